@@ -1,0 +1,56 @@
+// kvscope-cli bench: runs the benchmarks of bench/.
+#include "app/cli/commands.h"
+
+#include "bench/bench.h"
+#include "kernels/base/error.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+namespace kvscope::cli {
+namespace {
+
+struct Arguments {
+    std::vector<std::string> names;
+    bool json = false;
+};
+
+int run(const Arguments& arguments) {
+    std::string known;
+    for (const auto& entry : bench::benchmarks()) known += fmt::format("{}{}", known.empty() ? "" : ", ", entry.name);
+    for (const std::string& name : arguments.names)
+        if (std::none_of(bench::benchmarks().begin(), bench::benchmarks().end(),
+                         [&](const auto& e) { return e.name == name; }))
+            throw Error(ErrorKind::BadInput, fmt::format("unknown benchmark '{}'", name), "known benchmarks: " + known);
+    const bench::Log log = [](std::string_view line) { fmt::print(stderr, "  {}\n", line); };
+    nlohmann::ordered_json all = nlohmann::ordered_json::object();
+    for (const auto& entry : bench::benchmarks()) {
+        if (!arguments.names.empty() &&
+            std::find(arguments.names.begin(), arguments.names.end(), entry.name) == arguments.names.end())
+            continue;
+        fmt::print(stderr, "{}: {}\n", entry.name, entry.question);
+        const auto result = entry.run(log);
+        if (!arguments.json)
+            for (const auto& [key, value] : result.items()) fmt::print("{} {} {}\n", entry.name, key, value.dump());
+        all[std::string(entry.name)] = result;
+    }
+    if (arguments.json) fmt::print("{}\n", all.dump(2));
+    return 0;
+}
+
+} // namespace
+
+Command addBench(CLI::App& app) {
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App* sub = app.add_subcommand("bench", "Measure this machine and this build, each number beside its floor");
+    sub->add_option("names", arguments->names, "Benchmarks to run; none: all");
+    sub->add_flag("--json", arguments->json, "Print one JSON document");
+    return [arguments] { return run(*arguments); };
+}
+
+} // namespace kvscope::cli

@@ -1,0 +1,81 @@
+// kvscope-cli export: tables of a trace as CSV or JSON lines, or the timeline for Chrome's and Perfetto's viewers.
+#include "app/cli/commands.h"
+
+#include "kernels/base/error.h"
+#include "profiler/export/export.h"
+#include "profiler/read/trace_reader.h"
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstring>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <fstream>
+#include <iostream>
+#include <memory>
+
+namespace kvscope::cli {
+namespace {
+
+struct Arguments {
+    std::string trace, what, format = "csv", out;
+    int run = 0;
+};
+
+ExportResult write(const Arguments& arguments, std::ostream& out) {
+    ExportOptions options;
+    if (arguments.run != 0) {
+        if (!TraceReader(arguments.trace).run(arguments.run))
+            throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", arguments.trace, arguments.run),
+                        "kvscope-cli info lists its runs");
+        options.runId = arguments.run;
+    }
+    if (arguments.format == "chrome-trace") {
+        if (!arguments.what.empty())
+            throw Error(ErrorKind::BadInput, "--what and --format chrome-trace do not go together", "leave --what out");
+        return exportChromeTrace(arguments.trace, out, options);
+    }
+    if (arguments.what.empty())
+        throw Error(ErrorKind::BadInput, "export needs --what",
+                    fmt::format("choose one of: {}; or --format chrome-trace", fmt::join(exportTableNames(), ", ")));
+    return exportTable(arguments.trace, parseExportTable(arguments.what), parseExportFormat(arguments.format), out,
+                       options);
+}
+
+int run(const Arguments& arguments) {
+    ExportResult result;
+    if (arguments.out.empty()) {
+        std::ios::sync_with_stdio(false);
+        result = write(arguments, std::cout);
+        std::cout.flush();
+        if (!std::cout)
+            throw Error(ErrorKind::Storage, "cannot write to standard output",
+                        "the reader closed it or the disk is full");
+    } else {
+        std::ofstream file(arguments.out, std::ios::binary | std::ios::trunc);
+        if (!file)
+            throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", arguments.out, std::strerror(errno)),
+                        "choose a folder that exists and is writable");
+        result = write(arguments, file);
+        file.close();
+        if (!file)
+            throw Error(ErrorKind::Storage, fmt::format("cannot finish {}", arguments.out), "the disk may be full");
+    }
+    if (!result.note.empty()) fmt::print(stderr, "kvscope-cli: {}\n", result.note);
+    return 0;
+}
+
+} // namespace
+
+Command addExport(CLI::App& app) {
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App* sub = app.add_subcommand("export", "Write a table of a trace, or its timeline");
+    sub->add_option("trace", arguments->trace, "The .kvtrace file")->required();
+    sub->add_option("--what", arguments->what, fmt::format("{}", fmt::join(exportTableNames(), ", ")));
+    sub->add_option("--format", arguments->format, "csv, jsonl or chrome-trace")->capture_default_str();
+    sub->add_option("--run", arguments->run, "Only this run of the trace; default: all");
+    sub->add_option("-o,--out", arguments->out, "File to write; default: standard output");
+    return [arguments] { return run(*arguments); };
+}
+
+} // namespace kvscope::cli

@@ -1,0 +1,107 @@
+// kvscope-cli methods: every method with its parameters, from the declarations the engine uses.
+#include "app/cli/commands.h"
+
+#include "core/select/method.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+namespace kvscope::cli {
+namespace {
+
+nlohmann::ordered_json describe(const Parameter& parameter) {
+    nlohmann::ordered_json out;
+    out["key"] = parameter.key;
+    out["type"] = nameOf(parameter.type);
+    const bool numeric = parameter.type == ParameterType::Integer || parameter.type == ParameterType::Number;
+    if (parameter.type == ParameterType::Integer)
+        out["default"] = std::strtoll(parameter.defaultValue.c_str(), nullptr, 10);
+    else if (parameter.type == ParameterType::Number)
+        out["default"] = std::strtod(parameter.defaultValue.c_str(), nullptr);
+    else if (parameter.type == ParameterType::Boolean)
+        out["default"] = parameter.defaultValue == "true";
+    else
+        out["default"] = parameter.defaultValue;
+    out["min"] = numeric ? nlohmann::ordered_json(parameter.min) : nlohmann::ordered_json(nullptr);
+    out["max"] = numeric ? nlohmann::ordered_json(parameter.max) : nlohmann::ordered_json(nullptr);
+    out["unit"] = parameter.unit;
+    out["help"] = parameter.help;
+    if (!parameter.choices.empty()) out["choices"] = parameter.choices;
+    return out;
+}
+
+void printJson() {
+    auto out = nlohmann::ordered_json::array();
+    for (const MethodEntry& method : methods()) {
+        nlohmann::ordered_json entry{{"name", method.name},
+                                     {"title", method.title},
+                                     {"source", method.source},
+                                     {"needs", method.needs},
+                                     {"summary", method.summary}};
+        entry["parameters"] = nlohmann::ordered_json::array();
+        for (const Parameter& parameter : method.parameters) entry["parameters"].push_back(describe(parameter));
+        out.push_back(std::move(entry));
+    }
+    fmt::print("{}\n", out.dump(2));
+}
+
+std::string rangeOf(const Parameter& parameter) {
+    switch (parameter.type) {
+    case ParameterType::Boolean:
+        return "true, false";
+    case ParameterType::Choice:
+        return fmt::format("{}", fmt::join(parameter.choices, ", "));
+    default:
+        return fmt::format("{:g} to {:g}", parameter.min, parameter.max);
+    }
+}
+
+/// The tables of docs/methods.md.
+void printMarkdown() {
+    for (const MethodEntry& method : methods()) {
+        fmt::print("### `{}`: {}\n\n{}\n\nSource: {}.", method.name, method.title, method.summary, method.source);
+        if (!method.needs.empty()) fmt::print(" Needs {}.", method.needs);
+        fmt::print("\n\n| key | default | range | unit | meaning |\n| --- | --- | --- | --- | --- |\n");
+        for (const Parameter& p : method.parameters)
+            fmt::print("| `{}` | {} | {} | {} | {} |\n", p.key, p.defaultValue, rangeOf(p), p.unit, p.help);
+        fmt::print("\n");
+    }
+}
+
+void printText() {
+    for (const MethodEntry& method : methods()) {
+        fmt::print("{:<12} {}\n             {}\n", method.name, method.title, method.summary);
+        if (!method.needs.empty()) fmt::print("             needs {}\n", method.needs);
+        for (const Parameter& p : method.parameters)
+            fmt::print("    --set {}={}{}{}\n             {} ({})\n", p.key, p.defaultValue, p.unit.empty() ? "" : "  ",
+                       p.unit, p.help, rangeOf(p));
+        fmt::print("\n");
+    }
+}
+
+} // namespace
+
+Command addMethods(CLI::App& app) {
+    struct Arguments {
+        bool json = false, markdown = false;
+    };
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App* sub = app.add_subcommand("methods", "List the attention methods and their parameters");
+    sub->add_flag("--json", arguments->json, "Print one JSON document");
+    sub->add_flag("--markdown", arguments->markdown, "Print the tables of docs/methods.md");
+    return [arguments] {
+        if (arguments->json)
+            printJson();
+        else if (arguments->markdown)
+            printMarkdown();
+        else
+            printText();
+        return 0;
+    };
+}
+
+} // namespace kvscope::cli

@@ -1,0 +1,96 @@
+#include "app/cli/prompt_options.h"
+
+#include "core/prompt/prompts.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+namespace kvscope::cli {
+namespace {
+
+std::string readFile(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (!file.is_open() || file.bad())
+        throw Error(ErrorKind::BadInput, fmt::format("cannot read the prompt file {}", path),
+                    "check its name and permissions");
+    return text;
+}
+
+/// [1, 2, 3] for one sequence or [[1, 2], [3]] for several.
+std::vector<std::vector<std::int32_t>> readIds(const std::string& path) {
+    const auto wrong = [&](const std::string& why) {
+        return Error(ErrorKind::BadInput, fmt::format("{}: {}", path, why),
+                     "write [1, 2, 3], or [[1, 2], [3]] for a batch");
+    };
+    const auto document = nlohmann::json::parse(readFile(path), nullptr, false);
+    if (document.is_discarded()) throw wrong("this is not JSON");
+    const auto sequence = [&](const nlohmann::json& list) {
+        std::vector<std::int32_t> ids;
+        for (const auto& id : list) {
+            if (!id.is_number_integer() || id < 0 || id > INT32_MAX) throw wrong("a token id is no whole number");
+            ids.push_back(id.get<std::int32_t>());
+        }
+        return ids;
+    };
+    if (!document.is_array() || document.empty()) throw wrong("there are no token ids");
+    std::vector<std::vector<std::int32_t>> prompts;
+    if (!document.front().is_array()) return {sequence(document)};
+    for (const auto& list : document) {
+        if (!list.is_array()) throw wrong("lists and numbers are mixed");
+        prompts.push_back(sequence(list));
+    }
+    return prompts;
+}
+
+} // namespace
+
+void addPromptOptions(CLI::App& command, PromptArguments& arguments) {
+    command.add_option("--prompt", arguments.texts, "Prompt text; repeatable for a batch");
+    command.add_option("--prompt-file", arguments.files, "Text file with a prompt; repeatable for a batch");
+    command.add_option("--prompt-ids", arguments.idsFile, "JSON file with token ids, used as they are");
+    command.add_option("--prompt-needle", arguments.needleTokens,
+                       "Built-in needle-in-a-haystack prompt of this many tokens");
+    command.add_option("--needles", arguments.needles, "Facts hidden in the needle prompt")->capture_default_str();
+    command.add_option("--needle-depth", arguments.needleDepth, "Place of the fact asked for: 0 start, 1 end")
+        ->capture_default_str();
+    command.add_option("--prompt-document", arguments.documentTokens, "Built-in document cut to this many tokens");
+    command.add_option("--prompt-seed", arguments.promptSeed, "Seed of the needle prompt")->capture_default_str();
+}
+
+std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& arguments, const Model& model, int batch) {
+    const int kinds = int(!arguments.texts.empty()) + int(!arguments.files.empty()) + int(!arguments.idsFile.empty()) +
+                      int(arguments.needleTokens != 0) + int(arguments.documentTokens != 0);
+    if (kinds != 1)
+        throw Error(ErrorKind::BadInput, kinds == 0 ? "there is no prompt" : "there is more than one kind of prompt",
+                    "give one of --prompt, --prompt-file, --prompt-ids, --prompt-needle, --prompt-document");
+    if (batch < 0 || batch > 256)
+        throw Error(ErrorKind::BadInput, fmt::format("batch {} is out of range", batch), "use 1 to 256");
+    const Tokenizer& tokenizer = model.tokenizer();
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (const std::string& text : arguments.texts) prompts.push_back(tokenizer.encode(text));
+    for (const std::string& path : arguments.files) prompts.push_back(tokenizer.encode(readFile(path)));
+    if (!arguments.idsFile.empty()) prompts = readIds(arguments.idsFile);
+    if (arguments.documentTokens)
+        prompts.push_back(tokenizer.encode(longDocumentPrompt(tokenizer, arguments.documentTokens)));
+    if (arguments.needleTokens)
+        for (int i = 0; i < std::max(batch, 1); ++i) {
+            NeedleOptions options;
+            options.tokens = arguments.needleTokens;
+            options.needles = arguments.needles;
+            options.depth = arguments.needleDepth;
+            options.seed = arguments.promptSeed + std::uint64_t(i);
+            prompts.push_back(tokenizer.encode(makeNeedlePrompt(tokenizer, options).text));
+        }
+    const std::size_t given = prompts.size();
+    if (batch > 0 && std::size_t(batch) < given)
+        throw Error(ErrorKind::BadInput, fmt::format("{} prompts do not fit a batch of {}", given, batch),
+                    "raise --batch or leave it out");
+    for (std::size_t i = given; i < std::size_t(batch); ++i) prompts.push_back(prompts[i % given]);
+    return prompts;
+}
+
+} // namespace kvscope::cli

@@ -1,0 +1,31 @@
+// Where prompts come from on the command line.
+#pragma once
+
+#include "core/model/model.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace kvscope::cli {
+
+struct PromptArguments {
+    std::vector<std::string> texts, files;
+    std::string idsFile;
+    int needleTokens = 0, documentTokens = 0;
+    int needles = 4;
+    double needleDepth = 0.5;
+    std::uint64_t promptSeed = 1;
+};
+
+void addPromptOptions(CLI::App& command, PromptArguments& arguments);
+
+/// Token ids per sequence, repeated to `batch` sequences when it is larger. Built-in needle prompts get another seed
+/// for each sequence. @throws Error(BadInput) when there is not exactly one kind of prompt, or a file is wrong
+std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& arguments, const Model& model, int batch);
+
+} // namespace kvscope::cli

@@ -1,0 +1,270 @@
+// kvscope-cli run: one decode run, optionally recorded and verified.
+#include "app/cli/commands.h"
+#include "app/cli/prompt_options.h"
+
+#include "core/session/decode_session.h"
+#include "profiler/record/recorder.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stop_token>
+
+namespace kvscope::cli {
+namespace {
+
+struct RunArguments {
+    std::string model = kDefaultModel, backend = "cpu", link = "pcie5", deviceKv, level = "full", trace;
+    PromptArguments prompts;
+    std::vector<std::string> settings;
+    SessionOptions session;
+    int batch = 0;
+    bool verify = false, json = false, overwrite = false, noEos = false;
+};
+
+std::stop_source interruption; // Ctrl-C: end the run cleanly, keep what was recorded
+
+void onInterrupt(int) {
+    std::signal(SIGINT, SIG_DFL); // a second Ctrl-C ends the process
+    interruption.request_stop();
+}
+
+/// "96" = blocks; "256MiB" = bytes of the whole pool.
+void parseDeviceKv(const std::string& text, SessionOptions& options) {
+    if (text.empty()) return;
+    double value = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const std::string unit(end, text.data() + text.size());
+    const struct {
+        const char *binary, *shortForm;
+        int shift;
+    } units[] = {{"KiB", "K", 10}, {"MiB", "M", 20}, {"GiB", "G", 30}};
+    if (code == std::errc() && value > 0 && value < 1e15) {
+        if (unit.empty() && value == std::floor(value)) {
+            options.deviceKvBlocks = std::int64_t(value);
+            return;
+        }
+        for (const auto& known : units)
+            if (unit == known.binary || unit == known.shortForm) {
+                options.deviceKvBytes = std::int64_t(value * double(std::int64_t(1) << known.shift));
+                return;
+            }
+    }
+    throw Error(ErrorKind::BadInput, fmt::format("cannot read --device-kv '{}'", text),
+                "give block slots per KV head (96) or the pool's size (256MiB)");
+}
+
+SessionOptions sessionOptions(const RunArguments& arguments) {
+    SessionOptions options = arguments.session;
+    for (const std::string& setting : arguments.settings) {
+        const auto equals = setting.find('=');
+        if (equals == std::string::npos || equals == 0)
+            throw Error(ErrorKind::BadInput, fmt::format("cannot read --set '{}'", setting), "write --set key=value");
+        options.settings.emplace_back(setting.substr(0, equals), setting.substr(equals + 1));
+    }
+    parseDeviceKv(arguments.deviceKv, options);
+    options.link = Link::parse(arguments.link);
+    options.stopAtEos = !arguments.noEos;
+    return options;
+}
+
+RecordLevel parseLevel(const std::string& text) {
+    for (const RecordLevel level : {RecordLevel::Counters, RecordLevel::Selections, RecordLevel::Full})
+        if (text == nameOf(level)) return level;
+    throw Error(ErrorKind::BadInput, fmt::format("unknown record level '{}'", text),
+                "use counters, selections or full");
+}
+
+/// Runs to the end. @return true when it was not interrupted
+bool decode(DecodeSession& session, bool stream, const Model& model) {
+    session.prefill({}, interruption.get_token());
+    std::size_t shown = 0;
+    const auto show = [&] {
+        if (!stream) return;
+        const auto& ids = session.generated().front();
+        std::string bytes;
+        for (; shown < ids.size(); ++shown)
+            if (!model.tokenizer().isSpecial(ids[shown])) bytes += model.tokenizer().bytesOf(ids[shown]);
+        std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+        std::fflush(stdout);
+    };
+    show();
+    while (!interruption.stop_requested() && session.step()) show();
+    if (stream) std::fputc('\n', stdout);
+    return !interruption.stop_requested();
+}
+
+nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
+
+nlohmann::ordered_json report(const DecodeSession& session, const Model& model) {
+    const SessionSummary& summary = session.summary();
+    nlohmann::ordered_json out;
+    std::vector<std::string> texts;
+    for (const auto& ids : session.generated()) texts.push_back(model.tokenizer().decode(ids));
+    if (texts.size() == 1)
+        out["generated_ids"] = session.generated().front(), out["text"] = texts.front();
+    else
+        out["generated_ids"] = session.generated(), out["text"] = texts;
+    out["model"] = model.name();
+    out["method"] = session.runInfo().method;
+    out["parameters"] = nlohmann::ordered_json::parse(session.runInfo().paramsJson);
+    out["sequences"] = session.generated().size();
+    out["prompt_tokens"] = summary.promptTokens;
+    out["steps"] = summary.steps;
+    out["prefill_ms"] = double(summary.prefillNs) / 1e6;
+    out["decode_ms"] = double(summary.decodeNs) / 1e6;
+    out["tokens_per_s"] = number(summary.tokensPerSecond());
+    out["locality_mean"] = number(summary.localityMean);
+    out["locality_min"] = number(summary.localityMin);
+    out["hits"] = summary.hits;
+    out["misses"] = summary.misses;
+    out["h2d_bytes"] = summary.h2dBytes;
+    out["d2h_bytes"] = summary.d2hBytes;
+    out["exposed_ms"] = double(summary.exposedNs) / 1e6;
+    out["link"] = "modelled";
+    out["link_description"] = session.runInfo().link;
+    out["device_slots"] = session.runInfo().deviceSlots;
+    out["backend"] = session.runInfo().backend;
+    out["device"] = session.runInfo().device;
+    return out;
+}
+
+/// Decodes again without recording, and again with everything resident: the tokens must be the same.
+bool sameTokensAgain(const std::shared_ptr<const Model>& model, const std::vector<std::vector<std::int32_t>>& prompts,
+                     SessionOptions options, const std::vector<std::vector<std::int32_t>>& expected) {
+    for (const bool offload : {true, false}) {
+        options.offload = offload;
+        NullSink sink;
+        DecodeSession session(model, prompts, options, sink);
+        if (!decode(session, false, *model)) throw Error(ErrorKind::Cancelled, "interrupted while verifying");
+        if (session.generated() != expected) return false;
+        session.end(RunStatus::Finished);
+    }
+    return true;
+}
+
+void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
+    fmt::print(stderr, "{} tokens read in {:.0f} ms; {} decode steps in {:.0f} ms: {:.1f} tokens/s\n",
+               out["prompt_tokens"].get<int>(), out["prefill_ms"].get<double>(), out["steps"].get<int>(),
+               out["decode_ms"].get<double>(), out["tokens_per_s"].is_null() ? 0.0 : out["tokens_per_s"].get<double>());
+    if (!out["locality_mean"].is_null())
+        fmt::print(
+            stderr,
+            "locality {:.3f} mean, {:.3f} lowest; {} hits, {} misses, {:.1f} MiB to the device, {:.1f} ms exposed "
+            "({})\n",
+            out["locality_mean"].get<double>(), out["locality_min"].get<double>(), out["hits"].get<std::int64_t>(),
+            out["misses"].get<std::int64_t>(), out["h2d_bytes"].get<double>() / 1048576,
+            out["exposed_ms"].get<double>(), out["link"].get<std::string>());
+    if (!trace.empty()) fmt::print(stderr, "recorded in {}\n", trace);
+}
+
+int run(RunArguments& arguments) {
+    if (arguments.backend == "cuda")
+        throw Error(ErrorKind::Unsupported, "--backend cuda is not available in this version of KVScope",
+                    "use --backend cpu");
+    if (arguments.backend != "cpu")
+        throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use --backend cpu");
+    const SessionOptions options = sessionOptions(arguments);
+    const RecordLevel level = parseLevel(arguments.level);
+    const auto model = Model::load(arguments.model);
+    const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
+    std::signal(SIGINT, onInterrupt);
+
+    std::unique_ptr<TraceSink> sink;
+    Recorder* recorder = nullptr;
+    if (arguments.trace.empty()) {
+        sink = std::make_unique<NullSink>();
+    } else {
+        RecorderOptions recorderOptions;
+        recorderOptions.level = level;
+        recorderOptions.overwrite = arguments.overwrite;
+        auto made = std::make_unique<Recorder>(arguments.trace, recorderOptions);
+        recorder = made.get();
+        sink = std::move(made);
+    }
+    DecodeSession session(model, prompts, options, *sink);
+    bool completed = false;
+    try {
+        completed = decode(session, !arguments.json && prompts.size() == 1, *model);
+    } catch (const Error& error) {
+        session.end(error.kind == ErrorKind::Cancelled ? RunStatus::Stopped : RunStatus::Failed, oneLine(error));
+        throw;
+    }
+    session.end(completed ? RunStatus::Finished : RunStatus::Stopped);
+    auto out = report(session, *model);
+    out["completed"] = completed;
+    if (recorder) {
+        recorder->flush();
+        const RecorderHealth health = recorder->health();
+        out["trace"] = arguments.trace;
+        out["run_id"] = recorder->runId();
+        out["dropped_steps"] = health.droppedSteps;
+        if (!health.error.empty()) throw Error(ErrorKind::Storage, health.error, "steps recorded before it are safe");
+    }
+    bool verified = true;
+    if (arguments.verify && completed) {
+        verified = sameTokensAgain(model, prompts, options, session.generated());
+        out["verified"] = verified;
+    }
+    if (arguments.json) {
+        fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+    } else {
+        if (prompts.size() > 1)
+            for (std::size_t i = 0; i < out["text"].size(); ++i)
+                fmt::print("[{}] {}\n", i, out["text"][i].get<std::string>());
+        printSummary(out, arguments.trace);
+        if (arguments.verify && verified)
+            fmt::print(stderr, "verified: the same tokens without recording and with every block resident\n");
+    }
+    if (!verified)
+        throw Error(ErrorKind::Device,
+                    "verification failed: the tokens differ without recording or with every block resident",
+                    "this is a bug in KVScope; keep the trace and report it");
+    return completed ? 0 : 130;
+}
+
+} // namespace
+
+Command addRun(CLI::App& app) {
+    auto arguments = std::make_shared<RunArguments>();
+    CLI::App* sub = app.add_subcommand("run", "Decode a prompt under a method, optionally recording a trace");
+    sub->add_option("--model", arguments->model,
+                    "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
+        ->capture_default_str();
+    addPromptOptions(*sub, arguments->prompts);
+    sub->add_option("--method", arguments->session.method, "Attention method; see kvscope-cli methods")
+        ->capture_default_str();
+    sub->add_option("--set", arguments->settings, "Parameter of the method, key=value; repeatable");
+    sub->add_option("--max-new-tokens", arguments->session.maxNewTokens, "Tokens to generate per sequence")
+        ->capture_default_str();
+    sub->add_flag("--ignore-eos", arguments->noEos, "Do not stop at the end-of-text token");
+    sub->add_option("--temperature", arguments->session.sampling.temperature, "Sampling temperature; 0: greedy");
+    sub->add_option("--top-p", arguments->session.sampling.topP, "Keep the best tokens up to this probability");
+    sub->add_option("--top-k", arguments->session.sampling.topK, "Keep this many best tokens; 0: all");
+    sub->add_option("--seed", arguments->session.sampling.seed, "Seed of the sampling");
+    sub->add_option("--backend", arguments->backend, "cpu or cuda")->capture_default_str();
+    sub->add_option("--batch", arguments->batch, "Sequences decoded together; prompts are repeated to fill it");
+    sub->add_option("--device-kv", arguments->deviceKv,
+                    "Device tier: block slots per (sequence, layer, KV head), or the pool's size such as 256MiB");
+    sub->add_option("--cache-policy", arguments->session.cachePolicy,
+                    "keep-selected or lru; default: lru when --device-kv leaves slots to spare");
+    sub->add_option("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s")->capture_default_str();
+    sub->add_option("--threads", arguments->session.threads, "CPU threads; 0: all cores")->capture_default_str();
+    sub->add_option("--trace", arguments->trace, "Record into this .kvtrace file; an existing trace gets another run");
+    sub->add_flag("--overwrite", arguments->overwrite, "Replace the trace file");
+    sub->add_option("--record", arguments->level, "counters, selections or full")->capture_default_str();
+    sub->add_option("--name", arguments->session.name, "Name of the run in the trace");
+    sub->add_flag("--oracle", arguments->session.oracle,
+                  "Also measure the attention mass the selection captures (slow)");
+    sub->add_flag("--verify", arguments->verify,
+                  "Decode again unrecorded and without offloading: the tokens must be the same");
+    sub->add_flag("--json", arguments->json, "Print one JSON document instead of text");
+    return [arguments] { return run(*arguments); };
+}
+
+} // namespace kvscope::cli

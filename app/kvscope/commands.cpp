@@ -1,0 +1,129 @@
+#include "app/kvscope/commands.h"
+
+#include "kernels/base/error.h"
+#include "ui/main_window.h"
+#include "ui/render.h"
+#include "ui/report.h"
+
+#include <QApplication>
+#include <QElapsedTimer>
+#include <QFileInfo>
+
+#include <cstdio>
+#include <ctime>
+#include <fmt/format.h>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <unistd.h>
+
+namespace kvscope::app {
+namespace {
+
+void nameApplication() {
+    QCoreApplication::setApplicationName(QStringLiteral("kvscope"));
+    QCoreApplication::setApplicationVersion(QStringLiteral(KVSCOPE_VERSION));
+    QGuiApplication::setApplicationDisplayName(QStringLiteral("KVScope"));
+}
+
+/// Milliseconds since the kernel started this process; -1 when it does not say.
+double processAgeMs() {
+    std::ifstream stat("/proc/self/stat");
+    std::string text((std::istreambuf_iterator<char>(stat)), {});
+    const std::size_t afterName = text.rfind(')'); // the name may hold blanks
+    if (afterName == std::string::npos) return -1;
+    std::istringstream fields(text.substr(afterName + 2));
+    std::string field;
+    for (int index = 3; index <= 22; ++index) fields >> field; // 22: start time in clock ticks since boot
+    timespec now{};
+    if (!fields || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return -1;
+    return double(now.tv_sec) * 1e3 + double(now.tv_nsec) / 1e6 - std::stod(field) * 1e3 / double(sysconf(_SC_CLK_TCK));
+}
+
+/// Pictures and reports need no display, whatever the environment offers.
+void useOffscreenPlatform() {
+    qputenv("QT_QPA_PLATFORM", "offscreen");
+    qunsetenv("QT_SCREEN_SCALE_FACTORS"); // the size asked for is the size written
+    // That platform warns about things a picture does not need; stderr is for our own one line.
+    qInstallMessageHandler([](QtMsgType type, const QMessageLogContext&, const QString& text) {
+        if (type == QtCriticalMsg || type == QtFatalMsg) fmt::print(stderr, "kvscope: {}\n", text.toStdString());
+    });
+}
+
+QSize parseSize(const std::string& text) {
+    int width = 0, height = 0;
+    char end = 0;
+    if (std::sscanf(text.c_str(), "%dx%d%c", &width, &height, &end) != 2 || width < 80 || height < 80 ||
+        width > 16384 || height > 16384)
+        throw Error(ErrorKind::BadInput, "--size " + text + " is no picture size",
+                    "write WIDTHxHEIGHT, 80 to 16384 each, e.g. 1600x1000");
+    return {width, height};
+}
+
+QString absolute(const std::string& path) { return QFileInfo(QString::fromLocal8Bit(path.c_str())).absoluteFilePath(); }
+
+void requireFile(const std::string& path) {
+    if (!QFileInfo(QString::fromLocal8Bit(path.c_str())).isFile())
+        throw Error(ErrorKind::BadInput, "trace " + path + " is not there", "name a .kvtrace file");
+}
+
+} // namespace
+
+int runDesktop(int& argc, char** argv, const DesktopOptions& options) {
+    if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM") && qEnvironmentVariableIsEmpty("DISPLAY") &&
+        qEnvironmentVariableIsEmpty("WAYLAND_DISPLAY")) {
+        fmt::print(stderr,
+                   "kvscope: there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set); use 'kvscope render', "
+                   "'kvscope report' or kvscope-cli here\n");
+        return 2;
+    }
+    for (const std::string& file : options.files) requireFile(file);
+    nameApplication();
+    QApplication application(argc, argv);
+    ui::MainWindow window{ui::Settings(options.fresh)};
+    if (!options.theme.empty()) window.setTheme(QString::fromStdString(options.theme));
+    if (qEnvironmentVariableIsSet("KVSCOPE_STARTUP_TIMING"))
+        QObject::connect(&window, &ui::MainWindow::firstPainted, &window,
+                         [] { fmt::print(stderr, "first paint after {:.0f} ms\n", processAgeMs()); });
+    window.show();
+    QStringList files;
+    for (const std::string& file : options.files) files << absolute(file);
+    QObject::connect(&window, &ui::MainWindow::firstPainted, &window, [&window, files] { window.openFiles(files); });
+    return QApplication::exec();
+}
+
+int runReport(int& argc, char** argv, const ReportOptions& options) {
+    const QString suffix = QFileInfo(QString::fromStdString(options.output)).suffix().toLower();
+    if (suffix != QLatin1String("html") && suffix != QLatin1String("htm") && suffix != QLatin1String("pdf"))
+        throw Error(ErrorKind::BadInput, "--output " + options.output + " has no suffix of a report",
+                    "name it .html or .pdf");
+    for (const std::string& trace : options.traces) requireFile(trace);
+    useOffscreenPlatform();
+    qputenv("QT_SCALE_FACTOR", "2"); // figures sharp enough for print
+    nameApplication();
+    const QApplication application(argc, argv);
+    QStringList traces;
+    for (const std::string& trace : options.traces) traces << absolute(trace);
+    ui::Report report = ui::collectReport(traces);
+    ui::addFigures(report);
+    ui::writeReport(report, absolute(options.output));
+    return 0;
+}
+
+int runRender(int& argc, char** argv, const RenderOptions& options) {
+    ui::RenderRequest request;
+    request.size = parseSize(options.size);
+    requireFile(options.trace);
+    useOffscreenPlatform();
+    qputenv("QT_SCALE_FACTOR", "1");
+    nameApplication();
+    const QApplication application(argc, argv);
+    request.trace = absolute(options.trace);
+    request.view = QString::fromStdString(options.view);
+    request.output = absolute(options.output);
+    request.theme = QString::fromStdString(options.theme);
+    ui::renderView(request);
+    return 0;
+}
+
+} // namespace kvscope::app

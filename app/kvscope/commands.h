@@ -1,0 +1,27 @@
+// What the program `kvscope` does: the window, or one picture, or one report without a window.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace kvscope::app {
+
+struct DesktopOptions {
+    std::vector<std::string> files;
+    std::string theme; // empty: as last time
+    bool fresh = false;
+};
+struct ReportOptions {
+    std::vector<std::string> traces;
+    std::string output;
+};
+struct RenderOptions {
+    std::string trace, view, size = "1600x1000", theme = "light", output;
+};
+
+/// Each makes the QApplication and returns the exit status. @throws kvscope::Error for the one-line message
+int runDesktop(int& argc, char** argv, const DesktopOptions& options);
+int runReport(int& argc, char** argv, const ReportOptions& options);
+int runRender(int& argc, char** argv, const RenderOptions& options);
+
+} // namespace kvscope::app

@@ -1,0 +1,63 @@
+// kvscope: the desktop, and its pictures and reports without a display.
+#include "app/kvscope/commands.h"
+
+#include "kernels/base/error.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <fmt/format.h>
+#include <new>
+
+int main(int argc, char** argv) {
+    using namespace kvscope;
+    CLI::App parser{
+        "KVScope: run a model with sparse attention and KV-cache offloading, watch it, and take its trace apart.",
+        "kvscope"};
+    parser.set_version_flag("--version", "kvscope " KVSCOPE_VERSION);
+    app::DesktopOptions desktop;
+    parser.add_option("trace", desktop.files, "Traces to open (.kvtrace)")->type_name("FILE");
+    parser.add_option("--theme", desktop.theme, "Colours; without it as last time")
+        ->check(CLI::IsMember({"light", "dark"}));
+    parser.add_flag("--fresh", desktop.fresh, "Start without the last session and leave it untouched");
+
+    app::ReportOptions report;
+    CLI::App* reportCommand = parser.add_subcommand("report", "Write a report of one or several traces, side by side");
+    reportCommand->add_option("trace", report.traces, "Traces (.kvtrace)")->required()->type_name("TRACE");
+    reportCommand->add_option("-o,--output", report.output, "Report to write: .html or .pdf")
+        ->required()
+        ->type_name("OUT");
+
+    app::RenderOptions render;
+    CLI::App* renderCommand =
+        parser.add_subcommand("render", "Write one view of a trace as a picture; needs no display");
+    renderCommand->add_option("trace", render.trace, "Trace (.kvtrace)")->required()->type_name("TRACE");
+    renderCommand->add_option("--view", render.view, "Name of the view, e.g. locality")->required()->type_name("NAME");
+    renderCommand->add_option("--size", render.size, "Size in pixels")->type_name("WxH")->capture_default_str();
+    renderCommand->add_option("--theme", render.theme, "Colours")
+        ->check(CLI::IsMember({"light", "dark"}))
+        ->capture_default_str();
+    renderCommand->add_option("-o,--output", render.output, "Picture to write: .png, .svg or .pdf")
+        ->required()
+        ->type_name("OUT");
+
+    try {
+        parser.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        if (error.get_exit_code() == 0) return parser.exit(error); // --help, --version
+        fmt::print(stderr, "kvscope: {}; see kvscope --help\n", error.what());
+        return 2;
+    }
+    try {
+        if (reportCommand->parsed()) return app::runReport(argc, argv, report);
+        if (renderCommand->parsed()) return app::runRender(argc, argv, render);
+        return app::runDesktop(argc, argv, desktop);
+    } catch (const Error& error) {
+        fmt::print(stderr, "kvscope: {}\n", oneLine(error));
+    } catch (const std::bad_alloc&) {
+        fmt::print(stderr, "kvscope: out of memory; close other programs or use a smaller picture\n");
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "kvscope: {}\n", error.what());
+    }
+    return 1;
+}

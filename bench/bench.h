@@ -1,0 +1,26 @@
+// Benchmarks, one question per file, each next to its physical floor measured in the same run.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace kvscope::bench {
+
+/// Says what is being measured while it runs.
+using Log = std::function<void(std::string_view line)>;
+
+struct BenchEntry {
+    std::string_view name;
+    std::string_view question;
+    /// Numbers with units in their keys; a ratio names its denominator.
+    nlohmann::ordered_json (*run)(const Log& log);
+};
+
+/// All benchmarks; a new one is one file and one line in registry.cpp.
+std::span<const BenchEntry> benchmarks();
+
+} // namespace kvscope::bench

@@ -1,0 +1,28 @@
+#include "bench/bench.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+
+namespace kvscope::bench {
+
+nlohmann::ordered_json cpuDecode(const Log& log);
+nlohmann::ordered_json cpuPrefill(const Log& log);
+nlohmann::ordered_json firstToken(const Log& log);
+nlohmann::ordered_json recording(const Log& log);
+nlohmann::ordered_json traceOpen(const Log& log);
+
+std::span<const BenchEntry> benchmarks() {
+    static constexpr std::array table{
+        BenchEntry{"cpu-decode", "How close does a decode step come to reading the weights at memory speed?",
+                   cpuDecode},
+        BenchEntry{"cpu-prefill", "How close does reading a prompt come to the machine's matrix-multiply peak?",
+                   cpuPrefill},
+        BenchEntry{"first-token", "How long from nothing to the first decoded token of a 600-token prompt?",
+                   firstToken},
+        BenchEntry{"recording", "What does recording everything cost a 9k-token decode?", recording},
+        BenchEntry{"trace-open", "How soon is a 200 MB trace's first picture read?", traceOpen},
+    };
+    return table;
+}
+
+} // namespace kvscope::bench

@@ -1,0 +1,11 @@
+# KVSCOPE_SANITIZE=address adds AddressSanitizer and UndefinedBehaviorSanitizer; =thread adds ThreadSanitizer.
+set(KVSCOPE_SANITIZE "none" CACHE STRING "none, address or thread")
+if(KVSCOPE_SANITIZE STREQUAL "address")
+    add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    add_link_options(-fsanitize=address,undefined)
+elseif(KVSCOPE_SANITIZE STREQUAL "thread")
+    add_compile_options(-fsanitize=thread -fno-omit-frame-pointer)
+    add_link_options(-fsanitize=thread)
+elseif(NOT KVSCOPE_SANITIZE STREQUAL "none")
+    message(FATAL_ERROR "KVSCOPE_SANITIZE is '${KVSCOPE_SANITIZE}'; it takes none, address or thread")
+endif()

@@ -1,0 +1,23 @@
+// Which free device slot a missing block takes. A cache policy = one row in the table of cache_policy.cpp.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvscope {
+
+struct CachePolicy {
+    std::string name, title, help;
+    /// Fills `order`, a permutation of the slots: the first ones are replaced first. lastUse[slot] = step of the last
+    /// selection, -1 while empty.
+    void (*order)(std::span<const std::int32_t> lastUse, std::vector<std::int32_t>& order) = nullptr;
+};
+
+std::span<const CachePolicy> cachePolicies();
+/// @throws Error(BadInput) listing the known names
+const CachePolicy& findCachePolicy(std::string_view name);
+
+} // namespace kvscope

@@ -1,0 +1,66 @@
+#include "core/kv/block_index.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvscope {
+
+BlockIndex::BlockIndex(const SelectionSpec& spec, int dim, int maxTokens) : grid_(spec.grid), dim_(dim) {
+    poolsKeys_ = spec.queryScore == QueryScore::PooledSoftmax;
+    poolsScores_ = spec.agnosticScore != AgnosticScore::None;
+    exponentiates_ = spec.agnosticScore == AgnosticScore::ExpEviction;
+    keepsRanges_ = spec.queryScore == QueryScore::RangeBound;
+    const int maxWindows = grid_.windows(maxTokens);
+    if (poolsKeys_) {
+        const int tiles = (maxWindows + kTileWindows - 1) / kTileWindows;
+        const std::size_t tileFloats = std::size_t(kTileWindows) * std::size_t(dim);
+        recentKeys_ = AlignedBuffer<float>(std::size_t(grid_.kernel) * std::size_t(dim));
+        tileData_ = AlignedBuffer<float>(std::size_t(tiles) * tileFloats);
+        for (int tile = 0; tile < tiles; ++tile) tiles_.push_back(tileData_.data() + std::size_t(tile) * tileFloats);
+    }
+    if (poolsScores_) {
+        recentScores_.resize(std::size_t(grid_.kernel));
+        pooledScores_.resize(std::size_t(maxWindows));
+    }
+    if (keepsRanges_) ranges_ = AlignedBuffer<float>(std::size_t(grid_.blocks(maxTokens)) * 2 * std::size_t(dim));
+}
+
+void BlockIndex::append(const float* key, float score) {
+    const int slot = tokens_ % grid_.kernel;
+    if (poolsKeys_) std::copy_n(key, dim_, recentKeys_.data() + std::size_t(slot) * std::size_t(dim_));
+    if (poolsScores_) recentScores_[std::size_t(slot)] = exponentiates_ ? std::exp(score) : score;
+    if (keepsRanges_) {
+        float* low = ranges_.data() + std::size_t(tokens_ / grid_.blockSize) * 2 * std::size_t(dim_);
+        float* high = low + dim_;
+        const bool first = tokens_ % grid_.blockSize == 0;
+        for (int c = 0; c < dim_; ++c) {
+            low[c] = first ? key[c] : std::min(low[c], key[c]);
+            high[c] = first ? key[c] : std::max(high[c], key[c]);
+        }
+    }
+    ++tokens_;
+    if (!poolsKeys_ && !poolsScores_) return;
+    if (grid_.windows(tokens_) == windows_) return;
+    // The window that ends with this token is complete: its mean, summed in token order.
+    const int start = grid_.stride * windows_;
+    const float share = 1.f / float(grid_.kernel);
+    if (poolsKeys_) {
+        float* tile =
+            tileData_.data() + std::size_t(windows_ / kTileWindows) * std::size_t(kTileWindows) * std::size_t(dim_);
+        const int column = windows_ % kTileWindows;
+        for (int c = 0; c < dim_; ++c) {
+            float sum = 0;
+            for (int t = 0; t < grid_.kernel; ++t)
+                sum += recentKeys_[std::size_t((start + t) % grid_.kernel) * std::size_t(dim_) + std::size_t(c)];
+            tile[std::size_t(c) * kTileWindows + std::size_t(column)] = sum * share;
+        }
+    }
+    if (poolsScores_) {
+        float sum = 0;
+        for (int t = 0; t < grid_.kernel; ++t) sum += recentScores_[std::size_t((start + t) % grid_.kernel)];
+        pooledScores_[std::size_t(windows_)] = sum * share;
+    }
+    ++windows_;
+}
+
+} // namespace kvscope

@@ -1,0 +1,40 @@
+// What selection knows of the cached keys of one (sequence, layer, KV head): pooled keys and scores, or key ranges.
+// Grows token by token; every window and range equals what a pass over all keys would give.
+#pragma once
+
+#include "core/select/selection_spec.h"
+#include "kernels/base/aligned_buffer.h"
+
+#include <span>
+#include <vector>
+
+namespace kvscope {
+
+class BlockIndex {
+public:
+    static constexpr int kTileWindows = 64; // pooled keys per transposed tile
+
+    BlockIndex() = default;
+    BlockIndex(const SelectionSpec& spec, int dim, int maxTokens);
+
+    /// Appends the next token: rotated key [dim] and its eviction score.
+    void append(const float* key, float score);
+
+    int windows() const { return windows_; }                    // complete windows, pooled keys available
+    const float* const* tiles() const { return tiles_.data(); } // each [dim, kTileWindows]
+    std::span<const float> pooledScores() const { return {pooledScores_.data(), std::size_t(windows_)}; }
+    const float* ranges() const { return ranges_.data(); } // [blocks, 2, dim]: lowest, highest
+
+private:
+    bool poolsKeys_ = false, poolsScores_ = false, exponentiates_ = false, keepsRanges_ = false;
+    PoolingGrid grid_;
+    int dim_ = 0, tokens_ = 0, windows_ = 0;
+    AlignedBuffer<float> recentKeys_; // ring [kernel, dim]
+    std::vector<float> recentScores_; // ring [kernel]
+    AlignedBuffer<float> tileData_;
+    std::vector<const float*> tiles_;
+    std::vector<float> pooledScores_;
+    AlignedBuffer<float> ranges_;
+};
+
+} // namespace kvscope

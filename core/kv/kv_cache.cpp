@@ -1,0 +1,78 @@
+#include "core/kv/kv_cache.h"
+
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fstream>
+#include <limits>
+#include <string>
+
+namespace kvscope {
+namespace {
+
+/// Memory the system can still give without swapping; no limit known: the largest number.
+std::int64_t availableBytes() {
+    std::ifstream meminfo("/proc/meminfo");
+    std::string key;
+    std::int64_t kib = 0;
+    for (std::string unit; meminfo >> key >> kib; std::getline(meminfo, unit))
+        if (key == "MemAvailable:") return kib * 1024;
+    return std::numeric_limits<std::int64_t>::max();
+}
+
+int offloadedLayers(const KvCacheOptions& options) {
+    return int(std::count(options.offloaded.begin(), options.offloaded.end(), true));
+}
+
+} // namespace
+
+std::int64_t KvCache::storeBytes(const KvCacheOptions& options) {
+    std::int64_t blocks = 0;
+    for (const int tokens : options.maxTokens)
+        blocks += (tokens + options.layout.blockSize - 1) / options.layout.blockSize;
+    return blocks * options.shape.layers * options.shape.kvHeads * options.layout.bytes();
+}
+
+std::int64_t KvCache::poolBytes(const KvCacheOptions& options) {
+    return std::int64_t(options.maxTokens.size()) * offloadedLayers(options) * options.shape.kvHeads * options.slots *
+           options.layout.bytes();
+}
+
+KvCache::KvCache(const KvCacheOptions& options, const SelectionSpec& spec, const CachePolicy& policy)
+    : options_(options) {
+    const double gib = double(std::int64_t(1) << 30);
+    const std::int64_t need = storeBytes(options) + poolBytes(options), free = availableBytes();
+    if (need > free)
+        throw Error(
+            ErrorKind::OutOfMemory,
+            fmt::format(
+                "the KV cache needs {:.1f} GiB ({:.1f} GiB of blocks, {:.1f} GiB of device slots), {:.1f} GiB is free",
+                double(need) / gib, double(storeBytes(options)) / gib, double(poolBytes(options)) / gib,
+                double(free) / gib),
+            "use a shorter prompt, fewer new tokens or a smaller batch");
+    const int sequences = int(options.maxTokens.size());
+    const std::size_t floats = options.layout.floats();
+    heads_.resize(std::size_t(sequences) * std::size_t(options.shape.layers) * std::size_t(options.shape.kvHeads));
+    for (int sequence = 0; sequence < sequences; ++sequence) {
+        const int blocks = maxBlocks(sequence);
+        const std::size_t perHead = std::size_t(blocks) * floats, poolPerHead = std::size_t(options.slots) * floats;
+        auto& store = stores_.emplace_back(perHead * std::size_t(options.shape.layers * options.shape.kvHeads));
+        auto& pool = pools_.emplace_back(poolPerHead * std::size_t(offloadedLayers(options) * options.shape.kvHeads));
+        float* nextStore = store.data();
+        float* nextPool = pool.data();
+        for (int layer = 0; layer < options.shape.layers; ++layer)
+            for (int g = 0; g < options.shape.kvHeads; ++g) {
+                KvHead& entry = head(sequence, layer, g);
+                entry.store = nextStore;
+                nextStore += perHead;
+                if (indexed(layer))
+                    entry.index = BlockIndex(spec, options.shape.dim, options.maxTokens[std::size_t(sequence)]);
+                if (!offloaded(layer)) continue;
+                entry.device = DeviceBlockCache(options.layout, nextPool, options.slots, blocks, policy);
+                nextPool += poolPerHead;
+            }
+    }
+}
+
+} // namespace kvscope

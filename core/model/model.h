@@ -1,0 +1,68 @@
+// A loaded model: configuration, tokenizer, weights as views into mapped files.
+#pragma once
+
+#include "core/model/model_config.h"
+#include "core/model/progress.h"
+#include "core/model/tokenizer.h"
+#include "kernels/kernels.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+/// Names accepted in place of a path: models compiled into the program.
+std::vector<std::string> embeddedModels();
+inline constexpr const char* kDefaultModel = "nosa-tiny";
+
+struct LayerWeights {
+    std::vector<float> inputNorm, postNorm; // [hidden]
+    WeightMatrix q, k, v, o, gate, up, down;
+    std::vector<float> qBias, kBias, vBias, oBias; // empty when the checkpoint has none
+    // NOSA eviction head; empty when absent
+    std::vector<float> delta; // [kvHeads, kvHeads*headDim]
+    std::vector<float> gain;  // [kvHeads], "A"
+};
+
+/// Immutable after load; shared between sessions.
+class Model {
+public:
+    /// From an embedded name, a Hugging Face folder, or a .safetensors file with its config.json beside it. Weights
+    /// stay memory-mapped. @throws Error naming the file, the tensor and the mend; Error(Cancelled)
+    static std::shared_ptr<const Model> load(const std::string& nameOrPath, const Progress& progress = {},
+                                             std::stop_token stop = {});
+    ~Model();
+    Model(const Model&) = delete;
+    Model& operator=(const Model&) = delete;
+
+    const std::string& name() const { return name_; } // last part of the path, or the embedded name
+    const ModelConfig& config() const { return config_; }
+    const Tokenizer& tokenizer() const { return tokenizer_; }
+    bool hasEvictionHead() const { return !layers_.empty() && !layers_.front().gain.empty(); }
+    const LayerWeights& layer(int index) const { return layers_[std::size_t(index)]; }
+    const WeightMatrix& embedding() const { return embedding_; } // [vocab, hidden]
+    const WeightMatrix& lmHead() const { return lmHead_; }       // [vocab, hidden]; the embedding when tied
+    const std::vector<float>& finalNorm() const { return finalNorm_; }
+    const float* ropeCos() const { return ropeCos_.data(); } // [maxPositions, headDim/2]
+    const float* ropeSin() const { return ropeSin_.data(); }
+    std::size_t weightBytes() const {
+        return weightBytes_;
+    } // read by one decode step of one token, embedding row aside
+    std::size_t fileBytes() const { return fileBytes_; }
+    DType weightType() const { return layers_.front().q.type; }
+
+private:
+    struct Files; // mapped files the views point into
+    Model(ModelConfig config, Tokenizer tokenizer);
+    std::string name_;
+    ModelConfig config_;
+    Tokenizer tokenizer_;
+    std::unique_ptr<Files> files_;
+    std::vector<LayerWeights> layers_;
+    WeightMatrix embedding_, lmHead_;
+    std::vector<float> finalNorm_, ropeCos_, ropeSin_;
+    std::size_t weightBytes_ = 0, fileBytes_ = 0;
+};
+
+} // namespace kvscope

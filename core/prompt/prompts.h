@@ -1,0 +1,33 @@
+// Built-in prompts.
+#pragma once
+
+#include "core/model/tokenizer.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+struct NeedleOptions {
+    int tokens = 9000;  // length of the whole prompt, special tokens included
+    int needles = 4;    // key-value facts hidden in the text; one of them is asked for at the end
+    double depth = 0.5; // place of the needle asked for: 0 = start, 1 = end
+    std::uint64_t seed = 1;
+};
+
+struct NeedlePrompt {
+    std::string text;
+    std::string question; // last line of text
+    std::string answer;   // expected digits
+    int needleToken = 0;  // index of the asked-for needle's first token
+};
+
+/// Facts ("The magic number for silver lantern is 73398.") hidden in a document; the form nosa-tiny was trained on.
+/// @throws Error(BadInput) when they do not fit
+NeedlePrompt makeNeedlePrompt(const Tokenizer& tokenizer, const NeedleOptions& options);
+
+/// A long document to continue, cut to `tokens`.
+std::string longDocumentPrompt(const Tokenizer& tokenizer, int tokens);
+
+} // namespace kvscope

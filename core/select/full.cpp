@@ -1,0 +1,23 @@
+// Full causal attention: every block, everything resident.
+#include "core/select/common_parameters.h"
+
+namespace kvscope {
+
+MethodEntry fullMethod() {
+    MethodEntry entry;
+    entry.name = "full";
+    entry.title = "Full attention";
+    entry.source = "exact causal attention";
+    entry.summary =
+        "Attends to every cached token; all KV blocks stay on the device. The reference every other method is "
+        "measured against.";
+    entry.parameters = {select::blockSize(), select::bias(), select::biasScale()};
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        SelectionSpec spec = select::commonSpec(values, config);
+        spec.dense = true;
+        return spec;
+    };
+    return entry;
+}
+
+} // namespace kvscope

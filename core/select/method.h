@@ -1,0 +1,33 @@
+// The registry of methods. A method = one file in core/select + one line in registry.cpp.
+#pragma once
+
+#include "core/model/model_config.h"
+#include "core/select/parameters.h"
+#include "core/select/selection_spec.h"
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvscope {
+
+struct MethodEntry {
+    std::string name;    // registry id, e.g. "nosa"
+    std::string title;   // e.g. "NOSA"
+    std::string source;  // paper
+    std::string needs;   // what a checkpoint must have, in words; empty: nothing
+    std::string summary; // one or two sentences for the form and docs
+    bool needsEvictionHead = false;
+    std::vector<Parameter> parameters;
+    SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;
+};
+
+/// All methods in the order they are shown.
+std::span<const MethodEntry> methods();
+/// @throws Error(BadInput) listing the known names
+const MethodEntry& findMethod(std::string_view name);
+/// Declared defaults overridden by what the checkpoint's configuration says.
+ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config);
+
+} // namespace kvscope

@@ -1,0 +1,47 @@
+// Parameters of a method, declared once: the session form, the command line, `methods --json` and docs/methods.md are
+// made from these declarations.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvscope {
+
+enum class ParameterType { Integer, Number, Boolean, Choice };
+constexpr const char* nameOf(ParameterType type) {
+    constexpr const char* names[] = {"integer", "number", "boolean", "choice"};
+    return names[int(type)];
+}
+
+struct Parameter {
+    std::string key;
+    ParameterType type = ParameterType::Integer;
+    std::string defaultValue;         // as text; a checkpoint's configuration may override it (see resolveDefaults)
+    double min = 0, max = 0;          // Integer and Number
+    std::string unit;                 // "blocks", "tokens", "" ...
+    std::string help;                 // one sentence
+    std::vector<std::string> choices; // Choice
+};
+
+/// Values by key, always as checked text. Missing keys mean the declared default.
+class ParameterValues {
+public:
+    /// @throws Error(BadInput) naming the method, the key and the allowed range or names
+    void set(const std::vector<Parameter>& declared, std::string_view key, std::string_view value);
+    int integer(std::string_view key) const;
+    double number(std::string_view key) const;
+    bool boolean(std::string_view key) const;
+    const std::string& text(std::string_view key) const;
+    bool has(std::string_view key) const { return values_.find(std::string(key)) != values_.end(); }
+    const std::map<std::string, std::string>& all() const { return values_; }
+    void assign(std::string key, std::string value) { values_[std::move(key)] = std::move(value); }
+    /// One JSON object with numbers and booleans as such.
+    std::string toJson(const std::vector<Parameter>& declared) const;
+
+private:
+    std::map<std::string, std::string> values_;
+};
+
+} // namespace kvscope

@@ -1,0 +1,50 @@
+// What a method decides, as data: how blocks are scored, the budgets and the bias. Shared primitives (kernels/) execute
+// it, so one description serves every device.
+#pragma once
+
+#include "kernels/kernels.h"
+#include "kernels/selection.h"
+
+#include <cstdint>
+
+namespace kvscope {
+
+/// How blocks are scored for the query at hand.
+enum class QueryScore : std::uint8_t {
+    None,
+    PooledSoftmax, // group score over mean-pooled keys, max-pooled to blocks (InfLLM-V2, NOSA)
+    RangeBound     // upper bound from per-channel key ranges (Quest)
+};
+
+/// How blocks are scored independently of the query.
+enum class AgnosticScore : std::uint8_t {
+    None,
+    Eviction,   // mean-pooled eviction-head scores (ED-DMA, S-DMA)
+    ExpEviction // their exponentials, mean-pooled (DMA of NOSA's Table 7)
+};
+
+/// What the attention adds to a logit. Zero leaves plain attention.
+struct AttentionBias {
+    float scale = 0.f; // logits = q.k/sqrt(d) + scale * s
+};
+
+struct SelectionSpec {
+    bool dense = false; // attend to everything, keep everything on the device
+    int blockSize = 64;
+    PoolingGrid grid;
+    QueryScore queryScore = QueryScore::None;
+    AgnosticScore agnosticScore = AgnosticScore::None;
+    GroupReduce rangeReduce = GroupReduce::Sum;
+    SelectionBudget budget;
+    AttentionBias bias;
+    int denseBelowTokens = 0; // dense attention while fewer tokens are cached
+    int denseLayers = 0;      // the first layers attend to everything (Quest)
+    bool sparsePrefill = false;
+
+    int budgetBlocks() const {
+        return budget.sink + budget.window + (budget.windowAddsCurrent ? 1 : 0) + budget.queryAware +
+               budget.queryAgnostic;
+    }
+};
+
+} // namespace kvscope

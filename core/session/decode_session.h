@@ -1,0 +1,85 @@
+// One run: prefill of a batch of prompts, then decode steps, under one method.
+#pragma once
+
+#include "core/model/model.h"
+#include "core/select/method.h"
+#include "core/trace/trace_sink.h"
+#include "core/transfer/link.h"
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+/// Greedy when temperature is 0.
+struct Sampling {
+    double temperature = 0, topP = 1;
+    int topK = 0; // 0: all
+    std::uint64_t seed = 0;
+};
+
+struct SessionOptions {
+    std::string method = "nosa";
+    std::vector<std::pair<std::string, std::string>>
+        settings; // --set key=value, applied over the checkpoint's defaults
+    int maxNewTokens = 128;
+    bool stopAtEos = true;
+    Sampling sampling;
+    std::optional<std::int64_t> deviceKvBlocks; // slots per (sequence, layer, KV head)
+    std::optional<std::int64_t> deviceKvBytes;  // or the whole pool's size
+    std::string cachePolicy;                    // empty: keep-selected, or lru when the pool has slots to spare
+    bool offload = true;                        // false: every block stays resident
+    Link link;
+    bool oracle = false; // also measure the attention mass the selection captures (slow)
+    int threads = 0;     // 0: all cores
+    std::string name;    // of the run; empty: made from method and model
+};
+
+struct SessionSummary {
+    int promptTokens = 0, steps = 0;          // decode steps done
+    std::int64_t decodedTokens = 0;           // fed by them, all sequences
+    std::int64_t prefillNs = 0, decodeNs = 0; // measured wall time
+    std::int64_t hits = 0, misses = 0, h2dBytes = 0, d2hBytes = 0, exposedNs = 0;
+    double localityMean = 0,
+           localityMin = 0; // over (layer, sequence, KV head, step), block-opening steps left out; NaN: none
+    std::int64_t localityCount = 0;
+    double tokensPerSecond() const; // generated in decode steps, all sequences, per second of decode wall time
+};
+
+/// Used from one thread. Everything a step allocates is allocated before it.
+class DecodeSession {
+public:
+    /// Checks options against the model. @throws Error(BadInput | OutOfMemory)
+    DecodeSession(std::shared_ptr<const Model> model, std::vector<std::vector<std::int32_t>> prompts,
+                  SessionOptions options, TraceSink& sink);
+    ~DecodeSession();
+
+    /// Runs all prompts and samples the first token of each. @throws Error(Cancelled)
+    void prefill(const Progress& progress = {}, std::stop_token stop = {});
+
+    /// One decode step of all unfinished sequences. @return false when nothing was left to do
+    bool step();
+
+    bool finished() const;
+    /// Ends the run in the trace; later calls do nothing.
+    void end(RunStatus status, const std::string& message = {});
+
+    const std::vector<std::vector<std::int32_t>>& generated() const; // [sequence], without the prompt
+    const SessionSummary& summary() const;
+    const SelectionSpec& spec() const;
+    const ParameterValues& parameters() const;
+    const RunInfo& runInfo() const;
+    /// Logits of the last position of a sequence of the last step, float32 [vocab]; null if it was not part of it.
+    const float* logits(int sequence) const;
+    /// Feed these ids instead of the sampled ones (teacher forcing in tests).
+    void forceNextTokens(const std::vector<std::int32_t>& ids);
+
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+} // namespace kvscope

@@ -1,0 +1,356 @@
+#include "core/session/layer_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvscope {
+namespace {
+
+/// |a and b| of two ascending lists.
+int intersection(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
+    int common = 0;
+    for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+        if (a[i] == b[j])
+            ++common, ++i, ++j;
+        else if (a[i] < b[j])
+            ++i;
+        else
+            ++j;
+    }
+    return common;
+}
+
+constexpr int kSparsePrefillTokens = 64; // query tokens selected and attended together
+
+} // namespace
+
+LayerAttention::LayerAttention(Kernels& kernels, KvCache& cache, const SelectionSpec& spec, const KvShape& shape,
+                               int queryHeads, const Link& link, int sequences, bool oracle)
+    : kernels_(kernels), cache_(cache), spec_(spec), shape_(shape), queryHeads_(queryHeads),
+      group_(queryHeads / shape.kvHeads), link_(link), oracle_(oracle),
+      scale_(float(1.0 / std::sqrt(double(shape.dim)))), work_(std::size_t(sequences * shape.kvHeads)),
+      prefillViews_(std::size_t(shape.kvHeads)) {}
+
+void LayerAttention::decode(int layerIndex, std::span<const ActiveSequence> active, const TokenRows& rows, int step,
+                            StageClock& clock, LayerRecord& layer, StepRecord& record) {
+    const int heads = shape_.kvHeads, dim = shape_.dim;
+    const bool denseLayer = spec_.dense || layerIndex < spec_.denseLayers;
+    const std::span<Work> work(work_.data(), active.size() * std::size_t(heads));
+    bool anySparse = false;
+    for (std::size_t row = 0; row < active.size(); ++row)
+        for (int g = 0; g < heads; ++g) {
+            Work& item = work[row * std::size_t(heads) + std::size_t(g)];
+            item.head = &cache_.head(active[row].sequence, layerIndex, g);
+            item.sequence = active[row].sequence;
+            item.kvHead = g;
+            item.position = active[row].position;
+            item.dense = denseLayer || item.position + 1 < spec_.denseBelowTokens;
+            item.q = rows.q + (row * std::size_t(queryHeads_) + std::size_t(g * group_)) * std::size_t(dim);
+            item.key = rows.k + (row * std::size_t(heads) + std::size_t(g)) * std::size_t(dim);
+            item.value = rows.v + (row * std::size_t(heads) + std::size_t(g)) * std::size_t(dim);
+            item.score = rows.score ? rows.score[row * std::size_t(heads) + std::size_t(g)] : 0.f;
+            item.out = rows.out + (row * std::size_t(queryHeads_) + std::size_t(g * group_)) * std::size_t(dim);
+            anySparse |= !item.dense;
+        }
+    if (cache_.indexed(layerIndex)) clock.run(layer, Stage::Compression, [&] { appendIndex(work); });
+    if (!anySparse) {
+        clock.run(layer, Stage::Attention, [&] {
+            kernels_.forEach(int(work.size()), [&](int i) { listAll(work[std::size_t(i)]); });
+            offload(layerIndex, work, step, layer);
+            attend(work);
+        });
+        return;
+    }
+    if (spec_.queryScore != QueryScore::None) clock.run(layer, Stage::Stage1, [&] { scoreBlocks(work); });
+    clock.run(layer, Stage::Pooling,
+              [&] { kernels_.forEach(int(work.size()), [&](int i) { choose(work[std::size_t(i)]); }); });
+    clock.run(layer, Stage::Offloading, [&] { offload(layerIndex, work, step, layer); });
+    clock.run(layer, Stage::Stage2, [&] { attend(work); });
+    const std::size_t firstSelection = record.selections.size();
+    recordSelections(layerIndex, work, layer, record);
+    if (oracle_) {
+        measureMass(layerIndex, work, record, firstSelection);
+        clock.skip(); // the oracle is no stage of the method
+    }
+}
+
+void LayerAttention::appendIndex(std::span<Work> work) {
+    kernels_.forEach(int(work.size()), [&](int i) {
+        Work& item = work[std::size_t(i)];
+        item.head->index.append(item.key, item.score);
+    });
+}
+
+void LayerAttention::scoreBlocks(std::span<Work> work) {
+    groupItems_.clear();
+    rangeItems_.clear();
+    for (Work& item : work) {
+        if (item.dense) continue;
+        if (spec_.queryScore == QueryScore::PooledSoftmax) {
+            const int windows = spec_.grid.windows(item.position + 1);
+            item.windowScores.resize(std::size_t(windows));
+            groupItems_.push_back({item.q, item.head->index.tiles(), windows, item.windowScores.data()});
+        } else {
+            const int blocks = item.position / spec_.blockSize + 1;
+            item.queryAware.resize(std::size_t(blocks));
+            rangeItems_.push_back({item.q, item.head->index.ranges(), blocks, item.queryAware.data()});
+        }
+    }
+    if (!groupItems_.empty())
+        kernels_.groupScores({group_, shape_.dim, BlockIndex::kTileWindows, shape_.dim, scale_, groupItems_});
+    if (!rangeItems_.empty()) kernels_.rangeBound({group_, shape_.dim, shape_.dim, spec_.rangeReduce, rangeItems_});
+}
+
+void LayerAttention::choose(Work& item) const {
+    if (item.dense) return listAll(item);
+    const int current = item.position / spec_.blockSize;
+    const std::size_t blocks = std::size_t(current) + 1;
+    if (spec_.queryScore == QueryScore::PooledSoftmax) {
+        item.queryAware.resize(blocks);
+        poolToBlocks(spec_.grid, item.windowScores, item.queryAware);
+    }
+    if (spec_.agnosticScore != AgnosticScore::None) {
+        item.queryAgnostic.resize(blocks);
+        const auto windows = std::size_t(spec_.grid.windows(item.position + 1));
+        poolToBlocks(spec_.grid, item.head->index.pooledScores().first(windows), item.queryAgnostic);
+    }
+    selectBlocks(spec_.budget, current, item.queryAware, item.queryAgnostic, item.selected);
+    item.wanted.clear();
+    for (const SelectedBlock& block : item.selected) item.wanted.push_back(block.block);
+}
+
+void LayerAttention::listAll(Work& item) const {
+    const int blocks = item.position / spec_.blockSize + 1;
+    item.selected.clear();
+    item.wanted.resize(std::size_t(blocks));
+    for (int b = 0; b < blocks; ++b) item.wanted[std::size_t(b)] = b;
+}
+
+void LayerAttention::offload(int layerIndex, std::span<Work> work, int step, LayerRecord& layer) {
+    const BlockLayout& layout = cache_.layout();
+    const bool offloaded = cache_.offloaded(layerIndex);
+    kernels_.forEach(int(work.size()), [&](int i) {
+        Work& item = work[std::size_t(i)];
+        const int current = item.position / spec_.blockSize, row = item.position % spec_.blockSize;
+        const bool begins = row == 0;
+        item.hit.assign(item.wanted.size(), 1);
+        item.copies.clear();
+        item.loads = 0;
+        if (offloaded)
+            item.loads = item.head->device.admit(item.wanted, begins ? current : -1, step, item.head->store, item.hit,
+                                                 item.copies);
+        float* tail = offloaded ? item.head->device.block(current) : cache_.storeBlock(*item.head, current);
+        layout.write(tail, row, item.key, item.value, item.score);
+        item.views.clear();
+        for (const std::int32_t id : item.wanted) {
+            const float* block = offloaded ? item.head->device.block(id) : cache_.storeBlock(*item.head, id);
+            item.views.push_back(layout.view(block, id == current ? row + 1 : spec_.blockSize));
+        }
+    });
+    if (!offloaded) return;
+    copies_.clear();
+    for (const Work& item : work) {
+        copies_.insert(copies_.end(), item.copies.begin(), item.copies.end());
+        layer.h2dBlocks += item.loads;
+    }
+    // A tail that has just become full goes to the store once; blocks never change after that.
+    for (const Work& item : work) {
+        if ((item.position + 1) % spec_.blockSize != 0) continue;
+        const int current = item.position / spec_.blockSize;
+        copies_.push_back(
+            {item.head->device.block(current), cache_.storeBlock(*item.head, current), std::size_t(layout.bytes())});
+        ++layer.d2hBlocks;
+    }
+    kernels_.copy(copies_);
+    layer.h2dBytes = layer.h2dBlocks * layout.bytes();
+    layer.d2hBytes = layer.d2hBlocks * layout.bytes();
+    layer.exposedNs = link_.transferNs(layer.h2dBytes); // on demand: the attention waits for all of it
+    layer.transferNs = layer.exposedNs + link_.transferNs(layer.d2hBytes);
+}
+
+void LayerAttention::attend(std::span<Work> work) { attendItems(work, oracle_, &Work::lse); }
+
+void LayerAttention::attendItems(std::span<Work> work, bool withLse, std::vector<float> Work::*lse) {
+    items_.clear();
+    for (Work& item : work) {
+        if (withLse) (item.*lse).resize(std::size_t(group_));
+        items_.push_back({item.q, item.views.data(), std::int32_t(item.views.size()), item.out,
+                          withLse ? (item.*lse).data() : nullptr});
+    }
+    kernels_.blockAttention(
+        {group_, shape_.dim, spec_.blockSize, shape_.dim, shape_.dim, scale_, spec_.bias.scale, items_});
+}
+
+void LayerAttention::recordSelections(int layerIndex, std::span<Work> work, LayerRecord& layer,
+                                      StepRecord& record) const {
+    bool keptDefined = true;
+    int kept = 0;
+    for (Work& item : work) {
+        if (item.dense) {
+            item.head->hasPrevious = false;
+            continue;
+        }
+        SelectionRecord selection;
+        selection.layer = layerIndex;
+        selection.sequence = item.sequence;
+        selection.kvHead = item.kvHead;
+        selection.selected = std::int32_t(item.wanted.size());
+        selection.misses = item.loads;
+        selection.hits = selection.selected - selection.misses;
+        if (item.head->hasPrevious) selection.kept = intersection(item.wanted, item.head->previous);
+        item.head->previous.assign(item.wanted.begin(), item.wanted.end());
+        item.head->hasPrevious = true;
+        selection.first = std::uint32_t(record.blocks.size());
+        for (std::size_t i = 0; i < item.selected.size(); ++i) {
+            record.blocks.push_back(item.selected[i].block);
+            record.origins.push_back(item.selected[i].origin);
+            record.hit.push_back(item.hit[i]);
+            record.scores.push_back(item.selected[i].score);
+        }
+        layer.selected += selection.selected;
+        layer.hits += selection.hits;
+        layer.misses += selection.misses;
+        keptDefined &= selection.kept >= 0;
+        kept += std::max(selection.kept, 0);
+        record.selections.push_back(selection);
+    }
+    layer.kept = keptDefined ? kept : -1;
+}
+
+void LayerAttention::measureMass(int layerIndex, std::span<Work> work, StepRecord& record, std::size_t firstSelection) {
+    const BlockLayout& layout = cache_.layout();
+    const bool offloaded = cache_.offloaded(layerIndex);
+    const std::size_t outFloats = std::size_t(group_) * std::size_t(shape_.dim);
+    massOut_.resize(work.size() * outFloats);
+    for (std::size_t i = 0; i < work.size(); ++i) {
+        Work& item = work[i];
+        const int current = item.position / spec_.blockSize, row = item.position % spec_.blockSize;
+        item.views.clear();
+        for (int b = 0; b <= current; ++b) {
+            const bool onDevice = offloaded && b == current; // the tail's store copy comes when it is full
+            const float* block = onDevice ? item.head->device.block(b) : cache_.storeBlock(*item.head, b);
+            item.views.push_back(layout.view(block, b == current ? row + 1 : spec_.blockSize));
+        }
+        item.out = massOut_.data() + i * outFloats; // the method's own output stays as it is
+    }
+    attendItems(work, true, &Work::fullLse);
+    std::size_t next = firstSelection;
+    for (const Work& item : work) {
+        if (item.dense) continue;
+        double mass = 0;
+        for (int h = 0; h < group_; ++h)
+            mass += std::exp(double(item.lse[std::size_t(h)]) - double(item.fullLse[std::size_t(h)]));
+        record.selections[next++].mass = float(std::min(1.0, mass / group_));
+    }
+}
+
+void LayerAttention::prefill(int layerIndex, int sequence, int first, int n, const TokenRows& rows, StageClock& clock,
+                             LayerRecord& layer) {
+    const BlockLayout& layout = cache_.layout();
+    const int heads = shape_.kvHeads, dim = shape_.dim;
+    const auto keyOf = [&](int token, int g) {
+        return rows.k + (std::size_t(token * heads) + std::size_t(g)) * std::size_t(dim);
+    };
+    const auto scoreOf = [&](int token, int g) { return rows.score ? rows.score[token * heads + g] : 0.f; };
+    if (cache_.indexed(layerIndex))
+        clock.run(layer, Stage::Compression, [&] {
+            kernels_.forEach(heads, [&](int g) {
+                KvHead& head = cache_.head(sequence, layerIndex, g);
+                for (int token = 0; token < n; ++token) head.index.append(keyOf(token, g), scoreOf(token, g));
+            });
+        });
+    clock.run(layer, Stage::Offloading, [&] {
+        kernels_.forEach(heads, [&](int g) {
+            KvHead& head = cache_.head(sequence, layerIndex, g);
+            for (int token = 0; token < n; ++token) {
+                const int position = first + token;
+                layout.write(cache_.storeBlock(head, position / layout.blockSize), position % layout.blockSize,
+                             keyOf(token, g), rows.v + (std::size_t(token * heads) + std::size_t(g)) * std::size_t(dim),
+                             scoreOf(token, g));
+            }
+        });
+    });
+    const bool sparse = spec_.sparsePrefill && !spec_.dense && layerIndex >= spec_.denseLayers;
+    if (sparse) return prefillSparse(layerIndex, sequence, first, n, rows, clock, layer);
+    clock.run(layer, Stage::Attention, [&] { prefillFull(layerIndex, sequence, first, n, rows); });
+}
+
+void LayerAttention::keepTail(int layerIndex, int sequence, int tokens) {
+    if (!cache_.offloaded(layerIndex) || tokens % spec_.blockSize == 0) return;
+    const std::int32_t tail = tokens / spec_.blockSize;
+    for (int g = 0; g < shape_.kvHeads; ++g) {
+        KvHead& head = cache_.head(sequence, layerIndex, g);
+        std::uint8_t hit = 0;
+        copies_.clear();
+        head.device.admit({&tail, 1}, -1, 0, head.store, {&hit, 1}, copies_);
+        kernels_.copy(copies_);
+    }
+}
+
+void LayerAttention::prefillFull(int layerIndex, int sequence, int first, int n, const TokenRows& rows) {
+    const BlockLayout& layout = cache_.layout();
+    const int end = first + n, blocks = (end + layout.blockSize - 1) / layout.blockSize;
+    std::vector<const KvBlockView*> lists;
+    for (int g = 0; g < shape_.kvHeads; ++g) {
+        auto& views = prefillViews_[std::size_t(g)];
+        views.clear();
+        KvHead& head = cache_.head(sequence, layerIndex, g);
+        for (int b = 0; b < blocks; ++b)
+            views.push_back(
+                layout.view(cache_.storeBlock(head, b), std::min(layout.blockSize, end - b * layout.blockSize)));
+        lists.push_back(views.data());
+    }
+    PrefillAttentionArgs args;
+    args.q = rows.q;
+    args.n = n;
+    args.qStride = args.outStride = queryHeads_ * shape_.dim;
+    args.firstPosition = first;
+    args.kvHeads = shape_.kvHeads;
+    args.group = group_;
+    args.dim = shape_.dim;
+    args.blockSize = layout.blockSize;
+    args.blocks = lists.data();
+    args.scale = scale_;
+    args.biasScale = spec_.bias.scale;
+    args.out = rows.out;
+    kernels_.prefillAttention(args);
+}
+
+void LayerAttention::prefillSparse(int layerIndex, int sequence, int first, int n, const TokenRows& rows,
+                                   StageClock& clock, LayerRecord& layer) {
+    const BlockLayout& layout = cache_.layout();
+    const int heads = shape_.kvHeads, dim = shape_.dim;
+    for (int start = 0; start < n; start += kSparsePrefillTokens) {
+        const int count = std::min(kSparsePrefillTokens, n - start);
+        if (work_.size() < std::size_t(count * heads)) work_.resize(std::size_t(count * heads));
+        const std::span<Work> work(work_.data(), std::size_t(count * heads));
+        for (int token = 0; token < count; ++token)
+            for (int g = 0; g < heads; ++g) {
+                Work& item = work[std::size_t(token * heads + g)];
+                const std::size_t row = std::size_t(start + token);
+                item.head = &cache_.head(sequence, layerIndex, g);
+                item.position = first + start + token;
+                item.dense = item.position + 1 < spec_.denseBelowTokens;
+                item.q = rows.q + (row * std::size_t(queryHeads_) + std::size_t(g * group_)) * std::size_t(dim);
+                item.out = rows.out + (row * std::size_t(queryHeads_) + std::size_t(g * group_)) * std::size_t(dim);
+            }
+        // Windows and ranges of later tokens exist already; a query sees only the windows complete at its own position,
+        // and the only block whose range could be ahead of it is its own, which the window forces.
+        if (spec_.queryScore != QueryScore::None) clock.run(layer, Stage::Stage1, [&] { scoreBlocks(work); });
+        clock.run(layer, Stage::Pooling,
+                  [&] { kernels_.forEach(int(work.size()), [&](int i) { choose(work[std::size_t(i)]); }); });
+        clock.run(layer, Stage::Stage2, [&] {
+            for (Work& item : work) {
+                const int current = item.position / layout.blockSize;
+                item.views.clear();
+                for (const std::int32_t id : item.wanted)
+                    item.views.push_back(
+                        layout.view(cache_.storeBlock(*item.head, id),
+                                    id == current ? item.position % layout.blockSize + 1 : layout.blockSize));
+            }
+            attendItems(work, false, &Work::lse);
+        });
+    }
+}
+
+} // namespace kvscope

@@ -1,0 +1,29 @@
+// Greedy and stochastic choice of the next token.
+#pragma once
+
+#include "core/session/decode_session.h"
+
+#include <cstdint>
+#include <random>
+#include <span>
+#include <vector>
+
+namespace kvscope {
+
+/// Largest logit; equal ones: the lower id.
+std::int32_t argMax(std::span<const float> logits);
+
+/// One sequence's random stream; the same seed and logits give the same tokens on every machine.
+class Sampler {
+public:
+    Sampler(const Sampling& sampling, int sequence);
+    /// Temperature, then top-k, then top-p, then one draw; greedy at temperature 0.
+    std::int32_t sample(std::span<const float> logits);
+
+private:
+    Sampling sampling_;
+    std::mt19937_64 random_;
+    std::vector<std::pair<float, std::int32_t>> candidates_;
+};
+
+} // namespace kvscope

@@ -1,0 +1,57 @@
+// Stage times of a step: each mark ends one stage and starts the next, so that stages and gaps add up to the wall time.
+// The same names go to NVTX when it was found at configure time.
+#pragma once
+
+#include "core/trace/stage.h"
+#include "core/trace/trace_sink.h"
+
+#include <chrono>
+#include <cstdint>
+
+namespace kvscope {
+
+inline std::int64_t steadyNowNs() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+}
+
+/// NVTX push and pop; nothing when NVTX was not found.
+void nvtxPush(std::string_view name);
+void nvtxPop();
+
+class StageClock {
+public:
+    explicit StageClock(std::int64_t originNs = 0) : origin_(originNs) {}
+
+    void beginStep() { last_ = steadyNowNs(), stepStart_ = last_; }
+    std::int64_t stepStartNs() const { return stepStart_ - origin_; }
+    /// Ends the step. @return its duration
+    std::int64_t endStep() { return steadyNowNs() - stepStart_; }
+
+    void beginLayer(LayerRecord& layer) { layer.startNs = last_ - origin_; }
+    /// Runs `work` as a stage of `layer`: its time is everything since the last mark.
+    template <class Work> void run(LayerRecord& layer, Stage stage, Work&& work) {
+        nvtxPush(nameOf(stage));
+        work();
+        nvtxPop();
+        mark(layer.stageNs[std::size_t(stage)]);
+    }
+    template <class Work> void run(StepRecord& step, StepStage stage, Work&& work) {
+        nvtxPush(kStepStageNames[std::size_t(stage)]);
+        work();
+        nvtxPop();
+        mark(step.stepStageNs[std::size_t(stage)]);
+    }
+    /// Leaves the time since the last mark to "other".
+    void skip() { last_ = steadyNowNs(); }
+
+private:
+    void mark(std::int64_t& total) {
+        const std::int64_t now = steadyNowNs();
+        total += now - last_;
+        last_ = now;
+    }
+    std::int64_t origin_ = 0, last_ = 0, stepStart_ = 0;
+};
+
+} // namespace kvscope

@@ -1,0 +1,150 @@
+// What the engine tells the world. The engine fills one StepRecord per step and hands it over; it never waits.
+#pragma once
+
+#include "core/trace/stage.h"
+#include "kernels/selection.h"
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+enum class Phase : std::uint8_t { Prefill, Decode };
+constexpr const char* nameOf(Phase phase) { return phase == Phase::Prefill ? "prefill" : "decode"; }
+
+/// How much a recorder wants. Counters: times, hits, bytes. Selections: also the selected blocks with origin and hit.
+/// Full: also the score of every selected block.
+enum class RecordLevel : std::uint8_t { Counters, Selections, Full };
+constexpr const char* nameOf(RecordLevel level) {
+    return level == RecordLevel::Counters ? "counters" : level == RecordLevel::Selections ? "selections" : "full";
+}
+
+/// How a transfer time is known. Never added to each other.
+enum class Timing : std::uint8_t { Measured, Modelled };
+constexpr const char* nameOf(Timing timing) { return timing == Timing::Measured ? "measured" : "modelled"; }
+
+enum class RunStatus : std::uint8_t { Running, Finished, Stopped, Failed };
+constexpr const char* nameOf(RunStatus status) {
+    constexpr const char* names[] = {"running", "finished", "stopped", "failed"};
+    return names[int(status)];
+}
+
+struct PromptToken {
+    std::int32_t id = 0;
+    std::string bytes; // what the token decodes to; may be part of a UTF-8 character
+};
+
+/// Everything that does not change during a run.
+struct RunInfo {
+    std::string name;       // shown to people; defaults to "method on model"
+    std::string model;      // name or path
+    std::string method;     // registry id
+    std::string paramsJson; // resolved parameters, one JSON object
+    std::string backend;    // "cpu" or "cuda"
+    std::string device;     // Kernels::description()
+    std::string link;       // e.g. "pcie5: 55.5 GB/s, 10 us (modelled)"
+    Timing linkTiming = Timing::Modelled;
+    double linkGbps = 0, linkLatencyUs = 0;
+    int blockSize = 0, layers = 0, kvHeads = 0, queryHeads = 0, headDim = 0, sequences = 0;
+    int deviceSlots = 0;         // block slots per (sequence, layer, KV head); 0: everything resident
+    int budgetBlocks = 0;        // blocks a KV head attends at most; 0: all
+    std::int64_t blockBytes = 0; // one KV block of one KV head as transferred
+    RecordLevel level = RecordLevel::Full;
+    std::vector<std::vector<PromptToken>> prompts; // [sequence]
+};
+
+/// One layer of one step, all sequences. Stages follow each other: the first starts at startNs, each next one when the
+/// one before it ends.
+struct LayerRecord {
+    std::int64_t startNs = 0; // relative to the run's start
+    std::array<std::int64_t, kStageCount> stageNs{};
+    std::int32_t selected = 0, kept = 0, hits = 0, misses = 0; // sums over (sequence, KV head); kept: -1 undefined
+    std::int32_t h2dBlocks = 0, d2hBlocks = 0;
+    std::int64_t h2dBytes = 0, d2hBytes = 0;
+    std::int64_t transferNs = 0; // link busy, both directions
+    std::int64_t exposedNs = 0;  // of that, on the critical path
+};
+
+/// One (layer, sequence, KV head) of one step. Its blocks are StepRecord::blocks[first .. first + selected).
+struct SelectionRecord {
+    std::int32_t layer = 0, sequence = 0, kvHead = 0;
+    std::int32_t selected = 0;
+    std::int32_t kept = -1; // |S(t) and S(t-1)|; -1 where undefined: the first decode step of a sequence
+    std::int32_t hits = 0, misses = 0;
+    float mass = std::numeric_limits<float>::quiet_NaN(); // attention mass captured, 0..1, only with the oracle
+    std::uint32_t first = 0;
+};
+
+struct TokenRecord {
+    std::int32_t sequence = 0, id = 0, position = 0; // position in the sequence, prompt included
+    std::string bytes;
+};
+
+/// One prefill (step 0) or decode step (1, 2, ...) of the whole batch.
+struct StepRecord {
+    std::int32_t step = 0;
+    Phase phase = Phase::Decode;
+    std::int32_t tokens = 0; // tokens fed
+    bool opensBlock = false; // some sequence began a new KV block in this step
+    std::int64_t startNs = 0, durationNs = 0;
+    std::array<std::int64_t, kStepStageCount> stepStageNs{};
+    std::vector<LayerRecord> layers;
+    std::vector<SelectionRecord> selections;
+    std::vector<std::int32_t> blocks; // ascending within a selection; empty at level Counters
+    std::vector<Origin> origins;
+    std::vector<std::uint8_t> hit; // 1: was resident when selected
+    std::vector<float> scores;     // empty below level Full
+    std::vector<TokenRecord> generated;
+
+    /// Empties it, keeping its memory.
+    void clear();
+};
+
+/// Where a run's events go. One engine thread calls; none of the calls blocks on storage, and only beginRun throws.
+class TraceSink {
+public:
+    virtual ~TraceSink() = default;
+    virtual RecordLevel level() const = 0;
+    virtual void beginRun(const RunInfo& info) = 0;
+    /// An empty record to fill; recycled where possible.
+    virtual std::unique_ptr<StepRecord> acquire() = 0;
+    virtual void commit(std::unique_ptr<StepRecord> record) noexcept = 0;
+    virtual void endRun(RunStatus status, const std::string& message) noexcept = 0;
+};
+
+/// Drops everything.
+class NullSink final : public TraceSink {
+public:
+    RecordLevel level() const override { return RecordLevel::Counters; }
+    void beginRun(const RunInfo&) override {}
+    std::unique_ptr<StepRecord> acquire() override;
+    void commit(std::unique_ptr<StepRecord> record) noexcept override { spare_ = std::move(record); }
+    void endRun(RunStatus, const std::string&) noexcept override {}
+
+private:
+    std::unique_ptr<StepRecord> spare_;
+};
+
+/// Keeps everything in memory; for tests and --verify.
+class CollectingSink final : public TraceSink {
+public:
+    explicit CollectingSink(RecordLevel level = RecordLevel::Full) : level_(level) {}
+    RecordLevel level() const override { return level_; }
+    void beginRun(const RunInfo& runInfo) override { info = runInfo; }
+    std::unique_ptr<StepRecord> acquire() override { return std::make_unique<StepRecord>(); }
+    void commit(std::unique_ptr<StepRecord> record) noexcept override { steps.push_back(std::move(*record)); }
+    void endRun(RunStatus runStatus, const std::string&) noexcept override { status = runStatus; }
+
+    RunInfo info;
+    std::vector<StepRecord> steps;
+    RunStatus status = RunStatus::Running;
+
+private:
+    RecordLevel level_;
+};
+
+} // namespace kvscope

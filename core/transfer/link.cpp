@@ -1,0 +1,27 @@
+#include "core/transfer/link.h"
+
+#include "kernels/base/error.h"
+
+#include <charconv>
+#include <cmath>
+#include <fmt/format.h>
+
+namespace kvscope {
+
+std::string Link::describe() const {
+    return fmt::format("{}, {:g} GB/s, {:g} us per transfer (modelled)", name, gigabytesPerSecond, latencyUs);
+}
+
+Link Link::parse(std::string_view text) {
+    // Bandwidths that a plain pinned copy reaches on x16 links, not the nominal ones.
+    if (text == "pcie5") return {"pcie5", 55.5, 10};
+    if (text == "pcie4") return {"pcie4", 26, 10};
+    double value = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (code != std::errc() || end != text.data() + text.size() || !std::isfinite(value) || value <= 0 || value > 1e6)
+        throw Error(ErrorKind::BadInput, fmt::format("unknown link '{}'", text),
+                    "use pcie4, pcie5 or a bandwidth in GB/s above 0, e.g. --link 20");
+    return {"custom", value, 10};
+}
+
+} // namespace kvscope

@@ -1,0 +1,260 @@
+// Attention and block scores. Keys lie transposed (KvBlockView), so one register holds one channel of many keys: scores
+// are sums of broadcast query channel times key vector, without horizontal sums.
+#include "kernels/cpu/simd.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/attention_simd.cpp"
+#define HWY_DISABLED_TARGETS (HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#include <hwy/foreach_target.h> // must come before highway.h
+#include <hwy/highway.h>
+
+#include <hwy/contrib/math/math-inl.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace kvscope::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::ScalableTag<float>;
+using V = hn::Vec<D>;
+constexpr int kLanes = int(hn::MaxLanes(D()));
+constexpr int kRowsAtOnce = kLanes == 16 ? 6 : 3; // x 4 vectors of accumulators fit the register file
+constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+
+/// out[r, 0..kVectors*lanes) = sum over c of left[r, c] * right[c, ...]: rows of left broadcast, right streamed.
+template <int kRows, int kVectors, bool kAdd>
+HWY_INLINE void RowsTimesTile(const float* HWY_RESTRICT left, std::int64_t leftStride, const float* HWY_RESTRICT right,
+                              std::int64_t rightStride, int depth, float* HWY_RESTRICT out, std::int64_t outStride) {
+    const D d;
+    V sum[kRows][kVectors];
+    for (int r = 0; r < kRows; ++r)
+        for (int v = 0; v < kVectors; ++v)
+            sum[r][v] = kAdd ? hn::LoadU(d, out + r * outStride + v * kLanes) : hn::Zero(d);
+    for (int c = 0; c < depth; ++c) {
+        V column[kVectors];
+        for (int v = 0; v < kVectors; ++v) column[v] = hn::LoadU(d, right + c * rightStride + v * kLanes);
+        for (int r = 0; r < kRows; ++r) {
+            const V value = hn::Set(d, left[r * leftStride + c]);
+            for (int v = 0; v < kVectors; ++v) sum[r][v] = hn::MulAdd(value, column[v], sum[r][v]);
+        }
+    }
+    for (int r = 0; r < kRows; ++r)
+        for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], d, out + r * outStride + v * kLanes);
+}
+
+template <int kVectors, bool kAdd>
+HWY_INLINE void AllRows(const float* left, std::int64_t leftStride, int rows, const float* right,
+                        std::int64_t rightStride, int depth, float* out, std::int64_t outStride) {
+    int r = 0;
+    for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce)
+        RowsTimesTile<kRowsAtOnce, kVectors, kAdd>(left + r * leftStride, leftStride, right, rightStride, depth,
+                                                   out + r * outStride, outStride);
+    for (; r + 3 <= rows; r += 3)
+        RowsTimesTile<3, kVectors, kAdd>(left + r * leftStride, leftStride, right, rightStride, depth,
+                                         out + r * outStride, outStride);
+    for (; r < rows; ++r)
+        RowsTimesTile<1, kVectors, kAdd>(left + r * leftStride, leftStride, right, rightStride, depth,
+                                         out + r * outStride, outStride);
+}
+
+/// out[rows, width] (+)= left[rows, depth] right[depth, width]; width a multiple of 16.
+template <bool kAdd>
+void Multiply(const float* left, std::int64_t leftStride, int rows, const float* right, std::int64_t rightStride,
+              int depth, int width, float* out, std::int64_t outStride) {
+    int at = 0;
+    for (; at + 4 * kLanes <= width; at += 4 * kLanes)
+        AllRows<4, kAdd>(left, leftStride, rows, right + at, rightStride, depth, out + at, outStride);
+    for (; at + 2 * kLanes <= width; at += 2 * kLanes)
+        AllRows<2, kAdd>(left, leftStride, rows, right + at, rightStride, depth, out + at, outStride);
+    for (; at + kLanes <= width; at += kLanes)
+        AllRows<1, kAdd>(left, leftStride, rows, right + at, rightStride, depth, out + at, outStride);
+}
+
+HWY_INLINE float MaxOf(const float* x, int n) {
+    const D d;
+    V best = hn::Set(d, kMinusInfinity);
+    int i = 0;
+    for (; i + kLanes <= n; i += kLanes) best = hn::Max(best, hn::LoadU(d, x + i));
+    float result = hn::GetLane(hn::MaxOfLanes(d, best));
+    for (; i < n; ++i) result = std::max(result, x[i]);
+    return result;
+}
+
+/// x = exp(x - shift), -inf becomes 0. @return the sum
+HWY_INLINE float ExpSum(float* x, int n, float shift) {
+    const D d;
+    const V s = hn::Set(d, shift);
+    V total = hn::Zero(d);
+    int i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+        const V e = hn::Exp(d, hn::Sub(hn::LoadU(d, x + i), s));
+        hn::StoreU(e, d, x + i);
+        total = hn::Add(total, e);
+    }
+    float sum = hn::GetLane(hn::SumOfLanes(d, total));
+    for (; i < n; ++i) sum += x[i] = std::exp(x[i] - shift);
+    return sum;
+}
+
+/// scores[0..width) = scale * scores + biasScale * bias, columns from `tokens` on masked.
+HWY_INLINE void ScaleBiasMask(float* scores, int width, float scale, const float* bias, float biasScale, int tokens) {
+    const D d;
+    const V s = hn::Set(d, scale), b = hn::Set(d, biasScale);
+    for (int i = 0; i < width; i += kLanes) {
+        V value = hn::Mul(hn::LoadU(d, scores + i), s);
+        if (bias) value = hn::MulAdd(hn::LoadU(d, bias + i), b, value);
+        hn::StoreU(value, d, scores + i);
+    }
+    for (int i = tokens; i < width; ++i) scores[i] = kMinusInfinity;
+}
+
+void AttendBlocks(const AttentionArgs& args, const AttentionItem& item, int first, int last, float* out,
+                  std::int64_t outStride, float* maxima, float* sums, AttentionScratch& scratch) {
+    const int group = args.group, dim = args.dim, width = args.blockSize;
+    const std::int64_t columns = std::int64_t(last - first) * width;
+    if (scratch.scores.size() < std::size_t(group * columns)) scratch.scores.resize(std::size_t(group * columns));
+    float* scores = scratch.scores.data();
+    for (int b = first; b < last; ++b) {
+        const KvBlockView& block = item.blocks[b];
+        float* at = scores + std::int64_t(b - first) * width;
+        Multiply<false>(item.q, args.qStride, group, block.keys, width, dim, width, at, columns);
+        for (int h = 0; h < group; ++h)
+            ScaleBiasMask(at + h * columns, width, args.scale, args.biasScale != 0.f ? block.bias : nullptr,
+                          args.biasScale, block.tokens);
+    }
+    for (int h = 0; h < group; ++h) {
+        maxima[h] = MaxOf(scores + h * columns, int(columns));
+        sums[h] = ExpSum(scores + h * columns, int(columns), maxima[h]);
+        std::fill_n(out + h * outStride, dim, 0.f);
+    }
+    for (int b = first; b < last; ++b) // only valid tokens: the rows behind them are not part of the sequence
+        Multiply<true>(scores + std::int64_t(b - first) * width, columns, group, item.blocks[b].values, dim,
+                       item.blocks[b].tokens, dim, out, outStride);
+}
+
+void PrefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int end, AttentionScratch& scratch) {
+    const int group = args.group, dim = args.dim, width = args.blockSize, rows = (end - begin) * group;
+    const auto need = [](std::vector<float>& buffer, std::size_t n) {
+        if (buffer.size() < n) buffer.resize(n);
+        return buffer.data();
+    };
+    float* q = need(scratch.rows, std::size_t(rows * dim));
+    float* scores = need(scratch.scores, std::size_t(rows * width));
+    float* out = need(scratch.out, std::size_t(rows * dim));
+    float* sums = need(scratch.sums, std::size_t(2 * rows));
+    float* maxima = sums + rows;
+    for (int row = 0; row < rows; ++row) { // row = token * group + head
+        const int token = begin + row / group, head = kvHead * group + row % group;
+        std::copy_n(args.q + std::int64_t(token) * args.qStride + std::int64_t(head) * dim, dim,
+                    q + std::int64_t(row) * dim);
+        maxima[row] = kMinusInfinity;
+        sums[row] = 0.f;
+    }
+    std::fill_n(out, std::size_t(rows * dim), 0.f);
+    const D d;
+    const int blocks = (args.firstPosition + end - 1) / width + 1;
+    for (int b = 0; b < blocks; ++b) {
+        const KvBlockView& block = args.blocks[kvHead][b];
+        // Rows whose position lies before the block see nothing of it.
+        const int firstToken = std::max(begin, b * width - args.firstPosition), firstRow = (firstToken - begin) * group;
+        Multiply<false>(q + std::int64_t(firstRow) * dim, dim, rows - firstRow, block.keys, width, dim, width,
+                        scores + std::int64_t(firstRow) * width, width);
+        for (int row = firstRow; row < rows; ++row) {
+            float* s = scores + std::int64_t(row) * width;
+            const int visible = std::min(width, args.firstPosition + begin + row / group - b * width + 1);
+            ScaleBiasMask(s, width, args.scale, args.biasScale != 0.f ? block.bias : nullptr, args.biasScale, visible);
+            const float blockMax = MaxOf(s, width);
+            if (blockMax > maxima[row]) {
+                const float factor = std::exp(maxima[row] - blockMax); // 0 the first time
+                maxima[row] = blockMax;
+                sums[row] *= factor;
+                const V f = hn::Set(d, factor);
+                float* o = out + std::int64_t(row) * dim;
+                for (int c = 0; c < dim; c += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, o + c), f), d, o + c);
+            }
+            sums[row] += ExpSum(s, width, maxima[row]);
+        }
+        const int depth = std::min(width, args.firstPosition + end - b * width); // weights past a row's position are 0
+        Multiply<true>(scores + std::int64_t(firstRow) * width, width, rows - firstRow, block.values, dim, depth, dim,
+                       out + std::int64_t(firstRow) * dim, dim);
+    }
+    for (int row = 0; row < rows; ++row) {
+        const int token = begin + row / group, head = kvHead * group + row % group;
+        const float factor = 1.f / sums[row];
+        float* to = args.out + std::int64_t(token) * args.outStride + std::int64_t(head) * dim;
+        for (int c = 0; c < dim; ++c) to[c] = out[std::int64_t(row) * dim + c] * factor;
+    }
+}
+
+void GroupScoreItemImpl(const GroupScoreArgs& args, const GroupScoreItem& item, AttentionScratch& scratch) {
+    const int tile = args.tileSize, tiles = (item.windows + tile - 1) / tile;
+    const std::int64_t columns = std::int64_t(tiles) * tile;
+    if (scratch.scores.size() < std::size_t(args.group * columns))
+        scratch.scores.resize(std::size_t(args.group * columns));
+    float* scores = scratch.scores.data();
+    for (int t = 0; t < tiles; ++t)
+        Multiply<false>(item.q, args.qStride, args.group, item.tiles[t], tile, args.dim, tile,
+                        scores + std::int64_t(t) * tile, columns);
+    std::fill_n(item.scores, item.windows, 0.f);
+    for (int h = 0; h < args.group; ++h) {
+        float* s = scores + h * columns;
+        for (int c = 0; c < item.windows; ++c) s[c] *= args.scale;
+        const float sum = ExpSum(s, item.windows, MaxOf(s, item.windows));
+        const float factor = 1.f / sum;
+        for (int c = 0; c < item.windows; ++c) item.scores[c] += s[c] * factor;
+    }
+}
+
+void RangeBoundItemImpl(const RangeBoundArgs& args, const RangeBoundItem& item) {
+    const D d;
+    for (int b = 0; b < item.blocks; ++b) {
+        const float* low = item.ranges + std::int64_t(b) * 2 * args.dim;
+        const float* high = low + args.dim;
+        float result = args.reduce == GroupReduce::Max ? kMinusInfinity : 0.f;
+        for (int h = 0; h < args.group; ++h) {
+            const float* q = item.q + std::int64_t(h) * args.qStride;
+            V sum = hn::Zero(d);
+            int c = 0;
+            for (; c + kLanes <= args.dim; c += kLanes) {
+                const V value = hn::LoadU(d, q + c);
+                sum = hn::Add(sum,
+                              hn::Max(hn::Mul(value, hn::LoadU(d, low + c)), hn::Mul(value, hn::LoadU(d, high + c))));
+            }
+            float bound = hn::GetLane(hn::SumOfLanes(d, sum));
+            for (; c < args.dim; ++c) bound += std::max(q[c] * low[c], q[c] * high[c]);
+            result = args.reduce == GroupReduce::Max ? std::max(result, bound) : result + bound;
+        }
+        item.scores[b] = result;
+    }
+}
+
+} // namespace kvscope::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace kvscope::cpu {
+
+HWY_EXPORT(AttendBlocks);
+HWY_EXPORT(PrefillTile);
+HWY_EXPORT(GroupScoreItemImpl);
+HWY_EXPORT(RangeBoundItemImpl);
+
+void attendBlocks(const AttentionArgs& args, const AttentionItem& item, int first, int last, float* out,
+                  std::int64_t outStride, float* maxima, float* sums, AttentionScratch& scratch) {
+    HWY_DYNAMIC_DISPATCH(AttendBlocks)(args, item, first, last, out, outStride, maxima, sums, scratch);
+}
+void prefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int end, AttentionScratch& scratch) {
+    HWY_DYNAMIC_DISPATCH(PrefillTile)(args, kvHead, begin, end, scratch);
+}
+void groupScoreItem(const GroupScoreArgs& args, const GroupScoreItem& item, AttentionScratch& scratch) {
+    HWY_DYNAMIC_DISPATCH(GroupScoreItemImpl)(args, item, scratch);
+}
+void rangeBoundItem(const RangeBoundArgs& args, const RangeBoundItem& item) {
+    HWY_DYNAMIC_DISPATCH(RangeBoundItemImpl)(args, item);
+}
+
+} // namespace kvscope::cpu
+#endif

@@ -1,0 +1,338 @@
+// The CPU implementation of the contract: checks, splits the work over the thread team, calls the inner loops of
+// simd.h.
+#include "kernels/base/aligned_buffer.h"
+#include "kernels/base/error.h"
+#include "kernels/base/half.h"
+#include "kernels/cpu/simd.h"
+#include "kernels/cpu/thread_team.h"
+#include "kernels/kernels.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+#include <limits>
+
+namespace kvscope {
+
+const char* nameOf(DType type) { return type == DType::F32 ? "f32" : type == DType::F16 ? "f16" : "bf16"; }
+
+namespace cpu {
+namespace {
+
+constexpr int kSmallBatch = 8;         // up to here a linear layer is bound by reading its weights
+constexpr int kPanelDepth = 2048;      // columns packed at once: a panel stays in the second-level cache
+constexpr int kPrefillRows = 48;       // query rows (tokens x group) of one prefill tile
+constexpr int kBlocksPerSplit = 16;    // blocks that are worth another thread's attention
+constexpr std::int64_t kRowGrain = 16; // rows handed out together: whole cache lines of output
+
+void require(bool condition, const char* what) {
+    if (!condition) throw Error(ErrorKind::BadInput, what);
+}
+
+void checkHeads(int group, int dim, int blockSize) {
+    require(group >= 1 && group <= 64, "a KV head serves 1 to 64 query heads");
+    require(dim >= 16 && dim <= 256 && dim % 16 == 0, "the head dimension must be a multiple of 16, at most 256");
+    require(blockSize >= 16 && blockSize <= 256 && blockSize % 16 == 0,
+            "the block size must be a multiple of 16, at most 256");
+}
+
+class CpuKernels final : public Kernels {
+public:
+    explicit CpuKernels(int threads)
+        : team_(threads), scratch_(std::size_t(team_.threads())), panels_(std::size_t(team_.threads())) {}
+
+    std::string description() const override {
+        return fmt::format("cpu: {}, {} thread{}", instructionSet(), team_.threads(), team_.threads() == 1 ? "" : "s");
+    }
+
+    void embed(const WeightMatrix& table, std::span<const std::int32_t> ids, float* out) override {
+        const auto cols = std::size_t(table.cols);
+        team_.split(std::int64_t(ids.size()), 64, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t i = begin; i < end; ++i) widen(table, ids[std::size_t(i)], out + std::size_t(i) * cols);
+        });
+    }
+
+    void linear(const LinearArgs& args) override {
+        if (args.n == 0 || args.targets.empty()) return;
+        for (const LinearTarget& target : args.targets)
+            require(target.weight.cols == args.targets.front().weight.cols,
+                    "outputs of one linear call must share their input");
+        if (args.n <= kSmallBatch) return linearFew(args);
+        linearMany(args);
+    }
+
+    void gatedLinear(const GatedArgs& args) override {
+        if (args.n == 0) return;
+        const int width = args.gate.rows;
+        require(args.up.rows == width && args.up.cols == args.gate.cols, "gate and up must have the same shape");
+        if (gateScratch_.size() < std::size_t(args.n) * std::size_t(width) * 2)
+            gateScratch_ = AlignedBuffer<float>(std::size_t(args.n) * std::size_t(width) * 2);
+        float* gate = gateScratch_.data();
+        float* up = gate + std::size_t(args.n) * std::size_t(width);
+        const LinearTarget targets[] = {{args.gate, nullptr, gate, width, false}, {args.up, nullptr, up, width, false}};
+        LinearArgs linearArgs{args.x, args.n, args.gate.cols, args.normWeight, args.normEps, targets};
+        if (args.n <= kSmallBatch) {
+            // One hand-out for both matrices and the activation: each thread finishes the outputs it computed.
+            const std::int64_t stride = prepareFew(linearArgs);
+            team_.split(width, kRowGrain, [&](std::int64_t begin, std::int64_t end) {
+                for (const LinearTarget& target : targets)
+                    smallBatchRows(target, inputFor(linearArgs, target.weight.type, stride), args.n, begin, end);
+                for (int i = 0; i < args.n; ++i) {
+                    const std::int64_t at = std::int64_t(i) * width + begin;
+                    siluMultiply(gate + at, up + at, end - begin, args.out + at);
+                }
+            });
+            return;
+        }
+        linearMany(linearArgs);
+        team_.split(std::int64_t(args.n) * width, 4096, [&](std::int64_t begin, std::int64_t end) {
+            siluMultiply(gate + begin, up + begin, end - begin, args.out + begin);
+        });
+    }
+
+    void rope(const RopeArgs& args) override {
+        require(args.dim % 2 == 0, "the head dimension must be even for rotary positions");
+        const int half = args.dim / 2;
+        team_.split(args.n, 16, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t row = begin; row < end; ++row) {
+                const float* cos = args.cos + std::int64_t(args.positions[row]) * half;
+                const float* sin = args.sin + std::int64_t(args.positions[row]) * half;
+                for (int head = 0; head < args.heads; ++head) {
+                    float* x = args.x + row * args.stride + std::int64_t(head) * args.dim;
+                    for (int i = 0; i < half; ++i) {
+                        const float a = x[i], b = x[i + half];
+                        x[i] = a * cos[i] - b * sin[i];
+                        x[i + half] = b * cos[i] + a * sin[i];
+                    }
+                }
+            }
+        });
+    }
+
+    void evictionScore(const EvictionScoreArgs& args) override {
+        const int width = args.kvHeads * args.dim;
+        team_.split(args.n, 16, [&](std::int64_t begin, std::int64_t end) {
+            for (std::int64_t row = begin; row < end; ++row)
+                for (int g = 0; g < args.kvHeads; ++g) {
+                    const float* delta = args.delta + std::int64_t(g) * width;
+                    const float* value = args.values + row * args.stride;
+                    float parts[8] = {}; // independent sums, so that the loop vectorises without reordering at run time
+                    int c = 0;
+                    for (; c + 8 <= width; c += 8)
+                        for (int lane = 0; lane < 8; ++lane) parts[lane] += delta[c + lane] * value[c + lane];
+                    float x = 0;
+                    for (; c < width; ++c) x += delta[c] * value[c];
+                    for (const float part : parts) x += part;
+                    args.scores[row * args.kvHeads + g] =
+                        args.gain[g] * (std::max(x, 0.f) + std::log1p(std::exp(-std::abs(x))));
+                }
+        });
+    }
+
+    void blockAttention(const AttentionArgs& args) override {
+        if (args.items.empty()) return;
+        checkHeads(args.group, args.dim, args.blockSize);
+        const int items = int(args.items.size());
+        int most = 0;
+        for (const AttentionItem& item : args.items) {
+            require(item.blockCount > 0, "attention needs at least one block");
+            most = std::max(most, item.blockCount);
+        }
+        const int wanted = (team_.threads() + items - 1) / items;
+        const int splits = std::clamp(std::min(wanted, most / kBlocksPerSplit), 1, team_.threads());
+        if (splits > 1) return attendSplit(args, splits);
+        team_.each(items, [&](int i, int thread) {
+            float maxima[64], sums[64];
+            const AttentionItem& item = args.items[std::size_t(i)];
+            attendBlocks(args, item, 0, item.blockCount, item.out, args.outStride, maxima, sums,
+                         scratch_[std::size_t(thread)]);
+            normalise(args, item, maxima, sums);
+        });
+    }
+
+    void prefillAttention(const PrefillAttentionArgs& args) override {
+        if (args.n == 0) return;
+        checkHeads(args.group, args.dim, args.blockSize);
+        const int tileTokens = std::max(1, kPrefillRows / args.group), tiles = (args.n + tileTokens - 1) / tileTokens;
+        team_.each(tiles * args.kvHeads, [&](int job, int thread) {
+            // Late tiles see the most keys: hand those out first, so that the threads end together.
+            const int tile = tiles - 1 - job / args.kvHeads, begin = tile * tileTokens;
+            prefillTile(args, job % args.kvHeads, begin, std::min(args.n, begin + tileTokens),
+                        scratch_[std::size_t(thread)]);
+        });
+    }
+
+    void groupScores(const GroupScoreArgs& args) override {
+        if (args.items.empty()) return;
+        checkHeads(args.group, args.dim, args.tileSize);
+        team_.each(int(args.items.size()), [&](int i, int thread) {
+            if (args.items[std::size_t(i)].windows > 0)
+                groupScoreItem(args, args.items[std::size_t(i)], scratch_[std::size_t(thread)]);
+        });
+    }
+
+    void rangeBound(const RangeBoundArgs& args) override {
+        team_.each(int(args.items.size()), [&](int i, int) { rangeBoundItem(args, args.items[std::size_t(i)]); });
+    }
+
+    void copy(std::span<const CopyItem> items) override {
+        team_.each(int(items.size()), [&](int i, int) {
+            const CopyItem& item = items[std::size_t(i)];
+            std::memcpy(item.to, item.from, item.bytes);
+        });
+    }
+
+    void parallelFor(int n, void (*body)(void* context, int i), void* context) override {
+        team_.each(n, [&](int i, int) { body(context, i); });
+    }
+
+private:
+    static void widen(const WeightMatrix& table, std::int32_t row, float* out) {
+        for (int c = 0; c < table.cols; ++c)
+            out[c] = elementAt(table.data, table.type, std::int64_t(row) * table.cols + c);
+    }
+
+    static void normalise(const AttentionArgs& args, const AttentionItem& item, const float* maxima,
+                          const float* sums) {
+        for (int h = 0; h < args.group; ++h) {
+            const float factor = 1.f / sums[h];
+            float* out = item.out + std::int64_t(h) * args.outStride;
+            for (int c = 0; c < args.dim; ++c) out[c] *= factor;
+            if (item.lse) item.lse[h] = maxima[h] + std::log(sums[h]);
+        }
+    }
+
+    /// Each item's blocks in `splits` parts, merged by their log-sum-exp.
+    void attendSplit(const AttentionArgs& args, int splits) {
+        const int items = int(args.items.size());
+        const auto outFloats = std::size_t(args.group) * std::size_t(args.dim),
+                   perPart = outFloats + 2 * std::size_t(args.group);
+        if (partials_.size() < std::size_t(items * splits) * perPart)
+            partials_ = AlignedBuffer<float>(std::size_t(items * splits) * perPart);
+        const auto part = [&](int index) { return partials_.data() + std::size_t(index) * perPart; };
+        team_.each(items * splits, [&](int index, int thread) {
+            const AttentionItem& item = args.items[std::size_t(index / splits)];
+            const int which = index % splits, first = item.blockCount * which / splits,
+                      last = item.blockCount * (which + 1) / splits;
+            float* out = part(index);
+            float *maxima = out + outFloats, *sums = maxima + args.group;
+            if (first == last) {
+                std::fill_n(maxima, args.group, -std::numeric_limits<float>::infinity());
+                std::fill_n(out, outFloats, 0.f);
+                std::fill_n(sums, args.group, 0.f);
+                return;
+            }
+            attendBlocks(args, item, first, last, out, args.dim, maxima, sums, scratch_[std::size_t(thread)]);
+        });
+        for (int i = 0; i < items; ++i) {
+            const AttentionItem& item = args.items[std::size_t(i)];
+            for (int h = 0; h < args.group; ++h) {
+                float top = -std::numeric_limits<float>::infinity(), sum = 0;
+                for (int p = 0; p < splits; ++p) top = std::max(top, part(i * splits + p)[outFloats + std::size_t(h)]);
+                float* out = item.out + std::int64_t(h) * args.outStride;
+                std::fill_n(out, args.dim, 0.f);
+                for (int p = 0; p < splits; ++p) {
+                    const float* from = part(i * splits + p);
+                    const float factor = std::exp(from[outFloats + std::size_t(h)] - top);
+                    sum += factor * from[outFloats + std::size_t(args.group + h)];
+                    for (int c = 0; c < args.dim; ++c) out[c] += factor * from[std::size_t(h * args.dim + c)];
+                }
+                for (int c = 0; c < args.dim; ++c) out[c] /= sum;
+                if (item.lse) item.lse[h] = top + std::log(sum);
+            }
+        }
+    }
+
+    /// Norms and arranges the inputs of few rows: plain order first, then the bf16 order. @return floats per row
+    std::int64_t prepareFew(const LinearArgs& args) {
+        const int cols = args.targets.front().weight.cols;
+        const std::int64_t stride = arrangedStride(DType::BF16, cols);
+        const auto need = std::size_t(2 * args.n) * std::size_t(stride);
+        if (inputs_.size() < need) inputs_ = AlignedBuffer<float>(need);
+        for (int i = 0; i < args.n; ++i) {
+            const float* x = args.x + std::int64_t(i) * args.xStride;
+            float* plain = inputs_.data() + i * stride;
+            if (args.normWeight)
+                rmsNormRow(x, args.normWeight, args.normEps, cols, plain);
+            else
+                std::copy_n(x, cols, plain);
+            arrangeInput(DType::BF16, plain, cols, inputs_.data() + (args.n + i) * stride);
+        }
+        return stride;
+    }
+    const float* inputFor(const LinearArgs& args, DType type, std::int64_t stride) const {
+        return inputs_.data() + (type == DType::BF16 ? args.n * stride : 0);
+    }
+
+    void linearFew(const LinearArgs& args) {
+        const std::int64_t stride = prepareFew(args);
+        // One hand-out for all outputs: thread t takes the same share of the rows laid end to end.
+        std::int64_t total = 0;
+        for (const LinearTarget& target : args.targets) total += target.weight.rows;
+        team_.split(total, kRowGrain, [&](std::int64_t begin, std::int64_t end) {
+            std::int64_t offset = 0;
+            for (const LinearTarget& target : args.targets) {
+                const std::int64_t from = std::max(begin, offset) - offset,
+                                   to = std::min(end, offset + target.weight.rows) - offset;
+                if (from < to) smallBatchRows(target, inputFor(args, target.weight.type, stride), args.n, from, to);
+                offset += target.weight.rows;
+            }
+        });
+    }
+
+    void linearMany(const LinearArgs& args) {
+        const int cols = args.targets.front().weight.cols, width = panelRows();
+        const float* x = args.x;
+        std::int64_t xStride = args.xStride;
+        if (args.normWeight) {
+            if (normed_.size() < std::size_t(args.n) * std::size_t(cols))
+                normed_ = AlignedBuffer<float>(std::size_t(args.n) * std::size_t(cols));
+            team_.split(args.n, 8, [&](std::int64_t begin, std::int64_t end) {
+                for (std::int64_t i = begin; i < end; ++i)
+                    rmsNormRow(args.x + i * args.xStride, args.normWeight, args.normEps, cols,
+                               normed_.data() + i * cols);
+            });
+            x = normed_.data();
+            xStride = cols;
+        }
+        int panels = 0;
+        for (const LinearTarget& target : args.targets) panels += (target.weight.rows + width - 1) / width;
+        const auto panelFloats = std::size_t(std::min(cols, kPanelDepth)) * std::size_t(width);
+        for (auto& panel : panels_)
+            if (panel.size() < panelFloats) panel = AlignedBuffer<float>(panelFloats);
+        team_.each(panels, [&](int job, int thread) {
+            auto& panel = panels_[std::size_t(thread)];
+            int index = job;
+            const LinearTarget* target = args.targets.data();
+            while (index >= (target->weight.rows + width - 1) / width)
+                index -= (target->weight.rows + width - 1) / width, ++target;
+            const int begin = index * width, outputs = std::min(width, target->weight.rows - begin);
+            float* y = target->y + begin;
+            if (target->bias)
+                for (int i = 0; i < args.n; ++i)
+                    for (int o = 0; o < outputs; ++o) {
+                        float& value = y[std::int64_t(i) * target->stride + o];
+                        value = (target->accumulate ? value : 0.f) + target->bias[begin + o];
+                    }
+            bool add = target->accumulate || target->bias;
+            for (int k = 0; k < cols; k += kPanelDepth, add = true) {
+                const int depth = std::min(kPanelDepth, cols - k);
+                packPanel(target->weight, begin, k, depth, panel.data());
+                panelMultiply(x + k, xStride, args.n, panel.data(), depth, y, target->stride, outputs, add);
+            }
+        });
+    }
+
+    ThreadTeam team_;
+    std::vector<AttentionScratch> scratch_;    // [thread]
+    std::vector<AlignedBuffer<float>> panels_; // [thread]
+    AlignedBuffer<float> inputs_, normed_, gateScratch_, partials_;
+};
+
+} // namespace
+} // namespace cpu
+
+std::unique_ptr<Kernels> makeCpuKernels(int threads) { return std::make_unique<cpu::CpuKernels>(threads); }
+
+} // namespace kvscope

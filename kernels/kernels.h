@@ -1,0 +1,196 @@
+// The contract of the math: every operation once. kernels/cpu implements it; a second device stands beside it.
+//
+// Common rules
+//   Memory   all pointers are this device's memory, float32 and row-major unless said; outputs overlap no input unless
+//   said Order    an operation is complete, for the caller's thread, when the next one on the same object starts Errors
+//   shapes outside the stated limits throw Error(BadInput); a size of 0 is a no-op Repeat   bitwise repeatable for the
+//   same inputs, thread count and instruction set
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+namespace kvscope {
+
+enum class DType : std::uint8_t { F32, F16, BF16 };
+constexpr int bytesOf(DType type) { return type == DType::F32 ? 4 : 2; }
+const char* nameOf(DType type);
+
+/// A linear layer's weights, [rows = outputs, cols = inputs], row-major, any alignment: y = W x.
+struct WeightMatrix {
+    const void* data = nullptr;
+    DType type = DType::F32;
+    int rows = 0, cols = 0;
+    std::size_t bytes() const { return std::size_t(rows) * std::size_t(cols) * std::size_t(bytesOf(type)); }
+};
+
+/// One output of a linear operation: y[i, 0..rows) = (accumulate ? y : 0) + W x_i + bias, rows of y `stride` floats
+/// apart.
+struct LinearTarget {
+    WeightMatrix weight;
+    const float* bias = nullptr; // [rows] or null
+    float* y = nullptr;
+    int stride = 0;
+    bool accumulate = false;
+};
+
+struct LinearArgs {
+    const float* x = nullptr; // [n, cols], rows `xStride` floats apart
+    int n = 0, xStride = 0;
+    const float* normWeight = nullptr; // [cols]: RMS-normalise x first (x is left unchanged); null for plain
+    float normEps = 0.f;
+    std::span<const LinearTarget> targets; // all share x; equal cols
+};
+
+struct GatedArgs {
+    const float* x = nullptr; // [n, cols], contiguous
+    int n = 0;
+    const float* normWeight = nullptr; // [cols]
+    float normEps = 0.f;
+    WeightMatrix gate, up; // [f, cols] each
+    float* out = nullptr;  // [n, f]
+};
+
+struct RopeArgs {
+    float* x = nullptr; // [n, heads, dim], rotated in place; rows `stride` floats apart
+    int n = 0, heads = 0, dim = 0, stride = 0;
+    const std::int32_t* positions = nullptr;    // [n]
+    const float *cos = nullptr, *sin = nullptr; // [maxPosition, dim/2]
+};
+
+struct EvictionScoreArgs {
+    const float* values = nullptr; // [n, kvHeads*dim], rows `stride` floats apart
+    int n = 0, kvHeads = 0, dim = 0, stride = 0;
+    const float* delta = nullptr; // [kvHeads, kvHeads*dim]
+    const float* gain = nullptr;  // [kvHeads], "A"
+    float* scores = nullptr;      // [n, kvHeads]
+};
+
+/// One KV block as attention sees it. Keys are stored transposed, so that one vector register holds one channel of many
+/// keys: no horizontal sums, and the same tile serves decode, prefill and the pooled keys.
+struct KvBlockView {
+    const float* keys = nullptr;   // [dim, blockSize], rotated; columns >= tokens are finite but meaningless
+    const float* values = nullptr; // [blockSize, dim]; rows >= tokens likewise
+    const float* bias = nullptr;   // [blockSize] eviction-head scores, or null
+    std::int32_t tokens = 0;       // valid tokens, 1..blockSize
+};
+
+/// One query token of one KV head: its `group` query heads attend to a list of blocks.
+struct AttentionItem {
+    const float* q = nullptr; // [group, dim], rows `qStride` apart
+    const KvBlockView* blocks = nullptr;
+    std::int32_t blockCount = 0;
+    float* out = nullptr; // [group, dim], rows `outStride` apart
+    float* lse = nullptr; // [group] log of the softmax denominator, or null
+};
+
+struct AttentionArgs {
+    int group = 0, dim = 0, blockSize = 0, qStride = 0, outStride = 0;
+    float scale = 1.f;     // logits = scale * q.k + biasScale * bias
+    float biasScale = 0.f; // 0 ignores the bias
+    std::span<const AttentionItem> items;
+};
+
+/// Causal attention of a chunk of n consecutive query tokens over everything up to themselves, all heads.
+struct PrefillAttentionArgs {
+    const float* q = nullptr; // [n, kvHeads*group, dim], rows `qStride` floats apart
+    int n = 0, qStride = 0, firstPosition = 0;
+    int kvHeads = 0, group = 0, dim = 0, blockSize = 0;
+    const KvBlockView* const* blocks = nullptr; // [kvHeads][nb]: blocks 0..nb-1 covering positions 0..firstPosition+n-1
+    float scale = 1.f, biasScale = 0.f;
+    float* out = nullptr; // [n, kvHeads*group*dim], rows `outStride` floats apart
+    int outStride = 0;
+};
+
+/// Stage 1 (methods: InfLLM-V2, NOSA): one softmax per query head over the pooled keys, then a plain sum over the
+/// group.
+struct GroupScoreItem {
+    const float* q = nullptr; // [group, dim], rows `qStride` apart
+    const float* const* tiles =
+        nullptr;              // pooled keys in tiles of `tileSize`, each [dim, tileSize] like KvBlockView::keys
+    std::int32_t windows = 0; // visible windows; 0 leaves scores untouched
+    float* scores = nullptr;  // [windows]
+};
+
+struct GroupScoreArgs {
+    int group = 0, dim = 0, tileSize = 0, qStride = 0;
+    float scale = 1.f;
+    std::span<const GroupScoreItem> items;
+};
+
+/// Quest: upper bound of q.k from per-channel key ranges, summed over the group's heads.
+struct RangeBoundItem {
+    const float* q = nullptr;      // [group, dim], rows `qStride` apart
+    const float* ranges = nullptr; // [blocks, 2, dim]: lowest, highest rotated key of the block
+    std::int32_t blocks = 0;
+    float* scores = nullptr; // [blocks]
+};
+
+enum class GroupReduce : std::uint8_t { Sum, Max };
+
+struct RangeBoundArgs {
+    int group = 0, dim = 0, qStride = 0;
+    GroupReduce reduce = GroupReduce::Sum;
+    std::span<const RangeBoundItem> items;
+};
+
+struct CopyItem {
+    const void* from = nullptr;
+    void* to = nullptr;
+    std::size_t bytes = 0;
+};
+
+class Kernels {
+public:
+    virtual ~Kernels() = default;
+
+    /// Short text for traces: instruction set and threads, e.g. "cpu: AVX3, 2 threads".
+    virtual std::string description() const = 0;
+
+    /// out[i, :] = table[ids[i], :]; table [vocab, cols]. Ids are trusted: the tokenizer or the caller checked them.
+    virtual void embed(const WeightMatrix& table, std::span<const std::int32_t> ids, float* out) = 0;
+
+    /// See LinearTarget. Weights are read once per call whatever n is small; traffic floor: the weights' bytes.
+    virtual void linear(const LinearArgs& args) = 0;
+
+    /// out = silu(gate(norm(x))) * up(norm(x)); SwiGLU's first half.
+    virtual void gatedLinear(const GatedArgs& args) = 0;
+
+    /// NeoX halves: dim i pairs with i + dim/2; dim even.
+    virtual void rope(const RopeArgs& args) = 0;
+
+    /// s[t,g] = gain[g] * softplus(delta[g,:] . values[t,:]), softplus(x) = max(x,0) + log1p(exp(-|x|)) (NOSA, ED-DMA).
+    virtual void evictionScore(const EvictionScoreArgs& args) = 0;
+
+    /// Softmax attention over the listed blocks; see AttentionArgs. 1 <= group <= 64, dim a multiple of 16 up to 256,
+    /// blockSize a multiple of 16 up to 256. Few items with many blocks are split over the threads and merged by LSE.
+    virtual void blockAttention(const AttentionArgs& args) = 0;
+
+    /// Same limits. firstPosition may be any position; blocks before it are full.
+    virtual void prefillAttention(const PrefillAttentionArgs& args) = 0;
+
+    /// scores[c] = sum over the group of softmax_c(scale * q_h . kc). Sums to `group` over c.
+    virtual void groupScores(const GroupScoreArgs& args) = 0;
+
+    /// scores[b] = reduce over the group of sum over c of max(q*low, q*high) (Quest, 2024).
+    virtual void rangeBound(const RangeBoundArgs& args) = 0;
+
+    /// Plain copies, spread over the threads.
+    virtual void copy(std::span<const CopyItem> items) = 0;
+
+    /// Runs body(i) for i in [0, n) on the kernels' own threads: for small host-side work between kernels. body must
+    /// not call into this object and must not throw.
+    virtual void parallelFor(int n, void (*body)(void* context, int i), void* context) = 0;
+
+    template <class Body> void forEach(int n, Body&& body) {
+        parallelFor(
+            n, [](void* context, int i) { (*static_cast<std::remove_reference_t<Body>*>(context))(i); }, &body);
+    }
+};
+
+/// CPU kernels on `threads` threads (0: KVSCOPE_THREADS from the environment, else all cores this process may use).
+std::unique_ptr<Kernels> makeCpuKernels(int threads = 0);
+
+} // namespace kvscope

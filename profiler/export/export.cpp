@@ -1,0 +1,155 @@
+#include "profiler/export/export.h"
+
+#include "kernels/base/error.h"
+#include "profiler/export/line_writer.h"
+#include "profiler/read/open_trace.h"
+#include "profiler/store/selection_blob.h"
+#include "profiler/store/trace_keys.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+struct TableQuery {
+    const char* columns;
+    const char* view;
+    const char* order;
+};
+
+TableQuery queryOf(ExportTable table) {
+    switch (table) {
+    case ExportTable::Steps:
+        return {"run_id, step, phase, tokens, start_ns, duration_ns, selected, hits, misses, h2d_bytes, d2h_bytes, transfer_ns,"
+                " exposed_ns, kept, opens_block",
+                "v_step", ""};
+    case ExportTable::Breakdown:
+        return {"run_id, phase, layer, component, calls, total_ns", "v_breakdown", " ORDER BY run_id, phase DESC, layer"};
+    case ExportTable::Transfers:
+        return {"run_id, step, layer, direction, mechanism, blocks, bytes, start_ns, duration_ns", "v_transfer",
+                " ORDER BY run_id, step, layer, direction DESC"};
+    case ExportTable::Tokens: return {"run_id, step, seq, token_id, text, position", "v_token", ""};
+    case ExportTable::Kernels:
+    case ExportTable::Selections: break;
+    }
+    return {"run_id, step, layer, track, name, start_ns, duration_ns", "v_kernel", " ORDER BY run_id, start_ns"};
+}
+
+void writeValue(LineWriter& writer, const Statement& rows, int column, ExportFormat format) {
+    switch (rows.type(column)) {
+    case Statement::Type::Null:
+        if (format == ExportFormat::Jsonl) writer.addText("null");
+        break;
+    case Statement::Type::Integer: writer.add("{}", rows.int64(column)); break;
+    case Statement::Type::Real: writer.add("{}", rows.real(column)); break;
+    case Statement::Type::Text:
+    case Statement::Type::Blob:
+        if (format == ExportFormat::Csv) writer.addCsv(rows.text(column));
+        else writer.addJson(rows.text(column));
+        break;
+    }
+}
+
+ExportResult exportView(Connection& connection, const TableQuery& query, ExportFormat format, LineWriter& writer,
+                        const ExportOptions& options) {
+    ExportResult result;
+    Statement rows(connection, fmt::format("SELECT {} FROM {}{}{}", query.columns, query.view,
+                                           options.runId ? " WHERE run_id = ?1" : "", query.order));
+    if (options.runId) rows.bind(1, *options.runId);
+    if (format == ExportFormat::Csv) {
+        for (int column = 0; column < rows.columns(); ++column)
+            writer.add("{}{}", column == 0 ? "" : ",", rows.columnName(column));
+        writer.addText("\n");
+    }
+    for (; rows.step(); ++result.rows) {
+        for (int column = 0; column < rows.columns(); ++column) {
+            if (format == ExportFormat::Jsonl) writer.add("{}\"{}\":", column == 0 ? "{" : ",", rows.columnName(column));
+            else if (column > 0) writer.addText(",");
+            writeValue(writer, rows, column, format);
+        }
+        writer.addText(format == ExportFormat::Jsonl ? "}\n" : "\n");
+        writer.endRow();
+    }
+    return result;
+}
+
+ExportResult exportSelections(Connection& connection, ExportFormat format, LineWriter& writer, const ExportOptions& options) {
+    ExportResult result;
+    if (format == ExportFormat::Csv) writer.addText("run_id,step,layer,seq,kv_head,block,origin,hit\n");
+    const int firstRun = options.runId.value_or(1), lastRun = options.runId.value_or(trace::kMaxRuns);
+    if (firstRun < 1 || lastRun > trace::kMaxRuns) return result;
+    Statement rows(connection, "SELECT id, blocks FROM selection WHERE id BETWEEN ? AND ? ORDER BY id");
+    rows.bindAll(trace::selectionKey(firstRun, 0, 0, 0, 0),
+                 trace::keysOfSteps(lastRun, 0, trace::kMaxStep, trace::kSelectionShift).second);
+    DecodedSelection decoded;
+    bool blockless = false;
+    while (rows.step()) {
+        if (rows.isNull(1)) {
+            blockless = true;
+            continue;
+        }
+        const std::int64_t id = rows.int64(0);
+        const std::int64_t run = id >> 55;
+        const int step = trace::stepOf(id, trace::kSelectionShift), layer = int((id >> 20) & 1023),
+                  sequence = int((id >> 10) & 1023), head = int(id & 1023);
+        if (!decodeSelection(rows.blob(1), decoded))
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("{} is damaged (the selection of step {}, layer {}, sequence {}, KV head {} cannot be "
+                                    "decoded)",
+                                    connection.path(), step, layer, sequence, head),
+                        "record it again");
+        for (std::size_t i = 0; i < decoded.blocks.size(); ++i, ++result.rows) {
+            if (format == ExportFormat::Csv)
+                writer.add("{},{},{},{},{},{},{},{}\n", run, step, layer, sequence, head, decoded.blocks[i],
+                           nameOf(decoded.origins[i]), int(decoded.hit[i]));
+            else
+                writer.add("{{\"run_id\":{},\"step\":{},\"layer\":{},\"seq\":{},\"kv_head\":{},\"block\":{},\"origin\":\"{}\","
+                           "\"hit\":{}}}\n",
+                           run, step, layer, sequence, head, decoded.blocks[i], nameOf(decoded.origins[i]),
+                           int(decoded.hit[i]));
+            writer.endRow();
+        }
+    }
+    if (result.rows == 0)
+        result.note = blockless ? "the trace was recorded at level counters: it has no selected blocks"
+                                : "the trace has no selections: its method attends every block";
+    return result;
+}
+
+} // namespace
+
+const std::vector<std::string>& exportTableNames() {
+    static const std::vector<std::string> names{"selections", "steps", "breakdown", "transfers", "tokens", "kernels"};
+    return names;
+}
+
+ExportTable parseExportTable(std::string_view name) {
+    const auto& names = exportTableNames();
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end())
+        throw Error(ErrorKind::BadInput, fmt::format("there is no table '{}' to export", name),
+                    fmt::format("use one of {}", fmt::join(names, ", ")));
+    return ExportTable(found - names.begin());
+}
+
+ExportFormat parseExportFormat(std::string_view name) {
+    if (name == "csv") return ExportFormat::Csv;
+    if (name == "jsonl") return ExportFormat::Jsonl;
+    throw Error(ErrorKind::BadInput, fmt::format("unknown table format '{}'", name), "use csv or jsonl");
+}
+
+ExportResult exportTable(const std::string& path, ExportTable table, ExportFormat format, std::ostream& out,
+                         const ExportOptions& options) {
+    const OpenTrace trace = openTrace(path);
+    trace.connection->setInterrupt(options.interrupt);
+    LineWriter writer(out);
+    ExportResult result = table == ExportTable::Selections
+                              ? exportSelections(*trace.connection, format, writer, options)
+                              : exportView(*trace.connection, queryOf(table), format, writer, options);
+    if (table == ExportTable::Kernels && result.rows == 0)
+        result.note = "the trace has no kernels: they are recorded on GPUs only";
+    writer.flush();
+    return result;
+}
+
+} // namespace kvscope

@@ -1,0 +1,35 @@
+// Buffered text output that notices when the stream fails.
+#pragma once
+
+#include <fmt/format.h>
+#include <iosfwd>
+#include <string>
+#include <string_view>
+
+namespace kvscope {
+
+class LineWriter {
+public:
+    explicit LineWriter(std::ostream& out) : out_(out) {}
+    template <class... Values> void add(fmt::format_string<Values...> format, Values&&... values) {
+        fmt::format_to(std::back_inserter(buffer_), format, std::forward<Values>(values)...);
+    }
+    void addText(std::string_view text) { buffer_ += text; }
+    /// A CSV field: quoted when it holds a comma, a quote, a line break or space at its ends.
+    void addCsv(std::string_view text);
+    /// A JSON string with its quotes; malformed UTF-8 becomes U+FFFD.
+    void addJson(std::string_view text);
+    /// Hands full buffers to the stream. Call once a row.
+    void endRow() {
+        if (buffer_.size() >= kBufferBytes) flush();
+    }
+    /// @throws Error(Storage) if the stream does not take it
+    void flush();
+
+private:
+    static constexpr std::size_t kBufferBytes = 1 << 18;
+    std::ostream& out_;
+    std::string buffer_;
+};
+
+} // namespace kvscope

@@ -1,0 +1,120 @@
+#include "profiler/read/open_trace.h"
+
+#include "kernels/base/error.h"
+#include "profiler/store/trace_keys.h"
+
+#include <filesystem>
+#include <fmt/format.h>
+#include <optional>
+#include <unistd.h>
+
+namespace kvscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::uintmax_t kRoomForShm = 1 << 20; // the index of a log of 64 MiB takes a few 32 KiB pages
+
+void check(Connection& connection) {
+    const std::string& path = connection.path();
+    if (connection.integer("PRAGMA page_count") == 0)
+        throw Error(ErrorKind::BadInput, fmt::format("{} is empty: nothing was recorded", path), "record it again");
+    if (connection.integer("PRAGMA application_id") != trace::kApplicationId)
+        throw Error(ErrorKind::BadInput, fmt::format("{} is a SQLite database but not a KVScope trace", path),
+                    "choose a file that kvscope-cli run --trace has written");
+    const std::int64_t version = connection.integer("PRAGMA user_version");
+    if (version > trace::kVersion)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("{} has trace format {}, this program reads up to {}", path, version, trace::kVersion),
+                    "update KVScope");
+    if (version < 1) throw Error(ErrorKind::BadInput, fmt::format("{} has no trace format number", path), "record it again");
+    // Tables, not views that look like them: a view in a foreign file could run for ever.
+    for (const char* table : {"run", "health", "prompt", "step", "layer_step", "selection", "token", "text", "span"}) {
+        Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?");
+        find.bind(1, std::string_view(table));
+        if (!find.step())
+            throw Error(ErrorKind::BadInput, fmt::format("{} is damaged (it has no table {})", path, table), "record it again");
+    }
+}
+
+/// SQLite fills a last page that is cut short with zeros and may not notice. With a log beside it a file may be short.
+void checkLength(Connection& connection, const std::string& path) {
+    std::error_code failure;
+    if (fs::file_size(path + "-wal", failure) > 0 && !failure) return;
+    const std::int64_t wanted = connection.integer("PRAGMA page_count") * connection.integer("PRAGMA page_size");
+    const auto bytes = fs::file_size(path, failure);
+    if (!failure && std::int64_t(bytes) < wanted)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("{} is damaged (it is cut short: {} of {} bytes)", connection.path(), bytes, wanted),
+                    "copy or record it again");
+}
+
+OpenTrace openAs(const std::string& path, Connection::Mode mode, const std::string& shownAs = {}) {
+    OpenTrace trace;
+    trace.connection = std::make_unique<Connection>(path, mode, shownAs);
+    check(*trace.connection);
+    checkLength(*trace.connection, path);
+    return trace;
+}
+
+OpenTrace openCopy(const std::string& path) {
+    auto folder = std::make_unique<TemporaryFolder>();
+    const std::string copy = folder->path() + "/trace.kvtrace";
+    for (const char* suffix : {"", "-wal"}) {
+        std::error_code failure;
+        fs::copy_file(path + suffix, copy + suffix, failure);
+        if (failure)
+            throw Error(ErrorKind::Storage,
+                        fmt::format("{} was left unfinished in a folder that cannot be written, and copying it to {} failed: {}",
+                                    path, folder->path(), failure.message()),
+                        fmt::format("copy it together with {}-wal to a folder you may write to", path));
+        fs::permissions(copy + suffix, fs::perms::owner_write, fs::perm_options::add, failure);
+    }
+    OpenTrace trace = openAs(copy, Connection::Mode::ReadOnly, path);
+    trace.copy = std::move(folder);
+    return trace;
+}
+
+} // namespace
+
+TemporaryFolder::TemporaryFolder() {
+    std::error_code ignored;
+    fs::path base = fs::temp_directory_path(ignored);
+    if (base.empty()) base = "/tmp";
+    path_ = (base / "kvscope-XXXXXX").string();
+    if (!mkdtemp(path_.data()))
+        throw Error(ErrorKind::Storage, fmt::format("no temporary folder can be made in {}", base.string()),
+                    "set TMPDIR to a folder you may write to");
+}
+
+TemporaryFolder::~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path_, ignored);
+}
+
+OpenTrace openTrace(const std::string& path) {
+    std::error_code ignored;
+    const fs::file_status status = fs::status(path, ignored);
+    if (!fs::exists(status)) throw Error(ErrorKind::Storage, fmt::format("there is no file {}", path), "check its name");
+    if (!fs::is_regular_file(status))
+        throw Error(ErrorKind::Storage, fmt::format("{} is not a file", path), "choose a .kvtrace file");
+    if (access(path.c_str(), R_OK) != 0)
+        throw Error(ErrorKind::Storage, fmt::format("{} may not be read by you", path), "change its permissions");
+
+    std::optional<Error> refusal;
+    try {
+        return openAs(path, Connection::Mode::ReadOnly);
+    } catch (const Error& error) {
+        if (error.kind != ErrorKind::Storage) throw;
+        refusal.emplace(error);
+    }
+    // SQLite wants to write a -shm file beside a file in WAL mode. Where it cannot, there is no live writer either.
+    const fs::path folder = fs::path(path).has_parent_path() ? fs::path(path).parent_path() : fs::path(".");
+    const bool room = fs::space(folder, ignored).available >= kRoomForShm;
+    if (access(folder.c_str(), W_OK) == 0 && (ignored || room)) throw *refusal;
+    const auto walBytes = fs::file_size(path + "-wal", ignored);
+    if (ignored || walBytes == 0) return openAs(path, Connection::Mode::Immutable);
+    return openCopy(path);
+}
+
+} // namespace kvscope

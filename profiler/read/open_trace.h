@@ -1,0 +1,35 @@
+// Opens a trace for reading and checks that it is one.
+#pragma once
+
+#include "profiler/store/sqlite.h"
+
+#include <memory>
+#include <string>
+
+namespace kvscope {
+
+/// A folder that goes away with this object.
+class TemporaryFolder {
+public:
+    TemporaryFolder(); // @throws Error(Storage)
+    ~TemporaryFolder();
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    const std::string& path() const { return path_; }
+
+private:
+    std::string path_;
+};
+
+struct OpenTrace {
+    std::unique_ptr<TemporaryFolder> copy; // where the file had to be copied to be readable; usually null
+    std::unique_ptr<Connection> connection;
+};
+
+/// Reads the first page and the schema only, whatever the size of the file. A trace that a killed recorder left behind (with
+/// its -wal) opens like any other; in a folder that cannot be written, where SQLite refuses that, a finished file is opened
+/// as immutable and an unfinished one is copied to a temporary folder with its -wal.
+/// @throws Error(Storage | BadInput): not there, not readable, not a trace, newer than this program, damaged
+OpenTrace openTrace(const std::string& path);
+
+} // namespace kvscope

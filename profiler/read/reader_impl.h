@@ -1,0 +1,35 @@
+// Inside of TraceReader, shared by the files that implement it.
+#pragma once
+
+#include "profiler/read/open_trace.h"
+#include "profiler/read/trace_reader.h"
+
+#include <memory>
+#include <string>
+
+namespace kvscope {
+
+/// Steps first..last, both included; empty when last < first.
+struct StepRange {
+    int first = 0, last = -1;
+    int count() const { return last < first ? 0 : last - first + 1; }
+};
+
+struct TraceReader::Impl {
+    std::string path;
+    std::unique_ptr<TemporaryFolder> copy; // outlives the connection into it
+    std::unique_ptr<Connection> connection;
+
+    [[noreturn]] void damaged(const std::string& what) const; // Error(BadInput)
+    RunRow runRow(const Statement& row) const;                // all but its steps
+    RunRow known(int runId) const;                            // @throws Error(BadInput) if there is no such run
+    int stepCount(int runId) const;
+    /// [first, last] cut to what is there; last < 0: to the end.
+    StepRange range(int runId, int first, int last) const;
+    /// From columns id, selected, kept, hits, misses, mass, blocks. @throws Error(BadInput) if the blob is damaged
+    SelectionRow selectionRow(const Statement& row) const;
+    /// A matrix of NaN for these steps. @throws Error(Unsupported) when it would not fit into memory
+    StepMatrix emptyMatrix(int runId, int firstStep, int lastStep, int rows) const;
+};
+
+} // namespace kvscope

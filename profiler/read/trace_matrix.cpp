@@ -1,0 +1,205 @@
+// The part of TraceReader that fills heatmaps and reads selections.
+#include "kernels/base/error.h"
+#include "profiler/read/reader_impl.h"
+#include "profiler/store/selection_blob.h"
+#include "profiler/store/trace_keys.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <limits>
+
+namespace kvscope {
+namespace {
+
+constexpr float kUndefined = std::numeric_limits<float>::quiet_NaN();
+constexpr std::int64_t kMostCells = std::int64_t(1) << 26; // 256 MiB: more than any screen or trace of ours needs
+
+const char* layerExpression(Metric metric) {
+    switch (metric) {
+    case Metric::Locality: return "CAST(kept AS REAL) / nullif(selected, 0)";
+    case Metric::HitRate: return "CAST(hits AS REAL) / nullif(hits + misses, 0)";
+    case Metric::Misses: return "misses";
+    case Metric::H2dBytes: return "h2d_bytes";
+    case Metric::ExposedTime: return "exposed_ns / 1e3";
+    case Metric::LayerTime:
+        return "(qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns + offloading_ns + stage2_ns + attention_ns"
+               " + o_linear_ns + ffn_ns) / 1e3";
+    case Metric::Mass: return "mass";
+    }
+    return "NULL";
+}
+
+/// Sums over selection rows, and what a metric makes of them.
+struct HeadSums {
+    double kept = 0, comparable = 0, hits = 0, misses = 0, mass = 0;
+    int rows = 0, masses = 0;
+
+    /// Columns of `row` from `column` on: selected, kept, hits, misses, mass.
+    void add(const Statement& row, int column) {
+        ++rows;
+        if (!row.isNull(column + 1)) {
+            comparable += row.real(column);
+            kept += row.real(column + 1);
+        }
+        hits += row.real(column + 2);
+        misses += row.real(column + 3);
+        if (!row.isNull(column + 4)) mass += row.real(column + 4), ++masses;
+    }
+    float value(Metric metric, double blockBytes) const {
+        if (rows == 0) return kUndefined;
+        switch (metric) {
+        case Metric::Locality: return comparable > 0 ? float(kept / comparable) : kUndefined;
+        case Metric::HitRate: return hits + misses > 0 ? float(hits / (hits + misses)) : kUndefined;
+        case Metric::Misses: return float(misses);
+        case Metric::H2dBytes: return float(misses * blockBytes);
+        case Metric::Mass: return masses > 0 ? float(mass / masses) : kUndefined;
+        case Metric::ExposedTime:
+        case Metric::LayerTime: break; // recorded for whole layers only
+        }
+        return kUndefined;
+    }
+};
+
+} // namespace
+
+StepMatrix TraceReader::Impl::emptyMatrix(int runId, int firstStep, int lastStep, int rows) const {
+    const StepRange steps = range(runId, firstStep, lastStep);
+    StepMatrix matrix;
+    matrix.firstStep = steps.first;
+    matrix.steps = steps.count();
+    matrix.rows = rows;
+    const std::int64_t cells = std::int64_t(matrix.steps) * rows;
+    if (cells > kMostCells)
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("{} steps x {} rows of {} do not fit into one picture", matrix.steps, rows, path),
+                    "choose a shorter range of steps");
+    matrix.values.assign(std::size_t(cells), kUndefined);
+    return matrix;
+}
+
+StepMatrix TraceReader::layerMatrix(int runId, Metric metric, HeadFilter filter, int firstStep, int lastStep) const {
+    const RunRow run = impl_->known(runId);
+    StepMatrix matrix = impl_->emptyMatrix(runId, firstStep, lastStep, run.layers);
+    for (int layer = 0; layer < run.layers; ++layer) matrix.rowNames.push_back(fmt::format("layer {}", layer));
+    if (matrix.values.empty()) return matrix;
+    const int last = matrix.firstStep + matrix.steps - 1;
+    const auto cell = [&](int step, int layer) -> float* {
+        if (layer >= matrix.rows) return nullptr; // a row of a layer the run says it does not have
+        return &matrix.values[std::size_t(step - matrix.firstStep) * std::size_t(matrix.rows) + std::size_t(layer)];
+    };
+
+    if (filter.sequence < 0 && filter.kvHead < 0) {
+        const auto [low, high] = trace::keysOfSteps(runId, matrix.firstStep, last, trace::kLayerShift);
+        Statement rows(*impl_->connection, fmt::format("SELECT id, {} FROM layer_step WHERE id BETWEEN ? AND ?",
+                                                       layerExpression(metric)));
+        rows.bindAll(low, high);
+        while (rows.step()) {
+            const std::int64_t id = rows.int64(0);
+            float* value = cell(trace::stepOf(id, trace::kLayerShift), int(id & 1023));
+            if (value && !rows.isNull(1)) *value = float(rows.real(1));
+        }
+        return matrix;
+    }
+
+    // One head of one sequence: a look-up per (step, layer). Else a scan that the filter thins out.
+    const bool single = filter.sequence >= 0 && filter.kvHead >= 0;
+    Statement rows(*impl_->connection,
+                   single ? "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM layer_step l"
+                            " CROSS JOIN selection c ON c.id = (l.id << 20) | (?3 << 10) | ?4 WHERE l.id BETWEEN ?1 AND ?2"
+                          : "SELECT id, selected, kept, hits, misses, mass FROM selection WHERE id BETWEEN ?1 << 20 AND"
+                            " (?2 << 20) | 1048575 AND ?3 IN (-1, (id >> 10) & 1023) AND ?4 IN (-1, id & 1023)");
+    const auto [low, high] = trace::keysOfSteps(runId, matrix.firstStep, last, trace::kLayerShift);
+    rows.bindAll(low, high, std::clamp(filter.sequence, -1, trace::kMaxSequences - 1),
+                 std::clamp(filter.kvHead, -1, trace::kMaxKvHeads - 1));
+    HeadSums sums;
+    std::int64_t current = -1; // layer key being summed; keys ascend
+    const auto store = [&] {
+        if (current < 0) return;
+        if (float* value = cell(trace::stepOf(current, trace::kLayerShift), int(current & 1023)))
+            *value = sums.value(metric, double(run.blockBytes));
+    };
+    while (rows.step()) {
+        const std::int64_t key = rows.int64(0) >> 20;
+        if (key != current) {
+            store();
+            sums = {};
+            current = key;
+        }
+        sums.add(rows, 1);
+    }
+    store();
+    return matrix;
+}
+
+StepMatrix TraceReader::headMatrix(int runId, Metric metric, int layer, int firstStep, int lastStep) const {
+    const RunRow run = impl_->known(runId);
+    StepMatrix matrix = impl_->emptyMatrix(runId, firstStep, lastStep, run.sequences * run.kvHeads);
+    for (int sequence = 0; sequence < run.sequences; ++sequence)
+        for (int head = 0; head < run.kvHeads; ++head)
+            matrix.rowNames.push_back(run.sequences > 1 ? fmt::format("sequence {}, head {}", sequence, head)
+                                                        : fmt::format("head {}", head));
+    if (matrix.values.empty() || layer < 0 || layer >= trace::kMaxLayers) return matrix;
+    Statement rows(*impl_->connection,
+                   "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM step s CROSS JOIN selection c"
+                   " ON c.id BETWEEN (s.id << 30) | (?3 << 20) AND (s.id << 30) | (?3 << 20) | 1048575"
+                   " WHERE s.id BETWEEN ?1 AND ?2");
+    rows.bindAll(trace::stepKey(runId, matrix.firstStep), trace::stepKey(runId, matrix.firstStep + matrix.steps - 1), layer);
+    while (rows.step()) {
+        const std::int64_t id = rows.int64(0);
+        const int sequence = int((id >> 10) & 1023), head = int(id & 1023);
+        if (sequence >= run.sequences || head >= run.kvHeads) continue;
+        HeadSums sums;
+        sums.add(rows, 1);
+        const int step = trace::stepOf(id, trace::kSelectionShift) - matrix.firstStep;
+        matrix.values[std::size_t(step) * std::size_t(matrix.rows) + std::size_t(sequence * run.kvHeads + head)] =
+            sums.value(metric, double(run.blockBytes));
+    }
+    return matrix;
+}
+
+SelectionRow TraceReader::Impl::selectionRow(const Statement& row) const {
+    const std::int64_t id = row.int64(0);
+    SelectionRow result;
+    result.step = trace::stepOf(id, trace::kSelectionShift);
+    result.layer = int((id >> 20) & 1023);
+    result.sequence = int((id >> 10) & 1023);
+    result.kvHead = int(id & 1023);
+    const std::int64_t selected = row.int64(1);
+    result.kept = row.isNull(2) ? -1 : row.int32(2);
+    result.hits = row.int32(3);
+    result.misses = row.int32(4);
+    result.mass = row.isNull(5) ? kUndefined : float(row.real(5));
+    if (row.isNull(6)) return result;
+    DecodedSelection decoded;
+    if (!decodeSelection(row.blob(6), decoded) || std::int64_t(decoded.blocks.size()) != selected)
+        damaged(fmt::format("the selection of step {}, layer {}, sequence {}, KV head {} cannot be decoded", result.step,
+                            result.layer, result.sequence, result.kvHead));
+    result.blocks = std::move(decoded.blocks);
+    result.origins = std::move(decoded.origins);
+    result.hit = std::move(decoded.hit);
+    result.scores = std::move(decoded.scores);
+    return result;
+}
+
+std::vector<SelectionRow> TraceReader::selections(int runId, int layer, int sequence, int kvHead, int firstStep,
+                                                  int lastStep) const {
+    std::vector<SelectionRow> result;
+    const bool inside = layer >= 0 && layer < trace::kMaxLayers && sequence >= 0 && sequence < trace::kMaxSequences &&
+                        kvHead >= 0 && kvHead < trace::kMaxKvHeads;
+    const StepRange range = impl_->range(runId, firstStep, lastStep);
+    if (!inside || range.count() == 0) return result;
+    Statement rows(*impl_->connection, "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass, c.blocks FROM step s"
+                                       " CROSS JOIN selection c ON c.id = (s.id << 30) | ?3 WHERE s.id BETWEEN ?1 AND ?2");
+    rows.bindAll(trace::stepKey(runId, range.first), trace::stepKey(runId, range.last),
+                 trace::selectionKey(0, 0, layer, sequence, kvHead));
+    while (rows.step()) result.push_back(impl_->selectionRow(rows));
+    return result;
+}
+
+std::optional<SelectionRow> TraceReader::selection(int runId, int step, int layer, int sequence, int kvHead) const {
+    auto rows = step < 0 ? std::vector<SelectionRow>{} : selections(runId, layer, sequence, kvHead, step, step);
+    if (rows.empty()) return std::nullopt;
+    return std::move(rows.front());
+}
+
+} // namespace kvscope

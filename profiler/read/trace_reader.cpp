@@ -1,0 +1,312 @@
+#include "profiler/read/trace_reader.h"
+
+#include "core/model/tokenizer.h"
+#include "kernels/base/error.h"
+#include "profiler/read/reader_impl.h"
+#include "profiler/store/selection_blob.h"
+#include "profiler/store/trace_keys.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+
+namespace kvscope {
+namespace {
+
+// A writer signs at least once a second; this is long enough for a machine that stalls.
+constexpr std::int64_t kStaleMs = 5000;
+
+constexpr const char* kRunColumns =
+    "SELECT r.run_id, r.name, r.created_utc, r.model, r.method, r.params_json, r.backend, r.device, r.link, r.timing,"
+    " r.status, r.status_message, r.level, r.block_size, r.layers, r.kv_heads, r.query_heads, r.head_dim, r.sequences,"
+    " r.device_slots, r.budget_blocks, r.block_bytes, r.link_gbps, r.link_latency_us,"
+    " coalesce(h.dropped_steps, 0), coalesce(h.writer_busy_ns, 0), h.heartbeat_ms"
+    " FROM run r LEFT JOIN health h ON h.run_id = r.run_id";
+
+int kept32(const Statement& row, int column) { return row.isNull(column) ? -1 : row.int32(column); }
+
+} // namespace
+
+double SelectionRow::locality() const {
+    const std::int64_t selected = blocks.empty() ? std::int64_t(hits) + misses : std::int64_t(blocks.size());
+    if (kept < 0 || selected <= 0) return std::numeric_limits<double>::quiet_NaN();
+    return double(kept) / double(selected);
+}
+
+void TraceReader::Impl::damaged(const std::string& what) const {
+    throw Error(ErrorKind::BadInput, fmt::format("{} is damaged ({})", connection->path(), what), "record it again");
+}
+
+RunRow TraceReader::Impl::runRow(const Statement& row) const {
+    RunRow run;
+    run.runId = row.int32(0);
+    std::string* const texts[] = {&run.name, &run.createdUtc, &run.model,  &run.method,        &run.paramsJson, &run.backend,
+                                  &run.device, &run.link,     &run.timing, &run.status, &run.statusMessage, &run.level};
+    int column = 1;
+    for (std::string* text : texts) *text = toValidUtf8(row.text(column++));
+    const auto number = [&](const char* name, std::int64_t limit) {
+        const std::int64_t value = row.int64(column++);
+        if (value < 0 || value > limit) damaged(fmt::format("run {} has {} = {}", run.runId, name, value));
+        return int(value);
+    };
+    constexpr int any = std::numeric_limits<int>::max();
+    run.blockSize = number("block_size", any);
+    run.layers = number("layers", trace::kMaxLayers);
+    run.kvHeads = number("kv_heads", trace::kMaxKvHeads);
+    run.queryHeads = number("query_heads", any);
+    run.headDim = number("head_dim", any);
+    run.sequences = number("sequences", trace::kMaxSequences);
+    run.deviceSlots = number("device_slots", any);
+    run.budgetBlocks = number("budget_blocks", any);
+    run.blockBytes = row.int64(column++);
+    run.linkGbps = row.real(column++);
+    run.linkLatencyUs = row.real(column++);
+    run.droppedSteps = row.int64(column++);
+    run.writerBusyNs = row.int64(column++);
+    if (run.status == nameOf(RunStatus::Running)) {
+        using namespace std::chrono;
+        const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
+        // A heartbeat far in the future comes from another machine's clock: no writer of ours either.
+        run.stale = row.isNull(column) || now - row.int64(column) > kStaleMs || row.int64(column) - now > 60 * kStaleMs;
+    }
+    return run;
+}
+
+RunRow TraceReader::Impl::known(int runId) const {
+    Statement row(*connection, std::string(kRunColumns) + " WHERE r.run_id=?");
+    if (!row.bind(1, runId).step())
+        throw Error(ErrorKind::BadInput, fmt::format("{} holds no run {}", connection->path(), runId),
+                    "list its runs with kvscope-cli info");
+    return runRow(row);
+}
+
+StepRange TraceReader::Impl::range(int runId, int first, int last) const {
+    StepRange steps;
+    const int count = stepCount(runId);
+    steps.first = std::max(first, 0);
+    steps.last = last < 0 ? count - 1 : std::min(last, count - 1);
+    return steps;
+}
+
+int TraceReader::Impl::stepCount(int runId) const {
+    if (runId < 1 || runId > trace::kMaxRuns) return 0;
+    Statement newest(*connection, "SELECT id FROM step WHERE id BETWEEN ? AND ? ORDER BY id DESC LIMIT 1");
+    newest.bindAll(trace::stepKey(runId, 0), trace::stepKey(runId, trace::kMaxStep));
+    return newest.step() ? trace::stepOf(newest.int64(0), 0) + 1 : 0;
+}
+
+TraceReader::TraceReader(const std::string& path) : impl_(std::make_unique<Impl>()) {
+    impl_->path = path;
+    OpenTrace opened = openTrace(path);
+    impl_->copy = std::move(opened.copy);
+    impl_->connection = std::move(opened.connection);
+    runs(); // a damaged table of runs is said now, not by the first view
+}
+
+TraceReader::~TraceReader() = default;
+TraceReader::TraceReader(TraceReader&&) noexcept = default;
+
+const std::string& TraceReader::path() const { return impl_->path; }
+
+void TraceReader::setInterrupt(const std::atomic<bool>* flag) { impl_->connection->setInterrupt(flag); }
+
+std::vector<RunRow> TraceReader::runs() const {
+    std::vector<RunRow> result;
+    Statement rows(*impl_->connection, std::string(kRunColumns) + " ORDER BY r.run_id");
+    while (rows.step()) result.push_back(impl_->runRow(rows));
+    for (RunRow& run : result) run.steps = stepCount(run.runId);
+    return result;
+}
+
+std::optional<RunRow> TraceReader::run(int runId) const {
+    Statement row(*impl_->connection, std::string(kRunColumns) + " WHERE r.run_id=?");
+    if (!row.bind(1, runId).step()) return std::nullopt;
+    RunRow result = impl_->runRow(row);
+    result.steps = stepCount(runId);
+    return result;
+}
+
+int TraceReader::stepCount(int runId) const { return impl_->stepCount(runId); }
+
+std::vector<StepRow> TraceReader::steps(int runId, int first, int last) const {
+    std::vector<StepRow> result;
+    const StepRange range = impl_->range(runId, first, last);
+    if (range.count() == 0) return result;
+    Statement rows(*impl_->connection,
+                   "SELECT id, phase, tokens, opens_block, start_ns, duration_ns, selected, kept, hits, misses, h2d_bytes,"
+                   " d2h_bytes, transfer_ns, exposed_ns FROM step WHERE id BETWEEN ? AND ? ORDER BY id");
+    rows.bindAll(trace::stepKey(runId, range.first), trace::stepKey(runId, range.last));
+    while (rows.step()) {
+        StepRow step;
+        step.step = trace::stepOf(rows.int64(0), 0);
+        step.phase = rows.int64(1) == 0 ? Phase::Prefill : Phase::Decode;
+        step.tokens = rows.int32(2);
+        step.opensBlock = rows.int64(3) != 0;
+        step.startNs = rows.int64(4);
+        step.durationNs = rows.int64(5);
+        step.selected = rows.int64(6);
+        step.kept = rows.isNull(7) ? -1 : rows.int64(7);
+        step.hits = rows.int64(8);
+        step.misses = rows.int64(9);
+        step.h2dBytes = rows.int64(10);
+        step.d2hBytes = rows.int64(11);
+        step.transferNs = rows.int64(12);
+        step.exposedNs = rows.int64(13);
+        result.push_back(step);
+    }
+    return result;
+}
+
+std::vector<TokenRow> TraceReader::tokens(int runId, int sequence, int firstStep) const {
+    std::vector<TokenRow> result;
+    if (runId < 1 || runId > trace::kMaxRuns || sequence < 0) return result;
+    const auto [low, high] =
+        trace::keysOfSteps(runId, std::clamp(firstStep, 0, trace::kMaxStep), trace::kMaxStep, trace::kTokenShift);
+    Statement rows(*impl_->connection, "SELECT id, position, token_id, coalesce(bytes, text) FROM token"
+                                       " WHERE id BETWEEN ? AND ? AND (id >> 10) & 1023 = ? ORDER BY id");
+    rows.bindAll(low, high, sequence);
+    while (rows.step())
+        result.push_back({trace::stepOf(rows.int64(0), trace::kTokenShift), sequence, rows.int32(1), rows.int32(2),
+                          std::string(rows.text(3))});
+    return result;
+}
+
+std::vector<TokenRow> TraceReader::prompt(int runId, int sequence, int firstPosition, int count) const {
+    std::vector<TokenRow> result;
+    if (runId < 1 || runId > trace::kMaxRuns || sequence < 0 || sequence >= trace::kMaxSequences || count == 0) return result;
+    constexpr std::int64_t lastPosition = (std::int64_t(1) << 45) - 1;
+    const std::int64_t first = std::max(firstPosition, 0);
+    const std::int64_t last = count < 0 ? lastPosition : first + count - 1;
+    Statement rows(*impl_->connection, "SELECT id, token_id, coalesce(bytes, text) FROM prompt"
+                                       " WHERE id BETWEEN ? AND ? ORDER BY id");
+    rows.bindAll(trace::promptKey(runId, sequence, first), trace::promptKey(runId, sequence, last));
+    while (rows.step())
+        result.push_back({0, sequence, int(std::min<std::int64_t>(rows.int64(0) & lastPosition, std::numeric_limits<int>::max())),
+                          rows.int32(1), std::string(rows.text(2))});
+    return result;
+}
+
+std::string TraceReader::blockText(int runId, int sequence, int block) const {
+    const auto run = this->run(runId);
+    if (!run || sequence < 0 || sequence >= trace::kMaxSequences || block < 0 || run->blockSize <= 0) return {};
+    const std::int64_t first = std::int64_t(block) * run->blockSize, last = first + run->blockSize - 1;
+    if (last > std::numeric_limits<int>::max()) return {};
+    std::string bytes;
+    std::int64_t next = first; // first position still wanted
+    for (const TokenRow& token : prompt(runId, sequence, int(first), run->blockSize)) {
+        bytes += token.bytes;
+        next = token.position + 1;
+    }
+    if (next > last) return toValidUtf8(bytes);
+
+    const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kTokenShift);
+    Statement newest(*impl_->connection, "SELECT position, id FROM token WHERE id BETWEEN ? AND ? AND (id >> 10) & 1023 = ?"
+                                         " ORDER BY id DESC LIMIT 1");
+    newest.bindAll(low, high, sequence);
+    if (!newest.step()) return toValidUtf8(bytes);
+    const std::int64_t newestPosition = newest.int64(0), newestStep = trace::stepOf(newest.int64(1), trace::kTokenShift);
+    // One token a step is the rule, so the position tells the step; where it does not hold, all tokens are looked at.
+    const auto collect = [&](std::int64_t lowKey, std::int64_t highKey, std::string& text) {
+        Statement rows(*impl_->connection, "SELECT coalesce(bytes, text) FROM token WHERE id BETWEEN ?1 AND ?2"
+                                           " AND (id >> 10) & 1023 = ?3 AND position BETWEEN ?4 AND ?5 ORDER BY position");
+        rows.bindAll(lowKey, highKey, sequence, next, last);
+        std::int64_t found = 0;
+        for (; rows.step(); ++found) text += rows.text(0);
+        return found;
+    };
+    const std::int64_t wanted = std::min(last, newestPosition) - next + 1;
+    if (wanted <= 0) return toValidUtf8(bytes);
+    const std::int64_t from = std::clamp<std::int64_t>(newestStep - (newestPosition - next), 0, trace::kMaxStep);
+    const auto guess = trace::keysOfSteps(runId, int(from), int(std::min<std::int64_t>(from + wanted, trace::kMaxStep)),
+                                          trace::kTokenShift);
+    std::string generated;
+    if (collect(guess.first, guess.second, generated) < wanted) {
+        generated.clear();
+        collect(low, high, generated);
+    }
+    return toValidUtf8(bytes + generated);
+}
+
+std::vector<BreakdownRow> TraceReader::breakdown(int runId) const {
+    std::vector<BreakdownRow> result;
+    Statement rows(*impl_->connection, "SELECT phase, component, layer, calls, total_ns FROM v_breakdown WHERE run_id=?");
+    rows.bind(1, runId);
+    while (rows.step())
+        result.push_back({std::string(rows.text(0)), std::string(rows.text(1)), rows.int32(2), rows.int64(3), rows.int64(4)});
+    return result;
+}
+
+std::vector<BreakdownStep> TraceReader::breakdownSteps(int runId, int firstStep, int lastStep) const {
+    std::vector<BreakdownStep> result;
+    const StepRange range = impl_->range(runId, firstStep, lastStep);
+    if (range.count() == 0) return result;
+    Statement rows(*impl_->connection,
+                   "SELECT s.id, s.duration_ns, s.embed_ns, s.lm_head_ns, s.sample_ns, sum(l.qkv_linear_ns), sum(l.rope_ns),"
+                   " sum(l.compression_ns), sum(l.stage1_ns), sum(l.pooling_ns), sum(l.offloading_ns), sum(l.stage2_ns),"
+                   " sum(l.attention_ns), sum(l.o_linear_ns), sum(l.ffn_ns)"
+                   " FROM step s LEFT JOIN layer_step l ON l.id BETWEEN s.id << 10 AND (s.id << 10) | 1023"
+                   " WHERE s.id BETWEEN ? AND ? GROUP BY s.id ORDER BY s.id");
+    rows.bindAll(trace::stepKey(runId, range.first), trace::stepKey(runId, range.last));
+    while (rows.step()) {
+        BreakdownStep step;
+        step.step = trace::stepOf(rows.int64(0), 0);
+        step.durationNs = rows.int64(1);
+        // Unsigned: absurd numbers of a damaged file wrap instead of being undefined.
+        auto named = std::uint64_t(0);
+        for (std::size_t i = 0; i < step.stepStageNs.size(); ++i)
+            named += std::uint64_t(step.stepStageNs[i] = rows.int64(2 + int(i)));
+        for (std::size_t i = 0; i < step.stageNs.size(); ++i)
+            named += std::uint64_t(step.stageNs[i] = rows.int64(5 + int(i)));
+        step.otherNs = std::int64_t(std::uint64_t(step.durationNs) - named);
+        result.push_back(step);
+    }
+    return result;
+}
+
+std::vector<LayerRecord> TraceReader::layers(int runId, int step) const {
+    std::vector<LayerRecord> result;
+    if (runId < 1 || runId > trace::kMaxRuns || step < 0 || step > trace::kMaxStep) return result;
+    const auto [low, high] = trace::keysOfSteps(runId, step, step, trace::kLayerShift);
+    Statement rows(*impl_->connection,
+                   "SELECT id, start_ns, qkv_linear_ns, rope_ns, compression_ns, stage1_ns, pooling_ns, offloading_ns,"
+                   " stage2_ns, attention_ns, o_linear_ns, ffn_ns, selected, kept, hits, misses, h2d_blocks, d2h_blocks,"
+                   " h2d_bytes, d2h_bytes, h2d_ns, d2h_ns, exposed_ns FROM layer_step WHERE id BETWEEN ? AND ? ORDER BY id");
+    rows.bindAll(low, high);
+    while (rows.step()) {
+        result.resize(std::size_t(rows.int64(0) & 1023) + 1);
+        LayerRecord& layer = result.back();
+        layer.startNs = rows.int64(1);
+        for (std::size_t i = 0; i < layer.stageNs.size(); ++i) layer.stageNs[i] = rows.int64(2 + int(i));
+        layer.selected = rows.int32(12);
+        layer.kept = kept32(rows, 13);
+        layer.hits = rows.int32(14);
+        layer.misses = rows.int32(15);
+        layer.h2dBlocks = rows.int32(16);
+        layer.d2hBlocks = rows.int32(17);
+        layer.h2dBytes = rows.int64(18);
+        layer.d2hBytes = rows.int64(19);
+        layer.transferNs = std::int64_t(std::uint64_t(rows.int64(20)) + std::uint64_t(rows.int64(21)));
+        layer.exposedNs = rows.int64(22);
+    }
+    return result;
+}
+
+std::vector<TransferRow> TraceReader::transfers(int runId, int firstStep, int lastStep) const {
+    std::vector<TransferRow> result;
+    const StepRange range = impl_->range(runId, firstStep, lastStep);
+    if (range.count() == 0) return result;
+    Statement rows(*impl_->connection, "SELECT step, layer, direction = 'h2d', mechanism, blocks, bytes, start_ns, duration_ns"
+                                       " FROM v_transfer WHERE run_id=? AND step BETWEEN ? AND ?");
+    rows.bindAll(runId, range.first, range.last);
+    while (rows.step())
+        result.push_back({rows.int32(0), rows.int32(1), rows.int64(2) != 0, std::string(rows.text(3)), rows.int64(4),
+                          rows.int64(5), rows.int64(6), rows.int64(7)});
+    std::stable_sort(result.begin(), result.end(), [](const TransferRow& a, const TransferRow& b) {
+        return a.step != b.step ? a.step < b.step : a.layer < b.layer;
+    });
+    return result;
+}
+
+} // namespace kvscope

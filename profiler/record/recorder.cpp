@@ -1,0 +1,372 @@
+#include "profiler/record/recorder.h"
+
+#include "kernels/base/error.h"
+#include "profiler/store/trace_store.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <ctime>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+namespace kvscope {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The engine never wakes the writer for a step (that would be a system call per step); the writer looks by itself. It
+// commits at least every kCommitInterval plus one look, far inside the promise that a killed process loses at most the
+// last second.
+constexpr auto kLookInterval = std::chrono::milliseconds(50);
+constexpr auto kCommitInterval = std::chrono::milliseconds(100);
+constexpr auto kLongestTransaction = std::chrono::milliseconds(250);
+constexpr auto kHeartbeat = std::chrono::seconds(1);
+constexpr std::size_t kSpareRecords = 256;
+
+/// CPU time of the calling thread: what recording takes from the engine, and not what others took from the recorder.
+std::int64_t threadCpuNs() {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return std::int64_t(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
+}
+
+std::size_t bytesOf(const StepRecord& record) {
+    std::size_t bytes = sizeof record + record.layers.size() * sizeof(LayerRecord) +
+                        record.selections.size() * sizeof(SelectionRecord) + record.blocks.size() * sizeof(std::int32_t) +
+                        record.origins.size() + record.hit.size() + record.scores.size() * sizeof(float);
+    for (const TokenRecord& token : record.generated) bytes += sizeof token + token.bytes.size();
+    return bytes;
+}
+
+struct Message {
+    enum class Kind { Begin, Step, End } kind = Kind::Step;
+    std::unique_ptr<StepRecord> step;
+    std::size_t bytes = 0;
+    std::unique_ptr<RunInfo> info;
+    RunStatus status = RunStatus::Running;
+    std::string text;
+};
+
+} // namespace
+
+struct Recorder::Impl {
+    Impl(const std::string& path, RecorderOptions recorderOptions)
+        : options(std::move(recorderOptions)), store(path, options.overwrite) {
+        writer = std::jthread([this] { writeLoop(); });
+    }
+
+    void writeLoop();
+    void handle(Message& message);
+    void begin(const Message& message);
+    void end(const Message& message);
+    void commit();
+    void beat(bool always);
+    void fail(const std::string& sentence);
+    void post(Message message, std::unique_lock<std::mutex>& lock);
+
+    const RecorderOptions options;
+    TraceStore store; // the writer thread's, once that runs
+
+    mutable std::mutex mutex; // guards everything down to the blank line; held for a few instructions at a time
+    std::condition_variable wake, done;
+    std::deque<Message> queue;
+    std::size_t queuedBytes = 0;
+    std::vector<std::unique_ptr<StepRecord>> spare;
+    std::exception_ptr beginError;
+    RecorderHealth health;
+    bool running = false; // between beginRun and endRun, as the engine sees it
+    bool urgent = false;  // something waits for the writer
+    bool closing = false;
+    std::int64_t flushAsked = 0, flushDone = 0, beginsAsked = 0, beginsDone = 0;
+    int run = 0;
+
+    // Writer thread only.
+    bool failed = false;
+    bool recording = false; // a run is open in the store
+    Clock::time_point transactionStart, lastBeat;
+    std::int64_t busyAtBegin = 0; // threadCpuNs when the run began
+    std::int64_t stepsPending = 0, revision = 0;
+
+    std::jthread writer; // last: it uses all of the above
+};
+
+void Recorder::Impl::writeLoop() {
+    std::deque<Message> batch;
+    for (bool last = false; !last;) {
+        std::int64_t flushTicket = 0;
+        bool hurry = false;
+        {
+            std::unique_lock lock(mutex);
+            const auto called = [this] { return urgent || closing; };
+            if (running) wake.wait_for(lock, kLookInterval, called);
+            else wake.wait(lock, called);
+            batch.swap(queue);
+            last = closing;
+            hurry = urgent || closing;
+            urgent = false;
+            flushTicket = flushAsked;
+        }
+        for (Message& message : batch) {
+            handle(message);
+            const std::lock_guard lock(mutex);
+            queuedBytes -= message.bytes;
+            if (message.step && spare.size() < kSpareRecords) spare.push_back(std::move(message.step));
+        }
+        batch.clear();
+        if (!failed && store.hasPending() && (hurry || Clock::now() - transactionStart >= kCommitInterval)) commit();
+        beat(false);
+        const std::lock_guard lock(mutex);
+        if (recording) health.writerBusyNs = threadCpuNs() - busyAtBegin;
+        flushDone = flushTicket;
+        if (hurry) done.notify_all();
+    }
+    store.finish();
+}
+
+void Recorder::Impl::handle(Message& message) {
+    switch (message.kind) {
+    case Message::Kind::Begin: begin(message); break;
+    case Message::Kind::End: end(message); break;
+    case Message::Kind::Step:
+        if (failed) {
+            const std::lock_guard lock(mutex);
+            ++health.droppedSteps;
+            break;
+        }
+        try {
+            if (!store.hasPending()) transactionStart = Clock::now();
+            ++stepsPending;
+            store.addStep(*message.step);
+        } catch (const Error& error) {
+            fail(oneLine(error));
+        } catch (const std::exception& error) {
+            fail(error.what());
+        }
+        if (!failed && Clock::now() - transactionStart >= kLongestTransaction) commit();
+        break;
+    }
+}
+
+void Recorder::Impl::begin(const Message& message) {
+    std::exception_ptr error;
+    int id = 0;
+    try {
+        failed = false;
+        stepsPending = 0;
+        id = store.beginRun(*message.info, options.level);
+        recording = true;
+    } catch (...) {
+        error = std::current_exception();
+        store.rollback();
+        failed = true; // until the next beginRun
+    }
+    lastBeat = Clock::now();
+    busyAtBegin = threadCpuNs();
+    {
+        const std::lock_guard lock(mutex);
+        health = {};
+        beginError = error;
+        if (!error) run = id;
+        ++beginsDone;
+    }
+    done.notify_all();
+    if (error) return;
+    try { // the engine reads its prompt meanwhile
+        store.addPrompts(message.info->prompts);
+        commit();
+    } catch (const std::exception& trouble) {
+        const auto* known = dynamic_cast<const Error*>(&trouble);
+        fail(known ? oneLine(*known) : trouble.what());
+    }
+}
+
+void Recorder::Impl::end(const Message& message) {
+    if (!recording) return;
+    recording = false;
+    RecorderHealth now;
+    {
+        const std::lock_guard lock(mutex);
+        health.writerBusyNs = threadCpuNs() - busyAtBegin;
+        now = health;
+    }
+    try {
+        if (!failed) commit(); // the last steps do not depend on what follows
+        store.setHealth(now.droppedSteps, now.writerBusyNs, now.error);
+        store.endRun(message.status, message.text);
+        commit();
+    } catch (const std::exception& trouble) {
+        const auto* known = dynamic_cast<const Error*>(&trouble);
+        fail(known ? oneLine(*known) : trouble.what());
+    }
+}
+
+void Recorder::Impl::commit() {
+    try {
+        store.commit();
+    } catch (const Error& error) {
+        fail(oneLine(error));
+        return;
+    }
+    stepsPending = 0;
+    if (options.onCommit) options.onCommit(++revision);
+}
+
+void Recorder::Impl::beat(bool always) {
+    if (!recording || failed || (!always && Clock::now() - lastBeat < kHeartbeat)) return;
+    lastBeat = Clock::now();
+    RecorderHealth now;
+    {
+        const std::lock_guard lock(mutex);
+        now = health;
+    }
+    try {
+        store.setHealth(now.droppedSteps, now.writerBusyNs, now.error);
+    } catch (const Error& error) {
+        fail(oneLine(error));
+        return;
+    }
+    commit();
+}
+
+/// Gives up recording this run: what was committed stays readable, the engine goes on.
+void Recorder::Impl::fail(const std::string& sentence) {
+    store.rollback();
+    RecorderHealth now;
+    {
+        const std::lock_guard lock(mutex);
+        health.droppedSteps += stepsPending;
+        if (health.error.empty()) health.error = sentence;
+        now = health;
+    }
+    stepsPending = 0;
+    if (failed) return;
+    failed = true;
+    try { // a full disk often has room for one small row, and then the file itself tells what happened
+        store.setHealth(now.droppedSteps, now.writerBusyNs, now.error);
+        store.commit();
+    } catch (const Error&) {
+        store.rollback();
+    }
+}
+
+void Recorder::Impl::post(Message message, std::unique_lock<std::mutex>& lock) {
+    queue.push_back(std::move(message));
+    urgent = true;
+    lock.unlock();
+    wake.notify_one();
+    lock.lock();
+}
+
+Recorder::Recorder(const std::string& path, RecorderOptions options)
+    : impl_(std::make_unique<Impl>(path, std::move(options))) {}
+
+Recorder::~Recorder() {
+    endRun(RunStatus::Stopped, "the program closed before the run was done");
+    {
+        const std::lock_guard lock(impl_->mutex);
+        impl_->closing = true;
+    }
+    impl_->wake.notify_one();
+    impl_->writer.join();
+}
+
+RecordLevel Recorder::level() const { return impl_->options.level; }
+
+void Recorder::beginRun(const RunInfo& info) {
+    endRun(RunStatus::Stopped, "another run began");
+    Message message;
+    message.kind = Message::Kind::Begin;
+    message.info = std::make_unique<RunInfo>(info);
+    std::unique_lock lock(impl_->mutex);
+    const std::int64_t ticket = ++impl_->beginsAsked;
+    impl_->running = true;
+    impl_->post(std::move(message), lock);
+    impl_->done.wait(lock, [&] { return impl_->beginsDone >= ticket; });
+    if (impl_->beginError) {
+        impl_->running = false;
+        std::rethrow_exception(std::exchange(impl_->beginError, nullptr));
+    }
+}
+
+std::unique_ptr<StepRecord> Recorder::acquire() {
+    std::unique_ptr<StepRecord> record;
+    {
+        const std::lock_guard lock(impl_->mutex);
+        if (!impl_->spare.empty()) {
+            record = std::move(impl_->spare.back());
+            impl_->spare.pop_back();
+        }
+    }
+    if (!record) return std::make_unique<StepRecord>();
+    record->clear();
+    return record;
+}
+
+void Recorder::commit(std::unique_ptr<StepRecord> record) noexcept {
+    if (!record) return;
+    Message message;
+    message.bytes = bytesOf(*record);
+    message.step = std::move(record);
+    bool crowded = false;
+    {
+        const std::lock_guard lock(impl_->mutex);
+        const bool full = impl_->queuedBytes + message.bytes > impl_->options.queueBytes;
+        try {
+            if (impl_->running && !full) {
+                const std::size_t bytes = message.bytes;
+                impl_->queue.push_back(std::move(message));
+                impl_->queuedBytes += bytes;
+                crowded = impl_->queuedBytes > impl_->options.queueBytes / 2;
+                impl_->urgent |= crowded;
+            } else {
+                ++impl_->health.droppedSteps;
+                if (impl_->spare.size() < kSpareRecords) impl_->spare.push_back(std::move(message.step));
+            }
+        } catch (const std::bad_alloc&) {
+            ++impl_->health.droppedSteps;
+        }
+    }
+    if (crowded) impl_->wake.notify_one();
+}
+
+void Recorder::endRun(RunStatus status, const std::string& message) noexcept {
+    try {
+        Message end;
+        end.kind = Message::Kind::End;
+        end.status = status;
+        end.text = message;
+        std::unique_lock lock(impl_->mutex);
+        if (!impl_->running) return;
+        impl_->post(std::move(end), lock);
+        impl_->running = false;
+    } catch (const std::exception&) {
+        // Out of memory: the run stays "running" and readers call it stale.
+    }
+}
+
+void Recorder::flush() {
+    std::unique_lock lock(impl_->mutex);
+    const std::int64_t ticket = ++impl_->flushAsked;
+    impl_->urgent = true;
+    lock.unlock();
+    impl_->wake.notify_one();
+    lock.lock();
+    impl_->done.wait(lock, [&] { return impl_->flushDone >= ticket; });
+}
+
+RecorderHealth Recorder::health() const {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->health;
+}
+
+int Recorder::runId() const {
+    const std::lock_guard lock(impl_->mutex);
+    return impl_->run;
+}
+
+} // namespace kvscope

@@ -1,0 +1,48 @@
+// The TraceSink that writes a .kvtrace: a bounded queue and a writer thread, so that the engine never waits for SQLite.
+#pragma once
+
+#include "core/trace/trace_sink.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace kvscope {
+
+struct RecorderOptions {
+    RecordLevel level = RecordLevel::Full;
+    bool overwrite = false; // false: an existing file that is not ours is refused; a trace gets another run appended
+    std::size_t queueBytes = std::size_t(256) << 20; // beyond this, steps are dropped and counted
+    /// Called on the writer thread after each commit with a growing number.
+    std::function<void(std::int64_t revision)> onCommit;
+};
+
+/// What a recorder lost or cost; also written into the trace.
+struct RecorderHealth {
+    std::int64_t droppedSteps = 0;
+    std::int64_t writerBusyNs = 0; // CPU time of the writer thread
+    std::string error; // first storage error, e.g. a full disk; recording stopped there, earlier steps are safe
+};
+
+class Recorder final : public TraceSink {
+public:
+    /// Creates or opens the file at once. @throws Error(Storage) naming the file
+    Recorder(const std::string& path, RecorderOptions options);
+    ~Recorder() override; // ends a running run as stopped, flushes, closes
+    RecordLevel level() const override;
+    void beginRun(const RunInfo& info) override;
+    std::unique_ptr<StepRecord> acquire() override;
+    void commit(std::unique_ptr<StepRecord> record) noexcept override;
+    void endRun(RunStatus status, const std::string& message) noexcept override;
+
+    /// Waits until everything committed so far is in the file.
+    void flush();
+    RecorderHealth health() const;
+    int runId() const; // of the current or last run
+
+private:
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+} // namespace kvscope

@@ -1,0 +1,56 @@
+// Writes a .kvtrace. Used by one thread at a time; the Recorder puts a queue in front of it.
+#pragma once
+
+#include "core/trace/trace_sink.h"
+#include "profiler/store/sqlite.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+class TraceStore {
+public:
+    /// Creates the file, or opens a trace to append a run. overwrite: an existing file is replaced, whatever it was.
+    /// @throws Error(Storage) naming the file: no such folder, not writable, not a trace, written by a newer program
+    TraceStore(const std::string& path, bool overwrite);
+    ~TraceStore(); // does not finish the file: call finish for that
+
+    /// Adds a run and commits it. @return its id. @throws Error(Storage | Unsupported): full disk, a run too large to number
+    int beginRun(const RunInfo& info, RecordLevel level);
+    /// The run's prompts; may be many rows, so apart from beginRun.
+    void addPrompts(const std::vector<std::vector<PromptToken>>& prompts);
+    /// Adds a step to the open transaction. @throws Error(Storage) also if the record breaks the rules of StepRecord
+    void addStep(const StepRecord& record);
+    void setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error);
+    void endRun(RunStatus status, const std::string& message);
+
+    bool hasPending() const { return connection_.inTransaction(); }
+    void commit();
+    void rollback() noexcept;
+    /// Puts everything into the one file: no -wal or -shm stays behind, unless somebody is still reading.
+    void finish() noexcept;
+
+private:
+    void create();
+    void verify();
+    void prepare();
+    void begin();
+    void addLayers(const StepRecord& record);
+    void addSelections(const StepRecord& record);
+    void addTokens(const StepRecord& record);
+
+    Connection connection_;
+    Statement insertStep_, insertLayer_, insertSelection_, insertToken_, insertPrompt_, updateHealth_, begin_, commit_;
+    int run_ = 0;
+    RunInfo info_; // of the current run, without its prompts
+    RecordLevel level_ = RecordLevel::Full;
+    std::vector<std::byte> blob_;
+    std::vector<float> massSum_;     // [layer] scratch
+    std::vector<int> massCount_;     // [layer]
+    std::vector<std::int32_t> fed_;  // [sequence] position fed in this step; -1: none
+    std::vector<int> tokenIndex_;    // [sequence]
+};
+
+} // namespace kvscope

@@ -1,0 +1,20 @@
+/* Embeds the files named below; resources.cpp lists the same symbols. */
+        .macro embed symbol, path
+        .balign 64
+        .global kvscope_\symbol\()_begin
+        .global kvscope_\symbol\()_end
+kvscope_\symbol\()_begin:
+        .incbin "\path"
+kvscope_\symbol\()_end:
+        .byte 0
+        .endm
+
+        .section .rodata
+        embed nosa_tiny_weights, "models/nosa-tiny/model.safetensors"
+        embed nosa_tiny_config, "models/nosa-tiny/config.json"
+        embed nosa_tiny_generation, "models/nosa-tiny/generation_config.json"
+        embed nosa_tiny_tokenizer, "models/nosa-tiny/tokenizer.json"
+        embed nosa_tiny_tokenizer_config, "models/nosa-tiny/tokenizer_config.json"
+        embed schema, "sql/schema.sql"
+        embed long_document, "prompts/long_document.txt"
+        .section .note.GNU-stack, "", @progbits

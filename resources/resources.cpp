@@ -1,0 +1,52 @@
+#include "resources/resources.h"
+
+#include <array>
+#include <cstddef>
+
+#define KVSCOPE_EMBEDDED(symbol)                                                                                       \
+    extern "C" const std::byte kvscope_##symbol##_begin[];                                                             \
+    extern "C" const std::byte kvscope_##symbol##_end[];
+KVSCOPE_EMBEDDED(nosa_tiny_weights)
+KVSCOPE_EMBEDDED(nosa_tiny_config)
+KVSCOPE_EMBEDDED(nosa_tiny_generation)
+KVSCOPE_EMBEDDED(nosa_tiny_tokenizer)
+KVSCOPE_EMBEDDED(nosa_tiny_tokenizer_config)
+KVSCOPE_EMBEDDED(schema)
+KVSCOPE_EMBEDDED(long_document)
+#undef KVSCOPE_EMBEDDED
+
+namespace kvscope::resources {
+namespace {
+
+struct Entry {
+    std::string_view path;
+    const std::byte *begin, *end;
+};
+
+const std::array kEntries{
+    Entry{"models/nosa-tiny/model.safetensors", kvscope_nosa_tiny_weights_begin, kvscope_nosa_tiny_weights_end},
+    Entry{"models/nosa-tiny/config.json", kvscope_nosa_tiny_config_begin, kvscope_nosa_tiny_config_end},
+    Entry{"models/nosa-tiny/generation_config.json", kvscope_nosa_tiny_generation_begin,
+          kvscope_nosa_tiny_generation_end},
+    Entry{"models/nosa-tiny/tokenizer.json", kvscope_nosa_tiny_tokenizer_begin, kvscope_nosa_tiny_tokenizer_end},
+    Entry{"models/nosa-tiny/tokenizer_config.json", kvscope_nosa_tiny_tokenizer_config_begin,
+          kvscope_nosa_tiny_tokenizer_config_end},
+    Entry{"sql/schema.sql", kvscope_schema_begin, kvscope_schema_end},
+    Entry{"prompts/long_document.txt", kvscope_long_document_begin, kvscope_long_document_end},
+};
+
+} // namespace
+
+std::optional<std::span<const std::byte>> find(std::string_view path) {
+    for (const Entry& entry : kEntries)
+        if (entry.path == path) return std::span(entry.begin, entry.end);
+    return std::nullopt;
+}
+
+std::optional<std::string_view> text(std::string_view path) {
+    const auto bytes = find(path);
+    if (!bytes) return std::nullopt;
+    return std::string_view(reinterpret_cast<const char*>(bytes->data()), bytes->size());
+}
+
+} // namespace kvscope::resources

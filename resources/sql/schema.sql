@@ -1,0 +1,280 @@
+-- The .kvtrace format, version 1; docs/trace-format.md explains every table, column and unit.
+-- Whoever writes a trace executes this file in an empty database after
+--   PRAGMA page_size=16384;  PRAGMA application_id=0x4B565343;  PRAGMA user_version=1;
+--
+-- Tables hold one packed integer key per row (the cost of recording is per row and per index, not per byte):
+--   step        = run << 25 | step                          run 1..255, step 0..2^25-1
+--   layer_step  = (step key) << 10 | layer                  layer 0..1023
+--   selection   = (layer_step key) << 20 | seq << 10 | head sequence and KV head 0..1023
+--   token       = (step key) << 20 | seq << 10 | index      index counts the tokens of one sequence in one step
+--   prompt      = run << 55 | seq << 45 | position          position 0..2^45-1
+-- The views unpack them. Times are integers in nanoseconds, relative to the start of the run.
+
+CREATE TABLE run (
+    run_id          INTEGER PRIMARY KEY,      -- 1..255
+    name            TEXT NOT NULL,
+    created_utc     TEXT NOT NULL,            -- ISO 8601, e.g. 2026-01-31T12:00:00Z
+    model           TEXT NOT NULL,
+    method          TEXT NOT NULL,            -- registry id
+    params_json     TEXT NOT NULL,            -- resolved parameters, one JSON object
+    backend         TEXT NOT NULL,            -- cpu | cuda
+    device          TEXT NOT NULL,
+    link            TEXT NOT NULL,
+    timing          TEXT NOT NULL,            -- transfer times are: measured | modelled
+    link_gbps       REAL NOT NULL,            -- 1e9 bytes per second
+    link_latency_us REAL NOT NULL,
+    block_size      INTEGER NOT NULL,         -- tokens
+    layers          INTEGER NOT NULL,
+    kv_heads        INTEGER NOT NULL,
+    query_heads     INTEGER NOT NULL,
+    head_dim        INTEGER NOT NULL,
+    sequences       INTEGER NOT NULL,
+    device_slots    INTEGER NOT NULL,         -- block slots per (sequence, layer, KV head); 0: everything resident
+    budget_blocks   INTEGER NOT NULL,         -- most blocks a KV head attends; 0: all
+    block_bytes     INTEGER NOT NULL,         -- one block of one KV head as transferred
+    level           TEXT NOT NULL,            -- counters | selections | full
+    status          TEXT NOT NULL,            -- running | finished | stopped | failed
+    status_message  TEXT NOT NULL DEFAULT ''
+) STRICT;
+
+-- What recording itself lost and cost, rewritten about once a second while the run is recorded.
+CREATE TABLE health (
+    run_id         INTEGER PRIMARY KEY,
+    program        TEXT NOT NULL,             -- name and version of the writer
+    dropped_steps  INTEGER NOT NULL,          -- steps that never reached the file
+    writer_busy_ns INTEGER NOT NULL,          -- CPU time of the writer thread
+    heartbeat_ms   INTEGER NOT NULL,          -- Unix time in ms of the last sign of life
+    error          TEXT NOT NULL DEFAULT ''   -- first storage error; nothing was recorded after it
+) STRICT;
+
+CREATE TABLE prompt (
+    id       INTEGER PRIMARY KEY,
+    token_id INTEGER NOT NULL,
+    text     TEXT NOT NULL,                   -- valid UTF-8, malformed bytes replaced by U+FFFD
+    bytes    BLOB                             -- raw bytes where they differ from text, else NULL
+) STRICT;
+
+CREATE TABLE step (
+    id          INTEGER PRIMARY KEY,
+    phase       INTEGER NOT NULL,             -- 0 prefill, 1 decode
+    tokens      INTEGER NOT NULL,             -- fed in this step, all sequences
+    opens_block INTEGER NOT NULL,             -- 1: some sequence began a new KV block
+    start_ns    INTEGER NOT NULL,
+    duration_ns INTEGER NOT NULL,             -- wall
+    embed_ns    INTEGER NOT NULL,             -- stages outside the layers
+    lm_head_ns  INTEGER NOT NULL,
+    sample_ns   INTEGER NOT NULL,
+    selected    INTEGER NOT NULL,             -- from here on: sums over the layers
+    kept        INTEGER,                      -- NULL where undefined
+    hits        INTEGER NOT NULL,
+    misses      INTEGER NOT NULL,
+    h2d_blocks  INTEGER NOT NULL,
+    d2h_blocks  INTEGER NOT NULL,
+    h2d_bytes   INTEGER NOT NULL,
+    d2h_bytes   INTEGER NOT NULL,
+    transfer_ns INTEGER NOT NULL,             -- link busy
+    exposed_ns  INTEGER NOT NULL              -- of that, on the critical path
+) STRICT;
+
+CREATE TABLE layer_step (
+    id             INTEGER PRIMARY KEY,
+    start_ns       INTEGER NOT NULL,
+    qkv_linear_ns  INTEGER NOT NULL,          -- stages in execution order, each begins where the one before it ends
+    rope_ns        INTEGER NOT NULL,
+    compression_ns INTEGER NOT NULL,
+    stage1_ns      INTEGER NOT NULL,
+    pooling_ns     INTEGER NOT NULL,
+    offloading_ns  INTEGER NOT NULL,
+    stage2_ns      INTEGER NOT NULL,
+    attention_ns   INTEGER NOT NULL,          -- dense path, in place of stage1..stage2
+    o_linear_ns    INTEGER NOT NULL,
+    ffn_ns         INTEGER NOT NULL,
+    selected       INTEGER NOT NULL,          -- sums over (sequence, KV head)
+    kept           INTEGER,                   -- NULL where undefined
+    hits           INTEGER NOT NULL,
+    misses         INTEGER NOT NULL,
+    h2d_blocks     INTEGER NOT NULL,
+    d2h_blocks     INTEGER NOT NULL,
+    h2d_bytes      INTEGER NOT NULL,
+    d2h_bytes      INTEGER NOT NULL,
+    h2d_ns         INTEGER NOT NULL,          -- link busy, host to device
+    d2h_ns         INTEGER NOT NULL,          -- link busy, device to host
+    exposed_ns     INTEGER NOT NULL,          -- of both, on the critical path
+    mass           REAL                       -- mean attention mass captured, 0..1; NULL without the oracle
+) STRICT;
+
+CREATE TABLE selection (
+    id          INTEGER PRIMARY KEY,
+    opens_block INTEGER NOT NULL,             -- 1: this sequence began a new KV block in this step
+    selected    INTEGER NOT NULL,
+    kept        INTEGER,                      -- |S(t) and S(t-1)|; NULL: first selection of a sequence
+    hits        INTEGER NOT NULL,
+    misses      INTEGER NOT NULL,
+    mass        REAL,                         -- attention mass captured, 0..1; NULL without the oracle
+    blocks      BLOB                          -- ids, origins, hits, scores; NULL at level counters
+) STRICT;
+
+CREATE TABLE token (                          -- generated tokens
+    id       INTEGER PRIMARY KEY,
+    position INTEGER NOT NULL,                -- in the sequence, prompt included
+    token_id INTEGER NOT NULL,
+    text     TEXT NOT NULL,
+    bytes    BLOB
+) STRICT;
+
+-- Spans of other sources (kernels, copies, ranges of another engine); tracks and names are interned in `text`.
+CREATE TABLE text (
+    id    INTEGER PRIMARY KEY,
+    value TEXT NOT NULL UNIQUE
+) STRICT;
+
+CREATE TABLE span (
+    id          INTEGER PRIMARY KEY,
+    run_id      INTEGER NOT NULL,
+    step        INTEGER NOT NULL,             -- -1: none
+    layer       INTEGER NOT NULL,             -- -1: none
+    kind        INTEGER NOT NULL,             -- 0 range, 1 kernel, 2 copy
+    track       INTEGER NOT NULL REFERENCES text(id),
+    name        INTEGER NOT NULL REFERENCES text(id),
+    start_ns    INTEGER NOT NULL,
+    duration_ns INTEGER NOT NULL,
+    depth       INTEGER NOT NULL
+) STRICT;
+
+-- Views. The joins go from a run's key range to the rows below it, so a filter on run_id reads that run only.
+
+CREATE VIEW runs AS
+SELECT r.run_id, r.name, r.created_utc, r.model, r.method, r.params_json, r.backend, r.device, r.link, r.block_size,
+       r.layers, r.kv_heads, r.status,
+       r.status_message, r.timing, r.link_gbps, r.link_latency_us, r.query_heads, r.head_dim, r.sequences, r.device_slots,
+       r.budget_blocks, r.block_bytes, r.level,
+       coalesce((SELECT max(s.id) & 0x1FFFFFF FROM step s
+                 WHERE s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF) + 1, 0) AS steps,
+       h.program, coalesce(h.dropped_steps, 0) AS dropped_steps, coalesce(h.writer_busy_ns, 0) AS writer_busy_ns,
+       h.heartbeat_ms, coalesce(h.error, '') AS error
+FROM run r LEFT JOIN health h ON h.run_id = r.run_id;
+
+CREATE VIEW v_step AS
+SELECT r.run_id, s.id & 0x1FFFFFF AS step, CASE s.phase WHEN 0 THEN 'prefill' ELSE 'decode' END AS phase, s.tokens,
+       s.start_ns, s.duration_ns, s.selected, s.hits, s.misses, s.h2d_bytes, s.d2h_bytes, s.transfer_ns, s.exposed_ns,
+       s.kept, s.opens_block, s.h2d_blocks, s.d2h_blocks, s.embed_ns, s.lm_head_ns, s.sample_ns
+FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF;
+
+CREATE VIEW v_layer AS
+SELECT r.run_id, s.id & 0x1FFFFFF AS step, l.id & 0x3FF AS layer,
+       CASE s.phase WHEN 0 THEN 'prefill' ELSE 'decode' END AS phase, l.start_ns,
+       l.qkv_linear_ns + l.rope_ns + l.compression_ns + l.stage1_ns + l.pooling_ns + l.offloading_ns + l.stage2_ns +
+           l.attention_ns + l.o_linear_ns + l.ffn_ns AS duration_ns,
+       l.qkv_linear_ns, l.rope_ns, l.compression_ns, l.stage1_ns, l.pooling_ns, l.offloading_ns, l.stage2_ns,
+       l.attention_ns, l.o_linear_ns, l.ffn_ns,
+       l.selected, l.kept, l.hits, l.misses, l.h2d_blocks, l.d2h_blocks, l.h2d_bytes, l.d2h_bytes, l.h2d_ns, l.d2h_ns,
+       l.exposed_ns, l.mass, s.opens_block, r.timing
+FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF
+           CROSS JOIN layer_step l ON l.id BETWEEN s.id << 10 AND (s.id << 10) | 0x3FF;
+
+CREATE VIEW v_locality AS
+SELECT r.run_id, s.id & 0x1FFFFFF AS step, (c.id >> 20) & 0x3FF AS layer, (c.id >> 10) & 0x3FF AS seq,
+       c.id & 0x3FF AS kv_head, c.selected, c.kept, CAST(c.kept AS REAL) / nullif(c.selected, 0) AS locality,
+       c.opens_block, c.hits, c.misses, c.mass
+FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF
+           CROSS JOIN selection c ON c.id BETWEEN s.id << 30 AND (s.id << 30) | 0x3FFFFFFF;
+
+-- `other` is the wall time of the steps minus everything named, so components and `other` add up exactly.
+CREATE VIEW v_breakdown AS
+SELECT run_id, phase, layer, component, calls, total_ns FROM (
+    SELECT b.run_id, b.phase, b.layer, c.component,
+           CASE c.i WHEN 0 THEN b.n0 WHEN 1 THEN b.n1 WHEN 2 THEN b.n2 WHEN 3 THEN b.n3 WHEN 4 THEN b.n4
+                    WHEN 5 THEN b.n5 WHEN 6 THEN b.n6 WHEN 7 THEN b.n7 WHEN 8 THEN b.n8 ELSE b.n9 END AS calls,
+           CASE c.i WHEN 0 THEN b.t0 WHEN 1 THEN b.t1 WHEN 2 THEN b.t2 WHEN 3 THEN b.t3 WHEN 4 THEN b.t4
+                    WHEN 5 THEN b.t5 WHEN 6 THEN b.t6 WHEN 7 THEN b.t7 WHEN 8 THEN b.t8 ELSE b.t9 END AS total_ns
+    FROM (SELECT run_id, phase, layer,
+                 sum(qkv_linear_ns) AS t0, sum(rope_ns) AS t1, sum(compression_ns) AS t2, sum(stage1_ns) AS t3,
+                 sum(pooling_ns) AS t4, sum(offloading_ns) AS t5, sum(stage2_ns) AS t6, sum(attention_ns) AS t7,
+                 sum(o_linear_ns) AS t8, sum(ffn_ns) AS t9,
+                 sum(qkv_linear_ns <> 0) AS n0, sum(rope_ns <> 0) AS n1, sum(compression_ns <> 0) AS n2,
+                 sum(stage1_ns <> 0) AS n3, sum(pooling_ns <> 0) AS n4, sum(offloading_ns <> 0) AS n5,
+                 sum(stage2_ns <> 0) AS n6, sum(attention_ns <> 0) AS n7, sum(o_linear_ns <> 0) AS n8,
+                 sum(ffn_ns <> 0) AS n9
+          FROM v_layer GROUP BY run_id, phase, layer) b
+    CROSS JOIN (SELECT 0 AS i, 'qkv_linear' AS component UNION ALL SELECT 1, 'rope' UNION ALL SELECT 2, 'compression'
+                UNION ALL SELECT 3, 'stage1' UNION ALL SELECT 4, 'pooling' UNION ALL SELECT 5, 'offloading'
+                UNION ALL SELECT 6, 'stage2' UNION ALL SELECT 7, 'attention' UNION ALL SELECT 8, 'o_linear'
+                UNION ALL SELECT 9, 'ffn') c)
+WHERE calls > 0
+UNION ALL
+SELECT run_id, phase, -1, component, calls, total_ns FROM (
+    SELECT b.run_id, b.phase, c.component,
+           CASE c.i WHEN 0 THEN b.n0 WHEN 1 THEN b.n1 ELSE b.n2 END AS calls,
+           CASE c.i WHEN 0 THEN b.t0 WHEN 1 THEN b.t1 ELSE b.t2 END AS total_ns
+    FROM (SELECT run_id, phase, sum(embed_ns) AS t0, sum(lm_head_ns) AS t1, sum(sample_ns) AS t2,
+                 sum(embed_ns <> 0) AS n0, sum(lm_head_ns <> 0) AS n1, sum(sample_ns <> 0) AS n2
+          FROM v_step GROUP BY run_id, phase) b
+    CROSS JOIN (SELECT 0 AS i, 'embed' AS component UNION ALL SELECT 1, 'lm_head' UNION ALL SELECT 2, 'sample') c)
+WHERE calls > 0
+UNION ALL
+SELECT run_id, phase, -1, 'other', sum(calls), sum(ns) FROM (
+    SELECT run_id, phase, 1 AS calls, duration_ns - embed_ns - lm_head_ns - sample_ns AS ns FROM v_step
+    UNION ALL
+    SELECT run_id, phase, 0, -duration_ns FROM v_layer)
+GROUP BY run_id, phase;
+
+-- Transfers begin with the layer's offloading stage. The duration is link time: measured or modelled as `runs.timing` says.
+CREATE VIEW v_transfer AS
+SELECT run_id, step, layer, 'h2d' AS direction, 'block copy, ' || timing || ' link' AS mechanism, h2d_blocks AS blocks,
+       h2d_bytes AS bytes,
+       start_ns + qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns AS start_ns, h2d_ns AS duration_ns
+FROM v_layer WHERE h2d_blocks > 0 OR h2d_bytes > 0
+UNION ALL
+SELECT run_id, step, layer, 'd2h', 'block copy, ' || timing || ' link', d2h_blocks, d2h_bytes,
+       start_ns + qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns, d2h_ns
+FROM v_layer WHERE d2h_blocks > 0 OR d2h_bytes > 0;
+
+CREATE VIEW v_token AS
+SELECT r.run_id, (t.id >> 20) & 0x1FFFFFF AS step, (t.id >> 10) & 0x3FF AS seq, t.token_id, t.text, t.position,
+       coalesce(t.bytes, CAST(t.text AS BLOB)) AS bytes
+FROM run r CROSS JOIN token t ON t.id BETWEEN r.run_id << 45 AND (r.run_id << 45) | 0x1FFFFFFFFFFF;
+
+CREATE VIEW v_prompt AS
+SELECT r.run_id, (p.id >> 45) & 0x3FF AS seq, p.id & 0x1FFFFFFFFFFF AS position, p.token_id, p.text,
+       coalesce(p.bytes, CAST(p.text AS BLOB)) AS bytes
+FROM run r CROSS JOIN prompt p ON p.id BETWEEN r.run_id << 55 AND (r.run_id << 55) | 0x7FFFFFFFFFFFFF;
+
+-- Steps at depth 0, layers and the stages outside them at depth 1, stages of a layer at depth 2; then the spans of others.
+CREATE VIEW v_span AS
+SELECT run_id, step, -1 AS layer, 'host' AS track, phase AS name, start_ns, duration_ns, 0 AS depth FROM v_step
+UNION ALL SELECT run_id, step, -1, 'host', 'embed', start_ns, embed_ns, 1 FROM v_step WHERE embed_ns > 0
+UNION ALL SELECT run_id, step, -1, 'host', 'lm_head', start_ns + duration_ns - sample_ns - lm_head_ns, lm_head_ns, 1
+          FROM v_step WHERE lm_head_ns > 0
+UNION ALL SELECT run_id, step, -1, 'host', 'sample', start_ns + duration_ns - sample_ns, sample_ns, 1
+          FROM v_step WHERE sample_ns > 0
+UNION ALL SELECT run_id, step, layer, 'host', 'layer', start_ns, duration_ns, 1 FROM v_layer
+UNION ALL SELECT run_id, step, layer, 'host', 'qkv_linear', start_ns, qkv_linear_ns, 2 FROM v_layer
+          WHERE qkv_linear_ns > 0
+UNION ALL SELECT run_id, step, layer, 'host', 'rope', start_ns + qkv_linear_ns, rope_ns, 2 FROM v_layer
+          WHERE rope_ns > 0
+UNION ALL SELECT run_id, step, layer, 'host', 'compression', start_ns + qkv_linear_ns + rope_ns, compression_ns, 2
+          FROM v_layer WHERE compression_ns > 0
+UNION ALL SELECT run_id, step, layer, 'host', 'stage1', start_ns + qkv_linear_ns + rope_ns + compression_ns, stage1_ns, 2
+          FROM v_layer WHERE stage1_ns > 0
+UNION ALL SELECT run_id, step, layer, 'host', 'pooling',
+                 start_ns + qkv_linear_ns + rope_ns + compression_ns + stage1_ns, pooling_ns, 2
+          FROM v_layer WHERE pooling_ns > 0
+UNION ALL SELECT run_id, step, layer, 'host', 'offloading',
+                 start_ns + qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns, offloading_ns, 2
+          FROM v_layer WHERE offloading_ns > 0
+UNION ALL SELECT run_id, step, layer, 'host', 'stage2',
+                 start_ns + duration_ns - ffn_ns - o_linear_ns - attention_ns - stage2_ns, stage2_ns, 2
+          FROM v_layer WHERE stage2_ns > 0
+UNION ALL SELECT run_id, step, layer, 'host', 'attention',
+                 start_ns + duration_ns - ffn_ns - o_linear_ns - attention_ns, attention_ns, 2
+          FROM v_layer WHERE attention_ns > 0
+UNION ALL SELECT run_id, step, layer, 'host', 'o_linear', start_ns + duration_ns - ffn_ns - o_linear_ns, o_linear_ns, 2
+          FROM v_layer WHERE o_linear_ns > 0
+UNION ALL SELECT run_id, step, layer, 'host', 'ffn', start_ns + duration_ns - ffn_ns, ffn_ns, 2 FROM v_layer
+          WHERE ffn_ns > 0
+UNION ALL SELECT s.run_id, s.step, s.layer, t.value, n.value, s.start_ns, s.duration_ns, s.depth
+          FROM span s JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name;
+
+CREATE VIEW v_kernel AS
+SELECT s.run_id, s.step, s.layer, t.value AS track, n.value AS name, s.start_ns, s.duration_ns
+FROM span s JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name WHERE s.kind = 1;

@@ -1,0 +1,297 @@
+// The command line as a person and a script use it.
+#include "tests/app/process.h"
+#include "tests/core/golden_file.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sqlite3.h>
+#include <sstream>
+
+namespace kvscope {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using test::Finished;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+Finished cli(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), KVSCOPE_CLI);
+    return test::runProcess(arguments);
+}
+
+class Cli : public ::testing::Test {
+protected:
+    Cli() {
+        std::string name = (fs::temp_directory_path() / "kvscope-cli-XXXXXX").string();
+        folder_ = mkdtemp(name.data());
+    }
+    ~Cli() override { fs::remove_all(folder_); }
+    std::string path(const std::string& name) const { return (folder_ / name).string(); }
+    void write(const std::string& name, const std::string& text) const {
+        std::ofstream(path(name), std::ios::binary) << text;
+    }
+
+    /// A short recorded run. @return its JSON document
+    json record(const std::string& trace, std::vector<std::string> more = {}) const {
+        std::vector<std::string> arguments{
+            "run", "--prompt-needle", "1500", "--max-new-tokens", "12", "--ignore-eos", "--trace", trace, "--json"};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        const Finished result = cli(arguments);
+        EXPECT_EQ(result.status, 0) << result.err;
+        return json::parse(result.out);
+    }
+
+    fs::path folder_;
+};
+
+std::vector<std::string> lines(const std::string& text) {
+    std::vector<std::string> out;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) out.push_back(line);
+    return out;
+}
+
+std::int64_t queryOne(const std::string& trace, const std::string& sql) {
+    sqlite3* db = nullptr;
+    EXPECT_EQ(sqlite3_open_v2(trace.c_str(), &db, SQLITE_OPEN_READONLY, nullptr), SQLITE_OK);
+    sqlite3_stmt* statement = nullptr;
+    EXPECT_EQ(sqlite3_prepare_v2(db, sql.c_str(), -1, &statement, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
+    std::int64_t value = -1;
+    if (sqlite3_step(statement) == SQLITE_ROW) value = sqlite3_column_int64(statement, 0);
+    sqlite3_finalize(statement);
+    sqlite3_close(db);
+    return value;
+}
+
+TEST_F(Cli, HelpAndVersionSucceed) {
+    EXPECT_EQ(cli({"--version"}).status, 0);
+    const Finished help = cli({"--help"});
+    EXPECT_EQ(help.status, 0);
+    for (const char* command : {"run", "export", "info", "methods", "bench"}) EXPECT_THAT(help.out, HasSubstr(command));
+}
+
+TEST_F(Cli, MethodsJsonDeclaresEveryParameterCompletely) {
+    const Finished result = cli({"methods", "--json"});
+    ASSERT_EQ(result.status, 0);
+    const json list = json::parse(result.out);
+    std::vector<std::string> names;
+    for (const json& method : list) {
+        names.push_back(method.at("name"));
+        for (const char* key : {"title", "source", "needs"}) EXPECT_TRUE(method.at(key).is_string()) << key;
+        for (const json& parameter : method.at("parameters")) {
+            for (const char* key : {"key", "type", "default", "min", "max", "unit", "help"})
+                EXPECT_TRUE(parameter.contains(key)) << key;
+            if (parameter["type"] == "integer") {
+                EXPECT_TRUE(parameter["default"].is_number_integer());
+                EXPECT_LE(parameter["min"], parameter["default"]);
+                EXPECT_GE(parameter["max"], parameter["default"]);
+            }
+            EXPECT_GT(parameter["help"].get<std::string>().size(), 10u);
+        }
+    }
+    EXPECT_THAT(names, ::testing::IsSupersetOf({"full", "streaming", "quest", "infllmv2", "dma", "nosa"}));
+}
+
+TEST_F(Cli, TheMethodsPageIsTheDeclarations) {
+    std::ifstream file(std::string(KVSCOPE_SOURCE_DIR) + "/docs/methods.md");
+    const std::string page((std::istreambuf_iterator<char>(file)), {});
+    EXPECT_THAT(page, HasSubstr(cli({"methods", "--markdown"}).out)) << "run: kvscope-cli methods --markdown";
+}
+
+TEST_F(Cli, RunsTheGoldenPromptAndReportsTheContract) {
+    const test::GoldenFile golden(std::string(KVSCOPE_TEST_DATA) + "/golden/golden_short.safetensors");
+    write("ids.json", json(golden.ints("prompt_ids")).dump());
+    const Finished result = cli({"run", "--prompt-ids", path("ids.json"), "--method", "nosa", "--max-new-tokens", "25",
+                                 "--ignore-eos", "--json", "--verify"});
+    ASSERT_EQ(result.status, 0) << result.err;
+    const json out = json::parse(result.out);
+    EXPECT_EQ(out.at("generated_ids").get<std::vector<int>>(), golden.ints("nosa.generated_ids"));
+    EXPECT_THAT(out.at("text").get<std::string>(), StartsWith("12377."));
+    EXPECT_EQ(out.at("prompt_tokens"), 600);
+    EXPECT_EQ(out.at("link"), "modelled");
+    EXPECT_EQ(out.at("backend"), "cpu");
+    EXPECT_EQ(out.at("verified"), true);
+    for (const char* key : {"prefill_ms", "decode_ms", "tokens_per_s", "hits", "misses", "h2d_bytes", "exposed_ms"})
+        EXPECT_TRUE(out.at(key).is_number()) << key;
+    EXPECT_EQ(out.at("locality_mean"), 1.0); // everything fits the budget
+    EXPECT_EQ(out.at("locality_min"), 1.0);
+}
+
+TEST_F(Cli, RecordedNumbersAgreeBetweenJsonExportAndSql) {
+    const std::string trace = path("a.kvtrace");
+    const json out = record(trace);
+    EXPECT_EQ(queryOne(trace, "select sum(hits) from v_step"), out["hits"]);
+    EXPECT_EQ(queryOne(trace, "select sum(misses) from v_step"), out["misses"]);
+    EXPECT_EQ(queryOne(trace, "select sum(h2d_bytes) from v_step"), out["h2d_bytes"]);
+    EXPECT_EQ(queryOne(trace, "select count(*) from v_token"), 12);
+    EXPECT_EQ(queryOne(trace, "select count(*) from runs where status = 'finished'"), 1);
+    EXPECT_EQ(
+        queryOne(trace,
+                 "select max(abs(d)) from (select sum(duration_ns) - (select sum(total_ns) from v_breakdown b where "
+                 "b.phase = s.phase) d from v_step s group by phase)"),
+        0);
+    const auto rows = lines(cli({"export", trace, "--what", "selections"}).out);
+    ASSERT_GT(rows.size(), 1u);
+    EXPECT_EQ(rows.front(), "run_id,step,layer,seq,kv_head,block,origin,hit");
+    std::int64_t hits = 0;
+    for (std::size_t i = 1; i < rows.size(); ++i) hits += rows[i].back() == '1';
+    EXPECT_EQ(hits, out["hits"].get<std::int64_t>());
+    EXPECT_EQ(std::int64_t(rows.size()) - 1, out["hits"].get<std::int64_t>() + out["misses"].get<std::int64_t>());
+    for (const char* what : {"steps", "breakdown", "transfers", "tokens", "kernels"})
+        for (const char* format : {"csv", "jsonl"}) {
+            const Finished result = cli({"export", trace, "--what", what, "--format", format});
+            EXPECT_EQ(result.status, 0) << what;
+            if (std::string(format) == "csv") continue;
+            for (const auto& line : lines(result.out))
+                EXPECT_FALSE(json::parse(line, nullptr, false).is_discarded()) << line;
+        }
+    const Finished chrome = cli({"export", trace, "--format", "chrome-trace"});
+    EXPECT_EQ(chrome.status, 0);
+    EXPECT_GT(json::parse(chrome.out).at("traceEvents").size(), 100u);
+    const json info = json::parse(cli({"info", trace, "--json"}).out);
+    EXPECT_EQ(info.at("runs")[0].at("misses"), out["misses"]);
+}
+
+TEST_F(Cli, ASecondRunJoinsTheTraceAndOverwriteStartsAnew) {
+    const std::string trace = path("a.kvtrace");
+    EXPECT_EQ(record(trace).at("run_id"), 1);
+    EXPECT_EQ(record(trace, {"--method", "infllmv2"}).at("run_id"), 2);
+    EXPECT_EQ(queryOne(trace, "select count(*) from runs"), 2);
+    EXPECT_EQ(record(trace, {"--overwrite"}).at("run_id"), 1);
+    EXPECT_EQ(queryOne(trace, "select count(*) from runs"), 1);
+}
+
+TEST_F(Cli, BatchesAndRecordLevelsAreHonoured) {
+    const std::string trace = path("a.kvtrace");
+    const json out = record(trace, {"--batch", "3", "--record", "counters"});
+    EXPECT_EQ(out.at("generated_ids").size(), 3u);
+    EXPECT_EQ(out.at("text").size(), 3u);
+    EXPECT_EQ(queryOne(trace, "select count(distinct seq) from v_locality"), 3);
+    EXPECT_EQ(lines(cli({"export", trace, "--what", "selections"}).out).size(), 1u) << "counters hold no blocks";
+}
+
+TEST_F(Cli, SamplingIsRepeatableBySeed) {
+    const std::vector<std::string> base{"run", "--prompt",      "The cache", "--method", "full", "--max-new-tokens",
+                                        "20",  "--temperature", "0.9",       "--json"};
+    const auto ids = [&](const std::string& seed) {
+        auto arguments = base;
+        arguments.insert(arguments.end(), {"--seed", seed});
+        return json::parse(cli(arguments).out).at("generated_ids");
+    };
+    EXPECT_EQ(ids("1"), ids("1"));
+    EXPECT_NE(ids("1"), ids("2"));
+}
+
+TEST_F(Cli, EveryMistakeGetsOneSentenceThatNamesItAndTheMend) {
+    write("text.txt", "hello");
+    write("bad.json", "[1, 2");
+    write("mixed.json", "[[1], 2]");
+    write("text.kvtrace", "this is no database, but it is long enough to be read as one, if one tried hard enough");
+    fs::create_directory(path("empty-model"));
+    const std::vector<std::string> run{
+        "run", "--prompt",
+        "one block is sixty-four tokens, so this prompt must be longer than that, or a device pool of a single slot "
+        "per KV head would be enough for it; sixty-four tokens of this model are some thirty words, and here "
+        "are quite a few more of them, to be on the safe side of the second block"};
+    const auto with = [&](std::vector<std::string> more) {
+        auto all = run;
+        all.insert(all.end(), more.begin(), more.end());
+        return all;
+    };
+    const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+        {{}, "--help"},
+        {{"fly"}, "--help"},
+        {{"run"}, "--prompt"},
+        {{"run", "--prompt", "a", "--prompt-needle", "600"}, "more than one kind"},
+        {{"run", "--prompt-file", path("none.txt")}, "none.txt"},
+        {{"run", "--prompt-ids", path("bad.json")}, "bad.json"},
+        {{"run", "--prompt-ids", path("mixed.json")}, "mixed"},
+        {{"run", "--prompt-needle", "50"}, "tokens"},
+        {with({"--model", path("nowhere")}), "nosa-tiny"},
+        {with({"--model", path("empty-model")}), "config.json"},
+        {with({"--model", path("text.txt")}), "text.txt"},
+        {with({"--method", "magic"}), "known methods"},
+        {with({"--set", "total_blocks"}), "key=value"},
+        {with({"--set", "colour=red"}), "unknown parameter 'colour'"},
+        {with({"--set", "total_blocks=1e9"}), "whole number from 1 to 65536"},
+        {with({"--max-new-tokens", "-4"}), "at least 1"},
+        {with({"--max-new-tokens", "seven"}), "max-new-tokens"},
+        {with({"--max-new-tokens", "99999"}), "16384"},
+        {with({"--temperature", "-1"}), "temperature"},
+        {with({"--backend", "cuda"}), "--backend cpu"},
+        {with({"--backend", "abacus"}), "abacus"},
+        {with({"--link", "carrier-pigeon"}), "pcie4"},
+        {with({"--link", "0"}), "above 0"},
+        {with({"--device-kv", "lots"}), "256MiB"},
+        {with({"--device-kv", "1"}), "at least --device-kv"},
+        {with({"--batch", "100000"}), "256"},
+        {with({"--record", "most"}), "selections"},
+        {with({"--trace", path("no/such/folder/a.kvtrace")}), "a.kvtrace"},
+        {with({"--trace", path("text.kvtrace")}), "text.kvtrace"},
+        {{"export", path("none.kvtrace"), "--what", "steps"}, "none.kvtrace"},
+        {{"export", path("text.kvtrace"), "--what", "steps"}, "text.kvtrace"},
+        {{"info", path("text.kvtrace")}, "text.kvtrace"},
+        {{"info", path("none")}, "none"},
+        {{"bench", "luck"}, "known benchmarks"},
+    };
+    for (const auto& [arguments, expected] : cases) {
+        const Finished result = cli(arguments);
+        std::string shown;
+        for (const auto& argument : arguments) shown += argument + " ";
+        EXPECT_TRUE(result.status == 1 || result.status == 2) << shown << "exit " << result.status;
+        EXPECT_THAT(result.err, HasSubstr(expected)) << shown;
+        EXPECT_EQ(lines(result.err).size(), 1u) << shown << result.err;
+        EXPECT_EQ(result.out, "") << shown;
+    }
+    const std::string trace = path("a.kvtrace");
+    record(trace);
+    EXPECT_THAT(cli({"export", trace}).err, HasSubstr("--what"));
+    EXPECT_THAT(cli({"export", trace, "--what", "dreams"}).err, HasSubstr("selections"));
+    EXPECT_THAT(cli({"export", trace, "--what", "steps", "--format", "xml"}).err, HasSubstr("csv"));
+    EXPECT_THAT(cli({"export", trace, "--what", "steps", "--run", "7"}).err, HasSubstr("7"));
+    EXPECT_THAT(cli({"export", trace, "--what", "steps", "-o", path("no/such/out.csv")}).err, HasSubstr("out.csv"));
+}
+
+TEST_F(Cli, AFullDiskEndsInASentenceAndKeepsWhatWasRecorded) {
+    const std::string trace = path("a.kvtrace");
+    // A file-size limit fails writes like a full disk does.
+    const Finished result =
+        test::runProcess({"/bin/bash", "-c",
+                          "trap '' XFSZ; ulimit -f 400; exec " KVSCOPE_CLI
+                          " run --prompt-needle 1200 --max-new-tokens 3000 --ignore-eos --json --trace " +
+                              trace});
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(lines(result.err).size(), 1u) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("a.kvtrace"));
+    const json info = json::parse(cli({"info", trace, "--json"}).out);
+    EXPECT_GE(info.at("runs").size(), 1u);
+}
+
+TEST_F(Cli, InterruptKeepsTheTraceAndSaysStopped) {
+    const std::string trace = path("a.kvtrace");
+    test::Process process(
+        {KVSCOPE_CLI, "run", "--prompt-needle", "1200", "--max-new-tokens", "14000", "--ignore-eos", "--trace", trace});
+    ASSERT_TRUE(process.waitForOutput(" ")); // it generates
+    process.signal(SIGINT);
+    const Finished result = process.wait();
+    EXPECT_EQ(result.status, 130) << result.err;
+    EXPECT_EQ(queryOne(trace, "select count(*) from runs where status = 'stopped'"), 1);
+    EXPECT_GT(queryOne(trace, "select count(*) from v_step"), 0);
+}
+
+TEST_F(Cli, TheCommandLineNeedsNoQt) {
+    const Finished needed = test::runProcess({"/bin/sh", "-c", "objdump -p " KVSCOPE_CLI " | grep NEEDED"});
+    ASSERT_EQ(needed.status, 0);
+    EXPECT_THAT(needed.out, ::testing::Not(HasSubstr("Qt")));
+    EXPECT_THAT(needed.out, ::testing::Not(HasSubstr("libcuda")));
+}
+
+} // namespace
+} // namespace kvscope

@@ -1,0 +1,148 @@
+// The engine against the float32 reference of the embedded model: greedy ids, logits, selected blocks with their
+// origin, and scores. Tolerances are those of tests/golden/README.md.
+#include "tests/core/golden_file.h"
+
+#include "core/session/decode_session.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <gtest/gtest.h>
+
+namespace kvscope {
+namespace {
+
+constexpr int kSteps = 24;
+constexpr int kScoredSteps[] = {0, 11, 23};
+
+std::shared_ptr<const Model> defaultModel() {
+    static const auto model = Model::load(kDefaultModel);
+    return model;
+}
+
+struct GoldenCase {
+    std::string file, method, prefix; // prefix of the tensor names
+    std::string model = kDefaultModel;
+};
+
+void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.file << " " << c.method; }
+
+/// The selection's ids and origins equal the reference's, except where a documented tie (margin 0) decides.
+void expectSameSelection(const SelectionRecord& selection, const StepRecord& record, const std::int32_t* blocks,
+                         const std::int32_t* origins, float margin, const std::string& where) {
+    std::vector<std::int32_t> wantBlocks, wantOrigins, gotBlocks, gotOrigins;
+    for (int i = 0; i < 16 && blocks[i] >= 0; ++i) wantBlocks.push_back(blocks[i]), wantOrigins.push_back(origins[i]);
+    for (int i = 0; i < selection.selected; ++i) {
+        gotBlocks.push_back(record.blocks[selection.first + std::size_t(i)]);
+        gotOrigins.push_back(std::int32_t(record.origins[selection.first + std::size_t(i)]));
+    }
+    if (gotBlocks == wantBlocks && gotOrigins == wantOrigins) return;
+    EXPECT_EQ(margin, 0.f) << where << ": a difference that no tie explains";
+    EXPECT_EQ(gotBlocks, wantBlocks) << where;
+    EXPECT_EQ(gotOrigins, wantOrigins) << where;
+}
+
+void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
+    const test::GoldenFile golden(std::string(KVSCOPE_TEST_DATA) + "/golden/golden_" + c.file + ".safetensors");
+    const std::string prefix = c.prefix + c.method + ".";
+    SessionOptions options;
+    options.method = c.method;
+    options.maxNewTokens = kSteps + 1;
+    options.stopAtEos = false;
+    CollectingSink sink;
+    DecodeSession session(model, {golden.ints("prompt_ids")}, options, sink);
+    session.prefill();
+
+    const int vocab = model->config().vocab, layers = model->config().layers, heads = model->config().kvHeads;
+    const auto prefillLogits = golden.floats(c.prefix + "prefill.logits");
+    float worst = 0;
+    for (int i = 0; i < vocab; ++i)
+        worst = std::max(worst, std::abs(session.logits(0)[i] - prefillLogits[std::size_t(i)]));
+    EXPECT_LT(worst, 1e-3f) << "prefill logits";
+
+    const auto logits = golden.floats(prefix + "logits");
+    worst = 0;
+    for (int step = 0; step < kSteps; ++step) {
+        ASSERT_TRUE(session.step());
+        for (int i = 0; i < vocab; ++i)
+            worst = std::max(worst, std::abs(session.logits(0)[i] -
+                                             logits[std::size_t(step) * std::size_t(vocab) + std::size_t(i)]));
+    }
+    EXPECT_LT(worst, 2e-2f) << "decode logits";
+    EXPECT_EQ(session.generated().front(), golden.ints(prefix + "generated_ids"));
+    if (!golden.has(prefix + "blocks")) return;
+
+    const auto blocks = golden.ints(prefix + "blocks"), origins = golden.ints(prefix + "origin");
+    const auto awareMargin = golden.floats(prefix + "query_aware_margin");
+    const auto agnosticMargin = golden.floats(prefix + "query_agnostic_margin");
+    for (int step = 0; step < kSteps; ++step) {
+        const StepRecord& record = sink.steps[std::size_t(step) + 1];
+        ASSERT_EQ(record.selections.size(), std::size_t(layers * heads));
+        for (const SelectionRecord& selection : record.selections) {
+            const auto row = std::size_t((step * layers + selection.layer) * heads + selection.kvHead);
+            expectSameSelection(selection, record, &blocks[row * 16], &origins[row * 16],
+                                std::min(awareMargin[row], agnosticMargin[row]),
+                                "step " + std::to_string(step) + " layer " + std::to_string(selection.layer) +
+                                    " head " + std::to_string(selection.kvHead));
+        }
+    }
+    // Scores of the selected blocks: float32 sums in another order, so a relative 1e-3 (Quest sums 192 products) and,
+    // for eviction scores near 1e-6, an absolute 1e-6.
+    const auto aware = golden.floats(prefix + "query_aware_scores"),
+               agnostic = golden.floats(prefix + "query_agnostic_scores");
+    const auto blocksScored = std::size_t(golden.shape(prefix + "query_aware_scores").back());
+    for (std::size_t scored = 0; scored < 3; ++scored) {
+        const StepRecord& record = sink.steps[std::size_t(kScoredSteps[scored]) + 1];
+        for (const SelectionRecord& selection : record.selections)
+            for (int i = 0; i < selection.selected; ++i) {
+                const std::size_t at = selection.first + std::size_t(i);
+                const bool byEviction = record.origins[at] == Origin::QueryAgnostic;
+                if (c.method == "dma" && !byEviction) continue; // it computes no query-aware score
+                const auto row = (scored * std::size_t(layers) + std::size_t(selection.layer)) * std::size_t(heads) +
+                                 std::size_t(selection.kvHead);
+                const float want = (byEviction ? agnostic : aware)[row * blocksScored + std::size_t(record.blocks[at])];
+                const float got = record.scores[at];
+                if (std::isinf(want)) {
+                    EXPECT_EQ(got, want);
+                    continue;
+                }
+                EXPECT_NEAR(got, want, 1e-6 + 1e-3 * std::abs(want))
+                    << "step " << kScoredSteps[scored] << " layer " << selection.layer << " block "
+                    << record.blocks[at];
+            }
+    }
+}
+
+class Golden : public ::testing::TestWithParam<GoldenCase> {};
+
+TEST_P(Golden, MatchesTheFloat32Reference) { runGolden(GetParam(), defaultModel()); }
+
+std::string nameOf(const ::testing::TestParamInfo<GoldenCase>& info) {
+    std::string file = info.param.file;
+    file[0] = char(std::toupper(file[0]));
+    return file + "_" + info.param.method;
+}
+
+std::vector<GoldenCase> cases(const std::string& file) {
+    std::vector<GoldenCase> list;
+    for (const char* method : {"full", "nosa", "infllmv2", "dma", "quest"}) list.push_back({file, method, ""});
+    return list;
+}
+
+INSTANTIATE_TEST_SUITE_P(Short, Golden, ::testing::ValuesIn(cases("short")), nameOf);
+INSTANTIATE_TEST_SUITE_P(Mid, Golden, ::testing::ValuesIn(cases("mid")), nameOf);
+INSTANTIATE_TEST_SUITE_P(Long, Golden, ::testing::ValuesIn(cases("long")), nameOf);
+
+// The siblings' weights (28 MB each) are not part of the tree: point KVSCOPE_EXTRA_MODELS at a folder that has them.
+TEST(GoldenVariants, SiblingModelsMatchTheirOwnMethod) {
+    const char* folder = std::getenv("KVSCOPE_EXTRA_MODELS");
+    if (!folder) GTEST_SKIP() << "set KVSCOPE_EXTRA_MODELS to a folder with infllmv2-tiny and dma-tiny";
+    for (const char* method : {"infllmv2", "dma"}) {
+        const std::string name = std::string(method) + "-tiny";
+        SCOPED_TRACE(name);
+        runGolden({"variants", method, name + "."}, Model::load((std::filesystem::path(folder) / name).string()));
+    }
+}
+
+} // namespace
+} // namespace kvscope

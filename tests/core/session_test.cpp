@@ -1,0 +1,395 @@
+// Properties of a decode session that hold for every method.
+#include "core/session/decode_session.h"
+#include "core/session/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <map>
+#include <random>
+#include <set>
+
+namespace kvscope {
+namespace {
+
+std::shared_ptr<const Model> model() {
+    static const auto loaded = Model::load(kDefaultModel);
+    return loaded;
+}
+
+std::vector<std::int32_t> randomPrompt(int tokens, unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<std::int32_t> ids{0};
+    while (int(ids.size()) < tokens) ids.push_back(std::int32_t(2 + random() % 4094));
+    return ids;
+}
+
+SessionOptions optionsFor(const std::string& method, int newTokens) {
+    SessionOptions options;
+    options.method = method;
+    options.maxNewTokens = newTokens;
+    options.stopAtEos = false;
+    return options;
+}
+
+struct Outcome {
+    std::vector<std::vector<std::int32_t>> ids;
+    std::vector<std::vector<float>> logits; // [step] of sequence 0
+    CollectingSink sink;
+    SessionSummary summary;
+};
+
+Outcome decode(const std::vector<std::vector<std::int32_t>>& prompts, const SessionOptions& options) {
+    Outcome out;
+    DecodeSession session(model(), prompts, options, out.sink);
+    session.prefill();
+    const auto keep = [&] {
+        const float* logits = session.logits(0);
+        if (logits) out.logits.emplace_back(logits, logits + model()->config().vocab);
+    };
+    keep();
+    while (session.step()) keep();
+    session.end(RunStatus::Finished);
+    out.ids = session.generated();
+    out.summary = session.summary();
+    return out;
+}
+
+TEST(Session, ABudgetThatCoversEverythingEqualsFullAttention) {
+    const auto prompt = randomPrompt(700, 1);
+    const auto full = decode({prompt}, optionsFor("full", 80)); // crosses a block boundary
+    for (const char* method : {"streaming", "quest", "infllmv2", "dma", "nosa"}) {
+        SCOPED_TRACE(method);
+        const auto sparse = decode({prompt}, optionsFor(method, 80)); // 13 blocks at most, budget 16
+        EXPECT_EQ(sparse.ids, full.ids);
+        ASSERT_EQ(sparse.logits.size(), full.logits.size());
+        for (std::size_t step = 0; step < full.logits.size(); ++step)
+            EXPECT_EQ(sparse.logits[step], full.logits[step]) << step;
+    }
+}
+
+class EveryMethod : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EveryMethod, OffloadedAndResidentGiveTheSameLogits) {
+    const auto prompt = randomPrompt(1500, 2);
+    SessionOptions options = optionsFor(GetParam(), 100);
+    const auto offloaded = decode({prompt}, options);
+    options.offload = false;
+    const auto resident = decode({prompt}, options);
+    EXPECT_EQ(offloaded.logits, resident.logits);
+    EXPECT_EQ(resident.summary.misses, 0);
+    EXPECT_GT(offloaded.summary.misses + int(std::string(GetParam()) == "streaming"), 0);
+}
+
+TEST_P(EveryMethod, EveryRecordAddsUp) {
+    const int promptTokens = 1490; // steps 47, 111 open a block
+    const auto out = decode({randomPrompt(promptTokens, 3)}, optionsFor(GetParam(), 130));
+    const auto& info = out.sink.info;
+    ASSERT_EQ(out.sink.steps.size(), 130u);
+    std::map<std::pair<int, int>, std::set<std::int32_t>> previous;
+    for (const StepRecord& record : out.sink.steps) {
+        std::int64_t parts = 0;
+        for (const auto ns : record.stepStageNs) parts += ns;
+        for (const LayerRecord& layer : record.layers) {
+            for (const auto ns : layer.stageNs) parts += ns;
+            EXPECT_GE(layer.startNs, record.startNs);
+            EXPECT_EQ(layer.hits + layer.misses, layer.selected);
+        }
+        EXPECT_LE(parts, record.durationNs);
+        EXPECT_GE(double(parts), 0.9 * double(record.durationNs)) << "step " << record.step;
+        EXPECT_EQ(record.generated.size(), 1u);
+        if (record.phase == Phase::Prefill) continue;
+        const int position = promptTokens + record.step - 1;
+        EXPECT_EQ(record.opensBlock, position % info.blockSize == 0);
+        for (const SelectionRecord& s : record.selections) {
+            EXPECT_EQ(s.hits + s.misses, s.selected);
+            EXPECT_LE(s.selected, info.budgetBlocks);
+            const auto begin = record.blocks.begin() + s.first;
+            EXPECT_TRUE(std::is_sorted(begin, begin + s.selected));
+            const std::set<std::int32_t> now(begin, begin + s.selected);
+            EXPECT_EQ(int(now.size()), s.selected) << "a block twice";
+            EXPECT_EQ(*now.rbegin(), position / info.blockSize) << "the current block must be attended";
+            auto& before = previous[{s.layer, s.kvHead}];
+            int kept = 0;
+            for (const auto id : now) kept += int(before.count(id));
+            EXPECT_EQ(s.kept, record.step == 1 ? -1 : kept);
+            if (record.step > 1 && info.deviceSlots == s.selected) { // keep-selected with exactly |S| slots
+                const int fresh = record.opensBlock && !before.count(position / info.blockSize) ? 1 : 0;
+                EXPECT_EQ(s.hits, kept + fresh);
+            }
+            before = now;
+        }
+    }
+}
+
+TEST_P(EveryMethod, SequencesOfABatchDoNotDisturbEachOther) {
+    const std::vector<std::vector<std::int32_t>> prompts{randomPrompt(1300, 4), randomPrompt(70, 5),
+                                                         randomPrompt(640, 6)};
+    const SessionOptions options = optionsFor(GetParam(), 70);
+    const auto together = decode(prompts, options);
+    for (std::size_t i = 0; i < prompts.size(); ++i)
+        EXPECT_EQ(together.ids[i], decode({prompts[i]}, options).ids[0]) << i;
+}
+
+TEST_P(EveryMethod, RepeatingARunRepeatsItExactly) {
+    const auto prompt = randomPrompt(1200, 7);
+    EXPECT_EQ(decode({prompt}, optionsFor(GetParam(), 20)).logits, decode({prompt}, optionsFor(GetParam(), 20)).logits);
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, EveryMethod, ::testing::Values("streaming", "quest", "infllmv2", "dma", "nosa"),
+                         [](const auto& parameter) { return std::string(parameter.param); });
+
+TEST(Session, NosaKeepsItsLocalityBoundOnEveryLayerHeadAndStep) {
+    for (const unsigned seed : {8u, 9u}) {
+        const auto out = decode({randomPrompt(1900, seed)}, optionsFor("nosa", 150));
+        int defined = 0;
+        for (const StepRecord& record : out.sink.steps)
+            for (const SelectionRecord& s : record.selections) {
+                if (s.kept < 0) continue;
+                ++defined;
+                // 16 blocks, 4 of them query-aware: 12 stay. When a block opens, it enters and one leaves the window.
+                EXPECT_GE(s.kept + (record.opensBlock ? 1 : 0), 12) << "step " << record.step << " layer " << s.layer;
+            }
+        EXPECT_GT(defined, 2000);
+    }
+}
+
+TEST(Session, TheBoundFollowsTheParameters) {
+    SessionOptions options = optionsFor("nosa", 60);
+    options.settings = {{"total_blocks", "12"}, {"select_blocks", "2"}, {"window_blocks", "3"}};
+    const auto out = decode({randomPrompt(1500, 10)}, options);
+    EXPECT_EQ(out.sink.info.budgetBlocks, 12);
+    for (const StepRecord& record : out.sink.steps)
+        for (const SelectionRecord& s : record.selections)
+            if (s.kept >= 0) {
+                EXPECT_GE(s.kept + (record.opensBlock ? 1 : 0), 10);
+            }
+}
+
+TEST(Session, NosaWithoutEvictionShareSelectsWhatInfllmV2Selects) {
+    const auto prompt = randomPrompt(1600, 11);
+    SessionOptions nosa = optionsFor("nosa", 30);
+    nosa.settings = {{"select_blocks", "11"}};
+    const auto a = decode({prompt}, nosa), b = decode({prompt}, optionsFor("infllmv2", 30));
+    ASSERT_EQ(a.ids, b.ids);
+    for (std::size_t step = 1; step < a.sink.steps.size(); ++step)
+        EXPECT_EQ(a.sink.steps[step].blocks, b.sink.steps[step].blocks);
+}
+
+TEST(Session, NosaWithoutQueryShareChangesOnlyWhenABlockOpens) {
+    SessionOptions options = optionsFor("nosa", 140);
+    options.settings = {{"select_blocks", "0"}};
+    const auto out = decode({randomPrompt(1500, 12)}, options);
+    for (const StepRecord& record : out.sink.steps)
+        for (const SelectionRecord& s : record.selections)
+            if (s.kept >= 0 && !record.opensBlock) {
+                EXPECT_EQ(s.kept, s.selected);
+            }
+}
+
+TEST(Session, ALargerDevicePoolAvoidsMissesAndChangesNoToken) {
+    const auto prompt = randomPrompt(2000, 13);
+    SessionOptions exact = optionsFor("infllmv2", 80), keep = exact, larger = exact, largest = exact;
+    keep.deviceKvBlocks = larger.deviceKvBlocks = 20;
+    keep.cachePolicy = "keep-selected";
+    largest.deviceKvBlocks = 33; // everything there is
+    const auto a = decode({prompt}, exact), b = decode({prompt}, keep), c = decode({prompt}, larger),
+               d = decode({prompt}, largest);
+    EXPECT_EQ(a.logits, b.logits);
+    EXPECT_EQ(a.logits, c.logits);
+    EXPECT_EQ(a.logits, d.logits);
+    EXPECT_EQ(a.summary.misses, b.summary.misses) << "keep-selected leaves spare slots empty";
+    EXPECT_LT(c.summary.misses, a.summary.misses) << "lru is the default when there are spare slots";
+    EXPECT_LT(d.summary.misses, c.summary.misses);
+    EXPECT_LE(d.summary.misses, 33 * 16) << "each block of each head at most once";
+}
+
+TEST(Session, FullBlocksGoToTheHostOnceAndBytesFollowTheMisses) {
+    const auto out = decode({randomPrompt(1470, 14)}, optionsFor("nosa", 200));
+    std::int64_t written = 0;
+    for (const StepRecord& record : out.sink.steps)
+        for (const LayerRecord& layer : record.layers) {
+            EXPECT_EQ(layer.h2dBytes, layer.h2dBlocks * out.sink.info.blockBytes);
+            if (record.phase == Phase::Decode) {
+                EXPECT_EQ(layer.h2dBlocks, layer.misses);
+                written += layer.d2hBlocks;
+            } else {
+                EXPECT_EQ(layer.d2hBlocks, 22 * 2); // 1470 / 64 full blocks, two heads
+            }
+            EXPECT_EQ(layer.exposedNs, Link{}.transferNs(layer.h2dBytes));
+        }
+    EXPECT_EQ(written, (1669 / 64 - 1470 / 64) * 8 * 2); // 1470 + 199 tokens are cached at the end
+}
+
+TEST(Session, AttentionVariantsWithoutBiasDifferFromTheBiasedForm) {
+    const auto prompt = randomPrompt(1300, 15);
+    const auto biased = decode({prompt}, optionsFor("nosa", 3));
+    for (const char* variant : {"dma", "s-dma", "none"}) {
+        SessionOptions options = optionsFor("nosa", 3);
+        options.settings = {{"bias", variant}};
+        const auto other = decode({prompt}, options);
+        const bool sameAttention = std::string(variant) == "dma"; // it only selects differently
+        EXPECT_EQ(other.logits[0] == biased.logits[0], sameAttention) << variant;
+    }
+}
+
+TEST(Session, SparsePrefillEqualsFullPrefillWhileTheBudgetCoversThePrompt) {
+    const auto prompt = randomPrompt(900, 16);
+    for (const char* method : {"streaming", "quest", "infllmv2", "dma", "nosa"}) {
+        SessionOptions sparse = optionsFor(method, 8);
+        sparse.settings = {{"prefill", "sparse"}};
+        const auto a = decode({prompt}, sparse), b = decode({prompt}, optionsFor(method, 8));
+        EXPECT_EQ(a.ids, b.ids);
+        // Two kernels sum in different orders: float32 rounding through 8 layers.
+        for (std::size_t i = 0; i < a.logits[0].size(); ++i)
+            EXPECT_NEAR(a.logits[0][i], b.logits[0][i], 2e-3) << method;
+    }
+}
+
+TEST(Session, SparsePrefillSelectsLikeDecode) {
+    // Reading all but the last 40 tokens, then feeding those one by one, must give the logits of reading everything
+    // sparsely.
+    const auto prompt = randomPrompt(1600, 17);
+    for (const char* method : {"quest", "infllmv2", "nosa"}) {
+        SessionOptions options = optionsFor(method, 41);
+        options.settings = {{"prefill", "sparse"}};
+        NullSink sink;
+        DecodeSession whole(model(), {prompt}, options, sink);
+        whole.prefill();
+        DecodeSession split(model(), {{prompt.begin(), prompt.end() - 40}}, options, sink);
+        split.prefill();
+        for (std::size_t i = prompt.size() - 40; i < prompt.size(); ++i) {
+            split.forceNextTokens({prompt[i]});
+            ASSERT_TRUE(split.step());
+        }
+        for (int i = 0; i < model()->config().vocab; ++i)
+            EXPECT_NEAR(whole.logits(0)[i], split.logits(0)[i], 2e-3) << method;
+    }
+}
+
+TEST(Session, TheOracleSeesAllMassWhenEverythingIsSelectedAndLessWhenNot) {
+    SessionOptions options = optionsFor("nosa", 5);
+    options.oracle = true;
+    const auto all = decode({randomPrompt(500, 18)}, options), some = decode({randomPrompt(3000, 19)}, options);
+    double least = 1;
+    for (const auto& record : all.sink.steps)
+        for (const auto& s : record.selections) EXPECT_NEAR(s.mass, 1.0, 1e-4);
+    for (const auto& record : some.sink.steps)
+        for (const auto& s : record.selections) {
+            EXPECT_GT(s.mass, 0.f);
+            EXPECT_LE(s.mass, 1.f);
+            least = std::min(least, double(s.mass));
+        }
+    EXPECT_LT(least, 0.99);
+    options.oracle = false;
+    EXPECT_EQ(decode({randomPrompt(3000, 19)}, options).logits, some.logits) << "looking must not change anything";
+}
+
+TEST(Session, StopsAtTheEndOfTextOnlyWhenAsked) {
+    SessionOptions options = optionsFor("full", 4);
+    options.stopAtEos = true;
+    NullSink sink;
+    DecodeSession session(model(), {randomPrompt(50, 20), randomPrompt(90, 21)}, options, sink);
+    session.prefill();
+    int steps = 0;
+    while (session.step()) ++steps;
+    EXPECT_LE(steps, 3);
+    EXPECT_TRUE(session.finished());
+    EXPECT_FALSE(session.step());
+}
+
+TEST(Session, PrefillCanBeCancelled) {
+    NullSink sink;
+    DecodeSession session(model(), {randomPrompt(3000, 22)}, optionsFor("nosa", 4), sink);
+    std::stop_source source;
+    int reports = 0;
+    try {
+        session.prefill(
+            [&](double fraction, std::string_view) {
+                EXPECT_GE(fraction, 0.0);
+                EXPECT_LE(fraction, 1.0);
+                if (++reports == 3) source.request_stop();
+            },
+            source.get_token());
+        FAIL() << "was not cancelled";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.kind, ErrorKind::Cancelled);
+    }
+    EXPECT_LE(reports, 4);
+}
+
+/// The sentence of the error that making a session throws.
+std::string refusal(const std::vector<std::vector<std::int32_t>>& prompts, const SessionOptions& options) {
+    NullSink sink;
+    try {
+        DecodeSession session(model(), prompts, options, sink);
+    } catch (const Error& error) {
+        return oneLine(error);
+    }
+    return "no error";
+}
+
+TEST(SessionRefuses, WhatItCannotDoInOneSentence) {
+    using ::testing::HasSubstr;
+    const auto prompt = randomPrompt(100, 23);
+    const auto with = [&](auto change) {
+        SessionOptions options = optionsFor("nosa", 10);
+        change(options);
+        return refusal({prompt}, options);
+    };
+    EXPECT_THAT(with([](auto& o) { o.method = "magic"; }), HasSubstr("known methods: full, streaming"));
+    EXPECT_THAT(with([](auto& o) { o.settings = {{"no_such", "1"}}; }), HasSubstr("unknown parameter 'no_such'"));
+    EXPECT_THAT(with([](auto& o) { o.settings = {{"total_blocks", "many"}}; }), HasSubstr("whole number from 1 to"));
+    EXPECT_THAT(with([](auto& o) {
+                    o.settings = {{"total_blocks", "3"}};
+                }),
+                HasSubstr("total_blocks 3 is smaller than"));
+    EXPECT_THAT(with([](auto& o) { o.settings = {{"block_size", "40"}}; }), HasSubstr("multiple of 16"));
+    EXPECT_THAT(with([](auto& o) { o.settings = {{"kernel_stride", "24"}}; }), HasSubstr("does not divide"));
+    EXPECT_THAT(with([](auto& o) { o.settings = {{"window_blocks", "0"}}; }), HasSubstr("current block"));
+    EXPECT_THAT(with([](auto& o) { o.settings = {{"bias", "strange"}}; }), HasSubstr("one of: ed-dma"));
+    EXPECT_THAT(with([](auto& o) { o.deviceKvBlocks = 1; }), HasSubstr("--device-kv 2"));
+    EXPECT_THAT(with([](auto& o) { o.maxNewTokens = 0; }), HasSubstr("at least 1"));
+    EXPECT_THAT(with([](auto& o) { o.maxNewTokens = 20000; }), HasSubstr("context of nosa-tiny (16384 tokens)"));
+    EXPECT_THAT(with([](auto& o) { o.sampling.temperature = -1; }), HasSubstr("temperature"));
+    EXPECT_THAT(with([](auto& o) { o.sampling.topP = 0; }), HasSubstr("top-p"));
+    EXPECT_THAT(with([](auto& o) { o.cachePolicy = "clock"; }), HasSubstr("keep-selected, lru"));
+    EXPECT_THAT(refusal({}, optionsFor("nosa", 1)), HasSubstr("no prompt"));
+    EXPECT_THAT(refusal({{}}, optionsFor("nosa", 1)), HasSubstr("empty"));
+    EXPECT_THAT(refusal({{0, 5000}}, optionsFor("nosa", 1)), HasSubstr("token id 5000"));
+}
+
+TEST(SamplerTest, FollowsTheProbabilitiesAndTheSeed) {
+    const std::vector<float> logits{0.f, std::log(2.f), std::log(5.f), -INFINITY};
+    Sampling sampling;
+    EXPECT_EQ(Sampler(sampling, 0).sample(logits), 2);
+    sampling.temperature = 1;
+    sampling.seed = 5;
+    Sampler a(sampling, 0), b(sampling, 0), other(sampling, 1);
+    std::vector<int> counts(4);
+    bool differs = false;
+    for (int i = 0; i < 20000; ++i) {
+        const auto id = a.sample(logits);
+        EXPECT_EQ(id, b.sample(logits));
+        differs |= id != other.sample(logits);
+        ++counts[std::size_t(id)];
+    }
+    EXPECT_TRUE(differs) << "sequences draw from streams of their own";
+    // Binomial: five standard deviations of 20000 draws.
+    const double want[] = {1. / 8, 2. / 8, 5. / 8, 0};
+    for (int i = 0; i < 4; ++i)
+        EXPECT_NEAR(counts[std::size_t(i)] / 20000., want[i], 5 * std::sqrt(want[i] * (1 - want[i]) / 20000) + 1e-12);
+    sampling.topK = 2;
+    Sampler topK(sampling, 0);
+    for (int i = 0; i < 500; ++i) EXPECT_GE(topK.sample(logits), 1);
+    sampling.topK = 0;
+    sampling.topP = 0.6; // the best token alone reaches it
+    Sampler topP(sampling, 0);
+    for (int i = 0; i < 500; ++i) EXPECT_EQ(topP.sample(logits), 2);
+}
+
+TEST(SamplerTest, EqualLogitsGiveTheLowerId) { EXPECT_EQ(argMax(std::vector<float>{1.f, 3.f, 3.f, 2.f}), 1); }
+
+} // namespace
+} // namespace kvscope

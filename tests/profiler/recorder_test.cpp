@@ -1,0 +1,354 @@
+#include "profiler/record/recorder.h"
+
+#include "kernels/base/error.h"
+#include "profiler/read/trace_reader.h"
+#include "profiler/store/trace_keys.h"
+#include "tests/profiler/synthetic_run.h"
+#include "tests/profiler/temporary_folder.h"
+
+#include <atomic>
+#include <condition_variable>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <mutex>
+#include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace kvscope {
+namespace {
+
+using synthetic::RunShape;
+using testing::HasSubstr;
+
+std::string failureOf(const std::function<void()>& action) {
+    try {
+        action();
+    } catch (const Error& error) {
+        return oneLine(error);
+    }
+    return "nothing was thrown";
+}
+
+std::string contentsOf(const std::filesystem::path& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+void runSql(const std::string& path, const std::string& sql) {
+    sqlite3* database = nullptr;
+    ASSERT_EQ(sqlite3_open(path.c_str(), &database), SQLITE_OK);
+    char* message = nullptr;
+    ASSERT_EQ(sqlite3_exec(database, sql.c_str(), nullptr, nullptr, &message), SQLITE_OK) << message;
+    sqlite3_close(database);
+}
+
+class RecorderTest : public testing::Test {
+protected:
+    test::Folder folder;
+    std::string file = (folder / "run.kvtrace").string();
+};
+
+TEST_F(RecorderTest, LeavesOneFileBehind) {
+    synthetic::recordFile(file, {});
+    int files = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
+        ++files;
+        EXPECT_EQ(entry.path().string(), file);
+    }
+    EXPECT_EQ(files, 1);
+}
+
+TEST_F(RecorderTest, AppendsRunsToAnExistingTrace) {
+    RunShape second;
+    second.seed = 2;
+    second.layers = 3;
+    second.decodeSteps = 7;
+    synthetic::recordFile(file, {});
+    synthetic::recordFile(file, second);
+    TraceReader reader(file);
+    ASSERT_EQ(reader.runs().size(), 2u);
+    EXPECT_EQ(reader.stepCount(1), 21);
+    EXPECT_EQ(reader.stepCount(2), 8);
+    EXPECT_EQ(reader.layers(2, 3).size(), 3u);
+    EXPECT_EQ(reader.layers(1, 3).size(), 4u);
+}
+
+TEST_F(RecorderTest, RecordsSeveralRunsOneAfterTheOther) {
+    Recorder recorder(file, {});
+    for (int run = 1; run <= 3; ++run) {
+        synthetic::record(recorder, {});
+        EXPECT_EQ(recorder.runId(), run);
+    }
+    recorder.flush();
+    EXPECT_EQ(TraceReader(file).runs().size(), 3u);
+}
+
+TEST_F(RecorderTest, ShowsStepsToAReaderWhileTheRunGoesOn) {
+    Recorder recorder(file, {});
+    synthetic::RunGenerator generator({});
+    recorder.beginRun(synthetic::infoOf({}));
+    TraceReader reader(file);
+    for (int step = 0; step < generator.steps(); ++step) {
+        auto record = recorder.acquire();
+        generator.fillNext(*record, recorder.level());
+        recorder.commit(std::move(record));
+        recorder.flush();
+        ASSERT_EQ(reader.stepCount(1), step + 1);
+        ASSERT_EQ(reader.run(1)->status, "running");
+        ASSERT_FALSE(reader.run(1)->stale);
+    }
+    recorder.endRun(RunStatus::Failed, "out of luck");
+    recorder.flush();
+    EXPECT_EQ(reader.run(1)->status, "failed");
+    EXPECT_EQ(reader.run(1)->statusMessage, "out of luck");
+}
+
+TEST_F(RecorderTest, EndsARunThatNobodyEndedAsStopped) {
+    {
+        Recorder recorder(file, {});
+        recorder.beginRun(synthetic::infoOf({}));
+        recorder.beginRun(synthetic::infoOf({}));
+    }
+    TraceReader reader(file);
+    EXPECT_EQ(reader.run(1)->status, "stopped");
+    EXPECT_EQ(reader.run(2)->status, "stopped");
+}
+
+TEST_F(RecorderTest, CommitsByItselfAndTellsSo) {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::int64_t last = 0, calls = 0;
+    bool growing = true;
+    RecorderOptions options;
+    options.onCommit = [&](std::int64_t revision) {
+        const std::lock_guard lock(mutex);
+        growing &= revision > last;
+        last = revision;
+        ++calls;
+        changed.notify_all();
+    };
+    Recorder recorder(file, options);
+    recorder.beginRun(synthetic::infoOf({}));
+    std::unique_lock lock(mutex);
+    const auto before = calls;
+    lock.unlock();
+    synthetic::RunGenerator generator({});
+    auto record = recorder.acquire();
+    generator.fillNext(*record, recorder.level());
+    recorder.commit(std::move(record));
+    lock.lock();
+    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return calls > before + 1; }));
+    EXPECT_TRUE(growing);
+    lock.unlock();
+    EXPECT_EQ(TraceReader(file).stepCount(1), 1);
+}
+
+TEST_F(RecorderTest, DropsAndCountsStepsThatDoNotFitItsQueue) {
+    RecorderOptions options;
+    std::atomic<bool> hold = false;
+    std::mutex mutex;
+    std::condition_variable changed;
+    bool held = false, release = false;
+    options.queueBytes = 64 << 10;
+    options.onCommit = [&](std::int64_t) { // stops the writer, as a stalled disk would
+        if (!hold) return;
+        std::unique_lock lock(mutex);
+        held = true;
+        changed.notify_all();
+        changed.wait(lock, [&] { return release; });
+    };
+    Recorder recorder(file, options);
+    RunShape shape;
+    shape.decodeSteps = 400;
+    synthetic::RunGenerator generator(shape);
+    recorder.beginRun(synthetic::infoOf(shape));
+    recorder.flush();
+    const auto commitOne = [&] {
+        auto record = recorder.acquire();
+        generator.fillNext(*record, recorder.level());
+        recorder.commit(std::move(record));
+    };
+    hold = true;
+    commitOne();
+    {
+        std::unique_lock lock(mutex);
+        ASSERT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return held; }));
+    }
+    for (int step = 1; step < generator.steps(); ++step) commitOne();
+    const std::int64_t dropped = recorder.health().droppedSteps;
+    EXPECT_GT(dropped, 100);
+    EXPECT_LT(dropped, 400);
+    {
+        const std::lock_guard lock(mutex);
+        hold = false;
+        release = true;
+    }
+    changed.notify_all();
+    recorder.endRun(RunStatus::Finished, "");
+    recorder.flush();
+    TraceReader reader(file);
+    EXPECT_EQ(reader.run(1)->droppedSteps, dropped);
+    EXPECT_EQ(std::int64_t(reader.steps(1).size()), 401 - dropped);
+    EXPECT_GT(reader.run(1)->writerBusyNs, 0);
+}
+
+TEST_F(RecorderTest, RecyclesRecords) {
+    Recorder recorder(file, {});
+    recorder.beginRun(synthetic::infoOf({}));
+    synthetic::RunGenerator generator({});
+    auto record = recorder.acquire();
+    const StepRecord* address = record.get();
+    generator.fillNext(*record, recorder.level());
+    recorder.commit(std::move(record));
+    recorder.flush();
+    record = recorder.acquire();
+    EXPECT_EQ(record.get(), address);
+    EXPECT_TRUE(record->layers.empty());
+    EXPECT_TRUE(record->generated.empty());
+    EXPECT_GT(record->layers.capacity(), 0u);
+}
+
+TEST_F(RecorderTest, NamesTheFolderThatIsNotThere) {
+    const std::string path = (folder / "missing/run.kvtrace").string();
+    const std::string message = failureOf([&] { Recorder(path, {}); });
+    EXPECT_THAT(message, HasSubstr(path));
+    EXPECT_THAT(message, HasSubstr("there is no folder"));
+}
+
+TEST_F(RecorderTest, RefusesToWriteOverOtherPeoplesFiles) {
+    std::ofstream(file) << "the only copy of a thesis, which is no database";
+    const std::string before = contentsOf(file);
+    EXPECT_THAT(failureOf([&] { Recorder(file, {}); }), HasSubstr("is not a KVScope trace"));
+    EXPECT_EQ(contentsOf(file), before);
+}
+
+TEST_F(RecorderTest, RefusesOtherDatabases) {
+    runSql(file, "CREATE TABLE accounts(id INTEGER)");
+    const std::string before = contentsOf(file);
+    EXPECT_THAT(failureOf([&] { Recorder(file, {}); }), HasSubstr("is not a KVScope trace"));
+    EXPECT_EQ(contentsOf(file), before);
+}
+
+TEST_F(RecorderTest, ReplacesAFileOnlyWhenTold) {
+    std::ofstream(file) << "something";
+    RecorderOptions options;
+    options.overwrite = true;
+    {
+        Recorder recorder(file, options);
+        synthetic::record(recorder, {});
+    }
+    EXPECT_EQ(TraceReader(file).runs().size(), 1u);
+    {
+        Recorder recorder(file, options);
+        synthetic::record(recorder, {});
+    }
+    EXPECT_EQ(TraceReader(file).runs().size(), 1u);
+}
+
+TEST_F(RecorderTest, RefusesATraceOfANewerProgram) {
+    synthetic::recordFile(file, {});
+    runSql(file, "PRAGMA user_version=2");
+    EXPECT_THAT(failureOf([&] { Recorder(file, {}); }), HasSubstr("update KVScope"));
+}
+
+TEST_F(RecorderTest, RefusesAFolderAsFile) {
+    EXPECT_THAT(failureOf([&] { Recorder(folder.path().string(), {}); }), HasSubstr("it is a folder"));
+    EXPECT_THAT(failureOf([&] { Recorder("/dev/null", {}); }), HasSubstr("not a regular file"));
+    EXPECT_THAT(failureOf([&] { Recorder("", {}); }), HasSubstr("no file name"));
+}
+
+TEST_F(RecorderTest, RefusesAFolderItMayNotWriteTo) {
+    if (geteuid() == 0) { // root may write everywhere but into /proc
+        EXPECT_THAT(failureOf([&] { Recorder("/proc/run.kvtrace", {}); }), HasSubstr("/proc/run.kvtrace"));
+        return;
+    }
+    chmod(folder.path().c_str(), 0500);
+    const std::string message = failureOf([&] { Recorder(file, {}); });
+    chmod(folder.path().c_str(), 0700);
+    EXPECT_THAT(message, HasSubstr(file));
+    EXPECT_THAT(message, HasSubstr("folder you may write to"));
+}
+
+TEST_F(RecorderTest, RefusesRunsTooLargeToNumber) {
+    Recorder recorder(file, {});
+    RunInfo info = synthetic::infoOf({});
+    info.layers = trace::kMaxLayers + 1;
+    EXPECT_THAT(failureOf([&] { recorder.beginRun(info); }), HasSubstr("1025"));
+    info = synthetic::infoOf({});
+    info.kvHeads = trace::kMaxKvHeads + 1;
+    EXPECT_THAT(failureOf([&] { recorder.beginRun(info); }), HasSubstr("KV heads"));
+    recorder.beginRun(synthetic::infoOf({})); // it works again
+    EXPECT_EQ(recorder.runId(), 1);
+}
+
+TEST_F(RecorderTest, RefusesTheRunThatHasNoNumberLeft) {
+    synthetic::recordFile(file, {});
+    runSql(file, "UPDATE run SET run_id = 255");
+    Recorder recorder(file, {});
+    EXPECT_THAT(failureOf([&] { recorder.beginRun(synthetic::infoOf({})); }), HasSubstr("255 runs"));
+}
+
+TEST_F(RecorderTest, StopsRecordingWhenARecordBreaksTheRulesAndSaysWhich) {
+    Recorder recorder(file, {});
+    recorder.beginRun(synthetic::infoOf({}));
+    synthetic::RunGenerator generator({});
+    for (int step = 0; step < generator.steps(); ++step) {
+        auto record = recorder.acquire();
+        generator.fillNext(*record, recorder.level());
+        if (step == 9) std::swap(record->blocks[0], record->blocks[1]);
+        recorder.commit(std::move(record));
+        if (step == 5) recorder.flush();
+    }
+    recorder.endRun(RunStatus::Finished, "");
+    recorder.flush();
+    EXPECT_THAT(recorder.health().error, HasSubstr("step 9"));
+    TraceReader reader(file);
+    const int kept = int(reader.steps(1).size());
+    EXPECT_GE(kept, 6);
+    EXPECT_LE(kept, 9);
+    EXPECT_EQ(recorder.health().droppedSteps, 21 - kept);
+    EXPECT_EQ(reader.run(1)->droppedSteps, 21 - kept);
+}
+
+TEST_F(RecorderTest, NumbersTheExtremesOfItsKeys) {
+    Recorder recorder(file, {});
+    RunInfo info = synthetic::infoOf({});
+    info.layers = trace::kMaxLayers;
+    info.kvHeads = trace::kMaxKvHeads;
+    info.sequences = trace::kMaxSequences;
+    info.prompts.clear();
+    recorder.beginRun(info);
+    auto record = recorder.acquire();
+    record->step = trace::kMaxStep;
+    record->layers.resize(trace::kMaxLayers);
+    record->layers.back().startNs = 77;
+    SelectionRecord selection;
+    selection.layer = trace::kMaxLayers - 1;
+    selection.sequence = trace::kMaxSequences - 1;
+    selection.kvHead = trace::kMaxKvHeads - 1;
+    selection.selected = selection.hits = 1;
+    record->selections.push_back(selection);
+    record->blocks = {5};
+    record->origins = {Origin::TokenLevel};
+    record->hit = {1};
+    record->generated.push_back({trace::kMaxSequences - 1, 3, 40, "x"});
+    recorder.commit(std::move(record));
+    recorder.flush();
+    EXPECT_EQ(recorder.health().error, "");
+    TraceReader reader(file);
+    EXPECT_EQ(reader.stepCount(1), trace::kMaxStep + 1);
+    EXPECT_EQ(reader.layers(1, trace::kMaxStep).back().startNs, 77);
+    const auto row = reader.selection(1, trace::kMaxStep, selection.layer, selection.sequence, selection.kvHead);
+    ASSERT_TRUE(row.has_value());
+    EXPECT_EQ(row->blocks, std::vector<std::int32_t>{5});
+    EXPECT_EQ(reader.tokens(1, trace::kMaxSequences - 1).size(), 1u);
+    auto next = recorder.acquire();
+    next->step = trace::kMaxStep + 1;
+    recorder.commit(std::move(next));
+    recorder.flush();
+    EXPECT_THAT(recorder.health().error, HasSubstr("cannot be numbered"));
+}
+
+} // namespace
+} // namespace kvscope

@@ -1,0 +1,260 @@
+// Transfers, breakdown, compare, and the picture writer that serves all views.
+#include "tests/ui/view_fixture.h"
+
+#include "kernels/base/error.h"
+#include "ui/plots/stack_plottable.h"
+#include "ui/plots/units.h"
+#include "ui/render.h"
+#include "ui/views/key_numbers.h"
+
+#include <QComboBox>
+#include <QFile>
+#include <QTableWidget>
+#include <QToolTip>
+
+#include <cmath>
+
+namespace kvscope::ui {
+namespace {
+
+using synthetic::RunShape;
+
+class TransfersViewTest : public ViewTest {};
+class BreakdownViewTest : public ViewTest {};
+class CompareViewTest : public ViewTest {};
+class RenderTest : public ViewTest {};
+
+TEST_F(TransfersViewTest, PlotsHitRateMissesBytesAndExposedTimeOfEveryDecodeStep) {
+    open(recorded("a.kvtrace", {}));
+    show("transfers");
+    TraceReader reader(workspace.current()->key.path.toStdString());
+    const auto steps = reader.steps(1);
+    ASSERT_EQ(canvas().panels().size(), 4u);
+    for (std::size_t panel = 0; panel < 4; ++panel) {
+        const QCPGraph* graph = nullptr;
+        for (QCPAbstractPlottable* each : canvas().panels()[panel]->plottables())
+            if (auto* candidate = qobject_cast<QCPGraph*>(each); candidate && !candidate->data()->isEmpty()) graph = candidate;
+        ASSERT_TRUE(graph);
+        ASSERT_EQ(graph->data()->size(), 20) << "the prefill is left out";
+        const StepRow& row = steps[7];
+        const double expected[] = {100.0 * double(row.hits) / double(row.hits + row.misses), double(row.misses),
+                                   double(row.h2dBytes), double(row.exposedNs)};
+        EXPECT_DOUBLE_EQ(graph->data()->at(6)->key, 7);
+        EXPECT_DOUBLE_EQ(graph->data()->at(6)->value, expected[panel]);
+    }
+}
+
+TEST_F(TransfersViewTest, SaysThatTimesAreModelled) {
+    open(recorded("a.kvtrace", {}));
+    show("transfers");
+    EXPECT_TRUE(canvas().panels()[3]->axis(QCPAxis::atLeft)->label().contains(QStringLiteral("modelled")));
+    EXPECT_TRUE(plot().noteText().contains(QStringLiteral("modelled")));
+    move(pixel(5, 50));
+    EXPECT_TRUE(QToolTip::text().contains(QStringLiteral("modelled"))) << QToolTip::text().toStdString();
+}
+
+TEST_F(TransfersViewTest, OverlaysTheComparedRunInItsOwnColour) {
+    open(recorded("b.kvtrace", {.decodeSteps = 35, .seed = 5}));
+    const RunKey b = workspace.current()->key;
+    open(recorded("a.kvtrace", {}));
+    show("transfers");
+    EXPECT_EQ(canvas().fullX().upper, 20.5);
+    workspace.setCompare(b);
+    ASSERT_TRUE(idle());
+    EXPECT_EQ(canvas().fullX().upper, 35.5);
+    int drawn = 0;
+    for (QCPAbstractPlottable* each : canvas().panels()[1]->plottables())
+        if (auto* graph = qobject_cast<QCPGraph*>(each); graph && !graph->data()->isEmpty()) ++drawn;
+    EXPECT_EQ(drawn, 2);
+    workspace.setCompare(std::nullopt);
+    ASSERT_TRUE(idle());
+    EXPECT_EQ(canvas().fullX().upper, 20.5);
+}
+
+TEST_F(TransfersViewTest, FitsTheValueAxisToWhatIsVisible) {
+    open(recorded("a.kvtrace", {.decodeSteps = 100}));
+    show("transfers");
+    const double whole = canvas().panels()[1]->axis(QCPAxis::atLeft)->range().upper;
+    canvas().zoomTo({60.5, 64.5}); // the first step misses everything, these do not
+    EXPECT_LT(canvas().panels()[1]->axis(QCPAxis::atLeft)->range().upper, whole);
+}
+
+TEST_F(BreakdownViewTest, StacksTheStagesOfEveryDecodeStep) {
+    open(recorded("a.kvtrace", {}));
+    show("breakdown");
+    TraceReader reader(workspace.current()->key.path.toStdString());
+    const BreakdownStep step = reader.breakdownSteps(1, 6, 6).at(0);
+    double low = 0;
+    for (std::size_t i = 0; i < kStageCount; ++i) {
+        const double high = low + double(step.stageNs[i]);
+        if (std::abs(pixel(6, low).y() - pixel(6, high).y()) > 4) {
+            EXPECT_EQ(colourAt(6, (low + high) / 2), Theme::light().component[i]) << kStageNames[i];
+        }
+        low = high;
+    }
+    EXPECT_EQ(canvas().fullX().lower, 0.5) << "the prefill is another phase";
+}
+
+TEST_F(BreakdownViewTest, KeepsThePrefillApart) {
+    open(recorded("a.kvtrace", {}));
+    show("breakdown");
+    child<QComboBox>("phase").setCurrentIndex(1);
+    ASSERT_TRUE(idle());
+    EXPECT_EQ(canvas().fullX().lower, -0.5);
+    EXPECT_EQ(canvas().fullX().upper, 0.5);
+    EXPECT_EQ(view->exportCsv().split(QLatin1Char('\n'), Qt::SkipEmptyParts).size(), 2);
+}
+
+TEST_F(BreakdownViewTest, SharesAddUpToAHundredPercent) {
+    open(recorded("a.kvtrace", {}));
+    show("breakdown");
+    child<QComboBox>("unit").setCurrentIndex(1);
+    canvas().replot();
+    EXPECT_EQ(canvas().panels()[0]->axis(QCPAxis::atLeft)->range().upper, 100);
+    EXPECT_NE(colourAt(6, 99.5), Theme::light().plotBackground);
+    EXPECT_TRUE(canvas().panels()[0]->axis(QCPAxis::atLeft)->label().contains(QLatin1Char('%')));
+}
+
+TEST_F(BreakdownViewTest, ShowsTheMeanPerLayerAndInTotal) {
+    open(recorded("a.kvtrace", {}));
+    show("breakdown");
+    TraceReader reader(workspace.current()->key.path.toStdString());
+    std::map<int, double> layers;
+    double total = 0, wall = 0;
+    for (const BreakdownRow& row : reader.breakdown(1)) {
+        if (row.phase != "decode") continue;
+        total += double(row.totalNs);
+        if (row.layer >= 0) layers[row.layer] += double(row.totalNs);
+    }
+    for (const StepRow& row : reader.steps(1)) wall += row.phase == Phase::Decode ? double(row.durationNs) : 0;
+    child<QComboBox>("mode").setCurrentIndex(1);
+    ASSERT_TRUE(idle());
+    auto* bars = qobject_cast<BarStackPlottable*>(canvas().panels()[0]->plottables().value(0));
+    ASSERT_TRUE(bars);
+    ASSERT_EQ(bars->bars().size(), 4u);
+    for (std::size_t layer = 0; layer < 4; ++layer)
+        EXPECT_NEAR(bars->bars()[layer].total(), layers[int(layer)] / 20, 1);
+    click(2, bars->bars()[2].total() / 2);
+    EXPECT_EQ(workspace.cursor().layer, 2);
+
+    child<QComboBox>("mode").setCurrentIndex(2);
+    ASSERT_TRUE(idle());
+    bars = qobject_cast<BarStackPlottable*>(canvas().panels()[0]->plottables().value(0));
+    ASSERT_EQ(bars->bars().size(), 1u);
+    EXPECT_NEAR(bars->bars()[0].total(), total / 20, 1);
+    EXPECT_NEAR(bars->bars()[0].total(), wall / 20, wall / 20 * 0.01) << "components and other are the wall time";
+}
+
+TEST_F(BreakdownViewTest, PutsTwoRunsSideBySide) {
+    open(recorded("b.kvtrace", {.seed = 3}));
+    const RunKey b = workspace.current()->key;
+    open(recorded("a.kvtrace", {}));
+    workspace.setCompare(b);
+    show("breakdown");
+    EXPECT_EQ(canvas().panels().size(), 2u);
+    child<QComboBox>("mode").setCurrentIndex(1);
+    ASSERT_TRUE(idle());
+    auto* bars = qobject_cast<BarStackPlottable*>(canvas().panels()[0]->plottables().value(0));
+    ASSERT_EQ(bars->bars().size(), 8u);
+    EXPECT_LT(bars->bars()[0].centre + bars->bars()[0].width / 2, bars->bars()[1].centre - bars->bars()[1].width / 2 + 0.05);
+    EXPECT_NE(bars->bars()[0].foot, bars->bars()[1].foot);
+}
+
+TEST_F(CompareViewTest, ExplainsHowToChooseASecondRun) {
+    open(recorded("a.kvtrace", {}));
+    show("compare");
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("Choose a second run")));
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("nosa on synthetic")));
+}
+
+TEST_F(CompareViewTest, ListsKeyNumbersOfBothRunsWithTheirDifference) {
+    open(recorded("b.kvtrace", {.decodeSteps = 35, .seed = 5, .method = "quest"}));
+    const RunKey b = workspace.current()->key;
+    open(recorded("a.kvtrace", {}));
+    workspace.setCompare(b);
+    show("compare");
+    auto& table = child<QTableWidget>("keyNumbers");
+    ASSERT_TRUE(table.isVisible());
+    TraceReader reader(workspace.current()->key.path.toStdString());
+    const RunSummary summary = summarize(reader, 1);
+    QMap<QString, QStringList> rows;
+    for (int row = 0; row < table.rowCount(); ++row)
+        rows[table.item(row, 0)->text()] = {table.item(row, 1)->text(), table.item(row, 2)->text(), table.item(row, 3)->text()};
+    EXPECT_EQ(rows[QStringLiteral("Decode steps")], (QStringList{"20 steps", "35 steps", "+15 steps (+75 %)"}));
+    EXPECT_EQ(rows[QStringLiteral("Hit rate")][0], formatValue(Unit::Percent, 100 * summary.hitRate));
+    EXPECT_EQ(rows[QStringLiteral("Locality, mean")][0], formatValue(Unit::Fraction, summary.localityMean));
+    EXPECT_TRUE(rows.contains(QStringLiteral("Exposed time per step (modelled)")));
+    EXPECT_TRUE(table.horizontalHeaderItem(2)->text().contains(QStringLiteral("quest on synthetic")));
+    EXPECT_TRUE(view->exportCsv().contains(QStringLiteral("\"Decode steps\",steps,20,35,15")));
+}
+
+TEST(KeyNumber, JudgesByTheDirectionThatIsBetter) {
+    KeyNumber time{"Time", "", "ns", Unit::Nanoseconds, 2000, 1000, -1};
+    EXPECT_EQ(time.verdict(), 1);
+    EXPECT_EQ(time.difference(), QStringLiteral("−1,000 ns (−50 %)").replace(QStringLiteral("1,000"), QStringLiteral("1000")));
+    time.b = std::nan("");
+    EXPECT_EQ(time.verdict(), 0);
+    EXPECT_EQ(time.difference(), QStringLiteral("–"));
+}
+
+TEST(Units, AreWrittenAsPeopleReadThem) {
+    EXPECT_EQ(formatValue(Unit::Bytes, 512), QStringLiteral("512 B"));
+    EXPECT_EQ(formatValue(Unit::Bytes, 8192), QStringLiteral("8 KiB"));
+    EXPECT_EQ(formatValue(Unit::Bytes, 3.5 * 1048576 * 2), QStringLiteral("7 MiB"));
+    EXPECT_EQ(formatValue(Unit::Nanoseconds, 412'345), QStringLiteral("412 µs"));
+    EXPECT_EQ(formatValue(Unit::Nanoseconds, 41'234'500), QStringLiteral("41.2 ms"));
+    EXPECT_EQ(formatValue(Unit::Percent, 93.14), QStringLiteral("93.1 %"));
+    EXPECT_EQ(formatValue(Unit::Count, 1234567), QStringLiteral("1,234,567"));
+    EXPECT_EQ(formatValue(Unit::Fraction, 0.98765), QStringLiteral("0.988"));
+    EXPECT_EQ(formatValue(Unit::Fraction, std::nan("")), QStringLiteral("undefined"));
+    EXPECT_EQ(formatCount(-1234), QStringLiteral("-1,234"));
+    EXPECT_EQ(unitFromName(QStringLiteral("µs")).factor, 1000);
+}
+
+TEST_F(RenderTest, WritesEveryViewInEveryFormatAndTheme) {
+    const QString trace = recorded("a.kvtrace", {}), other = recorded("b.kvtrace", {.seed = 4});
+    for (const ViewEntry& entry : views()) {
+        for (const char* suffix : {"png", "svg", "pdf"}) {
+            RenderRequest request;
+            request.trace = trace;
+            request.compareTrace = other;
+            request.view = QString::fromLatin1(entry.id);
+            request.output = file(std::string(entry.id) + "." + suffix);
+            request.theme = QStringLiteral("dark");
+            request.size = {800, 500};
+            ASSERT_NO_THROW(renderView(request)) << entry.id << " " << suffix;
+            QFile picture(request.output);
+            ASSERT_TRUE(picture.exists());
+            EXPECT_GT(picture.size(), 5000);
+        }
+        const QImage image(file(std::string(entry.id) + ".png"));
+        EXPECT_EQ(image.size(), QSize(800, 500));
+        EXPECT_EQ(image.pixelColor(2, 2), Theme::dark().plotBackground);
+    }
+    EXPECT_EQ(Theme::current().id, QStringLiteral("light")) << "the program keeps its own theme";
+}
+
+TEST_F(RenderTest, RefusesWhatItCannotDoInOneSentence) {
+    const QString trace = recorded("a.kvtrace", {});
+    const auto messageOf = [&](RenderRequest request) -> std::string {
+        if (request.trace.isEmpty()) request.trace = trace;
+        if (request.view.isEmpty()) request.view = QStringLiteral("locality");
+        if (request.output.isEmpty()) request.output = file("x.png");
+        try {
+            renderView(request);
+        } catch (const Error& error) {
+            return oneLine(error);
+        }
+        return "no error";
+    };
+    EXPECT_NE(messageOf({.view = "cake"}).find("cake; choose one of locality"), std::string::npos) << messageOf({.view = "cake"});
+    EXPECT_NE(messageOf({.output = "x.bmp"}).find(".png, .svg or .pdf"), std::string::npos);
+    EXPECT_NE(messageOf({.theme = "neon"}).find("neon"), std::string::npos);
+    EXPECT_NE(messageOf({.size = {1, 1}}).find("1x1"), std::string::npos);
+    EXPECT_NE(messageOf({.trace = file("missing.kvtrace")}).find("missing.kvtrace"), std::string::npos);
+    EXPECT_NE(messageOf({.runId = 9}).find("no run 9"), std::string::npos);
+    EXPECT_NE(messageOf({.output = file("nowhere/x.png")}).find("could not be written"), std::string::npos);
+}
+
+} // namespace
+} // namespace kvscope::ui

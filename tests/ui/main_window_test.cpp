@@ -1,0 +1,305 @@
+// The desktop end to end with the embedded model: form, run, views, pause, step, cancel, export, and what it remembers.
+#include "ui/main_window.h"
+
+#include "tests/ui/small_trace.h"
+#include "ui/definitions.h"
+#include "ui/session_controller.h"
+#include "ui/views/view.h"
+#include "ui/widgets/help_overlay.h"
+#include "ui/widgets/inspector.h"
+#include "ui/widgets/session_form.h"
+#include "ui/widgets/token_strip.h"
+
+#include <QAction>
+#include <QComboBox>
+#include <QDropEvent>
+#include <QFileInfo>
+#include <QLabel>
+#include <QMimeData>
+#include <QPushButton>
+#include <QSignalSpy>
+#include <QSpinBox>
+#include <QStandardPaths>
+#include <QTabWidget>
+#include <QTemporaryDir>
+#include <QTest>
+#include <gtest/gtest.h>
+
+namespace kvscope::ui {
+namespace {
+
+using State = SessionController::State;
+constexpr int kLong = 60'000; // milliseconds; sanitizers and busy machines are slow
+
+template <class Condition> bool until(Condition&& condition, int patience = kLong) {
+    return QTest::qWaitFor(condition, patience);
+}
+
+class MainWindowTest : public testing::Test {
+protected:
+    MainWindowTest() { QStandardPaths::setTestModeEnabled(true); }
+
+    std::unique_ptr<MainWindow> makeWindow(bool fresh = true) {
+        auto window = std::make_unique<MainWindow>(Settings(fresh, folder.filePath("desktop.ini")));
+        window->show();
+        EXPECT_TRUE(QTest::qWaitForWindowExposed(window.get()));
+        return window;
+    }
+    static bool ready(MainWindow& window) {
+        return until([&] { return window.form().problem().isEmpty() && window.controller().state() == State::Idle; });
+    }
+    static void fill(MainWindow& window, int promptTokens, int newTokens) {
+        window.form().findChild<QComboBox*>("promptKind")->setCurrentIndex(int(PromptSource::Kind::Needle));
+        window.form().findChild<QSpinBox*>("needleTokens")->setValue(promptTokens);
+        window.form().findChild<QSpinBox*>("needleCount")->setValue(1);
+        window.form().findChild<QSpinBox*>("maxNewTokens")->setValue(newTokens);
+        window.form().setValues({{"stopAtEos", false}});
+    }
+    static QString status(MainWindow& window) { return window.findChild<QLabel*>("statusMessage")->text(); }
+
+    QTemporaryDir folder;
+};
+
+TEST_F(MainWindowTest, ASessionFromFormToViews) {
+    const auto window = makeWindow();
+    EXPECT_EQ(window->currentView(), nullptr) << "the welcome page is shown first";
+    ASSERT_TRUE(ready(*window)) << window->form().problem().toStdString();
+    fill(*window, 600, 8);
+    QSignalSpy finished(&window->controller(), &SessionController::finished);
+    QSignalSpy failed(&window->controller(), &SessionController::failed);
+    QString text;
+    QObject::connect(&window->controller(), &SessionController::tokensGenerated, window.get(),
+                     [&](int, const QString& piece) { text += piece; });
+    QTest::mouseClick(window->form().findChild<QPushButton*>("runButton"), Qt::LeftButton);
+    EXPECT_FALSE(window->action("run")->isEnabled());
+    ASSERT_TRUE(until([&] { return !finished.isEmpty() || !failed.isEmpty(); }));
+    ASSERT_TRUE(failed.isEmpty()) << failed[0][0].toString().toStdString();
+    EXPECT_TRUE(finished[0][0].toBool());
+    EXPECT_FALSE(text.isEmpty());
+    EXPECT_EQ(window->controller().state(), State::Idle);
+
+    Workspace& workspace = window->workspace();
+    ASSERT_TRUE(until([&] { return workspace.current() && workspace.current()->row.status == "finished"; }));
+    const RunRow row = workspace.current()->row;
+    EXPECT_EQ(row.method, "nosa");
+    EXPECT_EQ(row.steps, 8) << "the prefill gives the first of 8 tokens";
+    EXPECT_EQ(row.droppedSteps, 0);
+    TokenStrip* strip = window->tokens().strip();
+    ASSERT_TRUE(until([&] { return strip->lastStep() == 7 && workspace.idle(); }));
+    EXPECT_EQ(strip->chipCount() - strip->promptCount(), 8);
+    EXPECT_TRUE(until([&] { return workspace.cursor().step == 7; })) << "the cursor follows a live run";
+
+    QTest::mouseClick(strip->viewport(), Qt::LeftButton, {}, strip->revealStep(3));
+    EXPECT_EQ(workspace.cursor().step, 3);
+    FactTable* step = window->inspector().stepFacts();
+    ASSERT_TRUE(until([&] { return step->value("Step") == "3"; }));
+    EXPECT_TRUE(step->value("Wall time").endsWith("(measured)"));
+    EXPECT_TRUE(step->value("Exposed").endsWith("(modelled)"));
+
+    for (const ViewEntry& entry : views()) {
+        window->showView(QLatin1String(entry.id));
+        View* view = window->currentView();
+        ASSERT_NE(view, nullptr);
+        ASSERT_TRUE(until([&] { return workspace.idle(); }));
+        if (QLatin1String(entry.id) == QLatin1String("compare")) continue; // needs a second run
+        EXPECT_TRUE(until([&] { return view->exportCsv().count('\n') > 1; })) << entry.id;
+        const QString picture = folder.filePath(QLatin1String(entry.id) + QStringLiteral(".png"));
+        EXPECT_EQ(window->exportView(picture), QString());
+        EXPECT_GT(QFileInfo(picture).size(), 1000);
+    }
+
+    Cursor cursor = workspace.cursor();
+    cursor.block = 0;
+    workspace.setCursor(cursor);
+    ASSERT_TRUE(until([&] { return !window->inspector().blockText().isEmpty(); }));
+    EXPECT_EQ(window->inspector().blockFacts()->value("Token range"), "0 to 63");
+}
+
+TEST_F(MainWindowTest, StopDuringPrefillEndsTheRunAsStopped) {
+    const auto window = makeWindow();
+    ASSERT_TRUE(ready(*window));
+    fill(*window, 9000, 4);
+    QSignalSpy finished(&window->controller(), &SessionController::finished);
+    bool sawProgress = false;
+    QObject::connect(&window->controller(), &SessionController::progress, window.get(),
+                     [&](double fraction, const QString&) {
+                         if (window->controller().state() != State::Prefill || fraction <= 0) return;
+                         sawProgress = true;
+                         window->controller().stop();
+                     });
+    window->action("run")->trigger();
+    ASSERT_TRUE(until([&] { return !finished.isEmpty(); }));
+    EXPECT_TRUE(sawProgress);
+    EXPECT_FALSE(finished[0][0].toBool());
+    EXPECT_EQ(window->controller().state(), State::Idle);
+    ASSERT_TRUE(
+        until([&] { return window->workspace().current() && window->workspace().current()->row.status == "stopped"; }));
+    EXPECT_TRUE(window->action("run")->isEnabled());
+}
+
+TEST_F(MainWindowTest, PauseStepResumeAndStop) {
+    const auto window = makeWindow();
+    ASSERT_TRUE(ready(*window));
+    fill(*window, 200, 2000);
+    SessionRequest request = window->form().request();
+    request.startPaused = true;
+    SessionController& controller = window->controller();
+    QSignalSpy finished(&controller, &SessionController::finished);
+    emit window->form().runRequested(request);
+    ASSERT_TRUE(until([&] { return controller.state() == State::Paused; }));
+    Workspace& workspace = window->workspace();
+    ASSERT_TRUE(until([&] { return workspace.current() && workspace.current()->row.steps == 1; }));
+    for (int steps = 2; steps <= 4; ++steps) {
+        window->action("step")->trigger();
+        ASSERT_TRUE(until([&] { return workspace.current()->row.steps == steps; }));
+        EXPECT_EQ(controller.state(), State::Paused);
+    }
+    window->action("pause")->trigger(); // resumes
+    ASSERT_TRUE(until([&] { return controller.state() == State::Decoding; }));
+    ASSERT_TRUE(until([&] { return workspace.current()->row.steps > 8; }));
+    window->action("pause")->trigger();
+    ASSERT_TRUE(until([&] { return controller.state() == State::Paused; }));
+    window->action("stop")->trigger();
+    ASSERT_TRUE(until([&] { return !finished.isEmpty(); }));
+    EXPECT_FALSE(finished[0][0].toBool());
+    ASSERT_TRUE(until([&] { return workspace.current()->row.status == "stopped"; }));
+}
+
+TEST_F(MainWindowTest, AMissingModelIsOneSentenceInTheForm) {
+    const auto window = makeWindow();
+    ASSERT_TRUE(ready(*window));
+    window->controller().loadModel("/nowhere/model");
+    auto* message = window->form().findChild<QWidget*>("modelMessage");
+    ASSERT_TRUE(until([&] { return !message->isHidden(); }));
+    EXPECT_TRUE(status(*window).contains("/nowhere/model"));
+    EXPECT_EQ(status(*window).count('\n'), 0);
+    EXPECT_FALSE(window->action("run")->isEnabled());
+}
+
+TEST_F(MainWindowTest, AFileThatIsNoTraceIsRefusedWhereItWasOpened) {
+    const auto window = makeWindow();
+    const QString path = folder.filePath("broken.kvtrace");
+    QFile file(path);
+    ASSERT_TRUE(file.open(QIODevice::WriteOnly));
+    file.write("this is no database");
+    file.close();
+    window->openFiles({path});
+    auto* message = window->findChild<QWidget*>("runListMessage");
+    ASSERT_TRUE(until([&] { return !message->isHidden(); }));
+    EXPECT_TRUE(status(*window).contains("broken.kvtrace"));
+    EXPECT_TRUE(window->workspace().runs().empty());
+}
+
+TEST_F(MainWindowTest, ADroppedTraceOpens) {
+    const QString path = folder.filePath("small.kvtrace");
+    recordSmallTrace(path);
+    const auto window = makeWindow();
+    QMimeData data;
+    data.setUrls({QUrl::fromLocalFile(path)});
+    QDragEnterEvent enter(QPoint(50, 50), Qt::CopyAction, &data, Qt::LeftButton, {});
+    QApplication::sendEvent(window.get(), &enter);
+    EXPECT_TRUE(enter.isAccepted());
+    QDropEvent drop(QPointF(50, 50), Qt::CopyAction, &data, Qt::LeftButton, {});
+    QApplication::sendEvent(window.get(), &drop);
+    ASSERT_TRUE(until([&] { return window->workspace().current() != nullptr; }));
+    EXPECT_NE(window->currentView(), nullptr);
+    ASSERT_TRUE(until([&] { return window->tokens().strip()->lastStep() == 6; }));
+}
+
+TEST_F(MainWindowTest, TheStripsRangeIsSummedInTheInspector) {
+    const QString path = folder.filePath("small.kvtrace");
+    recordSmallTrace(path); // 2 layers x 2 heads x 2 blocks: 8 selected a step, 4 misses from step 2 on
+    const auto window = makeWindow();
+    window->openFiles({path});
+    ASSERT_TRUE(until([&] { return window->tokens().strip()->lastStep() == 6; }));
+    TokenStrip* strip = window->tokens().strip();
+    QTest::mouseClick(strip->viewport(), Qt::LeftButton, {}, strip->revealStep(2));
+    QTest::mouseClick(strip->viewport(), Qt::LeftButton, Qt::ShiftModifier, strip->revealStep(4));
+    EXPECT_EQ(window->workspace().cursor().firstStep, 2);
+    EXPECT_EQ(window->workspace().cursor().lastStep, 4);
+    FactTable* facts = window->inspector().stepFacts();
+    ASSERT_TRUE(until([&] { return facts->value("Misses") == "12"; }));
+    EXPECT_EQ(facts->value("Hits"), "12");
+    EXPECT_EQ(facts->value("Hit rate"), "50.0 %");
+    EXPECT_EQ(facts->value("Locality"), "1.000");
+}
+
+TEST_F(MainWindowTest, TheLastSessionComesBackAndFreshIgnoresIt) {
+    const QString path = folder.filePath("small.kvtrace");
+    recordSmallTrace(path);
+    {
+        const auto window = makeWindow(false);
+        ASSERT_TRUE(ready(*window));
+        fill(*window, 640, 5);
+        window->openFiles({path});
+        ASSERT_TRUE(until([&] { return window->workspace().current() != nullptr; }));
+        window->showView(QLatin1String(views()[1].id));
+        window->setTheme("dark");
+        window->resize(1234, 800);
+        EXPECT_TRUE(window->close());
+    }
+    {
+        const auto window = makeWindow(false);
+        ASSERT_TRUE(until([&] { return window->workspace().current() != nullptr; })) << "the open trace comes back";
+        EXPECT_EQ(window->workspace().current()->key.path, QFileInfo(path).absoluteFilePath());
+        EXPECT_EQ(window->form().findChild<QSpinBox*>("needleTokens")->value(), 640);
+        EXPECT_EQ(window->form().findChild<QSpinBox*>("maxNewTokens")->value(), 5);
+        EXPECT_EQ(window->findChild<QTabWidget*>("views")->currentIndex(), 1);
+        EXPECT_TRUE(window->action("theme")->isChecked());
+        EXPECT_EQ(window->size(), QSize(1234, 800));
+    }
+    {
+        const auto window = makeWindow(true);
+        EXPECT_TRUE(ready(*window));
+        EXPECT_TRUE(window->workspace().runs().empty());
+        EXPECT_NE(window->form().findChild<QSpinBox*>("needleTokens")->value(), 640);
+        EXPECT_FALSE(window->action("theme")->isChecked());
+        window->close();
+    }
+    EXPECT_EQ(Settings(false, folder.filePath("desktop.ini")).load().theme, "dark")
+        << "a fresh start leaves it untouched";
+    makeWindow()->setTheme("light");
+}
+
+TEST_F(MainWindowTest, F1ShowsEveryShortcutAndDefinitionsAreOneClickAway) {
+    const auto window = makeWindow();
+    window->action("shortcuts")->trigger();
+    EXPECT_TRUE(window->help().isVisible());
+    const QString text = window->help().text();
+    for (const char* keys : {"F5", "F6", "F10", "Shift+F5", "Ctrl+O"}) EXPECT_TRUE(text.contains(keys)) << keys;
+    for (const ViewEntry& entry : views()) EXPECT_TRUE(text.contains(entry.title)) << entry.title;
+    QTest::keyClick(&window->help(), Qt::Key_Escape);
+    EXPECT_FALSE(window->help().isVisible());
+    emit window->inspector().definitionRequested("locality");
+    EXPECT_TRUE(window->help().isVisible());
+    for (const Definition& definition : definitions())
+        EXPECT_TRUE(window->help().text().contains(QString::fromUtf8(definition.title)));
+    window->action("about")->trigger();
+    EXPECT_TRUE(window->help().text().contains("GPL-3.0-or-later"));
+}
+
+TEST_F(MainWindowTest, ViewShortcutsSwitchTabs) {
+    const QString path = folder.filePath("small.kvtrace");
+    recordSmallTrace(path);
+    const auto window = makeWindow();
+    window->openFiles({path});
+    ASSERT_TRUE(until([&] { return window->workspace().current() != nullptr; }));
+    for (std::size_t tab = 0; tab < views().size(); ++tab) {
+        QTest::keySequence(window.get(), QKeySequence(QLatin1String(views()[tab].shortcut)));
+        EXPECT_EQ(window->findChild<QTabWidget*>("views")->currentIndex(), int(tab));
+    }
+}
+
+TEST_F(MainWindowTest, ExportOfAnUnknownSuffixSaysWhichOnesThereAre) {
+    const QString path = folder.filePath("small.kvtrace");
+    recordSmallTrace(path);
+    const auto window = makeWindow();
+    EXPECT_TRUE(window->exportView(folder.filePath("x.png")).contains("no view"));
+    window->openFiles({path});
+    ASSERT_TRUE(until([&] { return window->currentView() != nullptr && window->workspace().idle(); }));
+    EXPECT_TRUE(window->exportView(folder.filePath("x.gif")).contains(".svg"));
+    EXPECT_TRUE(window->exportView("/nowhere/at/all.png").contains("/nowhere/at/all.png"));
+}
+
+} // namespace
+} // namespace kvscope::ui

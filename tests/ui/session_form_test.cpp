@@ -1,0 +1,219 @@
+#include "ui/widgets/session_form.h"
+
+#include "core/model/model.h"
+#include "ui/widgets/small_widgets.h"
+
+#include <QCheckBox>
+#include <QComboBox>
+#include <QDoubleSpinBox>
+#include <QLineEdit>
+#include <QPlainTextEdit>
+#include <QPushButton>
+#include <QSignalSpy>
+#include <QSpinBox>
+#include <QTest>
+#include <gtest/gtest.h>
+
+namespace kvscope::ui {
+namespace {
+
+std::shared_ptr<const Model> embeddedModel() {
+    static const std::shared_ptr<const Model> model = Model::load(kDefaultModel);
+    return model;
+}
+
+class SessionFormTest : public testing::Test {
+protected:
+    SessionFormTest() {
+        form.setModel(QString::fromLatin1(kDefaultModel), embeddedModel());
+        form.show();
+    }
+    void choose(const std::string& method) {
+        auto* combo = form.findChild<QComboBox*>("method");
+        combo->setCurrentIndex(combo->findData(QString::fromStdString(method)));
+    }
+    template <class Widget> Widget* find(const char* name) { return form.findChild<Widget*>(QLatin1String(name)); }
+    QPushButton* runButton() { return find<QPushButton>("runButton"); }
+    QString reason() { return find<QLabel>("runReason")->text(); }
+
+    SessionForm form;
+};
+
+std::string valueOf(const QWidget* editor) {
+    if (const auto* spin = qobject_cast<const QSpinBox*>(editor)) return std::to_string(spin->value());
+    if (const auto* combo = qobject_cast<const QComboBox*>(editor)) return combo->currentText().toStdString();
+    if (const auto* check = qobject_cast<const QCheckBox*>(editor)) return check->isChecked() ? "true" : "false";
+    return {};
+}
+
+TEST_F(SessionFormTest, EveryMethodGetsAnEditorPerParameterShowingTheCheckpointsDefault) {
+    ASSERT_FALSE(methods().empty());
+    for (const MethodEntry& method : methods()) {
+        choose(method.name);
+        const ParameterValues defaults = resolveDefaults(method, embeddedModel()->config());
+        for (const Parameter& parameter : method.parameters) {
+            auto* editor = form.findChild<QWidget*>(QStringLiteral("param_") + QString::fromStdString(parameter.key));
+            ASSERT_NE(editor, nullptr) << method.name << " " << parameter.key;
+            EXPECT_FALSE(editor->toolTip().isEmpty()) << parameter.key;
+            if (const auto* number = qobject_cast<const QDoubleSpinBox*>(editor))
+                EXPECT_NEAR(number->value(), defaults.number(parameter.key), 1e-4);
+            else
+                EXPECT_EQ(valueOf(editor), defaults.text(parameter.key)) << method.name << " " << parameter.key;
+        }
+        EXPECT_TRUE(form.request().options.settings.empty()) << "defaults are not settings: " << method.name;
+        EXPECT_EQ(form.problem(), QString()) << method.name;
+        EXPECT_TRUE(runButton()->isEnabled());
+    }
+}
+
+TEST_F(SessionFormTest, ABudgetThatCannotHoldTheForcedBlocksDisablesRunAndSaysWhy) {
+    choose("nosa");
+    auto* total = find<QSpinBox>("param_total_blocks");
+    const int before = total->value();
+    QSignalSpy changed(&form, &SessionForm::problemChanged);
+    total->setValue(2);
+    EXPECT_FALSE(runButton()->isEnabled());
+    EXPECT_TRUE(reason().contains("total_blocks")) << reason().toStdString();
+    EXPECT_TRUE(find<InlineMessage>("parameterMessage")->text().contains("total_blocks"));
+    EXPECT_EQ(changed.size(), 1);
+    QSignalSpy asked(&form, &SessionForm::runRequested);
+    form.run();
+    EXPECT_EQ(asked.size(), 0);
+    total->setValue(before);
+    EXPECT_TRUE(runButton()->isEnabled());
+    EXPECT_EQ(form.problem(), QString());
+}
+
+TEST_F(SessionFormTest, AContextThatIsTooLongDisablesRunAndNamesTheNumbers) {
+    find<QSpinBox>("needleTokens")->setValue(embeddedModel()->config().maxPositions);
+    find<QSpinBox>("maxNewTokens")->setValue(2);
+    EXPECT_FALSE(runButton()->isEnabled());
+    EXPECT_TRUE(reason().contains("context")) << reason().toStdString();
+    find<QSpinBox>("maxNewTokens")->setValue(1); // the last token is not fed back
+    EXPECT_TRUE(runButton()->isEnabled());
+}
+
+TEST_F(SessionFormTest, TooFewDeviceSlotsDisableRun) {
+    choose("nosa");
+    find<QSpinBox>("deviceSlots")->setValue(3);
+    EXPECT_FALSE(runButton()->isEnabled());
+    EXPECT_TRUE(reason().contains("slots")) << reason().toStdString();
+    find<QCheckBox>("offload")->setChecked(false); // then nothing is offloaded and slots do not matter
+    EXPECT_TRUE(runButton()->isEnabled());
+}
+
+TEST_F(SessionFormTest, FreeTextIsCountedWithTheModelsTokenizerAndMustNotBeEmpty) {
+    find<QComboBox>("promptKind")->setCurrentIndex(int(PromptSource::Kind::Text));
+    EXPECT_FALSE(runButton()->isEnabled());
+    EXPECT_TRUE(reason().contains("empty"));
+    const std::string text = "The quick brown fox jumps over the lazy dog.";
+    find<QPlainTextEdit>("promptText")->setPlainText(QString::fromStdString(text));
+    ASSERT_TRUE(QTest::qWaitFor([&] { return runButton()->isEnabled(); }, 10000));
+    const auto expected = embeddedModel()->tokenizer().encode(text).size();
+    EXPECT_EQ(find<QLabel>("promptCount")->text().toStdString(), std::to_string(expected) + " tokens");
+}
+
+TEST_F(SessionFormTest, AMissingPromptFileIsNamed) {
+    find<QComboBox>("promptKind")->setCurrentIndex(int(PromptSource::Kind::File));
+    form.findChild<QLineEdit*>("promptFile")->setText("/nowhere/prompt.txt");
+    EXPECT_FALSE(runButton()->isEnabled());
+    EXPECT_TRUE(reason().contains("/nowhere/prompt.txt"));
+}
+
+TEST_F(SessionFormTest, ARunningSessionDisablesRunWithAReason) {
+    form.setRunning(true);
+    EXPECT_FALSE(runButton()->isEnabled());
+    EXPECT_TRUE(reason().contains("running"));
+    form.setRunning(false);
+    EXPECT_TRUE(runButton()->isEnabled());
+}
+
+TEST_F(SessionFormTest, ARequestHoldsWhatTheFormShows) {
+    choose("nosa");
+    find<QSpinBox>("needleTokens")->setValue(600);
+    find<QSpinBox>("needleCount")->setValue(2);
+    find<QDoubleSpinBox>("needleDepth")->setValue(25);
+    find<QSpinBox>("sequences")->setValue(3);
+    find<QSpinBox>("maxNewTokens")->setValue(7);
+    find<QSpinBox>("param_select_blocks")->setValue(3);
+    find<QDoubleSpinBox>("temperature")->setValue(0.7);
+    find<QSpinBox>("samplingSeed")->setValue(9);
+    find<QSpinBox>("deviceSlots")->setValue(24);
+    find<QComboBox>("recordLevel")->setCurrentIndex(int(RecordLevel::Selections));
+    auto* link = find<QComboBox>("link");
+    link->setCurrentIndex(link->count() - 1);
+    find<QDoubleSpinBox>("linkGbps")->setValue(12.5);
+    const SessionRequest request = form.request();
+    ASSERT_TRUE(request.source.has_value());
+    EXPECT_EQ(request.source->kind, PromptSource::Kind::Needle);
+    EXPECT_EQ(request.source->needle.tokens, 600);
+    EXPECT_EQ(request.source->needle.needles, 2);
+    EXPECT_DOUBLE_EQ(request.source->needle.depth, 0.25);
+    EXPECT_EQ(request.source->sequences, 3);
+    EXPECT_EQ(request.options.method, "nosa");
+    const std::vector<std::pair<std::string, std::string>> settings{{"select_blocks", "3"}};
+    EXPECT_EQ(request.options.settings, settings);
+    EXPECT_EQ(request.options.maxNewTokens, 7);
+    EXPECT_DOUBLE_EQ(request.options.sampling.temperature, 0.7);
+    EXPECT_EQ(request.options.sampling.seed, 9U);
+    EXPECT_EQ(request.options.deviceKvBlocks, 24);
+    EXPECT_EQ(request.level, RecordLevel::Selections);
+    EXPECT_DOUBLE_EQ(request.options.link.gigabytesPerSecond, 12.5);
+}
+
+TEST_F(SessionFormTest, SettingsOfAMethodSurviveALookAtAnother) {
+    choose("nosa");
+    find<QSpinBox>("param_select_blocks")->setValue(3);
+    choose("quest");
+    EXPECT_TRUE(form.request().options.settings.empty());
+    choose("nosa");
+    EXPECT_EQ(find<QSpinBox>("param_select_blocks")->value(), 3);
+}
+
+TEST_F(SessionFormTest, ValuesComeBackInAnotherForm) {
+    choose("nosa");
+    find<QSpinBox>("param_select_blocks")->setValue(3);
+    find<QSpinBox>("needleTokens")->setValue(777);
+    find<QSpinBox>("sequences")->setValue(2);
+    find<QComboBox>("recordLevel")->setCurrentIndex(0);
+    choose("quest");
+    SessionForm other;
+    other.setValues(form.values());
+    other.setModel(QString::fromLatin1(kDefaultModel), embeddedModel());
+    EXPECT_EQ(other.values(), form.values());
+    EXPECT_EQ(other.request().options.method, "quest");
+    auto* combo = other.findChild<QComboBox*>("method");
+    combo->setCurrentIndex(combo->findData(QStringLiteral("nosa")));
+    EXPECT_EQ(other.findChild<QSpinBox*>("param_select_blocks")->value(), 3);
+}
+
+TEST_F(SessionFormTest, ASavedValueThatIsNoLongerAllowedFallsBackToTheDefault) {
+    choose("nosa");
+    const int usual = find<QSpinBox>("param_block_size")->value();
+    SessionForm other;
+    other.setValues({{"method", "nosa"},
+                     {"settings", QVariantMap{{"nosa", QVariantMap{{"block_size", "banana"}, {"gone", "1"}}}}}});
+    other.setModel(QString::fromLatin1(kDefaultModel), embeddedModel());
+    EXPECT_EQ(other.findChild<QSpinBox*>("param_block_size")->value(), usual);
+    EXPECT_EQ(other.problem(), QString());
+}
+
+TEST(KvEstimate, CountsBlocksOfBothTiers) {
+    const auto model = embeddedModel();
+    const ModelConfig& config = model->config();
+    const MethodEntry& nosa = findMethod("nosa");
+    const SelectionSpec spec = nosa.make(resolveDefaults(nosa, config), config);
+    const KvEstimate estimate = estimateKv(*model, spec, 9000, 2, true, std::nullopt);
+    const std::int64_t perBlock =
+        estimate.deviceBytes / (std::int64_t(2) * config.layers * config.kvHeads * estimate.blockSlots);
+    EXPECT_EQ(estimate.blockSlots, spec.budgetBlocks());
+    EXPECT_EQ(estimate.hostBytes,
+              perBlock * 2 * config.layers * config.kvHeads * ((9000 + spec.blockSize - 1) / spec.blockSize));
+    EXPECT_GE(perBlock, std::int64_t(2) * spec.blockSize * config.headDim * 4);
+    const KvEstimate resident = estimateKv(*model, spec, 9000, 2, false, std::nullopt);
+    EXPECT_EQ(resident.blockSlots, 0);
+    EXPECT_EQ(resident.deviceBytes, resident.hostBytes);
+}
+
+} // namespace
+} // namespace kvscope::ui

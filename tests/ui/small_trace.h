@@ -1,0 +1,95 @@
+// A small recorded run for tests of the desktop: real file, made-up numbers that tests can compute by hand.
+#pragma once
+
+#include "profiler/record/recorder.h"
+
+#include <QString>
+
+#include <memory>
+#include <string>
+
+namespace kvscope::ui {
+
+struct SmallTrace {
+    int decodeSteps = 6, layers = 2, kvHeads = 2, promptTokens = 70, missesPerHead = 1;
+    std::string name = "NOSA on a test model", method = "nosa";
+    std::int64_t stepNs = 2'000'000; // wall time of every decode step
+};
+
+/// Each decode step selects blocks 0 and 1 for every layer and head. Step 1 misses both; later steps miss
+/// `missesPerHead`.
+inline void recordSmallTrace(const QString& path, const SmallTrace& shape = {}) {
+    Recorder recorder(path.toStdString(), {});
+    RunInfo info;
+    info.name = shape.name;
+    info.model = "test model";
+    info.method = shape.method;
+    info.paramsJson = R"({"total_blocks":16})";
+    info.backend = "cpu";
+    info.device = "test device";
+    info.link = "pcie5: 55.5 GB/s, 10 us (modelled)";
+    info.linkGbps = 55.5;
+    info.linkLatencyUs = 10;
+    info.blockSize = 64;
+    info.layers = shape.layers;
+    info.kvHeads = shape.kvHeads;
+    info.queryHeads = 4;
+    info.headDim = 64;
+    info.sequences = 1;
+    info.deviceSlots = 16;
+    info.budgetBlocks = 16;
+    info.blockBytes = 32768;
+    info.prompts.emplace_back();
+    for (int token = 0; token < shape.promptTokens; ++token)
+        info.prompts[0].push_back({100 + token, " p" + std::to_string(token)});
+    recorder.beginRun(info);
+    for (int number = 0; number <= shape.decodeSteps; ++number) {
+        std::unique_ptr<StepRecord> step = recorder.acquire();
+        step->clear();
+        const bool prefill = number == 0;
+        step->step = number;
+        step->phase = prefill ? Phase::Prefill : Phase::Decode;
+        step->tokens = prefill ? shape.promptTokens : 1;
+        step->startNs = number * 3'000'000;
+        step->durationNs = prefill ? 2'900'000 : shape.stepNs;
+        step->layers.resize(std::size_t(shape.layers));
+        for (int layer = 0; layer < shape.layers; ++layer) {
+            LayerRecord& record = step->layers[std::size_t(layer)];
+            record.startNs = step->startNs + layer * shape.stepNs / (2 * shape.layers);
+            record.stageNs[std::size_t(Stage::Ffn)] = shape.stepNs / (2 * shape.layers);
+            record.kept = -1;
+            if (prefill) continue;
+            const int misses = number == 1 ? 2 : shape.missesPerHead;
+            record.kept = number == 1 ? -1 : 2 * shape.kvHeads;
+            record.selected = 2 * shape.kvHeads;
+            record.misses = record.h2dBlocks = misses * shape.kvHeads;
+            record.hits = record.selected - record.misses;
+            record.h2dBytes = std::int64_t(record.misses) * info.blockBytes;
+            record.transferNs = record.misses * 1000;
+            record.exposedNs = record.misses * 500;
+            for (int head = 0; head < shape.kvHeads; ++head) {
+                SelectionRecord selection;
+                selection.layer = layer;
+                selection.kvHead = head;
+                selection.selected = 2;
+                selection.kept = number == 1 ? -1 : 2;
+                selection.misses = misses;
+                selection.hits = 2 - misses;
+                selection.first = std::uint32_t(step->blocks.size());
+                for (int block = 0; block < 2; ++block) {
+                    step->blocks.push_back(block);
+                    step->origins.push_back(block == 0 ? Origin::Sink : Origin::QueryAware);
+                    step->hit.push_back(block < 2 - misses ? 1 : 0);
+                    step->scores.push_back(0.25F + float(block));
+                }
+                step->selections.push_back(selection);
+            }
+        }
+        step->generated.push_back({0, 500 + number, shape.promptTokens + number, " word" + std::to_string(number)});
+        recorder.commit(std::move(step));
+    }
+    recorder.endRun(RunStatus::Finished, {});
+    recorder.flush();
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,236 @@
+#include "tests/ui/view_fixture.h"
+
+#include "kernels/base/error.h"
+
+#include <QFile>
+#include <QSignalSpy>
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace kvscope::ui {
+namespace {
+
+using synthetic::RunShape;
+
+class WorkspaceTest : public ViewTest {};
+
+TEST_F(WorkspaceTest, OpensATraceWithoutBlockingAndShowsItsFirstRun) {
+    const QString path = recorded("a.kvtrace", {});
+    QSignalSpy changed(&workspace, &Workspace::currentChanged);
+    workspace.open(path);
+    EXPECT_TRUE(workspace.runs().empty()) << "open must not read on the GUI thread";
+    EXPECT_FALSE(workspace.idle());
+    ASSERT_TRUE(idle());
+    ASSERT_TRUE(workspace.current());
+    EXPECT_EQ(workspace.current()->row.steps, 21);
+    EXPECT_EQ(workspace.current()->row.layers, 4);
+    EXPECT_EQ(changed.count(), 1);
+}
+
+TEST_F(WorkspaceTest, NamesTheFileThatCannotBeOpened) {
+    QSignalSpy failed(&workspace, &Workspace::openFailed);
+    workspace.open(file("missing.kvtrace"));
+    ASSERT_TRUE(idle());
+    ASSERT_EQ(failed.count(), 1);
+    EXPECT_TRUE(failed[0][1].toString().contains(QStringLiteral("missing.kvtrace")));
+
+    QFile text(file("text.kvtrace"));
+    ASSERT_TRUE(text.open(QIODevice::WriteOnly));
+    text.write("this is no trace");
+    text.close();
+    workspace.open(text.fileName());
+    ASSERT_TRUE(idle());
+    EXPECT_EQ(failed.count(), 2);
+    EXPECT_FALSE(workspace.current());
+}
+
+TEST_F(WorkspaceTest, ClampsTheCursorToTheRun) {
+    RunShape shape;
+    shape.sequences = 2;
+    open(recorded("a.kvtrace", shape));
+    Cursor cursor;
+    cursor.step = 1000;
+    cursor.layer = -3;
+    cursor.kvHead = 9;
+    cursor.sequence = 5;
+    cursor.firstStep = 12;
+    cursor.lastStep = 3;
+    cursor.block = -7;
+    workspace.setCursor(cursor);
+    const Cursor expected{20, 3, 12, 1, 0, 1, -1};
+    EXPECT_EQ(workspace.cursor(), expected);
+    QSignalSpy moved(&workspace, &Workspace::cursorChanged);
+    workspace.setCursor(cursor);
+    EXPECT_EQ(moved.count(), 0) << "an equal cursor is no change";
+}
+
+TEST_F(WorkspaceTest, NeverComparesARunWithItself) {
+    open(recorded("a.kvtrace", {}));
+    const RunKey a = workspace.current()->key;
+    open(recorded("b.kvtrace", {.seed = 2}));
+    const RunKey b = workspace.current()->key;
+    workspace.setCompare(b);
+    EXPECT_FALSE(workspace.compare());
+    workspace.setCompare(a);
+    ASSERT_TRUE(workspace.compare());
+    QSignalSpy changed(&workspace, &Workspace::compareChanged);
+    workspace.setCurrent(a);
+    EXPECT_FALSE(workspace.compare());
+    EXPECT_EQ(changed.count(), 1);
+}
+
+TEST_F(WorkspaceTest, ClosingTheCurrentRunShowsANeighbour) {
+    open(recorded("a.kvtrace", {}));
+    const RunKey a = workspace.current()->key;
+    open(recorded("b.kvtrace", {.seed = 2}));
+    workspace.close(workspace.current()->key);
+    ASSERT_TRUE(workspace.current());
+    EXPECT_EQ(workspace.current()->key, a);
+    workspace.close(a);
+    EXPECT_FALSE(workspace.current());
+    EXPECT_TRUE(workspace.runs().empty());
+}
+
+TEST_F(WorkspaceTest, DropsLateAnswersAndInterruptsTheirRead) {
+    open(recorded("a.kvtrace", {.layers = 1, .kvHeads = 1, .decodeSteps = 1000}));
+    std::mutex mutex;
+    std::condition_variable entered;
+    bool inside = false, interrupted = false;
+    QObject context;
+    int answers = 0;
+    workspace.query<int>(
+        &context, "slot", workspace.current()->key,
+        [&](TraceReader& reader) {
+            {
+                const std::lock_guard lock(mutex);
+                inside = true;
+            }
+            entered.notify_all();
+            for (;;) { // ends only because the reader is told to give up
+                try {
+                    reader.steps(1);
+                    reader.selections(1, 0, 0, 0);
+                } catch (const Error& error) {
+                    const std::lock_guard lock(mutex);
+                    interrupted = error.kind == ErrorKind::Cancelled;
+                    throw;
+                }
+            }
+            return 1;
+        },
+        [&](int) { answers += 100; });
+    {
+        std::unique_lock lock(mutex);
+        ASSERT_TRUE(entered.wait_for(lock, std::chrono::seconds(10), [&] { return inside; }));
+    }
+    workspace.query<int>(
+        &context, "slot", workspace.current()->key, [](TraceReader&) { return 2; }, [&](int value) { answers += value; });
+    ASSERT_TRUE(idle());
+    EXPECT_EQ(answers, 2);
+    const std::lock_guard lock(mutex);
+    EXPECT_TRUE(interrupted);
+}
+
+TEST_F(WorkspaceTest, DropsAnswersWhoseContextDied) {
+    open(recorded("a.kvtrace", {}));
+    auto context = std::make_unique<QObject>();
+    bool answered = false;
+    workspace.query<int>(
+        context.get(), "slot", workspace.current()->key, [](TraceReader& reader) { return reader.stepCount(1); },
+        [&](int) { answered = true; });
+    context.reset();
+    ASSERT_TRUE(idle());
+    EXPECT_FALSE(answered);
+}
+
+TEST_F(WorkspaceTest, ReportsAFailedReadInOneSentence) {
+    open(recorded("a.kvtrace", {}));
+    QSignalSpy failed(&workspace, &Workspace::failed);
+    QObject context;
+    workspace.query<int>(
+        &context, "slot", workspace.current()->key,
+        [](TraceReader&) -> int { throw Error(ErrorKind::BadInput, "block 7 is damaged", "record it again"); },
+        [](int) { FAIL() << "a failed read has no answer"; });
+    ASSERT_TRUE(idle());
+    ASSERT_EQ(failed.count(), 1);
+    EXPECT_EQ(failed[0][0].toString(), QStringLiteral("block 7 is damaged; record it again"));
+}
+
+TEST_F(WorkspaceTest, SignalsBusyOnceAroundOverlappingReads) {
+    open(recorded("a.kvtrace", {}));
+    QSignalSpy busy(&workspace, &Workspace::busyChanged);
+    QObject context;
+    for (const char* slot : {"one", "two", "three"})
+        workspace.query<int>(
+            &context, slot, workspace.current()->key, [](TraceReader& reader) { return reader.stepCount(1); }, [](int) {});
+    ASSERT_TRUE(idle());
+    ASSERT_EQ(busy.count(), 2);
+    EXPECT_TRUE(busy[0][0].toBool());
+    EXPECT_FALSE(busy[1][0].toBool());
+}
+
+TEST_F(WorkspaceTest, FollowsALiveRunAndCoalescesItsNews) {
+    const QString path = file("live.kvtrace");
+    RunShape shape;
+    shape.decodeSteps = 200;
+    Recorder recorder(path.toStdString(), {.onCommit = [this](std::int64_t) { workspace.traceAdvanced(); }});
+    recorder.beginRun(synthetic::infoOf(shape));
+    recorder.flush();
+    QSignalSpy advanced(&workspace, &Workspace::advanced);
+    workspace.addLive({path, recorder.runId()});
+    ASSERT_TRUE(workspace.current());
+    EXPECT_TRUE(workspace.current()->live);
+    synthetic::RunGenerator generator(shape);
+    QElapsedTimer clock;
+    clock.start();
+    for (int step = 0; step < generator.steps(); ++step) {
+        auto record = recorder.acquire();
+        generator.fillNext(*record, recorder.level());
+        recorder.commit(std::move(record));
+        recorder.flush(); // a commit, and so a notification, for every step
+        QCoreApplication::processEvents();
+    }
+    ASSERT_TRUE(waitFor([&] { return workspace.current()->row.steps == generator.steps(); }));
+    EXPECT_LE(advanced.count(), clock.elapsed() / 33 + 3);
+    recorder.endRun(RunStatus::Finished, "");
+    recorder.flush();
+    workspace.finishLive(workspace.current()->key);
+    ASSERT_TRUE(waitFor([&] { return workspace.current()->row.status == "finished"; }));
+    EXPECT_FALSE(workspace.current()->live);
+}
+
+TEST_F(WorkspaceTest, SeesARunGrowThatAnotherProgramRecords) {
+    const QString path = file("foreign.kvtrace");
+    RunShape shape;
+    Recorder recorder(path.toStdString(), {});
+    recorder.beginRun(synthetic::infoOf(shape));
+    synthetic::RunGenerator generator(shape);
+    const auto next = [&] {
+        auto record = recorder.acquire();
+        generator.fillNext(*record, recorder.level());
+        recorder.commit(std::move(record));
+        recorder.flush();
+    };
+    next();
+    open(path);
+    EXPECT_EQ(workspace.current()->row.steps, 1);
+    next();
+    next();
+    EXPECT_TRUE(waitFor([&] { return workspace.current()->row.steps == 3; })) << "nobody calls traceAdvanced here";
+    recorder.endRun(RunStatus::Finished, "");
+}
+
+TEST_F(WorkspaceTest, ReopensAFileThatWasReplaced) {
+    const QString path = recorded("a.kvtrace", {.decodeSteps = 5});
+    open(path);
+    EXPECT_EQ(workspace.current()->row.steps, 6);
+    ASSERT_TRUE(QFile::remove(path));
+    recorded("a.kvtrace", {.decodeSteps = 9});
+    open(path);
+    EXPECT_EQ(workspace.current()->row.steps, 10);
+}
+
+} // namespace
+} // namespace kvscope::ui

@@ -1,0 +1,35 @@
+// Line icons drawn in the theme's colours; sharp at every screen scale.
+#pragma once
+
+#include <QIcon>
+
+namespace kvscope::ui {
+
+struct Theme;
+
+enum class Icon {
+    Run,
+    Pause,
+    Step,
+    Stop,
+    Open,
+    Folder,
+    Close,
+    Reset,
+    Help,
+    Export,
+    Report,
+    Moon,
+    Sun,
+    Undo,
+    Redo,
+    Fit,
+    Add,
+    Live
+};
+
+QIcon makeIcon(Icon icon, const QColor& color, const QColor& disabled);
+/// In the text colour of the theme.
+QIcon makeIcon(Icon icon, const Theme& theme);
+
+} // namespace kvscope::ui

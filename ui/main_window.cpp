@@ -1,0 +1,289 @@
+#include "ui/main_window.h"
+
+#include "core/model/model.h"
+#include "ui/models/format.h"
+#include "ui/session_controller.h"
+#include "ui/theme.h"
+#include "ui/views/view.h"
+#include "ui/widgets/help_overlay.h"
+#include "ui/widgets/inspector.h"
+#include "ui/widgets/run_list.h"
+#include "ui/widgets/session_form.h"
+#include "ui/widgets/small_widgets.h"
+#include "ui/widgets/token_strip.h"
+#include "ui/widgets/welcome_page.h"
+
+#include <QApplication>
+#include <QCloseEvent>
+#include <QDockWidget>
+#include <QFileInfo>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QMessageBox>
+#include <QProgressBar>
+#include <QStackedWidget>
+#include <QStatusBar>
+#include <QTabBar>
+#include <QTabWidget>
+#include <QTimer>
+#include <QToolBar>
+#include <QToolButton>
+#include <QVBoxLayout>
+
+#include <cmath>
+#include <utility>
+
+namespace kvscope::ui {
+
+MainWindow::MainWindow(Settings settings, QWidget* parent)
+    : QMainWindow(parent), settings_(std::move(settings)), saved_(settings_.load()),
+      workspace_(std::make_unique<Workspace>()), controller_(std::make_unique<SessionController>(*workspace_)),
+      reportProgram_(QCoreApplication::applicationFilePath()) {
+    setWindowTitle(QStringLiteral("KVScope"));
+    setAcceptDrops(true);
+    setDockNestingEnabled(true);
+    makeCentre();
+    makeDocks();
+    makeActions();
+    makeMenus();
+    makeToolBar();
+    makeStatusBar();
+    help_ = new HelpOverlay(this);
+    describeShortcuts();
+    connectSession();
+    restore();
+}
+
+MainWindow::~MainWindow() {
+    controller_->disconnect();
+    workspace_->disconnect(this);
+    controller_.reset(); // joins the worker while the workspace is still there
+    delete centre_;      // and what shows the workspace goes before it
+    for (QDockWidget* dock : {sessionDock_, runsDock_, tokensDock_, inspectorDock_}) delete dock;
+}
+
+void MainWindow::makeCentre() {
+    centre_ = new QStackedWidget;
+    welcome_ = new WelcomePage;
+    tabs_ = new QTabWidget;
+    tabs_->setDocumentMode(true);
+    tabs_->setObjectName(QStringLiteral("views"));
+    for (const ViewEntry& entry : views()) {
+        auto* page = new QWidget;
+        auto* layout = new QVBoxLayout(page);
+        layout->setContentsMargins(0, 0, 0, 0);
+        const int tab = tabs_->addTab(page, tr(entry.title));
+        tabs_->setTabToolTip(
+            tab, QStringLiteral("<p>%1 (%2)</p>").arg(tr(entry.help).toHtmlEscaped(), QLatin1String(entry.shortcut)));
+        views_.push_back(nullptr);
+    }
+    centre_->addWidget(welcome_);
+    centre_->addWidget(tabs_);
+    setCentralWidget(centre_);
+    connect(tabs_, &QTabWidget::currentChanged, this, [this](int tab) {
+        if (centre_->currentWidget() == tabs_) ensureView(tab);
+    });
+    connect(workspace_.get(), &Workspace::runsChanged, this, [this] {
+        const bool none = workspace_->runs().empty();
+        centre_->setCurrentWidget(none ? static_cast<QWidget*>(welcome_) : tabs_);
+        if (!none) ensureView(tabs_->currentIndex());
+        updateActions();
+    });
+    connect(workspace_.get(), &Workspace::currentChanged, this, [this] {
+        const OpenRun* run = workspace_->current();
+        setWindowTitle(run ? tr("%1 – KVScope")
+                                 .arg(run->row.name.empty() ? QFileInfo(run->key.path).fileName()
+                                                            : QString::fromStdString(run->row.name))
+                           : QStringLiteral("KVScope"));
+        updateActions();
+    });
+}
+
+/// Views are made when they are first looked at, so that the window is there at once.
+void MainWindow::ensureView(int tab) {
+    if (tab < 0 || tab >= int(views_.size()) || views_[std::size_t(tab)]) return;
+    View* view = views()[std::size_t(tab)].make(*workspace_, nullptr);
+    views_[std::size_t(tab)] = view;
+    tabs_->widget(tab)->layout()->addWidget(view);
+    view->applyTheme(Theme::current());
+}
+
+View* MainWindow::currentView() const {
+    if (centre_->currentWidget() != tabs_ || tabs_->currentIndex() < 0) return nullptr;
+    return views_[std::size_t(tabs_->currentIndex())];
+}
+
+void MainWindow::showView(const QString& id) {
+    for (std::size_t tab = 0; tab < views().size(); ++tab)
+        if (id == QLatin1String(views()[tab].id)) tabs_->setCurrentIndex(int(tab));
+}
+
+void MainWindow::makeDocks() {
+    form_ = new SessionForm;
+    runs_ = new RunList(*workspace_);
+    tokens_ = new TokenPanel(*workspace_);
+    inspector_ = new Inspector(*workspace_);
+    const auto add = [this](const QString& title, const char* name, QWidget* content, Qt::DockWidgetArea area) {
+        auto* dock = new QDockWidget(title, this);
+        dock->setObjectName(QLatin1String(name));
+        dock->setFeatures(QDockWidget::DockWidgetMovable | QDockWidget::DockWidgetClosable);
+        dock->setWidget(content);
+        auto* bar = new DockTitle(title);
+        connect(bar, &DockTitle::closeRequested, dock, &QDockWidget::hide);
+        dock->setTitleBarWidget(bar);
+        addDockWidget(area, dock);
+        return dock;
+    };
+    // The left and right columns keep their full height, the strip lies between them.
+    setCorner(Qt::BottomLeftCorner, Qt::LeftDockWidgetArea);
+    setCorner(Qt::BottomRightCorner, Qt::RightDockWidgetArea);
+    sessionDock_ = add(tr("Session"), "sessionDock", form_, Qt::LeftDockWidgetArea);
+    runsDock_ = add(tr("Runs"), "runsDock", runs_, Qt::LeftDockWidgetArea);
+    tokensDock_ = add(tr("Tokens"), "tokensDock", tokens_, Qt::BottomDockWidgetArea);
+    inspectorDock_ = add(tr("Inspector"), "inspectorDock", inspector_, Qt::RightDockWidgetArea);
+    connect(runs_, &RunList::openRequested, this, &MainWindow::chooseFiles);
+    connect(inspector_, &Inspector::definitionRequested, this,
+            [this](const QString& id) { help_->open(HelpOverlay::Page::Definitions, id); });
+    connect(welcome_, &WelcomePage::runRequested, form_, &SessionForm::run);
+    connect(welcome_, &WelcomePage::openRequested, this, &MainWindow::chooseFiles);
+    connect(welcome_, &WelcomePage::fileRequested, this, [this](const QString& path) { openFiles({path}); });
+    connect(welcome_, &WelcomePage::shortcutsRequested, this, [this] { help_->open(HelpOverlay::Page::Shortcuts); });
+    connect(welcome_, &WelcomePage::definitionsRequested, this,
+            [this] { help_->open(HelpOverlay::Page::Definitions); });
+}
+
+void MainWindow::makeStatusBar() {
+    message_ = new QLabel;
+    message_->setObjectName(QStringLiteral("statusMessage"));
+    message_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    message_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
+    dismiss_ = new QToolButton;
+    dismiss_->setText(QStringLiteral("×"));
+    dismiss_->setAutoRaise(true);
+    dismiss_->setToolTip(tr("Hide this message"));
+    dismiss_->hide();
+    busy_ = new MutedLabel(tr("reading…"));
+    busy_->setMinimumWidth(70);
+    busy_->setVisible(false);
+    statusBar()->setSizeGripEnabled(false);
+    statusBar()->setContentsMargins(10, 0, 6, 0);
+    statusBar()->addWidget(message_, 1);
+    statusBar()->addPermanentWidget(dismiss_);
+    statusBar()->addPermanentWidget(busy_);
+    connect(dismiss_, &QToolButton::clicked, this, [this] { showMessage({}); });
+    connect(workspace_.get(), &Workspace::busyChanged, busy_, &QWidget::setVisible);
+    connect(workspace_.get(), &Workspace::failed, this,
+            [this](const QString& sentence) { showMessage(sentence, true); });
+    connect(workspace_.get(), &Workspace::openFailed, this, [this](const QString&, const QString& sentence) {
+        runs_->showProblem(sentence);
+        showMessage(sentence, true);
+    });
+}
+
+void MainWindow::showMessage(const QString& text, bool isError) {
+    message_->setText(text);
+    message_->setToolTip(text);
+    message_->setProperty("role", isError ? "danger" : "muted");
+    message_->style()->unpolish(message_); // the style sheet looks at the property only now
+    message_->style()->polish(message_);
+    dismiss_->setVisible(!text.isEmpty());
+}
+
+void MainWindow::connectSession() {
+    SessionController* session = controller_.get();
+    connect(form_, &SessionForm::modelRequested, session, &SessionController::loadModel);
+    connect(form_, &SessionForm::problemChanged, this, &MainWindow::updateActions);
+    connect(form_, &SessionForm::runRequested, this, [this](const SessionRequest& request) {
+        sessionActive_ = true;
+        showMessage({});
+        statistics_->show();
+        for (QLabel* label : {rate_, hitRate_, locality_}) label->setText(QStringLiteral("–"));
+        controller_->start(request);
+        updateActions();
+    });
+    connect(session, &SessionController::modelLoaded, this, [this](const QString& name) {
+        if (controller_->model()) form_->setModel(name, controller_->model());
+    });
+    connect(session, &SessionController::stateChanged, this, &MainWindow::updateActions);
+    connect(session, &SessionController::progress, this, [this](double fraction, const QString& what) {
+        progressBar_->setValue(int(std::lround(fraction * 1000)));
+        progressText_->setText(what);
+    });
+    connect(session, &SessionController::statistics, this, [this](double rate, double hitRate, double locality) {
+        rate_->setText(formatRate(rate));
+        hitRate_->setText(std::isfinite(hitRate) ? QString::number(hitRate * 100, 'f', 1) + QStringLiteral(" %")
+                                                 : QStringLiteral("–"));
+        locality_->setText(formatRatio(locality));
+    });
+    connect(session, &SessionController::finished, this, [this](bool completed) {
+        sessionActive_ = false;
+        showMessage(completed ? tr("The session finished.") : tr("The session was stopped."));
+        updateActions();
+    });
+    connect(session, &SessionController::failed, this, [this](const QString& sentence) {
+        if (std::exchange(sessionActive_, false))
+            form_->setRunProblem(sentence);
+        else
+            form_->setModelProblem(sentence);
+        showMessage(sentence, true);
+        updateActions();
+    });
+}
+
+void MainWindow::restore() {
+    setTheme(saved_.theme);
+    form_->setValues(saved_.form);
+    showView(saved_.view);
+    updateRecent();
+    resize(1600, 1000);
+    resizeDocks({sessionDock_, inspectorDock_}, {330, 300}, Qt::Horizontal);
+    resizeDocks({sessionDock_, runsDock_}, {760, 150}, Qt::Vertical);
+    resizeDocks({tokensDock_}, {172}, Qt::Vertical);
+    if (!saved_.geometry.isEmpty()) restoreGeometry(saved_.geometry);
+    if (!saved_.docks.isEmpty()) restoreState(saved_.docks);
+    updateActions();
+}
+
+void MainWindow::paintEvent(QPaintEvent* event) {
+    QMainWindow::paintEvent(event);
+    if (painted_) return;
+    painted_ = true;
+    QTimer::singleShot(0, this, &MainWindow::afterFirstPaint); // when the picture is on the screen
+}
+
+void MainWindow::afterFirstPaint() {
+    emit firstPainted();
+    controller_->loadModel(form_->modelName());
+    for (const QString& path : saved_.openFiles)
+        if (QFileInfo::exists(path)) workspace_->open(path);
+}
+
+void MainWindow::saveSession() {
+    saved_.geometry = saveGeometry();
+    saved_.docks = saveState();
+    saved_.theme = theme_;
+    if (tabs_->currentIndex() >= 0) saved_.view = QLatin1String(views()[std::size_t(tabs_->currentIndex())].id);
+    saved_.form = form_->values();
+    saved_.openFiles.clear();
+    for (const OpenRun& run : workspace_->runs())
+        if (!saved_.openFiles.contains(run.key.path)) saved_.openFiles << run.key.path;
+    settings_.save(saved_);
+}
+
+void MainWindow::closeEvent(QCloseEvent* event) {
+    const auto state = controller_->state();
+    if (sessionActive_ && state != SessionController::State::Idle) {
+        const auto answer =
+            QMessageBox::question(this, tr("A session is running"),
+                                  tr("Stop the session and quit? What was recorded so far stays in its trace."));
+        if (answer != QMessageBox::Yes) {
+            event->ignore();
+            return;
+        }
+        controller_->stop();
+    }
+    saveSession();
+    event->accept();
+}
+
+} // namespace kvscope::ui

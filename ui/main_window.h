@@ -1,0 +1,117 @@
+// The desktop's one window: session form and runs on the left, views in the centre, tokens below, inspector on the
+// right.
+#pragma once
+
+#include "ui/settings.h"
+#include "ui/workspace.h"
+
+#include <QMainWindow>
+
+#include <memory>
+#include <vector>
+
+class QDockWidget;
+class QLabel;
+class QProgressBar;
+class QStackedWidget;
+class QTabWidget;
+class QToolBar;
+class QToolButton;
+
+namespace kvscope::ui {
+
+class HelpOverlay;
+class Inspector;
+class RunList;
+class SessionController;
+class SessionForm;
+class TokenPanel;
+class View;
+class WelcomePage;
+
+class MainWindow final : public QMainWindow {
+    Q_OBJECT
+public:
+    explicit MainWindow(Settings settings, QWidget* parent = nullptr);
+    ~MainWindow() override;
+
+    void openFiles(const QStringList& paths);
+    void setTheme(const QString& id); // "light" or "dark"
+    /// The view in front; null while the welcome page is shown.
+    View* currentView() const;
+    void showView(const QString& id);
+    /// Writes the view in front; the suffix chooses png, svg, pdf or csv. @return what went wrong, empty on success
+    QString exportView(const QString& path);
+    /// Makes the report of the shown (and compared) run in a second process of `program`, so that the window stays
+    /// alive.
+    void exportReport(const QString& path);
+    void setReportProgram(const QString& program) { reportProgram_ = program; }
+    void showMessage(const QString& text, bool isError = false);
+    void saveSession();
+
+    Workspace& workspace() { return *workspace_; }
+    SessionController& controller() { return *controller_; }
+    SessionForm& form() { return *form_; }
+    TokenPanel& tokens() { return *tokens_; }
+    Inspector& inspector() { return *inspector_; }
+    HelpOverlay& help() { return *help_; }
+    QAction* action(const char* name) const; // "run", "pause", "step", "stop", ...
+
+signals:
+    void firstPainted();
+
+protected:
+    void paintEvent(QPaintEvent* event) override;
+    void closeEvent(QCloseEvent* event) override;
+    void dragEnterEvent(QDragEnterEvent* event) override;
+    void dropEvent(QDropEvent* event) override;
+
+private:
+    void makeCentre();
+    void makeDocks();
+    void makeActions();
+    void makeMenus();
+    void makeToolBar();
+    void makeStatusBar();
+    void connectSession();
+    void restore();
+    void afterFirstPaint();
+
+    QAction* addNamed(const char* name, const QString& text, const QList<QKeySequence>& keys, const QString& tip);
+    void updateActions();
+    void updateIcons();
+    void updateRecent();
+    void describeShortcuts();
+    void ensureView(int tab);
+    void moveCursor(int steps, int layers);
+    void chooseFiles();
+    void chooseViewExport();
+    void chooseReportExport();
+
+    Settings settings_;
+    SavedSession saved_;
+    std::unique_ptr<Workspace> workspace_;
+    std::unique_ptr<SessionController> controller_; // after the workspace it reports to
+
+    QStackedWidget* centre_ = nullptr;
+    WelcomePage* welcome_ = nullptr;
+    QTabWidget* tabs_ = nullptr;
+    std::vector<View*> views_; // by tab; null until first shown
+    SessionForm* form_ = nullptr;
+    RunList* runs_ = nullptr;
+    TokenPanel* tokens_ = nullptr;
+    Inspector* inspector_ = nullptr;
+    HelpOverlay* help_ = nullptr;
+    QDockWidget *sessionDock_ = nullptr, *runsDock_ = nullptr, *tokensDock_ = nullptr, *inspectorDock_ = nullptr;
+    QMenu* recentMenu_ = nullptr;
+    QToolBar* toolBar_ = nullptr;
+    QWidget *statistics_ = nullptr, *progress_ = nullptr;
+    QLabel *rate_ = nullptr, *hitRate_ = nullptr, *locality_ = nullptr, *progressText_ = nullptr;
+    QProgressBar* progressBar_ = nullptr;
+    QLabel *message_ = nullptr, *busy_ = nullptr;
+    QToolButton* dismiss_ = nullptr;
+    QString theme_, reportProgram_;
+    bool painted_ = false, sessionActive_ = false;
+};
+
+} // namespace kvscope::ui

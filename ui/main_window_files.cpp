@@ -1,0 +1,120 @@
+// Opening, dropping and exporting files in the main window.
+#include "ui/main_window.h"
+#include "ui/session_controller.h"
+#include "ui/views/view.h"
+
+#include <QDir>
+#include <QDragEnterEvent>
+#include <QFileDialog>
+#include <QFileInfo>
+#include <QMimeData>
+#include <QProcess>
+#include <QSaveFile>
+#include <QTabWidget>
+#include <QUrl>
+
+namespace kvscope::ui {
+namespace {
+
+QStringList tracesIn(const QMimeData* data) {
+    QStringList paths;
+    for (const QUrl& url : data->urls())
+        if (url.isLocalFile() && url.path().endsWith(QLatin1String(".kvtrace"))) paths << url.toLocalFile();
+    return paths;
+}
+
+QString suggestedPath(const OpenRun& run, const QString& suffix) {
+    const QFileInfo trace(run.key.path);
+    return QDir::home().filePath(trace.completeBaseName() + suffix);
+}
+
+} // namespace
+
+void MainWindow::openFiles(const QStringList& paths) {
+    for (const QString& path : paths) {
+        const QString file = QFileInfo(path).absoluteFilePath();
+        workspace_->open(file);
+        if (QFileInfo::exists(file)) saved_.recentFiles = withRecent(saved_.recentFiles, file);
+    }
+    updateRecent();
+}
+
+void MainWindow::chooseFiles() {
+    openFiles(QFileDialog::getOpenFileNames(this, tr("Open traces"), SessionController::tracesFolder(),
+                                            tr("KVScope traces (*.kvtrace);;All files (*)")));
+}
+
+void MainWindow::dragEnterEvent(QDragEnterEvent* event) {
+    if (!tracesIn(event->mimeData()).isEmpty()) event->acceptProposedAction();
+}
+
+void MainWindow::dropEvent(QDropEvent* event) {
+    openFiles(tracesIn(event->mimeData()));
+    event->acceptProposedAction();
+}
+
+QString MainWindow::exportView(const QString& path) {
+    View* view = currentView();
+    if (!view) return tr("There is no view to export: open a trace or run a session first.");
+    const QString suffix = QFileInfo(path).suffix().toLower();
+    if (suffix == QLatin1String("csv")) {
+        const QString csv = view->exportCsv();
+        if (csv.isEmpty()) return tr("This view has no numbers to export yet.");
+        QSaveFile file(path);
+        if (!file.open(QIODevice::WriteOnly) || file.write(csv.toUtf8()) < 0 || !file.commit())
+            return tr("%1 could not be written: %2.").arg(path, file.errorString());
+        return {};
+    }
+    if (suffix != QLatin1String("png") && suffix != QLatin1String("svg") && suffix != QLatin1String("pdf"))
+        return tr("%1 has no suffix that says a format: use .png, .svg, .pdf or .csv.").arg(path);
+    if (!view->exportImage(path, view->size())) return tr("%1 could not be written; is the folder writable?").arg(path);
+    return {};
+}
+
+void MainWindow::chooseViewExport() {
+    const OpenRun* run = workspace_->current();
+    if (!run || !currentView()) return;
+    const QString id = QLatin1String(views()[std::size_t(tabs_->currentIndex())].id);
+    const QString path = QFileDialog::getSaveFileName(
+        this, tr("Export the view"), suggestedPath(*run, QLatin1Char('-') + id + QStringLiteral(".png")),
+        tr("Pictures and numbers (*.png *.svg *.pdf *.csv)"));
+    if (path.isEmpty()) return;
+    const QString problem = exportView(path);
+    showMessage(problem.isEmpty() ? tr("Saved %1").arg(path) : problem, !problem.isEmpty());
+}
+
+void MainWindow::chooseReportExport() {
+    const OpenRun* run = workspace_->current();
+    if (!run) return;
+    const QString path = QFileDialog::getSaveFileName(
+        this, tr("Export a report"), suggestedPath(*run, QStringLiteral("-report.html")), tr("Reports (*.html *.pdf)"));
+    if (!path.isEmpty()) exportReport(path);
+}
+
+void MainWindow::exportReport(const QString& path) {
+    const OpenRun* run = workspace_->current();
+    if (!run) {
+        showMessage(tr("There is no run to report on: open a trace or run a session first."), true);
+        return;
+    }
+    QStringList arguments{QStringLiteral("report"), run->key.path};
+    if (const OpenRun* other = workspace_->compare(); other && other->key.path != run->key.path)
+        arguments << other->key.path;
+    arguments << QStringLiteral("-o") << path;
+    auto* process = new QProcess(this);
+    showMessage(tr("Writing the report…"));
+    connect(process, &QProcess::finished, this, [this, process, path](int code, QProcess::ExitStatus status) {
+        const bool good = status == QProcess::NormalExit && code == 0;
+        const QString reason = QString::fromUtf8(process->readAllStandardError()).trimmed();
+        showMessage(good ? tr("Saved %1").arg(path) : tr("The report was not written: %1").arg(reason), !good);
+        process->deleteLater();
+    });
+    connect(process, &QProcess::errorOccurred, this, [this, process](QProcess::ProcessError error) {
+        if (error != QProcess::FailedToStart) return; // the others end in finished()
+        showMessage(tr("The report was not written: %1").arg(process->errorString()), true);
+        process->deleteLater();
+    });
+    process->start(reportProgram_, arguments);
+}
+
+} // namespace kvscope::ui

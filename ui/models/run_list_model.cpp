@@ -1,0 +1,96 @@
+#include "ui/models/run_list_model.h"
+
+#include "ui/models/format.h"
+
+#include <QDateTime>
+#include <QDir>
+#include <QFileInfo>
+
+#include <algorithm>
+
+namespace kvscope::ui {
+
+QString statusText(const RunRow& row, bool live) {
+    QString status = QString::fromStdString(row.status);
+    if (live)
+        status = QObject::tr("live");
+    else if (row.stale)
+        status = QObject::tr("interrupted");
+    else if (status.isEmpty())
+        status = QObject::tr("starting");
+    if (row.steps > 1) return QObject::tr("%1 decode steps · %2").arg(formatCount(row.steps - 1), status);
+    return status;
+}
+
+QString lossText(const RunRow& row) {
+    return row.droppedSteps > 0 ? QObject::tr("%1 steps were dropped while recording: sums are too small")
+                                      .arg(formatCount(row.droppedSteps))
+                                : QString();
+}
+
+RunListModel::RunListModel(Workspace& workspace, QObject* parent) : QAbstractListModel(parent), workspace_(workspace) {
+    connect(&workspace, &Workspace::runsChanged, this, &RunListModel::follow);
+    for (const auto signal : {&Workspace::currentChanged, &Workspace::compareChanged, &Workspace::advanced})
+        connect(&workspace, signal, this, &RunListModel::follow);
+    runs_ = workspace.runs();
+}
+
+void RunListModel::follow() {
+    const std::vector<OpenRun>& now = workspace_.runs();
+    const auto sameKeys = [](const OpenRun& a, const OpenRun& b) { return a.key == b.key; };
+    if (now.size() == runs_.size() && std::equal(now.begin(), now.end(), runs_.begin(), sameKeys)) {
+        runs_ = now;
+        if (!runs_.empty()) emit dataChanged(index(0), index(int(runs_.size()) - 1));
+        return;
+    }
+    beginResetModel();
+    runs_ = now;
+    endResetModel();
+}
+
+int RunListModel::rowCount(const QModelIndex& parent) const { return parent.isValid() ? 0 : int(runs_.size()); }
+
+std::optional<RunKey> RunListModel::keyOf(const QModelIndex& index) const {
+    if (!index.isValid() || index.row() >= int(runs_.size())) return std::nullopt;
+    return runs_[std::size_t(index.row())].key;
+}
+
+QModelIndex RunListModel::indexOf(const RunKey& key) const {
+    for (std::size_t row = 0; row < runs_.size(); ++row)
+        if (runs_[row].key == key) return index(int(row));
+    return {};
+}
+
+QVariant RunListModel::data(const QModelIndex& index, int role) const {
+    if (!index.isValid() || index.row() >= int(runs_.size())) return {};
+    const OpenRun& run = runs_[std::size_t(index.row())];
+    const RunRow& row = run.row;
+    const QString file = QFileInfo(run.key.path).fileName();
+    switch (role) {
+    case Qt::DisplayRole:
+        return row.name.empty() ? file : QString::fromStdString(row.name);
+    case SubtitleRole: {
+        const QDateTime created = QDateTime::fromString(QString::fromStdString(row.createdUtc), Qt::ISODate).toLocalTime();
+        const QString status = statusText(row, run.live);
+        return created.isValid() ? status + QStringLiteral(" · ") + created.toString(QStringLiteral("hh:mm")) : status;
+    }
+    case StatusRole:
+        return QString::fromStdString(row.status);
+    case LiveRole:
+        return run.live;
+    case CurrentRole:
+        return workspace_.current() && workspace_.current()->key == run.key;
+    case CompareRole:
+        return workspace_.compare() && workspace_.compare()->key == run.key;
+    case WarningRole:
+        return lossText(row);
+    case Qt::ToolTipRole:
+        return QStringLiteral("%1\n%2 · %3\n%4")
+            .arg(QString::fromStdString(row.name), QString::fromStdString(row.createdUtc),
+                 QString::fromStdString(row.model), QDir::toNativeSeparators(run.key.path));
+    default:
+        return {};
+    }
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,31 @@
+// The open runs as a list; follows the workspace.
+#pragma once
+
+#include "ui/workspace.h"
+
+#include <QAbstractListModel>
+
+namespace kvscope::ui {
+
+class RunListModel final : public QAbstractListModel {
+    Q_OBJECT
+public:
+    enum Role { SubtitleRole = Qt::UserRole, StatusRole, LiveRole, CurrentRole, CompareRole, WarningRole };
+    explicit RunListModel(Workspace& workspace, QObject* parent = nullptr);
+    int rowCount(const QModelIndex& parent = {}) const override;
+    QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
+    std::optional<RunKey> keyOf(const QModelIndex& index) const;
+    QModelIndex indexOf(const RunKey& key) const;
+
+private:
+    void follow();
+    Workspace& workspace_;
+    std::vector<OpenRun> runs_; // what the views of this model know
+};
+
+/// "12 steps · stopped", "running", "interrupted: the recorder is gone"; shown in the list and the inspector.
+QString statusText(const RunRow& row, bool live);
+/// What a recorder lost: empty when nothing.
+QString lossText(const RunRow& row);
+
+} // namespace kvscope::ui

@@ -1,0 +1,91 @@
+#include "ui/plots/legend_strip.h"
+
+#include "ui/theme.h"
+
+#include <QApplication>
+
+namespace kvscope::ui {
+
+namespace {
+constexpr int kBox = 12, kGap = 6, kBetween = 18, kLine = 20;
+}
+
+LegendStrip::LegendStrip(QCustomPlot* plot) : QCPLayoutElement(plot) {
+    setLayer(QStringLiteral("axes"));
+    setMargins(QMargins(0, 0, 0, 0));
+    setMinimumMargins(QMargins(0, 0, 0, 0));
+    setAutoMargins(QCP::msNone);
+    setSizeConstraintRect(scrOuterRect);
+    applyTheme(Theme::current());
+}
+
+void LegendStrip::setSwatches(QVector<Swatch> swatches) { swatches_ = std::move(swatches); }
+
+void LegendStrip::applyTheme(const Theme& theme) {
+    text_ = theme.text;
+    border_ = theme.border;
+    font_ = QApplication::font();
+}
+
+QVector<QRect> LegendStrip::arrange(int width) const {
+    const QFontMetrics metrics(font_);
+    QVector<QRect> places;
+    int x = 0, y = 0;
+    for (const Swatch& swatch : swatches_) {
+        const int wide = kBox + kGap + metrics.horizontalAdvance(swatch.text);
+        if (x > 0 && x + wide > width) {
+            x = 0;
+            y += kLine;
+        }
+        places.append(QRect(x, y, wide, kLine));
+        x += wide + kBetween;
+    }
+    return places;
+}
+
+void LegendStrip::update(UpdatePhase phase) {
+    if (phase == upPreparation) {
+        // The height depends on the width, which is the whole picture's: known before the layout runs.
+        const auto places = arrange(std::max(60, mParentPlot->viewport().width() - 40));
+        const int height = places.isEmpty() ? 0 : places.last().bottom() + 1;
+        setMinimumSize(10, height);
+        setMaximumSize(QWIDGETSIZE_MAX, height);
+    }
+    QCPLayoutElement::update(phase);
+}
+
+void LegendStrip::applyDefaultAntialiasingHint(QCPPainter* painter) const { painter->setAntialiasing(false); }
+
+void LegendStrip::draw(QCPPainter* painter) {
+    painter->setFont(font_);
+    const auto places = arrange(std::max(60, mParentPlot->viewport().width() - 40));
+    for (qsizetype i = 0; i < places.size(); ++i) {
+        const Swatch& swatch = swatches_[i];
+        const QRect place = places[i].translated(rect().topLeft());
+        const QRect box(place.left(), place.top() + (kLine - kBox) / 2, kBox, kBox);
+        if (swatch.mark == Swatch::Mark::Line || swatch.mark == Swatch::Mark::Dashes) {
+            const bool dashes = swatch.mark == Swatch::Mark::Dashes;
+            painter->setPen(dashes ? QPen(swatch.colour, 1, Qt::DashLine) : QPen(swatch.colour, 2));
+            painter->drawLine(QPoint(box.left(), box.center().y()), QPoint(box.right(), box.center().y()));
+        } else {
+            painter->fillRect(box, swatch.colour);
+            if (swatch.mark == Swatch::Mark::Hatch) {
+                painter->save();
+                painter->setClipRect(box, Qt::IntersectClip);
+                painter->setPen(QPen(swatch.hatch, 1.5));
+                for (int offset = -kBox; offset <= kBox; offset += 4)
+                    painter->drawLine(QPointF(box.left() + offset, box.bottom() + 1),
+                                      QPointF(box.left() + offset + kBox, box.top()));
+                painter->restore();
+            }
+            painter->setPen(QPen(border_, 1));
+            painter->setBrush(Qt::NoBrush);
+            painter->drawRect(box.adjusted(0, 0, -1, -1));
+        }
+        painter->setPen(text_);
+        painter->drawText(place.adjusted(kBox + kGap, 0, 40, 0), Qt::AlignVCenter | Qt::AlignLeft | Qt::TextDontClip,
+                          swatch.text);
+    }
+}
+
+} // namespace kvscope::ui

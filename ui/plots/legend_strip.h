@@ -1,0 +1,38 @@
+// A legend as a row of swatches that wraps to the width it has; part of the plot, so that every export carries it.
+#pragma once
+
+#include <qcustomplot.h>
+
+namespace kvscope::ui {
+
+struct Theme;
+
+struct Swatch {
+    QString text;
+    QColor colour;
+    enum class Mark { Fill, Hatch, Line, Dashes } mark = Mark::Fill;
+    QColor hatch; // for Hatch: drawn over the fill
+};
+
+class LegendStrip final : public QCPLayoutElement {
+    Q_OBJECT
+public:
+    explicit LegendStrip(QCustomPlot* plot);
+    void setSwatches(QVector<Swatch> swatches);
+    const QVector<Swatch>& swatches() const { return swatches_; }
+    void applyTheme(const Theme& theme);
+
+    void update(UpdatePhase phase) override;
+
+protected:
+    void applyDefaultAntialiasingHint(QCPPainter* painter) const override;
+    void draw(QCPPainter* painter) override;
+
+private:
+    QVector<QRect> arrange(int width) const;
+    QVector<Swatch> swatches_;
+    QColor text_, border_;
+    QFont font_;
+};
+
+} // namespace kvscope::ui

@@ -1,0 +1,100 @@
+#include "ui/plots/overlay.h"
+
+#include <algorithm>
+
+namespace kvscope::ui {
+
+namespace {
+constexpr double kWideCell = 5; // pixels: from here a cell gets two edges instead of one line through its middle
+}
+
+Overlay::Overlay(QCustomPlot* plot, const QString& layer) : QCPLayerable(plot, layer) {}
+
+void Overlay::setMark(QCPAxisRect* panel, const CursorMark& mark) {
+    for (auto& [rect, known] : marks_) {
+        if (rect == panel) {
+            known = mark;
+            return;
+        }
+    }
+    marks_.append({panel, mark});
+}
+
+void Overlay::clear() { marks_.clear(); }
+
+void Overlay::setColours(const QColor& cursor, const QColor& accent) {
+    cursor_ = cursor;
+    accent_ = accent;
+}
+
+void Overlay::applyDefaultAntialiasingHint(QCPPainter* painter) const { painter->setAntialiasing(false); }
+
+void Overlay::draw(QCPPainter* painter) {
+    for (const auto& [rect, mark] : marks_) {
+        if (!rect || !rect->visible()) continue;
+        painter->save();
+        painter->setClipRect(rect->rect());
+        drawMark(*painter, *rect, mark);
+        painter->restore();
+    }
+    if (box_) {
+        QColor fill = accent_;
+        fill.setAlpha(40);
+        painter->setPen(QPen(accent_, 1));
+        painter->setBrush(fill);
+        painter->drawRect(*box_);
+    }
+}
+
+void Overlay::drawMark(QCPPainter& painter, QCPAxisRect& panel, const CursorMark& mark) const {
+    const QCPAxis* x = panel.axis(QCPAxis::atBottom);
+    const QCPAxis* y = panel.axis(QCPAxis::atLeft);
+    const QRectF area = panel.rect();
+    if (mark.selectedSteps) {
+        QColor fill = accent_;
+        fill.setAlpha(38);
+        const double left = x->coordToPixel(mark.selectedSteps->lower - 0.5);
+        const double right = x->coordToPixel(mark.selectedSteps->upper + 0.5);
+        painter.fillRect(QRectF(QPointF(std::max(left, area.left()), area.top()),
+                                QPointF(std::min(right, area.right()), area.bottom())),
+                         fill);
+    }
+    QColor soft = cursor_;
+    soft.setAlpha(150);
+    painter.setPen(QPen(soft, 1));
+    painter.setBrush(Qt::NoBrush);
+    const auto edges = [](const QCPAxis* axis, double at) {
+        const double a = axis->coordToPixel(at - 0.5), b = axis->coordToPixel(at + 0.5);
+        return std::pair{std::min(a, b), std::max(a, b)};
+    };
+    if (mark.x) {
+        const auto [left, right] = edges(x, *mark.x);
+        if (right - left >= kWideCell) {
+            painter.drawLine(QPointF(left, area.top()), QPointF(left, area.bottom()));
+            painter.drawLine(QPointF(right, area.top()), QPointF(right, area.bottom()));
+        } else {
+            const double middle = x->coordToPixel(*mark.x);
+            painter.drawLine(QPointF(middle, area.top()), QPointF(middle, area.bottom()));
+        }
+    }
+    if (mark.y) {
+        const auto [top, bottom] = edges(y, *mark.y);
+        if (bottom - top >= kWideCell) {
+            painter.drawLine(QPointF(area.left(), top), QPointF(area.right(), top));
+            painter.drawLine(QPointF(area.left(), bottom), QPointF(area.right(), bottom));
+        } else {
+            const double middle = y->coordToPixel(*mark.y);
+            painter.drawLine(QPointF(area.left(), middle), QPointF(area.right(), middle));
+        }
+    }
+    if (mark.x && mark.y) { // the cell itself, solid
+        const auto [left, right] = edges(x, *mark.x);
+        const auto [top, bottom] = edges(y, *mark.y);
+        if (right - left >= kWideCell && bottom - top >= kWideCell) {
+            painter.setPen(QPen(cursor_, 2));
+            painter.drawRect(QRectF(QPointF(left, top), QPointF(right, bottom)));
+        }
+    }
+}
+
+} // namespace kvscope::ui

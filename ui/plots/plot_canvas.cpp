@@ -1,0 +1,438 @@
+#include "ui/plots/plot_canvas.h"
+
+#include "ui/theme.h"
+
+#include <QApplication>
+#include <QKeyEvent>
+#include <QMouseEvent>
+#include <QWheelEvent>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvscope::ui {
+
+namespace {
+constexpr int kWheelPauseMs = 600; // wheel clicks closer together are one entry in the zoom history
+constexpr std::size_t kHistory = 100;
+constexpr double kZoomKey = 0.7, kZoomWheel = 0.85;
+
+bool same(const QCPRange& a, const QCPRange& b) {
+    const double tolerance = 1e-9 * std::max({1.0, std::abs(a.upper), std::abs(a.lower)});
+    return std::abs(a.lower - b.lower) < tolerance && std::abs(a.upper - b.upper) < tolerance;
+}
+} // namespace
+
+PlotCanvas::PlotCanvas(QWidget* parent) : QCustomPlot(parent) {
+    plotLayout()->clear();
+    plotLayout()->simplify();
+    plotLayout()->setRowSpacing(6);
+    margins_ = new QCPMarginGroup(this);
+    plotLayout()->setColumnSpacing(12);
+    setInteractions({});
+    setNoAntialiasingOnDrag(false);
+    setFocusPolicy(Qt::StrongFocus);
+    setMouseTracking(true);
+    setMinimumSize(240, 140);
+    addLayer(QStringLiteral("kvscope.overlay"), nullptr, QCustomPlot::limAbove);
+    layer(QStringLiteral("kvscope.overlay"))->setMode(QCPLayer::lmBuffered);
+    overlay_ = new Overlay(this, QStringLiteral("kvscope.overlay"));
+    setCurrentLayer(QStringLiteral("main"));
+}
+
+QCPAxisRect* PlotCanvas::addPanel(bool zoomY) {
+    auto* rect = new QCPAxisRect(this, false);
+    rect->addAxis(QCPAxis::atLeft);
+    rect->addAxis(QCPAxis::atBottom);
+    for (QCPAxis* axis : rect->axes()) axis->setLayer(QStringLiteral("axes"));
+    for (QCPAxis* axis : rect->axes()) axis->grid()->setLayer(QStringLiteral("grid"));
+    rect->axis(QCPAxis::atBottom)->setRange(visibleX());
+    rect->axis(QCPAxis::atLeft)->setRange(0, 1);
+    plotLayout()->addElement(plotLayout()->rowCount(), 0, rect);
+    rect->setMarginGroup(QCP::msLeft | QCP::msRight, margins_); // stacked panels share the step axis
+    rects_.push_back(rect);
+    zoomY_.push_back(zoomY);
+    fullY_.emplace_back(0, 1);
+    if (theme_) styleAxisRect(*rect);
+    return rect;
+}
+
+void PlotCanvas::clearPanels() {
+    gesture_ = Gesture::None;
+    overlay_->clear();
+    overlay_->setBox(std::nullopt);
+    clearPlottables();
+    clearItems();
+    rects_.clear();
+    zoomY_.clear();
+    fullY_.clear();
+    undo_.clear();
+    redo_.clear();
+    plotLayout()->clear();
+    plotLayout()->simplify();
+}
+
+QCPRange PlotCanvas::visibleX() const {
+    return rects_.empty() ? fullX_ : rects_.front()->axis(QCPAxis::atBottom)->range();
+}
+
+PlotCanvas::View PlotCanvas::view() const {
+    View now{visibleX(), {}};
+    for (const QCPAxisRect* rect : rects_) now.y.push_back(rect->axis(QCPAxis::atLeft)->range());
+    return now;
+}
+
+void PlotCanvas::setView(const View& wanted) {
+    setX(wanted.x);
+    for (std::size_t i = 0; i < rects_.size() && i < wanted.y.size(); ++i)
+        if (zoomY_[i]) setY(i, wanted.y[i]);
+}
+
+QCPRange PlotCanvas::clamped(QCPRange wanted, QCPRange full, double smallest) const {
+    const double most = full.size();
+    double size = std::min(wanted.size(), most);
+    if (size < std::min(smallest, most)) size = std::min(smallest, most);
+    double lower = wanted.size() == size ? wanted.lower : wanted.center() - size / 2;
+    lower = std::clamp(lower, full.lower, std::max(full.lower, full.upper - size));
+    return {lower, lower + size};
+}
+
+void PlotCanvas::setX(QCPRange wanted) {
+    const QCPRange range = clamped(wanted, fullX_, minimumSpan_);
+    const bool changed = !same(range, visibleX());
+    for (QCPAxisRect* rect : rects_) rect->axis(QCPAxis::atBottom)->setRange(range);
+    if (changed) emit visibleXChanged();
+}
+
+void PlotCanvas::setY(std::size_t panel, QCPRange wanted) {
+    rects_[panel]->axis(QCPAxis::atLeft)->setRange(clamped(wanted, fullY_[panel], 1));
+}
+
+void PlotCanvas::setFullX(QCPRange full) {
+    const bool whole = same(visibleX(), fullX_);
+    fullX_ = full;
+    setX(whole ? full : visibleX());
+}
+
+void PlotCanvas::setFullY(int panel, QCPRange full) {
+    const auto i = std::size_t(panel);
+    const QCPRange now = rects_[i]->axis(QCPAxis::atLeft)->range();
+    const bool whole = !zoomY_[i] || same(now, fullY_[i]);
+    fullY_[i] = full;
+    if (whole)
+        rects_[i]->axis(QCPAxis::atLeft)->setRange(full);
+    else
+        setY(i, now);
+}
+
+bool PlotCanvas::isZoomed() const {
+    if (!same(visibleX(), fullX_)) return true;
+    for (std::size_t i = 0; i < rects_.size(); ++i)
+        if (zoomY_[i] && !same(rects_[i]->axis(QCPAxis::atLeft)->range(), fullY_[i])) return true;
+    return false;
+}
+
+void PlotCanvas::remember(Change change) {
+    const bool continues = change == Change::Wheel && lastChange_ == Change::Wheel && sinceWheel_.isValid() &&
+                           sinceWheel_.elapsed() < kWheelPauseMs && !undo_.empty();
+    lastChange_ = change;
+    if (change == Change::Wheel) sinceWheel_.start();
+    redo_.clear();
+    if (continues) return;
+    undo_.push_back(view());
+    if (undo_.size() > kHistory) undo_.erase(undo_.begin());
+}
+
+void PlotCanvas::resetZoom() {
+    if (!isZoomed()) return;
+    remember(Change::Other);
+    setView({fullX_, fullY_});
+    replot(rpQueuedReplot);
+}
+
+void PlotCanvas::undoZoom() {
+    if (undo_.empty()) return;
+    redo_.push_back(view());
+    const View back = undo_.back();
+    undo_.pop_back();
+    lastChange_ = Change::Other;
+    setView(back);
+    replot(rpQueuedReplot);
+}
+
+void PlotCanvas::redoZoom() {
+    if (redo_.empty()) return;
+    undo_.push_back(view());
+    const View forward = redo_.back();
+    redo_.pop_back();
+    lastChange_ = Change::Other;
+    setView(forward);
+    replot(rpQueuedReplot);
+}
+
+void PlotCanvas::zoomBy(double factor, QPointF at, bool vertical) {
+    if (rects_.empty()) return;
+    const int panel = std::max(panelAt(at), 0);
+    const auto scaled = [factor](const QCPRange& range, double centre) {
+        return QCPRange(centre - (centre - range.lower) * factor, centre + (range.upper - centre) * factor);
+    };
+    const QPointF centre = dataAt(panel, at);
+    if (vertical) {
+        const auto i = std::size_t(panel);
+        if (zoomY_[i]) setY(i, scaled(rects_[i]->axis(QCPAxis::atLeft)->range(), centre.y()));
+    } else {
+        setX(scaled(visibleX(), centre.x()));
+    }
+    replot(rpQueuedReplot);
+}
+
+void PlotCanvas::zoomTo(QCPRange x) {
+    remember(Change::Other);
+    setX(x);
+    replot(rpQueuedReplot);
+}
+
+void PlotCanvas::reveal(double x) {
+    QCPRange now = visibleX();
+    if (x - 0.5 < now.lower)
+        now += x - 0.5 - now.lower;
+    else if (x + 0.5 > now.upper)
+        now += x + 0.5 - now.upper;
+    else
+        return;
+    setX(now);
+    replot(rpQueuedReplot);
+}
+
+void PlotCanvas::replotOverlay() {
+    // Before the first full replot there is no layout to draw into; the replot then draws the overlay too.
+    if (isVisible() && !rects_.empty() && rects_.front()->rect().width() > 0)
+        layer(QStringLiteral("kvscope.overlay"))->replot();
+}
+
+int PlotCanvas::panelAt(QPointF pixel) const {
+    for (std::size_t i = 0; i < rects_.size(); ++i)
+        if (QRectF(rects_[i]->rect()).contains(pixel)) return int(i);
+    return -1;
+}
+
+QPointF PlotCanvas::dataAt(int panel, QPointF pixel) const {
+    const QCPAxisRect* rect = rects_[std::size_t(panel)];
+    return {rect->axis(QCPAxis::atBottom)->pixelToCoord(pixel.x()), rect->axis(QCPAxis::atLeft)->pixelToCoord(pixel.y())};
+}
+
+void PlotCanvas::mousePressEvent(QMouseEvent* event) {
+    event->accept();
+    if (event->button() != Qt::LeftButton) return;
+    pressed_ = event->position();
+    pressedPanel_ = panelAt(pressed_);
+    moved_ = false;
+    if (pressedPanel_ < 0) return;
+    atPress_ = view();
+    const bool box = event->modifiers().testFlag(Qt::ShiftModifier);
+    const bool steps = event->modifiers().testFlag(Qt::ControlModifier);
+    gesture_ = box ? Gesture::Box : steps ? Gesture::Steps : Gesture::Pan;
+}
+
+void PlotCanvas::mouseMoveEvent(QMouseEvent* event) {
+    event->accept();
+    const QPointF at = event->position();
+    if (gesture_ == Gesture::None || pressedPanel_ < 0) {
+        const int panel = panelAt(at);
+        if (panel >= 0)
+            emit hovered(panel, dataAt(panel, at), event->globalPosition().toPoint());
+        else
+            emit hoverEnded();
+        return;
+    }
+    if (!moved_) {
+        if ((at - pressed_).manhattanLength() < QApplication::startDragDistance()) return;
+        moved_ = true;
+        emit hoverEnded();
+        if (gesture_ == Gesture::Pan) {
+            remember(Change::Drag);
+            setCursor(Qt::ClosedHandCursor);
+        }
+    }
+    const auto i = std::size_t(pressedPanel_);
+    const QRectF area = rects_[i]->rect();
+    if (gesture_ == Gesture::Pan) {
+        QCPRange x = atPress_.x;
+        x -= (at.x() - pressed_.x()) / area.width() * x.size();
+        setX(x);
+        if (zoomY_[i]) {
+            const QCPAxis* axis = rects_[i]->axis(QCPAxis::atLeft);
+            QCPRange y = atPress_.y[i];
+            y += (at.y() - pressed_.y()) / area.height() * y.size() * (axis->rangeReversed() ? -1 : 1);
+            setY(i, y);
+        }
+        replot(rpQueuedReplot);
+        return;
+    }
+    QRectF box = QRectF(pressed_, at).normalized() & area;
+    if (gesture_ == Gesture::Steps || !zoomY_[i]) {
+        box.setTop(area.top());
+        box.setBottom(area.bottom());
+    }
+    overlay_->setBox(box);
+    replotOverlay();
+}
+
+void PlotCanvas::mouseReleaseEvent(QMouseEvent* event) {
+    event->accept();
+    if (event->button() != Qt::LeftButton) return;
+    const Gesture gesture = std::exchange(gesture_, Gesture::None);
+    unsetCursor();
+    overlay_->setBox(std::nullopt);
+    const int panel = std::exchange(pressedPanel_, -1);
+    if (panel < 0 || std::size_t(panel) >= rects_.size()) return;
+    const QPointF at = event->position();
+    if (!moved_) {
+        if (gesture != Gesture::Box) emit clicked(panel, dataAt(panel, pressed_));
+        return;
+    }
+    if (gesture == Gesture::Pan) return;
+    const QRectF area = rects_[std::size_t(panel)]->rect();
+    const QRectF box = QRectF(pressed_, at).normalized() & area;
+    const QPointF a = dataAt(panel, box.topLeft()), b = dataAt(panel, box.bottomRight());
+    if (gesture == Gesture::Steps) {
+        emit stepsSelected(a.x(), b.x());
+    } else if (box.width() >= 4 || box.height() >= 4) {
+        remember(Change::Other);
+        if (box.width() >= 4) setX({a.x(), b.x()});
+        if (zoomY_[std::size_t(panel)] && box.height() >= 4)
+            setY(std::size_t(panel), {std::min(a.y(), b.y()), std::max(a.y(), b.y())});
+    }
+    replot(rpQueuedReplot);
+}
+
+void PlotCanvas::mouseDoubleClickEvent(QMouseEvent* event) {
+    event->accept();
+    gesture_ = Gesture::None;
+    pressedPanel_ = -1;
+    if (event->button() == Qt::LeftButton) resetZoom();
+}
+
+void PlotCanvas::wheelEvent(QWheelEvent* event) {
+    event->accept();
+    if (rects_.empty()) return;
+    const QPointF at = event->position();
+    // A sideways wheel or a two-finger swipe to the side pans; Alt turns the wheel sideways on some systems.
+    const QPoint angle = event->angleDelta();
+    if (std::abs(angle.x()) > std::abs(angle.y()) && !event->modifiers().testFlag(Qt::AltModifier)) {
+        remember(Change::Wheel);
+        QCPRange x = visibleX();
+        x -= angle.x() / 120.0 * 0.1 * x.size();
+        setX(x);
+        replot(rpQueuedReplot);
+        return;
+    }
+    const double clicks = (angle.y() != 0 ? angle.y() : angle.x()) / 120.0;
+    if (clicks == 0) return;
+    bool vertical = event->modifiers().testFlag(Qt::ControlModifier);
+    for (const QCPAxisRect* rect : rects_) // over the value axis the wheel zooms that axis
+        if (at.x() < rect->left() && at.y() >= rect->top() && at.y() <= rect->bottom()) vertical = true;
+    remember(Change::Wheel);
+    zoomBy(std::pow(kZoomWheel, clicks), at, vertical);
+}
+
+void PlotCanvas::leaveEvent(QEvent* event) {
+    QCustomPlot::leaveEvent(event);
+    emit hoverEnded();
+}
+
+void PlotCanvas::keyPressEvent(QKeyEvent* event) {
+    const int stride = event->modifiers().testFlag(Qt::ShiftModifier) ? 10 : 1;
+    const auto zoom = [this](double factor) {
+        if (rects_.empty()) return;
+        remember(Change::Wheel);
+        const QRectF area = rects_.front()->rect();
+        zoomBy(factor, area.center(), false);
+    };
+    switch (event->key()) {
+    case Qt::Key_Left: emit cursorMoveRequested(-stride, 0); break;
+    case Qt::Key_Right: emit cursorMoveRequested(stride, 0); break;
+    case Qt::Key_Up: emit cursorMoveRequested(0, -stride); break;
+    case Qt::Key_Down: emit cursorMoveRequested(0, stride); break;
+    case Qt::Key_Home: emit cursorJumpRequested(false); break;
+    case Qt::Key_End: emit cursorJumpRequested(true); break;
+    case Qt::Key_Plus:
+    case Qt::Key_Equal: zoom(kZoomKey); break;
+    case Qt::Key_Minus:
+    case Qt::Key_Underscore: zoom(1 / kZoomKey); break;
+    case Qt::Key_0: resetZoom(); break;
+    case Qt::Key_Escape:
+        if (gesture_ == Gesture::None) {
+            event->ignore();
+            return;
+        }
+        gesture_ = Gesture::None; // gives up a drag: back to where it began
+        pressedPanel_ = -1;
+        overlay_->setBox(std::nullopt);
+        unsetCursor();
+        setView(atPress_);
+        replot(rpQueuedReplot);
+        break;
+    default: QWidget::keyPressEvent(event); return;
+    }
+    event->accept();
+}
+
+void PlotCanvas::contextMenuEvent(QContextMenuEvent* event) {
+    event->accept();
+    emit menuRequested(event->globalPos());
+}
+
+bool PlotCanvas::event(QEvent* event) {
+    // Ctrl+Z belongs to the window; nothing else to claim. Arrow keys must reach the plot, not move the focus.
+    if (event->type() == QEvent::ShortcutOverride) {
+        switch (static_cast<QKeyEvent*>(event)->key()) {
+        case Qt::Key_Left:
+        case Qt::Key_Right:
+        case Qt::Key_Up:
+        case Qt::Key_Down:
+        case Qt::Key_Home:
+        case Qt::Key_End:
+            if (!static_cast<QKeyEvent*>(event)->modifiers().testFlag(Qt::ControlModifier)) event->accept();
+            break;
+        default: break;
+        }
+    }
+    return QCustomPlot::event(event);
+}
+
+void PlotCanvas::styleAxisRect(QCPAxisRect& rect) const {
+    rect.setBackground(theme_->plotBackground);
+    QFont labels = QApplication::font();
+    QFont ticks = labels;
+    ticks.setPointSizeF(std::max(7.5, labels.pointSizeF() - 1));
+    for (QCPAxis* axis : rect.axes()) {
+        const bool value = axis->axisType() == QCPAxis::atLeft;
+        axis->setBasePen(QPen(theme_->plotAxis, 1));
+        axis->setTickPen(QPen(theme_->plotAxis, 1));
+        axis->setSubTickPen(Qt::NoPen);
+        axis->setSubTicks(false);
+        axis->setTickLength(0, 4);
+        axis->setLabelColor(theme_->text);
+        axis->setTickLabelColor(theme_->mutedText);
+        axis->setLabelFont(labels);
+        axis->setTickLabelFont(ticks);
+        axis->setLabelPadding(value ? 8 : 4);
+        axis->setTickLabelPadding(4);
+        axis->setPadding(2);
+        axis->grid()->setPen(QPen(theme_->plotGrid, 1));
+        axis->grid()->setSubGridVisible(false);
+        axis->grid()->setZeroLinePen(Qt::NoPen);
+        axis->grid()->setVisible(value);
+        axis->setSelectableParts(QCPAxis::spNone);
+    }
+}
+
+void PlotCanvas::applyTheme(const Theme& theme) {
+    theme_ = &theme;
+    setBackground(theme.plotBackground);
+    overlay_->setColours(theme.cursor, theme.accent);
+    for (QCPAxisRect* rect : rects_) styleAxisRect(*rect);
+}
+
+} // namespace kvscope::ui

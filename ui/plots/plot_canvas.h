@@ -1,0 +1,113 @@
+// A QCustomPlot with the one set of gestures that every plot of the program has: drag pans, wheel zooms at the pointer,
+// Shift+drag zooms a box, double click resets, keys move the cursor. Panels are stacked and share the step axis.
+#pragma once
+
+#include "ui/plots/overlay.h"
+
+#include <qcustomplot.h>
+
+#include <QElapsedTimer>
+
+#include <optional>
+#include <vector>
+
+namespace kvscope::ui {
+
+struct Theme;
+
+class PlotCanvas final : public QCustomPlot {
+    Q_OBJECT
+public:
+    explicit PlotCanvas(QWidget* parent = nullptr);
+
+    /// Adds an axis rect below the last, with left and bottom axes. zoomY: its value axis can be zoomed by hand; otherwise
+    /// the owner fits it to what is visible.
+    QCPAxisRect* addPanel(bool zoomY);
+    /// Removes all panels and everything in them.
+    void clearPanels();
+    const std::vector<QCPAxisRect*>& panels() const { return rects_; }
+
+    /// Everything there is. A range that was not zoomed follows; a zoomed one stays.
+    void setFullX(QCPRange full);
+    void setFullY(int panel, QCPRange full);
+    QCPRange fullX() const { return fullX_; }
+    QCPRange visibleX() const;
+    bool isZoomed() const;
+    void resetZoom();
+    void undoZoom();
+    void redoZoom();
+    bool canUndoZoom() const { return !undo_.empty(); }
+    bool canRedoZoom() const { return !redo_.empty(); }
+    /// Factor < 1 zooms in. `at`: pixel that stays where it is.
+    void zoomBy(double factor, QPointF at, bool vertical);
+    void zoomTo(QCPRange x);
+    /// Pans by the least that makes x visible.
+    void reveal(double x);
+    /// Smallest width of the step axis when zoomed in.
+    void setMinimumSpan(double steps) { minimumSpan_ = steps; }
+
+    Overlay& overlay() { return *overlay_; }
+    void replotOverlay();
+    /// Axes, grid, text in the theme's colours; also for panels added later.
+    void applyTheme(const Theme& theme);
+
+signals:
+    void clicked(int panel, QPointF data);
+    void stepsSelected(double first, double last); // Ctrl+drag
+    void hovered(int panel, QPointF data, QPoint global);
+    void hoverEnded();
+    void visibleXChanged();
+    void cursorMoveRequested(int steps, int layers);
+    void cursorJumpRequested(bool toEnd);
+    void menuRequested(QPoint global);
+
+protected:
+    void mousePressEvent(QMouseEvent* event) override;
+    void mouseMoveEvent(QMouseEvent* event) override;
+    void mouseReleaseEvent(QMouseEvent* event) override;
+    void mouseDoubleClickEvent(QMouseEvent* event) override;
+    void wheelEvent(QWheelEvent* event) override;
+    void leaveEvent(QEvent* event) override;
+    void keyPressEvent(QKeyEvent* event) override;
+    void contextMenuEvent(QContextMenuEvent* event) override;
+    bool event(QEvent* event) override;
+
+private:
+    struct View {
+        QCPRange x;
+        std::vector<QCPRange> y;
+    };
+    enum class Gesture { None, Pan, Box, Steps };
+    enum class Change { Wheel, Drag, Other };
+
+    View view() const;
+    void setView(const View& wanted);
+    void remember(Change change);
+    QCPRange clamped(QCPRange wanted, QCPRange full, double smallest) const;
+    void setX(QCPRange wanted);
+    void setY(std::size_t panel, QCPRange wanted);
+    int panelAt(QPointF pixel) const;
+    QPointF dataAt(int panel, QPointF pixel) const;
+    void styleAxisRect(QCPAxisRect& rect) const;
+
+    std::vector<QCPAxisRect*> rects_;
+    std::vector<bool> zoomY_;
+    std::vector<QCPRange> fullY_;
+    QCPRange fullX_{-0.5, 0.5};
+    std::vector<View> undo_, redo_;
+    Change lastChange_ = Change::Other;
+    QElapsedTimer sinceWheel_;
+    double minimumSpan_ = 2;
+
+    Gesture gesture_ = Gesture::None;
+    bool moved_ = false;
+    int pressedPanel_ = -1;
+    QPointF pressed_;
+    View atPress_;
+
+    Overlay* overlay_ = nullptr; // owned by its layer's plot
+    QCPMarginGroup* margins_ = nullptr;
+    const Theme* theme_ = nullptr;
+};
+
+} // namespace kvscope::ui

@@ -1,0 +1,402 @@
+#include "ui/plots/plot_view.h"
+
+#include "ui/plots/flow_layout.h"
+#include "ui/plots/plot_canvas.h"
+#include "ui/plots/units.h"
+#include "ui/theme.h"
+
+#include <QApplication>
+#include <QClipboard>
+#include <QComboBox>
+#include <QEvent>
+#include <QFileDialog>
+#include <QFileInfo>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QMenu>
+#include <QPageSize>
+#include <QPdfWriter>
+#include <QSaveFile>
+#include <QStackedWidget>
+#include <QSvgGenerator>
+#include <QToolTip>
+#include <QVBoxLayout>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvscope::ui {
+
+namespace {
+constexpr int kPictureMargin = 16;
+}
+
+PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
+    : View(parent), workspace_(workspace), title_(title) {
+    setAccessibleName(title);
+    column_ = new QVBoxLayout(this);
+    column_->setContentsMargins(12, 10, 12, 8);
+    column_->setSpacing(8);
+    tools_ = new QWidget(this);
+    new FlowLayout(tools_);
+    QSizePolicy policy(QSizePolicy::Preferred, QSizePolicy::Minimum);
+    policy.setHeightForWidth(true);
+    tools_->setSizePolicy(policy);
+    column_->addWidget(tools_);
+
+    pages_ = new QStackedWidget(this);
+    canvas_ = new PlotCanvas;
+    canvas_->setAccessibleName(tr("%1 plot").arg(title));
+    canvas_->setAccessibleDescription(
+        tr("Drag pans, the wheel zooms the steps (with Ctrl, or over the axis, the values), Shift and drag zooms a box, "
+           "Ctrl and drag selects steps, a double click resets. Arrow keys move the cursor, plus and minus zoom."));
+    pages_->addWidget(canvas_);
+    auto* empty = new QWidget;
+    auto* emptyColumn = new QVBoxLayout(empty);
+    emptyTitle_ = new QLabel;
+    emptyText_ = new QLabel;
+    QFont large = emptyTitle_->font();
+    large.setPointSizeF(large.pointSizeF() * 1.35);
+    large.setBold(true);
+    emptyTitle_->setFont(large);
+    emptyText_->setProperty("role", QStringLiteral("muted"));
+    for (QLabel* label : {emptyTitle_, emptyText_}) {
+        label->setAlignment(Qt::AlignCenter);
+        label->setWordWrap(true);
+        label->setMaximumWidth(620);
+    }
+    emptyColumn->addStretch();
+    for (QLabel* label : {emptyTitle_, emptyText_}) {
+        auto* row = new QHBoxLayout;
+        row->addStretch(1);
+        row->addWidget(label, 20);
+        row->addStretch(1);
+        emptyColumn->addLayout(row);
+        emptyColumn->addSpacing(6);
+    }
+    emptyColumn->addStretch();
+    pages_->addWidget(empty);
+    column_->addWidget(pages_, 1);
+
+    note_ = new QLabel;
+    note_->setProperty("role", QStringLiteral("muted"));
+    note_->setWordWrap(true);
+    note_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    QFont small = note_->font();
+    small.setPointSizeF(std::max(7.5, small.pointSizeF() - 1));
+    note_->setFont(small);
+    column_->addWidget(note_);
+
+    setFocusProxy(canvas_);
+    canvas_->applyTheme(Theme::current());
+    connect(canvas_, &PlotCanvas::clicked, this, [this](int panel, QPointF at) { clickedAt(panel, at); });
+    connect(canvas_, &PlotCanvas::hovered, this, [this](int panel, QPointF at, QPoint global) {
+        hovering_ = true;
+        hoverGlobal_ = global;
+        const QString html = tooltipAt(panel, at);
+        if (html.isEmpty())
+            QToolTip::hideText();
+        else
+            QToolTip::showText(global, html, canvas_, {}, 60'000);
+    });
+    connect(canvas_, &PlotCanvas::hoverEnded, this, [this] {
+        if (std::exchange(hovering_, false)) QToolTip::hideText();
+    });
+    connect(canvas_, &PlotCanvas::visibleXChanged, this, [this] { visibleStepsChanged(); });
+    connect(canvas_, &QCustomPlot::afterReplot, this, [this] { updateNote(); });
+    connect(canvas_, &PlotCanvas::cursorMoveRequested, this, &PlotView::moveCursor);
+    connect(canvas_, &PlotCanvas::cursorJumpRequested, this, [this](bool toEnd) {
+        if (!run()) return;
+        Cursor cursor = workspace_.cursor();
+        cursor.step = toEnd ? run()->row.steps - 1 : 0;
+        workspace_.setCursor(cursor);
+        canvas_->reveal(workspace_.cursor().step);
+    });
+    connect(canvas_, &PlotCanvas::stepsSelected, this, [this](double first, double last) {
+        Cursor cursor = workspace_.cursor();
+        cursor.firstStep = std::max(0, int(std::lround(first)));
+        cursor.lastStep = std::max(0, int(std::lround(last)));
+        workspace_.setCursor(cursor);
+    });
+    connect(canvas_, &PlotCanvas::menuRequested, this, &PlotView::showMenu);
+
+    connect(&workspace_, &Workspace::currentChanged, this, &PlotView::reload);
+    connect(&workspace_, &Workspace::compareChanged, this, &PlotView::reload);
+    connect(&workspace_, &Workspace::advanced, this, [this] {
+        if (isVisible() && !stale_) runGrew();
+    });
+    connect(&workspace_, &Workspace::cursorChanged, this, [this] {
+        if (isVisible() && !stale_) cursorMoved();
+    });
+}
+
+QString PlotView::noteText() const { return note_->text(); }
+
+QString PlotView::emptyText() const {
+    return pages_->currentIndex() == 1 ? emptyTitle_->text() + QLatin1Char('\n') + emptyText_->text() : QString();
+}
+
+void PlotView::resetZoom() { canvas_->resetZoom(); }
+void PlotView::undoZoom() { canvas_->undoZoom(); }
+void PlotView::redoZoom() { canvas_->redoZoom(); }
+
+void PlotView::applyTheme(const Theme& theme) {
+    canvas_->applyTheme(theme);
+    themed(theme);
+    replot();
+}
+
+QComboBox* PlotView::addPicker(const QString& name, const QString& label, const QString& help) {
+    auto* box = new QWidget(tools_);
+    auto* row = new QHBoxLayout(box);
+    row->setContentsMargins(0, 0, 0, 0);
+    row->setSpacing(6);
+    auto* caption = new QLabel(label, box);
+    caption->setProperty("role", QStringLiteral("muted"));
+    auto* picker = new QComboBox(box);
+    picker->setObjectName(name);
+    picker->setAccessibleName(label);
+    picker->setToolTip(help);
+    picker->setSizeAdjustPolicy(QComboBox::AdjustToContents);
+    caption->setBuddy(picker);
+    row->addWidget(caption);
+    row->addWidget(picker);
+    tools_->layout()->addWidget(box);
+    return picker;
+}
+
+void PlotView::addTool(QWidget* widget) { tools_->layout()->addWidget(widget); }
+
+void PlotView::addAbovePlot(QWidget* widget) { column_->insertWidget(column_->indexOf(pages_), widget); }
+
+void PlotView::showEmpty(const QString& title, const QString& text) {
+    emptyTitle_->setText(title);
+    emptyText_->setText(text);
+    pages_->setCurrentIndex(title.isEmpty() ? 0 : 1);
+    setAccessibleDescription(title.isEmpty() ? QString() : title + QStringLiteral(". ") + text);
+    updateNote();
+}
+
+bool PlotView::showEmptyWithoutRun(const QString& whatItShows) {
+    if (run()) return false;
+    showEmpty(tr("No run is open"),
+              tr("%1\n\nPress Run in the session form to record one, or open a .kvtrace file (Ctrl+O).").arg(whatItShows));
+    return true;
+}
+
+void PlotView::updateTooltip(const QString& html) {
+    if (hovering_ && !html.isEmpty()) QToolTip::showText(hoverGlobal_, html, canvas_, {}, 60'000);
+}
+
+void PlotView::replot() { canvas_->replot(QCustomPlot::rpQueuedReplot); }
+
+void PlotView::updateNote() {
+    const QString text = pages_->currentIndex() == 1 ? QString() : note();
+    if (note_->text() != text) note_->setText(text);
+}
+
+QString PlotView::healthNote() const {
+    const OpenRun* open = run();
+    if (!open) return {};
+    QStringList sentences;
+    if (open->row.droppedSteps > 0)
+        sentences << tr("%1 steps were dropped while recording: totals are too low.")
+                         .arg(formatCount(open->row.droppedSteps));
+    if (open->row.stale) sentences << tr("The program that recorded this run ended without finishing it.");
+    if (open->row.status == "failed" && !open->row.statusMessage.empty())
+        sentences << tr("The run failed: %1.").arg(QString::fromStdString(open->row.statusMessage));
+    return sentences.join(QLatin1Char(' '));
+}
+
+void PlotView::reload() {
+    if (!isVisible()) {
+        stale_ = true;
+        return;
+    }
+    stale_ = false;
+    runChanged();
+}
+
+bool PlotView::event(QEvent* event) {
+    if (event->type() == QEvent::FontChange || event->type() == QEvent::ApplicationFontChange)
+        canvas_->applyTheme(Theme::current());
+    return View::event(event);
+}
+
+void PlotView::showEvent(QShowEvent* event) {
+    View::showEvent(event);
+    if (stale_) {
+        reload();
+    } else {
+        runGrew(); // what happened while it was hidden
+        cursorMoved();
+    }
+}
+
+void PlotView::moveCursor(int steps, int layers) {
+    if (!run()) return;
+    Cursor cursor = workspace_.cursor();
+    cursor.step += steps;
+    cursor.layer += layers;
+    workspace_.setCursor(cursor);
+    if (steps != 0) canvas_->reveal(workspace_.cursor().step);
+}
+
+void PlotView::showMenu(QPoint global) {
+    QMenu menu(this);
+    menu.addAction(tr("Copy image"), this, &PlotView::copyImage);
+    QAction* copyData = menu.addAction(tr("Copy data"), this, [this] { QApplication::clipboard()->setText(exportCsv()); });
+    menu.addSeparator();
+    for (const char* suffix : {"png", "svg", "pdf"})
+        menu.addAction(tr("Export %1...").arg(QString::fromLatin1(suffix).toUpper()), this,
+                       [this, suffix] { exportDialog(QString::fromLatin1(suffix)); });
+    QAction* exportData = menu.addAction(tr("Export CSV..."), this, [this] { exportDialog(QStringLiteral("csv")); });
+    menu.addSeparator();
+    menu.addAction(tr("Undo zoom"), this, &PlotView::undoZoom)->setEnabled(canvas_->canUndoZoom());
+    menu.addAction(tr("Redo zoom"), this, &PlotView::redoZoom)->setEnabled(canvas_->canRedoZoom());
+    menu.addAction(tr("Reset zoom"), this, &PlotView::resetZoom)->setEnabled(canvas_->isZoomed());
+    const bool numbers = pages_->currentIndex() == 0 && run();
+    copyData->setEnabled(numbers);
+    exportData->setEnabled(numbers);
+    menu.exec(global);
+}
+
+void PlotView::exportDialog(const QString& suffix) {
+    QString stem = title_.toLower().replace(QLatin1Char(' '), QLatin1Char('-'));
+    if (run()) stem = QFileInfo(run()->key.path).completeBaseName() + QLatin1Char('-') + stem;
+    const QString path = QFileDialog::getSaveFileName(this, tr("Export %1").arg(title_), stem + QLatin1Char('.') + suffix,
+                                                      QStringLiteral("%1 (*.%2)").arg(suffix.toUpper(), suffix));
+    if (path.isEmpty()) return;
+    bool written = false;
+    if (suffix == QLatin1String("csv")) {
+        QSaveFile file(path);
+        const QByteArray bytes = exportCsv().toUtf8();
+        written = file.open(QIODevice::WriteOnly) && file.write(bytes) == bytes.size() && file.commit();
+    } else {
+        written = exportImage(path, canvas_->size() + QSize(2 * kPictureMargin, 80));
+    }
+    if (!written)
+        emit workspace_.failed(tr("%1 could not be written; is the folder there and writable?").arg(path));
+}
+
+void PlotView::copyImage() {
+    const QSize size = canvas_->size() + QSize(2 * kPictureMargin, 80);
+    const double ratio = std::max(2.0, devicePixelRatioF()); // sharp in a document
+    QImage image(size * ratio, QImage::Format_ARGB32_Premultiplied);
+    image.setDevicePixelRatio(ratio);
+    image.fill(Theme::current().plotBackground);
+    QCPPainter painter;
+    painter.begin(&image);
+    paintPicture(painter, size, false);
+    painter.end();
+    QApplication::clipboard()->setImage(image);
+}
+
+int PlotView::drawAbove(QPainter*, QRect) const { return 0; }
+
+QString PlotView::pictureTitle() const {
+    return run() ? tr("%1: %2").arg(title_, QString::fromStdString(run()->row.name)) : title_;
+}
+
+bool PlotView::exportImage(const QString& path, QSize size) {
+    if (size.width() < 80 || size.height() < 80 || size.width() > 16'384 || size.height() > 16'384) return false;
+    const QString suffix = QFileInfo(path).suffix().toLower();
+    if (suffix == QLatin1String("png")) {
+        const double ratio = devicePixelRatioF();
+        QImage image((QSizeF(size) * ratio).toSize(), QImage::Format_ARGB32_Premultiplied);
+        if (image.isNull()) return false;
+        image.setDevicePixelRatio(ratio);
+        image.fill(Theme::current().plotBackground);
+        QCPPainter painter;
+        if (!painter.begin(&image)) return false;
+        const bool painted = paintPicture(painter, size, false);
+        painter.end();
+        image.setText(QStringLiteral("Title"), pictureTitle());
+        return painted && image.save(path, "PNG");
+    }
+    if (suffix == QLatin1String("svg")) {
+        QSaveFile file(path);
+        if (!file.open(QIODevice::WriteOnly)) return false;
+        QSvgGenerator svg;
+        svg.setOutputDevice(&file);
+        svg.setSize(size);
+        svg.setViewBox(QRect(QPoint(0, 0), size));
+        svg.setTitle(pictureTitle());
+        svg.setDescription(note());
+        svg.setResolution(96);
+        QCPPainter painter;
+        if (!painter.begin(&svg)) return false;
+        const bool painted = paintPicture(painter, size, true);
+        painter.end();
+        return painted && file.commit();
+    }
+    if (suffix == QLatin1String("pdf")) {
+        QSaveFile file(path);
+        if (!file.open(QIODevice::WriteOnly)) return false;
+        {
+            QPdfWriter pdf(&file);
+            pdf.setTitle(pictureTitle());
+            pdf.setCreator(QStringLiteral("KVScope"));
+            pdf.setResolution(96);
+            pdf.setPageMargins(QMarginsF(0, 0, 0, 0));
+            pdf.setPageSize(QPageSize(QSizeF(size) * 72.0 / 96.0, QPageSize::Point, {}, QPageSize::ExactMatch));
+            QCPPainter painter;
+            if (!painter.begin(&pdf)) return false;
+            const bool painted = paintPicture(painter, size, true);
+            painter.end();
+            if (!painted) return false;
+        }
+        return file.commit();
+    }
+    return false;
+}
+
+bool PlotView::paintPicture(QPainter& base, QSize size, bool vector) {
+    auto& painter = static_cast<QCPPainter&>(base);
+    if (vector) painter.setMode(QCPPainter::pmVectorized);
+    painter.setMode(QCPPainter::pmNoCaching);
+    const Theme& theme = Theme::current();
+    const QRect all(QPoint(0, 0), size);
+    painter.fillRect(all, theme.plotBackground);
+    const QRect area = all.adjusted(kPictureMargin, kPictureMargin, -kPictureMargin, -kPictureMargin);
+
+    QFont bold = QApplication::font();
+    bold.setBold(true);
+    painter.setFont(bold);
+    painter.setPen(theme.text);
+    const QFontMetrics boldMetrics(bold);
+    painter.drawText(QRect(area.left(), area.top(), area.width(), boldMetrics.height()), Qt::AlignLeft | Qt::AlignVCenter,
+                     boldMetrics.elidedText(pictureTitle(), Qt::ElideRight, area.width()));
+    int top = area.top() + boldMetrics.height() + 10;
+    if (pages_->currentIndex() == 1) {
+        painter.setFont(QApplication::font());
+        painter.setPen(theme.mutedText);
+        painter.drawText(area, Qt::AlignCenter | Qt::TextWordWrap, emptyText());
+        return true;
+    }
+    painter.setFont(QApplication::font());
+    top += drawAbove(&painter, QRect(area.left(), top, area.width(), area.bottom() - top));
+
+    // Two lines are kept for the note; what it says is known only after the plot was drawn at this size.
+    QFont small = QApplication::font();
+    small.setPointSizeF(std::max(7.5, small.pointSizeF() - 1));
+    const QFontMetrics smallMetrics(small);
+    const int noteHeight = 2 * smallMetrics.lineSpacing() + 2;
+    const QRect plot(area.left(), top, area.width(), std::max(40, area.bottom() - noteHeight - 6 - top));
+    painter.save();
+    painter.translate(plot.topLeft());
+    canvas_->overlay().setVisible(false); // a figure shows the data, not where somebody looked
+    canvas_->toPainter(&painter, plot.width(), plot.height());
+    canvas_->overlay().setVisible(true);
+    painter.restore();
+
+    painter.setClipping(false);
+    painter.setFont(small);
+    painter.setPen(theme.mutedText);
+    painter.drawText(QRect(area.left(), area.bottom() - noteHeight + 1, area.width(), noteHeight),
+                     Qt::AlignLeft | Qt::AlignTop | Qt::TextWordWrap, note());
+    replot(); // toPainter laid the plot out for another size
+    return true;
+}
+
+} // namespace kvscope::ui

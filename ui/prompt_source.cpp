@@ -1,0 +1,47 @@
+#include "ui/prompt_source.h"
+
+#include "kernels/base/error.h"
+
+#include <QFile>
+
+namespace kvscope::ui {
+namespace {
+
+// No supported context needs more; a wrong file (a disk image, say) is refused before it is read.
+constexpr qint64 kLargestTextFile = qint64(64) << 20;
+
+std::string readTextFile(const QString& path) {
+    QFile file(path);
+    if (!file.open(QIODevice::ReadOnly))
+        throw Error(ErrorKind::Storage, "prompt file " + path.toStdString() + ": " + file.errorString().toStdString(),
+                    "choose a text file that you can read");
+    if (file.size() > kLargestTextFile)
+        throw Error(ErrorKind::BadInput, "prompt file " + path.toStdString() + " is larger than 64 MiB",
+                    "choose a smaller file");
+    return file.readAll().toStdString();
+}
+
+} // namespace
+
+std::vector<std::string> PromptSource::build(const Tokenizer& tokenizer) const {
+    std::vector<std::string> prompts;
+    if (kind == Kind::Needle) {
+        for (int sequence = 0; sequence < sequences; ++sequence) {
+            NeedleOptions options = needle;
+            options.seed += std::uint64_t(sequence);
+            prompts.push_back(makeNeedlePrompt(tokenizer, options).text);
+        }
+        return prompts;
+    }
+    std::string prompt = kind == Kind::LongDocument ? longDocumentPrompt(tokenizer, documentTokens)
+                         : kind == Kind::Text       ? text.toStdString()
+                                                    : readTextFile(file);
+    if (prompt.empty())
+        throw Error(ErrorKind::BadInput,
+                    kind == Kind::File ? "prompt file " + file.toStdString() + " is empty" : "the prompt is empty",
+                    "write some text or choose another source");
+    prompts.assign(std::size_t(sequences), prompt);
+    return prompts;
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,103 @@
+#include "ui/render.h"
+
+#include "kernels/base/error.h"
+#include "ui/theme.h"
+#include "ui/views/view.h"
+
+#include <QApplication>
+#include <QEventLoop>
+#include <QFileInfo>
+#include <QStringList>
+
+#include <algorithm>
+
+namespace kvscope::ui {
+
+namespace {
+
+/// The picture's theme while it is made, then the program's again.
+class ThemeForNow {
+public:
+    explicit ThemeForNow(const Theme& wanted) : before_(Theme::current()) { Theme::apply(*qApp, wanted); }
+    ~ThemeForNow() {
+        if (Theme::current().id != before_.id) Theme::apply(*qApp, before_);
+    }
+    ThemeForNow(const ThemeForNow&) = delete;
+    ThemeForNow& operator=(const ThemeForNow&) = delete;
+
+private:
+    const Theme& before_;
+};
+
+void waitUntilIdle(Workspace& workspace) {
+    while (!workspace.idle()) QCoreApplication::processEvents(QEventLoop::AllEvents | QEventLoop::WaitForMoreEvents);
+    QCoreApplication::processEvents();
+}
+
+/// Opens a trace and returns its run; the workspace reports trouble through a signal, here it becomes an Error.
+RunKey openRun(Workspace& workspace, const QString& path, int runId) {
+    QString failure;
+    const auto connection = QObject::connect(&workspace, &Workspace::openFailed, &workspace,
+                                             [&](const QString&, const QString& sentence) { failure = sentence; });
+    workspace.open(path);
+    waitUntilIdle(workspace);
+    QObject::disconnect(connection);
+    if (!failure.isEmpty()) throw Error(ErrorKind::BadInput, failure.toStdString());
+    const QString file = QFileInfo(path).absoluteFilePath();
+    for (const OpenRun& run : workspace.runs())
+        if (QFileInfo(run.key.path) == QFileInfo(file) && (runId < 0 || run.key.runId == runId)) return run.key;
+    throw Error(ErrorKind::BadInput, (path + QStringLiteral(": there is no run %1").arg(runId)).toStdString(),
+                "kvscope-cli info lists the runs of a trace");
+}
+
+} // namespace
+
+QString viewNames() {
+    QStringList names;
+    for (const ViewEntry& entry : views()) names << QString::fromLatin1(entry.id);
+    return names.join(QStringLiteral(", "));
+}
+
+void renderView(const RenderRequest& request) {
+    const auto entry = std::find_if(views().begin(), views().end(),
+                                    [&](const ViewEntry& e) { return request.view == QLatin1String(e.id); });
+    if (entry == views().end())
+        throw Error(ErrorKind::BadInput, ("there is no view named " + request.view).toStdString(),
+                    ("choose one of " + viewNames()).toStdString());
+    const QString suffix = QFileInfo(request.output).suffix().toLower();
+    if (suffix != QLatin1String("png") && suffix != QLatin1String("svg") && suffix != QLatin1String("pdf"))
+        throw Error(ErrorKind::BadInput, (request.output + ": the name of a picture ends in .png, .svg or .pdf").toStdString());
+    if (request.theme != Theme::light().id && request.theme != Theme::dark().id)
+        throw Error(ErrorKind::BadInput, ("there is no theme named " + request.theme).toStdString(), "choose light or dark");
+    if (request.size.width() < 200 || request.size.height() < 150 || request.size.width() > 16'384 ||
+        request.size.height() > 16'384)
+        throw Error(ErrorKind::BadInput,
+                    QStringLiteral("%1x%2 is no size for a picture").arg(request.size.width()).arg(request.size.height()).toStdString(),
+                    "choose 200x150 to 16384x16384");
+
+    const ThemeForNow theme(Theme::byId(request.theme));
+    Workspace workspace;
+    const RunKey shown = openRun(workspace, request.trace, request.runId);
+    if (!request.compareTrace.isEmpty()) {
+        const RunKey other = openRun(workspace, request.compareTrace, request.compareRunId);
+        workspace.setCurrent(shown);
+        workspace.setCompare(other);
+    }
+    workspace.setCurrent(shown);
+    workspace.setCursor(request.cursor);
+
+    QString failure;
+    QObject::connect(&workspace, &Workspace::failed, &workspace, [&](const QString& sentence) { failure = sentence; });
+    const std::unique_ptr<View> view(entry->make(workspace, nullptr));
+    view->setAttribute(Qt::WA_DontShowOnScreen);
+    view->resize(request.size);
+    view->show();
+    QCoreApplication::processEvents();
+    waitUntilIdle(workspace);
+    if (!failure.isEmpty()) throw Error(ErrorKind::BadInput, failure.toStdString());
+    if (!view->exportImage(request.output, request.size))
+        throw Error(ErrorKind::Storage, (request.output + ": the picture could not be written").toStdString(),
+                    "check that the folder exists and is writable");
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,417 @@
+#include "ui/session_controller.h"
+
+#include "ui/workspace.h"
+
+#include <QDateTime>
+#include <QDir>
+#include <QStandardPaths>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <mutex>
+#include <thread>
+
+namespace kvscope::ui {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kProgressInterval = std::chrono::milliseconds(33);
+constexpr auto kLiveInterval = std::chrono::milliseconds(100); // statistics and streamed text
+
+QString newTracePath(const std::string& method) {
+    const QDir folder(SessionController::tracesFolder());
+    const QString stem = QDateTime::currentDateTimeUtc().toString(QStringLiteral("yyyyMMdd-HHmmss")) +
+                         QLatin1Char('-') + QString::fromStdString(method);
+    QString path = folder.filePath(stem + QStringLiteral(".kvtrace"));
+    for (int number = 2; QFileInfo::exists(path); ++number)
+        path = folder.filePath(QStringLiteral("%1-%2.kvtrace").arg(stem).arg(number));
+    return path;
+}
+
+/// Length of the longest prefix of `bytes` that does not end inside a UTF-8 character.
+std::size_t completeUtf8(const std::string& bytes) {
+    for (std::size_t back = 1; back <= 3 && back <= bytes.size(); ++back) {
+        const auto byte = static_cast<unsigned char>(bytes[bytes.size() - back]);
+        if ((byte & 0xC0U) == 0x80U) continue; // a continuation: look for its lead
+        const std::size_t length = byte >= 0xF0U ? 4 : byte >= 0xE0U ? 3 : byte >= 0xC0U ? 2 : 1;
+        return length > back ? bytes.size() - back : bytes.size();
+    }
+    return bytes.size();
+}
+
+/// What the last step of a run did to the screen's numbers, sent at most every kLiveInterval.
+class LiveText {
+public:
+    explicit LiveText(std::size_t sequences) : sent_(sequences, 0), pending_(sequences) {}
+
+    void collect(const DecodeSession& session, const Tokenizer& tokenizer) {
+        for (std::size_t sequence = 0; sequence < sent_.size(); ++sequence) {
+            const std::vector<std::int32_t>& ids = session.generated()[sequence];
+            for (; sent_[sequence] < ids.size(); ++sent_[sequence])
+                if (!tokenizer.isSpecial(ids[sent_[sequence]]))
+                    pending_[sequence] += tokenizer.bytesOf(ids[sent_[sequence]]);
+        }
+    }
+    QString take(std::size_t sequence) {
+        const std::size_t length = completeUtf8(pending_[sequence]);
+        const QString text = QString::fromUtf8(pending_[sequence].data(), qsizetype(length));
+        pending_[sequence].erase(0, length);
+        return text;
+    }
+    std::size_t sequences() const { return sent_.size(); }
+
+private:
+    std::vector<std::size_t> sent_;
+    std::vector<std::string> pending_;
+};
+
+} // namespace
+
+struct SessionController::Impl {
+    /// What the worker does; it returns what the GUI thread does afterwards.
+    struct Job {
+        bool isSession = false;
+        std::function<std::function<void()>(const std::stop_token&)> run;
+    };
+
+    Impl(SessionController& controller, Workspace& runs) : owner(controller), workspace(runs) {
+        worker = std::jthread([this](std::stop_token stop) { work(stop); });
+    }
+    ~Impl() {
+        worker.request_stop();
+        const std::lock_guard lock(mutex);
+        jobs.clear();
+        current.request_stop();
+    }
+
+    SessionController& owner;
+    Workspace& workspace;
+
+    // GUI thread only
+    State state = State::Idle;
+    std::shared_ptr<const Model> shown; // last loaded
+    bool sessionActive = false;         // from start() to finished() or failed()
+
+    std::mutex mutex; // guards the rest down to `worker`
+    std::condition_variable_any wake;
+    std::deque<Job> jobs;
+    bool busy = false;
+    std::stop_source current; // of the running job
+    bool paused = false;
+    int stepsAllowed = 0;
+    // Worker only
+    QString cachedName;
+    std::shared_ptr<const Model> cached;
+
+    std::jthread worker; // last: it uses everything above
+
+    /// Runs `action` on the GUI thread; dropped when the controller is gone.
+    template <class Action> void post(Action&& action) {
+        QMetaObject::invokeMethod(&owner, std::forward<Action>(action), Qt::QueuedConnection);
+    }
+    void setState(State next) {
+        if (state == next) return;
+        state = next;
+        emit owner.stateChanged();
+    }
+    void postState(State next) {
+        post([this, next] { setState(next); });
+    }
+    /// GUI thread: Idle, unless another job waits or runs.
+    void becomeIdle() {
+        {
+            const std::lock_guard lock(mutex);
+            if (!jobs.empty()) return;
+        }
+        setState(State::Idle);
+    }
+
+    void enqueue(Job job) {
+        {
+            const std::lock_guard lock(mutex);
+            jobs.push_back(std::move(job));
+        }
+        wake.notify_all();
+    }
+
+    void work(const std::stop_token& quit) {
+        for (;;) {
+            Job job;
+            std::stop_token token;
+            {
+                std::unique_lock lock(mutex);
+                if (!wake.wait(lock, quit, [this] { return !jobs.empty(); })) return;
+                if (quit.stop_requested()) return;
+                job = std::move(jobs.front());
+                jobs.pop_front();
+                busy = true;
+                current = std::stop_source();
+                token = current.get_token();
+            }
+            std::function<void()> completion = job.run(token);
+            {
+                const std::lock_guard lock(mutex);
+                busy = false; // before the completion is seen, or stop() would wait for a job that is over
+            }
+            post(std::move(completion));
+        }
+    }
+
+    /// A reporter that speaks at most every kProgressInterval.
+    Progress progressReporter() {
+        return [this, last = Clock::time_point()](double fraction, std::string_view what) mutable {
+            const auto now = Clock::now();
+            if (fraction > 0 && fraction < 1 && now - last < kProgressInterval) return;
+            last = now;
+            post([this, fraction, text = QString::fromUtf8(what.data(), qsizetype(what.size()))] {
+                emit owner.progress(fraction, text);
+            });
+        };
+    }
+
+    /// Worker thread. @throws Error
+    std::shared_ptr<const Model> obtainModel(const QString& name, const std::stop_token& stop) {
+        if (cached && cachedName == name) return cached;
+        cached = Model::load(name.toStdString(), progressReporter(), stop);
+        cachedName = name;
+        post([this, model = cached, name] {
+            shown = model;
+            emit owner.modelLoaded(name);
+        });
+        return cached;
+    }
+
+    std::function<void()> loadJob(const QString& name, const std::stop_token& stop) {
+        postState(State::Loading);
+        QString sentence;
+        try {
+            const bool known = cached && cachedName == name;
+            const auto model = obtainModel(name, stop);
+            if (known)
+                post([this, model, name] {
+                    shown = model;
+                    emit owner.modelLoaded(name);
+                });
+        } catch (const Error& error) {
+            if (error.kind != ErrorKind::Cancelled) sentence = QString::fromStdString(oneLine(error));
+        } catch (const std::exception& error) {
+            sentence = QString::fromStdString("loading " + name.toStdString() + ": " + error.what());
+        }
+        return [this, sentence] {
+            becomeIdle();
+            if (!sentence.isEmpty()) emit owner.failed(sentence);
+        };
+    }
+
+    std::function<void()> sessionJob(const SessionRequest& request, const std::stop_token& stop) {
+        postState(State::Loading);
+        QString sentence;
+        bool completed = false;
+        std::optional<RunKey> key;
+        try {
+            completed = runSession(request, stop, key);
+        } catch (const Error& error) {
+            if (error.kind != ErrorKind::Cancelled) sentence = QString::fromStdString(oneLine(error));
+        } catch (const std::bad_alloc&) {
+            sentence = QStringLiteral(
+                "not enough memory for this session; lower the prompt length or the number of sequences");
+        } catch (const std::exception& error) {
+            sentence = QStringLiteral("the session ended: %1").arg(QString::fromUtf8(error.what()));
+        }
+        return [this, key, sentence, completed] {
+            if (key) workspace.finishLive(*key);
+            sessionActive = false;
+            becomeIdle();
+            if (sentence.isEmpty())
+                emit owner.finished(completed);
+            else
+                emit owner.failed(sentence);
+        };
+    }
+
+    /// Worker thread. @return false when the person stopped it
+    bool runSession(const SessionRequest& request, const std::stop_token& stop, std::optional<RunKey>& key) {
+        const std::shared_ptr<const Model> model = obtainModel(request.model, stop);
+        const Tokenizer& tokenizer = model->tokenizer();
+        std::vector<std::vector<std::int32_t>> prompts;
+        const auto encode = [&](const std::string& text) {
+            throwIfCancelled(stop);
+            prompts.push_back(tokenizer.encode(text));
+        };
+        post([this] { emit owner.progress(0, QStringLiteral("preparing the prompt")); });
+        if (request.source)
+            for (const std::string& text : request.source->build(tokenizer)) encode(text);
+        else
+            for (const QString& text : request.prompts) encode(text.toStdString());
+
+        const QString path = request.tracePath.isEmpty() ? newTracePath(request.options.method) : request.tracePath;
+        RecorderOptions recording;
+        recording.level = request.level;
+        recording.onCommit = [this](std::int64_t) { workspace.traceAdvanced(); };
+        Recorder recorder(path.toStdString(), recording);
+        DecodeSession session(model, std::move(prompts), request.options, recorder);
+        recorder.flush(); // the run must be in the file before anyone opens it
+        key = RunKey{path, recorder.runId()};
+        post([this, live = *key] { workspace.addLive(live); });
+
+        postState(State::Prefill);
+        try {
+            session.prefill(progressReporter(), stop);
+            LiveText text(session.generated().size());
+            const bool completed = decode(session, recorder, tokenizer, text, stop);
+            session.end(completed ? RunStatus::Finished : RunStatus::Stopped);
+            recorder.flush();
+            return completed;
+        } catch (const Error& error) {
+            const bool cancelled = error.kind == ErrorKind::Cancelled;
+            session.end(cancelled ? RunStatus::Stopped : RunStatus::Failed, cancelled ? std::string() : oneLine(error));
+            throw;
+        } catch (const std::exception& error) {
+            session.end(RunStatus::Failed, error.what());
+            throw;
+        }
+    }
+
+    /// Worker thread: decode steps until the end, a stop, or a full disk. @return false when the person stopped it
+    bool decode(DecodeSession& session, Recorder& recorder, const Tokenizer& tokenizer, LiveText& text,
+                const std::stop_token& stop) {
+        auto lastShown = Clock::time_point();
+        const auto show = [&] {
+            text.collect(session, tokenizer);
+            postLive(session, text);
+            lastShown = Clock::now();
+            const RecorderHealth health = recorder.health();
+            if (!health.error.empty())
+                throw Error(ErrorKind::Storage, "recording stopped: " + health.error,
+                            "the steps before it are safe in the trace; make room and run again");
+        };
+        postState(State::Decoding);
+        show();
+        while (!session.finished()) {
+            if (!waitWhilePaused(stop, [&] {
+                    show();
+                    recorder.flush();
+                }))
+                return false;
+            if (!session.step()) break;
+            text.collect(session, tokenizer);
+            if (Clock::now() - lastShown >= kLiveInterval) show();
+        }
+        show();
+        return true;
+    }
+
+    /// Returns at once unless paused. `settle` runs once before waiting. @return false when a stop was requested
+    template <class Settle> bool waitWhilePaused(const std::stop_token& stop, Settle&& settle) {
+        std::unique_lock lock(mutex);
+        if (stop.stop_requested()) return false;
+        if (!paused) return true;
+        if (stepsAllowed == 0) {
+            lock.unlock();
+            settle();
+            postState(State::Paused);
+            lock.lock();
+            if (!wake.wait(lock, stop, [this] { return !paused || stepsAllowed > 0; })) return false;
+        }
+        if (!paused)
+            postState(State::Decoding);
+        else
+            --stepsAllowed;
+        return !stop.stop_requested();
+    }
+
+    void postLive(const DecodeSession& session, LiveText& text) {
+        const SessionSummary& summary = session.summary();
+        const std::int64_t wanted = summary.hits + summary.misses;
+        const double nan = std::numeric_limits<double>::quiet_NaN();
+        const double rate = summary.decodeNs > 0 ? summary.tokensPerSecond() : nan;
+        const double hitRate = wanted > 0 ? double(summary.hits) / double(wanted) : nan;
+        const double locality = summary.localityMean;
+        std::vector<std::pair<int, QString>> pieces;
+        for (std::size_t sequence = 0; sequence < text.sequences(); ++sequence)
+            if (QString piece = text.take(sequence); !piece.isEmpty())
+                pieces.emplace_back(int(sequence), std::move(piece));
+        post([this, rate, hitRate, locality, pieces = std::move(pieces)] {
+            for (const auto& [sequence, piece] : pieces) emit owner.tokensGenerated(sequence, piece);
+            emit owner.statistics(rate, hitRate, locality);
+        });
+    }
+};
+
+SessionController::SessionController(Workspace& workspace, QObject* parent)
+    : QObject(parent), impl_(std::make_unique<Impl>(*this, workspace)) {}
+
+SessionController::~SessionController() = default;
+
+SessionController::State SessionController::state() const { return impl_->state; }
+
+std::shared_ptr<const Model> SessionController::model() const { return impl_->shown; }
+
+void SessionController::loadModel(const QString& nameOrPath) {
+    impl_->setState(State::Loading);
+    impl_->enqueue(
+        {false, [this, nameOrPath](const std::stop_token& stop) { return impl_->loadJob(nameOrPath, stop); }});
+}
+
+void SessionController::start(const SessionRequest& request) {
+    if (impl_->sessionActive) return;
+    impl_->sessionActive = true;
+    {
+        const std::lock_guard lock(impl_->mutex);
+        impl_->paused = request.startPaused;
+        impl_->stepsAllowed = 0;
+    }
+    impl_->setState(State::Loading);
+    impl_->enqueue({true, [this, request](const std::stop_token& stop) { return impl_->sessionJob(request, stop); }});
+}
+
+void SessionController::pause() {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->paused = true;
+}
+
+void SessionController::resume() {
+    {
+        const std::lock_guard lock(impl_->mutex);
+        impl_->paused = false;
+        impl_->stepsAllowed = 0;
+    }
+    impl_->wake.notify_all();
+}
+
+void SessionController::stepOnce() {
+    {
+        const std::lock_guard lock(impl_->mutex);
+        if (impl_->paused) ++impl_->stepsAllowed;
+        impl_->paused = true; // a running session makes the step it is in and waits
+    }
+    impl_->wake.notify_all();
+}
+
+void SessionController::stop() {
+    bool droppedSession = false; // it waited for a model to load and never began
+    bool running = false;
+    {
+        const std::lock_guard lock(impl_->mutex);
+        for (const Impl::Job& job : impl_->jobs) droppedSession = droppedSession || job.isSession;
+        impl_->jobs.clear();
+        impl_->current.request_stop();
+        running = impl_->busy;
+    }
+    if (!running) impl_->setState(State::Idle); // else the job says so when it is over
+    if (droppedSession) {
+        impl_->sessionActive = false;
+        emit finished(false);
+    }
+}
+
+QString SessionController::tracesFolder() {
+    const QDir data(QStandardPaths::writableLocation(QStandardPaths::AppDataLocation));
+    data.mkpath(QStringLiteral("traces"));
+    return data.filePath(QStringLiteral("traces"));
+}
+
+} // namespace kvscope::ui

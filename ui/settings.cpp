@@ -1,0 +1,57 @@
+#include "ui/settings.h"
+
+#include <QDir>
+#include <QSettings>
+#include <QStandardPaths>
+
+namespace kvscope::ui {
+namespace {
+
+// A saved dock layout of another number is ignored: it would hide docks that are new.
+constexpr int kLayoutVersion = 1;
+
+} // namespace
+
+Settings::Settings(bool fresh, const QString& file)
+    : fresh_(fresh),
+      file_(file.isEmpty() ? QDir(QStandardPaths::writableLocation(QStandardPaths::GenericConfigLocation))
+                                 .filePath("kvscope/desktop.ini")
+                           : file) {}
+
+SavedSession Settings::load() const {
+    SavedSession session;
+    if (fresh_) return session;
+    const QSettings settings(file_, QSettings::IniFormat);
+    if (settings.value("window/layoutVersion").toInt() == kLayoutVersion) {
+        session.geometry = settings.value("window/geometry").toByteArray();
+        session.docks = settings.value("window/docks").toByteArray();
+    }
+    session.theme = settings.value("window/theme", session.theme).toString();
+    session.view = settings.value("window/view").toString();
+    session.form = settings.value("form/values").toMap();
+    session.recentFiles = settings.value("files/recent").toStringList();
+    session.openFiles = settings.value("files/open").toStringList();
+    return session;
+}
+
+void Settings::save(const SavedSession& session) const {
+    if (fresh_) return;
+    QSettings settings(file_, QSettings::IniFormat);
+    settings.setValue("window/layoutVersion", kLayoutVersion);
+    settings.setValue("window/geometry", session.geometry);
+    settings.setValue("window/docks", session.docks);
+    settings.setValue("window/theme", session.theme);
+    settings.setValue("window/view", session.view);
+    settings.setValue("form/values", session.form);
+    settings.setValue("files/recent", session.recentFiles);
+    settings.setValue("files/open", session.openFiles);
+}
+
+QStringList withRecent(QStringList recent, const QString& file) {
+    recent.removeAll(file);
+    recent.prepend(file);
+    while (recent.size() > 10) recent.removeLast();
+    return recent;
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,36 @@
+// What the desktop remembers between two starts.
+#pragma once
+
+#include <QByteArray>
+#include <QString>
+#include <QStringList>
+#include <QVariantMap>
+
+namespace kvscope::ui {
+
+struct SavedSession {
+    QByteArray geometry, docks; // of the window; empty: the default layout
+    QString theme = QStringLiteral("light");
+    QString view;            // id of the view in front
+    QVariantMap form;        // SessionForm::values
+    QStringList recentFiles; // newest first
+    QStringList openFiles;   // traces that were open
+};
+
+/// A file in the user's configuration folder. With `fresh` nothing is read and nothing is written.
+class Settings {
+public:
+    explicit Settings(bool fresh = false, const QString& file = {}); // empty: the user's own
+    SavedSession load() const;
+    void save(const SavedSession& session) const;
+    bool fresh() const { return fresh_; }
+
+private:
+    bool fresh_;
+    QString file_;
+};
+
+/// `file` in front, no duplicates, at most ten.
+QStringList withRecent(QStringList recent, const QString& file);
+
+} // namespace kvscope::ui

@@ -1,0 +1,164 @@
+// The categorical colours were chosen by a small search: every pair stays at least 14 (components) or 21 (origins and the
+// miss mark) CIE76 units apart for normal, deuteranope and protanope sight; tests/ui/theme_test.cpp holds them to it.
+#include "ui/theme.h"
+
+#include "resources/resources.h"
+#include "ui/theme_style.h"
+
+#include <QApplication>
+#include <QCoreApplication>
+#include <QDir>
+#include <QFontDatabase>
+#include <QFontInfo>
+#include <QPalette>
+#include <QStyleFactory>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvscope::ui {
+
+namespace {
+
+Theme makeLight() {
+    Theme t;
+    t.id = QStringLiteral("light");
+    t.window = 0xf3f4f6;
+    t.base = 0xffffff;
+    t.raised = 0xfafbfc;
+    t.border = 0xd5d9df;
+    t.text = 0x1b1f26;
+    t.mutedText = 0x5a6270;
+    t.accent = 0x1667c1;
+    t.danger = 0xb3201f;
+    t.ok = 0x1a7a4c;
+    t.warning = 0x8a5a00;
+    t.plotBackground = 0xffffff;
+    t.plotGrid = 0xe8ebef;
+    t.plotAxis = 0x8a929e;
+    t.undefinedCell = 0xdfe2e7;
+    t.origin = {0x5a6372, 0x5da1e2, 0xe08a14, 0x39a786, 0x773fa6};
+    t.component = {0x1461af, 0x8ec1e9, 0x0e7a6b, 0x3eb694, 0xace4ca, 0xd9480f, 0x8d4a8d,
+                   0xbf84b9, 0x4b94d7, 0x153863, 0x8a6d3b, 0xc9a24a, 0xefd9a0, 0xb5bbc6};
+    t.hit = 0xb9c6d4;
+    t.miss = 0xad0032;
+    t.runA = 0x1f6fd1;
+    t.runB = 0xc2570c;
+    t.cursor = 0x111418;
+    return t;
+}
+
+Theme makeDark() {
+    Theme t;
+    t.id = QStringLiteral("dark");
+    t.window = 0x1e2126;
+    t.base = 0x16181c;
+    t.raised = 0x272b31;
+    t.border = 0x3a4049;
+    t.text = 0xe4e7eb;
+    t.mutedText = 0xa0a8b4;
+    t.accent = 0x5aa2f5;
+    t.danger = 0xff7b72;
+    t.ok = 0x58c48c;
+    t.warning = 0xe3b341;
+    t.plotBackground = 0x16181c;
+    t.plotGrid = 0x272b31;
+    t.plotAxis = 0x767f8c;
+    t.undefinedCell = 0x30343b;
+    t.origin = {0x8696ac, 0x2773a5, 0xf2b04b, 0x47c099, 0xbf82ed};
+    t.component = {0x4890db, 0xacd7fc, 0x289e89, 0x52cdab, 0xbaf0da, 0xfc7933, 0xb668ad,
+                   0xd6a2cd, 0x77b4ef, 0x235ca0, 0xa58548, 0xddb85f, 0xf3e2b0, 0x606c7b};
+    t.hit = 0x46525f;
+    t.miss = 0xfd5971;
+    t.runA = 0x5aa2f5;
+    t.runB = 0xf0974a;
+    t.cursor = 0xffffff;
+    return t;
+}
+
+const Theme* applied = nullptr;
+
+struct Stop {
+    double r, g, b;
+};
+
+template <std::size_t N>
+QRgb interpolate(const std::array<Stop, N>& stops, double t) {
+    t = std::isnan(t) ? 0 : std::clamp(t, 0.0, 1.0) * double(N - 1);
+    const auto i = std::min(std::size_t(t), N - 2);
+    const double f = t - double(i);
+    const auto mix = [f](double a, double b) { return int(std::lround((a + (b - a) * f) * 255)); };
+    return qRgb(mix(stops[i].r, stops[i + 1].r), mix(stops[i].g, stops[i + 1].g), mix(stops[i].b, stops[i + 1].b));
+}
+
+/// A family must exist before any text is drawn: without one every glyph is an empty box and nothing complains.
+void ensureFont() {
+    if (!QFontDatabase::families().isEmpty()) return;
+    for (const char* name : {"fonts/DejaVuSans.ttf", "fonts/DejaVuSans-Bold.ttf", "fonts/DejaVuSansMono.ttf"}) {
+        if (const auto bytes = resources::find(name)) {
+            QFontDatabase::addApplicationFontFromData(
+                QByteArray(reinterpret_cast<const char*>(bytes->data()), qsizetype(bytes->size())));
+        }
+    }
+    const QDir folder(QCoreApplication::applicationDirPath() + QStringLiteral("/../share/kvscope/fonts"));
+    for (const QString& file : folder.entryList({QStringLiteral("*.ttf"), QStringLiteral("*.otf")}, QDir::Files))
+        QFontDatabase::addApplicationFont(folder.filePath(file));
+}
+
+} // namespace
+
+const Theme& Theme::light() {
+    static const Theme theme = makeLight();
+    return theme;
+}
+
+const Theme& Theme::dark() {
+    static const Theme theme = makeDark();
+    return theme;
+}
+
+const Theme& Theme::byId(const QString& id) { return id == dark().id ? dark() : light(); }
+
+const Theme& Theme::current() { return applied ? *applied : light(); }
+
+void Theme::apply(QApplication& app, const Theme& theme) {
+    applied = &byId(theme.id);
+    const Theme& t = *applied;
+    ensureFont();
+    app.setStyle(QStyleFactory::create(QStringLiteral("Fusion")));
+    QFont font = QFontDatabase::systemFont(QFontDatabase::GeneralFont);
+    if (font.pointSizeF() < 9.5) font.setPointSizeF(9.5);
+    app.setFont(font);
+    app.setPalette(paletteOf(t));
+    app.setStyleSheet(styleSheetOf(t));
+}
+
+QRgb Theme::sequential(double t) {
+    // Eleven samples of Smith and van der Walt's viridis (CC0): perceptually even, rising lightness.
+    static constexpr std::array<Stop, 11> stops{{{0.2670, 0.0049, 0.3294},
+                                                 {0.2823, 0.1409, 0.4575},
+                                                 {0.2539, 0.2653, 0.5300},
+                                                 {0.2068, 0.3718, 0.5531},
+                                                 {0.1636, 0.4711, 0.5581},
+                                                 {0.1276, 0.5669, 0.5506},
+                                                 {0.1347, 0.6586, 0.5176},
+                                                 {0.2669, 0.7488, 0.4407},
+                                                 {0.4775, 0.8214, 0.3182},
+                                                 {0.7414, 0.8734, 0.1496},
+                                                 {0.9932, 0.9062, 0.1439}}};
+    return interpolate(stops, t);
+}
+
+QRgb Theme::diverging(double t) {
+    // Blue to orange through a light neutral: safe for red-green colour blindness.
+    static constexpr std::array<Stop, 7> stops{{{0.129, 0.314, 0.612},
+                                                {0.361, 0.565, 0.788},
+                                                {0.667, 0.792, 0.894},
+                                                {0.929, 0.933, 0.937},
+                                                {0.957, 0.745, 0.545},
+                                                {0.867, 0.494, 0.224},
+                                                {0.612, 0.278, 0.063}}};
+    return interpolate(stops, t);
+}
+
+} // namespace kvscope::ui

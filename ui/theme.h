@@ -1,0 +1,33 @@
+// Colours of the two themes. Colour maps are perceptually uniform and safe for colour-blind readers.
+#pragma once
+
+#include <QColor>
+#include <QFont>
+#include <QString>
+
+#include <array>
+
+class QApplication;
+
+namespace kvscope::ui {
+
+struct Theme {
+    QString id; // "light" or "dark"
+    QColor window, base, raised, border, text, mutedText, accent, danger, warning, ok;
+    QColor plotBackground, plotGrid, plotAxis, undefinedCell; // NaN cells
+    std::array<QColor, 5> origin;      // by Origin: sink, window, query-aware, query-agnostic, token-level
+    std::array<QColor, 14> component;  // kStageNames, then embed, lm_head, sample, other
+    QColor hit, miss, runA, runB, cursor;
+
+    static const Theme& light();
+    static const Theme& dark();
+    static const Theme& byId(const QString& id); // unknown: light
+    static const Theme& current();
+    /// Fusion style, palette, style sheet, bundled or system font.
+    static void apply(QApplication& app, const Theme& theme);
+    /// Sequential map (viridis-like): t in 0..1.
+    static QRgb sequential(double t);
+    static QRgb diverging(double t); // 0.5 is neutral
+};
+
+} // namespace kvscope::ui

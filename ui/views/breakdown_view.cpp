@@ -1,0 +1,474 @@
+// Breakdown: where the time of a step goes, stacked by stage, per step, per layer or in total; two runs side by side.
+#include "ui/plots/legend_strip.h"
+#include "ui/plots/plot_canvas.h"
+#include "ui/plots/plot_view.h"
+#include "ui/plots/stack_plottable.h"
+#include "ui/plots/units.h"
+#include "ui/theme.h"
+#include "ui/views/make_views.h"
+#include "ui/views/run_text.h"
+#include "ui/views/step_feed.h"
+
+#include <QComboBox>
+#include <QTimer>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace kvscope::ui {
+
+namespace {
+
+constexpr int kComponents = kStageCount + kStepStageCount + 1; // the stages, embed, lm_head, sample, other
+constexpr int kRefreshMs = 500;                                // the sums of a live run are read again this often
+
+QString componentName(int index) {
+    if (index < kStageCount) return QString::fromUtf8(kStageNames[std::size_t(index)].data());
+    if (index < kStageCount + kStepStageCount)
+        return QString::fromUtf8(kStepStageNames[std::size_t(index - kStageCount)].data());
+    return QString::fromUtf8(kOtherName.data());
+}
+
+/// A name the trace has but this program does not know counts as `other`, never as nothing.
+int componentIndex(const std::string& name) {
+    for (int i = 0; i < kComponents - 1; ++i)
+        if (componentName(i) == QString::fromStdString(name)) return i;
+    return kComponents - 1;
+}
+
+/// kComponents rows, then the whole step; NaN: another phase.
+std::vector<float> columnsOf(const std::vector<BreakdownStep>& steps, int first, int last, bool prefill) {
+    const std::size_t rows = kComponents + 1;
+    std::vector<float> values(std::size_t(last - first + 1) * rows, std::numeric_limits<float>::quiet_NaN());
+    for (const BreakdownStep& step : steps) {
+        if (step.step < first || step.step > last || (step.step == 0) != prefill) continue;
+        float* column = values.data() + std::size_t(step.step - first) * rows;
+        std::int64_t total = 0;
+        for (std::size_t i = 0; i < kStageCount; ++i) column[i] = float(step.stageNs[i]), total += step.stageNs[i];
+        for (std::size_t i = 0; i < kStepStageCount; ++i)
+            column[kStageCount + i] = float(step.stepStageNs[i]), total += step.stepStageNs[i];
+        column[kComponents - 1] = float(std::max<std::int64_t>(step.otherNs, 0));
+        column[kComponents] = float(total + std::max<std::int64_t>(step.otherNs, 0));
+    }
+    return values;
+}
+
+struct Sums {
+    std::vector<BreakdownRow> rows;
+    int steps = 0;
+};
+
+enum class Mode { PerStep, PerLayer, Total };
+
+class BreakdownView final : public PlotView {
+    Q_OBJECT
+public:
+    BreakdownView(Workspace& workspace, QWidget* parent)
+        : PlotView(workspace, tr("Breakdown"), parent),
+          sides_{Side(workspace, this, "breakdown A"), Side(workspace, this, "breakdown B")} {
+        mode_ = addPicker(QStringLiteral("mode"), tr("Bars"), tr("One bar per step, per layer, or one for the whole run"));
+        mode_->addItems({tr("Per step"), tr("Per layer"), tr("Total")});
+        unit_ = addPicker(QStringLiteral("unit"), tr("Values"), tr("Time, or share of the step"));
+        unit_->addItems({tr("Time"), tr("Share (%)")});
+        phase_ = addPicker(QStringLiteral("phase"), tr("Phase"), tr("Decode steps, or the prefill; never mixed"));
+        phase_->addItems({tr("Decode"), tr("Prefill")});
+        for (QComboBox* picker : {mode_, phase_}) connect(picker, &QComboBox::currentIndexChanged, this, &BreakdownView::reload);
+        connect(unit_, &QComboBox::currentIndexChanged, this, [this] {
+            present();
+            replot();
+        });
+        sumsTimer_.setSingleShot(true);
+        sumsTimer_.setInterval(kRefreshMs);
+        connect(&sumsTimer_, &QTimer::timeout, this, [this] { askSums(); });
+    }
+
+    QString exportCsv() const override {
+        QString csv;
+        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
+        const auto quoted = [](const OpenRun& open) {
+            return QStringLiteral("\"%1\"").arg(
+                QString::fromStdString(open.row.name).replace(QLatin1Char('"'), QLatin1String("\"\"")));
+        };
+        if (mode() == Mode::PerStep) {
+            csv = QStringLiteral("run,step");
+            for (int i = 0; i < kComponents; ++i) csv += QStringLiteral(",%1_ns").arg(componentName(i));
+            csv += QLatin1Char('\n');
+            bool any = false;
+            const QCPRange visible = const_cast<BreakdownView*>(this)->canvas().visibleX();
+            for (std::size_t s = 0; s < 2; ++s) {
+                if (!runs[s]) continue;
+                const StepPyramid& columns = sides_[s].columns;
+                const int last = std::min(columns.steps() - 1, int(std::floor(visible.upper)));
+                for (int step = std::max(0, int(std::ceil(visible.lower))); step <= last; ++step) {
+                    if (std::isnan(columns.at(step, kComponents))) continue;
+                    csv += quoted(*runs[s]) + QLatin1Char(',') + QString::number(step);
+                    for (int i = 0; i < kComponents; ++i)
+                        csv += QLatin1Char(',') + QString::number(double(columns.at(step, i)), 'f', 0);
+                    csv += QLatin1Char('\n');
+                    any = true;
+                }
+            }
+            return any ? csv : QString();
+        }
+        csv = QStringLiteral("run,phase,layer,component,calls,total_ns\n");
+        bool any = false;
+        for (std::size_t s = 0; s < 2; ++s) {
+            if (!runs[s]) continue;
+            for (const BreakdownRow& row : sides_[s].sums.rows) {
+                csv += QStringLiteral("%1,%2,%3,%4,%5,%6\n")
+                           .arg(quoted(*runs[s]), QString::fromStdString(row.phase))
+                           .arg(row.layer)
+                           .arg(QString::fromStdString(row.component))
+                           .arg(row.calls)
+                           .arg(row.totalNs);
+                any = true;
+            }
+        }
+        return any ? csv : QString();
+    }
+
+protected:
+    void runChanged() override {
+        for (Side& side : sides_) side.clear();
+        if (showEmptyWithoutRun(tr("This view shows where the time of a step goes: projections, selection, transfers, "
+                                   "attention, feed-forward.")))
+            return;
+        showEmpty({}, {});
+        buildPanels();
+        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
+        if (mode() == Mode::PerStep) {
+            for (std::size_t s = 0; s < 2; ++s)
+                if (runs[s]) startSteps(s, *runs[s]);
+        } else {
+            askSums();
+        }
+        cursorMoved();
+    }
+
+    void runGrew() override {
+        if (!run()) return;
+        if (mode() == Mode::PerStep)
+            for (Side& side : sides_) side.feed.advance();
+        else if (!sumsTimer_.isActive())
+            sumsTimer_.start();
+    }
+
+    void cursorMoved() override {
+        CursorMark mark;
+        if (run()) {
+            const Cursor& cursor = workspace().cursor();
+            if (mode() == Mode::PerStep) {
+                mark.x = cursor.step;
+                if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
+            } else if (mode() == Mode::PerLayer) {
+                mark.x = cursor.layer;
+            }
+        }
+        for (QCPAxisRect* panel : canvas().panels()) canvas().overlay().setMark(panel, mark);
+        canvas().replotOverlay();
+    }
+
+    void themed(const Theme& theme) override {
+        if (legend_) legend_->applyTheme(theme);
+        present();
+    }
+
+    void clickedAt(int, QPointF at) override {
+        if (!run()) return;
+        Cursor cursor = workspace().cursor();
+        if (mode() == Mode::PerStep)
+            cursor.step = std::max(0, int(std::lround(at.x())));
+        else if (mode() == Mode::PerLayer)
+            cursor.layer = std::max(0, int(std::lround(at.x())));
+        else
+            return;
+        workspace().setCursor(cursor);
+    }
+
+    QString tooltipAt(int panel, QPointF at) override {
+        return mode() == Mode::PerStep ? stepTooltip(std::size_t(panel), at) : barTooltip(at);
+    }
+
+    void visibleStepsChanged() override { fitValues(); }
+
+    QString note() const override {
+        for (const Side& side : sides_) {
+            if (!side.feed.error().isEmpty()) return tr("Reading stopped: %1.").arg(side.feed.error());
+        }
+        QString how;
+        if (mode() == Mode::PerStep && sides_[0].steps)
+            how = aggregationNote(sides_[0].steps->stepsPerPixel(),
+                                  relative() ? tr("mean shares") : tr("mean; the line is the longest step of each pixel"));
+        QString averaged;
+        if (mode() == Mode::PerLayer)
+            averaged = tr("Mean per step over %1 steps; stages outside the layers are not shown.")
+                           .arg(formatCount(sides_[0].stepsOf(phase())));
+        if (mode() == Mode::Total)
+            averaged = tr("Mean per step over %1 steps.").arg(formatCount(sides_[0].stepsOf(phase())));
+        return sentences({how, averaged, tr("Wall time measured on the critical path; modelled link time is not in it."),
+                          loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()),
+                          healthNote()});
+    }
+
+private:
+    struct Side {
+        Side(Workspace& workspace, QObject* context, const char* slot) : feed(workspace, context, slot, 4096) {}
+        void clear() {
+            feed.stop();
+            columns.reset(kComponents + 1);
+            sums = {};
+            steps = nullptr;
+        }
+        /// Steps that the sums of a phase cover.
+        std::int64_t stepsOf(const std::string& phase) const {
+            std::int64_t count = 0; // a step has every component at most once a layer
+            for (const BreakdownRow& row : sums.rows)
+                if (row.phase == phase && row.layer <= 0) count = std::max(count, row.calls);
+            if (phase == "prefill") return std::min<std::int64_t>(count, 1);
+            return sums.steps > 0 ? std::min<std::int64_t>(count, sums.steps - 1) : count;
+        }
+        StepFeed<std::vector<float>> feed;
+        StepPyramid columns;
+        Sums sums;
+        StepStackPlottable* steps = nullptr;
+    };
+
+    Mode mode() const { return Mode(std::max(mode_->currentIndex(), 0)); }
+    bool relative() const { return unit_->currentIndex() == 1; }
+    bool prefill() const { return phase_->currentIndex() == 1; }
+    std::string phase() const { return prefill() ? "prefill" : "decode"; }
+
+    void buildPanels() {
+        PlotCanvas& plot = canvas();
+        plot.clearPanels();
+        bars_ = nullptr;
+        legend_ = new LegendStrip(&plot);
+        plot.plotLayout()->addElement(0, 0, legend_);
+        const bool two = workspace().compare() != nullptr;
+        if (mode() == Mode::PerStep) {
+            for (std::size_t s = 0; s < (two ? 2u : 1u); ++s) {
+                QCPAxisRect* panel = plot.addPanel(false);
+                const bool last = s == (two ? 1u : 0u);
+                setIntegerAxis(panel->axis(QCPAxis::atBottom), last ? tr("Step") : QString());
+                panel->axis(QCPAxis::atBottom)->setTickLabels(last);
+                sides_[s].steps =
+                    new StepStackPlottable(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft), sides_[s].columns);
+            }
+            plot.setMinimumSpan(2);
+        } else {
+            QCPAxisRect* panel = plot.addPanel(false);
+            bars_ = new BarStackPlottable(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft));
+            if (mode() == Mode::PerLayer)
+                setIntegerAxis(panel->axis(QCPAxis::atBottom), tr("Layer"));
+            else
+                setNamedAxis(panel->axis(QCPAxis::atBottom), {}, {tr("current run"), tr("compared run")});
+            plot.setMinimumSpan(1);
+        }
+        plot.applyTheme(Theme::current());
+        present();
+    }
+
+    void startSteps(std::size_t s, const OpenRun& open) {
+        Side& side = sides_[s];
+        side.feed.start(
+            open.key,
+            [prefill = prefill()](TraceReader& reader, int runId, int first, int last) {
+                return columnsOf(reader.breakdownSteps(runId, first, last), first, last, prefill);
+            },
+            [this, &side](std::vector<float> values, int, int) {
+                if (!values.empty()) side.columns.append(values);
+                if (&side == &sides_[0] && !side.feed.error().isEmpty() && side.columns.empty()) {
+                    showEmpty(tr("The trace cannot be read here"), side.feed.error());
+                    return;
+                }
+                present();
+                replot();
+            });
+    }
+
+    void askSums() {
+        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
+        const char* names[] = {"breakdown sums A", "breakdown sums B"};
+        for (std::size_t s = 0; s < 2; ++s) {
+            if (!runs[s] || mode() == Mode::PerStep) continue;
+            workspace().query<Sums>(
+                this, names[s], runs[s]->key,
+                [runId = runs[s]->key.runId](TraceReader& reader) {
+                    return Sums{reader.breakdown(runId), reader.stepCount(runId)};
+                },
+                [this, s](Sums sums) {
+                    if (mode() == Mode::PerStep) return;
+                    sides_[s].sums = std::move(sums);
+                    present();
+                    replot();
+                });
+        }
+    }
+
+    std::vector<QColor> colours() const {
+        const auto& all = Theme::current().component;
+        return {all.begin(), all.end()};
+    }
+
+    /// Puts what is loaded into the plot: ranges, bars, legend, labels.
+    void present() {
+        if (canvas().panels().empty()) return;
+        std::array<bool, kComponents> used{};
+        if (mode() == Mode::PerStep) {
+            int first = prefill() ? 0 : 1, last = first;
+            bool any = false;
+            for (Side& side : sides_) {
+                if (!side.steps) continue;
+                side.steps->setColours(colours(), Theme::current().text);
+                side.steps->setRelative(relative());
+                last = std::max(last, prefill() ? 0 : side.columns.steps() - 1);
+                for (int i = 0; i < kComponents; ++i) {
+                    const CellStats stats = side.columns.stats(i, 0, side.columns.steps());
+                    if (stats.count) any = true;
+                    if (stats.count && stats.max > 0) used[std::size_t(i)] = true;
+                }
+            }
+            canvas().setFullX({first - 0.5, last + 0.5});
+            if (!any && sides_[0].feed.active() && !sides_[0].feed.loading())
+                showEmpty(prefill() ? tr("No prefill is recorded") : tr("Waiting for the first decode step"),
+                          tr("Choose the other phase to see what there is."));
+            else if (any)
+                showEmpty({}, {});
+        } else {
+            presentBars(used);
+        }
+        fillLegend(used);
+        fitValues();
+    }
+
+    void presentBars(std::array<bool, kComponents>& used) {
+        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
+        const bool two = runs[1] != nullptr, perLayer = mode() == Mode::PerLayer;
+        int layers = 1;
+        for (const OpenRun* open : runs)
+            if (open && perLayer) layers = std::max(layers, open->row.layers);
+        std::vector<StackBar> bars;
+        for (int place = 0; place < (perLayer ? layers : two ? 2 : 1); ++place) {
+            for (std::size_t s = 0; s < (two ? 2u : 1u); ++s) {
+                if (!perLayer && std::size_t(place) != s) continue;
+                StackBar bar;
+                bar.centre = perLayer && two ? place + (s == 0 ? -0.21 : 0.21) : place;
+                bar.width = perLayer ? (two ? 0.38 : 0.8) : 0.3;
+                bar.parts.assign(kComponents, 0);
+                const double steps = double(std::max<std::int64_t>(sides_[s].stepsOf(phase()), 1));
+                for (const BreakdownRow& row : sides_[s].sums.rows)
+                    if (row.phase == phase() && (!perLayer || row.layer == place))
+                        bar.parts[std::size_t(componentIndex(row.component))] += double(std::max<std::int64_t>(row.totalNs, 0)) / steps;
+                for (std::size_t i = 0; i < kComponents; ++i)
+                    if (bar.parts[i] > 0) used[i] = true;
+                if (two) bar.foot = s == 0 ? Theme::current().runA : Theme::current().runB;
+                if (!perLayer) {
+                    const double total = bar.total();
+                    for (int i = 0; i < kComponents; ++i)
+                        bar.labels.push_back(tr("%1  %2  %3")
+                                                 .arg(componentName(i),
+                                                      formatValue(Unit::Nanoseconds, bar.parts[std::size_t(i)]),
+                                                      formatValue(Unit::Percent, total > 0 ? 100 * bar.parts[std::size_t(i)] / total : 0)));
+                }
+                bars.push_back(std::move(bar));
+            }
+        }
+        bars_->setBars(std::move(bars));
+        bars_->setColours(colours(), Theme::current().text);
+        bars_->setRelative(relative());
+        const double right = perLayer ? layers - 0.5 : two ? 1.75 : 0.75; // room for the labels beside the last bar
+        canvas().setFullX({perLayer ? -0.5 : two ? -0.4 : -0.75, right});
+        if (std::none_of(used.begin(), used.end(), [](bool u) { return u; }) && !sides_[0].sums.rows.empty())
+            showEmpty(prefill() ? tr("No prefill is recorded") : tr("No decode step is recorded yet"),
+                      tr("Choose the other phase to see what there is."));
+        else
+            showEmpty({}, {});
+    }
+
+    void fitValues() {
+        const auto& panels = canvas().panels();
+        double high = 0;
+        if (mode() == Mode::PerStep) {
+            for (Side& side : sides_)
+                if (side.steps) high = std::max(high, side.steps->largest(canvas().visibleX()));
+        } else if (bars_) {
+            for (const StackBar& bar : bars_->bars()) high = std::max(high, bar.total());
+        }
+        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
+        for (std::size_t i = 0; i < panels.size(); ++i) {
+            canvas().setFullY(int(i), relative() ? QCPRange(0, 100) : QCPRange(0, high > 0 ? high * 1.05 : 1));
+            QString title = mode() == Mode::PerStep ? (relative() ? tr("Share of the step") : tr("Time of the step"))
+                            : mode() == Mode::PerLayer ? (relative() ? tr("Share of the layer") : tr("Time in the layer per step"))
+                                                       : (relative() ? tr("Share of the step") : tr("Time per step"));
+            if (mode() == Mode::PerStep && panels.size() == 2 && runs[i])
+                title = (i == 0 ? tr("A: ") : tr("B: ")) + title;
+            setUnitAxis(panels[i]->axis(QCPAxis::atLeft), title, relative() ? Unit::Percent : Unit::Nanoseconds);
+        }
+    }
+
+    void fillLegend(const std::array<bool, kComponents>& used) {
+        if (!legend_) return;
+        const Theme& theme = Theme::current();
+        QVector<Swatch> swatches;
+        if (workspace().current() && workspace().compare()) {
+            swatches << Swatch{tr("A: %1").arg(QString::fromStdString(workspace().current()->row.name)), theme.runA,
+                               Swatch::Mark::Line, {}}
+                     << Swatch{tr("B: %1").arg(QString::fromStdString(workspace().compare()->row.name)), theme.runB,
+                               Swatch::Mark::Line, {}};
+        }
+        for (int i = 0; i < kComponents; ++i)
+            if (used[std::size_t(i)])
+                swatches << Swatch{componentName(i), theme.component[std::size_t(i)], Swatch::Mark::Fill, {}};
+        legend_->setSwatches(swatches);
+    }
+
+    QString stepTooltip(std::size_t s, QPointF at) const {
+        const int step = int(std::lround(at.x()));
+        if (s >= 2 || step < 0 || step >= sides_[s].columns.steps()) return {};
+        const StepPyramid& columns = sides_[s].columns;
+        const double total = double(columns.at(step, kComponents));
+        if (std::isnan(total)) return {};
+        QString html = QStringLiteral("<b>%1: %2</b><table>").arg(stepName(step), formatValue(Unit::Nanoseconds, total));
+        for (int i = kComponents - 1; i >= 0; --i) html += tooltipLine(i, double(columns.at(step, i)), total);
+        return html + QStringLiteral("</table>");
+    }
+
+    QString barTooltip(QPointF at) const {
+        if (!bars_) return {};
+        const auto [index, component] = bars_->at(at.x(), at.y());
+        if (index < 0) return {};
+        const StackBar& bar = bars_->bars()[std::size_t(index)];
+        QString html = QStringLiteral("<b>%1%2</b><table>")
+                           .arg(mode() == Mode::PerLayer ? tr("Layer %1: ").arg(std::lround(bar.centre)) : QString(),
+                                tr("%1 per step").arg(formatValue(Unit::Nanoseconds, bar.total())));
+        for (int i = kComponents - 1; i >= 0; --i) {
+            QString line = tooltipLine(i, bar.parts[std::size_t(i)], bar.total());
+            if (i == component) line.replace(QLatin1String("<td>"), QLatin1String("<td style='font-weight:bold'>"));
+            html += line;
+        }
+        return html + QStringLiteral("</table>");
+    }
+
+    static QString tooltipLine(int component, double value, double total) {
+        if (!(value > 0)) return {};
+        return QStringLiteral("<tr><td><font color='%1'>■</font> %2&nbsp;&nbsp;</td><td align='right'>%3</td>"
+                              "<td align='right'>&nbsp;&nbsp;%4</td></tr>")
+            .arg(Theme::current().component[std::size_t(component)].name(), componentName(component),
+                 formatValue(Unit::Nanoseconds, value), formatValue(Unit::Percent, total > 0 ? 100 * value / total : 0));
+    }
+
+    std::array<Side, 2> sides_;
+    QComboBox *mode_ = nullptr, *unit_ = nullptr, *phase_ = nullptr;
+    LegendStrip* legend_ = nullptr; // owned by the plot; rebuilt with the panels
+    BarStackPlottable* bars_ = nullptr;
+    QTimer sumsTimer_;
+};
+
+} // namespace
+
+View* makeBreakdownView(Workspace& workspace, QWidget* parent) { return new BreakdownView(workspace, parent); }
+
+} // namespace kvscope::ui
+
+#include "breakdown_view.moc"

@@ -1,0 +1,76 @@
+#include "ui/views/key_numbers.h"
+
+#include <QCoreApplication>
+
+#include <cmath>
+#include <limits>
+
+namespace kvscope::ui {
+
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+QString tr(const char* text) { return QCoreApplication::translate("CompareView", text); }
+double ratio(double above, double below) { return below > 0 ? above / below : kNan; }
+
+} // namespace
+
+QString KeyNumber::text(double value) const {
+    if (std::isnan(value)) return QStringLiteral("–");
+    return formatValue(unit, value) + (unit == Unit::Count && !unitName.isEmpty() ? QLatin1Char(' ') + unitName : QString());
+}
+
+QString KeyNumber::difference() const {
+    if (std::isnan(a) || std::isnan(b)) return QStringLiteral("–");
+    const double change = b - a;
+    if (change == 0) return tr("same");
+    QString result = (change > 0 ? QStringLiteral("+") : QStringLiteral("−")) + text(std::abs(change));
+    if (unit == Unit::Percent) return result.replace(QStringLiteral(" %"), tr(" points"));
+    if (a != 0)
+        result += QStringLiteral(" (%1%2 %)")
+                      .arg(change > 0 ? QStringLiteral("+") : QStringLiteral("−"))
+                      .arg(std::abs(100 * change / a), 0, 'f', std::abs(100 * change / a) < 10 ? 1 : 0);
+    return result;
+}
+
+int KeyNumber::verdict() const {
+    if (better == 0 || std::isnan(a) || std::isnan(b) || a == b) return 0;
+    return (b > a) == (better > 0) ? 1 : -1;
+}
+
+std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
+    const auto each = [&](auto&& value) { return std::pair<double, double>{value(a), value(b)}; };
+    const auto perStep = [](double sum, const RunSummary& s) { return ratio(sum, double(s.decodeSteps)); };
+    std::vector<KeyNumber> numbers;
+    const auto add = [&](const QString& title, const QString& help, Unit unit, const QString& unitName, int better,
+                         std::pair<double, double> values) {
+        numbers.push_back({title, help, unitName, unit, values.first, values.second, better});
+    };
+    const auto word = [](const RunSummary& s) { return s.timing == "measured" ? tr("measured") : tr("modelled"); };
+    const QString timing = a.timing == b.timing ? word(a) : tr("A %1, B %2").arg(word(a), word(b));
+    using S = RunSummary;
+    add(tr("Tokens per second"), tr("Tokens fed by decode steps, all sequences, per second of measured decode wall time"),
+        Unit::Count, tr("tokens/s"), 1, each([](const S& s) { return s.decodedTokens > 0 ? s.tokensPerSecond : kNan; }));
+    add(tr("Time per decode step"), tr("Mean measured wall time of a decode step"), Unit::Nanoseconds,
+        QStringLiteral("ns"), -1, each([&](const S& s) { return perStep(s.decodeMs * 1e6, s); }));
+    add(tr("Locality, mean"),
+        tr("Mean over steps, layers, sequences and KV heads of the share of blocks kept from the step before; without the "
+           "first decode step and steps that open a block"),
+        Unit::Fraction, QStringLiteral("fraction"), 1,
+        each([](const S& s) { return s.localityCount > 0 ? s.localityMean : kNan; }));
+    add(tr("Locality, lowest"), tr("The smallest of those values: one step, layer, sequence and KV head"), Unit::Fraction,
+        QStringLiteral("fraction"), 1, each([](const S& s) { return s.localityCount > 0 ? s.localityMin : kNan; }));
+    add(tr("Hit rate"), tr("Selected blocks that were resident when selected, of all selected blocks"), Unit::Percent,
+        QStringLiteral("%"), 1, each([](const S& s) { return 100 * s.hitRate; }));
+    add(tr("Misses per step"), tr("Blocks fetched per decode step, all layers and heads"), Unit::Count, tr("blocks"), -1,
+        each([&](const S& s) { return perStep(double(s.misses), s); }));
+    add(tr("Host to device per step"), tr("Bytes fetched per decode step"), Unit::Bytes, QStringLiteral("bytes"), -1,
+        each([&](const S& s) { return perStep(double(s.h2dBytes), s); }));
+    add(tr("Exposed time per step (%1)").arg(timing), tr("Link time that a decode step has to wait for"),
+        Unit::Nanoseconds, QStringLiteral("ns"), -1, each([&](const S& s) { return perStep(s.exposedMs * 1e6, s); }));
+    add(tr("Decode steps"), tr("Decode steps in the trace"), Unit::Count, tr("steps"), 0,
+        each([](const S& s) { return double(s.decodeSteps); }));
+    return numbers;
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,17 @@
+// The makers of the views, one per file; the registry lists them.
+#pragma once
+
+class QWidget;
+
+namespace kvscope::ui {
+
+class View;
+class Workspace;
+
+View* makeLocalityView(Workspace& workspace, QWidget* parent);
+View* makeSelectionView(Workspace& workspace, QWidget* parent);
+View* makeTransfersView(Workspace& workspace, QWidget* parent);
+View* makeBreakdownView(Workspace& workspace, QWidget* parent);
+View* makeCompareView(Workspace& workspace, QWidget* parent);
+
+} // namespace kvscope::ui

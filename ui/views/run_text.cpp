@@ -1,0 +1,63 @@
+#include "ui/views/run_text.h"
+
+#include "ui/plots/units.h"
+
+#include <QCoreApplication>
+#include <QStringList>
+
+#include <cmath>
+
+namespace kvscope::ui {
+
+namespace {
+QString tr(const char* text) { return QCoreApplication::translate("Views", text); }
+} // namespace
+
+QString stepName(int step) {
+    return step == 0 ? tr("prefill (step 0)") : tr("decode step %1").arg(formatCount(step));
+}
+
+QString timingWord(const RunRow& run) { return run.timing == "measured" ? tr("measured") : tr("modelled"); }
+
+QString aggregationNote(double stepsPerPixel, const QString& how) {
+    if (stepsPerPixel <= 1.0 + 1e-9) return {};
+    const QString count =
+        stepsPerPixel < 10 ? QString::number(stepsPerPixel, 'f', 1) : formatCount(std::llround(stepsPerPixel));
+    return tr("1 pixel = %1 steps, %2.").arg(count, how);
+}
+
+QString loadingNote(bool loading, int loaded, int total) {
+    if (!loading || loaded >= total) return {};
+    return tr("Loading: %1 of %2 steps.").arg(formatCount(loaded), formatCount(total));
+}
+
+QString blockTextHtml(const std::string& text, int limit) {
+    const QString all = QString::fromStdString(text);
+    QString shown;
+    int taken = 0;
+    for (qsizetype i = 0; i < all.size() && taken < limit; ++i, ++taken) {
+        const QChar c = all[i];
+        if (c == QLatin1Char('\n'))
+            shown += QStringLiteral("⏎ ");
+        else if (c == QLatin1Char('\t'))
+            shown += QStringLiteral("⇥ ");
+        else if (c.category() == QChar::Other_Control)
+            shown += QChar(0x00B7);
+        else if (c.isHighSurrogate() && i + 1 < all.size()) {
+            shown += c;
+            shown += all[++i];
+        } else
+            shown += c;
+    }
+    if (taken >= limit && all.size() > limit) shown += QStringLiteral("…");
+    return shown.toHtmlEscaped();
+}
+
+QString sentences(std::initializer_list<QString> parts) {
+    QStringList kept;
+    for (const QString& part : parts)
+        if (!part.isEmpty()) kept << part;
+    return kept.join(QLatin1Char(' '));
+}
+
+} // namespace kvscope::ui

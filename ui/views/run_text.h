@@ -1,0 +1,23 @@
+// Sentences and fragments that several views say in the same words.
+#pragma once
+
+#include "profiler/read/trace_reader.h"
+
+#include <QString>
+
+namespace kvscope::ui {
+
+/// "decode step 12", "prefill (step 0)".
+QString stepName(int step);
+/// "modelled" or "measured": how the run's transfer times are known.
+QString timingWord(const RunRow& run);
+/// "1 pixel = 62 steps, mean." or "" when every step has its own pixels.
+QString aggregationNote(double stepsPerPixel, const QString& how);
+/// "Loading: 4,096 of 100,000 steps." or "".
+QString loadingNote(bool loading, int loaded, int total);
+/// Text of a block as one paragraph of escaped HTML: at most `limit` characters, line ends and control characters visible.
+QString blockTextHtml(const std::string& text, int limit = 200);
+/// Joins what is not empty with one space.
+QString sentences(std::initializer_list<QString> parts);
+
+} // namespace kvscope::ui

@@ -1,0 +1,285 @@
+// Transfers: hit rate, misses, bytes over the link and exposed time of every decode step, one run or two.
+#include "ui/plots/legend_strip.h"
+#include "ui/plots/plot_canvas.h"
+#include "ui/plots/plot_view.h"
+#include "ui/plots/units.h"
+#include "ui/theme.h"
+#include "ui/views/make_views.h"
+#include "ui/views/run_text.h"
+#include "ui/views/step_feed.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+namespace kvscope::ui {
+
+namespace {
+
+constexpr int kPanels = 4;
+enum Panel { HitRate, Misses, Bytes, Exposed };
+constexpr std::array<Unit, kPanels> kUnits{Unit::Percent, Unit::Count, Unit::Bytes, Unit::Nanoseconds};
+
+double valueOf(const StepRow& row, int panel) {
+    switch (panel) {
+    case HitRate: {
+        const auto all = row.hits + row.misses;
+        return all > 0 ? 100.0 * double(row.hits) / double(all) : std::numeric_limits<double>::quiet_NaN();
+    }
+    case Misses: return double(row.misses);
+    case Bytes: return double(row.h2dBytes);
+    default: return double(row.exposedNs);
+    }
+}
+
+class TransfersView final : public PlotView {
+    Q_OBJECT
+public:
+    TransfersView(Workspace& workspace, QWidget* parent)
+        : PlotView(workspace, tr("Transfers"), parent),
+          sides_{Side(workspace, this, "transfers A"), Side(workspace, this, "transfers B")} {
+        legend_ = new LegendStrip(&canvas());
+        canvas().plotLayout()->addElement(0, 0, legend_);
+        for (int i = 0; i < kPanels; ++i) {
+            QCPAxisRect* panel = canvas().addPanel(false);
+            panels_[std::size_t(i)] = panel;
+            const bool last = i + 1 == kPanels;
+            setIntegerAxis(panel->axis(QCPAxis::atBottom), last ? tr("Decode step") : QString());
+            panel->axis(QCPAxis::atBottom)->setTickLabels(last);
+            for (int s = 1; s >= 0; --s) { // the current run is drawn over the other
+                auto* graph = new QCPGraph(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft));
+                graph->setAntialiased(true);
+                graph->setAdaptiveSampling(true);
+                sides_[std::size_t(s)].graphs[std::size_t(i)] = graph;
+            }
+        }
+        canvas().applyTheme(Theme::current());
+        themed(Theme::current());
+    }
+
+    QString exportCsv() const override {
+        if (sides_[0].steps.empty()) return {};
+        const QCPRange visible = const_cast<TransfersView*>(this)->canvas().visibleX();
+        QString csv = QStringLiteral("run,step,hits,misses,h2d_bytes,d2h_bytes,transfer_ns,exposed_ns\n");
+        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
+        for (std::size_t s = 0; s < 2; ++s) {
+            if (!runs[s]) continue;
+            const QString name = QStringLiteral("\"%1\"").arg(
+                QString::fromStdString(runs[s]->row.name).replace(QLatin1Char('"'), QLatin1String("\"\"")));
+            for (const StepRow& row : sides_[s].steps) {
+                if (row.step < visible.lower || row.step > visible.upper) continue;
+                csv += QStringLiteral("%1,%2,%3,%4,%5,%6,%7,%8\n")
+                           .arg(name)
+                           .arg(row.step)
+                           .arg(row.hits)
+                           .arg(row.misses)
+                           .arg(row.h2dBytes)
+                           .arg(row.d2hBytes)
+                           .arg(row.transferNs)
+                           .arg(row.exposedNs);
+            }
+        }
+        return csv;
+    }
+
+protected:
+    void runChanged() override {
+        for (Side& side : sides_) side.clear();
+        if (showEmptyWithoutRun(tr("This view shows, step by step, how many selected blocks were resident, how many bytes "
+                                   "crossed the link, and how much of that time the step had to wait.")))
+            return;
+        showEmpty({}, {});
+        start(sides_[0], *run());
+        if (const OpenRun* other = workspace().compare()) start(sides_[1], *other);
+        labelAxes();
+        fillLegend();
+        cursorMoved();
+    }
+
+    void runGrew() override {
+        if (!run()) return;
+        labelAxes();
+        fillLegend();
+        for (Side& side : sides_) side.feed.advance();
+    }
+
+    void cursorMoved() override {
+        CursorMark mark;
+        if (run()) {
+            const Cursor& cursor = workspace().cursor();
+            mark.x = cursor.step;
+            if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
+        }
+        for (QCPAxisRect* panel : panels_) canvas().overlay().setMark(panel, mark);
+        canvas().replotOverlay();
+    }
+
+    void themed(const Theme& theme) override {
+        legend_->applyTheme(theme);
+        for (std::size_t s = 0; s < 2; ++s) {
+            const QColor colour = s == 0 ? theme.runA : theme.runB;
+            QColor fill = colour;
+            fill.setAlpha(36);
+            for (int i = 0; i < kPanels; ++i) {
+                QCPGraph* graph = sides_[s].graphs[std::size_t(i)];
+                graph->setPen(QPen(colour, 1)); // wider pens cost thirty times as much at a million points
+                graph->setBrush(i == HitRate ? QBrush(Qt::NoBrush) : QBrush(fill));
+            }
+        }
+        fillLegend();
+    }
+
+    void clickedAt(int, QPointF at) override {
+        if (!run()) return;
+        Cursor cursor = workspace().cursor();
+        cursor.step = std::clamp(int(std::lround(at.x())), 0, std::max(run()->row.steps - 1, 0));
+        workspace().setCursor(cursor);
+    }
+
+    QString tooltipAt(int, QPointF at) override {
+        const int step = int(std::lround(at.x()));
+        QString html;
+        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
+        for (std::size_t s = 0; s < 2; ++s) {
+            const StepRow* row = sides_[s].find(step);
+            if (!row || !runs[s]) continue;
+            if (!html.isEmpty()) html += QStringLiteral("<br>");
+            if (workspace().compare())
+                html += QStringLiteral("<b>%1</b><br>")
+                            .arg(QString::fromStdString(runs[s]->row.name).toHtmlEscaped());
+            html += tr("<b>%1</b>%2<br>Hits %3, misses %4: hit rate <b>%5</b><br>Host to device %6, device to host %7<br>"
+                       "Link busy %8, exposed <b>%9</b>")
+                        .arg(stepName(step), row->opensBlock ? tr(" (opens a new block)") : QString(),
+                             formatCount(row->hits), formatCount(row->misses),
+                             formatValue(Unit::Percent, valueOf(*row, HitRate)),
+                             formatValue(Unit::Bytes, double(row->h2dBytes)), formatValue(Unit::Bytes, double(row->d2hBytes)),
+                             formatValue(Unit::Nanoseconds, double(row->transferNs)))
+                        .arg(formatValue(Unit::Nanoseconds, double(row->exposedNs)) + QLatin1Char(' ') +
+                             timingWord(runs[s]->row));
+        }
+        if (html.isEmpty()) return {};
+        return html + tr("<p>Exposed: the part of the link's time that the step had to wait for.</p>");
+    }
+
+    void visibleStepsChanged() override { fitValues(); }
+
+    QString note() const override {
+        for (const Side& side : sides_)
+            if (!side.feed.error().isEmpty()) return tr("Reading stopped: %1.").arg(side.feed.error());
+        const double perPixel = panels_[0]->width() > 0
+                                    ? const_cast<TransfersView*>(this)->canvas().visibleX().size() / panels_[0]->width()
+                                    : 0;
+        QString timing;
+        if (run() && run()->row.timing != "measured")
+            timing = tr("Exposed time is modelled from the link %1; it is not part of the measured step time.")
+                         .arg(QString::fromStdString(run()->row.link));
+        return sentences({aggregationNote(perPixel, tr("the line keeps the extremes")), tr("The prefill is left out."),
+                          timing, loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()),
+                          healthNote()});
+    }
+
+private:
+    struct Side {
+        Side(Workspace& workspace, QObject* context, const char* slot) : feed(workspace, context, slot, 16'384) {}
+        void clear() {
+            feed.stop();
+            steps.clear();
+            for (QCPGraph* graph : graphs)
+                if (graph) graph->data()->clear();
+        }
+        const StepRow* find(int step) const {
+            const auto at = std::lower_bound(steps.begin(), steps.end(), step,
+                                             [](const StepRow& row, int wanted) { return row.step < wanted; });
+            return at != steps.end() && at->step == step ? &*at : nullptr;
+        }
+        StepFeed<std::vector<StepRow>> feed;
+        std::vector<StepRow> steps; // decode steps only
+        std::array<QCPGraph*, kPanels> graphs{};
+    };
+
+    void start(Side& side, const OpenRun& open) {
+        side.feed.start(
+            open.key,
+            [](TraceReader& reader, int runId, int first, int last) { return reader.steps(runId, first, last); },
+            [this, &side](std::vector<StepRow> rows, int, int) { take(side, std::move(rows)); });
+    }
+
+    void take(Side& side, std::vector<StepRow> rows) {
+        for (const StepRow& row : rows) {
+            if (row.phase == Phase::Prefill) continue;
+            side.steps.push_back(row);
+            for (int i = 0; i < kPanels; ++i) side.graphs[std::size_t(i)]->addData(row.step, valueOf(row, i));
+        }
+        if (&side == &sides_[0] && side.steps.empty()) {
+            if (!side.feed.error().isEmpty())
+                showEmpty(tr("The trace cannot be read here"), side.feed.error());
+            else
+                showEmpty(tr("Waiting for the first decode step"), tr("This view leaves out the prefill."));
+            return;
+        }
+        if (!sides_[0].steps.empty()) showEmpty({}, {});
+        int last = 1;
+        for (const Side& each : sides_)
+            if (!each.steps.empty()) last = std::max(last, each.steps.back().step);
+        canvas().setFullX({0.5, last + 0.5});
+        fitValues();
+        replot();
+    }
+
+    void labelAxes() {
+        const QString timing = run() ? timingWord(run()->row) : QString();
+        titles_ = {tr("Hit rate"), tr("Misses (blocks)"), tr("Host to device"), tr("Exposed time, %1").arg(timing)};
+        fitValues();
+    }
+
+    /// Value axes follow what is visible, so that zooming in shows small differences.
+    void fitValues() {
+        const QCPRange visible = canvas().visibleX();
+        for (int i = 0; i < kPanels; ++i) {
+            double high = 0, low = 100;
+            for (const Side& side : sides_) {
+                const auto points = side.graphs[std::size_t(i)]->data();
+                auto at = points->findBegin(visible.lower, false);
+                const auto end = points->findEnd(visible.upper, false);
+                for (; at != end; ++at) {
+                    if (std::isnan(at->value)) continue;
+                    high = std::max(high, at->value);
+                    low = std::min(low, at->value);
+                }
+            }
+            QCPRange range(0, high > 0 ? high * 1.08 : 1);
+            if (i == HitRate) range = {low >= 50 ? std::max(0.0, std::floor(low / 10) * 10 - 2) : -2, 102};
+            canvas().setFullY(i, range);
+            setUnitAxis(panels_[std::size_t(i)]->axis(QCPAxis::atLeft), titles_[std::size_t(i)], kUnits[std::size_t(i)]);
+            // Few steps: show that they are points, not a curve.
+            for (const Side& side : sides_) {
+                const bool dots = visible.size() <= 120;
+                side.graphs[std::size_t(i)]->setScatterStyle(
+                    dots ? QCPScatterStyle(QCPScatterStyle::ssDisc, 4) : QCPScatterStyle(QCPScatterStyle::ssNone));
+            }
+        }
+    }
+
+    void fillLegend() {
+        const Theme& theme = Theme::current();
+        QVector<Swatch> swatches;
+        if (const OpenRun* a = workspace().current())
+            swatches << Swatch{QString::fromStdString(a->row.name), theme.runA, Swatch::Mark::Line, {}};
+        if (const OpenRun* b = workspace().compare())
+            swatches << Swatch{QString::fromStdString(b->row.name), theme.runB, Swatch::Mark::Line, {}};
+        legend_->setSwatches(swatches);
+    }
+
+    std::array<Side, 2> sides_;
+    std::array<QCPAxisRect*, kPanels> panels_{};
+    std::array<QString, kPanels> titles_;
+    LegendStrip* legend_ = nullptr;
+};
+
+} // namespace
+
+View* makeTransfersView(Workspace& workspace, QWidget* parent) { return new TransfersView(workspace, parent); }
+
+} // namespace kvscope::ui
+
+#include "transfers_view.moc"

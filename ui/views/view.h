@@ -1,0 +1,40 @@
+// A view: one file plus one line in registry.cpp. Views never name each other; they talk through the Workspace.
+#pragma once
+
+#include <QSize>
+#include <QString>
+#include <QWidget>
+
+#include <vector>
+
+namespace kvscope::ui {
+
+class Workspace;
+struct Theme;
+
+class View : public QWidget {
+    Q_OBJECT
+public:
+    using QWidget::QWidget;
+    /// Writes what is shown as a picture of `size` logical pixels. Format by suffix: png, svg, pdf. False if it cannot.
+    virtual bool exportImage(const QString& path, QSize size) = 0;
+    /// The numbers behind the picture, as CSV with a header line; empty if there are none.
+    virtual QString exportCsv() const = 0;
+    virtual void resetZoom() = 0;
+    virtual void undoZoom() = 0;
+    virtual void redoZoom() = 0;
+    virtual void applyTheme(const Theme& theme) = 0;
+};
+
+struct ViewEntry {
+    const char* id;       // `render --view` name, layout key
+    const char* title;
+    const char* shortcut; // e.g. "Ctrl+1"
+    const char* help;     // one sentence: what it shows
+    View* (*make)(Workspace& workspace, QWidget* parent);
+};
+
+/// All views in menu order.
+const std::vector<ViewEntry>& views();
+
+} // namespace kvscope::ui

@@ -1,0 +1,144 @@
+#include "ui/widgets/help_overlay.h"
+
+#include "ui/definitions.h"
+#include "ui/icons.h"
+#include "ui/theme.h"
+
+#include <QButtonGroup>
+#include <QCoreApplication>
+#include <QHBoxLayout>
+#include <QKeyEvent>
+#include <QPainter>
+#include <QTextBrowser>
+#include <QToolButton>
+#include <QVBoxLayout>
+
+#include <algorithm>
+
+namespace kvscope::ui {
+
+HelpOverlay::HelpOverlay(QWidget* parent)
+    : QWidget(parent), card_(new QWidget(this)), browser_(new QTextBrowser), pages_(new QButtonGroup(this)) {
+    setObjectName(QStringLiteral("helpOverlay"));
+    setFocusPolicy(Qt::StrongFocus);
+    hide();
+    parent->installEventFilter(this);
+    auto* bar = new QHBoxLayout;
+    const char* titles[] = {QT_TR_NOOP("Keyboard shortcuts"), QT_TR_NOOP("Definitions"), QT_TR_NOOP("About KVScope")};
+    for (int page = 0; page < 3; ++page) {
+        auto* button = new QToolButton;
+        button->setText(tr(titles[page]));
+        button->setCheckable(true);
+        button->setAutoRaise(true);
+        pages_->addButton(button, page);
+        bar->addWidget(button);
+    }
+    bar->addStretch();
+    auto* close = new QToolButton;
+    close->setText(QStringLiteral("×"));
+    close->setAutoRaise(true);
+    close->setToolTip(tr("Close (Esc)"));
+    close->setAccessibleName(tr("Close"));
+    bar->addWidget(close);
+    connect(close, &QToolButton::clicked, this, &QWidget::hide);
+    connect(pages_, &QButtonGroup::idClicked, this, [this](int page) { open(Page(page)); });
+    browser_->setFrameShape(QFrame::NoFrame);
+    browser_->setOpenExternalLinks(true);
+    browser_->setObjectName(QStringLiteral("helpText"));
+    auto* layout = new QVBoxLayout(card_);
+    layout->setContentsMargins(14, 10, 10, 12);
+    layout->addLayout(bar);
+    layout->addWidget(browser_, 1);
+}
+
+void HelpOverlay::setShortcuts(std::vector<ShortcutText> shortcuts) { shortcuts_ = std::move(shortcuts); }
+
+void HelpOverlay::open(Page page, const QString& definition) {
+    pages_->button(int(page))->setChecked(true);
+    const Theme& theme = Theme::current();
+    browser_->setStyleSheet(QStringLiteral("QTextBrowser { border: none; background: %1; }").arg(theme.raised.name()));
+    browser_->setHtml(html(page));
+    setGeometry(parentWidget()->rect());
+    show();
+    raise();
+    browser_->setFocus();
+    if (!definition.isEmpty()) browser_->scrollToAnchor(definition);
+}
+
+QString HelpOverlay::text() const { return browser_->toPlainText(); }
+
+QString HelpOverlay::html(Page page) const {
+    const Theme& theme = Theme::current();
+    const QString muted = theme.mutedText.name();
+    QString body;
+    if (page == Page::Shortcuts) {
+        // Two columns of groups, about equally long, so that everything is seen at once.
+        QString columns[2];
+        std::size_t group = 0;
+        for (std::size_t first = 0; first < shortcuts_.size(); first = group) {
+            while (group < shortcuts_.size() && shortcuts_[group].group == shortcuts_[first].group) ++group;
+            QString& column = columns[first < shortcuts_.size() / 2 ? 0 : 1];
+            column +=
+                QStringLiteral("<tr><td colspan=\"2\"><p style=\"margin-top:12px; color:%1\"><b>%2</b></p></td></tr>")
+                    .arg(muted, shortcuts_[first].group.toHtmlEscaped());
+            for (std::size_t row = first; row < group; ++row)
+                column += QStringLiteral("<tr><td width=\"128\"><b>%1</b></td><td>%2</td></tr>")
+                              .arg(shortcuts_[row].keys.toHtmlEscaped(), shortcuts_[row].action.toHtmlEscaped());
+        }
+        body += QStringLiteral("<table width=\"100%\" cellpadding=\"0\"><tr>");
+        for (const QString& column : columns)
+            body += QStringLiteral("<td width=\"50%\"><table cellspacing=\"0\" cellpadding=\"3\">%1</table></td>")
+                        .arg(column);
+        body += QStringLiteral("</tr></table>");
+    } else if (page == Page::Definitions) {
+        for (const Definition& definition : definitions())
+            body += QStringLiteral("<p style=\"margin-top:12px; margin-bottom:2px\"><a name=\"%1\"></a><b>%2</b></p><p "
+                                   "style=\"margin-top:0px\">%3</p>")
+                        .arg(QLatin1String(definition.id), QString::fromUtf8(definition.title).toHtmlEscaped(),
+                             QString::fromUtf8(definition.text).toHtmlEscaped());
+    } else {
+        body = tr("<p><b>KVScope %1</b></p><p>A profiler for sparse-attention decoding with KV-cache offloading.</p>"
+                  "<p>Free software under the GNU General Public License, version 3 or any later version "
+                  "(GPL-3.0-or-later), without any warranty. The licence text is in the file LICENSE of the sources "
+                  "and at "
+                  "<a href=\"https://www.gnu.org/licenses/gpl-3.0.html\">gnu.org/licenses</a>.</p>"
+                  "<p style=\"color:%2\">Built with Qt %3 and QCustomPlot.</p>")
+                   .arg(QCoreApplication::applicationVersion().toHtmlEscaped(), muted, QString::fromLatin1(qVersion()));
+    }
+    return QStringLiteral("<body style=\"color:%1\">%2</body>").arg(theme.text.name(), body);
+}
+
+QRect HelpOverlay::cardRect() const {
+    const QSize size(std::min(780, width() - 40), std::min(640, height() - 40));
+    return {QPoint((width() - size.width()) / 2, (height() - size.height()) / 2), size};
+}
+
+void HelpOverlay::resizeEvent(QResizeEvent*) { card_->setGeometry(cardRect()); }
+
+bool HelpOverlay::eventFilter(QObject* watched, QEvent* event) {
+    if (watched == parentWidget() && event->type() == QEvent::Resize) setGeometry(parentWidget()->rect());
+    return QWidget::eventFilter(watched, event);
+}
+
+void HelpOverlay::keyPressEvent(QKeyEvent* event) {
+    if (event->key() == Qt::Key_Escape)
+        hide();
+    else
+        QWidget::keyPressEvent(event);
+}
+
+void HelpOverlay::mousePressEvent(QMouseEvent* event) {
+    if (!cardRect().contains(event->pos())) hide();
+}
+
+void HelpOverlay::paintEvent(QPaintEvent*) {
+    const Theme& theme = Theme::current();
+    QPainter painter(this);
+    painter.fillRect(rect(), QColor(0, 0, 0, 110));
+    painter.setRenderHint(QPainter::Antialiasing);
+    painter.setPen(theme.border);
+    painter.setBrush(theme.raised);
+    painter.drawRoundedRect(QRectF(cardRect()).adjusted(-0.5, -0.5, 0.5, 0.5), 8, 8);
+}
+
+} // namespace kvscope::ui

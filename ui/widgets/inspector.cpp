@@ -1,0 +1,349 @@
+#include "ui/widgets/inspector.h"
+
+#include "ui/definitions.h"
+#include "ui/models/format.h"
+#include "ui/models/run_list_model.h"
+#include "ui/theme.h"
+#include "ui/widgets/small_widgets.h"
+#include "ui/workspace.h"
+
+#include <QEvent>
+#include <QGridLayout>
+#include <QJsonDocument>
+#include <QJsonObject>
+#include <QLabel>
+#include <QPlainTextEdit>
+#include <QVBoxLayout>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <utility>
+
+namespace kvscope::ui {
+
+FactTable::FactTable(QWidget* parent) : QWidget(parent), grid_(new QGridLayout(this)) {
+    grid_->setContentsMargins(0, 0, 0, 0);
+    grid_->setHorizontalSpacing(10);
+    grid_->setVerticalSpacing(3);
+    grid_->setColumnStretch(1, 1);
+    grid_->setColumnMinimumWidth(0, 104);
+}
+
+void FactTable::set(const QString& name, const QString& value, const char* definition) {
+    auto row = rows_.find(name);
+    if (row == rows_.end()) {
+        auto* nameLabel = new MutedLabel;
+        nameLabel->setAlignment(Qt::AlignLeft | Qt::AlignTop);
+        if (definition) {
+            nameLabel->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
+            if (const Definition* found = findDefinition(QLatin1String(definition))) {
+                const QString tip = QStringLiteral("<p>%1</p>").arg(QString::fromUtf8(found->text).toHtmlEscaped());
+                nameLabel->setToolTip(tip);
+                nameLabel->setWhatsThis(tip);
+            }
+            connect(nameLabel, &QLabel::linkActivated, this, &FactTable::definitionRequested);
+        }
+        auto* valueLabel = new QLabel;
+        valueLabel->setWordWrap(true);
+        valueLabel->setAlignment(Qt::AlignLeft | Qt::AlignTop);
+        valueLabel->setTextInteractionFlags(Qt::TextSelectableByMouse);
+        const int line = grid_->rowCount();
+        grid_->addWidget(nameLabel, line, 0);
+        grid_->addWidget(valueLabel, line, 1);
+        row = rows_.insert(name, {nameLabel, valueLabel, QString::fromLatin1(definition ? definition : "")});
+        writeName(name, *row);
+    }
+    row->value->setText(value);
+    row->name->setVisible(!value.isEmpty());
+    row->value->setVisible(!value.isEmpty());
+}
+
+void FactTable::writeName(const QString& name, const Row& row) {
+    if (row.definition.isEmpty()) {
+        row.name->setText(name);
+        return;
+    }
+    // In the colour of plain names: a column of links would be louder than the values.
+    row.name->setText(QStringLiteral("<a href=\"%1\" style=\"text-decoration:none; color:%2\">%3&nbsp;<sup>?</sup></a>")
+                          .arg(row.definition, Theme::current().mutedText.name(), name.toHtmlEscaped()));
+}
+
+void FactTable::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() != QEvent::PaletteChange) return;
+    for (auto row = rows_.constBegin(); row != rows_.constEnd(); ++row) writeName(row.key(), row.value());
+}
+
+QString FactTable::value(const QString& name) const {
+    const auto row = rows_.constFind(name);
+    return row == rows_.constEnd() || row->value->isHidden() ? QString() : row->value->text();
+}
+
+void FactTable::clear() {
+    for (const Row& row : std::as_const(rows_)) {
+        row.name->hide();
+        row.value->hide();
+    }
+}
+
+Inspector::Inspector(Workspace& workspace, QWidget* parent)
+    : QScrollArea(parent), workspace_(workspace), runSection_(new Section(tr("Run"))),
+      stepSection_(new Section(tr("Step"))), headSection_(new Section(tr("Selection of one KV head"))),
+      blockSection_(new Section(tr("Block"))), parameterSection_(new Section(tr("Parameters"), false)),
+      runFacts_(new FactTable), stepFacts_(new FactTable), headFacts_(new FactTable), blockFacts_(new FactTable),
+      parameterFacts_(new FactTable), empty_(new MutedLabel), stepNote_(new MutedLabel), blockHint_(new MutedLabel),
+      blockText_(new QPlainTextEdit) {
+    setWidgetResizable(true);
+    setFrameShape(QFrame::NoFrame);
+    setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+    setMinimumWidth(250);
+    auto* page = new QWidget;
+    auto* layout = new QVBoxLayout(page);
+    layout->setContentsMargins(8, 6, 10, 10);
+    layout->setSpacing(4);
+    empty_->setText(tr("Facts about the shown run, the step under the cursor and the chosen block appear here."));
+    empty_->setWordWrap(true);
+    stepNote_->setWordWrap(true);
+    blockHint_->setWordWrap(true);
+    blockText_->setReadOnly(true);
+    blockText_->setObjectName(QStringLiteral("blockText"));
+    blockText_->setAccessibleName(tr("Text of the block"));
+    blockText_->setMinimumHeight(120);
+    layout->addWidget(empty_);
+    layout->addWidget(stepSection_);
+    layout->addWidget(headSection_);
+    layout->addWidget(blockSection_);
+    layout->addWidget(runSection_);
+    layout->addWidget(parameterSection_);
+    layout->addStretch();
+    stepSection_->body()->addWidget(stepNote_);
+    stepSection_->body()->addWidget(stepFacts_);
+    headSection_->body()->addWidget(headFacts_);
+    blockSection_->body()->addWidget(blockHint_);
+    blockSection_->body()->addWidget(blockFacts_);
+    blockSection_->body()->addWidget(blockText_);
+    runSection_->body()->addWidget(runFacts_);
+    parameterSection_->body()->addWidget(parameterFacts_);
+    setWidget(page);
+
+    for (FactTable* table : {runFacts_, stepFacts_, headFacts_, blockFacts_})
+        connect(table, &FactTable::definitionRequested, this, &Inspector::definitionRequested);
+    const auto update = [this] {
+        showRun();
+        fetch();
+    };
+    connect(&workspace_, &Workspace::currentChanged, this, update);
+    connect(&workspace_, &Workspace::runsChanged, this, &Inspector::showRun);
+    connect(&workspace_, &Workspace::advanced, this, update);
+    connect(&workspace_, &Workspace::cursorChanged, this, &Inspector::fetch);
+    connect(&workspace_, &Workspace::failed, this, [this] { fetching_ = false; });
+    update();
+}
+
+QString Inspector::blockText() const { return blockText_->toPlainText(); }
+
+void Inspector::showRun() {
+    const OpenRun* run = workspace_.current();
+    empty_->setVisible(!run);
+    for (Section* section : {runSection_, stepSection_, blockSection_, parameterSection_})
+        section->setVisible(run != nullptr);
+    headSection_->setVisible(run && run->row.steps > 0);
+    if (!run) return;
+    const RunRow& row = run->row;
+    const auto text = [](const std::string& value) { return QString::fromStdString(value); };
+    runFacts_->set(tr("Name"), text(row.name));
+    runFacts_->set(tr("Status"), statusText(row, run->live));
+    runFacts_->set(tr("Message"), text(row.statusMessage));
+    runFacts_->set(tr("Model"), text(row.model));
+    runFacts_->set(tr("Shape"), row.layers == 0 ? QString()
+                                                : tr("%1 layers, %2 KV heads × %3, %4 query heads")
+                                                      .arg(row.layers)
+                                                      .arg(row.kvHeads)
+                                                      .arg(row.headDim)
+                                                      .arg(row.queryHeads));
+    runFacts_->set(tr("Sequences"), row.sequences > 0 ? QString::number(row.sequences) : QString());
+    runFacts_->set(tr("Method"), text(row.method));
+    parameterFacts_->clear();
+    const QJsonObject json = QJsonDocument::fromJson(QByteArray::fromStdString(row.paramsJson)).object();
+    for (auto item = json.begin(); item != json.end(); ++item)
+        parameterFacts_->set(titleOf(item.key().toStdString()), item.value().toVariant().toString());
+    parameterSection_->setVisible(!json.isEmpty());
+    runFacts_->set(tr("Block size"),
+                   row.blockSize > 0
+                       ? tr("%1 tokens, %2 per KV head").arg(row.blockSize).arg(formatBytes(row.blockBytes))
+                       : QString(),
+                   "block");
+    runFacts_->set(tr("Budget"),
+                   row.layers == 0         ? QString()
+                   : row.budgetBlocks == 0 ? tr("all blocks")
+                                           : tr("%1 blocks").arg(formatCount(row.budgetBlocks)),
+                   "budget");
+    runFacts_->set(tr("Device slots"),
+                   row.layers == 0        ? QString()
+                   : row.deviceSlots == 0 ? tr("everything resident")
+                                          : tr("%1 blocks per layer and KV head").arg(formatCount(row.deviceSlots)),
+                   "slots");
+    runFacts_->set(tr("Device"), text(row.device));
+    runFacts_->set(tr("Link"), text(row.link), "modelled");
+    runFacts_->set(tr("Recorded"), text(row.level));
+    runFacts_->set(tr("Dropped steps"), row.layers == 0 ? QString() : formatCount(row.droppedSteps), "dropped");
+    runFacts_->set(tr("Writer time"), row.layers == 0 ? QString() : formatDuration(row.writerBusyNs), "writer");
+    runFacts_->set(tr("Created"), text(row.createdUtc));
+    runFacts_->set(tr("File"), run->key.path);
+}
+
+void Inspector::fetch() {
+    const OpenRun* run = workspace_.current();
+    if (!run || run->row.steps < 1) {
+        showStep({});
+        showHead({});
+        showBlock({});
+        return;
+    }
+    if (fetching_) {
+        again_ = true;
+        return;
+    }
+    fetching_ = true;
+    const int runId = run->key.runId;
+    const Cursor cursor = workspace_.cursor();
+    workspace_.query<Selected>(
+        this, "inspector", run->key,
+        [runId, cursor](TraceReader& reader) {
+            Selected selected;
+            const bool range = cursor.firstStep >= 0;
+            selected.steps =
+                reader.steps(runId, range ? cursor.firstStep : cursor.step, range ? cursor.lastStep : cursor.step);
+            selected.selection = reader.selection(runId, cursor.step, cursor.layer, cursor.sequence, cursor.kvHead);
+            if (cursor.block >= 0) selected.blockText = reader.blockText(runId, cursor.sequence, cursor.block);
+            return selected;
+        },
+        [this](Selected selected) {
+            fetching_ = false;
+            showStep(selected);
+            showHead(selected);
+            showBlock(selected);
+            if (std::exchange(again_, false)) fetch();
+        });
+}
+
+void Inspector::showStep(const Selected& selected) {
+    const OpenRun* run = workspace_.current();
+    stepFacts_->clear();
+    stepNote_->hide();
+    if (!run || selected.steps.empty()) {
+        stepNote_->setText(tr("No step was recorded yet."));
+        stepNote_->setVisible(run != nullptr);
+        return;
+    }
+    const QString timing =
+        run->row.timing.empty() ? QString::fromLatin1("modelled") : QString::fromStdString(run->row.timing);
+    StepRow sum;
+    sum.kept = 0;
+    std::int64_t selectedWhereKept = 0;
+    for (const StepRow& step : selected.steps) {
+        sum.tokens += step.tokens;
+        sum.durationNs += step.durationNs;
+        sum.selected += step.selected;
+        sum.hits += step.hits;
+        sum.misses += step.misses;
+        sum.h2dBytes += step.h2dBytes;
+        sum.d2hBytes += step.d2hBytes;
+        sum.transferNs += step.transferNs;
+        sum.exposedNs += step.exposedNs;
+        if (step.kept >= 0) {
+            sum.kept += step.kept;
+            selectedWhereKept += step.selected;
+        }
+    }
+    const StepRow& first = selected.steps.front();
+    const bool one = selected.steps.size() == 1;
+    QStringList notes;
+    if (one && first.phase == Phase::Prefill) notes << tr("Prefill: reads the prompts and gives the first token.");
+    if (one && first.step == 1) notes << tr("First decode step: the device slots were cold, so locality is undefined.");
+    if (one && first.opensBlock && first.phase == Phase::Decode)
+        notes << tr("A sequence opened a new block in this step.");
+    stepNote_->setText(notes.join(QLatin1Char('\n')));
+    stepNote_->setVisible(!notes.isEmpty());
+    stepFacts_->set(one ? tr("Step") : tr("Steps"),
+                    one ? QString::number(first.step)
+                        : tr("%1 to %2, summed").arg(first.step).arg(selected.steps.back().step),
+                    "step");
+    stepFacts_->set(tr("Wall time"), tr("%1 (measured)").arg(formatDuration(sum.durationNs)), "wall-time");
+    stepFacts_->set(tr("Tokens fed"), formatCount(sum.tokens));
+    const bool sparse = sum.selected > 0;
+    stepFacts_->set(tr("Selected"), sparse ? tr("%1 blocks").arg(formatCount(sum.selected)) : QString(), "selected");
+    stepFacts_->set(tr("Hits"), sparse ? formatCount(sum.hits) : QString(), "hit");
+    stepFacts_->set(tr("Misses"), sparse ? formatCount(sum.misses) : QString(), "hit");
+    stepFacts_->set(tr("Hit rate"), sparse ? formatShare(sum.hits, sum.hits + sum.misses) : QString(), "hit-rate");
+    stepFacts_->set(
+        tr("Locality"),
+        sparse ? formatRatio(selectedWhereKept > 0 ? double(sum.kept) / double(selectedWhereKept) : std::nan(""))
+               : QString(),
+        "locality");
+    stepFacts_->set(tr("To device"), formatBytes(sum.h2dBytes), "transfer");
+    stepFacts_->set(tr("To host"), formatBytes(sum.d2hBytes), "transfer");
+    stepFacts_->set(tr("Transfer"), QStringLiteral("%1 (%2)").arg(formatDuration(sum.transferNs), timing), "transfer");
+    stepFacts_->set(tr("Exposed"), QStringLiteral("%1 (%2)").arg(formatDuration(sum.exposedNs), timing), "exposed");
+}
+
+void Inspector::showHead(const Selected& selected) {
+    const Cursor& cursor = workspace_.cursor();
+    headFacts_->clear();
+    headFacts_->set(tr("Place"),
+                    tr("layer %1, KV head %2, sequence %3").arg(cursor.layer).arg(cursor.kvHead).arg(cursor.sequence));
+    if (!selected.selection) {
+        headFacts_->set(tr("Selection"), tr("not recorded: dense attention or prefill"));
+        return;
+    }
+    const SelectionRow& row = *selected.selection;
+    headFacts_->set(tr("Selection"), QString());
+    headFacts_->set(tr("Blocks"), formatCount(row.hits + row.misses), "selected");
+    headFacts_->set(tr("Hits, misses"), tr("%1 of %2 hit").arg(row.hits).arg(row.hits + row.misses), "hit");
+    headFacts_->set(tr("Locality γ"), formatRatio(row.locality()), "locality");
+    if (std::isfinite(row.mass)) headFacts_->set(tr("Mass captured"), formatRatio(double(row.mass)), "mass");
+    std::array<int, 5> counts{};
+    for (const Origin origin : row.origins) ++counts[std::size_t(origin)];
+    QStringList origins;
+    for (std::size_t code = 0; code < counts.size(); ++code)
+        if (counts[code] > 0)
+            origins << QStringLiteral("%1 %2").arg(counts[code]).arg(QLatin1String(nameOf(Origin(code))));
+    headFacts_->set(tr("Origins"), origins.join(QStringLiteral(", ")), "origin");
+}
+
+void Inspector::showBlock(const Selected& selected) {
+    const OpenRun* run = workspace_.current();
+    const Cursor& cursor = workspace_.cursor();
+    blockFacts_->clear();
+    const bool chosen = run && cursor.block >= 0;
+    blockText_->setVisible(chosen);
+    blockHint_->setVisible(!chosen);
+    if (!chosen) {
+        blockHint_->setText(
+            tr("Click a cell in the Selection view or a prompt token to see a block's text and score."));
+        return;
+    }
+    const int size = run->row.blockSize;
+    blockFacts_->set(tr("Block"), QString::number(cursor.block), "block");
+    blockFacts_->set(tr("Token range"), tr("%1 to %2")
+                                            .arg(formatCount(std::int64_t(cursor.block) * size),
+                                                 formatCount(std::int64_t(cursor.block + 1) * size - 1)));
+    const QString text = QString::fromStdString(selected.blockText);
+    if (blockText_->toPlainText() != text) blockText_->setPlainText(text);
+    if (!selected.selection) return;
+    const SelectionRow& row = *selected.selection;
+    const auto found = std::lower_bound(row.blocks.begin(), row.blocks.end(), cursor.block);
+    if (found == row.blocks.end() || *found != cursor.block) {
+        blockFacts_->set(tr("In this step"),
+                         row.blocks.empty() ? tr("selected blocks were not recorded") : tr("not selected"), "selected");
+        return;
+    }
+    const auto at = std::size_t(found - row.blocks.begin());
+    blockFacts_->set(tr("In this step"), tr("selected"), "selected");
+    if (at < row.origins.size()) blockFacts_->set(tr("Origin"), QLatin1String(nameOf(row.origins[at])), "origin");
+    if (at < row.hit.size()) blockFacts_->set(tr("Residency"), row.hit[at] ? tr("hit") : tr("miss, loaded"), "hit");
+    if (at < row.scores.size()) blockFacts_->set(tr("Score"), formatRatio(double(row.scores[at]), 5), "score");
+}
+
+} // namespace kvscope::ui

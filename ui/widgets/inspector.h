@@ -1,0 +1,81 @@
+// Facts about what is selected: the run, the cursor's step or range, and the cursor's block with its text.
+#pragma once
+
+#include "profiler/read/trace_reader.h"
+
+#include <QHash>
+#include <QScrollArea>
+
+#include <optional>
+#include <vector>
+
+class QGridLayout;
+class QLabel;
+class QPlainTextEdit;
+
+namespace kvscope::ui {
+
+class MutedLabel;
+class Section;
+class Workspace;
+
+/// Rows "name  value"; a name with a definition is a link to it.
+class FactTable final : public QWidget {
+    Q_OBJECT
+public:
+    explicit FactTable(QWidget* parent = nullptr);
+    /// Adds or changes a row. An empty value hides it.
+    void set(const QString& name, const QString& value, const char* definition = nullptr);
+    QString value(const QString& name) const;
+    void clear(); // hides every row
+
+signals:
+    void definitionRequested(const QString& id);
+
+protected:
+    void changeEvent(QEvent* event) override;
+
+private:
+    struct Row {
+        QLabel *name, *value;
+        QString definition; // id; empty: none
+    };
+    static void writeName(const QString& name, const Row& row);
+    QGridLayout* grid_;
+    QHash<QString, Row> rows_;
+};
+
+class Inspector final : public QScrollArea {
+    Q_OBJECT
+public:
+    explicit Inspector(Workspace& workspace, QWidget* parent = nullptr);
+    FactTable* runFacts() const { return runFacts_; }
+    FactTable* stepFacts() const { return stepFacts_; }
+    FactTable* headFacts() const { return headFacts_; }
+    FactTable* blockFacts() const { return blockFacts_; }
+    QString blockText() const;
+
+signals:
+    void definitionRequested(const QString& id);
+
+private:
+    struct Selected {
+        std::vector<StepRow> steps;
+        std::optional<SelectionRow> selection;
+        std::string blockText;
+    };
+    void showRun();
+    void fetch();
+    void showStep(const Selected& selected);
+    void showHead(const Selected& selected);
+    void showBlock(const Selected& selected);
+
+    Workspace& workspace_;
+    Section *runSection_, *stepSection_, *headSection_, *blockSection_, *parameterSection_;
+    FactTable *runFacts_, *stepFacts_, *headFacts_, *blockFacts_, *parameterFacts_;
+    MutedLabel *empty_, *stepNote_, *blockHint_;
+    QPlainTextEdit* blockText_;
+    bool fetching_ = false, again_ = false;
+};
+
+} // namespace kvscope::ui

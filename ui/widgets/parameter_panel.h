@@ -1,0 +1,52 @@
+// One editor per declared parameter of a method.
+#pragma once
+
+#include "core/select/method.h"
+
+#include <QVariantMap>
+#include <QWidget>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+class QGridLayout;
+class QToolButton;
+
+namespace kvscope::ui {
+
+/// Editors are named "param_<key>". A button beside an editor appears when its value differs from the default.
+class ParameterPanel final : public QWidget {
+    Q_OBJECT
+public:
+    explicit ParameterPanel(QWidget* parent = nullptr);
+
+    /// Rebuilds the editors. `defaults` are the declared ones overridden by the checkpoint's.
+    void setMethod(const MethodEntry& method, const ParameterValues& defaults);
+    /// Values that differ from the defaults, in declaration order: what --set would say.
+    std::vector<std::pair<std::string, std::string>> settings() const;
+    void setValue(const std::string& key, const std::string& value); // unknown keys and bad values are ignored
+    void resetAll();
+
+signals:
+    void changed();
+
+private:
+    struct Row {
+        const Parameter* parameter = nullptr;
+        std::string defaultValue;
+        QWidget* editor = nullptr;
+        QToolButton* reset = nullptr;
+    };
+    Row makeRow(const Parameter& parameter, const std::string& defaultValue);
+    static std::string valueOf(const Row& row);
+    static void setValueOf(const Row& row, const std::string& value);
+    void edited();
+
+    QGridLayout* grid_;
+    std::vector<Parameter> declared_; // the rows point into it
+    std::vector<Row> rows_;
+    bool loading_ = false;
+};
+
+} // namespace kvscope::ui

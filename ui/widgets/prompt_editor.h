@@ -1,0 +1,71 @@
+// Chooses where the prompts come from.
+#pragma once
+
+#include "ui/prompt_source.h"
+
+#include <QVariantMap>
+#include <QWidget>
+
+#include <array>
+#include <memory>
+#include <optional>
+
+class QComboBox;
+class QDoubleSpinBox;
+class QLineEdit;
+class QPlainTextEdit;
+class QSpinBox;
+
+namespace kvscope {
+class Model;
+}
+
+namespace kvscope::ui {
+
+class MutedLabel;
+
+class PromptEditor final : public QWidget {
+    Q_OBJECT
+public:
+    explicit PromptEditor(QWidget* parent = nullptr);
+    ~PromptEditor() override;
+
+    PromptSource source() const;
+    void setSequences(int sequences);
+    /// Counts tokens of text and files with this model's tokenizer, off the GUI thread.
+    void setModel(std::shared_ptr<const Model> model);
+    /// Longest prompt of the batch in tokens; empty while it is being counted.
+    std::optional<int> tokens() const;
+    /// Why there can be no prompt; empty when there can.
+    QString problem() const;
+
+    QVariantMap values() const;
+    void setValues(const QVariantMap& values);
+
+signals:
+    void changed();
+
+private:
+    QWidget* makeNeedlePage();
+    QWidget* makeDocumentPage();
+    QWidget* makeTextPage();
+    QWidget* makeFilePage();
+    void edited();
+    void count();
+
+    QComboBox* kind_;
+    std::array<QWidget*, 4> pages_; // by kind
+    QSpinBox *needleTokens_ = nullptr, *needles_ = nullptr, *seed_ = nullptr, *documentTokens_ = nullptr;
+    QDoubleSpinBox* depth_ = nullptr;
+    QPlainTextEdit* text_ = nullptr;
+    QLineEdit* file_ = nullptr;
+    MutedLabel* counted_ = nullptr;
+    int sequences_ = 1;
+    std::shared_ptr<const Model> model_;
+    struct Counter; // of tokens, on a worker
+    std::unique_ptr<Counter> counter_;
+    std::optional<int> textTokens_;
+    QString countProblem_;
+};
+
+} // namespace kvscope::ui

@@ -1,0 +1,203 @@
+#include "ui/widgets/run_list.h"
+
+#include "ui/models/run_list_model.h"
+#include "ui/theme.h"
+#include "ui/widgets/small_widgets.h"
+#include "ui/workspace.h"
+
+#include <QApplication>
+#include <QClipboard>
+#include <QKeyEvent>
+#include <QListView>
+#include <QMenu>
+#include <QPainter>
+#include <QPushButton>
+#include <QStyledItemDelegate>
+#include <QVBoxLayout>
+
+namespace kvscope::ui {
+namespace {
+
+constexpr int kBadge = 20; // side of the A and B marks
+
+/// Where a row's B mark is: a click there compares.
+QRect badgeRect(const QRect& row) {
+    return {row.right() - kBadge - 8, row.center().y() - kBadge / 2 + 1, kBadge, kBadge};
+}
+
+class RunDelegate final : public QStyledItemDelegate {
+public:
+    using QStyledItemDelegate::QStyledItemDelegate;
+
+    QSize sizeHint(const QStyleOptionViewItem& option, const QModelIndex&) const override {
+        return {100, 2 * option.fontMetrics.height() + 14};
+    }
+    void paint(QPainter* painter, const QStyleOptionViewItem& option, const QModelIndex& index) const override {
+        const Theme& theme = Theme::current();
+        const bool current = index.data(RunListModel::CurrentRole).toBool();
+        const bool compared = index.data(RunListModel::CompareRole).toBool();
+        const QRect row = option.rect;
+        painter->save();
+        painter->setRenderHint(QPainter::Antialiasing);
+        if (current || option.state.testFlag(QStyle::State_MouseOver))
+            painter->fillRect(row, current ? theme.raised : theme.window);
+        if (option.state.testFlag(QStyle::State_HasFocus)) {
+            painter->setPen(theme.accent);
+            painter->drawRect(QRectF(row).adjusted(0.5, 0.5, -0.5, -0.5));
+        }
+        if (current) painter->fillRect(QRect(row.left(), row.top(), 3, row.height()), theme.runA);
+        if (compared) painter->fillRect(QRect(row.left(), row.top(), 3, row.height()), theme.runB);
+
+        const QRect badge = badgeRect(row);
+        const QRect text(row.left() + 12, row.top() + 6, badge.left() - row.left() - 18, option.fontMetrics.height());
+        QFont title = option.font;
+        title.setWeight(current ? QFont::DemiBold : QFont::Normal);
+        painter->setFont(title);
+        painter->setPen(theme.text);
+        const QString name = index.data().toString();
+        painter->drawText(text, Qt::AlignLeft | Qt::AlignVCenter,
+                          QFontMetrics(title).elidedText(name, Qt::ElideRight, text.width()));
+
+        QRect line = text.translated(0, option.fontMetrics.height() + 2);
+        QFont small = option.font;
+        small.setPointSizeF(small.pointSizeF() * 0.9);
+        painter->setFont(small);
+        const bool live = index.data(RunListModel::LiveRole).toBool();
+        const QString status = index.data(RunListModel::StatusRole).toString();
+        painter->setPen(Qt::NoPen);
+        painter->setBrush(live ? theme.ok : status == QLatin1String("failed") ? theme.danger : theme.border);
+        painter->drawEllipse(QPointF(line.left() + 4, line.center().y() + 1), 3.5, 3.5);
+        line.setLeft(line.left() + 14);
+        const QString warning = index.data(RunListModel::WarningRole).toString();
+        painter->setPen(warning.isEmpty() ? theme.mutedText : theme.danger);
+        painter->drawText(line, Qt::AlignLeft | Qt::AlignVCenter,
+                          QFontMetrics(small).elidedText(
+                              warning.isEmpty() ? index.data(RunListModel::SubtitleRole).toString() : warning,
+                              Qt::ElideRight, line.width()));
+
+        if (current || compared || option.state.testFlag(QStyle::State_MouseOver)) {
+            const QColor tone = current ? theme.runA : theme.runB;
+            painter->setPen(QPen(tone, 1.4));
+            painter->setBrush(current || compared ? QBrush(tone) : QBrush(Qt::NoBrush));
+            painter->drawRoundedRect(QRectF(badge).adjusted(1, 1, -1, -1), 4, 4);
+            title.setWeight(QFont::DemiBold);
+            painter->setFont(title);
+            painter->setPen(current || compared ? (tone.lightnessF() > 0.6 ? QColor(Qt::black) : QColor(Qt::white))
+                                                : tone);
+            painter->drawText(badge, Qt::AlignCenter, current ? QStringLiteral("A") : QStringLiteral("B"));
+        }
+        painter->restore();
+    }
+};
+
+} // namespace
+
+RunList::RunList(Workspace& workspace, QWidget* parent)
+    : QWidget(parent), workspace_(workspace), model_(new RunListModel(workspace, this)), view_(new QListView),
+      empty_(new QWidget), message_(new InlineMessage) {
+    view_->setModel(model_);
+    view_->setItemDelegate(new RunDelegate(view_));
+    view_->setObjectName(QStringLiteral("runList"));
+    view_->setAccessibleName(tr("Open runs"));
+    view_->setMouseTracking(true);
+    view_->setFrameShape(QFrame::NoFrame);
+    view_->setUniformItemSizes(true);
+    view_->setContextMenuPolicy(Qt::CustomContextMenu);
+    view_->setWhatsThis(tr("A click shows a run in all views. The B mark lays a second run over it."));
+    view_->installEventFilter(this);
+    view_->viewport()->installEventFilter(this);
+    message_->setObjectName(QStringLiteral("runListMessage"));
+
+    auto* hint = new MutedLabel(tr("No run is open. Run a session above, open a trace, or drop .kvtrace files here."));
+    hint->setWordWrap(true);
+    hint->setAlignment(Qt::AlignCenter);
+    auto* open = new QPushButton(tr("Open trace…"));
+    auto* emptyLayout = new QVBoxLayout(empty_);
+    emptyLayout->setContentsMargins(14, 8, 14, 8);
+    emptyLayout->addStretch();
+    emptyLayout->addWidget(hint);
+    emptyLayout->addWidget(open, 0, Qt::AlignHCenter);
+    emptyLayout->addStretch();
+    connect(open, &QPushButton::clicked, this, &RunList::openRequested);
+
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(0, 0, 0, 0);
+    layout->setSpacing(0);
+    layout->addWidget(message_);
+    layout->addWidget(view_, 1);
+    layout->addWidget(empty_, 1);
+    const auto showEmpty = [this] {
+        const bool none = workspace_.runs().empty();
+        empty_->setVisible(none);
+        view_->setVisible(!none);
+    };
+    connect(&workspace_, &Workspace::runsChanged, this, showEmpty);
+    showEmpty();
+    connect(view_, &QListView::activated, this, [this](const QModelIndex& index) {
+        if (const auto key = model_->keyOf(index)) workspace_.setCurrent(*key);
+    });
+    connect(view_, &QWidget::customContextMenuRequested, this, &RunList::showMenu);
+}
+
+void RunList::showProblem(const QString& sentence) { message_->show(InlineMessage::Kind::Error, sentence); }
+
+bool RunList::eventFilter(QObject* watched, QEvent* event) {
+    const auto toggleCompare = [this](const RunKey& key) {
+        const OpenRun* compared = workspace_.compare();
+        workspace_.setCompare(compared && compared->key == key ? std::nullopt : std::optional(key));
+    };
+    if (watched == view_->viewport() && event->type() == QEvent::MouseButtonRelease) {
+        const auto* mouse = static_cast<QMouseEvent*>(event);
+        const QModelIndex index = view_->indexAt(mouse->pos());
+        const auto key = model_->keyOf(index);
+        if (!key || mouse->button() != Qt::LeftButton) return false;
+        const bool current = workspace_.current() && workspace_.current()->key == *key;
+        if (!current && badgeRect(view_->visualRect(index)).adjusted(-4, -4, 4, 4).contains(mouse->pos()))
+            toggleCompare(*key);
+        else
+            workspace_.setCurrent(*key);
+        return false;
+    }
+    if (watched == view_ && event->type() == QEvent::KeyPress) {
+        const auto* key = static_cast<QKeyEvent*>(event);
+        const auto run = model_->keyOf(view_->currentIndex());
+        if (!run) return false;
+        switch (key->key()) {
+        case Qt::Key_Return:
+        case Qt::Key_Enter:
+        case Qt::Key_Space:
+            workspace_.setCurrent(*run);
+            return true;
+        case Qt::Key_B:
+            toggleCompare(*run);
+            return true;
+        case Qt::Key_Delete:
+            if (const OpenRun* open = workspace_.find(*run); open && !open->live) workspace_.close(*run);
+            return true;
+        default:
+            return false;
+        }
+    }
+    return QWidget::eventFilter(watched, event);
+}
+
+void RunList::showMenu(const QPoint& place) {
+    const auto key = model_->keyOf(view_->indexAt(place));
+    if (!key) return;
+    const OpenRun* run = workspace_.find(*key);
+    if (!run) return;
+    auto* menu = new QMenu(this);
+    menu->setAttribute(Qt::WA_DeleteOnClose);
+    const bool current = workspace_.current() && workspace_.current()->key == *key;
+    const bool compared = workspace_.compare() && workspace_.compare()->key == *key;
+    menu->addAction(tr("Show"), this, [this, key] { workspace_.setCurrent(*key); })->setEnabled(!current);
+    menu->addAction(compared ? tr("End the comparison") : tr("Compare with the shown run"), this,
+                    [this, key, compared] { workspace_.setCompare(compared ? std::nullopt : std::optional(*key)); })
+        ->setEnabled(!current);
+    menu->addAction(tr("Copy file path"), this, [key] { QApplication::clipboard()->setText(key->path); });
+    menu->addSeparator();
+    menu->addAction(tr("Close"), this, [this, key] { workspace_.close(*key); })->setEnabled(!run->live);
+    menu->popup(view_->viewport()->mapToGlobal(place));
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,315 @@
+#include "ui/widgets/session_form.h"
+
+#include "core/kv/block_layout.h"
+#include "ui/models/format.h"
+#include "ui/widgets/parameter_panel.h"
+#include "ui/widgets/prompt_editor.h"
+#include "ui/widgets/small_widgets.h"
+
+#include <QCheckBox>
+#include <QComboBox>
+#include <QDoubleSpinBox>
+#include <QFileInfo>
+#include <QPushButton>
+#include <QSignalBlocker>
+#include <QSpinBox>
+
+#include <algorithm>
+
+namespace kvscope::ui {
+
+KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens, int sequences, bool offload,
+                      std::optional<std::int64_t> deviceSlots) {
+    const ModelConfig& config = model.config();
+    const BlockLayout layout{spec.blockSize, config.headDim, spec.bias.scale != 0.F && model.hasEvictionHead()};
+    const std::int64_t heads = std::int64_t(sequences) * config.kvHeads;
+    const int blocks = spec.grid.blocks(tokens);
+    const int denseLayers = spec.dense || !offload ? config.layers : std::min(spec.denseLayers, config.layers);
+    const int offloaded = config.layers - denseLayers;
+
+    KvEstimate estimate;
+    estimate.hostBytes = heads * config.layers * blocks * layout.bytes();
+    estimate.budgetTokens = spec.dense ? 0 : spec.budgetBlocks() * spec.blockSize;
+    estimate.deviceBytes = heads * denseLayers * blocks * layout.bytes();
+    if (offloaded > 0) {
+        estimate.neededSlots = std::min(std::max(spec.budgetBlocks(), spec.grid.blocks(spec.denseBelowTokens)), blocks);
+        estimate.blockSlots = int(std::min<std::int64_t>(deviceSlots.value_or(estimate.neededSlots), blocks));
+        estimate.deviceBytes += heads * offloaded * estimate.blockSlots * layout.bytes();
+    }
+    return estimate;
+}
+
+void SessionForm::setModel(const QString& nameOrPath, std::shared_ptr<const Model> model) {
+    rememberSettings();
+    loaded_ = std::move(model);
+    loadedName_ = nameOrPath;
+    modelProblem_.clear();
+    modelMessage_->clear();
+    {
+        const QSignalBlocker quiet(model_); // the model is here: nothing to ask for
+        int index = model_->findData(nameOrPath);
+        if (index < 0) {
+            index = model_->count() - 1;
+            model_->insertItem(index, QFileInfo(nameOrPath).fileName(), nameOrPath);
+            model_->setItemData(index, nameOrPath, Qt::ToolTipRole);
+        }
+        model_->setCurrentIndex(index);
+    }
+    const ModelConfig& config = loaded_->config();
+    modelFacts_->setText(
+        tr("%1 layers · %2 KV heads of %3 · %4 weights · context %5 tokens")
+            .arg(config.layers)
+            .arg(config.kvHeads)
+            .arg(config.headDim)
+            .arg(QString::fromLatin1(nameOf(loaded_->weightType())), formatCount(config.maxPositions)));
+    prompt_->setModel(loaded_);
+    shownMethod_.clear();
+    showMethod();
+}
+
+void SessionForm::setModelProblem(const QString& sentence) {
+    modelProblem_ = sentence;
+    modelMessage_->show(InlineMessage::Kind::Error, sentence);
+    revalidate();
+}
+
+void SessionForm::setRunProblem(const QString& sentence) { runMessage_->show(InlineMessage::Kind::Error, sentence); }
+
+void SessionForm::setRunning(bool running) {
+    if (running_ == running) return;
+    running_ = running;
+    if (running) runMessage_->clear();
+    revalidate();
+}
+
+const MethodEntry& SessionForm::method() const { return findMethod(method_->currentData().toString().toStdString()); }
+
+void SessionForm::rememberSettings() {
+    if (!shownMethod_.isEmpty()) settings_[shownMethod_] = parameters_->settings();
+}
+
+void SessionForm::showMethod() {
+    const QString name = method_->currentData().toString();
+    if (shownMethod_ != name) {
+        rememberSettings();
+        const MethodEntry& entry = method();
+        loading_ = true;
+        ParameterValues defaults;
+        if (loaded_)
+            defaults = resolveDefaults(entry, loaded_->config());
+        else
+            for (const Parameter& parameter : entry.parameters) defaults.assign(parameter.key, parameter.defaultValue);
+        parameters_->setMethod(entry, defaults);
+        for (const auto& [key, value] : settings_.value(name)) parameters_->setValue(key, value);
+        loading_ = false;
+        // Without a model the defaults are only the declared ones: what is set now is compared again when it is there.
+        shownMethod_ = name;
+        methodSummary_->setText(QString::fromStdString(entry.summary));
+        const QString needs = entry.needs.empty() ? tr("any checkpoint") : QString::fromStdString(entry.needs);
+        const QString tip = QStringLiteral("<p><b>%1</b></p><p>%2</p><p>%3</p><p>%4</p>")
+                                .arg(QString::fromStdString(entry.title).toHtmlEscaped(),
+                                     QString::fromStdString(entry.summary).toHtmlEscaped(),
+                                     tr("Source: %1").arg(QString::fromStdString(entry.source).toHtmlEscaped()),
+                                     tr("Needs: %1").arg(needs.toHtmlEscaped()));
+        method_->setToolTip(tip);
+        methodSummary_->setToolTip(tip);
+    }
+    revalidate();
+}
+
+SessionOptions SessionForm::options() const {
+    SessionOptions options;
+    options.method = method().name;
+    options.settings = parameters_->settings();
+    options.maxNewTokens = maxNewTokens_->value();
+    options.stopAtEos = stopAtEos_->isChecked();
+    options.sampling.temperature = temperature_->value();
+    options.sampling.topP = topP_->value();
+    options.sampling.topK = topK_->value();
+    options.sampling.seed = std::uint64_t(seed_->value());
+    if (deviceSlots_->value() > 0) options.deviceKvBlocks = deviceSlots_->value();
+    options.cachePolicy = cachePolicy_->currentData().toString().toStdString();
+    options.offload = offload_->isChecked();
+    const QString link = link_->currentData().toString();
+    options.link =
+        Link::parse(link.isEmpty() ? QString::number(linkGbps_->value(), 'g', 10).toStdString() : link.toStdString());
+    options.oracle = oracle_->isChecked();
+    return options;
+}
+
+SessionRequest SessionForm::request() const {
+    SessionRequest request;
+    request.model = modelName();
+    request.source = prompt_->source();
+    request.options = options();
+    request.level = RecordLevel(level_->currentIndex());
+    return request;
+}
+
+QString SessionForm::findProblem() {
+    parameterMessage_->clear();
+    budget_->hide();
+    estimate_->clear();
+    if (running_) return tr("A session is running. Stop it or wait for its end.");
+    if (!modelProblem_.isEmpty()) return tr("The model could not be loaded.");
+    if (!loaded_ || loadedName_ != modelName()) return tr("The model is being loaded.");
+
+    const MethodEntry& entry = method();
+    const auto refuse = [this](const QString& sentence) {
+        parameterMessage_->show(InlineMessage::Kind::Error, sentence);
+        return tr("The method cannot run like this: %1").arg(sentence);
+    };
+    if (entry.needsEvictionHead && !loaded_->hasEvictionHead())
+        return refuse(tr("%1 needs %2, and %3 has none. Choose another method or a checkpoint trained for it.")
+                          .arg(QString::fromStdString(entry.title), QString::fromStdString(entry.needs),
+                               QString::fromStdString(loaded_->name())));
+    SelectionSpec spec;
+    try {
+        ParameterValues values = resolveDefaults(entry, loaded_->config());
+        for (const auto& [key, value] : parameters_->settings()) values.set(entry.parameters, key, value);
+        spec = entry.make(values, loaded_->config());
+    } catch (const Error& error) {
+        return refuse(QString::fromStdString(oneLine(error)));
+    }
+
+    if (const QString problem = prompt_->problem(); !problem.isEmpty()) return problem;
+    const std::optional<int> promptTokens = prompt_->tokens();
+    if (!promptTokens) return tr("The prompt's tokens are being counted.");
+    const int context = loaded_->config().maxPositions;
+    if (std::int64_t(*promptTokens) + maxNewTokens_->value() - 1 > context)
+        return tr("%1 prompt tokens and %2 new ones exceed the context of %3 tokens. Shorten the prompt or ask for "
+                  "fewer.")
+            .arg(formatCount(*promptTokens), formatCount(maxNewTokens_->value()), formatCount(context));
+
+    const std::optional<std::int64_t> chosenSlots =
+        deviceSlots_->value() > 0 ? std::optional<std::int64_t>(deviceSlots_->value()) : std::nullopt;
+    const int tokens = *promptTokens + maxNewTokens_->value();
+    const KvEstimate estimate =
+        estimateKv(*loaded_, spec, tokens, sequences_->value(), offload_->isChecked(), chosenSlots);
+    const QString budgetText = estimate.budgetTokens == 0 || estimate.budgetTokens >= tokens
+                                   ? tr("Attends to all %1 tokens.").arg(formatCount(tokens))
+                                   : tr("Attends to at most %1 of %2 tokens (%3) per KV head.")
+                                         .arg(formatCount(estimate.budgetTokens), formatCount(tokens),
+                                              formatShare(estimate.budgetTokens, tokens));
+    budget_->setText(budgetText);
+    budget_->show();
+    const QString device =
+        estimate.blockSlots > 0
+            ? tr("device %1 (%2 slots)").arg(formatBytes(estimate.deviceBytes), formatCount(estimate.blockSlots))
+            : tr("device %1, all resident").arg(formatBytes(estimate.deviceBytes));
+    estimate_->setText(tr("KV memory: host %1 · %2").arg(formatBytes(estimate.hostBytes), device));
+    if (estimate.blockSlots < estimate.neededSlots)
+        return tr("%1 device KV slots are too few: the method attends %2 blocks at a time. Raise them under Advanced.")
+            .arg(estimate.blockSlots)
+            .arg(estimate.neededSlots);
+    return {};
+}
+
+void SessionForm::revalidate() {
+    if (loading_) return;
+    prompt_->setSequences(sequences_->value());
+    const bool sampled = temperature_->value() > 0;
+    for (QWidget* widget : {static_cast<QWidget*>(topP_), static_cast<QWidget*>(topK_), static_cast<QWidget*>(seed_)})
+        widget->setEnabled(sampled);
+    linkGbps_->setVisible(link_->currentData().toString().isEmpty());
+    deviceSlots_->setEnabled(offload_->isChecked());
+    cachePolicy_->setEnabled(offload_->isChecked());
+
+    const QString problem = findProblem();
+    reason_->setText(problem);
+    reason_->setVisible(!problem.isEmpty());
+    run_->setEnabled(problem.isEmpty());
+    run_->setToolTip(problem.isEmpty() ? tr("Run this session (F5)") : problem);
+    if (problem == problem_) return;
+    problem_ = problem;
+    emit problemChanged();
+}
+
+void SessionForm::run() {
+    revalidate();
+    if (problem_.isEmpty()) emit runRequested(request());
+}
+
+QVariantMap SessionForm::values() const {
+    QVariantMap methodSettings;
+    auto all = settings_;
+    if (!shownMethod_.isEmpty()) all[shownMethod_] = parameters_->settings();
+    for (auto entry = all.constBegin(); entry != all.constEnd(); ++entry) {
+        QVariantMap values;
+        for (const auto& [key, value] : entry.value())
+            values[QString::fromStdString(key)] = QString::fromStdString(value);
+        if (!values.isEmpty()) methodSettings[entry.key()] = values;
+    }
+    return {{"model", modelName()},
+            {"prompt", prompt_->values()},
+            {"sequences", sequences_->value()},
+            {"method", method_->currentData()},
+            {"settings", methodSettings},
+            {"maxNewTokens", maxNewTokens_->value()},
+            {"stopAtEos", stopAtEos_->isChecked()},
+            {"temperature", temperature_->value()},
+            {"topP", topP_->value()},
+            {"topK", topK_->value()},
+            {"seed", seed_->value()},
+            {"offload", offload_->isChecked()},
+            {"deviceSlots", deviceSlots_->value()},
+            {"cachePolicy", cachePolicy_->currentData()},
+            {"link", link_->currentIndex()},
+            {"linkGbps", linkGbps_->value()},
+            {"level", level_->currentIndex()},
+            {"oracle", oracle_->isChecked()},
+            {"advanced", advanced_->isExpanded()}};
+}
+
+void SessionForm::setValues(const QVariantMap& values) {
+    const auto restore = [&](const char* key, auto&& set) {
+        if (const auto found = values.constFind(QLatin1String(key)); found != values.constEnd()) set(*found);
+    };
+    const auto choose = [](QComboBox* combo, const QVariant& wanted) {
+        if (const int index = combo->findData(wanted); index >= 0) combo->setCurrentIndex(index);
+    };
+    loading_ = true;
+    restore("settings", [&](const QVariant& saved) {
+        const QVariantMap methodSettings = saved.toMap();
+        for (auto entry = methodSettings.constBegin(); entry != methodSettings.constEnd(); ++entry) {
+            std::vector<std::pair<std::string, std::string>> list;
+            const QVariantMap one = entry.value().toMap();
+            for (auto item = one.constBegin(); item != one.constEnd(); ++item)
+                list.emplace_back(item.key().toStdString(), item.value().toString().toStdString());
+            settings_[entry.key()] = list;
+        }
+        shownMethod_.clear(); // what the panel shows now is not what was saved
+    });
+    restore("prompt", [&](const QVariant& v) { prompt_->setValues(v.toMap()); });
+    restore("sequences", [&](const QVariant& v) { sequences_->setValue(v.toInt()); });
+    restore("maxNewTokens", [&](const QVariant& v) { maxNewTokens_->setValue(v.toInt()); });
+    restore("stopAtEos", [&](const QVariant& v) { stopAtEos_->setChecked(v.toBool()); });
+    restore("temperature", [&](const QVariant& v) { temperature_->setValue(v.toDouble()); });
+    restore("topP", [&](const QVariant& v) { topP_->setValue(v.toDouble()); });
+    restore("topK", [&](const QVariant& v) { topK_->setValue(v.toInt()); });
+    restore("seed", [&](const QVariant& v) { seed_->setValue(v.toInt()); });
+    restore("offload", [&](const QVariant& v) { offload_->setChecked(v.toBool()); });
+    restore("deviceSlots", [&](const QVariant& v) { deviceSlots_->setValue(v.toInt()); });
+    restore("cachePolicy", [&](const QVariant& v) { choose(cachePolicy_, v); });
+    restore("link", [&](const QVariant& v) { link_->setCurrentIndex(v.toInt()); });
+    restore("linkGbps", [&](const QVariant& v) { linkGbps_->setValue(v.toDouble()); });
+    restore("level", [&](const QVariant& v) { level_->setCurrentIndex(v.toInt()); });
+    restore("oracle", [&](const QVariant& v) { oracle_->setChecked(v.toBool()); });
+    restore("advanced", [&](const QVariant& v) { advanced_->setExpanded(v.toBool()); });
+    restore("method", [&](const QVariant& v) { choose(method_, v); });
+    loading_ = false;
+    restore("model", [&](const QVariant& v) {
+        const QString name = v.toString();
+        if (name == modelName() || name.isEmpty()) return;
+        if (model_->findData(name) < 0) {
+            if (!QFileInfo::exists(name)) return; // the folder is gone: keep the embedded model
+            const QSignalBlocker quiet(model_);
+            model_->insertItem(model_->count() - 1, QFileInfo(name).fileName(), name);
+            model_->setItemData(model_->count() - 2, name, Qt::ToolTipRole);
+        }
+        model_->setCurrentIndex(model_->findData(name));
+    });
+    showMethod();
+}
+
+} // namespace kvscope::ui

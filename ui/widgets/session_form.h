@@ -1,0 +1,107 @@
+// Everything a run needs, chosen by a person: model, prompt, method with its declared parameters, sampling, device,
+// link.
+#pragma once
+
+#include "ui/session_controller.h"
+
+#include <QMap>
+#include <QVariantMap>
+#include <QWidget>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+class QCheckBox;
+class QComboBox;
+class QDoubleSpinBox;
+class QFormLayout;
+class QPushButton;
+class QSpinBox;
+class QVBoxLayout;
+
+namespace kvscope::ui {
+
+class InlineMessage;
+class MutedLabel;
+class ParameterPanel;
+class PromptEditor;
+class Section;
+
+/// Memory of the two KV tiers, from the method's spec and the model's shape.
+struct KvEstimate {
+    std::int64_t hostBytes = 0, deviceBytes = 0;
+    int blockSlots = 0;   // per (sequence, layer, KV head); 0: everything resident
+    int neededSlots = 0;  // fewest the method works with
+    int budgetTokens = 0; // attended at most per KV head; 0: all
+};
+KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens, int sequences, bool offload,
+                      std::optional<std::int64_t> deviceSlots);
+
+class SessionForm final : public QWidget {
+    Q_OBJECT
+public:
+    explicit SessionForm(QWidget* parent = nullptr);
+    ~SessionForm() override;
+
+    QString modelName() const; // embedded name or path
+    /// The loaded model; the parameters' defaults come from it.
+    void setModel(const QString& nameOrPath, std::shared_ptr<const Model> model);
+    /// Shown where the model is chosen.
+    void setModelProblem(const QString& sentence);
+    /// Shown above the Run button; a session failed.
+    void setRunProblem(const QString& sentence);
+    void setRunning(bool running);
+
+    /// Why Run is not possible; empty when it is.
+    QString problem() const { return problem_; }
+    SessionRequest request() const;
+
+    QVariantMap values() const;
+    void setValues(const QVariantMap& values);
+
+public slots:
+    void run(); // emits runRequested unless there is a problem
+
+signals:
+    void modelRequested(const QString& nameOrPath);
+    void runRequested(const kvscope::ui::SessionRequest& request);
+    void problemChanged();
+
+private:
+    void makeModelSection(QVBoxLayout* layout);
+    void makePromptSection(QVBoxLayout* layout);
+    void makeMethodSection(QVBoxLayout* layout);
+    void makeAdvancedSection(QVBoxLayout* layout);
+    void makeFooter(QVBoxLayout* layout);
+    void chooseModel(int index);
+    void showMethod();
+    void rememberSettings();
+    void revalidate();
+    QString findProblem();
+    const MethodEntry& method() const;
+    SessionOptions options() const;
+
+    QComboBox *model_ = nullptr, *method_ = nullptr, *link_ = nullptr, *level_ = nullptr, *cachePolicy_ = nullptr;
+    MutedLabel *modelFacts_ = nullptr, *methodSummary_ = nullptr, *budget_ = nullptr, *estimate_ = nullptr;
+    InlineMessage *modelMessage_ = nullptr, *parameterMessage_ = nullptr, *runMessage_ = nullptr;
+    PromptEditor* prompt_ = nullptr;
+    ParameterPanel* parameters_ = nullptr;
+    QSpinBox *sequences_ = nullptr, *maxNewTokens_ = nullptr, *topK_ = nullptr, *seed_ = nullptr,
+             *deviceSlots_ = nullptr;
+    QDoubleSpinBox *temperature_ = nullptr, *topP_ = nullptr, *linkGbps_ = nullptr;
+    QCheckBox *oracle_ = nullptr, *stopAtEos_ = nullptr, *offload_ = nullptr;
+    Section* advanced_ = nullptr;
+    MutedLabel* reason_ = nullptr;
+    QPushButton* run_ = nullptr;
+
+    std::shared_ptr<const Model> loaded_;
+    QString loadedName_, modelProblem_, problem_;
+    QString shownMethod_;                                                      // whose parameters the panel shows
+    QMap<QString, std::vector<std::pair<std::string, std::string>>> settings_; // of every method touched
+    bool running_ = false, loading_ = false;
+};
+
+} // namespace kvscope::ui

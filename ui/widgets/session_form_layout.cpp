@@ -1,0 +1,283 @@
+// How the session form is laid out; what it means is in session_form.cpp.
+#include "core/cache/cache_policy.h"
+#include "core/model/model.h"
+#include "ui/widgets/parameter_panel.h"
+#include "ui/widgets/prompt_editor.h"
+#include "ui/widgets/session_form.h"
+#include "ui/widgets/small_widgets.h"
+
+#include <QCheckBox>
+#include <QComboBox>
+#include <QDoubleSpinBox>
+#include <QFileDialog>
+#include <QFormLayout>
+#include <QPushButton>
+#include <QScrollArea>
+#include <QSignalBlocker>
+#include <QSpinBox>
+#include <QVBoxLayout>
+
+namespace kvscope::ui {
+namespace {
+
+template <class Editor> Editor* named(Editor* editor, const char* name, const QString& tip) {
+    editor->setObjectName(QLatin1String(name));
+    editor->setToolTip(tip);
+    editor->setWhatsThis(tip);
+    ignoreWheelUnlessFocused(editor);
+    return editor;
+}
+
+QSpinBox* makeSpin(int low, int high, int value, const QString& suffix, const char* name, const QString& tip) {
+    auto* spin = named(new QSpinBox, name, tip);
+    spin->setRange(low, high);
+    spin->setValue(value);
+    spin->setSuffix(suffix);
+    return spin;
+}
+
+QDoubleSpinBox* makeDouble(double low, double high, double value, double step, const char* name, const QString& tip) {
+    auto* spin = named(new QDoubleSpinBox, name, tip);
+    spin->setRange(low, high);
+    spin->setSingleStep(step);
+    spin->setValue(value);
+    return spin;
+}
+
+QFormLayout* addForm(QVBoxLayout* body) {
+    auto* form = new QFormLayout;
+    form->setContentsMargins(0, 0, 0, 0);
+    form->setHorizontalSpacing(8);
+    form->setVerticalSpacing(4);
+    form->setFieldGrowthPolicy(QFormLayout::AllNonFixedFieldsGrow);
+    body->addLayout(form);
+    return form;
+}
+
+MutedLabel* addMuted(QVBoxLayout* body, const char* name) {
+    auto* label = new MutedLabel;
+    label->setObjectName(QLatin1String(name));
+    label->setWordWrap(true);
+    body->addWidget(label);
+    return label;
+}
+
+} // namespace
+
+SessionForm::SessionForm(QWidget* parent) : QWidget(parent) {
+    loading_ = true;
+    auto* scroll = new QScrollArea;
+    scroll->setObjectName(QStringLiteral("sessionScroll"));
+    scroll->setWidgetResizable(true);
+    scroll->setFrameShape(QFrame::NoFrame);
+    scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+    auto* page = new QWidget;
+    auto* sections = new QVBoxLayout(page);
+    sections->setContentsMargins(8, 4, 8, 8);
+    sections->setSpacing(4);
+    makeModelSection(sections);
+    makePromptSection(sections);
+    makeMethodSection(sections);
+    makeAdvancedSection(sections);
+    sections->addStretch();
+    scroll->setWidget(page);
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(0, 0, 0, 0);
+    layout->setSpacing(0);
+    layout->addWidget(scroll, 1);
+    makeFooter(layout);
+    setMinimumWidth(300);
+    loading_ = false;
+    showMethod();
+}
+
+SessionForm::~SessionForm() = default;
+
+void SessionForm::makeModelSection(QVBoxLayout* layout) {
+    auto* section = new Section(tr("Model"));
+    layout->addWidget(section);
+    model_ = named(new QComboBox, "model",
+                   tr("The embedded model, or a Hugging Face folder with config.json, tokenizer.json "
+                      "and safetensors files."));
+    model_->setAccessibleName(tr("Model"));
+    for (const std::string& name : embeddedModels())
+        model_->addItem(tr("%1 (embedded)").arg(QString::fromStdString(name)), QString::fromStdString(name));
+    model_->addItem(tr("Folder…"));
+    model_->setCurrentIndex(std::max(0, model_->findData(QString::fromLatin1(kDefaultModel))));
+    section->body()->addWidget(model_);
+    modelFacts_ = addMuted(section->body(), "modelFacts");
+    modelFacts_->setText(tr("Loading…"));
+    modelMessage_ = new InlineMessage;
+    modelMessage_->setObjectName(QStringLiteral("modelMessage"));
+    section->body()->addWidget(modelMessage_);
+    connect(model_, &QComboBox::currentIndexChanged, this, &SessionForm::chooseModel);
+}
+
+void SessionForm::chooseModel(int index) {
+    QString name = model_->itemData(index).toString();
+    if (name.isEmpty()) {
+        name = QFileDialog::getExistingDirectory(this, tr("Choose a model folder"));
+        const QSignalBlocker quiet(model_);
+        if (name.isEmpty()) {
+            model_->setCurrentIndex(std::max(0, model_->findData(loadedName_)));
+            return;
+        }
+        if (model_->findData(name) < 0) {
+            model_->insertItem(index, QFileInfo(name).fileName(), name);
+            model_->setItemData(index, name, Qt::ToolTipRole);
+        }
+        model_->setCurrentIndex(model_->findData(name));
+    }
+    modelProblem_.clear();
+    modelMessage_->clear();
+    if (name != loadedName_) modelFacts_->setText(tr("Loading…"));
+    revalidate();
+    emit modelRequested(name);
+}
+
+QString SessionForm::modelName() const { return model_->currentData().toString(); }
+
+void SessionForm::makePromptSection(QVBoxLayout* layout) {
+    auto* section = new Section(tr("Prompt"));
+    layout->addWidget(section);
+    prompt_ = new PromptEditor;
+    section->body()->addWidget(prompt_);
+    QFormLayout* form = addForm(section->body());
+    sequences_ = makeSpin(1, 32, 1, {}, "sequences",
+                          tr("Sequences decoded together. Needle prompts differ by their seed, other prompts repeat."));
+    maxNewTokens_ =
+        makeSpin(1, 100000, 128, tr(" tokens"), "maxNewTokens", tr("Decoding ends after so many new tokens."));
+    form->addRow(alignedLabel(tr("Sequences")), sequences_);
+    form->addRow(tr("Generate"), maxNewTokens_);
+    connect(prompt_, &PromptEditor::changed, this, &SessionForm::revalidate);
+    connect(sequences_, &QSpinBox::valueChanged, this, &SessionForm::revalidate);
+    connect(maxNewTokens_, &QSpinBox::valueChanged, this, &SessionForm::revalidate);
+}
+
+void SessionForm::makeMethodSection(QVBoxLayout* layout) {
+    auto* section = new Section(tr("Method"));
+    layout->addWidget(section);
+    method_ = named(new QComboBox, "method", tr("How each KV head chooses the blocks it attends to."));
+    method_->setAccessibleName(tr("Method"));
+    for (const MethodEntry& entry : methods()) {
+        method_->addItem(QString::fromStdString(entry.title), QString::fromStdString(entry.name));
+        method_->setItemData(method_->count() - 1,
+                             QStringLiteral("<p>%1</p><p>%2</p>")
+                                 .arg(QString::fromStdString(entry.summary).toHtmlEscaped(),
+                                      QString::fromStdString(entry.source).toHtmlEscaped()),
+                             Qt::ToolTipRole);
+    }
+    method_->setCurrentIndex(std::max(0, method_->findData(QString::fromStdString(SessionOptions().method))));
+    section->body()->addWidget(method_);
+    methodSummary_ = addMuted(section->body(), "methodSummary");
+    parameters_ = new ParameterPanel;
+    parameters_->setObjectName(QStringLiteral("parameters"));
+    section->body()->addWidget(parameters_);
+    parameterMessage_ = new InlineMessage(nullptr, false);
+    parameterMessage_->setObjectName(QStringLiteral("parameterMessage"));
+    section->body()->addWidget(parameterMessage_);
+    budget_ = addMuted(section->body(), "budget");
+    connect(method_, &QComboBox::currentIndexChanged, this, &SessionForm::showMethod);
+    connect(parameters_, &ParameterPanel::changed, this, &SessionForm::revalidate);
+}
+
+void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
+    advanced_ = new Section(tr("Advanced"), false);
+    advanced_->setObjectName(QStringLiteral("advanced"));
+    layout->addWidget(advanced_);
+    QFormLayout* form = addForm(advanced_->body());
+
+    temperature_ =
+        makeDouble(0, 10, 0, 0.1, "temperature", tr("0: always the most likely token. Above: tokens are drawn."));
+    temperature_->setSpecialValueText(tr("0 (greedy)"));
+    topP_ = makeDouble(0.01, 1, 1, 0.05, "topP",
+                       tr("Draw among the most likely tokens that hold this share of probability."));
+    topK_ = makeSpin(0, 100000, 0, {}, "topK", tr("Draw among so many most likely tokens; 0: all."));
+    topK_->setSpecialValueText(tr("all"));
+    seed_ = makeSpin(0, 1 << 30, 0, {}, "samplingSeed", tr("The same seed draws the same tokens."));
+    stopAtEos_ =
+        named(new QCheckBox(tr("Stop at the end-of-text token")), "stopAtEos", tr("Off: always generate all tokens."));
+    stopAtEos_->setChecked(true);
+    form->addRow(alignedLabel(tr("Temperature")), temperature_);
+    form->addRow(tr("Top-p"), topP_);
+    form->addRow(tr("Top-k"), topK_);
+    form->addRow(tr("Seed"), seed_);
+    form->addRow(stopAtEos_);
+
+    offload_ = named(
+        new QCheckBox(tr("Keep the KV cache in host memory")), "offload",
+        tr("On: the device tier holds only some blocks, and misses are copied over the link. Off: every block stays "
+           "resident."));
+    offload_->setChecked(true);
+    deviceSlots_ = makeSpin(0, 1 << 20, 0, tr(" blocks"), "deviceSlots",
+                            tr("Block slots of the device tier for every sequence, layer and KV head."));
+    deviceSlots_->setSpecialValueText(tr("as the budget"));
+    cachePolicy_ = named(new QComboBox, "cachePolicy", tr("Which resident block makes room for a missing one."));
+    for (const CachePolicy& policy : cachePolicies()) {
+        cachePolicy_->addItem(QString::fromStdString(policy.title), QString::fromStdString(policy.name));
+        cachePolicy_->setItemData(cachePolicy_->count() - 1, QString::fromStdString(policy.help), Qt::ToolTipRole);
+    }
+    cachePolicy_->setCurrentIndex(
+        std::max(0, cachePolicy_->findData(QString::fromStdString(SessionOptions().cachePolicy))));
+    form->addRow(offload_);
+    form->addRow(tr("Device KV"), deviceSlots_);
+    form->addRow(tr("Cache policy"), cachePolicy_);
+
+    link_ = named(new QComboBox, "link",
+                  tr("Link between host memory and device tier. On the CPU backend blocks are really copied and "
+                     "the link's time is modelled: bytes / bandwidth + latency."));
+    for (const char* name : {"pcie4", "pcie5"}) {
+        const Link link = Link::parse(name);
+        link_->addItem(tr("%1, %2 GB/s").arg(QString::fromLatin1(name)).arg(link.gigabytesPerSecond),
+                       QString::fromLatin1(name));
+    }
+    link_->setCurrentIndex(link_->findData(QString::fromStdString(Link().name)));
+    link_->addItem(tr("Custom…"), QString());
+    linkGbps_ = makeDouble(0.01, 10000, Link().gigabytesPerSecond, 1, "linkGbps", tr("Bandwidth; GB is 10⁹ bytes."));
+    linkGbps_->setSuffix(tr(" GB/s"));
+    form->addRow(tr("Link (modelled)"), link_);
+    form->addRow(QString(), linkGbps_);
+
+    level_ = named(new QComboBox, "recordLevel",
+                   tr("Counters: times, hits, bytes. Selections: also every selected block. Full: also "
+                      "its score."));
+    for (const char* name : {"Counters", "Selections", "Full"}) level_->addItem(tr(name));
+    level_->setCurrentIndex(int(RecordLevel::Full));
+    oracle_ =
+        named(new QCheckBox(tr("Oracle: measure captured attention mass (slow)")), "oracle",
+              tr("Also computes the full attention of every step to measure how much of it the selection captures."));
+    form->addRow(tr("Record"), level_);
+    form->addRow(oracle_);
+
+    for (QSpinBox* spin : {topK_, seed_, deviceSlots_})
+        connect(spin, &QSpinBox::valueChanged, this, &SessionForm::revalidate);
+    for (QDoubleSpinBox* spin : {temperature_, topP_, linkGbps_})
+        connect(spin, &QDoubleSpinBox::valueChanged, this, &SessionForm::revalidate);
+    for (QComboBox* combo : {cachePolicy_, link_, level_})
+        connect(combo, &QComboBox::currentIndexChanged, this, &SessionForm::revalidate);
+    for (QCheckBox* check : {stopAtEos_, offload_, oracle_})
+        connect(check, &QCheckBox::toggled, this, &SessionForm::revalidate);
+}
+
+void SessionForm::makeFooter(QVBoxLayout* layout) {
+    auto* footer = new QFrame;
+    footer->setObjectName(QStringLiteral("formFooter"));
+    auto* body = new QVBoxLayout(footer);
+    body->setContentsMargins(12, 6, 12, 10);
+    body->setSpacing(6);
+    estimate_ = addMuted(body, "estimate");
+    estimate_->setToolTip(tr("Blocks of keys and values in float32, for the whole batch at its final length."));
+    runMessage_ = new InlineMessage;
+    runMessage_->setObjectName(QStringLiteral("runMessage"));
+    body->addWidget(runMessage_);
+    reason_ = addMuted(body, "runReason");
+    run_ = new QPushButton(tr("Run"));
+    run_->setObjectName(QStringLiteral("runButton"));
+    run_->setProperty("primary", true);
+    run_->setMinimumHeight(32);
+    body->addWidget(run_);
+    layout->addWidget(footer);
+    connect(run_, &QPushButton::clicked, this, &SessionForm::run);
+}
+
+} // namespace kvscope::ui

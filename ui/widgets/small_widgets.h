@@ -1,0 +1,76 @@
+// Small building blocks of the panels: a section that folds, a message in place, muted text.
+#pragma once
+
+#include <QFrame>
+#include <QLabel>
+#include <QToolButton>
+#include <QWidget>
+
+class QVBoxLayout;
+
+namespace kvscope::ui {
+
+/// A heading with a body that folds away.
+class Section final : public QWidget {
+    Q_OBJECT
+public:
+    explicit Section(const QString& title, bool expanded = true, QWidget* parent = nullptr);
+    QVBoxLayout* body() const { return body_; }
+    bool isExpanded() const { return header_->isChecked(); }
+    void setExpanded(bool expanded) { header_->setChecked(expanded); }
+
+signals:
+    void toggled(bool expanded);
+
+protected:
+    void paintEvent(QPaintEvent* event) override;
+
+private:
+    QToolButton* header_;
+    QWidget* content_;
+    QVBoxLayout* body_;
+};
+
+/// An error, warning or note where it happened; hidden while it has no text.
+class InlineMessage final : public QFrame {
+    Q_OBJECT
+public:
+    enum class Kind { Note, Warning, Error };
+    explicit InlineMessage(QWidget* parent = nullptr, bool dismissable = true);
+    void show(Kind kind, const QString& text);
+    void clear();
+    QString text() const { return text_->text(); }
+
+protected:
+    void paintEvent(QPaintEvent* event) override;
+
+private:
+    Kind kind_ = Kind::Note;
+    QLabel* text_;
+    QToolButton* dismiss_;
+};
+
+/// Secondary text in the theme's muted colour.
+class MutedLabel final : public QLabel {
+    Q_OBJECT
+public:
+    explicit MutedLabel(const QString& text = {}, QWidget* parent = nullptr);
+};
+
+/// Title bar of a dock: its title and a quiet way to hide it.
+class DockTitle final : public QWidget {
+    Q_OBJECT
+public:
+    explicit DockTitle(const QString& title, QWidget* parent = nullptr);
+
+signals:
+    void closeRequested();
+};
+
+/// The label of a form's row, as wide as in every other form, so that editors line up between sections.
+QLabel* alignedLabel(const QString& text);
+
+/// Spin boxes and combo boxes in a scrolled form must not change when the wheel only passes over them.
+void ignoreWheelUnlessFocused(QWidget* editor);
+
+} // namespace kvscope::ui

@@ -1,0 +1,214 @@
+// Fills the token strip from the trace and ties it to the shared cursor.
+#include "ui/models/format.h"
+#include "ui/widgets/small_widgets.h"
+#include "ui/widgets/token_strip.h"
+#include "ui/workspace.h"
+
+#include <QComboBox>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QSignalBlocker>
+#include <QToolButton>
+#include <QVBoxLayout>
+
+#include <algorithm>
+
+namespace kvscope::ui {
+namespace {
+
+constexpr int kPromptTail = 160; // tokens of the prompt shown before the generated ones
+
+struct StripRows {
+    std::vector<TokenRow> prompt, tokens;
+    std::vector<StepRow> steps;
+    int promptTokens = 0;
+};
+
+std::vector<TokenChip> toChips(const std::vector<TokenRow>& rows, bool generated) {
+    std::vector<TokenChip> chips;
+    chips.reserve(rows.size());
+    for (const TokenRow& row : rows) chips.push_back({generated ? row.step : -1, row.position, row.id, row.bytes});
+    return chips;
+}
+
+} // namespace
+
+TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
+    : QWidget(parent), workspace_(workspace), strip_(new TokenStrip), place_(new MutedLabel),
+      sequenceLabel_(new MutedLabel(tr("Sequence"))), sequence_(new QComboBox), follow_(new QToolButton) {
+    sequence_->setAccessibleName(tr("Sequence"));
+    sequence_->setToolTip(tr("Sequence of the batch that all views show"));
+    follow_->setText(tr("Follow"));
+    follow_->setCheckable(true);
+    follow_->setToolTip(tr("Keep the cursor on the newest step of a live run"));
+    auto* heading = new QHBoxLayout;
+    heading->setContentsMargins(10, 3, 6, 3);
+    heading->addWidget(place_, 1);
+    heading->addWidget(sequenceLabel_);
+    heading->addWidget(sequence_);
+    heading->addWidget(follow_);
+    auto* layout = new QVBoxLayout(this);
+    layout->setContentsMargins(0, 0, 0, 0);
+    layout->setSpacing(0);
+    layout->addLayout(heading);
+    layout->addWidget(strip_, 1);
+
+    connect(&workspace_, &Workspace::currentChanged, this, [this] {
+        const OpenRun* run = workspace_.current();
+        follow_->setChecked(run && run->live);
+        restart();
+    });
+    connect(&workspace_, &Workspace::runsChanged, this, &TokenPanel::showHeading);
+    connect(&workspace_, &Workspace::advanced, this, &TokenPanel::fetch);
+    connect(&workspace_, &Workspace::failed, this, [this] { fetching_ = false; }); // it may have been this read
+    connect(&workspace_, &Workspace::cursorChanged, this, &TokenPanel::showCursor);
+    connect(sequence_, &QComboBox::currentIndexChanged, this, [this](int index) {
+        Cursor cursor = workspace_.cursor();
+        cursor.sequence = std::max(0, index);
+        workspace_.setCursor(cursor);
+    });
+    connect(follow_, &QToolButton::clicked, this, [this](bool on) {
+        if (!on) return;
+        Cursor cursor = workspace_.cursor();
+        cursor.step = std::max(0, strip_->lastStep());
+        workspace_.setCursor(cursor);
+    });
+    connect(strip_, &TokenStrip::stepChosen, this, [this](int step) {
+        Cursor cursor = workspace_.cursor();
+        cursor.step = step;
+        follow_->setChecked(step == strip_->lastStep());
+        workspace_.setCursor(cursor);
+    });
+    connect(strip_, &TokenStrip::rangeChosen, this, [this](int firstStep, int lastStep) {
+        Cursor cursor = workspace_.cursor();
+        cursor.firstStep = firstStep;
+        cursor.lastStep = lastStep;
+        workspace_.setCursor(cursor);
+    });
+    connect(strip_, &TokenStrip::rangeCleared, this, [this] {
+        Cursor cursor = workspace_.cursor();
+        cursor.firstStep = cursor.lastStep = -1;
+        workspace_.setCursor(cursor);
+    });
+    connect(strip_, &TokenStrip::promptTokenChosen, this, [this](int position) {
+        const OpenRun* run = workspace_.current();
+        if (!run || run->row.blockSize < 1) return;
+        Cursor cursor = workspace_.cursor();
+        cursor.block = position / run->row.blockSize;
+        workspace_.setCursor(cursor);
+    });
+    restart();
+}
+
+void TokenPanel::restart() {
+    started_ = fetching_ = again_ = false;
+    knownSteps_ = promptTokens_ = 0;
+    followedStep_ = -1;
+    shownSequence_ = workspace_.cursor().sequence;
+    strip_->clear();
+    showHeading();
+    fetch();
+}
+
+void TokenPanel::fetch() {
+    const OpenRun* run = workspace_.current();
+    if (!run) return;
+    if (fetching_) { // asking again would drop the answer on its way
+        again_ = true;
+        return;
+    }
+    fetching_ = true;
+    const int runId = run->key.runId, sequence = shownSequence_, from = knownSteps_;
+    const bool withPrompt = !started_;
+    workspace_.query<StripRows>(
+        this, "tokens", run->key,
+        [=](TraceReader& reader) {
+            StripRows rows;
+            rows.steps = reader.steps(runId, from);
+            if (!rows.steps.empty()) {
+                rows.tokens = reader.tokens(runId, sequence, from);
+                const int known = rows.steps.back().step; // rows written between the two reads come next time
+                std::erase_if(rows.tokens, [known](const TokenRow& row) { return row.step > known; });
+            }
+            if (withPrompt) {
+                if (!rows.tokens.empty()) {
+                    rows.promptTokens = rows.tokens.front().position;
+                    const int first = std::max(0, rows.promptTokens - kPromptTail);
+                    rows.prompt = reader.prompt(runId, sequence, first, rows.promptTokens - first);
+                } else {
+                    rows.prompt = reader.prompt(runId, sequence);
+                    rows.promptTokens = int(rows.prompt.size());
+                    if (rows.promptTokens > kPromptTail)
+                        rows.prompt.erase(rows.prompt.begin(), rows.prompt.end() - kPromptTail);
+                }
+            }
+            return rows;
+        },
+        [this, withPrompt](StripRows rows) {
+            fetching_ = false;
+            if (withPrompt && rows.promptTokens > 0) {
+                strip_->setPrompt(toChips(rows.prompt, false));
+                promptTokens_ = rows.promptTokens;
+                started_ = true;
+            }
+            for (const StepRow& step : rows.steps) strip_->setMisses(step.step, step.misses);
+            strip_->append(toChips(rows.tokens, true));
+            if (!rows.steps.empty()) knownSteps_ = rows.steps.back().step + 1;
+            if (follow_->isChecked() && knownSteps_ > 0) {
+                moving_ = true;
+                Cursor cursor = workspace_.cursor();
+                cursor.step = knownSteps_ - 1;
+                workspace_.setCursor(cursor);
+                followedStep_ = workspace_.cursor().step; // clamped: the run's row may be a step behind
+                moving_ = false;
+            }
+            showHeading();
+            showCursor();
+            if (std::exchange(again_, false)) fetch();
+        });
+}
+
+void TokenPanel::showCursor() {
+    const Cursor& cursor = workspace_.cursor();
+    if (cursor.sequence != shownSequence_) {
+        restart();
+        return;
+    }
+    // Moved elsewhere by the person: the live run must not pull the cursor away.
+    if (!moving_ && cursor.step != followedStep_ && cursor.step < knownSteps_ - 1) follow_->setChecked(false);
+    strip_->setCursor(cursor.step, cursor.firstStep, cursor.lastStep);
+    showHeading();
+}
+
+void TokenPanel::showHeading() {
+    const OpenRun* run = workspace_.current();
+    const int sequences = run ? run->row.sequences : 0;
+    if (sequence_->count() != sequences) {
+        const QSignalBlocker quiet(sequence_);
+        sequence_->clear();
+        for (int sequence = 0; sequence < sequences; ++sequence) sequence_->addItem(QString::number(sequence));
+    }
+    {
+        const QSignalBlocker quiet(sequence_);
+        sequence_->setCurrentIndex(std::min(shownSequence_, sequences - 1));
+    }
+    sequence_->setVisible(sequences > 1);
+    sequenceLabel_->setVisible(sequences > 1);
+    follow_->setVisible(run && run->live);
+    if (!run) {
+        place_->clear();
+        return;
+    }
+    const Cursor& cursor = workspace_.cursor();
+    const int generated = strip_->chipCount() - strip_->promptCount();
+    QStringList parts;
+    if (promptTokens_ > 0) parts << tr("%1 prompt tokens").arg(formatCount(promptTokens_));
+    parts << tr("%1 generated").arg(formatCount(generated));
+    if (knownSteps_ > 0)
+        parts << (cursor.step == 0 ? tr("step 0 of %1 (prefill)").arg(knownSteps_ - 1)
+                                   : tr("step %1 of %2").arg(cursor.step).arg(knownSteps_ - 1));
+    if (cursor.firstStep >= 0) parts << tr("steps %1 to %2 chosen").arg(cursor.firstStep).arg(cursor.lastStep);
+    place_->setText(parts.join(QStringLiteral("  ·  ")));
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,332 @@
+#include "ui/widgets/token_strip.h"
+
+#include "ui/models/format.h"
+#include "ui/theme.h"
+
+#include <QFontMetricsF>
+#include <QHelpEvent>
+#include <QMouseEvent>
+#include <QPainter>
+#include <QScrollBar>
+#include <QToolTip>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvscope::ui {
+namespace {
+
+constexpr int kGutter = 52; // step number of each line's first token
+constexpr int kMargin = 6;
+constexpr int kChipPadding = 4; // left and right of the text
+constexpr int kBarHeight = 7;
+constexpr int kLineGap = 4;
+constexpr double kWordGap = 5,
+                 kJoinGap = 1; // pixels before a token that begins with a blank, and before one that does not
+
+bool beginsWord(const std::string& bytes) {
+    return bytes.empty() || bytes.front() == ' ' || bytes.front() == '\n' || bytes.front() == '\t';
+}
+
+} // namespace
+
+TokenStrip::TokenStrip(QWidget* parent) : QAbstractScrollArea(parent) {
+    setFocusPolicy(Qt::StrongFocus);
+    setFrameShape(QFrame::NoFrame);
+    setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+    setObjectName(QStringLiteral("tokenStrip"));
+    setAccessibleName(tr("Tokens"));
+    setWhatsThis(
+        tr("Every generated token. A click chooses its step in all views; dragging chooses a range of steps."));
+    setMinimumHeight(2 * lineHeight() + 2 * kMargin);
+    viewport()->setMouseTracking(true);
+    relayout();
+}
+
+QSize TokenStrip::sizeHint() const { return {600, 3 * lineHeight() + 2 * kMargin}; }
+
+int TokenStrip::lineHeight() const { return fontMetrics().height() + 6 + kBarHeight + kLineGap; }
+
+void TokenStrip::clear() {
+    chips_.clear();
+    misses_.clear();
+    largestMisses_ = 0;
+    promptCount_ = 0;
+    anchor_ = -1;
+    relayout();
+}
+
+void TokenStrip::setPrompt(std::vector<TokenChip> tail) {
+    clear();
+    chips_ = std::move(tail);
+    promptCount_ = int(chips_.size());
+    relayout();
+    verticalScrollBar()->setValue(verticalScrollBar()->maximum()); // what comes is at the end
+}
+
+void TokenStrip::append(std::vector<TokenChip> chips) {
+    chips_.reserve(chips_.size() + chips.size());
+    for (TokenChip& chip : chips) {
+        chips_.push_back(std::move(chip));
+        addToFlow(chips_.size() - 1);
+    }
+    updateScrollBar();
+    viewport()->update();
+}
+
+void TokenStrip::setMisses(int step, std::int64_t misses) {
+    if (step < 0) return;
+    if (std::size_t(step) >= misses_.size()) misses_.resize(std::size_t(step) + 1, -1);
+    misses_[std::size_t(step)] = misses;
+    if (step > 1) largestMisses_ = std::max(largestMisses_, misses); // the first decode step fills cold slots
+    viewport()->update();
+}
+
+void TokenStrip::setCursor(int step, int firstStep, int lastStep) {
+    if (step == step_ && firstStep == firstStep_ && lastStep == lastStep_) return;
+    const bool moved = step != step_;
+    step_ = step;
+    firstStep_ = firstStep;
+    lastStep_ = lastStep;
+    if (moved && !dragging_) reveal(chipOfStep(step));
+    viewport()->update();
+}
+
+int TokenStrip::lastStep() const { return int(chips_.size()) > promptCount_ ? chips_.back().step : -1; }
+
+void TokenStrip::addToFlow(std::size_t index) {
+    const TokenChip& chip = chips_[index];
+    auto width = widths_.constFind(chip.id);
+    if (width == widths_.constEnd())
+        width = widths_.insert(
+            chip.id, float(QFontMetricsF(font()).horizontalAdvance(tokenText(chip.bytes)) + 2 * kChipPadding));
+    flow_.append(double(*width), beginsWord(chip.bytes) ? kWordGap : kJoinGap);
+}
+
+void TokenStrip::relayout() {
+    flow_.reset(std::max(80, viewport()->width() - kGutter - kMargin));
+    for (std::size_t index = 0; index < chips_.size(); ++index) addToFlow(index);
+    updateScrollBar();
+    viewport()->update();
+}
+
+void TokenStrip::updateScrollBar() {
+    const int content = flow_.lines() * lineHeight() + 2 * kMargin;
+    verticalScrollBar()->setPageStep(viewport()->height());
+    verticalScrollBar()->setSingleStep(lineHeight());
+    // Whole lines, so that the first one in sight is never cut.
+    const int hidden = std::max(0, content - viewport()->height());
+    const bool atEnd = verticalScrollBar()->value() == verticalScrollBar()->maximum();
+    verticalScrollBar()->setRange(0, (hidden + lineHeight() - 1) / lineHeight() * lineHeight());
+    if (atEnd) verticalScrollBar()->setValue(verticalScrollBar()->maximum());
+}
+
+int TokenStrip::chipOfStep(int step) const {
+    const auto begin = chips_.begin() + promptCount_;
+    const auto found =
+        std::lower_bound(begin, chips_.end(), step, [](const TokenChip& chip, int s) { return chip.step < s; });
+    if (found == chips_.end()) return chips_.end() == begin ? -1 : int(chips_.size()) - 1;
+    return int(found - chips_.begin());
+}
+
+int TokenStrip::chipAt(QPoint point) const {
+    const int y = point.y() + verticalScrollBar()->value() - kMargin;
+    return y < 0 ? -1 : flow_.at(y / lineHeight(), point.x() - kGutter);
+}
+
+void TokenStrip::reveal(int chip) {
+    if (chip < 0) return;
+    const int line = flow_.lineOf(chip), top = verticalScrollBar()->value() / lineHeight();
+    const int inSight = std::max(1, (viewport()->height() - kMargin) / lineHeight());
+    if (line < top)
+        verticalScrollBar()->setValue(line * lineHeight());
+    else if (line >= top + inSight)
+        verticalScrollBar()->setValue((line - inSight + 1) * lineHeight());
+}
+
+QPoint TokenStrip::revealStep(int step) {
+    const int chip = chipOfStep(step);
+    if (chip < 0) return {};
+    reveal(chip);
+    return {int(kGutter + flow_.left(chip) + flow_.width(chip) / 2),
+            flow_.lineOf(chip) * lineHeight() + kMargin + lineHeight() / 3 - verticalScrollBar()->value()};
+}
+
+double TokenStrip::barShare(int step) const {
+    if (step < 0 || std::size_t(step) >= misses_.size() || misses_[std::size_t(step)] < 0 || largestMisses_ == 0)
+        return 0;
+    return std::min(1.0, double(misses_[std::size_t(step)]) / double(largestMisses_));
+}
+
+void TokenStrip::paintEvent(QPaintEvent*) {
+    const Theme& theme = Theme::current();
+    QPainter painter(viewport());
+    painter.fillRect(viewport()->rect(), theme.base);
+    if (chips_.empty()) {
+        painter.setPen(theme.mutedText);
+        painter.drawText(viewport()->rect(), Qt::AlignCenter,
+                         tr("Generated tokens appear here. Each one is a step of all views."));
+        return;
+    }
+    painter.setRenderHint(QPainter::Antialiasing);
+    const int height = lineHeight(), chipHeight = fontMetrics().height() + 4;
+    const int scroll = verticalScrollBar()->value();
+    const int first = std::max(0, (scroll - kMargin) / height);
+    const int last = std::min(flow_.lines() - 1, (scroll + viewport()->height()) / height);
+    const int current = chipOfStep(step_);
+    const QColor onAccent = palette().color(QPalette::HighlightedText);
+    QColor range = theme.accent, chipFill = theme.text;
+    range.setAlphaF(0.28F);
+    chipFill.setAlphaF(0.07F);
+    QFont small = font();
+    small.setPointSizeF(small.pointSizeF() * 0.85);
+
+    for (int line = first; line <= last; ++line) {
+        const double top = line * height + kMargin - scroll;
+        const TokenChip& head = chips_[std::size_t(flow_.firstOfLine(line))];
+        painter.setFont(small);
+        painter.setPen(theme.mutedText);
+        painter.drawText(QRectF(0, top, kGutter - 10, chipHeight), Qt::AlignRight | Qt::AlignVCenter,
+                         head.step < 0 ? (line == first ? tr("prompt") : QString()) : QString::number(head.step));
+        painter.setFont(font());
+        for (int index = flow_.firstOfLine(line); index < flow_.endOfLine(line); ++index) {
+            const TokenChip& chip = chips_[std::size_t(index)];
+            const QRectF box(kGutter + flow_.left(index), top, flow_.width(index), chipHeight);
+            const bool generated = chip.step >= 0, isCurrent = index == current;
+            const bool inRange = generated && firstStep_ >= 0 && chip.step >= firstStep_ && chip.step <= lastStep_;
+            if (generated) {
+                painter.setPen(Qt::NoPen);
+                painter.setBrush(isCurrent ? theme.accent : inRange ? range : chipFill);
+                painter.drawRoundedRect(box, 3, 3);
+            }
+            painter.setPen(!generated ? theme.mutedText : isCurrent ? onAccent : theme.text);
+            painter.drawText(box, Qt::AlignCenter | Qt::TextDontClip, tokenText(chip.bytes));
+            const double share = barShare(chip.step);
+            if (share > 0) {
+                const double bar = std::max(1.5, share * kBarHeight);
+                painter.setPen(Qt::NoPen);
+                painter.setBrush(theme.miss);
+                painter.drawRect(QRectF(box.left() + 1, box.bottom() + 1, box.width() - 2, bar));
+            }
+        }
+    }
+    if (hasFocus()) {
+        painter.setRenderHint(QPainter::Antialiasing, false);
+        painter.setPen(theme.accent);
+        painter.setBrush(Qt::NoBrush);
+        painter.drawRect(viewport()->rect().adjusted(0, 0, -1, -1));
+    }
+}
+
+void TokenStrip::choose(int index, bool extend) {
+    if (index < 0 || index >= chipCount()) return;
+    const TokenChip& chip = chips_[std::size_t(index)];
+    if (chip.step < 0) {
+        emit promptTokenChosen(chip.position);
+        return;
+    }
+    if (extend && anchor_ >= 0) {
+        emit rangeChosen(std::min(anchor_, chip.step), std::max(anchor_, chip.step));
+    } else {
+        anchor_ = chip.step;
+        if (firstStep_ >= 0) emit rangeCleared();
+    }
+    emit stepChosen(chip.step);
+}
+
+void TokenStrip::mousePressEvent(QMouseEvent* event) {
+    if (event->button() != Qt::LeftButton) return;
+    if (anchor_ < 0) anchor_ = step_;
+    dragging_ = true;
+    choose(chipAt(event->pos()), event->modifiers().testFlag(Qt::ShiftModifier));
+}
+
+void TokenStrip::mouseMoveEvent(QMouseEvent* event) {
+    if (!dragging_ || !(event->buttons() & Qt::LeftButton)) return;
+    const int index = chipAt(event->pos());
+    if (index < promptCount_ || anchor_ < 0) return;
+    const int step = chips_[std::size_t(index)].step;
+    if (step == step_) return;
+    choose(index, true);
+    reveal(index);
+}
+
+void TokenStrip::mouseReleaseEvent(QMouseEvent*) { dragging_ = false; }
+
+void TokenStrip::keyPressEvent(QKeyEvent* event) {
+    const int current = chipOfStep(step_);
+    if (current < 0) return QAbstractScrollArea::keyPressEvent(event);
+    const int page = std::max(1, viewport()->height() / lineHeight() - 1);
+    int target = current;
+    switch (event->key()) {
+    case Qt::Key_Left:
+        target = current - 1;
+        break;
+    case Qt::Key_Right:
+        target = current + 1;
+        break;
+    case Qt::Key_Up:
+        target = flow_.moved(current, -1);
+        break;
+    case Qt::Key_Down:
+        target = flow_.moved(current, 1);
+        break;
+    case Qt::Key_PageUp:
+        target = flow_.moved(current, -page);
+        break;
+    case Qt::Key_PageDown:
+        target = flow_.moved(current, page);
+        break;
+    case Qt::Key_Home:
+        target = promptCount_;
+        break;
+    case Qt::Key_End:
+        target = chipCount() - 1;
+        break;
+    case Qt::Key_Escape:
+        anchor_ = -1;
+        emit rangeCleared();
+        return;
+    default:
+        return QAbstractScrollArea::keyPressEvent(event);
+    }
+    const bool extend = event->modifiers().testFlag(Qt::ShiftModifier);
+    if (extend && anchor_ < 0) anchor_ = step_;
+    choose(std::clamp(target, std::min(promptCount_, chipCount() - 1), chipCount() - 1), extend);
+}
+
+void TokenStrip::resizeEvent(QResizeEvent* event) {
+    QAbstractScrollArea::resizeEvent(event);
+    relayout();
+    reveal(chipOfStep(step_));
+}
+
+void TokenStrip::changeEvent(QEvent* event) {
+    QAbstractScrollArea::changeEvent(event);
+    if (event->type() == QEvent::FontChange || event->type() == QEvent::StyleChange) {
+        widths_.clear();
+        relayout();
+    }
+}
+
+bool TokenStrip::viewportEvent(QEvent* event) {
+    if (event->type() == QEvent::ToolTip) {
+        const auto* help = static_cast<QHelpEvent*>(event);
+        const int index = chipAt(help->pos());
+        if (index >= 0) QToolTip::showText(help->globalPos(), tipOf(index), viewport());
+        return true;
+    }
+    return QAbstractScrollArea::viewportEvent(event);
+}
+
+QString TokenStrip::tipOf(int index) const {
+    const TokenChip& chip = chips_[std::size_t(index)];
+    QString tip = chip.step < 0 ? tr("prompt") : tr("step %1").arg(chip.step);
+    tip += tr(" · position %1 · token %2").arg(formatCount(chip.position)).arg(chip.id);
+    if (chip.step >= 0 && std::size_t(chip.step) < misses_.size() && misses_[std::size_t(chip.step)] >= 0)
+        tip += tr(" · %1 misses").arg(formatCount(misses_[std::size_t(chip.step)]));
+    if (chip.step == 1) tip += tr(" (cold slots: first decode step)");
+    return tip;
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,110 @@
+#include "ui/widgets/welcome_page.h"
+
+#include "ui/theme.h"
+#include "ui/widgets/small_widgets.h"
+
+#include <QEvent>
+#include <QFileInfo>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QPushButton>
+#include <QVBoxLayout>
+
+namespace kvscope::ui {
+
+WelcomePage::WelcomePage(QWidget* parent)
+    : QWidget(parent), run_(new QPushButton(tr("Run the session"))), recentTitle_(new MutedLabel(tr("Recent traces"))),
+      links_(new MutedLabel), recent_(new QVBoxLayout) {
+    auto* column = new QWidget;
+    column->setMaximumWidth(660);
+    auto* body = new QVBoxLayout(column);
+    body->setSpacing(10);
+    auto* title = new QLabel(tr("See what sparse attention does to your KV cache"));
+    QFont large = title->font();
+    large.setPointSizeF(large.pointSizeF() * 1.6);
+    large.setWeight(QFont::DemiBold);
+    title->setFont(large);
+    title->setWordWrap(true);
+    body->addWidget(title);
+    auto* steps = new QLabel(
+        tr("<table cellspacing=\"0\" cellpadding=\"4\">"
+           "<tr><td><b>1</b></td><td>Choose a model, a prompt and a method on the left. The embedded model "
+           "and a needle-in-a-haystack prompt are ready to go.</td></tr>"
+           "<tr><td><b>2</b></td><td>Run. Tokens stream in below while locality, selection and transfers fill "
+           "in here.</td></tr>"
+           "<tr><td><b>3</b></td><td>Click a token, a cell or a bar: every view and the facts on the right "
+           "follow.</td></tr></table>"));
+    steps->setWordWrap(true);
+    body->addWidget(steps);
+
+    auto* buttons = new QHBoxLayout;
+    run_->setProperty("primary", true);
+    run_->setMinimumHeight(34);
+    run_->setObjectName(QStringLiteral("welcomeRun"));
+    auto* open = new QPushButton(tr("Open trace…"));
+    open->setMinimumHeight(34);
+    buttons->addWidget(run_);
+    buttons->addWidget(open);
+    buttons->addStretch();
+    body->addSpacing(6);
+    body->addLayout(buttons);
+    links_->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
+    body->addWidget(links_);
+    body->addSpacing(14);
+    body->addWidget(recentTitle_);
+    recent_->setSpacing(2);
+    body->addLayout(recent_);
+
+    auto* row = new QHBoxLayout;
+    row->addStretch(1);
+    row->addWidget(column, 8);
+    row->addStretch(1);
+    auto* layout = new QVBoxLayout(this);
+    layout->addStretch(2);
+    layout->addLayout(row);
+    layout->addStretch(3);
+    connect(run_, &QPushButton::clicked, this, &WelcomePage::runRequested);
+    connect(open, &QPushButton::clicked, this, &WelcomePage::openRequested);
+    connect(links_, &QLabel::linkActivated, this, [this](const QString& link) {
+        if (link == QLatin1String("shortcuts"))
+            emit shortcutsRequested();
+        else
+            emit definitionsRequested();
+    });
+    setRecent({});
+    setFocusProxy(run_);
+}
+
+void WelcomePage::changeEvent(QEvent* event) {
+    QWidget::changeEvent(event);
+    if (event->type() == QEvent::PaletteChange) setRecent(QStringList(files_)); // links carry their colour
+}
+
+void WelcomePage::setRecent(const QStringList& files) {
+    files_ = files;
+    const QString accent = Theme::current().accent.name();
+    links_->setText(
+        tr("<a href=\"shortcuts\" style=\"color:%1\">Keyboard shortcuts</a> (F1) &nbsp;·&nbsp; <a href=\"definitions\" "
+           "style=\"color:%1\">Definitions</a> &nbsp;·&nbsp; or drop .kvtrace files anywhere")
+            .arg(accent));
+    while (QLayoutItem* item = recent_->takeAt(0)) {
+        if (item->widget()) item->widget()->deleteLater();
+        delete item;
+    }
+    recentTitle_->setVisible(!files.isEmpty());
+    for (const QString& file : files.mid(0, 5)) {
+        auto* link = new QLabel(QStringLiteral("<a href=\"%1\" style=\"color:%3\">%2</a>")
+                                    .arg(file.toHtmlEscaped(), QFileInfo(file).fileName().toHtmlEscaped(), accent));
+        link->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
+        link->setToolTip(file);
+        connect(link, &QLabel::linkActivated, this, &WelcomePage::fileRequested);
+        recent_->addWidget(link);
+    }
+}
+
+void WelcomePage::setRunProblem(const QString& problem) {
+    run_->setEnabled(problem.isEmpty());
+    run_->setToolTip(problem);
+}
+
+} // namespace kvscope::ui

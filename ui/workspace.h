@@ -1,0 +1,100 @@
+// The only thing the views share: which runs are open, which is shown, the common cursor, and asynchronous reads.
+#pragma once
+
+#include "profiler/read/trace_reader.h"
+
+#include <QObject>
+#include <QPointer>
+#include <QString>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace kvscope::ui {
+
+struct RunKey {
+    QString path;
+    int runId = 0;
+    bool operator==(const RunKey&) const = default;
+};
+
+struct OpenRun {
+    RunKey key;
+    RunRow row;
+    bool live = false; // being recorded by this process
+};
+
+/// Where the person looks. Views change it through Workspace::setCursor and follow cursorChanged.
+struct Cursor {
+    int step = 0;
+    int firstStep = -1, lastStep = -1; // selected range; -1: none
+    int sequence = 0, layer = 0, kvHead = 0;
+    int block = -1; // -1: none
+    bool operator==(const Cursor&) const = default;
+};
+
+/// Lives on the GUI thread. Reads run on worker threads, each with its own read-only connection.
+class Workspace final : public QObject {
+    Q_OBJECT
+public:
+    explicit Workspace(QObject* parent = nullptr);
+    ~Workspace() override;
+
+    /// Opens a trace off the GUI thread, adds its runs and shows the first; emits openFailed or runsChanged.
+    void open(const QString& path);
+    /// A run this process records: shown at once, refreshed by traceAdvanced.
+    void addLive(const RunKey& key);
+    void finishLive(const RunKey& key);
+    void close(const RunKey& key);
+
+    const std::vector<OpenRun>& runs() const { return runs_; }
+    const OpenRun* find(const RunKey& key) const;
+    const OpenRun* current() const; // null: nothing is open
+    const OpenRun* compare() const; // second run for overlays; null: none
+    void setCurrent(const RunKey& key);
+    void setCompare(std::optional<RunKey> key);
+
+    const Cursor& cursor() const { return cursor_; }
+    void setCursor(const Cursor& cursor); // clamps to the current run; emits cursorChanged when it differs
+
+    /// Any thread: the writer committed something. Coalesced to at most one `advanced` per 33 ms.
+    void traceAdvanced();
+
+    /// Runs `read` on a worker and `done` on the GUI thread, unless `context` died or `slot` was asked again meanwhile
+    /// (late answers are dropped, and the running read is interrupted). Failures go to `failed`.
+    template <class Result>
+    void query(QObject* context, const char* slot, const RunKey& key, std::function<Result(TraceReader&)> read,
+               std::function<void(Result)> done) {
+        auto result = std::make_shared<std::optional<Result>>();
+        submit(context, slot, key, [result, read = std::move(read)](TraceReader& reader) { *result = read(reader); },
+               [result, done = std::move(done)] { done(std::move(**result)); });
+    }
+
+    /// True while no read is pending; tests and `render` wait for it.
+    bool idle() const { return pending_ == 0; }
+
+signals:
+    void runsChanged();
+    void currentChanged();
+    void compareChanged();
+    void cursorChanged();
+    void advanced();                        // the current run grew or its row changed
+    void busyChanged(bool busy);            // reads are pending
+    void openFailed(const QString& path, const QString& sentence);
+    void failed(const QString& sentence);   // a read failed; shown in the status bar
+
+private:
+    void submit(QObject* context, const char* slot, const RunKey& key, std::function<void(TraceReader&)> read,
+                std::function<void()> done);
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
+    std::vector<OpenRun> runs_;
+    std::optional<RunKey> current_, compare_;
+    Cursor cursor_;
+    int pending_ = 0;
+};
+
+} // namespace kvscope::ui
