@@ -15,18 +15,25 @@
 namespace kvscope::bench {
 namespace {
 
-/// Runs body(thread) on all threads at once. @return seconds from the common start to the last end
+/// Runs body(thread) on all threads at once. @return seconds from the first start to the last end, on the threads' own
+/// clocks: a caller that loses its core for a moment must not shorten what it measures
 double together(int threads, const std::function<void(int)>& body) {
-    std::barrier start(threads + 1), end(threads + 1);
-    std::vector<std::jthread> team;
-    for (int t = 0; t < threads; ++t)
-        team.emplace_back([&, t] {
-            start.arrive_and_wait();
-            body(t);
-            end.arrive_and_wait();
-        });
-    start.arrive_and_wait();
-    return seconds([&] { end.arrive_and_wait(); });
+    using Clock = std::chrono::steady_clock;
+    std::barrier start(threads);
+    std::vector<std::pair<Clock::time_point, Clock::time_point>> times(static_cast<std::size_t>(threads));
+    {
+        std::vector<std::jthread> team;
+        for (int t = 0; t < threads; ++t)
+            team.emplace_back([&, t] {
+                start.arrive_and_wait();
+                times[std::size_t(t)].first = Clock::now();
+                body(t);
+                times[std::size_t(t)].second = Clock::now();
+            });
+    }
+    auto [first, last] = times.front();
+    for (const auto& [begin, end] : times) first = std::min(first, begin), last = std::max(last, end);
+    return std::chrono::duration<double>(last - first).count();
 }
 
 std::atomic<std::uint64_t> sinkHole{0}; // keeps the compiler from dropping the reads

@@ -55,9 +55,9 @@ nlohmann::ordered_json recording(const Log& log) {
                {"dropped_steps", recorder.health().droppedSteps},
                {"writer_busy_us_per_step", double(recorder.health().writerBusyNs) / 1e3 / (kTurn * (kTurns + 1))}};
         recorded.end(RunStatus::Finished);
-        recorder.flush();
-        out["trace_bytes_per_step"] = double(std::filesystem::file_size(path)) / (kTurn * (kTurns + 1));
     }
+    out["trace_bytes_per_step"] =
+        double(std::filesystem::file_size(path)) / (kTurn * (kTurns + 1)); // the prompt included
     for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(path.string() + suffix);
     return out;
 }

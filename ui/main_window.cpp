@@ -242,6 +242,7 @@ void MainWindow::restore() {
     if (!saved_.geometry.isEmpty()) restoreGeometry(saved_.geometry);
     if (!saved_.docks.isEmpty()) restoreState(saved_.docks);
     updateActions();
+    form_->setFocus();
 }
 
 void MainWindow::paintEvent(QPaintEvent* event) {

@@ -23,6 +23,7 @@
 #include <QToolBar>
 #include <QToolButton>
 #include <QVBoxLayout>
+#include <QWhatsThis>
 
 namespace kvscope::ui {
 namespace {
@@ -154,7 +155,10 @@ void MainWindow::makeMenus() {
     for (const char* name : {"run", "pause", "step", "stop"}) run->addAction(action(name));
 
     QMenu* help = menuBar()->addMenu(tr("&Help"));
-    for (const char* name : {"shortcuts", "definitions", "about"}) help->addAction(action(name));
+    for (const char* name : {"shortcuts", "definitions"}) help->addAction(action(name));
+    help->addAction(QWhatsThis::createAction(this)); // Shift+F1, then a click on what is in question
+    help->addSeparator();
+    help->addAction(action("about"));
 }
 
 void MainWindow::makeToolBar() {
@@ -303,6 +307,7 @@ void MainWindow::describeShortcuts() {
     list.push_back({tr("Runs"), tr("Close the run"), tr("Del")});
     for (const char* name : {"open", "exportView", "exportReport", "quit"}) add(tr("Files"), action(name));
     for (const char* name : {"shortcuts", "definitions"}) add(tr("Help"), action(name));
+    list.push_back({tr("Help"), tr("Explain what is clicked next"), tr("Shift+F1")});
     help_->setShortcuts(std::move(list));
 }
 

@@ -66,13 +66,18 @@ void renderView(const RenderRequest& request) {
                     ("choose one of " + viewNames()).toStdString());
     const QString suffix = QFileInfo(request.output).suffix().toLower();
     if (suffix != QLatin1String("png") && suffix != QLatin1String("svg") && suffix != QLatin1String("pdf"))
-        throw Error(ErrorKind::BadInput, (request.output + ": the name of a picture ends in .png, .svg or .pdf").toStdString());
+        throw Error(ErrorKind::BadInput,
+                    (request.output + ": the name of a picture ends in .png, .svg or .pdf").toStdString());
     if (request.theme != Theme::light().id && request.theme != Theme::dark().id)
-        throw Error(ErrorKind::BadInput, ("there is no theme named " + request.theme).toStdString(), "choose light or dark");
+        throw Error(ErrorKind::BadInput, ("there is no theme named " + request.theme).toStdString(),
+                    "choose light or dark");
     if (request.size.width() < 200 || request.size.height() < 150 || request.size.width() > 16'384 ||
         request.size.height() > 16'384)
         throw Error(ErrorKind::BadInput,
-                    QStringLiteral("%1x%2 is no size for a picture").arg(request.size.width()).arg(request.size.height()).toStdString(),
+                    QStringLiteral("%1x%2 is no size for a picture")
+                        .arg(request.size.width())
+                        .arg(request.size.height())
+                        .toStdString(),
                     "choose 200x150 to 16384x16384");
 
     const ThemeForNow theme(Theme::byId(request.theme));

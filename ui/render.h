@@ -10,14 +10,14 @@ namespace kvscope::ui {
 
 struct RenderRequest {
     QString trace{};
-    QString view{};           // id from views()
-    QString output{};          // .png, .svg or .pdf
-    QSize size{1600, 1000};   // logical pixels
+    QString view{};         // id from views()
+    QString output{};       // .png, .svg or .pdf
+    QSize size{1600, 1000}; // logical pixels
     QString theme = QStringLiteral("light");
-    int runId = -1;           // -1: the first run
-    QString compareTrace{};    // a second run to overlay; empty: none
+    int runId = -1;         // -1: the first run
+    QString compareTrace{}; // a second run to overlay; empty: none
     int compareRunId = -1;
-    Cursor cursor{};          // layer, KV head and sequence for views that show one
+    Cursor cursor{}; // layer, KV head and sequence for views that show one
 };
 
 /// Needs a QApplication (platform "offscreen" will do) and runs its event loop until every read has ended.

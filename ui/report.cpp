@@ -11,6 +11,7 @@
 #include <QSaveFile>
 
 #include <algorithm>
+#include <map>
 
 namespace kvscope::ui {
 namespace {
@@ -63,6 +64,13 @@ Report collectReport(const QStringList& traces) {
             throw Error(ErrorKind::BadInput, "trace " + path.toStdString() + " holds no run",
                         "record one with kvscope-cli run --trace");
         for (const RunRow& row : rows) report.runs.push_back(readRun(reader, row));
+    }
+    std::map<std::string, int> uses;
+    for (const ReportRun& run : report.runs) ++uses[run.row.name];
+    std::map<std::string, int> numbers;
+    for (ReportRun& run : report.runs) { // runs of the same name must be told apart
+        const std::string name = run.row.name;
+        if (uses[name] > 1) run.row.name += " (" + std::to_string(++numbers[name]) + ")";
     }
     return report;
 }

@@ -1,5 +1,6 @@
-// The categorical colours were chosen by a small search: every pair stays at least 14 (components) or 21 (origins and the
-// miss mark) CIE76 units apart for normal, deuteranope and protanope sight; tests/ui/theme_test.cpp holds them to it.
+// The categorical colours were chosen by a small search: every pair stays at least 14 (components) or 21 (origins and
+// the miss mark) CIE76 units apart for normal, deuteranope and protanope sight; tests/ui/theme_test.cpp holds them to
+// it.
 #include "ui/theme.h"
 
 #include "resources/resources.h"
@@ -82,8 +83,7 @@ struct Stop {
     double r, g, b;
 };
 
-template <std::size_t N>
-QRgb interpolate(const std::array<Stop, N>& stops, double t) {
+template <std::size_t N> QRgb interpolate(const std::array<Stop, N>& stops, double t) {
     t = std::isnan(t) ? 0 : std::clamp(t, 0.0, 1.0) * double(N - 1);
     const auto i = std::min(std::size_t(t), N - 2);
     const double f = t - double(i);

@@ -14,7 +14,8 @@ QColor mix(const QColor& a, const QColor& b, double share) {
 
 /// White or black, whichever reads better on `fill`.
 QColor onColour(const QColor& fill) {
-    return 0.299 * fill.redF() + 0.587 * fill.greenF() + 0.114 * fill.blueF() > 0.55 ? QColor(0x0b0d10) : QColor(Qt::white);
+    return 0.299 * fill.redF() + 0.587 * fill.greenF() + 0.114 * fill.blueF() > 0.55 ? QColor(0x0b0d10)
+                                                                                     : QColor(Qt::white);
 }
 
 } // namespace
@@ -88,7 +89,7 @@ QAbstractItemView { background: @base; alternate-background-color: @alternate; b
                gridline-color: @grid; }
 QHeaderView { background: @window; border: 0; }
 QHeaderView::section { background: @window; color: @muted; border: 0; border-bottom: 1px solid @border;
-               padding: 5px 8px; font-weight: 600; }
+               padding: 5px 3px; font-weight: 600; }
 QTableCornerButton::section { background: @window; border: 0; }
 QProgressBar { background: @grid; border: 0; border-radius: 3px; text-align: center; color: @text; min-height: 6px; }
 QProgressBar::chunk { background: @accent; border-radius: 3px; }

@@ -18,9 +18,9 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kWorkers = 2;            // one may be inside a long read while the other answers a hover
-constexpr int kCoalesceMs = 33;        // at most 30 refreshes a second reach the views
-constexpr int kForeignPollMs = 300;    // runs that another program is recording announce nothing: ask
+constexpr int kWorkers = 2;             // one may be inside a long read while the other answers a hover
+constexpr int kCoalesceMs = 33;         // at most 30 refreshes a second reach the views
+constexpr int kForeignPollMs = 300;     // runs that another program is recording announce nothing: ask
 constexpr std::size_t kReadersKept = 4; // open files per worker
 
 QString normalised(const QString& path) { return QDir::cleanPath(QFileInfo(path).absoluteFilePath()); }
@@ -150,9 +150,11 @@ struct Workspace::Impl {
     void submit(QObject* context, const char* slot, const QString& path, std::function<void(TraceReader&)> read,
                 std::function<void()> done, std::function<void(const QString&)> refused, bool counted) {
         for (auto& [id, other] : requests)
-            if (other.contextId == context && other.slot == slot && !other.cancelled->load()) other.cancelled->store(true);
-        Request request{context, context, slot, std::make_shared<std::atomic<bool>>(false), std::move(done),
-                        std::move(refused), counted};
+            if (other.contextId == context && other.slot == slot && !other.cancelled->load())
+                other.cancelled->store(true);
+        Request request{
+            context, context, slot, std::make_shared<std::atomic<bool>>(false), std::move(done), std::move(refused),
+            counted};
         Job job{++lastId, path, generation[path], request.cancelled, std::move(read)};
         requests.emplace(job.id, std::move(request));
         if (counted && w.pending_++ == 0) emit w.busyChanged(true);

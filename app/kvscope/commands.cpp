@@ -64,12 +64,14 @@ QString absolute(const std::string& path) { return QFileInfo(QString::fromLocal8
 
 void requireFile(const std::string& path) {
     if (!QFileInfo(QString::fromLocal8Bit(path.c_str())).isFile())
-        throw Error(ErrorKind::BadInput, "trace " + path + " is not there", "name a .kvtrace file");
+        throw Error(ErrorKind::BadInput, "trace " + path + " is not there",
+                    "name a .kvtrace file, or one of the commands in kvscope --help");
 }
 
 } // namespace
 
 int runDesktop(int& argc, char** argv, const DesktopOptions& options) {
+    for (const std::string& file : options.files) requireFile(file);
     if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM") && qEnvironmentVariableIsEmpty("DISPLAY") &&
         qEnvironmentVariableIsEmpty("WAYLAND_DISPLAY")) {
         fmt::print(stderr,
@@ -77,7 +79,6 @@ int runDesktop(int& argc, char** argv, const DesktopOptions& options) {
                    "'kvscope report' or kvscope-cli here\n");
         return 2;
     }
-    for (const std::string& file : options.files) requireFile(file);
     nameApplication();
     QApplication application(argc, argv);
     ui::MainWindow window{ui::Settings(options.fresh)};

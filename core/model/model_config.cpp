@@ -60,6 +60,7 @@ public:
         return Reader(object_.at(key), origin_ + ", " + key);
     }
     const Json& json() const { return object_; }
+    const std::string& origin() const { return origin_; }
 
 private:
     const Json& object_;
@@ -124,7 +125,7 @@ SparseConfig readSparse(const Reader& model, const Reader& reader) {
     sparse.totalBlocks = reader.integerOr("topk", 64, 1, 65536) + sparse.windowBlocks;
     sparse.denseLen = std::max(0, reader.integerOr("dense_len", 0, -1, 1 << 24)); // -1: never dense, as 0 here
     if (reader.flagOr("use_nope", false))
-        throw Error(ErrorKind::Unsupported, "sparse_config.use_nope (pooling of unrotated keys) is not supported",
+        throw Error(ErrorKind::Unsupported, reader.origin() + ": use_nope (pooling of unrotated keys) is not supported",
                     "use a checkpoint that pools rotated keys");
     if (!model.has("sparse_attention")) return sparse;
     // Resolved block counts: the window is counted with the current block in it.

@@ -69,13 +69,11 @@ int count(const Tokenizer& tokenizer, const std::string& text) {
 
 /// The longest prefix of `text`, cut between words, of at most `tokens` tokens.
 std::string cutToTokens(const Tokenizer& tokenizer, const std::string& text, int tokens) {
-    std::size_t fits = 0, tooLong = text.size() + 1;
-    if (count(tokenizer, text) <= tokens) return text;
-    while (tooLong - fits > 1) {
-        const std::size_t middle = (fits + tooLong) / 2;
-        (count(tokenizer, text.substr(0, middle)) <= tokens ? fits : tooLong) = middle;
-    }
-    const std::size_t space = text.rfind(' ', fits);
+    const auto ids = tokenizer.encode(text, false, false);
+    if (int(ids.size()) <= tokens) return text;
+    std::size_t end = 0;
+    for (int i = 0; i < tokens; ++i) end += tokenizer.bytesOf(ids[std::size_t(i)]).size();
+    const std::size_t space = text.rfind(' ', end); // no token reaches over the space in front of a word
     return text.substr(0, space == std::string::npos ? 0 : space);
 }
 

@@ -230,11 +230,66 @@ std::string TraceReader::blockText(int runId, int sequence, int block) const {
 }
 
 std::vector<BreakdownRow> TraceReader::breakdown(int runId) const {
+    // The same rows as v_breakdown, several times faster: one pass over each table, and sums in place of SQL's grouping.
+    // Sums are unsigned so that absurd numbers of a damaged file wrap instead of being undefined.
+    struct Sum {
+        std::uint64_t calls = 0, ns = 0;
+        void add(std::int64_t value) { calls += value != 0, ns += std::uint64_t(value); }
+    };
+    struct PhaseSums {
+        std::uint64_t steps = 0, otherNs = 0;
+        std::array<Sum, kStepStageCount> outside;
+        std::vector<std::array<Sum, kStageCount>> layers;
+    };
+    std::array<PhaseSums, 2> phases; // prefill, decode
+    if (runId < 1 || runId > trace::kMaxRuns) return {};
+    std::vector<std::int64_t> prefillSteps; // few: one in a run of ours
+    Statement steps(*impl_->connection, "SELECT id, phase, duration_ns, embed_ns, lm_head_ns, sample_ns FROM step"
+                                        " WHERE id BETWEEN ? AND ? ORDER BY id");
+    steps.bindAll(trace::stepKey(runId, 0), trace::stepKey(runId, trace::kMaxStep));
+    while (steps.step()) {
+        const bool prefill = steps.int64(1) == 0;
+        if (prefill) prefillSteps.push_back(steps.int64(0));
+        PhaseSums& phase = phases[prefill ? 0 : 1];
+        ++phase.steps;
+        phase.otherNs += std::uint64_t(steps.int64(2));
+        for (std::size_t i = 0; i < phase.outside.size(); ++i) {
+            const std::int64_t ns = steps.int64(3 + int(i));
+            phase.outside[i].add(ns);
+            phase.otherNs -= std::uint64_t(ns);
+        }
+    }
+    Statement layers(*impl_->connection,
+                     "SELECT id, qkv_linear_ns, rope_ns, compression_ns, stage1_ns, pooling_ns, offloading_ns, stage2_ns,"
+                     " attention_ns, o_linear_ns, ffn_ns FROM layer_step WHERE id BETWEEN ? AND ? ORDER BY id");
+    const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kLayerShift);
+    layers.bindAll(low, high);
+    while (layers.step()) {
+        const std::int64_t id = layers.int64(0);
+        const bool prefill = std::binary_search(prefillSteps.begin(), prefillSteps.end(), id >> trace::kLayerShift);
+        PhaseSums& phase = phases[prefill ? 0 : 1];
+        const auto layer = std::size_t(id & (trace::kMaxLayers - 1));
+        if (phase.layers.size() <= layer) phase.layers.resize(layer + 1);
+        for (std::size_t i = 0; i < phase.layers[layer].size(); ++i) {
+            const std::int64_t ns = layers.int64(1 + int(i));
+            phase.layers[layer][i].add(ns);
+            phase.otherNs -= std::uint64_t(ns);
+        }
+    }
     std::vector<BreakdownRow> result;
-    Statement rows(*impl_->connection, "SELECT phase, component, layer, calls, total_ns FROM v_breakdown WHERE run_id=?");
-    rows.bind(1, runId);
-    while (rows.step())
-        result.push_back({std::string(rows.text(0)), std::string(rows.text(1)), rows.int32(2), rows.int64(3), rows.int64(4)});
+    for (int p = 0; p < 2; ++p) {
+        const PhaseSums& phase = phases[std::size_t(p)];
+        if (phase.steps == 0) continue;
+        const auto add = [&](std::string_view component, int layer, const Sum& sum) {
+            if (sum.calls > 0)
+                result.push_back({nameOf(Phase(p)), std::string(component), layer, std::int64_t(sum.calls), std::int64_t(sum.ns)});
+        };
+        for (std::size_t i = 0; i < phase.outside.size(); ++i) add(kStepStageNames[i], -1, phase.outside[i]);
+        for (std::size_t layer = 0; layer < phase.layers.size(); ++layer)
+            for (std::size_t i = 0; i < phase.layers[layer].size(); ++i)
+                add(kStageNames[i], int(layer), phase.layers[layer][i]);
+        add(kOtherName, -1, {phase.steps, phase.otherNs});
+    }
     return result;
 }
 

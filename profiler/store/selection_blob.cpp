@@ -1,8 +1,10 @@
 #include "profiler/store/selection_blob.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace kvscope {
 namespace {
@@ -14,29 +16,32 @@ enum class Hits : std::uint8_t { All = 0, None = 1, Bits = 2 };
 constexpr unsigned kOriginShift = 1, kHitShift = 3, kScoreBit = 1u << 5, kReserved = 0xC0;
 constexpr std::uint64_t kMaxCount = std::uint64_t(1) << 24; // more blocks than any context has
 
-int varintBytes(std::uint64_t value) { return value == 0 ? 1 : (std::bit_width(value) + 6) / 7; }
+int varintBytes(std::uint64_t value) { return value < 0x80 ? 1 : (std::bit_width(value) + 6) / 7; }
 
-void putVarint(std::vector<std::byte>& bytes, std::uint64_t value) {
-    for (; value >= 0x80; value >>= 7) bytes.push_back(std::byte(value & 0x7f) | std::byte(0x80));
-    bytes.push_back(std::byte(value));
-}
-
-/// Little-endian bit stream of fixed-width values.
-class BitWriter {
+/// Writes into memory that is large enough; growing a vector byte by byte costs more than the encoding.
+class Writer {
 public:
-    explicit BitWriter(std::vector<std::byte>& bytes) : bytes_(bytes) {}
-    void put(unsigned value, int width) {
-        held_ |= value << count_;
-        for (count_ += width; count_ >= 8; count_ -= 8, held_ >>= 8) bytes_.push_back(std::byte(held_ & 0xff));
+    explicit Writer(std::byte* out) : out_(out) {}
+    void byte(unsigned value) { *out_++ = std::byte(value & 0xff); }
+    void varint(std::uint64_t value) {
+        for (; value >= 0x80; value >>= 7) byte(unsigned(value & 0x7f) | 0x80u);
+        byte(unsigned(value));
     }
-    void finish() {
-        if (count_ > 0) bytes_.push_back(std::byte(held_ & 0xff));
+    /// Values of a fixed width, the first in the lowest bits of the first byte.
+    template <class Values> void bits(const Values& values, int width) {
+        unsigned held = 0;
+        int count = 0;
+        for (const auto& value : values) {
+            held |= unsigned(value) << count;
+            for (count += width; count >= 8; count -= 8, held >>= 8) byte(held);
+        }
+        if (count > 0) byte(held);
     }
+    std::byte* take(std::size_t count) { return std::exchange(out_, out_ + count); }
+    const std::byte* end() const { return out_; }
 
 private:
-    std::vector<std::byte>& bytes_;
-    unsigned held_ = 0;
-    int count_ = 0;
+    std::byte* out_;
 };
 
 class Cursor {
@@ -171,46 +176,49 @@ bool encodeSelection(const SelectionView& selection, std::vector<std::byte>& byt
                             : width == 2                       ? Origins::TwoBits
                                                                : Origins::ThreeBits;
     const Hits hitFormat = hits == count ? Hits::All : hits == 0 ? Hits::None : Hits::Bits;
-    bytes.push_back(std::byte(unsigned(ids) | unsigned(origins) << kOriginShift | unsigned(hitFormat) << kHitShift |
-                              (selection.scores.empty() ? 0u : kScoreBit)));
-    putVarint(bytes, count);
+    const std::size_t idBytes = std::max(gapBytes, std::size_t(ids == Ids::Bitset ? length + 20 : 0));
+    bytes.resize(1 + 10 + idBytes + std::max(runBytes, count) + count / 8 + 1 + selection.scores.size_bytes());
+    Writer writer(bytes.data());
+    writer.byte(unsigned(ids) | unsigned(origins) << kOriginShift | unsigned(hitFormat) << kHitShift |
+                (selection.scores.empty() ? 0u : kScoreBit));
+    writer.varint(count);
 
     if (ids == Ids::Gaps) {
         previous = -1;
         for (const std::int32_t id : selection.blocks) {
-            putVarint(bytes, std::uint64_t(id - previous - 1));
+            writer.varint(std::uint64_t(id - previous - 1));
             previous = id;
         }
     } else {
-        putVarint(bytes, base);
-        putVarint(bytes, length);
-        const std::size_t at = bytes.size();
-        bytes.resize(at + std::size_t(length));
+        writer.varint(base);
+        writer.varint(length);
+        std::byte* bits = writer.take(std::size_t(length));
+        std::memset(bits, 0, std::size_t(length));
         for (const std::int32_t id : selection.blocks) {
             const std::uint64_t bit = std::uint64_t(id) - base;
-            bytes[at + std::size_t(bit / 8)] |= std::byte(1u << (bit % 8));
+            bits[bit / 8] |= std::byte(1u << (bit % 8));
         }
     }
     if (origins == Origins::Runs) {
         for (std::size_t i = 0; i < count;) {
             std::size_t end = i + 1;
             while (end < count && selection.origins[end] == selection.origins[i]) ++end;
-            putVarint(bytes, (end - i - 1) << 3 | unsigned(selection.origins[i]));
+            writer.varint((end - i - 1) << 3 | unsigned(selection.origins[i]));
             i = end;
         }
     } else {
-        BitWriter writer(bytes);
-        for (const Origin origin : selection.origins) writer.put(unsigned(origin), int(width));
-        writer.finish();
+        writer.bits(selection.origins, int(width));
     }
     if (hitFormat == Hits::Bits) {
-        BitWriter writer(bytes);
-        for (const std::uint8_t hit : selection.hit) writer.put(hit != 0, 1);
-        writer.finish();
+        std::byte* bits = writer.take((count + 7) / 8);
+        std::memset(bits, 0, (count + 7) / 8);
+        for (std::size_t i = 0; i < count; ++i)
+            if (selection.hit[i] != 0) bits[i / 8] |= std::byte(1u << (i % 8));
     }
     static_assert(std::endian::native == std::endian::little, "scores are stored little-endian");
-    const auto scores = std::as_bytes(selection.scores);
-    bytes.insert(bytes.end(), scores.begin(), scores.end());
+    if (!selection.scores.empty())
+        std::memcpy(writer.take(selection.scores.size_bytes()), selection.scores.data(), selection.scores.size_bytes());
+    bytes.resize(std::size_t(writer.end() - bytes.data()));
     return true;
 }
 

@@ -13,6 +13,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fmt/format.h>
+#include <optional>
 
 #ifndef KVSCOPE_VERSION
 #define KVSCOPE_VERSION "unknown"
@@ -66,18 +67,22 @@ std::string usablePath(const std::string& path, bool overwrite) {
     return path;
 }
 
-void bindKept(Statement& statement, int index, std::int64_t kept) {
-    if (kept < 0) statement.bindNull(index);
-    else statement.bind(index, kept);
-}
+std::optional<std::int64_t> whereDefined(std::int64_t kept) { return kept < 0 ? std::nullopt : std::optional(kept); }
 
-void bindText(Statement& statement, int textIndex, int bytesIndex, const std::string& bytes) {
-    const bool ascii = std::all_of(bytes.begin(), bytes.end(), [](char c) { return c > 0; });
-    const std::string text = ascii ? bytes : toValidUtf8(bytes);
-    statement.bind(textIndex, std::string_view(text));
-    if (text == bytes) statement.bindNull(bytesIndex);
-    else statement.bindBlob(bytesIndex, std::as_bytes(std::span(bytes)));
-}
+/// A token's bytes as text, and as they are where they are no text.
+struct TokenText {
+    explicit TokenText(const std::string& bytes) {
+        const bool ascii = std::all_of(bytes.begin(), bytes.end(), [](char c) { return c > 0; });
+        if (!ascii) valid = toValidUtf8(bytes);
+        text = ascii ? std::string_view(bytes) : std::string_view(valid);
+        if (text != bytes) raw = RowInserter::Blob{std::as_bytes(std::span(bytes))};
+    }
+    TokenText(const TokenText&) = delete; // text may point into valid
+    TokenText& operator=(const TokenText&) = delete;
+    std::string valid;
+    std::string_view text;
+    std::optional<RowInserter::Blob> raw; // of the bytes given, which outlive the insert
+};
 
 } // namespace
 
@@ -124,18 +129,17 @@ void TraceStore::prepare() {
     const auto make = [&](const char* sql) { return Statement(connection_, sql, true); };
     begin_ = make("BEGIN IMMEDIATE");
     commit_ = make("COMMIT");
-    insertStep_ = make("INSERT INTO step(id, phase, tokens, opens_block, start_ns, duration_ns, embed_ns, lm_head_ns, sample_ns,"
-                       " selected, kept, hits, misses, h2d_blocks, d2h_blocks, h2d_bytes, d2h_bytes, transfer_ns, exposed_ns)"
-                       " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
-    insertLayer_ =
-        make("INSERT INTO layer_step(id, start_ns, qkv_linear_ns, rope_ns, compression_ns, stage1_ns, pooling_ns,"
-             " offloading_ns, stage2_ns, attention_ns, o_linear_ns, ffn_ns, selected, kept, hits, misses, h2d_blocks,"
-             " d2h_blocks, h2d_bytes, d2h_bytes, h2d_ns, d2h_ns, exposed_ns, mass)"
-             " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
-    insertSelection_ = make("INSERT INTO selection(id, opens_block, selected, kept, hits, misses, mass, blocks)"
-                            " VALUES (?,?,?,?,?,?,?,?)");
-    insertToken_ = make("INSERT INTO token(id, position, token_id, text, bytes) VALUES (?,?,?,?,?)");
-    insertPrompt_ = make("INSERT INTO prompt(id, token_id, text, bytes) VALUES (?,?,?,?)");
+    insertSteps_ = RowInserter(connection_, "step",
+                               "id, phase, tokens, opens_block, start_ns, duration_ns, embed_ns, lm_head_ns, sample_ns, selected,"
+                               " kept, hits, misses, h2d_blocks, d2h_blocks, h2d_bytes, d2h_bytes, transfer_ns, exposed_ns");
+    insertLayers_ = RowInserter(connection_, "layer_step",
+                                "id, start_ns, qkv_linear_ns, rope_ns, compression_ns, stage1_ns, pooling_ns, offloading_ns,"
+                                " stage2_ns, attention_ns, o_linear_ns, ffn_ns, selected, kept, hits, misses, h2d_blocks,"
+                                " d2h_blocks, h2d_bytes, d2h_bytes, h2d_ns, d2h_ns, exposed_ns, mass");
+    insertSelections_ =
+        RowInserter(connection_, "selection", "id, opens_block, selected, kept, hits, misses, mass, blocks");
+    insertTokens_ = RowInserter(connection_, "token", "id, position, token_id, text, bytes");
+    insertPrompts_ = RowInserter(connection_, "prompt", "id, token_id, text, bytes");
     updateHealth_ = make("UPDATE health SET dropped_steps=?, writer_busy_ns=?, heartbeat_ms=?, error=? WHERE run_id=?");
 }
 
@@ -184,14 +188,14 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
 
 void TraceStore::addPrompts(const std::vector<std::vector<PromptToken>>& prompts) {
     begin();
-    for (std::size_t sequence = 0; sequence < prompts.size(); ++sequence)
+    for (std::size_t sequence = 0; sequence < prompts.size(); ++sequence) {
+        insertPrompts_.expect(prompts[sequence].size());
         for (std::size_t position = 0; position < prompts[sequence].size(); ++position) {
             const PromptToken& token = prompts[sequence][position];
-            insertPrompt_.bind(1, trace::promptKey(run_, int(sequence), std::int64_t(position)));
-            insertPrompt_.bind(2, token.id);
-            bindText(insertPrompt_, 3, 4, token.bytes);
-            insertPrompt_.run();
+            const TokenText text(token.bytes);
+            insertPrompts_.add(trace::promptKey(run_, int(sequence), std::int64_t(position)), token.id, text.text, text.raw);
         }
+    }
 }
 
 void TraceStore::addStep(const StepRecord& record) {
@@ -219,13 +223,11 @@ void TraceStore::addStep(const StepRecord& record) {
         transferNs += layer.transferNs;
         exposedNs += layer.exposedNs;
     }
-    insertStep_.bindAll(trace::stepKey(run_, record.step), int(record.phase), record.tokens, record.opensBlock, record.startNs,
-                        record.durationNs, record.stepStageNs[0], record.stepStageNs[1], record.stepStageNs[2], selected);
-    bindKept(insertStep_, 11, anyKept && keptDefined ? kept : -1);
-    int index = 12;
-    for (const std::int64_t value : {hits, misses, h2dBlocks, d2hBlocks, h2dBytes, d2hBytes, transferNs, exposedNs})
-        insertStep_.bind(index++, value);
-    insertStep_.run();
+    insertSteps_.expect(1);
+    insertSteps_.add(trace::stepKey(run_, record.step), int(record.phase), record.tokens, record.opensBlock, record.startNs,
+                     record.durationNs, record.stepStageNs[0], record.stepStageNs[1], record.stepStageNs[2], selected,
+                     whereDefined(anyKept && keptDefined ? kept : -1), hits, misses, h2dBlocks, d2hBlocks, h2dBytes, d2hBytes,
+                     transferNs, exposedNs);
     addTokens(record);
     addSelections(record);
     addLayers(record);
@@ -234,6 +236,7 @@ void TraceStore::addStep(const StepRecord& record) {
 void TraceStore::addTokens(const StepRecord& record) {
     fed_.assign(std::size_t(trace::kMaxSequences), -1);
     tokenIndex_.assign(std::size_t(trace::kMaxSequences), 0);
+    insertTokens_.expect(record.generated.size());
     for (const TokenRecord& token : record.generated) {
         if (token.sequence < 0 || token.sequence >= trace::kMaxSequences)
             refuse(fmt::format("sequence {} cannot be numbered in {}", token.sequence, connection_.path()),
@@ -242,17 +245,36 @@ void TraceStore::addTokens(const StepRecord& record) {
         if (ordinal >= trace::kMaxTokensPerStep)
             refuse(fmt::format("step {} makes too many tokens for {}", record.step, connection_.path()), "record a smaller run");
         if (ordinal == 0) fed_[std::size_t(token.sequence)] = token.position - 1;
-        insertToken_.bind(1, trace::tokenKey(run_, record.step, token.sequence, ordinal++));
-        insertToken_.bind(2, token.position);
-        insertToken_.bind(3, token.id);
-        bindText(insertToken_, 4, 5, token.bytes);
-        insertToken_.run();
+        const TokenText text(token.bytes);
+        insertTokens_.add(trace::tokenKey(run_, record.step, token.sequence, ordinal++), token.position, token.id, text.text,
+                          text.raw);
     }
+}
+
+RowInserter::Blob TraceStore::encode(const StepRecord& record, const SelectionRecord& row) {
+    const std::size_t first = row.first, count = std::size_t(std::max(row.selected, 0)), end = first + count;
+    const bool scored = level_ == RecordLevel::Full && !record.scores.empty();
+    const bool inside = end <= record.blocks.size() && end <= record.origins.size() && end <= record.hit.size() &&
+                        (!scored || end <= record.scores.size());
+    std::vector<std::byte>& bytes = blobs_[insertSelections_.slot()];
+    SelectionView view;
+    if (inside) {
+        view = {std::span(record.blocks).subspan(first, count), std::span(record.origins).subspan(first, count),
+                std::span(record.hit).subspan(first, count), {}};
+        if (scored) view.scores = std::span(record.scores).subspan(first, count);
+    }
+    if (!inside || !encodeSelection(view, bytes))
+        refuse(fmt::format("the selection of step {}, layer {}, sequence {}, KV head {} breaks the rules of a trace",
+                           record.step, row.layer, row.sequence, row.kvHead),
+               "block ids must ascend and every block needs an origin and a hit flag");
+    return {bytes};
 }
 
 void TraceStore::addSelections(const StepRecord& record) {
     massSum_.assign(record.layers.size(), 0.f);
     massCount_.assign(record.layers.size(), 0);
+    insertSelections_.expect(record.selections.size());
+    const bool withBlocks = level_ != RecordLevel::Counters && !record.blocks.empty();
     for (const SelectionRecord& row : record.selections) {
         const bool numbered = row.layer >= 0 && row.layer < trace::kMaxLayers && row.sequence >= 0 &&
                               row.sequence < trace::kMaxSequences && row.kvHead >= 0 && row.kvHead < trace::kMaxKvHeads;
@@ -262,33 +284,10 @@ void TraceStore::addSelections(const StepRecord& record) {
                    "record a smaller run");
         const std::int32_t fed = fed_[std::size_t(row.sequence)];
         const bool opens = fed >= 0 && info_.blockSize > 0 ? fed % info_.blockSize == 0 : record.opensBlock;
-        insertSelection_.bind(1, trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead));
-        insertSelection_.bind(2, opens);
-        insertSelection_.bind(3, row.selected);
-        bindKept(insertSelection_, 4, row.kept);
-        insertSelection_.bind(5, row.hits);
-        insertSelection_.bind(6, row.misses);
-        insertSelection_.bind(7, double(row.mass));
-        if (level_ == RecordLevel::Counters || record.blocks.empty()) {
-            insertSelection_.bindNull(8);
-        } else {
-            const std::size_t first = row.first, count = std::size_t(std::max(row.selected, 0));
-            const bool scored = level_ == RecordLevel::Full && !record.scores.empty();
-            const bool inside = first + count <= record.blocks.size() && first + count <= record.origins.size() &&
-                                first + count <= record.hit.size() && (!scored || first + count <= record.scores.size());
-            SelectionView view;
-            if (inside) {
-                view = {std::span(record.blocks).subspan(first, count), std::span(record.origins).subspan(first, count),
-                        std::span(record.hit).subspan(first, count), {}};
-                if (scored) view.scores = std::span(record.scores).subspan(first, count);
-            }
-            if (!inside || !encodeSelection(view, blob_))
-                refuse(fmt::format("the selection of step {}, layer {}, sequence {}, KV head {} breaks the rules of a trace",
-                                   record.step, row.layer, row.sequence, row.kvHead),
-                       "block ids must ascend and every block needs an origin and a hit flag");
-            insertSelection_.bindBlob(8, blob_);
-        }
-        insertSelection_.run();
+        std::optional<RowInserter::Blob> blocks;
+        if (withBlocks) blocks = encode(record, row);
+        insertSelections_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead), opens, row.selected,
+                              whereDefined(row.kept), row.hits, row.misses, double(row.mass), blocks);
         if (!std::isnan(row.mass) && std::size_t(row.layer) < massSum_.size()) {
             massSum_[std::size_t(row.layer)] += row.mass;
             ++massCount_[std::size_t(row.layer)];
@@ -300,6 +299,7 @@ void TraceStore::addLayers(const StepRecord& record) {
     Link link;
     link.gigabytesPerSecond = info_.linkGbps;
     link.latencyUs = info_.linkLatencyUs;
+    insertLayers_.expect(record.layers.size());
     for (std::size_t i = 0; i < record.layers.size(); ++i) {
         const LayerRecord& layer = record.layers[i];
         // One transfer time per layer comes in; it is split by what the model of the link gives each direction, or by bytes
@@ -311,19 +311,13 @@ void TraceStore::addLayers(const StepRecord& record) {
                         ? std::min(link.transferNs(layer.d2hBytes), layer.transferNs)
                         : std::int64_t(double(layer.transferNs) * double(layer.d2hBytes) /
                                        double(layer.h2dBytes + layer.d2hBytes));
-        insertLayer_.bind(1, trace::layerKey(run_, record.step, int(i)));
-        insertLayer_.bind(2, layer.startNs);
-        int index = 3;
-        for (const std::int64_t ns : layer.stageNs) insertLayer_.bind(index++, ns);
-        insertLayer_.bind(index++, layer.selected);
-        bindKept(insertLayer_, index++, layer.kept);
-        for (const std::int64_t value :
-             {std::int64_t(layer.hits), std::int64_t(layer.misses), std::int64_t(layer.h2dBlocks), std::int64_t(layer.d2hBlocks),
-              layer.h2dBytes, layer.d2hBytes, layer.transferNs - d2hNs, d2hNs, layer.exposedNs})
-            insertLayer_.bind(index++, value);
-        if (massCount_[i] > 0) insertLayer_.bind(index, double(massSum_[i] / float(massCount_[i])));
-        else insertLayer_.bindNull(index);
-        insertLayer_.run();
+        std::optional<double> mass;
+        if (massCount_[i] > 0) mass = double(massSum_[i] / float(massCount_[i]));
+        const auto& ns = layer.stageNs;
+        insertLayers_.add(trace::layerKey(run_, record.step, int(i)), layer.startNs, ns[0], ns[1], ns[2], ns[3], ns[4], ns[5],
+                          ns[6], ns[7], ns[8], ns[9], layer.selected, whereDefined(layer.kept), layer.hits, layer.misses,
+                          layer.h2dBlocks, layer.d2hBlocks, layer.h2dBytes, layer.d2hBytes, layer.transferNs - d2hNs, d2hNs,
+                          layer.exposedNs, mass);
     }
 }
 
@@ -348,9 +342,9 @@ void TraceStore::commit() {
 
 void TraceStore::rollback() noexcept {
     try {
-        for (Statement* statement : {&insertStep_, &insertLayer_, &insertSelection_, &insertToken_, &insertPrompt_,
-                                     &updateHealth_, &begin_, &commit_})
-            statement->reset();
+        for (RowInserter* inserter : {&insertSteps_, &insertLayers_, &insertSelections_, &insertTokens_, &insertPrompts_})
+            inserter->reset();
+        for (Statement* statement : {&updateHealth_, &begin_, &commit_}) statement->reset();
         if (connection_.inTransaction()) connection_.execute("ROLLBACK"); // some errors have rolled back already
     } catch (const Error&) {
         // Nothing more can be done; the next writer or reader recovers from the log.

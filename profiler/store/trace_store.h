@@ -2,8 +2,10 @@
 #pragma once
 
 #include "core/trace/trace_sink.h"
+#include "profiler/store/row_inserter.h"
 #include "profiler/store/sqlite.h"
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -40,13 +42,16 @@ private:
     void addLayers(const StepRecord& record);
     void addSelections(const StepRecord& record);
     void addTokens(const StepRecord& record);
+    /// The blob of one selection; lives until the row's statement has run.
+    RowInserter::Blob encode(const StepRecord& record, const SelectionRecord& row);
 
     Connection connection_;
-    Statement insertStep_, insertLayer_, insertSelection_, insertToken_, insertPrompt_, updateHealth_, begin_, commit_;
+    RowInserter insertSteps_, insertLayers_, insertSelections_, insertTokens_, insertPrompts_;
+    Statement updateHealth_, begin_, commit_;
     int run_ = 0;
     RunInfo info_; // of the current run, without its prompts
     RecordLevel level_ = RecordLevel::Full;
-    std::vector<std::byte> blob_;
+    std::array<std::vector<std::byte>, RowInserter::kRowsAtOnce> blobs_;
     std::vector<float> massSum_;     // [layer] scratch
     std::vector<int> massCount_;     // [layer]
     std::vector<std::int32_t> fed_;  // [sequence] position fed in this step; -1: none

@@ -1,4 +1,5 @@
 // The SQL contract: views, their columns, and sums that must agree whatever the trace.
+#include "profiler/read/trace_reader.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
@@ -68,6 +69,20 @@ TEST_F(ViewsTest, ComponentsAndOtherAddUpToTheWallTime) {
     EXPECT_EQ(value("SELECT count(*) FROM v_breakdown WHERE component = 'other' AND total_ns >= 0 AND layer = -1"), "4");
     EXPECT_EQ(value("SELECT min(calls) FROM v_breakdown WHERE component <> 'other'"),
               value("SELECT min(n) FROM (SELECT count(*) n FROM v_step GROUP BY run_id, phase)"));
+}
+
+TEST_F(ViewsTest, AgreeWithTheReadersOwnBreakdown) {
+    const TraceReader reader(file);
+    for (const int run : {1, 2}) {
+        std::vector<std::vector<std::string>> rows;
+        for (const BreakdownRow& row : reader.breakdown(run))
+            rows.push_back({row.phase, std::to_string(row.layer), row.component, std::to_string(row.calls),
+                            std::to_string(row.totalNs)});
+        EXPECT_THAT(rows, testing::UnorderedElementsAreArray(
+                              test::sql(file, "SELECT phase, layer, component, calls, total_ns FROM v_breakdown WHERE run_id=" +
+                                                  std::to_string(run))
+                                  .rows));
+    }
 }
 
 TEST_F(ViewsTest, ShowEveryComponentOfThePipelineThatRan) {

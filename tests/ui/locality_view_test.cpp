@@ -30,8 +30,10 @@ TEST_F(LocalityViewTest, ColoursEveryCellByItsValueWithLayerZeroOnTop) {
     for (const int step : {0, 1, 2, 7, 20}) {
         for (int layer = 0; layer < 4; ++layer) {
             const float value = matrix.at(step, layer);
-            const QColor wanted = std::isnan(value) ? Theme::light().undefinedCell : QColor(Theme::sequential(double(value)));
-            EXPECT_LE(distance(colourAt(step, layer), wanted), 9) << "step " << step << " layer " << layer << " " << value;
+            const QColor wanted =
+                std::isnan(value) ? Theme::light().undefinedCell : QColor(Theme::sequential(double(value)));
+            EXPECT_LE(distance(colourAt(step, layer), wanted), 9)
+                << "step " << step << " layer " << layer << " " << value;
         }
     }
     EXPECT_LT(pixel(0, 0).y(), pixel(0, 3).y());

@@ -51,7 +51,8 @@ TEST(StepPyramid, AgreesWithBruteForceOverRandomRangesHoweverItGrew) {
                 }
                 ASSERT_EQ(all[std::size_t(row)].min, expected.min);
                 ASSERT_EQ(all[std::size_t(row)].max, expected.max);
-                ASSERT_NEAR(all[std::size_t(row)].sum, expected.sum, 1e-9 * double(expected.count)); // order of summation
+                ASSERT_NEAR(all[std::size_t(row)].sum, expected.sum,
+                            1e-9 * double(expected.count)); // order of summation
                 ASSERT_EQ(pyramid.stats(row, first, last).max, expected.max);
             }
         }
@@ -92,7 +93,8 @@ TEST(MaskPyramid, OrsExactlyTheBitsOfTheStepsInARange) {
         const int a = int(random() % steps.size()), b = int(random() % (steps.size() + 1));
         std::map<int, MaskBits> expected, found;
         for (int step = std::min(a, b); step < std::max(a, b); ++step)
-            for (const auto& [block, bits] : steps[std::size_t(step)]) expected[block] = MaskBits(expected[block] | bits);
+            for (const auto& [block, bits] : steps[std::size_t(step)])
+                expected[block] = MaskBits(expected[block] | bits);
         pyramid.forEach(std::min(a, b), std::max(a, b),
                         [&](int block, MaskBits bits) { found[block] = MaskBits(found[block] | bits); });
         ASSERT_EQ(found, expected);

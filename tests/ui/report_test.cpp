@@ -77,6 +77,13 @@ TEST_F(ReportTest, HtmlIsSelfContainedAndShowsRunsSideBySide) {
     }
 }
 
+TEST_F(ReportTest, RunsOfTheSameNameAreNumbered) {
+    const Report report = collectReport({trace("a.kvtrace"), trace("b.kvtrace")});
+    ASSERT_EQ(report.runs.size(), 2U);
+    EXPECT_EQ(report.runs[0].row.name, "NOSA on a test model (1)");
+    EXPECT_EQ(report.runs[1].row.name, "NOSA on a test model (2)");
+}
+
 TEST_F(ReportTest, PdfHasPages) {
     const Report report = collectReport({trace("a.kvtrace")});
     const QString path = folder.filePath("report.pdf");

@@ -70,7 +70,8 @@ protected:
 TEST_P(Themes, TextReachesWcagAaOnEverySurface) {
     for (const QColor& surface : {theme.window, theme.base, theme.raised, theme.plotBackground}) {
         for (const QColor& text : {theme.text, theme.mutedText, theme.danger, theme.warning, theme.ok, theme.accent})
-            EXPECT_GE(contrast(text, surface), 4.5) << text.name().toStdString() << " on " << surface.name().toStdString();
+            EXPECT_GE(contrast(text, surface), 4.5)
+                << text.name().toStdString() << " on " << surface.name().toStdString();
     }
     for (const QColor& line : {theme.runA, theme.runB, theme.cursor, theme.miss})
         EXPECT_GE(contrast(line, theme.plotBackground), 3.0);

@@ -87,17 +87,17 @@ protected:
         QCoreApplication::processEvents();
     }
     void move(QPoint to, Qt::MouseButtons buttons = {}, Qt::KeyboardModifiers modifiers = {}) {
-        QMouseEvent event(QEvent::MouseMove, QPointF(to), QPointF(canvas().mapToGlobal(to)), Qt::NoButton, buttons, modifiers);
+        QMouseEvent event(QEvent::MouseMove, QPointF(to), QPointF(canvas().mapToGlobal(to)), Qt::NoButton, buttons,
+                          modifiers);
         QApplication::sendEvent(&canvas(), &event);
     }
     void wheel(QPoint at, int clicks, Qt::KeyboardModifiers modifiers = {}) {
-        QWheelEvent event(QPointF(at), QPointF(canvas().mapToGlobal(at)), {}, {0, 120 * clicks}, Qt::NoButton, modifiers,
-                          Qt::NoScrollPhase, false);
+        QWheelEvent event(QPointF(at), QPointF(canvas().mapToGlobal(at)), {}, {0, 120 * clicks}, Qt::NoButton,
+                          modifiers, Qt::NoScrollPhase, false);
         QApplication::sendEvent(&canvas(), &event);
         QCoreApplication::processEvents();
     }
-    template <class Widget>
-    Widget& child(const char* name) {
+    template <class Widget> Widget& child(const char* name) {
         auto* found = view->findChild<Widget*>(QString::fromLatin1(name));
         if (!found) throw std::runtime_error(std::string("the view has no ") + name);
         return *found;

@@ -116,14 +116,14 @@ TEST_P(EveryView, FollowsARunThatGrows) {
         recorder.commit(std::move(record));
         recorder.flush();
     };
-    const std::optional<RunKey> other =
-        workspace.current() ? std::optional(workspace.current()->key) : std::nullopt;
+    const std::optional<RunKey> other = workspace.current() ? std::optional(workspace.current()->key) : std::nullopt;
     workspace.addLive({path, recorder.runId()});
     workspace.setCompare(other);
     show(GetParam());
     for (int i = 0; i < 6; ++i) next();
     ASSERT_TRUE(waitFor([&] { return workspace.current()->row.steps == 6; }));
-    ASSERT_TRUE(waitFor([&] { return workspace.idle() && plot().emptyText().isEmpty(); })) << plot().emptyText().toStdString();
+    ASSERT_TRUE(waitFor([&] { return workspace.idle() && plot().emptyText().isEmpty(); }))
+        << plot().emptyText().toStdString();
     const double before = canvas().fullX().upper;
     for (int i = 0; i < 30; ++i) next();
     if (std::string(GetParam()) != "compare") { // there the other run is as long
@@ -157,7 +157,8 @@ TEST_P(EveryView, ZoomsAtThePointerAndComesBack) {
     wheel(at, 4);
     const QCPRange zoomed = canvas().visibleX();
     EXPECT_LT(zoomed.size(), whole.size() * 0.7);
-    EXPECT_NEAR(canvas().panels()[0]->axis(QCPAxis::atBottom)->pixelToCoord(at.x()), 8, 0.2) << "8 stays under the pointer";
+    EXPECT_NEAR(canvas().panels()[0]->axis(QCPAxis::atBottom)->pixelToCoord(at.x()), 8, 0.2)
+        << "8 stays under the pointer";
     EXPECT_TRUE(canvas().isZoomed());
     view->undoZoom();
     EXPECT_NEAR(canvas().visibleX().size(), whole.size(), 1e-9) << "four clicks in a row are one entry";
@@ -294,7 +295,8 @@ TEST_P(EveryView, SaysWhenATraceIsDamagedInsteadOfFailing) {
     show(GetParam());
     QStringList said{plot().emptyText(), plot().noteText()};
     for (const auto& call : failed) said << call[0].toString();
-    EXPECT_TRUE(said.join(QLatin1Char(' ')).contains(QStringLiteral("damaged.kvtrace"))) << said.join('\n').toStdString();
+    EXPECT_TRUE(said.join(QLatin1Char(' ')).contains(QStringLiteral("damaged.kvtrace")))
+        << said.join('\n').toStdString();
     EXPECT_TRUE(view->exportImage(file("damaged.png"), {640, 400}));
 }
 

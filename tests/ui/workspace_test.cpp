@@ -126,7 +126,8 @@ TEST_F(WorkspaceTest, DropsLateAnswersAndInterruptsTheirRead) {
         ASSERT_TRUE(entered.wait_for(lock, std::chrono::seconds(10), [&] { return inside; }));
     }
     workspace.query<int>(
-        &context, "slot", workspace.current()->key, [](TraceReader&) { return 2; }, [&](int value) { answers += value; });
+        &context, "slot", workspace.current()->key, [](TraceReader&) { return 2; },
+        [&](int value) { answers += value; });
     ASSERT_TRUE(idle());
     EXPECT_EQ(answers, 2);
     const std::lock_guard lock(mutex);
@@ -164,7 +165,8 @@ TEST_F(WorkspaceTest, SignalsBusyOnceAroundOverlappingReads) {
     QObject context;
     for (const char* slot : {"one", "two", "three"})
         workspace.query<int>(
-            &context, slot, workspace.current()->key, [](TraceReader& reader) { return reader.stepCount(1); }, [](int) {});
+            &context, slot, workspace.current()->key, [](TraceReader& reader) { return reader.stepCount(1); },
+            [](int) {});
     ASSERT_TRUE(idle());
     ASSERT_EQ(busy.count(), 2);
     EXPECT_TRUE(busy[0][0].toBool());

@@ -70,7 +70,8 @@ QVariant RunListModel::data(const QModelIndex& index, int role) const {
     case Qt::DisplayRole:
         return row.name.empty() ? file : QString::fromStdString(row.name);
     case SubtitleRole: {
-        const QDateTime created = QDateTime::fromString(QString::fromStdString(row.createdUtc), Qt::ISODate).toLocalTime();
+        const QDateTime created =
+            QDateTime::fromString(QString::fromStdString(row.createdUtc), Qt::ISODate).toLocalTime();
         const QString status = statusText(row, run.live);
         return created.isValid() ? status + QStringLiteral(" · ") + created.toString(QStringLiteral("hh:mm")) : status;
     }

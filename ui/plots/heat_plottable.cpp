@@ -91,8 +91,8 @@ void HeatPlottable::draw(QCPPainter* painter) {
     const double scale = deviceScale(*painter);
     const QSize size = deviceSize(area, scale);
     stepsPerPixel_ = mKeyAxis->range().size() / size.width();
-    drawDeviceImage(*painter, area,
-                    render(mKeyAxis->range(), mValueAxis->range(), mValueAxis->rangeReversed(), size), scale);
+    drawDeviceImage(*painter, area, render(mKeyAxis->range(), mValueAxis->range(), mValueAxis->rangeReversed(), size),
+                    scale);
 }
 
 } // namespace kvscope::ui

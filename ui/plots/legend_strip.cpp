@@ -46,7 +46,7 @@ QVector<QRect> LegendStrip::arrange(int width) const {
 void LegendStrip::update(UpdatePhase phase) {
     if (phase == upPreparation) {
         // The height depends on the width, which is the whole picture's: known before the layout runs.
-        const auto places = arrange(std::max(60, mParentPlot->viewport().width() - 40));
+        const auto places = arrange(std::max(60, mParentPlot->viewport().width() - 48));
         const int height = places.isEmpty() ? 0 : places.last().bottom() + 1;
         setMinimumSize(10, height);
         setMaximumSize(QWIDGETSIZE_MAX, height);
@@ -58,7 +58,7 @@ void LegendStrip::applyDefaultAntialiasingHint(QCPPainter* painter) const { pain
 
 void LegendStrip::draw(QCPPainter* painter) {
     painter->setFont(font_);
-    const auto places = arrange(std::max(60, mParentPlot->viewport().width() - 40));
+    const auto places = arrange(std::max(60, mParentPlot->viewport().width() - 48));
     for (qsizetype i = 0; i < places.size(); ++i) {
         const Swatch& swatch = swatches_[i];
         const QRect place = places[i].translated(rect().topLeft());

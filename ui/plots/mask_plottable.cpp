@@ -10,9 +10,10 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kTile = 16;       // columns rendered side by side: one cache line of pixels per image line
-constexpr double kGapFrom = 7;  // logical pixels: larger cells are separated by a gap
-constexpr double kHatch = 4;    // logical pixels from one hatch line to the next
+constexpr int kTile = 16;        // columns rendered side by side: one cache line of pixels per image line
+constexpr double kGapFrom = 7;   // logical pixels: larger cells are separated by a gap
+constexpr double kHatchFrom = 2; // logical pixels: in smaller cells a hatch is noise that hides the origins
+constexpr double kHatch = 4;     // logical pixels from one hatch line to the next
 } // namespace
 
 MaskPlottable::MaskPlottable(QCPAxis* steps, QCPAxis* blocks, const MaskPyramid& data)
@@ -30,7 +31,12 @@ void MaskPlottable::applyTheme(const Theme& theme) {
     for (std::size_t i = 0; i < origin_.size(); ++i) origin_[i] = theme.origin[i].rgb();
     hit_ = theme.hit.rgb();
     miss_ = theme.miss.rgb();
+    hatchRgb_ = hatchColour(theme).rgb();
     rebuildColours();
+}
+
+QColor MaskPlottable::hatchColour(const Theme& theme) {
+    return theme.plotBackground.lightnessF() < 0.5f ? theme.miss.darker(260) : theme.miss;
 }
 
 int MaskPlottable::shownOrigin(MaskBits bits) {
@@ -42,7 +48,7 @@ int MaskPlottable::shownOrigin(MaskBits bits) {
 void MaskPlottable::rebuildColours() {
     for (std::size_t bits = 0; bits < colour_.size(); ++bits) {
         const int origin = shownOrigin(MaskBits(bits));
-        colour_[bits] = origin < 0 ? 0u
+        colour_[bits] = origin < 0                           ? 0u
                         : colouring_ == Colouring::Residency ? ((bits & kMaskMiss) ? miss_ : hit_)
                                                              : origin_[std::size_t(origin)];
     }
@@ -66,8 +72,8 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
     const auto columns = stepColumns(steps.lower, steps.upper, width, data_.steps());
     const double pixelsPerBlock = height / blocks.size(), pixelsPerStep = width / steps.size();
 
-    // Image lines [top, bottom) of every block; block 0 is at the bottom. At least one line each, so that a lone block of
-    // thousands is still seen.
+    // Image lines [top, bottom) of every block; block 0 is at the bottom. At least one line each, so that a lone block
+    // of thousands is still seen.
     const auto count = std::size_t(data_.blocks());
     const bool gapY = pixelsPerBlock >= kGapFrom * scale, gapX = pixelsPerStep >= kGapFrom * scale;
     const int gap = std::max(1, int(std::lround(scale)));
@@ -84,7 +90,8 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
 
     const int hatchPeriod = std::max(3, int(std::lround(kHatch * scale)));
     const int hatchWidth = std::max(1, int(std::lround(scale)));
-    const bool hatch = hatch_ && colouring_ == Colouring::Origin;
+    const bool hatch =
+        hatch_ && colouring_ == Colouring::Origin && std::min(pixelsPerBlock, pixelsPerStep) >= kHatchFrom * scale;
     std::vector<MaskBits> tile(std::size_t(kTile) * std::size_t(height));
     for (int x0 = 0; x0 < width; x0 += kTile) {
         const int wide = std::min(kTile, width - x0);
@@ -115,7 +122,7 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
                 const MaskBits bits = tile[std::size_t(i) * std::size_t(height) + std::size_t(y)];
                 if (!bits) continue;
                 const bool struck = hatch && (bits & kMaskMiss) && (x0 + i + y) % hatchPeriod < hatchWidth;
-                line[i] = struck ? miss_ : colour_[bits & 127];
+                line[i] = struck ? hatchRgb_ : colour_[bits & 127];
             }
         }
     }
@@ -128,6 +135,7 @@ void MaskPlottable::draw(QCPPainter* painter) {
     const QSize size = deviceSize(area, scale);
     stepsPerPixel_ = mKeyAxis->range().size() / size.width();
     blocksPerPixel_ = mValueAxis->range().size() / size.height();
+    hatchVisible_ = std::max(stepsPerPixel_, blocksPerPixel_) * scale * kHatchFrom <= scale;
     drawDeviceImage(*painter, area, render(mKeyAxis->range(), mValueAxis->range(), size, scale), scale);
 }
 

@@ -46,8 +46,9 @@ void MaskPyramid::merge(const Level& from, std::size_t node, Level& into) {
 std::span<const MaskCell> MaskPyramid::cells(int step) const {
     if (step < 0 || step >= steps()) return {};
     const Level& base = levels_[0];
-    return std::span(base.cells).subspan(base.offsets[std::size_t(step)],
-                                         base.offsets[std::size_t(step) + 1] - base.offsets[std::size_t(step)]);
+    return std::span(base.cells)
+        .subspan(base.offsets[std::size_t(step)],
+                 base.offsets[std::size_t(step) + 1] - base.offsets[std::size_t(step)]);
 }
 
 std::optional<MaskPyramid::Hit> MaskPyramid::find(int step, int block) const {

@@ -1,5 +1,5 @@
-// A sparse block x step mask with exact "any" over ranges of steps. Up to 100,000 steps of 4,096 blocks, of which each step
-// selects a few hundred: stored as lists, never as a dense matrix.
+// A sparse block x step mask with exact "any" over ranges of steps. Up to 100,000 steps of 4,096 blocks, of which each
+// step selects a few hundred: stored as lists, never as a dense matrix.
 #pragma once
 
 #include <array>
@@ -11,8 +11,8 @@
 
 namespace kvscope::ui {
 
-/// Why and how a block was selected: one bit per origin (bit = Origin's value), one for "missed by some selection", one for
-/// "hit by some". Ranges of steps are the bitwise or.
+/// Why and how a block was selected: one bit per origin (bit = Origin's value), one for "missed by some selection", one
+/// for "hit by some". Ranges of steps are the bitwise or.
 using MaskBits = std::uint8_t;
 inline constexpr int kMaskOrigins = 5;
 inline constexpr MaskBits kMaskMiss = 1u << 5;
@@ -49,8 +49,7 @@ public:
     std::optional<Hit> find(int step, int block) const;
 
     /// Calls visit(block, bits) for list entries of [first, last); a block may be named more than once: or the bits.
-    template <class Visit>
-    void forEach(int first, int last, Visit&& visit) const;
+    template <class Visit> void forEach(int first, int last, Visit&& visit) const;
     /// Number of steps in [first, last) that select `block`, and of those that missed it. O(steps), for tooltips.
     std::array<int, 2> count(int block, int first, int last) const;
 
@@ -73,8 +72,7 @@ private:
 
 namespace kvscope::ui {
 
-template <class Visit>
-void MaskPyramid::forEach(int first, int last, Visit&& visit) const {
+template <class Visit> void MaskPyramid::forEach(int first, int last, Visit&& visit) const {
     if (first < 0) first = 0;
     if (last > steps()) last = steps();
     if (first >= last) return;

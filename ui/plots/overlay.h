@@ -9,7 +9,7 @@ namespace kvscope::ui {
 
 /// Where the shared cursor is, in data coordinates of a panel.
 struct CursorMark {
-    std::optional<double> x, y;           // centre of a cell of size 1
+    std::optional<double> x, y;            // centre of a cell of size 1
     std::optional<QCPRange> selectedSteps; // first and last step
 };
 

@@ -26,6 +26,7 @@ bool same(const QCPRange& a, const QCPRange& b) {
 PlotCanvas::PlotCanvas(QWidget* parent) : QCustomPlot(parent) {
     plotLayout()->clear();
     plotLayout()->simplify();
+    plotLayout()->setMargins(QMargins(12, 10, 14, 8));
     plotLayout()->setRowSpacing(6);
     margins_ = new QCPMarginGroup(this);
     plotLayout()->setColumnSpacing(12);
@@ -218,7 +219,8 @@ int PlotCanvas::panelAt(QPointF pixel) const {
 
 QPointF PlotCanvas::dataAt(int panel, QPointF pixel) const {
     const QCPAxisRect* rect = rects_[std::size_t(panel)];
-    return {rect->axis(QCPAxis::atBottom)->pixelToCoord(pixel.x()), rect->axis(QCPAxis::atLeft)->pixelToCoord(pixel.y())};
+    return {rect->axis(QCPAxis::atBottom)->pixelToCoord(pixel.x()),
+            rect->axis(QCPAxis::atLeft)->pixelToCoord(pixel.y())};
 }
 
 void PlotCanvas::mousePressEvent(QMouseEvent* event) {
@@ -350,17 +352,35 @@ void PlotCanvas::keyPressEvent(QKeyEvent* event) {
         zoomBy(factor, area.center(), false);
     };
     switch (event->key()) {
-    case Qt::Key_Left: emit cursorMoveRequested(-stride, 0); break;
-    case Qt::Key_Right: emit cursorMoveRequested(stride, 0); break;
-    case Qt::Key_Up: emit cursorMoveRequested(0, -stride); break;
-    case Qt::Key_Down: emit cursorMoveRequested(0, stride); break;
-    case Qt::Key_Home: emit cursorJumpRequested(false); break;
-    case Qt::Key_End: emit cursorJumpRequested(true); break;
+    case Qt::Key_Left:
+        emit cursorMoveRequested(-stride, 0);
+        break;
+    case Qt::Key_Right:
+        emit cursorMoveRequested(stride, 0);
+        break;
+    case Qt::Key_Up:
+        emit cursorMoveRequested(0, -stride);
+        break;
+    case Qt::Key_Down:
+        emit cursorMoveRequested(0, stride);
+        break;
+    case Qt::Key_Home:
+        emit cursorJumpRequested(false);
+        break;
+    case Qt::Key_End:
+        emit cursorJumpRequested(true);
+        break;
     case Qt::Key_Plus:
-    case Qt::Key_Equal: zoom(kZoomKey); break;
+    case Qt::Key_Equal:
+        zoom(kZoomKey);
+        break;
     case Qt::Key_Minus:
-    case Qt::Key_Underscore: zoom(1 / kZoomKey); break;
-    case Qt::Key_0: resetZoom(); break;
+    case Qt::Key_Underscore:
+        zoom(1 / kZoomKey);
+        break;
+    case Qt::Key_0:
+        resetZoom();
+        break;
     case Qt::Key_Escape:
         if (gesture_ == Gesture::None) {
             event->ignore();
@@ -373,7 +393,9 @@ void PlotCanvas::keyPressEvent(QKeyEvent* event) {
         setView(atPress_);
         replot(rpQueuedReplot);
         break;
-    default: QWidget::keyPressEvent(event); return;
+    default:
+        QWidget::keyPressEvent(event);
+        return;
     }
     event->accept();
 }
@@ -395,7 +417,8 @@ bool PlotCanvas::event(QEvent* event) {
         case Qt::Key_End:
             if (!static_cast<QKeyEvent*>(event)->modifiers().testFlag(Qt::ControlModifier)) event->accept();
             break;
-        default: break;
+        default:
+            break;
         }
     }
     return QCustomPlot::event(event);

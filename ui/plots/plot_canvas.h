@@ -20,8 +20,8 @@ class PlotCanvas final : public QCustomPlot {
 public:
     explicit PlotCanvas(QWidget* parent = nullptr);
 
-    /// Adds an axis rect below the last, with left and bottom axes. zoomY: its value axis can be zoomed by hand; otherwise
-    /// the owner fits it to what is visible.
+    /// Adds an axis rect below the last, with left and bottom axes. zoomY: its value axis can be zoomed by hand;
+    /// otherwise the owner fits it to what is visible.
     QCPAxisRect* addPanel(bool zoomY);
     /// Removes all panels and everything in them.
     void clearPanels();

@@ -47,9 +47,9 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     pages_ = new QStackedWidget(this);
     canvas_ = new PlotCanvas;
     canvas_->setAccessibleName(tr("%1 plot").arg(title));
-    canvas_->setAccessibleDescription(
-        tr("Drag pans, the wheel zooms the steps (with Ctrl, or over the axis, the values), Shift and drag zooms a box, "
-           "Ctrl and drag selects steps, a double click resets. Arrow keys move the cursor, plus and minus zoom."));
+    canvas_->setAccessibleDescription(tr(
+        "Drag pans, the wheel zooms the steps (with Ctrl, or over the axis, the values), Shift and drag zooms a box, "
+        "Ctrl and drag selects steps, a double click resets. Arrow keys move the cursor, plus and minus zoom."));
     pages_->addWidget(canvas_);
     auto* empty = new QWidget;
     auto* emptyColumn = new QVBoxLayout(empty);
@@ -179,8 +179,9 @@ void PlotView::showEmpty(const QString& title, const QString& text) {
 
 bool PlotView::showEmptyWithoutRun(const QString& whatItShows) {
     if (run()) return false;
-    showEmpty(tr("No run is open"),
-              tr("%1\n\nPress Run in the session form to record one, or open a .kvtrace file (Ctrl+O).").arg(whatItShows));
+    showEmpty(
+        tr("No run is open"),
+        tr("%1\n\nPress Run in the session form to record one, or open a .kvtrace file (Ctrl+O).").arg(whatItShows));
     return true;
 }
 
@@ -245,7 +246,8 @@ void PlotView::moveCursor(int steps, int layers) {
 void PlotView::showMenu(QPoint global) {
     QMenu menu(this);
     menu.addAction(tr("Copy image"), this, &PlotView::copyImage);
-    QAction* copyData = menu.addAction(tr("Copy data"), this, [this] { QApplication::clipboard()->setText(exportCsv()); });
+    QAction* copyData =
+        menu.addAction(tr("Copy data"), this, [this] { QApplication::clipboard()->setText(exportCsv()); });
     menu.addSeparator();
     for (const char* suffix : {"png", "svg", "pdf"})
         menu.addAction(tr("Export %1...").arg(QString::fromLatin1(suffix).toUpper()), this,
@@ -264,8 +266,9 @@ void PlotView::showMenu(QPoint global) {
 void PlotView::exportDialog(const QString& suffix) {
     QString stem = title_.toLower().replace(QLatin1Char(' '), QLatin1Char('-'));
     if (run()) stem = QFileInfo(run()->key.path).completeBaseName() + QLatin1Char('-') + stem;
-    const QString path = QFileDialog::getSaveFileName(this, tr("Export %1").arg(title_), stem + QLatin1Char('.') + suffix,
-                                                      QStringLiteral("%1 (*.%2)").arg(suffix.toUpper(), suffix));
+    const QString path =
+        QFileDialog::getSaveFileName(this, tr("Export %1").arg(title_), stem + QLatin1Char('.') + suffix,
+                                     QStringLiteral("%1 (*.%2)").arg(suffix.toUpper(), suffix));
     if (path.isEmpty()) return;
     bool written = false;
     if (suffix == QLatin1String("csv")) {
@@ -275,8 +278,7 @@ void PlotView::exportDialog(const QString& suffix) {
     } else {
         written = exportImage(path, canvas_->size() + QSize(2 * kPictureMargin, 80));
     }
-    if (!written)
-        emit workspace_.failed(tr("%1 could not be written; is the folder there and writable?").arg(path));
+    if (!written) emit workspace_.failed(tr("%1 could not be written; is the folder there and writable?").arg(path));
 }
 
 void PlotView::copyImage() {
@@ -365,7 +367,8 @@ bool PlotView::paintPicture(QPainter& base, QSize size, bool vector) {
     painter.setFont(bold);
     painter.setPen(theme.text);
     const QFontMetrics boldMetrics(bold);
-    painter.drawText(QRect(area.left(), area.top(), area.width(), boldMetrics.height()), Qt::AlignLeft | Qt::AlignVCenter,
+    painter.drawText(QRect(area.left(), area.top(), area.width(), boldMetrics.height()),
+                     Qt::AlignLeft | Qt::AlignVCenter,
                      boldMetrics.elidedText(pictureTitle(), Qt::ElideRight, area.width()));
     int top = area.top() + boldMetrics.height() + 10;
     if (pages_->currentIndex() == 1) {

@@ -36,10 +36,10 @@ public:
 
 protected:
     // Called when the view is visible or has become so.
-    virtual void runChanged() = 0;                 // another run, another compare run: start over
-    virtual void runGrew() = 0;                    // the run has more steps or another status
-    virtual void cursorMoved() = 0;                // place the mark; reload if another layer, head or sequence is wanted
-    virtual void themed(const Theme& theme) = 0;   // colours of what the view drew itself
+    virtual void runChanged() = 0;               // another run, another compare run: start over
+    virtual void runGrew() = 0;                  // the run has more steps or another status
+    virtual void cursorMoved() = 0;              // place the mark; reload if another layer, head or sequence is wanted
+    virtual void themed(const Theme& theme) = 0; // colours of what the view drew itself
     virtual void clickedAt(int panel, QPointF at) = 0;
     /// HTML, or empty: no tooltip there.
     virtual QString tooltipAt(int panel, QPointF at) = 0;
@@ -67,7 +67,7 @@ protected:
     void updateTooltip(const QString& html);
     void replot();
     void updateNote();
-    void reload(); // runChanged now, or when shown
+    void reload();              // runChanged now, or when shown
     QString healthNote() const; // dropped steps, dead writer; empty if all is well
 
     bool event(QEvent* event) override;

@@ -8,8 +8,8 @@ class QCPPainter;
 
 namespace kvscope::ui {
 
-/// Device pixels per logical pixel of what the painter draws on: the screen's ratio, the scale of a picture, and a finer
-/// grid for vector files, where an image is embedded.
+/// Device pixels per logical pixel of what the painter draws on: the screen's ratio, the scale of a picture, and a
+/// finer grid for vector files, where an image is embedded.
 double deviceScale(const QCPPainter& painter);
 
 /// Size in device pixels of an image that covers `rect`.

@@ -9,8 +9,9 @@
 
 namespace kvscope::ui {
 
-/// Stacks the rows of a pyramid at every step, the first row at the bottom; zoomed out, the mean of a pixel's steps. The
-/// last row of the pyramid is not stacked: it holds the whole step, whose maximum is drawn as a line above the means.
+/// Stacks the rows of a pyramid at every step, the first row at the bottom; zoomed out, the mean of a pixel's steps.
+/// The last row of the pyramid is not stacked: it holds the whole step, whose maximum is drawn as a line above the
+/// means.
 class StepStackPlottable final : public QCPAbstractPlottable {
     Q_OBJECT
 public:

@@ -19,7 +19,8 @@ std::vector<StepColumn> stepColumns(double axisLower, double axisUpper, int pixe
         column.last = int(std::clamp(last, 0.0, double(steps)));
         if (column.last < column.first) column.last = column.first;
     }
-    // Zoomed out, the first column begins inside a step's cell: that step belongs to it as well, which floor gives already.
+    // Zoomed out, the first column begins inside a step's cell: that step belongs to it as well, which floor gives
+    // already.
     return columns;
 }
 

@@ -11,8 +11,8 @@ struct StepColumn {
     bool operator==(const StepColumn&) const = default;
 };
 
-/// A step s covers [s - 0.5, s + 0.5) of the axis. Zoomed out, every step belongs to exactly one column, so that nothing is
-/// dropped and nothing counted twice; zoomed in, neighbouring columns show the same step.
+/// A step s covers [s - 0.5, s + 0.5) of the axis. Zoomed out, every step belongs to exactly one column, so that
+/// nothing is dropped and nothing counted twice; zoomed in, neighbouring columns show the same step.
 std::vector<StepColumn> stepColumns(double axisLower, double axisUpper, int pixels, int steps);
 
 } // namespace kvscope::ui

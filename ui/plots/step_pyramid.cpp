@@ -16,9 +16,12 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 float CellStats::value(Aggregate aggregate) const {
     if (count == 0) return kNan;
     switch (aggregate) {
-    case Aggregate::Min: return min;
-    case Aggregate::Max: return max;
-    case Aggregate::Mean: break;
+    case Aggregate::Min:
+        return min;
+    case Aggregate::Max:
+        return max;
+    case Aggregate::Mean:
+        break;
     }
     return float(sum / double(count));
 }

@@ -9,8 +9,7 @@ inline constexpr int kSpanFanOut = 4; // a pyramid above n columns then costs n/
 
 /// Calls node(level, index) for aligned nodes that together cover [first, last) exactly once. A node of `level` covers
 /// steps [index * 4^level, (index + 1) * 4^level). Only complete nodes are named, so a growing run needs no repair.
-template <class Node>
-void forEachSpan(std::size_t first, std::size_t last, int levels, Node&& node) {
+template <class Node> void forEachSpan(std::size_t first, std::size_t last, int levels, Node&& node) {
     int level = 0;
     std::size_t width = 1;
     while (first < last) {

@@ -65,15 +65,17 @@ class BreakdownView final : public PlotView {
     Q_OBJECT
 public:
     BreakdownView(Workspace& workspace, QWidget* parent)
-        : PlotView(workspace, tr("Breakdown"), parent),
-          sides_{Side(workspace, this, "breakdown A"), Side(workspace, this, "breakdown B")} {
-        mode_ = addPicker(QStringLiteral("mode"), tr("Bars"), tr("One bar per step, per layer, or one for the whole run"));
+        : PlotView(workspace, tr("Breakdown"), parent), sides_{Side(workspace, this, "breakdown A"),
+                                                               Side(workspace, this, "breakdown B")} {
+        mode_ =
+            addPicker(QStringLiteral("mode"), tr("Bars"), tr("One bar per step, per layer, or one for the whole run"));
         mode_->addItems({tr("Per step"), tr("Per layer"), tr("Total")});
         unit_ = addPicker(QStringLiteral("unit"), tr("Values"), tr("Time, or share of the step"));
         unit_->addItems({tr("Time"), tr("Share (%)")});
         phase_ = addPicker(QStringLiteral("phase"), tr("Phase"), tr("Decode steps, or the prefill; never mixed"));
         phase_->addItems({tr("Decode"), tr("Prefill")});
-        for (QComboBox* picker : {mode_, phase_}) connect(picker, &QComboBox::currentIndexChanged, this, &BreakdownView::reload);
+        for (QComboBox* picker : {mode_, phase_})
+            connect(picker, &QComboBox::currentIndexChanged, this, &BreakdownView::reload);
         connect(unit_, &QComboBox::currentIndexChanged, this, [this] {
             present();
             replot();
@@ -199,16 +201,20 @@ protected:
         QString how;
         if (mode() == Mode::PerStep && sides_[0].steps)
             how = aggregationNote(sides_[0].steps->stepsPerPixel(),
-                                  relative() ? tr("mean shares") : tr("mean; the line is the longest step of each pixel"));
+                                  relative() ? tr("mean shares")
+                                             : tr("mean; the line is the longest step of each pixel"));
         QString averaged;
         if (mode() == Mode::PerLayer)
             averaged = tr("Mean per step over %1 steps; stages outside the layers are not shown.")
                            .arg(formatCount(sides_[0].stepsOf(phase())));
         if (mode() == Mode::Total)
             averaged = tr("Mean per step over %1 steps.").arg(formatCount(sides_[0].stepsOf(phase())));
-        return sentences({how, averaged, tr("Wall time measured on the critical path; modelled link time is not in it."),
-                          loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()),
-                          healthNote()});
+        return sentences(
+            {how, averaged,
+             run() && run()->row.timing == "measured" ? tr("Wall time measured on the critical path.")
+                                                      : tr("Wall time measured on the critical path; modelled link "
+                                                           "time is not in it."),
+             loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()), healthNote()});
     }
 
 private:
@@ -252,17 +258,13 @@ private:
                 const bool last = s == (two ? 1u : 0u);
                 setIntegerAxis(panel->axis(QCPAxis::atBottom), last ? tr("Step") : QString());
                 panel->axis(QCPAxis::atBottom)->setTickLabels(last);
-                sides_[s].steps =
-                    new StepStackPlottable(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft), sides_[s].columns);
+                sides_[s].steps = new StepStackPlottable(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft),
+                                                         sides_[s].columns);
             }
             plot.setMinimumSpan(2);
         } else {
             QCPAxisRect* panel = plot.addPanel(false);
             bars_ = new BarStackPlottable(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft));
-            if (mode() == Mode::PerLayer)
-                setIntegerAxis(panel->axis(QCPAxis::atBottom), tr("Layer"));
-            else
-                setNamedAxis(panel->axis(QCPAxis::atBottom), {}, {tr("current run"), tr("compared run")});
             plot.setMinimumSpan(1);
         }
         plot.applyTheme(Theme::current());
@@ -320,7 +322,7 @@ private:
             bool any = false;
             for (Side& side : sides_) {
                 if (!side.steps) continue;
-                side.steps->setColours(colours(), Theme::current().text);
+                side.steps->setColours(colours(), Theme::current().mutedText);
                 side.steps->setRelative(relative());
                 last = std::max(last, prefill() ? 0 : side.columns.steps() - 1);
                 for (int i = 0; i < kComponents; ++i) {
@@ -359,22 +361,31 @@ private:
                 const double steps = double(std::max<std::int64_t>(sides_[s].stepsOf(phase()), 1));
                 for (const BreakdownRow& row : sides_[s].sums.rows)
                     if (row.phase == phase() && (!perLayer || row.layer == place))
-                        bar.parts[std::size_t(componentIndex(row.component))] += double(std::max<std::int64_t>(row.totalNs, 0)) / steps;
+                        bar.parts[std::size_t(componentIndex(row.component))] +=
+                            double(std::max<std::int64_t>(row.totalNs, 0)) / steps;
                 for (std::size_t i = 0; i < kComponents; ++i)
                     if (bar.parts[i] > 0) used[i] = true;
                 if (two) bar.foot = s == 0 ? Theme::current().runA : Theme::current().runB;
                 if (!perLayer) {
                     const double total = bar.total();
                     for (int i = 0; i < kComponents; ++i)
-                        bar.labels.push_back(tr("%1  %2  %3")
-                                                 .arg(componentName(i),
-                                                      formatValue(Unit::Nanoseconds, bar.parts[std::size_t(i)]),
-                                                      formatValue(Unit::Percent, total > 0 ? 100 * bar.parts[std::size_t(i)] / total : 0)));
+                        bar.labels.push_back(
+                            tr("%1  %2  %3")
+                                .arg(componentName(i), formatValue(Unit::Nanoseconds, bar.parts[std::size_t(i)]),
+                                     formatValue(Unit::Percent,
+                                                 total > 0 ? 100 * bar.parts[std::size_t(i)] / total : 0)));
                 }
                 bars.push_back(std::move(bar));
             }
         }
         bars_->setBars(std::move(bars));
+        QStringList places;
+        for (int layer = 0; perLayer && layer < layers; ++layer) places << QString::number(layer);
+        for (const OpenRun* open : runs)
+            if (open && !perLayer)
+                places << (two ? (open == runs[0] ? tr("A: ") : tr("B: ")) : QString()) +
+                              QString::fromStdString(open->row.name);
+        setNamedAxis(canvas().panels()[0]->axis(QCPAxis::atBottom), perLayer ? tr("Layer") : QString(), places);
         bars_->setColours(colours(), Theme::current().text);
         bars_->setRelative(relative());
         const double right = perLayer ? layers - 0.5 : two ? 1.75 : 0.75; // room for the labels beside the last bar
@@ -399,10 +410,11 @@ private:
         for (std::size_t i = 0; i < panels.size(); ++i) {
             canvas().setFullY(int(i), relative() ? QCPRange(0, 100) : QCPRange(0, high > 0 ? high * 1.05 : 1));
             QString title = mode() == Mode::PerStep ? (relative() ? tr("Share of the step") : tr("Time of the step"))
-                            : mode() == Mode::PerLayer ? (relative() ? tr("Share of the layer") : tr("Time in the layer per step"))
-                                                       : (relative() ? tr("Share of the step") : tr("Time per step"));
+                            : mode() == Mode::PerLayer
+                                ? (relative() ? tr("Share of the layer") : tr("Time in the layer per step"))
+                                : (relative() ? tr("Share of the step") : tr("Time per step"));
             if (mode() == Mode::PerStep && panels.size() == 2 && runs[i])
-                title = (i == 0 ? tr("A: ") : tr("B: ")) + title;
+                title = (i == 0 ? tr("A: ") : tr("B: ")) + title.toLower();
             setUnitAxis(panels[i]->axis(QCPAxis::atLeft), title, relative() ? Unit::Percent : Unit::Nanoseconds);
         }
     }
@@ -412,10 +424,14 @@ private:
         const Theme& theme = Theme::current();
         QVector<Swatch> swatches;
         if (workspace().current() && workspace().compare()) {
-            swatches << Swatch{tr("A: %1").arg(QString::fromStdString(workspace().current()->row.name)), theme.runA,
-                               Swatch::Mark::Line, {}}
-                     << Swatch{tr("B: %1").arg(QString::fromStdString(workspace().compare()->row.name)), theme.runB,
-                               Swatch::Mark::Line, {}};
+            swatches << Swatch{tr("A: %1").arg(QString::fromStdString(workspace().current()->row.name)),
+                               theme.runA,
+                               Swatch::Mark::Line,
+                               {}}
+                     << Swatch{tr("B: %1").arg(QString::fromStdString(workspace().compare()->row.name)),
+                               theme.runB,
+                               Swatch::Mark::Line,
+                               {}};
         }
         for (int i = 0; i < kComponents; ++i)
             if (used[std::size_t(i)])
@@ -429,7 +445,8 @@ private:
         const StepPyramid& columns = sides_[s].columns;
         const double total = double(columns.at(step, kComponents));
         if (std::isnan(total)) return {};
-        QString html = QStringLiteral("<b>%1: %2</b><table>").arg(stepName(step), formatValue(Unit::Nanoseconds, total));
+        QString html =
+            QStringLiteral("<b>%1: %2</b><table>").arg(stepName(step), formatValue(Unit::Nanoseconds, total));
         for (int i = kComponents - 1; i >= 0; --i) html += tooltipLine(i, double(columns.at(step, i)), total);
         return html + QStringLiteral("</table>");
     }
@@ -455,7 +472,8 @@ private:
         return QStringLiteral("<tr><td><font color='%1'>■</font> %2&nbsp;&nbsp;</td><td align='right'>%3</td>"
                               "<td align='right'>&nbsp;&nbsp;%4</td></tr>")
             .arg(Theme::current().component[std::size_t(component)].name(), componentName(component),
-                 formatValue(Unit::Nanoseconds, value), formatValue(Unit::Percent, total > 0 ? 100 * value / total : 0));
+                 formatValue(Unit::Nanoseconds, value),
+                 formatValue(Unit::Percent, total > 0 ? 100 * value / total : 0));
     }
 
     std::array<Side, 2> sides_;

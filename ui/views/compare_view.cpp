@@ -25,16 +25,27 @@ namespace {
 
 constexpr int kRefreshMs = 1000; // key numbers of a live run are summed again this often
 
+/// As high as its rows, if there is room.
+class KeyTable final : public QTableWidget {
+public:
+    using QTableWidget::QTableWidget;
+    QSize sizeHint() const override {
+        return {600, horizontalHeader()->sizeHint().height() + verticalHeader()->defaultSectionSize() * rowCount() + 4};
+    }
+    QSize minimumSizeHint() const override { return {200, 110}; }
+};
+
 class CompareView final : public PlotView {
     Q_OBJECT
 public:
     CompareView(Workspace& workspace, QWidget* parent)
-        : PlotView(workspace, tr("Compare"), parent),
-          sides_{Side(workspace, this, "compare A"), Side(workspace, this, "compare B")} {
+        : PlotView(workspace, tr("Compare"), parent), sides_{Side(workspace, this, "compare A"),
+                                                             Side(workspace, this, "compare B")} {
         summaryTimer_.setSingleShot(true);
         summaryTimer_.setInterval(kRefreshMs);
         connect(&summaryTimer_, &QTimer::timeout, this, &CompareView::askSummaries);
-        table_ = new QTableWidget(this);
+        table_ = new KeyTable(this);
+        table_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
         table_->setObjectName(QStringLiteral("keyNumbers"));
         table_->setAccessibleName(tr("Key numbers of both runs"));
         table_->setColumnCount(4);
@@ -67,8 +78,9 @@ public:
         if (!workspace().compare() || numbers_.empty()) return {};
         QString csv = QStringLiteral("quantity,unit,a,b,difference\n");
         for (const KeyNumber& number : numbers_)
-            csv += QStringLiteral("\"%1\",%2,%3,%4,%5\n")
-                       .arg(number.title, number.unitName, plain(number.a), plain(number.b), plain(number.b - number.a));
+            csv +=
+                QStringLiteral("\"%1\",%2,%3,%4,%5\n")
+                    .arg(number.title, number.unitName, plain(number.a), plain(number.b), plain(number.b - number.a));
         return csv;
     }
 
@@ -77,12 +89,14 @@ protected:
         for (Side& side : sides_) side.clear();
         numbers_.clear();
         table_->hide();
-        if (showEmptyWithoutRun(tr("This view puts the key numbers and locality curves of two runs side by side."))) return;
+        if (showEmptyWithoutRun(tr("This view puts the key numbers and locality curves of two runs side by side.")))
+            return;
         if (!workspace().compare()) {
-            showEmpty(tr("Choose a second run to compare with"),
-                      tr("The current run is “%1”. Open another trace or record another run, then mark it for comparison in "
-                         "the list of runs; all views then overlay both.")
-                          .arg(QString::fromStdString(run()->row.name)));
+            showEmpty(
+                tr("Choose a second run to compare with"),
+                tr("The current run is “%1”. Open another trace or record another run, then mark it for comparison in "
+                   "the list of runs; all views then overlay both.")
+                    .arg(QString::fromStdString(run()->row.name)));
             return;
         }
         showEmpty({}, {});
@@ -188,7 +202,7 @@ protected:
 
 private:
     struct Side {
-        Side(Workspace& workspace, QObject* context, const char* slot) : feed(workspace, context, slot, 16'384) {}
+        Side(Workspace& workspace, QObject* context, const char* slot) : feed(workspace, context, slot, 4096) {}
         void clear() {
             feed.stop();
             summary.reset();
@@ -285,20 +299,21 @@ private:
             }
         }
         for (int column = 1; column < 4; ++column)
-            if (auto* item = table_->horizontalHeaderItem(column)) item->setTextAlignment(Qt::AlignRight | Qt::AlignVCenter);
+            if (auto* item = table_->horizontalHeaderItem(column))
+                item->setTextAlignment(Qt::AlignRight | Qt::AlignVCenter);
         if (auto* item = table_->horizontalHeaderItem(0)) item->setTextAlignment(Qt::AlignLeft | Qt::AlignVCenter);
-        const int wanted = table_->horizontalHeader()->sizeHint().height() + 26 * table_->rowCount() + 4;
-        table_->setMaximumHeight(wanted);
-        table_->setMinimumHeight(std::min(wanted, 160));
+        table_->updateGeometry();
     }
 
     void fillLegend() {
         const Theme& theme = Theme::current();
         QVector<Swatch> swatches;
         if (const OpenRun* a = workspace().current())
-            swatches << Swatch{tr("A: %1").arg(QString::fromStdString(a->row.name)), theme.runA, Swatch::Mark::Line, {}};
+            swatches << Swatch{
+                tr("A: %1").arg(QString::fromStdString(a->row.name)), theme.runA, Swatch::Mark::Line, {}};
         if (const OpenRun* b = workspace().compare())
-            swatches << Swatch{tr("B: %1").arg(QString::fromStdString(b->row.name)), theme.runB, Swatch::Mark::Line, {}};
+            swatches << Swatch{
+                tr("B: %1").arg(QString::fromStdString(b->row.name)), theme.runB, Swatch::Mark::Line, {}};
         legend_->setSwatches(swatches);
     }
 

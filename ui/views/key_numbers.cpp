@@ -2,6 +2,7 @@
 
 #include <QCoreApplication>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -17,7 +18,8 @@ double ratio(double above, double below) { return below > 0 ? above / below : kN
 
 QString KeyNumber::text(double value) const {
     if (std::isnan(value)) return QStringLiteral("–");
-    return formatValue(unit, value) + (unit == Unit::Count && !unitName.isEmpty() ? QLatin1Char(' ') + unitName : QString());
+    return formatValue(unit, value) +
+           (unit == Unit::Count && !unitName.isEmpty() ? QLatin1Char(' ') + unitName : QString());
 }
 
 QString KeyNumber::difference() const {
@@ -35,6 +37,7 @@ QString KeyNumber::difference() const {
 
 int KeyNumber::verdict() const {
     if (better == 0 || std::isnan(a) || std::isnan(b) || a == b) return 0;
+    if (std::abs(b - a) < 0.01 * std::max(std::abs(a), std::abs(b))) return 0; // within what a second recording varies
     return (b > a) == (better > 0) ? 1 : -1;
 }
 
@@ -49,21 +52,24 @@ std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
     const auto word = [](const RunSummary& s) { return s.timing == "measured" ? tr("measured") : tr("modelled"); };
     const QString timing = a.timing == b.timing ? word(a) : tr("A %1, B %2").arg(word(a), word(b));
     using S = RunSummary;
-    add(tr("Tokens per second"), tr("Tokens fed by decode steps, all sequences, per second of measured decode wall time"),
-        Unit::Count, tr("tokens/s"), 1, each([](const S& s) { return s.decodedTokens > 0 ? s.tokensPerSecond : kNan; }));
+    add(tr("Tokens per second"),
+        tr("Tokens fed by decode steps, all sequences, per second of measured decode wall time"), Unit::Count,
+        tr("tokens/s"), 1, each([](const S& s) { return s.decodedTokens > 0 ? s.tokensPerSecond : kNan; }));
     add(tr("Time per decode step"), tr("Mean measured wall time of a decode step"), Unit::Nanoseconds,
         QStringLiteral("ns"), -1, each([&](const S& s) { return perStep(s.decodeMs * 1e6, s); }));
     add(tr("Locality, mean"),
-        tr("Mean over steps, layers, sequences and KV heads of the share of blocks kept from the step before; without the "
+        tr("Mean over steps, layers, sequences and KV heads of the share of blocks kept from the step before; without "
+           "the "
            "first decode step and steps that open a block"),
         Unit::Fraction, QStringLiteral("fraction"), 1,
         each([](const S& s) { return s.localityCount > 0 ? s.localityMean : kNan; }));
-    add(tr("Locality, lowest"), tr("The smallest of those values: one step, layer, sequence and KV head"), Unit::Fraction,
-        QStringLiteral("fraction"), 1, each([](const S& s) { return s.localityCount > 0 ? s.localityMin : kNan; }));
+    add(tr("Locality, lowest"), tr("The smallest of those values: one step, layer, sequence and KV head"),
+        Unit::Fraction, QStringLiteral("fraction"), 1,
+        each([](const S& s) { return s.localityCount > 0 ? s.localityMin : kNan; }));
     add(tr("Hit rate"), tr("Selected blocks that were resident when selected, of all selected blocks"), Unit::Percent,
         QStringLiteral("%"), 1, each([](const S& s) { return 100 * s.hitRate; }));
-    add(tr("Misses per step"), tr("Blocks fetched per decode step, all layers and heads"), Unit::Count, tr("blocks"), -1,
-        each([&](const S& s) { return perStep(double(s.misses), s); }));
+    add(tr("Misses per step"), tr("Blocks fetched per decode step, all layers and heads"), Unit::Count, tr("blocks"),
+        -1, each([&](const S& s) { return perStep(double(s.misses), s); }));
     add(tr("Host to device per step"), tr("Bytes fetched per decode step"), Unit::Bytes, QStringLiteral("bytes"), -1,
         each([&](const S& s) { return perStep(double(s.h2dBytes), s); }));
     add(tr("Exposed time per step (%1)").arg(timing), tr("Link time that a decode step has to wait for"),

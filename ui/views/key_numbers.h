@@ -17,7 +17,7 @@ struct KeyNumber {
     int better = 0;      // +1: more is better, -1: less is better, 0: neither
     QString text(double value) const;
     QString difference() const; // "+1.2 MiB (+8 %)", a dash where undefined
-    int verdict() const;        // +1: B is better, -1: worse, 0: the same, neither or undefined
+    int verdict() const;        // +1: B is better, -1: worse, 0: within 1 %, neither or undefined
 };
 
 std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b);

@@ -49,11 +49,13 @@ public:
             metric_->addItem(QString::fromUtf8(info.title), QString::fromUtf8(info.id));
             metric_->setItemData(metric_->count() - 1, QString::fromUtf8(info.help), Qt::ToolTipRole);
         }
-        rows_ = addPicker(QStringLiteral("rows"), tr("Rows"), tr("One row per layer, or per KV head of the cursor's layer"));
+        rows_ = addPicker(QStringLiteral("rows"), tr("Rows"),
+                          tr("One row per layer, or per KV head of the cursor's layer"));
         rows_->addItem(tr("Layers, all KV heads"));
         rows_->addItem(tr("Layers, cursor's KV head"));
         rows_->addItem(tr("KV heads of cursor's layer"));
-        sequence_ = addPicker(QStringLiteral("sequence"), tr("Sequence"), tr("One sequence of the batch, or all of them"));
+        sequence_ =
+            addPicker(QStringLiteral("sequence"), tr("Sequence"), tr("One sequence of the batch, or all of them"));
         aggregate_ = addPicker(QStringLiteral("aggregate"), tr("Zoomed out"),
                                tr("What a pixel shows that covers several steps"));
         aggregate_->addItem(tr("Mean"));
@@ -75,7 +77,8 @@ public:
         const int first = std::max(0, int(std::ceil(visible.lower)));
         const int last = std::min(data_.steps() - 1, int(std::floor(visible.upper)));
         QString csv = QStringLiteral("step");
-        for (const QString& name : names_) csv += QLatin1Char(',') + QString(name).replace(QLatin1Char(','), QLatin1Char(' '));
+        for (const QString& name : names_)
+            csv += QLatin1Char(',') + QString(name).replace(QLatin1Char(','), QLatin1Char(' '));
         csv += QLatin1Char('\n');
         for (int step = first; step <= last; ++step) {
             csv += QString::number(step);
@@ -103,9 +106,10 @@ protected:
             return;
         }
         if (perHead() && row.level == "counters") {
-            showEmpty(tr("Per-head values were not recorded"),
-                      tr("This run was recorded at level counters. Record with level selections or full, or show all KV "
-                         "heads and all sequences."));
+            showEmpty(
+                tr("Per-head values were not recorded"),
+                tr("This run was recorded at level counters. Record with level selections or full, or show all KV "
+                   "heads and all sequences."));
             return;
         }
         layer_ = workspace().cursor().layer;
@@ -113,7 +117,9 @@ protected:
         const int sequence = sequence_->currentData().toInt(), heads = std::max(row.kvHeads, 1);
         const Rows rows = shownRows();
         const int rowFirst = rows == Rows::HeadsOfLayer && sequence >= 0 ? sequence * heads : 0;
-        const int rowCount = rows != Rows::HeadsOfLayer ? row.layers : sequence >= 0 ? heads : heads * std::max(row.sequences, 1);
+        const int rowCount = rows != Rows::HeadsOfLayer ? row.layers
+                             : sequence >= 0            ? heads
+                                                        : heads * std::max(row.sequences, 1);
         data_.reset(rowCount);
         nameRows(rows, sequence, rowCount, heads);
         canvas().setFullY(0, {-0.5, rowCount - 0.5});
@@ -125,7 +131,8 @@ protected:
             run()->key,
             [=, layer = layer_, head = head_](TraceReader& reader, int runId, int first, int last) {
                 if (rows == Rows::HeadsOfLayer)
-                    return padded(reader.headMatrix(runId, metric, layer, first, last), first, last, rowFirst, rowCount, factor);
+                    return padded(reader.headMatrix(runId, metric, layer, first, last), first, last, rowFirst, rowCount,
+                                  factor);
                 const HeadFilter filter{sequence, rows == Rows::LayersOfHead ? head : -1};
                 return padded(reader.layerMatrix(runId, metric, filter, first, last), first, last, 0, rowCount, factor);
             },
@@ -145,7 +152,8 @@ protected:
         const Cursor& cursor = workspace().cursor();
         const Rows rows = shownRows();
         if (run() && feed_.active() &&
-            ((rows == Rows::HeadsOfLayer && cursor.layer != layer_) || (rows == Rows::LayersOfHead && cursor.kvHead != head_))) {
+            ((rows == Rows::HeadsOfLayer && cursor.layer != layer_) ||
+             (rows == Rows::LayersOfHead && cursor.kvHead != head_))) {
             runChanged();
             return;
         }
@@ -168,7 +176,10 @@ protected:
         scale_->axis()->setLabelColor(theme.text);
         scale_->axis()->setLabelFont(panel_->axis(QCPAxis::atLeft)->labelFont());
         scale_->axis()->setTickLabelFont(panel_->axis(QCPAxis::atLeft)->tickLabelFont());
-        for (QCPAxis* axis : scale_->findChildren<QCPAxis*>()) axis->setBasePen(QPen(theme.border, 1));
+        for (QCPAxis* axis : scale_->axis()->axisRect()->axes()) {
+            axis->setBasePen(QPen(theme.border, 1));
+            if (axis != scale_->axis()) axis->setTickPen(Qt::NoPen);
+        }
     }
 
     void clickedAt(int, QPointF at) override {
@@ -204,32 +215,33 @@ protected:
             if (stats.count > 0)
                 html += tr("<br>Around it, steps %1 to %2: mean %3, minimum %4, maximum %5")
                             .arg(formatCount(std::max(first, 0)), formatCount(std::min(last, data_.steps()) - 1),
-                                 formatValue(shown, stats.sum / double(stats.count)), formatValue(shown, double(stats.min)),
-                                 formatValue(shown, double(stats.max)));
+                                 formatValue(shown, stats.sum / double(stats.count)),
+                                 formatValue(shown, double(stats.min)), formatValue(shown, double(stats.max)));
         }
         return html + QStringLiteral("<p>%1</p>").arg(QString::fromUtf8(metric.help).toHtmlEscaped());
     }
 
     QString note() const override {
-        if (!feed_.error().isEmpty()) return tr("Reading stopped after %1 steps: %2.").arg(data_.steps()).arg(feed_.error());
+        if (!feed_.error().isEmpty())
+            return tr("Reading stopped after %1 steps: %2.").arg(data_.steps()).arg(feed_.error());
         const QString how = aggregate() == Aggregate::Mean  ? tr("mean")
                             : aggregate() == Aggregate::Min ? tr("minimum")
                                                             : tr("maximum");
         QString capped;
         if (colourCapped_)
             capped = tr("The brightest colour stands for everything above %1 (largest: %2).")
-                         .arg(formatValue(unit().unit, colours_.upper),
-                              formatValue(unit().unit, largest_));
-        return sentences({aggregationNote(heat_->stepsPerPixel(), how),
-                          tr("Grey: undefined, such as the prefill."), capped,
-                          info().metric == Metric::ExposedTime && run() ? tr("Times of the link are %1.").arg(timingWord(run()->row))
-                                                                        : QString(),
-                          loadingNote(feed_.loading(), feed_.loaded(), feed_.total()), healthNote()});
+                         .arg(formatValue(unit().unit, colours_.upper), formatValue(unit().unit, largest_));
+        return sentences(
+            {aggregationNote(heat_->stepsPerPixel(), how), tr("Grey: undefined, such as the prefill."), capped,
+             info().metric == Metric::ExposedTime && run() ? tr("Times of the link are %1.").arg(timingWord(run()->row))
+                                                           : QString(),
+             loadingNote(feed_.loading(), feed_.loaded(), feed_.total()), healthNote()});
     }
 
     QString pictureTitle() const override {
-        return run() ? tr("%1, %2: %3").arg(metric_->currentText(), rows_->currentText().toLower(),
-                                            QString::fromStdString(run()->row.name))
+        return run() ? tr("%1, %2: %3")
+                           .arg(metric_->currentText(), rows_->currentText().toLower(),
+                                QString::fromStdString(run()->row.name))
                      : PlotView::pictureTitle();
     }
 
@@ -289,8 +301,8 @@ private:
                 ticks << tr("%1.%2").arg(row / heads).arg(row % heads);
             }
         }
-        QString title = rows == Rows::Layers         ? tr("Layer")
-                        : rows == Rows::LayersOfHead ? tr("Layer, KV head %1").arg(head_)
+        QString title = rows == Rows::Layers                        ? tr("Layer")
+                        : rows == Rows::LayersOfHead                ? tr("Layer, KV head %1").arg(head_)
                         : ticks.value(0).contains(QLatin1Char('.')) ? tr("Sequence.KV head of layer %1").arg(layer_)
                                                                     : tr("KV head of layer %1").arg(layer_);
         setNamedAxis(panel_->axis(QCPAxis::atLeft), title, ticks);
@@ -334,8 +346,8 @@ private:
         replot();
     }
 
-    /// Fixed where the metric has a natural range; else from the decode steps, because a prefill takes thousands of times
-    /// longer than a step and would leave one colour for all of them.
+    /// Fixed where the metric has a natural range; else from the decode steps, because a prefill takes thousands of
+    /// times longer than a step and would leave one colour for all of them.
     void chooseColours() {
         const MetricInfo& metric = info();
         const CellStats decode = data_.range(data_.steps() > 1 ? 1 : 0, data_.steps());
@@ -357,7 +369,9 @@ private:
         if (!std::isnan(metric.fixedMin)) colours_.lower = metric.fixedMin;
         scale_->setDataRange(colours_);
         const QString title = QString::fromUtf8(metric.title);
-        setUnitAxis(scale_->axis(), unit().unit == Unit::Count ? QStringLiteral("%1 (%2)").arg(title, QString::fromUtf8(metric.unit)) : title,
+        setUnitAxis(scale_->axis(),
+                    unit().unit == Unit::Count ? QStringLiteral("%1 (%2)").arg(title, QString::fromUtf8(metric.unit))
+                                               : title,
                     unit().unit);
         colourCells();
     }

@@ -5,15 +5,16 @@ namespace kvscope::ui {
 
 const std::vector<ViewEntry>& views() {
     static const std::vector<ViewEntry> entries{
-        {"locality", "Locality", "Ctrl+1", "Layer by step: how much of the last selection each step keeps, and other metrics",
-         makeLocalityView},
-        {"selection", "Selection", "Ctrl+2", "Block by step: which blocks one KV head selected, why, and which were missed",
-         makeSelectionView},
+        {"locality", "Locality", "Ctrl+1",
+         "Layer by step: how much of the last selection each step keeps, and other metrics", makeLocalityView},
+        {"selection", "Selection", "Ctrl+2",
+         "Block by step: which blocks one KV head selected, why, and which were missed", makeSelectionView},
         {"transfers", "Transfers", "Ctrl+3", "Hits, misses, bytes over the link and exposed time, step by step",
          makeTransfersView},
         {"breakdown", "Breakdown", "Ctrl+4", "Where the time of a step goes: stages per step, per layer and in total",
          makeBreakdownView},
-        {"compare", "Compare", "Ctrl+5", "Key numbers of two runs side by side, with their differences", makeCompareView},
+        {"compare", "Compare", "Ctrl+5", "Key numbers of two runs side by side, with their differences",
+         makeCompareView},
     };
     return entries;
 }

@@ -13,9 +13,7 @@ namespace {
 QString tr(const char* text) { return QCoreApplication::translate("Views", text); }
 } // namespace
 
-QString stepName(int step) {
-    return step == 0 ? tr("prefill (step 0)") : tr("decode step %1").arg(formatCount(step));
-}
+QString stepName(int step) { return step == 0 ? tr("prefill (step 0)") : tr("decode step %1").arg(formatCount(step)); }
 
 QString timingWord(const RunRow& run) { return run.timing == "measured" ? tr("measured") : tr("modelled"); }
 

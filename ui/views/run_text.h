@@ -15,7 +15,8 @@ QString timingWord(const RunRow& run);
 QString aggregationNote(double stepsPerPixel, const QString& how);
 /// "Loading: 4,096 of 100,000 steps." or "".
 QString loadingNote(bool loading, int loaded, int total);
-/// Text of a block as one paragraph of escaped HTML: at most `limit` characters, line ends and control characters visible.
+/// Text of a block as one paragraph of escaped HTML: at most `limit` characters, line ends and control characters
+/// visible.
 QString blockTextHtml(const std::string& text, int limit = 200);
 /// Joins what is not empty with one space.
 QString sentences(std::initializer_list<QString> parts);

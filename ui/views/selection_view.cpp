@@ -59,7 +59,8 @@ public:
         layer_ = addPicker(QStringLiteral("layer"), tr("Layer"), tr("Layer whose selections are shown"));
         head_ = addPicker(QStringLiteral("kvHead"), tr("KV head"), tr("KV head whose selections are shown"));
         sequence_ = addPicker(QStringLiteral("sequence"), tr("Sequence"), tr("Sequence of the batch"));
-        colouring_ = addPicker(QStringLiteral("colouring"), tr("Colour"), tr("What the colour of a selected block shows"));
+        colouring_ =
+            addPicker(QStringLiteral("colouring"), tr("Colour"), tr("What the colour of a selected block shows"));
         colouring_->addItem(tr("Origin, misses hatched"));
         colouring_->addItem(tr("Origin only"));
         colouring_->addItem(tr("Hits and misses"));
@@ -95,15 +96,16 @@ public:
             for (const MaskCell& cell : data_.cells(step)) {
                 const auto hit = data_.find(step, cell.block);
                 const int origin = std::max(MaskPlottable::shownOrigin(cell.bits), 0);
-                csv += QStringLiteral("%1,%2,%3,%4,%5,%6,%7,%8\n")
-                           .arg(step)
-                           .arg(shown_.layer)
-                           .arg(shown_.sequence)
-                           .arg(shown_.kvHead)
-                           .arg(cell.block)
-                           .arg(QString::fromLatin1(kOriginTitles[std::size_t(origin)]))
-                           .arg((cell.bits & kMaskMiss) ? 0 : 1)
-                           .arg(hit && !std::isnan(hit->score) ? QString::number(double(hit->score), 'g', 7) : QString());
+                csv +=
+                    QStringLiteral("%1,%2,%3,%4,%5,%6,%7,%8\n")
+                        .arg(step)
+                        .arg(shown_.layer)
+                        .arg(shown_.sequence)
+                        .arg(shown_.kvHead)
+                        .arg(cell.block)
+                        .arg(QString::fromLatin1(kOriginTitles[std::size_t(origin)]))
+                        .arg((cell.bits & kMaskMiss) ? 0 : 1)
+                        .arg(hit && !std::isnan(hit->score) ? QString::number(double(hit->score), 'g', 7) : QString());
             }
         }
         return csv;
@@ -116,8 +118,9 @@ protected:
         promptTokens_ = -1;
         texts_.clear();
         promptLine_->setVisible(false);
-        if (showEmptyWithoutRun(tr("This view shows which KV blocks one head selected at every step, why, and which of them "
-                                   "had to be fetched.")))
+        if (showEmptyWithoutRun(
+                tr("This view shows which KV blocks one head selected at every step, why, and which of them "
+                   "had to be fetched.")))
             return;
         const RunRow& row = run()->row;
         fillPickers(row);
@@ -128,9 +131,10 @@ protected:
             return;
         }
         if (row.level == "counters") {
-            showEmpty(tr("Selections were not recorded"),
-                      tr("This run was recorded at level counters, which keeps times, hits and bytes but not the blocks. "
-                         "Record with level selections or full to see them."));
+            showEmpty(
+                tr("Selections were not recorded"),
+                tr("This run was recorded at level counters, which keeps times, hits and bytes but not the blocks. "
+                   "Record with level selections or full to see them."));
             return;
         }
         panel_->axis(QCPAxis::atLeft)
@@ -166,7 +170,8 @@ protected:
 
     void cursorMoved() override {
         const Cursor& cursor = workspace().cursor();
-        if (run() && (cursor.layer != shown_.layer || cursor.kvHead != shown_.kvHead || cursor.sequence != shown_.sequence)) {
+        if (run() &&
+            (cursor.layer != shown_.layer || cursor.kvHead != shown_.kvHead || cursor.sequence != shown_.sequence)) {
             runChanged();
             return;
         }
@@ -176,7 +181,7 @@ protected:
     void themed(const Theme& theme) override {
         mask_->applyTheme(theme);
         legend_->applyTheme(theme);
-        promptLine_->setPen(QPen(theme.mutedText, 1, Qt::DashLine));
+        promptLine_->setPen(QPen(theme.text, 1, Qt::DashLine));
         applyColouring();
     }
 
@@ -216,11 +221,13 @@ protected:
         if (!feed_.error().isEmpty())
             return tr("Reading stopped after %1 steps: %2.").arg(data_.steps()).arg(feed_.error());
         QString blocks;
-        if (mask_->blocksPerPixel() > 1)
-            blocks = tr("1 pixel = %1 blocks.").arg(mask_->blocksPerPixel(), 0, 'f', 1);
+        if (mask_->blocksPerPixel() > 1) blocks = tr("1 pixel = %1 blocks.").arg(mask_->blocksPerPixel(), 0, 'f', 1);
         const QString how = colouring_->currentIndex() == 2 ? tr("missed if any was missed")
                                                             : tr("any selection; the most query-dependent origin wins");
-        return sentences({aggregationNote(mask_->stepsPerPixel(), how), blocks,
+        const QString hidden = colouring_->currentIndex() == 0 && !mask_->hatchVisible()
+                                   ? tr("Zoom in to see misses hatched, or colour by hits and misses.")
+                                   : QString();
+        return sentences({aggregationNote(mask_->stepsPerPixel(), how), blocks, hidden,
                           tr("A miss is a selected block that was not resident and had to be fetched."),
                           loadingNote(feed_.loading(), feed_.loaded(), feed_.total()), healthNote()});
     }
@@ -265,7 +272,8 @@ private:
 
     void applyColouring() {
         const int mode = std::max(colouring_->currentIndex(), 0);
-        mask_->setColouring(mode == 2 ? MaskPlottable::Colouring::Residency : MaskPlottable::Colouring::Origin, mode == 0);
+        mask_->setColouring(mode == 2 ? MaskPlottable::Colouring::Residency : MaskPlottable::Colouring::Origin,
+                            mode == 0);
         const Theme& theme = Theme::current();
         QVector<Swatch> swatches;
         if (mode == 2) {
@@ -274,15 +282,19 @@ private:
         } else {
             for (int origin = 0; origin < kMaskOrigins; ++origin)
                 if (origin < 4 || (seen_ & (1 << origin)))
-                    swatches << Swatch{tr(kOriginTitles[std::size_t(origin)]), theme.origin[std::size_t(origin)],
+                    swatches << Swatch{tr(kOriginTitles[std::size_t(origin)]),
+                                       theme.origin[std::size_t(origin)],
                                        Swatch::Mark::Fill,
                                        {}};
             if (mode == 0)
-                swatches << Swatch{tr("miss: had to be fetched"), theme.plotBackground, Swatch::Mark::Hatch, theme.miss};
+                swatches << Swatch{tr("miss: had to be fetched"), theme.origin[0], Swatch::Mark::Hatch,
+                                   MaskPlottable::hatchColour(theme)};
         }
         if (promptLine_->visible())
-            swatches << Swatch{tr("end of the prompt (%1 tokens)").arg(formatCount(promptTokens_)), theme.mutedText,
-                               Swatch::Mark::Dashes, {}};
+            swatches << Swatch{tr("end of the prompt (%1 tokens)").arg(formatCount(promptTokens_)),
+                               theme.text,
+                               Swatch::Mark::Dashes,
+                               {}};
         legend_->setSwatches(swatches);
     }
 

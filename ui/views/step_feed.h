@@ -1,5 +1,5 @@
-// Loads a run step by step in chunks, so that the first picture comes early, the GUI thread only ever appends a little, and
-// a growing run is read from where the last read ended.
+// Loads a run step by step in chunks, so that the first picture comes early, the GUI thread only ever appends a little,
+// and a growing run is read from where the last read ended.
 #pragma once
 
 #include "kernels/base/error.h"
@@ -10,8 +10,7 @@
 
 namespace kvscope::ui {
 
-template <class Chunk>
-class StepFeed {
+template <class Chunk> class StepFeed {
 public:
     /// Worker thread: steps [first, last].
     using Read = std::function<Chunk(TraceReader&, int runId, int first, int last)>;

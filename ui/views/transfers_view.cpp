@@ -17,6 +17,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kPanels = 4;
+constexpr double kSmoothSteps = 4000; // beyond, lines are drawn plainly
 enum Panel { HitRate, Misses, Bytes, Exposed };
 constexpr std::array<Unit, kPanels> kUnits{Unit::Percent, Unit::Count, Unit::Bytes, Unit::Nanoseconds};
 
@@ -26,9 +27,12 @@ double valueOf(const StepRow& row, int panel) {
         const auto all = row.hits + row.misses;
         return all > 0 ? 100.0 * double(row.hits) / double(all) : std::numeric_limits<double>::quiet_NaN();
     }
-    case Misses: return double(row.misses);
-    case Bytes: return double(row.h2dBytes);
-    default: return double(row.exposedNs);
+    case Misses:
+        return double(row.misses);
+    case Bytes:
+        return double(row.h2dBytes);
+    default:
+        return double(row.exposedNs);
     }
 }
 
@@ -36,11 +40,17 @@ class TransfersView final : public PlotView {
     Q_OBJECT
 public:
     TransfersView(Workspace& workspace, QWidget* parent)
-        : PlotView(workspace, tr("Transfers"), parent),
-          sides_{Side(workspace, this, "transfers A"), Side(workspace, this, "transfers B")} {
+        : PlotView(workspace, tr("Transfers"), parent), sides_{Side(workspace, this, "transfers A"),
+                                                               Side(workspace, this, "transfers B")} {
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
         for (int i = 0; i < kPanels; ++i) {
+            // Captions above the panels: four rotated labels would run into each other in a low window.
+            auto* caption = new QCPTextElement(&canvas());
+            caption->setTextFlags(Qt::AlignLeft | Qt::AlignBottom);
+            caption->setMargins(QMargins(2, 4, 0, 0));
+            canvas().plotLayout()->addElement(canvas().plotLayout()->rowCount(), 0, caption);
+            captions_[std::size_t(i)] = caption;
             QCPAxisRect* panel = canvas().addPanel(false);
             panels_[std::size_t(i)] = panel;
             const bool last = i + 1 == kPanels;
@@ -49,6 +59,7 @@ public:
             for (int s = 1; s >= 0; --s) { // the current run is drawn over the other
                 auto* graph = new QCPGraph(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft));
                 graph->setAntialiased(true);
+                graph->setAntialiasedFill(false);
                 graph->setAdaptiveSampling(true);
                 sides_[std::size_t(s)].graphs[std::size_t(i)] = graph;
             }
@@ -85,14 +96,15 @@ public:
 protected:
     void runChanged() override {
         for (Side& side : sides_) side.clear();
-        if (showEmptyWithoutRun(tr("This view shows, step by step, how many selected blocks were resident, how many bytes "
-                                   "crossed the link, and how much of that time the step had to wait.")))
+        if (showEmptyWithoutRun(
+                tr("This view shows, step by step, how many selected blocks were resident, how many bytes "
+                   "crossed the link, and how much of that time the step had to wait.")))
             return;
         showEmpty({}, {});
         start(sides_[0], *run());
         if (const OpenRun* other = workspace().compare()) start(sides_[1], *other);
         labelAxes();
-        fillLegend();
+        themed(Theme::current());
         cursorMoved();
     }
 
@@ -116,6 +128,10 @@ protected:
 
     void themed(const Theme& theme) override {
         legend_->applyTheme(theme);
+        for (QCPTextElement* caption : captions_) {
+            caption->setFont(panels_[0]->axis(QCPAxis::atLeft)->labelFont());
+            caption->setTextColor(theme.text);
+        }
         for (std::size_t s = 0; s < 2; ++s) {
             const QColor colour = s == 0 ? theme.runA : theme.runB;
             QColor fill = colour;
@@ -123,10 +139,11 @@ protected:
             for (int i = 0; i < kPanels; ++i) {
                 QCPGraph* graph = sides_[s].graphs[std::size_t(i)];
                 graph->setPen(QPen(colour, 1)); // wider pens cost thirty times as much at a million points
-                graph->setBrush(i == HitRate ? QBrush(Qt::NoBrush) : QBrush(fill));
+                fills_[s] = fill;
             }
         }
         fillLegend();
+        fitValues();
     }
 
     void clickedAt(int, QPointF at) override {
@@ -145,17 +162,18 @@ protected:
             if (!row || !runs[s]) continue;
             if (!html.isEmpty()) html += QStringLiteral("<br>");
             if (workspace().compare())
-                html += QStringLiteral("<b>%1</b><br>")
-                            .arg(QString::fromStdString(runs[s]->row.name).toHtmlEscaped());
-            html += tr("<b>%1</b>%2<br>Hits %3, misses %4: hit rate <b>%5</b><br>Host to device %6, device to host %7<br>"
-                       "Link busy %8, exposed <b>%9</b>")
-                        .arg(stepName(step), row->opensBlock ? tr(" (opens a new block)") : QString(),
-                             formatCount(row->hits), formatCount(row->misses),
-                             formatValue(Unit::Percent, valueOf(*row, HitRate)),
-                             formatValue(Unit::Bytes, double(row->h2dBytes)), formatValue(Unit::Bytes, double(row->d2hBytes)),
-                             formatValue(Unit::Nanoseconds, double(row->transferNs)))
-                        .arg(formatValue(Unit::Nanoseconds, double(row->exposedNs)) + QLatin1Char(' ') +
-                             timingWord(runs[s]->row));
+                html += QStringLiteral("<b>%1</b><br>").arg(QString::fromStdString(runs[s]->row.name).toHtmlEscaped());
+            html +=
+                tr("<b>%1</b>%2<br>Hits %3, misses %4: hit rate <b>%5</b><br>Host to device %6, device to host %7<br>"
+                   "Link busy %8, exposed <b>%9</b>")
+                    .arg(stepName(step), row->opensBlock ? tr(" (opens a new block)") : QString(),
+                         formatCount(row->hits), formatCount(row->misses),
+                         formatValue(Unit::Percent, valueOf(*row, HitRate)),
+                         formatValue(Unit::Bytes, double(row->h2dBytes)),
+                         formatValue(Unit::Bytes, double(row->d2hBytes)),
+                         formatValue(Unit::Nanoseconds, double(row->transferNs)))
+                    .arg(formatValue(Unit::Nanoseconds, double(row->exposedNs)) + QLatin1Char(' ') +
+                         timingWord(runs[s]->row));
         }
         if (html.isEmpty()) return {};
         return html + tr("<p>Exposed: the part of the link's time that the step had to wait for.</p>");
@@ -173,14 +191,14 @@ protected:
         if (run() && run()->row.timing != "measured")
             timing = tr("Exposed time is modelled from the link %1; it is not part of the measured step time.")
                          .arg(QString::fromStdString(run()->row.link));
-        return sentences({aggregationNote(perPixel, tr("the line keeps the extremes")), tr("The prefill is left out."),
-                          timing, loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()),
-                          healthNote()});
+        return sentences(
+            {aggregationNote(perPixel, tr("the line keeps the extremes")), tr("The prefill is left out."), timing,
+             loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()), healthNote()});
     }
 
 private:
     struct Side {
-        Side(Workspace& workspace, QObject* context, const char* slot) : feed(workspace, context, slot, 16'384) {}
+        Side(Workspace& workspace, QObject* context, const char* slot) : feed(workspace, context, slot, 4096) {}
         void clear() {
             feed.stop();
             steps.clear();
@@ -250,12 +268,20 @@ private:
             QCPRange range(0, high > 0 ? high * 1.08 : 1);
             if (i == HitRate) range = {low >= 50 ? std::max(0.0, std::floor(low / 10) * 10 - 2) : -2, 102};
             canvas().setFullY(i, range);
-            setUnitAxis(panels_[std::size_t(i)]->axis(QCPAxis::atLeft), titles_[std::size_t(i)], kUnits[std::size_t(i)]);
-            // Few steps: show that they are points, not a curve.
-            for (const Side& side : sides_) {
-                const bool dots = visible.size() <= 120;
-                side.graphs[std::size_t(i)]->setScatterStyle(
-                    dots ? QCPScatterStyle(QCPScatterStyle::ssDisc, 4) : QCPScatterStyle(QCPScatterStyle::ssNone));
+            QCPAxis* axis = panels_[std::size_t(i)]->axis(QCPAxis::atLeft);
+            setUnitAxis(axis, titles_[std::size_t(i)], kUnits[std::size_t(i)]);
+            captions_[std::size_t(i)]->setText(axis->label());
+            axis->setLabel({});
+            // Few steps: show that they are points, not a curve. Many: without fill and smoothing, which would take
+            // longer than a frame.
+            const bool dots = visible.size() <= 120, many = visible.size() > kSmoothSteps;
+            const bool filled = i != HitRate && !many && !workspace().compare();
+            for (std::size_t s = 0; s < 2; ++s) {
+                QCPGraph* graph = sides_[s].graphs[std::size_t(i)];
+                graph->setScatterStyle(dots ? QCPScatterStyle(QCPScatterStyle::ssDisc, 4)
+                                            : QCPScatterStyle(QCPScatterStyle::ssNone));
+                graph->setAntialiased(!many);
+                graph->setBrush(filled ? QBrush(fills_[s]) : QBrush(Qt::NoBrush));
             }
         }
     }
@@ -272,7 +298,9 @@ private:
 
     std::array<Side, 2> sides_;
     std::array<QCPAxisRect*, kPanels> panels_{};
+    std::array<QCPTextElement*, kPanels> captions_{};
     std::array<QString, kPanels> titles_;
+    std::array<QColor, 2> fills_;
     LegendStrip* legend_ = nullptr;
 };
 

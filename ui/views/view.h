@@ -27,7 +27,7 @@ public:
 };
 
 struct ViewEntry {
-    const char* id;       // `render --view` name, layout key
+    const char* id; // `render --view` name, layout key
     const char* title;
     const char* shortcut; // e.g. "Ctrl+1"
     const char* help;     // one sentence: what it shows

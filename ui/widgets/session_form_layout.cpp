@@ -87,6 +87,7 @@ SessionForm::SessionForm(QWidget* parent) : QWidget(parent) {
     layout->addWidget(scroll, 1);
     makeFooter(layout);
     setMinimumWidth(300);
+    setFocusProxy(model_);
     loading_ = false;
     showMethod();
 }

@@ -1,0 +1,120 @@
+// The program `kvscope` from the outside: exit status, one line on stderr, pictures and reports without a display.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifdef KVSCOPE_DESKTOP
+namespace kvscope {
+namespace {
+
+struct Outcome {
+    int status = -1;
+    std::string output, error;
+};
+
+class DesktopProgramTest : public testing::Test {
+protected:
+    DesktopProgramTest()
+        : folder(std::filesystem::temp_directory_path() / ("kvscope-desktop-" + std::to_string(getpid()))) {
+        std::filesystem::create_directories(folder);
+    }
+    ~DesktopProgramTest() override { std::filesystem::remove_all(folder); }
+
+    std::string path(const std::string& name) const { return (folder / name).string(); }
+    std::string textOf(const std::string& name) const {
+        std::ifstream file(path(name), std::ios::binary);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    Outcome run(const std::string& program, const std::string& arguments) const {
+        const std::string command = "env -u DISPLAY -u WAYLAND_DISPLAY -u QT_QPA_PLATFORM HOME='" + folder.string() +
+                                    "' '" + program + "' " + arguments + " >'" + path("out") + "' 2>'" + path("err") +
+                                    "'";
+        const int status = std::system(command.c_str());
+        return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, textOf("out"), textOf("err")};
+    }
+    Outcome desktop(const std::string& arguments) const { return run(KVSCOPE_DESKTOP, arguments); }
+    /// A short run of the embedded model.
+    std::string recorded() const {
+        const Outcome outcome =
+            run(KVSCOPE_CLI, "run --model nosa-tiny --prompt 'The decoder reads one token after another.' "
+                             "--method nosa --max-new-tokens 5 --trace '" +
+                                 path("run.kvtrace") + "'");
+        EXPECT_EQ(outcome.status, 0) << outcome.error;
+        return "'" + path("run.kvtrace") + "'";
+    }
+    static void expectOneLine(const std::string& error) {
+        ASSERT_FALSE(error.empty());
+        EXPECT_EQ(error.find('\n'), error.size() - 1) << error;
+    }
+
+    std::filesystem::path folder;
+};
+
+TEST_F(DesktopProgramTest, HelpAndVersionNeedNoDisplay) {
+    const Outcome help = desktop("--help");
+    EXPECT_EQ(help.status, 0);
+    EXPECT_NE(help.output.find("render"), std::string::npos);
+    EXPECT_EQ(desktop("--version").status, 0);
+    EXPECT_EQ(desktop("render --help").status, 0);
+}
+
+TEST_F(DesktopProgramTest, WithoutADisplayTheWindowSaysSoInOneLine) {
+    const Outcome outcome = desktop("");
+    EXPECT_EQ(outcome.status, 2);
+    expectOneLine(outcome.error);
+    EXPECT_NE(outcome.error.find("display"), std::string::npos);
+}
+
+TEST_F(DesktopProgramTest, PicturesAndReportsAreWrittenWithoutADisplayAndInSilence) {
+    const std::string trace = recorded();
+    for (const char* name : {"view.png", "view.svg"}) {
+        const Outcome outcome = desktop("render " + trace + " --view locality --size 640x400 -o '" + path(name) + "'");
+        EXPECT_EQ(outcome.status, 0) << outcome.error;
+        EXPECT_EQ(outcome.error + outcome.output, "");
+    }
+    EXPECT_EQ(textOf("view.png").substr(1, 3), "PNG");
+    EXPECT_NE(textOf("view.svg").find("<svg"), std::string::npos);
+    for (const char* name : {"report.html", "report.pdf"}) {
+        const Outcome outcome = desktop("report " + trace + " -o '" + path(name) + "'");
+        EXPECT_EQ(outcome.status, 0) << outcome.error;
+        EXPECT_EQ(outcome.error + outcome.output, "");
+    }
+    EXPECT_NE(textOf("report.html").find("NOSA on nosa-tiny"), std::string::npos);
+    EXPECT_EQ(textOf("report.pdf").substr(0, 5), "%PDF-");
+}
+
+TEST_F(DesktopProgramTest, MistakesAreOneLineThatNamesThem) {
+    const std::string trace = recorded();
+    std::ofstream(path("broken.kvtrace")) << "no database";
+    const std::string broken = "'" + path("broken.kvtrace") + "'", picture = " -o '" + path("x.png") + "'";
+    const std::pair<std::string, std::string> cases[] = {
+        {"render " + trace + " --view nonsense" + picture, "nonsense"},
+        {"render " + trace + " --view locality --size big" + picture, "big"},
+        {"render " + trace + " --view locality -o /nowhere/x.png", "/nowhere/x.png"},
+        {"render " + broken + " --view locality" + picture, "broken.kvtrace"},
+        {"render missing.kvtrace --view locality" + picture, "missing.kvtrace"},
+        {"render " + trace + picture, "--view"},
+        {"report " + trace + " -o '" + path("report.doc") + "'", "report.doc"},
+        {"report " + broken + " -o '" + path("report.html") + "'", "broken.kvtrace"},
+        {"report " + trace + " -o /nowhere/report.pdf", "/nowhere/report.pdf"},
+        {"--theme pink", "pink"},
+        {"missing.kvtrace", "missing.kvtrace"},
+    };
+    for (const auto& [arguments, named] : cases) {
+        const Outcome outcome = desktop(arguments);
+        EXPECT_NE(outcome.status, 0) << arguments;
+        expectOneLine(outcome.error);
+        EXPECT_NE(outcome.error.find(named), std::string::npos) << arguments << ": " << outcome.error;
+    }
+}
+
+} // namespace
+} // namespace kvscope
+#endif
