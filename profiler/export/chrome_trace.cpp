@@ -23,9 +23,7 @@ public:
     std::int64_t events() const { return events_; }
 
 private:
-    void begin() {
-        writer_.addText(events_++ == 0 ? "\n" : ",\n");
-    }
+    void begin() { writer_.addText(events_++ == 0 ? "\n" : ",\n"); }
     void nameOfThread(int runId, int thread, std::string_view name);
     void spans(int runId);
     void counters(int runId, std::string_view timing);
@@ -65,8 +63,8 @@ void EventWriter::spans(int runId) {
             nameOfThread(runId, thread->second, track);
         }
         begin();
-        writer_.add(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":)", runId, thread->second, micros(rows.int64(4)),
-                    micros(rows.int64(5)));
+        writer_.add(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":)", runId, thread->second,
+                    micros(rows.int64(4)), micros(rows.int64(5)));
         writer_.addJson(track);
         writer_.addText(",\"name\":");
         const std::string_view name = rows.text(3);
@@ -80,8 +78,9 @@ void EventWriter::spans(int runId) {
 }
 
 void EventWriter::counters(int runId, std::string_view timing) {
-    Statement rows(connection_, "SELECT start_ns, CAST(hits AS REAL) / nullif(hits + misses, 0), h2d_bytes, exposed_ns / 1e3"
-                                " FROM v_step WHERE run_id=? ORDER BY start_ns");
+    Statement rows(connection_,
+                   "SELECT start_ns, CAST(hits AS REAL) / nullif(hits + misses, 0), h2d_bytes, exposed_ns / 1e3"
+                   " FROM v_step WHERE run_id=? ORDER BY start_ns");
     rows.bind(1, runId);
     const auto counter = [&](std::string_view name, const char* unit, double value) {
         begin();

@@ -20,17 +20,21 @@ struct TableQuery {
 TableQuery queryOf(ExportTable table) {
     switch (table) {
     case ExportTable::Steps:
-        return {"run_id, step, phase, tokens, start_ns, duration_ns, selected, hits, misses, h2d_bytes, d2h_bytes, transfer_ns,"
+        return {"run_id, step, phase, tokens, start_ns, duration_ns, selected, hits, misses, h2d_bytes, d2h_bytes, "
+                "transfer_ns,"
                 " exposed_ns, kept, opens_block",
                 "v_step", ""};
     case ExportTable::Breakdown:
-        return {"run_id, phase, layer, component, calls, total_ns", "v_breakdown", " ORDER BY run_id, phase DESC, layer"};
+        return {"run_id, phase, layer, component, calls, total_ns", "v_breakdown",
+                " ORDER BY run_id, phase DESC, layer"};
     case ExportTable::Transfers:
         return {"run_id, step, layer, direction, mechanism, blocks, bytes, start_ns, duration_ns", "v_transfer",
                 " ORDER BY run_id, step, layer, direction DESC"};
-    case ExportTable::Tokens: return {"run_id, step, seq, token_id, text, position", "v_token", ""};
+    case ExportTable::Tokens:
+        return {"run_id, step, seq, token_id, text, position", "v_token", ""};
     case ExportTable::Kernels:
-    case ExportTable::Selections: break;
+    case ExportTable::Selections:
+        break;
     }
     return {"run_id, step, layer, track, name, start_ns, duration_ns", "v_kernel", " ORDER BY run_id, start_ns"};
 }
@@ -40,12 +44,18 @@ void writeValue(LineWriter& writer, const Statement& rows, int column, ExportFor
     case Statement::Type::Null:
         if (format == ExportFormat::Jsonl) writer.addText("null");
         break;
-    case Statement::Type::Integer: writer.add("{}", rows.int64(column)); break;
-    case Statement::Type::Real: writer.add("{}", rows.real(column)); break;
+    case Statement::Type::Integer:
+        writer.add("{}", rows.int64(column));
+        break;
+    case Statement::Type::Real:
+        writer.add("{}", rows.real(column));
+        break;
     case Statement::Type::Text:
     case Statement::Type::Blob:
-        if (format == ExportFormat::Csv) writer.addCsv(rows.text(column));
-        else writer.addJson(rows.text(column));
+        if (format == ExportFormat::Csv)
+            writer.addCsv(rows.text(column));
+        else
+            writer.addJson(rows.text(column));
         break;
     }
 }
@@ -63,8 +73,10 @@ ExportResult exportView(Connection& connection, const TableQuery& query, ExportF
     }
     for (; rows.step(); ++result.rows) {
         for (int column = 0; column < rows.columns(); ++column) {
-            if (format == ExportFormat::Jsonl) writer.add("{}\"{}\":", column == 0 ? "{" : ",", rows.columnName(column));
-            else if (column > 0) writer.addText(",");
+            if (format == ExportFormat::Jsonl)
+                writer.add("{}\"{}\":", column == 0 ? "{" : ",", rows.columnName(column));
+            else if (column > 0)
+                writer.addText(",");
             writeValue(writer, rows, column, format);
         }
         writer.addText(format == ExportFormat::Jsonl ? "}\n" : "\n");
@@ -73,7 +85,8 @@ ExportResult exportView(Connection& connection, const TableQuery& query, ExportF
     return result;
 }
 
-ExportResult exportSelections(Connection& connection, ExportFormat format, LineWriter& writer, const ExportOptions& options) {
+ExportResult exportSelections(Connection& connection, ExportFormat format, LineWriter& writer,
+                              const ExportOptions& options) {
     ExportResult result;
     if (format == ExportFormat::Csv) writer.addText("run_id,step,layer,seq,kv_head,block,origin,hit\n");
     const int firstRun = options.runId.value_or(1), lastRun = options.runId.value_or(trace::kMaxRuns);
@@ -93,20 +106,22 @@ ExportResult exportSelections(Connection& connection, ExportFormat format, LineW
         const int step = trace::stepOf(id, trace::kSelectionShift), layer = int((id >> 20) & 1023),
                   sequence = int((id >> 10) & 1023), head = int(id & 1023);
         if (!decodeSelection(rows.blob(1), decoded))
-            throw Error(ErrorKind::BadInput,
-                        fmt::format("{} is damaged (the selection of step {}, layer {}, sequence {}, KV head {} cannot be "
-                                    "decoded)",
-                                    connection.path(), step, layer, sequence, head),
-                        "record it again");
+            throw Error(
+                ErrorKind::BadInput,
+                fmt::format("{} is damaged (the selection of step {}, layer {}, sequence {}, KV head {} cannot be "
+                            "decoded)",
+                            connection.path(), step, layer, sequence, head),
+                "record it again");
         for (std::size_t i = 0; i < decoded.blocks.size(); ++i, ++result.rows) {
             if (format == ExportFormat::Csv)
                 writer.add("{},{},{},{},{},{},{},{}\n", run, step, layer, sequence, head, decoded.blocks[i],
                            nameOf(decoded.origins[i]), int(decoded.hit[i]));
             else
-                writer.add("{{\"run_id\":{},\"step\":{},\"layer\":{},\"seq\":{},\"kv_head\":{},\"block\":{},\"origin\":\"{}\","
-                           "\"hit\":{}}}\n",
-                           run, step, layer, sequence, head, decoded.blocks[i], nameOf(decoded.origins[i]),
-                           int(decoded.hit[i]));
+                writer.add(
+                    "{{\"run_id\":{},\"step\":{},\"layer\":{},\"seq\":{},\"kv_head\":{},\"block\":{},\"origin\":\"{}\","
+                    "\"hit\":{}}}\n",
+                    run, step, layer, sequence, head, decoded.blocks[i], nameOf(decoded.origins[i]),
+                    int(decoded.hit[i]));
             writer.endRow();
         }
     }

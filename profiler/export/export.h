@@ -31,14 +31,14 @@ struct ExportResult {
     std::string note;      // for stderr when something a person may expect is not in the trace; else empty
 };
 
-/// Columns: those of the views in docs/trace-format.md; selections have run_id, step, layer, seq, kv_head, block, origin, hit
-/// with one row per block. CSV has a header line, quotes by RFC 4180 and leaves undefined values empty; JSON lines write
-/// null. @throws Error(Storage | BadInput | Cancelled), Storage also when `out` fails
+/// Columns: those of the views in docs/trace-format.md; selections have run_id, step, layer, seq, kv_head, block,
+/// origin, hit with one row per block. CSV has a header line, quotes by RFC 4180 and leaves undefined values empty;
+/// JSON lines write null. @throws Error(Storage | BadInput | Cancelled), Storage also when `out` fails
 ExportResult exportTable(const std::string& path, ExportTable table, ExportFormat format, std::ostream& out,
                          const ExportOptions& options = {});
 
-/// Chrome trace events (JSON object format): a process per run, complete events for steps, layers, stages and recorded spans
-/// in microseconds, counters for hit rate and bytes loaded. @throws as exportTable
+/// Chrome trace events (JSON object format): a process per run, complete events for steps, layers, stages and recorded
+/// spans in microseconds, counters for hit rate and bytes loaded. @throws as exportTable
 ExportResult exportChromeTrace(const std::string& path, std::ostream& out, const ExportOptions& options = {});
 
 } // namespace kvscope

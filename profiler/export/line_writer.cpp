@@ -8,7 +8,8 @@
 namespace kvscope {
 
 void LineWriter::addCsv(std::string_view text) {
-    const bool edges = !text.empty() && (text.front() == ' ' || text.back() == ' ' || text.front() == '\t' || text.back() == '\t');
+    const bool edges =
+        !text.empty() && (text.front() == ' ' || text.back() == ' ' || text.front() == '\t' || text.back() == '\t');
     if (!edges && text.find_first_of(",\"\r\n") == std::string_view::npos) {
         buffer_ += text;
         return;
@@ -25,12 +26,18 @@ void LineWriter::addJson(std::string_view text) {
     buffer_ += '"';
     for (const char c : toValidUtf8(text)) {
         const auto byte = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\') (buffer_ += '\\') += c;
-        else if (c == '\n') buffer_ += "\\n";
-        else if (c == '\r') buffer_ += "\\r";
-        else if (c == '\t') buffer_ += "\\t";
-        else if (byte < 0x20 || byte == 0x7f) add("\\u{:04x}", unsigned(byte));
-        else buffer_ += c;
+        if (c == '"' || c == '\\')
+            (buffer_ += '\\') += c;
+        else if (c == '\n')
+            buffer_ += "\\n";
+        else if (c == '\r')
+            buffer_ += "\\r";
+        else if (c == '\t')
+            buffer_ += "\\t";
+        else if (byte < 0x20 || byte == 0x7f)
+            add("\\u{:04x}", unsigned(byte));
+        else
+            buffer_ += c;
     }
     buffer_ += '"';
 }

@@ -8,23 +8,28 @@ const std::vector<MetricInfo>& metrics() {
     constexpr double open = std::numeric_limits<double>::quiet_NaN();
     static const std::vector<MetricInfo> all{
         {Metric::Locality, "locality", "Locality", "",
-         "Share of the selected blocks that the same KV head had also selected one step earlier: |S(t) and S(t-1)| / |S(t)|. "
+         "Share of the selected blocks that the same KV head had also selected one step earlier: |S(t) and S(t-1)| / "
+         "|S(t)|. "
          "Undefined for the first decode step of a sequence and for dense layers.",
          0, 1},
         {Metric::HitRate, "hit_rate", "Hit rate", "",
-         "Share of the selected blocks that were in the device cache when they were selected: hits / (hits + misses).", 0, 1},
+         "Share of the selected blocks that were in the device cache when they were selected: hits / (hits + misses).",
+         0, 1},
         {Metric::Misses, "misses", "Misses", "blocks",
          "Selected blocks that were not in the device cache and had to be loaded.", 0, open},
         {Metric::H2dBytes, "h2d_bytes", "Host to device", "B",
-         "Bytes loaded from the host store into the device cache; for one KV head its misses times the block size.", 0, open},
+         "Bytes loaded from the host store into the device cache; for one KV head its misses times the block size.", 0,
+         open},
         {Metric::ExposedTime, "exposed", "Exposed transfer time", "µs",
-         "Transfer time on the critical path of the layer, measured or modelled as the run says. Recorded for a whole layer "
+         "Transfer time on the critical path of the layer, measured or modelled as the run says. Recorded for a whole "
+         "layer "
          "only, so undefined for one sequence or KV head.",
          0, open},
         {Metric::LayerTime, "layer_time", "Layer time", "µs",
          "Wall time of all stages of the layer. Undefined for one sequence or KV head.", 0, open},
         {Metric::Mass, "mass", "Attention mass", "",
-         "Share of the full softmax that falls on the selected blocks, averaged over the query heads of the group; only "
+         "Share of the full softmax that falls on the selected blocks, averaged over the query heads of the group; "
+         "only "
          "recorded with the oracle.",
          0, 1}};
     return all;

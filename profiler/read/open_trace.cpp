@@ -27,13 +27,15 @@ void check(Connection& connection) {
         throw Error(ErrorKind::BadInput,
                     fmt::format("{} has trace format {}, this program reads up to {}", path, version, trace::kVersion),
                     "update KVScope");
-    if (version < 1) throw Error(ErrorKind::BadInput, fmt::format("{} has no trace format number", path), "record it again");
+    if (version < 1)
+        throw Error(ErrorKind::BadInput, fmt::format("{} has no trace format number", path), "record it again");
     // Tables, not views that look like them: a view in a foreign file could run for ever.
     for (const char* table : {"run", "health", "prompt", "step", "layer_step", "selection", "token", "text", "span"}) {
         Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?");
         find.bind(1, std::string_view(table));
         if (!find.step())
-            throw Error(ErrorKind::BadInput, fmt::format("{} is damaged (it has no table {})", path, table), "record it again");
+            throw Error(ErrorKind::BadInput, fmt::format("{} is damaged (it has no table {})", path, table),
+                        "record it again");
     }
 }
 
@@ -64,10 +66,12 @@ OpenTrace openCopy(const std::string& path) {
         std::error_code failure;
         fs::copy_file(path + suffix, copy + suffix, failure);
         if (failure)
-            throw Error(ErrorKind::Storage,
-                        fmt::format("{} was left unfinished in a folder that cannot be written, and copying it to {} failed: {}",
-                                    path, folder->path(), failure.message()),
-                        fmt::format("copy it together with {}-wal to a folder you may write to", path));
+            throw Error(
+                ErrorKind::Storage,
+                fmt::format(
+                    "{} was left unfinished in a folder that cannot be written, and copying it to {} failed: {}", path,
+                    folder->path(), failure.message()),
+                fmt::format("copy it together with {}-wal to a folder you may write to", path));
         fs::permissions(copy + suffix, fs::perms::owner_write, fs::perm_options::add, failure);
     }
     OpenTrace trace = openAs(copy, Connection::Mode::ReadOnly, path);
@@ -95,7 +99,8 @@ TemporaryFolder::~TemporaryFolder() {
 OpenTrace openTrace(const std::string& path) {
     std::error_code ignored;
     const fs::file_status status = fs::status(path, ignored);
-    if (!fs::exists(status)) throw Error(ErrorKind::Storage, fmt::format("there is no file {}", path), "check its name");
+    if (!fs::exists(status))
+        throw Error(ErrorKind::Storage, fmt::format("there is no file {}", path), "check its name");
     if (!fs::is_regular_file(status))
         throw Error(ErrorKind::Storage, fmt::format("{} is not a file", path), "choose a .kvtrace file");
     if (access(path.c_str(), R_OK) != 0)

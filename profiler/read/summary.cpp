@@ -27,8 +27,10 @@ std::vector<ComponentShare> componentsOf(const std::vector<BreakdownRow>& rows) 
         const auto same = std::find_if(result.begin(), result.end(), [&](const ComponentShare& share) {
             return share.phase == row.phase && share.component == row.component;
         });
-        if (same != result.end()) same->totalNs += row.totalNs;
-        else result.push_back({row.phase, row.component, row.totalNs, 0});
+        if (same != result.end())
+            same->totalNs += row.totalNs;
+        else
+            result.push_back({row.phase, row.component, row.totalNs, 0});
     }
     for (ComponentShare& share : result) {
         const double whole = wall[share.phase == "prefill" ? 0 : 1];
@@ -51,10 +53,11 @@ RunSummary summarize(const TraceReader& reader, int runId) {
     summary.droppedSteps = run.droppedSteps;
     summary.timing = run.timing;
 
-    Statement steps(*impl.connection,
-                    "SELECT phase, count(*), sum(tokens), total(duration_ns) / 1e6, sum(selected), sum(hits), sum(misses),"
-                    " sum(h2d_bytes), sum(d2h_bytes), total(transfer_ns) / 1e6, total(exposed_ns) / 1e6"
-                    " FROM step WHERE id BETWEEN ? AND ? GROUP BY phase");
+    Statement steps(
+        *impl.connection,
+        "SELECT phase, count(*), sum(tokens), total(duration_ns) / 1e6, sum(selected), sum(hits), sum(misses),"
+        " sum(h2d_bytes), sum(d2h_bytes), total(transfer_ns) / 1e6, total(exposed_ns) / 1e6"
+        " FROM step WHERE id BETWEEN ? AND ? GROUP BY phase");
     steps.bindAll(trace::stepKey(runId, 0), trace::stepKey(runId, trace::kMaxStep));
     while (steps.step()) {
         if (steps.int64(0) == 0) {

@@ -18,11 +18,11 @@ struct ComponentShare {
 struct RunSummary {
     int runId = 0;
     std::int64_t promptTokens = 0;
-    std::int64_t decodeSteps = 0;   // recorded
-    std::int64_t decodedTokens = 0; // fed by them, all sequences
-    std::int64_t droppedSteps = 0;  // not in the trace, so in none of these numbers
+    std::int64_t decodeSteps = 0;       // recorded
+    std::int64_t decodedTokens = 0;     // fed by them, all sequences
+    std::int64_t droppedSteps = 0;      // not in the trace, so in none of these numbers
     double prefillMs = 0, decodeMs = 0; // measured wall time
-    double tokensPerSecond = 0;     // decodedTokens / decodeMs; 0 without a decode step
+    double tokensPerSecond = 0;         // decodedTokens / decodeMs; 0 without a decode step
 
     // Over (layer, sequence, KV head, step) of decode steps; NaN when localityCount is 0.
     double localityMean = 0, localityMin = 0;

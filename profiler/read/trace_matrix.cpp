@@ -16,15 +16,22 @@ constexpr std::int64_t kMostCells = std::int64_t(1) << 26; // 256 MiB: more than
 
 const char* layerExpression(Metric metric) {
     switch (metric) {
-    case Metric::Locality: return "CAST(kept AS REAL) / nullif(selected, 0)";
-    case Metric::HitRate: return "CAST(hits AS REAL) / nullif(hits + misses, 0)";
-    case Metric::Misses: return "misses";
-    case Metric::H2dBytes: return "h2d_bytes";
-    case Metric::ExposedTime: return "exposed_ns / 1e3";
+    case Metric::Locality:
+        return "CAST(kept AS REAL) / nullif(selected, 0)";
+    case Metric::HitRate:
+        return "CAST(hits AS REAL) / nullif(hits + misses, 0)";
+    case Metric::Misses:
+        return "misses";
+    case Metric::H2dBytes:
+        return "h2d_bytes";
+    case Metric::ExposedTime:
+        return "exposed_ns / 1e3";
     case Metric::LayerTime:
-        return "(qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns + offloading_ns + stage2_ns + attention_ns"
+        return "(qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns + offloading_ns + stage2_ns + "
+               "attention_ns"
                " + o_linear_ns + ffn_ns) / 1e3";
-    case Metric::Mass: return "mass";
+    case Metric::Mass:
+        return "mass";
     }
     return "NULL";
 }
@@ -48,13 +55,19 @@ struct HeadSums {
     float value(Metric metric, double blockBytes) const {
         if (rows == 0) return kUndefined;
         switch (metric) {
-        case Metric::Locality: return comparable > 0 ? float(kept / comparable) : kUndefined;
-        case Metric::HitRate: return hits + misses > 0 ? float(hits / (hits + misses)) : kUndefined;
-        case Metric::Misses: return float(misses);
-        case Metric::H2dBytes: return float(misses * blockBytes);
-        case Metric::Mass: return masses > 0 ? float(mass / masses) : kUndefined;
+        case Metric::Locality:
+            return comparable > 0 ? float(kept / comparable) : kUndefined;
+        case Metric::HitRate:
+            return hits + misses > 0 ? float(hits / (hits + misses)) : kUndefined;
+        case Metric::Misses:
+            return float(misses);
+        case Metric::H2dBytes:
+            return float(misses * blockBytes);
+        case Metric::Mass:
+            return masses > 0 ? float(mass / masses) : kUndefined;
         case Metric::ExposedTime:
-        case Metric::LayerTime: break; // recorded for whole layers only
+        case Metric::LayerTime:
+            break; // recorded for whole layers only
         }
         return kUndefined;
     }
@@ -90,8 +103,8 @@ StepMatrix TraceReader::layerMatrix(int runId, Metric metric, HeadFilter filter,
 
     if (filter.sequence < 0 && filter.kvHead < 0) {
         const auto [low, high] = trace::keysOfSteps(runId, matrix.firstStep, last, trace::kLayerShift);
-        Statement rows(*impl_->connection, fmt::format("SELECT id, {} FROM layer_step WHERE id BETWEEN ? AND ?",
-                                                       layerExpression(metric)));
+        Statement rows(*impl_->connection,
+                       fmt::format("SELECT id, {} FROM layer_step WHERE id BETWEEN ? AND ?", layerExpression(metric)));
         rows.bindAll(low, high);
         while (rows.step()) {
             const std::int64_t id = rows.int64(0);
@@ -104,10 +117,11 @@ StepMatrix TraceReader::layerMatrix(int runId, Metric metric, HeadFilter filter,
     // One head of one sequence: a look-up per (step, layer). Else a scan that the filter thins out.
     const bool single = filter.sequence >= 0 && filter.kvHead >= 0;
     Statement rows(*impl_->connection,
-                   single ? "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM layer_step l"
-                            " CROSS JOIN selection c ON c.id = (l.id << 20) | (?3 << 10) | ?4 WHERE l.id BETWEEN ?1 AND ?2"
-                          : "SELECT id, selected, kept, hits, misses, mass FROM selection WHERE id BETWEEN ?1 << 20 AND"
-                            " (?2 << 20) | 1048575 AND ?3 IN (-1, (id >> 10) & 1023) AND ?4 IN (-1, id & 1023)");
+                   single
+                       ? "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM layer_step l"
+                         " CROSS JOIN selection c ON c.id = (l.id << 20) | (?3 << 10) | ?4 WHERE l.id BETWEEN ?1 AND ?2"
+                       : "SELECT id, selected, kept, hits, misses, mass FROM selection WHERE id BETWEEN ?1 << 20 AND"
+                         " (?2 << 20) | 1048575 AND ?3 IN (-1, (id >> 10) & 1023) AND ?4 IN (-1, id & 1023)");
     const auto [low, high] = trace::keysOfSteps(runId, matrix.firstStep, last, trace::kLayerShift);
     rows.bindAll(low, high, std::clamp(filter.sequence, -1, trace::kMaxSequences - 1),
                  std::clamp(filter.kvHead, -1, trace::kMaxKvHeads - 1));
@@ -143,7 +157,8 @@ StepMatrix TraceReader::headMatrix(int runId, Metric metric, int layer, int firs
                    "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM step s CROSS JOIN selection c"
                    " ON c.id BETWEEN (s.id << 30) | (?3 << 20) AND (s.id << 30) | (?3 << 20) | 1048575"
                    " WHERE s.id BETWEEN ?1 AND ?2");
-    rows.bindAll(trace::stepKey(runId, matrix.firstStep), trace::stepKey(runId, matrix.firstStep + matrix.steps - 1), layer);
+    rows.bindAll(trace::stepKey(runId, matrix.firstStep), trace::stepKey(runId, matrix.firstStep + matrix.steps - 1),
+                 layer);
     while (rows.step()) {
         const std::int64_t id = rows.int64(0);
         const int sequence = int((id >> 10) & 1023), head = int(id & 1023);
@@ -172,8 +187,8 @@ SelectionRow TraceReader::Impl::selectionRow(const Statement& row) const {
     if (row.isNull(6)) return result;
     DecodedSelection decoded;
     if (!decodeSelection(row.blob(6), decoded) || std::int64_t(decoded.blocks.size()) != selected)
-        damaged(fmt::format("the selection of step {}, layer {}, sequence {}, KV head {} cannot be decoded", result.step,
-                            result.layer, result.sequence, result.kvHead));
+        damaged(fmt::format("the selection of step {}, layer {}, sequence {}, KV head {} cannot be decoded",
+                            result.step, result.layer, result.sequence, result.kvHead));
     result.blocks = std::move(decoded.blocks);
     result.origins = std::move(decoded.origins);
     result.hit = std::move(decoded.hit);
@@ -188,8 +203,9 @@ std::vector<SelectionRow> TraceReader::selections(int runId, int layer, int sequ
                         kvHead >= 0 && kvHead < trace::kMaxKvHeads;
     const StepRange range = impl_->range(runId, firstStep, lastStep);
     if (!inside || range.count() == 0) return result;
-    Statement rows(*impl_->connection, "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass, c.blocks FROM step s"
-                                       " CROSS JOIN selection c ON c.id = (s.id << 30) | ?3 WHERE s.id BETWEEN ?1 AND ?2");
+    Statement rows(*impl_->connection,
+                   "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass, c.blocks FROM step s"
+                   " CROSS JOIN selection c ON c.id = (s.id << 30) | ?3 WHERE s.id BETWEEN ?1 AND ?2");
     rows.bindAll(trace::stepKey(runId, range.first), trace::stepKey(runId, range.last),
                  trace::selectionKey(0, 0, layer, sequence, kvHead));
     while (rows.step()) result.push_back(impl_->selectionRow(rows));

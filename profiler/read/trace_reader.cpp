@@ -42,8 +42,9 @@ void TraceReader::Impl::damaged(const std::string& what) const {
 RunRow TraceReader::Impl::runRow(const Statement& row) const {
     RunRow run;
     run.runId = row.int32(0);
-    std::string* const texts[] = {&run.name, &run.createdUtc, &run.model,  &run.method,        &run.paramsJson, &run.backend,
-                                  &run.device, &run.link,     &run.timing, &run.status, &run.statusMessage, &run.level};
+    std::string* const texts[] = {&run.name,       &run.createdUtc, &run.model,         &run.method,
+                                  &run.paramsJson, &run.backend,    &run.device,        &run.link,
+                                  &run.timing,     &run.status,     &run.statusMessage, &run.level};
     int column = 1;
     for (std::string* text : texts) *text = toValidUtf8(row.text(column++));
     const auto number = [&](const char* name, std::int64_t limit) {
@@ -134,9 +135,10 @@ std::vector<StepRow> TraceReader::steps(int runId, int first, int last) const {
     std::vector<StepRow> result;
     const StepRange range = impl_->range(runId, first, last);
     if (range.count() == 0) return result;
-    Statement rows(*impl_->connection,
-                   "SELECT id, phase, tokens, opens_block, start_ns, duration_ns, selected, kept, hits, misses, h2d_bytes,"
-                   " d2h_bytes, transfer_ns, exposed_ns FROM step WHERE id BETWEEN ? AND ? ORDER BY id");
+    Statement rows(
+        *impl_->connection,
+        "SELECT id, phase, tokens, opens_block, start_ns, duration_ns, selected, kept, hits, misses, h2d_bytes,"
+        " d2h_bytes, transfer_ns, exposed_ns FROM step WHERE id BETWEEN ? AND ? ORDER BY id");
     rows.bindAll(trace::stepKey(runId, range.first), trace::stepKey(runId, range.last));
     while (rows.step()) {
         StepRow step;
@@ -175,7 +177,8 @@ std::vector<TokenRow> TraceReader::tokens(int runId, int sequence, int firstStep
 
 std::vector<TokenRow> TraceReader::prompt(int runId, int sequence, int firstPosition, int count) const {
     std::vector<TokenRow> result;
-    if (runId < 1 || runId > trace::kMaxRuns || sequence < 0 || sequence >= trace::kMaxSequences || count == 0) return result;
+    if (runId < 1 || runId > trace::kMaxRuns || sequence < 0 || sequence >= trace::kMaxSequences || count == 0)
+        return result;
     constexpr std::int64_t lastPosition = (std::int64_t(1) << 45) - 1;
     const std::int64_t first = std::max(firstPosition, 0);
     const std::int64_t last = count < 0 ? lastPosition : first + count - 1;
@@ -183,7 +186,8 @@ std::vector<TokenRow> TraceReader::prompt(int runId, int sequence, int firstPosi
                                        " WHERE id BETWEEN ? AND ? ORDER BY id");
     rows.bindAll(trace::promptKey(runId, sequence, first), trace::promptKey(runId, sequence, last));
     while (rows.step())
-        result.push_back({0, sequence, int(std::min<std::int64_t>(rows.int64(0) & lastPosition, std::numeric_limits<int>::max())),
+        result.push_back({0, sequence,
+                          int(std::min<std::int64_t>(rows.int64(0) & lastPosition, std::numeric_limits<int>::max())),
                           rows.int32(1), std::string(rows.text(2))});
     return result;
 }
@@ -202,15 +206,18 @@ std::string TraceReader::blockText(int runId, int sequence, int block) const {
     if (next > last) return toValidUtf8(bytes);
 
     const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kTokenShift);
-    Statement newest(*impl_->connection, "SELECT position, id FROM token WHERE id BETWEEN ? AND ? AND (id >> 10) & 1023 = ?"
-                                         " ORDER BY id DESC LIMIT 1");
+    Statement newest(*impl_->connection,
+                     "SELECT position, id FROM token WHERE id BETWEEN ? AND ? AND (id >> 10) & 1023 = ?"
+                     " ORDER BY id DESC LIMIT 1");
     newest.bindAll(low, high, sequence);
     if (!newest.step()) return toValidUtf8(bytes);
-    const std::int64_t newestPosition = newest.int64(0), newestStep = trace::stepOf(newest.int64(1), trace::kTokenShift);
+    const std::int64_t newestPosition = newest.int64(0),
+                       newestStep = trace::stepOf(newest.int64(1), trace::kTokenShift);
     // One token a step is the rule, so the position tells the step; where it does not hold, all tokens are looked at.
     const auto collect = [&](std::int64_t lowKey, std::int64_t highKey, std::string& text) {
-        Statement rows(*impl_->connection, "SELECT coalesce(bytes, text) FROM token WHERE id BETWEEN ?1 AND ?2"
-                                           " AND (id >> 10) & 1023 = ?3 AND position BETWEEN ?4 AND ?5 ORDER BY position");
+        Statement rows(*impl_->connection,
+                       "SELECT coalesce(bytes, text) FROM token WHERE id BETWEEN ?1 AND ?2"
+                       " AND (id >> 10) & 1023 = ?3 AND position BETWEEN ?4 AND ?5 ORDER BY position");
         rows.bindAll(lowKey, highKey, sequence, next, last);
         std::int64_t found = 0;
         for (; rows.step(); ++found) text += rows.text(0);
@@ -230,8 +237,8 @@ std::string TraceReader::blockText(int runId, int sequence, int block) const {
 }
 
 std::vector<BreakdownRow> TraceReader::breakdown(int runId) const {
-    // The same rows as v_breakdown, several times faster: one pass over each table, and sums in place of SQL's grouping.
-    // Sums are unsigned so that absurd numbers of a damaged file wrap instead of being undefined.
+    // The same rows as v_breakdown, several times faster: one pass over each table, and sums in place of SQL's
+    // grouping. Sums are unsigned so that absurd numbers of a damaged file wrap instead of being undefined.
     struct Sum {
         std::uint64_t calls = 0, ns = 0;
         void add(std::int64_t value) { calls += value != 0, ns += std::uint64_t(value); }
@@ -259,9 +266,10 @@ std::vector<BreakdownRow> TraceReader::breakdown(int runId) const {
             phase.otherNs -= std::uint64_t(ns);
         }
     }
-    Statement layers(*impl_->connection,
-                     "SELECT id, qkv_linear_ns, rope_ns, compression_ns, stage1_ns, pooling_ns, offloading_ns, stage2_ns,"
-                     " attention_ns, o_linear_ns, ffn_ns FROM layer_step WHERE id BETWEEN ? AND ? ORDER BY id");
+    Statement layers(
+        *impl_->connection,
+        "SELECT id, qkv_linear_ns, rope_ns, compression_ns, stage1_ns, pooling_ns, offloading_ns, stage2_ns,"
+        " attention_ns, o_linear_ns, ffn_ns FROM layer_step WHERE id BETWEEN ? AND ? ORDER BY id");
     const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kLayerShift);
     layers.bindAll(low, high);
     while (layers.step()) {
@@ -282,7 +290,8 @@ std::vector<BreakdownRow> TraceReader::breakdown(int runId) const {
         if (phase.steps == 0) continue;
         const auto add = [&](std::string_view component, int layer, const Sum& sum) {
             if (sum.calls > 0)
-                result.push_back({nameOf(Phase(p)), std::string(component), layer, std::int64_t(sum.calls), std::int64_t(sum.ns)});
+                result.push_back(
+                    {nameOf(Phase(p)), std::string(component), layer, std::int64_t(sum.calls), std::int64_t(sum.ns)});
         };
         for (std::size_t i = 0; i < phase.outside.size(); ++i) add(kStepStageNames[i], -1, phase.outside[i]);
         for (std::size_t layer = 0; layer < phase.layers.size(); ++layer)
@@ -297,12 +306,13 @@ std::vector<BreakdownStep> TraceReader::breakdownSteps(int runId, int firstStep,
     std::vector<BreakdownStep> result;
     const StepRange range = impl_->range(runId, firstStep, lastStep);
     if (range.count() == 0) return result;
-    Statement rows(*impl_->connection,
-                   "SELECT s.id, s.duration_ns, s.embed_ns, s.lm_head_ns, s.sample_ns, sum(l.qkv_linear_ns), sum(l.rope_ns),"
-                   " sum(l.compression_ns), sum(l.stage1_ns), sum(l.pooling_ns), sum(l.offloading_ns), sum(l.stage2_ns),"
-                   " sum(l.attention_ns), sum(l.o_linear_ns), sum(l.ffn_ns)"
-                   " FROM step s LEFT JOIN layer_step l ON l.id BETWEEN s.id << 10 AND (s.id << 10) | 1023"
-                   " WHERE s.id BETWEEN ? AND ? GROUP BY s.id ORDER BY s.id");
+    Statement rows(
+        *impl_->connection,
+        "SELECT s.id, s.duration_ns, s.embed_ns, s.lm_head_ns, s.sample_ns, sum(l.qkv_linear_ns), sum(l.rope_ns),"
+        " sum(l.compression_ns), sum(l.stage1_ns), sum(l.pooling_ns), sum(l.offloading_ns), sum(l.stage2_ns),"
+        " sum(l.attention_ns), sum(l.o_linear_ns), sum(l.ffn_ns)"
+        " FROM step s LEFT JOIN layer_step l ON l.id BETWEEN s.id << 10 AND (s.id << 10) | 1023"
+        " WHERE s.id BETWEEN ? AND ? GROUP BY s.id ORDER BY s.id");
     rows.bindAll(trace::stepKey(runId, range.first), trace::stepKey(runId, range.last));
     while (rows.step()) {
         BreakdownStep step;
@@ -324,10 +334,11 @@ std::vector<LayerRecord> TraceReader::layers(int runId, int step) const {
     std::vector<LayerRecord> result;
     if (runId < 1 || runId > trace::kMaxRuns || step < 0 || step > trace::kMaxStep) return result;
     const auto [low, high] = trace::keysOfSteps(runId, step, step, trace::kLayerShift);
-    Statement rows(*impl_->connection,
-                   "SELECT id, start_ns, qkv_linear_ns, rope_ns, compression_ns, stage1_ns, pooling_ns, offloading_ns,"
-                   " stage2_ns, attention_ns, o_linear_ns, ffn_ns, selected, kept, hits, misses, h2d_blocks, d2h_blocks,"
-                   " h2d_bytes, d2h_bytes, h2d_ns, d2h_ns, exposed_ns FROM layer_step WHERE id BETWEEN ? AND ? ORDER BY id");
+    Statement rows(
+        *impl_->connection,
+        "SELECT id, start_ns, qkv_linear_ns, rope_ns, compression_ns, stage1_ns, pooling_ns, offloading_ns,"
+        " stage2_ns, attention_ns, o_linear_ns, ffn_ns, selected, kept, hits, misses, h2d_blocks, d2h_blocks,"
+        " h2d_bytes, d2h_bytes, h2d_ns, d2h_ns, exposed_ns FROM layer_step WHERE id BETWEEN ? AND ? ORDER BY id");
     rows.bindAll(low, high);
     while (rows.step()) {
         result.resize(std::size_t(rows.int64(0) & 1023) + 1);
@@ -352,8 +363,9 @@ std::vector<TransferRow> TraceReader::transfers(int runId, int firstStep, int la
     std::vector<TransferRow> result;
     const StepRange range = impl_->range(runId, firstStep, lastStep);
     if (range.count() == 0) return result;
-    Statement rows(*impl_->connection, "SELECT step, layer, direction = 'h2d', mechanism, blocks, bytes, start_ns, duration_ns"
-                                       " FROM v_transfer WHERE run_id=? AND step BETWEEN ? AND ?");
+    Statement rows(*impl_->connection,
+                   "SELECT step, layer, direction = 'h2d', mechanism, blocks, bytes, start_ns, duration_ns"
+                   " FROM v_transfer WHERE run_id=? AND step BETWEEN ? AND ?");
     rows.bindAll(runId, range.first, range.last);
     while (rows.step())
         result.push_back({rows.int32(0), rows.int32(1), rows.int64(2) != 0, std::string(rows.text(3)), rows.int64(4),

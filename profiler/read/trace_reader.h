@@ -1,5 +1,5 @@
-// The one way to read a .kvtrace: a read-only connection that returns vectors of plain rows. Every view, the command line,
-// the reports and the tests use it. One object per thread.
+// The one way to read a .kvtrace: a read-only connection that returns vectors of plain rows. Every view, the command
+// line, the reports and the tests use it. One object per thread.
 #pragma once
 
 #include "core/trace/trace_sink.h"
@@ -17,12 +17,14 @@ namespace kvscope {
 
 struct RunRow {
     int runId = 0;
-    std::string name, createdUtc, model, method, paramsJson, backend, device, link, timing, status, statusMessage, level;
-    int blockSize = 0, layers = 0, kvHeads = 0, queryHeads = 0, headDim = 0, sequences = 0, deviceSlots = 0, budgetBlocks = 0;
+    std::string name, createdUtc, model, method, paramsJson, backend, device, link, timing, status, statusMessage,
+        level;
+    int blockSize = 0, layers = 0, kvHeads = 0, queryHeads = 0, headDim = 0, sequences = 0, deviceSlots = 0,
+        budgetBlocks = 0;
     std::int64_t blockBytes = 0;
     double linkGbps = 0, linkLatencyUs = 0;
     std::int64_t droppedSteps = 0, writerBusyNs = 0;
-    int steps = 0; // the last recorded step's number + 1; dropped steps leave gaps
+    int steps = 0;      // the last recorded step's number + 1; dropped steps leave gaps
     bool stale = false; // says "running", but nothing was written for seconds: the writer is gone
 };
 
@@ -32,7 +34,8 @@ struct StepRow {
     int tokens = 0;
     bool opensBlock = false;
     std::int64_t startNs = 0, durationNs = 0;
-    std::int64_t selected = 0, kept = -1, hits = 0, misses = 0, h2dBytes = 0, d2hBytes = 0, transferNs = 0, exposedNs = 0;
+    std::int64_t selected = 0, kept = -1, hits = 0, misses = 0, h2dBytes = 0, d2hBytes = 0, transferNs = 0,
+                 exposedNs = 0;
 };
 
 struct TokenRow {
@@ -67,7 +70,7 @@ struct SelectionRow {
     std::vector<Origin> origins;
     std::vector<std::uint8_t> hit;
     std::vector<float> scores; // empty unless recorded at level full
-    double locality() const; // NaN where undefined
+    double locality() const;   // NaN where undefined
 };
 
 struct BreakdownRow {
@@ -118,7 +121,8 @@ public:
     std::string blockText(int runId, int sequence, int block) const;
 
     /// Rows = layers. With a head filter it reads the selection rows, else the per-layer sums.
-    StepMatrix layerMatrix(int runId, Metric metric, HeadFilter filter = {}, int firstStep = 0, int lastStep = -1) const;
+    StepMatrix layerMatrix(int runId, Metric metric, HeadFilter filter = {}, int firstStep = 0,
+                           int lastStep = -1) const;
     /// Rows = (sequence, KV head) of one layer.
     StepMatrix headMatrix(int runId, Metric metric, int layer, int firstStep = 0, int lastStep = -1) const;
     std::vector<SelectionRow> selections(int runId, int layer, int sequence, int kvHead, int firstStep = 0,

@@ -37,10 +37,16 @@ std::int64_t threadCpuNs() {
 
 std::size_t bytesOf(const StepRecord& record) {
     std::size_t bytes = sizeof record + record.layers.size() * sizeof(LayerRecord) +
-                        record.selections.size() * sizeof(SelectionRecord) + record.blocks.size() * sizeof(std::int32_t) +
-                        record.origins.size() + record.hit.size() + record.scores.size() * sizeof(float);
+                        record.selections.size() * sizeof(SelectionRecord) +
+                        record.blocks.size() * sizeof(std::int32_t) + record.origins.size() + record.hit.size() +
+                        record.scores.size() * sizeof(float);
     for (const TokenRecord& token : record.generated) bytes += sizeof token + token.bytes.size();
     return bytes;
+}
+
+std::string sentenceOf(const std::exception& trouble) {
+    const auto* known = dynamic_cast<const Error*>(&trouble);
+    return known ? oneLine(*known) : trouble.what();
 }
 
 struct Message {
@@ -103,8 +109,10 @@ void Recorder::Impl::writeLoop() {
         {
             std::unique_lock lock(mutex);
             const auto called = [this] { return urgent || closing; };
-            if (running) wake.wait_for(lock, kLookInterval, called);
-            else wake.wait(lock, called);
+            if (running)
+                wake.wait_for(lock, kLookInterval, called);
+            else
+                wake.wait(lock, called);
             batch.swap(queue);
             last = closing;
             hurry = urgent || closing;
@@ -130,8 +138,12 @@ void Recorder::Impl::writeLoop() {
 
 void Recorder::Impl::handle(Message& message) {
     switch (message.kind) {
-    case Message::Kind::Begin: begin(message); break;
-    case Message::Kind::End: end(message); break;
+    case Message::Kind::Begin:
+        begin(message);
+        break;
+    case Message::Kind::End:
+        end(message);
+        break;
     case Message::Kind::Step:
         if (failed) {
             const std::lock_guard lock(mutex);
@@ -142,10 +154,8 @@ void Recorder::Impl::handle(Message& message) {
             if (!store.hasPending()) transactionStart = Clock::now();
             ++stepsPending;
             store.addStep(*message.step);
-        } catch (const Error& error) {
-            fail(oneLine(error));
-        } catch (const std::exception& error) {
-            fail(error.what());
+        } catch (const std::exception& trouble) {
+            fail(sentenceOf(trouble));
         }
         if (!failed && Clock::now() - transactionStart >= kLongestTransaction) commit();
         break;
@@ -180,13 +190,13 @@ void Recorder::Impl::begin(const Message& message) {
         store.addPrompts(message.info->prompts);
         commit();
     } catch (const std::exception& trouble) {
-        const auto* known = dynamic_cast<const Error*>(&trouble);
-        fail(known ? oneLine(*known) : trouble.what());
+        fail(sentenceOf(trouble));
     }
 }
 
 void Recorder::Impl::end(const Message& message) {
     if (!recording) return;
+    if (!failed && store.hasPending()) commit(); // the last steps do not depend on what follows
     recording = false;
     RecorderHealth now;
     {
@@ -194,14 +204,12 @@ void Recorder::Impl::end(const Message& message) {
         health.writerBusyNs = threadCpuNs() - busyAtBegin;
         now = health;
     }
-    try {
-        if (!failed) commit(); // the last steps do not depend on what follows
+    try { // after a failure, too: there may be room for this much
         store.setHealth(now.droppedSteps, now.writerBusyNs, now.error);
         store.endRun(message.status, message.text);
         commit();
     } catch (const std::exception& trouble) {
-        const auto* known = dynamic_cast<const Error*>(&trouble);
-        fail(known ? oneLine(*known) : trouble.what());
+        fail(sentenceOf(trouble));
     }
 }
 

@@ -22,8 +22,8 @@ public:
         std::string row = "(?";
         for (int i = 1; i < width_; ++i) row += ",?";
         row += ")";
-        // OR ROLLBACK: the default would keep a copy of every touched page per statement to undo just that. A failed insert
-        // ends the recording of a run, so the transaction is rolled back in any case.
+        // OR ROLLBACK: the default would keep a copy of every touched page per statement to undo just that. A failed
+        // insert ends the recording of a run, so the transaction is rolled back in any case.
         const std::string head = fmt::format("INSERT OR ROLLBACK INTO {}({}) VALUES ", table, columns);
         std::string rows = row;
         for (std::size_t i = 1; i < kRowsAtOnce; ++i) rows += "," + row;
@@ -42,7 +42,8 @@ public:
     struct Blob {
         std::span<const std::byte> bytes;
     };
-    /// Values of one row in column order: numbers, texts, blobs, or an optional of those. Runs the statement when it is full.
+    /// Values of one row in column order: numbers, texts, blobs, or an optional of those. Runs the statement when it is
+    /// full.
     template <class... Values> void add(const Values&... values) {
         int index = int(filled_) * width_;
         (put(++index, values), ...);
@@ -64,8 +65,10 @@ private:
     }
     void put(int index, Blob blob) { statement_->bindBlob(index, blob.bytes); }
     template <class Value> void put(int index, const std::optional<Value>& value) {
-        if (value) put(index, *value);
-        else statement_->bindNull(index);
+        if (value)
+            put(index, *value);
+        else
+            statement_->bindNull(index);
     }
     template <class Value> void put(int index, const Value& value) { statement_->bind(index, value); }
 

@@ -226,7 +226,8 @@ bool decodeSelection(std::span<const std::byte> bytes, DecodedSelection& selecti
     if (bytes.empty()) return false;
     const auto format = unsigned(bytes.front());
     const unsigned originFormat = (format >> kOriginShift) & 3u, hitFormat = (format >> kHitShift) & 3u;
-    if ((format & kReserved) != 0 || originFormat > unsigned(Origins::Runs) || hitFormat > unsigned(Hits::Bits)) return false;
+    if ((format & kReserved) != 0 || originFormat > unsigned(Origins::Runs) || hitFormat > unsigned(Hits::Bits))
+        return false;
     Cursor cursor(bytes.subspan(1));
     std::uint64_t count = 0;
     if (!cursor.varint(count) || count > kMaxCount) return false;

@@ -1,5 +1,5 @@
-// One selection as bytes: block ids, why each was taken, whether it was resident, and its score. Each row stands alone, so
-// a cut trace stays readable. Layout, byte by byte: docs/trace-format.md.
+// One selection as bytes: block ids, why each was taken, whether it was resident, and its score. Each row stands alone,
+// so a cut trace stays readable. Layout, byte by byte: docs/trace-format.md.
 #pragma once
 
 #include "kernels/selection.h"
@@ -13,10 +13,10 @@
 namespace kvscope {
 
 struct SelectionView {
-    std::span<const std::int32_t> blocks;  // strictly ascending, not negative
-    std::span<const Origin> origins;       // one per block
-    std::span<const std::uint8_t> hit;     // one per block
-    std::span<const float> scores;         // one per block, or empty
+    std::span<const std::int32_t> blocks; // strictly ascending, not negative
+    std::span<const Origin> origins;      // one per block
+    std::span<const std::uint8_t> hit;    // one per block
+    std::span<const float> scores;        // one per block, or empty
 };
 
 /// Replaces `bytes`, keeping its memory. @return false if the view breaks its rules; `bytes` is then meaningless

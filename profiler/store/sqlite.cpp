@@ -22,8 +22,10 @@ std::string uriOf(const std::string& path, std::string_view query) {
     for (const char c : path) {
         const bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
                            std::strchr("/._-", c) != nullptr;
-        if (plain && c != '\0') uri += c;
-        else uri += fmt::format("%{:02x}", unsigned(static_cast<unsigned char>(c)));
+        if (plain && c != '\0')
+            uri += c;
+        else
+            uri += fmt::format("%{:02x}", unsigned(static_cast<unsigned char>(c)));
     }
     return uri += query;
 }
@@ -67,8 +69,10 @@ void Connection::fail(int code, const char* doing) const {
     const std::string detail = handle_ ? sqlite3_errmsg(handle_) : sqlite3_errstr(code);
     const int system = handle_ ? sqlite3_system_errno(handle_) : 0;
     switch (code & 0xff) {
-    case SQLITE_INTERRUPT: throw Error(ErrorKind::Cancelled, fmt::format("{} {} was cancelled", doing, path_));
-    case SQLITE_NOMEM: throw Error(ErrorKind::OutOfMemory, fmt::format("memory ran out while {} {}", doing, path_));
+    case SQLITE_INTERRUPT:
+        throw Error(ErrorKind::Cancelled, fmt::format("{} {} was cancelled", doing, path_));
+    case SQLITE_NOMEM:
+        throw Error(ErrorKind::OutOfMemory, fmt::format("memory ran out while {} {}", doing, path_));
     case SQLITE_NOTADB:
         throw Error(ErrorKind::BadInput, fmt::format("{} is not a KVScope trace", path_),
                     "choose a file that kvscope-cli run --trace has written");
@@ -87,9 +91,10 @@ void Connection::fail(int code, const char* doing) const {
         throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: it or its folder is read-only", path_),
                     "choose a folder you may write to");
     case SQLITE_CANTOPEN:
-        throw Error(ErrorKind::Storage,
-                    fmt::format("{} cannot be opened{}", path_, system ? fmt::format(": {}", std::strerror(system)) : ""),
-                    readOnly_ ? "check its name and permissions" : "choose a folder you may write to");
+        throw Error(
+            ErrorKind::Storage,
+            fmt::format("{} cannot be opened{}", path_, system ? fmt::format(": {}", std::strerror(system)) : ""),
+            readOnly_ ? "check its name and permissions" : "choose a folder you may write to");
     case SQLITE_IOERR:
         throw Error(ErrorKind::Storage,
                     fmt::format("{} {} failed: {}", doing, path_, system ? std::strerror(system) : detail.c_str()),
@@ -103,7 +108,8 @@ void Connection::fail(int code, const char* doing) const {
             throw Error(ErrorKind::BadInput, fmt::format("{} is not a complete KVScope trace ({})", path_, detail),
                         "record it again, or compare its tables with docs/trace-format.md");
         [[fallthrough]];
-    default: throw Error(ErrorKind::Storage, fmt::format("{} {} failed: {}", doing, path_, detail));
+    default:
+        throw Error(ErrorKind::Storage, fmt::format("{} {} failed: {}", doing, path_, detail));
     }
 }
 
@@ -155,16 +161,15 @@ Statement& Statement::bind(int index, double value) {
 }
 
 Statement& Statement::bind(int index, std::string_view value) {
-    const int code = sqlite3_bind_text64(handle_, index, value.empty() ? "" : value.data(), value.size(), SQLITE_TRANSIENT,
-                                         SQLITE_UTF8);
+    const int code = sqlite3_bind_text64(handle_, index, value.empty() ? "" : value.data(), value.size(),
+                                         SQLITE_TRANSIENT, SQLITE_UTF8);
     if (code != SQLITE_OK) connection_->fail(code, "writing");
     return *this;
 }
 
 Statement& Statement::bindBlob(int index, std::span<const std::byte> value) {
-    const int code =
-        sqlite3_bind_blob64(handle_, index, value.empty() ? "" : static_cast<const void*>(value.data()), value.size(),
-                            SQLITE_STATIC);
+    const int code = sqlite3_bind_blob64(handle_, index, value.empty() ? "" : static_cast<const void*>(value.data()),
+                                         value.size(), SQLITE_STATIC);
     if (code != SQLITE_OK) connection_->fail(code, "writing");
     return *this;
 }
@@ -191,7 +196,8 @@ bool Statement::step() {
 }
 
 void Statement::run() {
-    while (step()) {}
+    while (step()) {
+    }
     reset();
 }
 
@@ -202,11 +208,16 @@ const char* Statement::columnName(int column) const { return sqlite3_column_name
 
 Statement::Type Statement::type(int column) const {
     switch (sqlite3_column_type(handle_, column)) {
-    case SQLITE_INTEGER: return Type::Integer;
-    case SQLITE_FLOAT: return Type::Real;
-    case SQLITE_TEXT: return Type::Text;
-    case SQLITE_BLOB: return Type::Blob;
-    default: return Type::Null;
+    case SQLITE_INTEGER:
+        return Type::Integer;
+    case SQLITE_FLOAT:
+        return Type::Real;
+    case SQLITE_TEXT:
+        return Type::Text;
+    case SQLITE_BLOB:
+        return Type::Blob;
+    default:
+        return Type::Null;
     }
 }
 
@@ -215,9 +226,10 @@ std::int64_t Statement::int64(int column) const { return sqlite3_column_int64(ha
 int Statement::int32(int column) const {
     const std::int64_t value = int64(column);
     if (value < std::numeric_limits<int>::min() || value > std::numeric_limits<int>::max())
-        throw Error(ErrorKind::BadInput,
-                    fmt::format("{} is damaged ({} is {}, out of range)", connection_->path(), columnName(column), value),
-                    "record it again");
+        throw Error(
+            ErrorKind::BadInput,
+            fmt::format("{} is damaged ({} is {}, out of range)", connection_->path(), columnName(column), value),
+            "record it again");
     return int(value);
 }
 

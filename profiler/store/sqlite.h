@@ -37,8 +37,8 @@ public:
     sqlite3* handle() const { return handle_; }
     bool inTransaction() const;
 
-    /// Statements poll the flag and throw Error(Cancelled) once it is true. Null: never. The flag outlives the connection
-    /// or the next call.
+    /// Statements poll the flag and throw Error(Cancelled) once it is true. Null: never. The flag outlives the
+    /// connection or the next call.
     void setInterrupt(const std::atomic<bool>* flag);
 
     /// Throws what `code` means for this file. `doing`: "reading", "writing", "opening".
@@ -62,7 +62,7 @@ public:
 
     Statement& bind(int index, std::int64_t value);
     Statement& bind(int index, double value);
-    Statement& bind(int index, std::string_view value);             // copied
+    Statement& bind(int index, std::string_view value);               // copied
     Statement& bindBlob(int index, std::span<const std::byte> value); // not copied: must live until the next reset
     Statement& bindNull(int index);
     template <class... Values> Statement& bindAll(const Values&... values) {
@@ -89,8 +89,8 @@ public:
     /// @throws Error(BadInput) if the number does not fit: the file is damaged
     int int32(int column) const;
     double real(int column) const;
-    std::string_view text(int column) const;             // valid until the next step
-    std::span<const std::byte> blob(int column) const;   // valid until the next step
+    std::string_view text(int column) const;           // valid until the next step
+    std::span<const std::byte> blob(int column) const; // valid until the next step
 
 private:
     Connection* connection_ = nullptr;

@@ -34,7 +34,8 @@ std::string utcNow() {
 }
 
 std::int64_t unixMs() {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+        .count();
 }
 
 [[noreturn]] void refuse(const std::string& message, const std::string& hint) {
@@ -49,7 +50,8 @@ std::string usablePath(const std::string& path, bool overwrite) {
     const fs::path file(path), folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
     const fs::file_status folderStatus = fs::status(folder, ignored);
     if (!fs::exists(folderStatus))
-        refuse(fmt::format("cannot record to {}: there is no folder {}", path, folder.string()), "create the folder first");
+        refuse(fmt::format("cannot record to {}: there is no folder {}", path, folder.string()),
+               "create the folder first");
     if (!fs::is_directory(folderStatus))
         refuse(fmt::format("cannot record to {}: {} is not a folder", path, folder.string()), "choose another place");
     const fs::file_status status = fs::status(file, ignored);
@@ -62,7 +64,8 @@ std::string usablePath(const std::string& path, bool overwrite) {
             std::error_code failure;
             fs::remove(path + suffix, failure);
             if (failure)
-                refuse(fmt::format("cannot replace {}: {}", path, failure.message()), "choose a folder you may write to");
+                refuse(fmt::format("cannot replace {}: {}", path, failure.message()),
+                       "choose a folder you may write to");
         }
     return path;
 }
@@ -89,8 +92,10 @@ struct TokenText {
 TraceStore::TraceStore(const std::string& path, bool overwrite)
     : connection_(usablePath(path, overwrite), Connection::Mode::ReadWrite) {
     try {
-        if (connection_.integer("PRAGMA page_count") == 0) create();
-        else verify();
+        if (connection_.integer("PRAGMA page_count") == 0)
+            create();
+        else
+            verify();
         connection_.execute("PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA wal_autocheckpoint=4000;"
                             "PRAGMA cache_size=-65536");
         // Proves now, not at the first step, that the file can be written.
@@ -129,13 +134,15 @@ void TraceStore::prepare() {
     const auto make = [&](const char* sql) { return Statement(connection_, sql, true); };
     begin_ = make("BEGIN IMMEDIATE");
     commit_ = make("COMMIT");
-    insertSteps_ = RowInserter(connection_, "step",
-                               "id, phase, tokens, opens_block, start_ns, duration_ns, embed_ns, lm_head_ns, sample_ns, selected,"
-                               " kept, hits, misses, h2d_blocks, d2h_blocks, h2d_bytes, d2h_bytes, transfer_ns, exposed_ns");
-    insertLayers_ = RowInserter(connection_, "layer_step",
-                                "id, start_ns, qkv_linear_ns, rope_ns, compression_ns, stage1_ns, pooling_ns, offloading_ns,"
-                                " stage2_ns, attention_ns, o_linear_ns, ffn_ns, selected, kept, hits, misses, h2d_blocks,"
-                                " d2h_blocks, h2d_bytes, d2h_bytes, h2d_ns, d2h_ns, exposed_ns, mass");
+    insertSteps_ =
+        RowInserter(connection_, "step",
+                    "id, phase, tokens, opens_block, start_ns, duration_ns, embed_ns, lm_head_ns, sample_ns, selected,"
+                    " kept, hits, misses, h2d_blocks, d2h_blocks, h2d_bytes, d2h_bytes, transfer_ns, exposed_ns");
+    insertLayers_ =
+        RowInserter(connection_, "layer_step",
+                    "id, start_ns, qkv_linear_ns, rope_ns, compression_ns, stage1_ns, pooling_ns, offloading_ns,"
+                    " stage2_ns, attention_ns, o_linear_ns, ffn_ns, selected, kept, hits, misses, h2d_blocks,"
+                    " d2h_blocks, h2d_bytes, d2h_bytes, h2d_ns, d2h_ns, exposed_ns, mass");
     insertSelections_ =
         RowInserter(connection_, "selection", "id, opens_block, selected, kept, hits, misses, mass, blocks");
     insertTokens_ = RowInserter(connection_, "token", "id, position, token_id, text, bytes");
@@ -147,23 +154,25 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
     const auto atMost = [&](const char* what, std::int64_t count, int limit) {
         if (count < 0 || count > limit)
             throw Error(ErrorKind::Unsupported,
-                        fmt::format("cannot record {}: a trace holds 0 to {} {}, this run has {}", connection_.path(), limit,
-                                    what, count),
+                        fmt::format("cannot record {}: a trace holds 0 to {} {}, this run has {}", connection_.path(),
+                                    limit, what, count),
                         "record a smaller run");
     };
     atMost("layers", info.layers, trace::kMaxLayers);
     atMost("KV heads", info.kvHeads, trace::kMaxKvHeads);
-    atMost("sequences", std::max<std::int64_t>(info.sequences, std::int64_t(info.prompts.size())), trace::kMaxSequences);
+    atMost("sequences", std::max<std::int64_t>(info.sequences, std::int64_t(info.prompts.size())),
+           trace::kMaxSequences);
     begin();
     const std::int64_t run = connection_.integer("SELECT max(run_id) FROM run") + 1;
     if (run > trace::kMaxRuns || run < 1)
         refuse(fmt::format("{} already holds {} runs, the most a trace can", connection_.path(), trace::kMaxRuns),
                "record to another file");
-    Statement insertRun(connection_,
-                        "INSERT INTO run(run_id, name, created_utc, model, method, params_json, backend, device, link, timing,"
-                        " link_gbps, link_latency_us, block_size, layers, kv_heads, query_heads, head_dim, sequences,"
-                        " device_slots, budget_blocks, block_bytes, level, status)"
-                        " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+    Statement insertRun(
+        connection_,
+        "INSERT INTO run(run_id, name, created_utc, model, method, params_json, backend, device, link, timing,"
+        " link_gbps, link_latency_us, block_size, layers, kv_heads, query_heads, head_dim, sequences,"
+        " device_slots, budget_blocks, block_bytes, level, status)"
+        " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
     const auto view = [](const std::string& text) { return std::string_view(text); };
     const auto finite = [](double value) { return std::isfinite(value) ? value : 0.0; };
     const std::string name = info.name.empty() ? fmt::format("{} on {}", info.method, info.model) : info.name;
@@ -175,8 +184,9 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
                  info.sequences, info.deviceSlots, info.budgetBlocks, info.blockBytes, std::string_view(nameOf(level)),
                  std::string_view(nameOf(RunStatus::Running)))
         .run();
-    Statement insertHealth(connection_, "INSERT INTO health(run_id, program, dropped_steps, writer_busy_ns, heartbeat_ms)"
-                                        " VALUES (?,?,0,0,?)");
+    Statement insertHealth(connection_,
+                           "INSERT INTO health(run_id, program, dropped_steps, writer_busy_ns, heartbeat_ms)"
+                           " VALUES (?,?,0,0,?)");
     insertHealth.bindAll(run, std::string_view("kvscope " KVSCOPE_VERSION), unixMs()).run();
     commit();
     run_ = int(run);
@@ -193,7 +203,8 @@ void TraceStore::addPrompts(const std::vector<std::vector<PromptToken>>& prompts
         for (std::size_t position = 0; position < prompts[sequence].size(); ++position) {
             const PromptToken& token = prompts[sequence][position];
             const TokenText text(token.bytes);
-            insertPrompts_.add(trace::promptKey(run_, int(sequence), std::int64_t(position)), token.id, text.text, text.raw);
+            insertPrompts_.add(trace::promptKey(run_, int(sequence), std::int64_t(position)), token.id, text.text,
+                               text.raw);
         }
     }
 }
@@ -224,10 +235,10 @@ void TraceStore::addStep(const StepRecord& record) {
         exposedNs += layer.exposedNs;
     }
     insertSteps_.expect(1);
-    insertSteps_.add(trace::stepKey(run_, record.step), int(record.phase), record.tokens, record.opensBlock, record.startNs,
-                     record.durationNs, record.stepStageNs[0], record.stepStageNs[1], record.stepStageNs[2], selected,
-                     whereDefined(anyKept && keptDefined ? kept : -1), hits, misses, h2dBlocks, d2hBlocks, h2dBytes, d2hBytes,
-                     transferNs, exposedNs);
+    insertSteps_.add(trace::stepKey(run_, record.step), int(record.phase), record.tokens, record.opensBlock,
+                     record.startNs, record.durationNs, record.stepStageNs[0], record.stepStageNs[1],
+                     record.stepStageNs[2], selected, whereDefined(anyKept && keptDefined ? kept : -1), hits, misses,
+                     h2dBlocks, d2hBlocks, h2dBytes, d2hBytes, transferNs, exposedNs);
     addTokens(record);
     addSelections(record);
     addLayers(record);
@@ -243,11 +254,12 @@ void TraceStore::addTokens(const StepRecord& record) {
                    "record fewer sequences");
         int& ordinal = tokenIndex_[std::size_t(token.sequence)];
         if (ordinal >= trace::kMaxTokensPerStep)
-            refuse(fmt::format("step {} makes too many tokens for {}", record.step, connection_.path()), "record a smaller run");
+            refuse(fmt::format("step {} makes too many tokens for {}", record.step, connection_.path()),
+                   "record a smaller run");
         if (ordinal == 0) fed_[std::size_t(token.sequence)] = token.position - 1;
         const TokenText text(token.bytes);
-        insertTokens_.add(trace::tokenKey(run_, record.step, token.sequence, ordinal++), token.position, token.id, text.text,
-                          text.raw);
+        insertTokens_.add(trace::tokenKey(run_, record.step, token.sequence, ordinal++), token.position, token.id,
+                          text.text, text.raw);
     }
 }
 
@@ -259,8 +271,10 @@ RowInserter::Blob TraceStore::encode(const StepRecord& record, const SelectionRe
     std::vector<std::byte>& bytes = blobs_[insertSelections_.slot()];
     SelectionView view;
     if (inside) {
-        view = {std::span(record.blocks).subspan(first, count), std::span(record.origins).subspan(first, count),
-                std::span(record.hit).subspan(first, count), {}};
+        view = {std::span(record.blocks).subspan(first, count),
+                std::span(record.origins).subspan(first, count),
+                std::span(record.hit).subspan(first, count),
+                {}};
         if (scored) view.scores = std::span(record.scores).subspan(first, count);
     }
     if (!inside || !encodeSelection(view, bytes))
@@ -286,8 +300,8 @@ void TraceStore::addSelections(const StepRecord& record) {
         const bool opens = fed >= 0 && info_.blockSize > 0 ? fed % info_.blockSize == 0 : record.opensBlock;
         std::optional<RowInserter::Blob> blocks;
         if (withBlocks) blocks = encode(record, row);
-        insertSelections_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead), opens, row.selected,
-                              whereDefined(row.kept), row.hits, row.misses, double(row.mass), blocks);
+        insertSelections_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead), opens,
+                              row.selected, whereDefined(row.kept), row.hits, row.misses, double(row.mass), blocks);
         if (!std::isnan(row.mass) && std::size_t(row.layer) < massSum_.size()) {
             massSum_[std::size_t(row.layer)] += row.mass;
             ++massCount_[std::size_t(row.layer)];
@@ -302,10 +316,11 @@ void TraceStore::addLayers(const StepRecord& record) {
     insertLayers_.expect(record.layers.size());
     for (std::size_t i = 0; i < record.layers.size(); ++i) {
         const LayerRecord& layer = record.layers[i];
-        // One transfer time per layer comes in; it is split by what the model of the link gives each direction, or by bytes
-        // where times are measured.
+        // One transfer time per layer comes in; it is split by what the model of the link gives each direction, or by
+        // bytes where times are measured.
         std::int64_t d2hNs = 0;
-        if (layer.h2dBytes == 0) d2hNs = layer.d2hBytes > 0 ? layer.transferNs : 0;
+        if (layer.h2dBytes == 0)
+            d2hNs = layer.d2hBytes > 0 ? layer.transferNs : 0;
         else if (layer.d2hBytes > 0)
             d2hNs = info_.linkTiming == Timing::Modelled && info_.linkGbps > 0
                         ? std::min(link.transferNs(layer.d2hBytes), layer.transferNs)
@@ -314,10 +329,10 @@ void TraceStore::addLayers(const StepRecord& record) {
         std::optional<double> mass;
         if (massCount_[i] > 0) mass = double(massSum_[i] / float(massCount_[i]));
         const auto& ns = layer.stageNs;
-        insertLayers_.add(trace::layerKey(run_, record.step, int(i)), layer.startNs, ns[0], ns[1], ns[2], ns[3], ns[4], ns[5],
-                          ns[6], ns[7], ns[8], ns[9], layer.selected, whereDefined(layer.kept), layer.hits, layer.misses,
-                          layer.h2dBlocks, layer.d2hBlocks, layer.h2dBytes, layer.d2hBytes, layer.transferNs - d2hNs, d2hNs,
-                          layer.exposedNs, mass);
+        insertLayers_.add(trace::layerKey(run_, record.step, int(i)), layer.startNs, ns[0], ns[1], ns[2], ns[3], ns[4],
+                          ns[5], ns[6], ns[7], ns[8], ns[9], layer.selected, whereDefined(layer.kept), layer.hits,
+                          layer.misses, layer.h2dBlocks, layer.d2hBlocks, layer.h2dBytes, layer.d2hBytes,
+                          layer.transferNs - d2hNs, d2hNs, layer.exposedNs, mass);
     }
 }
 
@@ -342,7 +357,8 @@ void TraceStore::commit() {
 
 void TraceStore::rollback() noexcept {
     try {
-        for (RowInserter* inserter : {&insertSteps_, &insertLayers_, &insertSelections_, &insertTokens_, &insertPrompts_})
+        for (RowInserter* inserter :
+             {&insertSteps_, &insertLayers_, &insertSelections_, &insertTokens_, &insertPrompts_})
             inserter->reset();
         for (Statement* statement : {&updateHealth_, &begin_, &commit_}) statement->reset();
         if (connection_.inTransaction()) connection_.execute("ROLLBACK"); // some errors have rolled back already

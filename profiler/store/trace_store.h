@@ -19,7 +19,8 @@ public:
     TraceStore(const std::string& path, bool overwrite);
     ~TraceStore(); // does not finish the file: call finish for that
 
-    /// Adds a run and commits it. @return its id. @throws Error(Storage | Unsupported): full disk, a run too large to number
+    /// Adds a run and commits it. @return its id. @throws Error(Storage | Unsupported): full disk, a run too large to
+    /// number
     int beginRun(const RunInfo& info, RecordLevel level);
     /// The run's prompts; may be many rows, so apart from beginRun.
     void addPrompts(const std::vector<std::vector<PromptToken>>& prompts);
@@ -52,10 +53,10 @@ private:
     RunInfo info_; // of the current run, without its prompts
     RecordLevel level_ = RecordLevel::Full;
     std::array<std::vector<std::byte>, RowInserter::kRowsAtOnce> blobs_;
-    std::vector<float> massSum_;     // [layer] scratch
-    std::vector<int> massCount_;     // [layer]
-    std::vector<std::int32_t> fed_;  // [sequence] position fed in this step; -1: none
-    std::vector<int> tokenIndex_;    // [sequence]
+    std::vector<float> massSum_;    // [layer] scratch
+    std::vector<int> massCount_;    // [layer]
+    std::vector<std::int32_t> fed_; // [sequence] position fed in this step; -1: none
+    std::vector<int> tokenIndex_;   // [sequence]
 };
 
 } // namespace kvscope

@@ -137,6 +137,28 @@ TEST_P(EveryMethod, RepeatingARunRepeatsItExactly) {
     EXPECT_EQ(decode({prompt}, optionsFor(GetParam(), 20)).logits, decode({prompt}, optionsFor(GetParam(), 20)).logits);
 }
 
+// Small enough for the sanitizers: every path of selection, offloading, sparse prefill and oracle on 16-token blocks.
+TEST_P(EveryMethod, SmallBlocksSparsePrefillAndOracleWorkTogether) {
+    SessionOptions options = optionsFor(GetParam(), 40);
+    options.oracle = true;
+    const auto defaults = resolveDefaults(findMethod(options.method), model()->config());
+    const std::pair<const char*, const char*> wanted[] = {
+        {"block_size", "16"},  {"kernel_size", "8"},   {"kernel_stride", "4"}, {"window_blocks", "2"},
+        {"total_blocks", "7"}, {"select_blocks", "2"}, {"prefill", "sparse"}};
+    for (const auto& [key, value] : wanted)
+        if (defaults.has(key)) options.settings.emplace_back(key, value);
+    const auto out = decode({randomPrompt(150, 24), randomPrompt(33, 25)}, options);
+    EXPECT_EQ(out.sink.steps.size(), 40u);
+    for (const StepRecord& record : out.sink.steps)
+        for (const SelectionRecord& s : record.selections) {
+            EXPECT_LE(s.selected, out.sink.info.budgetBlocks);
+            EXPECT_EQ(s.hits + s.misses, s.selected);
+            EXPECT_GT(s.mass, 0.f);
+        }
+    options.offload = false;
+    EXPECT_EQ(decode({randomPrompt(150, 24), randomPrompt(33, 25)}, options).logits, out.logits);
+}
+
 INSTANTIATE_TEST_SUITE_P(Methods, EveryMethod, ::testing::Values("streaming", "quest", "infllmv2", "dma", "nosa"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 

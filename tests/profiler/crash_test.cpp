@@ -9,6 +9,7 @@
 #include <array>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <functional>
 #include <gmock/gmock.h>
@@ -44,6 +45,7 @@ struct Child {
 Child startChild(const std::function<void(int)>& work) {
     std::array<int, 2> ends{};
     if (::pipe(ends.data()) != 0) return {};
+    std::fflush(nullptr); // or the child has the parent's unwritten output
     const pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);
@@ -57,7 +59,8 @@ Child startChild(const std::function<void(int)>& work) {
 std::string readAll(int pipe) {
     std::string all;
     std::array<char, 4096> buffer{};
-    for (ssize_t got; (got = read(pipe, buffer.data(), buffer.size())) > 0;) all.append(buffer.data(), std::size_t(got));
+    for (ssize_t got; (got = read(pipe, buffer.data(), buffer.size())) > 0;)
+        all.append(buffer.data(), std::size_t(got));
     close(pipe);
     return all;
 }
@@ -112,7 +115,8 @@ TEST(KilledRecorder, LosesAtMostTheLastSecondAtFiftyRandomMoments) {
             ASSERT_EQ(read(victim.child.pipe, &victim.start, sizeof victim.start), ssize_t(sizeof victim.start));
             victim.killAtNs = victim.start.timeNs + 200'000'000 + std::int64_t(random() % 2300) * 1'000'000;
         }
-        std::sort(victims.begin(), victims.end(), [](const Victim& a, const Victim& b) { return a.killAtNs < b.killAtNs; });
+        std::sort(victims.begin(), victims.end(),
+                  [](const Victim& a, const Victim& b) { return a.killAtNs < b.killAtNs; });
         for (Victim& victim : victims) {
             if (const std::int64_t wait = victim.killAtNs - nowNs(); wait > 0)
                 std::this_thread::sleep_for(std::chrono::nanoseconds(wait));
@@ -122,7 +126,8 @@ TEST(KilledRecorder, LosesAtMostTheLastSecondAtFiftyRandomMoments) {
         }
         for (const Victim& victim : victims) {
             const std::string stamps = readAll(victim.child.pipe);
-            std::int64_t wanted = victim.killAtNs - victim.start.timeNs > 1'000'000'000 ? 1 : 0; // steps that must be there
+            std::int64_t wanted =
+                victim.killAtNs - victim.start.timeNs > 1'000'000'000 ? 1 : 0; // steps that must be there
             for (std::size_t at = 0; at + sizeof(Stamp) <= stamps.size(); at += sizeof(Stamp)) {
                 Stamp stamp{};
                 std::memcpy(&stamp, stamps.data() + at, sizeof stamp);
@@ -146,7 +151,8 @@ TEST(KilledRecorder, LosesAtMostTheLastSecondAtFiftyRandomMoments) {
                 const auto row = reader.selection(1, int(i), 7, 0, 1);
                 ASSERT_TRUE(row.has_value());
                 const SelectionRecord& last = record.selections.back();
-                ASSERT_EQ(row->blocks, std::vector<std::int32_t>(record.blocks.begin() + last.first, record.blocks.end()));
+                ASSERT_EQ(row->blocks,
+                          std::vector<std::int32_t>(record.blocks.begin() + last.first, record.blocks.end()));
                 ASSERT_EQ(reader.layers(1, int(i)).size(), 8u);
             }
         }
@@ -205,14 +211,16 @@ TEST(UnfinishedTrace, OpensInAFolderThatCannotBeWritten) {
         if (geteuid() == 0 && setuid(65534) != 0) return std::string("cannot become another user");
         try {
             TraceReader reader(file);
-            return std::to_string(reader.steps(1).size()) + " steps, " + std::to_string(reader.selections(1, 2, 0, 1).size());
+            return std::to_string(reader.steps(1).size()) + " steps, " +
+                   std::to_string(reader.selections(1, 2, 0, 1).size());
         } catch (const Error& error) {
             return oneLine(error);
         }
     });
     std::filesystem::permissions(place, perms(0755));
     EXPECT_EQ(answer, "21 steps, 20");
-    for (const auto& entry : std::filesystem::directory_iterator(place)) EXPECT_NE(entry.path().string(), file + "-shm");
+    for (const auto& entry : std::filesystem::directory_iterator(place))
+        EXPECT_NE(entry.path().string(), file + "-shm");
 }
 
 TEST(FinishedTrace, OpensInAFolderThatCannotBeWrittenEvenInLogMode) {

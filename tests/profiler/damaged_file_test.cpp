@@ -102,7 +102,8 @@ TEST_F(DamagedFile, FlippedBitsNeverCrashTheReader) {
         std::string bytes = good;
         // Headers and the first pages are where damage does most: aim there every other time.
         const std::size_t reach = round % 2 == 0 ? bytes.size() : 2048;
-        for (int flips = 1 + int(random() % 8); flips > 0; --flips) bytes[random() % reach] ^= char(1u << (random() % 8));
+        for (int flips = 1 + int(random() % 8); flips > 0; --flips)
+            bytes[random() % reach] ^= char(1u << (random() % 8));
         write(bad, bytes);
         readEverything(bad, outcome);
         ASSERT_EQ(outcome.improper, "") << "round " << round;
@@ -114,7 +115,8 @@ TEST_F(DamagedFile, FlippedBitsNeverCrashTheReader) {
 TEST_F(DamagedFile, OverwrittenStretchesNeverCrashTheReader) {
     for (int round = 0; round < 150; ++round) {
         std::string bytes = good;
-        const std::size_t at = random() % bytes.size(), length = std::min<std::size_t>(bytes.size() - at, 1 + random() % 5000);
+        const std::size_t at = random() % bytes.size(),
+                          length = std::min<std::size_t>(bytes.size() - at, 1 + random() % 5000);
         for (std::size_t i = 0; i < length; ++i) bytes[at + i] = round % 3 == 0 ? '\0' : char(random());
         write(bad, bytes);
         readEverything(bad, outcome);
@@ -136,7 +138,8 @@ TEST_F(DamagedFile, ADamagedLogNeverCrashesTheReader) {
     ASSERT_GT(log.size(), 100000u);
     for (int round = 0; round < 150; ++round) {
         std::string bytes = log;
-        if (round % 2 == 0) bytes.resize(random() % bytes.size());
+        if (round % 2 == 0)
+            bytes.resize(random() % bytes.size());
         else
             for (int flips = 1 + int(random() % 8); flips > 0; --flips)
                 bytes[random() % bytes.size()] ^= char(1u << (random() % 8));

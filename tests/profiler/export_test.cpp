@@ -36,9 +36,12 @@ std::vector<std::vector<std::string>> parseCsv(const std::string& text) {
     for (std::size_t i = 0; i < text.size(); ++i) {
         std::string& field = rows.back().back();
         if (quoted) {
-            if (text[i] != '"') field += text[i];
-            else if (i + 1 < text.size() && text[i + 1] == '"') field += '"', ++i;
-            else quoted = false;
+            if (text[i] != '"')
+                field += text[i];
+            else if (i + 1 < text.size() && text[i + 1] == '"')
+                field += '"', ++i;
+            else
+                quoted = false;
         } else if (text[i] == '"') {
             EXPECT_TRUE(field.empty()) << "a quote inside an unquoted field at " << i;
             quoted = true;
@@ -79,7 +82,8 @@ protected:
 
 TEST_F(ExportTest, SelectionsHaveARowPerBlock) {
     const auto rows = parseCsv(text(ExportTable::Selections, ExportFormat::Csv, {1}));
-    EXPECT_EQ(rows[0], (std::vector<std::string>{"run_id", "step", "layer", "seq", "kv_head", "block", "origin", "hit"}));
+    EXPECT_EQ(rows[0],
+              (std::vector<std::string>{"run_id", "step", "layer", "seq", "kv_head", "block", "origin", "hit"}));
     std::size_t next = 1;
     const std::map<Origin, std::string> names{{Origin::Sink, "sink"},
                                               {Origin::Window, "window"},
@@ -93,9 +97,9 @@ TEST_F(ExportTest, SelectionsHaveARowPerBlock) {
                 const std::size_t at = selection.first + std::size_t(i);
                 ASSERT_EQ(rows[next],
                           (std::vector<std::string>{"1", std::to_string(step.step), std::to_string(selection.layer),
-                                                    std::to_string(selection.sequence), std::to_string(selection.kvHead),
-                                                    std::to_string(step.blocks[at]), names.at(step.origins[at]),
-                                                    std::to_string(step.hit[at])}));
+                                                    std::to_string(selection.sequence),
+                                                    std::to_string(selection.kvHead), std::to_string(step.blocks[at]),
+                                                    names.at(step.origins[at]), std::to_string(step.hit[at])}));
             }
     EXPECT_EQ(next, rows.size());
     EXPECT_EQ(last.rows, std::int64_t(rows.size()) - 1);
@@ -118,9 +122,12 @@ TEST_F(ExportTest, BothFormatsHoldTheSameValues) {
             for (const auto& [key, value] : object.items()) {
                 EXPECT_EQ(key, csv[0][column]);
                 const std::string& cell = csv[next][column++];
-                if (value.is_null()) EXPECT_EQ(cell, "");
-                else if (value.is_string()) EXPECT_EQ(cell, value.get<std::string>());
-                else EXPECT_EQ(cell, value.dump());
+                if (value.is_null())
+                    EXPECT_EQ(cell, "");
+                else if (value.is_string())
+                    EXPECT_EQ(cell, value.get<std::string>());
+                else
+                    EXPECT_EQ(cell, value.dump());
             }
         }
         EXPECT_EQ(std::int64_t(next) - 1, rows);
@@ -168,25 +175,31 @@ TEST_F(ExportTest, SaysWhySelectionsAreMissing) {
     all.denseLayers = all.layers;
     synthetic::recordFile(dense, all);
     std::ostringstream out;
-    EXPECT_THAT(exportTable(counters, ExportTable::Selections, ExportFormat::Csv, out).note, HasSubstr("level counters"));
-    EXPECT_THAT(exportTable(dense, ExportTable::Selections, ExportFormat::Csv, out).note, HasSubstr("attends every block"));
+    EXPECT_THAT(exportTable(counters, ExportTable::Selections, ExportFormat::Csv, out).note,
+                HasSubstr("level counters"));
+    EXPECT_THAT(exportTable(dense, ExportTable::Selections, ExportFormat::Csv, out).note,
+                HasSubstr("attends every block"));
 }
 
 TEST_F(ExportTest, RefusesUnknownNamesAndListsTheKnown) {
-    EXPECT_THAT(failureOf([] { parseExportTable("spans"); }), HasSubstr("selections, steps, breakdown, transfers, tokens, kernels"));
+    EXPECT_THAT(failureOf([] { parseExportTable("spans"); }),
+                HasSubstr("selections, steps, breakdown, transfers, tokens, kernels"));
     EXPECT_THAT(failureOf([] { parseExportFormat("xml"); }), HasSubstr("csv or jsonl"));
 }
 
 TEST_F(ExportTest, NoticesAStreamThatDoesNotTakeIt) {
     std::ostringstream out;
     out.setstate(std::ios::badbit);
-    EXPECT_THAT(failureOf([&] { exportTable(file, ExportTable::Steps, ExportFormat::Csv, out); }), HasSubstr("could not be written"));
+    EXPECT_THAT(failureOf([&] { exportTable(file, ExportTable::Steps, ExportFormat::Csv, out); }),
+                HasSubstr("could not be written"));
 }
 
 TEST_F(ExportTest, CanBeInterrupted) {
     const std::atomic<bool> stop = true;
     std::ostringstream out;
-    EXPECT_THAT(failureOf([&] { exportTable(file, ExportTable::Selections, ExportFormat::Csv, out, {{}, &stop}); }),
+    EXPECT_THAT(failureOf([&] {
+                    exportTable(file, ExportTable::Selections, ExportFormat::Csv, out, {{}, &stop});
+                }),
                 HasSubstr("cancelled"));
 }
 
@@ -218,14 +231,17 @@ TEST_F(ExportTest, ChromeTraceHoldsEverySpanAndNestsThem) {
     }
     EXPECT_EQ(std::to_string(kinds["X"]), test::value(file, "SELECT count(*) FROM v_span"));
     EXPECT_EQ(kinds["M"], 4); // a process and a thread name per run
-    EXPECT_EQ(std::to_string(kinds["C"]), test::value(file, "SELECT count(*) * 2 + sum(hits + misses > 0) FROM v_step"));
+    EXPECT_EQ(std::to_string(kinds["C"]),
+              test::value(file, "SELECT count(*) * 2 + sum(hits + misses > 0) FROM v_step"));
     EXPECT_EQ(document.at("traceEvents")[0].at("args").at("name"), "run 1: nosa on synthetic");
 }
 
 TEST_F(ExportTest, ChromeTraceOfOneRunLeavesTheOthersOut) {
     std::ostringstream out;
     exportChromeTrace(file, out, {2});
-    for (const json& event : json::parse(out.str()).at("traceEvents")) EXPECT_EQ(event.at("pid"), 2);
+    const json document = json::parse(out.str());
+    EXPECT_GT(document.at("traceEvents").size(), 100u);
+    for (const json& event : document.at("traceEvents")) EXPECT_EQ(event.at("pid"), 2);
     std::ostringstream none;
     exportChromeTrace(file, none, {7});
     EXPECT_TRUE(json::parse(none.str()).at("traceEvents").empty());

@@ -29,8 +29,10 @@ std::map<std::string, Columns> documentedColumns() {
     std::istringstream lines(document());
     Columns* current = nullptr;
     for (std::string line; std::getline(lines, line);) {
-        if (line.rfind("### `", 0) == 0) current = &sections[line.substr(5, line.find('`', 5) - 5)];
-        else if (line.rfind("#", 0) == 0) current = nullptr;
+        if (line.rfind("### `", 0) == 0)
+            current = &sections[line.substr(5, line.find('`', 5) - 5)];
+        else if (line.rfind("#", 0) == 0)
+            current = nullptr;
         else if (current && line.rfind("| `", 0) == 0) {
             const std::size_t end = line.find('`', 3), type = line.find("| ", end) + 2;
             current->emplace_back(line.substr(3, end - 3), line.substr(type, line.find(' ', type) - type));
@@ -48,7 +50,8 @@ TEST(TraceFormatDocument, NamesEveryTableAndViewWithItsColumnsInOrder) {
     for (const auto& object : objects) {
         ASSERT_TRUE(documented.count(object[0])) << object[0] << " is not documented";
         Columns actual;
-        for (const auto& row : test::sql(file, "SELECT name, lower(type) FROM pragma_table_info('" + object[0] + "')").rows)
+        for (const auto& row :
+             test::sql(file, "SELECT name, lower(type) FROM pragma_table_info('" + object[0] + "')").rows)
             actual.emplace_back(row[0], row[1]);
         const Columns& said = documented.at(object[0]);
         ASSERT_EQ(said.size(), actual.size()) << object[0];
@@ -64,14 +67,16 @@ TEST(TraceFormatDocument, NamesEveryTableAndViewWithItsColumnsInOrder) {
 }
 
 TEST(TraceFormatDocument, GivesAnExampleInPythonThatWeRead) {
-    if (std::system("python3 -c 'import sqlite3' > /dev/null 2>&1") != 0) GTEST_SKIP() << "python3 with sqlite3 is not installed";
+    if (std::system("python3 -c 'import sqlite3' > /dev/null 2>&1") != 0)
+        GTEST_SKIP() << "python3 with sqlite3 is not installed";
     const std::string text = document();
     const std::size_t begin = text.find("```python\n") + 10, end = text.find("```", begin);
     ASSERT_LT(end, text.size());
     test::Folder folder;
     std::ofstream(folder / "example.py") << text.substr(begin, end - begin);
     std::filesystem::create_directories(folder / "resources/sql");
-    std::filesystem::copy_file(std::string(KVSCOPE_SOURCE_DIR) + "/resources/sql/schema.sql", folder / "resources/sql/schema.sql");
+    std::filesystem::copy_file(std::string(KVSCOPE_SOURCE_DIR) + "/resources/sql/schema.sql",
+                               folder / "resources/sql/schema.sql");
     ASSERT_EQ(std::system(("cd '" + folder.path().string() + "' && python3 example.py").c_str()), 0);
     const std::string file = (folder / "mine.kvtrace").string();
     TraceReader reader(file);

@@ -40,7 +40,9 @@ protected:
         steps = synthetic::stepsOf(shape);
     }
     /// NaN equals NaN.
-    static bool same(double a, double b) { return (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= 1e-4 * std::abs(b); }
+    static bool same(double a, double b) {
+        return (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= 1e-4 * std::abs(b);
+    }
     test::Folder folder;
     std::string file = (folder / "run.kvtrace").string();
     RunShape shape;
@@ -99,23 +101,32 @@ TEST_F(ReaderTest, LayerMatricesHoldTheLayersSums) {
                 case Metric::HitRate:
                     if (layer.selected > 0) want = double(layer.hits) / layer.selected;
                     break;
-                case Metric::Misses: want = layer.misses; break;
-                case Metric::H2dBytes: want = double(layer.h2dBytes); break;
-                case Metric::ExposedTime: want = double(layer.exposedNs) / 1e3; break;
-                case Metric::LayerTime: want = double(time) / 1e3; break;
+                case Metric::Misses:
+                    want = layer.misses;
+                    break;
+                case Metric::H2dBytes:
+                    want = double(layer.h2dBytes);
+                    break;
+                case Metric::ExposedTime:
+                    want = double(layer.exposedNs) / 1e3;
+                    break;
+                case Metric::LayerTime:
+                    want = double(time) / 1e3;
+                    break;
                 case Metric::Mass:
                     if (masses > 0) want = mass / masses;
                     break;
                 }
-                EXPECT_TRUE(same(matrix.at(step.step, l), want))
-                    << info.id << " step " << step.step << " layer " << l << ": " << matrix.at(step.step, l) << " not " << want;
+                EXPECT_TRUE(same(matrix.at(step.step, l), want)) << info.id << " step " << step.step << " layer " << l
+                                                                 << ": " << matrix.at(step.step, l) << " not " << want;
             }
     }
 }
 
 TEST_F(ReaderTest, FilteredMatricesHoldTheSumsOfTheHeadsAskedFor) {
     TraceReader reader(file);
-    for (const HeadFilter filter : {HeadFilter{0, -1}, HeadFilter{1, -1}, HeadFilter{-1, 1}, HeadFilter{1, 0}, HeadFilter{5, 0}})
+    for (const HeadFilter filter :
+         {HeadFilter{0, -1}, HeadFilter{1, -1}, HeadFilter{-1, 1}, HeadFilter{1, 0}, HeadFilter{5, 0}})
         for (const MetricInfo& info : metrics()) {
             const StepMatrix matrix = reader.layerMatrix(1, info.metric, filter, 3, 30);
             ASSERT_EQ(matrix.firstStep, 3);
@@ -158,7 +169,8 @@ TEST_F(ReaderTest, HeadMatricesHaveARowForEverySequenceAndHead) {
             EXPECT_TRUE(same(matrix.at(step.step, selection.sequence * 2 + selection.kvHead), want));
             defined += selection.kept >= 0;
         }
-    EXPECT_EQ(std::count_if(matrix.values.begin(), matrix.values.end(), [](float v) { return !std::isnan(v); }), defined);
+    EXPECT_EQ(std::count_if(matrix.values.begin(), matrix.values.end(), [](float v) { return !std::isnan(v); }),
+              defined);
     EXPECT_EQ(reader.headMatrix(1, Metric::Misses, 77).values.size(), matrix.values.size());
 }
 
@@ -191,8 +203,10 @@ TEST_F(ReaderTest, BlockTextRunsFromThePromptIntoTheAnswer) {
 
 TEST_F(ReaderTest, BlockTextFindsTokensThatSkipPositions) {
     // As another engine would write it: two tokens a step from step 10 on.
-    test::sql(file, "UPDATE token SET position = position + ((id >> 20) & 0x1FFFFFF) - 9 WHERE ((id >> 20) & 0x1FFFFFF) >= 10",
-              SQLITE_OPEN_READWRITE);
+    test::sql(
+        file,
+        "UPDATE token SET position = position + ((id >> 20) & 0x1FFFFFF) - 9 WHERE ((id >> 20) & 0x1FFFFFF) >= 10",
+        SQLITE_OPEN_READWRITE);
     TraceReader reader(file);
     std::map<int, std::string> all;
     for (const TokenRow& token : reader.tokens(1, 0)) all[token.position] = token.bytes;
@@ -238,7 +252,8 @@ TEST_F(ReaderTest, CallsARunStaleWhoseWriterIsSilent) {
         EXPECT_FALSE(TraceReader(file).run(2)->stale);
         recorder.endRun(RunStatus::Finished, "");
     }
-    test::sql(file, "UPDATE run SET status='running' WHERE run_id=2; UPDATE health SET heartbeat_ms = heartbeat_ms - 60000",
+    test::sql(file,
+              "UPDATE run SET status='running' WHERE run_id=2; UPDATE health SET heartbeat_ms = heartbeat_ms - 60000",
               SQLITE_OPEN_READWRITE);
     TraceReader reader(file);
     EXPECT_TRUE(reader.run(2)->stale);
@@ -256,7 +271,8 @@ TEST_F(ReaderTest, SaysWhatIsWrongWithAFile) {
     const std::string other = (folder / "other").string();
     EXPECT_THAT(failureOf([&] { TraceReader reader(other); }), HasSubstr("there is no file " + other));
     EXPECT_THAT(failureOf([&] { TraceReader reader(folder.path().string()); }), HasSubstr("is not a file"));
-    std::ofstream(other) << "hello, I am a text file and a little longer than the header of a database, which has 100 bytes.\n";
+    std::ofstream(other)
+        << "hello, I am a text file and a little longer than the header of a database, which has 100 bytes.\n";
     EXPECT_THAT(failureOf([&] { TraceReader reader(other); }), HasSubstr(other + " is not a KVScope trace"));
     std::ofstream(other, std::ios::trunc).close();
     EXPECT_THAT(failureOf([&] { TraceReader reader(other); }), HasSubstr("is empty"));
@@ -271,7 +287,9 @@ TEST_F(ReaderTest, SaysWhatIsWrongWithAFile) {
 }
 
 TEST_F(ReaderTest, RefusesAViewInPlaceOfATable) {
-    test::sql(file, "DROP TABLE span; CREATE VIEW span AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT * FROM n",
+    test::sql(file,
+              "DROP TABLE span; CREATE VIEW span AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i FROM n) SELECT "
+              "* FROM n",
               SQLITE_OPEN_READWRITE);
     EXPECT_THAT(failureOf([&] { TraceReader reader(file); }), HasSubstr("no table span"));
 }
@@ -279,14 +297,16 @@ TEST_F(ReaderTest, RefusesAViewInPlaceOfATable) {
 TEST_F(ReaderTest, RefusesAbsurdNumbers) {
     test::sql(file, "UPDATE run SET layers = 2000000000", SQLITE_OPEN_READWRITE);
     EXPECT_THAT(failureOf([&] { TraceReader reader(file); }), HasSubstr("layers = 2000000000"));
-    test::sql(file, "UPDATE run SET layers = 4; UPDATE step SET tokens = 5000000000 WHERE id & 0x1FFFFFF = 4", SQLITE_OPEN_READWRITE);
+    test::sql(file, "UPDATE run SET layers = 4; UPDATE step SET tokens = 5000000000 WHERE id & 0x1FFFFFF = 4",
+              SQLITE_OPEN_READWRITE);
     TraceReader reader(file);
     EXPECT_THAT(failureOf([&] { reader.steps(1); }), HasSubstr("tokens is 5000000000"));
     EXPECT_EQ(reader.steps(1, 5).size(), 36u);
 }
 
 TEST_F(ReaderTest, RefusesADamagedSelection) {
-    test::sql(file, "UPDATE selection SET blocks = x'FF00' WHERE id = (SELECT min(id) FROM selection)", SQLITE_OPEN_READWRITE);
+    test::sql(file, "UPDATE selection SET blocks = x'FF00' WHERE id = (SELECT min(id) FROM selection)",
+              SQLITE_OPEN_READWRITE);
     TraceReader reader(file);
     EXPECT_THAT(failureOf([&] { reader.selections(1, 1, 0, 0); }), HasSubstr("step 1, layer 1, sequence 0, KV head 0"));
     EXPECT_EQ(reader.selections(1, 1, 0, 0, 2).size(), 39u);

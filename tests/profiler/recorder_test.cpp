@@ -311,6 +311,25 @@ TEST_F(RecorderTest, StopsRecordingWhenARecordBreaksTheRulesAndSaysWhich) {
     EXPECT_EQ(reader.run(1)->droppedSteps, 21 - kept);
 }
 
+TEST_F(RecorderTest, StopsRecordingWhenAStepComesTwice) {
+    Recorder recorder(file, {});
+    recorder.beginRun(synthetic::infoOf({}));
+    for (const int step : {0, 1, 2, 2, 3}) {
+        auto record = recorder.acquire();
+        record->step = step;
+        recorder.commit(std::move(record));
+        recorder.flush();
+    }
+    recorder.endRun(RunStatus::Finished, "");
+    recorder.flush();
+    EXPECT_THAT(recorder.health().error, HasSubstr("step.id"));
+    EXPECT_EQ(recorder.health().droppedSteps, 2);
+    const TraceReader reader(file);
+    EXPECT_EQ(reader.stepCount(1), 3);
+    EXPECT_EQ(reader.run(1)->droppedSteps, 2);
+    EXPECT_EQ(reader.run(1)->status, "finished");
+}
+
 TEST_F(RecorderTest, NumbersTheExtremesOfItsKeys) {
     Recorder recorder(file, {});
     RunInfo info = synthetic::infoOf({});

@@ -171,8 +171,9 @@ TEST_P(RoundTrip, ReturnsEverySelection) {
             }
             const auto part = [&](const auto& all) {
                 using Vector = std::decay_t<decltype(all)>;
-                return all.empty() ? Vector{}
-                                   : Vector(all.begin() + selection.first, all.begin() + selection.first + selection.selected);
+                return all.empty()
+                           ? Vector{}
+                           : Vector(all.begin() + selection.first, all.begin() + selection.first + selection.selected);
             };
             EXPECT_EQ(row->blocks, part(want.blocks));
             EXPECT_EQ(row->origins, part(want.origins));
@@ -183,7 +184,8 @@ TEST_P(RoundTrip, ReturnsEverySelection) {
     const RunShape& shape = GetParam().shape;
     for (int layer = 0; layer < shape.layers; ++layer)
         for (int sequence = 0; sequence < shape.sequences; ++sequence)
-            for (int head = 0; head < shape.kvHeads; ++head) total += reader.selections(1, layer, sequence, head).size();
+            for (int head = 0; head < shape.kvHeads; ++head)
+                total += reader.selections(1, layer, sequence, head).size();
     EXPECT_EQ(total, found);
 }
 

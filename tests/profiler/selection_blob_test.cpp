@@ -35,7 +35,8 @@ Example randomExample(std::mt19937& random) {
     }
     if (below(2) == 0)
         for (std::size_t i = 0; i < example.blocks.size(); ++i)
-            example.scores.push_back(below(9) == 0 ? std::numeric_limits<float>::quiet_NaN() : float(below(1000)) / 7.f - 50.f);
+            example.scores.push_back(below(9) == 0 ? std::numeric_limits<float>::quiet_NaN()
+                                                   : float(below(1000)) / 7.f - 50.f);
     return example;
 }
 
@@ -68,7 +69,8 @@ TEST(SelectionBlob, RefusesEveryTruncation) {
         const Example example = randomExample(random);
         ASSERT_TRUE(encodeSelection(example.view(), bytes));
         for (std::size_t length = 0; length < bytes.size(); ++length)
-            ASSERT_FALSE(decodeSelection(std::span(bytes).first(length), decoded)) << "round " << round << " length " << length;
+            ASSERT_FALSE(decodeSelection(std::span(bytes).first(length), decoded))
+                << "round " << round << " length " << length;
         bytes.push_back(std::byte(0));
         ASSERT_FALSE(decodeSelection(bytes, decoded)) << "a byte too many, round " << round;
     }

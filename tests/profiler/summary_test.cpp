@@ -21,8 +21,8 @@ TEST(Summary, AgreesWithTheStepsItSums) {
     test::Folder folder;
     const std::string file = (folder / "run.kvtrace").string();
     synthetic::recordFile(file, shape, RecordLevel::Counters); // no blocks are needed for it
-    std::int64_t decoded = 0, decodeNs = 0, hits = 0, misses = 0, h2d = 0, d2h = 0, transfer = 0, exposed = 0, undefined = 0,
-                 opening = 0;
+    std::int64_t decoded = 0, decodeNs = 0, hits = 0, misses = 0, h2d = 0, d2h = 0, transfer = 0, exposed = 0,
+                 undefined = 0, opening = 0;
     std::vector<double> localities;
     const auto steps = synthetic::stepsOf(shape);
     for (const StepRecord& step : steps) {
@@ -36,9 +36,12 @@ TEST(Summary, AgreesWithTheStepsItSums) {
             exposed += layer.exposedNs;
         }
         for (const SelectionRecord& selection : step.selections) {
-            if (selection.kept < 0) ++undefined;
-            else if (synthetic::fedPosition(shape, selection.sequence, step.step) % shape.blockSize == 0) ++opening;
-            else localities.push_back(double(selection.kept) / selection.selected);
+            if (selection.kept < 0)
+                ++undefined;
+            else if (synthetic::fedPosition(shape, selection.sequence, step.step) % shape.blockSize == 0)
+                ++opening;
+            else
+                localities.push_back(double(selection.kept) / selection.selected);
         }
     }
     ASSERT_GT(opening, 0);

@@ -18,8 +18,9 @@ int promptLength(const RunShape& shape, int sequence) { return shape.promptToken
 } // namespace
 
 const std::vector<std::string>& words() {
-    static const std::vector<std::string> list{"The",  " needle", ",",        " \"quoted\"", "\n", " is", "\xC3", "\xA9",
-                                               " \xE6", "\x97\xA5", " hidden", ";tab\t",     " 42", ".",  " in", " hay"};
+    static const std::vector<std::string> list{"The",  " needle", ",",     " \"quoted\"", "\n",      " is",
+                                               "\xC3", "\xA9",    " \xE6", "\x97\xA5",    " hidden", ";tab\t",
+                                               " 42",  ".",       " in",   " hay"};
     return list;
 }
 

@@ -33,8 +33,9 @@ protected:
 
 TEST_F(ViewsTest, BeginWithTheColumnsOfTheContract) {
     const std::vector<std::pair<std::string, std::string>> contract{
-        {"runs", "run_id, name, created_utc, model, method, params_json, backend, device, link, block_size, layers, kv_heads, "
-                 "status"},
+        {"runs",
+         "run_id, name, created_utc, model, method, params_json, backend, device, link, block_size, layers, kv_heads, "
+         "status"},
         {"v_step", "run_id, step, phase, tokens, start_ns, duration_ns, selected, hits, misses, h2d_bytes, d2h_bytes, "
                    "transfer_ns, exposed_ns"},
         {"v_locality", "run_id, step, layer, seq, kv_head, selected, kept, locality"},
@@ -45,7 +46,8 @@ TEST_F(ViewsTest, BeginWithTheColumnsOfTheContract) {
     for (const auto& [view, columns] : contract) {
         std::vector<std::string> wanted;
         std::istringstream list(columns);
-        for (std::string name; list >> name;) wanted.push_back(name.back() == ',' ? name.substr(0, name.size() - 1) : name);
+        for (std::string name; list >> name;)
+            wanted.push_back(name.back() == ',' ? name.substr(0, name.size() - 1) : name);
         std::vector<std::string> actual = test::sql(file, "SELECT * FROM " + view + " LIMIT 1").columns;
         ASSERT_GE(actual.size(), wanted.size()) << view;
         actual.resize(wanted.size());
@@ -66,7 +68,8 @@ TEST_F(ViewsTest, ComponentsAndOtherAddUpToTheWallTime) {
     const auto walls = test::sql(file, "SELECT run_id, phase, sum(duration_ns) FROM v_step GROUP BY run_id, phase");
     EXPECT_EQ(sums.rows.size(), 4u);
     EXPECT_EQ(sums.rows, walls.rows);
-    EXPECT_EQ(value("SELECT count(*) FROM v_breakdown WHERE component = 'other' AND total_ns >= 0 AND layer = -1"), "4");
+    EXPECT_EQ(value("SELECT count(*) FROM v_breakdown WHERE component = 'other' AND total_ns >= 0 AND layer = -1"),
+              "4");
     EXPECT_EQ(value("SELECT min(calls) FROM v_breakdown WHERE component <> 'other'"),
               value("SELECT min(n) FROM (SELECT count(*) n FROM v_step GROUP BY run_id, phase)"));
 }
@@ -78,21 +81,25 @@ TEST_F(ViewsTest, AgreeWithTheReadersOwnBreakdown) {
         for (const BreakdownRow& row : reader.breakdown(run))
             rows.push_back({row.phase, std::to_string(row.layer), row.component, std::to_string(row.calls),
                             std::to_string(row.totalNs)});
-        EXPECT_THAT(rows, testing::UnorderedElementsAreArray(
-                              test::sql(file, "SELECT phase, layer, component, calls, total_ns FROM v_breakdown WHERE run_id=" +
-                                                  std::to_string(run))
-                                  .rows));
+        EXPECT_THAT(
+            rows, testing::UnorderedElementsAreArray(
+                      test::sql(file, "SELECT phase, layer, component, calls, total_ns FROM v_breakdown WHERE run_id=" +
+                                          std::to_string(run))
+                          .rows));
     }
 }
 
 TEST_F(ViewsTest, ShowEveryComponentOfThePipelineThatRan) {
-    const auto rows = test::sql(file, "SELECT DISTINCT component FROM v_breakdown WHERE run_id=1 AND phase='decode'").rows;
+    const auto rows =
+        test::sql(file, "SELECT DISTINCT component FROM v_breakdown WHERE run_id=1 AND phase='decode'").rows;
     std::vector<std::string> names;
     for (const auto& row : rows) names.push_back(row[0]);
-    EXPECT_THAT(names, testing::UnorderedElementsAre("qkv_linear", "rope", "compression", "stage1", "pooling", "offloading",
-                                                     "stage2", "attention", "o_linear", "ffn", "embed", "lm_head", "sample",
-                                                     "other"));
-    EXPECT_EQ(value("SELECT group_concat(DISTINCT layer) FROM v_breakdown WHERE component='attention' AND phase='decode'"), "0");
+    EXPECT_THAT(names, testing::UnorderedElementsAre("qkv_linear", "rope", "compression", "stage1", "pooling",
+                                                     "offloading", "stage2", "attention", "o_linear", "ffn", "embed",
+                                                     "lm_head", "sample", "other"));
+    EXPECT_EQ(
+        value("SELECT group_concat(DISTINCT layer) FROM v_breakdown WHERE component='attention' AND phase='decode'"),
+        "0");
     EXPECT_EQ(value("SELECT count(*) FROM v_breakdown WHERE component='stage1' AND phase='prefill'"), "0");
 }
 
@@ -102,8 +109,10 @@ TEST_F(ViewsTest, HitsAndMissesMakeTheSelected) {
     EXPECT_EQ(value("SELECT sum(misses) FROM v_step"), value("SELECT sum(misses) FROM v_locality"));
     EXPECT_EQ(value("SELECT sum(selected) FROM v_layer"), value("SELECT sum(selected) FROM v_locality"));
     EXPECT_EQ(value("SELECT sum(transfer_ns) FROM v_step"), value("SELECT sum(duration_ns) FROM v_transfer"));
-    EXPECT_EQ(value("SELECT sum(h2d_bytes) FROM v_step"), value("SELECT sum(bytes) FROM v_transfer WHERE direction='h2d'"));
-    EXPECT_EQ(value("SELECT sum(d2h_bytes) FROM v_step"), value("SELECT sum(bytes) FROM v_transfer WHERE direction='d2h'"));
+    EXPECT_EQ(value("SELECT sum(h2d_bytes) FROM v_step"),
+              value("SELECT sum(bytes) FROM v_transfer WHERE direction='h2d'"));
+    EXPECT_EQ(value("SELECT sum(d2h_bytes) FROM v_step"),
+              value("SELECT sum(bytes) FROM v_transfer WHERE direction='d2h'"));
 }
 
 TEST_F(ViewsTest, LocalityIsUndefinedAtTheFirstDecodeStepOnly) {
@@ -116,28 +125,34 @@ TEST_F(ViewsTest, LocalityIsUndefinedAtTheFirstDecodeStepOnly) {
 
 TEST_F(ViewsTest, MarkTheSequenceThatOpensABlock) {
     // Sequence 0 has a prompt of 200 tokens, 1 of 201; step k feeds position prompt + k - 1; blocks of 16.
-    EXPECT_EQ(value("SELECT group_concat(DISTINCT step) FROM v_locality WHERE run_id=1 AND seq=0 AND opens_block"), "9");
-    EXPECT_EQ(value("SELECT group_concat(DISTINCT step) FROM v_locality WHERE run_id=1 AND seq=1 AND opens_block"), "8");
+    EXPECT_EQ(value("SELECT group_concat(DISTINCT step) FROM v_locality WHERE run_id=1 AND seq=0 AND opens_block"),
+              "9");
+    EXPECT_EQ(value("SELECT group_concat(DISTINCT step) FROM v_locality WHERE run_id=1 AND seq=1 AND opens_block"),
+              "8");
 }
 
 TEST_F(ViewsTest, SpansNest) {
     EXPECT_EQ(value("SELECT count(*) FROM v_span WHERE depth=0"), value("SELECT count(*) FROM v_step"));
     EXPECT_EQ(value("SELECT count(*) FROM v_span WHERE name='layer'"), value("SELECT count(*) FROM v_layer"));
-    EXPECT_EQ(value("SELECT sum(duration_ns) FROM v_span WHERE depth=2"), value("SELECT sum(duration_ns) FROM v_layer"));
+    EXPECT_EQ(value("SELECT sum(duration_ns) FROM v_span WHERE depth=2"),
+              value("SELECT sum(duration_ns) FROM v_layer"));
     EXPECT_EQ(value("SELECT count(*) FROM v_span i LEFT JOIN v_span o ON o.run_id=i.run_id AND o.step=i.step"
                     " AND o.depth=i.depth-1 AND (o.layer=i.layer OR o.depth=0) AND o.start_ns<=i.start_ns"
                     " AND o.start_ns+o.duration_ns>=i.start_ns+i.duration_ns WHERE i.depth>0 AND o.run_id IS NULL"),
               "0");
     // Siblings do not overlap.
-    EXPECT_EQ(value("SELECT count(*) FROM (SELECT start_ns, lag(start_ns + duration_ns) OVER (PARTITION BY run_id, depth"
-                    " ORDER BY start_ns) AS last_end FROM v_span) WHERE start_ns < last_end"),
-              "0");
+    EXPECT_EQ(
+        value("SELECT count(*) FROM (SELECT start_ns, lag(start_ns + duration_ns) OVER (PARTITION BY run_id, depth"
+              " ORDER BY start_ns) AS last_end FROM v_span) WHERE start_ns < last_end"),
+        "0");
 }
 
 TEST_F(ViewsTest, StagesStartWhereTheOneBeforeEnds) {
-    EXPECT_EQ(value("SELECT count(*) FROM (SELECT start_ns, lag(start_ns + duration_ns) OVER (PARTITION BY run_id, step, layer"
-                    " ORDER BY start_ns) AS last_end FROM v_span WHERE depth=2) WHERE start_ns <> last_end"),
-              "0");
+    EXPECT_EQ(
+        value(
+            "SELECT count(*) FROM (SELECT start_ns, lag(start_ns + duration_ns) OVER (PARTITION BY run_id, step, layer"
+            " ORDER BY start_ns) AS last_end FROM v_span WHERE depth=2) WHERE start_ns <> last_end"),
+        "0");
 }
 
 TEST_F(ViewsTest, TokensJoinIntoTextAndPromptsAreApart) {
