@@ -15,8 +15,8 @@ struct Theme {
     QString id; // "light" or "dark"
     QColor window, base, raised, border, text, mutedText, accent, danger, warning, ok;
     QColor plotBackground, plotGrid, plotAxis, undefinedCell; // NaN cells
-    std::array<QColor, 5> origin;      // by Origin: sink, window, query-aware, query-agnostic, token-level
-    std::array<QColor, 14> component;  // kStageNames, then embed, lm_head, sample, other
+    std::array<QColor, 5> origin;     // by Origin: sink, window, query-aware, query-agnostic, token-level
+    std::array<QColor, 14> component; // kStageNames, then embed, lm_head, sample, other
     QColor hit, miss, runA, runB, cursor;
 
     static const Theme& light();

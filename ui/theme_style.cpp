@@ -83,6 +83,8 @@ QLineEdit, QPlainTextEdit, QTextEdit { background: @base; color: @text; border: 
 QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus { border-color: @accent; }
 QLineEdit:disabled, QPlainTextEdit:disabled { color: @disabled; background: @window; }
 QAbstractSpinBox QLineEdit, QComboBox QLineEdit { border: 0; padding: 0; background: transparent; }
+QCheckBox::indicator:unchecked:enabled { width: 13px; height: 13px; border: 1px solid @muted; border-radius: 3px;
+               background: @base; }
 QAbstractItemView { background: @base; border: 1px solid @border; selection-background-color: @accent;
                selection-color: @onAccent; outline: 0; }
 QAbstractItemView { background: @base; alternate-background-color: @alternate; border: 1px solid @border;

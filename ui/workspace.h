@@ -69,8 +69,9 @@ public:
     void query(QObject* context, const char* slot, const RunKey& key, std::function<Result(TraceReader&)> read,
                std::function<void(Result)> done) {
         auto result = std::make_shared<std::optional<Result>>();
-        submit(context, slot, key, [result, read = std::move(read)](TraceReader& reader) { *result = read(reader); },
-               [result, done = std::move(done)] { done(std::move(**result)); });
+        submit(
+            context, slot, key, [result, read = std::move(read)](TraceReader& reader) { *result = read(reader); },
+            [result, done = std::move(done)] { done(std::move(**result)); });
     }
 
     /// True while no read is pending; tests and `render` wait for it.
@@ -81,10 +82,10 @@ signals:
     void currentChanged();
     void compareChanged();
     void cursorChanged();
-    void advanced();                        // the current run grew or its row changed
-    void busyChanged(bool busy);            // reads are pending
+    void advanced();             // the current run grew or its row changed
+    void busyChanged(bool busy); // reads are pending
     void openFailed(const QString& path, const QString& sentence);
-    void failed(const QString& sentence);   // a read failed; shown in the status bar
+    void failed(const QString& sentence); // a read failed; shown in the status bar
 
 private:
     void submit(QObject* context, const char* slot, const RunKey& key, std::function<void(TraceReader&)> read,
