@@ -4,10 +4,8 @@
 
 #include "kernels/kernels.h"
 
-#include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 
 namespace kvscope {
 namespace {
@@ -20,12 +18,12 @@ namespace {
 }
 
 [[maybe_unused]] inline float halfToFloat(std::uint16_t raw) {
-    const int exponent = raw >> 10 & 31, mantissa = raw & 1023;
-    const float sign = raw >> 15 ? -1.f : 1.f;
-    if (exponent == 0) return sign * float(mantissa) * 0x1p-24f;
-    if (exponent == 31)
-        return mantissa ? std::numeric_limits<float>::quiet_NaN() : sign * std::numeric_limits<float>::infinity();
-    return sign * std::ldexp(1.f + float(mantissa) / 1024.f, exponent - 15);
+    const std::uint32_t sign = std::uint32_t(raw & 0x8000) << 16, exponent = raw >> 10 & 31, mantissa = raw & 1023;
+    if (exponent == 0) return (sign ? -1.f : 1.f) * float(mantissa) * 0x1p-24f;
+    const std::uint32_t wide = sign | (exponent == 31 ? 0x7F800000u : (exponent + 112) << 23) | mantissa << 13;
+    float value;
+    std::memcpy(&value, &wide, 4);
+    return value;
 }
 
 /// Element `index` of an array of any type and alignment.

@@ -21,7 +21,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 constexpr int kLanes = int(hn::MaxLanes(D()));
-constexpr int kRowsAtOnce = kLanes == 16 ? 6 : 3; // x 4 vectors of accumulators fit the register file
+// Accumulators fill the register file: 6 x 4 of 32 registers with AVX-512, 6 x 2 of 16 otherwise.
+constexpr int kRowsAtOnce = 6;
+constexpr int kVectorsAtOnce = kLanes == 16 ? 4 : 2;
+constexpr int kMostGroup = 64;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 /// out[r, 0..kVectors*lanes) = sum over c of left[r, c] * right[c, ...]: rows of left broadcast, right streamed.
@@ -45,19 +48,27 @@ HWY_INLINE void RowsTimesTile(const float* HWY_RESTRICT left, std::int64_t leftS
         for (int v = 0; v < kVectors; ++v) hn::StoreU(sum[r][v], d, out + r * outStride + v * kLanes);
 }
 
+template <int kVectors, bool kAdd, int kRows = kRowsAtOnce>
+HWY_INLINE void UpToRowsAtOnce(int rows, const float* left, std::int64_t leftStride, const float* right,
+                               std::int64_t rightStride, int depth, float* out, std::int64_t outStride) {
+    if constexpr (kRows > 1) {
+        if (rows < kRows)
+            return UpToRowsAtOnce<kVectors, kAdd, kRows - 1>(rows, left, leftStride, right, rightStride, depth, out,
+                                                             outStride);
+    }
+    RowsTimesTile<kRows, kVectors, kAdd>(left, leftStride, right, rightStride, depth, out, outStride);
+}
+
 template <int kVectors, bool kAdd>
-HWY_INLINE void AllRows(const float* left, std::int64_t leftStride, int rows, const float* right,
-                        std::int64_t rightStride, int depth, float* out, std::int64_t outStride) {
-    int r = 0;
-    for (; r + kRowsAtOnce <= rows; r += kRowsAtOnce)
-        RowsTimesTile<kRowsAtOnce, kVectors, kAdd>(left + r * leftStride, leftStride, right, rightStride, depth,
-                                                   out + r * outStride, outStride);
-    for (; r + 3 <= rows; r += 3)
-        RowsTimesTile<3, kVectors, kAdd>(left + r * leftStride, leftStride, right, rightStride, depth,
-                                         out + r * outStride, outStride);
-    for (; r < rows; ++r)
-        RowsTimesTile<1, kVectors, kAdd>(left + r * leftStride, leftStride, right, rightStride, depth,
-                                         out + r * outStride, outStride);
+void AllRows(const float* left, std::int64_t leftStride, int rows, const float* right, std::int64_t rightStride,
+             int depth, float* out, std::int64_t outStride) {
+    // Passes of equal height: a last pass of one row would read all of `right` for a sixth of the work.
+    for (int r = 0, passes = (rows + kRowsAtOnce - 1) / kRowsAtOnce; passes > 0; --passes) {
+        const int now = (rows - r) / passes;
+        UpToRowsAtOnce<kVectors, kAdd>(now, left + r * leftStride, leftStride, right, rightStride, depth,
+                                       out + r * outStride, outStride);
+        r += now;
+    }
 }
 
 /// out[rows, width] (+)= left[rows, depth] right[depth, width]; width a multiple of 16.
@@ -65,10 +76,8 @@ template <bool kAdd>
 void Multiply(const float* left, std::int64_t leftStride, int rows, const float* right, std::int64_t rightStride,
               int depth, int width, float* out, std::int64_t outStride) {
     int at = 0;
-    for (; at + 4 * kLanes <= width; at += 4 * kLanes)
-        AllRows<4, kAdd>(left, leftStride, rows, right + at, rightStride, depth, out + at, outStride);
-    for (; at + 2 * kLanes <= width; at += 2 * kLanes)
-        AllRows<2, kAdd>(left, leftStride, rows, right + at, rightStride, depth, out + at, outStride);
+    for (; at + kVectorsAtOnce * kLanes <= width; at += kVectorsAtOnce * kLanes)
+        AllRows<kVectorsAtOnce, kAdd>(left, leftStride, rows, right + at, rightStride, depth, out + at, outStride);
     for (; at + kLanes <= width; at += kLanes)
         AllRows<1, kAdd>(left, leftStride, rows, right + at, rightStride, depth, out + at, outStride);
 }
@@ -86,6 +95,7 @@ HWY_INLINE float MaxOf(const float* x, int n) {
 /// x = exp(x - shift), -inf becomes 0. @return the sum
 HWY_INLINE float ExpSum(float* x, int n, float shift) {
     const D d;
+    if (shift == kMinusInfinity) shift = 0.f; // nothing visible: zeros, not NaN
     const V s = hn::Set(d, shift);
     V total = hn::Zero(d);
     int i = 0;
@@ -99,40 +109,81 @@ HWY_INLINE float ExpSum(float* x, int n, float shift) {
     return sum;
 }
 
-/// scores[0..width) = scale * scores + biasScale * bias, columns from `tokens` on masked.
-HWY_INLINE void ScaleBiasMask(float* scores, int width, float scale, const float* bias, float biasScale, int tokens) {
+/// scores[0..width) = scale * scores + biasScale * bias, columns from `tokens` on masked. @return their maximum
+HWY_INLINE float ScaleBiasMask(float* scores, int width, float scale, const float* bias, float biasScale, int tokens) {
     const D d;
     const V s = hn::Set(d, scale), b = hn::Set(d, biasScale);
-    for (int i = 0; i < width; i += kLanes) {
+    V best = hn::Set(d, kMinusInfinity);
+    const int whole = tokens / kLanes * kLanes;
+    int i = 0;
+    for (; i < whole; i += kLanes) {
         V value = hn::Mul(hn::LoadU(d, scores + i), s);
         if (bias) value = hn::MulAdd(hn::LoadU(d, bias + i), b, value);
+        best = hn::Max(best, value);
         hn::StoreU(value, d, scores + i);
     }
-    for (int i = tokens; i < width; ++i) scores[i] = kMinusInfinity;
+    if (i < tokens) {
+        V value = hn::Mul(hn::LoadU(d, scores + i), s);
+        if (bias) value = hn::MulAdd(hn::LoadU(d, bias + i), b, value);
+        value = hn::IfThenElse(hn::FirstN(d, std::size_t(tokens - i)), value, hn::Set(d, kMinusInfinity));
+        best = hn::Max(best, value);
+        hn::StoreU(value, d, scores + i);
+        i += kLanes;
+    }
+    std::fill(scores + i, scores + width, kMinusInfinity);
+    return hn::GetLane(hn::MaxOfLanes(d, best));
+}
+
+HWY_INLINE void ScaleRow(float* row, int n, float factor) {
+    const D d;
+    const V f = hn::Set(d, factor);
+    for (int c = 0; c < n; c += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, row + c), f), d, row + c);
+}
+
+/// A new maximum of one row's logits: what was summed before shrinks accordingly.
+HWY_INLINE void RaiseMaximum(float candidate, float& maximum, float& sum, float* out, int dim) {
+    if (!(candidate > maximum)) return;
+    const float factor = std::exp(maximum - candidate); // 0 the first time
+    maximum = candidate;
+    sum *= factor;
+    ScaleRow(out, dim, factor);
 }
 
 void AttendBlocks(const AttentionArgs& args, const AttentionItem& item, int first, int last, float* out,
                   std::int64_t outStride, float* maxima, float* sums, AttentionScratch& scratch) {
     const int group = args.group, dim = args.dim, width = args.blockSize;
-    const std::int64_t columns = std::int64_t(last - first) * width;
+    // As many blocks at a time as keep the scores of the whole group in the first-level cache or near it.
+    constexpr int kScoreFloats = 16 << 10;
+    const int most = std::max(1, kScoreFloats / (group * width)), together = std::min(most, last - first);
+    const std::int64_t columns = std::int64_t(together) * width;
     if (scratch.scores.size() < std::size_t(group * columns)) scratch.scores.resize(std::size_t(group * columns));
     float* scores = scratch.scores.data();
-    for (int b = first; b < last; ++b) {
-        const KvBlockView& block = item.blocks[b];
-        float* at = scores + std::int64_t(b - first) * width;
-        Multiply<false>(item.q, args.qStride, group, block.keys, width, dim, width, at, columns);
-        for (int h = 0; h < group; ++h)
-            ScaleBiasMask(at + h * columns, width, args.scale, args.biasScale != 0.f ? block.bias : nullptr,
-                          args.biasScale, block.tokens);
-    }
     for (int h = 0; h < group; ++h) {
-        maxima[h] = MaxOf(scores + h * columns, int(columns));
-        sums[h] = ExpSum(scores + h * columns, int(columns), maxima[h]);
+        maxima[h] = kMinusInfinity;
+        sums[h] = 0.f;
         std::fill_n(out + h * outStride, dim, 0.f);
     }
-    for (int b = first; b < last; ++b) // only valid tokens: the rows behind them are not part of the sequence
-        Multiply<true>(scores + std::int64_t(b - first) * width, columns, group, item.blocks[b].values, dim,
-                       item.blocks[b].tokens, dim, out, outStride);
+    for (int from = first; from < last; from += together) {
+        const int to = std::min(last, from + together), used = (to - from) * width;
+        float best[kMostGroup];
+        std::fill_n(best, group, kMinusInfinity);
+        for (int b = from; b < to; ++b) {
+            const KvBlockView& block = item.blocks[b];
+            float* at = scores + std::int64_t(b - from) * width;
+            Multiply<false>(item.q, args.qStride, group, block.keys, width, dim, width, at, columns);
+            for (int h = 0; h < group; ++h)
+                best[h] = std::max(best[h], ScaleBiasMask(at + h * columns, width, args.scale,
+                                                          args.biasScale != 0.f ? block.bias : nullptr, args.biasScale,
+                                                          block.tokens));
+        }
+        for (int h = 0; h < group; ++h) {
+            RaiseMaximum(best[h], maxima[h], sums[h], out + h * outStride, dim);
+            sums[h] += ExpSum(scores + h * columns, used, maxima[h]);
+        }
+        for (int b = from; b < to; ++b) // only valid tokens: the rows behind them are not part of the sequence
+            Multiply<true>(scores + std::int64_t(b - from) * width, columns, group, item.blocks[b].values, dim,
+                           item.blocks[b].tokens, dim, out, outStride);
+    }
 }
 
 void PrefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int end, AttentionScratch& scratch) {
@@ -154,7 +205,6 @@ void PrefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int en
         sums[row] = 0.f;
     }
     std::fill_n(out, std::size_t(rows * dim), 0.f);
-    const D d;
     const int blocks = (args.firstPosition + end - 1) / width + 1;
     for (int b = 0; b < blocks; ++b) {
         const KvBlockView& block = args.blocks[kvHead][b];
@@ -165,16 +215,9 @@ void PrefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int en
         for (int row = firstRow; row < rows; ++row) {
             float* s = scores + std::int64_t(row) * width;
             const int visible = std::min(width, args.firstPosition + begin + row / group - b * width + 1);
-            ScaleBiasMask(s, width, args.scale, args.biasScale != 0.f ? block.bias : nullptr, args.biasScale, visible);
-            const float blockMax = MaxOf(s, width);
-            if (blockMax > maxima[row]) {
-                const float factor = std::exp(maxima[row] - blockMax); // 0 the first time
-                maxima[row] = blockMax;
-                sums[row] *= factor;
-                const V f = hn::Set(d, factor);
-                float* o = out + std::int64_t(row) * dim;
-                for (int c = 0; c < dim; c += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, o + c), f), d, o + c);
-            }
+            const float blockMax = ScaleBiasMask(s, width, args.scale, args.biasScale != 0.f ? block.bias : nullptr,
+                                                 args.biasScale, visible);
+            RaiseMaximum(blockMax, maxima[row], sums[row], out + std::int64_t(row) * dim, dim);
             sums[row] += ExpSum(s, width, maxima[row]);
         }
         const int depth = std::min(width, args.firstPosition + end - b * width); // weights past a row's position are 0

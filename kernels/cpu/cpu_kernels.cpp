@@ -2,7 +2,6 @@
 // simd.h.
 #include "kernels/base/aligned_buffer.h"
 #include "kernels/base/error.h"
-#include "kernels/base/half.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/thread_team.h"
 #include "kernels/kernels.h"
@@ -24,17 +23,33 @@ constexpr int kSmallBatch = 8;         // up to here a linear layer is bound by 
 constexpr int kPanelDepth = 2048;      // columns packed at once: a panel stays in the second-level cache
 constexpr int kPrefillRows = 48;       // query rows (tokens x group) of one prefill tile
 constexpr int kBlocksPerSplit = 16;    // blocks that are worth another thread's attention
+constexpr int kRangesPerPart = 256;    // block bounds that are worth handing out
 constexpr std::int64_t kRowGrain = 16; // rows handed out together: whole cache lines of output
 
-void require(bool condition, const char* what) {
-    if (!condition) throw Error(ErrorKind::BadInput, what);
+[[noreturn]] void reject(const std::string& message, const char* hint) {
+    throw Error(ErrorKind::BadInput, message, hint);
+}
+
+void checkCount(const char* what, int count) {
+    if (count < 0) reject(fmt::format("{} cannot be {}", what, count), "counts start at 0");
 }
 
 void checkHeads(int group, int dim, int blockSize) {
-    require(group >= 1 && group <= 64, "a KV head serves 1 to 64 query heads");
-    require(dim >= 16 && dim <= 256 && dim % 16 == 0, "the head dimension must be a multiple of 16, at most 256");
-    require(blockSize >= 16 && blockSize <= 256 && blockSize % 16 == 0,
-            "the block size must be a multiple of 16, at most 256");
+    if (group < 1 || group > 64)
+        reject(fmt::format("{} query heads share one KV head", group), "a KV head serves 1 to 64 query heads");
+    if (dim < 16 || dim > 256 || dim % 16 != 0)
+        reject(fmt::format("a head has {} dimensions", dim), "a head has a multiple of 16 dimensions, at most 256");
+    if (blockSize < 16 || blockSize > 256 || blockSize % 16 != 0)
+        reject(fmt::format("a block holds {} tokens", blockSize), "a block holds a multiple of 16 tokens, at most 256");
+}
+
+void checkItem(const AttentionItem& item, int blockSize) {
+    if (item.blockCount < 1)
+        reject(fmt::format("a query attends to {} blocks", item.blockCount), "attention needs at least one block");
+    for (int b = 0; b < item.blockCount; ++b)
+        if (const int tokens = item.blocks[b].tokens; tokens < 1 || tokens > blockSize)
+            reject(fmt::format("block {} of the list has {} valid tokens", b, tokens),
+                   "a listed block holds at least one token and at most its size");
 }
 
 class CpuKernels final : public Kernels {
@@ -47,25 +62,40 @@ public:
     }
 
     void embed(const WeightMatrix& table, std::span<const std::int32_t> ids, float* out) override {
-        const auto cols = std::size_t(table.cols);
+        const std::size_t cols = std::size_t(table.cols), rowBytes = cols * std::size_t(bytesOf(table.type));
         team_.split(std::int64_t(ids.size()), 64, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t i = begin; i < end; ++i) widen(table, ids[std::size_t(i)], out + std::size_t(i) * cols);
+            for (std::int64_t i = begin; i < end; ++i)
+                widenRow(table.type, static_cast<const char*>(table.data) + std::size_t(ids[std::size_t(i)]) * rowBytes,
+                         table.cols, out + std::size_t(i) * cols);
         });
     }
 
     void linear(const LinearArgs& args) override {
+        checkCount("the number of inputs", args.n);
         if (args.n == 0 || args.targets.empty()) return;
-        for (const LinearTarget& target : args.targets)
-            require(target.weight.cols == args.targets.front().weight.cols,
-                    "outputs of one linear call must share their input");
-        if (args.n <= kSmallBatch) return linearFew(args);
+        const int cols = args.targets.front().weight.cols;
+        for (const LinearTarget& target : args.targets) {
+            checkCount("the number of outputs", target.weight.rows);
+            checkCount("the number of columns", target.weight.cols);
+            if (target.weight.cols != cols)
+                reject(
+                    fmt::format("weights of {} and of {} columns cannot read the same input", cols, target.weight.cols),
+                    "outputs of one linear call share their input");
+        }
+        if (args.n <= kSmallBatch || cols == 0) return linearFew(args);
         linearMany(args);
     }
 
     void gatedLinear(const GatedArgs& args) override {
+        checkCount("the number of inputs", args.n);
         if (args.n == 0) return;
         const int width = args.gate.rows;
-        require(args.up.rows == width && args.up.cols == args.gate.cols, "gate and up must have the same shape");
+        checkCount("the number of outputs", width);
+        checkCount("the number of columns", args.gate.cols);
+        if (args.up.rows != width || args.up.cols != args.gate.cols)
+            reject(fmt::format("the gate is {} x {}, its partner {} x {}", width, args.gate.cols, args.up.rows,
+                               args.up.cols),
+                   "gate and up have the same shape");
         if (gateScratch_.size() < std::size_t(args.n) * std::size_t(width) * 2)
             gateScratch_ = AlignedBuffer<float>(std::size_t(args.n) * std::size_t(width) * 2);
         float* gate = gateScratch_.data();
@@ -92,7 +122,10 @@ public:
     }
 
     void rope(const RopeArgs& args) override {
-        require(args.dim % 2 == 0, "the head dimension must be even for rotary positions");
+        checkCount("the number of tokens", args.n);
+        if (args.dim < 0 || args.dim % 2 != 0)
+            reject(fmt::format("a head of {} dimensions cannot be rotated", args.dim),
+                   "rotary positions pair the two halves of a head: its dimension is even");
         const int half = args.dim / 2;
         team_.split(args.n, 16, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t row = begin; row < end; ++row) {
@@ -111,6 +144,7 @@ public:
     }
 
     void evictionScore(const EvictionScoreArgs& args) override {
+        checkCount("the number of tokens", args.n);
         const int width = args.kvHeads * args.dim;
         team_.split(args.n, 16, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t row = begin; row < end; ++row)
@@ -136,7 +170,7 @@ public:
         const int items = int(args.items.size());
         int most = 0;
         for (const AttentionItem& item : args.items) {
-            require(item.blockCount > 0, "attention needs at least one block");
+            checkItem(item, args.blockSize);
             most = std::max(most, item.blockCount);
         }
         const int wanted = (team_.threads() + items - 1) / items;
@@ -152,6 +186,9 @@ public:
     }
 
     void prefillAttention(const PrefillAttentionArgs& args) override {
+        checkCount("the number of tokens", args.n);
+        checkCount("the number of KV heads", args.kvHeads);
+        checkCount("the first position", args.firstPosition);
         if (args.n == 0) return;
         checkHeads(args.group, args.dim, args.blockSize);
         const int tileTokens = std::max(1, kPrefillRows / args.group), tiles = (args.n + tileTokens - 1) / tileTokens;
@@ -173,13 +210,35 @@ public:
     }
 
     void rangeBound(const RangeBoundArgs& args) override {
-        team_.each(int(args.items.size()), [&](int i, int) { rangeBoundItem(args, args.items[std::size_t(i)]); });
+        checkCount("the number of query heads", args.group);
+        checkCount("the head dimension", args.dim);
+        int most = 0;
+        for (const RangeBoundItem& item : args.items) most = std::max(most, item.blocks);
+        // One sequence with few KV heads must still occupy all threads: its blocks are handed out in parts.
+        const int parts = (most + kRangesPerPart - 1) / kRangesPerPart;
+        team_.each(int(args.items.size()) * parts, [&](int job, int) {
+            RangeBoundItem item = args.items[std::size_t(job / parts)];
+            const int first = job % parts * kRangesPerPart;
+            if (first >= item.blocks) return;
+            item.ranges += std::int64_t(first) * 2 * args.dim;
+            item.scores += first;
+            item.blocks = std::min(kRangesPerPart, item.blocks - first);
+            rangeBoundItem(args, item);
+        });
     }
 
     void copy(std::span<const CopyItem> items) override {
+        if (int(items.size()) < team_.threads()) { // few and perhaps long
+            for (const CopyItem& item : items)
+                team_.split(std::int64_t(item.bytes), 64 << 10, [&](std::int64_t begin, std::int64_t end) {
+                    std::memcpy(static_cast<char*>(item.to) + begin, static_cast<const char*>(item.from) + begin,
+                                std::size_t(end - begin));
+                });
+            return;
+        }
         team_.each(int(items.size()), [&](int i, int) {
             const CopyItem& item = items[std::size_t(i)];
-            std::memcpy(item.to, item.from, item.bytes);
+            if (item.bytes > 0) std::memcpy(item.to, item.from, item.bytes);
         });
     }
 
@@ -188,11 +247,6 @@ public:
     }
 
 private:
-    static void widen(const WeightMatrix& table, std::int32_t row, float* out) {
-        for (int c = 0; c < table.cols; ++c)
-            out[c] = elementAt(table.data, table.type, std::int64_t(row) * table.cols + c);
-    }
-
     static void normalise(const AttentionArgs& args, const AttentionItem& item, const float* maxima,
                           const float* sums) {
         for (int h = 0; h < args.group; ++h) {

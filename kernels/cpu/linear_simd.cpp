@@ -24,6 +24,8 @@ using V = hn::Vec<D>;
 constexpr int kLanes = int(hn::MaxLanes(D()));
 // Accumulators fill the register file: 12 x 2 of 32 registers with AVX-512, 6 x 2 of 16 otherwise.
 constexpr int kTileRows = kLanes == 16 ? 12 : 6;
+// Highway's own conversion from half, used where the machine has none, takes infinity for 65536.
+constexpr bool kHardwareHalf = HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_SSSE3 && HWY_TARGET != HWY_SSE4;
 
 void RmsNormRow(const float* HWY_RESTRICT x, const float* HWY_RESTRICT weight, float eps, int n,
                 float* HWY_RESTRICT y) {
@@ -80,67 +82,87 @@ HWY_INLINE void StoreOutput(const LinearTarget& target, std::int64_t row, int in
     y = target.accumulate ? y + value : value;
 }
 
+/// Rows computed together: accumulators of kRows x inputs, two vectors of weights and the inputs fit the registers.
+constexpr int RowsFor(int inputs) { return kLanes == 16 || inputs <= 3 ? 4 : 2; }
+
+/// How far ahead weights are fetched into the second-level cache. Several rows read side by side defeat the hardware's
+/// stream detection (half the bandwidth for rows of 1 to 2 KiB); fetching in address order restores it.
+constexpr std::int64_t kAheadBytes = 16 << 10;
+
 template <DType kType, int kRows, int kInputs>
 void RowsByInputs(const LinearTarget& target, const float* HWY_RESTRICT x, std::int64_t xStride, int firstInput,
                   std::int64_t row) {
     const D d;
     const int cols = target.weight.cols;
     constexpr int kSize = kType == DType::F32 ? 4 : 2;
+    // Few sums need both halves apart to hide the latency of the multiply-add; many fill the registers as they are.
+    constexpr int kChains = kRows * kInputs <= 4 ? 2 : 1;
+    constexpr int kStepBytes = kRows * 2 * kLanes * kSize;
     const std::int64_t rowBytes = std::int64_t(cols) * kSize;
     const char* base = static_cast<const char*>(target.weight.data) + row * rowBytes;
-    V first[kRows][kInputs], second[kRows][kInputs];
+    const char* ahead = base + std::max(kAheadBytes, kRows * rowBytes);
+    V sums[kRows][kInputs][kChains];
     for (int r = 0; r < kRows; ++r)
-        for (int i = 0; i < kInputs; ++i) first[r][i] = second[r][i] = hn::Zero(d);
+        for (int i = 0; i < kInputs; ++i)
+            for (int chain = 0; chain < kChains; ++chain) sums[r][i][chain] = hn::Zero(d);
     int c = 0;
     for (; c + 2 * kLanes <= cols; c += 2 * kLanes) {
-        V even[kInputs], odd[kInputs];
+        for (int line = 0; line < kStepBytes; line += 64) __builtin_prefetch(ahead + line, 0, 2);
+        ahead += kStepBytes;
+        V first[kInputs], second[kInputs];
         for (int i = 0; i < kInputs; ++i) {
-            even[i] = hn::LoadU(d, x + i * xStride + c);
-            odd[i] = hn::LoadU(d, x + i * xStride + c + kLanes);
+            first[i] = hn::LoadU(d, x + i * xStride + c);
+            second[i] = hn::LoadU(d, x + i * xStride + c + kLanes);
         }
         for (int r = 0; r < kRows; ++r) {
             V a, b;
             LoadWeights<kType>(base + r * rowBytes + std::int64_t(c) * kSize, a, b);
             for (int i = 0; i < kInputs; ++i) {
-                first[r][i] = hn::MulAdd(a, even[i], first[r][i]);
-                second[r][i] = hn::MulAdd(b, odd[i], second[r][i]);
+                sums[r][i][0] = hn::MulAdd(a, first[i], sums[r][i][0]);
+                sums[r][i][kChains - 1] = hn::MulAdd(b, second[i], sums[r][i][kChains - 1]);
             }
         }
     }
     for (int r = 0; r < kRows; ++r)
         for (int i = 0; i < kInputs; ++i) {
-            float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(first[r][i], second[r][i])));
+            const V total = kChains == 1 ? sums[r][i][0] : hn::Add(sums[r][i][0], sums[r][i][kChains - 1]);
+            float sum = hn::GetLane(hn::SumOfLanes(d, total));
             for (int k = c; k < cols; ++k)
                 sum += elementAt(target.weight.data, kType, (row + r) * cols + k) * x[i * xStride + k];
             StoreOutput(target, row + r, firstInput + i, sum);
         }
 }
 
+template <DType kType, int kRows>
+void RowsByUpToFour(const LinearTarget& target, const float* x, std::int64_t stride, int input, int inputs,
+                    std::int64_t row) {
+    const float* from = x + input * stride;
+    switch (inputs) {
+    case 1:
+        return RowsByInputs<kType, kRows, 1>(target, from, stride, input, row);
+    case 2:
+        return RowsByInputs<kType, kRows, 2>(target, from, stride, input, row);
+    case 3:
+        return RowsByInputs<kType, kRows, 3>(target, from, stride, input, row);
+    default:
+        return RowsByInputs<kType, kRows, 4>(target, from, stride, input, row);
+    }
+}
+
 template <DType kType>
 void SmallBatch(const LinearTarget& target, const float* x, int n, std::int64_t begin, std::int64_t end) {
     const std::int64_t stride = ArrangedStride(kType, target.weight.cols);
+    // Rows outside, inputs inside: the second set of four inputs finds the same weights in the cache.
     std::int64_t row = begin;
-    if (n == 1) {
-        for (; row + 4 <= end; row += 4) RowsByInputs<kType, 4, 1>(target, x, stride, 0, row);
-        for (; row < end; ++row) RowsByInputs<kType, 1, 1>(target, x, stride, 0, row);
-        return;
-    }
-    for (; row < end; row += 2) {
-        const bool pair = row + 2 <= end;
-        int i = 0;
-        for (; i + 4 <= n; i += 4) {
-            if (pair)
-                RowsByInputs<kType, 2, 4>(target, x + i * stride, stride, i, row);
+    for (const int rows = RowsFor(std::min(n, 4)); row + rows <= end; row += rows)
+        for (int i = 0; i < n; i += 4) {
+            if (rows == 4)
+                RowsByUpToFour<kType, 4>(target, x, stride, i, std::min(4, n - i), row);
             else
-                RowsByInputs<kType, 1, 4>(target, x + i * stride, stride, i, row);
+                RowsByUpToFour<kType, 2>(target, x, stride, i, std::min(4, n - i), row);
         }
-        for (; i < n; ++i) {
-            if (pair)
-                RowsByInputs<kType, 2, 1>(target, x + i * stride, stride, i, row);
-            else
-                RowsByInputs<kType, 1, 1>(target, x + i * stride, stride, i, row);
-        }
-    }
+    for (; row < end; ++row)
+        for (int i = 0; i < n; i += 4) RowsByUpToFour<kType, 1>(target, x, stride, i, std::min(4, n - i), row);
 }
 
 void SmallBatchRows(const LinearTarget& target, const float* x, int n, std::int64_t begin, std::int64_t end) {
@@ -154,26 +176,93 @@ void SmallBatchRows(const LinearTarget& target, const float* x, int n, std::int6
     }
 }
 
+void WidenRow(DType type, const void* HWY_RESTRICT from, int n, float* HWY_RESTRICT out) {
+    const D d;
+    const auto* raw = static_cast<const char*>(from);
+    int i = 0;
+    if (n <= 0) return;
+    if (type == DType::F32) {
+        std::memcpy(out, from, std::size_t(n) * 4);
+        i = n;
+    } else if (type == DType::BF16) {
+        const hn::Rebind<hwy::bfloat16_t, D> db;
+        for (; i + kLanes <= n; i += kLanes)
+            hn::StoreU(hn::PromoteTo(d, hn::LoadU(db, reinterpret_cast<const hwy::bfloat16_t*>(raw + 2 * i))), d,
+                       out + i);
+    } else if constexpr (kHardwareHalf) {
+        const hn::Rebind<hwy::float16_t, D> dh;
+        for (; i + kLanes <= n; i += kLanes)
+            hn::StoreU(hn::PromoteTo(d, hn::LoadU(dh, reinterpret_cast<const hwy::float16_t*>(raw + 2 * i))), d,
+                       out + i);
+    }
+    for (; i < n; ++i) out[i] = elementAt(from, type, i);
+}
+
 int PanelRows() { return 2 * kLanes; }
 
+#if HWY_TARGET != HWY_SCALAR // which has one lane: nothing to transpose
+/// Four consecutive floats of rows 0, 4, 8, ...: one 128-bit block each.
+template <class DV> HWY_INLINE hn::Vec<DV> EveryFourthRow(DV d, const float* from, std::int64_t stride) {
+    if constexpr (hn::MaxLanes(DV()) <= 4) {
+        return hn::LoadU(d, from);
+    } else {
+        const hn::Half<DV> half;
+        constexpr int kHalf = int(hn::MaxLanes(DV())) / 2;
+        return hn::Combine(d, EveryFourthRow(half, from + kHalf * stride, stride), EveryFourthRow(half, from, stride));
+    }
+}
+
+/// to[k, 0..lanes) = column k of `from` for lanes rows, k < 4.
+HWY_INLINE void TransposeFourColumns(const float* from, std::int64_t fromStride, float* HWY_RESTRICT to,
+                                     std::int64_t toStride) {
+    const D d;
+    const hn::RepartitionToWide<D> wide;
+    const V r0 = EveryFourthRow(d, from, fromStride), r1 = EveryFourthRow(d, from + fromStride, fromStride),
+            r2 = EveryFourthRow(d, from + 2 * fromStride, fromStride),
+            r3 = EveryFourthRow(d, from + 3 * fromStride, fromStride);
+    const auto low01 = hn::BitCast(wide, hn::InterleaveLower(d, r0, r1)),
+               high01 = hn::BitCast(wide, hn::InterleaveUpper(d, r0, r1)),
+               low23 = hn::BitCast(wide, hn::InterleaveLower(d, r2, r3)),
+               high23 = hn::BitCast(wide, hn::InterleaveUpper(d, r2, r3));
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, low01, low23)), d, to);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, low01, low23)), d, to + toStride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(wide, high01, high23)), d, to + 2 * toStride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(wide, high01, high23)), d, to + 3 * toStride);
+}
+#endif
+
 void PackPanel(const WeightMatrix& weight, int begin, int k0, int depth, float* HWY_RESTRICT panel) {
-    constexpr int kPanel = 2 * kLanes;
-    const int rows = std::min(kPanel, weight.rows - begin);
-    if (rows < kPanel) std::fill_n(panel, std::size_t(depth) * kPanel, 0.f);
-    // Blocks of 16 columns keep the strided writes of one block in the first-level cache.
-    for (int from = 0; from < depth; from += 16) {
-        const int to = std::min(depth, from + 16);
+    constexpr int kPanel = 2 * kLanes, kColumns = 64;
+    const int rows = std::min(kPanel, weight.rows - begin), size = bytesOf(weight.type);
+    const std::int64_t rowBytes = std::int64_t(weight.cols) * size;
+    const char* base = static_cast<const char*>(weight.data) + begin * rowBytes + std::int64_t(k0) * size;
+    // Rows are widened into a small buffer and transposed from there.
+    HWY_ALIGN float stage[kPanel * kColumns];
+    if (rows < kPanel) std::memset(stage, 0, sizeof(stage));
+    for (int from = 0; from < depth; from += kColumns) {
+        const int columns = std::min(kColumns, depth - from);
         for (int r = 0; r < rows; ++r) {
-            const std::int64_t at = std::int64_t(begin + r) * weight.cols + k0;
-            for (int k = from; k < to; ++k)
-                panel[std::size_t(k) * kPanel + std::size_t(r)] = elementAt(weight.data, weight.type, at + k);
+            const char* at = base + r * rowBytes + std::int64_t(from) * size;
+            for (int line = 0; line < kColumns * size; line += 64)
+                __builtin_prefetch(at + kColumns * size + line, 0, 2);
+            WidenRow(weight.type, at, columns, stage + r * kColumns);
         }
+        float* HWY_RESTRICT out = panel + std::size_t(from) * kPanel;
+        int k = 0;
+#if HWY_TARGET != HWY_SCALAR
+        for (; k + 4 <= columns; k += 4)
+            for (int half = 0; half < kPanel; half += kLanes)
+                TransposeFourColumns(stage + half * kColumns + k, kColumns, out + std::size_t(k) * kPanel + half,
+                                     kPanel);
+#endif
+        for (; k < columns; ++k)
+            for (int r = 0; r < kPanel; ++r) out[std::size_t(k) * kPanel + std::size_t(r)] = stage[r * kColumns + k];
     }
 }
 
 template <int kRows>
-HWY_INLINE void Tile(const float* HWY_RESTRICT x, std::int64_t xStride, const float* HWY_RESTRICT panel, int depth,
-                     float* HWY_RESTRICT y, std::int64_t yStride, int outputs, bool add) {
+void Tile(const float* HWY_RESTRICT x, std::int64_t xStride, const float* HWY_RESTRICT panel, int depth,
+          float* HWY_RESTRICT y, std::int64_t yStride, int outputs, bool add) {
     const D d;
     V left[kRows], right[kRows];
     for (int r = 0; r < kRows; ++r) left[r] = right[r] = hn::Zero(d);
@@ -202,14 +291,23 @@ HWY_INLINE void Tile(const float* HWY_RESTRICT x, std::int64_t xStride, const fl
     }
 }
 
+template <int kRows = kTileRows>
+HWY_INLINE void TileOf(int rows, const float* x, std::int64_t xStride, const float* panel, int depth, float* y,
+                       std::int64_t yStride, int outputs, bool add) {
+    if constexpr (kRows > 1) {
+        if (rows < kRows) return TileOf<kRows - 1>(rows, x, xStride, panel, depth, y, yStride, outputs, add);
+    }
+    Tile<kRows>(x, xStride, panel, depth, y, yStride, outputs, add);
+}
+
 void PanelMultiply(const float* x, std::int64_t xStride, int n, const float* panel, int depth, float* y,
                    std::int64_t yStride, int outputs, bool add) {
-    int row = 0;
-    for (; row + kTileRows <= n; row += kTileRows)
-        Tile<kTileRows>(x + row * xStride, xStride, panel, depth, y + row * yStride, yStride, outputs, add);
-    for (; row + 4 <= n; row += 4)
-        Tile<4>(x + row * xStride, xStride, panel, depth, y + row * yStride, yStride, outputs, add);
-    for (; row < n; ++row) Tile<1>(x + row * xStride, xStride, panel, depth, y + row * yStride, yStride, outputs, add);
+    // Tiles of equal height: a last tile of one row would read the panel for almost nothing.
+    for (int row = 0, tiles = (n + kTileRows - 1) / kTileRows; tiles > 0; --tiles) {
+        const int rows = (n - row) / tiles;
+        TileOf(rows, x + row * xStride, xStride, panel, depth, y + row * yStride, yStride, outputs, add);
+        row += rows;
+    }
 }
 
 void SiluMultiply(const float* HWY_RESTRICT gate, const float* HWY_RESTRICT up, std::int64_t n,
@@ -237,6 +335,7 @@ HWY_EXPORT(RmsNormRow);
 HWY_EXPORT(ArrangedStride);
 HWY_EXPORT(ArrangeInput);
 HWY_EXPORT(SmallBatchRows);
+HWY_EXPORT(WidenRow);
 HWY_EXPORT(PanelRows);
 HWY_EXPORT(PackPanel);
 HWY_EXPORT(PanelMultiply);
@@ -254,6 +353,7 @@ void arrangeInput(DType type, const float* x, int cols, float* arranged) {
 void smallBatchRows(const LinearTarget& target, const float* x, int n, std::int64_t begin, std::int64_t end) {
     HWY_DYNAMIC_DISPATCH(SmallBatchRows)(target, x, n, begin, end);
 }
+void widenRow(DType type, const void* from, int n, float* out) { HWY_DYNAMIC_DISPATCH(WidenRow)(type, from, n, out); }
 int panelRows() { return HWY_DYNAMIC_DISPATCH(PanelRows)(); }
 void packPanel(const WeightMatrix& weight, int begin, int k0, int depth, float* panel) {
     HWY_DYNAMIC_DISPATCH(PackPanel)(weight, begin, k0, depth, panel);

@@ -25,6 +25,9 @@ void arrangeInput(DType type, const float* x, int cols, float* arranged);
 /// x: `n` arranged rows.
 void smallBatchRows(const LinearTarget& target, const float* x, int n, std::int64_t begin, std::int64_t end);
 
+/// out[i] = from[i] as float32, exactly; `from` of any alignment.
+void widenRow(DType type, const void* from, int n, float* out);
+
 /// Outputs computed together by the matrix-multiply tile; weights come in panels of this many rows.
 int panelRows();
 /// Packs rows [begin, begin + panelRows()) x columns [k0, k0 + depth) of W as float32 [depth, panelRows()], zero past

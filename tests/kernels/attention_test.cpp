@@ -12,6 +12,7 @@
 #include <array>
 #include <deque>
 #include <gmock/gmock.h>
+#include <numeric>
 
 namespace kvscope {
 namespace {
@@ -242,13 +243,13 @@ TEST(BlockAttention, SplitsItemsOfVeryDifferentLengths) {
 
 TEST(BlockAttention, SurvivesLogitsFarApart) {
     // One key wins by hundreds: the others must vanish without a trace of NaN or overflow.
-    constexpr int kDim = 16, kBlock = 16, kBlocks = 40;
+    constexpr int kDim = 16, kBlock = 16, kBlocks = 2500; // long enough to be done in several parts even on one thread
     std::vector<float> keys(kDim * kBlock, 0.f), values(kBlock * kDim, 1.f), winner(kDim * kBlock, 0.f),
         best(kBlock * kDim, 7.f), q(kDim, 0.f), out(kDim);
     q[0] = 1.f;
     for (int t = 0; t < kBlock; ++t) keys[std::size_t(t)] = -2000.f + float(t);
     for (int t = 0; t < kBlock; ++t) winner[std::size_t(t)] = t == 3 ? 3000.f : -3000.f;
-    for (const int place : {0, 17, kBlocks - 1}) {
+    for (const int place : {0, 17, 1024, kBlocks - 1}) {
         std::vector<KvBlockView> blocks(kBlocks, {keys.data(), values.data(), nullptr, kBlock});
         blocks[std::size_t(place)] = {winner.data(), best.data(), nullptr, kBlock};
         onEveryInstructionSet([&] {
@@ -263,6 +264,39 @@ TEST(BlockAttention, SurvivesLogitsFarApart) {
     }
 }
 
+TEST(BlockAttention, GivesBlocksAtMinusInfinityNoWeight) {
+    // A bias of minus infinity removes a token; whole blocks of it must not turn the others into NaN, wherever the work
+    // is cut into parts.
+    std::mt19937 random(60);
+    constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
+    std::vector<int> seen, all(90);
+    std::iota(all.begin(), all.end(), 0);
+    for (const int b : all)
+        if (b >= 40 && b % 5 != 0) seen.push_back(b); // the first parts see nothing at all
+    BlockCase test(random, 3, 32, 16, {all}, 90 * 16, 1.f);
+    const std::vector<float> gone(16, kMinusInfinity);
+    for (const int b : all)
+        if (!std::binary_search(seen.begin(), seen.end(), b)) test.views[0][std::size_t(b)].bias = gone.data();
+    for (std::size_t h = 0; h < 3; ++h)
+        test.references[h] = attend(test.q[0].data() + std::ptrdiff_t(h) * test.qStride, test.cache,
+                                    tokensOf(test.cache, seen), double(test.scale), 1.);
+    onEveryInstructionSet([&] {
+        for (const int threads : {1, 3, 5}) test.check(*makeCpuKernels(threads));
+    });
+
+    // The same through the chunked path: the last token attends to all blocks.
+    std::vector<float> out(3 * 32);
+    const KvBlockView* blocks = test.views[0].data();
+    std::vector<float> q;
+    for (int h = 0; h < 3; ++h)
+        q.insert(q.end(), test.q[0].begin() + h * test.qStride, test.q[0].begin() + h * test.qStride + 32);
+    onEveryInstructionSet([&] {
+        makeCpuKernels(1)->prefillAttention(
+            {q.data(), 1, 3 * 32, 90 * 16 - 1, 1, 3, 32, 16, &blocks, test.scale, 1.f, out.data(), 3 * 32});
+        for (int h = 0; h < 3; ++h) expectNear(out.data() + h * 32, test.references[std::size_t(h)]);
+    });
+}
+
 TEST(BlockAttention, RejectsShapesOutsideItsLimits) {
     const auto kernels = makeCpuKernels(1);
     std::vector<float> memory(64 * 1024, 0.f), out(64 * 1024, kSentinel);
@@ -275,11 +309,17 @@ TEST(BlockAttention, RejectsShapesOutsideItsLimits) {
     for (const int dim : {0, 8, 24, 100, 272}) EXPECT_THROW(run(1, dim, 64, 1), Error) << dim;
     for (const int blockSize : {0, 1, 8, 40, 272}) EXPECT_THROW(run(1, 64, blockSize, 1), Error) << blockSize;
     EXPECT_THROW(run(1, 64, 64, 0), Error);
+    for (const int tokens : {-1, 0, 65, 1 << 30}) {
+        const KvBlockView views[] = {block, {memory.data(), memory.data(), nullptr, tokens}};
+        const AttentionItem item{memory.data(), views, 2, out.data(), nullptr};
+        EXPECT_THROW(kernels->blockAttention({1, 64, 64, 64, 64, 1.f, 0.f, {&item, 1}}), Error) << tokens;
+    }
     try {
         run(1, 17, 64, 1);
         FAIL() << "no error";
     } catch (const Error& error) {
         EXPECT_EQ(error.kind, ErrorKind::BadInput);
+        EXPECT_THAT(oneLine(error), ::testing::HasSubstr("17 dimensions")) << "the message names the number";
     }
     EXPECT_THAT(out, ::testing::Each(kSentinel));
     kernels->blockAttention({}); // no items: nothing to check, nothing to do
@@ -545,6 +585,32 @@ TEST(RangeBound, MatchesDoublePrecisionAndBoundsEveryKeyOfTheBlock) {
                 });
                 if (HasFailure()) return;
             }
+}
+
+TEST(RangeBound, GivesTheSameForManyBlocksAsOneByOne) {
+    std::mt19937 random(79);
+    constexpr int kGroup = 3, kDim = 64;
+    for (const int blocks : {255, 256, 257, 1000}) {
+        const std::vector<float> ranges = randomFloats(random, std::size_t(blocks * 2 * kDim)),
+                                 q = randomFloats(random, kGroup * kDim);
+        std::vector<float> alone(std::size_t(blocks), kSentinel);
+        const auto one = makeCpuKernels(1);
+        for (int b = 0; b < blocks; ++b) {
+            const RangeBoundItem item{q.data(), ranges.data() + b * 2 * kDim, 1, alone.data() + b};
+            one->rangeBound({kGroup, kDim, kDim, GroupReduce::Sum, {&item, 1}});
+        }
+        for (const int threads : {1, 2, 3}) {
+            std::vector<float> scores(std::size_t(blocks) + 301, kSentinel);
+            const RangeBoundItem items[] = {{q.data(), ranges.data(), blocks, scores.data()},
+                                            {q.data(), ranges.data(), 0, nullptr},
+                                            {q.data(), ranges.data(), 200, scores.data() + blocks + 1}};
+            makeCpuKernels(threads)->rangeBound({kGroup, kDim, kDim, GroupReduce::Sum, items});
+            for (int b = 0; b < blocks; ++b) ASSERT_EQ(scores[std::size_t(b)], alone[std::size_t(b)]) << b;
+            for (int b = 0; b < 200; ++b) ASSERT_EQ(scores[std::size_t(blocks + 1 + b)], alone[std::size_t(b)]) << b;
+            ASSERT_EQ(scores[std::size_t(blocks)], kSentinel);
+            ASSERT_EQ(scores[std::size_t(blocks) + 201], kSentinel);
+        }
+    }
 }
 
 } // namespace

@@ -19,7 +19,7 @@ namespace {
 using namespace kvscope::test;
 
 constexpr std::array kTypes{DType::F32, DType::F16, DType::BF16};
-constexpr std::array kBatches{1, 2, 3, 4, 5, 8, 9, 13, 50};
+constexpr std::array kBatches{1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 24, 50};
 constexpr int kMostInputs = 50;
 
 struct Shape {
@@ -196,6 +196,41 @@ TEST(Linear, RejectsTargetsOfDifferentWidthsAndIgnoresEmptyWork) {
     EXPECT_THAT(y, ::testing::Each(kSentinel));
 }
 
+TEST(Linear, GivesTheBiasAloneForWeightsWithoutColumns) {
+    const auto kernels = makeCpuKernels(2);
+    const float bias[] = {1.f, -2.f, 3.f};
+    for (const int n : {1, 9, 50})
+        for (const bool accumulate : {false, true}) {
+            std::vector<float> y(std::size_t(n * 3), 10.f);
+            const LinearTarget target{{nullptr, DType::BF16, 3, 0}, bias, y.data(), 3, accumulate};
+            kernels->linear(LinearArgs{nullptr, n, 0, nullptr, 0.f, {&target, 1}});
+            for (int at = 0; at < n * 3; ++at)
+                ASSERT_EQ(y[std::size_t(at)], bias[at % 3] + (accumulate ? 10.f : 0.f)) << n << " inputs";
+        }
+}
+
+TEST(Linear, SaysWhichNumberIsOutOfRange) {
+    const auto kernels = makeCpuKernels(1);
+    float value = 0;
+    const auto message = [&](int n, int rows, int cols) {
+        const LinearTarget target{{&value, DType::F32, rows, cols}, nullptr, &value, 1, false};
+        try {
+            kernels->linear(LinearArgs{&value, n, 1, nullptr, 0.f, {&target, 1}});
+        } catch (const Error& error) {
+            EXPECT_EQ(error.kind, ErrorKind::BadInput);
+            return oneLine(error);
+        }
+        return std::string("no error");
+    };
+    EXPECT_THAT(message(-1, 1, 1), ::testing::HasSubstr("inputs cannot be -1"));
+    EXPECT_THAT(message(1, -2, 1), ::testing::HasSubstr("outputs cannot be -2"));
+    EXPECT_THAT(message(1, 1, -3), ::testing::HasSubstr("columns cannot be -3"));
+    EXPECT_EQ(message(1, 1, 1), "no error");
+    EXPECT_THROW(
+        kernels->gatedLinear({&value, 1, &value, 0.f, {&value, DType::F32, 1, 1}, {&value, DType::F32, 1, 0}, &value}),
+        Error);
+}
+
 TEST(GatedLinear, ComputesSwiGluWithinRounding) {
     constexpr float kEps = 1e-5f;
     for (const DType type : kTypes)
@@ -311,6 +346,31 @@ TEST(Embed, CopiesTheRowsOfTheIdsInOrder) {
             }
 }
 
+TEST(Embed, WidensEveryBitPatternOfBothSixteenBitTypesExactly) {
+    std::vector<std::uint16_t> patterns(65536);
+    std::iota(patterns.begin(), patterns.end(), std::uint16_t(0));
+    for (const DType type : {DType::F16, DType::BF16}) {
+        const int mantissaBits = type == DType::F16 ? 10 : 7;
+        for (const int cols : {1, 65536}) { // one by one, and whole vectors
+            std::vector<std::int32_t> ids(std::size_t(65536 / cols));
+            std::iota(ids.begin(), ids.end(), 0);
+            onEveryInstructionSet([&] {
+                std::vector<float> out(65536);
+                makeCpuKernels(2)->embed({patterns.data(), type, int(ids.size()), cols}, ids, out.data());
+                for (const std::uint16_t raw : patterns) {
+                    const double expected = decode(raw, mantissaBits);
+                    if (std::isnan(expected)) {
+                        ASSERT_TRUE(std::isnan(out[raw])) << nameOf(type) << " pattern " << raw;
+                    } else {
+                        ASSERT_EQ(double(out[raw]), expected) << nameOf(type) << " pattern " << raw;
+                        ASSERT_EQ(std::signbit(out[raw]), std::signbit(expected)) << nameOf(type) << " " << raw;
+                    }
+                }
+            });
+        }
+    }
+}
+
 TEST(Rope, RotatesTheTwoHalvesOfEveryHeadByItsPosition) {
     std::mt19937 random(9);
     constexpr int kPositions = 300;
@@ -418,6 +478,21 @@ TEST(Copy, MovesEveryItemWhole) {
     kernels->copy(items);
     EXPECT_EQ(to, from);
     kernels->copy({});
+}
+
+TEST(Copy, MovesAFewLongItemsWhole) {
+    std::mt19937 random(31);
+    std::vector<unsigned char> from((3 << 20) + 77), to(from.size(), 0);
+    for (auto& byte : from) byte = std::uint8_t(random());
+    for (const int threads : {1, 2, 5}) {
+        std::fill(to.begin(), to.end(), std::uint8_t(0));
+        const CopyItem items[] = {{from.data(), to.data(), 1 << 20},
+                                  {nullptr, nullptr, 0},
+                                  {from.data() + (1 << 20), to.data() + (1 << 20), from.size() - (1 << 20) - 5}};
+        makeCpuKernels(threads)->copy(items);
+        EXPECT_TRUE(std::equal(from.begin(), from.end() - 5, to.begin())) << threads << " threads";
+        EXPECT_TRUE(std::all_of(to.end() - 5, to.end(), [](unsigned char byte) { return byte == 0; }));
+    }
 }
 
 TEST(Kernels, RunAHostLoopOverEveryIndexOnce) {
