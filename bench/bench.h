@@ -4,6 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 
 #include <functional>
+#include <map>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,11 +14,16 @@ namespace kvscope::bench {
 /// Says what is being measured while it runs.
 using Log = std::function<void(std::string_view line)>;
 
+/// key=value pairs of the command line; each benchmark documents its own.
+using Settings = std::map<std::string, std::string>;
+
 struct BenchEntry {
     std::string_view name;
     std::string_view question;
     /// Numbers with units in their keys; a ratio names its denominator.
-    nlohmann::ordered_json (*run)(const Log& log);
+    nlohmann::ordered_json (*run)(const Log& log) = nullptr;
+    /// Instead of `run`: takes settings and needs a GPU, so that it runs only when it is named.
+    nlohmann::ordered_json (*runOnGpu)(const Settings& settings, const Log& log) = nullptr;
 };
 
 /// All benchmarks; a new one is one file and one line in registry.cpp.

@@ -10,6 +10,10 @@ nlohmann::ordered_json cpuPrefill(const Log& log);
 nlohmann::ordered_json firstToken(const Log& log);
 nlohmann::ordered_json recording(const Log& log);
 nlohmann::ordered_json traceOpen(const Log& log);
+#ifdef KVSCOPE_HAVE_CUDA
+nlohmann::ordered_json decodeShapes(const Settings& settings, const Log& log);
+nlohmann::ordered_json gpuKernels(const Settings& settings, const Log& log);
+#endif
 
 std::span<const BenchEntry> benchmarks() {
     static constexpr std::array table{
@@ -21,6 +25,11 @@ std::span<const BenchEntry> benchmarks() {
                    firstToken},
         BenchEntry{"recording", "What does recording everything cost a 9k-token decode?", recording},
         BenchEntry{"trace-open", "How soon is a 200 MB trace's first picture read?", traceOpen},
+#ifdef KVSCOPE_HAVE_CUDA
+        BenchEntry{"decode", "How fast does a published model shape decode on the GPU, beside the floor of its bytes?",
+                   nullptr, decodeShapes},
+        BenchEntry{"gpu-kernels", "How close does each CUDA kernel come to its ceiling?", nullptr, gpuKernels},
+#endif
     };
     return table;
 }

@@ -16,7 +16,7 @@ namespace kvscope::cli {
 namespace {
 
 struct Arguments {
-    std::vector<std::string> names;
+    std::vector<std::string> names, settings;
     bool json = false;
 };
 
@@ -28,13 +28,21 @@ int run(const Arguments& arguments) {
                          [&](const auto& e) { return e.name == name; }))
             throw Error(ErrorKind::BadInput, fmt::format("unknown benchmark '{}'", name), "known benchmarks: " + known);
     const bench::Log log = [](std::string_view line) { fmt::print(stderr, "  {}\n", line); };
+    bench::Settings settings;
+    for (const std::string& setting : arguments.settings) {
+        const auto equals = setting.find('=');
+        if (equals == std::string::npos || equals == 0)
+            throw Error(ErrorKind::BadInput, fmt::format("cannot read --set '{}'", setting), "write --set key=value");
+        settings[setting.substr(0, equals)] = setting.substr(equals + 1);
+    }
     nlohmann::ordered_json all = nlohmann::ordered_json::object();
     for (const auto& entry : bench::benchmarks()) {
         if (!arguments.names.empty() &&
             std::find(arguments.names.begin(), arguments.names.end(), entry.name) == arguments.names.end())
             continue;
+        if (arguments.names.empty() && entry.run == nullptr) continue;
         fmt::print(stderr, "{}: {}\n", entry.name, entry.question);
-        const auto result = entry.run(log);
+        const auto result = entry.run != nullptr ? entry.run(log) : entry.runOnGpu(settings, log);
         if (!arguments.json)
             for (const auto& [key, value] : result.items()) fmt::print("{} {} {}\n", entry.name, key, value.dump());
         all[std::string(entry.name)] = result;
@@ -48,7 +56,10 @@ int run(const Arguments& arguments) {
 Command addBench(CLI::App& app) {
     auto arguments = std::make_shared<Arguments>();
     CLI::App* sub = app.add_subcommand("bench", "Measure this machine and this build, each number beside its floor");
-    sub->add_option("names", arguments->names, "Benchmarks to run; none: all");
+    sub->add_option("names", arguments->names, "Benchmarks to run; none: all that need no GPU");
+    sub->add_option("--set", arguments->settings,
+                    "Of the GPU benchmarks, key=value; decode: shape, method, context, batch, steps, offload, planted, "
+                    "record; gpu-kernels: only");
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }

@@ -67,6 +67,10 @@ SessionOptions sessionOptions(const RunArguments& arguments) {
             throw Error(ErrorKind::BadInput, fmt::format("cannot read --set '{}'", setting), "write --set key=value");
         options.settings.emplace_back(setting.substr(0, equals), setting.substr(equals + 1));
     }
+    if (arguments.backend == nameOf(Backend::Cuda))
+        options.backend = Backend::Cuda;
+    else if (arguments.backend != nameOf(Backend::Cpu))
+        throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use cpu or cuda");
     parseDeviceKv(arguments.deviceKv, options);
     options.link = Link::parse(arguments.link);
     options.stopAtEos = !arguments.noEos;
@@ -126,7 +130,7 @@ nlohmann::ordered_json report(const DecodeSession& session, const Model& model) 
     out["h2d_bytes"] = summary.h2dBytes;
     out["d2h_bytes"] = summary.d2hBytes;
     out["exposed_ms"] = double(summary.exposedNs) / 1e6;
-    out["link"] = "modelled";
+    out["link"] = nameOf(session.runInfo().linkTiming);
     out["link_description"] = session.runInfo().link;
     out["device_slots"] = session.runInfo().deviceSlots;
     out["backend"] = session.runInfo().backend;
@@ -164,11 +168,6 @@ void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
 }
 
 int run(RunArguments& arguments) {
-    if (arguments.backend == "cuda")
-        throw Error(ErrorKind::Unsupported, "--backend cuda is not available in this version of KVScope",
-                    "use --backend cpu");
-    if (arguments.backend != "cpu")
-        throw Error(ErrorKind::BadInput, fmt::format("unknown backend '{}'", arguments.backend), "use --backend cpu");
     const SessionOptions options = sessionOptions(arguments);
     const RecordLevel level = parseLevel(arguments.level);
     const auto model = Model::load(arguments.model);

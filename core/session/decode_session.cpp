@@ -1,8 +1,8 @@
 #include "core/session/decode_session.h"
 
-#include "core/session/layer_attention.h"
+#include "core/cache/cache_policy.h"
+#include "core/session/engine.h"
 #include "core/session/sampler.h"
-#include "core/session/stage_clock.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,8 +12,6 @@
 
 namespace kvscope {
 namespace {
-
-constexpr int kPrefillChunk = 512; // tokens projected and attended together: fills the GEMM's tiles, bounds the scratch
 
 [[noreturn]] void refuse(const std::string& message, const std::string& hint) {
     throw Error(ErrorKind::BadInput, message, hint);
@@ -80,10 +78,7 @@ struct DecodeSession::Impl {
 
     void prefill(const Progress& progress, const std::stop_token& stop);
     bool step();
-    void prefillLayer(int layerIndex, LayerRecord& layer, const Progress& progress, const std::stop_token& stop);
-    void project(int layerIndex, const float* x, int n, LayerRecord& layer);
-    void finishLayer(int layerIndex, float* x, int n, LayerRecord& layer);
-    void sampleTokens(std::span<const ActiveSequence> active, StepRecord& record);
+    void sampleTokens(StepRecord& record);
     void addTransfers(const StepRecord& record);
     void commit(std::unique_ptr<StepRecord> record);
     bool done(int sequence) const {
@@ -100,11 +95,8 @@ struct DecodeSession::Impl {
     const MethodEntry& method;
     ParameterValues parameters;
     SelectionSpec spec;
-    std::unique_ptr<Kernels> kernels;
-    std::unique_ptr<KvCache> cache;
-    std::unique_ptr<LayerAttention> attention;
+    std::unique_ptr<DecodeEngine> engine;
     RunInfo info;
-    StageClock clock;
     std::vector<Sampler> samplers;
     std::vector<std::vector<std::int32_t>> generated;
     std::vector<std::int32_t> nextToken; // [sequence]
@@ -113,10 +105,7 @@ struct DecodeSession::Impl {
     double localitySum = 0;
     int stepNumber = 0;
     bool prefilled = false, ended = false;
-    // Scratch, sized once: rows = prefill chunk or batch.
-    AlignedBuffer<float> x, q, k, v, scores, attended, hidden, logits;
-    std::vector<AlignedBuffer<float>> promptX; // [sequence] residual stream of the whole prompt, during prefill
-    std::vector<std::int32_t> positions, inputIds;
+    std::vector<std::int32_t> inputIds;
 };
 
 DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> promptIds,
@@ -131,21 +120,22 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     if (!model->hasEvictionHead()) spec.bias.scale = 0.f;
 
     const int sequences = int(prompts.size());
-    KvCacheOptions cacheOptions;
-    cacheOptions.shape = {config.layers, config.kvHeads, config.headDim};
-    cacheOptions.layout = {spec.blockSize, config.headDim, spec.bias.scale != 0.f};
+    const bool cuda = options.backend == Backend::Cuda;
+    EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, {}, sink.level()};
+    const BlockFormat format{spec.blockSize, config.headDim, spec.bias.scale != 0.f};
+    const std::int64_t blockBytes = cuda ? cudaBlockBytes(format) : cpuBlockBytes(format);
     int maxBlocks = 0;
     for (const auto& prompt : prompts) {
-        cacheOptions.maxTokens.push_back(int(prompt.size()) + options.maxNewTokens);
-        maxBlocks = std::max(maxBlocks, spec.grid.blocks(cacheOptions.maxTokens.back()));
+        setup.maxTokens.push_back(int(prompt.size()) + options.maxNewTokens);
+        maxBlocks = std::max(maxBlocks, spec.grid.blocks(setup.maxTokens.back()));
     }
     int offloadedLayers = 0;
     for (int layer = 0; layer < config.layers; ++layer) {
         const bool dense = spec.dense || layer < spec.denseLayers;
-        cacheOptions.offloaded.push_back(!dense && options.offload);
-        cacheOptions.indexed.push_back(
-            !dense && (spec.queryScore != QueryScore::None || spec.agnosticScore != AgnosticScore::None));
-        offloadedLayers += cacheOptions.offloaded.back() ? 1 : 0;
+        setup.offloaded.push_back(!dense && options.offload);
+        setup.indexed.push_back(!dense &&
+                                (spec.queryScore != QueryScore::None || spec.agnosticScore != AgnosticScore::None));
+        offloadedLayers += setup.offloaded.back() ? 1 : 0;
     }
     if (offloadedLayers > 0) {
         const int needed = std::min(std::max(spec.budgetBlocks(), spec.grid.blocks(spec.denseBelowTokens)), maxBlocks);
@@ -153,37 +143,20 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
         if (options.deviceKvBlocks)
             slots = *options.deviceKvBlocks;
         else if (options.deviceKvBytes)
-            slots = *options.deviceKvBytes /
-                    (std::int64_t(sequences) * offloadedLayers * config.kvHeads * cacheOptions.layout.bytes());
+            slots = *options.deviceKvBytes / (std::int64_t(sequences) * offloadedLayers * config.kvHeads * blockBytes);
         if (slots < needed)
             refuse(
                 fmt::format(
                     "a device pool of {} block slots per KV head is too small: method {} attends {} blocks at a time",
                     slots, method.name, needed),
                 fmt::format("give at least --device-kv {}, or lower the budget", needed));
-        cacheOptions.slots = int(std::min<std::int64_t>(slots, maxBlocks));
+        setup.slots = int(std::min<std::int64_t>(slots, maxBlocks));
         // Keep-selected fills the first free slot, so spare slots would stay empty.
-        if (options.cachePolicy.empty() && cacheOptions.slots > needed) options.cachePolicy = "lru";
+        if (options.cachePolicy.empty() && setup.slots > needed) options.cachePolicy = "lru";
     }
     if (options.cachePolicy.empty()) options.cachePolicy = "keep-selected";
-    kernels = makeCpuKernels(options.threads);
-    cache = std::make_unique<KvCache>(cacheOptions, spec, findCachePolicy(options.cachePolicy));
-    attention = std::make_unique<LayerAttention>(*kernels, *cache, spec, cacheOptions.shape, config.queryHeads,
-                                                 options.link, sequences, options.oracle);
-
-    std::size_t rows = std::size_t(sequences);
-    for (const auto& prompt : prompts) rows = std::max(rows, std::min<std::size_t>(prompt.size(), kPrefillChunk));
-    const auto qWidth = std::size_t(config.queryHeads * config.headDim),
-               kvWidth = std::size_t(config.kvHeads * config.headDim);
-    x = AlignedBuffer<float>(std::size_t(sequences) * std::size_t(config.hidden));
-    q = AlignedBuffer<float>(rows * qWidth);
-    k = AlignedBuffer<float>(rows * kvWidth);
-    v = AlignedBuffer<float>(rows * kvWidth);
-    scores = AlignedBuffer<float>(rows * std::size_t(config.kvHeads));
-    attended = AlignedBuffer<float>(rows * qWidth);
-    hidden = AlignedBuffer<float>(rows * std::size_t(config.ffn));
-    logits = AlignedBuffer<float>(std::size_t(sequences) * std::size_t(config.vocab));
-    positions.resize(rows);
+    setup.cachePolicy = findCachePolicy(options.cachePolicy).name;
+    engine = cuda ? makeCudaEngine(setup) : makeCpuEngine(setup);
     generated.resize(std::size_t(sequences));
     nextToken.resize(std::size_t(sequences));
     for (int s = 0; s < sequences; ++s) {
@@ -200,205 +173,86 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     params["cache_policy"] = options.cachePolicy;
     params["offload"] = options.offload;
     info.paramsJson = params.dump();
-    info.backend = "cpu";
-    info.device = kernels->description();
-    info.link = options.link.describe();
-    info.linkTiming = Timing::Modelled;
-    info.linkGbps = options.link.gigabytesPerSecond;
-    info.linkLatencyUs = options.link.latencyUs;
+    info.backend = nameOf(options.backend);
+    info.device = engine->description();
+    info.linkTiming = engine->linkTiming();
+    if (info.linkTiming == Timing::Modelled) {
+        info.link = options.link.describe();
+        info.linkGbps = options.link.gigabytesPerSecond;
+        info.linkLatencyUs = options.link.latencyUs;
+    } else {
+        info.link = "PCIe (measured)";
+    }
     info.blockSize = spec.blockSize;
     info.layers = config.layers;
     info.kvHeads = config.kvHeads;
     info.queryHeads = config.queryHeads;
     info.headDim = config.headDim;
     info.sequences = sequences;
-    info.deviceSlots = cacheOptions.slots;
+    info.deviceSlots = setup.slots;
     info.budgetBlocks = spec.dense ? 0 : spec.budgetBlocks();
-    info.blockBytes = cacheOptions.layout.bytes();
+    info.blockBytes = blockBytes;
     info.level = sink.level();
     for (const auto& prompt : prompts) {
         auto& tokens = info.prompts.emplace_back();
         for (const std::int32_t id : prompt) tokens.push_back({id, model->tokenizer().bytesOf(id)});
     }
-    clock = StageClock(steadyNowNs());
     sink.beginRun(info);
 }
 
-/// Norm, projections, importance scores and rotation of n rows; positions are set.
-void DecodeSession::Impl::project(int layerIndex, const float* rowsX, int n, LayerRecord& layer) {
-    const ModelConfig& config = model->config();
-    const LayerWeights& weights = model->layer(layerIndex);
-    const int qWidth = config.queryHeads * config.headDim, kvWidth = config.kvHeads * config.headDim;
-    const auto biasOf = [](const std::vector<float>& bias) { return bias.empty() ? nullptr : bias.data(); };
-    clock.run(layer, Stage::QkvLinear, [&] {
-        const LinearTarget targets[] = {{weights.q, biasOf(weights.qBias), q.data(), qWidth, false},
-                                        {weights.k, biasOf(weights.kBias), k.data(), kvWidth, false},
-                                        {weights.v, biasOf(weights.vBias), v.data(), kvWidth, false}};
-        LinearArgs args;
-        args.x = rowsX;
-        args.n = n;
-        args.xStride = config.hidden;
-        args.normWeight = weights.inputNorm.data();
-        args.normEps = config.rmsNormEps;
-        args.targets = targets;
-        kernels->linear(args);
-        if (model->hasEvictionHead())
-            kernels->evictionScore({v.data(), n, config.kvHeads, config.headDim, kvWidth, weights.delta.data(),
-                                    weights.gain.data(), scores.data()});
-    });
-    clock.run(layer, Stage::Rope, [&] {
-        kernels->rope({q.data(), n, config.queryHeads, config.headDim, qWidth, positions.data(), model->ropeCos(),
-                       model->ropeSin()});
-        kernels->rope({k.data(), n, config.kvHeads, config.headDim, kvWidth, positions.data(), model->ropeCos(),
-                       model->ropeSin()});
-    });
-}
-
-/// Output projection and feed-forward of n rows, added to the residual stream.
-void DecodeSession::Impl::finishLayer(int layerIndex, float* rowsX, int n, LayerRecord& layer) {
-    const ModelConfig& config = model->config();
-    const LayerWeights& weights = model->layer(layerIndex);
-    const auto addTo = [&](const WeightMatrix& weight, const std::vector<float>& bias, const float* input, int width) {
-        const LinearTarget target{weight, bias.empty() ? nullptr : bias.data(), rowsX, config.hidden, true};
-        LinearArgs args;
-        args.x = input;
-        args.n = n;
-        args.xStride = width;
-        args.targets = {&target, 1};
-        kernels->linear(args);
-    };
-    clock.run(layer, Stage::OLinear,
-              [&] { addTo(weights.o, weights.oBias, attended.data(), config.queryHeads * config.headDim); });
-    clock.run(layer, Stage::Ffn, [&] {
-        kernels->gatedLinear(
-            {rowsX, n, weights.postNorm.data(), config.rmsNormEps, weights.gate, weights.up, hidden.data()});
-        addTo(weights.down, {}, hidden.data(), config.ffn);
-    });
-}
-
-void DecodeSession::Impl::prefillLayer(int layerIndex, LayerRecord& layer, const Progress& progress,
-                                       const std::stop_token& stop) {
-    const ModelConfig& config = model->config();
-    clock.beginLayer(layer);
-    const TokenRows rows{q.data(), k.data(), v.data(), model->hasEvictionHead() ? scores.data() : nullptr,
-                         attended.data()};
-    int doneTokens = 0;
-    for (std::size_t s = 0; s < prompts.size(); ++s) {
-        const int length = int(prompts[s].size());
-        for (int first = 0; first < length; first += kPrefillChunk) {
-            throwIfCancelled(stop);
-            report(progress, (layerIndex + double(doneTokens + first) / summary.promptTokens) / config.layers,
-                   "reading the prompt");
-            const int n = std::min(kPrefillChunk, length - first);
-            for (int i = 0; i < n; ++i) positions[std::size_t(i)] = first + i;
-            float* rowsX = promptX[s].data() + std::size_t(first) * std::size_t(config.hidden);
-            project(layerIndex, rowsX, n, layer);
-            attention->prefill(layerIndex, int(s), first, n, rows, clock, layer);
-            finishLayer(layerIndex, rowsX, n, layer);
-        }
-        attention->keepTail(layerIndex, int(s), length);
-        if (cache->offloaded(layerIndex)) layer.d2hBlocks += length / spec.blockSize * config.kvHeads;
-        doneTokens += length;
-    }
-    // The prompt's full blocks stream to the host while later chunks compute: busy link, nothing exposed.
-    layer.d2hBytes = layer.d2hBlocks * cache->layout().bytes();
-    layer.transferNs = options.link.transferNs(layer.d2hBytes);
-}
-
 void DecodeSession::Impl::prefill(const Progress& progress, const std::stop_token& stop) {
-    const ModelConfig& config = model->config();
     auto record = sink.acquire();
     record->step = stepNumber;
     record->phase = Phase::Prefill;
     record->tokens = summary.promptTokens;
-    record->layers.resize(std::size_t(config.layers));
-    clock.beginStep();
-    record->startNs = clock.stepStartNs();
-    clock.run(*record, StepStage::Embed, [&] {
-        for (const auto& prompt : prompts) {
-            promptX.emplace_back(prompt.size() * std::size_t(config.hidden));
-            kernels->embed(model->embedding(), prompt, promptX.back().data());
-        }
-    });
-    for (int layer = 0; layer < config.layers; ++layer)
-        prefillLayer(layer, record->layers[std::size_t(layer)], progress, stop);
+    engine->prefill(*record, progress, stop);
     active.clear();
-    for (std::size_t s = 0; s < prompts.size(); ++s) {
-        active.push_back({int(s), int(prompts[s].size()) - 1});
-        std::copy_n(promptX[s].data() + (prompts[s].size() - 1) * std::size_t(config.hidden), config.hidden,
-                    x.data() + s * std::size_t(config.hidden));
-    }
-    promptX.clear();
-    sampleTokens(active, *record);
-    record->durationNs = clock.endStep();
+    for (std::size_t s = 0; s < prompts.size(); ++s) active.push_back({int(s), int(prompts[s].size()) - 1});
+    sampleTokens(*record);
     summary.prefillNs = record->durationNs;
     prefilled = true;
     commit(std::move(record));
     report(progress, 1.0, "reading the prompt");
 }
 
-void DecodeSession::Impl::sampleTokens(std::span<const ActiveSequence> rows, StepRecord& record) {
-    const ModelConfig& config = model->config();
-    clock.run(record, StepStage::LmHead, [&] {
-        const LinearTarget target{model->lmHead(), nullptr, logits.data(), config.vocab, false};
-        LinearArgs args;
-        args.x = x.data();
-        args.n = int(rows.size());
-        args.xStride = config.hidden;
-        args.normWeight = model->finalNorm().data();
-        args.normEps = config.rmsNormEps;
-        args.targets = {&target, 1};
-        kernels->linear(args);
-    });
-    clock.run(record, StepStage::Sample, [&] {
-        for (std::size_t row = 0; row < rows.size(); ++row) {
-            const auto s = std::size_t(rows[row].sequence);
-            const std::int32_t id =
-                samplers[s].sample({logits.data() + row * std::size_t(config.vocab), std::size_t(config.vocab)});
-            generated[s].push_back(id);
-            nextToken[s] = id;
-            record.generated.push_back(
-                {rows[row].sequence, id, rows[row].position + 1, model->tokenizer().bytesOf(id)});
-        }
-    });
+/// Chooses the next token of every active sequence; its time is part of the step.
+void DecodeSession::Impl::sampleTokens(StepRecord& record) {
+    const std::int64_t begin = steadyNowNs();
+    nvtxPush(kStepStageNames[std::size_t(StepStage::Sample)]);
+    for (std::size_t row = 0; row < active.size(); ++row) {
+        const auto s = std::size_t(active[row].sequence);
+        const std::int32_t id = options.sampling.temperature > 0
+                                    ? samplers[s].sample({engine->logits(int(row)), std::size_t(model->config().vocab)})
+                                    : engine->greedyToken(int(row));
+        generated[s].push_back(id);
+        nextToken[s] = id;
+        record.generated.push_back(
+            {active[row].sequence, id, active[row].position + 1, model->tokenizer().bytesOf(id)});
+    }
+    nvtxPop();
+    const std::int64_t duration = steadyNowNs() - begin;
+    record.stepStageNs[std::size_t(StepStage::Sample)] += duration;
+    record.durationNs += duration;
 }
 
 bool DecodeSession::Impl::step() {
     if (!prefilled) throw Error(ErrorKind::BadInput, "a decode step was asked for before the prompt was read");
-    const ModelConfig& config = model->config();
     active.clear();
     inputIds.clear();
+    auto record = sink.acquire();
     for (int s = 0; s < int(prompts.size()); ++s) {
         if (done(s)) continue;
         active.push_back({s, int(prompts[std::size_t(s)].size() + generated[std::size_t(s)].size()) - 1});
         inputIds.push_back(nextToken[std::size_t(s)]);
+        record->opensBlock |= active.back().position % spec.blockSize == 0;
     }
     if (active.empty()) return false;
-    const int n = int(active.size());
-    auto record = sink.acquire();
     record->step = stepNumber;
-    record->tokens = n;
-    record->layers.resize(std::size_t(config.layers));
-    for (int row = 0; row < n; ++row) {
-        positions[std::size_t(row)] = active[std::size_t(row)].position;
-        record->opensBlock |= active[std::size_t(row)].position % spec.blockSize == 0;
-    }
-    clock.beginStep();
-    record->startNs = clock.stepStartNs();
-    clock.run(*record, StepStage::Embed, [&] { kernels->embed(model->embedding(), inputIds, x.data()); });
-    const TokenRows rows{q.data(), k.data(), v.data(), model->hasEvictionHead() ? scores.data() : nullptr,
-                         attended.data()};
-    for (int layer = 0; layer < config.layers; ++layer) {
-        LayerRecord& layerRecord = record->layers[std::size_t(layer)];
-        clock.beginLayer(layerRecord);
-        project(layer, x.data(), n, layerRecord);
-        attention->decode(layer, active, rows, record->step, clock, layerRecord, *record);
-        finishLayer(layer, x.data(), n, layerRecord);
-    }
-    sampleTokens(active, *record);
-    record->durationNs = clock.endStep();
+    record->tokens = int(active.size());
+    engine->decode(active, inputIds, *record);
+    sampleTokens(*record);
     summary.decodeNs += record->durationNs;
-    summary.decodedTokens += n;
+    summary.decodedTokens += int(active.size());
     ++summary.steps;
     commit(std::move(record));
     return true;
@@ -462,8 +316,7 @@ const RunInfo& DecodeSession::runInfo() const { return impl_->info; }
 
 const float* DecodeSession::logits(int sequence) const {
     for (std::size_t row = 0; row < impl_->active.size(); ++row)
-        if (impl_->active[row].sequence == sequence)
-            return impl_->logits.data() + row * std::size_t(impl_->model->config().vocab);
+        if (impl_->active[row].sequence == sequence) return impl_->engine->logits(int(row));
     return nullptr;
 }
 

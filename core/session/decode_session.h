@@ -14,6 +14,9 @@
 
 namespace kvscope {
 
+enum class Backend : std::uint8_t { Cpu, Cuda };
+constexpr const char* nameOf(Backend backend) { return backend == Backend::Cpu ? "cpu" : "cuda"; }
+
 /// Greedy when temperature is 0.
 struct Sampling {
     double temperature = 0, topP = 1;
@@ -22,6 +25,7 @@ struct Sampling {
 };
 
 struct SessionOptions {
+    Backend backend = Backend::Cpu;
     std::string method = "nosa";
     std::vector<std::pair<std::string, std::string>>
         settings; // --set key=value, applied over the checkpoint's defaults
@@ -33,9 +37,10 @@ struct SessionOptions {
     std::string cachePolicy;                    // empty: keep-selected, or lru when the pool has slots to spare
     bool offload = true;                        // false: every block stays resident
     Link link;
-    bool oracle = false; // also measure the attention mass the selection captures (slow)
-    int threads = 0;     // 0: all cores
-    std::string name;    // of the run; empty: made from method and model
+    bool oracle = false;   // also measure the attention mass the selection captures (slow)
+    int threads = 0;       // 0: all cores
+    bool lookahead = true; // CUDA: start the next greedy step while the host records this one
+    std::string name;      // of the run; empty: made from method and model
 };
 
 struct SessionSummary {
@@ -74,7 +79,7 @@ public:
     const RunInfo& runInfo() const;
     /// Logits of the last position of a sequence of the last step, float32 [vocab]; null if it was not part of it.
     const float* logits(int sequence) const;
-    /// Feed these ids instead of the sampled ones (teacher forcing in tests).
+    /// Feed these ids instead of the sampled ones (teacher forcing in tests). On CUDA only without `lookahead`.
     void forceNextTokens(const std::vector<std::int32_t>& ids);
 
 private:

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/kv/kv_cache.h"
+#include "core/session/engine.h"
 #include "core/session/stage_clock.h"
 #include "core/trace/trace_sink.h"
 #include "core/transfer/link.h"
@@ -19,12 +20,6 @@ struct TokenRows {
     const float* v = nullptr;     // [n, kvHeads*dim]
     const float* score = nullptr; // [n, kvHeads] eviction scores; null without an eviction head
     float* out = nullptr;         // [n, queryHeads*dim] attention output
-};
-
-/// One sequence of a decode step.
-struct ActiveSequence {
-    int sequence = 0;
-    int position = 0; // of the token being fed
 };
 
 /// Works on one session's cache, one layer at a time. All scratch memory is kept between calls.

@@ -180,12 +180,12 @@ void Recorder::Impl::begin(const Message& message) {
     {
         const std::lock_guard lock(mutex);
         health = {};
-        beginError = error;
-        if (!error) run = id;
+        beginError = std::move(error); // whole: the engine's thread destroys it
+        if (!failed) run = id;
         ++beginsDone;
     }
     done.notify_all();
-    if (error) return;
+    if (failed) return;
     try { // the engine reads its prompt meanwhile
         store.addPrompts(message.info->prompts);
         commit();

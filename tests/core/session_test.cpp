@@ -1,4 +1,6 @@
 // Properties of a decode session that hold for every method.
+#include "tests/core/backend.h"
+
 #include "core/session/decode_session.h"
 #include "core/session/sampler.h"
 
@@ -25,8 +27,12 @@ std::vector<std::int32_t> randomPrompt(int tokens, unsigned seed) {
     return ids;
 }
 
+/// Two kernels sum in different orders: rounding through 8 layers, of float32 on the CPU, of bf16 on the GPU.
+const double kOtherOrder = test::onCuda() ? 0.35 : 2e-3;
+
 SessionOptions optionsFor(const std::string& method, int newTokens) {
     SessionOptions options;
+    options.backend = test::backend();
     options.method = method;
     options.maxNewTokens = newTokens;
     options.stopAtEos = false;
@@ -128,8 +134,12 @@ TEST_P(EveryMethod, SequencesOfABatchDoNotDisturbEachOther) {
                                                          randomPrompt(640, 6)};
     const SessionOptions options = optionsFor(GetParam(), 70);
     const auto together = decode(prompts, options);
-    for (std::size_t i = 0; i < prompts.size(); ++i)
-        EXPECT_EQ(together.ids[i], decode({prompts[i]}, options).ids[0]) << i;
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+        // The GPU uses other kernels, with other roundings, for other batch sizes: there the companions change places.
+        const auto other = test::onCuda() ? decode({prompts[i], prompts[(i + 1) % 3], prompts[(i + 2) % 3]}, options)
+                                          : decode({prompts[i]}, options);
+        EXPECT_EQ(together.ids[i], other.ids[0]) << i;
+    }
 }
 
 TEST_P(EveryMethod, RepeatingARunRepeatsItExactly) {
@@ -140,7 +150,7 @@ TEST_P(EveryMethod, RepeatingARunRepeatsItExactly) {
 // Small enough for the sanitizers: every path of selection, offloading, sparse prefill and oracle on 16-token blocks.
 TEST_P(EveryMethod, SmallBlocksSparsePrefillAndOracleWorkTogether) {
     SessionOptions options = optionsFor(GetParam(), 40);
-    options.oracle = true;
+    options.oracle = !test::onCuda();
     const auto defaults = resolveDefaults(findMethod(options.method), model()->config());
     const std::pair<const char*, const char*> wanted[] = {
         {"block_size", "16"},  {"kernel_size", "8"},   {"kernel_stride", "4"}, {"window_blocks", "2"},
@@ -153,7 +163,7 @@ TEST_P(EveryMethod, SmallBlocksSparsePrefillAndOracleWorkTogether) {
         for (const SelectionRecord& s : record.selections) {
             EXPECT_LE(s.selected, out.sink.info.budgetBlocks);
             EXPECT_EQ(s.hits + s.misses, s.selected);
-            EXPECT_GT(s.mass, 0.f);
+            EXPECT_EQ(s.mass > 0.f, options.oracle);
         }
     options.offload = false;
     EXPECT_EQ(decode({randomPrompt(150, 24), randomPrompt(33, 25)}, options).logits, out.logits);
@@ -239,7 +249,11 @@ TEST(Session, FullBlocksGoToTheHostOnceAndBytesFollowTheMisses) {
             } else {
                 EXPECT_EQ(layer.d2hBlocks, 22 * 2); // 1470 / 64 full blocks, two heads
             }
-            EXPECT_EQ(layer.exposedNs, Link{}.transferNs(layer.h2dBytes));
+            if (out.sink.info.linkTiming == Timing::Modelled) {
+                EXPECT_EQ(layer.exposedNs, Link{}.transferNs(layer.h2dBytes));
+            } else if (record.phase == Phase::Decode) {
+                EXPECT_EQ(layer.exposedNs > 0, layer.h2dBlocks + layer.d2hBlocks > 0);
+            }
         }
     EXPECT_EQ(written, (1669 / 64 - 1470 / 64) * 8 * 2); // 1470 + 199 tokens are cached at the end
 }
@@ -263,9 +277,8 @@ TEST(Session, SparsePrefillEqualsFullPrefillWhileTheBudgetCoversThePrompt) {
         sparse.settings = {{"prefill", "sparse"}};
         const auto a = decode({prompt}, sparse), b = decode({prompt}, optionsFor(method, 8));
         EXPECT_EQ(a.ids, b.ids);
-        // Two kernels sum in different orders: float32 rounding through 8 layers.
         for (std::size_t i = 0; i < a.logits[0].size(); ++i)
-            EXPECT_NEAR(a.logits[0][i], b.logits[0][i], 2e-3) << method;
+            EXPECT_NEAR(a.logits[0][i], b.logits[0][i], kOtherOrder) << method;
     }
 }
 
@@ -276,6 +289,7 @@ TEST(Session, SparsePrefillSelectsLikeDecode) {
     for (const char* method : {"quest", "infllmv2", "nosa"}) {
         SessionOptions options = optionsFor(method, 41);
         options.settings = {{"prefill", "sparse"}};
+        options.lookahead = false;
         NullSink sink;
         DecodeSession whole(model(), {prompt}, options, sink);
         whole.prefill();
@@ -286,11 +300,12 @@ TEST(Session, SparsePrefillSelectsLikeDecode) {
             ASSERT_TRUE(split.step());
         }
         for (int i = 0; i < model()->config().vocab; ++i)
-            EXPECT_NEAR(whole.logits(0)[i], split.logits(0)[i], 2e-3) << method;
+            EXPECT_NEAR(whole.logits(0)[i], split.logits(0)[i], kOtherOrder) << method;
     }
 }
 
 TEST(Session, TheOracleSeesAllMassWhenEverythingIsSelectedAndLessWhenNot) {
+    if (test::onCuda()) GTEST_SKIP() << "the GPU backend has no oracle";
     SessionOptions options = optionsFor("nosa", 5);
     options.oracle = true;
     const auto all = decode({randomPrompt(500, 18)}, options), some = decode({randomPrompt(3000, 19)}, options);

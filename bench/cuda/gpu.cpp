@@ -1,0 +1,90 @@
+#include "bench/cuda/gpu.h"
+
+#include "core/cuda/cuda_engine.h"
+#include "kernels/cuda/probe.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace kvscope::bench {
+namespace {
+
+struct Event {
+    Event() { cuda::check(cudaEventCreate(&handle), "making an event"); }
+    ~Event() { cudaEventDestroy(handle); }
+    cudaEvent_t handle = nullptr;
+};
+
+double medianSeconds(cudaStream_t stream, int repeats, const std::function<void()>& body) {
+    body();
+    Event begin, end;
+    std::vector<double> times;
+    for (int i = 0; i < repeats; ++i) {
+        cuda::check(cudaEventRecord(begin.handle, stream), "timing");
+        body();
+        cuda::check(cudaEventRecord(end.handle, stream), "timing");
+        cuda::check(cudaEventSynchronize(end.handle), "timing");
+        float ms = 0;
+        cuda::check(cudaEventElapsedTime(&ms, begin.handle, end.handle), "timing");
+        times.push_back(double(ms) * 1e-3);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+}
+
+} // namespace
+
+Gpu::Gpu() {
+    launch.multiprocessors = usableGpu().multiProcessorCount;
+    cuda::check(cudaStreamCreateWithFlags(&launch.stream, cudaStreamNonBlocking), "opening a stream");
+}
+
+Gpu::~Gpu() { cudaStreamDestroy(launch.stream); }
+
+double Gpu::seconds(const std::function<void()>& body, int repeats) {
+    return medianSeconds(launch.stream, repeats, body);
+}
+
+double Gpu::graphSeconds(const std::function<void()>& body, int repeats) {
+    body(); // attributes and plans are made outside the capture
+    cuda::check(cudaStreamSynchronize(launch.stream), "timing");
+    cudaGraph_t graph = nullptr;
+    cudaGraphExec_t executable = nullptr;
+    cuda::check(cudaStreamBeginCapture(launch.stream, cudaStreamCaptureModeThreadLocal), "recording a graph");
+    body();
+    cuda::check(cudaStreamEndCapture(launch.stream, &graph), "recording a graph");
+    cuda::check(cudaGraphInstantiate(&executable, graph, 0), "preparing a graph");
+    const double time = medianSeconds(
+        launch.stream, repeats, [&] { cuda::check(cudaGraphLaunch(executable, launch.stream), "replaying a graph"); });
+    cudaGraphExecDestroy(executable);
+    cudaGraphDestroy(graph);
+    return time;
+}
+
+double Gpu::readBytesPerSecond() {
+    std::size_t available = 0, all = 0;
+    cuda::check(cudaMemGetInfo(&available, &all), "asking for the GPU's free memory");
+    const std::size_t bytes = std::min<std::size_t>(std::size_t(8) << 30, available / 2 / 16 * 16);
+    char* data = nullptr;
+    std::uint32_t* sink = nullptr;
+    DeviceArena arena;
+    arena.plan(data, bytes, "the read probe");
+    arena.plan(sink, 1, "the read probe");
+    arena.take();
+    return double(bytes) / seconds([&] { cuda::readProbe(launch, data, bytes, sink); });
+}
+
+double Gpu::copyBytesPerSecond() {
+    constexpr std::size_t kBytes = std::size_t(1) << 30;
+    char* data = nullptr;
+    DeviceArena arena;
+    arena.plan(data, kBytes, "the copy probe");
+    arena.take();
+    const PinnedMemory host(kBytes, "the copy probe");
+    return double(kBytes) / seconds([&] {
+               cuda::check(cudaMemcpyAsync(data, host.data(), kBytes, cudaMemcpyHostToDevice, launch.stream),
+                           "copying");
+           });
+}
+
+} // namespace kvscope::bench

@@ -1,0 +1,32 @@
+// The GPU's ceilings, measured in the same run as what is compared with them, and timing by events.
+#pragma once
+
+#include "core/cuda/device_memory.h"
+#include "kernels/cuda/check.h"
+
+#include <cstddef>
+#include <functional>
+
+namespace kvscope::bench {
+
+/// A stream on the first GPU. @throws Error in a sentence where there is none
+class Gpu {
+public:
+    Gpu();
+    ~Gpu();
+    Gpu(const Gpu&) = delete;
+    Gpu& operator=(const Gpu&) = delete;
+
+    /// Seconds of `body`'s work on the stream: median of `repeats`, after one warm-up.
+    double seconds(const std::function<void()>& body, int repeats = 7);
+    /// Seconds of one replay of a graph of `body`.
+    double graphSeconds(const std::function<void()>& body, int repeats = 20);
+    /// Pure reads of 8 GiB (less on small cards), bytes per second.
+    double readBytesPerSecond();
+    /// One pinned copy of 1 GiB to the device, bytes per second.
+    double copyBytesPerSecond();
+
+    cuda::Launch launch;
+};
+
+} // namespace kvscope::bench

@@ -1,0 +1,279 @@
+// The CUDA kernels one by one, each beside the ceiling it works under.
+#include "bench/bench.h"
+#include "bench/cuda/gpu.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/probe.h"
+#include "kernels/cuda/select.h"
+#include "kernels/cuda/token.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
+
+namespace kvscope::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Bf16 = __nv_bfloat16;
+
+template <class T> void upload(T* to, const std::vector<T>& from) {
+    cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "preparing a benchmark");
+}
+
+Json gather(Gpu& gpu, double copyRate, const Log& log) {
+    Json out;
+    const cuda::AttentionShape shape{16, 1, 128, 32}; // keys and values of 32 tokens: one run of 16 KiB
+    const std::size_t element = cuda::blockElements(shape.blockSize, shape.dim), bytes = element * 2;
+    const std::size_t hostBytes = std::size_t(32) << 30, moves = 16384; // 256 MiB a gather out of 32 GiB
+    const PinnedMemory host(hostBytes, "the gather's pool");
+    Bf16* pool = nullptr;
+    cuda::BlockMove* loads = nullptr;
+    std::uint32_t* counts = nullptr;
+    DeviceArena arena;
+    arena.plan(pool, moves * element, "the gather's slots");
+    arena.plan(loads, moves, "the gather's list");
+    arena.plan(counts, 2, "the gather's list");
+    arena.take();
+    std::vector<cuda::BlockMove> list(moves);
+    std::mt19937_64 random(3);
+    for (std::size_t i = 0; i < moves; ++i) list[i] = {std::uint32_t(random() % (hostBytes / bytes)), std::uint32_t(i)};
+    upload(loads, list);
+    upload(counts, std::vector<std::uint32_t>{std::uint32_t(moves), 0});
+    cuda::GatherArgs args;
+    args.shape = shape;
+    args.moves = {loads, nullptr, counts};
+    args.store = static_cast<const Bf16*>(host.data());
+    args.storeOut = static_cast<Bf16*>(host.data());
+    args.pool = pool;
+    for (const int blocks : {1, 2, 4, 8, 16}) {
+        const double rate =
+            double(moves * bytes) / gpu.seconds([&] { cuda::gatherBlocks(gpu.launch, args, blocks); }, 5);
+        out[fmt::format("gather_16k_{}_ctas_share_of_copy", blocks)] = rate / copyRate;
+        log(fmt::format("gather of 16 KiB blocks, {:2} CTAs: {:.1f} GB/s, {:.3f} of the copy", blocks, rate * 1e-9,
+                        rate / copyRate));
+    }
+    const std::size_t calls = 2048;
+    const double each =
+        double(calls * bytes) /
+        gpu.seconds(
+            [&] {
+                for (std::size_t i = 0; i < calls; ++i)
+                    cuda::check(cudaMemcpyAsync(pool + i * element,
+                                                static_cast<const Bf16*>(host.data()) + list[i].store * element, bytes,
+                                                cudaMemcpyHostToDevice, gpu.launch.stream),
+                                "copying");
+            },
+            3);
+    out["one_copy_call_per_16k_block_gb_per_s"] = each * 1e-9;
+    log(fmt::format("one copy call per block: {:.2f} GB/s", each * 1e-9));
+    return out;
+}
+
+Json selection(Gpu& gpu, const Log& log) {
+    Json out;
+    for (const int rows : {1, 4, 16})
+        for (const int blocks : {256, 2048}) {
+            const cuda::AttentionShape shape{32, 2, 128, 64};
+            const int heads = rows * 2, windows = blocks * 4, capacity = 64;
+            Bf16 *q = nullptr, *keys = nullptr, *pool = nullptr, *fresh = nullptr;
+            float* scores = nullptr;
+            std::int64_t *windowFirst = nullptr, *blockFirst = nullptr;
+            std::int32_t *position = nullptr, *listBlock = nullptr, *listSlot = nullptr, *listCount = nullptr,
+                         *map = nullptr;
+            cuda::BlockMove *loads = nullptr, *backs = nullptr;
+            std::uint32_t* counts = nullptr;
+            DeviceArena arena;
+            arena.plan(q, std::size_t(rows) * 32 * 128, "a benchmark");
+            arena.plan(keys, std::size_t(heads) * std::size_t(windows) * 128, "a benchmark");
+            arena.plan(scores, std::size_t(heads) * std::size_t(windows), "a benchmark");
+            arena.plan(pool, std::size_t(heads) * capacity * cuda::blockElements(64, 128), "a benchmark");
+            arena.plan(fresh, std::size_t(heads) * 128, "a benchmark");
+            arena.plan(windowFirst, std::size_t(heads), "a benchmark");
+            arena.plan(blockFirst, std::size_t(heads), "a benchmark");
+            arena.plan(position, std::size_t(rows), "a benchmark");
+            for (auto** list : {&listBlock, &listSlot}) arena.plan(*list, std::size_t(heads) * capacity, "a benchmark");
+            arena.plan(listCount, std::size_t(heads), "a benchmark");
+            arena.plan(map, std::size_t(heads) * capacity, "a benchmark");
+            arena.plan(loads, std::size_t(heads) * capacity * 64, "a benchmark");
+            arena.plan(backs, std::size_t(heads) * 64, "a benchmark");
+            arena.plan(counts, 2, "a benchmark");
+            arena.take();
+            cuda::fillNormal(q, std::size_t(rows) * 32 * 128, 1, 1);
+            cuda::fillNormal(keys, std::size_t(heads) * std::size_t(windows) * 128, 1, 2);
+            cuda::fillScores(scores, std::size_t(heads) * std::size_t(windows), 3);
+            std::vector<std::int64_t> w, b;
+            for (int h = 0; h < heads; ++h)
+                w.push_back(std::int64_t(h) * windows), b.push_back(std::int64_t(h) * blocks);
+            upload(windowFirst, w);
+            upload(blockFirst, b);
+            upload(position, std::vector<std::int32_t>(std::size_t(rows), blocks * 64 - 2));
+            cuda::SelectArgs a;
+            a.shape = shape;
+            a.rows = rows;
+            a.position = position;
+            a.q = q;
+            a.index.pooledKeys = keys;
+            a.index.pooledScores = scores;
+            a.index.windowFirst = windowFirst;
+            a.index.blockFirst = blockFirst;
+            a.maxBlocks = blocks;
+            a.score = cuda::SelectArgs::Score::PooledSoftmax;
+            a.agnostic = true;
+            a.budget = {1, 16, true, 15, 31};
+            a.scale = 0.088f;
+            a.capacity = a.slots = capacity;
+            a.listBlock = listBlock;
+            a.listSlot = listSlot;
+            a.listCount = listCount;
+            a.map = map;
+            a.pool = pool;
+            a.newKey = a.newValue = fresh;
+            a.storeFirst = blockFirst;
+            a.moves = {loads, backs, counts};
+            constexpr int kNodes = 32;
+            const double busy = gpu.graphSeconds([&] {
+                for (int i = 0; i < kNodes; ++i) cuda::selectBlocksOnDevice(gpu.launch, a);
+            });
+            const double empty = gpu.graphSeconds([&] {
+                for (int i = 0; i < kNodes; ++i) cuda::emptyNode(gpu.launch, heads);
+            });
+            const double above = (busy - empty) / kNodes * 1e6;
+            out[fmt::format("select_rows_{}_blocks_{}_us_above_empty_node", heads, blocks)] = above;
+            log(fmt::format("selection of {} rows, {} blocks: {:.2f} us above an empty node of {:.2f} us", heads,
+                            blocks, above, empty / kNodes * 1e6));
+        }
+    return out;
+}
+
+Json attention(Gpu& gpu, double readRate, const Log& log) {
+    Json out;
+    for (const int rows : {1, 4, 16, 64}) {
+        const cuda::AttentionShape shape{32, 2, 128, 64};
+        const int heads = rows * 2, count = 64,
+                  layers = std::max(2, 256 / rows); // cold: more than the cache between uses
+        const std::size_t element = cuda::blockElements(64, 128), layerElements = std::size_t(heads) * count * element;
+        Bf16 *q = nullptr, *pool = nullptr, *attended = nullptr;
+        std::int64_t* first = nullptr;
+        std::int32_t *position = nullptr, *ids = nullptr, *slots = nullptr, *counts = nullptr;
+        float* partial = nullptr;
+        std::uint32_t* arrivals = nullptr;
+        DeviceArena arena;
+        arena.plan(q, std::size_t(rows) * 32 * 128, "a benchmark");
+        arena.plan(attended, std::size_t(rows) * 32 * 128, "a benchmark");
+        arena.plan(pool, layerElements * std::size_t(layers), "a benchmark");
+        arena.plan(first, std::size_t(heads), "a benchmark");
+        arena.plan(position, std::size_t(rows), "a benchmark");
+        arena.plan(ids, std::size_t(heads) * count, "a benchmark");
+        arena.plan(slots, std::size_t(heads) * count, "a benchmark");
+        arena.plan(counts, std::size_t(heads), "a benchmark");
+        arena.plan(partial,
+                   cuda::attentionPartialFloats(shape, rows,
+                                                cuda::attentionSplits(shape, rows, count, gpu.launch.multiprocessors)),
+                   "a benchmark");
+        arena.plan(arrivals, std::size_t(heads), "a benchmark");
+        arena.take();
+        cuda::fillNormal(q, std::size_t(rows) * 32 * 128, 1, 1);
+        cuda::fillNormal(pool, layerElements * std::size_t(layers), 1, 2);
+        std::vector<std::int64_t> f;
+        std::vector<std::int32_t> id, slot, order(static_cast<std::size_t>(count));
+        std::iota(order.begin(), order.end(), 0);
+        std::mt19937 random(5);
+        for (int h = 0; h < heads; ++h) {
+            f.push_back(std::int64_t(h) * count);
+            std::shuffle(order.begin(), order.end(), random);
+            for (int i = 0; i < count; ++i) id.push_back(4 * i), slot.push_back(order[std::size_t(i)]);
+        }
+        upload(first, f);
+        upload(ids, id);
+        upload(slots, slot);
+        upload(counts, std::vector<std::int32_t>(std::size_t(heads), count));
+        upload(position, std::vector<std::int32_t>(std::size_t(rows), 4 * count * 64));
+        cuda::DecodeAttentionArgs a;
+        a.shape = shape;
+        a.rows = rows;
+        a.position = position;
+        a.q = q;
+        a.headFirst = first;
+        a.listBlock = ids;
+        a.listSlot = slots;
+        a.listCount = counts;
+        a.capacity = a.maxBlocks = count;
+        a.scale = 0.088f;
+        a.out = attended;
+        a.partial = partial;
+        a.arrivals = arrivals;
+        const double time = gpu.graphSeconds([&] {
+            for (int l = 0; l < layers; ++l) {
+                a.blocks = pool + std::size_t(l) * layerElements;
+                cuda::decodeAttention(gpu.launch, a);
+            }
+        }) / layers;
+        const double share = double(layerElements) * 2 / readRate / time;
+        out[fmt::format("attention_batch_{}_share_of_read", rows)] = share;
+        out[fmt::format("attention_batch_{}_us", rows)] = time * 1e6;
+        log(fmt::format("attention, batch {:2}, 64 scattered blocks: {:.2f} us, {:.3f} of the read probe", rows,
+                        time * 1e6, share));
+    }
+    return out;
+}
+
+Json linear(Gpu& gpu, double readRate, const Log& log) {
+    Json out;
+    const struct {
+        const char* name;
+        int rows, cols;
+        bool gated;
+    } layers[] = {{"8b_qkv", 4608, 4096, false},   {"8b_o", 4096, 4096, false},    {"8b_gate_up", 32768, 4096, true},
+                  {"8b_down", 4096, 16384, false}, {"1b_qkv", 2560, 2048, false},  {"1b_gate_up", 12288, 2048, true},
+                  {"1b_down", 2048, 6144, false},  {"lm_head", 73448, 4096, false}};
+    for (const int n : {1, 4, 16, 64})
+        for (const auto& layer : layers) {
+            const std::size_t size = std::size_t(layer.rows) * std::size_t(layer.cols);
+            const int copies = int(std::max<std::size_t>(4, (std::size_t(1) << 30) / size / 2)); // cold weights
+            Bf16 *w = nullptr, *hidden = nullptr;
+            float *x = nullptr, *y = nullptr, *norm = nullptr;
+            DeviceArena arena;
+            arena.plan(w, size * std::size_t(copies), "a benchmark");
+            arena.plan(x, std::size_t(n) * std::size_t(layer.cols), "a benchmark");
+            arena.plan(y, std::size_t(n) * std::size_t(layer.rows), "a benchmark");
+            arena.plan(hidden, std::size_t(n) * std::size_t(layer.rows), "a benchmark");
+            arena.plan(norm, std::size_t(layer.cols), "a benchmark");
+            arena.take();
+            cuda::fillNormal(w, size * std::size_t(copies), 0.02f, 1);
+            cuda::Linear product(gpu.launch, n, layer.cols);
+            const double time = gpu.graphSeconds([&] {
+                for (int i = 0; i < copies; ++i)
+                    product.run({w + std::size_t(i) * size, layer.rows, layer.cols}, x, layer.cols, n, {norm, 1e-5f},
+                                layer.gated ? cuda::LinearOutput{nullptr, 0, false, nullptr, hidden}
+                                            : cuda::LinearOutput{y, layer.rows, false, nullptr, nullptr});
+            }) / copies;
+            const double share = double(size) * 2 / readRate / time;
+            out[fmt::format("linear_{}_inputs_{}_share_of_read", layer.name, n)] = share;
+            log(fmt::format("linear {:10} {:2} inputs: {:7.2f} us, {:.3f} of the read probe", layer.name, n, time * 1e6,
+                            share));
+        }
+    return out;
+}
+
+} // namespace
+
+Json gpuKernels(const Settings& settings, const Log& log) {
+    Gpu gpu;
+    const double read = gpu.readBytesPerSecond(), copy = gpu.copyBytesPerSecond();
+    log(fmt::format("read probe {:.0f} GB/s, pinned copy {:.1f} GB/s", read * 1e-9, copy * 1e-9));
+    Json out{{"read_gb_per_s", read * 1e-9}, {"copy_gb_per_s", copy * 1e-9}};
+    const auto wanted = [&](const char* part) {
+        const auto only = settings.find("only");
+        return only == settings.end() || only->second == part;
+    };
+    if (wanted("select")) out.update(selection(gpu, log));
+    if (wanted("attention")) out.update(attention(gpu, read, log));
+    if (wanted("linear")) out.update(linear(gpu, read, log));
+    if (wanted("gather")) out.update(gather(gpu, copy, log));
+    return out;
+}
+
+} // namespace kvscope::bench

@@ -1,0 +1,164 @@
+// The CUDA backend: one graph per decode step, both KV tiers, everything the recorder needs written by the kernels.
+#pragma once
+
+#include "core/cuda/device_memory.h"
+#include "core/cuda/device_model.h"
+#include "core/session/engine.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/select.h"
+
+#include <array>
+#include <cuda_runtime_api.h>
+#include <functional>
+#include <optional>
+
+namespace kvscope {
+
+/// What the engine needs to know, without prompts or a tokenizer: benchmarks build it directly.
+struct CudaEngineOptions {
+    SelectionSpec spec;
+    std::vector<int> maxTokens; // [sequence]
+    int maxPrompt = 1;          // longest prompt that prefill() will get; bounds the scratch
+    int slots = 0;
+    std::vector<bool> offloaded, indexed; // [layer]
+    bool leastRecentlyUsed = false;
+    RecordLevel level = RecordLevel::Counters;
+    bool record = true; // false: no selections, counters or marks at all
+    bool useLibrary = true;
+    float planted = -1; // see cuda::SelectArgs
+};
+
+class CudaEngine {
+public:
+    CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options);
+    ~CudaEngine();
+    CudaEngine(const CudaEngine&) = delete;
+    CudaEngine& operator=(const CudaEngine&) = delete;
+
+    std::string description() const;
+    std::size_t deviceBytes() const { return arena_.bytes(); }
+    std::size_t hostBytes() const { return store_.bytes(); }
+
+    void prefill(const std::vector<std::vector<std::int32_t>>& prompts, StepRecord& record, const Progress& progress,
+                 const std::stop_token& stop);
+    /// Stands in for a prompt: random keys, values and scores for `tokens` tokens of each sequence. For benchmarks.
+    void fillContext(int tokens, std::uint64_t seed);
+
+    /// What the next step feeds; only what differs from the device's own state is copied.
+    void setInputs(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> active);
+    /// Starts a step; at most two may be in flight.
+    void launch();
+    /// Waits for the oldest step in flight. Its tokens and logits stay valid until the next but one launch.
+    void wait();
+    int inFlight() const { return launched_ - waited_; }
+    std::span<const std::int32_t> tokens() const; // [sequence] chosen by the last step waited for
+    const float* logits(int sequence);            // float32 [vocab] on the host
+    /// Fills a record from the last step waited for. active: its sequences, ascending.
+    void fill(StepRecord& record, std::span<const ActiveSequence> active) const;
+    /// GPU time of the last step waited for.
+    std::int64_t stepNs() const;
+    cudaStream_t stream() const { return stream_; }
+    const std::int32_t* devicePositions() const { return position_; }
+
+private:
+    static constexpr int kEntries = 2;
+    enum Mark {
+        kQkv,
+        kRope,
+        kCompression,
+        kStage1,
+        kPooling,
+        kOffloading,
+        kGather,
+        kAttention,
+        kOLinear,
+        kFfn,
+        kMarks
+    };
+    enum StepMark { kEmbed, kLmHead, kSample, kEnd, kStepMarks };
+    struct Layer {                       // device pointers of one layer
+        __nv_bfloat16* blocks = nullptr; // resident store, or the slot pool
+        const __nv_bfloat16* store = nullptr;
+        __nv_bfloat16* storeHost = nullptr; // offloaded: pinned host memory, as the device sees it
+        bool sparse = false, offloaded = false;
+        cuda::DeviceIndex index;
+        std::int32_t *map = nullptr, *lastUse = nullptr;
+        std::uint32_t* previous = nullptr;
+        std::uint8_t* hasPrevious = nullptr;
+        std::uint32_t* counts = nullptr; // [2]
+    };
+    struct Entry { // what one step reports, in pinned memory
+        std::int32_t* tokens = nullptr;
+        std::uint64_t* marks = nullptr;       // [layers][kMarks]
+        std::uint64_t* stepMarks = nullptr;   // [kStepMarks]
+        cuda::SelectionHead* heads = nullptr; // [layers][rows*kvHeads]
+        std::uint32_t* counts = nullptr;      // [layers][2]
+        std::uint32_t* blocks = nullptr;      // [layers][rows*kvHeads][capacity]
+        float* scores = nullptr;
+    };
+
+    void planMemory();
+    void layOut();
+    void capture();
+    void stepKernels(int entry);
+    void decodeLayer(int index, const Entry& entry);
+    void prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
+                         const Progress& progress, double begin, double end, const std::stop_token& stop);
+    void prefillAttend(int index, int sequence, int first, int n, const __nv_bfloat16* blocks, std::int64_t headStride);
+    void finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
+    cuda::SelectArgs selectArgs(int index) const;
+    std::uint64_t* mark(const Entry& entry, int layer, Mark which) const {
+        return options_.record ? entry.marks + layer * kMarks + which : nullptr;
+    }
+    std::uint64_t* mark(const Entry& entry, StepMark which) const {
+        return options_.record ? entry.stepMarks + which : nullptr;
+    }
+    std::int64_t hostTime(std::uint64_t deviceTime) const { return std::int64_t(deviceTime) + clockOffset_; }
+    void calibrateClock();
+
+    std::shared_ptr<const DeviceModel> model_;
+    const CudaEngineOptions options_;
+    const SelectionSpec& spec_;
+    const int rows_, kvHeads_, dim_;
+    cuda::AttentionShape shape_;
+    std::size_t blockElements_ = 0;
+    int capacity_ = 0, maxBlocks_ = 0, chunk_ = 0, selectRows_ = 0;
+    std::vector<std::int64_t> blockFirst_, windowFirst_, tokenFirst_; // [sequence*kvHeads], host copies
+    std::int64_t blocksTotal_ = 0, windowsTotal_ = 0, tokensTotal_ = 0;
+
+    cudaStream_t stream_ = nullptr, copyStream_ = nullptr;
+    cudaEvent_t done_[kEntries] = {}, computed_ = nullptr, copied_[2] = {};
+    cudaGraphExec_t graph_[kEntries] = {};
+    cuda::Launch launch_;
+    std::unique_ptr<cuda::Linear> linear_;
+    DeviceArena arena_;
+    PinnedMemory store_, report_;
+    std::vector<Layer> layers_;
+    Entry entries_[kEntries];
+    std::vector<std::uint64_t*> promptMarks_;
+
+    // Device scratch
+    float *x_ = nullptr, *promptX_ = nullptr, *qkv_ = nullptr, *logits_[kEntries] = {}, *partial_ = nullptr;
+    __nv_bfloat16 *q_ = nullptr, *attended_ = nullptr, *hidden_ = nullptr, *newKey_ = nullptr, *newValue_ = nullptr;
+    __nv_bfloat16* scratch_[2] = {}; // one layer's blocks of one prompt
+    std::int32_t *position_ = nullptr, *promptPositions_ = nullptr, *next_ = nullptr, *promptIds_ = nullptr;
+    std::int32_t *listBlock_ = nullptr, *listSlot_ = nullptr, *listCount_ = nullptr;
+    std::uint8_t* active_ = nullptr;
+    std::uint32_t *arrivals_ = nullptr, *counters_ = nullptr;
+    std::int64_t *blockFirstDevice_ = nullptr, *windowFirstDevice_ = nullptr, *tokenFirstDevice_ = nullptr,
+                 *poolFirstDevice_ = nullptr;
+    cuda::BlockMove *loads_ = nullptr, *writeBacks_ = nullptr;
+
+    std::vector<std::int32_t> nextHost_; // what the device will feed
+    std::vector<std::uint8_t> activeHost_;
+    std::vector<float> logitsHost_;
+    int logitsFetched_ = -1;
+    std::int64_t launched_ = 0, waited_ = 0;
+    std::int64_t clockOffset_ = 0; // steady clock minus GPU timer
+    std::int64_t originNs_ = 0;
+};
+
+/// The first GPU. @throws Error(Device | Unsupported) in a sentence when there is none that fits
+cudaDeviceProp usableGpu();
+
+} // namespace kvscope

@@ -1,0 +1,18 @@
+// Stands in for the CUDA engine where the program was built without a CUDA compiler.
+#include "core/session/engine.h"
+
+namespace kvscope {
+
+std::int64_t cudaBlockBytes(const BlockFormat& format) { return std::int64_t(format.blockSize) * format.dim * 4; }
+
+void requireGpu() {
+    throw Error(ErrorKind::Unsupported, "this KVScope was built without CUDA",
+                "use --backend cpu, or install the CUDA toolkit and build again");
+}
+
+std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup&) {
+    requireGpu();
+    return nullptr;
+}
+
+} // namespace kvscope

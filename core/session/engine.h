@@ -1,0 +1,70 @@
+// What a backend does in a session: it owns the weights' copies, both KV tiers and all scratch memory. The session
+// checks options, follows sequences, samples and hands records over.
+#pragma once
+
+#include "core/session/decode_session.h"
+#include "core/session/stage_clock.h"
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+/// One sequence of a decode step.
+struct ActiveSequence {
+    int sequence = 0;
+    int position = 0; // of the token being fed
+};
+
+/// Resolved and checked by the session.
+struct EngineSetup {
+    std::shared_ptr<const Model> model;
+    const std::vector<std::vector<std::int32_t>>& prompts; // outlive the engine
+    const SessionOptions& options;
+    SelectionSpec spec;
+    std::vector<int> maxTokens;  // [sequence] tokens each sequence may reach
+    int slots = 0;               // device slots per (sequence, offloaded layer, KV head)
+    std::vector<bool> offloaded; // [layer]
+    std::vector<bool> indexed;   // [layer] keeps a block index
+    std::string cachePolicy;
+    RecordLevel level = RecordLevel::Counters;
+};
+
+class DecodeEngine {
+public:
+    virtual ~DecodeEngine() = default;
+    /// Short text for traces, e.g. "cpu: AVX3, 2 threads".
+    virtual std::string description() const = 0;
+    virtual Timing linkTiming() const = 0;
+    /// Runs all prompts and the output head on each one's last token. Fills everything of the record but the step
+    /// number, phase, tokens and generated tokens. @throws Error(Cancelled)
+    virtual void prefill(StepRecord& record, const Progress& progress, const std::stop_token& stop) = 0;
+    /// One token of each active sequence. Likewise.
+    virtual void decode(std::span<const ActiveSequence> active, std::span<const std::int32_t> tokens,
+                        StepRecord& record) = 0;
+    /// Of the last prefill or step: float32 [vocab] of its `row`-th active sequence.
+    virtual const float* logits(int row) = 0;
+    /// Largest logit of the row; equal ones: the lower id.
+    virtual std::int32_t greedyToken(int row) = 0;
+};
+
+/// The KV block of one KV head as it is transferred.
+struct BlockFormat {
+    int blockSize = 64, dim = 64;
+    bool hasBias = false;
+};
+std::int64_t cpuBlockBytes(const BlockFormat& format);
+std::int64_t cudaBlockBytes(const BlockFormat& format);
+
+/// @throws Error(Device | Unsupported) in a sentence when this program or machine cannot run the CUDA backend
+void requireGpu();
+
+std::unique_ptr<DecodeEngine> makeCpuEngine(const EngineSetup& setup);
+/// @throws Error(Unsupported) where this program was built without CUDA or the model is outside its shapes,
+/// Error(Device) where there is no GPU, Error(OutOfMemory) with the numbers
+std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup& setup);
+
+} // namespace kvscope

@@ -1,0 +1,58 @@
+// Sparse and dense decode attention over KV blocks, and causal attention of a prompt chunk.
+#pragma once
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/kv_shape.h"
+
+#include <cuda_bf16.h>
+
+namespace kvscope::cuda {
+
+struct DecodeAttentionArgs {
+    AttentionShape shape;
+    int rows = 0;                            // query tokens
+    const std::int32_t* position = nullptr;  // [rows] of the query token; keys at later positions are masked
+    const std::uint8_t* active = nullptr;    // [rows] 0: skip the row
+    const __nv_bfloat16* q = nullptr;        // [rows, queryHeads*dim], rotated
+    const __nv_bfloat16* blocks = nullptr;   // base of the store or of the slot pool
+    const std::int64_t* headFirst = nullptr; // [sequence*kvHeads + g]: first block (or slot) of the head, in blocks
+    bool oneSequence = false;                // all rows belong to sequence `sequence` (prompt); else row = sequence
+    int sequence = 0;
+    // The list of each (row, KV head); null attends to every block up to the position.
+    const std::int32_t* listBlock = nullptr; // [rows, kvHeads, capacity] block ids, ascending
+    const std::int32_t* listSlot = nullptr;  // where each lies relative to headFirst; null: at its id
+    const std::int32_t* listCount = nullptr; // [rows, kvHeads]
+    int capacity = 0, maxBlocks = 0;         // maxBlocks: most blocks a row attends, for the grid
+    const float* tokenBias = nullptr;        // eviction scores by token, or null
+    const std::int64_t* biasFirst = nullptr; // [sequence*kvHeads + g]: first token's index
+    float scale = 1, biasScale = 0;          // logits = scale q.k + biasScale * bias
+    __nv_bfloat16* out = nullptr;            // [rows, queryHeads*dim]
+    // Work space: partial results of each split.
+    float* partial = nullptr;          // attentionPartialFloats()
+    std::uint32_t* arrivals = nullptr; // [rows*kvHeads], zero; left zero
+    std::uint64_t* mark = nullptr;
+};
+
+/// Blocks of threads that share one (row, KV head).
+int attentionSplits(const AttentionShape& shape, int rows, int maxBlocks, int multiprocessors);
+std::size_t attentionPartialFloats(const AttentionShape& shape, int rows, int splits);
+
+/// Shapes: see checkAttentionShape.
+void decodeAttention(const Launch& launch, const DecodeAttentionArgs& args);
+
+struct PrefillAttentionArgs {
+    AttentionShape shape;
+    int n = 0, firstPosition = 0;          // query tokens of one sequence
+    const __nv_bfloat16* q = nullptr;      // [n, queryHeads*dim]
+    const __nv_bfloat16* blocks = nullptr; // head g's blocks begin at blocks + g*headStride
+    std::int64_t headStride = 0;           // in elements
+    const float* tokenBias = nullptr;      // head g's scores begin at tokenBias + g*biasStride, or null
+    std::int64_t biasStride = 0;
+    float scale = 1, biasScale = 0;
+    __nv_bfloat16* out = nullptr; // [n, queryHeads*dim]
+};
+
+/// Same limits; blockSize at most 64 or a multiple of it.
+void prefillAttention(const Launch& launch, const PrefillAttentionArgs& args);
+
+} // namespace kvscope::cuda

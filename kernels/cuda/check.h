@@ -1,0 +1,20 @@
+// CUDA error codes as KVScope errors.
+#pragma once
+
+#include "kernels/base/error.h"
+
+#include <cuda_runtime_api.h>
+
+namespace kvscope::cuda {
+
+/// @throws Error(OutOfMemory | Device) naming `what`, e.g. "copying the weights"
+void check(cudaError_t code, const char* what);
+
+/// How kernels are launched: all on one stream, with the dependency on the kernel before relaxed (see
+/// waitForEarlierKernels) so that a node's prologue overlaps its predecessor's end.
+struct Launch {
+    cudaStream_t stream = nullptr;
+    int multiprocessors = 0;
+};
+
+} // namespace kvscope::cuda

@@ -1,0 +1,23 @@
+// How the KV cache lies in GPU and pinned host memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kvscope::cuda {
+
+/// Numbers every attention kernel needs.
+struct AttentionShape {
+    int queryHeads = 0, kvHeads = 0, dim = 0, blockSize = 0;
+    int group() const { return queryHeads / kvHeads; }
+};
+
+/// dim 64 or 128; group 1..32; blockSize a multiple of 16 up to 256. @throws Error(Unsupported) otherwise
+void checkAttentionShape(const AttentionShape& shape);
+
+/// One KV block of one KV head, bf16, contiguous: keys [blockSize, dim], then values transposed [dim, blockSize]. Both
+/// are then "column" operands of the tensor cores: a 16-byte piece from memory is a fragment of q k and of p v.
+constexpr std::size_t blockElements(int blockSize, int dim) { return std::size_t(2) * blockSize * dim; }
+constexpr std::size_t blockBytes(int blockSize, int dim) { return blockElements(blockSize, dim) * 2; }
+
+} // namespace kvscope::cuda

@@ -1,0 +1,45 @@
+// Launches with the ordering every kernel of a step uses, and clusters where asked.
+#pragma once
+
+#include "kernels/cuda/check.h"
+
+#include <cuda_runtime.h>
+#include <utility>
+
+namespace kvscope::cuda {
+
+struct Grid {
+    dim3 blocks, threads;
+    std::size_t sharedBytes = 0;
+    unsigned cluster = 1; // along x
+};
+
+template <class... Parameters, class... Arguments>
+void launch(const Launch& how, const Grid& grid, void (*kernel)(Parameters...), const char* name,
+            Arguments&&... arguments) {
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid.blocks;
+    config.blockDim = grid.threads;
+    config.dynamicSmemBytes = grid.sharedBytes;
+    config.stream = how.stream;
+    cudaLaunchAttribute attributes[2] = {};
+    unsigned count = 0;
+    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    if (grid.cluster > 1) {
+        attributes[count].id = cudaLaunchAttributeClusterDimension;
+        attributes[count].val.clusterDim.x = grid.cluster;
+        attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
+        ++count;
+    }
+    config.attrs = attributes;
+    config.numAttrs = count;
+    check(cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(arguments)...), name);
+}
+
+/// Raises a kernel's dynamic shared memory limit.
+template <class... Parameters> void allowShared(void (*kernel)(Parameters...), std::size_t bytes, const char* name) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)), name);
+}
+
+} // namespace kvscope::cuda

@@ -1,0 +1,639 @@
+#include "kernels/cuda/select.h"
+
+#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/launch.cuh"
+
+#include <algorithm>
+#include <cooperative_groups.h>
+
+namespace kvscope::cuda {
+namespace {
+
+#if __CUDA_ARCH__ >= 900
+__device__ inline auto thisCluster() { return cooperative_groups::this_cluster(); }
+#else
+/// Before clusters: every thread block is alone.
+struct Alone {
+    __device__ unsigned num_blocks() const { return 1; }
+    __device__ unsigned block_rank() const { return 0; }
+    template <class T> __device__ T* map_shared_rank(T* at, int) const { return at; }
+    __device__ void sync() const { __syncthreads(); }
+};
+__device__ inline Alone thisCluster() { return {}; }
+#endif
+
+constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+constexpr int kMaxCluster = 8;
+constexpr std::uint8_t kFree = 0xff; // not selected yet
+
+/// Total order of scores as unsigned numbers: larger score, larger key; NaN is the lowest, like -inf.
+__device__ inline std::uint32_t keyOf(float score) {
+    if (isnan(score)) score = -INFINITY;
+    const std::uint32_t bits = __float_as_uint(score);
+    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+}
+
+/// Shared memory of one thread block, in bytes from its start.
+struct Plan {
+    int blocksPerRank, windowsPerRank; // windows include the ones that reach in from the rank before
+    std::size_t exponentials, windowSums, aware, agnostic, slotOf, origin, freeSlots, keptSlots, total;
+
+    __host__ __device__ static std::size_t align(std::size_t at) { return (at + 15) / 16 * 16; }
+    __host__ __device__ Plan(const SelectArgs& a, int ranks) {
+        const int group = a.shape.queryHeads / a.shape.kvHeads;
+        blocksPerRank = (a.maxBlocks + ranks - 1) / ranks;
+        const bool pooled = a.score == SelectArgs::Score::PooledSoftmax;
+        windowsPerRank =
+            pooled ? (blocksPerRank * a.shape.blockSize / a.index.stride + a.index.kernel / a.index.stride + 8) / 8 * 8
+                   : 0;
+        std::size_t at = 0;
+        const auto take = [&](std::size_t bytes) {
+            const std::size_t here = at;
+            at = align(at + bytes);
+            return here;
+        };
+        // The range bound keeps the queries here instead.
+        exponentials = take(a.score == SelectArgs::Score::RangeBound ? std::size_t(group) * a.shape.dim * 4
+                                                                     : std::size_t(group) * windowsPerRank * 4);
+        windowSums = take(std::size_t(windowsPerRank) * 4);
+        aware = take(std::size_t(a.maxBlocks) * 4);
+        agnostic = take(a.agnostic ? std::size_t(a.maxBlocks) * 4 : 0);
+        origin = take(std::size_t(a.maxBlocks));
+        slotOf = take(a.slots > 0 ? std::size_t(a.maxBlocks) * 4 : 0);
+        freeSlots = take(std::size_t(a.slots) * 4);
+        keptSlots = take(std::size_t(a.slots));
+        total = at;
+    }
+};
+
+struct Small {
+    float maximum[32], sum[32], factor[32]; // per query head
+    std::uint32_t histogram[256];
+    std::uint32_t prefix, remaining, complete;
+    int warpCounts[kWarps];
+};
+
+__device__ inline std::uint32_t hashOf(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
+    std::uint32_t x = a * 0x9E3779B1u ^ b * 0x85EBCA77u ^ c * 0xC2B2AE3Du;
+    x = (x ^ x >> 15) * 0x2C1B3C6Du;
+    x = (x ^ x >> 12) * 0x297A2D39u;
+    return x ^ x >> 15;
+}
+
+/// Position of this thread's flag among all set flags of the block in thread order; `running` counts earlier rounds.
+__device__ inline int orderedRank(bool flag, int* warpCounts, int& running) {
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const std::uint32_t ballot = __ballot_sync(0xffffffffu, flag);
+    if (lane == 0) warpCounts[warp] = __popc(ballot);
+    __syncthreads();
+    int before = running, total = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+        const int count = warpCounts[w];
+        if (w < warp) before += count;
+        total += count;
+    }
+    __syncthreads();
+    running += total;
+    return before + __popc(ballot & ((1u << lane) - 1));
+}
+
+/// Marks the `count` best free blocks by score with `origin`; equal scores: the lower block. `free`: how many there
+/// are.
+__device__ void takeBest(const float* scores, std::uint8_t* origins, int blocks, int count, int free, Origin origin,
+                         Small& small) {
+    count = min(count, free);
+    if (count <= 0) return;
+    std::uint32_t prefix = 0, mask = 0;
+    int remaining = count;
+    bool complete = false;
+    for (int shift = 24; shift >= 0 && !complete; shift -= 8) {
+        for (int i = threadIdx.x; i < 256; i += kThreads) small.histogram[i] = 0;
+        __syncthreads();
+        for (int b = threadIdx.x; b < blocks; b += kThreads) {
+            if (origins[b] != kFree) continue;
+            const std::uint32_t key = keyOf(scores[b]);
+            if ((key & mask) == prefix) atomicAdd(&small.histogram[key >> shift & 255], 1u);
+        }
+        __syncthreads();
+        if (threadIdx.x < kWarp) { // the bin that holds the last one taken: lane l looks at bins 255-8l downwards
+            std::uint32_t mine[8], sum = 0;
+#pragma unroll
+            for (int i = 0; i < 8; ++i) sum += mine[i] = small.histogram[255 - (threadIdx.x * 8 + i)];
+            std::uint32_t before = sum;
+#pragma unroll
+            for (int offset = 1; offset < 32; offset *= 2) {
+                const std::uint32_t other = __shfl_up_sync(0xffffffffu, before, offset);
+                if (int(threadIdx.x) >= offset) before += other;
+            }
+            before -= sum;
+            if (int(before) < remaining && remaining <= int(before + sum)) {
+                int left = remaining - int(before);
+#pragma unroll
+                for (int i = 0; i < 8; ++i) {
+                    if (left > 0 && left <= int(mine[i])) {
+                        small.prefix = prefix | std::uint32_t(255 - (threadIdx.x * 8 + i)) << shift;
+                        small.remaining = std::uint32_t(left);
+                        small.complete = left == int(mine[i]) ? 1u : 0u;
+                        left = 0;
+                    } else if (left > 0) {
+                        left -= int(mine[i]);
+                    }
+                }
+            }
+        }
+        __syncthreads();
+        prefix = small.prefix;
+        remaining = int(small.remaining);
+        complete = small.complete != 0;
+        mask |= 255u << shift;
+        __syncthreads();
+    }
+    int running = 0;
+    for (int base = 0; base < blocks; base += kThreads) {
+        const int b = base + int(threadIdx.x);
+        bool tie = false, take = false;
+        if (b < blocks && origins[b] == kFree) {
+            const std::uint32_t key = keyOf(scores[b]) & mask;
+            take = key > prefix;
+            tie = key == prefix;
+        }
+        if (complete) {
+            take |= tie;
+        } else {
+            const int rank = orderedRank(tie, small.warpCounts, running);
+            take |= tie && rank < remaining;
+        }
+        if (take) origins[b] = std::uint8_t(origin);
+    }
+    __syncthreads();
+}
+
+/// Logits of the windows [first, end) against the group's queries, 8 windows a tile, through the tensor cores.
+template <int kDim>
+__device__ void windowLogits(const SelectArgs& a, const Bf16* q, const Bf16* keys, int group, int first, int end,
+                             float* out, int stride) {
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
+    constexpr int kChunks = kDim / 32;
+    for (int headBase = 0; headBase < group; headBase += 16) {
+        std::uint32_t f[kChunks][2][4];
+#pragma unroll
+        for (int c = 0; c < kChunks; ++c) {
+            uint4 low = make_uint4(0, 0, 0, 0), high = low;
+            if (headBase + row < group)
+                low = *reinterpret_cast<const uint4*>(q + (headBase + row) * kDim + c * 32 + quad * 8);
+            if (headBase + row + 8 < group)
+                high = *reinterpret_cast<const uint4*>(q + (headBase + row + 8) * kDim + c * 32 + quad * 8);
+            f[c][0][0] = low.x, f[c][0][1] = high.x, f[c][0][2] = low.y, f[c][0][3] = high.y;
+            f[c][1][0] = low.z, f[c][1][1] = high.z, f[c][1][2] = low.w, f[c][1][3] = high.w;
+        }
+        constexpr int kTogether = 4;
+        for (int tile = first + warp * 8 * kTogether; tile < end; tile += kWarps * 8 * kTogether) {
+            uint4 k[kTogether][kChunks];
+#pragma unroll
+            for (int t = 0; t < kTogether; ++t) {
+                const int window = min(tile + t * 8 + row, end - 1);
+#pragma unroll
+                for (int c = 0; c < kChunks; ++c)
+                    k[t][c] = loadOnce(keys + std::size_t(window) * kDim + c * 32 + quad * 8);
+            }
+#pragma unroll
+            for (int t = 0; t < kTogether; ++t) {
+                float logits[4] = {};
+#pragma unroll
+                for (int c = 0; c < kChunks; ++c) {
+                    mma16816(logits, f[c][0][0], f[c][0][1], f[c][0][2], f[c][0][3], k[t][c].x, k[t][c].y);
+                    mma16816(logits, f[c][1][0], f[c][1][1], f[c][1][2], f[c][1][3], k[t][c].z, k[t][c].w);
+                }
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    const int window = tile + t * 8 + quad * 2 + e % 2, head = headBase + row + e / 2 * 8;
+                    if (window < end && head < group)
+                        out[std::size_t(head) * stride + window - first] = logits[e] * a.scale;
+                }
+            }
+        }
+    }
+}
+
+template <int kDim> __global__ void __launch_bounds__(kThreads) selectKernel(SelectArgs a) {
+    extern __shared__ uint4 raw[];
+    __shared__ Small small;
+    char* shared = reinterpret_cast<char*>(raw);
+    const auto cluster = thisCluster();
+    const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
+    const Plan plan(a, ranks);
+    float* exponentials = reinterpret_cast<float*>(shared + plan.exponentials);
+    float* windowSums = reinterpret_cast<float*>(shared + plan.windowSums);
+    float* aware = reinterpret_cast<float*>(shared + plan.aware);
+    float* agnostic = reinterpret_cast<float*>(shared + plan.agnostic);
+    std::uint8_t* origins = reinterpret_cast<std::uint8_t*>(shared + plan.origin);
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const int item = blockIdx.x / ranks, row = item / a.shape.kvHeads, g = item % a.shape.kvHeads;
+    const int group = a.shape.queryHeads / a.shape.kvHeads, bs = a.shape.blockSize;
+    const bool reports = item == 0 && rank == 0 && threadIdx.x == 0;
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (reports) stamp(a.marks[0]);
+    if (a.active != nullptr && a.active[row] == 0) return; // the whole cluster leaves
+    const int sequence = a.oneSequence ? a.sequence : row, head = sequence * a.shape.kvHeads + g;
+    const int position = a.position[row], current = position / bs, blocks = current + 1, tokens = position + 1;
+    const bool dense = tokens < a.denseBelowTokens;
+    const Bf16* q = a.q + (std::size_t(row) * a.shape.queryHeads + std::size_t(g) * group) * kDim;
+
+    // ---- Scores of this rank's blocks, sent to rank 0
+    const int perRank = (blocks + ranks - 1) / ranks;
+    const int firstBlock = min(rank * perRank, blocks), endBlock = min(firstBlock + perRank, blocks);
+    float* awareAtRank0 = cluster.map_shared_rank(aware, 0);
+    float* agnosticAtRank0 = cluster.map_shared_rank(agnostic, 0);
+    const int windows = tokens < a.index.kernel ? 0 : (tokens - a.index.kernel) / a.index.stride + 1;
+    const auto firstWindowOf = [&](int block) {
+        const int token = block * bs;
+        return token < a.index.kernel ? 0 : (token - a.index.kernel) / a.index.stride + 1;
+    };
+    const auto endWindowOf = [&](int block) {
+        return min(((block + 1) * bs + a.index.stride - 1) / a.index.stride, windows);
+    };
+    if (!dense && a.score == SelectArgs::Score::PooledSoftmax) {
+        const int begin = firstBlock < endBlock ? min(firstWindowOf(firstBlock), windows) : 0;
+        const int end = firstBlock < endBlock ? max(begin, endWindowOf(endBlock - 1)) : 0;
+        const int stride = plan.windowsPerRank, count = end - begin;
+        const Bf16* keys = a.index.pooledKeys + std::size_t(a.index.windowFirst[head]) * kDim;
+        windowLogits<kDim>(a, q, keys, group, begin, end, exponentials, stride);
+        __syncthreads();
+        // Windows that start in an earlier rank's blocks are seen here too, and counted there.
+        const int owned = max(0, (firstBlock * bs + a.index.stride - 1) / a.index.stride - begin);
+        for (int h = warp; h < group; h += kWarps) {
+            float* e = exponentials + std::size_t(h) * stride;
+            float maximum = -INFINITY;
+            for (int i = lane; i < count; i += kWarp) maximum = fmaxf(maximum, e[i]);
+            maximum = warpMax(maximum);
+            float sum = 0;
+            for (int i = lane; i < count; i += kWarp) {
+                const float value = exp2f((e[i] - maximum) * kLog2e);
+                e[i] = value;
+                if (i >= owned) sum += value;
+            }
+            sum = warpSum(sum);
+            if (lane == 0) small.maximum[h] = maximum, small.sum[h] = sum;
+        }
+        cluster.sync();
+        if (int(threadIdx.x) < group) {
+            const int h = threadIdx.x;
+            float maximum = -INFINITY, sum = 0;
+            for (int r = 0; r < ranks; ++r) maximum = fmaxf(maximum, *cluster.map_shared_rank(&small.maximum[h], r));
+            for (int r = 0; r < ranks; ++r) {
+                const float theirs = *cluster.map_shared_rank(&small.maximum[h], r);
+                if (theirs != -INFINITY)
+                    sum += *cluster.map_shared_rank(&small.sum[h], r) * exp2f((theirs - maximum) * kLog2e);
+            }
+            small.factor[h] =
+                sum > 0 && small.maximum[h] != -INFINITY ? exp2f((small.maximum[h] - maximum) * kLog2e) / sum : 0.f;
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < count; i += kThreads) {
+            float sum = 0;
+            for (int h = 0; h < group; ++h) sum += exponentials[std::size_t(h) * stride + i] * small.factor[h];
+            windowSums[i] = sum;
+        }
+        __syncthreads();
+        for (int b = firstBlock + threadIdx.x; b < endBlock; b += kThreads) {
+            float best = -INFINITY;
+            for (int c = firstWindowOf(b); c < endWindowOf(b); ++c) best = fmaxf(best, windowSums[c - begin]);
+            awareAtRank0[b] = best;
+        }
+    } else if (!dense && a.score == SelectArgs::Score::RangeBound) {
+        for (int i = threadIdx.x; i < group * kDim; i += kThreads) exponentials[i] = __bfloat162float(q[i]);
+        __syncthreads();
+        constexpr int kMine = kDim / kWarp;
+        for (int b = firstBlock + warp; b < endBlock; b += kWarps) {
+            const Bf16* range = a.index.ranges + std::size_t(a.index.blockFirst[head] + b) * 2 * kDim;
+            float low[kMine], high[kMine];
+#pragma unroll
+            for (int i = 0; i < kMine; ++i) {
+                low[i] = __bfloat162float(range[lane + i * kWarp]);
+                high[i] = __bfloat162float(range[kDim + lane + i * kWarp]);
+            }
+            float total = a.rangeReduce == GroupReduce::Sum ? 0.f : -INFINITY;
+            for (int h = 0; h < group; ++h) {
+                float sum = 0;
+#pragma unroll
+                for (int i = 0; i < kMine; ++i) {
+                    const float value = exponentials[h * kDim + lane + i * kWarp];
+                    sum += fmaxf(value * low[i], value * high[i]);
+                }
+                sum = warpSum(sum);
+                total = a.rangeReduce == GroupReduce::Sum ? total + sum : fmaxf(total, sum);
+            }
+            if (lane == 0) awareAtRank0[b] = total;
+        }
+    }
+    if (!dense && a.agnostic) {
+        const float* scores = a.index.pooledScores + a.index.windowFirst[head];
+        for (int b = firstBlock + threadIdx.x; b < endBlock; b += kThreads) {
+            float best = -INFINITY;
+            for (int c = firstWindowOf(b); c < endWindowOf(b); ++c) {
+                const float value = scores[c];
+                best = fmaxf(best, isnan(value) ? -INFINITY : value);
+            }
+            agnosticAtRank0[b] = best;
+        }
+    }
+    cluster.sync(); // rank 0 has everything; nobody reads this block's shared memory any more
+    if (rank != 0) return;
+
+    // ---- Two-phase top-k
+    if (reports) stamp(a.marks[1]);
+    const int firstWindow = current - a.budget.window + (a.budget.windowAddsCurrent ? 0 : 1);
+    int forced = 0;
+    for (int b = threadIdx.x; b < blocks; b += kThreads)
+        origins[b] = b < a.budget.sink           ? std::uint8_t(Origin::Sink)
+                     : b >= firstWindow || dense ? std::uint8_t(Origin::Window)
+                                                 : kFree;
+    if (a.planted >= 0)
+        for (int b = threadIdx.x; b < blocks; b += kThreads) {
+            const auto drawn = [&](std::uint32_t salt) {
+                return float(hashOf(std::uint32_t(head), std::uint32_t(b), salt)) * 0x1p-32f;
+            };
+            // Every block draws anew once in 1/planted steps, each at its own time.
+            aware[b] = drawn(2 + std::uint32_t(float(position) * a.planted + drawn(0)));
+            if (a.agnostic) agnostic[b] = drawn(1);
+        }
+    if (dense) {
+        forced = blocks;
+    } else {
+        const int sinks = min(a.budget.sink, blocks);
+        forced = sinks + max(0, blocks - max(firstWindow, sinks));
+    }
+    __syncthreads();
+    takeBest(aware, origins, blocks, a.budget.queryAware, blocks - forced, Origin::QueryAware, small);
+    const int taken = max(0, min(a.budget.queryAware, blocks - forced));
+    takeBest(agnostic, origins, blocks, a.budget.queryAgnostic, blocks - forced - taken, Origin::QueryAgnostic, small);
+
+    // ---- The ascending list, and what stays from the step before
+    if (reports) stamp(a.marks[2]);
+    std::int32_t* list = a.listBlock + std::size_t(item) * a.capacity;
+    std::uint32_t* previous =
+        a.previous != nullptr ? a.previous + std::size_t(head) * ((a.maxBlocks + 31) / 32) : nullptr;
+    const bool comparable = previous != nullptr && !a.oneSequence && a.hasPrevious[head] != 0 && !dense;
+    int count = 0, kept = 0;
+    for (int base = 0; base < blocks; base += kThreads) {
+        const int b = base + int(threadIdx.x);
+        const bool chosen = b < blocks && origins[b] != kFree;
+        const std::uint32_t word = __ballot_sync(0xffffffffu, chosen);
+        if (previous != nullptr && !a.oneSequence && lane == 0 && base + warp * 32 < blocks) {
+            std::uint32_t& old = previous[(base + warp * 32) / 32];
+            if (comparable) kept += __popc(old & word);
+            old = word;
+        }
+        const int at = orderedRank(chosen, small.warpCounts, count);
+        if (chosen && at < a.capacity) list[at] = b;
+    }
+    if (threadIdx.x == 0) small.remaining = 0;
+    __syncthreads();
+    if (lane == 0 && kept > 0) atomicAdd(&small.remaining, std::uint32_t(kept));
+    count = min(count, a.capacity);
+    if (threadIdx.x == 0) a.listCount[item] = count;
+
+    // ---- Slots
+    const int fresh = position % bs == 0 ? current : -1; // begins now: takes a slot, is not loaded
+    int misses = 0;
+    if (a.slots > 0) {
+        std::int32_t* slotOf = reinterpret_cast<std::int32_t*>(shared + plan.slotOf);
+        std::int32_t* freeSlots = reinterpret_cast<std::int32_t*>(shared + plan.freeSlots);
+        std::uint8_t* keptSlots = reinterpret_cast<std::uint8_t*>(shared + plan.keptSlots);
+        std::int32_t* map = a.map + std::size_t(head) * a.slots;
+        std::int32_t* slots = a.listSlot + std::size_t(item) * a.capacity;
+        std::int32_t* lastUse = a.lastUse != nullptr ? a.lastUse + std::size_t(head) * a.slots : nullptr;
+        for (int b = threadIdx.x; b < blocks; b += kThreads) slotOf[b] = -1;
+        __syncthreads();
+        for (int s = threadIdx.x; s < a.slots; s += kThreads) {
+            const std::int32_t block = map[s];
+            const bool stays = block >= 0 && block < blocks && origins[block] != kFree;
+            keptSlots[s] = stays ? 1 : 0;
+            if (stays) slotOf[block] = s;
+        }
+        __syncthreads();
+        if (lastUse == nullptr) {
+            int running = 0;
+            for (int base = 0; base < a.slots; base += kThreads) {
+                const int s = base + int(threadIdx.x);
+                const bool free = s < a.slots && keptSlots[s] == 0;
+                const int at = orderedRank(free, small.warpCounts, running);
+                if (free) freeSlots[at] = s;
+            }
+        } else { // longest unused first; equal: the lower slot
+            for (int s = threadIdx.x; s < a.slots; s += kThreads) {
+                if (keptSlots[s] != 0) continue;
+                const std::int32_t mine = lastUse[s];
+                int at = 0;
+                for (int other = 0; other < a.slots; ++other)
+                    if (keptSlots[other] == 0 && (lastUse[other] < mine || (lastUse[other] == mine && other < s))) ++at;
+                freeSlots[at] = s;
+            }
+        }
+        __syncthreads();
+        int missed = 0;
+        for (int base = 0; base < count; base += kThreads) {
+            const int i = base + int(threadIdx.x);
+            const int block = i < count ? list[i] : 0;
+            const bool miss = i < count && slotOf[block] < 0;
+            const int at = orderedRank(miss, small.warpCounts, missed);
+            if (i < count) {
+                const int slot = miss ? freeSlots[at] : slotOf[block];
+                slots[i] = slot;
+                if (miss) {
+                    map[slot] = block;
+                    if (block != fresh) {
+                        const std::uint32_t move = atomicAdd(&a.moves.counts[0], 1u);
+                        a.moves.loads[move] = {std::uint32_t(a.storeFirst[head] + block),
+                                               std::uint32_t(head * a.slots + slot)};
+                    }
+                }
+                if (lastUse != nullptr) lastUse[slot] = position;
+            }
+        }
+        const bool freshMissed = fresh >= 0 && slotOf[fresh] < 0;
+        misses = missed - (freshMissed ? 1 : 0);
+        __syncthreads();
+        // The new token's key and value go to the tail, which is the last of the list.
+        const int tail = slots[count - 1], tokenRow = position % bs;
+        Bf16* block = a.pool + (std::size_t(head) * a.slots + tail) * blockElements(bs, kDim);
+        for (int c = threadIdx.x; c < kDim; c += kThreads) {
+            block[tokenRow * kDim + c] = a.newKey[std::size_t(item) * kDim + c];
+            block[std::size_t(bs) * kDim + std::size_t(c) * bs + tokenRow] = a.newValue[std::size_t(item) * kDim + c];
+        }
+        if (threadIdx.x == 0 && tokenRow == bs - 1) { // full: goes to the host once; full blocks never change
+            const std::uint32_t move = atomicAdd(&a.moves.counts[1], 1u);
+            a.moves.writeBacks[move] = {std::uint32_t(a.storeFirst[head] + current),
+                                        std::uint32_t(head * a.slots + tail)};
+        }
+        if (a.recordBlocks != nullptr && !dense)
+            for (int i = threadIdx.x; i < count; i += kThreads) {
+                const int b = list[i];
+                const std::uint32_t hit = b == fresh || slotOf[b] >= 0 ? 1u : 0u;
+                a.recordBlocks[std::size_t(item) * a.capacity + i] =
+                    std::uint32_t(b) | std::uint32_t(origins[b]) << kOriginShift | hit << kHitShift;
+            }
+    } else if (a.recordBlocks != nullptr && !dense) {
+        for (int i = threadIdx.x; i < count; i += kThreads) {
+            const int b = list[i];
+            a.recordBlocks[std::size_t(item) * a.capacity + i] =
+                std::uint32_t(b) | std::uint32_t(origins[b]) << kOriginShift | 1u << kHitShift;
+        }
+    }
+    if (a.recordScores != nullptr && !dense)
+        for (int i = threadIdx.x; i < count; i += kThreads) {
+            const int b = list[i];
+            a.recordScores[std::size_t(item) * a.capacity + i] =
+                origins[b] == std::uint8_t(Origin::QueryAgnostic) ? agnostic[b]
+                : a.score == SelectArgs::Score::None              ? __uint_as_float(0x7fc00000u)
+                                                                  : aware[b];
+        }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        if (a.recordHead != nullptr)
+            a.recordHead[item] =
+                dense ? SelectionHead{0, -1, 0, misses}
+                      : SelectionHead{count, comparable ? int(small.remaining) : -1, count - misses, misses};
+        if (previous != nullptr && !a.oneSequence) a.hasPrevious[head] = dense ? 0 : 1;
+    }
+}
+
+// ---- Gather ---------------------------------------------------------------------------------------------------------
+
+constexpr int kStageBytes = 8192, kRing = 24;
+
+/// One thread of each block drives a ring of stages: bulk copies in complete on a barrier, bulk copies out in groups.
+__global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytesTotal) {
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(128) char ring[];
+    __shared__ __align__(8) std::uint64_t barriers[kRing];
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (threadIdx.x != 0) return;
+    if (blockIdx.x == 0) {
+        stamp(a.mark);
+        if (a.recordCounts != nullptr) a.recordCounts[0] = a.moves.counts[0], a.recordCounts[1] = a.moves.counts[1];
+    }
+    const int pieces = (blockBytesTotal + kStageBytes - 1) / kStageBytes;
+    const std::int64_t loads = std::int64_t(a.moves.counts[0]) * pieces,
+                       all = loads + std::int64_t(a.moves.counts[1]) * pieces;
+    const std::int64_t mine = blockIdx.x < all ? (all - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
+    if (mine == 0) return;
+    const unsigned ringAt = unsigned(__cvta_generic_to_shared(ring)),
+                   barrierAt = unsigned(__cvta_generic_to_shared(barriers));
+    for (int i = 0; i < kRing; ++i) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrierAt + i * 8));
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async;" ::: "memory"); // list and tail were written by ordinary stores of earlier kernels
+    struct Piece {
+        const char* from;
+        char* to;
+        unsigned bytes;
+    };
+    const auto pieceAt = [&](std::int64_t index) {
+        const bool load = index < loads;
+        const std::int64_t at = load ? index : index - loads;
+        const BlockMove move = load ? a.moves.loads[at / pieces] : a.moves.writeBacks[at / pieces];
+        const std::size_t within = std::size_t(at % pieces) * kStageBytes;
+        const std::size_t store = std::size_t(move.store) * blockBytesTotal + within,
+                          slot = std::size_t(move.slot) * blockBytesTotal + within;
+        const unsigned bytes =
+            unsigned(min(std::int64_t(kStageBytes), std::int64_t(blockBytesTotal) - std::int64_t(within)));
+        if (load)
+            return Piece{reinterpret_cast<const char*>(a.store) + store, reinterpret_cast<char*>(a.pool) + slot, bytes};
+        return Piece{reinterpret_cast<const char*>(a.pool) + slot, reinterpret_cast<char*>(a.storeOut) + store, bytes};
+    };
+    const auto issue = [&](std::int64_t turn) {
+        const Piece piece = pieceAt(blockIdx.x + turn * gridDim.x);
+        const unsigned stage = unsigned(turn % kRing);
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrierAt + stage * 8),
+                     "r"(piece.bytes)
+                     : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                         ringAt + stage * kStageBytes),
+                     "l"(piece.from), "r"(piece.bytes), "r"(barrierAt + stage * 8)
+                     : "memory");
+    };
+    const std::int64_t ahead = min(mine, std::int64_t(kRing));
+    for (std::int64_t turn = 0; turn < ahead; ++turn) issue(turn);
+    for (std::int64_t turn = 0; turn < mine; ++turn) {
+        const unsigned stage = unsigned(turn % kRing), parity = unsigned(turn / kRing & 1);
+        unsigned done = 0;
+        while (done == 0)
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(done)
+                         : "r"(barrierAt + stage * 8), "r"(parity)
+                         : "memory");
+        const Piece piece = pieceAt(blockIdx.x + turn * gridDim.x);
+        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(piece.to),
+                     "r"(ringAt + stage * kStageBytes), "r"(piece.bytes)
+                     : "memory");
+        asm volatile("cp.async.bulk.commit_group;");
+        // Refill the stage used half a ring ago: its copy out has long been read.
+        const std::int64_t next = turn + kRing / 2;
+        if (next >= kRing && next < mine) {
+            asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kRing / 2) : "memory");
+            issue(next);
+        }
+    }
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#else
+    // Plain 16-byte loads, four in flight per thread.
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        stamp(a.mark);
+        if (a.recordCounts != nullptr) a.recordCounts[0] = a.moves.counts[0], a.recordCounts[1] = a.moves.counts[1];
+    }
+    const std::uint32_t loads = a.moves.counts[0], all = loads + a.moves.counts[1];
+    const int words = blockBytesTotal / 16;
+    for (std::uint32_t m = blockIdx.x; m < all; m += gridDim.x) {
+        const bool load = m < loads;
+        const BlockMove move = load ? a.moves.loads[m] : a.moves.writeBacks[m - loads];
+        const char* store = reinterpret_cast<const char*>(a.store) + std::size_t(move.store) * blockBytesTotal;
+        char* slot = reinterpret_cast<char*>(a.pool) + std::size_t(move.slot) * blockBytesTotal;
+        const uint4* from = reinterpret_cast<const uint4*>(load ? store : slot);
+        uint4* to = reinterpret_cast<uint4*>(load ? slot : const_cast<char*>(store));
+#pragma unroll 4
+        for (int i = threadIdx.x; i < words; i += blockDim.x) to[i] = loadOnce(from + i);
+    }
+#endif
+}
+
+} // namespace
+
+void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
+    checkAttentionShape(args.shape);
+    if (args.rows == 0) return;
+    int major = 0, device = 0;
+    check(cudaGetDevice(&device), "asking for the GPU");
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking for the GPU's generation");
+    unsigned ranks = 1;
+    if (major >= 9) // small rows of blocks are not worth a cluster; many rows fill the GPU by themselves
+        while (ranks < kMaxCluster && args.maxBlocks > int(ranks) * 32 &&
+               args.rows * args.shape.kvHeads * int(ranks) < how.multiprocessors * 2)
+            ranks *= 2;
+    constexpr std::size_t kSharedLimit = 216 << 10;
+    while (major >= 9 && ranks < kMaxCluster && Plan(args, int(ranks)).total > kSharedLimit) ranks *= 2;
+    const Plan plan(args, int(ranks));
+    if (plan.total > kSharedLimit) refuseContext(args.maxBlocks, args.shape.blockSize);
+    const Grid grid{dim3(unsigned(args.rows * args.shape.kvHeads) * ranks), dim3(kThreads), plan.total, ranks};
+    const auto kernel = args.shape.dim == 64 ? selectKernel<64> : selectKernel<128>;
+    allowShared(kernel, kSharedLimit, "preparing the selection");
+    launch(how, grid, kernel, "selecting blocks", args);
+}
+
+void gatherBlocks(const Launch& how, const GatherArgs& args, int blocks) {
+    const int bytes = int(blockBytes(args.shape.blockSize, args.shape.dim));
+    int major = 0, device = 0;
+    check(cudaGetDevice(&device), "asking for the GPU");
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking for the GPU's generation");
+    const bool bulk = major >= 9;
+    const Grid grid{dim3(unsigned(bulk ? blocks : blocks * 4)), dim3(bulk ? kWarp : 512),
+                    bulk ? std::size_t(kRing) * kStageBytes : 0};
+    if (bulk) allowShared(gatherKernel, grid.sharedBytes, "preparing the transfers");
+    launch(how, grid, gatherKernel, "moving KV blocks", args, bytes);
+}
+
+} // namespace kvscope::cuda

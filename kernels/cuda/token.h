@@ -1,0 +1,71 @@
+// What happens to tokens around the attention: embedding, rotation, importance scores, the block index, the next token.
+#pragma once
+
+#include "kernels/cuda/select.h"
+
+namespace kvscope::cuda {
+
+/// x[row, :] = table[ids[row], :]; clears `clear` (counters of the step), `clearCount` words.
+void embedTokens(const Launch& launch, const __nv_bfloat16* table, int cols, const std::int32_t* ids, int rows,
+                 float* x, std::uint32_t* clear = nullptr, int clearCount = 0, std::uint64_t* mark = nullptr);
+
+struct EvictionHead {
+    const float* delta = nullptr; // [kvHeads, kvHeads*dim]
+    const float* gain = nullptr;  // [kvHeads]; null: the model has none
+};
+
+struct RotateArgs {
+    AttentionShape shape;
+    const float* qkv = nullptr;                 // [rows, (queryHeads + 2 kvHeads)*dim]
+    const float *cos = nullptr, *sin = nullptr; // [positions, dim/2]
+    EvictionHead eviction;
+    __nv_bfloat16* q = nullptr; // [rows, queryHeads*dim], rotated
+    DeviceIndex index;          // tokenScores and, where kept, pooled entries and ranges are appended
+};
+
+/// Decode: one token of each sequence (row = sequence).
+struct AppendArgs : RotateArgs {
+    int rows = 0;
+    const std::int32_t* position = nullptr;
+    const std::uint8_t* active = nullptr;
+    // Where key and value go: into the block itself when it is resident, else here for the selection to place.
+    __nv_bfloat16* blocks = nullptr;
+    const std::int64_t* headFirst = nullptr;
+    __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads, dim]
+    std::uint64_t* marks[2] = {};                         // rope, compression
+};
+void rotateAndAppend(const Launch& launch, const AppendArgs& args);
+
+/// Prompt: n consecutive tokens of one sequence, into its blocks.
+struct PromptArgs : RotateArgs {
+    int n = 0, firstPosition = 0, sequence = 0;
+    __nv_bfloat16* blocks = nullptr; // head g's blocks begin at blocks + g*headStride
+    std::int64_t headStride = 0;     // in elements
+};
+void rotatePrompt(const Launch& launch, const PromptArgs& args);
+/// Windows and ranges that the prompt tokens completed, from the blocks; the ring of recent keys and scores as well.
+void indexPrompt(const Launch& launch, const PromptArgs& args);
+
+/// The incomplete last block of a prompt, into the slot pool: slot 0 of each KV head, block id in the map.
+void placeTail(const Launch& launch, const AttentionShape& shape, const __nv_bfloat16* blocks, std::int64_t headStride,
+               int sequence, int tokens, __nv_bfloat16* pool, int slots, std::int32_t* map, std::int32_t* lastUse);
+
+struct NextTokenArgs {
+    const float* logits = nullptr; // [rows, vocab]
+    int rows = 0, vocab = 0;
+    std::int32_t* next = nullptr;     // [rows] fed in the next step
+    std::int32_t* position = nullptr; // [rows], advanced by one when active
+    const std::uint8_t* active = nullptr;
+    std::int32_t* record = nullptr; // [rows] pinned
+    std::uint64_t *mark = nullptr, *endMark = nullptr;
+};
+/// Largest logit; equal ones: the lower id.
+void nextTokens(const Launch& launch, const NextTokenArgs& args);
+
+/// Independent normal numbers of the given deviation; the same seed gives the same numbers. Synchronous.
+void fillNormal(__nv_bfloat16* to, std::size_t count, float deviation, std::uint64_t seed);
+
+/// Plausible eviction scores: softplus of normal numbers. Synchronous.
+void fillScores(float* to, std::size_t count, std::uint64_t seed);
+
+} // namespace kvscope::cuda

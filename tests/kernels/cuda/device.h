@@ -1,0 +1,112 @@
+// Device memory for tests, random inputs in bf16, and the skip where there is no GPU.
+#pragma once
+
+#include "kernels/cuda/check.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <cuda_bf16.h>
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <vector>
+
+namespace kvscope::cuda::test {
+
+inline bool hasGpu() {
+    int count = 0;
+    const bool found = cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+    cudaGetLastError();
+    return found;
+}
+
+inline float toFloat(std::uint16_t bf16) {
+    const std::uint32_t bits = std::uint32_t(bf16) << 16;
+    float value;
+    std::memcpy(&value, &bits, 4);
+    return value;
+}
+
+inline std::uint16_t toBf16(float value) {
+    std::uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    return std::uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/// Elements on the device, copied from the host; bf16 is carried as its 16 bits.
+template <class T> class OnDevice {
+public:
+    explicit OnDevice(const std::vector<T>& values) : size_(values.size()) {
+        check(cudaMalloc(reinterpret_cast<void**>(&data_), std::max<std::size_t>(1, size_ * sizeof(T))),
+              "allocating a test's input");
+        check(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "copying a test's input");
+    }
+    /// Filled with a pattern that no result has: what is not written shows.
+    explicit OnDevice(std::size_t size) : size_(size) {
+        check(cudaMalloc(reinterpret_cast<void**>(&data_), std::max<std::size_t>(1, size * sizeof(T))),
+              "allocating a test's output");
+        check(cudaMemset(data_, 0xff, size * sizeof(T)), "poisoning a test's output");
+    }
+    ~OnDevice() { cudaFree(data_); }
+    OnDevice(const OnDevice&) = delete;
+    OnDevice& operator=(const OnDevice&) = delete;
+    std::vector<T> read() const {
+        std::vector<T> values(size_);
+        check(cudaMemcpy(values.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost), "reading a test's output");
+        return values;
+    }
+    T* get() const { return data_; }
+    __nv_bfloat16* bf16() const { return reinterpret_cast<__nv_bfloat16*>(data_); }
+
+private:
+    T* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+using Half = std::uint16_t;
+
+class CudaTest : public ::testing::Test {
+protected:
+    void SetUp() override {
+        if (!hasGpu()) GTEST_SKIP() << "no NVIDIA GPU";
+        cudaDeviceProp properties{};
+        check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU");
+        launch.multiprocessors = properties.multiProcessorCount;
+        check(cudaStreamCreate(&launch.stream), "opening a stream");
+    }
+    void TearDown() override {
+        if (launch.stream == nullptr) return;
+        EXPECT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
+        cudaStreamDestroy(launch.stream);
+    }
+    std::vector<float> floats(std::size_t count, float deviation = 1) {
+        std::normal_distribution<float> normal(0, deviation);
+        std::vector<float> values(count);
+        for (float& value : values) value = normal(random);
+        return values;
+    }
+    std::vector<Half> halves(std::size_t count, float deviation = 1) {
+        std::normal_distribution<float> normal(0, deviation);
+        std::vector<Half> values(count);
+        for (Half& value : values) value = toBf16(normal(random));
+        return values;
+    }
+    int uniform(int low, int high) { return std::uniform_int_distribution<int>(low, high)(random); }
+
+    Launch launch;
+    std::mt19937 random{std::random_device{}()};
+};
+
+/// |got - want| / |want| over whole vectors.
+template <class A, class B> double relativeError(const A& got, const B& want) {
+    double difference = 0, norm = 0;
+    for (std::size_t i = 0; i < want.size(); ++i) {
+        const double d = double(got[i]) - double(want[i]);
+        difference += d * d;
+        norm += double(want[i]) * double(want[i]);
+    }
+    return norm > 0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+}
+
+} // namespace kvscope::cuda::test

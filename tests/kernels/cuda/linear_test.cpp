@@ -1,0 +1,104 @@
+// CUDA linear layers against float64, over all three paths and both sides of their borders.
+#include "tests/kernels/cuda/device.h"
+
+#include "kernels/cuda/linear.h"
+
+namespace kvscope::cuda {
+namespace {
+
+using namespace test;
+
+class CudaLinear : public CudaTest, public ::testing::WithParamInterface<int> {
+protected:
+    std::vector<double> product(const std::vector<Half>& w, const std::vector<double>& x, int rows, int cols, int n) {
+        std::vector<double> y(std::size_t(n) * std::size_t(rows));
+        for (int i = 0; i < n; ++i)
+            for (int r = 0; r < rows; ++r) {
+                double sum = 0;
+                for (int c = 0; c < cols; ++c)
+                    sum += double(toFloat(w[std::size_t(r) * std::size_t(cols) + std::size_t(c)])) *
+                           x[std::size_t(i) * std::size_t(cols) + std::size_t(c)];
+                y[std::size_t(i) * std::size_t(rows) + std::size_t(r)] = sum;
+            }
+        return y;
+    }
+};
+
+struct Shape {
+    int rows, cols;
+};
+constexpr Shape kShapes[] = {{16, 32}, {640, 384}, {72, 1024}, {1000, 2560}, {4608, 96}};
+
+TEST_P(CudaLinear, MultipliesNormalisesAccumulatesAndAddsBiases) {
+    const int n = GetParam();
+    for (const bool library : {true, false})
+        for (const auto [rows, cols] : kShapes) {
+            SCOPED_TRACE(::testing::Message()
+                         << n << " inputs, " << rows << " x " << cols << (library ? "" : ", own kernels"));
+            Linear linear(launch, std::max(n, 1), cols, library);
+            const auto w = halves(std::size_t(rows * cols), 0.05f);
+            const auto x = floats(std::size_t(n * cols)), norm = floats(std::size_t(cols)),
+                       bias = floats(std::size_t(rows)), before = floats(std::size_t(n * rows));
+            std::vector<double> normed(x.size());
+            for (int i = 0; i < n; ++i) {
+                double squares = 0;
+                for (int c = 0; c < cols; ++c)
+                    squares += double(x[std::size_t(i * cols + c)]) * double(x[std::size_t(i * cols + c)]);
+                for (int c = 0; c < cols; ++c)
+                    normed[std::size_t(i * cols + c)] =
+                        x[std::size_t(i * cols + c)] * norm[std::size_t(c)] / std::sqrt(squares / cols + 1e-5);
+            }
+            auto want = product(w, normed, rows, cols, n);
+            for (int i = 0; i < n; ++i)
+                for (int r = 0; r < rows; ++r)
+                    want[std::size_t(i * rows + r)] += bias[std::size_t(r)] + before[std::size_t(i * rows + r)];
+            const OnDevice<Half> dw(w);
+            const OnDevice<float> dx(x), dn(norm), db(bias), dy(before);
+            linear.run({dw.bf16(), rows, cols}, dx.get(), cols, n, {dn.get(), 1e-5f},
+                       {dy.get(), rows, true, db.get(), nullptr});
+            check(cudaStreamSynchronize(launch.stream), "testing");
+            EXPECT_LT(relativeError(dy.read(), want), 4e-3); // inputs rounded to bf16: 2^-9 each
+
+            // bf16 input, overwriting a poisoned output
+            std::vector<Half> half(x.size());
+            std::vector<double> exact(x.size());
+            for (std::size_t i = 0; i < x.size(); ++i) half[i] = toBf16(x[i]), exact[i] = double(toFloat(half[i]));
+            const OnDevice<Half> dh(half);
+            const OnDevice<float> out(std::size_t(n * rows));
+            linear.run({dw.bf16(), rows, cols}, dh.bf16(), n, {out.get(), rows, false, nullptr, nullptr});
+            check(cudaStreamSynchronize(launch.stream), "testing");
+            EXPECT_LT(relativeError(out.read(), product(w, exact, rows, cols, n)), 1e-5);
+        }
+}
+
+TEST_P(CudaLinear, GatesInterleavedRows) {
+    const int n = GetParam(), f = 320, cols = 384;
+    for (const bool library : {true, false}) {
+        SCOPED_TRACE(::testing::Message() << n << " inputs" << (library ? "" : ", own kernels"));
+        Linear linear(launch, n, cols, library);
+        const auto gate = halves(std::size_t(f * cols), 0.1f), up = halves(std::size_t(f * cols), 0.1f),
+                   x = halves(std::size_t(n * cols));
+        std::vector<Half> both(gate.size() * 2);
+        for (int r = 0; r < f; ++r) {
+            std::copy_n(&gate[std::size_t(r * cols)], cols, &both[std::size_t(interleavedRow(r, false) * cols)]);
+            std::copy_n(&up[std::size_t(r * cols)], cols, &both[std::size_t(interleavedRow(r, true) * cols)]);
+        }
+        std::vector<double> exact(x.size());
+        for (std::size_t i = 0; i < x.size(); ++i) exact[i] = double(toFloat(x[i]));
+        const auto g = product(gate, exact, f, cols, n), u = product(up, exact, f, cols, n);
+        std::vector<double> want(g.size());
+        for (std::size_t i = 0; i < g.size(); ++i) want[i] = g[i] / (1 + std::exp(-g[i])) * u[i];
+        const OnDevice<Half> dw(both), dx(x), out(std::size_t(n * f));
+        linear.run({dw.bf16(), 2 * f, cols}, dx.bf16(), n, {nullptr, 0, false, nullptr, out.bf16()});
+        check(cudaStreamSynchronize(launch.stream), "testing");
+        std::vector<float> got;
+        for (const Half value : out.read()) got.push_back(toFloat(value));
+        EXPECT_LT(relativeError(got, want),
+                  8e-3); // gate, up and the result are each rounded to bf16 on the library's path
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Inputs, CudaLinear, ::testing::Values(1, 2, 7, 8, 9, 16, 17, 100, 300));
+
+} // namespace
+} // namespace kvscope::cuda

@@ -1,0 +1,294 @@
+// The device's selection against kernels/selection.h on the same scores, its slot maps against setDifference, and the
+// gather against plain copies.
+#include "tests/kernels/cuda/device.h"
+
+#include "kernels/cuda/select.h"
+#include "kernels/selection.h"
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+namespace kvscope::cuda {
+namespace {
+
+using namespace test;
+
+struct Case {
+    int dim, group, blockSize, kernel, stride;
+    SelectArgs::Score score;
+    bool agnostic;
+    SelectionBudget budget;
+    int maxTokens;
+};
+void PrintTo(const Case& c, std::ostream* out) {
+    *out << "dim " << c.dim << ", group " << c.group << ", block " << c.blockSize << ", " << c.maxTokens << " tokens";
+}
+
+class CudaSelect : public CudaTest, public ::testing::WithParamInterface<Case> {};
+
+TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
+    const Case c = GetParam();
+    const int kvHeads = 2, rows = 3, heads = rows * kvHeads, bs = c.blockSize, dim = c.dim, steps = 6;
+    const AttentionShape shape{kvHeads * c.group, kvHeads, dim, bs};
+    const PoolingGrid grid{c.kernel, c.stride, bs};
+    const int maxBlocks = grid.blocks(c.maxTokens), windows = grid.windows(c.maxTokens);
+    const int budget = c.budget.sink + c.budget.window + (c.budget.windowAddsCurrent ? 1 : 0) + c.budget.queryAware +
+                       c.budget.queryAgnostic;
+    const int capacity = std::min(budget, maxBlocks), slots = capacity + 3;
+    const std::size_t element = blockElements(bs, dim);
+
+    const auto pooledKeys = halves(std::size_t(heads * windows * dim)),
+               ranges = halves(std::size_t(heads * maxBlocks * 2 * dim));
+    const auto pooledScores = floats(std::size_t(heads * windows));
+    const auto store = halves(std::size_t(heads * maxBlocks) * element);
+    std::vector<std::int64_t> windowFirst, blockFirst;
+    for (int h = 0; h < heads; ++h)
+        windowFirst.push_back(std::int64_t(h) * windows), blockFirst.push_back(std::int64_t(h) * maxBlocks);
+    const OnDevice<Half> dkeys(pooledKeys), dranges(ranges),
+        pool(std::vector<Half>(std::size_t(heads * slots) * element, 0));
+    const OnDevice<float> dscores(pooledScores);
+    const OnDevice<std::int64_t> dwf(windowFirst), dbf(blockFirst);
+    const OnDevice<std::int32_t> map(std::vector<std::int32_t>(std::size_t(heads * slots), -1)),
+        listBlock(std::size_t(heads * capacity)), listSlot(std::size_t(heads * capacity)),
+        listCount(static_cast<std::size_t>(heads));
+    const OnDevice<BlockMove> loads(std::size_t(heads * capacity)), writeBacks(static_cast<std::size_t>(heads));
+    const OnDevice<std::uint32_t> previous(std::vector<std::uint32_t>(std::size_t(heads * ((maxBlocks + 31) / 32)), 0)),
+        blocksOut(std::size_t(heads * capacity));
+    const OnDevice<std::uint8_t> hasPrevious(std::vector<std::uint8_t>(std::size_t(heads), 0));
+    const OnDevice<SelectionHead> headsOut(static_cast<std::size_t>(heads));
+    const OnDevice<float> scoresOut(std::size_t(heads * capacity));
+    void* pinned = nullptr;
+    check(cudaHostAlloc(&pinned, store.size() * 2, cudaHostAllocMapped), "allocating the store");
+    std::memcpy(pinned, store.data(), store.size() * 2);
+
+    std::vector<std::vector<std::int32_t>> hostMap(std::size_t(heads),
+                                                   std::vector<std::int32_t>(std::size_t(slots), -1));
+    std::vector<std::set<std::int32_t>> before(static_cast<std::size_t>(heads));
+    std::vector<std::int32_t> position;
+    for (int row = 0; row < rows; ++row)
+        position.push_back(row == 0 ? uniform(0, 2 * bs) : uniform(c.maxTokens / 2, c.maxTokens - steps - 1));
+    for (int step = 0; step < steps; ++step) {
+        const auto q = halves(std::size_t(rows * kvHeads * c.group * dim)), key = halves(std::size_t(heads * dim)),
+                   value = halves(std::size_t(heads * dim));
+        const OnDevice<Half> dq(q), dk(key), dv(value);
+        const OnDevice<std::int32_t> dpos(position);
+        const OnDevice<std::uint32_t> counts(std::vector<std::uint32_t>(2, 0));
+        SelectArgs a;
+        a.shape = shape;
+        a.rows = rows;
+        a.position = dpos.get();
+        a.q = dq.bf16();
+        a.index.kernel = c.kernel;
+        a.index.stride = c.stride;
+        a.index.pooledKeys = dkeys.bf16();
+        a.index.pooledScores = dscores.get();
+        a.index.ranges = dranges.bf16();
+        a.index.windowFirst = dwf.get();
+        a.index.blockFirst = dbf.get();
+        a.maxBlocks = maxBlocks;
+        a.score = c.score;
+        a.agnostic = c.agnostic;
+        a.budget = c.budget;
+        a.scale = 1.f / std::sqrt(float(dim));
+        a.capacity = capacity;
+        a.listBlock = listBlock.get();
+        a.listSlot = listSlot.get();
+        a.listCount = listCount.get();
+        a.slots = slots;
+        a.map = map.get();
+        a.pool = pool.bf16();
+        a.newKey = dk.bf16();
+        a.newValue = dv.bf16();
+        a.storeFirst = dbf.get();
+        a.moves = {loads.get(), writeBacks.get(), counts.get()};
+        a.previous = previous.get();
+        a.hasPrevious = hasPrevious.get();
+        a.recordHead = headsOut.get();
+        a.recordBlocks = blocksOut.get();
+        a.recordScores = scoresOut.get();
+        selectBlocksOnDevice(launch, a);
+        GatherArgs gather;
+        gather.shape = shape;
+        gather.moves = a.moves;
+        gather.store = static_cast<const __nv_bfloat16*>(pinned);
+        gather.storeOut = static_cast<__nv_bfloat16*>(pinned);
+        gather.pool = pool.bf16();
+        gatherBlocks(launch, gather);
+        check(cudaStreamSynchronize(launch.stream), "testing");
+
+        const auto gotBlocks = blocksOut.read();
+        const auto gotScores = scoresOut.read();
+        const auto gotHeads = headsOut.read();
+        const auto gotList = listBlock.read(), gotSlots = listSlot.read(), gotCount = listCount.read(),
+                   gotMap = map.read();
+        const auto gotPool = pool.read();
+        std::uint32_t misses = 0, full = 0;
+        for (int h = 0; h < heads; ++h) {
+            SCOPED_TRACE(::testing::Message() << "step " << step << ", head " << h);
+            const int at = position[std::size_t(h / kvHeads)], current = at / bs, blocks = current + 1,
+                      n = grid.windows(at + 1);
+            std::vector<float> aware, agnostic, windowScores(std::size_t(n), 0.f);
+            if (c.score == SelectArgs::Score::PooledSoftmax) {
+                for (int head = 0; head < c.group; ++head) {
+                    const Half* query = &q[std::size_t((h * c.group + head) * dim)];
+                    std::vector<double> logits;
+                    double maximum = -1e300, sum = 0;
+                    for (int w = 0; w < n; ++w) {
+                        double dot = 0;
+                        for (int i = 0; i < dim; ++i)
+                            dot += double(toFloat(query[i])) *
+                                   double(toFloat(pooledKeys[std::size_t((h * windows + w) * dim + i)]));
+                        logits.push_back(dot * double(a.scale));
+                        maximum = std::max(maximum, logits.back());
+                    }
+                    for (const double logit : logits) sum += std::exp(logit - maximum);
+                    for (int w = 0; w < n; ++w)
+                        windowScores[std::size_t(w)] += float(std::exp(logits[std::size_t(w)] - maximum) / sum);
+                }
+                aware.resize(std::size_t(blocks));
+                poolToBlocks(grid, windowScores, aware);
+            } else if (c.score == SelectArgs::Score::RangeBound) {
+                for (int b = 0; b < blocks; ++b) {
+                    double total = 0;
+                    for (int head = 0; head < c.group; ++head)
+                        for (int i = 0; i < dim; ++i) {
+                            const double query = double(toFloat(q[std::size_t((h * c.group + head) * dim + i)]));
+                            const Half* range = &ranges[std::size_t((h * maxBlocks + b) * 2 * dim)];
+                            total +=
+                                std::max(query * double(toFloat(range[i])), query * double(toFloat(range[dim + i])));
+                        }
+                    aware.push_back(float(total));
+                }
+            }
+            if (c.agnostic) {
+                agnostic.resize(std::size_t(blocks));
+                poolToBlocks(grid, {pooledScores.data() + h * windows, std::size_t(n)}, agnostic);
+            }
+            std::vector<SelectedBlock> want;
+            selectBlocks(c.budget, current, aware, agnostic, want);
+            std::vector<std::int32_t> wanted;
+            ASSERT_EQ(gotCount[std::size_t(h)], int(want.size()));
+            const int item = h * capacity;
+            for (std::size_t i = 0; i < want.size(); ++i) {
+                const std::uint32_t packed = gotBlocks[std::size_t(item) + i];
+                wanted.push_back(gotList[std::size_t(item) + i]);
+                // Scores differ in the last bits: a block may change places with one of nearly the same score.
+                const bool same =
+                    int(packed & 0xffffff) == want[i].block && Origin(packed >> kOriginShift & 7) == want[i].origin;
+                const float reference = (packed >> kOriginShift & 7) == std::uint32_t(Origin::QueryAgnostic)
+                                            ? agnostic[packed & 0xffffff]
+                                        : aware.empty() ? NAN
+                                                        : aware[packed & 0xffffff];
+                if (std::isfinite(reference)) {
+                    EXPECT_NEAR(gotScores[std::size_t(item) + i], reference, 1e-5 + 2e-4 * std::abs(reference));
+                }
+                if (!same) {
+                    const float theirs = want[i].score;
+                    EXPECT_NEAR(theirs, reference, 1e-5 + 1e-3 * std::abs(theirs))
+                        << "block " << want[i].block << " against " << (packed & 0xffffff);
+                }
+                EXPECT_EQ(int(packed & 0xffffff), gotList[std::size_t(item) + i]);
+            }
+            EXPECT_TRUE(std::is_sorted(wanted.begin(), wanted.end()));
+            // Slots, from the device's own list.
+            const auto old = hostMap[std::size_t(h)];
+            std::vector<std::int32_t> load(static_cast<std::size_t>(slots));
+            setDifference(hostMap[std::size_t(h)], wanted, load);
+            const int fresh = at % bs == 0 ? current : -1;
+            int missed = 0;
+            for (std::size_t i = 0; i < wanted.size(); ++i) {
+                const bool resident = std::find(old.begin(), old.end(), wanted[i]) != old.end();
+                missed += !resident && wanted[i] != fresh;
+                EXPECT_EQ(gotBlocks[std::size_t(item) + i] >> kHitShift & 1, resident || wanted[i] == fresh ? 1u : 0u);
+                const int slot = gotSlots[std::size_t(item) + i];
+                EXPECT_EQ(hostMap[std::size_t(h)][std::size_t(slot)], wanted[i]);
+                EXPECT_EQ(gotMap[std::size_t(h * slots + slot)], wanted[i]);
+                if (!resident && wanted[i] != fresh && wanted[i] != current) {
+                    const Half* inPool = &gotPool[(std::size_t(h * slots) + std::size_t(slot)) * element];
+                    EXPECT_EQ(std::memcmp(inPool,
+                                          &store[(std::size_t(h * maxBlocks) + std::size_t(wanted[i])) * element],
+                                          element * 2),
+                              0);
+                }
+            }
+            // The new token
+            const int tail = gotSlots[std::size_t(item) + wanted.size() - 1];
+            const Half* block = &gotPool[(std::size_t(h * slots) + std::size_t(tail)) * element];
+            if (wanted.back() != current || std::find(old.begin(), old.end(), current) != old.end() || fresh == current)
+                for (int i = 0; i < dim; ++i) {
+                    EXPECT_EQ(block[at % bs * dim + i], key[std::size_t(h * dim + i)]);
+                    EXPECT_EQ(block[bs * dim + i * bs + at % bs], value[std::size_t(h * dim + i)]);
+                }
+            misses += std::uint32_t(missed);
+            full += (at + 1) % bs == 0 ? 1u : 0u;
+            const SelectionHead& head = gotHeads[std::size_t(h)];
+            EXPECT_EQ(head.selected, int(want.size()));
+            EXPECT_EQ(head.misses, missed);
+            EXPECT_EQ(head.hits, int(want.size()) - missed);
+            const std::set<std::int32_t> now(wanted.begin(), wanted.end());
+            int kept = 0;
+            for (const auto id : now) kept += int(before[std::size_t(h)].count(id));
+            EXPECT_EQ(head.kept, step == 0 ? -1 : kept);
+            before[std::size_t(h)] = now;
+        }
+        const auto moved = counts.read();
+        EXPECT_EQ(moved[0], misses);
+        EXPECT_EQ(moved[1], full);
+        for (auto& at : position) ++at;
+    }
+    cudaFreeHost(pinned);
+}
+
+constexpr auto kPooled = SelectArgs::Score::PooledSoftmax, kRange = SelectArgs::Score::RangeBound,
+               kNone = SelectArgs::Score::None;
+INSTANTIATE_TEST_SUITE_P(Shapes, CudaSelect,
+                         ::testing::Values(Case{64, 3, 64, 32, 16, kPooled, true, {1, 4, false, 4, 7}, 3000},
+                                           Case{128, 16, 64, 32, 16, kPooled, true, {1, 16, true, 15, 31}, 40000},
+                                           Case{128, 8, 64, 32, 16, kPooled, false, {1, 16, true, 46, 0}, 9000},
+                                           Case{64, 4, 16, 16, 16, kRange, false, {0, 1, false, 15, 0}, 5000},
+                                           Case{128, 1, 64, 32, 16, kNone, true, {1, 4, false, 0, 11}, 7000},
+                                           Case{64, 32, 128, 64, 16, kPooled, true, {2, 2, true, 3, 3}, 20000},
+                                           Case{64, 2, 64, 32, 16, kNone, false, {1, 7, false, 0, 0}, 2000}));
+
+TEST_F(CudaTest, GatherMovesEveryByteBothWays) {
+    const AttentionShape shape{16, 2, 128, 64};
+    const std::size_t element = blockElements(64, 128);
+    constexpr int kBlocks = 600;
+    const auto content = halves(std::size_t(kBlocks) * element);
+    void* pinned = nullptr;
+    check(cudaHostAlloc(&pinned, content.size() * 2, cudaHostAllocMapped), "allocating the store");
+    std::memcpy(pinned, content.data(), content.size() * 2);
+    std::vector<std::uint32_t> order(kBlocks);
+    std::iota(order.begin(), order.end(), 0u);
+    for (const int loads : {0, 1, 3, 37, 500}) {
+        const auto before = halves(std::size_t(kBlocks) * element);
+        std::memcpy(pinned, content.data(), content.size() * 2);
+        const OnDevice<Half> pool(before);
+        std::shuffle(order.begin(), order.end(), random);
+        std::vector<BlockMove> in, out;
+        for (int i = 0; i < loads; ++i) in.push_back({order[std::size_t(i)], order[std::size_t(kBlocks - 1 - i)]});
+        for (int i = 0; i < 9 && loads < 500; ++i)
+            out.push_back({order[std::size_t(kBlocks - 1 - i)], order[std::size_t(i)]});
+        const OnDevice<BlockMove> din(in), dout(out);
+        const OnDevice<std::uint32_t> counts(
+            std::vector<std::uint32_t>{std::uint32_t(in.size()), std::uint32_t(out.size())});
+        GatherArgs a;
+        a.shape = shape;
+        a.moves = {din.get(), dout.get(), counts.get()};
+        a.store = static_cast<const __nv_bfloat16*>(pinned);
+        a.storeOut = static_cast<__nv_bfloat16*>(pinned);
+        a.pool = pool.bf16();
+        gatherBlocks(launch, a);
+        check(cudaStreamSynchronize(launch.stream), "testing");
+        auto want = before, host = content;
+        for (const auto& move : in) std::copy_n(&content[move.store * element], element, &want[move.slot * element]);
+        for (const auto& move : out) std::copy_n(&before[move.slot * element], element, &host[move.store * element]);
+        EXPECT_EQ(pool.read(), want) << loads;
+        EXPECT_EQ(std::memcmp(pinned, host.data(), host.size() * 2), 0) << loads;
+    }
+    cudaFreeHost(pinned);
+}
+
+} // namespace
+} // namespace kvscope::cuda
