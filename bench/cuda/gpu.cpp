@@ -35,7 +35,9 @@ double medianSeconds(cudaStream_t stream, int repeats, const std::function<void(
 } // namespace
 
 Gpu::Gpu() {
-    launch.multiprocessors = usableGpu().multiProcessorCount;
+    const cudaDeviceProp gpu = usableGpu();
+    launch.multiprocessors = gpu.multiProcessorCount;
+    launch.clusters = gpu.major >= 9;
     cuda::check(cudaStreamCreateWithFlags(&launch.stream, cudaStreamNonBlocking), "opening a stream");
 }
 

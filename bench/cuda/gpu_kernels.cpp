@@ -107,6 +107,8 @@ Json selection(Gpu& gpu, const Log& log) {
             std::vector<std::int64_t> w, b;
             for (int h = 0; h < heads; ++h)
                 w.push_back(std::int64_t(h) * windows), b.push_back(std::int64_t(h) * blocks);
+            cuda::check(cudaMemset(map, 0xff, std::size_t(heads) * capacity * sizeof(std::int32_t)),
+                        "preparing a benchmark");
             upload(windowFirst, w);
             upload(blockFirst, b);
             upload(position, std::vector<std::int32_t>(std::size_t(rows), blocks * 64 - 2));
@@ -169,11 +171,8 @@ Json attention(Gpu& gpu, double readRate, const Log& log) {
         arena.plan(ids, std::size_t(heads) * count, "a benchmark");
         arena.plan(slots, std::size_t(heads) * count, "a benchmark");
         arena.plan(counts, std::size_t(heads), "a benchmark");
-        arena.plan(partial,
-                   cuda::attentionPartialFloats(shape, rows,
-                                                cuda::attentionSplits(shape, rows, count, gpu.launch.multiprocessors)),
-                   "a benchmark");
-        arena.plan(arrivals, std::size_t(heads), "a benchmark");
+        arena.plan(partial, cuda::attentionPartialFloats(gpu.launch, shape, rows, count), "a benchmark");
+        arena.plan(arrivals, cuda::attentionArrivals(shape, rows), "a benchmark");
         arena.take();
         cuda::fillNormal(q, std::size_t(rows) * 32 * 128, 1, 1);
         cuda::fillNormal(pool, layerElements * std::size_t(layers), 1, 2);

@@ -47,7 +47,9 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
         throw Error(ErrorKind::Unsupported,
                     fmt::format("windows of {} tokens are too long for the GPU backend", spec_.grid.kernel),
                     "use --backend cpu, or windows of at most 256 tokens");
-    launch_.multiprocessors = usableGpu().multiProcessorCount;
+    const cudaDeviceProp gpu = usableGpu();
+    launch_.multiprocessors = gpu.multiProcessorCount;
+    launch_.clusters = gpu.major >= 9;
     cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "opening a stream");
     cuda::check(cudaStreamCreateWithFlags(&copyStream_, cudaStreamNonBlocking), "opening a stream");
     for (cudaEvent_t& event : done_)
@@ -103,7 +105,7 @@ void CudaEngine::planMemory() {
     const auto rows = std::size_t(rows_), chunk = std::size_t(chunk_), heads = rows * std::size_t(kvHeads_);
     const auto qWidth = std::size_t(config.queryHeads * dim_), kvWidth = std::size_t(kvHeads_ * dim_);
     const bool anyOffloaded = std::count(options_.offloaded.begin(), options_.offloaded.end(), true) > 0;
-    const std::size_t bitmapWords = std::size_t(maxBlocks_ + 31) / 32;
+    const auto bitmapBytes = std::size_t(cuda::selectionBitmapBytes(maxBlocks_));
 
     layers_.resize(std::size_t(config.layers));
     for (int i = 0; i < config.layers; ++i) {
@@ -135,7 +137,7 @@ void CudaEngine::planMemory() {
             arena_.plan(index.ranges, std::size_t(blocksTotal_) * 2 * std::size_t(dim_), "block index");
         if (model_->evictionHead) arena_.plan(index.tokenScores, std::size_t(tokensTotal_), "eviction scores");
         if (layer.sparse && options_.record) {
-            arena_.plan(layer.previous, heads * bitmapWords, "recorder state");
+            arena_.plan(layer.previous, heads * bitmapBytes, "recorder state");
             arena_.plan(layer.hasPrevious, heads, "recorder state");
         }
     }
@@ -163,15 +165,12 @@ void CudaEngine::planMemory() {
     arena_.plan(loads_, heads * std::size_t(std::max(capacity_, 1)), "selections");
     arena_.plan(writeBacks_, heads, "selections");
     arena_.plan(counters_, std::size_t(config.layers) * 2, "session state");
-    const int headTiles = (shape_.group() + 15) / 16;
     std::size_t partial = 0;
     for (const int n : {rows_, selectRows_})
         for (const int blocks : {maxBlocks_, std::max(capacity_, 1)})
-            partial =
-                std::max(partial, cuda::attentionPartialFloats(
-                                      shape_, n, cuda::attentionSplits(shape_, n, blocks, launch_.multiprocessors)));
+            partial = std::max(partial, cuda::attentionPartialFloats(launch_, shape_, n, blocks));
     arena_.plan(partial_, partial, "activations");
-    arena_.plan(arrivals_, lists * std::size_t(headTiles), "session state");
+    arena_.plan(arrivals_, cuda::attentionArrivals(shape_, selectRows_), "session state");
     arena_.plan(blockFirstDevice_, heads, "session state");
     arena_.plan(windowFirstDevice_, heads, "session state");
     arena_.plan(tokenFirstDevice_, heads, "session state");

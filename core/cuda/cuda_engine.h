@@ -83,7 +83,7 @@ private:
         bool sparse = false, offloaded = false;
         cuda::DeviceIndex index;
         std::int32_t *map = nullptr, *lastUse = nullptr;
-        std::uint32_t* previous = nullptr;
+        std::uint8_t* previous = nullptr;
         std::uint8_t* hasPrevious = nullptr;
         std::uint32_t* counts = nullptr; // [2]
     };

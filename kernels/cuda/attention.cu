@@ -25,59 +25,67 @@ template <int kDim> struct Accumulator {
     }
 };
 
+/// Where a row's blocks lie: block ids and places, both null for "block i at place i".
+struct BlockList {
+    const std::int32_t *ids, *places;
+    int entries, blockSize;
+};
+
 /// One warp, 32 tokens, 16 query heads. Token t of the tile belongs to lane quad t/8: lane l loads, as key rows, tokens
 /// 8*(l/4/2) + 2j + (l/4)%2 for its four column tiles j, so that the logits a lane ends up with, heads l/4 and l/4 + 8
 /// at tokens 8*(l%4) .. +7, are exactly the probabilities it must feed back with its 16-byte pieces of the values.
-template <int kDim>
-__device__ inline void attendTile(const DecodeAttentionArgs& a, const Bf16* headBlocks, const float* headBias,
-                                  const std::int32_t* blockIds, const std::int32_t* slots, int first, int entries,
-                                  int position, const std::uint32_t (&q)[kDim / 32][2][4], Accumulator<kDim>& acc) {
-    const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4;
-    const int bs = a.shape.blockSize;
-    constexpr int kChunks = kDim / 32; // 64-byte pieces of a key row
-    const auto entryOf = [&](int token) { return min(token / bs, entries - 1); };
-    const auto blockAt = [&](int entry) {
-        return headBlocks + std::size_t(slots != nullptr      ? slots[entry]
-                                        : blockIds != nullptr ? blockIds[entry]
-                                                              : entry) *
-                                blockElements(bs, kDim);
-    };
-    uint4 k[4][kChunks];
-    {
+template <int kDim> struct Tile {
+    static constexpr int kChunks = kDim / 32; // 64-byte pieces of a key row
+    uint4 k[4][kChunks], v[kDim / 8];
+    int firstToken; // position of the first of the 8 tokens whose logits this lane has
+    bool listed;
+
+    __device__ void loadKeys(const BlockList& list, const Bf16* headBlocks, int first) {
+        const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4;
         const int group = first + 8 * (row / 2); // these 8 tokens share a block
-        const Bf16* keys = blockAt(entryOf(group)) + std::size_t(group % bs) * kDim;
+        const int entry = min(group / list.blockSize, list.entries - 1);
+        const int place = list.places != nullptr ? list.places[entry] : entry;
+        const Bf16* keys =
+            headBlocks + std::size_t(place) * blockElements(list.blockSize, kDim) + group % list.blockSize * kDim;
 #pragma unroll
         for (int j = 0; j < 4; ++j)
 #pragma unroll
             for (int c = 0; c < kChunks; ++c) k[j][c] = loadOnce(keys + (2 * j + row % 2) * kDim + c * 32 + quad * 8);
     }
-    const int mine = first + 8 * quad; // the 8 tokens this lane has logits and value pieces of
-    const int entry = entryOf(mine);
-    const int id = blockIds != nullptr ? blockIds[entry] : entry;
-    const int tokenId = id * bs + mine % bs; // position of the first of the 8
-    const bool listed = mine / bs < entries;
-    uint4 v[kDim / 8];
-    {
-        const Bf16* values = blockAt(entry) + std::size_t(bs) * kDim + mine % bs;
+    __device__ void loadValues(const BlockList& list, const Bf16* headBlocks, int first) {
+        const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4, mine = first + 8 * quad;
+        const int wanted = mine / list.blockSize, entry = min(wanted, list.entries - 1), within = mine % list.blockSize;
+        const int place = list.places != nullptr ? list.places[entry] : entry;
+        listed = wanted < list.entries;
+        firstToken = (list.ids != nullptr ? list.ids[entry] : entry) * list.blockSize + within;
+        const Bf16* values = headBlocks + std::size_t(place) * blockElements(list.blockSize, kDim) +
+                             std::size_t(list.blockSize) * kDim + within;
 #pragma unroll
-        for (int i = 0; i < kDim / 8; ++i) v[i] = loadOnce(values + std::size_t(i * 8 + row) * bs);
+        for (int i = 0; i < kDim / 8; ++i) v[i] = loadOnce(values + std::size_t(i * 8 + row) * list.blockSize);
     }
+};
+
+/// Attends to a loaded tile; `then(0)` runs when its keys are used up, `then(1)` when its values are.
+template <int kDim, class Then>
+__device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a, const float* headBias, int position,
+                                  const std::uint32_t (&q)[kDim / 32][2][4], Accumulator<kDim>& acc, Then&& then) {
     float logits[4][4] = {};
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
-        for (int c = 0; c < kChunks; ++c) {
-            mma16816(logits[j], q[c][0][0], q[c][0][1], q[c][0][2], q[c][0][3], k[j][c].x, k[j][c].y);
-            mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], k[j][c].z, k[j][c].w);
+        for (int c = 0; c < Tile<kDim>::kChunks; ++c) {
+            mma16816(logits[j], q[c][0][0], q[c][0][1], q[c][0][2], q[c][0][3], tile.k[j][c].x, tile.k[j][c].y);
+            mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], tile.k[j][c].z, tile.k[j][c].w);
         }
-    // logits[j][e]: head row (+8 for e >= 2), token mine + 2j + e%2
+    then(0);
+    // logits[j][e]: head row (+8 for e >= 2), token firstToken + 2j + e%2
     float maximum[2] = {acc.maximum[0], acc.maximum[1]};
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-            const int token = tokenId + 2 * j + e;
-            const bool valid = listed && token <= position;
+            const int token = tile.firstToken + 2 * j + e;
+            const bool valid = tile.listed && token <= position;
             const float bias = headBias != nullptr && valid ? a.biasScale * headBias[token] : 0.f;
             logits[j][e] = valid ? logits[j][e] * a.scale + bias : -INFINITY;
             logits[j][e + 2] = valid ? logits[j][e + 2] * a.scale + bias : -INFINITY;
@@ -103,44 +111,61 @@ __device__ inline void attendTile(const DecodeAttentionArgs& a, const Bf16* head
             }
         acc.maximum[h] = maximum[h];
     }
-    // Value piece words 0, 1 are tokens mine..+3, words 2, 3 tokens +4..+7; so are column tiles 0, 1 and 2, 3.
+    // Value piece words 0, 1 are tokens firstToken..+3, words 2, 3 tokens +4..+7; so are column tiles 0, 1 and 2, 3.
     std::uint32_t p[4][2];
 #pragma unroll
     for (int j = 0; j < 4; ++j)
         p[j][0] = packBf16(logits[j][0], logits[j][1]), p[j][1] = packBf16(logits[j][2], logits[j][3]);
 #pragma unroll
     for (int i = 0; i < kDim / 8; ++i) {
-        mma16816(acc.out[i], p[0][0], p[0][1], p[1][0], p[1][1], v[i].x, v[i].y);
-        mma16816(acc.out[i], p[2][0], p[2][1], p[3][0], p[3][1], v[i].z, v[i].w);
+        mma16816(acc.out[i], p[0][0], p[0][1], p[1][0], p[1][1], tile.v[i].x, tile.v[i].y);
+        mma16816(acc.out[i], p[2][0], p[2][1], p[3][0], p[3][1], tile.v[i].z, tile.v[i].w);
     }
+    then(1);
 }
 
-constexpr int kDecodeWarps = 4;
+constexpr int kCluster = 8;                      // most blocks of threads that merge through each other's shared memory
+constexpr int kListed = 512;                     // list entries of a block of threads that fit its shared memory
+constexpr int kCell(int dim) { return dim + 2; } // a head's partial result: values, maximum, sum
 
-/// Grid: (splits, kvHeads, rows * head tiles). Warps take tiles of the split in turn and merge through shared memory;
-/// the last block of a (row, KV head) merges the splits.
-template <int kDim> __global__ void __launch_bounds__(kDecodeWarps* kWarp) decodeKernel(DecodeAttentionArgs a) {
-    __shared__ float merged[kDecodeWarps][kHeads][kDim];
-    __shared__ float maxima[kDecodeWarps][kHeads], sums[kDecodeWarps][kHeads];
+/// Shared memory of a decode block: what each warp and then the whole block has.
+template <int kDim, int kWarps> struct DecodeShared {
+    float warps[kWarps][kHeads][kDim];
+    float maxima[kWarps][kHeads], sums[kWarps][kHeads];
+    float block[kHeads][kDim];
+    float maximum[kHeads], sum[kHeads];
+    std::int32_t ids[kListed], places[kListed];
+};
+
+/// Grid: (splits, kvHeads, rows * head tiles); neighbouring splits form clusters. Warps take tiles of the split in turn
+/// and merge in shared memory; the blocks of a cluster then merge a few heads each; where there are several clusters,
+/// the last to arrive merges those heads from memory.
+template <int kDim, int kWarps> __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArgs a) {
+    extern __shared__ uint4 raw[];
+    auto& shared = *reinterpret_cast<DecodeShared<kDim, kWarps>*>(raw);
     __shared__ bool last;
+    constexpr int kThreads = kWarps * kWarp;
+    const auto cluster = thisCluster();
+    const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, rowInTile = lane / 4, quad = lane % 4;
     const int group = a.shape.queryHeads / a.shape.kvHeads, headTiles = (group + kHeads - 1) / kHeads;
     const int g = blockIdx.y, row = blockIdx.z / headTiles, headTile = blockIdx.z % headTiles;
     const int heads = min(kHeads, group - headTile * kHeads);
     letNextKernelStart();
-    waitForEarlierKernels();
-    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
-    if (a.active != nullptr && a.active[row] == 0) return;
-
+    // Positions change only at a step's end, so they may be read before the wait.
     const int sequence = a.oneSequence ? a.sequence : row;
     const int head = sequence * a.shape.kvHeads + g, item = row * a.shape.kvHeads + g;
     const int position = a.position[row];
+    const bool active = a.active == nullptr || a.active[row] != 0;
+    const Bf16* headBlocks = a.blocks + std::size_t(a.headFirst[head]) * blockElements(a.shape.blockSize, kDim);
+    const float* headBias = a.tokenBias != nullptr && a.biasScale != 0.f ? a.tokenBias + a.biasFirst[head] : nullptr;
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
+    if (!active) return; // the whole cluster leaves
+
     const int entries = a.listCount != nullptr ? a.listCount[item] : position / a.shape.blockSize + 1;
     const std::int32_t* blockIds = a.listBlock != nullptr ? a.listBlock + std::size_t(item) * a.capacity : nullptr;
     const std::int32_t* slots = a.listSlot != nullptr ? a.listSlot + std::size_t(item) * a.capacity : nullptr;
-    const Bf16* headBlocks = a.blocks + std::size_t(a.headFirst[head]) * blockElements(a.shape.blockSize, kDim);
-    const float* headBias = a.tokenBias != nullptr && a.biasScale != 0.f ? a.tokenBias + a.biasFirst[head] : nullptr;
-
     const Bf16* qRow =
         a.q + (std::size_t(row) * a.shape.queryHeads + std::size_t(g) * group + headTile * kHeads) * kDim;
     std::uint32_t q[kDim / 32][2][4]; // [64-byte piece][instruction][fragment], columns permuted like the keys'
@@ -158,80 +183,158 @@ template <int kDim> __global__ void __launch_bounds__(kDecodeWarps* kWarp) decod
     const int tiles = (entries * a.shape.blockSize + kTile - 1) / kTile;
     const int begin = int(std::int64_t(tiles) * blockIdx.x / gridDim.x),
               end = int(std::int64_t(tiles) * (blockIdx.x + 1) / gridDim.x);
-    for (int tile = begin + warp; tile < end; tile += kDecodeWarps)
-        attendTile<kDim>(a, headBlocks, headBias, blockIds, slots, tile * kTile, entries, position, q, acc);
+    // The list of this split, in shared memory where it fits: a tile's loads should wait for no other load.
+    const int bs = a.shape.blockSize, firstEntry = begin * kTile / bs;
+    const int listed = min(entries, (end * kTile + bs - 1) / bs) - firstEntry;
+    BlockList list{blockIds, slots != nullptr ? slots : blockIds, entries, bs};
+    int shift = 0; // tokens before the list's first entry
+    if (blockIds != nullptr && listed > 0 && listed <= kListed) {
+        for (int i = threadIdx.x; i < listed; i += kThreads) {
+            shared.ids[i] = list.ids[firstEntry + i];
+            shared.places[i] = list.places[firstEntry + i];
+        }
+        __syncthreads();
+        list = {shared.ids, shared.places, listed, bs};
+        shift = firstEntry * bs;
+    }
+    Tile<kDim> tile;
+    int at = begin + warp;
+    if (at < end) {
+        tile.loadKeys(list, headBlocks, at * kTile - shift);
+        tile.loadValues(list, headBlocks, at * kTile - shift);
+    }
+    for (; at < end; at += kWarps) {
+        const int next = at + kWarps;
+        attendTile<kDim>(tile, a, headBias, position, q, acc, [&](int part) {
+            if (next >= end) return;
+            if (part == 0)
+                tile.loadKeys(list, headBlocks, next * kTile - shift);
+            else
+                tile.loadValues(list, headBlocks, next * kTile - shift);
+        });
+    }
 
-        // Merge the warps.
+    // ---- Merge the warps
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
         acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 1);
         acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 2);
-        if (quad == 0) maxima[warp][rowInTile + 8 * h] = acc.maximum[h], sums[warp][rowInTile + 8 * h] = acc.sum[h];
+        if (quad == 0)
+            shared.maxima[warp][rowInTile + 8 * h] = acc.maximum[h], shared.sums[warp][rowInTile + 8 * h] = acc.sum[h];
     }
 #pragma unroll
     for (int i = 0; i < kDim / 8; ++i)
 #pragma unroll
         for (int h = 0; h < 2; ++h)
-            *reinterpret_cast<float2*>(&merged[warp][rowInTile + 8 * h][i * 8 + quad * 2]) =
+            *reinterpret_cast<float2*>(&shared.warps[warp][rowInTile + 8 * h][i * 8 + quad * 2]) =
                 make_float2(acc.out[i][2 * h], acc.out[i][2 * h + 1]);
     __syncthreads();
-    const int splits = gridDim.x;
-    Bf16* outRow = a.out + (std::size_t(row) * a.shape.queryHeads + std::size_t(g) * group + headTile * kHeads) * kDim;
-    // partial: [(row, g, head tile)][split][16 heads][dim + 2]
-    const std::size_t cell = (std::size_t(item) * headTiles + headTile) * splits;
-    constexpr int kCell = kHeads * (kDim + 2);
-    for (int at = threadIdx.x; at < heads * kDim; at += kDecodeWarps * kWarp) {
-        const int h = at / kDim, c = at % kDim;
-        float maximum = -INFINITY;
+    if (threadIdx.x < kHeads) { // weights of the warps, in place of their maxima
+        const int h = threadIdx.x;
+        float maximum = -INFINITY, sum = 0;
 #pragma unroll
-        for (int w = 0; w < kDecodeWarps; ++w) maximum = fmaxf(maximum, maxima[w][h]);
+        for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, shared.maxima[w][h]);
         const float reference = maximum == -INFINITY ? 0.f : maximum;
-        float sum = 0, out = 0;
 #pragma unroll
-        for (int w = 0; w < kDecodeWarps; ++w) {
-            const float factor = exp2f((maxima[w][h] - reference) * kLog2e);
-            sum += factor * sums[w][h];
-            out += factor * merged[w][h][c];
+        for (int w = 0; w < kWarps; ++w) {
+            const float factor = exp2f((shared.maxima[w][h] - reference) * kLog2e);
+            sum += factor * shared.sums[w][h];
+            shared.maxima[w][h] = factor;
         }
-        if (splits == 1) {
-            outRow[h * kDim + c] = __float2bfloat16(sum > 0 ? out / sum : 0.f);
-        } else {
-            float* to = a.partial + (cell + blockIdx.x) * kCell + h * (kDim + 2);
-            to[c] = out;
-            if (c == 0) to[kDim] = maximum, to[kDim + 1] = sum;
-        }
-    }
-    if (splits == 1) return;
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        const std::uint32_t before = atomicAdd(a.arrivals + std::size_t(item) * headTiles + headTile, 1u);
-        last = before + 1 == std::uint32_t(splits);
-        if (last) a.arrivals[std::size_t(item) * headTiles + headTile] = 0;
+        shared.maximum[h] = maximum;
+        shared.sum[h] = sum;
     }
     __syncthreads();
-    if (!last) return;
-    __threadfence();
-    for (int at = threadIdx.x; at < heads * (kDim / 2); at += kDecodeWarps * kWarp) {
-        const int h = at / (kDim / 2), c = at % (kDim / 2) * 2;
-        const float* from = a.partial + cell * kCell + h * (kDim + 2);
+#pragma unroll
+    for (int at = threadIdx.x; at < kHeads * kDim / 4; at += kThreads) {
+        const int h = at / (kDim / 4), c = at % (kDim / 4) * 4;
+        float4 out = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+            const float factor = shared.maxima[w][h];
+            const float4 value = *reinterpret_cast<const float4*>(&shared.warps[w][h][c]);
+            out.x += factor * value.x, out.y += factor * value.y, out.z += factor * value.z, out.w += factor * value.w;
+        }
+        *reinterpret_cast<float4*>(&shared.block[h][c]) = out;
+    }
+    cluster.sync();
+
+    // ---- Merge the cluster: each block some of the heads
+    Bf16* outRow = a.out + (std::size_t(row) * a.shape.queryHeads + std::size_t(g) * group + headTile * kHeads) * kDim;
+    const int perRank = (kHeads + ranks - 1) / ranks, firstHead = rank * perRank,
+              endHead = min(firstHead + perRank, heads);
+    const int clusters = gridDim.x / ranks;
+    // partial: [(row, g, head tile)][16 heads][cluster][dim + 2]
+    const std::size_t cell = (std::size_t(item) * headTiles + headTile) * kHeads;
+    for (int at = threadIdx.x; at < (endHead - firstHead) * (kDim / 2); at += kThreads) {
+        const int h = firstHead + at / (kDim / 2), c = at % (kDim / 2) * 2;
         float maximum = -INFINITY, sum = 0;
         float2 out = make_float2(0, 0);
-#pragma unroll 4
-        for (int s = 0; s < splits; ++s) {
-            const float* part = from + std::size_t(s) * kCell;
-            const float theirs = __ldcg(part + kDim), weight = __ldcg(part + kDim + 1);
-            const float2 value = __ldcg(reinterpret_cast<const float2*>(part + c));
-            const float next = fmaxf(maximum, theirs), reference = next == -INFINITY ? 0.f : next;
-            const float keep = exp2f((maximum - reference) * kLog2e), add = exp2f((theirs - reference) * kLog2e);
-            sum = sum * keep + weight * add;
-            out.x = out.x * keep + value.x * add;
-            out.y = out.y * keep + value.y * add;
-            maximum = next;
+        float theirs[kCluster], weights[kCluster];
+        float2 values[kCluster];
+#pragma unroll
+        for (int r = 0; r < kCluster; ++r) {
+            theirs[r] = -INFINITY;
+            if (r >= ranks) continue;
+            const auto* other = cluster.map_shared_rank(&shared, r);
+            theirs[r] = other->maximum[h];
+            weights[r] = other->sum[h];
+            values[r] = *reinterpret_cast<const float2*>(&other->block[h][c]);
         }
-        const float inverse = sum > 0 ? 1.f / sum : 0.f;
-        *reinterpret_cast<std::uint32_t*>(outRow + h * kDim + c) = packBf16(out.x * inverse, out.y * inverse);
+#pragma unroll
+        for (int r = 0; r < kCluster; ++r) maximum = fmaxf(maximum, theirs[r]);
+        const float reference = maximum == -INFINITY ? 0.f : maximum;
+#pragma unroll
+        for (int r = 0; r < kCluster; ++r) {
+            if (r >= ranks) continue;
+            const float factor = exp2f((theirs[r] - reference) * kLog2e);
+            sum += factor * weights[r];
+            out.x += factor * values[r].x;
+            out.y += factor * values[r].y;
+        }
+        if (clusters == 1) {
+            const float inverse = sum > 0 ? 1.f / sum : 0.f;
+            *reinterpret_cast<std::uint32_t*>(outRow + h * kDim + c) = packBf16(out.x * inverse, out.y * inverse);
+        } else {
+            float* to = a.partial + ((cell + h) * clusters + blockIdx.x / ranks) * kCell(kDim);
+            *reinterpret_cast<float2*>(to + c) = out;
+            if (c == 0) *reinterpret_cast<float2*>(to + kDim) = make_float2(maximum, sum);
+        }
     }
+    if (clusters > 1) {
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            std::uint32_t* arrivals = a.arrivals + (std::size_t(item) * headTiles + headTile) * kCluster + rank;
+            last = atomicAdd(arrivals, 1u) + 1 == std::uint32_t(clusters);
+            if (last) *arrivals = 0;
+        }
+        __syncthreads();
+        if (last) {
+            __threadfence();
+            for (int at = threadIdx.x; at < (endHead - firstHead) * (kDim / 2); at += kThreads) {
+                const int h = firstHead + at / (kDim / 2), c = at % (kDim / 2) * 2;
+                const float* from = a.partial + (cell + h) * clusters * kCell(kDim);
+                float maximum = -INFINITY, sum = 0;
+                float2 out = make_float2(0, 0);
+#pragma unroll 8
+                for (int s = 0; s < clusters; ++s) {
+                    const float2 state = __ldcg(reinterpret_cast<const float2*>(from + s * kCell(kDim) + kDim));
+                    const float2 value = __ldcg(reinterpret_cast<const float2*>(from + s * kCell(kDim) + c));
+                    const float next = fmaxf(maximum, state.x), reference = next == -INFINITY ? 0.f : next;
+                    const float keep = exp2f((maximum - reference) * kLog2e),
+                                add = exp2f((state.x - reference) * kLog2e);
+                    sum = sum * keep + state.y * add;
+                    out.x = out.x * keep + value.x * add;
+                    out.y = out.y * keep + value.y * add;
+                    maximum = next;
+                }
+                const float inverse = sum > 0 ? 1.f / sum : 0.f;
+                *reinterpret_cast<std::uint32_t*>(outRow + h * kDim + c) = packBf16(out.x * inverse, out.y * inverse);
+            }
+        }
+    }
+    cluster.sync(); // others may still read this block's shared memory
 }
 
 // ---- Prompt ---------------------------------------------------------------------------------------------------------
@@ -382,31 +485,63 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
 
 } // namespace
 
-int attentionSplits(const AttentionShape& shape, int rows, int maxBlocks, int multiprocessors) {
-    const int headTiles = (shape.group() + kHeads - 1) / kHeads;
-    const int natural = rows * shape.kvHeads * headTiles;
-    const int tiles = (maxBlocks * shape.blockSize + kTile - 1) / kTile;
-    const int wanted = (multiprocessors * 3 + natural - 1) / natural;
-    return std::clamp(wanted, 1, std::max(1, std::min(64, (tiles + kDecodeWarps - 1) / kDecodeWarps)));
+namespace {
+
+/// How a launch divides the work of one (row, KV head).
+struct Division {
+    int warps = 4, cluster = 1, splits = 1;
+};
+
+Division divide(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
+    const int headTiles = (shape.group() + kHeads - 1) / kHeads, natural = rows * shape.kvHeads * headTiles;
+    const int tiles = std::max(1, (maxBlocks * shape.blockSize + kTile - 1) / kTile);
+    Division division;
+    // Few rows: every warp should have one tile, so that all loads are in flight at once. Many: two blocks per
+    // processor.
+    division.warps = natural * ((tiles + 7) / 8) <= how.multiprocessors * 2 ? 8 : 4;
+    int wanted =
+        std::clamp((how.multiprocessors * 2 + natural - 1) / natural, 1, (tiles + division.warps - 1) / division.warps);
+    // One cluster merges without going through memory: worth a few tiles one after another.
+    if (how.clusters && wanted > kCluster && tiles <= division.warps * kCluster * 4) wanted = kCluster;
+    while (how.clusters && division.cluster * 2 <= std::min(wanted, kCluster)) division.cluster *= 2;
+    division.splits = wanted / division.cluster * division.cluster;
+    return division;
 }
 
-std::size_t attentionPartialFloats(const AttentionShape& shape, int rows, int splits) {
-    const int headTiles = (shape.group() + kHeads - 1) / kHeads;
-    return std::size_t(rows) * std::size_t(shape.kvHeads) * std::size_t(headTiles) * std::size_t(splits) * kHeads *
-           std::size_t(shape.dim + 2);
+template <int kDim, int kWarps>
+void launchDecode(const Launch& how, const Division& division, const DecodeAttentionArgs& args) {
+    const int headTiles = (args.shape.group() + kHeads - 1) / kHeads;
+    constexpr std::size_t kShared = sizeof(DecodeShared<kDim, kWarps>);
+    allowShared(decodeKernel<kDim, kWarps>, kShared, "preparing the attention");
+    launch(how,
+           {dim3(unsigned(division.splits), unsigned(args.shape.kvHeads), unsigned(args.rows * headTiles)),
+            dim3(kWarps * kWarp), kShared, unsigned(division.cluster)},
+           decodeKernel<kDim, kWarps>, "attending", args);
+}
+
+} // namespace
+
+std::size_t attentionPartialFloats(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
+    const Division division = divide(how, shape, rows, maxBlocks);
+    const int headTiles = (shape.group() + kHeads - 1) / kHeads, clusters = division.splits / division.cluster;
+    return clusters == 1 ? 0
+                         : std::size_t(rows) * std::size_t(shape.kvHeads) * std::size_t(headTiles) * kHeads *
+                               std::size_t(clusters) * std::size_t(kCell(shape.dim));
+}
+
+std::size_t attentionArrivals(const AttentionShape& shape, int rows) {
+    return std::size_t(rows) * std::size_t(shape.kvHeads) * std::size_t((shape.group() + kHeads - 1) / kHeads) *
+           kCluster;
 }
 
 void decodeAttention(const Launch& how, const DecodeAttentionArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
-    const int headTiles = (args.shape.group() + kHeads - 1) / kHeads;
-    const int splits = attentionSplits(args.shape, args.rows, args.maxBlocks, how.multiprocessors);
-    const Grid grid{dim3(unsigned(splits), unsigned(args.shape.kvHeads), unsigned(args.rows * headTiles)),
-                    dim3(kDecodeWarps * kWarp)};
+    const Division division = divide(how, args.shape, args.rows, args.maxBlocks);
     if (args.shape.dim == 64)
-        launch(how, grid, decodeKernel<64>, "attending", args);
+        division.warps == 8 ? launchDecode<64, 8>(how, division, args) : launchDecode<64, 4>(how, division, args);
     else
-        launch(how, grid, decodeKernel<128>, "attending", args);
+        division.warps == 8 ? launchDecode<128, 8>(how, division, args) : launchDecode<128, 4>(how, division, args);
 }
 
 void prefillAttention(const Launch& how, const PrefillAttentionArgs& args) {

@@ -29,13 +29,13 @@ struct DecodeAttentionArgs {
     __nv_bfloat16* out = nullptr;            // [rows, queryHeads*dim]
     // Work space: partial results of each split.
     float* partial = nullptr;          // attentionPartialFloats()
-    std::uint32_t* arrivals = nullptr; // [rows*kvHeads], zero; left zero
+    std::uint32_t* arrivals = nullptr; // attentionArrivals(), zero; left zero
     std::uint64_t* mark = nullptr;
 };
 
-/// Blocks of threads that share one (row, KV head).
-int attentionSplits(const AttentionShape& shape, int rows, int maxBlocks, int multiprocessors);
-std::size_t attentionPartialFloats(const AttentionShape& shape, int rows, int splits);
+/// Floats of `partial` that a launch may need.
+std::size_t attentionPartialFloats(const Launch& launch, const AttentionShape& shape, int rows, int maxBlocks);
+std::size_t attentionArrivals(const AttentionShape& shape, int rows);
 
 /// Shapes: see checkAttentionShape.
 void decodeAttention(const Launch& launch, const DecodeAttentionArgs& args);

@@ -15,6 +15,7 @@ void check(cudaError_t code, const char* what);
 struct Launch {
     cudaStream_t stream = nullptr;
     int multiprocessors = 0;
+    bool clusters = true; // compute capability 9 and later: thread blocks may share memory, bulk copies exist
 };
 
 } // namespace kvscope::cuda

@@ -1,6 +1,7 @@
 // Shared by the CUDA kernels: types, warp reductions, the tensor-core instruction and ordering between graph nodes.
 #pragma once
 
+#include <cooperative_groups.h>
 #include <cstdint>
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
@@ -37,6 +38,21 @@ __device__ inline std::uint64_t globalTimer() {
 __device__ inline void stamp(std::uint64_t* mark) {
     if (mark != nullptr) *mark = globalTimer();
 }
+
+#if __CUDA_ARCH__ >= 900
+__device__ inline auto thisCluster() { return cooperative_groups::this_cluster(); }
+#else
+/// Before clusters: every thread block is alone.
+struct Alone {
+    __device__ unsigned num_blocks() const { return 1; }
+    __device__ unsigned block_rank() const { return 0; }
+    template <class T> __device__ T* map_shared_rank(T* at, int) const { return at; }
+    __device__ void sync() const { __syncthreads(); }
+    __device__ void barrier_arrive() const {}
+    __device__ void barrier_wait() const {}
+};
+__device__ inline Alone thisCluster() { return {}; }
+#endif
 
 __device__ inline float warpSum(float value) {
 #pragma unroll

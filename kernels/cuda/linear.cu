@@ -42,110 +42,143 @@ __device__ inline float dot8(const uint4& w, const float4& a, const float4& b, f
     return fmaf(highHalf(w.w), b.w, sum);
 }
 
-/// One warp per output row (a gate row and its up row together). The input is kept in shared memory as two planes of
-/// float4, so that lanes reading neighbouring 8-element pieces meet no bank conflict.
-template <bool kGated> __global__ void __launch_bounds__(kThreads) oneInput(OneInput a) {
-    extern __shared__ float4 planes[];
-    __shared__ float partial[kWarps];
-    constexpr int kDeep = kGated ? 4 : 8; // 16-byte loads in flight per row
-    const int pieces = a.cols / 8, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+constexpr int kOutputsTogether = 32; // summed over the warps at once
+
+/// The warps of a block split the columns and keep their share of the input in registers: the weights stream past it
+/// with no shared memory in between. Blocks take contiguous, equally long runs of outputs. kPieces: 16-byte pieces of a
+/// row per lane, cols <= 256 * kBlockWarps * kPieces.
+template <bool kGated, bool kHalfInput, int kPieces, int kBlockWarps>
+__global__ void __launch_bounds__(kBlockWarps* kWarp, kBlockWarps > 8 ? 1 : 3) oneInput(OneInput a) {
+    __shared__ float partial[2][kBlockWarps][kOutputsTogether * (kGated ? 2 : 1)];
+    __shared__ float squares[kBlockWarps];
+    constexpr int kRows = kBlockWarps > 8 ? 4 : 8 / kPieces; // weight rows loaded together
+    constexpr int kOutputs = kGated ? kRows / 2 : kRows;     // per batch of loads
+    static_assert(kOutputsTogether % kOutputs == 0);
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const int pieces = a.cols / 8, slice = (pieces + kBlockWarps - 1) / kBlockWarps, first = warp * slice;
+    const int mine = min(slice, pieces - first); // may be negative: nothing to do
     const int outputs = kGated ? a.rows / 2 : a.rows;
-    const int stride = gridDim.x * kWarps;
-    int row = blockIdx.x * kWarps + warp;
+    const int begin = int(std::int64_t(outputs) * blockIdx.x / gridDim.x);
+    const int end = int(std::int64_t(outputs) * (blockIdx.x + 1) / gridDim.x);
     letNextKernelStart();
 
-    uint4 first[kDeep * (kGated ? 2 : 1)];
-    const auto rowStart = [&](int output, int up) {
-        const int at = kGated ? output / 8 * 16 + output % 8 + up * 8 : output;
-        return reinterpret_cast<const uint4*>(a.w + std::size_t(at) * a.cols);
-    };
-    const auto fetch = [&](int output, int from, uint4* into) {
+    uint4 w[kRows][kPieces];
+    const auto fetch = [&](int output) {
 #pragma unroll
-        for (int up = 0; up < (kGated ? 2 : 1); ++up) {
-            const uint4* source = rowStart(output, up);
+        for (int r = 0; r < kRows; ++r) {
+            const int index = min(output + (kGated ? r / 2 : r), end - 1);
+            const int row = kGated ? index / 8 * 16 + index % 8 + r % 2 * 8 : index;
+            const uint4* from = reinterpret_cast<const uint4*>(a.w + std::size_t(row) * a.cols) + first;
 #pragma unroll
-            for (int i = 0; i < kDeep; ++i) {
-                const int piece = from + i * kWarp + lane;
-                into[up * kDeep + i] = piece < pieces ? loadStreaming(source + piece) : make_uint4(0, 0, 0, 0);
+            for (int i = 0; i < kPieces; ++i) {
+                const int piece = i * kWarp + lane;
+                w[r][i] = piece < mine ? loadStreaming(from + piece) : make_uint4(0, 0, 0, 0);
             }
         }
     };
-    if (row < outputs) fetch(row, 0, first); // weights do not depend on earlier kernels
-
+    if (begin < end) fetch(begin); // weights do not depend on earlier kernels
     waitForEarlierKernels();
     if (blockIdx.x == 0 && threadIdx.x == 0) stamp(a.mark);
-    float4* low = planes;
-    float4* high = planes + pieces;
-    if (a.x != nullptr) {
-        float squares = 0;
-        const float4* x4 = reinterpret_cast<const float4*>(a.x);
-        for (int i = threadIdx.x; i < pieces; i += kThreads) {
-            const float4 p = x4[2 * i], q = x4[2 * i + 1];
-            low[i] = p;
-            high[i] = q;
-            squares += p.x * p.x + p.y * p.y + p.z * p.z + p.w * p.w + q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w;
-        }
-        if (a.normWeight != nullptr) {
-            squares = warpSum(squares);
-            if (lane == 0) partial[warp] = squares;
-            __syncthreads();
-            float total = 0;
-#pragma unroll
-            for (int i = 0; i < kWarps; ++i) total += partial[i];
-            const float scale = rsqrtf(total / float(a.cols) + a.normEps);
-            const float4* n4 = reinterpret_cast<const float4*>(a.normWeight);
-            for (int i = threadIdx.x; i < pieces; i += kThreads) {
-                float4 p = low[i], q = high[i];
-                const float4 u = n4[2 * i], v = n4[2 * i + 1];
-                p.x *= u.x * scale, p.y *= u.y * scale, p.z *= u.z * scale, p.w *= u.w * scale;
-                q.x *= v.x * scale, q.y *= v.y * scale, q.z *= v.z * scale, q.w *= v.w * scale;
-                low[i] = p;
-                high[i] = q;
-            }
-        }
-    } else {
-        const uint4* x4 = reinterpret_cast<const uint4*>(a.xHalf);
-        for (int i = threadIdx.x; i < pieces; i += kThreads) {
-            const uint4 p = x4[i];
-            low[i] = make_float4(lowHalf(p.x), highHalf(p.x), lowHalf(p.y), highHalf(p.y));
-            high[i] = make_float4(lowHalf(p.z), highHalf(p.z), lowHalf(p.w), highHalf(p.w));
-        }
-    }
-    __syncthreads();
 
-    for (; row < outputs; row += stride) {
-        float sum = 0, upSum = 0;
-        const int next = row + stride;
-        for (int from = 0; from < pieces; from += kDeep * kWarp) {
-            uint4 following[kDeep * (kGated ? 2 : 1)];
-            const int further = from + kDeep * kWarp;
-            if (further < pieces)
-                fetch(row, further, following);
-            else if (next < outputs)
-                fetch(next, 0, following);
+    float4 low[kHalfInput ? 1 : kPieces], high[kHalfInput ? 1 : kPieces];
+    uint4 packed[kHalfInput ? kPieces : 1];
+    float sum = 0;
 #pragma unroll
-            for (int i = 0; i < kDeep; ++i) {
-                const int piece = from + i * kWarp + lane;
-                if (piece < pieces) {
-                    const float4 p = low[piece], q = high[piece];
-                    sum = dot8(first[i], p, q, sum);
-                    if (kGated) upSum = dot8(first[kDeep + i], p, q, upSum);
+    for (int i = 0; i < kPieces; ++i) {
+        const int piece = i * kWarp + lane;
+        if constexpr (kHalfInput) {
+            packed[i] = piece < mine ? reinterpret_cast<const uint4*>(a.xHalf)[first + piece] : make_uint4(0, 0, 0, 0);
+        } else {
+            low[i] = high[i] = make_float4(0, 0, 0, 0);
+            if (piece < mine) {
+                low[i] = reinterpret_cast<const float4*>(a.x)[(first + piece) * 2];
+                high[i] = reinterpret_cast<const float4*>(a.x)[(first + piece) * 2 + 1];
+            }
+            if (a.normWeight != nullptr) {
+                float4 &p = low[i], &q = high[i];
+                sum += p.x * p.x + p.y * p.y + p.z * p.z + p.w * p.w + q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w;
+                if (piece < mine) {
+                    const float4 u = reinterpret_cast<const float4*>(a.normWeight)[(first + piece) * 2];
+                    const float4 v = reinterpret_cast<const float4*>(a.normWeight)[(first + piece) * 2 + 1];
+                    p.x *= u.x, p.y *= u.y, p.z *= u.z, p.w *= u.w;
+                    q.x *= v.x, q.y *= v.y, q.z *= v.z, q.w *= v.w;
                 }
             }
-#pragma unroll
-            for (int i = 0; i < kDeep * (kGated ? 2 : 1); ++i) first[i] = following[i];
         }
+    }
+    if (a.normWeight != nullptr) { // the scale is applied to the results
         sum = warpSum(sum);
-        if (kGated) upSum = warpSum(upSum);
-        if (lane != 0) continue;
+        if (lane == 0) squares[warp] = sum;
+    }
+    int turn = 0;
+    for (int chunk = begin; chunk < end; chunk += kOutputsTogether, turn ^= 1) {
+        const int chunkEnd = min(chunk + kOutputsTogether, end);
+        for (int output = chunk; output < chunkEnd; output += kOutputs) {
+            float dot[kRows] = {};
+#pragma unroll
+            for (int i = 0; i < kPieces; ++i) {
+                float4 p, q;
+                if constexpr (kHalfInput) {
+                    uint4 x = packed[i];
+                    asm volatile("" : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)); // widening it once would spill
+                    p = make_float4(lowHalf(x.x), highHalf(x.x), lowHalf(x.y), highHalf(x.y));
+                    q = make_float4(lowHalf(x.z), highHalf(x.z), lowHalf(x.w), highHalf(x.w));
+                } else {
+                    p = low[i], q = high[i];
+                }
+#pragma unroll
+                for (int r = 0; r < kRows; ++r) dot[r] = dot8(w[r][i], p, q, dot[r]);
+            }
+            if (output + kOutputs < end) fetch(output + kOutputs);
+#pragma unroll
+            for (int r = 0; r < kRows; ++r) {
+                dot[r] = warpSum(dot[r]);
+                if (lane == 0) partial[turn][warp][(output - chunk) * (kGated ? 2 : 1) + r] = dot[r];
+            }
+        }
+        __syncthreads();
+        const int output = chunk + int(threadIdx.x);
+        if (output >= chunkEnd) continue;
+        float scale = 1;
+        if (a.normWeight != nullptr) {
+            float total = 0;
+#pragma unroll
+            for (int u = 0; u < kBlockWarps; ++u) total += squares[u];
+            scale = rsqrtf(total / float(a.cols) + a.normEps);
+        }
+        float value = 0, up = 0;
+#pragma unroll
+        for (int u = 0; u < kBlockWarps; ++u) {
+            value += partial[turn][u][threadIdx.x * (kGated ? 2 : 1)];
+            if (kGated) up += partial[turn][u][threadIdx.x * 2 + 1];
+        }
         if (kGated) {
-            a.hidden[row] = __float2bfloat16(silu(sum) * upSum);
+            a.hidden[output] = __float2bfloat16(silu(value * scale) * up * scale);
         } else {
-            if (a.bias != nullptr) sum += a.bias[row];
-            a.y[row] = a.accumulate ? a.y[row] + sum : sum;
+            value = value * scale + (a.bias != nullptr ? a.bias[output] : 0.f);
+            a.y[output] = a.accumulate ? a.y[output] + value : value;
         }
     }
 }
+
+template <bool kGated, bool kHalfInput> void launchOne(const Launch& how, const OneInput& a) {
+    const int outputs = kGated ? a.rows / 2 : a.rows;
+    constexpr const char* kName = "multiplying one input";
+    const auto start = [&](auto kernel, int warps, int perProcessor) {
+        const int blocks = std::min(outputs, how.multiprocessors * perProcessor);
+        launch(how, {dim3(unsigned(blocks)), dim3(unsigned(warps * kWarp))}, kernel, kName, a);
+    };
+    if (a.cols <= 2048)
+        start(oneInput<kGated, kHalfInput, 1, 8>, 8, 3);
+    else if (a.cols <= 4096)
+        start(oneInput<kGated, kHalfInput, 2, 8>, 8, 3);
+    else if (a.cols <= 8192)
+        start(oneInput<kGated, kHalfInput, 2, 16>, 16, 1);
+    else
+        start(oneInput<kGated, kHalfInput, 4, 16>, 16, 1);
+}
+
+constexpr int kWidestOneInput = 16384;
 
 // ---- A few inputs ---------------------------------------------------------------------------------------------------
 
@@ -162,83 +195,70 @@ struct FewInputs {
     std::uint64_t* mark;
 };
 
-/// A block of warps shares kTiles tiles of 16 output rows and splits the columns. Weights go from memory to registers
-/// as 16-byte pieces: the dot product may be summed in any order of columns, so a piece of 8 neighbouring columns
-/// serves as the fragments of two instructions without passing through shared memory.
-template <int kTiles, int kInputTiles> __global__ void __launch_bounds__(kThreads) fewInputs(FewInputs a) {
-    __shared__ float sums[kWarps][kTiles][kInputTiles][kWarp][4];
-    constexpr int kDeep = 8 / kTiles; // steps of 32 columns in flight
+/// A block of warps shares a tile of 16 output rows and splits the columns. Weights go from memory to registers as
+/// 16-byte pieces: the dot product may be summed in any order of columns, so a piece of 8 neighbouring columns serves
+/// as the fragments of two instructions without passing through shared memory. Several blocks per processor hide the
+/// latency.
+template <int kInputTiles> __global__ void __launch_bounds__(kThreads, 3) fewInputs(FewInputs a) {
+    __shared__ float sums[kWarps][kInputTiles][kWarp][4];
+    constexpr int kDeep = 4; // steps of 32 columns in flight
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row8 = lane / 4, quad = lane % 4;
-    const int firstRow = blockIdx.x * 16 * kTiles;
+    const int firstRow = blockIdx.x * 16;
     const int steps = a.cols / 32;
     const int begin = steps * warp / kWarps, end = steps * (warp + 1) / kWarps;
     letNextKernelStart();
 
-    const uint4* rows[kTiles][2];
+    const uint4* rows[2];
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t)
+    for (int half = 0; half < 2; ++half)
+        rows[half] =
+            reinterpret_cast<const uint4*>(a.w + std::size_t(min(firstRow + half * 8 + row8, a.rows - 1)) * a.cols) +
+            quad;
+    const uint4* inputs[kInputTiles];
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            const int row = min(firstRow + t * 16 + half * 8 + row8, a.rows - 1);
-            rows[t][half] = reinterpret_cast<const uint4*>(a.w + std::size_t(row) * a.cols) + quad;
-        }
-    uint4 w[kDeep][kTiles][2];
-    const auto fetch = [&](int step, uint4(&into)[kDeep][kTiles][2]) {
+    for (int j = 0; j < kInputTiles; ++j)
+        inputs[j] = reinterpret_cast<const uint4*>(a.x + std::size_t(min(j * 8 + row8, a.n - 1)) * a.cols) + quad;
+    uint4 w[kDeep][2];
+    const auto fetch = [&](int step) {
 #pragma unroll
         for (int i = 0; i < kDeep; ++i)
 #pragma unroll
-            for (int t = 0; t < kTiles; ++t)
-#pragma unroll
-                for (int half = 0; half < 2; ++half)
-                    into[i][t][half] =
-                        step + i < end ? loadStreaming(rows[t][half] + (step + i) * 4) : make_uint4(0, 0, 0, 0);
+            for (int half = 0; half < 2; ++half)
+                w[i][half] = step + i < end ? loadStreaming(rows[half] + (step + i) * 4) : make_uint4(0, 0, 0, 0);
     };
-    fetch(begin, w);
+    fetch(begin);
     waitForEarlierKernels();
     if (blockIdx.x == 0 && threadIdx.x == 0) stamp(a.mark);
 
-    float c[kTiles][kInputTiles][4] = {};
+    float c[kInputTiles][4] = {};
     for (int step = begin; step < end; step += kDeep) {
-        uint4 following[kDeep][kTiles][2];
-        if (step + kDeep < end) fetch(step + kDeep, following);
-#pragma unroll
-        for (int i = 0; i < kDeep; ++i) {
-            if (step + i >= end) break;
-#pragma unroll
-            for (int j = 0; j < kInputTiles; ++j) {
-                const int input = j * 8 + row8;
-                uint4 x = make_uint4(0, 0, 0, 0);
-                if (input < a.n)
-                    x = reinterpret_cast<const uint4*>(a.x + std::size_t(input) * a.cols)[(step + i) * 4 + quad];
-#pragma unroll
-                for (int t = 0; t < kTiles; ++t) {
-                    const uint4 p = w[i][t][0], q = w[i][t][1];
-                    mma16816(c[t][j], p.x, q.x, p.y, q.y, x.x, x.y);
-                    mma16816(c[t][j], p.z, q.z, p.w, q.w, x.z, x.w);
-                }
-            }
-        }
+        uint4 x[kDeep][kInputTiles];
 #pragma unroll
         for (int i = 0; i < kDeep; ++i)
 #pragma unroll
-            for (int t = 0; t < kTiles; ++t) w[i][t][0] = following[i][t][0], w[i][t][1] = following[i][t][1];
+            for (int j = 0; j < kInputTiles; ++j) x[i][j] = inputs[j][min(step + i, end - 1) * 4];
+#pragma unroll
+        for (int i = 0; i < kDeep; ++i)
+#pragma unroll
+            for (int j = 0; j < kInputTiles; ++j) {
+                mma16816(c[j], w[i][0].x, w[i][1].x, w[i][0].y, w[i][1].y, x[i][j].x, x[i][j].y);
+                mma16816(c[j], w[i][0].z, w[i][1].z, w[i][0].w, w[i][1].w, x[i][j].z, x[i][j].w);
+            }
+        if (step + kDeep < end) fetch(step + kDeep);
     }
 #pragma unroll
-    for (int t = 0; t < kTiles; ++t)
+    for (int j = 0; j < kInputTiles; ++j)
 #pragma unroll
-        for (int j = 0; j < kInputTiles; ++j)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) sums[warp][t][j][lane][e] = c[t][j][e];
+        for (int e = 0; e < 4; ++e) sums[warp][j][lane][e] = c[j][e];
     __syncthreads();
     // Lane l of a tile holds rows l/4 and l/4 + 8 at inputs 2(l%4), 2(l%4)+1.
-    for (int item = threadIdx.x; item < kTiles * kInputTiles * kWarp; item += kThreads) {
-        const int t = item / (kInputTiles * kWarp), j = item / kWarp % kInputTiles, l = item % kWarp;
+    for (int item = threadIdx.x; item < kInputTiles * kWarp; item += kThreads) {
+        const int j = item / kWarp, l = item % kWarp, row = firstRow + l / 4;
         float total[4] = {};
 #pragma unroll
         for (int u = 0; u < kWarps; ++u)
 #pragma unroll
-            for (int e = 0; e < 4; ++e) total[e] += sums[u][t][j][l][e];
-        const int row = firstRow + t * 16 + l / 4;
+            for (int e = 0; e < 4; ++e) total[e] += sums[u][j][l][e];
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             const int input = j * 8 + l % 4 * 2 + e;
@@ -403,14 +423,6 @@ __global__ void stampOnly(std::uint64_t* mark) {
     stamp(mark);
 }
 
-template <int kTiles> void launchFew(const Launch& how, const FewInputs& a) {
-    const Grid grid{dim3(unsigned((a.rows + 16 * kTiles - 1) / (16 * kTiles))), dim3(kThreads)};
-    if (a.n <= 8)
-        launch(how, grid, fewInputs<kTiles, 1>, "multiplying a few inputs", a);
-    else
-        launch(how, grid, fewInputs<kTiles, 2>, "multiplying a few inputs", a);
-}
-
 } // namespace
 
 void stampNow(const Launch& how, std::uint64_t* mark) {
@@ -421,9 +433,6 @@ Linear::Linear(const Launch& how, int maxInputs, int maxCols, bool useLibrary) :
     check(cudaMalloc(&normed_, std::size_t(maxInputs) * std::size_t(maxCols) * sizeof(Bf16)),
           "allocating the inputs of the linear layers");
     if (useLibrary) library_ = MatrixLibrary::load();
-    constexpr std::size_t kShared = 200 << 10;
-    allowShared(oneInput<false>, kShared, "preparing the linear layers");
-    allowShared(oneInput<true>, kShared, "preparing the linear layers");
 }
 
 Linear::~Linear() {
@@ -446,17 +455,10 @@ void Linear::prepare(const DeviceMatrix& w, int n, const LinearOutput& out) {
 void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
                  std::uint64_t* mark) {
     if (n == 0 || w.rows == 0) return;
-    if (n == 1) {
+    if (n == 1 && w.cols <= kWidestOneInput) {
         const OneInput a{w.data,   w.rows, w.cols,         x,        nullptr,    norm.weight,
                          norm.eps, out.y,  out.accumulate, out.bias, out.hidden, mark};
-        const int outputs = out.hidden != nullptr ? w.rows / 2 : w.rows;
-        const Grid grid{dim3(unsigned(std::min((outputs + kWarps - 1) / kWarps, launch_.multiprocessors * 3))),
-                        dim3(kThreads), std::size_t(w.cols) * sizeof(float)};
-        if (out.hidden != nullptr)
-            launch(launch_, grid, oneInput<true>, "multiplying one input", a);
-        else
-            launch(launch_, grid, oneInput<false>, "multiplying one input", a);
-        return;
+        return out.hidden != nullptr ? launchOne<true, false>(launch_, a) : launchOne<false, false>(launch_, a);
     }
     launch(launch_, {dim3(unsigned(n)), dim3(kThreads)}, normalise, "normalising", x, xStride, w.cols, norm.weight,
            norm.eps, normed_, mark);
@@ -465,24 +467,18 @@ void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, cons
 
 void Linear::run(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
     if (n == 0 || w.rows == 0) return;
-    if (n == 1) {
+    if (n == 1 && w.cols <= kWidestOneInput) {
         const OneInput a{w.data, w.rows, w.cols,         nullptr,  x,          nullptr,
                          0.f,    out.y,  out.accumulate, out.bias, out.hidden, mark};
-        const int outputs = out.hidden != nullptr ? w.rows / 2 : w.rows;
-        const Grid grid{dim3(unsigned(std::min((outputs + kWarps - 1) / kWarps, launch_.multiprocessors * 3))),
-                        dim3(kThreads), std::size_t(w.cols) * sizeof(float)};
-        if (out.hidden != nullptr)
-            launch(launch_, grid, oneInput<true>, "multiplying one input", a);
-        else
-            launch(launch_, grid, oneInput<false>, "multiplying one input", a);
-        return;
+        return out.hidden != nullptr ? launchOne<true, true>(launch_, a) : launchOne<false, true>(launch_, a);
     }
     if (n > kFewInputs) return many(w, x, n, out, mark);
     const FewInputs a{w.data, w.rows, w.cols, x, n, out.y, out.stride, out.accumulate, out.bias, out.hidden, mark};
-    if (w.rows / 32 >= launch_.multiprocessors)
-        launchFew<2>(launch_, a);
+    const Grid grid{dim3(unsigned((w.rows + 15) / 16)), dim3(kThreads)};
+    if (n <= 8)
+        launch(launch_, grid, fewInputs<1>, "multiplying a few inputs", a);
     else
-        launchFew<1>(launch_, a);
+        launch(launch_, grid, fewInputs<2>, "multiplying a few inputs", a);
 }
 
 void Linear::many(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {

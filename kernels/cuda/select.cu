@@ -4,26 +4,14 @@
 #include "kernels/cuda/launch.cuh"
 
 #include <algorithm>
-#include <cooperative_groups.h>
+#include <type_traits>
 
 namespace kvscope::cuda {
 namespace {
 
-#if __CUDA_ARCH__ >= 900
-__device__ inline auto thisCluster() { return cooperative_groups::this_cluster(); }
-#else
-/// Before clusters: every thread block is alone.
-struct Alone {
-    __device__ unsigned num_blocks() const { return 1; }
-    __device__ unsigned block_rank() const { return 0; }
-    template <class T> __device__ T* map_shared_rank(T* at, int) const { return at; }
-    __device__ void sync() const { __syncthreads(); }
-};
-__device__ inline Alone thisCluster() { return {}; }
-#endif
-
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr int kMaxCluster = 8;
+constexpr int kMostItems = 32;       // blocks per thread: 8192 blocks
 constexpr std::uint8_t kFree = 0xff; // not selected yet
 
 /// Total order of scores as unsigned numbers: larger score, larger key; NaN is the lowest, like -inf.
@@ -36,7 +24,7 @@ __device__ inline std::uint32_t keyOf(float score) {
 /// Shared memory of one thread block, in bytes from its start.
 struct Plan {
     int blocksPerRank, windowsPerRank; // windows include the ones that reach in from the rank before
-    std::size_t exponentials, windowSums, aware, agnostic, slotOf, origin, freeSlots, keptSlots, total;
+    std::size_t exponentials, windowSums, aware, agnostic, slotOf, origin, freeSlots, keptSlots, list, total;
 
     __host__ __device__ static std::size_t align(std::size_t at) { return (at + 15) / 16 * 16; }
     __host__ __device__ Plan(const SelectArgs& a, int ranks) {
@@ -62,15 +50,17 @@ struct Plan {
         slotOf = take(a.slots > 0 ? std::size_t(a.maxBlocks) * 4 : 0);
         freeSlots = take(std::size_t(a.slots) * 4);
         keptSlots = take(std::size_t(a.slots));
+        list = take(std::size_t(a.capacity) * 8); // blocks, then slots
         total = at;
     }
 };
 
 struct Small {
-    float maximum[32], sum[32], factor[32]; // per query head
-    std::uint32_t histogram[256];
-    std::uint32_t prefix, remaining, complete;
-    int warpCounts[kWarps];
+    float maxima[kWarps][32], sums[kWarps][32]; // per warp and query head
+    float maximum[32], sum[32], factor[32];     // per query head
+    int counts[2][kWarps];
+    std::uint32_t keys[2 * kThreads], threshold;
+    bool exact;
 };
 
 __device__ inline std::uint32_t hashOf(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
@@ -80,99 +70,117 @@ __device__ inline std::uint32_t hashOf(std::uint32_t a, std::uint32_t b, std::ui
     return x ^ x >> 15;
 }
 
-/// Position of this thread's flag among all set flags of the block in thread order; `running` counts earlier rounds.
-__device__ inline int orderedRank(bool flag, int* warpCounts, int& running) {
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    const std::uint32_t ballot = __ballot_sync(0xffffffffu, flag);
-    if (lane == 0) warpCounts[warp] = __popc(ballot);
+/// Sum over the block; every thread gets it. `turn` alternates between calls, so that one barrier each is enough.
+__device__ inline int blockSum(int value, Small& small, int& turn) {
+    turn ^= 1;
+    const int warpTotal = __reduce_add_sync(0xffffffffu, value);
+    if (threadIdx.x % kWarp == 0) small.counts[turn][threadIdx.x / kWarp] = warpTotal;
     __syncthreads();
-    int before = running, total = 0;
+    int total = 0;
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) total += small.counts[turn][w];
+    return total;
+}
+
+/// Sum of the values of the threads before this one; `total` gets the sum of all.
+__device__ inline int blockPrefix(int value, Small& small, int& turn, int& total) {
+    turn ^= 1;
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    int inclusive = value;
+#pragma unroll
+    for (int offset = 1; offset < kWarp; offset *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, inclusive, offset);
+        if (lane >= offset) inclusive += other;
+    }
+    if (lane == kWarp - 1) small.counts[turn][warp] = inclusive;
+    __syncthreads();
+    int before = inclusive - value;
+    total = 0;
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) {
-        const int count = warpCounts[w];
+        const int count = small.counts[turn][w];
         if (w < warp) before += count;
         total += count;
     }
-    __syncthreads();
-    running += total;
-    return before + __popc(ballot & ((1u << lane) - 1));
+    return before;
 }
 
-/// Marks the `count` best free blocks by score with `origin`; equal scores: the lower block. `free`: how many there
-/// are.
-__device__ void takeBest(const float* scores, std::uint8_t* origins, int blocks, int count, int free, Origin origin,
-                         Small& small) {
+/// Marks the `count` best free blocks by score with `origin`; equal scores: the lower block. A thread holds kItems
+/// neighbouring blocks. free: how many are left. Searches the threshold bit by bit and stops when it separates exactly.
+template <int kItems>
+__device__ void takeBest(const float* scores, std::uint8_t (&origins)[kItems], int blocks, int count, int free,
+                         Origin origin, Small& small, int& turn) {
     count = min(count, free);
     if (count <= 0) return;
-    std::uint32_t prefix = 0, mask = 0;
-    int remaining = count;
-    bool complete = false;
-    for (int shift = 24; shift >= 0 && !complete; shift -= 8) {
-        for (int i = threadIdx.x; i < 256; i += kThreads) small.histogram[i] = 0;
-        __syncthreads();
-        for (int b = threadIdx.x; b < blocks; b += kThreads) {
-            if (origins[b] != kFree) continue;
-            const std::uint32_t key = keyOf(scores[b]);
-            if ((key & mask) == prefix) atomicAdd(&small.histogram[key >> shift & 255], 1u);
-        }
-        __syncthreads();
-        if (threadIdx.x < kWarp) { // the bin that holds the last one taken: lane l looks at bins 255-8l downwards
-            std::uint32_t mine[8], sum = 0;
+    std::uint32_t keys[kItems]; // 0: not free
 #pragma unroll
-            for (int i = 0; i < 8; ++i) sum += mine[i] = small.histogram[255 - (threadIdx.x * 8 + i)];
-            std::uint32_t before = sum;
-#pragma unroll
-            for (int offset = 1; offset < 32; offset *= 2) {
-                const std::uint32_t other = __shfl_up_sync(0xffffffffu, before, offset);
-                if (int(threadIdx.x) >= offset) before += other;
-            }
-            before -= sum;
-            if (int(before) < remaining && remaining <= int(before + sum)) {
-                int left = remaining - int(before);
-#pragma unroll
-                for (int i = 0; i < 8; ++i) {
-                    if (left > 0 && left <= int(mine[i])) {
-                        small.prefix = prefix | std::uint32_t(255 - (threadIdx.x * 8 + i)) << shift;
-                        small.remaining = std::uint32_t(left);
-                        small.complete = left == int(mine[i]) ? 1u : 0u;
-                        left = 0;
-                    } else if (left > 0) {
-                        left -= int(mine[i]);
-                    }
-                }
-            }
-        }
-        __syncthreads();
-        prefix = small.prefix;
-        remaining = int(small.remaining);
-        complete = small.complete != 0;
-        mask |= 255u << shift;
-        __syncthreads();
+    for (int i = 0; i < kItems; ++i) {
+        const int b = int(threadIdx.x) * kItems + i;
+        keys[i] = b < blocks && origins[i] == kFree ? keyOf(scores[b]) : 0;
     }
-    int running = 0;
-    for (int base = 0; base < blocks; base += kThreads) {
-        const int b = base + int(threadIdx.x);
-        bool tie = false, take = false;
-        if (b < blocks && origins[b] == kFree) {
-            const std::uint32_t key = keyOf(scores[b]) & mask;
-            take = key > prefix;
-            tie = key == prefix;
+    std::uint32_t threshold = 0;
+    bool exact = false;
+    if constexpr (kItems <= 2) { // few: one warp searches alone, without barriers
+        constexpr int kMine = kItems * kWarps;
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) small.keys[int(threadIdx.x) * kItems + i] = keys[i];
+        __syncthreads();
+        if (threadIdx.x < kWarp) {
+            std::uint32_t all[kMine];
+#pragma unroll
+            for (int i = 0; i < kMine; ++i) all[i] = small.keys[i * kWarp + threadIdx.x];
+            for (int bit = 31; bit >= 0 && !exact; --bit) {
+                const std::uint32_t candidate = threshold | 1u << bit;
+                int above = 0;
+#pragma unroll
+                for (int i = 0; i < kMine; ++i) above += all[i] >= candidate ? 1 : 0;
+                const int total = __reduce_add_sync(0xffffffffu, above);
+                if (total >= count) threshold = candidate;
+                exact = total == count;
+            }
+            if (threadIdx.x == 0) small.threshold = threshold, small.exact = exact;
         }
-        if (complete) {
-            take |= tie;
-        } else {
-            const int rank = orderedRank(tie, small.warpCounts, running);
-            take |= tie && rank < remaining;
-        }
-        if (take) origins[b] = std::uint8_t(origin);
+        __syncthreads();
+        threshold = small.threshold;
+        exact = small.exact;
     }
-    __syncthreads();
+    for (int bit = kItems <= 2 ? -1 : 31; bit >= 0 && !exact; --bit) {
+        const std::uint32_t candidate = threshold | 1u << bit;
+        int above = 0;
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) above += keys[i] >= candidate ? 1 : 0;
+        const int total = blockSum(above, small, turn);
+        if (total >= count) threshold = candidate;
+        exact = total == count;
+    }
+    // Everything above the threshold, then of the equal ones the lowest blocks.
+    int above = 0, equal = 0;
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+        above += keys[i] > threshold ? 1 : 0;
+        equal += keys[i] == threshold && threshold != 0 ? 1 : 0;
+    }
+    int ties = 0x7fffffff, before = 0;
+    if (!exact) {
+        int total = 0;
+        ties = count - blockSum(above, small, turn);
+        before = blockPrefix(equal, small, turn, total);
+    }
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+        if (keys[i] == 0) continue;
+        if (keys[i] > threshold || (exact && keys[i] >= threshold))
+            origins[i] = std::uint8_t(origin);
+        else if (!exact && keys[i] == threshold && before++ < ties)
+            origins[i] = std::uint8_t(origin);
+    }
 }
 
-/// Logits of the windows [first, end) against the group's queries, 8 windows a tile, through the tensor cores.
+/// Logits of the windows [first, end) against the group's queries, 8 windows a tile, through the tensor cores; with
+/// each warp's maximum and sum of exponentials per head over the windows from `owned` on.
 template <int kDim>
-__device__ void windowLogits(const SelectArgs& a, const Bf16* q, const Bf16* keys, int group, int first, int end,
-                             float* out, int stride) {
+__device__ void windowLogits(const SelectArgs& a, const Bf16* q, const Bf16* keys, int group, int first, int owned,
+                             int end, float* out, int stride, Small& small) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
     constexpr int kChunks = kDim / 32;
     for (int headBase = 0; headBase < group; headBase += 16) {
@@ -187,6 +195,7 @@ __device__ void windowLogits(const SelectArgs& a, const Bf16* q, const Bf16* key
             f[c][0][0] = low.x, f[c][0][1] = high.x, f[c][0][2] = low.y, f[c][0][3] = high.y;
             f[c][1][0] = low.z, f[c][1][1] = high.z, f[c][1][2] = low.w, f[c][1][3] = high.w;
         }
+        float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
         constexpr int kTogether = 4;
         for (int tile = first + warp * 8 * kTogether; tile < end; tile += kWarps * 8 * kTogether) {
             uint4 k[kTogether][kChunks];
@@ -197,26 +206,53 @@ __device__ void windowLogits(const SelectArgs& a, const Bf16* q, const Bf16* key
                 for (int c = 0; c < kChunks; ++c)
                     k[t][c] = loadOnce(keys + std::size_t(window) * kDim + c * 32 + quad * 8);
             }
+            float logits[kTogether][4] = {};
 #pragma unroll
-            for (int t = 0; t < kTogether; ++t) {
-                float logits[4] = {};
+            for (int t = 0; t < kTogether; ++t)
 #pragma unroll
                 for (int c = 0; c < kChunks; ++c) {
-                    mma16816(logits, f[c][0][0], f[c][0][1], f[c][0][2], f[c][0][3], k[t][c].x, k[t][c].y);
-                    mma16816(logits, f[c][1][0], f[c][1][1], f[c][1][2], f[c][1][3], k[t][c].z, k[t][c].w);
+                    mma16816(logits[t], f[c][0][0], f[c][0][1], f[c][0][2], f[c][0][3], k[t][c].x, k[t][c].y);
+                    mma16816(logits[t], f[c][1][0], f[c][1][1], f[c][1][2], f[c][1][3], k[t][c].z, k[t][c].w);
                 }
+            float next[2] = {maximum[0], maximum[1]};
+#pragma unroll
+            for (int t = 0; t < kTogether; ++t)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     const int window = tile + t * 8 + quad * 2 + e % 2, head = headBase + row + e / 2 * 8;
-                    if (window < end && head < group)
-                        out[std::size_t(head) * stride + window - first] = logits[e] * a.scale;
+                    logits[t][e] *= a.scale * kLog2e; // base 2 from here on
+                    if (window < end && head < group) out[std::size_t(head) * stride + window - first] = logits[t][e];
+                    if (window < owned || window >= end) logits[t][e] = -INFINITY;
+                    next[e / 2] = fmaxf(next[e / 2], logits[t][e]);
                 }
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+                if (next[h] == -INFINITY) continue;
+                sum[h] *= exp2f(maximum[h] - next[h]);
+#pragma unroll
+                for (int t = 0; t < kTogether; ++t)
+                    sum[h] += exp2f(logits[t][2 * h] - next[h]) + exp2f(logits[t][2 * h + 1] - next[h]);
+                maximum[h] = next[h];
             }
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+#pragma unroll
+            for (int offset = 1; offset < 4; offset *= 2) {
+                const float theirs = __shfl_xor_sync(0xffffffffu, maximum[h], offset),
+                            other = __shfl_xor_sync(0xffffffffu, sum[h], offset);
+                const float both = fmaxf(maximum[h], theirs), reference = both == -INFINITY ? 0.f : both;
+                sum[h] = sum[h] * exp2f(maximum[h] - reference) + other * exp2f(theirs - reference);
+                maximum[h] = both;
+            }
+            if (quad == 0)
+                small.maxima[warp][headBase + row + 8 * h] = maximum[h],
+                                                        small.sums[warp][headBase + row + 8 * h] = sum[h];
         }
     }
 }
 
-template <int kDim> __global__ void __launch_bounds__(kThreads) selectKernel(SelectArgs a) {
+template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) selectKernel(SelectArgs a) {
     extern __shared__ uint4 raw[];
     __shared__ Small small;
     char* shared = reinterpret_cast<char*>(raw);
@@ -233,11 +269,16 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) selectKernel(Sel
     const int group = a.shape.queryHeads / a.shape.kvHeads, bs = a.shape.blockSize;
     const bool reports = item == 0 && rank == 0 && threadIdx.x == 0;
     letNextKernelStart();
+    cluster.barrier_arrive(); // a block's shared memory exists for others once it has started
+    // Positions change only at a step's end, so they may be read before the wait.
+    const int sequence = a.oneSequence ? a.sequence : row, head = sequence * a.shape.kvHeads + g;
+    const int position = a.position[row];
+    const bool active = a.active == nullptr || a.active[row] != 0;
     waitForEarlierKernels();
     if (reports) stamp(a.marks[0]);
-    if (a.active != nullptr && a.active[row] == 0) return; // the whole cluster leaves
-    const int sequence = a.oneSequence ? a.sequence : row, head = sequence * a.shape.kvHeads + g;
-    const int position = a.position[row], current = position / bs, blocks = current + 1, tokens = position + 1;
+    cluster.barrier_wait();
+    if (!active) return; // the whole cluster leaves
+    const int current = position / bs, blocks = current + 1, tokens = position + 1;
     const bool dense = tokens < a.denseBelowTokens;
     const Bf16* q = a.q + (std::size_t(row) * a.shape.queryHeads + std::size_t(g) * group) * kDim;
 
@@ -259,41 +300,40 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) selectKernel(Sel
         const int end = firstBlock < endBlock ? max(begin, endWindowOf(endBlock - 1)) : 0;
         const int stride = plan.windowsPerRank, count = end - begin;
         const Bf16* keys = a.index.pooledKeys + std::size_t(a.index.windowFirst[head]) * kDim;
-        windowLogits<kDim>(a, q, keys, group, begin, end, exponentials, stride);
-        __syncthreads();
         // Windows that start in an earlier rank's blocks are seen here too, and counted there.
-        const int owned = max(0, (firstBlock * bs + a.index.stride - 1) / a.index.stride - begin);
-        for (int h = warp; h < group; h += kWarps) {
-            float* e = exponentials + std::size_t(h) * stride;
-            float maximum = -INFINITY;
-            for (int i = lane; i < count; i += kWarp) maximum = fmaxf(maximum, e[i]);
-            maximum = warpMax(maximum);
-            float sum = 0;
-            for (int i = lane; i < count; i += kWarp) {
-                const float value = exp2f((e[i] - maximum) * kLog2e);
-                e[i] = value;
-                if (i >= owned) sum += value;
-            }
-            sum = warpSum(sum);
-            if (lane == 0) small.maximum[h] = maximum, small.sum[h] = sum;
-        }
-        cluster.sync();
+        const int owned = (firstBlock * bs + a.index.stride - 1) / a.index.stride;
+        windowLogits<kDim>(a, q, keys, group, begin, owned, end, exponentials, stride, small);
+        __syncthreads();
         if (int(threadIdx.x) < group) {
             const int h = threadIdx.x;
             float maximum = -INFINITY, sum = 0;
-            for (int r = 0; r < ranks; ++r) maximum = fmaxf(maximum, *cluster.map_shared_rank(&small.maximum[h], r));
-            for (int r = 0; r < ranks; ++r) {
-                const float theirs = *cluster.map_shared_rank(&small.maximum[h], r);
-                if (theirs != -INFINITY)
-                    sum += *cluster.map_shared_rank(&small.sum[h], r) * exp2f((theirs - maximum) * kLog2e);
+#pragma unroll
+            for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, small.maxima[w][h]);
+            const float reference = maximum == -INFINITY ? 0.f : maximum;
+#pragma unroll
+            for (int w = 0; w < kWarps; ++w) sum += small.sums[w][h] * exp2f(small.maxima[w][h] - reference);
+            small.maximum[h] = maximum;
+            small.sum[h] = sum;
+        }
+        cluster.sync();
+        if (int(threadIdx.x) < group) { // factor: minus the base-2 logarithm of the whole sum
+            const int h = threadIdx.x;
+            float maxima[kMaxCluster], sums[kMaxCluster], maximum = -INFINITY, sum = 0;
+#pragma unroll
+            for (int r = 0; r < kMaxCluster; ++r) {
+                maxima[r] = r < ranks ? *cluster.map_shared_rank(&small.maximum[h], r) : -INFINITY;
+                sums[r] = r < ranks ? *cluster.map_shared_rank(&small.sum[h], r) : 0.f;
+                maximum = fmaxf(maximum, maxima[r]);
             }
-            small.factor[h] =
-                sum > 0 && small.maximum[h] != -INFINITY ? exp2f((small.maximum[h] - maximum) * kLog2e) / sum : 0.f;
+#pragma unroll
+            for (int r = 0; r < kMaxCluster; ++r)
+                if (maxima[r] != -INFINITY) sum += sums[r] * exp2f(maxima[r] - maximum);
+            small.factor[h] = sum > 0 ? -(maximum + log2f(sum)) : 0.f;
         }
         __syncthreads();
         for (int i = threadIdx.x; i < count; i += kThreads) {
             float sum = 0;
-            for (int h = 0; h < group; ++h) sum += exponentials[std::size_t(h) * stride + i] * small.factor[h];
+            for (int h = 0; h < group; ++h) sum += exp2f(exponentials[std::size_t(h) * stride + i] + small.factor[h]);
             windowSums[i] = sum;
         }
         __syncthreads();
@@ -342,15 +382,9 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) selectKernel(Sel
     cluster.sync(); // rank 0 has everything; nobody reads this block's shared memory any more
     if (rank != 0) return;
 
-    // ---- Two-phase top-k
+    // ---- Two-phase top-k: a thread holds kItems neighbouring blocks
     if (reports) stamp(a.marks[1]);
-    const int firstWindow = current - a.budget.window + (a.budget.windowAddsCurrent ? 0 : 1);
-    int forced = 0;
-    for (int b = threadIdx.x; b < blocks; b += kThreads)
-        origins[b] = b < a.budget.sink           ? std::uint8_t(Origin::Sink)
-                     : b >= firstWindow || dense ? std::uint8_t(Origin::Window)
-                                                 : kFree;
-    if (a.planted >= 0)
+    if (a.planted >= 0) {
         for (int b = threadIdx.x; b < blocks; b += kThreads) {
             const auto drawn = [&](std::uint32_t salt) {
                 return float(hashOf(std::uint32_t(head), std::uint32_t(b), salt)) * 0x1p-32f;
@@ -359,41 +393,61 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) selectKernel(Sel
             aware[b] = drawn(2 + std::uint32_t(float(position) * a.planted + drawn(0)));
             if (a.agnostic) agnostic[b] = drawn(1);
         }
-    if (dense) {
-        forced = blocks;
-    } else {
-        const int sinks = min(a.budget.sink, blocks);
-        forced = sinks + max(0, blocks - max(firstWindow, sinks));
+        __syncthreads();
     }
-    __syncthreads();
-    takeBest(aware, origins, blocks, a.budget.queryAware, blocks - forced, Origin::QueryAware, small);
+    const int firstWindow = current - a.budget.window + (a.budget.windowAddsCurrent ? 0 : 1);
+    const int sinks = min(a.budget.sink, blocks),
+              forced = dense ? blocks : sinks + max(0, blocks - max(firstWindow, sinks));
+    const int firstMine = int(threadIdx.x) * kItems;
+    std::uint8_t mine[kItems];
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+        const int b = firstMine + i;
+        mine[i] = b < a.budget.sink           ? std::uint8_t(Origin::Sink)
+                  : b >= firstWindow || dense ? std::uint8_t(Origin::Window)
+                                              : kFree;
+    }
+    int turn = 0;
+    takeBest<kItems>(aware, mine, blocks, a.budget.queryAware, blocks - forced, Origin::QueryAware, small, turn);
     const int taken = max(0, min(a.budget.queryAware, blocks - forced));
-    takeBest(agnostic, origins, blocks, a.budget.queryAgnostic, blocks - forced - taken, Origin::QueryAgnostic, small);
+    takeBest<kItems>(agnostic, mine, blocks, a.budget.queryAgnostic, blocks - forced - taken, Origin::QueryAgnostic,
+                     small, turn);
 
     // ---- The ascending list, and what stays from the step before
     if (reports) stamp(a.marks[2]);
-    std::int32_t* list = a.listBlock + std::size_t(item) * a.capacity;
-    std::uint32_t* previous =
-        a.previous != nullptr ? a.previous + std::size_t(head) * ((a.maxBlocks + 31) / 32) : nullptr;
+    std::int32_t* listOut = a.listBlock + std::size_t(item) * a.capacity;
+    std::int32_t* list = reinterpret_cast<std::int32_t*>(shared + plan.list);
+    constexpr int kBytes = (kItems + 7) / 8; // of the bitmap, per thread
+    std::uint8_t* previous =
+        a.previous != nullptr
+            ? a.previous + std::size_t(head) * selectionBitmapBytes(a.maxBlocks) + threadIdx.x * kBytes
+            : nullptr;
     const bool comparable = previous != nullptr && !a.oneSequence && a.hasPrevious[head] != 0 && !dense;
-    int count = 0, kept = 0;
-    for (int base = 0; base < blocks; base += kThreads) {
-        const int b = base + int(threadIdx.x);
-        const bool chosen = b < blocks && origins[b] != kFree;
-        const std::uint32_t word = __ballot_sync(0xffffffffu, chosen);
-        if (previous != nullptr && !a.oneSequence && lane == 0 && base + warp * 32 < blocks) {
-            std::uint32_t& old = previous[(base + warp * 32) / 32];
-            if (comparable) kept += __popc(old & word);
-            old = word;
-        }
-        const int at = orderedRank(chosen, small.warpCounts, count);
-        if (chosen && at < a.capacity) list[at] = b;
+    int chosen = 0, kept = 0;
+    std::uint8_t bitmap[kBytes] = {};
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+        const int b = firstMine + i;
+        if (b < blocks) origins[b] = mine[i];
+        if (b < blocks && mine[i] != kFree) ++chosen, bitmap[i / 8] |= std::uint8_t(1u << i % 8);
     }
-    if (threadIdx.x == 0) small.remaining = 0;
-    __syncthreads();
-    if (lane == 0 && kept > 0) atomicAdd(&small.remaining, std::uint32_t(kept));
+    if (previous != nullptr && !a.oneSequence && firstMine < a.maxBlocks) {
+#pragma unroll
+        for (int i = 0; i < kBytes; ++i) {
+            if (comparable) kept += __popc(previous[i] & bitmap[i]);
+            previous[i] = bitmap[i];
+        }
+    }
+    int count = 0, at = blockPrefix(chosen, small, turn, count);
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+        const int b = firstMine + i;
+        if (b < blocks && mine[i] != kFree && at < a.capacity) list[at] = listOut[at] = b, ++at;
+    }
+    kept = comparable ? blockSum(kept, small, turn) : -1;
     count = min(count, a.capacity);
     if (threadIdx.x == 0) a.listCount[item] = count;
+    __syncthreads();
 
     // ---- Slots
     const int fresh = position % bs == 0 ? current : -1; // begins now: takes a slot, is not loaded
@@ -403,7 +457,8 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) selectKernel(Sel
         std::int32_t* freeSlots = reinterpret_cast<std::int32_t*>(shared + plan.freeSlots);
         std::uint8_t* keptSlots = reinterpret_cast<std::uint8_t*>(shared + plan.keptSlots);
         std::int32_t* map = a.map + std::size_t(head) * a.slots;
-        std::int32_t* slots = a.listSlot + std::size_t(item) * a.capacity;
+        std::int32_t* slotsOut = a.listSlot + std::size_t(item) * a.capacity;
+        std::int32_t* slots = list + a.capacity;
         std::int32_t* lastUse = a.lastUse != nullptr ? a.lastUse + std::size_t(head) * a.slots : nullptr;
         for (int b = threadIdx.x; b < blocks; b += kThreads) slotOf[b] = -1;
         __syncthreads();
@@ -415,21 +470,23 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) selectKernel(Sel
         }
         __syncthreads();
         if (lastUse == nullptr) {
-            int running = 0;
-            for (int base = 0; base < a.slots; base += kThreads) {
+            for (int base = 0, running = 0; base < a.slots; base += kThreads) {
                 const int s = base + int(threadIdx.x);
                 const bool free = s < a.slots && keptSlots[s] == 0;
-                const int at = orderedRank(free, small.warpCounts, running);
-                if (free) freeSlots[at] = s;
+                int total = 0;
+                const int place = running + blockPrefix(free ? 1 : 0, small, turn, total);
+                if (free) freeSlots[place] = s;
+                running += total;
             }
         } else { // longest unused first; equal: the lower slot
             for (int s = threadIdx.x; s < a.slots; s += kThreads) {
                 if (keptSlots[s] != 0) continue;
                 const std::int32_t mine = lastUse[s];
-                int at = 0;
+                int place = 0;
                 for (int other = 0; other < a.slots; ++other)
-                    if (keptSlots[other] == 0 && (lastUse[other] < mine || (lastUse[other] == mine && other < s))) ++at;
-                freeSlots[at] = s;
+                    if (keptSlots[other] == 0 && (lastUse[other] < mine || (lastUse[other] == mine && other < s)))
+                        ++place;
+                freeSlots[place] = s;
             }
         }
         __syncthreads();
@@ -438,10 +495,12 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) selectKernel(Sel
             const int i = base + int(threadIdx.x);
             const int block = i < count ? list[i] : 0;
             const bool miss = i < count && slotOf[block] < 0;
-            const int at = orderedRank(miss, small.warpCounts, missed);
+            int total = 0;
+            const int place = missed + blockPrefix(miss ? 1 : 0, small, turn, total);
+            missed += total;
             if (i < count) {
-                const int slot = miss ? freeSlots[at] : slotOf[block];
-                slots[i] = slot;
+                const int slot = miss ? freeSlots[place] : slotOf[block];
+                slots[i] = slotsOut[i] = slot;
                 if (miss) {
                     map[slot] = block;
                     if (block != fresh) {
@@ -494,8 +553,7 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) selectKernel(Sel
     if (threadIdx.x == 0) {
         if (a.recordHead != nullptr)
             a.recordHead[item] =
-                dense ? SelectionHead{0, -1, 0, misses}
-                      : SelectionHead{count, comparable ? int(small.remaining) : -1, count - misses, misses};
+                dense ? SelectionHead{0, -1, 0, misses} : SelectionHead{count, kept, count - misses, misses};
         if (previous != nullptr && !a.oneSequence) a.hasPrevious[head] = dense ? 0 : 1;
     }
 }
@@ -606,30 +664,32 @@ __global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytes
 void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
-    int major = 0, device = 0;
-    check(cudaGetDevice(&device), "asking for the GPU");
-    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking for the GPU's generation");
     unsigned ranks = 1;
-    if (major >= 9) // small rows of blocks are not worth a cluster; many rows fill the GPU by themselves
+    if (how.clusters) // small rows of blocks are not worth a cluster; many rows fill the GPU by themselves
         while (ranks < kMaxCluster && args.maxBlocks > int(ranks) * 32 &&
                args.rows * args.shape.kvHeads * int(ranks) < how.multiprocessors * 2)
             ranks *= 2;
     constexpr std::size_t kSharedLimit = 216 << 10;
-    while (major >= 9 && ranks < kMaxCluster && Plan(args, int(ranks)).total > kSharedLimit) ranks *= 2;
+    while (how.clusters && ranks < kMaxCluster && Plan(args, int(ranks)).total > kSharedLimit) ranks *= 2;
     const Plan plan(args, int(ranks));
-    if (plan.total > kSharedLimit) refuseContext(args.maxBlocks, args.shape.blockSize);
+    if (plan.total > kSharedLimit || args.maxBlocks > kMostItems * kThreads)
+        refuseContext(args.maxBlocks, args.shape.blockSize);
     const Grid grid{dim3(unsigned(args.rows * args.shape.kvHeads) * ranks), dim3(kThreads), plan.total, ranks};
-    const auto kernel = args.shape.dim == 64 ? selectKernel<64> : selectKernel<128>;
+    const auto choose = [&](auto dim) {
+        constexpr int kDim = decltype(dim)::value;
+        return args.maxBlocks <= 2 * kThreads   ? selectKernel<kDim, 2>
+               : args.maxBlocks <= 8 * kThreads ? selectKernel<kDim, 8>
+                                                : selectKernel<kDim, kMostItems>;
+    };
+    const auto kernel =
+        args.shape.dim == 64 ? choose(std::integral_constant<int, 64>{}) : choose(std::integral_constant<int, 128>{});
     allowShared(kernel, kSharedLimit, "preparing the selection");
     launch(how, grid, kernel, "selecting blocks", args);
 }
 
 void gatherBlocks(const Launch& how, const GatherArgs& args, int blocks) {
     const int bytes = int(blockBytes(args.shape.blockSize, args.shape.dim));
-    int major = 0, device = 0;
-    check(cudaGetDevice(&device), "asking for the GPU");
-    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "asking for the GPU's generation");
-    const bool bulk = major >= 9;
+    const bool bulk = how.clusters;
     const Grid grid{dim3(unsigned(bulk ? blocks : blocks * 4)), dim3(bulk ? kWarp : 512),
                     bulk ? std::size_t(kRing) * kStageBytes : 0};
     if (bulk) allowShared(gatherKernel, grid.sharedBytes, "preparing the transfers");

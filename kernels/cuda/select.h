@@ -46,6 +46,9 @@ struct SelectionHead {
 /// block id in the low 24 bits, then 3 bits of Origin, then 1 bit: was resident.
 constexpr std::uint32_t kOriginShift = 24, kHitShift = 27;
 
+/// Bytes of one head's bitmap of selected blocks.
+constexpr int selectionBitmapBytes(int maxBlocks) { return maxBlocks <= 2048 ? 256 : 1024; }
+
 struct SelectArgs {
     AttentionShape shape;
     int rows = 0;
@@ -80,7 +83,7 @@ struct SelectArgs {
     const std::int64_t* storeFirst = nullptr;                   // [sequence*kvHeads] first block in the host store
     MoveList moves;
     // For the recorder; null: not wanted
-    std::uint32_t* previous = nullptr;     // [sequence*kvHeads, (maxBlocks+31)/32] bitmap of the step before
+    std::uint8_t* previous = nullptr;      // [sequence*kvHeads, selectionBitmapBytes()] the step before
     std::uint8_t* hasPrevious = nullptr;   // [sequence*kvHeads]
     SelectionHead* recordHead = nullptr;   // [rows, kvHeads]
     std::uint32_t* recordBlocks = nullptr; // [rows, kvHeads, capacity]

@@ -29,6 +29,7 @@ __device__ inline float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-
 __device__ inline float evictionScore(const EvictionHead& eviction, const float* values, int g, int width) {
     const float* delta = eviction.delta + std::size_t(g) * width;
     float sum = 0;
+#pragma unroll 8
     for (int i = threadIdx.x % kWarp; i < width; i += kWarp) sum = fmaf(delta[i], values[i], sum);
     return eviction.gain[g] * softplus(warpSum(sum));
 }
@@ -42,19 +43,31 @@ __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
               kvWidth = a.shape.kvHeads * dim;
     const bool reports = g == 0 && row == 0 && threadIdx.x == 0;
     letNextKernelStart();
+    // Positions change only at a step's end, so they may be read before the wait.
+    const int position = a.position[row], head = row * a.shape.kvHeads + g, bs = a.shape.blockSize;
+    const bool active = a.active == nullptr || a.active[row] != 0;
+    const float *cos = a.cos + std::size_t(position) * half, *sin = a.sin + std::size_t(position) * half;
     waitForEarlierKernels();
     if (reports) stamp(a.marks[0]);
-    if (a.active != nullptr && a.active[row] == 0) return;
-    const int position = a.position[row], head = row * a.shape.kvHeads + g, bs = a.shape.blockSize;
+    if (!active) return;
     const float* in = a.qkv + std::size_t(row) * (qWidth + 2 * kvWidth);
-    const float *cos = a.cos + std::size_t(position) * half, *sin = a.sin + std::size_t(position) * half;
     Bf16* q = a.q + std::size_t(row) * qWidth + std::size_t(g) * group * dim;
-    for (int i = threadIdx.x; i < group * half; i += kThreads) {
-        const int h = i / half, c = i % half;
-        const float* from = in + (std::size_t(g) * group + h) * dim;
-        const float x = from[c], y = from[c + half];
-        q[h * dim + c] = __float2bfloat16(x * cos[c] - y * sin[c]);
-        q[h * dim + c + half] = __float2bfloat16(y * cos[c] + x * sin[c]);
+    constexpr int kTogether = 4; // loads in flight before the first store
+    for (int base = threadIdx.x; base < group * half; base += kThreads * kTogether) {
+        float x[kTogether], y[kTogether], u[kTogether], v[kTogether];
+#pragma unroll
+        for (int t = 0; t < kTogether; ++t) {
+            const int i = min(base + t * kThreads, group * half - 1), c = i % half;
+            const float* from = in + (std::size_t(g) * group + i / half) * dim;
+            x[t] = from[c], y[t] = from[c + half], u[t] = cos[c], v[t] = sin[c];
+        }
+#pragma unroll
+        for (int t = 0; t < kTogether; ++t) {
+            const int i = base + t * kThreads, c = i % half;
+            if (i >= group * half) break;
+            q[i / half * dim + c] = __float2bfloat16(x[t] * u[t] - y[t] * v[t]);
+            q[i / half * dim + c + half] = __float2bfloat16(y[t] * u[t] + x[t] * v[t]);
+        }
     }
     const float* values = in + qWidth + kvWidth;
     Bf16 *keyTo, *valueTo;

@@ -79,9 +79,8 @@ TEST_P(CudaAttention, AttendsListedBlocksInAnySlots) {
         const OnDevice<float> db(bias);
         const OnDevice<std::int32_t> dpos(position), did(ids), dplace(places), dcount(count);
         const OnDevice<std::int64_t> dfirst(poolFirst), dbf(biasFirst);
-        const int splits = attentionSplits(shape, rows, slots, launch.multiprocessors);
-        const OnDevice<float> partial(attentionPartialFloats(shape, rows, splits));
-        const OnDevice<std::uint32_t> arrivals(std::vector<std::uint32_t>(std::size_t(heads * 2), 0));
+        const OnDevice<float> partial(attentionPartialFloats(launch, shape, rows, slots));
+        const OnDevice<std::uint32_t> arrivals(std::vector<std::uint32_t>(attentionArrivals(shape, rows), 0));
         DecodeAttentionArgs a;
         a.shape = shape;
         a.rows = rows;

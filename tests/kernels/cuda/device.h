@@ -73,6 +73,7 @@ protected:
         cudaDeviceProp properties{};
         check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU");
         launch.multiprocessors = properties.multiProcessorCount;
+        launch.clusters = properties.major >= 9;
         check(cudaStreamCreate(&launch.stream), "opening a stream");
     }
     void TearDown() override {

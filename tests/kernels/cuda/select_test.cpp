@@ -53,8 +53,9 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
         listBlock(std::size_t(heads * capacity)), listSlot(std::size_t(heads * capacity)),
         listCount(static_cast<std::size_t>(heads));
     const OnDevice<BlockMove> loads(std::size_t(heads * capacity)), writeBacks(static_cast<std::size_t>(heads));
-    const OnDevice<std::uint32_t> previous(std::vector<std::uint32_t>(std::size_t(heads * ((maxBlocks + 31) / 32)), 0)),
-        blocksOut(std::size_t(heads * capacity));
+    const OnDevice<std::uint8_t> previous(
+        std::vector<std::uint8_t>(std::size_t(heads * selectionBitmapBytes(maxBlocks)), 0));
+    const OnDevice<std::uint32_t> blocksOut(std::size_t(heads * capacity));
     const OnDevice<std::uint8_t> hasPrevious(std::vector<std::uint8_t>(std::size_t(heads), 0));
     const OnDevice<SelectionHead> headsOut(static_cast<std::size_t>(heads));
     const OnDevice<float> scoresOut(std::size_t(heads * capacity));
