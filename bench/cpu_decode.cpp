@@ -37,8 +37,9 @@ nlohmann::ordered_json cpuDecode(const Log& log) {
         log(fmt::format("{:.0f} tokens/s, {:.1f} GB/s of {:.1f} GB/s read", 1 / perStep, bytes / perStep / 1e9,
                         stream / 1e9));
     }
+    constexpr int kMiddleRound = kRounds / 2;
     const double kvBytes =
-        (kPrompt + kSteps * (kRounds / 2 + 1.5)) * config.layers * config.kvHeads * config.headDim * 8.0;
+        (kPrompt + kSteps * (kMiddleRound + 1.5)) * config.layers * config.kvHeads * config.headDim * 8.0;
     const double bytes = double(model->weightBytes()) + kvBytes;
     return {{"model", model->name()},
             {"method", "full"},

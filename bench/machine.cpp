@@ -23,6 +23,7 @@ double together(int threads, const std::function<void(int)>& body) {
     std::vector<std::pair<Clock::time_point, Clock::time_point>> times(static_cast<std::size_t>(threads));
     {
         std::vector<std::jthread> team;
+        team.reserve(std::size_t(threads));
         for (int t = 0; t < threads; ++t)
             team.emplace_back([&, t] {
                 start.arrive_and_wait();

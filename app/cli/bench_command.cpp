@@ -59,7 +59,7 @@ Command addBench(CLI::App& app) {
     sub->add_option("names", arguments->names, "Benchmarks to run; none: all that need no GPU");
     sub->add_option("--set", arguments->settings,
                     "Of the GPU benchmarks, key=value; decode: shape, method, context, batch, steps, offload, planted, "
-                    "record; gpu-kernels: only");
+                    "record, trace; gpu-kernels: only");
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }

@@ -3,6 +3,7 @@
 #include "app/cli/prompt_options.h"
 
 #include "core/session/decode_session.h"
+#include "profiler/cupti/gpu_tracer.h"
 #include "profiler/record/recorder.h"
 
 #include <CLI/CLI.hpp>
@@ -168,8 +169,15 @@ void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
 }
 
 int run(RunArguments& arguments) {
-    const SessionOptions options = sessionOptions(arguments);
+    SessionOptions options = sessionOptions(arguments);
     const RecordLevel level = parseLevel(arguments.level);
+    GpuTracing gpuTracing; // before the first CUDA call
+    if (options.backend == Backend::Cuda && !arguments.trace.empty() && level == RecordLevel::Full) {
+        gpuTracing = startGpuTracing();
+        options.gpuTrace = gpuTracing.tracer.get();
+        if (!gpuTracing.refusal.empty())
+            fmt::print(stderr, "kernels are not recorded: {}; steps, selections and transfers are\n", gpuTracing.refusal);
+    }
     const auto model = Model::load(arguments.model);
     const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
     std::signal(SIGINT, onInterrupt);
@@ -205,6 +213,7 @@ int run(RunArguments& arguments) {
         out["dropped_steps"] = health.droppedSteps;
         if (!health.error.empty()) throw Error(ErrorKind::Storage, health.error, "steps recorded before it are safe");
     }
+    options.gpuTrace = nullptr;
     bool verified = true;
     if (arguments.verify && completed) {
         verified = sameTokensAgain(model, prompts, options, session.generated());

@@ -4,6 +4,8 @@
 #include "bench/cuda/shapes.h"
 #include "core/cuda/cuda_engine.h"
 #include "core/select/method.h"
+#include "profiler/cupti/gpu_tracer.h"
+#include "profiler/record/recorder.h"
 
 #include <algorithm>
 #include <chrono>
@@ -22,6 +24,63 @@ struct Job {
     bool offload = false, record = true;
     double gamma = -1; // planted locality; negative: the model's own selection
     RecordLevel level = RecordLevel::Selections;
+    std::string trace; // record the measured steps into this file, with the kernels where CUPTI is there
+};
+
+/// Records the steps of a benchmark like a session's.
+class BenchRecording {
+public:
+    BenchRecording(const Job& job, const CudaEngine& engine, const ModelConfig& config,
+                   const CudaEngineOptions& options)
+        : recorder_(job.trace, recorderOptions(job.level)) {
+        RunInfo info;
+        info.name = fmt::format("{} on {}, {} sequences of {} tokens", findMethod(job.method).title, job.shape,
+                                job.batch, job.context);
+        info.model = job.shape + " (random weights)";
+        info.method = job.method;
+        info.paramsJson = Json{
+            {"offload", job.offload},
+            {"planted_locality", job.gamma},
+            {"context", job.context},
+            {"batch",
+             job.batch}}.dump();
+        info.backend = nameOf(Backend::Cuda);
+        info.device = engine.description();
+        info.link = "PCIe (measured)";
+        info.linkTiming = Timing::Measured;
+        info.blockSize = options.spec.blockSize;
+        info.layers = config.layers;
+        info.kvHeads = config.kvHeads;
+        info.queryHeads = config.queryHeads;
+        info.headDim = config.headDim;
+        info.sequences = job.batch;
+        info.deviceSlots = job.offload ? options.slots : 0;
+        info.budgetBlocks = options.spec.dense ? 0 : options.spec.budgetBlocks();
+        info.blockBytes = std::int64_t(cuda::blockBytes(options.spec.blockSize, config.headDim));
+        info.level = job.level;
+        recorder_.beginRun(info);
+    }
+    void add(const StepRecord& record, int step) {
+        auto copy = recorder_.acquire();
+        *copy = record;
+        copy->step = step;
+        copy->tokens = int(copy->generated.size());
+        recorder_.commit(std::move(copy));
+    }
+    void finish(std::vector<SpanRecord> spans) {
+        recorder_.addSpans(std::move(spans));
+        recorder_.endRun(RunStatus::Finished, {});
+        recorder_.flush();
+    }
+
+private:
+    static RecorderOptions recorderOptions(RecordLevel level) {
+        RecorderOptions options;
+        options.level = level;
+        options.overwrite = true;
+        return options;
+    }
+    Recorder recorder_;
 };
 
 /// The share of candidates that must draw anew each step for a selection of this locality.
@@ -54,8 +113,16 @@ Json measure(const Job& job, const std::shared_ptr<const DeviceModel>& model, do
     options.record = job.record;
     options.level = job.level;
     options.planted = options.spec.dense ? -1 : drawShare(options.spec, job.gamma, blocks);
+    static GpuTracing tracing; // one per process
+    if (!job.trace.empty() && tracing.tracer == nullptr) tracing = startGpuTracing();
+    options.trace = job.trace.empty() ? nullptr : tracing.tracer.get();
     CudaEngine engine(model, options);
     engine.fillContext(job.context, 7);
+    std::optional<BenchRecording> recording;
+    if (!job.trace.empty()) {
+        recording.emplace(job, engine, config, options);
+        engine.spans(true); // what filling the cache took is not the run's
+    }
 
     StepRecord record;
     std::vector<ActiveSequence> active;
@@ -65,14 +132,20 @@ Json measure(const Job& job, const std::shared_ptr<const DeviceModel>& model, do
     std::int64_t stageSteps = 0, gpuNs = 0, exposedNs = 0;
     const int warm = std::min(8, job.steps / 4);
     std::chrono::steady_clock::time_point begin;
-    engine.launch();
+    engine.launch(1);
     for (int step = 0; step < job.steps; ++step) {
-        if (step + 1 < job.steps) engine.launch();
+        if (step + 1 < job.steps) engine.launch(step + 2);
         engine.wait();
         if (step + 1 == warm) begin = std::chrono::steady_clock::now();
-        if (!job.record || step < warm) continue;
+        if (!job.record || (step < warm && !recording)) continue;
         record.clear();
         engine.fill(record, active);
+        if (recording) {
+            for (int s = 0; s < job.batch; ++s)
+                record.generated.push_back({s, engine.tokens()[std::size_t(s)], job.context + step + 1, {}});
+            recording->add(record, step + 1);
+            if (step < warm) continue;
+        }
         for (const LayerRecord& layer : record.layers) {
             hits += layer.hits, misses += layer.misses, h2d += layer.h2dBytes;
             selectedTokens += layer.selected;
@@ -82,6 +155,7 @@ Json measure(const Job& job, const std::shared_ptr<const DeviceModel>& model, do
         gpuNs += engine.stepNs();
         ++stageSteps;
     }
+    if (recording) recording->finish(engine.spans(true));
     const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const double stepTime = wall / (job.steps - warm);
     const double keysAndValues = 2.0 * config.kvHeads * config.headDim * 2; // bytes per token of one layer
@@ -159,15 +233,26 @@ Json decodeShapes(const Settings& settings, const Log& log) {
         job.offload = value("offload", "false") == "true";
         job.record = value("record", "true") == "true";
         job.gamma = std::stod(value("planted", "-1"));
+        job.trace = value("trace", "");
+        if (!job.trace.empty()) job.level = RecordLevel::Full;
         jobs.push_back(job);
     } else {
-        for (const char* shape : {"nosa-1b", "nosa-3b", "nosa-8b"}) jobs.push_back({shape, "full", 512, 1});
-        jobs.push_back({"nosa-8b", "nosa", 16384, 4});
-        jobs.push_back({"nosa-8b", "nosa", 98304, 4});
-        jobs.push_back({"nosa-8b", "full", 16384, 4});
-        for (const char* method : {"nosa", "infllmv2"}) {
-            jobs.push_back({"nosa-8b", method, 16384, 16, 48, true, true, std::string(method) == "nosa" ? 0.95 : 0.9});
-            jobs.push_back({"nosa-8b", method, 16384, 64, 48, true, true, std::string(method) == "nosa" ? 0.95 : 0.9});
+        const auto add = [&](const char* shape, const char* method, int context, int batch,
+                             double offloadedGamma = -1) {
+            Job job;
+            job.shape = shape;
+            job.method = method;
+            job.context = context;
+            job.batch = batch;
+            if (offloadedGamma >= 0) job.offload = true, job.gamma = offloadedGamma, job.steps = 48;
+            jobs.push_back(job);
+        };
+        for (const char* shape : {"nosa-1b", "nosa-3b", "nosa-8b"}) add(shape, "full", 512, 1);
+        for (const int context : {16384, 98304}) add("nosa-8b", "nosa", context, 4);
+        add("nosa-8b", "full", 16384, 4);
+        for (const int batch : {16, 64}) {
+            add("nosa-8b", "nosa", 16384, batch, 0.95);
+            add("nosa-8b", "infllmv2", 16384, batch, 0.9);
         }
     }
     std::shared_ptr<const DeviceModel> model;

@@ -27,7 +27,6 @@ cudaDeviceProp usableGpu() {
                     "use --backend cpu, or install the NVIDIA driver");
     }
     cudaDeviceProp properties{};
-    cuda::check(cudaSetDevice(0), "opening the GPU");
     cuda::check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU's properties");
     if (properties.major < 8)
         throw Error(ErrorKind::Unsupported,
@@ -54,6 +53,8 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     cuda::check(cudaStreamCreateWithFlags(&copyStream_, cudaStreamNonBlocking), "opening a stream");
     for (cudaEvent_t& event : done_)
         cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+    for (cudaEvent_t& event : reported_)
+        cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
     for (cudaEvent_t& event : copied_)
         cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
     cuda::check(cudaEventCreateWithFlags(&computed_, cudaEventDisableTiming), "making an event");
@@ -73,7 +74,7 @@ CudaEngine::~CudaEngine() {
     if (copyStream_ != nullptr) cudaStreamSynchronize(copyStream_);
     for (cudaGraphExec_t graph : graph_)
         if (graph != nullptr) cudaGraphExecDestroy(graph);
-    for (cudaEvent_t event : {done_[0], done_[1], copied_[0], copied_[1], computed_})
+    for (cudaEvent_t event : {done_[0], done_[1], reported_[0], reported_[1], copied_[0], copied_[1], computed_})
         if (event != nullptr) cudaEventDestroy(event);
     linear_.reset();
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
@@ -171,6 +172,10 @@ void CudaEngine::planMemory() {
             partial = std::max(partial, cuda::attentionPartialFloats(launch_, shape_, n, blocks));
     arena_.plan(partial_, partial, "activations");
     arena_.plan(arrivals_, cuda::attentionArrivals(shape_, selectRows_), "session state");
+    Entry sizes;
+    reportBytes_ = placeEntry(sizes, nullptr);
+    tokenBytes_ = rows * sizeof(std::int32_t);
+    arena_.plan(reportDevice_, reportBytes_ * kEntries, "recorder's buffer");
     arena_.plan(blockFirstDevice_, heads, "session state");
     arena_.plan(windowFirstDevice_, heads, "session state");
     arena_.plan(tokenFirstDevice_, heads, "session state");
@@ -218,34 +223,37 @@ void CudaEngine::planMemory() {
         cudaMemcpy(promptPositions_, counting.data(), counting.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
         "preparing the session");
 
-    // What steps report, in pinned memory.
-    std::vector<std::pair<void**, std::size_t>> parts;
+    // The host's copy of what steps report, and the prompt's marks.
+    report_ = PinnedMemory(reportBytes_ * kEntries, "the recorder's buffer");
+    for (int i = 0; i < kEntries; ++i) {
+        placeEntry(device_[i], reportDevice_ + reportBytes_ * std::size_t(i));
+        placeEntry(host_[i], static_cast<char*>(report_.data()) + reportBytes_ * std::size_t(i));
+    }
+    const std::size_t chunks = std::size_t((options_.maxPrompt + kPrefillChunk - 1) / kPrefillChunk);
+    promptReport_ =
+        PinnedMemory(std::size_t(config.layers) * chunks * kMarks * sizeof(std::uint64_t), "the recorder's buffer");
+    for (int i = 0; i < config.layers; ++i)
+        promptMarks_.push_back(static_cast<std::uint64_t*>(promptReport_.data()) + std::size_t(i) * chunks * kMarks);
+}
+
+/// Lays an entry out from `base`. @return its bytes
+std::size_t CudaEngine::placeEntry(Entry& entry, char* base) const {
+    std::size_t at = 0;
     const auto take = [&](auto*& pointer, std::size_t count) {
-        parts.emplace_back(reinterpret_cast<void**>(&pointer), count * sizeof(*pointer));
+        pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + at);
+        at += (count * sizeof(*pointer) + 63) / 64 * 64;
     };
-    const auto layerCount = std::size_t(config.layers);
+    const auto rows = std::size_t(rows_), layers = std::size_t(model_->config.layers),
+               heads = rows * std::size_t(kvHeads_);
+    take(entry.tokens, rows);
+    take(entry.marks, layers * kMarks);
+    take(entry.stepMarks, kStepMarks);
+    take(entry.heads, layers * heads);
+    take(entry.counts, layers * 2);
     const bool selections = options_.record && !spec_.dense && options_.level != RecordLevel::Counters;
-    for (Entry& entry : entries_) {
-        take(entry.tokens, rows);
-        take(entry.marks, layerCount * kMarks);
-        take(entry.stepMarks, kStepMarks);
-        take(entry.heads, layerCount * heads);
-        take(entry.counts, layerCount * 2);
-        if (selections) take(entry.blocks, layerCount * heads * std::size_t(capacity_));
-        if (selections && options_.level == RecordLevel::Full)
-            take(entry.scores, layerCount * heads * std::size_t(capacity_));
-    }
-    const int chunks = (options_.maxPrompt + kPrefillChunk - 1) / kPrefillChunk;
-    promptMarks_.resize(layerCount);
-    for (std::uint64_t*& marks : promptMarks_) take(marks, std::size_t(chunks) * kMarks);
-    std::size_t total = 0;
-    for (const auto& [pointer, bytes] : parts) total += (bytes + 63) / 64 * 64;
-    report_ = PinnedMemory(total, "the recorder's buffer");
-    char* at = static_cast<char*>(report_.data());
-    for (const auto& [pointer, bytes] : parts) {
-        *pointer = at;
-        at += (bytes + 63) / 64 * 64;
-    }
+    if (selections) take(entry.blocks, layers * heads * std::size_t(capacity_));
+    if (selections && options_.level == RecordLevel::Full) take(entry.scores, layers * heads * std::size_t(capacity_));
+    return at;
 }
 
 void CudaEngine::calibrateClock() {
@@ -290,7 +298,9 @@ cuda::SelectArgs CudaEngine::selectArgs(int index) const {
 void CudaEngine::finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark) {
     const ModelConfig& config = model_->config;
     const DeviceLayer& weights = model_->layers[std::size_t(index)];
+    atStage(index, nameOf(Stage::OLinear));
     linear_->run(weights.o, attended_, n, {x, config.hidden, true, weights.oBias, nullptr}, oMark);
+    atStage(index, nameOf(Stage::Ffn));
     linear_->run(weights.gateUp, x, config.hidden, n, {weights.postNorm, config.rmsNormEps},
                  {nullptr, 0, false, nullptr, hidden_}, ffnMark);
     linear_->run(weights.down, hidden_, n, {x, config.hidden, true, nullptr, nullptr});
@@ -301,6 +311,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     const DeviceLayer& weights = model_->layers[std::size_t(index)];
     const Layer& layer = layers_[std::size_t(index)];
     const int width = (config.queryHeads + 2 * kvHeads_) * dim_;
+    atStage(index, nameOf(Stage::QkvLinear));
     linear_->run(weights.qkv, x_, config.hidden, rows_, {weights.inputNorm, config.rmsNormEps},
                  {qkv_, width, false, weights.qkvBias, nullptr}, mark(entry, index, kQkv));
     cuda::AppendArgs append;
@@ -323,6 +334,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     }
     append.marks[0] = mark(entry, index, kRope);
     if (options_.indexed[std::size_t(index)]) append.marks[1] = mark(entry, index, kCompression);
+    atStage(index, nameOf(Stage::Rope));
     cuda::rotateAndAppend(launch_, append);
 
     cuda::DecodeAttentionArgs attend;
@@ -363,6 +375,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
             select.marks[1] = mark(entry, index, kPooling);
             select.marks[2] = mark(entry, index, kOffloading);
         }
+        atStage(index, nameOf(Stage::Stage1)); // and pooling, and the set difference: one kernel
         cuda::selectBlocksOnDevice(launch_, select);
         if (layer.offloaded) {
             cuda::GatherArgs gather;
@@ -373,6 +386,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
             gather.pool = layer.blocks;
             if (options_.record) gather.recordCounts = entry.counts + 2 * index;
             gather.mark = mark(entry, index, kGather);
+            atStage(index, nameOf(Stage::Offloading));
             cuda::gatherBlocks(launch_, gather);
             attend.listSlot = listSlot_;
         }
@@ -389,18 +403,22 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.partial = partial_;
     attend.arrivals = arrivals_;
     attend.mark = mark(entry, index, kAttention);
+    atStage(index, nameOf(layer.sparse ? Stage::Stage2 : Stage::Attention));
     cuda::decodeAttention(launch_, attend);
     finishLayer(index, x_, rows_, mark(entry, index, kOLinear), mark(entry, index, kFfn));
 }
 
 void CudaEngine::stepKernels(int which) {
     const ModelConfig& config = model_->config;
-    const Entry& entry = entries_[which];
+    const Entry& entry = device_[which];
+    atStage(-1, kStepStageNames[std::size_t(StepStage::Embed)]);
     cuda::embedTokens(launch_, model_->embedding.data, config.hidden, next_, rows_, x_, counters_, config.layers * 2,
                       mark(entry, kEmbed));
     for (int i = 0; i < config.layers; ++i) decodeLayer(i, entry);
+    atStage(-1, kStepStageNames[std::size_t(StepStage::LmHead)]);
     linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.rmsNormEps},
                  {logits_[which], config.vocab, false, nullptr, nullptr}, mark(entry, kLmHead));
+    atStage(-1, kStepStageNames[std::size_t(StepStage::Sample)]);
     cuda::nextTokens(launch_, {logits_[which], rows_, config.vocab, next_, position_, active_, entry.tokens,
                                mark(entry, kSample), mark(entry, kEnd)});
 }
@@ -519,6 +537,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             std::uint64_t* marks = promptMarks_[std::size_t(i)] + first / kPrefillChunk * kMarks;
             const auto stamp = [&](Mark which) { cuda::stampNow(launch_, marks + which); };
             float* x = promptX_ + std::size_t(first) * std::size_t(config.hidden);
+            atStage(i, nameOf(Stage::QkvLinear));
             stamp(kQkv);
             linear_->run(weights.qkv, x, config.hidden, n, {weights.inputNorm, config.rmsNormEps},
                          {qkv_, width, false, weights.qkvBias, nullptr});
@@ -535,10 +554,13 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             rotate.sequence = sequence;
             rotate.blocks = blocks;
             rotate.headStride = headStride;
+            atStage(i, nameOf(Stage::Rope));
             stamp(kRope);
             cuda::rotatePrompt(launch_, rotate);
+            atStage(i, nameOf(Stage::Compression));
             stamp(kCompression);
             if (options_.indexed[std::size_t(i)]) cuda::indexPrompt(launch_, rotate);
+            atStage(i, nameOf(Stage::Attention));
             stamp(kAttention);
             prefillAttend(i, sequence, first, n, blocks, headStride);
             stamp(kOLinear);
@@ -587,6 +609,7 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
                          const Progress& progress, const std::stop_token& stop) {
     const ModelConfig& config = model_->config;
     record.layers.assign(std::size_t(config.layers), {});
+    if (options_.trace != nullptr) options_.trace->atStep(0);
     const std::int64_t begin = steadyNowNs();
     record.startNs = begin - originNs_;
     double total = 0, done = 0;
@@ -601,7 +624,7 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     cuda::check(
         cudaMemcpyAsync(position_, last.data(), last.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice, stream_),
         "copying the positions");
-    const Entry& entry = entries_[0];
+    const Entry& entry = device_[0];
     std::uint64_t* marks = promptMarks_.front();
     cuda::stampNow(launch_, marks);
     linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.rmsNormEps},
@@ -611,7 +634,9 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
                      {logits_[0], rows_, config.vocab, next_, position_, active_, entry.tokens, nullptr, marks + 2});
     cuda::check(cudaStreamSynchronize(stream_), "reading the prompt");
     cuda::check(cudaStreamSynchronize(copyStream_), "copying KV blocks to the host");
-    std::copy_n(entry.tokens, rows_, nextHost_.begin());
+    cuda::check(cudaMemcpy(host_[0].tokens, entry.tokens, tokenBytes_, cudaMemcpyDeviceToHost),
+                "reading the first tokens");
+    std::copy_n(host_[0].tokens, rows_, nextHost_.begin());
     record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(marks[1] - marks[0]);
     record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(marks[2] - marks[1]);
     for (LayerRecord& layer : record.layers)
@@ -635,24 +660,37 @@ void CudaEngine::setInputs(std::span<const std::int32_t> tokens, std::span<const
     }
 }
 
-void CudaEngine::launch() {
+std::vector<SpanRecord> CudaEngine::spans(bool all) {
+    if (options_.trace == nullptr) return {};
+    if (all) cuda::check(cudaStreamSynchronize(stream_), "finishing");
+    return options_.trace->collect(originNs_, all);
+}
+
+void CudaEngine::launch(int step) {
+    if (options_.trace != nullptr) options_.trace->atStep(step);
     const int which = int(launched_ % kEntries);
     cuda::check(cudaGraphLaunch(graph_[which], stream_), "starting a step");
     cuda::check(cudaEventRecord(done_[which], stream_), "starting a step");
+    // The report goes to the host beside the next step.
+    cuda::check(cudaStreamWaitEvent(copyStream_, done_[which]), "starting a step");
+    cuda::check(cudaMemcpyAsync(host_[which].tokens, device_[which].tokens,
+                                options_.record ? reportBytes_ : tokenBytes_, cudaMemcpyDeviceToHost, copyStream_),
+                "copying a step's report");
+    cuda::check(cudaEventRecord(reported_[which], copyStream_), "starting a step");
     ++launched_;
 }
 
 void CudaEngine::wait() {
     const int which = int(waited_ % kEntries);
-    cuda::check(cudaEventSynchronize(done_[which]), "decoding");
+    cuda::check(cudaEventSynchronize(reported_[which]), "decoding");
     ++waited_;
     for (int row = 0; row < rows_; ++row)
-        if (activeHost_[std::size_t(row)]) nextHost_[std::size_t(row)] = entries_[which].tokens[row];
+        if (activeHost_[std::size_t(row)]) nextHost_[std::size_t(row)] = host_[which].tokens[row];
     logitsFetched_ = -1;
 }
 
 std::span<const std::int32_t> CudaEngine::tokens() const {
-    return {entries_[waited_ == 0 ? 0 : (waited_ - 1) % kEntries].tokens, std::size_t(rows_)};
+    return {host_[waited_ == 0 ? 0 : (waited_ - 1) % kEntries].tokens, std::size_t(rows_)};
 }
 
 const float* CudaEngine::logits(int sequence) {
@@ -670,13 +708,13 @@ const float* CudaEngine::logits(int sequence) {
 }
 
 std::int64_t CudaEngine::stepNs() const {
-    const Entry& entry = entries_[(waited_ - 1) % kEntries];
+    const Entry& entry = host_[(waited_ - 1) % kEntries];
     return std::int64_t(entry.stepMarks[kEnd] - entry.stepMarks[kEmbed]);
 }
 
 void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active) const {
     const ModelConfig& config = model_->config;
-    const Entry& entry = entries_[(waited_ - 1) % kEntries];
+    const Entry& entry = host_[(waited_ - 1) % kEntries];
     const std::uint64_t* step = entry.stepMarks;
     record.startNs = hostTime(step[kEmbed]) - originNs_;
     record.durationNs = std::int64_t(step[kEnd] - step[kEmbed]);
@@ -834,7 +872,7 @@ public:
                 next[std::size_t(active[i].sequence)] = tokens[i];
             }
             engine_.setInputs(next, flags);
-            engine_.launch();
+            engine_.launch(record.step);
         }
         engine_.wait();
         rowSequence_.clear();
@@ -843,10 +881,11 @@ public:
             rowSequence_.push_back(sequence.sequence);
             certain &= !finishes(sequence, engine_.tokens()[std::size_t(sequence.sequence)]);
         }
-        if (certain) engine_.launch(); // while the host looks at this one
+        if (certain) engine_.launch(record.step + 1); // while the host looks at this one
         engine_.fill(record, active);
     }
 
+    std::vector<SpanRecord> spans(bool all) override { return engine_.spans(all); }
     const float* logits(int row) override { return engine_.logits(rowSequence_[std::size_t(row)]); }
     std::int32_t greedyToken(int row) override { return engine_.tokens()[std::size_t(rowSequence_[std::size_t(row)])]; }
 
@@ -861,6 +900,7 @@ private:
         options.indexed = setup.indexed;
         options.leastRecentlyUsed = setup.cachePolicy == "lru";
         options.level = setup.level;
+        options.trace = setup.options.gpuTrace;
         return options;
     }
     /// Whether this token ends the sequence, by the session's own rule.
@@ -885,6 +925,14 @@ std::int64_t cudaBlockBytes(const BlockFormat& format) {
 }
 
 void requireGpu() { usableGpu(); }
+
+std::string describeGpu() {
+    const cudaDeviceProp properties = usableGpu();
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    return fmt::format("{}, {:.0f} GiB, CUDA {}.{}", properties.name, double(properties.totalGlobalMem) / (1 << 30),
+                       driver / 1000, driver % 1000 / 10);
+}
 
 std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup& setup) {
     requireGpu();

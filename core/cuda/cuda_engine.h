@@ -26,6 +26,7 @@ struct CudaEngineOptions {
     bool record = true; // false: no selections, counters or marks at all
     bool useLibrary = true;
     float planted = -1; // see cuda::SelectArgs
+    GpuTrace* trace = nullptr;
 };
 
 class CudaEngine {
@@ -47,7 +48,7 @@ public:
     /// What the next step feeds; only what differs from the device's own state is copied.
     void setInputs(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> active);
     /// Starts a step; at most two may be in flight.
-    void launch();
+    void launch(int step = -1); // step: its number, for whoever records kernels
     /// Waits for the oldest step in flight. Its tokens and logits stay valid until the next but one launch.
     void wait();
     int inFlight() const { return launched_ - waited_; }
@@ -55,6 +56,8 @@ public:
     const float* logits(int sequence);            // float32 [vocab] on the host
     /// Fills a record from the last step waited for. active: its sequences, ascending.
     void fill(StepRecord& record, std::span<const ActiveSequence> active) const;
+    /// See GpuTrace::collect. all: waits for the GPU first.
+    std::vector<SpanRecord> spans(bool all);
     /// GPU time of the last step waited for.
     std::int64_t stepNs() const;
     cudaStream_t stream() const { return stream_; }
@@ -87,18 +90,19 @@ private:
         std::uint8_t* hasPrevious = nullptr;
         std::uint32_t* counts = nullptr; // [2]
     };
-    struct Entry { // what one step reports, in pinned memory
+    struct Entry { // what one step reports: written by its kernels on the device, read by the host from a copy
         std::int32_t* tokens = nullptr;
         std::uint64_t* marks = nullptr;       // [layers][kMarks]
         std::uint64_t* stepMarks = nullptr;   // [kStepMarks]
         cuda::SelectionHead* heads = nullptr; // [layers][rows*kvHeads]
-        std::uint32_t* counts = nullptr;      // [layers][2]
+        std::uint32_t* counts = nullptr;      // [layers][2] blocks loaded, blocks written back
         std::uint32_t* blocks = nullptr;      // [layers][rows*kvHeads][capacity]
         float* scores = nullptr;
     };
 
     void planMemory();
     void layOut();
+    std::size_t placeEntry(Entry& entry, char* base) const;
     void capture();
     void stepKernels(int entry);
     void decodeLayer(int index, const Entry& entry);
@@ -115,6 +119,9 @@ private:
     }
     std::int64_t hostTime(std::uint64_t deviceTime) const { return std::int64_t(deviceTime) + clockOffset_; }
     void calibrateClock();
+    void atStage(int layer, std::string_view stage) const {
+        if (options_.trace != nullptr) options_.trace->atStage(layer, stage);
+    }
 
     std::shared_ptr<const DeviceModel> model_;
     const CudaEngineOptions options_;
@@ -127,14 +134,16 @@ private:
     std::int64_t blocksTotal_ = 0, windowsTotal_ = 0, tokensTotal_ = 0;
 
     cudaStream_t stream_ = nullptr, copyStream_ = nullptr;
-    cudaEvent_t done_[kEntries] = {}, computed_ = nullptr, copied_[2] = {};
+    cudaEvent_t done_[kEntries] = {}, reported_[kEntries] = {}, computed_ = nullptr, copied_[2] = {};
     cudaGraphExec_t graph_[kEntries] = {};
     cuda::Launch launch_;
     std::unique_ptr<cuda::Linear> linear_;
     DeviceArena arena_;
-    PinnedMemory store_, report_;
+    PinnedMemory store_, report_, promptReport_;
     std::vector<Layer> layers_;
-    Entry entries_[kEntries];
+    Entry device_[kEntries], host_[kEntries];
+    char* reportDevice_ = nullptr;                 // [kEntries] regions of reportBytes_
+    std::size_t reportBytes_ = 0, tokenBytes_ = 0; // the tokens come first: all that is copied when nothing is recorded
     std::vector<std::uint64_t*> promptMarks_;
 
     // Device scratch

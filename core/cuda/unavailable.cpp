@@ -10,6 +10,11 @@ void requireGpu() {
                 "use --backend cpu, or install the CUDA toolkit and build again");
 }
 
+std::string describeGpu() {
+    requireGpu();
+    return {};
+}
+
 std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup&) {
     requireGpu();
     return nullptr;

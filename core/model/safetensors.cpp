@@ -75,7 +75,9 @@ SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string o
     if (header.is_discarded() || !header.is_object()) refuse(origin, "the header is no JSON object");
     const auto data = bytes.subspan(8 + headerBytes);
     std::vector<std::pair<std::uint64_t, std::uint64_t>> ranges;
-    for (const auto& [name, entry] : header.items()) {
+    for (const auto& item : header.items()) {
+        const std::string& name = item.key();
+        const auto& entry = item.value();
         if (name == "__metadata__") continue;
         const auto wrong = [&](const std::string& what) {
             refuse(origin, fmt::format("tensor '{}' {}", shown(name), what));

@@ -156,7 +156,7 @@ void Tokenizer::Impl::readModel(const Json& model) {
     if (const Json& type = member(model, "type"); !type.is_null() && type != "BPE")
         refuse(fmt::format("the model type {} is not BPE", shownJson(type)), ErrorKind::Unsupported);
     for (const char* key : {"dropout", "continuing_subword_prefix", "end_of_word_suffix"})
-        if (const Json& value = member(model, key); !value.is_null() && value != "" && value != 0.0)
+        if (const Json& value = member(model, key); !value.is_null() && value != Json("") && value != 0.0)
             refuse(fmt::format("'{}' is set", key), ErrorKind::Unsupported);
     if (member(model, "byte_fallback") == true) refuse("it uses byte fallback", ErrorKind::Unsupported);
     ignoreMerges = member(model, "ignore_merges") == true;

@@ -28,6 +28,7 @@ std::optional<bool> parseBoolean(std::string_view text) {
 
 std::vector<std::string> keysOf(const std::vector<Parameter>& declared) {
     std::vector<std::string> keys;
+    keys.reserve(declared.size());
     for (const Parameter& parameter : declared) keys.push_back(parameter.key);
     return keys;
 }

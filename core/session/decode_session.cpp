@@ -13,6 +13,8 @@
 namespace kvscope {
 namespace {
 
+constexpr int kStepsPerCollection = 16; // kernel records of a step are many: hand them over now and then
+
 [[noreturn]] void refuse(const std::string& message, const std::string& hint) {
     throw Error(ErrorKind::BadInput, message, hint);
 }
@@ -264,6 +266,7 @@ void DecodeSession::Impl::commit(std::unique_ptr<StepRecord> record) {
     if (sink.level() == RecordLevel::Counters) record->blocks.clear(), record->origins.clear(), record->hit.clear();
     if (sink.level() != RecordLevel::Full) record->scores.clear();
     sink.commit(std::move(record));
+    if (options.gpuTrace != nullptr && stepNumber % kStepsPerCollection == 0) sink.addSpans(engine->spans(false));
 }
 
 void DecodeSession::Impl::addTransfers(const StepRecord& record) {
@@ -305,6 +308,7 @@ bool DecodeSession::finished() const {
 void DecodeSession::end(RunStatus status, const std::string& message) {
     if (impl_->ended) return;
     impl_->ended = true;
+    if (impl_->options.gpuTrace != nullptr) impl_->sink.addSpans(impl_->engine->spans(true));
     impl_->sink.endRun(status, message);
 }
 

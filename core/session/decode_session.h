@@ -3,6 +3,7 @@
 
 #include "core/model/model.h"
 #include "core/select/method.h"
+#include "core/trace/gpu_trace.h"
 #include "core/trace/trace_sink.h"
 #include "core/transfer/link.h"
 
@@ -16,6 +17,10 @@ namespace kvscope {
 
 enum class Backend : std::uint8_t { Cpu, Cuda };
 constexpr const char* nameOf(Backend backend) { return backend == Backend::Cpu ? "cpu" : "cuda"; }
+
+/// The first GPU in words, e.g. "NVIDIA H200, 140 GiB, CUDA 13.0". @throws Error in a sentence when there is none that
+/// the CUDA backend can use, or this program was built without it
+std::string describeGpu();
 
 /// Greedy when temperature is 0.
 struct Sampling {
@@ -37,10 +42,11 @@ struct SessionOptions {
     std::string cachePolicy;                    // empty: keep-selected, or lru when the pool has slots to spare
     bool offload = true;                        // false: every block stays resident
     Link link;
-    bool oracle = false;   // also measure the attention mass the selection captures (slow)
-    int threads = 0;       // 0: all cores
-    bool lookahead = true; // CUDA: start the next greedy step while the host records this one
-    std::string name;      // of the run; empty: made from method and model
+    bool oracle = false;          // also measure the attention mass the selection captures (slow)
+    int threads = 0;              // 0: all cores
+    GpuTrace* gpuTrace = nullptr; // CUDA: whoever records kernels; outlives the session
+    bool lookahead = true;        // CUDA: start the next greedy step while the host records this one
+    std::string name;             // of the run; empty: made from method and model
 };
 
 struct SessionSummary {

@@ -2,6 +2,7 @@
 // checks options, follows sequences, samples and hands records over.
 #pragma once
 
+#include "core/session/block_format.h"
 #include "core/session/decode_session.h"
 #include "core/session/stage_clock.h"
 
@@ -47,17 +48,11 @@ public:
                         StepRecord& record) = 0;
     /// Of the last prefill or step: float32 [vocab] of its `row`-th active sequence.
     virtual const float* logits(int row) = 0;
+    /// Spans of kernels and copies that finished since the last call, where somebody records them; all: of everything.
+    virtual std::vector<SpanRecord> spans(bool /*all*/) { return {}; }
     /// Largest logit of the row; equal ones: the lower id.
     virtual std::int32_t greedyToken(int row) = 0;
 };
-
-/// The KV block of one KV head as it is transferred.
-struct BlockFormat {
-    int blockSize = 64, dim = 64;
-    bool hasBias = false;
-};
-std::int64_t cpuBlockBytes(const BlockFormat& format);
-std::int64_t cudaBlockBytes(const BlockFormat& format);
 
 /// @throws Error(Device | Unsupported) in a sentence when this program or machine cannot run the CUDA backend
 void requireGpu();

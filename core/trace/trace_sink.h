@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <string>
@@ -104,6 +105,16 @@ struct StepRecord {
     void clear();
 };
 
+/// Something that took time on a track of its own: a kernel, a copy, a range of another tool.
+struct SpanRecord {
+    enum class Kind : std::uint8_t { Range = 0, Kernel = 1, Copy = 2 };
+    std::int32_t step = -1, layer = -1; // -1: none
+    Kind kind = Kind::Range;
+    std::string track, name;
+    std::int64_t startNs = 0, durationNs = 0; // relative to the run's start
+    std::int32_t depth = 0;
+};
+
 /// Where a run's events go. One engine thread calls; none of the calls blocks on storage, and only beginRun throws.
 class TraceSink {
 public:
@@ -113,6 +124,8 @@ public:
     /// An empty record to fill; recycled where possible.
     virtual std::unique_ptr<StepRecord> acquire() = 0;
     virtual void commit(std::unique_ptr<StepRecord> record) noexcept = 0;
+    /// Spans of other sources, in any order, while a run is on.
+    virtual void addSpans(std::vector<SpanRecord>) noexcept {}
     virtual void endRun(RunStatus status, const std::string& message) noexcept = 0;
 };
 
@@ -137,10 +150,14 @@ public:
     void beginRun(const RunInfo& runInfo) override { info = runInfo; }
     std::unique_ptr<StepRecord> acquire() override { return std::make_unique<StepRecord>(); }
     void commit(std::unique_ptr<StepRecord> record) noexcept override { steps.push_back(std::move(*record)); }
+    void addSpans(std::vector<SpanRecord> more) noexcept override {
+        spans.insert(spans.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
+    }
     void endRun(RunStatus runStatus, const std::string&) noexcept override { status = runStatus; }
 
     RunInfo info;
     std::vector<StepRecord> steps;
+    std::vector<SpanRecord> spans;
     RunStatus status = RunStatus::Running;
 
 private:

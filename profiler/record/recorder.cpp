@@ -50,8 +50,9 @@ std::string sentenceOf(const std::exception& trouble) {
 }
 
 struct Message {
-    enum class Kind { Begin, Step, End } kind = Kind::Step;
+    enum class Kind { Begin, Step, Spans, End } kind = Kind::Step;
     std::unique_ptr<StepRecord> step;
+    std::vector<SpanRecord> spans;
     std::size_t bytes = 0;
     std::unique_ptr<RunInfo> info;
     RunStatus status = RunStatus::Running;
@@ -143,6 +144,15 @@ void Recorder::Impl::handle(Message& message) {
         break;
     case Message::Kind::End:
         end(message);
+        break;
+    case Message::Kind::Spans:
+        if (failed || !recording) break;
+        try {
+            if (!store.hasPending()) transactionStart = Clock::now();
+            store.addSpans(message.spans);
+        } catch (const std::exception& trouble) {
+            fail(sentenceOf(trouble));
+        }
         break;
     case Message::Kind::Step:
         if (failed) {
@@ -340,6 +350,23 @@ void Recorder::commit(std::unique_ptr<StepRecord> record) noexcept {
         }
     }
     if (crowded) impl_->wake.notify_one();
+}
+
+void Recorder::addSpans(std::vector<SpanRecord> spans) noexcept {
+    if (spans.empty()) return;
+    try {
+        Message message;
+        message.kind = Message::Kind::Spans;
+        for (const SpanRecord& span : spans) message.bytes += sizeof(SpanRecord) + span.track.size() + span.name.size();
+        message.spans = std::move(spans);
+        const std::lock_guard lock(impl_->mutex);
+        if (!impl_->running) return;
+        const std::size_t bytes = message.bytes;
+        impl_->queue.push_back(std::move(message));
+        impl_->queuedBytes += bytes;
+    } catch (const std::bad_alloc&) {
+        // The steps matter more: they go on.
+    }
 }
 
 void Recorder::endRun(RunStatus status, const std::string& message) noexcept {

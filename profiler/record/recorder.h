@@ -33,6 +33,7 @@ public:
     void beginRun(const RunInfo& info) override;
     std::unique_ptr<StepRecord> acquire() override;
     void commit(std::unique_ptr<StepRecord> record) noexcept override;
+    void addSpans(std::vector<SpanRecord> spans) noexcept override;
     void endRun(RunStatus status, const std::string& message) noexcept override;
 
     /// Waits until everything committed so far is in the file.

@@ -147,6 +147,10 @@ void TraceStore::prepare() {
         RowInserter(connection_, "selection", "id, opens_block, selected, kept, hits, misses, mass, blocks");
     insertTokens_ = RowInserter(connection_, "token", "id, position, token_id, text, bytes");
     insertPrompts_ = RowInserter(connection_, "prompt", "id, token_id, text, bytes");
+    insertSpans_ =
+        RowInserter(connection_, "span", "run_id, step, layer, kind, track, name, start_ns, duration_ns, depth");
+    insertText_ = make("INSERT INTO text(value) VALUES (?) ON CONFLICT DO NOTHING");
+    findText_ = make("SELECT id FROM text WHERE value = ?");
     updateHealth_ = make("UPDATE health SET dropped_steps=?, writer_busy_ns=?, heartbeat_ms=?, error=? WHERE run_id=?");
 }
 
@@ -336,6 +340,26 @@ void TraceStore::addLayers(const StepRecord& record) {
     }
 }
 
+std::int64_t TraceStore::intern(const std::string& value) {
+    if (const auto known = texts_.find(value); known != texts_.end()) return known->second;
+    insertText_.bindAll(std::string_view(value)).run();
+    findText_.bindAll(std::string_view(value));
+    findText_.step();
+    const std::int64_t id = findText_.int64(0);
+    findText_.reset();
+    return texts_[value] = id;
+}
+
+void TraceStore::addSpans(const std::vector<SpanRecord>& spans) {
+    begin();
+    insertSpans_.expect(spans.size());
+    std::vector<std::pair<std::int64_t, std::int64_t>> ids; // interned first: the statements must not interleave
+    for (const SpanRecord& span : spans) ids.emplace_back(intern(span.track), intern(span.name));
+    for (std::size_t i = 0; i < spans.size(); ++i)
+        insertSpans_.add(run_, spans[i].step, spans[i].layer, int(spans[i].kind), ids[i].first, ids[i].second,
+                         spans[i].startNs, spans[i].durationNs, spans[i].depth);
+}
+
 void TraceStore::setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error) {
     begin();
     updateHealth_.bindAll(droppedSteps, writerBusyNs, unixMs(), std::string_view(error), run_).run();
@@ -358,9 +382,10 @@ void TraceStore::commit() {
 void TraceStore::rollback() noexcept {
     try {
         for (RowInserter* inserter :
-             {&insertSteps_, &insertLayers_, &insertSelections_, &insertTokens_, &insertPrompts_})
+             {&insertSpans_, &insertSteps_, &insertLayers_, &insertSelections_, &insertTokens_, &insertPrompts_})
             inserter->reset();
-        for (Statement* statement : {&updateHealth_, &begin_, &commit_}) statement->reset();
+        for (Statement* statement : {&updateHealth_, &begin_, &commit_, &insertText_, &findText_}) statement->reset();
+        texts_.clear();                                                   // some may have been rolled back
         if (connection_.inTransaction()) connection_.execute("ROLLBACK"); // some errors have rolled back already
     } catch (const Error&) {
         // Nothing more can be done; the next writer or reader recovers from the log.

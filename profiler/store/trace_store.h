@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ public:
     void addPrompts(const std::vector<std::vector<PromptToken>>& prompts);
     /// Adds a step to the open transaction. @throws Error(Storage) also if the record breaks the rules of StepRecord
     void addStep(const StepRecord& record);
+    void addSpans(const std::vector<SpanRecord>& spans);
     void setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error);
     void endRun(RunStatus status, const std::string& message);
 
@@ -47,8 +49,12 @@ private:
     RowInserter::Blob encode(const StepRecord& record, const SelectionRecord& row);
 
     Connection connection_;
-    RowInserter insertSteps_, insertLayers_, insertSelections_, insertTokens_, insertPrompts_;
-    Statement updateHealth_, begin_, commit_;
+    /// Id of a text in the table of texts.
+    std::int64_t intern(const std::string& value);
+
+    RowInserter insertSpans_, insertSteps_, insertLayers_, insertSelections_, insertTokens_, insertPrompts_;
+    Statement updateHealth_, begin_, commit_, insertText_, findText_;
+    std::map<std::string, std::int64_t> texts_;
     int run_ = 0;
     RunInfo info_; // of the current run, without its prompts
     RecordLevel level_ = RecordLevel::Full;

@@ -3,6 +3,7 @@
 #include "kernels/base/error.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/store/trace_keys.h"
+#include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
 
@@ -48,6 +49,40 @@ protected:
     test::Folder folder;
     std::string file = (folder / "run.kvtrace").string();
 };
+
+TEST_F(RecorderTest, KeepsSpansOfOtherSourcesInBothRunsOfAFile) {
+    for (int run = 1; run <= 2; ++run) {
+        RunInfo info;
+        info.name = "spans";
+        info.model = info.method = info.backend = info.device = info.link = "x";
+        Recorder recorder(file, {});
+        recorder.beginRun(info);
+        std::vector<SpanRecord> spans;
+        for (int i = 0; i < 100; ++i) {
+            SpanRecord span;
+            span.step = i / 10;
+            span.layer = i % 10 - 1;
+            span.kind = i % 3 == 0 ? SpanRecord::Kind::Copy : SpanRecord::Kind::Kernel;
+            span.track = "stream " + std::to_string(i % 2);
+            span.name = "kernel" + std::to_string(i % 7);
+            span.startNs = i * 1000;
+            span.durationNs = 500 + i;
+            spans.push_back(span);
+        }
+        recorder.addSpans(spans);
+        recorder.addSpans({});
+        recorder.endRun(RunStatus::Finished, {});
+        recorder.flush();
+        EXPECT_EQ(recorder.health().error, "");
+    }
+    const auto kernels =
+        test::sql(file, "SELECT count(*), sum(duration_ns), min(layer), max(step) FROM v_kernel WHERE run_id=2");
+    EXPECT_EQ(kernels.rows.at(0), (std::vector<std::string>{"66", "36267", "-1", "9"}));
+    const auto spans = test::sql(
+        file, "SELECT run_id, step, layer, track, name, start_ns, duration_ns FROM v_span WHERE start_ns=98000");
+    ASSERT_EQ(spans.rows.size(), 2u);
+    EXPECT_EQ(spans.rows[1], (std::vector<std::string>{"2", "9", "7", "stream 0", "kernel0", "98000", "598"}));
+}
 
 TEST_F(RecorderTest, LeavesOneFileBehind) {
     synthetic::recordFile(file, {});

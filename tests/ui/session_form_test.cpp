@@ -1,6 +1,7 @@
 #include "ui/widgets/session_form.h"
 
 #include "core/model/model.h"
+#include "core/session/decode_session.h"
 #include "ui/widgets/small_widgets.h"
 
 #include <QCheckBox>
@@ -44,6 +45,26 @@ std::string valueOf(const QWidget* editor) {
     if (const auto* combo = qobject_cast<const QComboBox*>(editor)) return combo->currentText().toStdString();
     if (const auto* check = qobject_cast<const QCheckBox*>(editor)) return check->isChecked() ? "true" : "false";
     return {};
+}
+
+TEST_F(SessionFormTest, ChoosingAGpuSaysWhichOneOrWhyThereIsNone) {
+    auto* backend = find<QComboBox>("backend");
+    EXPECT_EQ(form.request().options.backend, Backend::Cpu);
+    backend->setCurrentIndex(backend->findData(int(Backend::Cuda)));
+    EXPECT_EQ(form.request().options.backend, Backend::Cuda);
+    EXPECT_FALSE(find<QComboBox>("link")->isEnabled()) << "a GPU's link is measured";
+    auto* facts = find<QLabel>("backendFacts");
+    EXPECT_TRUE(QTest::qWaitFor([&] { return !facts->text().contains(QStringLiteral("Looking")); }, 20000));
+    std::string refusal;
+    try {
+        describeGpu();
+    } catch (const Error& error) {
+        refusal = oneLine(error);
+    }
+    EXPECT_EQ(form.problem().toStdString(), refusal);
+    backend->setCurrentIndex(backend->findData(int(Backend::Cpu)));
+    EXPECT_EQ(form.problem(), QString());
+    EXPECT_TRUE(find<QComboBox>("link")->isEnabled());
 }
 
 TEST_F(SessionFormTest, EveryMethodGetsAnEditorPerParameterShowingTheCheckpointsDefault) {

@@ -1,6 +1,6 @@
 #include "ui/widgets/session_form.h"
 
-#include "core/kv/block_layout.h"
+#include "core/session/block_format.h"
 #include "ui/models/format.h"
 #include "ui/widgets/parameter_panel.h"
 #include "ui/widgets/prompt_editor.h"
@@ -19,22 +19,25 @@
 namespace kvscope::ui {
 
 KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens, int sequences, bool offload,
-                      std::optional<std::int64_t> deviceSlots) {
+                      std::optional<std::int64_t> deviceSlots, Backend backend) {
     const ModelConfig& config = model.config();
-    const BlockLayout layout{spec.blockSize, config.headDim, spec.bias.scale != 0.F && model.hasEvictionHead()};
+    const BlockFormat format{spec.blockSize, config.headDim, spec.bias.scale != 0.F && model.hasEvictionHead()};
+    const bool gpu = backend == Backend::Cuda;
+    const std::int64_t blockBytes = gpu ? cudaBlockBytes(format) : cpuBlockBytes(format);
     const std::int64_t heads = std::int64_t(sequences) * config.kvHeads;
     const int blocks = spec.grid.blocks(tokens);
     const int denseLayers = spec.dense || !offload ? config.layers : std::min(spec.denseLayers, config.layers);
     const int offloaded = config.layers - denseLayers;
 
     KvEstimate estimate;
-    estimate.hostBytes = heads * config.layers * blocks * layout.bytes();
+    // The GPU's resident layers have no copy in host memory.
+    estimate.hostBytes = heads * (gpu ? offloaded : config.layers) * blocks * blockBytes;
     estimate.budgetTokens = spec.dense ? 0 : spec.budgetBlocks() * spec.blockSize;
-    estimate.deviceBytes = heads * denseLayers * blocks * layout.bytes();
+    estimate.deviceBytes = heads * denseLayers * blocks * blockBytes;
     if (offloaded > 0) {
         estimate.neededSlots = std::min(std::max(spec.budgetBlocks(), spec.grid.blocks(spec.denseBelowTokens)), blocks);
         estimate.blockSlots = int(std::min<std::int64_t>(deviceSlots.value_or(estimate.neededSlots), blocks));
-        estimate.deviceBytes += heads * offloaded * estimate.blockSlots * layout.bytes();
+        estimate.deviceBytes += heads * offloaded * estimate.blockSlots * blockBytes;
     }
     return estimate;
 }
@@ -119,6 +122,7 @@ void SessionForm::showMethod() {
 
 SessionOptions SessionForm::options() const {
     SessionOptions options;
+    options.backend = Backend(backend_->currentData().toInt());
     options.method = method().name;
     options.settings = parameters_->settings();
     options.maxNewTokens = maxNewTokens_->value();
@@ -133,7 +137,7 @@ SessionOptions SessionForm::options() const {
     const QString link = link_->currentData().toString();
     options.link =
         Link::parse(link.isEmpty() ? QString::number(linkGbps_->value(), 'g', 10).toStdString() : link.toStdString());
-    options.oracle = oracle_->isChecked();
+    options.oracle = oracle_->isChecked() && oracle_->isEnabled();
     return options;
 }
 
@@ -153,6 +157,8 @@ QString SessionForm::findProblem() {
     if (running_) return tr("A session is running. Stop it or wait for its end.");
     if (!modelProblem_.isEmpty()) return tr("The model could not be loaded.");
     if (!loaded_ || loadedName_ != modelName()) return tr("The model is being loaded.");
+
+    if (options().backend == Backend::Cuda && !backendProblem_.isEmpty()) return backendProblem_;
 
     const MethodEntry& entry = method();
     const auto refuse = [this](const QString& sentence) {
@@ -185,7 +191,7 @@ QString SessionForm::findProblem() {
         deviceSlots_->value() > 0 ? std::optional<std::int64_t>(deviceSlots_->value()) : std::nullopt;
     const int tokens = *promptTokens + maxNewTokens_->value();
     const KvEstimate estimate =
-        estimateKv(*loaded_, spec, tokens, sequences_->value(), offload_->isChecked(), chosenSlots);
+        estimateKv(*loaded_, spec, tokens, sequences_->value(), offload_->isChecked(), chosenSlots, options().backend);
     const QString budgetText = estimate.budgetTokens == 0 || estimate.budgetTokens >= tokens
                                    ? tr("Attends to all %1 tokens.").arg(formatCount(tokens))
                                    : tr("Attends to at most %1 of %2 tokens (%3) per KV head.")
@@ -258,6 +264,7 @@ QVariantMap SessionForm::values() const {
             {"linkGbps", linkGbps_->value()},
             {"level", level_->currentIndex()},
             {"oracle", oracle_->isChecked()},
+            {"backend", backend_->currentData()},
             {"advanced", advanced_->isExpanded()}};
 }
 
@@ -294,6 +301,7 @@ void SessionForm::setValues(const QVariantMap& values) {
     restore("link", [&](const QVariant& v) { link_->setCurrentIndex(v.toInt()); });
     restore("linkGbps", [&](const QVariant& v) { linkGbps_->setValue(v.toDouble()); });
     restore("level", [&](const QVariant& v) { level_->setCurrentIndex(v.toInt()); });
+    restore("backend", [&](const QVariant& v) { choose(backend_, v); });
     restore("oracle", [&](const QVariant& v) { oracle_->setChecked(v.toBool()); });
     restore("advanced", [&](const QVariant& v) { advanced_->setExpanded(v.toBool()); });
     restore("method", [&](const QVariant& v) { choose(method_, v); });

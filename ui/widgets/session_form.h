@@ -38,7 +38,7 @@ struct KvEstimate {
     int budgetTokens = 0; // attended at most per KV head; 0: all
 };
 KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens, int sequences, bool offload,
-                      std::optional<std::int64_t> deviceSlots);
+                      std::optional<std::int64_t> deviceSlots, Backend backend = Backend::Cpu);
 
 class SessionForm final : public QWidget {
     Q_OBJECT
@@ -77,6 +77,7 @@ private:
     void makeAdvancedSection(QVBoxLayout* layout);
     void makeFooter(QVBoxLayout* layout);
     void chooseModel(int index);
+    void chooseBackend();
     void showMethod();
     void rememberSettings();
     void revalidate();
@@ -84,8 +85,10 @@ private:
     const MethodEntry& method() const;
     SessionOptions options() const;
 
-    QComboBox *model_ = nullptr, *method_ = nullptr, *link_ = nullptr, *level_ = nullptr, *cachePolicy_ = nullptr;
-    MutedLabel *modelFacts_ = nullptr, *methodSummary_ = nullptr, *budget_ = nullptr, *estimate_ = nullptr;
+    QComboBox *model_ = nullptr, *method_ = nullptr, *link_ = nullptr, *level_ = nullptr, *cachePolicy_ = nullptr,
+              *backend_ = nullptr;
+    MutedLabel *modelFacts_ = nullptr, *backendFacts_ = nullptr, *methodSummary_ = nullptr, *budget_ = nullptr,
+               *estimate_ = nullptr;
     InlineMessage *modelMessage_ = nullptr, *parameterMessage_ = nullptr, *runMessage_ = nullptr;
     PromptEditor* prompt_ = nullptr;
     ParameterPanel* parameters_ = nullptr;
@@ -98,10 +101,10 @@ private:
     QPushButton* run_ = nullptr;
 
     std::shared_ptr<const Model> loaded_;
-    QString loadedName_, modelProblem_, problem_;
+    QString loadedName_, modelProblem_, backendProblem_, problem_;
     QString shownMethod_;                                                      // whose parameters the panel shows
     QMap<QString, std::vector<std::pair<std::string, std::string>>> settings_; // of every method touched
-    bool running_ = false, loading_ = false;
+    bool running_ = false, loading_ = false, backendAsked_ = false;
 };
 
 } // namespace kvscope::ui

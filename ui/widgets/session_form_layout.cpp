@@ -8,13 +8,16 @@
 
 #include <QCheckBox>
 #include <QComboBox>
+#include <QCoreApplication>
 #include <QDoubleSpinBox>
 #include <QFileDialog>
 #include <QFormLayout>
+#include <QPointer>
 #include <QPushButton>
 #include <QScrollArea>
 #include <QSignalBlocker>
 #include <QSpinBox>
+#include <QThreadPool>
 #include <QVBoxLayout>
 
 namespace kvscope::ui {
@@ -111,7 +114,46 @@ void SessionForm::makeModelSection(QVBoxLayout* layout) {
     modelMessage_ = new InlineMessage;
     modelMessage_->setObjectName(QStringLiteral("modelMessage"));
     section->body()->addWidget(modelMessage_);
+    backend_ = named(new QComboBox, "backend",
+                     tr("The CPU models the link's time; a GPU moves blocks over PCIe and measures it."));
+    backend_->setAccessibleName(tr("Run on"));
+    backend_->addItem(tr("Run on the CPU"), int(Backend::Cpu));
+    backend_->addItem(tr("Run on an NVIDIA GPU"), int(Backend::Cuda));
+    section->body()->addWidget(backend_);
+    backendFacts_ = addMuted(section->body(), "backendFacts");
+    backendFacts_->hide();
+    connect(backend_, &QComboBox::currentIndexChanged, this, &SessionForm::chooseBackend);
     connect(model_, &QComboBox::currentIndexChanged, this, &SessionForm::chooseModel);
+}
+
+void SessionForm::chooseBackend() {
+    const bool gpu = backend_->currentData().toInt() == int(Backend::Cuda);
+    link_->setEnabled(!gpu);
+    linkGbps_->setEnabled(!gpu && link_->currentData().toString().isEmpty());
+    oracle_->setEnabled(!gpu);
+    backendFacts_->setVisible(gpu);
+    revalidate();
+    if (!gpu || backendAsked_) return;
+    backendAsked_ = true;
+    backendFacts_->setText(tr("Looking for a GPU…"));
+    // Opening the driver takes a while: not on this thread.
+    QThreadPool::globalInstance()->start([this, guard = QPointer<SessionForm>(this)] {
+        QString text, problem;
+        try {
+            text = QString::fromStdString(describeGpu());
+        } catch (const Error& error) {
+            problem = QString::fromStdString(oneLine(error));
+        }
+        QMetaObject::invokeMethod(
+            QCoreApplication::instance(),
+            [this, guard, text, problem] {
+                if (!guard) return;
+                backendFacts_->setText(problem.isEmpty() ? text : tr("No GPU was found"));
+                backendProblem_ = problem;
+                revalidate();
+            },
+            Qt::QueuedConnection);
+    });
 }
 
 void SessionForm::chooseModel(int index) {
