@@ -113,7 +113,8 @@ Json measure(const Job& job, const std::shared_ptr<const DeviceModel>& model, do
     options.record = job.record;
     options.level = job.level;
     options.planted = options.spec.dense ? -1 : drawShare(options.spec, job.gamma, blocks);
-    static GpuTracing tracing; // one per process
+    // One per process, and never destroyed: at exit the CUDA runtime may be gone before it.
+    static GpuTracing& tracing = *new GpuTracing;
     if (!job.trace.empty() && tracing.tracer == nullptr) tracing = startGpuTracing();
     options.trace = job.trace.empty() ? nullptr : tracing.tracer.get();
     CudaEngine engine(model, options);

@@ -204,6 +204,7 @@ public:
             span.startNs -= originNs;
         }
         records_ = std::move(waiting);
+        trimWaits(spans, originNs);
         if (all && (dropped_ > 0 || invalid_ > 0)) {
             SpanRecord note;
             note.track = "recorder";
@@ -225,6 +226,26 @@ private:
         std::uint32_t correlation = 0;
         std::uint64_t node = 0;
     };
+
+    /// Kernels of a step start before their predecessor ends and wait for it (programmatic dependent launch): CUPTI
+    /// counts the wait as theirs. A stream's kernels work one after another, so each one's time begins where the one
+    /// before ended.
+    void trimWaits(std::vector<SpanRecord>& spans, std::int64_t originNs) {
+        std::vector<SpanRecord*> kernels;
+        for (SpanRecord& span : spans)
+            if (span.kind == SpanRecord::Kind::Kernel) kernels.push_back(&span);
+        std::stable_sort(kernels.begin(), kernels.end(), [](const SpanRecord* a, const SpanRecord* b) {
+            return a->startNs + a->durationNs < b->startNs + b->durationNs;
+        });
+        for (SpanRecord* span : kernels) {
+            std::int64_t& lastEnd = lastEnd_[span->track];
+            const std::int64_t end = span->startNs + span->durationNs;
+            const std::int64_t start = std::clamp(lastEnd - originNs, span->startNs, end);
+            span->startNs = start;
+            span->durationNs = end - start;
+            lastEnd = std::max(lastEnd, end + originNs);
+        }
+    }
 
     /// Ties what this thread launches next to step, layer and stage.
     void correlate() {
@@ -354,6 +375,7 @@ private:
     std::unordered_map<std::uint32_t, std::uint64_t> launches_; // correlation id -> step, layer, stage
     std::unordered_map<const char*, std::string> names_;        // CUPTI keeps kernel names for the process's life
     std::vector<Pending> records_;
+    std::unordered_map<std::string, std::int64_t> lastEnd_; // [track] when its last kernel ended
     std::int64_t dropped_ = 0, invalid_ = 0;
 };
 

@@ -354,6 +354,7 @@ void TraceStore::addSpans(const std::vector<SpanRecord>& spans) {
     begin();
     insertSpans_.expect(spans.size());
     std::vector<std::pair<std::int64_t, std::int64_t>> ids; // interned first: the statements must not interleave
+    ids.reserve(spans.size());
     for (const SpanRecord& span : spans) ids.emplace_back(intern(span.track), intern(span.name));
     for (std::size_t i = 0; i < spans.size(); ++i)
         insertSpans_.add(run_, spans[i].step, spans[i].layer, int(spans[i].kind), ids[i].first, ids[i].second,

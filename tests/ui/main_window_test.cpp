@@ -60,6 +60,24 @@ protected:
     QTemporaryDir folder;
 };
 
+TEST_F(MainWindowTest, SampleTracesOpenFromTheStartPage) {
+    for (const char* name : {"sample0", "sample1"}) {
+        SCOPED_TRACE(name);
+        const auto window = makeWindow();
+        auto* link = window->findChild<QLabel*>(QString::fromLatin1(name));
+        ASSERT_NE(link, nullptr);
+        emit link->linkActivated(QString::fromLatin1(name).last(1));
+        ASSERT_TRUE(until([&] { return window->currentView() != nullptr; })) << status(*window).toStdString();
+        const auto* inspector = window->findChild<Inspector*>();
+        ASSERT_NE(inspector, nullptr);
+        EXPECT_TRUE(until([&] {
+            for (const auto* label : inspector->findChildren<QLabel*>())
+                if (label->text().contains(QStringLiteral("NVIDIA H200"))) return true;
+            return false;
+        })) << "the inspector names the GPU";
+    }
+}
+
 TEST_F(MainWindowTest, ASessionFromFormToViews) {
     const auto window = makeWindow();
     EXPECT_EQ(window->currentView(), nullptr) << "the welcome page is shown first";

@@ -1,20 +1,42 @@
 #include "ui/widgets/welcome_page.h"
 
+#include "resources/samples.h"
 #include "ui/theme.h"
 #include "ui/widgets/small_widgets.h"
 
+#include <QDir>
 #include <QEvent>
+#include <QFile>
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QPushButton>
+#include <QStandardPaths>
 #include <QVBoxLayout>
 
 namespace kvscope::ui {
 
+namespace {
+
+/// A sample as a file of its own, so that it opens like any other trace. @return its path; empty when it cannot be
+/// written
+QString sampleFile(const resources::SampleTrace& sample) {
+    const QDir folder(QStandardPaths::writableLocation(QStandardPaths::AppLocalDataLocation) +
+                      QStringLiteral("/samples"));
+    const QString path = folder.filePath(QString::fromUtf8(sample.file.data(), qsizetype(sample.file.size())));
+    const auto size = qint64(sample.bytes.size());
+    if (QFileInfo(path).size() == size) return path;
+    QFile file(path);
+    const bool written = folder.mkpath(QStringLiteral(".")) && file.open(QIODevice::WriteOnly) &&
+                         file.write(reinterpret_cast<const char*>(sample.bytes.data()), size) == size;
+    return written ? path : QString();
+}
+
+} // namespace
+
 WelcomePage::WelcomePage(QWidget* parent)
     : QWidget(parent), run_(new QPushButton(tr("Run the session"))), recentTitle_(new MutedLabel(tr("Recent traces"))),
-      links_(new MutedLabel), recent_(new QVBoxLayout) {
+      links_(new MutedLabel), samples_(new QVBoxLayout), recent_(new QVBoxLayout) {
     auto* column = new QWidget;
     column->setMaximumWidth(660);
     auto* body = new QVBoxLayout(column);
@@ -51,6 +73,10 @@ WelcomePage::WelcomePage(QWidget* parent)
     links_->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
     body->addWidget(links_);
     body->addSpacing(14);
+    body->addWidget(new MutedLabel(tr("Sample traces, measured on a GPU")));
+    samples_->setSpacing(2);
+    body->addLayout(samples_);
+    body->addSpacing(10);
     body->addWidget(recentTitle_);
     recent_->setSpacing(2);
     body->addLayout(recent_);
@@ -87,9 +113,24 @@ void WelcomePage::setRecent(const QStringList& files) {
         tr("<a href=\"shortcuts\" style=\"color:%1\">Keyboard shortcuts</a> (F1) &nbsp;·&nbsp; <a href=\"definitions\" "
            "style=\"color:%1\">Definitions</a> &nbsp;·&nbsp; or drop .kvtrace files anywhere")
             .arg(accent));
-    while (QLayoutItem* item = recent_->takeAt(0)) {
-        if (item->widget()) item->widget()->deleteLater();
-        delete item;
+    for (QVBoxLayout* list : {samples_, recent_})
+        while (QLayoutItem* item = list->takeAt(0)) {
+            if (item->widget()) item->widget()->deleteLater();
+            delete item;
+        }
+    const auto samples = resources::sampleTraces();
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+        auto* link = new QLabel(
+            QStringLiteral("<a href=\"%1\" style=\"color:%3\">%2</a>")
+                .arg(i)
+                .arg(QString::fromUtf8(samples[i].title.data(), qsizetype(samples[i].title.size())), accent));
+        link->setObjectName(QStringLiteral("sample%1").arg(i));
+        link->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
+        connect(link, &QLabel::linkActivated, this, [this](const QString& index) {
+            const QString path = sampleFile(resources::sampleTraces()[index.toUInt()]);
+            if (!path.isEmpty()) emit fileRequested(path);
+        });
+        samples_->addWidget(link);
     }
     recentTitle_->setVisible(!files.isEmpty());
     for (const QString& file : files.mid(0, 5)) {

@@ -32,7 +32,7 @@ private:
     QPushButton* run_;
     QLabel *recentTitle_, *links_;
     QStringList files_;
-    QVBoxLayout* recent_;
+    QVBoxLayout *samples_, *recent_;
 };
 
 } // namespace kvscope::ui

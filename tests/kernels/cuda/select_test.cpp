@@ -118,6 +118,7 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
         gatherBlocks(launch, gather);
         check(cudaStreamSynchronize(launch.stream), "testing");
 
+        const auto* host = static_cast<const Half*>(pinned); // blocks that have become full were written back
         const auto gotBlocks = blocksOut.read();
         const auto gotScores = scoresOut.read();
         const auto gotHeads = headsOut.read();
@@ -208,7 +209,7 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
                 if (!resident && wanted[i] != fresh && wanted[i] != current) {
                     const Half* inPool = &gotPool[(std::size_t(h * slots) + std::size_t(slot)) * element];
                     EXPECT_EQ(std::memcmp(inPool,
-                                          &store[(std::size_t(h * maxBlocks) + std::size_t(wanted[i])) * element],
+                                          host + (std::size_t(h * maxBlocks) + std::size_t(wanted[i])) * element,
                                           element * 2),
                               0);
                 }
