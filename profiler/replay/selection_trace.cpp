@@ -1,0 +1,196 @@
+#include "profiler/replay/selection_trace.h"
+
+#include "kernels/base/error.h"
+#include "profiler/read/reader_impl.h"
+#include "profiler/store/selection_blob.h"
+#include "profiler/store/trace_keys.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+#include <unordered_map>
+
+namespace kvscope {
+namespace {
+
+constexpr std::int32_t kMaxBlocks = 1 << 24; // more blocks than any context has; keeps damaged ids from taking memory
+
+struct FedToken {
+    int step = 0; // index into SelectionTrace::steps
+    std::int64_t position = 0;
+};
+
+/// Index of every recorded step among the decode steps.
+class StepIndex {
+public:
+    explicit StepIndex(const std::vector<StepRow>& rows) {
+        for (const StepRow& row : rows) index_.emplace(row.step, row.phase == Phase::Decode ? decodeSteps_++ : -1);
+    }
+    bool knows(int step) const { return index_.contains(step); }
+    int operator[](int step) const { return index_.at(step); } // -1: the prefill
+
+private:
+    std::unordered_map<int, int> index_;
+    int decodeSteps_ = 0;
+};
+
+std::string recordedPolicy(const std::string& paramsJson) {
+    const auto params = nlohmann::json::parse(paramsJson, nullptr, false);
+    if (!params.is_object() || !params.contains("cache_policy") || !params["cache_policy"].is_string()) return {};
+    return params["cache_policy"].get<std::string>();
+}
+
+/// Steps in which a head of a selecting layer attended everything leave no selection, but they use its block slots.
+void addDenseSteps(HeadTrace& head, std::span<const FedToken> fed, int blockSize) {
+    if (blockSize <= 0 || head.requests.size() >= fed.size()) return;
+    const HeadTrace recorded = std::move(head);
+    head = HeadTrace{recorded.sequence, recorded.layer, recorded.kvHead, -1, {}, {}};
+    std::size_t next = 0;
+    const auto copyOne = [&] {
+        const BlockRequest& request = recorded.requests[next++];
+        head.add(request.step, recorded.blocksOf(request), request.fresh);
+        head.requests.back().hits = request.hits;
+        head.requests.back().misses = request.misses;
+    };
+    std::vector<std::int32_t> all;
+    for (const FedToken& token : fed) {
+        while (next < recorded.requests.size() && recorded.requests[next].step < token.step) copyOne();
+        if (next < recorded.requests.size() && recorded.requests[next].step == token.step) {
+            copyOne();
+            continue;
+        }
+        all.resize(std::size_t(token.position / blockSize) + 1);
+        std::iota(all.begin(), all.end(), 0);
+        head.add(token.step, all, token.position % blockSize == 0 ? all.back() : -1);
+        head.requests.back().selected = false;
+    }
+    while (next < recorded.requests.size()) copyOne();
+}
+
+/// What was resident before the first step, and blocks whose first step the recorder dropped.
+void settle(HeadTrace& head, std::span<const ReplayStep> steps) {
+    int previousStep = -1;
+    std::int32_t previousTail = -1;
+    for (BlockRequest& request : head.requests) {
+        if (request.count == 0) continue;
+        const std::int32_t current = head.blocksOf(request).back();
+        const int step = steps[std::size_t(request.step)].step;
+        if (previousTail < 0)
+            head.tail = request.fresh < 0 ? current : -1;
+        else if (step != previousStep + 1 && current != previousTail)
+            request.fresh = current;
+        previousStep = step;
+        previousTail = current;
+    }
+}
+
+} // namespace
+
+void HeadTrace::add(int step, std::span<const std::int32_t> wanted, std::int32_t fresh) {
+    requests.push_back({step, blocks.size(), wanted.size(), fresh, true, 0, 0});
+    blocks.insert(blocks.end(), wanted.begin(), wanted.end());
+}
+
+std::int32_t HeadTrace::blockLimit() const {
+    return blocks.empty() ? 0 : *std::max_element(blocks.begin(), blocks.end()) + 1;
+}
+
+std::size_t HeadTrace::largestSet() const {
+    std::size_t largest = 0;
+    for (const BlockRequest& request : requests) largest = std::max(largest, request.count);
+    return largest;
+}
+
+SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId) {
+    const TraceReader::Impl& impl = *reader.impl_;
+    SelectionTrace trace;
+    trace.run = impl.known(runId);
+    trace.cachePolicy = recordedPolicy(trace.run.paramsJson);
+    const std::vector<StepRow> stepRows = reader.steps(runId);
+    const StepIndex index(stepRows);
+    for (const StepRow& row : stepRows)
+        if (row.phase == Phase::Decode) {
+            trace.steps.push_back({row.step, row.tokens, row.durationNs, row.exposedNs});
+            trace.hits += row.hits;
+            trace.misses += row.misses;
+        }
+    if (trace.steps.empty())
+        throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode steps", runId, reader.path()),
+                    "record a run that generates tokens");
+    const int lastStep = stepRows.back().step;
+
+    const auto [low, high] = trace::keysOfSteps(runId, 0, lastStep, trace::kSelectionShift);
+    Statement rows(*impl.connection, "SELECT id, opens_block, hits, misses, blocks FROM selection"
+                                     " WHERE id BETWEEN ? AND ? ORDER BY id");
+    rows.bindAll(low, high);
+    std::map<std::int64_t, std::size_t> headOf; // by the layer, sequence and head of the key
+    std::set<int> layers;
+    DecodedSelection decoded;
+    bool blockless = false;
+    while (rows.step()) {
+        const std::int64_t id = rows.int64(0);
+        const int step = trace::stepOf(id, trace::kSelectionShift), layer = int((id >> 20) & 1023),
+                  sequence = int((id >> 10) & 1023), kvHead = int(id & 1023);
+        const auto at = [&] {
+            return fmt::format("the selection of step {}, layer {}, sequence {}, KV head {}", step, layer, sequence,
+                               kvHead);
+        };
+        if (!index.knows(step)) impl.damaged(at() + " belongs to no step");
+        if (index[step] < 0) continue;
+        if (rows.isNull(4)) {
+            blockless = true;
+            continue;
+        }
+        if (layer >= trace.run.layers) impl.damaged(at() + " belongs to no layer");
+        if (!decodeSelection(rows.blob(4), decoded) || (!decoded.blocks.empty() && decoded.blocks.back() >= kMaxBlocks))
+            impl.damaged(at() + " cannot be decoded");
+        const auto [entry, isNew] =
+            headOf.try_emplace(id & ((std::int64_t(1) << trace::kSelectionShift) - 1), trace.heads.size());
+        if (isNew) trace.heads.push_back({sequence, layer, kvHead, -1, {}, {}});
+        layers.insert(layer);
+        HeadTrace& head = trace.heads[entry->second];
+        const bool opens = rows.int64(1) != 0 && !decoded.blocks.empty();
+        head.add(index[step], decoded.blocks, opens ? decoded.blocks.back() : -1);
+        head.requests.back().hits = rows.int32(2);
+        head.requests.back().misses = rows.int32(3);
+    }
+    if (blockless)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("run {} of {} was recorded at level counters: it has no selected blocks to replay",
+                                runId, reader.path()),
+                    "record it with --record selections");
+    if (trace.heads.empty())
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("run {} of {} has no selections: its method attends every block", runId, reader.path()),
+                    "record a sparse method, e.g. --method nosa");
+
+    std::map<int, std::vector<FedToken>> fed; // by sequence
+    const auto [firstToken, lastToken] = trace::keysOfSteps(runId, 0, lastStep, trace::kTokenShift);
+    Statement tokens(*impl.connection, "SELECT id, position FROM token WHERE id BETWEEN ? AND ? ORDER BY id");
+    tokens.bindAll(firstToken, lastToken);
+    while (tokens.step()) {
+        const std::int64_t id = tokens.int64(0), position = tokens.int64(1) - 1;
+        const int step = trace::stepOf(id, trace::kTokenShift);
+        if (!index.knows(step) || index[step] < 0 || (id & 1023) != 0) continue;
+        const int sequence = int((id >> 10) & 1023);
+        if (position < 0 || position / std::max(trace.run.blockSize, 1) >= kMaxBlocks)
+            impl.damaged(fmt::format("the token of step {}, sequence {} is at position {}", step, sequence, position));
+        fed[sequence].push_back({index[step], position});
+    }
+    for (const auto& [sequence, ignored] : fed)
+        for (const int layer : layers)
+            for (int kvHead = 0; kvHead < trace.run.kvHeads; ++kvHead)
+                if (headOf.try_emplace(trace::selectionKey(0, 0, layer, sequence, kvHead), trace.heads.size()).second)
+                    trace.heads.push_back({sequence, layer, kvHead, -1, {}, {}});
+    for (HeadTrace& head : trace.heads) {
+        addDenseSteps(head, fed[head.sequence], trace.run.blockSize);
+        settle(head, trace.steps);
+        trace.largestSet = std::max(trace.largestSet, head.largestSet());
+    }
+    return trace;
+}
+
+} // namespace kvscope
