@@ -1,4 +1,4 @@
-// Least recently used: the engine's order, equal ages by slot.
+// Least recently used: the engine's order, equal ages by block.
 #include "profiler/replay/policy.h"
 
 namespace kvscope {

@@ -6,9 +6,13 @@ void RankedPolicy::begin(const HeadTrace&, int slots) { ranks_.assign(std::size_
 
 int RankedPolicy::place(std::int32_t, std::span<const std::int32_t> resident, std::span<const std::uint8_t> pinned) {
     int best = -1;
+    const auto leavesBefore = [&](int slot, int other) {
+        const auto order = rank(slot) <=> rank(other);
+        return order < 0 || (order == 0 && resident[std::size_t(slot)] < resident[std::size_t(other)]);
+    };
     for (int slot = 0; slot < int(resident.size()); ++slot) {
         if (resident[std::size_t(slot)] < 0) return slot;
-        if (pinned[std::size_t(slot)] == 0 && (best < 0 || rank(slot) < rank(best))) best = slot;
+        if (pinned[std::size_t(slot)] == 0 && (best < 0 || leavesBefore(slot, best))) best = slot;
     }
     return best;
 }

@@ -37,7 +37,7 @@ public:
     virtual void use(const BlockUse& use) = 0;
 };
 
-/// Takes an empty slot, else the slot of the lowest rank; equal ranks: the lower slot.
+/// Takes an empty slot, else the slot of the lowest rank; equal ranks: the lower block.
 class RankedPolicy : public ReplayPolicy {
 public:
     void begin(const HeadTrace& head, int slots) override;
