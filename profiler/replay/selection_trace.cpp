@@ -16,7 +16,9 @@
 namespace kvscope {
 namespace {
 
-constexpr std::int32_t kMaxBlocks = 1 << 24; // more blocks than any context has; keeps damaged ids from taking memory
+// More than any run has; they keep damaged numbers from taking memory or overflowing sums.
+constexpr std::int32_t kMaxBlocks = 1 << 22;
+constexpr std::int64_t kMaxBlockBytes = std::int64_t(1) << 32;
 
 struct FedToken {
     int step = 0; // index into SelectionTrace::steps
@@ -109,13 +111,13 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId) {
     SelectionTrace trace;
     trace.run = impl.known(runId);
     trace.cachePolicy = recordedPolicy(trace.run.paramsJson);
+    if (trace.run.blockBytes < 0 || trace.run.blockBytes > kMaxBlockBytes)
+        impl.damaged(fmt::format("run {} has block_bytes = {}", runId, trace.run.blockBytes));
     const std::vector<StepRow> stepRows = reader.steps(runId);
     const StepIndex index(stepRows);
     for (const StepRow& row : stepRows)
         if (row.phase == Phase::Decode) {
             trace.steps.push_back({row.step, row.tokens, row.durationNs, row.exposedNs});
-            trace.hits += row.hits;
-            trace.misses += row.misses;
         }
     if (trace.steps.empty())
         throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode steps", runId, reader.path()),
@@ -144,7 +146,8 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId) {
             blockless = true;
             continue;
         }
-        if (layer >= trace.run.layers) impl.damaged(at() + " belongs to no layer");
+        if (layer >= trace.run.layers || sequence >= trace.run.sequences || kvHead >= trace.run.kvHeads)
+            impl.damaged(at() + " is outside the run");
         if (!decodeSelection(rows.blob(4), decoded) || (!decoded.blocks.empty() && decoded.blocks.back() >= kMaxBlocks))
             impl.damaged(at() + " cannot be decoded");
         const auto [entry, isNew] =
@@ -156,6 +159,8 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId) {
         head.add(index[step], decoded.blocks, opens ? decoded.blocks.back() : -1);
         head.requests.back().hits = rows.int32(2);
         head.requests.back().misses = rows.int32(3);
+        trace.hits += rows.int32(2);
+        trace.misses += rows.int32(3);
     }
     if (blockless)
         throw Error(ErrorKind::BadInput,
@@ -176,8 +181,10 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId) {
         const int step = trace::stepOf(id, trace::kTokenShift);
         if (!index.knows(step) || index[step] < 0 || (id & 1023) != 0) continue;
         const int sequence = int((id >> 10) & 1023);
-        if (position < 0 || position / std::max(trace.run.blockSize, 1) >= kMaxBlocks)
-            impl.damaged(fmt::format("the token of step {}, sequence {} is at position {}", step, sequence, position));
+        if (position < 0 || position / std::max(trace.run.blockSize, 1) >= kMaxBlocks ||
+            sequence >= trace.run.sequences)
+            impl.damaged(fmt::format("the token of step {}, sequence {}, position {} is outside the run", step,
+                                     sequence, position));
         fed[sequence].push_back({index[step], position});
     }
     for (const auto& [sequence, ignored] : fed)
@@ -190,6 +197,9 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId) {
         settle(head, trace.steps);
         trace.largestSet = std::max(trace.largestSet, head.largestSet());
     }
+    if (trace.run.deviceSlots > 0 && trace.largestSet > std::size_t(trace.run.deviceSlots))
+        impl.damaged(fmt::format("run {} attends {} blocks at a time out of {} block slots", runId, trace.largestSet,
+                                 trace.run.deviceSlots));
     return trace;
 }
 
