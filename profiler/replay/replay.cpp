@@ -9,6 +9,9 @@
 namespace kvscope {
 namespace {
 
+// Beyond these a transfer's nanoseconds would not fit their number.
+constexpr double kSlowestLink = 1e-6, kLongestLatencyUs = 1e9;
+
 /// The on-demand link model: each layer of each step loads its misses in one transfer, and attention waits for it.
 ReplayConfig overLink(const SelectionTrace& trace, const CacheReplay& cache, const Link& link) {
     ReplayConfig config;
@@ -23,12 +26,12 @@ ReplayConfig overLink(const SelectionTrace& trace, const CacheReplay& cache, con
     }
     // Modelled link time never passed on the clock; measured link time did and is replaced.
     const bool measured = trace.run.timing == nameOf(Timing::Measured);
-    std::int64_t ns = config.exposedNs, tokens = 0;
+    double ns = double(config.exposedNs), tokens = 0;
     for (const ReplayStep& step : trace.steps) {
-        ns += std::max<std::int64_t>(0, step.durationNs - (measured ? step.exposedNs : 0));
+        ns += std::max(0.0, double(step.durationNs) - (measured ? double(step.exposedNs) : 0.0));
         tokens += step.tokens;
     }
-    config.tokensPerSecond = ns > 0 ? double(tokens) * 1e9 / double(ns) : 0;
+    config.tokensPerSecond = ns > 0 ? tokens * 1e9 / ns : 0;
     return config;
 }
 
@@ -38,10 +41,17 @@ std::vector<int> sizesOf(const SelectionTrace& trace, const ReplayOptions& optio
 }
 
 std::vector<Link> linksOf(const SelectionTrace& trace, const ReplayOptions& options) {
-    if (!options.links.empty()) return options.links;
-    Link link;
-    if (trace.run.linkGbps > 0) link = {"recorded", trace.run.linkGbps, trace.run.linkLatencyUs};
-    return {link};
+    std::vector<Link> links = options.links;
+    if (links.empty() && trace.run.linkGbps > 0)
+        links.push_back({"recorded", trace.run.linkGbps, trace.run.linkLatencyUs});
+    if (links.empty()) links.emplace_back();
+    for (const Link& link : links)
+        if (!(link.gigabytesPerSecond >= kSlowestLink) || !(link.latencyUs >= 0 && link.latencyUs <= kLongestLatencyUs))
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("a link of {:g} GB/s with {:g} us per transfer cannot be replayed",
+                                    link.gigabytesPerSecond, link.latencyUs),
+                        fmt::format("use --link with at least {:g} GB/s", kSlowestLink));
+    return links;
 }
 
 std::vector<const ReplayPolicyEntry*> policiesOf(const ReplayOptions& options) {

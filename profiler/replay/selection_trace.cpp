@@ -16,7 +16,9 @@
 namespace kvscope {
 namespace {
 
-constexpr std::int32_t kMaxBlocks = 1 << 24; // more blocks than any context has; keeps damaged ids from taking memory
+// More than any run has; they keep damaged numbers from taking memory or overflowing sums.
+constexpr std::int32_t kMaxBlocks = 1 << 22;
+constexpr std::int64_t kMaxBlockBytes = std::int64_t(1) << 32;
 
 struct FedToken {
     int step = 0; // index into SelectionTrace::steps
@@ -87,6 +89,78 @@ void settle(HeadTrace& head, std::span<const ReplayStep> steps) {
     }
 }
 
+[[noreturn]] void damaged(const Connection& connection, const std::string& what) {
+    throw Error(ErrorKind::BadInput, fmt::format("{} is damaged ({})", connection.path(), what), "record it again");
+}
+
+/// The heads of a run while they are read, by layer, sequence and KV head.
+class Heads {
+public:
+    explicit Heads(std::vector<HeadTrace>& heads) : heads_(heads) {}
+    HeadTrace& at(int layer, int sequence, int kvHead) {
+        const auto [entry, isNew] =
+            index_.try_emplace(trace::selectionKey(0, 0, layer, sequence, kvHead), heads_.size());
+        if (isNew) heads_.push_back({sequence, layer, kvHead, -1, {}, {}});
+        return heads_[entry->second];
+    }
+
+private:
+    std::vector<HeadTrace>& heads_;
+    std::map<std::int64_t, std::size_t> index_;
+};
+
+/// @return whether there are selections without blocks
+bool readSelections(Connection& connection, const StepIndex& index, int lastStep, SelectionTrace& trace, Heads& heads) {
+    const RunRow& run = trace.run;
+    const auto [low, high] = trace::keysOfSteps(run.runId, 0, lastStep, trace::kSelectionShift);
+    Statement rows(connection, "SELECT id, opens_block, hits, misses, blocks FROM selection"
+                               " WHERE id BETWEEN ? AND ? ORDER BY id");
+    rows.bindAll(low, high);
+    DecodedSelection decoded;
+    while (rows.step()) {
+        const std::int64_t id = rows.int64(0);
+        const int step = trace::stepOf(id, trace::kSelectionShift), layer = int((id >> 20) & 1023),
+                  sequence = int((id >> 10) & 1023), kvHead = int(id & 1023);
+        const auto refuse = [&](const char* why) {
+            damaged(connection, fmt::format("the selection of step {}, layer {}, sequence {}, KV head {} {}", step,
+                                            layer, sequence, kvHead, why));
+        };
+        if (!index.knows(step)) refuse("belongs to no step");
+        if (index[step] < 0) continue;
+        if (rows.isNull(4)) return true;
+        if (layer >= run.layers || sequence >= run.sequences || kvHead >= run.kvHeads) refuse("is outside the run");
+        if (!decodeSelection(rows.blob(4), decoded) || (!decoded.blocks.empty() && decoded.blocks.back() >= kMaxBlocks))
+            refuse("cannot be decoded");
+        HeadTrace& head = heads.at(layer, sequence, kvHead);
+        const bool opens = rows.int64(1) != 0 && !decoded.blocks.empty();
+        head.add(index[step], decoded.blocks, opens ? decoded.blocks.back() : -1);
+        head.requests.back().hits = rows.int32(2);
+        head.requests.back().misses = rows.int32(3);
+        trace.hits += rows.int32(2);
+        trace.misses += rows.int32(3);
+    }
+    return false;
+}
+
+/// What each sequence fed in the decode steps.
+std::map<int, std::vector<FedToken>> readFedTokens(Connection& connection, const StepIndex& index, int lastStep,
+                                                   const RunRow& run) {
+    std::map<int, std::vector<FedToken>> fed;
+    const auto [low, high] = trace::keysOfSteps(run.runId, 0, lastStep, trace::kTokenShift);
+    Statement rows(connection, "SELECT id, position FROM token WHERE id BETWEEN ? AND ? ORDER BY id");
+    rows.bindAll(low, high);
+    while (rows.step()) {
+        const std::int64_t id = rows.int64(0), position = rows.int64(1) - 1; // the token was made from the one before
+        const int step = trace::stepOf(id, trace::kTokenShift), sequence = int((id >> 10) & 1023);
+        if (!index.knows(step) || index[step] < 0 || (id & 1023) != 0) continue;
+        if (position < 0 || position / std::max(run.blockSize, 1) >= kMaxBlocks || sequence >= run.sequences)
+            damaged(connection, fmt::format("the token of step {}, sequence {}, position {} is outside the run", step,
+                                            sequence, position));
+        fed[sequence].push_back({index[step], position});
+    }
+    return fed;
+}
+
 } // namespace
 
 void HeadTrace::add(int step, std::span<const std::int32_t> wanted, std::int32_t fresh) {
@@ -109,55 +183,19 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId) {
     SelectionTrace trace;
     trace.run = impl.known(runId);
     trace.cachePolicy = recordedPolicy(trace.run.paramsJson);
-    const std::vector<StepRow> stepRows = reader.steps(runId);
-    const StepIndex index(stepRows);
-    for (const StepRow& row : stepRows)
-        if (row.phase == Phase::Decode) {
-            trace.steps.push_back({row.step, row.tokens, row.durationNs, row.exposedNs});
-            trace.hits += row.hits;
-            trace.misses += row.misses;
-        }
+    if (trace.run.blockBytes < 0 || trace.run.blockBytes > kMaxBlockBytes)
+        impl.damaged(fmt::format("run {} has block_bytes = {}", runId, trace.run.blockBytes));
+    const std::vector<StepRow> rows = reader.steps(runId);
+    for (const StepRow& row : rows)
+        if (row.phase == Phase::Decode) trace.steps.push_back({row.step, row.tokens, row.durationNs, row.exposedNs});
     if (trace.steps.empty())
         throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode steps", runId, reader.path()),
                     "record a run that generates tokens");
-    const int lastStep = stepRows.back().step;
 
-    const auto [low, high] = trace::keysOfSteps(runId, 0, lastStep, trace::kSelectionShift);
-    Statement rows(*impl.connection, "SELECT id, opens_block, hits, misses, blocks FROM selection"
-                                     " WHERE id BETWEEN ? AND ? ORDER BY id");
-    rows.bindAll(low, high);
-    std::map<std::int64_t, std::size_t> headOf; // by the layer, sequence and head of the key
-    std::set<int> layers;
-    DecodedSelection decoded;
-    bool blockless = false;
-    while (rows.step()) {
-        const std::int64_t id = rows.int64(0);
-        const int step = trace::stepOf(id, trace::kSelectionShift), layer = int((id >> 20) & 1023),
-                  sequence = int((id >> 10) & 1023), kvHead = int(id & 1023);
-        const auto at = [&] {
-            return fmt::format("the selection of step {}, layer {}, sequence {}, KV head {}", step, layer, sequence,
-                               kvHead);
-        };
-        if (!index.knows(step)) impl.damaged(at() + " belongs to no step");
-        if (index[step] < 0) continue;
-        if (rows.isNull(4)) {
-            blockless = true;
-            continue;
-        }
-        if (layer >= trace.run.layers) impl.damaged(at() + " belongs to no layer");
-        if (!decodeSelection(rows.blob(4), decoded) || (!decoded.blocks.empty() && decoded.blocks.back() >= kMaxBlocks))
-            impl.damaged(at() + " cannot be decoded");
-        const auto [entry, isNew] =
-            headOf.try_emplace(id & ((std::int64_t(1) << trace::kSelectionShift) - 1), trace.heads.size());
-        if (isNew) trace.heads.push_back({sequence, layer, kvHead, -1, {}, {}});
-        layers.insert(layer);
-        HeadTrace& head = trace.heads[entry->second];
-        const bool opens = rows.int64(1) != 0 && !decoded.blocks.empty();
-        head.add(index[step], decoded.blocks, opens ? decoded.blocks.back() : -1);
-        head.requests.back().hits = rows.int32(2);
-        head.requests.back().misses = rows.int32(3);
-    }
-    if (blockless)
+    const StepIndex index(rows);
+    const int lastStep = rows.back().step; // a live run may have grown since
+    Heads heads(trace.heads);
+    if (readSelections(*impl.connection, index, lastStep, trace, heads))
         throw Error(ErrorKind::BadInput,
                     fmt::format("run {} of {} was recorded at level counters: it has no selected blocks to replay",
                                 runId, reader.path()),
@@ -167,29 +205,20 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId) {
                     fmt::format("run {} of {} has no selections: its method attends every block", runId, reader.path()),
                     "record a sparse method, e.g. --method nosa");
 
-    std::map<int, std::vector<FedToken>> fed; // by sequence
-    const auto [firstToken, lastToken] = trace::keysOfSteps(runId, 0, lastStep, trace::kTokenShift);
-    Statement tokens(*impl.connection, "SELECT id, position FROM token WHERE id BETWEEN ? AND ? ORDER BY id");
-    tokens.bindAll(firstToken, lastToken);
-    while (tokens.step()) {
-        const std::int64_t id = tokens.int64(0), position = tokens.int64(1) - 1;
-        const int step = trace::stepOf(id, trace::kTokenShift);
-        if (!index.knows(step) || index[step] < 0 || (id & 1023) != 0) continue;
-        const int sequence = int((id >> 10) & 1023);
-        if (position < 0 || position / std::max(trace.run.blockSize, 1) >= kMaxBlocks)
-            impl.damaged(fmt::format("the token of step {}, sequence {} is at position {}", step, sequence, position));
-        fed[sequence].push_back({index[step], position});
-    }
-    for (const auto& [sequence, ignored] : fed)
+    std::set<int> layers;
+    for (const HeadTrace& head : trace.heads) layers.insert(head.layer);
+    const auto fed = readFedTokens(*impl.connection, index, lastStep, trace.run);
+    for (const auto& [sequence, tokens] : fed)
         for (const int layer : layers)
             for (int kvHead = 0; kvHead < trace.run.kvHeads; ++kvHead)
-                if (headOf.try_emplace(trace::selectionKey(0, 0, layer, sequence, kvHead), trace.heads.size()).second)
-                    trace.heads.push_back({sequence, layer, kvHead, -1, {}, {}});
+                addDenseSteps(heads.at(layer, sequence, kvHead), tokens, trace.run.blockSize);
     for (HeadTrace& head : trace.heads) {
-        addDenseSteps(head, fed[head.sequence], trace.run.blockSize);
         settle(head, trace.steps);
         trace.largestSet = std::max(trace.largestSet, head.largestSet());
     }
+    if (trace.run.deviceSlots > 0 && trace.largestSet > std::size_t(trace.run.deviceSlots))
+        impl.damaged(fmt::format("run {} attends {} blocks at a time out of {} block slots", runId, trace.largestSet,
+                                 trace.run.deviceSlots));
     return trace;
 }
 

@@ -299,6 +299,32 @@ TEST(Replay, TimesFollowTheLinkAndReplaceMeasuredOnes) {
     EXPECT_DOUBLE_EQ(config.tokensPerSecond, 4e9 / double(8'000'000 - 1'500'000 + exposed));
 }
 
+TEST(Replay, ABlockThatBeganInADroppedStepIsStillFresh) {
+    const synthetic::RunShape shape;
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    {
+        Recorder recorder(file, {});
+        recorder.beginRun(synthetic::infoOf(shape));
+        for (const StepRecord& step : synthetic::stepsOf(shape))
+            if (step.phase == Phase::Prefill || !step.opensBlock)
+                recorder.commit(std::make_unique<StepRecord>(step)); // the others are lost
+        recorder.endRun(RunStatus::Finished, "");
+    }
+    const SelectionTrace trace = loadSelectionTrace(TraceReader(file), 1);
+    const std::int32_t tail = shape.promptTokens / shape.blockSize;
+    const int next = (tail + 1) * shape.blockSize - shape.promptTokens; // decode steps until a block is full
+    for (const HeadTrace& head : trace.heads) {
+        EXPECT_EQ(head.tail, tail);
+        for (const BlockRequest& request : head.requests) {
+            const int recorded = trace.steps[std::size_t(request.step)].step;
+            const int sinceOpening = recorded - 1 - next;
+            const bool first = sinceOpening > 0 && sinceOpening % shape.blockSize == 1;
+            EXPECT_EQ(request.fresh, first ? tail + 1 + sinceOpening / shape.blockSize : -1) << recorded;
+        }
+    }
+}
+
 TEST(Replay, RefusalsNameWhatIsWrongAndTheMend) {
     const auto failure = [](const std::function<void()>& action) {
         try {
@@ -325,6 +351,7 @@ TEST(Replay, RefusalsNameWhatIsWrongAndTheMend) {
                     replay(trace, {{}, {1}, {}});
                 }),
                 HasSubstr(fmt::format("--cache-blocks {}", trace.largestSet)));
+    EXPECT_THAT(failure([&] { replay(trace, {{}, {}, {{"slow", 1e-300, 10}}}); }), HasSubstr("at least 1e-06 GB/s"));
     EXPECT_THAT(failure([&] { replay(trace, {{"random"}, {}, {}}); }), HasSubstr("known policies: keep-selected, lru"));
     EXPECT_THAT(failure([&] { loadSelectionTrace(TraceReader((folder / "full").string()), 2); }), HasSubstr("run 2"));
 }
