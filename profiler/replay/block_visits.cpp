@@ -19,14 +19,26 @@ void BlockVisits::add(std::span<const std::int32_t> wanted, std::int32_t fresh, 
     for (const std::int32_t block : current_)
         if (lastRequest_[std::size_t(block)] != request) left_.push_back(block);
     current_.assign(wanted.begin(), wanted.end());
-    const auto size = std::int32_t(wanted.size());
-    steps_.push_back({std::uint32_t(entered_.size()), std::uint32_t(left_.size()), size});
-    if (counted) references_ += size;
-    largest_ = std::max(largest_, int(size));
+    blockLimit_ = std::int32_t(lastRequest_.size());
+    endRequest(int(wanted.size()), counted ? int(wanted.size()) : 0);
+}
+
+void BlockVisits::addChange(std::span<const Entry> entered, std::span<const std::int32_t> left, int size, int counted) {
+    entered_.insert(entered_.end(), entered.begin(), entered.end());
+    left_.insert(left_.end(), left.begin(), left.end());
+    for (const Entry& entry : entered) compulsory_ += entry.compulsory();
+    if (!entered.empty()) blockLimit_ = std::max(blockLimit_, entered.back().block() + 1);
+    endRequest(size, counted);
+}
+
+void BlockVisits::endRequest(int size, int counted) {
+    steps_.push_back({std::uint32_t(entered_.size()), std::uint32_t(left_.size()), size, counted});
+    references_ += counted;
+    largest_ = std::max(largest_, size);
 }
 
 std::vector<std::int32_t> BlockVisits::nextVisits() const {
-    std::vector<std::int32_t> next(left_.size()), entry(lastRequest_.size(), kNever);
+    std::vector<std::int32_t> next(left_.size()), entry(std::size_t(blockLimit_), kNever);
     for (std::size_t request = steps_.size(); request-- > 0;) {
         const std::size_t begin = leftBegin(request);
         for (std::size_t i = begin; i < steps_[request].leftEnd; ++i) next[i] = entry[std::size_t(left_[i])];

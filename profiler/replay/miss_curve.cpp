@@ -3,11 +3,7 @@
 #include "profiler/replay/stack_distance.h"
 
 #include <algorithm>
-#include <atomic>
-#include <exception>
 #include <limits>
-#include <mutex>
-#include <thread>
 
 namespace kvscope {
 namespace {
@@ -65,37 +61,6 @@ MissCurve missCurve(const BlockVisits& visits, CurvePolicy policy) {
     const std::vector<std::int32_t> next = visits.nextVisits();
     BeladyStack stack(visits, [&next](std::int32_t, std::size_t departure, std::int32_t) { return next[departure]; });
     return fromDistances(visits, distances(stack, visits));
-}
-
-std::vector<MissCurve> missCurves(std::span<const BlockVisits> caches, CurvePolicy policy, int threads,
-                                  const Progress& progress, const std::stop_token& stop) {
-    std::vector<MissCurve> curves(caches.size());
-    std::atomic<std::size_t> next = 0;
-    std::exception_ptr failure;
-    std::mutex mutex; // failure
-    const auto work = [&](bool reports) {
-        try {
-            for (std::size_t i = next++; i < caches.size(); i = next++) {
-                throwIfCancelled(stop);
-                if (reports) report(progress, double(i) / double(caches.size()), "counting misses");
-                curves[i] = missCurve(caches[i], policy);
-            }
-        } catch (...) {
-            const std::lock_guard lock(mutex);
-            if (!failure) failure = std::current_exception();
-            next = caches.size();
-        }
-    };
-    {
-        if (threads <= 0) threads = int(std::max(1u, std::thread::hardware_concurrency()));
-        std::vector<std::jthread> helpers;
-        for (int i = 1; i < threads && std::size_t(i) < caches.size(); ++i)
-            helpers.emplace_back([&work] { work(false); });
-        work(true);
-    }
-    if (failure) std::rethrow_exception(failure);
-    report(progress, 1, "counting misses");
-    return curves;
 }
 
 MissCurve sum(std::span<const MissCurve> curves) {

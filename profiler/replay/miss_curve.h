@@ -1,12 +1,10 @@
 // Misses of block caches at every size, from one pass over their requests (stack distances: Mattson et al., 1970).
 #pragma once
 
-#include "core/model/progress.h"
 #include "profiler/replay/block_visits.h"
 
 #include <cstdint>
 #include <span>
-#include <stop_token>
 #include <string_view>
 #include <vector>
 
@@ -37,9 +35,6 @@ constexpr std::string_view nameOf(CurvePolicy policy) { return policy == CurvePo
 /// Exact; time grows with the changes between requests, not with their sizes.
 MissCurve missCurve(const BlockVisits& visits, CurvePolicy policy);
 
-/// One exact curve per cache, on `threads` threads (0: one per core). @throws Error(Cancelled)
-std::vector<MissCurve> missCurves(std::span<const BlockVisits> caches, CurvePolicy policy, int threads = 0,
-                                  const Progress& progress = {}, const std::stop_token& stop = {});
 MissCurve sum(std::span<const MissCurve> curves);
 
 } // namespace kvscope

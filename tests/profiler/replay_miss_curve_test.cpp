@@ -1,8 +1,6 @@
 // Curves of one pass are what simulations of every size find, and Belady's is the least that is possible.
 #include "profiler/replay/miss_curve.h"
 
-#include "kernels/base/error.h"
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -208,30 +206,6 @@ TEST(MissCurve, EmptyHistoriesHaveNoMisses) {
     hollow.add({});
     hollow.add({});
     EXPECT_EQ(missCurve(hollow, CurvePolicy::Belady).at(5), 0);
-}
-
-TEST(MissCurve, ThreadsAgreeAndCanBeStopped) {
-    std::mt19937 random(3);
-    std::vector<BlockVisits> caches;
-    for (int i = 0; i < 7; ++i) caches.push_back(visitsOf(randomHistory(random, {})));
-    for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) {
-        double last = -1;
-        const auto curves = missCurves(caches, policy, 3, [&](double fraction, std::string_view) {
-            EXPECT_GE(fraction, last);
-            last = fraction;
-        });
-        EXPECT_EQ(last, 1);
-        for (std::size_t i = 0; i < caches.size(); ++i)
-            EXPECT_EQ(curves[i].misses, missCurve(caches[i], policy).misses);
-    }
-    std::stop_source stop;
-    stop.request_stop();
-    try {
-        missCurves(caches, CurvePolicy::Lru, 2, {}, stop.get_token());
-        FAIL() << "was not cancelled";
-    } catch (const Error& error) {
-        EXPECT_EQ(error.kind, ErrorKind::Cancelled);
-    }
 }
 
 TEST(VisitIndex, KnowsTheNextAndTheLastUseOfABlock) {
