@@ -9,6 +9,7 @@ nlohmann::ordered_json cpuDecode(const Log& log);
 nlohmann::ordered_json cpuPrefill(const Log& log);
 nlohmann::ordered_json firstToken(const Log& log);
 nlohmann::ordered_json recording(const Log& log);
+nlohmann::ordered_json replay(const Log& log);
 nlohmann::ordered_json traceOpen(const Log& log);
 #ifdef KVSCOPE_HAVE_CUDA
 nlohmann::ordered_json decodeShapes(const Settings& settings, const Log& log);
@@ -24,6 +25,7 @@ std::span<const BenchEntry> benchmarks() {
         BenchEntry{"first-token", "How long from nothing to the first decoded token of a 600-token prompt?",
                    firstToken},
         BenchEntry{"recording", "What does recording everything cost a 9k-token decode?", recording},
+        BenchEntry{"replay", "How long do the miss curves of 100 million block references take?", replay},
         BenchEntry{"trace-open", "How soon is a 200 MB trace's first picture read?", traceOpen},
 #ifdef KVSCOPE_HAVE_CUDA
         BenchEntry{"decode", "How fast does a published model shape decode on the GPU, beside the floor of its bytes?",

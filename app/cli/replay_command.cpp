@@ -21,7 +21,7 @@ struct Arguments {
     std::string trace;
     std::vector<std::string> policies, links;
     std::vector<int> cacheBlocks;
-    double latencyUs = -1;
+    double latencyUs = -1, sample = 0;
     int run = 0;
     bool sharedPool = false, curves = false, json = false;
 };
@@ -41,15 +41,23 @@ int chooseRun(const TraceReader& reader, int wanted) {
 /// Miss ratio against slots, of all pools together and of each, for the policies that one pass answers.
 struct Curves {
     CurvePolicy policy;
-    std::vector<MissCurve> pools;
+    std::vector<MissCurve> pools; // empty if sampled
     MissCurve total;
 };
 
-std::vector<Curves> curvesOf(const SelectionTrace& trace) {
+/// share: of the work to do; 0: exact curves.
+std::vector<Curves> curvesOf(const SelectionTrace& trace, double share) {
     std::vector<Curves> result;
     for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) {
-        Curves& curves = result.emplace_back(Curves{policy, missCurves(trace, policy), {}});
-        curves.total = sum(curves.pools);
+        Curves& curves = result.emplace_back(Curves{policy, {}, {}});
+        if (share > 0) {
+            CurveSample sample;
+            sample.share = share;
+            curves.total = sampledMissCurve(trace, policy, sample);
+        } else {
+            curves.pools = missCurves(trace, policy);
+            curves.total = sum(curves.pools);
+        }
     }
     return result;
 }
@@ -145,7 +153,7 @@ int run(const Arguments& arguments) {
         fmt::print(stderr, "kvscope-cli: {} steps of this run were dropped while recording, the replay lacks them\n",
                    trace.run.droppedSteps);
     const std::vector<ReplayConfig> configs = replay(trace, options);
-    const std::vector<Curves> curves = arguments.curves ? curvesOf(trace) : std::vector<Curves>{};
+    const std::vector<Curves> curves = arguments.curves ? curvesOf(trace, arguments.sample) : std::vector<Curves>{};
     if (!arguments.json) {
         printTable(trace, configs);
         if (arguments.curves) printCurves(curves);
@@ -166,7 +174,10 @@ int run(const Arguments& arguments) {
     out["shared_pool"] = trace.shared;
     out["exposed_ms_is"] = "modelled";
     out["tokens_per_s_is"] = "predicted";
-    if (arguments.curves) out["curves"] = toJson(trace, curves);
+    if (arguments.curves) {
+        out["curves"] = toJson(trace, curves);
+        out["curves_are"] = arguments.sample > 0 ? "sampled" : "exact";
+    }
     fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
     return 0;
 }
@@ -193,6 +204,8 @@ Command addReplay(CLI::App& app) {
         ->check(CLI::NonNegativeNumber);
     sub->add_flag("--shared-pool", arguments->sharedPool, "All sequences share one pool per layer and KV head");
     sub->add_flag("--curves", arguments->curves, "Also misses against every number of block slots, of lru and belady");
+    sub->add_option("--sample", arguments->sample, "With --curves: estimate them from this share, e.g. 0.01")
+        ->check(CLI::Range(0.0, 1.0));
     sub->add_option("--run", arguments->run, "Run of the trace; default: the last");
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };

@@ -47,31 +47,4 @@ std::vector<std::int32_t> BlockVisits::nextVisits() const {
     return next;
 }
 
-VisitIndex::VisitIndex(const BlockVisits& visits) : begin_(std::size_t(visits.blockLimit()) + 1, 0) {
-    for (std::size_t r = 0; r < visits.requests(); ++r)
-        for (const BlockVisits::Entry& e : visits.entered(r)) ++begin_[std::size_t(e.block()) + 1];
-    for (std::size_t b = 1; b < begin_.size(); ++b) begin_[b] += begin_[b - 1];
-    entered_.resize(begin_.back());
-    end_.assign(begin_.back(), std::int32_t(visits.requests()));
-    std::vector<std::uint32_t> at(begin_.begin(), begin_.end() - 1);
-    for (std::size_t r = 0; r < visits.requests(); ++r) {
-        for (const std::int32_t block : visits.left(r)) end_[at[std::size_t(block)] - 1] = std::int32_t(r);
-        for (const BlockVisits::Entry& e : visits.entered(r)) entered_[at[std::size_t(e.block())]++] = std::int32_t(r);
-    }
-}
-
-std::int32_t VisitIndex::nextEntry(std::int32_t block, std::int32_t from) const {
-    const auto begin = entered_.begin() + begin_[std::size_t(block)],
-               end = entered_.begin() + begin_[std::size_t(block) + 1];
-    const auto next = std::lower_bound(begin, end, from);
-    return next == end ? BlockVisits::kNever : *next;
-}
-
-std::int32_t VisitIndex::lastUse(std::int32_t block, std::int32_t before) const {
-    const auto begin = entered_.begin() + begin_[std::size_t(block)],
-               end = entered_.begin() + begin_[std::size_t(block) + 1];
-    const auto next = std::lower_bound(begin, end, before);
-    return next == begin ? -1 : std::min(end_[std::size_t(next - entered_.begin()) - 1], before) - 1;
-}
-
 } // namespace kvscope

@@ -83,19 +83,4 @@ private:
     std::int32_t blockLimit_ = 0;
 };
 
-/// When each block is visited; for starting in the middle of a long history.
-class VisitIndex {
-public:
-    explicit VisitIndex(const BlockVisits& visits);
-    /// First request from `from` on in which the block enters, or BlockVisits::kNever.
-    std::int32_t nextEntry(std::int32_t block, std::int32_t from) const;
-    /// Last request before `before` that had the block; -1: none.
-    std::int32_t lastUse(std::int32_t block, std::int32_t before) const;
-    std::int32_t blockLimit() const { return std::int32_t(begin_.size()) - 1; }
-
-private:
-    std::vector<std::uint32_t> begin_;        // [block + 1] into the next two
-    std::vector<std::int32_t> entered_, end_; // requests entered_ .. end_ - 1 have the block
-};
-
 } // namespace kvscope

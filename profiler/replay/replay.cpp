@@ -159,4 +159,10 @@ std::vector<MissCurve> missCurves(const SelectionTrace& trace, CurvePolicy polic
     return curves;
 }
 
+MissCurve sampledMissCurve(const SelectionTrace& trace, CurvePolicy policy, const CurveSample& sample) {
+    std::vector<const BlockVisits*> caches;
+    for (const PoolTrace& pool : trace.pools) caches.push_back(&pool.visits);
+    return sampledMissCurve(caches, policy, sample);
+}
+
 } // namespace kvscope

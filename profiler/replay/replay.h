@@ -4,6 +4,7 @@
 
 #include "profiler/replay/miss_curve.h"
 #include "profiler/replay/policy.h"
+#include "profiler/replay/sampled_curve.h"
 #include "profiler/replay/selection_trace.h"
 
 #include <cstdint>
@@ -58,5 +59,7 @@ std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOption
 /// One exact curve per pool. @throws Error(Cancelled)
 std::vector<MissCurve> missCurves(const SelectionTrace& trace, CurvePolicy policy, int threads = 0,
                                   const Progress& progress = {}, const std::stop_token& stop = {});
+/// An estimate of their sum.
+MissCurve sampledMissCurve(const SelectionTrace& trace, CurvePolicy policy, const CurveSample& sample = {});
 
 } // namespace kvscope

@@ -25,7 +25,10 @@ public:
         const auto entered = visits_.entered(request);
         for (const BlockVisits::Entry& e : entered) {
             const std::int32_t place = place_[std::size_t(e.block())];
-            if (place >= 0 && e.counted() && !e.begins()) ++hitsFrom_[std::size_t(above + countFrom(place))];
+            if (place < 0 && e.first()) continue;
+            // A block from before a start in the middle was used longer ago than all that are known.
+            const int distance = above + (place >= 0 ? countFrom(place) : held_ + 1);
+            if (e.counted() && !e.begins()) ++hitsFrom_[std::min(std::size_t(distance), hitsFrom_.size() - 1)];
         }
         for (const BlockVisits::Entry& e : entered) take(e.block());
         for (const std::int32_t block : visits_.left(request)) push(block); // ascending: of equals the lowest is oldest
@@ -104,11 +107,14 @@ public:
         int missing = 0; // entered blocks that no size has: every size must let a block go for each
         for (const BlockVisits::Entry& e : visits_.entered(request)) {
             std::int32_t& place = place_[std::size_t(e.block())];
+            // A block from before a start in the middle: no size that is in use has it.
+            const auto distance =
+                place >= 0 ? std::size_t(place) : std::min(std::size_t(top_) + 1, hitsFrom_.size() - 1);
+            if (e.counted() && !e.begins() && (place >= 0 || !e.first())) ++hitsFrom_[distance];
             if (place < 0) {
                 ++missing;
                 continue;
             }
-            if (e.counted() && !e.begins()) ++hitsFrom_[std::size_t(place)];
             holes_.push_back(place);
             place = -1;
         }
@@ -145,6 +151,14 @@ public:
         shrink(after);
     }
     const std::vector<std::int64_t>& hitsFrom() const { return hitsFrom_; }
+    /// For a start in the middle, below the last request's `above` blocks: the next block of the stack. next: when the
+    /// block is needed again, not sooner than those of the blocks before.
+    void place(int above, std::int32_t block, std::int32_t next) {
+        const int at = std::max(above, placed_) + 1;
+        grow(at);
+        put(at, block, next);
+        placed_ = at;
+    }
 
 private:
     static constexpr std::int32_t kNobody = -1;
@@ -216,6 +230,7 @@ private:
     std::vector<int> holes_;                 // places that entered blocks leave
     std::vector<std::int64_t> hitsFrom_;
     int top_ = 0; // lowest place in use
+    int placed_ = 0;
 };
 
 } // namespace kvscope

@@ -1,9 +1,10 @@
 // Curves of one pass are what simulations of every size find, and Belady's is the least that is possible.
-#include "profiler/replay/miss_curve.h"
+#include "profiler/replay/sampled_curve.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <cmath>
 #include <gmock/gmock.h>
 #include <map>
 #include <random>
@@ -208,22 +209,63 @@ TEST(MissCurve, EmptyHistoriesHaveNoMisses) {
     EXPECT_EQ(missCurve(hollow, CurvePolicy::Belady).at(5), 0);
 }
 
-TEST(VisitIndex, KnowsTheNextAndTheLastUseOfABlock) {
-    std::mt19937 random(5);
-    const History history = randomHistory(random, {.requests = 80, .blocks = 20, .largest = 5, .varying = true});
-    const BlockVisits visits = visitsOf(history);
-    const VisitIndex index(visits);
-    for (std::int32_t block = 0; block < index.blockLimit(); ++block)
-        for (std::int32_t at = 0; at <= 80; ++at) {
-            std::int32_t last = at - 1, next = at;
-            while (last >= 0 && !has(history[std::size_t(last)], block)) --last;
-            const auto enters = [&](std::int32_t r) {
-                return has(history[std::size_t(r)], block) && (r == 0 || !has(history[std::size_t(r) - 1], block));
-            };
-            while (next < 80 && !enters(next)) ++next;
-            EXPECT_EQ(index.lastUse(block, at), last) << block << " at " << at;
-            EXPECT_EQ(index.nextEntry(block, at), next == 80 ? BlockVisits::kNever : next) << block << " at " << at;
+/// A head's selections over a long text: some blocks are popular, and each exchanges at its own pace.
+History driftingHistory(unsigned seed, int requests, int blocks, int size) {
+    std::mt19937 random(seed);
+    const auto unit = [&] { return double(random()) / 4294967296.0; };
+    const auto popular = [&] { return std::int32_t(double(blocks) * std::pow(unit(), 2)); };
+    const double pace = (0.03 + 0.1 * unit()) * size;
+    std::vector<std::int32_t> members;
+    std::vector<bool> in(std::size_t(blocks), false);
+    const auto fresh = [&] {
+        std::int32_t block = popular();
+        while (in[std::size_t(block)]) block = (block + 1) % blocks;
+        in[std::size_t(block)] = true;
+        return block;
+    };
+    while (int(members.size()) < size) members.push_back(fresh());
+    History history;
+    for (int r = 0; r < requests; ++r) {
+        for (int i = int(pace * 2 * unit()); i > 0; --i) {
+            std::int32_t& member = members[random() % members.size()];
+            const std::int32_t old = member;
+            member = fresh();
+            in[std::size_t(old)] = false;
         }
+        Request request;
+        request.blocks = members;
+        std::sort(request.blocks.begin(), request.blocks.end());
+        history.push_back(request);
+    }
+    return history;
+}
+
+TEST(SampledMissCurve, IsWithinAHundredthOfTheExactOne) {
+    std::vector<BlockVisits> caches;
+    for (unsigned i = 0; i < 24; ++i) caches.push_back(visitsOf(driftingHistory(i, 3000, 300, 48)));
+    std::vector<const BlockVisits*> pointers;
+    for (const BlockVisits& cache : caches) pointers.push_back(&cache);
+    for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) {
+        std::vector<MissCurve> curves;
+        for (const BlockVisits& cache : caches) curves.push_back(missCurve(cache, policy));
+        const MissCurve exact = sum(curves);
+        EXPECT_GT(exact.ratio(exact.smallest), 0.05);
+        EXPECT_LT(exact.ratio(150), 0.5 * exact.ratio(exact.smallest));
+        for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+            CurveSample sample;
+            sample.share = 0.1; // 20 windows, as in a run of a hundred million references at 0.005
+            sample.seed = seed;
+            const MissCurve estimate = sampledMissCurve(pointers, policy, sample);
+            EXPECT_EQ(estimate.smallest, exact.smallest);
+            EXPECT_EQ(estimate.references, exact.references);
+            EXPECT_EQ(estimate.compulsory, exact.compulsory);
+            EXPECT_EQ(estimate.misses, sampledMissCurve(pointers, policy, sample).misses) << "the same seed again";
+            for (int slots = exact.smallest; slots <= 310; ++slots) {
+                EXPECT_NEAR(estimate.ratio(slots), exact.ratio(slots), 0.01) << nameOf(policy) << " " << slots;
+                EXPECT_LE(estimate.at(slots + 1), estimate.at(slots));
+            }
+        }
+    }
 }
 
 } // namespace

@@ -323,8 +323,6 @@ TEST(Replay, ArcIsTheOneOfThePaperWhenARequestIsOneBlock) {
     }
 }
 
-// For belady space never hurts. Lru breaks ties by slot, as the engine does, so for it this holds on resembling sets
-// like these and can fail by a miss on unrelated ones.
 TEST(Replay, NoPolicyBeatsBeladyAndSpaceDoesNotHurtLruAndBelady) {
     std::mt19937 random(11);
     const auto count = [](const std::vector<int>& misses) { return std::accumulate(misses.begin(), misses.end(), 0); };
