@@ -16,6 +16,7 @@ Command addRun(CLI::App& app);
 Command addExport(CLI::App& app);
 Command addInfo(CLI::App& app);
 Command addMethods(CLI::App& app);
+Command addReplay(CLI::App& app);
 Command addBench(CLI::App& app);
 
 } // namespace kvscope::cli

@@ -94,7 +94,8 @@ struct TransferRow {
     std::int64_t blocks = 0, bytes = 0, startNs = 0, durationNs = 0;
 };
 
-struct RunSummary; // read/summary.h
+struct RunSummary;     // read/summary.h
+struct SelectionTrace; // replay/selection_trace.h
 
 /// Which part of a matrix to aggregate: -1 = all.
 struct HeadFilter {
@@ -139,6 +140,7 @@ public:
 
 private:
     friend RunSummary summarize(const TraceReader& reader, int runId);
+    friend SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId);
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };

@@ -74,7 +74,8 @@ TEST_F(Cli, HelpAndVersionSucceed) {
     EXPECT_EQ(cli({"--version"}).status, 0);
     const Finished help = cli({"--help"});
     EXPECT_EQ(help.status, 0);
-    for (const char* command : {"run", "export", "info", "methods", "bench"}) EXPECT_THAT(help.out, HasSubstr(command));
+    for (const char* command : {"run", "export", "info", "methods", "replay", "bench"})
+        EXPECT_THAT(help.out, HasSubstr(command));
 }
 
 TEST_F(Cli, MethodsJsonDeclaresEveryParameterCompletely) {
@@ -159,6 +160,62 @@ TEST_F(Cli, RecordedNumbersAgreeBetweenJsonExportAndSql) {
     EXPECT_EQ(info.at("runs")[0].at("misses"), out["misses"]);
 }
 
+TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
+    const std::string trace = path("a.kvtrace");
+    const json out = record(trace);
+    const json info = json::parse(cli({"info", trace, "--json"}).out).at("runs")[0];
+    const int slots = info.at("device_slots");
+    const Finished same = cli({"replay", trace, "--policy", "keep-selected", "--json"});
+    ASSERT_EQ(same.status, 0) << same.err;
+    const json recorded = json::parse(same.out);
+    EXPECT_EQ(recorded.size(), 1u);
+    ASSERT_EQ(recorded.at("configs").size(), 1u);
+    EXPECT_EQ(recorded["configs"][0].at("cache_blocks"), slots);
+    for (const char* key : {"hits", "misses", "h2d_bytes"}) EXPECT_EQ(recorded["configs"][0].at(key), out.at(key));
+    EXPECT_NEAR(recorded["configs"][0].at("exposed_ms").get<double>(), out.at("exposed_ms").get<double>(), 1e-3);
+
+    const std::string more = std::to_string(slots + 4);
+    const Finished grid = cli({"replay", trace, "--cache-blocks", std::to_string(slots) + "," + more, "--policy",
+                               "lru,arc,belady", "--link", "12.5,pcie4", "--json"});
+    ASSERT_EQ(grid.status, 0) << grid.err;
+    const json configs = json::parse(grid.out).at("configs");
+    ASSERT_EQ(configs.size(), 12u);
+    for (const json& config : configs) {
+        std::vector<std::string> keys;
+        for (const auto& [key, value] : config.items()) keys.push_back(key);
+        EXPECT_THAT(keys, ::testing::UnorderedElementsAre("policy", "cache_blocks", "link_gbps", "hits", "misses",
+                                                          "compulsory", "h2d_bytes", "exposed_ms", "tokens_per_s"));
+        for (const char* key : {"cache_blocks", "hits", "misses", "compulsory", "h2d_bytes"})
+            EXPECT_TRUE(config.at(key).is_number_integer()) << key;
+        EXPECT_EQ(config["hits"].get<int>() + config["misses"].get<int>(),
+                  out["hits"].get<int>() + out["misses"].get<int>());
+        EXPECT_GT(config["tokens_per_s"].get<double>(), 0);
+    }
+    EXPECT_EQ(configs[0]["policy"], "lru");
+    EXPECT_EQ(configs[0]["link_gbps"], 12.5);
+    EXPECT_GE(configs[0]["exposed_ms"], configs[1]["exposed_ms"]);
+    EXPECT_EQ(configs[2]["cache_blocks"], slots + 4);
+    EXPECT_EQ(lines(cli({"replay", trace}).out).size(), 3u + 6u) << "two lines about the run, a heading, each policy";
+
+    record(trace, {"--method", "full"});
+    const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes{
+        {{}, "attends every block"}, // the last run
+        {{"--run", "3"}, "no run 3"},
+        {{"--run", "1", "--cache-blocks", "2"}, "too small"},
+        {{"--run", "1", "--cache-blocks", "many"}, "cache-blocks"},
+        {{"--run", "1", "--policy", "luck"}, "known policies: keep-selected"},
+        {{"--run", "1", "--link", "0"}, "above 0"}};
+    for (const auto& [arguments, expected] : mistakes) {
+        std::vector<std::string> command{"replay", trace};
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        const Finished result = cli(command);
+        EXPECT_NE(result.status, 0) << expected;
+        EXPECT_THAT(result.err, HasSubstr(expected));
+        EXPECT_EQ(lines(result.err).size(), 1u) << result.err;
+        EXPECT_EQ(result.out, "") << expected;
+    }
+}
+
 TEST_F(Cli, ASecondRunJoinsTheTraceAndOverwriteStartsAnew) {
     const std::string trace = path("a.kvtrace");
     EXPECT_EQ(record(trace).at("run_id"), 1);
@@ -238,6 +295,9 @@ TEST_F(Cli, EveryMistakeGetsOneSentenceThatNamesItAndTheMend) {
         {{"export", path("none.kvtrace"), "--what", "steps"}, "none.kvtrace"},
         {{"export", path("text.kvtrace"), "--what", "steps"}, "text.kvtrace"},
         {{"info", path("text.kvtrace")}, "text.kvtrace"},
+        {{"replay"}, "trace"},
+        {{"replay", path("none.kvtrace")}, "none.kvtrace"},
+        {{"replay", path("text.kvtrace")}, "text.kvtrace"},
         {{"info", path("none")}, "none"},
         {{"bench", "luck"}, "known benchmarks"},
     };

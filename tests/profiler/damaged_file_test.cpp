@@ -4,6 +4,7 @@
 #include "profiler/read/summary.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/record/recorder.h"
+#include "profiler/replay/replay.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
 
@@ -61,6 +62,7 @@ void readEverything(const std::string& path, Outcome& outcome) {
             attempt([&] { reader.layerMatrix(id, Metric::Misses, {0, 1}); });
             attempt([&] { reader.headMatrix(id, Metric::Mass, 1); });
             attempt([&] { summarize(reader, id); });
+            attempt([&] { replay(loadSelectionTrace(reader, id), {}); });
         }
     });
     std::ostringstream out;
