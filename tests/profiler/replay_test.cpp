@@ -206,7 +206,9 @@ TEST(Replay, BeladyReachesTheMinimumThatAllPossibilitiesHave) {
     }
 }
 
-TEST(Replay, NoPolicyBeatsBeladyAndSpaceNeverHurtsLruAndBelady) {
+// For belady space never hurts. Lru breaks ties by slot, as the engine does, so for it this holds on resembling sets
+// like these and can fail by a miss on unrelated ones.
+TEST(Replay, NoPolicyBeatsBeladyAndSpaceDoesNotHurtLruAndBelady) {
     std::mt19937 random(11);
     for (int round = 0; round < 40; ++round) {
         const HeadTrace head = randomHead(random, 200, 40, 12);
