@@ -25,6 +25,34 @@ template <int kDim> struct Accumulator {
     }
 };
 
+/// Takes kTiles column tiles of logits into the running softmax: they become probabilities, packed as the fragments of
+/// the product with the values, and what was accumulated is scaled to the new maximum.
+template <int kDim, int kTiles>
+__device__ inline void advanceSoftmax(float (&logits)[kTiles][4], Accumulator<kDim>& acc,
+                                      std::uint32_t (&p)[kTiles][2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        float maximum = acc.maximum[h];
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j) maximum = fmaxf(maximum, fmaxf(logits[j][2 * h], logits[j][2 * h + 1]));
+        maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 1));
+        maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 2));
+        const float reference = maximum == -INFINITY ? 0.f : maximum;
+        const float factor = exp2f((acc.maximum[h] - reference) * kLog2e);
+        acc.sum[h] *= factor;
+#pragma unroll
+        for (int i = 0; i < kDim / 8; ++i) acc.out[i][2 * h] *= factor, acc.out[i][2 * h + 1] *= factor;
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j) {
+            const float low = exp2f((logits[j][2 * h] - reference) * kLog2e);
+            const float high = exp2f((logits[j][2 * h + 1] - reference) * kLog2e);
+            acc.sum[h] += low + high;
+            p[j][h] = packBf16(low, high);
+        }
+        acc.maximum[h] = maximum;
+    }
+}
+
 /// Where a row's blocks lie: block ids and places, both null for "block i at place i".
 struct BlockList {
     const std::int32_t *ids, *places;
@@ -87,7 +115,6 @@ __device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a
         }
     then(0);
     // logits[j][e]: head row (+8 for e >= 2), token firstToken + 2j + e%2
-    float maximum[2] = {acc.maximum[0], acc.maximum[1]};
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -97,33 +124,10 @@ __device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a
             const float bias = headBias != nullptr && valid ? a.biasScale * headBias[token] : 0.f;
             logits[j][e] = valid ? logits[j][e] * a.scale + bias : -INFINITY;
             logits[j][e + 2] = valid ? logits[j][e + 2] * a.scale + bias : -INFINITY;
-            maximum[0] = fmaxf(maximum[0], logits[j][e]);
-            maximum[1] = fmaxf(maximum[1], logits[j][e + 2]);
         }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(0xffffffffu, maximum[h], 1));
-        maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(0xffffffffu, maximum[h], 2));
-        const float reference = maximum[h] == -INFINITY ? 0.f : maximum[h];
-        const float factor = exp2f((acc.maximum[h] - reference) * kLog2e);
-        acc.sum[h] *= factor;
-#pragma unroll
-        for (int i = 0; i < kDim / 8; ++i) acc.out[i][2 * h] *= factor, acc.out[i][2 * h + 1] *= factor;
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                float& p = logits[j][2 * h + e];
-                p = exp2f((p - reference) * kLog2e);
-                acc.sum[h] += p;
-            }
-        acc.maximum[h] = maximum[h];
-    }
-    // Value piece words 0, 1 are tokens firstToken..+3, words 2, 3 tokens +4..+7; so are column tiles 0, 1 and 2, 3.
     std::uint32_t p[4][2];
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-        p[j][0] = packBf16(logits[j][0], logits[j][1]), p[j][1] = packBf16(logits[j][2], logits[j][3]);
+    advanceSoftmax<kDim, 4>(logits, acc, p);
+    // Value piece words 0, 1 are tokens firstToken..+3, words 2, 3 tokens +4..+7; so are column tiles 0, 1 and 2, 3.
 #pragma unroll
     for (int i = 0; i < kDim / 8; ++i) {
         mma16816(acc.out[i], p[0][0], p[0][1], p[1][0], p[1][1], tile.v[i].x, tile.v[i].y);
@@ -433,7 +437,6 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
                 mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], k.z, k.w);
             }
         }
-        float maximum[2] = {acc.maximum[0], acc.maximum[1]};
         const int q0 = a.firstPosition + firstToken + row, q1 = q0 + 8;
 #pragma unroll
         for (int j = 0; j < 8; ++j)
@@ -443,32 +446,9 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
                 const float add = bias != nullptr && key < knownTokens ? a.biasScale * bias[key] : 0.f;
                 logits[j][e] = key <= q0 ? logits[j][e] * a.scale + add : -INFINITY;
                 logits[j][e + 2] = key <= q1 ? logits[j][e + 2] * a.scale + add : -INFINITY;
-                maximum[0] = fmaxf(maximum[0], logits[j][e]);
-                maximum[1] = fmaxf(maximum[1], logits[j][e + 2]);
             }
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(0xffffffffu, maximum[h], 1));
-            maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(0xffffffffu, maximum[h], 2));
-            const float reference = maximum[h] == -INFINITY ? 0.f : maximum[h];
-            const float factor = exp2f((acc.maximum[h] - reference) * kLog2e);
-            acc.sum[h] *= factor;
-#pragma unroll
-            for (int i = 0; i < kDim / 8; ++i) acc.out[i][2 * h] *= factor, acc.out[i][2 * h + 1] *= factor;
-#pragma unroll
-            for (int j = 0; j < 8; ++j)
-#pragma unroll
-                for (int e = 0; e < 2; ++e) {
-                    float& p = logits[j][2 * h + e];
-                    p = exp2f((p - reference) * kLog2e);
-                    acc.sum[h] += p;
-                }
-            acc.maximum[h] = maximum[h];
-        }
         std::uint32_t p[8][2];
-#pragma unroll
-        for (int j = 0; j < 8; ++j)
-            p[j][0] = packBf16(logits[j][0], logits[j][1]), p[j][1] = packBf16(logits[j][2], logits[j][3]);
+        advanceSoftmax<kDim, 8>(logits, acc, p);
 #pragma unroll
         for (int i = 0; i < kDim / 8; ++i)
 #pragma unroll
