@@ -21,8 +21,9 @@ struct Arguments {
     std::string trace;
     std::vector<std::string> policies, links;
     std::vector<int> cacheBlocks;
+    double latencyUs = -1;
     int run = 0;
-    bool json = false;
+    bool sharedPool = false, curves = false, json = false;
 };
 
 int chooseRun(const TraceReader& reader, int wanted) {
@@ -37,21 +38,94 @@ int chooseRun(const TraceReader& reader, int wanted) {
     return wanted;
 }
 
+/// Miss ratio against slots, of all pools together and of each, for the policies that one pass answers.
+struct Curves {
+    CurvePolicy policy;
+    std::vector<MissCurve> pools;
+    MissCurve total;
+};
+
+std::vector<Curves> curvesOf(const SelectionTrace& trace) {
+    std::vector<Curves> result;
+    for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) {
+        Curves& curves = result.emplace_back(Curves{policy, missCurves(trace, policy), {}});
+        curves.total = sum(curves.pools);
+    }
+    return result;
+}
+
+std::string recordedCache(const SelectionTrace& trace) {
+    if (trace.run.deviceSlots == 0) return "every block resident";
+    return fmt::format("{}, {} block slots", trace.cachePolicy.empty() ? "unnamed policy" : trace.cachePolicy,
+                       trace.run.deviceSlots);
+}
+
 void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& configs) {
-    fmt::print("run {}: {}, {} decode steps, at most {} blocks at a time\n", trace.run.runId, trace.run.name,
-               trace.steps.size(), trace.largestSet);
-    fmt::print("recorded: {}, {} hits, {} misses\n",
-               trace.run.deviceSlots > 0
-                   ? fmt::format("{}, {} block slots", trace.cachePolicy.empty() ? "?" : trace.cachePolicy,
-                                 trace.run.deviceSlots)
-                   : "every block resident",
-               trace.hits, trace.misses);
-    fmt::print("{:<14} {:>12} {:>9} {:>12} {:>10} {:>10} {:>10} {:>12} {:>10}\n", "policy", "cache_blocks", "GB/s",
-               "hits", "misses", "compulsory", "h2d_MB", "exposed_ms", "tokens/s");
+    fmt::print("run {}: {}, {} decode steps, at most {} blocks at a time{}\n", trace.run.runId, trace.run.name,
+               trace.steps.size(), trace.largest, trace.shared ? ", all sequences in one pool" : "");
+    fmt::print("recorded: {}, {} hits, {} misses, {:.3f} ms exposed ({})\n", recordedCache(trace), trace.hits,
+               trace.misses, double(trace.exposedNs) / 1e6, trace.run.timing);
+    fmt::print("{:<14} {:>12} {:>9} {:>12} {:>10} {:>10} {:>10} {:>12} {:>11}\n", "policy", "cache_blocks", "GB/s",
+               "hits", "misses", "compulsory", "h2d_MB", "exposed_ms*", "tokens/s**");
     for (const ReplayConfig& c : configs)
-        fmt::print("{:<14} {:>12} {:>9g} {:>12} {:>10} {:>10} {:>10.2f} {:>12.3f} {:>10.1f}\n", c.policy, c.cacheBlocks,
-                   c.linkGbps, c.hits, c.misses, c.compulsory, double(c.h2dBytes) / 1e6, double(c.exposedNs) / 1e6,
-                   c.tokensPerSecond);
+        fmt::print("{:<14} {:>12} {:>9.4g} {:>12} {:>10} {:>10} {:>10.2f} {:>12.3f} {:>11.1f}\n", c.policy,
+                   c.cacheBlocks, c.linkGbps, c.hits, c.misses, c.compulsory, double(c.h2dBytes) / 1e6,
+                   double(c.exposedNs) / 1e6, c.tokensPerSecond);
+    fmt::print("*modelled: {} us + bytes / bandwidth per layer and step; **predicted: recorded compute time plus *\n",
+               fmt::format("{:.4g}", configs.front().linkLatencyUs));
+}
+
+void printCurves(const std::vector<Curves>& curves) {
+    fmt::print("\n{:>12}", "cache_blocks");
+    for (const Curves& c : curves) fmt::print(" {:>12}", fmt::format("{} miss %", nameOf(c.policy)));
+    const int first = curves.front().total.smallest, last = curves.front().total.largest();
+    constexpr int kRows = 16; // --json has every size
+    int previous = -1;
+    for (int row = 0; row <= kRows; ++row) {
+        const int slots = first + int(std::int64_t(last - first) * row / kRows);
+        if (slots == previous) continue;
+        previous = slots;
+        fmt::print("\n{:>12}", slots);
+        for (const Curves& c : curves) fmt::print(" {:>12.3f}", 100 * c.total.ratio(slots));
+    }
+    fmt::print("\n");
+}
+
+Json toJson(const MissCurve& curve) {
+    return {{"first_cache_blocks", curve.smallest},
+            {"references", curve.references},
+            {"compulsory", curve.compulsory},
+            {"misses", curve.misses}};
+}
+
+Json toJson(const SelectionTrace& trace, const std::vector<Curves>& curves) {
+    Json out = Json::array();
+    for (const Curves& c : curves) {
+        Json heads = Json::array();
+        for (std::size_t i = 0; i < c.pools.size(); ++i) {
+            const PoolTrace& pool = trace.pools[i];
+            Json entry{{"layer", pool.layer}, {"kv_head", pool.kvHead}};
+            if (!trace.shared) entry["sequence"] = pool.sequence;
+            entry.update(toJson(c.pools[i]));
+            heads.push_back(std::move(entry));
+        }
+        out.push_back({{"policy", nameOf(c.policy)}, {"total", toJson(c.total)}, {"pools", std::move(heads)}});
+    }
+    return out;
+}
+
+Json toJson(const ReplayConfig& c) {
+    return {{"policy", c.policy},
+            {"cache_blocks", c.cacheBlocks},
+            {"link_gbps", c.linkGbps},
+            {"link_latency_us", c.linkLatencyUs},
+            {"hits", c.hits},
+            {"misses", c.misses},
+            {"compulsory", c.compulsory},
+            {"h2d_bytes", c.h2dBytes},
+            {"exposed_ms", double(c.exposedNs) / 1e6},
+            {"compute_ms", c.computeNs / 1e6},
+            {"tokens_per_s", c.tokensPerSecond}};
 }
 
 int run(const Arguments& arguments) {
@@ -61,27 +135,39 @@ int run(const Arguments& arguments) {
     options.cacheBlocks = arguments.cacheBlocks;
     for (const std::string& link : arguments.links) options.links.push_back(Link::parse(link));
     for (const std::string& policy : arguments.policies) findReplayPolicy(policy); // before the long read
-    const SelectionTrace trace = loadSelectionTrace(reader, chooseRun(reader, arguments.run));
+    SelectionTrace trace = loadSelectionTrace(reader, chooseRun(reader, arguments.run));
+    if (arguments.sharedPool) trace = withSharedPools(trace);
+    if (arguments.latencyUs >= 0) {
+        if (options.links.empty()) options.links.push_back(trace.link);
+        for (Link& link : options.links) link.latencyUs = arguments.latencyUs;
+    }
     if (trace.run.droppedSteps > 0)
         fmt::print(stderr, "kvscope-cli: {} steps of this run were dropped while recording, the replay lacks them\n",
                    trace.run.droppedSteps);
     const std::vector<ReplayConfig> configs = replay(trace, options);
+    const std::vector<Curves> curves = arguments.curves ? curvesOf(trace) : std::vector<Curves>{};
     if (!arguments.json) {
         printTable(trace, configs);
+        if (arguments.curves) printCurves(curves);
         return 0;
     }
     Json out{{"configs", Json::array()}};
-    for (const ReplayConfig& c : configs)
-        out["configs"].push_back({{"policy", c.policy},
-                                  {"cache_blocks", c.cacheBlocks},
-                                  {"link_gbps", c.linkGbps},
-                                  {"hits", c.hits},
-                                  {"misses", c.misses},
-                                  {"compulsory", c.compulsory},
-                                  {"h2d_bytes", c.h2dBytes},
-                                  {"exposed_ms", double(c.exposedNs) / 1e6},
-                                  {"tokens_per_s", c.tokensPerSecond}});
-    fmt::print("{}\n", out.dump(2));
+    for (const ReplayConfig& config : configs) out["configs"].push_back(toJson(config));
+    out["recorded"] = {{"run_id", trace.run.runId},
+                       {"policy", trace.cachePolicy},
+                       {"cache_blocks", trace.run.deviceSlots},
+                       {"hits", trace.hits},
+                       {"misses", trace.misses},
+                       {"h2d_bytes", trace.h2dBytes},
+                       {"exposed_ms", double(trace.exposedNs) / 1e6},
+                       {"timing", trace.run.timing},
+                       {"link", trace.link.name},
+                       {"dropped_steps", trace.run.droppedSteps}};
+    out["shared_pool"] = trace.shared;
+    out["exposed_ms_is"] = "modelled";
+    out["tokens_per_s_is"] = "predicted";
+    if (arguments.curves) out["curves"] = toJson(trace, curves);
+    fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
     return 0;
 }
 
@@ -94,13 +180,19 @@ Command addReplay(CLI::App& app) {
     for (const ReplayPolicyEntry& policy : replayPolicies()) names.push_back(policy.name);
     sub->add_option("trace", arguments->trace, "The .kvtrace file")->required();
     sub->add_option("--cache-blocks", arguments->cacheBlocks,
-                    "Block slots per sequence, layer and KV head, e.g. 16,24,32; default: as recorded")
+                    "Block slots per sequence, layer and KV head (with --shared-pool per layer and KV head), "
+                    "e.g. 16,24,32; default: as recorded")
         ->delimiter(',');
     sub->add_option("--policy", arguments->policies, fmt::format("Some of {}; default: all", fmt::join(names, ", ")))
         ->delimiter(',');
-    sub->add_option("--link", arguments->links,
-                    "pcie4, pcie5 or GB/s, e.g. 12,26,55.5; default: as recorded, or pcie5 where times were measured")
+    sub->add_option(
+           "--link", arguments->links,
+           "pcie4, pcie5 or GB/s, e.g. 12,26,55.5; default: as recorded; where times were measured, fitted to them")
         ->delimiter(',');
+    sub->add_option("--latency", arguments->latencyUs, "Microseconds per transfer; default: as recorded, or 10")
+        ->check(CLI::NonNegativeNumber);
+    sub->add_flag("--shared-pool", arguments->sharedPool, "All sequences share one pool per layer and KV head");
+    sub->add_flag("--curves", arguments->curves, "Also misses against every number of block slots, of lru and belady");
     sub->add_option("--run", arguments->run, "Run of the trace; default: the last");
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };

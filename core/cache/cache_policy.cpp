@@ -6,19 +6,25 @@
 #include <array>
 #include <fmt/format.h>
 #include <numeric>
+#include <utility>
 
 namespace kvscope {
 namespace {
 
-void slotOrder(std::span<const std::int32_t> lastUse, std::vector<std::int32_t>& order) {
-    order.resize(lastUse.size());
+void slotOrder(std::span<const std::int32_t> blocks, std::span<const std::int32_t>, std::vector<std::int32_t>& order) {
+    order.resize(blocks.size());
     std::iota(order.begin(), order.end(), 0);
 }
 
-void leastRecentlyUsed(std::span<const std::int32_t> lastUse, std::vector<std::int32_t>& order) {
-    slotOrder(lastUse, order);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](std::int32_t a, std::int32_t b) { return lastUse[std::size_t(a)] < lastUse[std::size_t(b)]; });
+/// Equal ages by block, not by slot: which blocks a larger pool holds then includes what a smaller one holds, so one
+/// pass over a recording tells the misses of every size.
+void leastRecentlyUsed(std::span<const std::int32_t> blocks, std::span<const std::int32_t> lastUse,
+                       std::vector<std::int32_t>& order) {
+    slotOrder(blocks, lastUse, order);
+    const auto rank = [&](std::int32_t slot) {
+        return std::pair(lastUse[std::size_t(slot)], blocks[std::size_t(slot)]);
+    };
+    std::stable_sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) { return rank(a) < rank(b); });
 }
 
 } // namespace

@@ -11,9 +11,10 @@ namespace kvscope {
 
 struct CachePolicy {
     std::string name, title, help;
-    /// Fills `order`, a permutation of the slots: the first ones are replaced first. lastUse[slot] = step of the last
-    /// selection, -1 while empty.
-    void (*order)(std::span<const std::int32_t> lastUse, std::vector<std::int32_t>& order) = nullptr;
+    /// Fills `order`, a permutation of the slots: the first ones are replaced first. blocks[slot] = block it holds,
+    /// lastUse[slot] = step of the last selection; both -1 while empty.
+    void (*order)(std::span<const std::int32_t> blocks, std::span<const std::int32_t> lastUse,
+                  std::vector<std::int32_t>& order) = nullptr;
 };
 
 std::span<const CachePolicy> cachePolicies();

@@ -17,7 +17,7 @@ int DeviceBlockCache::admit(std::span<const std::int32_t> wanted, std::int32_t f
                             std::span<std::uint8_t> hit, std::vector<CopyItem>& copies) {
     for (std::size_t i = 0; i < wanted.size(); ++i)
         hit[i] = wanted[i] == fresh || slotOf_[std::size_t(wanted[i])] >= 0 ? 1 : 0;
-    policy_->order(lastUse_, order_);
+    policy_->order(map_, lastUse_, order_);
     before_.assign(map_.begin(), map_.end());
     setDifference(map_, wanted, load_, order_);
     // Clear every replaced block before entering the new ones: an id may leave one slot while others move in.

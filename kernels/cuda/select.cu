@@ -480,14 +480,16 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
                 if (free) freeSlots[place] = s;
                 running += total;
             }
-        } else { // longest unused first; equal: the lower slot
+        } else { // longest unused first; equal: the lower block; empty ones before all, by slot
             for (int s = threadIdx.x; s < a.slots; s += kThreads) {
                 if (keptSlots[s] != 0) continue;
-                const std::int32_t mine = lastUse[s];
+                const std::int32_t mine = lastUse[s], block = map[s];
                 int place = 0;
-                for (int other = 0; other < a.slots; ++other)
-                    if (keptSlots[other] == 0 && (lastUse[other] < mine || (lastUse[other] == mine && other < s)))
-                        ++place;
+                for (int other = 0; other < a.slots; ++other) {
+                    if (keptSlots[other] != 0 || lastUse[other] > mine) continue;
+                    const std::int32_t otherBlock = map[other];
+                    if (lastUse[other] < mine || otherBlock < block || (otherBlock == block && other < s)) ++place;
+                }
                 freeSlots[place] = s;
             }
         }

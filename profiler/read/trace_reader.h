@@ -2,6 +2,7 @@
 // line, the reports and the tests use it. One object per thread.
 #pragma once
 
+#include "core/model/progress.h"
 #include "core/trace/trace_sink.h"
 
 #include <atomic>
@@ -140,7 +141,8 @@ public:
 
 private:
     friend RunSummary summarize(const TraceReader& reader, int runId);
-    friend SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId);
+    friend SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Progress& progress,
+                                             const std::stop_token& stop);
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };

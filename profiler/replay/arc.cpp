@@ -1,107 +1,130 @@
 // ARC (Megiddo and Modha, FAST 2003): balances recency and frequency by the blocks it regrets having let go. A request
-// is a set here, so REPLACE passes over blocks of the current one.
+// is a set here: only blocks outside it may leave, and a block of two requests in a row counts as used twice.
 #include "profiler/replay/policy.h"
 
 #include <algorithm>
 #include <array>
-#include <list>
+#include <vector>
 
 namespace kvscope {
 namespace {
 
 class Arc final : public ReplayPolicy {
 public:
-    void begin(const HeadTrace& head, int slots) override {
-        capacity_ = std::size_t(slots);
-        target_ = 0;
-        for (auto& list : lists_) list.clear();
-        places_.assign(std::size_t(head.blockLimit()), {});
-        entersAs_ = Recent;
-        if (head.tail >= 0) moveTo(Recent, head.tail, 0);
-    }
+    Arc(const BlockVisits& visits, int slots)
+        : visits_(visits), capacity_(slots), blocks_(std::size_t(visits.blockLimit())) {}
 
-    int place(std::int32_t block, std::span<const std::int32_t> resident,
-              std::span<const std::uint8_t> pinned) override {
-        const List known = places_[std::size_t(block)].list;
-        const std::size_t recentGhosts = lists_[RecentGhost].size(), frequentGhosts = lists_[FrequentGhost].size();
-        entersAs_ = known == Nowhere ? Recent : Frequent;
-        if (known == RecentGhost)
-            target_ = std::min(capacity_, target_ + std::max<std::size_t>(1, frequentGhosts / recentGhosts));
-        if (known == FrequentGhost)
-            target_ -= std::min(target_, std::max<std::size_t>(1, recentGhosts / frequentGhosts));
-        if (lists_[Recent].size() + lists_[Frequent].size() < capacity_)
-            return int(std::find(resident.begin(), resident.end(), -1) - resident.begin());
-        if (known != Nowhere) return replace(known == FrequentGhost, pinned);
-        const std::size_t recentAndGhosts = lists_[Recent].size() + recentGhosts;
-        if (recentAndGhosts >= capacity_) {
-            if (lists_[Recent].size() == capacity_) return letGo(Recent, false, pinned);
-            forgetOldest(RecentGhost);
-        } else if (recentAndGhosts + lists_[Frequent].size() + frequentGhosts >= 2 * capacity_) {
-            forgetOldest(FrequentGhost);
+    void next(std::size_t request, std::span<std::uint8_t> missed) override {
+        for (const std::int32_t block : visits_.left(request)) {
+            Block& entry = blocks_[std::size_t(block)];
+            entry.selected = false;
+            append(entry.list, block);
         }
-        return replace(false, pinned);
+        if (request > 0) // those that stayed were used a second time
+            for (const BlockVisits::Entry& e : visits_.entered(request - 1))
+                if (blocks_[std::size_t(e.block())].selected) becomeFrequent(blocks_[std::size_t(e.block())]);
+        const auto entered = visits_.entered(request);
+        for (std::size_t i = 0; i < entered.size(); ++i) {
+            Block& entry = blocks_[std::size_t(entered[i].block())];
+            missed[i] = entry.list == Recent || entry.list == Frequent ? 0 : 1;
+            if (missed[i] != 0) continue;
+            unlink(entered[i].block());
+            entry.selected = true;
+            becomeFrequent(entry);
+        }
+        for (std::size_t i = 0; i < entered.size(); ++i)
+            if (missed[i] != 0) load(entered[i].block());
     }
-
-    void use(const BlockUse& use) override { moveTo(use.entered ? entersAs_ : Frequent, use.block, use.slot); }
 
 private:
-    enum List { Recent, Frequent, RecentGhost, FrequentGhost, Nowhere };
-    struct Place {
+    enum List : std::uint8_t { Recent, Frequent, RecentGhost, FrequentGhost, Nowhere };
+    struct Block {
         List list = Nowhere;
-        int slot = -1;
-        std::list<std::int32_t>::iterator at;
+        bool selected = false; // then in no chain: it cannot leave
+        std::int32_t older = -1, newer = -1;
+    };
+    struct Chain {
+        std::int32_t oldest = -1, newest = -1;
     };
 
-    void leave(std::int32_t block) {
-        Place& place = places_[std::size_t(block)];
-        if (place.list != Nowhere) lists_[place.list].erase(place.at);
-        place.list = Nowhere;
+    void append(List list, std::int32_t block) {
+        Chain& chain = chains_[list];
+        blocks_[std::size_t(block)].older = chain.newest;
+        blocks_[std::size_t(block)].newer = -1;
+        (chain.newest >= 0 ? blocks_[std::size_t(chain.newest)].newer : chain.oldest) = block;
+        chain.newest = block;
     }
-    void moveTo(List list, std::int32_t block, int slot) {
-        leave(block);
-        lists_[list].push_back(block);
-        places_[std::size_t(block)] = {list, slot, std::prev(lists_[list].end())};
+    void unlink(std::int32_t block) {
+        const Block& entry = blocks_[std::size_t(block)];
+        Chain& chain = chains_[entry.list];
+        (entry.older >= 0 ? blocks_[std::size_t(entry.older)].newer : chain.oldest) = entry.newer;
+        (entry.newer >= 0 ? blocks_[std::size_t(entry.newer)].older : chain.newest) = entry.older;
     }
-    void forgetOldest(List ghosts) {
-        if (!lists_[ghosts].empty()) leave(lists_[ghosts].front());
+    void becomeFrequent(Block& entry) {
+        if (entry.list != Recent) return;
+        entry.list = Frequent;
+        --count_[Recent], ++count_[Frequent];
     }
-    bool canLetGo(List list, std::span<const std::uint8_t> pinned) const {
-        return std::any_of(lists_[list].begin(), lists_[list].end(), [&](std::int32_t block) {
-            return pinned[std::size_t(places_[std::size_t(block)].slot)] == 0;
-        });
+    /// The oldest block of the list that may leave goes to `to`. @return false if none may
+    bool moveOldest(List from, List to) {
+        const std::int32_t block = chains_[from].oldest;
+        if (block < 0) return false;
+        unlink(block);
+        --count_[from];
+        blocks_[std::size_t(block)].list = to;
+        if (to == Nowhere) return true;
+        ++count_[to];
+        append(to, block);
+        return true;
     }
-    /// The oldest block of the list that is not pinned leaves its slot. @return the slot
-    int letGo(List list, bool remember, std::span<const std::uint8_t> pinned) {
-        const auto victim = std::find_if(lists_[list].begin(), lists_[list].end(), [&](std::int32_t block) {
-            return pinned[std::size_t(places_[std::size_t(block)].slot)] == 0;
-        });
-        const std::int32_t block = *victim;
-        const int slot = places_[std::size_t(block)].slot;
-        if (remember)
-            moveTo(list == Recent ? RecentGhost : FrequentGhost, block, -1);
-        else
-            leave(block);
-        return slot;
+    void replace(bool wasFrequent) {
+        const bool recent =
+            count_[Recent] > 0 && (count_[Recent] > target_ || (wasFrequent && count_[Recent] == target_));
+        const auto let = [this](bool fromRecent) {
+            return fromRecent ? moveOldest(Recent, RecentGhost) : moveOldest(Frequent, FrequentGhost);
+        };
+        if (!let(recent)) let(!recent);
     }
-    int replace(bool wantedWasFrequent, std::span<const std::uint8_t> pinned) {
-        const std::size_t recent = lists_[Recent].size();
-        const bool fromRecent = recent > 0 && (recent > target_ || (wantedWasFrequent && recent == target_));
-        List list = fromRecent ? Recent : Frequent;
-        if (!canLetGo(list, pinned)) list = fromRecent ? Frequent : Recent;
-        return letGo(list, true, pinned);
+    void load(std::int32_t block) {
+        Block& entry = blocks_[std::size_t(block)];
+        const List known = entry.list;
+        if (known == RecentGhost)
+            target_ = std::min(capacity_, target_ + std::max(1, count_[FrequentGhost] / count_[RecentGhost]));
+        if (known == FrequentGhost)
+            target_ -= std::min(target_, std::max(1, count_[RecentGhost] / count_[FrequentGhost]));
+        const bool full = count_[Recent] + count_[Frequent] == capacity_;
+        if (known != Nowhere) {
+            unlink(block); // first, so that a full list of ghosts has room for the one that comes
+            --count_[known];
+            if (full) replace(known == FrequentGhost);
+        } else if (full) {
+            const int recent = count_[Recent] + count_[RecentGhost];
+            if (count_[Recent] == capacity_) {
+                moveOldest(Recent, Nowhere);
+            } else {
+                if (recent >= capacity_)
+                    moveOldest(RecentGhost, Nowhere);
+                else if (recent + count_[Frequent] + count_[FrequentGhost] >= 2 * capacity_)
+                    moveOldest(FrequentGhost, Nowhere);
+                replace(false);
+            }
+        }
+        entry = {known == Nowhere ? Recent : Frequent, true, -1, -1};
+        ++count_[entry.list];
     }
 
-    std::size_t capacity_ = 0, target_ = 0;        // target: slots meant for blocks selected once
-    std::array<std::list<std::int32_t>, 4> lists_; // oldest first
-    std::vector<Place> places_;                    // [block]
-    List entersAs_ = Recent;
+    const BlockVisits& visits_;
+    int capacity_, target_ = 0; // target: slots meant for blocks used once
+    std::array<int, 4> count_{};
+    std::array<Chain, 4> chains_{}; // blocks that may leave, and ghosts
+    std::vector<Block> blocks_;
 };
 
 } // namespace
 
 ReplayPolicyEntry arcReplay() {
     return {"arc", "Adaptive replacement: balances recency and frequency by the misses each would have avoided.",
-            [] { return std::unique_ptr<ReplayPolicy>(std::make_unique<Arc>()); }};
+            makeReplayPolicy<Arc>};
 }
 
 } // namespace kvscope

@@ -1,24 +1,24 @@
 // First in, first out: use does not prolong a block's stay.
-#include "profiler/replay/policy.h"
+#include "profiler/replay/ranked_policy.h"
 
 namespace kvscope {
 namespace {
 
 class Fifo final : public RankedPolicy {
 public:
-    void use(const BlockUse& use) override {
-        if (use.entered) rank(use.slot).first = ++entered_;
-    }
+    Fifo(const BlockVisits& visits, int slots)
+        : RankedPolicy(visits, slots), loadedAt_(std::size_t(visits.blockLimit()), 0) {}
 
 private:
-    std::int64_t entered_ = 0;
+    std::int64_t rank(std::int32_t block, std::size_t, std::size_t) override { return loadedAt_[std::size_t(block)]; }
+    void enter(std::int32_t block, std::size_t request, bool loaded) override {
+        if (loaded) loadedAt_[std::size_t(block)] = std::int64_t(request);
+    }
+    std::vector<std::int64_t> loadedAt_; // [block] request
 };
 
 } // namespace
 
-ReplayPolicyEntry fifoReplay() {
-    return {"fifo", "The block that entered first leaves.",
-            [] { return std::unique_ptr<ReplayPolicy>(std::make_unique<Fifo>()); }};
-}
+ReplayPolicyEntry fifoReplay() { return {"fifo", "The block that entered first leaves.", makeReplayPolicy<Fifo>}; }
 
 } // namespace kvscope

@@ -1,22 +1,33 @@
 // Least frequently used: selections since the block entered, equal counts by age.
-#include "profiler/replay/policy.h"
+#include "profiler/replay/ranked_policy.h"
 
 namespace kvscope {
 namespace {
 
 class Lfu final : public RankedPolicy {
 public:
-    void use(const BlockUse& use) override {
-        Rank& r = rank(use.slot);
-        r = {use.entered ? 1 : r.first + 1, use.request};
+    Lfu(const BlockVisits& visits, int slots)
+        : RankedPolicy(visits, slots), uses_(std::size_t(visits.blockLimit()), 0),
+          since_(std::size_t(visits.blockLimit()), 0) {}
+
+private:
+    std::int64_t rank(std::int32_t block, std::size_t, std::size_t request) override {
+        std::int64_t& uses = uses_[std::size_t(block)];
+        uses += std::int64_t(request) - since_[std::size_t(block)];
+        return uses << 32 | std::int64_t(request);
     }
+    void enter(std::int32_t block, std::size_t request, bool loaded) override {
+        if (loaded) uses_[std::size_t(block)] = 0;
+        since_[std::size_t(block)] = std::int64_t(request);
+    }
+    std::vector<std::int64_t> uses_, since_; // [block] requests that had it before this visit, the visit's first one
 };
 
 } // namespace
 
 ReplayPolicyEntry lfuReplay() {
     return {"lfu", "The block selected least often since it entered leaves; of equals the one selected longest ago.",
-            [] { return std::unique_ptr<ReplayPolicy>(std::make_unique<Lfu>()); }};
+            makeReplayPolicy<Lfu>};
 }
 
 } // namespace kvscope

@@ -1,19 +1,21 @@
-// Least recently used: the engine's order, equal ages by slot.
-#include "profiler/replay/policy.h"
+// Least recently used: the engine's order, equal ages by block.
+#include "profiler/replay/ranked_policy.h"
 
 namespace kvscope {
 namespace {
 
 class Lru final : public RankedPolicy {
 public:
-    void use(const BlockUse& use) override { rank(use.slot).first = use.request + 1; }
+    using RankedPolicy::RankedPolicy;
+
+private:
+    std::int64_t rank(std::int32_t, std::size_t, std::size_t request) override { return std::int64_t(request); }
 };
 
 } // namespace
 
 ReplayPolicyEntry lruReplay() {
-    return {"lru", "The block selected longest ago leaves, as the engine does.",
-            [] { return std::unique_ptr<ReplayPolicy>(std::make_unique<Lru>()); }};
+    return {"lru", "The block selected longest ago leaves, as the engine does.", makeReplayPolicy<Lru>};
 }
 
 } // namespace kvscope

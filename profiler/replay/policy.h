@@ -2,62 +2,29 @@
 // registry.cpp.
 #pragma once
 
-#include "profiler/replay/selection_trace.h"
+#include "profiler/replay/block_visits.h"
 
-#include <compare>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace kvscope {
 
-/// A block of a request that is resident now.
-struct BlockUse {
-    int request = 0;           // index into HeadTrace::requests
-    std::size_t reference = 0; // index into HeadTrace::blocks
-    std::int32_t block = 0;
-    int slot = 0;
-    bool entered = false; // it was not resident before this request
-};
-
-/// Replays one head. For every request first the resident blocks are used, then the others are placed and used, both in
-/// ascending order.
+/// One pool of block slots under one policy, request after request.
 class ReplayPolicy {
 public:
     virtual ~ReplayPolicy() = default;
-    /// Before the first request; head.tail, if any, is in slot 0.
-    virtual void begin(const HeadTrace& head, int slots) = 0;
-    /// The slot that a missing block takes. resident[slot] = block or -1; pinned[slot] != 0: it holds a block of the
-    /// current request and must not be chosen; at least one slot is not pinned.
-    virtual int place(std::int32_t block, std::span<const std::int32_t> resident,
-                      std::span<const std::uint8_t> pinned) = 0;
-    virtual void use(const BlockUse& use) = 0;
-};
-
-/// Takes an empty slot, else the slot of the lowest rank; equal ranks: the lower slot.
-class RankedPolicy : public ReplayPolicy {
-public:
-    void begin(const HeadTrace& head, int slots) override;
-    int place(std::int32_t block, std::span<const std::int32_t> resident,
-              std::span<const std::uint8_t> pinned) override;
-
-protected:
-    struct Rank {
-        std::int64_t first = 0, second = 0;
-        auto operator<=>(const Rank&) const = default;
-    };
-    Rank& rank(int slot) { return ranks_[std::size_t(slot)]; }
-
-private:
-    std::vector<Rank> ranks_;
+    /// Makes the next request resident as a whole: its blocks stay until the request after it. missed[i] becomes 1
+    /// where its i-th entered block was not resident, else 0. Requests come in order, from 0.
+    virtual void next(std::size_t request, std::span<std::uint8_t> missed) = 0;
 };
 
 struct ReplayPolicyEntry {
     std::string name, help;
-    std::unique_ptr<ReplayPolicy> (*make)() = nullptr;
+    /// slots >= visits.largest(); `visits` outlives the policy.
+    std::unique_ptr<ReplayPolicy> (*make)(const BlockVisits& visits, int slots) = nullptr;
 };
 
 std::span<const ReplayPolicyEntry> replayPolicies();
@@ -70,5 +37,9 @@ ReplayPolicyEntry fifoReplay();
 ReplayPolicyEntry lfuReplay();
 ReplayPolicyEntry arcReplay();
 ReplayPolicyEntry beladyReplay();
+
+template <class Policy> std::unique_ptr<ReplayPolicy> makeReplayPolicy(const BlockVisits& visits, int slots) {
+    return std::make_unique<Policy>(visits, slots);
+}
 
 } // namespace kvscope

@@ -1,13 +1,23 @@
 #include "profiler/replay/replay.h"
 
 #include "kernels/base/error.h"
+#include "profiler/replay/parallel.h"
 
 #include <algorithm>
-#include <cassert>
 #include <fmt/format.h>
+#include <limits>
 
 namespace kvscope {
 namespace {
+
+struct Totals {
+    std::int64_t hits = 0, misses = 0, compulsory = 0;
+    void add(const RequestOutcome& outcome) {
+        hits += outcome.hits;
+        misses += outcome.misses;
+        compulsory += outcome.compulsory;
+    }
+};
 
 // Beyond these a transfer's nanoseconds would not fit their number.
 constexpr double kSlowestLink = 1e-6, kLongestLatencyUs = 1e9;
@@ -16,6 +26,7 @@ constexpr double kSlowestLink = 1e-6, kLongestLatencyUs = 1e9;
 ReplayConfig overLink(const SelectionTrace& trace, const CacheReplay& cache, const Link& link) {
     ReplayConfig config;
     config.linkGbps = link.gigabytesPerSecond;
+    config.linkLatencyUs = link.latencyUs;
     config.hits = cache.hits;
     config.misses = cache.misses;
     config.compulsory = cache.compulsory;
@@ -26,31 +37,31 @@ ReplayConfig overLink(const SelectionTrace& trace, const CacheReplay& cache, con
     }
     // Modelled link time never passed on the clock; measured link time did and is replaced.
     const bool measured = trace.run.timing == nameOf(Timing::Measured);
-    double ns = double(config.exposedNs), tokens = 0;
+    double tokens = 0;
     for (const ReplayStep& step : trace.steps) {
-        ns += std::max(0.0, double(step.durationNs) - (measured ? double(step.exposedNs) : 0.0));
+        config.computeNs += std::max(0.0, double(step.durationNs) - (measured ? double(step.exposedNs) : 0.0));
         tokens += step.tokens;
     }
+    const double ns = config.computeNs + double(config.exposedNs);
     config.tokensPerSecond = ns > 0 ? tokens * 1e9 / ns : 0;
     return config;
 }
 
 std::vector<int> sizesOf(const SelectionTrace& trace, const ReplayOptions& options) {
     if (!options.cacheBlocks.empty()) return options.cacheBlocks;
-    return {std::max(trace.run.deviceSlots, int(trace.largestSet))};
+    const auto recorded = std::int64_t(trace.run.deviceSlots) * (trace.shared ? trace.run.sequences : 1);
+    return {int(std::clamp<std::int64_t>(recorded, trace.largest, std::numeric_limits<int>::max()))};
 }
 
 std::vector<Link> linksOf(const SelectionTrace& trace, const ReplayOptions& options) {
-    std::vector<Link> links = options.links;
-    if (links.empty() && trace.run.linkGbps > 0)
-        links.push_back({"recorded", trace.run.linkGbps, trace.run.linkLatencyUs});
-    if (links.empty()) links.emplace_back();
+    std::vector<Link> links = options.links.empty() ? std::vector{trace.link} : options.links;
     for (const Link& link : links)
         if (!(link.gigabytesPerSecond >= kSlowestLink) || !(link.latencyUs >= 0 && link.latencyUs <= kLongestLatencyUs))
             throw Error(ErrorKind::BadInput,
                         fmt::format("a link of {:g} GB/s with {:g} us per transfer cannot be replayed",
                                     link.gigabytesPerSecond, link.latencyUs),
-                        fmt::format("use --link with at least {:g} GB/s", kSlowestLink));
+                        fmt::format("use --link with at least {:g} GB/s and --latency of at most {:g} us", kSlowestLink,
+                                    kLongestLatencyUs));
     return links;
 }
 
@@ -64,84 +75,73 @@ std::vector<const ReplayPolicyEntry*> policiesOf(const ReplayOptions& options) {
 
 } // namespace
 
-void replayHead(const HeadTrace& head, ReplayPolicy& policy, int slots,
-                const std::function<void(const BlockRequest&, const RequestOutcome&)>& seen) {
-    assert(std::size_t(slots) >= head.largestSet());
-    const auto blocks = std::size_t(head.blockLimit());
-    std::vector<std::int32_t> resident(std::size_t(slots), -1), slotOf(blocks, -1);
-    std::vector<std::uint8_t> pinned(std::size_t(slots), 0), usedBefore(blocks, 0);
-    policy.begin(head, slots);
-    if (head.tail >= 0) {
-        resident[0] = head.tail;
-        slotOf[std::size_t(head.tail)] = 0;
-    }
-    for (std::size_t r = 0; r < head.requests.size(); ++r) {
-        const BlockRequest& request = head.requests[r];
-        const std::size_t end = request.first + request.count;
+void replayPool(const BlockVisits& visits, ReplayPolicy& policy,
+                const std::function<void(std::size_t, const RequestOutcome&)>& seen) {
+    std::vector<std::uint8_t> missed(std::size_t(visits.largest()));
+    for (std::size_t request = 0; request < visits.requests(); ++request) {
+        policy.next(request, missed);
         RequestOutcome outcome;
-        const auto use = [&](std::size_t reference, bool entered) {
-            const std::int32_t block = head.blocks[reference];
-            const int slot = slotOf[std::size_t(block)];
-            pinned[std::size_t(slot)] = 1;
-            usedBefore[std::size_t(block)] = 1;
-            policy.use({int(r), reference, block, slot, entered});
-        };
-        std::fill(pinned.begin(), pinned.end(), 0);
-        for (std::size_t i = request.first; i < end; ++i)
-            if (slotOf[std::size_t(head.blocks[i])] >= 0) {
-                ++outcome.hits;
-                use(i, false);
-            }
-        for (std::size_t i = request.first; i < end; ++i) {
-            const auto block = std::size_t(head.blocks[i]);
-            if (slotOf[block] >= 0) continue;
-            const auto slot = std::size_t(policy.place(head.blocks[i], resident, pinned));
-            if (resident[slot] >= 0) slotOf[std::size_t(resident[slot])] = -1;
-            resident[slot] = head.blocks[i];
-            slotOf[block] = int(slot);
-            if (head.blocks[i] == request.fresh)
-                ++outcome.hits;
-            else
-                ++outcome.misses, outcome.compulsory += usedBefore[block] == 0;
-            use(i, true);
+        const auto entered = visits.entered(request);
+        for (std::size_t i = 0; i < entered.size(); ++i) {
+            if (missed[i] == 0 || entered[i].begins()) continue;
+            ++outcome.loads;
+            outcome.misses += entered[i].counted();
+            outcome.compulsory += entered[i].compulsory();
         }
+        outcome.hits = visits.counted(request) - outcome.misses;
         seen(request, outcome);
     }
 }
 
-CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& policy, int cacheBlocks) {
-    if (cacheBlocks < 0 || std::size_t(cacheBlocks) < trace.largestSet)
+CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& policy, int cacheBlocks, int threads,
+                        const Progress& progress, const std::stop_token& stop) {
+    if (cacheBlocks < trace.largest)
         throw Error(ErrorKind::BadInput,
-                    fmt::format("a cache of {} block slots per KV head is too small: run {} attends {} blocks at a "
-                                "time",
-                                cacheBlocks, trace.run.runId, trace.largestSet),
-                    fmt::format("give at least --cache-blocks {}", trace.largestSet));
-    CacheReplay result;
+                    fmt::format("{} block slots {} are too few: run {} attends {} blocks at a time", cacheBlocks,
+                                trace.shared ? "for all sequences" : "per KV head", trace.run.runId, trace.largest),
+                    fmt::format("give at least --cache-blocks {}", trace.largest));
     const auto layers = std::size_t(trace.run.layers);
+    CacheReplay result;
     result.loads.assign(trace.steps.size() * layers, 0);
-    for (const HeadTrace& head : trace.heads) {
-        // More slots than blocks exist would stay empty.
-        const int slots = std::min(cacheBlocks, int(head.blockLimit()));
-        const std::unique_ptr<ReplayPolicy> state = policy.make();
-        replayHead(head, *state, slots, [&](const BlockRequest& request, const RequestOutcome& outcome) {
-            result.loads[std::size_t(request.step) * layers + std::size_t(head.layer)] += outcome.misses;
-            if (!request.selected) return;
-            result.hits += outcome.hits;
-            result.misses += outcome.misses;
-            result.compulsory += outcome.compulsory;
-        });
+    std::vector<std::vector<const PoolTrace*>> poolsOf(layers); // a thread takes a layer, so no two add to one cell
+    for (const PoolTrace& pool : trace.pools) poolsOf[std::size_t(pool.layer)].push_back(&pool);
+    std::vector<Totals> totals(layers);
+    forEachParallel(layers, threads, "replaying", progress, stop, [&](std::size_t layer) {
+        for (const PoolTrace* pool : poolsOf[layer]) {
+            throwIfCancelled(stop);
+            // More slots than blocks exist would stay empty.
+            const int slots = std::min(cacheBlocks, int(pool->visits.blockLimit()));
+            const std::unique_ptr<ReplayPolicy> state = policy.make(pool->visits, slots);
+            replayPool(pool->visits, *state, [&](std::size_t request, const RequestOutcome& outcome) {
+                const std::int32_t step = pool->steps[request];
+                if (step >= 0) result.loads[std::size_t(step) * layers + layer] += outcome.loads;
+                totals[layer].add(outcome);
+            });
+        }
+    });
+    for (const Totals& total : totals) {
+        result.hits += total.hits;
+        result.misses += total.misses;
+        result.compulsory += total.compulsory;
     }
     return result;
 }
 
-std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOptions& options) {
+std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOptions& options, const Progress& progress,
+                                 const std::stop_token& stop) {
     const std::vector<const ReplayPolicyEntry*> policies = policiesOf(options);
     const std::vector<int> sizes = sizesOf(trace, options);
     const std::vector<Link> links = linksOf(trace, options);
+    const auto runs = double(policies.size() * sizes.size());
     std::vector<ReplayConfig> result;
+    int done = 0;
     for (const ReplayPolicyEntry* policy : policies)
         for (const int size : sizes) {
-            const CacheReplay cache = replayCache(trace, *policy, size);
+            const auto part = [&](double fraction, std::string_view what) {
+                report(progress, (done + fraction) / runs, what);
+            };
+            const CacheReplay cache = replayCache(trace, *policy, size, options.threads, part, stop);
+            ++done;
             for (const Link& link : links) {
                 ReplayConfig& config = result.emplace_back(overLink(trace, cache, link));
                 config.policy = policy->name;
@@ -149,6 +149,14 @@ std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOption
             }
         }
     return result;
+}
+
+std::vector<MissCurve> missCurves(const SelectionTrace& trace, CurvePolicy policy, int threads,
+                                  const Progress& progress, const std::stop_token& stop) {
+    std::vector<MissCurve> curves(trace.pools.size());
+    forEachParallel(curves.size(), threads, "counting misses", progress, stop,
+                    [&](std::size_t i) { curves[i] = missCurve(trace.pools[i].visits, policy); });
+    return curves;
 }
 
 } // namespace kvscope

@@ -2,7 +2,7 @@
 // docs/replay.md has the definitions.
 #pragma once
 
-#include "core/transfer/link.h"
+#include "profiler/replay/miss_curve.h"
 #include "profiler/replay/policy.h"
 #include "profiler/replay/selection_trace.h"
 
@@ -14,40 +14,49 @@
 namespace kvscope {
 
 struct RequestOutcome {
-    int hits = 0, misses = 0;
-    int compulsory = 0; // misses of blocks that the head has never used before
+    int hits = 0, misses = 0; // counted blocks
+    int compulsory = 0;       // misses of blocks that the pool was never asked for before
+    int loads = 0;            // blocks transferred: misses, and what steps without selection load
 };
 
-/// Runs one head's requests through a cache of `slots` >= head.largestSet() block slots.
-void replayHead(const HeadTrace& head, ReplayPolicy& policy, int slots,
-                const std::function<void(const BlockRequest&, const RequestOutcome&)>& seen);
+/// Runs the requests of one pool. seen(request, outcome) is called for each, in order.
+void replayPool(const BlockVisits& visits, ReplayPolicy& policy,
+                const std::function<void(std::size_t, const RequestOutcome&)>& seen);
 
-/// One policy at one size, all heads.
+/// One policy at one size, all pools.
 struct CacheReplay {
     std::int64_t hits = 0, misses = 0, compulsory = 0;
     std::vector<std::int32_t> loads; // [decode step][layer] blocks loaded
 };
 
-/// @throws Error(BadInput) if the largest request does not fit
-CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& policy, int cacheBlocks);
+/// @throws Error(BadInput) if the largest request does not fit, Error(Cancelled)
+CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& policy, int cacheBlocks, int threads = 0,
+                        const Progress& progress = {}, const std::stop_token& stop = {});
 
-/// One policy at one size over one link.
+/// One policy at one size over one link. Times are modelled; with recorded compute time they make a prediction.
 struct ReplayConfig {
     std::string policy;
-    int cacheBlocks = 0;
-    double linkGbps = 0;
+    int cacheBlocks = 0; // slots of each pool
+    double linkGbps = 0, linkLatencyUs = 0;
     std::int64_t hits = 0, misses = 0, compulsory = 0, h2dBytes = 0;
-    std::int64_t exposedNs = 0;
-    double tokensPerSecond = 0;
+    std::int64_t exposedNs = 0; // on demand: everything, one transfer per layer and step
+    double computeNs = 0;       // recorded decode time without transfers
+    double tokensPerSecond = 0; // over computeNs + exposedNs
 };
 
 struct ReplayOptions {
     std::vector<std::string> policies; // empty: all
-    std::vector<int> cacheBlocks;      // block slots per (sequence, layer, KV head); empty: as recorded
-    std::vector<Link> links;           // empty: as recorded, or Link's default where times were measured
+    std::vector<int> cacheBlocks;      // slots of each pool; empty: as recorded, or what the largest request needs
+    std::vector<Link> links;           // empty: SelectionTrace::link
+    int threads = 0;                   // 0: one per core
 };
 
-/// Every combination, policies outermost, links innermost. @throws Error(BadInput)
-std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOptions& options);
+/// Every combination, policies outermost, links innermost. @throws Error(BadInput | Cancelled)
+std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOptions& options,
+                                 const Progress& progress = {}, const std::stop_token& stop = {});
+
+/// One exact curve per pool. @throws Error(Cancelled)
+std::vector<MissCurve> missCurves(const SelectionTrace& trace, CurvePolicy policy, int threads = 0,
+                                  const Progress& progress = {}, const std::stop_token& stop = {});
 
 } // namespace kvscope

@@ -6,10 +6,12 @@
 #include "profiler/store/trace_keys.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <unordered_map>
 
@@ -45,82 +47,109 @@ std::string recordedPolicy(const std::string& paramsJson) {
     return params["cache_policy"].get<std::string>();
 }
 
-/// Steps in which a head of a selecting layer attended everything leave no selection, but they use its block slots.
-void addDenseSteps(HeadTrace& head, std::span<const FedToken> fed, int blockSize) {
-    if (blockSize <= 0 || head.requests.size() >= fed.size()) return;
-    const HeadTrace recorded = std::move(head);
-    head = HeadTrace{recorded.sequence, recorded.layer, recorded.kvHead, -1, {}, {}};
-    std::size_t next = 0;
-    const auto copyOne = [&] {
-        const BlockRequest& request = recorded.requests[next++];
-        head.add(request.step, recorded.blocksOf(request), request.fresh);
-        head.requests.back().hits = request.hits;
-        head.requests.back().misses = request.misses;
-    };
-    std::vector<std::int32_t> all;
-    for (const FedToken& token : fed) {
-        while (next < recorded.requests.size() && recorded.requests[next].step < token.step) copyOne();
-        if (next < recorded.requests.size() && recorded.requests[next].step == token.step) {
-            copyOne();
-            continue;
-        }
-        all.resize(std::size_t(token.position / blockSize) + 1);
-        std::iota(all.begin(), all.end(), 0);
-        head.add(token.step, all, token.position % blockSize == 0 ? all.back() : -1);
-        head.requests.back().selected = false;
-    }
-    while (next < recorded.requests.size()) copyOne();
-}
-
-/// What was resident before the first step, and blocks whose first step the recorder dropped.
-void settle(HeadTrace& head, std::span<const ReplayStep> steps) {
-    int previousStep = -1;
-    std::int32_t previousTail = -1;
-    for (BlockRequest& request : head.requests) {
-        if (request.count == 0) continue;
-        const std::int32_t current = head.blocksOf(request).back();
-        const int step = steps[std::size_t(request.step)].step;
-        if (previousTail < 0)
-            head.tail = request.fresh < 0 ? current : -1;
-        else if (step != previousStep + 1 && current != previousTail)
-            request.fresh = current;
-        previousStep = step;
-        previousTail = current;
-    }
-}
-
 [[noreturn]] void damaged(const Connection& connection, const std::string& what) {
     throw Error(ErrorKind::BadInput, fmt::format("{} is damaged ({})", connection.path(), what), "record it again");
 }
 
-/// The heads of a run while they are read, by layer, sequence and KV head.
-class Heads {
+using FedTokens = std::map<int, std::vector<FedToken>>; // by sequence, in step order
+
+/// The pools of a run while its selections are read, step after step.
+class Pools {
 public:
-    explicit Heads(std::vector<HeadTrace>& heads) : heads_(heads) {}
-    HeadTrace& at(int layer, int sequence, int kvHead) {
-        const auto [entry, isNew] =
-            index_.try_emplace(trace::selectionKey(0, 0, layer, sequence, kvHead), heads_.size());
-        if (isNew) heads_.push_back({sequence, layer, kvHead, -1, {}, {}});
-        return heads_[entry->second];
+    Pools(SelectionTrace& trace, const FedTokens& fed) : trace_(trace), fed_(fed) {}
+
+    void addSelection(int step, int layer, int sequence, int kvHead, std::span<const std::int32_t> blocks, bool opens,
+                      RecordedOutcome recorded) {
+        Pool& pool = at(layer, sequence, kvHead);
+        addDenseSteps(pool, step);
+        if (pool.nextFed < pool.fed.size() && pool.fed[pool.nextFed].step == step) ++pool.nextFed;
+        add(pool, step, blocks, opens, true, recorded);
+    }
+    /// Heads that attended everything to the end, in layers where others selected.
+    void finish() {
+        std::set<int> layers;
+        for (const PoolTrace& pool : trace_.pools) layers.insert(pool.layer);
+        for (const auto& [sequence, tokens] : fed_)
+            for (const int layer : layers)
+                for (int kvHead = 0; kvHead < trace_.run.kvHeads; ++kvHead)
+                    addDenseSteps(at(layer, sequence, kvHead), int(trace_.steps.size()));
+        for (const PoolTrace& pool : trace_.pools) trace_.largest = std::max(trace_.largest, pool.visits.largest());
     }
 
 private:
-    std::vector<HeadTrace>& heads_;
-    std::map<std::int64_t, std::size_t> index_;
+    struct Pool {
+        std::size_t index = 0; // into SelectionTrace::pools
+        std::span<const FedToken> fed;
+        std::size_t nextFed = 0;
+        int lastStep = -1;      // as recorded
+        std::int32_t tail = -1; // last block of the request before
+    };
+
+    Pool& at(int layer, int sequence, int kvHead) {
+        const auto [entry, isNew] = pools_.try_emplace(trace::selectionKey(0, 0, layer, sequence, kvHead),
+                                                       Pool{trace_.pools.size(), {}, 0, -1, -1});
+        if (isNew) {
+            PoolTrace& pool = trace_.pools.emplace_back();
+            pool.sequence = sequence, pool.layer = layer, pool.kvHead = kvHead;
+            const auto fed = fed_.find(sequence);
+            if (fed != fed_.end()) entry->second.fed = fed->second;
+        }
+        return entry->second;
+    }
+    /// Steps in which a head of a selecting layer attended everything leave no selection, but they use its block slots.
+    void addDenseSteps(Pool& pool, int end) {
+        for (; pool.nextFed < pool.fed.size() && pool.fed[pool.nextFed].step < end; ++pool.nextFed) {
+            const FedToken& token = pool.fed[pool.nextFed];
+            if (trace_.run.blockSize <= 0) continue;
+            all_.resize(std::size_t(token.position / trace_.run.blockSize) + 1);
+            std::iota(all_.begin(), all_.end(), 0);
+            add(pool, token.step, all_, token.position % trace_.run.blockSize == 0, false, {});
+        }
+    }
+    void add(Pool& pool, int step, std::span<const std::int32_t> blocks, bool opens, bool counted,
+             RecordedOutcome recorded) {
+        PoolTrace& out = trace_.pools[pool.index];
+        const auto append = [&](int at, std::span<const std::int32_t> wanted, std::int32_t fresh, bool isCounted) {
+            out.visits.add(wanted, fresh, isCounted);
+            out.steps.push_back(at);
+            out.recorded.push_back(isCounted ? recorded : RecordedOutcome{});
+        };
+        std::int32_t fresh = -1;
+        if (!blocks.empty()) {
+            const std::int32_t current = blocks.back();
+            const int recordedStep = trace_.steps[std::size_t(step)].step;
+            const bool dropped = pool.tail >= 0 && recordedStep != pool.lastStep + 1 && current != pool.tail;
+            if (opens || dropped) fresh = current; // it began in this step, or in one that was not recorded
+            if (pool.tail < 0 && !opens) append(-1, std::span(&current, 1), current, false);
+            pool.lastStep = recordedStep;
+            pool.tail = current;
+        }
+        append(step, blocks, fresh, counted);
+    }
+
+    SelectionTrace& trace_;
+    const FedTokens& fed_;
+    std::map<std::int64_t, Pool> pools_; // by layer, sequence and KV head
+    std::vector<std::int32_t> all_;
 };
 
 /// @return whether there are selections without blocks
-bool readSelections(Connection& connection, const StepIndex& index, int lastStep, SelectionTrace& trace, Heads& heads) {
-    const RunRow& run = trace.run;
+bool readSelections(Connection& connection, const StepIndex& index, int lastStep, SelectionTrace& trace, Pools& pools,
+                    const Progress& progress, const std::stop_token& stop) {
+    const RunRow run = trace.run;
     const auto [low, high] = trace::keysOfSteps(run.runId, 0, lastStep, trace::kSelectionShift);
     Statement rows(connection, "SELECT id, opens_block, hits, misses, blocks FROM selection"
                                " WHERE id BETWEEN ? AND ? ORDER BY id");
     rows.bindAll(low, high);
     DecodedSelection decoded;
-    while (rows.step()) {
+    for (std::int64_t row = 0; rows.step(); ++row) {
         const std::int64_t id = rows.int64(0);
         const int step = trace::stepOf(id, trace::kSelectionShift), layer = int((id >> 20) & 1023),
                   sequence = int((id >> 10) & 1023), kvHead = int(id & 1023);
+        if (row % 4096 == 0) {
+            throwIfCancelled(stop);
+            report(progress, double(step) / (double(lastStep) + 1), "reading selections");
+        }
         const auto refuse = [&](const char* why) {
             damaged(connection, fmt::format("the selection of step {}, layer {}, sequence {}, KV head {} {}", step,
                                             layer, sequence, kvHead, why));
@@ -131,21 +160,19 @@ bool readSelections(Connection& connection, const StepIndex& index, int lastStep
         if (layer >= run.layers || sequence >= run.sequences || kvHead >= run.kvHeads) refuse("is outside the run");
         if (!decodeSelection(rows.blob(4), decoded) || (!decoded.blocks.empty() && decoded.blocks.back() >= kMaxBlocks))
             refuse("cannot be decoded");
-        HeadTrace& head = heads.at(layer, sequence, kvHead);
-        const bool opens = rows.int64(1) != 0 && !decoded.blocks.empty();
-        head.add(index[step], decoded.blocks, opens ? decoded.blocks.back() : -1);
-        head.requests.back().hits = rows.int32(2);
-        head.requests.back().misses = rows.int32(3);
-        trace.hits += rows.int32(2);
-        trace.misses += rows.int32(3);
+        const RecordedOutcome recorded{rows.int32(2), rows.int32(3)};
+        pools.addSelection(index[step], layer, sequence, kvHead, decoded.blocks,
+                           rows.int64(1) != 0 && !decoded.blocks.empty(), recorded);
+        trace.hits += recorded.hits;
+        trace.misses += recorded.misses;
     }
+    report(progress, 1, "reading selections");
     return false;
 }
 
 /// What each sequence fed in the decode steps.
-std::map<int, std::vector<FedToken>> readFedTokens(Connection& connection, const StepIndex& index, int lastStep,
-                                                   const RunRow& run) {
-    std::map<int, std::vector<FedToken>> fed;
+FedTokens readFedTokens(Connection& connection, const StepIndex& index, int lastStep, const RunRow& run) {
+    FedTokens fed;
     const auto [low, high] = trace::keysOfSteps(run.runId, 0, lastStep, trace::kTokenShift);
     Statement rows(connection, "SELECT id, position FROM token WHERE id BETWEEN ? AND ? ORDER BY id");
     rows.bindAll(low, high);
@@ -161,24 +188,81 @@ std::map<int, std::vector<FedToken>> readFedTokens(Connection& connection, const
     return fed;
 }
 
+/// Least squares of the exposed time over the bytes of a layer in a step: what the attention waited per transfer and
+/// per byte. Without a usable spread, all of the time goes to the bytes.
+std::optional<Link> fittedLink(Connection& connection, int runId, int lastStep) {
+    const auto [low, high] = trace::keysOfSteps(runId, 0, lastStep, trace::kLayerShift);
+    Statement sums(connection,
+                   "SELECT count(*), total(h2d_bytes), total(exposed_ns), total(1.0 * h2d_bytes * h2d_bytes),"
+                   " total(1.0 * h2d_bytes * exposed_ns) FROM layer_step"
+                   " WHERE id BETWEEN ? AND ? AND h2d_bytes > 0");
+    sums.bindAll(low, high);
+    if (!sums.step() || sums.int64(0) == 0) return std::nullopt;
+    const double n = sums.real(0), bytes = sums.real(1), ns = sums.real(2);
+    const double spread = sums.real(3) - bytes * bytes / n, slope = (sums.real(4) - bytes * ns / n) / spread;
+    const double latency = (ns - slope * bytes) / n;
+    if (spread > 0 && slope > 0 && latency >= 0 && std::isfinite(slope))
+        return Link{"fitted", 1 / slope, latency / 1e3};
+    if (bytes > 0 && ns > 0) return Link{"fitted", bytes / ns, 0};
+    return std::nullopt;
+}
+
+/// One sequence's part of a shared pool.
+struct SharedPart {
+    const PoolTrace* pool = nullptr;
+    std::int32_t shift = 0;           // of its blocks
+    std::size_t next = 0;             // request
+    std::vector<std::int32_t> blocks; // of its last request, shifted
+    bool present = false;             // had a request in the last step
+};
+
+void mergeStep(std::vector<SharedPart>& parts, std::int32_t step, PoolTrace& out) {
+    std::vector<BlockVisits::Entry> entered;
+    std::vector<std::int32_t> left, now;
+    int size = 0, counted = 0;
+    for (SharedPart& part : parts) {
+        const bool takesPart = part.next < part.pool->steps.size() && part.pool->steps[part.next] == step;
+        if (!takesPart) {
+            if (part.present) left.insert(left.end(), part.blocks.begin(), part.blocks.end());
+            part.present = false;
+            continue;
+        }
+        const BlockVisits& visits = part.pool->visits;
+        const std::size_t request = part.next++;
+        const bool returns = !part.present && request > 0; // its blocks left when it missed a step
+        part.present = true;
+        const bool isCounted = visits.counted(request) > 0;
+        now.clear();
+        const auto arrivals = visits.entered(request);
+        std::size_t nextLeft = 0, arrival = 0;
+        const auto gone = visits.left(request);
+        const auto arrive = [&] {
+            entered.push_back(arrivals[arrival++].shifted(part.shift));
+            now.push_back(entered.back().block());
+        };
+        for (const std::int32_t block : part.blocks) {
+            while (arrival < arrivals.size() && arrivals[arrival].block() + part.shift < block) arrive();
+            if (nextLeft < gone.size() && gone[nextLeft] + part.shift == block) {
+                ++nextLeft;
+                if (!returns) left.push_back(block);
+                continue;
+            }
+            if (returns) entered.emplace_back(block, false, isCounted, false);
+            now.push_back(block);
+        }
+        while (arrival < arrivals.size()) arrive();
+        part.blocks = now;
+        size += visits.size(request);
+        counted += visits.counted(request);
+    }
+    out.visits.addChange(entered, left, size, counted);
+    out.steps.push_back(step);
+}
+
 } // namespace
 
-void HeadTrace::add(int step, std::span<const std::int32_t> wanted, std::int32_t fresh) {
-    requests.push_back({step, blocks.size(), wanted.size(), fresh, true, 0, 0});
-    blocks.insert(blocks.end(), wanted.begin(), wanted.end());
-}
-
-std::int32_t HeadTrace::blockLimit() const {
-    return blocks.empty() ? 0 : *std::max_element(blocks.begin(), blocks.end()) + 1;
-}
-
-std::size_t HeadTrace::largestSet() const {
-    std::size_t largest = 0;
-    for (const BlockRequest& request : requests) largest = std::max(largest, request.count);
-    return largest;
-}
-
-SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId) {
+SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Progress& progress,
+                                  const std::stop_token& stop) {
     const TraceReader::Impl& impl = *reader.impl_;
     SelectionTrace trace;
     trace.run = impl.known(runId);
@@ -186,40 +270,68 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId) {
     if (trace.run.blockBytes < 0 || trace.run.blockBytes > kMaxBlockBytes)
         impl.damaged(fmt::format("run {} has block_bytes = {}", runId, trace.run.blockBytes));
     const std::vector<StepRow> rows = reader.steps(runId);
-    for (const StepRow& row : rows)
-        if (row.phase == Phase::Decode) trace.steps.push_back({row.step, row.tokens, row.durationNs, row.exposedNs});
+    for (const StepRow& row : rows) {
+        if (row.phase != Phase::Decode) continue;
+        trace.steps.push_back({row.step, row.tokens, row.durationNs, row.exposedNs});
+        // Unsigned: absurd numbers of a damaged file wrap instead of being undefined.
+        trace.h2dBytes = std::int64_t(std::uint64_t(trace.h2dBytes) + std::uint64_t(row.h2dBytes));
+        trace.exposedNs = std::int64_t(std::uint64_t(trace.exposedNs) + std::uint64_t(row.exposedNs));
+    }
     if (trace.steps.empty())
         throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode steps", runId, reader.path()),
                     "record a run that generates tokens");
 
     const StepIndex index(rows);
     const int lastStep = rows.back().step; // a live run may have grown since
-    Heads heads(trace.heads);
-    if (readSelections(*impl.connection, index, lastStep, trace, heads))
+    if (trace.run.linkGbps > 0)
+        trace.link = {"recorded", trace.run.linkGbps, trace.run.linkLatencyUs};
+    else if (const auto fitted = fittedLink(*impl.connection, runId, lastStep))
+        trace.link = *fitted;
+    const FedTokens fed = readFedTokens(*impl.connection, index, lastStep, trace.run);
+    Pools pools(trace, fed);
+    if (readSelections(*impl.connection, index, lastStep, trace, pools, progress, stop))
         throw Error(ErrorKind::BadInput,
                     fmt::format("run {} of {} was recorded at level counters: it has no selected blocks to replay",
                                 runId, reader.path()),
                     "record it with --record selections");
-    if (trace.heads.empty())
+    if (trace.pools.empty())
         throw Error(ErrorKind::BadInput,
                     fmt::format("run {} of {} has no selections: its method attends every block", runId, reader.path()),
                     "record a sparse method, e.g. --method nosa");
-
-    std::set<int> layers;
-    for (const HeadTrace& head : trace.heads) layers.insert(head.layer);
-    const auto fed = readFedTokens(*impl.connection, index, lastStep, trace.run);
-    for (const auto& [sequence, tokens] : fed)
-        for (const int layer : layers)
-            for (int kvHead = 0; kvHead < trace.run.kvHeads; ++kvHead)
-                addDenseSteps(heads.at(layer, sequence, kvHead), tokens, trace.run.blockSize);
-    for (HeadTrace& head : trace.heads) {
-        settle(head, trace.steps);
-        trace.largestSet = std::max(trace.largestSet, head.largestSet());
-    }
-    if (trace.run.deviceSlots > 0 && trace.largestSet > std::size_t(trace.run.deviceSlots))
-        impl.damaged(fmt::format("run {} attends {} blocks at a time out of {} block slots", runId, trace.largestSet,
+    pools.finish();
+    if (trace.run.deviceSlots > 0 && trace.largest > trace.run.deviceSlots)
+        impl.damaged(fmt::format("run {} attends {} blocks at a time out of {} block slots", runId, trace.largest,
                                  trace.run.deviceSlots));
     return trace;
+}
+
+SelectionTrace withSharedPools(const SelectionTrace& trace) {
+    SelectionTrace shared{trace.run,  trace.cachePolicy, trace.link,     trace.steps,     {},  0,
+                          trace.hits, trace.misses,      trace.h2dBytes, trace.exposedNs, true};
+    std::map<std::pair<int, int>, std::vector<SharedPart>> parts; // by layer and KV head
+    for (const PoolTrace& pool : trace.pools) parts[{pool.layer, pool.kvHead}].push_back({&pool, 0, 0, {}, false});
+    for (auto& [place, members] : parts) {
+        PoolTrace& pool = shared.pools.emplace_back();
+        pool.sequence = -1;
+        pool.layer = place.first;
+        pool.kvHead = place.second;
+        std::sort(members.begin(), members.end(),
+                  [](const SharedPart& a, const SharedPart& b) { return a.pool->sequence < b.pool->sequence; });
+        std::int64_t blocks = 0;
+        std::set<std::int32_t> steps;
+        for (SharedPart& part : members) {
+            part.shift = std::int32_t(blocks);
+            blocks += part.pool->visits.blockLimit();
+            steps.insert(part.pool->steps.begin(), part.pool->steps.end());
+            if (blocks > BlockVisits::kMaxBlock)
+                throw Error(ErrorKind::Unsupported,
+                            fmt::format("the sequences of run {} have too many blocks for one pool", trace.run.runId),
+                            "replay it without --shared-pool");
+        }
+        for (const std::int32_t step : steps) mergeStep(members, step, pool);
+        shared.largest = std::max(shared.largest, pool.visits.largest());
+    }
+    return shared;
 }
 
 } // namespace kvscope

@@ -1,38 +1,32 @@
 // What a recorded run asked its block caches for, in memory: the decode selections of every (sequence, layer, KV head).
 #pragma once
 
+#include "core/model/progress.h"
+#include "core/transfer/link.h"
 #include "profiler/read/trace_reader.h"
+#include "profiler/replay/block_visits.h"
 
-#include <cstddef>
 #include <cstdint>
-#include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
 namespace kvscope {
 
-/// The blocks one KV head attends in one step: all of them must be resident at the same time.
-struct BlockRequest {
-    int step = 0;             // index into SelectionTrace::steps
-    std::size_t first = 0;    // HeadTrace::blocks[first .. first + count)
-    std::size_t count = 0;    //
-    std::int32_t fresh = -1;  // begins in this step, so it is a hit and never transferred; -1: none does
-    bool selected = true;     // false: the head attended every block (dense_len): traffic, but neither hits nor misses
-    int hits = 0, misses = 0; // as recorded
+struct RecordedOutcome {
+    int hits = 0, misses = 0;
 };
 
-struct HeadTrace {
-    int sequence = 0, layer = 0, kvHead = 0;
-    std::int32_t tail = -1; // incomplete last block of the prompt, resident before the first request; -1: none
-    std::vector<BlockRequest> requests;
-    std::vector<std::int32_t> blocks; // ascending within a request
-
-    void add(int step, std::span<const std::int32_t> wanted, std::int32_t fresh);
-    std::span<const std::int32_t> blocksOf(const BlockRequest& request) const {
-        return std::span(blocks).subspan(request.first, request.count);
-    }
-    std::int32_t blockLimit() const; // one more than the highest block
-    std::size_t largestSet() const;  // blocks of the largest request
+/// The requests of one pool of block slots. A request is what a KV head attends in one step.
+struct PoolTrace {
+    int sequence = 0, layer = 0, kvHead = 0; // sequence -1: shared by all
+    /// Steps in which a head attended every block (dense_len) are there uncounted: traffic, but neither hits nor
+    /// misses.
+    BlockVisits visits;
+    /// [request] index into SelectionTrace::steps; -1: before them, the incomplete last block of the prompt, which is
+    /// resident from the start.
+    std::vector<std::int32_t> steps;
+    std::vector<RecordedOutcome> recorded; // [request]; empty if shared
 };
 
 struct ReplayStep { // one decode step, as recorded
@@ -43,13 +37,21 @@ struct ReplayStep { // one decode step, as recorded
 struct SelectionTrace {
     RunRow run;
     std::string cachePolicy; // of the recording; empty if it does not say
+    /// Over which it was recorded: the modelled one, or latency and bandwidth fitted to the measured exposed times.
+    Link link;
     std::vector<ReplayStep> steps;
-    std::vector<HeadTrace> heads;
-    std::size_t largestSet = 0;
-    std::int64_t hits = 0, misses = 0; // recorded, all decode steps
+    std::vector<PoolTrace> pools;
+    int largest = 0;                                                // blocks of the largest request of a pool
+    std::int64_t hits = 0, misses = 0, h2dBytes = 0, exposedNs = 0; // recorded, all decode steps
+    bool shared = false;
 };
 
 /// @throws Error(BadInput | Storage | Cancelled): no such run, no selected blocks in it, damaged
-SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId);
+SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Progress& progress = {},
+                                  const std::stop_token& stop = {});
+
+/// The same run with one pool per (layer, KV head) that all sequences share. A step's request is then the blocks of all
+/// sequences together. Blocks of a sequence that has ended stay until they are replaced.
+SelectionTrace withSharedPools(const SelectionTrace& trace);
 
 } // namespace kvscope

@@ -168,8 +168,9 @@ TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
     const Finished same = cli({"replay", trace, "--policy", "keep-selected", "--json"});
     ASSERT_EQ(same.status, 0) << same.err;
     const json recorded = json::parse(same.out);
-    EXPECT_EQ(recorded.size(), 1u);
     ASSERT_EQ(recorded.at("configs").size(), 1u);
+    for (const char* key : {"hits", "misses", "h2d_bytes"}) EXPECT_EQ(recorded.at("recorded").at(key), out.at(key));
+    EXPECT_EQ(recorded["tokens_per_s_is"], "predicted");
     EXPECT_EQ(recorded["configs"][0].at("cache_blocks"), slots);
     for (const char* key : {"hits", "misses", "h2d_bytes"}) EXPECT_EQ(recorded["configs"][0].at(key), out.at(key));
     EXPECT_NEAR(recorded["configs"][0].at("exposed_ms").get<double>(), out.at("exposed_ms").get<double>(), 1e-3);
@@ -184,7 +185,8 @@ TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
         std::vector<std::string> keys;
         for (const auto& [key, value] : config.items()) keys.push_back(key);
         EXPECT_THAT(keys, ::testing::UnorderedElementsAre("policy", "cache_blocks", "link_gbps", "hits", "misses",
-                                                          "compulsory", "h2d_bytes", "exposed_ms", "tokens_per_s"));
+                                                          "compulsory", "h2d_bytes", "exposed_ms", "tokens_per_s",
+                                                          "link_latency_us", "compute_ms"));
         for (const char* key : {"cache_blocks", "hits", "misses", "compulsory", "h2d_bytes"})
             EXPECT_TRUE(config.at(key).is_number_integer()) << key;
         EXPECT_EQ(config["hits"].get<int>() + config["misses"].get<int>(),
@@ -195,13 +197,35 @@ TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
     EXPECT_EQ(configs[0]["link_gbps"], 12.5);
     EXPECT_GE(configs[0]["exposed_ms"], configs[1]["exposed_ms"]);
     EXPECT_EQ(configs[2]["cache_blocks"], slots + 4);
-    EXPECT_EQ(lines(cli({"replay", trace}).out).size(), 3u + 6u) << "two lines about the run, a heading, each policy";
+    EXPECT_EQ(lines(cli({"replay", trace}).out).size(), 4u + 6u)
+        << "two lines about the run, a heading, each policy, notes";
+
+    const Finished curves = cli({"replay", trace, "--policy", "lru", "--cache-blocks", more, "--curves", "--json"});
+    ASSERT_EQ(curves.status, 0) << curves.err;
+    const json both = json::parse(curves.out);
+    ASSERT_EQ(both.at("curves").size(), 2u);
+    const json& lru = both["curves"][0];
+    EXPECT_EQ(lru.at("policy"), "lru");
+    EXPECT_EQ(lru.at("pools").size(), 16u) << "8 layers, 2 KV heads";
+    const int first = lru.at("total").at("first_cache_blocks");
+    EXPECT_EQ(lru["total"]["misses"][std::size_t(slots + 4 - first)], both["configs"][0]["misses"]);
+    EXPECT_EQ(both["curves"][1].at("policy"), "belady");
+    EXPECT_THAT(cli({"replay", trace, "--curves"}).out, HasSubstr("belady miss %"));
+
+    const Finished shared = cli({"replay", trace, "--policy", "lru", "--shared-pool", "--latency", "0", "--json"});
+    ASSERT_EQ(shared.status, 0) << shared.err;
+    const json one = json::parse(shared.out);
+    EXPECT_EQ(one.at("shared_pool"), true);
+    EXPECT_EQ(one["configs"][0]["misses"],
+              json::parse(cli({"replay", trace, "--policy", "lru", "--json"}).out)["configs"][0]["misses"])
+        << "one sequence shares with nobody";
+    EXPECT_EQ(one["configs"][0]["link_latency_us"], 0);
 
     record(trace, {"--method", "full"});
     const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes{
         {{}, "attends every block"}, // the last run
         {{"--run", "3"}, "no run 3"},
-        {{"--run", "1", "--cache-blocks", "2"}, "too small"},
+        {{"--run", "1", "--cache-blocks", "2"}, "too few"},
         {{"--run", "1", "--cache-blocks", "many"}, "cache-blocks"},
         {{"--run", "1", "--policy", "luck"}, "known policies: keep-selected"},
         {{"--run", "1", "--link", "0"}, "above 0"}};

@@ -9,11 +9,10 @@
 #include "tests/profiler/temporary_folder.h"
 
 #include <algorithm>
-#include <bit>
 #include <fmt/format.h>
 #include <gmock/gmock.h>
-#include <limits>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 
@@ -79,18 +78,21 @@ TEST_P(RecordedReplay, OfTheSameCacheIsTheRecording) {
 
     const ReplayPolicyEntry& policy = findReplayPolicy(trace.cachePolicy);
     std::size_t compared = 0, denseRequests = 0;
-    for (const HeadTrace& head : trace.heads) {
-        EXPECT_EQ(head.tail >= 0, (GetParam().promptTokens + 37 * head.sequence) % trace.run.blockSize != 0);
-        const auto state = policy.make();
-        replayHead(head, *state, trace.run.deviceSlots, [&](const BlockRequest& request, const RequestOutcome& got) {
-            if (!request.selected) {
+    for (const PoolTrace& pool : trace.pools) {
+        const bool tail = (GetParam().promptTokens + 37 * pool.sequence) % trace.run.blockSize != 0;
+        EXPECT_EQ(pool.steps[0], tail ? -1 : 0);
+        const auto state = policy.make(pool.visits, trace.run.deviceSlots);
+        replayPool(pool.visits, *state, [&](std::size_t request, const RequestOutcome& got) {
+            if (pool.steps[request] < 0) return;
+            if (pool.visits.counted(request) == 0) {
                 ++denseRequests;
                 return;
             }
             ++compared;
-            EXPECT_EQ(got.hits, request.hits) << "step " << request.step << " layer " << head.layer << " sequence "
-                                              << head.sequence << " head " << head.kvHead;
-            EXPECT_EQ(got.misses, request.misses);
+            EXPECT_EQ(got.hits, pool.recorded[request].hits)
+                << "step " << pool.steps[request] << " layer " << pool.layer << " sequence " << pool.sequence
+                << " head " << pool.kvHead;
+            EXPECT_EQ(got.misses, pool.recorded[request].misses);
         });
     }
     std::size_t rows = 0;
@@ -110,6 +112,8 @@ TEST_P(RecordedReplay, OfTheSameCacheIsTheRecording) {
     EXPECT_EQ(configs[0].misses, summary.misses);
     EXPECT_EQ(configs[0].h2dBytes, summary.h2dBytes);
     EXPECT_EQ(configs[0].exposedNs, summary.exposedNs);
+    EXPECT_EQ(trace.h2dBytes, summary.h2dBytes);
+    EXPECT_EQ(trace.exposedNs, summary.exposedNs);
     EXPECT_DOUBLE_EQ(configs[0].tokensPerSecond,
                      double(summary.decodedTokens) * 1e9 / double(summary.decodeNs + summary.exposedNs));
 }
@@ -117,7 +121,7 @@ TEST_P(RecordedReplay, OfTheSameCacheIsTheRecording) {
 TEST_P(RecordedReplay, BeladyAndLargerCachesAreNeverWorse) {
     const SelectionTrace trace = loadSelectionTrace(TraceReader(file), 1);
     ReplayOptions options;
-    const int smallest = int(trace.largestSet);
+    const int smallest = trace.largest;
     options.cacheBlocks = {smallest, smallest + 1, smallest + 2, smallest + 4, smallest + 100};
     std::map<std::string, std::vector<ReplayConfig>> byPolicy;
     for (const ReplayConfig& config : replay(trace, options)) byPolicy[config.policy].push_back(config);
@@ -133,6 +137,40 @@ TEST_P(RecordedReplay, BeladyAndLargerCachesAreNeverWorse) {
         }
     for (const char* policy : {"lru", "fifo", "lfu", "arc", "belady"}) // everything fits: only first uses miss
         EXPECT_EQ(byPolicy[policy].back().misses, byPolicy[policy].back().compulsory) << policy;
+}
+
+TEST_P(RecordedReplay, CurvesHaveTheMissesOfEverySize) {
+    const SelectionTrace trace = loadSelectionTrace(TraceReader(file), 1);
+    for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) {
+        const std::vector<MissCurve> curves = missCurves(trace, policy);
+        ASSERT_EQ(curves.size(), trace.pools.size());
+        const MissCurve total = sum(curves);
+        EXPECT_EQ(total.smallest, trace.largest);
+        EXPECT_EQ(total.references, trace.hits + trace.misses);
+        for (int slots = total.smallest; slots <= total.largest() + 1; ++slots)
+            EXPECT_EQ(total.at(slots), replayCache(trace, findReplayPolicy(nameOf(policy)), slots).misses) << slots;
+        if (trace.cachePolicy == nameOf(policy)) {
+            EXPECT_EQ(total.at(trace.run.deviceSlots), summary.misses);
+        }
+    }
+}
+
+TEST_P(RecordedReplay, AnotherCacheMissesWhatDecodingWithItMisses) {
+    const SelectionTrace trace = loadSelectionTrace(TraceReader(file), 1);
+    for (const auto& [policy, more] : {std::pair("lru", 0), std::pair("lru", 3), std::pair("keep-selected", 3)}) {
+        Recording other = GetParam();
+        other.slots = trace.run.deviceSlots + more;
+        other.policy = policy;
+        const std::string otherFile = (folder / fmt::format("{}-{}.kvtrace", policy, more)).string();
+        const SessionSummary decoded = record(other, otherFile);
+        ReplayOptions options;
+        options.policies = {policy};
+        options.cacheBlocks = {int(*other.slots)};
+        const ReplayConfig predicted = replay(trace, options).front();
+        EXPECT_EQ(predicted.misses, decoded.misses) << policy << " " << *other.slots;
+        EXPECT_EQ(predicted.h2dBytes, decoded.h2dBytes) << policy << " " << *other.slots;
+        EXPECT_EQ(predicted.exposedNs, decoded.exposedNs) << policy << " " << *other.slots;
+    }
 }
 
 const std::vector<Recording> kRecordings{
@@ -151,9 +189,17 @@ const std::vector<Recording> kRecordings{
 INSTANTIATE_TEST_SUITE_P(Recordings, RecordedReplay, testing::ValuesIn(kRecordings),
                          [](const auto& parameter) { return std::string(parameter.param.name); });
 
+using History = std::vector<std::vector<std::int32_t>>; // [request] its blocks, ascending
+
+BlockVisits visitsOf(const History& history) {
+    BlockVisits visits;
+    for (const auto& wanted : history) visits.add(wanted);
+    return visits;
+}
+
 /// Random sets of up to `largest` among `blocks` blocks; neighbours in time resemble each other.
-HeadTrace randomHead(std::mt19937& random, int requests, int blocks, int largest) {
-    HeadTrace head;
+History randomHistory(std::mt19937& random, int requests, int blocks, int largest) {
+    History history;
     std::set<std::int32_t> set;
     for (int r = 0; r < requests; ++r) {
         const int changes = 1 + int(random() % 3u);
@@ -161,48 +207,119 @@ HeadTrace randomHead(std::mt19937& random, int requests, int blocks, int largest
             set.erase(std::next(set.begin(), std::ptrdiff_t(random() % set.size())));
         const auto wanted = 1 + std::size_t(random() % unsigned(largest));
         while (set.size() < wanted) set.insert(std::int32_t(random() % unsigned(blocks)));
-        head.add(r, std::vector<std::int32_t>(set.begin(), set.end()), -1);
+        history.emplace_back(set.begin(), set.end());
     }
-    return head;
+    return history;
 }
 
-int missesOf(const HeadTrace& head, const ReplayPolicyEntry& policy, int slots) {
-    const auto state = policy.make();
-    int misses = 0;
-    replayHead(head, *state, slots, [&](const BlockRequest&, const RequestOutcome& o) { misses += o.misses; });
+/// [request] misses
+std::vector<int> missesOf(const History& history, std::string_view policy, int slots) {
+    const BlockVisits visits = visitsOf(history);
+    const auto state = findReplayPolicy(policy).make(visits, slots);
+    std::vector<int> misses;
+    replayPool(visits, *state, [&](std::size_t, const RequestOutcome& o) { misses.push_back(o.misses); });
     return misses;
 }
 
-/// Fewest misses of any cache of `slots` slots: tries every set of blocks to keep after every request.
-int fewestMisses(const HeadTrace& head, int slots) {
-    const int blocks = head.blockLimit();
-    std::map<unsigned, int> states{{0u, 0}}; // resident blocks -> fewest misses to get there
-    for (const BlockRequest& request : head.requests) {
-        unsigned wanted = 0;
-        for (const std::int32_t block : head.blocksOf(request)) wanted |= 1u << block;
-        std::map<unsigned, int> next;
-        for (const auto& [resident, misses] : states) {
-            const int cost = misses + std::popcount(wanted & ~resident);
-            for (unsigned kept = 0; kept < 1u << blocks; ++kept) {
-                const unsigned after = kept | wanted;
-                if ((kept & ~resident) != 0 || std::popcount(after) > slots) continue;
-                const auto [entry, isNew] = next.try_emplace(after, cost);
-                if (!isNew) entry->second = std::min(entry->second, cost);
-            }
+/// The same by the book: the block that is in no request and has the lowest rank leaves, of equals the lowest.
+struct Use {
+    int loaded = 0, last = 0, count = 0; // requests
+};
+template <class RankOf> std::vector<int> byTheBook(const History& history, int slots, const RankOf& rankOf) {
+    std::map<std::int32_t, Use> resident;
+    std::vector<int> result;
+    for (int r = 0; r < int(history.size()); ++r) {
+        const auto& wanted = history[std::size_t(r)];
+        std::vector<std::pair<decltype(rankOf(Use{})), std::int32_t>> idle;
+        for (const auto& [block, use] : resident)
+            if (!std::binary_search(wanted.begin(), wanted.end(), block)) idle.emplace_back(rankOf(use), block);
+        std::sort(idle.begin(), idle.end());
+        int misses = 0;
+        for (const std::int32_t block : wanted) {
+            const auto [entry, isNew] = resident.try_emplace(block, Use{r, r, 0});
+            misses += isNew;
+            entry->second.last = r;
+            ++entry->second.count;
         }
-        states = std::move(next);
+        for (std::size_t i = 0; int(resident.size()) > slots; ++i) resident.erase(idle.at(i).second);
+        result.push_back(misses);
     }
-    int fewest = std::numeric_limits<int>::max();
-    for (const auto& [resident, misses] : states) fewest = std::min(fewest, misses);
-    return fewest;
+    return result;
 }
 
-TEST(Replay, BeladyReachesTheMinimumThatAllPossibilitiesHave) {
-    std::mt19937 random(7);
-    for (int round = 0; round < 60; ++round) {
-        const HeadTrace head = randomHead(random, 10, 7, 3);
-        for (int slots = int(head.largestSet()); slots <= 6; ++slots)
-            EXPECT_EQ(missesOf(head, findReplayPolicy("belady"), slots), fewestMisses(head, slots)) << slots;
+TEST(Replay, PoliciesAreTheOnesOfTheBook) {
+    std::mt19937 random(23);
+    for (int round = 0; round < 30; ++round) {
+        const History history = randomHistory(random, 300, 40, 12);
+        for (int slots = visitsOf(history).largest(); slots <= 42; slots += 2) {
+            EXPECT_EQ(missesOf(history, "lru", slots), byTheBook(history, slots, [](const Use& u) { return u.last; }));
+            EXPECT_EQ(missesOf(history, "fifo", slots),
+                      byTheBook(history, slots, [](const Use& u) { return u.loaded; }));
+            EXPECT_EQ(missesOf(history, "lfu", slots),
+                      byTheBook(history, slots, [](const Use& u) { return std::pair(u.count, u.last); }));
+        }
+    }
+}
+
+/// Adaptive replacement as its paper writes it, one block at a time. Lists: most recent first.
+std::vector<int> adaptiveByTheBook(const std::vector<std::int32_t>& blocks, int c) {
+    using List = std::vector<std::int32_t>;
+    List t1, t2, b1, b2;
+    int p = 0;
+    std::vector<int> misses;
+    const auto take = [](List& list, std::int32_t block) { return std::erase(list, block) > 0; };
+    const auto front = [](List& list, std::int32_t block) { list.insert(list.begin(), block); };
+    const auto size = [](const List& list) { return int(list.size()); };
+    for (const std::int32_t x : blocks) {
+        const auto replace = [&](bool inB2) {
+            const bool recent = !t1.empty() && (size(t1) > p || (inB2 && size(t1) == p));
+            List &from = recent ? t1 : t2, &to = recent ? b1 : b2;
+            front(to, from.back());
+            from.pop_back();
+        };
+        misses.push_back(0);
+        if (take(t1, x) || take(t2, x)) {
+            front(t2, x);
+            continue;
+        }
+        misses.back() = 1;
+        const bool inB1 = std::count(b1.begin(), b1.end(), x) > 0, inB2 = std::count(b2.begin(), b2.end(), x) > 0;
+        if (inB1 || inB2) {
+            if (inB1) p = std::min(c, p + std::max(1, size(b2) / size(b1)));
+            if (inB2) p = std::max(0, p - std::max(1, size(b1) / size(b2)));
+            replace(inB2);
+            take(b1, x), take(b2, x);
+            front(t2, x);
+            continue;
+        }
+        if (size(t1) + size(b1) == c) {
+            if (size(t1) < c)
+                b1.pop_back(), replace(false);
+            else
+                t1.pop_back();
+        } else if (size(t1) + size(t2) + size(b1) + size(b2) >= c) {
+            if (size(t1) + size(t2) + size(b1) + size(b2) == 2 * c) b2.pop_back();
+            replace(false);
+        }
+        front(t1, x);
+    }
+    return misses;
+}
+
+TEST(Replay, ArcIsTheOneOfThePaperWhenARequestIsOneBlock) {
+    std::mt19937 random(29);
+    for (int round = 0; round < 40; ++round) {
+        History history;
+        std::vector<std::int32_t> blocks;
+        for (int r = 0; r < 600; ++r) { // phases of loops and of repeated use; never the same block twice in a row
+            const bool loop = (r / 70 + round) % 2 == 0;
+            std::int32_t block = loop ? r % 17 : std::int32_t(random() % 6u);
+            if (!blocks.empty() && block == blocks.back()) block = (block + 1) % 17;
+            blocks.push_back(block);
+            history.push_back({block});
+        }
+        for (int slots = 2; slots <= 18; slots += 2)
+            EXPECT_EQ(missesOf(history, "arc", slots), adaptiveByTheBook(blocks, slots)) << slots;
     }
 }
 
@@ -210,13 +327,14 @@ TEST(Replay, BeladyReachesTheMinimumThatAllPossibilitiesHave) {
 // like these and can fail by a miss on unrelated ones.
 TEST(Replay, NoPolicyBeatsBeladyAndSpaceDoesNotHurtLruAndBelady) {
     std::mt19937 random(11);
+    const auto count = [](const std::vector<int>& misses) { return std::accumulate(misses.begin(), misses.end(), 0); };
     for (int round = 0; round < 40; ++round) {
-        const HeadTrace head = randomHead(random, 200, 40, 12);
+        const History history = randomHistory(random, 200, 40, 12);
         std::map<std::string, int> previous;
-        for (int slots = int(head.largestSet()); slots <= 44; slots += 3) {
-            const int bound = missesOf(head, findReplayPolicy("belady"), slots);
+        for (int slots = visitsOf(history).largest(); slots <= 44; slots += 3) {
+            const int bound = count(missesOf(history, "belady", slots));
             for (const ReplayPolicyEntry& policy : replayPolicies()) {
-                const int misses = missesOf(head, policy, slots);
+                const int misses = count(missesOf(history, policy.name, slots));
                 EXPECT_GE(misses, bound) << policy.name << " with " << slots;
                 if (policy.name != "lru" && policy.name != "belady") continue;
                 const auto entry = previous.try_emplace(policy.name, misses).first;
@@ -229,13 +347,12 @@ TEST(Replay, NoPolicyBeatsBeladyAndSpaceDoesNotHurtLruAndBelady) {
 
 /// One block per request: what each policy does is then the textbook's.
 std::vector<int> missedRequests(const std::string& policy, int slots, const std::vector<std::int32_t>& blocks) {
-    HeadTrace head;
-    for (std::size_t r = 0; r < blocks.size(); ++r) head.add(int(r), std::span(blocks).subspan(r, 1), -1);
+    History history;
+    for (const std::int32_t block : blocks) history.push_back({block});
     std::vector<int> missed;
-    const auto state = findReplayPolicy(policy).make();
-    replayHead(head, *state, slots, [&](const BlockRequest& request, const RequestOutcome& outcome) {
-        if (outcome.misses > 0) missed.push_back(request.step);
-    });
+    const std::vector<int> misses = missesOf(history, policy, slots);
+    for (int r = 0; r < int(misses.size()); ++r)
+        if (misses[std::size_t(r)] > 0) missed.push_back(r);
     return missed;
 }
 
@@ -255,23 +372,85 @@ TEST(Replay, PoliciesLetGoWhatTheyShould) {
     EXPECT_THAT(missedRequests("arc", 3, scan), ElementsAre(0, 1, 4, 5, 6, 7, 8));
 }
 
-TEST(Replay, AFreshBlockIsAHitAndTheTailOfThePromptIsThere) {
-    HeadTrace head;
-    head.tail = 3;
-    const std::vector<std::vector<std::int32_t>> wanted{{0, 3}, {1, 3}, {0, 4}, {3, 4}};
-    for (std::size_t r = 0; r < wanted.size(); ++r) head.add(int(r), wanted[r], r == 2 ? 4 : -1);
+TEST(Replay, ABegunBlockIsAHitAndWhatIsUncountedStillFillsTheCache) {
+    BlockVisits visits;
+    const History wanted{{3}, {0, 3}, {1, 3}, {0, 4}, {3, 4}};
+    for (std::size_t r = 0; r < wanted.size(); ++r) visits.add(wanted[r], r == 0 ? 3 : r == 3 ? 4 : -1, r > 0);
     for (const ReplayPolicyEntry& policy : replayPolicies()) {
         SCOPED_TRACE(policy.name);
         std::vector<RequestOutcome> outcomes;
-        const auto state = policy.make();
-        replayHead(head, *state, 2, [&](const BlockRequest&, const RequestOutcome& o) { outcomes.push_back(o); });
-        const int hits[] = {1, 1, 1, 1}, compulsory[] = {1, 1, 0, 0};
+        const auto state = policy.make(visits, 2);
+        replayPool(visits, *state, [&](std::size_t, const RequestOutcome& o) { outcomes.push_back(o); });
+        const int hits[] = {0, 1, 1, 1, 1}, misses[] = {0, 1, 1, 1, 1}, compulsory[] = {0, 1, 1, 0, 0};
         for (std::size_t r = 0; r < wanted.size(); ++r) {
             EXPECT_EQ(outcomes[r].hits, hits[r]) << r;
-            EXPECT_EQ(outcomes[r].misses, 1) << r;
+            EXPECT_EQ(outcomes[r].misses, misses[r]) << r;
+            EXPECT_EQ(outcomes[r].loads, misses[r]) << r;
             EXPECT_EQ(outcomes[r].compulsory, compulsory[r]) << r;
         }
     }
+}
+
+/// A trace of these histories, one sequence each, one layer, one head.
+SelectionTrace traceOf(const std::vector<History>& histories) {
+    SelectionTrace trace;
+    trace.run.layers = trace.run.kvHeads = 1;
+    trace.run.sequences = int(histories.size());
+    for (const History& history : histories) {
+        PoolTrace& pool = trace.pools.emplace_back();
+        pool.sequence = int(trace.pools.size()) - 1;
+        pool.visits = visitsOf(history);
+        while (pool.steps.size() < history.size()) pool.steps.push_back(int(pool.steps.size()));
+        while (trace.steps.size() < history.size()) trace.steps.push_back({int(trace.steps.size()) + 1, 1, 0, 0});
+        trace.largest = std::max(trace.largest, pool.visits.largest());
+    }
+    return trace;
+}
+
+TEST(Replay, ASharedPoolIsOneCacheForTheBlocksOfAllSequences) {
+    std::mt19937 random(31);
+    for (int round = 0; round < 10; ++round) {
+        const History a = randomHistory(random, 60, 20, 6), b = randomHistory(random, 45, 20, 5);
+        const SelectionTrace shared = withSharedPools(traceOf({a, b}));
+        ASSERT_EQ(shared.pools.size(), 1u);
+        EXPECT_EQ(shared.pools[0].sequence, -1);
+        History both; // b ends earlier; its blocks come after a's
+        const std::int32_t shift = visitsOf(a).blockLimit();
+        for (std::size_t r = 0; r < a.size(); ++r) {
+            both.push_back(a[r]);
+            if (r < b.size())
+                for (const std::int32_t block : b[r]) both.back().push_back(block + shift);
+        }
+        ASSERT_EQ(shared.largest, visitsOf(both).largest());
+        for (const ReplayPolicyEntry& policy : replayPolicies())
+            for (int slots = shared.largest; slots < 40; slots += 4) {
+                const auto state = policy.make(shared.pools[0].visits, slots);
+                std::vector<int> misses;
+                replayPool(shared.pools[0].visits, *state,
+                           [&](std::size_t, const RequestOutcome& o) { misses.push_back(o.misses); });
+                EXPECT_EQ(misses, missesOf(both, policy.name, slots)) << policy.name << " with " << slots;
+            }
+    }
+}
+
+TEST(Replay, ASequenceThatMissesAStepReturnsToASharedPool) {
+    SelectionTrace trace = traceOf({{{0, 1}, {0, 2}, {0, 2}, {1, 2}}, {{0}, {0}}});
+    trace.pools[1].steps = {0, 3}; // not in steps 1 and 2
+    const SelectionTrace shared = withSharedPools(trace);
+    const BlockVisits& visits = shared.pools[0].visits;
+    const auto blocks = [](std::span<const BlockVisits::Entry> entries) {
+        std::vector<std::int32_t> result;
+        for (const BlockVisits::Entry& e : entries) result.push_back(e.block());
+        return result;
+    };
+    ASSERT_EQ(visits.requests(), 4u);
+    EXPECT_THAT(blocks(visits.entered(0)), testing::ElementsAre(0, 1, 3));
+    EXPECT_THAT(visits.left(1), testing::ElementsAre(1, 3));
+    EXPECT_THAT(visits.left(2), testing::IsEmpty());
+    EXPECT_THAT(blocks(visits.entered(3)), testing::ElementsAre(1, 3));
+    EXPECT_FALSE(visits.entered(3)[1].first());
+    EXPECT_EQ(visits.size(3), 3);
+    EXPECT_EQ(visits.references(), 10);
 }
 
 TEST(Replay, TimesFollowTheLinkAndReplaceMeasuredOnes) {
@@ -280,15 +459,14 @@ TEST(Replay, TimesFollowTheLinkAndReplaceMeasuredOnes) {
     trace.run.blockBytes = 1'000'000;
     trace.run.timing = nameOf(Timing::Modelled);
     trace.steps = {{1, 2, 5'000'000, 1'000'000}, {2, 2, 3'000'000, 500'000}};
-    HeadTrace head;
-    head.layer = 1;
-    const std::vector<std::int32_t> first{0, 1}, second{1, 2};
-    head.add(0, first, -1);
-    head.add(1, second, -1);
-    trace.heads = {head, head};
-    trace.largestSet = 2;
+    PoolTrace pool;
+    pool.layer = 1;
+    pool.visits = visitsOf({{0, 1}, {1, 2}});
+    pool.steps = {0, 1};
+    trace.pools = {pool, pool};
+    trace.largest = 2;
     const Link link{"test", 10, 25};
-    ReplayOptions options{{"lru"}, {2}, {link}};
+    ReplayOptions options{{"lru"}, {2}, {link}, 1};
     // Step 1 loads 4 blocks in one transfer, step 2 two.
     const std::int64_t exposed = link.transferNs(4'000'000) + link.transferNs(2'000'000);
     ReplayConfig config = replay(trace, options).front();
@@ -316,13 +494,18 @@ TEST(Replay, ABlockThatBeganInADroppedStepIsStillFresh) {
     const SelectionTrace trace = loadSelectionTrace(TraceReader(file), 1);
     const std::int32_t tail = shape.promptTokens / shape.blockSize;
     const int next = (tail + 1) * shape.blockSize - shape.promptTokens; // decode steps until a block is full
-    for (const HeadTrace& head : trace.heads) {
-        EXPECT_EQ(head.tail, tail);
-        for (const BlockRequest& request : head.requests) {
-            const int recorded = trace.steps[std::size_t(request.step)].step;
+    for (const PoolTrace& pool : trace.pools) {
+        ASSERT_EQ(pool.steps[0], -1);
+        ASSERT_EQ(pool.visits.entered(0).size(), 1u);
+        EXPECT_EQ(pool.visits.entered(0)[0].block(), tail);
+        for (std::size_t request = 1; request < pool.steps.size(); ++request) {
+            const int recorded = trace.steps[std::size_t(pool.steps[request])].step;
             const int sinceOpening = recorded - 1 - next;
+            std::int32_t fresh = -1;
+            for (const BlockVisits::Entry& e : pool.visits.entered(request))
+                if (e.begins()) fresh = e.block();
             const bool first = sinceOpening > 0 && sinceOpening % shape.blockSize == 1;
-            EXPECT_EQ(request.fresh, first ? tail + 1 + sinceOpening / shape.blockSize : -1) << recorded;
+            EXPECT_EQ(fresh, first ? tail + 1 + sinceOpening / shape.blockSize : -1) << recorded;
         }
     }
 }
@@ -350,12 +533,49 @@ TEST(Replay, RefusalsNameWhatIsWrongAndTheMend) {
     EXPECT_THAT(failure([&] { load("none", none, RecordLevel::Full); }), HasSubstr("no decode steps"));
     const SelectionTrace trace = load("full", {}, RecordLevel::Full);
     EXPECT_THAT(failure([&] {
-                    replay(trace, {{}, {1}, {}});
+                    replay(trace, {{}, {1}, {}, 1});
                 }),
-                HasSubstr(fmt::format("--cache-blocks {}", trace.largestSet)));
-    EXPECT_THAT(failure([&] { replay(trace, {{}, {}, {{"slow", 1e-300, 10}}}); }), HasSubstr("at least 1e-06 GB/s"));
-    EXPECT_THAT(failure([&] { replay(trace, {{"random"}, {}, {}}); }), HasSubstr("known policies: keep-selected, lru"));
+                HasSubstr(fmt::format("--cache-blocks {}", trace.largest)));
+    EXPECT_THAT(failure([&] { replay(trace, {{}, {}, {{"slow", 1e-300, 10}}, 1}); }), HasSubstr("at least 1e-06 GB/s"));
+    EXPECT_THAT(failure([&] {
+                    replay(trace, {{"random"}, {}, {}, 1});
+                }),
+                HasSubstr("known policies: keep-selected, lru"));
     EXPECT_THAT(failure([&] { loadSelectionTrace(TraceReader((folder / "full").string()), 2); }), HasSubstr("run 2"));
+}
+
+TEST(Replay, LoadingAndReplayingCanBeStopped) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    synthetic::recordFile(file, {});
+    const TraceReader reader(file);
+    std::stop_source stop;
+    double last = -1;
+    const Progress progress = [&](double fraction, std::string_view) {
+        EXPECT_GE(fraction, last);
+        EXPECT_LE(fraction, 1);
+        last = fraction;
+    };
+    const SelectionTrace trace = loadSelectionTrace(reader, 1, progress);
+    EXPECT_EQ(last, 1);
+    last = -1;
+    replay(trace, {}, progress);
+    EXPECT_EQ(last, 1);
+    last = -1;
+    missCurves(trace, CurvePolicy::Lru, 2, progress);
+    EXPECT_EQ(last, 1);
+    stop.request_stop();
+    const auto kindOf = [](const std::function<void()>& action) {
+        try {
+            action();
+        } catch (const Error& error) {
+            return error.kind;
+        }
+        return ErrorKind::BadInput;
+    };
+    EXPECT_EQ(kindOf([&] { loadSelectionTrace(reader, 1, {}, stop.get_token()); }), ErrorKind::Cancelled);
+    EXPECT_EQ(kindOf([&] { replay(trace, {}, {}, stop.get_token()); }), ErrorKind::Cancelled);
+    EXPECT_EQ(kindOf([&] { missCurves(trace, CurvePolicy::Belady, 2, {}, stop.get_token()); }), ErrorKind::Cancelled);
 }
 
 } // namespace
