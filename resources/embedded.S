@@ -1,13 +1,5 @@
 /* Embeds the files named below; resources.cpp lists the same symbols. */
-        .macro embed symbol, path
-        .balign 64
-        .global kvscope_\symbol\()_begin
-        .global kvscope_\symbol\()_end
-kvscope_\symbol\()_begin:
-        .incbin "\path"
-kvscope_\symbol\()_end:
-        .byte 0
-        .endm
+        .include "embed.inc"
 
         .section .rodata
         embed nosa_tiny_weights, "models/nosa-tiny/model.safetensors"

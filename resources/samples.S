@@ -1,13 +1,5 @@
 /* Embeds the sample traces; samples.cpp lists the same symbols. */
-        .macro embed symbol, path
-        .balign 64
-        .global kvscope_\symbol\()_begin
-        .global kvscope_\symbol\()_end
-kvscope_\symbol\()_begin:
-        .incbin "\path"
-kvscope_\symbol\()_end:
-        .byte 0
-        .endm
+        .include "embed.inc"
 
         .section .rodata
         embed sample_h200_tiny, "samples/h200-nosa-tiny.kvtrace"

@@ -25,10 +25,45 @@ template <int kDim> struct Accumulator {
     }
 };
 
+/// Takes kTiles column tiles of logits into the running softmax: they become probabilities, packed as the fragments of
+/// the product with the values, and what was accumulated is scaled to the new maximum.
+template <int kDim, int kTiles>
+__device__ inline void advanceSoftmax(float (&logits)[kTiles][4], Accumulator<kDim>& acc,
+                                      std::uint32_t (&p)[kTiles][2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        float maximum = acc.maximum[h];
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j) maximum = fmaxf(maximum, fmaxf(logits[j][2 * h], logits[j][2 * h + 1]));
+        maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 1));
+        maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 2));
+        const float reference = maximum == -INFINITY ? 0.f : maximum;
+        const float factor = exp2f((acc.maximum[h] - reference) * kLog2e);
+        acc.sum[h] *= factor;
+#pragma unroll
+        for (int i = 0; i < kDim / 8; ++i) acc.out[i][2 * h] *= factor, acc.out[i][2 * h + 1] *= factor;
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j) {
+            const float low = exp2f((logits[j][2 * h] - reference) * kLog2e);
+            const float high = exp2f((logits[j][2 * h + 1] - reference) * kLog2e);
+            acc.sum[h] += low + high;
+            p[j][h] = packBf16(low, high);
+        }
+        acc.maximum[h] = maximum;
+    }
+}
+
 /// Where a row's blocks lie: block ids and places, both null for "block i at place i".
 struct BlockList {
     const std::int32_t *ids, *places;
     int entries, blockSize;
+    Divider byBlock;
+};
+
+/// What a launch fixes, so that no thread divides.
+struct DecodePlan {
+    int group = 1, headTiles = 1;
+    Divider byBlock;
 };
 
 /// One warp, 32 tokens, 16 query heads. Token t of the tile belongs to lane quad t/8: lane l loads, as key rows, tokens
@@ -43,10 +78,10 @@ template <int kDim> struct Tile {
     __device__ void loadKeys(const BlockList& list, const Bf16* headBlocks, int first) {
         const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4;
         const int group = first + 8 * (row / 2); // these 8 tokens share a block
-        const int entry = min(group / list.blockSize, list.entries - 1);
+        const int wanted = list.byBlock(group), entry = min(wanted, list.entries - 1);
         const int place = list.places != nullptr ? list.places[entry] : entry;
-        const Bf16* keys =
-            headBlocks + std::size_t(place) * blockElements(list.blockSize, kDim) + group % list.blockSize * kDim;
+        const Bf16* keys = headBlocks + std::size_t(place) * blockElements(list.blockSize, kDim) +
+                           (group - wanted * list.blockSize) * kDim;
 #pragma unroll
         for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -54,7 +89,8 @@ template <int kDim> struct Tile {
     }
     __device__ void loadValues(const BlockList& list, const Bf16* headBlocks, int first) {
         const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4, mine = first + 8 * quad;
-        const int wanted = mine / list.blockSize, entry = min(wanted, list.entries - 1), within = mine % list.blockSize;
+        const int wanted = list.byBlock(mine), entry = min(wanted, list.entries - 1),
+                  within = mine - wanted * list.blockSize;
         const int place = list.places != nullptr ? list.places[entry] : entry;
         listed = wanted < list.entries;
         firstToken = (list.ids != nullptr ? list.ids[entry] : entry) * list.blockSize + within;
@@ -79,7 +115,6 @@ __device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a
         }
     then(0);
     // logits[j][e]: head row (+8 for e >= 2), token firstToken + 2j + e%2
-    float maximum[2] = {acc.maximum[0], acc.maximum[1]};
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
@@ -89,33 +124,10 @@ __device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a
             const float bias = headBias != nullptr && valid ? a.biasScale * headBias[token] : 0.f;
             logits[j][e] = valid ? logits[j][e] * a.scale + bias : -INFINITY;
             logits[j][e + 2] = valid ? logits[j][e + 2] * a.scale + bias : -INFINITY;
-            maximum[0] = fmaxf(maximum[0], logits[j][e]);
-            maximum[1] = fmaxf(maximum[1], logits[j][e + 2]);
         }
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(0xffffffffu, maximum[h], 1));
-        maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(0xffffffffu, maximum[h], 2));
-        const float reference = maximum[h] == -INFINITY ? 0.f : maximum[h];
-        const float factor = exp2f((acc.maximum[h] - reference) * kLog2e);
-        acc.sum[h] *= factor;
-#pragma unroll
-        for (int i = 0; i < kDim / 8; ++i) acc.out[i][2 * h] *= factor, acc.out[i][2 * h + 1] *= factor;
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-#pragma unroll
-            for (int e = 0; e < 2; ++e) {
-                float& p = logits[j][2 * h + e];
-                p = exp2f((p - reference) * kLog2e);
-                acc.sum[h] += p;
-            }
-        acc.maximum[h] = maximum[h];
-    }
-    // Value piece words 0, 1 are tokens firstToken..+3, words 2, 3 tokens +4..+7; so are column tiles 0, 1 and 2, 3.
     std::uint32_t p[4][2];
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
-        p[j][0] = packBf16(logits[j][0], logits[j][1]), p[j][1] = packBf16(logits[j][2], logits[j][3]);
+    advanceSoftmax<kDim, 4>(logits, acc, p);
+    // Value piece words 0, 1 are tokens firstToken..+3, words 2, 3 tokens +4..+7; so are column tiles 0, 1 and 2, 3.
 #pragma unroll
     for (int i = 0; i < kDim / 8; ++i) {
         mma16816(acc.out[i], p[0][0], p[0][1], p[1][0], p[1][1], tile.v[i].x, tile.v[i].y);
@@ -140,7 +152,8 @@ template <int kDim, int kWarps> struct DecodeShared {
 /// Grid: (splits, kvHeads, rows * head tiles); neighbouring splits form clusters. Warps take tiles of the split in turn
 /// and merge in shared memory; the blocks of a cluster then merge a few heads each; where there are several clusters,
 /// the last to arrive merges those heads from memory.
-template <int kDim, int kWarps> __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArgs a) {
+template <int kDim, int kWarps>
+__global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArgs a, DecodePlan plan) {
     extern __shared__ uint4 raw[];
     auto& shared = *reinterpret_cast<DecodeShared<kDim, kWarps>*>(raw);
     __shared__ bool last;
@@ -148,8 +161,9 @@ template <int kDim, int kWarps> __global__ void __launch_bounds__(kWarps* kWarp)
     const auto cluster = thisCluster();
     const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, rowInTile = lane / 4, quad = lane % 4;
-    const int group = a.shape.queryHeads / a.shape.kvHeads, headTiles = (group + kHeads - 1) / kHeads;
-    const int g = blockIdx.y, row = blockIdx.z / headTiles, headTile = blockIdx.z % headTiles;
+    const int group = plan.group, headTiles = plan.headTiles;
+    const int g = blockIdx.y, row = headTiles == 1 ? blockIdx.z : blockIdx.z / headTiles,
+              headTile = blockIdx.z - row * headTiles;
     const int heads = min(kHeads, group - headTile * kHeads);
     letNextKernelStart();
     // Positions change only at a step's end, so they may be read before the wait.
@@ -163,7 +177,7 @@ template <int kDim, int kWarps> __global__ void __launch_bounds__(kWarps* kWarp)
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
     if (!active) return; // the whole cluster leaves
 
-    const int entries = a.listCount != nullptr ? a.listCount[item] : position / a.shape.blockSize + 1;
+    const int entries = a.listCount != nullptr ? a.listCount[item] : plan.byBlock(position) + 1;
     const std::int32_t* blockIds = a.listBlock != nullptr ? a.listBlock + std::size_t(item) * a.capacity : nullptr;
     const std::int32_t* slots = a.listSlot != nullptr ? a.listSlot + std::size_t(item) * a.capacity : nullptr;
     const Bf16* qRow =
@@ -181,12 +195,14 @@ template <int kDim, int kWarps> __global__ void __launch_bounds__(kWarps* kWarp)
     Accumulator<kDim> acc;
     acc.clear();
     const int tiles = (entries * a.shape.blockSize + kTile - 1) / kTile;
-    const int begin = int(std::int64_t(tiles) * blockIdx.x / gridDim.x),
-              end = int(std::int64_t(tiles) * (blockIdx.x + 1) / gridDim.x);
+    const unsigned splitsHere = gridDim.x, share = unsigned(tiles) / splitsHere,
+                   extra = unsigned(tiles) - share * splitsHere;
+    const int begin = int(blockIdx.x * share + min(blockIdx.x, extra)),
+              end = begin + int(share + (blockIdx.x < extra ? 1 : 0));
     // The list of this split, in shared memory where it fits: a tile's loads should wait for no other load.
-    const int bs = a.shape.blockSize, firstEntry = begin * kTile / bs;
-    const int listed = min(entries, (end * kTile + bs - 1) / bs) - firstEntry;
-    BlockList list{blockIds, slots != nullptr ? slots : blockIds, entries, bs};
+    const int bs = a.shape.blockSize, firstEntry = plan.byBlock(begin * kTile);
+    const int listed = min(entries, plan.byBlock(end * kTile + bs - 1)) - firstEntry;
+    BlockList list{blockIds, slots != nullptr ? slots : blockIds, entries, bs, plan.byBlock};
     int shift = 0; // tokens before the list's first entry
     if (blockIds != nullptr && listed > 0 && listed <= kListed) {
         for (int i = threadIdx.x; i < listed; i += kThreads) {
@@ -194,7 +210,7 @@ template <int kDim, int kWarps> __global__ void __launch_bounds__(kWarps* kWarp)
             shared.places[i] = list.places[firstEntry + i];
         }
         __syncthreads();
-        list = {shared.ids, shared.places, listed, bs};
+        list = {shared.ids, shared.places, listed, bs, plan.byBlock};
         shift = firstEntry * bs;
     }
     Tile<kDim> tile;
@@ -421,7 +437,6 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
                 mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], k.z, k.w);
             }
         }
-        float maximum[2] = {acc.maximum[0], acc.maximum[1]};
         const int q0 = a.firstPosition + firstToken + row, q1 = q0 + 8;
 #pragma unroll
         for (int j = 0; j < 8; ++j)
@@ -431,32 +446,9 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
                 const float add = bias != nullptr && key < knownTokens ? a.biasScale * bias[key] : 0.f;
                 logits[j][e] = key <= q0 ? logits[j][e] * a.scale + add : -INFINITY;
                 logits[j][e + 2] = key <= q1 ? logits[j][e + 2] * a.scale + add : -INFINITY;
-                maximum[0] = fmaxf(maximum[0], logits[j][e]);
-                maximum[1] = fmaxf(maximum[1], logits[j][e + 2]);
             }
-#pragma unroll
-        for (int h = 0; h < 2; ++h) {
-            maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(0xffffffffu, maximum[h], 1));
-            maximum[h] = fmaxf(maximum[h], __shfl_xor_sync(0xffffffffu, maximum[h], 2));
-            const float reference = maximum[h] == -INFINITY ? 0.f : maximum[h];
-            const float factor = exp2f((acc.maximum[h] - reference) * kLog2e);
-            acc.sum[h] *= factor;
-#pragma unroll
-            for (int i = 0; i < kDim / 8; ++i) acc.out[i][2 * h] *= factor, acc.out[i][2 * h + 1] *= factor;
-#pragma unroll
-            for (int j = 0; j < 8; ++j)
-#pragma unroll
-                for (int e = 0; e < 2; ++e) {
-                    float& p = logits[j][2 * h + e];
-                    p = exp2f((p - reference) * kLog2e);
-                    acc.sum[h] += p;
-                }
-            acc.maximum[h] = maximum[h];
-        }
         std::uint32_t p[8][2];
-#pragma unroll
-        for (int j = 0; j < 8; ++j)
-            p[j][0] = packBf16(logits[j][0], logits[j][1]), p[j][1] = packBf16(logits[j][2], logits[j][3]);
+        advanceSoftmax<kDim, 8>(logits, acc, p);
 #pragma unroll
         for (int i = 0; i < kDim / 8; ++i)
 #pragma unroll
@@ -511,12 +503,13 @@ Division divide(const Launch& how, const AttentionShape& shape, int rows, int ma
 template <int kDim, int kWarps>
 void launchDecode(const Launch& how, const Division& division, const DecodeAttentionArgs& args) {
     const int headTiles = (args.shape.group() + kHeads - 1) / kHeads;
+    const DecodePlan plan{args.shape.group(), headTiles, Divider(args.shape.blockSize)};
     constexpr std::size_t kShared = sizeof(DecodeShared<kDim, kWarps>);
     allowShared(decodeKernel<kDim, kWarps>, kShared, "preparing the attention");
     launch(how,
            {dim3(unsigned(division.splits), unsigned(args.shape.kvHeads), unsigned(args.rows * headTiles)),
             dim3(kWarps * kWarp), kShared, unsigned(division.cluster)},
-           decodeKernel<kDim, kWarps>, "attending", args);
+           decodeKernel<kDim, kWarps>, "attending", args, plan);
 }
 
 } // namespace

@@ -15,6 +15,19 @@ struct AttentionShape {
 /// dim 64 or 128; group 1..32; blockSize a multiple of 16 up to 256. @throws Error(Unsupported) otherwise
 void checkAttentionShape(const AttentionShape& shape);
 
+/// Division by a number that is known at launch, as one multiplication: exact for 0 <= n < 2^24 and divisors up to 256.
+struct Divider {
+    std::uint32_t magic = 0; // 0: divide by 1
+    int divisor = 1;
+    Divider() = default;
+    explicit Divider(int by)
+        : magic(by > 1 ? std::uint32_t(((std::uint64_t(1) << 32) + unsigned(by) - 1) / unsigned(by)) : 0), divisor(by) {
+    }
+#ifdef __CUDACC__
+    __device__ int operator()(int n) const { return magic == 0 ? n : int(__umulhi(unsigned(n), magic)); }
+#endif
+};
+
 /// One KV block of one KV head, bf16, contiguous: keys [blockSize, dim], then values transposed [dim, blockSize]. Both
 /// are then "column" operands of the tensor cores: a 16-byte piece from memory is a fragment of q k and of p v.
 constexpr std::size_t blockElements(int blockSize, int dim) { return std::size_t(2) * blockSize * dim; }

@@ -21,37 +21,39 @@ __device__ inline std::uint32_t keyOf(float score) {
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/// Shared memory of one thread block, in bytes from its start.
+/// What a launch fixes, so that no thread divides; offsets are bytes of shared memory from its start.
 struct Plan {
-    int blocksPerRank, windowsPerRank; // windows include the ones that reach in from the rank before
-    std::size_t exponentials, windowSums, aware, agnostic, slotOf, origin, freeSlots, keptSlots, list, total;
+    int group = 1, rankShift = 0, blocksPerRank = 0;
+    int windowsPerRank = 0; // including the ones that reach in from the rank before
+    Divider byStride, byBlock, byHeads;
+    unsigned exponentials = 0, windowSums = 0, aware = 0, agnostic = 0, slotOf = 0, origin = 0, freeSlots = 0,
+             keptSlots = 0, list = 0;
+    std::size_t total = 0;
 
-    __host__ __device__ static std::size_t align(std::size_t at) { return (at + 15) / 16 * 16; }
-    __host__ __device__ Plan(const SelectArgs& a, int ranks) {
-        const int group = a.shape.queryHeads / a.shape.kvHeads;
-        blocksPerRank = (a.maxBlocks + ranks - 1) / ranks;
-        const bool pooled = a.score == SelectArgs::Score::PooledSoftmax;
-        windowsPerRank =
-            pooled ? (blocksPerRank * a.shape.blockSize / a.index.stride + a.index.kernel / a.index.stride + 8) / 8 * 8
-                   : 0;
-        std::size_t at = 0;
+    Plan(const SelectArgs& a, int ranks)
+        : group(a.shape.group()), blocksPerRank((a.maxBlocks + ranks - 1) / ranks), byStride(a.index.stride),
+          byBlock(a.shape.blockSize), byHeads(a.shape.kvHeads) {
+        while (1 << rankShift < ranks) ++rankShift;
+        if (a.score == SelectArgs::Score::PooledSoftmax)
+            windowsPerRank =
+                (blocksPerRank * a.shape.blockSize / a.index.stride + a.index.kernel / a.index.stride + 8) / 8 * 8;
         const auto take = [&](std::size_t bytes) {
-            const std::size_t here = at;
-            at = align(at + bytes);
-            return here;
+            const std::size_t here = total;
+            total = (total + bytes + 15) / 16 * 16;
+            return unsigned(here);
         };
+        const auto blocks = std::size_t(a.maxBlocks);
         // The range bound keeps the queries here instead.
-        exponentials = take(a.score == SelectArgs::Score::RangeBound ? std::size_t(group) * a.shape.dim * 4
-                                                                     : std::size_t(group) * windowsPerRank * 4);
+        exponentials = take(std::size_t(group) * 4 *
+                            std::size_t(a.score == SelectArgs::Score::RangeBound ? a.shape.dim : windowsPerRank));
         windowSums = take(std::size_t(windowsPerRank) * 4);
-        aware = take(std::size_t(a.maxBlocks) * 4);
-        agnostic = take(a.agnostic ? std::size_t(a.maxBlocks) * 4 : 0);
-        origin = take(std::size_t(a.maxBlocks));
-        slotOf = take(a.slots > 0 ? std::size_t(a.maxBlocks) * 4 : 0);
+        aware = take(blocks * 4);
+        agnostic = take(a.agnostic ? blocks * 4 : 0);
+        origin = take(blocks);
+        slotOf = take(a.slots > 0 ? blocks * 4 : 0);
         freeSlots = take(std::size_t(a.slots) * 4);
         keptSlots = take(std::size_t(a.slots));
         list = take(std::size_t(a.capacity) * 8); // blocks, then slots
-        total = at;
     }
 };
 
@@ -196,7 +198,7 @@ __device__ void windowLogits(const SelectArgs& a, const Bf16* q, const Bf16* key
             f[c][1][0] = low.z, f[c][1][1] = high.z, f[c][1][2] = low.w, f[c][1][3] = high.w;
         }
         float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
-        constexpr int kTogether = 4;
+        constexpr int kTogether = 2; // tiles whose loads are in flight together: a warp of a cluster often has no more
         for (int tile = first + warp * 8 * kTogether; tile < end; tile += kWarps * 8 * kTogether) {
             uint4 k[kTogether][kChunks];
 #pragma unroll
@@ -252,21 +254,20 @@ __device__ void windowLogits(const SelectArgs& a, const Bf16* q, const Bf16* key
     }
 }
 
-template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) selectKernel(SelectArgs a) {
+template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) selectKernel(SelectArgs a, Plan plan) {
     extern __shared__ uint4 raw[];
     __shared__ Small small;
     char* shared = reinterpret_cast<char*>(raw);
     const auto cluster = thisCluster();
     const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
-    const Plan plan(a, ranks);
     float* exponentials = reinterpret_cast<float*>(shared + plan.exponentials);
     float* windowSums = reinterpret_cast<float*>(shared + plan.windowSums);
     float* aware = reinterpret_cast<float*>(shared + plan.aware);
     float* agnostic = reinterpret_cast<float*>(shared + plan.agnostic);
     std::uint8_t* origins = reinterpret_cast<std::uint8_t*>(shared + plan.origin);
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    const int item = blockIdx.x / ranks, row = item / a.shape.kvHeads, g = item % a.shape.kvHeads;
-    const int group = a.shape.queryHeads / a.shape.kvHeads, bs = a.shape.blockSize;
+    const int item = blockIdx.x >> plan.rankShift, row = plan.byHeads(item), g = item - row * a.shape.kvHeads;
+    const int group = plan.group, bs = a.shape.blockSize;
     const bool reports = item == 0 && rank == 0 && threadIdx.x == 0;
     letNextKernelStart();
     cluster.barrier_arrive(); // a block's shared memory exists for others once it has started
@@ -278,22 +279,22 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
     if (reports) stamp(a.marks[0]);
     cluster.barrier_wait();
     if (!active) return; // the whole cluster leaves
-    const int current = position / bs, blocks = current + 1, tokens = position + 1;
+    const int current = plan.byBlock(position), blocks = current + 1, tokens = position + 1;
     const bool dense = tokens < a.denseBelowTokens;
     const Bf16* q = a.q + (std::size_t(row) * a.shape.queryHeads + std::size_t(g) * group) * kDim;
 
     // ---- Scores of this rank's blocks, sent to rank 0
-    const int perRank = (blocks + ranks - 1) / ranks;
+    const int perRank = (blocks + ranks - 1) >> plan.rankShift;
     const int firstBlock = min(rank * perRank, blocks), endBlock = min(firstBlock + perRank, blocks);
     float* awareAtRank0 = cluster.map_shared_rank(aware, 0);
     float* agnosticAtRank0 = cluster.map_shared_rank(agnostic, 0);
-    const int windows = tokens < a.index.kernel ? 0 : (tokens - a.index.kernel) / a.index.stride + 1;
+    const int windows = tokens < a.index.kernel ? 0 : plan.byStride(tokens - a.index.kernel) + 1;
     const auto firstWindowOf = [&](int block) {
         const int token = block * bs;
-        return token < a.index.kernel ? 0 : (token - a.index.kernel) / a.index.stride + 1;
+        return token < a.index.kernel ? 0 : plan.byStride(token - a.index.kernel) + 1;
     };
     const auto endWindowOf = [&](int block) {
-        return min(((block + 1) * bs + a.index.stride - 1) / a.index.stride, windows);
+        return min(plan.byStride((block + 1) * bs + a.index.stride - 1), windows);
     };
     if (!dense && a.score == SelectArgs::Score::PooledSoftmax) {
         const int begin = firstBlock < endBlock ? min(firstWindowOf(firstBlock), windows) : 0;
@@ -301,7 +302,7 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
         const int stride = plan.windowsPerRank, count = end - begin;
         const Bf16* keys = a.index.pooledKeys + std::size_t(a.index.windowFirst[head]) * kDim;
         // Windows that start in an earlier rank's blocks are seen here too, and counted there.
-        const int owned = (firstBlock * bs + a.index.stride - 1) / a.index.stride;
+        const int owned = plan.byStride(firstBlock * bs + a.index.stride - 1);
         windowLogits<kDim>(a, q, keys, group, begin, owned, end, exponentials, stride, small);
         __syncthreads();
         if (int(threadIdx.x) < group) {
@@ -450,7 +451,8 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
     __syncthreads();
 
     // ---- Slots
-    const int fresh = position % bs == 0 ? current : -1; // begins now: takes a slot, is not loaded
+    const int tokenRow = position - current * bs;
+    const int fresh = tokenRow == 0 ? current : -1; // begins now: takes a slot, is not loaded
     int misses = 0;
     if (a.slots > 0) {
         std::int32_t* slotOf = reinterpret_cast<std::int32_t*>(shared + plan.slotOf);
@@ -518,7 +520,7 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
         misses = missed - (freshMissed ? 1 : 0);
         __syncthreads();
         // The new token's key and value go to the tail, which is the last of the list.
-        const int tail = slots[count - 1], tokenRow = position % bs;
+        const int tail = slots[count - 1];
         Bf16* block = a.pool + (std::size_t(head) * a.slots + tail) * blockElements(bs, kDim);
         for (int c = threadIdx.x; c < kDim; c += kThreads) {
             block[tokenRow * kDim + c] = a.newKey[std::size_t(item) * kDim + c];
@@ -686,7 +688,7 @@ void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
     const auto kernel =
         args.shape.dim == 64 ? choose(std::integral_constant<int, 64>{}) : choose(std::integral_constant<int, 128>{});
     allowShared(kernel, kSharedLimit, "preparing the selection");
-    launch(how, grid, kernel, "selecting blocks", args);
+    launch(how, grid, kernel, "selecting blocks", args, plan);
 }
 
 void gatherBlocks(const Launch& how, const GatherArgs& args, int blocks) {

@@ -120,18 +120,35 @@ __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
         for (int c = threadIdx.x; c < dim; c += kThreads) { // a thread owns its channel of the ring
             ring[position % index.kernel * dim + c] = __float2bfloat16(newKey[c]);
             if (!completes) continue;
+            // In token order; the ring begins at start, and many loads must be in flight.
             float sum = 0;
-            for (int t = 0; t < index.kernel; ++t) sum += __bfloat162float(ring[(start + t) % index.kernel * dim + c]);
+            int slot = start % index.kernel;
+            constexpr int kTogether = 16;
+            for (int first = 0; first < index.kernel; first += kTogether) {
+                Bf16 key[kTogether];
+#pragma unroll
+                for (int t = 0; t < kTogether; ++t) {
+                    key[t] = ring[min(slot, index.kernel - 1) * dim + c];
+                    if (first + t + 1 < index.kernel) slot = slot + 1 == index.kernel ? 0 : slot + 1;
+                }
+#pragma unroll
+                for (int t = 0; t < kTogether; ++t)
+                    if (first + t < index.kernel) sum += __bfloat162float(key[t]);
+            }
             index.pooledKeys[std::size_t(index.windowFirst[head] + window) * dim + c] = __float2bfloat16(sum * share);
         }
     }
-    if (index.recentScores != nullptr && threadIdx.x == 0) {
+    if (index.recentScores != nullptr && threadIdx.x < kWarp) { // one warp
         float* ring = index.recentScores + std::size_t(head) * index.kernel;
-        ring[position % index.kernel] = index.exponentiates ? expf(newScore) : newScore;
-        if (completes) {
-            float sum = 0;
-            for (int t = 0; t < index.kernel; ++t) sum += ring[(start + t) % index.kernel];
-            index.pooledScores[index.windowFirst[head] + window] = sum * share;
+        const int lane = threadIdx.x, newest = position % index.kernel;
+        const float score = index.exponentiates ? expf(newScore) : newScore;
+        float sum = 0;
+        if (completes)
+            for (int t = lane; t < index.kernel; t += kWarp) sum += t == newest ? score : ring[t];
+        sum = warpSum(sum);
+        if (lane == 0) {
+            ring[newest] = score;
+            if (completes) index.pooledScores[index.windowFirst[head] + window] = sum * share;
         }
     }
 }
