@@ -2,11 +2,14 @@
 #include "app/cli/commands.h"
 
 #include "kernels/base/error.h"
+#include "profiler/replay/locality.h"
 #include "profiler/replay/replay.h"
 
 #include <CLI/CLI.hpp>
+#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -21,8 +24,8 @@ struct Arguments {
     std::string trace;
     std::vector<std::string> policies, links;
     std::vector<int> cacheBlocks;
-    double latencyUs = -1, sample = 0;
-    int run = 0;
+    double latencyUs = -1, sample = 0, accuracy = 1;
+    int run = 0, lookahead = 0, windows = 0;
     bool sharedPool = false, curves = false, json = false;
 };
 
@@ -79,6 +82,11 @@ void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& co
         fmt::print("{:<14} {:>12} {:>9.4g} {:>12} {:>10} {:>10} {:>10.2f} {:>12.3f} {:>11.1f}\n", c.policy,
                    c.cacheBlocks, c.linkGbps, c.hits, c.misses, c.compulsory, double(c.h2dBytes) / 1e6,
                    double(c.exposedNs) / 1e6, c.tokensPerSecond);
+    for (const ReplayConfig& c : configs)
+        if (c.prefetched)
+            fmt::print("{:<14} {:>12} {:>9.4g} {:>35} {:>10.2f} {:>12.3f} {:>11.1f}\n", c.policy, c.cacheBlocks,
+                       c.linkGbps, "loading ahead", double(c.prefetched->h2dBytes) / 1e6,
+                       double(c.prefetched->exposedNs) / 1e6, c.prefetched->tokensPerSecond);
     fmt::print("*modelled: {} us + bytes / bandwidth per layer and step; **predicted: recorded compute time plus *\n",
                fmt::format("{:.4g}", configs.front().linkLatencyUs));
 }
@@ -123,17 +131,59 @@ Json toJson(const SelectionTrace& trace, const std::vector<Curves>& curves) {
 }
 
 Json toJson(const ReplayConfig& c) {
-    return {{"policy", c.policy},
-            {"cache_blocks", c.cacheBlocks},
-            {"link_gbps", c.linkGbps},
-            {"link_latency_us", c.linkLatencyUs},
-            {"hits", c.hits},
-            {"misses", c.misses},
-            {"compulsory", c.compulsory},
-            {"h2d_bytes", c.h2dBytes},
-            {"exposed_ms", double(c.exposedNs) / 1e6},
-            {"compute_ms", c.computeNs / 1e6},
-            {"tokens_per_s", c.tokensPerSecond}};
+    Json out{{"policy", c.policy},
+             {"cache_blocks", c.cacheBlocks},
+             {"link_gbps", c.linkGbps},
+             {"link_latency_us", c.linkLatencyUs},
+             {"hits", c.hits},
+             {"misses", c.misses},
+             {"compulsory", c.compulsory},
+             {"h2d_bytes", c.h2dBytes},
+             {"exposed_ms", double(c.exposedNs) / 1e6},
+             {"compute_ms", c.computeNs / 1e6},
+             {"tokens_per_s", c.tokensPerSecond}};
+    if (c.prefetched)
+        out["prefetched"] = {{"h2d_bytes", c.prefetched->h2dBytes},
+                             {"exposed_ms", double(c.prefetched->exposedNs) / 1e6},
+                             {"tokens_per_s", c.prefetched->tokensPerSecond}};
+    return out;
+}
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json toJson(const LocalityProfile& profile) {
+    Json workingSet = Json::array(), kept = Json::array();
+    for (int i = 1; i <= profile.longest(); ++i) {
+        workingSet.push_back(number(profile.workingSet(i)));
+        kept.push_back(number(profile.kept(i)));
+    }
+    return {{"working_set_blocks", std::move(workingSet)}, {"kept_share", std::move(kept)}};
+}
+
+/// Of all heads together and of each layer.
+Json localityJson(const SelectionTrace& trace, const std::vector<LocalityProfile>& profiles) {
+    LocalityProfile total;
+    std::map<int, LocalityProfile> layers;
+    for (std::size_t i = 0; i < profiles.size(); ++i) {
+        total += profiles[i];
+        layers[trace.pools[i].layer] += profiles[i];
+    }
+    Json out = toJson(total);
+    out["layers"] = Json::array();
+    for (const auto& [layer, profile] : layers) {
+        Json entry{{"layer", layer}};
+        entry.update(toJson(profile));
+        out["layers"].push_back(std::move(entry));
+    }
+    return out;
+}
+
+void printLocality(const std::vector<LocalityProfile>& profiles) {
+    LocalityProfile total;
+    for (const LocalityProfile& profile : profiles) total += profile;
+    fmt::print("\n{:>12} {:>18} {:>24}\n", "steps", "working set, blocks", "kept from so long ago, %");
+    for (int i = 1; i <= total.longest(); i = i < 4 ? i + 1 : i + i / 2)
+        fmt::print("{:>12} {:>18.2f} {:>24.2f}\n", i, total.workingSet(i), 100 * total.kept(i));
 }
 
 int run(const Arguments& arguments) {
@@ -152,11 +202,14 @@ int run(const Arguments& arguments) {
     if (trace.run.droppedSteps > 0)
         fmt::print(stderr, "kvscope-cli: {} steps of this run were dropped while recording, the replay lacks them\n",
                    trace.run.droppedSteps);
+    if (arguments.lookahead != 0) options.prefetch = Prefetch{arguments.lookahead, arguments.accuracy};
     const std::vector<ReplayConfig> configs = replay(trace, options);
+    const std::vector<LocalityProfile> profiles = localityProfiles(trace, arguments.windows);
     const std::vector<Curves> curves = arguments.curves ? curvesOf(trace, arguments.sample) : std::vector<Curves>{};
     if (!arguments.json) {
         printTable(trace, configs);
         if (arguments.curves) printCurves(curves);
+        if (arguments.windows > 0) printLocality(profiles);
         return 0;
     }
     Json out{{"configs", Json::array()}};
@@ -178,6 +231,7 @@ int run(const Arguments& arguments) {
         out["curves"] = toJson(trace, curves);
         out["curves_are"] = arguments.sample > 0 ? "sampled" : "exact";
     }
+    if (arguments.windows > 0) out["locality"] = localityJson(trace, profiles);
     fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
     return 0;
 }
@@ -202,6 +256,15 @@ Command addReplay(CLI::App& app) {
         ->delimiter(',');
     sub->add_option("--latency", arguments->latencyUs, "Microseconds per transfer; default: as recorded, or 10")
         ->check(CLI::NonNegativeNumber);
+    sub->add_option("--lookahead", arguments->lookahead,
+                    "Also load ahead: guess a layer's misses this many layers before it; default: on demand only")
+        ->check(CLI::Range(1, 1024));
+    sub->add_option("--accuracy", arguments->accuracy, "With --lookahead: share of the guesses that are right")
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str();
+    sub->add_option("--windows", arguments->windows,
+                    "Also the working set of windows of 1 to this many steps, and the locality at these distances")
+        ->check(CLI::Range(1, 100'000));
     sub->add_flag("--shared-pool", arguments->sharedPool, "All sequences share one pool per layer and KV head");
     sub->add_flag("--curves", arguments->curves, "Also misses against every number of block slots, of lru and belady");
     sub->add_option("--sample", arguments->sample, "With --curves: estimate them from this share, e.g. 0.01")

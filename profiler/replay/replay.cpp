@@ -4,6 +4,7 @@
 #include "profiler/replay/parallel.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <limits>
 
@@ -45,6 +46,59 @@ ReplayConfig overLink(const SelectionTrace& trace, const CacheReplay& cache, con
     const double ns = config.computeNs + double(config.exposedNs);
     config.tokensPerSecond = ns > 0 ? tokens * 1e9 / ns : 0;
     return config;
+}
+
+/// What one step waits for its loads: [layer] blocks.
+class PrefetchedStep {
+public:
+    PrefetchedStep(const Link& link, std::int64_t blockBytes, const Prefetch& prefetch)
+        : link_(link), blockBytes_(blockBytes), prefetch_(prefetch) {}
+
+    void add(std::span<const std::int32_t> loads, std::span<const LayerTime> times, PrefetchedTime& out) {
+        const auto ahead = std::size_t(prefetch_.layersAhead);
+        std::int64_t now = 0;
+        linkFree_ = 0;
+        arrived_.assign(loads.size(), 0);
+        for (std::size_t layer = 0; layer < std::min(ahead, loads.size()); ++layer) guess(layer, loads[layer], 0, out);
+        for (std::size_t layer = 0; layer < loads.size(); ++layer) {
+            if (layer + ahead < loads.size()) guess(layer + ahead, loads[layer + ahead], now, out);
+            const std::int64_t needed = now + times[layer].beforeNs;
+            std::int64_t ready = std::max(needed, arrived_[layer]);
+            const std::int32_t wrong = loads[layer] - right(loads[layer]);
+            if (wrong > 0) ready = std::max(ready, transfer(wrong, needed, out));
+            out.exposedNs += ready - needed;
+            now = ready + times[layer].afterNs;
+        }
+    }
+
+private:
+    std::int32_t right(std::int32_t loads) const { return std::int32_t(std::lround(loads * prefetch_.accuracy)); }
+    void guess(std::size_t layer, std::int32_t loads, std::int64_t now, PrefetchedTime& out) {
+        if (loads > 0) arrived_[layer] = transfer(loads, now, out);
+    }
+    std::int64_t transfer(std::int32_t blocks, std::int64_t now, PrefetchedTime& out) {
+        const std::int64_t bytes = blocks * blockBytes_;
+        out.h2dBytes += bytes;
+        return linkFree_ = std::max(linkFree_, now) + link_.transferNs(bytes);
+    }
+
+    const Link& link_;
+    std::int64_t blockBytes_, linkFree_ = 0;
+    const Prefetch& prefetch_;
+    std::vector<std::int64_t> arrived_; // [layer] when its guessed blocks are there
+};
+
+PrefetchedTime prefetchedOver(const SelectionTrace& trace, const CacheReplay& cache, const Link& link,
+                              const Prefetch& prefetch, const ReplayConfig& config) {
+    PrefetchedTime out;
+    PrefetchedStep step(link, trace.run.blockBytes, prefetch);
+    const auto layers = std::size_t(trace.run.layers);
+    for (std::size_t first = 0; first < cache.loads.size(); first += layers)
+        step.add(std::span(cache.loads).subspan(first, layers), std::span(trace.layerTimes).subspan(first, layers),
+                 out);
+    const double onDemand = config.computeNs + double(config.exposedNs), ns = config.computeNs + double(out.exposedNs);
+    out.tokensPerSecond = ns > 0 ? config.tokensPerSecond * onDemand / ns : 0;
+    return out;
 }
 
 std::vector<int> sizesOf(const SelectionTrace& trace, const ReplayOptions& options) {
@@ -132,6 +186,12 @@ std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOption
     const std::vector<const ReplayPolicyEntry*> policies = policiesOf(options);
     const std::vector<int> sizes = sizesOf(trace, options);
     const std::vector<Link> links = linksOf(trace, options);
+    if (options.prefetch &&
+        (options.prefetch->layersAhead < 1 || !(options.prefetch->accuracy >= 0 && options.prefetch->accuracy <= 1)))
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("cannot load {} layers ahead with accuracy {:g}", options.prefetch->layersAhead,
+                                options.prefetch->accuracy),
+                    "use --lookahead of at least 1 and --accuracy from 0 to 1");
     const auto runs = double(policies.size() * sizes.size());
     std::vector<ReplayConfig> result;
     int done = 0;
@@ -144,6 +204,7 @@ std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOption
             ++done;
             for (const Link& link : links) {
                 ReplayConfig& config = result.emplace_back(overLink(trace, cache, link));
+                if (options.prefetch) config.prefetched = prefetchedOver(trace, cache, link, *options.prefetch, config);
                 config.policy = policy->name;
                 config.cacheBlocks = size;
             }

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,15 +35,29 @@ struct CacheReplay {
 CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& policy, int cacheBlocks, int threads = 0,
                         const Progress& progress = {}, const std::stop_token& stop = {});
 
+/// Loading before the attention asks: each layer's misses are guessed when the layer `layersAhead` before it begins, or
+/// when the step does, and as many blocks are loaded as it will miss. A guess is right for the share `accuracy`; the
+/// other blocks are loaded for nothing, and what they should have been is loaded on demand. One link does it in order.
+struct Prefetch {
+    int layersAhead = 1; // >= 1
+    double accuracy = 1; // 0..1
+};
+
+struct PrefetchedTime {
+    std::int64_t h2dBytes = 0, exposedNs = 0;
+    double tokensPerSecond = 0;
+};
+
 /// One policy at one size over one link. Times are modelled; with recorded compute time they make a prediction.
 struct ReplayConfig {
     std::string policy;
     int cacheBlocks = 0; // slots of each pool
     double linkGbps = 0, linkLatencyUs = 0;
     std::int64_t hits = 0, misses = 0, compulsory = 0, h2dBytes = 0;
-    std::int64_t exposedNs = 0; // on demand: everything, one transfer per layer and step
-    double computeNs = 0;       // recorded decode time without transfers
-    double tokensPerSecond = 0; // over computeNs + exposedNs
+    std::int64_t exposedNs = 0;               // on demand: everything, one transfer per layer and step
+    double computeNs = 0;                     // recorded decode time without transfers
+    double tokensPerSecond = 0;               // over computeNs + exposedNs
+    std::optional<PrefetchedTime> prefetched; // the same misses, loaded ahead
 };
 
 struct ReplayOptions {
@@ -50,6 +65,7 @@ struct ReplayOptions {
     std::vector<int> cacheBlocks;      // slots of each pool; empty: as recorded, or what the largest request needs
     std::vector<Link> links;           // empty: SelectionTrace::link
     int threads = 0;                   // 0: one per core
+    std::optional<Prefetch> prefetch = std::nullopt;
 };
 
 /// Every combination, policies outermost, links innermost. @throws Error(BadInput | Cancelled)

@@ -207,6 +207,28 @@ std::optional<Link> fittedLink(Connection& connection, int runId, int lastStep) 
     return std::nullopt;
 }
 
+/// Needs run and steps.
+void readLayerTimes(Connection& connection, const StepIndex& index, int lastStep, SelectionTrace& trace) {
+    const auto layers = std::size_t(trace.run.layers);
+    trace.layerTimes.assign(trace.steps.size() * layers, {});
+    const bool measured = trace.run.timing == nameOf(Timing::Measured);
+    const auto [low, high] = trace::keysOfSteps(trace.run.runId, 0, lastStep, trace::kLayerShift);
+    // Real: absurd numbers of a damaged file have no overflow there.
+    Statement rows(connection, "SELECT id, 1.0 * qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns +"
+                               " offloading_ns, 1.0 * stage2_ns + attention_ns + o_linear_ns + ffn_ns, exposed_ns"
+                               " FROM layer_step WHERE id BETWEEN ? AND ? ORDER BY id");
+    rows.bindAll(low, high);
+    const auto ns = [](double value) { return std::int64_t(std::clamp(value, 0., 1e15)); };
+    while (rows.step()) {
+        const std::int64_t id = rows.int64(0);
+        const int step = trace::stepOf(id, trace::kLayerShift);
+        const auto layer = std::size_t(id & (trace::kMaxLayers - 1));
+        if (!index.knows(step) || index[step] < 0 || layer >= layers) continue;
+        const double waited = measured ? rows.real(3) : 0;
+        trace.layerTimes[std::size_t(index[step]) * layers + layer] = {ns(rows.real(1) - waited), ns(rows.real(2))};
+    }
+}
+
 /// One sequence's part of a shared pool.
 struct SharedPart {
     const PoolTrace* pool = nullptr;
@@ -287,6 +309,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
         trace.link = {"recorded", trace.run.linkGbps, trace.run.linkLatencyUs};
     else if (const auto fitted = fittedLink(*impl.connection, runId, lastStep))
         trace.link = *fitted;
+    readLayerTimes(*impl.connection, index, lastStep, trace);
     const FedTokens fed = readFedTokens(*impl.connection, index, lastStep, trace.run);
     Pools pools(trace, fed);
     if (readSelections(*impl.connection, index, lastStep, trace, pools, progress, stop))
@@ -306,8 +329,8 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
 }
 
 SelectionTrace withSharedPools(const SelectionTrace& trace) {
-    SelectionTrace shared{trace.run,  trace.cachePolicy, trace.link,     trace.steps,     {},  0,
-                          trace.hits, trace.misses,      trace.h2dBytes, trace.exposedNs, true};
+    SelectionTrace shared{trace.run, trace.cachePolicy, trace.link,   trace.steps,    trace.layerTimes, {},
+                          0,         trace.hits,        trace.misses, trace.h2dBytes, trace.exposedNs,  true};
     std::map<std::pair<int, int>, std::vector<SharedPart>> parts; // by layer and KV head
     for (const PoolTrace& pool : trace.pools) parts[{pool.layer, pool.kvHead}].push_back({&pool, 0, 0, {}, false});
     for (auto& [place, members] : parts) {

@@ -34,12 +34,19 @@ struct ReplayStep { // one decode step, as recorded
     std::int64_t durationNs = 0, exposedNs = 0;
 };
 
+/// Recorded compute time of a layer in a step, transfers left out: until its attention needs the blocks, and from
+/// there.
+struct LayerTime {
+    std::int64_t beforeNs = 0, afterNs = 0;
+};
+
 struct SelectionTrace {
     RunRow run;
     std::string cachePolicy; // of the recording; empty if it does not say
     /// Over which it was recorded: the modelled one, or latency and bandwidth fitted to the measured exposed times.
     Link link;
     std::vector<ReplayStep> steps;
+    std::vector<LayerTime> layerTimes; // [decode step][layer], for loading ahead
     std::vector<PoolTrace> pools;
     int largest = 0;                                                // blocks of the largest request of a pool
     std::int64_t hits = 0, misses = 0, h2dBytes = 0, exposedNs = 0; // recorded, all decode steps

@@ -212,6 +212,15 @@ TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
     EXPECT_EQ(both["curves"][1].at("policy"), "belady");
     EXPECT_THAT(cli({"replay", trace, "--curves"}).out, HasSubstr("belady miss %"));
 
+    const Finished wide = cli({"replay", trace, "--policy", "lru", "--lookahead", "1", "--accuracy", "0.5", "--windows",
+                               "12", "--curves", "--sample", "1", "--json"});
+    ASSERT_EQ(wide.status, 0) << wide.err;
+    const json ahead = json::parse(wide.out);
+    EXPECT_GT(ahead["configs"][0].at("prefetched").at("h2d_bytes"), ahead["configs"][0]["h2d_bytes"]);
+    EXPECT_EQ(ahead.at("locality").at("working_set_blocks").size(), 12u);
+    EXPECT_EQ(ahead["locality"].at("layers").size(), 8u);
+    EXPECT_EQ(ahead.at("curves_are"), "sampled");
+
     const Finished shared = cli({"replay", trace, "--policy", "lru", "--shared-pool", "--latency", "0", "--json"});
     ASSERT_EQ(shared.status, 0) << shared.err;
     const json one = json::parse(shared.out);

@@ -123,6 +123,7 @@ TEST_P(RecordedReplay, BeladyAndLargerCachesAreNeverWorse) {
     ReplayOptions options;
     const int smallest = trace.largest;
     options.cacheBlocks = {smallest, smallest + 1, smallest + 2, smallest + 4, smallest + 100};
+    options.prefetch = Prefetch{1, 1};
     std::map<std::string, std::vector<ReplayConfig>> byPolicy;
     for (const ReplayConfig& config : replay(trace, options)) byPolicy[config.policy].push_back(config);
     ASSERT_EQ(byPolicy.size(), replayPolicies().size());
@@ -132,9 +133,17 @@ TEST_P(RecordedReplay, BeladyAndLargerCachesAreNeverWorse) {
             EXPECT_EQ(configs[i].hits + configs[i].misses, trace.hits + trace.misses);
             EXPECT_GE(configs[i].misses, configs[i].compulsory);
             EXPECT_GE(configs[i].h2dBytes, byPolicy["belady"][i].h2dBytes);
+            EXPECT_LE(configs[i].prefetched->exposedNs, configs[i].exposedNs);
+            EXPECT_EQ(configs[i].prefetched->h2dBytes, configs[i].h2dBytes);
+            EXPECT_GE(configs[i].prefetched->tokensPerSecond, configs[i].tokensPerSecond);
             if (i == 0 || (policy != "lru" && policy != "belady")) continue;
             EXPECT_LE(configs[i].h2dBytes, configs[i - 1].h2dBytes);
         }
+    std::int64_t layers = 0, steps = 0;
+    for (const LayerTime& time : trace.layerTimes) layers += time.beforeNs + time.afterNs;
+    for (const ReplayStep& step : trace.steps) steps += step.durationNs;
+    EXPECT_LE(layers, steps);
+    EXPECT_GT(layers, steps / 4);
     for (const char* policy : {"lru", "fifo", "lfu", "arc", "belady"}) // everything fits: only first uses miss
         EXPECT_EQ(byPolicy[policy].back().misses, byPolicy[policy].back().compulsory) << policy;
 }
@@ -157,7 +166,7 @@ TEST_P(RecordedReplay, CurvesHaveTheMissesOfEverySize) {
 
 TEST_P(RecordedReplay, AnotherCacheMissesWhatDecodingWithItMisses) {
     const SelectionTrace trace = loadSelectionTrace(TraceReader(file), 1);
-    for (const auto& [policy, more] : {std::pair("lru", 0), std::pair("lru", 3), std::pair("keep-selected", 3)}) {
+    for (const auto& [policy, more] : {std::pair("lru", 3), std::pair("keep-selected", 3)}) {
         Recording other = GetParam();
         other.slots = trace.run.deviceSlots + more;
         other.policy = policy;
@@ -475,6 +484,46 @@ TEST(Replay, TimesFollowTheLinkAndReplaceMeasuredOnes) {
     trace.run.timing = nameOf(Timing::Measured);
     config = replay(trace, options).front();
     EXPECT_DOUBLE_EQ(config.tokensPerSecond, 4e9 / double(8'000'000 - 1'500'000 + exposed));
+}
+
+TEST(Replay, LoadingAheadHidesTransfersBehindEarlierLayers) {
+    SelectionTrace trace;
+    trace.run.layers = 3;
+    trace.run.blockBytes = 1'000;
+    trace.run.timing = nameOf(Timing::Modelled);
+    trace.steps = {{1, 1, 1'000'000, 0}};
+    trace.layerTimes = {{10'000, 20'000}, {10'000, 20'000}, {10'000, 20'000}};
+    for (const int layer : {0, 1, 2}) { // 10, 10 and 50 blocks, all missed
+        PoolTrace& pool = trace.pools.emplace_back();
+        pool.layer = layer;
+        std::vector<std::int32_t> blocks(layer == 2 ? 50 : 10);
+        std::iota(blocks.begin(), blocks.end(), 0);
+        pool.visits.add(blocks);
+        pool.steps = {0};
+    }
+    trace.largest = 50;
+    const Link link{"test", 1, 2}; // 1 us per block and 2 us: 12, 12 and 52 us
+    const auto with = [&](int layersAhead, double accuracy) {
+        return replay(trace, {{"lru"}, {50}, {link}, 1, Prefetch{layersAhead, accuracy}}).front();
+    };
+    const ReplayConfig exact = with(1, 1);
+    EXPECT_EQ(exact.exposedNs, 76'000);
+    // Layer 0's blocks come at 12 instead of 10; layer 1's, asked at 0, at 24 of 42; layer 2's, asked at 32, at 84
+    // of 72.
+    EXPECT_EQ(exact.prefetched->exposedNs, 2'000 + 0 + 12'000);
+    EXPECT_EQ(exact.prefetched->h2dBytes, 70'000);
+    EXPECT_DOUBLE_EQ(exact.prefetched->tokensPerSecond, 1e9 / (1'000'000 + 14'000));
+    // Two layers ahead, layer 2's are asked at 0 after the others: at 76 of 72.
+    EXPECT_EQ(with(2, 1).prefetched->exposedNs, 2'000 + 0 + 4'000);
+    EXPECT_EQ(with(9, 1).prefetched->exposedNs, 2'000 + 0 + 4'000);
+    // Half of the guesses are wrong: layer 0 needs 5 more after both guesses, at 24 + 7 of 10. Layer 1 begins at 51;
+    // its 5 are asked at 61, behind layer 2's guess from 51 to 103, and come at 110. Layer 2, from 130, at 140 + 27.
+    EXPECT_EQ(with(1, 0.5).prefetched->exposedNs, 21'000 + 49'000 + 27'000);
+    EXPECT_EQ(with(1, 0.5).prefetched->h2dBytes, 105'000);
+    EXPECT_EQ(with(1, 0).prefetched->h2dBytes, 140'000);
+    EXPECT_FALSE(replay(trace, {{"lru"}, {50}, {link}, 1, {}}).front().prefetched);
+    EXPECT_THROW(with(0, 1), Error);
+    EXPECT_THROW(with(1, 1.5), Error);
 }
 
 TEST(Replay, ABlockThatBeganInADroppedStepIsStillFresh) {
