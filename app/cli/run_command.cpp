@@ -176,7 +176,8 @@ int run(RunArguments& arguments) {
         gpuTracing = startGpuTracing();
         options.gpuTrace = gpuTracing.tracer.get();
         if (!gpuTracing.refusal.empty())
-            fmt::print(stderr, "kernels are not recorded: {}; steps, selections and transfers are\n", gpuTracing.refusal);
+            fmt::print(stderr, "kernels are not recorded: {}; steps, selections and transfers are\n",
+                       gpuTracing.refusal);
     }
     const auto model = Model::load(arguments.model);
     const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
