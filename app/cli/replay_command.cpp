@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,11 +72,18 @@ std::string recordedCache(const SelectionTrace& trace) {
                        trace.run.deviceSlots);
 }
 
-void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& configs) {
+void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& configs,
+                const std::optional<Reproduction>& reproduction) {
     fmt::print("run {}: {}, {} decode steps, at most {} blocks at a time{}\n", trace.run.runId, trace.run.name,
                trace.steps.size(), trace.largest, trace.shared ? ", all sequences in one pool" : "");
     fmt::print("recorded: {}, {} hits, {} misses, {:.3f} ms exposed ({})\n", recordedCache(trace), trace.hits,
                trace.misses, double(trace.exposedNs) / 1e6, trace.run.timing);
+    if (reproduction && reproduction->differing == 0)
+        fmt::print("replayed with {}, all {} selections have the recorded hits and misses\n", reproduction->policy,
+                   reproduction->requests);
+    else if (reproduction)
+        fmt::print("replayed with {}, {} of {} selections have other hits or misses than recorded\n",
+                   reproduction->policy, reproduction->differing, reproduction->requests);
     fmt::print("{:<14} {:>12} {:>9} {:>12} {:>10} {:>10} {:>10} {:>12} {:>11}\n", "policy", "cache_blocks", "GB/s",
                "hits", "misses", "compulsory", "h2d_MB", "exposed_ms*", "tokens/s**");
     for (const ReplayConfig& c : configs)
@@ -204,10 +212,11 @@ int run(const Arguments& arguments) {
                    trace.run.droppedSteps);
     if (arguments.lookahead != 0) options.prefetch = Prefetch{arguments.lookahead, arguments.accuracy};
     const std::vector<ReplayConfig> configs = replay(trace, options);
+    const std::optional<Reproduction> reproduction = reproduce(trace);
     const std::vector<LocalityProfile> profiles = localityProfiles(trace, arguments.windows);
     const std::vector<Curves> curves = arguments.curves ? curvesOf(trace, arguments.sample) : std::vector<Curves>{};
     if (!arguments.json) {
-        printTable(trace, configs);
+        printTable(trace, configs, reproduction);
         if (arguments.curves) printCurves(curves);
         if (arguments.windows > 0) printLocality(profiles);
         return 0;
@@ -224,6 +233,10 @@ int run(const Arguments& arguments) {
                        {"timing", trace.run.timing},
                        {"link", trace.link.name},
                        {"dropped_steps", trace.run.droppedSteps}};
+    if (reproduction)
+        out["reproduction"] = {{"policy", reproduction->policy},
+                               {"selections", reproduction->requests},
+                               {"differing", reproduction->differing}};
     out["shared_pool"] = trace.shared;
     out["exposed_ms_is"] = "modelled";
     out["tokens_per_s_is"] = "predicted";

@@ -4,6 +4,7 @@
 #include "profiler/replay/parallel.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <fmt/format.h>
 #include <limits>
@@ -179,6 +180,29 @@ CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& po
         result.compulsory += total.compulsory;
     }
     return result;
+}
+
+std::optional<Reproduction> reproduce(const SelectionTrace& trace, int threads, const Progress& progress,
+                                      const std::stop_token& stop) {
+    const std::string name = trace.cachePolicy.empty() ? "keep-selected" : trace.cachePolicy;
+    const auto policies = replayPolicies();
+    const auto policy = std::find_if(policies.begin(), policies.end(), [&](const auto& p) { return p.name == name; });
+    if (trace.shared || trace.run.deviceSlots == 0 || policy == policies.end()) return std::nullopt;
+    std::atomic<std::int64_t> requests = 0, differing = 0;
+    forEachParallel(trace.pools.size(), threads, "comparing with the recording", progress, stop, [&](std::size_t i) {
+        const PoolTrace& pool = trace.pools[i];
+        const int slots = std::min(trace.run.deviceSlots, int(pool.visits.blockLimit()));
+        const std::unique_ptr<ReplayPolicy> state = policy->make(pool.visits, slots);
+        std::int64_t seen = 0, other = 0;
+        replayPool(pool.visits, *state, [&](std::size_t request, const RequestOutcome& outcome) {
+            if (pool.visits.counted(request) == 0) return;
+            ++seen;
+            other += outcome.hits != pool.recorded[request].hits || outcome.misses != pool.recorded[request].misses;
+        });
+        requests += seen;
+        differing += other;
+    });
+    return Reproduction{name, requests, differing};
 }
 
 std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOptions& options, const Progress& progress,

@@ -48,6 +48,17 @@ struct PrefetchedTime {
     double tokensPerSecond = 0;
 };
 
+/// Whether the recording is what its own cache does: requests whose replayed hits or misses are not the recorded ones.
+struct Reproduction {
+    std::string policy;
+    std::int64_t requests = 0, differing = 0;
+};
+
+/// Empty where there is nothing to compare: everything was resident, pools are shared, or the policy is unknown. A
+/// recording that does not name its policy is compared with keep-selected. @throws Error(Cancelled)
+std::optional<Reproduction> reproduce(const SelectionTrace& trace, int threads = 0, const Progress& progress = {},
+                                      const std::stop_token& stop = {});
+
 /// One policy at one size over one link. Times are modelled; with recorded compute time they make a prediction.
 struct ReplayConfig {
     std::string policy;

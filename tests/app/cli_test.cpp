@@ -171,6 +171,8 @@ TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
     ASSERT_EQ(recorded.at("configs").size(), 1u);
     for (const char* key : {"hits", "misses", "h2d_bytes"}) EXPECT_EQ(recorded.at("recorded").at(key), out.at(key));
     EXPECT_EQ(recorded["tokens_per_s_is"], "predicted");
+    EXPECT_EQ(recorded.at("reproduction").at("differing"), 0);
+    EXPECT_GT(recorded["reproduction"].at("selections"), 0);
     EXPECT_EQ(recorded["configs"][0].at("cache_blocks"), slots);
     for (const char* key : {"hits", "misses", "h2d_bytes"}) EXPECT_EQ(recorded["configs"][0].at(key), out.at(key));
     EXPECT_NEAR(recorded["configs"][0].at("exposed_ms").get<double>(), out.at("exposed_ms").get<double>(), 1e-3);

@@ -102,6 +102,11 @@ TEST_P(RecordedReplay, OfTheSameCacheIsTheRecording) {
                 rows += reader.selections(1, layer, sequence, head).size();
     EXPECT_EQ(compared, rows);
     EXPECT_EQ(denseRequests > 0, !GetParam().settings.empty());
+    const auto reproduction = reproduce(trace);
+    ASSERT_TRUE(reproduction);
+    EXPECT_EQ(reproduction->policy, trace.cachePolicy);
+    EXPECT_EQ(reproduction->requests, std::int64_t(rows));
+    EXPECT_EQ(reproduction->differing, 0);
 
     ReplayOptions options;
     options.policies = {trace.cachePolicy};
@@ -484,6 +489,24 @@ TEST(Replay, TimesFollowTheLinkAndReplaceMeasuredOnes) {
     trace.run.timing = nameOf(Timing::Measured);
     config = replay(trace, options).front();
     EXPECT_DOUBLE_EQ(config.tokensPerSecond, 4e9 / double(8'000'000 - 1'500'000 + exposed));
+}
+
+TEST(Replay, ARecordingThatIsNotItsCachesIsFound) {
+    SelectionTrace trace = traceOf({{{0, 1}, {1, 2}, {0, 2}}});
+    trace.run.deviceSlots = 2;
+    trace.cachePolicy = "lru";
+    trace.pools[0].recorded = {{0, 2}, {1, 1}, {1, 1}};
+    EXPECT_EQ(reproduce(trace)->differing, 0);
+    trace.pools[0].recorded[1] = {2, 0};
+    EXPECT_EQ(reproduce(trace)->differing, 1);
+    EXPECT_EQ(reproduce(trace)->requests, 3);
+    EXPECT_FALSE(reproduce(withSharedPools(trace)));
+    trace.cachePolicy = "another engine's";
+    EXPECT_FALSE(reproduce(trace));
+    trace.cachePolicy.clear();
+    EXPECT_EQ(reproduce(trace)->policy, "keep-selected");
+    trace.run.deviceSlots = 0;
+    EXPECT_FALSE(reproduce(trace));
 }
 
 TEST(Replay, LoadingAheadHidesTransfersBehindEarlierLayers) {
