@@ -219,12 +219,13 @@ std::optional<WhatIfAnswer> WhatIf::answer(const WhatIfQuestion& question) const
         const double share = double(question.size - low->first) / double(high->first - low->first);
         answer.config = between(answer.config, timed(question, high->first, *high->second, true).config, share);
     }
-    answer.estimated = true;
+    answer.estimated = answer.missesEstimated = true;
     answer.config.cacheBlocks = question.size;
     for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) // misses at least need no line
         if (question.policy == nameOf(policy) && !curves_[std::size_t(policy)].pools.empty()) {
             answer.config.misses = total(policy)->at(question.size);
             answer.config.hits = references() - answer.config.misses;
+            answer.missesEstimated = false;
         }
     const auto rate = [this](std::int64_t exposedNs) {
         const double ns = computeNs_ + double(exposedNs);

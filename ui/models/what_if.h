@@ -39,7 +39,8 @@ struct MissCauses {
 struct WhatIfAnswer {
     ReplayConfig config;
     MissCauses causes;
-    bool estimated = false; // misses or times are read between replayed sizes; false: as replay() has them
+    bool estimated = false;       // times, at least, are read between replayed sizes; false: all as replay() has it
+    bool missesEstimated = false; // so are hits and misses
     std::int64_t bytes() const { return config.prefetched ? config.prefetched->h2dBytes : config.h2dBytes; }
     std::int64_t exposedNs() const { return config.prefetched ? config.prefetched->exposedNs : config.exposedNs; }
     double tokensPerSecond() const {

@@ -31,10 +31,20 @@ bool PanelRow::take(QCPLayoutElement* element) {
     return false;
 }
 
+void PanelRow::update(UpdatePhase phase) {
+    if (phase == upPreparation) {
+        low_ = mParentPlot->viewport().height() < leastPicture_;
+        setMaximumSize(QWIDGETSIZE_MAX, low_ ? 0 : QWIDGETSIZE_MAX);
+    }
+    QCPLayout::update(phase);
+}
+
 void PanelRow::updateLayout() {
     QVector<Cell> placed;
-    for (const Cell& cell : cells_)
-        if (cell.shown) placed.append(cell);
+    for (const Cell& cell : cells_) {
+        cell.element->setVisible(false);
+        if (cell.shown && !low_) placed.append(cell);
+    }
     const auto width = [&](const Cell& cell) {
         double all = 0;
         for (const Cell& each : placed) all += each.stretch;
@@ -44,7 +54,6 @@ void PanelRow::updateLayout() {
            std::any_of(placed.begin(), placed.end(), [&](const Cell& cell) { return width(cell) < cell.least; }))
         placed.removeLast();
     double x = rect().left();
-    for (const Cell& cell : cells_) cell.element->setVisible(false);
     for (const Cell& cell : placed) {
         cell.element->setVisible(true);
         const double wide = width(cell);

@@ -1,4 +1,4 @@
-// Panels side by side, as many as there is room for: the last ones go first in a narrow picture.
+// Panels side by side, as many as there is room for: the last ones go first in a narrow picture, all in a low one.
 #pragma once
 
 #include <qcustomplot.h>
@@ -19,7 +19,10 @@ public:
     QCPLayoutElement* elementAt(int index) const override { return cells_.value(index).element; }
     QCPLayoutElement* takeAt(int index) override;
     bool take(QCPLayoutElement* element) override;
-    QSize minimumOuterSizeHint() const override { return {80, 60}; }
+    QSize minimumOuterSizeHint() const override { return {80, low_ ? 0 : 60}; }
+    /// Pictures lower than this have no room for the row.
+    void setLeastPictureHeight(int pixels) { leastPicture_ = pixels; }
+    void update(UpdatePhase phase) override;
 
 protected:
     void updateLayout() override;
@@ -32,6 +35,8 @@ private:
         bool shown = true;
     };
     QVector<Cell> cells_;
+    int leastPicture_ = 0;
+    bool low_ = false;
 };
 
 } // namespace kvscope::ui

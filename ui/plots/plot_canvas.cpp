@@ -161,10 +161,11 @@ bool PlotCanvas::isZoomed() const {
     return false;
 }
 
-void PlotCanvas::remember(Change change) {
-    const bool continues = change == Change::Wheel && lastChange_ == Change::Wheel && sinceWheel_.isValid() &&
-                           sinceWheel_.elapsed() < kWheelPauseMs && !undo_.empty();
+void PlotCanvas::remember(Change change, int group) {
+    const bool continues = change == Change::Wheel && lastChange_ == Change::Wheel && lastGroup_ == group &&
+                           sinceWheel_.isValid() && sinceWheel_.elapsed() < kWheelPauseMs && !undo_.empty();
     lastChange_ = change;
+    lastGroup_ = group;
     if (change == Change::Wheel) sinceWheel_.start();
     redo_.clear();
     if (continues) return;
@@ -383,11 +384,11 @@ void PlotCanvas::wheelEvent(QWheelEvent* event) {
     event->accept();
     if (rects_.empty()) return;
     const QPointF at = event->position();
+    const int group = groupOfPanel_[std::size_t(std::max({panelAt(at), panelOfAxis(at), 0}))];
     // A sideways wheel or a two-finger swipe to the side pans; Alt turns the wheel sideways on some systems.
     const QPoint angle = event->angleDelta();
     if (std::abs(angle.x()) > std::abs(angle.y()) && !event->modifiers().testFlag(Qt::AltModifier)) {
-        remember(Change::Wheel);
-        const int group = groupOfPanel_[std::size_t(std::max(panelAt(at), 0))];
+        remember(Change::Wheel, group);
         QCPRange x = visibleX(group);
         x -= angle.x() / 120.0 * 0.1 * x.size();
         setX(group, x);
@@ -398,7 +399,7 @@ void PlotCanvas::wheelEvent(QWheelEvent* event) {
     if (clicks == 0) return;
     // Over the value axis the wheel zooms that axis.
     const bool vertical = event->modifiers().testFlag(Qt::ControlModifier) || panelOfAxis(at) >= 0;
-    remember(Change::Wheel);
+    remember(Change::Wheel, group);
     zoomBy(std::pow(kZoomWheel, clicks), at, vertical);
 }
 

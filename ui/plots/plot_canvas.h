@@ -97,7 +97,7 @@ private:
 
     View view() const;
     void setView(const View& wanted);
-    void remember(Change change);
+    void remember(Change change, int group = 0);
     QCPRange clamped(QCPRange wanted, QCPRange full, double smallest) const;
     void setX(int group, QCPRange wanted);
     void setY(std::size_t panel, QCPRange wanted);
@@ -118,6 +118,7 @@ private:
     bool selectsSteps_ = true;
     std::vector<View> undo_, redo_;
     Change lastChange_ = Change::Other;
+    int lastGroup_ = 0;
     QElapsedTimer sinceWheel_;
 
     Gesture gesture_ = Gesture::None;

@@ -29,7 +29,7 @@ namespace kvscope::ui {
 
 namespace {
 constexpr int kPictureMargin = 16;
-constexpr int kWideView = 740; // pixels: from here there is room for a column beside the plot
+constexpr int kWideView = 500; // pixels: from here there is room for a column beside the plot
 } // namespace
 
 PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)

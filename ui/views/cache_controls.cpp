@@ -196,9 +196,8 @@ void CacheControls::setSharedPool(bool shared) {
 
 void CacheControls::enableParts() { accuracy_->setEnabled(ahead_->value() > 0); }
 
-void CacheControls::setNumbers(const std::vector<KeyNumber>& numbers, bool estimated) {
+void CacheControls::setNumbers(const std::vector<CacheNumber>& numbers) {
     numbers_ = numbers;
-    estimated_ = estimated;
     fillTable();
 }
 
@@ -217,10 +216,8 @@ void CacheControls::fillTable() {
     table_->setHorizontalHeaderLabels({QString(), tr("Recorded"), tr("What if"), tr("Change")});
     table_->setRowCount(int(numbers_.size()));
     for (int row = 0; row < table_->rowCount(); ++row) {
-        const KeyNumber& number = numbers_[std::size_t(row)];
-        const QString approximately = estimated_ && !std::isnan(number.b) ? QStringLiteral("≈ ") : QString();
-        const QString texts[] = {number.title, number.text(number.a), approximately + number.text(number.b),
-                                 shortDifference(number)};
+        const CacheNumber& number = numbers_[std::size_t(row)];
+        const QString texts[] = {number.title, number.text(number.a), number.asked(), shortDifference(number)};
         const int verdict = number.verdict();
         for (int column = 0; column < kColumns; ++column) {
             QTableWidgetItem* item = table_->item(row, column);
@@ -229,9 +226,9 @@ void CacheControls::fillTable() {
             item->setToolTip(QStringLiteral("<p>%1</p>").arg(number.help.toHtmlEscaped()));
             item->setTextAlignment((column == Title ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
             QColor colour = column == Title && number.title.startsWith(QLatin1Char(' ')) ? theme.mutedText : theme.text;
-            if (column == Recorded || (column == Asked && estimated_)) colour = theme.mutedText;
+            if (column == Recorded || (column == Asked && number.estimated)) colour = theme.mutedText;
             if (column == Change)
-                colour = estimated_ || verdict == 0 ? theme.mutedText : verdict > 0 ? theme.ok : theme.danger;
+                colour = number.estimated || verdict == 0 ? theme.mutedText : verdict > 0 ? theme.ok : theme.danger;
             item->setForeground(colour);
         }
     }
@@ -239,6 +236,11 @@ void CacheControls::fillTable() {
         if (auto* item = table_->horizontalHeaderItem(column))
             item->setTextAlignment((column == Title ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
     table_->updateGeometry();
+}
+
+void CacheControls::resizeEvent(QResizeEvent* event) {
+    QScrollArea::resizeEvent(event);
+    table_->setColumnHidden(Recorded, width() < 0.9 * sizeHint().width()); // the change still says it
 }
 
 void CacheControls::changeEvent(QEvent* event) {

@@ -28,7 +28,7 @@ public:
     bool sharedPool() const;
     void setSharedPool(bool shared); // emits nothing
 
-    void setNumbers(const std::vector<KeyNumber>& numbers, bool estimated);
+    void setNumbers(const std::vector<CacheNumber>& numbers);
     /// What the recording says about the replay, e.g. "Reproduces the recording: yes".
     void setReproduction(const QString& text, bool good);
 
@@ -40,6 +40,7 @@ protected:
     QSize sizeHint() const override;
     QSize minimumSizeHint() const override { return {200, 120}; }
     void changeEvent(QEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
 
 private:
     void fillTable();
@@ -52,9 +53,9 @@ private:
     QTableWidget* table_ = nullptr;
     QLabel* reproduction_ = nullptr;
     WhatIfQuestion recorded_;
-    std::vector<KeyNumber> numbers_;
+    std::vector<CacheNumber> numbers_;
     QString reproductionText_;
-    bool estimated_ = false, good_ = true, quiet_ = false;
+    bool good_ = true, quiet_ = false;
 };
 
 } // namespace kvscope::ui

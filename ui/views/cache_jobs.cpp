@@ -20,17 +20,24 @@ void CacheJobs::cancelAll() {
     }
 }
 
+std::shared_ptr<std::atomic<int>> CacheJobs::newProgress() { // an ended job may still report into the old one
+    return permille_ = std::make_shared<std::atomic<int>>(0);
+}
+
 template <class Result>
-void CacheJobs::start(const char* slot, const std::stop_token& stop,
+void CacheJobs::start(const char* slot, const std::stop_token& stop, std::shared_ptr<std::atomic<int>> progress,
                       std::function<Result(TraceReader&, const Progress&, const std::stop_token&)> work,
                       std::function<void(Result)> done) {
-    permille_ = std::make_shared<std::atomic<int>>(0); // an ended job may still report into the old one
     workspace_.query<Result>(
         this, slot, key_,
-        [work = std::move(work), stop, permille = permille_](TraceReader& reader) {
+        [work = std::move(work), stop, progress = std::move(progress)](TraceReader& reader) {
             try {
                 return work(
-                    reader, [&](double fraction, std::string_view) { permille->store(int(fraction * 1000)); }, stop);
+                    reader,
+                    [&](double fraction, std::string_view) {
+                        if (progress) progress->store(int(fraction * 1000));
+                    },
+                    stop);
             } catch (const Error& error) {
                 Result failed;
                 failed.cancelled = error.kind == ErrorKind::Cancelled;
@@ -47,7 +54,7 @@ void CacheJobs::start(const char* slot, const std::stop_token& stop,
 
 void CacheJobs::load(WhatIf::Trace separate, bool shared, std::function<void(Loaded)> done) {
     start<Loaded>(
-        "cache load", stop_.get_token(),
+        "cache load", stop_.get_token(), newProgress(),
         [separate, shared, runId = key_.runId, threads = threads_](TraceReader& reader, const Progress& progress,
                                                                    const std::stop_token& stop) {
             Loaded loaded;
@@ -72,7 +79,7 @@ void CacheJobs::load(WhatIf::Trace separate, bool shared, std::function<void(Loa
 
 void CacheJobs::makeCurves(WhatIf::Trace trace, WhatIf::Trace separate, std::function<void(Curves)> done) {
     start<Curves>(
-        "cache curves", stop_.get_token(),
+        "cache curves", stop_.get_token(), newProgress(),
         [trace, separate, threads = threads_](TraceReader&, const Progress& progress, const std::stop_token& stop) {
             const auto part = [&progress](double from, double to) {
                 return [&progress, from, to](double fraction, std::string_view what) {
@@ -92,7 +99,7 @@ void CacheJobs::makeCurves(WhatIf::Trace trace, WhatIf::Trace separate, std::fun
 void CacheJobs::startReplay(const char* slot, const std::stop_token& stop, WhatIf::Trace trace,
                             const std::string& policy, int size, int threads, std::function<void(Replay)> done) {
     start<Replay>(
-        slot, stop,
+        slot, stop, nullptr,
         [trace, policy, size, threads](TraceReader&, const Progress&, const std::stop_token& stopped) {
             Replay result{{}, policy, size, nullptr};
             result.replay = std::make_shared<const CacheReplay>(
@@ -122,7 +129,7 @@ void CacheJobs::aheadLine(WhatIf::Trace trace, std::vector<AheadPoint> points, P
     ahead_.request_stop();
     ahead_ = {};
     start<Line>(
-        "cache ahead", ahead_.get_token(),
+        "cache ahead", ahead_.get_token(), nullptr,
         [trace, points = std::move(points), prefetch](TraceReader&, const Progress&, const std::stop_token& stop) {
             Line line;
             for (const AheadPoint& point : points) {

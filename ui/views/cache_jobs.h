@@ -65,8 +65,9 @@ public:
     double progress() const { return double(permille_->load()) / 1000; }
 
 private:
+    /// progress: where the job says how far it is; null: nobody asks.
     template <class Result>
-    void start(const char* slot, const std::stop_token& stop,
+    void start(const char* slot, const std::stop_token& stop, std::shared_ptr<std::atomic<int>> progress,
                std::function<Result(TraceReader&, const Progress&, const std::stop_token&)> work,
                std::function<void(Result)> done);
     void startReplay(const char* slot, const std::stop_token& stop, WhatIf::Trace trace, const std::string& policy,
@@ -76,6 +77,8 @@ private:
     RunKey key_;
     int threads_ = 0;
     std::stop_source stop_, asked_, ahead_;
+    std::shared_ptr<std::atomic<int>> newProgress();
+
     std::shared_ptr<std::atomic<int>> permille_ = std::make_shared<std::atomic<int>>(0);
 };
 

@@ -20,7 +20,8 @@ LocalityPlots::LocalityPlots(PlotCanvas& canvas, int workingSetPanel, int keptPa
         QCPAxisRect* rect = canvas.panels()[std::size_t(panels_[i])];
         graphs_[i] = new QCPGraph(rect->axis(QCPAxis::atBottom), rect->axis(QCPAxis::atLeft));
         graphs_[i]->setAntialiased(true);
-        setIntegerAxis(rect->axis(QCPAxis::atBottom), i == 0 ? tr("Window (steps)") : tr("Distance (steps)"));
+        setIntegerAxis(rect->axis(QCPAxis::atBottom),
+                       i == 0 ? tr("Working set by window (steps)") : tr("Locality by distance (steps)"));
     }
     canvas_.setFullX({0, WhatIf::kLongestWindow + 1.0}, group_);
 }
@@ -39,9 +40,8 @@ void LocalityPlots::show(const CacheScene& scene) {
     }
     canvas_.setFullY(panels_[0], {0, std::max(highest[0] * 1.08, 1.0)});
     canvas_.setFullY(panels_[1], {0, 102});
-    setUnitAxis(canvas_.panels()[std::size_t(panels_[0])]->axis(QCPAxis::atLeft), tr("Working set (blocks)"),
-                Unit::Count);
-    setUnitAxis(canvas_.panels()[std::size_t(panels_[1])]->axis(QCPAxis::atLeft), tr("Kept from then"), Unit::Percent);
+    setUnitAxis(canvas_.panels()[std::size_t(panels_[0])]->axis(QCPAxis::atLeft), tr("Blocks"), Unit::Count);
+    setUnitAxis(canvas_.panels()[std::size_t(panels_[1])]->axis(QCPAxis::atLeft), tr("Kept"), Unit::Percent);
     applyTheme(Theme::current());
 }
 
@@ -68,10 +68,11 @@ QString LocalityPlots::tooltip(bool kept, int steps) const {
 QString LocalityPlots::csv() const {
     QString csv;
     const QCPRange visible = canvas_.visibleX(group_);
-    const char* plots[] = {"working_set_blocks_by_window", "kept_percent_by_distance"};
+    const CsvSeries series[] = {{"working_set_by_window", "steps", "blocks", QStringLiteral("mean")},
+                                {"kept_by_distance", "steps", "%", QStringLiteral("mean")}};
     for (int i = 0; i < 2; ++i)
         for (const QCPGraphData& point : *graphs_[i]->data())
-            if (visible.contains(point.key)) csv += csvRow(plots[i], QStringLiteral("all"), point.key, point.value);
+            if (visible.contains(point.key)) csv += series[i].row(point.key, point.value);
     return csv;
 }
 

@@ -27,9 +27,10 @@ QColor policyColour(const Theme& theme, const std::string& policy) {
     return theme.component[found == components.end() ? 8 : found->second];
 }
 
-QString csvRow(const char* plot, const QString& series, double x, double value) {
-    return QStringLiteral("%1,%2,%3,%4\n")
-        .arg(QLatin1String(plot), series, QString::number(x, 'g', 10), QString::number(value, 'g', 10));
+QString CsvSeries::row(double x, double value) const {
+    return QStringLiteral("%1,%2,%3,%4,%5,%6\n")
+        .arg(QLatin1String(plot), series, QString::number(x, 'g', 10), QLatin1String(xUnit),
+             QString::number(value, 'g', 12), QLatin1String(unit));
 }
 
 MissPlot::MissPlot(PlotCanvas& canvas, int panel)
@@ -39,6 +40,7 @@ MissPlot::MissPlot(PlotCanvas& canvas, int panel)
     windows_ = add(0, Qt::NoPen);
     recorded_ = add(0, Qt::NoPen);
     asked_ = add(0, Qt::NoPen);
+    for (QCPGraph* mark : {recorded_, asked_}) mark->setLayer(QStringLiteral("axes")); // over the line that is dragged
     handle_ = new QCPItemStraightLine(&canvas_);
     bound_ = new QCPItemText(&canvas_);
     bound_->setText(tr("no policy can be below"));
@@ -59,6 +61,7 @@ MissPlot::MissPlot(PlotCanvas& canvas, int panel)
         }
     }
     setIntegerAxis(rect_->axis(QCPAxis::atBottom), {});
+    QObject::connect(&canvas_, &QCustomPlot::afterLayout, &canvas_, [this] { placeWords(); });
 }
 
 QCPGraph* MissPlot::add(int width, Qt::PenStyle style) {
@@ -73,8 +76,8 @@ void MissPlot::show(const CacheScene& scene) {
     scene_ = scene;
     const WhatIf& whatIf = *scene_.whatIf;
     rect_->axis(QCPAxis::atBottom)
-        ->setLabel(whatIf.trace().shared ? tr("Cache size (block slots per layer and KV head, all sequences)")
-                                         : tr("Cache size (block slots per sequence, layer and KV head)"));
+        ->setLabel(whatIf.trace().shared ? tr("Cache size (block slots shared by all sequences)")
+                                         : tr("Cache size (block slots per KV head)"));
     double highest = 0;
     for (std::size_t i = 0; i < policies_.size(); ++i) {
         const std::string& name = replayPolicies()[i].name;
@@ -102,13 +105,8 @@ void MissPlot::show(const CacheScene& scene) {
     if (const auto bound = whatIf.curve(CurvePolicy::Belady, scene_.scope); bound && bound->references > 0) {
         const double floor = 100 * double(bound->compulsory) / double(bound->references);
         floor_->setData({first, last}, {floor, floor}, true);
-        // The words belong into the shade, where it is high enough for them.
-        const double at = first + (last - first) * 0.02, height = 100 * bound->ratio(int(at));
-        bound_->position->setCoords(at, highest * 0.015);
-        bound_->setVisible(height > 0.12 * highest);
     } else {
         floor_->data()->clear();
-        bound_->setVisible(false);
     }
     const double recorded = 100 * whatIf.recordedMissRatio(scene_.scope);
     recorded_->data()->clear();
@@ -123,7 +121,7 @@ void MissPlot::show(const CacheScene& scene) {
     handle_->point1->setCoords(size, 0);
     handle_->point2->setCoords(size, 1);
     canvas_.setHandle(panel_, size);
-    showWorkingSets();
+    showWorkingSets(0.016 * highest);
     const double margin = (last - first) * 0.02;
     canvas_.setFullX({first - margin, last + margin});
     canvas_.setFullY(panel_, {0, highest > 0 ? highest * 1.06 : 1});
@@ -131,22 +129,44 @@ void MissPlot::show(const CacheScene& scene) {
     applyTheme(Theme::current());
 }
 
-void MissPlot::showWorkingSets() {
+/// Words stand where they fit, which only the layout knows: about the bound in its shade, windows beside each other.
+void MissPlot::placeWords() {
+    bound_->setVisible(false);
+    if (!scene_.whatIf) return;
+    const QCPAxis *x = rect_->axis(QCPAxis::atBottom), *y = rect_->axis(QCPAxis::atLeft);
+    const QFontMetrics metrics(bound_->font());
+    double taken = -1e9;
+    for (std::size_t i = 0; i < windowNames_.size(); ++i) {
+        if (!windows_->data()->isEmpty() && i < std::size_t(windows_->data()->size())) {
+            const double centre = x->coordToPixel(windows_->data()->at(int(i))->key);
+            const double half = metrics.horizontalAdvance(windowNames_[i]->text()) / 2. + 3;
+            windowNames_[i]->setVisible(centre - half > taken);
+            if (windowNames_[i]->visible()) taken = centre + half;
+        } else {
+            windowNames_[i]->setVisible(false);
+        }
+    }
+    const auto bound = scene_.whatIf->curve(CurvePolicy::Belady, scene_.scope);
+    if (!bound || bound->references == 0) return;
+    const double left = x->coordToPixel(scene_.whatIf->smallestSlots()) + 8;
+    const double right = left + metrics.horizontalAdvance(bound_->text()) + 8;
+    const double floor = y->coordToPixel(100 * double(bound->compulsory) / double(bound->references));
+    const double foot = std::min(y->coordToPixel(0) - 3.2 * metrics.height(), floor - 3); // above marks and floor
+    if (y->coordToPixel(100 * bound->ratio(int(std::ceil(x->pixelToCoord(right))))) > foot - metrics.height() - 4)
+        return;
+    bound_->position->setCoords(x->pixelToCoord(left), y->pixelToCoord(foot));
+    bound_->setVisible(true);
+}
+
+void MissPlot::showWorkingSets(double foot) {
     const auto profile = scene_.whatIf->locality(scene_.scope);
     windows_->data()->clear();
-    double before = -1e9;
-    const double spacing = double(scene_.whatIf->largestSlots() - scene_.whatIf->smallestSlots()) * 0.05;
+    if (!profile || profile->requests == 0) return;
     for (std::size_t i = 0; i < windowNames_.size(); ++i) {
-        const int window = kMarkedWindows[i];
-        const double blocks =
-            profile && profile->requests > 0 ? profile->workingSet(window) : std::numeric_limits<double>::quiet_NaN();
-        const bool shown = !std::isnan(blocks);
-        if (shown) windows_->addData(blocks, 0);
-        windowNames_[i]->setVisible(shown && blocks - before > spacing);
-        if (!shown) continue;
-        windowNames_[i]->setText(QStringLiteral("w%1").arg(window));
-        windowNames_[i]->position->setCoords(blocks, 0);
-        if (blocks - before > spacing) before = blocks;
+        const double blocks = profile->workingSet(kMarkedWindows[i]);
+        windows_->addData(blocks, foot);
+        windowNames_[i]->setText(QStringLiteral("w%1").arg(kMarkedWindows[i]));
+        windowNames_[i]->position->setCoords(blocks, foot);
     }
 }
 
@@ -166,8 +186,7 @@ void MissPlot::applyTheme(const Theme& theme) {
     floor_->setPen(QPen(theme.mutedText, 1, Qt::DashLine));
     windows_->setScatterStyle(
         QCPScatterStyle(QCPScatterStyle::ssTriangle, QPen(theme.mutedText, 1.4), theme.plotBackground, 9));
-    recorded_->setScatterStyle(
-        QCPScatterStyle(QCPScatterStyle::ssDiamond, QPen(theme.text, 1.8), theme.plotBackground, 11));
+    recorded_->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDiamond, QPen(theme.text, 1.8), Qt::NoBrush, 17));
     const QColor asked = policyColour(theme, scene_.question.policy);
     asked_->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssCircle, QPen(theme.plotBackground, 1.5), asked, 11));
     handle_->setPen(QPen(theme.accent, 1.6));
@@ -187,12 +206,10 @@ QVector<Swatch> MissPlot::swatches(const Theme& theme) const {
         const bool bound = name == kBound;
         QColor shade = policyColour(theme, name);
         if (bound) shade.setAlpha(90);
-        swatches << Swatch{bound ? tr("belady: the bound, no policy is below") : nameOfPolicy(i),
-                           shade,
-                           bound ? Swatch::Mark::Fill : Swatch::Mark::Line,
-                           {}};
+        swatches << Swatch{
+            bound ? tr("belady (bound)") : nameOfPolicy(i), shade, bound ? Swatch::Mark::Fill : Swatch::Mark::Line, {}};
     }
-    swatches << Swatch{tr("compulsory: no size is below"), theme.mutedText, Swatch::Mark::Dashes, {}};
+    swatches << Swatch{tr("compulsory"), theme.mutedText, Swatch::Mark::Dashes, {}};
     return swatches;
 }
 
@@ -222,12 +239,14 @@ QString MissPlot::csv() const {
     if (!scene_.whatIf) return {};
     const QCPRange visible = canvas_.visibleX();
     QString csv;
-    for (std::size_t i = 0; i < policies_.size(); ++i)
+    CsvSeries rows{"miss_ratio", "block slots", "%", {}};
+    for (std::size_t i = 0; i < policies_.size(); ++i) {
+        rows.series = nameOfPolicy(i);
         for (const QCPGraphData& point : *policies_[i]->data())
-            if (visible.contains(point.key))
-                csv += csvRow("miss_percent_by_slots", nameOfPolicy(i), point.key, point.value);
-    for (const QCPGraphData& point : *recorded_->data())
-        csv += csvRow("miss_percent_by_slots", QStringLiteral("recorded"), point.key, point.value);
+            if (visible.contains(point.key)) csv += rows.row(point.key, point.value);
+    }
+    rows.series = QStringLiteral("recorded");
+    for (const QCPGraphData& point : *recorded_->data()) csv += rows.row(point.key, point.value);
     return csv;
 }
 

@@ -16,47 +16,49 @@ double percent(std::int64_t part, std::int64_t whole) { return whole > 0 ? 100 *
 
 } // namespace
 
-std::vector<KeyNumber> cacheNumbers(const WhatIf& whatIf, const WhatIfAnswer& answer) {
+std::vector<CacheNumber> cacheNumbers(const WhatIf& whatIf, const WhatIfAnswer& answer) {
     const SelectionTrace& trace = whatIf.trace();
     const ReplayConfig& config = answer.config;
     const MissCauses was = whatIf.recordedCauses();
     const bool cache = trace.run.deviceSlots > 0;
-    std::vector<KeyNumber> numbers;
+    std::vector<CacheNumber> numbers;
     const auto add = [&](const QString& title, const QString& help, Unit unit, const QString& unitName, int better,
-                         double a, double b) {
-        numbers.push_back({title, help, unitName, unit, a, b, better});
+                         double a, double b, bool estimated) {
+        numbers.push_back({{title, help, unitName, unit, a, b, better}, estimated});
     };
     const QString none;
+    const bool misses = answer.missesEstimated, times = answer.estimated, causes = misses || !whatIf.exactCurves();
     add(tr("Block slots"),
         trace.shared ? tr("Slots of the pool that all sequences share, per layer and KV head")
                      : tr("Slots per sequence, layer and KV head"),
         Unit::Count, none, 0,
         cache ? double(trace.run.deviceSlots) * (trace.shared ? std::max(trace.run.sequences, 1) : 1) : kNan,
-        config.cacheBlocks);
+        config.cacheBlocks, false);
     add(tr("Hit rate"), tr("Selected blocks that were resident when selected, of all selected blocks"), Unit::Percent,
-        none, 1, percent(trace.hits, trace.hits + trace.misses), percent(config.hits, config.hits + config.misses));
+        QStringLiteral("%"), 1, percent(trace.hits, trace.hits + trace.misses),
+        percent(config.hits, config.hits + config.misses), misses);
     add(tr("Misses"), tr("Selected blocks that had to be loaded, all decode steps"), Unit::Count, none, -1,
-        double(trace.misses), double(config.misses));
+        double(trace.misses), double(config.misses), misses);
     add(tr("  compulsory"), tr("First use of a block by a head: no cache of any size avoids them"), Unit::Count, none,
-        0, double(was.compulsory), double(answer.causes.compulsory));
+        0, double(was.compulsory), double(answer.causes.compulsory), false);
     add(tr("  capacity"),
         tr("What even Belady's choice misses at this size, which knows the future, without the compulsory ones: only "
            "more slots avoid them"),
-        Unit::Count, none, -1, orNan(was.capacity), orNan(answer.causes.capacity));
+        Unit::Count, none, -1, orNan(was.capacity), orNan(answer.causes.capacity), causes);
     add(tr("  policy"), tr("What this policy misses beyond Belady's choice at the same size"), Unit::Count, none, -1,
-        orNan(was.policy), orNan(answer.causes.policy));
-    add(tr("Host to device"), tr("Bytes loaded in all decode steps; loading ahead in vain counts"), Unit::Bytes, none,
-        -1, double(trace.h2dBytes), double(answer.bytes()));
+        orNan(was.policy), orNan(answer.causes.policy), causes);
+    add(tr("Host to device"), tr("Bytes loaded in all decode steps; loading ahead in vain counts"), Unit::Bytes,
+        QStringLiteral("bytes"), -1, double(trace.h2dBytes), double(answer.bytes()), times);
     const bool measured = trace.run.timing == "measured";
     add(tr("Compute"), tr("Recorded time of all decode steps without transfers; the same for every cache and link"),
-        Unit::Nanoseconds, none, -1, whatIf.computeNs(), config.computeNs);
+        Unit::Nanoseconds, QStringLiteral("ns"), -1, whatIf.computeNs(), config.computeNs, false);
     add(tr("Exposed transfer"),
         measured ? tr("Link time that attention waits for, all decode steps. Recorded: measured. Asked: modelled")
                  : tr("Link time that attention waits for, all decode steps; modelled in both columns"),
-        Unit::Nanoseconds, none, -1, double(trace.exposedNs), double(answer.exposedNs()));
+        Unit::Nanoseconds, QStringLiteral("ns"), -1, double(trace.exposedNs), double(answer.exposedNs()), times);
     add(tr("Tokens/s"),
         tr("Decoded tokens, all sequences, per second of compute and exposed transfer. Asked: a prediction"),
-        Unit::Count, none, 1, whatIf.recordedTokensPerSecond(), answer.tokensPerSecond());
+        Unit::Count, none, 1, whatIf.recordedTokensPerSecond(), answer.tokensPerSecond(), times);
     return numbers;
 }
 

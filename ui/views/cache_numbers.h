@@ -6,8 +6,12 @@
 
 namespace kvscope::ui {
 
-/// a: recorded, b: asked. NaN where undefined.
-std::vector<KeyNumber> cacheNumbers(const WhatIf& whatIf, const WhatIfAnswer& answer);
+struct CacheNumber : KeyNumber { // a: recorded, b: asked; NaN where undefined
+    bool estimated = false;      // the asked one
+    QString asked() const { return (estimated && b == b ? QStringLiteral("≈ ") : QString()) + text(b); }
+};
+
+std::vector<CacheNumber> cacheNumbers(const WhatIf& whatIf, const WhatIfAnswer& answer);
 /// "keep-selected, 16 slots, 55.5 GB/s, 10 µs"; loading ahead if the question does.
 QString questionText(const WhatIfQuestion& question);
 /// How the asked value differs, in few letters: "−12 %", "+3.1 points".

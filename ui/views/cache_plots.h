@@ -16,15 +16,19 @@ class PlotCanvas;
 
 /// What all plots show.
 struct CacheScene {
-    const WhatIf* whatIf = nullptr;
+    std::shared_ptr<const WhatIf> whatIf; // null: nothing
     WhatIfQuestion question;
     std::optional<WhatIfAnswer> answer;
     PoolScope scope;
 };
 
 QColor policyColour(const Theme& theme, const std::string& policy);
-/// A label of one value in a plot's CSV: plot, series, x, value.
-QString csvRow(const char* plot, const QString& series, double x, double value);
+/// What a row of a plot's CSV is about.
+struct CsvSeries {
+    const char *plot, *xUnit, *unit;
+    QString series;
+    QString row(double x, double value) const; // plot,series,x,x_unit,value,unit
+};
 
 /// Misses per reference against slots: a line per policy, Belady's bound shaded, the recorded cache as a point.
 class MissPlot {
@@ -39,7 +43,8 @@ public:
 private:
     static constexpr std::array<int, 3> kMarkedWindows{4, 12, 64};
     QCPGraph* add(int width, Qt::PenStyle style = Qt::SolidLine);
-    void showWorkingSets();
+    void showWorkingSets(double foot);
+    void placeWords();
 
     PlotCanvas& canvas_;
     int panel_;

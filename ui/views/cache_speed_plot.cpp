@@ -51,6 +51,7 @@ SpeedPlot::SpeedPlot(PlotCanvas& canvas, int panel, int group)
     ahead_ = add(true);
     recorded_ = add(false);
     asked_ = add(false);
+    for (QCPGraph* mark : {recorded_, asked_}) mark->setLayer(QStringLiteral("axes")); // over the line that is dragged
     handle_ = new QCPItemStraightLine(&canvas_);
     handle_->setClipAxisRect(rect_);
     for (QCPItemPosition* position : handle_->positions()) {
@@ -63,10 +64,10 @@ SpeedPlot::SpeedPlot(PlotCanvas& canvas, int panel, int group)
 void SpeedPlot::setAxis(Axis axis) {
     axis_ = axis;
     if (axis_ == Axis::Size) {
-        setIntegerAxis(rect_->axis(QCPAxis::atBottom), tr("Cache size (block slots)"));
+        setIntegerAxis(rect_->axis(QCPAxis::atBottom), tr("Predicted speed by cache size (block slots)"));
         canvas_.setMinimumSpan(2, group_);
     } else {
-        rect_->axis(QCPAxis::atBottom)->setLabel(tr("Link bandwidth (GB/s)"));
+        rect_->axis(QCPAxis::atBottom)->setLabel(tr("Predicted speed by link bandwidth (GB/s)"));
         rect_->axis(QCPAxis::atBottom)->setTicker(QSharedPointer<PowerTicker>::create());
         canvas_.setMinimumSpan(0.25, group_);
     }
@@ -136,7 +137,7 @@ void SpeedPlot::showLines() {
     canvas_.setFullX(range, group_);
     canvas_.setFullY(panel_, {0, ceiling > 0 ? ceiling * 1.12 : 1});
     canvas_.setMinimumHeight(panel_, ceiling > 0 ? ceiling / 1000 : 1);
-    setUnitAxis(rect_->axis(QCPAxis::atLeft), tr("Tokens/s, predicted"), Unit::Fraction);
+    setUnitAxis(rect_->axis(QCPAxis::atLeft), tr("Tokens/s"), Unit::Fraction);
 }
 
 void SpeedPlot::setAhead(const QVector<QPointF>& line) {
@@ -155,16 +156,15 @@ void SpeedPlot::applyTheme(const Theme& theme) {
     ahead_->setPen(QPen(theme.accent, 2.4));
     compute_->setPen(QPen(theme.ok, 1.3, Qt::DashLine));
     link_->setPen(QPen(theme.miss, 1.3, Qt::DashLine));
-    recorded_->setScatterStyle(
-        QCPScatterStyle(QCPScatterStyle::ssDiamond, QPen(theme.text, 1.8), theme.plotBackground, 11));
+    recorded_->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDiamond, QPen(theme.text, 1.8), Qt::NoBrush, 17));
     asked_->setScatterStyle(
         QCPScatterStyle(QCPScatterStyle::ssCircle, QPen(theme.plotBackground, 1.5), ahead ? theme.accent : policy, 11));
     handle_->setPen(QPen(theme.accent, 1.6));
 }
 
 QVector<Swatch> SpeedPlot::swatches(const Theme& theme) const {
-    QVector<Swatch> swatches{{tr("compute alone"), theme.ok, Swatch::Mark::Dashes, {}},
-                             {tr("exposed transfer alone"), theme.miss, Swatch::Mark::Dashes, {}}};
+    QVector<Swatch> swatches{{tr("compute only"), theme.ok, Swatch::Mark::Dashes, {}},
+                             {tr("transfer only"), theme.miss, Swatch::Mark::Dashes, {}}};
     if (scene_.question.layersAhead > 0) swatches << Swatch{tr("loading ahead"), theme.accent, Swatch::Mark::Line, {}};
     return swatches;
 }
@@ -194,7 +194,6 @@ QString SpeedPlot::tooltip(double x) const {
 QString SpeedPlot::csv() const {
     if (!scene_.whatIf) return {};
     const bool size = axis_ == Axis::Size;
-    const char* plot = size ? "tokens_per_s_by_slots" : "tokens_per_s_by_gbps";
     const QCPRange visible = canvas_.visibleX(group_);
     const std::pair<const char*, const QCPGraph*> series[] = {{"predicted", predicted_},
                                                               {"predicted_loading_ahead", ahead_},
@@ -202,10 +201,12 @@ QString SpeedPlot::csv() const {
                                                               {"exposed_transfer_alone", link_},
                                                               {"recorded", recorded_}};
     QString csv;
-    for (const auto& [name, graph] : series)
+    for (const auto& [name, graph] : series) {
+        const CsvSeries rows{"predicted_speed", size ? "block slots" : "GB/s", "tokens/s", QLatin1String(name)};
         for (const QCPGraphData& point : *graph->data())
             if (visible.contains(point.key) && std::isfinite(point.value))
-                csv += csvRow(plot, QLatin1String(name), size ? point.key : gbpsOf(point.key), point.value);
+                csv += rows.row(size ? point.key : gbpsOf(point.key), point.value);
+    }
     return csv;
 }
 

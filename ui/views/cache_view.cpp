@@ -28,7 +28,7 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kProgressMs = 100;
+constexpr int kProgressMs = 100, kWideForLegend = 700;
 enum Panel { Misses, Speed, WorkingSet, Kept };
 enum Group { Sizes, SpeedGroup, Windows }; // panels that share an x axis
 enum class Lower { ByBandwidth, BySize, Locality };
@@ -63,28 +63,31 @@ public:
 
     QString exportCsv() const override {
         if (!whatIf_) return {};
-        QString csv = QStringLiteral("plot,series,x,value\n");
-        for (const KeyNumber& number : numbers_) {
-            const QString title = number.title.trimmed();
-            if (!std::isnan(number.a))
-                csv += QStringLiteral("recorded,%1,,%2\n").arg(title, QString::number(number.a, 'g', 12));
-            if (!std::isnan(number.b))
-                csv += QStringLiteral("%1,%2,,%3\n")
-                           .arg(estimated_ ? QStringLiteral("what_if_estimated") : QStringLiteral("what_if"), title,
-                                QString::number(number.b, 'g', 12));
+        QString csv = QStringLiteral("plot,series,x,x_unit,value,unit\n");
+        for (const CacheNumber& number : numbers_) {
+            const auto add = [&](const char* what, double value) {
+                if (!std::isnan(value))
+                    csv += QStringLiteral("%1,%2,,,%3,%4\n")
+                               .arg(QLatin1String(what), number.title.trimmed(), QString::number(value, 'g', 17),
+                                    number.unitName);
+            };
+            add("recorded", number.a);
+            add(number.estimated ? "what_if_estimated" : "what_if", number.b);
         }
         return csv + misses_->csv() + speed_->csv() + locality_->csv();
     }
 
 protected:
     void runChanged() override {
+        if (run() && state_ != State::Waiting && run()->key == key_) return; // another run to compare with
         jobs_->cancelAll();
         forget();
         if (showEmptyWithoutRun(
                 tr("This view answers what another cache size, replacement policy or link would have done to a "
                    "recorded run, from the blocks it selected.")))
             return;
-        jobs_->setRun(run()->key, run()->live ? 1 : 0); // one core at most beside a running engine
+        key_ = run()->key;
+        jobs_->setRun(key_, run()->live ? 1 : 0); // one core at most beside a running engine
         startIfThereIsSomething();
     }
 
@@ -164,6 +167,12 @@ protected:
 
     int drawAbove(QPainter* painter, QRect area) const override;
 
+    void resizeEvent(QResizeEvent* event) override {
+        PlotView::resizeEvent(event);
+        if (controls_) controls_->setMaximumWidth(std::max(230, int(0.45 * width())));
+        if (whatIf_) showLegend();
+    }
+
 private:
     enum class State { Waiting, Loading, Making, Ready, Cancelled, Failed };
 
@@ -187,6 +196,8 @@ private:
         connect(action_, &QPushButton::clicked, this, [this] {
             if (working()) {
                 jobs_->cancelAll();
+                ++epoch_; // also of what is done but not yet delivered
+                ended({{}, true});
             } else {
                 load(whatIf_ && newSteps() == 0 ? separate_ : nullptr);
             }
@@ -213,6 +224,7 @@ private:
         row_->add(below[0], 1.7, 220);
         row_->add(below[1], 1, 190);
         row_->add(below[2], 1, 190);
+        row_->setLeastPictureHeight(300);
         canvas().plotLayout()->setRowStretchFactor(1, 1.35);
         misses_ = std::make_unique<MissPlot>(canvas(), Misses);
         speed_ = std::make_unique<SpeedPlot>(canvas(), Speed, SpeedGroup);
@@ -233,12 +245,19 @@ private:
     bool working() const { return state_ == State::Loading || state_ == State::Making; }
     int newSteps() const { return whatIf_ && run() ? std::max(run()->row.steps - loadedSteps_, 0) : 0; }
 
+    /// False once another run, or this one again, is asked for: its answer must not meet what came after.
+    auto stillAsked() {
+        return [this, epoch = epoch_] { return epoch == epoch_; };
+    }
+
     void forget() {
+        ++epoch_;
         whatIf_.reset();
         separate_.reset();
         scene_ = {};
         numbers_.clear();
         asking_.reset();
+        aheadFor_.reset();
         filling_ = false;
         loadedSteps_ = 0;
         state_ = State::Waiting;
@@ -270,14 +289,17 @@ private:
     void load(WhatIf::Trace separate) {
         if (!run()) return;
         jobs_->cancelAll();
+        ++epoch_;
         asking_.reset();
+        aheadFor_.reset();
         filling_ = false;
         state_ = State::Loading;
         const bool shared = controls_->sharedPool();
         const int steps = separate ? loadedSteps_ : run()->row.steps;
         if (!whatIf_)
             showEmpty(tr("Reading the selections"), tr("They are read once; then every slider answers at once."));
-        jobs_->load(std::move(separate), shared, [this, steps](CacheJobs::Loaded loaded) {
+        jobs_->load(std::move(separate), shared, [this, steps, wanted = stillAsked()](CacheJobs::Loaded loaded) {
+            if (!wanted()) return;
             if (!loaded.good()) return ended(loaded);
             take(std::move(loaded), steps);
         });
@@ -316,7 +338,8 @@ private:
         controls_->setRun(*whatIf_, question);
         controls_->show();
         asked();
-        jobs_->makeCurves(whatIf_->shared(), separate_, [this](CacheJobs::Curves curves) {
+        jobs_->makeCurves(whatIf_->shared(), separate_, [this, wanted = stillAsked()](CacheJobs::Curves curves) {
+            if (!wanted()) return;
             if (!curves.good()) return ended(curves);
             whatIf_->setCurves(CurvePolicy::Lru, std::move(curves.lru));
             whatIf_->setCurves(CurvePolicy::Belady, std::move(curves.belady));
@@ -372,14 +395,16 @@ private:
         if (!whatIf_) return;
         present();
         const WhatIfQuestion question = controls_->question();
-        const std::pair wanted(question.policy, question.size);
-        if (whatIf_->replayed(question.policy, question.size) || asking_ == wanted) return;
-        asking_ = wanted;
-        jobs_->replayAsked(whatIf_->shared(), question.policy, question.size, [this](const CacheJobs::Replay& result) {
-            asking_.reset();
-            took(result);
-            fillLines();
-        });
+        const std::pair cache(question.policy, question.size);
+        if (whatIf_->replayed(question.policy, question.size) || asking_ == cache) return;
+        asking_ = cache;
+        jobs_->replayAsked(whatIf_->shared(), question.policy, question.size,
+                           [this, wanted = stillAsked()](const CacheJobs::Replay& result) {
+                               if (!wanted()) return;
+                               asking_.reset();
+                               took(result);
+                               fillLines();
+                           });
     }
 
     void took(const CacheJobs::Replay& result) {
@@ -400,34 +425,41 @@ private:
             for (const int size : whatIf_->grid()) {
                 if (whatIf_->replayed(policy, size)) continue;
                 filling_ = true;
-                jobs_->replayForLine(whatIf_->shared(), policy, size, [this](const CacheJobs::Replay& result) {
-                    filling_ = false;
-                    took(result);
-                    if (result.good()) fillLines();
-                });
+                jobs_->replayForLine(whatIf_->shared(), policy, size,
+                                     [this, wanted = stillAsked()](const CacheJobs::Replay& result) {
+                                         if (!wanted()) return;
+                                         filling_ = false;
+                                         took(result);
+                                         if (result.good()) fillLines();
+                                     });
                 return;
             }
     }
 
     void present() {
         if (!whatIf_) return;
-        scene_ = {whatIf_.get(), controls_->question(), whatIf_->answer(controls_->question()), scopeNow()};
+        scene_ = {whatIf_, controls_->question(), whatIf_->answer(controls_->question()), scopeNow()};
         misses_->show(scene_);
         speed_->show(scene_);
         locality_->show(scene_);
         showAhead();
         if (scene_.answer) {
             numbers_ = cacheNumbers(*whatIf_, *scene_.answer);
-            estimated_ = scene_.answer->estimated;
-        } else {
-            estimated_ = true; // the last answer, grey, until the first replay of this policy is there
+        } else { // the last answer, grey, until the first replay of this policy is there
+            for (CacheNumber& number : numbers_) number.estimated = true;
         }
-        controls_->setNumbers(numbers_, estimated_);
+        controls_->setNumbers(numbers_);
+        showLegend();
+        replot();
+    }
+
+    void showLegend() {
         const Theme& theme = Theme::current();
         QVector<Swatch> swatches = misses_->swatches(theme);
         if (lower() != Lower::Locality) swatches += speed_->swatches(theme);
+        if (width() < kWideForLegend) // the tooltips explain the dashed lines too
+            swatches.removeIf([](const Swatch& swatch) { return swatch.mark == Swatch::Mark::Dashes; });
         legend_->setSwatches(swatches);
-        replot();
     }
 
     /// The line of loading ahead takes a pass over the run for each of its points: a worker makes it.
@@ -455,11 +487,12 @@ private:
             line.size = 0;
         else
             line.gbps = 0;
-        const std::pair wanted(line, points.size());
-        if (aheadFor_ == wanted) return;
-        aheadFor_ = wanted;
+        const std::pair content(line, points.size());
+        if (aheadFor_ == content) return;
+        aheadFor_ = content;
         jobs_->aheadLine(whatIf_->shared(), std::move(points), *question.prefetch(),
-                         [this](const QVector<QPointF>& made) {
+                         [this, wanted = stillAsked()](const QVector<QPointF>& made) {
+                             if (!wanted() || scene_.question.layersAhead == 0) return;
                              speed_->setAhead(made);
                              replot();
                          });
@@ -503,12 +536,14 @@ private:
     std::unique_ptr<LocalityPlots> locality_;
 
     State state_ = State::Waiting;
+    RunKey key_;
+    unsigned epoch_ = 0; // of what is asked for
     int loadedSteps_ = 0;
     WhatIf::Trace separate_;
     std::shared_ptr<WhatIf> whatIf_;
     CacheScene scene_;
-    std::vector<KeyNumber> numbers_;
-    bool estimated_ = false, filling_ = false;
+    std::vector<CacheNumber> numbers_;
+    bool filling_ = false;
     std::optional<std::pair<std::string, int>> asking_;              // replay that is under way
     std::optional<std::pair<WhatIfQuestion, std::size_t>> aheadFor_; // what the line of loading ahead shows
 };
@@ -536,9 +571,8 @@ int CacheView::drawAbove(QPainter* painter, QRect area) const {
             const QString rowNames[] = {QString(), tr("Recorded"), tr("What if"), tr("Change")};
             cell(area.left(), names, rowNames[row], theme.mutedText, Qt::AlignLeft);
             for (std::size_t i = first; i < std::min(numbers_.size(), first + std::size_t(perRow)); ++i) {
-                const KeyNumber& number = numbers_[i];
-                const QString texts[] = {number.title.trimmed(), number.text(number.a),
-                                         (estimated_ ? QStringLiteral("≈ ") : QString()) + number.text(number.b),
+                const CacheNumber& number = numbers_[i];
+                const QString texts[] = {number.title.trimmed(), number.text(number.a), number.asked(),
                                          shortDifference(number)};
                 const int verdict = number.verdict();
                 const QColor colour = row == 0                  ? theme.mutedText
