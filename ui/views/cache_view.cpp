@@ -208,6 +208,10 @@ private:
 
     void makePlots() {
         canvas().setSelectsSteps(false);
+        canvas().setAccessibleDescription(tr(
+            "Drag pans, the wheel zooms, Shift and drag zooms a box, a double click resets. The vertical lines can be "
+            "dragged. Left and right arrow keys change the cache size, with Shift by ten; up and down the cursor's "
+            "layer; plus and minus zoom."));
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
         QCPAxisRect* top = canvas().addPanel(true, Sizes);
