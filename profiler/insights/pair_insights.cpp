@@ -61,6 +61,8 @@ void findOffloadSlower(RunFacts& facts, std::vector<Insight>& out) {
     if (resident <= 0 || offloaded <= resident) return;
     Insight insight;
     insight.impact = (offloaded - resident) / offloaded;
+    // Two modelled runs differ by their machine's noise as well: only the transfers are to blame.
+    if (!facts.exposure().measured) insight.impact = std::min(insight.impact, facts.exposure().exposedShare());
     if (insight.impact < kNoteImpact) return;
     insight.severity = severityOf(insight.impact);
     const bool measured = facts.exposure().measured;

@@ -96,7 +96,6 @@ void findSlowSteps(RunFacts& facts, std::vector<Insight>& out) {
     Insight insight;
     insight.impact = excess / double(exposure.warm.wallNs);
     if (insight.impact < kNoteImpact) return;
-    insight.severity = severityOf(insight.impact);
     insight.title = fmt::format("{} of {} steps take more than twice the median and cost {} of decode time; step {} "
                                 "takes {} instead of {}",
                                 slow, exposure.warm.steps, words::percent(insight.impact), worstStep, words::ms(worst),
@@ -104,14 +103,18 @@ void findSlowSteps(RunFacts& facts, std::vector<Insight>& out) {
     const double missesThere = slowMisses / slow;
     const double missesElse = exposure.warm.steps > slow ? otherMisses / (exposure.warm.steps - slow) : 0;
     std::string why;
-    if (2 * opening >= slow)
+    // What the method does is an alarm; what the machine did beside it is worth a note.
+    if (2 * opening >= slow) {
+        insight.severity = severityOf(insight.impact);
         why = fmt::format("{} of them open a new block.", opening);
-    else if (missesThere >= 2 * missesElse && missesThere > 0)
+    } else if (missesThere >= 2 * missesElse && missesThere > 0) {
+        insight.severity = severityOf(insight.impact);
         why = fmt::format("They miss {:.1f} blocks each, the others {:.1f}.", missesThere, missesElse);
-    else
+    } else {
         why = fmt::format("Neither misses ({:.1f} each, {:.1f} elsewhere) nor new blocks explain them: look at the "
                           "machine (other processes, clocks, a container's CPU limit).",
                           missesThere, missesElse);
+    }
     insight.detail = "Cold steps are left out. " + why;
     insight.advice = "Compare the breakdown of a slow step with its neighbour's; repeat the run on an idle machine.";
     insight.evidence = facts.evidence("breakdown");

@@ -51,8 +51,8 @@ Insight make(RunFacts& facts, Exposure reason, double impact) {
 
 std::string where(const ExposureReport& exposure) {
     return exposure.group.ranges.empty() ? std::string()
-                                         : fmt::format(" {} cause {} of all exposed time.", describe(exposure.group),
-                                                       words::percent(exposure.group.share));
+                                         : fmt::format(" {} of all exposed time comes from {}.",
+                                                       words::percent(exposure.group.share), describe(exposure.group));
 }
 
 } // namespace

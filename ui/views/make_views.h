@@ -13,5 +13,6 @@ View* makeSelectionView(Workspace& workspace, QWidget* parent);
 View* makeTransfersView(Workspace& workspace, QWidget* parent);
 View* makeBreakdownView(Workspace& workspace, QWidget* parent);
 View* makeCompareView(Workspace& workspace, QWidget* parent);
+View* makeInsightsView(Workspace& workspace, QWidget* parent);
 
 } // namespace kvscope::ui
