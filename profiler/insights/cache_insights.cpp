@@ -155,11 +155,11 @@ void findThrash(RunFacts& facts, std::vector<Insight>& out) {
                     caches->trace.pools.size(), words::percent(causes.avoidable / causes.misses), slots);
     insight.detail = fmt::format(
         "{} misses after the first step, of them {} first uses (compulsory). {} slots with lru would load half of the "
-        "blocks that return no more, for {} more device memory; in {} slots even Belady's optimum misses {} times of "
-        "{}. Worst: {}.",
+        "blocks that return no more, for {} more device memory. With the first step it missed {} times; Belady's "
+        "optimum in {} slots: {}. Worst: {}.",
         words::count(causes.misses), words::count(causes.misses - causes.avoidable), enough,
-        words::mib(double(enough - slots) * bytesPerSlot(*caches)), slots, words::count(belady),
-        words::count(double(caches->misses)), nameOf(caches->trace.pools[worst], facts.run()));
+        words::bytes(double(enough - slots) * bytesPerSlot(*caches)), words::count(double(caches->misses)), slots,
+        words::count(belady), nameOf(caches->trace.pools[worst], facts.run()));
     insight.advice = fmt::format("Give the device tier more slots (--device-kv {}), or select fewer blocks per step. "
                                  "kvscope-cli replay --curves shows the misses of every size.",
                                  enough);
@@ -214,7 +214,7 @@ void findOversizedCache(RunFacts& facts, std::vector<Insight>& out) {
     Insight insight;
     insight.title = fmt::format("The cache is larger than its working set: {} of {} slots miss no more than {} did "
                                 "(lru), {} of device memory lie idle",
-                                enough, slots, words::count(double(caches->misses)), words::mib(freed));
+                                enough, slots, words::count(double(caches->misses)), words::bytes(freed));
     insight.detail = fmt::format(
         "Replayed on the recorded selections of {}: {} misses with {} slots, {} recorded with {}, {} of them "
         "first uses. A longer or different text may need more.",

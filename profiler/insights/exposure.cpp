@@ -103,7 +103,7 @@ void readLayers(const TraceReader& reader, const std::unordered_map<int, std::si
 
 std::string mainReason(const TransferTime& time) {
     const auto most = std::max_element(time.becauseNs.begin(), time.becauseNs.end());
-    return fmt::format("{} is the main reason ({})", kExposureTitles[std::size_t(most - time.becauseNs.begin())],
+    return fmt::format("Main reason: {} ({})", kExposureTitles[std::size_t(most - time.becauseNs.begin())],
                        words::percent(double(*most) / double(time.exposedNs)));
 }
 
@@ -148,7 +148,7 @@ void describe(ExposureReport& report) {
     report.detail = fmt::format("{} exposed, {} hidden ({}) over {} decode steps of {} wall time{}.",
                                 words::ms(warm.time.exposedNs), words::ms(warm.time.hiddenNs()), timing, warm.steps,
                                 words::ms(warm.wallNs), report.measured ? "" : " (measured, without the link)");
-    if (warm.time.exposedNs > 0) report.detail += fmt::format(" By reason: {}.", mainReason(warm.time));
+    if (warm.time.exposedNs > 0) report.detail += fmt::format(" {}.", mainReason(warm.time));
     if (report.cold.steps > 0)
         report.detail += fmt::format(" Left out: {} cold step{} with {} exposed.", report.cold.steps,
                                      report.cold.steps == 1 ? "" : "s", words::ms(report.cold.time.exposedNs));

@@ -66,7 +66,7 @@ void findLinkSaturated(RunFacts& facts, std::vector<Insight>& out) {
     const double steps = double(std::max(exposure.warm.steps, 1));
     insight.title = fmt::format("The link is saturated: {} per step over {:.3g} GB/s, and {} of decode time is loading "
                                 "that no compute could hide",
-                                words::mib(double(loads.bytes) / steps),
+                                words::bytes(double(loads.bytes) / steps),
                                 exposure.link ? exposure.link->gigabytesPerSecond : 0, words::percent(impact));
     insight.detail =
         fmt::format("Loads take {} where the layers compute for {} ({}).{}", words::ms(exposure.warm.time.exposedNs),
@@ -92,7 +92,7 @@ void findLatencyBound(RunFacts& facts, std::vector<Insight>& out) {
                                 words::count(double(loads.transfers)), blocks);
     insight.detail =
         fmt::format("{} of decode time; the bytes themselves, {} per load, need less ({}).{}", words::percent(impact),
-                    words::mib(double(loads.bytes) / double(loads.transfers)), linkName(exposure), where(exposure));
+                    words::bytes(double(loads.bytes) / double(loads.transfers)), linkName(exposure), where(exposure));
     insight.advice =
         "Make fewer and larger transfers: load several layers at once, ahead of time, use larger blocks, or "
         "skip offloading for layers that load a block or two per step.";
@@ -142,7 +142,7 @@ void findWriteBack(RunFacts& facts, std::vector<Insight>& out) {
     for (const LayerExposure& layer : exposure.layers) bytes += layer.d2hBytes;
     Insight insight = make(facts, Exposure::WriteBack, impact);
     insight.title = fmt::format("{} of decode time waits for {} written back to the host", words::percent(impact),
-                                words::mib(double(bytes)));
+                                words::bytes(double(bytes)));
     insight.detail = fmt::format("{} of {} exposed is write-back ({}). Traffic in both directions at once also slows "
                                  "loads down.{}",
                                  words::ms(exposure.warm.time.because(Exposure::WriteBack)),

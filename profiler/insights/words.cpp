@@ -22,9 +22,10 @@ std::string count(double number) {
     return (number < 0 ? "-" : "") + digits;
 }
 
-std::string mib(double bytes) {
-    const double value = bytes / (1024.0 * 1024.0);
-    return value < 1024 ? fmt::format("{:.3g} MiB", value) : fmt::format("{:.3g} GiB", value / 1024);
+std::string bytes(double number) {
+    const double kib = number / 1024;
+    if (kib < 1000) return fmt::format("{:.3g} KiB", kib);
+    return kib < 1000 * 1024 ? fmt::format("{:.3g} MiB", kib / 1024) : fmt::format("{:.3g} GiB", kib / 1024 / 1024);
 }
 
 std::string many(std::int64_t number, const std::string& what) {

@@ -22,7 +22,7 @@ inline constexpr std::int64_t kStageNs = 25'000; // of every stage that ran; abo
 struct EngineRun {
     std::string method = "nosa";
     int promptTokens = 1500, newTokens = 40, sequences = 1;
-    Link link;
+    Link link = {};
     std::function<void(SessionOptions&)> with = [](SessionOptions&) {};
 };
 
