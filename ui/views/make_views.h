@@ -14,5 +14,6 @@ View* makeTransfersView(Workspace& workspace, QWidget* parent);
 View* makeCacheView(Workspace& workspace, QWidget* parent);
 View* makeBreakdownView(Workspace& workspace, QWidget* parent);
 View* makeCompareView(Workspace& workspace, QWidget* parent);
+View* makeInsightsView(Workspace& workspace, QWidget* parent);
 
 } // namespace kvscope::ui

@@ -17,6 +17,8 @@ const std::vector<ViewEntry>& views() {
          makeBreakdownView},
         {"compare", "Compare", "Ctrl+5", "Key numbers of two runs side by side, with their differences",
          makeCompareView},
+        {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
+         makeInsightsView},
     };
     return entries;
 }
