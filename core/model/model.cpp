@@ -29,8 +29,8 @@ std::string textOf(const MappedFile& file) {
 
 /// Where a model's parts come from, resolved before anything is parsed.
 struct Source {
-    std::string name, configText, tokenizerText;
-    std::string configOrigin, tokenizerOrigin, weightsOrigin;
+    std::string name, configText;
+    std::string configOrigin, weightsOrigin;
     fs::path folder;
     std::vector<std::string> weightFiles; // paths; empty: embedded
 };
@@ -39,10 +39,8 @@ Source embeddedSource(const std::string& name) {
     Source source;
     source.name = name;
     source.configOrigin = name + "/config.json";
-    source.tokenizerOrigin = name + "/tokenizer.json";
     source.weightsOrigin = name + "/model.safetensors";
     source.configText = resources::text(embeddedPath(name, "config.json")).value_or("");
-    source.tokenizerText = resources::text(embeddedPath(name, "tokenizer.json")).value_or("");
     return source;
 }
 
@@ -75,8 +73,6 @@ Source folderSource(const std::string& nameOrPath) {
     };
     source.configOrigin = need("config.json");
     source.configText = textOf(MappedFile(source.configOrigin));
-    source.tokenizerOrigin = need("tokenizer.json");
-    source.tokenizerText = textOf(MappedFile(source.tokenizerOrigin));
     if (!source.weightFiles.empty()) {
         source.weightsOrigin = source.weightFiles.front();
         return source;
@@ -91,6 +87,12 @@ Source folderSource(const std::string& nameOrPath) {
         source.weightFiles.push_back(source.weightsOrigin);
     }
     return source;
+}
+
+TextFiles textOf(const Source& source, bool embedded) {
+    if (!embedded) return readTextFiles(source.folder);
+    const std::string text = resources::text(embeddedPath(source.name, "tokenizer.json")).value_or("");
+    return {Tokenizer(text, source.name + "/tokenizer.json"), nullptr, {}};
 }
 
 /// Finds tensors by name and checks their shapes.
@@ -175,7 +177,7 @@ LayerWeights loadLayer(const Tensors& tensors, const ModelConfig& c, int index) 
 
 std::vector<std::string> embeddedModels() { return {kDefaultModel}; }
 
-Model::Model(ModelConfig config, Tokenizer tokenizer) : config_(std::move(config)), tokenizer_(std::move(tokenizer)) {}
+Model::Model(ModelConfig config, TextFiles text) : config_(std::move(config)), text_(std::move(text)) {}
 Model::~Model() = default;
 
 std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Progress& progress,
@@ -188,7 +190,7 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     const ModelConfig config = ModelConfig::parse(source.configText, source.configOrigin);
     report(progress, 0.05, "reading the tokenizer");
     throwIfCancelled(stop);
-    std::shared_ptr<Model> model(new Model(config, Tokenizer(source.tokenizerText, source.tokenizerOrigin)));
+    std::shared_ptr<Model> model(new Model(config, textOf(source, embedded)));
     model->name_ = source.name;
     model->files_ = std::make_unique<Files>();
     Files& files = *model->files_;
