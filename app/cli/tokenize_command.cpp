@@ -32,9 +32,9 @@ int tokenize(const TokenizeArguments& arguments, bool hasText) {
     if (!arguments.chat && !arguments.system.empty())
         throw Error(ErrorKind::BadInput, "--system needs a chat template", "add --chat");
     const std::string given = hasText ? arguments.text : readPromptFile(arguments.file);
-    const std::shared_ptr<const TextFiles> text = loadText(arguments.model);
-    const Tokenizer& tokenizer = text->tokenizer;
-    const std::string prompt = arguments.chat ? chatPrompt(*text, arguments.model, given, arguments.system) : given;
+    const TextFiles text = Model::loadText(arguments.model);
+    const Tokenizer& tokenizer = text.tokenizer;
+    const std::string prompt = arguments.chat ? chatPrompt(text, arguments.model, given, arguments.system) : given;
     const auto ids = tokenizer.encode(prompt, !arguments.chat && !arguments.raw, !arguments.raw);
     if (arguments.json) {
         nlohmann::ordered_json out;

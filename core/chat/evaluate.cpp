@@ -218,7 +218,7 @@ private:
         case Kind::Items: {
             List items;
             for (std::size_t i = 0; i < e.parts.size(); ++i) items.push_back(part(i));
-            return items;
+            return e.name.empty() ? Value(std::move(items)) : Value::makeTuple(std::move(items));
         }
         case Kind::Mapping: {
             Dict dict;

@@ -171,6 +171,7 @@ Arguments behind(const Given& given, std::size_t count) {
 Value mapped(const Value& value, const Given& given, Budget& budget) {
     List out;
     const Value *attribute = given.find(99, "attribute"), *fallback = given.find(99, "default");
+    if (value.isNone()) return out; // as in Jinja: nothing to choose from
     for (const Value& item : itemsOf(value, budget)) {
         budget.step();
         if (!attribute) {
@@ -187,6 +188,7 @@ Value mapped(const Value& value, const Given& given, Budget& budget) {
 Value chosen(const Value& value, const Given& given, Budget& budget, bool byAttribute, bool keep) {
     List out;
     const std::size_t testAt = byAttribute ? 1 : 0;
+    if (value.isNone()) return out; // as in Jinja: nothing to choose from
     for (const Value& item : itemsOf(value, budget)) {
         budget.step();
         const Value tested = byAttribute ? pathOf(item, given.need(0), budget) : item;
@@ -201,7 +203,7 @@ Value pairsOf(const Value& value, const Given& given, Budget&) {
     if (value.isUndefined()) return List{};
     if (!value.isDict()) given.wrong(fmt::format("{} is no mapping", value.typeName()));
     List out;
-    for (const auto& [key, item] : value.dict().entries()) out.push_back(List{key, item});
+    for (const auto& [key, item] : value.dict().entries()) out.push_back(Value::makeTuple({key, item}));
     return out;
 }
 
@@ -370,8 +372,14 @@ const std::map<std::string, Test>& tests() {
              return v.integer() % by == 0;
          }},
         {"eq", equal},
+        {"==", equal},
         {"equalto", equal},
         {"sameas", equal},
+        {"!=", [](const Value& v, const Given& g) { return !(v == g.need(0)); }},
+        {"<", [](const Value& v, const Given& g) { return compared("<", v, g.need(0)); }},
+        {"<=", [](const Value& v, const Given& g) { return compared("<=", v, g.need(0)); }},
+        {">", [](const Value& v, const Given& g) { return compared(">", v, g.need(0)); }},
+        {">=", [](const Value& v, const Given& g) { return compared(">=", v, g.need(0)); }},
         {"ne", [](const Value& v, const Given& g) { return !(v == g.need(0)); }},
         {"lt", [](const Value& v, const Given& g) { return compared("<", v, g.need(0)); }},
         {"lessthan", [](const Value& v, const Given& g) { return compared("<", v, g.need(0)); }},

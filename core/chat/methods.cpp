@@ -250,7 +250,7 @@ std::optional<Value> mappingMethod(const Value& value, const std::string& name) 
     return bound(name, [value, name](const Given&) -> Value {
         List out;
         for (const auto& [key, item] : value.dict().entries())
-            out.push_back(name == "items" ? Value(List{key, item}) : name == "keys" ? Value(key) : item);
+            out.push_back(name == "items" ? Value::makeTuple({key, item}) : name == "keys" ? Value(key) : item);
         return out;
     });
 }

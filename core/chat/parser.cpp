@@ -243,6 +243,7 @@ private:
         ExpressionPtr first = conditional ? parseExpression() : parseOr();
         if (!isOperator(",")) return first;
         auto list = make(Kind::Items, std::move(first));
+        list->name = "tuple";
         while (skipOperator(",")) {
             if (now().kind == Token::Kind::BlockEnd || now().kind == Token::Kind::PrintEnd || isOperator(")")) break;
             add(*list, conditional ? parseExpression() : parseOr());
@@ -359,7 +360,11 @@ private:
         }
         case Token::Kind::Operator:
             if (token.text == "(") {
-                if (skipOperator(")")) return make(Kind::Items);
+                if (skipOperator(")")) {
+                    auto empty = make(Kind::Items);
+                    empty->name = "tuple";
+                    return empty;
+                }
                 ExpressionPtr inner = parseTuple();
                 expectOperator(")");
                 return inner;

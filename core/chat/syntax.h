@@ -43,7 +43,7 @@ struct Expression {
     Kind kind = Kind::Literal;
     int line = 0, height = 1; // of the tree below
     Value literal;
-    std::string name; // Name, Attribute, Filter, Test; the operator of Binary
+    std::string name; // Name, Attribute, Filter, Test; the operator of Binary; "tuple" of Items
     // Operands: of a Mapping keys and values in turn; of Slice object, start, stop, step, any but the first absent;
     // of Conditional the value, the condition and the other value, which may be absent.
     std::vector<ExpressionPtr> parts;

@@ -65,7 +65,8 @@ const char* Value::typeName() const {
 bool Value::operator==(const Value& other) const {
     if (isNumber() && other.isNumber())
         return isFloat() || other.isFloat() ? number() == other.number() : integer() == other.integer();
-    if (data_.index() != other.data_.index() || isNamespace_ != other.isNamespace_) return false;
+    if (data_.index() != other.data_.index() || isNamespace_ != other.isNamespace_ || isTuple_ != other.isTuple_)
+        return false;
     if (isUndefined() || isNone()) return true;
     if (isString()) return string() == other.string();
     if (isList()) return list() == other.list();
@@ -158,6 +159,7 @@ std::string represented(const Value& value) {
     std::string out;
     if (value.isList()) {
         for (const Value& item : value.list()) out += (out.empty() ? "" : ", ") + represented(item);
+        if (value.isTuple()) return "(" + out + (value.list().size() == 1 ? ",)" : ")");
         return "[" + out + "]";
     }
     if (value.isDict()) {

@@ -63,6 +63,12 @@ public:
     Value(List value);
     Value(Dict value);
     Value(Callable value) : data_(std::make_shared<const Callable>(std::move(value))) {}
+    /// A list that prints as Python's tuple.
+    static Value makeTuple(List value) {
+        Value made(std::move(value));
+        made.isTuple_ = true;
+        return made;
+    }
     static Value makeNamespace(Dict value) {
         Value made(std::move(value));
         made.isNamespace_ = made.holdsNamespace_ = true;
@@ -78,6 +84,7 @@ public:
     bool isString() const { return std::holds_alternative<std::shared_ptr<const std::string>>(data_); }
     bool isList() const { return std::holds_alternative<std::shared_ptr<const List>>(data_); }
     bool isDict() const { return std::holds_alternative<std::shared_ptr<Dict>>(data_) && !isNamespace_; }
+    bool isTuple() const { return isTuple_; }
     bool isNamespace() const { return isNamespace_; }
     bool isCallable() const { return std::holds_alternative<std::shared_ptr<const Callable>>(data_); }
 
@@ -101,7 +108,7 @@ private:
     std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const std::string>,
                  std::shared_ptr<const List>, std::shared_ptr<Dict>, std::shared_ptr<const Callable>>
         data_;
-    bool isNamespace_ = false, holdsNamespace_ = false;
+    bool isNamespace_ = false, holdsNamespace_ = false, isTuple_ = false;
     std::uint16_t depth_ = 0; // of lists and mappings within each other
     void contain(const Value& item);
 };

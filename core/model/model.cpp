@@ -91,8 +91,8 @@ Source folderSource(const std::string& nameOrPath) {
 
 TextFiles textOf(const Source& source, bool embedded) {
     if (!embedded) return readTextFiles(source.folder);
-    const std::string text = resources::text(embeddedPath(source.name, "tokenizer.json")).value_or("");
-    return {Tokenizer(text, source.name + "/tokenizer.json"), nullptr, {}};
+    const std::string path = embeddedPath(source.name, "tokenizer.json");
+    return {Tokenizer(resources::text(path).value_or(""), source.name + "/tokenizer.json"), nullptr, {}};
 }
 
 /// Finds tensors by name and checks their shapes.
@@ -179,6 +179,18 @@ std::vector<std::string> embeddedModels() { return {kDefaultModel}; }
 
 Model::Model(ModelConfig config, TextFiles text) : config_(std::move(config)), text_(std::move(text)) {}
 Model::~Model() = default;
+
+TextFiles Model::loadText(const std::string& nameOrPath) {
+    const auto known = embeddedModels();
+    if (std::find(known.begin(), known.end(), nameOrPath) != known.end())
+        return textOf(embeddedSource(nameOrPath), true);
+    std::error_code ignored;
+    const fs::path path(nameOrPath);
+    if (!fs::exists(path, ignored))
+        throw Error(ErrorKind::BadInput, fmt::format("there is no model '{}'", nameOrPath),
+                    fmt::format("give a folder with a tokenizer, or an embedded model: {}", fmt::join(known, ", ")));
+    return readTextFiles(fs::is_directory(path, ignored) ? path : path.parent_path());
+}
 
 std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Progress& progress,
                                          std::stop_token stop) try {

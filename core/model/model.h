@@ -32,6 +32,8 @@ public:
     /// stay memory-mapped. @throws Error naming the file, the tensor and the mend; Error(Cancelled)
     static std::shared_ptr<const Model> load(const std::string& nameOrPath, const Progress& progress = {},
                                              std::stop_token stop = {});
+    /// Tokenizer and chat template alone, without reading weights.
+    static TextFiles loadText(const std::string& nameOrPath);
     ~Model();
     Model(const Model&) = delete;
     Model& operator=(const Model&) = delete;
@@ -42,6 +44,7 @@ public:
     /// nullptr: a base model, or its template cannot be used, which chatProblem() then says.
     const ChatTemplate* chatTemplate() const { return text_.chat.get(); }
     const std::string& chatProblem() const { return text_.chatProblem; }
+    const TextFiles& text() const { return text_; }
     bool hasEvictionHead() const { return !layers_.empty() && !layers_.front().gain.empty(); }
     const LayerWeights& layer(int index) const { return layers_[std::size_t(index)]; }
     const WeightMatrix& embedding() const { return embedding_; } // [vocab, hidden]

@@ -1,7 +1,7 @@
 // A prompt in the form a chat model was trained on.
 #pragma once
 
-#include "core/model/model.h"
+#include "core/model/text_files.h"
 
 #include <cstdint>
 #include <string>
@@ -9,11 +9,12 @@
 
 namespace kvscope {
 
-/// The prompt that the model's chat template makes of one message, `system` before it unless empty.
+/// The prompt that the chat template makes of one message, `system` before it unless empty; `model` is named in errors.
 /// @throws Error(Unsupported) when the model has no template that can be used; Error(BadInput) when it refuses
-std::string chatPrompt(const Model& model, const std::string& message, const std::string& system);
+std::string chatPrompt(const TextFiles& text, const std::string& model, const std::string& message,
+                       const std::string& system);
 
 /// Ids of such a prompt: its special tokens are written in it, none are added.
-std::vector<std::int32_t> encodeChatPrompt(const Model& model, const std::string& prompt);
+std::vector<std::int32_t> encodeChatPrompt(const Tokenizer& tokenizer, const std::string& prompt);
 
 } // namespace kvscope
