@@ -105,7 +105,7 @@ def flagged_tokens():
     tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), normalizers.Strip()])
     token = tokenizers.AddedToken
     tokenizer.add_special_tokens([token("<mask>", lstrip=True, normalized=False), token("<pad>", rstrip=True)])
-    tokenizer.add_tokens([token("token", single_word=True), token("  ", normalized=False), token("BLOCK", normalized=True)])
+    tokenizer.add_tokens([token("token", single_word=True), token("==", normalized=False), token("block", normalized=True)])
     return tokenizer
 
 

@@ -61,10 +61,13 @@ TEST_P(TokenizerFamily, GivesTheIdsAndTextsOfTheReferenceLibrary) {
     const auto cases = casesOf(GetParam());
     ASSERT_GE(cases.size(), 250u);
     for (const Case& c : cases) {
-        EXPECT_EQ(tokenizer.encode(c.text, !ownMarks), c.ids) << Json(c.text).dump();
+        // SentencePiece itself puts its space before a marker, too; and it reads no special token out of a text.
+        if (ownMarks && c.text.starts_with("<|im_")) continue;
+        EXPECT_EQ(tokenizer.encode(c.text, !ownMarks, !ownMarks), c.ids) << Json(c.text).dump();
         // SentencePiece keeps the valid part of a run of bytes that is no text as a whole, and prints " ⁇ " for
         // unknown ones; tokenizers are compared where both know every character.
-        if (!ownMarks || c.decoded == c.text) EXPECT_EQ(tokenizer.decode(c.ids), c.decoded) << Json(c.text).dump();
+        if (ownMarks && c.decoded != c.text) continue;
+        EXPECT_EQ(tokenizer.decode(c.ids), c.decoded) << Json(c.text).dump();
     }
 }
 
@@ -119,7 +122,8 @@ TEST_P(TokenizerFamily, LongTextsAreEncodedInNearLinearTime) {
     for (const std::string unit : {"a", " ", "the cache ", "\xE5\xAD\x97", "<s>", "1"}) {
         std::string text;
         while (text.size() < (1 << 18)) text += unit;
-        EXPECT_FALSE(tokenizer.encode(text).empty()) << unit; // quadratic merging would not end here
+        const bool nothing = unit == " " && GetParam() == "spm-unigram";   // it removes such spaces
+        EXPECT_EQ(tokenizer.encode(text, false).empty(), nothing) << unit; // quadratic merging would not end here
     }
 }
 
@@ -230,8 +234,10 @@ TEST(TokenizerRules, ARunOfBytesThatIsNoTextBecomesOneReplacementPerByte) {
     EXPECT_EQ(tokenizer.decode({3 + 0xE5, 3 + 0xAD, 3 + 0x97}), "\xE5\xAD\x97");
     EXPECT_EQ(tokenizer.decode({3 + 0xE5, 3 + 0xAD}), "\xEF\xBF\xBD\xEF\xBF\xBD");
     TokenStream stream(tokenizer);
-    EXPECT_EQ(stream.push(3 + 0xE5) + stream.push(3 + 0xAD), "");
-    EXPECT_EQ(stream.push(3 + 0x97) + stream.finish(), "\xE5\xAD\x97");
+    EXPECT_EQ(stream.push(3 + 0xE5), "");
+    EXPECT_EQ(stream.push(3 + 0xAD), "");
+    EXPECT_EQ(stream.push(3 + 0x97), "") << "the run may go on";
+    EXPECT_EQ(stream.finish(), "\xE5\xAD\x97");
     EXPECT_EQ(tokenizer.bytesOf(3 + 0xAD), "\xAD");
 }
 
