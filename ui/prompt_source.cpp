@@ -50,8 +50,8 @@ std::string PromptSource::finalText(const Model& model, const std::string& promp
 }
 
 std::vector<std::int32_t> PromptSource::encode(const Model& model, const std::string& prompt) const {
-    const std::string text = finalText(model, prompt);
-    return chat ? encodeChatPrompt(model.tokenizer(), text) : model.tokenizer().encode(text);
+    const std::string given = finalText(model, prompt);
+    return chat ? encodeChatPrompt(model.tokenizer(), given) : model.tokenizer().encode(given);
 }
 
 } // namespace kvscope::ui
