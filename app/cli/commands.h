@@ -19,5 +19,6 @@ Command addMethods(CLI::App& app);
 Command addReplay(CLI::App& app);
 Command addInsights(CLI::App& app);
 Command addBench(CLI::App& app);
+Command addTokenize(CLI::App& app);
 
 } // namespace kvscope::cli

@@ -29,8 +29,8 @@ std::string textOf(const MappedFile& file) {
 
 /// Where a model's parts come from, resolved before anything is parsed.
 struct Source {
-    std::string name, configText, tokenizerText;
-    std::string configOrigin, tokenizerOrigin, weightsOrigin;
+    std::string name, configText;
+    std::string configOrigin, weightsOrigin;
     fs::path folder;
     std::vector<std::string> weightFiles; // paths; empty: embedded
 };
@@ -39,10 +39,8 @@ Source embeddedSource(const std::string& name) {
     Source source;
     source.name = name;
     source.configOrigin = name + "/config.json";
-    source.tokenizerOrigin = name + "/tokenizer.json";
     source.weightsOrigin = name + "/model.safetensors";
     source.configText = resources::text(embeddedPath(name, "config.json")).value_or("");
-    source.tokenizerText = resources::text(embeddedPath(name, "tokenizer.json")).value_or("");
     return source;
 }
 
@@ -75,8 +73,6 @@ Source folderSource(const std::string& nameOrPath) {
     };
     source.configOrigin = need("config.json");
     source.configText = textOf(MappedFile(source.configOrigin));
-    source.tokenizerOrigin = need("tokenizer.json");
-    source.tokenizerText = textOf(MappedFile(source.tokenizerOrigin));
     if (!source.weightFiles.empty()) {
         source.weightsOrigin = source.weightFiles.front();
         return source;
@@ -91,6 +87,12 @@ Source folderSource(const std::string& nameOrPath) {
         source.weightFiles.push_back(source.weightsOrigin);
     }
     return source;
+}
+
+TextFiles textOf(const Source& source, bool embedded) {
+    if (!embedded) return readTextFiles(source.folder);
+    const std::string path = embeddedPath(source.name, "tokenizer.json");
+    return {Tokenizer(resources::text(path).value_or(""), source.name + "/tokenizer.json"), nullptr, {}};
 }
 
 /// Finds tensors by name and checks their shapes.
@@ -175,8 +177,20 @@ LayerWeights loadLayer(const Tensors& tensors, const ModelConfig& c, int index) 
 
 std::vector<std::string> embeddedModels() { return {kDefaultModel}; }
 
-Model::Model(ModelConfig config, Tokenizer tokenizer) : config_(std::move(config)), tokenizer_(std::move(tokenizer)) {}
+Model::Model(ModelConfig config, TextFiles text) : config_(std::move(config)), text_(std::move(text)) {}
 Model::~Model() = default;
+
+TextFiles Model::loadText(const std::string& nameOrPath) {
+    const auto known = embeddedModels();
+    if (std::find(known.begin(), known.end(), nameOrPath) != known.end())
+        return textOf(embeddedSource(nameOrPath), true);
+    std::error_code ignored;
+    const fs::path path(nameOrPath);
+    if (!fs::exists(path, ignored))
+        throw Error(ErrorKind::BadInput, fmt::format("there is no model '{}'", nameOrPath),
+                    fmt::format("give a folder with a tokenizer, or an embedded model: {}", fmt::join(known, ", ")));
+    return readTextFiles(fs::is_directory(path, ignored) ? path : path.parent_path());
+}
 
 std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Progress& progress,
                                          std::stop_token stop) try {
@@ -188,7 +202,7 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     const ModelConfig config = ModelConfig::parse(source.configText, source.configOrigin);
     report(progress, 0.05, "reading the tokenizer");
     throwIfCancelled(stop);
-    std::shared_ptr<Model> model(new Model(config, Tokenizer(source.tokenizerText, source.tokenizerOrigin)));
+    std::shared_ptr<Model> model(new Model(config, textOf(source, embedded)));
     model->name_ = source.name;
     model->files_ = std::make_unique<Files>();
     Files& files = *model->files_;
