@@ -49,13 +49,13 @@ Json describeModel(const std::string& subject) {
              {"ffn", c.ffn},
              {"vocabulary", c.vocab},
              {"context_tokens", c.maxPositions},
-             {"rope_theta", c.ropeTheta},
+             {"rope_theta", c.rope.theta},
              {"tied_embeddings", c.tiedEmbeddings},
              {"eviction_head", model->hasEvictionHead()},
              {"weights", nameOf(model->weightType())},
              {"file_bytes", model->fileBytes()},
              {"weight_bytes_per_token", model->weightBytes()},
-             {"kv_bytes_per_token_f32", std::int64_t(c.layers) * c.kvHeads * c.headDim * 2 * 4}};
+             {"kv_bytes_per_token_f32", c.kvNumbersPerToken() * 4}};
     out["methods"] = Json::array();
     for (const MethodEntry& method : methods()) {
         Json entry{{"name", method.name}};

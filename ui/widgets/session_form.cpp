@@ -21,7 +21,8 @@ namespace kvscope::ui {
 KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens, int sequences, bool offload,
                       std::optional<std::int64_t> deviceSlots, Backend backend) {
     const ModelConfig& config = model.config();
-    const BlockFormat format{spec.blockSize, config.headDim, spec.bias.scale != 0.F && model.hasEvictionHead()};
+    const BlockFormat format{spec.blockSize, config.headDim, spec.bias.scale != 0.F && model.hasEvictionHead(),
+                             config.storedValueDim()};
     const bool gpu = backend == Backend::Cuda;
     const std::int64_t blockBytes = gpu ? cudaBlockBytes(format) : cpuBlockBytes(format);
     const std::int64_t heads = std::int64_t(sequences) * config.kvHeads;
