@@ -147,7 +147,7 @@ def random_case(rng):
         result.update(kind="Llama", mup={"scale_emb": rng.choice([1, 8, 12]), "scale_depth": rng.choice([0.7, 1.4]),
                                          "dim_model_base": rng.choice([8, 16, hidden])})
     if kind == "Mistral":
-        config["sliding_window"] = rng.choice([None, 1, 16, 33, 100, 4096])
+        config["sliding_window"] = rng.choice([None, 2, 16, 33, 100, 4096])
     if kind in ("Qwen2", "Qwen3") and rng.random() < 0.5:
         config.update(use_sliding_window=True, sliding_window=rng.choice([20, 64]), max_window_layers=rng.choice([0, 1]))
     types = ["default", "linear", "llama3", "longrope", "yarn"] + (["dynamic"] if dim > 2 else [])

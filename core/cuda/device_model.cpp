@@ -1,5 +1,7 @@
 #include "core/cuda/device_model.h"
 
+#include "core/cuda/model_limits.h"
+
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -54,20 +56,8 @@ void copyToDevice(const void* to, const void* from, std::size_t bytes) {
     cuda::check(cudaMemcpy(const_cast<void*>(to), from, bytes, cudaMemcpyHostToDevice), "copying the weights");
 }
 
-[[noreturn]] void refuse(const std::string& what) {
-    throw Error(ErrorKind::Unsupported, "the GPU backend has no " + what, "use --backend cpu");
-}
-
-void checkShapes(const ModelConfig& c) {
-    if (c.latent) refuse("latent attention yet");
-    if (c.experts) refuse("mixtures of experts yet");
-    if (c.rope.interleaved) refuse("rotation of neighbouring channels");
-    cuda::checkAttentionShape({c.queryHeads, c.kvHeads, c.headDim, 64});
-    if (c.hidden % 32 != 0 || c.ffn % 32 != 0)
-        throw Error(ErrorKind::Unsupported,
-                    fmt::format("the GPU backend needs layer widths that are multiples of 32; this model has {} and {}",
-                                c.hidden, c.ffn),
-                    "use --backend cpu");
+void requireFit(const std::string& problem) {
+    if (!problem.empty()) throw Error(ErrorKind::Unsupported, problem, "use --backend cpu");
 }
 
 } // namespace
@@ -86,7 +76,7 @@ struct DeviceModel::Raw {
 DeviceModel::~DeviceModel() = default;
 
 void DeviceModel::planAll(bool biases, bool tied) {
-    checkShapes(config);
+    requireFit(gpuProblem(config));
     raw_ = std::make_unique<Raw>();
     const auto size = [](int rows, int cols) { return std::size_t(rows) * std::size_t(cols); };
     const int qWidth = config.queryHeads * config.headDim, kvWidth = config.kvHeads * config.headDim;
@@ -145,13 +135,12 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     const std::lock_guard lock(mutex);
     if (auto known = uploaded[model.get()].lock()) return known;
     std::shared_ptr<DeviceModel> made(new DeviceModel());
+    requireFit(gpuProblem(*model));
     made->config = model->config();
     made->evictionHead = model->hasEvictionHead();
     bool biases = false;
     for (int i = 0; i < made->config.layers; ++i) {
         const LayerWeights& layer = model->layer(i);
-        if (!layer.mlp.gateBias.empty() || !layer.mlp.upBias.empty() || !layer.mlp.downBias.empty())
-            refuse("feed-forward biases");
         biases |= !layer.qBias.empty() || !layer.kBias.empty() || !layer.vBias.empty() || !layer.oBias.empty();
     }
     made->planAll(biases, model->lmHead().data == model->embedding().data);

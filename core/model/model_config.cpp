@@ -105,7 +105,8 @@ SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader) {
 } // namespace
 
 float ModelConfig::attentionScale() const {
-    return float(rope.scoreMscale * rope.scoreMscale / std::sqrt(double(queryDim())));
+    const double mscale = latent ? rope.scoreMscale : 1;
+    return float(mscale * mscale / std::sqrt(double(queryDim())));
 }
 
 void ModelConfig::check(const std::string& origin) const {

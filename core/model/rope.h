@@ -25,7 +25,7 @@ struct RopeConfig {
     double lowFreqFactor = 1, highFreqFactor = 4; // Llama3
     double betaFast = 32, betaSlow = 1;           // Yarn
     bool truncate = true;                         // Yarn: whole channels at the ends of the ramp
-    double scoreMscale = 1; // latent attention with Yarn: logits are multiplied by its square (mscale_all_dim)
+    double scoreMscale = 1; // latent attention only: logits are multiplied by its square (mscale_all_dim)
     std::vector<float> shortFactors, longFactors; // LongRope, [dim/2]
 
     /// Reads rope_scaling or rope_parameters, rope_theta and what belongs to them. `dim`: rotated channels;
