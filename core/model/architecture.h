@@ -42,7 +42,8 @@ struct Architecture {
 
 /// All architectures in the order they are listed in messages.
 std::span<const Architecture> architectures();
-/// By class name, else, where none is stated or the checkpoint brings its own code (auto_map), by model type. @throws Error(Unsupported)
+/// By class name, else, where none is stated or the checkpoint brings its own code (auto_map), by model type. @throws
+/// Error(Unsupported)
 const Architecture& findArchitecture(const ConfigReader& reader, std::string_view className,
                                      std::string_view modelType);
 /// The entry of a configuration that was read. @throws Error(Unsupported)

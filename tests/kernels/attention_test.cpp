@@ -514,8 +514,8 @@ TEST(GroupScores, RejectShapesOutsideTheirLimits) {
     const float* tile = memory.data();
     const GroupScoreItem item{memory.data(), &tile, 1, memory.data() + 2048};
     EXPECT_THROW(kernels->groupScores({0, 16, 16, 16, 1.f, {&item, 1}}), Error);
-    EXPECT_THROW(kernels->groupScores({65, 16, 16, 16, 1.f, {&item, 1}}), Error);
-    EXPECT_THROW(kernels->groupScores({1, 20, 16, 16, 1.f, {&item, 1}}), Error);
+    EXPECT_THROW(kernels->groupScores({129, 16, 16, 16, 1.f, {&item, 1}}), Error);
+    EXPECT_THROW(kernels->groupScores({1, 1025, 16, 16, 1.f, {&item, 1}}), Error);
     EXPECT_THROW(kernels->groupScores({1, 16, 24, 16, 1.f, {&item, 1}}), Error);
     EXPECT_NO_THROW(kernels->groupScores({}));
 }
