@@ -1,20 +1,13 @@
 #include "kernels/base/error.h"
 #include "profiler/compare/compare.h"
+#include "profiler/read/recorded_oracle.h"
 
-#include <cmath>
 #include <unordered_map>
 
 namespace kvscope {
 namespace {
 
 constexpr int kPromptStart = 1024; // tokens of a sequence that are compared
-
-bool measuredMass(const TraceReader& reader, const RunRow& run) {
-    const StepMatrix mass = reader.layerMatrix(run.runId, Metric::Mass, {}, 0, 64); // it is in all steps or in none
-    for (const float value : mass.values)
-        if (!std::isnan(value)) return true;
-    return false;
-}
 
 } // namespace
 
@@ -51,7 +44,7 @@ RunSample loadRunSample(const TraceReader& reader, int runId) {
     for (int sequence = 0; sequence < sample.run.sequences; ++sequence)
         for (const TokenRow& token : reader.prompt(runId, sequence, 0, kPromptStart))
             sample.promptStart.push_back(token.id);
-    sample.oracle = measuredMass(reader, sample.run);
+    sample.oracle = recordedOracle(reader, runId);
     return sample;
 }
 
