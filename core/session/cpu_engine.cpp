@@ -58,7 +58,7 @@ CpuEngine::CpuEngine(const EngineSetup& setup)
     cacheOptions.slots = setup.slots;
     cache = std::make_unique<KvCache>(cacheOptions, spec, findCachePolicy(setup.cachePolicy));
     attention = std::make_unique<LayerAttention>(*kernels, *cache, spec, cacheOptions.shape, config.queryHeads,
-                                                 options.link, sequences, options.oracle);
+                                                 options.link, sequences, options.oracle, options.oracleObserver);
     std::size_t rows = std::size_t(sequences);
     for (const auto& prompt : prompts) {
         rows = std::max(rows, std::min<std::size_t>(prompt.size(), kPrefillChunk));
