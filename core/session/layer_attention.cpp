@@ -274,7 +274,7 @@ void LayerAttention::observeBest(int layerIndex, Work& item, int step) {
             ++out.far;
         out.mass += blockMass_[std::size_t(block.block)];
     }
-    /// The `count` blocks of the most mass among those allowed; of equals the lower one. Sums into mass and recall.
+    // The `count` blocks of the most mass among those allowed; of equals the lower one.
     const auto addBest = [&](int count, bool farOnly, float& mass, float& recall) {
         best_.clear();
         for (std::size_t b = 0; b < blocks; ++b)
@@ -283,10 +283,13 @@ void LayerAttention::observeBest(int layerIndex, Work& item, int step) {
             const float massA = blockMass_[std::size_t(a)], massB = blockMass_[std::size_t(b)];
             return massA != massB ? massA > massB : a < b;
         });
+        int found = 0;
         for (int i = 0; i < count; ++i) {
-            mass += blockMass_[std::size_t(best_[std::size_t(i)])];
-            recall += float(isSelected[std::size_t(best_[std::size_t(i)])]) / float(count);
+            const auto block = std::size_t(best_[std::size_t(i)]);
+            mass += blockMass_[block];
+            found += isSelected[block];
         }
+        recall = float(found) / float(count);
     };
     addBest(out.selected, false, out.bestMass, out.recall);
     float allFar = 0;
