@@ -339,6 +339,9 @@ int run(const Arguments& arguments) {
     for (const std::string& link : arguments.links) options.links.push_back(Link::parse(link));
     for (const std::string& policy : arguments.policies) findReplayPolicy(policy); // before the long read
     if (arguments.lookahead != 0) options.prefetch = Prefetch{arguments.lookahead, arguments.accuracy};
+    if (arguments.check > 0 && arguments.sharedPool)
+        throw Error(ErrorKind::BadInput, "the engine has no shared pools, so they cannot be checked",
+                    "leave out --shared-pool or --check");
     LongAction action;
     // The bar: reading, then what is done with it; running again takes longest.
     const double read = arguments.check > 0 ? 0.05 : 0.5, replayed = arguments.check > 0 ? 0.1 : 1;

@@ -1,13 +1,14 @@
-#include "kernels/base/error.h"
 #include "profiler/compare/compare.h"
 #include "profiler/read/recorded_oracle.h"
 
+#include <algorithm>
 #include <unordered_map>
 
 namespace kvscope {
 namespace {
 
-constexpr int kPromptStart = 1024; // tokens of a sequence that are compared
+constexpr int kPromptStart = 1024;   // tokens of a sequence that are compared
+constexpr int kMostSequences = 1024; // the format's limit, in case of a damaged number
 
 } // namespace
 
@@ -41,7 +42,7 @@ RunSample loadRunSample(const TraceReader& reader, int runId) {
             step.componentNs[std::size_t(kStageCount + c)] = parts->second.stepStageNs[std::size_t(c)];
         step.componentNs.back() = parts->second.otherNs;
     }
-    for (int sequence = 0; sequence < sample.run.sequences; ++sequence)
+    for (int sequence = 0; sequence < std::min(sample.run.sequences, kMostSequences); ++sequence)
         for (const TokenRow& token : reader.prompt(runId, sequence, 0, kPromptStart))
             sample.promptStart.push_back(token.id);
     sample.oracle = recordedOracle(reader, runId);

@@ -115,6 +115,7 @@ TEST_F(ReplayCheckCli, PredictionsAreCheckedByRunningThem) {
     const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes{
         {{"--check", "--backend", "cuda"}, "recorded on cpu"},
         {{"--check", "--policy", "belady"}, "keep-selected,lru"},
+        {{"--check", "--shared-pool"}, "shared pools"},
         {{"--check", "--model", path("nowhere")}, "nosa-tiny"},
         {{"--block-size", "100"}, "--block-size 128"},
         {{"--block-size", "64,128", "--curves"}, "one --block-size"}};
