@@ -30,13 +30,13 @@ ReplayConfig onDemand(const SelectionTrace& trace, const CacheReplay& cache, con
     }
     // Modelled link time never passed on the clock; measured link time did and is replaced.
     const bool measured = trace.run.timing == nameOf(Timing::Measured);
-    double tokens = 0;
+    config.blockSize = trace.run.blockSize;
     for (const ReplayStep& step : trace.steps) {
         config.computeNs += std::max(0.0, double(step.durationNs) - (measured ? double(step.exposedNs) : 0.0));
-        tokens += step.tokens;
+        config.tokens += step.tokens;
     }
     const double ns = config.computeNs + double(config.exposedNs);
-    config.tokensPerSecond = ns > 0 ? tokens * 1e9 / ns : 0;
+    config.tokensPerSecond = ns > 0 ? config.tokens * 1e9 / ns : 0;
     return config;
 }
 
@@ -105,8 +105,8 @@ PrefetchedTime prefetchedOver(const SelectionTrace& trace, const CacheReplay& ca
     for (std::size_t first = 0; first < cache.loads.size(); first += layers)
         step.add(std::span(cache.loads).subspan(first, layers), std::span(trace.layerTimes).subspan(first, layers),
                  out);
-    const double onDemand = config.computeNs + double(config.exposedNs), ns = config.computeNs + double(out.exposedNs);
-    out.tokensPerSecond = ns > 0 ? config.tokensPerSecond * onDemand / ns : 0;
+    const double ns = config.computeNs + double(out.exposedNs);
+    out.tokensPerSecond = ns > 0 ? config.tokens * 1e9 / ns : 0;
     return out;
 }
 

@@ -76,12 +76,13 @@ std::optional<Reproduction> reproduce(const SelectionTrace& trace, int threads =
 /// One policy at one size over one link. Times are modelled; with recorded compute time they make a prediction.
 struct ReplayConfig {
     std::string policy;
-    int cacheBlocks = 0; // slots of each pool
+    int cacheBlocks = 0, blockSize = 0; // slots of each pool; tokens of a block
     double linkGbps = 0, linkLatencyUs = 0;
     std::int64_t hits = 0, misses = 0, compulsory = 0, h2dBytes = 0;
     std::int64_t exposedNs = 0;               // on demand: everything, one transfer per layer and step
     double computeNs = 0;                     // recorded decode time without transfers
-    double tokensPerSecond = 0;               // over computeNs + exposedNs
+    double tokens = 0;                        // decoded, all sequences
+    double tokensPerSecond = 0;               // tokens over computeNs + exposedNs
     std::optional<PrefetchedTime> prefetched; // the same misses, loaded ahead
 };
 

@@ -188,8 +188,8 @@ TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
         for (const auto& [key, value] : config.items()) keys.push_back(key);
         EXPECT_THAT(keys, ::testing::UnorderedElementsAre("policy", "cache_blocks", "link_gbps", "hits", "misses",
                                                           "compulsory", "h2d_bytes", "exposed_ms", "tokens_per_s",
-                                                          "link_latency_us", "compute_ms"));
-        for (const char* key : {"cache_blocks", "hits", "misses", "compulsory", "h2d_bytes"})
+                                                          "link_latency_us", "compute_ms", "block_size", "tokens"));
+        for (const char* key : {"block_size", "tokens", "cache_blocks", "hits", "misses", "compulsory", "h2d_bytes"})
             EXPECT_TRUE(config.at(key).is_number_integer()) << key;
         EXPECT_EQ(config["hits"].get<int>() + config["misses"].get<int>(),
                   out["hits"].get<int>() + out["misses"].get<int>());
@@ -199,8 +199,8 @@ TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
     EXPECT_EQ(configs[0]["link_gbps"], 12.5);
     EXPECT_GE(configs[0]["exposed_ms"], configs[1]["exposed_ms"]);
     EXPECT_EQ(configs[2]["cache_blocks"], slots + 4);
-    EXPECT_EQ(lines(cli({"replay", trace}).out).size(), 5u + 6u)
-        << "three lines about the run, a heading, each policy, notes";
+    EXPECT_EQ(lines(cli({"replay", trace}).out).size(), 6u + 6u)
+        << "four lines about the run, a heading, each policy, notes";
 
     const Finished curves = cli({"replay", trace, "--policy", "lru", "--cache-blocks", more, "--curves", "--json"});
     ASSERT_EQ(curves.status, 0) << curves.err;
