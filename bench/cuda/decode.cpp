@@ -1,11 +1,12 @@
 // A decode step of a published model shape with random weights: tokens per second beside the floor of its bytes.
 #include "bench/bench.h"
 #include "bench/cuda/gpu.h"
-#include "bench/cuda/shapes.h"
 #include "core/cuda/cuda_engine.h"
+#include "core/model/model_shape.h"
 #include "core/select/method.h"
 #include "profiler/cupti/gpu_tracer.h"
 #include "profiler/record/recorder.h"
+#include "profiler/roofline/cost_model.h"
 
 #include <algorithm>
 #include <chrono>
@@ -93,6 +94,19 @@ float drawShare(const SelectionSpec& spec, double gamma, int blocks) {
     return float(std::min(1.0, leave / std::max(0.05, 1 - changing / candidates)));
 }
 
+/// What reading the weights, the attended keys and values and the index takes.
+double floorSeconds(const Job& job, const SelectionSpec& method, double readRate) {
+    DecodeScenario scenario;
+    scenario.model = findModelShape(job.shape);
+    scenario.gpu.readGbps = readRate / 1e9;
+    scenario.gpu.tflops = scenario.gpu.linkGbps = 1;
+    scenario.gpu.memoryGib = 1e6; // the run itself shows whether it fits
+    scenario.method = method;
+    scenario.context = job.context;
+    scenario.batch = job.batch;
+    return predictStep(scenario).hbmNs / 1e9;
+}
+
 Json measure(const Job& job, const std::shared_ptr<const DeviceModel>& model, double readRate, double copyRate) {
     const ModelConfig& config = model->config;
     const MethodEntry& method = findMethod(job.method);
@@ -159,17 +173,7 @@ Json measure(const Job& job, const std::shared_ptr<const DeviceModel>& model, do
     if (recording) recording->finish(engine.spans(true));
     const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     const double stepTime = wall / (job.steps - warm);
-    const double keysAndValues = 2.0 * config.kvHeads * config.headDim * 2; // bytes per token of one layer
-    double kvBytes = 0;
-    for (int i = 0; i < config.layers; ++i) {
-        const bool dense = options.spec.dense || i < options.spec.denseLayers;
-        const double attended =
-            dense ? job.context : std::min<double>(options.spec.budgetBlocks() * options.spec.blockSize, job.context);
-        kvBytes += attended * keysAndValues * job.batch;
-        if (!dense && options.spec.queryScore == QueryScore::PooledSoftmax)
-            kvBytes += double(options.spec.grid.windows(job.context)) * config.kvHeads * config.headDim * 2 * job.batch;
-    }
-    const double floor = (double(model->weightBytes) + kvBytes) / readRate;
+    const double floor = floorSeconds(job, options.spec, readRate);
     const double linkBytes = stageSteps > 0 ? double(h2d) / double(stageSteps) : 0;
     Json out{{"shape", job.shape},
              {"method", job.method},
@@ -262,7 +266,8 @@ Json decodeShapes(const Settings& settings, const Log& log) {
         const std::string key = fmt::format("{}", job.shape);
         if (key != loaded) {
             model.reset();
-            model = DeviceModel::random(shapeConfig(job.shape, 131072), shapeHasEvictionHead(job.shape), 1);
+            const ModelShape& shape = findModelShape(job.shape);
+            model = DeviceModel::random(configOf(shape, 131072), shape.evictionHead, 1);
             loaded = key;
         }
         try {
