@@ -156,7 +156,7 @@ std::vector<Row> predictAll(const Arguments& arguments, DecodeScenario base, con
                 scenario.method = spec;
                 scenario.placement = placement;
                 scenario.hitRate = hits;
-                scenario.slots = spec.dense || placement == Placement::Resident ? 0 : arguments.slots;
+                scenario.deviceSlots = spec.dense || placement == Placement::Resident ? 0 : arguments.slots;
                 rows.push_back({name, scenario, predictStep(scenario)});
             };
             add("full", full, Placement::Resident, 1);

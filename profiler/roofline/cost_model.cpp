@@ -36,10 +36,10 @@ void check(const DecodeScenario& s) {
     require(s.batch >= 1, fmt::format("a batch of {} sequences", s.batch), "give at least 1");
     require(s.hitRate >= 0 && s.hitRate <= 1, fmt::format("a hit rate of {:g}", s.hitRate), "give 0 to 1");
     require(s.kvGib >= 0, fmt::format("{:g} GiB for the KV cache", s.kvGib), "give 0 (all that is free) or more");
-    require(
-        s.slots == 0 || s.method.dense || s.slots >= s.method.budgetBlocks(),
-        fmt::format("{} block slots are fewer than the {} blocks attended at a time", s.slots, s.method.budgetBlocks()),
-        "give at least as many, or 0");
+    require(s.deviceSlots == 0 || s.method.dense || s.deviceSlots >= s.method.budgetBlocks(),
+            fmt::format("{} block slots are fewer than the {} blocks attended at a time", s.deviceSlots,
+                        s.method.budgetBlocks()),
+            "give at least as many, or 0");
 }
 
 /// How a step of the scenario divides; everything that needs the method's budgets is worked out once, here.
@@ -54,7 +54,7 @@ struct Parts {
         attendedBlocks = all ? blocks : std::min(method.budgetBlocks(), blocks);
         const int newest = s.context - (blocks - 1) * method.blockSize; // tokens in the block that is being filled
         attended = attendedBlocks == blocks ? s.context : (attendedBlocks - 1) * method.blockSize + newest;
-        slots = std::min(std::max(s.slots, std::max(method.budgetBlocks(), attendedBlocks)), blocks);
+        slots = std::min(std::max(s.deviceSlots, std::max(method.budgetBlocks(), attendedBlocks)), blocks);
         blockBytes = s.blockBytes > 0 ? double(s.blockBytes) : 2.0 * method.blockSize * m.headDim * s.bytesPerElement;
         offloaded = !method.dense && s.placement != Placement::Resident;
         PoolingGrid grid = method.grid;

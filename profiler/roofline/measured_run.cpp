@@ -164,8 +164,8 @@ DecodeScenario scenarioOf(const MeasuredRun& run, const ModelShape& shape, const
     scenario.context = std::max(1, int(std::lround(run.context)));
     scenario.batch = std::max(1, int(std::lround(run.batch)));
     scenario.hitRate = std::isnan(run.hitRate) ? 1 : run.hitRate;
-    scenario.slots = run.method.dense ? 0 : std::max(run.row.deviceSlots, run.method.budgetBlocks());
-    if (!run.offloaded()) scenario.slots = 0;
+    scenario.deviceSlots = run.method.dense ? 0 : std::max(run.row.deviceSlots, run.method.budgetBlocks());
+    if (!run.offloaded()) scenario.deviceSlots = 0;
     scenario.bytesPerElement = run.row.backend == "cpu" ? 4 : 2; // the CPU backend keeps float32
     scenario.blockBytes = run.offloaded() ? run.row.blockBytes : 0;
     return scenario;

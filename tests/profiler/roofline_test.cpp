@@ -124,7 +124,7 @@ TEST(CostModel, APoolThatHoldsEverythingMovesOnlyNewBlocks) {
     EXPECT_EQ(predictStep(s).linkBytes, 0);
     s.context = 4097;
     EXPECT_GT(predictStep(s).linkBytes, 0);
-    s.slots = 65;
+    s.deviceSlots = 65;
     EXPECT_EQ(predictStep(s).linkBytes, 0);
 }
 
@@ -258,7 +258,7 @@ TEST(CostModel, RefusesImpossibleNumbersInASentence) {
     s.context = 0;
     EXPECT_THAT(refusal(s), HasSubstr("context of 0"));
     s = nosa8b();
-    s.slots = 3;
+    s.deviceSlots = 3;
     EXPECT_THAT(refusal(s), HasSubstr("3 block slots are fewer than the 64"));
     s = nosa8b();
     s.model.ffn = 0;

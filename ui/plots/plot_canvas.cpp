@@ -54,6 +54,7 @@ QCPAxisRect* PlotCanvas::addPanel(bool zoomY) {
     rects_.push_back(rect);
     zoomY_.push_back(zoomY);
     fullY_.emplace_back(0, 1);
+    minimumY_.push_back(1);
     if (theme_) styleAxisRect(*rect);
     return rect;
 }
@@ -67,6 +68,7 @@ void PlotCanvas::clearPanels() {
     rects_.clear();
     zoomY_.clear();
     fullY_.clear();
+    minimumY_.clear();
     undo_.clear();
     redo_.clear();
     plotLayout()->clear();
@@ -106,7 +108,7 @@ void PlotCanvas::setX(QCPRange wanted) {
 }
 
 void PlotCanvas::setY(std::size_t panel, QCPRange wanted) {
-    rects_[panel]->axis(QCPAxis::atLeft)->setRange(clamped(wanted, fullY_[panel], 1));
+    rects_[panel]->axis(QCPAxis::atLeft)->setRange(clamped(wanted, fullY_[panel], minimumY_[panel]));
 }
 
 void PlotCanvas::setFullX(QCPRange full) {
@@ -233,7 +235,7 @@ void PlotCanvas::mousePressEvent(QMouseEvent* event) {
     atPress_ = view();
     const bool box = event->modifiers().testFlag(Qt::ShiftModifier);
     const bool steps = event->modifiers().testFlag(Qt::ControlModifier);
-    gesture_ = box ? Gesture::Box : steps ? Gesture::Steps : Gesture::Pan;
+    gesture_ = box ? Gesture::Box : steps ? (selectsSteps_ ? Gesture::Steps : Gesture::Box) : Gesture::Pan;
 }
 
 void PlotCanvas::mouseMoveEvent(QMouseEvent* event) {

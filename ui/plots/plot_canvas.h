@@ -45,6 +45,10 @@ public:
     void reveal(double x);
     /// Smallest width of the step axis when zoomed in.
     void setMinimumSpan(double steps) { minimumSpan_ = steps; }
+    /// The same of a panel's value axis.
+    void setMinimumHeight(int panel, double values) { minimumY_[std::size_t(panel)] = values; }
+    /// False: x is something else than steps, and Ctrl+drag zooms a box too.
+    void setSelectsSteps(bool selects) { selectsSteps_ = selects; }
 
     Overlay& overlay() { return *overlay_; }
     void replotOverlay();
@@ -93,7 +97,9 @@ private:
     std::vector<QCPAxisRect*> rects_;
     std::vector<bool> zoomY_;
     std::vector<QCPRange> fullY_;
+    std::vector<double> minimumY_;
     QCPRange fullX_{-0.5, 0.5};
+    bool selectsSteps_ = true;
     std::vector<View> undo_, redo_;
     Change lastChange_ = Change::Other;
     QElapsedTimer sinceWheel_;

@@ -105,13 +105,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     connect(canvas_, &PlotCanvas::visibleXChanged, this, [this] { visibleStepsChanged(); });
     connect(canvas_, &QCustomPlot::afterReplot, this, [this] { updateNote(); });
     connect(canvas_, &PlotCanvas::cursorMoveRequested, this, &PlotView::moveCursor);
-    connect(canvas_, &PlotCanvas::cursorJumpRequested, this, [this](bool toEnd) {
-        if (!run()) return;
-        Cursor cursor = workspace_.cursor();
-        cursor.step = toEnd ? run()->row.steps - 1 : 0;
-        workspace_.setCursor(cursor);
-        canvas_->reveal(workspace_.cursor().step);
-    });
+    connect(canvas_, &PlotCanvas::cursorJumpRequested, this, &PlotView::jumpCursor);
     connect(canvas_, &PlotCanvas::stepsSelected, this, [this](double first, double last) {
         Cursor cursor = workspace_.cursor();
         cursor.firstStep = std::max(0, int(std::lround(first)));
@@ -226,6 +220,7 @@ bool PlotView::event(QEvent* event) {
 
 void PlotView::showEvent(QShowEvent* event) {
     View::showEvent(event);
+    tools_->setVisible(tools_->layout()->count() > 0); // a view may have controls of its own instead
     if (stale_) {
         reload();
     } else {
@@ -243,6 +238,14 @@ void PlotView::moveCursor(int steps, int layers) {
     if (steps != 0) canvas_->reveal(workspace_.cursor().step);
 }
 
+void PlotView::jumpCursor(bool toEnd) {
+    if (!run()) return;
+    Cursor cursor = workspace_.cursor();
+    cursor.step = toEnd ? run()->row.steps - 1 : 0;
+    workspace_.setCursor(cursor);
+    canvas_->reveal(workspace_.cursor().step);
+}
+
 void PlotView::showMenu(QPoint global) {
     QMenu menu(this);
     menu.addAction(tr("Copy image"), this, &PlotView::copyImage);
@@ -257,7 +260,7 @@ void PlotView::showMenu(QPoint global) {
     menu.addAction(tr("Undo zoom"), this, &PlotView::undoZoom)->setEnabled(canvas_->canUndoZoom());
     menu.addAction(tr("Redo zoom"), this, &PlotView::redoZoom)->setEnabled(canvas_->canRedoZoom());
     menu.addAction(tr("Reset zoom"), this, &PlotView::resetZoom)->setEnabled(canvas_->isZoomed());
-    const bool numbers = pages_->currentIndex() == 0 && run();
+    const bool numbers = pages_->currentIndex() == 0 && hasNumbers();
     copyData->setEnabled(numbers);
     exportData->setEnabled(numbers);
     menu.exec(global);

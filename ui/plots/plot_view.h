@@ -46,6 +46,11 @@ protected:
     /// Sentences on aggregation, losses and definitions for the line below the plot.
     virtual QString note() const = 0;
     virtual void visibleStepsChanged() {}
+    /// Arrow keys in the plot: the shared cursor moves, unless x is something else than steps.
+    virtual void moveCursor(int steps, int layers);
+    virtual void jumpCursor(bool toEnd); // Home and End
+    /// Whether there are numbers to copy and to save.
+    virtual bool hasNumbers() const { return run() != nullptr; }
     /// Extra content above the plot in a picture: returns the height used. Draws only if painter is given.
     virtual int drawAbove(QPainter* painter, QRect area) const;
     virtual QString pictureTitle() const;
@@ -74,7 +79,6 @@ protected:
     void showEvent(QShowEvent* event) override;
 
 private:
-    void moveCursor(int steps, int layers);
     void showMenu(QPoint global);
     void exportDialog(const QString& suffix);
     void copyImage();

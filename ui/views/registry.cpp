@@ -13,6 +13,9 @@ const std::vector<ViewEntry>& views() {
          makeTransfersView},
         {"breakdown", "Breakdown", "Ctrl+4", "Where the time of a step goes: stages per step, per layer and in total",
          makeBreakdownView},
+        {"roofline", "Roofline", "Ctrl+7",
+         "Predicted decode throughput against batch, context and hit rate, what limits it, and the runs beside it",
+         makeRooflineView, true},
         {"compare", "Compare", "Ctrl+5", "Key numbers of two runs side by side, with their differences",
          makeCompareView},
     };
