@@ -311,7 +311,7 @@ TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
         EXPECT_TRUE(shortcuts.insert(entry.shortcut).second);
         EXPECT_GT(std::string(entry.help).size(), 20u);
     }
-    EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "compare", "locality", "selection", "transfers"}));
+    EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "compare", "locality", "roofline", "selection", "transfers"}));
 }
 
 } // namespace

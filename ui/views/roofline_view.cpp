@@ -355,7 +355,7 @@ private:
 
     static QString labelOf(const RunPoint& point) {
         QString name = QString::fromStdString(point.run.row.name);
-        if (name.size() > 34) name = name.left(33).trimmed() + QChar(0x2026);
+        if (name.size() > 48) name = name.left(47).trimmed() + QChar(0x2026);
         if (!point.comparison) return name;
         return tr("%1, %2 % of predicted").arg(name).arg(100 * point.comparison->shareOfFloor, 0, 'f', 0);
     }
