@@ -24,12 +24,16 @@ GpuSpec measureCpu(const Log& log) {
     spec.memoryGib = double(pages) * double(page) / (1 << 30);
     spec.readGbps = streamingReadBytesPerSecond(std::size_t(512) << 20, threads, 7) / 1e9;
     log(fmt::format("memory is read at {:.1f} GB/s by {} threads", spec.readGbps, threads));
-    if (cache > 0) {
-        // Half of it: the other half belongs to neighbours and to what else a step touches.
-        const double rate = streamingReadBytesPerSecond(std::size_t(cache) / 2, threads, 50) / 1e9;
-        if (rate > spec.readGbps) spec.cacheMib = double(cache) / (1 << 20), spec.cacheReadGbps = rate;
-        log(fmt::format("half of the last cache of {:.0f} MiB is read at {:.1f} GB/s", double(cache) / (1 << 20),
-                        rate));
+    // How much of the last cache is ours is not told: on a virtual machine it may be named whole and shared by many.
+    // The largest buffer that is read clearly faster than memory is.
+    constexpr std::int64_t kSmallest = 4 << 20, kLargest = 256 << 20, kRead = std::int64_t(1) << 30;
+    for (std::int64_t bytes = std::min<std::int64_t>(cache, kLargest); bytes >= kSmallest; bytes /= 2) {
+        const double rate = streamingReadBytesPerSecond(std::size_t(bytes), threads, int(kRead / bytes)) / 1e9;
+        if (rate < 1.5 * spec.readGbps) continue;
+        spec.cacheMib = double(bytes) / (1 << 20);
+        spec.cacheReadGbps = rate;
+        log(fmt::format("{:.0f} MiB that stay in the last cache are read at {:.1f} GB/s", spec.cacheMib, rate));
+        break;
     }
     const double products = std::max(registerFmaFlops(threads), openBlasFlops(1024, 1024, 1024, 5).value_or(0));
     if (products <= 0)

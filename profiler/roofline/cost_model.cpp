@@ -201,11 +201,13 @@ StepCost predictStep(const DecodeScenario& s) {
     const double denseNs = run(dense, denseLayers);
     const double layerNs = projectionNs + selectionNs + sparseNs;
 
+    bool linkLonger = false; // ahead of time, and still longer than what it hides behind
     if (p.offloaded && p.sparseLayers > 0) {
         const double moves = std::min(1.0, p.misses() + p.writeBacks()); // less than one block a step: not every step
         const double transferNs =
             moves * s.gpu.latencyUs * 1e3 + (loaded + returned) / s.gpu.linkGbps; // GB/s = bytes/ns
         cost.linkNs = sparseLayers * transferNs;
+        linkLonger = s.placement == Placement::Lookahead && transferNs > layerNs;
         // The first layer's blocks have nothing to travel behind.
         cost.exposedNs = s.placement == Placement::OnDemand
                              ? cost.linkNs
@@ -217,7 +219,7 @@ StepCost predictStep(const DecodeScenario& s) {
     cost.tokensPerSecond = cost.batch / cost.stepNs * 1e9;
     if (s.batch > cost.fits)
         cost.binding = limit;
-    else if (cost.exposedNs >= std::max(cost.hbmBoundNs, cost.computeBoundNs))
+    else if (linkLonger || cost.exposedNs >= std::max(cost.hbmBoundNs, cost.computeBoundNs))
         cost.binding = Resource::Link;
     else
         cost.binding = cost.hbmBoundNs >= cost.computeBoundNs ? Resource::MemoryBandwidth : Resource::Compute;

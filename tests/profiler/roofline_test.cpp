@@ -184,8 +184,13 @@ TEST(CostModel, LookaheadHidesAllButTheFirstLayerOrIsBoundByTheLink) {
     const StepCost hidden = predictStep(s);
     EXPECT_NEAR(serial.exposedNs, serial.linkNs, 1e-6);
     EXPECT_NEAR(hidden.exposedNs, hidden.linkNs / 32, 1e-3);
+    EXPECT_EQ(hidden.binding, Resource::MemoryBandwidth);
     s.hitRate = 0.5; // the link takes longer than the layers
     const StepCost full = predictStep(s);
+    EXPECT_EQ(full.binding, Resource::Link);
+    s.hitRate = 0.90; // a little longer than the layers: the stall is short, and yet nothing but the link sets the pace
+    EXPECT_LT(predictStep(s).exposedNs, predictStep(s).hbmBoundNs);
+    EXPECT_EQ(predictStep(s).binding, Resource::Link);
     EXPECT_GT(full.stepNs, full.linkNs);
     EXPECT_LT(full.stepNs - full.linkNs, 2 * (full.parts.attentionNs + full.parts.projectionsNs) / 32 + 1e5)
         << "one layer and the head lie outside the overlap";

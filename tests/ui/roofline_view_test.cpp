@@ -6,6 +6,7 @@
 #include "ui/models/roofline_curves.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/roofline_plottable.h"
+#include "ui/plots/units.h"
 #include "ui/views/roofline_controls.h"
 
 #include <QCheckBox>
@@ -14,6 +15,7 @@
 #include <QSignalSpy>
 #include <QSpinBox>
 #include <QToolButton>
+#include <QToolTip>
 
 #include <cmath>
 
@@ -208,6 +210,31 @@ TEST_F(RooflineViewTest, RunsStandWhereTheyWereMeasuredBesideTheirPrediction) {
     const QString csv = view->exportCsv();
     EXPECT_TRUE(csv.contains(QStringLiteral("measured,\"NOSA on nosa-8b, 4 sequences of 16384 tokens\",")));
     EXPECT_TRUE(csv.contains(QStringLiteral("predicted for the run,")));
+}
+
+TEST_F(RooflineViewTest, TooltipsGiveTheNumbersWithTheirUnits) {
+    open(sample("h200-nosa-8b.kvtrace"));
+    show("roofline");
+    ASSERT_TRUE(waitFor([&] { return chart().points().size() == 1; }));
+    canvas().replot();
+    const RooflinePoint dot = chart().points()[0];
+    hover(pixel(dot.x, dot.measured));
+    QString said = QToolTip::text();
+    for (const char* words : {"Measured: <b>579 tokens/s</b>", "6.91 ms a step", "Hit rate 94.2 %", "(measured)",
+                              "bound by HBM bandwidth", "<b>0.629</b>", "The projections take"})
+        EXPECT_TRUE(said.contains(QString::fromLatin1(words))) << words << "\n" << said.toStdString();
+    DecodeScenario s = scenario(Placement::Resident);
+    s.context = 16397;
+    s.batch = 64;
+    const StepCost cost = predictStep(s);
+    hover(pixel(6, line("NOSA, resident").points[63].y()));
+    said = QToolTip::text();
+    EXPECT_TRUE(said.contains(QStringLiteral("batch 64"))) << said.toStdString();
+    EXPECT_TRUE(said.contains(QStringLiteral("<b>NOSA, resident</b>"))) << "the curve under the pointer";
+    EXPECT_TRUE(said.contains(formatCount(std::int64_t(std::lround(cost.tokensPerSecond)))));
+    EXPECT_TRUE(said.contains(formatValue(Unit::Nanoseconds, cost.stepNs)));
+    hover(pixel(8.9, line("Full attention").points.last().y()));
+    EXPECT_TRUE(QToolTip::text().contains(QStringLiteral("HBM capacity: "))) << "and how many are decoded at a time";
 }
 
 TEST_F(RooflineViewTest, ARunOfAnUnknownModelHasAPointAndNoPrediction) {
