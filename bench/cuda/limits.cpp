@@ -99,7 +99,8 @@ GpuSpec measureGpu(const Log& log) {
     spec.latencyUs = link.latencySeconds * 1e6;
     log(fmt::format("blocks of 32 KiB are gathered at {:.1f} GB/s with {:.2f} us per transfer; one copy reaches {:.1f}",
                     spec.linkGbps, spec.latencyUs, copy));
-    spec.link = fmt::format("a plain copy reaches {:.1f} GB/s", copy);
+    spec.link = "PCIe";
+    spec.note = fmt::format("link: gather of 32 KiB blocks by 4 thread blocks; a plain copy reaches {:.1f} GB/s", copy);
     spec.tflops = measureProducts(gpu) / 1e12;
     log(fmt::format("bf16 products reach {:.0f} TFLOP/s", spec.tflops));
     spec.hostGib = hostGib;
