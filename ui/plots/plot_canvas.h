@@ -34,6 +34,8 @@ public:
     QCPRange visibleX() const;
     bool isZoomed() const;
     void resetZoom();
+    /// Shows everything and forgets the history, e.g. because the axes now mean something else.
+    void forgetZoom();
     void undoZoom();
     void redoZoom();
     bool canUndoZoom() const { return !undo_.empty(); }

@@ -245,8 +245,10 @@ double RooflineControls::queryShare() const { return queryShare_->value(); }
 void RooflineControls::setRun(const std::optional<MeasuredRun>& run, const std::optional<ModelShape>& shape) {
     run_ = run;
     runShape_ = shape;
+    const QString before = method_->currentData().toString();
     fillShapes();
     fillMethods();
+    if (method_->currentData().toString() != before || before == kOfRun) methodChanged();
     asRun_->setEnabled(run_.has_value());
     if (run_ && !byHand_)
         adoptRun();

@@ -1,4 +1,5 @@
 // Roofline: predicted decode throughput, what binds it, and the open runs as measured points beside their predictions.
+#include "core/select/method.h"
 #include "kernels/base/error.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/log_axis.h"
@@ -17,14 +18,16 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <set>
 
 namespace kvscope::ui {
 
 namespace {
 
-constexpr int kRefreshMs = 1000; // a live run's point follows this often
-constexpr double kReach = 12;    // pixels around a point that are its own
-constexpr double kNear = 0.1;    // relative: a run's context or batch that counts as the curves' own
+constexpr int kRefreshMs = 1000;   // a live run's point follows this often
+constexpr double kReach = 12;      // pixels around a point that are its own
+constexpr double kNear = 0.1;      // relative: a run's context or batch that counts as the curves' own
+constexpr double kNearHits = 0.02; // absolute, of a hit rate
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
 /// An open run as far as it is known.
@@ -76,9 +79,9 @@ public:
             const QString name = QString::fromStdString(point.run.row.name);
             csv += QStringLiteral("measured,%1,%2,%3,%4,,,,,,\n")
                        .arg(quoted(name))
-                       .arg(valueOf(point))
-                       .arg(point.run.tokensPerSecond)
-                       .arg(point.run.stepNs);
+                       .arg(valueOf(point), 0, 'g', 8)
+                       .arg(point.run.tokensPerSecond, 0, 'g', 8)
+                       .arg(point.run.stepNs, 0, 'f', 0);
             if (point.comparison)
                 csv += row("predicted for the run", name, valueOf(point), point.comparison->predicted);
         }
@@ -94,7 +97,9 @@ protected:
     }
 
     void runGrew() override {
-        if (run() && (run()->live || !points_.contains(keyOf(run()->key))) && !refresh_.isActive()) refresh_.start();
+        if (!run() || refresh_.isActive()) return;
+        const auto found = points_.find(keyOf(run()->key));
+        if (found == points_.end() || found->second.run.row.steps != run()->row.steps) refresh_.start();
     }
 
     void cursorMoved() override {}
@@ -183,7 +188,7 @@ protected:
         if (!points_.empty())
             runs = tr("Dots are measured at their own conditions; hollow ones differ from the curves'.");
         return sentences(
-            {trouble_, device, runs, failures_.join(QLatin1Char(' ')), controls_->problem(), healthNote()});
+            {trouble_, device, runs, failures_.mid(0, 2).join(QLatin1Char(' ')), controls_->problem(), healthNote()});
     }
 
     QString pictureTitle() const override {
@@ -230,6 +235,8 @@ private:
             },
             [this, key](Answer answer) {
                 if (!answer.run) {
+                    pointless_.insert(keyOf(key));
+                    tellControls();
                     if (!failures_.contains(answer.why + QLatin1Char('.'))) failures_ << answer.why + QLatin1Char('.');
                     updateNote();
                     return;
@@ -251,6 +258,7 @@ private:
             }
         }
         points_[keyOf(key)] = point;
+        pointless_.erase(keyOf(key));
         if (workspace().current() && keyOf(workspace().current()->key) == keyOf(key)) tellControls();
         draw();
     }
@@ -258,10 +266,10 @@ private:
     void tellControls() {
         const OpenRun* open = run();
         const auto found = open ? points_.find(keyOf(open->key)) : points_.end();
-        if (found == points_.end())
-            controls_->setRun({}, {});
-        else
+        if (found != points_.end())
             controls_->setRun(found->second.run, found->second.shape);
+        else if (!open || pointless_.contains(keyOf(open->key)))
+            controls_->setRun({}, {}); // else it is being read, and the controls wait for it
     }
 
     // Coordinates.
@@ -306,7 +314,11 @@ private:
         const bool batch = choice_.axis == RooflineAxis::Batch || choice_.family == RooflineFamily::Batches ||
                            near(point.run.batch, choice_.batch);
         const bool context = choice_.axis == RooflineAxis::Context || near(point.run.context, choice_.context);
-        return point.shape && point.shape->name == choice_.shape.name && batch && context &&
+        const bool hits = choice_.axis == RooflineAxis::HitRate || choice_.axis == RooflineAxis::QueryShare ||
+                          !point.run.offloaded() || std::abs(point.run.hitRate - choice_.hitRate) <= kNearHits;
+        const bool method = point.run.method.dense ||
+                            QString::fromStdString(findMethod(point.run.row.method).title) == choice_.methodTitle;
+        return point.shape && point.shape->name == choice_.shape.name && batch && context && hits && method &&
                point.gpu.toStdString() == choice_.gpu.title;
     }
 
@@ -381,7 +393,7 @@ private:
         if (axis_ != choice_.axis || logarithmic_ != controls_->logarithmic()) {
             axis_ = choice_.axis;
             logarithmic_ = controls_->logarithmic();
-            canvas().resetZoom(); // another axis: ranges mean something else
+            canvas().forgetZoom(); // ranges mean something else now
             switch (choice_.axis) {
             case RooflineAxis::Batch:
                 setLogAxis(x, tr("Batch (sequences)"), 2);
@@ -531,8 +543,8 @@ private:
     static QString row(const char* kind, const QString& name, double x, const StepCost& cost) {
         return QStringLiteral("%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11\n")
             .arg(QLatin1String(kind), quoted(name))
-            .arg(x)
-            .arg(cost.tokensPerSecond)
+            .arg(x, 0, 'g', 8)
+            .arg(cost.tokensPerSecond, 0, 'g', 8)
             .arg(std::isnan(cost.stepNs) ? QString() : QString::number(cost.stepNs, 'f', 0))
             .arg(cost.hbmNs, 0, 'f', 0)
             .arg(cost.computeNs, 0, 'f', 0)
@@ -549,6 +561,7 @@ private:
     RooflineChoice choice_;
     std::vector<RooflineCurve> curves_;
     std::map<Key, RunPoint> points_;
+    std::set<Key> pointless_;          // read, and without a decode step or of an unknown method
     std::optional<RooflineAxis> axis_; // as drawn last
     bool logarithmic_ = true;
     QString trouble_;
