@@ -11,7 +11,7 @@ namespace {
 constexpr int kStageTokens = 64; // a stage of the ring: one KV block, or several smaller ones
 constexpr int kRingWarps = 4;    // that compute; one more loads
 constexpr int kRingThreads = (kRingWarps + 1) * kWarp;
-constexpr int kTilesPerStage = kStageTokens / kTile;
+[[maybe_unused]] constexpr int kTilesPerStage = kStageTokens / kTile;
 constexpr int kMostBlocks = kStageTokens / 16; // per stage
 
 /// kRing stages, 96 KiB. Twice as many read faster (batch 16 alone: 24 instead of 30 us), but a step loses more than

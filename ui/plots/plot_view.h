@@ -63,6 +63,8 @@ protected:
     void addTool(QWidget* widget);
     /// A widget between pickers and plot.
     void addAbovePlot(QWidget* widget);
+    /// A column right of the plot, or below it where the view is narrow.
+    void addBesidePlot(QWidget* widget);
 
     /// Teaches instead of plotting. An empty title shows the plot again.
     void showEmpty(const QString& title, const QString& text);
@@ -77,6 +79,7 @@ protected:
 
     bool event(QEvent* event) override;
     void showEvent(QShowEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
 
 private:
     void showMenu(QPoint global);
@@ -87,7 +90,7 @@ private:
     Workspace& workspace_;
     QString title_;
     QWidget* tools_ = nullptr;
-    QBoxLayout* column_ = nullptr;
+    QBoxLayout *column_ = nullptr, *body_ = nullptr; // body: the plot and what is beside it
     QStackedWidget* pages_ = nullptr;
     QLabel *emptyTitle_ = nullptr, *emptyText_ = nullptr, *note_ = nullptr;
     PlotCanvas* canvas_ = nullptr;
