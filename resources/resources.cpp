@@ -12,6 +12,7 @@ KVSCOPE_EMBEDDED(nosa_tiny_generation)
 KVSCOPE_EMBEDDED(nosa_tiny_tokenizer)
 KVSCOPE_EMBEDDED(nosa_tiny_tokenizer_config)
 KVSCOPE_EMBEDDED(schema)
+KVSCOPE_EMBEDDED(gpus)
 KVSCOPE_EMBEDDED(long_document)
 #undef KVSCOPE_EMBEDDED
 
@@ -32,6 +33,7 @@ const std::array kEntries{
     Entry{"models/nosa-tiny/tokenizer_config.json", kvscope_nosa_tiny_tokenizer_config_begin,
           kvscope_nosa_tiny_tokenizer_config_end},
     Entry{"sql/schema.sql", kvscope_schema_begin, kvscope_schema_end},
+    Entry{"gpus.json", kvscope_gpus_begin, kvscope_gpus_end},
     Entry{"prompts/long_document.txt", kvscope_long_document_begin, kvscope_long_document_end},
 };
 

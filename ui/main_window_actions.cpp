@@ -124,7 +124,10 @@ void MainWindow::makeActions() {
         const ViewEntry& entry = views()[tab];
         QAction* shown = addNamed(entry.id, tr(entry.title), key(entry.shortcut), tr(entry.help));
         shown->setObjectName(QStringLiteral("view_") + QLatin1String(entry.id));
-        connect(shown, &QAction::triggered, this, [this, tab] { tabs_->setCurrentIndex(int(tab)); });
+        connect(shown, &QAction::triggered, this, [this, tab] {
+            tabs_->setCurrentIndex(int(tab));
+            showCentre();
+        });
     }
 }
 
@@ -237,9 +240,10 @@ void MainWindow::updateActions() {
     if (working && progress_->isHidden()) progressBar_->setValue(0);
     progress_->setVisible(working);
     const bool open = workspace_->current() != nullptr;
-    for (const char* name : {"exportView", "exportReport", "zoomUndo", "zoomRedo", "zoomReset", "previousStep",
-                             "nextStep", "previousLayer", "nextLayer"})
+    for (const char* name : {"exportReport", "previousStep", "nextStep", "previousLayer", "nextLayer"})
         action(name)->setEnabled(open);
+    for (const char* name : {"exportView", "zoomUndo", "zoomRedo", "zoomReset"})
+        action(name)->setEnabled(open || currentView() != nullptr);
 }
 
 void MainWindow::updateIcons() {

@@ -320,8 +320,8 @@ TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
         EXPECT_TRUE(shortcuts.insert(entry.shortcut).second);
         EXPECT_GT(std::string(entry.help).size(), 20u);
     }
-    EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "cache", "compare", "insights", "locality", "selection",
-                                          "transfers"}));
+    EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "cache", "compare", "insights", "locality", "roofline",
+                                          "selection", "transfers"}));
 }
 
 } // namespace

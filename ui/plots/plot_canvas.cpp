@@ -182,6 +182,12 @@ void PlotCanvas::resetZoom() {
     replot(rpQueuedReplot);
 }
 
+void PlotCanvas::forgetZoom() {
+    resetZoom();
+    undo_.clear();
+    redo_.clear();
+}
+
 void PlotCanvas::undoZoom() {
     if (undo_.empty()) return;
     redo_.push_back(view());

@@ -37,6 +37,8 @@ public:
     void showAllX(int group);
     bool isZoomed() const;
     void resetZoom();
+    /// Shows everything and forgets the history, e.g. because the axes now mean something else.
+    void forgetZoom();
     void undoZoom();
     void redoZoom();
     bool canUndoZoom() const { return !undo_.empty(); }

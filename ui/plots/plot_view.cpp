@@ -231,6 +231,7 @@ bool PlotView::event(QEvent* event) {
 
 void PlotView::showEvent(QShowEvent* event) {
     View::showEvent(event);
+    tools_->setVisible(tools_->layout()->count() > 0); // a view may have controls of its own instead
     if (stale_) {
         reload();
     } else {
@@ -270,7 +271,7 @@ void PlotView::showMenu(QPoint global) {
     menu.addAction(tr("Undo zoom"), this, &PlotView::undoZoom)->setEnabled(canvas_->canUndoZoom());
     menu.addAction(tr("Redo zoom"), this, &PlotView::redoZoom)->setEnabled(canvas_->canRedoZoom());
     menu.addAction(tr("Reset zoom"), this, &PlotView::resetZoom)->setEnabled(canvas_->isZoomed());
-    const bool numbers = pages_->currentIndex() == 0 && run();
+    const bool numbers = pages_->currentIndex() == 0 && hasNumbers();
     copyData->setEnabled(numbers);
     exportData->setEnabled(numbers);
     menu.exec(global);

@@ -49,6 +49,8 @@ protected:
     /// Arrow keys in the plot: the shared cursor moves, unless x is something else than steps.
     virtual void moveCursor(int steps, int layers);
     virtual void jumpCursor(bool toEnd); // Home and End
+    /// Whether there are numbers to copy and to save.
+    virtual bool hasNumbers() const { return run() != nullptr; }
     /// Extra content above the plot in a picture: returns the height used. Draws only if painter is given.
     virtual int drawAbove(QPainter* painter, QRect area) const;
     virtual QString pictureTitle() const;

@@ -13,6 +13,7 @@ View* makeSelectionView(Workspace& workspace, QWidget* parent);
 View* makeTransfersView(Workspace& workspace, QWidget* parent);
 View* makeCacheView(Workspace& workspace, QWidget* parent);
 View* makeBreakdownView(Workspace& workspace, QWidget* parent);
+View* makeRooflineView(Workspace& workspace, QWidget* parent);
 View* makeCompareView(Workspace& workspace, QWidget* parent);
 View* makeInsightsView(Workspace& workspace, QWidget* parent);
 
