@@ -18,5 +18,6 @@ Command addInfo(CLI::App& app);
 Command addMethods(CLI::App& app);
 Command addReplay(CLI::App& app);
 Command addBench(CLI::App& app);
+Command addReport(CLI::App& app);
 
 } // namespace kvscope::cli

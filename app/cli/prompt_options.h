@@ -15,7 +15,7 @@ namespace kvscope::cli {
 
 struct PromptArguments {
     std::vector<std::string> texts, files;
-    std::string idsFile;
+    std::string idsFile, trace; // trace: FILE or FILE:RUN
     int needleTokens = 0, documentTokens = 0;
     int needles = 4;
     double needleDepth = 0.5;
