@@ -103,11 +103,11 @@ int runReport(int& argc, char** argv, const ReportOptions& options) {
     qputenv("QT_SCALE_FACTOR", "2"); // figures sharp enough for print
     nameApplication();
     const QApplication application(argc, argv);
-    QStringList traces;
-    for (const std::string& trace : options.traces) traces << absolute(trace);
-    ui::Report report = ui::collectReport(traces);
-    ui::addFigures(report);
+    std::vector<std::string> traces;
+    for (const std::string& trace : options.traces) traces.push_back(absolute(trace).toStdString());
+    const reports::Report report = reports::makeReport(traces);
     ui::writeReport(report, absolute(options.output));
+    if (!options.csv.empty()) reports::writeCsvFolder(report, absolute(options.csv).toStdString());
     return 0;
 }
 

@@ -13,7 +13,7 @@ struct DesktopOptions {
 };
 struct ReportOptions {
     std::vector<std::string> traces;
-    std::string output;
+    std::string output, csv; // csv: folder; empty: none
 };
 struct RenderOptions {
     std::string trace, view, size = "1600x1000", theme = "light", output;

@@ -28,6 +28,8 @@ int main(int argc, char** argv) {
         ->required()
         ->type_name("OUT");
 
+    reportCommand->add_option("--csv", report.csv, "Folder for every table of it as CSV")->type_name("FOLDER");
+
     app::RenderOptions render;
     CLI::App* renderCommand =
         parser.add_subcommand("render", "Write one view of a trace as a picture; needs no display");

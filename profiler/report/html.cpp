@@ -32,10 +32,15 @@ bool isNumberColumn(const Table& table, std::size_t column) {
 
 std::string cellMarkup(const Cell& cell, const Column& column, bool number) {
     const bool words = std::holds_alternative<std::string>(cell.value);
-    std::string kind = column.csvOnly ? "csv" : number || cell.isNumber() ? "n" : column.id == "note" ? "note" : "";
+    const char* kind = column.csvOnly              ? "csv"
+                       : number || cell.isNumber() ? "n"
+                       : column.id == "note"       ? "note"
+                       : column.id == "command"    ? "wide"
+                                                   : "t";
+    const std::string shown = column.id == "note" && raw(cell).empty() ? std::string() : escaped(display(cell));
     std::string out;
-    put(out, "<td{} data-v=\"{}\">{}", kind.empty() ? "" : " class=\"" + kind + "\"", escaped(raw(cell)),
-        column.id == "command" ? "<code>" + escaped(display(cell)) + "</code>" : escaped(display(cell)));
+    put(out, "<td class=\"{}\" data-v=\"{}\">{}", kind, escaped(raw(cell)),
+        column.id == "command" ? "<code>" + shown + "</code>" : shown);
     // A clock is the rule; what no clock measured says so.
     if (!words && cell.isNumber() && (cell.basis == Basis::Modelled || cell.basis == Basis::Predicted))
         put(out, "<span class=\"tag {0}\">{0}</span>", nameOf(cell.basis));
@@ -205,12 +210,12 @@ std::string html(const Report& report, const std::vector<Picture>& pictures) {
             put(out, "<p class=\"warning\">{}: {}.</p>", escaped(run.row.name), escaped(loss));
     out += "<div class=\"cards\">";
     for (std::size_t run = 0; run < report.runs.size(); ++run) out += card(report, run);
-    out +=
-        "</div><p class=\"about\">A run decodes text with a language model whose KV cache lies in host memory; every "
-        "step attends to selected KV blocks, and those that are not on the device have to be fetched over a link. "
-        "This page says how fast that was, where the time went, and which blocks had to be fetched. Point at charts "
-        "for their numbers, click a heading to sort a table; every term is explained under <a "
-        "href=\"#definitions\">Definitions</a>.</p>";
+    out += "</div><p class=\"about intro\">A run decodes text with a language model whose KV cache lies in host "
+           "memory; every "
+           "step attends to selected KV blocks, and those that are not on the device have to be fetched over a link. "
+           "This page says how fast that was, where the time went, and which blocks had to be fetched. Point at charts "
+           "for their numbers, click a heading to sort a table; every term is explained under <a "
+           "href=\"#definitions\">Definitions</a>.</p>";
     out += page.body();
     put(out,
         "<footer>Written by KVScope. Times were measured unless marked: <span class=\"tag modelled\">modelled</span> "

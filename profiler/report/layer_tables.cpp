@@ -28,7 +28,7 @@ Table layers(const std::vector<RunData>& runs) {
                  {"misses", "Misses", "blocks", false},
                  {"h2d_bytes", "To device", "", false},
                  {"exposed_ns", "Exposed", "transfer time on the critical path", false},
-                 {"timing", "Link time is", "", false}},
+                 {"timing", "Link time is", "", true}},
                 {}};
     for (const RunData& run : runs)
         for (const LayerTotals& layer : run.layers)
@@ -76,7 +76,7 @@ Table transfers(const std::vector<RunData>& runs) {
                  {"blocks_per_transfer", "Blocks per transfer", "", false},
                  {"link_ns", "Link busy", "", false},
                  {"bandwidth_gbps", "Bandwidth", "10⁹ bytes per second", false},
-                 {"timing", "Link time is", "", false}},
+                 {"timing", "Link time is", "", true}},
                 {}};
     for (const RunData& run : runs)
         for (const TransferTotals& t : run.transfers) {
