@@ -17,6 +17,7 @@ Command addExport(CLI::App& app);
 Command addInfo(CLI::App& app);
 Command addMethods(CLI::App& app);
 Command addReplay(CLI::App& app);
+Command addCompare(CLI::App& app);
 Command addBench(CLI::App& app);
 Command addReport(CLI::App& app);
 

@@ -1,5 +1,6 @@
 // kvscope-cli replay: a recorded run against other caches and links, without decoding again.
 #include "app/cli/commands.h"
+#include "app/cli/run_choice.h"
 
 #include "kernels/base/error.h"
 #include "profiler/replay/locality.h"
@@ -29,18 +30,6 @@ struct Arguments {
     int run = 0, lookahead = 0, windows = 0;
     bool sharedPool = false, curves = false, json = false;
 };
-
-int chooseRun(const TraceReader& reader, int wanted) {
-    const std::vector<RunRow> runs = reader.runs();
-    if (runs.empty())
-        throw Error(ErrorKind::BadInput, fmt::format("{} has no runs", reader.path()),
-                    "record one with kvscope-cli run --trace");
-    if (wanted == 0) return runs.back().runId;
-    if (!reader.run(wanted))
-        throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), wanted),
-                    "kvscope-cli info lists its runs");
-    return wanted;
-}
 
 /// Miss ratio against slots, of all pools together and of each, for the policies that one pass answers.
 struct Curves {
