@@ -298,7 +298,7 @@ void writeReportPdf(const Report& report, const ReportFigures& views, const QStr
         cover(pages, report);
         table(pages, report, "key_numbers");
         table(pages, report, "intervals");
-        table(pages, report, "comparison");
+        for (const char* id : {"comparison", "verdict", "component_changes"}) table(pages, report, id);
         pages.heading(words(report.table("breakdown")->title));
         breakdownBars(pages, report);
         table(pages, report, "breakdown", false);

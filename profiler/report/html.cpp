@@ -2,7 +2,6 @@
 
 #include "kernels/base/error.h"
 #include "profiler/read/definitions.h"
-#include "profiler/report/bootstrap.h"
 #include "profiler/report/html_charts.h"
 #include "resources/resources.h"
 
@@ -156,6 +155,14 @@ std::string commands(const Report& report) {
     return out + "<details><summary>As a table</summary>" + tableMarkup(table) + "</details>";
 }
 
+std::string verdictSentences(const Report& report) {
+    std::string out;
+    if (const Table* table = report.table("verdict"))
+        for (const auto& row : table->rows)
+            put(out, "<p class=\"headline\">{}.</p>", escaped(raw(row[std::size_t(table->columnAt("sentence"))])));
+    return out;
+}
+
 std::string pictureMarkup(const std::vector<Picture>& pictures) {
     std::string out;
     for (const Picture& picture : pictures)
@@ -181,7 +188,9 @@ std::string html(const Report& report, const std::vector<Picture>& pictures) {
     for (std::size_t run = 0; run < report.runs.size(); ++run) heats += heatmap(report.runs[run], run);
     Page page;
     page.section("key-numbers", "Key numbers", withTable(report, "key_numbers") + withHeading(report, "intervals"));
-    page.section("comparison-of-runs", "Comparison of runs", withTable(report, "comparison"));
+    page.section("comparison-of-runs", "Comparison of runs",
+                 verdictSentences(report) + withTable(report, "comparison") + withHeading(report, "verdict") +
+                     withHeading(report, "component_changes"));
     page.section("time", "Where the time goes", withTable(report, "breakdown", breakdownChart(report)));
     page.section("steps", "Step by step", stepCharts(report) + withHeading(report, "slowest_steps"));
     page.section("by-layer", "Layer by layer",

@@ -1,6 +1,6 @@
 // Tables of a report about time: key numbers, how sure they are, breakdown, slowest steps.
-#include "profiler/report/bootstrap.h"
 #include "profiler/report/report.h"
+#include "profiler/report/step_intervals.h"
 #include "profiler/report/wide_table.h"
 
 #include <algorithm>
@@ -98,11 +98,11 @@ Table intervals(const std::vector<RunData>& runs) {
     Table table{
         "intervals",
         "How sure the means are",
-        fmt::format("Means over decode steps with 95 % intervals from a circular block bootstrap ({} resamples, "
-                    "seed 1, blocks of the cube root of the number of steps). They say how much the mean would "
-                    "move with other steps of this run, not with another machine or prompt. Fewer than {} "
-                    "steps give no interval.",
-                    StepBootstrap::kResamples, StepBootstrap::kFewestSteps),
+        fmt::format("Means over decode steps with 95 % intervals from a block bootstrap that keeps neighbouring "
+                    "steps together, because they resemble each other. They say how much the mean would move "
+                    "with other steps of this run, not with another machine or prompt. Fewer than {} steps "
+                    "give no interval.",
+                    StepIntervals::kFewestSteps),
         {{"run", "Run", "", false},
          {"quantity", "Quantity", "", false},
          {"mean", "Mean", "", false},
@@ -111,45 +111,31 @@ Table intervals(const std::vector<RunData>& runs) {
          {"unit", "Unit", "", true},
          {"basis", "Basis", "", true},
          {"steps", "Steps", "", false},
-         {"block_steps", "Drawn at a time", "steps drawn together by the bootstrap", false}},
+         {"block_steps", "Kept together", "steps drawn at a time by the bootstrap", false}},
         {}};
     for (const RunData& run : runs) {
         if (run.steps.empty()) continue;
-        const StepBootstrap bootstrap(run.steps.size());
-        const auto add = [&](const char* name, double mean, Interval interval, Quantity quantity, Basis basis) {
-            table.rows.push_back({text(run.row.name), text(name), real(mean, quantity, basis),
+        const StepIntervals sure(run);
+        const auto add = [&](const char* name, Interval interval, Quantity quantity, Basis basis) {
+            table.rows.push_back({text(run.row.name), text(name), real(interval.value, quantity, basis),
                                   real(interval.low, quantity, basis), real(interval.high, quantity, basis),
                                   text(std::string(unitOf(quantity))), text(std::string(nameOf(basis))),
-                                  count(std::int64_t(run.steps.size())), count(std::int64_t(bootstrap.blockLength()))});
+                                  count(std::int64_t(run.steps.size())),
+                                  sure.possible() ? count(sure.blockLength()) : Cell{}});
         };
-        const auto addMean = [&](const char* name, const std::vector<double>& values, Quantity quantity, Basis basis) {
-            double sum = 0;
-            for (const double value : values) sum += value;
-            add(name, sum / double(values.size()), bootstrap.mean(values), quantity, basis);
-        };
-        const auto addRatio = [&](const char* name, const std::vector<double>& part, const std::vector<double>& whole,
-                                  double factor, Quantity quantity, Basis basis) {
-            double partSum = 0, wholeSum = 0;
-            for (const double value : part) partSum += value;
-            for (const double value : whole) wholeSum += value;
-            std::vector<double> ratios = bootstrap.sums(part);
-            const std::vector<double> below = bootstrap.sums(whole);
-            for (std::size_t i = 0; i < ratios.size(); ++i) ratios[i] = factor * ratios[i] / below[i];
-            add(name, wholeSum > 0 ? factor * partSum / wholeSum : kUndefined,
-                wholeSum > 0 ? middle95(std::move(ratios)) : Interval{kUndefined, kUndefined}, quantity, basis);
-        };
-        const auto duration = series(run, [](const StepRow& s) { return s.durationNs; });
-        addMean("Step time", duration, Quantity::Nanoseconds, Basis::Measured);
-        addRatio("Tokens per second", series(run, [](const StepRow& s) { return s.tokens; }), duration, 1e9,
-                 Quantity::PerSecond, Basis::Measured);
-        addRatio("Hit rate", series(run, [](const StepRow& s) { return s.hits; }),
-                 series(run, [](const StepRow& s) { return s.hits + s.misses; }), 1, Quantity::Share, Basis::Plain);
-        addMean("Misses per step", series(run, [](const StepRow& s) { return s.misses; }), Quantity::Count,
-                Basis::Plain);
-        addMean("Bytes to device per step", series(run, [](const StepRow& s) { return s.h2dBytes; }), Quantity::Bytes,
-                Basis::Plain);
-        addMean("Exposed transfer time per step", series(run, [](const StepRow& s) { return s.exposedNs; }),
-                Quantity::Nanoseconds, basisOf(run.row.timing));
+        const auto of = [&](auto&& value) { return series(run, value); };
+        add("Step time", sure.mean(of([](const StepRow& s) { return s.durationNs; })), Quantity::Nanoseconds,
+            Basis::Measured);
+        add("Tokens per second", tokensPerSecond(run, sure), Quantity::PerSecond, Basis::Measured);
+        add("Hit rate", sure.ratio(of([](const StepRow& s) { return s.hits; }), of([](const StepRow& s) {
+                                       return s.hits + s.misses;
+                                   })),
+            Quantity::Share, Basis::Plain);
+        add("Misses per step", sure.mean(of([](const StepRow& s) { return s.misses; })), Quantity::Count, Basis::Plain);
+        add("Bytes to device per step", sure.mean(of([](const StepRow& s) { return s.h2dBytes; })), Quantity::Bytes,
+            Basis::Plain);
+        add("Exposed transfer time per step", sure.mean(of([](const StepRow& s) { return s.exposedNs; })),
+            Quantity::Nanoseconds, basisOf(run.row.timing));
     }
     return table;
 }
@@ -171,22 +157,20 @@ Table breakdown(const std::vector<RunData>& runs) {
                  {"mean_high_ns", "to", "", false}},
                 {}};
     for (const RunData& run : runs) {
-        const StepBootstrap bootstrap(run.steps.size());
+        const StepIntervals sure(run);
         std::vector<ComponentShare> parts = run.summary.components;
         std::stable_partition(parts.begin(), parts.end(), // decoding is what people ask about
                               [](const ComponentShare& part) { return part.phase == nameOf(Phase::Decode); });
         for (const ComponentShare& part : parts) {
-            Interval interval{kUndefined, kUndefined};
-            double mean = kUndefined;
+            Interval interval{kUndefined, kUndefined, kUndefined};
             if (part.phase == nameOf(Phase::Decode) && !run.stepParts.empty()) {
                 std::vector<double> values;
                 for (const BreakdownStep& step : run.stepParts) values.push_back(double(partOf(step, part.component)));
-                interval = bootstrap.mean(values);
-                mean = double(part.totalNs) / double(values.size());
+                interval = sure.mean(values);
             }
             table.rows.push_back({text(run.row.name), text(part.phase), text(part.component),
                                   whole(part.totalNs, Quantity::Nanoseconds, Basis::Measured),
-                                  real(part.share, Quantity::Share, Basis::Measured), nanoseconds(mean),
+                                  real(part.share, Quantity::Share, Basis::Measured), nanoseconds(interval.value),
                                   nanoseconds(interval.low), nanoseconds(interval.high)});
         }
     }

@@ -56,7 +56,10 @@ Report makeReport(const std::vector<std::string>& traces) {
     using Make = Table (*)(const std::vector<RunData>&);
     for (const Make make : {keyNumbers, intervals, breakdown, slowestSteps, layers, layerStages, transfers})
         report.tables.push_back(make(report.runs));
-    if (report.runs.size() > 1) report.tables.push_back(comparison(report.runs));
+    if (report.runs.size() > 1) {
+        report.tables.push_back(comparison(report.runs));
+        for (Table& table : verdicts(report.runs)) report.tables.push_back(std::move(table));
+    }
     for (const Make make : {configuration, environment, health, reproduction})
         report.tables.push_back(make(report.runs));
     return report;

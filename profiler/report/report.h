@@ -40,6 +40,8 @@ Table layers(const std::vector<RunData>& runs);
 Table layerStages(const std::vector<RunData>& runs);
 Table transfers(const std::vector<RunData>& runs);
 Table comparison(const std::vector<RunData>& runs); // of the first run with each other one
+/// "verdict" and "component_changes" of the same pairs; the traces are read again. @throws Error
+std::vector<Table> verdicts(const std::vector<RunData>& runs);
 Table configuration(const std::vector<RunData>& runs);
 Table environment(const std::vector<RunData>& runs);
 Table health(const std::vector<RunData>& runs);

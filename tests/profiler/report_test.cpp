@@ -266,27 +266,63 @@ TEST_F(ReportTables, TransfersAreWhatSqlSays) {
 
 TEST_F(ReportTables, ComparisonHoldsTheValuesOfBothRuns) {
     const Table& table = *report.table("comparison");
-    const std::pair<const char*, const char*> queries[] = {
-        {"Step time", "avg(duration_ns)"},
-        {"Tokens per second", "sum(tokens) * 1e9 / sum(duration_ns)"},
-        {"Hit rate", "total(hits) / sum(hits + misses)"},
-        {"Misses per step", "avg(misses)"},
-        {"Bytes to device per step", "avg(h2d_bytes)"},
-        {"Exposed transfer time per step", "avg(exposed_ns)"}};
+    const char* decode = " FROM v_step WHERE phase = 'decode'";
+    const std::pair<const char*, std::string> queries[] = {
+        {"Step time", std::string("SELECT avg(duration_ns)") + decode},
+        {"Tokens per second", std::string("SELECT sum(tokens) * 1e9 / sum(duration_ns)") + decode},
+        {"Locality γ", "SELECT avg(locality) FROM v_locality WHERE NOT opens_block"},
+        {"Hit rate", std::string("SELECT total(hits) / sum(hits + misses)") + decode},
+        {"Misses per step", std::string("SELECT avg(misses)") + decode},
+        {"Bytes to device per step", std::string("SELECT avg(h2d_bytes)") + decode},
+        {"Exposed transfer time per step", std::string("SELECT avg(exposed_ns)") + decode}};
     ASSERT_EQ(table.rows.size(), std::size(queries));
     for (std::size_t i = 0; i < table.rows.size(); ++i) {
         const auto& row = table.rows[i];
-        const std::string query = std::string("SELECT ") + queries[i].second + " FROM v_step WHERE phase = 'decode'";
         EXPECT_EQ(raw(row[1]), queries[i].first);
-        expectSame(row[2], test::value(file, query), queries[i].first);
-        expectSame(row[3], test::value(second, query), queries[i].first);
+        expectSame(row[2], test::value(file, queries[i].second), queries[i].first);
+        expectSame(row[3], test::value(second, queries[i].second), queries[i].first);
         EXPECT_NEAR(row[4].number(), row[3].number() / row[2].number() - 1, 1e-12);
-        const std::string verdict = raw(row.back());
-        EXPECT_EQ(verdict, row[5].number() > 0 ? "higher" : row[6].number() < 0 ? "lower" : "no difference shown");
     }
     EXPECT_EQ(makeReport({file}).table("comparison"), nullptr) << "one run is compared with nothing";
+}
+
+TEST_F(ReportTables, VerdictIsThatOfTheSameTracesInSql) {
+    const auto& row = report.table("verdict")->rows.at(0);
+    // Steps of both runs, without the first and without those that open a block.
+    const std::string common =
+        "ATTACH '" + second +
+        "' AS other; SELECT count(*), avg(a.duration_ns), "
+        "avg(b.duration_ns) FROM v_step a JOIN other.v_step b ON a.step = b.step WHERE a.step > 1 "
+        "AND NOT a.opens_block AND NOT b.opens_block";
+    const auto expected = test::sql(file, common).rows.at(0);
+    expectSame(cell("verdict", row, "steps"), expected[0], "steps");
+    EXPECT_LE(cell("verdict", row, "ratio_low").number(), cell("verdict", row, "ratio").number());
+    EXPECT_GE(cell("verdict", row, "ratio_high").number(), cell("verdict", row, "ratio").number());
+    const Table& changes = *report.table("component_changes");
+    const auto* step = changes.find("component", "step");
+    ASSERT_NE(step, nullptr);
+    expectSame((*step)[2], expected[1], "mean step of the first run");
+    expectSame((*step)[3], expected[2], "mean step of the second run");
+    double sum = 0;
+    for (const auto& change : changes.rows) {
+        if (&change == step) break;
+        sum += change[4].number();
+    }
+    EXPECT_NEAR(sum, (*step)[4].number(), 1e-6 * std::abs((*step)[3].number())) << "components add up to the step";
     const Report twice = makeReport({file, file});
-    for (const auto& row : twice.table("comparison")->rows) EXPECT_EQ(raw(row.back()), "no difference shown");
+    EXPECT_EQ(raw(twice.table("verdict")->rows.at(0)[1]), "no difference within noise");
+}
+
+TEST_F(ReportTables, RunsThatCannotBeComparedSayWhy) {
+    synthetic::RunShape alone = shape;
+    alone.sequences = 1;
+    const std::string other = (folder / "alone.kvtrace").string();
+    synthetic::recordFile(other, alone, RecordLevel::Counters);
+    const Report refused = makeReport({file, other});
+    const auto& row = refused.table("verdict")->rows.at(0);
+    EXPECT_EQ(raw(row[1]), "not comparable");
+    EXPECT_NE(raw(row.back()).find("batch 3 against 1"), std::string::npos) << raw(row.back());
+    EXPECT_TRUE(refused.table("component_changes")->rows.empty());
 }
 
 TEST_F(ReportTables, SetupIsWhatSqlSays) {

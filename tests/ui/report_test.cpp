@@ -13,6 +13,7 @@
 #include <QRegularExpression>
 #include <QTemporaryDir>
 #include <QXmlStreamReader>
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <gtest/gtest.h>
@@ -89,7 +90,8 @@ TEST_F(ReportTest, HtmlIsOneWellFormedPageThatFetchesNothing) {
         }
     }
     EXPECT_FALSE(reader.hasError()) << reader.errorString().toStdString() << " in line " << reader.lineNumber();
-    EXPECT_EQ(tables, int(report.tables.size()));
+    EXPECT_EQ(tables, int(std::count_if(report.tables.begin(), report.tables.end(),
+                                        [](const reports::Table& table) { return !table.rows.empty(); })));
     EXPECT_GT(hints, 50) << "charts tell their numbers";
     EXPECT_GT(hidden, 0);
     EXPECT_GT(anchors, 10);

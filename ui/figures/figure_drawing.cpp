@@ -291,6 +291,16 @@ private:
     int width_ = 0, height_ = 0, legendRows_ = 0;
 };
 
+QImage imageOf(Drawing& drawing) {
+    QImage picture(drawing.size(), QImage::Format_RGB32);
+    picture.setDotsPerMeterX(int(kDotsPerInch / 0.0254));
+    picture.setDotsPerMeterY(int(kDotsPerInch / 0.0254));
+    picture.fill(Qt::white);
+    QCPPainter painter(&picture);
+    drawing.paint(painter);
+    return picture;
+}
+
 } // namespace
 
 QSizeF parseFigureSize(const std::string& text) {
@@ -306,6 +316,11 @@ QSizeF parseFigureSize(const std::string& text) {
         throw Error(ErrorKind::BadInput, "--size " + text + " is no size of a figure",
                     "write its width, or width and height, in millimetres of 40 to 400, e.g. 85 or 170x90");
     return {width, height};
+}
+
+QImage figurePicture(const FigureData& data, QSizeF millimetres) {
+    Drawing drawing(data, millimetres);
+    return imageOf(drawing);
 }
 
 void writeFigure(const FigureData& data, const QString& path, QSizeF millimetres) {
@@ -341,15 +356,7 @@ void writeFigure(const FigureData& data, const QString& path, QSizeF millimetres
         QCPPainter painter(&writer);
         drawing.paint(painter);
     } else {
-        QImage picture(size, QImage::Format_RGB32);
-        picture.setDotsPerMeterX(int(kDotsPerInch / 0.0254));
-        picture.setDotsPerMeterY(int(kDotsPerInch / 0.0254));
-        picture.fill(Qt::white);
-        {
-            QCPPainter painter(&picture);
-            drawing.paint(painter);
-        }
-        if (!picture.save(&file, "PNG")) refuse();
+        if (!imageOf(drawing).save(&file, "PNG")) refuse();
     }
     if (!file.commit()) refuse();
 }

@@ -4,6 +4,7 @@
 
 #include "ui/figures/figure.h"
 
+#include <QImage>
 #include <QSizeF>
 #include <QString>
 
@@ -16,5 +17,8 @@ QSizeF parseFigureSize(const std::string& text);
 /// By suffix: .svg (text stays text), .pdf (fonts embedded) or .png (600 dots per inch). Needs a QApplication.
 /// @throws Error(BadInput | Storage)
 void writeFigure(const FigureData& data, const QString& path, QSizeF millimetres = {85, 0});
+
+/// The same as an image.
+QImage figurePicture(const FigureData& data, QSizeF millimetres);
 
 } // namespace kvscope::ui

@@ -1,5 +1,5 @@
 // Throughput against hit rate, one point a run. Where the link is modelled, a second, open point adds its exposed time.
-#include "profiler/report/bootstrap.h"
+#include "profiler/report/step_intervals.h"
 #include "ui/figures/make_figures.h"
 
 #include <algorithm>
@@ -10,19 +10,6 @@ namespace {
 std::string refusal(const FigureSources& sources) {
     if (distinct(sources, hitRate).size() >= 2) return {};
     return theRuns(sources) + ", and not two of different hit rate";
-}
-
-reports::Interval intervalOf(const reports::RunData& run) {
-    std::vector<double> tokens, durations;
-    for (const StepRow& step : run.steps) {
-        tokens.push_back(step.tokens);
-        durations.push_back(double(step.durationNs) / 1e9);
-    }
-    const reports::StepBootstrap bootstrap(run.steps.size());
-    std::vector<double> rates = bootstrap.sums(tokens);
-    const std::vector<double> seconds = bootstrap.sums(durations);
-    for (std::size_t i = 0; i < rates.size(); ++i) rates[i] /= seconds[i];
-    return reports::middle95(std::move(rates));
 }
 
 FigureSeries& seriesNamed(FigurePanel& panel, const std::string& name) {
@@ -45,10 +32,10 @@ FigureData make(const FigureSources& sources) {
     bool modelled = false;
     for (const reports::RunData* run : runs) {
         FigureSeries& series = seriesNamed(panel, groupName(*run, sources));
-        const reports::Interval interval = intervalOf(*run);
+        const Interval interval = reports::tokensPerSecond(*run, reports::StepIntervals(*run));
         series.basis = "measured";
         series.x.push_back(100 * hitRate(*run));
-        series.y.push_back(tokensPerSecond(*run));
+        series.y.push_back(interval.value);
         series.low.push_back(interval.low);
         series.high.push_back(interval.high);
     }
