@@ -18,6 +18,7 @@ Command addInfo(CLI::App& app);
 Command addMethods(CLI::App& app);
 Command addReplay(CLI::App& app);
 Command addCompare(CLI::App& app);
+Command addInsights(CLI::App& app);
 Command addBench(CLI::App& app);
 Command addReport(CLI::App& app);
 

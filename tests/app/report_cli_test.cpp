@@ -34,7 +34,8 @@ protected:
         EXPECT_EQ(WEXITSTATUS(status), 0) << command << "\n" << contentOf("again.err");
         return json::parse(contentOf("again.json"), nullptr, false);
     }
-    static void expectSame(const json& first, const json& again) {
+    void recordAndRepeat(const std::string& trace, const std::vector<std::string>& arguments) const {
+        const json first = record(path(trace), arguments), again = repeat(trace);
         for (const char* key : {"generated_ids", "parameters", "prompt_tokens", "hits", "misses", "h2d_bytes",
                                 "d2h_bytes", "locality_mean", "device_slots", "link", "link_description"})
             EXPECT_EQ(first.at(key), again.at(key)) << key;
@@ -42,43 +43,40 @@ protected:
 };
 
 TEST_F(ReportCli, TheCommandOfAReportRepeatsTheRun) {
-    expectSame(record(path("a.kvtrace"), {"--prompt-needle", "1200", "--max-new-tokens", "10"}), repeat("a.kvtrace"));
+    recordAndRepeat("a.kvtrace", {"--prompt-needle", "1200", "--max-new-tokens", "10"});
     // Every option that changes what is decoded or moved, and a name that a shell must not take apart.
-    const std::string odd = "it's a run.kvtrace";
-    expectSame(record(path(odd), {"--prompt-document",
-                                  "700",
-                                  "--batch",
-                                  "2",
-                                  "--method",
-                                  "infllmv2",
-                                  "--set",
-                                  "block_size=32",
-                                  "--set",
-                                  "total_blocks=12",
-                                  "--max-new-tokens",
-                                  "8",
-                                  "--temperature",
-                                  "0.8",
-                                  "--top-p",
-                                  "0.9",
-                                  "--top-k",
-                                  "40",
-                                  "--seed",
-                                  "5",
-                                  "--device-kv",
-                                  "20",
-                                  "--cache-policy",
-                                  "lru",
-                                  "--link",
-                                  "12.5",
-                                  "--record",
-                                  "selections",
-                                  "--threads",
-                                  "1"}),
-               repeat(odd));
-    expectSame(record(path("c.kvtrace"),
-                      {"--prompt", "One two three", "--method", "full", "--max-new-tokens", "4", "--no-offload"}),
-               repeat("c.kvtrace"));
+    recordAndRepeat("it's a run.kvtrace", {"--prompt-document",
+                                           "700",
+                                           "--batch",
+                                           "2",
+                                           "--method",
+                                           "infllmv2",
+                                           "--set",
+                                           "block_size=32",
+                                           "--set",
+                                           "total_blocks=12",
+                                           "--max-new-tokens",
+                                           "8",
+                                           "--temperature",
+                                           "0.8",
+                                           "--top-p",
+                                           "0.9",
+                                           "--top-k",
+                                           "40",
+                                           "--seed",
+                                           "5",
+                                           "--device-kv",
+                                           "20",
+                                           "--cache-policy",
+                                           "lru",
+                                           "--link",
+                                           "12.5",
+                                           "--record",
+                                           "selections",
+                                           "--threads",
+                                           "1"});
+    recordAndRepeat("c.kvtrace",
+                    {"--prompt", "One two three", "--method", "full", "--max-new-tokens", "4", "--no-offload"});
 }
 
 TEST_F(ReportCli, PromptsOfATraceAreTheIdsOfTheReport) {

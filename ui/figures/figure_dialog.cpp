@@ -138,16 +138,16 @@ void FigureDialog::choose(int row) {
     status_->setText(tr("Drawing…"));
     inBackground<FigureData>(
         this, [entry, sources = sources_] { return makeFigure(entry, *sources); },
-        [this, number = ++asked_](FigureData data) {
-            if (number == asked_) showFigure(std::move(data));
+        [this, number = ++asked_](FigureData figure) {
+            if (number == asked_) showFigure(std::move(figure));
         },
         [this, number = asked_](const QString& sentence) {
             if (number == asked_) status_->setText(sentence);
         });
 }
 
-void FigureDialog::showFigure(FigureData data) {
-    data_ = std::move(data);
+void FigureDialog::showFigure(FigureData figure) {
+    data_ = std::move(figure);
     const QImage picture = figurePicture(*data_, millimetres());
     const qreal ratio = devicePixelRatioF();
     QPixmap shown =

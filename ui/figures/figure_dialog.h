@@ -7,6 +7,7 @@
 #include <QDialog>
 #include <QStringList>
 
+#include <memory>
 #include <optional>
 
 class QComboBox;
@@ -33,7 +34,7 @@ signals:
 private:
     void showSources(std::shared_ptr<const FigureSources> sources);
     void choose(int row);
-    void showFigure(FigureData data);
+    void showFigure(FigureData figure);
     void chooseFile();
     QSizeF millimetres() const;
 
