@@ -265,6 +265,26 @@ void figures(Pages& pages, const Report& report, const ReportFigures& views) {
         }
 }
 
+void insights(Pages& pages, const Report& report) {
+    pages.heading(QStringLiteral("Insights"));
+    for (std::size_t run = 0; run < report.runs.size(); ++run) {
+        const InsightReport& found = report.insights[run];
+        pages.need(60);
+        pages.paragraph(words(report.runs[run].row.name), 8.5, kMuted, true, 2);
+        if (!found.exposure.headline.empty()) {
+            pages.paragraph(words(found.exposure.headline + "."), 10.5, kInk, true, 2);
+            pages.paragraph(words(found.exposure.detail), 8.5, kMuted, false, 6);
+        }
+        for (const Insight& insight : found.insights) {
+            pages.need(40);
+            pages.paragraph(words(insight.title), 9, insight.severity == Severity::Alarm ? Theme::light().danger : kInk,
+                            true, 1);
+            pages.paragraph(words(insight.detail + " " + insight.advice), 8.5, kMuted, false, 6);
+        }
+        pages.skip(4);
+    }
+}
+
 void commands(Pages& pages, const Report& report) {
     const Table& table = *report.table("reproduce");
     pages.heading(words(table.title));
@@ -296,6 +316,7 @@ void writeReportPdf(const Report& report, const ReportFigures& views, const QStr
         Pages pages(writer, QStringLiteral("KVScope report · %1").arg(words(report.createdUtc)));
         if (!pages.good()) refuse();
         cover(pages, report);
+        insights(pages, report);
         table(pages, report, "key_numbers");
         table(pages, report, "intervals");
         for (const char* id : {"comparison", "verdict", "component_changes"}) table(pages, report, id);
@@ -306,7 +327,8 @@ void writeReportPdf(const Report& report, const ReportFigures& views, const QStr
             pages.heading(QStringLiteral("Figures"), 260);
             figures(pages, report, views);
         }
-        for (const char* id : {"slowest_steps", "layers", "transfers", "configuration", "environment", "health"})
+        for (const char* id :
+             {"slowest_steps", "layers", "transfers", "exposure", "configuration", "environment", "health"})
             table(pages, report, id);
         commands(pages, report);
         pages.heading(QStringLiteral("Definitions"));

@@ -31,11 +31,12 @@ bool isNumberColumn(const Table& table, std::size_t column) {
 
 std::string cellMarkup(const Cell& cell, const Column& column, bool number) {
     const bool words = std::holds_alternative<std::string>(cell.value);
-    const char* kind = column.csvOnly              ? "csv"
-                       : number || cell.isNumber() ? "n"
-                       : column.id == "note"       ? "note"
-                       : column.id == "command"    ? "wide"
-                                                   : "t";
+    const char* kind = column.csvOnly                                                             ? "csv"
+                       : number || cell.isNumber()                                                ? "n"
+                       : column.id == "note"                                                      ? "note"
+                       : column.id == "command"                                                   ? "wide"
+                       : column.id == "detail" || column.id == "advice" || column.id == "finding" ? "note"
+                                                                                                  : "t";
     const std::string shown = column.id == "note" && raw(cell).empty() ? std::string() : escaped(display(cell));
     std::string out;
     put(out, "<td class=\"{}\" data-v=\"{}\">{}", kind, escaped(raw(cell)),
@@ -155,6 +156,33 @@ std::string commands(const Report& report) {
     return out + "<details><summary>As a table</summary>" + tableMarkup(table) + "</details>";
 }
 
+/// The line to read first, of every run.
+std::string headlines(const Report& report) {
+    std::string out;
+    for (std::size_t run = 0; run < report.runs.size(); ++run) {
+        const ExposureReport& exposure = report.insights[run].exposure;
+        if (exposure.headline.empty()) continue;
+        const std::string name = report.runs.size() > 1 ? report.runs[run].row.name + ": " : "";
+        put(out, "<p class=\"headline\">{}{}.<small>{}</small></p>", escaped(name), escaped(exposure.headline),
+            escaped(exposure.detail));
+    }
+    return out;
+}
+
+std::string insightMarkup(const Report& report) {
+    const Table& table = *report.table("insights");
+    std::string out = "<p class=\"about\">" + escaped(table.about) + "</p>";
+    for (std::size_t run = 0; run < report.runs.size(); ++run) {
+        if (report.runs.size() > 1) put(out, "<h3>{}</h3>", escaped(report.runs[run].row.name));
+        if (report.insights[run].insights.empty()) out += "<p>Nothing stands out.</p>";
+        for (const Insight& insight : report.insights[run].insights)
+            put(out, "<div class=\"insight {}\"><b>{}</b><span>{}</span><span class=\"advice\">{}</span></div>",
+                nameOf(insight.severity), escaped(insight.title), escaped(insight.detail), escaped(insight.advice));
+    }
+    return table.rows.empty() ? out
+                              : out + "<details><summary>As a table</summary>" + tableMarkup(table) + "</details>";
+}
+
 std::string verdictSentences(const Report& report) {
     std::string out;
     if (const Table* table = report.table("verdict"))
@@ -187,6 +215,7 @@ std::string html(const Report& report, const std::vector<Picture>& pictures) {
     std::string heats;
     for (std::size_t run = 0; run < report.runs.size(); ++run) heats += heatmap(report.runs[run], run);
     Page page;
+    page.section("findings", "Insights", insightMarkup(report));
     page.section("key-numbers", "Key numbers", withTable(report, "key_numbers") + withHeading(report, "intervals"));
     page.section("comparison-of-runs", "Comparison of runs",
                  verdictSentences(report) + withTable(report, "comparison") + withHeading(report, "verdict") +
@@ -196,7 +225,9 @@ std::string html(const Report& report, const std::vector<Picture>& pictures) {
     page.section("by-layer", "Layer by layer",
                  withTable(report, "layers", layerCharts(report)) + folded(report, "layer_stages"));
     page.section("heatmaps", "Layers over time", heats);
-    page.section("link", "Transfers", withTable(report, "transfers"));
+    page.section("link", "Transfers",
+                 withTable(report, "transfers") + withHeading(report, "exposure") +
+                     folded(report, "exposure_by_layer"));
     page.section("views", "Views", pictureMarkup(pictures));
     page.section("setup", "What ran", withTable(report, "configuration") + withHeading(report, "environment"));
     page.section("recording", "Health of the recording", withTable(report, "health"));
@@ -217,7 +248,7 @@ std::string html(const Report& report, const std::vector<Picture>& pictures) {
     for (const RunData& run : report.runs)
         if (const std::string loss = lossText(run); !loss.empty())
             put(out, "<p class=\"warning\">{}: {}.</p>", escaped(run.row.name), escaped(loss));
-    out += "<div class=\"cards\">";
+    out += headlines(report) + "<div class=\"cards\">";
     for (std::size_t run = 0; run < report.runs.size(); ++run) out += card(report, run);
     out += "</div><p class=\"about intro\">A run decodes text with a language model whose KV cache lies in host "
            "memory; every "

@@ -53,9 +53,13 @@ Report makeReport(const std::vector<std::string>& traces) {
     const auto now = std::chrono::system_clock::now();
     report.createdUtc = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
     report.runs = readRuns(traces);
+    for (const RunData& run : report.runs) report.insights.push_back(insightsOf(TraceReader(run.path), run.row.runId));
+    report.tables.push_back(findings(report.runs, report.insights));
     using Make = Table (*)(const std::vector<RunData>&);
     for (const Make make : {keyNumbers, intervals, breakdown, slowestSteps, layers, layerStages, transfers})
         report.tables.push_back(make(report.runs));
+    report.tables.push_back(exposure(report.runs, report.insights));
+    report.tables.push_back(exposedLayers(report.runs, report.insights));
     if (report.runs.size() > 1) {
         report.tables.push_back(comparison(report.runs));
         for (Table& table : verdicts(report.runs)) report.tables.push_back(std::move(table));

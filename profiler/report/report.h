@@ -2,6 +2,7 @@
 // and how to repeat it. HTML (html.h), PDF (ui/report_pdf.cpp) and CSV write it.
 #pragma once
 
+#include "profiler/insights/insight.h"
 #include "profiler/report/run_data.h"
 #include "profiler/report/table.h"
 
@@ -14,8 +15,9 @@ namespace kvscope::reports {
 struct Report {
     std::string createdUtc;
     std::vector<RunData> runs;
-    std::vector<Table> tables; // in reading order
-    std::string title() const; // of the run, or "3 runs compared"
+    std::vector<InsightReport> insights; // [run]
+    std::vector<Table> tables;           // in reading order
+    std::string title() const;           // of the run, or "3 runs compared"
     /// Null if the report has no such table: a comparison needs two runs.
     const Table* table(std::string_view id) const;
 };
@@ -42,6 +44,9 @@ Table transfers(const std::vector<RunData>& runs);
 Table comparison(const std::vector<RunData>& runs); // of the first run with each other one
 /// "verdict" and "component_changes" of the same pairs; the traces are read again. @throws Error
 std::vector<Table> verdicts(const std::vector<RunData>& runs);
+Table findings(const std::vector<RunData>& runs, const std::vector<InsightReport>& insights);
+Table exposure(const std::vector<RunData>& runs, const std::vector<InsightReport>& insights);
+Table exposedLayers(const std::vector<RunData>& runs, const std::vector<InsightReport>& insights);
 Table configuration(const std::vector<RunData>& runs);
 Table environment(const std::vector<RunData>& runs);
 Table health(const std::vector<RunData>& runs);

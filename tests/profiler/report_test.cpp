@@ -264,6 +264,52 @@ TEST_F(ReportTables, TransfersAreWhatSqlSays) {
     }
 }
 
+TEST_F(ReportTables, ExposureIsWhatSqlSays) {
+    for (std::size_t run = 0; run < 2; ++run) {
+        const auto rows = rowsOf("exposure", run);
+        ASSERT_EQ(rows.size(), 4U);
+        const auto expected =
+            test::sql(fileOf(run), "SELECT count(*) AS steps, sum(duration_ns) AS wall_ns, "
+                                   "sum(transfer_ns) AS transfer_ns, sum(transfer_ns - exposed_ns) AS "
+                                   "hidden_ns, sum(exposed_ns) AS exposed_ns FROM v_step WHERE phase = "
+                                   "'decode'");
+        for (std::size_t column = 0; column < expected.columns.size(); ++column) {
+            const char* id = expected.columns[column].c_str();
+            expectSame(cell("exposure", rows[0], id), expected.rows[0][column], id);
+            EXPECT_EQ(cell("exposure", rows[1], id).number() + cell("exposure", rows[2], id).number(),
+                      cell("exposure", rows[0], id).number())
+                << "cold and warm steps are all steps";
+        }
+        const auto reasons = [&](const char* table, const std::vector<Cell>& row) {
+            double sum = 0;
+            for (const std::string_view name : kExposureNames)
+                sum += cell(table, row, (std::string(name) + "_ns").c_str()).number();
+            return sum;
+        };
+        for (const auto& row : rows) EXPECT_EQ(reasons("exposure", row), cell("exposure", row, "exposed_ns").number());
+        double layers = 0, share = 0;
+        for (const auto& row : rowsOf("exposure_by_layer", run)) {
+            layers += cell("exposure_by_layer", row, "exposed_ns").number();
+            share += cell("exposure_by_layer", row, "share").number();
+            EXPECT_EQ(reasons("exposure_by_layer", row), cell("exposure_by_layer", row, "exposed_ns").number());
+        }
+        EXPECT_EQ(layers, cell("exposure", rows[2], "exposed_ns").number()) << "layers add up to the warm steps";
+        EXPECT_NEAR(share, 1, 1e-9);
+    }
+}
+
+TEST_F(ReportTables, InsightsAreThoseOfTheTrace) {
+    for (std::size_t run = 0; run < 2; ++run) {
+        const InsightReport found = insightsOf(TraceReader(fileOf(run)), 1);
+        const auto rows = rowsOf("insights", run);
+        ASSERT_EQ(rows.size(), found.insights.size());
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            EXPECT_EQ(raw(cell("insights", rows[i], "finding")), found.insights[i].title);
+            EXPECT_EQ(cell("insights", rows[i], "impact").number(), found.insights[i].impact);
+        }
+    }
+}
+
 TEST_F(ReportTables, ComparisonHoldsTheValuesOfBothRuns) {
     const Table& table = *report.table("comparison");
     const char* decode = " FROM v_step WHERE phase = 'decode'";

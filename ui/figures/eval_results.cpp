@@ -22,7 +22,7 @@ std::optional<double> number(const Json& object, std::initializer_list<const cha
 
 /// k_q / k itself, or the blocks of the parameters that make it.
 std::optional<double> shareOf(const Json& entry) {
-    if (const auto share = number(entry, {"kq_over_k", "query_share"})) return share;
+    if (const auto share = number(entry, {"k_q_share", "kq_over_k"})) return share;
     for (const char* key : {"parameters", "params", "settings"})
         if (const auto values = entry.find(key); values != entry.end() && values->is_object()) {
             const auto chosen = number(*values, {"select_blocks"}), total = number(*values, {"total_blocks"});
@@ -35,9 +35,10 @@ std::optional<double> shareOf(const Json& entry) {
 
 std::vector<EvalPoint> readEvalResults(const std::string& path) {
     const auto wrong = [&](const std::string& why) {
-        return Error(ErrorKind::BadInput, path + ": " + why,
-                     "give a document of kvscope-cli eval --json: a list \"results\" whose entries have method, score, "
-                     "tokens_per_s and parameters (or kq_over_k)");
+        return Error(
+            ErrorKind::BadInput, path + ": " + why,
+            "give a document of kvscope-cli eval --json: a list \"rows\" whose entries have method, k_q_share, "
+            "needle_accuracy (or score) and tokens_per_s");
     };
     std::ifstream file(path, std::ios::binary);
     const std::string text((std::istreambuf_iterator<char>(file)), {});
@@ -45,19 +46,20 @@ std::vector<EvalPoint> readEvalResults(const std::string& path) {
     if (document.is_discarded()) throw wrong("this is neither a trace nor JSON");
     const Json* list = &document;
     if (document.is_object()) {
-        const auto results = document.find("results");
-        if (results == document.end()) throw wrong("there is no list \"results\"");
-        list = &*results;
+        const auto rows = document.find("rows");
+        if (rows == document.end()) throw wrong("there is no list \"rows\"");
+        list = &*rows;
     }
-    if (!list->is_array() || list->empty()) throw wrong("there are no results");
+    if (!list->is_array() || list->empty()) throw wrong("there are no rows");
     std::vector<EvalPoint> points;
     for (const Json& entry : *list) {
-        if (!entry.is_object()) throw wrong("a result is no object");
-        const auto share = shareOf(entry), score = number(entry, {"score"});
-        if (!score) throw wrong("a result has no score");
+        if (!entry.is_object()) throw wrong("a row is no object");
+        const auto share = shareOf(entry), own = number(entry, {"score"}), needle = number(entry, {"needle_accuracy"});
+        if (!own && !needle) throw wrong("a row has no score");
         if (!share) continue; // a method without a query-aware part is no point of this figure
         const auto speed = number(entry, {"tokens_per_s"});
-        points.push_back({entry.value("method", std::string("?")), *share, *score,
+        points.push_back({entry.value("method", std::string("?")), entry.value("context", 0), *share,
+                          own ? *own : *needle, own ? "Score" : "Needle accuracy",
                           speed.value_or(std::numeric_limits<double>::quiet_NaN())});
     }
     return points;
