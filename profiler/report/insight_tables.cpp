@@ -6,7 +6,7 @@ namespace {
 
 void addReasonColumns(Table& table) {
     for (std::size_t i = 0; i < kExposureNames.size(); ++i)
-        table.columns.push_back({std::string(kExposureNames[i]) + "_ns", kExposureTitles[i],
+        table.columns.push_back({std::string(kExposureNames[i]) + "_ns", std::string(kExposureTitles[i]),
                                  "exposed for this reason; every exposed nanosecond has one", false});
     table.columns.push_back({"timing", "Link time is", "", true});
 }

@@ -11,7 +11,8 @@ struct EvalPoint {
     std::string method;
     int context = 0;            // tokens; 0: it does not say
     double share = 0;           // query-aware part of the budget, k_q / k, 0..1
-    double score = 0;           // higher is better, in the evaluation's own unit
+    double score = 0;           // higher is better
+    std::string scoreName;      // "Score", "Needle accuracy"
     double tokensPerSecond = 0; // NaN: not measured
 };
 
