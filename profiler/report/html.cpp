@@ -97,7 +97,7 @@ std::string card(const Report& report, std::size_t index) {
     const auto value = [&](const char* quantity) { return display((*key.find("quantity", quantity))[index + 1]); };
     const std::string interval = intervalOf(report, run, "Tokens per second");
     fact(value("Decode speed, tokens per second"),
-         "tokens per second, measured" + (interval.empty() ? "" : "\n" + interval));
+         "tokens per second, measured" + (interval.empty() ? "" : "; " + interval));
     fact(value("Hit rate"), "hit rate");
     fact(value("Locality γ, mean"), "mean locality γ");
     fact(value("Exposed transfer time"), "exposed transfer time, " + run.row.timing);
