@@ -10,4 +10,6 @@
         embed schema, "sql/schema.sql"
         embed gpus, "gpus.json"
         embed long_document, "prompts/long_document.txt"
+        embed report_style, "report/report.css"
+        embed report_script, "report/report.js"
         .section .note.GNU-stack, "", @progbits

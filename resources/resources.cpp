@@ -14,6 +14,8 @@ KVSCOPE_EMBEDDED(nosa_tiny_tokenizer_config)
 KVSCOPE_EMBEDDED(schema)
 KVSCOPE_EMBEDDED(gpus)
 KVSCOPE_EMBEDDED(long_document)
+KVSCOPE_EMBEDDED(report_style)
+KVSCOPE_EMBEDDED(report_script)
 #undef KVSCOPE_EMBEDDED
 
 namespace kvscope::resources {
@@ -35,6 +37,8 @@ const std::array kEntries{
     Entry{"sql/schema.sql", kvscope_schema_begin, kvscope_schema_end},
     Entry{"gpus.json", kvscope_gpus_begin, kvscope_gpus_end},
     Entry{"prompts/long_document.txt", kvscope_long_document_begin, kvscope_long_document_end},
+    Entry{"report/report.css", kvscope_report_style_begin, kvscope_report_style_end},
+    Entry{"report/report.js", kvscope_report_script_begin, kvscope_report_script_end},
 };
 
 } // namespace

@@ -20,6 +20,7 @@ Command addReplay(CLI::App& app);
 Command addRoofline(CLI::App& app);
 Command addInsights(CLI::App& app);
 Command addCompare(CLI::App& app);
+Command addReport(CLI::App& app);
 Command addEval(CLI::App& app);
 Command addBench(CLI::App& app);
 Command addTokenize(CLI::App& app);

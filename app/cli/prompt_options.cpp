@@ -2,8 +2,10 @@
 
 #include "core/prompt/chat_prompt.h"
 #include "core/prompt/prompts.h"
+#include "profiler/read/trace_reader.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
@@ -38,6 +40,38 @@ std::vector<std::vector<std::int32_t>> readIds(const std::string& path) {
     return prompts;
 }
 
+/// The prompts of a recorded run. subject: a trace, and after a colon which of its runs; without one its first.
+std::vector<std::vector<std::int32_t>> recordedPrompts(const std::string& subject) {
+    std::string path = subject;
+    int runId = 0;
+    const std::size_t colon = subject.rfind(':');
+    if (colon != std::string::npos) {
+        const char* end = subject.data() + subject.size();
+        const auto [stop, code] = std::from_chars(subject.data() + colon + 1, end, runId);
+        if (code == std::errc() && stop == end && colon + 1 < subject.size())
+            path.resize(colon);
+        else
+            runId = 0; // the colon belongs to the file's name
+    }
+    const TraceReader reader(path);
+    const std::vector<RunRow> runs = reader.runs();
+    if (runId == 0 && !runs.empty()) runId = runs.front().runId;
+    const auto run = reader.run(runId);
+    if (!run)
+        throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", path, runId),
+                    "kvscope-cli info lists its runs");
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (int sequence = 0; sequence < run->sequences; ++sequence) {
+        auto& ids = prompts.emplace_back();
+        for (const TokenRow& token : reader.prompt(runId, sequence)) ids.push_back(token.id);
+        if (ids.empty())
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("run {} of {} does not hold the prompt of sequence {}", runId, path, sequence),
+                        "give the prompt with --prompt, --prompt-file or --prompt-ids");
+    }
+    return prompts;
+}
+
 } // namespace
 
 std::string readPromptFile(const std::string& path) {
@@ -53,6 +87,10 @@ void addPromptOptions(CLI::App& command, PromptArguments& arguments) {
     command.add_option("--prompt", arguments.texts, "Prompt text; repeatable for a batch");
     command.add_option("--prompt-file", arguments.files, "Text file with a prompt; repeatable for a batch");
     command.add_option("--prompt-ids", arguments.idsFile, "JSON file with token ids, used as they are");
+    command
+        .add_option("--prompt-trace", arguments.trace,
+                    "The prompts of a recorded run, token by token: TRACE, or TRACE:RUN")
+        ->type_name("TRACE[:RUN]");
     command.add_option("--prompt-needle", arguments.needleTokens,
                        "Built-in needle-in-a-haystack prompt of this many tokens");
     command.add_option("--needles", arguments.needles, "Facts hidden in the needle prompt")->capture_default_str();
@@ -66,10 +104,12 @@ void addPromptOptions(CLI::App& command, PromptArguments& arguments) {
 
 std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& arguments, const Model& model, int batch) {
     const int kinds = int(!arguments.texts.empty()) + int(!arguments.files.empty()) + int(!arguments.idsFile.empty()) +
-                      int(arguments.needleTokens != 0) + int(arguments.documentTokens != 0);
+                      int(!arguments.trace.empty()) + int(arguments.needleTokens != 0) +
+                      int(arguments.documentTokens != 0);
     if (kinds != 1)
-        throw Error(ErrorKind::BadInput, kinds == 0 ? "there is no prompt" : "there is more than one kind of prompt",
-                    "give one of --prompt, --prompt-file, --prompt-ids, --prompt-needle, --prompt-document");
+        throw Error(
+            ErrorKind::BadInput, kinds == 0 ? "there is no prompt" : "there is more than one kind of prompt",
+            "give one of --prompt, --prompt-file, --prompt-ids, --prompt-trace, --prompt-needle, --prompt-document");
     if (batch < 0 || batch > 256)
         throw Error(ErrorKind::BadInput, fmt::format("batch {} is out of range", batch), "use 1 to 256");
     const Tokenizer& tokenizer = model.tokenizer();
@@ -86,6 +126,7 @@ std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& argume
     for (const std::string& text : arguments.texts) add(text);
     for (const std::string& path : arguments.files) add(readPromptFile(path));
     if (!arguments.idsFile.empty()) prompts = readIds(arguments.idsFile);
+    if (!arguments.trace.empty()) prompts = recordedPrompts(arguments.trace);
     if (arguments.documentTokens) add(longDocumentPrompt(tokenizer, arguments.documentTokens));
     if (arguments.needleTokens)
         for (int i = 0; i < std::max(batch, 1); ++i) {

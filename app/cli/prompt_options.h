@@ -15,8 +15,8 @@ namespace kvscope::cli {
 
 struct PromptArguments {
     std::vector<std::string> texts, files;
-    std::string idsFile, system;
-    bool chat = false; // texts go through the model's chat template
+    std::string idsFile, system, trace; // trace: FILE or FILE:RUN
+    bool chat = false;                  // texts go through the model's chat template
     int needleTokens = 0, documentTokens = 0;
     int needles = 4;
     double needleDepth = 0.5;

@@ -1,6 +1,6 @@
-#include "ui/definitions.h"
+#include "profiler/read/definitions.h"
 
-namespace kvscope::ui {
+namespace kvscope {
 
 const std::vector<Definition>& definitions() {
     static const std::vector<Definition> table{
@@ -91,10 +91,4 @@ const std::vector<Definition>& definitions() {
     return table;
 }
 
-const Definition* findDefinition(const QString& id) {
-    for (const Definition& definition : definitions())
-        if (id == QLatin1String(definition.id)) return &definition;
-    return nullptr;
-}
-
-} // namespace kvscope::ui
+} // namespace kvscope
