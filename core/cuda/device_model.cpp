@@ -31,8 +31,7 @@ float halfToFloat(std::uint16_t raw) {
 
 /// Row `row` of a checkpoint's matrix as bf16.
 void rowToBf16(const WeightMatrix& w, int row, std::uint16_t* out) {
-    const char* from =
-        static_cast<const char*>(w.data) + std::size_t(row) * std::size_t(w.cols) * std::size_t(bytesOf(w.type));
+    const char* from = static_cast<const char*>(w.data) + std::size_t(row) * rowBytes(w.type, w.cols);
     if (w.type == DType::BF16) {
         std::memcpy(out, from, std::size_t(w.cols) * 2);
         return;

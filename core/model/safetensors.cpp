@@ -141,9 +141,12 @@ std::vector<std::string> shardNames(std::string_view indexJson, const std::strin
 }
 
 std::optional<DType> weightType(std::string_view dtype) {
-    if (dtype == "F32") return DType::F32;
-    if (dtype == "F16") return DType::F16;
-    if (dtype == "BF16") return DType::BF16;
+    constexpr std::pair<std::string_view, DType> types[] = {
+        {"F32", DType::F32},   {"F16", DType::F16},   {"BF16", DType::BF16}, {"Q8_0", DType::Q8_0},
+        {"Q4_0", DType::Q4_0}, {"Q4_1", DType::Q4_1}, {"Q5_0", DType::Q5_0}, {"Q5_1", DType::Q5_1},
+        {"Q4_K", DType::Q4_K}, {"Q5_K", DType::Q5_K}, {"Q6_K", DType::Q6_K}};
+    for (const auto& [name, type] : types)
+        if (name == dtype) return type;
     return std::nullopt;
 }
 

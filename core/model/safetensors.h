@@ -54,7 +54,7 @@ private:
 /// separators
 std::vector<std::string> shardNames(std::string_view indexJson, const std::string& origin);
 
-/// F32, F16, BF16; nothing for other types.
+/// The weight type that a file calls so; nothing for types that are no weights here.
 std::optional<DType> weightType(std::string_view dtype);
 
 } // namespace kvscope
