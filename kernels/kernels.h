@@ -74,6 +74,7 @@ struct RopeArgs {
     int n = 0, heads = 0, dim = 0, stride = 0;
     const std::int32_t* positions = nullptr;    // [n]
     const float *cos = nullptr, *sin = nullptr; // [maxPosition, dim/2]
+    bool interleaved = false;                   // pairs are neighbours (2i, 2i+1) instead of halves (i, i + dim/2)
 };
 
 struct EvictionScoreArgs {
@@ -176,7 +177,7 @@ public:
     /// out = silu(gate(norm(x))) * up(norm(x)); SwiGLU's first half.
     virtual void gatedLinear(const GatedArgs& args) = 0;
 
-    /// NeoX halves: dim i pairs with i + dim/2; dim even.
+    /// Rotary positions; see RopeArgs. dim even.
     virtual void rope(const RopeArgs& args) = 0;
 
     /// s[t,g] = gain[g] * softplus(delta[g,:] . values[t,:]), softplus(x) = max(x,0) + log1p(exp(-|x|)) (NOSA, ED-DMA).

@@ -35,7 +35,7 @@ constexpr TensorType kTensorTypes[] = {
     {26, "I32", 0, 0},     {27, "I64", 0, 0},    {28, "F64", 0, 0},      {29, "IQ1_M", 0, 0},    {34, "TQ1_0", 0, 0},
     {35, "TQ2_0", 0, 0},   {39, "MXFP4", 0, 0}};
 
-std::string quoted(std::string_view name) {
+std::string named(std::string_view name) {
     return fmt::format("'{}'", shown(toValidUtf8(name.substr(0, 256)))); // a name may be any bytes
 }
 
@@ -218,9 +218,9 @@ GgufFile::GgufFile(std::span<const std::byte> bytes, std::string origin, const P
         step(i, valueCount, "reading the metadata");
         const std::string_view key = cursor.text("a metadata key", kLongestName);
         if (key.empty()) cursor.refuse("a metadata key is empty");
-        const GgufValue value = readValue(cursor, "the metadata value " + quoted(key), stop);
+        const GgufValue value = readValue(cursor, "the metadata value " + named(key), stop);
         if (!metadata_.emplace(key, value).second)
-            cursor.refuse(fmt::format("the metadata value {} occurs twice", quoted(key)));
+            cursor.refuse(fmt::format("the metadata value {} occurs twice", named(key)));
     }
     const auto alignment = std::uint64_t(integer("general.alignment").value_or(32));
     if (alignment < 8 || alignment > kLargestAlignment || (alignment & (alignment - 1)) != 0)
@@ -232,7 +232,7 @@ GgufFile::GgufFile(std::span<const std::byte> bytes, std::string origin, const P
         step(i, tensorCount, "reading the tensor table");
         const std::string_view name = cursor.text("a tensor's name", kLongestName);
         if (name.empty()) cursor.refuse("a tensor's name is empty");
-        const std::string what = "the tensor " + quoted(name);
+        const std::string what = "the tensor " + named(name);
         TensorView view;
         const Place place = readTensor(cursor, origin_, what, view);
         if (place.offset % alignment != 0)
@@ -248,7 +248,7 @@ GgufFile::GgufFile(std::span<const std::byte> bytes, std::string origin, const P
               [](const auto& a, const auto& b) { return a.second.offset < b.second.offset; });
     std::uint64_t end = 0;
     for (const auto& [tensor, place] : places) {
-        const std::string what = "the tensor " + quoted(tensor->first);
+        const std::string what = "the tensor " + named(tensor->first);
         if (place.offset > data.size() || place.bytes > data.size() - place.offset)
             cursor.refuse(fmt::format("{} has {} bytes from byte {} of the data, which has {}", what, place.bytes,
                                       place.offset, data.size()));
@@ -259,7 +259,7 @@ GgufFile::GgufFile(std::span<const std::byte> bytes, std::string origin, const P
 }
 
 void GgufFile::wrongType(std::string_view key, const char* wanted) const {
-    throw Error(ErrorKind::BadInput, fmt::format("{}: the metadata value {} is no {}", origin_, quoted(key), wanted),
+    throw Error(ErrorKind::BadInput, fmt::format("{}: the metadata value {} is no {}", origin_, named(key), wanted),
                 "the file is damaged, or was written by a converter unknown here");
 }
 

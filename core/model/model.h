@@ -28,8 +28,9 @@ struct LayerWeights {
 /// Immutable after load; shared between sessions.
 class Model {
 public:
-    /// From an embedded name, a Hugging Face folder, or a .safetensors file with its config.json beside it. Weights
-    /// stay memory-mapped. @throws Error naming the file, the tensor and the mend; Error(Cancelled)
+    /// From an embedded name, a Hugging Face folder, a .safetensors file with its config.json beside it, or a .gguf
+    /// file (the first of a split one). Weights stay memory-mapped. @throws Error naming the file, the tensor and the
+    /// mend; Error(Cancelled)
     static std::shared_ptr<const Model> load(const std::string& nameOrPath, const Progress& progress = {},
                                              std::stop_token stop = {});
     ~Model();

@@ -181,6 +181,7 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin)
     else
         config.ropeTheta = reader.has(ropeKey) ? reader.number(ropeKey, 1, 1e12) : 10000.0;
     config.tiedEmbeddings = reader.flagOr("tie_word_embeddings", false);
+    config.ropeInterleaved = reader.flagOr("rope_interleave", false);
     const auto tokenId = [&](const Json& value, const char* key) {
         if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() >= config.vocab)
             reader.refuse(fmt::format("'{}' is no token id below vocab_size", key));

@@ -29,6 +29,7 @@ struct ModelConfig {
     float rmsNormEps = 0.f;
     double ropeTheta = 0;
     bool tiedEmbeddings = false;
+    bool ropeInterleaved = false; // channel 2i pairs with 2i + 1 instead of i with i + headDim/2
     std::int32_t bosId = -1;
     std::vector<std::int32_t> eosIds;
     std::optional<SparseConfig> sparse;

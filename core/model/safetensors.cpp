@@ -108,7 +108,7 @@ SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string o
         if (end - begin != want) wrong(fmt::format("needs {} bytes for its shape and has {}", want, end - begin));
         view.bytes = data.subspan(begin, end - begin);
         if (begin != end) ranges.emplace_back(begin, end);
-        tensors_.emplace(name, std::move(view));
+        insert(name, std::move(view));
     }
     std::sort(ranges.begin(), ranges.end());
     for (std::size_t i = 1; i < ranges.size(); ++i)
@@ -116,9 +116,13 @@ SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string o
             refuse(origin, fmt::format("two tensors overlap at byte {}", ranges[i].first));
 }
 
-const TensorView* SafetensorsFile::find(std::string_view name) const {
+const TensorView* TensorTable::find(std::string_view name) const {
     const auto found = tensors_.find(name);
     return found == tensors_.end() ? nullptr : &found->second;
+}
+
+bool TensorTable::insert(std::string name, TensorView view) {
+    return tensors_.emplace(std::move(name), std::move(view)).second;
 }
 
 std::vector<std::string> shardNames(std::string_view indexJson, const std::string& origin) {

@@ -101,9 +101,9 @@ void CpuEngine::project(int layerIndex, const float* rowsX, int n, LayerRecord& 
     });
     clock.run(layer, Stage::Rope, [&] {
         kernels->rope({q.data(), n, config.queryHeads, config.headDim, qWidth, positions.data(), model->ropeCos(),
-                       model->ropeSin()});
+                       model->ropeSin(), config.ropeInterleaved});
         kernels->rope({k.data(), n, config.kvHeads, config.headDim, kvWidth, positions.data(), model->ropeCos(),
-                       model->ropeSin()});
+                       model->ropeSin(), config.ropeInterleaved});
     });
 }
 

@@ -151,10 +151,12 @@ public:
                 const float* sin = args.sin + std::int64_t(args.positions[row]) * half;
                 for (int head = 0; head < args.heads; ++head) {
                     float* x = args.x + row * args.stride + std::int64_t(head) * args.dim;
+                    const int step = args.interleaved ? 2 : 1, partner = args.interleaved ? 1 : half;
                     for (int i = 0; i < half; ++i) {
-                        const float a = x[i], b = x[i + half];
-                        x[i] = a * cos[i] - b * sin[i];
-                        x[i + half] = b * cos[i] + a * sin[i];
+                        float &first = x[i * step], &second = x[i * step + partner];
+                        const float a = first, b = second;
+                        first = a * cos[i] - b * sin[i];
+                        second = b * cos[i] + a * sin[i];
                     }
                 }
             }
