@@ -97,6 +97,11 @@ void insertRenamed(const std::string& name, const TensorView& view, TensorTable&
     const std::string layer = fmt::format("model.layers.{}.", stem.substr(4, afterLayer - 4));
     const std::string_view part = stem.substr(afterLayer + 1);
     if (part == "exp_probs_b") return add(layer + "mlp.gate.e_score_correction_bias", view);
+    if ((part == "attn_k_b" || part == "attn_v_b") && view.shape.size() == 3) { // heads one after the other
+        TensorView rows = view;
+        rows.shape = {view.shape[0] * view.shape[1], view.shape[2]};
+        return add(fmt::format("{}self_attn.{}_proj{}", layer, part.substr(5), ending), std::move(rows));
+    }
     if (const std::string_view known = renamed(kLayerNames, part); !known.empty())
         return add(fmt::format("{}{}{}", layer, known, ending), view);
     const std::string_view expert = renamed(kExpertNames, part);
