@@ -21,8 +21,9 @@ inline constexpr const char* kDefaultModel = "nosa-tiny";
 /// Immutable after load; shared between sessions.
 class Model {
 public:
-    /// From an embedded name, a Hugging Face folder, or a .safetensors file with its config.json beside it. Weights
-    /// stay memory-mapped. @throws Error naming the file, the tensor and the mend; Error(Cancelled)
+    /// From an embedded name, a Hugging Face folder, a .safetensors file with its config.json beside it, or a .gguf
+    /// file (the first of a split one). Weights stay memory-mapped. @throws Error naming the file, the tensor and the
+    /// mend; Error(Cancelled)
     static std::shared_ptr<const Model> load(const std::string& nameOrPath, const Progress& progress = {},
                                              std::stop_token stop = {});
     /// Tokenizer and chat template alone, without reading weights.
