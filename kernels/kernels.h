@@ -49,15 +49,37 @@ struct GatedArgs {
     int n = 0;
     const float* normWeight = nullptr; // [cols]
     float normEps = 0.f;
-    WeightMatrix gate, up; // [f, cols] each
-    float* out = nullptr;  // [n, f]
+    WeightMatrix gate, up;                              // [f, cols] each
+    float* out = nullptr;                               // [n, f]
+    const float *gateBias = nullptr, *upBias = nullptr; // [f] or null
+};
+
+/// y[i, h, :] = W_h x[i, h, :]: every head has a matrix of its own.
+struct HeadLinearArgs {
+    int n = 0, heads = 0;
+    const float* x = nullptr; // row i of head h: x + i*xStride + h*xHeadStride, [weight.cols]
+    int xStride = 0, xHeadStride = 0;
+    WeightMatrix weight;       // of head 0, [rows, cols]
+    std::size_t headBytes = 0; // from one head's matrix to the next one's
+    float* y = nullptr;        // row i of head h: y + i*yStride + h*yHeadStride, [weight.rows]
+    int yStride = 0, yHeadStride = 0;
+};
+
+/// RMS-normalises vectors in place.
+struct NormArgs {
+    float* x = nullptr; // [n, heads, dim], rows `stride` floats apart
+    int n = 0, heads = 0, dim = 0, stride = 0;
+    const float* weight = nullptr; // [dim]
+    float eps = 0.f;
 };
 
 struct RopeArgs {
     float* x = nullptr; // [n, heads, dim], rotated in place; rows `stride` floats apart
     int n = 0, heads = 0, dim = 0, stride = 0;
-    const std::int32_t* positions = nullptr;    // [n]
-    const float *cos = nullptr, *sin = nullptr; // [maxPosition, dim/2]
+    const std::int32_t* positions = nullptr;    // [n] rows of cos and sin
+    const float *cos = nullptr, *sin = nullptr; // [rows, rotary/2]
+    int first = 0, rotary = 0; // the channels [first, first + rotary) of each head are rotated; rotary 0: all of them
+    bool interleaved = false;  // pairs are neighbours (2i, 2i+1) instead of halves (i, i + rotary/2)
 };
 
 struct EvictionScoreArgs {
@@ -72,9 +94,11 @@ struct EvictionScoreArgs {
 /// keys: no horizontal sums, and the same tile serves decode, prefill and the pooled keys.
 struct KvBlockView {
     const float* keys = nullptr;   // [dim, blockSize], rotated; columns >= tokens are finite but meaningless
-    const float* values = nullptr; // [blockSize, dim]; rows >= tokens likewise
+    const float* values = nullptr; // [blockSize, valueDim]; rows >= tokens likewise. Null: a token's value is its key's
+                                   // first valueDim channels (latent attention, one copy of the latent)
     const float* bias = nullptr;   // [blockSize] eviction-head scores, or null
-    std::int32_t tokens = 0;       // valid tokens, 1..blockSize
+    std::int32_t tokens = 0;       // valid tokens end here, 1..blockSize
+    std::int32_t begin = 0;        // and begin here: a sliding window cuts its oldest block
 };
 
 /// One query token of one KV head: its `group` query heads attend to a list of blocks.
@@ -82,7 +106,7 @@ struct AttentionItem {
     const float* q = nullptr; // [group, dim], rows `qStride` apart
     const KvBlockView* blocks = nullptr;
     std::int32_t blockCount = 0;
-    float* out = nullptr; // [group, dim], rows `outStride` apart
+    float* out = nullptr; // [group, valueDim], rows `outStride` apart
     float* lse = nullptr; // [group] log of the softmax denominator, or null
 };
 
@@ -91,6 +115,7 @@ struct AttentionArgs {
     float scale = 1.f;     // logits = scale * q.k + biasScale * bias
     float biasScale = 0.f; // 0 ignores the bias
     std::span<const AttentionItem> items;
+    int valueDim = 0; // 0: dim
 };
 
 /// Causal attention of a chunk of n consecutive query tokens over everything up to themselves, all heads.
@@ -100,8 +125,10 @@ struct PrefillAttentionArgs {
     int kvHeads = 0, group = 0, dim = 0, blockSize = 0;
     const KvBlockView* const* blocks = nullptr; // [kvHeads][nb]: blocks 0..nb-1 covering positions 0..firstPosition+n-1
     float scale = 1.f, biasScale = 0.f;
-    float* out = nullptr; // [n, kvHeads*group*dim], rows `outStride` floats apart
+    float* out = nullptr; // [n, kvHeads*group*valueDim], rows `outStride` floats apart
     int outStride = 0;
+    int valueDim = 0; // 0: dim
+    int window = 0;   // a query sees the last `window` tokens, itself included; 0: all
 };
 
 /// Stage 1 (methods: InfLLM-V2, NOSA): one softmax per query head over the pooled keys, then a plain sum over the
@@ -110,8 +137,9 @@ struct GroupScoreItem {
     const float* q = nullptr; // [group, dim], rows `qStride` apart
     const float* const* tiles =
         nullptr;              // pooled keys in tiles of `tileSize`, each [dim, tileSize] like KvBlockView::keys
-    std::int32_t windows = 0; // visible windows; 0 leaves scores untouched
+    std::int32_t windows = 0; // visible windows end here; 0 leaves scores untouched
     float* scores = nullptr;  // [windows]
+    std::int32_t first = 0;   // and begin here: the scores of those before are 0
 };
 
 struct GroupScoreArgs {
@@ -158,13 +186,19 @@ public:
     /// out = silu(gate(norm(x))) * up(norm(x)); SwiGLU's first half.
     virtual void gatedLinear(const GatedArgs& args) = 0;
 
-    /// NeoX halves: dim i pairs with i + dim/2; dim even.
+    /// Rotary positions; see RopeArgs. rotary even.
     virtual void rope(const RopeArgs& args) = 0;
+
+    /// x = x * weight / sqrt(mean(x^2) + eps), vector by vector (query and key norms, norms of latents).
+    virtual void norm(const NormArgs& args) = 0;
+
+    /// See HeadLinearArgs: latent attention's projections into and out of the latent space.
+    virtual void headLinear(const HeadLinearArgs& args) = 0;
 
     /// s[t,g] = gain[g] * softplus(delta[g,:] . values[t,:]), softplus(x) = max(x,0) + log1p(exp(-|x|)) (NOSA, ED-DMA).
     virtual void evictionScore(const EvictionScoreArgs& args) = 0;
 
-    /// Softmax attention over the listed blocks; see AttentionArgs. 1 <= group <= 64, dim a multiple of 16 up to 256,
+    /// Softmax attention over the listed blocks; see AttentionArgs. 1 <= group <= 128, dim and valueDim up to 1024,
     /// blockSize a multiple of 16 up to 256. Few items with many blocks are split over the threads and merged by LSE.
     virtual void blockAttention(const AttentionArgs& args) = 0;
 

@@ -19,6 +19,8 @@ Command addMethods(CLI::App& app);
 Command addReplay(CLI::App& app);
 Command addCompare(CLI::App& app);
 Command addEval(CLI::App& app);
+Command addInsights(CLI::App& app);
 Command addBench(CLI::App& app);
+Command addTokenize(CLI::App& app);
 
 } // namespace kvscope::cli

@@ -3,6 +3,7 @@
 
 #include "core/model/model.h"
 #include "core/select/method.h"
+#include "core/session/model_summary.h"
 #include "profiler/read/summary.h"
 #include "profiler/read/trace_reader.h"
 
@@ -21,6 +22,7 @@ using Json = nlohmann::ordered_json;
 
 struct Arguments {
     std::string subject;
+    int context = 0, batch = 1; // memory is shown for these; context 0: the model's own
     bool json = false;
 };
 
@@ -35,39 +37,113 @@ bool looksLikeTrace(const std::string& path) {
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-Json describeModel(const std::string& subject) {
-    const auto model = Model::load(subject);
+Json describeMemory(const Model& model, int context, int batch) {
+    Json out{{"context_tokens", context}, {"batch", batch}, {"needs", Json::array()}};
+    for (const MemoryNeed& need : memoryNeeds(model, context, batch))
+        out["needs"].push_back({{"method", need.method},
+                                {"backend", nameOf(need.backend)},
+                                {"host_bytes", need.hostBytes()},
+                                {"device_bytes", need.deviceBytes()},
+                                {"host_kv_bytes", need.hostKvBytes},
+                                {"device_kv_bytes", need.deviceKvBytes},
+                                {"index_bytes", need.indexBytes},
+                                {"weight_bytes", need.hostWeightBytes + need.deviceWeightBytes},
+                                {"block_slots", need.blockSlots}});
+    return out;
+}
+
+Json describeModel(const Arguments& arguments) {
+    const auto model = Model::load(arguments.subject);
     const ModelConfig& c = model->config();
+    const ModelSummary s = summarize(*model);
     Json out{{"kind", "model"},
-             {"name", model->name()},
-             {"architecture", c.architecture},
-             {"layers", c.layers},
-             {"hidden", c.hidden},
-             {"query_heads", c.queryHeads},
-             {"kv_heads", c.kvHeads},
-             {"head_dim", c.headDim},
-             {"ffn", c.ffn},
-             {"vocabulary", c.vocab},
-             {"context_tokens", c.maxPositions},
-             {"rope_theta", c.ropeTheta},
-             {"tied_embeddings", c.tiedEmbeddings},
-             {"eviction_head", model->hasEvictionHead()},
-             {"weights", nameOf(model->weightType())},
-             {"file_bytes", model->fileBytes()},
-             {"weight_bytes_per_token", model->weightBytes()},
-             {"kv_bytes_per_token_f32", std::int64_t(c.layers) * c.kvHeads * c.headDim * 2 * 4}};
+             {"name", s.name},
+             {"architecture", s.architecture},
+             {"family", s.family},
+             {"layers", s.layers},
+             {"hidden", s.hidden},
+             {"query_heads", s.queryHeads},
+             {"kv_heads", s.kvHeads},
+             {"head_dim", s.headDim},
+             {"attention", s.attention},
+             {"ffn", s.ffn},
+             {"feed_forward", s.feedForward},
+             {"vocabulary", s.vocabulary},
+             {"context_tokens", s.context},
+             {"rope", s.rope},
+             {"rope_type", nameOf(c.rope.type)},
+             {"rope_factor", c.rope.factor},
+             {"rope_theta", c.rope.theta},
+             {"scales", s.scales},
+             {"tied_embeddings", s.tiedEmbeddings},
+             {"eviction_head", s.evictionHead},
+             {"forecast_heads", s.forecastHeads},
+             {"weights", s.weights},
+             {"file_bytes", s.fileBytes},
+             {"weight_bytes_per_token", s.weightBytesPerToken},
+             {"kv_bytes_per_token_f32", s.kvBytesPerTokenCpu},
+             {"kv_bytes_per_token_bf16", s.kvBytesPerTokenGpu},
+             {"gpu_backend", s.gpuProblem.empty() ? "runs this model" : s.gpuProblem}};
     out["methods"] = Json::array();
-    for (const MethodEntry& method : methods()) {
-        Json entry{{"name", method.name}};
-        const bool applies = !method.needsEvictionHead || model->hasEvictionHead();
-        entry["applies"] = applies;
-        if (!applies)
-            entry["needs"] = method.needs;
-        else
+    for (const MethodFit& fit : s.methods) {
+        Json entry{{"name", fit.name}, {"applies", fit.applies}};
+        if (!fit.remark.empty()) entry[fit.applies ? "remark" : "needs"] = fit.remark;
+        if (fit.applies) {
+            const MethodEntry& method = findMethod(fit.name);
             entry["defaults"] = Json::parse(resolveDefaults(method, c).toJson(method.parameters));
+        }
         out["methods"].push_back(std::move(entry));
     }
+    out["memory"] = describeMemory(*model, arguments.context > 0 ? arguments.context : c.maxPositions, arguments.batch);
     return out;
+}
+
+std::string size(const Json& bytes) {
+    constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = bytes.get<double>();
+    int unit = 0;
+    for (; value >= 1024 && unit < 4; ++unit) value /= 1024;
+    return fmt::format("{:.{}f} {}", value, unit == 0 ? 0 : 1, kUnits[unit]);
+}
+
+void printModel(const Json& m) {
+    const auto line = [](const char* key, const std::string& value) {
+        if (!value.empty()) fmt::print("{:<16} {}\n", key, value);
+    };
+    line("model", fmt::format("{} ({}, {})", m["name"].get<std::string>(), m["family"].get<std::string>(),
+                              m["architecture"].get<std::string>()));
+    line("layers", fmt::format("{}, {} channels", m["layers"].dump(), m["hidden"].dump()));
+    line("attention", m["attention"]);
+    line("feed-forward", m["feed_forward"]);
+    line("scales", m["scales"]);
+    line("vocabulary", fmt::format("{} tokens, {} output head", m["vocabulary"].dump(),
+                                   m["tied_embeddings"].get<bool>() ? "tied" : "separate"));
+    line("context", fmt::format("{} tokens", m["context_tokens"].dump()));
+    line("positions", fmt::format("RoPE {}", m["rope"].get<std::string>()));
+    line("weights", fmt::format("{}, {} on disk, {} read per token", m["weights"].get<std::string>(),
+                                size(m["file_bytes"]), size(m["weight_bytes_per_token"])));
+    line("KV cache", fmt::format("{} per token in float32 (CPU), {} in bf16 (GPU)", size(m["kv_bytes_per_token_f32"]),
+                                 size(m["kv_bytes_per_token_bf16"])));
+    if (m["eviction_head"].get<bool>()) line("eviction head", "yes (NOSA, DMA)");
+    if (m["forecast_heads"].get<bool>()) line("forecast heads", "yes (SparDA)");
+    line("GPU backend", m["gpu_backend"]);
+    fmt::print("methods\n");
+    for (const Json& method : m["methods"]) {
+        const bool applies = method["applies"];
+        const std::string remark = method.value(applies ? "remark" : "needs", "");
+        fmt::print("  {:<16} {}{}\n", method["name"].get<std::string>(), applies ? "applies" : "does not apply",
+                   remark.empty() ? "" : ": " + remark);
+        if (applies && method["defaults"].size() > 0) fmt::print("  {:<16} {}\n", "", method["defaults"].dump());
+    }
+    const Json& memory = m["memory"];
+    fmt::print("memory for {} x {} tokens (--context, --batch)\n", memory["batch"].dump(),
+               memory["context_tokens"].dump());
+    fmt::print("  {:<16} {:<8} {:>12} {:>12} {:>12} {:>12} {:>8}\n", "method", "backend", "weights", "KV host",
+               "KV device", "index", "slots");
+    for (const Json& need : memory["needs"])
+        fmt::print("  {:<16} {:<8} {:>12} {:>12} {:>12} {:>12} {:>8}\n", need["method"].get<std::string>(),
+                   need["backend"].get<std::string>(), size(need["weight_bytes"]), size(need["host_kv_bytes"]),
+                   size(need["device_kv_bytes"]), size(need["index_bytes"]), need["block_slots"].dump());
 }
 
 Json describeRun(const TraceReader& reader, const RunRow& run) {
@@ -143,12 +219,14 @@ void printText(const Json& object, int indent) {
 }
 
 int run(const Arguments& arguments) {
-    const Json out =
-        looksLikeTrace(arguments.subject) ? describeTrace(arguments.subject) : describeModel(arguments.subject);
+    const bool trace = looksLikeTrace(arguments.subject);
+    const Json out = trace ? describeTrace(arguments.subject) : describeModel(arguments);
     if (arguments.json)
         fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
-    else
+    else if (trace)
         printText(out, 0);
+    else
+        printModel(out);
     return 0;
 }
 
@@ -158,6 +236,10 @@ Command addInfo(CLI::App& app) {
     auto arguments = std::make_shared<Arguments>();
     CLI::App* sub = app.add_subcommand("info", "Describe a model or a trace");
     sub->add_option("subject", arguments->subject, "Model folder or name, or .kvtrace file")->required();
+    sub->add_option("--context", arguments->context,
+                    "Tokens of a sequence the memory is shown for; 0: the model's context")
+        ->check(CLI::Range(0, 1 << 24));
+    sub->add_option("--batch", arguments->batch, "Sequences the memory is shown for")->check(CLI::Range(1, 256));
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }

@@ -19,8 +19,8 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     std::vector<std::pair<CLI::App*, cli::Command>> commands;
     using Add = cli::Command (*)(CLI::App&);
-    for (const Add add : {cli::addRun, cli::addExport, cli::addInfo, cli::addMethods, cli::addReplay, cli::addCompare,
-                          cli::addEval, cli::addBench}) {
+    for (const Add add : {cli::addRun, cli::addExport, cli::addInfo, cli::addMethods, cli::addTokenize, cli::addReplay,
+                          cli::addCompare, cli::addEval, cli::addInsights, cli::addBench}) {
         cli::Command command = add(app);
         commands.emplace_back(app.get_subcommands({}).back(), std::move(command));
     }

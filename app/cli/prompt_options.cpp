@@ -1,5 +1,6 @@
 #include "app/cli/prompt_options.h"
 
+#include "core/prompt/chat_prompt.h"
 #include "core/prompt/prompts.h"
 
 #include <CLI/CLI.hpp>
@@ -11,22 +12,13 @@
 namespace kvscope::cli {
 namespace {
 
-std::string readFile(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (!file.is_open() || file.bad())
-        throw Error(ErrorKind::BadInput, fmt::format("cannot read the prompt file {}", path),
-                    "check its name and permissions");
-    return text;
-}
-
 /// [1, 2, 3] for one sequence or [[1, 2], [3]] for several.
 std::vector<std::vector<std::int32_t>> readIds(const std::string& path) {
     const auto wrong = [&](const std::string& why) {
         return Error(ErrorKind::BadInput, fmt::format("{}: {}", path, why),
                      "write [1, 2, 3], or [[1, 2], [3]] for a batch");
     };
-    const auto document = nlohmann::json::parse(readFile(path), nullptr, false);
+    const auto document = nlohmann::json::parse(readPromptFile(path), nullptr, false);
     if (document.is_discarded()) throw wrong("this is not JSON");
     const auto sequence = [&](const nlohmann::json& list) {
         std::vector<std::int32_t> ids;
@@ -48,6 +40,15 @@ std::vector<std::vector<std::int32_t>> readIds(const std::string& path) {
 
 } // namespace
 
+std::string readPromptFile(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (!file.is_open() || file.bad())
+        throw Error(ErrorKind::BadInput, fmt::format("cannot read the prompt file {}", path),
+                    "check its name and permissions");
+    return text;
+}
+
 void addPromptOptions(CLI::App& command, PromptArguments& arguments) {
     command.add_option("--prompt", arguments.texts, "Prompt text; repeatable for a batch");
     command.add_option("--prompt-file", arguments.files, "Text file with a prompt; repeatable for a batch");
@@ -58,6 +59,8 @@ void addPromptOptions(CLI::App& command, PromptArguments& arguments) {
     command.add_option("--needle-depth", arguments.needleDepth, "Place of the fact asked for: 0 start, 1 end")
         ->capture_default_str();
     command.add_option("--prompt-document", arguments.documentTokens, "Built-in document cut to this many tokens");
+    command.add_flag("--chat", arguments.chat, "Put each text into the model's chat template");
+    command.add_option("--system", arguments.system, "System message for the chat template");
     command.add_option("--prompt-seed", arguments.promptSeed, "Seed of the needle prompt")->capture_default_str();
 }
 
@@ -71,11 +74,19 @@ std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& argume
         throw Error(ErrorKind::BadInput, fmt::format("batch {} is out of range", batch), "use 1 to 256");
     const Tokenizer& tokenizer = model.tokenizer();
     std::vector<std::vector<std::int32_t>> prompts;
-    for (const std::string& text : arguments.texts) prompts.push_back(tokenizer.encode(text));
-    for (const std::string& path : arguments.files) prompts.push_back(tokenizer.encode(readFile(path)));
+    if (arguments.chat && !arguments.idsFile.empty())
+        throw Error(ErrorKind::BadInput, "--chat works on texts, not on --prompt-ids", "leave one out");
+    if (!arguments.chat && !arguments.system.empty())
+        throw Error(ErrorKind::BadInput, "--system needs a chat template", "add --chat");
+    const auto add = [&](const std::string& text) {
+        prompts.push_back(
+            arguments.chat ? encodeChatPrompt(tokenizer, chatPrompt(model.text(), model.name(), text, arguments.system))
+                           : tokenizer.encode(text));
+    };
+    for (const std::string& text : arguments.texts) add(text);
+    for (const std::string& path : arguments.files) add(readPromptFile(path));
     if (!arguments.idsFile.empty()) prompts = readIds(arguments.idsFile);
-    if (arguments.documentTokens)
-        prompts.push_back(tokenizer.encode(longDocumentPrompt(tokenizer, arguments.documentTokens)));
+    if (arguments.documentTokens) add(longDocumentPrompt(tokenizer, arguments.documentTokens));
     if (arguments.needleTokens)
         for (int i = 0; i < std::max(batch, 1); ++i) {
             NeedleOptions options;
@@ -83,7 +94,7 @@ std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& argume
             options.needles = arguments.needles;
             options.depth = arguments.needleDepth;
             options.seed = arguments.promptSeed + std::uint64_t(i);
-            prompts.push_back(tokenizer.encode(makeNeedlePrompt(tokenizer, options).text));
+            add(makeNeedlePrompt(tokenizer, options).text);
         }
     const std::size_t given = prompts.size();
     if (batch > 0 && std::size_t(batch) < given)

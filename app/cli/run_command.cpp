@@ -89,18 +89,19 @@ RecordLevel parseLevel(const std::string& text) {
 bool decode(DecodeSession& session, bool stream, const Model& model) {
     session.prefill({}, interruption.get_token());
     std::size_t shown = 0;
+    TokenStream text(model.tokenizer());
+    const auto print = [](const std::string& part) {
+        std::fwrite(part.data(), 1, part.size(), stdout);
+        std::fflush(stdout);
+    };
     const auto show = [&] {
         if (!stream) return;
         const auto& ids = session.generated().front();
-        std::string bytes;
-        for (; shown < ids.size(); ++shown)
-            if (!model.tokenizer().isSpecial(ids[shown])) bytes += model.tokenizer().bytesOf(ids[shown]);
-        std::fwrite(bytes.data(), 1, bytes.size(), stdout);
-        std::fflush(stdout);
+        while (shown < ids.size()) print(text.push(ids[shown++]));
     };
     show();
     while (!interruption.stop_requested() && session.step()) show();
-    if (stream) std::fputc('\n', stdout);
+    if (stream) print(text.finish() + "\n");
     return !interruption.stop_requested();
 }
 

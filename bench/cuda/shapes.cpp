@@ -32,7 +32,7 @@ ModelConfig shapeConfig(std::string_view name, int maxPositions) {
     config.vocab = shape.vocab;
     config.maxPositions = maxPositions;
     config.rmsNormEps = 1e-5f;
-    config.ropeTheta = 10000;
+    config.rope.dim = config.headDim;
     return config;
 }
 

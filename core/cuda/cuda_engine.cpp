@@ -42,6 +42,14 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     const ModelConfig& config = model_->config;
     shape_ = {config.queryHeads, kvHeads_, dim_, spec_.blockSize};
     cuda::checkAttentionShape(shape_);
+    for (int i = 0; i < config.layers; ++i)
+        for (const int tokens : options_.maxTokens)
+            if (const int window = config.windowOf(i); window > 0 && tokens > window)
+                throw Error(ErrorKind::Unsupported,
+                            fmt::format("the GPU backend has no sliding window: {} tokens are more than the window of "
+                                        "{} tokens in layer {}",
+                                        tokens, window, i),
+                            "use --backend cpu, or a prompt that stays within the window");
     if (spec_.grid.kernel > 256 || spec_.grid.stride < 1)
         throw Error(ErrorKind::Unsupported,
                     fmt::format("windows of {} tokens are too long for the GPU backend", spec_.grid.kernel),
@@ -59,6 +67,8 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
         cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
     cuda::check(cudaEventCreateWithFlags(&computed_, cudaEventDisableTiming), "making an event");
     launch_.stream = stream_;
+    ropeTables_ = RopeTables(config.rope, options_.promptTokens.empty() ? options_.maxTokens : options_.promptTokens,
+                             options_.maxTokens);
     blockElements_ = cuda::blockElements(spec_.blockSize, dim_);
     layOut();
     planMemory();
@@ -157,6 +167,10 @@ void CudaEngine::planMemory() {
         for (Bf16*& scratch : scratch_)
             arena_.plan(scratch, std::size_t(kvHeads_) * std::size_t(maxBlocks_) * blockElements_, "prompt KV");
     arena_.plan(position_, rows, "session state");
+    arena_.plan(ropeFirst_, rows, "session state");
+    const std::size_t angles = std::size_t(ropeTables_.rows()) * std::size_t(dim_ / 2);
+    arena_.plan(ropeCos_, angles, "rotary tables");
+    arena_.plan(ropeSin_, angles, "rotary tables");
     arena_.plan(next_, rows, "session state");
     arena_.plan(active_, rows, "session state");
     const std::size_t lists = std::size_t(selectRows_) * std::size_t(kvHeads_);
@@ -184,6 +198,15 @@ void CudaEngine::planMemory() {
     linear_->prepare(layers_.empty() ? cuda::DeviceMatrix{} : model_->layers.front().gateUp, chunk_,
                      {nullptr, 0, false, nullptr, hidden_ == nullptr ? reinterpret_cast<Bf16*>(1) : hidden_});
     arena_.take();
+
+    const auto copy = [](auto* to, const auto* from, std::size_t count) {
+        cuda::check(cudaMemcpy(to, from, count * sizeof(*to), cudaMemcpyHostToDevice), "preparing the session");
+    };
+    copy(ropeCos_, ropeTables_.cos(), angles);
+    copy(ropeSin_, ropeTables_.sin(), angles);
+    std::vector<std::int32_t> ropeFirst;
+    for (int s = 0; s < rows_; ++s) ropeFirst.push_back(ropeTables_.first(s));
+    copy(ropeFirst_, ropeFirst.data(), rows);
 
     // The host store of the offloaded layers, in one piece.
     const std::size_t layerElements = std::size_t(blocksTotal_) * blockElements_;
@@ -290,7 +313,7 @@ cuda::SelectArgs CudaEngine::selectArgs(int index) const {
     args.rangeReduce = spec_.rangeReduce;
     args.budget = spec_.budget;
     args.denseBelowTokens = spec_.denseBelowTokens;
-    args.scale = 1.f / std::sqrt(float(dim_));
+    args.scale = model_->config.attentionScale();
     args.planted = options_.planted;
     args.capacity = capacity_;
     args.listBlock = listBlock_;
@@ -304,7 +327,7 @@ void CudaEngine::finishLayer(int index, float* x, int n, std::uint64_t* oMark, s
     atStage(index, nameOf(Stage::OLinear));
     linear_->run(weights.o, attended_, n, {x, config.hidden, true, weights.oBias, nullptr}, oMark);
     atStage(index, nameOf(Stage::Ffn));
-    linear_->run(weights.gateUp, x, config.hidden, n, {weights.postNorm, config.rmsNormEps},
+    linear_->run(weights.gateUp, x, config.hidden, n, {weights.postNorm, config.streamNormEps()},
                  {nullptr, 0, false, nullptr, hidden_}, ffnMark);
     linear_->run(weights.down, hidden_, n, {x, config.hidden, true, nullptr, nullptr});
 }
@@ -315,14 +338,16 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     const Layer& layer = layers_[std::size_t(index)];
     const int width = (config.queryHeads + 2 * kvHeads_) * dim_;
     atStage(index, nameOf(Stage::QkvLinear));
-    linear_->run(weights.qkv, x_, config.hidden, rows_, {weights.inputNorm, config.rmsNormEps},
+    linear_->run(weights.qkv, x_, config.hidden, rows_, {weights.inputNorm, config.streamNormEps()},
                  {qkv_, width, false, weights.qkvBias, nullptr}, mark(entry, index, kQkv));
     cuda::AppendArgs append;
     append.shape = shape_;
     append.qkv = qkv_;
-    append.cos = model_->ropeCos;
-    append.sin = model_->ropeSin;
+    append.cos = ropeCos_;
+    append.sin = ropeSin_;
+    append.ropeFirst = ropeFirst_;
     append.eviction = weights.eviction;
+    append.norms = weights.headNorms;
     append.q = q_;
     append.index = layer.index;
     append.rows = rows_;
@@ -400,7 +425,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     }
     attend.tokenBias = layer.index.tokenScores;
     attend.biasFirst = tokenFirstDevice_;
-    attend.scale = 1.f / std::sqrt(float(dim_));
+    attend.scale = model_->config.attentionScale();
     attend.biasScale = spec_.bias.scale;
     attend.out = attended_;
     attend.partial = partial_;
@@ -415,11 +440,11 @@ void CudaEngine::stepKernels(int which) {
     const ModelConfig& config = model_->config;
     const Entry& entry = device_[which];
     atStage(-1, kStepStageNames[std::size_t(StepStage::Embed)]);
-    cuda::embedTokens(launch_, model_->embedding.data, config.hidden, next_, rows_, x_, counters_, config.layers * 2,
-                      mark(entry, kEmbed));
+    cuda::embedTokens(launch_, model_->embedding.data, config.hidden, next_, rows_, x_, config.streamEmbeddingScale(),
+                      counters_, config.layers * 2, mark(entry, kEmbed));
     for (int i = 0; i < config.layers; ++i) decodeLayer(i, entry);
     atStage(-1, kStepStageNames[std::size_t(StepStage::LmHead)]);
-    linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.rmsNormEps},
+    linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.streamNormEps()},
                  {logits_[which], config.vocab, false, nullptr, nullptr}, mark(entry, kLmHead));
     atStage(-1, kStepStageNames[std::size_t(StepStage::Sample)]);
     cuda::nextTokens(launch_, {logits_[which], rows_, config.vocab, next_, position_, active_, entry.tokens,
@@ -474,7 +499,7 @@ void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const 
         args.headStride = headStride;
         if (layer.index.tokenScores != nullptr) args.tokenBias = layer.index.tokenScores + tokenFirst_[head];
         args.biasStride = biasStride;
-        args.scale = 1.f / std::sqrt(float(dim_));
+        args.scale = model_->config.attentionScale();
         args.biasScale = spec_.bias.scale;
         args.out = attended_;
         cuda::prefillAttention(launch_, args);
@@ -521,12 +546,14 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
     const ModelConfig& config = model_->config;
     const int length = int(prompt.size()), width = (config.queryHeads + 2 * kvHeads_) * dim_;
     const std::size_t head = std::size_t(sequence) * std::size_t(kvHeads_);
+    const std::size_t angles = std::size_t(ropeTables_.first(sequence)) * std::size_t(dim_ / 2);
     const int sequenceBlocks = spec_.grid.blocks(options_.maxTokens[std::size_t(sequence)]);
     const std::int64_t headStride = std::int64_t(sequenceBlocks) * std::int64_t(blockElements_);
     cuda::check(cudaMemcpyAsync(promptIds_, prompt.data(), prompt.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
                                 stream_),
                 "copying the prompt");
-    cuda::embedTokens(launch_, model_->embedding.data, config.hidden, promptIds_, length, promptX_);
+    cuda::embedTokens(launch_, model_->embedding.data, config.hidden, promptIds_, length, promptX_,
+                      config.streamEmbeddingScale());
     for (int i = 0; i < config.layers; ++i) {
         throwIfCancelled(stop);
         report(progress, begin + (end - begin) * i / config.layers, "reading the prompt");
@@ -542,14 +569,15 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             float* x = promptX_ + std::size_t(first) * std::size_t(config.hidden);
             atStage(i, nameOf(Stage::QkvLinear));
             stamp(kQkv);
-            linear_->run(weights.qkv, x, config.hidden, n, {weights.inputNorm, config.rmsNormEps},
+            linear_->run(weights.qkv, x, config.hidden, n, {weights.inputNorm, config.streamNormEps()},
                          {qkv_, width, false, weights.qkvBias, nullptr});
             cuda::PromptArgs rotate;
             rotate.shape = shape_;
             rotate.qkv = qkv_;
-            rotate.cos = model_->ropeCos;
-            rotate.sin = model_->ropeSin;
+            rotate.cos = ropeCos_ + angles;
+            rotate.sin = ropeSin_ + angles;
             rotate.eviction = weights.eviction;
+            rotate.norms = weights.headNorms;
             rotate.q = q_;
             rotate.index = layer.index;
             rotate.n = n;
@@ -630,7 +658,7 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     const Entry& entry = device_[0];
     std::uint64_t* marks = promptMarks_.front();
     cuda::stampNow(launch_, marks);
-    linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.rmsNormEps},
+    linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.streamNormEps()},
                  {logits_[0], config.vocab, false, nullptr, nullptr});
     cuda::stampNow(launch_, marks + 1);
     cuda::nextTokens(launch_,
@@ -897,7 +925,10 @@ private:
         CudaEngineOptions options;
         options.spec = setup.spec;
         options.maxTokens = setup.maxTokens;
-        for (const auto& prompt : setup.prompts) options.maxPrompt = std::max(options.maxPrompt, int(prompt.size()));
+        for (const auto& prompt : setup.prompts) {
+            options.maxPrompt = std::max(options.maxPrompt, int(prompt.size()));
+            options.promptTokens.push_back(int(prompt.size()));
+        }
         options.slots = setup.slots;
         options.offloaded = setup.offloaded;
         options.indexed = setup.indexed;

@@ -17,8 +17,9 @@ namespace kvscope {
 /// What the engine needs to know, without prompts or a tokenizer: benchmarks build it directly.
 struct CudaEngineOptions {
     SelectionSpec spec;
-    std::vector<int> maxTokens; // [sequence]
-    int maxPrompt = 1;          // longest prompt that prefill() will get; bounds the scratch
+    std::vector<int> maxTokens;    // [sequence]
+    std::vector<int> promptTokens; // [sequence]; empty: as maxTokens (matters where rotation depends on the length)
+    int maxPrompt = 1;             // longest prompt that prefill() will get; bounds the scratch
     int slots = 0;
     std::vector<bool> offloaded, indexed; // [layer]
     bool leastRecentlyUsed = false;
@@ -152,6 +153,9 @@ private:
     float *x_ = nullptr, *promptX_ = nullptr, *qkv_ = nullptr, *logits_[kEntries] = {}, *partial_ = nullptr;
     __nv_bfloat16 *q_ = nullptr, *attended_ = nullptr, *hidden_ = nullptr, *newKey_ = nullptr, *newValue_ = nullptr;
     __nv_bfloat16* scratch_[2] = {}; // one layer's blocks of one prompt
+    RopeTables ropeTables_;
+    float *ropeCos_ = nullptr, *ropeSin_ = nullptr;
+    std::int32_t* ropeFirst_ = nullptr; // [sequence]
     std::int32_t *position_ = nullptr, *promptPositions_ = nullptr, *next_ = nullptr, *promptIds_ = nullptr;
     std::int32_t *listBlock_ = nullptr, *listSlot_ = nullptr, *listCount_ = nullptr;
     std::uint8_t* active_ = nullptr;

@@ -1,5 +1,7 @@
 #include "core/cuda/device_model.h"
 
+#include "core/cuda/model_limits.h"
+
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -54,13 +56,8 @@ void copyToDevice(const void* to, const void* from, std::size_t bytes) {
     cuda::check(cudaMemcpy(const_cast<void*>(to), from, bytes, cudaMemcpyHostToDevice), "copying the weights");
 }
 
-void checkShapes(const ModelConfig& c) {
-    cuda::checkAttentionShape({c.queryHeads, c.kvHeads, c.headDim, 64});
-    if (c.hidden % 32 != 0 || c.ffn % 32 != 0)
-        throw Error(ErrorKind::Unsupported,
-                    fmt::format("the GPU backend needs layer widths that are multiples of 32; this model has {} and {}",
-                                c.hidden, c.ffn),
-                    "use --backend cpu");
+void requireFit(const std::string& problem) {
+    if (!problem.empty()) throw Error(ErrorKind::Unsupported, problem, "use --backend cpu");
 }
 
 } // namespace
@@ -69,17 +66,17 @@ struct DeviceModel::Raw {
     struct Layer {
         Bf16 *qkv = nullptr, *o = nullptr, *gateUp = nullptr, *down = nullptr;
         float *inputNorm = nullptr, *postNorm = nullptr, *qkvBias = nullptr, *oBias = nullptr, *delta = nullptr,
-              *gain = nullptr;
+              *gain = nullptr, *queryNorm = nullptr, *keyNorm = nullptr;
     };
     std::vector<Layer> layers;
     Bf16 *embedding = nullptr, *lmHead = nullptr;
-    float *finalNorm = nullptr, *cos = nullptr, *sin = nullptr;
+    float* finalNorm = nullptr;
 };
 
 DeviceModel::~DeviceModel() = default;
 
 void DeviceModel::planAll(bool biases, bool tied) {
-    checkShapes(config);
+    requireFit(gpuProblem(config));
     raw_ = std::make_unique<Raw>();
     const auto size = [](int rows, int cols) { return std::size_t(rows) * std::size_t(cols); };
     const int qWidth = config.queryHeads * config.headDim, kvWidth = config.kvHeads * config.headDim;
@@ -96,6 +93,10 @@ void DeviceModel::planAll(bool biases, bool tied) {
             arena_.plan(layer.qkvBias, std::size_t(qWidth + 2 * kvWidth), kWhat);
             arena_.plan(layer.oBias, std::size_t(config.hidden), kWhat);
         }
+        if (config.queryKeyNorm) {
+            arena_.plan(layer.queryNorm, std::size_t(config.headDim), kWhat);
+            arena_.plan(layer.keyNorm, std::size_t(config.headDim), kWhat);
+        }
         if (evictionHead) {
             arena_.plan(layer.delta, size(config.kvHeads, kvWidth), kWhat);
             arena_.plan(layer.gain, std::size_t(config.kvHeads), kWhat);
@@ -104,8 +105,6 @@ void DeviceModel::planAll(bool biases, bool tied) {
     arena_.plan(raw_->embedding, size(config.vocab, config.hidden), kWhat);
     if (!tied) arena_.plan(raw_->lmHead, size(config.vocab, config.hidden), kWhat);
     arena_.plan(raw_->finalNorm, std::size_t(config.hidden), kWhat);
-    arena_.plan(raw_->cos, size(config.maxPositions, config.headDim / 2), kWhat);
-    arena_.plan(raw_->sin, size(config.maxPositions, config.headDim / 2), kWhat);
     arena_.take();
     for (const auto& from : raw_->layers) {
         DeviceLayer layer;
@@ -118,6 +117,7 @@ void DeviceModel::planAll(bool biases, bool tied) {
         layer.qkvBias = from.qkvBias;
         layer.oBias = from.oBias;
         layer.eviction = {from.delta, from.gain};
+        layer.headNorms = {from.queryNorm, from.keyNorm, config.rmsNormEps};
         for (const auto* matrix : {&layer.qkv, &layer.o, &layer.gateUp, &layer.down})
             weightBytes += size(matrix->rows, matrix->cols) * sizeof(Bf16);
         layers.push_back(layer);
@@ -126,8 +126,6 @@ void DeviceModel::planAll(bool biases, bool tied) {
     lmHead = tied ? embedding : cuda::DeviceMatrix{raw_->lmHead, config.vocab, config.hidden};
     weightBytes += size(config.vocab, config.hidden) * sizeof(Bf16);
     finalNorm = raw_->finalNorm;
-    ropeCos = raw_->cos;
-    ropeSin = raw_->sin;
 }
 
 std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const Model>& model,
@@ -137,6 +135,7 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     const std::lock_guard lock(mutex);
     if (auto known = uploaded[model.get()].lock()) return known;
     std::shared_ptr<DeviceModel> made(new DeviceModel());
+    requireFit(gpuProblem(*model));
     made->config = model->config();
     made->evictionHead = model->hasEvictionHead();
     bool biases = false;
@@ -172,9 +171,9 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
         const int starts[] = {0, from.q.rows, from.q.rows + from.k.rows};
         upload(to.qkv, {&from.q, &from.k, &from.v}, [&](int part, int row) { return starts[part] + row; });
         upload(to.o, {&from.o}, asIs);
-        upload(to.gateUp, {&from.gate, &from.up},
+        upload(to.gateUp, {&from.mlp.gate, &from.mlp.up},
                [](int part, int row) { return cuda::interleavedRow(row, part == 1); });
-        upload(to.down, {&from.down}, asIs);
+        upload(to.down, {&from.mlp.down}, asIs);
         floats(to.inputNorm, from.inputNorm);
         floats(to.postNorm, from.postNorm);
         if (biases) {
@@ -183,15 +182,14 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
             floats(to.qkvBias + starts[2], from.vBias);
             floats(to.oBias, from.oBias);
         }
+        floats(to.queryNorm, from.queryNorm);
+        floats(to.keyNorm, from.keyNorm);
         floats(to.delta, from.delta);
         floats(to.gain, from.gain);
     }
     upload(made->raw_->embedding, {&model->embedding()}, asIs);
     if (made->raw_->lmHead != nullptr) upload(made->raw_->lmHead, {&model->lmHead()}, asIs);
     floats(made->raw_->finalNorm, model->finalNorm());
-    const std::size_t angles = std::size_t(made->config.maxPositions) * std::size_t(made->config.headDim / 2);
-    copyToDevice(made->raw_->cos, model->ropeCos(), angles * sizeof(float));
-    copyToDevice(made->raw_->sin, model->ropeSin(), angles * sizeof(float));
     uploaded[model.get()] = made;
     return made;
 }
@@ -226,16 +224,6 @@ std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config
     fill(made->embedding);
     fill(made->lmHead);
     copyToDevice(made->finalNorm, ones.data(), ones.size() * sizeof(float));
-    const int half = config.headDim / 2;
-    std::vector<float> cos(std::size_t(config.maxPositions) * std::size_t(half)), sin(cos.size());
-    for (int position = 0; position < config.maxPositions; ++position)
-        for (int c = 0; c < half; ++c) {
-            const double angle = position * std::pow(config.ropeTheta, -double(c) / half);
-            cos[std::size_t(position) * std::size_t(half) + std::size_t(c)] = float(std::cos(angle));
-            sin[std::size_t(position) * std::size_t(half) + std::size_t(c)] = float(std::sin(angle));
-        }
-    copyToDevice(made->ropeCos, cos.data(), cos.size() * sizeof(float));
-    copyToDevice(made->ropeSin, sin.data(), sin.size() * sizeof(float));
     cuda::check(cudaDeviceSynchronize(), "making random weights");
     return made;
 }

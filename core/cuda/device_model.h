@@ -16,6 +16,7 @@ struct DeviceLayer {
     const float *inputNorm = nullptr, *postNorm = nullptr;
     const float *qkvBias = nullptr, *oBias = nullptr; // null when the checkpoint has none
     cuda::EvictionHead eviction;
+    cuda::HeadNorms headNorms;
 };
 
 /// Immutable; shared by sessions on the same GPU.
@@ -32,7 +33,7 @@ public:
     ModelConfig config;
     std::vector<DeviceLayer> layers;
     cuda::DeviceMatrix embedding, lmHead;
-    const float *finalNorm = nullptr, *ropeCos = nullptr, *ropeSin = nullptr; // rope: [maxPositions, headDim/2]
+    const float* finalNorm = nullptr;
     bool evictionHead = false;
     /// Read by a step: every matrix but the embedding table, norms and biases.
     std::size_t weightBytes = 0;

@@ -14,6 +14,7 @@ namespace kvscope {
 
 struct KvShape {
     int layers = 0, kvHeads = 0, dim = 0;
+    int valueDim = 0; // channels of a value, stored or not (BlockLayout)
 };
 
 /// One (sequence, layer, KV head).

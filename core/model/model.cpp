@@ -29,8 +29,8 @@ std::string textOf(const MappedFile& file) {
 
 /// Where a model's parts come from, resolved before anything is parsed.
 struct Source {
-    std::string name, configText, tokenizerText;
-    std::string configOrigin, tokenizerOrigin, weightsOrigin;
+    std::string name, configText;
+    std::string configOrigin, weightsOrigin;
     fs::path folder;
     std::vector<std::string> weightFiles; // paths; empty: embedded
 };
@@ -39,10 +39,8 @@ Source embeddedSource(const std::string& name) {
     Source source;
     source.name = name;
     source.configOrigin = name + "/config.json";
-    source.tokenizerOrigin = name + "/tokenizer.json";
     source.weightsOrigin = name + "/model.safetensors";
     source.configText = resources::text(embeddedPath(name, "config.json")).value_or("");
-    source.tokenizerText = resources::text(embeddedPath(name, "tokenizer.json")).value_or("");
     return source;
 }
 
@@ -75,8 +73,6 @@ Source folderSource(const std::string& nameOrPath) {
     };
     source.configOrigin = need("config.json");
     source.configText = textOf(MappedFile(source.configOrigin));
-    source.tokenizerOrigin = need("tokenizer.json");
-    source.tokenizerText = textOf(MappedFile(source.tokenizerOrigin));
     if (!source.weightFiles.empty()) {
         source.weightsOrigin = source.weightFiles.front();
         return source;
@@ -93,35 +89,38 @@ Source folderSource(const std::string& nameOrPath) {
     return source;
 }
 
-/// Finds tensors by name and checks their shapes.
-class Tensors {
+TextFiles textOf(const Source& source, bool embedded) {
+    if (!embedded) return readTextFiles(source.folder);
+    const std::string path = embeddedPath(source.name, "tokenizer.json");
+    return {Tokenizer(resources::text(path).value_or(""), source.name + "/tokenizer.json"), nullptr, {}};
+}
+
+/// Tensors of safetensors files.
+class Tensors final : public TensorSource {
 public:
     Tensors(const std::vector<SafetensorsFile>& files, std::string origin)
         : files_(files), origin_(std::move(origin)) {}
-    const std::string& origin() const { return origin_; }
-
-    const TensorView* find(const std::string& name) const {
-        for (const SafetensorsFile& file : files_)
-            if (const TensorView* view = file.find(name)) return view;
-        return nullptr;
-    }
-    WeightMatrix matrix(const std::string& name, int rows, int cols) const {
+    const std::string& origin() const override { return origin_; }
+    bool has(const std::string& name) const override { return find(name) != nullptr; }
+    WeightMatrix matrix(const std::string& name, int rows, int cols) const override {
         const TensorView& view = need(name);
         const DType type = checked(name, view, {rows, cols});
         return {view.bytes.data(), type, rows, cols};
     }
-    std::vector<float> vector(const std::string& name, std::initializer_list<std::int64_t> shape) const {
+    std::vector<float> vector(const std::string& name, std::initializer_list<std::int64_t> shape) const override {
         const TensorView& view = need(name);
         const DType type = checked(name, view, shape);
         std::vector<float> out(view.bytes.size() / std::size_t(bytesOf(type)));
         for (std::size_t i = 0; i < out.size(); ++i) out[i] = elementAt(view.bytes.data(), type, std::int64_t(i));
         return out;
     }
-    std::vector<float> vectorIfPresent(const std::string& name, std::initializer_list<std::int64_t> shape) const {
-        return find(name) ? vector(name, shape) : std::vector<float>();
-    }
 
 private:
+    const TensorView* find(const std::string& name) const {
+        for (const SafetensorsFile& file : files_)
+            if (const TensorView* view = file.find(name)) return view;
+        return nullptr;
+    }
     const TensorView& need(const std::string& name) const {
         if (const TensorView* view = find(name)) return *view;
         throw Error(ErrorKind::BadInput, fmt::format("{}: the tensor '{}' is missing", origin_, name),
@@ -143,40 +142,24 @@ private:
     const std::string origin_;
 };
 
-LayerWeights loadLayer(const Tensors& tensors, const ModelConfig& c, int index) {
-    const std::string layer = fmt::format("model.layers.{}.", index), attention = layer + "self_attn.",
-                      mlp = layer + "mlp.";
-    const int qWidth = c.queryHeads * c.headDim, kvWidth = c.kvHeads * c.headDim;
-    LayerWeights w;
-    w.inputNorm = tensors.vector(layer + "input_layernorm.weight", {c.hidden});
-    w.postNorm = tensors.vector(layer + "post_attention_layernorm.weight", {c.hidden});
-    w.q = tensors.matrix(attention + "q_proj.weight", qWidth, c.hidden);
-    w.k = tensors.matrix(attention + "k_proj.weight", kvWidth, c.hidden);
-    w.v = tensors.matrix(attention + "v_proj.weight", kvWidth, c.hidden);
-    w.o = tensors.matrix(attention + "o_proj.weight", c.hidden, qWidth);
-    w.qBias = tensors.vectorIfPresent(attention + "q_proj.bias", {qWidth});
-    w.kBias = tensors.vectorIfPresent(attention + "k_proj.bias", {kvWidth});
-    w.vBias = tensors.vectorIfPresent(attention + "v_proj.bias", {kvWidth});
-    w.oBias = tensors.vectorIfPresent(attention + "o_proj.bias", {c.hidden});
-    w.gate = tensors.matrix(mlp + "gate_proj.weight", c.ffn, c.hidden);
-    w.up = tensors.matrix(mlp + "up_proj.weight", c.ffn, c.hidden);
-    w.down = tensors.matrix(mlp + "down_proj.weight", c.hidden, c.ffn);
-    for (const char* name : {"gate_proj.bias", "up_proj.bias", "down_proj.bias"})
-        if (tensors.find(mlp + name))
-            throw Error(ErrorKind::Unsupported,
-                        fmt::format("{}: feed-forward biases ('{}') are not supported", tensors.origin(), mlp + name),
-                        "use a checkpoint without mlp_bias");
-    w.delta = tensors.vectorIfPresent(attention + "delta.weight", {c.kvHeads, kvWidth});
-    w.gain = tensors.vectorIfPresent(attention + "A", {c.kvHeads});
-    return w;
-}
-
 } // namespace
 
 std::vector<std::string> embeddedModels() { return {kDefaultModel}; }
 
-Model::Model(ModelConfig config, Tokenizer tokenizer) : config_(std::move(config)), tokenizer_(std::move(tokenizer)) {}
+Model::Model(ModelConfig config, TextFiles text) : config_(std::move(config)), text_(std::move(text)) {}
 Model::~Model() = default;
+
+TextFiles Model::loadText(const std::string& nameOrPath) {
+    const auto known = embeddedModels();
+    if (std::find(known.begin(), known.end(), nameOrPath) != known.end())
+        return textOf(embeddedSource(nameOrPath), true);
+    std::error_code ignored;
+    const fs::path path(nameOrPath);
+    if (!fs::exists(path, ignored))
+        throw Error(ErrorKind::BadInput, fmt::format("there is no model '{}'", nameOrPath),
+                    fmt::format("give a folder with a tokenizer, or an embedded model: {}", fmt::join(known, ", ")));
+    return readTextFiles(fs::is_directory(path, ignored) ? path : path.parent_path());
+}
 
 std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Progress& progress,
                                          std::stop_token stop) try {
@@ -188,7 +171,7 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     const ModelConfig config = ModelConfig::parse(source.configText, source.configOrigin);
     report(progress, 0.05, "reading the tokenizer");
     throwIfCancelled(stop);
-    std::shared_ptr<Model> model(new Model(config, Tokenizer(source.tokenizerText, source.tokenizerOrigin)));
+    std::shared_ptr<Model> model(new Model(config, textOf(source, embedded)));
     model->name_ = source.name;
     model->files_ = std::make_unique<Files>();
     Files& files = *model->files_;
@@ -204,41 +187,32 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
         files.tensors.emplace_back(files.mapped.back()->bytes(), source.weightFiles[i]);
         model->fileBytes_ += files.mapped.back()->bytes().size();
     }
-    const Tensors tensors(files.tensors, source.weightsOrigin);
-    model->embedding_ = tensors.matrix("model.embed_tokens.weight", config.vocab, config.hidden);
-    model->lmHead_ =
-        config.tiedEmbeddings ? model->embedding_ : tensors.matrix("lm_head.weight", config.vocab, config.hidden);
-    model->finalNorm_ = tensors.vector("model.norm.weight", {config.hidden});
-    model->weightBytes_ = model->lmHead_.bytes();
-    for (int layer = 0; layer < config.layers; ++layer) {
-        report(progress, 0.4 + 0.5 * layer / config.layers, "checking the weights");
-        throwIfCancelled(stop);
-        const LayerWeights& w = model->layers_.emplace_back(loadLayer(tensors, config, layer));
-        for (const WeightMatrix* matrix : {&w.q, &w.k, &w.v, &w.o, &w.gate, &w.up, &w.down})
-            model->weightBytes_ += matrix->bytes();
-        if (w.delta.empty() != w.gain.empty() || w.gain.empty() != model->layers_.front().gain.empty())
-            throw Error(ErrorKind::BadInput,
-                        fmt::format("{}: the eviction head of layer {} is incomplete", source.weightsOrigin, layer),
-                        "self_attn.A and self_attn.delta.weight belong together, in every layer");
-    }
-    report(progress, 0.9, "preparing rotary positions");
-    const int half = config.headDim / 2;
-    model->ropeCos_.resize(std::size_t(config.maxPositions) * std::size_t(half));
-    model->ropeSin_.resize(model->ropeCos_.size());
-    for (int i = 0; i < half; ++i) {
-        throwIfCancelled(stop);
-        const double frequency = std::pow(config.ropeTheta, -2.0 * i / config.headDim);
-        for (int position = 0; position < config.maxPositions; ++position) {
-            const std::size_t at = std::size_t(position) * std::size_t(half) + std::size_t(i);
-            model->ropeCos_[at] = float(std::cos(position * frequency));
-            model->ropeSin_[at] = float(std::sin(position * frequency));
-        }
-    }
+    model->readWeights(Tensors(files.tensors, source.weightsOrigin), progress, stop);
     report(progress, 1.0, "ready");
     return model;
 } catch (const std::bad_alloc&) {
     throw Error(ErrorKind::OutOfMemory, fmt::format("there is not enough memory to load {}", nameOrPath),
                 "close other programs, or choose a smaller model");
+}
+
+void Model::readWeights(const TensorSource& tensors, const Progress& progress, const std::stop_token& stop) {
+    const TensorNames& names = architectureOf(config_).names;
+    if (config_.tiedUnlessHeadIsThere) config_.tiedEmbeddings = !tensors.has(names.head);
+    embedding_ = tensors.matrix(names.embedding, config_.vocab, config_.hidden);
+    lmHead_ = config_.tiedEmbeddings ? embedding_ : tensors.matrix(names.head, config_.vocab, config_.hidden);
+    finalNorm_ = tensors.vector(names.finalNorm, {config_.hidden});
+    for (float& weight : finalNorm_) weight *= float(config_.scales.logits);
+    weightBytes_ = lmHead_.bytes();
+    for (int layer = 0; layer < config_.layers; ++layer) {
+        report(progress, 0.4 + 0.5 * layer / config_.layers, "checking the weights");
+        throwIfCancelled(stop);
+        layers_.push_back(readLayer(tensors, config_, layer, owned_));
+        weightBytes_ += layers_.back().bytesPerToken(config_);
+        if (layers_.back().gain.empty() != layers_.front().gain.empty())
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("{}: the eviction head of layer {} is incomplete", tensors.origin(), layer),
+                        "self_attn.A and self_attn.delta.weight belong together, in every layer");
+    }
 }
 
 } // namespace kvscope

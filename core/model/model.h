@@ -1,11 +1,13 @@
 // A loaded model: configuration, tokenizer, weights as views into mapped files.
 #pragma once
 
+#include "core/model/layer_weights.h"
 #include "core/model/model_config.h"
 #include "core/model/progress.h"
-#include "core/model/tokenizer.h"
+#include "core/model/text_files.h"
 #include "kernels/kernels.h"
 
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,15 +18,6 @@ namespace kvscope {
 std::vector<std::string> embeddedModels();
 inline constexpr const char* kDefaultModel = "nosa-tiny";
 
-struct LayerWeights {
-    std::vector<float> inputNorm, postNorm; // [hidden]
-    WeightMatrix q, k, v, o, gate, up, down;
-    std::vector<float> qBias, kBias, vBias, oBias; // empty when the checkpoint has none
-    // NOSA eviction head; empty when absent
-    std::vector<float> delta; // [kvHeads, kvHeads*headDim]
-    std::vector<float> gain;  // [kvHeads], "A"
-};
-
 /// Immutable after load; shared between sessions.
 class Model {
 public:
@@ -32,20 +25,25 @@ public:
     /// stay memory-mapped. @throws Error naming the file, the tensor and the mend; Error(Cancelled)
     static std::shared_ptr<const Model> load(const std::string& nameOrPath, const Progress& progress = {},
                                              std::stop_token stop = {});
+    /// Tokenizer and chat template alone, without reading weights.
+    static TextFiles loadText(const std::string& nameOrPath);
     ~Model();
     Model(const Model&) = delete;
     Model& operator=(const Model&) = delete;
 
     const std::string& name() const { return name_; } // last part of the path, or the embedded name
     const ModelConfig& config() const { return config_; }
-    const Tokenizer& tokenizer() const { return tokenizer_; }
+    const Tokenizer& tokenizer() const { return text_.tokenizer; }
+    /// nullptr: a base model, or its template cannot be used, which chatProblem() then says.
+    const ChatTemplate* chatTemplate() const { return text_.chat.get(); }
+    const std::string& chatProblem() const { return text_.chatProblem; }
+    const TextFiles& text() const { return text_; }
+    bool hasForecastHeads() const { return !layers_.empty() && layers_.front().forecast.rows > 0; }
     bool hasEvictionHead() const { return !layers_.empty() && !layers_.front().gain.empty(); }
     const LayerWeights& layer(int index) const { return layers_[std::size_t(index)]; }
-    const WeightMatrix& embedding() const { return embedding_; } // [vocab, hidden]
-    const WeightMatrix& lmHead() const { return lmHead_; }       // [vocab, hidden]; the embedding when tied
-    const std::vector<float>& finalNorm() const { return finalNorm_; }
-    const float* ropeCos() const { return ropeCos_.data(); } // [maxPositions, headDim/2]
-    const float* ropeSin() const { return ropeSin_.data(); }
+    const WeightMatrix& embedding() const { return embedding_; }       // [vocab, hidden]
+    const WeightMatrix& lmHead() const { return lmHead_; }             // [vocab, hidden]; the embedding when tied
+    const std::vector<float>& finalNorm() const { return finalNorm_; } // times the logits' muP scale
     std::size_t weightBytes() const {
         return weightBytes_;
     } // read by one decode step of one token, embedding row aside
@@ -54,14 +52,16 @@ public:
 
 private:
     struct Files; // mapped files the views point into
-    Model(ModelConfig config, Tokenizer tokenizer);
+    Model(ModelConfig config, TextFiles text);
+    void readWeights(const TensorSource& tensors, const Progress& progress, const std::stop_token& stop);
     std::string name_;
     ModelConfig config_;
-    Tokenizer tokenizer_;
+    TextFiles text_;
     std::unique_ptr<Files> files_;
     std::vector<LayerWeights> layers_;
     WeightMatrix embedding_, lmHead_;
-    std::vector<float> finalNorm_, ropeCos_, ropeSin_;
+    std::vector<float> finalNorm_;
+    std::deque<std::vector<std::byte>> owned_; // weights that had to be rearranged
     std::size_t weightBytes_ = 0, fileBytes_ = 0;
 };
 

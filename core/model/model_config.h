@@ -1,5 +1,7 @@
-// config.json of a Hugging Face folder, checked.
+// config.json of a Hugging Face folder, checked. What an architecture's keys mean: core/model/architectures.
 #pragma once
+
+#include "core/model/rope.h"
 
 #include <cstdint>
 #include <optional>
@@ -22,20 +24,83 @@ struct SparseConfig {
     std::string method;       // sparse_attention.method, or empty
 };
 
+/// Multi-head latent attention (DeepSeek-V2): keys and values of a token are projections of one latent vector, which is
+/// what the cache holds, beside a rotated key part that all heads share.
+struct LatentAttention {
+    int queryRank = 0;                          // of the queries' own latent; 0: queries are projected directly
+    int rank = 0;                               // of the keys' and values' latent
+    int nopeDim = 0, ropeDim = 0, valueDim = 0; // of one head: unrotated and rotated key part, value
+    float normEps = 1e-6f;                      // of the latents' norms, fixed in the reference code
+};
+
+enum class ExpertScore : std::uint8_t { Softmax, Sigmoid };
+enum class GroupScore : std::uint8_t { Max, BestTwo }; // how a group of experts is ranked
+
+/// A mixture of experts in place of the feed-forward of some layers.
+struct ExpertConfig {
+    int count = 0, used = 0, width = 0; // experts, experts per token, feed-forward width of one
+    int sharedWidth = 0;                // of the expert every token uses; 0: none
+    bool sharedGate = false;            // its output is weighed by a sigmoid of its own (Qwen2-MoE)
+    int groups = 1, groupsUsed = 1;     // experts are chosen within the best groups
+    ExpertScore score = ExpertScore::Softmax;
+    GroupScore groupScore = GroupScore::Max;
+    bool choiceBias = false;  // a learned bias takes part in the choice, not in the weight
+    bool normalise = false;   // the chosen weights sum to 1 before the scale
+    float scale = 1;          // of the chosen weights
+    std::vector<bool> layers; // [layer] has experts
+};
+
+/// What muP training leaves in a checkpoint (MiniCPM).
+struct ResidualScales {
+    double embedding = 1; // x0 = embedding * this
+    double residual = 1;  // x += sublayer(x) * this
+    double logits = 1;    // logits = head(norm(x)) * this
+};
+
 struct ModelConfig {
     std::string architecture; // e.g. "LlamaForCausalLM"
     std::string modelType;    // e.g. "llama"
-    int layers = 0, hidden = 0, queryHeads = 0, kvHeads = 0, headDim = 0, ffn = 0, vocab = 0, maxPositions = 0;
+    std::string family;       // registry id of the architecture, e.g. "qwen3"
+    int layers = 0, hidden = 0, queryHeads = 0, ffn = 0, vocab = 0;
+    int kvHeads = 0, headDim = 0; // as the cache sees them; latent attention: 1 head of rank + ropeDim channels
+    int maxPositions = 0;         // context, RoPE scaling included
     float rmsNormEps = 0.f;
-    double ropeTheta = 0;
+    RopeConfig rope;
     bool tiedEmbeddings = false;
+    bool tiedUnlessHeadIsThere = false; // the file does not say: tied when the weights hold no output head
+    bool queryKeyNorm = false;          // every head's query and key are RMS-normalised before rotation (Qwen3)
+    std::optional<LatentAttention> latent;
+    std::optional<ExpertConfig> experts;
+    ResidualScales scales;
+    std::vector<int> windows; // [layer] tokens a query sees, itself included; 0: all. Empty: all layers see all
     std::int32_t bosId = -1;
     std::vector<std::int32_t> eosIds;
     std::optional<SparseConfig> sparse;
 
     int group() const { return queryHeads / kvHeads; }
+    /// Channels of a cached value. With latent attention the value is the beginning of the key and takes no memory.
+    int valueDim() const { return latent ? latent->rank : headDim; }
+    int storedValueDim() const { return latent ? 0 : headDim; }
+    /// Channels of one head's query as it is projected, and of its share of the output projection's input.
+    int queryDim() const { return latent ? latent->nopeDim + latent->ropeDim : headDim; }
+    int outputDim() const { return latent ? latent->valueDim : headDim; }
+    /// logits = this * q.k
+    float attentionScale() const;
+    int windowOf(int layer) const { return windows.empty() ? 0 : windows[std::size_t(layer)]; }
+    bool hasExperts(int layer) const { return experts && experts->layers[std::size_t(layer)]; }
+    /// Numbers the cache keeps per token, all layers.
+    std::int64_t kvNumbersPerToken() const { return std::int64_t(layers) * kvHeads * (headDim + storedValueDim()); }
+
+    /// The engines keep x / scales.residual as the residual stream: sublayers then add to it unscaled, and a norm gives
+    /// the same result if its epsilon is divided by the scale's square. So muP costs nothing in a layer.
+    float streamEmbeddingScale() const { return float(scales.embedding / scales.residual); }
+    float streamNormEps() const { return float(double(rmsNormEps) / (scales.residual * scales.residual)); }
+
     /// Parses and checks. `origin` names the file in errors. @throws Error(BadInput | Unsupported), one sentence each
     static ModelConfig parse(std::string_view json, const std::string& origin);
+    /// What every source of a configuration must satisfy before it may be used (also those that are no JSON).
+    /// @throws Error(BadInput | Unsupported)
+    void check(const std::string& origin) const;
 };
 
 } // namespace kvscope

@@ -153,7 +153,7 @@ SelectionSpec commonSpec(const ParameterValues& values, const ModelConfig& confi
         const std::string& variant = values.text("bias");
         const bool inAttention = variant == "ed-dma" || variant == "dma";
         const bool nosi = values.has("bias_scale") && values.text("bias_scale") == "nosi";
-        spec.bias.scale = !inAttention ? 0.f : nosi ? float(1.0 / std::sqrt(double(config.headDim))) : 1.f;
+        spec.bias.scale = !inAttention ? 0.f : nosi ? config.attentionScale() : 1.f;
     }
     return spec;
 }

@@ -1,4 +1,6 @@
 // The CPU backend: kernels/cpu, float32 KV cache, modelled link.
+#include "core/session/cpu_feed_forward.h"
+#include "core/session/cpu_projections.h"
 #include "core/session/engine.h"
 #include "core/session/layer_attention.h"
 #include "core/session/sampler.h"
@@ -27,6 +29,7 @@ private:
     void prefillLayer(int layerIndex, LayerRecord& layer, const Progress& progress, const std::stop_token& stop);
     void project(int layerIndex, const float* x, int n, LayerRecord& layer);
     void finishLayer(int layerIndex, float* x, int n, LayerRecord& layer);
+    void embed(std::span<const std::int32_t> tokens, float* rowsX);
     void computeLogits(int rows, StepRecord& record);
 
     std::shared_ptr<const Model> model;
@@ -36,12 +39,14 @@ private:
     std::unique_ptr<Kernels> kernels;
     std::unique_ptr<KvCache> cache;
     std::unique_ptr<LayerAttention> attention;
+    std::unique_ptr<CpuProjections> projections;
+    std::unique_ptr<CpuFeedForward> feedForward;
+    RopeTables ropeTables;
     StageClock clock;
     int promptTokens = 0;
-    // Scratch, sized once: rows = prefill chunk or batch.
-    AlignedBuffer<float> x, q, k, v, scores, attended, hidden, logitRows;
+    AlignedBuffer<float> x, logitRows;         // rows = batch
     std::vector<AlignedBuffer<float>> promptX; // [sequence] residual stream of the whole prompt, during prefill
-    std::vector<std::int32_t> positions;
+    std::vector<std::int32_t> ropeRows;        // of the rotary tables, one for each row of a prefill chunk or batch
 };
 
 CpuEngine::CpuEngine(const EngineSetup& setup)
@@ -50,82 +55,51 @@ CpuEngine::CpuEngine(const EngineSetup& setup)
     const ModelConfig& config = model->config();
     const int sequences = int(prompts.size());
     KvCacheOptions cacheOptions;
-    cacheOptions.shape = {config.layers, config.kvHeads, config.headDim};
-    cacheOptions.layout = {spec.blockSize, config.headDim, spec.bias.scale != 0.f};
+    cacheOptions.shape = {config.layers, config.kvHeads, config.headDim, config.valueDim()};
+    cacheOptions.layout = {spec.blockSize, config.headDim, spec.bias.scale != 0.f, config.storedValueDim()};
     cacheOptions.maxTokens = setup.maxTokens;
     cacheOptions.offloaded = setup.offloaded;
     cacheOptions.indexed = setup.indexed;
     cacheOptions.slots = setup.slots;
     cache = std::make_unique<KvCache>(cacheOptions, spec, findCachePolicy(setup.cachePolicy));
-    attention = std::make_unique<LayerAttention>(*kernels, *cache, spec, cacheOptions.shape, config.queryHeads,
-                                                 options.link, sequences, options.oracle, options.oracleObserver);
+    const AttentionRules rules{config.queryHeads, config.attentionScale(), config.windows};
+    attention = std::make_unique<LayerAttention>(*kernels, *cache, spec, cacheOptions.shape, rules, options.link,
+                                                 sequences, options.oracle, options.oracleObserver);
     std::size_t rows = std::size_t(sequences);
+    std::vector<int> lengths;
     for (const auto& prompt : prompts) {
         rows = std::max(rows, std::min<std::size_t>(prompt.size(), kPrefillChunk));
         promptTokens += int(prompt.size());
+        lengths.push_back(int(prompt.size()));
     }
-    const auto qWidth = std::size_t(config.queryHeads * config.headDim),
-               kvWidth = std::size_t(config.kvHeads * config.headDim);
+    ropeTables = RopeTables(config.rope, lengths, setup.maxTokens);
+    projections = std::make_unique<CpuProjections>(*kernels, *model, rows);
+    feedForward = std::make_unique<CpuFeedForward>(*kernels, *model, rows);
     x = AlignedBuffer<float>(std::size_t(sequences) * std::size_t(config.hidden));
-    q = AlignedBuffer<float>(rows * qWidth);
-    k = AlignedBuffer<float>(rows * kvWidth);
-    v = AlignedBuffer<float>(rows * kvWidth);
-    scores = AlignedBuffer<float>(rows * std::size_t(config.kvHeads));
-    attended = AlignedBuffer<float>(rows * qWidth);
-    hidden = AlignedBuffer<float>(rows * std::size_t(config.ffn));
     logitRows = AlignedBuffer<float>(std::size_t(sequences) * std::size_t(config.vocab));
-    positions.resize(rows);
+    ropeRows.resize(rows);
 }
 
-/// Norm, projections, importance scores and rotation of n rows; positions are set.
+/// Queries, keys and values of n rows; positions are set.
 void CpuEngine::project(int layerIndex, const float* rowsX, int n, LayerRecord& layer) {
-    const ModelConfig& config = model->config();
-    const LayerWeights& weights = model->layer(layerIndex);
-    const int qWidth = config.queryHeads * config.headDim, kvWidth = config.kvHeads * config.headDim;
-    const auto biasOf = [](const std::vector<float>& bias) { return bias.empty() ? nullptr : bias.data(); };
-    clock.run(layer, Stage::QkvLinear, [&] {
-        const LinearTarget targets[] = {{weights.q, biasOf(weights.qBias), q.data(), qWidth, false},
-                                        {weights.k, biasOf(weights.kBias), k.data(), kvWidth, false},
-                                        {weights.v, biasOf(weights.vBias), v.data(), kvWidth, false}};
-        LinearArgs args;
-        args.x = rowsX;
-        args.n = n;
-        args.xStride = config.hidden;
-        args.normWeight = weights.inputNorm.data();
-        args.normEps = config.rmsNormEps;
-        args.targets = targets;
-        kernels->linear(args);
-        if (model->hasEvictionHead())
-            kernels->evictionScore({v.data(), n, config.kvHeads, config.headDim, kvWidth, weights.delta.data(),
-                                    weights.gain.data(), scores.data()});
-    });
-    clock.run(layer, Stage::Rope, [&] {
-        kernels->rope({q.data(), n, config.queryHeads, config.headDim, qWidth, positions.data(), model->ropeCos(),
-                       model->ropeSin()});
-        kernels->rope({k.data(), n, config.kvHeads, config.headDim, kvWidth, positions.data(), model->ropeCos(),
-                       model->ropeSin()});
-    });
+    clock.run(layer, Stage::QkvLinear, [&] { projections->project(layerIndex, rowsX, n); });
+    clock.run(layer, Stage::Rope, [&] { projections->rotate(layerIndex, n, ropeRows, ropeTables); });
 }
 
 /// Output projection and feed-forward of n rows, added to the residual stream.
 void CpuEngine::finishLayer(int layerIndex, float* rowsX, int n, LayerRecord& layer) {
-    const ModelConfig& config = model->config();
-    const LayerWeights& weights = model->layer(layerIndex);
-    const auto addTo = [&](const WeightMatrix& weight, const std::vector<float>& bias, const float* input, int width) {
-        const LinearTarget target{weight, bias.empty() ? nullptr : bias.data(), rowsX, config.hidden, true};
-        LinearArgs args;
-        args.x = input;
-        args.n = n;
-        args.xStride = width;
-        args.targets = {&target, 1};
-        kernels->linear(args);
-    };
-    clock.run(layer, Stage::OLinear,
-              [&] { addTo(weights.o, weights.oBias, attended.data(), config.queryHeads * config.headDim); });
-    clock.run(layer, Stage::Ffn, [&] {
-        kernels->gatedLinear(
-            {rowsX, n, weights.postNorm.data(), config.rmsNormEps, weights.gate, weights.up, hidden.data()});
-        addTo(weights.down, {}, hidden.data(), config.ffn);
+    clock.run(layer, Stage::OLinear, [&] { projections->finish(layerIndex, rowsX, n); });
+    clock.run(layer, Stage::Ffn, [&] { feedForward->run(layerIndex, rowsX, n); });
+}
+
+void CpuEngine::embed(std::span<const std::int32_t> tokens, float* rowsX) {
+    kernels->embed(model->embedding(), tokens, rowsX);
+    const float scale = model->config().streamEmbeddingScale();
+    if (scale == 1.f) return;
+    const auto hidden = std::size_t(model->config().hidden);
+    kernels->forEach(int(tokens.size()), [&](int row) {
+        float* to = rowsX + std::size_t(row) * hidden;
+        for (std::size_t c = 0; c < hidden; ++c) to[c] *= scale;
     });
 }
 
@@ -133,8 +107,7 @@ void CpuEngine::prefillLayer(int layerIndex, LayerRecord& layer, const Progress&
                              const std::stop_token& stop) {
     const ModelConfig& config = model->config();
     clock.beginLayer(layer);
-    const TokenRows rows{q.data(), k.data(), v.data(), model->hasEvictionHead() ? scores.data() : nullptr,
-                         attended.data()};
+    const TokenRows rows = projections->rows();
     int doneTokens = 0;
     for (std::size_t s = 0; s < prompts.size(); ++s) {
         const int length = int(prompts[s].size());
@@ -143,7 +116,7 @@ void CpuEngine::prefillLayer(int layerIndex, LayerRecord& layer, const Progress&
             report(progress, (layerIndex + double(doneTokens + first) / promptTokens) / config.layers,
                    "reading the prompt");
             const int n = std::min(kPrefillChunk, length - first);
-            for (int i = 0; i < n; ++i) positions[std::size_t(i)] = first + i;
+            for (int i = 0; i < n; ++i) ropeRows[std::size_t(i)] = ropeTables.first(int(s)) + first + i;
             float* rowsX = promptX[s].data() + std::size_t(first) * std::size_t(config.hidden);
             project(layerIndex, rowsX, n, layer);
             attention->prefill(layerIndex, int(s), first, n, rows, clock, layer);
@@ -166,7 +139,7 @@ void CpuEngine::prefill(StepRecord& record, const Progress& progress, const std:
     clock.run(record, StepStage::Embed, [&] {
         for (const auto& prompt : prompts) {
             promptX.emplace_back(prompt.size() * std::size_t(config.hidden));
-            kernels->embed(model->embedding(), prompt, promptX.back().data());
+            embed(prompt, promptX.back().data());
         }
     });
     for (int layer = 0; layer < config.layers; ++layer)
@@ -188,7 +161,7 @@ void CpuEngine::computeLogits(int rows, StepRecord& record) {
         args.n = rows;
         args.xStride = config.hidden;
         args.normWeight = model->finalNorm().data();
-        args.normEps = config.rmsNormEps;
+        args.normEps = config.streamNormEps();
         args.targets = {&target, 1};
         kernels->linear(args);
     });
@@ -199,12 +172,14 @@ void CpuEngine::decode(std::span<const ActiveSequence> active, std::span<const s
     const ModelConfig& config = model->config();
     const int n = int(active.size());
     record.layers.resize(std::size_t(config.layers));
-    for (int row = 0; row < n; ++row) positions[std::size_t(row)] = active[std::size_t(row)].position;
+    for (int row = 0; row < n; ++row) {
+        const ActiveSequence& sequence = active[std::size_t(row)];
+        ropeRows[std::size_t(row)] = ropeTables.first(sequence.sequence) + sequence.position;
+    }
     clock.beginStep();
     record.startNs = clock.stepStartNs();
-    clock.run(record, StepStage::Embed, [&] { kernels->embed(model->embedding(), tokens, x.data()); });
-    const TokenRows rows{q.data(), k.data(), v.data(), model->hasEvictionHead() ? scores.data() : nullptr,
-                         attended.data()};
+    clock.run(record, StepStage::Embed, [&] { embed(tokens, x.data()); });
+    const TokenRows rows = projections->rows();
     for (int layer = 0; layer < config.layers; ++layer) {
         LayerRecord& layerRecord = record.layers[std::size_t(layer)];
         clock.beginLayer(layerRecord);
@@ -219,7 +194,7 @@ void CpuEngine::decode(std::span<const ActiveSequence> active, std::span<const s
 } // namespace
 
 std::int64_t cpuBlockBytes(const BlockFormat& format) {
-    return BlockLayout{format.blockSize, format.dim, format.hasBias}.bytes();
+    return BlockLayout{format.blockSize, format.dim, format.hasBias, format.valueDim}.bytes();
 }
 
 std::unique_ptr<DecodeEngine> makeCpuEngine(const EngineSetup& setup) { return std::make_unique<CpuEngine>(setup); }

@@ -124,7 +124,7 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     const int sequences = int(prompts.size());
     const bool cuda = options.backend == Backend::Cuda;
     EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, {}, sink.level()};
-    const BlockFormat format{spec.blockSize, config.headDim, spec.bias.scale != 0.f};
+    const BlockFormat format{spec.blockSize, config.headDim, spec.bias.scale != 0.f, config.storedValueDim()};
     const std::int64_t blockBytes = cuda ? cudaBlockBytes(format) : cpuBlockBytes(format);
     int maxBlocks = 0;
     for (const auto& prompt : prompts) {

@@ -26,15 +26,15 @@ constexpr int kSparsePrefillTokens = 64; // query tokens selected and attended t
 } // namespace
 
 LayerAttention::LayerAttention(Kernels& kernels, KvCache& cache, const SelectionSpec& spec, const KvShape& shape,
-                               int queryHeads, const Link& link, int sequences, bool oracle, OracleObserver* observer)
-    : kernels_(kernels), cache_(cache), spec_(spec), shape_(shape), queryHeads_(queryHeads),
-      group_(queryHeads / shape.kvHeads), link_(link), oracle_(oracle), observer_(observer),
-      scale_(float(1.0 / std::sqrt(double(shape.dim)))), work_(std::size_t(sequences * shape.kvHeads)),
-      prefillViews_(std::size_t(shape.kvHeads)) {}
+                               const AttentionRules& rules, const Link& link, int sequences, bool oracle,
+                               OracleObserver* observer)
+    : kernels_(kernels), cache_(cache), spec_(spec), shape_(shape), rules_(rules),
+      group_(rules.queryHeads / shape.kvHeads), link_(link), oracle_(oracle), observer_(observer),
+      work_(std::size_t(sequences * shape.kvHeads)), prefillViews_(std::size_t(shape.kvHeads)) {}
 
 void LayerAttention::decode(int layerIndex, std::span<const ActiveSequence> active, const TokenRows& rows, int step,
                             StageClock& clock, LayerRecord& layer, StepRecord& record) {
-    const int heads = shape_.kvHeads, dim = shape_.dim;
+    const int heads = shape_.kvHeads, dim = shape_.dim, queryHeads = rules_.queryHeads;
     const bool denseLayer = spec_.dense || layerIndex < spec_.denseLayers;
     const std::span<Work> work(work_.data(), active.size() * std::size_t(heads));
     bool anySparse = false;
@@ -44,13 +44,14 @@ void LayerAttention::decode(int layerIndex, std::span<const ActiveSequence> acti
             item.head = &cache_.head(active[row].sequence, layerIndex, g);
             item.sequence = active[row].sequence;
             item.kvHead = g;
-            item.position = active[row].position;
+            place(item, layerIndex, active[row].position);
             item.dense = denseLayer || item.position + 1 < spec_.denseBelowTokens;
-            item.q = rows.q + (row * std::size_t(queryHeads_) + std::size_t(g * group_)) * std::size_t(dim);
+            const std::size_t firstHead = row * std::size_t(queryHeads) + std::size_t(g * group_);
+            item.q = rows.q + firstHead * std::size_t(dim);
             item.key = rows.k + (row * std::size_t(heads) + std::size_t(g)) * std::size_t(dim);
-            item.value = rows.v + (row * std::size_t(heads) + std::size_t(g)) * std::size_t(dim);
+            if (rows.v) item.value = rows.v + (row * std::size_t(heads) + std::size_t(g)) * std::size_t(dim);
             item.score = rows.score ? rows.score[row * std::size_t(heads) + std::size_t(g)] : 0.f;
-            item.out = rows.out + (row * std::size_t(queryHeads_) + std::size_t(g * group_)) * std::size_t(dim);
+            item.out = rows.out + firstHead * std::size_t(shape_.valueDim);
             anySparse |= !item.dense;
         }
     if (cache_.indexed(layerIndex)) clock.run(layer, Stage::Compression, [&] { appendIndex(work); });
@@ -75,6 +76,19 @@ void LayerAttention::decode(int layerIndex, std::span<const ActiveSequence> acti
     }
 }
 
+void LayerAttention::place(Work& item, int layerIndex, int position) const {
+    const int window = rules_.windowOf(layerIndex);
+    item.position = position;
+    item.firstToken = window > 0 ? std::max(0, position + 1 - window) : 0;
+    item.firstBlock = item.firstToken / spec_.blockSize;
+}
+
+KvBlockView LayerAttention::viewOf(const Work& item, const float* block, std::int32_t id) const {
+    const int begin = id == item.firstBlock ? item.firstToken % spec_.blockSize : 0;
+    const bool current = id == item.position / spec_.blockSize;
+    return cache_.layout().view(block, current ? item.position % spec_.blockSize + 1 : spec_.blockSize, begin);
+}
+
 void LayerAttention::appendIndex(std::span<Work> work) {
     kernels_.forEach(int(work.size()), [&](int i) {
         Work& item = work[std::size_t(i)];
@@ -89,16 +103,21 @@ void LayerAttention::scoreBlocks(std::span<Work> work) {
         if (item.dense) continue;
         if (spec_.queryScore == QueryScore::PooledSoftmax) {
             const int windows = spec_.grid.windows(item.position + 1);
+            const int hidden = item.firstToken - spec_.grid.kernel + 1; // windows that end before the first token
+            const int first = hidden > 0 ? (hidden + spec_.grid.stride - 1) / spec_.grid.stride : 0;
             item.windowScores.resize(std::size_t(windows));
-            groupItems_.push_back({item.q, item.head->index.tiles(), windows, item.windowScores.data()});
+            groupItems_.push_back(
+                {item.q, item.head->index.tiles(), windows, item.windowScores.data(), std::min(first, windows)});
         } else {
             const int blocks = item.position / spec_.blockSize + 1;
             item.queryAware.resize(std::size_t(blocks));
-            rangeItems_.push_back({item.q, item.head->index.ranges(), blocks, item.queryAware.data()});
+            rangeItems_.push_back(
+                {item.q, item.head->index.ranges() + std::size_t(item.firstBlock) * 2 * std::size_t(shape_.dim),
+                 blocks - item.firstBlock, item.queryAware.data() + item.firstBlock});
         }
     }
     if (!groupItems_.empty())
-        kernels_.groupScores({group_, shape_.dim, BlockIndex::kTileWindows, shape_.dim, scale_, groupItems_});
+        kernels_.groupScores({group_, shape_.dim, BlockIndex::kTileWindows, shape_.dim, rules_.scale, groupItems_});
     if (!rangeItems_.empty()) kernels_.rangeBound({group_, shape_.dim, shape_.dim, spec_.rangeReduce, rangeItems_});
 }
 
@@ -115,16 +134,31 @@ void LayerAttention::choose(Work& item) const {
         const auto windows = std::size_t(spec_.grid.windows(item.position + 1));
         poolToBlocks(spec_.grid, item.head->index.pooledScores().first(windows), item.queryAgnostic);
     }
-    selectBlocks(spec_.budget, current, item.queryAware, item.queryAgnostic, item.selected);
+    // Chosen among the blocks from the first visible one on, which are then given their own numbers.
+    SelectionBudget budget = spec_.budget;
+    if (item.firstBlock > 0) { // the sink has left the window: its share goes to the method's choice
+        if (spec_.queryScore != QueryScore::None)
+            budget.queryAware += budget.sink;
+        else if (spec_.agnosticScore != AgnosticScore::None)
+            budget.queryAgnostic += budget.sink;
+        budget.sink = 0;
+    }
+    const auto visible = [&](const std::vector<float>& scores) {
+        return std::span(scores).subspan(scores.empty() ? 0 : std::size_t(item.firstBlock));
+    };
+    selectBlocks(budget, current - item.firstBlock, visible(item.queryAware), visible(item.queryAgnostic),
+                 item.selected);
     item.wanted.clear();
-    for (const SelectedBlock& block : item.selected) item.wanted.push_back(block.block);
+    for (SelectedBlock& block : item.selected) {
+        block.block += item.firstBlock;
+        item.wanted.push_back(block.block);
+    }
 }
 
 void LayerAttention::listAll(Work& item) const {
-    const int blocks = item.position / spec_.blockSize + 1;
     item.selected.clear();
-    item.wanted.resize(std::size_t(blocks));
-    for (int b = 0; b < blocks; ++b) item.wanted[std::size_t(b)] = b;
+    item.wanted.clear();
+    for (int b = item.firstBlock; b <= item.position / spec_.blockSize; ++b) item.wanted.push_back(b);
 }
 
 void LayerAttention::offload(int layerIndex, std::span<Work> work, int step, LayerRecord& layer) {
@@ -145,7 +179,7 @@ void LayerAttention::offload(int layerIndex, std::span<Work> work, int step, Lay
         item.views.clear();
         for (const std::int32_t id : item.wanted) {
             const float* block = offloaded ? item.head->device.block(id) : cache_.storeBlock(*item.head, id);
-            item.views.push_back(layout.view(block, id == current ? row + 1 : spec_.blockSize));
+            item.views.push_back(viewOf(item, block, id));
         }
     });
     if (!offloaded) return;
@@ -178,8 +212,8 @@ void LayerAttention::attendItems(std::span<Work> work, bool withLse, std::vector
         items_.push_back({item.q, item.views.data(), std::int32_t(item.views.size()), item.out,
                           withLse ? (item.*lse).data() : nullptr});
     }
-    kernels_.blockAttention(
-        {group_, shape_.dim, spec_.blockSize, shape_.dim, shape_.dim, scale_, spec_.bias.scale, items_});
+    kernels_.blockAttention({group_, shape_.dim, spec_.blockSize, shape_.dim, shape_.valueDim, rules_.scale,
+                             spec_.bias.scale, items_, shape_.valueDim});
 }
 
 void LayerAttention::recordSelections(int layerIndex, std::span<Work> work, LayerRecord& layer,
@@ -219,18 +253,17 @@ void LayerAttention::recordSelections(int layerIndex, std::span<Work> work, Laye
 }
 
 void LayerAttention::measureMass(int layerIndex, std::span<Work> work, StepRecord& record, std::size_t firstSelection) {
-    const BlockLayout& layout = cache_.layout();
     const bool offloaded = cache_.offloaded(layerIndex);
-    const std::size_t outFloats = std::size_t(group_) * std::size_t(shape_.dim);
+    const std::size_t outFloats = std::size_t(group_) * std::size_t(shape_.valueDim);
     massOut_.resize(work.size() * outFloats);
     for (std::size_t i = 0; i < work.size(); ++i) {
         Work& item = work[i];
-        const int current = item.position / spec_.blockSize, row = item.position % spec_.blockSize;
+        const int current = item.position / spec_.blockSize;
         item.views.clear();
-        for (int b = 0; b <= current; ++b) {
+        for (int b = item.firstBlock; b <= current; ++b) {
             const bool onDevice = offloaded && b == current; // the tail's store copy comes when it is full
             const float* block = onDevice ? item.head->device.block(b) : cache_.storeBlock(*item.head, b);
-            item.views.push_back(layout.view(block, b == current ? row + 1 : spec_.blockSize));
+            item.views.push_back(viewOf(item, block, b));
         }
         item.out = massOut_.data() + i * outFloats; // the method's own output stays as it is
     }
@@ -248,17 +281,17 @@ void LayerAttention::measureMass(int layerIndex, std::span<Work> work, StepRecor
         if (!item.dense) observeBest(layerIndex, item, record.step);
 }
 
-/// Needs the views of all blocks, in order, and fullLse.
+/// Needs the views of all visible blocks, in order, and fullLse. Blocks are counted from the first visible one.
 void LayerAttention::observeBest(int layerIndex, Work& item, int step) {
     const std::size_t blocks = item.views.size(), group = std::size_t(group_);
     blockLse_.resize(blocks * group);
-    massOut_.resize(std::max(massOut_.size(), blocks * group * std::size_t(shape_.dim)));
+    massOut_.resize(std::max(massOut_.size(), blocks * group * std::size_t(shape_.valueDim)));
     items_.clear();
     for (std::size_t b = 0; b < blocks; ++b) // attention over one block at a time
-        items_.push_back({item.q, &item.views[b], 1, massOut_.data() + b * group * std::size_t(shape_.dim),
+        items_.push_back({item.q, &item.views[b], 1, massOut_.data() + b * group * std::size_t(shape_.valueDim),
                           blockLse_.data() + b * group});
-    kernels_.blockAttention(
-        {group_, shape_.dim, spec_.blockSize, shape_.dim, shape_.dim, scale_, spec_.bias.scale, items_});
+    kernels_.blockAttention({group_, shape_.dim, spec_.blockSize, shape_.dim, shape_.valueDim, rules_.scale,
+                             spec_.bias.scale, items_, shape_.valueDim});
     blockMass_.assign(blocks, 0.f);
     for (std::size_t b = 0; b < blocks; ++b)
         for (std::size_t h = 0; h < group; ++h)
@@ -267,12 +300,13 @@ void LayerAttention::observeBest(int layerIndex, Work& item, int step) {
     std::vector<std::uint8_t> isSelected(blocks, 0), isNear(blocks, 0);
     OracleRecord out{step, layerIndex, item.sequence, item.kvHead, std::int32_t(item.selected.size())};
     for (const SelectedBlock& block : item.selected) {
-        isSelected[std::size_t(block.block)] = 1;
+        const auto place = std::size_t(block.block - item.firstBlock);
+        isSelected[place] = 1;
         if (block.origin == Origin::Sink || block.origin == Origin::Window)
-            isNear[std::size_t(block.block)] = 1;
+            isNear[place] = 1;
         else
             ++out.far;
-        out.mass += blockMass_[std::size_t(block.block)];
+        out.mass += blockMass_[place];
     }
     // The `count` blocks of the most mass among those allowed; of equals the lower one.
     const auto addBest = [&](int count, bool farOnly, float& mass, float& recall) {
@@ -328,9 +362,10 @@ void LayerAttention::prefill(int layerIndex, int sequence, int first, int n, con
             KvHead& head = cache_.head(sequence, layerIndex, g);
             for (int token = 0; token < n; ++token) {
                 const int position = first + token;
+                const float* value =
+                    rows.v ? rows.v + (std::size_t(token * heads) + std::size_t(g)) * std::size_t(dim) : nullptr;
                 layout.write(cache_.storeBlock(head, position / layout.blockSize), position % layout.blockSize,
-                             keyOf(token, g), rows.v + (std::size_t(token * heads) + std::size_t(g)) * std::size_t(dim),
-                             scoreOf(token, g));
+                             keyOf(token, g), value, scoreOf(token, g));
             }
         });
     });
@@ -367,14 +402,17 @@ void LayerAttention::prefillFull(int layerIndex, int sequence, int first, int n,
     PrefillAttentionArgs args;
     args.q = rows.q;
     args.n = n;
-    args.qStride = args.outStride = queryHeads_ * shape_.dim;
+    args.qStride = rules_.queryHeads * shape_.dim;
+    args.outStride = rules_.queryHeads * shape_.valueDim;
     args.firstPosition = first;
     args.kvHeads = shape_.kvHeads;
     args.group = group_;
     args.dim = shape_.dim;
+    args.valueDim = shape_.valueDim;
+    args.window = rules_.windowOf(layerIndex);
     args.blockSize = layout.blockSize;
     args.blocks = lists.data();
-    args.scale = scale_;
+    args.scale = rules_.scale;
     args.biasScale = spec_.bias.scale;
     args.out = rows.out;
     kernels_.prefillAttention(args);
@@ -382,7 +420,6 @@ void LayerAttention::prefillFull(int layerIndex, int sequence, int first, int n,
 
 void LayerAttention::prefillSparse(int layerIndex, int sequence, int first, int n, const TokenRows& rows,
                                    StageClock& clock, LayerRecord& layer) {
-    const BlockLayout& layout = cache_.layout();
     const int heads = shape_.kvHeads, dim = shape_.dim;
     for (int start = 0; start < n; start += kSparsePrefillTokens) {
         const int count = std::min(kSparsePrefillTokens, n - start);
@@ -393,10 +430,11 @@ void LayerAttention::prefillSparse(int layerIndex, int sequence, int first, int 
                 Work& item = work[std::size_t(token * heads + g)];
                 const std::size_t row = std::size_t(start + token);
                 item.head = &cache_.head(sequence, layerIndex, g);
-                item.position = first + start + token;
+                place(item, layerIndex, first + start + token);
                 item.dense = item.position + 1 < spec_.denseBelowTokens;
-                item.q = rows.q + (row * std::size_t(queryHeads_) + std::size_t(g * group_)) * std::size_t(dim);
-                item.out = rows.out + (row * std::size_t(queryHeads_) + std::size_t(g * group_)) * std::size_t(dim);
+                const std::size_t firstHead = row * std::size_t(rules_.queryHeads) + std::size_t(g * group_);
+                item.q = rows.q + firstHead * std::size_t(dim);
+                item.out = rows.out + firstHead * std::size_t(shape_.valueDim);
             }
         // Windows and ranges of later tokens exist already; a query sees only the windows complete at its own position,
         // and the only block whose range could be ahead of it is its own, which the window forces.
@@ -405,12 +443,9 @@ void LayerAttention::prefillSparse(int layerIndex, int sequence, int first, int 
                   [&] { kernels_.forEach(int(work.size()), [&](int i) { choose(work[std::size_t(i)]); }); });
         clock.run(layer, Stage::Stage2, [&] {
             for (Work& item : work) {
-                const int current = item.position / layout.blockSize;
                 item.views.clear();
                 for (const std::int32_t id : item.wanted)
-                    item.views.push_back(
-                        layout.view(cache_.storeBlock(*item.head, id),
-                                    id == current ? item.position % layout.blockSize + 1 : layout.blockSize));
+                    item.views.push_back(viewOf(item, cache_.storeBlock(*item.head, id), id));
             }
             attendItems(work, false, &Work::lse);
         });

@@ -18,16 +18,28 @@ namespace kvscope {
 struct TokenRows {
     const float* q = nullptr;     // [n, queryHeads*dim]
     const float* k = nullptr;     // [n, kvHeads*dim]
-    const float* v = nullptr;     // [n, kvHeads*dim]
+    const float* v = nullptr;     // [n, kvHeads*dim]; null when values are the beginning of the keys
     const float* score = nullptr; // [n, kvHeads] eviction scores; null without an eviction head
-    float* out = nullptr;         // [n, queryHeads*dim] attention output
+    float* out = nullptr;         // [n, queryHeads*valueDim] attention output
+};
+
+/// What the model asks of the attention, whatever the method.
+struct AttentionRules {
+    int queryHeads = 0;
+    float scale = 1;          // logits = scale * q.k
+    std::vector<int> windows; // [layer] tokens a query sees, itself included, 0: all; empty: all layers see all
+    int windowOf(int layer) const { return windows.empty() ? 0 : windows[std::size_t(layer)]; }
 };
 
 /// Works on one session's cache, one layer at a time. All scratch memory is kept between calls.
+///
+/// In a layer with a sliding window only the blocks within it exist for the method: it chooses among those, and a sink
+/// that has left the window is not attended.
 class LayerAttention {
 public:
-    LayerAttention(Kernels& kernels, KvCache& cache, const SelectionSpec& spec, const KvShape& shape, int queryHeads,
-                   const Link& link, int sequences, bool oracle, OracleObserver* observer = nullptr);
+    LayerAttention(Kernels& kernels, KvCache& cache, const SelectionSpec& spec, const KvShape& shape,
+                   const AttentionRules& rules, const Link& link, int sequences, bool oracle,
+                   OracleObserver* observer = nullptr);
 
     /// One token per active sequence: appends it, selects, loads, attends. Fills `layer` and appends selections.
     void decode(int layerIndex, std::span<const ActiveSequence> active, const TokenRows& rows, int step,
@@ -47,6 +59,7 @@ private:
         float score = 0;
         float* out = nullptr;
         int sequence = 0, kvHead = 0, position = 0;
+        int firstToken = 0, firstBlock = 0; // the oldest a sliding window shows
         bool dense = false;
         std::vector<float> windowScores, queryAware, queryAgnostic, lse, fullLse;
         std::vector<SelectedBlock> selected;
@@ -65,6 +78,8 @@ private:
     void measureMass(int layerIndex, std::span<Work> work, StepRecord& record, std::size_t firstSelection);
     void observeBest(int layerIndex, Work& work, int step);
     void recordSelections(int layerIndex, std::span<Work> work, LayerRecord& layer, StepRecord& record) const;
+    void place(Work& work, int layerIndex, int position) const;
+    KvBlockView viewOf(const Work& work, const float* block, std::int32_t id) const;
     void listAll(Work& work) const;
     void attendItems(std::span<Work> work, bool withLse, std::vector<float> Work::*lse);
     void prefillFull(int layerIndex, int sequence, int first, int n, const TokenRows& rows);
@@ -75,11 +90,11 @@ private:
     KvCache& cache_;
     const SelectionSpec spec_;
     const KvShape shape_;
-    const int queryHeads_, group_;
+    const AttentionRules rules_;
+    const int group_;
     const Link link_;
     const bool oracle_;
     OracleObserver* const observer_;
-    const float scale_;
     std::vector<Work> work_; // decode: [sequence * kvHeads]; sparse prefill: grown to its chunk
     std::vector<AttentionItem> items_;
     std::vector<GroupScoreItem> groupItems_;

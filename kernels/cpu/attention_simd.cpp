@@ -24,7 +24,6 @@ constexpr int kLanes = int(hn::MaxLanes(D()));
 // Accumulators fill the register file: 6 x 4 of 32 registers with AVX-512, 6 x 2 of 16 otherwise.
 constexpr int kRowsAtOnce = 6;
 constexpr int kVectorsAtOnce = kLanes == 16 ? 4 : 2;
-constexpr int kMostGroup = 64;
 constexpr float kMinusInfinity = -std::numeric_limits<float>::infinity();
 
 /// out[r, 0..kVectors*lanes) = sum over c of left[r, c] * right[c, ...]: rows of left broadcast, right streamed.
@@ -71,7 +70,19 @@ void AllRows(const float* left, std::int64_t leftStride, int rows, const float* 
     }
 }
 
-/// out[rows, width] (+)= left[rows, depth] right[depth, width]; width a multiple of 16.
+/// The columns that fill no vector: heads of a width that is no multiple of the vectors'.
+template <bool kAdd>
+void RemainingColumns(const float* left, std::int64_t leftStride, int rows, const float* right,
+                      std::int64_t rightStride, int depth, int width, float* out, std::int64_t outStride) {
+    for (int r = 0; r < rows; ++r)
+        for (int w = 0; w < width; ++w) {
+            float sum = kAdd ? out[r * outStride + w] : 0.f;
+            for (int c = 0; c < depth; ++c) sum += left[r * leftStride + c] * right[c * rightStride + w];
+            out[r * outStride + w] = sum;
+        }
+}
+
+/// out[rows, width] (+)= left[rows, depth] right[depth, width].
 template <bool kAdd>
 void Multiply(const float* left, std::int64_t leftStride, int rows, const float* right, std::int64_t rightStride,
               int depth, int width, float* out, std::int64_t outStride) {
@@ -80,6 +91,8 @@ void Multiply(const float* left, std::int64_t leftStride, int rows, const float*
         AllRows<kVectorsAtOnce, kAdd>(left, leftStride, rows, right + at, rightStride, depth, out + at, outStride);
     for (; at + kLanes <= width; at += kLanes)
         AllRows<1, kAdd>(left, leftStride, rows, right + at, rightStride, depth, out + at, outStride);
+    if (at < width)
+        RemainingColumns<kAdd>(left, leftStride, rows, right + at, rightStride, depth, width - at, out + at, outStride);
 }
 
 HWY_INLINE float MaxOf(const float* x, int n) {
@@ -137,8 +150,28 @@ HWY_INLINE float ScaleBiasMask(float* scores, int width, float scale, const floa
 HWY_INLINE void ScaleRow(float* row, int n, float factor) {
     const D d;
     const V f = hn::Set(d, factor);
-    for (int c = 0; c < n; c += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, row + c), f), d, row + c);
+    int c = 0;
+    for (; c + kLanes <= n; c += kLanes) hn::StoreU(hn::Mul(hn::LoadU(d, row + c), f), d, row + c);
+    for (; c < n; ++c) row[c] *= factor;
 }
+
+/// The values of a block, [tokens, valueDim]. Where they are the keys' first channels they are turned into `scratch`:
+/// little work beside the group's products with them.
+const float* ValuesOf(const KvBlockView& block, int tokens, int valueDim, int width, std::vector<float>& scratch) {
+    if (block.values != nullptr) return block.values;
+    if (scratch.size() < std::size_t(width) * std::size_t(valueDim))
+        scratch.resize(std::size_t(width) * std::size_t(valueDim));
+    constexpr int kTogether = 16; // tokens written together: whole cache lines of both sides
+    for (int first = block.begin / kTogether * kTogether; first < tokens; first += kTogether)
+        for (int c = 0; c < valueDim; ++c) {
+            const float* from = block.keys + std::int64_t(c) * width + first;
+            for (int t = 0; t < kTogether; ++t) scratch[std::size_t((first + t) * valueDim + c)] = from[t];
+        }
+    return scratch.data();
+}
+
+/// Hides the tokens before `begin`: ScaleBiasMask keeps minus infinity.
+HWY_INLINE void HideBefore(int begin, float* scores) { std::fill_n(scores, std::max(0, begin), kMinusInfinity); }
 
 /// A new maximum of one row's logits: what was summed before shrinks accordingly.
 HWY_INLINE void RaiseMaximum(float candidate, float& maximum, float& sum, float* out, int dim) {
@@ -152,6 +185,7 @@ HWY_INLINE void RaiseMaximum(float candidate, float& maximum, float& sum, float*
 void AttendBlocks(const AttentionArgs& args, const AttentionItem& item, int first, int last, float* out,
                   std::int64_t outStride, float* maxima, float* sums, AttentionScratch& scratch) {
     const int group = args.group, dim = args.dim, width = args.blockSize;
+    const int valueDim = args.valueDim == 0 ? dim : args.valueDim;
     // As many blocks at a time as keep the scores of the whole group in the first-level cache or near it.
     constexpr int kScoreFloats = 16 << 10;
     const int most = std::max(1, kScoreFloats / (group * width)), together = std::min(most, last - first);
@@ -161,7 +195,7 @@ void AttendBlocks(const AttentionArgs& args, const AttentionItem& item, int firs
     for (int h = 0; h < group; ++h) {
         maxima[h] = kMinusInfinity;
         sums[h] = 0.f;
-        std::fill_n(out + h * outStride, dim, 0.f);
+        std::fill_n(out + h * outStride, valueDim, 0.f);
     }
     for (int from = first; from < last; from += together) {
         const int to = std::min(last, from + together), used = (to - from) * width;
@@ -171,30 +205,36 @@ void AttendBlocks(const AttentionArgs& args, const AttentionItem& item, int firs
             const KvBlockView& block = item.blocks[b];
             float* at = scores + std::int64_t(b - from) * width;
             Multiply<false>(item.q, args.qStride, group, block.keys, width, dim, width, at, columns);
+            if (block.begin > 0)
+                for (int h = 0; h < group; ++h) HideBefore(block.begin, at + h * columns);
             for (int h = 0; h < group; ++h)
                 best[h] = std::max(best[h], ScaleBiasMask(at + h * columns, width, args.scale,
                                                           args.biasScale != 0.f ? block.bias : nullptr, args.biasScale,
                                                           block.tokens));
         }
         for (int h = 0; h < group; ++h) {
-            RaiseMaximum(best[h], maxima[h], sums[h], out + h * outStride, dim);
+            RaiseMaximum(best[h], maxima[h], sums[h], out + h * outStride, valueDim);
             sums[h] += ExpSum(scores + h * columns, used, maxima[h]);
         }
-        for (int b = from; b < to; ++b) // only valid tokens: the rows behind them are not part of the sequence
-            Multiply<true>(scores + std::int64_t(b - from) * width, columns, group, item.blocks[b].values, dim,
-                           item.blocks[b].tokens, dim, out, outStride);
+        for (int b = from; b < to; ++b) { // only valid tokens: the rows behind them are not part of the sequence
+            const KvBlockView& block = item.blocks[b];
+            Multiply<true>(scores + std::int64_t(b - from) * width, columns, group,
+                           ValuesOf(block, block.tokens, valueDim, width, scratch.values), valueDim, block.tokens,
+                           valueDim, out, outStride);
+        }
     }
 }
 
 void PrefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int end, AttentionScratch& scratch) {
     const int group = args.group, dim = args.dim, width = args.blockSize, rows = (end - begin) * group;
+    const int valueDim = args.valueDim == 0 ? dim : args.valueDim;
     const auto need = [](std::vector<float>& buffer, std::size_t n) {
         if (buffer.size() < n) buffer.resize(n);
         return buffer.data();
     };
     float* q = need(scratch.rows, std::size_t(rows * dim));
     float* scores = need(scratch.scores, std::size_t(rows * width));
-    float* out = need(scratch.out, std::size_t(rows * dim));
+    float* out = need(scratch.out, std::size_t(rows * valueDim));
     float* sums = need(scratch.sums, std::size_t(2 * rows));
     float* maxima = sums + rows;
     for (int row = 0; row < rows; ++row) { // row = token * group + head
@@ -204,9 +244,10 @@ void PrefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int en
         maxima[row] = kMinusInfinity;
         sums[row] = 0.f;
     }
-    std::fill_n(out, std::size_t(rows * dim), 0.f);
+    std::fill_n(out, std::size_t(rows * valueDim), 0.f);
     const int blocks = (args.firstPosition + end - 1) / width + 1;
-    for (int b = 0; b < blocks; ++b) {
+    const int oldest = args.window > 0 ? std::max(0, args.firstPosition + begin - args.window + 1) : 0;
+    for (int b = oldest / width; b < blocks; ++b) {
         const KvBlockView& block = args.blocks[kvHead][b];
         // Rows whose position lies before the block see nothing of it.
         const int firstToken = std::max(begin, b * width - args.firstPosition), firstRow = (firstToken - begin) * group;
@@ -214,21 +255,24 @@ void PrefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int en
                         scores + std::int64_t(firstRow) * width, width);
         for (int row = firstRow; row < rows; ++row) {
             float* s = scores + std::int64_t(row) * width;
-            const int visible = std::min(width, args.firstPosition + begin + row / group - b * width + 1);
+            const int position = args.firstPosition + begin + row / group;
+            const int visible = std::min(width, position - b * width + 1);
+            if (args.window > 0) HideBefore(std::min(width, position - args.window + 1 - b * width), s);
             const float blockMax = ScaleBiasMask(s, width, args.scale, args.biasScale != 0.f ? block.bias : nullptr,
                                                  args.biasScale, visible);
-            RaiseMaximum(blockMax, maxima[row], sums[row], out + std::int64_t(row) * dim, dim);
+            RaiseMaximum(blockMax, maxima[row], sums[row], out + std::int64_t(row) * valueDim, valueDim);
             sums[row] += ExpSum(s, width, maxima[row]);
         }
         const int depth = std::min(width, args.firstPosition + end - b * width); // weights past a row's position are 0
-        Multiply<true>(scores + std::int64_t(firstRow) * width, width, rows - firstRow, block.values, dim, depth, dim,
-                       out + std::int64_t(firstRow) * dim, dim);
+        Multiply<true>(scores + std::int64_t(firstRow) * width, width, rows - firstRow,
+                       ValuesOf(block, depth, valueDim, width, scratch.values), valueDim, depth, valueDim,
+                       out + std::int64_t(firstRow) * valueDim, valueDim);
     }
     for (int row = 0; row < rows; ++row) {
         const int token = begin + row / group, head = kvHead * group + row % group;
         const float factor = 1.f / sums[row];
-        float* to = args.out + std::int64_t(token) * args.outStride + std::int64_t(head) * dim;
-        for (int c = 0; c < dim; ++c) to[c] = out[std::int64_t(row) * dim + c] * factor;
+        float* to = args.out + std::int64_t(token) * args.outStride + std::int64_t(head) * valueDim;
+        for (int c = 0; c < valueDim; ++c) to[c] = out[std::int64_t(row) * valueDim + c] * factor;
     }
 }
 
@@ -238,16 +282,17 @@ void GroupScoreItemImpl(const GroupScoreArgs& args, const GroupScoreItem& item, 
     if (scratch.scores.size() < std::size_t(args.group * columns))
         scratch.scores.resize(std::size_t(args.group * columns));
     float* scores = scratch.scores.data();
-    for (int t = 0; t < tiles; ++t)
+    for (int t = item.first / tile; t < tiles; ++t)
         Multiply<false>(item.q, args.qStride, args.group, item.tiles[t], tile, args.dim, tile,
                         scores + std::int64_t(t) * tile, columns);
     std::fill_n(item.scores, item.windows, 0.f);
     for (int h = 0; h < args.group; ++h) {
-        float* s = scores + h * columns;
-        for (int c = 0; c < item.windows; ++c) s[c] *= args.scale;
-        const float sum = ExpSum(s, item.windows, MaxOf(s, item.windows));
+        float* s = scores + h * columns + item.first;
+        const int visible = item.windows - item.first;
+        for (int c = 0; c < visible; ++c) s[c] *= args.scale;
+        const float sum = ExpSum(s, visible, MaxOf(s, visible));
         const float factor = 1.f / sum;
-        for (int c = 0; c < item.windows; ++c) item.scores[c] += s[c] * factor;
+        for (int c = 0; c < visible; ++c) item.scores[item.first + c] += s[c] * factor;
     }
 }
 

@@ -25,6 +25,8 @@ constexpr int kPrefillRows = 48;       // query rows (tokens x group) of one pre
 constexpr int kBlocksPerSplit = 16;    // blocks that are worth another thread's attention
 constexpr int kRangesPerPart = 256;    // block bounds that are worth handing out
 constexpr std::int64_t kRowGrain = 16; // rows handed out together: whole cache lines of output
+constexpr int kVectorsTogether = 16;   // vectors normalised together
+constexpr int kMostDim = 1024;         // of a key or value: latent attention has 576
 
 [[noreturn]] void reject(const std::string& message, const char* hint) {
     throw Error(ErrorKind::BadInput, message, hint);
@@ -35,20 +37,23 @@ void checkCount(const char* what, int count) {
 }
 
 void checkHeads(int group, int dim, int blockSize) {
-    if (group < 1 || group > 64)
-        reject(fmt::format("{} query heads share one KV head", group), "a KV head serves 1 to 64 query heads");
-    if (dim < 16 || dim > 256 || dim % 16 != 0)
-        reject(fmt::format("a head has {} dimensions", dim), "a head has a multiple of 16 dimensions, at most 256");
+    if (group < 1 || group > kMostGroup)
+        reject(fmt::format("{} query heads share one KV head", group), "a KV head serves 1 to 128 query heads");
+    if (dim < 1 || dim > kMostDim)
+        reject(fmt::format("a head has {} dimensions", dim), "a head has 1 to 1024 dimensions");
     if (blockSize < 16 || blockSize > 256 || blockSize % 16 != 0)
         reject(fmt::format("a block holds {} tokens", blockSize), "a block holds a multiple of 16 tokens, at most 256");
 }
+
+int valueDimOf(int dim, int valueDim) { return valueDim == 0 ? dim : valueDim; }
 
 void checkItem(const AttentionItem& item, int blockSize) {
     if (item.blockCount < 1)
         reject(fmt::format("a query attends to {} blocks", item.blockCount), "attention needs at least one block");
     for (int b = 0; b < item.blockCount; ++b)
-        if (const int tokens = item.blocks[b].tokens; tokens < 1 || tokens > blockSize)
-            reject(fmt::format("block {} of the list has {} valid tokens", b, tokens),
+        if (const auto& block = item.blocks[b];
+            block.begin < 0 || block.tokens <= block.begin || block.tokens > blockSize)
+            reject(fmt::format("block {} of the list has {} valid tokens", b, block.tokens - block.begin),
                    "a listed block holds at least one token and at most its size");
 }
 
@@ -100,7 +105,8 @@ public:
             gateScratch_ = AlignedBuffer<float>(std::size_t(args.n) * std::size_t(width) * 2);
         float* gate = gateScratch_.data();
         float* up = gate + std::size_t(args.n) * std::size_t(width);
-        const LinearTarget targets[] = {{args.gate, nullptr, gate, width, false}, {args.up, nullptr, up, width, false}};
+        const LinearTarget targets[] = {{args.gate, args.gateBias, gate, width, false},
+                                        {args.up, args.upBias, up, width, false}};
         LinearArgs linearArgs{args.x, args.n, args.gate.cols, args.normWeight, args.normEps, targets};
         if (args.n <= kSmallBatch) {
             // One hand-out for both matrices and the activation: each thread finishes the outputs it computed.
@@ -123,23 +129,80 @@ public:
 
     void rope(const RopeArgs& args) override {
         checkCount("the number of tokens", args.n);
-        if (args.dim < 0 || args.dim % 2 != 0)
-            reject(fmt::format("a head of {} dimensions cannot be rotated", args.dim),
-                   "rotary positions pair the two halves of a head: its dimension is even");
-        const int half = args.dim / 2;
+        const int rotary = args.rotary == 0 ? args.dim : args.rotary;
+        if (rotary < 0 || rotary % 2 != 0 || args.first < 0 || args.first + rotary > args.dim)
+            reject(fmt::format("{} of a head's {} dimensions cannot be rotated", rotary, args.dim),
+                   "rotary positions pair the dimensions of a head: their number is even");
+        const int half = rotary / 2;
+        // Halves: x[i] with x[i + half]; neighbours: x[2i] with x[2i + 1].
+        const int step = args.interleaved ? 2 : 1, apart = args.interleaved ? 1 : half;
         team_.split(args.n, 16, [&](std::int64_t begin, std::int64_t end) {
             for (std::int64_t row = begin; row < end; ++row) {
                 const float* cos = args.cos + std::int64_t(args.positions[row]) * half;
                 const float* sin = args.sin + std::int64_t(args.positions[row]) * half;
                 for (int head = 0; head < args.heads; ++head) {
-                    float* x = args.x + row * args.stride + std::int64_t(head) * args.dim;
+                    float* x = args.x + row * args.stride + std::int64_t(head) * args.dim + args.first;
                     for (int i = 0; i < half; ++i) {
-                        const float a = x[i], b = x[i + half];
-                        x[i] = a * cos[i] - b * sin[i];
-                        x[i + half] = b * cos[i] + a * sin[i];
+                        float &low = x[i * step], &high = x[i * step + apart];
+                        const float a = low, b = high;
+                        low = a * cos[i] - b * sin[i];
+                        high = b * cos[i] + a * sin[i];
                     }
                 }
             }
+        });
+    }
+
+    void norm(const NormArgs& args) override {
+        checkCount("the number of vectors", args.n);
+        checkCount("the number of heads", args.heads);
+        checkCount("the number of dimensions", args.dim);
+        if (args.dim == 0) return;
+        team_.each((args.n * args.heads + kVectorsTogether - 1) / kVectorsTogether, [&](int part, int thread) {
+            auto& row = scratch_[std::size_t(thread)].rows;
+            if (row.size() < std::size_t(args.dim)) row.resize(std::size_t(args.dim));
+            const int begin = part * kVectorsTogether, end = std::min(args.n * args.heads, begin + kVectorsTogether);
+            for (int i = begin; i < end; ++i) {
+                float* x =
+                    args.x + std::int64_t(i / args.heads) * args.stride + std::int64_t(i % args.heads) * args.dim;
+                rmsNormRow(x, args.weight, args.eps, args.dim, row.data());
+                std::copy_n(row.data(), args.dim, x);
+            }
+        });
+    }
+
+    void headLinear(const HeadLinearArgs& args) override {
+        checkCount("the number of inputs", args.n);
+        checkCount("the number of heads", args.heads);
+        checkCount("the number of outputs", args.weight.rows);
+        checkCount("the number of columns", args.weight.cols);
+        if (args.n == 0 || args.heads == 0 || args.weight.rows == 0) return;
+        const int width = panelRows(), panels = (args.weight.rows + width - 1) / width, cols = args.weight.cols;
+        const bool few = args.n <= kSmallBatch || cols > kPanelDepth;
+        team_.each(args.heads * (few ? 1 : panels), [&](int job, int thread) {
+            const int head = few ? job : job / panels;
+            LinearTarget target;
+            target.weight = args.weight;
+            target.weight.data = static_cast<const char*>(args.weight.data) + std::size_t(head) * args.headBytes;
+            target.y = args.y + std::int64_t(head) * args.yHeadStride;
+            target.stride = args.yStride;
+            const float* x = args.x + std::int64_t(head) * args.xHeadStride;
+            if (few) {
+                const std::int64_t stride = arrangedStride(target.weight.type, cols);
+                auto& rows = scratch_[std::size_t(thread)].rows;
+                if (rows.size() < std::size_t(stride) * std::size_t(args.n))
+                    rows.resize(std::size_t(stride) * std::size_t(args.n));
+                for (int i = 0; i < args.n; ++i)
+                    arrangeInput(target.weight.type, x + std::int64_t(i) * args.xStride, cols,
+                                 rows.data() + i * stride);
+                return smallBatchRows(target, rows.data(), args.n, 0, target.weight.rows);
+            }
+            auto& panel = panels_[std::size_t(thread)];
+            if (panel.size() < std::size_t(cols) * std::size_t(width))
+                panel = AlignedBuffer<float>(std::size_t(cols) * std::size_t(width));
+            const int begin = job % panels * width, outputs = std::min(width, target.weight.rows - begin);
+            packPanel(target.weight, begin, 0, cols, panel.data());
+            panelMultiply(x, args.xStride, args.n, panel.data(), cols, target.y + begin, target.stride, outputs, false);
         });
     }
 
@@ -167,6 +230,7 @@ public:
     void blockAttention(const AttentionArgs& args) override {
         if (args.items.empty()) return;
         checkHeads(args.group, args.dim, args.blockSize);
+        checkHeads(args.group, valueDimOf(args.dim, args.valueDim), args.blockSize);
         const int items = int(args.items.size());
         int most = 0;
         for (const AttentionItem& item : args.items) {
@@ -177,7 +241,7 @@ public:
         const int splits = std::clamp(std::min(wanted, most / kBlocksPerSplit), 1, team_.threads());
         if (splits > 1) return attendSplit(args, splits);
         team_.each(items, [&](int i, int thread) {
-            float maxima[64], sums[64];
+            float maxima[kMostGroup], sums[kMostGroup];
             const AttentionItem& item = args.items[std::size_t(i)];
             attendBlocks(args, item, 0, item.blockCount, item.out, args.outStride, maxima, sums,
                          scratch_[std::size_t(thread)]);
@@ -191,6 +255,8 @@ public:
         checkCount("the first position", args.firstPosition);
         if (args.n == 0) return;
         checkHeads(args.group, args.dim, args.blockSize);
+        checkHeads(args.group, valueDimOf(args.dim, args.valueDim), args.blockSize);
+        checkCount("the sliding window", args.window);
         const int tileTokens = std::max(1, kPrefillRows / args.group), tiles = (args.n + tileTokens - 1) / tileTokens;
         team_.each(tiles * args.kvHeads, [&](int job, int thread) {
             // Late tiles see the most keys: hand those out first, so that the threads end together.
@@ -252,15 +318,15 @@ private:
         for (int h = 0; h < args.group; ++h) {
             const float factor = 1.f / sums[h];
             float* out = item.out + std::int64_t(h) * args.outStride;
-            for (int c = 0; c < args.dim; ++c) out[c] *= factor;
+            for (int c = 0; c < valueDimOf(args.dim, args.valueDim); ++c) out[c] *= factor;
             if (item.lse) item.lse[h] = maxima[h] + std::log(sums[h]);
         }
     }
 
     /// Each item's blocks in `splits` parts, merged by their log-sum-exp.
     void attendSplit(const AttentionArgs& args, int splits) {
-        const int items = int(args.items.size());
-        const auto outFloats = std::size_t(args.group) * std::size_t(args.dim),
+        const int items = int(args.items.size()), dim = valueDimOf(args.dim, args.valueDim);
+        const auto outFloats = std::size_t(args.group) * std::size_t(dim),
                    perPart = outFloats + 2 * std::size_t(args.group);
         if (partials_.size() < std::size_t(items * splits) * perPart)
             partials_ = AlignedBuffer<float>(std::size_t(items * splits) * perPart);
@@ -277,7 +343,7 @@ private:
                 std::fill_n(sums, args.group, 0.f);
                 return;
             }
-            attendBlocks(args, item, first, last, out, args.dim, maxima, sums, scratch_[std::size_t(thread)]);
+            attendBlocks(args, item, first, last, out, dim, maxima, sums, scratch_[std::size_t(thread)]);
         });
         for (int i = 0; i < items; ++i) {
             const AttentionItem& item = args.items[std::size_t(i)];
@@ -285,14 +351,14 @@ private:
                 float top = -std::numeric_limits<float>::infinity(), sum = 0;
                 for (int p = 0; p < splits; ++p) top = std::max(top, part(i * splits + p)[outFloats + std::size_t(h)]);
                 float* out = item.out + std::int64_t(h) * args.outStride;
-                std::fill_n(out, args.dim, 0.f);
+                std::fill_n(out, dim, 0.f);
                 for (int p = 0; p < splits; ++p) {
                     const float* from = part(i * splits + p);
                     const float factor = std::exp(from[outFloats + std::size_t(h)] - top);
                     sum += factor * from[outFloats + std::size_t(args.group + h)];
-                    for (int c = 0; c < args.dim; ++c) out[c] += factor * from[std::size_t(h * args.dim + c)];
+                    for (int c = 0; c < dim; ++c) out[c] += factor * from[std::size_t(h * dim + c)];
                 }
-                for (int c = 0; c < args.dim; ++c) out[c] /= sum;
+                for (int c = 0; c < dim; ++c) out[c] /= sum;
                 if (item.lse) item.lse[h] = top + std::log(sum);
             }
         }

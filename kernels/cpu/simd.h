@@ -40,9 +40,12 @@ void panelMultiply(const float* x, std::int64_t xStride, int n, const float* pan
 /// out = silu(gate) * up, elementwise.
 void siluMultiply(const float* gate, const float* up, std::int64_t n, float* out);
 
+/// Query heads that may share a KV head.
+constexpr int kMostGroup = 128;
+
 /// Scratch of attention on one thread; grows to what is needed.
 struct AttentionScratch {
-    std::vector<float> scores, rows, out, sums;
+    std::vector<float> scores, rows, out, sums, values;
 };
 
 /// Unnormalised softmax attention of one item over blocks [first, last): out[h] = sum_t exp(s_t - max_h) v_t.

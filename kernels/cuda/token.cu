@@ -9,9 +9,11 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+constexpr int kMostHeads = 32; // query heads of a KV head, see checkAttentionShape
 
-__global__ void __launch_bounds__(kThreads) embedKernel(const Bf16* table, int cols, const std::int32_t* ids, float* x,
-                                                        std::uint32_t* clear, int clearCount, std::uint64_t* mark) {
+__global__ void __launch_bounds__(kThreads)
+    embedKernel(const Bf16* table, int cols, const std::int32_t* ids, float* x, float scale, std::uint32_t* clear,
+                int clearCount, std::uint64_t* mark) {
     letNextKernelStart();
     waitForEarlierKernels();
     if (blockIdx.x == 0) {
@@ -20,7 +22,7 @@ __global__ void __launch_bounds__(kThreads) embedKernel(const Bf16* table, int c
     }
     const Bf16* from = table + std::size_t(ids[blockIdx.x]) * cols;
     float* to = x + std::size_t(blockIdx.x) * cols;
-    for (int i = threadIdx.x; i < cols; i += kThreads) to[i] = __bfloat162float(from[i]);
+    for (int i = threadIdx.x; i < cols; i += kThreads) to[i] = scale * __bfloat162float(from[i]);
 }
 
 __device__ inline float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
@@ -34,8 +36,15 @@ __device__ inline float evictionScore(const EvictionHead& eviction, const float*
     return eviction.gain[g] * softplus(warpSum(sum));
 }
 
-/// Grid (kvHeads, rows): a KV head and its query heads.
-__global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
+/// 1/sqrt(mean(x^2) + eps) of one head, by one warp.
+__device__ inline float inverseNorm(const float* x, int dim, float eps) {
+    float sum = 0;
+    for (int i = threadIdx.x % kWarp; i < dim; i += kWarp) sum = fmaf(x[i], x[i], sum);
+    return rsqrtf(warpSum(sum) / float(dim) + eps);
+}
+
+/// Grid (kvHeads, rows): a KV head and its query heads. kNormed: they pass their RMS norms first.
+template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
     extern __shared__ float newKey[]; // [dim] as stored
     __shared__ float newScore;
     const int g = blockIdx.x, row = blockIdx.y, dim = a.shape.dim, half = dim / 2;
@@ -46,11 +55,21 @@ __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
     // Positions change only at a step's end, so they may be read before the wait.
     const int position = a.position[row], head = row * a.shape.kvHeads + g, bs = a.shape.blockSize;
     const bool active = a.active == nullptr || a.active[row] != 0;
-    const float *cos = a.cos + std::size_t(position) * half, *sin = a.sin + std::size_t(position) * half;
+    const std::size_t angles = std::size_t(a.ropeFirst[row] + position) * half;
+    const float *cos = a.cos + angles, *sin = a.sin + angles;
     waitForEarlierKernels();
     if (reports) stamp(a.marks[0]);
     if (!active) return;
     const float* in = a.qkv + std::size_t(row) * (qWidth + 2 * kvWidth);
+    __shared__ float inverse[kNormed ? kMostHeads + 1 : 1]; // of the queries, then of the key
+    if constexpr (kNormed) {
+        for (int h = threadIdx.x / kWarp; h <= group; h += kWarps) {
+            const float* x = h < group ? in + (std::size_t(g) * group + h) * dim : in + qWidth + g * dim;
+            const float value = inverseNorm(x, dim, a.norms.eps);
+            if (threadIdx.x % kWarp == 0) inverse[h] = value;
+        }
+        __syncthreads();
+    }
     Bf16* q = a.q + std::size_t(row) * qWidth + std::size_t(g) * group * dim;
     constexpr int kTogether = 4; // loads in flight before the first store
     for (int base = threadIdx.x; base < group * half; base += kThreads * kTogether) {
@@ -60,6 +79,10 @@ __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
             const int i = min(base + t * kThreads, group * half - 1), c = i % half;
             const float* from = in + (std::size_t(g) * group + i / half) * dim;
             x[t] = from[c], y[t] = from[c + half], u[t] = cos[c], v[t] = sin[c];
+            if constexpr (kNormed) {
+                x[t] *= inverse[i / half] * a.norms.query[c];
+                y[t] *= inverse[i / half] * a.norms.query[c + half];
+            }
         }
 #pragma unroll
         for (int t = 0; t < kTogether; ++t) {
@@ -82,7 +105,11 @@ __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
         valueTo = a.newValue + std::size_t(head) * dim;
     }
     for (int c = threadIdx.x; c < half; c += kThreads) {
-        const float x = in[qWidth + g * dim + c], y = in[qWidth + g * dim + c + half];
+        float x = in[qWidth + g * dim + c], y = in[qWidth + g * dim + c + half];
+        if constexpr (kNormed) {
+            x *= inverse[group] * a.norms.key[c];
+            y *= inverse[group] * a.norms.key[c + half];
+        }
         const Bf16 low = __float2bfloat16(x * cos[c] - y * sin[c]), high = __float2bfloat16(y * cos[c] + x * sin[c]);
         keyTo[c] = low;
         keyTo[c + half] = high;
@@ -154,6 +181,20 @@ __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
 }
 
 constexpr int kPromptTokens = 8; // tokens of a thread block: one 16-byte piece of the transposed values
+
+/// Prompt: normalises the queries and keys of the projections in place. Grid (tokens), a warp per head.
+__global__ void __launch_bounds__(kThreads) headNormKernel(PromptArgs a) {
+    const int dim = a.shape.dim, heads = a.shape.queryHeads + a.shape.kvHeads, width = (heads + a.shape.kvHeads) * dim;
+    letNextKernelStart();
+    waitForEarlierKernels();
+    float* in = const_cast<float*>(a.qkv) + std::size_t(blockIdx.x) * width;
+    for (int h = threadIdx.x / kWarp; h < heads; h += kWarps) {
+        float* x = in + std::size_t(h) * dim;
+        const float* weight = h < a.shape.queryHeads ? a.norms.query : a.norms.key;
+        const float inverse = inverseNorm(x, dim, a.norms.eps);
+        for (int i = threadIdx.x % kWarp; i < dim; i += kWarp) x[i] *= inverse * weight[i];
+    }
+}
 
 /// Grid (token groups, kvHeads). firstPosition is a multiple of 8 (chunks begin at block bounds).
 __global__ void __launch_bounds__(kThreads) promptKernel(PromptArgs a) {
@@ -344,10 +385,10 @@ __global__ void __launch_bounds__(kSampleThreads) nextTokenKernel(NextTokenArgs 
 } // namespace
 
 void embedTokens(const Launch& how, const Bf16* table, int cols, const std::int32_t* ids, int rows, float* x,
-                 std::uint32_t* clear, int clearCount, std::uint64_t* mark) {
+                 float scale, std::uint32_t* clear, int clearCount, std::uint64_t* mark) {
     if (rows == 0) return;
-    launch(how, {dim3(unsigned(rows)), dim3(kThreads)}, embedKernel, "embedding tokens", table, cols, ids, x, clear,
-           clearCount, mark);
+    launch(how, {dim3(unsigned(rows)), dim3(kThreads)}, embedKernel, "embedding tokens", table, cols, ids, x, scale,
+           clear, clearCount, mark);
 }
 
 void rotateAndAppend(const Launch& how, const AppendArgs& args) {
@@ -355,7 +396,7 @@ void rotateAndAppend(const Launch& how, const AppendArgs& args) {
     launch(how,
            {dim3(unsigned(args.shape.kvHeads), unsigned(args.rows)), dim3(kThreads),
             std::size_t(args.shape.dim) * sizeof(float)},
-           appendKernel, "rotating and appending", args);
+           args.norms.query != nullptr ? appendKernel<true> : appendKernel<false>, "rotating and appending", args);
 }
 
 void rotatePrompt(const Launch& how, const PromptArgs& args) {
@@ -363,6 +404,8 @@ void rotatePrompt(const Launch& how, const PromptArgs& args) {
     if (args.firstPosition % kPromptTokens != 0)
         throw Error(ErrorKind::BadInput, "a prompt chunk must begin at a multiple of 8 tokens",
                     "this is a bug in KVScope");
+    if (args.norms.query != nullptr)
+        launch(how, {dim3(unsigned(args.n)), dim3(kThreads)}, headNormKernel, "normalising the prompt's heads", args);
     launch(how,
            {dim3(unsigned((args.n + kPromptTokens - 1) / kPromptTokens), unsigned(args.shape.kvHeads)), dim3(kThreads)},
            promptKernel, "rotating the prompt", args);

@@ -5,20 +5,28 @@
 
 namespace kvscope::cuda {
 
-/// x[row, :] = table[ids[row], :]; clears `clear` (counters of the step), `clearCount` words.
+/// x[row, :] = scale * table[ids[row], :]; clears `clear` (counters of the step), `clearCount` words.
 void embedTokens(const Launch& launch, const __nv_bfloat16* table, int cols, const std::int32_t* ids, int rows,
-                 float* x, std::uint32_t* clear = nullptr, int clearCount = 0, std::uint64_t* mark = nullptr);
+                 float* x, float scale = 1.f, std::uint32_t* clear = nullptr, int clearCount = 0,
+                 std::uint64_t* mark = nullptr);
 
 struct EvictionHead {
     const float* delta = nullptr; // [kvHeads, kvHeads*dim]
     const float* gain = nullptr;  // [kvHeads]; null: the model has none
 };
 
+/// RMS norms of every head's query and key before the rotation; null: the model has none.
+struct HeadNorms {
+    const float *query = nullptr, *key = nullptr; // [dim]
+    float eps = 0.f;
+};
+
 struct RotateArgs {
     AttentionShape shape;
     const float* qkv = nullptr;                 // [rows, (queryHeads + 2 kvHeads)*dim]
-    const float *cos = nullptr, *sin = nullptr; // [positions, dim/2]
+    const float *cos = nullptr, *sin = nullptr; // [table rows, dim/2]
     EvictionHead eviction;
+    HeadNorms norms;
     __nv_bfloat16* q = nullptr; // [rows, queryHeads*dim], rotated
     DeviceIndex index;          // tokenScores and, where kept, pooled entries and ranges are appended
 };
@@ -27,6 +35,7 @@ struct RotateArgs {
 struct AppendArgs : RotateArgs {
     int rows = 0;
     const std::int32_t* position = nullptr;
+    const std::int32_t* ropeFirst = nullptr; // [rows] table row of a sequence's position 0
     const std::uint8_t* active = nullptr;
     // Where key and value go: into the block itself when it is resident, else here for the selection to place.
     __nv_bfloat16* blocks = nullptr;
@@ -36,7 +45,7 @@ struct AppendArgs : RotateArgs {
 };
 void rotateAndAppend(const Launch& launch, const AppendArgs& args);
 
-/// Prompt: n consecutive tokens of one sequence, into its blocks.
+/// Prompt: n consecutive tokens of one sequence, into its blocks. cos and sin begin at its position 0.
 struct PromptArgs : RotateArgs {
     int n = 0, firstPosition = 0, sequence = 0;
     __nv_bfloat16* blocks = nullptr; // head g's blocks begin at blocks + g*headStride

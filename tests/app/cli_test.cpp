@@ -354,6 +354,33 @@ TEST_F(Cli, EveryMistakeGetsOneSentenceThatNamesItAndTheMend) {
     EXPECT_THAT(cli({"export", trace, "--what", "steps", "-o", path("no/such/out.csv")}).err, HasSubstr("out.csv"));
 }
 
+TEST_F(Cli, TokenizeShowsIdsAndPiecesOfAFolderWithoutWeights) {
+    const fs::path golden = fs::path(KVSCOPE_TEST_DATA) / "golden/tokenizers";
+    fs::copy_file(golden / "minicpm.json", folder_ / "tokenizer.json");
+    const auto run = [&](std::vector<std::string> more) {
+        std::vector<std::string> arguments{"tokenize", "--model", folder_.string()};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return cli(arguments);
+    };
+    const Finished plain = run({"--text", "the cache \xE5\xAD\x97", "--json"});
+    ASSERT_EQ(plain.status, 0) << plain.err;
+    const json shown = json::parse(plain.out);
+    EXPECT_EQ(shown.at("ids").front(), 1);
+    EXPECT_EQ(shown.at("ids").size(), shown.at("pieces").size());
+    EXPECT_EQ(shown.at("decoded"), "the cache \xE5\xAD\x97");
+    EXPECT_THAT(run({"--text", "a", "--chat"}).err, HasSubstr("has no chat template"));
+    write("chat_template.jinja",
+          "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}");
+    const Finished chat = run({"--text", "hi", "--system", "brief", "--chat", "--json"});
+    ASSERT_EQ(chat.status, 0) << chat.err;
+    EXPECT_EQ(json::parse(chat.out).at("text"),
+              "<|im_start|>system\nbrief<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n");
+    EXPECT_NE(json::parse(chat.out).at("ids").front(), 1) << "a template writes its own BOS";
+    EXPECT_THAT(run({}).err, HasSubstr("give --text or --file"));
+    EXPECT_THAT(run({"--text", "a", "--system", "b"}).err, HasSubstr("--chat"));
+    EXPECT_THAT(run({"--file", path("none")}).err, HasSubstr("cannot read"));
+}
+
 TEST_F(Cli, AFullDiskEndsInASentenceAndKeepsWhatWasRecorded) {
     const std::string trace = path("a.kvtrace");
     // A file-size limit fails writes like a full disk does.

@@ -114,7 +114,7 @@ private:
         const auto dim = std::size_t(config_.headDim), half = dim / 2;
         for (std::size_t head = 0; head < x.size(); head += dim)
             for (std::size_t i = 0; i < half; ++i) {
-                const double angle = position * std::pow(config_.ropeTheta, -double(i) / double(half));
+                const double angle = position * std::pow(config_.rope.theta, -double(i) / double(half));
                 const double a = x[head + i], b = x[head + half + i];
                 x[head + i] = a * std::cos(angle) - b * std::sin(angle);
                 x[head + half + i] = b * std::cos(angle) + a * std::sin(angle);

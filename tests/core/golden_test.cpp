@@ -126,7 +126,8 @@ void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
     options.stopAtEos = false;
     options.lookahead = false;
     CollectingSink sink;
-    DecodeSession session(model, {golden.ints("prompt_ids")}, options, sink);
+    const auto prompt = golden.ints("prompt_ids");
+    DecodeSession session(model, {prompt}, options, sink);
     session.prefill();
     if (test::onCuda()) return compareOnGpu(c, golden, session, sink, *model);
 
@@ -164,7 +165,8 @@ void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
         }
     }
     // Scores of the selected blocks: float32 sums in another order, so a relative 1e-3 (Quest sums 192 products) and,
-    // for eviction scores near 1e-6, an absolute 1e-6.
+    // for eviction scores near 1e-6, an absolute 1e-6. Beyond 8192 tokens another 1e-3: angles are rounded to float32,
+    // as transformers rounds them (half a unit in the last place is 2e-4 there), the reference's are not.
     const auto aware = golden.floats(prefix + "query_aware_scores"),
                agnostic = golden.floats(prefix + "query_agnostic_scores");
     const auto blocksScored = std::size_t(golden.shape(prefix + "query_aware_scores").back());
@@ -183,7 +185,7 @@ void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
                     EXPECT_EQ(got, want);
                     continue;
                 }
-                EXPECT_NEAR(got, want, 1e-6 + 1e-3 * std::abs(want))
+                EXPECT_NEAR(got, want, 1e-6 + (prompt.size() > 8192 ? 2e-3 : 1e-3) * std::abs(want))
                     << "step " << kScoredSteps[scored] << " layer " << selection.layer << " block "
                     << record.blocks[at];
             }

@@ -76,7 +76,7 @@ TEST(ModelConfig, HoldsTheValuesOfTheEmbeddedModel) {
     EXPECT_EQ(config.vocab, 4096);
     EXPECT_EQ(config.maxPositions, 16384);
     EXPECT_FLOAT_EQ(config.rmsNormEps, 1e-5f);
-    EXPECT_EQ(config.ropeTheta, 500000.0);
+    EXPECT_EQ(config.rope.theta, 500000.0);
     EXPECT_TRUE(config.tiedEmbeddings);
     EXPECT_EQ(config.bosId, 0);
     EXPECT_EQ(config.eosIds, std::vector<std::int32_t>{1});
@@ -101,14 +101,14 @@ TEST(ModelConfig, FillsInWhatOlderFilesLeaveOut) {
     const auto config = ModelConfig::parse(json.dump(), "config.json");
     EXPECT_EQ(config.kvHeads, 6);
     EXPECT_EQ(config.headDim, 64);
-    EXPECT_EQ(config.ropeTheta, 10000.0);
+    EXPECT_EQ(config.rope.theta, 10000.0);
     EXPECT_FALSE(config.tiedEmbeddings);
     EXPECT_EQ(config.bosId, -1);
     EXPECT_TRUE(config.eosIds.empty());
     EXPECT_FALSE(config.sparse);
     json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 12345.0}};
     json["eos_token_id"] = {1, 7};
-    EXPECT_EQ(ModelConfig::parse(json.dump(), "config.json").ropeTheta, 12345.0);
+    EXPECT_EQ(ModelConfig::parse(json.dump(), "config.json").rope.theta, 12345.0);
     EXPECT_EQ(ModelConfig::parse(json.dump(), "config.json").eosIds, (std::vector<std::int32_t>{1, 7}));
 }
 
@@ -162,11 +162,11 @@ TEST(ModelConfig, RefusesBadNumbersFlagsAndIds) {
 
 TEST(ModelConfig, RefusesSizesThatDoNotFitTogether) {
     EXPECT_THAT(configRefusal([](Json& json) { json["num_key_value_heads"] = 4; }), HasSubstr("6 query heads"));
-    EXPECT_THAT(configRefusal([](Json& json) { json["head_dim"] = 20; }), HasSubstr("head_dim 20"));
-    EXPECT_THAT(configRefusal([](Json& json) { json["head_dim"] = 512; }), HasSubstr("head_dim 512"));
+    EXPECT_THAT(configRefusal([](Json& json) { json["head_dim"] = 21; }), HasSubstr("head_dim of 21"));
+    EXPECT_THAT(configRefusal([](Json& json) { json["head_dim"] = 1040; }), HasSubstr("head_dim"));
     EXPECT_THAT(configRefusal([](Json& json) { json.erase("head_dim"), json["hidden_size"] = 385; }),
                 HasSubstr("hidden_size 385"));
-    EXPECT_THAT(configRefusal([](Json& json) { json["num_attention_heads"] = 130; }), HasSubstr("64"));
+    EXPECT_THAT(configRefusal([](Json& json) { json["num_attention_heads"] = 258; }), HasSubstr("128"));
 }
 
 TEST(ModelConfig, RefusesWhatThisVersionCannotRun) {
@@ -177,11 +177,17 @@ TEST(ModelConfig, RefusesWhatThisVersionCannotRun) {
     EXPECT_THAT(configRefusal([](Json& json) { json.erase("architectures"), json.erase("model_type"); }),
                 HasSubstr("architecture"));
     EXPECT_THAT(configRefusal([](Json& json) {
-                    json["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 4}};
+                    json["rope_scaling"] = {{"rope_type", "proportional"}, {"factor", 4}};
                 }),
-                HasSubstr("yarn"));
-    EXPECT_THAT(configRefusal([](Json& json) { json["rope_scaling"] = {{"type", "linear"}}; }), HasSubstr("linear"));
-    EXPECT_THAT(configRefusal([](Json& json) { json["scale_emb"] = 12; }), HasSubstr("scale_emb"));
+                HasSubstr("proportional"));
+    EXPECT_THAT(configRefusal([](Json& json) { json["rope_scaling"] = {{"type", "linear"}}; }), HasSubstr("factor"));
+    EXPECT_THAT(configRefusal([](Json& json) { json["scale_emb"] = 0; }), HasSubstr("scale_emb"));
+    EXPECT_THAT(configRefusal([](Json& json) {
+                    json["partial_rotary_factor"] = 0.5, json["rope_scaling"] = {{"type", "default"}};
+                }),
+                HasSubstr("partial_rotary_factor"));
+    EXPECT_THAT(configRefusal([](Json& json) { json["architectures"] = {"LlamaForSequenceClassification"}; }),
+                HasSubstr("LlamaForSequenceClassification"));
     EXPECT_THAT(configRefusal([](Json& json) {
                     json["quantization_config"] = {{"bits", 4}};
                 }),
@@ -356,9 +362,9 @@ void expectHolds(const Model& model, const TinyCheckpoint& checkpoint) {
         matrixEquals(w.k, layer + "self_attn.k_proj.weight");
         matrixEquals(w.v, layer + "self_attn.v_proj.weight");
         matrixEquals(w.o, layer + "self_attn.o_proj.weight");
-        matrixEquals(w.gate, layer + "mlp.gate_proj.weight");
-        matrixEquals(w.up, layer + "mlp.up_proj.weight");
-        matrixEquals(w.down, layer + "mlp.down_proj.weight");
+        matrixEquals(w.mlp.gate, layer + "mlp.gate_proj.weight");
+        matrixEquals(w.mlp.up, layer + "mlp.up_proj.weight");
+        matrixEquals(w.mlp.down, layer + "mlp.down_proj.weight");
         vectorEquals(w.inputNorm, layer + "input_layernorm.weight");
         vectorEquals(w.postNorm, layer + "post_attention_layernorm.weight");
         EXPECT_TRUE(w.qBias.empty());
@@ -426,18 +432,10 @@ TEST_F(Checkpoint, ReadsBiasesWhenThereAreAny) {
     EXPECT_EQ(model->layer(1).oBias.size(), 32u);
     EXPECT_TRUE(model->layer(1).qBias.empty());
     checkpoint.add("model.layers.1.mlp.up_proj.bias", {48});
-    EXPECT_THAT(refusal(checkpoint), HasSubstr("mlp.up_proj.bias"));
-}
-
-TEST_F(Checkpoint, PreparesTheRotaryTables) {
-    TinyCheckpoint().writeTo(folder_.path());
-    const auto model = Model::load(folder_.path().string());
-    for (const int position : {0, 1, 511})
-        for (int i = 0; i < 8; ++i) {
-            const double angle = position * std::pow(10000.0, -2.0 * i / 16);
-            EXPECT_NEAR(model->ropeCos()[position * 8 + i], std::cos(angle), 1e-6);
-            EXPECT_NEAR(model->ropeSin()[position * 8 + i], std::sin(angle), 1e-6);
-        }
+    checkpoint.writeTo(folder_.path());
+    const auto biased = Model::load(folder_.path().string());
+    EXPECT_EQ(biased->layer(1).mlp.upBias.size(), 48u);
+    EXPECT_TRUE(biased->layer(1).mlp.gateBias.empty());
 }
 
 TEST_F(Checkpoint, NamesEveryMissingTensor) {

@@ -66,7 +66,7 @@ TEST(Transformers, ACheckpointWrittenByTheLibraryIsReadAsWritten) {
     EXPECT_EQ(config.vocab, 288);
     EXPECT_EQ(config.maxPositions, 512);
     EXPECT_FLOAT_EQ(config.rmsNormEps, 1e-5f);
-    EXPECT_EQ(config.ropeTheta, 50000);
+    EXPECT_EQ(config.rope.theta, 50000);
     EXPECT_FALSE(config.tiedEmbeddings);
     EXPECT_FALSE(config.sparse.has_value());
     EXPECT_EQ(config.bosId, 0);

@@ -1,7 +1,7 @@
 #include "ui/widgets/session_form.h"
 
-#include "core/session/block_format.h"
 #include "ui/models/format.h"
+#include "ui/widgets/model_page.h"
 #include "ui/widgets/parameter_panel.h"
 #include "ui/widgets/prompt_editor.h"
 #include "ui/widgets/small_widgets.h"
@@ -13,34 +13,11 @@
 #include <QPushButton>
 #include <QSignalBlocker>
 #include <QSpinBox>
+#include <QToolButton>
 
 #include <algorithm>
 
 namespace kvscope::ui {
-
-KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens, int sequences, bool offload,
-                      std::optional<std::int64_t> deviceSlots, Backend backend) {
-    const ModelConfig& config = model.config();
-    const BlockFormat format{spec.blockSize, config.headDim, spec.bias.scale != 0.F && model.hasEvictionHead()};
-    const bool gpu = backend == Backend::Cuda;
-    const std::int64_t blockBytes = gpu ? cudaBlockBytes(format) : cpuBlockBytes(format);
-    const std::int64_t heads = std::int64_t(sequences) * config.kvHeads;
-    const int blocks = spec.grid.blocks(tokens);
-    const int denseLayers = spec.dense || !offload ? config.layers : std::min(spec.denseLayers, config.layers);
-    const int offloaded = config.layers - denseLayers;
-
-    KvEstimate estimate;
-    // The GPU's resident layers have no copy in host memory.
-    estimate.hostBytes = heads * (gpu ? offloaded : config.layers) * blocks * blockBytes;
-    estimate.budgetTokens = spec.dense ? 0 : spec.budgetBlocks() * spec.blockSize;
-    estimate.deviceBytes = heads * denseLayers * blocks * blockBytes;
-    if (offloaded > 0) {
-        estimate.neededSlots = std::min(std::max(spec.budgetBlocks(), spec.grid.blocks(spec.denseBelowTokens)), blocks);
-        estimate.blockSlots = int(std::min<std::int64_t>(deviceSlots.value_or(estimate.neededSlots), blocks));
-        estimate.deviceBytes += heads * offloaded * estimate.blockSlots * blockBytes;
-    }
-    return estimate;
-}
 
 void SessionForm::setModel(const QString& nameOrPath, std::shared_ptr<const Model> model) {
     rememberSettings();
@@ -65,9 +42,18 @@ void SessionForm::setModel(const QString& nameOrPath, std::shared_ptr<const Mode
             .arg(config.kvHeads)
             .arg(config.headDim)
             .arg(QString::fromLatin1(nameOf(loaded_->weightType())), formatCount(config.maxPositions)));
+    modelDetails_->setEnabled(true);
+    if (modelPage_) modelPage_->setModel(loaded_);
     prompt_->setModel(loaded_);
     shownMethod_.clear();
     showMethod();
+}
+
+void SessionForm::showModelPage() {
+    if (!modelPage_) modelPage_ = new ModelPage(this);
+    modelPage_->setModel(loaded_);
+    modelPage_->show();
+    modelPage_->raise();
 }
 
 void SessionForm::setModelProblem(const QString& sentence) {

@@ -2,6 +2,7 @@
 // link.
 #pragma once
 
+#include "core/session/kv_estimate.h"
 #include "ui/session_controller.h"
 
 #include <QMap>
@@ -20,25 +21,17 @@ class QDoubleSpinBox;
 class QFormLayout;
 class QPushButton;
 class QSpinBox;
+class QToolButton;
 class QVBoxLayout;
 
 namespace kvscope::ui {
 
 class InlineMessage;
+class ModelPage;
 class MutedLabel;
 class ParameterPanel;
 class PromptEditor;
 class Section;
-
-/// Memory of the two KV tiers, from the method's spec and the model's shape.
-struct KvEstimate {
-    std::int64_t hostBytes = 0, deviceBytes = 0;
-    int blockSlots = 0;   // per (sequence, layer, KV head); 0: everything resident
-    int neededSlots = 0;  // fewest the method works with
-    int budgetTokens = 0; // attended at most per KV head; 0: all
-};
-KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens, int sequences, bool offload,
-                      std::optional<std::int64_t> deviceSlots, Backend backend = Backend::Cpu);
 
 class SessionForm final : public QWidget {
     Q_OBJECT
@@ -78,6 +71,7 @@ private:
     void makeFooter(QVBoxLayout* layout);
     void chooseModel(int index);
     void chooseBackend();
+    void showModelPage();
     void showMethod();
     void rememberSettings();
     void revalidate();
@@ -99,6 +93,8 @@ private:
     Section* advanced_ = nullptr;
     MutedLabel* reason_ = nullptr;
     QPushButton* run_ = nullptr;
+    QToolButton* modelDetails_ = nullptr;
+    ModelPage* modelPage_ = nullptr; // made when it is first asked for
 
     std::shared_ptr<const Model> loaded_;
     QString loadedName_, modelProblem_, backendProblem_, problem_;

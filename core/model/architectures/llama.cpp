@@ -1,0 +1,10 @@
+// Llama 2, 3, 3.x and what shares their form to the letter: SmolLM2, Yi, the embedded model.
+#include "core/model/architecture.h"
+
+namespace kvscope {
+
+Architecture llamaArchitecture() {
+    return {"llama", "Llama", {"LlamaForCausalLM"}, {"llama"}, [](const ConfigReader&, ModelConfig&) {}};
+}
+
+} // namespace kvscope

@@ -1,0 +1,52 @@
+// Typed, checked access to one JSON object of a configuration; every complaint names the file and the key.
+#pragma once
+
+#include "core/model/json_text.h"
+#include "kernels/base/error.h"
+
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+class ConfigReader {
+public:
+    /// The object outlives the reader. `origin` names the file, and the object within it, in errors.
+    ConfigReader(const nlohmann::json& object, std::string origin) : object_(object), origin_(std::move(origin)) {}
+
+    [[noreturn]] void refuse(const std::string& what,
+                             const std::string& hint = "check the checkpoint's config.json") const {
+        throw Error(ErrorKind::BadInput, origin_ + ": " + what, hint);
+    }
+    /// What is there but beyond this version. @throws Error(Unsupported)
+    [[noreturn]] void refuseUnsupported(const std::string& what, const std::string& hint) const {
+        throw Error(ErrorKind::Unsupported, origin_ + ": " + what, hint);
+    }
+    /// Present and not null.
+    bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+
+    int integer(const char* key, int low, int high) const;
+    int integerOr(const char* key, int fallback, int low, int high) const {
+        return has(key) ? integer(key, low, high) : fallback;
+    }
+    double number(const char* key, double low, double high) const;
+    double numberOr(const char* key, double fallback, double low, double high) const {
+        return has(key) ? number(key, low, high) : fallback;
+    }
+    bool flagOr(const char* key, bool fallback) const;
+    std::string textOr(const char* key, const std::string& fallback) const;
+    /// A list of exactly `count` numbers.
+    std::vector<double> numbers(const char* key, std::size_t count, double low, double high) const;
+    /// A list of texts; empty when absent.
+    std::vector<std::string> texts(const char* key) const;
+    ConfigReader object(const char* key) const;
+
+    const nlohmann::json& json() const { return object_; }
+    const std::string& origin() const { return origin_; }
+
+private:
+    const nlohmann::json& object_;
+    std::string origin_;
+};
+
+} // namespace kvscope

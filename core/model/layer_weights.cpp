@@ -1,0 +1,133 @@
+#include "core/model/layer_weights.h"
+
+#include <cstring>
+#include <fmt/format.h>
+
+namespace kvscope {
+namespace {
+
+FeedForwardWeights readFeedForward(const TensorSource& tensors, const std::string& prefix, const std::string& gate,
+                                   const std::string& up, const std::string& down, int hidden, int width) {
+    FeedForwardWeights w;
+    w.gate = tensors.matrix(prefix + gate + ".weight", width, hidden);
+    w.up = tensors.matrix(prefix + up + ".weight", width, hidden);
+    w.down = tensors.matrix(prefix + down + ".weight", hidden, width);
+    w.gateBias = tensors.vectorIfPresent(prefix + gate + ".bias", {width});
+    w.upBias = tensors.vectorIfPresent(prefix + up + ".bias", {width});
+    w.downBias = tensors.vectorIfPresent(prefix + down + ".bias", {hidden});
+    return w;
+}
+
+ExpertWeights readExperts(const TensorSource& tensors, const TensorNames& names, const std::string& layer,
+                          const ModelConfig& c) {
+    const ExpertConfig& experts = *c.experts;
+    const std::string mixture = layer + names.mixture;
+    ExpertWeights w;
+    w.router = tensors.matrix(mixture + names.router, experts.count, c.hidden);
+    if (experts.choiceBias) w.choiceBias = tensors.vector(mixture + names.choiceBias, {experts.count});
+    for (int e = 0; e < experts.count; ++e)
+        w.experts.push_back(readFeedForward(tensors, fmt::format("{}{}{}.", mixture, names.experts, e),
+                                            names.expertGate, names.expertUp, names.expertDown, c.hidden,
+                                            experts.width));
+    if (experts.sharedWidth > 0)
+        w.shared = readFeedForward(tensors, mixture + names.sharedExpert, names.gate, names.up, names.down, c.hidden,
+                                   experts.sharedWidth);
+    if (experts.sharedGate) w.sharedGate = tensors.matrix(mixture + names.sharedExpertGate, 1, c.hidden);
+    return w;
+}
+
+/// The part of the latent's way up that makes keys, per head transposed: queries take it instead of keys, so that
+/// keys stay in the latent space ("absorbed").
+WeightMatrix transposedKeyUp(const WeightMatrix& up, const LatentAttention& latent, int heads,
+                             std::deque<std::vector<std::byte>>& owned) {
+    const auto size = std::size_t(bytesOf(up.type)), rank = std::size_t(latent.rank), dim = std::size_t(latent.nopeDim),
+               perHead = std::size_t(latent.nopeDim + latent.valueDim);
+    auto& bytes = owned.emplace_back(std::size_t(heads) * rank * dim * size);
+    const auto* from = static_cast<const std::byte*>(up.data);
+    for (std::size_t h = 0; h < std::size_t(heads); ++h)
+        for (std::size_t i = 0; i < dim; ++i)
+            for (std::size_t r = 0; r < rank; ++r)
+                std::memcpy(bytes.data() + ((h * rank + r) * dim + i) * size,
+                            from + ((h * perHead + i) * rank + r) * size, size);
+    return {bytes.data(), up.type, latent.rank, latent.nopeDim};
+}
+
+void readHeads(const TensorSource& tensors, const TensorNames& names, const std::string& attention,
+               const ModelConfig& c, LayerWeights& w) {
+    const int qWidth = c.queryHeads * c.headDim, kvWidth = c.kvHeads * c.headDim;
+    w.q = tensors.matrix(attention + names.q + ".weight", qWidth, c.hidden);
+    w.k = tensors.matrix(attention + names.k + ".weight", kvWidth, c.hidden);
+    w.v = tensors.matrix(attention + names.v + ".weight", kvWidth, c.hidden);
+    w.qBias = tensors.vectorIfPresent(attention + names.q + ".bias", {qWidth});
+    w.kBias = tensors.vectorIfPresent(attention + names.k + ".bias", {kvWidth});
+    w.vBias = tensors.vectorIfPresent(attention + names.v + ".bias", {kvWidth});
+    if (c.queryKeyNorm) {
+        w.queryNorm = tensors.vector(attention + names.queryNorm, {c.headDim});
+        w.keyNorm = tensors.vector(attention + names.keyNorm, {c.headDim});
+    }
+    w.delta = tensors.vectorIfPresent(attention + "delta.weight", {c.kvHeads, kvWidth});
+    w.gain = tensors.vectorIfPresent(attention + "A", {c.kvHeads});
+    for (const auto& [name, matrix] :
+         {std::pair{"q_future_proj.weight", &w.forecast}, std::pair{"q_curr_proj.weight", &w.ownForecast}})
+        if (tensors.has(attention + name)) *matrix = tensors.matrix(attention + name, kvWidth, c.hidden);
+}
+
+void readLatent(const TensorSource& tensors, const TensorNames& names, const std::string& attention,
+                const ModelConfig& c, LayerWeights& w, std::deque<std::vector<std::byte>>& owned) {
+    const LatentAttention& latent = *c.latent;
+    const int qWidth = c.queryHeads * c.queryDim(), down = latent.rank + latent.ropeDim;
+    if (latent.queryRank > 0) {
+        w.queryDown = tensors.matrix(attention + names.queryDown + ".weight", latent.queryRank, c.hidden);
+        w.queryDownBias = tensors.vectorIfPresent(attention + names.queryDown + ".bias", {latent.queryRank});
+        w.queryDownNorm = tensors.vector(attention + names.queryDownNorm, {latent.queryRank});
+        w.q = tensors.matrix(attention + names.queryUp + ".weight", qWidth, latent.queryRank);
+    } else {
+        w.q = tensors.matrix(attention + names.q + ".weight", qWidth, c.hidden);
+    }
+    w.k = tensors.matrix(attention + names.latentDown + ".weight", down, c.hidden);
+    w.kBias = tensors.vectorIfPresent(attention + names.latentDown + ".bias", {down});
+    w.latentNorm = tensors.vector(attention + names.latentNorm, {latent.rank});
+    const int perHead = latent.nopeDim + latent.valueDim;
+    const WeightMatrix up = tensors.matrix(attention + names.latentUp + ".weight", c.queryHeads * perHead, latent.rank);
+    w.keyUp = transposedKeyUp(up, latent, c.queryHeads, owned);
+    const std::size_t rowBytes = up.bytes() / std::size_t(up.rows);
+    w.valueUp = {static_cast<const std::byte*>(up.data) + std::size_t(latent.nopeDim) * rowBytes, up.type,
+                 latent.valueDim, latent.rank};
+    w.valueUpHeadBytes = std::size_t(perHead) * rowBytes;
+}
+
+} // namespace
+
+std::size_t LayerWeights::bytesPerToken(const ModelConfig& config) const {
+    std::size_t bytes = q.bytes() + k.bytes() + v.bytes() + o.bytes() + queryDown.bytes();
+    bytes += (keyUp.bytes() + valueUp.bytes()) * std::size_t(config.latent ? config.queryHeads : 0);
+    if (moe.experts.empty()) return bytes + mlp.bytes();
+    return bytes + moe.router.bytes() + moe.sharedGate.bytes() + moe.shared.bytes() +
+           moe.experts.front().bytes() * std::size_t(config.experts->used);
+}
+
+LayerWeights readLayer(const TensorSource& tensors, const ModelConfig& c, int index,
+                       std::deque<std::vector<std::byte>>& owned) {
+    const TensorNames& names = architectureOf(c).names;
+    const std::string layer = fmt::format("model.layers.{}.", index), attention = layer + names.attention;
+    LayerWeights w;
+    w.inputNorm = tensors.vector(layer + names.inputNorm, {c.hidden});
+    w.postNorm = tensors.vector(layer + names.postNorm, {c.hidden});
+    if (c.latent)
+        readLatent(tensors, names, attention, c, w, owned);
+    else
+        readHeads(tensors, names, attention, c, w);
+    w.o = tensors.matrix(attention + names.o + ".weight", c.hidden, c.queryHeads * c.outputDim());
+    w.oBias = tensors.vectorIfPresent(attention + names.o + ".bias", {c.hidden});
+    if (c.hasExperts(index))
+        w.moe = readExperts(tensors, names, layer, c);
+    else
+        w.mlp = readFeedForward(tensors, layer + names.mlp, names.gate, names.up, names.down, c.hidden, c.ffn);
+    if (w.delta.empty() != w.gain.empty())
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("{}: the eviction head of layer {} is incomplete", tensors.origin(), index),
+                    "self_attn.A and self_attn.delta.weight belong together, in every layer");
+    return w;
+}
+
+} // namespace kvscope

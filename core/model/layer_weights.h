@@ -1,0 +1,78 @@
+// The weights of one layer, as a configuration asks for them, from whatever file holds the tensors.
+#pragma once
+
+#include "core/model/architecture.h"
+#include "kernels/kernels.h"
+
+#include <cstddef>
+#include <deque>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+/// Where tensors come from: asked by the names of a Hugging Face checkpoint, answers with checked shapes.
+class TensorSource {
+public:
+    virtual ~TensorSource() = default;
+    /// The file, for messages.
+    virtual const std::string& origin() const = 0;
+    virtual bool has(const std::string& name) const = 0;
+    /// A view, valid as long as the model. @throws Error(BadInput | Unsupported) naming the tensor
+    virtual WeightMatrix matrix(const std::string& name, int rows, int cols) const = 0;
+    /// A copy as float32. Likewise.
+    virtual std::vector<float> vector(const std::string& name, std::initializer_list<std::int64_t> shape) const = 0;
+    std::vector<float> vectorIfPresent(const std::string& name, std::initializer_list<std::int64_t> shape) const {
+        return has(name) ? vector(name, shape) : std::vector<float>();
+    }
+};
+
+/// A gated feed-forward: down(silu(gate x) * up x). Biases are empty when the checkpoint has none.
+struct FeedForwardWeights {
+    WeightMatrix gate, up, down;
+    std::vector<float> gateBias, upBias, downBias;
+    std::size_t bytes() const { return gate.bytes() + up.bytes() + down.bytes(); }
+};
+
+struct ExpertWeights {
+    WeightMatrix router;           // [experts, hidden]
+    std::vector<float> choiceBias; // [experts], or empty
+    std::vector<FeedForwardWeights> experts;
+    FeedForwardWeights shared; // without rows when there is none
+    WeightMatrix sharedGate;   // [1, hidden]; without rows when there is none
+};
+
+struct LayerWeights {
+    std::vector<float> inputNorm, postNorm; // [hidden]
+    /// Heads: q [queryHeads*headDim, hidden], k and v [kvHeads*headDim, hidden], o [hidden, queryHeads*headDim].
+    /// Latent attention: q [queryHeads*queryDim, hidden or queryRank], k [rank + ropeDim, hidden], no v,
+    /// o [hidden, queryHeads*valueDim].
+    WeightMatrix q, k, v, o;
+    std::vector<float> qBias, kBias, vBias, oBias; // empty when the checkpoint has none
+    std::vector<float> queryNorm, keyNorm;         // [headDim]; empty without query and key norms
+    // Latent attention
+    WeightMatrix queryDown;                          // [queryRank, hidden]; without rows when queries have no latent
+    std::vector<float> queryDownBias, queryDownNorm; // [queryRank]
+    std::vector<float> latentNorm;                   // [rank]
+    WeightMatrix keyUp;   // of head 0, [rank, nopeDim]: takes a query into the latent space; heads follow each other
+    WeightMatrix valueUp; // of head 0, [valueDim, rank]
+    std::size_t valueUpHeadBytes = 0; // from one head's to the next one's
+    FeedForwardWeights mlp;           // without rows in a layer of experts
+    ExpertWeights moe;                // without experts in a layer that has none
+    // NOSA eviction head; empty when absent
+    std::vector<float> delta; // [kvHeads, kvHeads*headDim]
+    std::vector<float> gain;  // [kvHeads], "A"
+    // SparDA forecast heads; without rows when absent
+    WeightMatrix forecast, ownForecast; // [kvHeads*headDim, hidden]: for the next layer; of layer 0 for itself
+
+    /// Read by one decode step of one token.
+    std::size_t bytesPerToken(const ModelConfig& config) const;
+};
+
+/// Reads layer `index`. `owned` keeps what had to be rearranged (the transposed keyUp), as long as the model lives.
+/// @throws Error(BadInput | Unsupported) naming the tensor
+LayerWeights readLayer(const TensorSource& tensors, const ModelConfig& config, int index,
+                       std::deque<std::vector<std::byte>>& owned);
+
+} // namespace kvscope

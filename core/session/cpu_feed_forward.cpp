@@ -1,0 +1,164 @@
+#include "core/session/cpu_feed_forward.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace kvscope {
+namespace {
+
+constexpr float kLowest = -std::numeric_limits<float>::infinity();
+
+const float* orNull(const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); }
+
+float sigmoid(float x) { return 1.f / (1.f + std::exp(-x)); }
+
+/// Indices of the `count` largest scores, best first; equal ones: the lower index.
+std::vector<int> best(const std::vector<float>& scores, int count) {
+    std::vector<int> order(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::partial_sort(order.begin(), order.begin() + count, order.end(), [&](int a, int b) {
+        const float x = scores[std::size_t(a)], y = scores[std::size_t(b)];
+        return x > y || (x == y && a < b);
+    });
+    order.resize(std::size_t(count));
+    return order;
+}
+
+std::vector<float> scoresOf(const ExpertConfig& config, const float* logits) {
+    std::vector<float> scores(logits, logits + config.count);
+    if (config.score == ExpertScore::Sigmoid) {
+        for (float& score : scores) score = sigmoid(score);
+        return scores;
+    }
+    const float most = *std::max_element(scores.begin(), scores.end());
+    float sum = 0;
+    for (float& score : scores) sum += score = std::exp(score - most);
+    for (float& score : scores) score /= sum;
+    return scores;
+}
+
+/// Leaves only the experts of the best groups eligible.
+void keepBestGroups(const ExpertConfig& config, std::vector<float>& scores) {
+    if (config.groupsUsed == config.groups) return;
+    const int size = config.count / config.groups;
+    std::vector<float> groups(std::size_t(config.groups), kLowest);
+    for (int g = 0; g < config.groups; ++g) {
+        float first = kLowest, second = kLowest;
+        for (int i = 0; i < size; ++i) {
+            const float score = scores[std::size_t(g * size + i)];
+            second = std::max(second, std::min(first, score));
+            first = std::max(first, score);
+        }
+        groups[std::size_t(g)] = config.groupScore == GroupScore::Max || size == 1 ? first : first + second;
+    }
+    std::vector<bool> kept(std::size_t(config.groups), false);
+    for (const int g : best(groups, config.groupsUsed)) kept[std::size_t(g)] = true;
+    for (int e = 0; e < config.count; ++e)
+        if (!kept[std::size_t(e / size)]) scores[std::size_t(e)] = kLowest;
+}
+
+} // namespace
+
+void chooseExperts(const ExpertConfig& config, const float* logits, const float* choiceBias,
+                   std::vector<ExpertChoice>& chosen) {
+    const std::vector<float> scores = scoresOf(config, logits);
+    std::vector<float> ranking = scores;
+    if (choiceBias != nullptr)
+        for (int e = 0; e < config.count; ++e) ranking[std::size_t(e)] += choiceBias[e];
+    keepBestGroups(config, ranking);
+    chosen.clear();
+    float sum = 0;
+    for (const int e : best(ranking, config.used)) {
+        chosen.push_back({e, scores[std::size_t(e)]});
+        sum += scores[std::size_t(e)];
+    }
+    const float factor = config.normalise ? config.scale / (sum + 1e-20f) : config.scale;
+    for (ExpertChoice& choice : chosen) choice.weight *= factor;
+}
+
+CpuFeedForward::CpuFeedForward(Kernels& kernels, const Model& model, std::size_t rows)
+    : kernels_(kernels), model_(model), config_(model.config()) {
+    int width = config_.ffn;
+    if (config_.experts) {
+        const ExpertConfig& experts = *config_.experts;
+        const auto hidden = std::size_t(config_.hidden);
+        width = std::max({width, experts.width, experts.sharedWidth});
+        logits_ = AlignedBuffer<float>(rows * std::size_t(experts.count));
+        gathered_ = AlignedBuffer<float>(rows * hidden);
+        result_ = AlignedBuffer<float>(rows * hidden);
+        sum_ = AlignedBuffer<float>(rows * hidden);
+        sharedGate_ = AlignedBuffer<float>(rows);
+        choices_.resize(rows);
+        rowsOf_.resize(std::size_t(experts.count));
+    }
+    hidden_ = AlignedBuffer<float>(rows * std::size_t(width));
+}
+
+void CpuFeedForward::apply(const FeedForwardWeights& mlp, const std::vector<float>& norm, const float* x, int n,
+                           float* out, bool accumulate) {
+    GatedArgs gated{x, n, norm.data(), config_.streamNormEps(), mlp.gate, mlp.up, hidden_.data()};
+    gated.gateBias = orNull(mlp.gateBias);
+    gated.upBias = orNull(mlp.upBias);
+    kernels_.gatedLinear(gated);
+    const LinearTarget target{mlp.down, orNull(mlp.downBias), out, config_.hidden, accumulate};
+    kernels_.linear({hidden_.data(), n, mlp.down.cols, nullptr, 0.f, {&target, 1}});
+}
+
+void CpuFeedForward::run(int layer, float* x, int n) {
+    const LayerWeights& weights = model_.layer(layer);
+    if (config_.hasExperts(layer))
+        runExperts(weights, x, n);
+    else
+        apply(weights.mlp, weights.postNorm, x, n, x, true);
+}
+
+/// Expert by expert: the rows that chose it go through it together, so that its weights are read once.
+void CpuFeedForward::runExperts(const LayerWeights& weights, float* x, int n) {
+    const ExpertConfig& experts = *config_.experts;
+    const auto hidden = std::size_t(config_.hidden);
+    const LinearTarget router{weights.moe.router, nullptr, logits_.data(), experts.count, false};
+    kernels_.linear({x, n, config_.hidden, weights.postNorm.data(), config_.streamNormEps(), {&router, 1}});
+    for (auto& rows : rowsOf_) rows.clear();
+    for (int row = 0; row < n; ++row) {
+        auto& chosen = choices_[std::size_t(row)];
+        chooseExperts(experts, logits_.data() + std::size_t(row) * std::size_t(experts.count),
+                      orNull(weights.moe.choiceBias), chosen);
+        for (const ExpertChoice& choice : chosen) rowsOf_[std::size_t(choice.expert)].push_back(row);
+    }
+    std::fill_n(sum_.data(), std::size_t(n) * hidden, 0.f);
+    for (int e = 0; e < experts.count; ++e) {
+        const auto& rows = rowsOf_[std::size_t(e)];
+        if (rows.empty()) continue;
+        const int count = int(rows.size());
+        kernels_.forEach(count, [&](int i) {
+            std::copy_n(x + std::size_t(rows[std::size_t(i)]) * hidden, hidden,
+                        gathered_.data() + std::size_t(i) * hidden);
+        });
+        apply(weights.moe.experts[std::size_t(e)], weights.postNorm, gathered_.data(), count, result_.data(), false);
+        kernels_.forEach(count, [&](int i) {
+            const auto row = std::size_t(rows[std::size_t(i)]);
+            const auto& chosen = choices_[row];
+            const float weight = std::find_if(chosen.begin(), chosen.end(), [&](const ExpertChoice& choice) {
+                                     return choice.expert == e;
+                                 })->weight;
+            const float* from = result_.data() + std::size_t(i) * hidden;
+            float* to = sum_.data() + row * hidden;
+            for (std::size_t c = 0; c < hidden; ++c) to[c] += weight * from[c];
+        });
+    }
+    if (weights.moe.sharedGate.rows > 0) {
+        const LinearTarget gate{weights.moe.sharedGate, nullptr, sharedGate_.data(), 1, false};
+        kernels_.linear({x, n, config_.hidden, weights.postNorm.data(), config_.streamNormEps(), {&gate, 1}});
+    }
+    const bool shared = weights.moe.shared.gate.rows > 0, gated = weights.moe.sharedGate.rows > 0;
+    if (shared) apply(weights.moe.shared, weights.postNorm, x, n, result_.data(), false);
+    kernels_.forEach(n, [&](int row) {
+        const std::size_t at = std::size_t(row) * hidden;
+        const float weight = gated ? sigmoid(sharedGate_[std::size_t(row)]) : 1.f;
+        for (std::size_t c = 0; c < hidden; ++c) x[at + c] += sum_[at + c] + (shared ? weight * result_[at + c] : 0.f);
+    });
+}
+
+} // namespace kvscope

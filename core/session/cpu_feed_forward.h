@@ -1,0 +1,45 @@
+// CPU backend: the feed-forward of one layer, dense or a mixture of experts, added to the residual stream.
+#pragma once
+
+#include "core/model/model.h"
+#include "kernels/base/aligned_buffer.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace kvscope {
+
+/// The experts one token uses and their weights; see ExpertConfig.
+struct ExpertChoice {
+    std::int32_t expert = 0;
+    float weight = 0;
+};
+
+/// Chooses among the experts by the router's logits [count]. Equal scores: the lower expert.
+/// @param choiceBias [count] or null
+void chooseExperts(const ExpertConfig& config, const float* logits, const float* choiceBias,
+                   std::vector<ExpertChoice>& chosen);
+
+/// All scratch memory is taken once.
+class CpuFeedForward {
+public:
+    /// At most `rows` tokens at a time. The model outlives the object.
+    CpuFeedForward(Kernels& kernels, const Model& model, std::size_t rows);
+    /// x [n, hidden] += the layer's feed-forward of its norm.
+    void run(int layer, float* x, int n);
+
+private:
+    void runExperts(const LayerWeights& weights, float* x, int n);
+    void apply(const FeedForwardWeights& mlp, const std::vector<float>& norm, const float* x, int n, float* out,
+               bool accumulate);
+
+    Kernels& kernels_;
+    const Model& model_;
+    const ModelConfig& config_;
+    AlignedBuffer<float> hidden_;
+    AlignedBuffer<float> logits_, gathered_, result_, sum_, sharedGate_; // experts only
+    std::vector<std::vector<ExpertChoice>> choices_;                     // [row]
+    std::vector<std::vector<std::int32_t>> rowsOf_;                      // [expert]
+};
+
+} // namespace kvscope

@@ -1,0 +1,146 @@
+#include "core/session/cpu_projections.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+const float* orNull(const std::vector<float>& values) { return values.empty() ? nullptr : values.data(); }
+
+} // namespace
+
+CpuProjections::CpuProjections(Kernels& kernels, const Model& model, std::size_t rows)
+    : kernels_(kernels), model_(model), config_(model.config()) {
+    const auto queryHeads = std::size_t(config_.queryHeads), kvHeads = std::size_t(config_.kvHeads);
+    q_ = AlignedBuffer<float>(rows * queryHeads * std::size_t(config_.headDim));
+    k_ = AlignedBuffer<float>(rows * kvHeads * std::size_t(config_.headDim));
+    attended_ = AlignedBuffer<float>(rows * queryHeads * std::size_t(config_.valueDim()));
+    if (!config_.latent) {
+        v_ = AlignedBuffer<float>(rows * kvHeads * std::size_t(config_.headDim));
+        scores_ = AlignedBuffer<float>(rows * kvHeads);
+        return;
+    }
+    plainQ_ = AlignedBuffer<float>(rows * queryHeads * std::size_t(config_.queryDim()));
+    queryLatent_ = AlignedBuffer<float>(rows * std::size_t(config_.latent->queryRank));
+    output_ = AlignedBuffer<float>(rows * queryHeads * std::size_t(config_.outputDim()));
+}
+
+TokenRows CpuProjections::rows() {
+    return {q_.data(), k_.data(), config_.latent ? nullptr : v_.data(),
+            model_.hasEvictionHead() ? scores_.data() : nullptr, attended_.data()};
+}
+
+void CpuProjections::project(int layer, const float* x, int n) {
+    const LayerWeights& weights = model_.layer(layer);
+    if (config_.latent)
+        projectLatent(weights, x, n);
+    else
+        projectHeads(weights, x, n);
+}
+
+void CpuProjections::projectHeads(const LayerWeights& weights, const float* x, int n) {
+    const int qWidth = config_.queryHeads * config_.headDim, kvWidth = config_.kvHeads * config_.headDim;
+    const LinearTarget targets[] = {{weights.q, orNull(weights.qBias), q_.data(), qWidth, false},
+                                    {weights.k, orNull(weights.kBias), k_.data(), kvWidth, false},
+                                    {weights.v, orNull(weights.vBias), v_.data(), kvWidth, false}};
+    kernels_.linear({x, n, config_.hidden, weights.inputNorm.data(), config_.streamNormEps(), targets});
+    if (model_.hasEvictionHead())
+        kernels_.evictionScore({v_.data(), n, config_.kvHeads, config_.headDim, kvWidth, weights.delta.data(),
+                                weights.gain.data(), scores_.data()});
+}
+
+void CpuProjections::projectLatent(const LayerWeights& weights, const float* x, int n) {
+    const LatentAttention& latent = *config_.latent;
+    const int qWidth = config_.queryHeads * config_.queryDim(), keyWidth = config_.headDim;
+    const LinearTarget key{weights.k, orNull(weights.kBias), k_.data(), keyWidth, false};
+    if (latent.queryRank == 0) {
+        const LinearTarget targets[] = {{weights.q, nullptr, plainQ_.data(), qWidth, false}, key};
+        kernels_.linear({x, n, config_.hidden, weights.inputNorm.data(), config_.streamNormEps(), targets});
+    } else {
+        const LinearTarget down[] = {
+            {weights.queryDown, orNull(weights.queryDownBias), queryLatent_.data(), latent.queryRank, false}, key};
+        kernels_.linear({x, n, config_.hidden, weights.inputNorm.data(), config_.streamNormEps(), down});
+        const LinearTarget up[] = {{weights.q, nullptr, plainQ_.data(), qWidth, false}};
+        kernels_.linear({queryLatent_.data(), n, latent.queryRank, weights.queryDownNorm.data(), latent.normEps, up});
+    }
+    kernels_.norm({k_.data(), n, 1, latent.rank, keyWidth, weights.latentNorm.data(), latent.normEps});
+    absorb(weights, n);
+}
+
+/// Queries [nope | rope] become [latent | rope].
+void CpuProjections::absorb(const LayerWeights& weights, int n) {
+    const LatentAttention& latent = *config_.latent;
+    const int heads = config_.queryHeads, from = config_.queryDim(), to = config_.headDim;
+    HeadLinearArgs args;
+    args.n = n;
+    args.heads = heads;
+    args.x = plainQ_.data();
+    args.xStride = heads * from;
+    args.xHeadStride = from;
+    args.weight = weights.keyUp;
+    args.headBytes = weights.keyUp.bytes();
+    args.y = q_.data();
+    args.yStride = heads * to;
+    args.yHeadStride = to;
+    kernels_.headLinear(args);
+    kernels_.forEach(n, [&](int row) {
+        for (int h = 0; h < heads; ++h) {
+            const std::size_t head = std::size_t(row) * std::size_t(heads) + std::size_t(h);
+            std::copy_n(plainQ_.data() + head * std::size_t(from) + latent.nopeDim, latent.ropeDim,
+                        q_.data() + head * std::size_t(to) + latent.rank);
+        }
+    });
+}
+
+void CpuProjections::rotate(int layer, int n, std::span<const std::int32_t> rows, const RopeTables& tables) {
+    const LayerWeights& weights = model_.layer(layer);
+    const int qWidth = config_.queryHeads * config_.headDim, kvWidth = config_.kvHeads * config_.headDim;
+    if (config_.queryKeyNorm) {
+        kernels_.norm(
+            {q_.data(), n, config_.queryHeads, config_.headDim, qWidth, weights.queryNorm.data(), config_.rmsNormEps});
+        kernels_.norm(
+            {k_.data(), n, config_.kvHeads, config_.headDim, kvWidth, weights.keyNorm.data(), config_.rmsNormEps});
+    }
+    RopeArgs args;
+    args.n = n;
+    args.dim = config_.headDim;
+    args.positions = rows.data();
+    args.cos = tables.cos();
+    args.sin = tables.sin();
+    args.first = config_.latent ? config_.latent->rank : 0;
+    args.rotary = config_.rope.dim;
+    args.interleaved = config_.rope.interleaved;
+    args.x = q_.data();
+    args.heads = config_.queryHeads;
+    args.stride = qWidth;
+    kernels_.rope(args);
+    args.x = k_.data();
+    args.heads = config_.kvHeads;
+    args.stride = kvWidth;
+    kernels_.rope(args);
+}
+
+void CpuProjections::finish(int layer, float* x, int n) {
+    const LayerWeights& weights = model_.layer(layer);
+    const int width = config_.queryHeads * config_.outputDim();
+    const float* input = attended_.data();
+    if (config_.latent) {
+        HeadLinearArgs args;
+        args.n = n;
+        args.heads = config_.queryHeads;
+        args.x = attended_.data();
+        args.xStride = config_.queryHeads * config_.valueDim();
+        args.xHeadStride = config_.valueDim();
+        args.weight = weights.valueUp;
+        args.headBytes = weights.valueUpHeadBytes;
+        args.y = output_.data();
+        args.yStride = width;
+        args.yHeadStride = config_.outputDim();
+        kernels_.headLinear(args);
+        input = output_.data();
+    }
+    const LinearTarget target{weights.o, orNull(weights.oBias), x, config_.hidden, true};
+    kernels_.linear({input, n, width, nullptr, 0.f, {&target, 1}});
+}
+
+} // namespace kvscope

@@ -1,0 +1,45 @@
+// CPU backend: from the residual stream to queries, keys and values of one layer, and from the attention's output back.
+#pragma once
+
+#include "core/model/model.h"
+#include "core/model/rope.h"
+#include "core/session/layer_attention.h"
+#include "kernels/base/aligned_buffer.h"
+
+#include <span>
+
+namespace kvscope {
+
+/// All scratch memory is taken once.
+///
+/// With latent attention the cache holds one key per token, [latent, rotated part]. Queries are taken into the latent
+/// space (keyUp absorbed), attend there, and what they gather comes back through valueUp: at decode nothing is ever
+/// expanded, and the methods see one KV head like any other.
+class CpuProjections {
+public:
+    /// At most `rows` tokens at a time. The model outlives the object.
+    CpuProjections(Kernels& kernels, const Model& model, std::size_t rows);
+
+    /// Norm, projections and eviction scores of n rows of the residual stream, [n, hidden].
+    void project(int layer, const float* x, int n);
+    /// Query and key norms, rotation; `rows`: [n] rows of the tables.
+    void rotate(int layer, int n, std::span<const std::int32_t> rows, const RopeTables& tables);
+    /// Adds the output projection of the attention's output to the residual stream.
+    void finish(int layer, float* x, int n);
+
+    /// What the attention reads and writes.
+    TokenRows rows();
+
+private:
+    void projectHeads(const LayerWeights& weights, const float* x, int n);
+    void projectLatent(const LayerWeights& weights, const float* x, int n);
+    void absorb(const LayerWeights& weights, int n);
+
+    Kernels& kernels_;
+    const Model& model_;
+    const ModelConfig& config_;
+    AlignedBuffer<float> q_, k_, v_, scores_, attended_;
+    AlignedBuffer<float> plainQ_, queryLatent_, output_; // latent attention only
+};
+
+} // namespace kvscope

@@ -1,0 +1,146 @@
+#include "core/session/model_summary.h"
+
+#include "core/cuda/model_limits.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace kvscope {
+namespace {
+
+/// "the last 4096 tokens" of all layers or of some; empty: every layer sees everything.
+std::string windowsOf(const ModelConfig& c) {
+    const auto sliding = std::count_if(c.windows.begin(), c.windows.end(), [](int window) { return window > 0; });
+    if (sliding == 0) return {};
+    const int most = *std::max_element(c.windows.begin(), c.windows.end());
+    const std::string who = sliding == c.layers ? "every layer" : fmt::format("{} of {} layers", sliding, c.layers);
+    return fmt::format("{} {} only the last {} tokens", who, sliding == 1 || sliding == c.layers ? "sees" : "see",
+                       most);
+}
+
+std::string attentionOf(const ModelConfig& c) {
+    std::string text;
+    if (c.latent) {
+        text =
+            fmt::format("multi-head latent attention, {} query heads on one latent of {} channels and {} rotated ones",
+                        c.queryHeads, c.latent->rank, c.latent->ropeDim);
+    } else {
+        const char* kind = c.kvHeads == c.queryHeads ? "multi-head"
+                           : c.kvHeads == 1          ? "multi-query"
+                                                     : "grouped queries";
+        text = fmt::format("{}, {} query head{} to a KV head of {} channels", kind, c.group(),
+                           c.group() == 1 ? "" : "s", c.headDim);
+    }
+    if (c.queryKeyNorm) text += ", query and key norms";
+    if (const std::string windows = windowsOf(c); !windows.empty()) text += ", " + windows;
+    return text;
+}
+
+std::string feedForwardOf(const ModelConfig& c) {
+    if (!c.experts) return fmt::format("SwiGLU, {} wide", c.ffn);
+    const ExpertConfig& e = *c.experts;
+    const auto layers = std::count(e.layers.begin(), e.layers.end(), true);
+    std::string text = fmt::format("{} of {} experts per token, {} wide, in {} of {} layers", e.used, e.count, e.width,
+                                   layers, c.layers);
+    if (e.groups > e.groupsUsed) text += fmt::format(", from {} of {} groups", e.groupsUsed, e.groups);
+    if (e.sharedWidth > 0) text += fmt::format(", one shared by all tokens, {} wide", e.sharedWidth);
+    return text;
+}
+
+std::string scalesOf(const ModelConfig& c) {
+    const ResidualScales& s = c.scales;
+    if (s.embedding == 1 && s.residual == 1 && s.logits == 1) return {};
+    return fmt::format("muP: embeddings x{:g}, sublayers x{:.6g}, logits x{:.6g}", s.embedding, s.residual, s.logits);
+}
+
+MethodFit fitOf(const MethodEntry& method, const Model& model) {
+    MethodFit fit{method.name, method.title, true, {}};
+    if (method.needsEvictionHead && !model.hasEvictionHead()) {
+        fit.applies = false;
+        fit.remark = fmt::format("needs {}, and {} has none", method.needs, model.name());
+    } else if (const std::string windows = windowsOf(model.config()); !windows.empty() && method.name != "full") {
+        fit.remark = fmt::format("chooses among the blocks in sight: {}", windows);
+    }
+    return fit;
+}
+
+/// Matrices of the GPU's copy, bf16.
+std::int64_t gpuWeightBytes(const Model& model) {
+    const ModelConfig& c = model.config();
+    const std::int64_t hidden = c.hidden, qWidth = std::int64_t(c.queryHeads) * c.headDim,
+                       kvWidth = std::int64_t(c.kvHeads) * c.headDim;
+    const std::int64_t layer = hidden * (2 * qWidth + 2 * kvWidth + 3 * std::int64_t(c.ffn));
+    return 2 * (layer * c.layers + hidden * c.vocab * (c.tiedEmbeddings ? 1 : 2));
+}
+
+} // namespace
+
+ModelSummary summarize(const Model& model) {
+    const ModelConfig& c = model.config();
+    ModelSummary s;
+    s.name = model.name();
+    s.architecture = c.architecture.empty() ? c.modelType : c.architecture;
+    s.family = architectureOf(c).title;
+    s.layers = c.layers;
+    s.hidden = c.hidden;
+    s.queryHeads = c.queryHeads;
+    s.kvHeads = c.kvHeads;
+    s.headDim = c.headDim;
+    s.ffn = c.ffn;
+    s.vocabulary = c.vocab;
+    s.context = c.maxPositions;
+    s.attention = attentionOf(c);
+    s.feedForward = feedForwardOf(c);
+    s.rope = c.rope.describe();
+    s.scales = scalesOf(c);
+    s.gpuProblem = gpuProblem(model);
+    s.weights = nameOf(model.weightType());
+    s.tiedEmbeddings = c.tiedEmbeddings;
+    s.evictionHead = model.hasEvictionHead();
+    s.forecastHeads = model.hasForecastHeads();
+    s.fileBytes = std::int64_t(model.fileBytes());
+    s.weightBytesPerToken = std::int64_t(model.weightBytes());
+    s.kvBytesPerTokenCpu = c.kvNumbersPerToken() * 4;
+    s.kvBytesPerTokenGpu = c.kvNumbersPerToken() * 2;
+    for (const MethodEntry& method : methods()) s.methods.push_back(fitOf(method, model));
+    return s;
+}
+
+std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) {
+    const ModelConfig& c = model.config();
+    if (context < 1 || context > c.maxPositions)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("a context of {} tokens is outside the model's {}", context, c.maxPositions),
+                    "choose 1 to the model's own context");
+    if (batch < 1 || batch > 256)
+        throw Error(ErrorKind::BadInput, fmt::format("a batch of {} sequences is out of range", batch),
+                    "use 1 to 256 sequences");
+    std::vector<MemoryNeed> needs;
+    const bool gpuToo = gpuProblem(model).empty();
+    for (const MethodEntry& method : methods()) {
+        if (!fitOf(method, model).applies) continue;
+        SelectionSpec spec = method.make(resolveDefaults(method, c), c);
+        if (!model.hasEvictionHead()) spec.bias.scale = 0.f;
+        for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
+            if (backend == Backend::Cuda && !gpuToo) continue;
+            const KvEstimate kv = estimateKv(model, spec, context, batch, true, std::nullopt, backend);
+            MemoryNeed need;
+            need.method = method.name;
+            need.backend = backend;
+            need.hostKvBytes = kv.hostBytes;
+            need.deviceKvBytes = kv.deviceBytes;
+            if (backend == Backend::Cpu) { // a resident layer is read where it is stored: no second copy
+                const int resident = kv.blockSlots == 0 ? c.layers : std::min(spec.denseLayers, c.layers);
+                need.deviceKvBytes -= kv.hostBytes / c.layers * resident;
+            }
+            need.indexBytes = kv.indexBytes;
+            need.blockSlots = kv.blockSlots;
+            need.hostWeightBytes = backend == Backend::Cpu ? std::int64_t(model.fileBytes()) : 0;
+            need.deviceWeightBytes = backend == Backend::Cuda ? gpuWeightBytes(model) : 0;
+            needs.push_back(std::move(need));
+        }
+    }
+    return needs;
+}
+
+} // namespace kvscope

@@ -1,0 +1,53 @@
+// What was understood of a model, for people: the command line's `info` and the desktop's model page show the same.
+#pragma once
+
+#include "core/session/kv_estimate.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+/// Whether a method runs on a model.
+struct MethodFit {
+    std::string name, title;
+    bool applies = true;
+    std::string remark; // why it does not apply, or what to know; empty: nothing to say
+};
+
+struct ModelSummary {
+    std::string name, architecture; // as the file announces it
+    std::string family;             // as this program knows it, e.g. "Qwen3"
+    int layers = 0, hidden = 0, queryHeads = 0, kvHeads = 0, headDim = 0, ffn = 0, vocabulary = 0, context = 0;
+    // In words
+    std::string attention;   // "grouped queries, 4 query heads to a KV head of 128 channels"
+    std::string feedForward; // "SwiGLU, 8192 wide"
+    std::string rope;        // "llama3 x8 from 8192 tokens, theta 500000"
+    std::string scales;      // muP; empty: none
+    std::string gpuProblem;  // why the GPU backend cannot run it; empty: it can, in a build and on a machine with one
+    std::string weights;     // type, e.g. "bf16"
+    bool tiedEmbeddings = false, evictionHead = false, forecastHeads = false;
+    std::int64_t fileBytes = 0, weightBytesPerToken = 0;
+    std::int64_t kvBytesPerTokenCpu = 0, kvBytesPerTokenGpu = 0; // float32 and bf16
+    std::vector<MethodFit> methods;
+};
+
+ModelSummary summarize(const Model& model);
+
+/// Memory of one session with the checkpoint's own parameters.
+struct MemoryNeed {
+    std::string method;
+    Backend backend = Backend::Cpu;
+    std::int64_t hostKvBytes = 0, deviceKvBytes = 0, indexBytes = 0;
+    std::int64_t hostWeightBytes = 0, deviceWeightBytes = 0; // CPU: mapped file; GPU: bf16 matrices
+    int blockSlots = 0;                                      // per (sequence, layer, KV head); 0: everything resident
+    std::int64_t hostBytes() const { return hostKvBytes + hostWeightBytes; }
+    std::int64_t deviceBytes() const { return deviceKvBytes + indexBytes + deviceWeightBytes; }
+};
+
+/// One entry per method that applies and backend that can run the model. On the CPU the device tier is a part of
+/// ordinary memory. @throws Error(BadInput) when context or batch is out of range
+std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch);
+
+} // namespace kvscope

@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""Tiny random checkpoints of every architecture and every RoPE type, and what transformers computes with them.
+
+    python3 -m venv venv && venv/bin/pip install torch transformers
+    venv/bin/python tools/make_family_checkpoints.py                      writes tests/golden/families
+    venv/bin/python tools/make_family_checkpoints.py --random 20 -o DIR   other sizes and seeds, for a wider check
+
+Some have heads of 64 channels and widths of 32, which the GPU backend runs as well. One folder per case: config.json
+as the library writes it, model.safetensors (bfloat16 values, so that the files are small; the reference computes with
+the same rounded values in float32), and reference.safetensors with
+    prompt_ids      i32 [P]
+    generated_ids   i32 [65]          greedy: generated_ids[s] is the arg-max of logits[s]
+    prompt_logits   f32 [P', vocab]   of the prompt's last P' = 4 positions, computed in one pass
+    logits          f32 [65, vocab]   of the prompt's last position, then of every decode step
+computed on the CPU with the library's KV cache: where the rotation depends on the length, keys stay as they were
+cached. A case is refused when a float64 run chooses other ids or two best logits come closer than SMALLEST_GAP, for
+then "equal ids" would be a matter of rounding; the next seed is tried.
+
+MiniCPM4 and NOSA have no class in the library: their reference is its Llama with the muP scales folded into the weights
+(embedding times scale_emb, o_proj and down_proj times scale_depth / sqrt(layers), head divided by hidden /
+dim_model_base), while the checkpoint holds the unfolded weights and the keys.
+"""
+
+import argparse
+import json
+import math
+import pathlib
+import random
+import shutil
+
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+FOLDER = pathlib.Path(__file__).resolve().parent.parent / "tests/golden/families"
+STEPS = 64
+SMALLEST_GAP = 1e-3
+KEPT_PROMPT_LOGITS = 4
+VOCAB = 48
+FEWEST_IDS = 6  # different ones among the generated, or the weights only repeat what they are fed
+
+BASE = dict(vocab_size=VOCAB, hidden_size=24, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, max_position_embeddings=512, rms_norm_eps=1e-5, tie_word_embeddings=False,
+            bos_token_id=0, eos_token_id=1)
+LATENT = dict(kv_lora_rank=24, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, num_key_value_heads=4)
+EXPERTS = dict(n_routed_experts=8, num_experts_per_tok=3, moe_intermediate_size=8, n_shared_experts=2,
+               first_k_dense_replace=1)
+
+
+def rope(kind, dim=8, original=128, **more):
+    values = {"rope_type": kind, "rope_theta": 10000.0}
+    if kind in ("linear", "dynamic"):
+        values["factor"] = 4.0
+    if kind == "llama3":
+        values.update(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=original)
+    if kind == "yarn":
+        values.update(factor=4.0, original_max_position_embeddings=original)
+    if kind == "longrope":
+        values.update(original_max_position_embeddings=original,
+                      short_factor=[1.0 + 0.05 * i for i in range(dim // 2)],
+                      long_factor=[1.0 + 0.9 * i for i in range(dim // 2)])
+    values.update(more)
+    return {"rope_parameters": values}
+
+
+def case(kind, prompt=150, sparse=None, mup=None, eviction=False, **config):
+    heads = {} if "kv_lora_rank" in config else {"head_dim": 8}
+    return {"kind": kind, "prompt": prompt, "config": {**BASE, **heads, **config}, "sparse": sparse, "mup": mup,
+            "eviction": eviction}
+
+
+MUP = {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 16}
+SPARSE = {"kernel_size": 32, "kernel_stride": 16, "init_blocks": 1, "block_size": 16, "window_size": 32, "topk": 4,
+          "use_nope": False, "dense_len": 0}
+
+CASES = {
+    "llama2-mha": case("Llama", num_key_value_heads=4, **rope("default")),
+    "llama3-gqa-bias": case("Llama", attention_bias=True, mlp_bias=True, **rope("default", rope_theta=500000.0)),
+    "llama-mqa-tied": case("Llama", num_key_value_heads=1, tie_word_embeddings=True, head_dim=20, **rope("default")),
+    "llama-linear": case("Llama", **rope("linear")),
+    "llama-dynamic": case("Llama", max_position_embeddings=128, **rope("dynamic")),
+    "llama-dynamic-grows": case("Llama", prompt=100, max_position_embeddings=128, **rope("dynamic")),
+    "llama-llama3": case("Llama", **rope("llama3")),
+    "llama-longrope": case("Llama", **rope("longrope")),
+    "llama-longrope-grows": case("Llama", prompt=100, **rope("longrope")),
+    "llama-yarn": case("Llama", **rope("yarn")),
+    "smollm2": case("Llama", num_attention_heads=9, num_key_value_heads=3, hidden_size=36, num_hidden_layers=2,
+                    tie_word_embeddings=True, **rope("default", rope_theta=100000.0)),
+    "mistral-window": case("Mistral", sliding_window=40, **rope("default")),
+    "qwen2": case("Qwen2", tie_word_embeddings=True, hidden_size=32, num_attention_heads=2, num_key_value_heads=1,
+                  head_dim=64, **rope("default", rope_theta=1000000.0)),
+    "qwen2-windows": case("Qwen2", use_sliding_window=True, sliding_window=50, max_window_layers=1, **rope("yarn")),
+    "qwen3": case("Qwen3", hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=64, **rope("default", rope_theta=1000000.0)),
+    "minicpm4": case("Llama", mup=MUP, sparse={**SPARSE, "topk": 6}, hidden_size=32, num_attention_heads=2,
+                     num_key_value_heads=1, head_dim=64, **rope("longrope", dim=64)),
+    "nosa": case("Llama", mup=None, sparse={**SPARSE, "select_blocks": 3}, eviction=True, head_dim=16,
+                 **rope("longrope", dim=16)),
+    "minicpm3": case("MiniCPM3", q_lora_rank=24, scale_emb=12, scale_depth=1.4, dim_model_base=16,
+                     tie_word_embeddings=True, **LATENT, **rope("default")),
+    "deepseek2-lite": case("DeepseekV2", q_lora_rank=None, **LATENT, **EXPERTS,
+                           **rope("yarn", mscale=0.707, mscale_all_dim=0.707)),
+    "deepseek2-groups": case("DeepseekV2", q_lora_rank=24, topk_method="group_limited_greedy", n_group=4, topk_group=2,
+                             routed_scaling_factor=1.5, **LATENT, **EXPERTS, **rope("default")),
+    "deepseek3": case("DeepseekV3", q_lora_rank=24, n_group=2, topk_group=1, routed_scaling_factor=2.5,
+                      norm_topk_prob=True, attention_bias=True, **LATENT, **EXPERTS,
+                      **rope("yarn", mscale=1.0, mscale_all_dim=1.0)),
+    "glm4-lite": case("Glm4MoeLite", q_lora_rank=24, n_group=1, topk_group=1, routed_scaling_factor=1.8, **LATENT,
+                      **{k: v for k, v in EXPERTS.items() if k != "first_k_dense_replace"}, **rope("default")),
+    "mixtral": case("Mixtral", num_local_experts=4, num_experts_per_tok=2, **rope("default")),
+    "qwen2-moe": case("Qwen2Moe", num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
+                      shared_expert_intermediate_size=24, **rope("default")),
+    "qwen3-moe": case("Qwen3Moe", num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=16,
+                      norm_topk_prob=True, mlp_only_layers=[0], **rope("default")),
+}
+
+
+def random_case(rng):
+    """Another size of a random family."""
+    heads = rng.choice([1, 2, 3, 4, 5, 6, 8])
+    kv = rng.choice([h for h in range(1, heads + 1) if heads % h == 0])
+    hidden = heads * rng.choice([6, 8, 10, 16])
+    config = {**BASE, "hidden_size": hidden, "intermediate_size": rng.choice([24, 40, 64, 96]),
+              "num_hidden_layers": rng.choice([1, 2, 3]), "num_attention_heads": heads, "num_key_value_heads": kv,
+              "vocab_size": rng.choice([64, 97, 200]), "rms_norm_eps": rng.choice([1e-5, 1e-6]),
+              "tie_word_embeddings": rng.random() < 0.4}
+    kind = rng.choice(["Llama", "Mistral", "Qwen2", "Qwen3", "MiniCPM", "MiniCPM3", "DeepseekV2", "DeepseekV3",
+                       "Glm4MoeLite"])
+    result = {"kind": kind, "prompt": rng.choice([3, 40, 130, 200, 600]), "sparse": None, "mup": None,
+              "eviction": False, "config": config}
+    dim = hidden // heads
+    if kind in ("MiniCPM3", "DeepseekV2", "DeepseekV3", "Glm4MoeLite"):
+        dim = rng.choice([4, 8, 16])
+        config.update(kv_lora_rank=rng.choice([8, 20, 48]), qk_nope_head_dim=rng.choice([6, 16, 24]),
+                      qk_rope_head_dim=dim, v_head_dim=rng.choice([5, 16, 20]), num_key_value_heads=heads,
+                      q_lora_rank=rng.choice([None, 12, 30]))
+    elif rng.random() < 0.6 or kind == "Qwen3":
+        dim = config["head_dim"] = rng.choice([4, 8, 10, 16, 32])
+    if kind in ("DeepseekV2", "DeepseekV3", "Glm4MoeLite"):
+        groups = rng.choice([1, 2, 3])
+        config.update(n_routed_experts=6, num_experts_per_tok=rng.choice([1, 2]), moe_intermediate_size=rng.choice([8, 20]),
+                      n_shared_experts=rng.choice([1, 2]), first_k_dense_replace=rng.choice([0, 1, 2]), n_group=groups,
+                      topk_group=rng.randint(1, groups), routed_scaling_factor=rng.choice([1.0, 2.5]),
+                      norm_topk_prob=rng.random() < 0.5)
+        if kind == "DeepseekV2":
+            config["topk_method"] = rng.choice(["greedy", "group_limited_greedy"])
+            config["norm_topk_prob"] = False
+    if kind == "MiniCPM3":
+        config.update(scale_emb=rng.choice([1, 12]), scale_depth=rng.choice([1.4, 3.0]), dim_model_base=rng.choice([8, hidden]))
+    if kind == "MiniCPM":
+        result.update(kind="Llama", mup={"scale_emb": rng.choice([1, 8, 12]), "scale_depth": rng.choice([0.7, 1.4]),
+                                         "dim_model_base": rng.choice([8, 16, hidden])})
+    if kind == "Mistral":
+        config["sliding_window"] = rng.choice([None, 2, 16, 33, 100, 4096])
+    if kind in ("Qwen2", "Qwen3") and rng.random() < 0.5:
+        config.update(use_sliding_window=True, sliding_window=rng.choice([20, 64]), max_window_layers=rng.choice([0, 1]))
+    types = ["default", "linear", "llama3", "longrope", "yarn"] + (["dynamic"] if dim > 2 else [])
+    chosen = rng.choice(types)
+    more = {"rope_theta": rng.choice([1000.0, 10000.0, 500000.0])}
+    if chosen in ("yarn",) and rng.random() < 0.5:
+        more.update(mscale=rng.choice([0.707, 1.0]), mscale_all_dim=rng.choice([0.707, 1.0]))
+    if chosen == "yarn" and rng.random() < 0.3:
+        more.update(truncate=False, beta_fast=16, beta_slow=2)
+    config.update(rope(chosen, dim=dim, original=rng.choice([64, 128, 256]), **more))
+    config["max_position_embeddings"] = rng.choice([128, 256]) if chosen == "dynamic" else 1024
+    if chosen == "dynamic":
+        result["prompt"] = min(result["prompt"], 400)
+    return result
+
+
+def embedding_size(spec):
+    """Small enough that the layers have a say beside the token itself, above all when the head is tied."""
+    scale = {**spec["config"], **(spec["mup"] or {})}.get("scale_emb", 1)
+    return (0.2 if spec["config"].get("tie_word_embeddings") else 1.0) / scale
+
+
+def make_model(spec, seed):
+    kind = spec["kind"]
+    config = getattr(transformers, f"{kind}Config")(**spec["config"])
+    model = getattr(transformers, f"{kind}ForCausalLM")._from_config(config, attn_implementation="eager", experts_implementation="eager").float().eval()
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, weight in sorted([*model.named_parameters(), *model.named_buffers()]):
+            if "inv_freq" in name or "embed_scale" in name:
+                continue
+            noise = torch.randn(weight.shape, generator=generator)
+            if name.endswith("norm.weight"):
+                weight.copy_(1 + 0.2 * noise)
+            elif name.endswith("bias"):
+                weight.copy_(0.3 * noise)
+            elif "embed_tokens" in name:
+                weight.copy_(noise * embedding_size(spec))
+            else:  # keeps the size of activations, and makes attention look at few positions
+                sharp = any(part in name for part in ("q_proj", "k_proj", "q_b_proj", "kv_b_proj"))
+                weight.copy_((1.6 if sharp else 1.0) * noise / weight.shape[-1] ** 0.5)
+            weight.copy_(weight.bfloat16().float())
+    return model
+
+
+def fold(model, mup):
+    """muP scales into the weights of a plain Llama."""
+    layers, hidden = model.config.num_hidden_layers, model.config.hidden_size
+    if model.config.tie_word_embeddings:
+        model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.clone())
+    with torch.no_grad():
+        model.model.embed_tokens.weight *= mup["scale_emb"]
+        for layer in model.model.layers:
+            for projection in (layer.self_attn.o_proj, layer.mlp.down_proj):
+                for parameter in projection.parameters():
+                    parameter *= mup["scale_depth"] / math.sqrt(layers)
+        model.lm_head.weight *= mup["dim_model_base"] / hidden
+    return model
+
+
+@torch.no_grad()
+def decode(model, prompt):
+    """Greedy, with the library's cache. The cache of sliding layers is kept whole; the mask hides what is too old."""
+    out = model(input_ids=torch.tensor([prompt]), use_cache=True)
+    kept = out.logits[0, -KEPT_PROMPT_LOGITS:].clone()
+    ids, logits, cache = [], [out.logits[0, -1]], out.past_key_values
+    for step in range(STEPS):
+        ids.append(int(logits[-1].argmax()))
+        out = model(input_ids=torch.tensor([[ids[-1]]]), past_key_values=cache, use_cache=True,
+                    position_ids=torch.tensor([[len(prompt) + step]]))
+        cache = out.past_key_values
+        logits.append(out.logits[0, -1])
+    ids.append(int(logits[-1].argmax()))
+    return ids, torch.stack(logits), kept
+
+
+def fresh(spec, model, folder, double):
+    """The model as a program would load it: tables of lengths seen before are gone."""
+    again = type(model).from_pretrained(folder, attn_implementation="eager", experts_implementation="eager")
+    again = again.double() if double else again.float()
+    for module in again.modules():  # angles stay float32 in either run: they are part of the model
+        if hasattr(module, "inv_freq") and hasattr(module, "original_inv_freq"):
+            reference = [m for m in model.modules() if hasattr(m, "original_inv_freq")][0]
+            module.inv_freq = reference.original_inv_freq.clone()
+            module.original_inv_freq = reference.original_inv_freq.clone()
+    again = again.eval()
+    return fold(again, spec["mup"]) if spec["mup"] else again
+
+
+def write_case(name, spec, seed, root):
+    folder = root / name
+    model = make_model(spec, seed)
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    model.save_pretrained(folder)
+    vocab = spec["config"]["vocab_size"]
+    generator = torch.Generator().manual_seed(seed + 1)
+    prompt = [0] + torch.randint(2, vocab, (spec["prompt"] - 1,), generator=generator).tolist()
+    ids, logits, kept = decode(fresh(spec, model, folder, False), prompt)
+    exact_ids, exact, _ = decode(fresh(spec, model, folder, True), prompt)
+    best = logits.topk(2, dim=1).values
+    gap = ((best[:, 0] - best[:, 1]) / logits.abs().amax(dim=1)).min().item()
+    if exact_ids != ids or gap < SMALLEST_GAP or len(set(ids)) < FEWEST_IDS:
+        return None
+    tensors = load_file(folder / "model.safetensors")
+    shapes = spec["config"]
+    if spec["eviction"]:
+        dim = shapes["head_dim"] * shapes["num_key_value_heads"]
+        for layer in range(shapes["num_hidden_layers"]):
+            prefix = f"model.layers.{layer}.self_attn."
+            tensors[prefix + "delta.weight"] = torch.randn(
+                (shapes["num_key_value_heads"], dim), generator=generator) / dim ** 0.5
+            tensors[prefix + "A"] = torch.tensor([1.0, -0.7])
+    save_file({key: value.bfloat16().contiguous() for key, value in tensors.items()}, folder / "model.safetensors",
+              metadata={"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["dtype"] = "bfloat16"
+    if spec["sparse"]:
+        config["sparse_config"] = spec["sparse"]
+    if spec["mup"]:
+        config.update(spec["mup"], architectures=["MiniCPMForCausalLM"], model_type="minicpm")
+    if spec["eviction"]:
+        config.update(architectures=["NosaLlamaForCausalLM"])
+    (folder / "config.json").write_text(json.dumps(config, indent=1, sort_keys=True) + "\n")
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    save_file({"prompt_ids": torch.tensor(prompt, dtype=torch.int32),
+               "generated_ids": torch.tensor(ids, dtype=torch.int32),
+               "prompt_logits": kept.float().contiguous(), "logits": logits.float().contiguous()},
+              folder / "reference.safetensors")
+    error = ((exact - logits).abs().amax(dim=1) / exact.abs().amax(dim=1)).max().item()
+    return {"case": name, "seed": seed, "gap": round(gap, 5), "float32 error": error, "distinct ids": len(set(ids)),
+            "bytes": sum(file.stat().st_size for file in folder.iterdir())}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("-o", "--output", type=pathlib.Path, default=FOLDER)
+    parser.add_argument("--random", type=int, default=0, help="so many random cases instead of the fixed ones")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("names", nargs="*")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    rng = random.Random(arguments.seed)
+    cases = {f"random-{arguments.seed}-{i}": random_case(rng) for i in range(arguments.random)} or CASES
+    total = 0
+    for name, spec in cases.items():
+        if arguments.names and name not in arguments.names:
+            continue
+        for seed in range(1000 * arguments.seed, 1000 * arguments.seed + 40):
+            if report := write_case(name, spec, seed, arguments.output):
+                break
+        else:
+            raise SystemExit(f"{name}: no seed gives unambiguous ids")
+        total += report["bytes"]
+        if arguments.random:
+            report.update(kind=spec["kind"], rope=spec["config"]["rope_parameters"]["rope_type"])
+        print(json.dumps(report), flush=True)
+    print(json.dumps({"total bytes": total, "torch": torch.__version__, "transformers": transformers.__version__}))
+
+
+if __name__ == "__main__":
+    main()
