@@ -19,7 +19,8 @@ void readAll(std::span<const std::byte> bytes) {
         (void)first, (void)last;
     }
     fuzz::expectOnlyErrors([&] { (void)ModelConfig::parse(ggufConfigJson(file, tensors), "fuzzed.gguf"); });
-    const Tokenizer tokenizer = ggufTokenizer(file);
+    const TextFiles text = ggufTextFiles(file);
+    const Tokenizer& tokenizer = text.tokenizer;
     (void)tokenizer.decode(tokenizer.encode("Hello, world 12\n"));
 }
 
