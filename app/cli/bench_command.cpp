@@ -58,8 +58,8 @@ Command addBench(CLI::App& app) {
     CLI::App* sub = app.add_subcommand("bench", "Measure this machine and this build, each number beside its floor");
     sub->add_option("names", arguments->names, "Benchmarks to run; none: all that need no GPU");
     sub->add_option("--set", arguments->settings,
-                    "Of the GPU benchmarks, key=value; decode: shape, method, context, batch, steps, offload, planted, "
-                    "record, trace; gpu-kernels: only");
+                    "Of the GPU benchmarks, key=value; decode: grid, or shape, method, context, batch, steps, offload, "
+                    "planted, slots, policy, record, trace, level; gpu-kernels: only, rows");
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }

@@ -25,10 +25,24 @@ struct RequestOutcome {
 void replayPool(const BlockVisits& visits, ReplayPolicy& policy,
                 const std::function<void(std::size_t, const RequestOutcome&)>& seen);
 
-/// One policy at one size, all pools.
+struct CacheCounts {
+    std::int64_t hits = 0, misses = 0, compulsory = 0; // as in RequestOutcome, summed
+    void add(const RequestOutcome& outcome);
+    CacheCounts& operator+=(const CacheCounts& other);
+};
+
+/// Transfers of that many blocks in one layer of one step.
+struct TransferSize {
+    std::int32_t blocks = 0;
+    std::int64_t transfers = 0;
+};
+
+/// One policy at one size, all pools. Nothing in it depends on the link.
 struct CacheReplay {
-    std::int64_t hits = 0, misses = 0, compulsory = 0;
-    std::vector<std::int32_t> loads; // [decode step][layer] blocks loaded
+    CacheCounts total;
+    std::vector<CacheCounts> pools;      // [pool of the trace]
+    std::vector<std::int32_t> loads;     // [decode step][layer] blocks loaded
+    std::vector<TransferSize> transfers; // the same by size, ascending, without 0: all that time on demand depends on
 };
 
 /// @throws Error(BadInput) if the largest request does not fit, Error(Cancelled)
@@ -78,6 +92,11 @@ struct ReplayOptions {
     int threads = 0;                   // 0: one per core
     std::optional<Prefetch> prefetch = std::nullopt;
 };
+
+/// What those loads cost over a link: no cache is simulated again. On demand takes microseconds, loading ahead a pass
+/// over steps and layers. `policy` and `cacheBlocks` are left to the caller. @throws Error(BadInput)
+ReplayConfig timeOver(const SelectionTrace& trace, const CacheReplay& cache, const Link& link,
+                      const std::optional<Prefetch>& prefetch = std::nullopt);
 
 /// Every combination, policies outermost, links innermost. @throws Error(BadInput | Cancelled)
 std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOptions& options,

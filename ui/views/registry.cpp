@@ -11,6 +11,8 @@ const std::vector<ViewEntry>& views() {
          "Block by step: which blocks one KV head selected, why, and which were missed", makeSelectionView},
         {"transfers", "Transfers", "Ctrl+3", "Hits, misses, bytes over the link and exposed time, step by step",
          makeTransfersView},
+        {"cache", "What if", "Ctrl+6", "What another cache size, policy or link would have done to the recorded run",
+         makeCacheView},
         {"breakdown", "Breakdown", "Ctrl+4", "Where the time of a step goes: stages per step, per layer and in total",
          makeBreakdownView},
         {"compare", "Compare", "Ctrl+5", "Key numbers of two runs side by side, with their differences",
