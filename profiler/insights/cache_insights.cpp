@@ -202,7 +202,7 @@ void findWrongPolicy(RunFacts& facts, std::vector<Insight>& out) {
         fmt::format("Belady's optimum would miss {} times; {} misses are first uses that no cache avoids.",
                     words::count(double(caches->belady.at(slots))), words::count(double(caches->compulsory)));
     insight.advice = "Run with --cache-policy lru; kvscope-cli replay compares every policy.";
-    insight.evidence = facts.evidence("transfers", "misses");
+    insight.evidence = facts.evidence("cache");
     insight.figures = {{"misses", recorded, "blocks"},
                        {"lru_misses", lru, "blocks"},
                        {"belady_misses", double(caches->belady.at(slots)), "blocks"},
@@ -230,7 +230,7 @@ void findOversizedCache(RunFacts& facts, std::vector<Insight>& out) {
         enough, words::count(double(caches->misses)), slots, words::count(double(caches->compulsory)));
     insight.advice =
         fmt::format("Use --device-kv {} and spend the memory on a larger batch or a longer context.", enough);
-    insight.evidence = facts.evidence("transfers", "misses");
+    insight.evidence = facts.evidence("cache");
     insight.figures = {{"slots", double(slots), "blocks"},
                        {"slots_needed", double(enough), "blocks"},
                        {"idle_bytes", freed, "B"},
