@@ -24,6 +24,8 @@ struct BenchEntry {
     nlohmann::ordered_json (*run)(const Log& log) = nullptr;
     /// Instead of `run`: takes settings and needs a GPU, so that it runs only when it is named.
     nlohmann::ordered_json (*runOnGpu)(const Settings& settings, const Log& log) = nullptr;
+    /// Instead of both: takes settings and needs no GPU.
+    nlohmann::ordered_json (*runWith)(const Settings& settings, const Log& log) = nullptr;
 };
 
 /// All benchmarks; a new one is one file and one line in registry.cpp.

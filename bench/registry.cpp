@@ -5,7 +5,7 @@
 
 namespace kvscope::bench {
 
-nlohmann::ordered_json cpuDecode(const Log& log);
+nlohmann::ordered_json cpuDecode(const Settings& settings, const Log& log);
 nlohmann::ordered_json cpuPrefill(const Log& log);
 nlohmann::ordered_json firstToken(const Log& log);
 nlohmann::ordered_json recording(const Log& log);
@@ -19,8 +19,8 @@ nlohmann::ordered_json transfers(const Settings& settings, const Log& log);
 
 std::span<const BenchEntry> benchmarks() {
     static constexpr std::array table{
-        BenchEntry{"cpu-decode", "How close does a decode step come to reading the weights at memory speed?",
-                   cpuDecode},
+        BenchEntry{"cpu-decode", "How close does a decode step come to reading the weights at memory speed?", nullptr,
+                   nullptr, cpuDecode},
         BenchEntry{"cpu-prefill", "How close does reading a prompt come to the machine's matrix-multiply peak?",
                    cpuPrefill},
         BenchEntry{"first-token", "How long from nothing to the first decoded token of a 600-token prompt?",

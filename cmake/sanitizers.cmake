@@ -9,3 +9,12 @@ elseif(KVSCOPE_SANITIZE STREQUAL "thread")
 elseif(NOT KVSCOPE_SANITIZE STREQUAL "none")
     message(FATAL_ERROR "KVSCOPE_SANITIZE is '${KVSCOPE_SANITIZE}'; it takes none, address or thread")
 endif()
+
+# KVSCOPE_FUZZ makes the programs of tests/fuzz libFuzzer targets: every library reports what it covers.
+option(KVSCOPE_FUZZ "Build the fuzz targets with libFuzzer (needs clang)" OFF)
+if(KVSCOPE_FUZZ)
+    if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+        message(FATAL_ERROR "KVSCOPE_FUZZ needs clang: configure with -DCMAKE_CXX_COMPILER=clang++")
+    endif()
+    add_compile_options(-fsanitize=fuzzer-no-link)
+endif()

@@ -14,16 +14,32 @@
 
 namespace kvscope {
 
-enum class DType : std::uint8_t { F32, F16, BF16 };
-constexpr int bytesOf(DType type) { return type == DType::F32 ? 4 : 2; }
-const char* nameOf(DType type);
+/// F32 to BF16 hold each weight by itself; the others are GGUF's block formats, of 32 weights or (K) 256 that share
+/// scales, laid out as in ggml: a row is a sequence of whole blocks.
+enum class DType : std::uint8_t { F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K };
+constexpr bool isQuantised(DType type) { return type > DType::BF16; }
+constexpr int bytesOf(DType type) { return type == DType::F32 ? 4 : 2; } // of one weight; not of quantised types
+const char* nameOf(DType type);                                          // "bf16", "q4_K"
+
+struct WeightBlock {
+    int weights, bytes;
+};
+constexpr WeightBlock blockOf(DType type) {
+    constexpr WeightBlock blocks[] = {{1, 4},   {1, 2},   {1, 2},     {32, 34},   {32, 18},  {32, 20},
+                                      {32, 22}, {32, 24}, {256, 144}, {256, 176}, {256, 210}};
+    return blocks[int(type)];
+}
+/// Bytes of a row of `cols` weights, a multiple of the block.
+constexpr std::size_t rowBytes(DType type, int cols) {
+    return std::size_t(cols / blockOf(type).weights) * std::size_t(blockOf(type).bytes);
+}
 
 /// A linear layer's weights, [rows = outputs, cols = inputs], row-major, any alignment: y = W x.
 struct WeightMatrix {
     const void* data = nullptr;
     DType type = DType::F32;
     int rows = 0, cols = 0;
-    std::size_t bytes() const { return std::size_t(rows) * std::size_t(cols) * std::size_t(bytesOf(type)); }
+    std::size_t bytes() const { return std::size_t(rows) * rowBytes(type, cols); }
 };
 
 /// One output of a linear operation: y[i, 0..rows) = (accumulate ? y : 0) + W x_i + bias, rows of y `stride` floats
@@ -181,6 +197,8 @@ public:
     virtual void embed(const WeightMatrix& table, std::span<const std::int32_t> ids, float* out) = 0;
 
     /// See LinearTarget. Weights are read once per call whatever n is small; traffic floor: the weights' bytes.
+    /// Quantised weights and few inputs: an input is rounded to 16 bits per 32 columns, an error of at most 2^-16 of
+    /// the largest of them, and multiplied with the blocks' integers; with many inputs nothing is rounded.
     virtual void linear(const LinearArgs& args) = 0;
 
     /// out = silu(gate(norm(x))) * up(norm(x)); SwiGLU's first half.

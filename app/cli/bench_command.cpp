@@ -40,9 +40,11 @@ int run(const Arguments& arguments) {
         if (!arguments.names.empty() &&
             std::find(arguments.names.begin(), arguments.names.end(), entry.name) == arguments.names.end())
             continue;
-        if (arguments.names.empty() && entry.run == nullptr) continue;
+        if (arguments.names.empty() && entry.run == nullptr && entry.runWith == nullptr) continue;
         fmt::print(stderr, "{}: {}\n", entry.name, entry.question);
-        const auto result = entry.run != nullptr ? entry.run(log) : entry.runOnGpu(settings, log);
+        const auto result = entry.run != nullptr       ? entry.run(log)
+                            : entry.runWith != nullptr ? entry.runWith(settings, log)
+                                                       : entry.runOnGpu(settings, log);
         if (!arguments.json)
             for (const auto& [key, value] : result.items()) fmt::print("{} {} {}\n", entry.name, key, value.dump());
         all[std::string(entry.name)] = result;
@@ -57,9 +59,11 @@ Command addBench(CLI::App& app) {
     auto arguments = std::make_shared<Arguments>();
     CLI::App* sub = app.add_subcommand("bench", "Measure this machine and this build, each number beside its floor");
     sub->add_option("names", arguments->names, "Benchmarks to run; none: all that need no GPU");
-    sub->add_option("--set", arguments->settings,
-                    "Of the GPU benchmarks, key=value; decode: grid, or shape, method, context, batch, steps, offload, "
-                    "planted, slots, policy, record, trace, level; gpu-kernels: only, rows");
+    sub->add_option(
+        "--set", arguments->settings,
+        "key=value; cpu-decode: model, prompt, steps, rounds; of the GPU benchmarks, decode: grid, or shape, "
+        "method, context, batch, steps, offload, planted, slots, policy, record, trace, level; gpu-kernels: "
+        "only, rows");
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }

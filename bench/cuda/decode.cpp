@@ -4,7 +4,7 @@
 #include "bench/cuda/decode_job.h"
 #include "bench/cuda/gpu.h"
 #include "bench/cuda/settings.h"
-#include "bench/cuda/shapes.h"
+#include "core/model/model_shape.h"
 #include "kernels/base/error.h"
 
 #include <algorithm>
@@ -63,7 +63,8 @@ Json decodeShapes(const Settings& given, const Log& log) {
     for (const DecodeJob& job : jobs) {
         if (job.shape != loaded) {
             model.reset();
-            model = DeviceModel::random(shapeConfig(job.shape, 131072), shapeHasEvictionHead(job.shape), 1);
+            const ModelShape& shape = findModelShape(job.shape);
+            model = DeviceModel::random(configOf(shape, 131072), shape.evictionHead, 1);
             loaded = job.shape;
         }
         try {

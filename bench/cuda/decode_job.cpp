@@ -1,11 +1,12 @@
 #include "bench/cuda/decode_job.h"
 
-#include "bench/cuda/shapes.h"
 #include "core/cuda/cuda_engine.h"
+#include "core/model/model_shape.h"
 #include "core/select/method.h"
 #include "profiler/cupti/gpu_tracer.h"
 #include "profiler/nvml/pcie_counters.h"
 #include "profiler/record/recorder.h"
+#include "profiler/roofline/cost_model.h"
 
 #include <algorithm>
 #include <array>
@@ -117,17 +118,17 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
     return options;
 }
 
-/// Bytes of weights, attended keys and values, and pooled keys that a step cannot avoid reading.
-double bytesRead(const DecodeJob& job, const DeviceModel& model, const SelectionSpec& spec) {
-    const ModelConfig& config = model.config;
-    const double keys = double(config.kvHeads) * config.headDim * 2; // bytes per token and layer
-    double bytes = 0;
-    for (int i = 0; i < config.layers; ++i) {
-        const bool dense = spec.dense || i < spec.denseLayers;
-        bytes += 2 * keys * (dense ? job.context : std::min(spec.budgetBlocks() * spec.blockSize, job.context));
-        if (!dense && spec.queryScore == QueryScore::PooledSoftmax) bytes += keys * spec.grid.windows(job.context);
-    }
-    return double(model.weightBytes) + bytes * job.batch;
+/// Seconds that reading what a step cannot avoid takes: weights, attended keys and values, and the index.
+double floorSeconds(const DecodeJob& job, const SelectionSpec& method, double readRate) {
+    DecodeScenario scenario;
+    scenario.model = findModelShape(job.shape);
+    scenario.gpu.readGbps = readRate / 1e9;
+    scenario.gpu.tflops = scenario.gpu.linkGbps = 1;
+    scenario.gpu.memoryGib = 1e6; // the run itself shows whether it fits
+    scenario.method = method;
+    scenario.context = job.context;
+    scenario.batch = job.batch;
+    return predictStep(scenario).hbmNs / 1e9;
 }
 
 /// What the measured steps add up to.
@@ -156,7 +157,7 @@ double seconds(Clock::duration duration) { return std::chrono::duration<double>(
 
 std::size_t hostStoreBytes(const DecodeJob& job) {
     if (!job.offload) return 0;
-    const ModelConfig config = shapeConfig(job.shape, job.context);
+    const ModelConfig config = configOf(findModelShape(job.shape), job.context);
     const MethodEntry& method = findMethod(job.method);
     const SelectionSpec spec = method.make(resolveDefaults(method, config), config);
     const int blocks = spec.grid.blocks(job.context + job.steps + kSpareTokens);
@@ -212,7 +213,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     const auto between = [&](int first, int last) { // mean of steps [first, last), seconds
         return seconds(ends[std::size_t(last)] - ends[std::size_t(first)]) / (last - first);
     };
-    const double stepTime = between(warm, job.steps), floor = bytesRead(job, *model, options.spec) / ceilings.read;
+    const double stepTime = between(warm, job.steps), floor = floorSeconds(job, options.spec, ceilings.read);
     Json out{{"shape", job.shape},
              {"method", job.method},
              {"context", job.context},

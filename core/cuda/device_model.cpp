@@ -33,8 +33,7 @@ float halfToFloat(std::uint16_t raw) {
 
 /// Row `row` of a checkpoint's matrix as bf16.
 void rowToBf16(const WeightMatrix& w, int row, std::uint16_t* out) {
-    const char* from =
-        static_cast<const char*>(w.data) + std::size_t(row) * std::size_t(w.cols) * std::size_t(bytesOf(w.type));
+    const char* from = static_cast<const char*>(w.data) + std::size_t(row) * rowBytes(w.type, w.cols);
     if (w.type == DType::BF16) {
         std::memcpy(out, from, std::size_t(w.cols) * 2);
         return;
@@ -54,6 +53,24 @@ void rowToBf16(const WeightMatrix& w, int row, std::uint16_t* out) {
 
 void copyToDevice(const void* to, const void* from, std::size_t bytes) {
     cuda::check(cudaMemcpy(const_cast<void*>(to), from, bytes, cudaMemcpyHostToDevice), "copying the weights");
+}
+
+/// Until there are kernels for blocks: unpacked to bf16 they would take several times the file's size.
+void refuseQuantised(const Model& model) {
+    const auto refuse = [](const WeightMatrix& w) {
+        if (isQuantised(w.type))
+            throw Error(ErrorKind::Unsupported,
+                        fmt::format("the GPU backend does not compute from {} weights", nameOf(w.type)),
+                        "use --backend cpu, or a bf16 file of the model");
+    };
+    refuse(model.embedding());
+    refuse(model.lmHead());
+    for (int i = 0; i < model.config().layers; ++i) {
+        const LayerWeights& layer = model.layer(i);
+        for (const auto* matrix :
+             {&layer.q, &layer.k, &layer.v, &layer.o, &layer.mlp.gate, &layer.mlp.up, &layer.mlp.down})
+            refuse(*matrix);
+    }
 }
 
 void requireFit(const std::string& problem) {
@@ -143,6 +160,7 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
         const LayerWeights& layer = model->layer(i);
         biases |= !layer.qBias.empty() || !layer.kBias.empty() || !layer.vBias.empty() || !layer.oBias.empty();
     }
+    refuseQuantised(*model);
     made->planAll(biases, model->lmHead().data == model->embedding().data);
 
     std::vector<std::uint16_t> staged;

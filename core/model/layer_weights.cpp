@@ -1,5 +1,7 @@
 #include "core/model/layer_weights.h"
 
+#include "kernels/cpu/quantised.h"
+
 #include <cstring>
 #include <fmt/format.h>
 
@@ -40,6 +42,14 @@ ExpertWeights readExperts(const TensorSource& tensors, const TensorNames& names,
 /// keys stay in the latent space ("absorbed").
 WeightMatrix transposedKeyUp(const WeightMatrix& up, const LatentAttention& latent, int heads,
                              std::deque<std::vector<std::byte>>& owned) {
+    if (isQuantised(up.type)) { // blocks run along the rows and cannot be turned: this small matrix alone becomes float
+        const auto rows = std::size_t(up.rows), cols = std::size_t(up.cols);
+        std::vector<float> plain(rows * cols);
+        for (std::size_t r = 0; r < rows; ++r)
+            cpu::dequantise(up.type, static_cast<const std::byte*>(up.data) + r * rowBytes(up.type, up.cols), 0,
+                            up.cols, plain.data() + r * cols);
+        return transposedKeyUp({plain.data(), DType::F32, up.rows, up.cols}, latent, heads, owned);
+    }
     const auto size = std::size_t(bytesOf(up.type)), rank = std::size_t(latent.rank), dim = std::size_t(latent.nopeDim),
                perHead = std::size_t(latent.nopeDim + latent.valueDim);
     auto& bytes = owned.emplace_back(std::size_t(heads) * rank * dim * size);
@@ -87,6 +97,14 @@ void readLatent(const TensorSource& tensors, const TensorNames& names, const std
     w.k = tensors.matrix(attention + names.latentDown + ".weight", down, c.hidden);
     w.kBias = tensors.vectorIfPresent(attention + names.latentDown + ".bias", {down});
     w.latentNorm = tensors.vector(attention + names.latentNorm, {latent.rank});
+    if (tensors.has(attention + "k_b_proj.weight")) { // GGUF: apart, and the keys' part transposed already
+        w.keyUp = tensors.matrix(attention + "k_b_proj.weight", c.queryHeads * latent.rank, latent.nopeDim);
+        w.valueUp = tensors.matrix(attention + "v_b_proj.weight", c.queryHeads * latent.valueDim, latent.rank);
+        w.keyUp.rows = latent.rank;
+        w.valueUp.rows = latent.valueDim;
+        w.valueUpHeadBytes = w.valueUp.bytes();
+        return;
+    }
     const int perHead = latent.nopeDim + latent.valueDim;
     const WeightMatrix up = tensors.matrix(attention + names.latentUp + ".weight", c.queryHeads * perHead, latent.rank);
     w.keyUp = transposedKeyUp(up, latent, c.queryHeads, owned);

@@ -1,5 +1,6 @@
 #include "core/model/model.h"
 
+#include "core/model/gguf_model.h"
 #include "core/model/safetensors.h"
 #include "kernels/base/half.h"
 #include "resources/resources.h"
@@ -16,7 +17,7 @@ namespace fs = std::filesystem;
 /// Mapped files and their headers; the embedded model has headers only.
 struct Model::Files {
     std::vector<std::unique_ptr<MappedFile>> mapped;
-    std::vector<SafetensorsFile> tensors;
+    std::vector<TensorTable> tensors;
 };
 
 namespace {
@@ -29,20 +30,19 @@ std::string textOf(const MappedFile& file) {
 
 /// Where a model's parts come from, resolved before anything is parsed.
 struct Source {
-    std::string name, configText, tokenizerText;
-    std::string configOrigin, tokenizerOrigin, weightsOrigin;
+    std::string name, configText;
+    std::string configOrigin, weightsOrigin;
     fs::path folder;
     std::vector<std::string> weightFiles; // paths; empty: embedded
+    bool gguf = false;                    // the weight files hold configuration and tokenizer too
 };
 
 Source embeddedSource(const std::string& name) {
     Source source;
     source.name = name;
     source.configOrigin = name + "/config.json";
-    source.tokenizerOrigin = name + "/tokenizer.json";
     source.weightsOrigin = name + "/model.safetensors";
     source.configText = resources::text(embeddedPath(name, "config.json")).value_or("");
-    source.tokenizerText = resources::text(embeddedPath(name, "tokenizer.json")).value_or("");
     return source;
 }
 
@@ -51,7 +51,7 @@ Source folderSource(const std::string& nameOrPath) {
     fs::path path(nameOrPath);
     if (!fs::exists(path, ignored))
         throw Error(ErrorKind::BadInput, fmt::format("there is no model '{}'", nameOrPath),
-                    fmt::format("give a Hugging Face folder, a .safetensors file, or an embedded model: {}",
+                    fmt::format("give a Hugging Face folder, a .safetensors or .gguf file, or an embedded model: {}",
                                 fmt::join(embeddedModels(), ", ")));
     Source source;
     if (fs::is_directory(path, ignored)) {
@@ -59,9 +59,15 @@ Source folderSource(const std::string& nameOrPath) {
     } else if (path.extension() == ".safetensors") {
         source.folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
         source.weightFiles.push_back(path.string());
+    } else if (path.extension() == ".gguf") {
+        source.name = path.stem().string();
+        source.configOrigin = source.weightsOrigin = nameOrPath;
+        source.weightFiles = ggufParts(nameOrPath);
+        source.gguf = true;
+        return source;
     } else {
-        throw Error(ErrorKind::BadInput, fmt::format("{} is neither a folder nor a .safetensors file", nameOrPath),
-                    "give the folder that holds config.json");
+        throw Error(ErrorKind::BadInput, fmt::format("{} is no folder and no .safetensors or .gguf file", nameOrPath),
+                    "give the folder that holds config.json, or a model file");
     }
     source.name = fs::absolute(source.folder, ignored).lexically_normal().filename().string();
     if (source.name.empty())
@@ -75,8 +81,6 @@ Source folderSource(const std::string& nameOrPath) {
     };
     source.configOrigin = need("config.json");
     source.configText = textOf(MappedFile(source.configOrigin));
-    source.tokenizerOrigin = need("tokenizer.json");
-    source.tokenizerText = textOf(MappedFile(source.tokenizerOrigin));
     if (!source.weightFiles.empty()) {
         source.weightsOrigin = source.weightFiles.front();
         return source;
@@ -93,11 +97,16 @@ Source folderSource(const std::string& nameOrPath) {
     return source;
 }
 
-/// Tensors of safetensors files.
+TextFiles textOf(const Source& source, bool embedded) {
+    if (!embedded) return readTextFiles(source.folder);
+    const std::string path = embeddedPath(source.name, "tokenizer.json");
+    return {Tokenizer(resources::text(path).value_or(""), source.name + "/tokenizer.json"), nullptr, {}};
+}
+
+/// Tensors of the model's files.
 class Tensors final : public TensorSource {
 public:
-    Tensors(const std::vector<SafetensorsFile>& files, std::string origin)
-        : files_(files), origin_(std::move(origin)) {}
+    Tensors(const std::vector<TensorTable>& files, std::string origin) : files_(files), origin_(std::move(origin)) {}
     const std::string& origin() const override { return origin_; }
     bool has(const std::string& name) const override { return find(name) != nullptr; }
     WeightMatrix matrix(const std::string& name, int rows, int cols) const override {
@@ -108,6 +117,10 @@ public:
     std::vector<float> vector(const std::string& name, std::initializer_list<std::int64_t> shape) const override {
         const TensorView& view = need(name);
         const DType type = checked(name, view, shape);
+        if (isQuantised(type))
+            throw Error(ErrorKind::Unsupported,
+                        fmt::format("{}: tensor '{}' is quantised ({})", view.file, name, view.dtype),
+                        "norms, biases and factors are F32, F16 or BF16");
         std::vector<float> out(view.bytes.size() / std::size_t(bytesOf(type)));
         for (std::size_t i = 0; i < out.size(); ++i) out[i] = elementAt(view.bytes.data(), type, std::int64_t(i));
         return out;
@@ -115,7 +128,7 @@ public:
 
 private:
     const TensorView* find(const std::string& name) const {
-        for (const SafetensorsFile& file : files_)
+        for (const TensorTable& file : files_)
             if (const TensorView* view = file.find(name)) return view;
         return nullptr;
     }
@@ -136,7 +149,7 @@ private:
                         "the weights do not belong to this config.json");
         return *type;
     }
-    const std::vector<SafetensorsFile>& files_;
+    const std::vector<TensorTable>& files_;
     const std::string origin_;
 };
 
@@ -144,8 +157,25 @@ private:
 
 std::vector<std::string> embeddedModels() { return {kDefaultModel}; }
 
-Model::Model(ModelConfig config, Tokenizer tokenizer) : config_(std::move(config)), tokenizer_(std::move(tokenizer)) {}
+Model::Model(ModelConfig config, TextFiles text) : config_(std::move(config)), text_(std::move(text)) {}
 Model::~Model() = default;
+
+TextFiles Model::loadText(const std::string& nameOrPath) {
+    const auto known = embeddedModels();
+    if (std::find(known.begin(), known.end(), nameOrPath) != known.end())
+        return textOf(embeddedSource(nameOrPath), true);
+    std::error_code ignored;
+    const fs::path path(nameOrPath);
+    if (!fs::exists(path, ignored))
+        throw Error(ErrorKind::BadInput, fmt::format("there is no model '{}'", nameOrPath),
+                    fmt::format("give a folder with a tokenizer, a .gguf file, or an embedded model: {}",
+                                fmt::join(known, ", ")));
+    if (path.extension() == ".gguf") {
+        const MappedFile file(ggufParts(nameOrPath).front());
+        return ggufTextFiles(GgufFile(file.bytes(), nameOrPath));
+    }
+    return readTextFiles(fs::is_directory(path, ignored) ? path : path.parent_path());
+}
 
 std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Progress& progress,
                                          std::stop_token stop) try {
@@ -154,26 +184,39 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     const auto known = embeddedModels();
     const bool embedded = std::find(known.begin(), known.end(), nameOrPath) != known.end();
     const Source source = embedded ? embeddedSource(nameOrPath) : folderSource(nameOrPath);
-    const ModelConfig config = ModelConfig::parse(source.configText, source.configOrigin);
-    report(progress, 0.05, "reading the tokenizer");
-    throwIfCancelled(stop);
-    std::shared_ptr<Model> model(new Model(config, Tokenizer(source.tokenizerText, source.tokenizerOrigin)));
-    model->name_ = source.name;
-    model->files_ = std::make_unique<Files>();
-    Files& files = *model->files_;
+    auto files = std::make_unique<Files>();
+    std::size_t fileBytes = 0;
     if (embedded) {
         const auto bytes = resources::find(embeddedPath(nameOrPath, "model.safetensors")).value();
-        files.tensors.emplace_back(bytes, source.weightsOrigin);
-        model->fileBytes_ = bytes.size();
+        files->tensors.push_back(SafetensorsFile(bytes, source.weightsOrigin));
+        fileBytes = bytes.size();
     }
+    std::vector<GgufFile> parts;
     for (std::size_t i = 0; i < source.weightFiles.size(); ++i) {
-        report(progress, 0.1 + 0.3 * double(i) / double(source.weightFiles.size()), "mapping the weights");
+        const double share = 1 / double(source.weightFiles.size());
+        const auto within = [&](double fraction, std::string_view what) {
+            report(progress, 0.3 * (double(i) + fraction) * share, what);
+        };
+        within(0, "mapping the weights");
         throwIfCancelled(stop);
-        files.mapped.push_back(std::make_unique<MappedFile>(source.weightFiles[i]));
-        files.tensors.emplace_back(files.mapped.back()->bytes(), source.weightFiles[i]);
-        model->fileBytes_ += files.mapped.back()->bytes().size();
+        const auto bytes = files->mapped.emplace_back(std::make_unique<MappedFile>(source.weightFiles[i]))->bytes();
+        fileBytes += bytes.size();
+        if (source.gguf)
+            parts.emplace_back(bytes, source.weightFiles[i], within, stop);
+        else
+            files->tensors.push_back(SafetensorsFile(bytes, source.weightFiles[i]));
     }
-    model->readWeights(Tensors(files.tensors, source.weightsOrigin), progress, stop);
+    if (source.gguf) files->tensors.push_back(ggufTensors(parts));
+    const ModelConfig config = ModelConfig::parse(
+        source.gguf ? ggufConfigJson(parts.front(), files->tensors.front()) : source.configText, source.configOrigin);
+    report(progress, 0.3, "reading the tokenizer");
+    throwIfCancelled(stop);
+    std::shared_ptr<Model> model(
+        new Model(config, source.gguf ? ggufTextFiles(parts.front()) : textOf(source, embedded)));
+    model->name_ = source.name;
+    model->files_ = std::move(files);
+    model->fileBytes_ = fileBytes;
+    model->readWeights(Tensors(model->files_->tensors, source.weightsOrigin), progress, stop);
     report(progress, 1.0, "ready");
     return model;
 } catch (const std::bad_alloc&) {

@@ -145,7 +145,7 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin)
     readSizes(reader, config);
     readScales(reader, config);
     architectureOf(config).read(reader, config);
-    const bool interleaved = config.rope.interleaved;
+    const bool interleaved = reader.flagOr("rope_interleave", config.rope.interleaved);
     config.rope =
         RopeConfig::parse(reader, config.latent ? config.latent->ropeDim : config.headDim, config.maxPositions);
     config.rope.interleaved = interleaved;

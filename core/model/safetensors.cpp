@@ -108,7 +108,7 @@ SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string o
         if (end - begin != want) wrong(fmt::format("needs {} bytes for its shape and has {}", want, end - begin));
         view.bytes = data.subspan(begin, end - begin);
         if (begin != end) ranges.emplace_back(begin, end);
-        tensors_.emplace(name, std::move(view));
+        insert(name, std::move(view));
     }
     std::sort(ranges.begin(), ranges.end());
     for (std::size_t i = 1; i < ranges.size(); ++i)
@@ -116,9 +116,13 @@ SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string o
             refuse(origin, fmt::format("two tensors overlap at byte {}", ranges[i].first));
 }
 
-const TensorView* SafetensorsFile::find(std::string_view name) const {
+const TensorView* TensorTable::find(std::string_view name) const {
     const auto found = tensors_.find(name);
     return found == tensors_.end() ? nullptr : &found->second;
+}
+
+bool TensorTable::insert(std::string name, TensorView view) {
+    return tensors_.emplace(std::move(name), std::move(view)).second;
 }
 
 std::vector<std::string> shardNames(std::string_view indexJson, const std::string& origin) {
@@ -141,9 +145,12 @@ std::vector<std::string> shardNames(std::string_view indexJson, const std::strin
 }
 
 std::optional<DType> weightType(std::string_view dtype) {
-    if (dtype == "F32") return DType::F32;
-    if (dtype == "F16") return DType::F16;
-    if (dtype == "BF16") return DType::BF16;
+    constexpr std::pair<std::string_view, DType> types[] = {
+        {"F32", DType::F32},   {"F16", DType::F16},   {"BF16", DType::BF16}, {"Q8_0", DType::Q8_0},
+        {"Q4_0", DType::Q4_0}, {"Q4_1", DType::Q4_1}, {"Q5_0", DType::Q5_0}, {"Q5_1", DType::Q5_1},
+        {"Q4_K", DType::Q4_K}, {"Q5_K", DType::Q5_K}, {"Q6_K", DType::Q6_K}};
+    for (const auto& [name, type] : types)
+        if (name == dtype) return type;
     return std::nullopt;
 }
 

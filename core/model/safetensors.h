@@ -38,23 +38,30 @@ struct TensorView {
     std::string file;
 };
 
-/// Header of one file, fully checked: lengths, types, shapes, offsets inside the data and not overlapping.
-class SafetensorsFile {
+/// Tensors by name.
+class TensorTable {
 public:
-    /// `bytes` outlives the object. @throws Error(BadInput) naming `origin` and the tensor
-    SafetensorsFile(std::span<const std::byte> bytes, std::string origin);
     const TensorView* find(std::string_view name) const;
     const std::map<std::string, TensorView, std::less<>>& tensors() const { return tensors_; }
+    /// False, and nothing changed, when the name is taken.
+    bool insert(std::string name, TensorView view);
 
 private:
     std::map<std::string, TensorView, std::less<>> tensors_;
+};
+
+/// Header of one file, fully checked: lengths, types, shapes, offsets inside the data and not overlapping.
+class SafetensorsFile : public TensorTable {
+public:
+    /// `bytes` outlives the object. @throws Error(BadInput) naming `origin` and the tensor
+    SafetensorsFile(std::span<const std::byte> bytes, std::string origin);
 };
 
 /// Names of the files a `model.safetensors.index.json` lists. @throws Error(BadInput), also for names with path
 /// separators
 std::vector<std::string> shardNames(std::string_view indexJson, const std::string& origin);
 
-/// F32, F16, BF16; nothing for other types.
+/// The weight type that a file calls so; nothing for types that are no weights here.
 std::optional<DType> weightType(std::string_view dtype);
 
 } // namespace kvscope

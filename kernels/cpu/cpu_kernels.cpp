@@ -2,6 +2,7 @@
 // simd.h.
 #include "kernels/base/aligned_buffer.h"
 #include "kernels/base/error.h"
+#include "kernels/cpu/quantised.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/thread_team.h"
 #include "kernels/kernels.h"
@@ -14,7 +15,11 @@
 
 namespace kvscope {
 
-const char* nameOf(DType type) { return type == DType::F32 ? "f32" : type == DType::F16 ? "f16" : "bf16"; }
+const char* nameOf(DType type) {
+    constexpr const char* names[] = {"f32",  "f16",  "bf16", "q8_0", "q4_0", "q4_1",
+                                     "q5_0", "q5_1", "q4_K", "q5_K", "q6_K"};
+    return names[int(type)];
+}
 
 namespace cpu {
 namespace {
@@ -57,6 +62,12 @@ void checkItem(const AttentionItem& item, int blockSize) {
                    "a listed block holds at least one token and at most its size");
 }
 
+void checkBlocks(const WeightMatrix& weight) {
+    if (const int block = blockOf(weight.type).weights; weight.cols % block != 0)
+        reject(fmt::format("a row of {} weights is no sequence of {} blocks", weight.cols, nameOf(weight.type)),
+               "quantised weights come in whole blocks");
+}
+
 class CpuKernels final : public Kernels {
 public:
     explicit CpuKernels(int threads)
@@ -67,11 +78,16 @@ public:
     }
 
     void embed(const WeightMatrix& table, std::span<const std::int32_t> ids, float* out) override {
-        const std::size_t cols = std::size_t(table.cols), rowBytes = cols * std::size_t(bytesOf(table.type));
+        checkBlocks(table);
+        const std::size_t cols = std::size_t(table.cols), bytes = rowBytes(table.type, table.cols);
         team_.split(std::int64_t(ids.size()), 64, [&](std::int64_t begin, std::int64_t end) {
-            for (std::int64_t i = begin; i < end; ++i)
-                widenRow(table.type, static_cast<const char*>(table.data) + std::size_t(ids[std::size_t(i)]) * rowBytes,
-                         table.cols, out + std::size_t(i) * cols);
+            for (std::int64_t i = begin; i < end; ++i) {
+                const char* row = static_cast<const char*>(table.data) + std::size_t(ids[std::size_t(i)]) * bytes;
+                if (isQuantised(table.type))
+                    dequantise(table.type, row, 0, table.cols, out + std::size_t(i) * cols);
+                else
+                    widenRow(table.type, row, table.cols, out + std::size_t(i) * cols);
+            }
         });
     }
 
@@ -86,6 +102,7 @@ public:
                 reject(
                     fmt::format("weights of {} and of {} columns cannot read the same input", cols, target.weight.cols),
                     "outputs of one linear call share their input");
+            checkBlocks(target.weight);
         }
         if (args.n <= kSmallBatch || cols == 0) return linearFew(args);
         linearMany(args);
@@ -101,6 +118,8 @@ public:
             reject(fmt::format("the gate is {} x {}, its partner {} x {}", width, args.gate.cols, args.up.rows,
                                args.up.cols),
                    "gate and up have the same shape");
+        checkBlocks(args.gate);
+        checkBlocks(args.up);
         if (gateScratch_.size() < std::size_t(args.n) * std::size_t(width) * 2)
             gateScratch_ = AlignedBuffer<float>(std::size_t(args.n) * std::size_t(width) * 2);
         float* gate = gateScratch_.data();
@@ -112,8 +131,7 @@ public:
             // One hand-out for both matrices and the activation: each thread finishes the outputs it computed.
             const std::int64_t stride = prepareFew(linearArgs);
             team_.split(width, kRowGrain, [&](std::int64_t begin, std::int64_t end) {
-                for (const LinearTarget& target : targets)
-                    smallBatchRows(target, inputFor(linearArgs, target.weight.type, stride), args.n, begin, end);
+                for (const LinearTarget& target : targets) fewRows(linearArgs, target, stride, begin, end);
                 for (int i = 0; i < args.n; ++i) {
                     const std::int64_t at = std::int64_t(i) * width + begin;
                     siluMultiply(gate + at, up + at, end - begin, args.out + at);
@@ -176,6 +194,7 @@ public:
         checkCount("the number of heads", args.heads);
         checkCount("the number of outputs", args.weight.rows);
         checkCount("the number of columns", args.weight.cols);
+        checkBlocks(args.weight);
         if (args.n == 0 || args.heads == 0 || args.weight.rows == 0) return;
         const int width = panelRows(), panels = (args.weight.rows + width - 1) / width, cols = args.weight.cols;
         const bool few = args.n <= kSmallBatch || cols > kPanelDepth;
@@ -187,6 +206,16 @@ public:
             target.y = args.y + std::int64_t(head) * args.yHeadStride;
             target.stride = args.yStride;
             const float* x = args.x + std::int64_t(head) * args.xHeadStride;
+            if (few && isQuantised(target.weight.type)) {
+                auto& rows = scratch_[std::size_t(thread)].rows;
+                const auto stride = std::size_t(roundedBytes(cols)) / sizeof(float);
+                if (rows.size() < stride * std::size_t(args.n)) rows.resize(stride * std::size_t(args.n));
+                auto* rounded = reinterpret_cast<std::byte*>(rows.data());
+                for (int i = 0; i < args.n; ++i)
+                    roundInput(x + std::int64_t(i) * args.xStride, cols,
+                               rounded + std::int64_t(i) * roundedBytes(cols));
+                return quantisedRows(target, rounded, args.n, 0, target.weight.rows);
+            }
             if (few) {
                 const std::int64_t stride = arrangedStride(target.weight.type, cols);
                 auto& rows = scratch_[std::size_t(thread)].rows;
@@ -364,12 +393,21 @@ private:
         }
     }
 
-    /// Norms and arranges the inputs of few rows: plain order first, then the bf16 order. @return floats per row
+    /// Norms the inputs of few rows and brings them into the forms that the weights' types read: as they are, in the
+    /// bf16 order, rounded. @return floats per row of the first two
     std::int64_t prepareFew(const LinearArgs& args) {
         const int cols = args.targets.front().weight.cols;
         const std::int64_t stride = arrangedStride(DType::BF16, cols);
+        const auto any = [&](auto&& property) {
+            return std::any_of(args.targets.begin(), args.targets.end(),
+                               [&](const LinearTarget& target) { return property(target.weight.type); });
+        };
+        const bool bfloat = any([](DType type) { return type == DType::BF16; }), quantised = any(isQuantised);
         const auto need = std::size_t(2 * args.n) * std::size_t(stride);
         if (inputs_.size() < need) inputs_ = AlignedBuffer<float>(need);
+        const std::size_t rounded = quantised ? std::size_t(roundedBytes(cols)) : 0;
+        if (rounded_.size() < rounded * std::size_t(args.n))
+            rounded_ = AlignedBuffer<std::byte>(rounded * std::size_t(args.n));
         for (int i = 0; i < args.n; ++i) {
             const float* x = args.x + std::int64_t(i) * args.xStride;
             float* plain = inputs_.data() + i * stride;
@@ -377,12 +415,18 @@ private:
                 rmsNormRow(x, args.normWeight, args.normEps, cols, plain);
             else
                 std::copy_n(x, cols, plain);
-            arrangeInput(DType::BF16, plain, cols, inputs_.data() + (args.n + i) * stride);
+            if (bfloat) arrangeInput(DType::BF16, plain, cols, inputs_.data() + (args.n + i) * stride);
+            if (quantised) roundInput(plain, cols, rounded_.data() + std::size_t(i) * rounded);
         }
         return stride;
     }
-    const float* inputFor(const LinearArgs& args, DType type, std::int64_t stride) const {
-        return inputs_.data() + (type == DType::BF16 ? args.n * stride : 0);
+
+    /// Outputs [begin, end) of one target for the prepared inputs.
+    void fewRows(const LinearArgs& args, const LinearTarget& target, std::int64_t stride, std::int64_t begin,
+                 std::int64_t end) const {
+        if (isQuantised(target.weight.type)) return quantisedRows(target, rounded_.data(), args.n, begin, end);
+        const std::int64_t form = target.weight.type == DType::BF16 ? args.n * stride : 0;
+        smallBatchRows(target, inputs_.data() + form, args.n, begin, end);
     }
 
     void linearFew(const LinearArgs& args) {
@@ -395,7 +439,7 @@ private:
             for (const LinearTarget& target : args.targets) {
                 const std::int64_t from = std::max(begin, offset) - offset,
                                    to = std::min(end, offset + target.weight.rows) - offset;
-                if (from < to) smallBatchRows(target, inputFor(args, target.weight.type, stride), args.n, from, to);
+                if (from < to) fewRows(args, target, stride, from, to);
                 offset += target.weight.rows;
             }
         });
@@ -447,6 +491,7 @@ private:
     ThreadTeam team_;
     std::vector<AttentionScratch> scratch_;    // [thread]
     std::vector<AlignedBuffer<float>> panels_; // [thread]
+    AlignedBuffer<std::byte> rounded_;         // [input]
     AlignedBuffer<float> inputs_, normed_, gateScratch_, partials_;
 };
 

@@ -1,5 +1,6 @@
 // Norms and linear layers: bandwidth-bound rows for decode, a packed register tile for prefill.
 #include "kernels/base/half.h"
+#include "kernels/cpu/quantised.h"
 #include "kernels/cpu/simd.h"
 
 #include <algorithm>
@@ -173,6 +174,8 @@ void SmallBatchRows(const LinearTarget& target, const float* x, int n, std::int6
         return SmallBatch<DType::F16>(target, x, n, begin, end);
     case DType::BF16:
         return SmallBatch<DType::BF16>(target, x, n, begin, end);
+    default:
+        return; // quantised.h has those
     }
 }
 
@@ -234,15 +237,19 @@ HWY_INLINE void TransposeFourColumns(const float* from, std::int64_t fromStride,
 void PackPanel(const WeightMatrix& weight, int begin, int k0, int depth, float* HWY_RESTRICT panel) {
     constexpr int kPanel = 2 * kLanes, kColumns = 64;
     const int rows = std::min(kPanel, weight.rows - begin), size = bytesOf(weight.type);
-    const std::int64_t rowBytes = std::int64_t(weight.cols) * size;
-    const char* base = static_cast<const char*>(weight.data) + begin * rowBytes + std::int64_t(k0) * size;
+    const auto bytes = std::int64_t(rowBytes(weight.type, weight.cols));
+    const char* base = static_cast<const char*>(weight.data) + begin * bytes;
     // Rows are widened into a small buffer and transposed from there.
     HWY_ALIGN float stage[kPanel * kColumns];
     if (rows < kPanel) std::memset(stage, 0, sizeof(stage));
     for (int from = 0; from < depth; from += kColumns) {
         const int columns = std::min(kColumns, depth - from);
         for (int r = 0; r < rows; ++r) {
-            const char* at = base + r * rowBytes + std::int64_t(from) * size;
+            if (isQuantised(weight.type)) {
+                dequantise(weight.type, base + r * bytes, k0 + from, columns, stage + r * kColumns);
+                continue;
+            }
+            const char* at = base + r * bytes + std::int64_t(k0 + from) * size;
             for (int line = 0; line < kColumns * size; line += 64)
                 __builtin_prefetch(at + kColumns * size + line, 0, 2);
             WidenRow(weight.type, at, columns, stage + r * kColumns);

@@ -298,12 +298,18 @@ TEST(Tokenizer, NamesWhatItDoesNotSupport) {
     const auto expectNamed = [](const std::function<void(Json&)>& change, const std::string& what) {
         EXPECT_NE(refusalOf(rewritten(change)).find(what), std::string::npos) << what;
     };
-    expectNamed([](Json& json) { json["model"]["type"] = "Unigram"; }, "Unigram");
-    expectNamed([](Json& json) { json["model"]["byte_fallback"] = true; }, "byte fallback");
+    expectNamed([](Json& json) { json["model"]["type"] = "WordPiece"; }, "WordPiece");
     expectNamed([](Json& json) { json["model"]["continuing_subword_prefix"] = "##"; }, "continuing_subword_prefix");
-    expectNamed([](Json& json) { json["normalizer"] = {{"type", "NFC"}}; }, "normalizer");
-    expectNamed([](Json& json) { json["pre_tokenizer"] = {{"type", "Metaspace"}}; }, "Metaspace");
-    expectNamed([](Json& json) { json["added_tokens"][0]["lstrip"] = true; }, "lstrip");
+    expectNamed([](Json& json) { json["normalizer"] = {{"type", "BertNormalizer"}}; }, "BertNormalizer");
+    expectNamed([](Json& json) { json["pre_tokenizer"] = {{"type", "UnicodeScripts"}}; }, "UnicodeScripts");
+    expectNamed([](Json& json) { json["decoder"] = {{"type", "CTC"}}; }, "CTC");
+    expectNamed(
+        [](Json& json) {
+            json["pre_tokenizer"]["pretokenizers"].push_back({{"type", "Digits"}});
+        },
+        "ByteLevel");
+    expectNamed([](Json& json) { json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "[a-z&&[^b]]"; },
+                "intersects");
     expectNamed([](Json& json) { json["post_processor"]["type"] = "BertProcessing"; }, "BertProcessing");
     expectNamed([](Json& json) { json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(a"; }, "pattern");
     expectNamed([](Json& json) { json["model"]["vocab"]["a"] = json["model"]["vocab"]["b"]; }, "two entries");

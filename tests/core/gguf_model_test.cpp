@@ -1,0 +1,270 @@
+// Models as GGUF files: checkpoints of the transformers library, converted here the way llama.cpp's script converts
+// them, must give the logits the library computed; a real quantised file must speak.
+#include "core/model/gguf.h"
+#include "core/session/decode_session.h"
+#include "tests/core/gguf_writer.h"
+#include "tests/core/golden_file.h"
+#include "tests/profiler/temporary_folder.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+
+namespace kvscope {
+namespace {
+
+using test::GgufWriter;
+
+const std::string kFamilies = std::string(KVSCOPE_TEST_DATA) + "/golden/families/";
+
+std::string ggufName(const std::string& name) {
+    static const std::vector<std::pair<std::string, std::string>> parts{{"model.embed_tokens.", "token_embd."},
+                                                                        {"model.norm.", "output_norm."},
+                                                                        {"lm_head.", "output."},
+                                                                        {"model.layers.", "blk."},
+                                                                        {"post_attention_layernorm.", "ffn_norm."},
+                                                                        {"input_layernorm.", "attn_norm."},
+                                                                        {"self_attn.q_proj.", "attn_q."},
+                                                                        {"self_attn.k_proj.", "attn_k."},
+                                                                        {"self_attn.v_proj.", "attn_v."},
+                                                                        {"self_attn.o_proj.", "attn_output."},
+                                                                        {"self_attn.q_norm.", "attn_q_norm."},
+                                                                        {"self_attn.k_norm.", "attn_k_norm."},
+                                                                        {"mlp.gate_proj.", "ffn_gate."},
+                                                                        {"mlp.up_proj.", "ffn_up."},
+                                                                        {"mlp.down_proj.", "ffn_down."}};
+    std::string out = name;
+    for (const auto& [from, to] : parts)
+        if (const std::size_t at = out.find(from); at != std::string::npos) out.replace(at, from.size(), to);
+    return out;
+}
+
+/// The script's `permute`: within each head, row (half, i) of [2, dim/2] moves to (i, half).
+std::string permuted(std::string_view rows, std::size_t heads, std::size_t dim) {
+    const std::size_t rowBytes = rows.size() / (heads * dim);
+    std::string out;
+    for (std::size_t head = 0; head < heads; ++head)
+        for (std::size_t i = 0; i < dim / 2; ++i)
+            for (std::size_t half = 0; half < 2; ++half)
+                out += rows.substr((head * dim + half * dim / 2 + i) * rowBytes, rowBytes);
+    return out;
+}
+
+/// Metadata of a checkpoint's configuration and of a tokenizer that has its ids.
+void putMetadata(GgufWriter& gguf, const nlohmann::json& config, const std::string& architecture) {
+    const auto number = [&](const char* key) { return config.at(key).get<std::uint32_t>(); };
+    const auto key = [&](const char* name) { return architecture + "." + name; };
+    const auto& rope = config.at("rope_parameters");
+    const std::uint32_t dim = number("head_dim");
+    gguf.put("general.architecture", architecture.c_str());
+    gguf.put(key("block_count"), number("num_hidden_layers"));
+    gguf.put(key("context_length"), number("max_position_embeddings"));
+    gguf.put(key("embedding_length"), number("hidden_size"));
+    gguf.put(key("feed_forward_length"), number("intermediate_size"));
+    gguf.put(key("attention.head_count"), number("num_attention_heads"));
+    gguf.put(key("attention.head_count_kv"), number("num_key_value_heads"));
+    gguf.put(key("attention.key_length"), dim);
+    gguf.put(key("attention.value_length"), dim);
+    gguf.put(key("rope.dimension_count"), dim);
+    gguf.put(key("attention.layer_norm_rms_epsilon"), config.at("rms_norm_eps").get<float>());
+    gguf.put(key("rope.freq_base"), rope.at("rope_theta").get<float>());
+    if (rope.at("rope_type") == "linear") {
+        gguf.put(key("rope.scaling.type"), "linear");
+        gguf.put(key("rope.scaling.factor"), rope.at("factor").get<float>());
+    }
+    std::vector<std::string> tokens;
+    for (std::uint32_t id = 0; id < number("vocab_size"); ++id) tokens.push_back("t" + std::to_string(id));
+    gguf.put("tokenizer.ggml.model", "gpt2");
+    gguf.put("tokenizer.ggml.pre", "gpt-2");
+    gguf.put("tokenizer.ggml.tokens", tokens);
+    gguf.put("tokenizer.ggml.merges", std::vector<std::string>{});
+    gguf.put("tokenizer.ggml.bos_token_id", 0u);
+    gguf.put("tokenizer.ggml.eos_token_id", 1u);
+}
+
+/// Llama 3's scaling as the script works it out: what each channel pair's frequency is divided by.
+std::vector<float> llama3Factors(const nlohmann::json& rope, int dim) {
+    const double pi = std::acos(-1.0), original = rope.at("original_max_position_embeddings"),
+                 factor = rope.at("factor"), low = rope.at("low_freq_factor"), high = rope.at("high_freq_factor");
+    std::vector<float> out;
+    for (int i = 0; i < dim; i += 2) {
+        const double wave = 2 * pi * std::pow(double(rope.at("rope_theta")), double(i) / dim);
+        const double smooth = (original / wave - low) / (high - low);
+        out.push_back(float(wave < original / high  ? 1
+                            : wave > original / low ? factor
+                                                    : 1 / ((1 - smooth) / factor + smooth)));
+    }
+    return out;
+}
+
+/// A checkpoint's folder as one GGUF file, in as many parts as asked.
+std::vector<GgufWriter> convert(const std::string& folder, const std::string& architecture, std::size_t parts = 1) {
+    std::ifstream configFile(folder + "/config.json");
+    const auto config = nlohmann::json::parse(configFile);
+    const MappedFile file(folder + "/model.safetensors");
+    const SafetensorsFile source(file.bytes(), "source");
+    std::vector<GgufWriter> out(parts);
+    putMetadata(out[0], config, architecture);
+    const auto dim = config.at("head_dim").get<std::size_t>();
+    if (config.at("rope_parameters").at("rope_type") == "llama3")
+        out[0].addFloats("rope_freqs.weight", {dim / 2}, llama3Factors(config.at("rope_parameters"), int(dim)));
+    std::size_t next = 0;
+    for (const auto& [name, tensor] : source.tensors()) {
+        std::string bytes(reinterpret_cast<const char*>(tensor.bytes.data()), tensor.bytes.size());
+        if (architecture == "llama" && name.find("q_proj") != name.npos)
+            bytes = permuted(bytes, config.at("num_attention_heads"), dim);
+        if (architecture == "llama" && name.find("k_proj") != name.npos)
+            bytes = permuted(bytes, config.at("num_key_value_heads"), dim);
+        GgufWriter& to = out[next++ * parts / source.tensors().size()];
+        std::vector<std::uint64_t> sizes(tensor.shape.rbegin(), tensor.shape.rend());
+        if (sizes.size() > 1) {
+            to.add(ggufName(name), sizes, 30, bytes);
+            continue;
+        }
+        std::vector<float> values; // the script stores vectors as F32
+        for (std::size_t i = 0; i < bytes.size(); i += 2) {
+            const std::uint32_t wide =
+                std::uint32_t(std::uint8_t(bytes[i])) << 16 | std::uint32_t(std::uint8_t(bytes[i + 1])) << 24;
+            float value;
+            std::memcpy(&value, &wide, 4);
+            values.push_back(value);
+        }
+        to.addFloats(ggufName(name), sizes, values);
+    }
+    if (parts > 1)
+        for (std::size_t i = 0; i < parts; ++i) {
+            out[i].put("split.no", std::uint32_t(i));
+            out[i].put("split.count", std::uint32_t(parts));
+        }
+    return out;
+}
+
+void write(const std::filesystem::path& path, const GgufWriter& gguf) {
+    std::ofstream(path, std::ios::binary) << gguf.bytes();
+}
+
+struct Outcome {
+    std::vector<std::int32_t> ids;
+    std::vector<std::vector<float>> logits;
+};
+
+Outcome decode(const std::shared_ptr<const Model>& model, const std::vector<std::int32_t>& prompt, int newTokens) {
+    SessionOptions options;
+    options.method = "full";
+    options.stopAtEos = false;
+    options.maxNewTokens = newTokens;
+    CollectingSink sink;
+    DecodeSession session(model, {prompt}, options, sink);
+    Outcome out;
+    const auto keep = [&] {
+        if (const float* logits = session.logits(0)) out.logits.emplace_back(logits, logits + model->config().vocab);
+    };
+    session.prefill();
+    keep();
+    while (session.step()) keep();
+    out.ids = session.generated().at(0);
+    return out;
+}
+
+void expectTheLibrarysLogits(const std::string& folder, const std::shared_ptr<const Model>& model) {
+    const test::GoldenFile reference(folder + "/reference.safetensors");
+    const auto ids = reference.ints("generated_ids");
+    const auto want = reference.floats("logits");
+    const Outcome got = decode(model, reference.ints("prompt_ids"), int(ids.size()));
+    EXPECT_EQ(got.ids, ids);
+    ASSERT_EQ(got.logits.size(), ids.size());
+    const auto vocab = std::size_t(model->config().vocab);
+    for (std::size_t step = 0; step < ids.size(); ++step) {
+        double difference = 0, scale = 0;
+        for (std::size_t i = 0; i < vocab; ++i) {
+            difference = std::max(difference, std::abs(double(got.logits[step][i]) - double(want[step * vocab + i])));
+            scale = std::max(scale, std::abs(double(want[step * vocab + i])));
+        }
+        ASSERT_LT(difference / scale, 1e-4) << "step " << step;
+    }
+}
+
+struct Family {
+    const char *folder, *architecture;
+};
+
+class GgufFamily : public ::testing::TestWithParam<Family> {};
+
+TEST_P(GgufFamily, ConvertedItGivesTheLibrarysLogitsAndIds) {
+    const std::string folder = kFamilies + GetParam().folder;
+    const test::Folder temporary;
+    write(temporary / "model.gguf", convert(folder, GetParam().architecture).front());
+    expectTheLibrarysLogits(folder, Model::load((temporary / "model.gguf").string()));
+}
+
+INSTANTIATE_TEST_SUITE_P(Architectures, GgufFamily,
+                         ::testing::Values(Family{"llama2-mha", "llama"}, Family{"llama3-gqa-bias", "llama"},
+                                           Family{"smollm2", "llama"}, Family{"llama-linear", "llama"},
+                                           Family{"llama-llama3", "llama"}, Family{"qwen2", "qwen2"},
+                                           Family{"qwen3", "qwen3"}),
+                         [](const auto& info) {
+                             std::string name = info.param.folder;
+                             std::replace(name.begin(), name.end(), '-', '_');
+                             return name;
+                         });
+
+TEST(GgufModel, ASplitFileIsOneModelAndMissingOrWrongPartsAreNamed) {
+    const std::string folder = kFamilies + "qwen3";
+    const test::Folder temporary;
+    const auto parts = convert(folder, "qwen3", 3);
+    const auto path = [&](int part) { return temporary / fmt::format("model-{:05}-of-00003.gguf", part); };
+    for (int part = 1; part <= 3; ++part) write(path(part), parts[std::size_t(part - 1)]);
+    expectTheLibrarysLogits(folder, Model::load(path(1).string()));
+    const auto refusal = [&](const std::string& file, const char* says) {
+        EXPECT_THAT([&] { Model::load(file); }, ::testing::ThrowsMessage<Error>(::testing::HasSubstr(says)));
+    };
+    refusal(path(2).string(), "not the first");
+    std::filesystem::copy_file(path(1), temporary / "alone.gguf");
+    refusal((temporary / "alone.gguf").string(), "part 1 of 3");
+    std::filesystem::copy_file(path(2), path(3), std::filesystem::copy_options::overwrite_existing);
+    refusal(path(1).string(), "part 2 of 3, where part 3");
+    std::filesystem::remove(path(3));
+    refusal(path(1).string(), "00003-of-00003");
+}
+
+TEST(GgufModel, WhatItCannotRunIsRefusedByName) {
+    const test::Folder temporary;
+    const std::string path = (temporary / "model.gguf").string();
+    const auto refusal = [&](const GgufWriter& gguf, const char* says) {
+        write(path, gguf);
+        EXPECT_THAT([&] { Model::load(path); }, ::testing::ThrowsMessage<Error>(::testing::HasSubstr(says)));
+    };
+    GgufWriter empty;
+    refusal(empty, "general.architecture");
+    empty.put("general.architecture", "mamba");
+    refusal(empty, "'mamba'");
+    GgufWriter noTokenizer;
+    noTokenizer.put("general.architecture", "llama");
+    refusal(noTokenizer, "llama.attention.head_count");
+    GgufWriter quantisedNorm = convert(kFamilies + "smollm2", "llama").front();
+    for (auto& tensor : quantisedNorm.tensors)
+        if (tensor.name == "output_norm.weight") tensor.type = 1, tensor.sizes = {36, 2};
+    refusal(quantisedNorm, "model.norm.weight");
+    EXPECT_THAT([&] { Model::load((temporary / "absent.gguf").string()); },
+                ::testing::ThrowsMessage<Error>(::testing::HasSubstr("absent.gguf")));
+}
+
+/// SmolLM2-135M-Instruct (tools/fetch_smollm2.py): Q4_1 blocks, its own tokenizer, a question with one answer.
+TEST(GgufModel, SmolLM2AnswersFluently) {
+    const char* path = std::getenv("KVSCOPE_SMOLLM2");
+    if (path == nullptr || *path == '\0') GTEST_SKIP() << "KVSCOPE_SMOLLM2 names no SmolLM2-135M-Instruct GGUF file";
+    const auto model = Model::load(path);
+    EXPECT_EQ(model->weightType(), DType::Q4_1);
+    EXPECT_EQ(model->config().layers, 30);
+    const auto prompt = model->tokenizer().encode("<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
+                                                  "<|im_start|>assistant\n");
+    EXPECT_EQ(prompt.front(), 1); // <|im_start|> is one token
+    const Outcome out = decode(model, prompt, 12);
+    EXPECT_THAT(model->tokenizer().decode(out.ids), ::testing::HasSubstr("capital of France is Paris"));
+}
+
+} // namespace
+} // namespace kvscope
