@@ -142,9 +142,11 @@ TEST_P(Family, ABudgetThatCoversEverythingEqualsFullAttention) {
     for (const std::string& method : methodsThatApply()) {
         SCOPED_TRACE(method);
         SessionOptions chosen = options(method);
-        for (const auto& [key, value] : {std::pair{"block_size", "16"}, {"total_blocks", "64"}, {"skip_layers", "0"}})
+        const std::string all = std::to_string(prompt_.size() / 16 + 40);
+        for (const auto& [key, value] :
+             {std::pair<std::string, std::string>{"block_size", "16"}, {"total_blocks", all}, {"skip_layers", "0"}})
             chosen.settings.emplace_back(key, value);
-        if (method == "streaming") chosen.settings.emplace_back("window_blocks", "64");
+        if (method == "streaming") chosen.settings.emplace_back("window_blocks", all);
         const Outcome sparse = decode(prompt_, chosen, 40);
         EXPECT_EQ(sparse.ids, full.ids);
         ASSERT_EQ(sparse.logits.size(), full.logits.size());

@@ -205,8 +205,8 @@ INSTANTIATE_TEST_SUITE_P(Architectures, GgufFamily,
                                            Family{"smollm2", "llama"}, Family{"llama-linear", "llama"},
                                            Family{"llama-llama3", "llama"}, Family{"qwen2", "qwen2"},
                                            Family{"qwen3", "qwen3"}),
-                         [](const auto& info) {
-                             std::string name = info.param.folder;
+                         [](const auto& tested) {
+                             std::string name = tested.param.folder;
                              std::replace(name.begin(), name.end(), '-', '_');
                              return name;
                          });
