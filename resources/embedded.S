@@ -8,5 +8,8 @@
         embed nosa_tiny_tokenizer, "models/nosa-tiny/tokenizer.json"
         embed nosa_tiny_tokenizer_config, "models/nosa-tiny/tokenizer_config.json"
         embed schema, "sql/schema.sql"
+        embed gpus, "gpus.json"
         embed long_document, "prompts/long_document.txt"
+        embed report_style, "report/report.css"
+        embed report_script, "report/report.js"
         .section .note.GNU-stack, "", @progbits

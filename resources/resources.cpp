@@ -12,7 +12,10 @@ KVSCOPE_EMBEDDED(nosa_tiny_generation)
 KVSCOPE_EMBEDDED(nosa_tiny_tokenizer)
 KVSCOPE_EMBEDDED(nosa_tiny_tokenizer_config)
 KVSCOPE_EMBEDDED(schema)
+KVSCOPE_EMBEDDED(gpus)
 KVSCOPE_EMBEDDED(long_document)
+KVSCOPE_EMBEDDED(report_style)
+KVSCOPE_EMBEDDED(report_script)
 #undef KVSCOPE_EMBEDDED
 
 namespace kvscope::resources {
@@ -32,7 +35,10 @@ const std::array kEntries{
     Entry{"models/nosa-tiny/tokenizer_config.json", kvscope_nosa_tiny_tokenizer_config_begin,
           kvscope_nosa_tiny_tokenizer_config_end},
     Entry{"sql/schema.sql", kvscope_schema_begin, kvscope_schema_end},
+    Entry{"gpus.json", kvscope_gpus_begin, kvscope_gpus_end},
     Entry{"prompts/long_document.txt", kvscope_long_document_begin, kvscope_long_document_end},
+    Entry{"report/report.css", kvscope_report_style_begin, kvscope_report_style_end},
+    Entry{"report/report.js", kvscope_report_script_begin, kvscope_report_script_end},
 };
 
 } // namespace

@@ -1,20 +1,20 @@
-// What the words on the screen mean. One text each, shown by the help overlay, tooltips and reports.
+// The definitions of profiler/read for the desktop: help overlay, inspector, reports.
 #pragma once
+
+#include "profiler/read/definitions.h"
 
 #include <QString>
 
-#include <vector>
-
 namespace kvscope::ui {
 
-struct Definition {
-    const char* id;    // link target, e.g. "locality"
-    const char* title; // e.g. "Locality γ"
-    const char* text;  // plain text, complete sentences
-};
+using kvscope::Definition;
+using kvscope::definitions;
 
-const std::vector<Definition>& definitions();
 /// Null when there is no such id.
-const Definition* findDefinition(const QString& id);
+inline const Definition* findDefinition(const QString& id) {
+    for (const Definition& definition : definitions())
+        if (id == QLatin1String(definition.id)) return &definition;
+    return nullptr;
+}
 
 } // namespace kvscope::ui

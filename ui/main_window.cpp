@@ -83,12 +83,7 @@ void MainWindow::makeCentre() {
     connect(tabs_, &QTabWidget::currentChanged, this, [this](int tab) {
         if (centre_->currentWidget() == tabs_) ensureView(tab);
     });
-    connect(workspace_.get(), &Workspace::runsChanged, this, [this] {
-        const bool none = workspace_->runs().empty();
-        centre_->setCurrentWidget(none ? static_cast<QWidget*>(welcome_) : tabs_);
-        if (!none) ensureView(tabs_->currentIndex());
-        updateActions();
-    });
+    connect(workspace_.get(), &Workspace::runsChanged, this, [this] { showCentre(); });
     connect(workspace_.get(), &Workspace::currentChanged, this, [this] {
         const OpenRun* run = workspace_->current();
         setWindowTitle(run ? tr("%1 – KVScope")
@@ -97,6 +92,15 @@ void MainWindow::makeCentre() {
                            : QStringLiteral("KVScope"));
         updateActions();
     });
+}
+
+/// The views, or the start page while no run is open and the view in front would have nothing to show.
+void MainWindow::showCentre() {
+    const int tab = tabs_->currentIndex();
+    const bool shows = !workspace_->runs().empty() || (tab >= 0 && views()[std::size_t(tab)].withoutRun);
+    centre_->setCurrentWidget(shows ? tabs_ : static_cast<QWidget*>(welcome_));
+    if (shows) ensureView(tab);
+    updateActions();
 }
 
 /// Views are made when they are first looked at, so that the window is there at once.

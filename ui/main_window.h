@@ -82,6 +82,7 @@ private:
     void updateIcons();
     void updateRecent();
     void describeShortcuts();
+    void showCentre();
     void ensureView(int tab);
     void moveCursor(int steps, int layers);
     void chooseFiles();

@@ -1,4 +1,5 @@
 // Menus, tool bar and shortcuts of the main window.
+#include "ui/figures/figure_dialog.h"
 #include "ui/icons.h"
 #include "ui/main_window.h"
 #include "ui/session_controller.h"
@@ -89,6 +90,13 @@ void MainWindow::makeActions() {
         [this] { chooseViewExport(); });
     add("exportReport", tr("Export Report…"), key("Ctrl+Shift+E"), tr("Save a report of the shown run as HTML or PDF"),
         [this] { chooseReportExport(); });
+    add("exportFigure", tr("Paper Figure…"), key("Ctrl+Alt+E"),
+        tr("Redraw a figure of the papers from the open traces, for print"), [this] {
+            QStringList files;
+            for (const OpenRun& run : workspace_->runs())
+                if (!files.contains(run.key.path)) files << run.key.path;
+            (new FigureDialog(files, this))->open();
+        });
     add("quit", tr("Quit"), key("Ctrl+Q"), tr("Quit"), [this] { close(); });
 
     const auto onView = [this](void (View::*method)()) {
@@ -124,7 +132,10 @@ void MainWindow::makeActions() {
         const ViewEntry& entry = views()[tab];
         QAction* shown = addNamed(entry.id, tr(entry.title), key(entry.shortcut), tr(entry.help));
         shown->setObjectName(QStringLiteral("view_") + QLatin1String(entry.id));
-        connect(shown, &QAction::triggered, this, [this, tab] { tabs_->setCurrentIndex(int(tab)); });
+        connect(shown, &QAction::triggered, this, [this, tab] {
+            tabs_->setCurrentIndex(int(tab));
+            showCentre();
+        });
     }
 }
 
@@ -135,6 +146,7 @@ void MainWindow::makeMenus() {
     file->addSeparator();
     file->addAction(action("exportView"));
     file->addAction(action("exportReport"));
+    file->addAction(action("exportFigure"));
     file->addSeparator();
     file->addAction(action("quit"));
 
@@ -237,9 +249,10 @@ void MainWindow::updateActions() {
     if (working && progress_->isHidden()) progressBar_->setValue(0);
     progress_->setVisible(working);
     const bool open = workspace_->current() != nullptr;
-    for (const char* name : {"exportView", "exportReport", "zoomUndo", "zoomRedo", "zoomReset", "previousStep",
-                             "nextStep", "previousLayer", "nextLayer"})
+    for (const char* name : {"exportReport", "exportFigure", "previousStep", "nextStep", "previousLayer", "nextLayer"})
         action(name)->setEnabled(open);
+    for (const char* name : {"exportView", "zoomUndo", "zoomRedo", "zoomReset"})
+        action(name)->setEnabled(open || currentView() != nullptr);
 }
 
 void MainWindow::updateIcons() {
@@ -305,7 +318,8 @@ void MainWindow::describeShortcuts() {
     list.push_back({tr("Runs"), tr("Show the run"), tr("Enter")});
     list.push_back({tr("Runs"), tr("Compare with the shown run"), tr("B")});
     list.push_back({tr("Runs"), tr("Close the run"), tr("Del")});
-    for (const char* name : {"open", "exportView", "exportReport", "quit"}) add(tr("Files"), action(name));
+    for (const char* name : {"open", "exportView", "exportReport", "exportFigure", "quit"})
+        add(tr("Files"), action(name));
     for (const char* name : {"shortcuts", "definitions"}) add(tr("Help"), action(name));
     list.push_back({tr("Help"), tr("Explain what is clicked next"), tr("Shift+F1")});
     help_->setShortcuts(std::move(list));

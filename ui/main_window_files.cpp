@@ -23,9 +23,10 @@ QStringList tracesIn(const QMimeData* data) {
     return paths;
 }
 
-QString suggestedPath(const OpenRun& run, const QString& suffix) {
-    const QFileInfo trace(run.key.path);
-    return QDir::home().filePath(trace.completeBaseName() + suffix);
+/// In the home folder: "TRACE-NAME", or "NAME" without a run.
+QString suggestedPath(const OpenRun* run, const QString& name) {
+    const QString trace = run ? QFileInfo(run->key.path).completeBaseName() + QLatin1Char('-') : QString();
+    return QDir::home().filePath(trace + name);
 }
 
 } // namespace
@@ -72,12 +73,11 @@ QString MainWindow::exportView(const QString& path) {
 }
 
 void MainWindow::chooseViewExport() {
-    const OpenRun* run = workspace_->current();
-    if (!run || !currentView()) return;
+    if (!currentView()) return;
     const QString id = QLatin1String(views()[std::size_t(tabs_->currentIndex())].id);
-    const QString path = QFileDialog::getSaveFileName(
-        this, tr("Export the view"), suggestedPath(*run, QLatin1Char('-') + id + QStringLiteral(".png")),
-        tr("Pictures and numbers (*.png *.svg *.pdf *.csv)"));
+    const QString path = QFileDialog::getSaveFileName(this, tr("Export the view"),
+                                                      suggestedPath(workspace_->current(), id + QStringLiteral(".png")),
+                                                      tr("Pictures and numbers (*.png *.svg *.pdf *.csv)"));
     if (path.isEmpty()) return;
     const QString problem = exportView(path);
     showMessage(problem.isEmpty() ? tr("Saved %1").arg(path) : problem, !problem.isEmpty());
@@ -87,7 +87,7 @@ void MainWindow::chooseReportExport() {
     const OpenRun* run = workspace_->current();
     if (!run) return;
     const QString path = QFileDialog::getSaveFileName(
-        this, tr("Export a report"), suggestedPath(*run, QStringLiteral("-report.html")), tr("Reports (*.html *.pdf)"));
+        this, tr("Export a report"), suggestedPath(run, QStringLiteral("report.html")), tr("Reports (*.html *.pdf)"));
     if (!path.isEmpty()) exportReport(path);
 }
 

@@ -1,5 +1,6 @@
 #include "ui/prompt_source.h"
 
+#include "core/prompt/chat_prompt.h"
 #include "kernels/base/error.h"
 
 #include <QFile>
@@ -42,6 +43,15 @@ std::vector<std::string> PromptSource::build(const Tokenizer& tokenizer) const {
                     "write some text or choose another source");
     prompts.assign(std::size_t(sequences), prompt);
     return prompts;
+}
+
+std::string PromptSource::finalText(const Model& model, const std::string& prompt) const {
+    return chat ? chatPrompt(model.text(), model.name(), prompt, system.toStdString()) : prompt;
+}
+
+std::vector<std::int32_t> PromptSource::encode(const Model& model, const std::string& prompt) const {
+    const std::string given = finalText(model, prompt);
+    return chat ? encodeChatPrompt(model.tokenizer(), given) : model.tokenizer().encode(given);
 }
 
 } // namespace kvscope::ui

@@ -1,66 +1,29 @@
-// A report of one or several recorded runs, side by side: what ran, the key numbers, breakdown, figures, health,
-// definitions.
+// The desktop's side of a report: pictures of the views, and the PDF. The content and the HTML are in profiler/report.
 #pragma once
 
-#include "profiler/read/summary.h"
-#include "profiler/read/trace_reader.h"
+#include "profiler/report/report.h"
 
 #include <QImage>
 #include <QString>
 #include <QStringList>
 
-#include <cstdint>
-#include <string>
 #include <vector>
 
 namespace kvscope::ui {
-
-struct ReportShare {
-    std::string component; // stage name, or "other"
-    std::int64_t totalNs = 0;
-};
-
-/// Numbers of one run. Decode steps only, unless the name says prefill.
-struct ReportRun {
-    QString path;
-    RunRow row;
-    RunSummary summary;
-    std::int64_t slowestStepNs = 0, coldMisses = 0; // coldMisses: of the first decode step
-    int slowestStep = -1;                           // -1: no decode step
-    std::vector<ReportShare> breakdown;             // largest first; sums to the decode wall time
-};
 
 struct ReportFigure {
     QString title, caption;
     QImage picture; // its device pixel ratio gives the logical size
 };
+using ReportFigures = std::vector<std::vector<ReportFigure>>; // [view][run]
 
-struct Report {
-    QString createdUtc;
-    std::vector<ReportRun> runs;
-    std::vector<std::vector<ReportFigure>> figures; // [view][run]
-};
+/// Renders views of every run, light theme. Needs a QApplication; runs the event loop. @throws Error
+ReportFigures renderFigures(const reports::Report& report, const QStringList& viewIds);
 
-/// One line of the table of key numbers.
-struct ReportRow {
-    QString name, note; // note: "measured", "modelled", or what the number is over
-    QStringList values; // per run
-};
-
-/// Reads every run of the traces. @throws Error naming the file
-Report collectReport(const QStringList& traces);
-/// Renders the views of every run, light theme. Needs a QApplication; runs the event loop. @throws Error
-void addFigures(Report& report);
-
-std::vector<ReportRow> keyRows(const Report& report);
-std::vector<ReportRow> configuration(const Report& report);
-std::vector<ReportRow> health(const Report& report);
-
-/// One file without references to others.
-QString reportHtml(const Report& report);
 /// A4. @throws Error(Storage)
-void writeReportPdf(const Report& report, const QString& path);
-/// By suffix: .html or .pdf. @throws Error
-void writeReport(const Report& report, const QString& path);
+void writeReportPdf(const reports::Report& report, const ReportFigures& figures, const QString& path);
+/// By suffix, with the pictures that the format needs: all views in a PDF, in HTML those it has no chart for.
+/// @throws Error
+void writeReport(const reports::Report& report, const QString& path);
 
 } // namespace kvscope::ui

@@ -1,15 +1,10 @@
-// The report as A4 pages, painted with vectors; lengths are points.
+// The report as A4 pages.
 #include "kernels/base/error.h"
 #include "ui/definitions.h"
-#include "ui/models/format.h"
-#include "ui/models/run_list_model.h"
 #include "ui/report.h"
+#include "ui/report_pages.h"
 #include "ui/theme.h"
 
-#include <QFileInfo>
-#include <QFontMetricsF>
-#include <QPainter>
-#include <QPdfWriter>
 #include <QSaveFile>
 
 #include <algorithm>
@@ -18,126 +13,21 @@
 namespace kvscope::ui {
 namespace {
 
-constexpr double kPageWidth = 595, kPageHeight = 842, kMargin = 46, kBottom = kPageHeight - 52;
-constexpr double kWidth = kPageWidth - 2 * kMargin;
-constexpr std::size_t kRunsAcross = 4; // columns of a table; more runs go into further tables
+using reports::Basis;
+using reports::Cell;
+using reports::Report;
+using reports::RunData;
+using reports::Table;
 
-const QColor kInk(0x1b, 0x22, 0x30), kMuted(0x5c, 0x66, 0x75), kLine(0xdd, 0xe2, 0xea), kHeader(0x13, 0x1a, 0x26);
+const QColor kModelled(0x8a, 0x5a, 0x00);
+constexpr std::size_t kRunsAcross = 4; // of a table with a column per run; more runs go into further tables
 
-/// Flows text, tables and pictures down the pages.
-class Pages {
-public:
-    explicit Pages(QPdfWriter& writer, QString footer)
-        : writer_(writer), painter_(&writer), footer_(std::move(footer)) {
-        painter_.scale(writer.resolution() / 72.0, writer.resolution() / 72.0);
-        painter_.setRenderHints(QPainter::Antialiasing | QPainter::SmoothPixmapTransform | QPainter::TextAntialiasing);
-        endPage();
-    }
-    bool good() const { return painter_.isActive(); }
-    QPainter& painter() { return painter_; }
-    double y() const { return y_; }
-    void skip(double height) { y_ += height; }
-    /// A new page unless `height` more points fit.
-    void need(double height) {
-        if (y_ + height <= kBottom) return;
-        writer_.newPage();
-        ++page_;
-        endPage();
-        y_ = kMargin;
-    }
-    static QFont font(double size, bool bold = false) {
-        QFont result;
-        result.setPixelSize(std::max(1, int(size * 8))); // whole pixels only: painted eight times smaller below
-        result.setWeight(bold ? QFont::DemiBold : QFont::Normal);
-        return result;
-    }
-    /// Wrapped text in a column. @return its height
-    double textHeight(const QString& text, double width, double size, bool bold = false) const {
-        return QFontMetricsF(font(size, bold))
-                   .boundingRect(QRectF(0, 0, width * 8, 1e6), Qt::TextWordWrap, text)
-                   .height() /
-               8;
-    }
-    void textAt(double x, double top, double width, const QString& text, double size, const QColor& colour,
-                bool bold = false) {
-        painter_.save();
-        painter_.translate(x, top);
-        painter_.scale(1.0 / 8, 1.0 / 8);
-        painter_.setFont(font(size, bold));
-        painter_.setPen(colour);
-        painter_.drawText(QRectF(0, 0, width * 8, 1e6), Qt::TextWordWrap | Qt::AlignLeft | Qt::AlignTop, text);
-        painter_.restore();
-    }
-    void paragraph(const QString& text, double size, const QColor& colour, bool bold = false, double after = 4) {
-        const double height = textHeight(text, kWidth, size, bold);
-        need(height);
-        textAt(kMargin, y_, kWidth, text, size, colour, bold);
-        y_ += height + after;
-    }
-    void heading(const QString& text, double keep = 60) {
-        need(30 + keep); // not alone at the foot of a page
-        y_ += 16;
-        paragraph(text, 13, kInk, true, 6);
-    }
-    void rule(double top, const QColor& colour = kLine, double width = 0.6) {
-        painter_.setPen(QPen(colour, width));
-        painter_.drawLine(QPointF(kMargin, top), QPointF(kMargin + kWidth, top));
-    }
-
-private:
-    void endPage() {
-        textAt(kMargin, kPageHeight - 36, kWidth, QStringLiteral("%1 · page %2").arg(footer_).arg(page_), 7.5, kMuted);
-    }
-
-    QPdfWriter& writer_;
-    QPainter painter_;
-    QString footer_;
-    double y_ = kMargin;
-    int page_ = 1;
-};
+QString words(const std::string& text) { return QString::fromStdString(text); }
 
 QColor runColour(std::size_t index) {
     const Theme& theme = Theme::light();
     const QColor colours[] = {theme.runA, theme.runB, theme.origin[2], theme.origin[3]};
     return colours[index % 4];
-}
-
-void table(Pages& pages, const Report& report, const std::vector<ReportRow>& rows) {
-    for (std::size_t first = 0; first < report.runs.size(); first += kRunsAcross) {
-        const std::size_t last = std::min(report.runs.size(), first + kRunsAcross);
-        const double nameWidth = 128, noteWidth = last - first <= 2 ? 120 : 84;
-        const double width = (kWidth - nameWidth - noteWidth) / double(last - first);
-        double headHeight = 0;
-        for (std::size_t run = first; run < last; ++run)
-            headHeight = std::max(
-                headHeight, pages.textHeight(QString::fromStdString(report.runs[run].row.name), width - 20, 8, true));
-        pages.need(headHeight + 40);
-        for (std::size_t run = first; run < last; ++run) {
-            const double x = kMargin + nameWidth + double(run - first) * width;
-            pages.painter().fillRect(QRectF(x, pages.y() + 2, 7, 7), runColour(run));
-            pages.textAt(x + 11, pages.y(), width - 20, QString::fromStdString(report.runs[run].row.name), 8, kInk,
-                         true);
-        }
-        pages.skip(headHeight + 4);
-        pages.rule(pages.y(), kMuted, 0.9);
-        pages.skip(3);
-        for (const ReportRow& row : rows) {
-            double height =
-                std::max(pages.textHeight(row.name, nameWidth - 8, 8.5), pages.textHeight(row.note, noteWidth, 7.5));
-            for (std::size_t run = first; run < last; ++run)
-                height = std::max(height, pages.textHeight(row.values[int(run)], width - 10, 8.5));
-            pages.need(height + 6);
-            pages.textAt(kMargin, pages.y(), nameWidth - 8, row.name, 8.5, kInk);
-            for (std::size_t run = first; run < last; ++run)
-                pages.textAt(kMargin + nameWidth + double(run - first) * width, pages.y(), width - 10,
-                             row.values[int(run)], 8.5, kInk);
-            pages.textAt(kMargin + kWidth - noteWidth, pages.y(), noteWidth, row.note, 7.5, kMuted);
-            pages.skip(height + 3);
-            pages.rule(pages.y());
-            pages.skip(3);
-        }
-        pages.skip(8);
-    }
 }
 
 QColor componentColour(const std::string& component) {
@@ -149,63 +39,202 @@ QColor componentColour(const std::string& component) {
     return theme.component.back();
 }
 
-void breakdown(Pages& pages, const Report& report) {
-    for (const ReportRun& run : report.runs) {
-        std::int64_t total = 0;
-        for (const ReportShare& share : run.breakdown) total += share.totalNs;
-        pages.need(70);
-        pages.paragraph(QString::fromStdString(run.row.name), 9.5, kInk, true);
-        if (total == 0) {
-            pages.paragraph(QStringLiteral("No decode step was recorded."), 8.5, kMuted);
-            continue;
+bool notMeasured(const Cell& cell) {
+    return cell.isNumber() && (cell.basis == Basis::Modelled || cell.basis == Basis::Predicted);
+}
+
+/// Widths of columns: as wide as their text, and where that is too much, columns of words give way.
+struct Layout {
+    std::vector<std::size_t> columns; // of the table
+    std::vector<double> widths;
+    double size = 8; // of the text
+};
+
+Layout layoutOf(const Table& table, std::vector<std::size_t> columns) {
+    constexpr double kGap = 9, kNarrowest = 52;
+    Layout layout{std::move(columns), {}, 8};
+    for (const double size : {8.0, 7.0, 6.2}) {
+        layout.size = size;
+        layout.widths.clear();
+        std::vector<bool> wraps;
+        double fixed = 0, flexible = 0;
+        for (const std::size_t column : layout.columns) {
+            double widest = 0;
+            for (const QString& word : words(table.columns[column].title).split(QLatin1Char(' ')))
+                widest = std::max(widest, Pages::textWidth(word, size, true));
+            bool text = false;
+            for (const auto& row : table.rows) {
+                widest = std::max(widest, Pages::textWidth(words(display(row[column])), size));
+                text |= !row[column].isNumber() && row[column].value.index() == 3;
+            }
+            layout.widths.push_back(widest + kGap);
+            wraps.push_back(text && widest > kNarrowest);
+            (wraps.back() ? flexible : fixed) += layout.widths.back();
         }
+        const double room = kWidth - fixed;
+        if (flexible <= room || flexible <= 0) break;
+        if (room < 0.45 * flexible && size > 6.2) continue; // smaller letters rather than tall rows
+        for (std::size_t i = 0; i < layout.widths.size(); ++i)
+            if (wraps[i]) layout.widths[i] = std::max(kNarrowest, layout.widths[i] * room / flexible);
+        break;
+    }
+    double total = 0;
+    for (const double width : layout.widths) total += width;
+    const double stretch = total > kWidth || total < kWidth * 0.6 ? std::min(kWidth / total, 1.6) : kWidth / total;
+    for (double& width : layout.widths) width *= stretch;
+    return layout;
+}
+
+void drawTable(Pages& pages, const Table& table, const Layout& layout) {
+    const auto numeric = [&](std::size_t column) {
+        return std::any_of(table.rows.begin(), table.rows.end(),
+                           [&](const auto& row) { return row[column].isNumber(); });
+    };
+    const double gap = 7;
+    double headHeight = 0;
+    for (std::size_t i = 0; i < layout.columns.size(); ++i)
+        headHeight = std::max(headHeight, pages.textHeight(words(table.columns[layout.columns[i]].title),
+                                                           layout.widths[i] - gap, layout.size, true));
+    const auto head = [&] {
         double x = kMargin;
-        for (const ReportShare& share : run.breakdown) {
-            const double width = kWidth * double(share.totalNs) / double(total);
-            pages.painter().fillRect(QRectF(x, pages.y(), width, 16), componentColour(share.component));
+        for (std::size_t i = 0; i < layout.columns.size(); ++i) {
+            pages.textAt(x, pages.y(), layout.widths[i] - gap, words(table.columns[layout.columns[i]].title),
+                         layout.size, kMuted, true, false, numeric(layout.columns[i]) ? Qt::AlignRight : Qt::AlignLeft);
+            x += layout.widths[i];
+        }
+        pages.skip(headHeight + 3);
+        pages.rule(pages.y(), kMuted, 0.9);
+        pages.skip(3);
+    };
+    pages.need(headHeight + 40);
+    head();
+    bool marked = false;
+    for (const auto& row : table.rows) {
+        double height = 0;
+        for (std::size_t i = 0; i < layout.columns.size(); ++i)
+            height = std::max(
+                height, pages.textHeight(words(display(row[layout.columns[i]])), layout.widths[i] - gap, layout.size));
+        if (pages.need(height + 6)) head();
+        double x = kMargin;
+        for (std::size_t i = 0; i < layout.columns.size(); ++i) {
+            const Cell& cell = row[layout.columns[i]];
+            const std::string& id = table.columns[layout.columns[i]].id;
+            const bool note = id == "note", marks = notMeasured(cell);
+            marked |= marks;
+            if (!note || !raw(cell).empty())
+                pages.textAt(x, pages.y(), layout.widths[i] - gap, words(display(cell)),
+                             note ? layout.size - 0.5 : layout.size,
+                             note    ? kMuted
+                             : marks ? kModelled
+                                     : kInk,
+                             false, marks, numeric(layout.columns[i]) ? Qt::AlignRight : Qt::AlignLeft);
+            x += layout.widths[i];
+        }
+        pages.skip(height + 2.5);
+        pages.rule(pages.y());
+        pages.skip(2.5);
+    }
+    if (marked)
+        pages.paragraph(QStringLiteral("Slanted numbers are modelled: computed from recorded events and the stated "
+                                       "link, not measured."),
+                        7.5, kModelled);
+    pages.skip(8);
+}
+
+void table(Pages& pages, const Report& report, const char* id, bool heading = true) {
+    const Table* found = report.table(id);
+    if (!found || found->rows.empty()) return;
+    if (heading) pages.heading(words(found->title));
+    pages.paragraph(words(found->about), 8.5, kMuted, false, 6);
+    std::vector<std::size_t> shown, perRun;
+    for (std::size_t i = 0; i < found->columns.size(); ++i)
+        if (!found->columns[i].csvOnly) shown.push_back(i);
+    const bool wide = found->columns.front().id == "quantity";
+    if (!wide || report.runs.size() <= kRunsAcross) return drawTable(pages, *found, layoutOf(*found, shown));
+    for (std::size_t first = 0; first < report.runs.size(); first += kRunsAcross) {
+        std::vector<std::size_t> part{shown.front()};
+        for (std::size_t run = first; run < std::min(report.runs.size(), first + kRunsAcross); ++run)
+            part.push_back(1 + run);
+        part.push_back(shown.back());
+        drawTable(pages, *found, layoutOf(*found, part));
+    }
+}
+
+/// A bar per run, all to one scale, cut into components; what a modelled link would add is outlined beside it.
+void breakdownBars(Pages& pages, const Report& report) {
+    const auto perStep = [](const RunData& run, std::int64_t sum) {
+        return run.steps.empty() ? 0.0 : double(sum) / double(run.steps.size());
+    };
+    const auto modelled = [&](const RunData& run) {
+        return run.row.timing == "modelled" ? perStep(run, run.decodeSum(&StepRow::exposedNs)) : 0.0;
+    };
+    double longest = 0;
+    for (const RunData& run : report.runs)
+        longest = std::max(longest, perStep(run, run.decodeSum(&StepRow::durationNs)) + modelled(run));
+    for (const RunData& run : report.runs) {
+        pages.need(70);
+        pages.paragraph(QStringLiteral("%1 · mean decode step %2")
+                            .arg(words(run.row.name),
+                                 run.steps.empty()
+                                     ? QStringLiteral("–")
+                                     : words(reports::display(perStep(run, run.decodeSum(&StepRow::durationNs)),
+                                                              reports::Quantity::Nanoseconds))),
+                        9, kInk, true);
+        if (run.steps.empty()) continue;
+        double x = kMargin;
+        std::vector<const ComponentShare*> parts;
+        for (const ComponentShare& part : run.summary.components)
+            if (part.phase == nameOf(Phase::Decode) && part.totalNs > 0) parts.push_back(&part);
+        for (const ComponentShare* part : parts) {
+            const double width = kWidth * perStep(run, part->totalNs) / longest;
+            pages.painter().fillRect(QRectF(x, pages.y(), width, 14), componentColour(part->component));
             x += width;
         }
-        pages.skip(22);
-        constexpr int kColumns = 3;
-        const double width = kWidth / kColumns;
-        for (std::size_t part = 0; part < run.breakdown.size(); ++part) {
-            if (part % kColumns == 0) pages.need(14);
-            const ReportShare& share = run.breakdown[part];
-            const double left = kMargin + double(part % kColumns) * width;
-            pages.painter().fillRect(QRectF(left, pages.y() + 2, 7, 7), componentColour(share.component));
-            pages.textAt(left + 11, pages.y(), width - 14,
-                         QStringLiteral("%1  %2  %3")
-                             .arg(QString::fromStdString(share.component), formatDuration(share.totalNs),
-                                  formatShare(share.totalNs, total)),
-                         8.5, kInk);
-            if (part % kColumns == kColumns - 1 || part + 1 == run.breakdown.size()) pages.skip(14);
+        if (const double extra = kWidth * modelled(run) / longest; extra > 1) {
+            pages.painter().setPen(QPen(kModelled, 0.8, Qt::DashLine));
+            pages.painter().drawRect(QRectF(x + 0.6, pages.y() + 0.4, extra - 1, 13.2));
         }
-        pages.skip(8);
+        pages.skip(19);
+        constexpr std::size_t kColumns = 4;
+        for (std::size_t part = 0; part < parts.size(); ++part) {
+            if (part % kColumns == 0) pages.need(13);
+            const double left = kMargin + double(part % kColumns) * kWidth / kColumns;
+            pages.painter().fillRect(QRectF(left, pages.y() + 2, 6.5, 6.5), componentColour(parts[part]->component));
+            pages.textAt(
+                left + 10, pages.y(), kWidth / kColumns - 12,
+                words(parts[part]->component + "  " + reports::display(parts[part]->share, reports::Quantity::Share)),
+                8, kInk);
+            if (part % kColumns == kColumns - 1 || part + 1 == parts.size()) pages.skip(12.5);
+        }
+        pages.skip(7);
     }
+    pages.paragraph(QStringLiteral("All bars have one scale. A dashed outline is exposed transfer time of a modelled "
+                                   "link: what it would add to the measured step."),
+                    8, kMuted, false, 8);
 }
 
 void cover(Pages& pages, const Report& report) {
     constexpr double kBand = 92;
     pages.painter().fillRect(QRectF(-1, -1, kPageWidth + 3, kBand + 1), kHeader);
-    const QString title = report.runs.size() == 1 ? QString::fromStdString(report.runs.front().row.name)
-                                                  : QStringLiteral("%1 runs compared").arg(report.runs.size());
-    pages.textAt(kMargin, 30, kWidth, title, 19, Qt::white, true);
-    pages.textAt(kMargin, 58, kWidth, QStringLiteral("KVScope report · %1").arg(report.createdUtc), 9,
+    pages.textAt(kMargin, 30, kWidth, words(report.title()), 19, Qt::white, true);
+    pages.textAt(kMargin, 58, kWidth, QStringLiteral("KVScope report · %1").arg(words(report.createdUtc)), 9,
                  QColor(0xae, 0xb8, 0xc8));
     pages.skip(kBand - kMargin + 18);
     for (std::size_t index = 0; index < report.runs.size(); ++index) {
-        const ReportRun& run = report.runs[index];
+        const RunData& run = report.runs[index];
         pages.need(62);
         const double top = pages.y();
         pages.painter().fillRect(QRectF(kMargin, top, 3, 50), runColour(index));
         pages.textAt(kMargin + 12, top, kWidth - 12, QString::fromStdString(run.row.name), 10.5, kInk, true);
+        const Table& key = *report.table("key_numbers");
+        const auto value = [&](const char* quantity) {
+            return words(display((*key.find("quantity", quantity))[index + 1]));
+        };
         const std::pair<QString, QString> numbers[] = {
-            {formatRate(run.summary.decodeSteps == 0 ? std::nan("") : run.summary.tokensPerSecond),
-             QStringLiteral("tokens/s (measured)")},
-            {formatShare(run.summary.hits, run.summary.hits + run.summary.misses), QStringLiteral("hit rate")},
-            {formatRatio(run.summary.localityMean), QStringLiteral("mean locality γ")},
-            {formatDuration(std::int64_t(run.summary.exposedMs * 1e6)),
-             QStringLiteral("exposed transfer (%1)").arg(QString::fromStdString(run.row.timing))},
+            {value("Decode speed, tokens per second"), QStringLiteral("tokens/s (measured)")},
+            {value("Hit rate"), QStringLiteral("hit rate")},
+            {value("Locality γ, mean"), QStringLiteral("mean locality γ")},
+            {value("Exposed transfer time"), QStringLiteral("exposed transfer (%1)").arg(words(run.row.timing))},
         };
         for (int number = 0; number < 4; ++number) {
             const double x = kMargin + 12 + number * (kWidth - 12) / 4;
@@ -213,13 +242,13 @@ void cover(Pages& pages, const Report& report) {
             pages.textAt(x, top + 37, kWidth / 4 - 6, numbers[number].second, 7.5, kMuted);
         }
         pages.skip(60);
-        if (const QString loss = lossText(run.row); !loss.isEmpty())
-            pages.paragraph(loss, 9, Theme::light().danger, true);
+        if (const std::string loss = reports::lossText(run); !loss.empty())
+            pages.paragraph(words(loss), 9, Theme::light().danger, true);
     }
 }
 
-void figures(Pages& pages, const Report& report) {
-    for (const std::vector<ReportFigure>& ofRuns : report.figures)
+void figures(Pages& pages, const Report& report, const ReportFigures& views) {
+    for (const std::vector<ReportFigure>& ofRuns : views)
         for (std::size_t run = 0; run < ofRuns.size(); ++run) {
             const QImage& picture = ofRuns[run].picture;
             const double height = kWidth * picture.height() / std::max(1, picture.width());
@@ -236,9 +265,41 @@ void figures(Pages& pages, const Report& report) {
         }
 }
 
+void insights(Pages& pages, const Report& report) {
+    pages.heading(QStringLiteral("Insights"));
+    for (std::size_t run = 0; run < report.runs.size(); ++run) {
+        const InsightReport& found = report.insights[run];
+        pages.need(60);
+        pages.paragraph(words(report.runs[run].row.name), 8.5, kMuted, true, 2);
+        if (!found.exposure.headline.empty()) {
+            pages.paragraph(words(found.exposure.headline + "."), 10.5, kInk, true, 2);
+            pages.paragraph(words(found.exposure.detail), 8.5, kMuted, false, 6);
+        }
+        for (const Insight& insight : found.insights) {
+            pages.need(40);
+            pages.paragraph(words(insight.title), 9, insight.severity == Severity::Alarm ? Theme::light().danger : kInk,
+                            true, 1);
+            pages.paragraph(words(insight.detail + " " + insight.advice), 8.5, kMuted, false, 6);
+        }
+        pages.skip(4);
+    }
+}
+
+void commands(Pages& pages, const Report& report) {
+    const Table& table = *report.table("reproduce");
+    pages.heading(words(table.title));
+    pages.paragraph(words(table.about), 8.5, kMuted, false, 6);
+    for (const auto& row : table.rows) {
+        pages.paragraph(words(raw(row[0])), 9, kInk, true, 2);
+        if (const QString command = words(raw(row[1])); !command.isEmpty())
+            pages.paragraph(command, 8.5, kInk, false, 4);
+        if (const QString note = words(raw(row[2])); !note.isEmpty()) pages.paragraph(note, 8.5, kMuted, false, 6);
+    }
+}
+
 } // namespace
 
-void writeReportPdf(const Report& report, const QString& path) {
+void writeReportPdf(const Report& report, const ReportFigures& views, const QString& path) {
     QSaveFile file(path);
     const auto refuse = [&] {
         throw Error(ErrorKind::Storage, "report file " + path.toStdString() + ": " + file.errorString().toStdString(),
@@ -252,21 +313,24 @@ void writeReportPdf(const Report& report, const QString& path) {
         writer.setPageMargins(QMarginsF(0, 0, 0, 0));
         writer.setTitle(QStringLiteral("KVScope report"));
         writer.setCreator(QStringLiteral("KVScope"));
-        Pages pages(writer, QStringLiteral("KVScope report · %1").arg(report.createdUtc));
+        Pages pages(writer, QStringLiteral("KVScope report · %1").arg(words(report.createdUtc)));
         if (!pages.good()) refuse();
         cover(pages, report);
-        pages.heading(QStringLiteral("Key numbers"));
-        table(pages, report, keyRows(report));
-        pages.heading(QStringLiteral("Where decode time goes"));
-        breakdown(pages, report);
-        if (!report.figures.empty()) {
+        insights(pages, report);
+        table(pages, report, "key_numbers");
+        table(pages, report, "intervals");
+        for (const char* id : {"comparison", "verdict", "component_changes"}) table(pages, report, id);
+        pages.heading(words(report.table("breakdown")->title));
+        breakdownBars(pages, report);
+        table(pages, report, "breakdown", false);
+        if (!views.empty()) {
             pages.heading(QStringLiteral("Figures"), 260);
-            figures(pages, report);
+            figures(pages, report, views);
         }
-        pages.heading(QStringLiteral("What ran"));
-        table(pages, report, configuration(report));
-        pages.heading(QStringLiteral("Health of the recording"));
-        table(pages, report, health(report));
+        for (const char* id :
+             {"slowest_steps", "layers", "transfers", "exposure", "configuration", "environment", "health"})
+            table(pages, report, id);
+        commands(pages, report);
         pages.heading(QStringLiteral("Definitions"));
         for (const Definition& definition : definitions()) {
             const QString text = QString::fromUtf8(definition.text);

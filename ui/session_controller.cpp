@@ -31,41 +31,32 @@ QString newTracePath(const std::string& method) {
     return path;
 }
 
-/// Length of the longest prefix of `bytes` that does not end inside a UTF-8 character.
-std::size_t completeUtf8(const std::string& bytes) {
-    for (std::size_t back = 1; back <= 3 && back <= bytes.size(); ++back) {
-        const auto byte = static_cast<unsigned char>(bytes[bytes.size() - back]);
-        if ((byte & 0xC0U) == 0x80U) continue; // a continuation: look for its lead
-        const std::size_t length = byte >= 0xF0U ? 4 : byte >= 0xE0U ? 3 : byte >= 0xC0U ? 2 : 1;
-        return length > back ? bytes.size() - back : bytes.size();
-    }
-    return bytes.size();
-}
-
 /// What the last step of a run did to the screen's numbers, sent at most every kLiveInterval.
 class LiveText {
 public:
-    explicit LiveText(std::size_t sequences) : sent_(sequences, 0), pending_(sequences) {}
+    LiveText(std::size_t sequences, const Tokenizer& tokenizer) : sent_(sequences, 0), pending_(sequences) {
+        for (std::size_t i = 0; i < sequences; ++i) streams_.emplace_back(tokenizer);
+    }
 
-    void collect(const DecodeSession& session, const Tokenizer& tokenizer) {
+    void collect(const DecodeSession& session) {
         for (std::size_t sequence = 0; sequence < sent_.size(); ++sequence) {
             const std::vector<std::int32_t>& ids = session.generated()[sequence];
             for (; sent_[sequence] < ids.size(); ++sent_[sequence])
-                if (!tokenizer.isSpecial(ids[sent_[sequence]]))
-                    pending_[sequence] += tokenizer.bytesOf(ids[sent_[sequence]]);
+                pending_[sequence] += streams_[sequence].push(ids[sent_[sequence]]);
         }
     }
-    QString take(std::size_t sequence) {
-        const std::size_t length = completeUtf8(pending_[sequence]);
-        const QString text = QString::fromUtf8(pending_[sequence].data(), qsizetype(length));
-        pending_[sequence].erase(0, length);
-        return text;
+    /// The texts are over: what was held back comes out.
+    void finish() {
+        for (std::size_t sequence = 0; sequence < sent_.size(); ++sequence)
+            pending_[sequence] += streams_[sequence].finish();
     }
+    QString take(std::size_t sequence) { return QString::fromStdString(std::exchange(pending_[sequence], {})); }
     std::size_t sequences() const { return sent_.size(); }
 
 private:
     std::vector<std::size_t> sent_;
     std::vector<std::string> pending_;
+    std::vector<TokenStream> streams_;
 };
 
 } // namespace
@@ -239,7 +230,7 @@ struct SessionController::Impl {
         std::vector<std::vector<std::int32_t>> prompts;
         const auto encode = [&](const std::string& text) {
             throwIfCancelled(stop);
-            prompts.push_back(tokenizer.encode(text));
+            prompts.push_back(request.source ? request.source->encode(*model, text) : tokenizer.encode(text));
         };
         post([this] { emit owner.progress(0, QStringLiteral("preparing the prompt")); });
         if (request.source)
@@ -260,8 +251,8 @@ struct SessionController::Impl {
         postState(State::Prefill);
         try {
             session.prefill(progressReporter(), stop);
-            LiveText text(session.generated().size());
-            const bool completed = decode(session, recorder, tokenizer, text, stop);
+            LiveText text(session.generated().size(), tokenizer);
+            const bool completed = decode(session, recorder, text, stop);
             session.end(completed ? RunStatus::Finished : RunStatus::Stopped);
             recorder.flush();
             return completed;
@@ -276,11 +267,10 @@ struct SessionController::Impl {
     }
 
     /// Worker thread: decode steps until the end, a stop, or a full disk. @return false when the person stopped it
-    bool decode(DecodeSession& session, Recorder& recorder, const Tokenizer& tokenizer, LiveText& text,
-                const std::stop_token& stop) {
+    bool decode(DecodeSession& session, Recorder& recorder, LiveText& text, const std::stop_token& stop) {
         auto lastShown = Clock::time_point();
         const auto show = [&] {
-            text.collect(session, tokenizer);
+            text.collect(session);
             postLive(session, text);
             lastShown = Clock::now();
             const RecorderHealth health = recorder.health();
@@ -297,9 +287,11 @@ struct SessionController::Impl {
                 }))
                 return false;
             if (!session.step()) break;
-            text.collect(session, tokenizer);
+            text.collect(session);
             if (Clock::now() - lastShown >= kLiveInterval) show();
         }
+        text.collect(session);
+        text.finish();
         show();
         return true;
     }

@@ -1,5 +1,5 @@
-// The categorical colours were chosen by a small search: every pair stays at least 14 (components) or 21 (origins and
-// the miss mark) CIE76 units apart for normal, deuteranope and protanope sight; tests/ui/theme_test.cpp holds them to
+// The categorical colours were chosen by a small search: every pair stays at least 14 (components), 21 (origins and
+// the miss mark) or 30 (resources) CIE76 units apart for normal, deuteranope and protanope sight; tests/ui/theme_test.cpp holds them to
 // it.
 #include "ui/theme.h"
 
@@ -41,6 +41,7 @@ Theme makeLight() {
     t.origin = {0x5a6372, 0x5da1e2, 0xe08a14, 0x39a786, 0x773fa6};
     t.component = {0x1461af, 0x8ec1e9, 0x0e7a6b, 0x3eb694, 0xace4ca, 0xd9480f, 0x8d4a8d,
                    0xbf84b9, 0x4b94d7, 0x153863, 0x8a6d3b, 0xc9a24a, 0xefd9a0, 0xb5bbc6};
+    t.resource = {0x1c85de, 0xc47b0c, 0x7d077e, 0x4c353e, 0x2a9d78};
     t.hit = 0xb9c6d4;
     t.miss = 0xad0032;
     t.runA = 0x1f6fd1;
@@ -69,6 +70,7 @@ Theme makeDark() {
     t.origin = {0x8696ac, 0x2773a5, 0xf2b04b, 0x47c099, 0xbf82ed};
     t.component = {0x4890db, 0xacd7fc, 0x289e89, 0x52cdab, 0xbaf0da, 0xfc7933, 0xb668ad,
                    0xd6a2cd, 0x77b4ef, 0x235ca0, 0xa58548, 0xddb85f, 0xf3e2b0, 0x606c7b};
+    t.resource = {0x5288ff, 0xffc653, 0xa9619c, 0xdfd8f7, 0x369f5e};
     t.hit = 0x46525f;
     t.miss = 0xfd5971;
     t.runA = 0x5aa2f5;

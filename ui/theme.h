@@ -17,6 +17,7 @@ struct Theme {
     QColor plotBackground, plotGrid, plotAxis, undefinedCell; // NaN cells
     std::array<QColor, 5> origin;     // by Origin: sink, window, query-aware, query-agnostic, token-level
     std::array<QColor, 14> component; // kStageNames, then embed, lm_head, sample, other
+    std::array<QColor, 5> resource;   // by Resource: HBM bandwidth, compute, link, HBM capacity, host memory
     QColor hit, miss, runA, runB, cursor;
 
     static const Theme& light();

@@ -59,10 +59,11 @@ Command addBench(CLI::App& app) {
     auto arguments = std::make_shared<Arguments>();
     CLI::App* sub = app.add_subcommand("bench", "Measure this machine and this build, each number beside its floor");
     sub->add_option("names", arguments->names, "Benchmarks to run; none: all that need no GPU");
-    sub->add_option("--set", arguments->settings,
-                    "key=value; cpu-decode: model, prompt, steps, rounds; of the GPU benchmarks, decode: shape, "
-                    "method, context, batch, steps, offload, planted, "
-                    "record, trace; gpu-kernels: only");
+    sub->add_option(
+        "--set", arguments->settings,
+        "key=value; cpu-decode: model, prompt, steps, rounds; of the GPU benchmarks, decode: grid, or shape, "
+        "method, context, batch, steps, offload, planted, slots, policy, record, trace, level; gpu-kernels: "
+        "only, rows");
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }

@@ -17,6 +17,12 @@ Command addExport(CLI::App& app);
 Command addInfo(CLI::App& app);
 Command addMethods(CLI::App& app);
 Command addReplay(CLI::App& app);
+Command addRoofline(CLI::App& app);
+Command addInsights(CLI::App& app);
+Command addCompare(CLI::App& app);
+Command addReport(CLI::App& app);
+Command addEval(CLI::App& app);
 Command addBench(CLI::App& app);
+Command addTokenize(CLI::App& app);
 
 } // namespace kvscope::cli

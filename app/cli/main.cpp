@@ -19,7 +19,9 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     std::vector<std::pair<CLI::App*, cli::Command>> commands;
     using Add = cli::Command (*)(CLI::App&);
-    for (const Add add : {cli::addRun, cli::addExport, cli::addInfo, cli::addMethods, cli::addReplay, cli::addBench}) {
+    for (const Add add :
+         {cli::addRun, cli::addExport, cli::addInfo, cli::addMethods, cli::addTokenize, cli::addReplay,
+          cli::addInsights, cli::addCompare, cli::addReport, cli::addEval, cli::addRoofline, cli::addBench}) {
         cli::Command command = add(app);
         commands.emplace_back(app.get_subcommands({}).back(), std::move(command));
     }
@@ -36,6 +38,7 @@ int main(int argc, char** argv) {
         return 2;
     } catch (const Error& error) {
         fmt::print(stderr, "kvscope-cli: {}\n", oneLine(error));
+        if (error.kind == ErrorKind::Cancelled) return 130; // as a shell reports Ctrl-C
     } catch (const std::bad_alloc&) {
         fmt::print(stderr, "kvscope-cli: out of memory; use a shorter prompt, a smaller batch or a smaller model\n");
     } catch (const std::exception& error) {

@@ -1,8 +1,11 @@
 #include "app/cli/prompt_options.h"
 
+#include "core/prompt/chat_prompt.h"
 #include "core/prompt/prompts.h"
+#include "profiler/read/trace_reader.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <fmt/format.h>
 #include <fstream>
 #include <iterator>
@@ -11,22 +14,13 @@
 namespace kvscope::cli {
 namespace {
 
-std::string readFile(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-    if (!file.is_open() || file.bad())
-        throw Error(ErrorKind::BadInput, fmt::format("cannot read the prompt file {}", path),
-                    "check its name and permissions");
-    return text;
-}
-
 /// [1, 2, 3] for one sequence or [[1, 2], [3]] for several.
 std::vector<std::vector<std::int32_t>> readIds(const std::string& path) {
     const auto wrong = [&](const std::string& why) {
         return Error(ErrorKind::BadInput, fmt::format("{}: {}", path, why),
                      "write [1, 2, 3], or [[1, 2], [3]] for a batch");
     };
-    const auto document = nlohmann::json::parse(readFile(path), nullptr, false);
+    const auto document = nlohmann::json::parse(readPromptFile(path), nullptr, false);
     if (document.is_discarded()) throw wrong("this is not JSON");
     const auto sequence = [&](const nlohmann::json& list) {
         std::vector<std::int32_t> ids;
@@ -46,36 +40,94 @@ std::vector<std::vector<std::int32_t>> readIds(const std::string& path) {
     return prompts;
 }
 
+/// The prompts of a recorded run. subject: a trace, and after a colon which of its runs; without one its first.
+std::vector<std::vector<std::int32_t>> recordedPrompts(const std::string& subject) {
+    std::string path = subject;
+    int runId = 0;
+    const std::size_t colon = subject.rfind(':');
+    if (colon != std::string::npos) {
+        const char* end = subject.data() + subject.size();
+        const auto [stop, code] = std::from_chars(subject.data() + colon + 1, end, runId);
+        if (code == std::errc() && stop == end && colon + 1 < subject.size())
+            path.resize(colon);
+        else
+            runId = 0; // the colon belongs to the file's name
+    }
+    const TraceReader reader(path);
+    const std::vector<RunRow> runs = reader.runs();
+    if (runId == 0 && !runs.empty()) runId = runs.front().runId;
+    const auto run = reader.run(runId);
+    if (!run)
+        throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", path, runId),
+                    "kvscope-cli info lists its runs");
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (int sequence = 0; sequence < run->sequences; ++sequence) {
+        auto& ids = prompts.emplace_back();
+        for (const TokenRow& token : reader.prompt(runId, sequence)) ids.push_back(token.id);
+        if (ids.empty())
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("run {} of {} does not hold the prompt of sequence {}", runId, path, sequence),
+                        "give the prompt with --prompt, --prompt-file or --prompt-ids");
+    }
+    return prompts;
+}
+
 } // namespace
+
+std::string readPromptFile(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    if (!file.is_open() || file.bad())
+        throw Error(ErrorKind::BadInput, fmt::format("cannot read the prompt file {}", path),
+                    "check its name and permissions");
+    return text;
+}
 
 void addPromptOptions(CLI::App& command, PromptArguments& arguments) {
     command.add_option("--prompt", arguments.texts, "Prompt text; repeatable for a batch");
     command.add_option("--prompt-file", arguments.files, "Text file with a prompt; repeatable for a batch");
     command.add_option("--prompt-ids", arguments.idsFile, "JSON file with token ids, used as they are");
+    command
+        .add_option("--prompt-trace", arguments.trace,
+                    "The prompts of a recorded run, token by token: TRACE, or TRACE:RUN")
+        ->type_name("TRACE[:RUN]");
     command.add_option("--prompt-needle", arguments.needleTokens,
                        "Built-in needle-in-a-haystack prompt of this many tokens");
     command.add_option("--needles", arguments.needles, "Facts hidden in the needle prompt")->capture_default_str();
     command.add_option("--needle-depth", arguments.needleDepth, "Place of the fact asked for: 0 start, 1 end")
         ->capture_default_str();
     command.add_option("--prompt-document", arguments.documentTokens, "Built-in document cut to this many tokens");
+    command.add_flag("--chat", arguments.chat, "Put each text into the model's chat template");
+    command.add_option("--system", arguments.system, "System message for the chat template");
     command.add_option("--prompt-seed", arguments.promptSeed, "Seed of the needle prompt")->capture_default_str();
 }
 
 std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& arguments, const Model& model, int batch) {
     const int kinds = int(!arguments.texts.empty()) + int(!arguments.files.empty()) + int(!arguments.idsFile.empty()) +
-                      int(arguments.needleTokens != 0) + int(arguments.documentTokens != 0);
+                      int(!arguments.trace.empty()) + int(arguments.needleTokens != 0) +
+                      int(arguments.documentTokens != 0);
     if (kinds != 1)
-        throw Error(ErrorKind::BadInput, kinds == 0 ? "there is no prompt" : "there is more than one kind of prompt",
-                    "give one of --prompt, --prompt-file, --prompt-ids, --prompt-needle, --prompt-document");
+        throw Error(
+            ErrorKind::BadInput, kinds == 0 ? "there is no prompt" : "there is more than one kind of prompt",
+            "give one of --prompt, --prompt-file, --prompt-ids, --prompt-trace, --prompt-needle, --prompt-document");
     if (batch < 0 || batch > 256)
         throw Error(ErrorKind::BadInput, fmt::format("batch {} is out of range", batch), "use 1 to 256");
     const Tokenizer& tokenizer = model.tokenizer();
     std::vector<std::vector<std::int32_t>> prompts;
-    for (const std::string& text : arguments.texts) prompts.push_back(tokenizer.encode(text));
-    for (const std::string& path : arguments.files) prompts.push_back(tokenizer.encode(readFile(path)));
+    if (arguments.chat && !arguments.idsFile.empty())
+        throw Error(ErrorKind::BadInput, "--chat works on texts, not on --prompt-ids", "leave one out");
+    if (!arguments.chat && !arguments.system.empty())
+        throw Error(ErrorKind::BadInput, "--system needs a chat template", "add --chat");
+    const auto add = [&](const std::string& text) {
+        prompts.push_back(
+            arguments.chat ? encodeChatPrompt(tokenizer, chatPrompt(model.text(), model.name(), text, arguments.system))
+                           : tokenizer.encode(text));
+    };
+    for (const std::string& text : arguments.texts) add(text);
+    for (const std::string& path : arguments.files) add(readPromptFile(path));
     if (!arguments.idsFile.empty()) prompts = readIds(arguments.idsFile);
-    if (arguments.documentTokens)
-        prompts.push_back(tokenizer.encode(longDocumentPrompt(tokenizer, arguments.documentTokens)));
+    if (!arguments.trace.empty()) prompts = recordedPrompts(arguments.trace);
+    if (arguments.documentTokens) add(longDocumentPrompt(tokenizer, arguments.documentTokens));
     if (arguments.needleTokens)
         for (int i = 0; i < std::max(batch, 1); ++i) {
             NeedleOptions options;
@@ -83,7 +135,7 @@ std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& argume
             options.needles = arguments.needles;
             options.depth = arguments.needleDepth;
             options.seed = arguments.promptSeed + std::uint64_t(i);
-            prompts.push_back(tokenizer.encode(makeNeedlePrompt(tokenizer, options).text));
+            add(makeNeedlePrompt(tokenizer, options).text);
         }
     const std::size_t given = prompts.size();
     if (batch > 0 && std::size_t(batch) < given)

@@ -15,12 +15,16 @@ namespace kvscope::cli {
 
 struct PromptArguments {
     std::vector<std::string> texts, files;
-    std::string idsFile;
+    std::string idsFile, system, trace; // trace: FILE or FILE:RUN
+    bool chat = false;                  // texts go through the model's chat template
     int needleTokens = 0, documentTokens = 0;
     int needles = 4;
     double needleDepth = 0.5;
     std::uint64_t promptSeed = 1;
 };
+
+/// The whole file. @throws Error(BadInput)
+std::string readPromptFile(const std::string& path);
 
 void addPromptOptions(CLI::App& command, PromptArguments& arguments);
 

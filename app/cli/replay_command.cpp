@@ -1,11 +1,17 @@
 // kvscope-cli replay: a recorded run against other caches and links, without decoding again.
 #include "app/cli/commands.h"
+#include "app/cli/long_action.h"
+#include "app/cli/replay_check.h"
+#include "app/cli/run_choice.h"
 
+#include "core/cache/cache_policy.h"
 #include "kernels/base/error.h"
 #include "profiler/replay/locality.h"
+#include "profiler/replay/merged_blocks.h"
 #include "profiler/replay/replay.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -21,26 +27,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int kPredictionWrong = 3; // exit status: --check found other hits, misses or bytes than predicted
+
 struct Arguments {
-    std::string trace;
+    std::string trace, model, backend;
     std::vector<std::string> policies, links;
-    std::vector<int> cacheBlocks;
+    std::vector<int> cacheBlocks, blockSizes;
     double latencyUs = -1, sample = 0, accuracy = 1;
-    int run = 0, lookahead = 0, windows = 0;
+    int run = 0, lookahead = 0, windows = 0, check = 0;
     bool sharedPool = false, curves = false, json = false;
 };
-
-int chooseRun(const TraceReader& reader, int wanted) {
-    const std::vector<RunRow> runs = reader.runs();
-    if (runs.empty())
-        throw Error(ErrorKind::BadInput, fmt::format("{} has no runs", reader.path()),
-                    "record one with kvscope-cli run --trace");
-    if (wanted == 0) return runs.back().runId;
-    if (!reader.run(wanted))
-        throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), wanted),
-                    "kvscope-cli info lists its runs");
-    return wanted;
-}
 
 /// Miss ratio against slots, of all pools together and of each, for the policies that one pass answers.
 struct Curves {
@@ -50,7 +46,7 @@ struct Curves {
 };
 
 /// share: of the work to do; 0: exact curves.
-std::vector<Curves> curvesOf(const SelectionTrace& trace, double share) {
+std::vector<Curves> curvesOf(const SelectionTrace& trace, double share, LongAction& action) {
     std::vector<Curves> result;
     for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) {
         Curves& curves = result.emplace_back(Curves{policy, {}, {}});
@@ -59,7 +55,7 @@ std::vector<Curves> curvesOf(const SelectionTrace& trace, double share) {
             sample.share = share;
             curves.total = sampledMissCurve(trace, policy, sample);
         } else {
-            curves.pools = missCurves(trace, policy);
+            curves.pools = missCurves(trace, policy, 0, action.whole(), action.stop());
             curves.total = sum(curves.pools);
         }
     }
@@ -72,8 +68,25 @@ std::string recordedCache(const SelectionTrace& trace) {
                        trace.run.deviceSlots);
 }
 
+/// Recorded decode time without transfers, by what it was spent on.
+std::vector<std::pair<std::string, double>> computePartsNs(const TraceReader& reader, const SelectionTrace& trace) {
+    std::vector<std::pair<std::string, double>> parts{
+        {"linear", 0}, {"selection", 0}, {"block_copies", 0}, {"attention", 0}, {"other", 0}};
+    const std::map<std::string, std::size_t> partOf{
+        {"qkv_linear", 0}, {"o_linear", 0}, {"ffn", 0},        {"lm_head", 0}, {"compression", 1},
+        {"stage1", 1},     {"pooling", 1},  {"offloading", 2}, {"stage2", 3},  {"attention", 3}};
+    for (const BreakdownRow& row : reader.breakdown(trace.run.runId)) {
+        if (row.phase != nameOf(Phase::Decode)) continue;
+        const auto part = partOf.find(row.component);
+        parts[part == partOf.end() ? 4 : part->second].second += double(row.totalNs);
+    }
+    if (trace.run.timing == nameOf(Timing::Measured)) parts[2].second -= double(trace.exposedNs);
+    return parts;
+}
+
 void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& configs,
-                const std::optional<Reproduction>& reproduction) {
+                const std::optional<Reproduction>& reproduction,
+                const std::vector<std::pair<std::string, double>>& computeParts) {
     fmt::print("run {}: {}, {} decode steps, at most {} blocks at a time{}\n", trace.run.runId, trace.run.name,
                trace.steps.size(), trace.largest, trace.shared ? ", all sequences in one pool" : "");
     fmt::print("recorded: {}, {} hits, {} misses, {:.3f} ms exposed ({})\n", recordedCache(trace), trace.hits,
@@ -84,19 +97,32 @@ void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& co
     else if (reproduction)
         fmt::print("replayed with {}, {} of {} selections have other hits or misses than recorded\n",
                    reproduction->policy, reproduction->differing, reproduction->requests);
-    fmt::print("{:<14} {:>12} {:>9} {:>12} {:>10} {:>10} {:>10} {:>12} {:>11}\n", "policy", "cache_blocks", "GB/s",
-               "hits", "misses", "compulsory", "h2d_MB", "exposed_ms*", "tokens/s**");
+    double compute = 0;
+    std::vector<std::string> parts;
+    for (const auto& [name, ns] : computeParts) compute += ns;
+    for (const auto& [name, ns] : computeParts)
+        parts.push_back(fmt::format("{} {:.0f} %", name, compute > 0 ? 100 * ns / compute : 0.));
+    fmt::print("recorded compute: {:.3f} ms for {:.0f} tokens; {}\n", configs.front().computeNs / 1e6,
+               configs.front().tokens, fmt::join(parts, ", "));
+    fmt::print("{:<14} {:>10} {:>12} {:>9} {:>12} {:>10} {:>10} {:>10} {:>11} {:>12} {:>11}\n", "policy", "block_size",
+               "cache_blocks", "GB/s", "hits", "misses", "compulsory", "h2d_MB", "compute_ms", "exposed_ms*",
+               "tokens/s**");
     for (const ReplayConfig& c : configs)
-        fmt::print("{:<14} {:>12} {:>9.4g} {:>12} {:>10} {:>10} {:>10.2f} {:>12.3f} {:>11.1f}\n", c.policy,
-                   c.cacheBlocks, c.linkGbps, c.hits, c.misses, c.compulsory, double(c.h2dBytes) / 1e6,
-                   double(c.exposedNs) / 1e6, c.tokensPerSecond);
+        fmt::print("{:<14} {:>10} {:>12} {:>9.4g} {:>12} {:>10} {:>10} {:>10.2f} {:>11.3f} {:>12.3f} {:>11.1f}\n",
+                   c.policy, c.blockSize, c.cacheBlocks, c.linkGbps, c.hits, c.misses, c.compulsory,
+                   double(c.h2dBytes) / 1e6, c.computeNs / 1e6, double(c.exposedNs) / 1e6, c.tokensPerSecond);
     for (const ReplayConfig& c : configs)
         if (c.prefetched)
-            fmt::print("{:<14} {:>12} {:>9.4g} {:>35} {:>10.2f} {:>12.3f} {:>11.1f}\n", c.policy, c.cacheBlocks,
-                       c.linkGbps, "loading ahead", double(c.prefetched->h2dBytes) / 1e6,
-                       double(c.prefetched->exposedNs) / 1e6, c.prefetched->tokensPerSecond);
+            fmt::print("{:<14} {:>10} {:>12} {:>9.4g} {:>35} {:>10.2f} {:>11.3f} {:>12.3f} {:>11.1f}\n", c.policy,
+                       c.blockSize, c.cacheBlocks, c.linkGbps, "loading ahead", double(c.prefetched->h2dBytes) / 1e6,
+                       c.computeNs / 1e6, double(c.prefetched->exposedNs) / 1e6, c.prefetched->tokensPerSecond);
     fmt::print("*modelled: {} us + bytes / bandwidth per layer and step; **predicted: recorded compute time plus *\n",
                fmt::format("{:.4g}", configs.front().linkLatencyUs));
+    if (std::any_of(configs.begin(), configs.end(),
+                    [&](const ReplayConfig& c) { return c.blockSize != trace.run.blockSize; }))
+        fmt::print(
+            "blocks of other sizes are recorded ones merged: a method would have selected larger blocks by their own "
+            "scores, and attended other tokens\n");
 }
 
 void printCurves(const std::vector<Curves>& curves) {
@@ -140,6 +166,7 @@ Json toJson(const SelectionTrace& trace, const std::vector<Curves>& curves) {
 
 Json toJson(const ReplayConfig& c) {
     Json out{{"policy", c.policy},
+             {"block_size", c.blockSize},
              {"cache_blocks", c.cacheBlocks},
              {"link_gbps", c.linkGbps},
              {"link_latency_us", c.linkLatencyUs},
@@ -149,6 +176,7 @@ Json toJson(const ReplayConfig& c) {
              {"h2d_bytes", c.h2dBytes},
              {"exposed_ms", double(c.exposedNs) / 1e6},
              {"compute_ms", c.computeNs / 1e6},
+             {"tokens", std::int64_t(c.tokens)},
              {"tokens_per_s", c.tokensPerSecond}};
     if (c.prefetched)
         out["prefetched"] = {{"h2d_bytes", c.prefetched->h2dBytes},
@@ -194,38 +222,90 @@ void printLocality(const std::vector<LocalityProfile>& profiles) {
         fmt::print("{:>12} {:>18.2f} {:>24.2f}\n", i, total.workingSet(i), 100 * total.kept(i));
 }
 
-int run(const Arguments& arguments) {
-    const TraceReader reader(arguments.trace);
-    ReplayOptions options;
-    options.policies = arguments.policies;
-    options.cacheBlocks = arguments.cacheBlocks;
-    for (const std::string& link : arguments.links) options.links.push_back(Link::parse(link));
-    for (const std::string& policy : arguments.policies) findReplayPolicy(policy); // before the long read
-    SelectionTrace trace = loadSelectionTrace(reader, chooseRun(reader, arguments.run));
-    if (arguments.sharedPool) trace = withSharedPools(trace);
-    if (arguments.latencyUs >= 0) {
-        if (options.links.empty()) options.links.push_back(trace.link);
-        for (Link& link : options.links) link.latencyUs = arguments.latencyUs;
+/// How many recorded blocks are one of each wanted size.
+std::vector<int> mergeFactors(const Arguments& arguments, const SelectionTrace& trace) {
+    if (arguments.blockSizes.empty()) return {1};
+    if (arguments.blockSizes.size() > 1 && (arguments.curves || arguments.windows > 0))
+        throw Error(ErrorKind::BadInput, "--curves and --windows are of one block size", "give one --block-size");
+    std::vector<int> factors;
+    for (const int size : arguments.blockSizes) {
+        if (size < trace.run.blockSize || trace.run.blockSize < 1 || size % trace.run.blockSize != 0)
+            throw Error(
+                ErrorKind::BadInput,
+                fmt::format("blocks of {} tokens cannot be made of the recorded ones of {}", size, trace.run.blockSize),
+                fmt::format("give a multiple, e.g. --block-size {}", 2 * trace.run.blockSize));
+        factors.push_back(size / trace.run.blockSize);
     }
-    if (trace.run.droppedSteps > 0)
-        fmt::print(stderr, "kvscope-cli: {} steps of this run were dropped while recording, the replay lacks them\n",
-                   trace.run.droppedSteps);
-    if (arguments.lookahead != 0) options.prefetch = Prefetch{arguments.lookahead, arguments.accuracy};
-    const std::vector<ReplayConfig> configs = replay(trace, options);
-    const std::optional<Reproduction> reproduction = reproduce(trace);
-    const std::vector<LocalityProfile> profiles = localityProfiles(trace, arguments.windows);
-    const std::vector<Curves> curves = arguments.curves ? curvesOf(trace, arguments.sample) : std::vector<Curves>{};
-    if (!arguments.json) {
-        printTable(trace, configs, reproduction);
-        if (arguments.curves) printCurves(curves);
-        if (arguments.windows > 0) printLocality(profiles);
-        return 0;
+    return factors;
+}
+
+/// The model that was recorded. Traces hold its name; only embedded ones are found by it.
+std::shared_ptr<const Model> recordedModel(const Arguments& arguments, const RunRow& run) {
+    const auto embedded = embeddedModels();
+    const bool known = std::find(embedded.begin(), embedded.end(), run.model) != embedded.end();
+    if (arguments.model.empty() && !known)
+        throw Error(ErrorKind::BadInput, fmt::format("the recorded model {} is not embedded", run.model),
+                    "give its folder with --model");
+    return Model::load(arguments.model.empty() ? run.model : arguments.model);
+}
+
+/// Those of the grid where one was given, else some unlike the recorded one.
+std::vector<EngineCache> cachesToCheck(const Arguments& arguments, const ReplayOptions& options,
+                                       const SelectionTrace& trace) {
+    if (options.policies.empty() && options.cacheBlocks.empty() && options.links.empty())
+        return otherCaches(trace, arguments.check);
+    std::vector<std::string> policies; // the engine's among the given ones
+    for (const std::string& policy : options.policies)
+        for (const CachePolicy& known : cachePolicies())
+            if (policy == known.name) policies.push_back(policy);
+    if (!options.policies.empty() && policies.empty())
+        throw Error(ErrorKind::BadInput, "none of these policies is the engine's, so they cannot be run",
+                    "check with --policy keep-selected,lru");
+    if (policies.empty()) policies.emplace_back("lru");
+    const std::vector<int> sizes =
+        options.cacheBlocks.empty() ? std::vector{std::max(trace.run.deviceSlots, trace.largest)} : options.cacheBlocks;
+    const std::vector<Link> links = options.links.empty() ? std::vector{trace.link} : options.links;
+    std::vector<EngineCache> caches;
+    for (const std::string& policy : policies)
+        for (const int size : sizes)
+            for (const Link& link : links) caches.push_back({policy, size, link});
+    return caches;
+}
+
+/// The recorded configuration first, then the others.
+CheckReport check(const Arguments& arguments, const ReplayOptions& options, const TraceReader& reader,
+                  const SelectionTrace& trace, const Progress& progress, const std::stop_token& stop) {
+    const auto model = recordedModel(arguments, trace.run);
+    std::vector<EngineCache> caches = cachesToCheck(arguments, options, trace);
+    const bool hasControl = trace.run.deviceSlots > 0;
+    if (hasControl)
+        caches.insert(caches.begin(), {trace.cachePolicy.empty() ? "keep-selected" : trace.cachePolicy,
+                                       trace.run.deviceSlots, trace.link});
+    CheckReport report{model->name(), {}, checkReplay(reader, trace, model, caches, 0, progress, stop)};
+    if (hasControl) {
+        report.control = report.configs.front();
+        report.configs.erase(report.configs.begin());
     }
+    return report;
+}
+
+struct Results {
+    std::vector<ReplayConfig> configs;
+    std::optional<Reproduction> reproduction;
+    std::vector<LocalityProfile> profiles;
+    std::vector<Curves> curves;
+    std::vector<std::pair<std::string, double>> computeParts;
+    std::optional<CheckReport> check;
+};
+
+Json toJson(const Arguments& arguments, const SelectionTrace& trace, const SelectionTrace& last,
+            const Results& results) {
     Json out{{"configs", Json::array()}};
-    for (const ReplayConfig& config : configs) out["configs"].push_back(toJson(config));
+    for (const ReplayConfig& config : results.configs) out["configs"].push_back(toJson(config));
     out["recorded"] = {{"run_id", trace.run.runId},
                        {"policy", trace.cachePolicy},
                        {"cache_blocks", trace.run.deviceSlots},
+                       {"block_size", trace.run.blockSize},
                        {"hits", trace.hits},
                        {"misses", trace.misses},
                        {"h2d_bytes", trace.h2dBytes},
@@ -233,20 +313,81 @@ int run(const Arguments& arguments) {
                        {"timing", trace.run.timing},
                        {"link", trace.link.name},
                        {"dropped_steps", trace.run.droppedSteps}};
-    if (reproduction)
-        out["reproduction"] = {{"policy", reproduction->policy},
-                               {"selections", reproduction->requests},
-                               {"differing", reproduction->differing}};
-    out["shared_pool"] = trace.shared;
+    out["compute_ms_parts"] = Json::object();
+    for (const auto& [name, ns] : results.computeParts) out["compute_ms_parts"][name] = ns / 1e6;
+    if (results.reproduction)
+        out["reproduction"] = {{"policy", results.reproduction->policy},
+                               {"selections", results.reproduction->requests},
+                               {"differing", results.reproduction->differing}};
+    out["shared_pool"] = last.shared;
     out["exposed_ms_is"] = "modelled";
     out["tokens_per_s_is"] = "predicted";
     if (arguments.curves) {
-        out["curves"] = toJson(trace, curves);
+        out["curves"] = toJson(last, results.curves);
         out["curves_are"] = arguments.sample > 0 ? "sampled" : "exact";
     }
-    if (arguments.windows > 0) out["locality"] = localityJson(trace, profiles);
-    fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
-    return 0;
+    if (arguments.windows > 0) out["locality"] = localityJson(last, results.profiles);
+    if (results.check) out["check"] = checkedJson(*results.check, trace.run);
+    return out;
+}
+
+int run(const Arguments& arguments) {
+    const TraceReader reader(arguments.trace);
+    ReplayOptions options;
+    options.policies = arguments.policies;
+    options.cacheBlocks = arguments.cacheBlocks;
+    for (const std::string& link : arguments.links) options.links.push_back(Link::parse(link));
+    for (const std::string& policy : arguments.policies) findReplayPolicy(policy); // before the long read
+    if (arguments.lookahead != 0) options.prefetch = Prefetch{arguments.lookahead, arguments.accuracy};
+    if (arguments.check > 0 && arguments.sharedPool)
+        throw Error(ErrorKind::BadInput, "the engine has no shared pools, so they cannot be checked",
+                    "leave out --shared-pool or --check");
+    LongAction action;
+    // The bar: reading, then what is done with it; running again takes longest.
+    const double read = arguments.check > 0 ? 0.05 : 0.5, replayed = arguments.check > 0 ? 0.1 : 1;
+    const SelectionTrace trace =
+        loadSelectionTrace(reader, chooseRun(reader, arguments.run), action.part(0, read), action.stop());
+    if (!arguments.backend.empty() && arguments.backend != trace.run.backend)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("run {} was recorded on {}: its times and block bytes say nothing about {}",
+                                trace.run.runId, trace.run.backend, arguments.backend),
+                    fmt::format("record a run with --backend {} and check that", arguments.backend));
+    if (arguments.latencyUs >= 0) {
+        if (options.links.empty()) options.links.push_back(trace.link);
+        for (Link& link : options.links) link.latencyUs = arguments.latencyUs;
+    }
+    const std::vector<int> factors = mergeFactors(arguments, trace);
+    Results results;
+    SelectionTrace wanted; // of the block size and pools asked for; the last one also for curves and windows
+    for (std::size_t i = 0; i < factors.size(); ++i) {
+        const double from = read + (replayed - read) * double(i) / double(factors.size()),
+                     to = read + (replayed - read) * double(i + 1) / double(factors.size());
+        wanted = withMergedBlocks(trace, factors[i], action.stop());
+        if (arguments.sharedPool) wanted = withSharedPools(wanted);
+        for (ReplayConfig& config : replay(wanted, options, action.part(from, to), action.stop()))
+            results.configs.push_back(std::move(config));
+    }
+    results.computeParts = computePartsNs(reader, trace);
+    results.reproduction = reproduce(trace, 0, action.part(replayed, replayed), action.stop());
+    results.profiles = localityProfiles(wanted, arguments.windows);
+    if (arguments.curves) results.curves = curvesOf(wanted, arguments.sample, action);
+    if (arguments.check > 0) {
+        results.check = check(arguments, options, reader, trace, action.part(replayed, 1), action.stop());
+    }
+    action.clear();
+    if (trace.run.droppedSteps > 0)
+        fmt::print(stderr, "kvscope-cli: {} steps of this run were dropped while recording, the replay lacks them\n",
+                   trace.run.droppedSteps);
+    if (arguments.json) {
+        fmt::print("{}\n",
+                   toJson(arguments, trace, wanted, results).dump(2, ' ', false, Json::error_handler_t::replace));
+    } else {
+        printTable(trace, results.configs, results.reproduction, results.computeParts);
+        if (arguments.curves) printCurves(results.curves);
+        if (arguments.windows > 0) printLocality(results.profiles);
+        if (results.check) printChecked(*results.check, trace.run);
+    }
+    return results.check && !results.check->exact() ? kPredictionWrong : 0;
 }
 
 } // namespace
@@ -262,6 +403,9 @@ Command addReplay(CLI::App& app) {
                     "e.g. 16,24,32; default: as recorded")
         ->delimiter(',');
     sub->add_option("--policy", arguments->policies, fmt::format("Some of {}; default: all", fmt::join(names, ", ")))
+        ->delimiter(',');
+    sub->add_option("--block-size", arguments->blockSizes,
+                    "Tokens of a block, multiples of the recorded size, e.g. 64,128: recorded blocks merged")
         ->delimiter(',');
     sub->add_option(
            "--link", arguments->links,
@@ -282,6 +426,15 @@ Command addReplay(CLI::App& app) {
     sub->add_flag("--curves", arguments->curves, "Also misses against every number of block slots, of lru and belady");
     sub->add_option("--sample", arguments->sample, "With --curves: estimate them from this share, e.g. 0.01")
         ->check(CLI::Range(0.0, 1.0));
+    sub->add_flag("--check{3}", arguments->check,
+                  "Run the recorded model, prompt and settings again with other caches and links (--check=5: five of "
+                  "them; or those given by --policy, --cache-blocks, --link) and print the predictions' errors; exit "
+                  "status 3 if hits, misses or bytes differ")
+        ->check(CLI::Range(1, 100));
+    sub->add_option("--model", arguments->model, "With --check: the recorded model, unless it is an embedded one");
+    sub->add_option("--backend", arguments->backend,
+                    "With --check: cpu or cuda; it must be the recorded one, which is the default")
+        ->check(CLI::IsMember({"cpu", "cuda"}));
     sub->add_option("--run", arguments->run, "Run of the trace; default: the last");
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };

@@ -25,7 +25,7 @@ struct RunArguments {
     std::vector<std::string> settings;
     SessionOptions session;
     int batch = 0;
-    bool verify = false, json = false, overwrite = false, noEos = false;
+    bool verify = false, json = false, overwrite = false, noEos = false, resident = false;
 };
 
 std::stop_source interruption; // Ctrl-C: end the run cleanly, keep what was recorded
@@ -75,6 +75,7 @@ SessionOptions sessionOptions(const RunArguments& arguments) {
     parseDeviceKv(arguments.deviceKv, options);
     options.link = Link::parse(arguments.link);
     options.stopAtEos = !arguments.noEos;
+    options.offload = !arguments.resident;
     return options;
 }
 
@@ -89,18 +90,19 @@ RecordLevel parseLevel(const std::string& text) {
 bool decode(DecodeSession& session, bool stream, const Model& model) {
     session.prefill({}, interruption.get_token());
     std::size_t shown = 0;
+    TokenStream text(model.tokenizer());
+    const auto print = [](const std::string& part) {
+        std::fwrite(part.data(), 1, part.size(), stdout);
+        std::fflush(stdout);
+    };
     const auto show = [&] {
         if (!stream) return;
         const auto& ids = session.generated().front();
-        std::string bytes;
-        for (; shown < ids.size(); ++shown)
-            if (!model.tokenizer().isSpecial(ids[shown])) bytes += model.tokenizer().bytesOf(ids[shown]);
-        std::fwrite(bytes.data(), 1, bytes.size(), stdout);
-        std::fflush(stdout);
+        while (shown < ids.size()) print(text.push(ids[shown++]));
     };
     show();
     while (!interruption.stop_requested() && session.step()) show();
-    if (stream) std::fputc('\n', stdout);
+    if (stream) print(text.finish() + "\n");
     return !interruption.stop_requested();
 }
 
@@ -260,6 +262,8 @@ Command addRun(CLI::App& app) {
     sub->add_option("--batch", arguments->batch, "Sequences decoded together; prompts are repeated to fill it");
     sub->add_option("--device-kv", arguments->deviceKv,
                     "Device tier: block slots per (sequence, layer, KV head), or the pool's size such as 256MiB");
+    sub->add_flag("--no-offload", arguments->resident, "Keep every block on the device; nothing is transferred")
+        ->excludes("--device-kv");
     sub->add_option("--cache-policy", arguments->session.cachePolicy,
                     "keep-selected or lru; default: lru when --device-kv leaves slots to spare");
     sub->add_option("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s")->capture_default_str();

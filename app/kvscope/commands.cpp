@@ -1,5 +1,6 @@
 #include "app/kvscope/commands.h"
 
+#include "app/kvscope/offscreen.h"
 #include "kernels/base/error.h"
 #include "ui/main_window.h"
 #include "ui/render.h"
@@ -20,12 +21,6 @@
 namespace kvscope::app {
 namespace {
 
-void nameApplication() {
-    QCoreApplication::setApplicationName(QStringLiteral("kvscope"));
-    QCoreApplication::setApplicationVersion(QStringLiteral(KVSCOPE_VERSION));
-    QGuiApplication::setApplicationDisplayName(QStringLiteral("KVScope"));
-}
-
 /// Milliseconds since the kernel started this process; -1 when it does not say.
 double processAgeMs() {
     std::ifstream stat("/proc/self/stat");
@@ -40,16 +35,6 @@ double processAgeMs() {
     return double(now.tv_sec) * 1e3 + double(now.tv_nsec) / 1e6 - std::stod(field) * 1e3 / double(sysconf(_SC_CLK_TCK));
 }
 
-/// Pictures and reports need no display, whatever the environment offers.
-void useOffscreenPlatform() {
-    qputenv("QT_QPA_PLATFORM", "offscreen");
-    qunsetenv("QT_SCREEN_SCALE_FACTORS"); // the size asked for is the size written
-    // That platform warns about things a picture does not need; stderr is for our own one line.
-    qInstallMessageHandler([](QtMsgType type, const QMessageLogContext&, const QString& text) {
-        if (type == QtCriticalMsg || type == QtFatalMsg) fmt::print(stderr, "kvscope: {}\n", text.toStdString());
-    });
-}
-
 QSize parseSize(const std::string& text) {
     int width = 0, height = 0;
     char end = 0;
@@ -60,8 +45,6 @@ QSize parseSize(const std::string& text) {
     return {width, height};
 }
 
-QString absolute(const std::string& path) { return QFileInfo(QString::fromLocal8Bit(path.c_str())).absoluteFilePath(); }
-
 void requireFile(const std::string& path) {
     if (!QFileInfo(QString::fromLocal8Bit(path.c_str())).isFile())
         throw Error(ErrorKind::BadInput, "trace " + path + " is not there",
@@ -69,6 +52,23 @@ void requireFile(const std::string& path) {
 }
 
 } // namespace
+
+void nameApplication() {
+    QCoreApplication::setApplicationName(QStringLiteral("kvscope"));
+    QCoreApplication::setApplicationVersion(QStringLiteral(KVSCOPE_VERSION));
+    QGuiApplication::setApplicationDisplayName(QStringLiteral("KVScope"));
+}
+
+void useOffscreenPlatform() {
+    qputenv("QT_QPA_PLATFORM", "offscreen");
+    qunsetenv("QT_SCREEN_SCALE_FACTORS"); // the size asked for is the size written
+    // That platform warns about things a picture does not need; stderr is for our own one line.
+    qInstallMessageHandler([](QtMsgType type, const QMessageLogContext&, const QString& text) {
+        if (type == QtCriticalMsg || type == QtFatalMsg) fmt::print(stderr, "kvscope: {}\n", text.toStdString());
+    });
+}
+
+QString absolute(const std::string& path) { return QFileInfo(QString::fromLocal8Bit(path.c_str())).absoluteFilePath(); }
 
 int runDesktop(int& argc, char** argv, const DesktopOptions& options) {
     for (const std::string& file : options.files) requireFile(file);
@@ -103,11 +103,11 @@ int runReport(int& argc, char** argv, const ReportOptions& options) {
     qputenv("QT_SCALE_FACTOR", "2"); // figures sharp enough for print
     nameApplication();
     const QApplication application(argc, argv);
-    QStringList traces;
-    for (const std::string& trace : options.traces) traces << absolute(trace);
-    ui::Report report = ui::collectReport(traces);
-    ui::addFigures(report);
+    std::vector<std::string> traces;
+    for (const std::string& trace : options.traces) traces.push_back(absolute(trace).toStdString());
+    const reports::Report report = reports::makeReport(traces);
     ui::writeReport(report, absolute(options.output));
+    if (!options.csv.empty()) reports::writeCsvFolder(report, absolute(options.csv).toStdString());
     return 0;
 }
 

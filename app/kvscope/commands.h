@@ -13,15 +13,21 @@ struct DesktopOptions {
 };
 struct ReportOptions {
     std::vector<std::string> traces;
-    std::string output;
+    std::string output, csv; // csv: folder; empty: none
 };
 struct RenderOptions {
     std::string trace, view, size = "1600x1000", theme = "light", output;
+};
+struct FigureOptions {
+    std::vector<std::string> words; // name and files; files alone with `list`
+    std::string output, size = "85", csv;
+    bool list = false, json = false;
 };
 
 /// Each makes the QApplication and returns the exit status. @throws kvscope::Error for the one-line message
 int runDesktop(int& argc, char** argv, const DesktopOptions& options);
 int runReport(int& argc, char** argv, const ReportOptions& options);
 int runRender(int& argc, char** argv, const RenderOptions& options);
+int runFigure(int& argc, char** argv, const FigureOptions& options);
 
 } // namespace kvscope::app

@@ -28,6 +28,8 @@ int main(int argc, char** argv) {
         ->required()
         ->type_name("OUT");
 
+    reportCommand->add_option("--csv", report.csv, "Folder for every table of it as CSV")->type_name("FOLDER");
+
     app::RenderOptions render;
     CLI::App* renderCommand =
         parser.add_subcommand("render", "Write one view of a trace as a picture; needs no display");
@@ -41,6 +43,22 @@ int main(int argc, char** argv) {
         ->required()
         ->type_name("OUT");
 
+    app::FigureOptions figure;
+    CLI::App* figureCommand =
+        parser.add_subcommand("figure", "Redraw a figure of the papers from traces, ready for print; needs no display");
+    figureCommand
+        ->add_option("words", figure.words,
+                     "Name of the figure, then traces (.kvtrace) and documents of kvscope-cli eval (.json)")
+        ->type_name("NAME FILE...");
+    figureCommand->add_flag("--list", figure.list,
+                            "List the figures; with files, say for each whether they can draw it");
+    figureCommand->add_flag("--json", figure.json, "With --list: print one JSON document");
+    figureCommand->add_option("-o,--output", figure.output, "Figure to write: .svg, .pdf or .png")->type_name("OUT");
+    figureCommand->add_option("--size", figure.size, "Width, or width and height, in millimetres")
+        ->type_name("W[xH]")
+        ->capture_default_str();
+    figureCommand->add_option("--csv", figure.csv, "Also write every number that is drawn")->type_name("OUT");
+
     try {
         parser.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
@@ -51,6 +69,7 @@ int main(int argc, char** argv) {
     try {
         if (reportCommand->parsed()) return app::runReport(argc, argv, report);
         if (renderCommand->parsed()) return app::runRender(argc, argv, render);
+        if (figureCommand->parsed()) return app::runFigure(argc, argv, figure);
         return app::runDesktop(argc, argv, desktop);
     } catch (const Error& error) {
         fmt::print(stderr, "kvscope: {}\n", oneLine(error));

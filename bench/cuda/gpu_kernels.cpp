@@ -1,6 +1,7 @@
 // The CUDA kernels one by one, each beside the ceiling it works under.
 #include "bench/bench.h"
 #include "bench/cuda/gpu.h"
+#include "bench/cuda/settings.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/probe.h"
@@ -12,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
+#include <vector>
 
 namespace kvscope::bench {
 namespace {
@@ -23,58 +25,9 @@ template <class T> void upload(T* to, const std::vector<T>& from) {
     cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(T), cudaMemcpyHostToDevice), "preparing a benchmark");
 }
 
-Json gather(Gpu& gpu, double copyRate, const Log& log) {
+Json selection(Gpu& gpu, int only, const Log& log) {
     Json out;
-    const cuda::AttentionShape shape{16, 1, 128, 32}; // keys and values of 32 tokens: one run of 16 KiB
-    const std::size_t element = cuda::blockElements(shape.blockSize, shape.dim), bytes = element * 2;
-    const std::size_t hostBytes = std::size_t(32) << 30, moves = 16384; // 256 MiB a gather out of 32 GiB
-    const PinnedMemory host(hostBytes, "the gather's pool");
-    Bf16* pool = nullptr;
-    cuda::BlockMove* loads = nullptr;
-    std::uint32_t* counts = nullptr;
-    DeviceArena arena;
-    arena.plan(pool, moves * element, "the gather's slots");
-    arena.plan(loads, moves, "the gather's list");
-    arena.plan(counts, 2, "the gather's list");
-    arena.take();
-    std::vector<cuda::BlockMove> list(moves);
-    std::mt19937_64 random(3);
-    for (std::size_t i = 0; i < moves; ++i) list[i] = {std::uint32_t(random() % (hostBytes / bytes)), std::uint32_t(i)};
-    upload(loads, list);
-    upload(counts, std::vector<std::uint32_t>{std::uint32_t(moves), 0});
-    cuda::GatherArgs args;
-    args.shape = shape;
-    args.moves = {loads, nullptr, counts};
-    args.store = static_cast<const Bf16*>(host.data());
-    args.storeOut = static_cast<Bf16*>(host.data());
-    args.pool = pool;
-    for (const int blocks : {1, 2, 4, 8, 16}) {
-        const double rate =
-            double(moves * bytes) / gpu.seconds([&] { cuda::gatherBlocks(gpu.launch, args, blocks); }, 5);
-        out[fmt::format("gather_16k_{}_ctas_share_of_copy", blocks)] = rate / copyRate;
-        log(fmt::format("gather of 16 KiB blocks, {:2} CTAs: {:.1f} GB/s, {:.3f} of the copy", blocks, rate * 1e-9,
-                        rate / copyRate));
-    }
-    const std::size_t calls = 2048;
-    const double each =
-        double(calls * bytes) /
-        gpu.seconds(
-            [&] {
-                for (std::size_t i = 0; i < calls; ++i)
-                    cuda::check(cudaMemcpyAsync(pool + i * element,
-                                                static_cast<const Bf16*>(host.data()) + list[i].store * element, bytes,
-                                                cudaMemcpyHostToDevice, gpu.launch.stream),
-                                "copying");
-            },
-            3);
-    out["one_copy_call_per_16k_block_gb_per_s"] = each * 1e-9;
-    log(fmt::format("one copy call per block: {:.2f} GB/s", each * 1e-9));
-    return out;
-}
-
-Json selection(Gpu& gpu, const Log& log) {
-    Json out;
-    for (const int rows : {1, 4, 16})
+    for (const int rows : only > 0 ? std::vector{only} : std::vector{1, 4, 16})
         for (const int blocks : {256, 2048}) {
             const cuda::AttentionShape shape{32, 2, 128, 64};
             const int heads = rows * 2, windows = blocks * 4, capacity = 64;
@@ -150,9 +103,9 @@ Json selection(Gpu& gpu, const Log& log) {
     return out;
 }
 
-Json attention(Gpu& gpu, double readRate, const Log& log) {
+Json attention(Gpu& gpu, double readRate, int only, const Log& log) {
     Json out;
-    for (const int rows : {1, 4, 16, 64}) {
+    for (const int rows : only > 0 ? std::vector{only} : std::vector{1, 4, 16, 64}) {
         const cuda::AttentionShape shape{32, 2, 128, 64};
         const int heads = rows * 2, count = 64,
                   layers = std::max(2, 256 / rows); // cold: more than the cache between uses
@@ -204,12 +157,13 @@ Json attention(Gpu& gpu, double readRate, const Log& log) {
         a.out = attended;
         a.partial = partial;
         a.arrivals = arrivals;
+        const int nodes = std::max(layers, 32); // so that launching the graph does not count
         const double time = gpu.graphSeconds([&] {
-            for (int l = 0; l < layers; ++l) {
-                a.blocks = pool + std::size_t(l) * layerElements;
+            for (int i = 0; i < nodes; ++i) {
+                a.blocks = pool + std::size_t(i % layers) * layerElements;
                 cuda::decodeAttention(gpu.launch, a);
             }
-        }) / layers;
+        }) / nodes;
         const double share = double(layerElements) * 2 / readRate / time;
         out[fmt::format("attention_batch_{}_share_of_read", rows)] = share;
         out[fmt::format("attention_batch_{}_us", rows)] = time * 1e6;
@@ -259,19 +213,19 @@ Json linear(Gpu& gpu, double readRate, const Log& log) {
 
 } // namespace
 
-Json gpuKernels(const Settings& settings, const Log& log) {
+Json gpuKernels(const Settings& given, const Log& log) {
+    const SettingsReader settings(given, {"only", "rows"});
+    const int rows = settings.integer("rows", 0, 0, 256); // 0: several
     Gpu gpu;
-    const double read = gpu.readBytesPerSecond(), copy = gpu.copyBytesPerSecond();
-    log(fmt::format("read probe {:.0f} GB/s, pinned copy {:.1f} GB/s", read * 1e-9, copy * 1e-9));
-    Json out{{"read_gb_per_s", read * 1e-9}, {"copy_gb_per_s", copy * 1e-9}};
-    const auto wanted = [&](const char* part) {
-        const auto only = settings.find("only");
-        return only == settings.end() || only->second == part;
+    const double read = gpu.readBytesPerSecond();
+    log(fmt::format("read probe {:.0f} GB/s", read * 1e-9));
+    Json out{{"read_gb_per_s", read * 1e-9}};
+    const auto wanted = [&, only = settings.text("only", "")](const char* part) {
+        return only.empty() || only == part;
     };
-    if (wanted("select")) out.update(selection(gpu, log));
-    if (wanted("attention")) out.update(attention(gpu, read, log));
+    if (wanted("select")) out.update(selection(gpu, rows, log));
+    if (wanted("attention")) out.update(attention(gpu, read, rows, log));
     if (wanted("linear")) out.update(linear(gpu, read, log));
-    if (wanted("gather")) out.update(gather(gpu, copy, log));
     return out;
 }
 

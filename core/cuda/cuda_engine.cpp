@@ -211,7 +211,10 @@ void CudaEngine::planMemory() {
     // The host store of the offloaded layers, in one piece.
     const std::size_t layerElements = std::size_t(blocksTotal_) * blockElements_;
     const auto offloadedLayers = std::size_t(std::count(options_.offloaded.begin(), options_.offloaded.end(), true));
-    store_ = PinnedMemory(offloadedLayers * layerElements * sizeof(Bf16), "the KV store");
+    storeBytes_ = offloadedLayers * layerElements * sizeof(Bf16);
+    const bool borrowed = options_.store != nullptr && options_.store->bytes() >= storeBytes_;
+    if (!borrowed) store_ = PinnedMemory(storeBytes_, "the KV store");
+    Bf16* const store = static_cast<Bf16*>(borrowed ? options_.store->data() : store_.data());
     std::size_t next = 0;
     for (int i = 0; i < config.layers; ++i) {
         Layer& layer = layers_[std::size_t(i)];
@@ -220,7 +223,7 @@ void CudaEngine::planMemory() {
         layer.index.blockFirst = blockFirstDevice_;
         layer.index.tokenFirst = tokenFirstDevice_;
         if (!layer.offloaded) continue;
-        layer.storeHost = static_cast<Bf16*>(store_.data()) + next++ * layerElements;
+        layer.storeHost = store + next++ * layerElements;
         void* seen = nullptr;
         cuda::check(cudaHostGetDevicePointer(&seen, layer.storeHost, 0), "mapping the KV store");
         layer.store = static_cast<const Bf16*>(seen);

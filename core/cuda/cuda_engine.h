@@ -28,6 +28,7 @@ struct CudaEngineOptions {
     bool useLibrary = true;
     float planted = -1; // see cuda::SelectArgs
     GpuTrace* trace = nullptr;
+    const PinnedMemory* store = nullptr; // used for the KV store when it is large enough; outlives the engine
 };
 
 class CudaEngine {
@@ -39,7 +40,7 @@ public:
 
     std::string description() const;
     std::size_t deviceBytes() const { return arena_.bytes(); }
-    std::size_t hostBytes() const { return store_.bytes(); }
+    std::size_t hostBytes() const { return storeBytes_; }
 
     void prefill(const std::vector<std::vector<std::int32_t>>& prompts, StepRecord& record, const Progress& progress,
                  const std::stop_token& stop);
@@ -141,6 +142,7 @@ private:
     std::unique_ptr<cuda::Linear> linear_;
     DeviceArena arena_;
     PinnedMemory store_, report_, promptReport_;
+    std::size_t storeBytes_ = 0;
     std::vector<Layer> layers_;
     Entry device_[kEntries], host_[kEntries];
     char* reportDevice_ = nullptr;                 // [kEntries] regions of reportBytes_

@@ -1,9 +1,12 @@
 #include "core/cuda/device_memory.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
+#include <fstream>
+#include <limits>
 #include <map>
 #include <sys/mman.h>
 #include <thread>
@@ -50,8 +53,33 @@ void DeviceArena::take() {
     for (const Part& part : parts_) *part.pointer = static_cast<char*>(base_) + part.offset;
 }
 
+std::size_t availableHostMemory() {
+    constexpr std::size_t kUnknown = std::numeric_limits<std::size_t>::max();
+    std::size_t available = kUnknown;
+    std::ifstream info("/proc/meminfo");
+    for (std::string line; std::getline(info, line);)
+        if (unsigned long long kib = 0; std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kib) == 1)
+            available = std::size_t(kib) * 1024;
+    // A container may be allowed less than the machine has.
+    std::size_t limit = 0, used = 0, cached = 0;
+    if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
+        std::ifstream statistics("/sys/fs/cgroup/memory.stat");
+        for (std::string name; statistics >> name;)
+            if (name == "inactive_file") statistics >> cached; // given back on demand
+        used -= std::min(used, cached);
+        available = std::min(available, limit - std::min(limit, used));
+    }
+    return available;
+}
+
 PinnedMemory::PinnedMemory(std::size_t bytes, const char* what) : bytes_(bytes) {
     if (bytes == 0) return;
+    // The system promises more than it has and ends programs that believe it.
+    if (const std::size_t available = availableHostMemory(); bytes >= kThreadedPinning && bytes > available)
+        throw Error(ErrorKind::OutOfMemory,
+                    fmt::format("{} needs {:.2f} GiB of host memory and {:.2f} GiB are available", what,
+                                double(bytes) / (1 << 30), double(available) / (1 << 30)),
+                    "use a smaller batch or context, or close other programs");
     const auto refuse = [&] {
         throw Error(ErrorKind::OutOfMemory,
                     fmt::format("{} needs {:.2f} GiB of host memory that the GPU can reach, and the system refuses it",

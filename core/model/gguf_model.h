@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/model/gguf.h"
-#include "core/model/tokenizer.h"
+#include "core/model/text_files.h"
 
 #include <span>
 #include <string>
@@ -22,7 +22,7 @@ std::string ggufConfigJson(const GgufFile& file, const TensorTable& tensors);
 /// @throws Error(BadInput) for a tensor that two parts have, or parts that do not belong together
 TensorTable ggufTensors(std::span<const GgufFile> parts);
 
-/// The tokenizer in the metadata (`tokenizer.ggml.*`). @throws Error(BadInput | Unsupported) naming the file
-Tokenizer ggufTokenizer(const GgufFile& file);
+/// Tokenizer and chat template in the metadata (`tokenizer.*`). @throws Error(BadInput | Unsupported) naming the file
+TextFiles ggufTextFiles(const GgufFile& file);
 
 } // namespace kvscope

@@ -1,13 +1,16 @@
-// The tokenizer that GGUF metadata holds as arrays.
+// The tokenizer that GGUF metadata holds as arrays, and the chat template beside it.
 #include "core/model/gguf_model.h"
 
 #include "kernels/base/error.h"
 
 #include <fmt/format.h>
+#include <map>
+#include <optional>
+#include <string>
 
 namespace kvscope {
 
-Tokenizer ggufTokenizer(const GgufFile& file) {
+TextFiles ggufTextFiles(const GgufFile& file) {
     const auto key = [](const char* name) { return fmt::format("tokenizer.ggml.{}", name); };
     const auto id = [&](const char* name) -> std::optional<std::int32_t> {
         const auto value = file.integer(key(name));
@@ -31,7 +34,23 @@ Tokenizer ggufTokenizer(const GgufFile& file) {
     arrays.addEos = file.flag(key("add_eos_token"));
     arrays.addSpacePrefix = file.flag(key("add_space_prefix"));
     arrays.removeExtraWhitespaces = file.flag(key("remove_extra_whitespaces"));
-    return Tokenizer::fromArrays(std::move(arrays), file.origin());
+    std::map<std::string, std::string> special;
+    const auto name = [&](const char* key, const std::optional<std::int32_t>& token) {
+        if (token && *token >= 0 && std::size_t(*token) < arrays.tokens.size())
+            special[key] = arrays.tokens[std::size_t(*token)];
+    };
+    name("bos_token", arrays.bosId);
+    name("eos_token", arrays.eosId);
+    name("unk_token", arrays.unknownId);
+    TextFiles files{Tokenizer::fromArrays(std::move(arrays), file.origin()), nullptr, {}};
+    if (const auto text = file.text("tokenizer.chat_template"); text && !text->empty()) {
+        try {
+            files.chat = std::make_shared<const ChatTemplate>(std::string(*text), special, file.origin());
+        } catch (const Error& error) {
+            files.chatProblem = oneLine(error);
+        }
+    }
+    return files;
 }
 
 } // namespace kvscope

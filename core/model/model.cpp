@@ -30,8 +30,8 @@ std::string textOf(const MappedFile& file) {
 
 /// Where a model's parts come from, resolved before anything is parsed.
 struct Source {
-    std::string name, configText, tokenizerText;
-    std::string configOrigin, tokenizerOrigin, weightsOrigin;
+    std::string name, configText;
+    std::string configOrigin, weightsOrigin;
     fs::path folder;
     std::vector<std::string> weightFiles; // paths; empty: embedded
     bool gguf = false;                    // the weight files hold configuration and tokenizer too
@@ -41,10 +41,8 @@ Source embeddedSource(const std::string& name) {
     Source source;
     source.name = name;
     source.configOrigin = name + "/config.json";
-    source.tokenizerOrigin = name + "/tokenizer.json";
     source.weightsOrigin = name + "/model.safetensors";
     source.configText = resources::text(embeddedPath(name, "config.json")).value_or("");
-    source.tokenizerText = resources::text(embeddedPath(name, "tokenizer.json")).value_or("");
     return source;
 }
 
@@ -63,7 +61,7 @@ Source folderSource(const std::string& nameOrPath) {
         source.weightFiles.push_back(path.string());
     } else if (path.extension() == ".gguf") {
         source.name = path.stem().string();
-        source.configOrigin = source.tokenizerOrigin = source.weightsOrigin = nameOrPath;
+        source.configOrigin = source.weightsOrigin = nameOrPath;
         source.weightFiles = ggufParts(nameOrPath);
         source.gguf = true;
         return source;
@@ -83,8 +81,6 @@ Source folderSource(const std::string& nameOrPath) {
     };
     source.configOrigin = need("config.json");
     source.configText = textOf(MappedFile(source.configOrigin));
-    source.tokenizerOrigin = need("tokenizer.json");
-    source.tokenizerText = textOf(MappedFile(source.tokenizerOrigin));
     if (!source.weightFiles.empty()) {
         source.weightsOrigin = source.weightFiles.front();
         return source;
@@ -99,6 +95,12 @@ Source folderSource(const std::string& nameOrPath) {
         source.weightFiles.push_back(source.weightsOrigin);
     }
     return source;
+}
+
+TextFiles textOf(const Source& source, bool embedded) {
+    if (!embedded) return readTextFiles(source.folder);
+    const std::string path = embeddedPath(source.name, "tokenizer.json");
+    return {Tokenizer(resources::text(path).value_or(""), source.name + "/tokenizer.json"), nullptr, {}};
 }
 
 /// Tensors of the model's files.
@@ -155,8 +157,25 @@ private:
 
 std::vector<std::string> embeddedModels() { return {kDefaultModel}; }
 
-Model::Model(ModelConfig config, Tokenizer tokenizer) : config_(std::move(config)), tokenizer_(std::move(tokenizer)) {}
+Model::Model(ModelConfig config, TextFiles text) : config_(std::move(config)), text_(std::move(text)) {}
 Model::~Model() = default;
+
+TextFiles Model::loadText(const std::string& nameOrPath) {
+    const auto known = embeddedModels();
+    if (std::find(known.begin(), known.end(), nameOrPath) != known.end())
+        return textOf(embeddedSource(nameOrPath), true);
+    std::error_code ignored;
+    const fs::path path(nameOrPath);
+    if (!fs::exists(path, ignored))
+        throw Error(ErrorKind::BadInput, fmt::format("there is no model '{}'", nameOrPath),
+                    fmt::format("give a folder with a tokenizer, a .gguf file, or an embedded model: {}",
+                                fmt::join(known, ", ")));
+    if (path.extension() == ".gguf") {
+        const MappedFile file(ggufParts(nameOrPath).front());
+        return ggufTextFiles(GgufFile(file.bytes(), nameOrPath));
+    }
+    return readTextFiles(fs::is_directory(path, ignored) ? path : path.parent_path());
+}
 
 std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Progress& progress,
                                          std::stop_token stop) try {
@@ -192,8 +211,8 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
         source.gguf ? ggufConfigJson(parts.front(), files->tensors.front()) : source.configText, source.configOrigin);
     report(progress, 0.3, "reading the tokenizer");
     throwIfCancelled(stop);
-    std::shared_ptr<Model> model(new Model(
-        config, source.gguf ? ggufTokenizer(parts.front()) : Tokenizer(source.tokenizerText, source.tokenizerOrigin)));
+    std::shared_ptr<Model> model(
+        new Model(config, source.gguf ? ggufTextFiles(parts.front()) : textOf(source, embedded)));
     model->name_ = source.name;
     model->files_ = std::move(files);
     model->fileBytes_ = fileBytes;

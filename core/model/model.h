@@ -4,7 +4,7 @@
 #include "core/model/layer_weights.h"
 #include "core/model/model_config.h"
 #include "core/model/progress.h"
-#include "core/model/tokenizer.h"
+#include "core/model/text_files.h"
 #include "kernels/kernels.h"
 
 #include <deque>
@@ -26,13 +26,19 @@ public:
     /// mend; Error(Cancelled)
     static std::shared_ptr<const Model> load(const std::string& nameOrPath, const Progress& progress = {},
                                              std::stop_token stop = {});
+    /// Tokenizer and chat template alone, without reading weights.
+    static TextFiles loadText(const std::string& nameOrPath);
     ~Model();
     Model(const Model&) = delete;
     Model& operator=(const Model&) = delete;
 
     const std::string& name() const { return name_; } // last part of the path, or the embedded name
     const ModelConfig& config() const { return config_; }
-    const Tokenizer& tokenizer() const { return tokenizer_; }
+    const Tokenizer& tokenizer() const { return text_.tokenizer; }
+    /// nullptr: a base model, or its template cannot be used, which chatProblem() then says.
+    const ChatTemplate* chatTemplate() const { return text_.chat.get(); }
+    const std::string& chatProblem() const { return text_.chatProblem; }
+    const TextFiles& text() const { return text_; }
     bool hasForecastHeads() const { return !layers_.empty() && layers_.front().forecast.rows > 0; }
     bool hasEvictionHead() const { return !layers_.empty() && !layers_.front().gain.empty(); }
     const LayerWeights& layer(int index) const { return layers_[std::size_t(index)]; }
@@ -47,11 +53,11 @@ public:
 
 private:
     struct Files; // mapped files the views point into
-    Model(ModelConfig config, Tokenizer tokenizer);
+    Model(ModelConfig config, TextFiles text);
     void readWeights(const TensorSource& tensors, const Progress& progress, const std::stop_token& stop);
     std::string name_;
     ModelConfig config_;
-    Tokenizer tokenizer_;
+    TextFiles text_;
     std::unique_ptr<Files> files_;
     std::vector<LayerWeights> layers_;
     WeightMatrix embedding_, lmHead_;

@@ -64,7 +64,7 @@ CpuEngine::CpuEngine(const EngineSetup& setup)
     cache = std::make_unique<KvCache>(cacheOptions, spec, findCachePolicy(setup.cachePolicy));
     const AttentionRules rules{config.queryHeads, config.attentionScale(), config.windows};
     attention = std::make_unique<LayerAttention>(*kernels, *cache, spec, cacheOptions.shape, rules, options.link,
-                                                 sequences, options.oracle);
+                                                 sequences, options.oracle, options.oracleObserver);
     std::size_t rows = std::size_t(sequences);
     std::vector<int> lengths;
     for (const auto& prompt : prompts) {

@@ -174,6 +174,17 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     auto params = nlohmann::ordered_json::parse(parameters.toJson(method.parameters));
     params["cache_policy"] = options.cachePolicy;
     params["offload"] = options.offload;
+    // What a person needs to run this again; what is not here had its default.
+    params["max_new_tokens"] = options.maxNewTokens;
+    if (!options.stopAtEos) params["ignore_eos"] = true;
+    if (options.sampling.temperature > 0) {
+        params["temperature"] = options.sampling.temperature;
+        params["top_p"] = options.sampling.topP;
+        params["top_k"] = options.sampling.topK;
+        params["seed"] = options.sampling.seed;
+    }
+    if (options.oracle) params["oracle"] = true;
+    if (options.threads > 0) params["threads"] = options.threads;
     info.paramsJson = params.dump();
     info.backend = nameOf(options.backend);
     info.device = engine->description();

@@ -4,6 +4,7 @@
 #include "core/model/model.h"
 #include "core/select/method.h"
 #include "core/trace/gpu_trace.h"
+#include "core/trace/oracle.h"
 #include "core/trace/trace_sink.h"
 #include "core/transfer/link.h"
 
@@ -42,11 +43,12 @@ struct SessionOptions {
     std::string cachePolicy;                    // empty: keep-selected, or lru when the pool has slots to spare
     bool offload = true;                        // false: every block stays resident
     Link link;
-    bool oracle = false;          // also measure the attention mass the selection captures (slow)
-    int threads = 0;              // 0: all cores
-    GpuTrace* gpuTrace = nullptr; // CUDA: whoever records kernels; outlives the session
-    bool lookahead = true;        // CUDA: start the next greedy step while the host records this one
-    std::string name;             // of the run; empty: made from method and model
+    bool oracle = false;                      // also measure the attention mass the selection captures (slow)
+    OracleObserver* oracleObserver = nullptr; // with the oracle: told every selection's best; outlives the session
+    int threads = 0;                          // 0: all cores
+    GpuTrace* gpuTrace = nullptr;             // CUDA: whoever records kernels; outlives the session
+    bool lookahead = true;                    // CUDA: start the next greedy step while the host records this one
+    std::string name;                         // of the run; empty: made from method and model
 };
 
 struct SessionSummary {

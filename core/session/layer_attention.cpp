@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace kvscope {
 namespace {
@@ -25,9 +26,10 @@ constexpr int kSparsePrefillTokens = 64; // query tokens selected and attended t
 } // namespace
 
 LayerAttention::LayerAttention(Kernels& kernels, KvCache& cache, const SelectionSpec& spec, const KvShape& shape,
-                               const AttentionRules& rules, const Link& link, int sequences, bool oracle)
+                               const AttentionRules& rules, const Link& link, int sequences, bool oracle,
+                               OracleObserver* observer)
     : kernels_(kernels), cache_(cache), spec_(spec), shape_(shape), rules_(rules),
-      group_(rules.queryHeads / shape.kvHeads), link_(link), oracle_(oracle),
+      group_(rules.queryHeads / shape.kvHeads), link_(link), oracle_(oracle), observer_(observer),
       work_(std::size_t(sequences * shape.kvHeads)), prefillViews_(std::size_t(shape.kvHeads)) {}
 
 void LayerAttention::decode(int layerIndex, std::span<const ActiveSequence> active, const TokenRows& rows, int step,
@@ -274,6 +276,70 @@ void LayerAttention::measureMass(int layerIndex, std::span<Work> work, StepRecor
             mass += std::exp(double(item.lse[std::size_t(h)]) - double(item.fullLse[std::size_t(h)]));
         record.selections[next++].mass = float(std::min(1.0, mass / group_));
     }
+    if (observer_ == nullptr) return;
+    for (Work& item : work)
+        if (!item.dense) observeBest(layerIndex, item, record.step);
+}
+
+/// Needs the views of all blocks within reach, in order, and fullLse.
+void LayerAttention::observeBest(int layerIndex, Work& item, int step) {
+    const std::size_t blocks = item.views.size(), group = std::size_t(group_);
+    blockLse_.resize(blocks * group);
+    const std::size_t outFloats = group * std::size_t(shape_.valueDim);
+    massOut_.resize(std::max(massOut_.size(), blocks * outFloats));
+    items_.clear();
+    for (std::size_t b = 0; b < blocks; ++b) // attention over one block at a time
+        items_.push_back({item.q, &item.views[b], 1, massOut_.data() + b * outFloats, blockLse_.data() + b * group});
+    kernels_.blockAttention({group_, shape_.dim, spec_.blockSize, shape_.dim, shape_.valueDim, rules_.scale,
+                             spec_.bias.scale, items_, shape_.valueDim});
+    blockMass_.assign(blocks, 0.f);
+    for (std::size_t b = 0; b < blocks; ++b)
+        for (std::size_t h = 0; h < group; ++h)
+            blockMass_[b] += std::exp(blockLse_[b * group + h] - item.fullLse[h]) / float(group_);
+
+    std::vector<std::uint8_t> isSelected(blocks, 0), isNear(blocks, 0);
+    OracleRecord out{step, layerIndex, item.sequence, item.kvHead, std::int32_t(item.selected.size())};
+    for (const SelectedBlock& block : item.selected) {
+        const auto view = std::size_t(block.block - item.firstBlock);
+        isSelected[view] = 1;
+        if (block.origin == Origin::Sink || block.origin == Origin::Window)
+            isNear[view] = 1;
+        else
+            ++out.far;
+        out.mass += blockMass_[view];
+    }
+    // The `count` blocks of the most mass among those allowed; of equals the lower one.
+    const auto addBest = [&](int count, bool farOnly, float& mass, float& recall) {
+        best_.clear();
+        for (std::size_t b = 0; b < blocks; ++b)
+            if (!farOnly || isNear[b] == 0) best_.push_back(std::int32_t(b));
+        std::partial_sort(best_.begin(), best_.begin() + count, best_.end(), [&](std::int32_t a, std::int32_t b) {
+            const float massA = blockMass_[std::size_t(a)], massB = blockMass_[std::size_t(b)];
+            return massA != massB ? massA > massB : a < b;
+        });
+        int found = 0;
+        for (int i = 0; i < count; ++i) {
+            const auto block = std::size_t(best_[std::size_t(i)]);
+            mass += blockMass_[block];
+            found += isSelected[block];
+        }
+        recall = float(found) / float(count);
+    };
+    addBest(out.selected, false, out.bestMass, out.recall);
+    float allFar = 0;
+    for (std::size_t b = 0; b < blocks; ++b)
+        if (isNear[b] == 0) {
+            allFar += blockMass_[b];
+            out.farMass += isSelected[b] ? blockMass_[b] : 0.f;
+        }
+    if (out.far > 0 && allFar > 0) {
+        addBest(out.far, true, out.farBestMass, out.farRecall);
+        out.farMass /= allFar;
+        out.farBestMass /= allFar;
+    } else {
+        out.farMass = out.farBestMass = out.farRecall = std::numeric_limits<float>::quiet_NaN();
+    }
+    observer_->observe(out);
 }
 
 void LayerAttention::prefill(int layerIndex, int sequence, int first, int n, const TokenRows& rows, StageClock& clock,

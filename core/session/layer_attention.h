@@ -4,6 +4,7 @@
 #include "core/kv/kv_cache.h"
 #include "core/session/engine.h"
 #include "core/session/stage_clock.h"
+#include "core/trace/oracle.h"
 #include "core/trace/trace_sink.h"
 #include "core/transfer/link.h"
 
@@ -37,7 +38,8 @@ struct AttentionRules {
 class LayerAttention {
 public:
     LayerAttention(Kernels& kernels, KvCache& cache, const SelectionSpec& spec, const KvShape& shape,
-                   const AttentionRules& rules, const Link& link, int sequences, bool oracle);
+                   const AttentionRules& rules, const Link& link, int sequences, bool oracle,
+                   OracleObserver* observer = nullptr);
 
     /// One token per active sequence: appends it, selects, loads, attends. Fills `layer` and appends selections.
     void decode(int layerIndex, std::span<const ActiveSequence> active, const TokenRows& rows, int step,
@@ -74,6 +76,7 @@ private:
     void offload(int layerIndex, std::span<Work> work, int step, LayerRecord& layer);
     void attend(std::span<Work> work);
     void measureMass(int layerIndex, std::span<Work> work, StepRecord& record, std::size_t firstSelection);
+    void observeBest(int layerIndex, Work& work, int step);
     void recordSelections(int layerIndex, std::span<Work> work, LayerRecord& layer, StepRecord& record) const;
     void place(Work& work, int layerIndex, int position) const;
     KvBlockView viewOf(const Work& work, const float* block, std::int32_t id) const;
@@ -91,12 +94,14 @@ private:
     const int group_;
     const Link link_;
     const bool oracle_;
+    OracleObserver* const observer_;
     std::vector<Work> work_; // decode: [sequence * kvHeads]; sparse prefill: grown to its chunk
     std::vector<AttentionItem> items_;
     std::vector<GroupScoreItem> groupItems_;
     std::vector<RangeBoundItem> rangeItems_;
     std::vector<CopyItem> copies_;
-    std::vector<float> massOut_;
+    std::vector<float> massOut_, blockLse_, blockMass_;
+    std::vector<std::int32_t> best_;
     std::vector<std::vector<KvBlockView>> prefillViews_;
 };
 

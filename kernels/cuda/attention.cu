@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention.h"
 
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/attention_ring.h"
 #include "kernels/cuda/launch.cuh"
 
 #include <algorithm>
@@ -8,61 +9,10 @@
 namespace kvscope::cuda {
 namespace {
 
-constexpr int kTile = 32;  // tokens a warp takes at once
-constexpr int kHeads = 16; // query heads of a tensor-core tile
-
-/// Running softmax of the 16 x kDim tile a warp holds: lane l has heads l/4 and l/4 + 8.
-template <int kDim> struct Accumulator {
-    float out[kDim / 8][4];
-    float maximum[2], sum[2];
-    __device__ void clear() {
-#pragma unroll
-        for (int i = 0; i < kDim / 8; ++i)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) out[i][e] = 0;
-        maximum[0] = maximum[1] = -INFINITY;
-        sum[0] = sum[1] = 0;
-    }
-};
-
-/// Takes kTiles column tiles of logits into the running softmax: they become probabilities, packed as the fragments of
-/// the product with the values, and what was accumulated is scaled to the new maximum.
-template <int kDim, int kTiles>
-__device__ inline void advanceSoftmax(float (&logits)[kTiles][4], Accumulator<kDim>& acc,
-                                      std::uint32_t (&p)[kTiles][2]) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        float maximum = acc.maximum[h];
-#pragma unroll
-        for (int j = 0; j < kTiles; ++j) maximum = fmaxf(maximum, fmaxf(logits[j][2 * h], logits[j][2 * h + 1]));
-        maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 1));
-        maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 2));
-        const float reference = maximum == -INFINITY ? 0.f : maximum;
-        const float factor = exp2f((acc.maximum[h] - reference) * kLog2e);
-        acc.sum[h] *= factor;
-#pragma unroll
-        for (int i = 0; i < kDim / 8; ++i) acc.out[i][2 * h] *= factor, acc.out[i][2 * h + 1] *= factor;
-#pragma unroll
-        for (int j = 0; j < kTiles; ++j) {
-            const float low = exp2f((logits[j][2 * h] - reference) * kLog2e);
-            const float high = exp2f((logits[j][2 * h + 1] - reference) * kLog2e);
-            acc.sum[h] += low + high;
-            p[j][h] = packBf16(low, high);
-        }
-        acc.maximum[h] = maximum;
-    }
-}
-
 /// Where a row's blocks lie: block ids and places, both null for "block i at place i".
 struct BlockList {
     const std::int32_t *ids, *places;
     int entries, blockSize;
-    Divider byBlock;
-};
-
-/// What a launch fixes, so that no thread divides.
-struct DecodePlan {
-    int group = 1, headTiles = 1;
     Divider byBlock;
 };
 
@@ -136,39 +86,27 @@ __device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a
     then(1);
 }
 
-constexpr int kCluster = 8;                      // most blocks of threads that merge through each other's shared memory
-constexpr int kListed = 512;                     // list entries of a block of threads that fit its shared memory
-constexpr int kCell(int dim) { return dim + 2; } // a head's partial result: values, maximum, sum
+constexpr int kListed = 512; // list entries of a block of threads that fit its shared memory
 
-/// Shared memory of a decode block: what each warp and then the whole block has.
 template <int kDim, int kWarps> struct DecodeShared {
-    float warps[kWarps][kHeads][kDim];
-    float maxima[kWarps][kHeads], sums[kWarps][kHeads];
-    float block[kHeads][kDim];
-    float maximum[kHeads], sum[kHeads];
+    MergeShared<kDim, kWarps> merge;
     std::int32_t ids[kListed], places[kListed];
 };
 
-/// Grid: (splits, kvHeads, rows * head tiles); neighbouring splits form clusters. Warps take tiles of the split in turn
-/// and merge in shared memory; the blocks of a cluster then merge a few heads each; where there are several clusters,
-/// the last to arrive merges those heads from memory.
+/// Grid: (splits, kvHeads, rows * head tiles); neighbouring splits form clusters. Warps take tiles of the split in
+/// turn.
 template <int kDim, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArgs a, DecodePlan plan) {
     extern __shared__ uint4 raw[];
     auto& shared = *reinterpret_cast<DecodeShared<kDim, kWarps>*>(raw);
-    __shared__ bool last;
     constexpr int kThreads = kWarps * kWarp;
-    const auto cluster = thisCluster();
-    const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, rowInTile = lane / 4, quad = lane % 4;
-    const int group = plan.group, headTiles = plan.headTiles;
-    const int g = blockIdx.y, row = headTiles == 1 ? blockIdx.z : blockIdx.z / headTiles,
-              headTile = blockIdx.z - row * headTiles;
-    const int heads = min(kHeads, group - headTile * kHeads);
+    const int warp = threadIdx.x / kWarp;
+    const DecodePlace place(a.shape, plan);
+    const int row = place.row, item = place.item;
     letNextKernelStart();
     // Positions change only at a step's end, so they may be read before the wait.
     const int sequence = a.oneSequence ? a.sequence : row;
-    const int head = sequence * a.shape.kvHeads + g, item = row * a.shape.kvHeads + g;
+    const int head = sequence * a.shape.kvHeads + place.g;
     const int position = a.position[row];
     const bool active = a.active == nullptr || a.active[row] != 0;
     const Bf16* headBlocks = a.blocks + std::size_t(a.headFirst[head]) * blockElements(a.shape.blockSize, kDim);
@@ -180,18 +118,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
     const int entries = a.listCount != nullptr ? a.listCount[item] : plan.byBlock(position) + 1;
     const std::int32_t* blockIds = a.listBlock != nullptr ? a.listBlock + std::size_t(item) * a.capacity : nullptr;
     const std::int32_t* slots = a.listSlot != nullptr ? a.listSlot + std::size_t(item) * a.capacity : nullptr;
-    const Bf16* qRow =
-        a.q + (std::size_t(row) * a.shape.queryHeads + std::size_t(g) * group + headTile * kHeads) * kDim;
-    std::uint32_t q[kDim / 32][2][4]; // [64-byte piece][instruction][fragment], columns permuted like the keys'
-#pragma unroll
-    for (int c = 0; c < kDim / 32; ++c) {
-        uint4 low = make_uint4(0, 0, 0, 0), high = low;
-        if (rowInTile < heads) low = *reinterpret_cast<const uint4*>(qRow + rowInTile * kDim + c * 32 + quad * 8);
-        if (rowInTile + 8 < heads)
-            high = *reinterpret_cast<const uint4*>(qRow + (rowInTile + 8) * kDim + c * 32 + quad * 8);
-        q[c][0][0] = low.x, q[c][0][1] = high.x, q[c][0][2] = low.y, q[c][0][3] = high.y;
-        q[c][1][0] = low.z, q[c][1][1] = high.z, q[c][1][2] = low.w, q[c][1][3] = high.w;
-    }
+    std::uint32_t q[kDim / 32][2][4];
+    loadQueries<kDim>(a, place, q);
     Accumulator<kDim> acc;
     acc.clear();
     const int tiles = (entries * a.shape.blockSize + kTile - 1) / kTile;
@@ -230,127 +158,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
         });
     }
 
-    // ---- Merge the warps
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-        acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 1);
-        acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 2);
-        if (quad == 0)
-            shared.maxima[warp][rowInTile + 8 * h] = acc.maximum[h], shared.sums[warp][rowInTile + 8 * h] = acc.sum[h];
-    }
-#pragma unroll
-    for (int i = 0; i < kDim / 8; ++i)
-#pragma unroll
-        for (int h = 0; h < 2; ++h)
-            *reinterpret_cast<float2*>(&shared.warps[warp][rowInTile + 8 * h][i * 8 + quad * 2]) =
-                make_float2(acc.out[i][2 * h], acc.out[i][2 * h + 1]);
-    __syncthreads();
-    if (threadIdx.x < kHeads) { // weights of the warps, in place of their maxima
-        const int h = threadIdx.x;
-        float maximum = -INFINITY, sum = 0;
-#pragma unroll
-        for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, shared.maxima[w][h]);
-        const float reference = maximum == -INFINITY ? 0.f : maximum;
-#pragma unroll
-        for (int w = 0; w < kWarps; ++w) {
-            const float factor = exp2f((shared.maxima[w][h] - reference) * kLog2e);
-            sum += factor * shared.sums[w][h];
-            shared.maxima[w][h] = factor;
-        }
-        shared.maximum[h] = maximum;
-        shared.sum[h] = sum;
-    }
-    __syncthreads();
-#pragma unroll
-    for (int at = threadIdx.x; at < kHeads * kDim / 4; at += kThreads) {
-        const int h = at / (kDim / 4), c = at % (kDim / 4) * 4;
-        float4 out = make_float4(0, 0, 0, 0);
-#pragma unroll
-        for (int w = 0; w < kWarps; ++w) {
-            const float factor = shared.maxima[w][h];
-            const float4 value = *reinterpret_cast<const float4*>(&shared.warps[w][h][c]);
-            out.x += factor * value.x, out.y += factor * value.y, out.z += factor * value.z, out.w += factor * value.w;
-        }
-        *reinterpret_cast<float4*>(&shared.block[h][c]) = out;
-    }
-    cluster.sync();
-
-    // ---- Merge the cluster: each block some of the heads
-    Bf16* outRow = a.out + (std::size_t(row) * a.shape.queryHeads + std::size_t(g) * group + headTile * kHeads) * kDim;
-    const int perRank = (kHeads + ranks - 1) / ranks, firstHead = rank * perRank,
-              endHead = min(firstHead + perRank, heads);
-    const int clusters = gridDim.x / ranks;
-    // partial: [(row, g, head tile)][16 heads][cluster][dim + 2]
-    const std::size_t cell = (std::size_t(item) * headTiles + headTile) * kHeads;
-    for (int at = threadIdx.x; at < (endHead - firstHead) * (kDim / 2); at += kThreads) {
-        const int h = firstHead + at / (kDim / 2), c = at % (kDim / 2) * 2;
-        float maximum = -INFINITY, sum = 0;
-        float2 out = make_float2(0, 0);
-        float theirs[kCluster], weights[kCluster];
-        float2 values[kCluster];
-#pragma unroll
-        for (int r = 0; r < kCluster; ++r) {
-            theirs[r] = -INFINITY;
-            if (r >= ranks) continue;
-            const auto* other = cluster.map_shared_rank(&shared, r);
-            theirs[r] = other->maximum[h];
-            weights[r] = other->sum[h];
-            values[r] = *reinterpret_cast<const float2*>(&other->block[h][c]);
-        }
-#pragma unroll
-        for (int r = 0; r < kCluster; ++r) maximum = fmaxf(maximum, theirs[r]);
-        const float reference = maximum == -INFINITY ? 0.f : maximum;
-#pragma unroll
-        for (int r = 0; r < kCluster; ++r) {
-            if (r >= ranks) continue;
-            const float factor = exp2f((theirs[r] - reference) * kLog2e);
-            sum += factor * weights[r];
-            out.x += factor * values[r].x;
-            out.y += factor * values[r].y;
-        }
-        if (clusters == 1) {
-            const float inverse = sum > 0 ? 1.f / sum : 0.f;
-            *reinterpret_cast<std::uint32_t*>(outRow + h * kDim + c) = packBf16(out.x * inverse, out.y * inverse);
-        } else {
-            float* to = a.partial + ((cell + h) * clusters + blockIdx.x / ranks) * kCell(kDim);
-            *reinterpret_cast<float2*>(to + c) = out;
-            if (c == 0) *reinterpret_cast<float2*>(to + kDim) = make_float2(maximum, sum);
-        }
-    }
-    if (clusters > 1) {
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0) {
-            std::uint32_t* arrivals = a.arrivals + (std::size_t(item) * headTiles + headTile) * kCluster + rank;
-            last = atomicAdd(arrivals, 1u) + 1 == std::uint32_t(clusters);
-            if (last) *arrivals = 0;
-        }
-        __syncthreads();
-        if (last) {
-            __threadfence();
-            for (int at = threadIdx.x; at < (endHead - firstHead) * (kDim / 2); at += kThreads) {
-                const int h = firstHead + at / (kDim / 2), c = at % (kDim / 2) * 2;
-                const float* from = a.partial + (cell + h) * clusters * kCell(kDim);
-                float maximum = -INFINITY, sum = 0;
-                float2 out = make_float2(0, 0);
-#pragma unroll 8
-                for (int s = 0; s < clusters; ++s) {
-                    const float2 state = __ldcg(reinterpret_cast<const float2*>(from + s * kCell(kDim) + kDim));
-                    const float2 value = __ldcg(reinterpret_cast<const float2*>(from + s * kCell(kDim) + c));
-                    const float next = fmaxf(maximum, state.x), reference = next == -INFINITY ? 0.f : next;
-                    const float keep = exp2f((maximum - reference) * kLog2e),
-                                add = exp2f((state.x - reference) * kLog2e);
-                    sum = sum * keep + state.y * add;
-                    out.x = out.x * keep + value.x * add;
-                    out.y = out.y * keep + value.y * add;
-                    maximum = next;
-                }
-                const float inverse = sum > 0 ? 1.f / sum : 0.f;
-                *reinterpret_cast<std::uint32_t*>(outRow + h * kDim + c) = packBf16(out.x * inverse, out.y * inverse);
-            }
-        }
-    }
-    cluster.sync(); // others may still read this block's shared memory
+    mergeSplits<kDim, kWarps, kThreads>(a, place, acc, shared.merge);
 }
 
 // ---- Prompt ---------------------------------------------------------------------------------------------------------
@@ -515,8 +323,15 @@ void launchDecode(const Launch& how, const Division& division, const DecodeAtten
 } // namespace
 
 std::size_t attentionPartialFloats(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
-    const Division division = divide(how, shape, rows, maxBlocks);
-    const int headTiles = (shape.group() + kHeads - 1) / kHeads, clusters = division.splits / division.cluster;
+    int splits = 0, cluster = 1;
+    if (ringAttentionFits(how, shape)) {
+        const RingDivision division = divideRing(how, shape, rows, maxBlocks);
+        splits = division.splits, cluster = division.cluster;
+    } else {
+        const Division division = divide(how, shape, rows, maxBlocks);
+        splits = division.splits, cluster = division.cluster;
+    }
+    const int headTiles = (shape.group() + kHeads - 1) / kHeads, clusters = splits / cluster;
     return clusters == 1 ? 0
                          : std::size_t(rows) * std::size_t(shape.kvHeads) * std::size_t(headTiles) * kHeads *
                                std::size_t(clusters) * std::size_t(kCell(shape.dim));
@@ -530,6 +345,7 @@ std::size_t attentionArrivals(const AttentionShape& shape, int rows) {
 void decodeAttention(const Launch& how, const DecodeAttentionArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
+    if (ringAttentionFits(how, args.shape)) return ringAttention(how, args);
     const Division division = divide(how, args.shape, args.rows, args.maxBlocks);
     if (args.shape.dim == 64)
         division.warps == 8 ? launchDecode<64, 8>(how, division, args) : launchDecode<64, 4>(how, division, args);

@@ -32,4 +32,9 @@ struct TraceReader::Impl {
     StepMatrix emptyMatrix(int runId, int firstStep, int lastStep, int rows) const;
 };
 
+/// For files of the profiler whose reading is too special for TraceReader itself.
+struct ReaderAccess {
+    static const TraceReader::Impl& of(const TraceReader& reader) { return *reader.impl_; }
+};
+
 } // namespace kvscope

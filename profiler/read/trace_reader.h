@@ -143,6 +143,7 @@ private:
     friend RunSummary summarize(const TraceReader& reader, int runId);
     friend SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Progress& progress,
                                              const std::stop_token& stop);
+    friend struct ReaderAccess; // read/reader_impl.h: for other readings of the profiler
     struct Impl;
     std::unique_ptr<Impl> impl_;
 };

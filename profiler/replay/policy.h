@@ -38,8 +38,8 @@ ReplayPolicyEntry lfuReplay();
 ReplayPolicyEntry arcReplay();
 ReplayPolicyEntry beladyReplay();
 
-template <class Policy> std::unique_ptr<ReplayPolicy> makeReplayPolicy(const BlockVisits& visits, int slots) {
-    return std::make_unique<Policy>(visits, slots);
+template <class Policy> std::unique_ptr<ReplayPolicy> makeReplayPolicy(const BlockVisits& visits, int slotCount) {
+    return std::make_unique<Policy>(visits, slotCount); // not `slots`: that is a macro of Qt's
 }
 
 } // namespace kvscope

@@ -12,41 +12,49 @@
 namespace kvscope {
 namespace {
 
-struct Totals {
-    std::int64_t hits = 0, misses = 0, compulsory = 0;
-    void add(const RequestOutcome& outcome) {
-        hits += outcome.hits;
-        misses += outcome.misses;
-        compulsory += outcome.compulsory;
-    }
-};
-
 // Beyond these a transfer's nanoseconds would not fit their number.
 constexpr double kSlowestLink = 1e-6, kLongestLatencyUs = 1e9;
 
 /// The on-demand link model: each layer of each step loads its misses in one transfer, and attention waits for it.
-ReplayConfig overLink(const SelectionTrace& trace, const CacheReplay& cache, const Link& link) {
+ReplayConfig onDemand(const SelectionTrace& trace, const CacheReplay& cache, const Link& link) {
     ReplayConfig config;
     config.linkGbps = link.gigabytesPerSecond;
     config.linkLatencyUs = link.latencyUs;
-    config.hits = cache.hits;
-    config.misses = cache.misses;
-    config.compulsory = cache.compulsory;
-    for (const std::int32_t loads : cache.loads) {
-        const std::int64_t bytes = loads * trace.run.blockBytes;
-        config.h2dBytes += bytes;
-        config.exposedNs += link.transferNs(bytes);
+    config.hits = cache.total.hits;
+    config.misses = cache.total.misses;
+    config.compulsory = cache.total.compulsory;
+    for (const TransferSize& size : cache.transfers) {
+        const std::int64_t bytes = size.blocks * trace.run.blockBytes;
+        config.h2dBytes += size.transfers * bytes;
+        config.exposedNs += size.transfers * link.transferNs(bytes);
     }
     // Modelled link time never passed on the clock; measured link time did and is replaced.
     const bool measured = trace.run.timing == nameOf(Timing::Measured);
-    double tokens = 0;
+    config.blockSize = trace.run.blockSize;
     for (const ReplayStep& step : trace.steps) {
         config.computeNs += std::max(0.0, double(step.durationNs) - (measured ? double(step.exposedNs) : 0.0));
-        tokens += step.tokens;
+        config.tokens += step.tokens;
     }
     const double ns = config.computeNs + double(config.exposedNs);
-    config.tokensPerSecond = ns > 0 ? tokens * 1e9 / ns : 0;
+    config.tokensPerSecond = ns > 0 ? config.tokens * 1e9 / ns : 0;
     return config;
+}
+
+void check(const Link& link) {
+    if (!(link.gigabytesPerSecond >= kSlowestLink) || !(link.latencyUs >= 0 && link.latencyUs <= kLongestLatencyUs))
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("a link of {:g} GB/s with {:g} us per transfer cannot be replayed",
+                                link.gigabytesPerSecond, link.latencyUs),
+                    fmt::format("use --link with at least {:g} GB/s and --latency of at most {:g} us", kSlowestLink,
+                                kLongestLatencyUs));
+}
+
+void check(const Prefetch& prefetch) {
+    if (prefetch.layersAhead < 1 || !(prefetch.accuracy >= 0 && prefetch.accuracy <= 1))
+        throw Error(
+            ErrorKind::BadInput,
+            fmt::format("cannot load {} layers ahead with accuracy {:g}", prefetch.layersAhead, prefetch.accuracy),
+            "use --lookahead of at least 1 and --accuracy from 0 to 1");
 }
 
 /// What one step waits for its loads: [layer] blocks.
@@ -97,8 +105,8 @@ PrefetchedTime prefetchedOver(const SelectionTrace& trace, const CacheReplay& ca
     for (std::size_t first = 0; first < cache.loads.size(); first += layers)
         step.add(std::span(cache.loads).subspan(first, layers), std::span(trace.layerTimes).subspan(first, layers),
                  out);
-    const double onDemand = config.computeNs + double(config.exposedNs), ns = config.computeNs + double(out.exposedNs);
-    out.tokensPerSecond = ns > 0 ? config.tokensPerSecond * onDemand / ns : 0;
+    const double ns = config.computeNs + double(out.exposedNs);
+    out.tokensPerSecond = ns > 0 ? config.tokens * 1e9 / ns : 0;
     return out;
 }
 
@@ -110,14 +118,17 @@ std::vector<int> sizesOf(const SelectionTrace& trace, const ReplayOptions& optio
 
 std::vector<Link> linksOf(const SelectionTrace& trace, const ReplayOptions& options) {
     std::vector<Link> links = options.links.empty() ? std::vector{trace.link} : options.links;
-    for (const Link& link : links)
-        if (!(link.gigabytesPerSecond >= kSlowestLink) || !(link.latencyUs >= 0 && link.latencyUs <= kLongestLatencyUs))
-            throw Error(ErrorKind::BadInput,
-                        fmt::format("a link of {:g} GB/s with {:g} us per transfer cannot be replayed",
-                                    link.gigabytesPerSecond, link.latencyUs),
-                        fmt::format("use --link with at least {:g} GB/s and --latency of at most {:g} us", kSlowestLink,
-                                    kLongestLatencyUs));
+    for (const Link& link : links) check(link);
     return links;
+}
+
+std::vector<TransferSize> transferSizes(const std::vector<std::int32_t>& loads) {
+    std::vector<std::int64_t> count(loads.empty() ? 0 : std::size_t(*std::ranges::max_element(loads)) + 1, 0);
+    for (const std::int32_t blocks : loads) ++count[std::size_t(blocks)];
+    std::vector<TransferSize> sizes;
+    for (std::size_t blocks = 1; blocks < count.size(); ++blocks)
+        if (count[blocks] > 0) sizes.push_back({std::int32_t(blocks), count[blocks]});
+    return sizes;
 }
 
 std::vector<const ReplayPolicyEntry*> policiesOf(const ReplayOptions& options) {
@@ -129,6 +140,19 @@ std::vector<const ReplayPolicyEntry*> policiesOf(const ReplayOptions& options) {
 }
 
 } // namespace
+
+void CacheCounts::add(const RequestOutcome& outcome) {
+    hits += outcome.hits;
+    misses += outcome.misses;
+    compulsory += outcome.compulsory;
+}
+
+CacheCounts& CacheCounts::operator+=(const CacheCounts& other) {
+    hits += other.hits;
+    misses += other.misses;
+    compulsory += other.compulsory;
+    return *this;
+}
 
 void replayPool(const BlockVisits& visits, ReplayPolicy& policy,
                 const std::function<void(std::size_t, const RequestOutcome&)>& seen) {
@@ -158,27 +182,27 @@ CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& po
     const auto layers = std::size_t(trace.run.layers);
     CacheReplay result;
     result.loads.assign(trace.steps.size() * layers, 0);
-    std::vector<std::vector<const PoolTrace*>> poolsOf(layers); // a thread takes a layer, so no two add to one cell
-    for (const PoolTrace& pool : trace.pools) poolsOf[std::size_t(pool.layer)].push_back(&pool);
-    std::vector<Totals> totals(layers);
+    result.pools.resize(trace.pools.size());
+    std::vector<std::vector<std::size_t>> poolsOf(layers); // a thread takes a layer, so no two add to one cell
+    for (std::size_t i = 0; i < trace.pools.size(); ++i) poolsOf[std::size_t(trace.pools[i].layer)].push_back(i);
     forEachParallel(layers, threads, "replaying", progress, stop, [&](std::size_t layer) {
-        for (const PoolTrace* pool : poolsOf[layer]) {
+        for (const std::size_t index : poolsOf[layer]) {
             throwIfCancelled(stop);
+            const PoolTrace& pool = trace.pools[index];
             // More slots than blocks exist would stay empty.
-            const int slots = std::min(cacheBlocks, int(pool->visits.blockLimit()));
-            const std::unique_ptr<ReplayPolicy> state = policy.make(pool->visits, slots);
-            replayPool(pool->visits, *state, [&](std::size_t request, const RequestOutcome& outcome) {
-                const std::int32_t step = pool->steps[request];
+            const int slots = std::min(cacheBlocks, int(pool.visits.blockLimit()));
+            const std::unique_ptr<ReplayPolicy> state = policy.make(pool.visits, slots);
+            CacheCounts counts;
+            replayPool(pool.visits, *state, [&](std::size_t request, const RequestOutcome& outcome) {
+                const std::int32_t step = pool.steps[request];
                 if (step >= 0) result.loads[std::size_t(step) * layers + layer] += outcome.loads;
-                totals[layer].add(outcome);
+                counts.add(outcome);
             });
+            result.pools[index] = counts;
         }
     });
-    for (const Totals& total : totals) {
-        result.hits += total.hits;
-        result.misses += total.misses;
-        result.compulsory += total.compulsory;
-    }
+    for (const CacheCounts& counts : result.pools) result.total += counts;
+    result.transfers = transferSizes(result.loads);
     return result;
 }
 
@@ -205,17 +229,21 @@ std::optional<Reproduction> reproduce(const SelectionTrace& trace, int threads, 
     return Reproduction{name, requests, differing};
 }
 
+ReplayConfig timeOver(const SelectionTrace& trace, const CacheReplay& cache, const Link& link,
+                      const std::optional<Prefetch>& prefetch) {
+    check(link);
+    if (prefetch) check(*prefetch);
+    ReplayConfig config = onDemand(trace, cache, link);
+    if (prefetch) config.prefetched = prefetchedOver(trace, cache, link, *prefetch, config);
+    return config;
+}
+
 std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOptions& options, const Progress& progress,
                                  const std::stop_token& stop) {
     const std::vector<const ReplayPolicyEntry*> policies = policiesOf(options);
     const std::vector<int> sizes = sizesOf(trace, options);
     const std::vector<Link> links = linksOf(trace, options);
-    if (options.prefetch &&
-        (options.prefetch->layersAhead < 1 || !(options.prefetch->accuracy >= 0 && options.prefetch->accuracy <= 1)))
-        throw Error(ErrorKind::BadInput,
-                    fmt::format("cannot load {} layers ahead with accuracy {:g}", options.prefetch->layersAhead,
-                                options.prefetch->accuracy),
-                    "use --lookahead of at least 1 and --accuracy from 0 to 1");
+    if (options.prefetch) check(*options.prefetch);
     const auto runs = double(policies.size() * sizes.size());
     std::vector<ReplayConfig> result;
     int done = 0;
@@ -227,8 +255,7 @@ std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOption
             const CacheReplay cache = replayCache(trace, *policy, size, options.threads, part, stop);
             ++done;
             for (const Link& link : links) {
-                ReplayConfig& config = result.emplace_back(overLink(trace, cache, link));
-                if (options.prefetch) config.prefetched = prefetchedOver(trace, cache, link, *options.prefetch, config);
+                ReplayConfig& config = result.emplace_back(timeOver(trace, cache, link, options.prefetch));
                 config.policy = policy->name;
                 config.cacheBlocks = size;
             }

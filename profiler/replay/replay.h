@@ -25,10 +25,24 @@ struct RequestOutcome {
 void replayPool(const BlockVisits& visits, ReplayPolicy& policy,
                 const std::function<void(std::size_t, const RequestOutcome&)>& seen);
 
-/// One policy at one size, all pools.
+struct CacheCounts {
+    std::int64_t hits = 0, misses = 0, compulsory = 0; // as in RequestOutcome, summed
+    void add(const RequestOutcome& outcome);
+    CacheCounts& operator+=(const CacheCounts& other);
+};
+
+/// Transfers of that many blocks in one layer of one step.
+struct TransferSize {
+    std::int32_t blocks = 0;
+    std::int64_t transfers = 0;
+};
+
+/// One policy at one size, all pools. Nothing in it depends on the link.
 struct CacheReplay {
-    std::int64_t hits = 0, misses = 0, compulsory = 0;
-    std::vector<std::int32_t> loads; // [decode step][layer] blocks loaded
+    CacheCounts total;
+    std::vector<CacheCounts> pools;      // [pool of the trace]
+    std::vector<std::int32_t> loads;     // [decode step][layer] blocks loaded
+    std::vector<TransferSize> transfers; // the same by size, ascending, without 0: all that time on demand depends on
 };
 
 /// @throws Error(BadInput) if the largest request does not fit, Error(Cancelled)
@@ -62,12 +76,13 @@ std::optional<Reproduction> reproduce(const SelectionTrace& trace, int threads =
 /// One policy at one size over one link. Times are modelled; with recorded compute time they make a prediction.
 struct ReplayConfig {
     std::string policy;
-    int cacheBlocks = 0; // slots of each pool
+    int cacheBlocks = 0, blockSize = 0; // slots of each pool; tokens of a block
     double linkGbps = 0, linkLatencyUs = 0;
     std::int64_t hits = 0, misses = 0, compulsory = 0, h2dBytes = 0;
     std::int64_t exposedNs = 0;               // on demand: everything, one transfer per layer and step
     double computeNs = 0;                     // recorded decode time without transfers
-    double tokensPerSecond = 0;               // over computeNs + exposedNs
+    double tokens = 0;                        // decoded, all sequences
+    double tokensPerSecond = 0;               // tokens over computeNs + exposedNs
     std::optional<PrefetchedTime> prefetched; // the same misses, loaded ahead
 };
 
@@ -78,6 +93,11 @@ struct ReplayOptions {
     int threads = 0;                   // 0: one per core
     std::optional<Prefetch> prefetch = std::nullopt;
 };
+
+/// What those loads cost over a link: no cache is simulated again. On demand takes microseconds, loading ahead a pass
+/// over steps and layers. `policy` and `cacheBlocks` are left to the caller. @throws Error(BadInput)
+ReplayConfig timeOver(const SelectionTrace& trace, const CacheReplay& cache, const Link& link,
+                      const std::optional<Prefetch>& prefetch = std::nullopt);
 
 /// Every combination, policies outermost, links innermost. @throws Error(BadInput | Cancelled)
 std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOptions& options,

@@ -283,6 +283,11 @@ void mergeStep(std::vector<SharedPart>& parts, std::int32_t step, PoolTrace& out
 
 } // namespace
 
+std::optional<Link> recordedLink(const TraceReader& reader, const RunRow& run, int lastStep) {
+    if (run.linkGbps > 0) return Link{"recorded", run.linkGbps, run.linkLatencyUs};
+    return fittedLink(*ReaderAccess::of(reader).connection, run.runId, lastStep < 0 ? trace::kMaxStep : lastStep);
+}
+
 SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Progress& progress,
                                   const std::stop_token& stop) {
     const TraceReader::Impl& impl = *reader.impl_;
@@ -305,10 +310,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
 
     const StepIndex index(rows);
     const int lastStep = rows.back().step; // a live run may have grown since
-    if (trace.run.linkGbps > 0)
-        trace.link = {"recorded", trace.run.linkGbps, trace.run.linkLatencyUs};
-    else if (const auto fitted = fittedLink(*impl.connection, runId, lastStep))
-        trace.link = *fitted;
+    if (const auto link = recordedLink(reader, trace.run, lastStep)) trace.link = *link;
     readLayerTimes(*impl.connection, index, lastStep, trace);
     const FedTokens fed = readFedTokens(*impl.connection, index, lastStep, trace.run);
     Pools pools(trace, fed);

@@ -7,6 +7,7 @@
 #include "profiler/replay/block_visits.h"
 
 #include <cstdint>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -56,6 +57,10 @@ struct SelectionTrace {
 /// @throws Error(BadInput | Storage | Cancelled): no such run, no selected blocks in it, damaged
 SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Progress& progress = {},
                                   const std::stop_token& stop = {});
+
+/// The link that a run was recorded over: the modelled one, or latency and bandwidth fitted to the measured exposed times
+/// of steps 0 .. lastStep (-1: all); nothing if no bytes crossed it.
+std::optional<Link> recordedLink(const TraceReader& reader, const RunRow& run, int lastStep = -1);
 
 /// The same run with one pool per (layer, KV head) that all sequences share. A step's request is then the blocks of all
 /// sequences together. Blocks of a sequence that has ended stay until they are replaced.

@@ -188,8 +188,8 @@ TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
         for (const auto& [key, value] : config.items()) keys.push_back(key);
         EXPECT_THAT(keys, ::testing::UnorderedElementsAre("policy", "cache_blocks", "link_gbps", "hits", "misses",
                                                           "compulsory", "h2d_bytes", "exposed_ms", "tokens_per_s",
-                                                          "link_latency_us", "compute_ms"));
-        for (const char* key : {"cache_blocks", "hits", "misses", "compulsory", "h2d_bytes"})
+                                                          "link_latency_us", "compute_ms", "block_size", "tokens"));
+        for (const char* key : {"block_size", "tokens", "cache_blocks", "hits", "misses", "compulsory", "h2d_bytes"})
             EXPECT_TRUE(config.at(key).is_number_integer()) << key;
         EXPECT_EQ(config["hits"].get<int>() + config["misses"].get<int>(),
                   out["hits"].get<int>() + out["misses"].get<int>());
@@ -199,8 +199,8 @@ TEST_F(Cli, ReplayTriesOtherCachesOnTheRecordedSelections) {
     EXPECT_EQ(configs[0]["link_gbps"], 12.5);
     EXPECT_GE(configs[0]["exposed_ms"], configs[1]["exposed_ms"]);
     EXPECT_EQ(configs[2]["cache_blocks"], slots + 4);
-    EXPECT_EQ(lines(cli({"replay", trace}).out).size(), 5u + 6u)
-        << "three lines about the run, a heading, each policy, notes";
+    EXPECT_EQ(lines(cli({"replay", trace}).out).size(), 6u + 6u)
+        << "four lines about the run, a heading, each policy, notes";
 
     const Finished curves = cli({"replay", trace, "--policy", "lru", "--cache-blocks", more, "--curves", "--json"});
     ASSERT_EQ(curves.status, 0) << curves.err;
@@ -352,6 +352,33 @@ TEST_F(Cli, EveryMistakeGetsOneSentenceThatNamesItAndTheMend) {
     EXPECT_THAT(cli({"export", trace, "--what", "steps", "--format", "xml"}).err, HasSubstr("csv"));
     EXPECT_THAT(cli({"export", trace, "--what", "steps", "--run", "7"}).err, HasSubstr("7"));
     EXPECT_THAT(cli({"export", trace, "--what", "steps", "-o", path("no/such/out.csv")}).err, HasSubstr("out.csv"));
+}
+
+TEST_F(Cli, TokenizeShowsIdsAndPiecesOfAFolderWithoutWeights) {
+    const fs::path golden = fs::path(KVSCOPE_TEST_DATA) / "golden/tokenizers";
+    fs::copy_file(golden / "minicpm.json", folder_ / "tokenizer.json");
+    const auto run = [&](std::vector<std::string> more) {
+        std::vector<std::string> arguments{"tokenize", "--model", folder_.string()};
+        arguments.insert(arguments.end(), more.begin(), more.end());
+        return cli(arguments);
+    };
+    const Finished plain = run({"--text", "the cache \xE5\xAD\x97", "--json"});
+    ASSERT_EQ(plain.status, 0) << plain.err;
+    const json shown = json::parse(plain.out);
+    EXPECT_EQ(shown.at("ids").front(), 1);
+    EXPECT_EQ(shown.at("ids").size(), shown.at("pieces").size());
+    EXPECT_EQ(shown.at("decoded"), "the cache \xE5\xAD\x97");
+    EXPECT_THAT(run({"--text", "a", "--chat"}).err, HasSubstr("has no chat template"));
+    write("chat_template.jinja",
+          "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}");
+    const Finished chat = run({"--text", "hi", "--system", "brief", "--chat", "--json"});
+    ASSERT_EQ(chat.status, 0) << chat.err;
+    EXPECT_EQ(json::parse(chat.out).at("text"),
+              "<|im_start|>system\nbrief<|im_end|>\n<|im_start|>user\nhi<|im_end|>\n");
+    EXPECT_NE(json::parse(chat.out).at("ids").front(), 1) << "a template writes its own BOS";
+    EXPECT_THAT(run({}).err, HasSubstr("give --text or --file"));
+    EXPECT_THAT(run({"--text", "a", "--system", "b"}).err, HasSubstr("--chat"));
+    EXPECT_THAT(run({"--file", path("none")}).err, HasSubstr("cannot read"));
 }
 
 TEST_F(Cli, AFullDiskEndsInASentenceAndKeepsWhatWasRecorded) {

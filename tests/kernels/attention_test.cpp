@@ -305,8 +305,8 @@ TEST(BlockAttention, RejectsShapesOutsideItsLimits) {
         const AttentionItem item{memory.data(), &block, blocks, out.data(), nullptr};
         kernels->blockAttention({group, dim, blockSize, dim, dim, 1.f, 0.f, {&item, 1}});
     };
-    for (const int group : {-1, 0, 65}) EXPECT_THROW(run(group, 64, 64, 1), Error) << group;
-    for (const int dim : {0, 8, 24, 100, 272}) EXPECT_THROW(run(1, dim, 64, 1), Error) << dim;
+    for (const int group : {-1, 0, 129}) EXPECT_THROW(run(group, 64, 64, 1), Error) << group;
+    for (const int dim : {-8, 0, 1025, 4096}) EXPECT_THROW(run(1, dim, 64, 1), Error) << dim;
     for (const int blockSize : {0, 1, 8, 40, 272}) EXPECT_THROW(run(1, 64, blockSize, 1), Error) << blockSize;
     EXPECT_THROW(run(1, 64, 64, 0), Error);
     for (const int tokens : {-1, 0, 65, 1 << 30}) {
@@ -315,11 +315,11 @@ TEST(BlockAttention, RejectsShapesOutsideItsLimits) {
         EXPECT_THROW(kernels->blockAttention({1, 64, 64, 64, 64, 1.f, 0.f, {&item, 1}}), Error) << tokens;
     }
     try {
-        run(1, 17, 64, 1);
+        run(1, 1030, 64, 1);
         FAIL() << "no error";
     } catch (const Error& error) {
         EXPECT_EQ(error.kind, ErrorKind::BadInput);
-        EXPECT_THAT(oneLine(error), ::testing::HasSubstr("17 dimensions")) << "the message names the number";
+        EXPECT_THAT(oneLine(error), ::testing::HasSubstr("1030 dimensions")) << "the message names the number";
     }
     EXPECT_THAT(out, ::testing::Each(kSentinel));
     kernels->blockAttention({}); // no items: nothing to check, nothing to do
@@ -433,9 +433,9 @@ TEST(PrefillAttention, RejectsShapesOutsideItsLimitsAndIgnoresAnEmptyChunk) {
             {memory.data(), n, 4096, 0, 1, group, dim, blockSize, &blocks, 1.f, 0.f, memory.data() + 32 * 1024, 4096});
     };
     EXPECT_THROW(run(1, 0, 64, 64), Error);
-    EXPECT_THROW(run(1, 65, 64, 64), Error);
-    EXPECT_THROW(run(1, 1, 8, 64), Error);
-    EXPECT_THROW(run(1, 1, 264, 64), Error);
+    EXPECT_THROW(run(1, 129, 64, 64), Error);
+    EXPECT_THROW(run(1, 1, 0, 64), Error);
+    EXPECT_THROW(run(1, 1, 1032, 64), Error);
     EXPECT_THROW(run(1, 1, 64, 20), Error);
     EXPECT_THROW(run(1, 1, 64, 512), Error);
     EXPECT_NO_THROW(run(0, 1, 64, 64));
@@ -514,8 +514,8 @@ TEST(GroupScores, RejectShapesOutsideTheirLimits) {
     const float* tile = memory.data();
     const GroupScoreItem item{memory.data(), &tile, 1, memory.data() + 2048};
     EXPECT_THROW(kernels->groupScores({0, 16, 16, 16, 1.f, {&item, 1}}), Error);
-    EXPECT_THROW(kernels->groupScores({65, 16, 16, 16, 1.f, {&item, 1}}), Error);
-    EXPECT_THROW(kernels->groupScores({1, 20, 16, 16, 1.f, {&item, 1}}), Error);
+    EXPECT_THROW(kernels->groupScores({129, 16, 16, 16, 1.f, {&item, 1}}), Error);
+    EXPECT_THROW(kernels->groupScores({1, 1025, 16, 16, 1.f, {&item, 1}}), Error);
     EXPECT_THROW(kernels->groupScores({1, 16, 24, 16, 1.f, {&item, 1}}), Error);
     EXPECT_NO_THROW(kernels->groupScores({}));
 }

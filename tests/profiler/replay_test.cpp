@@ -162,7 +162,8 @@ TEST_P(RecordedReplay, CurvesHaveTheMissesOfEverySize) {
         EXPECT_EQ(total.smallest, trace.largest);
         EXPECT_EQ(total.references, trace.hits + trace.misses);
         for (int slots = total.smallest; slots <= total.largest() + 1; ++slots)
-            EXPECT_EQ(total.at(slots), replayCache(trace, findReplayPolicy(nameOf(policy)), slots).misses) << slots;
+            EXPECT_EQ(total.at(slots), replayCache(trace, findReplayPolicy(nameOf(policy)), slots).total.misses)
+                << slots;
         if (trace.cachePolicy == nameOf(policy)) {
             EXPECT_EQ(total.at(trace.run.deviceSlots), summary.misses);
         }
@@ -184,6 +185,41 @@ TEST_P(RecordedReplay, AnotherCacheMissesWhatDecodingWithItMisses) {
         EXPECT_EQ(predicted.misses, decoded.misses) << policy << " " << *other.slots;
         EXPECT_EQ(predicted.h2dBytes, decoded.h2dBytes) << policy << " " << *other.slots;
         EXPECT_EQ(predicted.exposedNs, decoded.exposedNs) << policy << " " << *other.slots;
+    }
+}
+
+TEST_P(RecordedReplay, TimeOverALinkIsThatOfEveryTransfer) {
+    const SelectionTrace trace = loadSelectionTrace(TraceReader(file), 1);
+    const Link links[] = {trace.link, {"slow", 0.7, 3.3}, {"fast", 450, 0}};
+    const Prefetch prefetch{1, 0.75};
+    for (const char* policy : {"keep-selected", "lru"}) {
+        const int slots = trace.largest + 1;
+        const CacheReplay cache = replayCache(trace, findReplayPolicy(policy), slots);
+        CacheCounts pools;
+        for (const CacheCounts& counts : cache.pools) pools += counts;
+        EXPECT_EQ(pools.hits, cache.total.hits);
+        EXPECT_EQ(pools.misses, cache.total.misses);
+        EXPECT_EQ(pools.compulsory, cache.total.compulsory);
+        ReplayOptions options;
+        options.policies = {policy};
+        options.cacheBlocks = {slots};
+        options.links.assign(std::begin(links), std::end(links));
+        options.prefetch = prefetch;
+        const std::vector<ReplayConfig> replayed = replay(trace, options);
+        for (std::size_t i = 0; i < replayed.size(); ++i) {
+            std::int64_t bytes = 0, ns = 0;
+            for (const std::int32_t blocks : cache.loads) {
+                bytes += blocks * trace.run.blockBytes;
+                ns += links[i].transferNs(blocks * trace.run.blockBytes);
+            }
+            const ReplayConfig timed = timeOver(trace, cache, links[i], prefetch);
+            EXPECT_EQ(timed.h2dBytes, bytes);
+            EXPECT_EQ(timed.exposedNs, ns);
+            EXPECT_EQ(timed.misses, replayed[i].misses);
+            EXPECT_EQ(timed.exposedNs, replayed[i].exposedNs);
+            EXPECT_EQ(timed.tokensPerSecond, replayed[i].tokensPerSecond);
+            EXPECT_EQ(timed.prefetched->exposedNs, replayed[i].prefetched->exposedNs);
+        }
     }
 }
 

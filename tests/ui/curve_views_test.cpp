@@ -9,10 +9,12 @@
 
 #include <QComboBox>
 #include <QFile>
+#include <QLabel>
 #include <QTableWidget>
 #include <QToolTip>
 
 #include <cmath>
+#include <span>
 
 namespace kvscope::ui {
 namespace {
@@ -192,6 +194,44 @@ TEST_F(CompareViewTest, ListsKeyNumbersOfBothRunsWithTheirDifference) {
     EXPECT_TRUE(rows.contains(QStringLiteral("Exposed time per step (modelled)")));
     EXPECT_TRUE(table.horizontalHeaderItem(2)->text().contains(QStringLiteral("quest on synthetic")));
     EXPECT_TRUE(view->exportCsv().contains(QStringLiteral("\"Decode steps\",steps,20,35,15")));
+}
+
+TEST_F(CompareViewTest, SaysTheVerdictAndTheComponentsIntervals) {
+    open(recorded("b.kvtrace", {.decodeSteps = 80, .seed = 5, .method = "quest"}));
+    const RunKey b = workspace.current()->key;
+    open(recorded("a.kvtrace", {.decodeSteps = 80}));
+    workspace.setCompare(b);
+    show("compare");
+    auto& verdict = child<QLabel>("verdict");
+    ASSERT_TRUE(waitFor([&] { return verdict.isVisible(); }));
+    const RunSample left = loadRunSample(TraceReader(workspace.current()->key.path.toStdString()), 1),
+                    right = loadRunSample(TraceReader(b.path.toStdString()), 1);
+    const Comparison expected = compareRuns(std::span(&left, 1), std::span(&right, 1));
+    EXPECT_EQ(verdict.text(), QString::fromStdString(expected.sentence) + QLatin1Char('.'));
+    EXPECT_TRUE(verdict.toolTip().contains(QStringLiteral("one run a side")));
+    auto& table = child<QTableWidget>("keyNumbers");
+    const std::vector<KeyNumber> components = componentNumbers(expected);
+    ASSERT_GT(table.rowCount(), int(components.size()));
+    const int first = table.rowCount() - int(components.size());
+    for (std::size_t i = 0; i < components.size(); ++i) {
+        EXPECT_EQ(table.item(first + int(i), 0)->text(), components[i].title);
+        EXPECT_EQ(table.item(first + int(i), 3)->text(), components[i].difference());
+    }
+    EXPECT_TRUE(table.item(first, 3)->text().contains(QStringLiteral("from")));
+    EXPECT_TRUE(view->exportCsv().startsWith(QStringLiteral("quantity,unit,a,b,difference,low,high\n")));
+
+    open(recorded("c.kvtrace", {.kvHeads = 1, .decodeSteps = 80}));
+    ASSERT_TRUE(idle());
+    ASSERT_TRUE(waitFor([&] { return verdict.text().startsWith(QStringLiteral("Not comparable")); }));
+    EXPECT_TRUE(verdict.text().contains(QStringLiteral("1 KV heads")));
+}
+
+TEST(KeyNumber, JudgesByItsIntervalWhereItHasOne) {
+    KeyNumber time{"Time", "", "ns", Unit::Nanoseconds, 2e7, 3e7, -1, -1e5, 2e7};
+    EXPECT_EQ(time.verdict(), 0);
+    EXPECT_EQ(time.difference(), QStringLiteral("+10 ms (+50 %), from −100 µs to +20 ms"));
+    time.low = 5e6;
+    EXPECT_EQ(time.verdict(), -1);
 }
 
 TEST(KeyNumber, JudgesByTheDirectionThatIsBetter) {

@@ -78,6 +78,18 @@ TEST_F(MainWindowTest, SampleTracesOpenFromTheStartPage) {
     }
 }
 
+TEST_F(MainWindowTest, AViewThatNeedsNoRunReplacesTheStartPage) {
+    const auto window = makeWindow();
+    EXPECT_EQ(window->currentView(), nullptr);
+    EXPECT_FALSE(window->action("exportView")->isEnabled());
+    window->findChild<QAction*>("view_roofline")->trigger();
+    ASSERT_NE(window->currentView(), nullptr);
+    EXPECT_FALSE(window->currentView()->exportCsv().isEmpty());
+    EXPECT_TRUE(window->action("exportView")->isEnabled());
+    window->findChild<QAction*>("view_locality")->trigger();
+    EXPECT_EQ(window->currentView(), nullptr) << "the others have nothing to show: the start page says what to do";
+}
+
 TEST_F(MainWindowTest, ASessionFromFormToViews) {
     const auto window = makeWindow();
     EXPECT_EQ(window->currentView(), nullptr) << "the welcome page is shown first";

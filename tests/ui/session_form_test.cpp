@@ -13,6 +13,8 @@
 #include <QSignalSpy>
 #include <QSpinBox>
 #include <QTest>
+#include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 
 namespace kvscope::ui {
@@ -132,6 +134,36 @@ TEST_F(SessionFormTest, FreeTextIsCountedWithTheModelsTokenizerAndMustNotBeEmpty
     ASSERT_TRUE(QTest::qWaitFor([&] { return runButton()->isEnabled(); }, 10000));
     const auto expected = embeddedModel()->tokenizer().encode(text).size();
     EXPECT_EQ(find<QLabel>("promptCount")->text().toStdString(), std::to_string(expected) + " tokens");
+}
+
+TEST_F(SessionFormTest, ABaseModelOffersNoChatTemplate) {
+    EXPECT_TRUE(find<QCheckBox>("promptChat")->isHidden());
+    find<QCheckBox>("promptChat")->setChecked(true); // remembered from another model
+    EXPECT_FALSE(form.request().source->chat);
+}
+
+TEST_F(SessionFormTest, AChatModelsPromptIsPreviewedAndCountedWithItsTemplate) {
+    namespace fs = std::filesystem;
+    std::string name = (fs::temp_directory_path() / "kvscope-chat-XXXXXX").string();
+    const fs::path folder = mkdtemp(name.data());
+    fs::copy(KVSCOPE_TEST_DATA "/golden/hf_llama", folder, fs::copy_options::overwrite_existing);
+    std::ofstream(folder / "chat_template.jinja")
+        << "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[answer]";
+    form.setModel(QString::fromStdString(folder.string()), Model::load(folder.string()));
+    find<QComboBox>("promptKind")->setCurrentIndex(int(PromptSource::Kind::Text));
+    find<QPlainTextEdit>("promptText")->setPlainText("hi");
+    find<QCheckBox>("promptChat")->setChecked(true);
+    find<QLineEdit>("promptSystem")->setText("brief");
+    auto* preview = find<QPlainTextEdit>("promptPreview");
+    ASSERT_TRUE(QTest::qWaitFor([&] { return !preview->toPlainText().isEmpty(); }, 10000));
+    EXPECT_EQ(preview->toPlainText(), "[system]brief[user]hi[answer]");
+    const auto request = form.request();
+    EXPECT_TRUE(request.source->chat);
+    const auto model = Model::load(folder.string());
+    const auto ids = request.source->encode(*model, "hi");
+    EXPECT_EQ(ids, model->tokenizer().encode("[system]brief[user]hi[answer]", false));
+    EXPECT_EQ(find<QLabel>("promptCount")->text().toStdString(), std::to_string(ids.size()) + " tokens");
+    fs::remove_all(folder);
 }
 
 TEST_F(SessionFormTest, AMissingPromptFileIsNamed) {

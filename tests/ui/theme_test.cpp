@@ -87,6 +87,11 @@ TEST_P(Themes, ComponentsStayApartForColourBlindReaders) {
     expectApart({theme.component.begin(), theme.component.end()}, 14);
 }
 
+TEST_P(Themes, ResourcesStayApartForColourBlindReadersAndReadAsLines) {
+    expectApart({theme.resource.begin(), theme.resource.end()}, 30);
+    for (const QColor& line : theme.resource) EXPECT_GE(contrast(line, theme.plotBackground), 3.0);
+}
+
 TEST_P(Themes, RunsStayApartForColourBlindReaders) { expectApart({theme.runA, theme.runB}, 40); }
 
 INSTANTIATE_TEST_SUITE_P(All, Themes, ::testing::Values("light", "dark"),

@@ -30,6 +30,8 @@ std::size_t colours(const QImage& image) {
 
 class EveryView : public ViewTest, public ::testing::WithParamInterface<const char*> {
 protected:
+    /// Steps run along x; tests/ui/cache_view_test.cpp has what is different where they do not.
+    bool overSteps() const { return std::string(GetParam()) != "cache"; }
     void openTwo() {
         open(recorded("b.kvtrace", {.decodeSteps = 30, .seed = 2}));
         const RunKey b = workspace.current()->key;
@@ -103,6 +105,7 @@ TEST_P(EveryView, RefusesPicturesItCannotWrite) {
 }
 
 TEST_P(EveryView, FollowsARunThatGrows) {
+    if (!overSteps()) GTEST_SKIP() << "x is no step";
     if (std::string(GetParam()) == "compare") open(recorded("b.kvtrace", {}));
     RunShape shape;
     shape.decodeSteps = 40;
@@ -138,6 +141,7 @@ TEST_P(EveryView, FollowsARunThatGrows) {
 }
 
 TEST_P(EveryView, CatchesUpWhenShownAgain) {
+    if (!overSteps()) GTEST_SKIP() << "x is no step";
     openTwo();
     show(GetParam());
     view->hide();
@@ -150,6 +154,7 @@ TEST_P(EveryView, CatchesUpWhenShownAgain) {
 }
 
 TEST_P(EveryView, ZoomsAtThePointerAndComesBack) {
+    if (!overSteps()) GTEST_SKIP() << "x is no step";
     openTwo();
     show(GetParam());
     const QCPRange whole = canvas().visibleX();
@@ -188,6 +193,7 @@ TEST_P(EveryView, PansByDraggingAndNeverLeavesTheRun) {
 }
 
 TEST_P(EveryView, ZoomsIntoABoxAndSelectsSteps) {
+    if (!overSteps()) GTEST_SKIP() << "x is no step";
     openTwo();
     show(GetParam());
     const QCPAxisRect* panel = canvas().panels()[0];
@@ -205,6 +211,7 @@ TEST_P(EveryView, ZoomsIntoABoxAndSelectsSteps) {
 }
 
 TEST_P(EveryView, MovesTheSharedCursorByKeys) {
+    if (!overSteps()) GTEST_SKIP() << "x is no step";
     openTwo();
     show(GetParam());
     workspace.setCursor({.step = 5, .layer = 1});
@@ -228,6 +235,7 @@ TEST_P(EveryView, MovesTheSharedCursorByKeys) {
 }
 
 TEST_P(EveryView, KeepsTheCursorInSightWhenKeysMoveIt) {
+    if (!overSteps()) GTEST_SKIP() << "x is no step";
     openTwo();
     show(GetParam());
     wheel(QPoint(canvas().panels()[0]->left() + 5, canvas().panels()[0]->center().y()), 6);
@@ -236,6 +244,7 @@ TEST_P(EveryView, KeepsTheCursorInSightWhenKeysMoveIt) {
 }
 
 TEST_P(EveryView, DrawsTheCursorWhereItIs) {
+    if (!overSteps()) GTEST_SKIP() << "x is no step";
     openTwo();
     show(GetParam());
     workspace.setCursor({.step = 3});
@@ -301,7 +310,7 @@ TEST_P(EveryView, SaysWhenATraceIsDamagedInsteadOfFailing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Registry, EveryView,
-                         ::testing::Values("locality", "selection", "transfers", "breakdown", "compare"),
+                         ::testing::Values("locality", "selection", "transfers", "cache", "breakdown", "compare"),
                          [](const auto& row) { return std::string(row.param); });
 
 TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
@@ -311,7 +320,8 @@ TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
         EXPECT_TRUE(shortcuts.insert(entry.shortcut).second);
         EXPECT_GT(std::string(entry.help).size(), 20u);
     }
-    EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "compare", "locality", "selection", "transfers"}));
+    EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "cache", "compare", "insights", "locality", "roofline",
+                                          "selection", "transfers"}));
 }
 
 } // namespace

@@ -67,6 +67,18 @@ void LegendStrip::draw(QCPPainter* painter) {
             const bool dashes = swatch.mark == Swatch::Mark::Dashes;
             painter->setPen(dashes ? QPen(swatch.colour, 1, Qt::DashLine) : QPen(swatch.colour, 2));
             painter->drawLine(QPoint(box.left(), box.center().y()), QPoint(box.right(), box.center().y()));
+        } else if (swatch.mark == Swatch::Mark::Dot) {
+            painter->setAntialiasing(true);
+            painter->setPen(Qt::NoPen);
+            painter->setBrush(swatch.colour);
+            painter->drawEllipse(QPointF(box.center()), 4.5, 4.5);
+            painter->setBrush(Qt::NoBrush);
+            painter->setAntialiasing(false);
+        } else if (swatch.mark == Swatch::Mark::Tick) {
+            painter->setPen(QPen(swatch.colour, 1, Qt::DotLine));
+            painter->drawLine(QPoint(box.center().x(), box.top() + 2), QPoint(box.center().x(), box.bottom()));
+            painter->setPen(QPen(swatch.colour, 2));
+            painter->drawLine(QPoint(box.left() + 2, box.top() + 2), QPoint(box.right() - 2, box.top() + 2));
         } else {
             painter->fillRect(box, swatch.colour);
             if (swatch.mark == Swatch::Mark::Hatch) {

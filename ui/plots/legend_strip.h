@@ -10,7 +10,7 @@ struct Theme;
 struct Swatch {
     QString text;
     QColor colour;
-    enum class Mark { Fill, Hatch, Line, Dashes } mark = Mark::Fill;
+    enum class Mark { Fill, Hatch, Line, Dashes, Dot, Tick } mark = Mark::Fill;
     QColor hatch; // for Hatch: drawn over the fill
 };
 

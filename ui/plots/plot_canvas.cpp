@@ -16,6 +16,7 @@ namespace {
 constexpr int kWheelPauseMs = 600; // wheel clicks closer together are one entry in the zoom history
 constexpr std::size_t kHistory = 100;
 constexpr double kZoomKey = 0.7, kZoomWheel = 0.85;
+constexpr double kHandleReach = 6; // pixels to either side of a line that can be dragged
 
 bool same(const QCPRange& a, const QCPRange& b) {
     const double tolerance = 1e-9 * std::max({1.0, std::abs(a.upper), std::abs(a.lower)});
@@ -41,19 +42,23 @@ PlotCanvas::PlotCanvas(QWidget* parent) : QCustomPlot(parent) {
     setCurrentLayer(QStringLiteral("main"));
 }
 
-QCPAxisRect* PlotCanvas::addPanel(bool zoomY) {
+QCPAxisRect* PlotCanvas::addPanel(bool zoomY, int group) {
     auto* rect = new QCPAxisRect(this, false);
     rect->addAxis(QCPAxis::atLeft);
     rect->addAxis(QCPAxis::atBottom);
     for (QCPAxis* axis : rect->axes()) axis->setLayer(QStringLiteral("axes"));
     for (QCPAxis* axis : rect->axes()) axis->grid()->setLayer(QStringLiteral("grid"));
-    rect->axis(QCPAxis::atBottom)->setRange(visibleX());
+    rect->axis(QCPAxis::atBottom)->setRange(visibleX(group));
     rect->axis(QCPAxis::atLeft)->setRange(0, 1);
     plotLayout()->addElement(plotLayout()->rowCount(), 0, rect);
     rect->setMarginGroup(QCP::msLeft | QCP::msRight, margins_); // stacked panels share the step axis
     rects_.push_back(rect);
     zoomY_.push_back(zoomY);
     fullY_.emplace_back(0, 1);
+    minimumY_.push_back(1);
+    groupOfPanel_.push_back(group);
+    handles_.emplace_back();
+    groupOf(group);
     if (theme_) styleAxisRect(*rect);
     return rect;
 }
@@ -67,24 +72,43 @@ void PlotCanvas::clearPanels() {
     rects_.clear();
     zoomY_.clear();
     fullY_.clear();
+    minimumY_.clear();
+    groupOfPanel_.clear();
+    handles_.clear();
     undo_.clear();
     redo_.clear();
     plotLayout()->clear();
     plotLayout()->simplify();
 }
 
-QCPRange PlotCanvas::visibleX() const {
-    return rects_.empty() ? fullX_ : rects_.front()->axis(QCPAxis::atBottom)->range();
+PlotCanvas::Group& PlotCanvas::groupOf(int group) {
+    if (std::size_t(group) >= groups_.size()) groups_.resize(std::size_t(group) + 1);
+    return groups_[std::size_t(group)];
 }
 
+QCPRange PlotCanvas::fullX(int group) const {
+    return std::size_t(group) < groups_.size() ? groups_[std::size_t(group)].full : Group().full;
+}
+
+QCPRange PlotCanvas::visibleX(int group) const {
+    for (std::size_t i = 0; i < rects_.size(); ++i)
+        if (groupOfPanel_[i] == group) return rects_[i]->axis(QCPAxis::atBottom)->range();
+    return fullX(group);
+}
+
+void PlotCanvas::setMinimumSpan(double steps, int group) { groupOf(group).minimumSpan = steps; }
+
+void PlotCanvas::setHandle(int panel, std::optional<double> x) { handles_[std::size_t(panel)] = x; }
+
 PlotCanvas::View PlotCanvas::view() const {
-    View now{visibleX(), {}};
+    View now;
+    for (int group = 0; group < int(groups_.size()); ++group) now.x.push_back(visibleX(group));
     for (const QCPAxisRect* rect : rects_) now.y.push_back(rect->axis(QCPAxis::atLeft)->range());
     return now;
 }
 
 void PlotCanvas::setView(const View& wanted) {
-    setX(wanted.x);
+    for (std::size_t group = 0; group < wanted.x.size(); ++group) setX(int(group), wanted.x[group]);
     for (std::size_t i = 0; i < rects_.size() && i < wanted.y.size(); ++i)
         if (zoomY_[i]) setY(i, wanted.y[i]);
 }
@@ -98,22 +122,25 @@ QCPRange PlotCanvas::clamped(QCPRange wanted, QCPRange full, double smallest) co
     return {lower, lower + size};
 }
 
-void PlotCanvas::setX(QCPRange wanted) {
-    const QCPRange range = clamped(wanted, fullX_, minimumSpan_);
-    const bool changed = !same(range, visibleX());
-    for (QCPAxisRect* rect : rects_) rect->axis(QCPAxis::atBottom)->setRange(range);
+void PlotCanvas::setX(int group, QCPRange wanted) {
+    const QCPRange range = clamped(wanted, fullX(group), groupOf(group).minimumSpan);
+    const bool changed = !same(range, visibleX(group));
+    for (std::size_t i = 0; i < rects_.size(); ++i)
+        if (groupOfPanel_[i] == group) rects_[i]->axis(QCPAxis::atBottom)->setRange(range);
     if (changed) emit visibleXChanged();
 }
 
 void PlotCanvas::setY(std::size_t panel, QCPRange wanted) {
-    rects_[panel]->axis(QCPAxis::atLeft)->setRange(clamped(wanted, fullY_[panel], 1));
+    rects_[panel]->axis(QCPAxis::atLeft)->setRange(clamped(wanted, fullY_[panel], minimumY_[panel]));
 }
 
-void PlotCanvas::setFullX(QCPRange full) {
-    const bool whole = same(visibleX(), fullX_);
-    fullX_ = full;
-    setX(whole ? full : visibleX());
+void PlotCanvas::setFullX(QCPRange full, int group) {
+    const bool whole = same(visibleX(group), fullX(group));
+    groupOf(group).full = full;
+    setX(group, whole ? full : visibleX(group));
 }
+
+void PlotCanvas::showAllX(int group) { setX(group, fullX(group)); }
 
 void PlotCanvas::setFullY(int panel, QCPRange full) {
     const auto i = std::size_t(panel);
@@ -127,16 +154,18 @@ void PlotCanvas::setFullY(int panel, QCPRange full) {
 }
 
 bool PlotCanvas::isZoomed() const {
-    if (!same(visibleX(), fullX_)) return true;
+    for (int group = 0; group < int(groups_.size()); ++group)
+        if (!same(visibleX(group), fullX(group))) return true;
     for (std::size_t i = 0; i < rects_.size(); ++i)
         if (zoomY_[i] && !same(rects_[i]->axis(QCPAxis::atLeft)->range(), fullY_[i])) return true;
     return false;
 }
 
-void PlotCanvas::remember(Change change) {
-    const bool continues = change == Change::Wheel && lastChange_ == Change::Wheel && sinceWheel_.isValid() &&
-                           sinceWheel_.elapsed() < kWheelPauseMs && !undo_.empty();
+void PlotCanvas::remember(Change change, int group) {
+    const bool continues = change == Change::Wheel && lastChange_ == Change::Wheel && lastGroup_ == group &&
+                           sinceWheel_.isValid() && sinceWheel_.elapsed() < kWheelPauseMs && !undo_.empty();
     lastChange_ = change;
+    lastGroup_ = group;
     if (change == Change::Wheel) sinceWheel_.start();
     redo_.clear();
     if (continues) return;
@@ -147,8 +176,16 @@ void PlotCanvas::remember(Change change) {
 void PlotCanvas::resetZoom() {
     if (!isZoomed()) return;
     remember(Change::Other);
-    setView({fullX_, fullY_});
+    View whole{{}, fullY_};
+    for (const Group& group : groups_) whole.x.push_back(group.full);
+    setView(whole);
     replot(rpQueuedReplot);
+}
+
+void PlotCanvas::forgetZoom() {
+    resetZoom();
+    undo_.clear();
+    redo_.clear();
 }
 
 void PlotCanvas::undoZoom() {
@@ -173,7 +210,7 @@ void PlotCanvas::redoZoom() {
 
 void PlotCanvas::zoomBy(double factor, QPointF at, bool vertical) {
     if (rects_.empty()) return;
-    const int panel = std::max(panelAt(at), 0);
+    const int panel = std::max({panelAt(at), panelOfAxis(at), 0}), group = groupOfPanel_[std::size_t(panel)];
     const auto scaled = [factor](const QCPRange& range, double centre) {
         return QCPRange(centre - (centre - range.lower) * factor, centre + (range.upper - centre) * factor);
     };
@@ -182,14 +219,14 @@ void PlotCanvas::zoomBy(double factor, QPointF at, bool vertical) {
         const auto i = std::size_t(panel);
         if (zoomY_[i]) setY(i, scaled(rects_[i]->axis(QCPAxis::atLeft)->range(), centre.y()));
     } else {
-        setX(scaled(visibleX(), centre.x()));
+        setX(group, scaled(visibleX(group), centre.x()));
     }
     replot(rpQueuedReplot);
 }
 
 void PlotCanvas::zoomTo(QCPRange x) {
     remember(Change::Other);
-    setX(x);
+    setX(0, x);
     replot(rpQueuedReplot);
 }
 
@@ -201,7 +238,7 @@ void PlotCanvas::reveal(double x) {
         now += x + 0.5 - now.upper;
     else
         return;
-    setX(now);
+    setX(0, now);
     replot(rpQueuedReplot);
 }
 
@@ -213,8 +250,25 @@ void PlotCanvas::replotOverlay() {
 
 int PlotCanvas::panelAt(QPointF pixel) const {
     for (std::size_t i = 0; i < rects_.size(); ++i)
-        if (QRectF(rects_[i]->rect()).contains(pixel)) return int(i);
+        if (rects_[i]->visible() && QRectF(rects_[i]->rect()).contains(pixel)) return int(i);
     return -1;
+}
+
+int PlotCanvas::panelOfAxis(QPointF pixel) const {
+    for (std::size_t i = 0; i < rects_.size(); ++i) {
+        const QRectF inner = rects_[i]->rect(), outer = rects_[i]->outerRect();
+        if (rects_[i]->visible() && pixel.x() >= outer.left() && pixel.x() < inner.left() && pixel.y() >= inner.top() &&
+            pixel.y() <= inner.bottom())
+            return int(i);
+    }
+    return -1;
+}
+
+int PlotCanvas::handleAt(QPointF pixel) const {
+    const int panel = panelAt(pixel);
+    if (panel < 0 || !handles_[std::size_t(panel)]) return -1;
+    const QCPAxis* axis = rects_[std::size_t(panel)]->axis(QCPAxis::atBottom);
+    return std::abs(axis->coordToPixel(*handles_[std::size_t(panel)]) - pixel.x()) <= kHandleReach ? panel : -1;
 }
 
 QPointF PlotCanvas::dataAt(int panel, QPointF pixel) const {
@@ -233,7 +287,11 @@ void PlotCanvas::mousePressEvent(QMouseEvent* event) {
     atPress_ = view();
     const bool box = event->modifiers().testFlag(Qt::ShiftModifier);
     const bool steps = event->modifiers().testFlag(Qt::ControlModifier);
-    gesture_ = box ? Gesture::Box : steps ? Gesture::Steps : Gesture::Pan;
+    gesture_ = box ? Gesture::Box : steps ? (selectsSteps_ ? Gesture::Steps : Gesture::Box) : Gesture::Pan;
+    if (gesture_ == Gesture::Pan && handleAt(pressed_) >= 0) {
+        gesture_ = Gesture::Handle;
+        handleAtPress_ = *handles_[std::size_t(pressedPanel_)];
+    }
 }
 
 void PlotCanvas::mouseMoveEvent(QMouseEvent* event) {
@@ -241,6 +299,10 @@ void PlotCanvas::mouseMoveEvent(QMouseEvent* event) {
     const QPointF at = event->position();
     if (gesture_ == Gesture::None || pressedPanel_ < 0) {
         const int panel = panelAt(at);
+        if (handleAt(at) >= 0)
+            setCursor(Qt::SplitHCursor);
+        else
+            unsetCursor();
         if (panel >= 0)
             emit hovered(panel, dataAt(panel, at), event->globalPosition().toPoint());
         else
@@ -258,10 +320,15 @@ void PlotCanvas::mouseMoveEvent(QMouseEvent* event) {
     }
     const auto i = std::size_t(pressedPanel_);
     const QRectF area = rects_[i]->rect();
+    if (gesture_ == Gesture::Handle) {
+        emit handleDragged(pressedPanel_, dataAt(pressedPanel_, at).x());
+        return;
+    }
     if (gesture_ == Gesture::Pan) {
-        QCPRange x = atPress_.x;
+        const int group = groupOfPanel_[i];
+        QCPRange x = atPress_.x[std::size_t(group)];
         x -= (at.x() - pressed_.x()) / area.width() * x.size();
-        setX(x);
+        setX(group, x);
         if (zoomY_[i]) {
             const QCPAxis* axis = rects_[i]->axis(QCPAxis::atLeft);
             QCPRange y = atPress_.y[i];
@@ -289,6 +356,10 @@ void PlotCanvas::mouseReleaseEvent(QMouseEvent* event) {
     const int panel = std::exchange(pressedPanel_, -1);
     if (panel < 0 || std::size_t(panel) >= rects_.size()) return;
     const QPointF at = event->position();
+    if (gesture == Gesture::Handle) {
+        if (moved_) emit handleReleased(panel);
+        return;
+    }
     if (!moved_) {
         if (gesture != Gesture::Box) emit clicked(panel, dataAt(panel, pressed_));
         return;
@@ -301,7 +372,7 @@ void PlotCanvas::mouseReleaseEvent(QMouseEvent* event) {
         emit stepsSelected(a.x(), b.x());
     } else if (box.width() >= 4 || box.height() >= 4) {
         remember(Change::Other);
-        if (box.width() >= 4) setX({a.x(), b.x()});
+        if (box.width() >= 4) setX(groupOfPanel_[std::size_t(panel)], {a.x(), b.x()});
         if (zoomY_[std::size_t(panel)] && box.height() >= 4)
             setY(std::size_t(panel), {std::min(a.y(), b.y()), std::max(a.y(), b.y())});
     }
@@ -319,22 +390,22 @@ void PlotCanvas::wheelEvent(QWheelEvent* event) {
     event->accept();
     if (rects_.empty()) return;
     const QPointF at = event->position();
+    const int group = groupOfPanel_[std::size_t(std::max({panelAt(at), panelOfAxis(at), 0}))];
     // A sideways wheel or a two-finger swipe to the side pans; Alt turns the wheel sideways on some systems.
     const QPoint angle = event->angleDelta();
     if (std::abs(angle.x()) > std::abs(angle.y()) && !event->modifiers().testFlag(Qt::AltModifier)) {
-        remember(Change::Wheel);
-        QCPRange x = visibleX();
+        remember(Change::Wheel, group);
+        QCPRange x = visibleX(group);
         x -= angle.x() / 120.0 * 0.1 * x.size();
-        setX(x);
+        setX(group, x);
         replot(rpQueuedReplot);
         return;
     }
     const double clicks = (angle.y() != 0 ? angle.y() : angle.x()) / 120.0;
     if (clicks == 0) return;
-    bool vertical = event->modifiers().testFlag(Qt::ControlModifier);
-    for (const QCPAxisRect* rect : rects_) // over the value axis the wheel zooms that axis
-        if (at.x() < rect->left() && at.y() >= rect->top() && at.y() <= rect->bottom()) vertical = true;
-    remember(Change::Wheel);
+    // Over the value axis the wheel zooms that axis.
+    const bool vertical = event->modifiers().testFlag(Qt::ControlModifier) || panelOfAxis(at) >= 0;
+    remember(Change::Wheel, group);
     zoomBy(std::pow(kZoomWheel, clicks), at, vertical);
 }
 
@@ -386,6 +457,7 @@ void PlotCanvas::keyPressEvent(QKeyEvent* event) {
             event->ignore();
             return;
         }
+        if (gesture_ == Gesture::Handle) emit handleDragged(pressedPanel_, handleAtPress_);
         gesture_ = Gesture::None; // gives up a drag: back to where it began
         pressedPanel_ = -1;
         overlay_->setBox(std::nullopt);

@@ -1,5 +1,6 @@
 // A QCustomPlot with the one set of gestures that every plot of the program has: drag pans, wheel zooms at the pointer,
-// Shift+drag zooms a box, double click resets, keys move the cursor. Panels are stacked and share the step axis.
+// Shift+drag zooms a box, double click resets, keys move the cursor. Panels are stacked and share the step axis, unless
+// a panel is given a group of its own.
 #pragma once
 
 #include "ui/plots/overlay.h"
@@ -21,19 +22,23 @@ public:
     explicit PlotCanvas(QWidget* parent = nullptr);
 
     /// Adds an axis rect below the last, with left and bottom axes. zoomY: its value axis can be zoomed by hand;
-    /// otherwise the owner fits it to what is visible.
-    QCPAxisRect* addPanel(bool zoomY);
+    /// otherwise the owner fits it to what is visible. Panels of one group share the x axis.
+    QCPAxisRect* addPanel(bool zoomY, int group = 0);
     /// Removes all panels and everything in them.
     void clearPanels();
     const std::vector<QCPAxisRect*>& panels() const { return rects_; }
 
     /// Everything there is. A range that was not zoomed follows; a zoomed one stays.
-    void setFullX(QCPRange full);
+    void setFullX(QCPRange full, int group = 0);
     void setFullY(int panel, QCPRange full);
-    QCPRange fullX() const { return fullX_; }
-    QCPRange visibleX() const;
+    QCPRange fullX(int group = 0) const;
+    QCPRange visibleX(int group = 0) const;
+    /// Shows everything of one group, e.g. because its axis now means something else.
+    void showAllX(int group);
     bool isZoomed() const;
     void resetZoom();
+    /// Shows everything and forgets the history, e.g. because the axes now mean something else.
+    void forgetZoom();
     void undoZoom();
     void redoZoom();
     bool canUndoZoom() const { return !undo_.empty(); }
@@ -43,8 +48,14 @@ public:
     void zoomTo(QCPRange x);
     /// Pans by the least that makes x visible.
     void reveal(double x);
-    /// Smallest width of the step axis when zoomed in.
-    void setMinimumSpan(double steps) { minimumSpan_ = steps; }
+    /// Smallest width of the x axis when zoomed in.
+    void setMinimumSpan(double steps, int group = 0);
+    /// The same of a panel's value axis.
+    void setMinimumHeight(int panel, double values) { minimumY_[std::size_t(panel)] = values; }
+    /// False: x is something else than steps, and Ctrl+drag zooms a box too.
+    void setSelectsSteps(bool selects) { selectsSteps_ = selects; }
+    /// A vertical line of a panel that can be dragged; the owner draws it. Nothing: the panel has none.
+    void setHandle(int panel, std::optional<double> x);
 
     Overlay& overlay() { return *overlay_; }
     void replotOverlay();
@@ -54,6 +65,8 @@ public:
 signals:
     void clicked(int panel, QPointF data);
     void stepsSelected(double first, double last); // Ctrl+drag
+    void handleDragged(int panel, double x);
+    void handleReleased(int panel);
     void hovered(int panel, QPointF data, QPoint global);
     void hoverEnded();
     void visibleXChanged();
@@ -74,36 +87,48 @@ protected:
 
 private:
     struct View {
-        QCPRange x;
-        std::vector<QCPRange> y;
+        std::vector<QCPRange> x; // by group
+        std::vector<QCPRange> y; // by panel
     };
-    enum class Gesture { None, Pan, Box, Steps };
+    struct Group {
+        QCPRange full{-0.5, 0.5};
+        double minimumSpan = 2;
+    };
+    enum class Gesture { None, Pan, Box, Steps, Handle };
     enum class Change { Wheel, Drag, Other };
 
     View view() const;
     void setView(const View& wanted);
-    void remember(Change change);
+    void remember(Change change, int group = 0);
     QCPRange clamped(QCPRange wanted, QCPRange full, double smallest) const;
-    void setX(QCPRange wanted);
+    void setX(int group, QCPRange wanted);
     void setY(std::size_t panel, QCPRange wanted);
     int panelAt(QPointF pixel) const;
+    int panelOfAxis(QPointF pixel) const; // whose value axis is there; -1: none
+    int handleAt(QPointF pixel) const;    // panel, or -1
+    Group& groupOf(int group);
     QPointF dataAt(int panel, QPointF pixel) const;
     void styleAxisRect(QCPAxisRect& rect) const;
 
     std::vector<QCPAxisRect*> rects_;
     std::vector<bool> zoomY_;
     std::vector<QCPRange> fullY_;
-    QCPRange fullX_{-0.5, 0.5};
+    std::vector<double> minimumY_;
+    std::vector<int> groupOfPanel_;
+    std::vector<std::optional<double>> handles_; // by panel
+    std::vector<Group> groups_;
+    bool selectsSteps_ = true;
     std::vector<View> undo_, redo_;
     Change lastChange_ = Change::Other;
+    int lastGroup_ = 0;
     QElapsedTimer sinceWheel_;
-    double minimumSpan_ = 2;
 
     Gesture gesture_ = Gesture::None;
     bool moved_ = false;
     int pressedPanel_ = -1;
     QPointF pressed_;
     View atPress_;
+    double handleAtPress_ = 0;
 
     Overlay* overlay_ = nullptr; // owned by its layer's plot
     QCPMarginGroup* margins_ = nullptr;

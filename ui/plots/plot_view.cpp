@@ -29,7 +29,8 @@ namespace kvscope::ui {
 
 namespace {
 constexpr int kPictureMargin = 16;
-}
+constexpr int kWideView = 500; // pixels: from here there is room for a column beside the plot
+} // namespace
 
 PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     : View(parent), workspace_(workspace), title_(title) {
@@ -76,7 +77,10 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     }
     emptyColumn->addStretch();
     pages_->addWidget(empty);
-    column_->addWidget(pages_, 1);
+    body_ = new QBoxLayout(QBoxLayout::LeftToRight);
+    body_->setSpacing(12);
+    body_->addWidget(pages_, 1);
+    column_->addLayout(body_, 1);
 
     note_ = new QLabel;
     note_->setProperty("role", QStringLiteral("muted"));
@@ -105,13 +109,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     connect(canvas_, &PlotCanvas::visibleXChanged, this, [this] { visibleStepsChanged(); });
     connect(canvas_, &QCustomPlot::afterReplot, this, [this] { updateNote(); });
     connect(canvas_, &PlotCanvas::cursorMoveRequested, this, &PlotView::moveCursor);
-    connect(canvas_, &PlotCanvas::cursorJumpRequested, this, [this](bool toEnd) {
-        if (!run()) return;
-        Cursor cursor = workspace_.cursor();
-        cursor.step = toEnd ? run()->row.steps - 1 : 0;
-        workspace_.setCursor(cursor);
-        canvas_->reveal(workspace_.cursor().step);
-    });
+    connect(canvas_, &PlotCanvas::cursorJumpRequested, this, &PlotView::jumpCursor);
     connect(canvas_, &PlotCanvas::stepsSelected, this, [this](double first, double last) {
         Cursor cursor = workspace_.cursor();
         cursor.firstStep = std::max(0, int(std::lround(first)));
@@ -167,7 +165,14 @@ QComboBox* PlotView::addPicker(const QString& name, const QString& label, const 
 
 void PlotView::addTool(QWidget* widget) { tools_->layout()->addWidget(widget); }
 
-void PlotView::addAbovePlot(QWidget* widget) { column_->insertWidget(column_->indexOf(pages_), widget); }
+void PlotView::addAbovePlot(QWidget* widget) { column_->insertWidget(column_->indexOf(body_), widget); }
+
+void PlotView::addBesidePlot(QWidget* widget) { body_->addWidget(widget); }
+
+void PlotView::resizeEvent(QResizeEvent* event) {
+    View::resizeEvent(event);
+    body_->setDirection(width() >= kWideView ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom);
+}
 
 void PlotView::showEmpty(const QString& title, const QString& text) {
     emptyTitle_->setText(title);
@@ -226,6 +231,7 @@ bool PlotView::event(QEvent* event) {
 
 void PlotView::showEvent(QShowEvent* event) {
     View::showEvent(event);
+    tools_->setVisible(tools_->layout()->count() > 0); // a view may have controls of its own instead
     if (stale_) {
         reload();
     } else {
@@ -243,6 +249,14 @@ void PlotView::moveCursor(int steps, int layers) {
     if (steps != 0) canvas_->reveal(workspace_.cursor().step);
 }
 
+void PlotView::jumpCursor(bool toEnd) {
+    if (!run()) return;
+    Cursor cursor = workspace_.cursor();
+    cursor.step = toEnd ? run()->row.steps - 1 : 0;
+    workspace_.setCursor(cursor);
+    canvas_->reveal(workspace_.cursor().step);
+}
+
 void PlotView::showMenu(QPoint global) {
     QMenu menu(this);
     menu.addAction(tr("Copy image"), this, &PlotView::copyImage);
@@ -257,7 +271,7 @@ void PlotView::showMenu(QPoint global) {
     menu.addAction(tr("Undo zoom"), this, &PlotView::undoZoom)->setEnabled(canvas_->canUndoZoom());
     menu.addAction(tr("Redo zoom"), this, &PlotView::redoZoom)->setEnabled(canvas_->canRedoZoom());
     menu.addAction(tr("Reset zoom"), this, &PlotView::resetZoom)->setEnabled(canvas_->isZoomed());
-    const bool numbers = pages_->currentIndex() == 0 && run();
+    const bool numbers = pages_->currentIndex() == 0 && hasNumbers();
     copyData->setEnabled(numbers);
     exportData->setEnabled(numbers);
     menu.exec(global);

@@ -46,6 +46,11 @@ protected:
     /// Sentences on aggregation, losses and definitions for the line below the plot.
     virtual QString note() const = 0;
     virtual void visibleStepsChanged() {}
+    /// Arrow keys in the plot: the shared cursor moves, unless x is something else than steps.
+    virtual void moveCursor(int steps, int layers);
+    virtual void jumpCursor(bool toEnd); // Home and End
+    /// Whether there are numbers to copy and to save.
+    virtual bool hasNumbers() const { return run() != nullptr; }
     /// Extra content above the plot in a picture: returns the height used. Draws only if painter is given.
     virtual int drawAbove(QPainter* painter, QRect area) const;
     virtual QString pictureTitle() const;
@@ -58,6 +63,8 @@ protected:
     void addTool(QWidget* widget);
     /// A widget between pickers and plot.
     void addAbovePlot(QWidget* widget);
+    /// A column right of the plot, or below it where the view is narrow.
+    void addBesidePlot(QWidget* widget);
 
     /// Teaches instead of plotting. An empty title shows the plot again.
     void showEmpty(const QString& title, const QString& text);
@@ -72,9 +79,9 @@ protected:
 
     bool event(QEvent* event) override;
     void showEvent(QShowEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
 
 private:
-    void moveCursor(int steps, int layers);
     void showMenu(QPoint global);
     void exportDialog(const QString& suffix);
     void copyImage();
@@ -83,7 +90,7 @@ private:
     Workspace& workspace_;
     QString title_;
     QWidget* tools_ = nullptr;
-    QBoxLayout* column_ = nullptr;
+    QBoxLayout *column_ = nullptr, *body_ = nullptr; // body: the plot and what is beside it
     QStackedWidget* pages_ = nullptr;
     QLabel *emptyTitle_ = nullptr, *emptyText_ = nullptr, *note_ = nullptr;
     PlotCanvas* canvas_ = nullptr;

@@ -1,4 +1,4 @@
-// Compare: key numbers of two runs with their differences, and both locality curves over the steps.
+// Compare: the verdict on two runs, their key numbers with differences, and both locality curves over the steps.
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
@@ -10,6 +10,7 @@
 #include "ui/views/step_feed.h"
 
 #include <QHeaderView>
+#include <QLabel>
 #include <QPainter>
 #include <QTableWidget>
 #include <QTimer>
@@ -17,20 +18,39 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <memory>
 #include <optional>
+#include <span>
 
 namespace kvscope::ui {
 
 namespace {
 
 constexpr int kRefreshMs = 1000; // key numbers of a live run are summed again this often
+constexpr int kRowsShown = 10;   // the components below them are for scrolling
 
-/// As high as its rows, if there is room.
+/// What the library says about two runs.
+struct Judgement {
+    std::vector<Obstacle> obstacles;
+    std::optional<Comparison> comparison; // none: an obstacle cannot be ignored
+};
+
+Judgement judge(const RunSample& a, const RunSample& b) {
+    const std::span<const RunSample> left(&a, 1), right(&b, 1);
+    Judgement judgement{findObstacles(left, right), {}};
+    if (std::all_of(judgement.obstacles.begin(), judgement.obstacles.end(),
+                    [](const Obstacle& o) { return o.mayBeIgnored; }))
+        judgement.comparison = compareRuns(left, right);
+    return judgement;
+}
+
+/// As high as its first rows, if there is room.
 class KeyTable final : public QTableWidget {
 public:
     using QTableWidget::QTableWidget;
     QSize sizeHint() const override {
-        return {600, horizontalHeader()->sizeHint().height() + verticalHeader()->defaultSectionSize() * rowCount() + 4};
+        const int rows = std::min(rowCount(), kRowsShown);
+        return {600, horizontalHeader()->sizeHint().height() + verticalHeader()->defaultSectionSize() * rows + 4};
     }
     QSize minimumSizeHint() const override { return {200, 110}; }
 };
@@ -43,7 +63,16 @@ public:
                                                              Side(workspace, this, "compare B")} {
         summaryTimer_.setSingleShot(true);
         summaryTimer_.setInterval(kRefreshMs);
-        connect(&summaryTimer_, &QTimer::timeout, this, &CompareView::askSummaries);
+        connect(&summaryTimer_, &QTimer::timeout, this, [this] {
+            askSummaries();
+            askVerdict();
+        });
+        verdict_ = new QLabel(this);
+        verdict_->setObjectName(QStringLiteral("verdict"));
+        verdict_->setWordWrap(true);
+        verdict_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+        verdict_->setContentsMargins(4, 4, 4, 4);
+        addAbovePlot(verdict_);
         table_ = new KeyTable(this);
         table_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
         table_->setObjectName(QStringLiteral("keyNumbers"));
@@ -76,11 +105,11 @@ public:
 
     QString exportCsv() const override {
         if (!workspace().compare() || numbers_.empty()) return {};
-        QString csv = QStringLiteral("quantity,unit,a,b,difference\n");
-        for (const KeyNumber& number : numbers_)
-            csv +=
-                QStringLiteral("\"%1\",%2,%3,%4,%5\n")
-                    .arg(number.title, number.unitName, plain(number.a), plain(number.b), plain(number.b - number.a));
+        QString csv = QStringLiteral("quantity,unit,a,b,difference,low,high\n");
+        for (const KeyNumber& number : allNumbers())
+            csv += QStringLiteral("\"%1\",%2,%3,%4,%5,%6,%7\n")
+                       .arg(number.title, number.unitName, plain(number.a), plain(number.b), plain(number.b - number.a),
+                            plain(number.low), plain(number.high));
         return csv;
     }
 
@@ -88,7 +117,9 @@ protected:
     void runChanged() override {
         for (Side& side : sides_) side.clear();
         numbers_.clear();
+        judgement_.reset();
         table_->hide();
+        verdict_->hide();
         if (showEmptyWithoutRun(tr("This view puts the key numbers and locality curves of two runs side by side.")))
             return;
         if (!workspace().compare()) {
@@ -103,6 +134,7 @@ protected:
         start(sides_[0], *workspace().current());
         start(sides_[1], *workspace().compare());
         askSummaries();
+        askVerdict();
         fillLegend();
         cursorMoved();
     }
@@ -179,6 +211,13 @@ protected:
         const int line = metrics.height() + 6, column = area.width() / 4;
         const Theme& theme = Theme::current();
         int y = area.top();
+        if (!verdictText().isEmpty()) {
+            painter->setPen(theme.text);
+            const QRect place(area.left(), y, area.width(), area.height());
+            QRect used;
+            painter->drawText(place, Qt::AlignLeft | Qt::TextWordWrap, verdictText(), &used);
+            y += used.height() + 6;
+        }
         const auto cell = [&](int index, const QString& text, const QColor& colour) {
             painter->setPen(colour);
             const QRect place(area.left() + index * column, y, column - 8, line);
@@ -243,12 +282,87 @@ private:
         }
     }
 
+    bool shows(const RunKey& a, const RunKey& b) const {
+        const OpenRun *current = workspace().current(), *compare = workspace().compare();
+        return current && compare && current->key == a && compare->key == b;
+    }
+
+    /// Reads one run, then the other, and judges on the second one's worker. Only of finished runs: a verdict on the
+    /// beginning of a run would change with every look.
+    void askVerdict() {
+        const OpenRun *a = workspace().current(), *b = workspace().compare();
+        if (!a || !b || a->live || b->live) return showVerdict();
+        workspace().query<std::shared_ptr<const RunSample>>(
+            this, "compare sample", a->key,
+            [runId = a->key.runId](TraceReader& reader) {
+                return std::make_shared<const RunSample>(loadRunSample(reader, runId));
+            },
+            [this, a = a->key, b = b->key](std::shared_ptr<const RunSample> sample) {
+                if (!shows(a, b)) return;
+                workspace().query<Judgement>(
+                    this, "compare verdict", b,
+                    [sample, runId = b.runId](TraceReader& reader) {
+                        return judge(*sample, loadRunSample(reader, runId));
+                    },
+                    [this, a, b](Judgement judgement) {
+                        if (!shows(a, b)) return;
+                        judgement_ = std::move(judgement);
+                        showVerdict();
+                        fillTable();
+                    });
+            });
+    }
+
+    QString verdictText() const {
+        const OpenRun *a = workspace().current(), *b = workspace().compare();
+        if (!a || !b) return {};
+        if (a->live || b->live) return tr("The verdict comes when both runs have ended.");
+        if (!judgement_) return {};
+        QStringList reasons;
+        for (const Obstacle& obstacle : judgement_->obstacles) reasons << QString::fromStdString(obstacle.what);
+        if (!judgement_->comparison) return tr("Not comparable: %1.").arg(reasons.join(QStringLiteral("; ")));
+        const QString sentence = QString::fromStdString(judgement_->comparison->sentence) + QLatin1Char('.');
+        return reasons.isEmpty() ? sentence
+                                 : sentence + QLatin1Char(' ') +
+                                       tr("With a reservation: %1.").arg(reasons.join(QStringLiteral("; ")));
+    }
+
+    void showVerdict() {
+        const QString text = verdictText();
+        verdict_->setText(text);
+        verdict_->setVisible(!text.isEmpty());
+        QStringList notes;
+        if (judgement_ && judgement_->comparison) {
+            const Comparison& c = *judgement_->comparison;
+            notes << tr("The median, over %1 steps that both runs have, of B's time over A's in the same step. Left "
+                        "out: the "
+                        "first decode step and %2 that open a block.")
+                         .arg(c.steps)
+                         .arg(c.opening);
+            for (const std::string& note : c.notes) notes << QString::fromStdString(note) + QLatin1Char('.');
+        }
+        verdict_->setToolTip(notes.isEmpty() ? QString()
+                                             : QStringLiteral("<p>") +
+                                                   notes.join(QStringLiteral("\n"))
+                                                       .toHtmlEscaped()
+                                                       .replace(QLatin1Char('\n'), QStringLiteral("</p><p>")) +
+                                                   QStringLiteral("</p>"));
+    }
+
+    std::vector<KeyNumber> allNumbers() const {
+        std::vector<KeyNumber> numbers = numbers_;
+        if (judgement_ && judgement_->comparison)
+            for (KeyNumber& number : componentNumbers(*judgement_->comparison)) numbers.push_back(std::move(number));
+        return numbers;
+    }
+
     void present() {
         const OpenRun *a = workspace().current(), *b = workspace().compare();
         if (!a || !b) return;
         for (const Side& side : sides_) {
             if (!side.feed.error().isEmpty() && side.graph->data()->isEmpty()) {
                 table_->hide();
+                verdict_->hide();
                 showEmpty(tr("The trace cannot be read here"), side.feed.error());
                 return;
             }
@@ -285,9 +399,10 @@ private:
 
     void fillTable() {
         table_->setHorizontalHeaderLabels(headerTexts());
-        table_->setRowCount(int(numbers_.size()));
+        const std::vector<KeyNumber> numbers = allNumbers();
+        table_->setRowCount(int(numbers.size()));
         for (int row = 0; row < table_->rowCount(); ++row) {
-            const KeyNumber& number = numbers_[std::size_t(row)];
+            const KeyNumber& number = numbers[std::size_t(row)];
             const QString texts[] = {number.title, number.text(number.a), number.text(number.b), number.difference()};
             for (int column = 0; column < 4; ++column) {
                 QTableWidgetItem* item = table_->item(row, column);
@@ -318,11 +433,13 @@ private:
     }
 
     std::array<Side, 2> sides_;
+    QLabel* verdict_ = nullptr;
     QTableWidget* table_ = nullptr;
     QTimer summaryTimer_;
     LegendStrip* legend_ = nullptr;
     QCPAxisRect* panel_ = nullptr;
     std::vector<KeyNumber> numbers_;
+    std::optional<Judgement> judgement_;
 };
 
 } // namespace

@@ -22,22 +22,29 @@ QString KeyNumber::text(double value) const {
            (unit == Unit::Count && !unitName.isEmpty() ? QLatin1Char(' ') + unitName : QString());
 }
 
+QString KeyNumber::signedText(double value) const {
+    return (value > 0 ? QStringLiteral("+") : value < 0 ? QStringLiteral("−") : QString()) + text(std::abs(value));
+}
+
 QString KeyNumber::difference() const {
     if (std::isnan(a) || std::isnan(b)) return QStringLiteral("–");
     const double change = b - a;
     if (change == 0) return tr("same");
-    QString result = (change > 0 ? QStringLiteral("+") : QStringLiteral("−")) + text(std::abs(change));
+    QString result = signedText(change);
     if (unit == Unit::Percent) return result.replace(QStringLiteral(" %"), tr(" points"));
     if (a != 0)
         result += QStringLiteral(" (%1%2 %)")
                       .arg(change > 0 ? QStringLiteral("+") : QStringLiteral("−"))
                       .arg(std::abs(100 * change / a), 0, 'f', std::abs(100 * change / a) < 10 ? 1 : 0);
+    if (!std::isnan(low)) result += tr(", from %1 to %2").arg(signedText(low), signedText(high));
     return result;
 }
 
 int KeyNumber::verdict() const {
     if (better == 0 || std::isnan(a) || std::isnan(b) || a == b) return 0;
-    if (std::abs(b - a) < 0.01 * std::max(std::abs(a), std::abs(b))) return 0; // within what a second recording varies
+    if (!std::isnan(low) && low <= 0 && high >= 0) return 0;
+    if (std::isnan(low) && std::abs(b - a) < 0.01 * std::max(std::abs(a), std::abs(b)))
+        return 0; // within what a second recording varies
     return (b > a) == (better > 0) ? 1 : -1;
 }
 
@@ -76,6 +83,22 @@ std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
         Unit::Nanoseconds, QStringLiteral("ns"), -1, each([&](const S& s) { return perStep(s.exposedMs * 1e6, s); }));
     add(tr("Decode steps"), tr("Decode steps in the trace"), Unit::Count, tr("steps"), 0,
         each([](const S& s) { return double(s.decodeSteps); }));
+    return numbers;
+}
+
+std::vector<KeyNumber> componentNumbers(const Comparison& comparison) {
+    std::vector<KeyNumber> numbers;
+    const auto add = [&](const QString& title, const QString& help, const ComponentDelta& d) {
+        numbers.push_back(
+            {title, help, QStringLiteral("ns"), Unit::Nanoseconds, d.aNs, d.bNs, -1, d.deltaNs.low, d.deltaNs.high});
+    };
+    const QString compared = tr("mean over the %1 compared steps, with the %2 % confidence interval of the difference")
+                                 .arg(comparison.steps)
+                                 .arg(100 * comparison.confidence);
+    for (const ComponentDelta& component : comparison.components)
+        add(tr("%1 per step").arg(QString::fromStdString(component.component)),
+            tr("Time of this stage: %1").arg(compared), component);
+    add(tr("Compared step"), tr("Wall time of a step: %1").arg(compared), comparison.step);
     return numbers;
 }
 

@@ -11,7 +11,10 @@ class Workspace;
 View* makeLocalityView(Workspace& workspace, QWidget* parent);
 View* makeSelectionView(Workspace& workspace, QWidget* parent);
 View* makeTransfersView(Workspace& workspace, QWidget* parent);
+View* makeCacheView(Workspace& workspace, QWidget* parent);
 View* makeBreakdownView(Workspace& workspace, QWidget* parent);
+View* makeRooflineView(Workspace& workspace, QWidget* parent);
 View* makeCompareView(Workspace& workspace, QWidget* parent);
+View* makeInsightsView(Workspace& workspace, QWidget* parent);
 
 } // namespace kvscope::ui

@@ -11,10 +11,17 @@ const std::vector<ViewEntry>& views() {
          "Block by step: which blocks one KV head selected, why, and which were missed", makeSelectionView},
         {"transfers", "Transfers", "Ctrl+3", "Hits, misses, bytes over the link and exposed time, step by step",
          makeTransfersView},
+        {"cache", "What if", "Ctrl+6", "What another cache size, policy or link would have done to the recorded run",
+         makeCacheView},
         {"breakdown", "Breakdown", "Ctrl+4", "Where the time of a step goes: stages per step, per layer and in total",
          makeBreakdownView},
+        {"roofline", "Roofline", "Ctrl+7",
+         "Predicted decode throughput against batch, context and hit rate, what limits it, and the runs beside it",
+         makeRooflineView, true},
         {"compare", "Compare", "Ctrl+5", "Key numbers of two runs side by side, with their differences",
          makeCompareView},
+        {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
+         makeInsightsView},
     };
     return entries;
 }

@@ -32,6 +32,7 @@ struct ViewEntry {
     const char* shortcut; // e.g. "Ctrl+1"
     const char* help;     // one sentence: what it shows
     View* (*make)(Workspace& workspace, QWidget* parent);
+    bool withoutRun = false; // it has something to show before any run is open
 };
 
 /// All views in menu order.

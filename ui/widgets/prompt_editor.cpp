@@ -5,6 +5,7 @@
 #include "ui/models/format.h"
 #include "ui/widgets/small_widgets.h"
 
+#include <QCheckBox>
 #include <QComboBox>
 #include <QDoubleSpinBox>
 #include <QFileDialog>
@@ -43,6 +44,14 @@ QFormLayout* makeForm(QWidget* page) {
     return form;
 }
 
+/// A long prompt's begin and end; what lies between shows nothing new.
+QString shortened(const std::string& text) {
+    constexpr qsizetype shownCharacters = 1500;
+    const QString all = QString::fromStdString(text);
+    if (all.size() <= 2 * shownCharacters) return all;
+    return all.left(shownCharacters) + QStringLiteral("\n[…]\n") + all.right(shownCharacters);
+}
+
 } // namespace
 
 struct PromptEditor::Counter {
@@ -61,6 +70,7 @@ PromptEditor::PromptEditor(QWidget* parent)
     kind_->addItem(tr("Text file"));
     ignoreWheelUnlessFocused(kind_);
     pages_ = {makeNeedlePage(), makeDocumentPage(), makeTextPage(), makeFilePage()};
+    chatPart_ = makeChatPart();
     counted_ = new MutedLabel;
     counted_->setObjectName(QStringLiteral("promptCount"));
     auto* layout = new QVBoxLayout(this);
@@ -68,6 +78,7 @@ PromptEditor::PromptEditor(QWidget* parent)
     layout->setSpacing(6);
     layout->addWidget(kind_);
     for (QWidget* page : pages_) layout->addWidget(page);
+    layout->addWidget(chatPart_);
     layout->addWidget(counted_);
     counter_->pool.setMaxThreadCount(1);
     counter_->delay.setSingleShot(true);
@@ -156,6 +167,56 @@ QWidget* PromptEditor::makeFilePage() {
     return page;
 }
 
+QWidget* PromptEditor::makeChatPart() {
+    auto* part = new QWidget;
+    auto* layout = new QVBoxLayout(part);
+    layout->setContentsMargins(0, 0, 0, 0);
+    layout->setSpacing(4);
+    chat_ = new QCheckBox(tr("Chat template"));
+    chat_->setObjectName(QStringLiteral("promptChat"));
+    chat_->setToolTip(tr("Gives the prompt the form this model was trained to answer; base models have no template."));
+    system_ = new QLineEdit;
+    system_->setObjectName(QStringLiteral("promptSystem"));
+    system_->setPlaceholderText(tr("System message (optional)"));
+    system_->setAccessibleName(tr("System message"));
+    preview_ = new QPlainTextEdit;
+    preview_->setObjectName(QStringLiteral("promptPreview"));
+    preview_->setReadOnly(true);
+    preview_->setTabChangesFocus(true);
+    preview_->setFixedHeight(96);
+    preview_->setAccessibleName(tr("Prompt as the model reads it"));
+    preview_->setToolTip(tr("The prompt as the model reads it."));
+    chatProblem_ = new MutedLabel;
+    chatProblem_->setObjectName(QStringLiteral("promptChatProblem"));
+    chatProblem_->setWordWrap(true);
+    for (QWidget* widget : {static_cast<QWidget*>(chat_), static_cast<QWidget*>(chatProblem_),
+                            static_cast<QWidget*>(system_), static_cast<QWidget*>(preview_)})
+        layout->addWidget(widget);
+    connect(chat_, &QCheckBox::toggled, this, [this] {
+        showChat();
+        edited();
+    });
+    connect(system_, &QLineEdit::textChanged, this, &PromptEditor::edited);
+    showChat();
+    return part;
+}
+
+void PromptEditor::showChat() {
+    const bool possible = model_ && model_->chatTemplate();
+    const QString problem = model_ ? QString::fromStdString(model_->chatProblem()) : QString();
+    chat_->setEnabled(possible);
+    chat_->setVisible(possible || !problem.isEmpty());
+    chatProblem_->setText(problem);
+    chatProblem_->setVisible(!problem.isEmpty());
+    system_->setVisible(possible && chat_->isChecked());
+    preview_->setVisible(possible && chat_->isChecked());
+}
+
+bool PromptEditor::isCounted() const {
+    const auto kind = PromptSource::Kind(kind_->currentIndex());
+    return source().chat || kind == PromptSource::Kind::Text || kind == PromptSource::Kind::File;
+}
+
 PromptSource PromptEditor::source() const {
     PromptSource source;
     source.kind = PromptSource::Kind(kind_->currentIndex());
@@ -167,6 +228,8 @@ PromptSource PromptEditor::source() const {
     source.text = text_->toPlainText();
     source.file = file_->text();
     source.sequences = sequences_;
+    source.chat = chat_->isEnabled() && chat_->isChecked();
+    source.system = system_->text();
     return source;
 }
 
@@ -174,10 +237,12 @@ void PromptEditor::setSequences(int sequences) { sequences_ = sequences; }
 
 void PromptEditor::setModel(std::shared_ptr<const Model> model) {
     model_ = std::move(model);
+    showChat();
     edited();
 }
 
 std::optional<int> PromptEditor::tokens() const {
+    if (isCounted()) return textTokens_;
     switch (PromptSource::Kind(kind_->currentIndex())) {
     case PromptSource::Kind::Needle:
         return needleTokens_->value();
@@ -194,7 +259,7 @@ QString PromptEditor::problem() const {
     switch (PromptSource::Kind(kind_->currentIndex())) {
     case PromptSource::Kind::Needle:
     case PromptSource::Kind::LongDocument:
-        return {};
+        return countProblem_;
     case PromptSource::Kind::Text:
         if (text_->toPlainText().trimmed().isEmpty())
             return tr("The prompt is empty: write some text or choose another source.");
@@ -211,26 +276,28 @@ QString PromptEditor::problem() const {
 }
 
 void PromptEditor::edited() {
-    const auto kind = PromptSource::Kind(kind_->currentIndex());
     textTokens_.reset();
     countProblem_.clear();
     ++counter_->asked;
     counted_->clear();
     counted_->hide();
-    if (kind == PromptSource::Kind::Text || kind == PromptSource::Kind::File) counter_->delay.start();
+    preview_->clear();
+    if (isCounted()) counter_->delay.start();
     emit changed();
 }
 
 void PromptEditor::count() {
-    if (!model_ || !problem().isEmpty()) return;
+    if (!model_ || !isCounted() || !problem().isEmpty()) return;
     const int number = ++counter_->asked;
     PromptSource asked = source();
     asked.sequences = 1;
     counter_->pool.start([this, number, asked, model = model_] {
         int tokens = 0;
-        QString sentence;
+        QString sentence, preview;
         try {
-            tokens = int(model->tokenizer().encode(asked.build(model->tokenizer()).front()).size());
+            const std::string prompt = asked.build(model->tokenizer()).front();
+            if (asked.chat) preview = shortened(asked.finalText(*model, prompt));
+            tokens = int(asked.encode(*model, prompt).size());
         } catch (const Error& error) {
             sentence = QString::fromStdString(oneLine(error));
         } catch (const std::exception& error) {
@@ -239,9 +306,10 @@ void PromptEditor::count() {
         // The pool is joined before this object is gone, and a queued call dies with it.
         QMetaObject::invokeMethod(
             this,
-            [this, number, tokens, sentence] {
+            [this, number, tokens, sentence, preview] {
                 if (number != counter_->asked) return;
                 countProblem_ = sentence;
+                preview_->setPlainText(preview);
                 if (sentence.isEmpty()) {
                     textTokens_ = tokens;
                     counted_->setText(tr("%1 tokens").arg(formatCount(tokens)));
@@ -257,7 +325,8 @@ QVariantMap PromptEditor::values() const {
     return {{"kind", kind_->currentIndex()}, {"needleTokens", needleTokens_->value()},
             {"needles", needles_->value()},  {"depth", depth_->value()},
             {"seed", seed_->value()},        {"documentTokens", documentTokens_->value()},
-            {"text", text_->toPlainText()},  {"file", file_->text()}};
+            {"text", text_->toPlainText()},  {"file", file_->text()},
+            {"chat", chat_->isChecked()},    {"system", system_->text()}};
 }
 
 void PromptEditor::setValues(const QVariantMap& values) {
@@ -271,6 +340,8 @@ void PromptEditor::setValues(const QVariantMap& values) {
     restore("documentTokens", [&](const QVariant& v) { documentTokens_->setValue(v.toInt()); });
     restore("text", [&](const QVariant& v) { text_->setPlainText(v.toString()); });
     restore("file", [&](const QVariant& v) { file_->setText(v.toString()); });
+    restore("chat", [&](const QVariant& v) { chat_->setChecked(v.toBool()); });
+    restore("system", [&](const QVariant& v) { system_->setText(v.toString()); });
     restore("kind", [&](const QVariant& v) { kind_->setCurrentIndex(v.toInt()); });
 }
 

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+class QCheckBox;
 class QComboBox;
 class QDoubleSpinBox;
 class QLineEdit;
@@ -34,7 +35,7 @@ public:
     void setSequences(int sequences);
     /// Counts tokens of text and files with this model's tokenizer, off the GUI thread.
     void setModel(std::shared_ptr<const Model> model);
-    /// Longest prompt of the batch in tokens; empty while it is being counted.
+    /// Longest prompt of the batch in tokens, the chat template's included; empty while it is being counted.
     std::optional<int> tokens() const;
     /// Why there can be no prompt; empty when there can.
     QString problem() const;
@@ -50,6 +51,9 @@ private:
     QWidget* makeDocumentPage();
     QWidget* makeTextPage();
     QWidget* makeFilePage();
+    QWidget* makeChatPart();
+    void showChat();
+    bool isCounted() const; // on the worker, rather than known from the form
     void edited();
     void count();
 
@@ -59,6 +63,11 @@ private:
     QDoubleSpinBox* depth_ = nullptr;
     QPlainTextEdit* text_ = nullptr;
     QLineEdit* file_ = nullptr;
+    QWidget* chatPart_ = nullptr;
+    QCheckBox* chat_ = nullptr;
+    QLineEdit* system_ = nullptr;
+    QPlainTextEdit* preview_ = nullptr; // of what the chat template makes
+    MutedLabel* chatProblem_ = nullptr;
     MutedLabel* counted_ = nullptr;
     int sequences_ = 1;
     std::shared_ptr<const Model> model_;

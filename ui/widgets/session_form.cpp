@@ -1,6 +1,7 @@
 #include "ui/widgets/session_form.h"
 
 #include "ui/models/format.h"
+#include "ui/widgets/model_page.h"
 #include "ui/widgets/parameter_panel.h"
 #include "ui/widgets/prompt_editor.h"
 #include "ui/widgets/small_widgets.h"
@@ -12,6 +13,7 @@
 #include <QPushButton>
 #include <QSignalBlocker>
 #include <QSpinBox>
+#include <QToolButton>
 
 #include <algorithm>
 
@@ -40,9 +42,18 @@ void SessionForm::setModel(const QString& nameOrPath, std::shared_ptr<const Mode
             .arg(config.kvHeads)
             .arg(config.headDim)
             .arg(QString::fromLatin1(nameOf(loaded_->weightType())), formatCount(config.maxPositions)));
+    modelDetails_->setEnabled(true);
+    if (modelPage_) modelPage_->setModel(loaded_);
     prompt_->setModel(loaded_);
     shownMethod_.clear();
     showMethod();
+}
+
+void SessionForm::showModelPage() {
+    if (!modelPage_) modelPage_ = new ModelPage(this);
+    modelPage_->setModel(loaded_);
+    modelPage_->show();
+    modelPage_->raise();
 }
 
 void SessionForm::setModelProblem(const QString& sentence) {

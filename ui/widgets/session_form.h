@@ -21,11 +21,13 @@ class QDoubleSpinBox;
 class QFormLayout;
 class QPushButton;
 class QSpinBox;
+class QToolButton;
 class QVBoxLayout;
 
 namespace kvscope::ui {
 
 class InlineMessage;
+class ModelPage;
 class MutedLabel;
 class ParameterPanel;
 class PromptEditor;
@@ -69,6 +71,7 @@ private:
     void makeFooter(QVBoxLayout* layout);
     void chooseModel(int index);
     void chooseBackend();
+    void showModelPage();
     void showMethod();
     void rememberSettings();
     void revalidate();
@@ -90,6 +93,8 @@ private:
     Section* advanced_ = nullptr;
     MutedLabel* reason_ = nullptr;
     QPushButton* run_ = nullptr;
+    QToolButton* modelDetails_ = nullptr;
+    ModelPage* modelPage_ = nullptr; // made when it is first asked for
 
     std::shared_ptr<const Model> loaded_;
     QString loadedName_, modelProblem_, backendProblem_, problem_;

@@ -12,12 +12,14 @@
 #include <QDoubleSpinBox>
 #include <QFileDialog>
 #include <QFormLayout>
+#include <QHBoxLayout>
 #include <QPointer>
 #include <QPushButton>
 #include <QScrollArea>
 #include <QSignalBlocker>
 #include <QSpinBox>
 #include <QThreadPool>
+#include <QToolButton>
 #include <QVBoxLayout>
 
 namespace kvscope::ui {
@@ -108,7 +110,14 @@ void SessionForm::makeModelSection(QVBoxLayout* layout) {
         model_->addItem(tr("%1 (embedded)").arg(QString::fromStdString(name)), QString::fromStdString(name));
     model_->addItem(tr("Folder…"));
     model_->setCurrentIndex(std::max(0, model_->findData(QString::fromLatin1(kDefaultModel))));
-    section->body()->addWidget(model_);
+    modelDetails_ = named(new QToolButton, "modelDetails",
+                          tr("What was understood of the model: attention, positions, methods, memory of each tier."));
+    modelDetails_->setText(tr("Details"));
+    modelDetails_->setEnabled(false);
+    auto* row = new QHBoxLayout;
+    row->addWidget(model_, 1);
+    row->addWidget(modelDetails_);
+    section->body()->addLayout(row);
     modelFacts_ = addMuted(section->body(), "modelFacts");
     modelFacts_->setText(tr("Loading…"));
     modelMessage_ = new InlineMessage;
@@ -124,6 +133,7 @@ void SessionForm::makeModelSection(QVBoxLayout* layout) {
     backendFacts_->hide();
     connect(backend_, &QComboBox::currentIndexChanged, this, &SessionForm::chooseBackend);
     connect(model_, &QComboBox::currentIndexChanged, this, &SessionForm::chooseModel);
+    connect(modelDetails_, &QToolButton::clicked, this, &SessionForm::showModelPage);
 }
 
 void SessionForm::chooseBackend() {

@@ -69,11 +69,11 @@ private:
     std::string to_;
 };
 
-/// SentencePiece's remove_extra_whitespaces: no spaces around the text, one between words.
+/// SentencePiece's remove_extra_whitespaces: no spaces around the text, one between words; U+2581 is a space to it.
 class CollapseSpaces final : public Normalizer {
     void apply(std::string& text) const override {
         std::string out;
-        for (const char c : text)
+        for (const char c : replaceAll(text, kMetaspace, " "))
             if (c != ' ' || (!out.empty() && out.back() != ' ')) out += c;
         if (!out.empty() && out.back() == ' ') out.pop_back();
         text = std::move(out);

@@ -32,6 +32,33 @@ bool hasClassIntersection(const std::string& expression) {
     return false;
 }
 
+/// \s as Unicode's White_Space: PCRE2's own also takes U+180E, which is none since Unicode 6.3.
+std::string withPlainSpaces(const std::string& expression) {
+    static const std::string spaces =
+        R"(\x09-\x0D\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
+    std::string out;
+    bool inClass = false;
+    for (std::size_t i = 0; i < expression.size(); ++i) {
+        const char c = expression[i];
+        if (c == '\\' && i + 1 < expression.size()) {
+            const char escaped = expression[++i];
+            if (escaped == 's')
+                out += inClass ? spaces : "[" + spaces + "]";
+            else if (escaped == 'S' && !inClass)
+                out += "[^" + spaces + "]";
+            else
+                out += c, out += escaped;
+            continue;
+        }
+        if (c == '[')
+            inClass = true;
+        else if (c == ']')
+            inClass = false;
+        out += c;
+    }
+    return out;
+}
+
 } // namespace
 
 struct Pattern::Compiled {
@@ -59,6 +86,7 @@ Pattern Pattern::plain(std::string text) {
 
 Pattern Pattern::regex(const std::string& expression, const std::string& origin) {
     if (hasClassIntersection(expression)) refuseUnsupported(origin, "a pattern intersects character classes");
+    const std::string translated = withPlainSpaces(expression);
     auto compiled = std::make_unique<Compiled>();
     const Owned<pcre2_compile_context> dialect(pcre2_compile_context_create(nullptr));
     compiled->limits.reset(pcre2_match_context_create(nullptr));
@@ -68,7 +96,7 @@ Pattern Pattern::regex(const std::string& expression, const std::string& origin)
     pcre2_set_newline(dialect.get(), PCRE2_NEWLINE_LF);
     int code = 0;
     PCRE2_SIZE where = 0;
-    compiled->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(expression.data()), expression.size(),
+    compiled->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                                        PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &code, &where,
                                        dialect.get()));
     if (!compiled->code)

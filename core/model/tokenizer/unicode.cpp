@@ -117,6 +117,19 @@ std::string lowercased(std::string_view text) {
     return out;
 }
 
+std::string uppercased(std::string_view text) {
+    std::string out;
+    out.reserve(text.size());
+    for (std::size_t at = 0; at < text.size();) {
+        const std::uint32_t c = nextCodePoint(text, at);
+        if (c == 0xDF)
+            out += "SS";
+        else
+            appendUtf8(out, std::uint32_t(utf8proc_toupper(utf8proc_int32_t(c))));
+    }
+    return out;
+}
+
 std::string withoutMarks(std::string_view text) {
     std::string out;
     for (std::size_t at = 0; at < text.size();) {
@@ -149,7 +162,18 @@ bool isWordCharacter(std::uint32_t c) {
 
 bool hasUnicodeTables() { return false; }
 std::string normalized(std::string_view text, NormalForm) { return std::string(text); }
-std::string lowercased(std::string_view text) { return std::string(text); }
+std::string lowercased(std::string_view text) {
+    std::string out(text);
+    for (char& c : out)
+        if (c >= 'A' && c <= 'Z') c = char(c + ('a' - 'A'));
+    return out;
+}
+std::string uppercased(std::string_view text) {
+    std::string out(text);
+    for (char& c : out)
+        if (c >= 'a' && c <= 'z') c = char(c - ('a' - 'A'));
+    return out;
+}
 std::string withoutMarks(std::string_view text) { return std::string(text); }
 bool isWordCharacter(std::uint32_t c) {
     return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');

@@ -29,10 +29,11 @@ std::size_t leadingWhiteSpace(std::string_view text);
 bool isWordCharacter(std::uint32_t codePoint);
 
 enum class NormalForm { Nfc, Nfd, Nfkc, Nfkd };
-/// Whether this build can do the following three (it needs libutf8proc).
+/// Whether this build can do the following four (it needs libutf8proc); else they change ASCII only.
 bool hasUnicodeTables();
 std::string normalized(std::string_view text, NormalForm form);
 std::string lowercased(std::string_view text);
+std::string uppercased(std::string_view text);
 /// Without non-spacing marks.
 std::string withoutMarks(std::string_view text);
 

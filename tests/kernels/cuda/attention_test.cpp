@@ -46,9 +46,16 @@ protected:
 
 TEST_P(CudaAttention, AttendsListedBlocksInAnySlots) {
     const auto [dim, group, bs] = GetParam();
-    for (const int rows : {1, 3}) {
-        const int kvHeads = 2, queryHeads = kvHeads * group, maxBlocks = 40, slots = 24, heads = rows * kvHeads;
-        SCOPED_TRACE(rows);
+    // On two processors a thread block attends a whole list; long lists are shared by several clusters.
+    const int processors = launch.multiprocessors;
+    const struct {
+        int rows, processors, slots;
+    } divisions[] = {{1, processors, 24}, {3, processors, 24}, {3, 2, 24}, {1, processors, 160}};
+    for (const auto& [rows, multiprocessors, slots] : divisions) {
+        launch.multiprocessors = multiprocessors;
+        const int kvHeads = 2, queryHeads = kvHeads * group, maxBlocks = slots + 16, heads = rows * kvHeads;
+        SCOPED_TRACE(::testing::Message()
+                     << rows << " rows, " << multiprocessors << " processors, " << slots << " slots");
         const AttentionShape shape{queryHeads, kvHeads, dim, bs};
         const std::size_t element = blockElements(bs, dim);
         const auto q = halves(std::size_t(rows * queryHeads * dim)),

@@ -1,0 +1,210 @@
+// kvscope-cli compare: is B slower than A, noise taken into account.
+#include "app/cli/commands.h"
+#include "app/cli/run_choice.h"
+
+#include "kernels/base/error.h"
+#include "profiler/compare/compare.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace kvscope::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Exit statuses beside 0, 1 (error) and 2 (command line).
+constexpr int kSlower = 3, kNotComparable = 4;
+
+struct Side {
+    std::string file;
+    std::vector<std::string> more; // repeats in other files, their last runs
+    std::vector<int> runs;         // of `file`; empty: the last
+};
+
+struct Arguments {
+    Side a, b;
+    std::string failOver;
+    double confidence = 95;
+    std::uint64_t seed = 1;
+    bool anyway = false, json = false;
+};
+
+/// "3%" is 0.03.
+std::optional<double> parseThreshold(const std::string& text) {
+    if (text.empty()) return std::nullopt;
+    double value = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (code != std::errc() || std::string_view(end, text.data() + text.size()) != "%" || !(value >= 0 && value <= 1e6))
+        throw Error(ErrorKind::BadInput, fmt::format("cannot read --fail-over '{}'", text),
+                    "write a percentage, e.g. --fail-over 3%");
+    return value / 100;
+}
+
+std::vector<RunSample> load(const Side& side) {
+    std::vector<RunSample> samples;
+    const TraceReader reader(side.file);
+    for (const int run : side.runs.empty() ? std::vector{0} : side.runs)
+        samples.push_back(loadRunSample(reader, chooseRun(reader, run)));
+    for (const std::string& file : side.more) {
+        const TraceReader repeat(file);
+        samples.push_back(loadRunSample(repeat, chooseRun(repeat, 0)));
+    }
+    return samples;
+}
+
+std::string joined(const std::vector<Obstacle>& obstacles) {
+    std::vector<std::string> texts;
+    for (const Obstacle& obstacle : obstacles) texts.push_back(obstacle.what);
+    return fmt::format("{}", fmt::join(texts, "; "));
+}
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+Json interval(const Interval& i) { return {{"value", i.value}, {"low", i.low}, {"high", i.high}}; }
+
+Json toJson(const ComponentDelta& d) {
+    return {
+        {"component", d.component},
+        {"a_ms", d.aNs / 1e6},
+        {"b_ms", d.bNs / 1e6},
+        {"delta_ms", {{"value", d.deltaNs.value / 1e6}, {"low", d.deltaNs.low / 1e6}, {"high", d.deltaNs.high / 1e6}}}};
+}
+
+Json toJson(const std::vector<RunSample>& side) {
+    Json out = Json::array();
+    for (const RunSample& sample : side)
+        out.push_back({{"trace", sample.path}, {"run_id", sample.run.runId}, {"name", sample.run.name}});
+    return out;
+}
+
+Json toJson(const Comparison& c) {
+    Json out{{"verdict", nameOf(c.verdict)},
+             {"sentence", c.sentence},
+             {"ratio", interval(c.ratio)},
+             {"mean_ratio", interval(c.meanRatio)},
+             {"confidence", c.confidence},
+             {"fail_over", c.threshold},
+             {"median_step_ms", {{"a", c.aMedianNs / 1e6}, {"b", c.bMedianNs / 1e6}}},
+             {"steps", c.steps},
+             {"left_out", {{"first", c.first}, {"opening", c.opening}, {"unpaired", c.unpaired}}},
+             {"block_length", c.blockLength},
+             {"between_runs", number(c.betweenRuns)},
+             {"step", toJson(c.step)},
+             {"components", Json::array()},
+             {"exposed", toJson(c.exposed)},
+             {"quantities", Json::array()},
+             {"differences", Json::array()},
+             {"notes", c.notes}};
+    for (const ComponentDelta& component : c.components) out["components"].push_back(toJson(component));
+    for (const Quantity& q : c.quantities)
+        out["quantities"].push_back({{"name", q.name}, {"unit", q.unit}, {"a", number(q.a)}, {"b", number(q.b)}});
+    for (const SettingDifference& d : c.differences)
+        out["differences"].push_back({{"setting", d.key}, {"a", d.a}, {"b", d.b}});
+    return out;
+}
+
+void printSide(const char* name, const std::vector<RunSample>& side) {
+    for (const RunSample& sample : side)
+        fmt::print("{}  {}, run {} of {}\n", name, sample.run.name, sample.run.runId, sample.path);
+}
+
+void printRow(const ComponentDelta& d) {
+    fmt::print("{:<18} {:>12.4f} {:>12.4f} {:>+12.4f} {:>+12.4f} {:>+12.4f}\n", d.component, d.aNs / 1e6, d.bNs / 1e6,
+               d.deltaNs.value / 1e6, d.deltaNs.low / 1e6, d.deltaNs.high / 1e6);
+}
+
+void printText(const std::vector<RunSample>& a, const std::vector<RunSample>& b, const Comparison& c) {
+    fmt::print("{}.\n", c.sentence);
+    printSide("A", a);
+    printSide("B", b);
+    for (const SettingDifference& d : c.differences) fmt::print("   {}: {} -> {}\n", d.key, d.a, d.b);
+    fmt::print(
+        "median step {:.4g} ms -> {:.4g} ms; {} steps compared, left out: {} first, {} that open a block, {} not in "
+        "all runs\n",
+        c.aMedianNs / 1e6, c.bMedianNs / 1e6, c.steps, c.first, c.opening, c.unpaired);
+    fmt::print("\n{:<18} {:>12} {:>12} {:>12} {:>12} {:>12}\n", "ms per step, mean", "A", "B", "B - A", "from", "to");
+    for (const ComponentDelta& component : c.components) printRow(component);
+    printRow(c.step);
+    ComponentDelta exposed = c.exposed;
+    exposed.component = fmt::format("exposed, {}", a.front().run.timing);
+    printRow(exposed);
+    fmt::print("\n{:<20} {:>14} {:>14}\n", "whole run", "A", "B");
+    for (const Quantity& q : c.quantities) fmt::print("{:<20} {:>14.6g} {:>14.6g} {}\n", q.name, q.a, q.b, q.unit);
+    for (const std::string& note : c.notes) fmt::print("note: {}\n", note);
+}
+
+int run(const Arguments& arguments) {
+    CompareOptions options;
+    const std::optional<double> threshold = parseThreshold(arguments.failOver);
+    options.threshold = threshold.value_or(0);
+    options.confidence = arguments.confidence / 100;
+    options.seed = arguments.seed;
+    const std::vector<RunSample> a = load(arguments.a), b = load(arguments.b);
+    std::vector<Obstacle> obstacles = findObstacles(a, b);
+    const bool canBeIgnored =
+        std::all_of(obstacles.begin(), obstacles.end(), [](const auto& o) { return o.mayBeIgnored; });
+    if (!obstacles.empty() && !(arguments.anyway && canBeIgnored)) {
+        if (arguments.json) {
+            Json out{{"verdict", "not comparable"}, {"reasons", Json::array()}};
+            for (const Obstacle& o : obstacles)
+                out["reasons"].push_back({{"reason", o.what}, {"anyway", o.mayBeIgnored}});
+            fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+        } else {
+            fmt::print(stderr, "kvscope-cli: not comparable: {}{}\n", joined(obstacles),
+                       canBeIgnored ? "; --anyway compares them nevertheless" : "");
+        }
+        return kNotComparable;
+    }
+    Comparison comparison = compareRuns(a, b, options);
+    for (const Obstacle& obstacle : obstacles)
+        comparison.notes.insert(comparison.notes.begin(), "compared anyway: " + obstacle.what);
+    const int status = threshold && comparison.verdict == Verdict::Slower ? kSlower : 0;
+    if (arguments.json) {
+        Json out = toJson(comparison);
+        out["a"] = toJson(a);
+        out["b"] = toJson(b);
+        out["exposed_is"] = a.front().run.timing;
+        out["exit_status"] = status;
+        fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+    } else {
+        printText(a, b, comparison);
+    }
+    return status;
+}
+
+} // namespace
+
+Command addCompare(CLI::App& app) {
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App* sub = app.add_subcommand(
+        "compare", "Verdict on two runs: is B slower than A, beyond noise? Exit status 3: slower than --fail-over "
+                   "beyond noise; 4: not comparable");
+    sub->add_option("a", arguments->a.file, "The .kvtrace file to compare with")->required();
+    sub->add_option("b", arguments->b.file, "The .kvtrace file to judge; may be the same one")->required();
+    sub->add_option("--run-a", arguments->a.runs, "Run of A; several (1,2,3) are repeats; default: the last")
+        ->delimiter(',');
+    sub->add_option("--run-b", arguments->b.runs, "Run of B, likewise")->delimiter(',');
+    sub->add_option("--also-a", arguments->a.more, "Another trace whose last run repeats A; repeatable");
+    sub->add_option("--also-b", arguments->b.more, "Another trace whose last run repeats B; repeatable");
+    sub->add_option("--fail-over", arguments->failOver,
+                    "Exit with status 3 if B takes more time per step than this, beyond noise, e.g. 3%");
+    sub->add_option("--confidence", arguments->confidence, "Of the intervals, in percent")
+        ->check(CLI::Range(50.0, 99.9))
+        ->capture_default_str();
+    sub->add_option("--seed", arguments->seed, "Of the resampling; the same one gives the same numbers")
+        ->capture_default_str();
+    sub->add_flag("--anyway", arguments->anyway,
+                  "Compare also runs that are unfinished, lack steps, or differ in context length or device");
+    sub->add_flag("--json", arguments->json, "Print one JSON document");
+    return [arguments] { return run(*arguments); };
+}
+
+} // namespace kvscope::cli

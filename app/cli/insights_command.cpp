@@ -1,0 +1,189 @@
+// kvscope-cli insights: what a trace says about itself: exposed transfer time, and a ranked list of findings.
+#include "app/cli/commands.h"
+
+#include "kernels/base/error.h"
+#include "profiler/insights/insight.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace kvscope::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+    std::string trace;
+    int run = 0;
+    bool json = false, noReplay = false;
+};
+
+int chooseRun(const TraceReader& reader, int wanted) {
+    const std::vector<RunRow> runs = reader.runs();
+    if (runs.empty())
+        throw Error(ErrorKind::BadInput, fmt::format("{} has no runs", reader.path()),
+                    "record one with kvscope-cli run --trace");
+    if (wanted == 0) return runs.back().runId;
+    if (!reader.run(wanted))
+        throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), wanted),
+                    "kvscope-cli info lists its runs");
+    return wanted;
+}
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+double inMs(std::int64_t ns) { return double(ns) / 1e6; }
+
+Json toJson(const TransferTime& time) {
+    Json because;
+    for (std::size_t i = 0; i < kExposureNames.size(); ++i) because[std::string(kExposureNames[i])] = time.becauseNs[i];
+    return {{"transfer_ns", time.transferNs},
+            {"hidden_ns", time.hiddenNs()},
+            {"exposed_ns", time.exposedNs},
+            {"exposed_because_ns", std::move(because)}};
+}
+
+Json toJson(const ExposureTotal& total) {
+    Json out{{"steps", total.steps}, {"wall_ns", total.wallNs}};
+    out.update(toJson(total.time));
+    return out;
+}
+
+Json toJson(const ExposureReport& exposure) {
+    Json layers = Json::array(), steps = Json::array(), groups = Json::array();
+    for (const LayerExposure& layer : exposure.layers) {
+        Json row{{"layer", layer.layer},
+                 {"share", number(layer.share)},
+                 {"wall_ns", layer.wallNs},
+                 {"selected", layer.selected},
+                 {"hits", layer.hits},
+                 {"misses", layer.misses},
+                 {"h2d_transfers", layer.h2dTransfers},
+                 {"h2d_blocks", layer.h2dBlocks},
+                 {"h2d_bytes", layer.h2dBytes},
+                 {"d2h_bytes", layer.d2hBytes}};
+        row.update(toJson(layer.time));
+        layers.push_back(std::move(row));
+    }
+    for (const StepExposure& step : exposure.steps) {
+        Json row{{"step", step.step}, {"kind", nameOf(step.kind)}, {"wall_ns", step.durationNs}};
+        row.update(toJson(step.time));
+        steps.push_back(std::move(row));
+    }
+    for (const LayerRange& range : exposure.group.ranges)
+        groups.push_back({{"first", range.first}, {"last", range.last}});
+    Json out{{"timing", exposure.measured ? "measured" : "modelled"},
+             {"share_of_decode_time", number(exposure.exposedShare())},
+             {"share_is", exposure.measured ? "measured" : "predicted"},
+             {"decode_ms", exposure.decodeNs() / 1e6},
+             {"link", nullptr},
+             {"all", toJson(exposure.all)},
+             {"without_cold", toJson(exposure.warm)},
+             {"cold", toJson(exposure.cold)},
+             {"opens_block", toJson(exposure.opening)},
+             {"layer_group", {{"layers", std::move(groups)}, {"share", exposure.group.share}}},
+             {"layers", std::move(layers)},
+             {"steps", std::move(steps)}};
+    if (exposure.link)
+        out["link"] = {{"gbps", number(exposure.link->gigabytesPerSecond)},
+                       {"latency_us", number(exposure.link->latencyUs)},
+                       {"is", exposure.measured ? "fitted" : "modelled"}};
+    return out;
+}
+
+Json toJson(const Insight& insight, int runId) {
+    Json figures = Json::array();
+    for (const Figure& figure : insight.figures)
+        figures.push_back({{"name", figure.name}, {"value", number(figure.value)}, {"unit", figure.unit}});
+    Json evidence{{"view", insight.evidence.view}, {"run_id", runId}};
+    if (!insight.evidence.metric.empty()) evidence["metric"] = insight.evidence.metric;
+    const std::pair<const char*, int> places[] = {
+        {"first_step", insight.evidence.firstStep}, {"last_step", insight.evidence.lastStep},
+        {"sequence", insight.evidence.sequence},    {"layer", insight.evidence.layer},
+        {"kv_head", insight.evidence.kvHead},       {"compare_run", insight.evidence.compareRun}};
+    for (const auto& [name, value] : places)
+        if (value >= 0) evidence[name] = value;
+    return {{"id", insight.id},
+            {"severity", nameOf(insight.severity)},
+            {"impact", number(insight.impact)},
+            {"title", insight.title},
+            {"detail", insight.detail},
+            {"advice", insight.advice},
+            {"evidence", std::move(evidence)},
+            {"figures", std::move(figures)}};
+}
+
+std::string place(const Evidence& evidence) {
+    std::string text = evidence.view;
+    if (!evidence.metric.empty()) text += ", " + evidence.metric;
+    if (evidence.firstStep >= 0)
+        text += evidence.firstStep == evidence.lastStep
+                    ? fmt::format(", step {}", evidence.firstStep)
+                    : fmt::format(", steps {}-{}", evidence.firstStep, evidence.lastStep);
+    if (evidence.layer >= 0) text += fmt::format(", layer {}", evidence.layer);
+    if (evidence.kvHead >= 0) text += fmt::format(", KV head {}", evidence.kvHead);
+    if (evidence.compareRun >= 0) text += fmt::format(", against run {}", evidence.compareRun);
+    return text;
+}
+
+void print(const InsightReport& report) {
+    const ExposureReport& exposure = report.exposure;
+    fmt::print("run {}: {}\n\n{}\n  {}\n", exposure.run.runId, exposure.run.name, exposure.headline, exposure.detail);
+    if (exposure.warm.time.transferNs > 0) {
+        fmt::print("\n{:>5} {:>10} {:>10} {:>7} ", "layer", "exposed_ms", "hidden_ms", "share");
+        for (const std::string_view name : kExposureNames) fmt::print(" {:>10}", name);
+        fmt::print("   (ms, {})\n", exposure.measured ? "measured" : "modelled");
+        for (const LayerExposure& layer : exposure.layers) {
+            fmt::print("{:>5} {:>10.3f} {:>10.3f} {:>6.1f}% ", layer.layer, inMs(layer.time.exposedNs),
+                       inMs(layer.time.hiddenNs()), 100 * layer.share);
+            for (const std::int64_t ns : layer.time.becauseNs) fmt::print(" {:>10.3f}", inMs(ns));
+            fmt::print("\n");
+        }
+    }
+    if (report.insights.empty()) fmt::print("\nNothing stands out.\n");
+    int rank = 0;
+    for (const Insight& insight : report.insights)
+        fmt::print("\n{}. [{}] {} ({})\n   {}\n   Try: {}\n   See: {}\n", ++rank, nameOf(insight.severity),
+                   insight.title, insight.id, insight.detail, insight.advice, place(insight.evidence));
+}
+
+int run(const Arguments& arguments) {
+    const TraceReader reader(arguments.trace);
+    InsightOptions options;
+    options.replay = !arguments.noReplay;
+    const int runId = chooseRun(reader, arguments.run);
+    const InsightReport report = insightsOf(reader, runId, options);
+    if (!arguments.json) {
+        print(report);
+        return 0;
+    }
+    Json list = Json::array();
+    for (const Insight& insight : report.insights) list.push_back(toJson(insight, runId));
+    const Json out{{"run_id", runId},
+                   {"name", report.exposure.run.name},
+                   {"headline", report.exposure.headline},
+                   {"detail", report.exposure.detail},
+                   {"alarms", report.alarms()},
+                   {"insights", std::move(list)},
+                   {"exposure", toJson(report.exposure)}};
+    fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+    return 0;
+}
+
+} // namespace
+
+Command addInsights(CLI::App& app) {
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App* sub =
+        app.add_subcommand("insights", "What a recorded run says about itself: exposed transfers, findings");
+    sub->add_option("trace", arguments->trace, "The .kvtrace file")->required();
+    sub->add_option("--run", arguments->run, "Run of the trace; default: the last");
+    sub->add_flag("--no-replay", arguments->noReplay, "Leave out findings that replay the cache (faster)");
+    sub->add_flag("--json", arguments->json, "Print one JSON document, with every layer and step");
+    return [arguments] { return run(*arguments); };
+}
+
+} // namespace kvscope::cli

@@ -1,0 +1,49 @@
+#include "app/cli/long_action.h"
+
+#include <csignal>
+#include <cstdio>
+#include <fmt/format.h>
+#include <unistd.h>
+
+namespace kvscope::cli {
+namespace {
+
+std::stop_source interruption;
+
+void onInterrupt(int) {
+    std::signal(SIGINT, SIG_DFL);
+    interruption.request_stop();
+}
+
+} // namespace
+
+LongAction::LongAction() : terminal_(isatty(STDERR_FILENO) != 0) { std::signal(SIGINT, onInterrupt); }
+
+LongAction::~LongAction() {
+    clear();
+    std::signal(SIGINT, SIG_DFL);
+}
+
+std::stop_token LongAction::stop() const { return interruption.get_token(); }
+
+Progress LongAction::part(double from, double to) {
+    if (!terminal_) return {};
+    return [this, from, to](double fraction, std::string_view what) { show(from + (to - from) * fraction, what); };
+}
+
+void LongAction::show(double fraction, std::string_view what) {
+    std::string line = fmt::format("{:3.0f} % {}", 100 * fraction, what);
+    if (line == shown_) return;
+    fmt::print(stderr, "\r{}\x1b[K", line);
+    std::fflush(stderr);
+    shown_ = std::move(line);
+}
+
+void LongAction::clear() {
+    if (shown_.empty()) return;
+    fmt::print(stderr, "\r\x1b[K");
+    std::fflush(stderr);
+    shown_.clear();
+}
+
+} // namespace kvscope::cli

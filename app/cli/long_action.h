@@ -1,0 +1,32 @@
+// What a command that takes a while owes the person who waits: how far it is, and an end when asked for one.
+#pragma once
+
+#include "core/model/progress.h"
+
+#include <string>
+
+namespace kvscope::cli {
+
+/// From its construction on, Ctrl-C stops the action (a second one ends the process), and progress is one line on
+/// standard error, rewritten in place, where that is a terminal. One at a time.
+class LongAction {
+public:
+    LongAction();
+    ~LongAction(); // removes the line
+    LongAction(const LongAction&) = delete;
+    LongAction& operator=(const LongAction&) = delete;
+
+    std::stop_token stop() const;
+    /// A part of the whole: its 0..1 is shown as [from, to]. Valid as long as this object.
+    Progress part(double from, double to);
+    Progress whole() { return part(0, 1); }
+    /// Removes the line, before something else is printed.
+    void clear();
+
+private:
+    void show(double fraction, std::string_view what);
+    bool terminal_ = false;
+    std::string shown_;
+};
+
+} // namespace kvscope::cli

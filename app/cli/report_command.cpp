@@ -1,0 +1,45 @@
+// kvscope-cli report: the report of traces as one HTML page, and every table of it as CSV.
+#include "app/cli/commands.h"
+
+#include "kernels/base/error.h"
+#include "profiler/report/html.h"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+#include <memory>
+
+namespace kvscope::cli {
+namespace {
+
+struct Arguments {
+    std::vector<std::string> traces;
+    std::string output, csv;
+};
+
+int run(const Arguments& arguments) {
+    if (arguments.output.empty() && arguments.csv.empty())
+        throw Error(ErrorKind::BadInput, "report needs a place to write to", "give -o OUT.html, --csv FOLDER, or both");
+    if (arguments.output.ends_with(".pdf"))
+        throw Error(ErrorKind::Unsupported, fmt::format("{}: kvscope-cli writes no PDF", arguments.output),
+                    "use the desktop program, kvscope report, or name it .html");
+    if (!arguments.output.empty() && !arguments.output.ends_with(".html") && !arguments.output.ends_with(".htm"))
+        throw Error(ErrorKind::BadInput, fmt::format("--output {} has no suffix of a report", arguments.output),
+                    "name it .html");
+    const reports::Report report = reports::makeReport(arguments.traces);
+    if (!arguments.csv.empty()) reports::writeCsvFolder(report, arguments.csv);
+    if (!arguments.output.empty()) reports::writeHtml(report, arguments.output);
+    return 0;
+}
+
+} // namespace
+
+Command addReport(CLI::App& app) {
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App* sub = app.add_subcommand("report", "Write a report of one or several traces, side by side");
+    sub->add_option("trace", arguments->traces, "Traces (.kvtrace)")->required()->type_name("TRACE");
+    sub->add_option("-o,--output", arguments->output, "Report to write: .html")->type_name("OUT");
+    sub->add_option("--csv", arguments->csv, "Folder for every table of it as CSV")->type_name("FOLDER");
+    return [arguments] { return run(*arguments); };
+}
+
+} // namespace kvscope::cli

@@ -1,0 +1,411 @@
+// kvscope-cli roofline: what a decode step costs at best on a GPU, and how near a recorded run came to it.
+#include "app/cli/commands.h"
+
+#include "bench/limits.h"
+#include "core/model/model.h"
+#include "core/select/method.h"
+#include "core/transfer/link.h"
+#include "kernels/base/error.h"
+#include "profiler/roofline/measured_run.h"
+
+#include <CLI/CLI.hpp>
+#include <charconv>
+#include <cmath>
+#include <fmt/format.h>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace kvscope::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Arguments {
+    std::string shape, model, trace, gpu, table, link, method, measure;
+    std::vector<std::string> settings, hitRates;
+    std::vector<int> contexts, batches;
+    double latencyUs = -1, kvGib = 0;
+    int run = 0, slots = 0;
+    bool list = false, json = false;
+};
+
+Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json toJson(const GpuSpec& gpu) {
+    Json out{{"name", gpu.name},          {"title", gpu.title},
+             {"link", gpu.link},          {"read_gbps", gpu.readGbps},
+             {"tflops", gpu.tflops},      {"memory_gib", gpu.memoryGib},
+             {"link_gbps", gpu.linkGbps}, {"latency_us", gpu.latencyUs},
+             {"cache_mib", gpu.cacheMib}, {"cache_read_gbps", gpu.cacheReadGbps},
+             {"host_gib", gpu.hostGib},   {"measured", gpu.measured},
+             {"note", gpu.note}};
+    return out;
+}
+
+int listGpus(const Arguments& arguments) {
+    const GpuTable table = GpuTable::load(arguments.table);
+    if (arguments.json) {
+        Json out{{"gpus", Json::array()}};
+        for (const GpuSpec& gpu : table.all()) out["gpus"].push_back(toJson(gpu));
+        fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+        return 0;
+    }
+    fmt::print("{:<15} {:<34} {:>11} {:>10} {:>8} {:>11} {:>8}\n", "name", "GPU", "read GB/s", "TFLOP/s", "GiB",
+               "link GB/s", "us");
+    for (const GpuSpec& gpu : table.all()) {
+        const auto cell = [&](const char* key, double value) {
+            return fmt::format("{:.4g}{}", value, gpu.isMeasured(key) ? "*" : " ");
+        };
+        fmt::print("{:<15} {:<34} {:>11} {:>10} {:>8} {:>11} {:>8}\n", gpu.name, gpu.title,
+                   cell("read_gbps", gpu.readGbps), cell("tflops", gpu.tflops), cell("memory_gib", gpu.memoryGib),
+                   cell("link_gbps", gpu.linkGbps), cell("latency_us", gpu.latencyUs));
+    }
+    fmt::print("*measured; the others are nominal\n");
+    return 0;
+}
+
+int measureHere(const Arguments& arguments) {
+    const bench::Log log = [](std::string_view line) { fmt::print(stderr, "  {}\n", line); };
+    GpuSpec spec;
+    if (arguments.measure == "cpu") {
+        spec = bench::measureCpu(log);
+    } else {
+        try {
+            spec = bench::measureGpu(log);
+        } catch (const Error& error) {
+            if (arguments.measure == "gpu") throw;
+            fmt::print(stderr, "  {}: measuring the processor\n", error.what());
+            spec = bench::measureCpu(log);
+        }
+    }
+    const std::string file = arguments.table.empty() ? userGpuFile() : arguments.table;
+    saveGpu(spec, file);
+    if (arguments.json)
+        fmt::print("{}\n", toJson(spec).dump(2, ' ', false, Json::error_handler_t::replace));
+    else
+        fmt::print("'{}' ({}) is now in {}\n", spec.name, spec.title, file);
+    return 0;
+}
+
+/// Selection method with its parameters on top of the model's own defaults.
+SelectionSpec methodOf(const Arguments& arguments, const ModelShape& shape, const ModelConfig& config) {
+    const std::string name = !arguments.method.empty() ? arguments.method : shape.evictionHead ? "nosa" : "infllmv2";
+    const MethodEntry& method = findMethod(name);
+    ParameterValues values = resolveDefaults(method, config);
+    for (const std::string& setting : arguments.settings) {
+        const auto equals = setting.find('=');
+        if (equals == std::string::npos || equals == 0)
+            throw Error(ErrorKind::BadInput, fmt::format("cannot read --set '{}'", setting), "write --set key=value");
+        values.set(method.parameters, setting.substr(0, equals), setting.substr(equals + 1));
+    }
+    return method.make(values, config);
+}
+
+double hitRateOf(const std::string& text, const SelectionSpec& method) {
+    if (text == "bound") return localityBound(method);
+    double value = 0;
+    const auto [end, code] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (code != std::errc() || end != text.data() + text.size() || !(value >= 0 && value <= 1))
+        throw Error(ErrorKind::BadInput, fmt::format("cannot read --hit-rate '{}'", text),
+                    "give 0 to 1, or bound for 1 - k_q/k");
+    return value;
+}
+
+struct Row {
+    std::string name;
+    DecodeScenario scenario;
+    StepCost cost;
+};
+
+Json toJson(const StepCost& cost) {
+    return {{"sequences_that_fit", cost.fits},
+            {"decoded_together", cost.batch},
+            {"step_ms", number(cost.stepNs / 1e6)},
+            {"tokens_per_s", cost.tokensPerSecond},
+            {"bound_by", nameOf(cost.binding)},
+            {"hbm_ms", cost.hbmNs / 1e6},
+            {"compute_ms", cost.computeNs / 1e6},
+            {"link_ms", cost.linkNs / 1e6},
+            {"critical_path_ms",
+             {{"hbm", cost.hbmBoundNs / 1e6}, {"compute", cost.computeBoundNs / 1e6}, {"link", cost.exposedNs / 1e6}}},
+            {"weight_bytes", cost.weightBytes},
+            {"kv_bytes", cost.kvBytes},
+            {"index_bytes", cost.indexBytes},
+            {"operations", cost.operations},
+            {"h2d_bytes", cost.linkBytes},
+            {"d2h_bytes", cost.writeBackBytes}};
+}
+
+std::vector<Row> predictAll(const Arguments& arguments, DecodeScenario base, const std::vector<std::string>& hitRates) {
+    SelectionSpec full;
+    full.dense = true;
+    std::vector<Row> rows;
+    const std::string method = !arguments.method.empty() ? arguments.method
+                               : base.model.evictionHead ? "nosa"
+                                                         : "infllmv2";
+    const SelectionSpec sparse = base.method;
+    for (const int context : arguments.contexts)
+        for (const int batch : arguments.batches) {
+            base.context = context;
+            base.batch = batch;
+            const auto add = [&](const std::string& name, const SelectionSpec& spec, Placement placement, double hits) {
+                DecodeScenario scenario = base;
+                scenario.method = spec;
+                scenario.placement = placement;
+                scenario.hitRate = hits;
+                scenario.deviceSlots = spec.dense || placement == Placement::Resident ? 0 : arguments.slots;
+                rows.push_back({name, scenario, predictStep(scenario)});
+            };
+            add("full", full, Placement::Resident, 1);
+            if (sparse.dense) continue;
+            add(method, sparse, Placement::Resident, 1);
+            for (const Placement placement : {Placement::OnDemand, Placement::Lookahead})
+                for (const std::string& text : hitRates) add(method, sparse, placement, hitRateOf(text, sparse));
+        }
+    return rows;
+}
+
+void printRows(const std::vector<Row>& rows) {
+    fmt::print("{:<10} {:<10} {:>8} {:>6} {:>6} {:>6} {:>9} {:>8} {:>8} {:>8} {:>10}  {}\n", "method", "KV", "context",
+               "batch", "at once", "hits", "step ms", "HBM ms", "comp ms", "link ms", "tokens/s", "bound by");
+    for (const Row& row : rows) {
+        const StepCost& c = row.cost;
+        const bool link = row.scenario.placement != Placement::Resident;
+        fmt::print("{:<10} {:<10} {:>8} {:>6} {:>7} {:>6} {:>9} {:>8.3f} {:>8.3f} {:>8} {:>10.1f}  {}\n", row.name,
+                   nameOf(row.scenario.placement), row.scenario.context, row.scenario.batch, c.batch,
+                   link ? fmt::format("{:.3g}", row.scenario.hitRate) : "-",
+                   c.batch > 0 ? fmt::format("{:.3f}", c.stepNs / 1e6) : "-", c.hbmNs / 1e6, c.computeNs / 1e6,
+                   link ? fmt::format("{:.3f}", c.linkNs / 1e6) : "-", c.tokensPerSecond,
+                   c.batch > 0 ? nameOf(c.binding) : fmt::format("{}: not one sequence fits", nameOf(c.binding)));
+    }
+}
+
+struct Recorded {
+    MeasuredRun run;
+    ModelShape shape;
+    Comparison comparison;
+};
+
+void printRecorded(const Recorded& recorded) {
+    const auto& [run, shape, comparison] = recorded;
+    fmt::print("run {}: {}; a batch of {:.3g} at {:.0f} tokens, mean of {} decode steps\n", run.row.runId, run.row.name,
+               run.batch, run.context, run.steps);
+    fmt::print("  measured   {:>9.3f} ms {:>10.1f} tokens/s", run.stepNs / 1e6, run.tokensPerSecond);
+    if (run.offloaded())
+        fmt::print(", hits {:.3f}, {:.2f} MB over the link, exposed {:.3f} ms ({})", run.hitRate, run.linkBytes / 1e6,
+                   run.exposedNs / 1e6, run.row.timing);
+    fmt::print("\n  predicted  {:>9.3f} ms {:>10.1f} tokens/s", comparison.predictedNs / 1e6,
+               run.batch / comparison.predictedNs * 1e9);
+    if (run.offloaded())
+        fmt::print(", {:.2f} MB over the link, exposed {:.3f} ms", comparison.predicted.linkBytes / 1e6,
+                   comparison.predicted.exposedNs / 1e6);
+    fmt::print(", bound by {}\n  predicted / measured {:.3f}: {}\n", nameOf(comparison.predicted.binding),
+               comparison.shareOfFloor, comparison.why);
+    if (run.offloaded() && !run.linkMeasured())
+        fmt::print("  the link's time is modelled in this run and in neither of the two times\n");
+    fmt::print("\n");
+}
+
+Json toJson(const Recorded& recorded) {
+    const auto& [run, shape, comparison] = recorded;
+    const auto parts = [](const StepParts& p) {
+        return Json{{"projections", p.projectionsNs / 1e6},
+                    {"selection", p.selectionNs / 1e6},
+                    {"attention", p.attentionNs / 1e6},
+                    {"exposed", p.exposedNs / 1e6},
+                    {"other", p.otherNs / 1e6}};
+    };
+    Json out{{"run_id", run.row.runId},
+             {"name", run.row.name},
+             {"shape", shape.name},
+             {"method", run.row.method},
+             {"offloaded", run.offloaded()},
+             {"context", run.context},
+             {"batch", run.batch},
+             {"hit_rate", number(run.hitRate)},
+             {"steps", run.steps},
+             {"link_timing", run.row.timing},
+             {"measured",
+              {{"step_ms", run.stepNs / 1e6},
+               {"tokens_per_s", run.tokensPerSecond},
+               {"exposed_ms", run.exposedNs / 1e6},
+               {"h2d_bytes", run.linkBytes},
+               {"parts_ms", parts(run.parts)}}},
+             {"predicted", toJson(comparison.predicted)},
+             {"predicted_ms", number(comparison.predictedNs / 1e6)},
+             {"predicted_over_measured", number(comparison.shareOfFloor)},
+             {"why", comparison.why}};
+    out["predicted"]["parts_ms"] = parts(comparison.predicted.parts);
+    return out;
+}
+
+int chooseRun(const TraceReader& reader, int wanted) {
+    if (wanted != 0) return wanted;
+    const std::vector<RunRow> runs = reader.runs();
+    if (runs.empty())
+        throw Error(ErrorKind::BadInput, fmt::format("{} has no runs", reader.path()),
+                    "record one with kvscope-cli run --trace");
+    return runs.back().runId;
+}
+
+int predict(Arguments arguments) {
+    const GpuTable table = GpuTable::load(arguments.table);
+    std::optional<MeasuredRun> run;
+    if (!arguments.trace.empty()) {
+        const TraceReader reader(arguments.trace);
+        run = measuredRun(reader, chooseRun(reader, arguments.run));
+    }
+    DecodeScenario base;
+    ModelConfig config;
+    if (!arguments.model.empty()) {
+        const auto model = Model::load(arguments.model);
+        base.model = shapeOf(*model);
+        config = model->config();
+    } else {
+        std::optional<ModelShape> shape;
+        if (!arguments.shape.empty())
+            shape = findModelShape(arguments.shape);
+        else if (run)
+            shape = shapeOfRun(run->row);
+        else
+            shape = findModelShape("nosa-8b");
+        if (!shape)
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("a trace does not say how wide its model '{}' is", run->row.model),
+                        "name the model with --model, or its shape with --shape");
+        base.model = *shape;
+        config = configOf(*shape, 1 << 20);
+    }
+    if (run && !fitsRun(base.model, run->row))
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("the shape {} is not that of the run's model '{}'", base.model.name, run->row.model),
+                    "its layers, heads or head dimension are others");
+    if (!arguments.gpu.empty()) {
+        base.gpu = table.get(arguments.gpu);
+    } else if (run) {
+        const GpuSpec* own = gpuOfRun(table, run->row);
+        if (own == nullptr)
+            throw Error(ErrorKind::BadInput, fmt::format("the table has no entry for '{}'", run->row.device),
+                        "measure this machine with kvscope-cli roofline --measure, or choose an entry with --gpu");
+        base.gpu = *own;
+    } else {
+        base.gpu = table.preferred();
+    }
+    if (!arguments.link.empty()) {
+        const Link link = Link::parse(arguments.link);
+        base.gpu.link = link.name;
+        base.gpu.linkGbps = link.gigabytesPerSecond;
+        std::erase(base.gpu.measured, "link_gbps");
+    }
+    if (arguments.latencyUs >= 0) base.gpu.latencyUs = arguments.latencyUs;
+    base.kvGib = arguments.kvGib;
+    std::vector<std::string> hitRates = arguments.hitRates;
+    std::optional<Recorded> recorded;
+    if (run) {
+        recorded = Recorded{*run, base.model, compare(*run, base.model, base.gpu)};
+        if (run->row.backend == "cpu") base.bytesPerElement = 4;
+        if (arguments.method.empty() && arguments.settings.empty() && !run->method.dense) {
+            arguments.method = run->row.method;
+            base.method = run->method;
+        } else {
+            base.method = methodOf(arguments, base.model, config);
+        }
+        if (arguments.contexts.empty()) arguments.contexts = {std::max(1, int(std::lround(run->context)))};
+        if (arguments.batches.empty()) arguments.batches = {std::max(1, int(std::lround(run->batch)))};
+        if (hitRates.empty() && run->offloaded() && !std::isnan(run->hitRate))
+            hitRates = {fmt::format("{:.4f}", run->hitRate)};
+    } else {
+        base.method = methodOf(arguments, base.model, config);
+    }
+    if (arguments.contexts.empty()) arguments.contexts = {16384, 131072};
+    if (arguments.batches.empty()) arguments.batches = {1, 16, 64};
+    if (hitRates.empty()) hitRates = {"bound", "0.95"};
+    if (arguments.slots > 0 && !base.method.dense && arguments.slots < base.method.budgetBlocks())
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("--slots {} is fewer than the {} blocks attended at a time", arguments.slots,
+                                base.method.budgetBlocks()),
+                    "give at least as many");
+    const std::vector<Row> rows = predictAll(arguments, base, hitRates);
+
+    if (arguments.json) {
+        Json out{{"shape", base.model.name},
+                 {"gpu", toJson(base.gpu)},
+                 {"hit_rate_bound", localityBound(base.method)},
+                 {"kv_gib", base.kvGib},
+                 {"configs", Json::array()}};
+        for (const Row& row : rows) {
+            Json entry{{"method", row.name},
+                       {"placement", nameOf(row.scenario.placement)},
+                       {"context", row.scenario.context},
+                       {"batch", row.scenario.batch},
+                       {"hit_rate",
+                        row.scenario.placement == Placement::Resident ? Json(nullptr) : Json(row.scenario.hitRate)}};
+            entry.update(toJson(row.cost));
+            out["configs"].push_back(std::move(entry));
+        }
+        if (recorded) out["recorded"] = toJson(*recorded);
+        out["configs_are"] = "predicted";
+        fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+        return 0;
+    }
+    fmt::print("{} on {}: {:.4g} GB/s, {:.4g} TFLOP/s, {:.4g} GiB; link {:.4g} GB/s + {:.3g} us{}\n\n", base.model.name,
+               base.gpu.title, base.gpu.readGbps, base.gpu.tflops, base.gpu.memoryGib, base.gpu.linkGbps,
+               base.gpu.latencyUs, base.gpu.isMeasured("read_gbps") ? " (measured)" : " (nominal)");
+    if (recorded) printRecorded(*recorded);
+    printRows(rows);
+    fmt::print(
+        "all predicted: no step is faster than its bytes and operations allow; docs/roofline.md has the formulas\n");
+    return 0;
+}
+
+int run(const Arguments& arguments) {
+    if (!arguments.measure.empty()) return measureHere(arguments);
+    return arguments.list ? listGpus(arguments) : predict(arguments);
+}
+
+} // namespace
+
+Command addRoofline(CLI::App& app) {
+    auto arguments = std::make_shared<Arguments>();
+    CLI::App* sub = app.add_subcommand(
+        "roofline", "Predict decode throughput from bytes, operations and the link, and what limits it");
+    auto* shape = sub->add_option("--shape", arguments->shape,
+                                  "A published model shape, e.g. nosa-8b; an unknown name lists all");
+    sub->add_option("--model", arguments->model, "Instead: a model's folder or name")->excludes(shape);
+    sub->add_option("--trace", arguments->trace, "A recorded run, beside what is predicted for it");
+    sub->add_option("--run", arguments->run, "Run of the trace; default: the last");
+    sub->add_option("--gpu", arguments->gpu, "Entry of the GPU table; default: this machine's, else the first");
+    sub->add_option("--gpus", arguments->table, "A GPU table of your own, over the built-in one");
+    sub->add_flag("--list-gpus", arguments->list, "Print the GPU table");
+    sub->add_option("--measure", arguments->measure,
+                    "Measure this machine and write it into your GPU table: gpu, cpu, or auto (a GPU if there is one)")
+        ->expected(0, 1)
+        ->default_str("auto")
+        ->check(CLI::IsMember({"auto", "gpu", "cpu"}));
+    sub->add_option("--link", arguments->link, "pcie4, pcie5 or GB/s instead of the GPU's own link");
+    sub->add_option("--latency", arguments->latencyUs, "Microseconds per transfer instead of the GPU's own")
+        ->check(CLI::NonNegativeNumber);
+    sub->add_option("--method", arguments->method, "Sparse method; default: nosa with an eviction head, else infllmv2");
+    sub->add_option("--set", arguments->settings, "A parameter of the method, key=value");
+    sub->add_option("--context", arguments->contexts, "Tokens per sequence, e.g. 16384,65536")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1 << 28));
+    sub->add_option("--batch", arguments->batches, "Sequences, e.g. 1,16,64")
+        ->delimiter(',')
+        ->check(CLI::Range(1, 1 << 20));
+    sub->add_option("--hit-rate", arguments->hitRates,
+                    "Shares of selected blocks found on the device, or bound (1 - k_q/k)")
+        ->delimiter(',');
+    sub->add_option("--slots", arguments->slots,
+                    "Block slots per sequence, layer and KV head; default: the method's budget")
+        ->check(CLI::NonNegativeNumber);
+    sub->add_option("--kv-memory", arguments->kvGib, "GiB of device memory for KV, to compare methods at equal memory")
+        ->check(CLI::NonNegativeNumber);
+    sub->add_flag("--json", arguments->json, "Print one JSON document");
+    return [arguments] { return run(*arguments); };
+}
+
+} // namespace kvscope::cli

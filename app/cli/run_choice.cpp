@@ -1,0 +1,21 @@
+#include "app/cli/run_choice.h"
+
+#include "kernels/base/error.h"
+
+#include <fmt/format.h>
+
+namespace kvscope::cli {
+
+int chooseRun(const TraceReader& reader, int wanted) {
+    const std::vector<RunRow> runs = reader.runs();
+    if (runs.empty())
+        throw Error(ErrorKind::BadInput, fmt::format("{} has no runs", reader.path()),
+                    "record one with kvscope-cli run --trace");
+    if (wanted == 0) return runs.back().runId;
+    if (!reader.run(wanted))
+        throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), wanted),
+                    "kvscope-cli info lists its runs");
+    return wanted;
+}
+
+} // namespace kvscope::cli

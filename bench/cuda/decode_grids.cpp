@@ -1,0 +1,229 @@
+#include "bench/cuda/decode_grids.h"
+
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+
+namespace kvscope::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// NOSA keeps 5.5 points more than InfLLM-V2, "roughly half the misses" (NOSA, section 5): 0.945 against 0.89.
+constexpr double kNosaLocality = 0.945, kInfllmLocality = 0.89;
+
+DecodeJob job(const char* method, int context, int batch, double offloadedGamma = -1) {
+    DecodeJob job;
+    job.method = method;
+    job.context = context;
+    job.batch = batch;
+    job.steps = 48;
+    job.offload = offloadedGamma >= 0;
+    job.gamma = offloadedGamma;
+    return job;
+}
+
+const Json* find(const Json& rows, const char* method, bool offload, int context, int equivalentBatch) {
+    for (const Json& row : rows)
+        if (row.contains("step_ms") && row["method"] == method && row["offload"] == offload &&
+            row["context"] == context && row.value("equivalent_batch", 0) == equivalentBatch)
+            return &row;
+    return nullptr;
+}
+
+double tokensPerSecond(const Json& row) { return row["tokens_per_s"].get<double>(); }
+
+// ---- The steps whose limits docs and results speak of
+
+std::vector<DecodeJob> stepJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const char* shape : {"nosa-1b", "nosa-3b", "nosa-8b"}) {
+        jobs.push_back(job("full", 512, 1));
+        jobs.back().shape = shape;
+    }
+    for (const int context : {16384, 98304}) jobs.push_back(job("nosa", context, 4));
+    jobs.push_back(job("full", 16384, 4));
+    for (const int batch : {16, 64}) {
+        jobs.push_back(job("nosa", 16384, batch, kNosaLocality));
+        jobs.push_back(job("infllmv2", 16384, batch, kInfllmLocality));
+    }
+    return jobs;
+}
+
+Json noConclusions(const Json&) { return Json::object(); }
+
+// ---- Table 2 of the NOSA paper
+
+struct Cell {
+    int context, equivalentBatch, resident; // resident: batch whose whole KV fits the same memory, as the paper runs it
+    double paper;                           // NOSA on NOSI, offloaded, tokens/s on an A800
+};
+constexpr Cell kCells[] = {
+    {16384, 16, 4, 743.18}, {16384, 32, 8, 1056.27}, {16384, 64, 16, 1630.80}, {16384, 128, 32, 1961.17},
+    {32768, 16, 2, 694.58}, {32768, 32, 4, 1067.32}, {32768, 64, 8, 1574.47},  {32768, 128, 16, 1536.19},
+    {65536, 8, 1, 312.39},  {65536, 16, 1, 545.08},  {65536, 32, 2, 763.82},   {65536, 64, 4, 1378.82},
+    {98304, 8, 1, 283.44},  {98304, 16, 1, 542.03},  {98304, 32, 2, 666.59},   {98304, 64, 4, 1080.45},
+};
+
+std::vector<DecodeJob> tableJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const Cell& cell : kCells)
+        for (const DecodeJob& each :
+             {job("full", cell.context, cell.resident), job("infllmv2", cell.context, cell.resident),
+              job("nosa", cell.context, cell.resident),
+              job("infllmv2", cell.context, cell.equivalentBatch, kInfllmLocality),
+              job("nosa", cell.context, cell.equivalentBatch, kNosaLocality)}) {
+            jobs.push_back(each);
+            jobs.back().equivalentBatch = cell.equivalentBatch;
+        }
+    return jobs;
+}
+
+Json tableConclusions(const Json& rows) {
+    Json out = Json::array();
+    for (const Cell& cell : kCells) {
+        const Json* nosa = find(rows, "nosa", true, cell.context, cell.equivalentBatch);
+        if (nosa == nullptr) continue;
+        Json entry{{"context", cell.context}, {"equivalent_batch", cell.equivalentBatch}};
+        const auto ratio = [&](const char* key, const char* method, bool offload) {
+            if (const Json* other = find(rows, method, offload, cell.context, cell.equivalentBatch))
+                entry[key] = tokensPerSecond(*nosa) / tokensPerSecond(*other);
+        };
+        ratio("nosa_offload_over_full", "full", false);
+        ratio("nosa_offload_over_infllmv2_offload", "infllmv2", true);
+        ratio("nosa_offload_over_nosa_resident", "nosa", false);
+        entry["tokens_per_s_over_paper"] = tokensPerSecond(*nosa) / cell.paper;
+        entry["hit_rate"] = nosa->value("hit_rate", 0.0);
+        out.push_back(std::move(entry));
+    }
+    return {{"cells", std::move(out)}};
+}
+
+// ---- Exposed transfer time, reported and by ablation
+
+constexpr double kEverythingHits = 1;
+
+std::vector<DecodeJob> exposureJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const int batch : {4, 16, 64})
+        for (const double gamma : {kNosaLocality, 0.8, kEverythingHits})
+            jobs.push_back(job("nosa", 16384, batch, gamma));
+    return jobs;
+}
+
+/// Ablation: the step minus the same step whose selections do not change, so that next to nothing is transferred.
+Json exposureConclusions(const Json& rows) {
+    Json out = Json::array();
+    for (const Json& row : rows)
+        for (const Json& hits : rows) {
+            if (!row.contains("step_ms") || !hits.contains("step_ms") || row["batch"] != hits["batch"] ||
+                hits["selection"] != "planted:1" || row["selection"] == "planted:1")
+                continue;
+            const double moved = row["exposed_ms"].get<double>() - hits["exposed_ms"].get<double>(),
+                         ablation = row["step_ms"].get<double>() - hits["step_ms"].get<double>(),
+                         link = row["link_floor_ms"].get<double>() - hits["link_floor_ms"].get<double>();
+            out.push_back({{"batch", row["batch"]},
+                           {"selection", row["selection"]},
+                           {"exposed_reported_ms", moved},
+                           {"exposed_by_ablation_ms", ablation},
+                           {"reported_over_ablation", moved / ablation},
+                           {"step_over_compute_plus_copy",
+                            row["step_ms"].get<double>() / (hits["step_ms"].get<double>() + link)}});
+        }
+    return {{"exposure", std::move(out)}};
+}
+
+// ---- What recording costs
+
+std::vector<DecodeJob> recordingJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const int batch : {1, 16})
+        for (const char* what : {"off", "selections", "kernels", "off again", "selections again", "kernels again"}) {
+            DecodeJob each = job("nosa", 16384, batch);
+            each.steps = 128;
+            each.note = what;
+            each.record = !each.note.starts_with("off");
+            if (each.note.starts_with("kernels"))
+                each.trace = "bench-recording.kvtrace", each.level = RecordLevel::Full;
+            jobs.push_back(each);
+        }
+    return jobs;
+}
+
+Json recordingConclusions(const Json& rows) {
+    Json out = Json::array();
+    for (const int batch : {1, 16}) {
+        const auto best = [&](std::string_view what) {
+            double ms = 0;
+            for (const Json& row : rows)
+                if (row.contains("step_ms") && row["batch"] == batch &&
+                    row["note"].get<std::string>().starts_with(what))
+                    ms = ms == 0 ? row["step_ms"].get<double>() : std::min(ms, row["step_ms"].get<double>());
+            return ms;
+        };
+        out.push_back({{"batch", batch},
+                       {"off_over_selections", best("off") / best("selections")},
+                       {"off_over_kernels", best("off") / best("kernels")}});
+    }
+    return {{"recording", std::move(out)}};
+}
+
+// ---- A long answer
+
+std::vector<DecodeJob> longJobs() {
+    DecodeJob each = job("nosa", 16384, 16, kNosaLocality);
+    each.steps = 1216;
+    return {each};
+}
+
+// ---- Under a budget of GPU memory for keys and values
+
+constexpr int kBudgetsGb[] = {2, 8, 24};
+
+/// Sequences of 16K whose keys and values fit: all of them, or 4096 tokens' slots each.
+std::vector<DecodeJob> budgetJobs() {
+    constexpr std::int64_t kTokenBytes = std::int64_t(32) * 2 * 128 * 2 * 2; // 8B: 32 layers, 2 KV heads, K and V
+    std::vector<DecodeJob> jobs;
+    for (const int gb : kBudgetsGb) {
+        const std::int64_t tokens = std::int64_t(gb) * 1'000'000'000 / kTokenBytes;
+        const int whole = std::max(1, int(tokens / 16384)), slots = std::max(1, int(tokens / 4096));
+        for (const DecodeJob& each :
+             {job("full", 16384, whole), job("nosa", 16384, whole), job("infllmv2", 16384, slots, kInfllmLocality),
+              job("nosa", 16384, slots, kNosaLocality), job("nosa", 16384, slots)}) {
+            jobs.push_back(each);
+            jobs.back().note = fmt::format("{} GB of keys and values on the GPU", gb);
+            if (!each.offload && each.batch == slots) jobs.back().note = "no limit, everything resident";
+        }
+    }
+    return jobs;
+}
+
+} // namespace
+
+std::span<const DecodeGrid> decodeGrids() {
+    static constexpr std::array table{
+        DecodeGrid{"steps", "How close do steps come to the floor of their bytes?", stepJobs, noConclusions},
+        DecodeGrid{"table2", "Throughput at matched GPU memory, as in Table 2 of the NOSA paper", tableJobs,
+                   tableConclusions},
+        DecodeGrid{"exposure", "Is the reported exposed transfer time what transfers really cost?", exposureJobs,
+                   exposureConclusions},
+        DecodeGrid{"recording", "What do recording and kernel tracing cost?", recordingJobs, recordingConclusions},
+        DecodeGrid{"long", "Does throughput hold over a long answer?", longJobs, noConclusions},
+        DecodeGrid{"budgets", "What do 2, 8 and 24 GB of GPU memory for keys and values allow?", budgetJobs,
+                   noConclusions},
+    };
+    return table;
+}
+
+const DecodeGrid& findDecodeGrid(std::string_view name) {
+    std::string known;
+    for (const DecodeGrid& grid : decodeGrids()) {
+        if (grid.name == name) return grid;
+        known += fmt::format("{}{}", known.empty() ? "" : ", ", grid.name);
+    }
+    throw Error(ErrorKind::BadInput, fmt::format("unknown grid '{}'", name), "known grids: " + known);
+}
+
+} // namespace kvscope::bench

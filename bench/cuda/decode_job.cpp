@@ -1,0 +1,264 @@
+#include "bench/cuda/decode_job.h"
+
+#include "core/cuda/cuda_engine.h"
+#include "core/model/model_shape.h"
+#include "core/select/method.h"
+#include "profiler/cupti/gpu_tracer.h"
+#include "profiler/nvml/pcie_counters.h"
+#include "profiler/record/recorder.h"
+#include "profiler/roofline/cost_model.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <fmt/format.h>
+#include <optional>
+#include <vector>
+
+namespace kvscope::bench {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// Records the steps of a benchmark like a session's.
+class BenchRecording {
+public:
+    BenchRecording(const DecodeJob& job, const CudaEngine& engine, const ModelConfig& config,
+                   const CudaEngineOptions& options)
+        : recorder_(job.trace, recorderOptions(job.level)) {
+        RunInfo info;
+        info.name = fmt::format("{} on {}, {} sequences of {} tokens", findMethod(job.method).title, job.shape,
+                                job.batch, job.context);
+        info.model = job.shape + " (random weights)";
+        info.method = job.method;
+        info.paramsJson = Json{{"offload", job.offload},
+                               {"planted_locality", job.gamma},
+                               {"context", job.context},
+                               {"batch", job.batch},
+                               {"cache_policy", job.leastRecentlyUsed ? "lru" : "keep-selected"}}
+                              .dump();
+        info.backend = nameOf(Backend::Cuda);
+        info.device = engine.description();
+        info.link = "PCIe (measured)";
+        info.linkTiming = Timing::Measured;
+        info.blockSize = options.spec.blockSize;
+        info.layers = config.layers;
+        info.kvHeads = config.kvHeads;
+        info.queryHeads = config.queryHeads;
+        info.headDim = config.headDim;
+        info.sequences = job.batch;
+        info.deviceSlots = job.offload ? options.slots : 0;
+        info.budgetBlocks = options.spec.dense ? 0 : options.spec.budgetBlocks();
+        info.blockBytes = std::int64_t(cuda::blockBytes(options.spec.blockSize, config.headDim));
+        info.level = job.level;
+        recorder_.beginRun(info);
+    }
+    void add(const StepRecord& record, int step) {
+        auto copy = recorder_.acquire();
+        *copy = record;
+        copy->step = step;
+        copy->tokens = int(copy->generated.size());
+        recorder_.commit(std::move(copy));
+    }
+    void finish(std::vector<SpanRecord> spans) {
+        recorder_.addSpans(std::move(spans));
+        recorder_.endRun(RunStatus::Finished, {});
+        recorder_.flush();
+    }
+
+private:
+    static RecorderOptions recorderOptions(RecordLevel level) {
+        RecorderOptions options;
+        options.level = level;
+        options.overwrite = true;
+        return options;
+    }
+    Recorder recorder_;
+};
+
+constexpr int kSpareTokens = 16; // beyond the last step
+
+std::string pciBusId() {
+    char id[32] = {};
+    cuda::check(cudaDeviceGetPCIBusId(id, int(sizeof id), 0), "asking for the GPU's bus address");
+    return id;
+}
+
+/// The share of candidates that must draw anew each step for a selection of this locality.
+float drawShare(const SelectionSpec& spec, double gamma, int blocks) {
+    if (gamma < 0) return -1;
+    const double changing = spec.budget.queryAware, total = spec.budgetBlocks();
+    const double candidates = std::max(1.0, double(blocks) - (total - changing));
+    if (changing <= 0) return 0;
+    const double leave = std::min(1.0, (1 - gamma) * total / changing);
+    return float(std::min(1.0, leave / std::max(0.05, 1 - changing / candidates)));
+}
+
+CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) {
+    const ModelConfig& config = model.config;
+    const MethodEntry& method = findMethod(job.method);
+    CudaEngineOptions options;
+    options.spec = method.make(resolveDefaults(method, config), config);
+    const SelectionSpec& spec = options.spec;
+    if (!model.evictionHead) options.spec.bias.scale = 0;
+    const int tokens = job.context + job.steps + kSpareTokens, blocks = spec.grid.blocks(tokens);
+    options.maxTokens.assign(std::size_t(job.batch), tokens);
+    for (int i = 0; i < config.layers; ++i) {
+        const bool dense = spec.dense || i < spec.denseLayers;
+        options.offloaded.push_back(!dense && job.offload);
+        options.indexed.push_back(!dense &&
+                                  (spec.queryScore != QueryScore::None || spec.agnosticScore != AgnosticScore::None));
+    }
+    if (!spec.dense) options.slots = std::min(job.slots > 0 ? job.slots : spec.budgetBlocks(), blocks);
+    options.leastRecentlyUsed = job.leastRecentlyUsed;
+    options.record = job.record;
+    options.level = job.level;
+    options.planted = spec.dense ? -1 : drawShare(spec, job.gamma, blocks);
+    return options;
+}
+
+/// Seconds that reading what a step cannot avoid takes: weights, attended keys and values, and the index.
+double floorSeconds(const DecodeJob& job, const SelectionSpec& method, double readRate) {
+    DecodeScenario scenario;
+    scenario.model = findModelShape(job.shape);
+    scenario.gpu.readGbps = readRate / 1e9;
+    scenario.gpu.tflops = scenario.gpu.linkGbps = 1;
+    scenario.gpu.memoryGib = 1e6; // the run itself shows whether it fits
+    scenario.method = method;
+    scenario.context = job.context;
+    scenario.batch = job.batch;
+    return predictStep(scenario).hbmNs / 1e9;
+}
+
+/// What the measured steps add up to.
+struct Sums {
+    std::int64_t steps = 0, gpuNs = 0, hits = 0, misses = 0, h2dBytes = 0, d2hBytes = 0, exposedNs = 0;
+    std::array<std::int64_t, kStageCount> stageNs{};
+
+    void add(const StepRecord& record, std::int64_t stepNs) {
+        for (const LayerRecord& layer : record.layers) {
+            hits += layer.hits, misses += layer.misses;
+            h2dBytes += layer.h2dBytes, d2hBytes += layer.d2hBytes;
+            exposedNs += layer.exposedNs;
+            for (std::size_t s = 0; s < stageNs.size(); ++s) stageNs[s] += layer.stageNs[s];
+        }
+        gpuNs += stepNs;
+        ++steps;
+    }
+    double perStep(std::int64_t sum) const { return double(sum) / double(std::max<std::int64_t>(1, steps)); }
+};
+
+using Clock = std::chrono::steady_clock;
+
+double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+} // namespace
+
+std::size_t hostStoreBytes(const DecodeJob& job) {
+    if (!job.offload) return 0;
+    const ModelConfig config = configOf(findModelShape(job.shape), job.context);
+    const MethodEntry& method = findMethod(job.method);
+    const SelectionSpec spec = method.make(resolveDefaults(method, config), config);
+    const int blocks = spec.grid.blocks(job.context + job.steps + kSpareTokens);
+    return std::size_t(config.layers) * std::size_t(config.kvHeads) * std::size_t(job.batch) * std::size_t(blocks) *
+           cuda::blockBytes(spec.blockSize, config.headDim);
+}
+
+Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel>& model, const Ceilings& ceilings,
+                   const PinnedMemory* store) {
+    const ModelConfig& config = model->config;
+    CudaEngineOptions options = engineOptions(job, *model);
+    options.store = store;
+    // One per process, and never destroyed: at exit the CUDA runtime may be gone before it.
+    static GpuTracing& tracing = *new GpuTracing;
+    const bool kernels = !job.trace.empty() && job.level == RecordLevel::Full;
+    if (kernels && tracing.tracer == nullptr) tracing = startGpuTracing();
+    options.trace = kernels ? tracing.tracer.get() : nullptr;
+    CudaEngine engine(model, options);
+    engine.fillContext(job.context, 7);
+    std::optional<BenchRecording> recording;
+    if (!job.trace.empty()) {
+        recording.emplace(job, engine, config, options);
+        engine.spans(true); // what filling the cache took is not the run's
+    }
+    std::string refusal;
+    const auto counters = PcieCounters::open(pciBusId(), refusal);
+    PcieBytes before;
+
+    StepRecord record;
+    std::vector<ActiveSequence> active;
+    for (int s = 0; s < job.batch; ++s) active.push_back({s, 0});
+    Sums sums;
+    const int warm = std::min(8, job.steps / 4);
+    std::vector<Clock::time_point> ends{Clock::now()};
+    engine.launch(1);
+    for (int step = 0; step < job.steps; ++step) {
+        if (step + 1 < job.steps) engine.launch(step + 2);
+        engine.wait();
+        ends.push_back(Clock::now());
+        if (step + 1 == warm && counters != nullptr) before = counters->total();
+        if (!job.record || (step < warm && !recording)) continue;
+        record.clear();
+        engine.fill(record, active);
+        if (recording) {
+            for (int s = 0; s < job.batch; ++s)
+                record.generated.push_back({s, engine.tokens()[std::size_t(s)], job.context + step + 1, {}});
+            recording->add(record, step + 1);
+        }
+        if (step >= warm) sums.add(record, engine.stepNs());
+    }
+    const PcieBytes after = counters != nullptr ? counters->total() : PcieBytes();
+    if (recording) recording->finish(engine.spans(true));
+    const auto between = [&](int first, int last) { // mean of steps [first, last), seconds
+        return seconds(ends[std::size_t(last)] - ends[std::size_t(first)]) / (last - first);
+    };
+    const double stepTime = between(warm, job.steps), floor = floorSeconds(job, options.spec, ceilings.read);
+    Json out{{"shape", job.shape},
+             {"method", job.method},
+             {"context", job.context},
+             {"batch", job.batch},
+             {"offload", job.offload},
+             {"selection", job.gamma < 0 ? "model" : fmt::format("planted:{}", job.gamma)},
+             {"step_ms", stepTime * 1e3},
+             {"tokens_per_s", job.batch / stepTime},
+             {"floor_ms", floor * 1e3},
+             {"floor_over_step", floor / stepTime},
+             {"gpu_gib", double(engine.deviceBytes()) / (1 << 30)},
+             {"host_gib", double(engine.hostBytes()) / (1 << 30)}};
+    if (job.equivalentBatch > 0) out["equivalent_batch"] = job.equivalentBatch;
+    if (!job.note.empty()) out["note"] = job.note;
+    if (job.steps >= 1200) out["tokens_200_to_1200_over_1_to_4"] = between(0, 4) / between(200, 1200);
+    if (counters != nullptr && job.offload) {
+        out["pcie_counter_h2d_mb_per_step"] = double(after.received - before.received) / (job.steps - warm) * 1e-6;
+        out["pcie_counter_d2h_mb_per_step"] = double(after.sent - before.sent) / (job.steps - warm) * 1e-6;
+    }
+    if (sums.steps == 0) return out;
+    out["gpu_step_ms"] = sums.perStep(sums.gpuNs) * 1e-6;
+    if (sums.hits + sums.misses > 0) out["hit_rate"] = double(sums.hits) / double(sums.hits + sums.misses);
+    if (job.offload) {
+        out["h2d_mb_per_step"] = sums.perStep(sums.h2dBytes) * 1e-6;
+        out["d2h_mb_per_step"] = sums.perStep(sums.d2hBytes) * 1e-6;
+        out["link_floor_ms"] = sums.perStep(sums.h2dBytes) / ceilings.copy * 1e3;
+        out["exposed_ms"] = sums.perStep(sums.exposedNs) * 1e-6;
+    }
+    for (std::size_t s = 0; s < sums.stageNs.size(); ++s)
+        if (sums.stageNs[s] > 0)
+            out["stage_us_" + std::string(kStageNames[s])] = sums.perStep(sums.stageNs[s]) / config.layers * 1e-3;
+    return out;
+}
+
+std::string describe(const Json& row) {
+    std::string text = fmt::format("{:9} {:9} {:6} tokens, batch {:3}, {:9} {:7.3f} ms, {:8.1f} tokens/s, floor {:.3f}",
+                                   row["shape"].get<std::string>(), row["method"].get<std::string>(),
+                                   row["context"].get<int>(), row["batch"].get<int>(),
+                                   row["offload"].get<bool>() ? "offload," : "resident,", row["step_ms"].get<double>(),
+                                   row["tokens_per_s"].get<double>(), row["floor_over_step"].get<double>());
+    if (row.contains("hit_rate")) text += fmt::format(", hits {:.3f}", row["hit_rate"].get<double>());
+    if (row.contains("exposed_ms"))
+        text += fmt::format(", {:.1f} MB, exposed {:.3f} ms", row["h2d_mb_per_step"].get<double>(),
+                            row["exposed_ms"].get<double>());
+    return text;
+}
+
+} // namespace kvscope::bench

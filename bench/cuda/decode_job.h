@@ -1,0 +1,44 @@
+// One measured decode of a model shape: what a job asks for and what it gives.
+#pragma once
+
+#include "core/cuda/device_memory.h"
+#include "core/cuda/device_model.h"
+#include "core/trace/trace_sink.h"
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace kvscope::bench {
+
+struct DecodeJob {
+    std::string shape = "nosa-8b", method = "nosa";
+    int context = 16384, batch = 1, steps = 64;
+    bool offload = false, record = true;
+    int slots = 0; // block slots per head of an offloaded run; 0: the method's budget
+    bool leastRecentlyUsed = false;
+    double gamma = -1; // planted locality; negative: the model's own selection
+    RecordLevel level = RecordLevel::Selections;
+    std::string trace;       // record the measured steps into this file, with the kernels where CUPTI is there
+    int equivalentBatch = 0; // of the grids: see methods.md's "EB", batch x resident tokens / 4096
+    std::string note;        // what a grid wants to find this row by
+};
+
+/// Measured in the same run, bytes per second.
+struct Ceilings {
+    double read = 0; // of device memory
+    double copy = 0; // pinned, host to device
+};
+
+/// A row of results. store: pinned memory to use for the KV store if it is large enough, or null.
+/// @throws Error(OutOfMemory) if it does not fit
+nlohmann::ordered_json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel>& model,
+                                     const Ceilings& ceilings, const PinnedMemory* store = nullptr);
+
+/// Bytes of host memory that an offloaded job needs; 0 if nothing is offloaded.
+std::size_t hostStoreBytes(const DecodeJob& job);
+
+/// The row as a line to read.
+std::string describe(const nlohmann::ordered_json& row);
+
+} // namespace kvscope::bench

@@ -1,0 +1,73 @@
+// The language's filters, tests, methods and functions.
+#pragma once
+
+#include "core/chat/value.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace kvscope::chat {
+
+/// What a template may use up. A template comes with a model: it is data of unknown origin.
+class Budget {
+public:
+    void step() {
+        if (++steps_ > 4'000'000) throw TemplateError{"it takes too many steps"};
+    }
+    /// Counts text and list items that come into being.
+    void grow(std::size_t amount) {
+        grown_ += amount;
+        if (grown_ > (std::size_t(512) << 20)) throw TemplateError{"it makes more than 512 MiB of text"};
+    }
+
+private:
+    std::uint64_t steps_ = 0;
+    std::size_t grown_ = 0;
+};
+
+/// Arguments by position or name.
+class Given {
+public:
+    Given(const std::string& what, const Arguments& arguments) : what_(what), arguments_(arguments) {}
+    /// nullptr when it was left out
+    const Value* find(std::size_t position, const char* name = "") const;
+    const Value& need(std::size_t position, const char* name = "") const;
+    std::string text(std::size_t position, const char* name = "") const;
+    std::int64_t integer(std::size_t position, const char* name, std::int64_t fallback) const;
+    bool flag(std::size_t position, const char* name, bool fallback) const;
+    std::size_t positional() const;
+    const Arguments& all() const { return arguments_; }
+    [[noreturn]] void wrong(const std::string& why) const;
+
+private:
+    const std::string& what_;
+    const Arguments& arguments_;
+};
+
+/// @throws TemplateError naming an unknown filter or test
+Value applyFilter(const std::string& name, const Value& value, const Arguments& arguments, Budget& budget);
+bool applyTest(const std::string& name, const Value& value, const Arguments& arguments);
+bool isFilter(const std::string& name);
+bool isTest(const std::string& name);
+
+/// A method of a text, list or mapping, bound to it; nothing when there is none of this name.
+std::optional<Value> findMethod(const Value& value, const std::string& name, Budget& budget);
+
+/// value.name and value[key]; undefined when it is not there. @throws TemplateError on what is undefined itself
+Value attributeOf(const Value& value, const std::string& name, Budget& budget);
+Value itemOf(const Value& value, const Value& key, Budget& budget);
+/// What a loop over it visits. @throws TemplateError
+List itemsOf(const Value& value, Budget& budget);
+/// value[start:stop:step] of a text or list, bounds absent when none or undefined
+Value sliceOf(const Value& value, const Value& start, const Value& stop, const Value& step, Budget& budget);
+Value binaryResult(const std::string& name, const Value& left, const Value& right, Budget& budget);
+bool compared(const std::string& name, const Value& left, const Value& right);
+
+/// Characters of a text.
+List charactersOf(const std::string& text);
+
+/// The functions a template can call: range, namespace, dict, raise_exception, strftime_now.
+void addFunctions(Dict& names, Budget& budget);
+
+} // namespace kvscope::chat

@@ -1,0 +1,40 @@
+// What of a model decides the bytes and operations of a decode step: published shapes by name, and that of a
+// checkpoint.
+#pragma once
+
+#include "core/model/model_config.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace kvscope {
+
+class Model;
+
+struct ModelShape {
+    std::string name;
+    int layers = 0, hidden = 0, queryHeads = 0, kvHeads = 0, headDim = 0, ffn = 0, vocab = 0;
+    bool evictionHead = false;
+    bool tiedEmbeddings = false; // the output head is the embedding
+    int bytesPerWeight = 2;      // bf16
+
+    /// Weights of one layer's projections: q, k, v, o, gate, up, down.
+    std::int64_t layerWeights() const;
+    /// Weights that every decode step reads: all projections and the output head.
+    std::int64_t streamedWeights() const;
+    /// Weights that lie in memory: the embedding too.
+    std::int64_t storedWeights() const;
+};
+
+/// Published shapes.
+std::span<const ModelShape> modelShapes();
+/// @throws Error(BadInput) listing the known names
+const ModelShape& findModelShape(std::string_view name);
+
+ModelShape shapeOf(const Model& model);
+/// A Llama-architecture configuration of this shape, for models with random weights.
+ModelConfig configOf(const ModelShape& shape, int maxPositions);
+
+} // namespace kvscope

@@ -1,0 +1,87 @@
+#include "core/model/text_files.h"
+
+#include "core/model/json_text.h"
+#include "core/model/safetensors.h"
+#include "kernels/base/error.h"
+
+#include <fmt/format.h>
+
+namespace kvscope {
+namespace fs = std::filesystem;
+
+namespace {
+
+std::string textOf(const fs::path& path) {
+    const MappedFile file(path.string());
+    return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+std::optional<bool> flagOf(const nlohmann::json& json, const char* key) {
+    const auto& value = member(json, key);
+    return value.is_boolean() ? std::optional(value.get<bool>()) : std::nullopt;
+}
+
+/// A template may come alone or as a list of named ones, of which "default" is meant.
+std::string templateOf(const nlohmann::json& value) {
+    if (value.is_string()) return value.get<std::string>();
+    if (value.is_array())
+        for (const auto& entry : value)
+            if (member(entry, "name") == "default" && member(entry, "template").is_string())
+                return member(entry, "template").get<std::string>();
+    return {};
+}
+
+} // namespace
+
+TokenizerConfig TokenizerConfig::parse(std::string_view text, const std::string& origin) {
+    const auto json = parseJson(text);
+    if (!json.is_object())
+        throw Error(ErrorKind::BadInput, origin + ": this is not valid JSON", "the file is damaged: download it again");
+    TokenizerConfig config;
+    for (const auto& [key, value] : json.items()) {
+        if (!key.ends_with("_token")) continue;
+        const auto& content = value.is_object() ? member(value, "content") : value;
+        if (content.is_string()) config.specialTokens[key] = content.get<std::string>();
+    }
+    const auto token = [&](const char* key) {
+        const auto found = config.specialTokens.find(key);
+        return found == config.specialTokens.end() ? std::string() : found->second;
+    };
+    config.rules = {token("bos_token"), token("eos_token"), flagOf(json, "add_bos_token"),
+                    flagOf(json, "add_eos_token")};
+    config.chatTemplate = templateOf(member(json, "chat_template"));
+    return config;
+}
+
+TextFiles readTextFiles(const fs::path& folder) {
+    std::error_code ignored;
+    const auto there = [&](const char* name) { return fs::exists(folder / name, ignored); };
+    TokenizerConfig config;
+    if (there("tokenizer_config.json"))
+        config = TokenizerConfig::parse(textOf(folder / "tokenizer_config.json"),
+                                        (folder / "tokenizer_config.json").string());
+    const bool json = there("tokenizer.json");
+    if (!json && !there("tokenizer.model"))
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("{} has no tokenizer.json and no tokenizer.model", folder.string()),
+                    "download the checkpoint again, with all its files");
+    const fs::path path = folder / (json ? "tokenizer.json" : "tokenizer.model");
+    TextFiles files{json ? Tokenizer(textOf(path), path.string(), config.rules)
+                         : Tokenizer::fromSentencePiece(textOf(path), path.string()),
+                    nullptr,
+                    {}};
+    std::string origin = (folder / "tokenizer_config.json").string(), text = config.chatTemplate;
+    if (there("chat_template.jinja")) { // newer folders keep it apart
+        origin = (folder / "chat_template.jinja").string();
+        text = textOf(origin);
+    }
+    if (text.empty()) return files;
+    try {
+        files.chat = std::make_shared<const ChatTemplate>(text, config.specialTokens, origin);
+    } catch (const Error& error) {
+        files.chatProblem = oneLine(error);
+    }
+    return files;
+}
+
+} // namespace kvscope

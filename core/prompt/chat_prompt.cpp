@@ -1,0 +1,23 @@
+#include "core/prompt/chat_prompt.h"
+
+#include "kernels/base/error.h"
+
+namespace kvscope {
+
+std::string chatPrompt(const TextFiles& text, const std::string& model, const std::string& message,
+                       const std::string& system) {
+    if (!text.chatProblem.empty()) throw Error(ErrorKind::Unsupported, text.chatProblem);
+    if (!text.chat)
+        throw Error(ErrorKind::Unsupported, model + " has no chat template: it continues texts",
+                    "leave the chat template off, or choose a chat model");
+    std::vector<ChatMessage> messages;
+    if (!system.empty()) messages.push_back({"system", system});
+    messages.push_back({"user", message});
+    return text.chat->render(messages);
+}
+
+std::vector<std::int32_t> encodeChatPrompt(const Tokenizer& tokenizer, const std::string& prompt) {
+    return tokenizer.encode(prompt, false, true);
+}
+
+} // namespace kvscope

@@ -1,0 +1,235 @@
+// What the two decode attention kernels share: the running softmax of a warp, the queries' fragments, and the merge of
+// warps, of the blocks of a cluster, and of clusters.
+#pragma once
+
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/common.cuh"
+
+namespace kvscope::cuda {
+
+constexpr int kTile = 32;  // tokens a warp takes at once
+constexpr int kHeads = 16; // query heads of a tensor-core tile
+
+/// Running softmax of the 16 x kDim tile a warp holds: lane l has heads l/4 and l/4 + 8.
+template <int kDim> struct Accumulator {
+    float out[kDim / 8][4];
+    float maximum[2], sum[2];
+    __device__ void clear() {
+#pragma unroll
+        for (int i = 0; i < kDim / 8; ++i)
+#pragma unroll
+            for (int e = 0; e < 4; ++e) out[i][e] = 0;
+        maximum[0] = maximum[1] = -INFINITY;
+        sum[0] = sum[1] = 0;
+    }
+};
+
+/// Takes kTiles column tiles of logits into the running softmax: they become probabilities, packed as the fragments of
+/// the product with the values, and what was accumulated is scaled to the new maximum.
+template <int kDim, int kTiles>
+__device__ inline void advanceSoftmax(float (&logits)[kTiles][4], Accumulator<kDim>& acc,
+                                      std::uint32_t (&p)[kTiles][2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        float maximum = acc.maximum[h];
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j) maximum = fmaxf(maximum, fmaxf(logits[j][2 * h], logits[j][2 * h + 1]));
+        maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 1));
+        maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 2));
+        const float reference = maximum == -INFINITY ? 0.f : maximum;
+        const float factor = exp2f((acc.maximum[h] - reference) * kLog2e);
+        acc.sum[h] *= factor;
+#pragma unroll
+        for (int i = 0; i < kDim / 8; ++i) acc.out[i][2 * h] *= factor, acc.out[i][2 * h + 1] *= factor;
+#pragma unroll
+        for (int j = 0; j < kTiles; ++j) {
+            const float low = exp2f((logits[j][2 * h] - reference) * kLog2e);
+            const float high = exp2f((logits[j][2 * h + 1] - reference) * kLog2e);
+            acc.sum[h] += low + high;
+            p[j][h] = packBf16(low, high);
+        }
+        acc.maximum[h] = maximum;
+    }
+}
+
+/// What a launch fixes, so that no thread divides.
+struct DecodePlan {
+    int group = 1, headTiles = 1;
+    Divider byBlock;
+};
+
+/// Which (row, KV head, 16 of its query heads) a thread block works on.
+struct DecodePlace {
+    int row, g, headTile, heads; // heads: valid query heads of the tile
+    int item;                    // (row, KV head)
+    std::size_t cell;            // (row, KV head, head tile)
+    std::size_t firstQueryHead;  // among all rows'
+    __device__ DecodePlace(const AttentionShape& shape, const DecodePlan& plan)
+        : row(plan.headTiles == 1 ? blockIdx.z : blockIdx.z / plan.headTiles), g(blockIdx.y),
+          headTile(int(blockIdx.z) - row * plan.headTiles), heads(min(kHeads, plan.group - headTile * kHeads)),
+          item(row * shape.kvHeads + g), cell(std::size_t(item) * plan.headTiles + headTile),
+          firstQueryHead(std::size_t(row) * shape.queryHeads + std::size_t(g) * plan.group + headTile * kHeads) {}
+};
+
+/// The queries as tensor-core fragments, [64-byte piece][instruction][fragment], columns permuted like the keys'.
+template <int kDim>
+__device__ inline void loadQueries(const DecodeAttentionArgs& a, const DecodePlace& place,
+                                   std::uint32_t (&q)[kDim / 32][2][4]) {
+    const int lane = threadIdx.x % kWarp, rowInTile = lane / 4, quad = lane % 4;
+    const Bf16* qRow = a.q + place.firstQueryHead * kDim;
+#pragma unroll
+    for (int c = 0; c < kDim / 32; ++c) {
+        uint4 low = make_uint4(0, 0, 0, 0), high = low;
+        if (rowInTile < place.heads) low = *reinterpret_cast<const uint4*>(qRow + rowInTile * kDim + c * 32 + quad * 8);
+        if (rowInTile + 8 < place.heads)
+            high = *reinterpret_cast<const uint4*>(qRow + (rowInTile + 8) * kDim + c * 32 + quad * 8);
+        q[c][0][0] = low.x, q[c][0][1] = high.x, q[c][0][2] = low.y, q[c][0][3] = high.y;
+        q[c][1][0] = low.z, q[c][1][1] = high.z, q[c][1][2] = low.w, q[c][1][3] = high.w;
+    }
+}
+
+constexpr int kCluster = 8;                      // most blocks of threads that merge through each other's shared memory
+constexpr int kCell(int dim) { return dim + 2; } // a head's partial result: values, maximum, sum
+
+/// Shared memory of the merge: what each warp and then the whole block has.
+template <int kDim, int kWarps> struct MergeShared {
+    float warps[kWarps][kHeads][kDim];
+    float maxima[kWarps][kHeads], sums[kWarps][kHeads];
+    float block[kHeads][kDim];
+    float maximum[kHeads], sum[kHeads];
+};
+
+/// Merges what the first kWarps warps accumulated, then the blocks of the cluster a few heads each; where there are
+/// several clusters, the last to arrive merges those heads from memory. All kThreads threads of the block take part.
+template <int kDim, int kWarps, int kThreads>
+__device__ inline void mergeSplits(const DecodeAttentionArgs& a, const DecodePlace& place, Accumulator<kDim>& acc,
+                                   MergeShared<kDim, kWarps>& shared) {
+    __shared__ bool last;
+    const auto cluster = thisCluster();
+    const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, rowInTile = lane / 4, quad = lane % 4;
+
+    // ---- Merge the warps
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+        acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 1);
+        acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 2);
+        if (warp < kWarps && quad == 0)
+            shared.maxima[warp][rowInTile + 8 * h] = acc.maximum[h], shared.sums[warp][rowInTile + 8 * h] = acc.sum[h];
+    }
+    if (warp < kWarps)
+#pragma unroll
+        for (int i = 0; i < kDim / 8; ++i)
+#pragma unroll
+            for (int h = 0; h < 2; ++h)
+                *reinterpret_cast<float2*>(&shared.warps[warp][rowInTile + 8 * h][i * 8 + quad * 2]) =
+                    make_float2(acc.out[i][2 * h], acc.out[i][2 * h + 1]);
+    __syncthreads();
+    if (threadIdx.x < kHeads) { // weights of the warps, in place of their maxima
+        const int h = threadIdx.x;
+        float maximum = -INFINITY, sum = 0;
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, shared.maxima[w][h]);
+        const float reference = maximum == -INFINITY ? 0.f : maximum;
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+            const float factor = exp2f((shared.maxima[w][h] - reference) * kLog2e);
+            sum += factor * shared.sums[w][h];
+            shared.maxima[w][h] = factor;
+        }
+        shared.maximum[h] = maximum;
+        shared.sum[h] = sum;
+    }
+    __syncthreads();
+    for (int at = threadIdx.x; at < kHeads * kDim / 4; at += kThreads) {
+        const int h = at / (kDim / 4), c = at % (kDim / 4) * 4;
+        float4 out = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+            const float factor = shared.maxima[w][h];
+            const float4 value = *reinterpret_cast<const float4*>(&shared.warps[w][h][c]);
+            out.x += factor * value.x, out.y += factor * value.y, out.z += factor * value.z, out.w += factor * value.w;
+        }
+        *reinterpret_cast<float4*>(&shared.block[h][c]) = out;
+    }
+    cluster.sync();
+
+    // ---- Merge the cluster: each block some of the heads
+    Bf16* outRow = a.out + place.firstQueryHead * kDim;
+    const int perRank = (kHeads + ranks - 1) / ranks, firstHead = rank * perRank,
+              endHead = min(firstHead + perRank, place.heads);
+    const int clusters = gridDim.x / ranks;
+    // partial: [(row, g, head tile)][16 heads][cluster][dim + 2]
+    const std::size_t cell = place.cell * kHeads;
+    for (int at = threadIdx.x; at < (endHead - firstHead) * (kDim / 2); at += kThreads) {
+        const int h = firstHead + at / (kDim / 2), c = at % (kDim / 2) * 2;
+        float maximum = -INFINITY, sum = 0;
+        float2 out = make_float2(0, 0);
+        float theirs[kCluster], weights[kCluster];
+        float2 values[kCluster];
+#pragma unroll
+        for (int r = 0; r < kCluster; ++r) {
+            theirs[r] = -INFINITY;
+            if (r >= ranks) continue;
+            const auto* other = cluster.map_shared_rank(&shared, r);
+            theirs[r] = other->maximum[h];
+            weights[r] = other->sum[h];
+            values[r] = *reinterpret_cast<const float2*>(&other->block[h][c]);
+        }
+#pragma unroll
+        for (int r = 0; r < kCluster; ++r) maximum = fmaxf(maximum, theirs[r]);
+        const float reference = maximum == -INFINITY ? 0.f : maximum;
+#pragma unroll
+        for (int r = 0; r < kCluster; ++r) {
+            if (r >= ranks) continue;
+            const float factor = exp2f((theirs[r] - reference) * kLog2e);
+            sum += factor * weights[r];
+            out.x += factor * values[r].x;
+            out.y += factor * values[r].y;
+        }
+        if (clusters == 1) {
+            const float inverse = sum > 0 ? 1.f / sum : 0.f;
+            *reinterpret_cast<std::uint32_t*>(outRow + h * kDim + c) = packBf16(out.x * inverse, out.y * inverse);
+        } else {
+            float* to = a.partial + ((cell + h) * clusters + blockIdx.x / ranks) * kCell(kDim);
+            *reinterpret_cast<float2*>(to + c) = out;
+            if (c == 0) *reinterpret_cast<float2*>(to + kDim) = make_float2(maximum, sum);
+        }
+    }
+    if (clusters > 1) {
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            std::uint32_t* arrivals = a.arrivals + place.cell * kCluster + rank;
+            last = atomicAdd(arrivals, 1u) + 1 == std::uint32_t(clusters);
+            if (last) *arrivals = 0;
+        }
+        __syncthreads();
+        if (last) {
+            __threadfence();
+            for (int at = threadIdx.x; at < (endHead - firstHead) * (kDim / 2); at += kThreads) {
+                const int h = firstHead + at / (kDim / 2), c = at % (kDim / 2) * 2;
+                const float* from = a.partial + (cell + h) * clusters * kCell(kDim);
+                float maximum = -INFINITY, sum = 0;
+                float2 out = make_float2(0, 0);
+#pragma unroll 8
+                for (int s = 0; s < clusters; ++s) {
+                    const float2 state = __ldcg(reinterpret_cast<const float2*>(from + s * kCell(kDim) + kDim));
+                    const float2 value = __ldcg(reinterpret_cast<const float2*>(from + s * kCell(kDim) + c));
+                    const float next = fmaxf(maximum, state.x), reference = next == -INFINITY ? 0.f : next;
+                    const float keep = exp2f((maximum - reference) * kLog2e),
+                                add = exp2f((state.x - reference) * kLog2e);
+                    sum = sum * keep + state.y * add;
+                    out.x = out.x * keep + value.x * add;
+                    out.y = out.y * keep + value.y * add;
+                    maximum = next;
+                }
+                const float inverse = sum > 0 ? 1.f / sum : 0.f;
+                *reinterpret_cast<std::uint32_t*>(outRow + h * kDim + c) = packBf16(out.x * inverse, out.y * inverse);
+            }
+        }
+    }
+    cluster.sync(); // others may still read this block's shared memory
+}
+
+} // namespace kvscope::cuda

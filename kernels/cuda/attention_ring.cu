@@ -1,0 +1,230 @@
+#include "kernels/cuda/attention_ring.h"
+
+#include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/launch.cuh"
+
+#include <algorithm>
+
+namespace kvscope::cuda {
+namespace {
+
+constexpr int kStageTokens = 64; // a stage of the ring: one KV block, or several smaller ones
+constexpr int kRingWarps = 4;    // that compute; one more loads
+constexpr int kRingThreads = (kRingWarps + 1) * kWarp;
+[[maybe_unused]] constexpr int kTilesPerStage = kStageTokens / kTile;
+constexpr int kMostBlocks = kStageTokens / 16; // per stage
+
+/// kRing stages, 96 KiB. Twice as many read faster (batch 16 alone: 24 instead of 30 us), but a step loses more than
+/// that: the projections before and after cannot share the processor with it, and find less cache for what they have
+/// under way.
+template <int kDim, int kRing> struct Ring {
+    uint4 blocks[kRing][kStageTokens * kDim * 4 / 16];
+    float bias[kRing][kStageTokens];
+    std::int32_t ids[kRing][kMostBlocks], listed[kRing];
+    std::uint64_t full[kRing], empty[kRing];
+};
+
+#if __CUDA_ARCH__ >= 900
+
+__device__ inline unsigned sharedAddress(const void* at) { return unsigned(__cvta_generic_to_shared(at)); }
+
+__device__ inline void initBarrier(std::uint64_t& barrier, unsigned arrivals) {
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(sharedAddress(&barrier)), "r"(arrivals));
+}
+__device__ inline void arrive(std::uint64_t& barrier) {
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(sharedAddress(&barrier)) : "memory");
+}
+__device__ inline void expectBytes(std::uint64_t& barrier, unsigned bytes) {
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(&barrier)), "r"(bytes)
+                 : "memory");
+}
+__device__ inline void waitFor(std::uint64_t& barrier, unsigned parity) {
+    unsigned done = 0;
+    while (done == 0)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(sharedAddress(&barrier)), "r"(parity)
+                     : "memory");
+}
+__device__ inline void bulkLoad(void* to, const void* from, unsigned bytes, std::uint64_t& barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     sharedAddress(to)),
+                 "l"(from), "r"(bytes), "r"(sharedAddress(&barrier))
+                 : "memory");
+}
+
+/// One warp, 32 tokens of a stage, 16 query heads; the mapping of tokens and channels to lanes is attention.cu's.
+template <int kDim, int kRing>
+__device__ inline void attendStage(const Ring<kDim, kRing>& ring, int stage, int first, const DecodeAttentionArgs& a,
+                                   int blockShift, bool biased, int position, const std::uint32_t (&q)[kDim / 32][2][4],
+                                   Accumulator<kDim>& acc) {
+    const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4;
+    const int within = (1 << blockShift) - 1, listed = ring.listed[stage];
+    const int blockBytes = kDim * 4 << blockShift;
+    const char* blocks = reinterpret_cast<const char*>(ring.blocks[stage]);
+    // A stage may be short of blocks: absent ones are read as its last, and masked.
+    const int keyGroup = first + 8 * (row / 2), mine = first + 8 * quad;
+    const char* keys = blocks + min(keyGroup >> blockShift, listed - 1) * blockBytes + (keyGroup & within) * kDim * 2 +
+                       (row % 2) * kDim * 2 + quad * 16;
+    const int wanted = mine >> blockShift, entry = min(wanted, listed - 1);
+    const char* values =
+        blocks + entry * blockBytes + (kDim * 2 << blockShift) + (row * 2 << blockShift) + (mine & within) * 2;
+    const int firstToken = (ring.ids[stage][entry] << blockShift) + (mine & within);
+
+    float logits[4][4] = {};
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int c = 0; c < kDim / 32; ++c) {
+            const uint4 k = *reinterpret_cast<const uint4*>(keys + 2 * j * kDim * 2 + c * 64);
+            mma16816(logits[j], q[c][0][0], q[c][0][1], q[c][0][2], q[c][0][3], k.x, k.y);
+            mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], k.z, k.w);
+        }
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const bool valid = wanted < listed && firstToken + 2 * j + e <= position;
+            const float bias = biased ? a.biasScale * ring.bias[stage][mine + 2 * j + e] : 0.f;
+            logits[j][e] = valid ? logits[j][e] * a.scale + bias : -INFINITY;
+            logits[j][e + 2] = valid ? logits[j][e + 2] * a.scale + bias : -INFINITY;
+        }
+    std::uint32_t p[4][2];
+    advanceSoftmax<kDim, 4>(logits, acc, p);
+#pragma unroll
+    for (int i = 0; i < kDim / 8; ++i) {
+        const uint4 v = *reinterpret_cast<const uint4*>(values + (i * 16 << blockShift));
+        mma16816(acc.out[i], p[0][0], p[0][1], p[1][0], p[1][1], v.x, v.y);
+        mma16816(acc.out[i], p[2][0], p[2][1], p[3][0], p[3][1], v.z, v.w);
+    }
+}
+
+#endif
+
+/// Grid: (splits, kvHeads, rows * head tiles); neighbouring splits form clusters. The last warp keeps a ring of stages
+/// full with bulk copies, which need no registers and no threads while they are under way; the others attend to them,
+/// two warps to a stage.
+template <int kDim, int kRing>
+__global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArgs a, DecodePlan plan, int blockShift) {
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(128) uint4 raw[];
+    auto& ring = *reinterpret_cast<Ring<kDim, kRing>*>(raw);
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const DecodePlace place(a.shape, plan);
+    letNextKernelStart();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < kRing; ++i) initBarrier(ring.full[i], 1), initBarrier(ring.empty[i], kRingWarps);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    // Positions change only at a step's end, so they may be read before the wait.
+    const int sequence = a.oneSequence ? a.sequence : place.row;
+    const int head = sequence * a.shape.kvHeads + place.g;
+    const int position = a.position[place.row];
+    const bool active = a.active == nullptr || a.active[place.row] != 0;
+    const bool biased = a.tokenBias != nullptr && a.biasScale != 0.f;
+    const std::int64_t headFirst = a.headFirst[head], biasFirst = biased ? a.biasFirst[head] : 0;
+    __syncthreads();
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
+    if (!active) return; // the whole cluster leaves
+
+    const int entries = a.listCount != nullptr ? a.listCount[place.item] : (position >> blockShift) + 1;
+    const int perStage = kStageTokens >> blockShift;
+    const unsigned stages = unsigned(entries + perStage - 1) / unsigned(perStage), share = stages / gridDim.x,
+                   extra = stages - share * gridDim.x;
+    const int begin = int(blockIdx.x * share + min(blockIdx.x, extra)),
+              end = begin + int(share + (blockIdx.x < extra ? 1 : 0));
+    Accumulator<kDim> acc;
+    acc.clear();
+    if (warp == kRingWarps) {
+        asm volatile("fence.proxy.async;" ::: "memory"); // blocks may come from ordinary stores of earlier kernels
+        const std::size_t listed = std::size_t(place.item) * a.capacity;
+        const int slot = lane % perStage; // of a stage
+        const int bytes = kDim * 4 << blockShift, biasBytes = biased ? 4 << blockShift : 0;
+        std::int32_t id = 0, at = 0;
+        for (int s = begin; s < end; ++s) {
+            const int turn = s - begin, stage = turn % kRing, within = turn % (kWarp / perStage);
+            if (within == 0) { // the lanes hold the next 32 entries
+                const int entry = min(s * perStage + lane, entries - 1);
+                id = a.listBlock != nullptr ? a.listBlock[listed + entry] : entry;
+                at = a.listSlot != nullptr ? a.listSlot[listed + entry] : id;
+            }
+            const int count = min(perStage, entries - s * perStage);
+            const int myId = __shfl_sync(0xffffffffu, id, within * perStage + slot),
+                      myPlace = __shfl_sync(0xffffffffu, at, within * perStage + slot);
+            if (turn >= kRing) waitFor(ring.empty[stage], unsigned(turn / kRing - 1) & 1);
+            if (lane < count) ring.ids[stage][lane] = myId;
+            if (lane == 0) ring.listed[stage] = count;
+            __syncwarp();
+            if (lane == 0) expectBytes(ring.full[stage], unsigned(count * (bytes + biasBytes)));
+            __syncwarp();
+            if (lane < count) {
+                char* to = reinterpret_cast<char*>(ring.blocks[stage]) + lane * bytes;
+                bulkLoad(to, reinterpret_cast<const char*>(a.blocks) + std::size_t(headFirst + myPlace) * bytes,
+                         unsigned(bytes), ring.full[stage]);
+                if (biased)
+                    bulkLoad(&ring.bias[stage][lane << blockShift],
+                             a.tokenBias + biasFirst + (std::int64_t(myId) << blockShift), unsigned(biasBytes),
+                             ring.full[stage]);
+            }
+        }
+    } else {
+        std::uint32_t q[kDim / 32][2][4];
+        loadQueries<kDim>(a, place, q);
+        // Every warp waits for every stage, in order: a barrier tells only two phases apart.
+        for (int s = begin; s < end; ++s) {
+            const int turn = s - begin, stage = turn % kRing;
+            waitFor(ring.full[stage], unsigned(turn / kRing) & 1);
+            if (turn % (kRingWarps / kTilesPerStage) == warp / kTilesPerStage)
+                attendStage<kDim, kRing>(ring, stage, warp % kTilesPerStage * kTile, a, blockShift, biased, position, q,
+                                         acc);
+            __syncwarp();
+            if (lane == 0) arrive(ring.empty[stage]);
+        }
+    }
+    __syncthreads(); // every stage was loaded and read: the merge takes their place
+    mergeSplits<kDim, kRingWarps, kRingThreads>(a, place, acc,
+                                                *reinterpret_cast<MergeShared<kDim, kRingWarps>*>(ring.blocks));
+#endif
+}
+
+template <int kDim, int kRing> void launchRing(const Launch& how, const DecodeAttentionArgs& args) {
+    static_assert(sizeof(MergeShared<kDim, kRingWarps>) <= sizeof(Ring<kDim, kRing>::blocks));
+    const RingDivision division = divideRing(how, args.shape, args.rows, args.maxBlocks);
+    const int headTiles = (args.shape.group() + kHeads - 1) / kHeads;
+    const DecodePlan plan{args.shape.group(), headTiles, Divider(args.shape.blockSize)};
+    int blockShift = 0;
+    while (1 << blockShift < args.shape.blockSize) ++blockShift;
+    allowShared(ringKernel<kDim, kRing>, sizeof(Ring<kDim, kRing>), "preparing the attention");
+    launch(how,
+           {dim3(unsigned(division.splits), unsigned(args.shape.kvHeads), unsigned(args.rows * headTiles)),
+            dim3(kRingThreads), sizeof(Ring<kDim, kRing>), unsigned(division.cluster)},
+           ringKernel<kDim, kRing>, "attending", args, plan, blockShift);
+}
+
+} // namespace
+
+bool ringAttentionFits(const Launch& how, const AttentionShape& shape) {
+    return how.clusters && shape.blockSize <= kStageTokens && kStageTokens % shape.blockSize == 0;
+}
+
+RingDivision divideRing(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
+    const int headTiles = (shape.group() + kHeads - 1) / kHeads, natural = rows * shape.kvHeads * headTiles;
+    const int stages = std::max(1, (maxBlocks * shape.blockSize + kStageTokens - 1) / kStageTokens);
+    RingDivision division;
+    const int resident = how.multiprocessors; // one thread block each; two would fit
+    while (division.cluster * 2 <= std::min(stages, kCluster) && natural * division.cluster * 2 <= resident)
+        division.cluster *= 2;
+    // One cluster merges without going through memory; several where its blocks would be long at work.
+    int clusters = 1;
+    if (division.cluster == kCluster && stages > kCluster * 8)
+        clusters = std::clamp(resident / (natural * kCluster), 1, stages / (kCluster * 4));
+    division.splits = division.cluster * clusters;
+    return division;
+}
+
+void ringAttention(const Launch& how, const DecodeAttentionArgs& args) {
+    args.shape.dim == 64 ? launchRing<64, 6>(how, args) : launchRing<128, 3>(how, args);
+}
+
+} // namespace kvscope::cuda

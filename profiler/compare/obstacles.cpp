@@ -1,0 +1,104 @@
+// When two runs cannot be compared, and which differences the reader is told instead.
+#include "profiler/compare/common_steps.h"
+#include "profiler/compare/compare.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace kvscope {
+namespace {
+
+constexpr int kContextShare = 100; // prompts cut between words differ by some tokens: 1 % is no other context
+
+class Obstacles {
+public:
+    void add(std::string what, bool mayBeIgnored) {
+        const auto same = [&](const Obstacle& o) { return o.what == what; };
+        if (std::none_of(list.begin(), list.end(), same)) list.push_back({std::move(what), mayBeIgnored});
+    }
+    template <class Value> void require(const char* name, const Value& a, const Value& b, bool mayBeIgnored = false) {
+        if (a != b) add(fmt::format("{} {} against {}", name, a, b), mayBeIgnored);
+    }
+    std::vector<Obstacle> list;
+};
+
+void checkAlone(const RunSample& sample, Obstacles& out) {
+    const RunRow& run = sample.run;
+    const std::string name = fmt::format("run {} of {}", run.runId, sample.path);
+    if (run.status != nameOf(RunStatus::Finished))
+        out.add(fmt::format("{} is {}, not finished", name, run.stale ? "unfinished, its writer is gone" : run.status),
+                true);
+    if (run.droppedSteps > 0)
+        out.add(fmt::format("{} lacks {} steps that were dropped while recording", name, run.droppedSteps), true);
+}
+
+std::string shapeOf(const RunRow& run) {
+    return fmt::format("{} layers, {} query and {} KV heads of {}", run.layers, run.queryHeads, run.kvHeads,
+                       run.headDim);
+}
+
+void checkPair(const RunSample& a, const RunSample& b, Obstacles& out) {
+    out.require("model shape", shapeOf(a.run), shapeOf(b.run));
+    out.require("batch", a.run.sequences, b.run.sequences);
+    out.require("backend", a.run.backend, b.run.backend);
+    out.require("link times", a.run.timing, b.run.timing);
+    if (std::abs(a.summary.promptTokens - b.summary.promptTokens) * kContextShare >
+        std::max(a.summary.promptTokens, b.summary.promptTokens))
+        out.require("context length", a.summary.promptTokens, b.summary.promptTokens, true);
+    out.require("device", a.run.device, b.run.device, true);
+    if (a.oracle != b.oracle)
+        out.add("one run measured the attention mass (--oracle) inside its steps, the other did not", true);
+}
+
+nlohmann::json parametersOf(const RunRow& run) {
+    auto parameters = nlohmann::json::parse(run.paramsJson, nullptr, false);
+    return parameters.is_object() ? parameters : nlohmann::json::object();
+}
+
+std::string text(const nlohmann::json& object, const std::string& key) {
+    if (!object.contains(key)) return "-";
+    const auto& value = object[key];
+    return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+} // namespace
+
+std::vector<SettingDifference> settingDifferences(const RunRow& a, const RunRow& b) {
+    std::vector<SettingDifference> result;
+    const auto add = [&](const std::string& key, const std::string& left, const std::string& right) {
+        if (left != right) result.push_back({key, left, right});
+    };
+    add("model", a.model, b.model);
+    add("method", a.method, b.method);
+    const auto left = parametersOf(a), right = parametersOf(b);
+    auto all = left;
+    all.update(right);
+    for (const auto& [key, value] : all.items()) add(key, text(left, key), text(right, key));
+    add("device_slots", std::to_string(a.deviceSlots), std::to_string(b.deviceSlots));
+    add("link", a.link, b.link);
+    add("device", a.device, b.device);
+    add("record", a.level, b.level);
+    return result;
+}
+
+std::vector<Obstacle> findObstacles(std::span<const RunSample> a, std::span<const RunSample> b) {
+    Obstacles out;
+    for (const auto side : {a, b})
+        for (const RunSample& sample : side) {
+            checkAlone(sample, out);
+            checkPair(side.front(), sample, out);
+            for (const SettingDifference& d : settingDifferences(side.front().run, sample.run))
+                if (d.key != "device")
+                    out.add(fmt::format("repeats of one side have {} {} and {}", d.key, d.a, d.b), false);
+        }
+    checkPair(a.front(), b.front(), out);
+    const CommonSteps common = commonSteps(a, b);
+    if (int(common.steps.size()) < kFewestSteps)
+        out.add(fmt::format("{} decode steps are common, a verdict needs {}", common.steps.size(), kFewestSteps),
+                false);
+    return out.list;
+}
+
+} // namespace kvscope

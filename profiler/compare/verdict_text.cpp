@@ -1,0 +1,72 @@
+#include "profiler/compare/verdict_text.h"
+
+#include <cmath>
+#include <fmt/format.h>
+
+namespace kvscope {
+namespace {
+
+std::string percent(double share) {
+    const double value = 100 * std::abs(share);
+    return fmt::format("{:.{}f} %", value, value < 1 ? 2 : value < 20 ? 1 : 0);
+}
+
+std::string moreOrLess(double ratio) {
+    return ratio == 1 ? "no more" : fmt::format("{} {}", percent(ratio - 1), ratio > 1 ? "more" : "less");
+}
+
+std::string milliseconds(double ns) { return fmt::format("{:.4g} ms", ns / 1e6); }
+
+} // namespace
+
+std::string sentenceOf(const Comparison& c) {
+    const std::string interval = fmt::format("{:g} % confidence: from {} to {}", 100 * c.confidence,
+                                             moreOrLess(c.ratio.low), moreOrLess(c.ratio.high));
+    const std::string size = fmt::format("B takes {} time per decode step than A", moreOrLess(c.ratio.value));
+    switch (c.verdict) {
+    case Verdict::Faster:
+        return fmt::format("Faster: {} ({})", size, interval);
+    case Verdict::Slower:
+        return fmt::format("Slower: {} ({})", size, interval);
+    case Verdict::WithinThreshold:
+        return fmt::format("Slower, but not beyond {} and noise: {} ({})", percent(c.threshold), size, interval);
+    case Verdict::NoDifference:
+        break;
+    }
+    return fmt::format("No difference within noise: {} ({})", size, interval);
+}
+
+std::vector<std::string> notesOf(std::span<const RunSample> a, std::span<const RunSample> b, const Comparison& c) {
+    std::vector<std::string> notes;
+    const RunSample &left = a.front(), &right = b.front();
+    if (c.aRuns == 1 && c.bRuns == 1) {
+        if (left.path == right.path && left.run.runId == right.run.runId)
+            notes.emplace_back("A and B are the same run");
+        else
+            notes.emplace_back(
+                "one run a side: what differs from process to process (clock, memory, other load) is not in "
+                "the interval; repeats of A or B put it there");
+    }
+    if (c.verdict != Verdict::Slower && c.threshold > 0 && c.ratio.high > 1 + c.threshold)
+        notes.push_back(fmt::format("a slowdown of {} cannot be excluded: the interval reaches {}",
+                                    percent(c.threshold), moreOrLess(c.ratio.high)));
+    const bool meanSlower = c.meanRatio.low > 1, meanFaster = c.meanRatio.high < 1;
+    if ((meanSlower && c.ratio.high < 1) || (meanFaster && c.ratio.low > 1) ||
+        (c.verdict == Verdict::NoDifference && (meanSlower || meanFaster)))
+        notes.push_back(
+            fmt::format("the mean step says otherwise: B takes {} time (from {} to {}); some steps take much "
+                        "longer than most",
+                        moreOrLess(c.meanRatio.value), moreOrLess(c.meanRatio.low), moreOrLess(c.meanRatio.high)));
+    if (c.openingKept)
+        notes.emplace_back("steps that open a KV block are in the comparison, because without them too few are left");
+    if (c.unpaired > 0)
+        notes.push_back(fmt::format("{} decode steps are not in all runs and were left out", c.unpaired));
+    if (left.promptStart != right.promptStart)
+        notes.emplace_back("the prompts differ: so do the blocks that are worth selecting");
+    if (left.run.timing == nameOf(Timing::Modelled))
+        notes.push_back(fmt::format("link times are modelled and in no step's time: {} exposed per step in A, {} in B",
+                                    milliseconds(c.exposed.aNs), milliseconds(c.exposed.bNs)));
+    return notes;
+}
+
+} // namespace kvscope

@@ -1,0 +1,115 @@
+// How much of the transfer time a run waits for, where, and why: per step, per layer, in total, and in one sentence.
+// docs/insights.md has the definitions.
+#pragma once
+
+#include "core/transfer/link.h"
+#include "profiler/read/trace_reader.h"
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvscope {
+
+/// Why exposed time is exposed; every exposed nanosecond has one reason. In order of blame:
+enum class Exposure : std::uint8_t {
+    WriteBack, // it is the copy of full blocks back to the host
+    Late,      // the load had begun before it was asked for (part of it was hidden), but came late or had guessed wrong
+    Latency,   // the fixed cost of a transfer, whatever its size
+    Serial, // it would have fitted beside one layer's compute, but begins only when the layer's own selection is known
+    Bandwidth // what is longer than a layer's compute: no loading one layer ahead could have hidden it
+};
+inline constexpr int kExposureCount = 5;
+/// Short identifiers for columns and JSON.
+inline constexpr std::array<std::string_view, kExposureCount> kExposureNames{"write_back", "late", "latency", "serial",
+                                                                             "bandwidth"};
+/// For people.
+inline constexpr std::array<std::string_view, kExposureCount> kExposureTitles{
+    "write-back", "late or wrong prediction", "latency per transfer", "serial dependency", "bandwidth"};
+
+struct TransferTime {
+    std::int64_t transferNs = 0;                          // link busy, both directions
+    std::int64_t exposedNs = 0;                           // of that, waited for
+    std::array<std::int64_t, kExposureCount> becauseNs{}; // sums to exposedNs
+    std::int64_t hiddenNs() const { return transferNs - exposedNs; }
+    std::int64_t because(Exposure reason) const { return becauseNs[std::size_t(reason)]; }
+    TransferTime& operator+=(const TransferTime& other);
+};
+
+/// Decode steps whose transfers say little about the method, as everywhere: labelled, and left out where it says so.
+enum class StepKind : std::uint8_t {
+    Steady,
+    Opening, // some sequence begins a new KV block, which moves the window whatever the method does
+    Cold     // a sequence selects for the first time: its device cache is empty
+};
+constexpr const char* nameOf(StepKind kind) {
+    return kind == StepKind::Cold ? "cold" : kind == StepKind::Opening ? "opens_block" : "steady";
+}
+
+struct StepExposure { // one decode step
+    int step = 0;
+    StepKind kind = StepKind::Steady;
+    std::int64_t durationNs = 0; // measured wall time
+    TransferTime time;
+};
+
+struct LayerExposure { // sums over the decode steps that are not cold
+    int layer = 0;
+    std::int64_t wallNs = 0; // its stages, measured
+    std::int64_t selected = 0, hits = 0, misses = 0;
+    std::int64_t h2dTransfers = 0, h2dBlocks = 0, h2dBytes = 0, d2hBytes = 0; // transfers: one per step that loads
+    TransferTime time;
+    double share = 0; // of all layers' exposed time, 0..1
+};
+
+struct LayerRange {
+    int first = 0, last = 0; // both included
+};
+
+/// The few layers that cause most of the exposed time.
+struct LayerGroup {
+    std::vector<LayerRange> ranges; // ascending; empty: no few layers do
+    int layers = 0;
+    double share = 0; // of the exposed time, 0..1
+};
+
+struct ExposureTotal {
+    int steps = 0;
+    std::int64_t wallNs = 0; // measured wall time of the steps
+    TransferTime time;
+    ExposureTotal& operator+=(const StepExposure& step);
+};
+
+struct ExposureReport {
+    RunRow run;
+    bool measured = false;             // transfer times; else modelled, and then not part of any wall time
+    std::optional<Link> link;          // modelled, or fitted to the measured times; nothing crossed it: none
+    std::vector<StepExposure> steps;   // decode steps, ascending
+    std::vector<LayerExposure> layers; // ascending; every layer of the run
+    ExposureTotal all, cold, opening;  // all: every decode step, as plain sums over v_step; opening: of warm steps
+    ExposureTotal warm;                // all without cold: what the headline and the layers speak of
+    LayerGroup group;
+
+    /// Decode time of the warm steps with its transfers: measured wall time, which contains them, or wall time plus
+    /// modelled transfers, which is then a prediction.
+    double decodeNs() const;
+    double exposedShare() const; // of decodeNs(), 0..1; 0 without decode steps
+
+    std::string headline; // "31 % of decode time is exposed transfer (measured); layers 4-9 cause 70 % of it"
+    std::string detail;   // the numbers behind it, and what was left out
+};
+
+/// Reads the steps and layer rows of the run once. @throws Error(BadInput) if there is no such run, Error(Cancelled)
+ExposureReport exposureOf(const TraceReader& reader, int runId);
+
+/// The smallest set of layers, in at most three runs of neighbours, that causes most of the exposed time; empty when
+/// none is clearly more to blame than its number of layers says.
+LayerGroup groupOf(const std::vector<LayerExposure>& layers);
+
+/// "layer 3", "layers 4-9", "layers 2, 4-9 and 12"
+std::string describe(const LayerGroup& group);
+
+} // namespace kvscope

@@ -1,0 +1,60 @@
+// What an expert would say after a first look at a trace: a short ranked list, each claim with its numbers and the
+// place that shows it. docs/insights.md lists the rules, their thresholds and why.
+#pragma once
+
+#include "profiler/insights/exposure.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+enum class Severity : std::uint8_t {
+    Note, // worth knowing, costs little
+    Alarm // at least a tenth of the decode time is at stake, or numbers or output cannot be trusted
+};
+constexpr const char* nameOf(Severity severity) { return severity == Severity::Alarm ? "alarm" : "note"; }
+
+/// Where to look: a view of the desktop and what the shared cursor should point at; -1: does not matter.
+struct Evidence {
+    std::string view;   // id of a view: locality, selection, breakdown, transfers, compare
+    std::string metric; // id of a metric (read/metrics.cpp) or a stage; may be empty
+    int firstStep = -1, lastStep = -1;
+    int sequence = -1, layer = -1, kvHead = -1;
+    int compareRun = -1; // run of the same trace to lay beside
+};
+
+struct Figure {
+    std::string name; // snake_case, as in --json
+    double value = 0;
+    std::string unit; // "ms", "blocks", "%", "": a count or ratio
+};
+
+struct Insight {
+    std::string id; // of its rule
+    Severity severity = Severity::Note;
+    bool trust = false; // about whether numbers or output can be trusted: alarms of this kind come first
+    double impact = 0;  // share of the decode time that it concerns, 0..1; what the list is ranked by
+    std::string title;  // one sentence with numbers
+    std::string detail; // where they come from
+    std::string advice; // what to try
+    Evidence evidence;
+    std::vector<Figure> figures;
+};
+
+struct InsightOptions {
+    bool replay = true; // also replay the caches where selected blocks were recorded: seconds for very long runs
+};
+
+struct InsightReport {
+    ExposureReport exposure;
+    std::vector<Insight> insights; // alarms first, then by impact
+    int alarms() const;
+};
+
+/// @throws Error(BadInput) if there is no such run, Error(Cancelled)
+InsightReport insightsOf(const TraceReader& reader, int runId, const InsightOptions& options = {});
+
+} // namespace kvscope

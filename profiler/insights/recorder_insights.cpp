@@ -1,0 +1,73 @@
+// Whether the recording itself can be trusted, and what it costs.
+#include "profiler/insights/insight_rule.h"
+#include "profiler/insights/words.h"
+
+#include <fmt/format.h>
+
+namespace kvscope {
+namespace {
+
+constexpr double kBusyWriter = 0.10; // of the wall time, on a core that the decode may want
+constexpr double kFullWriter = 0.80; // little is left before steps are dropped
+
+} // namespace
+
+void findDroppedSteps(RunFacts& facts, std::vector<Insight>& out) {
+    const std::int64_t dropped = facts.run().droppedSteps;
+    if (dropped <= 0) return;
+    const double recorded = double(facts.decodeSteps().size());
+    Insight insight;
+    insight.severity = Severity::Alarm;
+    insight.trust = true;
+    insight.impact = double(dropped) / (recorded + double(dropped));
+    insight.title = fmt::format("{} of {} steps are missing from the trace ({}): sums and rates lack them",
+                                words::count(double(dropped)), words::count(recorded + double(dropped)),
+                                words::percent(insight.impact));
+    insight.detail =
+        "The writer could not keep up, so whole steps were dropped and counted. Per-step numbers are right; "
+        "totals are of the recorded steps only, and misses may seem to appear from nowhere after a gap.";
+    insight.advice = "Record less (--record selections or counters), or to a faster disk.";
+    insight.evidence = facts.evidence("transfers");
+    insight.figures = {{"dropped_steps", double(dropped), ""}, {"recorded_steps", recorded, ""}};
+    out.push_back(std::move(insight));
+}
+
+void findRecorderOverhead(RunFacts& facts, std::vector<Insight>& out) {
+    const double wall = double(facts.prefillNs() + facts.exposure().all.wallNs);
+    const double busy = double(facts.run().writerBusyNs);
+    if (wall <= 0 || busy < kBusyWriter * wall) return;
+    const double share = busy / wall;
+    Insight insight;
+    insight.trust = true;
+    insight.severity = share >= kFullWriter ? Severity::Alarm : Severity::Note;
+    insight.impact = facts.run().backend == "cpu" ? share : 0; // on a GPU the writer's core is not the decode's
+    insight.title = fmt::format("Recording keeps a core busy for {} of the wall time ({} of writing)",
+                                words::percent(share), words::ms(busy));
+    insight.detail =
+        fmt::format("CPU time of the writer thread against {} of prefill and decode, level {}.{}", words::ms(wall),
+                    facts.run().level, facts.run().backend == "cpu" ? " The decode shares the cores with it." : "");
+    insight.advice = "Record less (--record selections or counters) when you measure time.";
+    insight.evidence = facts.evidence("breakdown");
+    insight.figures = {{"writer_busy_ms", busy / 1e6, "ms"}, {"wall_ms", wall / 1e6, "ms"}, {"share", share, ""}};
+    out.push_back(std::move(insight));
+}
+
+void findUnfinished(RunFacts& facts, std::vector<Insight>& out) {
+    const RunRow& run = facts.run();
+    const bool failed = run.status == nameOf(RunStatus::Failed);
+    if (!failed && !run.stale) return;
+    Insight insight;
+    insight.severity = Severity::Alarm;
+    insight.trust = true;
+    insight.title = failed
+                        ? fmt::format("The run failed after {}", words::many(run.steps, "step"))
+                        : fmt::format("The recording stopped without an end after {}", words::many(run.steps, "step"));
+    insight.detail = run.statusMessage.empty() ? "What is in the trace was recorded before that." : run.statusMessage;
+    insight.advice = "Treat totals as those of an unfinished run; record it again.";
+    insight.evidence = facts.evidence("transfers");
+    if (!facts.decodeSteps().empty()) insight.evidence.firstStep = insight.evidence.lastStep;
+    insight.figures = {{"steps", double(run.steps), ""}};
+    out.push_back(std::move(insight));
+}
+
+} // namespace kvscope

@@ -1,0 +1,163 @@
+// The first run against each other one: numbers side by side, the verdict on step times, and which component changed.
+#include "kernels/base/error.h"
+#include "profiler/compare/compare.h"
+#include "profiler/report/report.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <functional>
+#include <limits>
+#include <optional>
+
+namespace kvscope::reports {
+namespace {
+
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+
+struct Measure {
+    const char* name;
+    Quantity quantity;
+    bool linkTime; // known as the run's link times are
+    std::function<double(const RunData&)> value;
+};
+
+double ratio(double part, double whole) { return whole > 0 ? part / whole : kUndefined; }
+
+const std::vector<Measure>& measures() {
+    static const auto perStep = [](std::int64_t StepRow::*member) {
+        return [member](const RunData& run) { return ratio(double(run.decodeSum(member)), double(run.steps.size())); };
+    };
+    static const std::vector<Measure> list{
+        {"Step time", Quantity::Nanoseconds, false, perStep(&StepRow::durationNs)},
+        {"Tokens per second", Quantity::PerSecond, false,
+         [](const RunData& run) {
+             return ratio(double(run.summary.decodedTokens) * 1e9, double(run.decodeSum(&StepRow::durationNs)));
+         }},
+        {"Locality γ", Quantity::Ratio, false, [](const RunData& run) { return run.summary.localityMean; }},
+        {"Hit rate", Quantity::Share, false,
+         [](const RunData& run) {
+             const auto hits = double(run.decodeSum(&StepRow::hits));
+             return ratio(hits, hits + double(run.decodeSum(&StepRow::misses)));
+         }},
+        {"Misses per step", Quantity::Count, false, perStep(&StepRow::misses)},
+        {"Bytes to device per step", Quantity::Bytes, false, perStep(&StepRow::h2dBytes)},
+        {"Exposed transfer time per step", Quantity::Nanoseconds, true, perStep(&StepRow::exposedNs)},
+    };
+    return list;
+}
+
+/// The verdict on two runs, or why there is none.
+struct Judgement {
+    std::optional<Comparison> comparison;
+    std::vector<std::string> notes;
+};
+
+Judgement judge(const RunData& first, const RunData& other) {
+    Judgement result;
+    const auto sample = [](const RunData& run) {
+        RunSample loaded = loadRunSample(TraceReader(run.path), run.row.runId);
+        loaded.run.name = run.row.name; // as the report tells runs apart
+        return std::vector<RunSample>{std::move(loaded)};
+    };
+    const std::vector<RunSample> a = sample(first), b = sample(other);
+    bool refused = false;
+    for (const Obstacle& obstacle : findObstacles(a, b)) {
+        result.notes.push_back(obstacle.what);
+        refused |= !obstacle.mayBeIgnored;
+    }
+    if (refused) return result;
+    result.comparison = compareRuns(a, b);
+    for (const std::string& note : result.comparison->notes) result.notes.push_back(note);
+    return result;
+}
+
+} // namespace
+
+Table comparison(const std::vector<RunData>& runs) {
+    Table table{"comparison",
+                "The first run against the others",
+                "Means over all decode steps, side by side.",
+                {{"run", "Run", "", false},
+                 {"quantity", "Quantity", "", false},
+                 {"base", "First run", "", false},
+                 {"value", "This run", "", false},
+                 {"change", "Change", "of the first run's value", false},
+                 {"unit", "Unit", "", true},
+                 {"basis", "Basis", "first run / this run", true}},
+                {}};
+    for (std::size_t other = 1; other < runs.size(); ++other)
+        for (const Measure& measure : measures()) {
+            const auto basis = [&](const RunData& run) {
+                if (measure.linkTime) return basisOf(run.row.timing);
+                const bool clock = measure.quantity == Quantity::Nanoseconds || measure.quantity == Quantity::PerSecond;
+                return clock ? Basis::Measured : Basis::Plain;
+            };
+            const RunData &first = runs.front(), &run = runs[other];
+            const double a = measure.value(first), b = measure.value(run);
+            std::string bases{nameOf(basis(first))};
+            if (basis(first) != basis(run)) bases += " / " + std::string(nameOf(basis(run)));
+            // A measured time is not compared with a modelled one.
+            const double change = basis(first) == basis(run) ? ratio(b, a) - 1 : kUndefined;
+            table.rows.push_back({text(run.row.name), text(measure.name), real(a, measure.quantity, basis(first)),
+                                  real(b, measure.quantity, basis(run)), real(change, Quantity::Share),
+                                  text(std::string(unitOf(measure.quantity))), text(bases)});
+        }
+    return table;
+}
+
+std::vector<Table> verdicts(const std::vector<RunData>& runs) {
+    Table verdict{"verdict",
+                  "Verdict on the step times",
+                  "Whether the decode steps of a run take longer than those of the first one, beyond what chance "
+                  "explains: the median over common steps of this run's time over the first run's in the same step. "
+                  "The first decode step and steps that open a block are left out.",
+                  {{"run", "Run", "", false},
+                   {"verdict", "Verdict", "", false},
+                   {"ratio", "Time ratio", "this run / first run", false},
+                   {"ratio_low", "95 % from", "", false},
+                   {"ratio_high", "to", "", false},
+                   {"steps", "Steps", "compared", false},
+                   {"sentence", "In words", "", true},
+                   {"note", "Note", "", false}},
+                  {}};
+    Table components{
+        "component_changes",
+        "Which component changed",
+        "Mean time per compared step; the interval belongs to the difference. The changes of the components "
+        "add up to that of the step.",
+        {{"run", "Run", "", false},
+         {"component", "Component", "", false},
+         {"base_ns", "First run", "", false},
+         {"value_ns", "This run", "", false},
+         {"change_ns", "Change", "", false},
+         {"change_low_ns", "95 % from", "", false},
+         {"change_high_ns", "to", "", false}},
+        {}};
+    for (std::size_t other = 1; other < runs.size(); ++other) {
+        const Judgement judged = judge(runs.front(), runs[other]);
+        const std::string note = fmt::format("{}", fmt::join(judged.notes, "; "));
+        const std::string& name = runs[other].row.name;
+        if (!judged.comparison) {
+            const Cell none{{}, Quantity::Ratio, Basis::Plain};
+            verdict.rows.push_back({text(name), text("not comparable"), none, none, none, Cell{{}, Quantity::Count},
+                                    text("There is no verdict on " + name + ": " + note), text(note)});
+            continue;
+        }
+        const Comparison& c = *judged.comparison;
+        verdict.rows.push_back({text(name), text(nameOf(c.verdict)), real(c.ratio.value, Quantity::Ratio),
+                                real(c.ratio.low, Quantity::Ratio), real(c.ratio.high, Quantity::Ratio), count(c.steps),
+                                text(c.sentence), text(note)});
+        const auto add = [&](const ComponentDelta& delta, const std::string& shown, Basis basis) {
+            components.rows.push_back({text(name), text(shown), nanoseconds(delta.aNs, basis),
+                                       nanoseconds(delta.bNs, basis), nanoseconds(delta.deltaNs.value, basis),
+                                       nanoseconds(delta.deltaNs.low, basis), nanoseconds(delta.deltaNs.high, basis)});
+        };
+        for (const ComponentDelta& delta : c.components) add(delta, delta.component, Basis::Measured);
+        add(c.step, "step", Basis::Measured);
+        add(c.exposed, "exposed transfer time, beside the step", basisOf(runs[other].row.timing));
+    }
+    return {std::move(verdict), std::move(components)};
+}
+
+} // namespace kvscope::reports

@@ -1,0 +1,403 @@
+#include "profiler/report/html_charts.h"
+
+#include "core/model/tokenizer.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <fmt/format.h>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+namespace kvscope::reports {
+namespace {
+
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+constexpr double kWidth = 1000, kLeft = 78, kRight = 12; // of a chart, in its own units
+constexpr std::size_t kMostColumns = 400;                // of steps; more are averaged
+
+template <class... Values> void put(std::string& out, fmt::format_string<Values...> format, Values&&... values) {
+    fmt::format_to(std::back_inserter(out), format, std::forward<Values>(values)...);
+}
+
+/// Round numbers from 0 to at least `largest`.
+std::vector<double> ticks(double low, double high, int wanted) {
+    if (!(high > low)) high = low + 1;
+    const double rough = (high - low) / wanted, power = std::pow(10.0, std::floor(std::log10(rough)));
+    double step = power;
+    for (const double factor : {1.0, 2.0, 5.0, 10.0})
+        if (power * factor >= rough * 0.999) {
+            step = power * factor;
+            break;
+        }
+    std::vector<double> result;
+    for (double tick = std::ceil(low / step - 1e-9) * step; tick <= high + step * 1e-6; tick += step)
+        result.push_back(std::abs(tick) < step * 1e-9 ? 0 : tick);
+    return result;
+}
+
+struct Series {
+    std::size_t run = 0;
+    std::vector<double> values; // [column]; NaN: a gap
+};
+
+struct LineChart {
+    std::string title;
+    Quantity quantity = Quantity::Count;
+    bool fromZero = true, dots = false;
+    double highest = kUndefined;      // of the axis, where it is known
+    std::vector<std::string> columns; // "step 12", "layer 3": head of the hint
+    std::vector<double> places;       // [column] value on the horizontal axis
+    std::string axis;                 // what the horizontal axis counts
+    std::vector<Series> series;
+};
+
+std::string draw(const LineChart& chart, const Report& report) {
+    constexpr double kTop = 26, kHeight = 190, kBottom = 40;
+    double low = chart.fromZero ? 0 : std::numeric_limits<double>::infinity(), high = -1e300;
+    for (const Series& series : chart.series)
+        for (const double value : series.values)
+            if (std::isfinite(value)) low = std::min(low, value), high = std::max(high, value);
+    if (high < low) return {};
+    if (std::isfinite(chart.highest)) high = chart.highest;
+    if (!chart.fromZero) low = std::max(0.0, low - (high - low) * 0.08);
+    if (high <= low) high = low + (chart.quantity == Quantity::Count ? 1 : std::max(1.0, std::abs(low)));
+    const double inner = kWidth - kLeft - kRight;
+    const double first = chart.places.front(), last = chart.places.back();
+    const double span = last > first ? last - first : 1;
+    const double margin = chart.dots ? inner / double(chart.places.size()) / 2 : 0;
+    const auto x = [&](std::size_t column) {
+        return kLeft + margin + (inner - 2 * margin) * (chart.places[column] - first) / span;
+    };
+    const auto y = [&](double value) { return kTop + kHeight * (1 - (value - low) / (high - low)); };
+
+    std::string out;
+    put(out, "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">", kWidth,
+        kTop + kHeight + kBottom, escaped(chart.title));
+    put(out, "<text class=\"strong\" x=\"0\" y=\"14\">{}</text>", escaped(chart.title));
+    for (const double tick : ticks(low, high, 4)) {
+        if (tick > high * 1.0001) continue;
+        put(out,
+            "<line class=\"grid\" x1=\"{0}\" x2=\"{1}\" y1=\"{2:.1f}\" y2=\"{2:.1f}\"/><text x=\"{3}\" y=\"{4:.1f}\" "
+            "text-anchor=\"end\">{5}</text>",
+            kLeft, kWidth - kRight, y(tick), kLeft - 8, y(tick) + 4, display(tick, chart.quantity));
+    }
+    put(out, "<line class=\"axis\" x1=\"{0}\" x2=\"{1}\" y1=\"{2}\" y2=\"{2}\"/>", kLeft, kWidth - kRight,
+        kTop + kHeight);
+    std::vector<double> below;
+    for (const double tick : ticks(first, last, std::min(10, std::max(1, int(span)))))
+        if (tick == std::floor(tick) && tick >= first && tick <= last) below.push_back(tick);
+    for (const double tick : below)
+        put(out, "<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
+            kLeft + margin + (inner - 2 * margin) * (tick - first) / span, kTop + kHeight + 16,
+            display(tick, Quantity::Count));
+    put(out, "<text x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>", kLeft + inner / 2, kTop + kHeight + 34,
+        escaped(chart.axis));
+    for (const Series& series : chart.series) {
+        std::string path;
+        bool pen = false;
+        for (std::size_t column = 0; column < series.values.size(); ++column) {
+            const double value = series.values[column];
+            if (!std::isfinite(value)) {
+                pen = false;
+                continue;
+            }
+            put(path, "{}{:.1f} {:.1f}", pen ? 'L' : 'M', x(column), y(value));
+            pen = true;
+        }
+        put(out, "<path class=\"line\" stroke=\"{}\" d=\"{}\"/>", runColour(series.run), path);
+        if (chart.dots)
+            for (std::size_t column = 0; column < series.values.size(); ++column)
+                if (std::isfinite(series.values[column]))
+                    put(out, "<circle r=\"3\" cx=\"{:.1f}\" cy=\"{:.1f}\" fill=\"{}\"/>", x(column),
+                        y(series.values[column]), runColour(series.run));
+    }
+    const double width = inner / double(chart.places.size());
+    for (std::size_t column = 0; column < chart.places.size(); ++column) {
+        std::string hint = chart.columns[column];
+        for (const Series& series : chart.series)
+            if (column < series.values.size())
+                hint += (report.runs.size() > 1 ? "\n" + report.runs[series.run].row.name + ": " : "\n") +
+                        display(series.values[column], chart.quantity);
+        put(out, "<rect class=\"hover\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" data-tip=\"{}\"/>",
+            x(column) - width / 2, kTop, width, kHeight, escaped(hint));
+    }
+    return out + "</svg>";
+}
+
+std::string legend(const Report& report) {
+    if (report.runs.size() < 2) return {};
+    std::string out = "<div class=\"legend\">";
+    for (std::size_t run = 0; run < report.runs.size(); ++run)
+        put(out, "<span><i class=\"swatch\" style=\"background:{}\"></i>{}</span>", runColour(run),
+            escaped(report.runs[run].row.name));
+    return out + "</div>";
+}
+
+/// Means of `perColumn` steps.
+std::vector<double> averaged(const RunData& run, std::size_t perColumn,
+                             const std::function<double(const StepRow&)>& value) {
+    std::vector<double> result;
+    for (std::size_t first = 0; first < run.steps.size(); first += perColumn) {
+        const std::size_t last = std::min(run.steps.size(), first + perColumn);
+        double sum = 0;
+        for (std::size_t i = first; i < last; ++i) sum += value(run.steps[i]);
+        result.push_back(sum / double(last - first));
+    }
+    return result;
+}
+
+std::string timings(const Report& report) {
+    std::string words;
+    for (const RunData& run : report.runs)
+        if (!run.row.timing.empty() && words.find(run.row.timing) == std::string::npos)
+            words += (words.empty() ? "" : " / ") + run.row.timing;
+    return words;
+}
+
+} // namespace
+
+std::string escaped(std::string_view raw) {
+    std::string out;
+    for (const char c : toValidUtf8(raw)) {
+        const auto byte = static_cast<unsigned char>(c);
+        if (c == '&')
+            out += "&amp;";
+        else if (c == '<')
+            out += "&lt;";
+        else if (c == '>')
+            out += "&gt;";
+        else if (c == '"')
+            out += "&quot;";
+        else if (c == '\n')
+            out += "&#10;"; // survives in an attribute
+        else
+            out += byte < 0x20 || byte == 0x7f ? ' ' : c;
+    }
+    return out;
+}
+
+std::string base64(std::string_view bytes) {
+    constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string out;
+    out.reserve((bytes.size() + 2) / 3 * 4);
+    for (std::size_t i = 0; i < bytes.size(); i += 3) {
+        std::uint32_t three = 0;
+        for (std::size_t j = 0; j < 3; ++j)
+            three = three << 8 | (i + j < bytes.size() ? static_cast<unsigned char>(bytes[i + j]) : 0U);
+        for (std::size_t j = 0; j < 4; ++j) out += i + j > bytes.size() ? '=' : kLetters[three >> (18 - 6 * j) & 63];
+    }
+    return out;
+}
+
+std::size_t colourOf(std::string_view component) {
+    for (std::size_t i = 0; i < kStageNames.size(); ++i)
+        if (kStageNames[i] == component) return i;
+    for (std::size_t i = 0; i < kStepStageNames.size(); ++i)
+        if (kStepStageNames[i] == component) return kStageNames.size() + i;
+    return kStageNames.size() + kStepStageNames.size();
+}
+
+std::string runColour(std::size_t run) { return fmt::format("var(--run{})", run % 6); }
+
+std::string breakdownChart(const Report& report) {
+    constexpr double kBar = 26, kRow = 52;
+    double longest = 0;
+    bool modelled = false;
+    std::vector<std::string> components; // in the order of the pipeline
+    for (const RunData& run : report.runs) {
+        if (run.steps.empty()) continue;
+        const bool extra = run.row.timing == nameOf(Basis::Modelled) && run.decodeSum(&StepRow::exposedNs) > 0;
+        modelled |= extra;
+        const double steps = double(run.steps.size());
+        longest = std::max(longest, double(run.decodeSum(&StepRow::durationNs)) / steps +
+                                        (extra ? double(run.decodeSum(&StepRow::exposedNs)) / steps : 0));
+        for (const ComponentShare& part : run.summary.components)
+            if (part.phase == nameOf(Phase::Decode) &&
+                std::find(components.begin(), components.end(), part.component) == components.end())
+                components.push_back(part.component);
+    }
+    if (longest <= 0) return "<p class=\"about\">No decode step was recorded.</p>";
+    const double scale = kWidth / longest;
+    std::string out;
+    put(out, "<svg class=\"chart\" viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"Mean decode step by component\">",
+        kWidth, kRow * double(report.runs.size()));
+    for (std::size_t index = 0; index < report.runs.size(); ++index) {
+        const RunData& run = report.runs[index];
+        const double top = kRow * double(index), steps = double(run.steps.size());
+        const double wall = double(run.decodeSum(&StepRow::durationNs));
+        put(out, "<text class=\"strong\" x=\"0\" y=\"{}\">{} · mean decode step {}</text>", top + 14,
+            escaped(run.row.name), run.steps.empty() ? "–" : display(wall / steps, Quantity::Nanoseconds));
+        if (run.steps.empty()) continue;
+        double x = 0;
+        for (const ComponentShare& part : run.summary.components) {
+            if (part.phase != nameOf(Phase::Decode) || part.totalNs <= 0) continue;
+            const double mean = double(part.totalNs) / steps;
+            put(out,
+                "<rect class=\"seg\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"var(--c{})\" "
+                "data-tip=\"{}\"/>",
+                x, top + 20, mean * scale, kBar, colourOf(part.component),
+                escaped(fmt::format("{}\n{} per step, {} of decode time", part.component,
+                                    display(mean, Quantity::Nanoseconds), display(part.share, Quantity::Share))));
+            x += mean * scale;
+        }
+        const double exposed = double(run.decodeSum(&StepRow::exposedNs)) / steps;
+        if (run.row.timing == nameOf(Basis::Modelled) && exposed > 0)
+            put(out,
+                "<rect class=\"seg extra\" pointer-events=\"all\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" "
+                "stroke=\"var(--c5)\" data-tip=\"{}\"/>",
+                x + 1, top + 21, std::max(0.0, exposed * scale - 2), kBar - 2,
+                escaped(fmt::format("exposed transfer time (modelled)\n{} per step, not part of the wall time",
+                                    display(exposed, Quantity::Nanoseconds))));
+    }
+    out += "</svg><div class=\"legend\">";
+    for (const std::string& component : components)
+        put(out, "<span><i class=\"swatch\" style=\"background:var(--c{})\"></i>{}</span>", colourOf(component),
+            escaped(component));
+    if (modelled)
+        out += "<span><i class=\"swatch\" style=\"border:1.5px dashed var(--c5)\"></i>exposed transfer time, modelled: "
+               "what the link would add</span>";
+    return out + "</div>";
+}
+
+std::string stepCharts(const Report& report) {
+    std::size_t longest = 0;
+    for (const RunData& run : report.runs) longest = std::max(longest, run.steps.size());
+    if (longest < 2) return {};
+    const std::size_t perColumn = (longest + kMostColumns - 1) / kMostColumns;
+    struct {
+        std::string title;
+        Quantity quantity;
+        std::function<double(const StepRow&)> value;
+    } const charts[] = {
+        {"Step time (measured)", Quantity::Nanoseconds, [](const StepRow& s) { return double(s.durationNs); }},
+        {"Misses per step, blocks", Quantity::Count, [](const StepRow& s) { return double(s.misses); }},
+        {"Exposed transfer time per step (" + timings(report) + ")", Quantity::Nanoseconds,
+         [](const StepRow& s) { return double(s.exposedNs); }},
+    };
+    std::string out = legend(report);
+    if (perColumn > 1) put(out, "<p class=\"about\">Every point is the mean of {} steps.</p>", perColumn);
+    for (const auto& each : charts) {
+        LineChart chart;
+        chart.title = each.title;
+        chart.quantity = each.quantity;
+        chart.axis = "decode step";
+        for (std::size_t first = 0; first < longest; first += perColumn) {
+            const std::size_t last = std::min(longest, first + perColumn);
+            chart.columns.push_back(perColumn == 1 ? fmt::format("decode step {}", first + 1)
+                                                   : fmt::format("decode steps {}–{}, mean", first + 1, last));
+            chart.places.push_back(double(first + 1));
+        }
+        bool any = false;
+        for (std::size_t run = 0; run < report.runs.size(); ++run) {
+            chart.series.push_back({run, averaged(report.runs[run], perColumn, each.value)});
+            for (const double value : chart.series.back().values) any |= value > 0;
+        }
+        if (any) out += draw(chart, report);
+    }
+    return out;
+}
+
+std::string layerCharts(const Report& report) {
+    int deepest = -1;
+    for (const RunData& run : report.runs)
+        for (const LayerTotals& layer : run.layers) deepest = std::max(deepest, layer.layer);
+    if (deepest < 0) return {};
+    struct {
+        const char* title;
+        Quantity quantity;
+        bool fromZero;
+        double highest;
+        std::function<double(const LayerTotals&)> value;
+    } const charts[] = {
+        {"Locality γ by layer", Quantity::Ratio, false, 1, [](const LayerTotals& l) { return l.localityMean; }},
+        {"Misses by layer and decode step, blocks", Quantity::Count, true, kUndefined,
+         [](const LayerTotals& l) {
+             return l.selected > 0 && l.steps > 0 ? double(l.misses) / double(l.steps) : kUndefined;
+         }},
+        {"Wall time by layer and decode step (measured)", Quantity::Nanoseconds, true, kUndefined,
+         [](const LayerTotals& l) { return l.steps > 0 ? double(l.durationNs) / double(l.steps) : kUndefined; }},
+    };
+    std::string out = legend(report);
+    for (const auto& each : charts) {
+        LineChart chart;
+        chart.title = each.title;
+        chart.quantity = each.quantity;
+        chart.fromZero = each.fromZero;
+        chart.highest = each.highest;
+        chart.dots = true;
+        chart.axis = "layer";
+        for (int layer = 0; layer <= deepest; ++layer) {
+            chart.columns.push_back(fmt::format("layer {}", layer));
+            chart.places.push_back(layer);
+        }
+        for (std::size_t run = 0; run < report.runs.size(); ++run) {
+            std::vector<double> values(std::size_t(deepest) + 1, kUndefined);
+            for (const LayerTotals& layer : report.runs[run].layers)
+                if (layer.layer >= 0) values[std::size_t(layer.layer)] = each.value(layer);
+            chart.series.push_back({run, std::move(values)});
+        }
+        out += draw(chart, report);
+    }
+    return out;
+}
+
+std::string heatmap(const RunData& run, std::size_t index) {
+    if (run.steps.empty()) return {};
+    const TraceReader reader(run.path);
+    const int first = run.steps.front().step, last = run.steps.back().step;
+    const int perColumn = int((std::size_t(last - first) + kMostColumns) / kMostColumns);
+    nlohmann::ordered_json data{{"first", first}, {"last", last}, {"stepsPerColumn", perColumn}};
+    std::string options;
+    for (const MetricInfo& info : metrics()) {
+        const StepMatrix matrix = reader.layerMatrix(run.row.runId, info.metric, {}, first, last);
+        const auto columns = std::size_t((matrix.steps + perColumn - 1) / perColumn), rows = std::size_t(matrix.rows);
+        std::vector<float> values(columns * rows, std::numeric_limits<float>::quiet_NaN());
+        bool any = false;
+        for (std::size_t column = 0; column < columns; ++column)
+            for (std::size_t row = 0; row < rows; ++row) {
+                double sum = 0;
+                int defined = 0;
+                for (int step = int(column) * perColumn; step < std::min(int(column + 1) * perColumn, matrix.steps);
+                     ++step)
+                    if (const float value = matrix.at(step, int(row)); std::isfinite(value)) sum += value, ++defined;
+                if (defined > 0) values[column * rows + row] = float(sum / defined);
+                any |= defined > 0;
+            }
+        if (!any) continue;
+        static_assert(std::endian::native == std::endian::little, "the page reads little-endian numbers");
+        std::string bytes(values.size() * sizeof(float), '\0');
+        std::memcpy(bytes.data(), values.data(), bytes.size());
+        data["columns"] = columns;
+        data["rows"] = matrix.rowNames;
+        const bool share = info.metric == Metric::Locality || info.metric == Metric::HitRate;
+        const std::string title =
+            info.metric == Metric::ExposedTime ? std::string(info.title) + " (" + run.row.timing + ")" : info.title;
+        data["metrics"].push_back({{"title", title},
+                                   {"help", info.help},
+                                   {"unit", *info.unit ? info.unit : "ratio"},
+                                   {"low", share ? nlohmann::ordered_json() : nlohmann::ordered_json(0)},
+                                   {"high", share ? nlohmann::ordered_json(1) : nlohmann::ordered_json()},
+                                   {"data", base64(bytes)}});
+        put(options, "<option>{}</option>", escaped(title));
+    }
+    if (options.empty()) return {};
+    std::string json = data.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    for (const auto& [letter, code] : {std::pair{"&", "\\u0026"}, {"<", "\\u003c"}, {">", "\\u003e"}})
+        for (std::size_t at = 0; (at = json.find(letter, at)) != std::string::npos; at += 6) json.replace(at, 1, code);
+    const std::string top = data["rows"].front().get<std::string>(), bottom = data["rows"].back().get<std::string>();
+    std::string out;
+    put(out,
+        "<h3>{}</h3><div class=\"heat\" id=\"heat-{}\"><div class=\"bar\"><select aria-label=\"Metric\">{}</select>"
+        "<span class=\"low\"></span><i class=\"ramp\"></i><span class=\"high\"></span><span>grey: undefined</span>"
+        "</div><div class=\"axes\"><div class=\"rows\"><span>{}</span><span>{}</span></div><canvas></canvas>"
+        "<div class=\"cols\"><span>step {}</span><span>{}</span><span>step {}</span></div></div>"
+        "<p class=\"about help\"></p><script type=\"application/json\">{}</script></div>",
+        escaped(run.row.name), index, options, escaped(top), bottom == top ? "" : escaped(bottom), first,
+        perColumn > 1 ? fmt::format("a column is the mean of {} steps", perColumn) : "", last, json);
+    return out;
+}
+
+} // namespace kvscope::reports

@@ -1,0 +1,96 @@
+// Tables of a report about layers and transfers.
+#include "profiler/report/report.h"
+
+#include <limits>
+
+namespace kvscope::reports {
+namespace {
+
+double ratio(double part, double whole) { return whole > 0 ? part / whole : std::numeric_limits<double>::quiet_NaN(); }
+
+} // namespace
+
+Table layers(const std::vector<RunData>& runs) {
+    Table table{"layers",
+                "Layer by layer",
+                "Sums over the decode steps. Locality is the mean over steps, sequences and KV heads, without steps "
+                "that open a block. Dense layers select nothing.",
+                {{"run", "Run", "", false},
+                 {"layer", "Layer", "", false},
+                 {"steps", "Steps", "", false},
+                 {"duration_ns", "Wall time", "", false},
+                 {"mean_ns", "Per step", "", false},
+                 {"locality", "Locality γ", "", false},
+                 {"locality_min", "Smallest γ", "", false},
+                 {"hit_rate", "Hit rate", "", false},
+                 {"selected", "Selected", "blocks", false},
+                 {"hits", "Hits", "blocks", false},
+                 {"misses", "Misses", "blocks", false},
+                 {"h2d_bytes", "To device", "", false},
+                 {"exposed_ns", "Exposed", "transfer time on the critical path", false},
+                 {"timing", "Link time is", "", true}},
+                {}};
+    for (const RunData& run : runs)
+        for (const LayerTotals& layer : run.layers)
+            table.rows.push_back(
+                {text(run.row.name), count(layer.layer), count(layer.steps),
+                 whole(layer.durationNs, Quantity::Nanoseconds, Basis::Measured),
+                 nanoseconds(ratio(double(layer.durationNs), double(layer.steps))),
+                 real(layer.localityMean, Quantity::Ratio), real(layer.localityMin, Quantity::Ratio),
+                 real(ratio(double(layer.hits), double(layer.hits + layer.misses)), Quantity::Share),
+                 count(layer.selected), count(layer.hits), count(layer.misses), whole(layer.h2dBytes, Quantity::Bytes),
+                 whole(layer.exposedNs, Quantity::Nanoseconds, basisOf(run.row.timing)), text(run.row.timing)});
+    return table;
+}
+
+Table layerStages(const std::vector<RunData>& runs) {
+    Table table{"layer_stages",
+                "Every stage of every layer",
+                "Measured wall time of the decode steps, summed.",
+                {{"run", "Run", "", false}, {"layer", "Layer", "", false}},
+                {}};
+    for (const std::string_view stage : kStageNames)
+        table.columns.push_back({std::string(stage) + "_ns", std::string(stage), "", false});
+    for (const RunData& run : runs)
+        for (const LayerTotals& layer : run.layers) {
+            std::vector<Cell> row{text(run.row.name), count(layer.layer)};
+            for (const std::int64_t ns : layer.stageNs)
+                row.push_back(whole(ns, Quantity::Nanoseconds, Basis::Measured));
+            table.rows.push_back(std::move(row));
+        }
+    return table;
+}
+
+Table transfers(const std::vector<RunData>& runs) {
+    Table table{"transfers",
+                "Transfers between host and device",
+                "KV blocks that crossed the link. One transfer is what one layer moves in one step, all sequences and "
+                "KV heads together. Bandwidth is bytes over the time the link was busy.",
+                {{"run", "Run", "", false},
+                 {"phase", "Phase", "", false},
+                 {"direction", "Direction", "", false},
+                 {"transfers", "Transfers", "", false},
+                 {"blocks", "Blocks", "", false},
+                 {"bytes", "Bytes", "", false},
+                 {"block_bytes", "Block", "one block of one KV head", false},
+                 {"blocks_per_transfer", "Blocks per transfer", "", false},
+                 {"link_ns", "Link busy", "", false},
+                 {"bandwidth_gbps", "Bandwidth", "10⁹ bytes per second", false},
+                 {"timing", "Link time is", "", true}},
+                {}};
+    for (const RunData& run : runs)
+        for (const TransferTotals& t : run.transfers) {
+            const Basis basis = basisOf(run.row.timing);
+            table.rows.push_back(
+                {text(run.row.name), text(t.phase), text(t.direction == "h2d" ? "to device" : "to host"),
+                 count(t.transfers), count(t.blocks), whole(t.bytes, Quantity::Bytes),
+                 whole(run.row.blockBytes, Quantity::Bytes),
+                 real(ratio(double(t.blocks), double(t.transfers)), Quantity::Count),
+                 whole(t.durationNs, Quantity::Nanoseconds, basis),
+                 real(ratio(double(t.bytes), double(t.durationNs)), Quantity::GigabytesPerSecond, basis),
+                 text(run.row.timing)});
+        }
+    return table;
+}
+
+} // namespace kvscope::reports

@@ -1,0 +1,217 @@
+// Tables of a report about time: key numbers, how sure they are, breakdown, slowest steps.
+#include "profiler/report/report.h"
+#include "profiler/report/step_intervals.h"
+#include "profiler/report/wide_table.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+
+namespace kvscope::reports {
+namespace {
+
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+constexpr std::size_t kSlowest = 10;
+
+double ratio(double part, double whole) { return whole > 0 ? part / whole : kUndefined; }
+
+template <class Value> std::vector<double> series(const RunData& run, Value&& value) {
+    std::vector<double> out;
+    out.reserve(run.steps.size());
+    for (const StepRow& step : run.steps) out.push_back(double(value(step)));
+    return out;
+}
+
+std::int64_t partOf(const BreakdownStep& step, const std::string& component) {
+    for (std::size_t i = 0; i < kStageNames.size(); ++i)
+        if (component == kStageNames[i]) return step.stageNs[i];
+    for (std::size_t i = 0; i < kStepStageNames.size(); ++i)
+        if (component == kStepStageNames[i]) return step.stepStageNs[i];
+    return step.otherNs;
+}
+
+const StepRow* slowestOf(const RunData& run) {
+    const auto slowest = std::max_element(run.steps.begin(), run.steps.end(), [](const StepRow& a, const StepRow& b) {
+        return a.durationNs < b.durationNs;
+    });
+    return slowest == run.steps.end() ? nullptr : &*slowest;
+}
+
+} // namespace
+
+Table keyNumbers(const std::vector<RunData>& runs) {
+    WideTable table(runs, "key_numbers", "Key numbers",
+                    "The numbers asked for first. Times are wall time of the computer that ran it; link time says for "
+                    "each run whether it was measured or modelled.");
+    const auto timing = [](const RunData& run) { return basisOf(run.row.timing); };
+    const auto perStep = [](const RunData& run, double sum, Basis basis) {
+        return nanoseconds(ratio(sum, double(run.steps.size())), basis);
+    };
+    table.add("Decode speed, tokens per second", "all sequences, without the prefill", [](const RunData& r) {
+        return real(ratio(double(r.summary.decodedTokens) * 1e9, double(r.decodeSum(&StepRow::durationNs))),
+                    Quantity::PerSecond, Basis::Measured);
+    });
+    table.add("Decode steps", "recorded", [](const RunData& r) { return count(r.summary.decodeSteps); });
+    table.add("Tokens decoded", "all sequences", [](const RunData& r) { return count(r.summary.decodedTokens); });
+    table.add("Prompt tokens", "all sequences", [](const RunData& r) { return count(r.summary.promptTokens); });
+    table.add("Prefill time", "", [](const RunData& r) { return nanoseconds(r.summary.prefillMs * 1e6); });
+    table.add("Decode time", "all decode steps", [](const RunData& r) {
+        return whole(r.decodeSum(&StepRow::durationNs), Quantity::Nanoseconds, Basis::Measured);
+    });
+    table.add("Mean step", "decode steps",
+              [&](const RunData& r) { return perStep(r, double(r.decodeSum(&StepRow::durationNs)), Basis::Measured); });
+    table.add("Slowest step", "decode steps; the steps are listed further down", [](const RunData& r) {
+        const StepRow* slowest = slowestOf(r);
+        return slowest ? whole(slowest->durationNs, Quantity::Nanoseconds, Basis::Measured)
+                       : nanoseconds(kUndefined, Basis::Measured);
+    });
+    const char* perHead = "per step, layer, sequence and KV head; steps that open a block left out";
+    table.add("Locality γ, mean", perHead,
+              [](const RunData& r) { return real(r.summary.localityMean, Quantity::Ratio); });
+    table.add("Locality γ, smallest", perHead,
+              [](const RunData& r) { return real(r.summary.localityMin, Quantity::Ratio); });
+    table.add("Hit rate", "hits of selected blocks, decode steps", [](const RunData& r) {
+        const auto hits = double(r.decodeSum(&StepRow::hits));
+        return real(ratio(hits, hits + double(r.decodeSum(&StepRow::misses))), Quantity::Share);
+    });
+    table.add("Hits", "blocks, decode steps", [](const RunData& r) { return count(r.decodeSum(&StepRow::hits)); });
+    table.add("Misses", "blocks, decode steps", [](const RunData& r) { return count(r.decodeSum(&StepRow::misses)); });
+    table.add("Misses of the first decode step", "blocks; its slots are still empty",
+              [](const RunData& r) { return count(r.steps.empty() ? 0 : r.steps.front().misses); });
+    table.add("To device", "decode steps",
+              [](const RunData& r) { return whole(r.decodeSum(&StepRow::h2dBytes), Quantity::Bytes); });
+    table.add("To host", "decode steps",
+              [](const RunData& r) { return whole(r.decodeSum(&StepRow::d2hBytes), Quantity::Bytes); });
+    table.add("Transfer time", "link busy, decode steps", [&](const RunData& r) {
+        return whole(r.decodeSum(&StepRow::transferNs), Quantity::Nanoseconds, timing(r));
+    });
+    table.add("Exposed transfer time", "of that, on the critical path", [&](const RunData& r) {
+        return whole(r.decodeSum(&StepRow::exposedNs), Quantity::Nanoseconds, timing(r));
+    });
+    table.add("Exposed per step", "decode steps",
+              [&](const RunData& r) { return perStep(r, double(r.decodeSum(&StepRow::exposedNs)), timing(r)); });
+    return table.take();
+}
+
+Table intervals(const std::vector<RunData>& runs) {
+    Table table{
+        "intervals",
+        "How sure the means are",
+        fmt::format("Means over decode steps with 95 % intervals from a block bootstrap that keeps neighbouring "
+                    "steps together, because they resemble each other. They say how much the mean would move "
+                    "with other steps of this run, not with another machine or prompt. Fewer than {} steps "
+                    "give no interval.",
+                    StepIntervals::kFewestSteps),
+        {{"run", "Run", "", false},
+         {"quantity", "Quantity", "", false},
+         {"mean", "Mean", "", false},
+         {"low", "95 % from", "", false},
+         {"high", "to", "", false},
+         {"unit", "Unit", "", true},
+         {"basis", "Basis", "", true},
+         {"steps", "Steps", "", false},
+         {"block_steps", "Kept together", "steps drawn at a time by the bootstrap", false}},
+        {}};
+    for (const RunData& run : runs) {
+        if (run.steps.empty()) continue;
+        const StepIntervals sure(run);
+        const auto add = [&](const char* name, Interval interval, Quantity quantity, Basis basis) {
+            table.rows.push_back({text(run.row.name), text(name), real(interval.value, quantity, basis),
+                                  real(interval.low, quantity, basis), real(interval.high, quantity, basis),
+                                  text(std::string(unitOf(quantity))), text(std::string(nameOf(basis))),
+                                  count(std::int64_t(run.steps.size())),
+                                  sure.possible() ? count(sure.blockLength()) : Cell{}});
+        };
+        const auto of = [&](auto&& value) { return series(run, value); };
+        add("Step time", sure.mean(of([](const StepRow& s) { return s.durationNs; })), Quantity::Nanoseconds,
+            Basis::Measured);
+        add("Tokens per second", tokensPerSecond(run, sure), Quantity::PerSecond, Basis::Measured);
+        add("Hit rate", sure.ratio(of([](const StepRow& s) { return s.hits; }), of([](const StepRow& s) {
+                                       return s.hits + s.misses;
+                                   })),
+            Quantity::Share, Basis::Plain);
+        add("Misses per step", sure.mean(of([](const StepRow& s) { return s.misses; })), Quantity::Count, Basis::Plain);
+        add("Bytes to device per step", sure.mean(of([](const StepRow& s) { return s.h2dBytes; })), Quantity::Bytes,
+            Basis::Plain);
+        add("Exposed transfer time per step", sure.mean(of([](const StepRow& s) { return s.exposedNs; })),
+            Quantity::Nanoseconds, basisOf(run.row.timing));
+    }
+    return table;
+}
+
+Table breakdown(const std::vector<RunData>& runs) {
+    Table table{"breakdown",
+                "Where the time goes",
+                "Measured wall time by component. All components, the rest (other) included, add up to the wall time "
+                "of the phase; "
+                "modelled link time is not in it. The mean per step has a 95 % interval where the steps are enough "
+                "for one.",
+                {{"run", "Run", "", false},
+                 {"phase", "Phase", "", false},
+                 {"component", "Component", "", false},
+                 {"total_ns", "Total", "", false},
+                 {"share", "Share", "of the phase's wall time", false},
+                 {"mean_ns", "Mean per step", "", false},
+                 {"mean_low_ns", "95 % from", "", false},
+                 {"mean_high_ns", "to", "", false}},
+                {}};
+    for (const RunData& run : runs) {
+        const StepIntervals sure(run);
+        std::vector<ComponentShare> parts = run.summary.components;
+        std::stable_partition(parts.begin(), parts.end(), // decoding is what people ask about
+                              [](const ComponentShare& part) { return part.phase == nameOf(Phase::Decode); });
+        for (const ComponentShare& part : parts) {
+            Interval interval{kUndefined, kUndefined, kUndefined};
+            if (part.phase == nameOf(Phase::Decode) && !run.stepParts.empty()) {
+                std::vector<double> values;
+                for (const BreakdownStep& step : run.stepParts) values.push_back(double(partOf(step, part.component)));
+                interval = sure.mean(values);
+            }
+            table.rows.push_back({text(run.row.name), text(part.phase), text(part.component),
+                                  whole(part.totalNs, Quantity::Nanoseconds, Basis::Measured),
+                                  real(part.share, Quantity::Share, Basis::Measured), nanoseconds(interval.value),
+                                  nanoseconds(interval.low), nanoseconds(interval.high)});
+        }
+    }
+    return table;
+}
+
+Table slowestSteps(const std::vector<RunData>& runs) {
+    Table table{"slowest_steps",
+                "The slowest steps",
+                fmt::format("The {} slowest decode steps of each run, and what was special about them.", kSlowest),
+                {{"run", "Run", "", false},
+                 {"step", "Step", "", false},
+                 {"duration_ns", "Wall time", "", false},
+                 {"of_mean", "Of the mean", "wall time divided by the mean step's", false},
+                 {"misses", "Misses", "blocks", false},
+                 {"h2d_bytes", "To device", "", false},
+                 {"exposed_ns", "Exposed", "transfer time on the critical path", false},
+                 {"timing", "Link time is", "", true},
+                 {"remark", "Remark", "", false}},
+                {}};
+    for (const RunData& run : runs) {
+        std::vector<StepRow> order = run.steps;
+        const std::size_t shown = std::min(kSlowest, order.size());
+        std::partial_sort(order.begin(), order.begin() + std::ptrdiff_t(shown), order.end(),
+                          [](const StepRow& a, const StepRow& b) {
+                              return a.durationNs != b.durationNs ? a.durationNs > b.durationNs : a.step < b.step;
+                          });
+        const double mean = ratio(double(run.decodeSum(&StepRow::durationNs)), double(run.steps.size()));
+        for (std::size_t i = 0; i < shown; ++i) {
+            const StepRow& step = order[i];
+            std::string remark = step.step == run.steps.front().step ? "first decode step" : "";
+            if (step.opensBlock) remark += remark.empty() ? "opens a block" : ", opens a block";
+            table.rows.push_back({text(run.row.name), count(step.step),
+                                  whole(step.durationNs, Quantity::Nanoseconds, Basis::Measured),
+                                  real(ratio(double(step.durationNs), mean), Quantity::Ratio), count(step.misses),
+                                  whole(step.h2dBytes, Quantity::Bytes),
+                                  whole(step.exposedNs, Quantity::Nanoseconds, basisOf(run.row.timing)),
+                                  text(run.row.timing), text(remark)});
+        }
+    }
+    return table;
+}
+
+} // namespace kvscope::reports

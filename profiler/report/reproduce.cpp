@@ -1,0 +1,106 @@
+#include "profiler/report/reproduce.h"
+
+#include "core/model/model.h"
+#include "core/select/method.h"
+#include "core/transfer/link.h"
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+namespace kvscope::reports {
+namespace {
+
+const MethodEntry* knownMethod(const std::string& name) {
+    const auto all = methods();
+    const auto found = std::find_if(all.begin(), all.end(), [&](const MethodEntry& m) { return m.name == name; });
+    return found == all.end() ? nullptr : &*found;
+}
+
+/// pcie5 and pcie4 by name, else the bandwidth.
+std::string linkWord(const RunRow& run) {
+    const std::string name = run.link.substr(0, run.link.find(','));
+    for (const char* known : {"pcie5", "pcie4"})
+        if (name == known && Link::parse(known).gigabytesPerSecond == run.linkGbps) return name;
+    return fmt::format("{}", run.linkGbps);
+}
+
+std::string settingText(const nlohmann::json& value) {
+    return value.is_string() ? value.get<std::string>() : value.dump();
+}
+
+} // namespace
+
+std::string shellWord(const std::string& word) {
+    const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               std::string_view("-_=./:,+@%").find(char(c)) != std::string_view::npos;
+    });
+    if (plain) return word;
+    std::string quoted = "'";
+    for (const char c : word) quoted += c == '\'' ? "'\\''" : std::string(1, c);
+    return quoted + "'";
+}
+
+std::string Reproduction::command() const {
+    if (arguments.empty()) return {};
+    std::string line = "kvscope-cli";
+    for (const std::string& argument : arguments) line += " " + shellWord(argument);
+    return line;
+}
+
+Reproduction reproduce(const RunData& run) {
+    Reproduction result;
+    const RunRow& row = run.row;
+    const auto params = nlohmann::json::parse(row.paramsJson, nullptr, false);
+    const MethodEntry* method = knownMethod(row.method);
+    if (method == nullptr || !params.is_object() || !params.contains("cache_policy")) {
+        result.notes.push_back("This run was not recorded by KVScope's own engine, so there is no command of "
+                               "KVScope that repeats it.");
+        return result;
+    }
+    std::vector<std::string>& out = result.arguments;
+    const auto add = [&](const std::string& option, const std::string& value) {
+        out.push_back(option);
+        out.push_back(value);
+    };
+    const auto flag = [&](const char* key) { return params.value(key, false); };
+    out.push_back("run");
+    add("--model", row.model);
+    if (row.model != kDefaultModel)
+        result.notes.push_back("The trace keeps the name of the model, not its folder: write the folder's path after "
+                               "--model.");
+    add("--prompt-trace", // the file alone: a report does not tell where it was made
+        fmt::format("{}:{}", run.file, row.runId));
+    add("--method", row.method);
+    for (const Parameter& parameter : method->parameters)
+        if (params.contains(parameter.key)) add("--set", parameter.key + "=" + settingText(params.at(parameter.key)));
+    if (const auto tokens = params.find("max_new_tokens"); tokens != params.end()) {
+        add("--max-new-tokens", settingText(*tokens));
+    } else { // an older trace: at least as many steps as it holds
+        add("--max-new-tokens", fmt::format("{}", std::max(1, row.steps)));
+        result.notes.push_back("The trace does not say how the tokens were sampled and when decoding had to stop; the "
+                               "command decodes greedily for as many steps as were recorded.");
+    }
+    if (flag("ignore_eos")) out.push_back("--ignore-eos");
+    for (const auto& [key, option] :
+         {std::pair{"temperature", "--temperature"}, {"top_p", "--top-p"}, {"top_k", "--top-k"}, {"seed", "--seed"}})
+        if (params.contains(key)) add(option, settingText(params.at(key)));
+    add("--backend", row.backend);
+    if (!params.value("offload", true))
+        out.push_back("--no-offload");
+    else if (row.deviceSlots > 0)
+        add("--device-kv", fmt::format("{}", row.deviceSlots));
+    add("--cache-policy", settingText(params.at("cache_policy")));
+    if (row.timing == "modelled") add("--link", linkWord(row));
+    if (params.contains("threads")) add("--threads", settingText(params.at("threads")));
+    if (flag("oracle")) out.push_back("--oracle");
+    add("--record", row.level);
+    add("--trace", "again.kvtrace");
+    if (row.status != "finished")
+        result.notes.push_back("The recorded run did not end by itself, so the repetition may be longer.");
+    return result;
+}
+
+} // namespace kvscope::reports

@@ -1,0 +1,50 @@
+// Everything a report or a figure needs of one recorded run, read once.
+#pragma once
+
+#include "profiler/read/summary.h"
+#include "profiler/read/trace_reader.h"
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvscope::reports {
+
+/// Decode steps of one layer, summed.
+struct LayerTotals {
+    int layer = 0;
+    std::int64_t steps = 0, durationNs = 0;
+    std::array<std::int64_t, kStageCount> stageNs{};
+    std::int64_t selected = 0, hits = 0, misses = 0, h2dBlocks = 0, h2dBytes = 0, h2dNs = 0, exposedNs = 0;
+    double localityMean = 0, localityMin = 0; // NaN: none; steps that open a block left out
+    std::int64_t localityCount = 0;
+};
+
+/// Rows of v_transfer of one phase and direction, summed.
+struct TransferTotals {
+    std::string phase, direction; // "prefill" | "decode"; "h2d" | "d2h"
+    std::int64_t transfers = 0, blocks = 0, bytes = 0, durationNs = 0;
+};
+
+struct RunData {
+    std::string path, file; // absolute; its last part
+    RunRow row;             // its name is unique within a report
+    RunSummary summary;
+    std::string program;                  // name and version of the writer
+    std::vector<StepRow> steps;           // decode steps
+    std::vector<BreakdownStep> stepParts; // the same steps
+    std::vector<LayerTotals> layers;
+    std::vector<TransferTotals> transfers;
+
+    std::int64_t decodeSum(std::int64_t StepRow::*member) const;
+    /// Mean tokens in a sequence's KV cache over the decode steps.
+    double meanContext() const;
+};
+
+/// One run. @throws Error
+RunData readRun(TraceReader& reader, const RunRow& row);
+/// Every run of the files, with names made unique. @throws Error naming the file; also when it holds no run
+std::vector<RunData> readRuns(const std::vector<std::string>& traces);
+
+} // namespace kvscope::reports

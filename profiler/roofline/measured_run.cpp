@@ -1,0 +1,187 @@
+#include "profiler/roofline/measured_run.h"
+
+#include "core/model/json_text.h"
+#include "core/model/model.h"
+#include "core/select/method.h"
+#include "core/trace/stage.h"
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+
+namespace kvscope {
+namespace {
+
+/// The method as the run was recorded with it. Writers that leave parameters out mean the method's defaults.
+SelectionSpec methodOf(const RunRow& row) {
+    const MethodEntry& method = findMethod(row.method);
+    ModelConfig config;
+    config.headDim = row.headDim;
+    ParameterValues values = resolveDefaults(method, config);
+    const nlohmann::json recorded = parseJson(row.paramsJson);
+    for (const Parameter& parameter : method.parameters) {
+        const nlohmann::json& value = member(recorded, parameter.key.c_str());
+        if (!value.is_null())
+            values.set(method.parameters, parameter.key, value.is_string() ? value.get<std::string>() : value.dump());
+    }
+    SelectionSpec spec = method.make(values, config);
+    if (row.blockSize < 1 || row.blockSize > 65536)
+        throw Error(ErrorKind::BadInput, fmt::format("the block size is {} tokens", row.blockSize),
+                    "the trace is damaged; record it again");
+    if (!spec.dense) spec.blockSize = spec.grid.blockSize = row.blockSize;
+    // What was attended counts, whatever the parameters said.
+    if (!spec.dense && row.budgetBlocks > spec.budgetBlocks())
+        spec.budget.queryAware += row.budgetBlocks - spec.budgetBlocks();
+    if (!spec.dense && row.budgetBlocks > 0)
+        for (int* part : {&spec.budget.queryAgnostic, &spec.budget.queryAware, &spec.budget.window, &spec.budget.sink})
+            *part -= std::clamp(spec.budgetBlocks() - row.budgetBlocks, 0, *part);
+    return spec;
+}
+
+/// Mean tokens with keys and values when a step decoded; a token at position p was decoded with p of them.
+double meanContext(const TraceReader& reader, const RunRow& row, int firstStep) {
+    double sum = 0, count = 0;
+    for (int sequence = 0; sequence < row.sequences; ++sequence)
+        for (const TokenRow& token : reader.tokens(row.runId, sequence, firstStep))
+            if (token.step >= firstStep) sum += token.position, ++count;
+    return count > 0 ? sum / count : 0;
+}
+
+StepParts partsOf(const BreakdownStep& step, double exposedInside) {
+    const auto stage = [&](Stage s) { return double(step.stageNs[std::size_t(s)]); };
+    StepParts parts;
+    parts.projectionsNs = stage(Stage::QkvLinear) + stage(Stage::OLinear) + stage(Stage::Ffn);
+    for (const std::int64_t ns : step.stepStageNs) parts.projectionsNs += double(ns);
+    parts.exposedNs = exposedInside;
+    parts.selectionNs = stage(Stage::Rope) + stage(Stage::Compression) + stage(Stage::Stage1) + stage(Stage::Pooling) +
+                        stage(Stage::Offloading) - exposedInside;
+    parts.attentionNs = stage(Stage::Stage2) + stage(Stage::Attention);
+    parts.otherNs = double(step.otherNs);
+    return parts;
+}
+
+constexpr std::array kParts{&StepParts::projectionsNs, &StepParts::selectionNs, &StepParts::attentionNs,
+                            &StepParts::exposedNs, &StepParts::otherNs};
+constexpr std::array kPartPhrases{"the projections take", "selection takes", "attention takes",
+                                  "waiting for transfers takes", "what no stage claims takes"};
+static_assert(kParts.size() == kPartPhrases.size());
+
+std::string milliseconds(double ns) { return fmt::format("{:.3g} ms", ns / 1e6); }
+
+std::string explain(const StepParts& measured, const StepParts& predicted, double excess) {
+    if (excess <= 0) return "the step is as fast as the rates of the device allow";
+    const auto more = [&](std::size_t i) { return measured.*kParts[i] - predicted.*kParts[i]; };
+    std::size_t worst = 0;
+    for (std::size_t i = 1; i < kParts.size(); ++i)
+        if (more(i) > more(worst)) worst = i;
+    return fmt::format("{} {} for a floor of {}, {:.0f} % of the difference", kPartPhrases[worst],
+                       milliseconds(measured.*kParts[worst]), milliseconds(predicted.*kParts[worst]),
+                       100 * more(worst) / excess);
+}
+
+} // namespace
+
+MeasuredRun measuredRun(const TraceReader& reader, int runId) {
+    const std::optional<RunRow> row = reader.run(runId);
+    if (!row)
+        throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), runId),
+                    "kvscope-cli info lists its runs");
+    MeasuredRun run;
+    run.row = *row;
+    try {
+        run.method = methodOf(*row);
+    } catch (Error& error) {
+        error.during(fmt::format("reading the method of run {} of {}", runId, reader.path()));
+        throw;
+    }
+    std::vector<StepRow> steps;
+    for (StepRow& step : reader.steps(runId))
+        if (step.phase == Phase::Decode && step.durationNs > 0) steps.push_back(step);
+    if (steps.empty())
+        throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode step", runId, reader.path()),
+                    "record a run that decodes at least two tokens");
+    if (steps.size() > 1) steps.erase(steps.begin());
+    std::int64_t tokens = 0, duration = 0, hits = 0, misses = 0, exposed = 0, bytes = 0;
+    for (const StepRow& step : steps) {
+        tokens += step.tokens;
+        duration += step.durationNs;
+        hits += step.hits;
+        misses += step.misses;
+        exposed += step.exposedNs;
+        bytes += step.h2dBytes;
+    }
+    const double count = double(steps.size());
+    run.steps = int(steps.size());
+    run.batch = double(tokens) / count;
+    run.stepNs = double(duration) / count;
+    run.tokensPerSecond = double(tokens) / double(duration) * 1e9;
+    run.exposedNs = double(exposed) / count;
+    run.linkBytes = double(bytes) / count;
+    run.hitRate = hits + misses > 0 ? double(hits) / double(hits + misses) : std::numeric_limits<double>::quiet_NaN();
+    run.context = meanContext(reader, *row, steps.front().step);
+    for (const BreakdownStep& step : reader.breakdownSteps(runId, steps.front().step)) {
+        const StepParts parts = partsOf(step, 0);
+        for (const auto part : kParts) run.parts.*part += parts.*part / count;
+    }
+    if (run.linkMeasured()) run.parts.exposedNs = run.exposedNs, run.parts.selectionNs -= run.exposedNs;
+    return run;
+}
+
+bool fitsRun(const ModelShape& shape, const RunRow& run) {
+    return shape.layers == run.layers && shape.kvHeads == run.kvHeads && shape.queryHeads == run.queryHeads &&
+           shape.headDim == run.headDim;
+}
+
+std::optional<ModelShape> shapeOfRun(const RunRow& run) {
+    for (const ModelShape& shape : modelShapes()) // "nosa-8b", or "nosa-8b (random weights)"
+        if ((run.model == shape.name || run.model.starts_with(shape.name + " ")) && fitsRun(shape, run)) return shape;
+    for (const std::string& name : embeddedModels())
+        if (run.model == name) {
+            const ModelShape shape = shapeOf(*Model::load(name));
+            if (fitsRun(shape, run)) return shape;
+        }
+    return std::nullopt;
+}
+
+const GpuSpec* gpuOfRun(const GpuTable& table, const RunRow& run) {
+    if (run.backend == "cpu") return table.find(kLocalCpu);
+    const std::string device = run.device.substr(0, run.device.find(',')); // "NVIDIA H200, 132 multiprocessors, ..."
+    const GpuSpec* found = nullptr;
+    for (const GpuSpec& spec : table.all())
+        if (spec.title == device && (found == nullptr || spec.name == kLocalGpu)) found = &spec;
+    return found;
+}
+
+DecodeScenario scenarioOf(const MeasuredRun& run, const ModelShape& shape, const GpuSpec& gpu) {
+    DecodeScenario scenario;
+    scenario.model = shape;
+    scenario.gpu = gpu;
+    scenario.method = run.method;
+    scenario.placement = run.offloaded() ? Placement::OnDemand : Placement::Resident;
+    scenario.context = std::max(1, int(std::lround(run.context)));
+    scenario.batch = std::max(1, int(std::lround(run.batch)));
+    scenario.hitRate = std::isnan(run.hitRate) ? 1 : run.hitRate;
+    scenario.deviceSlots = run.method.dense ? 0 : std::max(run.row.deviceSlots, run.method.budgetBlocks());
+    if (!run.offloaded()) scenario.deviceSlots = 0;
+    scenario.bytesPerElement = run.row.backend == "cpu" ? 4 : 2; // the CPU backend keeps float32
+    scenario.blockBytes = run.offloaded() ? run.row.blockBytes : 0;
+    return scenario;
+}
+
+Comparison compare(const MeasuredRun& run, const ModelShape& shape, const GpuSpec& gpu) {
+    Comparison comparison;
+    comparison.predicted = predictStep(scenarioOf(run, shape, gpu));
+    StepParts parts = comparison.predicted.parts;
+    if (!run.linkMeasured()) parts.exposedNs = 0;
+    comparison.predictedNs = parts.projectionsNs + parts.selectionNs + parts.attentionNs + parts.exposedNs;
+    comparison.shareOfFloor = comparison.predictedNs / run.stepNs;
+    comparison.why = std::isnan(comparison.predicted.stepNs)
+                         ? "the GPU of the prediction does not hold the run"
+                         : explain(run.parts, parts, run.stepNs - comparison.predictedNs);
+    return comparison;
+}
+
+} // namespace kvscope

@@ -1,0 +1,52 @@
+// A recorded run as a point beside the prediction of the same step.
+#pragma once
+
+#include "profiler/read/trace_reader.h"
+#include "profiler/roofline/cost_model.h"
+
+#include <optional>
+#include <string>
+
+namespace kvscope {
+
+/// Means over the decode steps, without the first one where there are more: it fills the cold slots.
+struct MeasuredRun {
+    RunRow row;
+    int steps = 0;              // averaged
+    double batch = 0;           // sequences per step
+    double context = 0;         // tokens with keys and values, mean over sequences and steps
+    double hitRate = 0;         // of selected blocks; NaN without selections
+    double stepNs = 0;          // measured wall time
+    double tokensPerSecond = 0; // batch / stepNs
+    double exposedNs = 0;       // of transfers, per step; part of stepNs only where row.timing is "measured"
+    double linkBytes = 0;       // host to device, per step
+    StepParts parts;            // of stepNs, by recorded stages
+    SelectionSpec method;       // of its recorded parameters
+    bool offloaded() const { return row.deviceSlots > 0 && !method.dense; }
+    bool linkMeasured() const { return row.timing == "measured"; }
+};
+
+/// @throws Error(BadInput) if there is no such run, it has no decode step, or its method is unknown
+MeasuredRun measuredRun(const TraceReader& reader, int runId);
+
+/// The shape of the run's model where it has a known name and the recorded dimensions: a published shape or an embedded
+/// model. A trace does not hold the hidden size, so nothing else can be told from it.
+std::optional<ModelShape> shapeOfRun(const RunRow& run);
+/// Whether a shape can be the run's: the dimensions that the trace holds are the same.
+bool fitsRun(const ModelShape& shape, const RunRow& run);
+/// The table's entry for the device that a run names; its own measurement comes first. Null: none.
+const GpuSpec* gpuOfRun(const GpuTable& table, const RunRow& run);
+
+/// The scenario that the run is: its model, method, context, batch, hit rate and placement (on demand when offloaded).
+DecodeScenario scenarioOf(const MeasuredRun& run, const ModelShape& shape, const GpuSpec& gpu);
+
+/// Measured beside predicted. Where link time is modelled, it is in neither of the two.
+struct Comparison {
+    StepCost predicted;
+    double predictedNs = 0;  // what stepNs is compared with
+    double shareOfFloor = 0; // predictedNs / measured stepNs: 1 is as fast as the device allows
+    std::string why;         // one sentence: where the difference is
+};
+Comparison compare(const MeasuredRun& run, const ModelShape& shape, const GpuSpec& gpu);
+
+} // namespace kvscope

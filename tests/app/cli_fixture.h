@@ -1,0 +1,64 @@
+// A folder, the command line, and short recorded runs, for tests that use kvscope-cli as a person does.
+#pragma once
+
+#include "tests/app/process.h"
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sqlite3.h>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace kvscope::test {
+
+inline Finished cli(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), KVSCOPE_CLI);
+    return runProcess(arguments);
+}
+
+inline std::vector<std::string> linesOf(const std::string& text) {
+    std::vector<std::string> out;
+    std::istringstream stream(text);
+    for (std::string line; std::getline(stream, line);) out.push_back(line);
+    return out;
+}
+
+inline void executeSql(const std::string& file, const std::string& sql) {
+    sqlite3* db = nullptr;
+    EXPECT_EQ(sqlite3_open(file.c_str(), &db), SQLITE_OK);
+    EXPECT_EQ(sqlite3_exec(db, sql.c_str(), nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
+    sqlite3_close(db);
+}
+
+class CliFixture : public ::testing::Test {
+protected:
+    CliFixture() {
+        std::string name = (std::filesystem::temp_directory_path() / "kvscope-cli-XXXXXX").string();
+        folder_ = mkdtemp(name.data());
+    }
+    ~CliFixture() override { std::filesystem::remove_all(folder_); }
+    std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+    /// Records a run. @return its JSON document
+    nlohmann::json record(const std::string& trace, std::vector<std::string> arguments) const {
+        arguments.insert(arguments.begin(), {"run", "--ignore-eos", "--trace", trace, "--json"});
+        const Finished result = cli(arguments);
+        EXPECT_EQ(result.status, 0) << result.err;
+        return nlohmann::json::parse(result.out, nullptr, false);
+    }
+
+    /// The JSON document of a command that succeeds.
+    static nlohmann::json jsonOf(std::vector<std::string> arguments, int status = 0) {
+        arguments.emplace_back("--json");
+        const Finished result = cli(arguments);
+        EXPECT_EQ(result.status, status) << result.err;
+        return nlohmann::json::parse(result.out, nullptr, false);
+    }
+
+    std::filesystem::path folder_;
+};
+
+} // namespace kvscope::test

@@ -1,0 +1,169 @@
+// kvscope-cli eval, and what long commands owe the person who waits.
+#include "tests/app/cli_fixture.h"
+
+#include <chrono>
+#include <gmock/gmock.h>
+#include <thread>
+
+namespace kvscope {
+namespace {
+
+using nlohmann::json;
+using test::cli;
+using test::Finished;
+
+using ::testing::HasSubstr;
+
+class EvalCli : public test::CliFixture {};
+
+TEST_F(EvalCli, SweepsMakeARowEachAndTheDocumentIsComplete) {
+    const json out = jsonOf({"eval", "--methods", "full,nosa", "--contexts", "700", "--set", "total_blocks=6", "--set",
+                             "window_blocks=2", "--sweep", "k_q=1,3", "--depths", "0.5", "--decode-tokens", "8",
+                             "--text-tokens", "16"});
+    EXPECT_EQ(out.at("model"), "nosa-tiny");
+    EXPECT_EQ(out.at("link"), "modelled");
+    ASSERT_EQ(out.at("rows").size(), 3u);
+    const json &full = out["rows"][0], &one = out["rows"][1], &three = out["rows"][2];
+    EXPECT_EQ(full.at("method"), "full");
+    EXPECT_TRUE(full.at("k").is_null());
+    EXPECT_EQ(full.at("needle_accuracy"), 1);
+    EXPECT_EQ(full.at("recall"), 1);
+    EXPECT_EQ(full.at("perplexity_ratio"), 1);
+    EXPECT_EQ(one.at("settings").at("select_blocks"), "1");
+    EXPECT_EQ(three.at("settings").at("select_blocks"), "3");
+    EXPECT_EQ(three.at("parameters").at("select_blocks"), 3);
+    for (const json& row : out["rows"]) {
+        for (const char* key : {"perplexity", "full_perplexity", "mass", "best_mass", "recall", "tokens_per_s",
+                                "tokens_per_s_with_link", "h2d_bytes_per_step", "exposed_ms_per_step"})
+            EXPECT_TRUE(row.at(key).is_number()) << key;
+        EXPECT_EQ(row.at("context"), 700);
+        EXPECT_EQ(row.at("perplexity_by_position").size(), 4u);
+        EXPECT_EQ(row["perplexity_by_position"][3].at("to"), 715);
+        ASSERT_EQ(row.at("needle_by_depth").size(), 1u);
+        EXPECT_EQ(row["needle_by_depth"][0].at("prompts"), 1);
+        EXPECT_EQ(row.at("full_perplexity"), full.at("perplexity"));
+    }
+    EXPECT_EQ(one.at("k"), 6);
+    EXPECT_GT(three.at("k_q_share"), one.at("k_q_share"));
+    EXPECT_GT(three.at("h2d_bytes_per_step").get<double>(), 0);
+    EXPECT_LE(one.at("mass"), one.at("best_mass"));
+    const Finished text = cli(
+        {"eval", "--methods", "streaming", "--contexts", "600", "--prompts", "0", "--text-tokens", "4", "--no-oracle"});
+    EXPECT_EQ(text.status, 0) << text.err;
+    EXPECT_EQ(test::linesOf(text.out).size(), 3u) << "what was done, a heading, a row";
+    EXPECT_EQ(text.err, "") << "no progress where nobody watches";
+}
+
+TEST_F(EvalCli, MistakesGetOneSentence) {
+    std::ofstream(path("short.txt")) << "too short";
+    for (const auto& [arguments, expected] : std::vector<std::pair<std::vector<std::string>, std::string>>{
+             {{"--methods", "magic"}, "known methods"},
+             {{"--set", "colour=red"}, "none of the methods has a parameter 'colour'"},
+             {{"--methods", "full", "--sweep", "k_q=1,2"}, "select_blocks"},
+             {{"--sweep", "k_q"}, "--sweep key=value"},
+             {{"--sweep", "k_q=1,many"}, "whole number"},
+             {{"--contexts", "60000"}, "16384"},
+             {{"--text", path("none.txt")}, "none.txt"},
+             {{"--text", path("short.txt")}, "are needed"},
+             {{"--backend", "abacus"}, "backend"},
+             {{"--depths", "2"}, "depths"},
+             {{"--model", path("nowhere")}, "nosa-tiny"}}) {
+        std::vector<std::string> command{"eval"};
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        const Finished result = cli(command);
+        EXPECT_TRUE(result.status == 1 || result.status == 2) << expected;
+        EXPECT_THAT(result.err, HasSubstr(expected));
+        EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
+        EXPECT_EQ(result.out, "");
+    }
+}
+
+TEST_F(EvalCli, InterruptEndsALongCommandCleanly) {
+    test::Process process({KVSCOPE_CLI, "eval", "--contexts", "16000", "--prompts", "50"});
+    std::this_thread::sleep_for(std::chrono::seconds(1)); // it has begun; sooner, the signal's default would end it
+    process.signal(SIGINT);
+    const Finished result = process.wait();
+    EXPECT_EQ(result.status, 130) << result.err;
+    EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("cancelled"));
+    EXPECT_EQ(result.out, "");
+}
+
+class ReplayCheckCli : public test::CliFixture {};
+
+TEST_F(ReplayCheckCli, PredictionsAreCheckedByRunningThem) {
+    const std::string trace = path("a.kvtrace");
+    record(trace, {"--prompt-needle", "1300", "--method", "infllmv2", "--max-new-tokens", "16"});
+    const json out = jsonOf({"replay", trace, "--check", "--policy", "lru", "--cache-blocks", "18,22", "--link", "12"});
+    const json& check = out.at("check");
+    EXPECT_EQ(check.at("model"), "nosa-tiny");
+    EXPECT_EQ(check.at("exact"), true);
+    EXPECT_EQ(check.at("timing"), "modelled");
+    ASSERT_EQ(check.at("configs").size(), 2u);
+    for (const json& config : check["configs"]) {
+        EXPECT_EQ(config.at("policy"), "lru");
+        EXPECT_EQ(config.at("link_gbps"), 12);
+        for (const char* key : {"hits", "misses", "h2d_bytes", "exposed_ms"}) {
+            EXPECT_EQ(config.at("predicted").at(key), config.at("run").at(key)) << key;
+            EXPECT_EQ(config.at("error_percent").at(key), 0) << key;
+        }
+        EXPECT_TRUE(config.at("error_percent").at("tokens_per_s").is_number());
+    }
+    EXPECT_EQ(check.at("control").at("run").at("misses"), out.at("recorded").at("misses"));
+    EXPECT_TRUE(check.at("tokens_per_s_error_percent").at("worst").is_number());
+
+    const std::vector<std::pair<std::vector<std::string>, std::string>> mistakes{
+        {{"--check", "--backend", "cuda"}, "recorded on cpu"},
+        {{"--check", "--policy", "belady"}, "keep-selected,lru"},
+        {{"--check", "--shared-pool"}, "shared pools"},
+        {{"--check", "--model", path("nowhere")}, "nosa-tiny"},
+        {{"--block-size", "100"}, "--block-size 128"},
+        {{"--block-size", "64,128", "--curves"}, "one --block-size"}};
+    for (const auto& [arguments, expected] : mistakes) {
+        std::vector<std::string> command{"replay", trace};
+        command.insert(command.end(), arguments.begin(), arguments.end());
+        const Finished result = cli(command);
+        EXPECT_TRUE(result.status == 1 || result.status == 2) << expected;
+        EXPECT_THAT(result.err, HasSubstr(expected));
+        EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
+    }
+    test::executeSql(trace, "update run set model = 'elsewhere'");
+    EXPECT_THAT(cli({"replay", trace, "--check"}).err, HasSubstr("give its folder with --model"));
+    // A recording whose bytes are not the engine's is found out.
+    test::executeSql(trace, "update run set model = 'nosa-tiny', block_bytes = block_bytes + 4");
+    EXPECT_EQ(jsonOf({"replay", trace, "--check=1"}, 3).at("check").at("exact"), false);
+}
+
+TEST_F(ReplayCheckCli, LargerBlocksAndThePartsOfTheTime) {
+    const std::string trace = path("a.kvtrace");
+    record(trace, {"--prompt-needle", "1300", "--max-new-tokens", "16"});
+    const json out = jsonOf({"replay", trace, "--policy", "lru", "--block-size", "64,128"});
+    ASSERT_EQ(out.at("configs").size(), 2u);
+    const json &recorded = out["configs"][0], &larger = out["configs"][1];
+    EXPECT_EQ(recorded.at("block_size"), 64);
+    EXPECT_EQ(larger.at("block_size"), 128);
+    const auto bytesPerMiss = [](const json& c) {
+        return c.at("h2d_bytes").get<double>() / c.at("misses").get<double>();
+    };
+    EXPECT_DOUBLE_EQ(bytesPerMiss(larger), 2 * bytesPerMiss(recorded));
+    double parts = 0;
+    for (const auto& [name, ms] : out.at("compute_ms_parts").items()) parts += ms.get<double>();
+    EXPECT_NEAR(parts, recorded.at("compute_ms").get<double>(), 1e-6);
+    EXPECT_NEAR(recorded.at("tokens_per_s").get<double>(),
+                recorded.at("tokens").get<double>() * 1e3 /
+                    (recorded.at("compute_ms").get<double>() + recorded.at("exposed_ms").get<double>()),
+                1e-6);
+}
+
+TEST_F(ReplayCheckCli, ProgressIsShownOnATerminalOnly) {
+    const std::string trace = path("a.kvtrace");
+    record(trace, {"--prompt-needle", "800", "--max-new-tokens", "8"});
+    EXPECT_EQ(cli({"replay", trace}).err, "");
+    if (test::runProcess({"/bin/sh", "-c", "command -v script"}).status != 0) GTEST_SKIP() << "no script(1) here";
+    const Finished watched =
+        test::runProcess({"/bin/sh", "-c", "script -qec '" KVSCOPE_CLI " replay " + trace + "' /dev/null </dev/null"});
+    EXPECT_THAT(watched.out, HasSubstr("% replaying"));
+}
+
+} // namespace
+} // namespace kvscope

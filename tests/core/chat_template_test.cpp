@@ -1,0 +1,170 @@
+// Chat templates against transformers (tools/make_chat_cases.py), and templates that mean harm.
+#include "core/chat/chat_template.h"
+#include "core/model/text_files.h"
+#include "core/prompt/chat_prompt.h"
+#include "kernels/base/error.h"
+
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <random>
+
+namespace kvscope {
+namespace {
+
+using Json = nlohmann::ordered_json;
+namespace fs = std::filesystem;
+const std::map<std::string, std::string> kTokens = {
+    {"bos_token", "<s>"}, {"eos_token", "</s>"}, {"unk_token", "<unk>"}};
+
+std::vector<Json> cases() {
+    std::vector<Json> out;
+    std::ifstream file(KVSCOPE_TEST_DATA "/golden/chat_cases.jsonl");
+    for (std::string line; std::getline(file, line);) out.push_back(Json::parse(line));
+    return out;
+}
+
+/// The refusal in one line; empty when the template renders.
+std::string refusalOf(const std::string& text, const std::string& names = "{}") {
+    try {
+        ChatTemplate(text, kTokens, "m/chat_template.jinja").renderJson(names);
+        return {};
+    } catch (const Error& error) {
+        const std::string line = oneLine(error);
+        EXPECT_EQ(line.find('\n'), std::string::npos) << line;
+        EXPECT_LT(line.size(), 300u);
+        EXPECT_NE(line.find("m/chat_template.jinja"), std::string::npos) << line;
+        return line;
+    }
+}
+
+TEST(ChatTemplate, GivesTheTextOfTransformersOrFailsAsItDoes) {
+    const auto all = cases();
+    ASSERT_GE(all.size(), 140u);
+    int failing = 0;
+    for (const Json& c : all) {
+        const auto text = c.at("template").get<std::string>();
+        SCOPED_TRACE(c.at("name").get<std::string>() + ": " + text.substr(0, 200));
+        if (c.at("result").is_null()) {
+            ++failing;
+            EXPECT_NE(refusalOf(text, c.at("names").dump()), "");
+            continue;
+        }
+        EXPECT_EQ(ChatTemplate(text, kTokens, "t").renderJson(c.at("names").dump()), c.at("result").get<std::string>());
+    }
+    EXPECT_GE(failing, 15);
+}
+
+TEST(ChatTemplate, HarmfulTemplatesAreStopped) {
+    const std::string many(100'000, '(');
+    std::string sum = "{{ 1", blocks, elifs = "{% if x %}";
+    for (int i = 0; i < 100'000; ++i) sum += " + 1", blocks += "{% if true %}", elifs += "{% elif x %}";
+    for (const std::string& text :
+         {std::string("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"),
+          std::string("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}"),
+          std::string(
+              "{% set ns = namespace(x='a') %}{% for i in range(90) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"),
+          std::string(
+              "{% set ns = namespace(x=[1]) %}{% for i in range(90) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"),
+          std::string(
+              "{% set ns = namespace(x=[]) %}{% for i in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}"),
+          std::string("{% set ns = namespace() %}{% set ns.me = [ns] %}"),
+          std::string("{{ 'a' * 9999999999 }}"),
+          std::string("{{ range(10 ** 9) }}"),
+          std::string("{{ 9 ** 99 }}"),
+          std::string("{{ 9223372036854775807 + 1 }}"),
+          std::string("{{ (-9223372036854775807 - 1) // -1 }}"),
+          std::string("{% set x = 'ab' %}{% for i in range(9999) %}{{ x.replace('', x * 99999) }}{% endfor %}"),
+          "{{ " + many,
+          "{{ " + std::string(100'000, '[') + std::string(100'000, ']') + " }}",
+          sum + " }}",
+          blocks,
+          elifs + "{% endif %}",
+          "{{ x" + std::string(100'000, '|') + " }}",
+          "{{ " + std::string(200'000, '-') + "1 }}",
+          std::string(2 << 20, 'a')}) {
+        SCOPED_TRACE(text.substr(0, 60));
+        EXPECT_NE(refusalOf(text), "");
+    }
+}
+
+TEST(ChatTemplate, RandomlyDamagedTemplatesAreRefusedOrHarmless) {
+    const auto all = cases();
+    std::mt19937 random(5);
+    for (int round = 0; round < 3000; ++round) {
+        const Json& c = all[random() % all.size()];
+        auto text = c.at("template").get<std::string>();
+        if (text.empty()) continue;
+        for (std::size_t changes = 1 + random() % 3; changes > 0; --changes)
+            random() % 2 ? void(text[random() % text.size()] = char(random()))
+                         : void(text.insert(random() % text.size(), 1, "{}%[]()'|.-"[random() % 11]));
+        SCOPED_TRACE(round);
+        refusalOf(text, c.at("names").dump());
+    }
+}
+
+TEST(ChatTemplate, ErrorsNameTheLineAndTheCause) {
+    EXPECT_NE(refusalOf("a\n{{ x.y }}").find("line 2: 'x' is undefined"), std::string::npos);
+    EXPECT_NE(refusalOf("{{ raise_exception('no system') }}").find("refuses this conversation: no system"),
+              std::string::npos);
+    EXPECT_NE(refusalOf("{% include 'f' %}").find("'include' is not supported"), std::string::npos);
+    EXPECT_NE(refusalOf("{{ 1 | magic }}").find("the filter 'magic' is not supported"), std::string::npos);
+    EXPECT_NE(refusalOf("{{ raise_exception('two\nlines') }}").find("two?lines"), std::string::npos);
+}
+
+class ModelFolder : public testing::Test {
+protected:
+    ModelFolder() {
+        std::string name = (fs::temp_directory_path() / "kvscope-text-XXXXXX").string();
+        folder = mkdtemp(name.data());
+        fs::copy_file(KVSCOPE_TEST_DATA "/golden/tokenizers/llama2.json", folder / "tokenizer.json");
+    }
+    ~ModelFolder() override { fs::remove_all(folder); }
+    void write(const char* name, const std::string& text) const {
+        std::ofstream(folder / name, std::ios::binary) << text;
+    }
+    fs::path folder;
+};
+
+TEST_F(ModelFolder, ReadsTemplateAndSpecialTokensFromTokenizerConfig) {
+    write("tokenizer_config.json",
+          R"({"bos_token": {"content": "<s>"}, "eos_token": "</s>", "add_bos_token": false,
+              "chat_template": [{"name": "tool_use", "template": "x"},
+              {"name": "default", "template": "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"}]})");
+    const TextFiles text = readTextFiles(folder);
+    ASSERT_TRUE(text.chat);
+    EXPECT_NE(text.tokenizer.encode("a").front(), 1);
+    const std::string prompt = chatPrompt(text, "m", "hi", "be kind");
+    EXPECT_EQ(prompt, "<s>[system]be kind[user]hi");
+    const auto ids = encodeChatPrompt(text.tokenizer, prompt);
+    EXPECT_EQ(std::count(ids.begin(), ids.end(), 1), 1) << "the template wrote the only BOS";
+    write("chat_template.jinja", "newer: {{ messages[0].content }}");
+    EXPECT_EQ(chatPrompt(readTextFiles(folder), "m", "hi", ""), "newer: hi");
+}
+
+TEST_F(ModelFolder, ABaseModelHasNoTemplateAndABadOneIsNoReasonToRefuseTheModel) {
+    const auto refusal = [&] {
+        try {
+            chatPrompt(readTextFiles(folder), "tiny", "hi", "");
+        } catch (const Error& error) {
+            return oneLine(error);
+        }
+        return std::string();
+    };
+    EXPECT_NE(refusal().find("tiny has no chat template"), std::string::npos) << refusal();
+    write("chat_template.jinja", "{% if %}");
+    EXPECT_NE(refusal().find("chat_template.jinja"), std::string::npos) << refusal();
+    write("tokenizer_config.json", "{");
+    EXPECT_NE(refusal().find("tokenizer_config.json: this is not valid JSON"), std::string::npos) << refusal();
+}
+
+TEST_F(ModelFolder, FallsBackToSentencePiece) {
+    fs::remove(folder / "tokenizer.json");
+    fs::copy_file(KVSCOPE_TEST_DATA "/golden/tokenizers/spm-bpe.model", folder / "tokenizer.model");
+    const Tokenizer tokenizer = std::move(readTextFiles(folder).tokenizer);
+    EXPECT_EQ(tokenizer.decode(tokenizer.encode("memory cache")), "memory cache");
+}
+
+} // namespace
+} // namespace kvscope

@@ -1,0 +1,319 @@
+// The verdict on two runs: against series whose shift and noise are known.
+#include "profiler/compare/compare.h"
+#include "tests/profiler/synthetic_run.h"
+#include "tests/profiler/temporary_folder.h"
+
+#include "kernels/base/error.h"
+
+#include <cmath>
+#include <fmt/format.h>
+#include <functional>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <random>
+
+namespace kvscope {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+/// Step times in the manner of real ones: a trend with the context, log-normal noise that resembles its neighbours, and
+/// now and then a step that something else delayed.
+struct Noise {
+    double deviation = 0.02, correlation = 0.5, spikes = 0.03;
+};
+
+RunSample sampleOf(std::uint64_t seed, int steps, double factor = 1, const Noise& noise = {}) {
+    RunSample sample;
+    sample.path = fmt::format("{}.kvtrace", seed);
+    sample.run.runId = 1;
+    sample.run.status = nameOf(RunStatus::Finished);
+    sample.run.timing = nameOf(Timing::Modelled);
+    sample.run.layers = 4;
+    sample.run.sequences = 1;
+    sample.run.paramsJson = "{}";
+    sample.summary.promptTokens = 1000;
+    std::mt19937_64 random(seed);
+    std::normal_distribution<double> normal;
+    std::uniform_real_distribution<double> uniform;
+    double deviation = normal(random);
+    for (int step = 1; step <= steps; ++step) {
+        deviation =
+            noise.correlation * deviation + std::sqrt(1 - noise.correlation * noise.correlation) * normal(random);
+        double ns = 1e7 * (1 + 0.3 * step / steps) * std::exp(noise.deviation * deviation) * factor;
+        if (uniform(random) < noise.spikes) ns *= 1 + 2 * uniform(random);
+        StepSample& row = sample.steps.emplace_back();
+        row.step = step;
+        row.opensBlock = step % 64 == 0;
+        row.durationNs = std::int64_t(ns) * (step == 1 ? 5 : 1) * (row.opensBlock ? 2 : 1);
+        row.componentNs[std::size_t(Stage::Ffn)] = row.durationNs / 4;
+        row.componentNs.back() = row.durationNs - row.durationNs / 4;
+    }
+    return sample;
+}
+
+Comparison compareOne(const RunSample& a, const RunSample& b, const CompareOptions& options = {}) {
+    return compareRuns(std::span(&a, 1), std::span(&b, 1), options);
+}
+
+std::vector<Obstacle> obstaclesOf(const RunSample& a, const RunSample& b) {
+    return findObstacles(std::span(&a, 1), std::span(&b, 1));
+}
+
+TEST(Bootstrap, StudentsQuantilesAreTheTables) {
+    // Abramowitz and Stegun, table 26.10.
+    EXPECT_NEAR(studentQuantile(0.95, 1), 12.706, 5e-4);
+    EXPECT_NEAR(studentQuantile(0.95, 2), 4.303, 5e-4);
+    EXPECT_NEAR(studentQuantile(0.95, 5), 2.571, 5e-4);
+    EXPECT_NEAR(studentQuantile(0.99, 10), 3.169, 5e-4);
+    EXPECT_NEAR(studentQuantile(0.95, 100'000), 1.960, 5e-4);
+}
+
+TEST(Bootstrap, IntervalsOfAMeanAreThoseOfTheFormulaWhereItHolds) {
+    std::mt19937_64 random(7);
+    std::normal_distribution<double> normal(3, 2);
+    std::vector<double> series(2000);
+    for (double& v : series) v = normal(random);
+    const double mean = std::accumulate(series.begin(), series.end(), 0.) / 2000;
+    double squares = 0;
+    for (const double v : series) squares += (v - mean) * (v - mean);
+    const double half = 1.96 * std::sqrt(squares / 1999 / 2000);
+    const Interval i = BlockBootstrap(series.size(), 1, 0.95, 1, 4000).mean(series);
+    EXPECT_DOUBLE_EQ(i.value, mean);
+    EXPECT_NEAR(i.high - mean, half, 0.06 * half); // 4000 resamples know a percentile to some 3 %
+    EXPECT_NEAR(mean - i.low, half, 0.06 * half);
+    const Interval again = BlockBootstrap(series.size(), 1, 0.95, 1, 4000).mean(series);
+    EXPECT_EQ(again.low, i.low);
+    EXPECT_EQ(again.high, i.high);
+    // The median of normal values is known pi/2 times worse, in variance.
+    const Interval m = BlockBootstrap(series.size(), 1, 0.95, 1, 4000).median(series);
+    EXPECT_NEAR(m.high - m.low, 2 * half * std::sqrt(std::acos(-1.) / 2), 0.2 * half);
+}
+
+TEST(Bootstrap, NeighboursThatResembleEachOtherWidenTheInterval) {
+    std::mt19937_64 random(7);
+    std::normal_distribution<double> normal;
+    std::vector<double> alone(1000), alike(1000);
+    double last = 0;
+    for (std::size_t i = 0; i < alone.size(); ++i) {
+        alone[i] = normal(random);
+        alike[i] = last = 0.95 * last + std::sqrt(1 - 0.95 * 0.95) * normal(random);
+    }
+    EXPECT_LE(bootstrapBlockLength(alone), 63); // a sixteenth
+    EXPECT_GT(bootstrapBlockLength(alike), 80);
+    const auto width = [](const std::vector<double>& series) {
+        const Interval i = BlockBootstrap(series.size(), bootstrapBlockLength(series), 0.95, 1).mean(series);
+        return i.high - i.low;
+    };
+    // sqrt((1 + 0.95) / (1 - 0.95)) = 6.2 times, known from 5 to 12 blocks
+    EXPECT_GT(width(alike), 3.5 * width(alone));
+    EXPECT_LT(width(alike), 10 * width(alone));
+    EXPECT_EQ(bootstrapBlockLength(std::vector<double>(100, 1.)), 6);
+    EXPECT_EQ(bootstrapBlockLength(std::vector<double>(3, 1.)), 1);
+}
+
+TEST(Compare, EqualRunsAreCalledDifferentAboutAsOftenAsTheConfidenceAllows) {
+    // Noise as above, no shift. 95 % confidence: nominally 5 % alarms; docs/compare.md says 4 to 8 %. Of 200 that is
+    // 8 to 16; the limits lie three standard deviations outside.
+    for (const double correlation : {0., 0.5, 0.8}) {
+        int alarms = 0;
+        for (std::uint64_t seed = 0; seed < 200; ++seed) {
+            Noise noise;
+            noise.correlation = correlation;
+            const Comparison c = compareOne(sampleOf(2 * seed, 200, 1, noise), sampleOf(2 * seed + 1, 200, 1, noise));
+            alarms += c.verdict != Verdict::NoDifference;
+        }
+        EXPECT_GE(alarms, 1) << correlation;
+        EXPECT_LE(alarms, 27) << correlation;
+    }
+}
+
+TEST(Compare, ASlowdownOfFivePerCentIsFoundAndMeasured) {
+    int covered = 0;
+    for (std::uint64_t seed = 0; seed < 100; ++seed) {
+        const Comparison c =
+            compareOne(sampleOf(2 * seed, 200), sampleOf(2 * seed + 1, 200, 1.05), {.threshold = 0.02});
+        EXPECT_EQ(c.verdict, Verdict::Slower) << seed << ' ' << c.sentence;
+        covered += c.ratio.contains(1.05);
+    }
+    EXPECT_GE(covered, 85); // 95 nominally
+    const Comparison faster = compareOne(sampleOf(1, 200, 1.05), sampleOf(2, 200));
+    EXPECT_EQ(faster.verdict, Verdict::Faster);
+    EXPECT_THAT(faster.sentence, AllOf(StartsWith("Faster"), HasSubstr("less time")));
+}
+
+TEST(Compare, AThresholdIsExceededOnlyBeyondNoise) {
+    const RunSample a = sampleOf(1, 300), b = sampleOf(2, 300, 1.05);
+    const auto verdict = [&](double threshold) { return compareOne(a, b, {.threshold = threshold}).verdict; };
+    EXPECT_EQ(verdict(0), Verdict::Slower);
+    EXPECT_EQ(verdict(0.03), Verdict::Slower);
+    EXPECT_EQ(verdict(0.05), Verdict::WithinThreshold); // at the shift itself
+    EXPECT_EQ(verdict(0.2), Verdict::WithinThreshold);
+    Noise loud;
+    loud.deviation = 0.5;
+    const Comparison noisy = compareOne(sampleOf(3, 60, 1, loud), sampleOf(4, 60, 1, loud), {.threshold = 0.03});
+    EXPECT_EQ(noisy.verdict, Verdict::NoDifference);
+    EXPECT_THAT(noisy.notes, Contains(HasSubstr("cannot be excluded")));
+}
+
+TEST(Compare, TheSameRunTwiceDiffersInNothing) {
+    const RunSample a = sampleOf(1, 100);
+    const Comparison c = compareOne(a, a);
+    EXPECT_EQ(c.verdict, Verdict::NoDifference);
+    EXPECT_EQ(c.ratio.value, 1);
+    EXPECT_EQ(c.ratio.low, 1);
+    EXPECT_EQ(c.ratio.high, 1);
+    EXPECT_THAT(c.notes, Contains(HasSubstr("the same run")));
+    EXPECT_TRUE(c.differences.empty());
+    for (const ComponentDelta& d : c.components) EXPECT_EQ(d.deltaNs.high - d.deltaNs.low, 0) << d.component;
+}
+
+TEST(Compare, ColdAndOpeningStepsAreLeftOutAndCounted) {
+    RunSample a = sampleOf(1, 200), b = sampleOf(2, 200);
+    b.steps.erase(b.steps.begin() + 99); // step 100
+    const Comparison c = compareOne(a, b);
+    EXPECT_EQ(c.first, 1);
+    EXPECT_EQ(c.opening, 3); // 64, 128, 192
+    EXPECT_EQ(c.unpaired, 1);
+    EXPECT_EQ(c.steps, 195);
+    EXPECT_THAT(c.notes, Contains(HasSubstr("1 decode steps are not in all runs")));
+    // Five times slower opening steps change nothing that was compared.
+    RunSample slower = b;
+    for (StepSample& step : slower.steps)
+        if (step.opensBlock) step.durationNs *= 5;
+    EXPECT_EQ(compareOne(a, slower).meanRatio.value, c.meanRatio.value);
+    // Unless there would be nothing left.
+    for (StepSample& step : a.steps) step.opensBlock = true;
+    const Comparison all = compareOne(a, b);
+    EXPECT_TRUE(all.openingKept);
+    EXPECT_EQ(all.steps, 198);
+}
+
+TEST(Compare, DeltasOfTheComponentsAddUpToTheStep) {
+    RunSample a = sampleOf(1, 100), b = sampleOf(2, 100);
+    for (StepSample& step : b.steps) { // 1 ms more in stage1
+        step.durationNs += 1'000'000;
+        step.componentNs[std::size_t(Stage::Stage1)] = 1'000'000;
+    }
+    const Comparison c = compareOne(a, b);
+    double sum = 0;
+    for (const ComponentDelta& d : c.components) sum += d.deltaNs.value;
+    EXPECT_NEAR(sum, c.step.deltaNs.value, 1e-3);
+    ASSERT_EQ(c.components.size(), 3u);
+    EXPECT_EQ(c.components[0].component, "stage1"); // pipeline order
+    EXPECT_EQ(c.components[0].deltaNs.value, 1e6);
+    EXPECT_EQ(c.components[0].deltaNs.low, 1e6);
+    EXPECT_EQ(c.components[1].component, "ffn");
+    EXPECT_EQ(c.components[2].component, "other");
+}
+
+TEST(Compare, RepeatsPutWhatDiffersBetweenProcessesIntoTheInterval) {
+    // Each process is up to some per cent off, all its steps alike; B is no slower than A.
+    std::mt19937_64 random(5);
+    std::normal_distribution<double> normal;
+    int alarmsAlone = 0, alarms = 0;
+    constexpr int kRounds = 60;
+    for (int round = 0; round < kRounds; ++round) {
+        std::vector<RunSample> sides[2];
+        for (auto& side : sides)
+            for (int repeat = 0; repeat < 4; ++repeat)
+                side.push_back(sampleOf(random(), 120, std::exp(0.03 * normal(random))));
+        const Comparison c = compareRuns(sides[0], sides[1]);
+        EXPECT_GT(c.betweenRuns, 0.005);
+        EXPECT_LT(c.betweenRuns, 0.1);
+        alarms += c.verdict != Verdict::NoDifference;
+        const Comparison alone = compareOne(sides[0][0], sides[1][0]);
+        EXPECT_TRUE(std::isnan(alone.betweenRuns));
+        EXPECT_THAT(alone.notes, Contains(HasSubstr("one run a side")));
+        alarmsAlone += alone.verdict != Verdict::NoDifference;
+    }
+    EXPECT_GT(alarmsAlone, kRounds / 2); // what the note warns of
+    EXPECT_LE(alarms, 9);                // 3 nominally
+}
+
+TEST(Compare, ObstaclesAreNamedAndSomeMayBeIgnored) {
+    const RunSample a = sampleOf(1, 100);
+    EXPECT_TRUE(obstaclesOf(a, sampleOf(2, 100)).empty());
+    const auto only = [&](const std::function<void(RunSample&)>& change) {
+        RunSample b = sampleOf(2, 100);
+        change(b);
+        const std::vector<Obstacle> found = obstaclesOf(a, b);
+        EXPECT_EQ(found.size(), 1u);
+        return found.empty() ? Obstacle{} : found.front();
+    };
+    const auto expect = [](const Obstacle& o, const std::string& text, bool mayBeIgnored) {
+        EXPECT_THAT(o.what, HasSubstr(text));
+        EXPECT_EQ(o.mayBeIgnored, mayBeIgnored) << text;
+    };
+    expect(only([](RunSample& s) { s.run.layers = 5; }), "model shape 4 layers", false);
+    expect(only([](RunSample& s) { s.run.sequences = 8; }), "batch 1 against 8", false);
+    expect(only([](RunSample& s) { s.run.backend = "cuda"; }), "backend", false);
+    expect(only([](RunSample& s) { s.run.timing = "measured"; }), "link times modelled against measured", false);
+    expect(only([](RunSample& s) { s.steps.resize(20); }), "19 decode steps are common, a verdict needs 20", false);
+    expect(only([](RunSample& s) { s.summary.promptTokens = 2000; }), "context length 1000 against 2000", true);
+    expect(only([](RunSample& s) { s.run.device = "another"; }), "device", true);
+    expect(only([](RunSample& s) { s.run.status = "stopped"; }), "run 1 of 2.kvtrace is stopped", true);
+    expect(only([](RunSample& s) { s.run.droppedSteps = 3; }), "lacks 3 steps", true);
+    expect(only([](RunSample& s) { s.oracle = true; }), "--oracle", true);
+    // Comparing methods, caches and links is the point.
+    RunSample b = sampleOf(2, 100);
+    b.run.method = "quest";
+    b.run.link = "pcie4";
+    b.run.deviceSlots = 9;
+    b.run.paramsJson = R"({"total_blocks":20,"offload":true})";
+    b.summary.promptTokens = 1003;
+    EXPECT_TRUE(obstaclesOf(a, b).empty());
+    std::vector<std::string> keys;
+    for (const SettingDifference& d : compareOne(a, b).differences) keys.push_back(d.key);
+    EXPECT_THAT(keys, testing::UnorderedElementsAre("method", "total_blocks", "offload", "device_slots", "link"));
+    // But repeats are repeats.
+    const std::vector<RunSample> side{a, b};
+    EXPECT_THAT(findObstacles(side, std::span(&a, 1)).front().what, HasSubstr("repeats of one side"));
+    const RunSample shorter = sampleOf(1, 19);
+    EXPECT_THROW(compareOne(shorter, shorter), Error);
+}
+
+TEST(Compare, SamplesAreWhatTheTraceHolds) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    synthetic::RunShape shape;
+    shape.decodeSteps = 60;
+    shape.oracle = true;
+    synthetic::recordFile(file, shape);
+    const TraceReader reader(file);
+    const RunSample sample = loadRunSample(reader, 1);
+    const auto recorded = synthetic::stepsOf(shape);
+    ASSERT_EQ(sample.steps.size(), 60u);
+    for (std::size_t i = 0; i < sample.steps.size(); ++i) {
+        const StepRecord& step = recorded[i + 1]; // 0 is the prefill
+        const StepSample& s = sample.steps[i];
+        EXPECT_EQ(s.step, step.step);
+        EXPECT_EQ(s.durationNs, step.durationNs);
+        EXPECT_EQ(s.opensBlock, step.opensBlock);
+        EXPECT_EQ(std::accumulate(s.componentNs.begin(), s.componentNs.end(), std::int64_t(0)), step.durationNs);
+        std::int64_t ffn = 0, exposed = 0;
+        for (const LayerRecord& layer : step.layers) {
+            ffn += layer.stageNs[std::size_t(Stage::Ffn)];
+            exposed += layer.exposedNs;
+        }
+        EXPECT_EQ(s.componentNs[std::size_t(Stage::Ffn)], ffn);
+        EXPECT_EQ(s.componentNs[kStageCount], step.stepStageNs[0]);
+        EXPECT_EQ(s.exposedNs, exposed);
+    }
+    EXPECT_TRUE(sample.oracle);
+    EXPECT_EQ(sample.promptStart.size(), std::size_t(shape.promptTokens));
+    EXPECT_EQ(componentName(int(Stage::Ffn)), "ffn");
+    EXPECT_EQ(componentName(kStageCount), "embed");
+    EXPECT_EQ(componentName(kComponentCount - 1), "other");
+    shape.oracle = false;
+    synthetic::recordFile(folder / "plain.kvtrace", shape);
+    EXPECT_FALSE(loadRunSample(TraceReader((folder / "plain.kvtrace").string()), 1).oracle);
+    EXPECT_THROW(loadRunSample(reader, 2), Error);
+}
+
+} // namespace
+} // namespace kvscope

@@ -1,0 +1,270 @@
+// Complaints of people who offload KV caches, reproduced: the first finding names the cause. And healthy runs raise no
+// alarm. docs/insights.md has the table.
+#include "profiler/insights/insight_rule.h"
+#include "tests/profiler/insights_fixture.h"
+#include "tests/profiler/synthetic_run.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+#include <set>
+#include <sstream>
+
+namespace kvscope {
+namespace {
+
+using test::EngineRun;
+using test::listed;
+using testing::HasSubstr;
+
+class Complaint : public testing::Test {
+protected:
+    InsightReport judge(int runId = 1) const { return insightsOf(TraceReader(file), runId); }
+    void expectFirst(const InsightReport& report, const std::string& id, Severity severity) const {
+        ASSERT_FALSE(report.insights.empty()) << listed(report);
+        EXPECT_EQ(report.insights.front().id, id) << listed(report);
+        EXPECT_EQ(report.insights.front().severity, severity) << listed(report);
+    }
+    static Link link(double gbps, double latencyUs) { return {"custom", gbps, latencyUs}; }
+
+    test::Folder folder;
+    std::string file = (folder / "run.kvtrace").string();
+};
+
+// LMCache#1260: the hit rate is always 1.
+TEST_F(Complaint, HitRateIsAlwaysOne) {
+    test::record(file, {.with = [](SessionOptions& o) { o.offload = false; }});
+    expectFirst(judge(), "hit-rate-resident", Severity::Note);
+}
+
+// LMCache#1789, #2574: the hit rate disagrees with what is seen.
+TEST_F(Complaint, HitRateOfAShortRunDisagreesWithALongOne) {
+    test::record(file, {.newTokens = 6, .link = link(55.5, 1)});
+    const InsightReport report = judge();
+    expectFirst(report, "hit-rate-cold", Severity::Note);
+    EXPECT_LT(test::figure(report.insights[0], "hit_rate"), test::figure(report.insights[0], "warm_hit_rate") - 0.05);
+}
+
+// vllm#27942, #42466: nobody sees that the link is the limit.
+TEST_F(Complaint, TheLinkIsSaturated) {
+    test::record(file, {.method = "infllmv2", .link = link(0.05, 10)});
+    const InsightReport report = judge();
+    expectFirst(report, "link-saturated", Severity::Alarm);
+    EXPECT_GT(report.exposure.exposedShare(), 0.5);
+}
+
+// vllm#42212, #57555: many small copies cost their calls, not their bytes.
+TEST_F(Complaint, SmallTransfersPayTheirLatency) {
+    test::record(file, {.link = link(55.5, 200)});
+    expectFirst(judge(), "latency-bound", Severity::Alarm);
+}
+
+// vllm#32604, llama.cpp#27515: offloading slows decoding down.
+TEST_F(Complaint, OffloadingIsSlowerThanResident) {
+    test::record(file, {.with = [](SessionOptions& o) { o.offload = false; }});
+    test::record(file, {.link = link(0.5, 30)});
+    const InsightReport report = judge(2);
+    expectFirst(report, "offload-slower", Severity::Alarm);
+    EXPECT_EQ(report.insights[0].evidence.compareRun, 1);
+    EXPECT_GT(test::figure(report.insights[0], "slowdown"), 1.1);
+}
+
+// LMCache#3659: a view that says why a lookup missed. Here: the cache holds just what one step selects.
+TEST_F(Complaint, TheCacheIsTooSmall) {
+    test::record(file, {.method = "infllmv2", .link = link(2, 50)});
+    const InsightReport report = judge();
+    expectFirst(report, "thrash", Severity::Alarm);
+    EXPECT_GT(test::figure(report.insights[0], "slots_to_halve"), test::figure(report.insights[0], "slots"));
+}
+
+// vllm#24256, sglang#28874: tuning the cache by guesswork. Here: slots to spare, and a policy that does not use them.
+TEST_F(Complaint, ThePolicyWastesTheSlots) {
+    test::record(file, {.method = "infllmv2", .link = link(2, 50), .with = [](SessionOptions& o) {
+                            o.deviceKvBlocks = 22;
+                            o.cachePolicy = "keep-selected";
+                        }});
+    const InsightReport report = judge();
+    expectFirst(report, "wrong-policy", Severity::Alarm);
+    EXPECT_LT(test::figure(report.insights[0], "lru_misses"), test::figure(report.insights[0], "misses"));
+}
+
+// llm-d-planner#15, llama.cpp#3457: how much device memory is really needed?
+TEST_F(Complaint, TheCacheIsLargerThanItsWorkingSet) {
+    test::record(file, {.link = link(55.5, 1), .with = [](SessionOptions& o) { o.deviceKvBlocks = 200; }});
+    const InsightReport report = judge();
+    expectFirst(report, "oversized-cache", Severity::Note);
+    EXPECT_LT(test::figure(report.insights[0], "slots_needed"), 30);
+}
+
+// RocketKV#1: what does the token budget count?
+TEST_F(Complaint, TheBudgetIsNeverUsed) {
+    test::record(file, {.promptTokens = 500, .link = link(55.5, 1)});
+    const InsightReport report = judge();
+    expectFirst(report, "unused-budget", Severity::Alarm); // a third of the step selects what is everything
+    EXPECT_THAT(report.insights[0].detail, HasSubstr("every block is attended"));
+}
+
+// Quest#4, ShadowKV#13: fast, but is it still right?
+TEST_F(Complaint, TheSelectionMissesTheAttention) {
+    test::record(file, {.method = "streaming", .newTokens = 12, .link = link(55.5, 1), .with = [](SessionOptions& o) {
+                            o.oracle = true;
+                        }});
+    const InsightReport report = judge();
+    expectFirst(report, "low-mass", Severity::Note);
+    EXPECT_LT(test::figure(report.insights[0], "mass"), 0.9);
+}
+
+// KTransformers#1122, #1302: slower and slower with the context.
+TEST_F(Complaint, SelectingGrowsWithTheContext) {
+    test::record(file, {.promptTokens = 300, .newTokens = 400, .link = link(55.5, 1)},
+                 [](const StepRecord& step, int, Stage stage) -> std::int64_t {
+                     return stage == Stage::Stage1 ? 100 * (300 + step.step) : test::kStageNs;
+                 });
+    const InsightReport report = judge();
+    const Insight* growth = test::find(report, "selection-growth");
+    ASSERT_NE(growth, nullptr) << listed(report);
+    EXPECT_EQ(growth->severity, Severity::Alarm);
+    EXPECT_EQ(growth, &report.insights.front()) << listed(report);
+}
+
+// sglang#21880: slow in containers.
+TEST_F(Complaint, AFewStepsAreSlow) {
+    test::record(file, {.newTokens = 60, .link = link(55.5, 1)}, [](const StepRecord& step, int, Stage) {
+        return step.step % 10 == 9 ? 6 * test::kStageNs : test::kStageNs;
+    });
+    const InsightReport report = judge();
+    expectFirst(report, "slow-steps", Severity::Note); // the machine's doing, not the method's
+    EXPECT_EQ(test::figure(report.insights[0], "slow_steps"), 6);
+    EXPECT_EQ(report.insights[0].evidence.firstStep % 10, 9);
+}
+
+// vllm#49127: the output changes with offloading.
+TEST_F(Complaint, TheOutputChangesWithOffloading) {
+    CollectingSink resident = test::decode({.with = [](SessionOptions& o) { o.offload = false; }});
+    CollectingSink offloaded = test::decode({});
+    test::retime(resident.steps), test::retime(offloaded.steps);
+    test::write(file, resident.info, resident.steps);
+    test::write(file, offloaded.info, offloaded.steps);
+    EXPECT_EQ(test::find(judge(2), "output-differs"), nullptr) << "the engine's own pair agrees";
+    for (std::size_t step = 9; step < offloaded.steps.size(); ++step) offloaded.steps[step].generated[0].id ^= 1;
+    test::write(file, offloaded.info, offloaded.steps);
+    const InsightReport report = judge(3);
+    expectFirst(report, "output-differs", Severity::Alarm);
+    EXPECT_EQ(test::figure(report.insights[0], "first_step"), 9);
+}
+
+// vllm#53782: counters that were sampled now and then.
+TEST_F(Complaint, StepsAreMissingFromTheTrace) {
+    CollectingSink run = test::decode({});
+    test::retime(run.steps);
+    std::erase_if(run.steps, [](const StepRecord& step) { return step.step % 4 == 3; });
+    test::write(file, run.info, run.steps, {}, 10);
+    expectFirst(judge(), "dropped-steps", Severity::Alarm);
+}
+
+/// Kernels of `length` in every decode step, `pause` apart, none while blocks are moved.
+std::vector<SpanRecord> kernelsOf(const std::vector<StepRecord>& steps, std::int64_t length, std::int64_t pause) {
+    std::vector<SpanRecord> spans;
+    for (const StepRecord& step : steps) {
+        if (step.phase == Phase::Prefill) continue;
+        for (std::int64_t at = step.startNs; at + length <= step.startNs + step.durationNs; at += length + pause) {
+            bool moving = false;
+            for (const LayerRecord& layer : step.layers) {
+                std::int64_t from = layer.startNs;
+                for (int stage = 0; stage < int(Stage::Offloading); ++stage) from += layer.stageNs[std::size_t(stage)];
+                moving |= at + length > from && at < from + layer.stageNs[std::size_t(Stage::Offloading)];
+            }
+            if (!moving) spans.push_back({step.step, -1, SpanRecord::Kind::Kernel, "stream", "kernel", at, length, 0});
+        }
+    }
+    return spans;
+}
+
+/// A GPU's run: times are measured, and the wait for the link is inside the offloading stage.
+CollectingSink measuredRun() {
+    CollectingSink run = test::decode({.link = {"pcie", 55.5, 1}});
+    run.info.linkTiming = Timing::Measured;
+    run.info.backend = "cuda";
+    run.info.linkGbps = run.info.linkLatencyUs = 0;
+    return run;
+}
+
+// vllm#41784: the GPU idles 350 ms per step on KV stalls, found only by hand.
+TEST_F(Complaint, TheGpuWaitsForBlocks) {
+    CollectingSink run = measuredRun();
+    test::retime(run.steps, [](const StepRecord&, int, Stage stage) {
+        return stage == Stage::Offloading ? 8 * test::kStageNs : test::kStageNs;
+    });
+    test::write(file, run.info, run.steps, kernelsOf(run.steps, 25'000, 0));
+    expectFirst(judge(), "gpu-waits-for-kv", Severity::Alarm);
+}
+
+// vllm-omni#3730, Quest#8: the host launches, the GPU waits.
+TEST_F(Complaint, TheStepIsLaunchBound) {
+    CollectingSink run = measuredRun();
+    test::retime(run.steps, [](const StepRecord&, int, Stage stage) {
+        return stage == Stage::Offloading ? std::int64_t(1) : test::kStageNs;
+    });
+    test::write(file, run.info, run.steps, kernelsOf(run.steps, 4'000, 4'000));
+    expectFirst(judge(), "launch-bound", Severity::Alarm);
+}
+
+// vllm#35259, nvbandwidth#53: stores get in the way of loads.
+TEST_F(Complaint, WriteBacksAreWaitedFor) {
+    CollectingSink run = measuredRun();
+    test::retime(run.steps);
+    for (StepRecord& step : run.steps)
+        for (LayerRecord& layer : step.layers) {
+            if (step.phase == Phase::Prefill) continue;
+            layer.d2hBlocks = 4 * std::max(layer.h2dBlocks, 4);
+            layer.d2hBytes = layer.d2hBlocks * run.info.blockBytes;
+            layer.transferNs = layer.exposedNs = 60'000;
+        }
+    test::write(file, run.info, run.steps);
+    expectFirst(judge(), "write-back", Severity::Alarm);
+}
+
+struct Healthy {
+    const char* name;
+    EngineRun run;
+};
+void PrintTo(const Healthy& healthy, std::ostream* out) { *out << healthy.name; }
+
+class HealthyRun : public testing::TestWithParam<Healthy> {};
+
+TEST_P(HealthyRun, RaisesNoAlarm) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    test::record(file, GetParam().run);
+    const InsightReport report = insightsOf(TraceReader(file), 1);
+    EXPECT_EQ(report.alarms(), 0) << listed(report);
+}
+
+const Healthy kHealthy[] = {
+    {"nosa", {}},
+    {"infllmv2", {.method = "infllmv2"}},
+    {"quest", {.method = "quest"}},
+    {"dma", {.method = "dma"}},
+    {"streaming", {.method = "streaming"}},
+    {"full", {.method = "full"}},
+    {"batch", {.newTokens = 20, .sequences = 2}},
+    {"lru", {.method = "infllmv2", .with = [](SessionOptions& o) { o.deviceKvBlocks = 22; }}},
+    {"resident", {.method = "infllmv2", .with = [](SessionOptions& o) { o.offload = false; }}},
+    {"pcie4_long", {.promptTokens = 2500, .newTokens = 80, .link = {"pcie4", 26, 10}}},
+    {"sampled", {.newTokens = 60, .with = [](SessionOptions& o) { o.sampling.temperature = 0.8; }}},
+};
+INSTANTIATE_TEST_SUITE_P(Engine, HealthyRun, testing::ValuesIn(kHealthy),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+TEST(InsightRules, AreAllDocumentedAndNamedOnce) {
+    std::ifstream page(std::string(KVSCOPE_SOURCE_DIR) + "/docs/insights.md");
+    std::stringstream text;
+    text << page.rdbuf();
+    std::set<std::string> ids;
+    for (const InsightRule& rule : insightRules()) {
+        EXPECT_TRUE(ids.insert(rule.id).second) << rule.id;
+        EXPECT_THAT(text.str(), HasSubstr("| `" + std::string(rule.id) + "` |"));
+    }
+}
+
+} // namespace
+} // namespace kvscope

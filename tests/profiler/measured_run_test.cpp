@@ -1,0 +1,150 @@
+// A recorded run as a point of the roofline: its means are those of its rows, and runs measured on an H200 obey the
+// floor.
+#include "profiler/roofline/measured_run.h"
+
+#include "kernels/base/error.h"
+#include "tests/profiler/synthetic_run.h"
+#include "tests/profiler/temporary_folder.h"
+
+#include <cmath>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace kvscope {
+namespace {
+
+using ::testing::HasSubstr;
+
+TraceReader sample(const char* name) {
+    return TraceReader(std::string(KVSCOPE_SOURCE_DIR "/resources/samples/") + name);
+}
+
+TEST(MeasuredRun, HasTheMeansOfItsDecodeStepsWithoutTheFirst) {
+    const test::Folder folder;
+    synthetic::RunShape shape;
+    shape.sequences = 3;
+    synthetic::recordFile(folder / "run.kvtrace", shape, RecordLevel::Selections);
+    const TraceReader reader((folder / "run.kvtrace").string());
+    const MeasuredRun run = measuredRun(reader, 1);
+    double tokens = 0, ns = 0, hits = 0, all = 0, bytes = 0, contexts = 0, count = 0, sequences = 0;
+    for (const StepRow& step : reader.steps(1)) {
+        if (step.phase == Phase::Prefill || step.step == 1) continue;
+        ++count;
+        tokens += step.tokens;
+        ns += double(step.durationNs);
+        hits += double(step.hits);
+        all += double(step.hits + step.misses);
+        bytes += double(step.h2dBytes);
+        for (int s = 0; s < 3; ++s)
+            if (const int fed = synthetic::fedPosition(shape, s, step.step); fed >= 0) contexts += fed + 1, ++sequences;
+    }
+    EXPECT_EQ(run.steps, 19);
+    EXPECT_DOUBLE_EQ(run.batch, tokens / count);
+    EXPECT_DOUBLE_EQ(run.stepNs, ns / count);
+    EXPECT_DOUBLE_EQ(run.hitRate, hits / all);
+    EXPECT_DOUBLE_EQ(run.linkBytes, bytes / count);
+    EXPECT_DOUBLE_EQ(run.context, contexts / sequences);
+    EXPECT_NEAR(run.tokensPerSecond, tokens / ns * 1e9, 1e-6);
+    const StepParts& p = run.parts;
+    EXPECT_NEAR(p.projectionsNs + p.selectionNs + p.attentionNs + p.otherNs, run.stepNs, 1e-3);
+    EXPECT_EQ(p.exposedNs, 0) << "modelled link time is no part of measured time";
+    EXPECT_GT(run.exposedNs, 0);
+    EXPECT_TRUE(run.offloaded());
+    EXPECT_EQ(run.method.budgetBlocks(), 9);
+    EXPECT_EQ(run.method.blockSize, 16);
+}
+
+TEST(MeasuredRun, OfRunsOnTheH200StaysAboveTheFloor) {
+    const GpuTable table;
+    for (const char* name : {"h200-nosa-8b.kvtrace", "h200-nosa-tiny.kvtrace"}) {
+        const TraceReader reader = sample(name);
+        for (const RunRow& row : reader.runs()) {
+            const MeasuredRun run = measuredRun(reader, row.runId);
+            SCOPED_TRACE(row.name);
+            const std::optional<ModelShape> shape = shapeOfRun(row);
+            ASSERT_TRUE(shape);
+            const GpuSpec* gpu = gpuOfRun(table, row);
+            ASSERT_TRUE(gpu);
+            EXPECT_EQ(gpu->name, "h200");
+            const Comparison c = compare(run, *shape, *gpu);
+            EXPECT_LE(c.shareOfFloor, 1.02);
+            EXPECT_GT(c.shareOfFloor, 0.01);
+            EXPECT_THAT(c.why, HasSubstr("% of the difference"));
+            const StepParts& p = run.parts;
+            EXPECT_NEAR(p.projectionsNs + p.selectionNs + p.attentionNs + p.exposedNs + p.otherNs, run.stepNs, 1);
+            if (!run.offloaded()) continue;
+            // Same hit rate and block size, so the bytes agree but for blocks that are new in their step.
+            EXPECT_NEAR(c.predicted.linkBytes, run.linkBytes, 0.01 * run.linkBytes);
+        }
+    }
+}
+
+TEST(MeasuredRun, OfTheEightBShapeWaitsForTransfersAsPredicted) {
+    const TraceReader reader = sample("h200-nosa-8b.kvtrace");
+    const MeasuredRun run = measuredRun(reader, 1);
+    EXPECT_NEAR(run.batch, 4, 1e-9);
+    EXPECT_NEAR(run.context, 16397, 2);
+    const Comparison c = compare(run, *shapeOfRun(run.row), GpuTable().get("h200"));
+    EXPECT_NEAR(c.predicted.exposedNs, run.exposedNs, 0.02 * run.exposedNs);
+    EXPECT_THAT(c.why, HasSubstr("the projections take")) << "four inputs keep them from the memory's rate";
+}
+
+TEST(MeasuredRun, WithoutADecodeStepOrKnownMethodIsRefused) {
+    const test::Folder folder;
+    synthetic::RunShape shape;
+    shape.decodeSteps = 0;
+    synthetic::recordFile(folder / "prefill.kvtrace", shape, RecordLevel::Counters);
+    shape.decodeSteps = 2;
+    shape.method = "telepathy";
+    synthetic::recordFile(folder / "method.kvtrace", shape, RecordLevel::Counters);
+    const auto refusal = [&](const char* file, int runId) -> std::string {
+        try {
+            measuredRun(TraceReader((folder / file).string()), runId);
+        } catch (const Error& error) {
+            return oneLine(error);
+        }
+        return {};
+    };
+    EXPECT_THAT(refusal("prefill.kvtrace", 1), HasSubstr("has no decode step"));
+    EXPECT_THAT(refusal("prefill.kvtrace", 9), HasSubstr("has no run 9"));
+    EXPECT_THAT(refusal("method.kvtrace", 1), HasSubstr("telepathy"));
+}
+
+TEST(MeasuredRun, ShapesComeFromNamesThatFitTheTrace) {
+    RunRow row;
+    row.model = "nosa-8b (random weights)";
+    row.layers = 32, row.kvHeads = 2, row.queryHeads = 32, row.headDim = 128;
+    EXPECT_EQ(shapeOfRun(row)->name, "nosa-8b");
+    row.model = "nosa-8b-instruct";
+    EXPECT_FALSE(shapeOfRun(row)) << "another model";
+    row.model = "nosa-8b";
+    row.layers = 31;
+    EXPECT_FALSE(shapeOfRun(row));
+    row = {};
+    row.model = "nosa-tiny";
+    row.layers = 8, row.kvHeads = 2, row.queryHeads = 6, row.headDim = 64;
+    const auto tiny = shapeOfRun(row);
+    ASSERT_TRUE(tiny);
+    EXPECT_EQ(tiny->layers, 8);
+}
+
+TEST(MeasuredRun, TheMachinesOwnMeasurementComesFirst) {
+    GpuTable table;
+    RunRow row;
+    row.backend = "cuda";
+    row.device = "NVIDIA H200, 132 multiprocessors, CUDA 13.0";
+    EXPECT_EQ(gpuOfRun(table, row)->name, "h200");
+    table.merge(R"({"gpus":[{"name":"local","title":"NVIDIA H200","read_gbps":1,"tflops":1,"memory_gib":1,"link_gbps":1,
+                "latency_us":1},{"name":"local-cpu","title":"cpu: AVX2, 2 threads","read_gbps":1,"tflops":1,
+                "memory_gib":1,"link_gbps":1,"latency_us":1}]})",
+                "test");
+    EXPECT_EQ(gpuOfRun(table, row)->name, "local");
+    row.device = "NVIDIA H2000";
+    EXPECT_EQ(gpuOfRun(table, row), nullptr);
+    row.backend = "cpu";
+    row.device = "cpu: AVX2, 2 threads";
+    EXPECT_EQ(gpuOfRun(table, row)->name, "local-cpu");
+}
+
+} // namespace
+} // namespace kvscope

@@ -1,0 +1,163 @@
+// The Insights view: headline, ranked cards, bars per layer, and the way from a card to its evidence.
+#include "profiler/insights/insight.h"
+#include "tests/ui/view_fixture.h"
+
+#include "ui/main_window.h"
+#include "ui/views/insight_cards.h"
+
+#include <QAbstractItemModelTester>
+#include <QComboBox>
+#include <QFile>
+#include <QLabel>
+#include <QStandardPaths>
+#include <QTabWidget>
+
+namespace kvscope::ui {
+namespace {
+
+using synthetic::RunShape;
+
+const QString kSample = QStringLiteral(KVSCOPE_SOURCE_DIR "/resources/samples/h200-nosa-tiny.kvtrace");
+
+class InsightsViewTest : public ViewTest {
+protected:
+    InsightCards& cards() { return child<InsightCards>("insights"); }
+    QString headline() { return child<QLabel>("headline").text(); }
+    int row(const std::string& id) {
+        for (std::size_t i = 0; i < cards().insights().size(); ++i)
+            if (cards().insights()[i].id == id) return int(i);
+        return -1;
+    }
+};
+
+TEST_F(InsightsViewTest, TeachesWithoutARun) {
+    show("insights");
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("No run is open")));
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("exposed")));
+    EXPECT_TRUE(view->exportCsv().isEmpty());
+    EXPECT_FALSE(cards().isVisible());
+}
+
+TEST_F(InsightsViewTest, WaitsForTheFirstDecodeStep) {
+    open(recorded("prefill.kvtrace", {.decodeSteps = 0}));
+    show("insights");
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("first decode step")));
+    EXPECT_TRUE(view->exportImage(file("prefill.png"), {640, 400}));
+}
+
+TEST_F(InsightsViewTest, SaysWhatTheProfilerSays) {
+    open(kSample);
+    show("insights");
+    const InsightReport report = insightsOf(TraceReader(kSample.toStdString()), 1);
+    ASSERT_EQ(plot().emptyText(), QString());
+    EXPECT_EQ(headline(), shownText(report.exposure.headline));
+    ASSERT_EQ(cards().insights().size(), report.insights.size());
+    for (std::size_t i = 0; i < report.insights.size(); ++i)
+        EXPECT_EQ(cards().model()->index(int(i), 0).data().toString(), shownText(report.insights[i].title));
+    const QAbstractItemModelTester tester(cards().model(), QAbstractItemModelTester::FailureReportingMode::Fatal);
+    // Every layer's exposed time is in the CSV as SQL gives it.
+    const QString csv = view->exportCsv();
+    for (const LayerExposure& layer : report.exposure.layers)
+        EXPECT_TRUE(
+            csv.contains(QStringLiteral("layer,,,,,%1,exposed,%2,ns\n").arg(layer.layer).arg(layer.time.exposedNs)));
+    EXPECT_DOUBLE_EQ(canvas().fullX().upper, 7.6) << "one bar per layer";
+}
+
+TEST_F(InsightsViewTest, AClickedCardMovesTheCursorToItsEvidence) {
+    open(kSample);
+    show("insights");
+    const int thrash = row("thrash");
+    ASSERT_GE(thrash, 0);
+    const Evidence evidence = cards().insights()[std::size_t(thrash)].evidence;
+    cards().scrollTo(cards().model()->index(thrash, 0));
+    QTest::mouseClick(cards().viewport(), Qt::LeftButton, {},
+                      cards().visualRect(cards().model()->index(thrash, 0)).center());
+    EXPECT_EQ(workspace.cursor().layer, evidence.layer);
+    EXPECT_EQ(workspace.cursor().kvHead, evidence.kvHead);
+    EXPECT_EQ(workspace.cursor().firstStep, evidence.firstStep);
+    EXPECT_EQ(workspace.cursor().lastStep, evidence.lastStep);
+}
+
+TEST_F(InsightsViewTest, KeysReachEveryCard) {
+    open(kSample);
+    show("insights");
+    const int prefill = row("prefill-dominates");
+    ASSERT_GT(prefill, 0);
+    workspace.setCursor({.step = 30});
+    cards().setFocus();
+    cards().setCurrentIndex(cards().model()->index(0, 0));
+    for (int i = 0; i < prefill; ++i) QTest::keyClick(&cards(), Qt::Key_Down);
+    EXPECT_EQ(cards().currentIndex().row(), prefill);
+    QTest::keyClick(&cards(), Qt::Key_Return);
+    EXPECT_EQ(workspace.cursor().step, 0) << "the prefill";
+    EXPECT_EQ(workspace.cursor().firstStep, -1) << "one step is no range";
+}
+
+TEST_F(InsightsViewTest, ABarChoosesItsLayerAndExplainsItself) {
+    open(kSample);
+    show("insights");
+    const QPoint centre = canvas().panels()[0]->center().toPoint();
+    click(5, canvas().panels()[0]->axis(QCPAxis::atLeft)->pixelToCoord(centre.y()));
+    EXPECT_EQ(workspace.cursor().layer, 5);
+}
+
+TEST_F(InsightsViewTest, FollowsARunThatGrows) {
+    RunShape shape;
+    shape.decodeSteps = 40;
+    const QString path = file("live.kvtrace");
+    Recorder recorder(path.toStdString(), {.onCommit = [this](std::int64_t) { workspace.traceAdvanced(); }});
+    recorder.beginRun(synthetic::infoOf(shape));
+    synthetic::RunGenerator generator(shape);
+    workspace.addLive({path, recorder.runId()});
+    show("insights");
+    for (int i = 0; i <= 40; ++i) {
+        auto record = recorder.acquire();
+        generator.fillNext(*record, recorder.level());
+        recorder.commit(std::move(record));
+    }
+    recorder.flush();
+    ASSERT_TRUE(waitFor([&] {
+        return child<QLabel>("headlineDetail").text().contains(QStringLiteral("39 decode steps"));
+    })) << child<QLabel>("headlineDetail").text().toStdString();
+    EXPECT_LT(row("thrash"), 0) << "caches are replayed when the run has ended";
+    recorder.endRun(RunStatus::Finished, "");
+    recorder.flush();
+    workspace.finishLive(workspace.current()->key);
+    EXPECT_TRUE(
+        waitFor([&] { return !plot().noteText().contains(QStringLiteral("still growing")) && workspace.idle(); }));
+}
+
+TEST_F(InsightsViewTest, ExportsPicturesInBothThemes) {
+    open(kSample);
+    show("insights");
+    for (const Theme* theme : {&Theme::dark(), &Theme::light()}) {
+        Theme::apply(*qApp, *theme);
+        view->applyTheme(*theme);
+        for (const char* suffix : {"png", "svg", "pdf"})
+            ASSERT_TRUE(view->exportImage(file(std::string("picture.") + suffix), {1000, 700}));
+        EXPECT_EQ(QImage(file("picture.png")).pixelColor(2, 2), theme->plotBackground);
+    }
+    QFile svg(file("picture.svg"));
+    ASSERT_TRUE(svg.open(QIODevice::ReadOnly));
+    EXPECT_TRUE(svg.readAll().contains("exposed transfer")) << "text stays text";
+}
+
+TEST_F(InsightsViewTest, InTheWindowACardBringsItsViewToTheFront) {
+    QStandardPaths::setTestModeEnabled(true);
+    MainWindow window(Settings(true, file("desktop.ini")));
+    window.show();
+    window.openFiles({kSample});
+    auto* tabs = window.findChild<QTabWidget*>(QStringLiteral("views"));
+    ASSERT_TRUE(waitFor([&] { return window.currentView() != nullptr; }));
+    window.showView(QStringLiteral("insights"));
+    auto* list = window.findChild<InsightCards*>(QStringLiteral("insights"));
+    ASSERT_NE(list, nullptr);
+    ASSERT_TRUE(waitFor([&] { return !list->insights().empty(); }));
+    const Insight first = list->insights().front();
+    emit list->chosen(0);
+    EXPECT_EQ(tabs->tabText(tabs->currentIndex()).remove(QLatin1Char('&')).toLower().toStdString(),
+              first.evidence.view);
+}
+
+} // namespace
+} // namespace kvscope::ui

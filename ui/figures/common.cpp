@@ -1,0 +1,128 @@
+#include "core/select/method.h"
+#include "kernels/base/error.h"
+#include "profiler/report/table.h"
+#include "ui/figures/make_figures.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <set>
+
+namespace kvscope::ui {
+
+using reports::RunData;
+
+std::string groupName(const RunData& run, const FigureSources& sources) {
+    std::string name = run.row.method;
+    for (const MethodEntry& method : methods())
+        if (method.name == run.row.method) name = method.title;
+    std::set<std::string> backends;
+    for (const RunData& other : sources.runs) backends.insert(other.row.backend);
+    if (backends.size() > 1) name += run.row.backend == "cuda" ? ", GPU" : ", CPU";
+    return name;
+}
+
+std::vector<double> distinct(const FigureSources& sources, const std::function<double(const RunData&)>& value) {
+    std::set<double> values;
+    for (const RunData& run : sources.runs)
+        if (const double one = value(run); std::isfinite(one)) values.insert(one);
+    return {values.begin(), values.end()};
+}
+
+double tokensPerSecond(const RunData& run) {
+    const auto ns = double(run.decodeSum(&StepRow::durationNs));
+    return ns > 0 ? double(run.summary.decodedTokens) * 1e9 / ns : std::numeric_limits<double>::quiet_NaN();
+}
+
+double hitRate(const RunData& run) {
+    const auto hits = double(run.decodeSum(&StepRow::hits)), all = hits + double(run.decodeSum(&StepRow::misses));
+    return all > 0 ? hits / all : std::numeric_limits<double>::quiet_NaN();
+}
+
+std::string theRuns(const FigureSources& sources) {
+    if (sources.runs.empty()) return "there are no traces here";
+    if (sources.runs.size() == 1) return "there is one run";
+    return "there are " + std::to_string(sources.runs.size()) + " runs";
+}
+
+TimeUnit timeUnit(double largestNs) {
+    if (largestNs >= 1e9) return {1e9, "s"};
+    if (largestNs >= 1e6) return {1e6, "ms"};
+    if (largestNs >= 1e3) return {1e3, "µs"};
+    return {1, "ns"};
+}
+
+void SeriesByName::add(const std::string& name, double x, double y, const std::string& basis, bool hollow) {
+    auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.name == name; });
+    if (entry == entries_.end()) entry = entries_.insert(entries_.end(), Entry{name, basis, hollow, {}});
+    Sum& sum = entry->points[x];
+    sum.y += y;
+    ++sum.count;
+}
+
+std::vector<FigureSeries> SeriesByName::take() {
+    std::vector<FigureSeries> result;
+    for (const Entry& entry : entries_) {
+        FigureSeries& series = result.emplace_back();
+        series.name = entry.name;
+        series.basis = entry.basis;
+        series.hollow = entry.hollow;
+        for (const auto& [x, sum] : entry.points) {
+            series.x.push_back(x);
+            series.y.push_back(sum.y / sum.count);
+        }
+    }
+    return result;
+}
+
+FigureSources readFigureSources(const std::vector<std::string>& files) {
+    FigureSources sources;
+    std::vector<std::string> traces;
+    for (const std::string& file : files) {
+        std::ifstream stream(file, std::ios::binary);
+        if (!stream)
+            throw Error(ErrorKind::BadInput, "cannot read " + file,
+                        "name traces or JSON documents of kvscope-cli eval");
+        char magic[15] = {};
+        stream.read(magic, sizeof(magic));
+        if (file.ends_with(".kvtrace") || std::string_view(magic, sizeof(magic)) == "SQLite format 3") {
+            traces.push_back(file);
+            continue;
+        }
+        const std::vector<EvalPoint> points = readEvalResults(file);
+        sources.evals.insert(sources.evals.end(), points.begin(), points.end());
+    }
+    if (!traces.empty()) sources.runs = reports::readRuns(traces);
+    return sources;
+}
+
+FigureData makeFigure(const FigureEntry& entry, const FigureSources& sources) {
+    if (const std::string why = entry.refusal(sources); !why.empty())
+        throw Error(ErrorKind::BadInput, std::string("figure ") + entry.id + " cannot be drawn: " + why, entry.needs);
+    return entry.make(sources);
+}
+
+std::string figureCsv(const FigureData& data) {
+    using namespace reports;
+    Table table{"figure", "", "", {}, {}};
+    for (const char* id : {"panel", "series", "x", "name", "y", "low", "high", "basis", "x_title", "y_title"})
+        table.columns.push_back({id, "", "", false});
+    for (std::size_t number = 0; number < data.panels.size(); ++number) {
+        const FigurePanel& panel = data.panels[number];
+        for (const FigureSeries& series : panel.series)
+            for (std::size_t i = 0; i < series.x.size(); ++i) {
+                const bool bars = panel.mark == FigurePanel::Mark::StackedBars;
+                const auto at = [&](const std::vector<double>& values) {
+                    return real(i < values.size() ? values[i] : std::nan(""), Quantity::Count);
+                };
+                table.rows.push_back({count(std::int64_t(number) + 1), text(series.name), at(series.x),
+                                      text(bars ? panel.names[std::size_t(series.y[i])] : std::string()), at(series.y),
+                                      at(series.low), at(series.high), text(series.basis), text(panel.xTitle),
+                                      text(panel.yTitle)});
+            }
+    }
+    return csv(table);
+}
+
+} // namespace kvscope::ui

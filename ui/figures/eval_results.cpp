@@ -1,0 +1,68 @@
+#include "ui/figures/eval_results.h"
+
+#include "kernels/base/error.h"
+
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+namespace kvscope::ui {
+namespace {
+
+using Json = nlohmann::json;
+
+std::optional<double> number(const Json& object, std::initializer_list<const char*> keys) {
+    for (const char* key : keys)
+        if (const auto found = object.find(key); found != object.end() && found->is_number())
+            return found->get<double>();
+    return std::nullopt;
+}
+
+/// k_q / k itself, or the blocks of the parameters that make it.
+std::optional<double> shareOf(const Json& entry) {
+    if (const auto share = number(entry, {"k_q_share", "kq_over_k"})) return share;
+    for (const char* key : {"parameters", "params", "settings"})
+        if (const auto values = entry.find(key); values != entry.end() && values->is_object()) {
+            const auto chosen = number(*values, {"select_blocks"}), total = number(*values, {"total_blocks"});
+            if (chosen && total && *total > 0) return *chosen / *total;
+        }
+    return std::nullopt;
+}
+
+} // namespace
+
+std::vector<EvalPoint> readEvalResults(const std::string& path) {
+    const auto wrong = [&](const std::string& why) {
+        return Error(
+            ErrorKind::BadInput, path + ": " + why,
+            "give a document of kvscope-cli eval --json: a list \"rows\" whose entries have method, k_q_share, "
+            "needle_accuracy (or score) and tokens_per_s");
+    };
+    std::ifstream file(path, std::ios::binary);
+    const std::string text((std::istreambuf_iterator<char>(file)), {});
+    const Json document = Json::parse(text, nullptr, false);
+    if (document.is_discarded()) throw wrong("this is neither a trace nor JSON");
+    const Json* list = &document;
+    if (document.is_object()) {
+        const auto rows = document.find("rows");
+        if (rows == document.end()) throw wrong("there is no list \"rows\"");
+        list = &*rows;
+    }
+    if (!list->is_array() || list->empty()) throw wrong("there are no rows");
+    std::vector<EvalPoint> points;
+    for (const Json& entry : *list) {
+        if (!entry.is_object()) throw wrong("a row is no object");
+        const auto share = shareOf(entry), own = number(entry, {"score"}), needle = number(entry, {"needle_accuracy"});
+        if (!own && !needle) throw wrong("a row has no score");
+        if (!share) continue; // a method without a query-aware part is no point of this figure
+        const auto speed = number(entry, {"tokens_per_s"});
+        points.push_back({entry.value("method", std::string("?")), entry.value("context", 0), *share,
+                          own ? *own : *needle, own ? "Score" : "Needle accuracy",
+                          speed.value_or(std::numeric_limits<double>::quiet_NaN())});
+    }
+    return points;
+}
+
+} // namespace kvscope::ui

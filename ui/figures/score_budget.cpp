@@ -1,0 +1,51 @@
+// What more query-aware blocks buy and cost: score and throughput against their share of the budget.
+#include "core/select/method.h"
+#include "ui/figures/make_figures.h"
+
+#include <cmath>
+#include <set>
+
+namespace kvscope::ui {
+namespace {
+
+std::string refusal(const FigureSources& sources) {
+    if (sources.evals.empty()) return "there are no scores here, traces have none";
+    std::set<double> shares;
+    for (const EvalPoint& point : sources.evals) shares.insert(point.share);
+    return shares.size() >= 2 ? std::string() : "all scores have the same query-aware share of the budget";
+}
+
+FigureData make(const FigureSources& sources) {
+    SeriesByName scores, speeds;
+    std::set<int> contexts;
+    for (const EvalPoint& point : sources.evals) contexts.insert(point.context);
+    for (const EvalPoint& point : sources.evals) {
+        std::string name = point.method;
+        for (const MethodEntry& method : methods())
+            if (method.name == point.method) name = method.title;
+        if (contexts.size() > 1) name += ", " + std::to_string(point.context) + " tokens";
+        scores.add(name, point.share, point.score);
+        if (std::isfinite(point.tokensPerSecond)) speeds.add(name, point.share, point.tokensPerSecond, "measured");
+    }
+    FigureData data;
+    data.panels.resize(1);
+    data.panels[0].series = scores.take();
+    data.panels[0].yTitle = sources.evals.front().scoreName;
+    data.panels[0].yFromZero = false;
+    if (auto series = speeds.take(); !series.empty()) {
+        data.panels.emplace_back().series = std::move(series);
+        data.panels[1].yTitle = "Tokens per second";
+    }
+    for (FigurePanel& panel : data.panels) panel.xTitle = "Query-aware share of the budget, k_q/k";
+    data.note = "Mean score of the evaluation and measured decode throughput of each configuration.";
+    return data;
+}
+
+} // namespace
+
+const FigureEntry kScoreBudgetFigure{
+    "score-budget", "Score and throughput against k_q/k",
+    "NOSA, Fig. 9", "give a JSON document of kvscope-cli eval with at least two values of k_q/k",
+    refusal,        make};
+
+} // namespace kvscope::ui

@@ -1,0 +1,70 @@
+// Predicted curves coloured by what binds them and named at their ends, a guide, and measured runs beside their own
+// prediction.
+#pragma once
+
+#include <qcustomplot.h>
+
+#include <vector>
+
+namespace kvscope::ui {
+
+struct Theme;
+
+struct RooflineLine {
+    QString name;
+    Qt::PenStyle style = Qt::SolidLine;
+    QVector<QPointF> points;   // coordinates, ascending x; NaN: nothing there
+    std::vector<int> resource; // of each point: index of Theme::resource
+};
+
+struct RooflinePoint {
+    double x = 0, measured = 0, predicted = 0; // coordinates; predicted NaN: unknown
+    QString label;
+    QColor colour;
+    bool filled = true; // false: measured under other conditions than the curves'
+};
+
+struct RooflineGuide {
+    double x = 0; // coordinate
+    QString text;
+};
+
+class RooflinePlottable final : public QCPAbstractPlottable {
+    Q_OBJECT
+public:
+    RooflinePlottable(QCPAxis* x, QCPAxis* y);
+    void setLines(std::vector<RooflineLine> lines);
+    void setPoints(std::vector<RooflinePoint> points) { points_ = std::move(points); }
+    void setGuide(std::optional<RooflineGuide> guide) { guide_ = std::move(guide); }
+    void applyTheme(const Theme& theme);
+    const std::vector<RooflineLine>& lines() const { return lines_; }
+    const std::vector<RooflinePoint>& points() const { return points_; }
+    const std::optional<RooflineGuide>& guide() const { return guide_; }
+    /// Pixels that the names need right of the plot.
+    int nameWidth() const;
+
+    double selectTest(const QPointF&, bool, QVariant*) const override { return -1; }
+    QCPRange getKeyRange(bool& found, QCP::SignDomain) const override;
+    QCPRange getValueRange(bool& found, QCP::SignDomain, const QCPRange&) const override;
+
+protected:
+    QRect clipRect() const override; // names lie outside the axes
+    void draw(QCPPainter* painter) override;
+    void drawLegendIcon(QCPPainter*, const QRectF&) const override {}
+
+private:
+    QPointF pixel(QPointF at) const;
+    void drawLine(QCPPainter& painter, const RooflineLine& line) const;
+    void drawNames(QCPPainter& painter, const QRect& area) const;
+    void drawPoints(QCPPainter& painter, const QRect& area) const;
+    void drawGuide(QCPPainter& painter, const QRect& area) const;
+
+    std::vector<RooflineLine> lines_;
+    std::vector<RooflinePoint> points_;
+    std::optional<RooflineGuide> guide_;
+    std::vector<QColor> resources_;
+    QColor text_, muted_, background_;
+    QFont font_;
+};
+
+} // namespace kvscope::ui

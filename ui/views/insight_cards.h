@@ -1,0 +1,45 @@
+// The list of findings: one card each with its severity, numbers, what to try and where it shows. Keyboard and mouse.
+#pragma once
+
+#include "profiler/insights/insight.h"
+
+#include <QListView>
+
+#include <vector>
+
+class QPainter;
+
+namespace kvscope::ui {
+
+class InsightModel;
+struct Theme;
+
+/// "Transfers, exposed time, steps 2–63, layer 4".
+QString placeOf(const Evidence& evidence);
+/// Text of the profiler as people read it on the screen: µs, en dashes in ranges.
+QString shownText(const std::string& text);
+
+/// Draws one card and returns its height; only measures without a painter.
+int drawInsight(QPainter* painter, const QRect& area, const QFont& font, const Insight& insight, const Theme& theme,
+                bool selected = false);
+
+class InsightCards final : public QListView {
+    Q_OBJECT
+public:
+    explicit InsightCards(QWidget* parent = nullptr);
+    void setInsights(std::vector<Insight> insights); // the chosen one stays chosen if it is still there
+    const std::vector<Insight>& insights() const;
+    QSize sizeHint() const override; // as high as all cards
+    QSize minimumSizeHint() const override { return {200, 96}; }
+
+signals:
+    void chosen(int index); // click, or Enter on the current one
+
+protected:
+    void resizeEvent(QResizeEvent* event) override;
+
+private:
+    InsightModel* model_;
+};
+
+} // namespace kvscope::ui

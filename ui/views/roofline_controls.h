@@ -1,0 +1,63 @@
+// What the roofline view's curves are drawn for: model, GPU, link, method, and the numbers that are held.
+#pragma once
+
+#include "profiler/roofline/measured_run.h"
+#include "ui/models/roofline_curves.h"
+
+#include <QWidget>
+
+#include <optional>
+
+class QCheckBox;
+class QComboBox;
+class QDoubleSpinBox;
+class QSpinBox;
+class QToolButton;
+
+namespace kvscope::ui {
+
+class RooflineControls final : public QWidget {
+    Q_OBJECT
+public:
+    explicit RooflineControls(QWidget* parent = nullptr);
+
+    RooflineChoice choice() const;
+    bool logarithmic() const;
+    double queryShare() const; // k_q / k
+    const GpuTable& gpus() const { return gpus_; }
+    /// Why the person's own GPU table is not used; empty if it is, or there is none.
+    const QString& problem() const { return problem_; }
+
+    /// The run in front. Its conditions are taken over until a control has been changed by hand.
+    void setRun(const std::optional<MeasuredRun>& run, const std::optional<ModelShape>& shape);
+    /// Takes over the conditions of the run in front.
+    void adoptRun();
+
+signals:
+    void changed();
+
+private:
+    QComboBox* addPicker(const char* name, const QString& label, const QString& help);
+    void place(QWidget* editor, const char* name, const QString& label, const QString& help);
+    void fillShapes();
+    void fillMethods();
+    void fillGpus();
+    void methodChanged();
+    void axisChanged();
+    void enable();
+    void touched();
+
+    GpuTable gpus_;
+    QString problem_;
+    std::optional<MeasuredRun> run_;
+    std::optional<ModelShape> runShape_;
+    bool filling_ = false, byHand_ = false;
+    QComboBox *shape_ = nullptr, *gpu_ = nullptr, *link_ = nullptr, *method_ = nullptr, *axis_ = nullptr,
+              *family_ = nullptr;
+    QSpinBox *context_ = nullptr, *batch_ = nullptr;
+    QDoubleSpinBox *hitRate_ = nullptr, *queryShare_ = nullptr, *kvGib_ = nullptr;
+    QCheckBox* logarithmic_ = nullptr;
+    QToolButton* asRun_ = nullptr;
+};
+
+} // namespace kvscope::ui

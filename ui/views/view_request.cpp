@@ -1,0 +1,24 @@
+#include "ui/views/view_request.h"
+
+#include "ui/views/view.h"
+
+#include <QAction>
+#include <QComboBox>
+
+namespace kvscope::ui {
+
+bool requestView(const QWidget& from, const QString& id, const QString& metric) {
+    const QWidget* window = from.window();
+    auto* show = window->findChild<QAction*>(QStringLiteral("view_") + id); // every view has one, for menus and keys
+    if (!show) return false;
+    show->trigger();
+    if (metric.isEmpty()) return true;
+    for (View* view : window->findChildren<View*>()) {
+        if (!view->isVisible()) continue; // tabs: the one in front
+        auto* picker = view->findChild<QComboBox*>(QStringLiteral("metric"));
+        if (const int index = picker ? picker->findData(metric) : -1; index >= 0) picker->setCurrentIndex(index);
+    }
+    return true;
+}
+
+} // namespace kvscope::ui
