@@ -114,8 +114,11 @@ std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& argume
         throw Error(ErrorKind::BadInput, fmt::format("batch {} is out of range", batch), "use 1 to 256");
     const Tokenizer& tokenizer = model.tokenizer();
     std::vector<std::vector<std::int32_t>> prompts;
-    if (arguments.chat && !arguments.idsFile.empty())
-        throw Error(ErrorKind::BadInput, "--chat works on texts, not on --prompt-ids", "leave one out");
+    if (arguments.chat && !(arguments.idsFile.empty() && arguments.trace.empty()))
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("--chat works on texts, not on {}",
+                                arguments.trace.empty() ? "--prompt-ids" : "--prompt-trace"),
+                    "leave one out");
     if (!arguments.chat && !arguments.system.empty())
         throw Error(ErrorKind::BadInput, "--system needs a chat template", "add --chat");
     const auto add = [&](const std::string& text) {

@@ -35,9 +35,9 @@ TextFiles ggufTextFiles(const GgufFile& file) {
     arrays.addSpacePrefix = file.flag(key("add_space_prefix"));
     arrays.removeExtraWhitespaces = file.flag(key("remove_extra_whitespaces"));
     std::map<std::string, std::string> special;
-    const auto name = [&](const char* key, const std::optional<std::int32_t>& token) {
+    const auto name = [&](const char* as, const std::optional<std::int32_t>& token) {
         if (token && *token >= 0 && std::size_t(*token) < arrays.tokens.size())
-            special[key] = arrays.tokens[std::size_t(*token)];
+            special[as] = arrays.tokens[std::size_t(*token)];
     };
     name("bos_token", arrays.bosId);
     name("eos_token", arrays.eosId);

@@ -45,6 +45,7 @@ const ModelShape& findModelShape(std::string_view name) {
 
 ModelShape shapeOf(const Model& model) {
     const ModelConfig& c = model.config();
+    const WeightMatrix& q = model.layer(0).q;
     return {model.name(),
             c.layers,
             c.hidden,
@@ -55,7 +56,7 @@ ModelShape shapeOf(const Model& model) {
             c.vocab,
             model.hasEvictionHead(),
             c.tiedEmbeddings,
-            bytesOf(model.weightType())};
+            double(q.bytes()) / (double(q.rows) * q.cols)};
 }
 
 ModelConfig configOf(const ModelShape& shape, int maxPositions) {

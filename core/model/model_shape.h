@@ -18,7 +18,7 @@ struct ModelShape {
     int layers = 0, hidden = 0, queryHeads = 0, kvHeads = 0, headDim = 0, ffn = 0, vocab = 0;
     bool evictionHead = false;
     bool tiedEmbeddings = false; // the output head is the embedding
-    int bytesPerWeight = 2;      // bf16
+    double bytesPerWeight = 2;   // bf16; of quantised weights the mean, scales included
 
     /// Weights of one layer's projections: q, k, v, o, gate, up, down.
     std::int64_t layerWeights() const;

@@ -33,8 +33,16 @@ MissCauses causesOf(const RunFacts& facts, const CacheFacts& caches) {
     return causes;
 }
 
+std::int64_t loadNs(const TransferTime& time) { return time.exposedNs - time.because(Exposure::WriteBack); }
+
+/// Share of decode time that waits for loads; what is written back is not for want of a better cache.
+double loadShare(const RunFacts& facts) {
+    const ExposureReport& exposure = facts.exposure();
+    return exposure.decodeNs() > 0 ? double(loadNs(exposure.warm.time)) / exposure.decodeNs() : 0;
+}
+
 double impactOf(const RunFacts& facts, const MissCauses& causes) {
-    return causes.misses > 0 ? facts.exposure().exposedShare() * causes.avoidable / causes.misses : 0;
+    return causes.misses > 0 ? loadShare(facts) * causes.avoidable / causes.misses : 0;
 }
 
 int slotsOf(const CacheFacts& caches) { return std::max(caches.trace.run.deviceSlots, caches.lru.smallest); }
@@ -86,7 +94,7 @@ void findLowLocality(RunFacts& facts, std::vector<Insight>& out) {
         if (locality >= kLowLocality || at->second.misses == 0) continue;
         low.push_back(exposed);
         // What it would not wait for if as much changed as at the threshold.
-        saved += double(exposed.time.exposedNs) * (1 - (1 - kLowLocality) / (1 - locality));
+        saved += double(loadNs(exposed.time)) * (1 - (1 - kLowLocality) / (1 - locality));
         waiting += exposed.share;
         if (locality < worst) worst = locality, worstLayer = exposed.layer;
     }
@@ -182,7 +190,7 @@ void findWrongPolicy(RunFacts& facts, std::vector<Insight>& out) {
     const int slots = slotsOf(*caches);
     const double lru = double(caches->lru.at(slots)), recorded = double(caches->misses);
     Insight insight;
-    insight.impact = facts.exposure().exposedShare() * (1 - lru / recorded);
+    insight.impact = loadShare(facts) * (1 - lru / recorded);
     if (insight.impact < kNoteImpact) return;
     insight.severity = severityOf(insight.impact);
     const std::string policy = caches->trace.cachePolicy.empty() ? "the recorded policy" : caches->trace.cachePolicy;
@@ -194,7 +202,7 @@ void findWrongPolicy(RunFacts& facts, std::vector<Insight>& out) {
         fmt::format("Belady's optimum would miss {} times; {} misses are first uses that no cache avoids.",
                     words::count(double(caches->belady.at(slots))), words::count(double(caches->compulsory)));
     insight.advice = "Run with --cache-policy lru; kvscope-cli replay compares every policy.";
-    insight.evidence = facts.evidence("transfers", "misses");
+    insight.evidence = facts.evidence("cache");
     insight.figures = {{"misses", recorded, "blocks"},
                        {"lru_misses", lru, "blocks"},
                        {"belady_misses", double(caches->belady.at(slots)), "blocks"},
@@ -222,7 +230,7 @@ void findOversizedCache(RunFacts& facts, std::vector<Insight>& out) {
         enough, words::count(double(caches->misses)), slots, words::count(double(caches->compulsory)));
     insight.advice =
         fmt::format("Use --device-kv {} and spend the memory on a larger batch or a longer context.", enough);
-    insight.evidence = facts.evidence("transfers", "misses");
+    insight.evidence = facts.evidence("cache");
     insight.figures = {{"slots", double(slots), "blocks"},
                        {"slots_needed", double(enough), "blocks"},
                        {"idle_bytes", freed, "B"},

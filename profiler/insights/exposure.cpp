@@ -12,8 +12,8 @@
 namespace kvscope {
 namespace {
 
-// A group is named when it causes this much, and twice what as many average layers would: below that, naming layers
-// would send people to places that are like all others.
+// A group is named when it causes this much, and half as much again as so many average layers would: below that, naming
+// layers would send people to places that are like all others.
 constexpr double kGroupShare = 2.0 / 3, kGroupLift = 1.5;
 constexpr int kGroupRanges = 3; // more do not make a sentence
 constexpr double kBarelyExposed = 0.001;
@@ -207,24 +207,28 @@ LayerGroup groupOf(const std::vector<LayerExposure>& layers) {
     double sum = 0;
     std::size_t count = 0;
     while (sum < kGroupShare * total) sum += double(layers[order[count++]].time.exposedNs);
-    if (const LayerGroup fewest = grouped({order.begin(), order.begin() + std::ptrdiff_t(count)}); worthNaming(fewest))
-        return fewest;
-    // Scattered: the shortest stretch of neighbours, quiet layers inside included.
-    LayerGroup best;
+    const LayerGroup fewest = grouped({order.begin(), order.begin() + std::ptrdiff_t(count)});
+    // The shortest stretch of neighbours, quiet layers inside included.
+    LayerGroup stretch;
     for (std::size_t first = 0; first < layers.size(); ++first) {
         std::vector<std::size_t> members;
-        double stretch = 0;
-        for (std::size_t last = first; last < layers.size() && stretch < kGroupShare * total; ++last) {
+        double waiting = 0;
+        for (std::size_t last = first; last < layers.size() && waiting < kGroupShare * total; ++last) {
             members.push_back(last);
-            stretch += double(layers[last].time.exposedNs);
+            waiting += double(layers[last].time.exposedNs);
         }
-        if (stretch < kGroupShare * total) break;
+        if (waiting < kGroupShare * total) break;
         const LayerGroup group = grouped(members);
-        if (best.ranges.empty() || group.layers < best.layers ||
-            (group.layers == best.layers && group.share > best.share))
-            best = group;
+        if (stretch.ranges.empty() || group.layers < stretch.layers ||
+            (group.layers == stretch.layers && group.share > stretch.share))
+            stretch = group;
     }
-    return worthNaming(best) ? best : LayerGroup{};
+    // Neighbours are easier to act on than scattered layers, if they are hardly more.
+    const bool compact = stretch.layers <= fewest.layers + fewest.layers / 4;
+    const LayerGroup& first = compact ? stretch : fewest;
+    if (worthNaming(first)) return first;
+    const LayerGroup& second = compact ? fewest : stretch;
+    return worthNaming(second) ? second : LayerGroup{};
 }
 
 std::string describe(const LayerGroup& group) {

@@ -19,7 +19,7 @@ constexpr const char* nameOf(Severity severity) { return severity == Severity::A
 
 /// Where to look: a view of the desktop and what the shared cursor should point at; -1: does not matter.
 struct Evidence {
-    std::string view;   // id of a view: locality, selection, breakdown, transfers, compare
+    std::string view;   // id of a view: locality, selection, transfers, cache, breakdown, compare
     std::string metric; // id of a metric (read/metrics.cpp) or a stage; may be empty
     int firstStep = -1, lastStep = -1;
     int sequence = -1, layer = -1, kvHead = -1;

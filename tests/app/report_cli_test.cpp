@@ -103,6 +103,7 @@ TEST_F(ReportCli, MistakesAreOneLineThatNamesThem) {
         {{"report", path("none.kvtrace"), "-o", path("x.html")}, "none.kvtrace"},
         {{"report", path("a.kvtrace"), "-o", path("no/x.html")}, "no/x.html"},
         {{"report", path("a.kvtrace"), "--csv", path("a.kvtrace")}, "a.kvtrace"},
+        {{"run", "--chat", "--prompt-trace", path("a.kvtrace")}, "--chat works on texts, not on --prompt-trace"},
     };
     for (const auto& [arguments, named] : cases) {
         const Finished result = cli(arguments);

@@ -67,7 +67,7 @@ TEST(ModelShapes, HaveTheWeightBytesOfTheirCheckpoints) {
 TEST(ModelShapes, OfACheckpointCountsWhatTheLoaderCounted) {
     const auto model = Model::load(kDefaultModel);
     const ModelShape shape = shapeOf(*model);
-    EXPECT_EQ(std::size_t(shape.streamedWeights()) * std::size_t(shape.bytesPerWeight), model->weightBytes());
+    EXPECT_EQ(double(shape.streamedWeights()) * shape.bytesPerWeight, double(model->weightBytes()));
 }
 
 TEST(CostModel, BytesOfTheEightBShapeAsByHand) {

@@ -96,7 +96,7 @@ TEST_F(InsightsViewTest, KeysReachEveryCard) {
 TEST_F(InsightsViewTest, ABarChoosesItsLayerAndExplainsItself) {
     open(kSample);
     show("insights");
-    const QPoint centre = canvas().panels()[0]->center().toPoint();
+    const QPoint centre = canvas().panels()[0]->center();
     click(5, canvas().panels()[0]->axis(QCPAxis::atLeft)->pixelToCoord(centre.y()));
     EXPECT_EQ(workspace.cursor().layer, 5);
 }

@@ -164,7 +164,7 @@ InsightCards::InsightCards(QWidget* parent) : QListView(parent), model_(new Insi
     setObjectName(QStringLiteral("insights"));
     setAccessibleName(tr("Findings, the most important first"));
     setFrameShape(QFrame::NoFrame);
-    setStyleSheet(QStringLiteral("QListView { background: transparent; padding: 0px; }"));
+    setStyleSheet(QStringLiteral("QListView { background: transparent; border: none; padding: 0px; }"));
     setSelectionMode(QAbstractItemView::SingleSelection);
     setEditTriggers(QAbstractItemView::NoEditTriggers);
     setVerticalScrollMode(QAbstractItemView::ScrollPerPixel);

@@ -67,7 +67,7 @@ public:
         cards_ = new InsightCards(this);
         addAbovePlot(cards_);
         connect(cards_, &InsightCards::chosen, this, &InsightsView::goTo);
-        canvas().setMinimumHeight(kPlotHeight);
+        canvas().QWidget::setMinimumHeight(kPlotHeight);
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
         panel_ = canvas().addPanel(false);
