@@ -186,7 +186,7 @@ void printRows(const std::vector<Row>& rows) {
 struct Recorded {
     MeasuredRun run;
     ModelShape shape;
-    Comparison comparison;
+    RunBesideFloor comparison;
 };
 
 void printRecorded(const Recorded& recorded) {

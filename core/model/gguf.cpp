@@ -112,9 +112,7 @@ GgufArray readArray(Cursor& cursor, const std::string& what, const std::stop_tok
     GgufArray array;
     array.type = cursor.number<std::uint32_t>(what);
     array.count = cursor.number<std::uint64_t>(what);
-    if (array.type == Array)
-        throw Error(ErrorKind::Unsupported, fmt::format("{} is an array of arrays", what),
-                    "no model file known here has one");
+    if (array.type == Array) cursor.refuse(what + " is an array of arrays, which no model file known here has");
     if (array.type >= std::size(kCodeBytes))
         cursor.refuse(fmt::format("{} has elements of the unknown type {}", what, array.type));
     if (array.type != Text) {

@@ -171,8 +171,8 @@ DecodeScenario scenarioOf(const MeasuredRun& run, const ModelShape& shape, const
     return scenario;
 }
 
-Comparison compare(const MeasuredRun& run, const ModelShape& shape, const GpuSpec& gpu) {
-    Comparison comparison;
+RunBesideFloor compare(const MeasuredRun& run, const ModelShape& shape, const GpuSpec& gpu) {
+    RunBesideFloor comparison;
     comparison.predicted = predictStep(scenarioOf(run, shape, gpu));
     StepParts parts = comparison.predicted.parts;
     if (!run.linkMeasured()) parts.exposedNs = 0;

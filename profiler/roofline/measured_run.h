@@ -41,12 +41,12 @@ const GpuSpec* gpuOfRun(const GpuTable& table, const RunRow& run);
 DecodeScenario scenarioOf(const MeasuredRun& run, const ModelShape& shape, const GpuSpec& gpu);
 
 /// Measured beside predicted. Where link time is modelled, it is in neither of the two.
-struct Comparison {
+struct RunBesideFloor {
     StepCost predicted;
     double predictedNs = 0;  // what stepNs is compared with
     double shareOfFloor = 0; // predictedNs / measured stepNs: 1 is as fast as the device allows
     std::string why;         // one sentence: where the difference is
 };
-Comparison compare(const MeasuredRun& run, const ModelShape& shape, const GpuSpec& gpu);
+RunBesideFloor compare(const MeasuredRun& run, const ModelShape& shape, const GpuSpec& gpu);
 
 } // namespace kvscope

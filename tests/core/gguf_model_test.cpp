@@ -6,6 +6,7 @@
 #include "tests/core/golden_file.h"
 #include "tests/profiler/temporary_folder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -191,6 +192,12 @@ struct Family {
     const char *folder, *architecture;
 };
 
+std::string folderOf(const ::testing::TestParamInfo<Family>& tested) {
+    std::string name = tested.param.folder;
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+}
+
 class GgufFamily : public ::testing::TestWithParam<Family> {};
 
 TEST_P(GgufFamily, ConvertedItGivesTheLibrarysLogitsAndIds) {
@@ -205,11 +212,7 @@ INSTANTIATE_TEST_SUITE_P(Architectures, GgufFamily,
                                            Family{"smollm2", "llama"}, Family{"llama-linear", "llama"},
                                            Family{"llama-llama3", "llama"}, Family{"qwen2", "qwen2"},
                                            Family{"qwen3", "qwen3"}),
-                         [](const auto& tested) {
-                             std::string name = tested.param.folder;
-                             std::replace(name.begin(), name.end(), '-', '_');
-                             return name;
-                         });
+                         folderOf);
 
 TEST(GgufModel, ASplitFileIsOneModelAndMissingOrWrongPartsAreNamed) {
     const std::string folder = kFamilies + "qwen3";

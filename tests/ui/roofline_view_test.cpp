@@ -197,7 +197,7 @@ TEST_F(RooflineViewTest, RunsStandWhereTheyWereMeasuredBesideTheirPrediction) {
     ASSERT_TRUE(waitFor([&] { return chart().points().size() == 1; }));
     const TraceReader reader(sample("h200-nosa-8b.kvtrace").toStdString());
     const MeasuredRun run = measuredRun(reader, 1);
-    const Comparison c = compare(run, findModelShape("nosa-8b"), GpuTable().get("h200"));
+    const RunBesideFloor c = compare(run, findModelShape("nosa-8b"), GpuTable().get("h200"));
     const RooflinePoint dot = chart().points()[0];
     EXPECT_DOUBLE_EQ(dot.x, std::log2(run.batch));
     EXPECT_DOUBLE_EQ(dot.measured, std::log10(run.tokensPerSecond));

@@ -34,8 +34,8 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 struct RunPoint {
     MeasuredRun run;
     std::optional<ModelShape> shape;
-    std::optional<Comparison> comparison; // needs the shape, and an entry for the run's own device
-    QString gpu;                          // title of that entry
+    std::optional<RunBesideFloor> comparison; // needs the shape, and an entry for the run's own device
+    QString gpu;                              // title of that entry
 };
 
 QString shapesName(const RunPoint& point) {
@@ -499,7 +499,7 @@ private:
                         .arg(formatValue(Unit::Percent, 100 * run.hitRate), formatValue(Unit::Bytes, run.linkBytes),
                              time(run.exposedNs), timingWord(run.row));
         if (point.comparison) {
-            const Comparison& c = *point.comparison;
+            const RunBesideFloor& c = *point.comparison;
             html += tr("<br>Predicted: %1 tokens/s, %2 a step, bound by %3")
                         .arg(rate(run.batch / c.predictedNs * 1e9), time(c.predictedNs),
                              QLatin1String(nameOf(c.predicted.binding)));
