@@ -66,7 +66,8 @@ Source folderSource(const std::string& nameOrPath) {
         source.gguf = true;
         return source;
     } else {
-        throw Error(ErrorKind::BadInput, fmt::format("{} is no folder and no .safetensors or .gguf file", nameOrPath),
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("{} is neither a folder nor a .safetensors or .gguf file", nameOrPath),
                     "give the folder that holds config.json, or a model file");
     }
     source.name = fs::absolute(source.folder, ignored).lexically_normal().filename().string();

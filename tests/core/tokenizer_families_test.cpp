@@ -122,7 +122,8 @@ TEST_P(TokenizerFamily, LongTextsAreEncodedInNearLinearTime) {
     for (const std::string unit : {"a", " ", "the cache ", "\xE5\xAD\x97", "<s>", "1"}) {
         std::string text;
         while (text.size() < (1 << 18)) text += unit;
-        const bool nothing = unit == " " && GetParam() == "spm-unigram";   // it removes such spaces
+        // Two of them strip spaces at the ends, as the library does.
+        const bool nothing = unit == " " && (GetParam() == "spm-unigram" || GetParam() == "flags");
         EXPECT_EQ(tokenizer.encode(text, false).empty(), nothing) << unit; // quadratic merging would not end here
     }
 }

@@ -146,7 +146,7 @@ TEST_F(SessionFormTest, AChatModelsPromptIsPreviewedAndCountedWithItsTemplate) {
     namespace fs = std::filesystem;
     std::string name = (fs::temp_directory_path() / "kvscope-chat-XXXXXX").string();
     const fs::path folder = mkdtemp(name.data());
-    fs::copy(KVSCOPE_TEST_DATA "/golden/hf_llama", folder, fs::copy_options::overwrite_existing);
+    fs::copy(KVSCOPE_TEST_DATA "/golden/hf_llama", folder, fs::copy_options::recursive);
     std::ofstream(folder / "chat_template.jinja")
         << "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}[answer]";
     form.setModel(QString::fromStdString(folder.string()), Model::load(folder.string()));
