@@ -1,5 +1,6 @@
 // kvscope-cli insights: what a trace says about itself: exposed transfer time, and a ranked list of findings.
 #include "app/cli/commands.h"
+#include "app/cli/run_choice.h"
 
 #include "kernels/base/error.h"
 #include "profiler/insights/insight.h"
@@ -21,18 +22,6 @@ struct Arguments {
     int run = 0;
     bool json = false, noReplay = false;
 };
-
-int chooseRun(const TraceReader& reader, int wanted) {
-    const std::vector<RunRow> runs = reader.runs();
-    if (runs.empty())
-        throw Error(ErrorKind::BadInput, fmt::format("{} has no runs", reader.path()),
-                    "record one with kvscope-cli run --trace");
-    if (wanted == 0) return runs.back().runId;
-    if (!reader.run(wanted))
-        throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), wanted),
-                    "kvscope-cli info lists its runs");
-    return wanted;
-}
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 double inMs(std::int64_t ns) { return double(ns) / 1e6; }

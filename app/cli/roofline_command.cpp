@@ -1,5 +1,6 @@
 // kvscope-cli roofline: what a decode step costs at best on a GPU, and how near a recorded run came to it.
 #include "app/cli/commands.h"
+#include "app/cli/run_choice.h"
 
 #include "bench/limits.h"
 #include "core/model/model.h"
@@ -240,15 +241,6 @@ Json toJson(const Recorded& recorded) {
              {"why", comparison.why}};
     out["predicted"]["parts_ms"] = parts(comparison.predicted.parts);
     return out;
-}
-
-int chooseRun(const TraceReader& reader, int wanted) {
-    if (wanted != 0) return wanted;
-    const std::vector<RunRow> runs = reader.runs();
-    if (runs.empty())
-        throw Error(ErrorKind::BadInput, fmt::format("{} has no runs", reader.path()),
-                    "record one with kvscope-cli run --trace");
-    return runs.back().runId;
 }
 
 int predict(Arguments arguments) {
