@@ -40,6 +40,9 @@ struct SelectionSpec {
     int denseBelowTokens = 0; // dense attention while fewer tokens are cached
     int denseLayers = 0;      // the first layers attend to everything (Quest)
     bool sparsePrefill = false;
+    int deviceSlots = 0;        // device slots per KV head the method itself asks for; 0: as many as the budget
+    bool ownDeviceTier = false; // the selector keeps what is on the device (Selector::load)
+    int traceUnit = 0;          // tokens of one selected unit in the trace; 0: blockSize
 
     int budgetBlocks() const {
         return budget.sink + budget.window + (budget.windowAddsCurrent ? 1 : 0) + budget.queryAware +

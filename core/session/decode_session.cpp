@@ -123,7 +123,13 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
 
     const int sequences = int(prompts.size());
     const bool cuda = options.backend == Backend::Cuda;
-    EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, {}, sink.level()};
+    EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, {}, sink.level(), {}};
+    setup.makeSelector = [this](const SelectorContext& context) {
+        return method.makeSelector ? method.makeSelector(parameters, context) : makeSpecSelector(context);
+    };
+    if (cuda && method.makeSelector)
+        throw Error(ErrorKind::Unsupported, fmt::format("method {} does not run on the CUDA backend yet", method.name),
+                    "use --backend cpu");
     const BlockFormat format{spec.blockSize, config.headDim, spec.bias.scale != 0.f, config.storedValueDim()};
     const std::int64_t blockBytes = cuda ? cudaBlockBytes(format) : cpuBlockBytes(format);
     int maxBlocks = 0;
@@ -134,14 +140,14 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     int offloadedLayers = 0;
     for (int layer = 0; layer < config.layers; ++layer) {
         const bool dense = spec.dense || layer < spec.denseLayers;
-        setup.offloaded.push_back(!dense && options.offload);
-        setup.indexed.push_back(!dense &&
-                                (spec.queryScore != QueryScore::None || spec.agnosticScore != AgnosticScore::None));
+        setup.offloaded.push_back(!dense && options.offload && !spec.ownDeviceTier);
+        setup.indexed.push_back(!dense && (spec.queryScore != QueryScore::None ||
+                                           spec.agnosticScore != AgnosticScore::None || method.makeSelector));
         offloadedLayers += setup.offloaded.back() ? 1 : 0;
     }
     if (offloadedLayers > 0) {
         const int needed = std::min(std::max(spec.budgetBlocks(), spec.grid.blocks(spec.denseBelowTokens)), maxBlocks);
-        std::int64_t slots = needed;
+        std::int64_t slots = std::max(needed, std::min(spec.deviceSlots, maxBlocks));
         if (options.deviceKvBlocks)
             slots = *options.deviceKvBlocks;
         else if (options.deviceKvBytes)
@@ -196,7 +202,7 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     } else {
         info.link = "PCIe (measured)";
     }
-    info.blockSize = spec.blockSize;
+    info.blockSize = spec.traceUnit > 0 ? spec.traceUnit : spec.blockSize;
     info.layers = config.layers;
     info.kvHeads = config.kvHeads;
     info.queryHeads = config.queryHeads;

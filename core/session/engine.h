@@ -2,11 +2,13 @@
 // checks options, follows sequences, samples and hands records over.
 #pragma once
 
+#include "core/select/selector.h"
 #include "core/session/block_format.h"
 #include "core/session/decode_session.h"
 #include "core/session/stage_clock.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +34,7 @@ struct EngineSetup {
     std::vector<bool> indexed;   // [layer] keeps a block index
     std::string cachePolicy;
     RecordLevel level = RecordLevel::Counters;
+    std::function<std::unique_ptr<Selector>(const SelectorContext&)> makeSelector; // CPU backend
 };
 
 class DecodeEngine {
