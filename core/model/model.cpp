@@ -215,6 +215,7 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     std::shared_ptr<Model> model(
         new Model(config, source.gguf ? ggufTextFiles(parts.front()) : textOf(source, embedded)));
     model->name_ = source.name;
+    model->folder_ = source.folder.string();
     model->files_ = std::move(files);
     model->fileBytes_ = fileBytes;
     model->readWeights(Tensors(model->files_->tensors, source.weightsOrigin), progress, stop);

@@ -32,7 +32,8 @@ public:
     Model(const Model&) = delete;
     Model& operator=(const Model&) = delete;
 
-    const std::string& name() const { return name_; } // last part of the path, or the embedded name
+    const std::string& name() const { return name_; }     // last part of the path, or the embedded name
+    const std::string& folder() const { return folder_; } // of the files; empty: embedded
     const ModelConfig& config() const { return config_; }
     const Tokenizer& tokenizer() const { return text_.tokenizer; }
     /// nullptr: a base model, or its template cannot be used, which chatProblem() then says.
@@ -55,7 +56,7 @@ private:
     struct Files; // mapped files the views point into
     Model(ModelConfig config, TextFiles text);
     void readWeights(const TensorSource& tensors, const Progress& progress, const std::stop_token& stop);
-    std::string name_;
+    std::string name_, folder_;
     ModelConfig config_;
     TextFiles text_;
     std::unique_ptr<Files> files_;
