@@ -160,6 +160,46 @@ TEST(DoubleSparsity, TheCalibrationFileComesBackAsItWasWritten) {
     std::filesystem::remove(path);
 }
 
+TEST(DoubleSparsity, AFileBesideTheModelDecidesTheChannels) {
+    namespace fs = std::filesystem;
+    const fs::path folder = fs::path(testing::TempDir()) / "kvscope_calibrated_model";
+    fs::remove_all(folder);
+    fs::copy(fs::path(KVSCOPE_TEST_DATA) / "golden/hf_llama", folder, fs::copy_options::recursive);
+    const std::string file = (folder / select::kChannelImportanceFile).string();
+    const auto model = Model::load(folder.string());
+    const ModelConfig& config = model->config();
+    std::vector<std::int32_t> prompt;
+    for (int i = 0; i < 150; ++i) prompt.push_back((i * 37 + 11) % config.vocab);
+    SessionOptions options;
+    options.method = "double-sparsity";
+    options.settings = {{"heavy_tokens", "20"}, {"group_factor", "4"}};
+    options.maxNewTokens = 3;
+    options.stopAtEos = false;
+    const auto chosen = [&] {
+        CollectingSink sink;
+        DecodeSession session(model, {prompt}, options, sink);
+        session.prefill();
+        while (session.step()) {
+        }
+        return sink.steps.back().blocks;
+    };
+    select::ChannelImportance importance{config.layers, config.kvHeads, config.headDim, {}, {}};
+    const auto rank = [&](double first, double step) {
+        importance.mean.clear();
+        for (int i = 0; i < config.layers * config.kvHeads * config.headDim; ++i)
+            importance.mean.push_back(float(first + step * (i % config.headDim)));
+        importance.max = importance.mean;
+        select::writeChannelImportance(file, importance);
+        return chosen();
+    };
+    const auto rising = rank(1, 1), alsoRising = rank(5, 0.5), falling = rank(1000, -1);
+    EXPECT_EQ(rising, alsoRising) << "only the order counts";
+    EXPECT_NE(rising, falling);
+    std::ofstream(file) << "not a checkpoint";
+    EXPECT_THROW(chosen(), Error);
+    fs::remove_all(folder);
+}
+
 // --- AsyncTLS (7)
 
 struct TlsReference {
