@@ -42,6 +42,7 @@ struct HeadStep {
     float score = 0;                                 // of the eviction head
     float* out = nullptr;                            // [group, valueDim]
     bool dense = false;                              // attends to everything: nothing is chosen
+    bool ofPrompt = false;                           // a prompt token of a sparse prefill
 
     // The choice, made by the selector.
     std::vector<SelectedBlock> selected; // attended blocks, ascending

@@ -21,6 +21,7 @@ struct MethodEntry {
     std::string needs;   // what a checkpoint must have, in words; empty: nothing
     std::string summary; // one or two sentences for the form and docs
     bool needsEvictionHead = false;
+    bool needsForecastHeads = false;
     std::vector<Parameter> parameters;
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;
     /// For a method that is more than its spec; null: SpecSelector. Runs on the CPU backend.

@@ -15,10 +15,13 @@ MethodEntry questMethod();
 MethodEntry infllmV2Method();
 MethodEntry dmaMethod();
 MethodEntry nosaMethod();
+MethodEntry spardaMethod();
+MethodEntry infinigenMethod();
 
 std::span<const MethodEntry> methods() {
     static const std::array table{
-        fullMethod(), streamingMethod(), questMethod(), infllmV2Method(), dmaMethod(), nosaMethod(),
+        fullMethod(), streamingMethod(), questMethod(),  infllmV2Method(),
+        dmaMethod(),  nosaMethod(),      spardaMethod(), infinigenMethod(),
     };
     return table;
 }

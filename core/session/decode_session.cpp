@@ -52,7 +52,8 @@ void checkPrompts(const std::vector<std::vector<std::int32_t>>& prompts, const M
 }
 
 ParameterValues resolveParameters(const MethodEntry& method, const Model& model, const SessionOptions& options) {
-    if (method.needsEvictionHead && !model.hasEvictionHead())
+    if ((method.needsEvictionHead && !model.hasEvictionHead()) ||
+        (method.needsForecastHeads && !model.hasForecastHeads()))
         throw Error(ErrorKind::Unsupported,
                     fmt::format("method {} needs {}, and {} has none", method.name, method.needs, model.name()),
                     "choose another method or a checkpoint trained for it");
@@ -119,7 +120,14 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     checkPrompts(prompts, *model, options.maxNewTokens);
     parameters = resolveParameters(method, *model, options);
     spec = method.make(parameters, config);
-    if (!model->hasEvictionHead()) spec.bias.scale = 0.f;
+    if (!model->hasEvictionHead()) {
+        spec.bias.scale = 0.f;
+        if (spec.agnosticScore != AgnosticScore::None)
+            throw Error(ErrorKind::Unsupported,
+                        fmt::format("method {} as set takes blocks by eviction score, and {} has no eviction head",
+                                    method.name, model->name()),
+                        "choose a setting without query-agnostic blocks, or another checkpoint");
+    }
 
     const int sequences = int(prompts.size());
     const bool cuda = options.backend == Backend::Cuda;

@@ -52,7 +52,7 @@ void LayerAttention::decode(int layerIndex, std::span<const ActiveSequence> acti
             item.dense = denseLayer || item.position + 1 < spec_.denseBelowTokens;
             pointAt(item, rows, row);
             item.score = rows.score ? rows.score[row * heads + g] : 0.f;
-            item.byToken = false;
+            item.byToken = item.ofPrompt = false;
             item.predicted = -1;
             item.wasted = item.late = 0;
             anySparse |= !item.dense;
@@ -61,6 +61,11 @@ void LayerAttention::decode(int layerIndex, std::span<const ActiveSequence> acti
     if (!anySparse) {
         clock.run(layer, Stage::Attention, [&] {
             kernels_.forEach(int(work.size()), [&](int i) { listAll(work[std::size_t(i)]); });
+            if (needs_.ahead) {
+                requests_.clear();
+                selector_->lookAhead(work, requests_);
+                fetchAhead(work, step);
+            }
             offload(layerIndex, work, step, layer);
             attend(work);
         });
@@ -539,6 +544,7 @@ void LayerAttention::prefillSparse(const PromptChunk& chunk, StageClock& clock, 
                 place(item, chunk.layer, chunk.first + start + int(token));
                 item.dense = item.position + 1 < spec_.denseBelowTokens;
                 item.byToken = false;
+                item.ofPrompt = true;
                 pointAt(item, chunk.rows, std::size_t(start) + token);
                 if (item.dense) listAll(item);
             }

@@ -55,7 +55,8 @@ std::string scalesOf(const ModelConfig& c) {
 
 MethodFit fitOf(const MethodEntry& method, const Model& model) {
     MethodFit fit{method.name, method.title, true, {}};
-    if (method.needsEvictionHead && !model.hasEvictionHead()) {
+    if ((method.needsEvictionHead && !model.hasEvictionHead()) ||
+        (method.needsForecastHeads && !model.hasForecastHeads())) {
         fit.applies = false;
         fit.remark = fmt::format("needs {}, and {} has none", method.needs, model.name());
     } else if (const std::string windows = windowsOf(model.config()); !windows.empty() && method.name != "full") {

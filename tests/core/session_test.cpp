@@ -76,7 +76,12 @@ TEST(Session, ABudgetThatCoversEverythingEqualsFullAttention) {
     }
 }
 
-class EveryMethod : public ::testing::TestWithParam<const char*> {};
+class EveryMethod : public ::testing::TestWithParam<const char*> {
+protected:
+    void SetUp() override {
+        if (test::onCuda() && findMethod(GetParam()).makeSelector) GTEST_SKIP() << "runs on the CPU backend";
+    }
+};
 
 TEST_P(EveryMethod, OffloadedAndResidentGiveTheSameLogits) {
     const auto prompt = randomPrompt(1500, 2);
@@ -172,7 +177,8 @@ TEST_P(EveryMethod, SmallBlocksSparsePrefillAndOracleWorkTogether) {
     EXPECT_EQ(decode({randomPrompt(150, 24), randomPrompt(33, 25)}, options).logits, out.logits);
 }
 
-INSTANTIATE_TEST_SUITE_P(Methods, EveryMethod, ::testing::Values("streaming", "quest", "infllmv2", "dma", "nosa"),
+INSTANTIATE_TEST_SUITE_P(Methods, EveryMethod,
+                         ::testing::Values("streaming", "quest", "infllmv2", "dma", "nosa", "sparda", "infinigen"),
                          [](const auto& parameter) { return std::string(parameter.param); });
 
 TEST(Session, NosaKeepsItsLocalityBoundOnEveryLayerHeadAndStep) {
