@@ -3,7 +3,7 @@
 #include "app/cli/prompt_options.h"
 
 #include "core/session/decode_session.h"
-#include "profiler/cupti/gpu_tracer.h"
+#include "profiler/cupti/gpu_recording.h"
 #include "profiler/record/recorder.h"
 
 #include <CLI/CLI.hpp>
@@ -173,13 +173,15 @@ void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
 int run(RunArguments& arguments) {
     SessionOptions options = sessionOptions(arguments);
     const RecordLevel level = parseLevel(arguments.level);
-    GpuTracing gpuTracing; // before the first CUDA call
+    std::unique_ptr<GpuRecording> gpuRecording; // before the first CUDA call
     if (options.backend == Backend::Cuda && !arguments.trace.empty() && level == RecordLevel::Full) {
-        gpuTracing = startGpuTracing();
-        options.gpuTrace = gpuTracing.tracer.get();
-        if (!gpuTracing.refusal.empty())
-            fmt::print(stderr, "kernels are not recorded: {}; steps, selections and transfers are\n",
-                       gpuTracing.refusal);
+        gpuRecording = std::make_unique<GpuRecording>();
+        options.gpuTrace = gpuRecording.get();
+        if (!gpuRecording->refusal().empty())
+            fmt::print(stderr,
+                       "kernels are not recorded: {}; steps, selections and transfers are, with times of the GPU's "
+                       "own timer\n",
+                       gpuRecording->refusal());
     }
     const auto model = Model::load(arguments.model);
     const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
@@ -195,6 +197,7 @@ int run(RunArguments& arguments) {
         recorderOptions.overwrite = arguments.overwrite;
         auto made = std::make_unique<Recorder>(arguments.trace, recorderOptions);
         recorder = made.get();
+        if (gpuRecording) gpuRecording->sendCountersTo(recorder);
         sink = std::move(made);
     }
     DecodeSession session(model, prompts, options, *sink);

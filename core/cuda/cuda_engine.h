@@ -67,6 +67,8 @@ public:
 
 private:
     static constexpr int kEntries = 2;
+    static constexpr int kPrefillChunk = 2048;     // tokens projected together
+    static constexpr int kSparsePrefillRows = 256; // query tokens selected and attended together
     enum Mark {
         kQkv,
         kRope,
@@ -121,9 +123,9 @@ private:
     }
     std::int64_t hostTime(std::uint64_t deviceTime) const { return std::int64_t(deviceTime) + clockOffset_; }
     void calibrateClock();
-    void atStage(int layer, std::string_view stage) const {
-        if (options_.trace != nullptr) options_.trace->atStage(layer, stage);
-    }
+    /// What is launched or captured from here on belongs to this stage, for our recorder and for tools that read NVTX.
+    void atStage(int layer, std::string_view stage);
+    void leaveStages();
 
     std::shared_ptr<const DeviceModel> model_;
     const CudaEngineOptions options_;
@@ -138,6 +140,8 @@ private:
     cudaStream_t stream_ = nullptr, copyStream_ = nullptr;
     cudaEvent_t done_[kEntries] = {}, reported_[kEntries] = {}, computed_ = nullptr, copied_[2] = {};
     cudaGraphExec_t graph_[kEntries] = {};
+    const bool oneByOne_; // kernels are launched without a graph, each inside its stage's NVTX range
+    bool inStage_ = false;
     cuda::Launch launch_;
     std::unique_ptr<cuda::Linear> linear_;
     DeviceArena arena_;
@@ -172,8 +176,5 @@ private:
     std::int64_t clockOffset_ = 0; // steady clock minus GPU timer
     std::int64_t originNs_ = 0;
 };
-
-/// The first GPU. @throws Error(Device | Unsupported) in a sentence when there is none that fits
-cudaDeviceProp usableGpu();
 
 } // namespace kvscope

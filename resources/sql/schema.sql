@@ -141,6 +141,16 @@ CREATE TABLE span (
     depth       INTEGER NOT NULL
 ) STRICT;
 
+-- What something was counted in an interval, e.g. bytes that the GPU's own counters saw on its PCIe link.
+CREATE TABLE counter (
+    id          INTEGER PRIMARY KEY,
+    run_id      INTEGER NOT NULL,
+    track       INTEGER NOT NULL REFERENCES text(id),
+    start_ns    INTEGER NOT NULL,
+    duration_ns INTEGER NOT NULL,
+    value       INTEGER NOT NULL              -- counted within the interval
+) STRICT;
+
 -- Views. The joins go from a run's key range to the rows below it, so a filter on run_id reads that run only.
 
 CREATE VIEW runs AS
@@ -238,6 +248,9 @@ CREATE VIEW v_prompt AS
 SELECT r.run_id, (p.id >> 45) & 0x3FF AS seq, p.id & 0x1FFFFFFFFFFF AS position, p.token_id, p.text,
        coalesce(p.bytes, CAST(p.text AS BLOB)) AS bytes
 FROM run r CROSS JOIN prompt p ON p.id BETWEEN r.run_id << 55 AND (r.run_id << 55) | 0x7FFFFFFFFFFFFF;
+
+CREATE VIEW v_counter AS
+SELECT c.run_id, t.value AS track, c.start_ns, c.duration_ns, c.value FROM counter c JOIN text t ON t.id = c.track;
 
 -- Steps at depth 0, layers and the stages outside them at depth 1, stages of a layer at depth 2; then the spans of others.
 CREATE VIEW v_span AS
