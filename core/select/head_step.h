@@ -60,7 +60,7 @@ struct HeadStep {
     std::vector<float> lse, fullLse;
     AlignedBuffer<float> gathered; // the tokens of a choice by token, as blocks
     int loads = 0;
-    int predicted = -1, wasted = 0, late = 0; // of blocks that were fetched ahead; -1: none were
+    int predicted = -1, used = 0, wasted = 0, late = 0; // of blocks that were fetched ahead; -1: none were
 };
 
 /// Blocks asked for before the attention that needs them.

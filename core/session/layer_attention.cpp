@@ -54,7 +54,7 @@ void LayerAttention::decode(int layerIndex, std::span<const ActiveSequence> acti
             item.score = rows.score ? rows.score[row * heads + g] : 0.f;
             item.byToken = item.ofPrompt = false;
             item.predicted = -1;
-            item.wasted = item.late = 0;
+            item.used = item.wasted = item.late = 0;
             anySparse |= !item.dense;
         }
     if (cache_.indexed(layerIndex)) clock.run(layer, Stage::Compression, [&] { selector_->append(work); });
@@ -256,14 +256,15 @@ void LayerAttention::compareWithAhead(HeadStep& item, Ahead& ahead, int arrived)
     ahead.waiting = false;
     item.predicted = int(ahead.blocks.size());
     item.late = std::clamp(ahead.firstLoad + ahead.loads - arrived, 0, ahead.loads);
-    item.wasted = 0;
     auto selected = item.selected.begin();
     auto wanted = item.wanted.begin();
     for (std::size_t i = 0; i < ahead.blocks.size(); ++i) {
-        if (ahead.hit[i] != 0) continue;
         const std::int32_t id = ahead.blocks[i];
         while (selected != item.selected.end() && selected->block < id) ++selected;
-        item.wasted += selected == item.selected.end() || selected->block != id ? 1 : 0;
+        const bool used = selected != item.selected.end() && selected->block == id;
+        item.used += used ? 1 : 0;
+        if (ahead.hit[i] != 0) continue;
+        item.wasted += used ? 0 : 1;
         while (wanted != item.wanted.end() && *wanted < id) ++wanted;
         if (wanted != item.wanted.end() && *wanted == id) item.hit[std::size_t(wanted - item.wanted.begin())] = 0;
     }
@@ -322,6 +323,7 @@ void LayerAttention::recordSelections(int layerIndex, std::span<HeadStep> work, 
         selection.kvHead = item.kvHead;
         selection.selected = std::int32_t(item.selected.size());
         selection.predicted = item.predicted;
+        selection.used = item.used;
         selection.wasted = item.wasted;
         selection.late = item.late;
         selection.first = std::uint32_t(record.blocks.size());

@@ -134,7 +134,7 @@ void TraceStore::verify() {
 /// Tables that came later are optional, so a file without them is no older version: they are made when it is written.
 void TraceStore::addWhatOlderTracesLack() {
     const std::string schema(resources::text("sql/schema.sql").value_or(""));
-    for (const char* what : {"TABLE counter", "VIEW v_counter"}) {
+    for (const char* what : {"TABLE counter", "VIEW v_counter", "TABLE lookahead", "VIEW v_lookahead"}) {
         const std::string name = std::string(what).substr(std::string_view(what).find(' ') + 1);
         Statement find(connection_, "SELECT 1 FROM sqlite_schema WHERE name=?");
         find.bind(1, std::string_view(name));
@@ -160,6 +160,7 @@ void TraceStore::prepare() {
                     " d2h_blocks, h2d_bytes, d2h_bytes, h2d_ns, d2h_ns, exposed_ns, mass");
     insertSelections_ =
         RowInserter(connection_, "selection", "id, opens_block, selected, kept, hits, misses, mass, blocks");
+    insertLookahead_ = RowInserter(connection_, "lookahead", "id, predicted, used, wasted, late");
     insertTokens_ = RowInserter(connection_, "token", "id, position, token_id, text, bytes");
     insertPrompts_ = RowInserter(connection_, "prompt", "id, token_id, text, bytes");
     insertSpans_ =
@@ -327,6 +328,14 @@ void TraceStore::addSelections(const StepRecord& record) {
             ++massCount_[std::size_t(row.layer)];
         }
     }
+    const auto wasAhead = [](const SelectionRecord& row) { return row.predicted >= 0; };
+    const auto ahead = std::count_if(record.selections.begin(), record.selections.end(), wasAhead);
+    if (ahead == 0) return;
+    insertLookahead_.expect(std::size_t(ahead));
+    for (const SelectionRecord& row : record.selections)
+        if (wasAhead(row))
+            insertLookahead_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead),
+                                 row.predicted, row.used, row.wasted, row.late);
 }
 
 void TraceStore::addLayers(const StepRecord& record) {
@@ -408,7 +417,7 @@ void TraceStore::commit() {
 void TraceStore::rollback() noexcept {
     try {
         for (RowInserter* inserter : {&insertSpans_, &insertCounters_, &insertSteps_, &insertLayers_,
-                                      &insertSelections_, &insertTokens_, &insertPrompts_})
+                                      &insertSelections_, &insertLookahead_, &insertTokens_, &insertPrompts_})
             inserter->reset();
         for (Statement* statement : {&updateHealth_, &begin_, &commit_, &insertText_, &findText_}) statement->reset();
         texts_.clear();                                                   // some may have been rolled back

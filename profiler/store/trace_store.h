@@ -55,7 +55,7 @@ private:
     /// Id of a text in the table of texts.
     std::int64_t intern(const std::string& value);
 
-    RowInserter insertSpans_, insertCounters_, insertSteps_, insertLayers_, insertSelections_, insertTokens_,
+    RowInserter insertSpans_, insertCounters_, insertSteps_, insertLayers_, insertSelections_, insertLookahead_, insertTokens_,
         insertPrompts_;
     Statement updateHealth_, begin_, commit_, insertText_, findText_;
     std::map<std::string, std::int64_t> texts_;

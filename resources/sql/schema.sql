@@ -114,6 +114,15 @@ CREATE TABLE selection (
     blocks      BLOB                          -- ids, origins, hits, scores; NULL at level counters
 ) STRICT;
 
+-- Of schedules that ask for blocks before the attention that needs them; the id is the selection's.
+CREATE TABLE lookahead (
+    id        INTEGER PRIMARY KEY,
+    predicted INTEGER NOT NULL,               -- blocks asked for
+    used      INTEGER NOT NULL,               -- of those, selected in the end
+    wasted    INTEGER NOT NULL,               -- of those, transferred and not selected
+    late      INTEGER NOT NULL                -- of those, still on their way when the attention needed them
+) STRICT;
+
 CREATE TABLE token (                          -- generated tokens
     id       INTEGER PRIMARY KEY,
     position INTEGER NOT NULL,                -- in the sequence, prompt included
@@ -188,6 +197,12 @@ SELECT r.run_id, s.id & 0x1FFFFFF AS step, (c.id >> 20) & 0x3FF AS layer, (c.id 
        c.opens_block, c.hits, c.misses, c.mass
 FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF
            CROSS JOIN selection c ON c.id BETWEEN s.id << 30 AND (s.id << 30) | 0x3FFFFFFF;
+
+CREATE VIEW v_lookahead AS
+SELECT r.run_id, s.id & 0x1FFFFFF AS step, (a.id >> 20) & 0x3FF AS layer, (a.id >> 10) & 0x3FF AS seq,
+       a.id & 0x3FF AS kv_head, a.predicted, a.used, a.wasted, a.late
+FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF
+           CROSS JOIN lookahead a ON a.id BETWEEN s.id << 30 AND (s.id << 30) | 0x3FFFFFFF;
 
 -- `other` is the wall time of the steps minus everything named, so components and `other` add up exactly.
 CREATE VIEW v_breakdown AS

@@ -109,6 +109,7 @@ TEST(Lookahead, TravelsWhileTheLayerBeforeAttends) {
             EXPECT_LT(record.layers[layer].exposedNs, 1000) << "step " << record.step << " layer " << layer;
         for (const SelectionRecord& s : record.selections) {
             EXPECT_EQ(s.predicted, s.layer == 0 ? -1 : s.selected);
+            EXPECT_EQ(s.used, s.layer == 0 ? 0 : s.selected);
             EXPECT_EQ(s.wasted, 0) << "the predicted set is the attended one";
         }
     }
