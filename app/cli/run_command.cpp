@@ -20,7 +20,7 @@ namespace kvscope::cli {
 namespace {
 
 struct RunArguments {
-    std::string model = kDefaultModel, backend = "cpu", link = "pcie5", deviceKv, level = "full", trace;
+    std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", deviceKv, level = "full", trace;
     PromptArguments prompts;
     std::vector<std::string> settings;
     SessionOptions session;
@@ -183,7 +183,7 @@ int run(RunArguments& arguments) {
                        "own timer\n",
                        gpuRecording->refusal());
     }
-    const auto model = Model::load(arguments.model);
+    const auto model = Model::load(arguments.model, {}, {}, arguments.calibration);
     const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
     std::signal(SIGINT, onInterrupt);
 
@@ -247,6 +247,8 @@ int run(RunArguments& arguments) {
 Command addRun(CLI::App& app) {
     auto arguments = std::make_shared<RunArguments>();
     CLI::App* sub = app.add_subcommand("run", "Decode a prompt under a method, optionally recording a trace");
+    sub->add_option("--calibration", arguments->calibration,
+                    "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
     sub->add_option("--model", arguments->model,
                     "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
         ->capture_default_str();

@@ -11,7 +11,9 @@ namespace {
 /// Chooses nothing; listens to the prompt.
 class Listener final : public Selector {
 public:
-    Listener(const SelectorContext& context, TextSamples& samples) : context_(context), samples_(samples) {
+    Listener(const SelectorContext& context, TextSamples& samples,
+             const std::function<void(const PromptChunk&)>& chunks)
+        : context_(context), samples_(samples), chunks_(chunks) {
         samples_.layers.resize(std::size_t(context.shape.layers));
         for (LayerSamples& layer : samples_.layers) layer.keys.resize(std::size_t(context.shape.kvHeads));
     }
@@ -22,9 +24,11 @@ public:
 private:
     const SelectorContext context_;
     TextSamples& samples_;
+    const std::function<void(const PromptChunk&)>& chunks_;
 };
 
 void Listener::prompt(const PromptChunk& chunk) {
+    if (chunks_) chunks_(chunk);
     LayerSamples& layer = samples_.layers[std::size_t(chunk.layer)];
     const std::size_t dim = std::size_t(context_.shape.dim), kvHeads = std::size_t(context_.shape.kvHeads);
     const std::size_t queryWidth = std::size_t(context_.rules.queryHeads) * dim;
@@ -50,7 +54,7 @@ void Listener::prompt(const PromptChunk& chunk) {
 
 TextSamples sampleAttention(const std::shared_ptr<const Model>& model, std::vector<std::int32_t> ids,
                             std::vector<std::int32_t> positions, int threads, const Progress& progress,
-                            const std::stop_token& stop) {
+                            const std::stop_token& stop, const std::function<void(const PromptChunk&)>& chunks) {
     const MethodEntry& full = findMethod("full");
     const std::vector<std::vector<std::int32_t>> prompts{std::move(ids)};
     SessionOptions options;
@@ -72,7 +76,9 @@ TextSamples sampleAttention(const std::shared_ptr<const Model>& model, std::vect
                       RecordLevel::Counters,
                       {}};
     if (!model->hasEvictionHead()) setup.spec.bias.scale = 0.f;
-    setup.makeSelector = [&](const SelectorContext& context) { return std::make_unique<Listener>(context, samples); };
+    setup.makeSelector = [&](const SelectorContext& context) {
+        return std::make_unique<Listener>(context, samples, chunks);
+    };
     const auto engine = makeCpuEngine(setup);
     StepRecord record;
     engine->prefill(record, progress, stop);

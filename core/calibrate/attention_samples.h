@@ -3,8 +3,10 @@
 
 #include "core/model/model.h"
 #include "core/model/progress.h"
+#include "core/select/selector.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -25,10 +27,12 @@ struct TextSamples {
     std::vector<LayerSamples> layers;
 };
 
-/// Runs the model over `ids` with full attention on the CPU and keeps what the positions need.
+/// Runs the model over `ids` with full attention on the CPU and keeps what the positions need. `chunks`, if given, sees
+/// every chunk of every layer.
 /// @throws Error(Cancelled | OutOfMemory)
 TextSamples sampleAttention(const std::shared_ptr<const Model>& model, std::vector<std::int32_t> ids,
                             std::vector<std::int32_t> positions, int threads, const Progress& progress = {},
-                            const std::stop_token& stop = {});
+                            const std::stop_token& stop = {},
+                            const std::function<void(const PromptChunk&)>& chunks = {});
 
 } // namespace kvscope

@@ -49,9 +49,11 @@ struct HeadStep {
     std::vector<std::int32_t> wanted;    // blocks the device tier must hold, ascending: all of `selected`, or more
     bool byToken = false;                // only `tokens` of the selected blocks are attended
     std::vector<std::int32_t> tokens;    // positions, ascending
+    int stale = -1; // blocks this query would have chosen that are not on the device yet; -1: the method does not lag
 
     // Scratch that keeps its memory from step to step, free for the selector.
     std::vector<float> windowScores, queryAware, queryAgnostic;
+    std::vector<std::int32_t> order;
 
     // The executor's.
     std::vector<std::uint8_t> hit; // of `wanted`

@@ -35,6 +35,7 @@ struct SelectorContext {
     KvShape shape;
     const RopeTables& rope;
     std::vector<int> maxTokens; // [sequence]
+    bool offload = true;        // false: nothing leaves the device
     int group() const { return rules.queryHeads / shape.kvHeads; }
     int sequences() const { return int(maxTokens.size()); }
 };
@@ -71,9 +72,12 @@ public:
     virtual void lookAhead(std::span<HeadStep>, std::vector<PrefetchRequest>&) {}
     struct Loads {
         std::int64_t units = 0, bytes = 0;
+        std::int64_t storedBytes = 0; // of what the step adds, that went to the host
     };
-    /// Replaces the executor's device tier (SelectionSpec::ownDeviceTier): fills hit and loads of every item.
+    /// Replaces the executor's device tier (SelectionSpec::ownDeviceTier): clears hit where something is loaded.
     virtual Loads load(std::span<HeadStep>) { return {}; }
+    /// With it: the bytes of a prompt that went to the host.
+    virtual std::int64_t storedBytes(int /*layer*/, int /*tokens*/) const { return 0; }
     /// @return whether the outputs are written; false: the executor attends to what was chosen
     virtual bool attend(std::span<HeadStep>) { return false; }
     virtual void after(std::span<HeadStep>, std::vector<PrefetchRequest>&) {}

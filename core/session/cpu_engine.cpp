@@ -72,8 +72,8 @@ CpuEngine::CpuEngine(const EngineSetup& setup)
         lengths.push_back(int(prompt.size()));
     }
     ropeTables = RopeTables(config.rope, lengths, setup.maxTokens);
-    const SelectorContext context{*kernels,           *cache,     *model,         spec, rules,
-                                  cacheOptions.shape, ropeTables, setup.maxTokens};
+    const SelectorContext context{*kernels,           *cache,     *model,          spec,           rules,
+                                  cacheOptions.shape, ropeTables, setup.maxTokens, options.offload};
     attention = std::make_unique<LayerAttention>(context, setup.makeSelector(context), options.link, options.oracle,
                                                  options.oracleObserver);
     projections = std::make_unique<CpuProjections>(*kernels, *model, rows, attention->needs());
@@ -124,12 +124,13 @@ void CpuEngine::prefillLayer(int layerIndex, LayerRecord& layer, const Progress&
             attention->prefill({layerIndex, int(s), first, n, length, projections->rows()}, clock, layer);
             finishLayer(layerIndex, rowsX, n, layer);
         }
-        attention->finishPrompt(layerIndex, int(s), length);
+        clock.run(layer, Stage::Compression, [&] { attention->finishPrompt(layerIndex, int(s), length); });
+        layer.d2hBytes += attention->storedBytes(layerIndex, length);
         if (cache->offloaded(layerIndex)) layer.d2hBlocks += length / spec.blockSize * config.kvHeads;
         doneTokens += length;
     }
     // The prompt's full blocks stream to the host while later chunks compute: busy link, nothing exposed.
-    layer.d2hBytes = layer.d2hBlocks * cache->layout().bytes();
+    layer.d2hBytes += layer.d2hBlocks * cache->layout().bytes();
     layer.transferNs = options.link.transferNs(layer.d2hBytes);
 }
 

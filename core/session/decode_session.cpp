@@ -154,7 +154,8 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
         offloadedLayers += setup.offloaded.back() ? 1 : 0;
     }
     if (offloadedLayers > 0) {
-        const int needed = std::min(std::max(spec.budgetBlocks(), spec.grid.blocks(spec.denseBelowTokens)), maxBlocks);
+        const int needed = std::min(
+            std::max(spec.budgetBlocks() + spec.spareSlots, spec.grid.blocks(spec.denseBelowTokens)), maxBlocks);
         std::int64_t slots = std::max(needed, std::min(spec.deviceSlots, maxBlocks));
         if (options.deviceKvBlocks)
             slots = *options.deviceKvBlocks;
@@ -210,15 +211,15 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     } else {
         info.link = "PCIe (measured)";
     }
-    info.blockSize = spec.traceUnit > 0 ? spec.traceUnit : spec.blockSize;
+    info.blockSize = spec.unitTokens();
     info.layers = config.layers;
     info.kvHeads = config.kvHeads;
     info.queryHeads = config.queryHeads;
     info.headDim = config.headDim;
     info.sequences = sequences;
     info.deviceSlots = setup.slots;
-    info.budgetBlocks = spec.dense ? 0 : spec.budgetBlocks();
-    info.blockBytes = blockBytes;
+    info.budgetBlocks = spec.dense ? 0 : spec.budgetUnits();
+    info.blockBytes = blockBytes * spec.unitTokens() / spec.blockSize;
     info.level = sink.level();
     for (const auto& prompt : prompts) {
         auto& tokens = info.prompts.emplace_back();

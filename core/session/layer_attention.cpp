@@ -55,6 +55,7 @@ void LayerAttention::decode(int layerIndex, std::span<const ActiveSequence> acti
             item.byToken = item.ofPrompt = false;
             item.predicted = -1;
             item.used = item.wasted = item.late = 0;
+            item.stale = -1;
             anySparse |= !item.dense;
         }
     if (cache_.indexed(layerIndex)) clock.run(layer, Stage::Compression, [&] { selector_->append(work); });
@@ -201,7 +202,9 @@ void LayerAttention::offload(int layerIndex, std::span<HeadStep> work, int step,
         const Selector::Loads loads = selector_->load(work);
         layer.h2dBlocks = std::int32_t(loads.units);
         layer.h2dBytes = loads.bytes;
-        layer.exposedNs = layer.transferNs = link_.link().transferNs(loads.bytes);
+        layer.d2hBytes = loads.storedBytes;
+        layer.exposedNs = link_.link().transferNs(loads.bytes);
+        layer.transferNs = layer.exposedNs + link_.link().transferNs(loads.storedBytes);
         return;
     }
     if (!cache_.offloaded(layerIndex)) return;
@@ -326,6 +329,7 @@ void LayerAttention::recordSelections(int layerIndex, std::span<HeadStep> work, 
         selection.used = item.used;
         selection.wasted = item.wasted;
         selection.late = item.late;
+        selection.stale = item.stale;
         selection.first = std::uint32_t(record.blocks.size());
         ids.clear();
         std::size_t at = 0; // in `wanted`, which holds every selected block
@@ -382,9 +386,25 @@ void LayerAttention::measureMass(int layerIndex, std::span<HeadStep> work, StepR
         if (!item.dense) observeBest(layerIndex, item, record.step);
 }
 
+/// Splits the views of whole blocks into views of what the method selects, where that is less than a block.
+void LayerAttention::splitIntoUnits(HeadStep& item) const {
+    const int unit = spec_.unitTokens();
+    if (unit == spec_.blockSize) return;
+    std::vector<KvBlockView> units;
+    for (const KvBlockView& view : item.views)
+        for (int begin = view.begin / unit * unit; begin < view.tokens; begin += unit) {
+            units.push_back(view);
+            units.back().begin = std::max(begin, view.begin);
+            units.back().tokens = std::min(begin + unit, view.tokens);
+        }
+    item.views.swap(units);
+}
+
 /// Needs the views of all blocks within reach, in order, and fullLse.
 void LayerAttention::observeBest(int layerIndex, HeadStep& item, int step) {
-    const std::size_t blocks = item.views.size(), group = std::size_t(group_);
+    splitIntoUnits(item);
+    const int firstUnit = item.firstToken / spec_.unitTokens();
+    const std::size_t blocks = item.views.size(), group = std::size_t(group_); // or units
     blockLse_.resize(blocks * group);
     const std::size_t outFloats = group * std::size_t(shape_.valueDim);
     massOut_.resize(std::max(massOut_.size(), blocks * outFloats));
@@ -401,7 +421,7 @@ void LayerAttention::observeBest(int layerIndex, HeadStep& item, int step) {
     std::vector<std::uint8_t> isSelected(blocks, 0), isNear(blocks, 0);
     OracleRecord out{step, layerIndex, item.sequence, item.kvHead, std::int32_t(item.selected.size())};
     for (const SelectedBlock& block : item.selected) {
-        const auto view = std::size_t(block.block - item.firstBlock);
+        const auto view = std::size_t(block.block - firstUnit);
         isSelected[view] = 1;
         if (block.origin == Origin::Sink || block.origin == Origin::Window)
             isNear[view] = 1;

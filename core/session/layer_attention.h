@@ -37,6 +37,12 @@ public:
     /// After the prompt of `tokens` tokens: the incomplete last block is where it was computed, in a device slot.
     void finishPrompt(int layerIndex, int sequence, int tokens);
 
+    /// Bytes of a prompt that went to the host where the method keeps its own device tier.
+    std::int64_t storedBytes(int layerIndex, int tokens) const {
+        const bool own = spec_.ownDeviceTier && !spec_.dense && layerIndex >= spec_.denseLayers;
+        return own ? selector_->storedBytes(layerIndex, tokens) : 0;
+    }
+
 private:
     /// Blocks on their way for one (sequence, layer, KV head).
     struct Ahead {
@@ -59,6 +65,7 @@ private:
     void attend(std::span<HeadStep> work);
     void gatherTokens(HeadStep& item);
     void measureMass(int layerIndex, std::span<HeadStep> work, StepRecord& record, std::size_t firstSelection);
+    void splitIntoUnits(HeadStep& item) const;
     void observeBest(int layerIndex, HeadStep& item, int step);
     void recordSelections(int layerIndex, std::span<HeadStep> work, LayerRecord& layer, StepRecord& record) const;
     void place(HeadStep& item, int layerIndex, int position) const;

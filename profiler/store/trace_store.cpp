@@ -160,7 +160,7 @@ void TraceStore::prepare() {
                     " d2h_blocks, h2d_bytes, d2h_bytes, h2d_ns, d2h_ns, exposed_ns, mass");
     insertSelections_ =
         RowInserter(connection_, "selection", "id, opens_block, selected, kept, hits, misses, mass, blocks");
-    insertLookahead_ = RowInserter(connection_, "lookahead", "id, predicted, used, wasted, late");
+    insertLookahead_ = RowInserter(connection_, "lookahead", "id, predicted, used, wasted, late, stale");
     insertTokens_ = RowInserter(connection_, "token", "id, position, token_id, text, bytes");
     insertPrompts_ = RowInserter(connection_, "prompt", "id, token_id, text, bytes");
     insertSpans_ =
@@ -335,7 +335,7 @@ void TraceStore::addSelections(const StepRecord& record) {
     for (const SelectionRecord& row : record.selections)
         if (wasAhead(row))
             insertLookahead_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead),
-                                 row.predicted, row.used, row.wasted, row.late);
+                                 row.predicted, row.used, row.wasted, row.late, whereDefined(row.stale));
 }
 
 void TraceStore::addLayers(const StepRecord& record) {

@@ -120,7 +120,8 @@ CREATE TABLE lookahead (
     predicted INTEGER NOT NULL,               -- blocks asked for
     used      INTEGER NOT NULL,               -- of those, selected in the end
     wasted    INTEGER NOT NULL,               -- of those, transferred and not selected
-    late      INTEGER NOT NULL                -- of those, still on their way when the attention needed them
+    late      INTEGER NOT NULL,               -- of those, still on their way when the attention needed them
+    stale     INTEGER                         -- blocks this query wanted that a lagging method could not give; NULL: no lag
 ) STRICT;
 
 CREATE TABLE token (                          -- generated tokens
@@ -200,7 +201,7 @@ FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25)
 
 CREATE VIEW v_lookahead AS
 SELECT r.run_id, s.id & 0x1FFFFFF AS step, (a.id >> 20) & 0x3FF AS layer, (a.id >> 10) & 0x3FF AS seq,
-       a.id & 0x3FF AS kv_head, a.predicted, a.used, a.wasted, a.late
+       a.id & 0x3FF AS kv_head, a.predicted, a.used, a.wasted, a.late, a.stale
 FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF
            CROSS JOIN lookahead a ON a.id BETWEEN s.id << 30 AND (s.id << 30) | 0x3FFFFFFF;
 

@@ -1,14 +1,18 @@
 // Calibration: the objective's gradient against differences, its teacher against a plain computation, and training that
 // makes a random start better on text it has not seen.
+#include "core/calibrate/calibrate.h"
 #include "core/calibrate/forecast_objective.h"
-#include "core/calibrate/forecast_trainer.h"
 #include "core/select/method.h"
+#include "core/session/decode_session.h"
 #include "kernels/base/error.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <random>
+#include <unistd.h>
 
 namespace kvscope {
 namespace {
@@ -169,6 +173,63 @@ TEST(ForecastTrainer, LearnsWhatItWasNotShown) {
     ForecastReport again;
     const ForecastWeights repeated = trainForecast(model, texts, spec, training, again);
     EXPECT_EQ(repeated.own, weights.own) << "the same seed gives the same weights";
+}
+
+/// A folder of its own that goes away again.
+struct TemporaryFolder {
+    std::filesystem::path path;
+    TemporaryFolder()
+        : path(std::filesystem::temp_directory_path() / ("kvscope-calibrate-" + std::to_string(getpid()))) {
+        std::filesystem::create_directories(path);
+    }
+    ~TemporaryFolder() {
+        std::error_code ignored;
+        std::filesystem::remove_all(path, ignored);
+    }
+};
+
+TEST(Calibrate, WhatItWritesIsWhatARunUses) {
+    const TemporaryFolder folder;
+    const auto model = Model::load(kDefaultModel);
+    CalibrateOptions options;
+    options.texts = 4;
+    options.tokens = 900;
+    options.queriesPerText = 24;
+    options.training.steps = 3;
+    options.training.farBlocks = 0;
+    double last = -1;
+    const CalibrateResult result = calibrate(model, options, [&](const CalibrateProgress& p) {
+        EXPECT_GE(p.fraction, last);
+        last = p.fraction;
+    });
+    EXPECT_EQ(last, 1.0);
+    EXPECT_EQ(result.losses.size(), 3u);
+    const auto paths = writeCalibration(folder.path.string(), *model, result);
+    ASSERT_EQ(paths.size(), 2u);
+    const auto calibrated = Model::load(kDefaultModel, {}, {}, folder.path.string());
+    for (int layer = 0; layer + 1 < model->config().layers; ++layer) {
+        const WeightMatrix& weights = calibrated->layer(layer).forecast;
+        ASSERT_EQ(weights.type, DType::F32);
+        EXPECT_EQ(std::memcmp(weights.data, result.forecast->future[std::size_t(layer)].data(), weights.bytes()), 0);
+    }
+    const auto channels = select::readChannelImportance(paths[1], model->config());
+    EXPECT_EQ(channels.mean, result.channels->mean);
+    EXPECT_EQ(channels.max, result.channels->max);
+    NullSink sink;
+    for (const char* method : {"sparda", "double-sparsity", "asynctls"}) {
+        SessionOptions run;
+        run.method = method;
+        run.maxNewTokens = 3;
+        DecodeSession session(calibrated, {std::vector<std::int32_t>(900, 5)}, run, sink);
+        session.prefill();
+        EXPECT_TRUE(session.step()) << method;
+    }
+    // A file that lacks a layer is refused, and so is a folder that is none.
+    auto incomplete = result;
+    incomplete.forecast->future[2].clear();
+    writeCalibration(folder.path.string(), *model, incomplete);
+    EXPECT_NO_THROW(Model::load(kDefaultModel, {}, {}, folder.path.string())) << "the checkpoint has that layer's own";
+    EXPECT_THROW(Model::load(kDefaultModel, {}, {}, (folder.path / "nowhere").string()), Error);
 }
 
 TEST(ForecastTrainer, SaysWhatIsMissing) {
