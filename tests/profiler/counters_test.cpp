@@ -71,7 +71,9 @@ TEST(Counters, AreReadBackAndHeldBesideTheEnginesBytes) {
     EXPECT_EQ(test::value(file, "SELECT sum(value) FROM v_counter WHERE track LIKE 'PCIe%device'"), "13177");
     EXPECT_THAT(exported(file), HasSubstr("1,PCIe bytes to host,500000,1000000,600\n"));
 
-    const auto tables = reports::keyNumbers(reports::readRuns({file}));
+    const auto runs = reports::readRuns({file});
+    EXPECT_THAT(reports::lossText(runs.front()), HasSubstr("3 records of GPU kernels"));
+    const auto tables = reports::keyNumbers(runs);
     const auto bytesOf = [&](const std::string& name) {
         for (const auto& row : tables.rows)
             if (std::get<std::string>(row[0].value) == name) return row[1].number();
@@ -89,7 +91,8 @@ TEST(Counters, ShowAsCounterTracksOfTheChromeTrace) {
     std::ostringstream out;
     exportChromeTrace(file, out);
     int found = 0;
-    for (const auto& event : nlohmann::json::parse(out.str())["traceEvents"])
+    const auto trace = nlohmann::json::parse(out.str());
+    for (const auto& event : trace["traceEvents"])
         if (event["name"] == kPcieToDevice) {
             ++found;
             EXPECT_EQ(event["ph"], "C");
