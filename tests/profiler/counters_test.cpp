@@ -2,6 +2,7 @@
 #include "profiler/read/counters.h"
 
 #include "profiler/export/export.h"
+#include "profiler/insights/insight.h"
 #include "profiler/record/recorder.h"
 #include "profiler/report/report.h"
 #include "profiler/report/run_data.h"
@@ -71,6 +72,11 @@ TEST(Counters, AreReadBackAndHeldBesideTheEnginesBytes) {
     EXPECT_EQ(test::value(file, "SELECT sum(value) FROM v_counter WHERE track LIKE 'PCIe%device'"), "13177");
     EXPECT_THAT(exported(file), HasSubstr("1,PCIe bytes to host,500000,1000000,600\n"));
 
+    const InsightReport insights = insightsOf(reader, 1, {});
+    const auto said = std::find_if(insights.insights.begin(), insights.insights.end(),
+                                   [](const Insight& insight) { return insight.id == "lost-gpu-records"; });
+    ASSERT_NE(said, insights.insights.end());
+    EXPECT_THAT(said->title, HasSubstr("3 records"));
     const auto runs = reports::readRuns({file});
     EXPECT_THAT(reports::lossText(runs.front()), HasSubstr("3 records of GPU kernels"));
     const auto tables = reports::keyNumbers(runs);
