@@ -306,7 +306,7 @@ Command addEval(CLI::App& app) {
         ->capture_default_str();
     sub->add_option("--text", arguments->textFile, "Text file for the perplexity; default: the built-in document");
     sub->add_flag("--no-oracle", arguments->noOracle, "Leave out attention mass and recall, which are slow");
-    sub->add_option("--backend", arguments->backend, "cpu, or cuda (without attention mass and recall)")
+    sub->add_option("--backend", arguments->backend, "cpu or cuda")
         ->check(CLI::IsMember({"cpu", "cuda"}))
         ->capture_default_str();
     sub->add_option("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s")->capture_default_str();

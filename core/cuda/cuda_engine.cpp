@@ -2,6 +2,7 @@
 
 #include "core/cuda/gpu_device.h"
 #include "core/session/stage_clock.h"
+#include "kernels/cuda/block_mass.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -89,6 +90,24 @@ cuda::SelectArgs CudaEngine::selectArgs(int index) const {
     args.capacity = capacity_;
     args.listBlock = listBlock_;
     args.listCount = listCount_;
+    return args;
+}
+
+cuda::NextTokenArgs CudaEngine::nextTokenArgs(const float* logits, std::int32_t* record) const {
+    cuda::NextTokenArgs args;
+    args.logits = logits;
+    args.rows = rows_;
+    args.vocab = model_->config.vocab;
+    args.next = next_;
+    args.position = position_;
+    args.active = active_;
+    args.record = record;
+    args.sampling = {options_.sampling.temperature,
+                     options_.sampling.topP,
+                     options_.sampling.topK,
+                     draws_,
+                     firstSampled_,
+                     drawsPerRow_};
     return args;
 }
 
@@ -204,7 +223,34 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.mark = mark(entry, index, kAttention);
     atStage(index, nameOf(layer.sparse ? Stage::Stage2 : Stage::Attention));
     cuda::decodeAttention(launch_, attend);
+    if (options_.oracle && layer.sparse) measureMass(index, entry);
     finishLayer(index, x_, rows_, mark(entry, index, kOLinear), mark(entry, index, kFfn));
+}
+
+void CudaEngine::measureMass(int index, const Entry& entry) {
+    const Layer& layer = layers_[std::size_t(index)];
+    cuda::BlockMassArgs args;
+    args.shape = shape_;
+    args.rows = rows_;
+    args.position = position_;
+    args.active = active_;
+    args.q = q_;
+    args.blocks = layer.offloaded ? layer.store : layer.blocks;
+    args.headFirst = blockFirstDevice_;
+    if (layer.offloaded) { // the newest block's store copy comes when it is full
+        args.slots = options_.slots;
+        args.pool = layer.blocks;
+        args.map = layer.map;
+    }
+    args.tokenBias = layer.index.tokenScores;
+    args.biasFirst = tokenFirstDevice_;
+    args.scale = model_->config.attentionScale();
+    args.biasScale = spec_.bias.scale;
+    args.maxBlocks = maxBlocks_;
+    args.logSums = blockLogSums_;
+    args.mass = entry.masses + std::size_t(index) * std::size_t(rows_ * kvHeads_) * std::size_t(maxBlocks_);
+    args.mark = mark(entry, index, kOracle);
+    cuda::measureBlockMass(launch_, args);
 }
 
 void CudaEngine::stepKernels(int which) {
@@ -218,8 +264,10 @@ void CudaEngine::stepKernels(int which) {
     linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.streamNormEps()},
                  {logits_[which], config.vocab, false, nullptr, nullptr}, mark(entry, kLmHead));
     atStage(-1, kStepStageNames[std::size_t(StepStage::Sample)]);
-    cuda::nextTokens(launch_, {logits_[which], rows_, config.vocab, next_, position_, active_, entry.tokens,
-                               mark(entry, kSample), mark(entry, kEnd)});
+    cuda::NextTokenArgs next = nextTokenArgs(logits_[which], entry.tokens);
+    next.mark = mark(entry, kSample);
+    next.endMark = mark(entry, kEnd);
+    cuda::nextTokens(launch_, next);
     leaveStages();
 }
 

@@ -1,5 +1,6 @@
 // What a session takes of both memories: planned, compared with what is free, and only then taken.
 #include "core/cuda/cuda_engine.h"
+#include "core/session/sampler.h"
 
 #include <algorithm>
 #include <numeric>
@@ -94,10 +95,18 @@ void CudaEngine::planMemory() {
     arena_.plan(ropeSin_, angles, "rotary tables");
     arena_.plan(next_, rows, "session state");
     arena_.plan(active_, rows, "session state");
+    if (options_.sampling.temperature > 0) {
+        for (std::size_t s = 0; s < rows; ++s)
+            drawsPerRow_ = std::max(drawsPerRow_, options_.maxTokens[s] - options_.promptTokens[s]);
+        arena_.plan(draws_, rows * std::size_t(drawsPerRow_), "session state");
+        arena_.plan(firstSampled_, rows, "session state");
+    }
     const std::size_t lists = std::size_t(selectRows_) * std::size_t(kvHeads_);
     arena_.plan(listBlock_, lists * std::size_t(std::max(capacity_, 1)), "selections");
     arena_.plan(listSlot_, lists * std::size_t(std::max(capacity_, 1)), "selections");
     arena_.plan(listCount_, lists, "selections");
+    if (options_.oracle)
+        arena_.plan(blockLogSums_, rows * std::size_t(config.queryHeads) * std::size_t(maxBlocks_), "the oracle");
     arena_.plan(loads_, heads * std::size_t(std::max(capacity_, 1)), "selections");
     arena_.plan(writeBacks_, heads, "selections");
     arena_.plan(counters_, std::size_t(config.layers) * 2, "session state");
@@ -128,6 +137,8 @@ void CudaEngine::planMemory() {
     std::vector<std::int32_t> ropeFirst;
     for (int s = 0; s < rows_; ++s) ropeFirst.push_back(ropeTables_.first(s));
     copy(ropeFirst_, ropeFirst.data(), rows);
+
+    if (draws_ != nullptr) drawNumbers();
 
     // The host store of the offloaded layers, in one piece.
     const std::size_t layerElements = std::size_t(blocksTotal_) * blockElements_;
@@ -183,6 +194,21 @@ void CudaEngine::planMemory() {
         promptMarks_.push_back(static_cast<std::uint64_t*>(promptReport_.data()) + std::size_t(i) * chunks * kMarks);
 }
 
+/// The numbers that the session's samplers would draw, all of them now: a step then needs nothing from the host.
+void CudaEngine::drawNumbers() {
+    std::vector<double> draws;
+    std::vector<std::int32_t> first;
+    for (int s = 0; s < rows_; ++s) {
+        Sampler sampler(options_.sampling, s);
+        for (int i = 0; i < drawsPerRow_; ++i) draws.push_back(sampler.draw());
+        first.push_back(options_.promptTokens[std::size_t(s)] - 1);
+    }
+    cuda::check(cudaMemcpy(draws_, draws.data(), draws.size() * sizeof(double), cudaMemcpyHostToDevice),
+                "preparing the session");
+    cuda::check(cudaMemcpy(firstSampled_, first.data(), first.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
+                "preparing the session");
+}
+
 /// Lays an entry out from `base`. @return its bytes
 std::size_t CudaEngine::placeEntry(Entry& entry, char* base) const {
     std::size_t at = 0;
@@ -197,9 +223,11 @@ std::size_t CudaEngine::placeEntry(Entry& entry, char* base) const {
     take(entry.stepMarks, kStepMarks);
     take(entry.heads, layers * heads);
     take(entry.counts, layers * 2);
-    const bool selections = options_.record && !spec_.dense && options_.level != RecordLevel::Counters;
+    const bool selections =
+        options_.record && !spec_.dense && (options_.level != RecordLevel::Counters || options_.oracle);
     if (selections) take(entry.blocks, layers * heads * std::size_t(capacity_));
     if (selections && options_.level == RecordLevel::Full) take(entry.scores, layers * heads * std::size_t(capacity_));
+    if (options_.oracle) take(entry.masses, layers * heads * std::size_t(maxBlocks_));
     return at;
 }
 

@@ -196,8 +196,9 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
                  {logits_[0], config.vocab, false, nullptr, nullptr});
     cuda::stampNow(launch_, marks + 1);
     atStage(-1, kStepStageNames[std::size_t(StepStage::Sample)]);
-    cuda::nextTokens(launch_,
-                     {logits_[0], rows_, config.vocab, next_, position_, active_, entry.tokens, nullptr, marks + 2});
+    cuda::NextTokenArgs next = nextTokenArgs(logits_[0], entry.tokens);
+    next.endMark = marks + 2;
+    cuda::nextTokens(launch_, next);
     cuda::check(cudaStreamSynchronize(stream_), "reading the prompt");
     cuda::check(cudaStreamSynchronize(copyStream_), "copying KV blocks to the host");
     cuda::check(cudaMemcpy(host_[0].tokens, entry.tokens, tokenBytes_, cudaMemcpyDeviceToHost),

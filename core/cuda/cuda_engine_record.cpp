@@ -1,5 +1,6 @@
 // What a step reports: marks of the GPU's timer, counters and selections into records of the host's clock.
 #include "core/cuda/cuda_engine.h"
+#include "core/session/oracle_best.h"
 #include "core/session/stage_clock.h"
 
 #include <algorithm>
@@ -68,7 +69,8 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
         order.emplace_back(Stage::Ffn, marks[kFfn]);
         const std::uint64_t end = i + 1 < config.layers ? entry.marks[(i + 1) * kMarks + kQkv] : step[kLmHead];
         for (std::size_t s = 0; s < order.size(); ++s) {
-            const std::uint64_t next = s + 1 < order.size() ? order[s + 1].second : end;
+            std::uint64_t next = s + 1 < order.size() ? order[s + 1].second : end;
+            if (options_.oracle && order[s].first == Stage::Stage2) next = marks[kOracle]; // the rest is "other"
             out.stageNs[std::size_t(order[s].first)] += std::int64_t(next - order[s].second);
         }
         if (layer.offloaded) {
@@ -80,6 +82,18 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
                 out.transferNs = out.exposedNs = std::int64_t(marks[kAttention] - marks[kGather]);
         }
         if (!layer.sparse) continue;
+        const auto measure = [&](const float* mass, const ActiveSequence& sequence, SelectionRecord& selection) {
+            const std::span<const std::int32_t> chosen(record.blocks.data() + selection.first,
+                                                       std::size_t(selection.selected));
+            double sum = 0;
+            for (const std::int32_t block : chosen) sum += double(mass[block]);
+            selection.mass = float(std::min(1.0, sum));
+            if (options_.oracleObserver == nullptr) return;
+            OracleRecord best{record.step, i, sequence.sequence, selection.kvHead};
+            describeSelection({mass, std::size_t(spec_.grid.blocks(sequence.position + 1))}, chosen,
+                              {record.origins.data() + selection.first, chosen.size()}, best);
+            options_.oracleObserver->observe(best);
+        };
         bool keptDefined = true, any = false;
         int kept = 0;
         for (const ActiveSequence& sequence : active)
@@ -104,6 +118,8 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
                         record.origins.push_back(Origin(blocks[b] >> cuda::kOriginShift & 7));
                         record.hit.push_back(std::uint8_t(blocks[b] >> cuda::kHitShift & 1));
                     }
+                    if (entry.masses != nullptr)
+                        measure(entry.masses + item * std::size_t(maxBlocks_), sequence, selection);
                     if (entry.scores != nullptr)
                         record.scores.insert(record.scores.end(), entry.scores + item * std::size_t(capacity_),
                                              entry.scores + item * std::size_t(capacity_) + head.selected);

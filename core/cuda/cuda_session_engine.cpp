@@ -12,12 +12,7 @@ class CudaSessionEngine final : public DecodeEngine {
 public:
     explicit CudaSessionEngine(const EngineSetup& setup)
         : model_(setup.model), prompts_(setup.prompts), options_(setup.options),
-          engine_(DeviceModel::of(setup.model), optionsOf(setup)) {
-        if (setup.options.oracle)
-            throw Error(ErrorKind::Unsupported,
-                        "the GPU backend does not measure the attention mass a selection captures",
-                        "leave --oracle out, or use --backend cpu");
-    }
+          engine_(DeviceModel::of(setup.model), optionsOf(setup)) {}
     std::string description() const override { return engine_.description(); }
     Timing linkTiming() const override { return Timing::Measured; }
 
@@ -41,7 +36,7 @@ public:
         }
         engine_.wait();
         rowSequence_.clear();
-        bool certain = options_.lookahead && options_.sampling.temperature <= 0;
+        bool certain = options_.lookahead;
         for (const ActiveSequence& sequence : active) {
             rowSequence_.push_back(sequence.sequence);
             certain &= !finishes(sequence, engine_.tokens()[std::size_t(sequence.sequence)]);
@@ -52,7 +47,8 @@ public:
 
     std::vector<SpanRecord> spans(bool all) override { return engine_.spans(all); }
     const float* logits(int row) override { return engine_.logits(rowSequence_[std::size_t(row)]); }
-    std::int32_t greedyToken(int row) override { return engine_.tokens()[std::size_t(rowSequence_[std::size_t(row)])]; }
+    bool samples() const override { return true; }
+    std::int32_t chosenToken(int row) override { return engine_.tokens()[std::size_t(rowSequence_[std::size_t(row)])]; }
 
 private:
     static CudaEngineOptions optionsOf(const EngineSetup& setup) {
@@ -69,6 +65,9 @@ private:
         options.leastRecentlyUsed = setup.cachePolicy == "lru";
         options.level = setup.level;
         options.trace = setup.options.gpuTrace;
+        options.sampling = setup.options.sampling;
+        options.oracle = setup.options.oracle && !setup.spec.dense;
+        options.oracleObserver = setup.options.oracleObserver;
         return options;
     }
     /// Whether this token ends the sequence, by the session's own rule.

@@ -249,9 +249,10 @@ void DecodeSession::Impl::sampleTokens(StepRecord& record) {
     nvtxPush(kStepStageNames[std::size_t(StepStage::Sample)]);
     for (std::size_t row = 0; row < active.size(); ++row) {
         const auto s = std::size_t(active[row].sequence);
-        const std::int32_t id = options.sampling.temperature > 0
+        const bool here = options.sampling.temperature > 0 && !engine->samples();
+        const std::int32_t id = here
                                     ? samplers[s].sample({engine->logits(int(row)), std::size_t(model->config().vocab)})
-                                    : engine->greedyToken(int(row));
+                                    : engine->chosenToken(int(row));
         generated[s].push_back(id);
         nextToken[s] = id;
         record.generated.push_back(

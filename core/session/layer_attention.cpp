@@ -1,5 +1,7 @@
 #include "core/session/layer_attention.h"
 
+#include "core/session/oracle_best.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -418,48 +420,14 @@ void LayerAttention::observeBest(int layerIndex, HeadStep& item, int step) {
         for (std::size_t h = 0; h < group; ++h)
             blockMass_[b] += std::exp(blockLse_[b * group + h] - item.fullLse[h]) / float(group_);
 
-    std::vector<std::uint8_t> isSelected(blocks, 0), isNear(blocks, 0);
-    OracleRecord out{step, layerIndex, item.sequence, item.kvHead, std::int32_t(item.selected.size())};
+    chosen_.clear();
+    origins_.clear();
     for (const SelectedBlock& block : item.selected) {
-        const auto view = std::size_t(block.block - firstUnit);
-        isSelected[view] = 1;
-        if (block.origin == Origin::Sink || block.origin == Origin::Window)
-            isNear[view] = 1;
-        else
-            ++out.far;
-        out.mass += blockMass_[view];
+        chosen_.push_back(block.block - firstUnit);
+        origins_.push_back(block.origin);
     }
-    // The `count` blocks of the most mass among those allowed; of equals the lower one.
-    const auto addBest = [&](int count, bool farOnly, float& mass, float& recall) {
-        best_.clear();
-        for (std::size_t b = 0; b < blocks; ++b)
-            if (!farOnly || isNear[b] == 0) best_.push_back(std::int32_t(b));
-        std::partial_sort(best_.begin(), best_.begin() + count, best_.end(), [&](std::int32_t a, std::int32_t b) {
-            const float massA = blockMass_[std::size_t(a)], massB = blockMass_[std::size_t(b)];
-            return massA != massB ? massA > massB : a < b;
-        });
-        int found = 0;
-        for (int i = 0; i < count; ++i) {
-            const auto block = std::size_t(best_[std::size_t(i)]);
-            mass += blockMass_[block];
-            found += isSelected[block];
-        }
-        recall = float(found) / float(count);
-    };
-    addBest(out.selected, false, out.bestMass, out.recall);
-    float allFar = 0;
-    for (std::size_t b = 0; b < blocks; ++b)
-        if (isNear[b] == 0) {
-            allFar += blockMass_[b];
-            out.farMass += isSelected[b] ? blockMass_[b] : 0.f;
-        }
-    if (out.far > 0 && allFar > 0) {
-        addBest(out.far, true, out.farBestMass, out.farRecall);
-        out.farMass /= allFar;
-        out.farBestMass /= allFar;
-    } else {
-        out.farMass = out.farBestMass = out.farRecall = std::numeric_limits<float>::quiet_NaN();
-    }
+    OracleRecord out{step, layerIndex, item.sequence, item.kvHead};
+    describeSelection(blockMass_, chosen_, origins_, out);
     observer_->observe(out);
 }
 

@@ -150,6 +150,10 @@ public:
                 return refusal;
         for (const CUpti_ActivityKind kind : kKinds)
             if (failed(cupti_.enable(kind), "to record kernels")) return refusal;
+        // What an earlier tracer of this thread left on its stack would claim the launches before the first stage.
+        std::uint64_t left = 0;
+        while (cupti_.popCorrelation(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &left) == CUPTI_SUCCESS) {
+        }
         started_ = true;
         return {};
     }

@@ -37,6 +37,7 @@ struct RunData {
     std::vector<BreakdownStep> stepParts; // the same steps
     std::vector<LayerTotals> layers;
     std::vector<TransferTotals> transfers;
+    std::int64_t lostGpuRecords = 0;
     std::optional<PcieTraffic> pcie; // where the GPU's counters were recorded
 
     std::int64_t decodeSum(std::int64_t StepRow::*member) const;

@@ -2,6 +2,7 @@
 #include "profiler/read/counters.h"
 
 #include "profiler/export/export.h"
+#include "profiler/insights/insight.h"
 #include "profiler/record/recorder.h"
 #include "profiler/report/report.h"
 #include "profiler/report/run_data.h"
@@ -71,7 +72,14 @@ TEST(Counters, AreReadBackAndHeldBesideTheEnginesBytes) {
     EXPECT_EQ(test::value(file, "SELECT sum(value) FROM v_counter WHERE track LIKE 'PCIe%device'"), "13177");
     EXPECT_THAT(exported(file), HasSubstr("1,PCIe bytes to host,500000,1000000,600\n"));
 
-    const auto tables = reports::keyNumbers(reports::readRuns({file}));
+    const InsightReport insights = insightsOf(reader, 1, {});
+    const auto said = std::find_if(insights.insights.begin(), insights.insights.end(),
+                                   [](const Insight& insight) { return insight.id == "lost-gpu-records"; });
+    ASSERT_NE(said, insights.insights.end());
+    EXPECT_THAT(said->title, HasSubstr("3 records"));
+    const auto runs = reports::readRuns({file});
+    EXPECT_THAT(reports::lossText(runs.front()), HasSubstr("3 records of GPU kernels"));
+    const auto tables = reports::keyNumbers(runs);
     const auto bytesOf = [&](const std::string& name) {
         for (const auto& row : tables.rows)
             if (std::get<std::string>(row[0].value) == name) return row[1].number();
@@ -89,7 +97,8 @@ TEST(Counters, ShowAsCounterTracksOfTheChromeTrace) {
     std::ostringstream out;
     exportChromeTrace(file, out);
     int found = 0;
-    for (const auto& event : nlohmann::json::parse(out.str())["traceEvents"])
+    const auto trace = nlohmann::json::parse(out.str());
+    for (const auto& event : trace["traceEvents"])
         if (event["name"] == kPcieToDevice) {
             ++found;
             EXPECT_EQ(event["ph"], "C");
