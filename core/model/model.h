@@ -17,15 +17,17 @@ namespace kvscope {
 /// Names accepted in place of a path: models compiled into the program.
 std::vector<std::string> embeddedModels();
 inline constexpr const char* kDefaultModel = "nosa-tiny";
+/// Forecast projections that `calibrate` trained, under a checkpoint's own tensor names.
+inline constexpr const char* kForecastFile = "forecast.safetensors";
 
 /// Immutable after load; shared between sessions.
 class Model {
 public:
     /// From an embedded name, a Hugging Face folder, a .safetensors file with its config.json beside it, or a .gguf
-    /// file (the first of a split one). Weights stay memory-mapped. @throws Error naming the file, the tensor and the
-    /// mend; Error(Cancelled)
+    /// file (the first of a split one). Weights stay memory-mapped. `calibration`: a folder with what `calibrate`
+    /// wrote; empty: the model's own folder. @throws Error naming the file, the tensor and the mend; Error(Cancelled)
     static std::shared_ptr<const Model> load(const std::string& nameOrPath, const Progress& progress = {},
-                                             std::stop_token stop = {});
+                                             std::stop_token stop = {}, const std::string& calibration = {});
     /// Tokenizer and chat template alone, without reading weights.
     static TextFiles loadText(const std::string& nameOrPath);
     ~Model();

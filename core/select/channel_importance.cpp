@@ -1,6 +1,7 @@
 #include "core/select/channel_importance.h"
 
 #include "core/model/safetensors.h"
+#include "core/model/safetensors_writer.h"
 #include "kernels/base/error.h"
 #include "kernels/base/half.h"
 
@@ -8,8 +9,6 @@
 #include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 namespace kvscope::select {
@@ -50,30 +49,14 @@ std::optional<ChannelImportance> findChannelImportance(const Model& model) {
 }
 
 void writeChannelImportance(const std::string& path, const ChannelImportance& importance) {
-    nlohmann::ordered_json header;
-    header["__metadata__"] = {{"format", "kvscope.double_sparsity"}};
-    const std::size_t perLayer = std::size_t(importance.kvHeads) * std::size_t(importance.dim), bytes = perLayer * 4;
-    std::size_t at = 0;
+    const std::size_t perLayer = std::size_t(importance.kvHeads) * std::size_t(importance.dim);
+    std::vector<NamedTensor> tensors;
     for (int layer = 0; layer < importance.layers; ++layer)
-        for (const char* what : {kMean, kMax}) {
-            header[tensorName(layer, what)] = {
-                {"dtype", "F32"}, {"shape", {importance.kvHeads, importance.dim}}, {"data_offsets", {at, at + bytes}}};
-            at += bytes;
-        }
-    std::string text = header.dump();
-    text.resize((text.size() + 7) / 8 * 8, ' ');
-    const std::uint64_t length = text.size();
-    std::ofstream out(path, std::ios::binary | std::ios::trunc);
-    out.write(reinterpret_cast<const char*>(&length), sizeof length); // little-endian, as every machine we build for
-    out << text;
-    for (int layer = 0; layer < importance.layers; ++layer)
-        for (const auto* values : {&importance.mean, &importance.max})
-            out.write(reinterpret_cast<const char*>(values->data() + std::size_t(layer) * perLayer),
-                      std::streamsize(bytes));
-    out.close();
-    if (!out)
-        throw Error(ErrorKind::Storage, fmt::format("{} cannot be written", path),
-                    "check the folder's permissions and the free space");
+        for (const auto& [what, values] : {std::pair{kMean, &importance.mean}, {kMax, &importance.max}})
+            tensors.push_back({tensorName(layer, what),
+                               {importance.kvHeads, importance.dim},
+                               std::span(*values).subspan(std::size_t(layer) * perLayer, perLayer)});
+    writeSafetensors(path, tensors, {{"format", "kvscope.double_sparsity"}});
 }
 
 ChannelObserver::ChannelObserver(const KvShape& shape, int group)

@@ -42,6 +42,7 @@ struct HeadStep {
     float score = 0;                                 // of the eviction head
     float* out = nullptr;                            // [group, valueDim]
     bool dense = false;                              // attends to everything: nothing is chosen
+    bool ofPrompt = false;                           // a prompt token of a sparse prefill
 
     // The choice, made by the selector.
     std::vector<SelectedBlock> selected; // attended blocks, ascending
@@ -61,7 +62,7 @@ struct HeadStep {
     std::vector<float> lse, fullLse;
     AlignedBuffer<float> gathered; // the tokens of a choice by token, as blocks
     int loads = 0;
-    int predicted = -1, wasted = 0, late = 0; // of blocks that were fetched ahead; -1: none were
+    int predicted = -1, used = 0, wasted = 0, late = 0; // of blocks that were fetched ahead; -1: none were
 };
 
 /// Blocks asked for before the attention that needs them.

@@ -21,6 +21,7 @@ struct MethodEntry {
     std::string needs;   // what a checkpoint must have, in words; empty: nothing
     std::string summary; // one or two sentences for the form and docs
     bool needsEvictionHead = false;
+    bool needsForecastHeads = false;
     bool ownWindow = false; // sink and window stay the paper's, whatever block counts a checkpoint was trained with
     std::vector<Parameter> parameters;
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;

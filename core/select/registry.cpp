@@ -15,6 +15,8 @@ MethodEntry questMethod();
 MethodEntry infllmV2Method();
 MethodEntry dmaMethod();
 MethodEntry nosaMethod();
+MethodEntry spardaMethod();
+MethodEntry infinigenMethod();
 MethodEntry doubleSparsityMethod();
 MethodEntry asyncTlsMethod();
 MethodEntry h2oMethod();
@@ -26,9 +28,9 @@ MethodEntry dmaTokenMethod();
 
 std::span<const MethodEntry> methods() {
     static const std::array table{
-        fullMethod(),    streamingMethod(),      questMethod(),    infllmV2Method(), dmaMethod(),
-        nosaMethod(),    doubleSparsityMethod(), asyncTlsMethod(), h2oMethod(),      snapKvMethod(),
-        arkValeMethod(), infLlmMethod(),         shadowKvMethod(), dmaTokenMethod(),
+        fullMethod(),           streamingMethod(), questMethod(),  infllmV2Method(),  dmaMethod(),     nosaMethod(),
+        doubleSparsityMethod(), asyncTlsMethod(),  h2oMethod(),    snapKvMethod(),    arkValeMethod(), infLlmMethod(),
+        shadowKvMethod(),       dmaTokenMethod(),  spardaMethod(), infinigenMethod(),
     };
     return table;
 }

@@ -1,7 +1,7 @@
 // ShadowKV (Sun et al., 2024): keys are rebuilt from a low-rank form on the device, values of the chosen chunks come
 // from the host.
+#include "core/math/symmetric_eigen.h"
 #include "core/select/common_parameters.h"
-#include "core/select/symmetric_eigen.h"
 #include "core/select/token_choice.h"
 
 #include "kernels/base/error.h"
@@ -128,7 +128,7 @@ void ShadowKv::decompose(int layer, int sequence, int tokens) {
             for (std::size_t j = 0; j < width; ++j) row[j] += left * double(key[j]);
         }
     });
-    const select::Eigen eigen = select::symmetricEigen(std::move(gram), width_);
+    const SymmetricEigen eigen = symmetricEigen(gram, width_);
     LowRank& low = of(layer, sequence);
     low.basis.assign(eigen.vectors.begin(), eigen.vectors.begin() + std::ptrdiff_t(rank * width));
     low.u.resize(std::size_t(tokens) * rank);

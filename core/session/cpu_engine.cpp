@@ -23,7 +23,7 @@ public:
     const float* logits(int row) override {
         return logitRows.data() + std::size_t(row) * std::size_t(model->config().vocab);
     }
-    std::int32_t greedyToken(int row) override { return argMax({logits(row), std::size_t(model->config().vocab)}); }
+    std::int32_t chosenToken(int row) override { return argMax({logits(row), std::size_t(model->config().vocab)}); }
 
 private:
     void prefillLayer(int layerIndex, LayerRecord& layer, const Progress& progress, const std::stop_token& stop);

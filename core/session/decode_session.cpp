@@ -52,7 +52,8 @@ void checkPrompts(const std::vector<std::vector<std::int32_t>>& prompts, const M
 }
 
 ParameterValues resolveParameters(const MethodEntry& method, const Model& model, const SessionOptions& options) {
-    if (method.needsEvictionHead && !model.hasEvictionHead())
+    if ((method.needsEvictionHead && !model.hasEvictionHead()) ||
+        (method.needsForecastHeads && !model.hasForecastHeads()))
         throw Error(ErrorKind::Unsupported,
                     fmt::format("method {} needs {}, and {} has none", method.name, method.needs, model.name()),
                     "choose another method or a checkpoint trained for it");
@@ -119,7 +120,14 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     checkPrompts(prompts, *model, options.maxNewTokens);
     parameters = resolveParameters(method, *model, options);
     spec = method.make(parameters, config);
-    if (!model->hasEvictionHead()) spec.bias.scale = 0.f;
+    if (!model->hasEvictionHead()) {
+        spec.bias.scale = 0.f;
+        if (spec.agnosticScore != AgnosticScore::None)
+            throw Error(ErrorKind::Unsupported,
+                        fmt::format("method {} as set takes blocks by eviction score, and {} has no eviction head",
+                                    method.name, model->name()),
+                        "choose a setting without query-agnostic blocks, or another checkpoint");
+    }
 
     const int sequences = int(prompts.size());
     const bool cuda = options.backend == Backend::Cuda;
@@ -241,9 +249,10 @@ void DecodeSession::Impl::sampleTokens(StepRecord& record) {
     nvtxPush(kStepStageNames[std::size_t(StepStage::Sample)]);
     for (std::size_t row = 0; row < active.size(); ++row) {
         const auto s = std::size_t(active[row].sequence);
-        const std::int32_t id = options.sampling.temperature > 0
+        const bool here = options.sampling.temperature > 0 && !engine->samples();
+        const std::int32_t id = here
                                     ? samplers[s].sample({engine->logits(int(row)), std::size_t(model->config().vocab)})
-                                    : engine->greedyToken(int(row));
+                                    : engine->chosenToken(int(row));
         generated[s].push_back(id);
         nextToken[s] = id;
         record.generated.push_back(

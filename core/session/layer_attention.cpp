@@ -1,5 +1,7 @@
 #include "core/session/layer_attention.h"
 
+#include "core/session/oracle_best.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -52,9 +54,9 @@ void LayerAttention::decode(int layerIndex, std::span<const ActiveSequence> acti
             item.dense = denseLayer || item.position + 1 < spec_.denseBelowTokens;
             pointAt(item, rows, row);
             item.score = rows.score ? rows.score[row * heads + g] : 0.f;
-            item.byToken = false;
+            item.byToken = item.ofPrompt = false;
             item.predicted = -1;
-            item.wasted = item.late = 0;
+            item.used = item.wasted = item.late = 0;
             item.stale = -1;
             anySparse |= !item.dense;
         }
@@ -62,6 +64,11 @@ void LayerAttention::decode(int layerIndex, std::span<const ActiveSequence> acti
     if (!anySparse) {
         clock.run(layer, Stage::Attention, [&] {
             kernels_.forEach(int(work.size()), [&](int i) { listAll(work[std::size_t(i)]); });
+            if (needs_.ahead) {
+                requests_.clear();
+                selector_->lookAhead(work, requests_);
+                fetchAhead(work, step);
+            }
             offload(layerIndex, work, step, layer);
             attend(work);
         });
@@ -254,14 +261,15 @@ void LayerAttention::compareWithAhead(HeadStep& item, Ahead& ahead, int arrived)
     ahead.waiting = false;
     item.predicted = int(ahead.blocks.size());
     item.late = std::clamp(ahead.firstLoad + ahead.loads - arrived, 0, ahead.loads);
-    item.wasted = 0;
     auto selected = item.selected.begin();
     auto wanted = item.wanted.begin();
     for (std::size_t i = 0; i < ahead.blocks.size(); ++i) {
-        if (ahead.hit[i] != 0) continue;
         const std::int32_t id = ahead.blocks[i];
         while (selected != item.selected.end() && selected->block < id) ++selected;
-        item.wasted += selected == item.selected.end() || selected->block != id ? 1 : 0;
+        const bool used = selected != item.selected.end() && selected->block == id;
+        item.used += used ? 1 : 0;
+        if (ahead.hit[i] != 0) continue;
+        item.wasted += used ? 0 : 1;
         while (wanted != item.wanted.end() && *wanted < id) ++wanted;
         if (wanted != item.wanted.end() && *wanted == id) item.hit[std::size_t(wanted - item.wanted.begin())] = 0;
     }
@@ -320,6 +328,7 @@ void LayerAttention::recordSelections(int layerIndex, std::span<HeadStep> work, 
         selection.kvHead = item.kvHead;
         selection.selected = std::int32_t(item.selected.size());
         selection.predicted = item.predicted;
+        selection.used = item.used;
         selection.wasted = item.wasted;
         selection.late = item.late;
         selection.stale = item.stale;
@@ -411,48 +420,14 @@ void LayerAttention::observeBest(int layerIndex, HeadStep& item, int step) {
         for (std::size_t h = 0; h < group; ++h)
             blockMass_[b] += std::exp(blockLse_[b * group + h] - item.fullLse[h]) / float(group_);
 
-    std::vector<std::uint8_t> isSelected(blocks, 0), isNear(blocks, 0);
-    OracleRecord out{step, layerIndex, item.sequence, item.kvHead, std::int32_t(item.selected.size())};
+    chosen_.clear();
+    origins_.clear();
     for (const SelectedBlock& block : item.selected) {
-        const auto view = std::size_t(block.block - firstUnit);
-        isSelected[view] = 1;
-        if (block.origin == Origin::Sink || block.origin == Origin::Window)
-            isNear[view] = 1;
-        else
-            ++out.far;
-        out.mass += blockMass_[view];
+        chosen_.push_back(block.block - firstUnit);
+        origins_.push_back(block.origin);
     }
-    // The `count` blocks of the most mass among those allowed; of equals the lower one.
-    const auto addBest = [&](int count, bool farOnly, float& mass, float& recall) {
-        best_.clear();
-        for (std::size_t b = 0; b < blocks; ++b)
-            if (!farOnly || isNear[b] == 0) best_.push_back(std::int32_t(b));
-        std::partial_sort(best_.begin(), best_.begin() + count, best_.end(), [&](std::int32_t a, std::int32_t b) {
-            const float massA = blockMass_[std::size_t(a)], massB = blockMass_[std::size_t(b)];
-            return massA != massB ? massA > massB : a < b;
-        });
-        int found = 0;
-        for (int i = 0; i < count; ++i) {
-            const auto block = std::size_t(best_[std::size_t(i)]);
-            mass += blockMass_[block];
-            found += isSelected[block];
-        }
-        recall = float(found) / float(count);
-    };
-    addBest(out.selected, false, out.bestMass, out.recall);
-    float allFar = 0;
-    for (std::size_t b = 0; b < blocks; ++b)
-        if (isNear[b] == 0) {
-            allFar += blockMass_[b];
-            out.farMass += isSelected[b] ? blockMass_[b] : 0.f;
-        }
-    if (out.far > 0 && allFar > 0) {
-        addBest(out.far, true, out.farBestMass, out.farRecall);
-        out.farMass /= allFar;
-        out.farBestMass /= allFar;
-    } else {
-        out.farMass = out.farBestMass = out.farRecall = std::numeric_limits<float>::quiet_NaN();
-    }
+    OracleRecord out{step, layerIndex, item.sequence, item.kvHead};
+    describeSelection(blockMass_, chosen_, origins_, out);
     observer_->observe(out);
 }
 
@@ -559,6 +534,7 @@ void LayerAttention::prefillSparse(const PromptChunk& chunk, StageClock& clock, 
                 place(item, chunk.layer, chunk.first + start + int(token));
                 item.dense = item.position + 1 < spec_.denseBelowTokens;
                 item.byToken = false;
+                item.ofPrompt = true;
                 pointAt(item, chunk.rows, std::size_t(start) + token);
                 if (item.dense) listAll(item);
             }

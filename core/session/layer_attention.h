@@ -101,7 +101,8 @@ private:
     std::vector<Ahead> ahead_;                  // [sequence][layer][KV head], when the selector looks ahead
     std::vector<AheadTransfer> aheadTransfers_; // [layer]
     std::vector<float> massOut_, blockLse_, blockMass_;
-    std::vector<std::int32_t> best_;
+    std::vector<std::int32_t> chosen_;
+    std::vector<Origin> origins_;
     std::vector<std::vector<KvBlockView>> prefillViews_;
 };
 

@@ -1,7 +1,7 @@
 // ShadowKV against a plain reference written from its paper (methods 9.10), in float64.
 #include "tests/core/method_run.h"
 
-#include "core/select/symmetric_eigen.h"
+#include "core/math/symmetric_eigen.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,7 +24,7 @@ TEST(SymmetricEigen, VectorsAreOrthonormalAndTheMatrixMovesThemByTheirValue) {
         std::vector<double> matrix(size * size);
         for (std::size_t i = 0; i < size; ++i)
             for (std::size_t j = 0; j <= i; ++j) matrix[i * size + j] = matrix[j * size + i] = normal(random);
-        const auto eigen = select::symmetricEigen(matrix, n);
+        const auto eigen = symmetricEigen(matrix, n);
         EXPECT_TRUE(std::is_sorted(eigen.values.rbegin(), eigen.values.rend()));
         for (std::size_t a = 0; a < size; ++a) {
             const double* v = eigen.vectors.data() + a * size;
@@ -39,7 +39,7 @@ TEST(SymmetricEigen, VectorsAreOrthonormalAndTheMatrixMovesThemByTheirValue) {
 }
 
 TEST(SymmetricEigen, ADiagonalComesBackSorted) {
-    const auto eigen = select::symmetricEigen({1, 0, 0, 0, 5, 0, 0, 0, 3}, 3);
+    const auto eigen = symmetricEigen(std::vector<double>{1, 0, 0, 0, 5, 0, 0, 0, 3}, 3);
     EXPECT_EQ(eigen.values, (std::vector<double>{5, 3, 1}));
 }
 
@@ -76,7 +76,7 @@ public:
             for (int i = 0; i < kWidth; ++i)
                 for (int j = 0; j < kWidth; ++j)
                     gram[std::size_t(i * kWidth + j)] += double(run_.plainK(t, 0)[i]) * double(run_.plainK(t, 0)[j]);
-        basis_ = select::symmetricEigen(gram, kWidth).vectors; // the heads of a token lie side by side
+        basis_ = symmetricEigen(gram, kWidth).vectors; // the heads of a token lie side by side
     }
 
     void check() const {
