@@ -3,6 +3,7 @@
 #include "app/cli/long_action.h"
 
 #include "core/eval/eval.h"
+#include "core/session/model_summary.h"
 #include "kernels/base/error.h"
 
 #include <CLI/CLI.hpp>
@@ -54,8 +55,8 @@ bool has(const MethodEntry& method, const std::string& key) {
 std::vector<std::string> methodsFor(const Arguments& arguments, const Model& model) {
     if (!arguments.methods.empty()) return arguments.methods;
     std::vector<std::string> names;
-    for (const MethodEntry& method : methods())
-        if (!method.needsEvictionHead || model.hasEvictionHead()) names.push_back(method.name);
+    for (const MethodFit& fit : summarize(model).methods)
+        if (fit.applies) names.push_back(fit.name);
     return names;
 }
 
