@@ -64,8 +64,7 @@ reader=$(compgen -G "$work/debs/bible-kjv_*.deb" | head -1) || true
 if [ -n "$reader" ]; then
   mkdir -p "$work/bible" "$work/text/bible-kjv"
   for deb in "$work"/debs/bible-kjv*.deb; do dpkg-deb -x "$deb" "$work/bible"; done
-  data=$(find "$work/bible" -name '*bible.data' | head -1)
-  "$work/bible/usr/bin/bible" ${data:+-f "$data"} 'gen1:1-rev22:21' | sed 's/^ *[0-9]* //' | "$python" -c '
+  "$work/bible/usr/bin/bible" -p "$work/bible/usr/lib" 'gen1:1-rev22:21' | sed 's/^ *[0-9]* //' | "$python" -c '
 import re, sys
 chapters = re.split(r"\n\s*\n[ ]*[1-3]?[A-Za-z ]+ \d+\s*\n\s*\n?", sys.stdin.read())
 print("\n\n".join(re.sub(r"\s+", " ", c).strip() for c in chapters))' > "$work/text/bible-kjv/kjv.txt" \
