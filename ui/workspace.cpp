@@ -14,14 +14,18 @@
 #include <mutex>
 #include <thread>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 namespace kvscope::ui {
 
 namespace {
 
 constexpr int kWorkers = 2;             // one may be inside a long read while the other answers a hover
-constexpr int kCoalesceMs = 33;         // at most 30 refreshes a second reach the views
+constexpr int kCoalesceMs = 250;        // four refreshes a second reach the views: an engine on the same cores pays
 constexpr int kForeignPollMs = 300;     // runs that another program is recording announce nothing: ask
 constexpr std::size_t kReadersKept = 4; // open files per worker
+constexpr int kWorkerNice = 10;         // reads wait for the engine, never the other way round
 
 QString normalised(const QString& path) { return QDir::cleanPath(QFileInfo(path).absoluteFilePath()); }
 
@@ -72,7 +76,8 @@ private:
     };
 
     void work() {
-        std::deque<Opened> readers; // most recent first
+        setpriority(PRIO_PROCESS, id_t(gettid()), kWorkerNice); // of this thread only, on Linux
+        std::deque<Opened> readers;                             // most recent first
         for (;;) {
             Job job;
             {
@@ -376,7 +381,7 @@ void Workspace::setCompare(std::optional<RunKey> key) {
     emit compareChanged();
 }
 
-void Workspace::setCursor(const Cursor& cursor) {
+void Workspace::setCursor(const Cursor& cursor, CursorMove by) {
     Cursor wanted = cursor;
     const OpenRun* run = current();
     const auto clampTo = [](int& value, int count) { value = std::clamp(value, 0, std::max(count - 1, 0)); };
@@ -397,6 +402,7 @@ void Workspace::setCursor(const Cursor& cursor) {
     wanted.block = std::max(wanted.block, -1);
     if (wanted == cursor_) return;
     cursor_ = wanted;
+    lastMove_ = by;
     emit cursorChanged();
 }
 
