@@ -33,11 +33,11 @@ template <class Editor> Editor* named(Editor* editor, const char* name, const QS
     return editor;
 }
 
-QSpinBox* makeSpin(int low, int high, int value, const QString& suffix, const char* name, const QString& tip) {
+QSpinBox* makeSpin(int low, int high, int value, const QString& unit, const char* name, const QString& tip) {
     auto* spin = named(new QSpinBox, name, tip);
     spin->setRange(low, high);
     spin->setValue(value);
-    spin->setSuffix(suffix);
+    setUnit(spin, unit);
     return spin;
 }
 
@@ -199,7 +199,7 @@ void SessionForm::makePromptSection(QVBoxLayout* layout) {
     sequences_ = makeSpin(1, 32, 1, {}, "sequences",
                           tr("Sequences decoded together. Needle prompts differ by their seed, other prompts repeat."));
     maxNewTokens_ =
-        makeSpin(1, 100000, 128, tr(" tokens"), "maxNewTokens", tr("Decoding ends after so many new tokens."));
+        makeSpin(1, 100000, 128, tr("tokens"), "maxNewTokens", tr("Decoding ends after so many new tokens."));
     form->addRow(alignedLabel(tr("Sequences")), sequences_);
     form->addRow(tr("Generate"), maxNewTokens_);
     connect(prompt_, &PromptEditor::changed, this, &SessionForm::revalidate);
@@ -262,7 +262,7 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
         tr("On: the device tier holds only some blocks, and misses are copied over the link. Off: every block stays "
            "resident."));
     offload_->setChecked(true);
-    deviceSlots_ = makeSpin(0, 1 << 20, 0, tr(" blocks"), "deviceSlots",
+    deviceSlots_ = makeSpin(0, 1 << 20, 0, tr("blocks"), "deviceSlots",
                             tr("Block slots of the device tier for every sequence, layer and KV head."));
     deviceSlots_->setSpecialValueText(tr("as the budget"));
     cachePolicy_ = named(new QComboBox, "cachePolicy", tr("Which resident block makes room for a missing one."));
