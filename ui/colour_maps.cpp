@@ -1,7 +1,6 @@
 #include "ui/colour_maps.h"
 
 #include <QPainter>
-#include <QPixmap>
 
 #include <algorithm>
 #include <cmath>
@@ -9,8 +8,6 @@
 namespace kvscope::ui {
 
 namespace {
-
-constexpr int kBarWidth = 96, kBarHeight = 14;
 
 // viridis, inferno and magma by Smith and van der Walt (CC0); cividis by Nuñez, Anderton and Renslow (2018, made for
 // colour-blind readers). Grey is even in CIE L*. Each is sampled at 17 places.
@@ -77,8 +74,8 @@ const ColourMap& colourMap(std::span<const ColourMap> maps, const QString& id) {
     return found == maps.end() ? maps.front() : *found;
 }
 
-QIcon colourMapIcon(const ColourMap& map, double pixelRatio) {
-    QPixmap bar(QSize(kBarWidth, kBarHeight) * pixelRatio);
+QPixmap colourMapBar(const ColourMap& map, QSize size, double pixelRatio) {
+    QPixmap bar((QSizeF(size) * pixelRatio).toSize());
     QPainter painter(&bar);
     for (int x = 0; x < bar.width(); ++x)
         painter.fillRect(x, 0, 1, bar.height(), QColor(map.at(double(x) / double(bar.width() - 1))));

@@ -2,8 +2,9 @@
 // in grey print; tests/ui/colour_maps_test.cpp holds them to it.
 #pragma once
 
-#include <QIcon>
+#include <QPixmap>
 #include <QRgb>
+#include <QSize>
 #include <QString>
 
 #include <array>
@@ -25,7 +26,7 @@ std::span<const ColourMap> divergingMaps();
 /// Unknown: the first.
 const ColourMap& colourMap(std::span<const ColourMap> maps, const QString& id);
 
-/// The map as a bar, for menus and previews.
-QIcon colourMapIcon(const ColourMap& map, double pixelRatio);
+/// The map as a bar of logical pixels, for menus and previews.
+QPixmap colourMapBar(const ColourMap& map, QSize size, double pixelRatio);
 
 } // namespace kvscope::ui

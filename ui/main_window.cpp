@@ -204,7 +204,6 @@ void MainWindow::makeStatusBar() {
     connect(workspace_.get(), &Workspace::busyChanged, busy_, &QWidget::setVisible);
     connect(workspace_.get(), &Workspace::failed, this, [this](const QString& sentence) {
         banner_->show(InlineMessage::Kind::Error, sentence); // above the view that asked
-        showMessage(sentence, true);
     });
     connect(workspace_.get(), &Workspace::currentChanged, banner_, &InlineMessage::clear);
     connect(workspace_.get(), &Workspace::openFailed, this, [this](const QString&, const QString& sentence) {

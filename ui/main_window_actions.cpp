@@ -218,8 +218,8 @@ void MainWindow::makeCursorActions() {
                 runsDock_->show();
                 runs_->view()->setFocus();
             });
-    QAction* linked =
-        addNamed("linkCursor", tr("Link Windows"), keys({"Ctrl+L"}), tr("One cursor for all windows on the same run"));
+    QAction* linked = addNamed("linkCursor", tr("Link Windows"), keys({"Ctrl+Shift+L"}),
+                               tr("One cursor for all windows on the same run"));
     linked->setCheckable(true);
     linked->setChecked(true);
     connect(linked, &QAction::toggled, this, [this](bool on) { link_->setEnabled(on); });
@@ -282,7 +282,9 @@ void MainWindow::makeMenus() {
 
     QMenu* help = menuBar()->addMenu(tr("&Help"));
     for (const char* name : {"shortcuts", "definitions"}) help->addAction(action(name));
-    help->addAction(QWhatsThis::createAction(this)); // Shift+F1, then a click on what is in question
+    QAction* whatsThis = QWhatsThis::createAction(this); // Shift+F1, then a click on what is in question
+    setShortcutGroup(whatsThis, tr("Help"));
+    help->addAction(whatsThis);
     help->addSeparator();
     help->addAction(action("about"));
 }

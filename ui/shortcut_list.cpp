@@ -43,7 +43,10 @@ QString keysOf(const QAction& action) {
 
 std::vector<ShortcutText> shortcutsOf(const QWidget& window) {
     std::vector<ShortcutText> found;
-    for (const QAction* action : window.findChildren<QAction*>())
+    QList<QAction*> actions = window.findChildren<QAction*>(Qt::FindDirectChildrenOnly); // before those of its parts
+    for (QAction* action : window.findChildren<QAction*>())
+        if (!actions.contains(action)) actions << action;
+    for (const QAction* action : actions)
         if (const QString keys = keysOf(*action); !keys.isEmpty())
             found.push_back({groupOf(*action), plainText(action->text()), keys});
     for (const QShortcut* shortcut : window.findChildren<QShortcut*>())

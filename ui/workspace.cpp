@@ -14,6 +14,7 @@
 #include <mutex>
 #include <thread>
 
+#include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -76,6 +77,7 @@ private:
     };
 
     void work() {
+        pthread_setname_np(pthread_self(), "kvscope-reader");   // bench/ui/live.cpp finds them by it
         setpriority(PRIO_PROCESS, id_t(gettid()), kWorkerNice); // of this thread only, on Linux
         std::deque<Opened> readers;                             // most recent first
         for (;;) {

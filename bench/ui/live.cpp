@@ -15,6 +15,7 @@
 #include <ctime>
 #include <filesystem>
 #include <fmt/format.h>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -32,6 +33,20 @@ double cpuSeconds(clockid_t clock) {
     return double(now.tv_sec) + double(now.tv_nsec) * 1e-9;
 }
 
+/// CPU of the threads that read for the views, since they began.
+double readerSeconds() {
+    double total = 0;
+    std::error_code ignored;
+    for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", ignored)) {
+        std::string name;
+        std::ifstream(task.path() / "comm") >> name;
+        std::uint64_t ns = 0;
+        if (name == "kvscope-reader") std::ifstream(task.path() / "schedstat") >> ns; // first number: time on a core
+        total += double(ns) * 1e-9;
+    }
+    return total;
+}
+
 void settle(ui::Workspace& workspace) {
     QElapsedTimer quiet;
     quiet.start();
@@ -43,14 +58,14 @@ void settle(ui::Workspace& workspace) {
 }
 
 struct Turn {
-    double seconds = 0;    // until the last step is in the file
-    double guiSeconds = 0; // CPU of the GUI thread meanwhile
+    double seconds = 0;                       // until the last step is in the file
+    double guiSeconds = 0, readerSeconds = 0; // CPU meanwhile
 };
 
 /// `steps` decode steps on a thread of their own, as the desktop runs them, while this thread serves the windows.
 Turn turn(DecodeSession& session, Recorder& recorder, int steps, ui::SessionController* shownBy) {
     QEventLoop loop;
-    const double before = cpuSeconds(CLOCK_THREAD_CPUTIME_ID);
+    const double before = cpuSeconds(CLOCK_THREAD_CPUTIME_ID), readersBefore = readerSeconds();
     Turn result;
     std::thread engine([&] {
         result.seconds = seconds([&] {
@@ -74,6 +89,7 @@ Turn turn(DecodeSession& session, Recorder& recorder, int steps, ui::SessionCont
     loop.exec();
     engine.join();
     result.guiSeconds = cpuSeconds(CLOCK_THREAD_CPUTIME_ID) - before;
+    result.readerSeconds = readerSeconds() - readersBefore;
     return result;
 }
 
@@ -83,6 +99,8 @@ public:
     void add(const Turn& alone, const Turn& watched) {
         ratios_.push_back(alone.seconds / watched.seconds);
         gui_.push_back(watched.guiSeconds / watched.seconds);
+        readers_.push_back(watched.readerSeconds / watched.seconds);
+        taken_.push_back((gui_.back() + readers_.back()) / std::max(1U, std::thread::hardware_concurrency()));
         alone_.push_back(alone.seconds);
         watched_.push_back(watched.seconds);
     }
@@ -93,11 +111,14 @@ public:
                 {"share_of_headless_median", median(ratios_)},
                 {"share_of_headless_fastest_turns",
                  *std::min_element(alone_.begin(), alone_.end()) / *std::min_element(watched_.begin(), watched_.end())},
-                {"gui_thread_share_of_one_core_median", median(gui_)}};
+                {"gui_thread_share_of_one_core_median", median(gui_)},
+                {"reader_threads_share_of_one_core_median", median(readers_)},
+                // What is left for the engine if every core is busy with it; hardly touched by other programs.
+                {"share_of_all_cores_left_median", 1 - median(taken_)}};
     }
 
 private:
-    std::vector<double> ratios_, gui_, alone_, watched_;
+    std::vector<double> ratios_, gui_, readers_, taken_, alone_, watched_;
 };
 
 int settingOr(const Settings& settings, const char* key, int fallback) {
@@ -141,8 +162,9 @@ nlohmann::ordered_json uiLive(const Settings& settings, const Log& log) {
             b = turn(watched, shownRecorder, steps, &window.controller());
             if (!aloneFirst) timeAlone();
             for (Shares* shares : into) shares->add(a, b);
-            log(fmt::format("{}: {:.0f} tokens/s headless, {:.0f} watched, GUI thread {:.1f} % of a core", what,
-                            steps / a.seconds, steps / b.seconds, 100 * b.guiSeconds / b.seconds));
+            log(fmt::format("{}: {:.0f} tokens/s headless, {:.0f} watched; of a core, GUI {:.1f} %, readers {:.1f} %",
+                            what, steps / a.seconds, steps / b.seconds, 100 * b.guiSeconds / b.seconds,
+                            100 * b.readerSeconds / b.seconds));
         };
         Shares warmUp;
         pair({&warmUp}, true, "warm-up");

@@ -6,8 +6,12 @@
 
 namespace kvscope::bench {
 
+nlohmann::ordered_json uiLive(const Settings& settings, const Log& log);
+
 std::span<const UiBenchEntry> uiBenchmarks() {
-    static const std::vector<UiBenchEntry> table{};
+    static const std::vector<UiBenchEntry> table{
+        {"ui-live", uiLive},
+    };
     return table;
 }
 

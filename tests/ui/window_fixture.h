@@ -41,6 +41,7 @@ protected:
         return window;
     }
     static void settle(MainWindow& window) {
+        QCoreApplication::processEvents(); // a view that was just chosen asks when it is shown
         ASSERT_TRUE(until([&] { return window.workspace().idle(); }));
         QCoreApplication::processEvents();
     }

@@ -1,6 +1,7 @@
 #include "ui/plots/plot_accessible.h"
 
 #include "ui/plots/plot_canvas.h"
+#include "ui/plots/plot_view.h"
 
 #include <QAccessibleWidget>
 
@@ -12,8 +13,10 @@ class PlotAccessible final : public QAccessibleWidget {
 public:
     explicit PlotAccessible(PlotCanvas* plot) : QAccessibleWidget(plot, QAccessible::Chart) {}
     QString text(QAccessible::Text kind) const override {
-        return kind == QAccessible::Value ? widget()->property(kCursorTextProperty).toString()
-                                          : QAccessibleWidget::text(kind);
+        if (kind == QAccessible::Value)
+            for (QWidget* above = widget()->parentWidget(); above; above = above->parentWidget())
+                if (auto* view = qobject_cast<PlotView*>(above)) return view->cursorText();
+        return QAccessibleWidget::text(kind);
     }
 };
 

@@ -6,7 +6,4 @@ namespace kvscope::ui {
 /// Once per program; more calls do nothing.
 void makePlotsAccessible();
 
-/// Property of a PlotCanvas: the values under the cursor as plain text.
-inline constexpr char kCursorTextProperty[] = "cursorText";
-
 } // namespace kvscope::ui

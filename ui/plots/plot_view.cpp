@@ -316,10 +316,11 @@ void PlotView::showDetails() {
     QToolTip::showText(hoverGlobal_, details.html, canvas_, {}, 60'000);
 }
 
+QString PlotView::cursorText() { return QTextDocumentFragment::fromHtml(detailsAtCursor().html).toPlainText(); }
+
 void PlotView::tellScreenReader() {
     if (!QAccessible::isActive()) return; // nobody listens: no work
-    canvas_->setProperty(kCursorTextProperty, QTextDocumentFragment::fromHtml(detailsAtCursor().html).toPlainText());
-    QAccessibleValueChangeEvent changed(canvas_, canvas_->property(kCursorTextProperty));
+    QAccessibleValueChangeEvent changed(canvas_, cursorText());
     QAccessible::updateAccessibility(&changed);
 }
 

@@ -33,6 +33,8 @@ public:
     PlotCanvas& canvas() { return *canvas_; }
     /// What the view says about aggregated or missing data; the line under the plot.
     QString noteText() const;
+    /// The values under the cursor, for screen readers; empty where nothing is marked.
+    QString cursorText();
     /// The teaching text while there is nothing to show; empty when a plot is shown.
     QString emptyText() const;
 

@@ -3,20 +3,24 @@
 #include "ui/colour_maps.h"
 
 #include <QActionGroup>
-#include <QProxyStyle>
+#include <QPainter>
+
+#include <algorithm>
 
 namespace kvscope::ui {
 
 namespace {
 
-/// Bars as wide as they are: a menu's icons are small squares otherwise.
-class WideIcons final : public QProxyStyle {
-public:
-    using QProxyStyle::QProxyStyle;
-    int pixelMetric(PixelMetric metric, const QStyleOption* option, const QWidget* widget) const override {
-        return metric == PM_SmallIconSize ? 96 : QProxyStyle::pixelMetric(metric, option, widget);
-    }
-};
+constexpr QSize kBar(96, 14);
+constexpr int kGap = 10;      // between bar and name
+constexpr int kTextLeft = 24; // of QMenu::item in the style sheet
+
+/// Room for the bar in front of the name: an icon could only be square.
+QString indented(const QString& name, const QFontMetrics& metrics) {
+    const QChar space(QChar::Nbsp);
+    const int count = (kBar.width() + kGap) / std::max(1, metrics.horizontalAdvance(space)) + 1;
+    return QString(count, space) + name;
+}
 
 } // namespace
 
@@ -24,11 +28,22 @@ ColourMapMenu::ColourMapMenu(QWidget* parent)
     : QMenu(tr("&Colour Maps"), parent), sequential_(QLatin1String(sequentialMaps().front().id)),
       diverging_(QLatin1String(divergingMaps().front().id)) {
     setToolTipsVisible(true);
-    auto* style = new WideIcons(QStringLiteral("Fusion"));
-    style->setParent(this);
-    setStyle(style);
     rebuild();
     connect(this, &QMenu::aboutToHide, this, [this] { emit preview(sequential_, diverging_); });
+}
+
+void ColourMapMenu::paintEvent(QPaintEvent* event) {
+    QMenu::paintEvent(event);
+    QPainter painter(this);
+    for (const QAction* action : actions()) {
+        if (!action->isCheckable()) continue;
+        const QString id = action->data().toString();
+        const ColourMap& map = QLatin1String(colourMap(sequentialMaps(), id).id) == id ? colourMap(sequentialMaps(), id)
+                                                                                       : colourMap(divergingMaps(), id);
+        const QRect row = actionGeometry(const_cast<QAction*>(action));
+        painter.drawPixmap(row.left() + kTextLeft, row.center().y() - kBar.height() / 2 + 1,
+                           colourMapBar(map, kBar, devicePixelRatioF()));
+    }
 }
 
 void ColourMapMenu::setChosen(const QString& sequential, const QString& diverging) {
@@ -41,16 +56,16 @@ void ColourMapMenu::setChosen(const QString& sequential, const QString& divergin
 
 void ColourMapMenu::rebuild() {
     const auto add = [this](const QString& heading, std::span<const ColourMap> maps, QString& chosenId) {
-        addSection(heading);
+        addSeparator();
+        addAction(heading)->setEnabled(false);
         auto* group = new QActionGroup(this);
         for (const ColourMap& map : maps) {
             const QString id = QLatin1String(map.id);
-            QAction* action = addAction(colourMapIcon(map, devicePixelRatioF()), tr(map.title));
+            QAction* action = addAction(indented(tr(map.title), fontMetrics()));
             action->setToolTip(tr(map.help));
             action->setData(id);
             action->setCheckable(true);
             action->setChecked(id == chosenId);
-            action->setIconVisibleInMenu(true);
             group->addAction(action);
             const auto tried = [this, id, &chosenId] {
                 const bool isSequential = &chosenId == &sequential_;

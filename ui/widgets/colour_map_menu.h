@@ -4,8 +4,6 @@
 #include <QMenu>
 #include <QString>
 
-#include <functional>
-
 namespace kvscope::ui {
 
 class ColourMapMenu final : public QMenu {
@@ -21,6 +19,9 @@ signals:
     void chosen(const QString& sequential, const QString& diverging);
     /// Shown for now; `chosen` follows, or another preview of what was chosen before.
     void preview(const QString& sequential, const QString& diverging);
+
+protected:
+    void paintEvent(QPaintEvent* event) override;
 
 private:
     void rebuild();

@@ -18,7 +18,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kColumnWidth = 300; // of the shortcuts
+constexpr int kColumnWidth = 320; // of the shortcuts
 } // namespace
 
 HelpOverlay::HelpOverlay(QWidget* parent)
@@ -86,7 +86,7 @@ QString HelpOverlay::shortcutsHtml() const {
         text += QStringLiteral("<tr><td colspan=\"2\"><p style=\"margin-top:12px; color:%1\"><b>%2</b></p></td></tr>")
                     .arg(muted, shortcuts[first].group.toHtmlEscaped());
         for (std::size_t row = first; row < end; ++row)
-            text += QStringLiteral("<tr><td width=\"112\"><b>%1</b></td><td>%2</td></tr>")
+            text += QStringLiteral("<tr><td width=\"136\"><b>%1</b></td><td>%2</td></tr>")
                         .arg(shortcuts[row].keys.toHtmlEscaped(), shortcuts[row].action.toHtmlEscaped());
     }
     QString html = QStringLiteral("<table width=\"100%\" cellpadding=\"0\"><tr>");
@@ -122,7 +122,7 @@ QString HelpOverlay::html(Page page) const {
 }
 
 QRect HelpOverlay::cardRect() const {
-    const QSize size(std::min(1040, width() - 40), std::min(760, height() - 40));
+    const QSize size(std::min(1080, width() - 40), std::min(760, height() - 40));
     return {QPoint((width() - size.width()) / 2, (height() - size.height()) / 2), size};
 }
 

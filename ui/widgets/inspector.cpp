@@ -22,6 +22,10 @@
 
 namespace kvscope::ui {
 
+namespace {
+constexpr qsizetype kLongValue = 30; // characters: may be cut
+} // namespace
+
 FactTable::FactTable(QWidget* parent) : QWidget(parent), grid_(new QGridLayout(this)) {
     grid_->setContentsMargins(0, 0, 0, 0);
     grid_->setHorizontalSpacing(10);
@@ -48,6 +52,8 @@ void FactTable::set(const QString& name, const QString& value, const char* defin
         valueLabel->setWordWrap(true);
         valueLabel->setAlignment(Qt::AlignLeft | Qt::AlignTop);
         valueLabel->setTextInteractionFlags(Qt::TextSelectableByMouse);
+        // A long path has no place to wrap: it is cut, and must not widen the panel for all other rows.
+        valueLabel->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
         const int line = grid_->rowCount();
         grid_->addWidget(nameLabel, line, 0);
         grid_->addWidget(valueLabel, line, 1);
@@ -56,6 +62,7 @@ void FactTable::set(const QString& name, const QString& value, const char* defin
     }
     row->set = true;
     row->value->setText(value);
+    row->value->setToolTip(value.size() > kLongValue ? value : QString());
     row->name->setVisible(!value.isEmpty());
     row->value->setVisible(!value.isEmpty());
 }

@@ -200,6 +200,7 @@ void SessionForm::makePromptSection(QVBoxLayout* layout) {
                           tr("Sequences decoded together. Needle prompts differ by their seed, other prompts repeat."));
     maxNewTokens_ =
         makeSpin(1, 100000, 128, tr("tokens"), "maxNewTokens", tr("Decoding ends after so many new tokens."));
+    sequences_->setAccessibleName(tr("Sequences"));
     form->addRow(alignedLabel(tr("Sequences")), sequences_);
     form->addRow(tr("Generate"), maxNewTokens_);
     connect(prompt_, &PromptEditor::changed, this, &SessionForm::revalidate);
@@ -251,6 +252,7 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
     stopAtEos_ =
         named(new QCheckBox(tr("Stop at the end-of-text token")), "stopAtEos", tr("Off: always generate all tokens."));
     stopAtEos_->setChecked(true);
+    temperature_->setAccessibleName(tr("Temperature"));
     form->addRow(alignedLabel(tr("Temperature")), temperature_);
     form->addRow(tr("Top-p"), topP_);
     form->addRow(tr("Top-k"), topK_);
@@ -289,6 +291,7 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
     linkGbps_ = makeDouble(0.01, 10000, Link().gigabytesPerSecond, 1, "linkGbps", tr("Bandwidth; GB is 10⁹ bytes."));
     linkGbps_->setSuffix(tr(" GB/s"));
     form->addRow(tr("Link (modelled)"), link_);
+    linkGbps_->setAccessibleName(tr("Link bandwidth"));
     form->addRow(QString(), linkGbps_);
 
     level_ = named(new QComboBox, "recordLevel",
