@@ -268,6 +268,7 @@ void MainWindow::restore() {
     showView(saved_.view);
     updateRecent();
     resize(1600, 1000);
+    layout()->activate(); // the docks have sizes only now
     resizeDocks({sessionDock_, inspectorDock_}, {330, 300}, Qt::Horizontal);
     resizeDocks({sessionDock_, runsDock_}, {760, 150}, Qt::Vertical);
     resizeDocks({tokensDock_}, {172}, Qt::Vertical);

@@ -266,10 +266,11 @@ TEST_F(HabitsTest, TheViewInFrontIsCopiedAsTablePictureAndSql) {
     EXPECT_GT(QApplication::clipboard()->image().width(), 800);
     trigger(*window, "copySql");
     EXPECT_TRUE(QApplication::clipboard()->text().startsWith("SELECT step, hits"));
-    window->showView("compare");
-    settle(*window);
-    trigger(*window, "copyTable");
-    ASSERT_TRUE(window->currentView() != nullptr);
+    window->workspace().setCursor({.step = 3});
+    ASSERT_TRUE(until([&] { return window->inspector().stepFacts()->value("Step") == "3"; }));
+    window->inspector().stepFacts()->actions().first()->trigger();
+    EXPECT_TRUE(QApplication::clipboard()->text().startsWith("Step\t3\nWall time\t"))
+        << QApplication::clipboard()->text().toStdString();
 }
 
 TEST_F(HabitsTest, ColourMapsAreTriedTakenAndRemembered) {

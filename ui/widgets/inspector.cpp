@@ -7,6 +7,9 @@
 #include "ui/widgets/small_widgets.h"
 #include "ui/workspace.h"
 
+#include <QAction>
+#include <QApplication>
+#include <QClipboard>
 #include <QEvent>
 #include <QGridLayout>
 #include <QJsonDocument>
@@ -18,6 +21,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <utility>
 
 namespace kvscope::ui {
@@ -32,6 +36,19 @@ FactTable::FactTable(QWidget* parent) : QWidget(parent), grid_(new QGridLayout(t
     grid_->setVerticalSpacing(3);
     grid_->setColumnStretch(1, 1);
     grid_->setColumnMinimumWidth(0, 104);
+    auto* copy = new QAction(tr("Copy as table"), this);
+    connect(copy, &QAction::triggered, this, [this] {
+        std::map<int, QString> lines; // by place in the grid
+        for (auto row = rows_.constBegin(); row != rows_.constEnd(); ++row)
+            if (!row->value->isHidden())
+                lines[grid_->indexOf(row->value)] =
+                    row.key() + QLatin1Char('\t') + row->value->text() + QLatin1Char('\n');
+        QString text;
+        for (const auto& [place, line] : lines) text += line;
+        QApplication::clipboard()->setText(text);
+    });
+    addAction(copy);
+    setContextMenuPolicy(Qt::ActionsContextMenu);
 }
 
 void FactTable::set(const QString& name, const QString& value, const char* definition) {
