@@ -30,6 +30,10 @@ const char* shapeOf(Icon icon) {
         return "<path d='M6.5 6.5l11 11M17.5 6.5l-11 11'/>";
     case Icon::Reset:
         return "<path d='M5 12a7 7 0 1 0 2.3-5.2'/><path d='M4.5 4.5v4h4'/>";
+    case Icon::Back:
+        return "<path d='M19 12H5.5M11 6l-6 6 6 6'/>";
+    case Icon::Forward:
+        return "<path d='M5 12h13.5M13 6l6 6-6 6'/>";
     case Icon::Help:
         return "<circle cx='12' cy='12' r='8.5'/><path d='M9.6 9.6a2.5 2.5 0 1 1 3.7 2.2c-.9.5-1.3 1-1.3 2'/><circle "
                "cx='12' "

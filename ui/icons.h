@@ -16,6 +16,8 @@ enum class Icon {
     Folder,
     Close,
     Reset,
+    Back,
+    Forward,
     Help,
     Export,
     Report,

@@ -1,6 +1,9 @@
 #include "ui/main_window.h"
 
 #include "core/model/model.h"
+#include "ui/clipboard.h"
+#include "ui/cursor_history.h"
+#include "ui/cursor_link.h"
 #include "ui/models/format.h"
 #include "ui/session_controller.h"
 #include "ui/theme.h"
@@ -13,8 +16,10 @@
 #include "ui/widgets/token_strip.h"
 #include "ui/widgets/welcome_page.h"
 
+#include <QAbstractItemView>
 #include <QApplication>
 #include <QCloseEvent>
+#include <QComboBox>
 #include <QDockWidget>
 #include <QFileInfo>
 #include <QHBoxLayout>
@@ -42,32 +47,48 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
     setWindowTitle(QStringLiteral("KVScope"));
     setAcceptDrops(true);
     setDockNestingEnabled(true);
+    history_ = new CursorHistory(*workspace_, this);
+    link_ = new CursorLink(*workspace_, this);
     makeCentre();
     makeDocks();
     makeActions();
     makeMenus();
     makeToolBar();
+    makeNavigation();
     makeStatusBar();
     help_ = new HelpOverlay(this);
-    describeShortcuts();
     connectSession();
     restore();
+    qApp->installEventFilter(this); // the mouse's back and forward buttons, wherever it is
 }
 
 MainWindow::~MainWindow() {
+    qApp->removeEventFilter(this);
     controller_->disconnect();
     workspace_->disconnect(this);
+    delete history_;
+    delete link_;
     controller_.reset(); // joins the worker while the workspace is still there
     delete centre_;      // and what shows the workspace goes before it
     for (QDockWidget* dock : {sessionDock_, runsDock_, tokensDock_, inspectorDock_}) delete dock;
 }
 
 void MainWindow::makeCentre() {
+    auto* centre = new QWidget;
+    auto* column = new QVBoxLayout(centre);
+    column->setContentsMargins(0, 0, 0, 0);
+    column->setSpacing(0);
+    banner_ = new InlineMessage;
+    banner_->setObjectName(QStringLiteral("banner"));
     centre_ = new QStackedWidget;
+    column->addWidget(banner_);
+    column->addWidget(centre_, 1);
     welcome_ = new WelcomePage;
     tabs_ = new QTabWidget;
     tabs_->setDocumentMode(true);
     tabs_->setObjectName(QStringLiteral("views"));
+    tabs_->setAccessibleName(tr("Views"));
+    tabs_->tabBar()->setAccessibleName(tr("Views"));
     for (const ViewEntry& entry : views()) {
         auto* page = new QWidget;
         auto* layout = new QVBoxLayout(page);
@@ -79,7 +100,7 @@ void MainWindow::makeCentre() {
     }
     centre_->addWidget(welcome_);
     centre_->addWidget(tabs_);
-    setCentralWidget(centre_);
+    setCentralWidget(centre);
     connect(tabs_, &QTabWidget::currentChanged, this, [this](int tab) {
         if (centre_->currentWidget() == tabs_) ensureView(tab);
     });
@@ -110,6 +131,9 @@ void MainWindow::ensureView(int tab) {
     views_[std::size_t(tab)] = view;
     tabs_->widget(tab)->layout()->addWidget(view);
     view->applyTheme(Theme::current());
+    for (QAbstractItemView* table : view->findChildren<QAbstractItemView*>()) // not the lists that combo boxes drop
+        if (!qobject_cast<QComboBox*>(table->parentWidget() ? table->parentWidget()->parentWidget() : nullptr))
+            giveTableMenu(*table);
 }
 
 View* MainWindow::currentView() const {
@@ -130,7 +154,8 @@ void MainWindow::makeDocks() {
     const auto add = [this](const QString& title, const char* name, QWidget* content, Qt::DockWidgetArea area) {
         auto* dock = new QDockWidget(title, this);
         dock->setObjectName(QLatin1String(name));
-        dock->setFeatures(QDockWidget::DockWidgetMovable | QDockWidget::DockWidgetClosable);
+        dock->setFeatures(QDockWidget::DockWidgetMovable | QDockWidget::DockWidgetClosable |
+                          QDockWidget::DockWidgetFloatable);
         dock->setWidget(content);
         auto* bar = new DockTitle(title);
         connect(bar, &DockTitle::closeRequested, dock, &QDockWidget::hide);
@@ -165,6 +190,7 @@ void MainWindow::makeStatusBar() {
     dismiss_->setText(QStringLiteral("×"));
     dismiss_->setAutoRaise(true);
     dismiss_->setToolTip(tr("Hide this message"));
+    dismiss_->setAccessibleName(tr("Hide this message"));
     dismiss_->hide();
     busy_ = new MutedLabel(tr("reading…"));
     busy_->setMinimumWidth(70);
@@ -176,8 +202,10 @@ void MainWindow::makeStatusBar() {
     statusBar()->addPermanentWidget(busy_);
     connect(dismiss_, &QToolButton::clicked, this, [this] { showMessage({}); });
     connect(workspace_.get(), &Workspace::busyChanged, busy_, &QWidget::setVisible);
-    connect(workspace_.get(), &Workspace::failed, this,
-            [this](const QString& sentence) { showMessage(sentence, true); });
+    connect(workspace_.get(), &Workspace::failed, this, [this](const QString& sentence) {
+        banner_->show(InlineMessage::Kind::Error, sentence); // above the view that asked
+    });
+    connect(workspace_.get(), &Workspace::currentChanged, banner_, &InlineMessage::clear);
     connect(workspace_.get(), &Workspace::openFailed, this, [this](const QString&, const QString& sentence) {
         runs_->showProblem(sentence);
         showMessage(sentence, true);
@@ -236,14 +264,16 @@ void MainWindow::connectSession() {
 }
 
 void MainWindow::restore() {
-    setTheme(saved_.theme);
+    restoreLook();
     form_->setValues(saved_.form);
     showView(saved_.view);
     updateRecent();
     resize(1600, 1000);
+    layout()->activate(); // the docks have sizes only now
     resizeDocks({sessionDock_, inspectorDock_}, {330, 300}, Qt::Horizontal);
     resizeDocks({sessionDock_, runsDock_}, {760, 150}, Qt::Vertical);
     resizeDocks({tokensDock_}, {172}, Qt::Vertical);
+    defaultDocks_ = saveState();
     if (!saved_.geometry.isEmpty()) restoreGeometry(saved_.geometry);
     if (!saved_.docks.isEmpty()) restoreState(saved_.docks);
     updateActions();
@@ -259,7 +289,8 @@ void MainWindow::paintEvent(QPaintEvent* event) {
 
 void MainWindow::afterFirstPaint() {
     emit firstPainted();
-    controller_->loadModel(form_->modelName());
+    if (controller_->state() == SessionController::State::Idle && !controller_->model()) // another window may give it
+        controller_->loadModel(form_->modelName());
     for (const QString& path : saved_.openFiles)
         if (QFileInfo::exists(path)) workspace_->open(path);
 }
@@ -273,6 +304,8 @@ void MainWindow::saveSession() {
     saved_.openFiles.clear();
     for (const OpenRun& run : workspace_->runs())
         if (!saved_.openFiles.contains(run.key.path)) saved_.openFiles << run.key.path;
+    for (const QString& file : settings_.load().recentFiles) // another window may have opened some meanwhile
+        if (!saved_.recentFiles.contains(file) && saved_.recentFiles.size() < 10) saved_.recentFiles << file;
     settings_.save(saved_);
 }
 

@@ -1,5 +1,5 @@
-// The desktop's one window: session form and runs on the left, views in the centre, tokens below, inspector on the
-// right.
+// A window of the desktop: session form and runs on the left, views in the centre, tokens below, inspector on the
+// right. Several may be open; those on the same run share one cursor while they are linked.
 #pragma once
 
 #include "ui/settings.h"
@@ -20,7 +20,11 @@ class QToolButton;
 
 namespace kvscope::ui {
 
+class ColourMapMenu;
+class CursorHistory;
+class CursorLink;
 class HelpOverlay;
+class InlineMessage;
 class Inspector;
 class RunList;
 class SessionController;
@@ -36,7 +40,11 @@ public:
     ~MainWindow() override;
 
     void openFiles(const QStringList& paths);
-    void setTheme(const QString& id); // "light" or "dark"
+    void setTheme(const QString& id); // "light" or "dark"; of all windows
+    /// Ids of ui/colour_maps.h, for all windows. Remembered unless it is only tried.
+    void setColourMaps(const QString& sequential, const QString& diverging, bool remember = true);
+    /// Another window on the same traces, at the same place.
+    MainWindow* newWindow();
     /// The view in front; null while the welcome page is shown.
     View* currentView() const;
     void showView(const QString& id);
@@ -55,6 +63,8 @@ public:
     TokenPanel& tokens() { return *tokens_; }
     Inspector& inspector() { return *inspector_; }
     HelpOverlay& help() { return *help_; }
+    CursorHistory& history() { return *history_; }
+    ColourMapMenu& colourMaps() { return *colourMaps_; }
     QAction* action(const char* name) const; // "run", "pause", "step", "stop", ...
 
 signals:
@@ -65,8 +75,14 @@ protected:
     void closeEvent(QCloseEvent* event) override;
     void dragEnterEvent(QDragEnterEvent* event) override;
     void dropEvent(QDropEvent* event) override;
+    bool eventFilter(QObject* watched, QEvent* event) override;
 
 private:
+    void continueFrom(MainWindow& other);
+    void restoreLook();
+    void adoptTheme();
+    void makeNavigation();
+    void updateNavigation();
     void makeCentre();
     void makeDocks();
     void makeActions();
@@ -78,12 +94,17 @@ private:
     void afterFirstPaint();
 
     QAction* addNamed(const char* name, const QString& text, const QList<QKeySequence>& keys, const QString& tip);
+    void makeSessionActions();
+    void makeFileActions();
+    void makeViewActions();
+    void makeCursorActions();
+    void makeHelpActions();
     void updateActions();
     void updateIcons();
     void updateRecent();
-    void describeShortcuts();
     void showCentre();
     void ensureView(int tab);
+    void stepView(int by);
     void moveCursor(int steps, int layers);
     void chooseFiles();
     void chooseViewExport();
@@ -93,6 +114,8 @@ private:
     SavedSession saved_;
     std::unique_ptr<Workspace> workspace_;
     std::unique_ptr<SessionController> controller_; // after the workspace it reports to
+    CursorHistory* history_ = nullptr;
+    CursorLink* link_ = nullptr;
 
     QStackedWidget* centre_ = nullptr;
     WelcomePage* welcome_ = nullptr;
@@ -104,7 +127,11 @@ private:
     Inspector* inspector_ = nullptr;
     HelpOverlay* help_ = nullptr;
     QDockWidget *sessionDock_ = nullptr, *runsDock_ = nullptr, *tokensDock_ = nullptr, *inspectorDock_ = nullptr;
-    QMenu* recentMenu_ = nullptr;
+    QMenu *recentMenu_ = nullptr, *backMenu_ = nullptr, *forwardMenu_ = nullptr;
+    ColourMapMenu* colourMaps_ = nullptr;
+    InlineMessage* banner_ = nullptr; // what went wrong with the views, above them
+    QByteArray defaultDocks_;
+    QString actionGroup_; // heading in the help of the actions being made
     QToolBar* toolBar_ = nullptr;
     QWidget *statistics_ = nullptr, *progress_ = nullptr;
     QLabel *rate_ = nullptr, *hitRate_ = nullptr, *locality_ = nullptr, *progressText_ = nullptr;

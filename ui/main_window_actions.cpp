@@ -1,10 +1,14 @@
 // Menus, tool bar and shortcuts of the main window.
+#include "ui/clipboard.h"
+#include "ui/cursor_history.h"
+#include "ui/cursor_link.h"
 #include "ui/figures/figure_dialog.h"
 #include "ui/icons.h"
 #include "ui/main_window.h"
 #include "ui/session_controller.h"
 #include "ui/theme.h"
 #include "ui/views/view.h"
+#include "ui/widgets/colour_map_menu.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/session_form.h"
@@ -13,10 +17,12 @@
 #include "ui/widgets/welcome_page.h"
 
 #include <QApplication>
+#include <QClipboard>
 #include <QDockWidget>
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QLabel>
+#include <QListView>
 #include <QMenu>
 #include <QMenuBar>
 #include <QProgressBar>
@@ -59,6 +65,7 @@ QAction* MainWindow::addNamed(const char* name, const QString& text, const QList
     auto* added = new QAction(text, this);
     added->setObjectName(QLatin1String(name));
     added->setShortcuts(keys);
+    setShortcutGroup(added, actionGroup_);
     const QString keyText =
         keys.isEmpty() ? QString() : QStringLiteral(" (%1)").arg(keys.front().toString(QKeySequence::NativeText));
     added->setToolTip(tip + keyText);
@@ -71,72 +78,161 @@ QAction* MainWindow::action(const char* name) const {
     return findChild<QAction*>(QLatin1String(name), Qt::FindDirectChildrenOnly);
 }
 
+namespace {
+
+QList<QKeySequence> keys(std::initializer_list<const char*> texts) {
+    QList<QKeySequence> list;
+    for (const char* text : texts) list << QKeySequence(QLatin1String(text));
+    return list;
+}
+
+} // namespace
+
 void MainWindow::makeActions() {
-    const auto add = [this](const char* name, const QString& text, const QList<QKeySequence>& keys, const QString& tip,
-                            auto&& slot) { connect(addNamed(name, text, keys, tip), &QAction::triggered, this, slot); };
-    const auto key = [](const char* text) { return QList<QKeySequence>{QKeySequence(QLatin1String(text))}; };
-    add("run", tr("Run"), key("F5"), tr("Run the session"), [this] { form_->run(); });
-    add("pause", tr("Pause"), key("F6"), tr("Pause or resume"), [this] {
+    makeSessionActions();
+    makeViewActions();
+    makeCursorActions();
+    makeFileActions();
+    makeHelpActions();
+}
+
+void MainWindow::makeSessionActions() {
+    actionGroup_ = tr("Session");
+    connect(addNamed("run", tr("Run"), keys({"F5"}), tr("Run the session")), &QAction::triggered, this,
+            [this] { form_->run(); });
+    connect(addNamed("pause", tr("Pause"), keys({"F6"}), tr("Pause or resume")), &QAction::triggered, this, [this] {
         if (controller_->state() == SessionController::State::Paused)
             controller_->resume();
         else
             controller_->pause();
     });
-    add("step", tr("Step"), key("F10"), tr("One decode step"), [this] { controller_->stepOnce(); });
-    add("stop", tr("Stop"), key("Shift+F5"), tr("Stop the session"), [this] { controller_->stop(); });
+    connect(addNamed("step", tr("Step"), keys({"F10"}), tr("One decode step")), &QAction::triggered, this,
+            [this] { controller_->stepOnce(); });
+    connect(addNamed("stop", tr("Stop"), keys({"Shift+F5"}), tr("Stop the session")), &QAction::triggered, this,
+            [this] { controller_->stop(); });
+}
 
-    add("open", tr("Open Trace…"), key("Ctrl+O"), tr("Open a recorded trace"), [this] { chooseFiles(); });
-    add("exportView", tr("Export View…"), key("Ctrl+E"), tr("Save the view in front as PNG, SVG, PDF or CSV"),
-        [this] { chooseViewExport(); });
-    add("exportReport", tr("Export Report…"), key("Ctrl+Shift+E"), tr("Save a report of the shown run as HTML or PDF"),
-        [this] { chooseReportExport(); });
-    add("exportFigure", tr("Paper Figure…"), key("Ctrl+Alt+E"),
-        tr("Redraw a figure of the papers from the open traces, for print"), [this] {
-            QStringList files;
-            for (const OpenRun& run : workspace_->runs())
-                if (!files.contains(run.key.path)) files << run.key.path;
-            (new FigureDialog(files, this))->open();
-        });
-    add("quit", tr("Quit"), key("Ctrl+Q"), tr("Quit"), [this] { close(); });
+void MainWindow::makeFileActions() {
+    actionGroup_ = tr("Files");
+    connect(addNamed("open", tr("Open Trace…"), keys({"Ctrl+O"}), tr("Open a recorded trace")), &QAction::triggered,
+            this, [this] { chooseFiles(); });
+    connect(addNamed("exportView", tr("Export View…"), keys({"Ctrl+E"}),
+                     tr("Save the view in front as PNG, SVG, PDF or CSV")),
+            &QAction::triggered, this, [this] { chooseViewExport(); });
+    connect(addNamed("exportReport", tr("Export Report…"), keys({"Ctrl+Shift+E"}),
+                     tr("Save a report of the shown run as HTML or PDF")),
+            &QAction::triggered, this, [this] { chooseReportExport(); });
+    connect(addNamed("exportFigure", tr("Paper Figure…"), keys({"Ctrl+Alt+E"}),
+                     tr("Redraw a figure of the papers from the open traces, for print")),
+            &QAction::triggered, this, [this] {
+                QStringList files;
+                for (const OpenRun& run : workspace_->runs())
+                    if (!files.contains(run.key.path)) files << run.key.path;
+                (new FigureDialog(files, this))->show();
+            });
+    connect(addNamed("newWindow", tr("New Window"), keys({"Ctrl+Shift+N"}),
+                     tr("Another window on the same traces, with a linked cursor")),
+            &QAction::triggered, this, [this] { newWindow(); });
+    connect(addNamed("closeWindow", tr("Close Window"), keys({"Ctrl+Shift+W"}), tr("Close this window")),
+            &QAction::triggered, this, &QWidget::close);
+    connect(addNamed("quit", tr("Quit"), keys({"Ctrl+Q"}), tr("Close all windows")), &QAction::triggered, this,
+            [] { QApplication::closeAllWindows(); });
+}
 
+void MainWindow::makeViewActions() {
+    actionGroup_ = tr("Views");
+    for (std::size_t tab = 0; tab < views().size(); ++tab) {
+        const ViewEntry& entry = views()[tab];
+        const QByteArray name = QByteArray("view_") + entry.id;
+        connect(addNamed(name, tr(entry.title), keys({entry.shortcut}), tr(entry.help)), &QAction::triggered, this,
+                [this, tab] {
+                    tabs_->setCurrentIndex(int(tab));
+                    showCentre();
+                });
+    }
     const auto onView = [this](void (View::*method)()) {
         return [this, method] {
             if (View* view = currentView()) (view->*method)();
         };
     };
-    add("zoomUndo", tr("Undo Zoom"), key("Ctrl+Z"), tr("Back to the zoom before"), onView(&View::undoZoom));
-    add("zoomRedo", tr("Redo Zoom"),
-        {QKeySequence(QStringLiteral("Ctrl+Shift+Z")), QKeySequence(QStringLiteral("Ctrl+Y"))},
-        tr("Forward to the zoom after"), onView(&View::redoZoom));
-    add("zoomReset", tr("Reset Zoom"), key("Ctrl+0"), tr("Show everything"), onView(&View::resetZoom));
-    add("theme", tr("Dark Theme"), key("Ctrl+Shift+D"), tr("Switch between light and dark"),
-        [this] { setTheme(theme_ == QLatin1String("dark") ? QStringLiteral("light") : QStringLiteral("dark")); });
+    connect(addNamed("nextView", tr("Next View"), keys({"Ctrl+PgDown", "Ctrl+Tab"}), tr("The view to the right")),
+            &QAction::triggered, this, [this] { stepView(1); });
+    connect(addNamed("previousView", tr("Previous View"), keys({"Ctrl+PgUp", "Ctrl+Shift+Tab"}),
+                     tr("The view to the left")),
+            &QAction::triggered, this, [this] { stepView(-1); });
+    connect(addNamed("zoomUndo", tr("Undo Zoom"), keys({"Ctrl+Z"}), tr("Back to the zoom before")), &QAction::triggered,
+            this, onView(&View::undoZoom));
+    connect(addNamed("zoomRedo", tr("Redo Zoom"), keys({"Ctrl+Shift+Z", "Ctrl+Y"}), tr("Forward to the zoom after")),
+            &QAction::triggered, this, onView(&View::redoZoom));
+    connect(addNamed("zoomReset", tr("Reset Zoom"), keys({"Ctrl+0"}), tr("Show everything")), &QAction::triggered, this,
+            onView(&View::resetZoom));
+    connect(addNamed("copyTable", tr("Copy as Table"), keys({"Ctrl+Shift+C"}),
+                     tr("The numbers of the view in front, separated by tabs")),
+            &QAction::triggered, this, [this] {
+                if (const View* view = currentView())
+                    QApplication::clipboard()->setText(tableFromCsv(view->exportCsv()));
+            });
+    connect(addNamed("copyImage", tr("Copy Image"), keys({"Ctrl+Alt+C"}), tr("The view in front as a picture")),
+            &QAction::triggered, this, onView(&View::copyImage));
+    connect(addNamed("copySql", tr("Copy SQL"), keys({"Ctrl+Alt+S"}), tr("The statement that gives what is shown")),
+            &QAction::triggered, this, [this] {
+                const QString statement = currentView() ? currentView()->sql() : QString();
+                if (statement.isEmpty())
+                    showMessage(tr("No one statement gives what this view shows."));
+                else
+                    QApplication::clipboard()->setText(statement);
+            });
+    connect(addNamed("theme", tr("Dark Theme"), keys({"Ctrl+Shift+D"}), tr("Switch between light and dark")),
+            &QAction::triggered, this,
+            [this] { setTheme(theme_ == QLatin1String("dark") ? QStringLiteral("light") : QStringLiteral("dark")); });
     action("theme")->setCheckable(true);
+    connect(addNamed("resetLayout", tr("Reset Layout"), {}, tr("Panels where they were at first")), &QAction::triggered,
+            this, [this] { restoreState(defaultDocks_); });
+}
 
-    add("previousStep", tr("Previous Step"), key("Alt+Left"), tr("Move the cursor"), [this] { moveCursor(-1, 0); });
-    add("nextStep", tr("Next Step"), key("Alt+Right"), tr("Move the cursor"), [this] { moveCursor(1, 0); });
-    add("previousLayer", tr("Previous Layer"), key("Alt+Up"), tr("Move the cursor"), [this] { moveCursor(0, -1); });
-    add("nextLayer", tr("Next Layer"), key("Alt+Down"), tr("Move the cursor"), [this] { moveCursor(0, 1); });
-    add("focusTokens", tr("Go to Tokens"), key("Ctrl+T"), tr("Keyboard focus to the token strip"), [this] {
-        tokensDock_->show();
-        tokens_->strip()->setFocus();
-    });
+void MainWindow::makeCursorActions() {
+    actionGroup_ = tr("Cursor");
+    connect(addNamed("cursorBack", tr("Back"), keys({"Alt+Left"}), tr("Where the cursor was before")),
+            &QAction::triggered, this, [this] { history_->back(); });
+    connect(addNamed("cursorForward", tr("Forward"), keys({"Alt+Right"}), tr("Where the cursor was after")),
+            &QAction::triggered, this, [this] { history_->forward(); });
+    connect(addNamed("previousStep", tr("Previous Step"), keys({"Ctrl+Left"}), tr("Move the cursor")),
+            &QAction::triggered, this, [this] { moveCursor(-1, 0); });
+    connect(addNamed("nextStep", tr("Next Step"), keys({"Ctrl+Right"}), tr("Move the cursor")), &QAction::triggered,
+            this, [this] { moveCursor(1, 0); });
+    connect(addNamed("previousLayer", tr("Previous Layer"), keys({"Ctrl+Up"}), tr("Move the cursor")),
+            &QAction::triggered, this, [this] { moveCursor(0, -1); });
+    connect(addNamed("nextLayer", tr("Next Layer"), keys({"Ctrl+Down"}), tr("Move the cursor")), &QAction::triggered,
+            this, [this] { moveCursor(0, 1); });
+    connect(addNamed("focusTokens", tr("Go to Tokens"), keys({"Ctrl+T"}), tr("Keyboard focus to the token strip")),
+            &QAction::triggered, this, [this] {
+                tokensDock_->show();
+                tokens_->strip()->setFocus();
+            });
+    connect(addNamed("focusView", tr("Go to View"), keys({"Ctrl+G"}), tr("Keyboard focus to the view in front")),
+            &QAction::triggered, this, [this] {
+                if (View* view = currentView()) view->setFocus();
+            });
+    connect(addNamed("focusRuns", tr("Go to Runs"), keys({"Ctrl+R"}), tr("Keyboard focus to the list of runs")),
+            &QAction::triggered, this, [this] {
+                runsDock_->show();
+                runs_->view()->setFocus();
+            });
+    QAction* linked = addNamed("linkCursor", tr("Link Windows"), keys({"Ctrl+Shift+L"}),
+                               tr("One cursor for all windows on the same run"));
+    linked->setCheckable(true);
+    linked->setChecked(true);
+    connect(linked, &QAction::toggled, this, [this](bool on) { link_->setEnabled(on); });
+}
 
-    add("shortcuts", tr("Keyboard Shortcuts"), key("F1"), tr("Show every shortcut"),
-        [this] { help_->open(HelpOverlay::Page::Shortcuts); });
-    add("definitions", tr("Definitions"), key("Ctrl+F1"), tr("What the words on the screen mean"),
-        [this] { help_->open(HelpOverlay::Page::Definitions); });
-    add("about", tr("About KVScope"), {}, tr("Version and licence"), [this] { help_->open(HelpOverlay::Page::About); });
-
-    for (std::size_t tab = 0; tab < views().size(); ++tab) {
-        const ViewEntry& entry = views()[tab];
-        QAction* shown = addNamed(entry.id, tr(entry.title), key(entry.shortcut), tr(entry.help));
-        shown->setObjectName(QStringLiteral("view_") + QLatin1String(entry.id));
-        connect(shown, &QAction::triggered, this, [this, tab] {
-            tabs_->setCurrentIndex(int(tab));
-            showCentre();
-        });
-    }
+void MainWindow::makeHelpActions() {
+    actionGroup_ = tr("Help");
+    connect(addNamed("shortcuts", tr("Keyboard Shortcuts"), keys({"F1"}), tr("Show every shortcut")),
+            &QAction::triggered, this, [this] { help_->open(HelpOverlay::Page::Shortcuts); });
+    connect(addNamed("definitions", tr("Definitions"), keys({"Ctrl+F1"}), tr("What the words on the screen mean")),
+            &QAction::triggered, this, [this] { help_->open(HelpOverlay::Page::Definitions); });
+    connect(addNamed("about", tr("About KVScope"), {}, tr("Version and licence")), &QAction::triggered, this,
+            [this] { help_->open(HelpOverlay::Page::About); });
 }
 
 void MainWindow::makeMenus() {
@@ -148,27 +244,47 @@ void MainWindow::makeMenus() {
     file->addAction(action("exportReport"));
     file->addAction(action("exportFigure"));
     file->addSeparator();
-    file->addAction(action("quit"));
+    for (const char* name : {"newWindow", "closeWindow", "quit"}) file->addAction(action(name));
+
+    QMenu* edit = menuBar()->addMenu(tr("&Edit"));
+    for (const char* name : {"copyTable", "copyImage", "copySql"}) edit->addAction(action(name));
+    edit->addSeparator();
+    for (const char* name : {"zoomUndo", "zoomRedo", "zoomReset"}) edit->addAction(action(name));
 
     QMenu* view = menuBar()->addMenu(tr("&View"));
     for (const ViewEntry& entry : views()) view->addAction(action((std::string("view_") + entry.id).c_str()));
     view->addSeparator();
     for (QDockWidget* dock : {sessionDock_, runsDock_, tokensDock_, inspectorDock_})
         view->addAction(dock->toggleViewAction());
-    view->addSeparator();
-    for (const char* name : {"zoomUndo", "zoomRedo", "zoomReset"}) view->addAction(action(name));
-    view->addSeparator();
-    for (const char* name : {"previousStep", "nextStep", "previousLayer", "nextLayer", "focusTokens"})
-        view->addAction(action(name));
+    view->addAction(action("resetLayout"));
     view->addSeparator();
     view->addAction(action("theme"));
+    colourMaps_ = new ColourMapMenu(this);
+    view->addMenu(colourMaps_);
+    connect(colourMaps_, &ColourMapMenu::chosen, this,
+            [this](const QString& sequential, const QString& diverging) { setColourMaps(sequential, diverging); });
+    connect(colourMaps_, &ColourMapMenu::preview, this, [this](const QString& sequential, const QString& diverging) {
+        setColourMaps(sequential, diverging, false);
+    });
+
+    QMenu* go = menuBar()->addMenu(tr("&Go"));
+    for (const char* name : {"cursorBack", "cursorForward"}) go->addAction(action(name));
+    go->addSeparator();
+    for (const char* name : {"previousStep", "nextStep", "previousLayer", "nextLayer"}) go->addAction(action(name));
+    go->addSeparator();
+    for (const char* name : {"previousView", "nextView", "focusView", "focusTokens", "focusRuns"})
+        go->addAction(action(name));
+    go->addSeparator();
+    go->addAction(action("linkCursor"));
 
     QMenu* run = menuBar()->addMenu(tr("&Run"));
     for (const char* name : {"run", "pause", "step", "stop"}) run->addAction(action(name));
 
     QMenu* help = menuBar()->addMenu(tr("&Help"));
     for (const char* name : {"shortcuts", "definitions"}) help->addAction(action(name));
-    help->addAction(QWhatsThis::createAction(this)); // Shift+F1, then a click on what is in question
+    QAction* whatsThis = QWhatsThis::createAction(this); // Shift+F1, then a click on what is in question
+    setShortcutGroup(whatsThis, tr("Help"));
+    help->addAction(whatsThis);
     help->addSeparator();
     help->addAction(action("about"));
 }
@@ -251,7 +367,7 @@ void MainWindow::updateActions() {
     const bool open = workspace_->current() != nullptr;
     for (const char* name : {"exportReport", "exportFigure", "previousStep", "nextStep", "previousLayer", "nextLayer"})
         action(name)->setEnabled(open);
-    for (const char* name : {"exportView", "zoomUndo", "zoomRedo", "zoomReset"})
+    for (const char* name : {"exportView", "copyTable", "copyImage", "copySql", "zoomUndo", "zoomRedo", "zoomReset"})
         action(name)->setEnabled(open || currentView() != nullptr);
 }
 
@@ -265,31 +381,38 @@ void MainWindow::updateIcons() {
     action("open")->setIcon(makeIcon(Icon::Open, theme));
     action("theme")->setIcon(makeIcon(theme_ == QLatin1String("dark") ? Icon::Sun : Icon::Moon, theme));
     action("shortcuts")->setIcon(makeIcon(Icon::Help, theme));
-    for (const char* name :
-         {"open", "exportView", "exportReport", "theme", "shortcuts", "run", "pause", "step", "stop"})
+    action("cursorBack")->setIcon(makeIcon(Icon::Back, theme));
+    action("cursorForward")->setIcon(makeIcon(Icon::Forward, theme));
+    for (const char* name : {"open", "exportView", "exportReport", "theme", "shortcuts", "run", "pause", "step", "stop",
+                             "cursorBack", "cursorForward"})
         action(name)->setIconVisibleInMenu(false);
-}
-
-void MainWindow::setTheme(const QString& id) {
-    const Theme& theme = Theme::byId(id);
-    theme_ = theme.id;
-    Theme::apply(*qApp, theme);
-    for (View* view : views_)
-        if (view) view->applyTheme(theme);
-    action("theme")->setChecked(theme_ == QLatin1String("dark"));
-    updateIcons();
-    updateActions();
-    update();
 }
 
 void MainWindow::updateRecent() {
     recentMenu_->clear();
+    recentMenu_->setToolTipsVisible(true); // the folder
+    int number = 0;
     for (const QString& path : saved_.recentFiles) {
-        QAction* recent = recentMenu_->addAction(QFileInfo(path).fileName(), this, [this, path] { openFiles({path}); });
+        const QString name = QFileInfo(path).fileName().replace(QLatin1Char('&'), QLatin1String("&&"));
+        QAction* recent = recentMenu_->addAction(QStringLiteral("&%1 %2").arg(++number % 10).arg(name), this,
+                                                 [this, path] { openFiles({path}); });
         recent->setToolTip(path);
+        recent->setEnabled(QFileInfo::exists(path));
     }
+    recentMenu_->addSeparator();
+    recentMenu_->addAction(tr("Clear the List"), this, [this] {
+        saved_.recentFiles.clear();
+        saveSession();
+        updateRecent();
+    });
     recentMenu_->setEnabled(!saved_.recentFiles.isEmpty());
     welcome_->setRecent(saved_.recentFiles);
+}
+
+void MainWindow::stepView(int by) {
+    const int count = tabs_->count();
+    if (count > 0) tabs_->setCurrentIndex((tabs_->currentIndex() + by + count) % count);
+    showCentre();
 }
 
 void MainWindow::moveCursor(int steps, int layers) {
@@ -297,32 +420,6 @@ void MainWindow::moveCursor(int steps, int layers) {
     cursor.step = std::max(0, cursor.step + steps);
     cursor.layer = std::max(0, cursor.layer + layers);
     workspace_->setCursor(cursor);
-}
-
-void MainWindow::describeShortcuts() {
-    std::vector<ShortcutText> list;
-    const auto add = [&](const QString& group, const QAction* shown) {
-        if (shown->shortcut().isEmpty()) return;
-        list.push_back(
-            {group, shown->text().remove(QStringLiteral("…")), shown->shortcut().toString(QKeySequence::NativeText)});
-    };
-    for (const char* name : {"run", "pause", "step", "stop"}) add(tr("Session"), action(name));
-    for (const ViewEntry& entry : views()) add(tr("Views"), action((std::string("view_") + entry.id).c_str()));
-    for (const char* name : {"zoomUndo", "zoomRedo", "zoomReset", "theme"}) add(tr("Views"), action(name));
-    for (const char* name : {"previousStep", "nextStep", "previousLayer", "nextLayer", "focusTokens"})
-        add(tr("Cursor"), action(name));
-    list.push_back({tr("Token strip"), tr("Step back, forward, a line up, a line down"), tr("← → ↑ ↓")});
-    list.push_back({tr("Token strip"), tr("First and last step"), tr("Home, End")});
-    list.push_back({tr("Token strip"), tr("Choose a range of steps"), tr("Shift+arrows, drag")});
-    list.push_back({tr("Token strip"), tr("Clear the range"), tr("Esc")});
-    list.push_back({tr("Runs"), tr("Show the run"), tr("Enter")});
-    list.push_back({tr("Runs"), tr("Compare with the shown run"), tr("B")});
-    list.push_back({tr("Runs"), tr("Close the run"), tr("Del")});
-    for (const char* name : {"open", "exportView", "exportReport", "exportFigure", "quit"})
-        add(tr("Files"), action(name));
-    for (const char* name : {"shortcuts", "definitions"}) add(tr("Help"), action(name));
-    list.push_back({tr("Help"), tr("Explain what is clicked next"), tr("Shift+F1")});
-    help_->setShortcuts(std::move(list));
 }
 
 } // namespace kvscope::ui

@@ -19,8 +19,8 @@ namespace kvscope::ui {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr auto kProgressInterval = std::chrono::milliseconds(33);
-constexpr auto kLiveInterval = std::chrono::milliseconds(100); // statistics and streamed text
+constexpr auto kProgressInterval = std::chrono::milliseconds(100);
+constexpr auto kLiveInterval = std::chrono::milliseconds(250); // statistics and streamed text
 
 QString newTracePath(const std::string& method) {
     const QDir folder(SessionController::tracesFolder());
@@ -358,6 +358,15 @@ void SessionController::loadModel(const QString& nameOrPath) {
     impl_->setState(State::Loading);
     impl_->enqueue(
         {false, [this, nameOrPath](const std::stop_token& stop) { return impl_->loadJob(nameOrPath, stop); }});
+}
+
+void SessionController::adoptModel(const QString& nameOrPath, std::shared_ptr<const Model> model) {
+    impl_->setState(State::Loading);
+    impl_->enqueue({false, [this, nameOrPath, model = std::move(model)](const std::stop_token& stop) {
+                        impl_->cached = model;
+                        impl_->cachedName = nameOrPath;
+                        return impl_->loadJob(nameOrPath, stop);
+                    }});
 }
 
 void SessionController::start(const SessionRequest& request) {

@@ -40,6 +40,8 @@ public:
     /// Loads (and keeps) a model for the form: parameters' defaults, block text. Emits modelLoaded or failed.
     void loadModel(const QString& nameOrPath);
     std::shared_ptr<const Model> model() const; // last loaded; may be null
+    /// Takes a model that another window has loaded, instead of reading it again. Emits modelLoaded.
+    void adoptModel(const QString& nameOrPath, std::shared_ptr<const Model> model);
 
     void start(const SessionRequest& request);
     void pause();

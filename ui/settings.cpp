@@ -27,6 +27,8 @@ SavedSession Settings::load() const {
         session.docks = settings.value("window/docks").toByteArray();
     }
     session.theme = settings.value("window/theme", session.theme).toString();
+    session.sequentialMap = settings.value("window/sequentialMap").toString();
+    session.divergingMap = settings.value("window/divergingMap").toString();
     session.view = settings.value("window/view").toString();
     session.form = settings.value("form/values").toMap();
     session.recentFiles = settings.value("files/recent").toStringList();
@@ -41,6 +43,8 @@ void Settings::save(const SavedSession& session) const {
     settings.setValue("window/geometry", session.geometry);
     settings.setValue("window/docks", session.docks);
     settings.setValue("window/theme", session.theme);
+    settings.setValue("window/sequentialMap", session.sequentialMap);
+    settings.setValue("window/divergingMap", session.divergingMap);
     settings.setValue("window/view", session.view);
     settings.setValue("form/values", session.form);
     settings.setValue("files/recent", session.recentFiles);

@@ -11,10 +11,11 @@ namespace kvscope::ui {
 struct SavedSession {
     QByteArray geometry, docks; // of the window; empty: the default layout
     QString theme = QStringLiteral("light");
-    QString view;            // id of the view in front
-    QVariantMap form;        // SessionForm::values
-    QStringList recentFiles; // newest first
-    QStringList openFiles;   // traces that were open
+    QString sequentialMap, divergingMap; // ids of colour maps; empty: the defaults
+    QString view;                        // id of the view in front
+    QVariantMap form;                    // SessionForm::values
+    QStringList recentFiles;             // newest first
+    QStringList openFiles;               // traces that were open
 };
 
 /// A file in the user's configuration folder. With `fresh` nothing is read and nothing is written.

@@ -1,9 +1,10 @@
 // The categorical colours were chosen by a small search: every pair stays at least 14 (components), 21 (origins and
-// the miss mark) or 30 (resources) CIE76 units apart for normal, deuteranope and protanope sight; tests/ui/theme_test.cpp holds them to
-// it.
+// the miss mark) or 30 (resources) CIE76 units apart for normal, deuteranope and protanope sight;
+// tests/ui/theme_test.cpp holds them to it.
 #include "ui/theme.h"
 
 #include "resources/resources.h"
+#include "ui/colour_maps.h"
 #include "ui/theme_style.h"
 
 #include <QApplication>
@@ -13,9 +14,6 @@
 #include <QFontInfo>
 #include <QPalette>
 #include <QStyleFactory>
-
-#include <algorithm>
-#include <cmath>
 
 namespace kvscope::ui {
 
@@ -80,18 +78,7 @@ Theme makeDark() {
 }
 
 const Theme* applied = nullptr;
-
-struct Stop {
-    double r, g, b;
-};
-
-template <std::size_t N> QRgb interpolate(const std::array<Stop, N>& stops, double t) {
-    t = std::isnan(t) ? 0 : std::clamp(t, 0.0, 1.0) * double(N - 1);
-    const auto i = std::min(std::size_t(t), N - 2);
-    const double f = t - double(i);
-    const auto mix = [f](double a, double b) { return int(std::lround((a + (b - a) * f) * 255)); };
-    return qRgb(mix(stops[i].r, stops[i + 1].r), mix(stops[i].g, stops[i + 1].g), mix(stops[i].b, stops[i + 1].b));
-}
+const ColourMap *chosenSequential = nullptr, *chosenDiverging = nullptr;
 
 /// A family must exist before any text is drawn: without one every glyph is an empty box and nothing complains.
 void ensureFont() {
@@ -135,32 +122,14 @@ void Theme::apply(QApplication& app, const Theme& theme) {
     app.setStyleSheet(styleSheetOf(t));
 }
 
-QRgb Theme::sequential(double t) {
-    // Eleven samples of Smith and van der Walt's viridis (CC0): perceptually even, rising lightness.
-    static constexpr std::array<Stop, 11> stops{{{0.2670, 0.0049, 0.3294},
-                                                 {0.2823, 0.1409, 0.4575},
-                                                 {0.2539, 0.2653, 0.5300},
-                                                 {0.2068, 0.3718, 0.5531},
-                                                 {0.1636, 0.4711, 0.5581},
-                                                 {0.1276, 0.5669, 0.5506},
-                                                 {0.1347, 0.6586, 0.5176},
-                                                 {0.2669, 0.7488, 0.4407},
-                                                 {0.4775, 0.8214, 0.3182},
-                                                 {0.7414, 0.8734, 0.1496},
-                                                 {0.9932, 0.9062, 0.1439}}};
-    return interpolate(stops, t);
-}
+QRgb Theme::sequential(double t) { return sequentialMap().at(t); }
+QRgb Theme::diverging(double t) { return divergingMap().at(t); }
+const ColourMap& Theme::sequentialMap() { return chosenSequential ? *chosenSequential : sequentialMaps().front(); }
+const ColourMap& Theme::divergingMap() { return chosenDiverging ? *chosenDiverging : divergingMaps().front(); }
 
-QRgb Theme::diverging(double t) {
-    // Blue to orange through a light neutral: safe for red-green colour blindness.
-    static constexpr std::array<Stop, 7> stops{{{0.129, 0.314, 0.612},
-                                                {0.361, 0.565, 0.788},
-                                                {0.667, 0.792, 0.894},
-                                                {0.929, 0.933, 0.937},
-                                                {0.957, 0.745, 0.545},
-                                                {0.867, 0.494, 0.224},
-                                                {0.612, 0.278, 0.063}}};
-    return interpolate(stops, t);
+void Theme::chooseMaps(const QString& sequential, const QString& diverging) {
+    chosenSequential = &colourMap(sequentialMaps(), sequential);
+    chosenDiverging = &colourMap(divergingMaps(), diverging);
 }
 
 } // namespace kvscope::ui

@@ -1,4 +1,4 @@
-// Colours of the two themes. Colour maps are perceptually uniform and safe for colour-blind readers.
+// Colours of the two themes. Colour maps are chosen apart from the theme.
 #pragma once
 
 #include <QColor>
@@ -10,6 +10,8 @@
 class QApplication;
 
 namespace kvscope::ui {
+
+struct ColourMap;
 
 struct Theme {
     QString id; // "light" or "dark"
@@ -26,9 +28,13 @@ struct Theme {
     static const Theme& current();
     /// Fusion style, palette, style sheet, bundled or system font.
     static void apply(QApplication& app, const Theme& theme);
-    /// Sequential map (viridis-like): t in 0..1.
+    /// The chosen colour maps (ui/colour_maps.h): t in 0..1.
     static QRgb sequential(double t);
     static QRgb diverging(double t); // 0.5 is neutral
+    static const ColourMap& sequentialMap();
+    static const ColourMap& divergingMap();
+    /// For the whole program; views take it over with their next applyTheme. Unknown: the default.
+    static void chooseMaps(const QString& sequential, const QString& diverging);
 };
 
 } // namespace kvscope::ui

@@ -9,19 +9,34 @@
 
 #include <algorithm>
 #include <condition_variable>
+#include <ctime>
 #include <deque>
 #include <map>
 #include <mutex>
 #include <thread>
 
+#include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 namespace kvscope::ui {
 
 namespace {
 
-constexpr int kWorkers = 2;             // one may be inside a long read while the other answers a hover
-constexpr int kCoalesceMs = 33;         // at most 30 refreshes a second reach the views
+constexpr int kWorkers = 2;      // one may be inside a long read while the other answers a hover
+constexpr int kCoalesceMs = 250; // four refreshes a second reach the views: an engine on the same cores pays
+constexpr int kSlowestMs = 1000;
+constexpr double kGuiShare = 0.02;      // of all cores: what refreshes may take
 constexpr int kForeignPollMs = 300;     // runs that another program is recording announce nothing: ask
 constexpr std::size_t kReadersKept = 4; // open files per worker
+constexpr int kWorkerNice = 10;         // reads wait for the engine, never the other way round
+
+/// CPU of the calling thread.
+double threadSeconds() {
+    timespec now{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return double(now.tv_sec) + double(now.tv_nsec) * 1e-9;
+}
 
 QString normalised(const QString& path) { return QDir::cleanPath(QFileInfo(path).absoluteFilePath()); }
 
@@ -72,7 +87,9 @@ private:
     };
 
     void work() {
-        std::deque<Opened> readers; // most recent first
+        pthread_setname_np(pthread_self(), "kvscope-reader");   // bench/ui/live.cpp finds them by it
+        setpriority(PRIO_PROCESS, id_t(gettid()), kWorkerNice); // of this thread only, on Linux
+        std::deque<Opened> readers;                             // most recent first
         for (;;) {
             Job job;
             {
@@ -238,8 +255,17 @@ struct Workspace::Impl {
     /// GUI thread: the next refresh, no sooner than kCoalesceMs after the last.
     void schedule() {
         if (timer.isActive()) return;
-        const qint64 since = sinceRefresh.isValid() ? sinceRefresh.elapsed() : kCoalesceMs;
-        timer.start(int(std::clamp<qint64>(kCoalesceMs - since, 0, kCoalesceMs)));
+        const qint64 since = sinceRefresh.isValid() ? sinceRefresh.elapsed() : pauseMs;
+        timer.start(int(std::clamp<qint64>(pauseMs - since, 0, pauseMs)));
+    }
+    /// GUI thread, at every refresh: the more work the last one made for this thread, the longer the pause, so that
+    /// many views in sight take no more from the engine than one.
+    void pace() {
+        const double now = threadSeconds(), usedMs = (now - secondsAtRefresh) * 1e3;
+        secondsAtRefresh = now;
+        const double cores = std::max(1U, std::thread::hardware_concurrency());
+        pauseMs = std::clamp(qint64(usedMs / (kGuiShare * cores)), qint64(kCoalesceMs), qint64(kSlowestMs));
+        sinceRefresh.start();
     }
     void updatePolling() {
         const bool foreign = std::any_of(w.runs_.begin(), w.runs_.end(), [](const OpenRun& r) {
@@ -266,6 +292,8 @@ struct Workspace::Impl {
     std::atomic<bool> advancedPosted{false};
     QTimer timer, poll;
     QElapsedTimer sinceRefresh;
+    qint64 pauseMs = kCoalesceMs;
+    double secondsAtRefresh = threadSeconds();
     int refreshing = 0;
     bool refreshAgain = false;
     std::unique_ptr<ReaderPool> pool; // last: joined before the rest goes
@@ -275,7 +303,7 @@ Workspace::Workspace(QObject* parent) : QObject(parent), impl_(std::make_unique<
     impl_->timer.setSingleShot(true);
     impl_->timer.setTimerType(Qt::PreciseTimer);
     connect(&impl_->timer, &QTimer::timeout, this, [this] {
-        impl_->sinceRefresh.start();
+        impl_->pace();
         impl_->refresh();
     });
     connect(&impl_->poll, &QTimer::timeout, this, [this] { impl_->schedule(); });
@@ -376,7 +404,7 @@ void Workspace::setCompare(std::optional<RunKey> key) {
     emit compareChanged();
 }
 
-void Workspace::setCursor(const Cursor& cursor) {
+void Workspace::setCursor(const Cursor& cursor, CursorMove by) {
     Cursor wanted = cursor;
     const OpenRun* run = current();
     const auto clampTo = [](int& value, int count) { value = std::clamp(value, 0, std::max(count - 1, 0)); };
@@ -397,6 +425,7 @@ void Workspace::setCursor(const Cursor& cursor) {
     wanted.block = std::max(wanted.block, -1);
     if (wanted == cursor_) return;
     cursor_ = wanted;
+    lastMove_ = by;
     emit cursorChanged();
 }
 

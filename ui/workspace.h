@@ -36,6 +36,9 @@ struct Cursor {
     bool operator==(const Cursor&) const = default;
 };
 
+/// Who moved the cursor: a person, or the newest step of a live run that is being followed.
+enum class CursorMove { Person, Follow };
+
 /// Lives on the GUI thread. Reads run on worker threads, each with its own read-only connection.
 class Workspace final : public QObject {
     Q_OBJECT
@@ -58,9 +61,11 @@ public:
     void setCompare(std::optional<RunKey> key);
 
     const Cursor& cursor() const { return cursor_; }
-    void setCursor(const Cursor& cursor); // clamps to the current run; emits cursorChanged when it differs
+    /// Clamps to the current run; emits cursorChanged when it differs.
+    void setCursor(const Cursor& cursor, CursorMove by = CursorMove::Person);
+    CursorMove lastMove() const { return lastMove_; }
 
-    /// Any thread: the writer committed something. Coalesced to at most one `advanced` per 33 ms.
+    /// Any thread: the writer committed something. Coalesced to at most four `advanced` a second.
     void traceAdvanced();
 
     /// Runs `read` on a worker and `done` on the GUI thread, unless `context` died or `slot` was asked again meanwhile
@@ -95,6 +100,7 @@ private:
     std::vector<OpenRun> runs_;
     std::optional<RunKey> current_, compare_;
     Cursor cursor_;
+    CursorMove lastMove_ = CursorMove::Person;
     int pending_ = 0;
 };
 

@@ -24,12 +24,12 @@
 
 namespace kvscope::ui {
 
-/// Runs the event loop until `condition` holds; false after ten seconds.
+/// Runs the event loop until `condition` holds; false after half a minute: reads run at low priority.
 inline bool waitFor(const std::function<bool()>& condition) {
     QElapsedTimer timer;
     timer.start();
     while (!condition()) {
-        if (timer.elapsed() > 10'000) return false;
+        if (timer.elapsed() > 30'000) return false;
         QCoreApplication::processEvents(QEventLoop::AllEvents, 20);
     }
     return true;

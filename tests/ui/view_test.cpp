@@ -1,6 +1,8 @@
 // What every view must do, whatever it shows; each row of the registry is tested.
 #include "tests/ui/view_fixture.h"
 
+#include "ui/clipboard.h"
+
 #include <QClipboard>
 #include <QFile>
 #include <QImage>
@@ -277,14 +279,15 @@ TEST_P(EveryView, OffersTheSameMenu) {
             for (QAction* action : menu->actions())
                 if (!action->isSeparator()) offered << action->text();
             for (QAction* action : menu->actions())
-                if (action->text() == QStringLiteral("Copy data")) action->trigger();
+                if (action->text() == QStringLiteral("Copy as table")) action->trigger();
             menu->close();
         }
     });
     emit canvas().menuRequested(canvas().mapToGlobal(QPoint(50, 50)));
-    EXPECT_EQ(offered, (QStringList{"Copy image", "Copy data", "Export PNG...", "Export SVG...", "Export PDF...",
-                                    "Export CSV...", "Undo zoom", "Redo zoom", "Reset zoom"}));
-    EXPECT_EQ(QApplication::clipboard()->text(), view->exportCsv());
+    EXPECT_EQ(offered,
+              (QStringList{"Copy as table", "Copy image", "Copy SQL of what is shown", "Export PNG...", "Export SVG...",
+                           "Export PDF...", "Export CSV...", "Undo zoom", "Redo zoom", "Reset zoom"}));
+    EXPECT_EQ(QApplication::clipboard()->text(), tableFromCsv(view->exportCsv()));
 }
 
 TEST_P(EveryView, SaysWhenATraceIsDamagedInsteadOfFailing) {

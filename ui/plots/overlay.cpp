@@ -22,6 +22,12 @@ void Overlay::setMark(QCPAxisRect* panel, const CursorMark& mark) {
 
 void Overlay::clear() { marks_.clear(); }
 
+CursorMark Overlay::markOf(const QCPAxisRect* panel) const {
+    for (const auto& [rect, mark] : marks_)
+        if (rect == panel) return mark;
+    return {};
+}
+
 void Overlay::setColours(const QColor& cursor, const QColor& accent) {
     cursor_ = cursor;
     accent_ = accent;

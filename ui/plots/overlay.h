@@ -20,6 +20,7 @@ public:
     Overlay(QCustomPlot* plot, const QString& layer);
     void setMark(QCPAxisRect* panel, const CursorMark& mark);
     void clear();
+    CursorMark markOf(const QCPAxisRect* panel) const; // empty: none
     void setBox(std::optional<QRectF> pixels) { box_ = pixels; }
     void setColours(const QColor& cursor, const QColor& accent);
 

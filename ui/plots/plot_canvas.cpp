@@ -242,6 +242,41 @@ void PlotCanvas::reveal(double x) {
     replot(rpQueuedReplot);
 }
 
+void PlotCanvas::revealMark() {
+    for (std::size_t i = 0; i < rects_.size(); ++i) {
+        const CursorMark mark = overlay_->markOf(rects_[i]);
+        const auto moved = [](QCPRange range, double cell) {
+            if (cell - 0.5 < range.lower) return range + (cell - 0.5 - range.lower);
+            if (cell + 0.5 > range.upper) return range + (cell + 0.5 - range.upper);
+            return range;
+        };
+        const QCPRange x = visibleX(groupOfPanel_[i]), y = rects_[i]->axis(QCPAxis::atLeft)->range();
+        const QCPRange toX = mark.x ? moved(x, *mark.x) : x, toY = mark.y && zoomY_[i] ? moved(y, *mark.y) : y;
+        if (same(x, toX) && same(y, toY)) continue;
+        setX(groupOfPanel_[i], toX);
+        if (zoomY_[i]) setY(i, toY);
+        replot(rpQueuedReplot);
+    }
+}
+
+std::vector<ShortcutText> PlotCanvas::gestures() {
+    const QString plots = tr("Plots");
+    return {
+        {plots, tr("Move the cursor by a step, by a layer"), tr("← →, ↑ ↓")},
+        {plots, tr("Move it by ten"), tr("Shift+arrows")},
+        {plots, tr("First and last step"), tr("Home, End")},
+        {plots, tr("Values at the cursor"), tr("Space")},
+        {plots, tr("Zoom the steps"), tr("+, −, wheel")},
+        {plots, tr("Zoom the values"), tr("Ctrl++, Ctrl+−, Ctrl+wheel")},
+        {plots, tr("Show everything"), tr("0, double click")},
+        {plots, tr("Pan"), tr("Drag, sideways wheel")},
+        {plots, tr("Zoom into a box"), tr("Shift+drag")},
+        {plots, tr("Choose a range of steps"), tr("Ctrl+drag")},
+        {plots, tr("Give up a drag"), tr("Esc")},
+        {plots, tr("Copy and export"), tr("Right click, Menu key")},
+    };
+}
+
 void PlotCanvas::replotOverlay() {
     // Before the first full replot there is no layout to draw into; the replot then draws the overlay too.
     if (isVisible() && !rects_.empty() && rects_.front()->rect().width() > 0)
@@ -416,11 +451,11 @@ void PlotCanvas::leaveEvent(QEvent* event) {
 
 void PlotCanvas::keyPressEvent(QKeyEvent* event) {
     const int stride = event->modifiers().testFlag(Qt::ShiftModifier) ? 10 : 1;
-    const auto zoom = [this](double factor) {
+    const auto zoom = [this, vertical = event->modifiers().testFlag(Qt::ControlModifier)](double factor) {
         if (rects_.empty()) return;
         remember(Change::Wheel);
         const QRectF area = rects_.front()->rect();
-        zoomBy(factor, area.center(), false);
+        zoomBy(factor, area.center(), vertical);
     };
     switch (event->key()) {
     case Qt::Key_Left:
@@ -448,6 +483,9 @@ void PlotCanvas::keyPressEvent(QKeyEvent* event) {
     case Qt::Key_Minus:
     case Qt::Key_Underscore:
         zoom(1 / kZoomKey);
+        break;
+    case Qt::Key_Space:
+        emit detailsRequested();
         break;
     case Qt::Key_0:
         resetZoom();
@@ -487,7 +525,8 @@ bool PlotCanvas::event(QEvent* event) {
         case Qt::Key_Down:
         case Qt::Key_Home:
         case Qt::Key_End:
-            if (!static_cast<QKeyEvent*>(event)->modifiers().testFlag(Qt::ControlModifier)) event->accept();
+            if (!(static_cast<QKeyEvent*>(event)->modifiers() & (Qt::ControlModifier | Qt::AltModifier)))
+                event->accept();
             break;
         default:
             break;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ui/plots/overlay.h"
+#include "ui/shortcut_list.h"
 
 #include <qcustomplot.h>
 
@@ -48,6 +49,10 @@ public:
     void zoomTo(QCPRange x);
     /// Pans by the least that makes x visible.
     void reveal(double x);
+    /// The same for the cursor's mark, in both directions.
+    void revealMark();
+    /// What its mouse and keys do, for the help.
+    static std::vector<ShortcutText> gestures();
     /// Smallest width of the x axis when zoomed in.
     void setMinimumSpan(double steps, int group = 0);
     /// The same of a panel's value axis.
@@ -72,6 +77,7 @@ signals:
     void visibleXChanged();
     void cursorMoveRequested(int steps, int layers);
     void cursorJumpRequested(bool toEnd);
+    void detailsRequested(); // of what is under the cursor's mark, with the keyboard
     void menuRequested(QPoint global);
 
 protected:

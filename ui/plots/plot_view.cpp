@@ -1,10 +1,13 @@
 #include "ui/plots/plot_view.h"
 
+#include "ui/clipboard.h"
 #include "ui/plots/flow_layout.h"
+#include "ui/plots/plot_accessible.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/units.h"
 #include "ui/theme.h"
 
+#include <QAccessible>
 #include <QApplication>
 #include <QClipboard>
 #include <QComboBox>
@@ -19,6 +22,7 @@
 #include <QSaveFile>
 #include <QStackedWidget>
 #include <QSvgGenerator>
+#include <QTextDocumentFragment>
 #include <QToolTip>
 #include <QVBoxLayout>
 
@@ -30,6 +34,9 @@ namespace kvscope::ui {
 namespace {
 constexpr int kPictureMargin = 16;
 constexpr int kWideView = 500; // pixels: from here there is room for a column beside the plot
+
+/// Behind another tab or in a minimised window there is nobody to see an update: showEvent catches up.
+bool inSight(const QWidget& view) { return view.isVisible() && !view.window()->isMinimized(); }
 } // namespace
 
 PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
@@ -92,6 +99,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     column_->addWidget(note_);
 
     setFocusProxy(canvas_);
+    makePlotsAccessible();
     canvas_->applyTheme(Theme::current());
     connect(canvas_, &PlotCanvas::clicked, this, [this](int panel, QPointF at) { clickedAt(panel, at); });
     connect(canvas_, &PlotCanvas::hovered, this, [this](int panel, QPointF at, QPoint global) {
@@ -117,14 +125,19 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
         workspace_.setCursor(cursor);
     });
     connect(canvas_, &PlotCanvas::menuRequested, this, &PlotView::showMenu);
+    connect(canvas_, &PlotCanvas::detailsRequested, this, &PlotView::showDetails);
 
     connect(&workspace_, &Workspace::currentChanged, this, &PlotView::reload);
     connect(&workspace_, &Workspace::compareChanged, this, &PlotView::reload);
     connect(&workspace_, &Workspace::advanced, this, [this] {
-        if (isVisible() && !stale_) runGrew();
+        if (inSight(*this) && !stale_) runGrew();
     });
     connect(&workspace_, &Workspace::cursorChanged, this, [this] {
-        if (isVisible() && !stale_) cursorMoved();
+        if (!inSight(*this) || stale_) return;
+        cursorMoved();
+        if (workspace_.lastMove() != CursorMove::Person) return; // a live run must not pull the plot along
+        canvas_->revealMark();
+        tellScreenReader();
     });
 }
 
@@ -215,7 +228,7 @@ QString PlotView::healthNote() const {
 }
 
 void PlotView::reload() {
-    if (!isVisible()) {
+    if (!inSight(*this)) {
         stale_ = true;
         return;
     }
@@ -259,9 +272,13 @@ void PlotView::jumpCursor(bool toEnd) {
 
 void PlotView::showMenu(QPoint global) {
     QMenu menu(this);
+    QAction* copyData = menu.addAction(tr("Copy as table"), this,
+                                       [this] { QApplication::clipboard()->setText(tableFromCsv(exportCsv())); });
     menu.addAction(tr("Copy image"), this, &PlotView::copyImage);
-    QAction* copyData =
-        menu.addAction(tr("Copy data"), this, [this] { QApplication::clipboard()->setText(exportCsv()); });
+    const QString statement = sql();
+    menu.addAction(tr("Copy SQL of what is shown"), this,
+                   [statement] { QApplication::clipboard()->setText(statement); })
+        ->setEnabled(!statement.isEmpty());
     menu.addSeparator();
     for (const char* suffix : {"png", "svg", "pdf"})
         menu.addAction(tr("Export %1...").arg(QString::fromLatin1(suffix).toUpper()), this,
@@ -275,6 +292,46 @@ void PlotView::showMenu(QPoint global) {
     copyData->setEnabled(numbers);
     exportData->setEnabled(numbers);
     menu.exec(global);
+}
+
+PlotView::Details PlotView::detailsAtCursor() {
+    for (std::size_t panel = 0; panel < canvas_->panels().size(); ++panel) {
+        const QCPAxisRect* rect = canvas_->panels()[panel];
+        const CursorMark mark = canvas_->overlay().markOf(rect);
+        if (!mark.x) continue;
+        const QCPAxis *x = rect->axis(QCPAxis::atBottom), *y = rect->axis(QCPAxis::atLeft);
+        const QPointF at(*mark.x, mark.y.value_or(y->range().center()));
+        const QString html = tooltipAt(int(panel), at);
+        if (!html.isEmpty()) return {html, {x->coordToPixel(at.x()), y->coordToPixel(at.y())}};
+    }
+    return {};
+}
+
+/// The tooltip of the cursor's place, for those who use the keyboard.
+void PlotView::showDetails() {
+    const Details details = detailsAtCursor();
+    if (details.html.isEmpty()) return;
+    hovering_ = true; // an answer that comes later replaces it
+    hoverGlobal_ = canvas_->mapToGlobal(details.pixel.toPoint());
+    QToolTip::showText(hoverGlobal_, details.html, canvas_, {}, 60'000);
+}
+
+QString PlotView::cursorText() { return QTextDocumentFragment::fromHtml(detailsAtCursor().html).toPlainText(); }
+
+void PlotView::tellScreenReader() {
+    if (!QAccessible::isActive()) return; // nobody listens: no work
+    QAccessibleValueChangeEvent changed(canvas_, cursorText());
+    QAccessible::updateAccessibility(&changed);
+}
+
+SqlScope PlotView::sqlScope() const {
+    SqlScope scope;
+    if (!run()) return scope;
+    const QCPRange visible = canvas_->visibleX();
+    scope.runId = run()->key.runId;
+    scope.firstStep = std::max(0, int(std::ceil(visible.lower)));
+    scope.lastStep = std::max(scope.firstStep, int(std::floor(visible.upper)));
+    return scope;
 }
 
 void PlotView::exportDialog(const QString& suffix) {

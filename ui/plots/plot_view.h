@@ -2,6 +2,7 @@
 // themes are the same everywhere because they exist once, here.
 #pragma once
 
+#include "ui/views/shown_sql.h"
 #include "ui/views/view.h"
 #include "ui/workspace.h"
 
@@ -24,6 +25,7 @@ public:
     PlotView(Workspace& workspace, const QString& title, QWidget* parent);
 
     bool exportImage(const QString& path, QSize size) override;
+    void copyImage() override;
     void resetZoom() override;
     void undoZoom() override;
     void redoZoom() override;
@@ -31,6 +33,8 @@ public:
     PlotCanvas& canvas() { return *canvas_; }
     /// What the view says about aggregated or missing data; the line under the plot.
     QString noteText() const;
+    /// The values under the cursor, for screen readers; empty where nothing is marked.
+    QString cursorText();
     /// The teaching text while there is nothing to show; empty when a plot is shown.
     QString emptyText() const;
 
@@ -57,6 +61,8 @@ protected:
 
     Workspace& workspace() const { return workspace_; }
     const OpenRun* run() const { return workspace_.current(); }
+    /// The current run and the steps in sight.
+    SqlScope sqlScope() const;
 
     /// A labelled picker in the row above the plot; pickers that do not fit flow to a second row.
     QComboBox* addPicker(const QString& name, const QString& label, const QString& help);
@@ -84,7 +90,13 @@ protected:
 private:
     void showMenu(QPoint global);
     void exportDialog(const QString& suffix);
-    void copyImage();
+    void showDetails();
+    struct Details {
+        QString html;
+        QPointF pixel; // on the canvas
+    };
+    Details detailsAtCursor(); // empty where no mark is
+    void tellScreenReader();
     bool paintPicture(QPainter& painter, QSize size, bool vector);
 
     Workspace& workspace_;

@@ -5,12 +5,12 @@
 #include "ui/plots/stack_plottable.h"
 #include "ui/plots/units.h"
 #include "ui/theme.h"
+#include "ui/views/growth_timer.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/step_feed.h"
 
 #include <QComboBox>
-#include <QTimer>
 
 #include <algorithm>
 #include <array>
@@ -80,9 +80,6 @@ public:
             present();
             replot();
         });
-        sumsTimer_.setSingleShot(true);
-        sumsTimer_.setInterval(kRefreshMs);
-        connect(&sumsTimer_, &QTimer::timeout, this, [this] { askSums(); });
     }
 
     QString exportCsv() const override {
@@ -130,6 +127,11 @@ public:
         return any ? csv : QString();
     }
 
+    QString sql() const override {
+        if (!run()) return {};
+        return mode() == Mode::PerStep ? stageStepsSql(sqlScope()) : stageSumsSql(sqlScope());
+    }
+
 protected:
     void runChanged() override {
         for (Side& side : sides_) side.clear();
@@ -152,8 +154,8 @@ protected:
         if (!run()) return;
         if (mode() == Mode::PerStep)
             for (Side& side : sides_) side.feed.advance();
-        else if (!sumsTimer_.isActive())
-            sumsTimer_.start();
+        else
+            sumsTimer_.grew();
     }
 
     void cursorMoved() override {
@@ -300,6 +302,7 @@ private:
                     return Sums{reader.breakdown(runId), reader.stepCount(runId)};
                 },
                 [this, s](Sums sums) {
+                    if (s == 0) sumsTimer_.answered();
                     if (mode() == Mode::PerStep) return;
                     sides_[s].sums = std::move(sums);
                     present();
@@ -480,7 +483,7 @@ private:
     QComboBox *mode_ = nullptr, *unit_ = nullptr, *phase_ = nullptr;
     LegendStrip* legend_ = nullptr; // owned by the plot; rebuilt with the panels
     BarStackPlottable* bars_ = nullptr;
-    QTimer sumsTimer_;
+    GrowthTimer sumsTimer_{kRefreshMs, [this] { askSums(); }};
 };
 
 } // namespace

@@ -4,6 +4,7 @@
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
 #include "ui/theme.h"
+#include "ui/views/growth_timer.h"
 #include "ui/views/key_numbers.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
@@ -13,7 +14,6 @@
 #include <QLabel>
 #include <QPainter>
 #include <QTableWidget>
-#include <QTimer>
 
 #include <algorithm>
 #include <array>
@@ -61,12 +61,6 @@ public:
     CompareView(Workspace& workspace, QWidget* parent)
         : PlotView(workspace, tr("Compare"), parent), sides_{Side(workspace, this, "compare A"),
                                                              Side(workspace, this, "compare B")} {
-        summaryTimer_.setSingleShot(true);
-        summaryTimer_.setInterval(kRefreshMs);
-        connect(&summaryTimer_, &QTimer::timeout, this, [this] {
-            askSummaries();
-            askVerdict();
-        });
         verdict_ = new QLabel(this);
         verdict_->setObjectName(QStringLiteral("verdict"));
         verdict_->setWordWrap(true);
@@ -113,6 +107,8 @@ public:
         return csv;
     }
 
+    QString sql() const override { return run() && workspace().compare() ? stepLocalitySql(sqlScope()) : QString(); }
+
 protected:
     void runChanged() override {
         for (Side& side : sides_) side.clear();
@@ -142,7 +138,7 @@ protected:
     void runGrew() override {
         if (!run() || !workspace().compare()) return;
         for (Side& side : sides_) side.feed.advance();
-        if (!summaryTimer_.isActive()) summaryTimer_.start();
+        summaryTimer_.grew();
     }
 
     void cursorMoved() override {
@@ -276,6 +272,7 @@ private:
                 this, requests[s], runs[s]->key,
                 [runId = runs[s]->key.runId](TraceReader& reader) { return summarize(reader, runId); },
                 [this, s](RunSummary summary) {
+                    if (s == 0) summaryTimer_.answered();
                     sides_[s].summary = std::move(summary);
                     present();
                 });
@@ -435,7 +432,10 @@ private:
     std::array<Side, 2> sides_;
     QLabel* verdict_ = nullptr;
     QTableWidget* table_ = nullptr;
-    QTimer summaryTimer_;
+    GrowthTimer summaryTimer_{kRefreshMs, [this] {
+                                  askSummaries();
+                                  askVerdict();
+                              }};
     LegendStrip* legend_ = nullptr;
     QCPAxisRect* panel_ = nullptr;
     std::vector<KeyNumber> numbers_;

@@ -7,6 +7,7 @@
 #include "ui/plots/stack_plottable.h"
 #include "ui/plots/units.h"
 #include "ui/theme.h"
+#include "ui/views/growth_timer.h"
 #include "ui/views/insight_cards.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
@@ -15,7 +16,6 @@
 #include <QApplication>
 #include <QLabel>
 #include <QPainter>
-#include <QTimer>
 #include <QVBoxLayout>
 
 #include <algorithm>
@@ -44,9 +44,6 @@ class InsightsView final : public PlotView {
     Q_OBJECT
 public:
     InsightsView(Workspace& workspace, QWidget* parent) : PlotView(workspace, tr("Insights"), parent) {
-        timer_.setSingleShot(true);
-        timer_.setInterval(kRefreshMs);
-        connect(&timer_, &QTimer::timeout, this, &InsightsView::ask);
         header_ = new QWidget(this);
         header_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
         auto* column = new QVBoxLayout(header_);
@@ -108,6 +105,14 @@ public:
         return csv;
     }
 
+    QString sql() const override {
+        if (!run() || !report_) return {};
+        SqlScope scope = sqlScope();
+        scope.firstStep = 0; // its axis is layers
+        scope.lastStep = std::max(0, run()->row.steps - 1);
+        return exposureSql(scope);
+    }
+
 protected:
     void runChanged() override {
         report_.reset();
@@ -121,7 +126,7 @@ protected:
     }
 
     void runGrew() override {
-        if (run() && !timer_.isActive()) timer_.start();
+        if (run()) timer_.grew();
     }
 
     void cursorMoved() override {
@@ -255,6 +260,7 @@ private:
             this, "insights", run()->key,
             [runId = run()->key.runId, options](TraceReader& reader) { return insightsOf(reader, runId, options); },
             [this](InsightReport report) {
+                timer_.answered();
                 report_ = std::move(report);
                 present();
             });
@@ -316,7 +322,7 @@ private:
     }
 
     std::optional<InsightReport> report_;
-    QTimer timer_;
+    GrowthTimer timer_{kRefreshMs, [this] { ask(); }};
     QWidget* header_ = nullptr;
     QLabel *headline_ = nullptr, *detail_ = nullptr;
     InsightCards* cards_ = nullptr;

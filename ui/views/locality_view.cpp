@@ -92,6 +92,16 @@ public:
         return csv;
     }
 
+    QString sql() const override {
+        if (!run() || data_.empty()) return {};
+        SqlScope scope = sqlScope();
+        const Rows rows = shownRows();
+        scope.sequence = sequence_->currentData().toInt();
+        if (rows == Rows::HeadsOfLayer) scope.layer = layer_;
+        if (rows == Rows::LayersOfHead) scope.kvHead = head_;
+        return localitySql(scope, info().metric, rows == Rows::HeadsOfLayer);
+    }
+
 protected:
     void runChanged() override {
         data_.reset(0);
@@ -168,6 +178,10 @@ protected:
     }
 
     void themed(const Theme& theme) override {
+        QCPColorGradient gradient;
+        gradient.clearColorStops();
+        for (int i = 0; i <= 32; ++i) gradient.setColorStopAt(i / 32.0, QColor(Theme::sequential(i / 32.0)));
+        scale_->setGradient(gradient);
         colourCells();
         scale_->axis()->setBasePen(QPen(theme.plotAxis, 1));
         scale_->axis()->setTickPen(QPen(theme.plotAxis, 1));
@@ -262,10 +276,6 @@ private:
         auto* group = new QCPMarginGroup(&plot);
         panel_->setMarginGroup(QCP::msTop | QCP::msBottom, group);
         scale_->setMarginGroup(QCP::msTop | QCP::msBottom, group);
-        QCPColorGradient gradient;
-        gradient.clearColorStops();
-        for (int i = 0; i <= 32; ++i) gradient.setColorStopAt(i / 32.0, QColor(Theme::sequential(i / 32.0)));
-        scale_->setGradient(gradient);
         plot.applyTheme(Theme::current());
         panel_->axis(QCPAxis::atLeft)->grid()->setVisible(false);
         themed(Theme::current());

@@ -4,6 +4,7 @@
 namespace kvscope::ui {
 
 const std::vector<ViewEntry>& views() {
+    // In the order of their keys.
     static const std::vector<ViewEntry> entries{
         {"locality", "Locality", "Ctrl+1",
          "Layer by step: how much of the last selection each step keeps, and other metrics", makeLocalityView},
@@ -11,15 +12,15 @@ const std::vector<ViewEntry>& views() {
          "Block by step: which blocks one KV head selected, why, and which were missed", makeSelectionView},
         {"transfers", "Transfers", "Ctrl+3", "Hits, misses, bytes over the link and exposed time, step by step",
          makeTransfersView},
-        {"cache", "What if", "Ctrl+6", "What another cache size, policy or link would have done to the recorded run",
-         makeCacheView},
         {"breakdown", "Breakdown", "Ctrl+4", "Where the time of a step goes: stages per step, per layer and in total",
          makeBreakdownView},
+        {"compare", "Compare", "Ctrl+5", "Key numbers of two runs side by side, with their differences",
+         makeCompareView},
+        {"cache", "What if", "Ctrl+6", "What another cache size, policy or link would have done to the recorded run",
+         makeCacheView},
         {"roofline", "Roofline", "Ctrl+7",
          "Predicted decode throughput against batch, context and hit rate, what limits it, and the runs beside it",
          makeRooflineView, true},
-        {"compare", "Compare", "Ctrl+5", "Key numbers of two runs side by side, with their differences",
-         makeCompareView},
         {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
          makeInsightsView},
     };

@@ -8,11 +8,11 @@
 #include "ui/plots/roofline_plottable.h"
 #include "ui/plots/units.h"
 #include "ui/theme.h"
+#include "ui/views/growth_timer.h"
 #include "ui/views/make_views.h"
 #include "ui/views/roofline_controls.h"
 #include "ui/views/run_text.h"
 
-#include <QTimer>
 
 #include <algorithm>
 #include <array>
@@ -55,11 +55,6 @@ public:
         panel_->axis(QCPAxis::atBottom)->grid()->setVisible(true);
         canvas().setSelectsSteps(false);
         chart_ = new RooflinePlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft));
-        refresh_.setSingleShot(true);
-        refresh_.setInterval(kRefreshMs);
-        connect(&refresh_, &QTimer::timeout, this, [this] {
-            if (run()) ask(run()->key);
-        });
         connect(controls_, &RooflineControls::changed, this, &RooflineView::draw);
         connect(&workspace, &Workspace::runsChanged, this, &RooflineView::followRuns);
         canvas().applyTheme(Theme::current());
@@ -97,9 +92,9 @@ protected:
     }
 
     void runGrew() override {
-        if (!run() || refresh_.isActive()) return;
+        if (!run()) return;
         const auto found = points_.find(keyOf(run()->key));
-        if (found == points_.end() || found->second.run.row.steps != run()->row.steps) refresh_.start();
+        if (found == points_.end() || found->second.run.row.steps != run()->row.steps) refresh_.grew();
     }
 
     void cursorMoved() override {}
@@ -234,6 +229,7 @@ private:
                 return answer;
             },
             [this, key](Answer answer) {
+                if (run() && run()->key == key) refresh_.answered();
                 if (!answer.run) {
                     pointless_.insert(keyOf(key));
                     tellControls();
@@ -566,7 +562,9 @@ private:
     bool logarithmic_ = true;
     QString trouble_;
     QStringList failures_;
-    QTimer refresh_;
+    GrowthTimer refresh_{kRefreshMs, [this] {
+                             if (run()) ask(run()->key);
+                         }};
 };
 
 } // namespace

@@ -111,6 +111,15 @@ public:
         return csv;
     }
 
+    QString sql() const override {
+        if (!run() || data_.steps() == 0) return {};
+        SqlScope scope = sqlScope();
+        scope.layer = shown_.layer;
+        scope.sequence = shown_.sequence;
+        scope.kvHead = shown_.kvHead;
+        return selectionSql(scope);
+    }
+
 protected:
     void runChanged() override {
         data_.reset();

@@ -93,6 +93,8 @@ public:
         return csv;
     }
 
+    QString sql() const override { return run() ? transfersSql(sqlScope()) : QString(); }
+
 protected:
     void runChanged() override {
         for (Side& side : sides_) side.clear();

@@ -20,6 +20,10 @@ public:
     virtual bool exportImage(const QString& path, QSize size) = 0;
     /// The numbers behind the picture, as CSV with a header line; empty if there are none.
     virtual QString exportCsv() const = 0;
+    /// SQL that gives what is shown from the trace of the current run; empty where no statement does.
+    virtual QString sql() const { return {}; }
+    /// What is shown, to the clipboard.
+    virtual void copyImage();
     virtual void resetZoom() = 0;
     virtual void undoZoom() = 0;
     virtual void redoZoom() = 0;

@@ -17,6 +17,10 @@
 
 namespace kvscope::ui {
 
+namespace {
+constexpr int kColumnWidth = 320; // of the shortcuts
+} // namespace
+
 HelpOverlay::HelpOverlay(QWidget* parent)
     : QWidget(parent), card_(new QWidget(this)), browser_(new QTextBrowser), pages_(new QButtonGroup(this)) {
     setObjectName(QStringLiteral("helpOverlay"));
@@ -45,20 +49,19 @@ HelpOverlay::HelpOverlay(QWidget* parent)
     browser_->setFrameShape(QFrame::NoFrame);
     browser_->setOpenExternalLinks(true);
     browser_->setObjectName(QStringLiteral("helpText"));
+    browser_->setAccessibleName(tr("Help"));
     auto* layout = new QVBoxLayout(card_);
     layout->setContentsMargins(14, 10, 10, 12);
     layout->addLayout(bar);
     layout->addWidget(browser_, 1);
 }
 
-void HelpOverlay::setShortcuts(std::vector<ShortcutText> shortcuts) { shortcuts_ = std::move(shortcuts); }
-
 void HelpOverlay::open(Page page, const QString& definition) {
     pages_->button(int(page))->setChecked(true);
     const Theme& theme = Theme::current();
     browser_->setStyleSheet(QStringLiteral("QTextBrowser { border: none; background: %1; }").arg(theme.raised.name()));
-    browser_->setHtml(html(page));
     setGeometry(parentWidget()->rect());
+    browser_->setHtml(html(page));
     show();
     raise();
     browser_->setFocus();
@@ -67,29 +70,39 @@ void HelpOverlay::open(Page page, const QString& definition) {
 
 QString HelpOverlay::text() const { return browser_->toPlainText(); }
 
+/// Columns of groups, about equally long, so that as much as possible is seen at once.
+QString HelpOverlay::shortcutsHtml() const {
+    const std::vector<ShortcutText> shortcuts = shortcutsOf(*parentWidget());
+    const QString muted = Theme::current().mutedText.name();
+    const int columns = cardRect().width() >= 3 * kColumnWidth ? 3 : cardRect().width() >= 2 * kColumnWidth ? 2 : 1;
+    QStringList texts;
+    for (int i = 0; i < columns; ++i) texts << QString();
+    std::size_t end = 0;
+    for (std::size_t first = 0; first < shortcuts.size(); first = end) {
+        while (end < shortcuts.size() && shortcuts[end].group == shortcuts[first].group) ++end;
+        // By its middle: a long group goes where most of it belongs.
+        const auto column = qsizetype((first + end) / 2 * std::size_t(columns) / shortcuts.size());
+        QString& text = texts[std::min(column, qsizetype(columns - 1))];
+        text += QStringLiteral("<tr><td colspan=\"2\"><p style=\"margin-top:12px; color:%1\"><b>%2</b></p></td></tr>")
+                    .arg(muted, shortcuts[first].group.toHtmlEscaped());
+        for (std::size_t row = first; row < end; ++row)
+            text += QStringLiteral("<tr><td width=\"136\"><b>%1</b></td><td>%2</td></tr>")
+                        .arg(shortcuts[row].keys.toHtmlEscaped(), shortcuts[row].action.toHtmlEscaped());
+    }
+    QString html = QStringLiteral("<table width=\"100%\" cellpadding=\"0\"><tr>");
+    for (const QString& text : texts)
+        html += QStringLiteral("<td width=\"%1%\"><table cellspacing=\"0\" cellpadding=\"3\">%2</table></td>")
+                    .arg(100 / columns)
+                    .arg(text);
+    return html + QStringLiteral("</tr></table>");
+}
+
 QString HelpOverlay::html(Page page) const {
     const Theme& theme = Theme::current();
     const QString muted = theme.mutedText.name();
     QString body;
     if (page == Page::Shortcuts) {
-        // Two columns of groups, about equally long, so that everything is seen at once.
-        QString columns[2];
-        std::size_t group = 0;
-        for (std::size_t first = 0; first < shortcuts_.size(); first = group) {
-            while (group < shortcuts_.size() && shortcuts_[group].group == shortcuts_[first].group) ++group;
-            QString& column = columns[first < shortcuts_.size() / 2 ? 0 : 1];
-            column +=
-                QStringLiteral("<tr><td colspan=\"2\"><p style=\"margin-top:12px; color:%1\"><b>%2</b></p></td></tr>")
-                    .arg(muted, shortcuts_[first].group.toHtmlEscaped());
-            for (std::size_t row = first; row < group; ++row)
-                column += QStringLiteral("<tr><td width=\"128\"><b>%1</b></td><td>%2</td></tr>")
-                              .arg(shortcuts_[row].keys.toHtmlEscaped(), shortcuts_[row].action.toHtmlEscaped());
-        }
-        body += QStringLiteral("<table width=\"100%\" cellpadding=\"0\"><tr>");
-        for (const QString& column : columns)
-            body += QStringLiteral("<td width=\"50%\"><table cellspacing=\"0\" cellpadding=\"3\">%1</table></td>")
-                        .arg(column);
-        body += QStringLiteral("</tr></table>");
+        body = shortcutsHtml();
     } else if (page == Page::Definitions) {
         for (const Definition& definition : definitions())
             body += QStringLiteral("<p style=\"margin-top:12px; margin-bottom:2px\"><a name=\"%1\"></a><b>%2</b></p><p "
@@ -109,7 +122,7 @@ QString HelpOverlay::html(Page page) const {
 }
 
 QRect HelpOverlay::cardRect() const {
-    const QSize size(std::min(780, width() - 40), std::min(640, height() - 40));
+    const QSize size(std::min(1080, width() - 40), std::min(760, height() - 40));
     return {QPoint((width() - size.width()) / 2, (height() - size.height()) / 2), size};
 }
 

@@ -1,6 +1,8 @@
 // Keyboard shortcuts, definitions and the licence, laid over the window; never modal.
 #pragma once
 
+#include "ui/shortcut_list.h"
+
 #include <QWidget>
 
 #include <vector>
@@ -10,17 +12,12 @@ class QTextBrowser;
 
 namespace kvscope::ui {
 
-struct ShortcutText {
-    QString group, action, keys;
-};
-
 class HelpOverlay final : public QWidget {
     Q_OBJECT
 public:
     enum class Page { Shortcuts, Definitions, About };
-    /// Covers `parent` and follows its size. Hidden at first.
+    /// Covers `parent`, follows its size and lists its shortcuts. Hidden at first.
     explicit HelpOverlay(QWidget* parent);
-    void setShortcuts(std::vector<ShortcutText> shortcuts);
     /// `definition` scrolls to that entry.
     void open(Page page, const QString& definition = {});
     QString text() const; // what is shown, as plain text
@@ -34,9 +31,9 @@ protected:
 
 private:
     QString html(Page page) const;
+    QString shortcutsHtml() const;
     QRect cardRect() const;
 
-    std::vector<ShortcutText> shortcuts_;
     QWidget* card_;
     QTextBrowser* browser_;
     QButtonGroup* pages_;

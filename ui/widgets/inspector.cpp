@@ -7,6 +7,9 @@
 #include "ui/widgets/small_widgets.h"
 #include "ui/workspace.h"
 
+#include <QAction>
+#include <QApplication>
+#include <QClipboard>
 #include <QEvent>
 #include <QGridLayout>
 #include <QJsonDocument>
@@ -18,9 +21,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
 #include <utility>
 
 namespace kvscope::ui {
+
+namespace {
+constexpr qsizetype kLongValue = 30; // characters: may be cut
+} // namespace
 
 FactTable::FactTable(QWidget* parent) : QWidget(parent), grid_(new QGridLayout(this)) {
     grid_->setContentsMargins(0, 0, 0, 0);
@@ -28,6 +36,19 @@ FactTable::FactTable(QWidget* parent) : QWidget(parent), grid_(new QGridLayout(t
     grid_->setVerticalSpacing(3);
     grid_->setColumnStretch(1, 1);
     grid_->setColumnMinimumWidth(0, 104);
+    auto* copy = new QAction(tr("Copy as table"), this);
+    connect(copy, &QAction::triggered, this, [this] {
+        std::map<int, QString> lines; // by place in the grid
+        for (auto row = rows_.constBegin(); row != rows_.constEnd(); ++row)
+            if (!row->value->isHidden())
+                lines[grid_->indexOf(row->value)] =
+                    row.key() + QLatin1Char('\t') + row->value->text() + QLatin1Char('\n');
+        QString text;
+        for (const auto& [place, line] : lines) text += line;
+        QApplication::clipboard()->setText(text);
+    });
+    addAction(copy);
+    setContextMenuPolicy(Qt::ActionsContextMenu);
 }
 
 void FactTable::set(const QString& name, const QString& value, const char* definition) {
@@ -48,13 +69,17 @@ void FactTable::set(const QString& name, const QString& value, const char* defin
         valueLabel->setWordWrap(true);
         valueLabel->setAlignment(Qt::AlignLeft | Qt::AlignTop);
         valueLabel->setTextInteractionFlags(Qt::TextSelectableByMouse);
+        // A long path has no place to wrap: it is cut, and must not widen the panel for all other rows.
+        valueLabel->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
         const int line = grid_->rowCount();
         grid_->addWidget(nameLabel, line, 0);
         grid_->addWidget(valueLabel, line, 1);
         row = rows_.insert(name, {nameLabel, valueLabel, QString::fromLatin1(definition ? definition : "")});
         writeName(name, *row);
     }
+    row->set = true;
     row->value->setText(value);
+    row->value->setToolTip(value.size() > kLongValue ? value : QString());
     row->name->setVisible(!value.isEmpty());
     row->value->setVisible(!value.isEmpty());
 }
@@ -80,8 +105,13 @@ QString FactTable::value(const QString& name) const {
     return row == rows_.constEnd() || row->value->isHidden() ? QString() : row->value->text();
 }
 
-void FactTable::clear() {
-    for (const Row& row : std::as_const(rows_)) {
+FactTable::Update::Update(FactTable* table) : table_(table) {
+    for (Row& row : table_->rows_) row.set = false;
+}
+
+FactTable::Update::~Update() {
+    for (const Row& row : std::as_const(table_->rows_)) {
+        if (row.set) continue;
         row.name->hide();
         row.value->hide();
     }
@@ -130,15 +160,25 @@ Inspector::Inspector(Workspace& workspace, QWidget* parent)
     for (FactTable* table : {runFacts_, stepFacts_, headFacts_, blockFacts_})
         connect(table, &FactTable::definitionRequested, this, &Inspector::definitionRequested);
     const auto update = [this] {
+        if (!isVisible()) return; // showEvent catches up
         showRun();
         fetch();
     };
     connect(&workspace_, &Workspace::currentChanged, this, update);
     connect(&workspace_, &Workspace::runsChanged, this, &Inspector::showRun);
     connect(&workspace_, &Workspace::advanced, this, update);
-    connect(&workspace_, &Workspace::cursorChanged, this, &Inspector::fetch);
+    connect(&workspace_, &Workspace::cursorChanged, this, [this] {
+        if (isVisible()) fetch();
+    });
     connect(&workspace_, &Workspace::failed, this, [this] { fetching_ = false; });
-    update();
+    showRun();
+    fetch();
+}
+
+void Inspector::showEvent(QShowEvent* event) {
+    QScrollArea::showEvent(event);
+    showRun();
+    fetch();
 }
 
 QString Inspector::blockText() const { return blockText_->toPlainText(); }
@@ -164,7 +204,7 @@ void Inspector::showRun() {
                                                       .arg(row.queryHeads));
     runFacts_->set(tr("Sequences"), row.sequences > 0 ? QString::number(row.sequences) : QString());
     runFacts_->set(tr("Method"), text(row.method));
-    parameterFacts_->clear();
+    const FactTable::Update update(parameterFacts_);
     const QJsonObject json = QJsonDocument::fromJson(QByteArray::fromStdString(row.paramsJson)).object();
     for (auto item = json.begin(); item != json.end(); ++item)
         parameterFacts_->set(titleOf(item.key().toStdString()), item.value().toVariant().toString());
@@ -230,10 +270,13 @@ void Inspector::fetch() {
 
 void Inspector::showStep(const Selected& selected) {
     const OpenRun* run = workspace_.current();
-    stepFacts_->clear();
-    stepNote_->hide();
+    const FactTable::Update update(stepFacts_);
     if (!run || selected.steps.empty()) {
-        stepNote_->setText(tr("No step was recorded yet."));
+        const int step = workspace_.cursor().step;
+        stepNote_->setText(!run || run->row.steps == 0 ? tr("No step was recorded yet.")
+                           : step == 0 ? tr("This trace begins after the prefill: step 0 was not recorded. Choose a "
+                                            "later step.")
+                                       : tr("Step %1 is not in this trace: it was dropped or not recorded.").arg(step));
         stepNote_->setVisible(run != nullptr);
         return;
     }
@@ -290,7 +333,7 @@ void Inspector::showStep(const Selected& selected) {
 
 void Inspector::showHead(const Selected& selected) {
     const Cursor& cursor = workspace_.cursor();
-    headFacts_->clear();
+    const FactTable::Update update(headFacts_);
     headFacts_->set(tr("Place"),
                     tr("layer %1, KV head %2, sequence %3").arg(cursor.layer).arg(cursor.kvHead).arg(cursor.sequence));
     if (!selected.selection) {
@@ -315,7 +358,7 @@ void Inspector::showHead(const Selected& selected) {
 void Inspector::showBlock(const Selected& selected) {
     const OpenRun* run = workspace_.current();
     const Cursor& cursor = workspace_.cursor();
-    blockFacts_->clear();
+    const FactTable::Update update(blockFacts_);
     const bool chosen = run && cursor.block >= 0;
     blockText_->setVisible(chosen);
     blockHint_->setVisible(!chosen);

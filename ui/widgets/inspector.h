@@ -27,7 +27,17 @@ public:
     /// Adds or changes a row. An empty value hides it.
     void set(const QString& name, const QString& value, const char* definition = nullptr);
     QString value(const QString& name) const;
-    void clear(); // hides every row
+    /// Rows that are not set while it lives are hidden at its end: rows that stay are not laid out anew.
+    class Update {
+    public:
+        explicit Update(FactTable* table);
+        ~Update();
+        Update(const Update&) = delete;
+        Update& operator=(const Update&) = delete;
+
+    private:
+        FactTable* table_;
+    };
 
 signals:
     void definitionRequested(const QString& id);
@@ -39,6 +49,7 @@ private:
     struct Row {
         QLabel *name, *value;
         QString definition; // id; empty: none
+        bool set = false;   // in the present Update
     };
     static void writeName(const QString& name, const Row& row);
     QGridLayout* grid_;
@@ -57,6 +68,9 @@ public:
 
 signals:
     void definitionRequested(const QString& id);
+
+protected:
+    void showEvent(QShowEvent* event) override;
 
 private:
     struct Selected {

@@ -55,7 +55,7 @@ ParameterPanel::Row ParameterPanel::makeRow(const Parameter& parameter, const st
     case ParameterType::Integer: {
         auto* spin = new QSpinBox;
         spin->setRange(int(parameter.min), int(parameter.max));
-        spin->setSuffix(suffix);
+        setUnit(spin, QString::fromStdString(parameter.unit));
         spin->setGroupSeparatorShown(false);
         connect(spin, &QSpinBox::valueChanged, this, &ParameterPanel::edited);
         row.editor = spin;

@@ -23,11 +23,11 @@
 namespace kvscope::ui {
 namespace {
 
-QSpinBox* makeSpin(int low, int high, int value, const QString& suffix, const char* name, const QString& tip) {
+QSpinBox* makeSpin(int low, int high, int value, const QString& unit, const char* name, const QString& tip) {
     auto* spin = new QSpinBox;
     spin->setRange(low, high);
     spin->setValue(value);
-    spin->setSuffix(suffix);
+    setUnit(spin, unit);
     spin->setObjectName(QLatin1String(name));
     spin->setToolTip(tip);
     spin->setWhatsThis(tip);
@@ -98,10 +98,10 @@ QWidget* PromptEditor::makeNeedlePage() {
     auto* page = new QWidget;
     auto* form = makeForm(page);
     const NeedleOptions defaults;
-    needleTokens_ = makeSpin(64, 1 << 20, defaults.tokens, tr(" tokens"), "needleTokens",
+    needleTokens_ = makeSpin(64, 1 << 20, defaults.tokens, tr("tokens"), "needleTokens",
                              tr("Length of the whole prompt, question included."));
     needleTokens_->setSingleStep(500);
-    needles_ = makeSpin(1, 64, defaults.needles, tr(" facts"), "needleCount",
+    needles_ = makeSpin(1, 64, defaults.needles, tr("facts"), "needleCount",
                         tr("Facts hidden in the text; the question asks for one of them."));
     depth_ = new QDoubleSpinBox;
     depth_->setRange(0, 100);
@@ -114,6 +114,7 @@ QWidget* PromptEditor::makeNeedlePage() {
     ignoreWheelUnlessFocused(depth_);
     seed_ = makeSpin(0, 1 << 30, int(defaults.seed), {}, "needleSeed",
                      tr("Chooses text and facts; further sequences of a batch count up from it."));
+    needleTokens_->setAccessibleName(tr("Length"));
     form->addRow(alignedLabel(tr("Length")), needleTokens_);
     form->addRow(tr("Needles"), needles_);
     form->addRow(tr("Depth"), depth_);
@@ -127,9 +128,10 @@ QWidget* PromptEditor::makeNeedlePage() {
 QWidget* PromptEditor::makeDocumentPage() {
     auto* page = new QWidget;
     auto* form = makeForm(page);
-    documentTokens_ = makeSpin(16, 1 << 20, PromptSource().documentTokens, tr(" tokens"), "documentTokens",
+    documentTokens_ = makeSpin(16, 1 << 20, PromptSource().documentTokens, tr("tokens"), "documentTokens",
                                tr("A built-in document is cut to this length; the model continues it."));
     documentTokens_->setSingleStep(500);
+    documentTokens_->setAccessibleName(tr("Length"));
     form->addRow(alignedLabel(tr("Length")), documentTokens_);
     connect(documentTokens_, &QSpinBox::valueChanged, this, &PromptEditor::edited);
     return page;

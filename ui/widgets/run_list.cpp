@@ -139,6 +139,15 @@ RunList::RunList(Workspace& workspace, QWidget* parent)
     connect(view_, &QWidget::customContextMenuRequested, this, &RunList::showMenu);
 }
 
+std::vector<ShortcutText> RunList::gestures() {
+    const QString runs = tr("Runs");
+    return {
+        {runs, tr("Show the run"), tr("Enter")},
+        {runs, tr("Compare with the shown run"), tr("B")},
+        {runs, tr("Close the run"), tr("Del")},
+    };
+}
+
 void RunList::showProblem(const QString& sentence) { message_->show(InlineMessage::Kind::Error, sentence); }
 
 bool RunList::eventFilter(QObject* watched, QEvent* event) {

@@ -1,6 +1,8 @@
 // The open runs: which is shown (A) and which is laid over it (B).
 #pragma once
 
+#include "ui/shortcut_list.h"
+
 #include <QWidget>
 
 class QListView;
@@ -17,7 +19,8 @@ class RunList final : public QWidget {
 public:
     explicit RunList(Workspace& workspace, QWidget* parent = nullptr);
     QListView* view() const { return view_; }
-    void showProblem(const QString& sentence); // e.g. a trace that did not open
+    static std::vector<ShortcutText> gestures(); // for the help
+    void showProblem(const QString& sentence);   // e.g. a trace that did not open
 
 signals:
     void openRequested();

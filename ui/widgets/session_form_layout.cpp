@@ -33,11 +33,11 @@ template <class Editor> Editor* named(Editor* editor, const char* name, const QS
     return editor;
 }
 
-QSpinBox* makeSpin(int low, int high, int value, const QString& suffix, const char* name, const QString& tip) {
+QSpinBox* makeSpin(int low, int high, int value, const QString& unit, const char* name, const QString& tip) {
     auto* spin = named(new QSpinBox, name, tip);
     spin->setRange(low, high);
     spin->setValue(value);
-    spin->setSuffix(suffix);
+    setUnit(spin, unit);
     return spin;
 }
 
@@ -204,7 +204,8 @@ void SessionForm::makePromptSection(QVBoxLayout* layout) {
     sequences_ = makeSpin(1, 32, 1, {}, "sequences",
                           tr("Sequences decoded together. Needle prompts differ by their seed, other prompts repeat."));
     maxNewTokens_ =
-        makeSpin(1, 100000, 128, tr(" tokens"), "maxNewTokens", tr("Decoding ends after so many new tokens."));
+        makeSpin(1, 100000, 128, tr("tokens"), "maxNewTokens", tr("Decoding ends after so many new tokens."));
+    sequences_->setAccessibleName(tr("Sequences"));
     form->addRow(alignedLabel(tr("Sequences")), sequences_);
     form->addRow(tr("Generate"), maxNewTokens_);
     connect(prompt_, &PromptEditor::changed, this, &SessionForm::revalidate);
@@ -256,6 +257,7 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
     stopAtEos_ =
         named(new QCheckBox(tr("Stop at the end-of-text token")), "stopAtEos", tr("Off: always generate all tokens."));
     stopAtEos_->setChecked(true);
+    temperature_->setAccessibleName(tr("Temperature"));
     form->addRow(alignedLabel(tr("Temperature")), temperature_);
     form->addRow(tr("Top-p"), topP_);
     form->addRow(tr("Top-k"), topK_);
@@ -267,7 +269,7 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
         tr("On: the device tier holds only some blocks, and misses are copied over the link. Off: every block stays "
            "resident."));
     offload_->setChecked(true);
-    deviceSlots_ = makeSpin(0, 1 << 20, 0, tr(" blocks"), "deviceSlots",
+    deviceSlots_ = makeSpin(0, 1 << 20, 0, tr("blocks"), "deviceSlots",
                             tr("Block slots of the device tier for every sequence, layer and KV head."));
     deviceSlots_->setSpecialValueText(tr("as the budget"));
     cachePolicy_ = named(new QComboBox, "cachePolicy", tr("Which resident block makes room for a missing one."));
@@ -294,6 +296,7 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
     linkGbps_ = makeDouble(0.01, 10000, Link().gigabytesPerSecond, 1, "linkGbps", tr("Bandwidth; GB is 10⁹ bytes."));
     linkGbps_->setSuffix(tr(" GB/s"));
     form->addRow(tr("Link (modelled)"), link_);
+    linkGbps_->setAccessibleName(tr("Link bandwidth"));
     form->addRow(QString(), linkGbps_);
 
     level_ = named(new QComboBox, "recordLevel",

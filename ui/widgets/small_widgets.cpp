@@ -5,6 +5,7 @@
 #include <QEvent>
 #include <QHBoxLayout>
 #include <QPainter>
+#include <QSpinBox>
 #include <QVBoxLayout>
 
 namespace kvscope::ui {
@@ -112,6 +113,16 @@ QLabel* alignedLabel(const QString& text) {
     auto* label = new QLabel(text);
     label->setMinimumWidth(label->fontMetrics().horizontalAdvance(QStringLiteral("Link (modelled)")) + 2);
     return label;
+}
+
+void setUnit(QSpinBox* spin, const QString& unit) {
+    if (unit.isEmpty()) return;
+    const auto show = [spin, unit](int value) {
+        const bool singular = value == 1 && unit.endsWith(QLatin1Char('s'));
+        spin->setSuffix(QLatin1Char(' ') + (singular ? unit.chopped(1) : unit));
+    };
+    QObject::connect(spin, &QSpinBox::valueChanged, spin, show);
+    show(spin->value());
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <QToolButton>
 #include <QWidget>
 
+class QSpinBox;
 class QVBoxLayout;
 
 namespace kvscope::ui {
@@ -69,6 +70,9 @@ signals:
 
 /// The label of a form's row, as wide as in every other form, so that editors line up between sections.
 QLabel* alignedLabel(const QString& text);
+
+/// The unit behind the number: "1 block", "2 blocks". `unit` is the plural.
+void setUnit(QSpinBox* spin, const QString& unit);
 
 /// Spin boxes and combo boxes in a scrolled form must not change when the wheel only passes over them.
 void ignoreWheelUnlessFocused(QWidget* editor);

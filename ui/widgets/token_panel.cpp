@@ -158,7 +158,7 @@ void TokenPanel::fetch() {
                 moving_ = true;
                 Cursor cursor = workspace_.cursor();
                 cursor.step = knownSteps_ - 1;
-                workspace_.setCursor(cursor);
+                workspace_.setCursor(cursor, CursorMove::Follow);
                 followedStep_ = workspace_.cursor().step; // clamped: the run's row may be a step behind
                 moving_ = false;
             }
@@ -177,6 +177,9 @@ void TokenPanel::showCursor() {
     // Moved elsewhere by the person: the live run must not pull the cursor away.
     if (!moving_ && cursor.step != followedStep_ && cursor.step < knownSteps_ - 1) follow_->setChecked(false);
     strip_->setCursor(cursor.step, cursor.firstStep, cursor.lastStep);
+    const OpenRun* run = workspace_.current();
+    const int size = run && cursor.block >= 0 ? run->row.blockSize : 0;
+    strip_->setBlock(cursor.block * size, (cursor.block + 1) * size);
     showHeading();
 }
 

@@ -3,6 +3,7 @@
 #include "ui/models/format.h"
 #include "ui/theme.h"
 
+#include <QAccessible>
 #include <QFontMetricsF>
 #include <QHelpEvent>
 #include <QMouseEvent>
@@ -89,6 +90,15 @@ void TokenStrip::setCursor(int step, int firstStep, int lastStep) {
     firstStep_ = firstStep;
     lastStep_ = lastStep;
     if (moved && !dragging_) reveal(chipOfStep(step));
+    if (const int chip = chipOfStep(step); chip >= 0 && QAccessible::isActive())
+        setAccessibleDescription(tokenText(chips_[std::size_t(chip)].bytes) + QStringLiteral(", ") + tipOf(chip));
+    viewport()->update();
+}
+
+void TokenStrip::setBlock(int firstPosition, int endPosition) {
+    if (firstPosition == firstOfBlock_ && endPosition == endOfBlock_) return;
+    firstOfBlock_ = firstPosition;
+    endOfBlock_ = endPosition;
     viewport()->update();
 }
 
@@ -201,6 +211,8 @@ void TokenStrip::paintEvent(QPaintEvent*) {
             }
             painter.setPen(!generated ? theme.mutedText : isCurrent ? onAccent : theme.text);
             painter.drawText(box, Qt::AlignCenter | Qt::TextDontClip, tokenText(chip.bytes));
+            if (chip.position >= firstOfBlock_ && chip.position < endOfBlock_)
+                painter.fillRect(QRectF(box.left(), box.bottom() - 1, box.width(), 2), theme.accent);
             const double share = barShare(chip.step);
             if (share > 0) {
                 const double bar = std::max(1.5, share * kBarHeight);
@@ -252,6 +264,17 @@ void TokenStrip::mouseMoveEvent(QMouseEvent* event) {
 }
 
 void TokenStrip::mouseReleaseEvent(QMouseEvent*) { dragging_ = false; }
+
+std::vector<ShortcutText> TokenStrip::gestures() {
+    const QString strip = tr("Token strip");
+    return {
+        {strip, tr("Step back, forward, a line up, a line down"), tr("← → ↑ ↓")},
+        {strip, tr("A page up, a page down"), tr("PgUp, PgDown")},
+        {strip, tr("First and last step"), tr("Home, End")},
+        {strip, tr("Choose a range of steps"), tr("Shift+arrows, drag")},
+        {strip, tr("Clear the range"), tr("Esc")},
+    };
+}
 
 void TokenStrip::keyPressEvent(QKeyEvent* event) {
     const int current = chipOfStep(step_);

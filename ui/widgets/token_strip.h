@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ui/models/token_flow.h"
+#include "ui/shortcut_list.h"
 
 #include <QAbstractScrollArea>
 #include <QHash>
@@ -34,6 +35,7 @@ class TokenStrip final : public QAbstractScrollArea {
 public:
     explicit TokenStrip(QWidget* parent = nullptr);
 
+    static std::vector<ShortcutText> gestures(); // for the help
     void clear();
     /// Tail of the prompt, in front of what was generated; replaces everything.
     void setPrompt(std::vector<TokenChip> tail);
@@ -41,6 +43,8 @@ public:
     /// Misses of a step, all layers, heads and sequences.
     void setMisses(int step, std::int64_t misses);
     void setCursor(int step, int firstStep, int lastStep);
+    /// Positions of the chosen block's tokens, underlined; an empty range: none.
+    void setBlock(int firstPosition, int endPosition);
 
     int chipCount() const { return int(chips_.size()); }
     int promptCount() const { return promptCount_; }
@@ -84,7 +88,8 @@ private:
     std::vector<std::int64_t> misses_;  // [step], -1: not known
     std::int64_t largestMisses_ = 0;    // of decode steps after the first
     int step_ = 0, firstStep_ = -1, lastStep_ = -1;
-    int anchor_ = -1; // step where a range began
+    int firstOfBlock_ = -1, endOfBlock_ = -1; // positions
+    int anchor_ = -1;                         // step where a range began
     bool dragging_ = false;
 };
 

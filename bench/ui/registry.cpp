@@ -1,0 +1,18 @@
+#include "bench/ui/ui_bench.h"
+
+#include <nlohmann/json.hpp>
+
+#include <vector>
+
+namespace kvscope::bench {
+
+nlohmann::ordered_json uiLive(const Settings& settings, const Log& log);
+
+std::span<const UiBenchEntry> uiBenchmarks() {
+    static const std::vector<UiBenchEntry> table{
+        {"ui-live", uiLive},
+    };
+    return table;
+}
+
+} // namespace kvscope::bench

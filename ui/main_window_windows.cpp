@@ -1,0 +1,180 @@
+// What all windows have in common: theme, colour maps, the way back through the cursor's places, and a second window.
+#include "ui/colour_maps.h"
+#include "ui/cursor_history.h"
+#include "ui/main_window.h"
+#include "ui/session_controller.h"
+#include "ui/theme.h"
+#include "ui/views/view.h"
+#include "ui/widgets/colour_map_menu.h"
+#include "ui/widgets/session_form.h"
+
+#include <QAction>
+#include <QApplication>
+#include <QMenu>
+#include <QMouseEvent>
+#include <QTabWidget>
+#include <QToolBar>
+#include <QToolButton>
+
+#include <algorithm>
+
+namespace kvscope::ui {
+
+namespace {
+
+constexpr int kPlacesShown = 15; // in the menus of the history
+
+std::vector<MainWindow*> allWindows() {
+    std::vector<MainWindow*> windows;
+    for (QWidget* widget : QApplication::topLevelWidgets())
+        if (auto* window = qobject_cast<MainWindow*>(widget)) windows.push_back(window);
+    return windows;
+}
+
+} // namespace
+
+void MainWindow::setTheme(const QString& id) {
+    Theme::apply(*qApp, Theme::byId(id));
+    adoptTheme();
+    for (MainWindow* window : allWindows())
+        if (window != this) window->adoptTheme();
+}
+
+/// The first window brings back what was saved; the others look like it.
+void MainWindow::restoreLook() {
+    if (allWindows().size() > 1) {
+        adoptTheme();
+        colourMaps_->setChosen(saved_.sequentialMap, saved_.divergingMap);
+        return;
+    }
+    const SavedSession look = saved_; // the next two lines write what is in force into saved_
+    setColourMaps(look.sequentialMap, look.divergingMap);
+    setTheme(look.theme);
+}
+
+/// After the program's theme or colour maps changed.
+void MainWindow::adoptTheme() {
+    theme_ = Theme::current().id;
+    saved_.sequentialMap = QLatin1String(Theme::sequentialMap().id);
+    saved_.divergingMap = QLatin1String(Theme::divergingMap().id);
+    for (View* view : views_)
+        if (view) view->applyTheme(Theme::current());
+    action("theme")->setChecked(theme_ == QLatin1String("dark"));
+    updateIcons();
+    updateActions();
+    update();
+}
+
+void MainWindow::setColourMaps(const QString& sequential, const QString& diverging, bool remember) {
+    const bool same = &colourMap(sequentialMaps(), sequential) == &Theme::sequentialMap() &&
+                      &colourMap(divergingMaps(), diverging) == &Theme::divergingMap();
+    if (same && !remember) return; // the menu closes and nothing was tried
+    Theme::chooseMaps(sequential, diverging);
+    adoptTheme();
+    for (MainWindow* window : allWindows()) {
+        if (window != this) window->adoptTheme();
+        if (remember) window->colourMaps_->setChosen(saved_.sequentialMap, saved_.divergingMap);
+    }
+    if (remember) colourMaps_->setChosen(saved_.sequentialMap, saved_.divergingMap);
+}
+
+void MainWindow::makeNavigation() {
+    const auto add = [this](const char* name, QMenu*& menu, const QString& title, QAction* before) {
+        auto* button = new QToolButton;
+        button->setDefaultAction(action(name));
+        button->setToolButtonStyle(Qt::ToolButtonIconOnly);
+        button->setPopupMode(QToolButton::DelayedPopup); // hold the button for the list
+        menu = new QMenu(title, this);
+        button->setMenu(menu);
+        toolBar_->insertWidget(before, button);
+    };
+    QAction* first = toolBar_->actions().value(0);
+    add("cursorBack", backMenu_, tr("Places before"), first);
+    add("cursorForward", forwardMenu_, tr("Places after"), first);
+    if (first) toolBar_->insertSeparator(first);
+    const auto fill = [this](QMenu* menu, int direction) {
+        menu->clear();
+        const auto& places = history_->places();
+        const int at = history_->at();
+        for (int by = direction; std::abs(by) <= kPlacesShown; by += direction) {
+            const int place = at + by;
+            if (place < 0 || place >= int(places.size())) break;
+            menu->addAction(history_->describe(places[std::size_t(place)], places[std::size_t(at)]), this,
+                            [this, by] { history_->go(by); });
+        }
+    };
+    connect(backMenu_, &QMenu::aboutToShow, this, [this, fill] { fill(backMenu_, -1); });
+    connect(forwardMenu_, &QMenu::aboutToShow, this, [this, fill] { fill(forwardMenu_, 1); });
+    connect(history_, &CursorHistory::changed, this, &MainWindow::updateNavigation);
+    updateNavigation();
+}
+
+void MainWindow::updateNavigation() {
+    const auto& places = history_->places();
+    const int at = history_->at();
+    const auto show = [&](const char* name, bool possible, int place, const QString& what, const QString& empty) {
+        QAction* shown = action(name);
+        shown->setEnabled(possible);
+        const QString keys = shown->shortcut().toString(QKeySequence::NativeText);
+        shown->setToolTip(
+            possible ? tr("%1 to %2 (%3)")
+                           .arg(what, history_->describe(places[std::size_t(place)], places[std::size_t(at)]), keys)
+                     : tr("%1 (%2)").arg(empty, keys));
+    };
+    show("cursorBack", history_->canGoBack(), at - 1, tr("Back"), tr("Back: no place before this one"));
+    show("cursorForward", history_->canGoForward(), at + 1, tr("Forward"), tr("Forward: no place after this one"));
+}
+
+bool MainWindow::eventFilter(QObject* watched, QEvent* event) {
+    if (event->type() == QEvent::MouseButtonPress || event->type() == QEvent::MouseButtonDblClick) {
+        const Qt::MouseButton button = static_cast<QMouseEvent*>(event)->button();
+        const auto* widget = qobject_cast<QWidget*>(watched);
+        if ((button == Qt::BackButton || button == Qt::ForwardButton) && widget && widget->window() == this) {
+            history_->go(button == Qt::BackButton ? -1 : 1);
+            return true;
+        }
+    }
+    return QMainWindow::eventFilter(watched, event);
+}
+
+MainWindow* MainWindow::newWindow() {
+    auto* window = new MainWindow(settings_);
+    window->setAttribute(Qt::WA_DeleteOnClose);
+    window->setReportProgram(reportProgram_);
+    window->continueFrom(*this);
+    window->show();
+    return window;
+}
+
+/// The same traces, place and view, a little to the side.
+void MainWindow::continueFrom(MainWindow& other) {
+    other.saveSession(); // recent files and form
+    saved_ = other.saved_;
+    saved_.openFiles.clear();
+    form_->setValues(saved_.form);
+    updateRecent();
+    resize(other.size());
+    move(other.pos() + QPoint(36, 36));
+    restoreState(other.saveState());
+    showView(saved_.view);
+    if (other.controller_->model()) controller_->adoptModel(other.form_->modelName(), other.controller_->model());
+    QStringList paths;
+    for (const OpenRun& run : other.workspace_->runs())
+        if (!paths.contains(run.key.path)) paths << run.key.path;
+    for (const QString& path : paths) workspace_->open(path);
+    const OpenRun *shown = other.workspace_->current(), *compared = other.workspace_->compare();
+    if (!shown) return;
+    // Every file shows its first run when it has been read; then the run that was shown comes to the front.
+    auto waiting = std::make_shared<QMetaObject::Connection>();
+    *waiting = connect(workspace_.get(), &Workspace::busyChanged, this,
+                       [this, waiting, key = shown->key, cursor = other.workspace_->cursor(),
+                        second = compared ? std::optional(compared->key) : std::nullopt](bool busy) {
+                           if (busy || !workspace_->find(key)) return;
+                           disconnect(*waiting);
+                           workspace_->setCurrent(key);
+                           workspace_->setCursor(cursor, CursorMove::Follow);
+                           workspace_->setCompare(second);
+                       });
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,70 @@
+#include "ui/shortcut_list.h"
+
+#include "ui/plots/plot_canvas.h"
+#include "ui/views/view.h"
+#include "ui/widgets/run_list.h"
+#include "ui/widgets/token_strip.h"
+
+#include <QAction>
+#include <QCoreApplication>
+#include <QShortcut>
+
+#include <algorithm>
+
+namespace kvscope::ui {
+
+namespace {
+
+constexpr char kGroup[] = "shortcutGroup";
+
+QString groupOf(const QObject& object) {
+    if (const QVariant group = object.property(kGroup); group.isValid()) return group.toString();
+    for (const QObject* above = object.parent(); above; above = above->parent())
+        if (const auto* view = qobject_cast<const View*>(above); view && !view->accessibleName().isEmpty())
+            return view->accessibleName();
+    return QCoreApplication::translate("ShortcutList", "Window");
+}
+
+QString plainText(QString text) {
+    text.remove(QStringLiteral("…")).remove(QStringLiteral("..."));
+    return text.remove(QLatin1Char('&'));
+}
+
+} // namespace
+
+void setShortcutGroup(QAction* action, const QString& group) { action->setProperty(kGroup, group); }
+
+QString keysOf(const QAction& action) {
+    QStringList keys;
+    for (const QKeySequence& key : action.shortcuts())
+        if (!key.isEmpty()) keys << key.toString(QKeySequence::NativeText);
+    return keys.join(QCoreApplication::translate("ShortcutList", " or "));
+}
+
+std::vector<ShortcutText> shortcutsOf(const QWidget& window) {
+    std::vector<ShortcutText> found;
+    QList<QAction*> actions = window.findChildren<QAction*>(Qt::FindDirectChildrenOnly); // before those of its parts
+    for (QAction* action : window.findChildren<QAction*>())
+        if (!actions.contains(action)) actions << action;
+    for (const QAction* action : actions)
+        if (const QString keys = keysOf(*action); !keys.isEmpty())
+            found.push_back({groupOf(*action), plainText(action->text()), keys});
+    for (const QShortcut* shortcut : window.findChildren<QShortcut*>())
+        if (!shortcut->whatsThis().isEmpty())
+            found.push_back(
+                {groupOf(*shortcut), shortcut->whatsThis(), shortcut->key().toString(QKeySequence::NativeText)});
+    for (const auto& gestures : {PlotCanvas::gestures(), TokenStrip::gestures(), RunList::gestures()})
+        found.insert(found.end(), gestures.begin(), gestures.end());
+    // By group in the order of its first member; the same action of two tables is one line.
+    std::vector<ShortcutText> sorted;
+    for (const ShortcutText& first : found) {
+        if (std::any_of(sorted.begin(), sorted.end(), [&](const ShortcutText& s) { return s.group == first.group; }))
+            continue;
+        for (const ShortcutText& entry : found)
+            if (entry.group == first.group && std::find(sorted.begin(), sorted.end(), entry) == sorted.end())
+                sorted.push_back(entry);
+    }
+    return sorted;
+}
+
+} // namespace kvscope::ui
