@@ -28,6 +28,8 @@ std::span<const BenchEntry> benchmarks() {
         BenchEntry{"recording", "What does recording everything cost a 9k-token decode?", recording},
         BenchEntry{"replay", "How long do the miss curves of 100 million block references take?", replay},
         BenchEntry{"trace-open", "How soon is a 200 MB trace's first picture read?", traceOpen},
+        BenchEntry{"ui-timeline", "How fluently does the timeline of 10 million spans pan and zoom?", nullptr, nullptr,
+                   nullptr, true},
 #ifdef KVSCOPE_HAVE_CUDA
         BenchEntry{"decode", "How fast does a published model shape decode on the GPU, beside the floor of its bytes?",
                    nullptr, decodeShapes},

@@ -6,8 +6,12 @@
 
 namespace kvscope::bench {
 
+nlohmann::ordered_json uiTimeline(const Settings& settings, const Log& log);
+
 std::span<const UiBenchEntry> uiBenchmarks() {
-    static const std::vector<UiBenchEntry> table{};
+    static const std::vector<UiBenchEntry> table{
+        UiBenchEntry{"ui-timeline", uiTimeline},
+    };
     return table;
 }
 
