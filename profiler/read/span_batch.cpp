@@ -32,6 +32,7 @@ public:
     SpanBatch read() {
         steps();
         if (left_ > 0) layers();
+        if (left_ > 0) stepStages(int(batch_.next.step)); // steps that have no layers
         if (left_ > 0) others();
         batch_.atEnd = left_ > 0;
         batch_.fraction = fraction();
@@ -52,10 +53,11 @@ private:
     }
 
     void steps() {
-        Statement rows(connection_,
-                       "SELECT id, phase, tokens, start_ns, duration_ns, embed_ns, lm_head_ns, sample_ns, hits, misses,"
-                       " h2d_bytes, d2h_bytes, transfer_ns, exposed_ns, selected FROM step"
-                       " WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?");
+        Statement rows(
+            connection_,
+            "SELECT id, phase, tokens, start_ns, duration_ns, hits, misses, h2d_bytes, d2h_bytes, transfer_ns,"
+            " exposed_ns, selected FROM step"
+            " WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?");
         rows.bindAll(trace::stepKey(run_, 0) + batch_.next.step + 1, trace::stepKey(run_, trace::kMaxStep),
                      std::int64_t(left_));
         while (rows.step()) {
@@ -65,27 +67,38 @@ private:
             row.tokens = rows.int32(2);
             row.startNs = sane(rows.int64(3));
             row.durationNs = std::clamp<std::int64_t>(rows.int64(4), 0, kFarthestNs);
-            row.hits = rows.int64(8);
-            row.misses = rows.int64(9);
-            row.h2dBytes = rows.int64(10);
-            row.d2hBytes = rows.int64(11);
-            row.transferNs = rows.int64(12);
-            row.exposedNs = rows.int64(13);
-            row.selected = rows.int64(14);
+            row.hits = rows.int64(5);
+            row.misses = rows.int64(6);
+            row.h2dBytes = rows.int64(7);
+            row.d2hBytes = rows.int64(8);
+            row.transferNs = rows.int64(9);
+            row.exposedNs = rows.int64(10);
+            row.selected = rows.int64(11);
             add(kHostTrack, nameOf(row.phase), row.startNs, row.durationNs, row.step, -1, 0);
-            const std::int64_t end = row.startNs + row.durationNs;
-            const std::int64_t embed = sane(rows.int64(5)), head = sane(rows.int64(6)), sample = sane(rows.int64(7));
-            const auto stage = [&](StepStage which, std::int64_t start, std::int64_t duration) {
-                if (duration > 0)
-                    add(kHostTrack, kStepStageNames[std::size_t(which)], start, duration, row.step, -1, 1);
-            };
-            stage(StepStage::Embed, row.startNs, embed);
-            stage(StepStage::LmHead, end - sample - head, head);
-            stage(StepStage::Sample, end - sample, sample);
             batch_.next.step = row.step;
             batch_.steps.push_back(row);
             --left_;
         }
+    }
+
+    /// The stages outside the layers, of the steps up to this one that do not have them yet.
+    void stepStages(int lastStep) {
+        if (lastStep <= batch_.next.stages) return;
+        Statement rows(connection_, "SELECT id, start_ns, duration_ns, embed_ns, lm_head_ns, sample_ns FROM step"
+                                    " WHERE id BETWEEN ? AND ? ORDER BY id");
+        rows.bindAll(trace::stepKey(run_, batch_.next.stages + 1), trace::stepKey(run_, lastStep));
+        while (rows.step()) {
+            const int step = trace::stepOf(rows.int64(0), 0);
+            const std::int64_t start = sane(rows.int64(1)), end = sane(start + sane(rows.int64(2)));
+            const std::int64_t embed = sane(rows.int64(3)), head = sane(rows.int64(4)), sample = sane(rows.int64(5));
+            const auto stage = [&](StepStage which, std::int64_t from, std::int64_t duration) {
+                if (duration > 0) add(kHostTrack, kStepStageNames[std::size_t(which)], from, duration, step, -1, 1);
+            };
+            stage(StepStage::Embed, start, embed);
+            stage(StepStage::LmHead, end - sample - head, head);
+            stage(StepStage::Sample, end - sample, sample);
+        }
+        batch_.next.stages = lastStep;
     }
 
     void layers() {
@@ -100,6 +113,7 @@ private:
             const int step = trace::stepOf(id, trace::kLayerShift), layer = int(id & (trace::kMaxLayers - 1));
             const std::int64_t start = sane(rows.int64(1));
             std::int64_t at = start, offloading = start;
+            stepStages(step);
             const std::size_t whole = batch_.spans.size();
             add(kHostTrack, "layer", start, 0, step, layer, 1);
             for (std::size_t stage = 0; stage < kStageCount; ++stage) {

@@ -20,15 +20,16 @@ struct SpanRow {
 
 /// How far a run is read.
 struct SpanPosition {
-    std::int64_t step = -1;                                       // number of the last step read
-    std::int64_t layer = -1;                                      // key of the last layer_step row read; -1: none
+    std::int64_t step = -1;  // number of the last step read
+    std::int64_t layer = -1; // key of the last layer_step row read; -1: none
+    int stages = -1;         // last step whose stages outside the layers were given; they go with its layers
     std::int64_t span = std::numeric_limits<std::int64_t>::min(); // id of the last row of `span` looked at
 };
 
 struct SpanBatch {
     std::vector<std::string> texts;
     std::vector<SpanRow> spans;
-    std::vector<StepRow> steps; // with their spans at depth 0 and 1
+    std::vector<StepRow> steps; // with their spans at depth 0
     SpanPosition next;          // where the next read begins
     bool atEnd = false;         // there was nothing more at this moment
     double fraction = 0;        // of the run's rows read so far, estimated from keys, 0..1

@@ -6,9 +6,12 @@
 namespace kvscope {
 namespace {
 
-constexpr int kMostRows = 16; // of one track and depth; what overlaps even then is drawn over each other
+constexpr int kMostRows = 4; // of one track and depth; what overlaps even then is drawn over each other
 
-bool earlier(const IndexedSpan& a, const IndexedSpan& b) { return a.startNs < b.startNs; }
+/// Where two begin together, the shorter first: one without length fits before the other.
+bool earlier(const IndexedSpan& a, const IndexedSpan& b) {
+    return a.startNs != b.startNs ? a.startNs < b.startNs : a.durationNs < b.durationNs;
+}
 
 /// The name with the largest share among a few.
 struct Shares {
@@ -130,7 +133,7 @@ void SpanIndex::appendGroup(int track, int depth, std::vector<IndexedSpan>& span
     std::vector<IndexedSpan> moved;
     for (const int which : rows) {
         Lane& lane = lanes_[std::size_t(which)];
-        const std::uint32_t from = lowerBound(which, spans.front().startNs + 1);
+        const std::uint32_t from = lowerBound(which, spans.front().startNs);
         if (from == lane.size) continue;
         for (std::uint32_t i = from; i < lane.size; ++i) moved.push_back(lane.span(i));
         lane.truncate(from);

@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cmath>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -254,7 +255,6 @@ TEST_F(NotesTest, AreKeptInTheTrace) {
 }
 
 TEST_F(NotesTest, BringTheTableToTracesOfBefore) {
-    const std::string schema = test::value(file, "SELECT sql FROM sqlite_schema WHERE name='note'");
     const auto columns = test::sql(file, "SELECT name, type, \"notnull\", pk FROM pragma_table_info('note')").rows;
     test::sql(file, "DROP TABLE note", SQLITE_OPEN_READWRITE);
     const TraceReader reader(file);

@@ -32,7 +32,7 @@ using synthetic::RunShape;
 
 class TimelineTest : public ViewTest {
 protected:
-    void show(QSize size = {1200, 800}) {
+    void show(QSize size = {1200, 1000}) {
         for (const ViewEntry& entry : views())
             if (std::string_view(entry.id) == "timeline") view.reset(entry.make(workspace, nullptr));
         view->resize(size);
@@ -111,7 +111,6 @@ TEST_F(TimelineTest, TeachesWhenNoRunIsOpen) {
 
 TEST_F(TimelineTest, HoldsEverySpanOfTheRunAndItsCounters) {
     openAndShow({.layers = 4, .decodeSteps = 20});
-    const TraceReader reader(workspace.current()->key.path.toStdString());
     std::size_t spans = 0;
     for (const auto& record : synthetic::stepsOf({.layers = 4, .decodeSteps = 20})) {
         ++spans;
@@ -139,8 +138,7 @@ TEST_F(TimelineTest, WheelZoomsAtThePointer) {
     wheel(at, -3);
     EXPECT_NEAR(scene().window.size(), size, size * 1e-6);
     wheel(at, 200); // to the end of the scale
-    EXPECT_GE(scene().window.size(), 20);
-    EXPECT_LT(scene().window.size(), 25);
+    EXPECT_NEAR(scene().window.size(), 20, 0.01);
     wheel(at, -500);
     EXPECT_EQ(scene().window, timeline().data().whole()) << "no further out than everything";
 }
@@ -367,9 +365,8 @@ TEST_F(TimelineTest, TracksFoldAndTheWheelOverLabelsScrolls) {
     view->resize(900, 420);
     QCoreApplication::processEvents();
     ASSERT_GT(scene().layout.height, timeline().areas().body.height());
-    wheel(label, -2);
+    wheel({30, timeline().areas().gutter.top() + 10}, -2);
     EXPECT_GT(scene().scroll, 0);
-    EXPECT_GE(scene().scroll, 0);
 }
 
 TEST_F(TimelineTest, NotesAreLeftEditedAndRemovedInTheTrace) {
@@ -438,7 +435,8 @@ TEST_F(TimelineTest, ALiveRunGrowsWithoutStartingOver) {
     const std::size_t before = index().size();
     const SpanRef kept = find("layer", 2);
     click(middleOf(kept));
-    const std::int64_t start = index().at(kept).startNs;
+    ASSERT_TRUE(scene().selected);
+    const std::int64_t start = index().at(*scene().selected).startNs;
     record(20);
     ASSERT_TRUE(waitFor([&] { return timeline().data().counters.size() == 25; }));
     ASSERT_TRUE(idle());

@@ -102,9 +102,9 @@ std::vector<std::pair<QString, QString>> factsOf(const TimelineData& data, SpanR
     add(tr("Lasts"), length);
 
     const bool toDevice = name == kToDeviceName, toHost = name == kToHostName, offloading = component == "offloading";
-    if (const auto bytes = bytesInName(name)) {
-        add(tr("Bytes"), formatBytes(*bytes));
-        add(tr("Bandwidth"), bandwidth(*bytes, span.durationNs));
+    if (const auto copied = bytesInName(name)) {
+        add(tr("Bytes"), formatBytes(*copied));
+        add(tr("Bandwidth"), bandwidth(*copied, span.durationNs));
     } else if (context.layer && (toDevice || toHost || offloading)) {
         const LayerRecord& layer = *context.layer;
         const std::int64_t bytes = toHost ? layer.d2hBytes : layer.h2dBytes;

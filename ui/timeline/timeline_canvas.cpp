@@ -89,7 +89,7 @@ void TimelineCanvas::setWindow(TimeRange wanted) {
     const double most = whole_.size(), size = std::clamp(wanted.size(), std::min(kLeastNs, most), most);
     double from = wanted.from + (wanted.size() - size) / 2;
     from = std::clamp(from, whole_.from, std::max(whole_.from, whole_.to - size));
-    const TimeRange window = size >= most ? whole_ : TimeRange{from, from + size};
+    const TimeRange window = size >= most * (1 - 1e-9) ? whole_ : TimeRange{from, from + size};
     if (window == scene_.window) return;
     scene_.window = window;
     update();

@@ -79,6 +79,9 @@ void TimelinePainter::paint(QPainter& painter, QSize size, const TimelineScene& 
 
 void TimelinePainter::drawBody(const TimelineScene& scene, const std::vector<TimeTick>& ticks) {
     const QSize pixels = (QSizeF(areas_.body.size()) * ratio_).toSize();
+    const BodyKey key{scene.window, scene.scroll, scene.revision, theme_->id, pixels};
+    if (key == bodyKey_ && !body_.isNull()) return; // only marks have moved
+    bodyKey_ = key;
     if (body_.size() != pixels) body_ = QImage(pixels, QImage::Format_RGB32);
     body_.setDevicePixelRatio(ratio_);
     const auto width = std::size_t(pixels.width());
@@ -217,8 +220,8 @@ void TimelinePainter::drawLabels(QPainter& painter, const TimelineScene& scene, 
         // Elided to a multiple of 6 pixels, so that a pan finds the same text again.
         const auto bucket = quint64(std::min(where.width() / 6, 100.0));
         const quint64 variant = quint64(span.step + 1) << 10 | quint64((span.layer + 1) & 1023);
-        const bool own =
-            shownName(*scene.data, span) != QString::fromStdString(scene.data->index.names()[std::size_t(span.name)]);
+        const std::string& name = scene.data->index.names()[std::size_t(span.name)];
+        const bool own = name == "layer" || name == nameOf(Phase::Decode) || name == nameOf(Phase::Prefill);
         const quint64 key = quint64(span.name) << 48 | (own ? variant % (quint64(1) << 40) : 0) << 7 | bucket;
         if (vector) {
             painter.drawText(QPointF(where.left(), y + metrics.ascent()),
@@ -270,7 +273,9 @@ void TimelinePainter::drawGutter(QPainter& painter, const TimelineScene& scene) 
         painter.setPen(theme_->text);
         const QString busy = busyShare_[i] < 0 ? QString() : formatValue(Unit::Percent, busyShare_[i] * 100);
         const double room = where.width() - metrics.horizontalAdvance(busy) - 8;
-        const QString track = (folds ? QStringLiteral("▾ ") : QString()) +
+        const QString track = (row.folded ? QStringLiteral("▸ ")
+                               : folds    ? QStringLiteral("▾ ")
+                                          : QString()) +
                               QString::fromStdString(data.index.tracks()[std::size_t(row.track)]);
         painter.drawText(where, Qt::AlignLeft | Qt::AlignVCenter, metrics.elidedText(track, Qt::ElideRight, room));
         painter.setPen(theme_->mutedText);

@@ -34,6 +34,14 @@ private:
         float busyNs = 0, nameNs = -1;
         int name = -1;
     };
+    struct BodyKey { // what the body's pixels depend on
+        TimeRange window;
+        int scroll = 0;
+        quint64 revision = 0;
+        QString theme;
+        QSize pixels;
+        bool operator==(const BodyKey&) const = default;
+    };
     void drawBody(const TimelineScene& scene, const std::vector<TimeTick>& ticks);
     void drawCounter(const TimelineScene& scene, const TimelineRow& row, int top, int height);
     double fillLine(const TimelineScene& scene, int lane, const TimeRange& window, std::vector<QRgb>& line,
@@ -54,6 +62,7 @@ private:
     SpanColours spanColours_;
     const std::vector<QRgb>* colours_ = nullptr;
     QImage body_, minimap_;
+    BodyKey bodyKey_;
     quint64 minimapRevision_ = 0;
     QString minimapTheme_;
     std::vector<QRgb> ground_, line_;

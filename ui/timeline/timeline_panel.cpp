@@ -210,6 +210,11 @@ QString TimelinePanel::timesText(QChar separator, bool chosenOnly) const {
     return text;
 }
 
+void TimelinePanel::showTimesHint(const QString& sentence) {
+    timesTitle_->setText(sentence);
+    times_->setRowCount(0);
+}
+
 bool TimelinePanel::eventFilter(QObject* watched, QEvent* event) {
     if (watched == times_ && event->type() == QEvent::KeyPress &&
         static_cast<QKeyEvent*>(event)->matches(QKeySequence::Copy)) {

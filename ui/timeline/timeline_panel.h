@@ -27,6 +27,7 @@ public:
     void showSpan(const std::vector<std::pair<QString, QString>>& facts); // empty: none is chosen
     /// Self times of a range, or of what is visible where no range was measured.
     void showTimes(std::vector<SelfTime> rows, TimeRange range, bool measured);
+    void showTimesHint(const QString& sentence); // instead of a table
     void showNotes(const std::vector<Note>& notes);
     void showNoteProblem(const QString& sentence); // empty: none
     SelfTimeBy grouping() const;

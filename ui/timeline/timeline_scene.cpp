@@ -31,7 +31,7 @@ TimelineLayout TimelineLayout::of(const TimelineData& data, const std::set<int>&
     if (counters)
         for (int c = 0; c < StepCounters::kCount; ++c) {
             if (!data.counters.has(StepCounters::Counter(c))) continue;
-            layout.rows.push_back({c, -1, -1, y, kCounterHeight, true});
+            layout.rows.push_back({c, -1, -1, y, kCounterHeight, true, false});
             y += kCounterHeight + kGap;
         }
     const SpanIndex& index = data.index;
@@ -49,8 +49,11 @@ TimelineLayout TimelineLayout::of(const TimelineData& data, const std::set<int>&
     for (const int track : tracks) {
         bool first = true;
         for (auto at = lanes.lower_bound({track, 0, 0}); at != lanes.end() && std::get<0>(at->first) == track; ++at) {
-            if (!first && folded.contains(track)) break;
-            layout.rows.push_back({-1, at->second, track, y, kLaneHeight, first});
+            if (!first && folded.contains(track)) {
+                layout.rows.back().folded = true;
+                break;
+            }
+            layout.rows.push_back({-1, at->second, track, y, kLaneHeight, first, false});
             y += kLaneHeight;
             first = false;
         }

@@ -35,7 +35,7 @@ struct TimelineData {
 struct TimelineRow {
     int counter = -1, lane = -1, track = -1; // a counter has no lane, a lane no counter
     int y = 0, height = 0;
-    bool firstOfTrack = false;
+    bool firstOfTrack = false, folded = false;
 };
 
 /// All rows in order: counters, then tracks (host, link, streams, copies, others), lanes by depth. Folded tracks show

@@ -1,7 +1,6 @@
 // Every span of a run over time: what ran when, on which track, what waited for what, with the step counters above.
 #include "kernels/base/error.h"
 #include "profiler/read/span_search.h"
-#include "ui/icons.h"
 #include "ui/models/format.h"
 #include "ui/theme.h"
 #include "ui/timeline/span_facts.h"
@@ -9,7 +8,6 @@
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/timeline/timeline_panel.h"
 #include "ui/views/make_views.h"
-#include "ui/views/run_text.h"
 #include "ui/views/timeline_feed.h"
 #include "ui/views/view.h"
 #include "ui/widgets/small_widgets.h"
@@ -370,10 +368,10 @@ private:
             std::size_t spans = 0;
             for (int lane = 0; lane < index.laneCount(); ++lane)
                 spans += index.lowerBound(lane, to) - index.lowerBound(lane, from);
-            if (spans > kTimesAtOnce && feed_.loading()) return;
-            if (spans > kTimesAtOnce && spans < index.size()) return;
-            if (spans > kTimesAtOnce && timesOfWhole_ == scene.revision) return;
-            timesOfWhole_ = scene.revision;
+            if (spans > kTimesAtOnce)
+                return panel_->showTimesHint(tr("%1 spans are shown. Shift and drag over a range to see where its time "
+                                                "went, or zoom in.")
+                                                 .arg(formatCount(std::int64_t(spans))));
         }
         panel_->showTimes(selfTimes(index, from, to, panel_->grouping()), range, scene.range.has_value());
     }
@@ -545,7 +543,6 @@ private:
     QLineEdit* search_ = nullptr;
     QLabel *hits_ = nullptr, *empty_ = nullptr, *note_ = nullptr;
     QTimer timesTimer_;
-    quint64 timesOfWhole_ = 0;
     int noteRequests_ = 0;
     bool stale_ = true; // reload is due when the view is next shown
 };
