@@ -227,6 +227,15 @@ TEST_F(SampleFlows, SayWhatASpanWaitedFor) {
     EXPECT_EQ(waitOf(small, {0, 0}).idleNs, 0);
 }
 
+Note noteOf(int run, std::int64_t start, std::int64_t duration = 0, const std::string& text = {}) {
+    Note note;
+    note.runId = run;
+    note.startNs = start;
+    note.durationNs = duration;
+    note.text = text;
+    return note;
+}
+
 class NotesTest : public testing::Test {
 protected:
     NotesTest() { synthetic::recordFile(file, {.decodeSteps = 3}); }
@@ -237,9 +246,9 @@ protected:
 TEST_F(NotesTest, AreKeptInTheTrace) {
     const TraceReader reader(file); // open all the time, as in the desktop
     EXPECT_TRUE(readNotes(reader, 1).empty());
-    const auto late = addNote(file, {.runId = 1, .startNs = 900, .durationNs = 50, .text = "here it's \"slow\"\n"});
-    const auto early = addNote(file, {.runId = 1, .startNs = 100});
-    addNote(file, {.runId = 2, .startNs = 1, .text = "another run's"});
+    const auto late = addNote(file, noteOf(1, 900, 50, "here it's \"slow\"\n"));
+    const auto early = addNote(file, noteOf(1, 100));
+    addNote(file, noteOf(2, 1, 0, "another run's"));
     auto notes = readNotes(reader, 1);
     ASSERT_EQ(notes.size(), 2u);
     EXPECT_EQ(notes[0].id, early);
@@ -259,7 +268,7 @@ TEST_F(NotesTest, BringTheTableToTracesOfBefore) {
     test::sql(file, "DROP TABLE note", SQLITE_OPEN_READWRITE);
     const TraceReader reader(file);
     EXPECT_TRUE(readNotes(reader, 1).empty());
-    addNote(file, {.runId = 1, .startNs = 5, .text = "kept"});
+    addNote(file, noteOf(1, 5, 0, "kept"));
     ASSERT_EQ(readNotes(reader, 1).size(), 1u);
     EXPECT_EQ(test::sql(file, "SELECT name, type, \"notnull\", pk FROM pragma_table_info('note')").rows, columns)
         << "the table that is added later is the one of the schema";
@@ -275,7 +284,7 @@ TEST_F(NotesTest, CanBeLeftWhileTheRunIsRecorded) {
         auto step = recorder.acquire();
         generator.fillNext(*step, RecordLevel::Full);
         recorder.commit(std::move(step));
-        if (i == 5) addNote(live, {.runId = 1, .startNs = 7, .text = "meanwhile"});
+        if (i == 5) addNote(live, noteOf(1, 7, 0, "meanwhile"));
     }
     recorder.endRun(RunStatus::Finished, "");
     recorder.flush();
@@ -287,7 +296,7 @@ TEST_F(NotesTest, CanBeLeftWhileTheRunIsRecorded) {
 TEST_F(NotesTest, SayWhyTheyCannotBeKept) {
     const auto refusal = [&](const std::string& path) {
         try {
-            addNote(path, {.runId = 1});
+            addNote(path, noteOf(1, 0));
         } catch (const Error& error) {
             return oneLine(error);
         }

@@ -244,20 +244,20 @@ private:
     }
 
     void take(const SpanBatch& batch) {
-        TimelineData& data = canvas_->data();
+        TimelineData& held = canvas_->data();
         // A reference may move when spans arrive late; the span itself is found again.
         std::optional<IndexedSpan> chosen;
-        if (canvas_->scene().selected) chosen = data.index.at(*canvas_->scene().selected);
+        if (canvas_->scene().selected) chosen = held.index.at(*canvas_->scene().selected);
         const int lane = chosen ? canvas_->scene().selected->lane : -1;
-        data.index.append(batch);
-        data.counters.append(batch.steps);
+        held.index.append(batch);
+        held.counters.append(batch.steps);
         if (chosen) {
-            std::optional<SpanRef> again = data.index.find(lane, chosen->startNs);
+            std::optional<SpanRef> again = held.index.find(lane, chosen->startNs);
             canvas_->select(again);
         }
         if (!search_->text().isEmpty() && !batch.texts.empty())
-            data.matches = namesMatching(data.index, search_->text().toStdString());
-        showEmpty(data.index.size() > 0 ? QString()
+            held.matches = namesMatching(held.index, search_->text().toStdString());
+        showEmpty(held.index.size() > 0 ? QString()
                                         : tr("Waiting for the first step.\n\nThe prefill is the first thing to appear; "
                                              "it is written when the prompt has been read."));
         canvas_->dataChanged();
@@ -379,32 +379,32 @@ private:
     // Search.
 
     void search() {
-        TimelineData& data = canvas_->data();
-        data.matches = namesMatching(data.index, search_->text().toStdString());
+        TimelineData& held = canvas_->data();
+        held.matches = namesMatching(held.index, search_->text().toStdString());
         updateHits();
         canvas_->dataChanged();
     }
 
     void updateHits() {
-        const TimelineData& data = canvas_->data();
-        const std::size_t count = matchCount(data.index, data.matches);
+        const TimelineData& held = canvas_->data();
+        const std::size_t count = matchCount(held.index, held.matches);
         hits_->setText(search_->text().trimmed().isEmpty() ? QString()
                        : count == 0                        ? tr("no span is called so")
                                                            : tr("%1 hits").arg(formatCount(std::int64_t(count))));
     }
 
     void goToMatch(bool forward) {
-        const TimelineData& data = canvas_->data();
+        const TimelineData& held = canvas_->data();
         const TimelineScene& scene = canvas_->scene();
-        if (data.matches.empty()) return;
+        if (held.matches.empty()) return;
         std::optional<SpanRef> from;
-        if (scene.selected && data.isMatch(data.index.at(*scene.selected).name)) from = scene.selected;
+        if (scene.selected && held.isMatch(held.index.at(*scene.selected).name)) from = scene.selected;
         const auto ns = std::int64_t(forward ? scene.window.from : scene.window.to);
         auto found =
-            forward ? nextMatch(data.index, data.matches, from, ns) : previousMatch(data.index, data.matches, from, ns);
+            forward ? nextMatch(held.index, held.matches, from, ns) : previousMatch(held.index, held.matches, from, ns);
         if (!found) // round to the other end
-            found = forward ? nextMatch(data.index, data.matches, std::nullopt, data.index.firstNs())
-                            : previousMatch(data.index, data.matches, std::nullopt, data.index.endNs() + 1);
+            found = forward ? nextMatch(held.index, held.matches, std::nullopt, held.index.firstNs())
+                            : previousMatch(held.index, held.matches, std::nullopt, held.index.endNs() + 1);
         if (found) choose(*found, true);
     }
 
