@@ -43,7 +43,7 @@ TimelineAreas TimelineCanvas::areas() const {
 }
 
 void TimelineCanvas::reset() {
-    data_ = {};
+    data_ = TimelineData();
     const quint64 revision = scene_.revision;
     scene_ = {};
     scene_.data = &data_;
