@@ -30,6 +30,8 @@ std::span<const BenchEntry> benchmarks() {
         BenchEntry{"trace-open", "How soon is a 200 MB trace's first picture read?", traceOpen},
         BenchEntry{"ui-live", "What does watching a run in the desktop cost its engine?", nullptr, nullptr, nullptr,
                    true},
+        BenchEntry{"ui-timeline", "How fluently does the timeline of 10 million spans pan and zoom?", nullptr, nullptr,
+                   nullptr, true},
 #ifdef KVSCOPE_HAVE_CUDA
         BenchEntry{"decode", "How fast does a published model shape decode on the GPU, beside the floor of its bytes?",
                    nullptr, decodeShapes},

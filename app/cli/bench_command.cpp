@@ -63,7 +63,7 @@ Command addBench(CLI::App& app) {
     sub->add_option("names", arguments->names, "Benchmarks to run; none: all that need no GPU and no desktop");
     sub->add_option(
         "--set", arguments->settings,
-        "key=value; ui-live: steps, rounds, prompt; cpu-decode: model, prompt, steps, rounds; of the GPU benchmarks, "
+        "key=value; ui-timeline: spans, or trace; ui-live: steps, rounds, prompt; cpu-decode: model, prompt, steps, rounds; of the GPU benchmarks, "
         "decode: grid, "
         "or shape, "
         "method, context, batch, steps, offload, planted, slots, policy, record, trace, level; gpu-kernels: "

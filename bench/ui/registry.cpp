@@ -6,11 +6,13 @@
 
 namespace kvscope::bench {
 
+nlohmann::ordered_json uiTimeline(const Settings& settings, const Log& log);
 nlohmann::ordered_json uiLive(const Settings& settings, const Log& log);
 
 std::span<const UiBenchEntry> uiBenchmarks() {
     static const std::vector<UiBenchEntry> table{
         {"ui-live", uiLive},
+        {"ui-timeline", uiTimeline},
     };
     return table;
 }

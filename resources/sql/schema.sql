@@ -161,6 +161,16 @@ CREATE TABLE counter (
     value       INTEGER NOT NULL              -- counted within the interval
 ) STRICT;
 
+-- What a person wrote on the time of a run; the desktop adds these, nobody needs them. Traces of before may lack the table.
+CREATE TABLE note (
+    id          INTEGER PRIMARY KEY,
+    run_id      INTEGER NOT NULL,
+    start_ns    INTEGER NOT NULL,             -- on the run's clock
+    duration_ns INTEGER NOT NULL,             -- 0: a moment
+    text        TEXT NOT NULL,                -- '': a bookmark
+    created_utc TEXT NOT NULL
+) STRICT;
+
 -- Views. The joins go from a run's key range to the rows below it, so a filter on run_id reads that run only.
 
 CREATE VIEW runs AS

@@ -14,6 +14,7 @@ View* makeTransfersView(Workspace& workspace, QWidget* parent);
 View* makeCacheView(Workspace& workspace, QWidget* parent);
 View* makeBreakdownView(Workspace& workspace, QWidget* parent);
 View* makeRooflineView(Workspace& workspace, QWidget* parent);
+View* makeTimelineView(Workspace& workspace, QWidget* parent);
 View* makeCompareView(Workspace& workspace, QWidget* parent);
 View* makeInsightsView(Workspace& workspace, QWidget* parent);
 

@@ -21,6 +21,9 @@ const std::vector<ViewEntry>& views() {
         {"roofline", "Roofline", "Ctrl+7",
          "Predicted decode throughput against batch, context and hit rate, what limits it, and the runs beside it",
          makeRooflineView, true},
+        {"timeline", "Timeline", "Ctrl+8",
+         "Every stage, kernel, copy and transfer over time, what waited for what, and the steps' numbers above them",
+         makeTimelineView},
         {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
          makeInsightsView},
     };

@@ -1,0 +1,190 @@
+#include "profiler/read/span_batch.h"
+
+#include "core/trace/stage.h"
+#include "kernels/base/error.h"
+#include "profiler/read/reader_impl.h"
+#include "profiler/store/trace_keys.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+
+namespace kvscope {
+namespace {
+
+constexpr std::int64_t kFarthestNs = std::int64_t(1) << 53; // exact in a double; 104 days
+
+std::int64_t sane(std::int64_t ns) { return std::clamp(ns, -kFarthestNs, kFarthestNs); }
+
+class BatchReader {
+public:
+    BatchReader(const TraceReader& reader, int runId, const SpanPosition& from, int rows)
+        : reader_(reader), connection_(*ReaderAccess::of(reader).connection), run_(runId), left_(rows) {
+        batch_.next = from;
+        const std::optional<RunRow> run = reader.run(runId);
+        if (!run)
+            throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), runId), "open it again");
+        layers_ = run->layers;
+    }
+
+    SpanBatch read() {
+        steps();
+        if (left_ > 0) layers();
+        if (left_ > 0) stepStages(int(batch_.next.step)); // steps that have no layers
+        if (left_ > 0) others();
+        batch_.atEnd = left_ > 0;
+        batch_.fraction = fraction();
+        return std::move(batch_);
+    }
+
+private:
+    std::int32_t text(std::string_view value) {
+        const auto [at, isNew] = texts_.try_emplace(std::string(value), std::int32_t(batch_.texts.size()));
+        if (isNew) batch_.texts.emplace_back(value);
+        return at->second;
+    }
+
+    void add(std::string_view track, std::string_view name, std::int64_t start, std::int64_t duration, int step,
+             int layer, int depth) {
+        batch_.spans.push_back({sane(start), std::clamp<std::int64_t>(duration, 0, kFarthestNs), text(track),
+                                text(name), step, layer, depth});
+    }
+
+    void steps() {
+        Statement rows(
+            connection_,
+            "SELECT id, phase, tokens, start_ns, duration_ns, hits, misses, h2d_bytes, d2h_bytes, transfer_ns,"
+            " exposed_ns, selected FROM step"
+            " WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?");
+        rows.bindAll(trace::stepKey(run_, 0) + batch_.next.step + 1, trace::stepKey(run_, trace::kMaxStep),
+                     std::int64_t(left_));
+        while (rows.step()) {
+            StepRow row;
+            row.step = trace::stepOf(rows.int64(0), 0);
+            row.phase = rows.int64(1) == 0 ? Phase::Prefill : Phase::Decode;
+            row.tokens = rows.int32(2);
+            row.startNs = sane(rows.int64(3));
+            row.durationNs = std::clamp<std::int64_t>(rows.int64(4), 0, kFarthestNs);
+            row.hits = rows.int64(5);
+            row.misses = rows.int64(6);
+            row.h2dBytes = rows.int64(7);
+            row.d2hBytes = rows.int64(8);
+            row.transferNs = rows.int64(9);
+            row.exposedNs = rows.int64(10);
+            row.selected = rows.int64(11);
+            add(kHostTrack, nameOf(row.phase), row.startNs, row.durationNs, row.step, -1, 0);
+            batch_.next.step = row.step;
+            batch_.steps.push_back(row);
+            --left_;
+        }
+    }
+
+    /// The stages outside the layers, of the steps up to this one that do not have them yet.
+    void stepStages(int lastStep) {
+        if (lastStep <= batch_.next.stages) return;
+        Statement rows(connection_, "SELECT id, start_ns, duration_ns, embed_ns, lm_head_ns, sample_ns FROM step"
+                                    " WHERE id BETWEEN ? AND ? ORDER BY id");
+        rows.bindAll(trace::stepKey(run_, batch_.next.stages + 1), trace::stepKey(run_, lastStep));
+        while (rows.step()) {
+            const int step = trace::stepOf(rows.int64(0), 0);
+            const std::int64_t start = sane(rows.int64(1)), end = sane(start + sane(rows.int64(2)));
+            const std::int64_t embed = sane(rows.int64(3)), head = sane(rows.int64(4)), sample = sane(rows.int64(5));
+            const auto stage = [&](StepStage which, std::int64_t from, std::int64_t duration) {
+                if (duration > 0) add(kHostTrack, kStepStageNames[std::size_t(which)], from, duration, step, -1, 1);
+            };
+            stage(StepStage::Embed, start, embed);
+            stage(StepStage::LmHead, end - sample - head, head);
+            stage(StepStage::Sample, end - sample, sample);
+        }
+        batch_.next.stages = lastStep;
+    }
+
+    void layers() {
+        Statement rows(connection_,
+                       "SELECT id, start_ns, qkv_linear_ns, rope_ns, compression_ns, stage1_ns, pooling_ns,"
+                       " offloading_ns, stage2_ns, attention_ns, o_linear_ns, ffn_ns, h2d_bytes, d2h_bytes, h2d_ns,"
+                       " d2h_ns FROM layer_step WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?");
+        const auto [first, last] = trace::keysOfSteps(run_, 0, trace::kMaxStep, trace::kLayerShift);
+        rows.bindAll(std::max(first, batch_.next.layer + 1), last, std::int64_t(left_ / 8 + 1));
+        while (rows.step()) {
+            const std::int64_t id = rows.int64(0);
+            const int step = trace::stepOf(id, trace::kLayerShift), layer = int(id & (trace::kMaxLayers - 1));
+            const std::int64_t start = sane(rows.int64(1));
+            std::int64_t at = start, offloading = start;
+            stepStages(step);
+            const std::size_t whole = batch_.spans.size();
+            add(kHostTrack, "layer", start, 0, step, layer, 1);
+            for (std::size_t stage = 0; stage < kStageCount; ++stage) {
+                if (Stage(stage) == Stage::Offloading) offloading = at;
+                const std::int64_t duration = std::clamp<std::int64_t>(rows.int64(2 + int(stage)), 0, kFarthestNs);
+                if (duration > 0) add(kHostTrack, kStageNames[stage], at, duration, step, layer, 2);
+                at = sane(at + duration);
+            }
+            batch_.spans[whole].durationNs = at - start;
+            if (rows.int64(12) > 0) add(kToDeviceTrack, kToDeviceName, offloading, rows.int64(14), step, layer, 0);
+            if (rows.int64(13) > 0) add(kToHostTrack, kToHostName, offloading, rows.int64(15), step, layer, 0);
+            batch_.next.layer = id;
+            left_ -= 8; // a layer makes about that many spans
+        }
+    }
+
+    void others() {
+        // In the order of the key, which has no gaps worth skipping: other runs' rows are only stepped over.
+        Statement rows(connection_, "SELECT id, run_id, step, layer, track, name, start_ns, duration_ns, depth"
+                                    " FROM span WHERE id > ? ORDER BY id LIMIT ?");
+        rows.bindAll(batch_.next.span, std::int64_t(left_));
+        while (rows.step()) {
+            batch_.next.span = rows.int64(0);
+            --left_;
+            if (rows.int64(1) != run_) continue;
+            batch_.spans.push_back({sane(rows.int64(6)), std::clamp<std::int64_t>(rows.int64(7), 0, kFarthestNs),
+                                    stored(rows.int64(4)), stored(rows.int64(5)), number(rows.int64(2)),
+                                    number(rows.int64(3)), std::clamp(number(rows.int64(8)), 0, 255)});
+        }
+    }
+
+    static int number(std::int64_t value) { return int(std::clamp<std::int64_t>(value, -1, trace::kMaxStep)); }
+
+    /// A text of the trace, looked up once per batch.
+    std::int32_t stored(std::int64_t id) {
+        const auto [at, isNew] = stored_.try_emplace(id, 0);
+        if (isNew) {
+            if (!find_) find_.emplace(connection_, "SELECT value FROM text WHERE id = ?");
+            find_->bind(1, id);
+            at->second = text(find_->step() ? find_->text(0) : std::string_view("(no name)"));
+            find_->reset();
+        }
+        return at->second;
+    }
+
+    /// Weighs what is read of layers and of other spans by how many spans there are of each.
+    double fraction() {
+        if (batch_.atEnd) return 1;
+        const double lastStep = std::max(1, reader_.stepCount(run_));
+        const double layerSpans = lastStep * (2.0 + 10.0 * layers_);
+        const bool begun = batch_.next.layer >= trace::keysOfSteps(run_, 0, 0, trace::kLayerShift).first;
+        const double ofLayers = begun ? trace::stepOf(batch_.next.layer, trace::kLayerShift) / lastStep : 0;
+        const auto spans = double(connection_.integer("SELECT max(id) FROM span"));
+        const double ofSpans = spans > 0 ? std::clamp(double(batch_.next.span) / spans, 0.0, 1.0) : 1;
+        return std::clamp((ofLayers * layerSpans + ofSpans * spans) / (layerSpans + std::max(0.0, spans)), 0.0, 1.0);
+    }
+
+    const TraceReader& reader_;
+    Connection& connection_;
+    int run_, layers_ = 0;
+    std::int64_t left_;
+    SpanBatch batch_;
+    std::unordered_map<std::string, std::int32_t> texts_;
+    std::unordered_map<std::int64_t, std::int32_t> stored_;
+    std::optional<Statement> find_;
+};
+
+} // namespace
+
+SpanBatch readSpans(const TraceReader& reader, int runId, const SpanPosition& from, int rows) {
+    return BatchReader(reader, runId, from, std::max(rows, 16)).read();
+}
+
+} // namespace kvscope

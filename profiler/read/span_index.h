@@ -1,0 +1,168 @@
+// All spans of a run in memory, ready to be drawn at any zoom: columns per lane, and above them a pyramid whose nodes
+// say what sixteen neighbours together look like. 20 bytes a span, 2.2 with the pyramid's share, whatever the run.
+#pragma once
+
+#include "profiler/read/span_batch.h"
+
+#include <array>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace kvscope {
+
+/// A place in a lane; append may move it, so look it up again after one.
+struct SpanRef {
+    int lane = -1;
+    std::uint32_t index = 0;
+    bool operator==(const SpanRef&) const = default;
+};
+
+struct IndexedSpan {
+    std::int64_t startNs = 0, durationNs = 0;
+    int name = 0, step = -1, layer = -1;
+    std::int64_t endNs() const { return startNs + durationNs; }
+};
+
+/// What to draw: one span exactly, or neighbours too close together to tell apart.
+struct SpanBar {
+    std::int64_t startNs = 0, endNs = 0;
+    std::int64_t busyNs = 0; // of the time between; the span's duration where it is one
+    std::uint32_t count = 1; // spans
+    int name = 0;            // of the one span; else the name that takes most of the busy time
+    std::uint32_t first = 0; // index of the first span in its lane
+};
+
+/// One row of rectangles that do not overlap: spans of one track at one depth. Where spans of a track and depth do
+/// overlap (copies of several streams), they are spread over several lanes.
+struct SpanLane {
+    int track = 0, depth = 0, row = 0;
+    std::uint32_t spans = 0;
+    std::int64_t busyNs = 0;
+};
+
+class SpanIndex {
+public:
+    /// Adds what was read. Spans may come in any order; those of one lane that come late move the ones after them.
+    void append(const SpanBatch& batch);
+    void clear() { *this = {}; }
+
+    std::size_t size() const { return size_; }
+    std::size_t memoryBytes() const;
+    std::int64_t firstNs() const { return firstNs_; } // earliest start; 0 when empty
+    std::int64_t endNs() const { return endNs_; }     // latest end
+
+    const std::vector<std::string>& names() const { return names_; }
+    const std::vector<std::uint32_t>& nameCounts() const { return nameCounts_; }
+    const std::vector<std::string>& tracks() const { return tracks_; }
+    int laneCount() const { return int(lanes_.size()); }
+    SpanLane lane(int lane) const;
+    int trackOf(std::string_view name) const; // -1: none
+
+    IndexedSpan at(SpanRef ref) const;
+    /// The bars that meet [fromNs, toNs): nothing shorter than `mergeNs` is told apart from its neighbours, and every
+    /// span is in exactly one bar. Costs about what it yields, not what there is.
+    template <class Visit>
+    void cover(int lane, std::int64_t fromNs, std::int64_t toNs, double mergeNs, Visit&& visit) const;
+    /// Index of the first span of a lane that starts at ns or later; the lane's size if there is none.
+    std::uint32_t lowerBound(int lane, std::int64_t ns) const;
+    /// The span at this time, if there is one.
+    std::optional<SpanRef> find(int lane, std::int64_t ns) const;
+
+private:
+    static constexpr std::uint32_t kChunk = 1024, kFan = 16;
+    static constexpr std::uint32_t kLong = 0xFFFFFFFF; // duration is in Lane::longer
+    static constexpr std::uint16_t kMoreNames = 0xFFFF;
+    struct Chunk {
+        std::array<std::int64_t, kChunk> start;
+        std::array<std::uint32_t, kChunk> duration;
+        std::array<std::int32_t, kChunk> step;
+        std::array<std::uint16_t, kChunk> name;
+        std::array<std::int16_t, kChunk> layer;
+    };
+    struct Node {
+        std::int64_t start = 0, end = 0; // of everything below
+        float busyNs = 0, nameNs = 0;    // all of it, and what the name takes
+        std::uint16_t name = 0;
+    };
+    struct Lane {
+        int track = 0, depth = 0, row = 0;
+        std::uint32_t size = 0;
+        std::int64_t busyNs = 0, lastEnd = std::numeric_limits<std::int64_t>::min();
+        std::vector<std::unique_ptr<Chunk>> chunks;
+        std::vector<std::vector<Node>> levels; // level k: one node for 16^(k+1) spans
+        std::map<std::uint32_t, std::int64_t> longer;
+        std::uint32_t clean = 0; // the pyramid is right for the spans before this one
+
+        std::int64_t start(std::uint32_t i) const { return chunks[i / kChunk]->start[i % kChunk]; }
+        std::int64_t duration(std::uint32_t i) const {
+            const std::uint32_t value = chunks[i / kChunk]->duration[i % kChunk];
+            return value == kLong ? longer.at(i) : value;
+        }
+        IndexedSpan span(std::uint32_t i) const;
+        void push(const IndexedSpan& span);
+        void truncate(std::uint32_t size);
+        void rebuild();
+    };
+    int internName(const std::string& value);
+    int internTrack(const std::string& value);
+    void appendGroup(int track, int depth, std::vector<IndexedSpan>& spans);
+    template <class Visit>
+    static void descend(const Lane& lane, std::size_t level, std::uint32_t first, std::uint32_t last, std::int64_t from,
+                        std::int64_t to, double mergeNs, Visit& visit);
+
+    std::vector<Lane> lanes_;
+    std::map<std::pair<int, int>, std::vector<int>> groups_; // (track, depth): its lanes
+    std::vector<std::string> names_, tracks_;
+    std::vector<std::uint32_t> nameCounts_;
+    std::unordered_map<std::string, int> nameIds_, trackIds_;
+    std::size_t size_ = 0;
+    std::int64_t firstNs_ = 0, endNs_ = 0;
+};
+
+template <class Visit>
+void SpanIndex::cover(int which, std::int64_t fromNs, std::int64_t toNs, double mergeNs, Visit&& visit) const {
+    const Lane& lane = lanes_[std::size_t(which)];
+    if (lane.size == 0 || toNs <= fromNs) return;
+    const std::size_t top = lane.levels.size();
+    descend(lane, top, 0, top == 0 ? lane.size : std::uint32_t(lane.levels[top - 1].size()), fromNs, toNs, mergeNs,
+            visit);
+}
+
+/// Level 0 are the spans themselves, level k the nodes of levels[k - 1].
+template <class Visit>
+void SpanIndex::descend(const Lane& lane, std::size_t level, std::uint32_t first, std::uint32_t last, std::int64_t from,
+                        std::int64_t to, double mergeNs, Visit& visit) {
+    if (level == 0) {
+        for (std::uint32_t i = first; i < last; ++i) {
+            const IndexedSpan span = lane.span(i);
+            if (span.startNs >= to) return;
+            if (span.endNs() < from || (span.endNs() == from && span.durationNs > 0)) continue;
+            visit(SpanBar{span.startNs, span.endNs(), span.durationNs, 1, span.name, i});
+        }
+        return;
+    }
+    const std::vector<Node>& nodes = lane.levels[level - 1];
+    std::uint32_t spans = kFan;
+    for (std::size_t k = 1; k < level; ++k) spans *= kFan;
+    for (std::uint32_t i = first; i < last; ++i) {
+        const Node& node = nodes[i];
+        if (node.start >= to) return;
+        if (node.end < from) continue;
+        if (double(node.end - node.start) <= mergeNs) {
+            const std::uint32_t begin = i * spans;
+            visit(SpanBar{node.start, node.end, std::int64_t(node.busyNs), std::min(spans, lane.size - begin),
+                          node.name, begin});
+            continue;
+        }
+        const std::uint32_t below = level == 1 ? lane.size : std::uint32_t(lane.levels[level - 2].size());
+        descend(lane, level - 1, i * kFan, std::min((i + 1) * kFan, below), from, to, mergeNs, visit);
+    }
+}
+
+} // namespace kvscope

@@ -1,0 +1,113 @@
+#include "profiler/read/step_counters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvscope {
+namespace {
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+}
+
+const CounterInfo& StepCounters::info(Counter counter) {
+    static constexpr CounterInfo table[kCount] = {
+        {"token-rate", "tokens per second", "tokens/s",
+         "Tokens fed in a decode step over its wall time, all sequences"},
+        {"hit-rate", "hit rate", "share", "Selected blocks that were resident, of all selected in the step"},
+        {"to-device", "host to device", "bytes/s",
+         "KV bytes of the step over its wall time: what the link carried on average, not its speed while busy"},
+        {"to-host", "device to host", "bytes/s", "KV bytes written back in the step over its wall time"},
+        {"occupancy", "device slots filled", "share",
+         "Blocks loaded since the decode began, of the device cache's slots, at most all: an upper bound that counts "
+         "every miss as a new slot until none is empty"},
+    };
+    return table[counter];
+}
+
+void StepCounters::append(const std::vector<StepRow>& steps) {
+    for (const StepRow& step : steps) {
+        // Times that run backwards (a damaged file) would break the search; such a step keeps its predecessor's place.
+        const std::int64_t start = start_.empty() ? step.startNs : std::max(step.startNs, start_.back());
+        start_.push_back(start);
+        end_.push_back(std::max(start, step.startNs + step.durationNs));
+        number_.push_back(step.step);
+        const bool decode = step.phase == Phase::Decode;
+        const double seconds = double(step.durationNs) * 1e-9;
+        const auto perSecond = [&](std::int64_t amount) {
+            return seconds > 0 ? float(double(amount) / seconds) : kNone;
+        };
+        if (decode) loadedBlocks_ += std::max<std::int64_t>(0, step.misses);
+        const float values[kCount] = {
+            decode ? perSecond(step.tokens) : kNone,
+            step.hits + step.misses > 0 ? float(double(step.hits) / double(step.hits + step.misses)) : kNone,
+            perSecond(step.h2dBytes),
+            perSecond(step.d2hBytes),
+            decode && slotBlocks_ > 0 ? float(std::min(1.0, double(loadedBlocks_) / double(slotBlocks_))) : kNone,
+        };
+        for (int c = 0; c < kCount; ++c) {
+            const float value = values[c];
+            if (values_[c].size() % kGroup == 0) groups_[c].push_back({kNone, kNone});
+            Extremes& group = groups_[c].back();
+            group.low = std::fmin(group.low, value); // NaN gives way
+            group.high = std::fmax(group.high, value);
+            values_[c].push_back(value);
+            if (value > largest_[c]) largest_[c] = double(value);
+        }
+    }
+}
+
+std::size_t StepCounters::indexAt(std::int64_t ns) const {
+    const auto after = std::upper_bound(start_.begin(), start_.end(), ns);
+    return after == start_.begin() ? start_.size() : std::size_t(after - start_.begin()) - 1;
+}
+
+StepCounters::Extremes StepCounters::of(Counter counter, std::size_t first, std::size_t last) const {
+    Extremes all{kNone, kNone};
+    const auto take = [&](Extremes part) {
+        all.low = std::fmin(all.low, part.low);
+        all.high = std::fmax(all.high, part.high);
+    };
+    for (std::size_t i = first; i < last;) {
+        if (i % kGroup == 0 && i + kGroup <= last) {
+            take(groups_[counter][i / kGroup]);
+            i += kGroup;
+        } else {
+            take({values_[counter][i], values_[counter][i]});
+            ++i;
+        }
+    }
+    return all;
+}
+
+bool StepCounters::range(Counter counter, std::int64_t fromNs, std::int64_t toNs, float& low, float& high) const {
+    if (start_.empty() || toNs <= start_.front()) return false;
+    std::size_t first = indexAt(fromNs);
+    if (first == start_.size()) first = 0;
+    const auto last = std::size_t(std::lower_bound(start_.begin(), start_.end(), toNs) - start_.begin());
+    if (last == start_.size() && first + 1 == last && fromNs >= end_.back()) return false;
+    const Extremes found = of(counter, first, last);
+    low = found.low;
+    high = found.high;
+    return std::isfinite(high);
+}
+
+double StepCounters::at(Counter counter, std::int64_t ns) const {
+    const std::size_t i = indexAt(ns);
+    if (i == start_.size() || (i + 1 == start_.size() && ns >= end_[i])) return double(kNone);
+    return double(values_[counter][i]);
+}
+
+int StepCounters::stepAt(std::int64_t ns) const {
+    const std::size_t i = indexAt(ns);
+    return i == start_.size() ? -1 : number_[i];
+}
+
+bool StepCounters::timesOf(int step, std::int64_t& startNs, std::int64_t& endNs) const {
+    const auto at = std::lower_bound(number_.begin(), number_.end(), step);
+    if (at == number_.end() || *at != step) return false;
+    startNs = start_[std::size_t(at - number_.begin())];
+    endNs = end_[std::size_t(at - number_.begin())];
+    return true;
+}
+
+} // namespace kvscope

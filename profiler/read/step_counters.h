@@ -1,0 +1,55 @@
+// Numbers that change from step to step, as curves over time: what the timeline draws above its spans.
+#pragma once
+
+#include "profiler/read/trace_reader.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+struct CounterInfo {
+    const char *id, *title, *unit, *help; // unit: "tokens/s", "share", "bytes/s"
+};
+
+/// A value holds from the start of its step to the start of the next.
+class StepCounters {
+public:
+    enum Counter { TokenRate, HitRate, ToDevice, ToHost, Occupancy, kCount };
+    static const CounterInfo& info(Counter counter);
+
+    /// slotBlocks: block slots of the device cache in all layers, sequences and KV heads; 0: everything is resident.
+    explicit StepCounters(std::int64_t slotBlocks = 0) : slotBlocks_(slotBlocks) {}
+    /// Steps in order of their number.
+    void append(const std::vector<StepRow>& steps);
+
+    bool has(Counter counter) const { return largest_[counter] > 0; }
+    double largest(Counter counter) const { return largest_[counter]; }
+    std::size_t size() const { return start_.size(); }
+    /// Smallest and largest value of the steps that meet [fromNs, toNs). False: none does, or the counter is undefined.
+    bool range(Counter counter, std::int64_t fromNs, std::int64_t toNs, float& low, float& high) const;
+    /// The value at a time; NaN where there is none.
+    double at(Counter counter, std::int64_t ns) const;
+    /// Number of the step at this time or the last before it; -1: none.
+    int stepAt(std::int64_t ns) const;
+    /// Where a step begins and ends; false: not recorded.
+    bool timesOf(int step, std::int64_t& startNs, std::int64_t& endNs) const;
+
+private:
+    static constexpr std::size_t kGroup = 64; // steps with one minimum and maximum: bounds the cost of a pixel
+    struct Extremes {
+        float low, high;
+    };
+    std::size_t indexAt(std::int64_t ns) const; // of the last step that starts at ns or before; size() if none
+    Extremes of(Counter counter, std::size_t first, std::size_t last) const;
+
+    std::int64_t slotBlocks_ = 0, loadedBlocks_ = 0;
+    std::vector<std::int64_t> start_, end_;
+    std::vector<std::int32_t> number_;
+    std::vector<float> values_[kCount];
+    std::vector<Extremes> groups_[kCount];
+    double largest_[kCount] = {};
+};
+
+} // namespace kvscope

@@ -1,0 +1,176 @@
+#include "ui/timeline/span_facts.h"
+
+#include "profiler/read/self_time.h"
+#include "ui/models/format.h"
+#include "ui/timeline/time_ticks.h"
+
+#include <QCoreApplication>
+
+#include <charconv>
+#include <map>
+#include <string_view>
+
+namespace kvscope::ui {
+
+namespace {
+
+QString tr(const char* text) { return QCoreApplication::translate("SpanFacts", text); }
+
+QString meaningOf(std::string_view component) {
+    static const std::map<std::string_view, const char*> meanings{
+        {"prefill", QT_TRANSLATE_NOOP("SpanFacts", "reads the prompts and gives the first token")},
+        {"decode", QT_TRANSLATE_NOOP("SpanFacts", "one token for every sequence")},
+        {"layer", QT_TRANSLATE_NOOP("SpanFacts", "all stages of one layer")},
+        {"qkv_linear", QT_TRANSLATE_NOOP("SpanFacts", "norm and the projections to queries, keys and values")},
+        {"rope", QT_TRANSLATE_NOOP("SpanFacts", "rotary embedding of queries and keys")},
+        {"compression", QT_TRANSLATE_NOOP("SpanFacts", "adds the new key to the block index")},
+        {"stage1", QT_TRANSLATE_NOOP("SpanFacts", "scores the blocks against the query")},
+        {"pooling", QT_TRANSLATE_NOOP("SpanFacts", "pools the scores and picks the blocks")},
+        {"offloading", QT_TRANSLATE_NOOP("SpanFacts", "finds what is missing on the device and copies it there")},
+        {"stage2", QT_TRANSLATE_NOOP("SpanFacts", "attention over the selected blocks")},
+        {"attention", QT_TRANSLATE_NOOP("SpanFacts", "dense attention over all blocks")},
+        {"o_linear", QT_TRANSLATE_NOOP("SpanFacts", "output projection")},
+        {"ffn", QT_TRANSLATE_NOOP("SpanFacts", "feed-forward network")},
+        {"embed", QT_TRANSLATE_NOOP("SpanFacts", "looks the tokens up")},
+        {"lm_head", QT_TRANSLATE_NOOP("SpanFacts", "projection to the vocabulary")},
+        {"sample", QT_TRANSLATE_NOOP("SpanFacts", "chooses the next token")},
+        {kToDeviceName, QT_TRANSLATE_NOOP("SpanFacts", "KV blocks that were selected and missing on the device")},
+        {kToHostName, QT_TRANSLATE_NOOP("SpanFacts", "full KV blocks written back to the host store")},
+    };
+    const auto at = meanings.find(component);
+    return at == meanings.end() ? QString() : tr(at->second);
+}
+
+QString bandwidth(std::int64_t bytes, std::int64_t ns) {
+    return ns > 0 ? QStringLiteral("%1 GB/s").arg(double(bytes) / double(ns), 0, 'f', 2) : QString();
+}
+
+/// CUPTI's copies are named by their size: "16384 bytes host to device".
+std::optional<std::int64_t> bytesInName(std::string_view name) {
+    std::int64_t bytes = 0;
+    const auto end = std::from_chars(name.data(), name.data() + name.size(), bytes);
+    if (end.ec != std::errc() ||
+        !std::string_view(end.ptr, std::size_t(name.data() + name.size() - end.ptr)).starts_with(" bytes"))
+        return std::nullopt;
+    return bytes;
+}
+
+QString nameAndTrack(const TimelineData& data, SpanRef ref) {
+    return QStringLiteral("%1 (%2)").arg(
+        shownName(data, data.index.at(ref)),
+        QString::fromStdString(data.index.tracks()[std::size_t(data.index.lane(ref.lane).track)]));
+}
+
+QString placeOf(const IndexedSpan& span) {
+    if (span.step < 0) return {};
+    const QString step = tr("step %1").arg(span.step);
+    return span.layer < 0 ? step : step + tr(", layer %1").arg(span.layer);
+}
+
+} // namespace
+
+SpanContext readSpanContext(const TraceReader& reader, int runId, int step, int layer) {
+    SpanContext context;
+    if (step < 0) return context;
+    const std::vector<StepRow> steps = reader.steps(runId, step, step);
+    if (!steps.empty()) context.step = steps.front();
+    if (layer < 0) return context;
+    const std::vector<LayerRecord> layers = reader.layers(runId, step);
+    if (std::size_t(layer) < layers.size()) context.layer = layers[std::size_t(layer)];
+    return context;
+}
+
+std::vector<std::pair<QString, QString>> factsOf(const TimelineData& data, SpanRef ref, const SpanContext& context,
+                                                 const QString& timing) {
+    std::vector<std::pair<QString, QString>> facts;
+    const auto add = [&](const QString& name, const QString& value) {
+        if (!value.isEmpty()) facts.emplace_back(name, value);
+    };
+    const SpanIndex& index = data.index;
+    const IndexedSpan span = index.at(ref);
+    const std::string& name = index.names()[std::size_t(span.name)];
+    const std::string_view component = componentOf(name);
+    const std::string& track = index.tracks()[std::size_t(index.lane(ref.lane).track)];
+    add(tr("Span"), shownName(data, span));
+    add(tr("What it does"), meaningOf(component));
+    add(tr("Track"), QString::fromStdString(track));
+    add(tr("Belongs to"), placeOf(span));
+    add(tr("Begins"), formatTime(double(span.startNs), 1));
+    QString length = formatTime(double(span.durationNs), 1);
+    if (context.step && context.step->durationNs > 0 && span.durationNs < context.step->durationNs)
+        length += tr(", %1 of its step").arg(formatShare(span.durationNs, context.step->durationNs));
+    add(tr("Lasts"), length);
+
+    const bool toDevice = name == kToDeviceName, toHost = name == kToHostName, offloading = component == "offloading";
+    if (const auto copied = bytesInName(name)) {
+        add(tr("Bytes"), formatBytes(*copied));
+        add(tr("Bandwidth"), bandwidth(*copied, span.durationNs));
+    } else if (context.layer && (toDevice || toHost || offloading)) {
+        const LayerRecord& layer = *context.layer;
+        const std::int64_t bytes = toHost ? layer.d2hBytes : layer.h2dBytes;
+        const int blocks = toHost ? layer.d2hBlocks : layer.h2dBlocks;
+        add(tr("Bytes"), bytes > 0 ? tr("%1 in %2 blocks").arg(formatBytes(bytes), formatCount(blocks)) : tr("none"));
+        if (bytes > 0 && (toDevice || toHost))
+            add(tr("Bandwidth"), tr("%1 (%2)").arg(bandwidth(bytes, span.durationNs), timing));
+    } else if (context.step && span.layer < 0 && index.lane(ref.lane).depth == 0) {
+        add(tr("Bytes"), context.step->h2dBytes + context.step->d2hBytes > 0
+                             ? tr("%1 to the device, %2 to the host")
+                                   .arg(formatBytes(context.step->h2dBytes), formatBytes(context.step->d2hBytes))
+                             : QString());
+    }
+    if (context.layer && context.layer->selected > 0 &&
+        (component == "stage1" || component == "pooling" || component == "stage2" || component == "layer" ||
+         offloading))
+        add(tr("Selection"), tr("%1 blocks, %2 hits, %3 misses")
+                                 .arg(formatCount(context.layer->selected), formatCount(context.layer->hits),
+                                      formatCount(context.layer->misses)));
+
+    QStringList waits;
+    if (context.layer && context.layer->exposedNs > 0 &&
+        (toDevice || offloading || component == "stage2" || component == "layer"))
+        waits << tr("the layer for the link: %1 exposed (%2)").arg(formatDuration(context.layer->exposedNs), timing);
+    if (context.step && span.layer < 0 && index.lane(ref.lane).depth == 0 && context.step->exposedNs > 0)
+        waits << tr("the step for the link: %1 exposed (%2)").arg(formatDuration(context.step->exposedNs), timing);
+    const SpanWait wait = waitOf(index, ref);
+    if (wait.before && wait.idleNs > 0) {
+        QString text =
+            tr("%1 after %2 ended").arg(formatTime(double(wait.idleNs), 1), shownName(data, index.at(*wait.before)));
+        if (wait.lastToEnd) text += tr("; the last to end meanwhile was %1").arg(nameAndTrack(data, *wait.lastToEnd));
+        waits << text;
+    } else if (wait.before) {
+        waits << tr("nothing: it follows %1 at once").arg(shownName(data, index.at(*wait.before)));
+    }
+    add(tr("Waited"), waits.join(QLatin1Char('\n')));
+    QStringList arrows;
+    for (const SpanFlow& flow : flowsOf(index, ref)) {
+        const bool out = flow.from == ref;
+        const QString other = nameAndTrack(data, out ? flow.to : flow.from);
+        if (flow.kind == SpanFlow::Kind::Launch)
+            arrows << (out ? tr("launches %1") : tr("launched by %1")).arg(other);
+        else
+            arrows << (out ? tr("its blocks are used by %1") : tr("uses the blocks of %1")).arg(other);
+        if (arrows.size() == 6) {
+            arrows << tr("and more");
+            break;
+        }
+    }
+    add(tr("Arrows"), arrows.join(QLatin1Char('\n')));
+    return facts;
+}
+
+QStringList spanFactNames() {
+    return {tr("Span"),  tr("What it does"), tr("Track"),     tr("Belongs to"), tr("Begins"), tr("Lasts"),
+            tr("Bytes"), tr("Bandwidth"),    tr("Selection"), tr("Waited"),     tr("Arrows")};
+}
+
+QString tooltipOf(const TimelineData& data, SpanRef ref) {
+    const IndexedSpan span = data.index.at(ref);
+    const QString place = placeOf(span);
+    const QString meaning = meaningOf(componentOf(data.index.names()[std::size_t(span.name)]));
+    return QStringLiteral("<b>%1</b> &nbsp;%2%3%4")
+        .arg(shownName(data, span).toHtmlEscaped(), formatTime(double(span.durationNs), 1),
+             place.isEmpty() ? QString() : QStringLiteral("<br>") + place,
+             meaning.isEmpty() ? QString() : QStringLiteral("<br>") + meaning);
+}
+
+} // namespace kvscope::ui

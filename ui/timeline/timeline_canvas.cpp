@@ -1,0 +1,488 @@
+#include "ui/timeline/timeline_canvas.h"
+
+#include "ui/theme.h"
+
+#include <QApplication>
+#include <QKeyEvent>
+#include <QMouseEvent>
+#include <QPainter>
+#include <QScrollBar>
+#include <QWheelEvent>
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvscope::ui {
+
+namespace {
+constexpr double kZoomWheel = 0.8, kZoomKey = 0.8, kPanKey = 0.12;
+constexpr double kLeastNs = 20; // the whole window; times are whole nanoseconds
+constexpr int kPauseMs = 600;   // changes of one kind closer together are one entry in the zoom history
+constexpr std::size_t kHistory = 100;
+} // namespace
+
+TimelineCanvas::TimelineCanvas(QWidget* parent) : QWidget(parent), scrollBar_(new QScrollBar(Qt::Vertical, this)) {
+    setObjectName(QStringLiteral("timelineCanvas"));
+    setAccessibleName(tr("Timeline of spans"));
+    setAccessibleDescription(tr(
+        "W and S zoom, A and D pan, F fits what is selected, 0 shows everything. The wheel zooms at the pointer, "
+        "drag pans, Shift and drag measures a range, a double click fits a span. Slash searches, N and Shift+N go to "
+        "the next and previous hit, M leaves a note, the bracket keys follow arrows. Arrow keys move the cursor."));
+    setFocusPolicy(Qt::StrongFocus);
+    setMouseTracking(true);
+    setMinimumSize(320, 200);
+    setAttribute(Qt::WA_OpaquePaintEvent);
+    scrollBar_->setAccessibleName(tr("Tracks"));
+    connect(scrollBar_, &QScrollBar::valueChanged, this, &TimelineCanvas::setScroll);
+    scene_.data = &data_;
+    reset();
+}
+
+TimelineAreas TimelineCanvas::areas() const {
+    return TimelineAreas::of({width() - scrollBar_->sizeHint().width(), height()});
+}
+
+void TimelineCanvas::reset() {
+    data_ = TimelineData();
+    const quint64 revision = scene_.revision;
+    scene_ = {};
+    scene_.data = &data_;
+    scene_.revision = revision + 1;
+    folded_.clear();
+    undo_.clear();
+    redo_.clear();
+    gesture_ = Gesture::None;
+    whole_ = scene_.window = data_.whole();
+    layOut();
+}
+
+void TimelineCanvas::dataChanged() {
+    ++scene_.revision;
+    const bool followed = !isZoomed();
+    whole_ = data_.whole();
+    if (followed) scene_.window = whole_;
+    layOut();
+}
+
+void TimelineCanvas::layOut() {
+    scene_.layout = TimelineLayout::of(data_, folded_, true);
+    const int visible = areas().body.height(), most = std::max(0, scene_.layout.height - visible);
+    scrollBar_->setGeometry(width() - scrollBar_->sizeHint().width(), areas().body.top(),
+                            scrollBar_->sizeHint().width(), visible);
+    scrollBar_->setPageStep(visible);
+    scrollBar_->setSingleStep(TimelineLayout::kLaneHeight);
+    scrollBar_->setRange(0, most);
+    scrollBar_->setVisible(most > 0);
+    setScroll(std::clamp(scene_.scroll, 0, most));
+    update();
+}
+
+void TimelineCanvas::setScroll(int scroll) {
+    scroll = std::clamp(scroll, 0, std::max(0, scene_.layout.height - areas().body.height()));
+    if (scroll == scene_.scroll && scrollBar_->value() == scroll) return;
+    scene_.scroll = scroll;
+    scrollBar_->setValue(scroll);
+    update();
+}
+
+void TimelineCanvas::setWindow(TimeRange wanted) {
+    const double most = whole_.size(), size = std::clamp(wanted.size(), std::min(kLeastNs, most), most);
+    double from = wanted.from + (wanted.size() - size) / 2;
+    from = std::clamp(from, whole_.from, std::max(whole_.from, whole_.to - size));
+    const TimeRange window = size >= most * (1 - 1e-9) ? whole_ : TimeRange{from, from + size};
+    if (window == scene_.window) return;
+    scene_.window = window;
+    update();
+    emit windowChanged();
+}
+
+void TimelineCanvas::remember(Change change) {
+    const bool continues = change != Change::Other && change == lastChange_ && sinceChange_.isValid() &&
+                           sinceChange_.elapsed() < kPauseMs && !undo_.empty();
+    lastChange_ = change;
+    sinceChange_.start();
+    redo_.clear();
+    if (continues) return;
+    undo_.push_back(scene_.window);
+    if (undo_.size() > kHistory) undo_.erase(undo_.begin());
+}
+
+void TimelineCanvas::zoomTo(TimeRange window) {
+    remember(Change::Other);
+    setWindow(window);
+}
+
+void TimelineCanvas::resetZoom() {
+    if (isZoomed()) zoomTo(whole_);
+}
+
+void TimelineCanvas::undoZoom() {
+    if (undo_.empty()) return;
+    redo_.push_back(scene_.window);
+    const TimeRange back = undo_.back();
+    undo_.pop_back();
+    lastChange_ = Change::Other;
+    setWindow(back);
+}
+
+void TimelineCanvas::redoZoom() {
+    if (redo_.empty()) return;
+    undo_.push_back(scene_.window);
+    const TimeRange forward = redo_.back();
+    redo_.pop_back();
+    lastChange_ = Change::Other;
+    setWindow(forward);
+}
+
+void TimelineCanvas::zoomBy(double factor, double x) {
+    const double at = areas().timeAt(x, scene_.window);
+    // At the ends of the scale the pointer's time must not creep away while the size no longer changes.
+    const double size = std::clamp(scene_.window.size() * factor, std::min(kLeastNs, whole_.size()), whole_.size());
+    const double scale = size / scene_.window.size();
+    setWindow({at - (at - scene_.window.from) * scale, at + (scene_.window.to - at) * scale});
+}
+
+void TimelineCanvas::panBy(double pixels) {
+    const double ns = pixels / areas().body.width() * scene_.window.size();
+    setWindow({scene_.window.from + ns, scene_.window.to + ns});
+}
+
+void TimelineCanvas::scrollBy(int pixels) { setScroll(scene_.scroll + pixels); }
+
+void TimelineCanvas::toggleFold(int track) {
+    if (!folded_.erase(track)) folded_.insert(track);
+    ++scene_.revision;
+    layOut();
+}
+
+void TimelineCanvas::select(std::optional<SpanRef> ref, bool revealIt) {
+    scene_.selected = ref;
+    scene_.flows = ref ? flowsOf(data_.index, *ref) : std::vector<SpanFlow>();
+    if (ref && revealIt) reveal(*ref);
+    update();
+}
+
+void TimelineCanvas::setRange(std::optional<TimeRange> range) {
+    scene_.range = range;
+    update();
+}
+
+void TimelineCanvas::setCursorStep(std::optional<TimeRange> step) {
+    if (scene_.cursorStep == step) return;
+    scene_.cursorStep = step;
+    update();
+}
+
+void TimelineCanvas::reveal(SpanRef ref) {
+    const IndexedSpan span = data_.index.at(ref);
+    if (!scene_.layout.rowOf(ref.lane)) toggleFold(data_.index.lane(ref.lane).track);
+    if (const TimelineRow* row = scene_.layout.rowOf(ref.lane)) {
+        const int visible = areas().body.height();
+        if (row->y < scene_.scroll || row->y + row->height > scene_.scroll + visible) setScroll(row->y - visible / 3);
+    }
+    const double length = std::max(double(span.durationNs), 1.0),
+                 pixels = length / scene_.window.size() * areas().body.width();
+    const double centre = double(span.startNs) + length / 2;
+    if (pixels < 4)
+        zoomTo({centre - length * 20, centre + length * 20});
+    else if (double(span.startNs) < scene_.window.from || double(span.endNs()) > scene_.window.to) {
+        const double size = std::max(scene_.window.size(), length * 1.2);
+        zoomTo({centre - size / 2, centre + size / 2});
+    }
+}
+
+void TimelineCanvas::fit() {
+    if (scene_.selected) {
+        const IndexedSpan span = data_.index.at(*scene_.selected);
+        const double length = std::max(double(span.durationNs), kLeastNs);
+        zoomTo({double(span.startNs) - length * 0.1, double(span.startNs) + length * 1.1});
+    } else if (scene_.range) {
+        zoomTo({scene_.range->from - scene_.range->size() * 0.05, scene_.range->to + scene_.range->size() * 0.05});
+    } else {
+        resetZoom();
+    }
+}
+
+std::optional<SpanRef> TimelineCanvas::spanAt(QPointF where) const {
+    const TimelineAreas all = areas();
+    if (!QRectF(all.body).contains(where)) return std::nullopt;
+    const TimelineRow* row = scene_.layout.rowAt(int(where.y()) - all.body.top() + scene_.scroll);
+    if (!row || row->lane < 0) return std::nullopt;
+    const double ns = all.timeAt(where.x(), scene_.window);
+    if (const auto exact = data_.index.find(row->lane, std::int64_t(std::floor(ns)))) return exact;
+    // Beside a short one: the nearest within two pixels.
+    const double reach = 2 * scene_.window.size() / all.body.width();
+    std::optional<SpanRef> nearest;
+    double best = reach;
+    const std::uint32_t next = data_.index.lowerBound(row->lane, std::int64_t(ns));
+    for (std::uint32_t i = next > 0 ? next - 1 : 0; i < std::min(next + 1, data_.index.lane(row->lane).spans); ++i) {
+        const IndexedSpan span = data_.index.at({row->lane, i});
+        const double away = std::max({0.0, double(span.startNs) - ns, ns - double(span.endNs())});
+        if (away <= best) {
+            best = away;
+            nearest = SpanRef{row->lane, i};
+        }
+    }
+    return nearest;
+}
+
+void TimelineCanvas::paintEvent(QPaintEvent*) {
+    QPainter painter(this);
+    const Theme& theme = Theme::current();
+    QFont small = font();
+    small.setPointSizeF(std::max(7.5, small.pointSizeF() - 1));
+    painter.fillRect(QRect(width() - scrollBar_->sizeHint().width(), 0, scrollBar_->sizeHint().width(), height()),
+                     theme.plotBackground);
+    painter_.paint(painter, {width() - scrollBar_->sizeHint().width(), height()}, scene_, theme, small,
+                   devicePixelRatioF());
+    if (hasFocus()) {
+        painter.setPen(QPen(theme.accent, 1));
+        painter.drawLine(areas().ruler.bottomLeft(), areas().ruler.bottomRight());
+    }
+}
+
+void TimelineCanvas::paintPicture(QPainter& painter, QSize size, double ratio, bool vector) {
+    TimelineScene scene = scene_;
+    scene.hoverNs.reset();
+    scene.scroll = 0;
+    QFont small = font();
+    small.setPointSizeF(std::max(7.5, small.pointSizeF() - 1));
+    TimelinePainter once; // its caches are for the widget's size
+    once.paint(painter, size, scene, Theme::current(), small, ratio, vector);
+}
+
+void TimelineCanvas::resizeEvent(QResizeEvent*) { layOut(); }
+
+void TimelineCanvas::centreMinimap(double x) {
+    const QRect map = areas().minimap;
+    const double at = whole_.from + (x - map.left()) / map.width() * whole_.size(), half = scene_.window.size() / 2;
+    setWindow({at - half, at + half});
+}
+
+void TimelineCanvas::mousePressEvent(QMouseEvent* event) {
+    event->accept();
+    setFocus(Qt::MouseFocusReason);
+    if (event->button() != Qt::LeftButton) return;
+    const TimelineAreas all = areas();
+    pressed_ = event->position();
+    moved_ = false;
+    atPress_ = scene_.window;
+    scrollAtPress_ = scene_.scroll;
+    rangeAtPress_ = scene_.range;
+    const bool shift = event->modifiers().testFlag(Qt::ShiftModifier);
+    if (all.minimap.contains(pressed_.toPoint())) {
+        remember(Change::Other);
+        // Shift and drag on the map shows what is dragged over; a plain drag moves the window.
+        gesture_ = shift ? Gesture::Zoom : Gesture::Minimap;
+        if (!shift) centreMinimap(pressed_.x());
+    } else if (all.body.contains(pressed_.toPoint())) {
+        gesture_ = shift ? Gesture::Range : Gesture::Pan;
+    } else if (all.ruler.contains(pressed_.toPoint())) {
+        gesture_ = Gesture::Range;
+    } else if (all.gutter.contains(pressed_.toPoint())) {
+        const TimelineRow* row = scene_.layout.rowAt(int(pressed_.y()) - all.gutter.top() + scene_.scroll);
+        if (row && row->firstOfTrack && row->track >= 0) toggleFold(row->track);
+    }
+}
+
+void TimelineCanvas::mouseMoveEvent(QMouseEvent* event) {
+    event->accept();
+    const QPointF at = event->position();
+    const TimelineAreas all = areas();
+    if (gesture_ == Gesture::None) {
+        const bool inside = all.body.contains(at.toPoint());
+        scene_.hoverNs = inside ? std::optional(all.timeAt(at.x(), scene_.window)) : std::nullopt;
+        update(QRect(0, 0, all.gutter.right() + 1, height())); // the counters' values under the pointer
+        if (inside)
+            emit hovered(spanAt(at), *scene_.hoverNs, event->globalPosition().toPoint());
+        else
+            emit hoverEnded();
+        return;
+    }
+    if (!moved_ && (at - pressed_).manhattanLength() < QApplication::startDragDistance()) return;
+    if (!moved_) {
+        if (gesture_ == Gesture::Pan) remember(Change::Other);
+        emit hoverEnded();
+    }
+    moved_ = true;
+    switch (gesture_) {
+    case Gesture::Pan: {
+        setCursor(Qt::ClosedHandCursor);
+        const double ns = (pressed_.x() - at.x()) / all.body.width() * atPress_.size();
+        setWindow({atPress_.from + ns, atPress_.to + ns});
+        setScroll(scrollAtPress_ + int(pressed_.y() - at.y()));
+        break;
+    }
+    case Gesture::Range: {
+        const double a = all.timeAt(pressed_.x(), scene_.window);
+        const double b =
+            all.timeAt(std::clamp(at.x(), double(all.body.left()), double(all.body.right())), scene_.window);
+        setRange(TimeRange{std::min(a, b), std::max(a, b)});
+        break;
+    }
+    case Gesture::Minimap:
+        centreMinimap(at.x());
+        break;
+    case Gesture::Zoom: {
+        const auto ns = [&](double x) {
+            return whole_.from + (x - all.minimap.left()) / all.minimap.width() * whole_.size();
+        };
+        setWindow({std::min(ns(pressed_.x()), ns(at.x())), std::max(ns(pressed_.x()), ns(at.x()))});
+        break;
+    }
+    case Gesture::None:
+        break;
+    }
+}
+
+void TimelineCanvas::mouseReleaseEvent(QMouseEvent* event) {
+    event->accept();
+    if (event->button() != Qt::LeftButton) return;
+    unsetCursor();
+    const Gesture gesture = std::exchange(gesture_, Gesture::None);
+    if (gesture == Gesture::Range && moved_) {
+        emit rangeSelected();
+    } else if ((gesture == Gesture::Pan || gesture == Gesture::Range) && !moved_) {
+        if (const auto span = spanAt(pressed_))
+            emit spanClicked(*span);
+        else
+            emit emptyClicked();
+    }
+}
+
+void TimelineCanvas::mouseDoubleClickEvent(QMouseEvent* event) {
+    event->accept();
+    gesture_ = Gesture::None;
+    if (event->button() != Qt::LeftButton || areas().gutter.contains(event->position().toPoint())) return;
+    if (const auto span = spanAt(event->position())) {
+        emit spanClicked(*span);
+        fit();
+    } else {
+        resetZoom();
+    }
+}
+
+void TimelineCanvas::wheelEvent(QWheelEvent* event) {
+    event->accept();
+    const QPointF at = event->position();
+    const QPoint angle = event->angleDelta();
+    const bool shift = event->modifiers().testFlag(Qt::ShiftModifier);
+    if (std::abs(angle.x()) > std::abs(angle.y()) || shift) { // a swipe to the side, or Shift and wheel
+        remember(Change::Wheel);
+        panBy(-(angle.x() != 0 ? angle.x() : angle.y()) / 120.0 * 0.1 * areas().body.width());
+        return;
+    }
+    if (areas().gutter.contains(at.toPoint()) || event->modifiers().testFlag(Qt::ControlModifier)) {
+        scrollBy(-angle.y() * 3 * TimelineLayout::kLaneHeight / 120);
+        return;
+    }
+    if (angle.y() == 0) return;
+    remember(Change::Wheel);
+    zoomBy(std::pow(kZoomWheel, angle.y() / 120.0), at.x());
+}
+
+void TimelineCanvas::leaveEvent(QEvent*) {
+    scene_.hoverNs.reset();
+    emit hoverEnded();
+    update();
+}
+
+void TimelineCanvas::keyPressEvent(QKeyEvent* event) {
+    const bool shift = event->modifiers().testFlag(Qt::ShiftModifier);
+    if (event->modifiers() & (Qt::ControlModifier | Qt::AltModifier | Qt::MetaModifier)) {
+        QWidget::keyPressEvent(event);
+        return;
+    }
+    const double middle = scene_.hoverNs ? areas().xOf(*scene_.hoverNs, scene_.window) : areas().body.center().x();
+    const double speed = shift ? 3 : 1;
+    const auto zoom = [&](double factor) {
+        remember(Change::Key);
+        zoomBy(factor, middle);
+    };
+    const auto pan = [&](double share) {
+        remember(Change::Key);
+        panBy(share * speed * areas().body.width());
+    };
+    event->accept();
+    switch (event->key()) {
+    case Qt::Key_W:
+    case Qt::Key_Plus:
+    case Qt::Key_Equal:
+        return zoom(std::pow(kZoomKey, speed));
+    case Qt::Key_S:
+    case Qt::Key_Minus:
+    case Qt::Key_Underscore:
+        return zoom(std::pow(kZoomKey, -speed));
+    case Qt::Key_A:
+        return pan(-kPanKey);
+    case Qt::Key_D:
+        return pan(kPanKey);
+    case Qt::Key_F:
+        return fit();
+    case Qt::Key_0:
+        return resetZoom();
+    case Qt::Key_Left:
+        return emit cursorMoveRequested(shift ? -10 : -1, 0);
+    case Qt::Key_Right:
+        return emit cursorMoveRequested(shift ? 10 : 1, 0);
+    case Qt::Key_Up:
+        return emit cursorMoveRequested(0, -1);
+    case Qt::Key_Down:
+        return emit cursorMoveRequested(0, 1);
+    case Qt::Key_Home:
+        return emit cursorJumpRequested(false);
+    case Qt::Key_End:
+        return emit cursorJumpRequested(true);
+    case Qt::Key_PageUp:
+        return scrollBy(-areas().body.height() * 3 / 4);
+    case Qt::Key_PageDown:
+        return scrollBy(areas().body.height() * 3 / 4);
+    case Qt::Key_Slash:
+        return emit searchRequested();
+    case Qt::Key_N:
+        return emit matchRequested(!shift);
+    case Qt::Key_M:
+        return emit noteRequested();
+    case Qt::Key_BracketLeft:
+        return emit flowRequested(false);
+    case Qt::Key_BracketRight:
+        return emit flowRequested(true);
+    case Qt::Key_Escape:
+        if (gesture_ != Gesture::None) { // gives up the drag
+            const Gesture gesture = std::exchange(gesture_, Gesture::None);
+            unsetCursor();
+            if (gesture == Gesture::Range) setRange(rangeAtPress_);
+            setWindow(atPress_);
+            setScroll(scrollAtPress_);
+        } else if (scene_.range || scene_.selected) {
+            setRange(std::nullopt);
+            emit rangeSelected();
+            emit emptyClicked();
+        } else {
+            event->ignore();
+        }
+        return;
+    default:
+        QWidget::keyPressEvent(event);
+    }
+}
+
+void TimelineCanvas::contextMenuEvent(QContextMenuEvent* event) {
+    event->accept();
+    emit menuRequested(event->globalPos());
+}
+
+bool TimelineCanvas::event(QEvent* event) {
+    // Single letters and arrows belong to the timeline while it has the focus, not to the window's shortcuts.
+    if (event->type() == QEvent::ShortcutOverride) {
+        const auto* key = static_cast<QKeyEvent*>(event);
+        if (!(key->modifiers() & (Qt::ControlModifier | Qt::AltModifier | Qt::MetaModifier)) &&
+            key->key() != Qt::Key_Question && (key->key() < Qt::Key_F1 || key->key() > Qt::Key_F35) &&
+            key->key() != Qt::Key_Tab && key->key() != Qt::Key_Backtab)
+            event->accept();
+    }
+    if (event->type() == QEvent::FontChange || event->type() == QEvent::PaletteChange) update();
+    return QWidget::event(event);
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,43 @@
+#include "ui/timeline/timeline_colours.h"
+
+#include "core/trace/stage.h"
+#include "profiler/read/self_time.h"
+#include "ui/theme.h"
+
+#include <algorithm>
+
+namespace kvscope::ui {
+
+QRgb mixed(QRgb a, QRgb b, double t) {
+    const auto part = [t](int x, int y) { return int(x + (y - x) * t + 0.5); };
+    return qRgb(part(qRed(a), qRed(b)), part(qGreen(a), qGreen(b)), part(qBlue(a), qBlue(b)));
+}
+
+QRgb spanColour(std::string_view name, const Theme& theme) {
+    const std::string_view component = componentOf(name);
+    for (std::size_t stage = 0; stage < kStageCount; ++stage)
+        if (component == kStageNames[stage]) return theme.component[stage].rgb();
+    for (std::size_t stage = 0; stage < kStepStageCount; ++stage)
+        if (component == kStepStageNames[stage]) return theme.component[kStageCount + stage].rgb();
+    if (component == nameOf(Phase::Decode)) return mixed(theme.accent.rgb(), theme.plotBackground.rgb(), 0.45);
+    if (component == nameOf(Phase::Prefill)) return mixed(theme.warning.rgb(), theme.plotBackground.rgb(), 0.35);
+    if (component == "layer") return theme.hit.rgb();
+    const QColor offloading = theme.component[std::size_t(Stage::Offloading)];
+    if (component == kToDeviceName) return offloading.rgb();
+    if (component == kToHostName) return mixed(offloading.rgb(), theme.plotBackground.rgb(), 0.45);
+    // Names of others: by what they are called without numbers, so that copies of all sizes look alike.
+    std::size_t hash = 5381;
+    for (const char c : component)
+        if (c < '0' || c > '9') hash = hash * 33 + static_cast<unsigned char>(c);
+    return mixed(theme.component[hash % 13].rgb(), theme.mutedText.rgb(), 0.25);
+}
+
+const std::vector<QRgb>& SpanColours::of(const std::vector<std::string>& names, const Theme& theme) {
+    if (theme_ != theme.id || colours_.size() > names.size()) colours_.clear();
+    theme_ = theme.id;
+    for (std::size_t name = colours_.size(); name < names.size(); ++name)
+        colours_.push_back(spanColour(names[name], theme));
+    return colours_;
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,81 @@
+// Draws a scene: spans and curves as pixels of one image, so that a frame costs what the window has pixels, whatever
+// the run; text, marks and arrows on top of it.
+#pragma once
+
+#include "ui/timeline/timeline_colours.h"
+#include "ui/timeline/timeline_scene.h"
+
+#include <QFont>
+#include <QHash>
+#include <QImage>
+#include <QStaticText>
+
+#include <vector>
+
+class QPainter;
+
+namespace kvscope::ui {
+
+struct TimeTick;
+
+class TimelinePainter {
+public:
+    /// Fills QRect({0, 0}, size). ratio: device pixels per logical one. vector: text stays text for a file.
+    void paint(QPainter& painter, QSize size, const TimelineScene& scene, const Theme& theme, const QFont& font,
+               double ratio, bool vector = false);
+
+private:
+    struct Label {
+        QRectF where;
+        SpanRef span;
+        QRgb behind;
+    };
+    struct Column { // a pixel's worth of spans too short to tell apart
+        float busyNs = 0, nameNs = -1;
+        int name = -1;
+    };
+    struct BodyKey { // what the body's pixels depend on
+        TimeRange window;
+        int scroll = 0;
+        quint64 revision = 0;
+        QString theme;
+        QSize pixels;
+        bool operator==(const BodyKey&) const = default;
+    };
+    void drawBody(const TimelineScene& scene, const std::vector<TimeTick>& ticks);
+    void drawCounter(const TimelineScene& scene, const TimelineRow& row, int top, int height);
+    double fillLine(const TimelineScene& scene, int lane, const TimeRange& window, std::vector<QRgb>& line,
+                    std::vector<Label>* labels);
+    QRgb colourOf(const TimelineScene& scene, int name) const;
+    void drawMinimap(QPainter& painter, const TimelineScene& scene);
+    void drawRuler(QPainter& painter, const TimelineScene& scene, const std::vector<TimeTick>& ticks);
+    void drawGutter(QPainter& painter, const TimelineScene& scene);
+    void drawLabels(QPainter& painter, const TimelineScene& scene, bool vector);
+    void drawMarks(QPainter& painter, const TimelineScene& scene);
+    void drawFlows(QPainter& painter, const TimelineScene& scene);
+    QRectF rectOf(const TimelineScene& scene, SpanRef ref) const; // empty: its row is folded away
+
+    const Theme* theme_ = nullptr;
+    double ratio_ = 1;
+    QFont font_;
+    TimelineAreas areas_;
+    SpanColours spanColours_;
+    const std::vector<QRgb>* colours_ = nullptr;
+    QImage body_, minimap_;
+    BodyKey bodyKey_;
+    quint64 minimapRevision_ = 0;
+    QString minimapTheme_;
+    std::vector<QRgb> ground_, line_;
+    std::vector<Column> columns_;
+    std::vector<Label> labels_;
+    std::vector<double> busyShare_; // by row of the layout, over the window; < 0: not drawn
+    QHash<quint64, QStaticText> texts_;
+    QFont textFont_;
+};
+
+/// The colour of a counter's curve.
+QRgb counterColour(int counter, const Theme& theme);
+/// A counter's value with its unit.
+QString counterText(int counter, double value);
+
+} // namespace kvscope::ui

@@ -1,0 +1,259 @@
+#include "ui/timeline/timeline_panel.h"
+
+#include "ui/models/format.h"
+#include "ui/timeline/span_facts.h"
+#include "ui/timeline/time_ticks.h"
+#include "ui/widgets/inspector.h"
+#include "ui/widgets/small_widgets.h"
+
+#include <QApplication>
+#include <QClipboard>
+#include <QComboBox>
+#include <QHBoxLayout>
+#include <QHeaderView>
+#include <QKeyEvent>
+#include <QLabel>
+#include <QPushButton>
+#include <QScrollArea>
+#include <QTableWidget>
+#include <QVBoxLayout>
+
+#include <set>
+
+namespace kvscope::ui {
+
+namespace {
+
+/// Sorts by the number, not by how it is written.
+class NumberItem final : public QTableWidgetItem {
+public:
+    NumberItem(const QString& text, double value) : QTableWidgetItem(text) {
+        setData(Qt::UserRole, value);
+        setTextAlignment(Qt::AlignRight | Qt::AlignVCenter);
+    }
+    bool operator<(const QTableWidgetItem& other) const override {
+        return data(Qt::UserRole).toDouble() < other.data(Qt::UserRole).toDouble();
+    }
+};
+
+QTableWidget* table(const char* name, const QStringList& header) {
+    auto* made = new QTableWidget(0, int(header.size()));
+    made->setObjectName(QLatin1String(name));
+    made->setHorizontalHeaderLabels(header);
+    made->verticalHeader()->hide();
+    made->verticalHeader()->setDefaultSectionSize(22);
+    made->setSelectionBehavior(QAbstractItemView::SelectRows);
+    made->setEditTriggers(QAbstractItemView::NoEditTriggers);
+    made->setAlternatingRowColors(false);
+    made->setShowGrid(false);
+    made->horizontalHeader()->setHighlightSections(false);
+    made->horizontalHeader()->setStretchLastSection(false);
+    return made;
+}
+
+QLabel* muted(const QString& text) {
+    auto* label = new MutedLabel(text);
+    label->setWordWrap(true);
+    return label;
+}
+
+} // namespace
+
+TimelinePanel::TimelinePanel(QWidget* parent)
+    : QTabWidget(parent), facts_(new FactTable), spanHint_(muted(tr("Click a span to see what it is, how much it moved "
+                                                                    "and what it waited for."))),
+      timesTitle_(muted({})), notesHint_(muted(tr("No notes yet. Press M over the timeline, or Add, to leave one; "
+                                                  "notes are kept in the trace."))),
+      times_(table("selfTimes", {tr("Name"), tr("Track"), tr("Self time"), tr("Of range"), tr("Spans"), tr("Mean"),
+                                 tr("Longest"), tr("Total")})),
+      notes_(table("notes", {tr("Time"), tr("Length"), tr("Note")})), grouping_(new QComboBox),
+      editNote_(new QPushButton(tr("Edit..."))), removeNote_(new QPushButton(tr("Remove"))),
+      noteProblem_(new InlineMessage) {
+    setDocumentMode(true);
+    setObjectName(QStringLiteral("timelinePanel"));
+    auto* spanPage = new QWidget;
+    auto* spanColumn = new QVBoxLayout(spanPage);
+    spanColumn->setContentsMargins(8, 6, 8, 6);
+    spanColumn->addWidget(spanHint_);
+    spanColumn->addWidget(facts_);
+    spanColumn->addStretch();
+    auto* scroll = new QScrollArea;
+    scroll->setWidgetResizable(true);
+    scroll->setFrameShape(QFrame::NoFrame);
+    scroll->setWidget(spanPage);
+    for (const QString& name : spanFactNames()) facts_->set(name, {}); // keeps their order
+    facts_->hide();
+    addTab(scroll, tr("Span"));
+
+    auto* timesPage = new QWidget;
+    auto* timesColumn = new QVBoxLayout(timesPage);
+    timesColumn->setContentsMargins(8, 6, 8, 4);
+    auto* bar = new QHBoxLayout;
+    grouping_->setObjectName(QStringLiteral("timesGrouping"));
+    grouping_->setAccessibleName(tr("Grouping of the table"));
+    grouping_->addItem(tr("By component"), int(SelfTimeBy::Component));
+    grouping_->addItem(tr("By name (kernels apart)"), int(SelfTimeBy::Name));
+    auto* copy = new QPushButton(tr("Copy"));
+    copy->setObjectName(QStringLiteral("copyTimes"));
+    copy->setToolTip(tr("Copies the table, or its chosen rows, as text with tabs (Ctrl+C in the table)"));
+    bar->addWidget(timesTitle_, 1);
+    bar->addWidget(grouping_);
+    bar->addWidget(copy);
+    timesColumn->addLayout(bar);
+    times_->setSortingEnabled(true);
+    times_->sortByColumn(2, Qt::DescendingOrder);
+    times_->setAccessibleName(tr("Self times"));
+    times_->installEventFilter(this);
+    timesColumn->addWidget(times_, 1);
+    addTab(timesPage, tr("Times"));
+    connect(grouping_, &QComboBox::currentIndexChanged, this, &TimelinePanel::groupingChanged);
+    connect(copy, &QPushButton::clicked, this, [this] { QApplication::clipboard()->setText(timesText()); });
+
+    auto* notesPage = new QWidget;
+    auto* notesColumn = new QVBoxLayout(notesPage);
+    notesColumn->setContentsMargins(8, 6, 8, 4);
+    auto* noteBar = new QHBoxLayout;
+    auto* addNoteButton = new QPushButton(tr("Add..."));
+    addNoteButton->setObjectName(QStringLiteral("addNote"));
+    editNote_->setObjectName(QStringLiteral("editNote"));
+    removeNote_->setObjectName(QStringLiteral("removeNote"));
+    noteBar->addWidget(notesHint_, 1);
+    noteBar->addStretch();
+    for (QPushButton* button : {addNoteButton, editNote_, removeNote_}) noteBar->addWidget(button);
+    notesColumn->addLayout(noteBar);
+    notesColumn->addWidget(noteProblem_);
+    notes_->horizontalHeader()->setStretchLastSection(true);
+    notes_->setSelectionMode(QAbstractItemView::SingleSelection);
+    notes_->setAccessibleName(tr("Notes"));
+    notesColumn->addWidget(notes_, 1);
+    addTab(notesPage, tr("Notes"));
+    connect(addNoteButton, &QPushButton::clicked, this, &TimelinePanel::noteAddRequested);
+    connect(editNote_, &QPushButton::clicked, this, [this] { emit noteEditRequested(chosenNote()); });
+    connect(removeNote_, &QPushButton::clicked, this, [this] { emit noteRemoveRequested(chosenNote()); });
+    connect(notes_, &QTableWidget::cellActivated, this, [this] { emit noteChosen(chosenNote()); });
+    connect(notes_, &QTableWidget::cellClicked, this, [this] { emit noteChosen(chosenNote()); });
+    const auto enable = [this] {
+        editNote_->setEnabled(chosenNote() > 0);
+        removeNote_->setEnabled(chosenNote() > 0);
+    };
+    connect(notes_, &QTableWidget::itemSelectionChanged, this, enable);
+    enable();
+}
+
+SelfTimeBy TimelinePanel::grouping() const { return SelfTimeBy(grouping_->currentData().toInt()); }
+
+void TimelinePanel::showSpan(const std::vector<std::pair<QString, QString>>& facts) {
+    facts_->clear();
+    for (const auto& [name, value] : facts) facts_->set(name, value);
+    facts_->setVisible(!facts.empty());
+    spanHint_->setVisible(facts.empty());
+}
+
+void TimelinePanel::showTimes(std::vector<SelfTime> rows, TimeRange range, bool measured) {
+    timesTitle_->setText(tr("%1 %2, from %3 on. Self time: what no span inside it claims; of several tracks, times add "
+                            "up to more than the range.")
+                             .arg(measured ? tr("Measured range of") : tr("What is shown, "),
+                                  formatTime(range.size(), range.size() / 1000),
+                                  formatTime(range.from, range.size() / 1000)));
+    times_->setSortingEnabled(false); // while it is filled
+    times_->setRowCount(int(rows.size()));
+    for (int line = 0; line < int(rows.size()); ++line) {
+        const SelfTime& row = rows[std::size_t(line)];
+        times_->setItem(line, 0, new QTableWidgetItem(QString::fromStdString(row.name)));
+        times_->setItem(line, 1, new QTableWidgetItem(QString::fromStdString(row.track)));
+        const auto time = [&](int column, double ns) {
+            times_->setItem(line, column, new NumberItem(formatValue(Unit::Nanoseconds, ns), ns));
+        };
+        time(2, double(row.selfNs));
+        const double share = range.size() > 0 ? double(row.selfNs) / range.size() * 100 : 0;
+        times_->setItem(line, 3, new NumberItem(formatValue(Unit::Percent, share), share));
+        times_->setItem(line, 4, new NumberItem(formatCount(row.spans), double(row.spans)));
+        time(5, double(row.totalNs) / std::max(1u, row.spans));
+        time(6, double(row.longestNs));
+        time(7, double(row.totalNs));
+    }
+    const bool first = times_->property("sized").isNull();
+    times_->setSortingEnabled(true);
+    if (first && !rows.empty()) {
+        times_->setProperty("sized", true);
+        times_->setColumnWidth(0, 260);
+        times_->setColumnWidth(1, 170);
+        for (int column = 2; column < times_->columnCount(); ++column) times_->setColumnWidth(column, 92);
+    }
+}
+
+QString TimelinePanel::timesText(QChar separator, bool chosenOnly) const {
+    std::set<int> chosen;
+    if (chosenOnly)
+        for (const QModelIndex& index : times_->selectionModel()->selectedRows()) chosen.insert(index.row());
+    const bool csv = separator == QLatin1Char(',');
+    const auto quoted = [&](QString text) {
+        if (csv && (text.contains(QLatin1Char(',')) || text.contains(QLatin1Char('"'))))
+            text = QLatin1Char('"') + text.replace(QLatin1Char('"'), QStringLiteral("\"\"")) + QLatin1Char('"');
+        return text;
+    };
+    QString text = QStringList{QStringLiteral("name"),       QStringLiteral("track"),
+                               QStringLiteral("self_ns"),    QStringLiteral("percent_of_range"),
+                               QStringLiteral("spans"),      QStringLiteral("mean_ns"),
+                               QStringLiteral("longest_ns"), QStringLiteral("total_ns")}
+                       .join(separator) +
+                   QLatin1Char('\n');
+    for (int line = 0; line < times_->rowCount(); ++line) {
+        if (!chosen.empty() && !chosen.contains(line)) continue;
+        QStringList cells{quoted(times_->item(line, 0)->text()), quoted(times_->item(line, 1)->text())};
+        for (int column = 2; column < times_->columnCount(); ++column) {
+            const double value = times_->item(line, column)->data(Qt::UserRole).toDouble();
+            cells << QString::number(value, 'f', column == 3 ? 3 : 0);
+        }
+        text += cells.join(separator) + QLatin1Char('\n');
+    }
+    return text;
+}
+
+void TimelinePanel::showTimesHint(const QString& sentence) {
+    timesTitle_->setText(sentence);
+    times_->setRowCount(0);
+}
+
+bool TimelinePanel::eventFilter(QObject* watched, QEvent* event) {
+    if (watched == times_ && event->type() == QEvent::KeyPress &&
+        static_cast<QKeyEvent*>(event)->matches(QKeySequence::Copy)) {
+        QApplication::clipboard()->setText(timesText());
+        return true;
+    }
+    return QTabWidget::eventFilter(watched, event);
+}
+
+void TimelinePanel::showNotes(const std::vector<Note>& notes) {
+    notes_->setRowCount(int(notes.size()));
+    for (int line = 0; line < int(notes.size()); ++line) {
+        const Note& note = notes[std::size_t(line)];
+        auto* when = new NumberItem(formatTime(double(note.startNs), 1), double(note.startNs));
+        when->setData(Qt::UserRole + 1, qint64(note.id));
+        notes_->setItem(line, 0, when);
+        notes_->setItem(
+            line, 1,
+            new NumberItem(note.durationNs > 0 ? formatTime(double(note.durationNs), 1) : QStringLiteral("–"),
+                           double(note.durationNs)));
+        notes_->setItem(line, 2,
+                        new QTableWidgetItem(note.text.empty() ? tr("(bookmark)") : QString::fromStdString(note.text)));
+    }
+    notes_->setColumnWidth(0, 150);
+    notesHint_->setVisible(notes.empty());
+    setTabText(2, notes.empty() ? tr("Notes") : tr("Notes (%1)").arg(notes.size()));
+}
+
+void TimelinePanel::showNoteProblem(const QString& sentence) {
+    if (sentence.isEmpty())
+        noteProblem_->clear();
+    else
+        noteProblem_->show(InlineMessage::Kind::Error, sentence);
+}
+
+qint64 TimelinePanel::chosenNote() const {
+    const auto rows = notes_->selectionModel()->selectedRows();
+    const QTableWidgetItem* item = rows.isEmpty() ? nullptr : notes_->item(rows.front().row(), 0);
+    return item ? item->data(Qt::UserRole + 1).toLongLong() : 0;
+}
+
+} // namespace kvscope::ui

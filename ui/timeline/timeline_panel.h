@@ -1,0 +1,57 @@
+// Below the timeline: the chosen span explained, where the time of a range went, and the notes of the trace.
+#pragma once
+
+#include "profiler/read/self_time.h"
+#include "ui/timeline/timeline_scene.h"
+
+#include <QTabWidget>
+
+#include <utility>
+#include <vector>
+
+class QComboBox;
+class QLabel;
+class QPushButton;
+class QTableWidget;
+
+namespace kvscope::ui {
+
+class FactTable;
+class InlineMessage;
+
+class TimelinePanel final : public QTabWidget {
+    Q_OBJECT
+public:
+    explicit TimelinePanel(QWidget* parent = nullptr);
+
+    void showSpan(const std::vector<std::pair<QString, QString>>& facts); // empty: none is chosen
+    /// Self times of a range, or of what is visible where no range was measured.
+    void showTimes(std::vector<SelfTime> rows, TimeRange range, bool measured);
+    void showTimesHint(const QString& sentence); // instead of a table
+    void showNotes(const std::vector<Note>& notes);
+    void showNoteProblem(const QString& sentence); // empty: none
+    SelfTimeBy grouping() const;
+    /// The table as it is sorted, tab separated, with its header; the chosen rows only where there are some.
+    QString timesText(QChar separator = QLatin1Char('\t'), bool chosenOnly = true) const;
+
+signals:
+    void groupingChanged();
+    void noteChosen(qint64 id);
+    void noteAddRequested();
+    void noteEditRequested(qint64 id);
+    void noteRemoveRequested(qint64 id);
+
+protected:
+    bool eventFilter(QObject* watched, QEvent* event) override;
+
+private:
+    qint64 chosenNote() const;
+    FactTable* facts_;
+    QLabel *spanHint_, *timesTitle_, *notesHint_;
+    QTableWidget *times_, *notes_;
+    QComboBox* grouping_;
+    QPushButton *editNote_, *removeNote_;
+    InlineMessage* noteProblem_;
+};
+
+} // namespace kvscope::ui

@@ -1,0 +1,45 @@
+// Reads a run's spans piece by piece on the workspace's workers and hands each piece to the timeline, which is a
+// growing trace read to its end: a finished one only ends sooner.
+#pragma once
+
+#include "profiler/read/span_batch.h"
+#include "ui/workspace.h"
+
+#include <functional>
+
+namespace kvscope::ui {
+
+class TimelineFeed {
+public:
+    using Take = std::function<void(const SpanBatch&)>;
+    using Refuse = std::function<void(const QString& problem)>; // nothing could be read
+
+    TimelineFeed(Workspace& workspace, QObject* context) : workspace_(workspace), context_(context) {}
+    void start(const RunKey& key, Take take, Refuse refuse);
+    void stop();
+    void advance(); // the run may have more now
+    bool loading() const { return asking_; }
+    double fraction() const { return fraction_; }
+    const QString& problem() const { return problem_; }
+
+private:
+    struct Answer {
+        SpanBatch batch;
+        QString problem;
+    };
+    void ask();
+    void take(Answer answer);
+
+    Workspace& workspace_;
+    QObject* context_;
+    RunKey key_;
+    Take take_;
+    Refuse refuse_;
+    SpanPosition position_;
+    double fraction_ = 0;
+    QString problem_;
+    unsigned epoch_ = 0;
+    bool active_ = false, asking_ = false, again_ = false, begun_ = false;
+};
+
+} // namespace kvscope::ui
