@@ -26,6 +26,8 @@ struct BenchEntry {
     nlohmann::ordered_json (*runOnGpu)(const Settings& settings, const Log& log) = nullptr;
     /// Instead of both: takes settings and needs no GPU.
     nlohmann::ordered_json (*runWith)(const Settings& settings, const Log& log) = nullptr;
+    /// Instead of all three: bench/ui has it and the desktop program runs it, only when it is named.
+    bool inDesktop = false;
 };
 
 /// All benchmarks; a new one is one file and one line in registry.cpp.

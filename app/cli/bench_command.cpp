@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 
 #include "bench/bench.h"
+#include "bench/desktop_program.h"
 #include "kernels/base/error.h"
 
 #include <CLI/CLI.hpp>
@@ -42,7 +43,8 @@ int run(const Arguments& arguments) {
             continue;
         if (arguments.names.empty() && entry.run == nullptr && entry.runWith == nullptr) continue;
         fmt::print(stderr, "{}: {}\n", entry.name, entry.question);
-        const auto result = entry.run != nullptr       ? entry.run(log)
+        const auto result = entry.inDesktop            ? bench::runInDesktop(entry.name, settings)
+                            : entry.run != nullptr     ? entry.run(log)
                             : entry.runWith != nullptr ? entry.runWith(settings, log)
                                                        : entry.runOnGpu(settings, log);
         if (!arguments.json)
@@ -58,10 +60,11 @@ int run(const Arguments& arguments) {
 Command addBench(CLI::App& app) {
     auto arguments = std::make_shared<Arguments>();
     CLI::App* sub = app.add_subcommand("bench", "Measure this machine and this build, each number beside its floor");
-    sub->add_option("names", arguments->names, "Benchmarks to run; none: all that need no GPU");
+    sub->add_option("names", arguments->names, "Benchmarks to run; none: all that need no GPU and no desktop");
     sub->add_option(
         "--set", arguments->settings,
-        "key=value; cpu-decode: model, prompt, steps, rounds; of the GPU benchmarks, decode: grid, or shape, "
+        "key=value; cpu-decode: model, prompt, steps, rounds; of the GPU benchmarks, decode: grid, "
+        "or shape, "
         "method, context, batch, steps, offload, planted, slots, policy, record, trace, level; gpu-kernels: "
         "only, rows");
     sub->add_flag("--json", arguments->json, "Print one JSON document");

@@ -18,6 +18,10 @@ struct ReportOptions {
 struct RenderOptions {
     std::string trace, view, size = "1600x1000", theme = "light", output;
 };
+struct BenchOptions {
+    std::string name;
+    std::vector<std::string> settings; // key=value
+};
 struct FigureOptions {
     std::vector<std::string> words; // name and files; files alone with `list`
     std::string output, size = "85", csv;
@@ -28,6 +32,7 @@ struct FigureOptions {
 int runDesktop(int& argc, char** argv, const DesktopOptions& options);
 int runReport(int& argc, char** argv, const ReportOptions& options);
 int runRender(int& argc, char** argv, const RenderOptions& options);
+int runBench(int& argc, char** argv, const BenchOptions& options);
 int runFigure(int& argc, char** argv, const FigureOptions& options);
 
 } // namespace kvscope::app

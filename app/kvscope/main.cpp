@@ -21,6 +21,10 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"light", "dark"}));
     parser.add_flag("--fresh", desktop.fresh, "Start without the last session and leave it untouched");
 
+    app::BenchOptions bench; // for kvscope-cli bench, so in no group: not in --help
+    parser.add_option("--bench", bench.name, "Run a benchmark of the desktop and print one JSON document")->group("");
+    parser.add_option("--set", bench.settings, "key=value, for --bench")->group("")->take_all();
+
     app::ReportOptions report;
     CLI::App* reportCommand = parser.add_subcommand("report", "Write a report of one or several traces, side by side");
     reportCommand->add_option("trace", report.traces, "Traces (.kvtrace)")->required()->type_name("TRACE");
@@ -70,6 +74,7 @@ int main(int argc, char** argv) {
         if (reportCommand->parsed()) return app::runReport(argc, argv, report);
         if (renderCommand->parsed()) return app::runRender(argc, argv, render);
         if (figureCommand->parsed()) return app::runFigure(argc, argv, figure);
+        if (!bench.name.empty()) return app::runBench(argc, argv, bench);
         return app::runDesktop(argc, argv, desktop);
     } catch (const Error& error) {
         fmt::print(stderr, "kvscope: {}\n", oneLine(error));

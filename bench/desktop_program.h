@@ -1,0 +1,14 @@
+// Starts the desktop program for the benchmarks that need Qt; this library and kvscope-cli have none.
+#pragma once
+
+#include "bench/bench.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+namespace kvscope::bench {
+
+/// Runs `kvscope --bench NAME --json`, from the folder of the running program.
+/// @throws Error(Unsupported) when there is no such program or it fails; it has said why on stderr then
+nlohmann::ordered_json runInDesktop(std::string_view name, const Settings& settings);
+
+} // namespace kvscope::bench

@@ -1,0 +1,23 @@
+// Benchmarks of the desktop: what a person waits for. They need Qt, so they run inside the program `kvscope`
+// (`kvscope --bench NAME`), which kvscope-cli starts for them; no display is needed.
+#pragma once
+
+#include "bench/bench.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <span>
+#include <string_view>
+
+namespace kvscope::bench {
+
+/// A QApplication exists while it runs. Numbers with units in their keys.
+struct UiBenchEntry {
+    std::string_view name;
+    nlohmann::ordered_json (*run)(const Settings& settings, const Log& log);
+};
+
+/// All of them; a new one is one file in bench/ui, one line in its registry.cpp and one in bench/registry.cpp.
+std::span<const UiBenchEntry> uiBenchmarks();
+
+} // namespace kvscope::bench
