@@ -6,8 +6,14 @@
 
 namespace kvscope::bench {
 
+nlohmann::ordered_json traceOpen(const Settings& settings, const Log& log);
+nlohmann::ordered_json uiHeatmap(const Settings& settings, const Log& log);
+
 std::span<const UiBenchEntry> uiBenchmarks() {
-    static const std::vector<UiBenchEntry> table{};
+    static const std::vector<UiBenchEntry> table{
+        UiBenchEntry{"trace-open", traceOpen},
+        UiBenchEntry{"ui-heatmap", uiHeatmap},
+    };
     return table;
 }
 

@@ -12,8 +12,9 @@
 
 namespace kvscope {
 
-/// What tells one state of a trace from another: size, time and number of the file and of the log beside it, and its
-/// first page, in which SQLite counts changes. Empty: the file cannot be read.
+/// What tells one state of a trace from another: number, size and times of the file and of the log beside it. The time
+/// of change cannot be set by hand, so a copy put in its place differs too. Empty: the file is not there, or it was
+/// changed a moment ago and might change again within the grain of its times.
 std::string traceStamp(const std::string& path);
 
 class TileCache {

@@ -9,11 +9,12 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
+#include <chrono>
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <random>
+#include <thread>
 
 namespace kvscope {
 namespace {
@@ -333,11 +334,20 @@ protected:
             files += entry.path().extension() == ".tile";
         return files;
     }
+    /// File times have a grain; a stamp is given only after it.
+    static void settle() { std::this_thread::sleep_for(std::chrono::milliseconds(150)); }
+    void recordIt() const {
+        synthetic::recordFile(path, shape);
+        EXPECT_TRUE(traceStamp(path).empty()) << "written this moment";
+        settle();
+        EXPECT_FALSE(traceStamp(path).empty());
+    }
     void change(const char* sql) const {
         sqlite3* db = nullptr;
         ASSERT_EQ(sqlite3_open(path.c_str(), &db), SQLITE_OK);
         EXPECT_EQ(sqlite3_exec(db, sql, nullptr, nullptr, nullptr), SQLITE_OK) << sqlite3_errmsg(db);
         sqlite3_close(db);
+        settle();
     }
     static void expectTile(const HeatTile& tile, const StepMatrix& matrix, int first) {
         for (int step = 0; step < tile.steps(); ++step)
@@ -353,7 +363,7 @@ protected:
 };
 
 TEST_F(TileReaderTest, ReadsTheTraceOnceAndNeverAStaleTile) {
-    synthetic::recordFile(path, shape);
+    recordIt();
     StepMatrix matrix = TraceReader(path).layerMatrix(1, Metric::Locality);
     ASSERT_EQ(matrix.steps, kSteps);
     for (int round = 0; round < 2; ++round) {
@@ -376,7 +386,7 @@ TEST_F(TileReaderTest, ReadsTheTraceOnceAndNeverAStaleTile) {
 }
 
 TEST_F(TileReaderTest, RebuildsATileWhoseFileIsDamagedOrOfAnotherShape) {
-    synthetic::recordFile(path, shape);
+    recordIt();
     const StepMatrix matrix = TraceReader(path).layerMatrix(1, Metric::Locality);
     readTile(TraceReader(path), request, 0, kTileSteps - 1, place_);
     for (const auto& entry : fs::recursive_directory_iterator(folder / "cache"))
@@ -401,6 +411,7 @@ TEST_F(TileReaderTest, KeepsNothingOfARunThatGoesOn) {
     }
     recorder.flush();
     ASSERT_EQ(TraceReader(path).stepCount(1), kTileSteps + 1);
+    settle();
     EXPECT_EQ(readTile(TraceReader(path), request, 0, kTileSteps - 1, place_)->steps(), kTileSteps);
     EXPECT_FALSE(fs::exists(folder / "cache"));
     recorder.endRun(RunStatus::Stopped, "");

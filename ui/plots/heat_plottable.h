@@ -16,6 +16,7 @@ public:
     void setColours(QCPRange values, const QColor& undefined);
     /// Row of the data at every place of the value axis. Empty: as they are.
     void setOrder(std::vector<int> order) { order_ = std::move(order); }
+    const std::vector<int>& order() const { return order_; }
     int dataRow(int place) const { return std::size_t(place) < order_.size() ? order_[std::size_t(place)] : place; }
     /// Steps and rows per device pixel when it was last drawn; below 1: every one has its own pixels.
     double stepsPerPixel() const { return stepsPerPixel_; }

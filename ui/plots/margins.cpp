@@ -110,10 +110,6 @@ void Margins::applyTheme(const Theme& theme) {
         shared->grid()->setVisible(false);
     }
     stepValues()->setLabelColor(theme.mutedText);
-    for (QCPAxis* values : {stepValues(), rowValues()}) {
-        values->ticker()->setTickCount(2);
-        values->ticker()->setTickStepStrategy(QCPAxisTicker::tssMeetTickCount);
-    }
     steps_->setPen(QPen(theme.runA, 1));
     rows_->setPen(Qt::NoPen);
     rows_->setBrush(theme.runA);

@@ -239,9 +239,7 @@ protected:
         const Unit shown = unit().unit;
         const float value = data_.at(step, row);
         QString html = QStringLiteral("<b>%1, %2</b><br>").arg(stepName(step), rowTitle(row).toHtmlEscaped());
-        if (!data_.tiles().knows(step))
-            return html + tr("Not read yet: the picture is a preview of every %1th step.")
-                              .arg(formatCount(data_.tiles().stride()));
+        if (!data_.tiles().knows(step)) return html + notReadYet(data_.tiles().stride());
         html += QStringLiteral("%1: <b>%2</b>")
                     .arg(QString::fromUtf8(metric.title).toHtmlEscaped(), formatValue(shown, double(value)));
         if (std::isnan(value)) html += QStringLiteral("<br>") + undefinedReason(step);
@@ -259,7 +257,7 @@ protected:
 
     QString note() const override {
         if (!feed_.error().isEmpty())
-            return tr("Reading stopped after %1 steps: %2.").arg(data_.steps()).arg(feed_.error());
+            return tr("Reading stopped after %1 steps: %2.").arg(formatCount(feed_.loaded()), feed_.error());
         const QString how = aggregate() == Aggregate::Mean  ? tr("mean")
                             : aggregate() == Aggregate::Min ? tr("minimum")
                                                             : tr("maximum");
@@ -275,9 +273,7 @@ protected:
             sorted = tr("Rows sorted by their mean over steps %1 to %2.")
                          .arg(formatCount(sortedOver_.first), formatCount(sortedOver_.second - 1));
         QString preview;
-        if (data_.tiles().hasPreview())
-            preview = tr("Where steps are not read yet, every %1th stands for its neighbours.")
-                          .arg(formatCount(data_.tiles().stride()));
+        if (data_.tiles().hasPreview()) preview = previewNote(data_.tiles().stride());
         return sentences({aggregationNote(heat_->stepsPerPixel(), how), rows, sorted, preview,
                           tr("Grey: undefined, such as the prefill."), capped,
                           info().metric == Metric::ExposedTime && run()
@@ -398,11 +394,16 @@ private:
         return {first, std::clamp(int(std::floor(visible.upper)) + 1, first, data_.steps())};
     }
 
+    /// By the steps that are in view now.
     void sortRows() {
+        sortedOver_ = visibleSteps();
+        order();
+    }
+
+    void order() {
         order_.clear();
         const Sort sort = Sort(std::max(sort_->currentIndex(), 0));
         if (sort != Sort::AsRecorded && !data_.empty()) {
-            sortedOver_ = visibleSteps();
             std::vector<CellStats> stats(std::size_t(data_.rows()), CellStats{});
             data_.aggregate(sortedOver_.first, sortedOver_.second, stats);
             order_.resize(stats.size());
@@ -413,10 +414,12 @@ private:
                 return sort == Sort::HighestFirst ? mean(a) > mean(b) : mean(a) < mean(b);
             });
         }
-        heat_->setOrder(order_);
-        labelRows();
+        if (heat_->order() != order_) {
+            heat_->setOrder(order_);
+            labelRows();
+            cursorMoved();
+        }
         summariseRows();
-        cursorMoved();
         replot();
     }
 
@@ -450,6 +453,8 @@ private:
     }
 
     QString stepTooltip(int step) {
+        if (!data_.tiles().knows(step))
+            return QStringLiteral("<b>%1</b><br>%2").arg(stepName(step), notReadYet(data_.tiles().stride()));
         const QCPRange rows = panel_->axis(QCPAxis::atLeft)->range();
         CellStats stats;
         int count = 0;
@@ -511,11 +516,10 @@ private:
         chooseColours();
         canvas().setFullX({-0.5, data_.steps() - 0.5});
         feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
-        if (sort_->currentIndex() > 0 && !canvas().isZoomed())
+        if (order_.empty() || !canvas().isZoomed())
             sortRows();
         else
-            summariseRows();
-        replot();
+            order(); // the same steps, of which more are known now
     }
 
     /// Fixed where the metric has a natural range; else from the decode steps, because a prefill takes thousands of
@@ -543,6 +547,7 @@ private:
         for (QCPAxis* values : {margins_->stepValues(), margins_->rowValues()}) {
             values->setRange(colours_);
             setUnitAxis(values, tr("Mean"), unit().unit);
+            values->ticker()->setTickCount(2);
         }
         const QString title = QString::fromUtf8(metric.title);
         setUnitAxis(scale_->axis(),

@@ -240,7 +240,7 @@ protected:
 
     QString note() const override {
         if (!feed_.error().isEmpty())
-            return tr("Reading stopped after %1 steps: %2.").arg(data_.steps()).arg(feed_.error());
+            return tr("Reading stopped after %1 steps: %2.").arg(formatCount(feed_.loaded()), feed_.error());
         QString blocks;
         if (mask_->blocksPerPixel() > 1) blocks = tr("1 pixel = %1 blocks.").arg(mask_->blocksPerPixel(), 0, 'f', 1);
         const bool shares = zoomed_->currentIndex() == 1;
@@ -249,9 +249,7 @@ protected:
                                 ? tr("missed if any was missed")
                                 : tr("any selection; the most query-dependent origin wins");
         QString preview;
-        if (data_.tiles().hasPreview())
-            preview = tr("Where steps are not read yet, every %1th stands for its neighbours.")
-                          .arg(formatCount(data_.tiles().stride()));
+        if (data_.tiles().hasPreview()) preview = previewNote(data_.tiles().stride());
         const QString hidden = colouring_->currentIndex() == 0 && !mask_->hatchVisible()
                                    ? tr("Zoom in to see misses hatched, or colour by hits and misses.")
                                    : QString();
@@ -338,7 +336,8 @@ private:
         margins_->stepValues()->setRange(0, std::max(1.0, most * 1.05));
         margins_->rowValues()->setRange(0, 1);
         setUnitAxis(margins_->stepValues(), tr("Blocks"), Unit::Count);
-        setUnitAxis(margins_->rowValues(), tr("Share of steps"), Unit::Percent);
+        setUnitAxis(margins_->rowValues(), tr("Share"), Unit::Fraction);
+        for (QCPAxis* values : {margins_->stepValues(), margins_->rowValues()}) values->ticker()->setTickCount(2);
     }
 
     QString stepTooltip(int step) const {
@@ -525,9 +524,7 @@ private:
         const qint64 first = qint64(block) * size;
         QString html = tr("<b>%1, block %2</b> (tokens %3 to %4)")
                            .arg(stepName(step), formatCount(block), formatCount(first), formatCount(first + size - 1));
-        if (!data_.tiles().knows(step))
-            return html + tr("<br>Not read yet: the picture is a preview of every %1th step.")
-                              .arg(formatCount(data_.tiles().stride()));
+        if (!data_.tiles().knows(step)) return html + QStringLiteral("<br>") + notReadYet(data_.tiles().stride());
         if (const auto bits = data_.find(step, block)) {
             const int origin = std::max(MaskPlottable::shownOrigin(*bits), 0);
             html += tr("<br>Selected as <b>%1</b>, <b>%2</b>")
