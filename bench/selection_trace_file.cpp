@@ -54,7 +54,7 @@ RunInfo infoOf(const char* name, int layers, int budget) {
 /// Locality differs by layer, drifts over the steps, and falls for a moment now and then.
 int keptOf(int layer, int step, int selected, Random& random) {
     const double drift = 0.12 * std::sin(step / 4000.0 + layer * 0.37) + 0.05 * std::sin(step / 97.0);
-    const bool jump = (step * 2654435761u ^ unsigned(layer) * 40503u) % 5003 == 0;
+    const bool jump = (unsigned(step) * 2654435761u ^ unsigned(layer) * 40503u) % 5003 == 0;
     const double locality = jump ? 0.15 : 0.62 + 0.28 * std::sin(layer * 0.9) * 0.8 + drift;
     return std::clamp(int(locality * selected) + random.below(9) - 4, 0, selected);
 }

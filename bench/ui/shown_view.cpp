@@ -56,12 +56,12 @@ ShownView::ShownView(const char* id, QSize size) {
 ShownView::Opening ShownView::open(const std::string& trace, int runId) {
     Opening opening;
     QString failure;
-    QObject::connect(&workspace_, &ui::Workspace::openFailed, view_.get(),
-                     [&](const QString&, const QString& sentence) { failure = sentence; });
+    const auto failing = QObject::connect(&workspace_, &ui::Workspace::openFailed, view_.get(),
+                                          [&](const QString&, const QString& sentence) { failure = sentence; });
     const QString path = QFileInfo(QString::fromStdString(trace)).absoluteFilePath();
     bool drawn = false;
     ui::PlotCanvas& canvas = view_->canvas();
-    const auto connection = QObject::connect(&canvas, &QCustomPlot::afterReplot, view_.get(), [&] {
+    const auto drawing = QObject::connect(&canvas, &QCustomPlot::afterReplot, view_.get(), [&] {
         drawn =
             drawn || (canvas.fullX().size() > 1.5 && view_->emptyText().isEmpty()); // the data gave the axis its range
     });
@@ -84,7 +84,8 @@ ShownView::Opening ShownView::open(const std::string& trace, int runId) {
     } while (!workspace_.idle() || !drawn);
     QCoreApplication::processEvents();
     opening.everything = ms(all);
-    QObject::disconnect(connection);
+    QObject::disconnect(drawing);
+    QObject::disconnect(failing);
     return opening;
 }
 

@@ -16,8 +16,8 @@ struct HeatRequest {
     Metric metric = Metric::Locality;
     enum class Rows { Layers, Heads } rows = Rows::Layers; // Heads: (sequence, KV head) of `layer`
     int layer = 0;
-    HeadFilter filter; // Layers: whose; Heads: only the sequence counts
-    double factor = 1; // multiplies every value, e.g. to show microseconds as nanoseconds
+    HeadFilter filter{}; // Layers: whose; Heads: only the sequence counts
+    double factor = 1;   // multiplies every value, e.g. to show microseconds as nanoseconds
 };
 /// Number of rows of the matrix, from the run's shape.
 int rowsOf(const HeatRequest& request, const RunRow& run);
