@@ -132,7 +132,8 @@ TEST(StepPyramid, ClipsRangesBeyondTheEnds) {
 using Steps = std::vector<std::map<int, MaskBits>>;
 
 Steps randomSteps(std::mt19937& random, int count, int blocks, int most) {
-    Steps steps(std::size_t(count), std::map<int, MaskBits>());
+    Steps steps;
+    steps.resize(std::size_t(count));
     for (auto& step : steps)
         for (unsigned k = 0; k < random() % unsigned(most); ++k)
             step[int(random() % unsigned(blocks))] =

@@ -320,8 +320,8 @@ TEST_P(Pictures, LookLikeTheKeptOnes) {
 INSTANTIATE_TEST_SUITE_P(Heatmaps, Pictures,
                          ::testing::Combine(::testing::Values("locality", "selection"),
                                             ::testing::Values("light", "dark")),
-                         [](const auto& info) {
-                             return std::string(std::get<0>(info.param)) + "_" + std::get<1>(info.param);
+                         [](const auto& test) {
+                             return std::string(std::get<0>(test.param)) + "_" + std::get<1>(test.param);
                          });
 
 } // namespace

@@ -29,14 +29,6 @@ QString loadingNote(bool loading, int loaded, int total) {
     return tr("Loading: %1 of %2 steps.").arg(formatCount(loaded), formatCount(total));
 }
 
-QString previewNote(int stride) {
-    return tr("Where steps are not read yet, 1 in %1 stands for its neighbours.").arg(formatCount(stride));
-}
-
-QString notReadYet(int stride) {
-    return tr("Not read yet: so far the picture shows 1 step in %1.").arg(formatCount(stride));
-}
-
 QString blockTextHtml(const std::string& text, int limit) {
     const QString all = QString::fromStdString(text);
     QString shown;

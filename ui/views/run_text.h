@@ -15,10 +15,6 @@ QString timingWord(const RunRow& run);
 QString aggregationNote(double stepsPerPixel, const QString& how);
 /// "Loading: 4,096 of 100,000 steps." or "".
 QString loadingNote(bool loading, int loaded, int total);
-/// Of a picture whose tiles have not all come: "Where steps are not read yet, 1 in 125 stands for its neighbours."
-QString previewNote(int stride);
-/// The same of one cell, in a tooltip.
-QString notReadYet(int stride);
 /// Text of a block as one paragraph of escaped HTML: at most `limit` characters, line ends and control characters
 /// visible.
 QString blockTextHtml(const std::string& text, int limit = 200);

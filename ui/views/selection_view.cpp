@@ -11,6 +11,7 @@
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/tile_feed.h"
+#include "ui/views/tile_text.h"
 #include "ui/widgets/loading_strip.h"
 
 #include <QCheckBox>
