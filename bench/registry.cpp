@@ -10,7 +10,6 @@ nlohmann::ordered_json cpuPrefill(const Log& log);
 nlohmann::ordered_json firstToken(const Log& log);
 nlohmann::ordered_json recording(const Log& log);
 nlohmann::ordered_json replay(const Log& log);
-nlohmann::ordered_json traceOpen(const Log& log);
 #ifdef KVSCOPE_HAVE_CUDA
 nlohmann::ordered_json decodeShapes(const Settings& settings, const Log& log);
 nlohmann::ordered_json gpuKernels(const Settings& settings, const Log& log);
@@ -27,7 +26,10 @@ std::span<const BenchEntry> benchmarks() {
                    firstToken},
         BenchEntry{"recording", "What does recording everything cost a 9k-token decode?", recording},
         BenchEntry{"replay", "How long do the miss curves of 100 million block references take?", replay},
-        BenchEntry{"trace-open", "How soon is a 200 MB trace's first picture read?", traceOpen},
+        BenchEntry{"trace-open", "How soon does a 1 GB trace show its first picture, and all of it?", nullptr, nullptr,
+                   nullptr, true},
+        BenchEntry{"ui-heatmap", "How fluently do heatmaps and masks of 100,000 steps pan and zoom?", nullptr, nullptr,
+                   nullptr, true},
         BenchEntry{"ui-live", "What does watching a run in the desktop cost its engine?", nullptr, nullptr, nullptr,
                    true},
         BenchEntry{"ui-timeline", "How fluently does the timeline of 10 million spans pan and zoom?", nullptr, nullptr,

@@ -134,10 +134,8 @@ TEST(MaskPlottable, KeepsALoneBlockVisibleAmongThousandsOfBlocksAndSteps) {
     MaskChunk chunk;
     for (int step = 0; step < 20'000; ++step) {
         chunk.cells.push_back({0, MaskBits((1 << int(Origin::Sink)) | kMaskHit)});
-        chunk.scores.push_back(0);
         if (step == 12'345) {
             chunk.cells.push_back({4000, MaskBits((1 << int(Origin::QueryAware)) | kMaskMiss)});
-            chunk.scores.push_back(1);
         }
         chunk.endStep();
     }
@@ -176,7 +174,6 @@ TEST(MaskPlottable, RendersALongMaskWithinOneFrame) {
         for (int step = 0; step < 2000; ++step) {
             for (int k = 0; k < 128; ++k) {
                 chunk.cells.push_back({(k * 32 + (step / 50) % 7) % 4096, MaskBits(4 | kMaskHit)});
-                chunk.scores.push_back(0);
             }
             chunk.endStep();
         }

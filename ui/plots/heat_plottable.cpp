@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
+#include <span>
 
 namespace kvscope::ui {
 
@@ -32,11 +34,61 @@ QCPRange HeatPlottable::getValueRange(bool& found, QCP::SignDomain, const QCPRan
     return {-0.5, data_.rows() - 0.5};
 }
 
-QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize size) const {
+namespace {
+
+/// What a picture needs of every row over some steps: sums for a mean, or one extreme.
+class RowAggregates {
+public:
+    RowAggregates(const StepPyramid& data, Aggregate aggregate, bool sums)
+        : data_(data), aggregate_(aggregate), sums_(sums || aggregate == Aggregate::Mean) {
+        const auto rows = std::size_t(data.rows());
+        sum_.resize(rows);
+        count_.resize(rows);
+        extreme_.resize(rows);
+    }
+    void take(StepColumn steps) {
+        if (sums_) data_.sums(steps.first, steps.last, sum_, count_);
+        if (aggregate_ != Aggregate::Mean) data_.extremes(steps.first, steps.last, aggregate_, extreme_);
+    }
+    /// Of several rows together; NaN: undefined.
+    template <class Rows> float value(const Rows& rows) const {
+        if (aggregate_ == Aggregate::Mean) return mean(rows);
+        float result = std::numeric_limits<float>::quiet_NaN();
+        for (const int row : rows) {
+            const float v = extreme_[std::size_t(row)];
+            if (std::isinf(v)) continue;
+            if (std::isnan(result) || (aggregate_ == Aggregate::Min ? v < result : v > result)) result = v;
+        }
+        return result;
+    }
+    template <class Rows> float mean(const Rows& rows) const {
+        double sum = 0;
+        std::int64_t count = 0;
+        for (const int row : rows) {
+            sum += sum_[std::size_t(row)];
+            count += count_[std::size_t(row)];
+        }
+        return count > 0 ? float(sum / double(count)) : std::numeric_limits<float>::quiet_NaN();
+    }
+
+private:
+    const StepPyramid& data_;
+    Aggregate aggregate_;
+    bool sums_;
+    std::vector<double> sum_;
+    std::vector<std::int64_t> count_;
+    std::vector<float> extreme_;
+};
+
+} // namespace
+
+QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize size,
+                             std::vector<float>* columnMeans) const {
     QImage image(size, QImage::Format_ARGB32_Premultiplied);
     image.fill(Qt::transparent);
-    if (data_.empty()) return image;
     const int width = size.width(), height = size.height();
+    if (columnMeans) columnMeans->assign(std::size_t(width), std::numeric_limits<float>::quiet_NaN());
+    if (data_.empty()) return image;
     const auto columns = stepColumns(steps.lower, steps.upper, width, data_.steps());
     auto lines = stepColumns(rows.lower, rows.upper, height, data_.rows()); // rows of each pixel line, same rule
     if (!rowsDown) std::reverse(lines.begin(), lines.end());
@@ -46,16 +98,29 @@ QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize
         if (std::isnan(value)) return undefined_;
         return lut_[std::size_t(std::clamp((double(value) - values_.lower) * scale + 0.5, 0.0, 255.0))];
     };
+    std::vector<int> dataRows(std::size_t(data_.rows()));
+    for (int place = 0; place < data_.rows(); ++place) dataRows[std::size_t(place)] = dataRow(place);
     // One line of colours per distinct group of rows, then whole lines are copied.
-    std::vector<StepColumn> groups;
+    std::vector<StepColumn> places;
+    std::vector<std::span<const int>> groups;
     std::vector<int> groupOf(lines.size(), -1);
+    int firstPlace = data_.rows(), lastPlace = 0;
     for (std::size_t y = 0; y < lines.size(); ++y) {
-        if (lines[y].first >= lines[y].last) continue;
-        if (groups.empty() || groups.back() != lines[y]) groups.push_back(lines[y]);
+        const StepColumn line = lines[y];
+        if (line.first >= line.last) continue;
+        if (places.empty() || places.back() != line) {
+            places.push_back(line);
+            groups.push_back(std::span(dataRows).subspan(std::size_t(line.first), std::size_t(line.last - line.first)));
+            firstPlace = std::min(firstPlace, line.first);
+            lastPlace = std::max(lastPlace, line.last);
+        }
         groupOf[y] = int(groups.size()) - 1;
     }
+    if (groups.empty()) return image;
+    const auto visible = std::span(dataRows).subspan(std::size_t(firstPlace), std::size_t(lastPlace - firstPlace));
     std::vector<QRgb> pixels(groups.size() * std::size_t(width), 0);
-    std::vector<CellStats> stats(std::size_t(data_.rows()));
+    RowAggregates aggregates(data_, aggregate_, columnMeans != nullptr);
+    const auto& tiles = data_.tiles();
     for (int x = 0; x < width; ++x) {
         const StepColumn column = columns[std::size_t(x)];
         if (column.first >= column.last) continue;
@@ -64,21 +129,14 @@ QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize
                 QRgb* line = pixels.data() + g * std::size_t(width) + x;
                 line[0] = line[-1];
             }
+            if (columnMeans) (*columnMeans)[std::size_t(x)] = (*columnMeans)[std::size_t(x) - 1];
             continue;
         }
-        data_.aggregate(column.first, column.last, stats);
-        for (std::size_t g = 0; g < groups.size(); ++g) {
-            CellStats cell = stats[std::size_t(groups[g].first)];
-            for (int row = groups[g].first + 1; row < groups[g].last; ++row) {
-                const CellStats& other = stats[std::size_t(row)];
-                if (other.count == 0) continue;
-                cell.min = cell.count ? std::min(cell.min, other.min) : other.min;
-                cell.max = cell.count ? std::max(cell.max, other.max) : other.max;
-                cell.sum += other.sum;
-                cell.count += other.count;
-            }
-            pixels[g * std::size_t(width) + std::size_t(x)] = colour(cell.value(aggregate_));
-        }
+        if (!tiles.hasPreview() && !tiles.knows(column.first) && !tiles.knows(column.last - 1)) continue;
+        aggregates.take(column);
+        for (std::size_t g = 0; g < groups.size(); ++g)
+            pixels[g * std::size_t(width) + std::size_t(x)] = colour(aggregates.value(groups[g]));
+        if (columnMeans) (*columnMeans)[std::size_t(x)] = aggregates.mean(visible);
     }
     for (int y = 0; y < height; ++y)
         if (const int g = groupOf[std::size_t(y)]; g >= 0)
@@ -92,7 +150,9 @@ void HeatPlottable::draw(QCPPainter* painter) {
     const double scale = deviceScale(*painter);
     const QSize size = deviceSize(area, scale);
     stepsPerPixel_ = mKeyAxis->range().size() / size.width();
-    drawDeviceImage(*painter, area, render(mKeyAxis->range(), mValueAxis->range(), mValueAxis->rangeReversed(), size),
+    rowsPerPixel_ = mValueAxis->range().size() / size.height();
+    drawDeviceImage(*painter, area,
+                    render(mKeyAxis->range(), mValueAxis->range(), mValueAxis->rangeReversed(), size, &columnMeans_),
                     scale);
 }
 

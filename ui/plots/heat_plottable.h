@@ -1,7 +1,7 @@
 // The heatmap: a StepPyramid as an image in device pixels, aggregated exactly wherever a pixel covers several cells.
 #pragma once
 
-#include "ui/plots/step_pyramid.h"
+#include "profiler/tiles/step_pyramid.h"
 
 #include <qcustomplot.h>
 
@@ -14,11 +14,19 @@ public:
     HeatPlottable(QCPAxis* steps, QCPAxis* rows, const StepPyramid& data);
     void setAggregate(Aggregate aggregate) { aggregate_ = aggregate; }
     void setColours(QCPRange values, const QColor& undefined);
-    /// Steps per device pixel when it was last drawn; below 1: every step has its own pixels.
+    /// Row of the data at every place of the value axis. Empty: as they are.
+    void setOrder(std::vector<int> order) { order_ = std::move(order); }
+    const std::vector<int>& order() const { return order_; }
+    int dataRow(int place) const { return std::size_t(place) < order_.size() ? order_[std::size_t(place)] : place; }
+    /// Steps and rows per device pixel when it was last drawn; below 1: every one has its own pixels.
     double stepsPerPixel() const { return stepsPerPixel_; }
+    double rowsPerPixel() const { return rowsPerPixel_; }
+    /// Of every device pixel column drawn last: the mean of the visible rows; NaN: undefined.
+    const std::vector<float>& columnMeans() const { return columnMeans_; }
 
     /// The picture of a range, size in device pixels; pixels outside the data are transparent.
-    QImage render(QCPRange steps, QCPRange rows, bool rowsDown, QSize size) const;
+    QImage render(QCPRange steps, QCPRange rows, bool rowsDown, QSize size,
+                  std::vector<float>* columnMeans = nullptr) const;
 
     double selectTest(const QPointF&, bool, QVariant*) const override { return -1; }
     QCPRange getKeyRange(bool& found, QCP::SignDomain) const override;
@@ -34,7 +42,9 @@ private:
     QCPRange values_{0, 1};
     QRgb undefined_ = 0;
     std::vector<QRgb> lut_;
-    double stepsPerPixel_ = 0;
+    std::vector<int> order_;
+    std::vector<float> columnMeans_;
+    double stepsPerPixel_ = 0, rowsPerPixel_ = 0;
 };
 
 } // namespace kvscope::ui

@@ -1,7 +1,7 @@
 // Stacked components: per step over a pyramid of any length, or a few explicit bars.
 #pragma once
 
-#include "ui/plots/step_pyramid.h"
+#include "profiler/tiles/step_pyramid.h"
 
 #include <qcustomplot.h>
 

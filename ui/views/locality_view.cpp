@@ -1,49 +1,41 @@
-// Locality: a layer x step (or KV head x step) heatmap of one metric.
+// Locality: a layer x step (or KV head x step) heatmap of one metric, with its margins.
+#include "profiler/tiles/tile_reader.h"
 #include "ui/plots/heat_plottable.h"
+#include "ui/plots/margins.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
 #include "ui/theme.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
-#include "ui/views/step_feed.h"
+#include "ui/views/tile_feed.h"
+#include "ui/views/tile_text.h"
+#include "ui/widgets/loading_strip.h"
 
+#include <QCheckBox>
 #include <QComboBox>
 #include <QSignalBlocker>
+#include <QToolTip>
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace kvscope::ui {
 
 namespace {
 
-/// Whole columns for the steps asked for, NaN where the trace has none.
-struct Columns {
-    int rows = 0;
-    std::vector<float> values;
-};
-
-Columns padded(const StepMatrix& matrix, int first, int last, int rowFirst, int rows, double factor) {
-    Columns columns{rows, std::vector<float>(std::size_t(last - first + 1) * std::size_t(rows),
-                                             std::numeric_limits<float>::quiet_NaN())};
-    for (int i = 0; i < matrix.steps; ++i) {
-        const int step = matrix.firstStep + i;
-        if (step < first || step > last) continue;
-        for (int row = 0; row < rows && rowFirst + row < matrix.rows; ++row)
-            columns.values[std::size_t(step - first) * std::size_t(rows) + std::size_t(row)] =
-                float(double(matrix.at(i, rowFirst + row)) * factor);
-    }
-    return columns;
-}
+constexpr std::int64_t kMostCells = std::int64_t(1) << 27; // 1.3 GB of tiles
 
 enum class Rows { Layers, LayersOfHead, HeadsOfLayer };
+enum class Sort { AsRecorded, HighestFirst, LowestFirst };
 
 class LocalityView final : public PlotView {
     Q_OBJECT
 public:
     LocalityView(Workspace& workspace, QWidget* parent)
-        : PlotView(workspace, tr("Locality"), parent), feed_(workspace, this, "locality", 4096) {
+        : PlotView(workspace, tr("Locality"), parent), feed_(workspace, this, "locality"),
+          cache_(TileCache::userPlace()) {
         metric_ = addPicker(QStringLiteral("metric"), tr("Metric"), tr("What the colour of a cell shows"));
         for (const MetricInfo& info : metrics()) {
             metric_->addItem(QString::fromUtf8(info.title), QString::fromUtf8(info.id));
@@ -61,7 +53,32 @@ public:
         aggregate_->addItem(tr("Mean"));
         aggregate_->addItem(tr("Minimum"));
         aggregate_->addItem(tr("Maximum"));
+        sort_ = addPicker(QStringLiteral("sort"), tr("Sort"),
+                          tr("Order of the rows: by their mean over the steps in view. Choose again after zooming to "
+                             "sort by what is in view then"));
+        sort_->addItem(tr("As recorded"));
+        sort_->addItem(tr("Highest first"));
+        sort_->addItem(tr("Lowest first"));
+        auto* margins = new QCheckBox(tr("Margins"));
+        margins->setObjectName(QStringLiteral("margins"));
+        margins->setToolTip(tr("Mean of every step above the heatmap, mean of every row beside it"));
+        margins->setChecked(true);
+        addTool(margins);
+        loading_ = new LoadingStrip(this);
+        addAbovePlot(loading_);
         buildPlot();
+        connect(margins, &QCheckBox::toggled, this, [this](bool wanted) { margins_->setWanted(wanted); });
+        connect(loading_, &LoadingStrip::stopped, this, [this] {
+            feed_.pause();
+            showLoading();
+            updateNote();
+        });
+        connect(loading_, &LoadingStrip::resumed, this, [this] {
+            feed_.resume();
+            showLoading();
+        });
+        connect(sort_, &QComboBox::activated, this, [this] { sortRows(); });
+        connect(sort_, &QComboBox::currentIndexChanged, this, [this] { sortRows(); });
         connect(metric_, &QComboBox::currentIndexChanged, this, &LocalityView::reload);
         connect(rows_, &QComboBox::currentIndexChanged, this, &LocalityView::reload);
         connect(sequence_, &QComboBox::currentIndexChanged, this, &LocalityView::reload);
@@ -81,6 +98,7 @@ public:
             csv += QLatin1Char(',') + QString(name).replace(QLatin1Char(','), QLatin1Char(' '));
         csv += QLatin1Char('\n');
         for (int step = first; step <= last; ++step) {
+            if (!data_.tiles().knows(step)) continue; // not read yet
             csv += QString::number(step);
             for (int row = 0; row < data_.rows(); ++row) {
                 const float value = data_.at(step, row);
@@ -106,6 +124,9 @@ protected:
     void runChanged() override {
         data_.reset(0);
         feed_.stop();
+        order_.clear();
+        heat_->setOrder({});
+        showLoading();
         if (showEmptyWithoutRun(tr("This view shows, layer by layer and step by step, how much of the last selection a "
                                    "step keeps: bright is local, dark means many new blocks.")))
             return;
@@ -124,29 +145,36 @@ protected:
         }
         layer_ = workspace().cursor().layer;
         head_ = workspace().cursor().kvHead;
-        const int sequence = sequence_->currentData().toInt(), heads = std::max(row.kvHeads, 1);
+        const int sequence = sequence_->currentData().toInt();
         const Rows rows = shownRows();
-        const int rowFirst = rows == Rows::HeadsOfLayer && sequence >= 0 ? sequence * heads : 0;
-        const int rowCount = rows != Rows::HeadsOfLayer ? row.layers
-                             : sequence >= 0            ? heads
-                                                        : heads * std::max(row.sequences, 1);
+        HeatRequest request;
+        request.runId = run()->key.runId;
+        request.metric = info().metric;
+        request.rows = rows == Rows::HeadsOfLayer ? HeatRequest::Rows::Heads : HeatRequest::Rows::Layers;
+        request.layer = rows == Rows::HeadsOfLayer ? layer_ : 0;
+        request.filter = {sequence, rows == Rows::LayersOfHead ? head_ : -1};
+        request.factor = unit().factor;
+        const int rowCount = rowsOf(request, row);
+        if (std::int64_t(rowCount) * row.steps > kMostCells) {
+            showEmpty(tr("This is more than one picture holds"),
+                      tr("%1 rows of %2 steps. Choose one sequence, or layers instead of KV heads.")
+                          .arg(formatCount(rowCount), formatCount(row.steps)));
+            return;
+        }
         data_.reset(rowCount);
-        nameRows(rows, sequence, rowCount, heads);
+        nameRows(rows, sequence, rowCount, std::max(row.kvHeads, 1));
         canvas().setFullY(0, {-0.5, rowCount - 0.5});
         canvas().setMinimumSpan(2);
-        const Metric metric = info().metric;
-        const double factor = unit().factor;
         showEmpty({}, {});
         feed_.start(
             run()->key,
-            [=, layer = layer_, head = head_](TraceReader& reader, int runId, int first, int last) {
-                if (rows == Rows::HeadsOfLayer)
-                    return padded(reader.headMatrix(runId, metric, layer, first, last), first, last, rowFirst, rowCount,
-                                  factor);
-                const HeadFilter filter{sequence, rows == Rows::LayersOfHead ? head : -1};
-                return padded(reader.layerMatrix(runId, metric, filter, first, last), first, last, 0, rowCount, factor);
+            [request, cache = cache_](TraceReader& reader, int first, int last) {
+                return readTile(reader, request, first, last, cache);
             },
-            [this](Columns columns, int, int) { take(std::move(columns)); });
+            [request](TraceReader& reader, int steps, int stride) {
+                return readPreview(reader, request, steps, stride);
+            },
+            [this](TileFeed<HeatTile>::Arrival arrival) { take(std::move(arrival)); });
         cursorMoved();
     }
 
@@ -170,11 +198,18 @@ protected:
         CursorMark mark;
         if (run()) {
             mark.x = cursor.step;
-            mark.y = rowOfCursor();
+            if (const auto row = rowOfCursor()) mark.y = placeOf(int(*row));
             if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
         }
         canvas().overlay().setMark(panel_, mark);
+        mark.y.reset();
+        canvas().overlay().setMark(canvas().panels()[std::size_t(margins_->stepPanel())], mark);
         canvas().replotOverlay();
+    }
+
+    void visibleStepsChanged() override {
+        feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
+        summariseRows();
     }
 
     void themed(const Theme& theme) override {
@@ -183,6 +218,7 @@ protected:
         for (int i = 0; i <= 32; ++i) gradient.setColorStopAt(i / 32.0, QColor(Theme::sequential(i / 32.0)));
         scale_->setGradient(gradient);
         colourCells();
+        margins_->applyTheme(theme);
         scale_->axis()->setBasePen(QPen(theme.plotAxis, 1));
         scale_->axis()->setTickPen(QPen(theme.plotAxis, 1));
         scale_->axis()->setSubTickPen(Qt::NoPen);
@@ -196,48 +232,47 @@ protected:
         }
     }
 
-    void clickedAt(int, QPointF at) override {
-        const int step = int(std::lround(at.x())), row = int(std::lround(at.y()));
-        if (!run() || step < 0 || step >= data_.steps() || row < 0 || row >= data_.rows()) return;
+    void clickedAt(int panel, QPointF at) override {
+        const int step = int(std::lround(at.x())), place = int(std::lround(at.y()));
+        if (!run() || step < 0 || step >= data_.steps()) return;
         Cursor cursor = workspace().cursor();
         cursor.step = step;
-        if (shownRows() == Rows::HeadsOfLayer) {
-            const int heads = std::max(run()->row.kvHeads, 1), picked = sequence_->currentData().toInt();
-            cursor.kvHead = row % heads;
-            cursor.sequence = picked >= 0 ? picked : row / heads;
-        } else {
-            cursor.layer = row;
-            if (const int picked = sequence_->currentData().toInt(); picked >= 0) cursor.sequence = picked;
+        if (panel == 0) {
+            if (place < 0 || place >= data_.rows()) return;
+            pickRow(heat_->dataRow(place), cursor);
         }
         workspace().setCursor(cursor);
     }
 
-    QString tooltipAt(int, QPointF at) override {
-        const int step = int(std::lround(at.x())), row = int(std::lround(at.y()));
-        if (step < 0 || step >= data_.steps() || row < 0 || row >= data_.rows()) return {};
+    QString tooltipAt(int panel, QPointF at) override {
+        const int step = int(std::lround(at.x())), place = int(std::lround(at.y()));
+        if (step < 0 || step >= data_.steps()) return {};
+        if (panel != 0) return stepTooltip(step);
+        if (place < 0 || place >= data_.rows()) return {};
+        const int row = heat_->dataRow(place);
         const MetricInfo& metric = info();
         const Unit shown = unit().unit;
         const float value = data_.at(step, row);
-        QString html = QStringLiteral("<b>%1, %2</b><br>%3: <b>%4</b>")
-                           .arg(stepName(step), rowTitle(row).toHtmlEscaped(),
-                                QString::fromUtf8(metric.title).toHtmlEscaped(), formatValue(shown, double(value)));
+        QString html = QStringLiteral("<b>%1, %2</b><br>").arg(stepName(step), rowTitle(row).toHtmlEscaped());
+        if (!data_.tiles().knows(step)) return html + notReadYet(data_.tiles().stride());
+        html += QStringLiteral("%1: <b>%2</b>")
+                    .arg(QString::fromUtf8(metric.title).toHtmlEscaped(), formatValue(shown, double(value)));
         if (std::isnan(value)) html += QStringLiteral("<br>") + undefinedReason(step);
         const double perPixel = heat_->stepsPerPixel();
         if (perPixel > 1) {
             const int first = int(at.x() + 0.5 - perPixel / 2), last = first + int(std::ceil(perPixel));
             const CellStats stats = data_.stats(row, first, last);
             if (stats.count > 0)
-                html += tr("<br>Around it, steps %1 to %2: mean %3, minimum %4, maximum %5")
+                html += tr("<br>Around it, steps %1 to %2: %3")
                             .arg(formatCount(std::max(first, 0)), formatCount(std::min(last, data_.steps()) - 1),
-                                 formatValue(shown, stats.sum / double(stats.count)),
-                                 formatValue(shown, double(stats.min)), formatValue(shown, double(stats.max)));
+                                 described(stats));
         }
         return html + QStringLiteral("<p>%1</p>").arg(QString::fromUtf8(metric.help).toHtmlEscaped());
     }
 
     QString note() const override {
         if (!feed_.error().isEmpty())
-            return tr("Reading stopped after %1 steps: %2.").arg(data_.steps()).arg(feed_.error());
+            return tr("Reading stopped after %1 steps: %2.").arg(formatCount(feed_.loaded()), feed_.error());
         const QString how = aggregate() == Aggregate::Mean  ? tr("mean")
                             : aggregate() == Aggregate::Min ? tr("minimum")
                                                             : tr("maximum");
@@ -245,11 +280,21 @@ protected:
         if (colourCapped_)
             capped = tr("The brightest colour stands for everything above %1 (largest: %2).")
                          .arg(formatValue(unit().unit, colours_.upper), formatValue(unit().unit, largest_));
-        return sentences(
-            {aggregationNote(heat_->stepsPerPixel(), how), tr("Grey: undefined, such as the prefill."), capped,
-             info().metric == Metric::ExposedTime && run() ? tr("Times of the link are %1.").arg(timingWord(run()->row))
-                                                           : QString(),
-             loadingNote(feed_.loading(), feed_.loaded(), feed_.total()), healthNote()});
+        QString rows;
+        if (heat_->rowsPerPixel() > 1 && data_.rows() > 1)
+            rows = tr("1 pixel = %1 rows.").arg(heat_->rowsPerPixel(), 0, 'f', 1);
+        QString sorted;
+        if (!order_.empty())
+            sorted = tr("Rows sorted by their mean over steps %1 to %2.")
+                         .arg(formatCount(sortedOver_.first), formatCount(sortedOver_.second - 1));
+        QString preview;
+        if (data_.tiles().hasPreview()) preview = previewNote(data_.tiles().stride());
+        return sentences({aggregationNote(heat_->stepsPerPixel(), how), rows, sorted, preview,
+                          tr("Grey: undefined, such as the prefill."), capped,
+                          info().metric == Metric::ExposedTime && run()
+                              ? tr("Times of the link are %1.").arg(timingWord(run()->row))
+                              : QString(),
+                          loadingNote(feed_.loading(), feed_.loaded(), feed_.total()), healthNote()});
     }
 
     QString pictureTitle() const override {
@@ -267,15 +312,26 @@ private:
         panel_->axis(QCPAxis::atLeft)->grid()->setVisible(false);
         setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Step (0 is the prefill)"));
         heat_ = new HeatPlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft), data_);
+        margins_ = new Margins(
+            plot, panel_, [this](int) { return heat_->columnMeans(); }, this);
+        connect(margins_, &Margins::rowHovered, this, [this](int place, QPoint global) {
+            const QString html = rowTooltip(place);
+            if (!html.isEmpty()) QToolTip::showText(global, html, &canvas(), {}, 60'000);
+        });
+        connect(margins_, &Margins::rowHoverEnded, this, [] { QToolTip::hideText(); });
+        connect(margins_, &Margins::rowClicked, this, [this](int place) {
+            if (!run() || place < 0 || place >= data_.rows()) return;
+            Cursor cursor = workspace().cursor();
+            pickRow(heat_->dataRow(place), cursor);
+            workspace().setCursor(cursor);
+        });
         scale_ = new QCPColorScale(&plot);
         scale_->setType(QCPAxis::atRight);
         scale_->setBarWidth(14);
         scale_->setRangeDrag(false);
         scale_->setRangeZoom(false);
-        plot.plotLayout()->addElement(0, 1, scale_);
-        auto* group = new QCPMarginGroup(&plot);
-        panel_->setMarginGroup(QCP::msTop | QCP::msBottom, group);
-        scale_->setMarginGroup(QCP::msTop | QCP::msBottom, group);
+        plot.plotLayout()->addElement(margins_->layoutRow(), 2, scale_);
+        scale_->setMarginGroup(QCP::msTop | QCP::msBottom, panel_->marginGroup(QCP::msTop));
         plot.applyTheme(Theme::current());
         panel_->axis(QCPAxis::atLeft)->grid()->setVisible(false);
         themed(Theme::current());
@@ -298,7 +354,8 @@ private:
 
     void nameRows(Rows rows, int sequence, int count, int heads) {
         names_.clear();
-        QStringList ticks;
+        QStringList& ticks = ticks_;
+        ticks.clear();
         for (int row = 0; row < count; ++row) {
             if (rows != Rows::HeadsOfLayer) {
                 names_ << tr("layer %1").arg(row);
@@ -311,11 +368,120 @@ private:
                 ticks << tr("%1.%2").arg(row / heads).arg(row % heads);
             }
         }
-        QString title = rows == Rows::Layers                        ? tr("Layer")
-                        : rows == Rows::LayersOfHead                ? tr("Layer, KV head %1").arg(head_)
-                        : ticks.value(0).contains(QLatin1Char('.')) ? tr("Sequence.KV head of layer %1").arg(layer_)
-                                                                    : tr("KV head of layer %1").arg(layer_);
-        setNamedAxis(panel_->axis(QCPAxis::atLeft), title, ticks);
+        rowsTitle_ = rows == Rows::Layers                        ? tr("Layer")
+                     : rows == Rows::LayersOfHead                ? tr("Layer, KV head %1").arg(head_)
+                     : ticks.value(0).contains(QLatin1Char('.')) ? tr("Sequence.KV head of layer %1").arg(layer_)
+                                                                 : tr("KV head of layer %1").arg(layer_);
+        labelRows();
+    }
+
+    void labelRows() {
+        QStringList ticks;
+        for (int place = 0; place < data_.rows(); ++place) ticks << ticks_.value(heat_->dataRow(place));
+        setNamedAxis(panel_->axis(QCPAxis::atLeft), rowsTitle_, ticks);
+    }
+
+    void pickRow(int row, Cursor& cursor) const {
+        const int picked = sequence_->currentData().toInt();
+        if (shownRows() == Rows::HeadsOfLayer) {
+            const int heads = std::max(run()->row.kvHeads, 1);
+            cursor.kvHead = row % heads;
+            cursor.sequence = picked >= 0 ? picked : row / heads;
+        } else {
+            cursor.layer = row;
+            if (picked >= 0) cursor.sequence = picked;
+        }
+    }
+
+    int placeOf(int row) const {
+        const auto at = std::find(order_.begin(), order_.end(), row);
+        return at == order_.end() ? row : int(at - order_.begin());
+    }
+
+    /// Steps in view, the first and the one after the last.
+    std::pair<int, int> visibleSteps() {
+        const QCPRange visible = canvas().visibleX();
+        const int first = std::clamp(int(std::ceil(visible.lower)), 0, data_.steps());
+        return {first, std::clamp(int(std::floor(visible.upper)) + 1, first, data_.steps())};
+    }
+
+    /// By the steps that are in view now.
+    void sortRows() {
+        sortedOver_ = visibleSteps();
+        order();
+    }
+
+    void order() {
+        order_.clear();
+        const Sort sort = Sort(std::max(sort_->currentIndex(), 0));
+        if (sort != Sort::AsRecorded && !data_.empty()) {
+            std::vector<CellStats> stats(std::size_t(data_.rows()), CellStats{});
+            data_.aggregate(sortedOver_.first, sortedOver_.second, stats);
+            order_.resize(stats.size());
+            std::iota(order_.begin(), order_.end(), 0);
+            const auto mean = [&](int row) { return stats[std::size_t(row)].value(Aggregate::Mean); };
+            std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
+                if (std::isnan(mean(a)) || std::isnan(mean(b))) return std::isnan(mean(b)) && !std::isnan(mean(a));
+                return sort == Sort::HighestFirst ? mean(a) > mean(b) : mean(a) < mean(b);
+            });
+        }
+        if (heat_->order() != order_) {
+            heat_->setOrder(order_);
+            labelRows();
+            cursorMoved();
+        }
+        summariseRows();
+        replot();
+    }
+
+    /// The bars: means of the steps in view.
+    void summariseRows() {
+        rowStats_.assign(std::size_t(data_.rows()), CellStats{});
+        const auto [first, last] = visibleSteps();
+        data_.aggregate(first, last, rowStats_);
+        std::vector<float> means;
+        for (int place = 0; place < data_.rows(); ++place)
+            means.push_back(rowStats_[std::size_t(heat_->dataRow(place))].value(Aggregate::Mean));
+        margins_->rows().setValues(std::move(means));
+    }
+
+    QString described(const CellStats& stats) const {
+        const Unit shown = unit().unit;
+        return tr("mean %1, minimum %2, maximum %3")
+            .arg(formatValue(shown, double(stats.value(Aggregate::Mean))), formatValue(shown, double(stats.min)),
+                 formatValue(shown, double(stats.max)));
+    }
+
+    QString rowTooltip(int place) {
+        if (place < 0 || place >= data_.rows()) return {};
+        const int row = heat_->dataRow(place);
+        const auto [first, last] = visibleSteps();
+        const CellStats& stats = rowStats_[std::size_t(row)];
+        return QStringLiteral("<b>%1</b><br>%2<br>%3: %4")
+            .arg(rowTitle(row).toHtmlEscaped(),
+                 tr("Steps %1 to %2").arg(formatCount(first), formatCount(std::max(last - 1, first))),
+                 QString::fromUtf8(info().title).toHtmlEscaped(), stats.count > 0 ? described(stats) : tr("undefined"));
+    }
+
+    QString stepTooltip(int step) {
+        if (!data_.tiles().knows(step))
+            return QStringLiteral("<b>%1</b><br>%2").arg(stepName(step), notReadYet(data_.tiles().stride()));
+        const QCPRange rows = panel_->axis(QCPAxis::atLeft)->range();
+        CellStats stats;
+        int count = 0;
+        for (int place = std::max(0, int(std::ceil(rows.lower)));
+             place <= std::min(data_.rows() - 1, int(std::floor(rows.upper))); ++place, ++count)
+            stats.add(data_.stats(heat_->dataRow(place), step, step + 1));
+        return QStringLiteral("<b>%1</b><br>%2<br>%3: %4")
+            .arg(stepName(step), tr("%1 rows in view").arg(formatCount(count)),
+                 QString::fromUtf8(info().title).toHtmlEscaped(), stats.count > 0 ? described(stats) : tr("undefined"));
+    }
+
+    void showLoading() {
+        loading_->show(feed_.paused()    ? LoadingStrip::State::Paused
+                       : feed_.loading() ? LoadingStrip::State::Loading
+                                         : LoadingStrip::State::Idle,
+                       feed_.loaded(), feed_.total());
     }
 
     QString rowTitle(int row) const {
@@ -340,8 +506,15 @@ private:
         return cursor.kvHead;
     }
 
-    void take(Columns columns) {
-        if (!columns.values.empty()) data_.append(columns.values);
+    void take(TileFeed<HeatTile>::Arrival arrival) {
+        if (arrival.tile && arrival.tile->rows() == data_.rows()) {
+            data_.tiles().announce(arrival.total);
+            if (arrival.previewStride > 0)
+                data_.tiles().setPreview(std::move(arrival.tile), arrival.previewStride);
+            else
+                data_.tiles().place(arrival.first, std::move(arrival.tile));
+        }
+        showLoading();
         if (!feed_.error().isEmpty() && data_.empty()) {
             showEmpty(tr("The trace cannot be read here"), feed_.error());
             return;
@@ -353,7 +526,11 @@ private:
         showEmpty({}, {});
         chooseColours();
         canvas().setFullX({-0.5, data_.steps() - 0.5});
-        replot();
+        feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
+        if (order_.empty() || !canvas().isZoomed())
+            sortRows();
+        else
+            order(); // the same steps, of which more are known now
     }
 
     /// Fixed where the metric has a natural range; else from the decode steps, because a prefill takes thousands of
@@ -378,6 +555,11 @@ private:
         colours_ = {std::min(low, decode.count ? double(decode.min) : low), high};
         if (!std::isnan(metric.fixedMin)) colours_.lower = metric.fixedMin;
         scale_->setDataRange(colours_);
+        for (QCPAxis* values : {margins_->stepValues(), margins_->rowValues()}) {
+            values->setRange(colours_);
+            setUnitAxis(values, tr("Mean"), unit().unit);
+            values->ticker()->setTickCount(2);
+        }
         const QString title = QString::fromUtf8(metric.title);
         setUnitAxis(scale_->axis(),
                     unit().unit == Unit::Count ? QStringLiteral("%1 (%2)").arg(title, QString::fromUtf8(metric.unit))
@@ -390,10 +572,13 @@ private:
         std::vector<float> sample;
         const std::size_t cells = std::size_t(data_.steps()) * std::size_t(data_.rows());
         const std::size_t stride = std::max<std::size_t>(1, cells / 8192) | 1; // odd: not in step with the rows
-        for (std::size_t i = std::size_t(data_.rows()); i < cells; i += stride) {
-            const float v = data_.at(int(i / std::size_t(data_.rows())), int(i % std::size_t(data_.rows())));
-            if (!std::isnan(v)) sample.push_back(v);
-        }
+        const auto rows = std::size_t(data_.rows());
+        data_.tiles().forEachTile([&](const HeatTile& tile) {
+            for (std::size_t i = rows; i < std::size_t(tile.steps()) * rows; i += stride) {
+                const float v = tile.at(int(i / rows), int(i % rows));
+                if (!std::isnan(v)) sample.push_back(v);
+            }
+        });
         if (sample.empty()) return 0;
         const auto at = sample.begin() + std::ptrdiff_t(double(sample.size() - 1) * 0.99);
         std::nth_element(sample.begin(), at, sample.end());
@@ -403,12 +588,19 @@ private:
     void colourCells() { heat_->setColours(colours_, Theme::current().undefinedCell); }
 
     StepPyramid data_;
-    StepFeed<Columns> feed_;
-    QComboBox *metric_ = nullptr, *rows_ = nullptr, *sequence_ = nullptr, *aggregate_ = nullptr;
+    TileFeed<HeatTile> feed_;
+    TileCache::Place cache_;
+    QComboBox *metric_ = nullptr, *rows_ = nullptr, *sequence_ = nullptr, *aggregate_ = nullptr, *sort_ = nullptr;
+    LoadingStrip* loading_ = nullptr;
+    Margins* margins_ = nullptr;
     QCPAxisRect* panel_ = nullptr;
     QCPColorScale* scale_ = nullptr;
     HeatPlottable* heat_ = nullptr;
-    QStringList names_;
+    QStringList names_, ticks_;
+    QString rowsTitle_;
+    std::vector<int> order_; // row of the data at every place; empty: as recorded
+    std::pair<int, int> sortedOver_{0, 0};
+    std::vector<CellStats> rowStats_; // of the steps in view
     QCPRange colours_{0, 1};
     double largest_ = 0;
     bool colourCapped_ = false;

@@ -1,5 +1,8 @@
-// Selection: the block x step mask of one (sequence, layer, KV head), coloured by origin, with misses and block text.
+// Selection: the block x step mask of one (sequence, layer, KV head), coloured by origin, with misses, block text and
+// margins.
+#include "profiler/tiles/tile_reader.h"
 #include "ui/plots/legend_strip.h"
+#include "ui/plots/margins.h"
 #include "ui/plots/mask_plottable.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
@@ -7,15 +10,18 @@
 #include "ui/theme.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
-#include "ui/views/step_feed.h"
+#include "ui/views/tile_feed.h"
+#include "ui/views/tile_text.h"
+#include "ui/widgets/loading_strip.h"
 
+#include <QCheckBox>
 #include <QComboBox>
 #include <QHash>
 #include <QSignalBlocker>
+#include <QToolTip>
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 namespace kvscope::ui {
 
@@ -26,36 +32,18 @@ constexpr std::array<const char*, kMaskOrigins> kOriginTitles{
     QT_TRANSLATE_NOOP("SelectionView", "query-aware"), QT_TRANSLATE_NOOP("SelectionView", "query-agnostic"),
     QT_TRANSLATE_NOOP("SelectionView", "token-level")};
 
-MaskChunk chunkOf(const std::vector<SelectionRow>& rows, int first, int last) {
-    MaskChunk chunk;
-    std::size_t at = 0;
-    std::vector<std::size_t> order;
-    for (int step = first; step <= last; ++step) {
-        while (at < rows.size() && rows[at].step < step) ++at;
-        if (at < rows.size() && rows[at].step == step) {
-            const SelectionRow& row = rows[at];
-            order.resize(row.blocks.size());
-            std::iota(order.begin(), order.end(), std::size_t(0));
-            if (!std::is_sorted(row.blocks.begin(), row.blocks.end()))
-                std::sort(order.begin(), order.end(), [&](auto a, auto b) { return row.blocks[a] < row.blocks[b]; });
-            for (const std::size_t i : order) {
-                if (row.blocks[i] < 0) continue;
-                const int origin = i < row.origins.size() ? std::min(int(row.origins[i]), kMaskOrigins - 1) : 0;
-                const bool hit = i < row.hit.size() && row.hit[i] != 0;
-                chunk.cells.push_back({row.blocks[i], MaskBits((1 << origin) | (hit ? kMaskHit : kMaskMiss))});
-                chunk.scores.push_back(i < row.scores.size() ? row.scores[i] : std::numeric_limits<float>::quiet_NaN());
-            }
-        }
-        chunk.endStep();
-    }
-    return chunk;
-}
+/// What the trace alone knows of a cell.
+struct CellDetail {
+    std::string text;
+    std::optional<float> score;
+};
 
 class SelectionView final : public PlotView {
     Q_OBJECT
 public:
     SelectionView(Workspace& workspace, QWidget* parent)
-        : PlotView(workspace, tr("Selection"), parent), feed_(workspace, this, "selection", 2048) {
+        : PlotView(workspace, tr("Selection"), parent), feed_(workspace, this, "selection"),
+          cache_(TileCache::userPlace()) {
         layer_ = addPicker(QStringLiteral("layer"), tr("Layer"), tr("Layer whose selections are shown"));
         head_ = addPicker(QStringLiteral("kvHead"), tr("KV head"), tr("KV head whose selections are shown"));
         sequence_ = addPicker(QStringLiteral("sequence"), tr("Sequence"), tr("Sequence of the batch"));
@@ -64,12 +52,27 @@ public:
         colouring_->addItem(tr("Origin, misses hatched"));
         colouring_->addItem(tr("Origin only"));
         colouring_->addItem(tr("Hits and misses"));
+        zoomed_ = addPicker(QStringLiteral("zoomed"), tr("Zoomed out"),
+                            tr("What a pixel shows that covers several steps or blocks"));
+        zoomed_->addItem(tr("Any"));
+        zoomed_->setItemData(0, tr("Coloured if any of them was selected"), Qt::ToolTipRole);
+        zoomed_->addItem(tr("Share"));
+        zoomed_->setItemData(1, tr("The stronger the colour, the more of them were selected"), Qt::ToolTipRole);
+        auto* margins = new QCheckBox(tr("Margins"));
+        margins->setObjectName(QStringLiteral("margins"));
+        margins->setToolTip(tr("Selected and missed blocks per step above the mask, how often each block was selected "
+                               "beside it"));
+        margins->setChecked(true);
+        addTool(margins);
+        loading_ = new LoadingStrip(this);
+        addAbovePlot(loading_);
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
         panel_ = canvas().addPanel(true);
         setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Step (0 is the prefill)"));
         setIntegerAxis(panel_->axis(QCPAxis::atLeft), tr("KV block"));
         mask_ = new MaskPlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft), data_);
+        buildMargins();
         promptLine_ = new QCPItemStraightLine(&canvas());
         promptLine_->setClipAxisRect(panel_);
         for (QCPItemPosition* position : promptLine_->positions()) {
@@ -83,30 +86,41 @@ public:
             applyColouring();
             replot();
         });
+        connect(zoomed_, &QComboBox::currentIndexChanged, this, [this](int index) {
+            mask_->setZoomed(index == 1 ? MaskPlottable::Zoomed::Share : MaskPlottable::Zoomed::Any);
+            replot();
+        });
+        connect(margins, &QCheckBox::toggled, this, [this](bool wanted) { margins_->setWanted(wanted); });
+        connect(loading_, &LoadingStrip::stopped, this, [this] {
+            feed_.pause();
+            showLoading();
+            updateNote();
+        });
+        connect(loading_, &LoadingStrip::resumed, this, [this] {
+            feed_.resume();
+            showLoading();
+        });
         canvas().applyTheme(Theme::current());
         themed(Theme::current());
     }
 
+    /// Straight from the trace, which has the scores as well.
     QString exportCsv() const override {
-        if (data_.steps() == 0) return {};
+        if (data_.steps() == 0 || !run()) return {};
         const QCPRange visible = const_cast<SelectionView*>(this)->canvas().visibleX();
-        QString csv = QStringLiteral("step,layer,seq,kv_head,block,origin,hit,score\n");
+        const int first = std::max(0, int(std::ceil(visible.lower)));
         const int last = std::min(data_.steps() - 1, int(std::floor(visible.upper)));
-        for (int step = std::max(0, int(std::ceil(visible.lower))); step <= last; ++step) {
-            for (const MaskCell& cell : data_.cells(step)) {
-                const auto hit = data_.find(step, cell.block);
-                const int origin = std::max(MaskPlottable::shownOrigin(cell.bits), 0);
-                csv +=
-                    QStringLiteral("%1,%2,%3,%4,%5,%6,%7,%8\n")
-                        .arg(step)
-                        .arg(shown_.layer)
-                        .arg(shown_.sequence)
-                        .arg(shown_.kvHead)
-                        .arg(cell.block)
-                        .arg(QString::fromLatin1(kOriginTitles[std::size_t(origin)]))
-                        .arg((cell.bits & kMaskMiss) ? 0 : 1)
-                        .arg(hit && !std::isnan(hit->score) ? QString::number(double(hit->score), 'g', 7) : QString());
-            }
+        QString csv = QStringLiteral("step,layer,seq,kv_head,block,origin,hit,score\n");
+        try {
+            const TraceReader reader(run()->key.path.toStdString());
+            for (int from = first; from <= last; from += kTileSteps)
+                for (const SelectionRow& row :
+                     reader.selections(run()->key.runId, shown_.layer, shown_.sequence, shown_.kvHead, from,
+                                       std::min(from + kTileSteps - 1, last)))
+                    appendCsv(row, csv);
+        } catch (const Error& error) {
+            emit workspace().failed(QString::fromStdString(oneLine(error)));
+            return {};
         }
         return csv;
     }
@@ -124,8 +138,10 @@ protected:
     void runChanged() override {
         data_.reset();
         feed_.stop();
+        showLoading();
         promptTokens_ = -1;
         texts_.clear();
+        hoverScore_.reset();
         promptLine_->setVisible(false);
         if (showEmptyWithoutRun(
                 tr("This view shows which KV blocks one head selected at every step, why, and which of them "
@@ -149,13 +165,16 @@ protected:
         panel_->axis(QCPAxis::atLeft)
             ->setLabel(row.blockSize > 0 ? tr("KV block (%1 tokens each)").arg(row.blockSize) : tr("KV block"));
         showEmpty({}, {});
+        const MaskRequest request{run()->key.runId, shown_.layer, shown_.sequence, shown_.kvHead};
         feed_.start(
             run()->key,
-            [layer = shown_.layer, sequence = shown_.sequence, head = shown_.kvHead](TraceReader& reader, int runId,
-                                                                                     int first, int last) {
-                return chunkOf(reader.selections(runId, layer, sequence, head, first, last), first, last);
+            [request, cache = cache_](TraceReader& reader, int first, int last) {
+                return readTile(reader, request, first, last, cache);
             },
-            [this](MaskChunk chunk, int, int steps) { take(std::move(chunk), steps); });
+            [request](TraceReader& reader, int steps, int stride) {
+                return readPreview(reader, request, steps, stride);
+            },
+            [this](TileFeed<MaskTile>::Arrival arrival) { take(std::move(arrival)); });
         workspace().query<int>(
             this, "selection prompt", run()->key,
             [runId = run()->key.runId, sequence = shown_.sequence](TraceReader& reader) {
@@ -187,56 +206,64 @@ protected:
         placeMark();
     }
 
+    void visibleStepsChanged() override {
+        feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
+        summariseBlocks();
+    }
+
     void themed(const Theme& theme) override {
         mask_->applyTheme(theme);
+        margins_->applyTheme(theme);
+        missedCurve_->setPen(QPen(theme.miss, 1));
+        missedCurve_->setAntialiased(false);
+        summariseBlocks();
         legend_->applyTheme(theme);
         promptLine_->setPen(QPen(theme.text, 1, Qt::DashLine));
         applyColouring();
     }
 
-    void clickedAt(int, QPointF at) override {
+    void clickedAt(int panel, QPointF at) override {
         const int step = int(std::lround(at.x())), block = int(std::lround(at.y()));
-        if (!run() || step < 0 || step >= data_.steps() || block < 0) return;
+        if (!run() || step < 0 || step >= data_.steps()) return;
         Cursor cursor = workspace().cursor();
         cursor.step = step;
-        cursor.block = block < data_.blocks() ? block : -1;
+        if (panel == 0) {
+            if (block < 0) return;
+            cursor.block = block < data_.blocks() ? block : -1;
+        }
         workspace().setCursor(cursor);
     }
 
-    QString tooltipAt(int, QPointF at) override {
+    QString tooltipAt(int panel, QPointF at) override {
         const int step = int(std::lround(at.x())), block = int(std::lround(at.y()));
-        if (!run() || step < 0 || step >= data_.steps() || block < 0 || block >= data_.blocks()) return {};
+        if (!run() || step < 0 || step >= data_.steps()) return {};
+        if (panel != 0) return stepTooltip(step);
+        if (block < 0 || block >= data_.blocks()) return {};
         hoverStep_ = step;
         hoverBlock_ = block;
         hoverX_ = at.x();
-        if (!texts_.contains(block)) {
-            workspace().query<std::string>(
-                this, "selection text", run()->key,
-                [runId = run()->key.runId, sequence = shown_.sequence, block](TraceReader& reader) {
-                    return reader.blockText(runId, sequence, block);
-                },
-                [this, block](std::string text) {
-                    if (texts_.size() > 4096) texts_.clear();
-                    // The last block of a growing run is still being filled: not kept.
-                    if (!run() || run()->row.status != "running" || block + 1 < data_.blocks())
-                        texts_.insert(block, blockTextHtml(text));
-                    if (block == hoverBlock_) updateTooltip(describe(hoverStep_, block, blockTextHtml(text)));
-                });
-        }
+        const bool selected = data_.find(step, block).has_value();
+        const bool scored = hoverScore_ && hoverScore_->first == std::pair(step, block);
+        if (!texts_.contains(block) || (selected && !scored)) askForDetail(step, block, selected);
         return describe(step, block, texts_.value(block));
     }
 
     QString note() const override {
         if (!feed_.error().isEmpty())
-            return tr("Reading stopped after %1 steps: %2.").arg(data_.steps()).arg(feed_.error());
+            return tr("Reading stopped after %1 steps: %2.").arg(formatCount(feed_.loaded()), feed_.error());
         QString blocks;
         if (mask_->blocksPerPixel() > 1) blocks = tr("1 pixel = %1 blocks.").arg(mask_->blocksPerPixel(), 0, 'f', 1);
-        const QString how = colouring_->currentIndex() == 2 ? tr("missed if any was missed")
-                                                            : tr("any selection; the most query-dependent origin wins");
+        const bool shares = zoomed_->currentIndex() == 1;
+        const QString how = shares ? tr("the stronger the colour, the more of them were selected")
+                            : colouring_->currentIndex() == 2
+                                ? tr("missed if any was missed")
+                                : tr("any selection; the most query-dependent origin wins");
+        QString preview;
+        if (data_.tiles().hasPreview()) preview = previewNote(data_.tiles().stride());
         const QString hidden = colouring_->currentIndex() == 0 && !mask_->hatchVisible()
                                    ? tr("Zoom in to see misses hatched, or colour by hits and misses.")
                                    : QString();
-        return sentences({aggregationNote(mask_->stepsPerPixel(), how), blocks, hidden,
+        return sentences({aggregationNote(mask_->stepsPerPixel(), how), blocks, preview, hidden,
                           tr("A miss is a selected block that was not resident and had to be fetched."),
                           loadingNote(feed_.loading(), feed_.loaded(), feed_.total()), healthNote()});
     }
@@ -251,6 +278,142 @@ protected:
     }
 
 private:
+    void buildMargins() {
+        // Both curves of the step margin come from one pass, when the steps in view or the data change.
+        margins_ = new Margins(
+            canvas(), panel_,
+            [this](int pixels) {
+                perStep(pixels);
+                return selectedPerStep_;
+            },
+            this);
+        missedCurve_ = margins_->addCurve([this](int) { return missedPerStep_; });
+        missedCurve_->setFilled(false);
+        connect(margins_, &Margins::rowHovered, this, [this](int block, QPoint global) {
+            const QString html = blockTooltip(block);
+            if (!html.isEmpty()) QToolTip::showText(global, html, &canvas(), {}, 60'000);
+        });
+        connect(margins_, &Margins::rowHoverEnded, this, [] { QToolTip::hideText(); });
+        connect(margins_, &Margins::rowClicked, this, [this](int block) {
+            if (!run() || block < 0 || block >= data_.blocks()) return;
+            Cursor cursor = workspace().cursor();
+            cursor.block = block;
+            workspace().setCursor(cursor);
+        });
+    }
+
+    void perStep(int pixels) {
+        const QCPRange visible = canvas().visibleX();
+        const float nothing = std::numeric_limits<float>::quiet_NaN();
+        selectedPerStep_.assign(std::size_t(pixels), nothing);
+        missedPerStep_.assign(std::size_t(pixels), nothing);
+        const auto columns = stepColumns(visible.lower, visible.upper, pixels, data_.steps());
+        for (std::size_t x = 0; x < columns.size(); ++x) {
+            if (columns[x].first >= columns[x].last) continue;
+            const auto [selected, missed] = data_.perStep(columns[x].first, columns[x].last);
+            selectedPerStep_[x] = float(selected);
+            missedPerStep_[x] = float(missed);
+        }
+    }
+
+    /// Steps in view, the first and the one after the last.
+    std::pair<int, int> visibleSteps() {
+        const QCPRange visible = canvas().visibleX();
+        const int first = std::clamp(int(std::ceil(visible.lower)), 0, data_.steps());
+        return {first, std::clamp(int(std::floor(visible.upper)) + 1, first, data_.steps())};
+    }
+
+    /// The bars: in which share of the steps in view a block was selected, and in which it was missed.
+    void summariseBlocks() {
+        const auto [first, last] = visibleSteps();
+        const auto blocks = std::size_t(data_.blocks());
+        std::vector<std::uint32_t> selected(blocks), missed(blocks);
+        const int steps = data_.counts(first, last, {selected, missed});
+        const auto shares = [&](const std::vector<std::uint32_t>& counts) {
+            std::vector<float> result(blocks, 0.f);
+            for (std::size_t i = 0; i < blocks && steps > 0; ++i) result[i] = float(counts[i]) / float(steps);
+            return result;
+        };
+        margins_->rows().setValues(shares(selected));
+        margins_->rows().setInner(shares(missed), Theme::current().miss);
+    }
+
+    void scaleMargins() {
+        double most = 0;
+        constexpr int pieces = 512;
+        for (const StepColumn& piece : stepColumns(-0.5, data_.steps() - 0.5, pieces, data_.steps()))
+            if (const double selected = data_.perStep(piece.first, piece.last)[0]; selected > most) most = selected;
+        margins_->stepValues()->setRange(0, std::max(1.0, most * 1.05));
+        margins_->rowValues()->setRange(0, 1);
+        setUnitAxis(margins_->stepValues(), tr("Blocks"), Unit::Count);
+        setUnitAxis(margins_->rowValues(), tr("Share"), Unit::Fraction);
+        for (QCPAxis* values : {margins_->stepValues(), margins_->rowValues()}) values->ticker()->setTickCount(2);
+    }
+
+    QString stepTooltip(int step) const {
+        const auto [selected, missed] = data_.perStep(step, step + 1);
+        if (!data_.tiles().knows(step) || std::isnan(selected)) return {};
+        return tr("<b>%1</b><br>%2 blocks selected, %3 of them missed")
+            .arg(stepName(step), formatCount(std::llround(selected)), formatCount(std::llround(missed)));
+    }
+
+    QString blockTooltip(int block) {
+        if (block < 0 || block >= data_.blocks()) return {};
+        const auto [first, last] = visibleSteps();
+        const auto count = data_.count(block, first, last);
+        return tr("<b>Block %1</b><br>Steps %2 to %3: selected %4 times, missed %5 times")
+            .arg(formatCount(block), formatCount(first), formatCount(std::max(last - 1, first)), formatCount(count[0]),
+                 formatCount(count[1]));
+    }
+
+    void appendCsv(const SelectionRow& row, QString& csv) const {
+        for (std::size_t i = 0; i < row.blocks.size(); ++i) {
+            const bool scored = i < row.scores.size() && !std::isnan(row.scores[i]);
+            csv += QStringLiteral("%1,%2,%3,%4,%5,%6,%7,%8\n")
+                       .arg(row.step)
+                       .arg(row.layer)
+                       .arg(row.sequence)
+                       .arg(row.kvHead)
+                       .arg(row.blocks[i])
+                       .arg(QString::fromLatin1(
+                           kOriginTitles[std::min(std::size_t(row.origins[i]), kOriginTitles.size() - 1)]))
+                       .arg(row.hit[i] ? 1 : 0)
+                       .arg(scored ? QString::number(double(row.scores[i]), 'g', 7) : QString());
+        }
+    }
+
+    void askForDetail(int step, int block, bool selected) {
+        workspace().query<CellDetail>(
+            this, "selection text", run()->key,
+            [runId = run()->key.runId, at = shown_, step, block, selected](TraceReader& reader) {
+                CellDetail detail;
+                detail.text = reader.blockText(runId, at.sequence, block);
+                if (!selected) return detail;
+                if (const auto row = reader.selection(runId, step, at.layer, at.sequence, at.kvHead)) {
+                    const auto found = std::lower_bound(row->blocks.begin(), row->blocks.end(), block);
+                    const auto i = std::size_t(found - row->blocks.begin());
+                    if (found != row->blocks.end() && *found == block && i < row->scores.size())
+                        detail.score = row->scores[i];
+                }
+                return detail;
+            },
+            [this, step, block](CellDetail detail) {
+                if (texts_.size() > 4096) texts_.clear();
+                const QString text = blockTextHtml(detail.text);
+                // The last block of a growing run is still being filled: not kept.
+                if (!run() || run()->row.status != "running" || block + 1 < data_.blocks()) texts_.insert(block, text);
+                hoverScore_ = {{step, block}, detail.score};
+                if (block == hoverBlock_ && step == hoverStep_) updateTooltip(describe(step, block, text));
+            });
+    }
+
+    void showLoading() {
+        loading_->show(feed_.paused()    ? LoadingStrip::State::Paused
+                       : feed_.loading() ? LoadingStrip::State::Loading
+                                         : LoadingStrip::State::Idle,
+                       feed_.loaded(), feed_.total());
+    }
+
     void fillPickers(const RunRow& row) {
         const std::pair<QComboBox*, int> pickers[] = {
             {layer_, row.layers}, {head_, row.kvHeads}, {sequence_, row.sequences}};
@@ -290,7 +453,7 @@ private:
                      << Swatch{tr("miss: had to be fetched"), theme.miss, Swatch::Mark::Fill, {}};
         } else {
             for (int origin = 0; origin < kMaskOrigins; ++origin)
-                if (origin < 4 || (seen_ & (1 << origin)))
+                if (origin < int(Origin::TokenLevel) || tokenLevel_)
                     swatches << Swatch{tr(kOriginTitles[std::size_t(origin)]),
                                        theme.origin[std::size_t(origin)],
                                        Swatch::Mark::Fill,
@@ -316,14 +479,21 @@ private:
             if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
         }
         canvas().overlay().setMark(panel_, mark);
+        mark.y.reset();
+        canvas().overlay().setMark(canvas().panels()[std::size_t(margins_->stepPanel())], mark);
         canvas().replotOverlay();
     }
 
-    void take(MaskChunk chunk, int steps) {
-        if (steps > 0) {
-            for (const MaskCell& cell : chunk.cells) seen_ = MaskBits(seen_ | cell.bits);
-            data_.append(chunk);
+    void take(TileFeed<MaskTile>::Arrival arrival) {
+        if (arrival.tile) {
+            tokenLevel_ = tokenLevel_ || (arrival.tile->anyBits() & (1 << int(Origin::TokenLevel)));
+            data_.announce(arrival.total);
+            if (arrival.previewStride > 0)
+                data_.setPreview(std::move(arrival.tile), arrival.previewStride);
+            else
+                data_.place(arrival.first, std::move(arrival.tile));
         }
+        showLoading();
         if (!feed_.error().isEmpty() && data_.steps() == 0) {
             showEmpty(tr("The trace cannot be read here"), feed_.error());
             return;
@@ -335,6 +505,9 @@ private:
         showEmpty({}, {});
         applyColouring();
         canvas().setFullX({-0.5, data_.steps() - 0.5});
+        feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
+        scaleMargins();
+        summariseBlocks();
         canvas().setFullY(0, {-0.5, std::max(data_.blocks(), promptBlocks()) - 0.5 + (data_.blocks() == 0 ? 1 : 0)});
         markPrompt();
         replot();
@@ -361,13 +534,15 @@ private:
         const qint64 first = qint64(block) * size;
         QString html = tr("<b>%1, block %2</b> (tokens %3 to %4)")
                            .arg(stepName(step), formatCount(block), formatCount(first), formatCount(first + size - 1));
-        if (const auto cell = data_.find(step, block)) {
-            const int origin = std::max(MaskPlottable::shownOrigin(cell->bits), 0);
+        if (!data_.tiles().knows(step)) return html + QStringLiteral("<br>") + notReadYet(data_.tiles().stride());
+        if (const auto bits = data_.find(step, block)) {
+            const int origin = std::max(MaskPlottable::shownOrigin(*bits), 0);
             html += tr("<br>Selected as <b>%1</b>, <b>%2</b>")
                         .arg(tr(kOriginTitles[std::size_t(origin)]),
-                             (cell->bits & kMaskMiss) ? tr("miss: had to be fetched") : tr("hit: was resident"));
-            html += std::isnan(cell->score) ? tr("<br>No score: not scored or not recorded")
-                                            : tr("<br>Score %1").arg(double(cell->score), 0, 'g', 5);
+                             (*bits & kMaskMiss) ? tr("miss: had to be fetched") : tr("hit: was resident"));
+            if (hoverScore_ && hoverScore_->first == std::pair(step, block))
+                html += hoverScore_->second ? tr("<br>Score %1").arg(double(*hoverScore_->second), 0, 'g', 5)
+                                            : tr("<br>No score: not scored or not recorded");
         } else {
             html += tr("<br>Not selected");
         }
@@ -384,18 +559,24 @@ private:
     }
 
     MaskPyramid data_;
-    StepFeed<MaskChunk> feed_;
-    QComboBox *layer_ = nullptr, *head_ = nullptr, *sequence_ = nullptr, *colouring_ = nullptr;
+    TileFeed<MaskTile> feed_;
+    TileCache::Place cache_;
+    QComboBox *layer_ = nullptr, *head_ = nullptr, *sequence_ = nullptr, *colouring_ = nullptr, *zoomed_ = nullptr;
+    LoadingStrip* loading_ = nullptr;
+    Margins* margins_ = nullptr;
+    StepMargin* missedCurve_ = nullptr;
+    std::vector<float> selectedPerStep_, missedPerStep_; // by device pixel column, as last drawn
     QCPAxisRect* panel_ = nullptr;
     LegendStrip* legend_ = nullptr;
     MaskPlottable* mask_ = nullptr;
     QCPItemStraightLine* promptLine_ = nullptr;
-    Cursor shown_; // layer, head and sequence on the screen
-    MaskBits seen_ = 0;
+    Cursor shown_;            // layer, head and sequence on the screen
+    bool tokenLevel_ = false; // some block was selected for single tokens: the legend has it then
     int promptTokens_ = -1;
     QHash<int, QString> texts_;
     int hoverStep_ = -1, hoverBlock_ = -1;
     double hoverX_ = 0;
+    std::optional<std::pair<std::pair<int, int>, std::optional<float>>> hoverScore_; // of (step, block)
 };
 
 } // namespace

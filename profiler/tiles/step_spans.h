@@ -3,9 +3,10 @@
 
 #include <cstddef>
 
-namespace kvscope::ui {
+namespace kvscope {
 
-inline constexpr int kSpanFanOut = 4; // a pyramid above n columns then costs n/3 more
+inline constexpr int kSpanFanOut = 4;   // a pyramid above n columns then costs n/3 more
+inline constexpr int kTileSteps = 4096; // 4^6 steps are read, built and kept together: the topmost group of a tile
 
 /// Calls node(level, index) for aligned nodes that together cover [first, last) exactly once. A node of `level` covers
 /// steps [index * 4^level, (index + 1) * 4^level). Only complete nodes are named, so a growing run needs no repair.
@@ -26,4 +27,4 @@ template <class Node> void forEachSpan(std::size_t first, std::size_t last, int 
     }
 }
 
-} // namespace kvscope::ui
+} // namespace kvscope

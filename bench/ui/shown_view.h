@@ -1,0 +1,64 @@
+// A view on a trace, driven as a person drives it and timed from outside: events in, pixels out.
+#pragma once
+
+#include "bench/bench.h"
+#include "ui/plots/plot_view.h"
+#include "ui/workspace.h"
+
+#include <nlohmann/json_fwd.hpp>
+
+#include <QSize>
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kvscope::bench {
+
+/// A folder for a generated trace and, while it lives, the place of the tile cache: the person's own stays untouched.
+class BenchFolder {
+public:
+    BenchFolder();
+    ~BenchFolder();
+    BenchFolder(const BenchFolder&) = delete;
+    BenchFolder& operator=(const BenchFolder&) = delete;
+    std::string trace() const { return (folder_ / "generated.kvtrace").string(); }
+    void emptyCache() const;
+    std::uintmax_t cacheBytes() const;
+
+private:
+    std::filesystem::path folder_;
+};
+
+class ShownView {
+public:
+    /// `id` as in the registry of views; the trace is not opened yet.
+    ShownView(const char* id, QSize size);
+    /// Milliseconds.
+    struct Opening {
+        double firstPicture = 0, everything = 0; // from the wish to open until pixels of the data are drawn
+        double longestStall = 0;                 // of the GUI thread meanwhile
+    };
+    /// Opens the trace and shows run `runId`, waiting until all is read. @throws Error when it cannot be opened
+    Opening open(const std::string& trace, int runId);
+    ui::PlotView& plot() { return *view_; }
+
+    /// Milliseconds per frame of a scripted tour: wheel in, drag, wheel out, drags across the whole, row zooms.
+    std::vector<double> tour(int rounds);
+
+private:
+    double frame();
+    void wheel(QPointF at, int clicks, Qt::KeyboardModifiers modifiers, std::vector<double>& frames);
+    void drag(QPointF from, QPointF by, int moves, std::vector<double>& frames);
+
+    ui::Workspace workspace_;
+    std::unique_ptr<ui::PlotView> view_;
+};
+
+/// Bytes of memory the process holds now.
+std::int64_t residentBytes();
+/// frames, median, 99th percentile and longest, in milliseconds.
+nlohmann::ordered_json frameTimes(std::vector<double> milliseconds);
+
+} // namespace kvscope::bench

@@ -1,0 +1,45 @@
+// A sparse block x step mask with exact "any" and exact counts over ranges of steps, made of tiles. Up to 100,000 steps
+// of 4,096 blocks and more.
+#pragma once
+
+#include "profiler/tiles/mask_tile.h"
+#include "profiler/tiles/tiled_steps.h"
+
+namespace kvscope {
+
+class MaskPyramid {
+public:
+    void reset();
+    /// @pre all steps are known
+    void append(const MaskChunk& chunk);
+    void place(int first, std::shared_ptr<MaskTile> tile);
+    void setPreview(std::shared_ptr<const MaskTile> preview, int stride);
+    void announce(int steps);
+    const TiledSteps<MaskTile>& tiles() const { return tiles_; }
+    int steps() const { return tiles_.steps(); }
+    /// Largest block id seen plus one.
+    int blocks() const { return blocks_; }
+
+    // Empty for steps that are not known.
+    std::vector<MaskCell> cells(int step) const;
+    std::optional<MaskBits> find(int step, int block) const;
+
+    // Steps [first, last), clipped, written into arrays of blocks() entries.
+    void bits(int first, int last, std::span<MaskBits> bits) const;
+    /// @return how many steps that covers: known ones, or previewed ones
+    int counts(int first, int last, MaskCounts counts) const;
+    /// How many of them select `block`, and how many of those missed it.
+    std::array<int, 2> count(int block, int first, int last) const;
+    /// How many blocks a step selects and misses on average; NaN where no step is known.
+    std::array<double, 2> perStep(int first, int last) const;
+    std::size_t bytes() const;
+    /// Grows with every change: what was drawn of another revision is out of date.
+    unsigned revision() const { return revision_; }
+
+private:
+    TiledSteps<MaskTile> tiles_;
+    int blocks_ = 0;
+    unsigned revision_ = 0;
+};
+
+} // namespace kvscope

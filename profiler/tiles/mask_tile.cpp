@@ -1,0 +1,288 @@
+#include "profiler/tiles/mask_tile.h"
+
+#include "profiler/tiles/tile_bytes.h"
+
+#include <algorithm>
+#include <cassert>
+#include <type_traits>
+#include <utility>
+
+namespace kvscope {
+
+/// Adds up the cells of a group, block by block.
+class MaskTile::Merger {
+public:
+    explicit Merger(int blocks) : sums_(std::size_t(blocks)) {}
+    void add(std::uint32_t cell, int selected, int missed) {
+        GroupCell& sum = sums_[std::size_t(blockOf(cell))];
+        if (sum.selected == 0) touched_.push_back(blockOf(cell)), sum.cell = cell;
+        sum.cell |= cell;
+        sum.selected = std::uint16_t(sum.selected + selected);
+        sum.missed = std::uint16_t(sum.missed + missed);
+    }
+    void finish(Level& level) {
+        std::sort(touched_.begin(), touched_.end());
+        for (const int block : touched_) level.cells.push_back(std::exchange(sums_[std::size_t(block)], {}));
+        level.offsets.push_back(std::uint32_t(level.cells.size()));
+        touched_.clear();
+    }
+
+private:
+    std::vector<GroupCell> sums_;
+    std::vector<int> touched_;
+};
+
+std::size_t MaskTile::bytes() const {
+    std::size_t bytes = (offsets_.size() + missed_.size() + cells_.size()) * sizeof(std::uint32_t);
+    for (const Level& level : upper_)
+        bytes += level.offsets.size() * sizeof(std::uint32_t) + level.cells.size() * sizeof(GroupCell) +
+                 level.bits.size() * (sizeof(MaskBits) + 2 * sizeof(std::uint16_t));
+    return bytes;
+}
+
+MaskBits MaskTile::anyBits() const {
+    MaskBits all = 0;
+    for (const std::uint32_t cell : cells_) all |= bitsOf(cell);
+    return all;
+}
+
+bool MaskTile::sealed() const {
+    return std::any_of(upper_.begin(), upper_.end(), [](const Level& level) { return level.width > 0; });
+}
+
+void MaskTile::append(const MaskChunk& chunk) {
+    assert(!sealed() && steps() + chunk.steps() <= kTileSteps);
+    const auto before = std::uint32_t(cells_.size());
+    cells_.reserve(cells_.size() + chunk.cells.size());
+    for (const MaskCell& cell : chunk.cells) {
+        assert(cell.block >= 0 && cell.block <= kMaxMaskBlock);
+        cells_.push_back(pack(cell.block, cell.bits));
+        blocks_ = std::max(blocks_, cell.block + 1);
+    }
+    for (std::size_t i = 1; i < chunk.offsets.size(); ++i) offsets_.push_back(before + std::uint32_t(chunk.offsets[i]));
+    grow();
+}
+
+void MaskTile::append(const MaskTile& more) {
+    assert(!sealed() && steps() + more.steps() <= kTileSteps);
+    const auto before = std::uint32_t(cells_.size());
+    cells_.insert(cells_.end(), more.cells_.begin(), more.cells_.end());
+    for (std::size_t i = 1; i < more.offsets_.size(); ++i) offsets_.push_back(before + more.offsets_[i]);
+    blocks_ = std::max(blocks_, more.blocks_);
+    grow();
+}
+
+void MaskTile::grow() {
+    for (auto step = missed_.size() - 1; step < std::size_t(steps()); ++step) {
+        const auto first = cells_.begin() + offsets_[step], last = cells_.begin() + offsets_[step + 1];
+        const auto missed = std::count_if(first, last, [](std::uint32_t cell) { return (cell & kMaskMiss) != 0; });
+        missed_.push_back(missed_.back() + std::uint32_t(missed));
+    }
+    Merger merger(blocks_);
+    std::size_t below = std::size_t(steps()); // complete groups of the level below
+    for (std::size_t l = 0; below >= kSpanFanOut; ++l) {
+        if (upper_.size() == l) upper_.emplace_back();
+        Level& level = upper_[l];
+        const std::size_t complete = below / kSpanFanOut;
+        for (std::size_t group = level.offsets.size() - 1; group < complete; ++group) {
+            const std::size_t first = group * kSpanFanOut, last = first + kSpanFanOut;
+            if (l == 0) {
+                for (std::size_t i = offsets_[first]; i < offsets_[last]; ++i)
+                    merger.add(cells_[i], 1, (cells_[i] & kMaskMiss) ? 1 : 0);
+            } else {
+                const Level& lower = upper_[l - 1];
+                for (std::size_t i = lower.offsets[first]; i < lower.offsets[last]; ++i)
+                    merger.add(lower.cells[i].cell, lower.cells[i].selected, lower.cells[i].missed);
+            }
+            merger.finish(level);
+        }
+        below = complete;
+    }
+}
+
+void MaskTile::seal() {
+    for (Level& level : upper_) {
+        const std::size_t groups = level.offsets.size() - 1, width = std::size_t(blocks_);
+        constexpr std::size_t perBlock = sizeof(MaskBits) + 2 * sizeof(std::uint16_t);
+        if (level.width > 0 || width == 0 || groups * width * perBlock > level.cells.size() * sizeof(GroupCell))
+            continue;
+        level.bits.assign(groups * width, 0);
+        level.selected.assign(groups * width, 0);
+        level.missed.assign(groups * width, 0);
+        for (std::size_t group = 0; group < groups; ++group)
+            for (std::size_t i = level.offsets[group]; i < level.offsets[group + 1]; ++i) {
+                const GroupCell& cell = level.cells[i];
+                const std::size_t at = group * width + std::size_t(blockOf(cell.cell));
+                level.bits[at] = bitsOf(cell.cell);
+                level.selected[at] = cell.selected;
+                level.missed[at] = cell.missed;
+            }
+        level.width = width;
+        level.offsets.assign(1, 0);
+        level.cells = {};
+    }
+}
+
+std::vector<MaskCell> MaskTile::cells(int step) const {
+    std::vector<MaskCell> result;
+    for (std::size_t i = offsets_[std::size_t(step)]; i < offsets_[std::size_t(step) + 1]; ++i)
+        result.push_back({blockOf(cells_[i]), bitsOf(cells_[i])});
+    return result;
+}
+
+template <class Cell> const Cell* MaskTile::lookUp(const Cell* first, const Cell* last, int block) {
+    const auto key = [](const Cell& cell) {
+        if constexpr (std::is_same_v<Cell, GroupCell>)
+            return blockOf(cell.cell);
+        else
+            return blockOf(cell);
+    };
+    const Cell* at =
+        std::lower_bound(first, last, block, [&](const Cell& cell, int wanted) { return key(cell) < wanted; });
+    return at != last && key(*at) == block ? at : nullptr;
+}
+
+std::optional<MaskBits> MaskTile::find(int step, int block) const {
+    const std::uint32_t* at =
+        lookUp(cells_.data() + offsets_[std::size_t(step)], cells_.data() + offsets_[std::size_t(step) + 1], block);
+    return at ? std::optional(bitsOf(*at)) : std::nullopt;
+}
+
+void MaskTile::addBits(int first, int last, std::span<MaskBits> bits) const {
+    forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int l, std::size_t group) {
+        if (l == 0) {
+            for (std::size_t i = offsets_[group]; i < offsets_[group + 1]; ++i)
+                bits[std::size_t(blockOf(cells_[i]))] |= bitsOf(cells_[i]);
+            return;
+        }
+        const Level& level = upper_[std::size_t(l) - 1];
+        if (level.width > 0) {
+            const MaskBits* row = level.bits.data() + group * level.width;
+            for (std::size_t block = 0; block < level.width; ++block) bits[block] |= row[block];
+            return;
+        }
+        for (std::size_t i = level.offsets[group]; i < level.offsets[group + 1]; ++i)
+            bits[std::size_t(blockOf(level.cells[i].cell))] |= bitsOf(level.cells[i].cell);
+    });
+}
+
+void MaskTile::addCounts(int first, int last, MaskCounts counts) const {
+    forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int l, std::size_t group) {
+        if (l == 0) {
+            for (std::size_t i = offsets_[group]; i < offsets_[group + 1]; ++i) {
+                const auto block = std::size_t(blockOf(cells_[i]));
+                ++counts.selected[block];
+                counts.missed[block] += (cells_[i] & kMaskMiss) ? 1 : 0;
+            }
+            return;
+        }
+        const Level& level = upper_[std::size_t(l) - 1];
+        if (level.width > 0) {
+            const std::uint16_t* selected = level.selected.data() + group * level.width;
+            const std::uint16_t* missed = level.missed.data() + group * level.width;
+            for (std::size_t block = 0; block < level.width; ++block) {
+                counts.selected[block] += selected[block];
+                counts.missed[block] += missed[block];
+            }
+            return;
+        }
+        for (std::size_t i = level.offsets[group]; i < level.offsets[group + 1]; ++i) {
+            const auto block = std::size_t(blockOf(level.cells[i].cell));
+            counts.selected[block] += level.cells[i].selected;
+            counts.missed[block] += level.cells[i].missed;
+        }
+    });
+}
+
+std::array<int, 2> MaskTile::count(int block, int first, int last) const {
+    std::array<int, 2> result{0, 0};
+    if (block < 0 || block >= blocks_) return result;
+    forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int l, std::size_t group) {
+        if (l == 0) {
+            if (const auto bits = find(int(group), block)) {
+                ++result[0];
+                result[1] += (*bits & kMaskMiss) ? 1 : 0;
+            }
+            return;
+        }
+        const Level& level = upper_[std::size_t(l) - 1];
+        if (level.width > 0) {
+            const std::size_t at = group * level.width + std::size_t(block);
+            if (std::size_t(block) >= level.width) return;
+            result[0] += level.selected[at];
+            result[1] += level.missed[at];
+        } else if (const GroupCell* cell = lookUp(level.cells.data() + level.offsets[group],
+                                                  level.cells.data() + level.offsets[group + 1], block)) {
+            result[0] += cell->selected;
+            result[1] += cell->missed;
+        }
+    });
+    return result;
+}
+
+std::array<std::int64_t, 2> MaskTile::count(int first, int last) const {
+    const auto between = [&](const std::vector<std::uint32_t>& sums) {
+        return std::int64_t(sums[std::size_t(last)]) - sums[std::size_t(first)];
+    };
+    return {between(offsets_), between(missed_)};
+}
+
+std::vector<std::byte> MaskTile::save() const {
+    TileWriter out;
+    out.number(std::uint64_t(blocks_));
+    out.array(offsets_);
+    out.array(cells_);
+    out.array(missed_);
+    out.number(upper_.size());
+    for (const Level& level : upper_) {
+        out.number(level.width);
+        out.array(level.offsets);
+        out.array(level.cells);
+        out.array(level.bits);
+        out.array(level.selected);
+        out.array(level.missed);
+    }
+    return out.take();
+}
+
+std::shared_ptr<MaskTile> MaskTile::load(std::span<const std::byte> bytes) {
+    auto tile = std::make_shared<MaskTile>();
+    TileParser in(bytes);
+    std::uint64_t blocks = 0, levels = 0;
+    if (!in.number(blocks) || blocks > std::uint64_t(kMaxMaskBlock) + 1 || !in.array(tile->offsets_) ||
+        !in.array(tile->cells_) || !in.array(tile->missed_) || !in.number(levels) || levels > 6)
+        return nullptr;
+    tile->blocks_ = std::int32_t(blocks);
+    for (std::uint64_t l = 0; l < levels; ++l) {
+        Level& level = tile->upper_.emplace_back();
+        if (!in.number(level.width) || !in.array(level.offsets) || !in.array(level.cells) || !in.array(level.bits) ||
+            !in.array(level.selected) || !in.array(level.missed))
+            return nullptr;
+    }
+    return in.atEnd() && tile->valid() ? tile : nullptr;
+}
+
+/// Whether what was loaded keeps the promises that the readers above rely on.
+bool MaskTile::valid() const {
+    const auto ascends = [](const std::vector<std::uint32_t>& offsets, std::size_t cells) {
+        return !offsets.empty() && offsets.front() == 0 && offsets.back() == cells &&
+               std::is_sorted(offsets.begin(), offsets.end());
+    };
+    const auto inside = [&](std::uint32_t cell) { return blockOf(cell) < blocks_; };
+    if (!ascends(offsets_, cells_.size()) || steps() > kTileSteps || missed_.size() != offsets_.size()) return false;
+    if (!std::all_of(cells_.begin(), cells_.end(), inside)) return false;
+    std::size_t groups = std::size_t(steps());
+    for (const Level& level : upper_) {
+        groups /= kSpanFanOut;
+        const std::size_t dense = groups * level.width;
+        if (groups == 0 || level.width > std::size_t(blocks_)) return false;
+        if (level.bits.size() != dense || level.selected.size() != dense || level.missed.size() != dense) return false;
+        if (level.width == 0 && (level.offsets.size() != groups + 1 || !ascends(level.offsets, level.cells.size())))
+            return false;
+        for (const GroupCell& cell : level.cells)
+            if (!inside(cell.cell)) return false;
+    }
+    return groups < kSpanFanOut;
+}
+
+} // namespace kvscope

@@ -1,0 +1,108 @@
+// A tile of a selection mask: which blocks were selected at up to 4,096 steps, and, of every aligned group of 4, 16,
+// ... of them, which blocks by any, how often, and how often missed. Lists where a group selects few of the blocks, a
+// dense row where it selects most. About 10 bytes per selected block.
+#pragma once
+
+#include "profiler/tiles/step_spans.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace kvscope {
+
+/// Why and how a block was selected: one bit per origin (bit = Origin's value), one for "missed by some selection", one
+/// for "hit by some". Ranges of steps are the bitwise or.
+using MaskBits = std::uint8_t;
+inline constexpr int kMaskOrigins = 5;
+inline constexpr MaskBits kMaskMiss = 1u << 5;
+inline constexpr MaskBits kMaskHit = 1u << 6;
+inline constexpr int kMaskBits = 7;
+inline constexpr std::int32_t kMaxMaskBlock = (1 << (32 - kMaskBits)) - 1; // more blocks than any context has
+
+struct MaskCell {
+    std::int32_t block = 0; // 0 .. kMaxMaskBlock
+    MaskBits bits = 0;
+    bool operator==(const MaskCell&) const = default;
+};
+
+/// A run of steps as lists: cells of step i are cells[offsets[i] .. offsets[i + 1]), ascending by block.
+struct MaskChunk {
+    std::vector<std::size_t> offsets{0};
+    std::vector<MaskCell> cells;
+    void endStep() { offsets.push_back(cells.size()); }
+    int steps() const { return int(offsets.size()) - 1; }
+};
+
+/// How often blocks were selected and missed in a range of steps.
+struct MaskCounts {
+    std::span<std::uint32_t> selected, missed;
+};
+
+class MaskTile {
+public:
+    MaskTile() = default;
+    explicit MaskTile(const MaskChunk& chunk) { append(chunk); }
+    int steps() const { return int(offsets_.size()) - 1; }
+    /// Largest block id plus one.
+    int blocks() const { return blocks_; }
+    std::size_t bytes() const;
+    /// The bits of all cells together.
+    MaskBits anyBits() const;
+
+    /// Together at most kTileSteps.
+    void append(const MaskChunk& chunk);
+    void append(const MaskTile& more);
+    /// No more steps will come: groups that select most blocks become dense rows, which are smaller then and faster.
+    void seal();
+
+    std::vector<MaskCell> cells(int step) const;
+    std::optional<MaskBits> find(int step, int block) const;
+
+    // Steps [first, last) of the tile, into arrays of at least blocks() entries.
+    void addBits(int first, int last, std::span<MaskBits> bits) const;
+    void addCounts(int first, int last, MaskCounts counts) const;
+    /// How many of them select `block`, and how many of those missed it.
+    std::array<int, 2> count(int block, int first, int last) const;
+    /// The same of all blocks together. O(1)
+    std::array<std::int64_t, 2> count(int first, int last) const;
+
+    /// Bytes for the cache, and back, sealed. @return null if the bytes are no tile
+    std::vector<std::byte> save() const;
+    static std::shared_ptr<MaskTile> load(std::span<const std::byte> bytes);
+
+private:
+    static constexpr std::uint32_t pack(int block, MaskBits bits) { return std::uint32_t(block) << kMaskBits | bits; }
+    static constexpr int blockOf(std::uint32_t cell) { return int(cell >> kMaskBits); }
+    static constexpr MaskBits bitsOf(std::uint32_t cell) { return MaskBits(cell & ((1u << kMaskBits) - 1)); }
+
+    struct GroupCell {
+        std::uint32_t cell = 0;
+        std::uint16_t selected = 0, missed = 0;
+    };
+    struct Level { // complete groups; either lists or, with width > 0, dense rows of `width` blocks
+        std::vector<std::uint32_t> offsets{0};
+        std::vector<GroupCell> cells;
+        std::uint64_t width = 0;
+        std::vector<MaskBits> bits;
+        std::vector<std::uint16_t> selected, missed;
+    };
+    class Merger;
+    int levels() const { return int(upper_.size()) + 1; }
+    bool sealed() const;
+    void grow();
+    bool valid() const;
+    template <class Cell> static const Cell* lookUp(const Cell* first, const Cell* last, int block);
+
+    std::vector<std::uint32_t> offsets_{0}; // of step i: cells_[offsets_[i] .. offsets_[i + 1])
+    std::vector<std::uint32_t> cells_;      // ascending by block within a step
+    std::vector<std::uint32_t> missed_{0};  // missed before step i
+    std::vector<Level> upper_;              // upper_[l - 1] holds groups of 4^l steps
+    std::int32_t blocks_ = 0;
+};
+
+} // namespace kvscope

@@ -1,0 +1,42 @@
+// A step-major matrix with exact minimum, maximum and mean over any range of steps, so that a zoomed-out picture never
+// loses the one bad step. Made of tiles; grows at the end like a live run.
+#pragma once
+
+#include "profiler/tiles/heat_tile.h"
+#include "profiler/tiles/tiled_steps.h"
+
+namespace kvscope {
+
+class StepPyramid {
+public:
+    /// Empties it; from now on columns have `rows` cells.
+    void reset(int rows);
+    int rows() const { return rows_; }
+    int steps() const { return rows_ > 0 ? tiles_.steps() : 0; }
+    bool empty() const { return steps() == 0; }
+    /// Which steps there are and which of them are known.
+    TiledSteps<HeatTile>& tiles() { return tiles_; }
+    const TiledSteps<HeatTile>& tiles() const { return tiles_; }
+
+    /// `values` holds whole columns, step-major: [steps][rows]. @pre all steps are known
+    void append(std::span<const float> values);
+    /// NaN: undefined, or not known yet.
+    float at(int step, int row) const;
+
+    /// Aggregates every row over [first, last), clipped to the steps there are. `out` has rows() entries.
+    void aggregate(int first, int last, std::span<CellStats> out) const;
+    /// Only sums and counts of every row, or only one extreme (-inf, +inf where undefined): what a picture needs.
+    void sums(int first, int last, std::span<double> sums, std::span<std::int64_t> counts) const;
+    void extremes(int first, int last, Aggregate which, std::span<float> out) const;
+    /// The same as aggregate for one row.
+    CellStats stats(int row, int first, int last) const;
+    /// All rows in [first, last) together.
+    CellStats range(int first, int last) const;
+    std::size_t bytes() const;
+
+private:
+    int rows_ = 0;
+    TiledSteps<HeatTile> tiles_;
+};
+
+} // namespace kvscope

@@ -1,0 +1,83 @@
+// The tiles of a run in their order. They may come in any order and may still be missing; a run that grows continues
+// its last tile. Until a tile is there, a preview of evenly spaced steps can stand in for it.
+#pragma once
+
+#include "profiler/tiles/step_spans.h"
+
+#include <algorithm>
+#include <cassert>
+#include <memory>
+#include <vector>
+
+namespace kvscope {
+
+template <class Tile> class TiledSteps {
+public:
+    void reset() { *this = {}; }
+    /// The run has this many steps; those without a tile are unknown.
+    void announce(int steps) {
+        steps_ = std::max(steps_, steps);
+        tiles_.resize((std::size_t(steps_) + kTileSteps - 1) / kTileSteps);
+    }
+    int steps() const { return steps_; }
+    int known() const { return known_; }
+    bool complete() const { return known_ == steps_; }
+    bool knows(int step) const {
+        if (step < 0 || step >= steps_) return false;
+        const auto& tile = tiles_[std::size_t(step / kTileSteps)];
+        return tile && step % kTileSteps < tile->steps();
+    }
+    /// Step number within the tile: step % kTileSteps. @pre knows(step)
+    const Tile& tileOf(int step) const { return *tiles_[std::size_t(step / kTileSteps)]; }
+
+    /// A tile that begins at `first`: where a tile begins, or where the one that is there ends.
+    void place(int first, std::shared_ptr<Tile> tile) {
+        announce(first + tile->steps());
+        auto& there = tiles_[std::size_t(first / kTileSteps)];
+        known_ += tile->steps();
+        assert(first % kTileSteps == (there ? there->steps() : 0) && "tiles have no gaps");
+        if (there)
+            there->append(*tile);
+        else
+            there = std::move(tile);
+        if (complete()) preview_.reset();
+    }
+    /// Column i stands for step i * stride.
+    void setPreview(std::shared_ptr<const Tile> preview, int stride) {
+        if (complete()) return;
+        preview_ = std::move(preview);
+        stride_ = std::max(stride, 1);
+    }
+    bool hasPreview() const { return preview_ != nullptr; }
+    int stride() const { return stride_; }
+
+    /// visit(tile, first, last) for the parts of [first, last) that are known, or previewed.
+    template <class Visit> void forEachPart(int first, int last, Visit&& visit) const {
+        first = std::max(first, 0);
+        last = std::min(last, steps_);
+        while (first < last) {
+            const int begin = first / kTileSteps * kTileSteps, end = std::min(begin + kTileSteps, last);
+            const Tile* tile = tiles_[std::size_t(first / kTileSteps)].get();
+            const int known = tile ? begin + tile->steps() : begin;
+            if (first < known) visit(*tile, first - begin, std::min(end, known) - begin);
+            if (end > known && preview_) {
+                const int from = std::max(first, known) / stride_,
+                          to = std::max(from + 1, (end + stride_ - 1) / stride_);
+                if (from < preview_->steps()) visit(*preview_, from, std::min(to, preview_->steps()));
+            }
+            first = end;
+        }
+    }
+    template <class Visit> void forEachTile(Visit&& visit) const {
+        for (const auto& tile : tiles_)
+            if (tile) visit(*tile);
+        if (preview_) visit(*preview_);
+    }
+
+private:
+    std::vector<std::shared_ptr<Tile>> tiles_;
+    std::shared_ptr<const Tile> preview_;
+    int steps_ = 0, known_ = 0, stride_ = 1;
+};
+
+} // namespace kvscope

@@ -1,0 +1,57 @@
+// The margins of a heatmap in their places: above it a curve over the steps, right of it a bar per row. Both follow its
+// zoom; the wheel over the bars zooms the rows, a click on one picks it.
+#pragma once
+
+#include "ui/plots/margin_plottables.h"
+
+#include <QObject>
+
+namespace kvscope::ui {
+
+class PlotCanvas;
+struct Theme;
+
+class Margins final : public QObject {
+    Q_OBJECT
+public:
+    /// `main`: the panel of the heatmap, the last that was added to `plot`.
+    Margins(PlotCanvas& plot, QCPAxisRect* main, StepMargin::Columns columns, QObject* parent);
+
+    /// Row of the plot's layout where the heatmap is now; column 1 is the bars'.
+    int layoutRow() const { return layoutRow_; }
+    int stepPanel() const { return stepPanel_; }
+    StepMargin& steps() { return *steps_; }
+    RowMargin& rows() { return *rows_; }
+    QCPAxis* stepValues() const { return stepRect_->axis(QCPAxis::atLeft); }
+    QCPAxis* rowValues() const { return rowRect_->axis(QCPAxis::atBottom); }
+    QRect rowArea() const { return rowRect_->rect(); }
+    /// Another curve over the same steps.
+    StepMargin* addCurve(StepMargin::Columns columns);
+
+    void setWanted(bool wanted);
+    bool wanted() const { return wanted_; }
+    /// Wanted, and the plot is large enough.
+    bool shown() const { return shown_; }
+    void applyTheme(const Theme& theme);
+
+signals:
+    void rowHovered(int row, QPoint global);
+    void rowHoverEnded();
+    void rowClicked(int row);
+
+protected:
+    bool eventFilter(QObject* watched, QEvent* event) override;
+
+private:
+    void place();
+    std::optional<int> rowAt(QPointF pixel) const;
+
+    PlotCanvas& plot_;
+    QCPAxisRect *main_, *stepRect_ = nullptr, *rowRect_ = nullptr;
+    StepMargin* steps_ = nullptr;
+    RowMargin* rows_ = nullptr;
+    int layoutRow_ = 0, stepPanel_ = 0;
+    bool wanted_ = true, shown_ = true, hovering_ = false, pressed_ = false;
+};
+
+} // namespace kvscope::ui

@@ -1,0 +1,32 @@
+// How far a long reading is, and a button to stop it and to take it up again. Quick readings never show it.
+#pragma once
+
+#include <QWidget>
+
+class QLabel;
+class QProgressBar;
+class QPushButton;
+class QTimer;
+
+namespace kvscope::ui {
+
+class LoadingStrip final : public QWidget {
+    Q_OBJECT
+public:
+    explicit LoadingStrip(QWidget* parent = nullptr);
+    enum class State { Idle, Loading, Paused };
+    void show(State state, int loaded, int total);
+
+signals:
+    void stopped();
+    void resumed();
+
+private:
+    QLabel* text_;
+    QProgressBar* bar_;
+    QPushButton* button_;
+    QTimer* patience_; // from the start of a reading until it is worth showing
+    State state_ = State::Idle;
+};
+
+} // namespace kvscope::ui
