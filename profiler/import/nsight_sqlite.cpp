@@ -411,7 +411,8 @@ bool recognisesNsight(const std::string& path, std::string_view head) {
                  database.hasTable("CUPTI_ACTIVITY_KIND_KERNEL") || database.hasTable("CUPTI_ACTIVITY_KIND_RUNTIME") ||
                  database.hasTable("NVTX_EVENTS")));
     } catch (const Error&) {
-        return false;
+        // Damaged. If the tables' names on its first page tell what it was, reading it says what is wrong.
+        return head.find("META_DATA_EXPORT") != head.npos || head.find("StringIds") != head.npos;
     }
 }
 

@@ -101,9 +101,10 @@ TEST_F(TraceEventImport, ReadsTheObjectFormWithEveryPhase) {
                                      Row{"GPU 0 / stream 7", "Memcpy HtoD", "9000", "2000", "0"}));
     EXPECT_THAT(test::sql(out, "SELECT track, time_ns, value FROM v_counter ORDER BY track").rows,
                 ElementsAre(Row{"python / memory free", "0", "7.5"}, Row{"python / memory used", "0", "5.0"}));
-    EXPECT_EQ(test::value(out, "SELECT group_concat(kind) FROM span s JOIN text t ON t.id = s.name"
-                               " WHERE t.value IN ('gemm', 'Memcpy HtoD')"),
-              "1,2");
+    EXPECT_THAT(
+        test::sql(out, "SELECT n.value, s.kind FROM span s JOIN text n ON n.id = s.name WHERE s.kind > 0 ORDER BY 2")
+            .rows,
+        ElementsAre(Row{"gemm", "1"}, Row{"Memcpy HtoD", "2"}));
     EXPECT_EQ(test::value(out, "SELECT step || ' ' || layer FROM v_span WHERE name='outer'"), "3 2");
     EXPECT_EQ(test::value(out, "SELECT status || ': ' || status_message FROM runs"),
               "finished: imported from trace-event JSON");
@@ -227,7 +228,8 @@ TEST_F(TraceEventImport, NestingWithoutEndIsDrawnAtTheDeepestLevel) {
     const ImportResult result = import(text);
     EXPECT_EQ(result.spans, 5000);
     EXPECT_EQ(test::value(out, "SELECT max(depth) FROM span"), "500");
-    EXPECT_THAT(result.remarks.back(), HasSubstr("4499 spans are nested too deep"));
+    // 501 levels fit; the last range begins where the trace and with it all others end.
+    EXPECT_THAT(result.remarks.back(), HasSubstr("4498 spans are nested too deep"));
 }
 
 TEST_F(TraceEventImport, UnpacksGzip) {
