@@ -153,6 +153,7 @@ void RunExport::loadFlows() {
 
 void RunExport::spans() {
     loadFlows();
+    const bool derivesFlows = starts_.empty(); // an imported run has those that were recorded
     std::int64_t newestLaunch = -1;
     struct {
         std::int64_t step = -1, layer = -1, startNs = 0;
@@ -185,7 +186,7 @@ void RunExport::spans() {
              end != finishes_.end() && end->span == id; ++end)
             events_.flowEnd("launch", end->flow, false, at, startNs);
         // One launch starts all kernels of a recorded step: the arrow goes to the first.
-        if (isKernel && step > newestLaunch) {
+        if (derivesFlows && isKernel && step > newestLaunch) {
             newestLaunch = step;
             stepStart.bind(1, trace::stepKey(run_, int(std::min<std::int64_t>(step, trace::kMaxStep))));
             if (stepStart.step() && stepStart.int64(0) <= startNs)
@@ -193,7 +194,7 @@ void RunExport::spans() {
                              stepStart.int64(0), at, startNs);
             stepStart.reset();
         }
-        if (isKernel && name.starts_with("offloading: ")) {
+        if (derivesFlows && isKernel && name.starts_with("offloading: ")) {
             gather = {step, layer, startNs, at};
         } else if (isKernel && gather.step == step && gather.layer == layer && gather.step >= 0 &&
                    (name.starts_with("stage2: ") || name.starts_with("attention: "))) {
