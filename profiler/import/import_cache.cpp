@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 constexpr int kConverter = 1;          // raised when the same file would be converted differently
 constexpr std::size_t kFilesKept = 24; // the newest stay
 constexpr std::uintmax_t kBytesKept = std::uintmax_t(8) << 30;
+constexpr std::chrono::hours kLongestImport{24};
 
 fs::path cacheFolder() {
     const auto named = [](const char* name) {
@@ -54,9 +55,13 @@ void removeOld(const fs::path& folder, const fs::path& keep) {
     };
     std::vector<Old> files;
     std::error_code ignored;
-    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
-        if (entry.path().extension() == ".kvtrace" && entry.path() != keep)
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+        const bool leftover = entry.path().filename().string().find(".importing-") != std::string::npos;
+        if (leftover && fs::file_time_type::clock::now() - entry.last_write_time(ignored) > kLongestImport)
+            fs::remove(entry.path(), ignored); // of a program that was killed
+        else if (entry.path().extension() == ".kvtrace" && entry.path() != keep)
             files.push_back({entry.last_write_time(ignored), entry.path(), entry.file_size(ignored)});
+    }
     std::sort(files.begin(), files.end(), [](const Old& a, const Old& b) { return a.used > b.used; });
     std::uintmax_t bytes = fs::file_size(keep, ignored);
     for (std::size_t i = 0; i < files.size(); ++i) {
