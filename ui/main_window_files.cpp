@@ -2,6 +2,8 @@
 #include "ui/main_window.h"
 #include "ui/session_controller.h"
 #include "ui/views/view.h"
+#include "ui/widgets/export_dialog.h"
+#include "ui/widgets/import_bar.h"
 
 #include <QDir>
 #include <QDragEnterEvent>
@@ -10,16 +12,18 @@
 #include <QMimeData>
 #include <QProcess>
 #include <QSaveFile>
+#include <QStatusBar>
 #include <QTabWidget>
 #include <QUrl>
 
 namespace kvscope::ui {
 namespace {
 
-QStringList tracesIn(const QMimeData* data) {
+/// By content it is decided later what each file is: a wrong one gets a sentence, not a silent refusal.
+QStringList filesIn(const QMimeData* data) {
     QStringList paths;
     for (const QUrl& url : data->urls())
-        if (url.isLocalFile() && url.path().endsWith(QLatin1String(".kvtrace"))) paths << url.toLocalFile();
+        if (url.isLocalFile()) paths << url.toLocalFile();
     return paths;
 }
 
@@ -29,28 +33,47 @@ QString suggestedPath(const OpenRun* run, const QString& name) {
     return QDir::home().filePath(trace + name);
 }
 
+/// Made when the first file of another tool is opened.
+ImportBar* importBarOf(MainWindow& window) {
+    if (auto* known = window.findChild<ImportBar*>()) return known;
+    auto* bar = new ImportBar;
+    window.statusBar()->addPermanentWidget(bar);
+    bar->hide();
+    Workspace* workspace = &window.workspace();
+    QObject::connect(bar, &ImportBar::imported, workspace, &Workspace::open);
+    QObject::connect(bar, &ImportBar::failed, workspace, &Workspace::openFailed);
+    QObject::connect(bar, &ImportBar::cancelled, &window, [&window](const QString& path) {
+        window.showMessage(MainWindow::tr("Importing %1 was cancelled.").arg(path));
+    });
+    return bar;
+}
+
 } // namespace
 
 void MainWindow::openFiles(const QStringList& paths) {
     for (const QString& path : paths) {
         const QString file = QFileInfo(path).absoluteFilePath();
-        workspace_->open(file);
+        if (ImportBar::isNeededFor(file))
+            importBarOf(*this)->add(file);
+        else
+            workspace_->open(file);
         if (QFileInfo::exists(file)) saved_.recentFiles = withRecent(saved_.recentFiles, file);
     }
     updateRecent();
 }
 
 void MainWindow::chooseFiles() {
-    openFiles(QFileDialog::getOpenFileNames(this, tr("Open traces"), SessionController::tracesFolder(),
-                                            tr("KVScope traces (*.kvtrace);;All files (*)")));
+    openFiles(
+        QFileDialog::getOpenFileNames(this, tr("Open traces"), SessionController::tracesFolder(),
+                                      tr("Traces and timelines (*.kvtrace *.json *.json.gz *.sqlite);;All files (*)")));
 }
 
 void MainWindow::dragEnterEvent(QDragEnterEvent* event) {
-    if (!tracesIn(event->mimeData()).isEmpty()) event->acceptProposedAction();
+    if (!filesIn(event->mimeData()).isEmpty()) event->acceptProposedAction();
 }
 
 void MainWindow::dropEvent(QDropEvent* event) {
-    openFiles(tracesIn(event->mimeData()));
+    openFiles(filesIn(event->mimeData()));
     event->acceptProposedAction();
 }
 
@@ -75,12 +98,10 @@ QString MainWindow::exportView(const QString& path) {
 void MainWindow::chooseViewExport() {
     if (!currentView()) return;
     const QString id = QLatin1String(views()[std::size_t(tabs_->currentIndex())].id);
-    const QString path = QFileDialog::getSaveFileName(this, tr("Export the view"),
-                                                      suggestedPath(workspace_->current(), id + QStringLiteral(".png")),
-                                                      tr("Pictures and numbers (*.png *.svg *.pdf *.csv)"));
-    if (path.isEmpty()) return;
-    const QString problem = exportView(path);
-    showMessage(problem.isEmpty() ? tr("Saved %1").arg(path) : problem, !problem.isEmpty());
+    auto* dialog = new ExportDialog(*currentView(), suggestedPath(workspace_->current(), id),
+                                    settings_.fresh() ? QString() : exportSettingsFile(), this);
+    connect(dialog, &ExportDialog::saved, this, [this](const QString& path) { showMessage(tr("Saved %1").arg(path)); });
+    dialog->show();
 }
 
 void MainWindow::chooseReportExport() {

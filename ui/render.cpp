@@ -1,6 +1,7 @@
 #include "ui/render.h"
 
 #include "kernels/base/error.h"
+#include "ui/picture.h"
 #include "ui/theme.h"
 #include "ui/views/view.h"
 
@@ -79,6 +80,15 @@ void renderView(const RenderRequest& request) {
                         .arg(request.size.height())
                         .toStdString(),
                     "choose 200x150 to 16384x16384");
+    if (!(request.scale >= 1) || request.scale > kLargestScale ||
+        std::max(request.size.width(), request.size.height()) * request.scale > kLargestPicture)
+        throw Error(ErrorKind::BadInput,
+                    QStringLiteral("%1 is no scale for a picture of %2x%3")
+                        .arg(request.scale)
+                        .arg(request.size.width())
+                        .arg(request.size.height())
+                        .toStdString(),
+                    "choose 1 to 8, and at most 16384 pixels a side");
 
     const ThemeForNow theme(Theme::byId(request.theme));
     Workspace workspace;
@@ -100,6 +110,7 @@ void renderView(const RenderRequest& request) {
     QCoreApplication::processEvents();
     waitUntilIdle(workspace);
     if (!failure.isEmpty()) throw Error(ErrorKind::BadInput, failure.toStdString());
+    setPictureScale(*view, request.scale);
     if (!view->exportImage(request.output, request.size))
         throw Error(ErrorKind::Storage, (request.output + ": the picture could not be written").toStdString(),
                     "check that the folder exists and is writable");

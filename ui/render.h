@@ -13,6 +13,7 @@ struct RenderRequest {
     QString view{};         // id from views()
     QString output{};       // .png, .svg or .pdf
     QSize size{1600, 1000}; // logical pixels
+    double scale = 1;       // pixels of a PNG per logical pixel
     QString theme = QStringLiteral("light");
     int runId = -1;         // -1: the first run
     QString compareTrace{}; // a second run to overlay; empty: none

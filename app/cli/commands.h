@@ -14,6 +14,7 @@ using Command = std::function<int()>;
 
 Command addRun(CLI::App& app);
 Command addExport(CLI::App& app);
+Command addImport(CLI::App& app);
 Command addInfo(CLI::App& app);
 Command addMethods(CLI::App& app);
 Command addReplay(CLI::App& app);

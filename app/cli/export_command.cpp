@@ -1,16 +1,16 @@
 // kvscope-cli export: tables of a trace as CSV or JSON lines, or the timeline for Chrome's and Perfetto's viewers.
 #include "app/cli/commands.h"
+#include "app/cli/import_first.h"
+#include "app/cli/long_action.h"
 
 #include "kernels/base/error.h"
 #include "profiler/export/export.h"
+#include "profiler/export/output_file.h"
 #include "profiler/read/trace_reader.h"
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
-#include <cstring>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <fstream>
 #include <iostream>
 #include <memory>
 
@@ -22,8 +22,7 @@ struct Arguments {
     int run = 0;
 };
 
-ExportResult write(const Arguments& arguments, std::ostream& out) {
-    ExportOptions options;
+ExportResult write(const Arguments& arguments, std::ostream& out, ExportOptions options) {
     if (arguments.run != 0) {
         if (!TraceReader(arguments.trace).run(arguments.run))
             throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", arguments.trace, arguments.run),
@@ -43,23 +42,25 @@ ExportResult write(const Arguments& arguments, std::ostream& out) {
 }
 
 int run(const Arguments& arguments) {
+    importFirst(arguments.trace);
     ExportResult result;
     if (arguments.out.empty()) {
         std::ios::sync_with_stdio(false);
-        result = write(arguments, std::cout);
+        result = write(arguments, std::cout, {});
         std::cout.flush();
         if (!std::cout)
             throw Error(ErrorKind::Storage, "cannot write to standard output",
                         "the reader closed it or the disk is full");
     } else {
-        std::ofstream file(arguments.out, std::ios::binary | std::ios::trunc);
-        if (!file)
-            throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", arguments.out, std::strerror(errno)),
-                        "choose a folder that exists and is writable");
-        result = write(arguments, file);
-        file.close();
-        if (!file)
-            throw Error(ErrorKind::Storage, fmt::format("cannot finish {}", arguments.out), "the disk may be full");
+        LongAction action;
+        std::atomic<bool> cancelled{false};
+        const std::stop_callback onStop(action.stop(), [&] { cancelled = true; });
+        ExportOptions options;
+        options.interrupt = &cancelled;
+        options.progress = action.whole();
+        OutputFile file(arguments.out);
+        result = write(arguments, file.stream(), options);
+        file.commit();
     }
     if (!result.note.empty()) fmt::print(stderr, "kvscope-cli: {}\n", result.note);
     return 0;
@@ -70,7 +71,7 @@ int run(const Arguments& arguments) {
 Command addExport(CLI::App& app) {
     auto arguments = std::make_shared<Arguments>();
     CLI::App* sub = app.add_subcommand("export", "Write a table of a trace, or its timeline");
-    sub->add_option("trace", arguments->trace, "The .kvtrace file")->required();
+    sub->add_option("trace", arguments->trace, "The .kvtrace file, or one that can be imported")->required();
     sub->add_option("--what", arguments->what, fmt::format("{}", fmt::join(exportTableNames(), ", ")));
     sub->add_option("--format", arguments->format, "csv, jsonl or chrome-trace")->capture_default_str();
     sub->add_option("--run", arguments->run, "Only this run of the trace; default: all");

@@ -1,10 +1,13 @@
 // kvscope-cli info: what a model or a trace is.
 #include "app/cli/commands.h"
+#include "app/cli/import_first.h"
 
 #include "core/model/model.h"
 #include "core/select/method.h"
 #include "core/session/model_summary.h"
 #include "profiler/read/counters.h"
+#include "profiler/import/import.h"
+#include "profiler/read/span_totals.h"
 #include "profiler/read/summary.h"
 #include "profiler/read/trace_reader.h"
 
@@ -27,13 +30,13 @@ struct Arguments {
     bool json = false;
 };
 
-/// By content, not by name: SQLite files are traces.
+/// By content, not by name: SQLite files are traces, and so is what can be imported as one.
 bool looksLikeTrace(const std::string& path) {
     std::error_code ignored;
     if (!std::filesystem::is_regular_file(path, ignored)) return path.ends_with(".kvtrace");
     char magic[16] = {};
     std::ifstream(path, std::ios::binary).read(magic, sizeof(magic));
-    return std::string_view(magic, 15) == "SQLite format 3" || path.ends_with(".kvtrace");
+    return std::string_view(magic, 15) == "SQLite format 3" || path.ends_with(".kvtrace") || findImportFormat(path);
 }
 
 Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
@@ -183,6 +186,24 @@ Json describeRun(const TraceReader& reader, const RunRow& run) {
              {"transfer_ms", s.transferMs},
              {"exposed_ms", s.exposedMs},
              {"dropped_steps", s.droppedSteps}};
+    if (!run.statusMessage.empty()) out["status_message"] = run.statusMessage;
+    if (run.backend == kImported) { // it has a timeline, and nothing that the numbers above count
+        const SpanTotals totals = spanTotals(reader, run.runId);
+        Json imported{{"run_id", run.runId},
+                      {"name", run.name},
+                      {"status", run.statusMessage},
+                      {"created_utc", run.createdUtc},
+                      {"device", run.device},
+                      {"spans", totals.spans},
+                      {"counter_values", totals.counterValues},
+                      {"flows", totals.flows},
+                      {"span_ms", double(totals.lastNs - totals.firstNs) / 1e6},
+                      {"tracks", Json::array()}};
+        for (const SpanTotals::Track& track : totals.tracks)
+            imported["tracks"].push_back(
+                {{"track", track.name}, {"spans", track.spans}, {"total_ms", double(track.totalNs) / 1e6}});
+        return imported;
+    }
     if (const auto traffic = pcieTraffic(reader, run.runId)) {
         const auto beside = [](std::int64_t counted, std::int64_t engine) {
             return Json{{"counted_bytes", counted}, {"engine_bytes", engine}, {"difference", counted - engine}};
@@ -201,6 +222,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run) {
 }
 
 Json describeTrace(const std::string& subject) {
+    importFirst(subject);
     const TraceReader reader(subject);
     Json out{{"kind", "trace"},
              {"file", subject},
@@ -244,7 +266,9 @@ int run(const Arguments& arguments) {
 Command addInfo(CLI::App& app) {
     auto arguments = std::make_shared<Arguments>();
     CLI::App* sub = app.add_subcommand("info", "Describe a model or a trace");
-    sub->add_option("subject", arguments->subject, "Model folder or name, or .kvtrace file")->required();
+    sub->add_option("subject", arguments->subject,
+                    "Model folder or name, .kvtrace file, or a file that can be imported")
+        ->required();
     sub->add_option("--context", arguments->context,
                     "Tokens of a sequence the memory is shown for; 0: the model's context")
         ->check(CLI::Range(0, 1 << 24));

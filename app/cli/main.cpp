@@ -19,7 +19,7 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     std::vector<std::pair<CLI::App*, cli::Command>> commands;
     using Add = cli::Command (*)(CLI::App&);
-    for (const Add add : {cli::addRun, cli::addExport, cli::addInfo, cli::addMethods, cli::addTokenize, cli::addReplay,
+    for (const Add add : {cli::addRun, cli::addExport, cli::addImport, cli::addInfo, cli::addMethods, cli::addTokenize, cli::addReplay,
                           cli::addInsights, cli::addCompare, cli::addReport, cli::addEval, cli::addCalibrate,
                           cli::addRoofline, cli::addBench}) {
         cli::Command command = add(app);

@@ -123,6 +123,7 @@ int runRender(int& argc, char** argv, const RenderOptions& options) {
     request.view = QString::fromStdString(options.view);
     request.output = absolute(options.output);
     request.theme = QString::fromStdString(options.theme);
+    request.scale = options.scale;
     ui::renderView(request);
     return 0;
 }

@@ -17,6 +17,7 @@ struct ReportOptions {
 };
 struct RenderOptions {
     std::string trace, view, size = "1600x1000", theme = "light", output;
+    double scale = 1;
 };
 struct BenchOptions {
     std::string name;

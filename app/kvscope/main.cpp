@@ -16,7 +16,8 @@ int main(int argc, char** argv) {
         "kvscope"};
     parser.set_version_flag("--version", "kvscope " KVSCOPE_VERSION);
     app::DesktopOptions desktop;
-    parser.add_option("trace", desktop.files, "Traces to open (.kvtrace)")->type_name("FILE");
+    parser.add_option("trace", desktop.files, "Traces to open: .kvtrace, Nsight Systems SQLite, trace-event JSON")
+        ->type_name("FILE");
     parser.add_option("--theme", desktop.theme, "Colours; without it as last time")
         ->check(CLI::IsMember({"light", "dark"}));
     parser.add_flag("--fresh", desktop.fresh, "Start without the last session and leave it untouched");
@@ -40,6 +41,9 @@ int main(int argc, char** argv) {
     renderCommand->add_option("trace", render.trace, "Trace (.kvtrace)")->required()->type_name("TRACE");
     renderCommand->add_option("--view", render.view, "Name of the view, e.g. locality")->required()->type_name("NAME");
     renderCommand->add_option("--size", render.size, "Size in pixels")->type_name("WxH")->capture_default_str();
+    renderCommand->add_option("--scale", render.scale, "Pixels of a .png for each of these: 2 is sharp on most screens")
+        ->type_name("N")
+        ->capture_default_str();
     renderCommand->add_option("--theme", render.theme, "Colours")
         ->check(CLI::IsMember({"light", "dark"}))
         ->capture_default_str();

@@ -1,114 +1,240 @@
-#include "kernels/base/error.h"
+// A run as Chrome trace events: what the engine did, what the GPU did, what crossed the link, and how the KV cache
+// fared.
+#include "core/trace/trace_sink.h"
+#include "profiler/export/chrome_events.h"
 #include "profiler/export/export.h"
-#include "profiler/export/line_writer.h"
+#include "profiler/export/resident_blocks.h"
+#include "profiler/export/step_slices.h"
 #include "profiler/read/open_trace.h"
+#include "profiler/store/trace_keys.h"
 
-#include <map>
-#include <string>
+#include <algorithm>
+#include <unordered_map>
 
 namespace kvscope {
 namespace {
 
-/// Nanoseconds as microseconds with all digits: rounding would make nested events overlap.
-std::string micros(std::int64_t ns) {
-    const char* sign = ns < 0 ? "-" : "";
-    const std::uint64_t size = ns < 0 ? std::uint64_t(0) - std::uint64_t(ns) : std::uint64_t(ns);
-    return fmt::format("{}{}.{:03}", sign, size / 1000, size % 1000);
-}
+// Processes of the document: run * kProcessesOfARun + one of these.
+enum Process { kEngine = 0, kGpu = 1, kLink = 2, kCache = 3 };
+constexpr int kProcessesOfARun = 10;
+constexpr int kRowsPerReport = 1 << 14;
+constexpr double kStepsShare = 0.5; // of the progress; the rest is spans
 
-class EventWriter {
+class RunExport {
 public:
-    EventWriter(Connection& connection, LineWriter& writer) : connection_(connection), writer_(writer) {}
-    void run(int runId, std::string_view name, std::string_view timing);
-    std::int64_t events() const { return events_; }
+    RunExport(Connection& connection, ChromeEvents& events, int runId, const Progress& progress)
+        : connection_(connection), events_(events), run_(runId), progress_(progress) {}
+    void write(std::string_view name, std::string_view timing, int deviceSlots);
 
 private:
-    void begin() { writer_.addText(events_++ == 0 ? "\n" : ",\n"); }
-    void nameOfThread(int runId, int thread, std::string_view name);
-    void spans(int runId);
-    void counters(int runId, std::string_view timing);
+    int process(Process which) const { return run_ * kProcessesOfARun + which; }
+    /// Named when something of it is first written.
+    int use(Process which);
+    void steps(std::string_view timing, int deviceSlots);
+    void step(const StepSlices& step, std::string_view timing);
+    void counters(const StepSlices& step);
+    void spans();
+    void recordedCounters();
+    int threadOf(std::int64_t track, std::string_view name, std::int64_t kind, int& ofProcess);
+    bool hasTable(const char* name);
+    void loadFlows();
 
     Connection& connection_;
-    LineWriter& writer_;
-    std::int64_t events_ = 0;
+    ChromeEvents& events_;
+    int run_;
+    const Progress& progress_;
+    std::string name_;
+    bool used_[4] = {};
+    std::unordered_map<std::int64_t, EventTrack> tracks_; // by text.id: the first lane
+    struct End {
+        std::int64_t span;
+        std::uint64_t flow;
+        bool operator<(const End& other) const { return span < other.span; }
+    };
+    std::vector<End> starts_, finishes_; // of the recorded flows, by span
+    std::int64_t lastNs_ = 0;
 };
 
-void EventWriter::run(int runId, std::string_view name, std::string_view timing) {
-    begin();
-    writer_.add(R"({{"ph":"M","pid":{},"name":"process_name","args":{{"name":)", runId);
-    writer_.addJson(fmt::format("run {}: {}", runId, name));
-    writer_.addText("}}");
-    spans(runId);
-    counters(runId, timing);
+int RunExport::use(Process which) {
+    if (!std::exchange(used_[which], true)) {
+        const std::string names[] = {name_, "GPU", "host-device link", "KV cache"};
+        events_.nameProcess(process(which), fmt::format("run {}: {}", run_, names[which]), process(which));
+    }
+    return process(which);
 }
 
-void EventWriter::nameOfThread(int runId, int thread, std::string_view name) {
-    begin();
-    writer_.add(R"({{"ph":"M","pid":{},"tid":{},"name":"thread_name","args":{{"name":)", runId, thread);
-    writer_.addJson(name);
-    writer_.addText("}}");
+bool RunExport::hasTable(const char* name) {
+    Statement find(connection_, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?");
+    return find.bind(1, std::string_view(name)).step();
 }
 
-void EventWriter::spans(int runId) {
-    std::map<std::string, int, std::less<>> threads; // by track
-    // Parents before children where they begin together, or viewers nest them the wrong way round.
-    Statement rows(connection_, "SELECT step, layer, track, name, start_ns, duration_ns FROM v_span WHERE run_id=?"
-                                " ORDER BY start_ns, depth");
-    rows.bind(1, runId);
-    while (rows.step()) {
-        const std::string_view track = rows.text(2);
-        auto thread = threads.find(track);
-        if (thread == threads.end()) {
-            thread = threads.emplace(std::string(track), int(threads.size()) + 1).first;
-            nameOfThread(runId, thread->second, track);
+void RunExport::step(const StepSlices& step, std::string_view timing) {
+    const int host = events_.thread(use(kEngine), "host");
+    for (const StageSlice& part : step.slices) {
+        const EventTrack at = events_.slice(
+            {process(kEngine), host, "stage", part.name, part.startNs, part.durationNs, step.step, part.layer});
+        if (!part.attention) continue;
+        // The blocks of this layer crossed the link for this attention.
+        const LayerTransfer& transfer = step.transfers[std::size_t(part.layerIndex)];
+        const auto copy = [&](std::string_view direction, std::int64_t bytes, std::int64_t blocks, std::int64_t ns) {
+            const int thread = events_.thread(use(kLink), fmt::format("{} ({})", direction, timing));
+            return events_.slice({process(kLink), thread, "transfer",
+                                  fmt::format("{} block{}", blocks, blocks == 1 ? "" : "s"), transfer.startNs, ns,
+                                  step.step, part.layer, bytes});
+        };
+        if (transfer.h2dBlocks > 0 || transfer.h2dBytes > 0) {
+            const EventTrack from = copy("host to device", transfer.h2dBytes, transfer.h2dBlocks, transfer.h2dNs);
+            if (part.startNs >= transfer.startNs)
+                events_.flow("transfer to attention", from, transfer.startNs, at, part.startNs);
         }
-        begin();
-        writer_.add(R"({{"ph":"X","pid":{},"tid":{},"ts":{},"dur":{},"cat":)", runId, thread->second,
-                    micros(rows.int64(4)), micros(rows.int64(5)));
-        writer_.addJson(track);
-        writer_.addText(",\"name\":");
-        const std::string_view name = rows.text(3);
-        const std::int64_t step = rows.int64(0), layer = rows.int64(1);
-        writer_.addJson(name == "layer" ? fmt::format("layer {}", layer) : std::string(name));
-        writer_.add(R"(,"args":{{"step":{})", step);
-        if (layer >= 0) writer_.add(R"(,"layer":{})", layer);
-        writer_.addText("}}");
-        writer_.endRow();
+        if (transfer.d2hBlocks > 0 || transfer.d2hBytes > 0)
+            copy("device to host", transfer.d2hBytes, transfer.d2hBlocks, transfer.d2hNs);
+    }
+    lastNs_ = std::max(lastNs_, sumOf(step.startNs, step.durationNs));
+}
+
+void RunExport::counters(const StepSlices& step) {
+    const double seconds = double(step.durationNs) / 1e9;
+    const int cache = use(kCache), link = use(kLink);
+    if (seconds > 0) {
+        events_.counter(process(kEngine), "tokens/s", step.startNs, double(step.tokens) / seconds);
+        events_.counter(link, "host to device (GB/s)", step.startNs, double(step.h2dBytes) / 1e9 / seconds);
+        events_.counter(link, "device to host (GB/s)", step.startNs, double(step.d2hBytes) / 1e9 / seconds);
+    }
+    events_.counter(link, "exposed transfer (us)", step.startNs, double(step.exposedNs) / 1e3);
+    if (step.hits + step.misses > 0)
+        events_.counter(cache, "hit rate", step.startNs, double(step.hits) / double(step.hits + step.misses));
+}
+
+void RunExport::steps(std::string_view timing, int deviceSlots) {
+    StepSliceReader reader(connection_, run_);
+    ResidentBlocks resident(connection_, run_, deviceSlots);
+    const std::int64_t count = std::max<std::int64_t>(reader.lastStep() + 1, 1);
+    StepSlices current;
+    while (reader.next(current)) {
+        step(current, timing);
+        counters(current);
+        if (const auto blocks = resident.after(current.step))
+            events_.counter(use(kCache), "resident KV blocks", current.startNs, double(*blocks));
+        if (current.step % 64 == 0)
+            report(progress_, kStepsShare * double(current.step) / double(count), "exporting steps");
     }
 }
 
-void EventWriter::counters(int runId, std::string_view timing) {
-    Statement rows(connection_,
-                   "SELECT start_ns, CAST(hits AS REAL) / nullif(hits + misses, 0), h2d_bytes, exposed_ns / 1e3"
-                   " FROM v_step WHERE run_id=? ORDER BY start_ns");
-    rows.bind(1, runId);
-    const auto counterAt = [&](std::int64_t ns, std::string_view name, const char* unit, double value) {
-        begin();
-        writer_.add(R"({{"ph":"C","pid":{},"tid":0,"ts":{},"name":)", runId, micros(ns));
-        writer_.addJson(name);
-        writer_.add(R"(,"args":{{"{}":{}}}}})", unit, value);
-    };
-    const auto counter = [&](std::string_view name, const char* unit, double value) {
-        counterAt(rows.int64(0), name, unit, value);
-    };
-    const std::string exposed = fmt::format("exposed transfer ({})", timing);
+/// Copies lie with the link, what else a GPU does with the GPU, and ranges with the engine.
+int RunExport::threadOf(std::int64_t track, std::string_view name, std::int64_t kind, int& ofProcess) {
+    const auto known = tracks_.find(track);
+    if (known != tracks_.end()) {
+        ofProcess = known->second.process;
+        return known->second.thread;
+    }
+    const bool copies = kind == int(SpanRecord::Kind::Copy) && name.find("copies") != std::string_view::npos;
+    ofProcess = use(copies ? kLink : kind == int(SpanRecord::Kind::Range) ? kEngine : kGpu);
+    // The steps have taken that name and are written already.
+    const int thread = events_.thread(ofProcess, name == "host" ? "host (other spans)" : name);
+    tracks_[track] = {ofProcess, thread};
+    return thread;
+}
+
+void RunExport::loadFlows() {
+    if (!hasTable("flow")) return;
+    Statement rows(connection_, "SELECT id, from_span, to_span FROM flow WHERE run_id = ?"
+                                " AND EXISTS (SELECT 1 FROM span WHERE id = from_span AND run_id = ?1)"
+                                " AND EXISTS (SELECT 1 FROM span WHERE id = to_span AND run_id = ?1)");
+    rows.bind(1, run_);
     while (rows.step()) {
-        if (!rows.isNull(1)) counter("hit rate", "share", rows.real(1));
-        counter("host to device", "bytes", rows.real(2));
-        counter(exposed, "us", rows.real(3));
-        writer_.endRow();
+        const auto number = std::uint64_t(rows.int64(0)) << 8 | std::uint64_t(run_);
+        starts_.push_back({rows.int64(1), number});
+        finishes_.push_back({rows.int64(2), number});
     }
-    Statement there(connection_, "SELECT 1 FROM sqlite_schema WHERE type='view' AND name='v_counter'");
-    if (!there.step()) return;
-    // Bytes per nanosecond are GB/s.
-    Statement samples(connection_,
-                      "SELECT start_ns, track, CAST(value AS REAL) / duration_ns FROM v_counter"
-                      " WHERE run_id=? AND duration_ns > 0 AND track LIKE 'PCIe bytes%' ORDER BY start_ns");
-    samples.bind(1, runId);
-    while (samples.step()) {
-        counterAt(samples.int64(0), samples.text(1), "GB/s", samples.real(2));
-        writer_.endRow();
+    std::sort(starts_.begin(), starts_.end());
+    std::sort(finishes_.begin(), finishes_.end());
+}
+
+void RunExport::spans() {
+    loadFlows();
+    const bool derivesFlows = starts_.empty(); // an imported run has those that were recorded
+    std::int64_t newestLaunch = -1;
+    struct {
+        std::int64_t step = -1, layer = -1, startNs = 0;
+        EventTrack at;
+    } gather;
+    Statement stepStart(connection_, "SELECT start_ns, duration_ns FROM step WHERE id = ?");
+    Statement rows(connection_,
+                   "SELECT s.id, s.step, s.layer, s.kind, s.track, t.value, n.value, s.start_ns, s.duration_ns"
+                   " FROM span s JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name"
+                   " WHERE s.run_id = ? ORDER BY s.start_ns, s.duration_ns DESC, s.id");
+    rows.bind(1, run_);
+    const std::int64_t firstEvent = events_.events();
+    for (std::int64_t seen = 0; rows.step(); ++seen) {
+        const std::int64_t id = rows.int64(0), step = rows.int64(1), layer = rows.int64(2), kind = rows.int64(3),
+                           startNs = rows.int64(7), durationNs = std::max<std::int64_t>(rows.int64(8), 0);
+        const std::string_view name = rows.text(6);
+        const bool isKernel = kind == int(SpanRecord::Kind::Kernel);
+        int ofProcess = 0;
+        const int thread = threadOf(rows.int64(4), rows.text(5), kind, ofProcess);
+        const EventTrack at = events_.slice({ofProcess, thread,
+                                             isKernel                              ? "kernel"
+                                             : kind == int(SpanRecord::Kind::Copy) ? "copy"
+                                                                                   : "range",
+                                             name, startNs, durationNs, step, layer});
+        lastNs_ = std::max(lastNs_, sumOf(startNs, durationNs));
+        for (auto end = std::lower_bound(starts_.begin(), starts_.end(), End{id, 0});
+             end != starts_.end() && end->span == id; ++end)
+            events_.flowEnd("launch", end->flow, true, at, startNs);
+        for (auto end = std::lower_bound(finishes_.begin(), finishes_.end(), End{id, 0});
+             end != finishes_.end() && end->span == id; ++end)
+            events_.flowEnd("launch", end->flow, false, at, startNs);
+        // One launch starts all kernels of a recorded step: the arrow goes to the first.
+        if (derivesFlows && isKernel && step > newestLaunch) {
+            newestLaunch = step;
+            stepStart.bind(1, trace::stepKey(run_, int(std::min<std::int64_t>(step, trace::kMaxStep))));
+            if (stepStart.step() && stepStart.int64(0) <= startNs)
+                events_.flow("launch to kernel", {process(kEngine), events_.thread(process(kEngine), "host")},
+                             stepStart.int64(0), at, startNs);
+            stepStart.reset();
+        }
+        if (derivesFlows && isKernel && name.starts_with("offloading: ")) {
+            gather = {step, layer, startNs, at};
+        } else if (isKernel && gather.step == step && gather.layer == layer && gather.step >= 0 &&
+                   (name.starts_with("stage2: ") || name.starts_with("attention: "))) {
+            events_.flow("transfer to attention", gather.at, gather.startNs, at, startNs);
+            gather.step = -1;
+        }
+        if (seen % kRowsPerReport == 0)
+            report(progress_, kStepsShare + (1 - kStepsShare) * double(seen) / double(seen + kRowsPerReport),
+                   fmt::format("exporting spans: {} events", events_.events() - firstEvent));
     }
+}
+
+void RunExport::recordedCounters() {
+    if (hasTable("counter")) { // what the GPU's own counters saw; bytes per nanosecond are GB/s
+        Statement samples(connection_, "SELECT t.value, c.start_ns, CAST(c.value AS REAL) / c.duration_ns FROM counter c"
+                                       " JOIN text t ON t.id = c.track WHERE c.run_id = ? AND c.duration_ns > 0"
+                                       " AND t.value LIKE 'PCIe bytes%' ORDER BY c.start_ns, c.id");
+        samples.bind(1, run_);
+        while (samples.step()) {
+            events_.counter(use(kLink), fmt::format("{} (GB/s)", samples.text(0)), samples.int64(1), samples.real(2));
+            lastNs_ = std::max(lastNs_, samples.int64(1));
+        }
+    }
+    if (!hasTable("gauge")) return;
+    Statement rows(connection_, "SELECT t.value, c.time_ns, c.value FROM gauge c JOIN text t ON t.id = c.track"
+                                " WHERE c.run_id = ? ORDER BY c.time_ns, c.id");
+    rows.bind(1, run_);
+    while (rows.step()) {
+        events_.counter(use(kEngine), rows.text(0), rows.int64(1), rows.real(2));
+        lastNs_ = std::max(lastNs_, rows.int64(1));
+    }
+}
+
+void RunExport::write(std::string_view name, std::string_view timing, int deviceSlots) {
+    name_ = name;
+    use(kEngine);
+    steps(timing, deviceSlots);
+    spans();
+    recordedCounters();
+    events_.closeCounters(lastNs_);
 }
 
 } // namespace
@@ -117,11 +243,14 @@ ExportResult exportChromeTrace(const std::string& path, std::ostream& out, const
     const OpenTrace trace = openTrace(path);
     trace.connection->setInterrupt(options.interrupt);
     LineWriter writer(out);
-    writer.addText(R"({"displayTimeUnit":"ns","otherData":{"producer":"KVScope"},"traceEvents":[)");
-    EventWriter events(*trace.connection, writer);
-    Statement runs(*trace.connection, "SELECT run_id, name, timing FROM run ORDER BY run_id");
+    // No displayTimeUnit: it changes what older viewers take ts for.
+    writer.addText(R"({"otherData":{"producer":"KVScope"},"traceEvents":[)");
+    ChromeEvents events(writer);
+    Statement runs(*trace.connection, "SELECT run_id, name, timing, device_slots FROM run ORDER BY run_id");
     while (runs.step())
-        if (!options.runId || *options.runId == runs.int64(0)) events.run(runs.int32(0), runs.text(1), runs.text(2));
+        if (!options.runId || *options.runId == runs.int64(0))
+            RunExport(*trace.connection, events, runs.int32(0), options.progress)
+                .write(runs.text(1), runs.text(2), runs.int32(3));
     writer.addText("\n]}\n");
     writer.flush();
     return {events.events(), {}};

@@ -22,7 +22,7 @@ TableQuery queryOf(ExportTable table) {
     case ExportTable::Steps:
         return {"run_id, step, phase, tokens, start_ns, duration_ns, selected, hits, misses, h2d_bytes, d2h_bytes, "
                 "transfer_ns,"
-                " exposed_ns, kept, opens_block",
+                " exposed_ns, kept, opens_block, h2d_blocks, d2h_blocks, embed_ns, lm_head_ns, sample_ns",
                 "v_step", ""};
     case ExportTable::Breakdown:
         return {"run_id, phase, layer, component, calls, total_ns", "v_breakdown",
@@ -34,11 +34,32 @@ TableQuery queryOf(ExportTable table) {
         return {"run_id, step, seq, token_id, text, position", "v_token", ""};
     case ExportTable::Counters:
         return {"run_id, track, start_ns, duration_ns, value", "v_counter", " ORDER BY run_id, start_ns, track"};
+    case ExportTable::Layers:
+        return {"*", "v_layer", ""};
+    case ExportTable::Locality:
+        return {"*", "v_locality", ""};
+    case ExportTable::Spans:
+        return {"*", "v_span", " ORDER BY run_id, start_ns, depth"};
+    case ExportTable::Gauges:
+        return {"*", "v_gauge", " ORDER BY run_id, time_ns"};
+    case ExportTable::Flows:
+        return {"*", "v_flow", " ORDER BY run_id, to_start_ns"};
+    case ExportTable::Prompt:
+        return {"run_id, seq, position, token_id, text", "v_prompt", ""};
+    case ExportTable::Runs:
+        return {"*", "runs", ""};
     case ExportTable::Kernels:
     case ExportTable::Selections:
         break;
     }
     return {"run_id, step, layer, track, name, start_ns, duration_ns", "v_kernel", " ORDER BY run_id, start_ns"};
+}
+
+constexpr std::int64_t kRowsPerReport = 1 << 15;
+
+/// How many rows will come is known only at the end: the fraction comes closer to 1 and never gets there.
+void reportRows(const Progress& progress, std::int64_t rows) {
+    report(progress, double(rows) / double(rows + 32 * kRowsPerReport), fmt::format("exporting: {} rows", rows));
 }
 
 void writeValue(LineWriter& writer, const Statement& rows, int column, ExportFormat format) {
@@ -74,6 +95,7 @@ ExportResult exportView(Connection& connection, const TableQuery& query, ExportF
         writer.addText("\n");
     }
     for (; rows.step(); ++result.rows) {
+        if (result.rows % kRowsPerReport == 0) reportRows(options.progress, result.rows);
         for (int column = 0; column < rows.columns(); ++column) {
             if (format == ExportFormat::Jsonl)
                 writer.add("{}\"{}\":", column == 0 ? "{" : ",", rows.columnName(column));
@@ -98,6 +120,7 @@ ExportResult exportSelections(Connection& connection, ExportFormat format, LineW
                  trace::keysOfSteps(lastRun, 0, trace::kMaxStep, trace::kSelectionShift).second);
     DecodedSelection decoded;
     bool blockless = false;
+    std::int64_t selections = 0;
     while (rows.step()) {
         if (rows.isNull(1)) {
             blockless = true;
@@ -114,6 +137,7 @@ ExportResult exportSelections(Connection& connection, ExportFormat format, LineW
                             "decoded)",
                             connection.path(), step, layer, sequence, head),
                 "record it again");
+        if (++selections % (kRowsPerReport / 16) == 0) reportRows(options.progress, result.rows);
         for (std::size_t i = 0; i < decoded.blocks.size(); ++i, ++result.rows) {
             if (format == ExportFormat::Csv)
                 writer.add("{},{},{},{},{},{},{},{}\n", run, step, layer, sequence, head, decoded.blocks[i],
@@ -141,8 +165,9 @@ bool hasCounters(Connection& connection) {
 } // namespace
 
 const std::vector<std::string>& exportTableNames() {
-    static const std::vector<std::string> names{"selections", "steps",   "breakdown", "transfers",
-                                                "tokens",     "kernels", "counters"};
+    static const std::vector<std::string> names{"selections", "steps",  "breakdown", "transfers", "tokens",
+                                                "kernels",    "layers", "locality",  "spans",     "counters",
+                                                "gauges",     "flows",  "prompt",    "runs"};
     return names;
 }
 
@@ -165,6 +190,12 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
                          const ExportOptions& options) {
     const OpenTrace trace = openTrace(path);
     trace.connection->setInterrupt(options.interrupt);
+    const bool recordedByOthers = table == ExportTable::Gauges || table == ExportTable::Flows;
+    if (recordedByOthers && trace.connection->integer("SELECT count(*) FROM sqlite_schema WHERE name='v_flow'") == 0)
+        throw Error(
+            ErrorKind::BadInput,
+            fmt::format("{} was written before traces had a table of {}", path, exportTableNames()[std::size_t(table)]),
+            "export another table");
     LineWriter writer(out);
     if (table == ExportTable::Counters && !hasCounters(*trace.connection))
         return {0, "the trace has no counters: it was recorded before there were any"};
@@ -175,6 +206,9 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
         result.note = "the trace has no kernels: they are recorded on GPUs only";
     if (table == ExportTable::Counters && result.rows == 0)
         result.note = "the trace has no counters: they are recorded on GPUs at level full";
+    if (recordedByOthers && result.rows == 0)
+        result.note =
+            fmt::format("the trace has no {}: only imported traces have them", exportTableNames()[std::size_t(table)]);
     writer.flush();
     return result;
 }

@@ -1,5 +1,8 @@
-// Tables of a trace as CSV or JSON lines, and the whole timeline for Chrome's and Perfetto's viewers.
+// Tables of a trace as CSV or JSON lines, and the whole timeline for Chrome's and Perfetto's viewers. Everything is
+// written as it is read: memory does not grow with the trace.
 #pragma once
+
+#include "core/model/progress.h"
 
 #include <atomic>
 #include <cstdint>
@@ -11,7 +14,22 @@
 
 namespace kvscope {
 
-enum class ExportTable { Selections, Steps, Breakdown, Transfers, Tokens, Kernels, Counters };
+enum class ExportTable {
+    Selections,
+    Steps,
+    Breakdown,
+    Transfers,
+    Tokens,
+    Kernels,
+    Layers,
+    Locality,
+    Spans,
+    Counters,
+    Gauges,
+    Flows,
+    Prompt,
+    Runs
+};
 enum class ExportFormat { Csv, Jsonl };
 
 /// "selections", "steps", ... in the order of ExportTable.
@@ -24,6 +42,7 @@ ExportFormat parseExportFormat(std::string_view name);
 struct ExportOptions {
     std::optional<int> runId; // absent: all runs of the file
     const std::atomic<bool>* interrupt = nullptr;
+    Progress progress{}; // how far it is, as far as that can be known
 };
 
 struct ExportResult {
@@ -37,8 +56,12 @@ struct ExportResult {
 ExportResult exportTable(const std::string& path, ExportTable table, ExportFormat format, std::ostream& out,
                          const ExportOptions& options = {});
 
-/// Chrome trace events (JSON object format): a process per run, complete events for steps, layers, stages and recorded
-/// spans in microseconds, counters for hit rate and bytes loaded. @throws as exportTable
+/// Chrome trace events (JSON object format), made for Perfetto's viewer. Per run the processes engine (step, layers,
+/// stages, ranges), GPU (a thread per stream), host-device link (transfers and copies) and KV cache; counters for
+/// tokens/s, hit rate, resident blocks, link traffic and exposed time; arrows from a launch to its kernel and from a
+/// transfer to the attention that used it. Times in microseconds with all digits. Slices of one thread nest or lie
+/// apart; what overlaps otherwise goes to another thread of that name. Memory: 32 bytes per recorded flow. @throws as
+/// exportTable
 ExportResult exportChromeTrace(const std::string& path, std::ostream& out, const ExportOptions& options = {});
 
 } // namespace kvscope

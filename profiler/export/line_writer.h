@@ -1,12 +1,16 @@
 // Buffered text output that notices when the stream fails.
 #pragma once
 
+#include <cstdint>
 #include <fmt/format.h>
 #include <iosfwd>
 #include <string>
 #include <string_view>
 
 namespace kvscope {
+
+/// Times of a damaged file may be any number: the sum wraps around, which is wrong and harmless.
+inline std::int64_t sumOf(std::int64_t a, std::int64_t b) { return std::int64_t(std::uint64_t(a) + std::uint64_t(b)); }
 
 class LineWriter {
 public:

@@ -1,10 +1,12 @@
 #include "profiler/read/open_trace.h"
 
 #include "kernels/base/error.h"
+#include "profiler/import/import.h"
 #include "profiler/store/trace_keys.h"
 
 #include <filesystem>
 #include <fmt/format.h>
+#include <fstream>
 #include <optional>
 #include <unistd.h>
 
@@ -79,6 +81,15 @@ OpenTrace openCopy(const std::string& path) {
     return trace;
 }
 
+/// SQLite keeps the application id at a fixed place of the first page.
+bool isTraceFile(const std::string& path) {
+    constexpr std::streamoff kPlace = 68;
+    unsigned char id[4] = {};
+    std::ifstream file(path, std::ios::binary);
+    file.seekg(kPlace).read(reinterpret_cast<char*>(id), sizeof id);
+    return file && (int(id[0]) << 24 | id[1] << 16 | id[2] << 8 | id[3]) == trace::kApplicationId;
+}
+
 } // namespace
 
 TemporaryFolder::TemporaryFolder() {
@@ -105,6 +116,9 @@ OpenTrace openTrace(const std::string& path) {
         throw Error(ErrorKind::Storage, fmt::format("{} is not a file", path), "choose a .kvtrace file");
     if (access(path.c_str(), R_OK) != 0)
         throw Error(ErrorKind::Storage, fmt::format("{} may not be read by you", path), "change its permissions");
+
+    if (!isTraceFile(path) && findImportFormat(path))
+        return openAs(importIntoCache(path), Connection::Mode::ReadOnly, path);
 
     std::optional<Error> refusal;
     try {

@@ -28,7 +28,9 @@ struct OpenTrace {
 
 /// Reads the first page and the schema only, whatever the size of the file. A trace that a killed recorder left behind
 /// (with its -wal) opens like any other; in a folder that cannot be written, where SQLite refuses that, a finished file
-/// is opened as immutable and an unfinished one is copied to a temporary folder with its -wal.
+/// is opened as immutable and an unfinished one is copied to a temporary folder with its -wal. A file of another tool
+/// that can be imported (import/import.h) is opened as its conversion in the cache, which is made now if it is not
+/// there; messages name the file itself.
 /// @throws Error(Storage | BadInput): not there, not readable, not a trace, newer than this program, damaged
 OpenTrace openTrace(const std::string& path);
 

@@ -171,6 +171,22 @@ CREATE TABLE note (
     created_utc TEXT NOT NULL
 ) STRICT;
 
+-- What other tools recorded beside spans; KVScope's own recorder leaves both empty. Older traces do not have them.
+CREATE TABLE gauge (
+    id      INTEGER PRIMARY KEY,
+    run_id  INTEGER NOT NULL,
+    track   INTEGER NOT NULL REFERENCES text(id),
+    time_ns INTEGER NOT NULL,
+    value   REAL NOT NULL                     -- from then until the track's next one
+) STRICT;
+
+CREATE TABLE flow (
+    id        INTEGER PRIMARY KEY,
+    run_id    INTEGER NOT NULL,
+    from_span INTEGER NOT NULL REFERENCES span(id),
+    to_span   INTEGER NOT NULL REFERENCES span(id)
+) STRICT;
+
 -- Views. The joins go from a run's key range to the rows below it, so a filter on run_id reads that run only.
 
 CREATE VIEW runs AS
@@ -317,3 +333,13 @@ UNION ALL SELECT s.run_id, s.step, s.layer, t.value, n.value, s.start_ns, s.dura
 CREATE VIEW v_kernel AS
 SELECT s.run_id, s.step, s.layer, t.value AS track, n.value AS name, s.start_ns, s.duration_ns
 FROM span s JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name WHERE s.kind = 1;
+
+CREATE VIEW v_gauge AS
+SELECT c.run_id, t.value AS track, c.time_ns, c.value FROM gauge c JOIN text t ON t.id = c.track;
+
+CREATE VIEW v_flow AS
+SELECT f.run_id, ft.value AS from_track, fn.value AS from_name, a.start_ns AS from_start_ns,
+       tt.value AS to_track, tn.value AS to_name, b.start_ns AS to_start_ns
+FROM flow f JOIN span a ON a.id = f.from_span JOIN span b ON b.id = f.to_span
+            JOIN text ft ON ft.id = a.track JOIN text fn ON fn.id = a.name
+            JOIN text tt ON tt.id = b.track JOIN text tn ON tn.id = b.name;

@@ -16,7 +16,6 @@
 namespace kvscope {
 namespace {
 
-using nlohmann::json;
 using testing::HasSubstr;
 
 std::string failureOf(const std::function<void()>& action) {
@@ -135,11 +134,11 @@ TEST_F(ExportTest, BothFormatsHoldTheSameValues) {
 }
 
 TEST_F(ExportTest, TablesHaveTheRowsOfTheirViews) {
-    const std::map<std::string, std::string> views{{"steps", "v_step"},
-                                                   {"breakdown", "v_breakdown"},
-                                                   {"transfers", "v_transfer"},
-                                                   {"tokens", "v_token"},
-                                                   {"kernels", "v_kernel"}};
+    const std::map<std::string, std::string> views{
+        {"steps", "v_step"},       {"breakdown", "v_breakdown"}, {"transfers", "v_transfer"}, {"tokens", "v_token"},
+        {"kernels", "v_kernel"},   {"layers", "v_layer"},        {"locality", "v_locality"},  {"spans", "v_span"},
+        {"counters", "v_counter"}, {"gauges", "v_gauge"}, {"flows", "v_flow"},          {"prompt", "v_prompt"},      {"runs", "runs"}};
+    EXPECT_EQ(views.size() + 1, exportTableNames().size()) << "all but the selections, which have a test of their own";
     for (const auto& [name, view] : views)
         for (const int run : {0, 1, 2, 3}) {
             text(parseExportTable(name), ExportFormat::Csv, run > 0 ? ExportOptions{run} : ExportOptions{});
@@ -182,8 +181,10 @@ TEST_F(ExportTest, SaysWhySelectionsAreMissing) {
 }
 
 TEST_F(ExportTest, RefusesUnknownNamesAndListsTheKnown) {
-    EXPECT_THAT(failureOf([] { parseExportTable("spans"); }),
-                HasSubstr("selections, steps, breakdown, transfers, tokens, kernels"));
+    EXPECT_THAT(
+        failureOf([] { parseExportTable("dreams"); }),
+        HasSubstr("selections, steps, breakdown, transfers, tokens, kernels, layers, locality, spans, counters, "
+                  "flows, prompt, runs"));
     EXPECT_THAT(failureOf([] { parseExportFormat("xml"); }), HasSubstr("csv or jsonl"));
 }
 
@@ -201,50 +202,6 @@ TEST_F(ExportTest, CanBeInterrupted) {
                     exportTable(file, ExportTable::Selections, ExportFormat::Csv, out, {{}, &stop});
                 }),
                 HasSubstr("cancelled"));
-}
-
-TEST_F(ExportTest, ChromeTraceHoldsEverySpanAndNestsThem) {
-    std::ostringstream out;
-    exportChromeTrace(file, out);
-    const json document = json::parse(out.str());
-    std::map<std::string, int> kinds;
-    std::map<int, std::vector<std::pair<double, double>>> open; // by process: spans that contain the next one
-    double lastStart[3] = {-1, -1, -1};
-    for (const json& event : document.at("traceEvents")) {
-        const std::string kind = event.at("ph");
-        ++kinds[kind];
-        const int process = event.at("pid");
-        if (kind == "X") {
-            const double start = event.at("ts"), end = start + event.at("dur").get<double>();
-            EXPECT_GE(start, lastStart[process]);
-            lastStart[process] = start;
-            auto& stack = open[process];
-            while (!stack.empty() && stack.back().second <= start + 1e-6) stack.pop_back();
-            if (!stack.empty()) {
-                EXPECT_LE(end, stack.back().second + 1e-6);
-            }
-            stack.emplace_back(start, end);
-            EXPECT_LE(stack.size(), 3u);
-        } else if (kind == "C") {
-            EXPECT_EQ(event.at("args").size(), 1u);
-        }
-    }
-    EXPECT_EQ(std::to_string(kinds["X"]), test::value(file, "SELECT count(*) FROM v_span"));
-    EXPECT_EQ(kinds["M"], 4); // a process and a thread name per run
-    EXPECT_EQ(std::to_string(kinds["C"]),
-              test::value(file, "SELECT count(*) * 2 + sum(hits + misses > 0) FROM v_step"));
-    EXPECT_EQ(document.at("traceEvents")[0].at("args").at("name"), "run 1: nosa on synthetic");
-}
-
-TEST_F(ExportTest, ChromeTraceOfOneRunLeavesTheOthersOut) {
-    std::ostringstream out;
-    exportChromeTrace(file, out, {2});
-    const json document = json::parse(out.str());
-    EXPECT_GT(document.at("traceEvents").size(), 100u);
-    for (const json& event : document.at("traceEvents")) EXPECT_EQ(event.at("pid"), 2);
-    std::ostringstream none;
-    exportChromeTrace(file, none, {7});
-    EXPECT_TRUE(json::parse(none.str()).at("traceEvents").empty());
 }
 
 } // namespace

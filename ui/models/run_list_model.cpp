@@ -1,5 +1,6 @@
 #include "ui/models/run_list_model.h"
 
+#include "profiler/import/import.h"
 #include "ui/models/format.h"
 
 #include <QDateTime>
@@ -12,6 +13,7 @@ namespace kvscope::ui {
 
 QString statusText(const RunRow& row, bool live) {
     QString status = QString::fromStdString(row.status);
+    if (row.backend == kImported) return QObject::tr("imported timeline");
     if (live)
         status = QObject::tr("live");
     else if (row.stale)
@@ -88,7 +90,8 @@ QVariant RunListModel::data(const QModelIndex& index, int role) const {
     case Qt::ToolTipRole:
         return QStringLiteral("%1\n%2 · %3\n%4")
             .arg(QString::fromStdString(row.name), QString::fromStdString(row.createdUtc),
-                 QString::fromStdString(row.model), QDir::toNativeSeparators(run.key.path));
+                 QString::fromStdString(row.backend == kImported ? row.statusMessage : row.model),
+                 QDir::toNativeSeparators(run.key.path));
     default:
         return {};
     }

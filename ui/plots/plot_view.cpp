@@ -1,6 +1,8 @@
 #include "ui/plots/plot_view.h"
 
+#include "profiler/import/import.h"
 #include "ui/clipboard.h"
+#include "ui/picture.h"
 #include "ui/plots/flow_layout.h"
 #include "ui/plots/plot_accessible.h"
 #include "ui/plots/plot_canvas.h"
@@ -196,6 +198,14 @@ void PlotView::showEmpty(const QString& title, const QString& text) {
 }
 
 bool PlotView::showEmptyWithoutRun(const QString& whatItShows) {
+    if (run() && run()->row.backend == kImported) {
+        showEmpty(tr("An imported timeline"),
+                  tr("%1\n\n%2 was %3. It has spans and counters, but no steps with selected blocks, which this view "
+                     "needs: record a run with KVScope to have them.")
+                      .arg(whatItShows, QString::fromStdString(run()->row.name),
+                           QString::fromStdString(run()->row.statusMessage).section(QLatin1Char(';'), 0, 0)));
+        return true;
+    }
     if (run()) return false;
     showEmpty(
         tr("No run is open"),
@@ -375,7 +385,7 @@ bool PlotView::exportImage(const QString& path, QSize size) {
     if (size.width() < 80 || size.height() < 80 || size.width() > 16'384 || size.height() > 16'384) return false;
     const QString suffix = QFileInfo(path).suffix().toLower();
     if (suffix == QLatin1String("png")) {
-        const double ratio = devicePixelRatioF();
+        const double ratio = pictureScale(*this);
         QImage image((QSizeF(size) * ratio).toSize(), QImage::Format_ARGB32_Premultiplied);
         if (image.isNull()) return false;
         image.setDevicePixelRatio(ratio);

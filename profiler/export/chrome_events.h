@@ -1,0 +1,77 @@
+// Chrome trace events as Perfetto's viewer wants them: named processes and threads, slices of one thread either nested
+// or apart, flows bound to slices.
+#pragma once
+
+#include "profiler/export/line_writer.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace kvscope {
+
+/// A process and a thread of the document; threads that need more than one lane have consecutive numbers from theirs
+/// on.
+struct EventTrack {
+    int process = 0, thread = 0;
+};
+
+class ChromeEvents {
+public:
+    explicit ChromeEvents(LineWriter& writer) : writer_(writer) {}
+
+    void nameProcess(int process, std::string_view name, int order);
+    /// A thread that takes slices; the same again for the same words.
+    int thread(int process, std::string_view name);
+
+    struct Slice {
+        int process = 0, thread = 0;
+        std::string_view category, name;
+        std::int64_t startNs = 0, durationNs = 0;
+        std::int64_t step = -1, layer = -1; // -1: not written
+        std::int64_t bytes = -1;
+    };
+    /// Slices of a thread come by start, outer ones first. One that would overlap another without lying in it goes to
+    /// the thread's next lane. @return where it went
+    EventTrack slice(const Slice& slice);
+    void counter(int process, std::string_view name, std::int64_t timeNs, double value);
+    /// An arrow between two slices that were written: from a moment of one to the start of the other, not before it.
+    void flow(std::string_view kind, EventTrack from, std::int64_t fromNs, EventTrack to, std::int64_t toNs);
+    /// One end of an arrow whose other end comes under the same number.
+    void flowEnd(std::string_view kind, std::uint64_t number, bool isStart, EventTrack at, std::int64_t timeNs);
+    /// Every counter once more at this moment: viewers draw a value only up to the next one.
+    void closeCounters(std::int64_t timeNs);
+
+    std::int64_t events() const { return events_; }
+
+private:
+    struct Lane {
+        int thread = 0;
+        std::vector<std::int64_t> ends; // of the slices that are open, outermost first
+    };
+    struct Thread {
+        std::string name;
+        std::vector<Lane> lanes;
+    };
+    struct Last {
+        std::int64_t timeNs = 0;
+        double value = 0;
+    };
+    void begin(char phase, int process, int thread);
+    void time(std::string_view key, std::int64_t ns);
+    int addLane(int process, Thread& thread);
+
+    LineWriter& writer_;
+    std::map<std::pair<int, std::string>, int> numbers_; // of threads, by process and name
+    std::map<std::pair<int, int>, Thread> threads_;      // by process and number
+    std::map<std::pair<int, std::string>, Last> counters_;
+    std::uint64_t lastFlow_ = 0;
+    int lastThread_ = 0;
+    std::int64_t events_ = 0;
+};
+
+} // namespace kvscope

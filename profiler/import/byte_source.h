@@ -1,0 +1,39 @@
+// The bytes of a file, unpacked if it is gzip, for a parser that reads them one after the other.
+#pragma once
+
+#include "core/model/progress.h"
+
+#include <cstdint>
+#include <memory>
+#include <streambuf>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvscope {
+
+class ByteSource final : public std::streambuf {
+public:
+    /// @throws Error(Storage | Unsupported): cannot be opened; gzip, and this program was built without zlib
+    ByteSource(const std::string& path, const Progress& progress, const std::stop_token& stop);
+    ~ByteSource() override;
+
+    static bool isGzip(std::string_view head) { return head.substr(0, 2) == "\x1f\x8b"; }
+    /// The first `count` bytes unpacked; empty if that cannot be done. Never throws.
+    static std::string unpackedHead(const std::string& path, std::size_t count) noexcept;
+
+protected:
+    /// @throws Error(Storage | BadInput | Cancelled)
+    int_type underflow() override;
+
+private:
+    struct File;
+    std::string path_;
+    Progress progress_;
+    std::stop_token stop_;
+    std::unique_ptr<File> file_;
+    std::vector<char> buffer_;
+    std::int64_t size_ = 0; // of the file as it lies on disk
+};
+
+} // namespace kvscope

@@ -1,0 +1,98 @@
+// Imported files as traces in the user's cache: converted once, never beside the file they come from.
+#include "kernels/base/error.h"
+#include "profiler/import/import.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fmt/format.h>
+#include <vector>
+
+namespace kvscope {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kConverter = 1;          // raised when the same file would be converted differently
+constexpr std::size_t kFilesKept = 24; // the newest stay
+constexpr std::uintmax_t kBytesKept = std::uintmax_t(8) << 30;
+constexpr std::chrono::hours kLongestImport{24};
+
+fs::path cacheFolder() {
+    const auto named = [](const char* name) {
+        const char* value = std::getenv(name);
+        return fs::path(value ? value : "");
+    };
+    fs::path base = named("XDG_CACHE_HOME");
+    if (!base.is_absolute()) {
+        base = named("HOME");
+        if (base.empty()) base = fs::temp_directory_path();
+        base /= ".cache";
+    }
+    return base / "kvscope" / "imports";
+}
+
+/// Changes when the file does.
+std::string cachedName(const std::string& path) {
+    std::error_code ignored;
+    const fs::path file = fs::absolute(path, ignored).lexically_normal();
+    const auto changed = fs::last_write_time(path, ignored).time_since_epoch().count();
+    std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
+    for (const unsigned char c :
+         fmt::format("{}|{}|{}|{}", kConverter, file.string(), changed, fs::file_size(path, ignored)))
+        hash = (hash ^ c) * 0x100000001b3;
+    return fmt::format("{:016x}.kvtrace", hash);
+}
+
+/// Removes the oldest until the rest is few and small enough; what another program removes at the same time is no
+/// error.
+void removeOld(const fs::path& folder, const fs::path& keep) {
+    struct Old {
+        fs::file_time_type used;
+        fs::path path;
+        std::uintmax_t bytes;
+    };
+    std::vector<Old> files;
+    std::error_code ignored;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
+        const bool leftover = entry.path().filename().string().find(".importing-") != std::string::npos;
+        if (leftover && fs::file_time_type::clock::now() - entry.last_write_time(ignored) > kLongestImport)
+            fs::remove(entry.path(), ignored); // of a program that was killed
+        else if (entry.path().extension() == ".kvtrace" && entry.path() != keep)
+            files.push_back({entry.last_write_time(ignored), entry.path(), entry.file_size(ignored)});
+    }
+    std::sort(files.begin(), files.end(), [](const Old& a, const Old& b) { return a.used > b.used; });
+    std::uintmax_t bytes = fs::file_size(keep, ignored);
+    for (std::size_t i = 0; i < files.size(); ++i) {
+        bytes += files[i].bytes;
+        if (i + 1 >= kFilesKept || bytes > kBytesKept) fs::remove(files[i].path, ignored);
+    }
+}
+
+} // namespace
+
+bool needsImport(const std::string& path) {
+    std::error_code ignored;
+    return findImportFormat(path) && !fs::exists(cacheFolder() / cachedName(path), ignored);
+}
+
+std::string importIntoCache(const std::string& path, const Progress& progress, const std::stop_token& stop) {
+    const fs::path folder = cacheFolder(), cached = folder / cachedName(path);
+    std::error_code failure;
+    if (fs::exists(cached, failure)) {
+        fs::last_write_time(cached, fs::file_time_type::clock::now(), failure); // it is in use
+        return cached.string();
+    }
+    fs::create_directories(folder, failure);
+    if (failure)
+        throw Error(ErrorKind::Storage,
+                    fmt::format("{} cannot be imported: the folder {} cannot be made: {}", path, folder.string(),
+                                failure.message()),
+                    "set XDG_CACHE_HOME to a folder you may write to");
+    importTrace(path, cached.string(), progress, stop);
+    removeOld(folder, cached);
+    return cached.string();
+}
+
+} // namespace kvscope

@@ -1,0 +1,16 @@
+// The functions behind registry.cpp, one pair per file.
+#pragma once
+
+#include "profiler/import/import.h"
+
+namespace kvscope {
+
+bool recognisesNsight(const std::string& path, std::string_view head);
+ImportedFacts readNsight(const std::string& path, TimelineBuilder& timeline, const Progress& progress,
+                         const std::stop_token& stop);
+
+bool recognisesTraceEvents(const std::string& path, std::string_view head);
+ImportedFacts readTraceEvents(const std::string& path, TimelineBuilder& timeline, const Progress& progress,
+                              const std::stop_token& stop);
+
+} // namespace kvscope

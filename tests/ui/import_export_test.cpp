@@ -1,0 +1,228 @@
+// Files of other tools on the window, and views as pictures: as a person does both.
+#include "tests/ui/small_trace.h"
+#include "ui/main_window.h"
+#include "ui/picture.h"
+#include "ui/plots/plot_view.h"
+#include "ui/theme.h"
+#include "ui/views/view.h"
+#include "ui/widgets/export_dialog.h"
+#include "ui/widgets/import_bar.h"
+
+#include <QAction>
+#include <QApplication>
+#include <QComboBox>
+#include <QDir>
+#include <QDragEnterEvent>
+#include <QDropEvent>
+#include <QFile>
+#include <QImage>
+#include <QLabel>
+#include <QMimeData>
+#include <QSignalSpy>
+#include <QSpinBox>
+#include <QStandardPaths>
+#include <QTemporaryDir>
+#include <QTest>
+#include <QToolButton>
+#include <gtest/gtest.h>
+
+namespace kvscope::ui {
+namespace {
+
+template <class Condition> bool until(Condition&& condition) { return QTest::qWaitFor(condition, 60'000); }
+
+class ImportExportTest : public testing::Test {
+protected:
+    ImportExportTest() {
+        QStandardPaths::setTestModeEnabled(true);
+        qputenv("XDG_CACHE_HOME", folder.filePath("cache").toLocal8Bit());
+    }
+    ~ImportExportTest() override { qunsetenv("XDG_CACHE_HOME"); }
+
+    std::unique_ptr<MainWindow> makeWindow() {
+        auto window = std::make_unique<MainWindow>(Settings(true));
+        window->show();
+        EXPECT_TRUE(QTest::qWaitForWindowExposed(window.get()));
+        return window;
+    }
+    QString write(const QString& name, const QByteArray& bytes) {
+        QFile file(folder.filePath(name));
+        EXPECT_TRUE(file.open(QIODevice::WriteOnly));
+        file.write(bytes);
+        return file.fileName();
+    }
+    static QByteArray timeline(int events) {
+        QByteArray text = "[";
+        for (int i = 0; i < events; ++i)
+            text += "{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"ts\":" + QByteArray::number(i) +
+                    ",\"dur\":1,\"name\":\"work\"},\n";
+        return text;
+    }
+    /// Enter and drop, as a drag from a file manager ends.
+    static bool drop(MainWindow& window, const QStringList& paths) {
+        QMimeData data;
+        QList<QUrl> urls;
+        for (const QString& path : paths) urls << QUrl::fromLocalFile(path);
+        data.setUrls(urls);
+        QDragEnterEvent enter(QPoint(50, 50), Qt::CopyAction, &data, Qt::LeftButton, Qt::NoModifier);
+        QApplication::sendEvent(&window, &enter);
+        if (!enter.isAccepted()) return false;
+        QDropEvent event(QPointF(50, 50), Qt::CopyAction, &data, Qt::LeftButton, Qt::NoModifier);
+        QApplication::sendEvent(&window, &event);
+        return true;
+    }
+    static QString message(MainWindow& window) { return window.findChild<QLabel*>("statusMessage")->text(); }
+
+    QTemporaryDir folder;
+};
+
+TEST_F(ImportExportTest, DroppedFilesOfAnyKindOpenOrSayWhyNot) {
+    const QString trace = folder.filePath("small.kvtrace");
+    recordSmallTrace(trace);
+    const QString json = write("timeline.json", timeline(100)), text = write("notes.txt", "no trace at all");
+    const auto window = makeWindow();
+    ASSERT_TRUE(drop(*window, {trace, json, text}));
+    Workspace& workspace = window->workspace();
+    ASSERT_TRUE(until([&] { return workspace.runs().size() == 2 && workspace.idle(); }));
+    EXPECT_TRUE(until([&] { return message(*window).contains("notes.txt"); })) << message(*window).toStdString();
+    EXPECT_EQ(QApplication::activeModalWidget(), nullptr);
+    const auto imported = std::find_if(workspace.runs().begin(), workspace.runs().end(),
+                                       [](const OpenRun& run) { return run.row.backend == "imported"; });
+    ASSERT_NE(imported, workspace.runs().end());
+    EXPECT_EQ(imported->key.path, json) << "it goes by its own name, not by that of its conversion";
+
+    // Views of steps teach what is missing, in each theme, and export that as well.
+    workspace.setCurrent(imported->key);
+    for (const ViewEntry& entry : views()) {
+        window->showView(QLatin1String(entry.id));
+        ASSERT_TRUE(until([&] { return workspace.idle(); }));
+        const auto* plot = dynamic_cast<PlotView*>(window->currentView());
+        if (!plot || entry.withoutRun) continue;
+        EXPECT_TRUE(plot->emptyText().contains("imported from trace-event JSON"))
+            << entry.id << ": " << plot->emptyText().toStdString();
+        EXPECT_EQ(window->exportView(folder.filePath("empty.png")), QString());
+    }
+}
+
+TEST_F(ImportExportTest, AnImportShowsProgressAndCanBeStopped) {
+    const QString json = write("long.json", timeline(400'000));
+    const auto window = makeWindow();
+    ASSERT_TRUE(drop(*window, {json}));
+    auto* bar = window->findChild<ImportBar*>();
+    ASSERT_NE(bar, nullptr);
+    EXPECT_TRUE(bar->isVisible());
+    QSignalSpy cancelled(bar, &ImportBar::cancelled);
+    QTest::mouseClick(bar->findChild<QToolButton*>("importCancel"), Qt::LeftButton);
+    ASSERT_TRUE(until([&] { return !bar->isBusy(); }));
+    EXPECT_EQ(cancelled.size(), 1);
+    EXPECT_TRUE(message(*window).contains("cancelled"));
+    EXPECT_FALSE(bar->isVisible());
+    EXPECT_TRUE(window->workspace().runs().empty());
+    const QDir cache(folder.filePath("cache/kvscope/imports"));
+    EXPECT_TRUE(cache.entryList(QDir::Files).isEmpty()) << "half a conversion was kept";
+
+    ASSERT_TRUE(drop(*window, {json}));
+    ASSERT_TRUE(until([&] { return window->workspace().runs().size() == 1; }));
+    EXPECT_FALSE(ImportBar::isNeededFor(json)) << "the next time it opens at once";
+}
+
+TEST_F(ImportExportTest, ClosingTheWindowStopsAnImport) {
+    const QString json = write("long.json", timeline(400'000));
+    auto window = makeWindow();
+    ASSERT_TRUE(drop(*window, {json}));
+    window.reset();
+    EXPECT_TRUE(QDir(folder.filePath("cache/kvscope/imports")).entryList(QDir::Files).isEmpty());
+}
+
+TEST_F(ImportExportTest, ADamagedFileSaysSoWhereRunsAreListed) {
+    const QString json = write("damaged.json", "{\"traceEvents\":[{\"ph\":\"X\",\"ts\":");
+    const auto window = makeWindow();
+    ASSERT_TRUE(drop(*window, {json}));
+    ASSERT_TRUE(until([&] { return message(*window).contains("cut short"); })) << message(*window).toStdString();
+    EXPECT_EQ(QApplication::activeModalWidget(), nullptr);
+}
+
+TEST_F(ImportExportTest, EveryViewExportsAtTheSizeScaleAndThemeThatWereChosen) {
+    const QString trace = folder.filePath("small.kvtrace");
+    recordSmallTrace(trace);
+    const auto window = makeWindow();
+    window->openFiles({trace});
+    ASSERT_TRUE(until([&] { return window->workspace().runs().size() == 1 && window->workspace().idle(); }));
+    for (const ViewEntry& entry : views()) {
+        window->showView(QLatin1String(entry.id));
+        ASSERT_TRUE(until([&] { return window->workspace().idle(); }));
+        View* view = window->currentView();
+        ASSERT_NE(view, nullptr);
+        auto* dialog = new ExportDialog(*view, folder.filePath(QLatin1String(entry.id)), {}, window.get());
+        QSignalSpy previewed(dialog, &ExportDialog::previewed);
+        dialog->show();
+        const auto choose = [&](const char* box, int index) {
+            dialog->findChild<QComboBox*>(box)->setCurrentIndex(index);
+        };
+        choose("exportPreset", 5);
+        dialog->findChild<QSpinBox*>("exportWidth")->setValue(720);
+        dialog->findChild<QSpinBox*>("exportHeight")->setValue(500);
+        for (const char* theme : {"light", "dark"}) {
+            choose("exportTheme", QLatin1String(theme) == QLatin1String("light") ? 1 : 2);
+            choose("exportFormat", 0);
+            choose("exportScale", 1);
+            const QString png = folder.filePath(QStringLiteral("%1-%2.png").arg(entry.id, theme));
+            ASSERT_TRUE(dialog->save(png))
+                << entry.id << ": " << dialog->findChild<QLabel*>("exportStatus")->text().toStdString();
+            const QImage image(png);
+            if (dynamic_cast<PlotView*>(view)) { // every view with a plot draws at exactly what was asked for
+                EXPECT_EQ(image.size(), QSize(1440, 1000)) << entry.id;
+                EXPECT_EQ(image.pixelColor(2, 2).rgb(), Theme::byId(theme).plotBackground.rgb()) << entry.id << theme;
+            }
+            EXPECT_EQ(Theme::current().id, "light") << "the window keeps its theme";
+        }
+        for (const char* suffix : {"svg", "pdf"}) {
+            choose("exportFormat", QLatin1String(suffix) == QLatin1String("svg") ? 1 : 2);
+            ASSERT_TRUE(dialog->save(folder.filePath(QLatin1String(entry.id)))) << entry.id; // the suffix is added
+            QFile file(folder.filePath(QStringLiteral("%1.%2").arg(entry.id, suffix)));
+            ASSERT_TRUE(file.open(QIODevice::ReadOnly)) << entry.id << suffix;
+            EXPECT_TRUE(file.read(200).contains(QLatin1String(suffix) == QLatin1String("svg") ? "<?xml" : "%PDF"));
+        }
+        EXPECT_TRUE(until([&] { return !previewed.isEmpty(); }));
+        EXPECT_FALSE(dialog->save(folder.filePath("no/such/folder/x.png")));
+        EXPECT_TRUE(dialog->findChild<QLabel*>("exportStatus")->text().contains("could not be written"));
+        delete dialog;
+    }
+}
+
+TEST_F(ImportExportTest, TheDialogRemembersAndOpensFromTheMenu) {
+    const QString trace = folder.filePath("small.kvtrace"), settings = folder.filePath("export.ini");
+    recordSmallTrace(trace);
+    const auto window = makeWindow();
+    window->openFiles({trace});
+    ASSERT_TRUE(until([&] { return window->workspace().runs().size() == 1 && window->workspace().idle(); }));
+    window->showView("breakdown");
+    ASSERT_TRUE(until([&] { return window->workspace().idle(); }));
+    auto* first = new ExportDialog(*window->currentView(), folder.filePath("a"), settings, window.get());
+    first->findChild<QComboBox*>("exportFormat")->setCurrentIndex(2);
+    first->findChild<QComboBox*>("exportPreset")->setCurrentIndex(3);
+    first->findChild<QComboBox*>("exportTheme")->setCurrentIndex(2);
+    ASSERT_TRUE(first->save(folder.filePath("a.pdf")));
+    delete first;
+    auto* second = new ExportDialog(*window->currentView(), folder.filePath("b"), settings, window.get());
+    EXPECT_EQ(second->format(), "pdf");
+    EXPECT_EQ(second->style().size, QSize(960, 600));
+    EXPECT_EQ(second->style().theme, "dark");
+    delete second;
+
+    window->action("exportView")->trigger();
+    auto* dialog = window->findChild<ExportDialog*>();
+    ASSERT_NE(dialog, nullptr);
+    EXPECT_FALSE(dialog->isModal()) << "the view stays usable while a picture of it is chosen";
+    QSignalSpy previewed(dialog, &ExportDialog::previewed);
+    ASSERT_TRUE(until([&] { return !previewed.isEmpty(); }));
+    EXPECT_FALSE(dialog->findChild<QLabel*>("exportPreview")->pixmap().isNull());
+    dialog->findChild<QComboBox*>("exportFormat")->setCurrentIndex(3); // numbers
+    ASSERT_TRUE(dialog->save(folder.filePath("numbers")));
+    EXPECT_TRUE(QFile::exists(folder.filePath("numbers.csv")));
+    window->action("quit");
+    dialog->close();
+}
+
+} // namespace
+} // namespace kvscope::ui

@@ -1,0 +1,264 @@
+#include "ui/widgets/export_dialog.h"
+
+#include "ui/theme.h"
+#include "ui/views/view.h"
+#include "ui/widgets/small_widgets.h"
+
+#include <QComboBox>
+#include <QDir>
+#include <QFileDialog>
+#include <QFileInfo>
+#include <QFormLayout>
+#include <QHBoxLayout>
+#include <QLabel>
+#include <QPushButton>
+#include <QSaveFile>
+#include <QSettings>
+#include <QSpinBox>
+#include <QStandardPaths>
+#include <QVBoxLayout>
+
+namespace kvscope::ui {
+namespace {
+
+constexpr QSize kPreviewBox{520, 360};
+constexpr int kRedrawMs = 150; // after the last change: nobody waits for a preview of every digit typed
+
+struct Preset {
+    const char* title;
+    QSize size; // invalid: as in the window, or the person's own
+};
+constexpr Preset kPresets[] = {
+    {QT_TRANSLATE_NOOP("kvscope::ui::ExportDialog", "As in the window"), {}},
+    {QT_TRANSLATE_NOOP("kvscope::ui::ExportDialog", "Screen, 1600 x 1000"), {1600, 1000}},
+    {QT_TRANSLATE_NOOP("kvscope::ui::ExportDialog", "Slide, 1920 x 1080"), {1920, 1080}},
+    {QT_TRANSLATE_NOOP("kvscope::ui::ExportDialog", "Page width, 960 x 600"), {960, 600}},
+    {QT_TRANSLATE_NOOP("kvscope::ui::ExportDialog", "Column width, 640 x 480"), {640, 480}},
+    {QT_TRANSLATE_NOOP("kvscope::ui::ExportDialog", "Own size"), {}},
+};
+constexpr int kAsInWindow = 0, kOwnSize = int(std::size(kPresets)) - 1;
+
+} // namespace
+
+QString exportSettingsFile() {
+    return QDir(QStandardPaths::writableLocation(QStandardPaths::GenericConfigLocation))
+        .filePath(QStringLiteral("kvscope/export.ini"));
+}
+
+ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& settings, QWidget* parent)
+    : QDialog(parent), view_(&view), suggested_(suggested), settings_(settings), format_(new QComboBox),
+      preset_(new QComboBox), scale_(new QComboBox), theme_(new QComboBox), width_(new QSpinBox), height_(new QSpinBox),
+      preview_(new QLabel), about_(new MutedLabel), status_(new QLabel), save_(new QPushButton(tr("Save…"))) {
+    setWindowTitle(tr("Export View"));
+    setAttribute(Qt::WA_DeleteOnClose);
+    const auto name = [](QWidget* widget, const char* id, const QString& accessible) {
+        widget->setObjectName(QLatin1String(id));
+        widget->setAccessibleName(accessible);
+    };
+    name(format_, "exportFormat", tr("Format"));
+    name(preset_, "exportPreset", tr("Size"));
+    name(width_, "exportWidth", tr("Width in pixels"));
+    name(height_, "exportHeight", tr("Height in pixels"));
+    name(scale_, "exportScale", tr("Scale"));
+    name(theme_, "exportTheme", tr("Theme"));
+    name(preview_, "exportPreview", tr("Preview"));
+    name(status_, "exportStatus", tr("Status"));
+    name(save_, "exportSave", tr("Save"));
+    format_->addItem(tr("PNG, pixels"), QStringLiteral("png"));
+    format_->addItem(tr("SVG, for drawing programs"), QStringLiteral("svg"));
+    format_->addItem(tr("PDF, for print and LaTeX"), QStringLiteral("pdf"));
+    format_->addItem(tr("CSV, the numbers behind it"), QStringLiteral("csv"));
+    for (const Preset& preset : kPresets) preset_->addItem(tr(preset.title));
+    for (const int scale : {1, 2, 3, 4}) scale_->addItem(tr("%1 x").arg(scale), scale);
+    scale_->setToolTip(tr("Pixels of the picture for each pixel of its size: 2 is sharp on most screens, 4 in print"));
+    theme_->addItem(tr("As shown"), QString());
+    theme_->addItem(tr("Light"), Theme::light().id);
+    theme_->addItem(tr("Dark"), Theme::dark().id);
+    for (QSpinBox* side : {width_, height_}) {
+        side->setRange(kSmallestPicture, kLargestPicture);
+        side->setSuffix(tr(" px"));
+    }
+    preview_->setFixedSize(kPreviewBox);
+    preview_->setAlignment(Qt::AlignCenter);
+    about_->setWordWrap(true);
+    status_->setWordWrap(true);
+    status_->setTextInteractionFlags(Qt::TextSelectableByMouse);
+    save_->setDefault(true);
+
+    auto* size = new QHBoxLayout;
+    size->addWidget(width_);
+    size->addWidget(new QLabel(QStringLiteral("×")));
+    size->addWidget(height_);
+    auto* form = new QFormLayout;
+    form->addRow(tr("Format"), format_);
+    form->addRow(tr("Size"), preset_);
+    form->addRow(QString(), size);
+    form->addRow(tr("Scale"), scale_);
+    form->addRow(tr("Theme"), theme_);
+    auto* left = new QVBoxLayout;
+    left->addLayout(form);
+    left->addWidget(about_);
+    left->addStretch();
+    auto* top = new QHBoxLayout;
+    top->addLayout(left);
+    top->addWidget(preview_);
+    auto* close = new QPushButton(tr("Close"));
+    auto* buttons = new QHBoxLayout;
+    buttons->addStretch();
+    buttons->addWidget(close);
+    buttons->addWidget(save_);
+    auto* body = new QVBoxLayout(this);
+    body->addLayout(top);
+    body->addWidget(status_);
+    body->addLayout(buttons);
+
+    recall();
+    chooseSize();
+    changed();
+    redraw_.setSingleShot(true);
+    redraw_.setInterval(kRedrawMs);
+    connect(&redraw_, &QTimer::timeout, this, &ExportDialog::preview);
+    connect(close, &QPushButton::clicked, this, &QDialog::reject);
+    connect(save_, &QPushButton::clicked, this, &ExportDialog::chooseFile);
+    connect(preset_, &QComboBox::currentIndexChanged, this, &ExportDialog::chooseSize);
+    for (QSpinBox* side : {width_, height_}) {
+        connect(side, &QSpinBox::valueChanged, this, &ExportDialog::changed);
+        connect(side, &QSpinBox::editingFinished, this, [this] {
+            if (QSize(width_->value(), height_->value()) != kPresets[preset_->currentIndex()].size &&
+                preset_->currentIndex() != kAsInWindow)
+                preset_->setCurrentIndex(kOwnSize);
+        });
+    }
+    for (QComboBox* box : {format_, scale_, theme_})
+        connect(box, &QComboBox::currentIndexChanged, this, &ExportDialog::changed);
+    connect(view_, &QObject::destroyed, this, &QDialog::reject); // its window was closed
+    redraw_.start();
+}
+
+void ExportDialog::chooseSize() {
+    const int index = preset_->currentIndex();
+    const QSize size = index == kAsInWindow && view_ ? view_->size() : kPresets[index].size;
+    for (QSpinBox* side : {width_, height_}) side->setEnabled(index == kOwnSize);
+    if (size.isValid() && !size.isEmpty()) {
+        width_->setValue(size.width());
+        height_->setValue(size.height());
+    }
+}
+
+void ExportDialog::changed() {
+    const bool numbers = format() == QLatin1String("csv"), pixels = format() == QLatin1String("png");
+    for (QWidget* control : {static_cast<QWidget*>(preset_), static_cast<QWidget*>(theme_)})
+        control->setEnabled(!numbers);
+    for (QSpinBox* side : {width_, height_}) side->setEnabled(!numbers && preset_->currentIndex() == kOwnSize);
+    scale_->setEnabled(pixels);
+    const PictureStyle wanted = style();
+    if (pixels)
+        about_->setText(tr("%1 × %2 pixels in the file")
+                            .arg(int(wanted.size.width() * wanted.scale))
+                            .arg(int(wanted.size.height() * wanted.scale)));
+    else if (numbers)
+        about_->setText(tr("What the plot shows, a row per line, with a header"));
+    else
+        about_->setText(tr("%1 × %2 mm, text stays text")
+                            .arg(wanted.size.width() * 25.4 / 96, 0, 'f', 0)
+                            .arg(wanted.size.height() * 25.4 / 96, 0, 'f', 0));
+    status_->clear();
+    redraw_.start();
+}
+
+PictureStyle ExportDialog::style() const {
+    PictureStyle style;
+    style.size = {width_->value(), height_->value()};
+    style.scale = format() == QLatin1String("png") ? scale_->currentData().toDouble() : 1;
+    style.theme = theme_->currentData().toString();
+    return style;
+}
+
+QString ExportDialog::format() const { return format_->currentData().toString(); }
+
+void ExportDialog::preview() {
+    if (!view_) return;
+    if (format() == QLatin1String("csv")) {
+        const QString csv = view_->exportCsv();
+        save_->setEnabled(!csv.isEmpty());
+        preview_->setPixmap({});
+        preview_->setText(csv.isEmpty() ? tr("This view has no numbers to export yet.")
+                                        : csv.section(QLatin1Char('\n'), 0, 15).left(1200));
+    } else {
+        const qreal ratio = devicePixelRatioF();
+        QPixmap picture = QPixmap::fromImage(previewPicture(*view_, style(), (QSizeF(kPreviewBox) * ratio).toSize()));
+        picture.setDevicePixelRatio(ratio);
+        save_->setEnabled(!picture.isNull());
+        preview_->setPixmap(picture);
+        if (picture.isNull()) preview_->setText(tr("This size cannot be drawn."));
+    }
+    emit previewed();
+}
+
+void ExportDialog::chooseFile() {
+    const QString suffix = format();
+    const QString path =
+        QFileDialog::getSaveFileName(this, tr("Export the view"), suggested_ + QLatin1Char('.') + suffix,
+                                     QStringLiteral("%1 (*.%2)").arg(suffix.toUpper(), suffix));
+    if (!path.isEmpty()) save(path);
+}
+
+bool ExportDialog::save(const QString& wanted) {
+    if (!view_) return false;
+    QString path = wanted;
+    const QString suffix = QFileInfo(path).suffix().toLower();
+    if (format_->findData(suffix) < 0) path += QLatin1Char('.') + format();
+    QString problem;
+    if (QFileInfo(path).suffix().toLower() == QLatin1String("csv")) {
+        const QByteArray csv = view_->exportCsv().toUtf8();
+        QSaveFile file(path);
+        if (csv.isEmpty())
+            problem = tr("This view has no numbers to export yet.");
+        else if (!file.open(QIODevice::WriteOnly) || file.write(csv) != csv.size() || !file.commit())
+            problem = tr("%1 could not be written: %2.").arg(path, file.errorString());
+    } else {
+        problem = writePicture(*view_, path, style());
+    }
+    status_->setText(problem.isEmpty() ? tr("Saved %1").arg(path) : problem);
+    if (!problem.isEmpty()) return false;
+    suggested_ = QFileInfo(path).absolutePath() + QLatin1Char('/') + QFileInfo(path).completeBaseName();
+    remember();
+    emit saved(path);
+    return true;
+}
+
+void ExportDialog::remember() const {
+    if (settings_.isEmpty()) return;
+    QSettings settings(settings_, QSettings::IniFormat);
+    settings.setValue("export/format", format());
+    settings.setValue("export/preset", preset_->currentIndex());
+    settings.setValue("export/size", QSize(width_->value(), height_->value()));
+    settings.setValue("export/scale", scale_->currentData());
+    settings.setValue("export/theme", theme_->currentData());
+    settings.setValue("export/folder", QFileInfo(suggested_).absolutePath());
+}
+
+void ExportDialog::recall() {
+    scale_->setCurrentIndex(1);
+    if (settings_.isEmpty()) return;
+    const QSettings settings(settings_, QSettings::IniFormat);
+    const auto choose = [&](QComboBox* box, const char* key) {
+        if (const int index = box->findData(settings.value(key)); index >= 0) box->setCurrentIndex(index);
+    };
+    choose(format_, "export/format");
+    if (settings.contains("export/scale"))
+        scale_->setCurrentIndex(std::max(0, scale_->findData(settings.value("export/scale").toInt())));
+    choose(theme_, "export/theme");
+    const int preset = settings.value("export/preset", kAsInWindow).toInt();
+    preset_->setCurrentIndex(preset >= 0 && preset <= kOwnSize ? preset : kAsInWindow);
+    const QSize size = settings.value("export/size").toSize();
+    if (size.isValid()) {
+        width_->setValue(size.width());
+        height_->setValue(size.height());
+    }
+    const QString folder = settings.value("export/folder").toString();
+    if (!folder.isEmpty() && QFileInfo(folder).isDir())
+        suggested_ = folder + QLatin1Char('/') + QFileInfo(suggested_).fileName();
+}
+
+} // namespace kvscope::ui
