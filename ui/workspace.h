@@ -1,7 +1,9 @@
-// The only thing the views share: which runs are open, which is shown, the common cursor, and asynchronous reads.
+// The only thing the views share: which runs are open, which is shown, the common cursor and filter, and
+// asynchronous reads.
 #pragma once
 
 #include "profiler/read/trace_reader.h"
+#include "ui/filter.h"
 
 #include <QObject>
 #include <QPointer>
@@ -60,6 +62,10 @@ public:
     const Cursor& cursor() const { return cursor_; }
     void setCursor(const Cursor& cursor); // clamps to the current run; emits cursorChanged when it differs
 
+    /// What the views count; every view that can apply it follows filterChanged.
+    const Filter& filter() const { return filter_; }
+    void setFilter(const Filter& filter); // emits filterChanged when it differs
+
     /// Any thread: the writer committed something. Coalesced to at most one `advanced` per 33 ms.
     void traceAdvanced();
 
@@ -82,6 +88,7 @@ signals:
     void currentChanged();
     void compareChanged();
     void cursorChanged();
+    void filterChanged();
     void advanced();             // the current run grew or its row changed
     void busyChanged(bool busy); // reads are pending
     void openFailed(const QString& path, const QString& sentence);
@@ -95,6 +102,7 @@ private:
     std::vector<OpenRun> runs_;
     std::optional<RunKey> current_, compare_;
     Cursor cursor_;
+    Filter filter_;
     int pending_ = 0;
 };
 
