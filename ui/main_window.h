@@ -20,6 +20,7 @@ class QToolButton;
 
 namespace kvscope::ui {
 
+class FilterBar;
 class HelpOverlay;
 class Inspector;
 class RunList;
@@ -106,6 +107,7 @@ private:
     QDockWidget *sessionDock_ = nullptr, *runsDock_ = nullptr, *tokensDock_ = nullptr, *inspectorDock_ = nullptr;
     QMenu* recentMenu_ = nullptr;
     QToolBar* toolBar_ = nullptr;
+    FilterBar* filter_ = nullptr;
     QWidget *statistics_ = nullptr, *progress_ = nullptr;
     QLabel *rate_ = nullptr, *hitRate_ = nullptr, *locality_ = nullptr, *progressText_ = nullptr;
     QProgressBar* progressBar_ = nullptr;

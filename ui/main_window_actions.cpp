@@ -5,6 +5,7 @@
 #include "ui/session_controller.h"
 #include "ui/theme.h"
 #include "ui/views/view.h"
+#include "ui/widgets/filter_bar.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/session_form.h"
@@ -117,6 +118,9 @@ void MainWindow::makeActions() {
     add("nextStep", tr("Next Step"), key("Alt+Right"), tr("Move the cursor"), [this] { moveCursor(1, 0); });
     add("previousLayer", tr("Previous Layer"), key("Alt+Up"), tr("Move the cursor"), [this] { moveCursor(0, -1); });
     add("nextLayer", tr("Next Layer"), key("Alt+Down"), tr("Move the cursor"), [this] { moveCursor(0, 1); });
+    filter_ = new FilterBar(*workspace_, this);
+    add("filter", tr("Filter"), key("Ctrl+L"), tr("Choose the layers, heads and steps that count"),
+        [this] { filter_->edit(); });
     add("focusTokens", tr("Go to Tokens"), key("Ctrl+T"), tr("Keyboard focus to the token strip"), [this] {
         tokensDock_->show();
         tokens_->strip()->setFocus();
@@ -160,6 +164,9 @@ void MainWindow::makeMenus() {
     view->addSeparator();
     for (const char* name : {"previousStep", "nextStep", "previousLayer", "nextLayer", "focusTokens"})
         view->addAction(action(name));
+    view->addSeparator();
+    view->addAction(action("filter"));
+    view->addAction(filter_->toggleViewAction());
     view->addSeparator();
     view->addAction(action("theme"));
 
@@ -222,6 +229,9 @@ void MainWindow::makeToolBar() {
     progressLayout->addWidget(progress_);
     progress_->hide();
     toolBar_->addWidget(progressHolder);
+
+    addToolBarBreak();
+    addToolBar(filter_);
 
     for (const char* name : {"exportView", "exportReport", "theme", "shortcuts"}) {
         auto* button = new QToolButton;
@@ -309,7 +319,7 @@ void MainWindow::describeShortcuts() {
     for (const char* name : {"run", "pause", "step", "stop"}) add(tr("Session"), action(name));
     for (const ViewEntry& entry : views()) add(tr("Views"), action((std::string("view_") + entry.id).c_str()));
     for (const char* name : {"zoomUndo", "zoomRedo", "zoomReset", "theme"}) add(tr("Views"), action(name));
-    for (const char* name : {"previousStep", "nextStep", "previousLayer", "nextLayer", "focusTokens"})
+    for (const char* name : {"previousStep", "nextStep", "previousLayer", "nextLayer", "focusTokens", "filter"})
         add(tr("Cursor"), action(name));
     list.push_back({tr("Token strip"), tr("Step back, forward, a line up, a line down"), tr("← → ↑ ↓")});
     list.push_back({tr("Token strip"), tr("First and last step"), tr("Home, End")});

@@ -13,7 +13,11 @@ namespace kvscope::ui {
 HeatPlottable::HeatPlottable(QCPAxis* steps, QCPAxis* rows, const StepPyramid& data)
     : QCPAbstractPlottable(steps, rows), data_(data) {
     lut_.resize(256);
-    for (std::size_t i = 0; i < lut_.size(); ++i) lut_[i] = Theme::sequential(double(i) / double(lut_.size() - 1));
+    setColourMap(Theme::sequential);
+}
+
+void HeatPlottable::setColourMap(QRgb (*map)(double)) {
+    for (std::size_t i = 0; i < lut_.size(); ++i) lut_[i] = map(double(i) / double(lut_.size() - 1));
 }
 
 void HeatPlottable::setColours(QCPRange values, const QColor& undefined) {

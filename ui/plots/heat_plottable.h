@@ -13,6 +13,8 @@ public:
     /// Rows at 0, 1, ... on the value axis. `data` must outlive it.
     HeatPlottable(QCPAxis* steps, QCPAxis* rows, const StepPyramid& data);
     void setAggregate(Aggregate aggregate) { aggregate_ = aggregate; }
+    /// Colours of 0..1 between the two ends of the values; Theme::sequential at first.
+    void setColourMap(QRgb (*map)(double));
     void setColours(QCPRange values, const QColor& undefined);
     /// Steps per device pixel when it was last drawn; below 1: every step has its own pixels.
     double stepsPerPixel() const { return stepsPerPixel_; }

@@ -37,6 +37,15 @@ Columns padded(const StepMatrix& matrix, int first, int last, int rowFirst, int 
     return columns;
 }
 
+/// What the filter leaves out is undefined, so that no colour, mean or extreme counts it.
+void blank(Columns& columns, int first, const Filter& filter, bool rowsAreLayers, int heads) {
+    for (std::size_t i = 0; i < columns.values.size(); ++i) {
+        const int step = first + int(i / std::size_t(columns.rows)), row = int(i % std::size_t(columns.rows));
+        if (!filter.hasStep(step) || !(rowsAreLayers ? filter.hasLayer(row) : filter.hasKvHead(row % heads)))
+            columns.values[i] = std::numeric_limits<float>::quiet_NaN();
+    }
+}
+
 enum class Rows { Layers, LayersOfHead, HeadsOfLayer };
 
 class LocalityView final : public PlotView {
@@ -129,12 +138,16 @@ protected:
         showEmpty({}, {});
         feed_.start(
             run()->key,
-            [=, layer = layer_, head = head_](TraceReader& reader, int runId, int first, int last) {
-                if (rows == Rows::HeadsOfLayer)
-                    return padded(reader.headMatrix(runId, metric, layer, first, last), first, last, rowFirst, rowCount,
-                                  factor);
+            [=, layer = layer_, head = head_, shared = workspace().filter()](TraceReader& reader, int runId, int first,
+                                                                             int last) {
                 const HeadFilter filter{sequence, rows == Rows::LayersOfHead ? head : -1};
-                return padded(reader.layerMatrix(runId, metric, filter, first, last), first, last, 0, rowCount, factor);
+                const bool layers = rows != Rows::HeadsOfLayer;
+                Columns columns = layers ? padded(reader.layerMatrix(runId, metric, filter, first, last), first, last,
+                                                  0, rowCount, factor)
+                                         : padded(reader.headMatrix(runId, metric, layer, first, last), first, last,
+                                                  rowFirst, rowCount, factor);
+                if (!shared.empty()) blank(columns, first, shared, layers, heads);
+                return columns;
             },
             [this](Columns columns, int, int) { take(std::move(columns)); });
         cursorMoved();
@@ -238,6 +251,10 @@ protected:
              loadingNote(feed_.loading(), feed_.loaded(), feed_.total()), healthNote()});
     }
 
+    int filterParts() const override {
+        return FilterSteps | (shownRows() == Rows::HeadsOfLayer ? FilterKvHeads : FilterLayers);
+    }
+
     QString pictureTitle() const override {
         return run() ? tr("%1, %2: %3")
                            .arg(metric_->currentText(), rows_->currentText().toLower(),
@@ -316,6 +333,7 @@ private:
     }
 
     QString undefinedReason(int step) const {
+        if (!workspace().filter().hasStep(step)) return tr("The filter leaves this step out.");
         if (step == 0) return tr("The prefill selects nothing.");
         if (step == 1) return tr("The first decode step has no step before it to compare with.");
         return tr("This value was not recorded for this step.");

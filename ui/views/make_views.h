@@ -16,5 +16,6 @@ View* makeBreakdownView(Workspace& workspace, QWidget* parent);
 View* makeRooflineView(Workspace& workspace, QWidget* parent);
 View* makeCompareView(Workspace& workspace, QWidget* parent);
 View* makeInsightsView(Workspace& workspace, QWidget* parent);
+View* makeSqlView(Workspace& workspace, QWidget* parent);
 
 } // namespace kvscope::ui

@@ -18,10 +18,14 @@ const std::vector<ViewEntry>& views() {
         {"roofline", "Roofline", "Ctrl+7",
          "Predicted decode throughput against batch, context and hit rate, what limits it, and the runs beside it",
          makeRooflineView, true},
-        {"compare", "Compare", "Ctrl+5", "Key numbers of two runs side by side, with their differences",
+        {"compare", "Compare", "Ctrl+5",
+         "Two or more runs against each other: verdict, differences by layer and step, breakdown, overlap, where they "
+         "part",
          makeCompareView},
         {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
          makeInsightsView},
+        {"sql", "SQL", "Ctrl+9", "Your own questions to the trace: schema, queries, rows as a table or a plot",
+         makeSqlView},
     };
     return entries;
 }

@@ -142,9 +142,12 @@ protected:
         showEmpty({}, {});
         feed_.start(
             run()->key,
-            [layer = shown_.layer, sequence = shown_.sequence, head = shown_.kvHead](TraceReader& reader, int runId,
-                                                                                     int first, int last) {
-                return chunkOf(reader.selections(runId, layer, sequence, head, first, last), first, last);
+            [layer = shown_.layer, sequence = shown_.sequence, head = shown_.kvHead,
+             steps = workspace().filter().steps](TraceReader& reader, int runId, int first, int last) {
+                auto rows = reader.selections(runId, layer, sequence, head, first, last);
+                if (!steps.all())
+                    std::erase_if(rows, [&](const SelectionRow& row) { return !steps.contains(row.step); });
+                return chunkOf(rows, first, last);
             },
             [this](MaskChunk chunk, int, int steps) { take(std::move(chunk), steps); });
         workspace().query<int>(
@@ -159,6 +162,8 @@ protected:
             });
         placeMark();
     }
+
+    int filterParts() const override { return FilterSteps; }
 
     void runGrew() override {
         if (!run()) return;
