@@ -31,11 +31,11 @@ StepIndex loadStepIndex(const TraceReader& reader, int runId, int sequence) {
     return index;
 }
 
-Alignment align(const StepIndex& a, const StepIndex& b, AlignBy by) {
+Alignment align(const StepIndex& a, const StepIndex& b, AlignBy by, const std::string& other) {
     Alignment result;
     if (a.run.layers != b.run.layers) {
-        result.refusal = fmt::format("A has {} layers and B {}: a layer of one has no counterpart in the other",
-                                     a.run.layers, b.run.layers);
+        result.refusal = fmt::format("A has {} layers and {} {}: a layer of one has no counterpart in the other",
+                                     a.run.layers, other, b.run.layers);
         return result;
     }
     const auto keyOf = [by](const StepIndex::Step& step) { return by == AlignBy::Step ? step.step : step.position; };
@@ -63,33 +63,35 @@ Alignment align(const StepIndex& a, const StepIndex& b, AlignBy by) {
     result.onlyB = int(b.steps.size() - result.pairs.size());
     if (result.pairs.empty()) {
         if (a.steps.empty() || b.steps.empty())
-            result.refusal = fmt::format("{} has no decode step yet", a.steps.empty() ? "A" : "B");
+            result.refusal = fmt::format("{} has no decode step yet", a.steps.empty() ? std::string("A") : other);
         else if (left.empty() || right.empty())
-            result.refusal = fmt::format("{} has no tokens recorded: align by step", left.empty() ? "A" : "B");
+            result.refusal =
+                fmt::format("{} has no tokens recorded: align by step", left.empty() ? std::string("A") : other);
         else
             result.refusal =
                 by == AlignBy::Token
-                    ? fmt::format("A decodes positions {} to {}, B {} to {}: none is common; align by step",
-                                  keyOf(left.front()), keyOf(left.back()), keyOf(right.front()), keyOf(right.back()))
-                    : fmt::format("A has decode steps {} to {}, B {} to {}: none is common", left.front().step,
-                                  left.back().step, right.front().step, right.back().step);
+                    ? fmt::format("A decodes positions {} to {}, {} {} to {}: none is common; align by step",
+                                  keyOf(left.front()), keyOf(left.back()), other, keyOf(right.front()),
+                                  keyOf(right.back()))
+                    : fmt::format("A has decode steps {} to {}, {} {} to {}: none is common", left.front().step,
+                                  left.back().step, other, right.front().step, right.back().step);
         return result;
     }
     const auto note = [&](std::string text) { result.notes.push_back(std::move(text)); };
     if (result.onlyA + result.onlyB > 0)
-        note(fmt::format("{} of A's decode steps and {} of B's have no counterpart and are left out", result.onlyA,
-                         result.onlyB));
+        note(fmt::format("{} of A's decode steps and {} of {}'s have no counterpart and are left out", result.onlyA,
+                         result.onlyB, other));
     if (a.run.model != b.run.model) note(fmt::format("the models differ: {} and {}", a.run.model, b.run.model));
     if (a.run.sequences != b.run.sequences)
-        note(fmt::format("A has {} sequences in the batch, B {}", a.run.sequences, b.run.sequences));
+        note(fmt::format("A has {} sequences in the batch, {} {}", a.run.sequences, other, b.run.sequences));
     if (a.run.kvHeads != b.run.kvHeads)
-        note(fmt::format("A has {} KV heads a layer, B {}", a.run.kvHeads, b.run.kvHeads));
+        note(fmt::format("A has {} KV heads a layer, {} {}", a.run.kvHeads, other, b.run.kvHeads));
     if (a.run.blockSize != b.run.blockSize)
-        note(fmt::format("blocks are {} tokens in A and {} in B, so numbers of blocks differ for that reason alone",
-                         a.run.blockSize, b.run.blockSize));
+        note(fmt::format("blocks are {} tokens in A and {} in {}, so numbers of blocks differ for that reason alone",
+                         a.run.blockSize, b.run.blockSize, other));
     if (a.run.timing != b.run.timing)
-        note(fmt::format("times of the link are {} in A and {} in B", a.run.timing, b.run.timing));
-    if (a.run.backend != b.run.backend) note(fmt::format("A ran on {}, B on {}", a.run.backend, b.run.backend));
+        note(fmt::format("times of the link are {} in A and {} in {}", a.run.timing, b.run.timing, other));
+    if (a.run.backend != b.run.backend) note(fmt::format("A ran on {}, {} on {}", a.run.backend, other, b.run.backend));
     return result;
 }
 

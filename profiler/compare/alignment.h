@@ -40,7 +40,8 @@ struct Alignment {
     std::vector<std::string> notes; // differences that a reader should know, sentences without a full stop
 };
 
-/// Layers must be as many in both; lengths, block sizes, heads and models may differ and are noted.
-Alignment align(const StepIndex& a, const StepIndex& b, AlignBy by);
+/// Layers must be as many in both; lengths, block sizes, heads and models may differ and are noted. `other`: what
+/// sentences call b.
+Alignment align(const StepIndex& a, const StepIndex& b, AlignBy by, const std::string& other = "B");
 
 } // namespace kvscope

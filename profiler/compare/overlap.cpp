@@ -33,8 +33,8 @@ std::vector<std::int32_t> apart(Blocks blocks, std::int64_t size, Blocks others,
     std::vector<std::int32_t> result;
     for (const std::int32_t block : blocks) {
         const std::int64_t begin = block * size, end = begin + size;
-        const auto other = std::partition_point(others.begin(), others.end(),
-                                                [&](std::int32_t o) { return (std::int64_t(o) + 1) * otherSize <= begin; });
+        const auto other = std::partition_point(
+            others.begin(), others.end(), [&](std::int32_t o) { return (std::int64_t(o) + 1) * otherSize <= begin; });
         if (other == others.end() || *other * otherSize >= end) result.push_back(block);
     }
     return result;
@@ -79,13 +79,14 @@ double jaccard(Blocks a, int blockSizeA, Blocks b, int blockSizeB) {
     return all > 0 ? double(common) / double(all) : kNan;
 }
 
-std::string overlapRefusal(const RunRow& a, const RunRow& b) {
-    for (const auto& [run, name] : {std::pair{&a, "A"}, {&b, "B"}})
+std::string overlapRefusal(const RunRow& a, const RunRow& b, const std::string& other) {
+    for (const RunRow* run : {&a, &b})
         if (run->level == "counters")
-            return fmt::format("{} was recorded at level counters, without the selected blocks", name);
+            return fmt::format("{} was recorded at level counters, without the selected blocks",
+                               run == &a ? std::string("A") : other);
     if (a.kvHeads != b.kvHeads)
-        return fmt::format("A has {} KV heads a layer and B {}: a head of one has no counterpart in the other",
-                           a.kvHeads, b.kvHeads);
+        return fmt::format("A has {} KV heads a layer and {} {}: a head of one has no counterpart in the other",
+                           a.kvHeads, other, b.kvHeads);
     if (a.blockSize <= 0 || b.blockSize <= 0) return "a run has no block size";
     return {};
 }

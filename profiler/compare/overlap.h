@@ -32,7 +32,8 @@ struct OverlapRows {
 };
 
 /// Why the selections of two runs cannot be laid over each other, a sentence without a full stop; empty: they can.
-std::string overlapRefusal(const RunRow& a, const RunRow& b);
+/// `other`: what it calls b.
+std::string overlapRefusal(const RunRow& a, const RunRow& b, const std::string& other = "B");
 
 /// KV heads for which `heads` is false do not count; empty: all count. `pairs` ascend.
 /// @throws Error(BadInput) if a selection is damaged, Error(Cancelled | Storage)

@@ -15,7 +15,12 @@ namespace {
 
 class FilterBarTest : public ViewTest {
 protected:
-    FilterBarTest() : bar(workspace) { bar.show(); }
+    FilterBarTest() : bar(workspace) {
+        bar.resize(1400, 44); // a tool bar without room hides its last fields
+        bar.show();
+        bar.activateWindow();
+        EXPECT_TRUE(QTest::qWaitForWindowActive(&bar));
+    }
     QLineEdit& field(const char* name) { return *bar.findChild<QLineEdit*>(QLatin1String(name)); }
     void type(const char* name, const QString& text) {
         field(name).setFocus();

@@ -321,7 +321,7 @@ TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
         EXPECT_GT(std::string(entry.help).size(), 20u);
     }
     EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "cache", "compare", "insights", "locality", "roofline",
-                                          "selection", "transfers"}));
+                                          "selection", "sql", "transfers"}));
 }
 
 } // namespace

@@ -136,7 +136,8 @@ protected:
         const OpenRun& b = *others[std::size_t(std::clamp(other_->currentIndex(), 0, int(others.size()) - 1))];
         bName_ = QString::fromStdString(b.row.name);
         if (overlap()) {
-            if (const std::string refusal = overlapRefusal(run()->row, b.row); !refusal.empty()) {
+            if (const std::string refusal = overlapRefusal(run()->row, b.row, letter().toStdString());
+                !refusal.empty()) {
                 showEmpty(tr("The selections cannot be laid over each other"),
                           QString::fromStdString(refusal) + QLatin1Char('.'));
                 return;
@@ -152,7 +153,7 @@ protected:
             for (int head = 0; head < run()->row.kvHeads; ++head) counted.push_back(filter.hasKvHead(head));
         const int sequence = along() == Along::Tokens ? workspace().cursor().sequence : 0;
         feed_.start(
-            run()->key, b.key, along() == Along::Tokens ? AlignBy::Token : AlignBy::Step, sequence,
+            run()->key, b.key, letter(), along() == Along::Tokens ? AlignBy::Token : AlignBy::Step, sequence,
             [overlap = overlap(), metric = overlap() ? Metric::Locality : info().metric, one, counted, filter,
              runA = run()->key.runId, runB = b.key.runId,
              factor = unit().factor](const TraceReader& a, const TraceReader& other, std::span<const StepPair> pairs) {

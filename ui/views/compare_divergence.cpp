@@ -183,13 +183,13 @@ private:
     }
 
     void askSelections() {
-        if (const std::string refusal = overlapRefusal(a_.row, b_.row); !refusal.empty()) {
+        if (const std::string refusal = overlapRefusal(a_.row, b_.row, letter_.toStdString()); !refusal.empty()) {
             refusal_ = QString::fromStdString(refusal);
             showSelection();
             return;
         }
         feed_.start(
-            a_.key, b_.key, AlignBy::Step, 0,
+            a_.key, b_.key, letter_, AlignBy::Step, 0,
             [runA = a_.key.runId, runB = b_.key.runId](const TraceReader& a, const TraceReader& b,
                                                        std::span<const StepPair> pairs) {
                 return readOverlap(a, runA, b, runB, pairs).first;

@@ -174,7 +174,7 @@ protected:
             if (!side->feed.error().isEmpty())
                 notes << tr("%1: reading stopped: %2.").arg(side->letter, side->feed.error());
             if (!side->feed.alignment().refusal.empty())
-                notes << tr("%1: %2.").arg(side->letter, QString::fromStdString(side->feed.alignment().refusal));
+                notes << QString::fromStdString(side->feed.alignment().refusal) + QLatin1Char('.');
             if (side->otherBlocks)
                 notes << tr("%1 has other block sizes than A: overlap is counted in tokens.").arg(side->letter);
         }
@@ -202,8 +202,9 @@ private:
     };
 
     void start(std::size_t index, const OpenRun& open) {
-        if (const std::string refusal = overlapRefusal(run()->row, open.row); !refusal.empty()) {
-            refusals_ << tr("%1: %2.").arg(runLetter(index), QString::fromStdString(refusal));
+        if (const std::string refusal = overlapRefusal(run()->row, open.row, runLetter(index).toStdString());
+            !refusal.empty()) {
+            refusals_ << QString::fromStdString(refusal) + QLatin1Char('.');
             return;
         }
         auto side = std::make_unique<Side>(workspace());
@@ -227,7 +228,7 @@ private:
         if (!filter.kvHeads.all())
             for (int head = 0; head < run()->row.kvHeads; ++head) heads.push_back(filter.hasKvHead(head));
         s.feed.start(
-            run()->key, open.key, AlignBy::Step, 0,
+            run()->key, open.key, s.letter, AlignBy::Step, 0,
             [filter, heads, runA = run()->key.runId, runB = open.key.runId](const TraceReader& a, const TraceReader& b,
                                                                             std::span<const StepPair> pairs) {
                 return chunkOf(readOverlap(a, runA, b, runB, pairs, heads), pairs, filter);

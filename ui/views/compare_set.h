@@ -51,9 +51,11 @@ public:
     PairFeed(Workspace& workspace, QObject* context, const char* slot, int chunkPairs)
         : workspace_(workspace), context_(context), slot_(slot), chunkPairs_(chunkPairs) {}
 
-    void start(const RunKey& a, const RunKey& b, AlignBy by, int sequence, Read read, Aligned aligned, Append append) {
+    /// `letter`: what sentences call b.
+    void start(const RunKey& a, const RunKey& b, const QString& letter, AlignBy by, int sequence, Read read,
+               Aligned aligned, Append append) {
         stop();
-        a_ = a, b_ = b, by_ = by, sequence_ = sequence;
+        a_ = a, b_ = b, letter_ = letter.toStdString(), by_ = by, sequence_ = sequence;
         read_ = std::move(read), aligned_ = std::move(aligned), append_ = std::move(append);
         active_ = true;
         align();
@@ -94,12 +96,12 @@ private:
         asking_ = true;
         workspace_.query<Aligning>(
             context_, slot_, a_,
-            [a = a_, b = b_, by = by_, sequence = sequence_](TraceReader& reader) {
+            [a = a_, b = b_, letter = letter_, by = by_, sequence = sequence_](TraceReader& reader) {
                 Aligning result;
                 try {
                     result.other = std::make_shared<TraceReader>(b.path.toStdString());
                     result.alignment = kvscope::align(loadStepIndex(reader, a.runId, sequence),
-                                                      loadStepIndex(*result.other, b.runId, sequence), by);
+                                                      loadStepIndex(*result.other, b.runId, sequence), by, letter);
                 } catch (const Error& error) {
                     result.error = sentence(error);
                 }
@@ -156,6 +158,7 @@ private:
     const char* slot_;
     int chunkPairs_;
     RunKey a_, b_;
+    std::string letter_;
     AlignBy by_ = AlignBy::Step;
     int sequence_ = 0;
     Read read_;

@@ -146,7 +146,7 @@ protected:
              steps = workspace().filter().steps](TraceReader& reader, int runId, int first, int last) {
                 auto rows = reader.selections(runId, layer, sequence, head, first, last);
                 if (!steps.all())
-                    std::erase_if(rows, [&](const SelectionRow& row) { return !steps.contains(row.step); });
+                    std::erase_if(rows, [&](const SelectionRow& each) { return !steps.contains(each.step); });
                 return chunkOf(rows, first, last);
             },
             [this](MaskChunk chunk, int, int steps) { take(std::move(chunk), steps); });
