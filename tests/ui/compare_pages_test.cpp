@@ -3,6 +3,7 @@
 
 #include "tests/ui/picture.h"
 
+#include "profiler/compare/compare.h"
 #include "profiler/compare/difference.h"
 #include "profiler/compare/divergence.h"
 #include "profiler/compare/overlap.h"

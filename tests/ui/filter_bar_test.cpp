@@ -16,7 +16,7 @@ namespace {
 class FilterBarTest : public ViewTest {
 protected:
     FilterBarTest() : bar(workspace) {
-        bar.resize(1400, 44); // a tool bar without room hides its last fields
+        bar.resize(1700, 44); // a tool bar without room hides its last fields
         bar.show();
         bar.activateWindow();
         EXPECT_TRUE(QTest::qWaitForWindowActive(&bar));
@@ -42,7 +42,7 @@ TEST_F(FilterBarTest, TypedRangesBecomeTheSharedFilter) {
     EXPECT_EQ(workspace.filter().component, QStringLiteral("stage2"));
     EXPECT_EQ(field("filterLayers").property("role").toString(), QStringLiteral("active"));
     auto* clear = bar.findChild<QToolButton*>(QStringLiteral("filterClear"));
-    EXPECT_TRUE(clear->isVisible());
+    EXPECT_TRUE(waitFor([&] { return clear->isVisible(); }));
     QTest::mouseClick(clear, Qt::LeftButton);
     EXPECT_TRUE(workspace.filter().empty());
     EXPECT_EQ(field("filterLayers").text(), QString());

@@ -13,7 +13,8 @@
 
 namespace kvscope::ui {
 
-/// Set KVSCOPE_KEEP_PICTURES=1 to keep what is drawn now as the picture of that name (and look at it).
+/// With KVSCOPE_KEEP_PICTURES=FOLDER what is drawn now is kept as the picture of that name; in the folder it is written
+/// in full, to be looked at.
 inline void expectPicture(const QImage& drawn, const QString& name) {
     constexpr int kWidth = 125, kHeight = 80;
     constexpr double kMeanTolerance = 4;   // of 255: text in another font moves the mean by about 1
@@ -24,6 +25,7 @@ inline void expectPicture(const QImage& drawn, const QString& name) {
     if (qEnvironmentVariableIsSet("KVSCOPE_KEEP_PICTURES")) {
         QDir().mkpath(QStringLiteral(KVSCOPE_TEST_DATA "/golden/pictures"));
         ASSERT_TRUE(stamp.save(path));
+        ASSERT_TRUE(drawn.save(qEnvironmentVariable("KVSCOPE_KEEP_PICTURES") + QStringLiteral("/%1.png").arg(name)));
     }
     const QImage kept = QImage(path).convertToFormat(QImage::Format_RGB32);
     ASSERT_EQ(kept.size(), stamp.size()) << "there is no picture " << path.toStdString();

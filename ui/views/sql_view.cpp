@@ -291,6 +291,7 @@ void SqlView::connectRunner() {
     });
     connect(runner_, &SqlRunner::failed, this, [this](const QString& sentence, int offset) {
         exporting_ = wanted_ = false;
+        if (model_->columnCount() == 0) plot_->columnsChanged(); // nothing of the query before is left to draw
         message_->show(InlineMessage::Kind::Error, sentence);
         if (offset >= 0) editor_->markError(ranBegin_ + int(QString::fromUtf8(ran_.toUtf8().left(offset)).size()));
     });
