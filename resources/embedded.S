@@ -8,6 +8,7 @@
         embed nosa_tiny_tokenizer, "models/nosa-tiny/tokenizer.json"
         embed nosa_tiny_tokenizer_config, "models/nosa-tiny/tokenizer_config.json"
         embed schema, "sql/schema.sql"
+        embed trace_format, "../docs/trace-format.md"
         embed gpus, "gpus.json"
         embed long_document, "prompts/long_document.txt"
         embed report_style, "report/report.css"

@@ -12,6 +12,7 @@ KVSCOPE_EMBEDDED(nosa_tiny_generation)
 KVSCOPE_EMBEDDED(nosa_tiny_tokenizer)
 KVSCOPE_EMBEDDED(nosa_tiny_tokenizer_config)
 KVSCOPE_EMBEDDED(schema)
+KVSCOPE_EMBEDDED(trace_format)
 KVSCOPE_EMBEDDED(gpus)
 KVSCOPE_EMBEDDED(long_document)
 KVSCOPE_EMBEDDED(report_style)
@@ -35,6 +36,7 @@ const std::array kEntries{
     Entry{"models/nosa-tiny/tokenizer_config.json", kvscope_nosa_tiny_tokenizer_config_begin,
           kvscope_nosa_tiny_tokenizer_config_end},
     Entry{"sql/schema.sql", kvscope_schema_begin, kvscope_schema_end},
+    Entry{"docs/trace-format.md", kvscope_trace_format_begin, kvscope_trace_format_end},
     Entry{"gpus.json", kvscope_gpus_begin, kvscope_gpus_end},
     Entry{"prompts/long_document.txt", kvscope_long_document_begin, kvscope_long_document_end},
     Entry{"report/report.css", kvscope_report_style_begin, kvscope_report_style_end},

@@ -7,7 +7,8 @@
 
 namespace kvscope::resources {
 
-/// Bytes of an embedded file by its path below resources/, e.g. "models/nosa-tiny/config.json"; 64-byte aligned.
+/// Bytes of an embedded file by its path below resources/, e.g. "models/nosa-tiny/config.json", or "docs/trace-format.md";
+/// 64-byte aligned.
 std::optional<std::span<const std::byte>> find(std::string_view path);
 
 /// The same as text.

@@ -23,6 +23,7 @@ namespace kvscope::ui {
 class ColourMapMenu;
 class CursorHistory;
 class CursorLink;
+class FilterBar;
 class HelpOverlay;
 class InlineMessage;
 class Inspector;
@@ -133,6 +134,7 @@ private:
     QByteArray defaultDocks_;
     QString actionGroup_; // heading in the help of the actions being made
     QToolBar* toolBar_ = nullptr;
+    FilterBar* filter_ = nullptr;
     QWidget *statistics_ = nullptr, *progress_ = nullptr;
     QLabel *rate_ = nullptr, *hitRate_ = nullptr, *locality_ = nullptr, *progressText_ = nullptr;
     QProgressBar* progressBar_ = nullptr;

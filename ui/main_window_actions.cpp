@@ -9,6 +9,7 @@
 #include "ui/theme.h"
 #include "ui/views/view.h"
 #include "ui/widgets/colour_map_menu.h"
+#include "ui/widgets/filter_bar.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/session_form.h"
@@ -204,6 +205,9 @@ void MainWindow::makeCursorActions() {
             &QAction::triggered, this, [this] { moveCursor(0, -1); });
     connect(addNamed("nextLayer", tr("Next Layer"), keys({"Ctrl+Down"}), tr("Move the cursor")), &QAction::triggered,
             this, [this] { moveCursor(0, 1); });
+    filter_ = new FilterBar(*workspace_, this);
+    connect(addNamed("filter", tr("Filter"), keys({"Ctrl+L"}), tr("Choose the layers, heads and steps that count")),
+            &QAction::triggered, this, [this] { filter_->edit(); });
     connect(addNamed("focusTokens", tr("Go to Tokens"), keys({"Ctrl+T"}), tr("Keyboard focus to the token strip")),
             &QAction::triggered, this, [this] {
                 tokensDock_->show();
@@ -257,6 +261,9 @@ void MainWindow::makeMenus() {
     for (QDockWidget* dock : {sessionDock_, runsDock_, tokensDock_, inspectorDock_})
         view->addAction(dock->toggleViewAction());
     view->addAction(action("resetLayout"));
+    view->addSeparator();
+    view->addAction(action("filter"));
+    view->addAction(filter_->toggleViewAction());
     view->addSeparator();
     view->addAction(action("theme"));
     colourMaps_ = new ColourMapMenu(this);
@@ -338,6 +345,9 @@ void MainWindow::makeToolBar() {
     progressLayout->addWidget(progress_);
     progress_->hide();
     toolBar_->addWidget(progressHolder);
+
+    addToolBarBreak();
+    addToolBar(filter_);
 
     for (const char* name : {"exportView", "exportReport", "theme", "shortcuts"}) {
         auto* button = new QToolButton;

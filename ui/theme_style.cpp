@@ -81,6 +81,8 @@ QToolButton:focus { border-color: @accent; }
 QLineEdit, QPlainTextEdit, QTextEdit { background: @base; color: @text; border: 1px solid @border; border-radius: 4px;
                padding: 3px 6px; selection-background-color: @accent; selection-color: @onAccent; }
 QLineEdit:focus, QPlainTextEdit:focus, QTextEdit:focus { border-color: @accent; }
+QLineEdit[role="active"], QComboBox[role="active"] { border: 1px solid @accent; background: @raised; }
+QLineEdit[role="danger"] { border: 1px solid @danger; }
 QLineEdit:disabled, QPlainTextEdit:disabled { color: @disabled; background: @window; }
 QAbstractSpinBox QLineEdit, QComboBox QLineEdit { border: 0; padding: 0; background: transparent; }
 QCheckBox::indicator:unchecked:enabled { width: 13px; height: 13px; border: 1px solid @muted; border-radius: 3px;

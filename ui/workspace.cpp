@@ -429,6 +429,12 @@ void Workspace::setCursor(const Cursor& cursor, CursorMove by) {
     emit cursorChanged();
 }
 
+void Workspace::setFilter(const Filter& filter) {
+    if (filter == filter_) return;
+    filter_ = filter;
+    emit filterChanged();
+}
+
 void Workspace::traceAdvanced() {
     if (impl_->advancedPosted.exchange(true)) return;
     QMetaObject::invokeMethod(

@@ -1,7 +1,9 @@
-// The only thing the views share: which runs are open, which is shown, the common cursor, and asynchronous reads.
+// The only thing the views share: which runs are open, which is shown, the common cursor and filter, and
+// asynchronous reads.
 #pragma once
 
 #include "profiler/read/trace_reader.h"
+#include "ui/filter.h"
 
 #include <QObject>
 #include <QPointer>
@@ -65,6 +67,10 @@ public:
     void setCursor(const Cursor& cursor, CursorMove by = CursorMove::Person);
     CursorMove lastMove() const { return lastMove_; }
 
+    /// What the views count; every view that can apply it follows filterChanged.
+    const Filter& filter() const { return filter_; }
+    void setFilter(const Filter& filter); // emits filterChanged when it differs
+
     /// Any thread: the writer committed something. Coalesced to at most four `advanced` a second.
     void traceAdvanced();
 
@@ -87,6 +93,7 @@ signals:
     void currentChanged();
     void compareChanged();
     void cursorChanged();
+    void filterChanged();
     void advanced();             // the current run grew or its row changed
     void busyChanged(bool busy); // reads are pending
     void openFailed(const QString& path, const QString& sentence);
@@ -101,6 +108,7 @@ private:
     std::optional<RunKey> current_, compare_;
     Cursor cursor_;
     CursorMove lastMove_ = CursorMove::Person;
+    Filter filter_;
     int pending_ = 0;
 };
 

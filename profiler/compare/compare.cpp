@@ -80,6 +80,21 @@ double spreadOfRepeats(const SideSeries& a, const SideSeries& b) {
     return degrees > 0 ? std::sqrt(squares / degrees) : kNan;
 }
 
+/// Standard deviation, over the repeats of a side, of a value's mean per step. NaN without repeats.
+template <class Value> double spreadOfMeans(const SideSeries& a, const SideSeries& b, Value value) {
+    double squares = 0;
+    int degrees = 0;
+    for (const SideSeries* side : {&a, &b}) {
+        if (side->runs() < 2) continue;
+        std::vector<double> means;
+        for (std::size_t run = 0; run < side->runs(); ++run) means.push_back(meanOf(side->ofRun(run, value)));
+        const double middle = meanOf(means);
+        for (const double m : means) squares += (m - middle) * (m - middle);
+        degrees += int(means.size()) - 1;
+    }
+    return degrees > 0 ? std::sqrt(squares / degrees) : kNan;
+}
+
 void widen(Interval& interval, double halfWidth) {
     interval.low = std::min(interval.low, interval.value - halfWidth);
     interval.high = std::max(interval.high, interval.value + halfWidth);
@@ -160,8 +175,12 @@ Comparison compareRuns(std::span<const RunSample> a, std::span<const RunSample> 
 
     const auto delta = [&](std::string_view name, auto value) {
         const std::vector<double> before = left.mean(value), after = right.mean(value);
-        return ComponentDelta{std::string(name), meanOf(before), meanOf(after),
+        ComponentDelta result{std::string(name), meanOf(before), meanOf(after),
                               bootstrap.mean(difference(after, before))};
+        if (const double apart = spreadOfMeans(left, right, value); !std::isnan(apart))
+            widen(result.deltaNs, studentQuantile(options.confidence, out.aRuns + out.bRuns - 2) * apart *
+                                      std::sqrt(1. / out.aRuns + 1. / out.bRuns));
+        return result;
     };
     for (int c = 0; c < kComponentCount; ++c) {
         ComponentDelta component =

@@ -34,7 +34,8 @@ struct TraceReader::Impl {
 
 /// For files of the profiler whose reading is too special for TraceReader itself.
 struct ReaderAccess {
-    static const TraceReader::Impl& of(const TraceReader& reader) { return *reader.impl_; }
+    using Impl = TraceReader::Impl;
+    static const Impl& of(const TraceReader& reader) { return *reader.impl_; }
 };
 
 } // namespace kvscope

@@ -61,7 +61,13 @@ protected:
         canvas().replot();
         return plot();
     }
-    PlotView& plot() { return dynamic_cast<PlotView&>(*view); }
+    /// The view, or the page of it that is shown.
+    PlotView& plot() {
+        if (auto* whole = dynamic_cast<PlotView*>(view.get())) return *whole;
+        for (PlotView* page : view->findChildren<PlotView*>())
+            if (page->isVisible()) return *page;
+        throw std::runtime_error("the view shows no plot");
+    }
     PlotCanvas& canvas() { return plot().canvas(); }
     QPoint pixel(double x, double y, std::size_t panel = 0) {
         const QCPAxisRect* rect = canvas().panels().at(panel);

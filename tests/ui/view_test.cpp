@@ -324,7 +324,7 @@ TEST(ViewRegistry, NamesEveryViewOnceWithShortcutAndHelp) {
         EXPECT_GT(std::string(entry.help).size(), 20u);
     }
     EXPECT_EQ(ids, (std::set<std::string>{"breakdown", "cache", "compare", "insights", "locality", "roofline",
-                                          "selection", "timeline", "transfers"}));
+                                          "selection", "sql", "timeline", "transfers"}));
 }
 
 } // namespace

@@ -14,14 +14,19 @@ namespace kvscope::ui {
 
 HeatPlottable::HeatPlottable(QCPAxis* steps, QCPAxis* rows, const StepPyramid& data)
     : QCPAbstractPlottable(steps, rows), data_(data) {
-    setColours(values_, Qt::transparent);
+    setColourMap(Theme::sequential);
+}
+
+void HeatPlottable::setColourMap(QRgb (*map)(double)) {
+    map_ = map;
+    lut_.resize(256);
+    for (std::size_t i = 0; i < lut_.size(); ++i) lut_[i] = map_(double(i) / double(lut_.size() - 1));
 }
 
 void HeatPlottable::setColours(QCPRange values, const QColor& undefined) {
     values_ = values;
     undefined_ = undefined.rgb();
-    lut_.resize(256); // the person may have chosen another colour map
-    for (std::size_t i = 0; i < lut_.size(); ++i) lut_[i] = Theme::sequential(double(i) / double(lut_.size() - 1));
+    setColourMap(map_); // the person may have chosen other colours
 }
 
 QCPRange HeatPlottable::getKeyRange(bool& found, QCP::SignDomain) const {

@@ -13,6 +13,8 @@ public:
     /// Rows at 0, 1, ... on the value axis. `data` must outlive it.
     HeatPlottable(QCPAxis* steps, QCPAxis* rows, const StepPyramid& data);
     void setAggregate(Aggregate aggregate) { aggregate_ = aggregate; }
+    /// Colours of 0..1 between the two ends of the values; Theme::sequential at first.
+    void setColourMap(QRgb (*map)(double));
     void setColours(QCPRange values, const QColor& undefined);
     /// Row of the data at every place of the value axis. Empty: as they are.
     void setOrder(std::vector<int> order) { order_ = std::move(order); }
@@ -41,6 +43,7 @@ private:
     Aggregate aggregate_ = Aggregate::Mean;
     QCPRange values_{0, 1};
     QRgb undefined_ = 0;
+    QRgb (*map_)(double) = nullptr;
     std::vector<QRgb> lut_;
     std::vector<int> order_;
     std::vector<float> columnMeans_;

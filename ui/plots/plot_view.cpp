@@ -134,6 +134,12 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     connect(&workspace_, &Workspace::advanced, this, [this] {
         if (inSight(*this) && !stale_) runGrew();
     });
+    connect(&workspace_, &Workspace::filterChanged, this, [this] {
+        if (filterParts() != 0)
+            reload();
+        else
+            updateNote();
+    });
     connect(&workspace_, &Workspace::cursorChanged, this, [this] {
         if (!inSight(*this) || stale_) return;
         cursorMoved();
@@ -220,8 +226,14 @@ void PlotView::updateTooltip(const QString& html) {
 void PlotView::replot() { canvas_->replot(QCustomPlot::rpQueuedReplot); }
 
 void PlotView::updateNote() {
-    const QString text = pages_->currentIndex() == 1 ? QString() : note();
+    const QString text = pages_->currentIndex() == 1 ? QString() : fullNote();
     if (note_->text() != text) note_->setText(text);
+}
+
+QString PlotView::fullNote() const {
+    const QString filtered = run() ? filterNote(workspace_.filter(), filterParts()) : QString();
+    const QString own = note();
+    return filtered.isEmpty() ? own : own.isEmpty() ? filtered : filtered + QLatin1Char(' ') + own;
 }
 
 QString PlotView::healthNote() const {
@@ -405,7 +417,7 @@ bool PlotView::exportImage(const QString& path, QSize size) {
         svg.setSize(size);
         svg.setViewBox(QRect(QPoint(0, 0), size));
         svg.setTitle(pictureTitle());
-        svg.setDescription(note());
+        svg.setDescription(fullNote());
         svg.setResolution(96);
         QCPPainter painter;
         if (!painter.begin(&svg)) return false;
@@ -478,7 +490,7 @@ bool PlotView::paintPicture(QPainter& base, QSize size, bool vector) {
     painter.setFont(small);
     painter.setPen(theme.mutedText);
     painter.drawText(QRect(area.left(), area.bottom() - noteHeight + 1, area.width(), noteHeight),
-                     Qt::AlignLeft | Qt::AlignTop | Qt::TextWordWrap, note());
+                     Qt::AlignLeft | Qt::AlignTop | Qt::TextWordWrap, fullNote());
     replot(); // toPainter laid the plot out for another size
     return true;
 }

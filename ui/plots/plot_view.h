@@ -50,6 +50,9 @@ protected:
     /// Sentences on aggregation, losses and definitions for the line below the plot.
     virtual QString note() const = 0;
     virtual void visibleStepsChanged() {}
+    /// Which parts of the shared filter the view applies (FilterPart, or-ed); it is loaded again when they change, and
+    /// the line below the plot says what is filtered and what is not.
+    virtual int filterParts() const { return 0; }
     /// Arrow keys in the plot: the shared cursor moves, unless x is something else than steps.
     virtual void moveCursor(int steps, int layers);
     virtual void jumpCursor(bool toEnd); // Home and End
@@ -88,6 +91,7 @@ protected:
     void resizeEvent(QResizeEvent* event) override;
 
 private:
+    QString fullNote() const; // with what is said of the filter
     void showMenu(QPoint global);
     void exportDialog(const QString& suffix);
     void showDetails();

@@ -1,4 +1,5 @@
 // Breakdown: where the time of a step goes, stacked by stage, per step, per layer or in total; two runs side by side.
+#include "profiler/read/filtered.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
@@ -37,8 +38,8 @@ int componentIndex(const std::string& name) {
     return kComponents - 1;
 }
 
-/// kComponents rows, then the whole step; NaN: another phase.
-std::vector<float> columnsOf(const std::vector<BreakdownStep>& steps, int first, int last, bool prefill) {
+/// kComponents rows, then the whole step; NaN: another phase. `only`: -1, or the one component that counts.
+std::vector<float> columnsOf(const std::vector<BreakdownStep>& steps, int first, int last, bool prefill, int only) {
     const std::size_t rows = kComponents + 1;
     std::vector<float> values(std::size_t(last - first + 1) * rows, std::numeric_limits<float>::quiet_NaN());
     for (const BreakdownStep& step : steps) {
@@ -50,6 +51,10 @@ std::vector<float> columnsOf(const std::vector<BreakdownStep>& steps, int first,
             column[kStageCount + i] = float(step.stepStageNs[i]), total += step.stepStageNs[i];
         column[kComponents - 1] = float(std::max<std::int64_t>(step.otherNs, 0));
         column[kComponents] = float(total + std::max<std::int64_t>(step.otherNs, 0));
+        if (only < 0) continue;
+        for (int i = 0; i < kComponents; ++i)
+            if (i != only) column[i] = 0;
+        column[kComponents] = column[only];
     }
     return values;
 }
@@ -195,6 +200,7 @@ protected:
     }
 
     void visibleStepsChanged() override { fitValues(); }
+    int filterParts() const override { return FilterLayers | FilterSteps | FilterComponent; }
 
     QString note() const override {
         for (const Side& side : sides_) {
@@ -232,7 +238,7 @@ private:
         std::int64_t stepsOf(const std::string& phase) const {
             std::int64_t count = 0; // a step has every component at most once a layer
             for (const BreakdownRow& row : sums.rows)
-                if (row.phase == phase && row.layer <= 0) count = std::max(count, row.calls);
+                if (row.phase == phase) count = std::max(count, row.calls);
             if (phase == "prefill") return std::min<std::int64_t>(count, 1);
             return sums.steps > 0 ? std::min<std::int64_t>(count, sums.steps - 1) : count;
         }
@@ -246,6 +252,13 @@ private:
     bool relative() const { return unit_->currentIndex() == 1; }
     bool prefill() const { return phase_->currentIndex() == 1; }
     std::string phase() const { return prefill() ? "prefill" : "decode"; }
+    ReadFilter readFilter() const {
+        return {workspace().filter().layers.ranges(), workspace().filter().steps.ranges()};
+    }
+    int onlyComponent() const {
+        const QString& name = workspace().filter().component;
+        return name.isEmpty() ? -1 : componentIndex(name.toStdString());
+    }
 
     void buildPanels() {
         PlotCanvas& plot = canvas();
@@ -277,8 +290,10 @@ private:
         Side& side = sides_[s];
         side.feed.start(
             open.key,
-            [prefill = prefill()](TraceReader& reader, int runId, int first, int last) {
-                return columnsOf(reader.breakdownSteps(runId, first, last), first, last, prefill);
+            [prefill = prefill(), filter = readFilter(), only = onlyComponent()](TraceReader& reader, int runId,
+                                                                                 int first, int last) {
+                return columnsOf(filteredBreakdownSteps(reader, runId, filter, first, last), first, last, prefill,
+                                 only);
             },
             [this, &side](std::vector<float> values, int, int) {
                 if (!values.empty()) side.columns.append(values);
@@ -298,8 +313,13 @@ private:
             if (!runs[s] || mode() == Mode::PerStep) continue;
             workspace().query<Sums>(
                 this, names[s], runs[s]->key,
-                [runId = runs[s]->key.runId](TraceReader& reader) {
-                    return Sums{reader.breakdown(runId), reader.stepCount(runId)};
+                [runId = runs[s]->key.runId, filter = readFilter(), only = onlyComponent()](TraceReader& reader) {
+                    Sums sums{filteredBreakdown(reader, runId, filter), reader.stepCount(runId)};
+                    if (only >= 0)
+                        std::erase_if(sums.rows, [only](const BreakdownRow& row) {
+                            return componentIndex(row.component) != only;
+                        });
+                    return sums;
                 },
                 [this, s](Sums sums) {
                     if (s == 0) sumsTimer_.answered();

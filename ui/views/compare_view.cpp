@@ -1,12 +1,13 @@
-// Compare: the verdict on two runs, their key numbers with differences, and both locality curves over the steps.
+// The summary page of Compare: the verdict on two runs, their key numbers with differences, and both locality curves
+// over the steps.
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
 #include "ui/theme.h"
+#include "ui/views/compare_pages.h"
 #include "ui/views/growth_timer.h"
 #include "ui/views/key_numbers.h"
-#include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/step_feed.h"
 
@@ -444,7 +445,7 @@ private:
 
 } // namespace
 
-View* makeCompareView(Workspace& workspace, QWidget* parent) { return new CompareView(workspace, parent); }
+View* makeCompareSummary(Workspace& workspace, QWidget* parent) { return new CompareView(workspace, parent); }
 
 } // namespace kvscope::ui
 

@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace kvscope::ui {
@@ -26,6 +27,25 @@ namespace kvscope::ui {
 namespace {
 
 constexpr std::int64_t kMostCells = std::int64_t(1) << 27; // 1.3 GB of tiles
+
+/// What the filter leaves out is undefined, so that no colour, mean or extreme counts it. Column i of the tile is step
+/// first + i * stride.
+std::shared_ptr<HeatTile> withoutFiltered(std::shared_ptr<HeatTile> tile, int first, int stride, const Filter& filter,
+                                          bool rowsAreLayers, int heads) {
+    if (!tile || filter.empty()) return tile;
+    const int rows = tile->rows();
+    std::vector<float> columns(std::size_t(tile->steps()) * std::size_t(rows));
+    for (int i = 0; i < tile->steps(); ++i)
+        for (int row = 0; row < rows; ++row) {
+            const bool counts = filter.hasStep(first + i * stride) &&
+                                (rowsAreLayers ? filter.hasLayer(row) : filter.hasKvHead(row % heads));
+            columns[std::size_t(i) * std::size_t(rows) + std::size_t(row)] =
+                counts ? tile->at(i, row) : std::numeric_limits<float>::quiet_NaN();
+        }
+    auto result = std::make_shared<HeatTile>(rows);
+    result->append(columns);
+    return result;
+}
 
 enum class Rows { Layers, LayersOfHead, HeadsOfLayer };
 enum class Sort { AsRecorded, HighestFirst, LowestFirst };
@@ -166,13 +186,17 @@ protected:
         canvas().setFullY(0, {-0.5, rowCount - 0.5});
         canvas().setMinimumSpan(2);
         showEmpty({}, {});
+        const auto leftOut = [filter = workspace().filter(), layers = rows != Rows::HeadsOfLayer,
+                              heads = std::max(row.kvHeads, 1)](std::shared_ptr<HeatTile> tile, int first, int stride) {
+            return withoutFiltered(std::move(tile), first, stride, filter, layers, heads);
+        };
         feed_.start(
             run()->key,
-            [request, cache = cache_](TraceReader& reader, int first, int last) {
-                return readTile(reader, request, first, last, cache);
+            [request, cache = cache_, leftOut](TraceReader& reader, int first, int last) {
+                return leftOut(readTile(reader, request, first, last, cache), first, 1);
             },
-            [request](TraceReader& reader, int steps, int stride) {
-                return readPreview(reader, request, steps, stride);
+            [request, leftOut](TraceReader& reader, int steps, int stride) {
+                return leftOut(readPreview(reader, request, steps, stride), 0, stride);
             },
             [this](TileFeed<HeatTile>::Arrival arrival) { take(std::move(arrival)); });
         cursorMoved();
@@ -295,6 +319,10 @@ protected:
                               ? tr("Times of the link are %1.").arg(timingWord(run()->row))
                               : QString(),
                           loadingNote(feed_.loading(), feed_.loaded(), feed_.total()), healthNote()});
+    }
+
+    int filterParts() const override {
+        return FilterSteps | (shownRows() == Rows::HeadsOfLayer ? FilterKvHeads : FilterLayers);
     }
 
     QString pictureTitle() const override {
@@ -492,6 +520,7 @@ private:
     }
 
     QString undefinedReason(int step) const {
+        if (!workspace().filter().hasStep(step)) return tr("The filter leaves this step out.");
         if (step == 0) return tr("The prefill selects nothing.");
         if (step == 1) return tr("The first decode step has no step before it to compare with.");
         return tr("This value was not recorded for this step.");

@@ -17,5 +17,6 @@ View* makeRooflineView(Workspace& workspace, QWidget* parent);
 View* makeTimelineView(Workspace& workspace, QWidget* parent);
 View* makeCompareView(Workspace& workspace, QWidget* parent);
 View* makeInsightsView(Workspace& workspace, QWidget* parent);
+View* makeSqlView(Workspace& workspace, QWidget* parent);
 
 } // namespace kvscope::ui

@@ -14,7 +14,9 @@ const std::vector<ViewEntry>& views() {
          makeTransfersView},
         {"breakdown", "Breakdown", "Ctrl+4", "Where the time of a step goes: stages per step, per layer and in total",
          makeBreakdownView},
-        {"compare", "Compare", "Ctrl+5", "Key numbers of two runs side by side, with their differences",
+        {"compare", "Compare", "Ctrl+5",
+         "Two or more runs against each other: verdict, differences by layer and step, breakdown, overlap, where they "
+         "part",
          makeCompareView},
         {"cache", "What if", "Ctrl+6", "What another cache size, policy or link would have done to the recorded run",
          makeCacheView},
@@ -26,6 +28,8 @@ const std::vector<ViewEntry>& views() {
          makeTimelineView},
         {"insights", "Insights", "Ctrl+I", "What stands out in the run, how much transfer is exposed, and what to try",
          makeInsightsView},
+        {"sql", "SQL", "Ctrl+9", "Your own questions to the trace: schema, queries, rows as a table or a plot",
+         makeSqlView},
     };
     return entries;
 }

@@ -38,6 +38,23 @@ struct CellDetail {
     std::optional<float> score;
 };
 
+/// Steps that the filter leaves out are empty. Column i of the tile is step first + i * stride.
+std::shared_ptr<MaskTile> withoutFiltered(std::shared_ptr<MaskTile> tile, int first, int stride,
+                                          const IndexSet& shown) {
+    if (!tile || shown.all()) return tile;
+    MaskChunk chunk;
+    for (int i = 0; i < tile->steps(); ++i) {
+        if (shown.contains(first + i * stride)) {
+            const auto cells = tile->cells(i);
+            chunk.cells.insert(chunk.cells.end(), cells.begin(), cells.end());
+        }
+        chunk.endStep();
+    }
+    auto result = std::make_shared<MaskTile>(chunk);
+    if (tile->steps() == kTileSteps) result->seal();
+    return result;
+}
+
 class SelectionView final : public PlotView {
     Q_OBJECT
 public:
@@ -166,13 +183,14 @@ protected:
             ->setLabel(row.blockSize > 0 ? tr("KV block (%1 tokens each)").arg(row.blockSize) : tr("KV block"));
         showEmpty({}, {});
         const MaskRequest request{run()->key.runId, shown_.layer, shown_.sequence, shown_.kvHead};
+        const IndexSet shown = workspace().filter().steps;
         feed_.start(
             run()->key,
-            [request, cache = cache_](TraceReader& reader, int first, int last) {
-                return readTile(reader, request, first, last, cache);
+            [request, cache = cache_, shown](TraceReader& reader, int first, int last) {
+                return withoutFiltered(readTile(reader, request, first, last, cache), first, 1, shown);
             },
-            [request](TraceReader& reader, int steps, int stride) {
-                return readPreview(reader, request, steps, stride);
+            [request, shown](TraceReader& reader, int steps, int stride) {
+                return withoutFiltered(readPreview(reader, request, steps, stride), 0, stride, shown);
             },
             [this](TileFeed<MaskTile>::Arrival arrival) { take(std::move(arrival)); });
         workspace().query<int>(
@@ -187,6 +205,8 @@ protected:
             });
         placeMark();
     }
+
+    int filterParts() const override { return FilterSteps; }
 
     void runGrew() override {
         if (!run()) return;

@@ -1,4 +1,5 @@
 // Transfers: hit rate, misses, bytes over the link and exposed time of every decode step, one run or two.
+#include "profiler/read/filtered.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
@@ -182,6 +183,7 @@ protected:
     }
 
     void visibleStepsChanged() override { fitValues(); }
+    int filterParts() const override { return FilterLayers | FilterSteps; }
 
     QString note() const override {
         for (const Side& side : sides_)
@@ -220,7 +222,10 @@ private:
     void start(Side& side, const OpenRun& open) {
         side.feed.start(
             open.key,
-            [](TraceReader& reader, int runId, int first, int last) { return reader.steps(runId, first, last); },
+            [filter = ReadFilter{workspace().filter().layers.ranges(), workspace().filter().steps.ranges()}](
+                TraceReader& reader, int runId, int first, int last) {
+                return filteredSteps(reader, runId, filter, first, last);
+            },
             [this, &side](std::vector<StepRow> rows, int, int) { take(side, std::move(rows)); });
     }
 
@@ -233,6 +238,10 @@ private:
         if (&side == &sides_[0] && side.steps.empty()) {
             if (!side.feed.error().isEmpty())
                 showEmpty(tr("The trace cannot be read here"), side.feed.error());
+            else if (!workspace().filter().steps.all() && side.feed.loaded() > 1)
+                showEmpty(tr("No decode step passes the filter"),
+                          tr("The filter keeps steps %1. Widen or clear it in the filter bar.")
+                              .arg(workspace().filter().steps.text()));
             else
                 showEmpty(tr("Waiting for the first decode step"), tr("This view leaves out the prefill."));
             return;

@@ -1,0 +1,47 @@
+// Which steps of two runs lie beside each other, or why they cannot.
+#pragma once
+
+#include "profiler/read/trace_reader.h"
+
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+enum class AlignBy {
+    Step, // the same number of the decode step
+    Token // the step that gives the token at the same position of one sequence, prompt included
+};
+
+/// A decode step of A and one of B.
+struct StepPair {
+    int at = 0; // what they have in common: the step, or the position
+    int a = 0, b = 0;
+    bool steady = false; // in neither run the first decode step or one that opens a block: averages keep to these
+    bool operator==(const StepPair&) const = default;
+};
+
+/// What aligning needs to know about a run.
+struct StepIndex {
+    struct Step {
+        int step = 0, position = -1; // position of the first token the sequence gets in it; -1: it gets none
+        bool opensBlock = false;
+    };
+    RunRow run;
+    std::vector<Step> steps; // decode steps, ascending
+};
+/// @throws Error(BadInput | Storage | Cancelled)
+StepIndex loadStepIndex(const TraceReader& reader, int runId, int sequence = 0);
+
+struct Alignment {
+    std::vector<StepPair> pairs;    // ascending in `at`, a and b
+    int onlyA = 0, onlyB = 0;       // decode steps without a counterpart
+    std::string refusal;            // a sentence without a full stop; then there are no pairs. Empty: aligned
+    std::vector<std::string> notes; // differences that a reader should know, sentences without a full stop
+};
+
+/// Layers must be as many in both; lengths, block sizes, heads and models may differ and are noted. `other`: what
+/// sentences call b.
+Alignment align(const StepIndex& a, const StepIndex& b, AlignBy by, const std::string& other = "B");
+
+} // namespace kvscope

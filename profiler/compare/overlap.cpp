@@ -1,0 +1,165 @@
+#include "profiler/compare/overlap.h"
+
+#include "profiler/read/reader_impl.h"
+#include "profiler/store/trace_keys.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <fmt/format.h>
+#include <limits>
+#include <tuple>
+
+namespace kvscope {
+namespace {
+
+using Blocks = std::span<const std::int32_t>;
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// Tokens that both cover. Blocks ascend, so one pass over both lists is enough.
+std::int64_t commonTokens(Blocks a, std::int64_t sizeA, Blocks b, std::int64_t sizeB) {
+    std::int64_t common = 0;
+    std::size_t i = 0, j = 0;
+    while (i < a.size() && j < b.size()) {
+        const std::int64_t beginA = a[i] * sizeA, endA = beginA + sizeA, beginB = b[j] * sizeB, endB = beginB + sizeB;
+        common += std::max<std::int64_t>(0, std::min(endA, endB) - std::max(beginA, beginB));
+        endA <= endB ? ++i : ++j;
+    }
+    return common;
+}
+
+/// Blocks that share no token with the other selection.
+std::vector<std::int32_t> apart(Blocks blocks, std::int64_t size, Blocks others, std::int64_t otherSize) {
+    std::vector<std::int32_t> result;
+    for (const std::int32_t block : blocks) {
+        const std::int64_t begin = block * size, end = begin + size;
+        const auto other = std::partition_point(
+            others.begin(), others.end(), [&](std::int32_t o) { return (std::int64_t(o) + 1) * otherSize <= begin; });
+        if (other == others.end() || *other * otherSize >= end) result.push_back(block);
+    }
+    return result;
+}
+
+/// Selections of one step after the other, in order of layer, sequence, KV head.
+class StepSelections {
+public:
+    StepSelections(const TraceReader& reader, int runId)
+        : impl_(ReaderAccess::of(reader)), runId_(runId),
+          rows_(*impl_.connection,
+                "SELECT id, selected, kept, hits, misses, mass, blocks FROM selection WHERE id BETWEEN ? AND ?"
+                " ORDER BY id",
+                true) {}
+    const std::vector<SelectionRow>& of(int step) {
+        rows_.reset();
+        const auto [low, high] = trace::keysOfSteps(runId_, step, step, trace::kSelectionShift);
+        rows_.bindAll(low, high);
+        selections_.clear();
+        while (rows_.step()) {
+            selections_.push_back(impl_.selectionRow(rows_));
+            auto& blocks = selections_.back().blocks;
+            if (!std::is_sorted(blocks.begin(), blocks.end())) std::sort(blocks.begin(), blocks.end());
+        }
+        return selections_;
+    }
+
+private:
+    const ReaderAccess::Impl& impl_;
+    int runId_;
+    Statement rows_;
+    std::vector<SelectionRow> selections_;
+};
+
+auto placeOf(const SelectionRow& row) { return std::tuple(row.layer, row.sequence, row.kvHead); }
+
+} // namespace
+
+double jaccard(Blocks a, int blockSizeA, Blocks b, int blockSizeB) {
+    const std::int64_t common = commonTokens(a, blockSizeA, b, blockSizeB);
+    const std::int64_t all = std::int64_t(a.size()) * blockSizeA + std::int64_t(b.size()) * blockSizeB - common;
+    return all > 0 ? double(common) / double(all) : kNan;
+}
+
+std::string overlapRefusal(const RunRow& a, const RunRow& b, const std::string& other) {
+    for (const RunRow* run : {&a, &b})
+        if (run->level == "counters")
+            return fmt::format("{} was recorded at level counters, without the selected blocks",
+                               run == &a ? std::string("A") : other);
+    if (a.kvHeads != b.kvHeads)
+        return fmt::format("A has {} KV heads a layer and {} {}: a head of one has no counterpart in the other",
+                           a.kvHeads, other, b.kvHeads);
+    if (a.blockSize <= 0 || b.blockSize <= 0) return "a run has no block size";
+    return {};
+}
+
+OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, int runB, std::span<const StepPair> pairs,
+                        const std::vector<bool>& heads) {
+    const RunRow left = a.run(runA).value_or(RunRow{}), right = b.run(runB).value_or(RunRow{});
+    OverlapRows result;
+    result.pairs = int(pairs.size());
+    result.layers = left.layers;
+    result.jaccard.assign(pairs.size() * std::size_t(left.layers), float(kNan));
+    StepSelections selectionsA(a, runA), selectionsB(b, runB);
+    std::vector<double> sums(std::size_t(left.layers));
+    std::vector<int> counts(std::size_t(left.layers));
+    for (std::size_t pair = 0; pair < pairs.size(); ++pair) {
+        const auto& rowsA = selectionsA.of(pairs[pair].a);
+        const auto& rowsB = selectionsB.of(pairs[pair].b);
+        std::fill(sums.begin(), sums.end(), 0.);
+        std::fill(counts.begin(), counts.end(), 0);
+        auto rowB = rowsB.begin();
+        for (const SelectionRow& rowA : rowsA) {
+            while (rowB != rowsB.end() && placeOf(*rowB) < placeOf(rowA)) ++rowB;
+            if (rowB == rowsB.end()) break;
+            if (placeOf(*rowB) != placeOf(rowA) || rowA.layer >= left.layers) continue;
+            if (!heads.empty() && (std::size_t(rowA.kvHead) >= heads.size() || !heads[std::size_t(rowA.kvHead)]))
+                continue;
+            const double value = jaccard(rowA.blocks, left.blockSize, rowB->blocks, right.blockSize);
+            if (std::isnan(value)) continue;
+            sums[std::size_t(rowA.layer)] += value;
+            ++counts[std::size_t(rowA.layer)];
+            if (value < 1 && !result.first)
+                result.first = {pairs[pair],
+                                rowA.layer,
+                                rowA.sequence,
+                                rowA.kvHead,
+                                value,
+                                apart(rowA.blocks, left.blockSize, rowB->blocks, right.blockSize),
+                                apart(rowB->blocks, right.blockSize, rowA.blocks, left.blockSize)};
+        }
+        for (std::size_t layer = 0; layer < sums.size(); ++layer)
+            if (counts[layer] > 0) result.jaccard[pair * sums.size() + layer] = float(sums[layer] / counts[layer]);
+    }
+    return result;
+}
+
+std::vector<double> overlapPerLayer(const OverlapRows& rows, std::span<const StepPair> pairs) {
+    std::vector<double> result;
+    for (int layer = 0; layer < rows.layers; ++layer) {
+        double sum = 0, steadySum = 0;
+        int count = 0, steadyCount = 0;
+        for (int pair = 0; pair < rows.pairs; ++pair) {
+            const auto value = double(rows.jaccard[std::size_t(pair) * std::size_t(rows.layers) + std::size_t(layer)]);
+            if (std::isnan(value)) continue;
+            sum += value, ++count;
+            if (pairs[std::size_t(pair)].steady) steadySum += value, ++steadyCount;
+        }
+        result.push_back(steadyCount > 0 ? steadySum / steadyCount : count > 0 ? sum / count : kNan);
+    }
+    return result;
+}
+
+std::vector<double> overlapPerPair(const OverlapRows& rows) {
+    std::vector<double> result;
+    for (int pair = 0; pair < rows.pairs; ++pair) {
+        double sum = 0;
+        int count = 0;
+        for (int layer = 0; layer < rows.layers; ++layer) {
+            const auto value = double(rows.jaccard[std::size_t(pair) * std::size_t(rows.layers) + std::size_t(layer)]);
+            if (!std::isnan(value)) sum += value, ++count;
+        }
+        result.push_back(count > 0 ? sum / count : kNan);
+    }
+    return result;
+}
+
+} // namespace kvscope

@@ -1,0 +1,617 @@
+// The difference of two runs: B - A of a metric as a layer x step heatmap with a diverging map centred on zero, or
+// layer by layer with confidence intervals.
+#include "profiler/compare/difference.h"
+#include "profiler/compare/overlap.h"
+#include "ui/plots/heat_plottable.h"
+#include "ui/plots/legend_strip.h"
+#include "ui/plots/plot_canvas.h"
+#include "ui/plots/plot_view.h"
+#include "ui/plots/units.h"
+#include "ui/theme.h"
+#include "ui/views/compare_pages.h"
+#include "ui/views/compare_set.h"
+#include "ui/views/run_text.h"
+
+#include <QComboBox>
+#include <QSignalBlocker>
+#include <QTimer>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvscope::ui {
+
+namespace {
+
+constexpr int kChunkPairs = 2048;
+constexpr int kRefreshMs = 1000; // live runs are aligned again this often
+constexpr float kUndefined = std::numeric_limits<float>::quiet_NaN();
+
+/// Whole numbers that begin at `origin`.
+class OffsetTicker final : public QCPAxisTicker {
+public:
+    explicit OffsetTicker(int origin) : origin_(origin) {}
+
+protected:
+    double getTickStep(const QCPRange& range) override {
+        return std::max(1.0, std::round(QCPAxisTicker::getTickStep(range)));
+    }
+    int getSubTickCount(double) override { return 0; }
+    QString getTickLabel(double tick, const QLocale&, QChar, int) override {
+        return formatCount(std::llround(tick) + origin_);
+    }
+
+private:
+    int origin_;
+};
+
+struct Chunk {
+    int layers = 0;
+    std::vector<float> values, a, b; // [pair][layer]; a and b are empty for an overlap
+};
+
+enum class Along { Steps, Tokens, Layers };
+
+class DifferencePage final : public PlotView {
+    Q_OBJECT
+public:
+    DifferencePage(Workspace& workspace, CompareSet& set, QWidget* parent)
+        : PlotView(workspace, tr("Difference"), parent), set_(set),
+          feed_(workspace, this, "compare difference", kChunkPairs) {
+        metric_ = addPicker(QStringLiteral("metric"), tr("Metric"), tr("What is subtracted"));
+        for (const MetricInfo& info : metrics()) {
+            metric_->addItem(QString::fromUtf8(info.title), QString::fromUtf8(info.id));
+            metric_->setItemData(metric_->count() - 1, QString::fromUtf8(info.help), Qt::ToolTipRole);
+        }
+        metric_->addItem(tr("Overlap of the selections"), QStringLiteral("overlap"));
+        metric_->setItemData(metric_->count() - 1, overlapHelp(), Qt::ToolTipRole);
+        along_ = addPicker(QStringLiteral("align"), tr("Aligned by"),
+                           tr("Which steps of the runs lie over each other: equal numbers, or equal positions in the "
+                              "sequence; or the mean of each layer over all of them"));
+        along_->addItems({tr("Step"), tr("Token"), tr("Layer")});
+        other_ = addPicker(QStringLiteral("other"), tr("Against A"), tr("The run that A is subtracted from"));
+        aggregate_ = addPicker(QStringLiteral("aggregate"), tr("Zoomed out"),
+                               tr("What a pixel shows that covers several steps"));
+        aggregate_->addItems({tr("Mean"), tr("Lowest"), tr("Highest")});
+        for (QComboBox* picker : {metric_, along_, other_})
+            connect(picker, &QComboBox::currentIndexChanged, this, &DifferencePage::reload);
+        connect(aggregate_, &QComboBox::currentIndexChanged, this, [this] {
+            if (heat_) heat_->setAggregate(Aggregate(aggregate_->currentIndex()));
+            replot();
+        });
+        connect(&set_, &CompareSet::changed, this, &DifferencePage::reload);
+        again_.setSingleShot(true);
+        again_.setInterval(kRefreshMs);
+        connect(&again_, &QTimer::timeout, this, [this] { feed_.advance(); });
+    }
+
+    QString exportCsv() const override {
+        QString csv;
+        if (along() == Along::Layers) {
+            if (deltas_.empty()) return {};
+            csv = QStringLiteral("layer,pairs,a,b,difference,low,high\n");
+            for (const LayerDelta& d : deltas_)
+                csv += QStringLiteral("%1,%2,%3,%4,%5,%6,%7\n")
+                           .arg(d.layer)
+                           .arg(d.pairs)
+                           .arg(plain(d.a), plain(d.b), plain(d.delta.value), plain(d.delta.low), plain(d.delta.high));
+            return csv;
+        }
+        if (pairs_.empty()) return {};
+        const QCPRange visible = const_cast<DifferencePage*>(this)->canvas().visibleX();
+        csv =
+            along() == Along::Tokens ? QStringLiteral("position,step_a,step_b") : QStringLiteral("step,step_a,step_b");
+        for (int layer = 0; layer < data_.rows(); ++layer) csv += QStringLiteral(",layer %1").arg(layer);
+        csv += QLatin1Char('\n');
+        for (const StepPair& pair : pairs_) {
+            if (pair.at - origin_ < visible.lower || pair.at - origin_ > visible.upper) continue;
+            csv += QStringLiteral("%1,%2,%3").arg(pair.at).arg(pair.a).arg(pair.b);
+            for (int layer = 0; layer < data_.rows(); ++layer)
+                csv += QLatin1Char(',') + plain(double(data_.at(pair.at - origin_, layer)));
+            csv += QLatin1Char('\n');
+        }
+        return csv;
+    }
+
+protected:
+    void runChanged() override {
+        feed_.stop();
+        data_.reset(0);
+        pairs_.clear();
+        deltas_.clear();
+        ++generation_;
+        matrix_ = {};
+        origin_ = -1;
+        if (showEmptyWithoutRun(tr("This page subtracts one run from another, layer by layer and step by step.")))
+            return;
+        const auto others = set_.others();
+        if (others.empty()) {
+            showEmpty(tr("Choose a second run to compare with"),
+                      tr("Open another trace or record another run, then choose it under “Compare with…”. Blue will "
+                         "mean that B has less than A, orange that it has more."));
+            return;
+        }
+        fillOthers(others);
+        const OpenRun& b = *others[std::size_t(std::clamp(other_->currentIndex(), 0, int(others.size()) - 1))];
+        bName_ = QString::fromStdString(b.row.name);
+        if (overlap()) {
+            if (const std::string refusal = overlapRefusal(run()->row, b.row, letter().toStdString());
+                !refusal.empty()) {
+                showEmpty(tr("The selections cannot be laid over each other"),
+                          QString::fromStdString(refusal) + QLatin1Char('.'));
+                return;
+            }
+        }
+        showEmpty({}, {});
+        buildPanels();
+        const Filter& filter = workspace().filter();
+        const auto heads = filter.kvHeads.of(run()->row.kvHeads);
+        const HeadFilter one{-1, !filter.kvHeads.all() && heads.size() == 1 ? heads[0] : -1};
+        std::vector<bool> counted;
+        if (!filter.kvHeads.all())
+            for (int head = 0; head < run()->row.kvHeads; ++head) counted.push_back(filter.hasKvHead(head));
+        const int sequence = along() == Along::Tokens ? workspace().cursor().sequence : 0;
+        feed_.start(
+            run()->key, b.key, letter(), along() == Along::Tokens ? AlignBy::Token : AlignBy::Step, sequence,
+            [overlap = overlap(), metric = overlap() ? Metric::Locality : info().metric, one, counted, filter,
+             runA = run()->key.runId, runB = b.key.runId,
+             factor = unit().factor](const TraceReader& a, const TraceReader& other, std::span<const StepPair> pairs) {
+                Chunk chunk;
+                if (overlap) {
+                    OverlapRows rows = readOverlap(a, runA, other, runB, pairs, counted);
+                    chunk.layers = rows.layers;
+                    chunk.values = std::move(rows.jaccard);
+                } else {
+                    PairMatrix matrix = readPairs(a, runA, other, runB, metric, one, pairs);
+                    chunk.layers = matrix.layers;
+                    chunk.values.reserve(matrix.a.size());
+                    for (std::size_t i = 0; i < matrix.a.size(); ++i) {
+                        matrix.a[i] = float(double(matrix.a[i]) * factor);
+                        matrix.b[i] = float(double(matrix.b[i]) * factor);
+                        chunk.values.push_back(matrix.b[i] - matrix.a[i]);
+                    }
+                    chunk.a = std::move(matrix.a);
+                    chunk.b = std::move(matrix.b);
+                }
+                for (std::size_t i = 0; i < chunk.values.size(); ++i) {
+                    const StepPair& pair = pairs[i / std::size_t(chunk.layers)];
+                    if (filter.hasStep(pair.a) && filter.hasLayer(int(i % std::size_t(chunk.layers)))) continue;
+                    chunk.values[i] = kUndefined;
+                    if (!chunk.a.empty()) chunk.a[i] = chunk.b[i] = kUndefined;
+                }
+                return chunk;
+            },
+            [this] { aligned(); },
+            [this](Chunk chunk, std::span<const StepPair> pairs) { return take(std::move(chunk), pairs); });
+        cursorMoved();
+    }
+
+    void runGrew() override {
+        if (run() && !again_.isActive()) again_.start();
+    }
+
+    void cursorMoved() override {
+        CursorMark mark;
+        const Cursor& cursor = workspace().cursor();
+        if (run() && panel_) {
+            if (along() == Along::Layers) {
+                mark.x = cursor.layer;
+            } else {
+                const auto at = [&](int step) -> std::optional<double> {
+                    if (along() == Along::Steps) return step - std::max(origin_, 0);
+                    for (const StepPair& pair : pairs_)
+                        if (pair.a == step) return pair.at - origin_;
+                    return std::nullopt;
+                };
+                mark.x = at(cursor.step);
+                mark.y = cursor.layer;
+                if (const auto first = at(cursor.firstStep), last = at(cursor.lastStep);
+                    cursor.firstStep >= 0 && first && last)
+                    mark.selectedSteps = QCPRange(*first, *last);
+            }
+        }
+        for (QCPAxisRect* panel : canvas().panels()) canvas().overlay().setMark(panel, mark);
+        canvas().replotOverlay();
+    }
+
+    void themed(const Theme& theme) override {
+        if (legend_) legend_->applyTheme(theme);
+        if (heat_) heat_->setColours(colours_, theme.undefinedCell);
+        if (scale_) {
+            scale_->axis()->setBasePen(QPen(theme.plotAxis, 1));
+            scale_->axis()->setTickPen(QPen(theme.plotAxis, 1));
+            scale_->axis()->setSubTickPen(Qt::NoPen);
+            scale_->axis()->setTickLabelColor(theme.mutedText);
+            scale_->axis()->setLabelColor(theme.text);
+            scale_->axis()->setLabelFont(panel_->axis(QCPAxis::atLeft)->labelFont());
+            scale_->axis()->setTickLabelFont(panel_->axis(QCPAxis::atLeft)->tickLabelFont());
+            for (QCPAxis* axis : scale_->axis()->axisRect()->axes()) {
+                axis->setBasePen(QPen(theme.border, 1));
+                if (axis != scale_->axis()) axis->setTickPen(Qt::NoPen);
+            }
+        }
+        if (along() == Along::Layers) presentLayers();
+    }
+
+    void clickedAt(int, QPointF at) override {
+        if (!run()) return;
+        Cursor cursor = workspace().cursor();
+        if (along() == Along::Layers) {
+            cursor.layer = std::max(0, int(std::lround(at.x())));
+        } else {
+            const StepPair* pair = pairAt(at.x());
+            const int layer = int(std::lround(at.y()));
+            if (!pair || layer < 0 || layer >= data_.rows()) return;
+            cursor.step = pair->a;
+            cursor.layer = layer;
+        }
+        workspace().setCursor(cursor);
+    }
+
+    QString tooltipAt(int, QPointF at) override {
+        if (along() == Along::Layers) return layerTooltip(int(std::lround(at.x())));
+        const StepPair* pair = pairAt(at.x());
+        const int layer = int(std::lround(at.y()));
+        if (!pair || layer < 0 || layer >= data_.rows()) return {};
+        const auto value = double(data_.at(pair->at - origin_, layer));
+        const QString where =
+            pair->a == pair->b ? stepName(pair->a) : tr("step %1 of A, %2 of B").arg(pair->a).arg(pair->b);
+        QString html = QStringLiteral("<b>%1, layer %2</b>").arg(where).arg(layer);
+        if (along() == Along::Tokens) html += tr("<br>position %1").arg(formatCount(pair->at));
+        if (overlap()) {
+            html += tr("<br>Jaccard of the selected blocks: <b>%1</b>").arg(formatValue(Unit::Fraction, value));
+        } else {
+            const auto index = std::size_t(pair - pairs_.data()) * std::size_t(data_.rows()) + std::size_t(layer);
+            html += tr("<br>%1: A %2, B %3<br>Difference <b>%4</b>")
+                        .arg(metric_->currentText().toHtmlEscaped(), shown(double(matrix_.a[index])),
+                             shown(double(matrix_.b[index])), signedText(value));
+        }
+        return html + QStringLiteral("<p>%1</p>").arg(help().toHtmlEscaped());
+    }
+
+    int filterParts() const override {
+        const bool heads = overlap() || workspace().filter().kvHeads.of(run() ? run()->row.kvHeads : 0).size() <= 1;
+        return FilterLayers | FilterSteps | (heads ? FilterKvHeads : 0);
+    }
+
+    QString note() const override {
+        if (!feed_.error().isEmpty()) return tr("Reading stopped: %1.").arg(feed_.error());
+        QStringList notes;
+        for (const std::string& text : feed_.alignment().notes) {
+            QString sentence = QString::fromStdString(text);
+            sentence[0] = sentence[0].toUpper();
+            notes << sentence + QLatin1Char('.');
+        }
+        QString how;
+        if (along() == Along::Layers)
+            how =
+                tr("Mean over %1 pairs of steps without the first and those that open a block; 95 % intervals by block "
+                   "bootstrap.")
+                    .arg(formatCount(steady()));
+        else if (heat_)
+            how = aggregationNote(heat_->stepsPerPixel(), aggregate_->currentText().toLower());
+        const QString capped =
+            capped_ ? tr("The strongest colour stands for everything beyond ±%1.").arg(shown(colours_.upper))
+                    : QString();
+        return sentences({how, capped, overlap() ? tr("1: the same blocks, 0: none in common.") : QString(),
+                          loadingNote(feed_.loading(), feed_.loaded(), int(feed_.alignment().pairs.size())),
+                          notes.join(QLatin1Char(' ')), healthNote()});
+    }
+
+    QString pictureTitle() const override {
+        if (!run()) return PlotView::pictureTitle();
+        return overlap() ? tr("%1 of %2 and %3").arg(metric_->currentText(), aName(), bName_)
+                         : tr("%1: %3 (%4) minus %2 (A)").arg(metric_->currentText(), aName(), bName_, letter());
+    }
+
+private:
+    bool overlap() const { return metric_->currentData().toString() == QLatin1String("overlap"); }
+    Along along() const { return Along(std::max(along_->currentIndex(), 0)); }
+    const MetricInfo& info() const {
+        return metrics()[std::size_t(std::clamp(metric_->currentIndex(), 0, int(metrics().size()) - 1))];
+    }
+    NamedUnit unit() const {
+        return overlap() ? NamedUnit{Unit::Fraction, 1} : unitFromName(QString::fromUtf8(info().unit));
+    }
+    static QString overlapHelp() {
+        return tr(
+            "Jaccard: blocks that both select over blocks that either selects, mean over the KV heads and sequences "
+            "that select in both runs.");
+    }
+    QString help() const { return overlap() ? overlapHelp() : QString::fromUtf8(info().help); }
+    QString shown(double value) const { return formatValue(unit().unit, value); }
+    QString signedText(double value) const { return (value > 0 ? QStringLiteral("+") : QString()) + shown(value); }
+    QString aName() const { return run() ? QString::fromStdString(run()->row.name) : QString(); }
+    QString letter() const { return runLetter(std::size_t(std::max(other_->currentIndex(), 0)) + 1); }
+    static QString plain(double value) { return std::isnan(value) ? QString() : QString::number(value, 'g', 9); }
+    qint64 steady() const {
+        return std::count_if(pairs_.begin(), pairs_.end(), [](const StepPair& pair) { return pair.steady; });
+    }
+    const StepPair* pairAt(double x) const {
+        const int at = int(std::lround(x)) + std::max(origin_, 0);
+        const auto found = std::lower_bound(pairs_.begin(), pairs_.end(), at,
+                                            [](const StepPair& pair, int wanted) { return pair.at < wanted; });
+        return found != pairs_.end() && found->at == at ? &*found : nullptr;
+    }
+
+    void fillOthers(const std::vector<const OpenRun*>& others) {
+        const QSignalBlocker quiet(other_);
+        const int before = std::max(other_->currentIndex(), 0);
+        other_->clear();
+        for (std::size_t i = 0; i < others.size(); ++i)
+            other_->addItem(
+                QStringLiteral("%1: %2").arg(runLetter(i + 1), QString::fromStdString(others[i]->row.name)));
+        other_->setCurrentIndex(std::min(before, other_->count() - 1));
+        other_->setEnabled(others.size() > 1);
+    }
+
+    void buildPanels() {
+        PlotCanvas& plot = canvas();
+        plot.clearPanels();
+        heat_ = nullptr;
+        scale_ = nullptr;
+        legend_ = nullptr;
+        lower_ = nullptr;
+        capped_ = false;
+        aggregate_->setEnabled(along() != Along::Layers);
+        if (along() == Along::Layers) {
+            legend_ = new LegendStrip(&plot);
+            plot.plotLayout()->addElement(0, 0, legend_);
+            panel_ = plot.addPanel(false);
+            panel_->axis(QCPAxis::atBottom)->setTickLabels(false);
+            setIntegerAxis(panel_->axis(QCPAxis::atBottom), {});
+            if (!overlap()) {
+                lower_ = plot.addPanel(false);
+                setIntegerAxis(lower_->axis(QCPAxis::atBottom), tr("Layer"));
+            } else {
+                panel_->axis(QCPAxis::atBottom)->setTickLabels(true);
+                setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Layer"));
+            }
+            plot.setMinimumSpan(1);
+        } else {
+            panel_ = plot.addPanel(true);
+            panel_->axis(QCPAxis::atLeft)->setRangeReversed(true); // layer 0 on top
+            panel_->axis(QCPAxis::atLeft)->grid()->setVisible(false);
+            heat_ = new HeatPlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft), data_);
+            heat_->setAggregate(Aggregate(std::max(aggregate_->currentIndex(), 0)));
+            heat_->setColourMap(overlap() ? Theme::sequential : Theme::diverging);
+            scale_ = new QCPColorScale(&plot);
+            scale_->setType(QCPAxis::atRight);
+            scale_->setBarWidth(14);
+            scale_->setRangeDrag(false);
+            scale_->setRangeZoom(false);
+            plot.plotLayout()->addElement(0, 1, scale_);
+            auto* group = new QCPMarginGroup(&plot);
+            panel_->setMarginGroup(QCP::msTop | QCP::msBottom, group);
+            scale_->setMarginGroup(QCP::msTop | QCP::msBottom, group);
+            QCPColorGradient gradient;
+            gradient.clearColorStops();
+            for (int i = 0; i <= 32; ++i)
+                gradient.setColorStopAt(i / 32.0,
+                                        QColor(overlap() ? Theme::sequential(i / 32.0) : Theme::diverging(i / 32.0)));
+            scale_->setGradient(gradient);
+            plot.setMinimumSpan(2);
+        }
+        plot.applyTheme(Theme::current());
+        if (heat_) panel_->axis(QCPAxis::atLeft)->grid()->setVisible(false);
+        themed(Theme::current());
+    }
+
+    void aligned() {
+        if (!feed_.error().isEmpty() && pairs_.empty()) {
+            showEmpty(tr("The runs cannot be read here"), feed_.error());
+            return;
+        }
+        if (!feed_.alignment().refusal.empty()) {
+            QString refusal = QString::fromStdString(feed_.alignment().refusal);
+            showEmpty(tr("These runs cannot be laid over each other"), refusal + QLatin1Char('.'));
+            return;
+        }
+        if (feed_.loaded() == 0) { // begun anew
+            data_.reset(0);
+            pairs_.clear();
+            matrix_ = {};
+            origin_ = along() == Along::Tokens ? feed_.alignment().pairs.front().at : 0;
+        }
+        showEmpty({}, {});
+        updateNote();
+    }
+
+    bool take(Chunk chunk, std::span<const StepPair> pairs) {
+        if (data_.rows() == 0) data_.reset(chunk.layers);
+        const auto layers = std::size_t(chunk.layers);
+        std::vector<float> columns;
+        int next = origin_ + data_.steps();
+        for (std::size_t i = 0; i < pairs.size(); ++i) {
+            for (; next < pairs[i].at; ++next)
+                columns.insert(columns.end(), layers, kUndefined); // no counterpart there
+            columns.insert(columns.end(), chunk.values.begin() + std::ptrdiff_t(i * layers),
+                           chunk.values.begin() + std::ptrdiff_t((i + 1) * layers));
+            ++next;
+        }
+        data_.append(columns);
+        pairs_.insert(pairs_.end(), pairs.begin(), pairs.end());
+        matrix_.layers = chunk.layers;
+        matrix_.pairs = int(pairs_.size());
+        if (overlap()) chunk.a = chunk.b = chunk.values;
+        matrix_.a.insert(matrix_.a.end(), chunk.a.begin(), chunk.a.end());
+        matrix_.b.insert(matrix_.b.end(), chunk.b.begin(), chunk.b.end());
+        if (along() == Along::Layers) {
+            if (int(pairs_.size()) == int(feed_.alignment().pairs.size())) askLayers();
+        } else {
+            presentHeat();
+        }
+        return true;
+    }
+
+    void presentHeat() {
+        QStringList ticks;
+        for (int layer = 0; layer < data_.rows(); ++layer) ticks << QString::number(layer);
+        setNamedAxis(panel_->axis(QCPAxis::atLeft), tr("Layer"), ticks);
+        QCPAxis* x = panel_->axis(QCPAxis::atBottom);
+        if (along() == Along::Tokens) {
+            x->setTicker(QSharedPointer<OffsetTicker>::create(origin_));
+            x->setLabel(tr("Position of the token in the sequence"));
+        } else {
+            setIntegerAxis(x, tr("Decode step"));
+        }
+        canvas().setFullX({pairs_.front().at - origin_ - 0.5, data_.steps() - 0.5});
+        canvas().setFullY(0, {-0.5, data_.rows() - 0.5});
+        chooseColours();
+        replot();
+    }
+
+    /// Symmetric, so that the neutral colour is no difference; one odd step must not pale all others.
+    void chooseColours() {
+        const CellStats all = data_.range(0, data_.steps());
+        capped_ = false;
+        if (overlap()) {
+            colours_ = {0, 1};
+        } else {
+            double high = all.count ? std::max(std::abs(double(all.min)), std::abs(double(all.max))) : 0;
+            std::vector<float> sample;
+            const std::size_t cells = std::size_t(data_.steps()) * std::size_t(data_.rows());
+            const std::size_t stride = std::max<std::size_t>(1, cells / 8192) | 1; // odd: not in step with the rows
+            for (std::size_t i = 0; i < cells; i += stride) {
+                const float v = data_.at(int(i / std::size_t(data_.rows())), int(i % std::size_t(data_.rows())));
+                if (!std::isnan(v)) sample.push_back(std::abs(v));
+            }
+            if (!sample.empty()) {
+                const auto at = sample.begin() + std::ptrdiff_t(double(sample.size() - 1) * 0.99);
+                std::nth_element(sample.begin(), at, sample.end());
+                if (*at > 0 && high > 3 * double(*at)) {
+                    high = 1.5 * double(*at);
+                    capped_ = true;
+                }
+            }
+            if (!(high > 0)) high = 1;
+            colours_ = {-high, high};
+        }
+        scale_->setDataRange(colours_);
+        setUnitAxis(scale_->axis(),
+                    overlap() ? tr("Jaccard of the selected blocks")
+                              : tr("%1, %2 minus A%3")
+                                    .arg(metric_->currentText(), letter(),
+                                         unit().unit == Unit::Count
+                                             ? QStringLiteral(" (%1)").arg(QString::fromUtf8(info().unit))
+                                             : QString()),
+                    unit().unit);
+        heat_->setColours(colours_, Theme::current().undefinedCell);
+    }
+
+    /// Resampling thousands of times is work for a thread that nobody waits for.
+    void askLayers() {
+        workspace().query<std::vector<LayerDelta>>(
+            this, "compare layers", run()->key,
+            [matrix = matrix_, pairs = pairs_](TraceReader&) { return layerDeltas(matrix, pairs); },
+            [this, generation = generation_](std::vector<LayerDelta> deltas) {
+                if (generation != generation_) return; // something else is shown by now
+                deltas_ = std::move(deltas);
+                presentLayers();
+            });
+    }
+
+    void presentLayers() {
+        if (deltas_.empty() || !panel_ || heat_) return;
+        canvas().clearPlottables();
+        const Theme& theme = Theme::current();
+        QCPAxis *x = panel_->axis(QCPAxis::atBottom), *y = panel_->axis(QCPAxis::atLeft);
+        double high = 0, low = 0, highest = 0, lowest = 0;
+        const auto line = [&](auto value, const QColor& colour) {
+            auto* graph = new QCPGraph(x, y);
+            graph->setPen(QPen(colour, 1));
+            graph->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, colour, colour, 5));
+            for (const LayerDelta& d : deltas_)
+                if (const double v = value(d); !std::isnan(v)) {
+                    graph->addData(d.layer, v);
+                    high = std::max(high, v), low = std::min(low, v);
+                }
+        };
+        line([](const LayerDelta& d) { return d.a; }, overlap() ? theme.accent : theme.runA);
+        if (!overlap()) line([](const LayerDelta& d) { return d.b; }, theme.runB);
+        if (lower_) {
+            QCPAxis *dx = lower_->axis(QCPAxis::atBottom), *dy = lower_->axis(QCPAxis::atLeft);
+            for (const bool more : {false, true}) { // two sets of bars, because one has one colour
+                auto* bars = new QCPBars(dx, dy);
+                bars->setWidth(0.7);
+                bars->setPen(Qt::NoPen);
+                bars->setBrush(QColor(Theme::diverging(more ? 0.85 : 0.15)));
+                auto* whiskers = new QCPErrorBars(dx, dy);
+                whiskers->setDataPlottable(bars);
+                whiskers->setSymbolGap(0);
+                whiskers->setPen(QPen(theme.text, 1));
+                whiskers->removeFromLegend();
+                QVector<double> keys, values, minus, plus;
+                for (const LayerDelta& d : deltas_) {
+                    const Interval& i = d.delta;
+                    if (std::isnan(i.value) || (i.value > 0) != more) continue;
+                    keys << d.layer;
+                    values << i.value;
+                    const bool known = !std::isnan(i.low);
+                    minus << (known ? i.value - i.low : 0);
+                    plus << (known ? i.high - i.value : 0);
+                    highest = std::max({highest, i.value, known ? i.high : i.value});
+                    lowest = std::min({lowest, i.value, known ? i.low : i.value});
+                }
+                bars->setData(keys, values);
+                whiskers->setData(minus, plus);
+            }
+            if (highest == lowest) highest = 1;
+            canvas().setFullY(1, {lowest * 1.1, highest * 1.1});
+            setUnitAxis(dy, tr("%1 minus A").arg(letter()), unit().unit);
+        }
+        canvas().setFullX({-0.5, double(deltas_.size()) - 0.5});
+        canvas().setFullY(0, {low, high > low ? high * 1.08 : low + 1});
+        setUnitAxis(y, metric_->currentText(), unit().unit);
+        if (overlap())
+            legend_->setSwatches(
+                {Swatch{tr("A and %1: %2").arg(letter(), bName_), theme.accent, Swatch::Mark::Line, {}}});
+        else
+            legend_->setSwatches(
+                {Swatch{tr("A: %1").arg(aName()), theme.runA, Swatch::Mark::Line, {}},
+                 Swatch{tr("%1: %2").arg(letter(), bName_), theme.runB, Swatch::Mark::Line, {}},
+                 Swatch{tr("%1 has less").arg(letter()), QColor(Theme::diverging(0.15)), Swatch::Mark::Fill, {}},
+                 Swatch{tr("%1 has more").arg(letter()), QColor(Theme::diverging(0.85)), Swatch::Mark::Fill, {}}});
+        replot();
+    }
+
+    QString layerTooltip(int layer) const {
+        if (layer < 0 || layer >= int(deltas_.size())) return {};
+        const LayerDelta& d = deltas_[std::size_t(layer)];
+        QString html = tr("<b>Layer %1</b>, mean over %2 pairs of steps").arg(layer).arg(d.pairs);
+        if (overlap()) return html + tr("<br>Jaccard <b>%1</b>").arg(shown(d.a));
+        html += tr("<br>A %1, %2 %3<br>Difference <b>%4</b>")
+                    .arg(shown(d.a), letter(), shown(d.b), signedText(d.delta.value));
+        if (!std::isnan(d.delta.low))
+            html += tr(", 95 % interval %1 to %2").arg(signedText(d.delta.low), signedText(d.delta.high));
+        return html;
+    }
+
+    CompareSet& set_;
+    PairFeed<Chunk> feed_;
+    QComboBox *metric_ = nullptr, *along_ = nullptr, *other_ = nullptr, *aggregate_ = nullptr;
+    QTimer again_;
+    StepPyramid data_; // columns from origin_ on
+    std::vector<StepPair> pairs_;
+    PairMatrix matrix_; // in the unit shown
+    std::vector<LayerDelta> deltas_;
+    int origin_ = -1, generation_ = 0;
+    QString bName_;
+    QCPAxisRect *panel_ = nullptr, *lower_ = nullptr;
+    QCPColorScale* scale_ = nullptr;
+    LegendStrip* legend_ = nullptr;
+    HeatPlottable* heat_ = nullptr;
+    QCPRange colours_{-1, 1};
+    bool capped_ = false;
+};
+
+} // namespace
+
+View* makeCompareDifference(Workspace& workspace, CompareSet& set, QWidget* parent) {
+    return new DifferencePage(workspace, set, parent);
+}
+
+} // namespace kvscope::ui
+
+#include "compare_difference.moc"

@@ -1,0 +1,319 @@
+// How alike the runs select: Jaccard of their blocks against A's, step by step and layer by layer.
+#include "profiler/compare/overlap.h"
+#include "ui/plots/legend_strip.h"
+#include "ui/plots/plot_canvas.h"
+#include "ui/plots/plot_view.h"
+#include "ui/plots/units.h"
+#include "ui/theme.h"
+#include "ui/views/compare_pages.h"
+#include "ui/views/compare_set.h"
+#include "ui/views/run_text.h"
+
+#include <QTimer>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+
+namespace kvscope::ui {
+
+namespace {
+
+constexpr int kChunkPairs = 512; // selections are read whole: some thousand a step
+constexpr int kRefreshMs = 1000;
+enum Panel { PerStep, PerLayer };
+
+struct Chunk {
+    std::vector<double> perPair;
+    std::vector<double> sum, steadySum; // [layer]
+    std::vector<int> count, steadyCount;
+};
+
+Chunk chunkOf(const OverlapRows& rows, std::span<const StepPair> pairs, const Filter& filter) {
+    OverlapRows kept = rows;
+    for (std::size_t i = 0; i < kept.jaccard.size(); ++i)
+        if (!filter.hasStep(pairs[i / std::size_t(rows.layers)].a) ||
+            !filter.hasLayer(int(i % std::size_t(rows.layers))))
+            kept.jaccard[i] = std::numeric_limits<float>::quiet_NaN();
+    Chunk chunk;
+    chunk.perPair = overlapPerPair(kept);
+    const auto layers = std::size_t(rows.layers);
+    chunk.sum.resize(layers), chunk.steadySum.resize(layers);
+    chunk.count.resize(layers), chunk.steadyCount.resize(layers);
+    for (std::size_t i = 0; i < kept.jaccard.size(); ++i) {
+        const auto value = double(kept.jaccard[i]);
+        if (std::isnan(value)) continue;
+        const std::size_t layer = i % layers;
+        chunk.sum[layer] += value, ++chunk.count[layer];
+        if (pairs[i / layers].steady) chunk.steadySum[layer] += value, ++chunk.steadyCount[layer];
+    }
+    return chunk;
+}
+
+class OverlapPage final : public PlotView {
+    Q_OBJECT
+public:
+    OverlapPage(Workspace& workspace, CompareSet& set, QWidget* parent)
+        : PlotView(workspace, tr("Overlap"), parent), set_(set) {
+        legend_ = new LegendStrip(&canvas());
+        canvas().plotLayout()->addElement(0, 0, legend_);
+        QCPAxisRect* steps = canvas().addPanel(true, 0);
+        QCPAxisRect* layers = canvas().addPanel(true, 1);
+        setIntegerAxis(steps->axis(QCPAxis::atBottom), tr("Decode step"));
+        setIntegerAxis(layers->axis(QCPAxis::atBottom), tr("Layer"));
+        steps->axis(QCPAxis::atLeft)->setLabel(tr("Jaccard, all layers"));
+        layers->axis(QCPAxis::atLeft)->setLabel(tr("Jaccard, all steps"));
+        canvas().setMinimumSpan(1, 1);
+        connect(&set_, &CompareSet::changed, this, &OverlapPage::reload);
+        again_.setSingleShot(true);
+        again_.setInterval(kRefreshMs);
+        connect(&again_, &QTimer::timeout, this, [this] {
+            for (const auto& side : sides_) side->feed.advance();
+        });
+        canvas().applyTheme(Theme::current());
+        themed(Theme::current());
+    }
+
+    QString exportCsv() const override {
+        QString csv = QStringLiteral("run,axis,index,jaccard\n");
+        bool any = false;
+        for (const auto& side : sides_) {
+            const QString name =
+                QStringLiteral("\"%1\"").arg(QString(side->name).replace(QLatin1Char('"'), QLatin1String("\"\"")));
+            const auto add = [&](const QCPGraph* graph, const char* axis) {
+                for (const QCPGraphData& point : *graph->data()) {
+                    csv += QStringLiteral("%1,%2,%3,%4\n")
+                               .arg(name, QLatin1String(axis))
+                               .arg(std::lround(point.key))
+                               .arg(point.value, 0, 'g', 9);
+                    any = true;
+                }
+            };
+            add(side->steps, "step");
+            add(side->layers, "layer");
+        }
+        return any ? csv : QString();
+    }
+
+protected:
+    void runChanged() override {
+        sides_.clear(); // with their feeds
+        canvas().clearPlottables();
+        if (showEmptyWithoutRun(tr("This page shows how far two methods select the same blocks."))) return;
+        const auto others = set_.others();
+        if (others.empty()) {
+            showEmpty(tr("Choose a second run to compare with"),
+                      tr("Open another trace or record another run with another method, then choose it under “Compare "
+                         "with…”. Each run's selections are compared with those of A."));
+            return;
+        }
+        showEmpty({}, {});
+        refusals_.clear();
+        for (std::size_t i = 0; i < others.size(); ++i) start(i + 1, *others[i]);
+        if (sides_.empty())
+            showEmpty(tr("The selections cannot be laid over each other"), refusals_.join(QLatin1Char(' ')));
+        fillLegend();
+        cursorMoved();
+    }
+
+    void runGrew() override {
+        if (run() && !again_.isActive()) again_.start();
+    }
+
+    void cursorMoved() override {
+        const Cursor& cursor = workspace().cursor();
+        CursorMark step, layer;
+        if (run()) {
+            step.x = cursor.step;
+            layer.x = cursor.layer;
+            if (cursor.firstStep >= 0) step.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
+        }
+        canvas().overlay().setMark(canvas().panels()[PerStep], step);
+        canvas().overlay().setMark(canvas().panels()[PerLayer], layer);
+        canvas().replotOverlay();
+    }
+
+    void themed(const Theme& theme) override {
+        legend_->applyTheme(theme);
+        for (const auto& side : sides_) colour(*side);
+        fillLegend();
+    }
+
+    void clickedAt(int panel, QPointF at) override {
+        if (!run()) return;
+        Cursor cursor = workspace().cursor();
+        (panel == PerStep ? cursor.step : cursor.layer) = std::max(0, int(std::lround(at.x())));
+        workspace().setCursor(cursor);
+    }
+
+    QString tooltipAt(int panel, QPointF at) override {
+        const int index = int(std::lround(at.x()));
+        QString html;
+        for (const auto& side : sides_) {
+            const auto points = (panel == PerStep ? side->steps : side->layers)->data();
+            const auto found = points->findBegin(index, false);
+            if (found == points->constEnd() || int(std::lround(found->key)) != index) continue;
+            html += tr("<br>A and %1: <b>%2</b>").arg(side->letter, formatValue(Unit::Fraction, found->value));
+        }
+        if (html.isEmpty()) return {};
+        return QStringLiteral("<b>%1</b>").arg(panel == PerStep ? stepName(index) : tr("Layer %1").arg(index)) + html +
+               tr("<p>Jaccard: blocks that both select over blocks that either selects, mean over the KV heads and "
+                  "sequences that select in both runs.</p>");
+    }
+
+    int filterParts() const override { return FilterLayers | FilterSteps | FilterKvHeads; }
+
+    QString note() const override {
+        QStringList notes = refusals_;
+        int loaded = 0, total = 0;
+        bool loading = false;
+        for (const auto& side : sides_) {
+            loading = loading || side->feed.loading();
+            loaded += side->feed.loaded();
+            total += int(side->feed.alignment().pairs.size());
+            if (!side->feed.error().isEmpty())
+                notes << tr("%1: reading stopped: %2.").arg(side->letter, side->feed.error());
+            if (!side->feed.alignment().refusal.empty())
+                notes << QString::fromStdString(side->feed.alignment().refusal) + QLatin1Char('.');
+            if (side->otherBlocks)
+                notes << tr("%1 has other block sizes than A: overlap is counted in tokens.").arg(side->letter);
+        }
+        return sentences(
+            {tr("1: the same blocks, 0: none in common. Means per layer leave out the first decode step and "
+                "steps that open a block."),
+             loadingNote(loading, loaded, total), notes.join(QLatin1Char(' ')), healthNote()});
+    }
+
+    QString pictureTitle() const override {
+        return run() ? tr("Overlap of the selected blocks with %1 (A)").arg(QString::fromStdString(run()->row.name))
+                     : PlotView::pictureTitle();
+    }
+
+private:
+    struct Side {
+        explicit Side(Workspace& workspace) : feed(workspace, &context, "compare overlap", kChunkPairs) {}
+        QObject context; // answers for a side that is gone are dropped with it
+        PairFeed<Chunk> feed;
+        QString name, letter;
+        std::size_t index = 1;
+        bool otherBlocks = false;
+        QCPGraph *steps = nullptr, *layers = nullptr;
+        Chunk sums;
+    };
+
+    void start(std::size_t index, const OpenRun& open) {
+        if (const std::string refusal = overlapRefusal(run()->row, open.row, runLetter(index).toStdString());
+            !refusal.empty()) {
+            refusals_ << QString::fromStdString(refusal) + QLatin1Char('.');
+            return;
+        }
+        auto side = std::make_unique<Side>(workspace());
+        Side& s = *side;
+        sides_.push_back(std::move(side));
+        s.name = QString::fromStdString(open.row.name);
+        s.letter = runLetter(index);
+        s.index = index;
+        s.otherBlocks = open.row.blockSize != run()->row.blockSize;
+        const auto graph = [&](int panel) {
+            QCPAxisRect* rect = canvas().panels()[std::size_t(panel)];
+            auto* made = new QCPGraph(rect->axis(QCPAxis::atBottom), rect->axis(QCPAxis::atLeft));
+            made->setAntialiased(true);
+            return made;
+        };
+        s.steps = graph(PerStep);
+        s.layers = graph(PerLayer);
+        colour(s);
+        const Filter filter = workspace().filter();
+        std::vector<bool> heads;
+        if (!filter.kvHeads.all())
+            for (int head = 0; head < run()->row.kvHeads; ++head) heads.push_back(filter.hasKvHead(head));
+        s.feed.start(
+            run()->key, open.key, s.letter, AlignBy::Step, 0,
+            [filter, heads, runA = run()->key.runId, runB = open.key.runId](const TraceReader& a, const TraceReader& b,
+                                                                            std::span<const StepPair> pairs) {
+                return chunkOf(readOverlap(a, runA, b, runB, pairs, heads), pairs, filter);
+            },
+            [this, &s] {
+                if (s.feed.loaded() == 0) {
+                    s.steps->data()->clear();
+                    s.sums = {};
+                }
+                const bool all = std::all_of(sides_.begin(), sides_.end(), [](const auto& each) {
+                    return !each->feed.alignment().refusal.empty() || !each->feed.error().isEmpty();
+                });
+                if (all)
+                    showEmpty(tr("These runs cannot be laid over each other"),
+                              s.feed.error().isEmpty()
+                                  ? QString::fromStdString(s.feed.alignment().refusal) + QLatin1Char('.')
+                                  : s.feed.error());
+                updateNote();
+            },
+            [this, &s](Chunk chunk, std::span<const StepPair> pairs) {
+                take(s, std::move(chunk), pairs);
+                return true;
+            });
+    }
+
+    void take(Side& side, Chunk chunk, std::span<const StepPair> pairs) {
+        for (std::size_t i = 0; i < pairs.size(); ++i)
+            if (!std::isnan(chunk.perPair[i])) side.steps->addData(pairs[i].at, chunk.perPair[i]);
+        Chunk& sums = side.sums;
+        sums.sum.resize(chunk.sum.size()), sums.steadySum.resize(chunk.sum.size());
+        sums.count.resize(chunk.sum.size()), sums.steadyCount.resize(chunk.sum.size());
+        side.layers->data()->clear();
+        for (std::size_t layer = 0; layer < chunk.sum.size(); ++layer) {
+            sums.sum[layer] += chunk.sum[layer], sums.steadySum[layer] += chunk.steadySum[layer];
+            sums.count[layer] += chunk.count[layer], sums.steadyCount[layer] += chunk.steadyCount[layer];
+            const bool steady = sums.steadyCount[layer] > 0;
+            const int count = steady ? sums.steadyCount[layer] : sums.count[layer];
+            if (count > 0)
+                side.layers->addData(double(layer), (steady ? sums.steadySum[layer] : sums.sum[layer]) / count);
+        }
+        double low = 1, last = 1;
+        for (const auto& each : sides_)
+            for (const QCPGraph* graph : {each->steps, each->layers}) {
+                bool found = false;
+                const QCPRange values = graph->getValueRange(found);
+                if (found) low = std::min(low, values.lower);
+                const QCPRange keys = graph->getKeyRange(found);
+                if (found && graph == each->steps) last = std::max(last, keys.upper);
+            }
+        canvas().setFullX({0.5, last + 0.5}, 0);
+        canvas().setFullX({-0.5, double(chunk.sum.size()) - 0.5}, 1);
+        const QCPRange values(std::max(-0.02, std::floor(low * 10 - 0.5) / 10), 1.02);
+        canvas().setFullY(PerStep, values);
+        canvas().setFullY(PerLayer, values);
+        replot();
+    }
+
+    void colour(Side& side) const {
+        const QColor colour = runColour(side.index);
+        for (QCPGraph* graph : {side.steps, side.layers})
+            if (graph) graph->setPen(QPen(colour, 1));
+        if (side.layers) side.layers->setScatterStyle(QCPScatterStyle(QCPScatterStyle::ssDisc, colour, colour, 5));
+    }
+
+    void fillLegend() {
+        QVector<Swatch> swatches;
+        for (const auto& side : sides_)
+            swatches << Swatch{
+                tr("A and %1: %2").arg(side->letter, side->name), runColour(side->index), Swatch::Mark::Line, {}};
+        legend_->setSwatches(swatches);
+    }
+
+    CompareSet& set_;
+    std::vector<std::unique_ptr<Side>> sides_;
+    QStringList refusals_;
+    QTimer again_;
+    LegendStrip* legend_ = nullptr;
+};
+
+} // namespace
+
+View* makeCompareOverlap(Workspace& workspace, CompareSet& set, QWidget* parent) {
+    return new OverlapPage(workspace, set, parent);
+}
+
+} // namespace kvscope::ui
+
+#include "compare_overlap.moc"

@@ -1,0 +1,61 @@
+// The rows of a query as a plot: one column along x, others as lines, bars or points.
+#pragma once
+
+#include "ui/plots/plot_view.h"
+
+#include <QPointer>
+
+class QMenu;
+class QToolButton;
+
+namespace kvscope::ui {
+
+class LegendStrip;
+class SqlTableModel;
+
+class SqlPlot final : public PlotView {
+    Q_OBJECT
+public:
+    SqlPlot(Workspace& workspace, const SqlTableModel& model, QWidget* parent);
+    /// Other columns: x and y are chosen anew, unless their names are still there.
+    void columnsChanged();
+    /// More rows, or all of them.
+    void rowsChanged(bool complete);
+    /// Names of the columns that are drawn.
+    QStringList drawn() const;
+    void setDrawn(const QStringList& columns);
+
+    QString exportCsv() const override;
+
+protected:
+    void runChanged() override { present(); }
+    void runGrew() override {}
+    void cursorMoved() override;
+    void themed(const Theme& theme) override;
+    void clickedAt(int panel, QPointF at) override;
+    QString tooltipAt(int panel, QPointF at) override;
+    QString note() const override;
+    void moveCursor(int, int) override {}
+    void jumpCursor(bool) override {}
+    bool hasNumbers() const override;
+    QString pictureTitle() const override;
+
+private:
+    enum class Kind { Lines, Bars, Points };
+    void present();
+    void fillMenu();
+    bool numeric(int column) const;
+    double xOf(std::size_t row) const; // NaN: not drawn
+
+    const SqlTableModel& model_;
+    QComboBox *x_ = nullptr, *kind_ = nullptr;
+    QToolButton* y_ = nullptr;
+    QMenu* menu_ = nullptr;
+    LegendStrip* legend_ = nullptr;
+    QCPAxisRect* panel_ = nullptr;
+    QStringList columns_;
+    bool textAxis_ = false, tooManyBars_ = false;
+    std::size_t leftOut_ = 0, drawnRows_ = 0;
+};
+
+} // namespace kvscope::ui

@@ -1,0 +1,166 @@
+#include "ui/widgets/filter_bar.h"
+
+#include "ui/widgets/small_widgets.h"
+#include "ui/workspace.h"
+
+#include <QAction>
+#include <QComboBox>
+#include <QHBoxLayout>
+#include <QLineEdit>
+#include <QSignalBlocker>
+#include <QStyle>
+
+namespace kvscope::ui {
+
+namespace {
+
+void setRole(QWidget* widget, const char* role) {
+    if (widget->property("role").toString() == QLatin1String(role)) return;
+    widget->setProperty("role", QString::fromLatin1(role));
+    widget->style()->unpolish(widget); // the style sheet looks at the property only now
+    widget->style()->polish(widget);
+}
+
+} // namespace
+
+FilterBar::FilterBar(Workspace& workspace, QWidget* parent) : QToolBar(tr("Filter"), parent), workspace_(workspace) {
+    setObjectName(QStringLiteral("filterBar"));
+    setMovable(false);
+    setContextMenuPolicy(Qt::PreventContextMenu);
+    addWidget(new MutedLabel(tr("  Filter  ")));
+    layers_ = addField("filterLayers", tr("Layers"), tr("all layers"),
+                       tr("Layers that count, for example 0-3, 7 or 12- for the twelfth and all above"), 11);
+    heads_ =
+        addField("filterHeads", tr("KV heads"), tr("all KV heads"), tr("KV heads that count, for example 0, 2-3"), 11);
+    steps_ = addField("filterSteps", tr("Steps"), tr("all steps"), tr("Steps that count, for example 100-200"), 13);
+    fromCursor_ = new QToolButton;
+    fromCursor_->setObjectName(QStringLiteral("filterSelectedSteps"));
+    fromCursor_->setText(tr("Selected steps"));
+    fromCursor_->setToolTip(tr("Count only the steps selected with Ctrl and drag in a plot"));
+    addWidget(fromCursor_);
+    component_ = new QComboBox;
+    component_->setObjectName(QStringLiteral("filterComponent"));
+    component_->setAccessibleName(tr("Component"));
+    component_->setToolTip(tr("One stage of a step, or all of them"));
+    component_->addItem(tr("all components"), QString());
+    for (const auto& name : kStageNames)
+        component_->addItem(QString::fromUtf8(name.data()), QString::fromUtf8(name.data()));
+    for (const auto& name : kStepStageNames)
+        component_->addItem(QString::fromUtf8(name.data()), QString::fromUtf8(name.data()));
+    component_->addItem(QString::fromUtf8(kOtherName.data()), QString::fromUtf8(kOtherName.data()));
+    addWidget(component_);
+    text_ = addField("filterText", tr("Text"), tr("text"),
+                     tr("Text that names of spans, tokens or blocks hold; case does not matter"), 14);
+    clear_ = new QToolButton;
+    clear_->setObjectName(QStringLiteral("filterClear"));
+    clear_->setText(tr("× Clear filter"));
+    clear_->setToolTip(tr("Count everything again"));
+    QAction* clearAction = addWidget(clear_);
+    clearAction->setVisible(false);
+    problem_ = new QLabel;
+    problem_->setObjectName(QStringLiteral("filterProblem"));
+    problem_->setProperty("role", QStringLiteral("danger"));
+    problem_->setContentsMargins(8, 0, 0, 0);
+    addWidget(problem_);
+
+    connect(component_, &QComboBox::currentIndexChanged, this, &FilterBar::apply);
+    connect(fromCursor_, &QToolButton::clicked, this, [this] {
+        const Cursor& cursor = workspace_.cursor();
+        if (cursor.firstStep < 0) return;
+        steps_->setText(IndexSet({{cursor.firstStep, cursor.lastStep}}).text());
+        apply();
+    });
+    connect(clear_, &QToolButton::clicked, this, [this] { workspace_.setFilter({}), display({}); });
+    const auto follow = [this] { fromCursor_->setEnabled(workspace_.cursor().firstStep >= 0); };
+    connect(&workspace_, &Workspace::cursorChanged, this, follow);
+    connect(&workspace_, &Workspace::filterChanged, this, [this, clearAction] {
+        clearAction->setVisible(!workspace_.filter().empty());
+        display(workspace_.filter());
+    });
+    follow();
+    markActive();
+}
+
+QLineEdit* FilterBar::addField(const char* name, const QString& title, const QString& placeholder, const QString& help,
+                               int characters) {
+    auto* field = new QLineEdit;
+    field->setObjectName(QLatin1String(name));
+    field->setAccessibleName(title);
+    field->setPlaceholderText(placeholder);
+    field->setToolTip(help);
+    field->setMaximumWidth(field->fontMetrics().averageCharWidth() * characters + 24);
+    connect(field, &QLineEdit::editingFinished, this, &FilterBar::apply);
+    auto* escape = new QAction(field);
+    escape->setShortcut(Qt::Key_Escape);
+    escape->setShortcutContext(Qt::WidgetShortcut);
+    connect(escape, &QAction::triggered, this, [this, field] {
+        field->clear();
+        apply();
+    });
+    field->addAction(escape);
+    auto* holder = new QWidget; // a little air between the fields
+    auto* row = new QHBoxLayout(holder);
+    row->setContentsMargins(0, 2, 6, 2);
+    row->addWidget(field);
+    addWidget(holder);
+    return field;
+}
+
+void FilterBar::edit() {
+    setVisible(true);
+    layers_->setFocus(Qt::ShortcutFocusReason);
+    layers_->selectAll();
+}
+
+QString FilterBar::problem() const { return problem_->text(); }
+
+/// Takes over what is fine; a field that is not keeps its part of the filter as it was, and says why.
+void FilterBar::apply() {
+    Filter filter = workspace_.filter();
+    QString problem;
+    const auto read = [&](QLineEdit* field, IndexSet& part) {
+        const auto set = IndexSet::fromText(field->text());
+        if (set)
+            part = *set;
+        else if (problem.isEmpty())
+            problem = tr("%1: “%2” is no list of numbers and ranges such as 0-3, 7")
+                          .arg(field->accessibleName(), field->text());
+        setRole(field, set ? (set->all() ? "" : "active") : "danger");
+    };
+    read(layers_, filter.layers);
+    read(heads_, filter.kvHeads);
+    read(steps_, filter.steps);
+    filter.component = component_->currentData().toString();
+    filter.text = text_->text().trimmed();
+    problem_->setText(problem);
+    markActive();
+    workspace_.setFilter(filter);
+}
+
+void FilterBar::display(const Filter& filter) {
+    const QSignalBlocker quiet(component_);
+    const auto write = [](QLineEdit* field, const IndexSet& part) {
+        const auto typed = IndexSet::fromText(field->text());
+        if (typed && *typed != part) field->setText(part.text()); // a wrong text stays for mending
+    };
+    if (filter.empty())
+        for (QLineEdit* field : {layers_, heads_, steps_}) field->clear();
+    write(layers_, filter.layers);
+    write(heads_, filter.kvHeads);
+    write(steps_, filter.steps);
+    component_->setCurrentIndex(std::max(0, component_->findData(filter.component)));
+    if (text_->text().trimmed() != filter.text) text_->setText(filter.text);
+    if (filter.empty()) problem_->clear();
+    markActive();
+}
+
+void FilterBar::markActive() {
+    for (QLineEdit* field : {layers_, heads_, steps_}) {
+        const auto set = IndexSet::fromText(field->text());
+        setRole(field, !set ? "danger" : set->all() ? "" : "active");
+    }
+    setRole(text_, text_->text().trimmed().isEmpty() ? "" : "active");
+    setRole(component_, component_->currentIndex() > 0 ? "active" : "");
+}
+
+} // namespace kvscope::ui
