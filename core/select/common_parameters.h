@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/select/method.h"
+#include "core/select/selector.h"
 
 namespace kvscope::select {
 

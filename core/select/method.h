@@ -4,7 +4,6 @@
 #include "core/model/model_config.h"
 #include "core/select/parameters.h"
 #include "core/select/selection_spec.h"
-#include "core/select/selector.h"
 
 #include <memory>
 #include <span>
@@ -13,6 +12,9 @@
 #include <vector>
 
 namespace kvscope {
+
+class Selector; // core/select/selector.h
+struct SelectorContext;
 
 struct MethodEntry {
     std::string name;    // registry id, e.g. "nosa"

@@ -46,7 +46,7 @@ TEST_F(FilterBarTest, TypedRangesBecomeTheSharedFilter) {
     QTest::mouseClick(clear, Qt::LeftButton);
     EXPECT_TRUE(workspace.filter().empty());
     EXPECT_EQ(field("filterLayers").text(), QString());
-    EXPECT_FALSE(clear->isVisible());
+    EXPECT_TRUE(waitFor([&] { return !clear->isVisible(); }));
 }
 
 TEST_F(FilterBarTest, AWrongTextIsRefusedWhereItIsTyped) {
