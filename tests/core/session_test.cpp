@@ -114,7 +114,7 @@ TEST_P(EveryMethod, OffloadedAndResidentGiveTheSameLogits) {
     const auto resident = decode({prompt}, options);
     EXPECT_EQ(offloaded.logits, resident.logits);
     EXPECT_EQ(resident.summary.misses, 0);
-    if (isOneOf({"streaming", "h2o", "snapkv", "dma-token"})) // what leaves never comes back
+    if (isOneOf({"h2o", "snapkv", "dma-token"})) // what leaves never comes back, the rest is on the device
         EXPECT_EQ(offloaded.summary.misses, 0);
     else
         EXPECT_GT(offloaded.summary.misses, 0);
