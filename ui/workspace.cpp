@@ -26,7 +26,7 @@ namespace {
 constexpr int kWorkers = 2;      // one may be inside a long read while the other answers a hover
 constexpr int kCoalesceMs = 250; // four refreshes a second reach the views: an engine on the same cores pays
 constexpr int kSlowestMs = 1000;
-constexpr double kGuiShare = 0.02;      // of all cores: what refreshes may take
+constexpr double kGuiShare = 0.015;     // of all cores: what refreshes may take
 constexpr int kForeignPollMs = 300;     // runs that another program is recording announce nothing: ask
 constexpr std::size_t kReadersKept = 4; // open files per worker
 constexpr int kWorkerNice = 10;         // reads wait for the engine, never the other way round
