@@ -11,7 +11,8 @@ namespace kvscope::bench {
 
 nlohmann::ordered_json traceOpen(const Settings& settings, const Log& log) {
     HeatTraceShape shape = heatTraceShape(settings);
-    if (!settings.contains("blocks")) shape.blocks = 0; // one run of many layers
+    if (!settings.contains("blocks")) shape.blocks = 0;   // one run of many layers
+    if (!settings.contains("layers")) shape.layers = 135; // 1 GB with 100,000 steps
     const BenchFolder folder;
     const auto bytes = writeHeatTrace(folder.trace(), shape, log);
     nlohmann::ordered_json result{{"trace_mb", double(bytes) / 1e6}, {"steps", shape.steps}, {"layers", shape.layers}};
