@@ -22,7 +22,7 @@ for what in "$@"; do
             -DKVSCOPE_CUDA_ARCHITECTURES=native "${prefix[@]}" >$build.log 2>&1 || { mkdir -p build; tail -n 40 $build.log; exit 1; }
         cmake --build $build >$build.log 2>&1 || { grep -E 'error|FAILED' -A6 $build.log | head -n 60; exit 1; }
         ;;
-    test) $build/tests/kernels_tests --gtest_brief=1 --gtest_filter='*Cuda*' && $build/tests/core_tests --gtest_brief=1 --gtest_filter='*Golden*:*Session*:*EveryMethod*' ;;
+    test) $build/tests/kernels_tests --gtest_brief=1 --gtest_filter='*Cuda*' && $build/tests/core_tests --gtest_brief=1 --gtest_filter='*Golden*:*Session*:*EveryMethod*:Oracle*:*OnTheGpu*' && $build/tests/profiler_tests --gtest_brief=1 --gtest_filter='GpuRecording*' ;;
     sanitize)
         # Own kernels only: the checks do not understand the asynchronous copies inside cuBLASLt's.
         for tool in memcheck racecheck initcheck synccheck; do

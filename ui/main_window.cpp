@@ -224,6 +224,7 @@ void MainWindow::connectSession() {
         showMessage(completed ? tr("The session finished.") : tr("The session was stopped."));
         updateActions();
     });
+    connect(session, &SessionController::remark, this, [this](const QString& sentence) { showMessage(sentence); });
     connect(session, &SessionController::failed, this, [this](const QString& sentence) {
         if (std::exchange(sessionActive_, false))
             form_->setRunProblem(sentence);

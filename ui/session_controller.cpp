@@ -1,5 +1,6 @@
 #include "ui/session_controller.h"
 
+#include "profiler/cupti/gpu_recording.h"
 #include "ui/workspace.h"
 
 #include <QDateTime>
@@ -242,8 +243,19 @@ struct SessionController::Impl {
         RecorderOptions recording;
         recording.level = request.level;
         recording.onCommit = [this](std::int64_t) { workspace.traceAdvanced(); };
+        SessionOptions options = request.options;
+        std::optional<GpuRecording> gpu; // outlives the recorder and the session
+        if (options.backend == Backend::Cuda && request.level == RecordLevel::Full && request.recordGpu) {
+            gpu.emplace();
+            options.gpuTrace = &*gpu;
+            if (!gpu->refusal().empty())
+                post([this, why = QString::fromStdString(gpu->refusal())] {
+                    emit owner.remark(QStringLiteral("GPU kernels are not recorded: %1").arg(why));
+                });
+        }
         Recorder recorder(path.toStdString(), recording);
-        DecodeSession session(model, std::move(prompts), request.options, recorder);
+        if (gpu) gpu->sendCountersTo(&recorder);
+        DecodeSession session(model, std::move(prompts), options, recorder);
         recorder.flush(); // the run must be in the file before anyone opens it
         key = RunKey{path, recorder.runId()};
         post([this, live = *key] { workspace.addLive(live); });

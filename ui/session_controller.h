@@ -23,6 +23,7 @@ struct SessionRequest {
     std::optional<PromptSource> source; // instead of `prompts`: built once the model is there
     SessionOptions options;
     RecordLevel level = RecordLevel::Full;
+    bool recordGpu = true;    // on a GPU at level full: also kernels, copies and PCIe counters
     QString tracePath;        // empty: a new file in the traces folder
     bool startPaused = false; // stop before the first decode step
 };
@@ -55,7 +56,8 @@ signals:
     void modelLoaded(const QString& nameOrPath);
     void tokensGenerated(int sequence, const QString& text); // coalesced
     void statistics(double tokensPerSecond, double hitRate, double locality);
-    void finished(bool completed); // false: stopped by the person
+    void remark(const QString& sentence); // the session goes on without something
+    void finished(bool completed);        // false: stopped by the person
     void failed(const QString& sentence);
 
 private:

@@ -22,6 +22,7 @@ Command addInsights(CLI::App& app);
 Command addCompare(CLI::App& app);
 Command addReport(CLI::App& app);
 Command addEval(CLI::App& app);
+Command addCalibrate(CLI::App& app);
 Command addBench(CLI::App& app);
 Command addTokenize(CLI::App& app);
 

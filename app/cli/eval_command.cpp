@@ -3,6 +3,7 @@
 #include "app/cli/long_action.h"
 
 #include "core/eval/eval.h"
+#include "core/session/model_summary.h"
 #include "kernels/base/error.h"
 
 #include <CLI/CLI.hpp>
@@ -22,7 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Arguments {
-    std::string model = kDefaultModel, backend = "cpu", link = "pcie5", textFile;
+    std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", textFile;
     std::vector<std::string> methods, settings, sweeps;
     std::vector<int> contexts{2048};
     EvalOptions options;
@@ -54,8 +55,8 @@ bool has(const MethodEntry& method, const std::string& key) {
 std::vector<std::string> methodsFor(const Arguments& arguments, const Model& model) {
     if (!arguments.methods.empty()) return arguments.methods;
     std::vector<std::string> names;
-    for (const MethodEntry& method : methods())
-        if (!method.needsEvictionHead || model.hasEvictionHead()) names.push_back(method.name);
+    for (const MethodFit& fit : summarize(model).methods)
+        if (fit.applies) names.push_back(fit.name);
     return names;
 }
 
@@ -223,7 +224,7 @@ int run(Arguments& arguments) {
     options.oracle = !arguments.noOracle;
     if (options.promptsPerDepth == 0) options.depths.clear();
     LongAction action;
-    const auto model = Model::load(arguments.model, {}, action.stop());
+    const auto model = Model::load(arguments.model, {}, action.stop(), arguments.calibration);
     const std::vector<EvalCase> cases = casesOf(arguments, *model);
     for (const EvalCase& row : cases) { // before the long part
         ParameterValues values = resolveDefaults(findMethod(row.method), model->config());
@@ -273,6 +274,8 @@ Command addEval(CLI::App& app) {
     CLI::App* sub =
         app.add_subcommand("eval", "Quality and cost of methods: needles found by depth, perplexity against "
                                    "full attention, what the selection holds of the attention, tokens/s");
+    sub->add_option("--calibration", arguments->calibration,
+                    "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
     sub->add_option("--model", arguments->model,
                     "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
         ->capture_default_str();
@@ -304,7 +307,7 @@ Command addEval(CLI::App& app) {
         ->capture_default_str();
     sub->add_option("--text", arguments->textFile, "Text file for the perplexity; default: the built-in document");
     sub->add_flag("--no-oracle", arguments->noOracle, "Leave out attention mass and recall, which are slow");
-    sub->add_option("--backend", arguments->backend, "cpu, or cuda (without attention mass and recall)")
+    sub->add_option("--backend", arguments->backend, "cpu or cuda")
         ->check(CLI::IsMember({"cpu", "cuda"}))
         ->capture_default_str();
     sub->add_option("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s")->capture_default_str();

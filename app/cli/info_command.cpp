@@ -4,6 +4,7 @@
 #include "core/model/model.h"
 #include "core/select/method.h"
 #include "core/session/model_summary.h"
+#include "profiler/read/counters.h"
 #include "profiler/read/summary.h"
 #include "profiler/read/trace_reader.h"
 
@@ -182,6 +183,14 @@ Json describeRun(const TraceReader& reader, const RunRow& run) {
              {"transfer_ms", s.transferMs},
              {"exposed_ms", s.exposedMs},
              {"dropped_steps", s.droppedSteps}};
+    if (const auto traffic = pcieTraffic(reader, run.runId)) {
+        const auto beside = [](std::int64_t counted, std::int64_t engine) {
+            return Json{{"counted_bytes", counted}, {"engine_bytes", engine}, {"difference", counted - engine}};
+        };
+        out["pcie_to_device"] = beside(traffic->countedToDevice, traffic->engineToDevice);
+        out["pcie_to_host"] = beside(traffic->countedToHost, traffic->engineToHost);
+    }
+    if (const auto lost = lostGpuRecords(reader, run.runId)) out["lost_gpu_records"] = *lost;
     out["components"] = Json::array();
     for (const ComponentShare& part : s.components)
         out["components"].push_back({{"phase", part.phase},

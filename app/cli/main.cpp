@@ -19,9 +19,9 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     std::vector<std::pair<CLI::App*, cli::Command>> commands;
     using Add = cli::Command (*)(CLI::App&);
-    for (const Add add :
-         {cli::addRun, cli::addExport, cli::addInfo, cli::addMethods, cli::addTokenize, cli::addReplay,
-          cli::addInsights, cli::addCompare, cli::addReport, cli::addEval, cli::addRoofline, cli::addBench}) {
+    for (const Add add : {cli::addRun, cli::addExport, cli::addInfo, cli::addMethods, cli::addTokenize, cli::addReplay,
+                          cli::addInsights, cli::addCompare, cli::addReport, cli::addEval, cli::addCalibrate,
+                          cli::addRoofline, cli::addBench}) {
         cli::Command command = add(app);
         commands.emplace_back(app.get_subcommands({}).back(), std::move(command));
     }

@@ -3,7 +3,7 @@
 #include "app/cli/prompt_options.h"
 
 #include "core/session/decode_session.h"
-#include "profiler/cupti/gpu_tracer.h"
+#include "profiler/cupti/gpu_recording.h"
 #include "profiler/record/recorder.h"
 
 #include <CLI/CLI.hpp>
@@ -20,7 +20,7 @@ namespace kvscope::cli {
 namespace {
 
 struct RunArguments {
-    std::string model = kDefaultModel, backend = "cpu", link = "pcie5", deviceKv, level = "full", trace;
+    std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", deviceKv, level = "full", trace;
     PromptArguments prompts;
     std::vector<std::string> settings;
     SessionOptions session;
@@ -173,15 +173,17 @@ void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
 int run(RunArguments& arguments) {
     SessionOptions options = sessionOptions(arguments);
     const RecordLevel level = parseLevel(arguments.level);
-    GpuTracing gpuTracing; // before the first CUDA call
+    std::unique_ptr<GpuRecording> gpuRecording; // before the first CUDA call
     if (options.backend == Backend::Cuda && !arguments.trace.empty() && level == RecordLevel::Full) {
-        gpuTracing = startGpuTracing();
-        options.gpuTrace = gpuTracing.tracer.get();
-        if (!gpuTracing.refusal.empty())
-            fmt::print(stderr, "kernels are not recorded: {}; steps, selections and transfers are\n",
-                       gpuTracing.refusal);
+        gpuRecording = std::make_unique<GpuRecording>();
+        options.gpuTrace = gpuRecording.get();
+        if (!gpuRecording->refusal().empty())
+            fmt::print(stderr,
+                       "kernels are not recorded: {}; steps, selections and transfers are, with times of the GPU's "
+                       "own timer\n",
+                       gpuRecording->refusal());
     }
-    const auto model = Model::load(arguments.model);
+    const auto model = Model::load(arguments.model, {}, {}, arguments.calibration);
     const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
     std::signal(SIGINT, onInterrupt);
 
@@ -195,6 +197,7 @@ int run(RunArguments& arguments) {
         recorderOptions.overwrite = arguments.overwrite;
         auto made = std::make_unique<Recorder>(arguments.trace, recorderOptions);
         recorder = made.get();
+        if (gpuRecording) gpuRecording->sendCountersTo(recorder);
         sink = std::move(made);
     }
     DecodeSession session(model, prompts, options, *sink);
@@ -244,6 +247,8 @@ int run(RunArguments& arguments) {
 Command addRun(CLI::App& app) {
     auto arguments = std::make_shared<RunArguments>();
     CLI::App* sub = app.add_subcommand("run", "Decode a prompt under a method, optionally recording a trace");
+    sub->add_option("--calibration", arguments->calibration,
+                    "Folder with what kvscope-cli calibrate wrote; default: the model's own folder");
     sub->add_option("--model", arguments->model,
                     "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
         ->capture_default_str();

@@ -3,7 +3,8 @@
 #include "core/cuda/cuda_engine.h"
 #include "core/model/model_shape.h"
 #include "core/select/method.h"
-#include "profiler/cupti/gpu_tracer.h"
+#include "core/session/gpu_bus_id.h"
+#include "profiler/cupti/gpu_recording.h"
 #include "profiler/nvml/pcie_counters.h"
 #include "profiler/record/recorder.h"
 #include "profiler/roofline/cost_model.h"
@@ -54,6 +55,7 @@ public:
         info.level = job.level;
         recorder_.beginRun(info);
     }
+    Recorder& recorder() { return recorder_; }
     void add(const StepRecord& record, int step) {
         auto copy = recorder_.acquire();
         *copy = record;
@@ -78,12 +80,6 @@ private:
 };
 
 constexpr int kSpareTokens = 16; // beyond the last step
-
-std::string pciBusId() {
-    char id[32] = {};
-    cuda::check(cudaDeviceGetPCIBusId(id, int(sizeof id), 0), "asking for the GPU's bus address");
-    return id;
-}
 
 /// The share of candidates that must draw anew each step for a selection of this locality.
 float drawShare(const SelectionSpec& spec, double gamma, int blocks) {
@@ -171,19 +167,20 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     CudaEngineOptions options = engineOptions(job, *model);
     options.store = store;
     // One per process, and never destroyed: at exit the CUDA runtime may be gone before it.
-    static GpuTracing& tracing = *new GpuTracing;
+    static GpuRecording* gpuRecording = nullptr;
     const bool kernels = !job.trace.empty() && job.level == RecordLevel::Full;
-    if (kernels && tracing.tracer == nullptr) tracing = startGpuTracing();
-    options.trace = kernels ? tracing.tracer.get() : nullptr;
+    if (kernels && gpuRecording == nullptr) gpuRecording = new GpuRecording;
+    options.trace = kernels ? gpuRecording : nullptr;
     CudaEngine engine(model, options);
     engine.fillContext(job.context, 7);
     std::optional<BenchRecording> recording;
     if (!job.trace.empty()) {
         recording.emplace(job, engine, config, options);
         engine.spans(true); // what filling the cache took is not the run's
+        if (kernels) gpuRecording->sendCountersTo(&recording->recorder());
     }
     std::string refusal;
-    const auto counters = PcieCounters::open(pciBusId(), refusal);
+    const auto counters = PcieCounters::open(gpuBusId(), refusal);
     PcieBytes before;
 
     StepRecord record;
@@ -210,6 +207,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     }
     const PcieBytes after = counters != nullptr ? counters->total() : PcieBytes();
     if (recording) recording->finish(engine.spans(true));
+    if (kernels) gpuRecording->sendCountersTo(nullptr);
     const auto between = [&](int first, int last) { // mean of steps [first, last), seconds
         return seconds(ends[std::size_t(last)] - ends[std::size_t(first)]) / (last - first);
     };

@@ -1,6 +1,6 @@
 #include "bench/cuda/gpu.h"
 
-#include "core/cuda/cuda_engine.h"
+#include "core/cuda/gpu_device.h"
 #include "kernels/cuda/probe.h"
 
 #include <algorithm>

@@ -5,6 +5,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/probe.h"
+#include "kernels/cuda/sample.h"
 #include "kernels/cuda/select.h"
 #include "kernels/cuda/token.h"
 
@@ -173,6 +174,49 @@ Json attention(Gpu& gpu, double readRate, int only, const Log& log) {
     return out;
 }
 
+Json sampling(Gpu& gpu, int only, const Log& log) {
+    Json out;
+    const struct {
+        const char* name;
+        double temperature, topP;
+        int topK;
+    } settings[] = {{"greedy", 0, 1, 0}, {"temperature", 1, 1, 0}, {"top_p", 1, 0.95, 0}, {"top_k_top_p", 1, 0.95, 50}};
+    for (const int vocab : {73448, 151936})
+        for (const int rows : only > 0 ? std::vector{only} : std::vector{1, 16}) {
+            float* logits = nullptr;
+            double* draws = nullptr;
+            std::int32_t *first = nullptr, *position = nullptr, *next = nullptr;
+            DeviceArena arena;
+            const std::size_t count = std::size_t(rows) * std::size_t(vocab);
+            arena.plan(logits, count, "a benchmark");
+            arena.plan(draws, std::size_t(rows), "a benchmark");
+            for (auto** numbers : {&first, &position, &next}) arena.plan(*numbers, std::size_t(rows), "a benchmark");
+            arena.take();
+            std::mt19937 random(5);
+            std::normal_distribution<float> normal(0, 2.5f); // as spread as those of a trained model
+            std::vector<float> values(count);
+            for (float& value : values) value = normal(random);
+            upload(logits, values);
+            upload(draws, std::vector<double>(std::size_t(rows), 0.6));
+            cuda::NextTokenArgs a;
+            a.logits = logits;
+            a.rows = rows;
+            a.vocab = vocab;
+            a.next = next;
+            a.position = position;
+            constexpr int kNodes = 32;
+            for (const auto& setting : settings) {
+                a.sampling = {setting.temperature, setting.topP, setting.topK, draws, first, 1};
+                const double time = gpu.graphSeconds([&] {
+                    for (int i = 0; i < kNodes; ++i) cuda::nextTokens(gpu.launch, a);
+                }) / kNodes;
+                out[fmt::format("next_token_{}_vocabulary_{}_rows_{}_us", setting.name, vocab, rows)] = time * 1e6;
+                log(fmt::format("next token of {:2} x {:6}, {:11}: {:6.1f} us", rows, vocab, setting.name, time * 1e6));
+            }
+        }
+    return out;
+}
+
 Json linear(Gpu& gpu, double readRate, const Log& log) {
     Json out;
     const struct {
@@ -225,6 +269,7 @@ Json gpuKernels(const Settings& given, const Log& log) {
     };
     if (wanted("select")) out.update(selection(gpu, rows, log));
     if (wanted("attention")) out.update(attention(gpu, read, rows, log));
+    if (wanted("sample")) out.update(sampling(gpu, rows, log));
     if (wanted("linear")) out.update(linear(gpu, read, log));
     return out;
 }

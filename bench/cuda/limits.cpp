@@ -2,6 +2,7 @@
 
 #include "bench/cuda/gpu.h"
 #include "core/cuda/cuda_engine.h"
+#include "core/cuda/gpu_device.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/linear.h"
 

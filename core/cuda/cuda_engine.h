@@ -5,6 +5,7 @@
 #include "core/cuda/device_model.h"
 #include "core/session/engine.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/sample.h"
 #include "kernels/cuda/select.h"
 
 #include <array>
@@ -26,7 +27,10 @@ struct CudaEngineOptions {
     RecordLevel level = RecordLevel::Counters;
     bool record = true; // false: no selections, counters or marks at all
     bool useLibrary = true;
-    float planted = -1; // see cuda::SelectArgs
+    float planted = -1;  // see cuda::SelectArgs
+    bool oracle = false; // also measure the attention of every block; needs `record`
+    OracleObserver* oracleObserver = nullptr;
+    Sampling sampling; // of maxTokens - promptTokens tokens of each sequence
     GpuTrace* trace = nullptr;
     const PinnedMemory* store = nullptr; // used for the KV store when it is large enough; outlives the engine
 };
@@ -67,6 +71,8 @@ public:
 
 private:
     static constexpr int kEntries = 2;
+    static constexpr int kPrefillChunk = 2048;     // tokens projected together
+    static constexpr int kSparsePrefillRows = 256; // query tokens selected and attended together
     enum Mark {
         kQkv,
         kRope,
@@ -76,6 +82,7 @@ private:
         kOffloading,
         kGather,
         kAttention,
+        kOracle,
         kOLinear,
         kFfn,
         kMarks
@@ -100,6 +107,7 @@ private:
         std::uint32_t* counts = nullptr;      // [layers][2] blocks loaded, blocks written back
         std::uint32_t* blocks = nullptr;      // [layers][rows*kvHeads][capacity]
         float* scores = nullptr;
+        float* masses = nullptr; // [layers][rows*kvHeads][maxBlocks], with the oracle
     };
 
     void planMemory();
@@ -111,8 +119,11 @@ private:
     void prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                          const Progress& progress, double begin, double end, const std::stop_token& stop);
     void prefillAttend(int index, int sequence, int first, int n, const __nv_bfloat16* blocks, std::int64_t headStride);
+    void measureMass(int index, const Entry& entry);
     void finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
     cuda::SelectArgs selectArgs(int index) const;
+    cuda::NextTokenArgs nextTokenArgs(const float* logits, std::int32_t* record) const;
+    void drawNumbers();
     std::uint64_t* mark(const Entry& entry, int layer, Mark which) const {
         return options_.record ? entry.marks + layer * kMarks + which : nullptr;
     }
@@ -121,9 +132,9 @@ private:
     }
     std::int64_t hostTime(std::uint64_t deviceTime) const { return std::int64_t(deviceTime) + clockOffset_; }
     void calibrateClock();
-    void atStage(int layer, std::string_view stage) const {
-        if (options_.trace != nullptr) options_.trace->atStage(layer, stage);
-    }
+    /// What is launched or captured from here on belongs to this stage, for our recorder and for tools that read NVTX.
+    void atStage(int layer, std::string_view stage);
+    void leaveStages();
 
     std::shared_ptr<const DeviceModel> model_;
     const CudaEngineOptions options_;
@@ -138,6 +149,8 @@ private:
     cudaStream_t stream_ = nullptr, copyStream_ = nullptr;
     cudaEvent_t done_[kEntries] = {}, reported_[kEntries] = {}, computed_ = nullptr, copied_[2] = {};
     cudaGraphExec_t graph_[kEntries] = {};
+    const bool oneByOne_; // kernels are launched without a graph, each inside its stage's NVTX range
+    bool inStage_ = false;
     cuda::Launch launch_;
     std::unique_ptr<cuda::Linear> linear_;
     DeviceArena arena_;
@@ -157,8 +170,12 @@ private:
     float *ropeCos_ = nullptr, *ropeSin_ = nullptr;
     std::int32_t* ropeFirst_ = nullptr; // [sequence]
     std::int32_t *position_ = nullptr, *promptPositions_ = nullptr, *next_ = nullptr, *promptIds_ = nullptr;
+    float* blockLogSums_ = nullptr; // with the oracle
     std::int32_t *listBlock_ = nullptr, *listSlot_ = nullptr, *listCount_ = nullptr;
     std::uint8_t* active_ = nullptr;
+    double* draws_ = nullptr;              // [sequence, drawsPerRow_]
+    std::int32_t* firstSampled_ = nullptr; // [sequence] position that takes the first draw
+    int drawsPerRow_ = 0;
     std::uint32_t *arrivals_ = nullptr, *counters_ = nullptr;
     std::int64_t *blockFirstDevice_ = nullptr, *windowFirstDevice_ = nullptr, *tokenFirstDevice_ = nullptr,
                  *poolFirstDevice_ = nullptr;
@@ -172,8 +189,5 @@ private:
     std::int64_t clockOffset_ = 0; // steady clock minus GPU timer
     std::int64_t originNs_ = 0;
 };
-
-/// The first GPU. @throws Error(Device | Unsupported) in a sentence when there is none that fits
-cudaDeviceProp usableGpu();
 
 } // namespace kvscope

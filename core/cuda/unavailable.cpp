@@ -1,5 +1,6 @@
 // Stands in for the CUDA engine where the program was built without a CUDA compiler.
 #include "core/session/engine.h"
+#include "core/session/gpu_bus_id.h"
 
 namespace kvscope {
 
@@ -11,6 +12,11 @@ void requireGpu() {
 }
 
 std::string describeGpu() {
+    requireGpu();
+    return {};
+}
+
+std::string gpuBusId() {
     requireGpu();
     return {};
 }

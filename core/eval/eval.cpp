@@ -176,7 +176,7 @@ EvalResult evaluate(const std::shared_ptr<const Model>& model, const EvalCase& r
     result.localityMean = localityCount > 0 ? localitySum / double(localityCount) : kNan;
     SelectionMeans means;
     if (options.textTokens > 0) {
-        session.oracle = options.oracle && options.backend == Backend::Cpu && !result.dense;
+        session.oracle = options.oracle && !result.dense;
         session.oracleObserver = session.oracle ? &means : nullptr;
         result.text = scoreText(model, session, text, context, options.textTokens, part, stop);
     }

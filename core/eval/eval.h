@@ -24,7 +24,7 @@ struct EvalOptions {
     int promptsPerDepth = 1, needles = 4;
     int decodeTokens = 32; // generated for every needle prompt; the answer and the throughput come from them
     int textTokens = 128;  // fed after the text's first part for the perplexity; 0: none
-    bool oracle = true;    // also what the selection captures; CPU only
+    bool oracle = true;    // also what the selection captures
     Backend backend = Backend::Cpu;
     Link link;
     int threads = 0;

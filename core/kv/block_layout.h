@@ -3,6 +3,7 @@
 
 #include "kernels/kernels.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 
@@ -38,6 +39,14 @@ struct BlockLayout {
         float* values = block + valuesAt() + std::size_t(row) * std::size_t(storedValueDim());
         for (int c = 0; c < storedValueDim(); ++c) values[c] = value[c];
         if (hasBias) block[biasAt() + std::size_t(row)] = bias;
+    }
+    /// Copies token `row` of a block to token `toRow` of another.
+    void copyToken(const float* block, int row, float* to, int toRow) const {
+        for (std::size_t c = 0; c < std::size_t(dim); ++c)
+            to[c * std::size_t(blockSize) + std::size_t(toRow)] = block[c * std::size_t(blockSize) + std::size_t(row)];
+        const std::size_t width = std::size_t(storedValueDim());
+        std::copy_n(block + valuesAt() + std::size_t(row) * width, width, to + valuesAt() + std::size_t(toRow) * width);
+        if (hasBias) to[biasAt() + std::size_t(toRow)] = block[biasAt() + std::size_t(row)];
     }
 };
 

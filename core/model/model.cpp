@@ -178,8 +178,8 @@ TextFiles Model::loadText(const std::string& nameOrPath) {
     return readTextFiles(fs::is_directory(path, ignored) ? path : path.parent_path());
 }
 
-std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Progress& progress,
-                                         std::stop_token stop) try {
+std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Progress& progress, std::stop_token stop,
+                                         const std::string& calibration) try {
     report(progress, 0.0, "reading the configuration");
     throwIfCancelled(stop);
     const auto known = embeddedModels();
@@ -208,6 +208,17 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
             files->tensors.push_back(SafetensorsFile(bytes, source.weightFiles[i]));
     }
     if (source.gguf) files->tensors.push_back(ggufTensors(parts));
+    const std::string learned = calibration.empty() ? source.folder.string() : calibration;
+    const fs::path forecast = fs::path(learned) / kForecastFile;
+    if (std::error_code ignored; !learned.empty() && fs::exists(forecast, ignored)) {
+        const auto bytes = files->mapped.emplace_back(std::make_unique<MappedFile>(forecast.string()))->bytes();
+        // What was asked for by name goes before what the checkpoint holds, what merely lies there after it.
+        files->tensors.insert(calibration.empty() ? files->tensors.end() : files->tensors.begin(),
+                              SafetensorsFile(bytes, forecast.string()));
+    } else if (!calibration.empty() && !fs::is_directory(learned, ignored)) {
+        throw Error(ErrorKind::BadInput, fmt::format("{} is no folder", learned),
+                    "give the folder that kvscope-cli calibrate wrote to");
+    }
     const ModelConfig config = ModelConfig::parse(
         source.gguf ? ggufConfigJson(parts.front(), files->tensors.front()) : source.configText, source.configOrigin);
     report(progress, 0.3, "reading the tokenizer");
@@ -215,6 +226,7 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     std::shared_ptr<Model> model(
         new Model(config, source.gguf ? ggufTextFiles(parts.front()) : textOf(source, embedded)));
     model->name_ = source.name;
+    model->folder_ = learned;
     model->files_ = std::move(files);
     model->fileBytes_ = fileBytes;
     model->readWeights(Tensors(model->files_->tensors, source.weightsOrigin), progress, stop);
@@ -243,6 +255,12 @@ void Model::readWeights(const TensorSource& tensors, const Progress& progress, c
                         fmt::format("{}: the eviction head of layer {} is incomplete", tensors.origin(), layer),
                         "self_attn.A and self_attn.delta.weight belong together, in every layer");
     }
+    if (!hasForecastHeads()) return;
+    bool whole = layers_.front().ownForecast.rows > 0;
+    for (int layer = 0; layer + 1 < config_.layers; ++layer) whole &= layers_[std::size_t(layer)].forecast.rows > 0;
+    if (!whole)
+        throw Error(ErrorKind::BadInput, fmt::format("{}: the Forecast heads are incomplete", tensors.origin()),
+                    "every layer but the last needs q_future_proj.weight, and layer 0 q_curr_proj.weight");
 }
 
 } // namespace kvscope

@@ -17,22 +17,25 @@ namespace kvscope {
 /// Names accepted in place of a path: models compiled into the program.
 std::vector<std::string> embeddedModels();
 inline constexpr const char* kDefaultModel = "nosa-tiny";
+/// Forecast projections that `calibrate` trained, under a checkpoint's own tensor names.
+inline constexpr const char* kForecastFile = "forecast.safetensors";
 
 /// Immutable after load; shared between sessions.
 class Model {
 public:
     /// From an embedded name, a Hugging Face folder, a .safetensors file with its config.json beside it, or a .gguf
-    /// file (the first of a split one). Weights stay memory-mapped. @throws Error naming the file, the tensor and the
-    /// mend; Error(Cancelled)
+    /// file (the first of a split one). Weights stay memory-mapped. `calibration`: a folder with what `calibrate`
+    /// wrote; empty: the model's own folder. @throws Error naming the file, the tensor and the mend; Error(Cancelled)
     static std::shared_ptr<const Model> load(const std::string& nameOrPath, const Progress& progress = {},
-                                             std::stop_token stop = {});
+                                             std::stop_token stop = {}, const std::string& calibration = {});
     /// Tokenizer and chat template alone, without reading weights.
     static TextFiles loadText(const std::string& nameOrPath);
     ~Model();
     Model(const Model&) = delete;
     Model& operator=(const Model&) = delete;
 
-    const std::string& name() const { return name_; } // last part of the path, or the embedded name
+    const std::string& name() const { return name_; }     // last part of the path, or the embedded name
+    const std::string& folder() const { return folder_; } // of the files; empty: embedded
     const ModelConfig& config() const { return config_; }
     const Tokenizer& tokenizer() const { return text_.tokenizer; }
     /// nullptr: a base model, or its template cannot be used, which chatProblem() then says.
@@ -55,7 +58,7 @@ private:
     struct Files; // mapped files the views point into
     Model(ModelConfig config, TextFiles text);
     void readWeights(const TensorSource& tensors, const Progress& progress, const std::stop_token& stop);
-    std::string name_;
+    std::string name_, folder_;
     ModelConfig config_;
     TextFiles text_;
     std::unique_ptr<Files> files_;

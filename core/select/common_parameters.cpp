@@ -114,6 +114,10 @@ Parameter prefill() {
             "Attention over the prompt: full, or the method's own selection for every prompt token.",
             {"full", "sparse"}};
 }
+Parameter labelBits() {
+    return {"label_bits", ParameterType::Choice, "4", 0, 0, "bits", "Bits of a label's channel; 16: not quantised.",
+            {"4", "16"}};
+}
 
 namespace {
 
@@ -142,7 +146,7 @@ SelectionSpec commonSpec(const ParameterValues& values, const ModelConfig& confi
     if (values.has("sink_blocks")) {
         spec.budget.sink = values.integer("sink_blocks");
         spec.budget.window = values.integer("window_blocks");
-        spec.budget.windowAddsCurrent = values.boolean("window_adds_current");
+        spec.budget.windowAddsCurrent = !values.has("window_adds_current") || values.boolean("window_adds_current");
         require(spec.budget.window > 0 || spec.budget.windowAddsCurrent,
                 "window_blocks 0 without window_adds_current leaves the current block out",
                 "set window_blocks to at least 1");

@@ -16,6 +16,7 @@ Parameter denseLen(int defaultTokens);
 Parameter bias();
 Parameter biasScale();
 Parameter prefill();
+Parameter labelBits();
 
 /// Reads the shared ones that `values` holds into a spec: block size, grid, forced blocks, dense switch, bias, prefill.
 /// @throws Error(BadInput) when they contradict each other

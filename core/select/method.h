@@ -4,7 +4,9 @@
 #include "core/model/model_config.h"
 #include "core/select/parameters.h"
 #include "core/select/selection_spec.h"
+#include "core/select/selector.h"
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,8 +21,12 @@ struct MethodEntry {
     std::string needs;   // what a checkpoint must have, in words; empty: nothing
     std::string summary; // one or two sentences for the form and docs
     bool needsEvictionHead = false;
+    bool needsForecastHeads = false;
+    bool ownWindow = false; // sink and window stay the paper's, whatever block counts a checkpoint was trained with
     std::vector<Parameter> parameters;
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;
+    /// For a method that is more than its spec; null: SpecSelector. Runs on the CPU backend.
+    std::unique_ptr<Selector> (*makeSelector)(const ParameterValues& values, const SelectorContext& context) = nullptr;
 };
 
 /// All methods in the order they are shown.

@@ -15,10 +15,22 @@ MethodEntry questMethod();
 MethodEntry infllmV2Method();
 MethodEntry dmaMethod();
 MethodEntry nosaMethod();
+MethodEntry spardaMethod();
+MethodEntry infinigenMethod();
+MethodEntry doubleSparsityMethod();
+MethodEntry asyncTlsMethod();
+MethodEntry h2oMethod();
+MethodEntry snapKvMethod();
+MethodEntry arkValeMethod();
+MethodEntry infLlmMethod();
+MethodEntry shadowKvMethod();
+MethodEntry dmaTokenMethod();
 
 std::span<const MethodEntry> methods() {
     static const std::array table{
-        fullMethod(), streamingMethod(), questMethod(), infllmV2Method(), dmaMethod(), nosaMethod(),
+        fullMethod(),           streamingMethod(), questMethod(),  infllmV2Method(),  dmaMethod(),     nosaMethod(),
+        doubleSparsityMethod(), asyncTlsMethod(),  h2oMethod(),    snapKvMethod(),    arkValeMethod(), infLlmMethod(),
+        shadowKvMethod(),       dmaTokenMethod(),  spardaMethod(), infinigenMethod(),
     };
     return table;
 }
@@ -45,12 +57,25 @@ ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& co
     assign("block_size", std::to_string(sparse.blockSize));
     assign("kernel_size", std::to_string(sparse.kernelSize));
     assign("kernel_stride", std::to_string(sparse.kernelStride));
-    assign("sink_blocks", std::to_string(sparse.sinkBlocks));
+    // Checkpoints trained for short contexts: budgets in proportion, or a method would keep everything.
+    if (sparse.totalBlocks > 0) {
+        const int dynamic = std::max(1, sparse.totalBlocks - sparse.sinkBlocks - sparse.windowBlocks);
+        assign("k_b", std::to_string(sparse.totalBlocks));
+        assign("page_budget", std::to_string(sparse.totalBlocks));
+        assign("init_tokens", std::to_string(sparse.sinkBlocks * sparse.blockSize));
+        assign("local_tokens", std::to_string(std::max(1, sparse.windowBlocks) * sparse.blockSize));
+        assign("topk_blocks", std::to_string(dynamic));
+        assign("cached_blocks", std::to_string(2 * dynamic));
+        assign("budget_tokens", std::to_string(dynamic * sparse.blockSize));
+        assign("outlier_tokens", std::to_string(dynamic * sparse.blockSize * 3 / 16)); // the paper's share
+    }
     assign("window_adds_current", sparse.windowAddsCurrent ? "true" : "false");
     assign("dense_len", std::to_string(std::max(0, sparse.denseLen)));
     // A checkpoint trained with sparse attention in every layer has no dense layers to keep (Quest keeps two by
     // default).
     assign("skip_layers", "0");
+    if (method.ownWindow) return values;
+    assign("sink_blocks", std::to_string(sparse.sinkBlocks));
     if (sparse.totalBlocks > 0) assign("total_blocks", std::to_string(sparse.totalBlocks));
     if (sparse.queryAwareBlocks > 0) assign("select_blocks", std::to_string(sparse.queryAwareBlocks));
     if (values.has("total_blocks") || sparse.totalBlocks == 0)

@@ -40,6 +40,14 @@ struct SelectionSpec {
     int denseBelowTokens = 0; // dense attention while fewer tokens are cached
     int denseLayers = 0;      // the first layers attend to everything (Quest)
     bool sparsePrefill = false;
+    int deviceSlots = 0;        // device slots per KV head the method itself asks for; 0: as many as the budget
+    bool ownDeviceTier = false; // the selector keeps what is on the device (Selector::load)
+    int spareSlots = 0;         // slots a step may need beyond the budget (a lagging method's newest block)
+    int traceUnit = 0;          // tokens of one selected unit in the trace; 0: blockSize
+    int traceBudget = 0;        // units a KV head attends at most; 0: budgetBlocks(), -1: grows with what is generated
+
+    int unitTokens() const { return traceUnit > 0 ? traceUnit : blockSize; }
+    int budgetUnits() const { return traceBudget > 0 ? traceBudget : traceBudget < 0 ? 0 : budgetBlocks(); }
 
     int budgetBlocks() const {
         return budget.sink + budget.window + (budget.windowAddsCurrent ? 1 : 0) + budget.queryAware +

@@ -23,7 +23,7 @@ public:
     const float* logits(int row) override {
         return logitRows.data() + std::size_t(row) * std::size_t(model->config().vocab);
     }
-    std::int32_t greedyToken(int row) override { return argMax({logits(row), std::size_t(model->config().vocab)}); }
+    std::int32_t chosenToken(int row) override { return argMax({logits(row), std::size_t(model->config().vocab)}); }
 
 private:
     void prefillLayer(int layerIndex, LayerRecord& layer, const Progress& progress, const std::stop_token& stop);
@@ -36,6 +36,7 @@ private:
     const std::vector<std::vector<std::int32_t>>& prompts;
     const SessionOptions& options;
     const SelectionSpec spec;
+    AttentionRules rules;
     std::unique_ptr<Kernels> kernels;
     std::unique_ptr<KvCache> cache;
     std::unique_ptr<LayerAttention> attention;
@@ -62,9 +63,7 @@ CpuEngine::CpuEngine(const EngineSetup& setup)
     cacheOptions.indexed = setup.indexed;
     cacheOptions.slots = setup.slots;
     cache = std::make_unique<KvCache>(cacheOptions, spec, findCachePolicy(setup.cachePolicy));
-    const AttentionRules rules{config.queryHeads, config.attentionScale(), config.windows};
-    attention = std::make_unique<LayerAttention>(*kernels, *cache, spec, cacheOptions.shape, rules, options.link,
-                                                 sequences, options.oracle, options.oracleObserver);
+    rules = {config.queryHeads, config.attentionScale(), config.windows};
     std::size_t rows = std::size_t(sequences);
     std::vector<int> lengths;
     for (const auto& prompt : prompts) {
@@ -73,7 +72,11 @@ CpuEngine::CpuEngine(const EngineSetup& setup)
         lengths.push_back(int(prompt.size()));
     }
     ropeTables = RopeTables(config.rope, lengths, setup.maxTokens);
-    projections = std::make_unique<CpuProjections>(*kernels, *model, rows);
+    const SelectorContext context{*kernels,           *cache,     *model,          spec,           rules,
+                                  cacheOptions.shape, ropeTables, setup.maxTokens, options.offload};
+    attention = std::make_unique<LayerAttention>(context, setup.makeSelector(context), options.link, options.oracle,
+                                                 options.oracleObserver);
+    projections = std::make_unique<CpuProjections>(*kernels, *model, rows, attention->needs());
     feedForward = std::make_unique<CpuFeedForward>(*kernels, *model, rows);
     x = AlignedBuffer<float>(std::size_t(sequences) * std::size_t(config.hidden));
     logitRows = AlignedBuffer<float>(std::size_t(sequences) * std::size_t(config.vocab));
@@ -107,7 +110,6 @@ void CpuEngine::prefillLayer(int layerIndex, LayerRecord& layer, const Progress&
                              const std::stop_token& stop) {
     const ModelConfig& config = model->config();
     clock.beginLayer(layer);
-    const TokenRows rows = projections->rows();
     int doneTokens = 0;
     for (std::size_t s = 0; s < prompts.size(); ++s) {
         const int length = int(prompts[s].size());
@@ -119,15 +121,16 @@ void CpuEngine::prefillLayer(int layerIndex, LayerRecord& layer, const Progress&
             for (int i = 0; i < n; ++i) ropeRows[std::size_t(i)] = ropeTables.first(int(s)) + first + i;
             float* rowsX = promptX[s].data() + std::size_t(first) * std::size_t(config.hidden);
             project(layerIndex, rowsX, n, layer);
-            attention->prefill(layerIndex, int(s), first, n, rows, clock, layer);
+            attention->prefill({layerIndex, int(s), first, n, length, projections->rows()}, clock, layer);
             finishLayer(layerIndex, rowsX, n, layer);
         }
-        attention->keepTail(layerIndex, int(s), length);
+        clock.run(layer, Stage::Compression, [&] { attention->finishPrompt(layerIndex, int(s), length); });
+        layer.d2hBytes += attention->storedBytes(layerIndex, length);
         if (cache->offloaded(layerIndex)) layer.d2hBlocks += length / spec.blockSize * config.kvHeads;
         doneTokens += length;
     }
     // The prompt's full blocks stream to the host while later chunks compute: busy link, nothing exposed.
-    layer.d2hBytes = layer.d2hBlocks * cache->layout().bytes();
+    layer.d2hBytes += layer.d2hBlocks * cache->layout().bytes();
     layer.transferNs = options.link.transferNs(layer.d2hBytes);
 }
 

@@ -9,12 +9,17 @@ const float* orNull(const std::vector<float>& values) { return values.empty() ? 
 
 } // namespace
 
-CpuProjections::CpuProjections(Kernels& kernels, const Model& model, std::size_t rows)
+CpuProjections::CpuProjections(Kernels& kernels, const Model& model, std::size_t rows, Selector::Needs needs)
     : kernels_(kernels), model_(model), config_(model.config()) {
     const auto queryHeads = std::size_t(config_.queryHeads), kvHeads = std::size_t(config_.kvHeads);
     q_ = AlignedBuffer<float>(rows * queryHeads * std::size_t(config_.headDim));
     k_ = AlignedBuffer<float>(rows * kvHeads * std::size_t(config_.headDim));
     attended_ = AlignedBuffer<float>(rows * queryHeads * std::size_t(config_.valueDim()));
+    if (needs.input) input_ = AlignedBuffer<float>(rows * std::size_t(config_.hidden));
+    if (needs.plain) {
+        unrotatedQ_ = AlignedBuffer<float>(q_.size());
+        unrotatedK_ = AlignedBuffer<float>(k_.size());
+    }
     if (!config_.latent) {
         v_ = AlignedBuffer<float>(rows * kvHeads * std::size_t(config_.headDim));
         scores_ = AlignedBuffer<float>(rows * kvHeads);
@@ -26,12 +31,24 @@ CpuProjections::CpuProjections(Kernels& kernels, const Model& model, std::size_t
 }
 
 TokenRows CpuProjections::rows() {
-    return {q_.data(), k_.data(), config_.latent ? nullptr : v_.data(),
-            model_.hasEvictionHead() ? scores_.data() : nullptr, attended_.data()};
+    const auto ifKept = [](const AlignedBuffer<float>& buffer) { return buffer.size() > 0 ? buffer.data() : nullptr; };
+    return {q_.data(),
+            k_.data(),
+            config_.latent ? nullptr : v_.data(),
+            model_.hasEvictionHead() ? scores_.data() : nullptr,
+            attended_.data(),
+            ifKept(unrotatedQ_),
+            ifKept(unrotatedK_),
+            ifKept(input_)};
 }
 
 void CpuProjections::project(int layer, const float* x, int n) {
     const LayerWeights& weights = model_.layer(layer);
+    if (input_.size() > 0) {
+        std::copy_n(x, std::size_t(n) * std::size_t(config_.hidden), input_.data());
+        kernels_.norm(
+            {input_.data(), n, 1, config_.hidden, config_.hidden, weights.inputNorm.data(), config_.streamNormEps()});
+    }
     if (config_.latent)
         projectLatent(weights, x, n);
     else
@@ -100,6 +117,10 @@ void CpuProjections::rotate(int layer, int n, std::span<const std::int32_t> rows
             {q_.data(), n, config_.queryHeads, config_.headDim, qWidth, weights.queryNorm.data(), config_.rmsNormEps});
         kernels_.norm(
             {k_.data(), n, config_.kvHeads, config_.headDim, kvWidth, weights.keyNorm.data(), config_.rmsNormEps});
+    }
+    if (unrotatedQ_.size() > 0) { // with head norms, without rotation
+        std::copy_n(q_.data(), std::size_t(n) * std::size_t(qWidth), unrotatedQ_.data());
+        std::copy_n(k_.data(), std::size_t(n) * std::size_t(kvWidth), unrotatedK_.data());
     }
     RopeArgs args;
     args.n = n;

@@ -18,7 +18,7 @@ namespace kvscope {
 class CpuProjections {
 public:
     /// At most `rows` tokens at a time. The model outlives the object.
-    CpuProjections(Kernels& kernels, const Model& model, std::size_t rows);
+    CpuProjections(Kernels& kernels, const Model& model, std::size_t rows, Selector::Needs needs = {});
 
     /// Norm, projections and eviction scores of n rows of the residual stream, [n, hidden].
     void project(int layer, const float* x, int n);
@@ -39,7 +39,8 @@ private:
     const Model& model_;
     const ModelConfig& config_;
     AlignedBuffer<float> q_, k_, v_, scores_, attended_;
-    AlignedBuffer<float> plainQ_, queryLatent_, output_; // latent attention only
+    AlignedBuffer<float> plainQ_, queryLatent_, output_;   // latent attention only
+    AlignedBuffer<float> input_, unrotatedQ_, unrotatedK_; // for methods that need them
 };
 
 } // namespace kvscope

@@ -52,7 +52,8 @@ void checkPrompts(const std::vector<std::vector<std::int32_t>>& prompts, const M
 }
 
 ParameterValues resolveParameters(const MethodEntry& method, const Model& model, const SessionOptions& options) {
-    if (method.needsEvictionHead && !model.hasEvictionHead())
+    if ((method.needsEvictionHead && !model.hasEvictionHead()) ||
+        (method.needsForecastHeads && !model.hasForecastHeads()))
         throw Error(ErrorKind::Unsupported,
                     fmt::format("method {} needs {}, and {} has none", method.name, method.needs, model.name()),
                     "choose another method or a checkpoint trained for it");
@@ -119,11 +120,24 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     checkPrompts(prompts, *model, options.maxNewTokens);
     parameters = resolveParameters(method, *model, options);
     spec = method.make(parameters, config);
-    if (!model->hasEvictionHead()) spec.bias.scale = 0.f;
+    if (!model->hasEvictionHead()) {
+        spec.bias.scale = 0.f;
+        if (spec.agnosticScore != AgnosticScore::None)
+            throw Error(ErrorKind::Unsupported,
+                        fmt::format("method {} as set takes blocks by eviction score, and {} has no eviction head",
+                                    method.name, model->name()),
+                        "choose a setting without query-agnostic blocks, or another checkpoint");
+    }
 
     const int sequences = int(prompts.size());
     const bool cuda = options.backend == Backend::Cuda;
-    EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, {}, sink.level()};
+    EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, {}, sink.level(), {}};
+    setup.makeSelector = [this](const SelectorContext& context) {
+        return method.makeSelector ? method.makeSelector(parameters, context) : makeSpecSelector(context);
+    };
+    if (cuda && method.makeSelector)
+        throw Error(ErrorKind::Unsupported, fmt::format("method {} does not run on the CUDA backend yet", method.name),
+                    "use --backend cpu");
     const BlockFormat format{spec.blockSize, config.headDim, spec.bias.scale != 0.f, config.storedValueDim()};
     const std::int64_t blockBytes = cuda ? cudaBlockBytes(format) : cpuBlockBytes(format);
     int maxBlocks = 0;
@@ -134,14 +148,15 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     int offloadedLayers = 0;
     for (int layer = 0; layer < config.layers; ++layer) {
         const bool dense = spec.dense || layer < spec.denseLayers;
-        setup.offloaded.push_back(!dense && options.offload);
-        setup.indexed.push_back(!dense &&
-                                (spec.queryScore != QueryScore::None || spec.agnosticScore != AgnosticScore::None));
+        setup.offloaded.push_back(!dense && options.offload && !spec.ownDeviceTier);
+        setup.indexed.push_back(!dense && (spec.queryScore != QueryScore::None ||
+                                           spec.agnosticScore != AgnosticScore::None || method.makeSelector));
         offloadedLayers += setup.offloaded.back() ? 1 : 0;
     }
     if (offloadedLayers > 0) {
-        const int needed = std::min(std::max(spec.budgetBlocks(), spec.grid.blocks(spec.denseBelowTokens)), maxBlocks);
-        std::int64_t slots = needed;
+        const int needed = std::min(
+            std::max(spec.budgetBlocks() + spec.spareSlots, spec.grid.blocks(spec.denseBelowTokens)), maxBlocks);
+        std::int64_t slots = std::max(needed, std::min(spec.deviceSlots, maxBlocks));
         if (options.deviceKvBlocks)
             slots = *options.deviceKvBlocks;
         else if (options.deviceKvBytes)
@@ -196,15 +211,15 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     } else {
         info.link = "PCIe (measured)";
     }
-    info.blockSize = spec.blockSize;
+    info.blockSize = spec.unitTokens();
     info.layers = config.layers;
     info.kvHeads = config.kvHeads;
     info.queryHeads = config.queryHeads;
     info.headDim = config.headDim;
     info.sequences = sequences;
     info.deviceSlots = setup.slots;
-    info.budgetBlocks = spec.dense ? 0 : spec.budgetBlocks();
-    info.blockBytes = blockBytes;
+    info.budgetBlocks = spec.dense ? 0 : spec.budgetUnits();
+    info.blockBytes = blockBytes * spec.unitTokens() / spec.blockSize;
     info.level = sink.level();
     for (const auto& prompt : prompts) {
         auto& tokens = info.prompts.emplace_back();
@@ -234,9 +249,10 @@ void DecodeSession::Impl::sampleTokens(StepRecord& record) {
     nvtxPush(kStepStageNames[std::size_t(StepStage::Sample)]);
     for (std::size_t row = 0; row < active.size(); ++row) {
         const auto s = std::size_t(active[row].sequence);
-        const std::int32_t id = options.sampling.temperature > 0
+        const bool here = options.sampling.temperature > 0 && !engine->samples();
+        const std::int32_t id = here
                                     ? samplers[s].sample({engine->logits(int(row)), std::size_t(model->config().vocab)})
-                                    : engine->greedyToken(int(row));
+                                    : engine->chosenToken(int(row));
         generated[s].push_back(id);
         nextToken[s] = id;
         record.generated.push_back(

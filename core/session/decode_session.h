@@ -47,7 +47,7 @@ struct SessionOptions {
     OracleObserver* oracleObserver = nullptr; // with the oracle: told every selection's best; outlives the session
     int threads = 0;                          // 0: all cores
     GpuTrace* gpuTrace = nullptr;             // CUDA: whoever records kernels; outlives the session
-    bool lookahead = true;                    // CUDA: start the next greedy step while the host records this one
+    bool lookahead = true;                    // CUDA: start the next step while the host records this one
     std::string name;                         // of the run; empty: made from method and model
 };
 

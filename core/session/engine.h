@@ -2,11 +2,13 @@
 // checks options, follows sequences, samples and hands records over.
 #pragma once
 
+#include "core/select/selector.h"
 #include "core/session/block_format.h"
 #include "core/session/decode_session.h"
 #include "core/session/stage_clock.h"
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +34,7 @@ struct EngineSetup {
     std::vector<bool> indexed;   // [layer] keeps a block index
     std::string cachePolicy;
     RecordLevel level = RecordLevel::Counters;
+    std::function<std::unique_ptr<Selector>(const SelectorContext&)> makeSelector; // CPU backend
 };
 
 class DecodeEngine {
@@ -50,8 +53,11 @@ public:
     virtual const float* logits(int row) = 0;
     /// Spans of kernels and copies that finished since the last call, where somebody records them; all: of everything.
     virtual std::vector<SpanRecord> spans(bool /*all*/) { return {}; }
-    /// Largest logit of the row; equal ones: the lower id.
-    virtual std::int32_t greedyToken(int row) = 0;
+    /// The row's next token: of the largest logit, of equal ones the lower id; or, where samples(), what the session's
+    /// sampling chooses.
+    virtual std::int32_t chosenToken(int row) = 0;
+    /// Whether chosenToken follows SessionOptions::sampling; else the session samples from the logits.
+    virtual bool samples() const { return false; }
 };
 
 /// @throws Error(Device | Unsupported) in a sentence when this program or machine cannot run the CUDA backend

@@ -31,7 +31,8 @@ KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens,
     if (spec.agnosticScore != AgnosticScore::None) perHead += windows * 4;
     estimate.indexBytes = heads * (config.layers - denseLayers) * perHead;
     if (offloaded > 0) {
-        estimate.neededSlots = std::min(std::max(spec.budgetBlocks(), spec.grid.blocks(spec.denseBelowTokens)), blocks);
+        estimate.neededSlots =
+            std::min(std::max(spec.budgetBlocks() + spec.spareSlots, spec.grid.blocks(spec.denseBelowTokens)), blocks);
         estimate.blockSlots = int(std::min<std::int64_t>(deviceSlots.value_or(estimate.neededSlots), blocks));
         estimate.deviceBytes += heads * offloaded * estimate.blockSlots * blockBytes;
     }

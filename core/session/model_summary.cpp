@@ -55,10 +55,20 @@ std::string scalesOf(const ModelConfig& c) {
 
 MethodFit fitOf(const MethodEntry& method, const Model& model) {
     MethodFit fit{method.name, method.title, true, {}};
-    if (method.needsEvictionHead && !model.hasEvictionHead()) {
+    if ((method.needsEvictionHead && !model.hasEvictionHead()) ||
+        (method.needsForecastHeads && !model.hasForecastHeads())) {
         fit.applies = false;
         fit.remark = fmt::format("needs {}, and {} has none", method.needs, model.name());
-    } else if (const std::string windows = windowsOf(model.config()); !windows.empty() && method.name != "full") {
+        return fit;
+    }
+    try {
+        method.make(resolveDefaults(method, model.config()), model.config());
+    } catch (const Error& error) { // the model's shape is not one the method is made for
+        fit.applies = false;
+        fit.remark = error.what();
+        return fit;
+    }
+    if (const std::string windows = windowsOf(model.config()); !windows.empty() && method.name != "full") {
         fit.remark = fmt::format("chooses among the blocks in sight: {}", windows);
     }
     return fit;
@@ -122,7 +132,7 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
         SelectionSpec spec = method.make(resolveDefaults(method, c), c);
         if (!model.hasEvictionHead()) spec.bias.scale = 0.f;
         for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
-            if (backend == Backend::Cuda && !gpuToo) continue;
+            if (backend == Backend::Cuda && (!gpuToo || method.makeSelector)) continue;
             const KvEstimate kv = estimateKv(model, spec, context, batch, true, std::nullopt, backend);
             MemoryNeed need;
             need.method = method.name;

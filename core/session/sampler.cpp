@@ -37,7 +37,7 @@ std::int32_t Sampler::sample(std::span<const float> logits) {
     std::size_t count = 0;
     while (count < candidates_.size() && (count == 0 || mass < sampling_.topP * sum))
         mass += double(candidates_[count++].first);
-    double target = double(random_() >> 11) * 0x1p-53 * mass;
+    double target = draw() * mass;
     for (std::size_t i = 0; i < count; ++i) {
         target -= double(candidates_[i].first);
         if (target < 0) return candidates_[i].second;

@@ -19,6 +19,8 @@ public:
     Sampler(const Sampling& sampling, int sequence);
     /// Temperature, then top-k, then top-p, then one draw; greedy at temperature 0.
     std::int32_t sample(std::span<const float> logits);
+    /// The next number of the stream, in [0, 1): what one sample() uses.
+    double draw() { return double(random_() >> 11) * 0x1p-53; }
 
 private:
     Sampling sampling_;

@@ -21,6 +21,7 @@ struct Domain {
         };
         for (const auto name : kStageNames) add(name);
         for (const auto name : kStepStageNames) add(name);
+        for (const Phase phase : {Phase::Prefill, Phase::Decode}) add(nameOf(phase));
     }
 };
 
@@ -31,7 +32,9 @@ const Domain& domain() {
 
 } // namespace
 
-void nvtxPush(std::string_view name) {
+namespace {
+
+void push(std::string_view name, const int* step) {
     const auto found = domain().names.find(name);
     if (found == domain().names.end() || !found->second) return; // no tool is attached
     nvtxEventAttributes_t event{};
@@ -39,14 +42,24 @@ void nvtxPush(std::string_view name) {
     event.size = NVTX_EVENT_ATTRIB_STRUCT_SIZE;
     event.messageType = NVTX_MESSAGE_TYPE_REGISTERED;
     event.message.registered = found->second;
+    if (step != nullptr) {
+        event.payloadType = NVTX_PAYLOAD_TYPE_INT32;
+        event.payload.iValue = *step;
+    }
     nvtxDomainRangePushEx(domain().handle, &event);
 }
+
+} // namespace
+
+void nvtxPush(std::string_view name) { push(name, nullptr); }
+void nvtxPush(std::string_view name, int step) { push(name, &step); }
 
 void nvtxPop() {
     if (domain().handle) nvtxDomainRangePop(domain().handle);
 }
 #else
 void nvtxPush(std::string_view) {}
+void nvtxPush(std::string_view, int) {}
 void nvtxPop() {}
 #endif
 

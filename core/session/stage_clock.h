@@ -18,6 +18,8 @@ inline std::int64_t steadyNowNs() {
 /// NVTX push and pop; nothing when NVTX was not found.
 void nvtxPush(std::string_view name);
 void nvtxPop();
+/// A range that carries its step: "prefill" or "decode" around everything the host asks the GPU to do for it.
+void nvtxPush(std::string_view name, int step);
 
 class StageClock {
 public:

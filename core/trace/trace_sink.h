@@ -78,6 +78,10 @@ struct SelectionRecord {
     std::int32_t hits = 0, misses = 0;
     float mass = std::numeric_limits<float>::quiet_NaN(); // attention mass captured, 0..1, only with the oracle
     std::uint32_t first = 0;
+    // Of a transfer schedule that looks ahead: blocks asked for before the attention (-1: none were); of those, the
+    // selected, the transferred but not selected, and the ones that had not arrived when the attention needed them.
+    std::int32_t predicted = -1, used = 0, wasted = 0, late = 0;
+    std::int32_t stale = -1; // of a method that lags: blocks this query would have chosen but could not see; -1: no lag
 };
 
 struct TokenRecord {

@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArg
     const DecodePlace place(a.shape, plan);
     letNextKernelStart();
     if (threadIdx.x == 0) {
-        for (int i = 0; i < kRing; ++i) initBarrier(ring.full[i], 1), initBarrier(ring.empty[i], kRingWarps);
+        for (int i = 0; i < kRing; ++i) initBarrier(ring.full[i], 1), initBarrier(ring.empty[i], kRingWarps * kWarp);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     // Positions change only at a step's end, so they may be read before the wait.
@@ -178,8 +178,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArg
             if (turn % (kRingWarps / kTilesPerStage) == warp / kTilesPerStage)
                 attendStage<kDim, kRing>(ring, stage, warp % kTilesPerStage * kTile, a, blockShift, biased, position, q,
                                          acc);
-            __syncwarp();
-            if (lane == 0) arrive(ring.empty[stage]);
+            arrive(ring.empty[stage]); // every lane: each vouches for its own reads
         }
     }
     __syncthreads(); // every stage was loaded and read: the merge takes their place

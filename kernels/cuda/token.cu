@@ -341,47 +341,6 @@ __global__ void __launch_bounds__(kThreads) scoreKernel(float* to, std::size_t c
     }
 }
 
-constexpr int kSampleThreads = 1024;
-
-__global__ void __launch_bounds__(kSampleThreads) nextTokenKernel(NextTokenArgs a) {
-    __shared__ float bestValue[kSampleThreads / kWarp];
-    __shared__ int bestId[kSampleThreads / kWarp];
-    const int row = blockIdx.x, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    letNextKernelStart();
-    waitForEarlierKernels();
-    if (row == 0 && threadIdx.x == 0) stamp(a.mark);
-    const float* logits = a.logits + std::size_t(row) * a.vocab;
-    float best = -INFINITY;
-    int id = 0x7fffffff;
-    const auto consider = [&](float value, int other) {
-        if (value > best || (value == best && other < id)) best = value, id = other;
-    };
-#pragma unroll 8
-    for (int i = threadIdx.x; i < a.vocab; i += kSampleThreads) consider(logits[i], i);
-    const auto reduce = [&] {
-#pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) {
-            const float value = __shfl_xor_sync(0xffffffffu, best, offset);
-            const int other = __shfl_xor_sync(0xffffffffu, id, offset);
-            consider(value, other);
-        }
-    };
-    reduce();
-    if (lane == 0) bestValue[warp] = best, bestId[warp] = id;
-    __syncthreads();
-    if (warp != 0) return;
-    best = bestValue[lane], id = bestId[lane];
-    reduce();
-    if (lane != 0) return;
-    if (a.active == nullptr || a.active[row] != 0) {
-        const int chosen = min(id, a.vocab - 1);
-        a.next[row] = chosen;
-        a.position[row] += 1;
-        if (a.record != nullptr) a.record[row] = chosen;
-    }
-    if (row == 0) stamp(a.endMark);
-}
-
 } // namespace
 
 void embedTokens(const Launch& how, const Bf16* table, int cols, const std::int32_t* ids, int rows, float* x,
@@ -437,11 +396,6 @@ void placeTail(const Launch& how, const AttentionShape& shape, const Bf16* block
     if (tokens % shape.blockSize == 0) return;
     launch(how, {dim3(unsigned(shape.kvHeads)), dim3(kThreads)}, tailKernel, "placing the tail", shape, blocks,
            headStride, sequence, tokens / shape.blockSize, pool, slots, map, lastUse);
-}
-
-void nextTokens(const Launch& how, const NextTokenArgs& args) {
-    if (args.rows == 0) return;
-    launch(how, {dim3(unsigned(args.rows)), dim3(kSampleThreads)}, nextTokenKernel, "choosing the next token", args);
 }
 
 void fillNormal(Bf16* to, std::size_t count, float deviation, std::uint64_t seed) {

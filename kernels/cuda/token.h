@@ -1,4 +1,4 @@
-// What happens to tokens around the attention: embedding, rotation, importance scores, the block index, the next token.
+// What happens to tokens around the attention: embedding, rotation, importance scores, the block index.
 #pragma once
 
 #include "kernels/cuda/select.h"
@@ -58,18 +58,6 @@ void indexPrompt(const Launch& launch, const PromptArgs& args);
 /// The incomplete last block of a prompt, into the slot pool: slot 0 of each KV head, block id in the map.
 void placeTail(const Launch& launch, const AttentionShape& shape, const __nv_bfloat16* blocks, std::int64_t headStride,
                int sequence, int tokens, __nv_bfloat16* pool, int slots, std::int32_t* map, std::int32_t* lastUse);
-
-struct NextTokenArgs {
-    const float* logits = nullptr; // [rows, vocab]
-    int rows = 0, vocab = 0;
-    std::int32_t* next = nullptr;     // [rows] fed in the next step
-    std::int32_t* position = nullptr; // [rows], advanced by one when active
-    const std::uint8_t* active = nullptr;
-    std::int32_t* record = nullptr; // [rows] pinned
-    std::uint64_t *mark = nullptr, *endMark = nullptr;
-};
-/// Largest logit; equal ones: the lower id.
-void nextTokens(const Launch& launch, const NextTokenArgs& args);
 
 /// Independent normal numbers of the given deviation; the same seed gives the same numbers. Synchronous.
 void fillNormal(__nv_bfloat16* to, std::size_t count, float deviation, std::uint64_t seed);

@@ -122,7 +122,7 @@ const char* copyName(std::uint8_t kind) {
     }
 }
 
-class CuptiTracer final : public GpuTrace {
+class CuptiTracer final : public GpuTracer {
 public:
     /// @return empty on success, else why not
     std::string start() {
@@ -150,6 +150,10 @@ public:
                 return refusal;
         for (const CUpti_ActivityKind kind : kKinds)
             if (failed(cupti_.enable(kind), "to record kernels")) return refusal;
+        // What an earlier tracer of this thread left on its stack would claim the launches before the first stage.
+        std::uint64_t left = 0;
+        while (cupti_.popCorrelation(CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0, &left) == CUPTI_SUCCESS) {
+        }
         started_ = true;
         return {};
     }
@@ -212,6 +216,11 @@ public:
             spans.push_back(note);
         }
         return spans;
+    }
+
+    std::int64_t lostRecords() const override {
+        const std::lock_guard lock(mutex_);
+        return dropped_ + invalid_;
     }
 
 private:
@@ -367,7 +376,7 @@ private:
     Cupti cupti_;
     CUpti_SubscriberHandle subscriber_ = nullptr;
     bool started_ = false, pushed_ = false;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;
     Place place_;
     int step_ = -1;
     std::vector<std::string> stages_;

@@ -9,9 +9,16 @@
 
 namespace kvscope {
 
+/// A GpuTrace that counts what it loses.
+class GpuTracer : public GpuTrace {
+public:
+    /// Records that were dropped for want of room, or came without times.
+    virtual std::int64_t lostRecords() const = 0;
+};
+
 /// What became of starting a tracer: either `tracer`, or a sentence why not.
 struct GpuTracing {
-    std::unique_ptr<GpuTrace> tracer;
+    std::unique_ptr<GpuTracer> tracer;
     std::string refusal; // e.g. "libcupti was not found"
 };
 

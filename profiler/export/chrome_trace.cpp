@@ -82,17 +82,31 @@ void EventWriter::counters(int runId, std::string_view timing) {
                    "SELECT start_ns, CAST(hits AS REAL) / nullif(hits + misses, 0), h2d_bytes, exposed_ns / 1e3"
                    " FROM v_step WHERE run_id=? ORDER BY start_ns");
     rows.bind(1, runId);
-    const auto counter = [&](std::string_view name, const char* unit, double value) {
+    const auto counterAt = [&](std::int64_t ns, std::string_view name, const char* unit, double value) {
         begin();
-        writer_.add(R"({{"ph":"C","pid":{},"tid":0,"ts":{},"name":)", runId, micros(rows.int64(0)));
+        writer_.add(R"({{"ph":"C","pid":{},"tid":0,"ts":{},"name":)", runId, micros(ns));
         writer_.addJson(name);
         writer_.add(R"(,"args":{{"{}":{}}}}})", unit, value);
+    };
+    const auto counter = [&](std::string_view name, const char* unit, double value) {
+        counterAt(rows.int64(0), name, unit, value);
     };
     const std::string exposed = fmt::format("exposed transfer ({})", timing);
     while (rows.step()) {
         if (!rows.isNull(1)) counter("hit rate", "share", rows.real(1));
         counter("host to device", "bytes", rows.real(2));
         counter(exposed, "us", rows.real(3));
+        writer_.endRow();
+    }
+    Statement there(connection_, "SELECT 1 FROM sqlite_schema WHERE type='view' AND name='v_counter'");
+    if (!there.step()) return;
+    // Bytes per nanosecond are GB/s.
+    Statement samples(connection_,
+                      "SELECT start_ns, track, CAST(value AS REAL) / duration_ns FROM v_counter"
+                      " WHERE run_id=? AND duration_ns > 0 AND track LIKE 'PCIe bytes%' ORDER BY start_ns");
+    samples.bind(1, runId);
+    while (samples.step()) {
+        counterAt(samples.int64(0), samples.text(1), "GB/s", samples.real(2));
         writer_.endRow();
     }
 }

@@ -32,6 +32,8 @@ TableQuery queryOf(ExportTable table) {
                 " ORDER BY run_id, step, layer, direction DESC"};
     case ExportTable::Tokens:
         return {"run_id, step, seq, token_id, text, position", "v_token", ""};
+    case ExportTable::Counters:
+        return {"run_id, track, start_ns, duration_ns, value", "v_counter", " ORDER BY run_id, start_ns, track"};
     case ExportTable::Kernels:
     case ExportTable::Selections:
         break;
@@ -131,10 +133,16 @@ ExportResult exportSelections(Connection& connection, ExportFormat format, LineW
     return result;
 }
 
+bool hasCounters(Connection& connection) {
+    Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE type='view' AND name='v_counter'");
+    return find.step();
+}
+
 } // namespace
 
 const std::vector<std::string>& exportTableNames() {
-    static const std::vector<std::string> names{"selections", "steps", "breakdown", "transfers", "tokens", "kernels"};
+    static const std::vector<std::string> names{"selections", "steps",   "breakdown", "transfers",
+                                                "tokens",     "kernels", "counters"};
     return names;
 }
 
@@ -158,11 +166,15 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
     const OpenTrace trace = openTrace(path);
     trace.connection->setInterrupt(options.interrupt);
     LineWriter writer(out);
+    if (table == ExportTable::Counters && !hasCounters(*trace.connection))
+        return {0, "the trace has no counters: it was recorded before there were any"};
     ExportResult result = table == ExportTable::Selections
                               ? exportSelections(*trace.connection, format, writer, options)
                               : exportView(*trace.connection, queryOf(table), format, writer, options);
     if (table == ExportTable::Kernels && result.rows == 0)
         result.note = "the trace has no kernels: they are recorded on GPUs only";
+    if (table == ExportTable::Counters && result.rows == 0)
+        result.note = "the trace has no counters: they are recorded on GPUs at level full";
     writer.flush();
     return result;
 }

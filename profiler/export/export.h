@@ -11,7 +11,7 @@
 
 namespace kvscope {
 
-enum class ExportTable { Selections, Steps, Breakdown, Transfers, Tokens, Kernels };
+enum class ExportTable { Selections, Steps, Breakdown, Transfers, Tokens, Kernels, Counters };
 enum class ExportFormat { Csv, Jsonl };
 
 /// "selections", "steps", ... in the order of ExportTable.

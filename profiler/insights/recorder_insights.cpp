@@ -1,6 +1,7 @@
 // Whether the recording itself can be trusted, and what it costs.
 #include "profiler/insights/insight_rule.h"
 #include "profiler/insights/words.h"
+#include "profiler/read/counters.h"
 
 #include <fmt/format.h>
 
@@ -29,6 +30,23 @@ void findDroppedSteps(RunFacts& facts, std::vector<Insight>& out) {
     insight.advice = "Record less (--record selections or counters), or to a faster disk.";
     insight.evidence = facts.evidence("transfers");
     insight.figures = {{"dropped_steps", double(dropped), ""}, {"recorded_steps", recorded, ""}};
+    out.push_back(std::move(insight));
+}
+
+void findLostGpuRecords(RunFacts& facts, std::vector<Insight>& out) {
+    const auto lost = lostGpuRecords(facts.reader(), facts.run().runId).value_or(0);
+    if (lost <= 0) return;
+    Insight insight;
+    insight.severity = Severity::Note;
+    insight.trust = true;
+    insight.title =
+        fmt::format("{} of GPU kernels or copies were lost: the timeline has holes", words::many(lost, "record"));
+    insight.detail =
+        "CUPTI had no room for them, or gave them no time. Stage times, hits and bytes come from the engine and "
+        "lack nothing; sums of kernels, and idle time between them, do.";
+    insight.advice = "Record fewer steps at level full.";
+    insight.evidence = facts.evidence("breakdown");
+    insight.figures = {{"lost_records", double(lost), ""}};
     out.push_back(std::move(insight));
 }
 

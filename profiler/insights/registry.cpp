@@ -8,6 +8,7 @@ namespace kvscope {
 std::span<const InsightRule> insightRules() {
     static constexpr std::array rules{
         InsightRule{"dropped-steps", "Steps never reached the file, so every sum lacks them", findDroppedSteps},
+        InsightRule{"lost-gpu-records", "Kernels or copies are missing from the timeline", findLostGpuRecords},
         InsightRule{"unfinished", "The run failed, or its writer vanished", findUnfinished},
         InsightRule{"output-differs", "Another run with all blocks resident generated other tokens", findOutputDiffers},
         InsightRule{"low-mass", "The selection misses much of the attention", findLowMass},

@@ -50,9 +50,10 @@ std::string sentenceOf(const std::exception& trouble) {
 }
 
 struct Message {
-    enum class Kind { Begin, Step, Spans, End } kind = Kind::Step;
+    enum class Kind { Begin, Step, Spans, Counters, End } kind = Kind::Step;
     std::unique_ptr<StepRecord> step;
     std::vector<SpanRecord> spans;
+    std::vector<CounterSample> counters;
     std::size_t bytes = 0;
     std::unique_ptr<RunInfo> info;
     RunStatus status = RunStatus::Running;
@@ -75,6 +76,7 @@ struct Recorder::Impl {
     void beat(bool always);
     void fail(const std::string& sentence);
     void post(Message message, std::unique_lock<std::mutex>& lock);
+    void enqueue(Message message);
 
     const RecorderOptions options;
     TraceStore store; // the writer thread's, once that runs
@@ -146,10 +148,14 @@ void Recorder::Impl::handle(Message& message) {
         end(message);
         break;
     case Message::Kind::Spans:
+    case Message::Kind::Counters:
         if (failed || !recording) break;
         try {
             if (!store.hasPending()) transactionStart = Clock::now();
-            store.addSpans(message.spans);
+            if (message.kind == Message::Kind::Spans)
+                store.addSpans(message.spans);
+            else
+                store.addCounters(message.counters);
         } catch (const std::exception& trouble) {
             fail(sentenceOf(trouble));
         }
@@ -280,6 +286,15 @@ void Recorder::Impl::post(Message message, std::unique_lock<std::mutex>& lock) {
     lock.lock();
 }
 
+/// Without waking the writer; dropped where no run is on.
+void Recorder::Impl::enqueue(Message message) {
+    const std::lock_guard lock(mutex);
+    if (!running) return;
+    const std::size_t bytes = message.bytes;
+    queue.push_back(std::move(message));
+    queuedBytes += bytes;
+}
+
 Recorder::Recorder(const std::string& path, RecorderOptions options)
     : impl_(std::make_unique<Impl>(path, std::move(options))) {}
 
@@ -359,13 +374,22 @@ void Recorder::addSpans(std::vector<SpanRecord> spans) noexcept {
         message.kind = Message::Kind::Spans;
         for (const SpanRecord& span : spans) message.bytes += sizeof(SpanRecord) + span.track.size() + span.name.size();
         message.spans = std::move(spans);
-        const std::lock_guard lock(impl_->mutex);
-        if (!impl_->running) return;
-        const std::size_t bytes = message.bytes;
-        impl_->queue.push_back(std::move(message));
-        impl_->queuedBytes += bytes;
+        impl_->enqueue(std::move(message));
     } catch (const std::bad_alloc&) {
         // The steps matter more: they go on.
+    }
+}
+
+void Recorder::addCounters(std::vector<CounterSample> samples) noexcept {
+    if (samples.empty()) return;
+    try {
+        Message message;
+        message.kind = Message::Kind::Counters;
+        for (const CounterSample& sample : samples) message.bytes += sizeof(CounterSample) + sample.track.size();
+        message.counters = std::move(samples);
+        impl_->enqueue(std::move(message));
+    } catch (const std::bad_alloc&) {
+        // As above.
     }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/trace/trace_sink.h"
+#include "profiler/record/counter_sample.h"
 
 #include <functional>
 #include <memory>
@@ -34,6 +35,8 @@ public:
     std::unique_ptr<StepRecord> acquire() override;
     void commit(std::unique_ptr<StepRecord> record) noexcept override;
     void addSpans(std::vector<SpanRecord> spans) noexcept override;
+    /// While a run is on, like spans.
+    void addCounters(std::vector<CounterSample> samples) noexcept;
     void endRun(RunStatus status, const std::string& message) noexcept override;
 
     /// Waits until everything committed so far is in the file.

@@ -91,6 +91,21 @@ Table keyNumbers(const std::vector<RunData>& runs) {
     });
     table.add("Exposed per step", "decode steps",
               [&](const RunData& r) { return perStep(r, double(r.decodeSum(&StepRow::exposedNs)), timing(r)); });
+    if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.pcie.has_value(); })) {
+        const auto counted = [&](const char* name, const char* note, std::int64_t PcieTraffic::*bytes,
+                                 std::int64_t PcieTraffic::*engine) {
+            table.add(name, note, [=](const RunData& r) {
+                return r.pcie ? whole((*r.pcie).*bytes - (engine ? (*r.pcie).*engine : 0), Quantity::Bytes) : Cell{};
+            });
+        };
+        counted("PCIe counter, to device", "the GPU's own, packet headers included; decode steps",
+                &PcieTraffic::countedToDevice, nullptr);
+        counted("PCIe counter minus engine, to device", "headers, launches, whatever else used the link",
+                &PcieTraffic::countedToDevice, &PcieTraffic::engineToDevice);
+        counted("PCIe counter, to host", "likewise", &PcieTraffic::countedToHost, nullptr);
+        counted("PCIe counter minus engine, to host", "likewise, and the steps' reports", &PcieTraffic::countedToHost,
+                &PcieTraffic::engineToHost);
+    }
     return table.take();
 }
 

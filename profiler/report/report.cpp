@@ -88,9 +88,14 @@ std::vector<std::string> writeCsvFolder(const Report& report, const std::string&
 }
 
 std::string lossText(const RunData& run) {
-    if (run.row.droppedSteps <= 0) return {};
-    return display(double(run.row.droppedSteps), Quantity::Count) +
-           " steps were dropped while recording: sums are too small";
+    std::string text;
+    if (run.row.droppedSteps > 0)
+        text = display(double(run.row.droppedSteps), Quantity::Count) +
+               " steps were dropped while recording: sums are too small";
+    if (run.lostGpuRecords > 0)
+        text += (text.empty() ? "" : "; ") + display(double(run.lostGpuRecords), Quantity::Count) +
+                " records of GPU kernels or copies were lost: their sums are too small";
+    return text;
 }
 
 } // namespace kvscope::reports

@@ -99,6 +99,8 @@ RunData readRun(TraceReader& reader, const RunRow& row) {
     if (program.step() && !program.isNull(0)) run.program = std::string(program.text(0));
     run.layers = readLayers(*trace.connection, row.runId);
     run.transfers = readTransfers(*trace.connection, row.runId);
+    run.pcie = pcieTraffic(reader, row.runId);
+    run.lostGpuRecords = lostGpuRecords(reader, row.runId).value_or(0);
     return run;
 }
 

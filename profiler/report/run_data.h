@@ -1,6 +1,7 @@
 // Everything a report or a figure needs of one recorded run, read once.
 #pragma once
 
+#include "profiler/read/counters.h"
 #include "profiler/read/summary.h"
 #include "profiler/read/trace_reader.h"
 
@@ -36,6 +37,8 @@ struct RunData {
     std::vector<BreakdownStep> stepParts; // the same steps
     std::vector<LayerTotals> layers;
     std::vector<TransferTotals> transfers;
+    std::int64_t lostGpuRecords = 0;
+    std::optional<PcieTraffic> pcie; // where the GPU's counters were recorded
 
     std::int64_t decodeSum(std::int64_t StepRow::*member) const;
     /// Mean tokens in a sequence's KV cache over the decode steps.

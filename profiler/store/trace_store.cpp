@@ -100,6 +100,7 @@ TraceStore::TraceStore(const std::string& path, bool overwrite)
                             "PRAGMA cache_size=-65536");
         // Proves now, not at the first step, that the file can be written.
         connection_.execute("BEGIN IMMEDIATE; COMMIT");
+        addWhatOlderTracesLack();
         prepare();
     } catch (const Error& error) {
         if (error.kind != ErrorKind::BadInput) throw;
@@ -130,6 +131,20 @@ void TraceStore::verify() {
                version > trace::kVersion ? "update KVScope or record to another file" : "record to another file");
 }
 
+/// Tables that came later are optional, so a file without them is no older version: they are made when it is written.
+void TraceStore::addWhatOlderTracesLack() {
+    const std::string schema(resources::text("sql/schema.sql").value_or(""));
+    for (const char* what : {"TABLE counter", "VIEW v_counter", "TABLE lookahead", "VIEW v_lookahead"}) {
+        const std::string name = std::string(what).substr(std::string_view(what).find(' ') + 1);
+        Statement find(connection_, "SELECT 1 FROM sqlite_schema WHERE name=?");
+        find.bind(1, std::string_view(name));
+        if (find.step()) continue;
+        find.reset();
+        const std::size_t begin = schema.find(fmt::format("CREATE {} ", what)), end = schema.find(";\n", begin);
+        connection_.execute(schema.substr(begin, end + 1 - begin));
+    }
+}
+
 void TraceStore::prepare() {
     const auto make = [&](const char* sql) { return Statement(connection_, sql, true); };
     begin_ = make("BEGIN IMMEDIATE");
@@ -145,10 +160,12 @@ void TraceStore::prepare() {
                     " d2h_blocks, h2d_bytes, d2h_bytes, h2d_ns, d2h_ns, exposed_ns, mass");
     insertSelections_ =
         RowInserter(connection_, "selection", "id, opens_block, selected, kept, hits, misses, mass, blocks");
+    insertLookahead_ = RowInserter(connection_, "lookahead", "id, predicted, used, wasted, late, stale");
     insertTokens_ = RowInserter(connection_, "token", "id, position, token_id, text, bytes");
     insertPrompts_ = RowInserter(connection_, "prompt", "id, token_id, text, bytes");
     insertSpans_ =
         RowInserter(connection_, "span", "run_id, step, layer, kind, track, name, start_ns, duration_ns, depth");
+    insertCounters_ = RowInserter(connection_, "counter", "run_id, track, start_ns, duration_ns, value");
     insertText_ = make("INSERT INTO text(value) VALUES (?) ON CONFLICT DO NOTHING");
     findText_ = make("SELECT id FROM text WHERE value = ?");
     updateHealth_ = make("UPDATE health SET dropped_steps=?, writer_busy_ns=?, heartbeat_ms=?, error=? WHERE run_id=?");
@@ -311,6 +328,14 @@ void TraceStore::addSelections(const StepRecord& record) {
             ++massCount_[std::size_t(row.layer)];
         }
     }
+    const auto wasAhead = [](const SelectionRecord& row) { return row.predicted >= 0; };
+    const auto ahead = std::count_if(record.selections.begin(), record.selections.end(), wasAhead);
+    if (ahead == 0) return;
+    insertLookahead_.expect(std::size_t(ahead));
+    for (const SelectionRecord& row : record.selections)
+        if (wasAhead(row))
+            insertLookahead_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead),
+                                 row.predicted, row.used, row.wasted, row.late, whereDefined(row.stale));
 }
 
 void TraceStore::addLayers(const StepRecord& record) {
@@ -361,6 +386,15 @@ void TraceStore::addSpans(const std::vector<SpanRecord>& spans) {
                          spans[i].startNs, spans[i].durationNs, spans[i].depth);
 }
 
+void TraceStore::addCounters(const std::vector<CounterSample>& samples) {
+    begin();
+    std::vector<std::int64_t> tracks;
+    for (const CounterSample& sample : samples) tracks.push_back(intern(sample.track));
+    insertCounters_.expect(samples.size());
+    for (std::size_t i = 0; i < samples.size(); ++i)
+        insertCounters_.add(run_, tracks[i], samples[i].startNs, samples[i].durationNs, samples[i].value);
+}
+
 void TraceStore::setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error) {
     begin();
     updateHealth_.bindAll(droppedSteps, writerBusyNs, unixMs(), std::string_view(error), run_).run();
@@ -382,8 +416,8 @@ void TraceStore::commit() {
 
 void TraceStore::rollback() noexcept {
     try {
-        for (RowInserter* inserter :
-             {&insertSpans_, &insertSteps_, &insertLayers_, &insertSelections_, &insertTokens_, &insertPrompts_})
+        for (RowInserter* inserter : {&insertSpans_, &insertCounters_, &insertSteps_, &insertLayers_,
+                                      &insertSelections_, &insertLookahead_, &insertTokens_, &insertPrompts_})
             inserter->reset();
         for (Statement* statement : {&updateHealth_, &begin_, &commit_, &insertText_, &findText_}) statement->reset();
         texts_.clear();                                                   // some may have been rolled back

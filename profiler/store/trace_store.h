@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/trace/trace_sink.h"
+#include "profiler/record/counter_sample.h"
 #include "profiler/store/row_inserter.h"
 #include "profiler/store/sqlite.h"
 
@@ -28,6 +29,7 @@ public:
     /// Adds a step to the open transaction. @throws Error(Storage) also if the record breaks the rules of StepRecord
     void addStep(const StepRecord& record);
     void addSpans(const std::vector<SpanRecord>& spans);
+    void addCounters(const std::vector<CounterSample>& samples);
     void setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error);
     void endRun(RunStatus status, const std::string& message);
 
@@ -40,6 +42,7 @@ public:
 private:
     void create();
     void verify();
+    void addWhatOlderTracesLack();
     void prepare();
     void begin();
     void addLayers(const StepRecord& record);
@@ -52,7 +55,8 @@ private:
     /// Id of a text in the table of texts.
     std::int64_t intern(const std::string& value);
 
-    RowInserter insertSpans_, insertSteps_, insertLayers_, insertSelections_, insertTokens_, insertPrompts_;
+    RowInserter insertSpans_, insertCounters_, insertSteps_, insertLayers_, insertSelections_, insertLookahead_, insertTokens_,
+        insertPrompts_;
     Statement updateHealth_, begin_, commit_, insertText_, findText_;
     std::map<std::string, std::int64_t> texts_;
     int run_ = 0;

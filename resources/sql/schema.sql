@@ -114,6 +114,16 @@ CREATE TABLE selection (
     blocks      BLOB                          -- ids, origins, hits, scores; NULL at level counters
 ) STRICT;
 
+-- Of schedules that ask for blocks before the attention that needs them; the id is the selection's.
+CREATE TABLE lookahead (
+    id        INTEGER PRIMARY KEY,
+    predicted INTEGER NOT NULL,               -- blocks asked for
+    used      INTEGER NOT NULL,               -- of those, selected in the end
+    wasted    INTEGER NOT NULL,               -- of those, transferred and not selected
+    late      INTEGER NOT NULL,               -- of those, still on their way when the attention needed them
+    stale     INTEGER                         -- blocks this query wanted that a lagging method could not give; NULL: no lag
+) STRICT;
+
 CREATE TABLE token (                          -- generated tokens
     id       INTEGER PRIMARY KEY,
     position INTEGER NOT NULL,                -- in the sequence, prompt included
@@ -149,6 +159,16 @@ CREATE TABLE note (
     duration_ns INTEGER NOT NULL,             -- 0: a moment
     text        TEXT NOT NULL,                -- '': a bookmark
     created_utc TEXT NOT NULL
+) STRICT;
+
+-- What something was counted in an interval, e.g. bytes that the GPU's own counters saw on its PCIe link.
+CREATE TABLE counter (
+    id          INTEGER PRIMARY KEY,
+    run_id      INTEGER NOT NULL,
+    track       INTEGER NOT NULL REFERENCES text(id),
+    start_ns    INTEGER NOT NULL,
+    duration_ns INTEGER NOT NULL,
+    value       INTEGER NOT NULL              -- counted within the interval
 ) STRICT;
 
 -- Views. The joins go from a run's key range to the rows below it, so a filter on run_id reads that run only.
@@ -188,6 +208,12 @@ SELECT r.run_id, s.id & 0x1FFFFFF AS step, (c.id >> 20) & 0x3FF AS layer, (c.id 
        c.opens_block, c.hits, c.misses, c.mass
 FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF
            CROSS JOIN selection c ON c.id BETWEEN s.id << 30 AND (s.id << 30) | 0x3FFFFFFF;
+
+CREATE VIEW v_lookahead AS
+SELECT r.run_id, s.id & 0x1FFFFFF AS step, (a.id >> 20) & 0x3FF AS layer, (a.id >> 10) & 0x3FF AS seq,
+       a.id & 0x3FF AS kv_head, a.predicted, a.used, a.wasted, a.late, a.stale
+FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF
+           CROSS JOIN lookahead a ON a.id BETWEEN s.id << 30 AND (s.id << 30) | 0x3FFFFFFF;
 
 -- `other` is the wall time of the steps minus everything named, so components and `other` add up exactly.
 CREATE VIEW v_breakdown AS
@@ -248,6 +274,9 @@ CREATE VIEW v_prompt AS
 SELECT r.run_id, (p.id >> 45) & 0x3FF AS seq, p.id & 0x1FFFFFFFFFFF AS position, p.token_id, p.text,
        coalesce(p.bytes, CAST(p.text AS BLOB)) AS bytes
 FROM run r CROSS JOIN prompt p ON p.id BETWEEN r.run_id << 55 AND (r.run_id << 55) | 0x7FFFFFFFFFFFFF;
+
+CREATE VIEW v_counter AS
+SELECT c.run_id, t.value AS track, c.start_ns, c.duration_ns, c.value FROM counter c JOIN text t ON t.id = c.track;
 
 -- Steps at depth 0, layers and the stages outside them at depth 1, stages of a layer at depth 2; then the spans of others.
 CREATE VIEW v_span AS

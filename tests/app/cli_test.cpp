@@ -3,6 +3,7 @@
 #include "tests/core/golden_file.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -336,6 +337,7 @@ TEST_F(Cli, EveryMistakeGetsOneSentenceThatNamesItAndTheMend) {
         {{"info", path("none")}, "none"},
         {{"bench", "luck"}, "known benchmarks"},
     };
+    ::setenv("CUDA_VISIBLE_DEVICES", "-1", 1); // a machine with a GPU is asked as if it had none
     for (const auto& [arguments, expected] : cases) {
         const Finished result = cli(arguments);
         std::string shown;
@@ -345,6 +347,7 @@ TEST_F(Cli, EveryMistakeGetsOneSentenceThatNamesItAndTheMend) {
         EXPECT_EQ(lines(result.err).size(), 1u) << shown << result.err;
         EXPECT_EQ(result.out, "") << shown;
     }
+    ::unsetenv("CUDA_VISIBLE_DEVICES");
     const std::string trace = path("a.kvtrace");
     record(trace);
     EXPECT_THAT(cli({"export", trace}).err, HasSubstr("--what"));

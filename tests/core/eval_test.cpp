@@ -3,6 +3,7 @@
 
 #include "core/prompt/prompts.h"
 #include "kernels/base/error.h"
+#include "tests/core/backend.h"
 #include "tests/core/golden_file.h"
 
 #include <algorithm>
@@ -138,6 +139,7 @@ TEST(Oracle, FindsTheBestBlocksAsAFloat64AttentionDoes) {
     needle.tokens = 1300;
     const auto prompt = model()->tokenizer().encode(makeNeedlePrompt(model()->tokenizer(), needle).text);
     SessionOptions options;
+    options.backend = test::backend();
     options.method = "nosa";
     options.settings = {{"bias", "none"}, {"total_blocks", "10"}, {"window_blocks", "3"}, {"select_blocks", "3"}};
     options.maxNewTokens = 2;
@@ -188,16 +190,18 @@ TEST(Oracle, FindsTheBestBlocksAsAFloat64AttentionDoes) {
         const double allFar = 1 - massOf(near);
         ASSERT_EQ(selected.size(), 10u);
         ASSERT_GT(far, 2u);
-        // The engine's attention is float32.
+        // The CPU's attention is float32. The GPU's keys and queries are bf16: 8 bits, so logits of up to 10 move by up
+        // to 0.04 each way, and near the edge a block may rank one place off.
+        const double close = test::onCuda() ? 2e-2 : 1e-4, oneBlock = test::onCuda() ? 1.01 : 1e-6;
         EXPECT_EQ(got.selected, 10);
         EXPECT_EQ(got.far, std::int32_t(far));
-        EXPECT_NEAR(got.mass, massOf(selected), 1e-4);
+        EXPECT_NEAR(got.mass, massOf(selected), close);
         EXPECT_NEAR(got.mass, selection->mass, 1e-4);
-        EXPECT_NEAR(got.bestMass, massOf(best(10, {})), 1e-4);
-        EXPECT_NEAR(got.recall, common(best(10, {})), 1e-6);
-        EXPECT_NEAR(got.farMass, (massOf(selected) - massOf(near)) / allFar, 1e-3);
-        EXPECT_NEAR(got.farBestMass, massOf(best(far, near)) / allFar, 1e-3);
-        EXPECT_NEAR(got.farRecall, common(best(far, near)), 1e-6);
+        EXPECT_NEAR(got.bestMass, massOf(best(10, {})), close);
+        EXPECT_NEAR(got.recall, common(best(10, {})), oneBlock / 10);
+        EXPECT_NEAR(got.farMass, (massOf(selected) - massOf(near)) / allFar, 10 * close);
+        EXPECT_NEAR(got.farBestMass, massOf(best(far, near)) / allFar, 10 * close);
+        EXPECT_NEAR(got.farRecall, common(best(far, near)), oneBlock / double(far));
         ++compared;
     }
     EXPECT_EQ(compared, 2) << "KV heads";

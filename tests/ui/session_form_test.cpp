@@ -55,6 +55,15 @@ TEST_F(SessionFormTest, ChoosingAGpuSaysWhichOneOrWhyThereIsNone) {
     backend->setCurrentIndex(backend->findData(int(Backend::Cuda)));
     EXPECT_EQ(form.request().options.backend, Backend::Cuda);
     EXPECT_FALSE(find<QComboBox>("link")->isEnabled()) << "a GPU's link is measured";
+    auto* kernels = find<QCheckBox>("recordGpu");
+    auto* level = find<QComboBox>("recordLevel");
+    EXPECT_FALSE(kernels->isHidden());
+    EXPECT_TRUE(form.request().recordGpu);
+    kernels->setChecked(false);
+    EXPECT_FALSE(form.request().recordGpu);
+    level->setCurrentIndex(int(RecordLevel::Counters));
+    EXPECT_TRUE(kernels->isHidden()) << "kernels are recorded at level full only";
+    level->setCurrentIndex(int(RecordLevel::Full));
     auto* facts = find<QLabel>("backendFacts");
     EXPECT_TRUE(QTest::qWaitFor([&] { return !facts->text().contains(QStringLiteral("Looking")); }, 20000));
     std::string refusal;
@@ -67,6 +76,7 @@ TEST_F(SessionFormTest, ChoosingAGpuSaysWhichOneOrWhyThereIsNone) {
     backend->setCurrentIndex(backend->findData(int(Backend::Cpu)));
     EXPECT_EQ(form.problem(), QString());
     EXPECT_TRUE(find<QComboBox>("link")->isEnabled());
+    EXPECT_TRUE(kernels->isHidden());
 }
 
 TEST_F(SessionFormTest, EveryMethodGetsAnEditorPerParameterShowingTheCheckpointsDefault) {

@@ -123,7 +123,7 @@ SessionOptions SessionForm::options() const {
     const QString link = link_->currentData().toString();
     options.link =
         Link::parse(link.isEmpty() ? QString::number(linkGbps_->value(), 'g', 10).toStdString() : link.toStdString());
-    options.oracle = oracle_->isChecked() && oracle_->isEnabled();
+    options.oracle = oracle_->isChecked();
     return options;
 }
 
@@ -133,6 +133,7 @@ SessionRequest SessionForm::request() const {
     request.source = prompt_->source();
     request.options = options();
     request.level = RecordLevel(level_->currentIndex());
+    request.recordGpu = recordGpu_->isChecked();
     return request;
 }
 
@@ -250,6 +251,7 @@ QVariantMap SessionForm::values() const {
             {"linkGbps", linkGbps_->value()},
             {"level", level_->currentIndex()},
             {"oracle", oracle_->isChecked()},
+            {"recordGpu", recordGpu_->isChecked()},
             {"backend", backend_->currentData()},
             {"advanced", advanced_->isExpanded()}};
 }
@@ -288,6 +290,7 @@ void SessionForm::setValues(const QVariantMap& values) {
     restore("linkGbps", [&](const QVariant& v) { linkGbps_->setValue(v.toDouble()); });
     restore("level", [&](const QVariant& v) { level_->setCurrentIndex(v.toInt()); });
     restore("backend", [&](const QVariant& v) { choose(backend_, v); });
+    restore("recordGpu", [&](const QVariant& v) { recordGpu_->setChecked(v.toBool()); });
     restore("oracle", [&](const QVariant& v) { oracle_->setChecked(v.toBool()); });
     restore("advanced", [&](const QVariant& v) { advanced_->setExpanded(v.toBool()); });
     restore("method", [&](const QVariant& v) { choose(method_, v); });

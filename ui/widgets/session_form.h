@@ -71,6 +71,7 @@ private:
     void makeFooter(QVBoxLayout* layout);
     void chooseModel(int index);
     void chooseBackend();
+    void showRecordGpu();
     void showModelPage();
     void showMethod();
     void rememberSettings();
@@ -89,7 +90,7 @@ private:
     QSpinBox *sequences_ = nullptr, *maxNewTokens_ = nullptr, *topK_ = nullptr, *seed_ = nullptr,
              *deviceSlots_ = nullptr;
     QDoubleSpinBox *temperature_ = nullptr, *topP_ = nullptr, *linkGbps_ = nullptr;
-    QCheckBox *oracle_ = nullptr, *stopAtEos_ = nullptr, *offload_ = nullptr;
+    QCheckBox *oracle_ = nullptr, *recordGpu_ = nullptr, *stopAtEos_ = nullptr, *offload_ = nullptr;
     Section* advanced_ = nullptr;
     MutedLabel* reason_ = nullptr;
     QPushButton* run_ = nullptr;

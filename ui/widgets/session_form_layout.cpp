@@ -136,11 +136,16 @@ void SessionForm::makeModelSection(QVBoxLayout* layout) {
     connect(modelDetails_, &QToolButton::clicked, this, &SessionForm::showModelPage);
 }
 
+void SessionForm::showRecordGpu() {
+    recordGpu_->setVisible(backend_->currentData().toInt() == int(Backend::Cuda) &&
+                           level_->currentIndex() == int(RecordLevel::Full));
+}
+
 void SessionForm::chooseBackend() {
     const bool gpu = backend_->currentData().toInt() == int(Backend::Cuda);
     link_->setEnabled(!gpu);
     linkGbps_->setEnabled(!gpu && link_->currentData().toString().isEmpty());
-    oracle_->setEnabled(!gpu);
+    showRecordGpu();
     backendFacts_->setVisible(gpu);
     revalidate();
     if (!gpu || backendAsked_) return;
@@ -299,7 +304,15 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
     oracle_ =
         named(new QCheckBox(tr("Oracle: measure captured attention mass (slow)")), "oracle",
               tr("Also computes the full attention of every step to measure how much of it the selection captures."));
+    recordGpu_ =
+        named(new QCheckBox(tr("GPU kernels and PCIe counters")), "recordGpu",
+              tr("At level Full on a GPU: every kernel and copy through CUPTI, and the link's own byte counters."
+                 " Steps take a few percent longer."));
+    recordGpu_->setChecked(true);
+    recordGpu_->hide();
+    connect(level_, &QComboBox::currentIndexChanged, this, &SessionForm::showRecordGpu);
     form->addRow(tr("Record"), level_);
+    form->addRow(QString(), recordGpu_);
     form->addRow(oracle_);
 
     for (QSpinBox* spin : {topK_, seed_, deviceSlots_})

@@ -1,0 +1,88 @@
+#include "core/calibrate/attention_samples.h"
+
+#include "core/select/method.h"
+#include "core/session/engine.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+/// Chooses nothing; listens to the prompt.
+class Listener final : public Selector {
+public:
+    Listener(const SelectorContext& context, TextSamples& samples,
+             const std::function<void(const PromptChunk&)>& chunks)
+        : context_(context), samples_(samples), chunks_(chunks) {
+        samples_.layers.resize(std::size_t(context.shape.layers));
+        for (LayerSamples& layer : samples_.layers) layer.keys.resize(std::size_t(context.shape.kvHeads));
+    }
+    Needs needs() const override { return {.input = true, .prompt = true, .scores = false}; }
+    void choose(std::span<HeadStep>) override {}
+    void prompt(const PromptChunk& chunk) override;
+
+private:
+    const SelectorContext context_;
+    TextSamples& samples_;
+    const std::function<void(const PromptChunk&)>& chunks_;
+};
+
+void Listener::prompt(const PromptChunk& chunk) {
+    if (chunks_) chunks_(chunk);
+    LayerSamples& layer = samples_.layers[std::size_t(chunk.layer)];
+    const std::size_t dim = std::size_t(context_.shape.dim), kvHeads = std::size_t(context_.shape.kvHeads);
+    const std::size_t queryWidth = std::size_t(context_.rules.queryHeads) * dim;
+    const std::size_t hidden = std::size_t(context_.model.config().hidden);
+    for (std::size_t g = 0; g < kvHeads; ++g) {
+        auto& keys = layer.keys[g];
+        for (std::size_t i = 0; i < std::size_t(chunk.n); ++i) {
+            const float* key = chunk.rows.k + (i * kvHeads + g) * dim;
+            keys.insert(keys.end(), key, key + dim);
+        }
+    }
+    const auto& positions = samples_.positions;
+    for (auto at = std::lower_bound(positions.begin(), positions.end(), chunk.first);
+         at != positions.end() && *at < chunk.first + chunk.n; ++at) {
+        const std::size_t row = std::size_t(*at - chunk.first);
+        const float *input = chunk.rows.input + row * hidden, *query = chunk.rows.q + row * queryWidth;
+        layer.inputs.insert(layer.inputs.end(), input, input + hidden);
+        layer.queries.insert(layer.queries.end(), query, query + queryWidth);
+    }
+}
+
+} // namespace
+
+TextSamples sampleAttention(const std::shared_ptr<const Model>& model, std::vector<std::int32_t> ids,
+                            std::vector<std::int32_t> positions, int threads, const Progress& progress,
+                            const std::stop_token& stop, const std::function<void(const PromptChunk&)>& chunks) {
+    const MethodEntry& full = findMethod("full");
+    const std::vector<std::vector<std::int32_t>> prompts{std::move(ids)};
+    SessionOptions options;
+    options.method = full.name;
+    options.threads = threads;
+    const std::vector<bool> none(std::size_t(model->config().layers), false);
+    TextSamples samples;
+    samples.tokens = int(prompts.front().size());
+    samples.positions = std::move(positions);
+    EngineSetup setup{model,
+                      prompts,
+                      options,
+                      full.make(resolveDefaults(full, model->config()), model->config()),
+                      {samples.tokens + 1},
+                      0,
+                      none,
+                      none,
+                      "keep-selected",
+                      RecordLevel::Counters,
+                      {}};
+    if (!model->hasEvictionHead()) setup.spec.bias.scale = 0.f;
+    setup.makeSelector = [&](const SelectorContext& context) {
+        return std::make_unique<Listener>(context, samples, chunks);
+    };
+    const auto engine = makeCpuEngine(setup);
+    StepRecord record;
+    engine->prefill(record, progress, stop);
+    return samples;
+}
+
+} // namespace kvscope

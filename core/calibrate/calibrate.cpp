@@ -1,0 +1,163 @@
+#include "core/calibrate/calibrate.h"
+
+#include "core/model/safetensors_writer.h"
+#include "core/prompt/prompts.h"
+#include "core/select/method.h"
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fmt/format.h>
+
+namespace kvscope {
+namespace {
+
+constexpr double kReadingShare = 0.4; // of the progress: the texts; the rest is training
+
+void check(const CalibrateOptions& options, const ModelConfig& config) {
+    const auto require = [](bool condition, const std::string& message, const std::string& hint) {
+        if (!condition) throw Error(ErrorKind::BadInput, message, hint);
+    };
+    require(options.forecast || options.channels, "there is nothing to calibrate",
+            "ask for forecast, channels or both");
+    require(options.texts >= 2 && options.texts <= 4096, fmt::format("{} texts are out of range", options.texts),
+            "use 2 to 4096");
+    require(options.tokens >= 64 && options.tokens <= config.maxPositions,
+            fmt::format("texts of {} tokens are out of range", options.tokens),
+            fmt::format("use 64 to the model's {}", config.maxPositions));
+    require(options.queriesPerText >= 1 && options.queriesPerText <= options.tokens,
+            fmt::format("{} queries in a text of {} tokens are out of range", options.queriesPerText, options.tokens),
+            "use 1 to the text's tokens");
+    require(options.training.steps >= 1 && options.training.steps <= 1000000,
+            fmt::format("{} training steps are out of range", options.training.steps), "use 1 to 1000000");
+    require(options.training.batch >= 1 && options.training.batch <= 65536,
+            fmt::format("a batch of {} queries is out of range", options.training.batch), "use 1 to 65536");
+    require(options.training.learningRate > 0 && options.training.learningRate <= 1,
+            fmt::format("a learning rate of {} is out of range", options.training.learningRate),
+            "use more than 0, at most 1");
+}
+
+/// Pieces of exactly `tokens` tokens.
+std::vector<std::vector<std::int32_t>> pieces(const Tokenizer& tokenizer, const CalibrateOptions& options) {
+    const auto tokens = std::size_t(options.tokens);
+    std::vector<std::vector<std::int32_t>> list;
+    const int slices = options.text.empty() ? (options.texts + 1) / 2 : options.texts;
+    const std::string text =
+        options.text.empty() ? longDocumentPrompt(tokenizer, options.tokens * slices) : options.text;
+    const auto ids = tokenizer.encode(text, false, false);
+    if (ids.size() < tokens)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("the text has {} tokens, one piece takes {}", ids.size(), options.tokens),
+                    "give a longer text or shorter pieces");
+    // Spread over what there is; pieces overlap where the text is short.
+    const std::size_t room = ids.size() - tokens;
+    for (int i = 0; i < slices; ++i) {
+        const auto begin =
+            ids.begin() + std::ptrdiff_t(slices > 1 ? room * std::size_t(i) / std::size_t(slices - 1) : 0);
+        list.emplace_back(begin, begin + std::ptrdiff_t(tokens));
+    }
+    for (int i = slices; i < options.texts; ++i) {
+        NeedleOptions needle;
+        needle.tokens = options.tokens;
+        needle.seed = options.training.seed * 1000 + std::uint64_t(i);
+        needle.depth = double(i - slices + 1) / double(options.texts - slices + 1);
+        auto prompt = tokenizer.encode(makeNeedlePrompt(tokenizer, needle).text, true, true);
+        // In between the slices, so that those left out for the report are of both kinds.
+        list.insert(list.begin() + 2 * (i - slices) + 1, std::move(prompt));
+    }
+    return list;
+}
+
+std::vector<std::int32_t> positionsOf(int tokens, int count) {
+    std::vector<std::int32_t> positions;
+    const int first = tokens / 4; // early queries see nothing far
+    for (int i = 0; i < count; ++i) {
+        const int position = first + int(std::int64_t(tokens - 1 - first) * (i + 1) / count);
+        if (positions.empty() || positions.back() < position) positions.push_back(position);
+    }
+    return positions;
+}
+
+} // namespace
+
+CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const CalibrateOptions& options,
+                          const std::function<void(const CalibrateProgress&)>& progress, const std::stop_token& stop) {
+    const ModelConfig& config = model->config();
+    check(options, config);
+    const auto say = [&](double fraction, std::string what, double loss) {
+        if (progress) progress({fraction, std::move(what), loss});
+    };
+    // The grid, the forced blocks and the share by query that SparDA will run with.
+    const MethodEntry& sparda = findMethod("sparda");
+    const SelectionSpec spec = sparda.make(resolveDefaults(sparda, config), config);
+    ForecastTraining training = options.training;
+    if (training.farBlocks <= 0) training.farBlocks = std::max(1, spec.budget.queryAware);
+
+    const KvShape shape{config.layers, config.kvHeads, config.headDim, config.valueDim()};
+    std::vector<select::ChannelObserver> observers(std::size_t(config.layers),
+                                                   select::ChannelObserver(shape, config.group()));
+    std::vector<TextSamples> texts;
+    const auto ids = pieces(model->tokenizer(), options);
+    const double reading = options.forecast ? kReadingShare : 1.0;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        const auto part = [&](double fraction, std::string_view) {
+            say(reading * (double(i) + fraction) / double(ids.size()), "reading texts", 0);
+        };
+        const int tokens = int(ids[i].size());
+        TextSamples samples = sampleAttention(
+            model, ids[i], positionsOf(tokens, options.queriesPerText), training.threads, part, stop,
+            [&](const PromptChunk& chunk) { observers[std::size_t(chunk.layer)].observe(chunk.rows, chunk.n); });
+        if (options.forecast) texts.push_back(std::move(samples));
+    }
+    CalibrateResult result;
+    if (options.channels) {
+        result.channels.emplace(select::ChannelImportance{config.layers, config.kvHeads, config.headDim, {}, {}});
+        for (const select::ChannelObserver& observer : observers)
+            for (int head = 0; head < config.kvHeads; ++head) {
+                const auto mean = observer.mean(head), max = observer.max(head);
+                result.channels->mean.insert(result.channels->mean.end(), mean.begin(), mean.end());
+                result.channels->max.insert(result.channels->max.end(), max.begin(), max.end());
+            }
+    }
+    if (options.forecast) {
+        say(reading, "naming what the Forecast should find", 0);
+        result.forecast = trainForecast(
+            model, texts, spec, training, result.report,
+            [&](const ForecastStep& step) {
+                result.losses.push_back(step.loss);
+                say(reading + (1 - reading) * step.step / step.steps, "training", step.loss);
+            },
+            stop);
+    }
+    say(1, "done", result.losses.empty() ? 0 : result.losses.back());
+    return result;
+}
+
+std::vector<std::string> writeCalibration(const std::string& folder, const Model& model,
+                                          const CalibrateResult& result) {
+    namespace fs = std::filesystem;
+    std::error_code failed;
+    fs::create_directories(folder, failed);
+    if (failed)
+        throw Error(ErrorKind::Storage, fmt::format("the folder {} cannot be made", folder), "choose another with -o");
+    const ModelConfig& config = model.config();
+    std::vector<std::string> paths;
+    if (result.forecast) {
+        std::vector<NamedTensor> tensors;
+        const std::vector<std::int64_t> shape{config.kvHeads * config.headDim, config.hidden};
+        for (std::size_t layer = 0; layer < result.forecast->future.size(); ++layer)
+            if (!result.forecast->future[layer].empty())
+                tensors.push_back({fmt::format("model.layers.{}.self_attn.q_future_proj.weight", layer), shape,
+                                   result.forecast->future[layer]});
+        tensors.push_back({"model.layers.0.self_attn.q_curr_proj.weight", shape, result.forecast->own});
+        paths.push_back((fs::path(folder) / kForecastFile).string());
+        writeSafetensors(paths.back(), tensors, {{"base_model", model.name()}, {"format", "kvscope.forecast"}});
+    }
+    if (result.channels) {
+        paths.push_back((fs::path(folder) / select::kChannelImportanceFile).string());
+        select::writeChannelImportance(paths.back(), *result.channels);
+    }
+    return paths;
+}
+
+} // namespace kvscope

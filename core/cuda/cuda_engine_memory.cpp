@@ -1,0 +1,234 @@
+// What a session takes of both memories: planned, compared with what is free, and only then taken.
+#include "core/cuda/cuda_engine.h"
+#include "core/session/sampler.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace kvscope {
+
+namespace {
+
+using Bf16 = __nv_bfloat16;
+
+} // namespace
+
+/// Where each (sequence, KV head) begins in the store, among the windows and among the tokens.
+void CudaEngine::layOut() {
+    for (const int tokens : options_.maxTokens) {
+        const int blocks = spec_.grid.blocks(tokens);
+        maxBlocks_ = std::max(maxBlocks_, blocks);
+        for (int g = 0; g < kvHeads_; ++g) {
+            blockFirst_.push_back(blocksTotal_);
+            windowFirst_.push_back(windowsTotal_);
+            tokenFirst_.push_back(tokensTotal_);
+            blocksTotal_ += blocks;
+            windowsTotal_ += spec_.grid.windows(tokens);
+            tokensTotal_ += std::int64_t(blocks) * spec_.blockSize;
+        }
+    }
+    const int wanted = std::max(spec_.budgetBlocks(), spec_.grid.blocks(spec_.denseBelowTokens));
+    capacity_ = spec_.dense ? 0 : std::min(wanted, maxBlocks_);
+    chunk_ = std::max(rows_, std::min(options_.maxPrompt, kPrefillChunk));
+    selectRows_ = spec_.sparsePrefill ? std::max(rows_, std::min(options_.maxPrompt, kSparsePrefillRows)) : rows_;
+}
+
+void CudaEngine::planMemory() {
+    const ModelConfig& config = model_->config;
+    const auto rows = std::size_t(rows_), chunk = std::size_t(chunk_), heads = rows * std::size_t(kvHeads_);
+    const auto qWidth = std::size_t(config.queryHeads * dim_), kvWidth = std::size_t(kvHeads_ * dim_);
+    const bool anyOffloaded = std::count(options_.offloaded.begin(), options_.offloaded.end(), true) > 0;
+    const auto bitmapBytes = std::size_t(cuda::selectionBitmapBytes(maxBlocks_));
+
+    layers_.resize(std::size_t(config.layers));
+    for (int i = 0; i < config.layers; ++i) {
+        Layer& layer = layers_[std::size_t(i)];
+        layer.sparse = !spec_.dense && i >= spec_.denseLayers;
+        layer.offloaded = options_.offloaded[std::size_t(i)];
+        if (layer.offloaded) {
+            arena_.plan(layer.blocks, heads * std::size_t(options_.slots) * blockElements_, "KV slots");
+            arena_.plan(layer.map, heads * std::size_t(options_.slots), "slot maps");
+            if (options_.leastRecentlyUsed)
+                arena_.plan(layer.lastUse, heads * std::size_t(options_.slots), "slot maps");
+        } else {
+            arena_.plan(layer.blocks, std::size_t(blocksTotal_) * blockElements_, "resident KV cache");
+        }
+        cuda::DeviceIndex& index = layer.index;
+        index.kernel = spec_.grid.kernel;
+        index.stride = spec_.grid.stride;
+        index.exponentiates = spec_.agnosticScore == AgnosticScore::ExpEviction;
+        const bool indexed = options_.indexed[std::size_t(i)];
+        if (indexed && spec_.queryScore == QueryScore::PooledSoftmax) {
+            arena_.plan(index.recentKeys, heads * std::size_t(index.kernel) * std::size_t(dim_), "block index");
+            arena_.plan(index.pooledKeys, std::size_t(windowsTotal_) * std::size_t(dim_), "block index");
+        }
+        if (indexed && spec_.agnosticScore != AgnosticScore::None) {
+            arena_.plan(index.recentScores, heads * std::size_t(index.kernel), "block index");
+            arena_.plan(index.pooledScores, std::size_t(windowsTotal_), "block index");
+        }
+        if (indexed && spec_.queryScore == QueryScore::RangeBound)
+            arena_.plan(index.ranges, std::size_t(blocksTotal_) * 2 * std::size_t(dim_), "block index");
+        if (model_->evictionHead) arena_.plan(index.tokenScores, std::size_t(tokensTotal_), "eviction scores");
+        if (layer.sparse && options_.record) {
+            arena_.plan(layer.previous, heads * bitmapBytes, "recorder state");
+            arena_.plan(layer.hasPrevious, heads, "recorder state");
+        }
+    }
+    arena_.plan(x_, rows * std::size_t(config.hidden), "activations");
+    arena_.plan(promptX_, std::size_t(options_.maxPrompt) * std::size_t(config.hidden), "prompt activations");
+    arena_.plan(promptIds_, std::size_t(options_.maxPrompt), "prompt activations");
+    arena_.plan(promptPositions_, std::size_t(options_.maxPrompt), "prompt activations");
+    arena_.plan(qkv_, chunk * (qWidth + 2 * kvWidth), "activations");
+    arena_.plan(q_, chunk * qWidth, "activations");
+    arena_.plan(attended_, chunk * qWidth, "activations");
+    arena_.plan(hidden_, chunk * std::size_t(config.ffn), "activations");
+    arena_.plan(newKey_, rows * kvWidth, "activations");
+    arena_.plan(newValue_, rows * kvWidth, "activations");
+    for (float*& logits : logits_) arena_.plan(logits, rows * std::size_t(config.vocab), "activations");
+    if (anyOffloaded)
+        for (Bf16*& scratch : scratch_)
+            arena_.plan(scratch, std::size_t(kvHeads_) * std::size_t(maxBlocks_) * blockElements_, "prompt KV");
+    arena_.plan(position_, rows, "session state");
+    arena_.plan(ropeFirst_, rows, "session state");
+    const std::size_t angles = std::size_t(ropeTables_.rows()) * std::size_t(dim_ / 2);
+    arena_.plan(ropeCos_, angles, "rotary tables");
+    arena_.plan(ropeSin_, angles, "rotary tables");
+    arena_.plan(next_, rows, "session state");
+    arena_.plan(active_, rows, "session state");
+    if (options_.sampling.temperature > 0) {
+        for (std::size_t s = 0; s < rows; ++s)
+            drawsPerRow_ = std::max(drawsPerRow_, options_.maxTokens[s] - options_.promptTokens[s]);
+        arena_.plan(draws_, rows * std::size_t(drawsPerRow_), "session state");
+        arena_.plan(firstSampled_, rows, "session state");
+    }
+    const std::size_t lists = std::size_t(selectRows_) * std::size_t(kvHeads_);
+    arena_.plan(listBlock_, lists * std::size_t(std::max(capacity_, 1)), "selections");
+    arena_.plan(listSlot_, lists * std::size_t(std::max(capacity_, 1)), "selections");
+    arena_.plan(listCount_, lists, "selections");
+    if (options_.oracle)
+        arena_.plan(blockLogSums_, rows * std::size_t(config.queryHeads) * std::size_t(maxBlocks_), "the oracle");
+    arena_.plan(loads_, heads * std::size_t(std::max(capacity_, 1)), "selections");
+    arena_.plan(writeBacks_, heads, "selections");
+    arena_.plan(counters_, std::size_t(config.layers) * 2, "session state");
+    std::size_t partial = 0;
+    for (const int n : {rows_, selectRows_})
+        for (const int blocks : {maxBlocks_, std::max(capacity_, 1)})
+            partial = std::max(partial, cuda::attentionPartialFloats(launch_, shape_, n, blocks));
+    arena_.plan(partial_, partial, "activations");
+    arena_.plan(arrivals_, cuda::attentionArrivals(shape_, selectRows_), "session state");
+    Entry sizes;
+    reportBytes_ = placeEntry(sizes, nullptr);
+    tokenBytes_ = rows * sizeof(std::int32_t);
+    arena_.plan(reportDevice_, reportBytes_ * kEntries, "recorder's buffer");
+    arena_.plan(blockFirstDevice_, heads, "session state");
+    arena_.plan(windowFirstDevice_, heads, "session state");
+    arena_.plan(tokenFirstDevice_, heads, "session state");
+    arena_.plan(poolFirstDevice_, heads, "session state");
+    linear_ = std::make_unique<cuda::Linear>(launch_, chunk_, std::max(config.hidden, 1), options_.useLibrary);
+    linear_->prepare(layers_.empty() ? cuda::DeviceMatrix{} : model_->layers.front().gateUp, chunk_,
+                     {nullptr, 0, false, nullptr, hidden_ == nullptr ? reinterpret_cast<Bf16*>(1) : hidden_});
+    arena_.take();
+
+    const auto copy = [](auto* to, const auto* from, std::size_t count) {
+        cuda::check(cudaMemcpy(to, from, count * sizeof(*to), cudaMemcpyHostToDevice), "preparing the session");
+    };
+    copy(ropeCos_, ropeTables_.cos(), angles);
+    copy(ropeSin_, ropeTables_.sin(), angles);
+    std::vector<std::int32_t> ropeFirst;
+    for (int s = 0; s < rows_; ++s) ropeFirst.push_back(ropeTables_.first(s));
+    copy(ropeFirst_, ropeFirst.data(), rows);
+
+    if (draws_ != nullptr) drawNumbers();
+
+    // The host store of the offloaded layers, in one piece.
+    const std::size_t layerElements = std::size_t(blocksTotal_) * blockElements_;
+    const auto offloadedLayers = std::size_t(std::count(options_.offloaded.begin(), options_.offloaded.end(), true));
+    storeBytes_ = offloadedLayers * layerElements * sizeof(Bf16);
+    const bool borrowed = options_.store != nullptr && options_.store->bytes() >= storeBytes_;
+    if (!borrowed) store_ = PinnedMemory(storeBytes_, "the KV store");
+    Bf16* const store = static_cast<Bf16*>(borrowed ? options_.store->data() : store_.data());
+    std::size_t next = 0;
+    for (int i = 0; i < config.layers; ++i) {
+        Layer& layer = layers_[std::size_t(i)];
+        layer.counts = counters_ + 2 * i;
+        layer.index.windowFirst = windowFirstDevice_;
+        layer.index.blockFirst = blockFirstDevice_;
+        layer.index.tokenFirst = tokenFirstDevice_;
+        if (!layer.offloaded) continue;
+        layer.storeHost = store + next++ * layerElements;
+        void* seen = nullptr;
+        cuda::check(cudaHostGetDevicePointer(&seen, layer.storeHost, 0), "mapping the KV store");
+        layer.store = static_cast<const Bf16*>(seen);
+        cuda::check(cudaMemset(layer.map, 0xff, heads * std::size_t(options_.slots) * sizeof(std::int32_t)),
+                    "preparing the slot maps");
+        if (layer.lastUse != nullptr)
+            cuda::check(cudaMemset(layer.lastUse, 0xff, heads * std::size_t(options_.slots) * sizeof(std::int32_t)),
+                        "preparing the slot maps");
+    }
+    const auto upload = [&](std::int64_t* to, const std::vector<std::int64_t>& from) {
+        cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(std::int64_t), cudaMemcpyHostToDevice),
+                    "preparing the session");
+    };
+    upload(blockFirstDevice_, blockFirst_);
+    upload(windowFirstDevice_, windowFirst_);
+    upload(tokenFirstDevice_, tokenFirst_);
+    std::vector<std::int64_t> pool(heads);
+    for (std::size_t i = 0; i < heads; ++i) pool[i] = std::int64_t(i) * options_.slots;
+    upload(poolFirstDevice_, pool);
+    std::vector<std::int32_t> counting(std::size_t(options_.maxPrompt));
+    std::iota(counting.begin(), counting.end(), 0);
+    cuda::check(
+        cudaMemcpy(promptPositions_, counting.data(), counting.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
+        "preparing the session");
+
+    // The host's copy of what steps report, and the prompt's marks.
+    report_ = PinnedMemory(reportBytes_ * kEntries, "the recorder's buffer");
+    for (int i = 0; i < kEntries; ++i) {
+        placeEntry(device_[i], reportDevice_ + reportBytes_ * std::size_t(i));
+        placeEntry(host_[i], static_cast<char*>(report_.data()) + reportBytes_ * std::size_t(i));
+    }
+    const std::size_t chunks = std::size_t((options_.maxPrompt + kPrefillChunk - 1) / kPrefillChunk);
+    promptReport_ =
+        PinnedMemory(std::size_t(config.layers) * chunks * kMarks * sizeof(std::uint64_t), "the recorder's buffer");
+    for (int i = 0; i < config.layers; ++i)
+        promptMarks_.push_back(static_cast<std::uint64_t*>(promptReport_.data()) + std::size_t(i) * chunks * kMarks);
+}
+
+/// The numbers that the session's samplers would draw, all of them now: a step then needs nothing from the host.
+void CudaEngine::drawNumbers() {
+    std::vector<double> draws;
+    std::vector<std::int32_t> first;
+    for (int s = 0; s < rows_; ++s) {
+        Sampler sampler(options_.sampling, s);
+        for (int i = 0; i < drawsPerRow_; ++i) draws.push_back(sampler.draw());
+        first.push_back(options_.promptTokens[std::size_t(s)] - 1);
+    }
+    cuda::check(cudaMemcpy(draws_, draws.data(), draws.size() * sizeof(double), cudaMemcpyHostToDevice),
+                "preparing the session");
+    cuda::check(cudaMemcpy(firstSampled_, first.data(), first.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
+                "preparing the session");
+}
+
+/// Lays an entry out from `base`. @return its bytes
+std::size_t CudaEngine::placeEntry(Entry& entry, char* base) const {
+    std::size_t at = 0;
+    const auto take = [&](auto*& pointer, std::size_t count) {
+        pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + at);
+        at += (count * sizeof(*pointer) + 63) / 64 * 64;
+    };
+    const auto rows = std::size_t(rows_), layers = std::size_t(model_->config.layers),
+               heads = rows * std::size_t(kvHeads_);
+    take(entry.tokens, rows);
+    take(entry.marks, layers * kMarks);
+    take(entry.stepMarks, kStepMarks);
+    take(entry.heads, layers * heads);
+    take(entry.counts, layers * 2);
+    const bool selections =
+        options_.record && !spec_.dense && (options_.level != RecordLevel::Counters || options_.oracle);
+    if (selections) take(entry.blocks, layers * heads * std::size_t(capacity_));
+    if (selections && options_.level == RecordLevel::Full) take(entry.scores, layers * heads * std::size_t(capacity_));
+    if (options_.oracle) take(entry.masses, layers * heads * std::size_t(maxBlocks_));
+    return at;
+}
+
+} // namespace kvscope

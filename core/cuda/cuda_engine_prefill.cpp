@@ -1,0 +1,260 @@
+// Reading the prompts: layer by layer, KV blocks streaming to the host while the next layer computes.
+#include "core/cuda/cuda_engine.h"
+#include "core/session/stage_clock.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace kvscope {
+
+namespace {
+
+using Bf16 = __nv_bfloat16;
+
+} // namespace
+
+void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const Bf16* blocks, std::int64_t headStride) {
+    const Layer& layer = layers_[std::size_t(index)];
+    const std::size_t head = std::size_t(sequence) * std::size_t(kvHeads_);
+    const std::int64_t biasStride = kvHeads_ > 1 ? tokenFirst_[head + 1] - tokenFirst_[head] : 0;
+    if (!(spec_.sparsePrefill && layer.sparse)) {
+        cuda::PrefillAttentionArgs args;
+        args.shape = shape_;
+        args.n = n;
+        args.firstPosition = first;
+        args.q = q_;
+        args.blocks = blocks;
+        args.headStride = headStride;
+        if (layer.index.tokenScores != nullptr) args.tokenBias = layer.index.tokenScores + tokenFirst_[head];
+        args.biasStride = biasStride;
+        args.scale = model_->config.attentionScale();
+        args.biasScale = spec_.bias.scale;
+        args.out = attended_;
+        cuda::prefillAttention(launch_, args);
+        return;
+    }
+    // Lists of (token, KV head) over the blocks of this one sequence: head g begins at g*headStride.
+    for (int start = 0; start < n; start += selectRows_) {
+        const int count = std::min(selectRows_, n - start);
+        const std::size_t width = std::size_t(shape_.queryHeads) * std::size_t(dim_);
+        cuda::SelectArgs select = selectArgs(index);
+        select.rows = count;
+        select.position = promptPositions_ + first + start;
+        select.q = q_ + std::size_t(start) * width;
+        select.oneSequence = true;
+        select.sequence = sequence;
+        cuda::selectBlocksOnDevice(launch_, select);
+        cuda::DecodeAttentionArgs attend;
+        attend.shape = shape_;
+        attend.rows = count;
+        attend.position = select.position;
+        attend.q = select.q;
+        attend.oneSequence = true;
+        attend.sequence = sequence;
+        // headFirst counts from the store's begin: shift so that this sequence's blocks fall on the scratch.
+        attend.blocks = blocks - std::size_t(blockFirst_[head]) * blockElements_;
+        attend.headFirst = blockFirstDevice_;
+        attend.listBlock = listBlock_;
+        attend.listCount = listCount_;
+        attend.capacity = capacity_;
+        attend.maxBlocks = capacity_;
+        attend.tokenBias = layer.index.tokenScores;
+        attend.biasFirst = tokenFirstDevice_;
+        attend.scale = select.scale;
+        attend.biasScale = spec_.bias.scale;
+        attend.out = attended_ + std::size_t(start) * width;
+        attend.partial = partial_;
+        attend.arrivals = arrivals_;
+        cuda::decodeAttention(launch_, attend);
+    }
+}
+
+void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
+                                 const Progress& progress, double begin, double end, const std::stop_token& stop) {
+    const ModelConfig& config = model_->config;
+    const int length = int(prompt.size()), width = (config.queryHeads + 2 * kvHeads_) * dim_;
+    const std::size_t head = std::size_t(sequence) * std::size_t(kvHeads_);
+    const std::size_t angles = std::size_t(ropeTables_.first(sequence)) * std::size_t(dim_ / 2);
+    const int sequenceBlocks = spec_.grid.blocks(options_.maxTokens[std::size_t(sequence)]);
+    const std::int64_t headStride = std::int64_t(sequenceBlocks) * std::int64_t(blockElements_);
+    cuda::check(cudaMemcpyAsync(promptIds_, prompt.data(), prompt.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
+                                stream_),
+                "copying the prompt");
+    cuda::embedTokens(launch_, model_->embedding.data, config.hidden, promptIds_, length, promptX_,
+                      config.streamEmbeddingScale());
+    for (int i = 0; i < config.layers; ++i) {
+        throwIfCancelled(stop);
+        report(progress, begin + (end - begin) * i / config.layers, "reading the prompt");
+        const DeviceLayer& weights = model_->layers[std::size_t(i)];
+        const Layer& layer = layers_[std::size_t(i)];
+        Bf16* blocks =
+            layer.offloaded ? scratch_[i % 2] : layer.blocks + std::size_t(blockFirst_[head]) * blockElements_;
+        if (layer.offloaded) cuda::check(cudaStreamWaitEvent(stream_, copied_[i % 2]), "waiting for a copy");
+        for (int first = 0; first < length; first += kPrefillChunk) {
+            const int n = std::min(kPrefillChunk, length - first);
+            std::uint64_t* marks = promptMarks_[std::size_t(i)] + first / kPrefillChunk * kMarks;
+            const auto stamp = [&](Mark which) { cuda::stampNow(launch_, marks + which); };
+            float* x = promptX_ + std::size_t(first) * std::size_t(config.hidden);
+            atStage(i, nameOf(Stage::QkvLinear));
+            stamp(kQkv);
+            linear_->run(weights.qkv, x, config.hidden, n, {weights.inputNorm, config.streamNormEps()},
+                         {qkv_, width, false, weights.qkvBias, nullptr});
+            cuda::PromptArgs rotate;
+            rotate.shape = shape_;
+            rotate.qkv = qkv_;
+            rotate.cos = ropeCos_ + angles;
+            rotate.sin = ropeSin_ + angles;
+            rotate.eviction = weights.eviction;
+            rotate.norms = weights.headNorms;
+            rotate.q = q_;
+            rotate.index = layer.index;
+            rotate.n = n;
+            rotate.firstPosition = first;
+            rotate.sequence = sequence;
+            rotate.blocks = blocks;
+            rotate.headStride = headStride;
+            atStage(i, nameOf(Stage::Rope));
+            stamp(kRope);
+            cuda::rotatePrompt(launch_, rotate);
+            atStage(i, nameOf(Stage::Compression));
+            stamp(kCompression);
+            if (options_.indexed[std::size_t(i)]) cuda::indexPrompt(launch_, rotate);
+            atStage(i, nameOf(Stage::Attention));
+            stamp(kAttention);
+            prefillAttend(i, sequence, first, n, blocks, headStride);
+            stamp(kOLinear);
+            finishLayer(i, x, n, nullptr, marks + kFfn);
+            stamp(kGather); // the end of the layer's chunk
+        }
+        LayerRecord& out = record.layers[std::size_t(i)];
+        if (layer.offloaded) {
+            cuda::placeTail(launch_, shape_, blocks, headStride, sequence, length, layer.blocks, options_.slots,
+                            layer.map, layer.lastUse);
+            // Full blocks stream to the host while the next layer computes.
+            cuda::check(cudaEventRecord(computed_, stream_), "marking a layer");
+            cuda::check(cudaStreamWaitEvent(copyStream_, computed_), "waiting for a layer");
+            const std::size_t full = std::size_t(length / spec_.blockSize);
+            for (int g = 0; g < kvHeads_ && full > 0; ++g)
+                cuda::check(
+                    cudaMemcpyAsync(layer.storeHost + std::size_t(blockFirst_[head + std::size_t(g)]) * blockElements_,
+                                    blocks + std::size_t(g) * std::size_t(headStride),
+                                    full * blockElements_ * sizeof(Bf16), cudaMemcpyDeviceToHost, copyStream_),
+                    "copying KV blocks to the host");
+            cuda::check(cudaEventRecord(copied_[i % 2], copyStream_), "marking a copy");
+            out.d2hBlocks += int(full) * kvHeads_;
+        }
+        cuda::check(cudaStreamSynchronize(stream_), "reading the prompt");
+        for (int first = 0; first < length; first += kPrefillChunk) {
+            const std::uint64_t* marks = promptMarks_[std::size_t(i)] + first / kPrefillChunk * kMarks;
+            if (out.startNs == 0) out.startNs = hostTime(marks[kQkv]) - originNs_;
+            const auto add = [&](Stage stage, Mark from, Mark to) {
+                out.stageNs[std::size_t(stage)] += std::int64_t(marks[to] - marks[from]);
+            };
+            add(Stage::QkvLinear, kQkv, kRope);
+            add(Stage::Rope, kRope, kCompression);
+            add(Stage::Compression, kCompression, kAttention);
+            add(Stage::Attention, kAttention, kOLinear);
+            add(Stage::OLinear, kOLinear, kFfn);
+            add(Stage::Ffn, kFfn, kGather);
+        }
+    }
+    cuda::check(cudaMemcpyAsync(x_ + std::size_t(sequence) * std::size_t(config.hidden),
+                                promptX_ + std::size_t(length - 1) * std::size_t(config.hidden),
+                                std::size_t(config.hidden) * sizeof(float), cudaMemcpyDeviceToDevice, stream_),
+                "keeping the last token");
+}
+
+void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, StepRecord& record,
+                         const Progress& progress, const std::stop_token& stop) {
+    const ModelConfig& config = model_->config;
+    record.layers.assign(std::size_t(config.layers), {});
+    if (options_.trace != nullptr) options_.trace->atStep(0);
+    const std::int64_t begin = steadyNowNs();
+    nvtxPush(nameOf(Phase::Prefill), 0);
+    struct EndOfRange { // also when it is cancelled
+        CudaEngine& engine;
+        ~EndOfRange() { engine.leaveStages(), nvtxPop(); }
+    } const endOfRange{*this};
+    record.startNs = begin - originNs_;
+    double total = 0, done = 0;
+    for (const auto& prompt : prompts) total += double(prompt.size());
+    for (int s = 0; s < rows_; ++s) {
+        const auto& prompt = prompts[std::size_t(s)];
+        prefillSequence(s, prompt, record, progress, done / total, (done + double(prompt.size())) / total, stop);
+        done += double(prompt.size());
+    }
+    std::vector<std::int32_t> last;
+    for (const auto& prompt : prompts) last.push_back(int(prompt.size()) - 1);
+    cuda::check(
+        cudaMemcpyAsync(position_, last.data(), last.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice, stream_),
+        "copying the positions");
+    const Entry& entry = device_[0];
+    std::uint64_t* marks = promptMarks_.front();
+    atStage(-1, kStepStageNames[std::size_t(StepStage::LmHead)]);
+    cuda::stampNow(launch_, marks);
+    linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.streamNormEps()},
+                 {logits_[0], config.vocab, false, nullptr, nullptr});
+    cuda::stampNow(launch_, marks + 1);
+    atStage(-1, kStepStageNames[std::size_t(StepStage::Sample)]);
+    cuda::NextTokenArgs next = nextTokenArgs(logits_[0], entry.tokens);
+    next.endMark = marks + 2;
+    cuda::nextTokens(launch_, next);
+    cuda::check(cudaStreamSynchronize(stream_), "reading the prompt");
+    cuda::check(cudaStreamSynchronize(copyStream_), "copying KV blocks to the host");
+    cuda::check(cudaMemcpy(host_[0].tokens, entry.tokens, tokenBytes_, cudaMemcpyDeviceToHost),
+                "reading the first tokens");
+    std::copy_n(host_[0].tokens, rows_, nextHost_.begin());
+    record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(marks[1] - marks[0]);
+    record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(marks[2] - marks[1]);
+    for (LayerRecord& layer : record.layers)
+        layer.d2hBytes = layer.d2hBlocks * std::int64_t(blockElements_ * sizeof(Bf16));
+    record.durationNs = steadyNowNs() - begin;
+    launched_ = waited_ = 0;
+    logitsFetched_ = -1;
+}
+
+void CudaEngine::fillContext(int tokens, std::uint64_t seed) {
+    const ModelConfig& config = model_->config;
+    for (int s = 0; s < rows_; ++s)
+        for (int i = 0; i < config.layers; ++i) {
+            const Layer& layer = layers_[std::size_t(i)];
+            const std::size_t head = std::size_t(s) * std::size_t(kvHeads_);
+            const int sequenceBlocks = spec_.grid.blocks(options_.maxTokens[std::size_t(s)]);
+            const std::int64_t headStride = std::int64_t(sequenceBlocks) * std::int64_t(blockElements_);
+            Bf16* blocks =
+                layer.offloaded ? scratch_[0] : layer.blocks + std::size_t(blockFirst_[head]) * blockElements_;
+            cuda::fillNormal(blocks, std::size_t(kvHeads_) * std::size_t(headStride), 1.f,
+                             seed + std::uint64_t(s * config.layers + i));
+            if (layer.index.tokenScores != nullptr)
+                cuda::fillScores(layer.index.tokenScores + tokenFirst_[head],
+                                 std::size_t(kvHeads_) * std::size_t(sequenceBlocks) * std::size_t(spec_.blockSize),
+                                 seed ^ std::uint64_t(s * config.layers + i));
+            cuda::PromptArgs prompt;
+            prompt.shape = shape_;
+            prompt.index = layer.index;
+            prompt.n = tokens;
+            prompt.sequence = s;
+            prompt.blocks = blocks;
+            prompt.headStride = headStride;
+            if (options_.indexed[std::size_t(i)]) cuda::indexPrompt(launch_, prompt);
+            if (layer.offloaded) {
+                cuda::placeTail(launch_, shape_, blocks, headStride, s, tokens, layer.blocks, options_.slots, layer.map,
+                                layer.lastUse);
+                for (int g = 0; g < kvHeads_; ++g)
+                    cuda::check(cudaMemcpyAsync(layer.storeHost +
+                                                    std::size_t(blockFirst_[head + std::size_t(g)]) * blockElements_,
+                                                blocks + std::size_t(g) * std::size_t(headStride),
+                                                std::size_t(tokens / spec_.blockSize) * blockElements_ * sizeof(Bf16),
+                                                cudaMemcpyDeviceToHost, stream_),
+                                "filling the store");
+            }
+            cuda::check(cudaStreamSynchronize(stream_), "filling the cache");
+        }
+    std::vector<std::int32_t> positions(std::size_t(rows_), tokens);
+    cuda::check(
+        cudaMemcpy(position_, positions.data(), positions.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
+        "filling the cache");
+    launched_ = waited_ = 0;
+}
+
+} // namespace kvscope

@@ -1,0 +1,138 @@
+// What a step reports: marks of the GPU's timer, counters and selections into records of the host's clock.
+#include "core/cuda/cuda_engine.h"
+#include "core/session/oracle_best.h"
+#include "core/session/stage_clock.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace kvscope {
+
+namespace {
+
+using Bf16 = __nv_bfloat16;
+
+} // namespace
+
+void CudaEngine::calibrateClock() {
+    // The tightest of several brackets: host clock before, GPU timer, host clock after.
+    std::uint64_t* mark = promptMarks_.front();
+    std::int64_t best = std::numeric_limits<std::int64_t>::max();
+    for (int i = 0; i < 20; ++i) {
+        cuda::check(cudaStreamSynchronize(stream_), "reading the GPU's clock");
+        const std::int64_t before = steadyNowNs();
+        cuda::stampNow(launch_, mark);
+        cuda::check(cudaStreamSynchronize(stream_), "reading the GPU's clock");
+        const std::int64_t after = steadyNowNs();
+        if (after - before >= best) continue;
+        best = after - before;
+        clockOffset_ = before + (after - before) / 2 - std::int64_t(*mark);
+    }
+    originNs_ = steadyNowNs();
+}
+
+std::int64_t CudaEngine::stepNs() const {
+    const Entry& entry = host_[(waited_ - 1) % kEntries];
+    return std::int64_t(entry.stepMarks[kEnd] - entry.stepMarks[kEmbed]);
+}
+
+void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active) const {
+    const ModelConfig& config = model_->config;
+    const Entry& entry = host_[(waited_ - 1) % kEntries];
+    const std::uint64_t* step = entry.stepMarks;
+    record.startNs = hostTime(step[kEmbed]) - originNs_;
+    record.durationNs = std::int64_t(step[kEnd] - step[kEmbed]);
+    record.stepStageNs[std::size_t(StepStage::Embed)] = std::int64_t(entry.marks[kQkv] - step[kEmbed]);
+    record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(step[kSample] - step[kLmHead]);
+    record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(step[kEnd] - step[kSample]);
+    record.layers.assign(std::size_t(config.layers), {});
+    const auto blockBytes = std::int64_t(blockElements_ * sizeof(Bf16));
+    const std::size_t heads = std::size_t(rows_) * std::size_t(kvHeads_);
+    for (int i = 0; i < config.layers; ++i) {
+        LayerRecord& out = record.layers[std::size_t(i)];
+        const Layer& layer = layers_[std::size_t(i)];
+        const std::uint64_t* marks = entry.marks + i * kMarks;
+        out.startNs = hostTime(marks[kQkv]) - originNs_;
+        // Stages follow each other: each ends where the next one begins.
+        std::vector<std::pair<Stage, std::uint64_t>> order{{Stage::QkvLinear, marks[kQkv]},
+                                                           {Stage::Rope, marks[kRope]}};
+        if (options_.indexed[std::size_t(i)]) order.emplace_back(Stage::Compression, marks[kCompression]);
+        if (layer.sparse) {
+            order.emplace_back(Stage::Stage1, marks[kStage1]);
+            order.emplace_back(Stage::Pooling, marks[kPooling]);
+            order.emplace_back(Stage::Offloading, marks[kOffloading]);
+            order.emplace_back(Stage::Stage2, marks[kAttention]);
+        } else {
+            order.emplace_back(Stage::Attention, marks[kAttention]);
+        }
+        order.emplace_back(Stage::OLinear, marks[kOLinear]);
+        order.emplace_back(Stage::Ffn, marks[kFfn]);
+        const std::uint64_t end = i + 1 < config.layers ? entry.marks[(i + 1) * kMarks + kQkv] : step[kLmHead];
+        for (std::size_t s = 0; s < order.size(); ++s) {
+            std::uint64_t next = s + 1 < order.size() ? order[s + 1].second : end;
+            if (options_.oracle && order[s].first == Stage::Stage2) next = marks[kOracle]; // the rest is "other"
+            out.stageNs[std::size_t(order[s].first)] += std::int64_t(next - order[s].second);
+        }
+        if (layer.offloaded) {
+            out.h2dBlocks = std::int32_t(entry.counts[2 * i]);
+            out.d2hBlocks = std::int32_t(entry.counts[2 * i + 1]);
+            out.h2dBytes = out.h2dBlocks * blockBytes;
+            out.d2hBytes = out.d2hBlocks * blockBytes;
+            if (out.h2dBlocks + out.d2hBlocks > 0) // on demand: the attention waits for all of it
+                out.transferNs = out.exposedNs = std::int64_t(marks[kAttention] - marks[kGather]);
+        }
+        if (!layer.sparse) continue;
+        const auto measure = [&](const float* mass, const ActiveSequence& sequence, SelectionRecord& selection) {
+            const std::span<const std::int32_t> chosen(record.blocks.data() + selection.first,
+                                                       std::size_t(selection.selected));
+            double sum = 0;
+            for (const std::int32_t block : chosen) sum += double(mass[block]);
+            selection.mass = float(std::min(1.0, sum));
+            if (options_.oracleObserver == nullptr) return;
+            OracleRecord best{record.step, i, sequence.sequence, selection.kvHead};
+            describeSelection({mass, std::size_t(spec_.grid.blocks(sequence.position + 1))}, chosen,
+                              {record.origins.data() + selection.first, chosen.size()}, best);
+            options_.oracleObserver->observe(best);
+        };
+        bool keptDefined = true, any = false;
+        int kept = 0;
+        for (const ActiveSequence& sequence : active)
+            for (int g = 0; g < kvHeads_; ++g) {
+                const std::size_t item = std::size_t(i) * heads + std::size_t(sequence.sequence * kvHeads_ + g);
+                const cuda::SelectionHead& head = entry.heads[item];
+                if (head.selected == 0) continue; // attended everything
+                any = true;
+                SelectionRecord selection;
+                selection.layer = i;
+                selection.sequence = sequence.sequence;
+                selection.kvHead = g;
+                selection.selected = head.selected;
+                selection.kept = head.kept;
+                selection.hits = head.hits;
+                selection.misses = head.misses;
+                selection.first = std::uint32_t(record.blocks.size());
+                if (entry.blocks != nullptr) {
+                    const std::uint32_t* blocks = entry.blocks + item * std::size_t(capacity_);
+                    for (int b = 0; b < head.selected; ++b) {
+                        record.blocks.push_back(std::int32_t(blocks[b] & 0xffffff));
+                        record.origins.push_back(Origin(blocks[b] >> cuda::kOriginShift & 7));
+                        record.hit.push_back(std::uint8_t(blocks[b] >> cuda::kHitShift & 1));
+                    }
+                    if (entry.masses != nullptr)
+                        measure(entry.masses + item * std::size_t(maxBlocks_), sequence, selection);
+                    if (entry.scores != nullptr)
+                        record.scores.insert(record.scores.end(), entry.scores + item * std::size_t(capacity_),
+                                             entry.scores + item * std::size_t(capacity_) + head.selected);
+                }
+                out.selected += selection.selected;
+                out.hits += selection.hits;
+                out.misses += selection.misses;
+                keptDefined &= selection.kept >= 0;
+                kept += std::max(selection.kept, 0);
+                record.selections.push_back(selection);
+            }
+        out.kept = any && keptDefined ? kept : -1;
+    }
+}
+
+} // namespace kvscope

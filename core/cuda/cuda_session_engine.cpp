@@ -1,0 +1,95 @@
+// A session's DecodeEngine on the GPU.
+#include "core/cuda/cuda_engine.h"
+#include "core/cuda/gpu_device.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+/// A session's view of the engine: follows sequences, keeps one step ahead where the tokens are certain.
+class CudaSessionEngine final : public DecodeEngine {
+public:
+    explicit CudaSessionEngine(const EngineSetup& setup)
+        : model_(setup.model), prompts_(setup.prompts), options_(setup.options),
+          engine_(DeviceModel::of(setup.model), optionsOf(setup)) {}
+    std::string description() const override { return engine_.description(); }
+    Timing linkTiming() const override { return Timing::Measured; }
+
+    void prefill(StepRecord& record, const Progress& progress, const std::stop_token& stop) override {
+        engine_.prefill(prompts_, record, progress, stop);
+        rowSequence_.clear();
+        for (int s = 0; s < int(prompts_.size()); ++s) rowSequence_.push_back(s);
+    }
+
+    void decode(std::span<const ActiveSequence> active, std::span<const std::int32_t> tokens,
+                StepRecord& record) override {
+        if (engine_.inFlight() == 0) {
+            std::vector<std::uint8_t> flags(prompts_.size(), 0);
+            std::vector<std::int32_t> next(engine_.tokens().begin(), engine_.tokens().end());
+            for (std::size_t i = 0; i < active.size(); ++i) {
+                flags[std::size_t(active[i].sequence)] = 1;
+                next[std::size_t(active[i].sequence)] = tokens[i];
+            }
+            engine_.setInputs(next, flags);
+            engine_.launch(record.step);
+        }
+        engine_.wait();
+        rowSequence_.clear();
+        bool certain = options_.lookahead;
+        for (const ActiveSequence& sequence : active) {
+            rowSequence_.push_back(sequence.sequence);
+            certain &= !finishes(sequence, engine_.tokens()[std::size_t(sequence.sequence)]);
+        }
+        if (certain) engine_.launch(record.step + 1); // while the host looks at this one
+        engine_.fill(record, active);
+    }
+
+    std::vector<SpanRecord> spans(bool all) override { return engine_.spans(all); }
+    const float* logits(int row) override { return engine_.logits(rowSequence_[std::size_t(row)]); }
+    bool samples() const override { return true; }
+    std::int32_t chosenToken(int row) override { return engine_.tokens()[std::size_t(rowSequence_[std::size_t(row)])]; }
+
+private:
+    static CudaEngineOptions optionsOf(const EngineSetup& setup) {
+        CudaEngineOptions options;
+        options.spec = setup.spec;
+        options.maxTokens = setup.maxTokens;
+        for (const auto& prompt : setup.prompts) {
+            options.maxPrompt = std::max(options.maxPrompt, int(prompt.size()));
+            options.promptTokens.push_back(int(prompt.size()));
+        }
+        options.slots = setup.slots;
+        options.offloaded = setup.offloaded;
+        options.indexed = setup.indexed;
+        options.leastRecentlyUsed = setup.cachePolicy == "lru";
+        options.level = setup.level;
+        options.trace = setup.options.gpuTrace;
+        options.sampling = setup.options.sampling;
+        options.oracle = setup.options.oracle && !setup.spec.dense;
+        options.oracleObserver = setup.options.oracleObserver;
+        return options;
+    }
+    /// Whether this token ends the sequence, by the session's own rule.
+    bool finishes(const ActiveSequence& sequence, std::int32_t token) const {
+        const int generated = sequence.position + 2 - int(prompts_[std::size_t(sequence.sequence)].size());
+        if (generated >= options_.maxNewTokens) return true;
+        const auto& eos = model_->config().eosIds;
+        return options_.stopAtEos && std::find(eos.begin(), eos.end(), token) != eos.end();
+    }
+
+    std::shared_ptr<const Model> model_;
+    const std::vector<std::vector<std::int32_t>>& prompts_;
+    const SessionOptions& options_;
+    CudaEngine engine_;
+    std::vector<int> rowSequence_;
+};
+
+} // namespace
+
+std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup& setup) {
+    requireGpu();
+    return std::make_unique<CudaSessionEngine>(setup);
+}
+
+} // namespace kvscope

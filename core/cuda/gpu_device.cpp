@@ -1,0 +1,53 @@
+#include "core/cuda/gpu_device.h"
+
+#include "core/session/engine.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/check.h"
+
+#include <fmt/format.h>
+
+namespace kvscope {
+
+cudaDeviceProp usableGpu() {
+    int count = 0;
+    const cudaError_t code = cudaGetDeviceCount(&count);
+    if (code != cudaSuccess || count == 0) {
+        cudaGetLastError();
+        throw Error(ErrorKind::Device,
+                    fmt::format("there is no NVIDIA GPU that KVScope can use ({})",
+                                code == cudaSuccess ? "none was found" : cudaGetErrorString(code)),
+                    "use --backend cpu, or install the NVIDIA driver");
+    }
+    cudaDeviceProp properties{};
+    cuda::check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU's properties");
+    if (properties.major < 8)
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("{} has compute capability {}.{}; KVScope needs 8.0", properties.name, properties.major,
+                                properties.minor),
+                    "use --backend cpu, or a GPU of the Ampere generation or later");
+    return properties;
+}
+
+std::int64_t cudaBlockBytes(const BlockFormat& format) {
+    return std::int64_t(cuda::blockBytes(format.blockSize, format.dim));
+}
+
+void requireGpu() { usableGpu(); }
+
+std::string describeGpu() {
+    const cudaDeviceProp properties = usableGpu();
+    int driver = 0;
+    cudaDriverGetVersion(&driver);
+    return fmt::format("{}, {:.0f} GiB, CUDA {}.{}", properties.name, double(properties.totalGlobalMem) / (1 << 30),
+                       driver / 1000, driver % 1000 / 10);
+}
+
+std::string gpuBusId() {
+    int device = 0;
+    char id[32] = {};
+    cuda::check(cudaGetDevice(&device), "asking for the GPU in use");
+    cuda::check(cudaDeviceGetPCIBusId(id, int(sizeof id), device), "asking for the GPU's place on the bus");
+    return id;
+}
+
+} // namespace kvscope

@@ -1,0 +1,313 @@
+// ArkVale (Chen et al., NeurIPS 2024): a budget of resident pages, all attended; important pages come back, the least
+// important ones leave.
+#include "core/select/common_parameters.h"
+#include "core/select/range_products.h"
+
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+
+namespace kvscope {
+namespace {
+
+enum class Digest { CuboidMean, Bounds };
+
+/// Of one (sequence, layer, KV head): two vectors for each complete page, in the form of key ranges.
+class PageDigests {
+public:
+    PageDigests() = default;
+    PageDigests(int dim, int pageTokens, int maxTokens, Digest digest)
+        : dim_(std::size_t(dim)), pageTokens_(std::size_t(pageTokens)), digest_(digest), page_(dim_ * pageTokens_),
+          ranges_((std::size_t(maxTokens) / pageTokens_ + 1) * 2 * dim_) {}
+
+    /// key: its channels `stride` floats apart.
+    void append(const float* key, std::size_t stride) {
+        float* row = page_.data() + tokens_ % pageTokens_ * dim_;
+        for (std::size_t c = 0; c < dim_; ++c) row[c] = key[c * stride];
+        if (++tokens_ % pageTokens_ == 0) close();
+    }
+    int pages() const { return int(tokens_ / pageTokens_); } // complete ones
+    const float* ranges() const { return ranges_.data(); }   // [pages, 2, dim]: lower, upper
+
+private:
+    void close() {
+        float* lower = ranges_.data() + (tokens_ / pageTokens_ - 1) * 2 * dim_;
+        float* upper = lower + dim_;
+        for (std::size_t c = 0; c < dim_; ++c) {
+            float least = page_[c], most = page_[c];
+            for (std::size_t t = 1; t < pageTokens_; ++t) {
+                least = std::min(least, page_[t * dim_ + c]);
+                most = std::max(most, page_[t * dim_ + c]);
+            }
+            if (digest_ == Digest::CuboidMean) {
+                const float centre = (most + least) / 2;
+                float radius = 0;
+                for (std::size_t t = 0; t < pageTokens_; ++t) radius += std::abs(centre - page_[t * dim_ + c]);
+                radius /= float(pageTokens_);
+                least = centre - radius;
+                most = centre + radius;
+            }
+            lower[c] = least;
+            upper[c] = most;
+        }
+    }
+
+    std::size_t dim_ = 0, pageTokens_ = 1, tokens_ = 0;
+    Digest digest_ = Digest::CuboidMean;
+    std::vector<float> page_; // [pageTokens, dim] of the incomplete page
+    std::vector<float> ranges_;
+};
+
+struct PageBudget {
+    int resident, sink, window, dynamic;
+    explicit PageBudget(const ParameterValues& values)
+        : resident(values.integer("page_budget")), sink(values.integer("sink_blocks")),
+          window(values.integer("window_blocks")) {
+        const int topk = values.integer("page_topks") > 0 ? values.integer("page_topks") : resident / 2;
+        dynamic = std::max(0, topk - sink - (window - 1));
+        if (resident < sink + window + dynamic)
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("page_budget {} does not hold {} sink, {} window and {} selected pages", resident,
+                                    sink, window, dynamic),
+                        "raise page_budget, or lower page_topks or window_blocks");
+    }
+};
+
+class ArkVale final : public Selector {
+public:
+    ArkVale(const SelectorContext& context, const ParameterValues& values)
+        : context_(context), budget_(values), shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1) {
+        const Digest digest = values.text("digest") == "bounds" ? Digest::Bounds : Digest::CuboidMean;
+        for (const int tokens : context.maxTokens)
+            for (int i = 0; i < context.shape.layers * context.shape.kvHeads; ++i)
+                heads_.push_back({PageDigests(context.shape.dim, context.spec.blockSize, tokens, digest), {}});
+    }
+
+    Needs needs() const override { return {.prompt = true}; }
+    void prompt(const PromptChunk& chunk) override {
+        if (chunk.first + chunk.n < chunk.promptTokens) return;
+        const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
+        const float* last = chunk.rows.q + std::size_t(chunk.n - 1) * width;
+        lastQuery_.assign(last, last + width);
+    }
+    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
+    void append(std::span<HeadStep> heads) override {
+        for (const HeadStep& item : heads) of(item.layer, item.sequence, item.kvHead).digests.append(item.key, 1);
+    }
+    void score(std::span<HeadStep> heads) override;
+    void choose(std::span<HeadStep> heads) override;
+
+private:
+    struct Head {
+        PageDigests digests;
+        std::vector<std::int32_t> resident; // ascending
+    };
+    Head& of(int layer, int sequence, int kvHead) {
+        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
+    }
+    void scoreGroup(std::span<HeadStep> group);
+    void chooseGroup(std::span<HeadStep> group);
+
+    const SelectorContext context_;
+    const PageBudget budget_;
+    const int shared_; // KV heads with one page set
+    std::vector<Head> heads_;
+    std::vector<float> lastQuery_; // of the prompt being read, [queryHeads, dim]
+};
+
+/// Fills the first item's queryAware: the bound of every complete page, averaged over the group's query heads; pages
+/// without a digest are -inf.
+void ArkVale::scoreGroup(std::span<HeadStep> group) {
+    HeadStep& first = group.front();
+    const int dim = context_.shape.dim, pages = first.position / context_.spec.blockSize + 1;
+    first.queryAware.assign(std::size_t(pages), -std::numeric_limits<float>::infinity());
+    first.windowScores.resize(2 * std::size_t(dim));
+    for (const HeadStep& item : group) {
+        const PageDigests& digests = of(item.layer, item.sequence, item.kvHead).digests;
+        first.queryAgnostic.resize(std::size_t(std::min(pages, digests.pages())));
+        select::rangeProducts(item.q, context_.group(), dim, digests.ranges(), first.windowScores, first.queryAgnostic);
+        const float share = 1.f / float(int(group.size()) * context_.group());
+        for (std::size_t page = 0; page < first.queryAgnostic.size(); ++page) {
+            float& score = first.queryAware[page];
+            score = (&item == &first ? 0.f : score) + share * first.queryAgnostic[page];
+        }
+    }
+}
+
+/// Recalls the pages of the highest scores; the resident ones of the lowest leave. All that are resident are attended.
+void ArkVale::chooseGroup(std::span<HeadStep> group) {
+    HeadStep& first = group.front();
+    Head& head = of(first.layer, first.sequence, first.kvHead);
+    const int pages = first.position / context_.spec.blockSize + 1;
+    const std::vector<float>& scores = first.queryAware;
+    const auto visible = [&](int page) { return page >= first.firstBlock; };
+    const auto better = [&](std::int32_t a, std::int32_t b) {
+        const float left = scores[std::size_t(a)], right = scores[std::size_t(b)];
+        return left != right ? left > right : a < b;
+    };
+    std::vector<Origin> origins(std::size_t(pages), Origin::QueryAgnostic); // resident, not chosen now
+    std::vector<std::uint8_t> pinned(std::size_t(pages), 0);
+    const auto pin = [&](int page, Origin origin) {
+        if (pinned[std::size_t(page)] == 0) pinned[std::size_t(page)] = 1, origins[std::size_t(page)] = origin;
+    };
+    for (int page = 0; page < std::min(budget_.sink, pages); ++page)
+        if (visible(page)) pin(page, Origin::Sink);
+    for (int page = std::max(first.firstBlock, pages - budget_.window); page < pages; ++page) pin(page, Origin::Window);
+    std::vector<std::int32_t>& candidates = first.order;
+    candidates.clear();
+    for (int page = std::max(budget_.sink, first.firstBlock); page < pages - budget_.window + 1; ++page)
+        candidates.push_back(page);
+    std::sort(candidates.begin(), candidates.end(), better);
+    for (std::size_t i = 0; i < std::min(candidates.size(), std::size_t(budget_.dynamic)); ++i)
+        pin(candidates[i], Origin::QueryAware);
+
+    std::vector<std::int32_t> resident, victims;
+    std::erase_if(head.resident, [&](std::int32_t page) { return !visible(page); });
+    for (int page = first.firstBlock; page < pages; ++page) {
+        const bool was = std::binary_search(head.resident.begin(), head.resident.end(), page);
+        if (was || pinned[std::size_t(page)] != 0) resident.push_back(page);
+        if (was && pinned[std::size_t(page)] == 0) victims.push_back(page);
+    }
+    // Lowest score first, of equals the lower page.
+    std::sort(victims.begin(), victims.end(), [&](std::int32_t a, std::int32_t b) {
+        const float left = scores[std::size_t(a)], right = scores[std::size_t(b)];
+        return left != right ? left < right : a < b;
+    });
+    for (std::size_t i = 0; int(resident.size()) > budget_.resident && i < victims.size(); ++i)
+        resident.erase(std::lower_bound(resident.begin(), resident.end(), victims[i]));
+    for (HeadStep& item : group) {
+        of(item.layer, item.sequence, item.kvHead).resident = resident;
+        item.wanted = resident;
+        item.selected.clear();
+        for (const std::int32_t page : resident) {
+            const float score = scores[std::size_t(page)];
+            item.selected.push_back({page, origins[std::size_t(page)],
+                                     std::isfinite(score) ? score : std::numeric_limits<float>::quiet_NaN()});
+        }
+    }
+}
+
+void ArkVale::score(std::span<HeadStep> heads) {
+    const auto shared = std::size_t(shared_);
+    context_.kernels.forEach(int(heads.size() / shared), [&](int i) {
+        const auto group = heads.subspan(std::size_t(i) * shared, shared);
+        if (!group.front().dense) scoreGroup(group);
+    });
+}
+
+void ArkVale::choose(std::span<HeadStep> heads) {
+    const auto shared = std::size_t(shared_);
+    context_.kernels.forEach(int(heads.size() / shared), [&](int i) {
+        const auto group = heads.subspan(std::size_t(i) * shared, shared);
+        if (!group.front().dense) chooseGroup(group);
+    });
+}
+
+/// Seeds the resident pages with the best of the last prompt token's query: the whole budget, not only what it selects.
+void ArkVale::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
+    const BlockLayout& layout = context_.cache.layout();
+    if (layer < context_.spec.denseLayers) return;
+    std::vector<HeadStep> items(std::size_t(context_.shape.kvHeads));
+    for (int g = 0; g < context_.shape.kvHeads; ++g) {
+        Head& head = of(layer, sequence, g);
+        KvHead& cached = context_.cache.head(sequence, layer, g);
+        for (int token = 0; token < tokens; ++token)
+            head.digests.append(context_.cache.storeBlock(cached, token / layout.blockSize) + token % layout.blockSize,
+                                std::size_t(layout.blockSize));
+        HeadStep& item = items[std::size_t(g)];
+        const int window = context_.rules.windowOf(layer);
+        item.layer = layer;
+        item.sequence = sequence;
+        item.kvHead = g;
+        item.position = tokens - 1;
+        item.firstToken = window > 0 ? std::max(0, tokens - window) : 0;
+        item.firstBlock = item.firstToken / layout.blockSize;
+        item.q = lastQuery_.data() + std::size_t(g * context_.group()) * std::size_t(context_.shape.dim);
+        head.resident.clear();
+        for (int page = item.firstBlock; page <= item.position / layout.blockSize; ++page)
+            head.resident.push_back(page); // all of the prompt: the choice below leaves the budget's best
+    }
+    score(items);
+    choose(items);
+    for (const HeadStep& item : items) seeds.push_back({layer, sequence, item.kvHead, item.wanted});
+}
+
+} // namespace
+
+MethodEntry arkValeMethod() {
+    MethodEntry entry;
+    entry.name = "arkvale";
+    entry.title = "ArkVale";
+    entry.source = "ArkVale: Efficient Generative LLM Inference with Recallable Key-Value Eviction";
+    entry.summary =
+        "Keeps a budget of pages on the device and attends to all of them. A digest of every page bounds q.k; the "
+        "pages "
+        "of the highest bounds are recalled, the resident ones of the lowest leave. One page set for the whole layer.";
+    entry.ownWindow = true;
+    Parameter pageSize = select::blockSize();
+    pageSize.defaultValue = "32";
+    entry.parameters = {
+        pageSize,
+        {"page_budget", ParameterType::Integer, "128", 1, 65536, "blocks", "Resident pages, all attended.", {}},
+        {"page_topks",
+         ParameterType::Integer,
+         "0",
+         0,
+         65536,
+         "blocks",
+         "Pages that must be resident, sink and window included; 0: half of page_budget.",
+         {}},
+        {"sink_blocks", ParameterType::Integer, "2", 0, 64, "blocks", "First pages, always resident.", {}},
+        {"window_blocks",
+         ParameterType::Integer,
+         "2",
+         1,
+         4096,
+         "blocks",
+         "Most recent pages, always resident, the newest included.",
+         {}},
+        {"groups",
+         ParameterType::Choice,
+         "layer",
+         0,
+         0,
+         "",
+         "layer: all KV heads share one page set; head: one for each KV head.",
+         {"layer", "head"}},
+        {"digest",
+         ParameterType::Choice,
+         "cuboid-mean",
+         0,
+         0,
+         "",
+         "cuboid-mean: centre of the keys' ranges and their mean distance from it, as SparseServe uses it too; bounds: "
+         "the ranges.",
+         {"cuboid-mean", "bounds"}},
+        {"skip_layers",
+         ParameterType::Integer,
+         "2",
+         0,
+         1024,
+         "layers",
+         "First layers that use full attention and keep their whole cache on the device.",
+         {}},
+        select::bias(),
+        select::biasScale()};
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        SelectionSpec spec = select::commonSpec(values, config);
+        const PageBudget budget(values);
+        spec.budget = {budget.sink, budget.window, false, budget.resident - budget.sink - budget.window, 0};
+        spec.denseLayers = values.integer("skip_layers");
+        return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        return std::make_unique<ArkVale>(context, values);
+    };
+    return entry;
+}
+
+} // namespace kvscope

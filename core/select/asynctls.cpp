@@ -1,0 +1,210 @@
+// AsyncTLS: a block filter decides what is on the device, tokens are chosen inside it. The filter's answer to one
+// step's query is what the next step finds there, so that its transfers have a whole step to arrive.
+#include "core/select/common_parameters.h"
+#include "core/select/label_index.h"
+#include "core/select/range_products.h"
+
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace kvscope {
+namespace {
+
+using select::TokenRange;
+
+class AsyncTls final : public Selector {
+public:
+    AsyncTls(const SelectorContext& context, const ParameterValues& values)
+        : context_(context), tokens_(values.integer("k_t")), lag_(values.text("lag") == "1"),
+          labels_(context, values.integer("d_c"), std::stoi(values.text("label_bits")),
+                  select::ChannelRule::ProductOfMaxima),
+          heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)) {}
+
+    Needs needs() const override { return {.prompt = true, .ahead = lag_ && context_.offload}; }
+    void prompt(const PromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
+    void append(std::span<HeadStep> heads) override {
+        for (HeadStep& item : heads) item.head->index.append(item.key, item.score);
+        labels_.append(heads);
+    }
+    void score(std::span<HeadStep> heads) override {
+        context_.kernels.forEach(int(heads.size()), [&](int i) { scoreOne(heads[std::size_t(i)]); });
+    }
+    void choose(std::span<HeadStep> heads) override {
+        context_.kernels.forEach(int(heads.size()), [&](int i) { chooseOne(heads[std::size_t(i)]); });
+    }
+    void after(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) override {
+        for (const HeadStep& item : heads)
+            requests.push_back(
+                {item.layer, item.sequence, item.kvHead, of(item.layer, item.sequence, item.kvHead).next});
+    }
+
+private:
+    struct Head {
+        std::vector<std::int32_t> next;       // what the latest query chose: the next step's candidates
+        std::vector<std::int32_t> candidates; // of this step
+        std::vector<TokenRange> ranges;       // their tokens
+        std::vector<float> blockScores;
+    };
+    Head& of(int layer, int sequence, int kvHead) {
+        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
+    }
+    void chooseCandidates(HeadStep& item, std::vector<float>& scores, std::vector<std::int32_t>& blocks);
+    void scoreOne(HeadStep& item);
+    void chooseOne(HeadStep& item);
+
+    const SelectorContext context_;
+    const int tokens_;
+    const bool lag_;
+    select::LabelIndex labels_;
+    std::vector<Head> heads_;
+    std::vector<float> lastQuery_; // of the prompt being read, [queryHeads, dim]
+};
+
+/// M_t: the best complete blocks by the summed bound, with sink, window and the newest block.
+void AsyncTls::chooseCandidates(HeadStep& item, std::vector<float>& scores, std::vector<std::int32_t>& blocks) {
+    const int dim = context_.shape.dim, count = item.position / context_.spec.blockSize + 1;
+    item.windowScores.resize(2 * std::size_t(dim));
+    item.queryAware.resize(std::size_t(count));
+    select::rangeProducts(item.q, context_.group(), dim, item.head->index.ranges(), item.windowScores, item.queryAware);
+    scores = item.queryAware;
+    chooseBlocks(context_.spec, item);
+    blocks = item.wanted;
+}
+
+void AsyncTls::prompt(const PromptChunk& chunk) {
+    labels_.prompt(chunk);
+    if (chunk.first + chunk.n < chunk.promptTokens) return;
+    const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
+    const float* last = chunk.rows.q + std::size_t(chunk.n - 1) * width;
+    lastQuery_.assign(last, last + width);
+}
+
+/// The first step's candidates are what the last prompt token's query chooses; they stay where they were computed.
+void AsyncTls::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
+    labels_.promptDone(layer, sequence, tokens);
+    const int window = context_.rules.windowOf(layer);
+    HeadStep item;
+    item.position = tokens - 1;
+    item.firstToken = window > 0 ? std::max(0, tokens - window) : 0;
+    item.firstBlock = item.firstToken / context_.spec.blockSize;
+    for (int g = 0; g < context_.shape.kvHeads; ++g) {
+        Head& head = of(layer, sequence, g);
+        item.head = &context_.cache.head(sequence, layer, g);
+        item.q = lastQuery_.data() + std::size_t(g * context_.group()) * std::size_t(context_.shape.dim);
+        chooseCandidates(item, head.blockScores, head.next);
+        seeds.push_back({layer, sequence, g, head.next});
+    }
+}
+
+void AsyncTls::scoreOne(HeadStep& item) {
+    Head& head = of(item.layer, item.sequence, item.kvHead);
+    const int size = context_.spec.blockSize, current = item.position / size;
+    head.candidates.swap(head.next);
+    chooseCandidates(item, head.blockScores, head.next);
+    if (lag_) {
+        std::erase_if(head.candidates, [&](std::int32_t block) { return block < item.firstBlock; });
+        if (head.candidates.empty() || head.candidates.back() != current) head.candidates.push_back(current);
+        item.stale = 0;
+        for (const std::int32_t block : head.next)
+            item.stale += std::binary_search(head.candidates.begin(), head.candidates.end(), block) ? 0 : 1;
+    } else {
+        head.candidates = head.next;
+    }
+    head.ranges.clear();
+    for (const std::int32_t block : head.candidates)
+        head.ranges.push_back(
+            {std::max(item.firstToken, block * size), std::min(item.position + 1, (block + 1) * size)});
+    select::labelScores(labels_.labels(item.layer, item.sequence, item.kvHead),
+                        labels_.channels(item.layer, item.sequence, item.kvHead), item.q, context_.group(),
+                        context_.shape.dim, context_.rules.scale, 16, head.ranges, item.windowScores, item.queryAware);
+}
+
+void AsyncTls::chooseOne(HeadStep& item) {
+    const Head& head = of(item.layer, item.sequence, item.kvHead);
+    const int size = context_.spec.blockSize;
+    select::bestTokens(head.ranges, item.queryAware, tokens_, item.order, item.tokens);
+    item.byToken = true;
+    item.wanted = head.candidates;
+    item.selected.clear();
+    for (const std::int32_t token : item.tokens)
+        if (item.selected.empty() || item.selected.back().block != token / size)
+            item.selected.push_back({token / size, Origin::TokenLevel, head.blockScores[std::size_t(token / size)]});
+}
+
+} // namespace
+
+MethodEntry asyncTlsMethod() {
+    MethodEntry entry;
+    entry.name = "asynctls";
+    entry.title = "AsyncTLS";
+    entry.source = "AsyncTLS, two-level sparse attention with asynchronous offloading";
+    entry.summary =
+        "Key ranges choose blocks, four-bit labels choose tokens inside them. With a lag of one step the tokens come "
+        "from the blocks that the step before chose, so that transfers overlap a whole step; what that misses is "
+        "recorded. Channels come from double_sparsity.safetensors beside the model, or else from the prompt.";
+    entry.ownWindow = true;
+    entry.parameters = {
+        select::blockSize(),
+        {"k_b",
+         ParameterType::Integer,
+         "128",
+         1,
+         65536,
+         "blocks",
+         "Blocks each KV head keeps on the device as candidates, sink and window included; the newest comes on top.",
+         {}},
+        {"k_t", ParameterType::Integer, "512", 1, 1 << 24, "tokens", "Tokens each KV head attends.", {}},
+        {"d_c",
+         ParameterType::Integer,
+         "32",
+         1,
+         1024,
+         "channels",
+         "Channels of a key that its label keeps; at most those of a head.",
+         {}},
+        select::labelBits(),
+        {"lag",
+         ParameterType::Choice,
+         "1",
+         0,
+         0,
+         "steps",
+         "1: tokens are chosen among the blocks of the step before; 0: among this step's own, loaded on demand.",
+         {"0", "1"}},
+        {"sink_blocks", ParameterType::Integer, "0", 0, 64, "blocks", "First blocks that stay candidates.", {}},
+        {"window_blocks",
+         ParameterType::Integer,
+         "0",
+         0,
+         4096,
+         "blocks",
+         "Blocks before the newest one that stay candidates.",
+         {}},
+        select::bias(),
+        select::biasScale()};
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        SelectionSpec spec = select::commonSpec(values, config);
+        const int blocks = values.integer("k_b"), sink = values.integer("sink_blocks"),
+                  window = values.integer("window_blocks");
+        if (sink + window > blocks)
+            throw Error(
+                ErrorKind::BadInput,
+                fmt::format("k_b {} is smaller than the {} blocks that sink and window take", blocks, sink + window),
+                "raise k_b, or lower sink_blocks or window_blocks");
+        spec.queryScore = QueryScore::RangeBound;
+        spec.budget = {sink, window, true, blocks - sink - window, 0};
+        spec.spareSlots = values.text("lag") == "1" ? 1 : 0; // a block that begins joins those chosen before it did
+        spec.traceBudget = spec.budgetBlocks() + spec.spareSlots;
+        return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        return std::make_unique<AsyncTls>(context, values);
+    };
+    return entry;
+}
+
+} // namespace kvscope

@@ -1,0 +1,90 @@
+// DMA in its original form: an eviction head chooses single tokens, whatever the query (methods 9.2).
+#include "core/select/common_parameters.h"
+#include "core/select/token_choice.h"
+
+#include <cmath>
+
+namespace kvscope {
+namespace {
+
+using select::TokenRange;
+
+class DmaToken final : public Selector {
+public:
+    DmaToken(const SelectorContext& context, const ParameterValues& values)
+        : context_(context), budget_(values.integer("budget_tokens")), exponential_(values.text("bias") == "dma"),
+          scores_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)) {
+        for (std::size_t i = 0; i < scores_.size(); ++i)
+            scores_[i].reserve(
+                std::size_t(context.maxTokens[i / std::size_t(context.shape.layers * context.shape.kvHeads)]));
+    }
+
+    Needs needs() const override { return {.prompt = true, .scores = false}; }
+    void prompt(const PromptChunk& chunk) override {
+        for (int token = 0; token < chunk.n; ++token)
+            for (int g = 0; g < context_.shape.kvHeads; ++g)
+                add(of(chunk.layer, chunk.sequence, g), chunk.rows.score[token * context_.shape.kvHeads + g]);
+    }
+    void append(std::span<HeadStep> heads) override {
+        for (const HeadStep& item : heads) add(of(item.layer, item.sequence, item.kvHead), item.score);
+    }
+    /// A token that is left out never comes back: the score of the last one that is kept only grows.
+    void choose(std::span<HeadStep> heads) override {
+        context_.kernels.forEach(int(heads.size()), [&](int i) {
+            HeadStep& item = heads[std::size_t(i)];
+            const TokenRange visible{item.firstToken, item.position + 1};
+            const std::span<const float> scores = std::span<const float>(of(item.layer, item.sequence, item.kvHead))
+                                                      .subspan(std::size_t(item.firstToken));
+            select::bestTokens({&visible, 1}, scores, budget_, item.order, item.tokens);
+            item.queryAgnostic.clear();
+            for (const std::int32_t token : item.tokens)
+                item.queryAgnostic.push_back(scores[std::size_t(token - item.firstToken)]);
+            select::chooseTokens(item, item.queryAgnostic, Origin::QueryAgnostic, item.position + 1);
+        });
+    }
+
+private:
+    std::vector<float>& of(int layer, int sequence, int kvHead) {
+        return scores_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
+    }
+    void add(std::vector<float>& scores, float score) const {
+        scores.push_back(exponential_ ? std::exp(score) : score);
+    }
+
+    const SelectorContext context_;
+    const int budget_;
+    const bool exponential_;
+    std::vector<std::vector<float>> scores_; // [sequence, layer, KV head][token]
+};
+
+} // namespace
+
+MethodEntry dmaTokenMethod() {
+    MethodEntry entry;
+    entry.name = "dma-token";
+    entry.title = "DMA by token";
+    entry.source = "Trainable Dynamic Mask Sparse Attention";
+    entry.needs = "an eviction head (self_attn.A and self_attn.delta.weight)";
+    entry.needsEvictionHead = true;
+    entry.summary =
+        "The tokens of the highest eviction score are attended, each KV head its own; below the budget that is full "
+        "attention. What is left out never comes back, so nothing is transferred.";
+    entry.ownWindow = true;
+    entry.parameters = {
+        select::blockSize(),
+        {"budget_tokens", ParameterType::Integer, "2048", 1, 1 << 24, "tokens", "Tokens each KV head attends.", {}},
+        select::bias(),
+        select::biasScale()};
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        SelectionSpec spec = select::commonSpec(values, config);
+        select::setTokenBudget(spec, values.integer("budget_tokens"));
+        return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        return std::make_unique<DmaToken>(context, values);
+    };
+    return entry;
+}
+
+} // namespace kvscope

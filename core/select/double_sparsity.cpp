@@ -1,0 +1,112 @@
+// Double Sparsity (Yang et al., 2024): tokens scored by a few calibrated channels of their keys, kept in four bits.
+#include "core/select/common_parameters.h"
+#include "core/select/label_index.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace kvscope {
+namespace {
+
+using select::TokenRange;
+
+class DoubleSparsity final : public Selector {
+public:
+    DoubleSparsity(const SelectorContext& context, const ParameterValues& values)
+        : context_(context), heavy_(values.integer("heavy_tokens")), bits_(std::stoi(values.text("label_bits"))),
+          labels_(context, std::max(1, context.shape.dim / values.integer("group_factor")), bits_,
+                  select::ChannelRule::MeanProduct) {}
+
+    Needs needs() const override { return {.prompt = true}; }
+    void prompt(const PromptChunk& chunk) override { labels_.prompt(chunk); }
+    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
+        labels_.promptDone(layer, sequence, tokens);
+    }
+    void append(std::span<HeadStep> heads) override { labels_.append(heads); }
+
+    void score(std::span<HeadStep> heads) override {
+        context_.kernels.forEach(int(heads.size()), [&](int i) {
+            HeadStep& item = heads[std::size_t(i)];
+            const auto channels = labels_.channels(item.layer, item.sequence, item.kvHead);
+            // 1/sqrt(channels) where the model scales by 1/sqrt(dim).
+            const float scale = context_.rules.scale * std::sqrt(float(context_.shape.dim) / float(channels.size()));
+            const TokenRange visible{item.firstToken, item.position + 1};
+            select::labelScores(labels_.labels(item.layer, item.sequence, item.kvHead), channels, item.q,
+                                context_.group(), context_.shape.dim, scale, bits_, {&visible, 1}, item.windowScores,
+                                item.queryAware);
+        });
+    }
+
+    void choose(std::span<HeadStep> heads) override {
+        context_.kernels.forEach(int(heads.size()), [&](int i) {
+            HeadStep& item = heads[std::size_t(i)];
+            const TokenRange visible{item.firstToken, item.position + 1};
+            select::bestTokens({&visible, 1}, item.queryAware, heavy_, item.order, item.tokens);
+            item.queryAgnostic.clear();
+            for (const std::int32_t token : item.tokens)
+                item.queryAgnostic.push_back(item.queryAware[std::size_t(token - item.firstToken)]);
+            select::chooseTokens(item, item.queryAgnostic, Origin::TokenLevel, item.position + 1);
+        });
+    }
+
+    /// Keys and values are on the host: every chosen token is gathered, but the newest one, which is still at hand.
+    Loads load(std::span<HeadStep> heads) override {
+        Loads loads;
+        if (!context_.offload) return loads;
+        const std::int64_t bytes = select::tokenBytes(context_.cache.layout());
+        for (HeadStep& item : heads) {
+            for (std::size_t i = 0; i < item.tokens.size(); ++i) item.hit[i] = item.tokens[i] == item.position ? 1 : 0;
+            loads.units += std::count(item.hit.begin(), item.hit.end(), std::uint8_t(0));
+            loads.storedBytes += bytes;
+        }
+        loads.bytes = loads.units * bytes;
+        return loads;
+    }
+    std::int64_t storedBytes(int, int tokens) const override {
+        return context_.offload ? tokens * context_.shape.kvHeads * select::tokenBytes(context_.cache.layout()) : 0;
+    }
+
+private:
+    const SelectorContext context_;
+    const int heavy_, bits_;
+    select::LabelIndex labels_;
+};
+
+} // namespace
+
+MethodEntry doubleSparsityMethod() {
+    MethodEntry entry;
+    entry.name = "double-sparsity";
+    entry.title = "Double Sparsity";
+    entry.source = "Post-Training Sparse Attention with Double Sparsity";
+    entry.summary =
+        "Keeps a few channels of every key in four bits on the device, scores every token with them and attends to the "
+        "best ones exactly; keys and values of those are gathered from the host. Channels come from "
+        "double_sparsity.safetensors beside the model, or else from the prompt.";
+    entry.parameters = {
+        select::blockSize(),
+        {"heavy_tokens", ParameterType::Integer, "256", 1, 1 << 24, "tokens", "Tokens each KV head attends.", {}},
+        {"group_factor",
+         ParameterType::Integer,
+         "8",
+         1,
+         1024,
+         "",
+         "Channels of a head for each one that its label keeps.",
+         {}},
+        select::labelBits(),
+        select::bias(),
+        select::biasScale()};
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        SelectionSpec spec = select::commonSpec(values, config);
+        select::setTokenBudget(spec, values.integer("heavy_tokens"));
+        return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        return std::make_unique<DoubleSparsity>(context, values);
+    };
+    return entry;
+}
+
+} // namespace kvscope

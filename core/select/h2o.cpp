@@ -1,0 +1,194 @@
+// H2O (Zhang et al., NeurIPS 2023): heavy hitters by accumulated attention, and recent tokens. The rest is gone.
+#include "core/select/common_parameters.h"
+#include "core/select/token_choice.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace kvscope {
+namespace {
+
+using select::TokenRange;
+
+class H2o final : public Selector {
+public:
+    H2o(const SelectorContext& context, const ParameterValues& values)
+        : context_(context), heavyTokens_(values.integer("heavy_tokens")),
+          recentTokens_(values.integer("recent_tokens")), heavyRatio_(values.number("heavy_ratio")),
+          recentRatio_(values.number("recent_ratio")),
+          heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
+          promptMass_(std::size_t(context.rules.queryHeads)), logits_(promptMass_.size()) {}
+
+    Needs needs() const override { return {.prompt = true, .scores = false, .after = true}; }
+    void prompt(const PromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
+    void append(std::span<HeadStep> heads) override {
+        for (const HeadStep& item : heads) {
+            Head& head = of(item.layer, item.sequence, item.kvHead);
+            head.tokens.push_back(item.position);
+            head.mass.push_back(0);
+        }
+    }
+    void choose(std::span<HeadStep> heads) override;
+    void after(std::span<HeadStep> heads, std::vector<PrefetchRequest>&) override {
+        context_.kernels.forEach(int(heads.size()), [&](int i) { accumulate(heads[std::size_t(i)]); });
+    }
+
+private:
+    struct Head {
+        std::vector<std::int32_t> tokens; // kept, ascending
+        std::vector<double> mass;         // attention each has received, all heads of the group
+        int heavy = 0, recent = 0;
+    };
+    Head& of(int layer, int sequence, int kvHead) {
+        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
+    }
+    void accumulate(HeadStep& item);
+    static void evict(Head& head);
+
+    const SelectorContext context_;
+    const int heavyTokens_, recentTokens_;
+    const double heavyRatio_, recentRatio_;
+    std::vector<Head> heads_;
+    std::vector<std::vector<double>> promptMass_; // [query head][token] of the prompt being read
+    std::vector<std::vector<float>> logits_;      // [query head]
+};
+
+void H2o::prompt(const PromptChunk& chunk) {
+    const int dim = context_.shape.dim, window = context_.rules.windowOf(chunk.layer);
+    context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
+        auto& mass = promptMass_[std::size_t(h)];
+        auto& logits = logits_[std::size_t(h)];
+        if (chunk.first == 0) mass.assign(std::size_t(chunk.promptTokens), 0.0);
+        std::vector<KvBlockView> views;
+        for (int i = 0; i < chunk.n; ++i) {
+            const int end = chunk.first + i + 1, begin = window > 0 ? std::max(0, end - window) : 0;
+            select::storeViews(context_, chunk.layer, chunk.sequence, h / context_.group(), {begin, end}, views);
+            logits.resize(std::size_t(end - begin));
+            const float* q = chunk.rows.q + std::size_t(i * context_.rules.queryHeads + h) * std::size_t(dim);
+            select::attentionLogits(views, q, dim, context_.spec.blockSize, context_.rules.scale,
+                                    context_.spec.bias.scale, logits.data());
+            select::softmax(logits);
+            for (std::size_t j = 0; j < logits.size(); ++j) mass[std::size_t(begin) + j] += double(logits[j]);
+        }
+    });
+}
+
+void H2o::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
+    const auto share = [&](int count, double ratio) { return std::max(1, count > 0 ? count : int(ratio * tokens)); };
+    for (int g = 0; g < context_.shape.kvHeads; ++g) {
+        Head& head = of(layer, sequence, g);
+        head.heavy = share(heavyTokens_, heavyRatio_);
+        head.recent = share(recentTokens_, recentRatio_);
+        head.tokens.clear();
+        head.mass.assign(std::size_t(tokens), 0.0);
+        for (int token = 0; token < tokens; ++token) head.tokens.push_back(token);
+        for (int h = g * context_.group(); h < (g + 1) * context_.group(); ++h)
+            for (std::size_t token = 0; token < std::size_t(tokens); ++token)
+                head.mass[token] += promptMass_[std::size_t(h)][token];
+        evict(head);
+    }
+}
+
+/// Keeps the last `recent` tokens and the `heavy` ones of the rest that received most; of equals the older one.
+void H2o::evict(Head& head) {
+    while (int(head.tokens.size()) > head.heavy + head.recent) {
+        const std::size_t others = head.tokens.size() - std::size_t(head.recent);
+        if (others > std::size_t(head.heavy) + 1) { // after the prompt: many at once
+            std::vector<float> mass(head.mass.begin(), head.mass.begin() + std::ptrdiff_t(others));
+            std::vector<std::int32_t> order, kept;
+            const TokenRange all{0, int(others)};
+            select::bestTokens({&all, 1}, mass, head.heavy, order, kept);
+            for (std::size_t i = others; i < head.tokens.size(); ++i) kept.push_back(std::int32_t(i));
+            for (std::size_t i = 0; i < kept.size(); ++i) {
+                head.tokens[i] = head.tokens[std::size_t(kept[i])];
+                head.mass[i] = head.mass[std::size_t(kept[i])];
+            }
+            head.tokens.resize(kept.size());
+            head.mass.resize(kept.size());
+            return;
+        }
+        std::size_t least = 0;
+        for (std::size_t i = 1; i < others; ++i)
+            if (head.mass[i] <= head.mass[least]) least = i;
+        head.tokens.erase(head.tokens.begin() + std::ptrdiff_t(least));
+        head.mass.erase(head.mass.begin() + std::ptrdiff_t(least));
+    }
+}
+
+void H2o::choose(std::span<HeadStep> heads) {
+    for (HeadStep& item : heads) {
+        Head& head = of(item.layer, item.sequence, item.kvHead);
+        while (head.tokens.front() < item.firstToken) { // left a sliding window for good
+            head.tokens.erase(head.tokens.begin());
+            head.mass.erase(head.mass.begin());
+        }
+        item.tokens.assign(head.tokens.begin(), head.tokens.end());
+        item.queryAgnostic.assign(head.mass.begin(), head.mass.end());
+        const std::size_t recent = std::min(item.tokens.size(), std::size_t(head.recent) + 1);
+        select::chooseTokens(item, item.queryAgnostic, Origin::QueryAgnostic, item.tokens[item.tokens.size() - recent]);
+    }
+}
+
+/// Adds what this step's query gave to each kept token, then lets the one go that has the least.
+void H2o::accumulate(HeadStep& item) {
+    Head& head = of(item.layer, item.sequence, item.kvHead);
+    item.windowScores.resize(item.tokens.size());
+    for (int h = 0; h < context_.group(); ++h) {
+        const float* q = item.q + std::size_t(h) * std::size_t(context_.shape.dim);
+        select::attentionLogits(item.views, q, context_.shape.dim, context_.spec.blockSize, context_.rules.scale,
+                                context_.spec.bias.scale, item.windowScores.data());
+        select::softmax(item.windowScores);
+        for (std::size_t i = 0; i < head.mass.size(); ++i) head.mass[i] += double(item.windowScores[i]);
+    }
+    evict(head);
+}
+
+} // namespace
+
+MethodEntry h2oMethod() {
+    MethodEntry entry;
+    entry.name = "h2o";
+    entry.title = "H2O";
+    entry.source = "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models";
+    entry.summary =
+        "Keeps the tokens that received most attention so far, prompt included, and the most recent ones; one token "
+        "is evicted per step and never comes back. Nothing is transferred. Reading the prompt costs its attention "
+        "probabilities a second time.";
+    entry.parameters = {
+        select::blockSize(),
+        {"heavy_ratio", ParameterType::Number, "0.1", 0, 1, "", "Heavy hitters, as a share of the prompt.", {}},
+        {"recent_ratio", ParameterType::Number, "0.1", 0, 1, "", "Recent tokens, as a share of the prompt.", {}},
+        {"heavy_tokens",
+         ParameterType::Integer,
+         "0",
+         0,
+         1 << 24,
+         "tokens",
+         "Heavy hitters as a number; 0: by heavy_ratio, at least 1.",
+         {}},
+        {"recent_tokens",
+         ParameterType::Integer,
+         "0",
+         0,
+         1 << 24,
+         "tokens",
+         "Recent tokens as a number; 0: by recent_ratio, at least 1.",
+         {}},
+        select::bias(),
+        select::biasScale()};
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        SelectionSpec spec = select::commonSpec(values, config);
+        const int heavy = values.integer("heavy_tokens"), recent = values.integer("recent_tokens");
+        select::setTokenBudget(spec, heavy + recent + 1); // the newest token is attended before one is evicted
+        if (heavy == 0 || recent == 0) spec.traceBudget = -1;
+        return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        return std::make_unique<H2o>(context, values);
+    };
+    return entry;
+}
+
+} // namespace kvscope

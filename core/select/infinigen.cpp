@@ -1,0 +1,220 @@
+// InfiniGen, in the form for grouped queries that SparDA measures itself against: the next layer's query projection
+// applied to this layer's input, in the few directions along which queries of that layer vary most.
+//   InfiniGen: Efficient Generative Inference of Large Language Models with Dynamic KV Cache Management; the grouped
+//   form is SparDA's baseline. The original picks tokens for every query head and offloads single tokens.
+#include "core/math/symmetric_eigen.h"
+#include "core/select/common_parameters.h"
+#include "core/select/lookahead.h"
+
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace kvscope {
+namespace {
+
+/// What one (sequence, layer, KV head) keeps on the device: the directions and every key along them.
+struct PartialKeys {
+    std::vector<double> gram; // [dim, dim] of the group's mean queries of the first prompt tokens; freed afterwards
+    std::vector<float> skew;  // [dims, dim]
+    std::vector<float> keys;  // [tokens, dims]
+};
+
+class InfinigenSelector final : public LookaheadSelector {
+public:
+    InfinigenSelector(const SelectorContext& context, int dims, int warmUp)
+        : LookaheadSelector(context), dims_(std::size_t(dims)), warmUp_(warmUp),
+          heads_(std::size_t(context.sequences() * context.shape.layers * context.shape.kvHeads)) {}
+
+    Needs needs() const override { return {.input = true, .prompt = true, .ahead = true}; }
+    void prompt(const PromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
+    void append(std::span<HeadStep> heads) override;
+
+private:
+    int queryWidth() const override { return context_.rules.queryHeads * context_.shape.dim; }
+    PoolingGrid grid() const override { return {1, 1, context_.spec.blockSize}; } // every token is a window
+
+    PartialKeys& keysOf(int layer, int sequence, int kvHead) {
+        return heads_[(std::size_t(sequence) * std::size_t(context_.shape.layers) + std::size_t(layer)) *
+                          std::size_t(context_.shape.kvHeads) +
+                      std::size_t(kvHead)];
+    }
+    void predict(int target, bool ownInput, const float* input, int n, std::span<const std::int32_t> ropeRows,
+                 float* out) override;
+    void scoreWindows(HeadStep& item, const float* query) const override;
+    void appendKey(PartialKeys& partial, const float* key) const;
+
+    const std::size_t dims_;
+    const int warmUp_;
+    std::vector<PartialKeys> heads_;
+};
+
+void InfinigenSelector::prompt(const PromptChunk& chunk) {
+    const std::size_t dim = std::size_t(context_.shape.dim), group = std::size_t(context_.group());
+    const int upTo = std::min(chunk.n, warmUp_ - chunk.first);
+    if (chunk.layer < context_.spec.denseLayers || upTo <= 0) return;
+    context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
+        auto& gram = keysOf(chunk.layer, chunk.sequence, g).gram;
+        gram.resize(dim * dim);
+        std::vector<double> mean(dim);
+        for (int token = 0; token < upTo; ++token) {
+            const float* q =
+                chunk.rows.q + (std::size_t(token * context_.rules.queryHeads) + std::size_t(g) * group) * dim;
+            for (std::size_t c = 0; c < dim; ++c) {
+                mean[c] = 0;
+                for (std::size_t h = 0; h < group; ++h) mean[c] += double(q[h * dim + c]) / double(group);
+            }
+            for (std::size_t a = 0; a < dim; ++a)
+                for (std::size_t b = 0; b <= a; ++b) gram[a * dim + b] += mean[a] * mean[b];
+        }
+    });
+}
+
+/// The right singular vectors of the sampled queries, strongest first, are the eigenvectors of their Gram matrix.
+void InfinigenSelector::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
+    if (layer < context_.spec.denseLayers) return;
+    const std::size_t dim = std::size_t(context_.shape.dim);
+    const int blockSize = context_.spec.blockSize;
+    context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
+        PartialKeys& partial = keysOf(layer, sequence, g);
+        for (std::size_t a = 0; a < dim; ++a)
+            for (std::size_t b = a + 1; b < dim; ++b) partial.gram[a * dim + b] = partial.gram[b * dim + a];
+        const SymmetricEigen eigen = symmetricEigen(partial.gram, int(dim));
+        partial.skew.resize(dims_ * dim);
+        for (std::size_t i = 0; i < dims_ * dim; ++i) partial.skew[i] = float(eigen.vectors[i]);
+        partial.gram = {};
+        partial.keys.reserve(std::size_t(context_.maxTokens[std::size_t(sequence)]) * dims_);
+        const KvHead& head = context_.cache.head(sequence, layer, g);
+        const BlockLayout& layout = context_.cache.layout();
+        std::vector<float> key(dim);
+        for (int token = 0; token < tokens; ++token) {
+            const float* block = head.store + std::size_t(token / blockSize) * layout.floats();
+            for (std::size_t c = 0; c < dim; ++c)
+                key[c] = block[c * std::size_t(blockSize) + std::size_t(token % blockSize)];
+            appendKey(partial, key.data());
+        }
+    });
+}
+
+void InfinigenSelector::appendKey(PartialKeys& partial, const float* key) const {
+    const std::size_t dim = std::size_t(context_.shape.dim);
+    for (std::size_t i = 0; i < dims_; ++i) {
+        float sum = 0;
+        for (std::size_t c = 0; c < dim; ++c) sum += partial.skew[i * dim + c] * key[c];
+        partial.keys.push_back(sum);
+    }
+}
+
+void InfinigenSelector::append(std::span<HeadStep> heads) {
+    LookaheadSelector::append(heads);
+    context_.kernels.forEach(int(heads.size()), [&](int i) {
+        const HeadStep& item = heads[std::size_t(i)];
+        appendKey(keysOf(item.layer, item.sequence, item.kvHead), item.key);
+    });
+}
+
+/// The target layer's own projection and rotation of an input that is not yet its own.
+void InfinigenSelector::predict(int target, bool, const float* input, int n, std::span<const std::int32_t> ropeRows,
+                                float* out) {
+    const ModelConfig& config = context_.model.config();
+    const LayerWeights& weights = context_.model.layer(target);
+    const LinearTarget to{weights.q, weights.qBias.empty() ? nullptr : weights.qBias.data(), out, queryWidth(), false};
+    context_.kernels.linear({input, n, config.hidden, nullptr, 0.f, {&to, 1}});
+    if (config.queryKeyNorm)
+        context_.kernels.norm(
+            {out, n, config.queryHeads, config.headDim, queryWidth(), weights.queryNorm.data(), config.rmsNormEps});
+    rotate(out, n, config.queryHeads, ropeRows);
+}
+
+/// Partial products, summed over the group: no softmax. The newest token's key is not there yet; its block is forced.
+void InfinigenSelector::scoreWindows(HeadStep& item, const float* query) const {
+    const std::size_t dim = std::size_t(context_.shape.dim), group = std::size_t(context_.group());
+    const PartialKeys& partial =
+        heads_[(std::size_t(item.sequence) * std::size_t(context_.shape.layers) + std::size_t(item.layer)) *
+                   std::size_t(context_.shape.kvHeads) +
+               std::size_t(item.kvHead)];
+    std::vector<float> sum(dims_); // the scores are linear in the query: one query for the group
+    for (std::size_t i = 0; i < dims_; ++i)
+        for (std::size_t h = 0; h < group; ++h) {
+            const float* q = query + (std::size_t(item.kvHead) * group + h) * dim;
+            for (std::size_t c = 0; c < dim; ++c) sum[i] += partial.skew[i * dim + c] * q[c];
+        }
+    const std::size_t tokens = partial.keys.size() / dims_;
+    item.windowScores.resize(tokens);
+    for (std::size_t token = 0; token < tokens; ++token) {
+        float product = 0;
+        for (std::size_t i = 0; i < dims_; ++i) product += sum[i] * partial.keys[token * dims_ + i];
+        item.windowScores[token] = product;
+    }
+}
+
+} // namespace
+
+MethodEntry infinigenMethod() {
+    MethodEntry entry;
+    entry.name = "infinigen";
+    entry.title = "InfiniGen";
+    entry.source =
+        "InfiniGen: Efficient Generative Inference of Large Language Models with Dynamic KV Cache Management";
+    entry.summary = "Guesses the next layer's query from this layer's input and scores every key along the few "
+                    "directions in which queries vary most; the chosen blocks travel one layer ahead. The first layer "
+                    "attends to everything.";
+    entry.parameters = {select::blockSize(),
+                        select::sinkBlocks(),
+                        select::windowBlocks(16),
+                        select::windowAddsCurrent(),
+                        select::totalBlocks(),
+                        {"partial_dims",
+                         ParameterType::Integer,
+                         "32",
+                         1,
+                         1024,
+                         "channels",
+                         "Directions of every key kept on the device for scoring; the public port keeps 32 of 128.",
+                         {}},
+                        {"warmup_tokens",
+                         ParameterType::Integer,
+                         "2048",
+                         1,
+                         1 << 20,
+                         "tokens",
+                         "First prompt tokens whose queries say along which directions keys are compared.",
+                         {}},
+                        {"dense_layers",
+                         ParameterType::Integer,
+                         "1",
+                         1,
+                         1024,
+                         "layers",
+                         "First layers that attend to everything: they have no layer before them to guess from.",
+                         {}},
+                        select::denseLen(0),
+                        select::bias(),
+                        select::biasScale()};
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        if (config.latent)
+            throw Error(ErrorKind::Unsupported,
+                        "infinigen needs the query projection of plain heads, and this model "
+                        "has latent attention",
+                        "use another method");
+        SelectionSpec spec = select::commonSpec(values, config);
+        spec.denseLayers = values.integer("dense_layers");
+        spec.budget.queryAware = select::remainingBlocks(values, spec, 0);
+        if (values.integer("partial_dims") > config.headDim)
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("partial_dims {} is more than the {} channels of a head",
+                                    values.integer("partial_dims"), config.headDim),
+                        fmt::format("use at most {}", config.headDim));
+        return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        return std::make_unique<InfinigenSelector>(context, values.integer("partial_dims"),
+                                                   values.integer("warmup_tokens"));
+    };
+    return entry;
+}
+
+} // namespace kvscope

@@ -1,0 +1,378 @@
+// InfLLM (Xiao et al., NeurIPS 2024): blocks of distant context, found by a few representative tokens of each and
+// attended as if they all lay at the edge of the local window.
+#include "core/select/common_parameters.h"
+#include "core/select/token_choice.h"
+
+#include "kernels/base/aligned_buffer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvscope {
+namespace {
+
+using select::TokenRange;
+
+struct ContextBudget {
+    int initBlocks, localTokens, localBlocks, topk, cached;
+    explicit ContextBudget(const ParameterValues& values) {
+        const int size = values.integer("block_size");
+        initBlocks = (values.integer("init_tokens") + size - 1) / size;
+        localTokens = values.integer("local_tokens");
+        localBlocks = (localTokens + size - 1) / size + 1; // the window begins anywhere in its oldest block
+        topk = values.integer("topk_blocks");
+        cached = std::max(topk, values.integer("cached_blocks"));
+    }
+};
+
+class InfLlm final : public Selector {
+public:
+    InfLlm(const SelectorContext& context, const ParameterValues& values);
+
+    Needs needs() const override { return {.plain = true, .prompt = true, .after = true}; }
+    void prompt(const PromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
+    void append(std::span<HeadStep> heads) override {
+        for (const HeadStep& item : heads) {
+            Head& head = of(item.layer, item.sequence, item.kvHead);
+            keep(head, item.position, item.plainKey);
+            for (auto& mass : head.mass) mass.push_back(0);
+            represent(head, firstLocal(item.position, item.firstBlock));
+        }
+    }
+    void score(std::span<HeadStep> heads) override;
+    void choose(std::span<HeadStep> heads) override;
+    bool attend(std::span<HeadStep> heads) override;
+    void after(std::span<HeadStep> heads, std::vector<PrefetchRequest>&) override;
+
+private:
+    struct Head {
+        AlignedBuffer<float> plainKeys;        // [blocks][dim, blockSize] before rotation, laid out as in a KV block
+        std::vector<std::vector<double>> mass; // [group][token] received inside the local window
+        std::vector<float> representatives;    // [blocks, group, dim]
+        int represented = 0;                   // blocks
+    };
+    Head& of(int layer, int sequence, int kvHead) {
+        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
+    }
+    /// The oldest block that a query at `position` sees at its true distance.
+    int firstLocal(int position, int firstBlock) const {
+        return std::max(firstBlock, std::max(0, position + 1 - budget_.localTokens) / context_.spec.blockSize);
+    }
+    void keep(Head& head, int position, const float* plainKey);
+    void represent(Head& head, int blocks);
+    void scoreGroup(std::span<HeadStep> group);
+    const float* fixedQuery(std::size_t item) const { return fixedQueries_.data() + item * queryFloats_; }
+
+    const SelectorContext context_;
+    const ContextBudget budget_;
+    const int representativeTokens_, shared_; // KV heads with one block set
+    const std::size_t queryFloats_;           // of one item: [group, dim]
+    std::vector<Head> heads_;
+    AlignedBuffer<float> fixedQueries_; // [items, group, dim] rotated as if `local_tokens` after the keys
+    std::vector<std::int32_t> fixedRows_;
+    std::vector<std::vector<float>> logits_; // [query head] while a prompt is read
+    // Attention in two parts.
+    std::vector<std::vector<KvBlockView>> nearViews_, farViews_; // [item]
+    std::vector<float> farOut_, nearLse_, farLse_;
+    std::vector<AttentionItem> items_;
+};
+
+InfLlm::InfLlm(const SelectorContext& context, const ParameterValues& values)
+    : context_(context), budget_(values), representativeTokens_(values.integer("repr_topk")),
+      shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
+      queryFloats_(std::size_t(context.group()) * std::size_t(context.shape.dim)),
+      logits_(std::size_t(context.rules.queryHeads)) {
+    const std::size_t items = context.maxTokens.size() * std::size_t(context.shape.kvHeads);
+    for (const int tokens : context.maxTokens)
+        for (int i = 0; i < context.shape.layers * context.shape.kvHeads; ++i) {
+            Head& head = heads_.emplace_back();
+            const auto blocks = std::size_t((tokens + context.spec.blockSize - 1) / context.spec.blockSize);
+            head.plainKeys = AlignedBuffer<float>(blocks * std::size_t(context.shape.dim * context.spec.blockSize));
+            head.representatives.resize(blocks * queryFloats_);
+            head.mass.resize(std::size_t(context.group()));
+            for (auto& mass : head.mass) mass.reserve(std::size_t(tokens));
+        }
+    fixedQueries_ = AlignedBuffer<float>(items * queryFloats_);
+    fixedRows_.resize(items);
+    nearViews_.resize(items);
+    farViews_.resize(items);
+    farOut_.resize(items * std::size_t(context.group() * context.shape.valueDim));
+    nearLse_.resize(items * std::size_t(context.group()));
+    farLse_.resize(nearLse_.size());
+}
+
+void InfLlm::keep(Head& head, int position, const float* plainKey) {
+    const auto size = std::size_t(context_.spec.blockSize), dim = std::size_t(context_.shape.dim);
+    float* block = head.plainKeys.data() + std::size_t(position) / size * size * dim;
+    for (std::size_t c = 0; c < dim; ++c) block[c * size + std::size_t(position) % size] = plainKey[c];
+}
+
+/// The blocks that have left the local window get, for each query head, the mean key of the tokens that were attended
+/// most while they were in it.
+void InfLlm::represent(Head& head, int blocks) {
+    const auto size = std::size_t(context_.spec.blockSize), dim = std::size_t(context_.shape.dim);
+    std::vector<float> mass;
+    std::vector<std::int32_t> order, best;
+    for (; head.represented < blocks; ++head.represented) {
+        const int first = head.represented * context_.spec.blockSize;
+        const float* keys = head.plainKeys.data() + std::size_t(first) * dim;
+        for (std::size_t h = 0; h < head.mass.size(); ++h) {
+            const auto begin = head.mass[h].begin() + first;
+            mass.assign(begin, begin + context_.spec.blockSize);
+            const TokenRange rows{0, context_.spec.blockSize};
+            select::bestTokens({&rows, 1}, mass, representativeTokens_, order, best);
+            float* to = head.representatives.data() + std::size_t(head.represented) * queryFloats_ + h * dim;
+            for (std::size_t c = 0; c < dim; ++c) {
+                float sum = 0;
+                for (const std::int32_t row : best) sum += keys[c * size + std::size_t(row)];
+                to[c] = sum / float(best.size());
+            }
+        }
+    }
+}
+
+void InfLlm::prompt(const PromptChunk& chunk) {
+    const auto kvHeads = std::size_t(context_.shape.kvHeads), dim = std::size_t(context_.shape.dim);
+    const int window = context_.rules.windowOf(chunk.layer), size = context_.spec.blockSize;
+    context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
+        const int g = h / context_.group(), inGroup = h % context_.group();
+        Head& head = of(chunk.layer, chunk.sequence, g);
+        if (inGroup == 0)
+            for (int i = 0; i < chunk.n; ++i)
+                keep(head, chunk.first + i, chunk.rows.plainK + (std::size_t(i) * kvHeads + std::size_t(g)) * dim);
+        auto& mass = head.mass[std::size_t(inGroup)];
+        auto& logits = logits_[std::size_t(h)];
+        mass.resize(std::size_t(chunk.first + chunk.n), 0.0);
+        std::vector<KvBlockView> views;
+        for (int i = 0; i < chunk.n; ++i) {
+            const int position = chunk.first + i;
+            const int firstToken = window > 0 ? std::max(0, position + 1 - window) : 0;
+            const int begin = std::max(firstToken, firstLocal(position, firstToken / size) * size);
+            select::storeViews(context_, chunk.layer, chunk.sequence, g, {begin, position + 1}, views);
+            logits.resize(std::size_t(position + 1 - begin));
+            const float* q = chunk.rows.q + std::size_t(i * context_.rules.queryHeads + h) * dim;
+            select::attentionLogits(views, q, context_.shape.dim, size, context_.rules.scale, context_.spec.bias.scale,
+                                    logits.data());
+            select::softmax(logits);
+            for (std::size_t j = 0; j < logits.size(); ++j) mass[std::size_t(begin) + j] += double(logits[j]);
+        }
+    });
+}
+
+void InfLlm::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
+    const int window = context_.rules.windowOf(layer), size = context_.spec.blockSize;
+    const int firstToken = window > 0 ? std::max(0, tokens - window) : 0;
+    context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
+        represent(of(layer, sequence, g), firstLocal(tokens - 1, firstToken / size));
+    });
+}
+
+void InfLlm::scoreGroup(std::span<HeadStep> group) {
+    HeadStep& first = group.front();
+    const int blocks = firstLocal(first.position, first.firstBlock);
+    first.queryAware.assign(std::size_t(blocks), 0.f);
+    for (const HeadStep& item : group) {
+        const Head& head = of(item.layer, item.sequence, item.kvHead);
+        const float* q = item.windowScores.data();
+        for (int b = budget_.initBlocks; b < blocks; ++b) {
+            const float* keys = head.representatives.data() + std::size_t(b) * queryFloats_;
+            float sum = 0;
+            for (std::size_t c = 0; c < queryFloats_; ++c) sum += q[c] * keys[c];
+            first.queryAware[std::size_t(b)] += sum;
+        }
+    }
+}
+
+void InfLlm::score(std::span<HeadStep> heads) {
+    const RopeConfig& rope = context_.model.config().rope;
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+        std::copy_n(heads[i].plainQ, queryFloats_, fixedQueries_.data() + i * queryFloats_);
+        // Rows past the session's end do not exist, and are not needed: nothing is far away then.
+        const int distance = std::min(budget_.localTokens, context_.maxTokens[std::size_t(heads[i].sequence)] - 1);
+        fixedRows_[i] = context_.rope.first(heads[i].sequence) + distance;
+    }
+    RopeArgs args;
+    args.x = fixedQueries_.data();
+    args.n = int(heads.size());
+    args.heads = context_.group();
+    args.dim = context_.shape.dim;
+    args.stride = int(queryFloats_);
+    args.positions = fixedRows_.data();
+    args.cos = context_.rope.cos();
+    args.sin = context_.rope.sin();
+    args.first = context_.model.config().latent ? context_.model.config().latent->rank : 0;
+    args.rotary = rope.dim;
+    args.interleaved = rope.interleaved;
+    context_.kernels.rope(args);
+    for (std::size_t i = 0; i < heads.size(); ++i)
+        heads[i].windowScores.assign(fixedQuery(i), fixedQuery(i) + queryFloats_);
+    const auto shared = std::size_t(shared_);
+    context_.kernels.forEach(int(heads.size() / shared),
+                             [&](int i) { scoreGroup(heads.subspan(std::size_t(i) * shared, shared)); });
+}
+
+void InfLlm::choose(std::span<HeadStep> heads) {
+    for (std::size_t i = 0; i < heads.size(); i += std::size_t(shared_)) {
+        HeadStep& first = heads[i];
+        const int local = firstLocal(first.position, first.firstBlock);
+        const int init = std::min(budget_.initBlocks, local), from = std::max(first.firstBlock, init);
+        const TokenRange context{from, std::max(from, local)}; // of blocks
+        select::bestTokens({&context, 1}, std::span(first.queryAware).subspan(std::size_t(from)), budget_.topk,
+                           first.order, first.tokens);
+        std::vector<SelectedBlock> selected;
+        const auto score = [&](int block) { return first.queryAware[std::size_t(block)]; };
+        for (int block = first.firstBlock; block < init; ++block)
+            selected.push_back({block, Origin::Sink, std::numeric_limits<float>::quiet_NaN()});
+        for (const std::int32_t block : first.tokens) selected.push_back({block, Origin::QueryAware, score(block)});
+        for (int block = local; block <= first.position / context_.spec.blockSize; ++block)
+            selected.push_back({block, Origin::Window, std::numeric_limits<float>::quiet_NaN()});
+        for (HeadStep& item : heads.subspan(i, std::size_t(shared_))) {
+            item.selected = selected;
+            item.wanted.clear();
+            for (const SelectedBlock& block : selected) item.wanted.push_back(block.block);
+        }
+    }
+}
+
+/// Near and far tokens with queries of their own, merged by their log-sum-exps.
+bool InfLlm::attend(std::span<HeadStep> heads) {
+    const auto group = std::size_t(context_.group()), outFloats = group * std::size_t(context_.shape.valueDim);
+    const std::size_t keyFloats = std::size_t(context_.shape.dim * context_.spec.blockSize);
+    AttentionArgs args{context_.group(),        context_.shape.dim,   context_.spec.blockSize,  context_.shape.dim,
+                       context_.shape.valueDim, context_.rules.scale, context_.spec.bias.scale, {},
+                       context_.shape.valueDim};
+    items_.clear();
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+        HeadStep& item = heads[i];
+        const int local = firstLocal(item.position, item.firstBlock);
+        Head& head = of(item.layer, item.sequence, item.kvHead);
+        nearViews_[i].clear();
+        farViews_[i].clear();
+        for (std::size_t b = 0; b < item.selected.size(); ++b) {
+            KvBlockView view = item.views[b];
+            const std::int32_t id = item.selected[b].block;
+            if (id < local) view.keys = head.plainKeys.data() + std::size_t(id) * keyFloats;
+            (id < local ? farViews_ : nearViews_)[i].push_back(view);
+        }
+        items_.push_back(
+            {item.q, nearViews_[i].data(), std::int32_t(nearViews_[i].size()), item.out, nearLse_.data() + i * group});
+    }
+    for (std::size_t i = 0; i < heads.size(); ++i)
+        if (!farViews_[i].empty())
+            items_.push_back({fixedQuery(i), farViews_[i].data(), std::int32_t(farViews_[i].size()),
+                              farOut_.data() + i * outFloats, farLse_.data() + i * group});
+    args.items = items_;
+    context_.kernels.blockAttention(args);
+    for (std::size_t i = 0; i < heads.size(); ++i)
+        for (std::size_t h = 0; h < group; ++h) {
+            const float near = nearLse_[i * group + h];
+            const float far = farViews_[i].empty() ? -std::numeric_limits<float>::infinity() : farLse_[i * group + h];
+            const float most = std::max(near, far),
+                        total = most + std::log(std::exp(near - most) + std::exp(far - most));
+            if (h < heads[i].lse.size()) heads[i].lse[h] = total;
+            if (farViews_[i].empty()) continue;
+            const float nearShare = std::exp(near - total), farShare = std::exp(far - total);
+            const auto width = std::size_t(context_.shape.valueDim);
+            float* out = heads[i].out + h * width;
+            const float* other = farOut_.data() + i * outFloats + h * width;
+            for (std::size_t c = 0; c < width; ++c) out[c] = nearShare * out[c] + farShare * other[c];
+        }
+    return true;
+}
+
+/// What this query gave to the tokens of the local window.
+void InfLlm::after(std::span<HeadStep> heads, std::vector<PrefetchRequest>&) {
+    context_.kernels.forEach(int(heads.size()), [&](int i) {
+        HeadStep& item = heads[std::size_t(i)];
+        Head& head = of(item.layer, item.sequence, item.kvHead);
+        const int begin =
+            std::max(item.firstToken, firstLocal(item.position, item.firstBlock) * context_.spec.blockSize);
+        item.windowScores.resize(std::size_t(item.position + 1 - begin));
+        for (std::size_t h = 0; h < head.mass.size(); ++h) {
+            select::attentionLogits(nearViews_[std::size_t(i)], item.q + h * std::size_t(context_.shape.dim),
+                                    context_.shape.dim, context_.spec.blockSize, context_.rules.scale,
+                                    context_.spec.bias.scale, item.windowScores.data());
+            select::softmax(item.windowScores);
+            for (std::size_t j = 0; j < item.windowScores.size(); ++j)
+                head.mass[h][std::size_t(begin) + j] += double(item.windowScores[j]);
+        }
+    });
+}
+
+} // namespace
+
+MethodEntry infLlmMethod() {
+    MethodEntry entry;
+    entry.name = "infllm";
+    entry.title = "InfLLM";
+    entry.source = "InfLLM: Training-Free Long-Context Extrapolation for LLMs with an Efficient Context Memory";
+    entry.summary =
+        "First tokens and a local window are always attended. Blocks that left the window are found by the mean key of "
+        "their most attended tokens and attended without rotation, all at one fixed distance; a cache of them is "
+        "managed "
+        "by least recent use. The prompt is read with full attention.";
+    Parameter size = select::blockSize();
+    size.defaultValue = "128";
+    entry.parameters = {
+        size,
+        {"init_tokens",
+         ParameterType::Integer,
+         "128",
+         0,
+         1 << 20,
+         "tokens",
+         "First tokens, always attended; rounded up to whole blocks.",
+         {}},
+        {"local_tokens",
+         ParameterType::Integer,
+         "4096",
+         1,
+         1 << 24,
+         "tokens",
+         "Local window, attended at true distances; its oldest block is attended whole. Also the distance at which all "
+         "other tokens seem to be.",
+         {}},
+        {"topk_blocks", ParameterType::Integer, "16", 0, 65536, "blocks", "Blocks of distant context attended.", {}},
+        {"cached_blocks",
+         ParameterType::Integer,
+         "32",
+         0,
+         65536,
+         "blocks",
+         "Blocks of distant context that stay on the device.",
+         {}},
+        {"repr_topk",
+         ParameterType::Integer,
+         "4",
+         1,
+         256,
+         "tokens",
+         "Representative tokens of a block for each query head.",
+         {}},
+        {"groups",
+         ParameterType::Choice,
+         "layer",
+         0,
+         0,
+         "",
+         "layer: all heads share one set of blocks; head: one for each KV head.",
+         {"layer", "head"}},
+        select::bias(),
+        select::biasScale()};
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        SelectionSpec spec = select::commonSpec(values, config);
+        const ContextBudget budget(values);
+        spec.budget = {budget.initBlocks, budget.localBlocks, false, budget.topk, 0};
+        spec.deviceSlots = budget.initBlocks + budget.localBlocks + budget.cached;
+        return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        return std::make_unique<InfLlm>(context, values);
+    };
+    return entry;
+}
+
+} // namespace kvscope

@@ -1,0 +1,133 @@
+#include "core/select/lookahead.h"
+
+#include <algorithm>
+
+namespace kvscope {
+
+LookaheadSelector::LookaheadSelector(const SelectorContext& context)
+    : context_(context), next_(std::size_t(context.sequences() * context.shape.kvHeads)),
+      prompt_(std::size_t(context.sequences())) {}
+
+Selector::Needs LookaheadSelector::needs() const {
+    return {.input = true, .prompt = context_.spec.sparsePrefill, .ahead = true};
+}
+
+void LookaheadSelector::rotate(float* x, int n, int heads, std::span<const std::int32_t> ropeRows) {
+    const RopeConfig& rope = context_.model.config().rope;
+    RopeArgs args;
+    args.x = x;
+    args.n = n;
+    args.heads = heads;
+    args.dim = context_.shape.dim;
+    args.stride = heads * context_.shape.dim;
+    args.positions = ropeRows.data();
+    args.cos = context_.rope.cos();
+    args.sin = context_.rope.sin();
+    args.rotary = rope.dim;
+    args.interleaved = rope.interleaved;
+    context_.kernels.rope(args);
+}
+
+/// Sparse prefill: the next layer's queries of every prompt token, kept until that layer attends.
+void LookaheadSelector::prompt(const PromptChunk& chunk) {
+    const int target = chunk.layer + 1;
+    if (target >= context_.shape.layers || target < context_.spec.denseLayers) return;
+    const std::size_t width = std::size_t(queryWidth());
+    auto& kept = prompt_[std::size_t(chunk.sequence)];
+    kept.resize(std::size_t(chunk.promptTokens) * width);
+    ropeRows_.resize(std::size_t(chunk.n));
+    for (int i = 0; i < chunk.n; ++i) ropeRows_[std::size_t(i)] = context_.rope.first(chunk.sequence) + chunk.first + i;
+    predict(target, false, chunk.rows.input, chunk.n, ropeRows_, kept.data() + std::size_t(chunk.first) * width);
+}
+
+void LookaheadSelector::append(std::span<HeadStep> heads) {
+    context_.kernels.forEach(int(heads.size()), [&](int i) {
+        HeadStep& item = heads[std::size_t(i)];
+        item.head->index.append(item.key, item.score);
+    });
+}
+
+/// The inputs of the items' tokens are consecutive rows: one projection for all.
+void LookaheadSelector::predictRows(int target, bool ownInput, std::span<const HeadStep> heads) {
+    const std::size_t kvHeads = std::size_t(context_.shape.kvHeads), rows = heads.size() / kvHeads;
+    queries_.resize(rows * std::size_t(queryWidth()));
+    ropeRows_.resize(rows);
+    for (std::size_t row = 0; row < rows; ++row) {
+        const HeadStep& item = heads[row * kvHeads];
+        ropeRows_[row] = context_.rope.first(item.sequence) + item.position;
+    }
+    predict(target, ownInput, heads[0].input, int(rows), ropeRows_, queries_.data());
+}
+
+void LookaheadSelector::scoreBlocks(std::span<HeadStep> items, std::span<const float> queries) {
+    const std::size_t kvHeads = std::size_t(context_.shape.kvHeads), width = std::size_t(queryWidth());
+    const PoolingGrid fine = grid();
+    const bool agnostic = context_.spec.agnosticScore != AgnosticScore::None;
+    context_.kernels.forEach(int(items.size()), [&](int i) {
+        HeadStep& item = items[std::size_t(i)];
+        if (item.dense) return;
+        const std::size_t blocks = std::size_t(item.position / context_.spec.blockSize) + 1;
+        scoreWindows(item, queries.data() + std::size_t(i) / kvHeads * width);
+        item.queryAware.resize(blocks);
+        poolToBlocks(fine, item.windowScores, item.queryAware);
+        if (!agnostic) return;
+        const auto scores = item.head->index.pooledScores();
+        const auto visible = std::size_t(context_.spec.grid.windows(item.position + 1));
+        item.queryAgnostic.resize(blocks);
+        poolToBlocks(context_.spec.grid, scores.first(std::min(scores.size(), visible)), item.queryAgnostic);
+    });
+}
+
+void LookaheadSelector::score(std::span<HeadStep> heads) {
+    const int layer = heads[0].layer;
+    if (ownQuery(layer)) {
+        predictRows(layer, true, heads);
+        scoreBlocks(heads, queries_);
+    } else if (heads[0].ofPrompt) {
+        const auto& kept = prompt_[std::size_t(heads[0].sequence)];
+        scoreBlocks(heads, std::span(kept).subspan(std::size_t(heads[0].position) * std::size_t(queryWidth())));
+    }
+}
+
+void LookaheadSelector::choose(std::span<HeadStep> heads) {
+    const bool prepared = !heads[0].ofPrompt && heads[0].layer == nextLayer_;
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+        HeadStep& item = heads[i];
+        if (item.dense) continue;
+        if (prepared) {
+            item.selected.swap(next_[i].selected);
+            item.wanted.swap(next_[i].wanted);
+        } else {
+            chooseBlocks(context_.spec, item);
+        }
+    }
+    nextLayer_ = -1;
+}
+
+void LookaheadSelector::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) {
+    const int target = heads[0].layer + 1;
+    if (target >= context_.shape.layers || target < context_.spec.denseLayers) return;
+    predictRows(target, false, heads);
+    const int window = context_.rules.windowOf(target);
+    const std::span<HeadStep> next(next_.data(), heads.size());
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+        HeadStep& item = next[i];
+        item.head = &context_.cache.head(heads[i].sequence, target, heads[i].kvHead);
+        item.layer = target;
+        item.sequence = heads[i].sequence;
+        item.kvHead = heads[i].kvHead;
+        item.position = heads[i].position;
+        item.firstToken = window > 0 ? std::max(0, item.position + 1 - window) : 0;
+        item.firstBlock = item.firstToken / context_.spec.blockSize;
+        item.dense = item.position + 1 < context_.spec.denseBelowTokens;
+    }
+    scoreBlocks(next, queries_);
+    for (HeadStep& item : next) {
+        if (item.dense) continue;
+        chooseBlocks(context_.spec, item);
+        if (context_.cache.offloaded(target)) requests.push_back({target, item.sequence, item.kvHead, item.wanted});
+    }
+    nextLayer_ = target;
+}
+
+} // namespace kvscope

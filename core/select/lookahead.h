@@ -1,0 +1,56 @@
+// Methods that choose a layer's blocks one layer early, so that they travel while the layer before attends (SparDA,
+// InfiniGen). The predicted set is the set that is attended. What differs is the query that stands in for the next
+// layer's own: each method's file.
+#pragma once
+
+#include "core/select/selector.h"
+
+#include <span>
+#include <vector>
+
+namespace kvscope {
+
+class LookaheadSelector : public Selector {
+public:
+    explicit LookaheadSelector(const SelectorContext& context);
+
+    Needs needs() const override;
+    void prompt(const PromptChunk& chunk) override;
+    void append(std::span<HeadStep> heads) override;
+    void score(std::span<HeadStep> heads) override;
+    void choose(std::span<HeadStep> heads) override;
+    void lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) override;
+
+protected:
+    /// Numbers of one token's predicted queries, all KV heads.
+    virtual int queryWidth() const = 0;
+    /// Queries for layer `target` from the normalised input of the layer before it, or from its own (layer 0). input:
+    /// [n, hidden]; ropeRows: [n]; out: [n, queryWidth()].
+    virtual void predict(int target, bool ownInput, const float* input, int n, std::span<const std::int32_t> ropeRows,
+                         float* out) = 0;
+    /// Scores the windows of one KV head for a predicted query, its first number; into item.windowScores. Called from
+    /// several threads.
+    virtual void scoreWindows(HeadStep& item, const float* query) const = 0;
+    /// The grid the windows lie on.
+    virtual PoolingGrid grid() const { return context_.spec.grid; }
+
+    /// Rotates [n, heads, dim] in place.
+    void rotate(float* x, int n, int heads, std::span<const std::int32_t> ropeRows);
+
+    const SelectorContext context_;
+
+private:
+    /// The first layer of the model has no predecessor.
+    bool ownQuery(int layer) const { return layer == 0; }
+    /// Block scores of the items from their predicted queries, [items / kvHeads][queryWidth()], then the choice.
+    void scoreBlocks(std::span<HeadStep> items, std::span<const float> queries);
+    void predictRows(int target, bool ownInput, std::span<const HeadStep> heads);
+
+    std::vector<HeadStep> next_; // the choices of the layer that comes, in the order of the present one's items
+    int nextLayer_ = -1;         // which it is
+    std::vector<std::vector<float>> prompt_; // [sequence]: predicted queries of prompt tokens, for the next layer
+    std::vector<float> queries_;
+    std::vector<std::int32_t> ropeRows_;
+};
+
+} // namespace kvscope

@@ -1,0 +1,93 @@
+// A method at work on the CPU backend. Most methods are data (SelectionSpec) and share SpecSelector; one that needs a
+// memory or a score of its own brings a Selector (MethodEntry::makeSelector).
+//
+// A layer of a decode step calls, in this order, with one HeadStep per (active sequence, KV head):
+//   append     stage compression   the new token enters what the method remembers
+//   score      stage1              blocks or tokens are scored
+//   choose     pooling             fills selected, wanted and, by token, tokens
+//   lookAhead  pooling             what other layers will want; travels while this layer attends
+//   load       offloading          only where the method keeps its own device tier
+//   attend     stage2              only where attention over the chosen blocks or tokens is not all
+//   after      compression         what the attention leaves behind, e.g. accumulated mass, the next step's blocks
+// Items of one sequence follow each other, KV heads ascending. Nothing is called for layers or steps that attend to
+// everything, but append and prompt.
+#pragma once
+
+#include "core/model/model.h"
+#include "core/model/rope.h"
+#include "core/select/head_step.h"
+#include "core/select/selection_spec.h"
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+namespace kvscope {
+
+/// Everything outlives the selector.
+struct SelectorContext {
+    Kernels& kernels;
+    KvCache& cache;
+    const Model& model;
+    const SelectionSpec& spec;
+    const AttentionRules& rules;
+    KvShape shape;
+    const RopeTables& rope;
+    std::vector<int> maxTokens; // [sequence]
+    bool offload = true;        // false: nothing leaves the device
+    int group() const { return rules.queryHeads / shape.kvHeads; }
+    int sequences() const { return int(maxTokens.size()); }
+};
+
+/// n consecutive prompt tokens of one sequence in one layer; their keys and values are in the store already.
+struct PromptChunk {
+    int layer = 0, sequence = 0, first = 0, n = 0;
+    int promptTokens = 0; // of the whole prompt: the chunk is the last one when first + n reaches it
+    TokenRows rows;
+};
+
+class Selector {
+public:
+    virtual ~Selector() = default;
+
+    struct Needs {
+        bool plain = false;  // unrotated queries and keys
+        bool input = false;  // the layer's normalised input
+        bool prompt = false; // calls of prompt and promptDone
+        bool scores = true;  // calls of score
+        bool ahead = false;  // calls of lookAhead and after, which may ask for blocks
+        bool after = false;  // calls of after
+    };
+    virtual Needs needs() const { return {}; }
+
+    /// Every chunk of every prompt, layer by layer, after its attention. The layers that attend to everything too.
+    virtual void prompt(const PromptChunk&) {}
+    /// May name blocks that the device tier begins with: they stay where they were computed.
+    virtual void promptDone(int /*layer*/, int /*sequence*/, int /*tokens*/, std::vector<PrefetchRequest>&) {}
+
+    virtual void append(std::span<HeadStep>) {}
+    virtual void score(std::span<HeadStep>) {}
+    virtual void choose(std::span<HeadStep>) = 0;
+    virtual void lookAhead(std::span<HeadStep>, std::vector<PrefetchRequest>&) {}
+    struct Loads {
+        std::int64_t units = 0, bytes = 0;
+        std::int64_t storedBytes = 0; // of what the step adds, that went to the host
+    };
+    /// Replaces the executor's device tier (SelectionSpec::ownDeviceTier): clears hit where something is loaded.
+    virtual Loads load(std::span<HeadStep>) { return {}; }
+    /// With it: the bytes of a prompt that went to the host.
+    virtual std::int64_t storedBytes(int /*layer*/, int /*tokens*/) const { return 0; }
+    /// @return whether the outputs are written; false: the executor attends to what was chosen
+    virtual bool attend(std::span<HeadStep>) { return false; }
+    virtual void after(std::span<HeadStep>, std::vector<PrefetchRequest>&) {}
+};
+
+/// Picks item.selected and item.wanted from item.queryAware and item.queryAgnostic (one score per block, or empty where
+/// the budget has no such share) under the spec's budget, sliding window included.
+void chooseBlocks(const SelectionSpec& spec, HeadStep& item);
+
+/// Methods that are data.
+std::unique_ptr<Selector> makeSpecSelector(const SelectorContext& context);
+
+} // namespace kvscope

@@ -1,0 +1,375 @@
+// ShadowKV (Sun et al., 2024): keys are rebuilt from a low-rank form on the device, values of the chosen chunks come
+// from the host.
+#include "core/math/symmetric_eigen.h"
+#include "core/select/common_parameters.h"
+#include "core/select/token_choice.h"
+
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <limits>
+
+namespace kvscope {
+namespace {
+
+using select::TokenRange;
+
+struct ChunkBudget {
+    int chunk, chosen, outliers, local;
+    explicit ChunkBudget(const ParameterValues& values)
+        : chunk(values.integer("chunk_tokens")), local(values.integer("local_chunks")) {
+        const int tokens = values.integer("budget_tokens"), outlierTokens = values.integer("outlier_tokens");
+        chosen = (tokens + chunk - 1) / chunk;
+        outliers = (outlierTokens + chunk - 1) / chunk;
+    }
+};
+
+int rankOf(int asked, int width) { return std::clamp(asked > 0 ? asked : width * 5 / 32, 1, width); }
+
+class ShadowKv final : public Selector {
+public:
+    ShadowKv(const SelectorContext& context, const ParameterValues& values)
+        : context_(context), budget_(values), width_(context.shape.kvHeads * context.shape.dim),
+          rank_(rankOf(values.integer("rank"), width_)),
+          layers_(context.maxTokens.size() * std::size_t(context.shape.layers)),
+          heads_(layers_.size() * std::size_t(context.shape.kvHeads)) {}
+
+    Needs needs() const override { return {.plain = true, .prompt = true}; }
+    void prompt(const PromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
+    void score(std::span<HeadStep> heads) override {
+        context_.kernels.forEach(int(heads.size()), [&](int i) {
+            HeadStep& item = heads[std::size_t(i)];
+            scoreChunks(of(item.layer, item.sequence, item.kvHead), item.q, item.firstToken, item.windowScores,
+                        item.queryAware);
+        });
+    }
+    void choose(std::span<HeadStep> heads) override {
+        context_.kernels.forEach(int(heads.size()), [&](int i) { chooseOne(heads[std::size_t(i)]); });
+    }
+    Loads load(std::span<HeadStep> heads) override;
+    std::int64_t storedBytes(int, int tokens) const override {
+        return context_.offload ? tokens * context_.shape.kvHeads * valueBytes() : 0;
+    }
+    bool attend(std::span<HeadStep> heads) override;
+
+private:
+    struct LowRank {              // of one (sequence, layer), all KV heads side by side
+        std::vector<float> u;     // [tokens, rank]
+        std::vector<float> basis; // [rank, kvHeads * dim]
+    };
+    struct Head {
+        std::vector<std::int32_t> landmarkChunks; // chunks that have one, ascending
+        std::vector<float> landmarks;             // [those, dim]
+        std::vector<std::int32_t> outliers;       // ascending
+        int firstLocalToken = 0;                  // everything from here on is exact and on the device
+        std::vector<std::int32_t> chosen, cached; // chunks of this step; those whose values the device holds
+    };
+    LowRank& of(int layer, int sequence) { return layers_[std::size_t(sequence * context_.shape.layers + layer)]; }
+    Head& of(int layer, int sequence, int kvHead) {
+        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
+    }
+    std::int64_t valueBytes() const { return std::int64_t(context_.shape.valueDim) * 4; } // of a token
+    void decompose(int layer, int sequence, int tokens);
+    void makeLandmarks(int layer, int sequence, int kvHead, int tokens);
+    void scoreChunks(const Head& head, const float* q, int firstToken, std::vector<float>& probabilities,
+                     std::vector<float>& scores) const;
+    void chooseOne(HeadStep& item);
+
+    const SelectorContext context_;
+    const ChunkBudget budget_;
+    const int width_, rank_;
+    std::vector<LowRank> layers_;
+    std::vector<Head> heads_;
+    std::vector<float> promptKeys_, lastQuery_; // [tokens, width] before rotation, [queryHeads, dim]: of one prompt
+    std::vector<float> rebuilt_;                // [tokens, dim] of an attention
+    std::vector<std::int32_t> rebuiltRows_;
+};
+
+void ShadowKv::prompt(const PromptChunk& chunk) {
+    const auto width = std::size_t(width_), qWidth = width * std::size_t(context_.group());
+    if (chunk.first == 0) promptKeys_.clear();
+    promptKeys_.insert(promptKeys_.end(), chunk.rows.plainK, chunk.rows.plainK + std::size_t(chunk.n) * width);
+    const float* last = chunk.rows.q + std::size_t(chunk.n - 1) * qWidth;
+    lastQuery_.assign(last, last + qWidth);
+}
+
+void ShadowKv::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
+    decompose(layer, sequence, tokens);
+    context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
+        makeLandmarks(layer, sequence, g, tokens);
+        // The device begins with the values that the last prompt token's query chooses.
+        HeadStep item;
+        item.layer = layer;
+        item.sequence = sequence;
+        item.kvHead = g;
+        item.position = tokens - 1;
+        const int window = context_.rules.windowOf(layer);
+        item.firstToken = window > 0 ? std::max(0, tokens - window) : 0;
+        Head& head = of(layer, sequence, g);
+        const float* q = lastQuery_.data() + std::size_t(g * context_.group()) * std::size_t(context_.shape.dim);
+        scoreChunks(head, q, item.firstToken, item.windowScores, item.queryAware);
+        chooseOne(item);
+        head.cached = head.chosen;
+    });
+}
+
+/// K = U S V', rank cut: the rows of V' span the keys best, and U S = K V. V comes from K'K, which is small.
+void ShadowKv::decompose(int layer, int sequence, int tokens) {
+    const auto width = std::size_t(width_), rank = std::size_t(rank_);
+    std::vector<double> gram(width * width, 0.0);
+    context_.kernels.forEach(width_, [&](int i) {
+        double* row = gram.data() + std::size_t(i) * width;
+        for (std::size_t t = 0; t < std::size_t(tokens); ++t) {
+            const float* key = promptKeys_.data() + t * width;
+            const auto left = double(key[i]);
+            for (std::size_t j = 0; j < width; ++j) row[j] += left * double(key[j]);
+        }
+    });
+    const SymmetricEigen eigen = symmetricEigen(gram, width_);
+    LowRank& low = of(layer, sequence);
+    low.basis.assign(eigen.vectors.begin(), eigen.vectors.begin() + std::ptrdiff_t(rank * width));
+    low.u.resize(std::size_t(tokens) * rank);
+    context_.kernels.forEach(tokens, [&](int t) {
+        const float* key = promptKeys_.data() + std::size_t(t) * width;
+        for (std::size_t r = 0; r < rank; ++r) {
+            double sum = 0;
+            for (std::size_t c = 0; c < width; ++c) sum += double(key[c]) * eigen.vectors[r * width + c];
+            low.u[std::size_t(t) * rank + r] = float(sum);
+        }
+    });
+}
+
+/// Mean key of every chunk before the local ones; the chunks that their mean describes worst are outliers.
+void ShadowKv::makeLandmarks(int layer, int sequence, int kvHead, int tokens) {
+    const BlockLayout& layout = context_.cache.layout();
+    const auto dim = std::size_t(context_.shape.dim), size = std::size_t(layout.blockSize);
+    const int chunks = std::max(0, tokens / budget_.chunk - budget_.local);
+    Head& head = of(layer, sequence, kvHead);
+    KvHead& cached = context_.cache.head(sequence, layer, kvHead);
+    head.firstLocalToken = chunks * budget_.chunk;
+    std::vector<float> means(std::size_t(chunks) * dim), distance(static_cast<std::size_t>(chunks));
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+        float* mean = means.data() + std::size_t(chunk) * dim;
+        const auto channel = [&](int token, std::size_t c) {
+            const float* block = context_.cache.storeBlock(cached, token / layout.blockSize);
+            return block[c * size + std::size_t(token) % size];
+        };
+        const int first = chunk * budget_.chunk;
+        double meanNorm = 0, least = std::numeric_limits<double>::infinity();
+        for (std::size_t c = 0; c < dim; ++c) {
+            float sum = 0;
+            for (int t = first; t < first + budget_.chunk; ++t) sum += channel(t, c);
+            mean[c] = sum / float(budget_.chunk);
+            meanNorm += double(mean[c]) * double(mean[c]);
+        }
+        for (int t = first; t < first + budget_.chunk; ++t) {
+            double product = 0, norm = 0;
+            for (std::size_t c = 0; c < dim; ++c) {
+                product += double(channel(t, c)) * double(mean[c]);
+                norm += double(channel(t, c)) * double(channel(t, c));
+            }
+            least = std::min(least, product / std::max(1e-30, std::sqrt(norm * meanNorm)));
+        }
+        distance[std::size_t(chunk)] = float(-least);
+    }
+    std::vector<std::int32_t> order;
+    const TokenRange all{0, chunks};
+    select::bestTokens({&all, 1}, distance, budget_.outliers, order, head.outliers);
+    head.landmarkChunks.clear();
+    head.landmarks.clear();
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+        if (std::binary_search(head.outliers.begin(), head.outliers.end(), chunk)) continue;
+        head.landmarkChunks.push_back(chunk);
+        const float* mean = means.data() + std::size_t(chunk) * dim;
+        head.landmarks.insert(head.landmarks.end(), mean, mean + dim);
+    }
+}
+
+/// Largest probability that a query head of the group gives each landmark; chunks outside a sliding window have none.
+void ShadowKv::scoreChunks(const Head& head, const float* q, int firstToken, std::vector<float>& probabilities,
+                           std::vector<float>& scores) const {
+    const auto dim = std::size_t(context_.shape.dim), count = head.landmarkChunks.size();
+    probabilities.resize(count);
+    scores.assign(count, 0.f);
+    for (std::size_t h = 0; h < std::size_t(context_.group()); ++h) {
+        for (std::size_t i = 0; i < count; ++i) {
+            float sum = 0;
+            for (std::size_t c = 0; c < dim; ++c) sum += q[h * dim + c] * head.landmarks[i * dim + c];
+            const bool visible = (head.landmarkChunks[i] + 1) * budget_.chunk > firstToken;
+            probabilities[i] = visible ? context_.rules.scale * sum : -std::numeric_limits<float>::infinity();
+        }
+        select::softmax(probabilities);
+        for (std::size_t i = 0; i < count; ++i) scores[i] = std::max(scores[i], probabilities[i]);
+    }
+}
+
+void ShadowKv::chooseOne(HeadStep& item) {
+    Head& head = of(item.layer, item.sequence, item.kvHead);
+    const TokenRange all{0, int(head.landmarkChunks.size())};
+    std::vector<std::int32_t>& best = item.tokens;
+    select::bestTokens({&all, 1}, item.queryAware, budget_.chosen, item.order, best);
+    item.selected.clear();
+    head.chosen.clear();
+    const auto visible = [&](std::int32_t chunk) { return (chunk + 1) * budget_.chunk > item.firstToken; };
+    for (const std::int32_t index : best) {
+        const std::int32_t chunk = head.landmarkChunks[std::size_t(index)];
+        if (!visible(chunk)) continue;
+        head.chosen.push_back(chunk);
+        item.selected.push_back({chunk, Origin::QueryAware, item.queryAware[std::size_t(index)]});
+    }
+    const float none = std::numeric_limits<float>::quiet_NaN();
+    for (const std::int32_t chunk : head.outliers)
+        if (visible(chunk)) item.selected.push_back({chunk, Origin::QueryAgnostic, none});
+    for (int chunk = std::max(head.firstLocalToken, item.firstToken) / budget_.chunk;
+         chunk <= item.position / budget_.chunk; ++chunk)
+        item.selected.push_back({chunk, Origin::Window, none});
+    std::sort(item.selected.begin(), item.selected.end(),
+              [](const SelectedBlock& a, const SelectedBlock& b) { return a.block < b.block; });
+    item.byToken = true;
+    item.tokens.clear();
+    item.wanted.clear();
+    for (const SelectedBlock& chunk : item.selected) {
+        item.wanted.push_back(chunk.block);
+        const int begin = std::max(item.firstToken, chunk.block * budget_.chunk);
+        const int end = std::min(item.position + 1, (chunk.block + 1) * budget_.chunk);
+        for (int token = begin; token < end; ++token) item.tokens.push_back(token);
+    }
+}
+
+/// Values of the chosen chunks that the step before did not choose. Keys are never loaded.
+Selector::Loads ShadowKv::load(std::span<HeadStep> heads) {
+    Loads loads;
+    if (!context_.offload) return loads;
+    for (HeadStep& item : heads) {
+        Head& head = of(item.layer, item.sequence, item.kvHead);
+        for (std::size_t i = 0; i < item.wanted.size(); ++i) {
+            const std::int32_t chunk = item.wanted[i];
+            const bool chosen = std::binary_search(head.chosen.begin(), head.chosen.end(), chunk);
+            item.hit[i] = !chosen || std::binary_search(head.cached.begin(), head.cached.end(), chunk) ? 1 : 0;
+            loads.units += item.hit[i] == 0 ? 1 : 0;
+        }
+        head.cached = head.chosen;
+    }
+    loads.bytes = loads.units * budget_.chunk * valueBytes();
+    return loads;
+}
+
+/// The keys of the chosen chunks, rebuilt, take the place of those that were gathered with the values.
+bool ShadowKv::attend(std::span<HeadStep> heads) {
+    const auto dim = std::size_t(context_.shape.dim), rank = std::size_t(rank_), width = std::size_t(width_);
+    const BlockLayout& layout = context_.cache.layout();
+    const RopeConfig& rope = context_.model.config().rope;
+    for (HeadStep& item : heads) {
+        const Head& head = of(item.layer, item.sequence, item.kvHead);
+        const LowRank& low = of(item.layer, item.sequence);
+        std::vector<std::int32_t>& at = item.order; // of the tokens to rebuild, in item.tokens
+        at.clear();
+        rebuiltRows_.clear();
+        for (std::size_t i = 0; i < item.tokens.size(); ++i)
+            if (std::binary_search(head.chosen.begin(), head.chosen.end(), item.tokens[i] / budget_.chunk)) {
+                at.push_back(std::int32_t(i));
+                rebuiltRows_.push_back(context_.rope.first(item.sequence) + item.tokens[i]);
+            }
+        rebuilt_.resize(at.size() * dim);
+        context_.kernels.forEach(int(at.size()), [&](int i) {
+            const auto token = std::size_t(item.tokens[std::size_t(at[std::size_t(i)])]);
+            float* key = rebuilt_.data() + std::size_t(i) * dim;
+            std::fill_n(key, dim, 0.f);
+            for (std::size_t r = 0; r < rank; ++r) {
+                const float weight = low.u[token * rank + r];
+                const float* row = low.basis.data() + r * width + std::size_t(item.kvHead) * dim;
+                for (std::size_t c = 0; c < dim; ++c) key[c] += weight * row[c];
+            }
+        });
+        RopeArgs args;
+        args.x = rebuilt_.data();
+        args.n = int(at.size());
+        args.heads = 1;
+        args.dim = args.stride = context_.shape.dim;
+        args.positions = rebuiltRows_.data();
+        args.cos = context_.rope.cos();
+        args.sin = context_.rope.sin();
+        args.rotary = rope.dim;
+        args.interleaved = rope.interleaved;
+        context_.kernels.rope(args);
+        const auto size = std::size_t(layout.blockSize);
+        for (std::size_t i = 0; i < at.size(); ++i) {
+            const auto token = std::size_t(at[i]);
+            float* block = item.gathered.data() + token / size * layout.floats();
+            for (std::size_t c = 0; c < dim; ++c) block[c * size + token % size] = rebuilt_[i * dim + c];
+        }
+    }
+    return false;
+}
+
+} // namespace
+
+MethodEntry shadowKvMethod() {
+    MethodEntry entry;
+    entry.name = "shadowkv";
+    entry.title = "ShadowKV";
+    entry.source = "ShadowKV: KV Cache in Shadows for High-Throughput Long-Context LLM Inference";
+    entry.summary =
+        "Keeps a low-rank form of the prompt's keys on the device, scores small chunks by their mean key, fetches the "
+        "values of the best and rebuilds their keys. Chunks that their mean describes badly, the last ones and all "
+        "that "
+        "is generated stay exact on the device.";
+    entry.ownWindow = true;
+    entry.parameters = {
+        select::blockSize(),
+        {"chunk_tokens", ParameterType::Integer, "8", 1, 256, "tokens", "Tokens of a chunk; divides block_size.", {}},
+        {"rank",
+         ParameterType::Integer,
+         "0",
+         0,
+         65536,
+         "",
+         "Rank of the keys of all KV heads side by side, at most their width; 0: 5/32 of it, which is the paper's 160 "
+         "of "
+         "1024.",
+         {}},
+        {"budget_tokens", ParameterType::Integer, "2048", 1, 1 << 24, "tokens", "Tokens of the chosen chunks.", {}},
+        {"outlier_tokens",
+         ParameterType::Integer,
+         "384",
+         0,
+         1 << 24,
+         "tokens",
+         "Tokens of outlier chunks, kept exactly on top of the budget.",
+         {}},
+        {"local_chunks",
+         ParameterType::Integer,
+         "4",
+         0,
+         65536,
+         "chunks",
+         "Last chunks of the prompt, kept exactly on top of the budget, with what fills no chunk.",
+         {}},
+        select::bias(),
+        select::biasScale()};
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        if (config.latent)
+            throw Error(ErrorKind::Unsupported, "shadowkv cannot rebuild keys that hold the values (latent attention)",
+                        "choose another method for this checkpoint");
+        SelectionSpec spec = select::commonSpec(values, config);
+        const ChunkBudget budget(values);
+        if (spec.blockSize % budget.chunk != 0)
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("chunk_tokens {} does not divide block_size {}", budget.chunk, spec.blockSize),
+                        "use a chunk of 8 or 64 tokens");
+        select::setTokenBudget(spec, (budget.chosen + budget.outliers + budget.local) * budget.chunk);
+        spec.traceUnit = budget.chunk;
+        spec.traceBudget = -1;
+        return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        return std::make_unique<ShadowKv>(context, values);
+    };
+    return entry;
+}
+
+} // namespace kvscope

@@ -1,0 +1,184 @@
+// SnapKV (Li et al., NeurIPS 2024): the last tokens of the prompt vote once for what is kept of it.
+#include "core/select/common_parameters.h"
+#include "core/select/token_choice.h"
+
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <limits>
+
+namespace kvscope {
+namespace {
+
+using select::TokenRange;
+
+class SnapKv final : public Selector {
+public:
+    SnapKv(const SelectorContext& context, const ParameterValues& values)
+        : context_(context), capacity_(values.integer("capacity_tokens")), window_(values.integer("window_tokens")),
+          kernel_(values.integer("pooling_kernel")), average_(values.text("pooling") == "avg"),
+          heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
+          queries_(std::size_t(window_ * context.rules.queryHeads * context.shape.dim)) {}
+
+    Needs needs() const override { return {.prompt = true, .scores = false}; }
+    void prompt(const PromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
+        context_.kernels.forEach(context_.shape.kvHeads, [&](int g) { vote(layer, sequence, g, tokens); });
+    }
+    void append(std::span<HeadStep> heads) override {
+        for (const HeadStep& item : heads) {
+            Head& head = of(item.layer, item.sequence, item.kvHead);
+            head.tokens.push_back(item.position);
+            head.scores.push_back(std::numeric_limits<float>::quiet_NaN());
+        }
+    }
+    void choose(std::span<HeadStep> heads) override {
+        for (HeadStep& item : heads) {
+            Head& head = of(item.layer, item.sequence, item.kvHead);
+            const auto visible = std::lower_bound(head.tokens.begin(), head.tokens.end(), item.firstToken);
+            item.tokens.assign(visible, head.tokens.end());
+            select::chooseTokens(item, std::span(head.scores).subspan(std::size_t(visible - head.tokens.begin())),
+                                 Origin::QueryAgnostic, head.firstRecent);
+        }
+    }
+
+private:
+    struct Head {
+        std::vector<std::int32_t> tokens; // kept, ascending
+        std::vector<float> scores;        // votes; NaN for the window and what was generated
+        std::int32_t firstRecent = 0;
+    };
+    Head& of(int layer, int sequence, int kvHead) {
+        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
+    }
+    void vote(int layer, int sequence, int kvHead, int tokens);
+    std::vector<float> pooled(const std::vector<float>& votes) const;
+
+    const SelectorContext context_;
+    const int capacity_, window_, kernel_;
+    const bool average_;
+    std::vector<Head> heads_;
+    std::vector<float> queries_; // [window, queryHeads, dim] of the prompt being read, its last token last
+};
+
+void SnapKv::prompt(const PromptChunk& chunk) {
+    const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
+    for (int i = 0; i < chunk.n; ++i) {
+        const int row = chunk.first + i - (chunk.promptTokens - window_);
+        if (row >= 0)
+            std::copy_n(chunk.rows.q + std::size_t(i) * width, width, queries_.data() + std::size_t(row) * width);
+    }
+}
+
+void SnapKv::vote(int layer, int sequence, int kvHead, int tokens) {
+    Head& head = of(layer, sequence, kvHead);
+    const int dim = context_.shape.dim, group = context_.group(), window = std::min(window_, tokens);
+    const int before = tokens - window; // the tokens that are voted for
+    head.firstRecent = before;
+    const int maxTokens = context_.maxTokens[std::size_t(sequence)];
+    head.tokens.reserve(std::size_t(std::min(maxTokens, capacity_ + maxTokens - tokens)));
+    head.scores.reserve(head.tokens.capacity());
+    std::vector<std::int32_t> order;
+    if (tokens <= capacity_) {
+        for (int token = 0; token < before; ++token) head.tokens.push_back(token);
+        head.scores.assign(std::size_t(before), std::numeric_limits<float>::quiet_NaN());
+    } else {
+        std::vector<float> votes(std::size_t(before), 0.f), logits;
+        std::vector<KvBlockView> views;
+        const int sliding = context_.rules.windowOf(layer);
+        for (int row = window_ - window; row < window_; ++row) {
+            const int end = tokens - window_ + row + 1, begin = sliding > 0 ? std::max(0, end - sliding) : 0;
+            select::storeViews(context_, layer, sequence, kvHead, {begin, end}, views);
+            logits.resize(std::size_t(end - begin));
+            for (int h = kvHead * group; h < (kvHead + 1) * group; ++h) {
+                const float* q = queries_.data() + std::size_t(row * context_.rules.queryHeads + h) * std::size_t(dim);
+                select::attentionLogits(views, q, dim, context_.spec.blockSize, context_.rules.scale,
+                                        context_.spec.bias.scale, logits.data());
+                select::softmax(logits);
+                for (int token = begin; token < before; ++token)
+                    votes[std::size_t(token)] += logits[std::size_t(token - begin)];
+            }
+        }
+        const std::vector<float> scores = pooled(votes);
+        const TokenRange all{0, before};
+        select::bestTokens({&all, 1}, scores, capacity_ - window_, order, head.tokens);
+        for (const std::int32_t token : head.tokens) head.scores.push_back(scores[std::size_t(token)]);
+    }
+    for (int token = before; token < tokens; ++token) {
+        head.tokens.push_back(token);
+        head.scores.push_back(std::numeric_limits<float>::quiet_NaN());
+    }
+}
+
+/// One-dimensional pooling of stride 1 with half a kernel of padding: zeros that count for the mean, nothing for the
+/// maximum, as the framework of the public code pools.
+std::vector<float> SnapKv::pooled(const std::vector<float>& votes) const {
+    std::vector<float> result(votes.size());
+    const int count = int(votes.size()), half = kernel_ / 2;
+    for (int i = 0; i < count; ++i) {
+        float sum = 0, largest = -std::numeric_limits<float>::infinity();
+        for (int j = std::max(0, i - half); j <= std::min(count - 1, i + half); ++j) {
+            sum += votes[std::size_t(j)];
+            largest = std::max(largest, votes[std::size_t(j)]);
+        }
+        result[std::size_t(i)] = average_ ? sum / float(kernel_) : largest;
+    }
+    return result;
+}
+
+} // namespace
+
+MethodEntry snapKvMethod() {
+    MethodEntry entry;
+    entry.name = "snapkv";
+    entry.title = "SnapKV";
+    entry.source = "SnapKV: LLM Knows What You are Looking for Before Generation";
+    entry.summary =
+        "The attention of the prompt's last tokens, pooled over neighbours, chooses once for each KV head what is kept "
+        "of the prompt; what is generated is kept as well. Nothing is transferred and nothing comes back.";
+    entry.parameters = {
+        select::blockSize(),
+        {"capacity_tokens",
+         ParameterType::Integer,
+         "1024",
+         1,
+         1 << 24,
+         "tokens",
+         "Prompt tokens each KV head keeps, the observation window included.",
+         {}},
+        {"window_tokens",
+         ParameterType::Integer,
+         "32",
+         1,
+         4096,
+         "tokens",
+         "Observation window: the last prompt tokens, whose queries vote; always kept.",
+         {}},
+        {"pooling_kernel", ParameterType::Integer, "7", 1, 255, "tokens", "Neighbours pooled into one vote; odd.", {}},
+        {"pooling", ParameterType::Choice, "max", 0, 0, "", "How votes are pooled.", {"max", "avg"}},
+        select::bias(),
+        select::biasScale()};
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        SelectionSpec spec = select::commonSpec(values, config);
+        const int capacity = values.integer("capacity_tokens"), window = values.integer("window_tokens");
+        if (window >= capacity)
+            throw Error(
+                ErrorKind::BadInput,
+                fmt::format("window_tokens {} leaves nothing of capacity_tokens {} to choose", window, capacity),
+                "raise capacity_tokens, or lower window_tokens");
+        if (values.integer("pooling_kernel") % 2 == 0)
+            throw Error(ErrorKind::BadInput, fmt::format("pooling_kernel {} is even", values.integer("pooling_kernel")),
+                        "use an odd number, so that the pool is centred");
+        select::setTokenBudget(spec, capacity);
+        spec.traceBudget = -1;
+        return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        return std::make_unique<SnapKv>(context, values);
+    };
+    return entry;
+}
+
+} // namespace kvscope

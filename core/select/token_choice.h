@@ -1,0 +1,45 @@
+// What the methods share that choose single tokens: the best of a score, attention probabilities over KV blocks, and
+// the form in which the executor and the trace take a choice of tokens.
+#pragma once
+
+#include "core/select/selector.h"
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kvscope::select {
+
+/// Positions [begin, end).
+struct TokenRange {
+    int begin = 0, end = 0;
+};
+
+/// The `count` positions of the highest scores, ascending. scores: one for each position of `ranges` (ascending, not
+/// overlapping), in order. Equal scores: the lower position; NaN counts as -inf. `order` is scratch.
+void bestTokens(std::span<const TokenRange> ranges, std::span<const float> scores, int count,
+                std::vector<std::int32_t>& order, std::vector<std::int32_t>& tokens);
+
+/// x = softmax(x); nothing but -inf becomes zeros.
+void softmax(std::span<float> x);
+
+/// logits[i] = scale * q.k + biasScale * bias for the valid tokens of the views, in order. q: [dim].
+/// @return how many
+std::size_t attentionLogits(std::span<const KvBlockView> views, const float* q, int dim, int blockSize, float scale,
+                            float biasScale, float* logits);
+
+/// A choice of tokens as units of the trace (SelectionSpec::traceUnit 1): item.tokens is set, `scores` has one entry
+/// for each, those from `firstRecent` on are labelled as window.
+void chooseTokens(HeadStep& item, std::span<const float> scores, Origin origin, std::int32_t firstRecent);
+
+/// Blocks of the store that hold positions [begin, end) of a sequence.
+void storeViews(const SelectorContext& context, int layer, int sequence, int kvHead, TokenRange range,
+                std::vector<KvBlockView>& views);
+
+/// Of one token of one KV head, as the device tier moves it.
+std::int64_t tokenBytes(const BlockLayout& layout);
+
+/// Budget of a method that attends to `tokens` tokens of its own choice and keeps its own device tier.
+void setTokenBudget(SelectionSpec& spec, int tokens);
+
+} // namespace kvscope::select

@@ -1,0 +1,17 @@
+// What the oracle says of a selection, from the attention of every block. Shared by the backends.
+#pragma once
+
+#include "core/trace/oracle.h"
+#include "kernels/selection.h"
+
+#include <cstdint>
+#include <span>
+
+namespace kvscope {
+
+/// mass: share of the attention of each block within reach. selected: indices into it, each once; origins: theirs.
+/// Fills everything of `record` but step, layer, sequence and KV head.
+void describeSelection(std::span<const float> mass, std::span<const std::int32_t> selected,
+                       std::span<const Origin> origins, OracleRecord& record);
+
+} // namespace kvscope

@@ -1,0 +1,114 @@
+#include "kernels/cuda/block_mass.h"
+
+#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace kvscope::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+constexpr int kPad = 8; // elements between the keys in shared memory: neighbouring lanes in different banks
+
+/// Grid: (blocks, kvHeads, rows). A warp takes a query head, a lane every 32nd token.
+__global__ void __launch_bounds__(kThreads) logSumKernel(BlockMassArgs a) {
+    extern __shared__ __align__(16) unsigned char raw[];
+    Bf16* keys = reinterpret_cast<Bf16*>(raw);
+    const int block = blockIdx.x, g = blockIdx.y, row = blockIdx.z, lane = threadIdx.x % kWarp,
+              warp = threadIdx.x / kWarp;
+    const int dim = a.shape.dim, size = a.shape.blockSize, group = a.shape.queryHeads / a.shape.kvHeads,
+              stride = dim + kPad;
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (block == 0 && g == 0 && row == 0 && threadIdx.x == 0) stamp(a.mark);
+    if (a.active != nullptr && a.active[row] == 0) return;
+    const int position = a.position[row], newest = position / size, head = row * a.shape.kvHeads + g;
+    if (block > newest) return;
+
+    const std::size_t elements = std::size_t(2) * size * dim; // of a block: keys, then values
+    const Bf16* from = a.blocks + (std::size_t(a.headFirst[head]) + block) * elements;
+    if (a.slots > 0 && block == newest)
+        for (int slot = 0; slot < a.slots; ++slot)
+            if (a.map[std::size_t(head) * a.slots + slot] == block)
+                from = a.pool + (std::size_t(head) * a.slots + slot) * elements;
+    const int pieces = dim / 8; // of 16 bytes
+    for (int i = threadIdx.x; i < size * pieces; i += kThreads)
+        *reinterpret_cast<uint4*>(keys + i / pieces * stride + i % pieces * 8) =
+            loadOnce(from + std::size_t(i / pieces) * dim + i % pieces * 8);
+    __syncthreads();
+
+    const float* bias = a.tokenBias != nullptr && a.biasScale != 0.f
+                            ? a.tokenBias + a.biasFirst[head] + std::int64_t(block) * size
+                            : nullptr;
+    const int tokens = min(size, position + 1 - block * size);
+    for (int h = warp; h < group; h += kWarps) {
+        const Bf16* q = a.q + (std::size_t(row) * a.shape.queryHeads + std::size_t(g * group + h)) * dim;
+        float largest = -INFINITY, sum = 0;
+        for (int token = lane; token < tokens; token += kWarp) {
+            float dot = 0;
+            for (int c = 0; c < dim; c += 8) {
+                const uint4 k = *reinterpret_cast<const uint4*>(keys + token * stride + c);
+                const uint4 x = *reinterpret_cast<const uint4*>(q + c);
+                dot += lowHalf(k.x) * lowHalf(x.x) + highHalf(k.x) * highHalf(x.x) + lowHalf(k.y) * lowHalf(x.y) +
+                       highHalf(k.y) * highHalf(x.y) + lowHalf(k.z) * lowHalf(x.z) + highHalf(k.z) * highHalf(x.z) +
+                       lowHalf(k.w) * lowHalf(x.w) + highHalf(k.w) * highHalf(x.w);
+            }
+            const float logit = dot * a.scale + (bias != nullptr ? a.biasScale * bias[token] : 0.f);
+            const float next = fmaxf(largest, logit);
+            sum = sum * expf(largest - next) + expf(logit - next);
+            largest = next;
+        }
+        const float all = warpMax(largest); // finite: lane 0 has a token
+        sum = warpSum(largest == -INFINITY ? 0.f : sum * expf(largest - all));
+        if (lane == 0)
+            a.logSums[(std::size_t(row) * a.shape.queryHeads + std::size_t(g * group + h)) * a.maxBlocks + block] =
+                all + logf(sum);
+    }
+}
+
+/// Grid: (kvHeads, rows).
+__global__ void __launch_bounds__(kThreads) massKernel(BlockMassArgs a) {
+    __shared__ float warpValue[kWarps];
+    const int g = blockIdx.x, row = blockIdx.y, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (a.active != nullptr && a.active[row] == 0) return;
+    const int blocks = a.position[row] / a.shape.blockSize + 1, group = a.shape.queryHeads / a.shape.kvHeads;
+    float* mass = a.mass + (std::size_t(row) * a.shape.kvHeads + g) * a.maxBlocks;
+    for (int b = threadIdx.x; b < blocks; b += kThreads) mass[b] = 0;
+    for (int h = 0; h < group; ++h) {
+        const float* logSums =
+            a.logSums + (std::size_t(row) * a.shape.queryHeads + std::size_t(g * group + h)) * a.maxBlocks;
+        float largest = -INFINITY;
+        for (int b = threadIdx.x; b < blocks; b += kThreads) largest = fmaxf(largest, logSums[b]);
+        largest = warpMax(largest);
+        if (lane == 0) warpValue[warp] = largest;
+        __syncthreads();
+        for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, warpValue[w]);
+        __syncthreads();
+        float sum = 0;
+        for (int b = threadIdx.x; b < blocks; b += kThreads) sum += expf(logSums[b] - largest);
+        sum = warpSum(sum);
+        if (lane == 0) warpValue[warp] = sum;
+        __syncthreads();
+        sum = 0;
+        for (int w = 0; w < kWarps; ++w) sum += warpValue[w];
+        __syncthreads();
+        for (int b = threadIdx.x; b < blocks; b += kThreads)
+            mass[b] += expf(logSums[b] - largest) / (sum * float(group));
+    }
+}
+
+} // namespace
+
+void measureBlockMass(const Launch& how, const BlockMassArgs& args) {
+    if (args.rows == 0) return;
+    const std::size_t shared = std::size_t(args.shape.blockSize) * std::size_t(args.shape.dim + kPad) * sizeof(Bf16);
+    allowShared(logSumKernel, shared, "preparing the oracle");
+    launch(how,
+           {dim3(unsigned(args.maxBlocks), unsigned(args.shape.kvHeads), unsigned(args.rows)), dim3(kThreads), shared},
+           logSumKernel, "measuring the attention of every block", args);
+    launch(how, {dim3(unsigned(args.shape.kvHeads), unsigned(args.rows)), dim3(kThreads)}, massKernel,
+           "measuring the attention of every block", args);
+}
+
+} // namespace kvscope::cuda

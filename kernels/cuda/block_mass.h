@@ -1,0 +1,36 @@
+// For the oracle: how much attention each cached block would get if every block were attended.
+#pragma once
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/kv_shape.h"
+
+#include <cuda_bf16.h>
+
+namespace kvscope::cuda {
+
+struct BlockMassArgs {
+    AttentionShape shape;
+    int rows = 0;                            // row = sequence
+    const std::int32_t* position = nullptr;  // [rows] of the query token; keys at later positions are masked
+    const std::uint8_t* active = nullptr;    // [rows] 0: the row is left alone; null: all
+    const __nv_bfloat16* q = nullptr;        // [rows, queryHeads*dim], rotated
+    const __nv_bfloat16* blocks = nullptr;   // every block by its id; host memory will do, read once
+    const std::int64_t* headFirst = nullptr; // [rows*kvHeads] first block of the head in `blocks`
+    // The newest block, where it lies in a slot; slots 0: it is in `blocks`.
+    int slots = 0;
+    const __nv_bfloat16* pool = nullptr;     // [rows*kvHeads, slots] blocks
+    const std::int32_t* map = nullptr;       // [rows*kvHeads, slots] block in each slot
+    const float* tokenBias = nullptr;        // eviction scores by token, or null
+    const std::int64_t* biasFirst = nullptr; // [rows*kvHeads] first token's index
+    float scale = 1, biasScale = 0;          // logits = scale q.k + biasScale * bias
+    int maxBlocks = 0;
+    float* logSums = nullptr; // [rows, queryHeads, maxBlocks] work space
+    float* mass = nullptr;    // [rows, kvHeads, maxBlocks] out: share of the attention, mean over the group's heads
+    std::uint64_t* mark = nullptr;
+};
+
+/// Reads all keys once; sums in float32, in an order of its own, so the same on every run. Only the blocks up to the
+/// position are written.
+void measureBlockMass(const Launch& launch, const BlockMassArgs& args);
+
+} // namespace kvscope::cuda

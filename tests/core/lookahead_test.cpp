@@ -1,0 +1,176 @@
+// Methods that fetch a layer ahead: InfiniGen's selection against a float64 computation from weights and keys, what the
+// records say of transfers, and the modelled link they travel on.
+#include "core/math/symmetric_eigen.h"
+#include "core/session/decode_session.h"
+#include "core/transfer/link_timeline.h"
+#include "tests/core/backend.h"
+
+#include <algorithm>
+#include <cmath>
+#include <gtest/gtest.h>
+#include <random>
+
+namespace kvscope {
+namespace {
+
+std::shared_ptr<const Model> model() {
+    static const auto loaded = Model::load(kDefaultModel);
+    return loaded;
+}
+
+std::vector<std::int32_t> randomPrompt(int tokens, unsigned seed) {
+    std::mt19937 random(seed);
+    std::uniform_int_distribution<std::int32_t> id(2, model()->config().vocab - 1);
+    std::vector<std::int32_t> prompt{0};
+    while (int(prompt.size()) < tokens) prompt.push_back(id(random));
+    return prompt;
+}
+
+struct Outcome {
+    CollectingSink sink;
+    SessionSummary summary;
+    std::vector<float> logits;
+};
+
+Outcome run(const std::string& method, int promptTokens, int newTokens, unsigned seed,
+            std::vector<std::pair<std::string, std::string>> settings = {}, Link link = {}) {
+    Outcome out;
+    SessionOptions options;
+    options.method = method;
+    options.maxNewTokens = newTokens;
+    options.stopAtEos = false;
+    options.settings = std::move(settings);
+    options.link = link;
+    DecodeSession session(model(), {randomPrompt(promptTokens, seed)}, options, out.sink);
+    session.prefill();
+    while (session.step()) {
+        const float* logits = session.logits(0);
+        out.logits.insert(out.logits.end(), logits, logits + model()->config().vocab);
+    }
+    out.summary = session.summary();
+    return out;
+}
+
+TEST(SymmetricEigen, VectorsAreOrthonormalAndDiagonaliseTheMatrix) {
+    std::mt19937 random(3);
+    std::normal_distribution<double> normal;
+    for (const int n : {1, 2, 7, 64}) {
+        std::vector<double> a(std::size_t(n * n));
+        for (int i = 0; i < n; ++i)
+            for (int j = 0; j <= i; ++j) a[std::size_t(i * n + j)] = a[std::size_t(j * n + i)] = normal(random);
+        const SymmetricEigen eigen = symmetricEigen(a, n);
+        const auto v = [&](int i, int c) { return eigen.vectors[std::size_t(i * n + c)]; };
+        for (int i = 0; i < n; ++i) {
+            if (i > 0) {
+                EXPECT_GE(eigen.values[std::size_t(i - 1)], eigen.values[std::size_t(i)]);
+            }
+            for (int j = 0; j < n; ++j) {
+                double dot = 0;
+                for (int c = 0; c < n; ++c) dot += v(i, c) * v(j, c);
+                EXPECT_NEAR(dot, i == j ? 1 : 0, 1e-12 * n);
+                double av = 0; // (A v_i)_j
+                for (int c = 0; c < n; ++c) av += a[std::size_t(j * n + c)] * v(i, c);
+                EXPECT_NEAR(av, eigen.values[std::size_t(i)] * v(i, j), 1e-11 * n);
+            }
+        }
+    }
+}
+
+TEST(SymmetricEigen, EqualEigenvaluesAndZerosAreNoTrouble) {
+    const std::vector<double> zero(9, 0.0), twice{2, 0, 0, 2};
+    EXPECT_EQ(symmetricEigen(zero, 3).values, std::vector<double>(3, 0.0));
+    EXPECT_EQ(symmetricEigen(twice, 2).values, (std::vector<double>{2, 2}));
+}
+
+TEST(LinkTimeline, TransfersQueueAndOnlyWhatIsLateIsExposed) {
+    LinkTimeline link(Link{"test", 1.0, 1.0}); // 1 byte a nanosecond after 1 us
+    const auto first = link.start(0, 1000), second = link.start(500, 3000), none = link.start(100, 0);
+    EXPECT_EQ(first.doneNs, 2000);
+    EXPECT_EQ(second.startNs, 2000);
+    EXPECT_EQ(second.doneNs, 6000);
+    EXPECT_EQ(none.doneNs, 100);
+    EXPECT_EQ(link.missingBytes(second, 5000), 1000);
+    EXPECT_EQ(link.missingBytes(second, 2100), 3000);
+    EXPECT_EQ(link.missingBytes(second, 6000), 0);
+    EXPECT_EQ(link.wait(3000, first.doneNs), 0);
+    EXPECT_EQ(link.wait(5000, second.doneNs), 1000);
+    EXPECT_EQ(link.modelled(5000), 6000) << "the machine stood still for a microsecond";
+}
+
+TEST(Lookahead, TravelsWhileTheLayerBeforeAttends) {
+    if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
+    const Link fast{"fast", 1000.0, 0.001};
+    const Outcome ahead = run("sparda", 2500, 40, 5, {}, fast), waiting = run("nosa", 2500, 40, 5, {}, fast);
+    ASSERT_GT(ahead.summary.misses, 0);
+    // So fast a link delivers before the next layer asks: only layer 0, which nobody predicts, is exposed.
+    for (const StepRecord& record : ahead.sink.steps) {
+        if (record.phase == Phase::Prefill) continue;
+        for (std::size_t layer = 1; layer < record.layers.size(); ++layer)
+            EXPECT_LT(record.layers[layer].exposedNs, 1000) << "step " << record.step << " layer " << layer;
+        for (const SelectionRecord& s : record.selections) {
+            EXPECT_EQ(s.predicted, s.layer == 0 ? -1 : s.selected);
+            EXPECT_EQ(s.used, s.layer == 0 ? 0 : s.selected);
+            EXPECT_EQ(s.wasted, 0) << "the predicted set is the attended one";
+        }
+    }
+    // On demand every transfer is exposed.
+    for (const StepRecord& record : waiting.sink.steps)
+        for (const LayerRecord& layer : record.layers)
+            if (layer.h2dBytes > 0) {
+                EXPECT_GT(layer.exposedNs, 0);
+            }
+}
+
+TEST(Lookahead, ASlowLinkIsLateAndTheStallIsExposed) {
+    if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
+    const Outcome slow = run("sparda", 2500, 30, 5, {}, Link{"slow", 0.05, 10});
+    std::int64_t late = 0, misses = 0, exposed = 0, busy = 0;
+    for (const StepRecord& record : slow.sink.steps) {
+        for (const SelectionRecord& s : record.selections) {
+            EXPECT_LE(s.late, s.misses);
+            if (s.layer > 0) late += s.late, misses += s.misses;
+        }
+        // Layer 0's own blocks queue behind layer 1's, so only sums over layers compare.
+        for (const LayerRecord& layer : record.layers)
+            if (record.phase == Phase::Decode) exposed += layer.exposedNs, busy += layer.transferNs;
+        EXPECT_LE(exposed, busy);
+    }
+    EXPECT_GT(late, misses / 2) << "a block takes about a millisecond, a layer far less";
+    EXPECT_GT(exposed, busy / 2);
+}
+
+TEST(Lookahead, TransfersChangeNoResult) {
+    if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
+    for (const char* method : {"sparda", "infinigen"})
+        EXPECT_EQ(run(method, 1700, 30, 8, {}, Link{"slow", 0.05, 10}).logits,
+                  run(method, 1700, 30, 8, {}, Link{"fast", 1000, 0.001}).logits);
+}
+
+TEST(Sparda, SparsePrefillUsesTheForecastOfTheLayerBefore) {
+    if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
+    // With room for every block the choice does not matter: sparse and full prefill are the same attention.
+    const auto all = std::pair<std::string, std::string>{"total_blocks", "40"};
+    const Outcome full = run("sparda", 1400, 5, 9, {all}),
+                  sparse = run("sparda", 1400, 5, 9, {all, {"prefill", "sparse"}});
+    ASSERT_EQ(full.logits.size(), sparse.logits.size());
+    for (std::size_t i = 0; i < full.logits.size(); ++i) EXPECT_NEAR(full.logits[i], sparse.logits[i], 2e-3f);
+    const Outcome tight = run("sparda", 1400, 5, 9, {{"prefill", "sparse"}});
+    EXPECT_NE(tight.logits, full.logits);
+}
+
+TEST(Sparda, NeedsForecastHeadsAndSaysSo) {
+    const auto plain = Model::load(std::string(KVSCOPE_TEST_DATA) + "/golden/hf_llama");
+    SessionOptions options;
+    options.method = "sparda";
+    NullSink sink;
+    try {
+        DecodeSession session(plain, {{1, 2, 3}}, options, sink);
+        FAIL() << "a model without Forecast heads was accepted";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.kind, ErrorKind::Unsupported);
+        EXPECT_NE(std::string(error.what()).find("Forecast heads"), std::string::npos) << error.what();
+    }
+}
+
+} // namespace
+} // namespace kvscope

@@ -1,0 +1,174 @@
+#include "tests/core/method_run.h"
+
+#include "core/select/method.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <random>
+#include <set>
+
+namespace kvscope::test {
+
+MethodRun::MethodRun(const std::string& name, const Settings& settings, const Shape& shape) : shape_(shape) {
+    static const auto model = Model::load(kDefaultModel); // its head shapes are the constants above
+    const MethodEntry& method = findMethod(name);
+    ParameterValues values;
+    for (const Parameter& parameter : method.parameters)
+        values.set(method.parameters, parameter.key, parameter.defaultValue);
+    for (const auto& [key, value] : settings) values.set(method.parameters, key, value);
+    spec_ = method.make(values, model->config());
+    spec_.bias.scale = 0;
+
+    const int tokens = shape.promptTokens + shape.steps;
+    std::mt19937 random(shape.seed);
+    std::normal_distribution<float> normal;
+    const auto fill = [&](std::vector<float>& to, int heads) {
+        to.resize(std::size_t(tokens * heads * kDim));
+        for (float& x : to) x = normal(random);
+    };
+    fill(plainQ_, kQueryHeads);
+    fill(plainK_, kKvHeads);
+    fill(v_, kKvHeads);
+    scores_.resize(std::size_t(tokens * kKvHeads));
+    for (float& x : scores_) x = normal(random);
+    const int lengths[] = {shape.promptTokens}, most[] = {tokens};
+    rope_ = RopeTables(model->config().rope, lengths, most);
+    const auto rotateAll = [&](const std::vector<float>& plain, std::vector<float>& to, int heads) {
+        to.resize(plain.size());
+        for (int token = 0; token < tokens; ++token)
+            for (int h = 0; h < heads; ++h) {
+                const auto turned = rotated(row(plain, token, h, heads), token);
+                std::copy(turned.begin(), turned.end(), to.begin() + (token * heads + h) * kDim);
+            }
+    };
+    rotateAll(plainQ_, q_, kQueryHeads);
+    rotateAll(plainK_, k_, kKvHeads);
+
+    const auto kernels = makeCpuKernels(2);
+    KvCacheOptions options;
+    options.shape = {1, kKvHeads, kDim, kDim};
+    options.layout = {spec_.blockSize, kDim, false, -1};
+    options.maxTokens = {tokens};
+    const int blocks = (tokens + spec_.blockSize - 1) / spec_.blockSize;
+    options.slots = std::min(blocks, std::max(spec_.deviceSlots, spec_.budgetBlocks() + spec_.spareSlots));
+    options.offloaded = {shape.offload && !spec_.ownDeviceTier};
+    options.indexed = {true};
+    KvCache cache(options, spec_, findCachePolicy("lru"));
+    const AttentionRules rules{kQueryHeads, 1.f / 8, {}};
+    const SelectorContext context{*kernels, cache, *model, spec_, rules, options.shape, rope_, {tokens}, shape.offload};
+    LayerAttention attention(context,
+                             method.makeSelector ? method.makeSelector(values, context) : makeSpecSelector(context),
+                             Link{}, shape.oracle);
+
+    std::vector<float> out(std::size_t(tokens * kQueryHeads * kDim));
+    const auto rows = [&](int token) {
+        const auto at = [&](const std::vector<float>& values2, int heads) {
+            return values2.data() + std::size_t(token * heads * kDim);
+        };
+        return TokenRows{at(q_, kQueryHeads),
+                         at(k_, kKvHeads),
+                         at(v_, kKvHeads),
+                         scores_.data() + std::size_t(token * kKvHeads),
+                         out.data() + std::size_t(token * kQueryHeads * kDim),
+                         at(plainQ_, kQueryHeads),
+                         at(plainK_, kKvHeads),
+                         nullptr};
+    };
+    StageClock clock(steadyNowNs());
+    clock.beginStep();
+    LayerRecord prefill;
+    clock.beginLayer(prefill);
+    for (int first = 0; first < shape.promptTokens; first += 100) // chunks that end inside blocks
+        attention.prefill({0, 0, first, std::min(100, shape.promptTokens - first), shape.promptTokens, rows(first)},
+                          clock, prefill);
+    attention.finishPrompt(0, 0, shape.promptTokens);
+    for (int step = 0; step < shape.steps; ++step) {
+        Step result;
+        StepRecord record;
+        record.step = step + 1;
+        const ActiveSequence active{0, shape.promptTokens + step};
+        clock.beginStep();
+        clock.beginLayer(result.layer);
+        attention.decode(0, {&active, 1}, rows(active.position), step + 1, clock, result.layer, record);
+        for (const SelectionRecord& s : record.selections) {
+            const auto cut = [&](const auto& values2) {
+                return std::vector(values2.begin() + s.first, values2.begin() + s.first + s.selected);
+            };
+            Head head{s, cut(record.blocks), cut(record.origins), cut(record.hit), cut(record.scores), {}};
+            const float* own = out.data() + std::size_t((active.position * kQueryHeads + s.kvHead * kGroup) * kDim);
+            head.out.assign(own, own + kGroup * kDim);
+            result.heads.push_back(std::move(head));
+        }
+        steps_.push_back(std::move(result));
+    }
+}
+
+std::vector<double> MethodRun::rotated(const float* plain, int position) const {
+    std::vector<double> to(kDim);
+    const float* cos = rope_.cos() + std::size_t(position * kDim / 2);
+    const float* sin = rope_.sin() + std::size_t(position * kDim / 2);
+    for (int i = 0; i < kDim / 2; ++i) {
+        const double a = double(plain[i]), b = double(plain[i + kDim / 2]);
+        to[std::size_t(i)] = a * double(cos[i]) - b * double(sin[i]);
+        to[std::size_t(i + kDim / 2)] = b * double(cos[i]) + a * double(sin[i]);
+    }
+    return to;
+}
+
+std::vector<double> MethodRun::attention(int token, int head, const std::vector<std::int32_t>& over) const {
+    std::vector<double> weights;
+    for (const std::int32_t t : over)
+        weights.push_back(scale() *
+                          std::inner_product(q(token, head), q(token, head) + kDim, k(t, head / kGroup), 0.0));
+    weights = softmax(weights);
+    std::vector<double> result(kDim, 0.0);
+    for (std::size_t i = 0; i < over.size(); ++i)
+        for (int c = 0; c < kDim; ++c) result[std::size_t(c)] += weights[i] * double(v(over[i], head / kGroup)[c]);
+    return result;
+}
+
+double MethodRun::outputError(std::size_t step, int kvHead, const std::vector<std::int32_t>& over) const {
+    double worst = 0;
+    for (int h = 0; h < kGroup; ++h) {
+        const auto expected = attention(position(step), kvHead * kGroup + h, over);
+        for (int c = 0; c < kDim; ++c)
+            worst = std::max(worst, std::abs(expected[std::size_t(c)] -
+                                             steps_[step].heads[std::size_t(kvHead)].out[std::size_t(h * kDim + c)]));
+    }
+    return worst;
+}
+
+void expectBest(const std::vector<std::int32_t>& chosen, const std::vector<std::int32_t>& ids,
+                const std::vector<double>& scores, int count, double tolerance) {
+    ASSERT_EQ(ids.size(), scores.size());
+    const std::size_t expected = std::min(ids.size(), std::size_t(count));
+    ASSERT_EQ(chosen.size(), expected);
+    if (expected == 0) return;
+    std::vector<double> sorted = scores;
+    std::sort(sorted.begin(), sorted.end(), std::greater<>());
+    const double limit = sorted[expected - 1];
+    const std::set<std::int32_t> in(chosen.begin(), chosen.end());
+    ASSERT_EQ(in.size(), chosen.size());
+    std::size_t known = 0;
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        const bool isIn = in.count(ids[i]) > 0;
+        known += isIn ? 1 : 0;
+        if (isIn) {
+            EXPECT_GE(scores[i], limit - tolerance) << ids[i] << " was chosen";
+        } else {
+            EXPECT_LE(scores[i], limit + tolerance) << ids[i] << " was left out";
+        }
+    }
+    EXPECT_EQ(known, chosen.size()) << "something was chosen that could not be";
+}
+
+std::vector<double> softmax(std::vector<double> x) {
+    const double largest = *std::max_element(x.begin(), x.end());
+    double sum = 0;
+    for (double& value : x) sum += value = std::exp(value - largest);
+    for (double& value : x) value /= sum;
+    return x;
+}
+
+} // namespace kvscope::test

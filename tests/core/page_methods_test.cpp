@@ -1,0 +1,276 @@
+// ArkVale and InfLLM against plain references written from their papers (methods 9.7, 9.8), in float64.
+#include "tests/core/method_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <set>
+
+namespace kvscope {
+namespace {
+
+using test::expectBest;
+using test::MethodRun;
+constexpr int kDim = MethodRun::kDim, kGroup = MethodRun::kGroup;
+
+std::vector<std::int32_t> upTo(int end) {
+    std::vector<std::int32_t> all(static_cast<std::size_t>(end));
+    std::iota(all.begin(), all.end(), 0);
+    return all;
+}
+
+std::vector<std::int32_t> tokensOf(const std::vector<std::int32_t>& blocks, int size, int position) {
+    std::vector<std::int32_t> tokens;
+    for (const std::int32_t b : blocks)
+        for (int t = b * size; t <= std::min(position, (b + 1) * size - 1); ++t) tokens.push_back(t);
+    return tokens;
+}
+
+// --- ArkVale (9.7)
+
+/// Bound of a complete page for one KV head, summed over its query heads.
+double pageBound(const MethodRun& run, int position, int g, int page, bool cuboid) {
+    const int size = run.spec().blockSize;
+    double sum = 0;
+    for (int c = 0; c < kDim; ++c) {
+        double low = 1e300, high = -1e300, radius = 0;
+        for (int t = page * size; t < (page + 1) * size; ++t) {
+            low = std::min(low, double(run.k(t, g)[c]));
+            high = std::max(high, double(run.k(t, g)[c]));
+        }
+        const double centre = (low + high) / 2;
+        for (int t = page * size; t < (page + 1) * size; ++t)
+            radius += std::abs(centre - double(run.k(t, g)[c])) / size;
+        if (cuboid) low = centre - radius, high = centre + radius;
+        for (int h = g * kGroup; h < (g + 1) * kGroup; ++h) {
+            const double q = double(run.q(position, h)[c]);
+            sum += std::max(q * low, q * high);
+        }
+    }
+    return sum;
+}
+
+struct ArkReference {
+    int budget, topk, sink, window;
+    bool layer, cuboid;
+};
+
+void expectArkVale(const ArkReference& want, unsigned seed) {
+    const MethodRun run("arkvale",
+                        {{"block_size", "16"},
+                         {"page_budget", std::to_string(want.budget)},
+                         {"page_topks", std::to_string(want.topk)},
+                         {"sink_blocks", std::to_string(want.sink)},
+                         {"window_blocks", std::to_string(want.window)},
+                         {"skip_layers", "0"},
+                         {"groups", want.layer ? "layer" : "head"},
+                         {"digest", want.cuboid ? "cuboid-mean" : "bounds"}},
+                        {330, 60, seed});
+    const int size = 16, dynamic = want.topk - want.sink - (want.window - 1);
+    for (int g = 0; g < MethodRun::kKvHeads; ++g) {
+        std::set<std::int32_t> resident;
+        const auto visit = [&](int position) {
+            const int pages = position / size + 1, complete = (position + 1) / size;
+            const auto score = [&](int page) {
+                if (page >= complete) return -1e300;
+                if (!want.layer) return pageBound(run, position, g, page, want.cuboid) / kGroup;
+                return (pageBound(run, position, 0, page, want.cuboid) +
+                        pageBound(run, position, 1, page, want.cuboid)) /
+                       MethodRun::kQueryHeads;
+            };
+            std::set<std::int32_t> pinned;
+            for (int page = 0; page < want.sink; ++page) pinned.insert(page);
+            for (int page = pages - want.window; page < pages; ++page) pinned.insert(page);
+            std::vector<std::pair<double, int>> order;
+            for (int page = want.sink; page < pages - want.window + 1; ++page) order.push_back({-score(page), page});
+            std::sort(order.begin(), order.end());
+            for (int i = 0; i < std::min(dynamic, int(order.size())); ++i) pinned.insert(order[std::size_t(i)].second);
+            resident.insert(pinned.begin(), pinned.end());
+            while (int(resident.size()) > want.budget) {
+                int victim = -1;
+                for (const int page : resident)
+                    if (!pinned.count(page) && (victim < 0 || score(page) < score(victim))) victim = page;
+                resident.erase(victim);
+            }
+        };
+        for (int page = 0; page * size < run.promptTokens(); ++page) resident.insert(page);
+        visit(run.promptTokens() - 1); // what the prompt leaves
+        for (std::size_t step = 0; step < run.steps().size(); ++step) {
+            const int position = run.position(step);
+            const auto before = resident;
+            visit(position);
+            const auto& head = run.steps()[step].heads[std::size_t(g)];
+            const std::vector<std::int32_t> expected(resident.begin(), resident.end());
+            ASSERT_EQ(head.units, expected) << "step " << step << " head " << g;
+            EXPECT_LT(run.outputError(step, g, tokensOf(expected, size, position)), 2e-6)
+                << "all resident pages are attended";
+            for (std::size_t i = 0; i < head.units.size(); ++i) {
+                const bool began = position % size == 0 && head.units[i] == position / size;
+                EXPECT_EQ(head.hit[i] == 1, began || before.count(head.units[i]) > 0) << "recalled pages are misses";
+            }
+        }
+    }
+}
+
+TEST(ArkVale, RecallsTheBestPagesAndEvictsTheWorst) {
+    expectArkVale({12, 6, 1, 2, true, true}, 21);
+    expectArkVale({10, 8, 2, 3, false, true}, 22);
+    expectArkVale({9, 5, 1, 1, true, false}, 23);
+}
+
+TEST(ArkVale, WithRoomForEverythingIsDense) {
+    const MethodRun run("arkvale", {{"page_budget", "64"}, {"skip_layers", "0"}}, {300, 40, 24});
+    for (std::size_t step = 0; step < run.steps().size(); ++step) {
+        EXPECT_EQ(run.steps()[step].layer.misses, 0);
+        for (int g = 0; g < MethodRun::kKvHeads; ++g)
+            EXPECT_LT(run.outputError(step, g, upTo(run.position(step) + 1)), 2e-6);
+    }
+}
+
+// --- InfLLM (9.8)
+
+struct InfReference {
+    int init, local, topk, representatives; // init in blocks
+    bool layer;
+};
+
+class InfLlmCheck {
+public:
+    InfLlmCheck(const InfReference& want, unsigned seed)
+        : want_(want), run_("infllm",
+                            {{"block_size", "16"},
+                             {"init_tokens", std::to_string(want.init * 16)},
+                             {"local_tokens", std::to_string(want.local)},
+                             {"topk_blocks", std::to_string(want.topk)},
+                             {"cached_blocks", "12"},
+                             {"repr_topk", std::to_string(want.representatives)},
+                             {"groups", want.layer ? "layer" : "head"}},
+                            {330, 60, seed}),
+          mass_(MethodRun::kQueryHeads, std::vector<double>(400, 0.0)) {}
+
+    void check() {
+        for (int t = 0; t < run_.promptTokens(); ++t) accumulate(t);
+        for (std::size_t step = 0; step < run_.steps().size(); ++step) {
+            SCOPED_TRACE(step);
+            for (int g = 0; g < MethodRun::kKvHeads; ++g) checkHead(step, g);
+            accumulate(run_.position(step));
+        }
+    }
+
+private:
+    int firstLocal(int position) const { return std::max(0, position + 1 - want_.local) / 16; }
+
+    void accumulate(int t) {
+        for (int h = 0; h < MethodRun::kQueryHeads; ++h) {
+            std::vector<double> logits;
+            const int begin = firstLocal(t) * 16;
+            for (int j = begin; j <= t; ++j)
+                logits.push_back(run_.scale() *
+                                 std::inner_product(run_.q(t, h), run_.q(t, h) + kDim, run_.k(j, h / kGroup), 0.0));
+            logits = test::softmax(logits);
+            for (std::size_t j = 0; j < logits.size(); ++j) mass_[std::size_t(h)][std::size_t(begin) + j] += logits[j];
+        }
+    }
+
+    /// Query at the fixed distance against the mean unrotated key of the block's most attended tokens.
+    double score(int position, int h, int block) const {
+        std::vector<int> order(16);
+        std::iota(order.begin(), order.end(), block * 16);
+        std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+            return mass_[std::size_t(h)][std::size_t(a)] > mass_[std::size_t(h)][std::size_t(b)];
+        });
+        const auto q = run_.rotated(run_.plainQ(position, h), want_.local);
+        double sum = 0;
+        for (int i = 0; i < want_.representatives; ++i)
+            sum += std::inner_product(q.begin(), q.end(), run_.plainK(order[std::size_t(i)], h / kGroup), 0.0) /
+                   want_.representatives;
+        return sum;
+    }
+
+    void checkHead(std::size_t step, int g) const {
+        const int position = run_.position(step), local = firstLocal(position);
+        const auto& head = run_.steps()[step].heads[std::size_t(g)];
+        std::vector<std::int32_t> context, chosen, near, far;
+        std::vector<double> scores;
+        for (int b = want_.init; b < local; ++b) {
+            double sum = 0;
+            for (int h = want_.layer ? 0 : g * kGroup; h < (want_.layer ? MethodRun::kQueryHeads : (g + 1) * kGroup);
+                 ++h)
+                sum += score(position, h, b);
+            context.push_back(b);
+            scores.push_back(sum);
+        }
+        for (const std::int32_t b : head.units) {
+            if (b >= want_.init && b < local) chosen.push_back(b);
+            (b < local ? far : near).push_back(b);
+        }
+        expectBest(chosen, context, scores, want_.topk, 1e-4);
+        EXPECT_EQ(int(far.size() - chosen.size()), std::min(want_.init, local)) << "first tokens are always there";
+        EXPECT_EQ(int(near.size()), position / 16 - local + 1);
+        for (int h = 0; h < kGroup; ++h)
+            expectOutput(step, g * kGroup + h, tokensOf(near, 16, position), tokensOf(far, 16, position));
+    }
+
+    void expectOutput(std::size_t step, int h, const std::vector<std::int32_t>& near,
+                      const std::vector<std::int32_t>& far) const {
+        const int position = run_.position(step), g = h / kGroup;
+        const auto q = run_.rotated(run_.plainQ(position, h), want_.local);
+        std::vector<double> logits;
+        std::vector<std::int32_t> tokens;
+        for (const std::int32_t t : near) {
+            tokens.push_back(t);
+            logits.push_back(run_.scale() *
+                             std::inner_product(run_.q(position, h), run_.q(position, h) + kDim, run_.k(t, g), 0.0));
+        }
+        for (const std::int32_t t : far) { // keys at 0, the query at the fixed distance
+            tokens.push_back(t);
+            logits.push_back(run_.scale() * std::inner_product(q.begin(), q.end(), run_.plainK(t, g), 0.0));
+        }
+        logits = test::softmax(logits);
+        for (int c = 0; c < kDim; ++c) {
+            double expected = 0;
+            for (std::size_t i = 0; i < tokens.size(); ++i) expected += logits[i] * double(run_.v(tokens[i], g)[c]);
+            EXPECT_NEAR(run_.steps()[step].heads[std::size_t(g)].out[std::size_t((h % kGroup) * kDim + c)], expected,
+                        2e-5);
+        }
+    }
+
+    const InfReference want_;
+    const MethodRun run_;
+    std::vector<std::vector<double>> mass_; // [query head][token]
+};
+
+TEST(InfLlm, FindsBlocksByTheirRepresentativesAndAttendsThemAtOneDistance) {
+    InfLlmCheck({1, 100, 5, 4, true}, 25).check();
+    InfLlmCheck({2, 64, 3, 2, false}, 26).check();
+    InfLlmCheck({0, 80, 1, 1, true}, 27).check();
+}
+
+TEST(InfLlm, WithinTheLocalWindowIsDense) {
+    const MethodRun run("infllm", {{"block_size", "16"}, {"local_tokens", "400"}}, {300, 40, 28});
+    for (std::size_t step = 0; step < run.steps().size(); ++step)
+        for (int g = 0; g < MethodRun::kKvHeads; ++g)
+            EXPECT_LT(run.outputError(step, g, upTo(run.position(step) + 1)), 2e-6);
+}
+
+TEST(InfLlm, ACachedBlockIsNoMissWhenItIsFoundAgain) {
+    const MethodRun run("infllm",
+                        {{"block_size", "16"},
+                         {"init_tokens", "16"},
+                         {"local_tokens", "64"},
+                         {"topk_blocks", "3"},
+                         {"cached_blocks", "100"}},
+                        {330, 60, 29});
+    std::set<std::int32_t> seen;
+    for (const auto& step : run.steps())
+        for (std::size_t i = 0; i < step.heads[0].units.size(); ++i) {
+            const std::int32_t block = step.heads[0].units[i];
+            if (seen.count(block)) {
+                EXPECT_EQ(step.heads[0].hit[i], 1) << "there is room for every block";
+            }
+            seen.insert(block);
+        }
+}
+
+} // namespace
+} // namespace kvscope

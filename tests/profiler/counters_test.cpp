@@ -1,0 +1,140 @@
+// Counter samples: recorded, read, held beside the engine's bytes; older traces do without and take them on.
+#include "profiler/read/counters.h"
+
+#include "profiler/export/export.h"
+#include "profiler/insights/insight.h"
+#include "profiler/record/recorder.h"
+#include "profiler/report/report.h"
+#include "profiler/report/run_data.h"
+#include "tests/profiler/sql_rows.h"
+#include "tests/profiler/synthetic_run.h"
+#include "tests/profiler/temporary_folder.h"
+
+#include <gmock/gmock.h>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace kvscope {
+namespace {
+
+using testing::HasSubstr;
+
+/// A prefill of 1 ms, then two decode steps of 1 ms that move 1000 and 3000 bytes to the device and 500 back.
+void recordWithCounters(const std::string& file, std::vector<CounterSample> samples) {
+    Recorder recorder(file, {});
+    synthetic::RunShape shape;
+    recorder.beginRun(synthetic::infoOf(shape));
+    for (int step = 0; step < 3; ++step) {
+        auto record = recorder.acquire();
+        record->step = step;
+        record->phase = step == 0 ? Phase::Prefill : Phase::Decode;
+        record->startNs = 1'000'000 * step;
+        record->durationNs = 1'000'000;
+        record->layers.resize(1);
+        record->layers[0].h2dBytes = step == 0 ? 0 : step == 1 ? 1000 : 3000;
+        record->layers[0].d2hBytes = step == 1 ? 500 : 0;
+        recorder.commit(std::move(record));
+    }
+    recorder.addCounters(std::move(samples));
+    recorder.endRun(RunStatus::Finished, {});
+    recorder.flush();
+}
+
+std::string exported(const std::string& file) {
+    std::ostringstream out;
+    exportTable(file, ExportTable::Counters, ExportFormat::Csv, out);
+    return out.str();
+}
+
+TEST(Counters, AreReadBackAndHeldBesideTheEnginesBytes) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    // Prefill only; half in prefill, half in decoding; decoding; a quarter in decoding. Another track does not mix in.
+    recordWithCounters(file, {{kPcieToDevice, 0, 500'000, 7777},
+                              {kPcieToDevice, 500'000, 1'000'000, 2000},
+                              {kPcieToHost, 500'000, 1'000'000, 600},
+                              {kPcieToDevice, 1'500'000, 1'000'000, 3000},
+                              {kPcieToDevice, 2'500'000, 2'000'000, 400},
+                              {kLostGpuRecords, 0, 4'500'000, 3}});
+    const TraceReader reader(file);
+    const auto samples = counterSamples(reader, 1);
+    ASSERT_EQ(samples.size(), 6u);
+    EXPECT_EQ(samples[0].value, 7777);
+    EXPECT_EQ(samples.back().startNs, 2'500'000);
+    const auto traffic = pcieTraffic(reader, 1);
+    ASSERT_TRUE(traffic.has_value());
+    EXPECT_EQ(traffic->countedToDevice, 1000 + 3000 + 100);
+    EXPECT_EQ(traffic->countedToHost, 300);
+    EXPECT_EQ(traffic->engineToDevice, 4000);
+    EXPECT_EQ(traffic->engineToHost, 500);
+    EXPECT_EQ(lostGpuRecords(reader, 1), 3);
+    EXPECT_FALSE(pcieTraffic(reader, 2).has_value());
+    EXPECT_EQ(test::value(file, "SELECT sum(value) FROM v_counter WHERE track LIKE 'PCIe%device'"), "13177");
+    EXPECT_THAT(exported(file), HasSubstr("1,PCIe bytes to host,500000,1000000,600\n"));
+
+    const InsightReport insights = insightsOf(reader, 1, {});
+    const auto said = std::find_if(insights.insights.begin(), insights.insights.end(),
+                                   [](const Insight& insight) { return insight.id == "lost-gpu-records"; });
+    ASSERT_NE(said, insights.insights.end());
+    EXPECT_THAT(said->title, HasSubstr("3 records"));
+    const auto runs = reports::readRuns({file});
+    EXPECT_THAT(reports::lossText(runs.front()), HasSubstr("3 records of GPU kernels"));
+    const auto tables = reports::keyNumbers(runs);
+    const auto bytesOf = [&](const std::string& name) {
+        for (const auto& row : tables.rows)
+            if (std::get<std::string>(row[0].value) == name) return row[1].number();
+        return -1e9;
+    };
+    EXPECT_EQ(bytesOf("PCIe counter, to device"), 4100);
+    EXPECT_EQ(bytesOf("PCIe counter minus engine, to device"), 100);
+    EXPECT_EQ(bytesOf("PCIe counter minus engine, to host"), -200);
+}
+
+TEST(Counters, ShowAsCounterTracksOfTheChromeTrace) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    recordWithCounters(file, {{kPcieToDevice, 1'000'000, 500'000, 20'000'000}, {kLostGpuRecords, 0, 1, 0}});
+    std::ostringstream out;
+    exportChromeTrace(file, out);
+    int found = 0;
+    const auto trace = nlohmann::json::parse(out.str());
+    for (const auto& event : trace["traceEvents"])
+        if (event["name"] == kPcieToDevice) {
+            ++found;
+            EXPECT_EQ(event["ph"], "C");
+            EXPECT_EQ(event["ts"], 1000.0);
+            EXPECT_EQ(event["args"]["GB/s"], 40.0);
+        }
+    EXPECT_EQ(found, 1);
+}
+
+TEST(Counters, ATraceFromBeforeThemIsReadAndTakesThemOn) {
+    test::Folder folder;
+    const std::string file = (folder / "old.kvtrace").string();
+    recordWithCounters(file, {});
+    test::sql(file, "DROP VIEW v_counter; DROP TABLE counter;", SQLITE_OPEN_READWRITE);
+    {
+        const TraceReader reader(file);
+        EXPECT_TRUE(counterSamples(reader, 1).empty());
+        EXPECT_FALSE(pcieTraffic(reader, 1).has_value());
+        EXPECT_FALSE(lostGpuRecords(reader, 1).has_value());
+        std::ostringstream out;
+        EXPECT_THAT(exportTable(file, ExportTable::Counters, ExportFormat::Csv, out).note, HasSubstr("no counters"));
+        EXPECT_GT(exportChromeTrace(file, out).rows, 0);
+    }
+    recordWithCounters(file, {{kPcieToHost, 1'000'000, 2'000'000, 900}});
+    const TraceReader reader(file);
+    EXPECT_TRUE(counterSamples(reader, 1).empty());
+    const auto traffic = pcieTraffic(reader, 2);
+    ASSERT_TRUE(traffic.has_value());
+    EXPECT_EQ(traffic->countedToHost, 900);
+    // The same tables as a new file has.
+    const std::string fresh = (folder / "new.kvtrace").string();
+    recordWithCounters(fresh, {});
+    const char* shape = "SELECT group_concat(sql, ';') FROM (SELECT sql FROM sqlite_schema WHERE name LIKE '%counter' "
+                        "ORDER BY name)";
+    EXPECT_EQ(test::value(file, shape), test::value(fresh, shape));
+}
+
+} // namespace
+} // namespace kvscope

@@ -1,0 +1,68 @@
+// What was fetched ahead: recorded beside its selection, absent where nothing was, added to older traces.
+#include "core/select/method.h"
+#include "core/session/decode_session.h"
+#include "profiler/record/recorder.h"
+#include "tests/profiler/sql_rows.h"
+#include "tests/profiler/synthetic_run.h"
+#include "tests/profiler/temporary_folder.h"
+
+#include <gtest/gtest.h>
+#include <sqlite3.h>
+
+namespace kvscope {
+namespace {
+
+TEST(LookaheadTrace, HoldsWhatTheEngineSaid) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    const synthetic::RunShape shape;
+    std::int64_t rows = 0, predicted = 0, used = 0, wasted = 0, late = 0;
+    {
+        Recorder recorder(file, {});
+        recorder.beginRun(synthetic::infoOf(shape));
+        int n = 0;
+        for (const StepRecord& step : synthetic::stepsOf(shape, RecordLevel::Full)) {
+            auto record = recorder.acquire();
+            *record = step;
+            for (SelectionRecord& s : record->selections) {
+                if (s.layer == 0) continue; // nobody predicts the first layer
+                s.predicted = s.selected + 2, s.used = s.selected, s.wasted = ++n % 3, s.late = n % 5;
+                ++rows, predicted += s.predicted, used += s.used, wasted += s.wasted, late += s.late;
+            }
+            recorder.commit(std::move(record));
+        }
+        recorder.endRun(RunStatus::Finished, "");
+    }
+    ASSERT_GT(rows, 100);
+    const auto sums = test::sql(
+        file, "SELECT count(*), sum(predicted), sum(used), sum(wasted), sum(late), min(layer) FROM v_lookahead"
+              " WHERE run_id = 1");
+    EXPECT_EQ(sums.rows[0],
+              (std::vector<std::string>{std::to_string(rows), std::to_string(predicted), std::to_string(used),
+                                        std::to_string(wasted), std::to_string(late), "1"}));
+    // The same key as the selection: one of each, no row astray.
+    EXPECT_EQ(test::sql(file, "SELECT count(*) FROM v_lookahead a JOIN v_locality l USING (run_id, step, layer, seq,"
+                              " kv_head) WHERE a.used = l.selected")
+                  .rows[0][0],
+              std::to_string(rows));
+}
+
+TEST(LookaheadTrace, IsEmptyForMethodsThatFetchOnDemand) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    synthetic::recordFile(file, {});
+    EXPECT_EQ(test::sql(file, "SELECT count(*) FROM v_lookahead").rows[0][0], "0");
+}
+
+TEST(LookaheadTrace, ATraceFromBeforeTakesANewRun) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    synthetic::recordFile(file, {});
+    test::sql(file, "DROP VIEW v_lookahead; DROP TABLE lookahead", SQLITE_OPEN_READWRITE);
+    synthetic::recordFile(file, {});
+    EXPECT_EQ(test::sql(file, "SELECT count(*) FROM runs").rows[0][0], "2");
+    EXPECT_EQ(test::sql(file, "SELECT count(*) FROM v_lookahead").rows[0][0], "0");
+}
+
+} // namespace
+} // namespace kvscope
