@@ -6,6 +6,7 @@
 
 #include <QFontMetricsF>
 #include <QPainter>
+#include <QPainterPath>
 
 #include <algorithm>
 #include <cmath>
@@ -180,23 +181,23 @@ void TimelinePainter::drawCounter(const TimelineScene& scene, const TimelineRow&
     const double perPixel = scene.window.size() / width;
     const int bottom = top + height - 1;
     const auto yOf = [&](double value) { return bottom - int(std::lround(value / full * (height - 1 - thick))); };
-    std::optional<std::pair<int, int>> last; // top and bottom of the curve in the column before
+    int lastTop = 0, lastBottom = 0; // of the curve in the column before
+    bool joined = false;             // there was one
     for (int x = 0; x < width; ++x) {
         float low = 0, high = 0;
         const double from = scene.window.from + x * perPixel;
         const bool there =
             counters.range(counter, std::int64_t(from), std::int64_t(from + std::max(perPixel, 1.0)), low, high);
         if (!there) {
-            last.reset();
+            joined = false;
             continue;
         }
-        const std::pair<int, int> own{yOf(double(high)) - thick + 1, yOf(double(low))};
-        int above = own.first, below = own.second;
-        if (last) { // steps of the curve are joined
-            above = std::min(above, last->second);
-            below = std::max(below, last->first);
-        }
-        last = own;
+        const int ownTop = yOf(double(high)) - thick + 1, ownBottom = yOf(double(low));
+        const int above = joined ? std::min(ownTop, lastBottom) : ownTop; // steps of the curve are joined
+        const int below = joined ? std::max(ownBottom, lastTop) : ownBottom;
+        lastTop = ownTop;
+        lastBottom = ownBottom;
+        joined = true;
         for (int y = std::max(0, above); y <= std::min(bottom, body_.height() - 1); ++y)
             reinterpret_cast<QRgb*>(body_.scanLine(y))[x] = y <= below ? strong : soft;
     }
