@@ -4,7 +4,7 @@
     smoke.py [--device cuda]
 
 On a CPU (the default) everything runs in plain PyTorch on short sequences, in
-about a minute.  On a GPU the Triton kernels are checked against the same plain
+about two minutes of processor time.  On a GPU the Triton kernels are checked against the same plain
 PyTorch, and timed.  Exits with 1 at the first failure.
 """
 import argparse
