@@ -143,8 +143,10 @@ TimelinePanel::TimelinePanel(QWidget* parent)
 SelfTimeBy TimelinePanel::grouping() const { return SelfTimeBy(grouping_->currentData().toInt()); }
 
 void TimelinePanel::showSpan(const std::vector<std::pair<QString, QString>>& facts) {
-    facts_->clear();
-    for (const auto& [name, value] : facts) facts_->set(name, value);
+    {
+        const FactTable::Update update(facts_);
+        for (const auto& [name, value] : facts) facts_->set(name, value);
+    }
     facts_->setVisible(!facts.empty());
     spanHint_->setVisible(facts.empty());
 }
