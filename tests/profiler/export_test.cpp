@@ -183,7 +183,7 @@ TEST_F(ExportTest, SaysWhySelectionsAreMissing) {
 TEST_F(ExportTest, RefusesUnknownNamesAndListsTheKnown) {
     EXPECT_THAT(
         failureOf([] { parseExportTable("dreams"); }),
-        HasSubstr("selections, steps, breakdown, transfers, tokens, kernels, layers, locality, spans, counters, "
+        HasSubstr("selections, steps, breakdown, transfers, tokens, kernels, layers, locality, spans, counters, gauges, "
                   "flows, prompt, runs"));
     EXPECT_THAT(failureOf([] { parseExportFormat("xml"); }), HasSubstr("csv or jsonl"));
 }

@@ -71,6 +71,7 @@ TimelinePanel::TimelinePanel(QWidget* parent)
       noteProblem_(new InlineMessage) {
     setDocumentMode(true);
     setObjectName(QStringLiteral("timelinePanel"));
+    setAccessibleName(tr("Details of the timeline"));
     auto* spanPage = new QWidget;
     auto* spanColumn = new QVBoxLayout(spanPage);
     spanColumn->setContentsMargins(8, 6, 8, 6);

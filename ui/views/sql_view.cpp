@@ -166,6 +166,7 @@ QWidget* SqlView::makeEditor() {
     });
     connect(name_, &QLineEdit::returnPressed, this, &SqlView::saveQuery);
     auto* escape = new QShortcut(QKeySequence(Qt::Key_Escape), this);
+    escape->setWhatsThis(tr("Stop the query"));
     escape->setContext(Qt::WidgetWithChildrenShortcut);
     connect(escape, &QShortcut::activated, this, [this] {
         if (naming_->isVisible())
@@ -183,6 +184,7 @@ QWidget* SqlView::makeResult() {
     column->setSpacing(6);
     results_ = new QTabWidget;
     results_->setObjectName(QStringLiteral("sqlResults"));
+    results_->setAccessibleName(tr("Results"));
     results_->setDocumentMode(true);
     table_ = new QTableView;
     table_->setObjectName(QStringLiteral("sqlTable"));
@@ -225,6 +227,7 @@ QWidget* SqlView::makeResult() {
     connect(table_->selectionModel(), &QItemSelectionModel::currentChanged, this, &SqlView::followRow);
     connect(export_, &QPushButton::clicked, this, &SqlView::chooseExport);
     auto* copy = new QShortcut(QKeySequence(QKeySequence::Copy), table_);
+    copy->setWhatsThis(tr("Copy the chosen rows"));
     copy->setContext(Qt::WidgetShortcut);
     connect(copy, &QShortcut::activated, this, [this] { copySelection(false); });
     return box;
