@@ -5,8 +5,9 @@
 #include "core/model/model.h"
 #include "core/select/method.h"
 #include "core/session/model_summary.h"
-#include "profiler/read/counters.h"
 #include "profiler/import/import.h"
+#include "profiler/read/counters.h"
+#include "profiler/read/lookahead.h"
 #include "profiler/read/span_totals.h"
 #include "profiler/read/summary.h"
 #include "profiler/read/trace_reader.h"
@@ -210,6 +211,11 @@ Json describeRun(const TraceReader& reader, const RunRow& run) {
         };
         out["pcie_to_device"] = beside(traffic->countedToDevice, traffic->engineToDevice);
         out["pcie_to_host"] = beside(traffic->countedToHost, traffic->engineToHost);
+    }
+    if (const auto ahead = lookaheadTotals(reader, run.runId)) {
+        out["lookahead"] = {
+            {"predicted", ahead->predicted}, {"used", ahead->used}, {"wasted", ahead->wasted}, {"late", ahead->late}};
+        if (ahead->stale) out["lookahead"]["stale"] = *ahead->stale;
     }
     if (const auto lost = lostGpuRecords(reader, run.runId)) out["lost_gpu_records"] = *lost;
     out["components"] = Json::array();

@@ -91,6 +91,24 @@ Table keyNumbers(const std::vector<RunData>& runs) {
     });
     table.add("Exposed per step", "decode steps",
               [&](const RunData& r) { return perStep(r, double(r.decodeSum(&StepRow::exposedNs)), timing(r)); });
+    if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.lookahead.has_value(); })) {
+        const auto ahead = [&](const char* name, const char* note, std::int64_t LookaheadTotals::*blocks) {
+            table.add(name, note,
+                      [=](const RunData& r) { return r.lookahead ? count((*r.lookahead).*blocks) : Cell{}; });
+        };
+        ahead("Blocks asked for ahead", "of the attention that needs them", &LookaheadTotals::predicted);
+        ahead("Used, of those asked for ahead", "selected in the end", &LookaheadTotals::used);
+        ahead("Wasted, of those asked for ahead", "transferred and not selected", &LookaheadTotals::wasted);
+        ahead("Late, of those asked for ahead", "still on their way when the attention needed them",
+              &LookaheadTotals::late);
+        table.add(
+            "Stale", "blocks a query wanted that a method lagging one step could not attend",
+            [](const RunData& r) { return r.lookahead && r.lookahead->stale ? count(*r.lookahead->stale) : Cell{}; });
+        table.add("Hidden transfer time", "busy and not exposed, decode steps", [&](const RunData& r) {
+            return whole(r.decodeSum(&StepRow::transferNs) - r.decodeSum(&StepRow::exposedNs), Quantity::Nanoseconds,
+                         timing(r));
+        });
+    }
     if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.pcie.has_value(); })) {
         const auto counted = [&](const char* name, const char* note, std::int64_t PcieTraffic::*bytes,
                                  std::int64_t PcieTraffic::*engine) {

@@ -100,6 +100,7 @@ RunData readRun(TraceReader& reader, const RunRow& row) {
     run.layers = readLayers(*trace.connection, row.runId);
     run.transfers = readTransfers(*trace.connection, row.runId);
     run.pcie = pcieTraffic(reader, row.runId);
+    run.lookahead = lookaheadTotals(reader, row.runId);
     run.lostGpuRecords = lostGpuRecords(reader, row.runId).value_or(0);
     return run;
 }

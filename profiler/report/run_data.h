@@ -2,6 +2,7 @@
 #pragma once
 
 #include "profiler/read/counters.h"
+#include "profiler/read/lookahead.h"
 #include "profiler/read/summary.h"
 #include "profiler/read/trace_reader.h"
 
@@ -38,7 +39,8 @@ struct RunData {
     std::vector<LayerTotals> layers;
     std::vector<TransferTotals> transfers;
     std::int64_t lostGpuRecords = 0;
-    std::optional<PcieTraffic> pcie; // where the GPU's counters were recorded
+    std::optional<PcieTraffic> pcie;          // where the GPU's counters were recorded
+    std::optional<LookaheadTotals> lookahead; // where blocks were asked for ahead
 
     std::int64_t decodeSum(std::int64_t StepRow::*member) const;
     /// Mean tokens in a sequence's KV cache over the decode steps.

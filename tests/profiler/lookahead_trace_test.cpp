@@ -1,7 +1,8 @@
 // What was fetched ahead: recorded beside its selection, absent where nothing was, added to older traces.
-#include "core/select/method.h"
-#include "core/session/decode_session.h"
+#include "profiler/read/lookahead.h"
 #include "profiler/record/recorder.h"
+#include "profiler/report/report.h"
+#include "profiler/report/run_data.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
@@ -41,6 +42,24 @@ TEST(LookaheadTrace, HoldsWhatTheEngineSaid) {
               (std::vector<std::string>{std::to_string(rows), std::to_string(predicted), std::to_string(used),
                                         std::to_string(wasted), std::to_string(late), "1"}));
     // The same key as the selection: one of each, no row astray.
+    const TraceReader reader(file);
+    const auto totals = lookaheadTotals(reader, 1);
+    ASSERT_TRUE(totals.has_value());
+    EXPECT_EQ(totals->selections, rows);
+    EXPECT_EQ(totals->predicted, predicted);
+    EXPECT_EQ(totals->used, used);
+    EXPECT_EQ(totals->wasted, wasted);
+    EXPECT_EQ(totals->late, late);
+    EXPECT_FALSE(totals->stale.has_value());
+    const auto table = reports::keyNumbers(reports::readRuns({file}));
+    const auto valueOf = [&](const std::string& name) {
+        for (const auto& row : table.rows)
+            if (std::get<std::string>(row[0].value) == name) return row[1].number();
+        return -1.0;
+    };
+    EXPECT_EQ(valueOf("Blocks asked for ahead"), double(predicted));
+    EXPECT_EQ(valueOf("Wasted, of those asked for ahead"), double(wasted));
+    EXPECT_EQ(valueOf("Late, of those asked for ahead"), double(late));
     EXPECT_EQ(test::sql(file, "SELECT count(*) FROM v_lookahead a JOIN v_locality l USING (run_id, step, layer, seq,"
                               " kv_head) WHERE a.used = l.selected")
                   .rows[0][0],
@@ -52,6 +71,7 @@ TEST(LookaheadTrace, IsEmptyForMethodsThatFetchOnDemand) {
     const std::string file = (folder / "run.kvtrace").string();
     synthetic::recordFile(file, {});
     EXPECT_EQ(test::sql(file, "SELECT count(*) FROM v_lookahead").rows[0][0], "0");
+    EXPECT_FALSE(lookaheadTotals(TraceReader(file), 1).has_value());
 }
 
 TEST(LookaheadTrace, ATraceFromBeforeTakesANewRun) {
@@ -59,6 +79,7 @@ TEST(LookaheadTrace, ATraceFromBeforeTakesANewRun) {
     const std::string file = (folder / "run.kvtrace").string();
     synthetic::recordFile(file, {});
     test::sql(file, "DROP VIEW v_lookahead; DROP TABLE lookahead", SQLITE_OPEN_READWRITE);
+    EXPECT_FALSE(lookaheadTotals(TraceReader(file), 1).has_value());
     synthetic::recordFile(file, {});
     EXPECT_EQ(test::sql(file, "SELECT count(*) FROM runs").rows[0][0], "2");
     EXPECT_EQ(test::sql(file, "SELECT count(*) FROM v_lookahead").rows[0][0], "0");
