@@ -36,6 +36,15 @@ TEST_F(SelectionViewTest, ColoursSelectedBlocksByOriginAndLeavesTheOthersEmpty) 
     EXPECT_GT(checked, 20);
 }
 
+TEST_F(SelectionViewTest, SaysWhereEverythingIsAttended) {
+    open(recorded("a.kvtrace", {.denseLayers = 1}));
+    show("selection");
+    EXPECT_TRUE(plot().emptyText().contains("attended to every cached block")) << plot().emptyText().toStdString();
+    workspace.setCursor({.step = 3, .layer = 1});
+    ASSERT_TRUE(idle());
+    EXPECT_EQ(plot().emptyText(), QString());
+}
+
 TEST_F(SelectionViewTest, ShowsHitsAndMisses) {
     open(recorded("a.kvtrace", {.promptTokens = 208}));
     show("selection");

@@ -522,6 +522,14 @@ private:
             showEmpty(tr("Waiting for the first step"), tr("The run has no recorded step yet."));
             return;
         }
+        if (data_.blocks() == 0 && data_.steps() > 1 && !feed_.loading() && workspace().filter().steps.all()) {
+            showEmpty(
+                tr("Nothing was chosen here"),
+                tr("Layer %1 attended to every cached block at every step, as full attention and the dense layers "
+                   "of other methods do. Choose another layer, or run a sparse method.")
+                    .arg(shown_.layer));
+            return;
+        }
         showEmpty({}, {});
         applyColouring();
         canvas().setFullX({-0.5, data_.steps() - 0.5});
