@@ -1,5 +1,6 @@
 // Methods that fetch a layer ahead: InfiniGen's selection against a float64 computation from weights and keys, what the
 // records say of transfers, and the modelled link they travel on.
+#include "core/calibrate/attention_samples.h"
 #include "core/math/symmetric_eigen.h"
 #include "core/session/decode_session.h"
 #include "core/transfer/link_timeline.h"
@@ -144,6 +145,91 @@ TEST(Lookahead, TransfersChangeNoResult) {
     for (const char* method : {"sparda", "infinigen"})
         EXPECT_EQ(run(method, 1700, 30, 8, {}, Link{"slow", 0.05, 10}).logits,
                   run(method, 1700, 30, 8, {}, Link{"fast", 1000, 0.001}).logits);
+}
+
+// Layer 1's blocks of the first decode step, from its definition: its predecessor's input is the embedding, whatever
+// was attended, so keys, queries and input of a plain reading of the prompt say all. InfiniGen, in SparDA's grouped
+// form.
+TEST(Infinigen, ChoosesLayerOnesBlocksByPartialProducts) {
+    if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
+    constexpr int kPrompt = 1700, kDims = 20, kWarmUp = 600, kBlock = 64;
+    const ModelConfig& config = model()->config();
+    const int dim = config.headDim, group = config.group(), half = dim / 2;
+    CollectingSink sink;
+    SessionOptions options;
+    options.method = "infinigen";
+    options.maxNewTokens = 2;
+    options.stopAtEos = false;
+    options.settings = {{"partial_dims", std::to_string(kDims)}, {"warmup_tokens", std::to_string(kWarmUp)}};
+    auto ids = randomPrompt(kPrompt, 12);
+    DecodeSession session(model(), {ids}, options, sink);
+    session.prefill();
+    ids.push_back(session.generated()[0][0]); // the token that the decode step reads
+    ASSERT_TRUE(session.step());
+
+    std::vector<std::int32_t> positions;
+    for (int i = 0; i < kWarmUp; ++i) positions.push_back(i);
+    positions.push_back(kPrompt);
+    const TextSamples samples = sampleAttention(model(), ids, positions, 0);
+    const float* input = samples.layers[0].inputs.data() + std::size_t(kWarmUp) * std::size_t(config.hidden);
+    std::vector<float> plain(std::size_t(config.queryHeads * dim));
+    const LinearTarget to{model()->layer(1).q, nullptr, plain.data(), int(plain.size()), false};
+    makeCpuKernels(1)->linear({input, 1, config.hidden, nullptr, 0.f, {&to, 1}});
+    for (const SelectionRecord& s : sink.steps.at(1).selections) {
+        if (s.layer != 1) continue;
+        // The group's query, rotated to the new token's position, halves apart.
+        std::vector<double> query(std::size_t(dim), 0.0), gram(std::size_t(dim * dim), 0.0);
+        for (int h = s.kvHead * group; h < (s.kvHead + 1) * group; ++h)
+            for (int i = 0; i < half; ++i) {
+                const double angle = kPrompt * std::pow(500000.0, -2.0 * i / dim);
+                const double a = double(plain[std::size_t(h * dim + i)]);
+                const double b = double(plain[std::size_t(h * dim + half + i)]);
+                query[std::size_t(i)] += a * std::cos(angle) - b * std::sin(angle);
+                query[std::size_t(half + i)] += b * std::cos(angle) + a * std::sin(angle);
+            }
+        for (int token = 0; token < kWarmUp; ++token) {
+            std::vector<double> mean(std::size_t(dim), 0.0);
+            for (int h = s.kvHead * group; h < (s.kvHead + 1) * group; ++h)
+                for (int c = 0; c < dim; ++c)
+                    mean[std::size_t(c)] +=
+                        double(samples.layers[1].queries[std::size_t((token * config.queryHeads + h) * dim + c)]) /
+                        group;
+            for (int a = 0; a < dim; ++a)
+                for (int b = 0; b < dim; ++b)
+                    gram[std::size_t(a * dim + b)] += mean[std::size_t(a)] * mean[std::size_t(b)];
+        }
+        const SymmetricEigen eigen = symmetricEigen(gram, dim);
+        const auto& keys = samples.layers[1].keys[std::size_t(s.kvHead)];
+        const int last = kPrompt / kBlock;
+        std::vector<double> score(std::size_t(last + 1), -INFINITY);
+        for (int token = 0; token < kPrompt; ++token) {
+            double product = 0;
+            for (int i = 0; i < kDims; ++i) {
+                double q = 0, k = 0;
+                for (int c = 0; c < dim; ++c) {
+                    const double along = eigen.vectors[std::size_t(i * dim + c)];
+                    q += along * query[std::size_t(c)];
+                    k += along * double(keys[std::size_t(token * dim + c)]);
+                }
+                product += q * k;
+            }
+            double& best = score[std::size_t(token / kBlock)];
+            best = std::max(best, product);
+        }
+        double worstTaken = INFINITY, bestLeft = -INFINITY;
+        const auto begin = sink.steps[1].blocks.begin() + s.first;
+        int far = 0;
+        for (int block = 1; block <= last - 4; ++block) { // sink 0, window of four
+            const bool taken = std::binary_search(begin, begin + s.selected, block);
+            far += taken ? 1 : 0;
+            (taken ? worstTaken : bestLeft) =
+                taken ? std::min(worstTaken, score[std::size_t(block)]) : std::max(bestLeft, score[std::size_t(block)]);
+        }
+        EXPECT_EQ(far, 11);
+        // float32 sums of 64 products against float64: 1e-3 of a score's size.
+        EXPECT_GE(worstTaken, bestLeft - 1e-3 * (1 + std::abs(bestLeft))) << "KV head " << s.kvHead;
+        EXPECT_GT(worstTaken, -INFINITY);
+    }
 }
 
 TEST(Sparda, SparsePrefillUsesTheForecastOfTheLayerBefore) {
