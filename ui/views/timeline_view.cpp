@@ -2,6 +2,7 @@
 #include "kernels/base/error.h"
 #include "profiler/read/span_search.h"
 #include "ui/models/format.h"
+#include "ui/picture.h"
 #include "ui/theme.h"
 #include "ui/timeline/span_facts.h"
 #include "ui/timeline/time_ticks.h"
@@ -579,7 +580,7 @@ bool TimelineView::exportImage(const QString& path, QSize size) {
     if (size.width() < 80 || size.height() < 80 || size.width() > 16'384 || size.height() > 16'384) return false;
     const QString suffix = QFileInfo(path).suffix().toLower();
     if (suffix == QLatin1String("png")) {
-        const double ratio = devicePixelRatioF();
+        const double ratio = pictureScale(*this);
         QImage image((QSizeF(size) * ratio).toSize(), QImage::Format_RGB32);
         image.setDevicePixelRatio(ratio);
         QPainter painter(&image);
