@@ -15,6 +15,8 @@ void ChromeEvents::time(std::string_view key, std::int64_t ns) {
     writer_.add(R"(,"{}":{}{}.{:03})", key, ns < 0 ? "-" : "", size / 1000, size % 1000);
 }
 
+void ChromeEvents::startTime(std::int64_t ns) { time("ts", sumOf(ns, -originNs_)); }
+
 void ChromeEvents::nameProcess(int process, std::string_view name, int order) {
     begin('M', process, 0);
     writer_.addText(R"(,"name":"process_name","args":{"name":)");
@@ -58,7 +60,7 @@ EventTrack ChromeEvents::slice(const Slice& slice) {
     Lane& lane = thread.lanes[at];
     lane.ends.push_back(end);
     begin('X', slice.process, lane.thread);
-    time("ts", slice.startNs);
+    startTime(slice.startNs);
     time("dur", slice.durationNs);
     writer_.addText(R"(,"cat":)");
     writer_.addJson(slice.category);
@@ -77,15 +79,19 @@ EventTrack ChromeEvents::slice(const Slice& slice) {
     return {slice.process, lane.thread};
 }
 
-void ChromeEvents::counter(int process, std::string_view name, std::int64_t timeNs, double value) {
+void ChromeEvents::counter(int process, std::string_view name, std::string_view unit, std::int64_t timeNs,
+                           double value) {
     if (!std::isfinite(value)) return;
     begin('C', process, 0);
-    time("ts", timeNs);
+    startTime(timeNs);
     writer_.addText(R"(,"name":)");
     writer_.addJson(name);
-    writer_.add(R"(,"args":{{"value":{}}}}})", value);
+    writer_.addText(R"(,"args":{)");
+    writer_.addJson(unit);
+    writer_.add(":{}}}}}", value);
     writer_.endRow();
     Last& last = counters_[{process, std::string(name)}];
+    last.unit = unit;
     last.timeNs = timeNs;
     last.value = value;
 }
@@ -93,14 +99,14 @@ void ChromeEvents::counter(int process, std::string_view name, std::int64_t time
 void ChromeEvents::closeCounters(std::int64_t timeNs) {
     const auto all = std::exchange(counters_, {});
     for (const auto& [key, last] : all)
-        if (last.timeNs < timeNs) counter(key.first, key.second, timeNs, last.value);
+        if (last.timeNs < timeNs) counter(key.first, key.second, last.unit, timeNs, last.value);
     counters_.clear();
 }
 
 void ChromeEvents::flowEnd(std::string_view kind, std::uint64_t number, bool isStart, EventTrack at,
                            std::int64_t timeNs) {
     begin(isStart ? 's' : 'f', at.process, at.thread);
-    time("ts", timeNs);
+    startTime(timeNs);
     writer_.addText(R"(,"cat":"flow","name":)");
     writer_.addJson(kind);
     writer_.add(R"(,"id":{}{}}})", number, isStart ? "" : R"(,"bp":"e")");

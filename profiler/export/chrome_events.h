@@ -22,7 +22,8 @@ struct EventTrack {
 
 class ChromeEvents {
 public:
-    explicit ChromeEvents(LineWriter& writer) : writer_(writer) {}
+    /// `originNs` becomes the document's time zero: Perfetto drops what lies before it.
+    explicit ChromeEvents(LineWriter& writer, std::int64_t originNs = 0) : writer_(writer), originNs_(originNs) {}
 
     void nameProcess(int process, std::string_view name, int order);
     /// A thread that takes slices; the same again for the same words.
@@ -38,7 +39,8 @@ public:
     /// Slices of a thread come by start, outer ones first. One that would overlap another without lying in it goes to
     /// the thread's next lane. @return where it went
     EventTrack slice(const Slice& slice);
-    void counter(int process, std::string_view name, std::int64_t timeNs, double value);
+    /// Perfetto calls the track by its name and its unit.
+    void counter(int process, std::string_view name, std::string_view unit, std::int64_t timeNs, double value);
     /// An arrow between two slices that were written: from a moment of one to the start of the other, not before it.
     void flow(std::string_view kind, EventTrack from, std::int64_t fromNs, EventTrack to, std::int64_t toNs);
     /// One end of an arrow whose other end comes under the same number.
@@ -58,14 +60,17 @@ private:
         std::vector<Lane> lanes;
     };
     struct Last {
+        std::string unit;
         std::int64_t timeNs = 0;
         double value = 0;
     };
     void begin(char phase, int process, int thread);
+    void startTime(std::int64_t ns);
     void time(std::string_view key, std::int64_t ns);
     int addLane(int process, Thread& thread);
 
     LineWriter& writer_;
+    std::int64_t originNs_ = 0;
     std::map<std::pair<int, std::string>, int> numbers_; // of threads, by process and name
     std::map<std::pair<int, int>, Thread> threads_;      // by process and number
     std::map<std::pair<int, std::string>, Last> counters_;

@@ -20,6 +20,11 @@ constexpr int kProcessesOfARun = 10;
 constexpr int kRowsPerReport = 1 << 14;
 constexpr double kStepsShare = 0.5; // of the progress; the rest is spans
 
+bool hasTable(Connection& connection, const char* name) {
+    Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?");
+    return find.bind(1, std::string_view(name)).step();
+}
+
 class RunExport {
 public:
     RunExport(Connection& connection, ChromeEvents& events, int runId, const Progress& progress)
@@ -36,7 +41,6 @@ private:
     void spans();
     void recordedCounters();
     int threadOf(std::int64_t track, std::string_view name, std::int64_t kind, int& ofProcess);
-    bool hasTable(const char* name);
     void loadFlows();
 
     Connection& connection_;
@@ -61,11 +65,6 @@ int RunExport::use(Process which) {
         events_.nameProcess(process(which), fmt::format("run {}: {}", run_, names[which]), process(which));
     }
     return process(which);
-}
-
-bool RunExport::hasTable(const char* name) {
-    Statement find(connection_, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?");
-    return find.bind(1, std::string_view(name)).step();
 }
 
 void RunExport::step(const StepSlices& step, std::string_view timing) {
@@ -97,13 +96,13 @@ void RunExport::counters(const StepSlices& step) {
     const double seconds = double(step.durationNs) / 1e9;
     const int cache = use(kCache), link = use(kLink);
     if (seconds > 0) {
-        events_.counter(process(kEngine), "tokens/s", step.startNs, double(step.tokens) / seconds);
-        events_.counter(link, "host to device (GB/s)", step.startNs, double(step.h2dBytes) / 1e9 / seconds);
-        events_.counter(link, "device to host (GB/s)", step.startNs, double(step.d2hBytes) / 1e9 / seconds);
+        events_.counter(process(kEngine), "decode", "tokens/s", step.startNs, double(step.tokens) / seconds);
+        events_.counter(link, "host to device", "GB/s", step.startNs, double(step.h2dBytes) / 1e9 / seconds);
+        events_.counter(link, "device to host", "GB/s", step.startNs, double(step.d2hBytes) / 1e9 / seconds);
     }
-    events_.counter(link, "exposed transfer (us)", step.startNs, double(step.exposedNs) / 1e3);
+    events_.counter(link, "exposed transfer", "us", step.startNs, double(step.exposedNs) / 1e3);
     if (step.hits + step.misses > 0)
-        events_.counter(cache, "hit rate", step.startNs, double(step.hits) / double(step.hits + step.misses));
+        events_.counter(cache, "hit rate", "share", step.startNs, double(step.hits) / double(step.hits + step.misses));
 }
 
 void RunExport::steps(std::string_view timing, int deviceSlots) {
@@ -115,7 +114,7 @@ void RunExport::steps(std::string_view timing, int deviceSlots) {
         step(current, timing);
         counters(current);
         if (const auto blocks = resident.after(current.step))
-            events_.counter(use(kCache), "resident KV blocks", current.startNs, double(*blocks));
+            events_.counter(use(kCache), "resident", "KV blocks", current.startNs, double(*blocks));
         if (current.step % 64 == 0)
             report(progress_, kStepsShare * double(current.step) / double(count), "exporting steps");
     }
@@ -137,7 +136,7 @@ int RunExport::threadOf(std::int64_t track, std::string_view name, std::int64_t 
 }
 
 void RunExport::loadFlows() {
-    if (!hasTable("flow")) return;
+    if (!hasTable(connection_, "flow")) return;
     Statement rows(connection_, "SELECT id, from_span, to_span FROM flow WHERE run_id = ?"
                                 " AND EXISTS (SELECT 1 FROM span WHERE id = from_span AND run_id = ?1)"
                                 " AND EXISTS (SELECT 1 FROM span WHERE id = to_span AND run_id = ?1)");
@@ -208,22 +207,23 @@ void RunExport::spans() {
 }
 
 void RunExport::recordedCounters() {
-    if (hasTable("counter")) { // what the GPU's own counters saw; bytes per nanosecond are GB/s
-        Statement samples(connection_, "SELECT t.value, c.start_ns, CAST(c.value AS REAL) / c.duration_ns FROM counter c"
-                                       " JOIN text t ON t.id = c.track WHERE c.run_id = ? AND c.duration_ns > 0"
-                                       " AND t.value LIKE 'PCIe bytes%' ORDER BY c.start_ns, c.id");
+    if (hasTable(connection_, "counter")) { // what the GPU's own counters saw; bytes per nanosecond are GB/s
+        Statement samples(connection_,
+                          "SELECT t.value, c.start_ns, CAST(c.value AS REAL) / c.duration_ns FROM counter c"
+                          " JOIN text t ON t.id = c.track WHERE c.run_id = ? AND c.duration_ns > 0"
+                          " AND t.value LIKE 'PCIe bytes%' ORDER BY c.start_ns, c.id");
         samples.bind(1, run_);
         while (samples.step()) {
-            events_.counter(use(kLink), fmt::format("{} (GB/s)", samples.text(0)), samples.int64(1), samples.real(2));
+            events_.counter(use(kLink), samples.text(0), "GB/s", samples.int64(1), samples.real(2));
             lastNs_ = std::max(lastNs_, samples.int64(1));
         }
     }
-    if (!hasTable("gauge")) return;
+    if (!hasTable(connection_, "gauge")) return;
     Statement rows(connection_, "SELECT t.value, c.time_ns, c.value FROM gauge c JOIN text t ON t.id = c.track"
                                 " WHERE c.run_id = ? ORDER BY c.time_ns, c.id");
     rows.bind(1, run_);
     while (rows.step()) {
-        events_.counter(use(kEngine), rows.text(0), rows.int64(1), rows.real(2));
+        events_.counter(use(kEngine), rows.text(0), "value", rows.int64(1), rows.real(2));
         lastNs_ = std::max(lastNs_, rows.int64(1));
     }
 }
@@ -237,6 +237,18 @@ void RunExport::write(std::string_view name, std::string_view timing, int device
     events_.closeCounters(lastNs_);
 }
 
+/// Of all runs that are written; at most 0, the time their first step may begin. A profiler is at work before that.
+std::int64_t earliest(Connection& connection, std::optional<int> runId) {
+    std::int64_t first = 0;
+    for (const auto& [table, column] : {std::pair("span", "start_ns"), {"counter", "start_ns"}, {"gauge", "time_ns"}}) {
+        if (!hasTable(connection, table)) continue;
+        Statement rows(connection, fmt::format("SELECT min({}) FROM {} WHERE ?1 < 0 OR run_id = ?1", column, table));
+        rows.bind(1, runId.value_or(-1));
+        if (rows.step()) first = std::min(first, rows.int64(0));
+    }
+    return first;
+}
+
 } // namespace
 
 ExportResult exportChromeTrace(const std::string& path, std::ostream& out, const ExportOptions& options) {
@@ -244,8 +256,9 @@ ExportResult exportChromeTrace(const std::string& path, std::ostream& out, const
     trace.connection->setInterrupt(options.interrupt);
     LineWriter writer(out);
     // No displayTimeUnit: it changes what older viewers take ts for.
-    writer.addText(R"({"otherData":{"producer":"KVScope"},"traceEvents":[)");
-    ChromeEvents events(writer);
+    const std::int64_t originNs = earliest(*trace.connection, options.runId);
+    writer.add(R"({{"otherData":{{"producer":"KVScope","time_zero_ns":{}}},"traceEvents":[)", originNs);
+    ChromeEvents events(writer, originNs);
     Statement runs(*trace.connection, "SELECT run_id, name, timing, device_slots FROM run ORDER BY run_id");
     while (runs.step())
         if (!options.runId || *options.runId == runs.int64(0))

@@ -59,13 +59,15 @@ struct Checked {
                 }
                 slices[at].push_back({start, start + length, event.at("name")});
             } else if (phase == "C") {
-                const std::string name = std::to_string(at.first) + event.at("name").get<std::string>();
                 EXPECT_EQ(event.at("args").size(), 1u);
+                const std::string track =
+                    event.at("name").get<std::string>() + " " + event.at("args").begin().key(); // Perfetto's name of it
+                const std::string name = std::to_string(at.first) + track;
                 if (lastCounter.count(name)) {
                     EXPECT_GE(nanoseconds(event.at("ts")), lastCounter[name]);
                 }
                 lastCounter[name] = nanoseconds(event.at("ts"));
-                ++counters[event.at("name")];
+                ++counters[track];
             } else {
                 EXPECT_TRUE(phase == "s" || phase == "f") << phase;
                 auto& [starts, finishes] = ends[{event.at("cat"), event.at("name"), event.at("id")}];
@@ -162,11 +164,11 @@ TEST_F(ChromeExport, KeepsTheRulesAndHoldsEverySpanCounterAndArrow) {
     // Every fetch has an arrow to its attention; modelled ones begin with the offloading stage, before it.
     EXPECT_EQ(std::to_string(checked.flows.at("transfer to attention")),
               test::value(file, "SELECT count(*) FROM v_transfer WHERE direction='h2d'"));
-    for (const char* name : {"tokens/s", "host to device (GB/s)", "device to host (GB/s)", "exposed transfer (us)"})
+    for (const char* name : {"decode tokens/s", "host to device GB/s", "device to host GB/s", "exposed transfer us"})
         EXPECT_EQ(std::to_string(checked.counters.at(name) - 2), // each run's counters are closed once
                   test::value(file, "SELECT count(*) FROM v_step"))
             << name;
-    EXPECT_EQ(std::to_string(checked.counters.at("hit rate") - 2),
+    EXPECT_EQ(std::to_string(checked.counters.at("hit rate share") - 2),
               test::value(file, "SELECT count(*) FROM v_step WHERE hits + misses > 0"));
 }
 
@@ -193,6 +195,33 @@ TEST_F(ChromeExport, LaunchesPointToKernelsAndFetchesToTheirAttention) {
     EXPECT_EQ(lanes, 2);
 }
 
+TEST_F(ChromeExport, TimeBeginsWithTheProfilersOwnWorkBecausePerfettoDropsNegativeTimes) {
+    recordGpuRun();
+    const json before = document();
+    EXPECT_EQ(before.at("otherData").at("time_zero_ns"), 0);
+    test::sql(file,
+              "INSERT INTO text(value) VALUES ('CUPTI overhead'),('buffer');"
+              "INSERT INTO span(run_id, step, layer, kind, track, name, start_ns, duration_ns, depth)"
+              " SELECT 1, -1, -1, 3, t.id, n.id, -390000123, 1000, 0 FROM text t, text n"
+              " WHERE t.value='CUPTI overhead' AND n.value='buffer'",
+              SQLITE_OPEN_READWRITE);
+    const json after = document();
+    EXPECT_EQ(after.at("otherData").at("time_zero_ns"), -390000123);
+    const auto moments = [](const json& exported, const char* name) {
+        std::vector<std::int64_t> all;
+        for (const json& event : exported.at("traceEvents"))
+            if (event.contains("ts") && event.at("name") == name) all.push_back(nanoseconds(event.at("ts")));
+        return all;
+    };
+    EXPECT_THAT(moments(after, "buffer"), testing::ElementsAre(0));
+    for (const char* name : {"stage2: decode", "hit rate", "transfer to attention", "prefill"}) {
+        std::vector<std::int64_t> expected = moments(before, name);
+        EXPECT_FALSE(expected.empty()) << name;
+        for (std::int64_t& moment : expected) moment += 390000123;
+        EXPECT_EQ(moments(after, name), expected) << name;
+    }
+}
+
 TEST_F(ChromeExport, ResidentBlocksAreThoseThatWereEverSelectedUpToTheSlots) {
     synthetic::RunShape shape;
     shape.decodeSteps = 40;
@@ -202,8 +231,8 @@ TEST_F(ChromeExport, ResidentBlocksAreThoseThatWereEverSelectedUpToTheSlots) {
     std::vector<double> values;
     const json exported = document();
     for (const json& event : exported.at("traceEvents"))
-        if (event.at("ph") == "C" && event.at("name") == "resident KV blocks")
-            values.push_back(event.at("args").at("value").get<double>());
+        if (event.at("ph") == "C" && event.at("name") == "resident")
+            values.push_back(event.at("args").at("KV blocks").get<double>());
     ASSERT_GE(values.size(), 40u);
     // By the misses and new blocks of every head, counted independently in SQL.
     const std::string expected = test::value(
@@ -236,8 +265,8 @@ TEST_F(ChromeExport, ComesBackThroughTheImporterAsItWas) {
     const Checked checked(document());
     EXPECT_EQ(std::to_string(checked.flows.at("launch to kernel") + checked.flows.at("transfer to attention")),
               test::value(again, "SELECT count(*) FROM flow"));
-    EXPECT_EQ(test::value(again, "SELECT count(*) FROM v_gauge WHERE track LIKE '% / hit rate'"),
-              std::to_string(checked.counters.at("hit rate")));
+    EXPECT_EQ(test::value(again, "SELECT count(*) FROM v_gauge WHERE track LIKE '% / hit rate share'"),
+              std::to_string(checked.counters.at("hit rate share")));
     // And once more: what was imported exports to the same spans, arrows and values.
     const std::string twice = (folder / "twice.json").string(), third = (folder / "third.kvtrace").string();
     {
