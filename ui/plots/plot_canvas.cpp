@@ -512,7 +512,7 @@ void PlotCanvas::keyPressEvent(QKeyEvent* event) {
 
 void PlotCanvas::contextMenuEvent(QContextMenuEvent* event) {
     event->accept();
-    emit menuRequested(event->globalPos());
+    emit menuRequested(event->globalPos(), event->reason() == QContextMenuEvent::Mouse);
 }
 
 bool PlotCanvas::event(QEvent* event) {

@@ -29,10 +29,12 @@ struct Chunk {
     std::vector<int> count, steadyCount;
 };
 
-Chunk chunkOf(const OverlapRows& rows, std::span<const StepPair> pairs, const Filter& filter) {
+/// passes: of the steps of A from the first pair's on.
+Chunk chunkOf(const OverlapRows& rows, std::span<const StepPair> pairs, const Filter& filter,
+              const std::vector<bool>& passes) {
     OverlapRows kept = rows;
     for (std::size_t i = 0; i < kept.jaccard.size(); ++i)
-        if (!filter.hasStep(pairs[i / std::size_t(rows.layers)].a) ||
+        if (!passes[std::size_t(pairs[i / std::size_t(rows.layers)].a - pairs.front().a)] ||
             !filter.hasLayer(int(i % std::size_t(rows.layers))))
             kept.jaccard[i] = std::numeric_limits<float>::quiet_NaN();
     Chunk chunk;
@@ -161,7 +163,7 @@ protected:
                   "sequences that select in both runs.</p>");
     }
 
-    int filterParts() const override { return FilterLayers | FilterSteps | FilterKvHeads; }
+    int filterParts() const override { return FilterLayers | FilterSteps | FilterKvHeads | FilterText; }
 
     QString note() const override {
         QStringList notes = refusals_;
@@ -229,9 +231,12 @@ private:
             for (int head = 0; head < run()->row.kvHeads; ++head) heads.push_back(filter.hasKvHead(head));
         s.feed.start(
             run()->key, open.key, s.letter, AlignBy::Step, 0,
-            [filter, heads, runA = run()->key.runId, runB = open.key.runId](const TraceReader& a, const TraceReader& b,
+            [filter, heads, read = appliedFilter(), runA = run()->key.runId, runB = open.key.runId](const TraceReader& a, const TraceReader& b,
                                                                             std::span<const StepPair> pairs) {
-                return chunkOf(readOverlap(a, runA, b, runB, pairs, heads), pairs, filter);
+                const auto passes = pairs.empty()
+                                        ? std::vector<bool>{}
+                                        : stepsThatPass(a, runA, read, pairs.front().a, pairs.back().a);
+                return chunkOf(readOverlap(a, runA, b, runB, pairs, heads), pairs, filter, passes);
             },
             [this, &s] {
                 if (s.feed.loaded() == 0) {
