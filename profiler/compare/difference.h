@@ -21,7 +21,8 @@ struct PairMatrix {
     }
 };
 
-/// `pairs` ascend. The filter's layers, KV heads and component hold for both runs; its steps and text are not looked at.
+/// `pairs` ascend. The filter's layers, KV heads and component hold for both runs; its steps and text are not looked
+/// at.
 /// @throws Error as TraceReader::layerMatrix
 PairMatrix readPairs(const TraceReader& a, int runA, const TraceReader& b, int runB, Metric metric,
                      const ReadFilter& filter, std::span<const StepPair> pairs);

@@ -226,16 +226,17 @@ StepMatrix filteredLayers(const TraceReader& reader, int runId, Metric metric, i
         const std::string stage = byStage ? stageColumn(filter.component) : std::string();
         std::string sql;
         if (byHead)
-            sql = fmt::format("SELECT id >> 20, sum(CASE WHEN kept IS NOT NULL THEN selected END), sum(kept), sum(hits),"
-                              " sum(misses), avg(mass) FROM selection WHERE id BETWEEN ?1 << 20 AND (?2 << 20) | 1048575"
-                              " AND ?3 IN (-1, (id >> 10) & 1023) AND {} GROUP BY 1",
-                              condition(filter.kvHeads, "id & 1023"));
+            sql =
+                fmt::format("SELECT id >> 20, sum(CASE WHEN kept IS NOT NULL THEN selected END), sum(kept), sum(hits),"
+                            " sum(misses), avg(mass) FROM selection WHERE id BETWEEN ?1 << 20 AND (?2 << 20) | 1048575"
+                            " AND ?3 IN (-1, (id >> 10) & 1023) AND {} GROUP BY 1",
+                            condition(filter.kvHeads, "id & 1023"));
         else // a stage outside the layers takes no time in them
             sql = fmt::format("SELECT id, {} / 1e3 FROM layer_step WHERE id BETWEEN ?1 AND ?2 AND ?3 = -1",
                               stage.empty() ? "0" : stage);
         Statement rows(*impl.connection, sql);
-        const auto [low, high] = trace::keysOfSteps(runId, matrix.firstStep, matrix.firstStep + matrix.steps - 1,
-                                                    trace::kLayerShift);
+        const auto [low, high] =
+            trace::keysOfSteps(runId, matrix.firstStep, matrix.firstStep + matrix.steps - 1, trace::kLayerShift);
         rows.bindAll(low, high, sequence);
         while (rows.step()) {
             const int layer = int(rows.int64(0) & 1023);
@@ -247,8 +248,7 @@ StepMatrix filteredLayers(const TraceReader& reader, int runId, Metric metric, i
     } else {
         matrix = reader.layerMatrix(runId, metric, {sequence, -1}, firstStep, lastStep);
     }
-    const auto passes =
-        stepsThatPass(reader, runId, filter, matrix.firstStep, matrix.firstStep + matrix.steps - 1);
+    const auto passes = stepsThatPass(reader, runId, filter, matrix.firstStep, matrix.firstStep + matrix.steps - 1);
     for (int step = 0; step < matrix.steps; ++step)
         for (int layer = 0; layer < matrix.rows; ++layer)
             if (!passes[std::size_t(step)] || !filter.hasLayer(layer))

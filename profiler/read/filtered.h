@@ -30,8 +30,8 @@ std::string likePattern(const std::string& text);
 
 /// Whether each of the steps [first, last] passes, by its number and by the text of its tokens.
 std::vector<bool> stepsThatPass(const TraceReader& reader, int runId, const ReadFilter& filter, int first, int last);
-/// Which blocks of a sequence hold this text, by the joined bytes of its tokens: a match across a border counts for both
-/// blocks. The case of A to Z does not matter. One entry per block that has begun.
+/// Which blocks of a sequence hold this text, by the joined bytes of its tokens: a match across a border counts for
+/// both blocks. The case of A to Z does not matter. One entry per block that has begun.
 std::vector<bool> blocksWithText(const TraceReader& reader, int runId, int sequence, const std::string& text);
 
 /// As TraceReader::steps, for the steps of the filter; everything from `selected` on is summed over its layers only.

@@ -16,8 +16,7 @@ bool needsOwnSums(const HeatRequest& r, const ReadFilter& filter) {
 
 void appendSums(const TraceReader& reader, const HeatRequest& r, const ReadFilter& filter, int first, int last,
                 int rows, std::vector<float>& values) {
-    const StepMatrix matrix =
-        filteredLayers(reader, r.runId, r.metric, r.filter.sequence, filter, first, last);
+    const StepMatrix matrix = filteredLayers(reader, r.runId, r.metric, r.filter.sequence, filter, first, last);
     const std::size_t at = values.size();
     values.resize(at + std::size_t(last - first + 1) * std::size_t(rows), kUndefined);
     for (int i = 0; i < matrix.steps; ++i) {
@@ -36,7 +35,8 @@ std::shared_ptr<HeatTile> withoutFiltered(const TraceReader& reader, const HeatR
     const auto run = reader.run(r.runId);
     const int rows = tile->rows(), heads = run ? std::max(run->kvHeads, 1) : 1;
     const bool layers = r.rows == HeatRequest::Rows::Layers;
-    const bool nothing = layers ? r.filter.kvHead >= 0 && !filter.hasKvHead(r.filter.kvHead) : !filter.hasLayer(r.layer);
+    const bool nothing =
+        layers ? r.filter.kvHead >= 0 && !filter.hasKvHead(r.filter.kvHead) : !filter.hasLayer(r.layer);
     const auto passes = stepsThatPass(reader, r.runId, filter, first, first + (tile->steps() - 1) * stride);
     std::vector<float> columns;
     columns.reserve(std::size_t(tile->steps()) * std::size_t(rows));

@@ -1,5 +1,5 @@
-// Tiles under the views' shared filter. In a heatmap what it leaves out is undefined, so that no colour, mean or extreme
-// counts it; in a mask it is not selected.
+// Tiles under the views' shared filter. In a heatmap what it leaves out is undefined, so that no colour, mean or
+// extreme counts it; in a mask it is not selected.
 #pragma once
 
 #include "profiler/read/filtered.h"

@@ -105,14 +105,17 @@ TEST_F(FilteredReading, ComponentsAndOtherStillAddUpToTheWallTimeOfTheSteps) {
         filtered += row.totalNs;
     EXPECT_LT(filtered, all) << "with a filter on layers, nothing outside them counts";
     filtered = 0;
-    for (const BreakdownRow& row : filteredBreakdown(reader(), 1, {{}, {}, {{0, 1 << 30}}, {}, {}})) filtered += row.totalNs;
+    for (const BreakdownRow& row : filteredBreakdown(reader(), 1, {{}, {}, {{0, 1 << 30}}, {}, {}}))
+        filtered += row.totalNs;
     EXPECT_EQ(filtered, all);
 }
 
 /// The filter of this test in the words of SQL.
-const std::string kHeads = " AND layer IN (1, 3) AND kv_head = 1 AND (step BETWEEN 2 AND 20) AND step IN (SELECT step FROM"
-                           " v_token WHERE run_id = 1 AND text LIKE '%e%')";
-const ReadFilter kSome{.layers = {{1, 1}, {3, 3}}, .kvHeads = {{1, 1}}, .steps = {{2, 20}}, .text = "E", .component = {}};
+const std::string kHeads =
+    " AND layer IN (1, 3) AND kv_head = 1 AND (step BETWEEN 2 AND 20) AND step IN (SELECT step FROM"
+    " v_token WHERE run_id = 1 AND text LIKE '%e%')";
+const ReadFilter kSome{
+    .layers = {{1, 1}, {3, 3}}, .kvHeads = {{1, 1}}, .steps = {{2, 20}}, .text = "E", .component = {}};
 
 TEST_F(FilteredReading, CountsTheKvHeadsOfTheFilterAsSqlDoes) {
     const auto rows = filteredSteps(reader(), 1, kSome);
@@ -138,7 +141,8 @@ TEST_F(FilteredReading, CountsTheKvHeadsOfTheFilterAsSqlDoes) {
 }
 
 TEST_F(FilteredReading, AllKvHeadsTogetherAreTheLayer) {
-    const auto plain = filteredSteps(reader(), 1, {.layers = {{1, 4}}, .kvHeads = {}, .steps = {}, .text = {}, .component = {}});
+    const auto plain =
+        filteredSteps(reader(), 1, {.layers = {{1, 4}}, .kvHeads = {}, .steps = {}, .text = {}, .component = {}});
     const auto heads =
         filteredSteps(reader(), 1, {.layers = {{1, 4}}, .kvHeads = {{0, 7}}, .steps = {}, .text = {}, .component = {}});
     ASSERT_EQ(plain.size(), heads.size());
@@ -158,9 +162,9 @@ TEST_F(FilteredReading, LayersOfSomeHeadsAreWhatSqlSays) {
     for (const auto& [metric, value] : sql) {
         const StepMatrix matrix = filteredLayers(reader(), 1, metric, -1, kSome);
         std::map<std::pair<int, int>, double> expected;
-        for (const auto& row : test::sql((folder / "a.kvtrace").string(),
-                                         "SELECT step, layer, " + value + " FROM v_locality WHERE run_id = 1" + kHeads +
-                                             " GROUP BY step, layer")
+        for (const auto& row : test::sql((folder / "a.kvtrace").string(), "SELECT step, layer, " + value +
+                                                                              " FROM v_locality WHERE run_id = 1" +
+                                                                              kHeads + " GROUP BY step, layer")
                                    .rows)
             if (row[2] != "NULL") expected[{std::stoi(row[0]), std::stoi(row[1])}] = std::stod(row[2]);
         ASSERT_GT(expected.size(), 6u);
@@ -220,9 +224,10 @@ TEST_F(FilteredReading, BreakdownCountsTheStepsWithTheText) {
     wanted.layers = {{1, 2}};
     std::map<std::string, std::int64_t> expected;
     for (const auto& row :
-         test::sql((folder / "a.kvtrace").string(),
-                   "SELECT sum(ffn_ns), sum(rope_ns) FROM v_layer WHERE run_id = 1 AND phase = 'decode' AND layer IN (1, 2)"
-                   " AND step IN (SELECT step FROM v_token WHERE text LIKE '%e%')")
+         test::sql(
+             (folder / "a.kvtrace").string(),
+             "SELECT sum(ffn_ns), sum(rope_ns) FROM v_layer WHERE run_id = 1 AND phase = 'decode' AND layer IN (1, 2)"
+             " AND step IN (SELECT step FROM v_token WHERE text LIKE '%e%')")
              .rows)
         expected = {{"ffn", std::stoll(row[0])}, {"rope", std::stoll(row[1])}};
     std::map<std::string, std::int64_t> found;

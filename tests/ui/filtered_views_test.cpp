@@ -112,8 +112,8 @@ TEST_P(EveryFilter, LocalityShowsWhatItsSqlSays) {
         metric.setCurrentIndex(i);
         settle();
         SCOPED_TRACE(metric.currentText().toStdString());
-        const bool time = metric.currentData() == QStringLiteral("layer_time") ||
-                          metric.currentData() == QStringLiteral("exposed");
+        const bool time =
+            metric.currentData() == QStringLiteral("layer_time") || metric.currentData() == QStringLiteral("exposed");
         if (!plot().emptyText().isEmpty()) continue; // an undefined one says why
         Cells expected;
         for (const auto& row : ask(view->sql()).rows)
@@ -144,9 +144,8 @@ TEST_P(EveryFilter, BreakdownPerStepShowsWhatItsSqlSays) {
     if (plot().emptyText().isEmpty()) {
         const Cells expected = sql(view->sql());
         for (auto cell = shown.begin(); cell != shown.end();) { // the statement is of the layers' stages, or of one
-            const bool there = std::any_of(expected.begin(), expected.end(), [&](const auto& other) {
-                return other.first.second == cell->first.second;
-            });
+            const bool there = std::any_of(expected.begin(), expected.end(),
+                                           [&](const auto& other) { return other.first.second == cell->first.second; });
             cell = there ? std::next(cell) : shown.erase(cell);
         }
         expectSame(shown, expected);
@@ -199,8 +198,7 @@ TEST_F(ViewTest, TransfersOfSomeHeadsAndWordsAgainstSqlWrittenByHand) {
         for (int column = 5; column < 8; ++column)
             EXPECT_EQ(cells[column], QString()) << "not recorded for single heads";
     }
-    EXPECT_TRUE(plot().noteText().startsWith(
-        QStringLiteral("Filtered: layers 1-2, KV heads 1, text “Needle”.")))
+    EXPECT_TRUE(plot().noteText().startsWith(QStringLiteral("Filtered: layers 1-2, KV heads 1, text “Needle”.")))
         << plot().noteText().toStdString();
 }
 

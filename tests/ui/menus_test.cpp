@@ -87,9 +87,9 @@ TEST_F(MenusTest, TheMenuKeyOpensThePlotsMenuAtTheCursor) {
     QMenu* menu = menuOf(plot, "plotMenu");
     ASSERT_NE(menu, nullptr);
     const QCPAxisRect* panel = plot.canvas().panels().front();
-    const QPoint mark = plot.canvas().mapToGlobal(QPointF(panel->axis(QCPAxis::atBottom)->coordToPixel(3),
-                                                          panel->axis(QCPAxis::atLeft)->coordToPixel(1))
-                                                      .toPoint());
+    const QPoint mark = plot.canvas().mapToGlobal(
+        QPointF(panel->axis(QCPAxis::atBottom)->coordToPixel(3), panel->axis(QCPAxis::atLeft)->coordToPixel(1))
+            .toPoint());
     EXPECT_LE((menu->pos() - mark).manhattanLength(), 4);
     ASSERT_TRUE(choose(*menu->findChild<QMenu*>("showIn"), "Breakdown"));
     menu->close();
@@ -107,14 +107,14 @@ TEST_F(MenusTest, WhatAPlotShowsOpensInTheSqlPage) {
     ASSERT_NE(menu, nullptr);
     ASSERT_TRUE(choose(*menu, "Open in SQL page"));
     menu->close();
-    EXPECT_EQ(window->currentView()->findChild<QPlainTextEdit*>("sqlEditor")->toPlainText(), statement);
+    EXPECT_EQ(window->currentView()->findChild<QPlainTextEdit*>()->toPlainText(), statement);
     EXPECT_TRUE(until([&] { return window->currentView()->exportCsv().count('\n') == 7; }))
         << "a header and six decode steps";
     window->showView("locality");
     settle(*window);
     const QString cells = window->currentView()->sql();
     trigger(*window, "openSql");
-    EXPECT_EQ(window->currentView()->findChild<QPlainTextEdit*>("sqlEditor")->toPlainText(), cells);
+    EXPECT_EQ(window->currentView()->findChild<QPlainTextEdit*>()->toPlainText(), cells);
 }
 
 TEST_F(MenusTest, TheTokenStripCopiesCountsAndLeadsOn) {
@@ -179,7 +179,7 @@ TEST_F(EmptyPages, FullAttentionSaysThatNothingWasChosenAndLeadsToTheTimes) {
     times->click();
     settle(*window);
     EXPECT_EQ(text(*window), "");
-    EXPECT_EQ(window->currentView()->findChild<QComboBox*>("metric")->currentData(), "layer_time");
+    EXPECT_EQ(window->currentView()->findChild<QComboBox*>("metric")->currentData().toString(), "layer_time");
     on(*window, "selection");
     EXPECT_TRUE(text(*window).startsWith("Nothing was chosen here"));
     auto* next = button(*window, "Show the next layer");
@@ -309,8 +309,10 @@ TEST_F(DroppedFiles, AFolderWithoutTracesSaysSo) {
     drop(*window, {folder.filePath("nothing")});
     const auto* said = window->findChild<InlineMessage*>("runListMessage");
     ASSERT_NE(said, nullptr);
-    EXPECT_TRUE(until([&] { return said->text().contains("without .kvtrace files") || message(*window).contains("without .kvtrace files"); }))
-        << said->text().toStdString() << " / " << message(*window).toStdString();
+    EXPECT_TRUE(until([&] {
+        return said->text().contains("without .kvtrace files") || message(*window).contains("without .kvtrace files");
+    })) << said->text().toStdString()
+        << " / " << message(*window).toStdString();
     EXPECT_TRUE(window->workspace().runs().empty());
     EXPECT_EQ(QApplication::activeModalWidget(), nullptr);
 }

@@ -48,8 +48,8 @@ inline PictureDifference pictureDifference(const QImage& a, const QImage& b) {
     return result;
 }
 
-// Text in another font moves the mean by less than 2 and a place by less than 12; a legend of two entries or a swatch of
-// another colour changes a place by more than 16.
+// Text in another font moves the mean by less than 2 and a place by less than 12; a legend of two entries or a swatch
+// of another colour changes a place by more than 16.
 inline constexpr double kMeanTolerance = 3, kPlaceTolerance = 16;
 
 /// With KVSCOPE_KEEP_PICTURES=FOLDER what is drawn now is kept as the picture of that name; in the folder it is written

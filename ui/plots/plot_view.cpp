@@ -127,9 +127,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
 
 QString PlotView::noteText() const { return note_->text(); }
 
-QString PlotView::emptyText() const {
-    return pages_->currentIndex() == 1 ? empty_->text() : QString();
-}
+QString PlotView::emptyText() const { return pages_->currentIndex() == 1 ? empty_->text() : QString(); }
 
 void PlotView::resetZoom() { canvas_->resetZoom(); }
 void PlotView::undoZoom() { canvas_->undoZoom(); }
@@ -195,7 +193,8 @@ EmptyAction PlotView::stopRun() const {
 
 void PlotView::showEmptyByFilter(const QString& title, std::vector<EmptyAction> more) {
     more.push_back(clearFilter());
-    showEmpty(title, filterNote(workspace_.filter(), filterParts()) + tr("\n\nWiden or clear it in the filter bar."), more);
+    showEmpty(title, filterNote(workspace_.filter(), filterParts()) + tr("\n\nWiden or clear it in the filter bar."),
+              more);
 }
 
 bool PlotView::showEmptyWithoutRun(const QString& whatItShows) {

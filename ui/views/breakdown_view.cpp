@@ -288,7 +288,7 @@ private:
         side.feed.start(
             open.key,
             [prefill = prefill(), filter = appliedFilter(), only = onlyComponent()](TraceReader& reader, int runId,
-                                                                                 int first, int last) {
+                                                                                    int first, int last) {
                 return columnsOf(filteredBreakdownSteps(reader, runId, filter, first, last), first, last, prefill,
                                  only);
             },

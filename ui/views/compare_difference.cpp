@@ -10,6 +10,7 @@
 #include "ui/theme.h"
 #include "ui/views/compare_pages.h"
 #include "ui/views/compare_set.h"
+#include "ui/views/compare_ways.h"
 #include "ui/views/run_text.h"
 
 #include <QComboBox>
@@ -129,7 +130,8 @@ protected:
         if (others.empty()) {
             showEmpty(tr("Choose a second run to compare with"),
                       tr("Open another trace or record another run, then choose it under “Compare with…”. Blue will "
-                         "mean that B has less than A, orange that it has more."));
+                         "mean that B has less than A, orange that it has more."),
+                      waysToCompare(*this, workspace()));
             return;
         }
         fillOthers(others);
@@ -153,8 +155,7 @@ protected:
         feed_.start(
             run()->key, b.key, letter(), along() == Along::Tokens ? AlignBy::Token : AlignBy::Step, sequence,
             [overlap = overlap(), metric = overlap() ? Metric::Locality : info().metric, counted, filter,
-             read = appliedFilter(),
-             runA = run()->key.runId, runB = b.key.runId,
+             read = appliedFilter(), runA = run()->key.runId, runB = b.key.runId,
              factor = unit().factor](const TraceReader& a, const TraceReader& other, std::span<const StepPair> pairs) {
                 Chunk chunk;
                 if (overlap) {
@@ -177,7 +178,9 @@ protected:
                 const auto passes = stepsThatPass(a, runA, read, pairs.front().a, pairs.back().a);
                 for (std::size_t i = 0; i < chunk.values.size(); ++i) {
                     const StepPair& pair = pairs[i / std::size_t(chunk.layers)];
-                    if (passes[std::size_t(pair.a - pairs.front().a)] && filter.hasLayer(int(i % std::size_t(chunk.layers)))) continue;
+                    if (passes[std::size_t(pair.a - pairs.front().a)] &&
+                        filter.hasLayer(int(i % std::size_t(chunk.layers))))
+                        continue;
                     chunk.values[i] = kUndefined;
                     if (!chunk.a.empty()) chunk.a[i] = chunk.b[i] = kUndefined;
                 }

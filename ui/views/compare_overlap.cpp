@@ -7,6 +7,7 @@
 #include "ui/theme.h"
 #include "ui/views/compare_pages.h"
 #include "ui/views/compare_set.h"
+#include "ui/views/compare_ways.h"
 #include "ui/views/run_text.h"
 
 #include <QTimer>
@@ -106,7 +107,8 @@ protected:
         if (others.empty()) {
             showEmpty(tr("Choose a second run to compare with"),
                       tr("Open another trace or record another run with another method, then choose it under “Compare "
-                         "with…”. Each run's selections are compared with those of A."));
+                         "with…”. Each run's selections are compared with those of A."),
+                      waysToCompare(*this, workspace()));
             return;
         }
         showEmpty({}, {});
@@ -231,11 +233,10 @@ private:
             for (int head = 0; head < run()->row.kvHeads; ++head) heads.push_back(filter.hasKvHead(head));
         s.feed.start(
             run()->key, open.key, s.letter, AlignBy::Step, 0,
-            [filter, heads, read = appliedFilter(), runA = run()->key.runId, runB = open.key.runId](const TraceReader& a, const TraceReader& b,
-                                                                            std::span<const StepPair> pairs) {
-                const auto passes = pairs.empty()
-                                        ? std::vector<bool>{}
-                                        : stepsThatPass(a, runA, read, pairs.front().a, pairs.back().a);
+            [filter, heads, read = appliedFilter(), runA = run()->key.runId,
+             runB = open.key.runId](const TraceReader& a, const TraceReader& b, std::span<const StepPair> pairs) {
+                const auto passes =
+                    pairs.empty() ? std::vector<bool>{} : stepsThatPass(a, runA, read, pairs.front().a, pairs.back().a);
                 return chunkOf(readOverlap(a, runA, b, runB, pairs, heads), pairs, filter, passes);
             },
             [this, &s] {

@@ -189,11 +189,10 @@ protected:
                        .arg(exposure.measured ? tr("measured") : tr("modelled"), formatCount(exposure.warm.steps),
                             exposure.cold.steps > 0 ? tr("; cold steps are left out") : QString());
         const bool growing = runRow() && runRow()->status == "running" && !runRow()->stale;
-        return sentences({hidden_ > 0 ? tr("Findings without the filter's text, not shown: %1.").arg(hidden_)
-                                      : QString(),
-                          bars,
-                          growing ? tr("The run is still growing; its caches are replayed when it ends.") : QString(),
-                          healthNote()});
+        return sentences(
+            {hidden_ > 0 ? tr("Findings without the filter's text, not shown: %1.").arg(hidden_) : QString(), bars,
+             growing ? tr("The run is still growing; its caches are replayed when it ends.") : QString(),
+             healthNote()});
     }
 
     int drawAbove(QPainter* painter, QRect area) const override {
@@ -276,19 +275,21 @@ private:
         const ExposureReport& exposure = report_->exposure;
         if (exposure.all.steps == 0) {
             showReport(false);
-            showEmpty(tr("Waiting for the first decode step"),
-                      tr("Findings are about decoding; the prefill has none."), {stopRun(), showView("timeline")});
+            showEmpty(tr("Waiting for the first decode step"), tr("Findings are about decoding; the prefill has none."),
+                      {stopRun(), showView("timeline")});
             return;
         }
         const Filter& filter = workspace().filter();
         const std::size_t all = report_->insights.size();
         std::erase_if(report_->insights, [&](const Insight& insight) {
-            return !filter.hasText(QString::fromStdString(insight.title + '\n' + insight.detail + '\n' + insight.advice));
+            return !filter.hasText(
+                QString::fromStdString(insight.title + '\n' + insight.detail + '\n' + insight.advice));
         });
         hidden_ = int(all - report_->insights.size());
         headline_->setText(shownText(exposure.headline));
         QString detail = shownText(exposure.detail);
-        if (report_->insights.empty() && hidden_ == 0) detail += tr(" Nothing stands out: no finding reaches its threshold.");
+        if (report_->insights.empty() && hidden_ == 0)
+            detail += tr(" Nothing stands out: no finding reaches its threshold.");
         detail_->setText(detail);
         cards_->setInsights(report_->insights);
         showReport(true);

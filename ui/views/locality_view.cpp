@@ -306,8 +306,8 @@ protected:
         if (scale_.clipsBelow())
             capped += tr("The darkest colour stands for everything below %1 (lowest: %2). ")
                           .arg(shown(scale_.low), shown(scale_.smallest));
-        else if (scale_.largest - scale_.smallest < 0.25 * (scale_.high - scale_.low) && scale_.largest > scale_.smallest &&
-                 range_->currentIndex() == 0)
+        else if (scale_.largest - scale_.smallest < 0.25 * (scale_.high - scale_.low) &&
+                 scale_.largest > scale_.smallest && range_->currentIndex() == 0)
             capped = tr("All values lie between %1 and %2: Colours, Lowest to highest shows how they differ.")
                          .arg(shown(scale_.smallest), shown(scale_.largest));
         if (scale_.clipsAbove())
@@ -339,9 +339,7 @@ protected:
     QString pictureTitle() const override {
         QString rowsText = rows_->currentText();
         if (rowsText.startsWith(QLatin1Char('L'))) rowsText[0] = QLatin1Char('l'); // not the K of KV
-        return run() ? tr("%1, %2: %3")
-                           .arg(metric_->currentText(), rowsText,
-                                QString::fromStdString(run()->row.name))
+        return run() ? tr("%1, %2: %3").arg(metric_->currentText(), rowsText, QString::fromStdString(run()->row.name))
                      : PlotView::pictureTitle();
     }
 
@@ -587,12 +585,13 @@ private:
         }
         const Metric metric = info().metric;
         if (metric == Metric::Locality || metric == Metric::HitRate) {
-            showEmpty(tr("Nothing was chosen in this run"),
-                      tr("%1 needs blocks that were chosen. Full attention reads every cached block at every step: there "
-                         "is nothing to keep or to miss. Look at its times, or record a sparse method to compare it "
-                         "with.")
-                          .arg(QString::fromUtf8(info().title)),
-                      {{tr("Show layer times"), [this] { showMetric(Metric::LayerTime); }}, showView("breakdown")});
+            showEmpty(
+                tr("Nothing was chosen in this run"),
+                tr("%1 needs blocks that were chosen. Full attention reads every cached block at every step: there "
+                   "is nothing to keep or to miss. Look at its times, or record a sparse method to compare it "
+                   "with.")
+                    .arg(QString::fromUtf8(info().title)),
+                {{tr("Show layer times"), [this] { showMetric(Metric::LayerTime); }}, showView("breakdown")});
             return true;
         }
         if (metric == Metric::Mass) {

@@ -115,8 +115,7 @@ public:
             const TraceReader reader(run()->key.path.toStdString());
             const ReadFilter filter = appliedFilter();
             std::vector<bool> found;
-            if (!filter.text.empty())
-                found = blocksWithText(reader, run()->key.runId, shown_.sequence, filter.text);
+            if (!filter.text.empty()) found = blocksWithText(reader, run()->key.runId, shown_.sequence, filter.text);
             for (int from = first; from <= last; from += kTileSteps)
                 for (const SelectionRow& row :
                      reader.selections(run()->key.runId, shown_.layer, shown_.sequence, shown_.kvHead, from,
@@ -137,8 +136,9 @@ public:
         scope.kvHead = shown_.kvHead;
         const QString text = QString::fromStdString(std::exchange(scope.filter.text, {}));
         // Which blocks there are, and their text, is in blobs: the statement counts all of them.
-        return text.isEmpty() ? selectionSql(scope)
-                              : QStringLiteral("-- all blocks, not only those with the filter's text\n") + selectionSql(scope);
+        return text.isEmpty()
+                   ? selectionSql(scope)
+                   : QStringLiteral("-- all blocks, not only those with the filter's text\n") + selectionSql(scope);
     }
 
 protected:
@@ -543,15 +543,16 @@ private:
             if (!layers.empty() && !heads.empty()) {
                 if (!filter.hasLayer(inside.layer)) inside.layer = layers.front();
                 if (!filter.hasKvHead(inside.kvHead)) inside.kvHead = heads.front();
-                actions.push_back({tr("Show layer %1, KV head %2").arg(inside.layer).arg(inside.kvHead), [this, inside] {
-                                       Cursor cursor = workspace().cursor();
-                                       cursor.layer = inside.layer;
-                                       cursor.kvHead = inside.kvHead;
-                                       workspace().setCursor(cursor);
-                                   }});
+                actions.push_back(
+                    {tr("Show layer %1, KV head %2").arg(inside.layer).arg(inside.kvHead), [this, inside] {
+                         Cursor cursor = workspace().cursor();
+                         cursor.layer = inside.layer;
+                         cursor.kvHead = inside.kvHead;
+                         workspace().setCursor(cursor);
+                     }});
             }
-            showEmptyByFilter(
-                tr("Layer %1, KV head %2 is left out by the filter").arg(shown_.layer).arg(shown_.kvHead), actions);
+            showEmptyByFilter(tr("Layer %1, KV head %2 is left out by the filter").arg(shown_.layer).arg(shown_.kvHead),
+                              actions);
             return;
         }
         if (!appliedFilter().empty()) {
@@ -604,7 +605,8 @@ private:
                 html += hoverScore_->second ? tr("<br>Score %1").arg(double(*hoverScore_->second), 0, 'g', 5)
                                             : tr("<br>No score: not scored or not recorded");
         } else {
-            html += appliedFilter().empty() ? tr("<br>Not selected") : tr("<br>Not selected, or left out by the filter");
+            html +=
+                appliedFilter().empty() ? tr("<br>Not selected") : tr("<br>Not selected, or left out by the filter");
         }
         if (mask_->stepsPerPixel() > 1) {
             const double half = mask_->stepsPerPixel() / 2;

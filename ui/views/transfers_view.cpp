@@ -49,9 +49,10 @@ public:
     TransfersView(Workspace& workspace, QWidget* parent)
         : PlotView(workspace, tr("Transfers"), parent), sides_{Side(workspace, this, "transfers A"),
                                                                Side(workspace, this, "transfers B")} {
-        range_ = addPicker(QStringLiteral("valueRange"), tr("Values"),
-                           tr("How high the plots reach. Steps beyond, such as the first with its cold cache, are marked "
-                              "at the edge with their value"));
+        range_ =
+            addPicker(QStringLiteral("valueRange"), tr("Values"),
+                      tr("How high the plots reach. Steps beyond, such as the first with its cold cache, are marked "
+                         "at the edge with their value"));
         range_->addItems({tr("Without outliers"), tr("All")});
         connect(range_, &QComboBox::currentIndexChanged, this, [this] {
             fitValues();
@@ -69,6 +70,8 @@ public:
             QCPAxisRect* panel = canvas().addPanel(false);
             panels_[std::size_t(i)] = panel;
             const bool last = i + 1 == kPanels;
+            panel->setMinimumMargins(QMargins(15, 2, 15, last ? 15 : 4)); // room for the curves in a low window
+            panel->setMinimumSize(50, 16);
             setIntegerAxis(panel->axis(QCPAxis::atBottom), last ? tr("Decode step") : QString());
             panel->axis(QCPAxis::atBottom)->setTickLabels(last);
             for (int s = 1; s >= 0; --s) { // the current run is drawn over the other
@@ -196,8 +199,8 @@ protected:
                     .arg(stepName(step), row->opensBlock ? tr(" (opens a new block)") : QString(),
                          formatCount(row->hits), formatCount(row->misses),
                          formatValue(Unit::Percent, valueOf(*row, HitRate)),
-                         formatValue(Unit::Bytes, double(row->h2dBytes)),
-                         known(Unit::Bytes, row->d2hBytes), known(Unit::Nanoseconds, row->transferNs))
+                         formatValue(Unit::Bytes, double(row->h2dBytes)), known(Unit::Bytes, row->d2hBytes),
+                         known(Unit::Nanoseconds, row->transferNs))
                     .arg(known(Unit::Nanoseconds, row->exposedNs) + QLatin1Char(' ') + timingWord(runs[s]->row));
         }
         if (html.isEmpty()) return {};
@@ -224,9 +227,10 @@ protected:
         const QString beyond = *std::max_element(beyondAny_.begin(), beyondAny_.end()) > 0
                                    ? tr("Triangles mark steps beyond the plot; Values: All shows them in full.")
                                    : QString();
-        return sentences(
-            {aggregationNote(perPixel, tr("the line keeps the extremes")), beyond, tr("The prefill is left out."), timing,
-             loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()), healthNote()});
+        return sentences({aggregationNote(perPixel, tr("the line keeps the extremes")), beyond,
+                          tr("The prefill is left out."), timing,
+                          loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()),
+                          healthNote()});
     }
 
 private:
@@ -277,10 +281,11 @@ private:
         }
         if (&side == &sides_[0] && !moved_ && side.feed.loaded() >= side.feed.total() && !workspace().compare()) {
             if (appliedFilter().empty())
-                showEmpty(tr("No block moves in this run"),
-                          tr("Full attention keeps every block on the device, so there are no hits, misses or transfers. "
-                             "Look at where its time goes, or record a sparse method to compare it with."),
-                          {showView("breakdown")});
+                showEmpty(
+                    tr("No block moves in this run"),
+                    tr("Full attention keeps every block on the device, so there are no hits, misses or transfers. "
+                       "Look at where its time goes, or record a sparse method to compare it with."),
+                    {showView("breakdown")});
             else
                 showEmptyByFilter(tr("No block moves where the filter looks"));
             return;
@@ -306,9 +311,9 @@ private:
         for (int i = 0; i < kPanels; ++i) {
             HighestPoints points; // of the hit rate what is missing, because its outliers are low
             for (const Side& side : sides_) {
-                const auto data = side.graphs[std::size_t(i)]->data();
-                const auto end = data->findEnd(visible.upper, false);
-                for (auto at = data->findBegin(visible.lower, false); at != end; ++at)
+                const auto drawn = side.graphs[std::size_t(i)]->data();
+                const auto end = drawn->findEnd(visible.upper, false);
+                for (auto at = drawn->findBegin(visible.lower, false); at != end; ++at)
                     points.add(at->key, i == HitRate ? 100 - at->value : at->value);
             }
             HighestPoints::Result found = points.result();
@@ -318,8 +323,7 @@ private:
             }
             const double high = found.highest;
             QCPRange range(0, high > 0 ? high * 1.08 : 1);
-            if (i == HitRate)
-                range = {high <= 50 ? std::max(0.0, std::floor((100 - high) / 10) * 10 - 2) : -2, 102};
+            if (i == HitRate) range = {high <= 50 ? std::max(0.0, std::floor((100 - high) / 10) * 10 - 2) : -2, 102};
             markBeyond(std::size_t(i), found.beyond, range);
             canvas().setFullY(i, range);
             QCPAxis* axis = panels_[std::size_t(i)]->axis(QCPAxis::atLeft);

@@ -39,7 +39,7 @@ EmptyPage::EmptyPage(QWidget* parent)
 void EmptyPage::setTexts(const QString& title, const QString& text, const std::vector<EmptyAction>& actions) {
     title_->setText(title);
     text_->setText(text);
-    const auto old = actions_->findChildren<QPushButton*>({}, Qt::FindDirectChildrenOnly);
+    const auto old = actions_->findChildren<QPushButton*>(QString(), Qt::FindDirectChildrenOnly);
     for (QPushButton* button : old) { // later: it may be the one that was just pressed
         button->hide();
         button->setObjectName({});

@@ -47,6 +47,7 @@ TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
     follow_->setToolTip(tr("Keep the cursor on the newest step of a live run"));
     auto* heading = new QHBoxLayout;
     heading->setContentsMargins(10, 3, 6, 3);
+    heading->setSpacing(8);
     heading->addWidget(place_, 1);
     heading->addWidget(sequenceLabel_);
     heading->addWidget(sequence_);
@@ -113,9 +114,7 @@ void TokenPanel::showMenu(QPoint global, int step) {
     const Cursor& cursor = workspace_.cursor();
     const bool range = cursor.firstStep >= 0 && step >= cursor.firstStep && step <= cursor.lastStep;
     const int first = range ? cursor.firstStep : step, last = range ? cursor.lastStep : step;
-    const auto copy = [this](int from, int to) {
-        QApplication::clipboard()->setText(strip_->generatedText(from, to));
-    };
+    const auto copy = [this](int from, int to) { QApplication::clipboard()->setText(strip_->generatedText(from, to)); };
     menu->addAction(range ? tr("Copy the text of steps %1 to %2").arg(first).arg(last) : tr("Copy this token"), this,
                     [copy, first, last] { copy(first, last); })
         ->setEnabled(step >= 0);
