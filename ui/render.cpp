@@ -10,6 +10,7 @@
 #include <QApplication>
 #include <QEventLoop>
 #include <QFileInfo>
+#include <QProgressBar>
 #include <QStringList>
 
 #include <algorithm>
@@ -78,6 +79,10 @@ void renderWindow(const RenderRequest& request) {
     window.showView(request.view);
     QCoreApplication::processEvents();
     waitUntilIdle(window.workspace());
+    waitUntil([&] { // what has a bar in sight is still to come, such as the rows of a query
+        const auto bars = window.currentView()->findChildren<QProgressBar*>();
+        return std::none_of(bars.begin(), bars.end(), [](const QProgressBar* bar) { return bar->isVisible(); });
+    });
     if (!window.grab().save(request.output, "PNG"))
         throw Error(ErrorKind::Storage, (request.output + ": the picture could not be written").toStdString(),
                     "check that the folder exists and is writable");

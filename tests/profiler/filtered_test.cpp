@@ -259,8 +259,9 @@ TEST_F(FilteredReading, BlocksWithATextAreFoundAlsoAcrossTheirBorders) {
         }
         EXPECT_EQ(blocksWithText(trace, 1, 0, text), expected) << text;
         for (std::size_t block = 0; block < expected.size(); ++block)
-            if (trace.blockText(1, 0, int(block)).find(text) != std::string::npos)
+            if (trace.blockText(1, 0, int(block)).find(text) != std::string::npos) {
                 EXPECT_TRUE(expected[block]) << text << " is in the text of block " << block;
+            }
     }
     EXPECT_TRUE(blocksWithText(trace, 7, 0, "x").empty());
     EXPECT_GT(across, 0) << "the case is there";

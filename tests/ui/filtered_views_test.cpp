@@ -226,8 +226,9 @@ TEST_F(ViewTest, SelectionKeepsTheBlocksThatHoldTheText) {
     ASSERT_TRUE(idle());
     EXPECT_EQ(blocksOf(), expected);
     for (const auto& [block, count] : all)
-        if (reader.blockText(1, 0, block).find(word) != std::string::npos)
+        if (reader.blockText(1, 0, block).find(word) != std::string::npos) {
             EXPECT_TRUE(expected.contains(block)) << block;
+        }
     filter.text = QStringLiteral("nothing says this");
     workspace.setFilter(filter);
     ASSERT_TRUE(idle());

@@ -389,9 +389,10 @@ TEST_F(ViewTest, TheColoursOfTheHeatmapGoWhereAPersonSays) {
     EXPECT_LE(bar->dataRange().lower, double(cells[std::size_t(double(cells.size()) * 0.02)]) + 1e-6);
     EXPECT_LE(bar->dataRange().upper, double(cells.back()) + 1e-6);
     EXPECT_GE(bar->dataRange().upper, double(cells[std::size_t(double(cells.size()) * 0.97)]) - 1e-6);
-    if (bar->dataRange().lower > double(cells.front()))
+    if (bar->dataRange().lower > double(cells.front())) {
         EXPECT_TRUE(plot().noteText().contains(QStringLiteral("The darkest colour stands for everything below")))
             << plot().noteText().toStdString();
+    }
 }
 
 } // namespace

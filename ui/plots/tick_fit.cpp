@@ -9,7 +9,6 @@ namespace kvscope::ui {
 namespace {
 
 constexpr double kLines = 1.7; // of text from tick to tick
-constexpr int kFewest = 2;
 
 /// The count that the ticker had before anybody fitted it.
 int wantedCount(QCPAxis& axis) {
@@ -25,7 +24,8 @@ int wantedCount(QCPAxis& axis) {
 bool fit(QCPAxis& axis, int pixels) {
     const int wanted = wantedCount(axis);
     const int room = int(pixels / (kLines * QFontMetrics(axis.tickLabelFont()).height()));
-    const int count = std::min(wanted, std::max(kFewest, room));
+    const int fewest = pixels < 40 ? 1 : 2;
+    const int count = std::min(wanted, std::max(fewest, room));
     const bool changed = count != axis.ticker()->tickCount();
     axis.ticker()->setTickCount(count);
     axis.setProperty("kvscopeFitted", count);

@@ -27,7 +27,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kRefreshMs = 1000; // a live run is judged again this often
-constexpr int kPlotHeight = 190;
+constexpr int kPlotHeight = 230;
 constexpr int kHidden = kExposureCount; // the reasons of exposed time, then what is hidden
 constexpr int kPictureRoom = 240;       // of a picture's height, for the plot
 
