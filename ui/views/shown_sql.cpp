@@ -190,15 +190,18 @@ QString stageSumsSql(const SqlScope& scope) {
     if (filter.layers.empty())
         for (const char* stage : {"embed", "lm_head", "sample"})
             if (filter.component.empty() || filter.component == stage)
-                parts << QStringLiteral("SELECT phase, -1, '%1', count(nullif(%1_ns, 0)), sum(%1_ns)\nFROM v_step\n%2\n"
+                parts << QStringLiteral("SELECT phase, -1 AS layer, '%1' AS component, count(nullif(%1_ns, 0)) AS "
+                                        "calls,\n       sum(%1_ns) AS total_ns\nFROM v_step\n%2\n"
                                         "GROUP BY phase")
                              .arg(QLatin1String(stage), where(all, Has::Steps));
     if (filter.layers.empty() && (filter.component.empty() || filter.component == kOtherName))
-        parts << QStringLiteral("SELECT phase, -1, 'other', sum(calls), sum(ns) FROM (\n"
-                                "  SELECT phase, 1 AS calls, duration_ns - embed_ns - lm_head_ns - sample_ns AS ns\n"
-                                "  FROM v_step\n%1\n  UNION ALL\n  SELECT phase, 0, -duration_ns FROM v_layer\n%2)\n"
-                                "GROUP BY phase")
-                     .arg(where(all, Has::Steps), where(all, Has::Layers));
+        parts
+            << QStringLiteral(
+                   "SELECT phase, -1 AS layer, 'other' AS component, sum(calls) AS calls, sum(ns) AS total_ns FROM (\n"
+                   "  SELECT phase, 1 AS calls, duration_ns - embed_ns - lm_head_ns - sample_ns AS ns\n"
+                   "  FROM v_step\n%1\n  UNION ALL\n  SELECT phase, 0, -duration_ns FROM v_layer\n%2)\n"
+                   "GROUP BY phase")
+                   .arg(where(all, Has::Steps), where(all, Has::Layers));
     if (parts.isEmpty()) return {};
     return QStringLiteral("SELECT * FROM (\n%1)\nWHERE calls > 0\nORDER BY phase, layer, total_ns DESC;")
         .arg(parts.join(QStringLiteral("\nUNION ALL\n")));
