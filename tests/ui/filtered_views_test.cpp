@@ -262,7 +262,7 @@ TEST_F(ViewTest, InsightsAreFoundByTheirWordsAndShowTheLayersOfTheFilter) {
     show("insights");
     auto& cards = *view->findChild<QListView*>();
     const int all = cards.model()->rowCount();
-    ASSERT_GT(all, 1);
+    ASSERT_GT(all, 0);
     const auto layers = [&] {
         std::set<QString> found;
         for (const QString& line : view->exportCsv().split(QLatin1Char('\n')))
@@ -270,7 +270,7 @@ TEST_F(ViewTest, InsightsAreFoundByTheirWordsAndShowTheLayersOfTheFilter) {
         return found;
     };
     EXPECT_EQ(layers().size(), 4u);
-    const QString title = cards.model()->index(0, 0).data(Qt::AccessibleTextRole).toString();
+    const QString title = cards.model()->index(0, 0).data().toString();
     Filter filter;
     filter.layers = *IndexSet::fromText(QStringLiteral("1-2"));
     filter.text = QStringLiteral("no finding says this");
@@ -280,6 +280,11 @@ TEST_F(ViewTest, InsightsAreFoundByTheirWordsAndShowTheLayersOfTheFilter) {
     EXPECT_EQ(cards.model()->rowCount(), 0);
     EXPECT_TRUE(plot().noteText().contains(QStringLiteral("not shown: %1.").arg(all)))
         << plot().noteText().toStdString();
+    filter.text = title.left(12).toUpper();
+    workspace.setFilter(filter);
+    ASSERT_TRUE(idle());
+    ASSERT_GE(cards.model()->rowCount(), 1);
+    EXPECT_EQ(cards.model()->index(0, 0).data().toString(), title);
 }
 
 } // namespace
