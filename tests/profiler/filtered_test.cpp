@@ -125,7 +125,7 @@ TEST_F(FilteredReading, CountsTheKvHeadsOfTheFilterAsSqlDoes) {
                                         kHeads + " GROUP BY step ORDER BY step")
                               .rows;
     ASSERT_EQ(rows.size(), expected.size());
-    ASSERT_GT(rows.size(), 3u);
+    ASSERT_GE(rows.size(), 3u);
     ASSERT_LT(rows.size(), 19u) << "some steps' tokens hold no e";
     for (std::size_t i = 0; i < rows.size(); ++i) {
         EXPECT_EQ(std::to_string(rows[i].step), expected[i][0]);
@@ -167,7 +167,7 @@ TEST_F(FilteredReading, LayersOfSomeHeadsAreWhatSqlSays) {
                                                                               kHeads + " GROUP BY step, layer")
                                    .rows)
             if (row[2] != "NULL") expected[{std::stoi(row[0]), std::stoi(row[1])}] = std::stod(row[2]);
-        ASSERT_GT(expected.size(), 6u);
+        ASSERT_GE(expected.size(), 6u);
         for (int step = 0; step < matrix.steps; ++step)
             for (int layer = 0; layer < matrix.rows; ++layer) {
                 const auto found = expected.find({step, layer});
