@@ -30,7 +30,7 @@ picture() {
 }
 
 sample=resources/samples/h200-nosa-8b.kvtrace
-picture needle "$work/nosa.kvtrace" selection --step 20 --layer 7 --block 70
+picture needle "$work/nosa.kvtrace" selection --step 3 --layer 7 --block 70
 picture main-light "$work/nosa.kvtrace" locality --step 20 --layer 7
 picture main-dark "$sample" transfers --theme dark --step 12
 picture compare "$work/nosa.kvtrace" compare --compare "$work/infllmv2.kvtrace" --step 20
