@@ -13,11 +13,11 @@ for method in nosa infllmv2; do
     "$build/app/kvscope-cli" run --prompt-needle 9000 --method $method --max-new-tokens 64 --oracle --trace "$work/$method.kvtrace" >"$work/log"
 done
 
-# picture NAME TRACE VIEW [option...]: the whole window, as somebody has it who has just opened the trace
+# picture NAME TRACE VIEW [option...]
 picture() {
     local name=$1 trace=$2 view=$3
     shift 3
-    "$build/app/kvscope" render "$trace" --view "$view" --window --size 1440x900 "$@" -o "$work/$name.png"
+    "$build/app/kvscope" render "$trace" --view "$view" --size "${size:-1440x900}" "$@" -o "$work/$name.png"
     if command -v pngquant >/dev/null; then # flat colours: a palette loses nothing that is seen
         pngquant --force --quality 70-100 --output "docs/images/$name.png" "$work/$name.png"
     elif "${PYTHON:-python3}" -c 'import PIL' 2>/dev/null; then
@@ -30,9 +30,9 @@ picture() {
 }
 
 sample=resources/samples/h200-nosa-8b.kvtrace
-picture needle "$work/nosa.kvtrace" selection --step 3 --layer 7 --block 70
-picture main-light "$work/nosa.kvtrace" locality --step 20 --layer 7
-picture main-dark "$sample" transfers --theme dark --step 12
-picture compare "$work/nosa.kvtrace" compare --compare "$work/infllmv2.kvtrace" --step 20
-picture timeline "$sample" timeline --theme dark --step 12
-picture sql "$sample" sql --step 12
+picture needle "$work/nosa.kvtrace" selection --step 3 --layer 7 --block 70 --window
+picture main-light "$work/nosa.kvtrace" locality --step 20 --layer 7 --window
+picture main-dark "$sample" transfers --theme dark --step 12 --window
+picture compare "$work/nosa.kvtrace" compare --compare "$work/infllmv2.kvtrace" --step 20 --window
+size=1440x540 picture timeline "$sample" timeline --theme dark --step 12
+picture sql "$sample" sql --step 12 --window
