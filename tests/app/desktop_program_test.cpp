@@ -99,14 +99,14 @@ TEST_F(DesktopProgramTest, TheWholeWindowIsDrawnAtAnyScale) {
     };
     for (const int scale : {1, 2}) {
         const Outcome outcome =
-            desktop("render " + trace + " --view selection --window --size 1100x700 --step 2 --scale " +
+            desktop("render " + trace + " --view selection --window --size 1280x800 --step 2 --scale " +
                     std::to_string(scale) + " --theme dark -o '" + path("window.png") + "'");
         EXPECT_EQ(outcome.status, 0) << outcome.error;
         EXPECT_EQ(outcome.error + outcome.output, "");
         const std::string png = textOf("window.png");
         ASSERT_GT(png.size(), 30'000u) << "a window full of things";
-        EXPECT_EQ(side(png, 16), 1100 * scale);
-        EXPECT_EQ(side(png, 20), 700 * scale);
+        EXPECT_EQ(side(png, 16), 1280 * scale);
+        EXPECT_EQ(side(png, 20), 800 * scale);
     }
 }
 
