@@ -24,6 +24,7 @@
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QLabel>
+#include <QMenu>
 #include <QMessageBox>
 #include <QProgressBar>
 #include <QStackedWidget>
@@ -98,6 +99,7 @@ void MainWindow::makeCentre() {
             tab, QStringLiteral("<p>%1 (%2)</p>").arg(tr(entry.help).toHtmlEscaped(), QLatin1String(entry.shortcut)));
         views_.push_back(nullptr);
     }
+    tabs_->setCornerWidget(makeViewList()); // in a narrow window some tabs are out of sight
     centre_->addWidget(welcome_);
     centre_->addWidget(tabs_);
     setCentralWidget(centre);
@@ -113,6 +115,24 @@ void MainWindow::makeCentre() {
                            : QStringLiteral("KVScope"));
         updateActions();
     });
+}
+
+/// A button that lists all views.
+QWidget* MainWindow::makeViewList() {
+    auto* button = new QToolButton;
+    button->setObjectName(QStringLiteral("allViews"));
+    button->setText(QStringLiteral("▾"));
+    button->setAccessibleName(tr("All views"));
+    button->setToolTip(tr("All views"));
+    button->setPopupMode(QToolButton::InstantPopup);
+    button->setStyleSheet(QStringLiteral("QToolButton::menu-indicator { image: none; }"));
+    auto* menu = new QMenu(button);
+    connect(menu, &QMenu::aboutToShow, this, [this, menu] {
+        menu->clear();
+        for (const ViewEntry& entry : views()) menu->addAction(action((std::string("view_") + entry.id).c_str()));
+    });
+    button->setMenu(menu);
+    return button;
 }
 
 /// The views, or the start page while no run is open and the view in front would have nothing to show.

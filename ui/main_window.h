@@ -85,6 +85,7 @@ private:
     void makeNavigation();
     void updateNavigation();
     void makeCentre();
+    QWidget* makeViewList();
     void makeDocks();
     void makeActions();
     void makeMenus();

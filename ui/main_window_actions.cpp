@@ -7,6 +7,7 @@
 #include "ui/main_window.h"
 #include "ui/session_controller.h"
 #include "ui/theme.h"
+#include "ui/views/sql_request.h"
 #include "ui/views/view.h"
 #include "ui/widgets/colour_map_menu.h"
 #include "ui/widgets/filter_bar.h"
@@ -183,6 +184,15 @@ void MainWindow::makeViewActions() {
                 else
                     QApplication::clipboard()->setText(statement);
             });
+    connect(addNamed("openSql", tr("Open in SQL Page"), keys({"Ctrl+Alt+Q"}),
+                     tr("The statement that gives what is shown, to be changed and run")),
+            &QAction::triggered, this, [this] {
+                const QString statement = currentView() ? currentView()->sql() : QString();
+                if (statement.isEmpty())
+                    showMessage(tr("No one statement gives what this view shows."));
+                else
+                    openInSql(*currentView(), statement);
+            });
     connect(addNamed("theme", tr("Dark Theme"), keys({"Ctrl+Shift+D"}), tr("Switch between light and dark")),
             &QAction::triggered, this,
             [this] { setTheme(theme_ == QLatin1String("dark") ? QStringLiteral("light") : QStringLiteral("dark")); });
@@ -251,7 +261,7 @@ void MainWindow::makeMenus() {
     for (const char* name : {"newWindow", "closeWindow", "quit"}) file->addAction(action(name));
 
     QMenu* edit = menuBar()->addMenu(tr("&Edit"));
-    for (const char* name : {"copyTable", "copyImage", "copySql"}) edit->addAction(action(name));
+    for (const char* name : {"copyTable", "copyImage", "copySql", "openSql"}) edit->addAction(action(name));
     edit->addSeparator();
     for (const char* name : {"zoomUndo", "zoomRedo", "zoomReset"}) edit->addAction(action(name));
 
@@ -377,7 +387,8 @@ void MainWindow::updateActions() {
     const bool open = workspace_->current() != nullptr;
     for (const char* name : {"exportReport", "exportFigure", "previousStep", "nextStep", "previousLayer", "nextLayer"})
         action(name)->setEnabled(open);
-    for (const char* name : {"exportView", "copyTable", "copyImage", "copySql", "zoomUndo", "zoomRedo", "zoomReset"})
+    for (const char* name :
+         {"exportView", "copyTable", "copyImage", "copySql", "openSql", "zoomUndo", "zoomRedo", "zoomReset"})
         action(name)->setEnabled(open || currentView() != nullptr);
 }
 

@@ -27,6 +27,17 @@ QStringList filesIn(const QMimeData* data) {
     return paths;
 }
 
+constexpr int kMostOfAFolder = 20;
+
+/// The traces that lie in a folder itself, by name.
+QStringList tracesIn(const QString& folder) {
+    QStringList paths;
+    const QDir dir(folder);
+    for (const QString& name : dir.entryList({QStringLiteral("*.kvtrace")}, QDir::Files | QDir::Readable, QDir::Name))
+        paths << dir.absoluteFilePath(name);
+    return paths;
+}
+
 /// In the home folder: "TRACE-NAME", or "NAME" without a run.
 QString suggestedPath(const OpenRun* run, const QString& name) {
     const QString trace = run ? QFileInfo(run->key.path).completeBaseName() + QLatin1Char('-') : QString();
@@ -51,8 +62,25 @@ ImportBar* importBarOf(MainWindow& window) {
 } // namespace
 
 void MainWindow::openFiles(const QStringList& paths) {
+    QStringList files;
     for (const QString& path : paths) {
-        const QString file = QFileInfo(path).absoluteFilePath();
+        const QFileInfo info(path);
+        if (!info.isDir()) {
+            files << info.absoluteFilePath();
+            continue;
+        }
+        const QStringList traces = tracesIn(info.absoluteFilePath());
+        if (traces.isEmpty())
+            emit workspace_->openFailed(path, tr("%1 is a folder without .kvtrace files; open the files themselves")
+                                                  .arg(QDir::toNativeSeparators(path)));
+        if (traces.size() > kMostOfAFolder)
+            showMessage(tr("%1 holds %2 traces; the first %3 are opened.")
+                            .arg(QDir::toNativeSeparators(path))
+                            .arg(traces.size())
+                            .arg(kMostOfAFolder));
+        files << traces.mid(0, kMostOfAFolder);
+    }
+    for (const QString& file : files) {
         if (ImportBar::isNeededFor(file))
             importBarOf(*this)->add(file);
         else

@@ -1,13 +1,16 @@
 #include "ui/render.h"
 
 #include "kernels/base/error.h"
+#include "ui/main_window.h"
 #include "ui/picture.h"
+#include "ui/session_controller.h"
 #include "ui/theme.h"
 #include "ui/views/view.h"
 
 #include <QApplication>
 #include <QEventLoop>
 #include <QFileInfo>
+#include <QProgressBar>
 #include <QStringList>
 
 #include <algorithm>
@@ -30,9 +33,12 @@ private:
     const Theme& before_;
 };
 
-void waitUntilIdle(Workspace& workspace) {
-    while (!workspace.idle()) QCoreApplication::processEvents(QEventLoop::AllEvents | QEventLoop::WaitForMoreEvents);
+template <class Condition> void waitUntil(Condition&& condition) {
+    while (!condition()) QCoreApplication::processEvents(QEventLoop::AllEvents | QEventLoop::WaitForMoreEvents);
     QCoreApplication::processEvents();
+}
+void waitUntilIdle(Workspace& workspace) {
+    waitUntil([&] { return workspace.idle(); });
 }
 
 /// Opens a trace and returns its run; the workspace reports trouble through a signal, here it becomes an Error.
@@ -49,6 +55,37 @@ RunKey openRun(Workspace& workspace, const QString& path, int runId) {
         if (QFileInfo(run.key.path) == QFileInfo(file) && (runId < 0 || run.key.runId == runId)) return run.key;
     throw Error(ErrorKind::BadInput, (path + QStringLiteral(": there is no run %1").arg(runId)).toStdString(),
                 "kvscope-cli info lists the runs of a trace");
+}
+
+void showRuns(Workspace& workspace, const RenderRequest& request) {
+    const RunKey shown = openRun(workspace, request.trace, request.runId);
+    if (!request.compareTrace.isEmpty()) {
+        const RunKey other = openRun(workspace, request.compareTrace, request.compareRunId);
+        workspace.setCurrent(shown);
+        workspace.setCompare(other);
+    }
+    workspace.setCurrent(shown);
+    workspace.setCursor(request.cursor);
+}
+
+/// As somebody sees it who has just started the program; what the user's own window remembers is left alone.
+void renderWindow(const RenderRequest& request) {
+    MainWindow window{Settings(true)};
+    window.setTheme(request.theme);
+    window.resize(request.size);
+    window.show();
+    waitUntil([&] { return window.controller().model() != nullptr; }); // the form has its parameters then
+    showRuns(window.workspace(), request);
+    window.showView(request.view);
+    QCoreApplication::processEvents();
+    waitUntilIdle(window.workspace());
+    waitUntil([&] { // what has a bar in sight is still to come, such as the rows of a query
+        const auto bars = window.currentView()->findChildren<QProgressBar*>();
+        return std::none_of(bars.begin(), bars.end(), [](const QProgressBar* bar) { return bar->isVisible(); });
+    });
+    if (!window.grab().save(request.output, "PNG"))
+        throw Error(ErrorKind::Storage, (request.output + ": the picture could not be written").toStdString(),
+                    "check that the folder exists and is writable");
 }
 
 } // namespace
@@ -69,6 +106,8 @@ void renderView(const RenderRequest& request) {
     if (suffix != QLatin1String("png") && suffix != QLatin1String("svg") && suffix != QLatin1String("pdf"))
         throw Error(ErrorKind::BadInput,
                     (request.output + ": the name of a picture ends in .png, .svg or .pdf").toStdString());
+    if (request.window && suffix != QLatin1String("png"))
+        throw Error(ErrorKind::BadInput, (request.output + ": a picture of the window is a .png").toStdString());
     if (request.theme != Theme::light().id && request.theme != Theme::dark().id)
         throw Error(ErrorKind::BadInput, ("there is no theme named " + request.theme).toStdString(),
                     "choose light or dark");
@@ -91,15 +130,12 @@ void renderView(const RenderRequest& request) {
                     "choose 1 to 8, and at most 16384 pixels a side");
 
     const ThemeForNow theme(Theme::byId(request.theme));
-    Workspace workspace;
-    const RunKey shown = openRun(workspace, request.trace, request.runId);
-    if (!request.compareTrace.isEmpty()) {
-        const RunKey other = openRun(workspace, request.compareTrace, request.compareRunId);
-        workspace.setCurrent(shown);
-        workspace.setCompare(other);
+    if (request.window) {
+        renderWindow(request);
+        return;
     }
-    workspace.setCurrent(shown);
-    workspace.setCursor(request.cursor);
+    Workspace workspace;
+    showRuns(workspace, request);
 
     QString failure;
     QObject::connect(&workspace, &Workspace::failed, &workspace, [&](const QString& sentence) { failure = sentence; });

@@ -18,7 +18,8 @@ struct RenderRequest {
     int runId = -1;         // -1: the first run
     QString compareTrace{}; // a second run to overlay; empty: none
     int compareRunId = -1;
-    Cursor cursor{}; // layer, KV head and sequence for views that show one
+    Cursor cursor{};     // layer, KV head and sequence for views that show one
+    bool window = false; // the whole main window with the view in front; a .png, at the program's scale factor
 };
 
 /// Needs a QApplication (platform "offscreen" will do) and runs its event loop until every read has ended.

@@ -116,7 +116,7 @@ int runRender(int& argc, char** argv, const RenderOptions& options) {
     request.size = parseSize(options.size);
     requireFile(options.trace);
     useOffscreenPlatform();
-    qputenv("QT_SCALE_FACTOR", "1");
+    qputenv("QT_SCALE_FACTOR", options.window ? QByteArray::number(options.scale) : QByteArray("1"));
     nameApplication();
     const QApplication application(argc, argv);
     request.trace = absolute(options.trace);
@@ -124,6 +124,16 @@ int runRender(int& argc, char** argv, const RenderOptions& options) {
     request.output = absolute(options.output);
     request.theme = QString::fromStdString(options.theme);
     request.scale = options.scale;
+    request.window = options.window;
+    if (!options.compare.empty()) {
+        requireFile(options.compare);
+        request.compareTrace = absolute(options.compare);
+    }
+    request.cursor.step = options.step;
+    request.cursor.layer = options.layer;
+    request.cursor.kvHead = options.kvHead;
+    request.cursor.sequence = options.sequence;
+    request.cursor.block = options.block;
     ui::renderView(request);
     return 0;
 }

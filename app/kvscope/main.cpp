@@ -47,6 +47,13 @@ int main(int argc, char** argv) {
     renderCommand->add_option("--theme", render.theme, "Colours")
         ->check(CLI::IsMember({"light", "dark"}))
         ->capture_default_str();
+    renderCommand->add_option("--compare", render.compare, "A second trace to compare with")->type_name("TRACE");
+    renderCommand->add_option("--step", render.step, "Where the cursor is: step");
+    renderCommand->add_option("--layer", render.layer, "Layer of the cursor");
+    renderCommand->add_option("--kv-head", render.kvHead, "KV head of the cursor");
+    renderCommand->add_option("--sequence", render.sequence, "Sequence of the cursor");
+    renderCommand->add_option("--block", render.block, "KV block of the cursor");
+    renderCommand->add_flag("--window", render.window, "The whole window with the view in front (.png)");
     renderCommand->add_option("-o,--output", render.output, "Picture to write: .png, .svg or .pdf")
         ->required()
         ->type_name("OUT");

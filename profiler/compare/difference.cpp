@@ -12,11 +12,11 @@ constexpr float kUndefined = std::numeric_limits<float>::quiet_NaN();
 constexpr std::size_t kFewestPairs = 10; // below, resampling says nothing
 
 /// The wanted steps of a run as whole rows of layers.
-std::vector<float> readSide(const TraceReader& reader, int runId, Metric metric, HeadFilter filter,
+std::vector<float> readSide(const TraceReader& reader, int runId, Metric metric, const ReadFilter& filter,
                             const std::vector<int>& steps, int layers) {
     std::vector<float> values(steps.size() * std::size_t(layers), kUndefined);
     if (steps.empty()) return values;
-    const StepMatrix matrix = reader.layerMatrix(runId, metric, filter, steps.front(), steps.back());
+    const StepMatrix matrix = filteredLayers(reader, runId, metric, -1, filter, steps.front(), steps.back());
     for (std::size_t pair = 0; pair < steps.size(); ++pair) {
         const int column = steps[pair] - matrix.firstStep;
         if (column < 0 || column >= matrix.steps) continue; // a live run's row that is not there yet
@@ -28,15 +28,18 @@ std::vector<float> readSide(const TraceReader& reader, int runId, Metric metric,
 
 } // namespace
 
-PairMatrix readPairs(const TraceReader& a, int runA, const TraceReader& b, int runB, Metric metric, HeadFilter filter,
-                     std::span<const StepPair> pairs) {
+PairMatrix readPairs(const TraceReader& a, int runA, const TraceReader& b, int runB, Metric metric,
+                     const ReadFilter& filter, std::span<const StepPair> pairs) {
+    ReadFilter cells = filter; // steps are the pairs'
+    cells.steps.clear();
+    cells.text.clear();
     PairMatrix matrix;
     matrix.pairs = int(pairs.size());
     matrix.layers = a.run(runA).value_or(RunRow{}).layers;
     std::vector<int> left, right;
     for (const StepPair& pair : pairs) left.push_back(pair.a), right.push_back(pair.b);
-    matrix.a = readSide(a, runA, metric, filter, left, matrix.layers);
-    matrix.b = readSide(b, runB, metric, filter, right, matrix.layers);
+    matrix.a = readSide(a, runA, metric, cells, left, matrix.layers);
+    matrix.b = readSide(b, runB, metric, cells, right, matrix.layers);
     return matrix;
 }
 

@@ -3,6 +3,7 @@
 
 #include "profiler/compare/alignment.h"
 #include "profiler/compare/bootstrap.h"
+#include "profiler/read/filtered.h"
 
 #include <cstdint>
 #include <span>
@@ -20,10 +21,11 @@ struct PairMatrix {
     }
 };
 
-/// `pairs` ascend. The filter's sequence and KV head hold for both runs; a run that lacks them is undefined.
+/// `pairs` ascend. The filter's layers, KV heads and component hold for both runs; its steps and text are not looked
+/// at.
 /// @throws Error as TraceReader::layerMatrix
-PairMatrix readPairs(const TraceReader& a, int runA, const TraceReader& b, int runB, Metric metric, HeadFilter filter,
-                     std::span<const StepPair> pairs);
+PairMatrix readPairs(const TraceReader& a, int runA, const TraceReader& b, int runB, Metric metric,
+                     const ReadFilter& filter, std::span<const StepPair> pairs);
 
 /// One layer of A against the same of B, mean over the pairs that are defined in both.
 struct LayerDelta {

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <limits>
 #include <map>
 #include <tuple>
 
@@ -29,23 +30,163 @@ std::string condition(const Ranges& ranges, const char* expression) {
     return "(" + sql + ")";
 }
 
+/// Whether one of the step's tokens holds the pattern bound as ?3; ?1 and ?2 are the first and last step's keys.
+std::string textCondition(const ReadFilter& filter, const char* stepKey) {
+    if (filter.text.empty()) return "1";
+    return fmt::format("{} IN (SELECT id >> 20 FROM token WHERE id BETWEEN ?1 << 20 AND (?2 << 20) | 1048575"
+                       " AND text LIKE ?3 ESCAPE '\\')",
+                       stepKey);
+}
+
+void eraseLeftOut(const TraceReader& reader, int runId, const ReadFilter& filter, auto& rows) {
+    if (rows.empty()) return;
+    const int first = rows.front().step;
+    const auto passes = stepsThatPass(reader, runId, filter, first, rows.back().step);
+    std::erase_if(rows, [&](const auto& row) { return !passes[std::size_t(row.step - first)]; });
+}
+
 constexpr const char* kStageColumns = "l.qkv_linear_ns, l.rope_ns, l.compression_ns, l.stage1_ns, l.pooling_ns,"
                                       " l.offloading_ns, l.stage2_ns, l.attention_ns, l.o_linear_ns, l.ffn_ns";
 
 } // namespace
 
+bool ReadFilter::hasLayer(int layer) const { return inside(layers, layer); }
+bool ReadFilter::hasKvHead(int head) const { return inside(kvHeads, head); }
 bool ReadFilter::hasStep(int step) const { return inside(steps, step); }
+
+std::string likePattern(const std::string& text) {
+    std::string pattern = "%";
+    for (const char c : text) {
+        if (c == '%' || c == '_' || c == '\\') pattern += '\\';
+        pattern += c;
+    }
+    return pattern + '%';
+}
+
+std::vector<bool> stepsThatPass(const TraceReader& reader, int runId, const ReadFilter& filter, int first, int last) {
+    std::vector<bool> passes(std::size_t(std::max(last - first + 1, 0)));
+    if (runId < 1 || runId > trace::kMaxRuns || first < 0 || last > trace::kMaxStep) return passes;
+    if (filter.text.empty()) {
+        for (int step = first; step <= last; ++step) passes[std::size_t(step - first)] = filter.hasStep(step);
+        return passes;
+    }
+    Statement tokens(*ReaderAccess::of(reader).connection, "SELECT DISTINCT id >> 20 FROM token"
+                                                           " WHERE id BETWEEN ? AND ? AND text LIKE ? ESCAPE '\\'");
+    const auto [low, high] = trace::keysOfSteps(runId, first, last, trace::kTokenShift);
+    tokens.bindAll(low, high, std::string_view(likePattern(filter.text)));
+    while (tokens.step()) {
+        const int step = trace::stepOf(tokens.int64(0), 0);
+        if (step >= first && step <= last && filter.hasStep(step)) passes[std::size_t(step - first)] = true;
+    }
+    return passes;
+}
+
+std::vector<bool> blocksWithText(const TraceReader& reader, int runId, int sequence, const std::string& text) {
+    const auto run = reader.run(runId);
+    if (!run || run->blockSize <= 0 || sequence < 0) return {};
+    const auto lower = [](std::string bytes) {
+        for (char& c : bytes)
+            if (c >= 'A' && c <= 'Z') c = char(c - 'A' + 'a');
+        return bytes;
+    };
+    std::string all;
+    std::vector<std::pair<std::size_t, int>> begins; // where a token's bytes begin, and its block
+    std::vector<bool> found;
+    const auto add = [&](const TokenRow& token) {
+        if (token.position < 0 || token.position > trace::kMaxStep) return;
+        const int block = token.position / run->blockSize;
+        begins.emplace_back(all.size(), block);
+        all += lower(token.bytes);
+        if (found.size() <= std::size_t(block)) found.resize(std::size_t(block) + 1);
+    };
+    for (const TokenRow& token : reader.prompt(runId, sequence)) add(token);
+    for (const TokenRow& token : reader.tokens(runId, sequence)) add(token);
+    const std::string wanted = lower(text);
+    if (wanted.empty()) return std::vector<bool>(found.size(), true);
+    for (auto at = all.find(wanted); at != std::string::npos; at = all.find(wanted, at + 1)) {
+        auto token = std::upper_bound(begins.begin(), begins.end(), at,
+                                      [](std::size_t place, const auto& begin) { return place < begin.first; });
+        for (--token; token != begins.end() && token->first < at + wanted.size(); ++token)
+            found[std::size_t(token->second)] = true;
+    }
+    return found;
+}
+
+namespace {
+
+/// The rows' sums over the selections of the filter's KV heads and layers.
+void sumHeads(const TraceReader& reader, int runId, const ReadFilter& filter, std::vector<StepRow>& rows) {
+    const ReaderAccess::Impl& impl = ReaderAccess::of(reader);
+    const std::int64_t blockBytes = impl.known(runId).blockBytes;
+    for (StepRow& row : rows) row.d2hBytes = row.transferNs = row.exposedNs = -1;
+    Statement sums(*impl.connection,
+                   fmt::format("SELECT id >> 30, sum(selected),"
+                               " CASE WHEN count(CASE WHEN selected > 0 AND kept IS NULL THEN 1 END) = 0 THEN sum(kept)"
+                               " END, sum(hits), sum(misses) FROM selection WHERE id BETWEEN ? AND ? AND {} AND {}"
+                               " GROUP BY 1 ORDER BY 1",
+                               condition(filter.layers, "(id >> 20) & 1023"), condition(filter.kvHeads, "id & 1023")));
+    const auto [low, high] = trace::keysOfSteps(runId, rows.front().step, rows.back().step, trace::kSelectionShift);
+    sums.bindAll(low, high);
+    auto row = rows.begin();
+    while (sums.step()) {
+        const int step = trace::stepOf(sums.int64(0), 0);
+        while (row != rows.end() && row->step < step) ++row;
+        if (row == rows.end()) break;
+        if (row->step != step) continue;
+        row->selected = sums.int64(1);
+        row->kept = sums.isNull(2) ? -1 : sums.int64(2);
+        row->hits = sums.int64(3);
+        row->misses = sums.int64(4);
+        row->h2dBytes = std::int64_t(std::uint64_t(row->misses) * std::uint64_t(blockBytes));
+    }
+}
+
+/// What a metric makes of columns selected (of those with a step before), kept, hits, misses, mass.
+float headValue(const Statement& row, int column, Metric metric, double blockBytes) {
+    constexpr float undefined = std::numeric_limits<float>::quiet_NaN();
+    const auto share = [&](double part, double whole) { return whole > 0 ? float(part / whole) : undefined; };
+    const double hits = row.real(column + 2), misses = row.real(column + 3);
+    switch (metric) {
+    case Metric::Locality:
+        return share(row.real(column + 1), row.real(column));
+    case Metric::HitRate:
+        return share(hits, hits + misses);
+    case Metric::Misses:
+        return float(misses);
+    case Metric::H2dBytes:
+        return float(misses * blockBytes);
+    case Metric::Mass:
+        return row.isNull(column + 4) ? undefined : float(row.real(column + 4));
+    case Metric::ExposedTime:
+    case Metric::LayerTime:
+        break; // recorded for whole layers only
+    }
+    return undefined;
+}
+
+/// The column of layer_step that holds a stage's time; empty: no stage of a layer.
+std::string stageColumn(const std::string& component) {
+    for (const auto& name : kStageNames)
+        if (component == name) return fmt::format("{}_ns", name);
+    return {};
+}
+
+} // namespace
 
 std::vector<StepRow> filteredSteps(const TraceReader& reader, int runId, const ReadFilter& filter, int firstStep,
                                    int lastStep) {
     std::vector<StepRow> rows = reader.steps(runId, firstStep, lastStep);
-    std::erase_if(rows, [&](const StepRow& row) { return !filter.hasStep(row.step); });
-    if (rows.empty() || filter.layers.empty()) return rows;
+    eraseLeftOut(reader, runId, filter, rows);
+    if (rows.empty() || (filter.layers.empty() && filter.kvHeads.empty())) return rows;
     for (StepRow& row : rows) {
         row.selected = row.hits = row.misses = row.h2dBytes = row.d2hBytes = row.transferNs = row.exposedNs = 0;
         row.kept = -1;
     }
     const ReaderAccess::Impl& impl = ReaderAccess::of(reader);
+    if (!filter.kvHeads.empty()) {
+        sumHeads(reader, runId, filter, rows);
+        return rows;
+    }
     Statement sums(*impl.connection,
                    "SELECT l.id >> 10, sum(selected),"
                    " CASE WHEN count(CASE WHEN selected > 0 AND kept IS NULL THEN 1 END) = 0 THEN sum(kept) END,"
@@ -72,10 +213,54 @@ std::vector<StepRow> filteredSteps(const TraceReader& reader, int runId, const R
     return rows;
 }
 
+StepMatrix filteredLayers(const TraceReader& reader, int runId, Metric metric, int sequence, const ReadFilter& filter,
+                          int firstStep, int lastStep) {
+    const bool byHead = !filter.kvHeads.empty(), byStage = metric == Metric::LayerTime && !filter.component.empty();
+    StepMatrix matrix;
+    if (byHead || byStage) {
+        const ReaderAccess::Impl& impl = ReaderAccess::of(reader);
+        const RunRow run = impl.known(runId);
+        matrix = impl.emptyMatrix(runId, firstStep, lastStep, run.layers);
+        for (int layer = 0; layer < run.layers; ++layer) matrix.rowNames.push_back(fmt::format("layer {}", layer));
+        if (matrix.values.empty()) return matrix;
+        const std::string stage = byStage ? stageColumn(filter.component) : std::string();
+        std::string sql;
+        if (byHead)
+            sql =
+                fmt::format("SELECT id >> 20, sum(CASE WHEN kept IS NOT NULL THEN selected END), sum(kept), sum(hits),"
+                            " sum(misses), avg(mass) FROM selection WHERE id BETWEEN ?1 << 20 AND (?2 << 20) | 1048575"
+                            " AND ?3 IN (-1, (id >> 10) & 1023) AND {} GROUP BY 1",
+                            condition(filter.kvHeads, "id & 1023"));
+        else // a stage outside the layers takes no time in them
+            sql = fmt::format("SELECT id, {} / 1e3 FROM layer_step WHERE id BETWEEN ?1 AND ?2 AND ?3 = -1",
+                              stage.empty() ? "0" : stage);
+        Statement rows(*impl.connection, sql);
+        const auto [low, high] =
+            trace::keysOfSteps(runId, matrix.firstStep, matrix.firstStep + matrix.steps - 1, trace::kLayerShift);
+        rows.bindAll(low, high, sequence);
+        while (rows.step()) {
+            const int layer = int(rows.int64(0) & 1023);
+            const int step = trace::stepOf(rows.int64(0), trace::kLayerShift) - matrix.firstStep;
+            if (layer >= matrix.rows || step < 0 || step >= matrix.steps) continue;
+            matrix.values[std::size_t(step) * std::size_t(matrix.rows) + std::size_t(layer)] =
+                byHead ? headValue(rows, 1, metric, double(run.blockBytes)) : float(rows.real(1));
+        }
+    } else {
+        matrix = reader.layerMatrix(runId, metric, {sequence, -1}, firstStep, lastStep);
+    }
+    const auto passes = stepsThatPass(reader, runId, filter, matrix.firstStep, matrix.firstStep + matrix.steps - 1);
+    for (int step = 0; step < matrix.steps; ++step)
+        for (int layer = 0; layer < matrix.rows; ++layer)
+            if (!passes[std::size_t(step)] || !filter.hasLayer(layer))
+                matrix.values[std::size_t(step) * std::size_t(matrix.rows) + std::size_t(layer)] =
+                    std::numeric_limits<float>::quiet_NaN();
+    return matrix;
+}
+
 std::vector<BreakdownStep> filteredBreakdownSteps(const TraceReader& reader, int runId, const ReadFilter& filter,
                                                   int firstStep, int lastStep) {
     std::vector<BreakdownStep> steps = reader.breakdownSteps(runId, firstStep, lastStep);
-    std::erase_if(steps, [&](const BreakdownStep& step) { return !filter.hasStep(step.step); });
+    eraseLeftOut(reader, runId, filter, steps);
     if (steps.empty() || filter.layers.empty()) return steps;
     for (BreakdownStep& step : steps) step = {step.step, 0, {}, {}, 0};
     Statement rows(
@@ -100,7 +285,7 @@ std::vector<BreakdownStep> filteredBreakdownSteps(const TraceReader& reader, int
 }
 
 std::vector<BreakdownRow> filteredBreakdown(const TraceReader& reader, int runId, const ReadFilter& filter) {
-    if (filter.empty()) return reader.breakdown(runId);
+    if (filter.layers.empty() && filter.steps.empty() && filter.text.empty()) return reader.breakdown(runId);
     struct Sum {
         std::int64_t calls = 0;
         std::uint64_t ns = 0; // unsigned: absurd numbers of a damaged file wrap instead of being undefined
@@ -112,10 +297,14 @@ std::vector<BreakdownRow> filteredBreakdown(const TraceReader& reader, int runId
     const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kLayerShift);
     Statement layers(open, fmt::format("SELECT s.phase, l.id & 1023, {} FROM step s CROSS JOIN layer_step l"
                                        " ON l.id BETWEEN s.id << 10 AND (s.id << 10) | 1023"
-                                       " WHERE s.id BETWEEN ? AND ? AND {} AND {}",
+                                       " WHERE s.id BETWEEN ?1 AND ?2 AND {} AND {} AND {}",
                                        kStageColumns, condition(filter.steps, "s.id & 0x1FFFFFF"),
-                                       condition(filter.layers, "l.id & 1023")));
-    layers.bindAll(low >> trace::kLayerShift, high >> trace::kLayerShift);
+                                       textCondition(filter, "s.id"), condition(filter.layers, "l.id & 1023")));
+    const auto bind = [&](Statement& statement) {
+        statement.bindAll(low >> trace::kLayerShift, high >> trace::kLayerShift);
+        if (!filter.text.empty()) statement.bind(3, std::string_view(likePattern(filter.text)));
+    };
+    bind(layers);
     std::array<std::uint64_t, 2> inLayers{};
     while (layers.step()) {
         const int phase = layers.int64(0) == 0 ? 0 : 1;
@@ -127,9 +316,9 @@ std::vector<BreakdownRow> filteredBreakdown(const TraceReader& reader, int runId
     }
     if (filter.layers.empty()) {
         Statement steps(open, fmt::format("SELECT phase, duration_ns, embed_ns, lm_head_ns, sample_ns FROM step s"
-                                          " WHERE s.id BETWEEN ? AND ? AND {}",
-                                          condition(filter.steps, "s.id & 0x1FFFFFF")));
-        steps.bindAll(low >> trace::kLayerShift, high >> trace::kLayerShift);
+                                          " WHERE s.id BETWEEN ?1 AND ?2 AND {} AND {}",
+                                          condition(filter.steps, "s.id & 0x1FFFFFF"), textCondition(filter, "s.id")));
+        bind(steps);
         while (steps.step()) {
             const int phase = steps.int64(0) == 0 ? 0 : 1;
             auto other = std::uint64_t(steps.int64(1));

@@ -90,6 +90,26 @@ TEST_F(DesktopProgramTest, PicturesAndReportsAreWrittenWithoutADisplayAndInSilen
     EXPECT_EQ(textOf("report.pdf").substr(0, 5), "%PDF-");
 }
 
+TEST_F(DesktopProgramTest, TheWholeWindowIsDrawnAtAnyScale) {
+    const std::string trace = recorded();
+    const auto side = [](const std::string& png, std::size_t at) { // big-endian, after signature and chunk head
+        int value = 0;
+        for (std::size_t i = at; i < at + 4; ++i) value = value << 8 | int(static_cast<unsigned char>(png.at(i)));
+        return value;
+    };
+    for (const int scale : {1, 2}) {
+        const Outcome outcome =
+            desktop("render " + trace + " --view selection --window --size 1280x800 --step 2 --scale " +
+                    std::to_string(scale) + " --theme dark -o '" + path("window.png") + "'");
+        EXPECT_EQ(outcome.status, 0) << outcome.error;
+        EXPECT_EQ(outcome.error + outcome.output, "");
+        const std::string png = textOf("window.png");
+        ASSERT_GT(png.size(), 30'000u) << "a window full of things";
+        EXPECT_EQ(side(png, 16), 1280 * scale);
+        EXPECT_EQ(side(png, 20), 800 * scale);
+    }
+}
+
 TEST_F(DesktopProgramTest, MistakesAreOneLineThatNamesThem) {
     const std::string trace = recorded();
     std::ofstream(path("broken.kvtrace")) << "no database";
@@ -101,6 +121,8 @@ TEST_F(DesktopProgramTest, MistakesAreOneLineThatNamesThem) {
         {"render " + broken + " --view locality" + picture, "broken.kvtrace"},
         {"render missing.kvtrace --view locality" + picture, "missing.kvtrace"},
         {"render " + trace + picture, "--view"},
+        {"render " + trace + " --view locality --window -o '" + path("x.svg") + "'", "x.svg"},
+        {"render " + trace + " --view locality --compare missing.kvtrace" + picture, "missing.kvtrace"},
         {"report " + trace + " -o '" + path("report.doc") + "'", "report.doc"},
         {"report " + broken + " -o '" + path("report.html") + "'", "broken.kvtrace"},
         {"report " + trace + " -o /nowhere/report.pdf", "/nowhere/report.pdf"},

@@ -35,8 +35,9 @@ TEST_F(TransfersViewTest, PlotsHitRateMissesBytesAndExposedTimeOfEveryDecodeStep
     for (std::size_t panel = 0; panel < 4; ++panel) {
         const QCPGraph* graph = nullptr;
         for (QCPAbstractPlottable* each : canvas().panels()[panel]->plottables())
-            if (auto* candidate = qobject_cast<QCPGraph*>(each); candidate && !candidate->data()->isEmpty())
-                graph = candidate;
+            if (auto* candidate = qobject_cast<QCPGraph*>(each);
+                candidate && candidate->lineStyle() != QCPGraph::lsNone && !candidate->data()->isEmpty())
+                graph = candidate; // the one without a line marks what is beyond the plot
         ASSERT_TRUE(graph);
         ASSERT_EQ(graph->data()->size(), 20) << "the prefill is left out";
         const StepRow& row = steps[7];

@@ -96,7 +96,7 @@ TEST_F(FilteredViews, TransfersCountOnlyTheLayersAndStepsOfTheFilter) {
     show("transfers");
     filter("1-2", "5-8");
     const TraceReader reader(workspace.current()->key.path.toStdString());
-    const auto rows = filteredSteps(reader, 1, {{{1, 2}}, {{5, 8}}});
+    const auto rows = filteredSteps(reader, 1, {{{1, 2}}, {}, {{5, 8}}, {}, {}});
     const QStringList lines = view->exportCsv().split(QLatin1Char('\n'), Qt::SkipEmptyParts);
     ASSERT_EQ(lines.size(), 5);
     for (int i = 0; i < 4; ++i) {
@@ -150,7 +150,9 @@ TEST_F(FilteredViews, AViewSaysWhatItDoesNotFilter) {
     open(recorded("a.kvtrace", {}));
     show("selection");
     filter("1", "7-9");
-    EXPECT_TRUE(plot().noteText().contains(QStringLiteral("Filtered: steps 7-9. Not filtered here: layers 1.")))
+    filter("0-2", "7-9", "ffn");
+    EXPECT_TRUE(plot().noteText().contains(
+        QStringLiteral("Filtered: layers 0-2, steps 7-9. Not filtered here: component ffn.")))
         << plot().noteText().toStdString();
 }
 

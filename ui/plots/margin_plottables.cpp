@@ -91,7 +91,7 @@ void RowMargin::drawBars(QCPPainter& painter, const std::vector<float>& values, 
         lineEnd = base;
     };
     const double rowPixels = std::abs(mValueAxis->coordToPixel(1) - mValueAxis->coordToPixel(0));
-    const double gap = rowPixels >= 4 ? 1 : 0;
+    const double gap = rowPixels >= 8 ? 1 : 0; // closer, the gaps would be what one sees
     for (int row = first; row < last; ++row) {
         const double a = mValueAxis->coordToPixel(row - 0.5), b = mValueAxis->coordToPixel(row + 0.5);
         const double top = std::round(std::min(a, b));

@@ -1,5 +1,6 @@
 #include "ui/plots/plot_canvas.h"
 
+#include "ui/plots/tick_fit.h"
 #include "ui/theme.h"
 
 #include <QApplication>
@@ -36,6 +37,7 @@ PlotCanvas::PlotCanvas(QWidget* parent) : QCustomPlot(parent) {
     setFocusPolicy(Qt::StrongFocus);
     setMouseTracking(true);
     setMinimumSize(240, 140);
+    fitTicksToRoom(*this);
     addLayer(QStringLiteral("kvscope.overlay"), nullptr, QCustomPlot::limAbove);
     layer(QStringLiteral("kvscope.overlay"))->setMode(QCPLayer::lmBuffered);
     overlay_ = new Overlay(this, QStringLiteral("kvscope.overlay"));
@@ -512,7 +514,7 @@ void PlotCanvas::keyPressEvent(QKeyEvent* event) {
 
 void PlotCanvas::contextMenuEvent(QContextMenuEvent* event) {
     event->accept();
-    emit menuRequested(event->globalPos());
+    emit menuRequested(event->globalPos(), event->reason() == QContextMenuEvent::Mouse);
 }
 
 bool PlotCanvas::event(QEvent* event) {

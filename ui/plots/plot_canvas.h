@@ -77,8 +77,8 @@ signals:
     void visibleXChanged();
     void cursorMoveRequested(int steps, int layers);
     void cursorJumpRequested(bool toEnd);
-    void detailsRequested(); // of what is under the cursor's mark, with the keyboard
-    void menuRequested(QPoint global);
+    void detailsRequested();                           // of what is under the cursor's mark, with the keyboard
+    void menuRequested(QPoint global, bool atPointer); // not at the pointer: asked for with the keyboard
 
 protected:
     void mousePressEvent(QMouseEvent* event) override;

@@ -1,13 +1,13 @@
 #include "ui/plots/plot_view.h"
 
 #include "profiler/import/import.h"
-#include "ui/clipboard.h"
 #include "ui/picture.h"
 #include "ui/plots/flow_layout.h"
 #include "ui/plots/plot_accessible.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/units.h"
 #include "ui/theme.h"
+#include "ui/views/read_filter.h"
 
 #include <QAccessible>
 #include <QApplication>
@@ -18,7 +18,6 @@
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QLabel>
-#include <QMenu>
 #include <QPageSize>
 #include <QPdfWriter>
 #include <QSaveFile>
@@ -61,31 +60,8 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
         "Drag pans, the wheel zooms the steps (with Ctrl, or over the axis, the values), Shift and drag zooms a box, "
         "Ctrl and drag selects steps, a double click resets. Arrow keys move the cursor, plus and minus zoom."));
     pages_->addWidget(canvas_);
-    auto* empty = new QWidget;
-    auto* emptyColumn = new QVBoxLayout(empty);
-    emptyTitle_ = new QLabel;
-    emptyText_ = new QLabel;
-    QFont large = emptyTitle_->font();
-    large.setPointSizeF(large.pointSizeF() * 1.35);
-    large.setBold(true);
-    emptyTitle_->setFont(large);
-    emptyText_->setProperty("role", QStringLiteral("muted"));
-    for (QLabel* label : {emptyTitle_, emptyText_}) {
-        label->setAlignment(Qt::AlignCenter);
-        label->setWordWrap(true);
-        label->setMaximumWidth(620);
-    }
-    emptyColumn->addStretch();
-    for (QLabel* label : {emptyTitle_, emptyText_}) {
-        auto* row = new QHBoxLayout;
-        row->addStretch(1);
-        row->addWidget(label, 20);
-        row->addStretch(1);
-        emptyColumn->addLayout(row);
-        emptyColumn->addSpacing(6);
-    }
-    emptyColumn->addStretch();
-    pages_->addWidget(empty);
+    empty_ = new EmptyPage;
+    pages_->addWidget(empty_);
     body_ = new QBoxLayout(QBoxLayout::LeftToRight);
     body_->setSpacing(12);
     body_->addWidget(pages_, 1);
@@ -151,9 +127,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
 
 QString PlotView::noteText() const { return note_->text(); }
 
-QString PlotView::emptyText() const {
-    return pages_->currentIndex() == 1 ? emptyTitle_->text() + QLatin1Char('\n') + emptyText_->text() : QString();
-}
+QString PlotView::emptyText() const { return pages_->currentIndex() == 1 ? empty_->text() : QString(); }
 
 void PlotView::resetZoom() { canvas_->resetZoom(); }
 void PlotView::undoZoom() { canvas_->undoZoom(); }
@@ -195,12 +169,32 @@ void PlotView::resizeEvent(QResizeEvent* event) {
     body_->setDirection(width() >= kWideView ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom);
 }
 
-void PlotView::showEmpty(const QString& title, const QString& text) {
-    emptyTitle_->setText(title);
-    emptyText_->setText(text);
+void PlotView::showEmpty(const QString& title, const QString& text, const std::vector<EmptyAction>& actions) {
+    empty_->setTexts(title, text, actions);
     pages_->setCurrentIndex(title.isEmpty() ? 0 : 1);
     setAccessibleDescription(title.isEmpty() ? QString() : title + QStringLiteral(". ") + text);
     updateNote();
+}
+
+EmptyAction PlotView::showView(const char* id) const {
+    const QByteArray action = QByteArrayLiteral("view_") + id;
+    for (const ViewEntry& entry : views())
+        if (std::string_view(entry.id) == id) return windowAction(*this, action, tr("Show %1").arg(tr(entry.title)));
+    return {};
+}
+
+EmptyAction PlotView::clearFilter() const {
+    return {tr("Clear the filter"), [this] { workspace_.setFilter({}); }};
+}
+
+EmptyAction PlotView::stopRun() const {
+    return run() && run()->live ? windowAction(*this, "stop", tr("Stop the run")) : EmptyAction{};
+}
+
+void PlotView::showEmptyByFilter(const QString& title, std::vector<EmptyAction> more) {
+    more.push_back(clearFilter());
+    showEmpty(title, filterNote(workspace_.filter(), filterParts()) + tr("\n\nWiden or clear it in the filter bar."),
+              more);
 }
 
 bool PlotView::showEmptyWithoutRun(const QString& whatItShows) {
@@ -209,13 +203,15 @@ bool PlotView::showEmptyWithoutRun(const QString& whatItShows) {
                   tr("%1\n\n%2 was %3. It has spans and counters, but no steps with selected blocks, which this view "
                      "needs: record a run with KVScope to have them.")
                       .arg(whatItShows, QString::fromStdString(run()->row.name),
-                           QString::fromStdString(run()->row.statusMessage).section(QLatin1Char(';'), 0, 0)));
+                           QString::fromStdString(run()->row.statusMessage).section(QLatin1Char(';'), 0, 0)),
+                  {showView("timeline"), showView("sql")});
         return true;
     }
     if (run()) return false;
     showEmpty(
         tr("No run is open"),
-        tr("%1\n\nPress Run in the session form to record one, or open a .kvtrace file (Ctrl+O).").arg(whatItShows));
+        tr("%1\n\nPress Run in the session form to record one, or open a .kvtrace file (Ctrl+O).").arg(whatItShows),
+        {windowAction(*this, "run", tr("Run the session")), windowAction(*this, "open", tr("Open a trace…"))});
     return true;
 }
 
@@ -292,30 +288,6 @@ void PlotView::jumpCursor(bool toEnd) {
     canvas_->reveal(workspace_.cursor().step);
 }
 
-void PlotView::showMenu(QPoint global) {
-    QMenu menu(this);
-    QAction* copyData = menu.addAction(tr("Copy as table"), this,
-                                       [this] { QApplication::clipboard()->setText(tableFromCsv(exportCsv())); });
-    menu.addAction(tr("Copy image"), this, &PlotView::copyImage);
-    const QString statement = sql();
-    menu.addAction(tr("Copy SQL of what is shown"), this,
-                   [statement] { QApplication::clipboard()->setText(statement); })
-        ->setEnabled(!statement.isEmpty());
-    menu.addSeparator();
-    for (const char* suffix : {"png", "svg", "pdf"})
-        menu.addAction(tr("Export %1...").arg(QString::fromLatin1(suffix).toUpper()), this,
-                       [this, suffix] { exportDialog(QString::fromLatin1(suffix)); });
-    QAction* exportData = menu.addAction(tr("Export CSV..."), this, [this] { exportDialog(QStringLiteral("csv")); });
-    menu.addSeparator();
-    menu.addAction(tr("Undo zoom"), this, &PlotView::undoZoom)->setEnabled(canvas_->canUndoZoom());
-    menu.addAction(tr("Redo zoom"), this, &PlotView::redoZoom)->setEnabled(canvas_->canRedoZoom());
-    menu.addAction(tr("Reset zoom"), this, &PlotView::resetZoom)->setEnabled(canvas_->isZoomed());
-    const bool numbers = pages_->currentIndex() == 0 && hasNumbers();
-    copyData->setEnabled(numbers);
-    exportData->setEnabled(numbers);
-    menu.exec(global);
-}
-
 PlotView::Details PlotView::detailsAtCursor() {
     for (std::size_t panel = 0; panel < canvas_->panels().size(); ++panel) {
         const QCPAxisRect* rect = canvas_->panels()[panel];
@@ -353,8 +325,11 @@ SqlScope PlotView::sqlScope() const {
     scope.runId = run()->key.runId;
     scope.firstStep = std::max(0, int(std::ceil(visible.lower)));
     scope.lastStep = std::max(scope.firstStep, int(std::floor(visible.upper)));
+    scope.filter = appliedFilter();
     return scope;
 }
+
+ReadFilter PlotView::appliedFilter() const { return readFilter(workspace_.filter(), filterParts()); }
 
 void PlotView::exportDialog(const QString& suffix) {
     QString stem = title_.toLower().replace(QLatin1Char(' '), QLatin1Char('-'));

@@ -4,6 +4,7 @@
 
 #include "ui/views/shown_sql.h"
 #include "ui/views/view.h"
+#include "ui/widgets/empty_page.h"
 #include "ui/workspace.h"
 
 #include <QPointF>
@@ -12,6 +13,7 @@
 class QBoxLayout;
 class QComboBox;
 class QLabel;
+class QMenu;
 class QPainter;
 class QStackedWidget;
 
@@ -64,8 +66,10 @@ protected:
 
     Workspace& workspace() const { return workspace_; }
     const OpenRun* run() const { return workspace_.current(); }
-    /// The current run and the steps in sight.
+    /// The current run, the steps in sight, and what the view applies of the filter.
     SqlScope sqlScope() const;
+    /// What the view applies of the filter, to read with.
+    ReadFilter appliedFilter() const;
 
     /// A labelled picker in the row above the plot; pickers that do not fit flow to a second row.
     QComboBox* addPicker(const QString& name, const QString& label, const QString& help);
@@ -76,7 +80,14 @@ protected:
     void addBesidePlot(QWidget* widget);
 
     /// Teaches instead of plotting. An empty title shows the plot again.
-    void showEmpty(const QString& title, const QString& text);
+    void showEmpty(const QString& title, const QString& text, const std::vector<EmptyAction>& actions = {});
+    /// The filter leaves nothing to show: says so and offers to clear it.
+    void showEmptyByFilter(const QString& title, std::vector<EmptyAction> more = {});
+    /// A button that brings another view to the front.
+    EmptyAction showView(const char* id) const;
+    EmptyAction clearFilter() const;
+    /// While a run is being recorded: ends it.
+    EmptyAction stopRun() const;
     /// The empty state of "no run is open"; true if that is so.
     bool showEmptyWithoutRun(const QString& whatItShows);
     /// Replaces the tooltip while the pointer still rests where it was asked for.
@@ -92,7 +103,8 @@ protected:
 
 private:
     QString fullNote() const; // with what is said of the filter
-    void showMenu(QPoint global);
+    void showMenu(QPoint global, bool atPointer);
+    void addShowIn(QMenu& menu, QPoint global, bool atPointer);
     void exportDialog(const QString& suffix);
     void showDetails();
     struct Details {
@@ -108,7 +120,8 @@ private:
     QWidget* tools_ = nullptr;
     QBoxLayout *column_ = nullptr, *body_ = nullptr; // body: the plot and what is beside it
     QStackedWidget* pages_ = nullptr;
-    QLabel *emptyTitle_ = nullptr, *emptyText_ = nullptr, *note_ = nullptr;
+    EmptyPage* empty_ = nullptr;
+    QLabel* note_ = nullptr;
     PlotCanvas* canvas_ = nullptr;
     bool stale_ = true; // runChanged is due when the view is next shown
     bool hovering_ = false;

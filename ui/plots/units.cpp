@@ -28,6 +28,17 @@ QString grouped(double value) {
     return value < 0 ? QLatin1Char('-') + text : text;
 }
 
+/// Distance of ticks: 1, 2 or 5 times a power of ten, so that no label has a digit more than it must (17.5, 97.5).
+double plainStep(double span, int ticks) {
+    const double exact = span / std::max(ticks, 1);
+    if (!(exact > 0)) return 1;
+    const double magnitude = std::pow(10., std::floor(std::log10(exact)));
+    double best = 1;
+    for (const double mantissa : {1., 2., 5., 10.})
+        if (std::abs(mantissa - exact / magnitude) < std::abs(best - exact / magnitude)) best = mantissa;
+    return best * magnitude;
+}
+
 class UnitTicker final : public QCPAxisTicker {
 public:
     explicit UnitTicker(Unit unit) : unit_(unit) { setTickCount(5); }
@@ -35,14 +46,14 @@ public:
 protected:
     double getTickStep(const QCPRange& range) override {
         scale_ = scaleFor(unit_, std::max(std::abs(range.lower), std::abs(range.upper)));
-        double step = QCPAxisTicker::getTickStep(QCPRange(range.lower / scale_.factor, range.upper / scale_.factor));
+        double step = plainStep(range.size() / scale_.factor, tickCount());
         if (unit_ == Unit::Count) step = std::max(step, 1.0);
         return step * scale_.factor;
     }
     int getSubTickCount(double) override { return 0; }
     QString getTickLabel(double tick, const QLocale&, QChar, int) override {
         const double value = tick / scale_.factor;
-        if (unit_ == Unit::Count && std::abs(value) >= 1000) return grouped(value);
+        if (std::abs(value) >= 1000 && value == std::round(value)) return grouped(value);
         return QString::number(std::abs(value) < 1e-12 ? 0 : value, 'g', 6);
     }
 
@@ -54,7 +65,7 @@ private:
 class IntegerTicker final : public QCPAxisTicker {
 protected:
     double getTickStep(const QCPRange& range) override {
-        return std::max(1.0, std::round(QCPAxisTicker::getTickStep(range)));
+        return std::max(1.0, std::round(plainStep(range.size(), tickCount())));
     }
     int getSubTickCount(double) override { return 0; }
     QString getTickLabel(double tick, const QLocale&, QChar, int) override { return grouped(tick); }
@@ -67,8 +78,8 @@ public:
 protected:
     double getTickStep(const QCPRange& range) override {
         for (const double step : {1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0})
-            if (range.size() / step <= 18) return step;
-        return std::round(std::max(1.0, range.size() / 16));
+            if (range.size() / step <= tickCount() + 2) return step;
+        return std::round(std::max(1.0, range.size() / tickCount()));
     }
     int getSubTickCount(double) override { return 0; }
     QString getTickLabel(double tick, const QLocale&, QChar, int) override {

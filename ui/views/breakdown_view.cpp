@@ -200,7 +200,7 @@ protected:
     }
 
     void visibleStepsChanged() override { fitValues(); }
-    int filterParts() const override { return FilterLayers | FilterSteps | FilterComponent; }
+    int filterParts() const override { return FilterLayers | FilterSteps | FilterComponent | FilterText; }
 
     QString note() const override {
         for (const Side& side : sides_) {
@@ -252,9 +252,6 @@ private:
     bool relative() const { return unit_->currentIndex() == 1; }
     bool prefill() const { return phase_->currentIndex() == 1; }
     std::string phase() const { return prefill() ? "prefill" : "decode"; }
-    ReadFilter readFilter() const {
-        return {workspace().filter().layers.ranges(), workspace().filter().steps.ranges()};
-    }
     int onlyComponent() const {
         const QString& name = workspace().filter().component;
         return name.isEmpty() ? -1 : componentIndex(name.toStdString());
@@ -290,8 +287,8 @@ private:
         Side& side = sides_[s];
         side.feed.start(
             open.key,
-            [prefill = prefill(), filter = readFilter(), only = onlyComponent()](TraceReader& reader, int runId,
-                                                                                 int first, int last) {
+            [prefill = prefill(), filter = appliedFilter(), only = onlyComponent()](TraceReader& reader, int runId,
+                                                                                    int first, int last) {
                 return columnsOf(filteredBreakdownSteps(reader, runId, filter, first, last), first, last, prefill,
                                  only);
             },
@@ -313,7 +310,7 @@ private:
             if (!runs[s] || mode() == Mode::PerStep) continue;
             workspace().query<Sums>(
                 this, names[s], runs[s]->key,
-                [runId = runs[s]->key.runId, filter = readFilter(), only = onlyComponent()](TraceReader& reader) {
+                [runId = runs[s]->key.runId, filter = appliedFilter(), only = onlyComponent()](TraceReader& reader) {
                     Sums sums{filteredBreakdown(reader, runId, filter), reader.stepCount(runId)};
                     if (only >= 0)
                         std::erase_if(sums.rows, [only](const BreakdownRow& row) {
@@ -356,8 +353,7 @@ private:
             }
             canvas().setFullX({first - 0.5, last + 0.5});
             if (!any && sides_[0].feed.active() && !sides_[0].feed.loading())
-                showEmpty(prefill() ? tr("No prefill is recorded") : tr("Waiting for the first decode step"),
-                          tr("Choose the other phase to see what there is."));
+                explainNothing(sides_[0].feed.loaded() > 0);
             else if (any)
                 showEmpty({}, {});
         } else {
@@ -414,10 +410,23 @@ private:
         const double right = perLayer ? layers - 0.5 : two ? 1.75 : 0.75; // room for the labels beside the last bar
         canvas().setFullX({perLayer ? -0.5 : two ? -0.4 : -0.75, right});
         if (std::none_of(used.begin(), used.end(), [](bool u) { return u; }) && !sides_[0].sums.rows.empty())
-            showEmpty(prefill() ? tr("No prefill is recorded") : tr("No decode step is recorded yet"),
-                      tr("Choose the other phase to see what there is."));
+            explainNothing(true);
         else
             showEmpty({}, {});
+    }
+
+    /// Nothing of the chosen phase has any time.
+    void explainNothing(bool somethingRead) {
+        if (somethingRead && !appliedFilter().empty()) {
+            showEmptyByFilter(tr("No time passes the filter"));
+            return;
+        }
+        const EmptyAction other{prefill() ? tr("Show the decode steps") : tr("Show the prefill"),
+                                [this] { phase_->setCurrentIndex(prefill() ? 0 : 1); }};
+        showEmpty(prefill() ? tr("No prefill is recorded") : tr("Waiting for the first decode step"),
+                  prefill() ? tr("The run's prompt has not been read yet, or its step was dropped while recording.")
+                            : tr("The prompt is being read; decode steps appear here as they are recorded."),
+                  {other, stopRun()});
     }
 
     void fitValues() {

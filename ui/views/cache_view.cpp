@@ -278,12 +278,13 @@ private:
                 tr("No selections were recorded"),
                 tr("What another cache would have done follows from the blocks that every step selected, and this "
                    "run was recorded at level counters.\n\nChoose “Selections” or “Full” under Record in the "
-                   "session form (kvscope-cli: --record selections) and run again."));
+                   "session form (kvscope-cli: --record selections) and run again."),
+                {showView("transfers")});
             return;
         }
         if (row.steps < 2) {
             showEmpty(tr("Waiting for the first decode step"),
-                      tr("The prefill selects nothing that could be replayed."));
+                      tr("The prefill selects nothing that could be replayed."), {stopRun()});
             return;
         }
         load(nullptr);
@@ -317,9 +318,10 @@ private:
                 controls_->setSharedPool(whatIf_->trace().shared); // what is shown is still the other
             if (!outcome.problem.isEmpty()) emit workspace().failed(outcome.problem);
         } else if (outcome.cancelled) {
-            showEmpty(tr("Reading was cancelled"), tr("Press Load to read this run's selections."));
+            showEmpty(tr("Reading was cancelled"), tr("They are read once; then every slider answers at once."),
+                      {{tr("Load"), [this] { load(nullptr); }}});
         } else {
-            showEmpty(tr("This run cannot be replayed"), outcome.problem);
+            showEmpty(tr("This run cannot be replayed"), outcome.problem, {showView("transfers")});
         }
         showStatus();
     }

@@ -9,6 +9,7 @@
 #include "ui/theme.h"
 #include "ui/views/compare_pages.h"
 #include "ui/views/compare_set.h"
+#include "ui/views/compare_ways.h"
 #include "ui/views/run_text.h"
 
 #include "kernels/base/error.h"
@@ -136,7 +137,8 @@ protected:
                 tr("Choose a second run to compare with"),
                 tr("Open another trace or record another run, then choose it under “Compare with…”. Choose several "
                    "recordings of the same settings, and they count as repeats: the intervals then hold what differs "
-                   "from one recording to the next."));
+                   "from one recording to the next."),
+                waysToCompare(*this, workspace()));
             return;
         }
         wanted_.clear();

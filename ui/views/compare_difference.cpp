@@ -10,6 +10,7 @@
 #include "ui/theme.h"
 #include "ui/views/compare_pages.h"
 #include "ui/views/compare_set.h"
+#include "ui/views/compare_ways.h"
 #include "ui/views/run_text.h"
 
 #include <QComboBox>
@@ -129,7 +130,8 @@ protected:
         if (others.empty()) {
             showEmpty(tr("Choose a second run to compare with"),
                       tr("Open another trace or record another run, then choose it under “Compare with…”. Blue will "
-                         "mean that B has less than A, orange that it has more."));
+                         "mean that B has less than A, orange that it has more."),
+                      waysToCompare(*this, workspace()));
             return;
         }
         fillOthers(others);
@@ -146,16 +148,14 @@ protected:
         showEmpty({}, {});
         buildPanels();
         const Filter& filter = workspace().filter();
-        const auto heads = filter.kvHeads.of(run()->row.kvHeads);
-        const HeadFilter one{-1, !filter.kvHeads.all() && heads.size() == 1 ? heads[0] : -1};
         std::vector<bool> counted;
         if (!filter.kvHeads.all())
             for (int head = 0; head < run()->row.kvHeads; ++head) counted.push_back(filter.hasKvHead(head));
         const int sequence = along() == Along::Tokens ? workspace().cursor().sequence : 0;
         feed_.start(
             run()->key, b.key, letter(), along() == Along::Tokens ? AlignBy::Token : AlignBy::Step, sequence,
-            [overlap = overlap(), metric = overlap() ? Metric::Locality : info().metric, one, counted, filter,
-             runA = run()->key.runId, runB = b.key.runId,
+            [overlap = overlap(), metric = overlap() ? Metric::Locality : info().metric, counted, filter,
+             read = appliedFilter(), runA = run()->key.runId, runB = b.key.runId,
              factor = unit().factor](const TraceReader& a, const TraceReader& other, std::span<const StepPair> pairs) {
                 Chunk chunk;
                 if (overlap) {
@@ -163,7 +163,7 @@ protected:
                     chunk.layers = rows.layers;
                     chunk.values = std::move(rows.jaccard);
                 } else {
-                    PairMatrix matrix = readPairs(a, runA, other, runB, metric, one, pairs);
+                    PairMatrix matrix = readPairs(a, runA, other, runB, metric, read, pairs);
                     chunk.layers = matrix.layers;
                     chunk.values.reserve(matrix.a.size());
                     for (std::size_t i = 0; i < matrix.a.size(); ++i) {
@@ -174,9 +174,13 @@ protected:
                     chunk.a = std::move(matrix.a);
                     chunk.b = std::move(matrix.b);
                 }
+                if (pairs.empty()) return chunk;
+                const auto passes = stepsThatPass(a, runA, read, pairs.front().a, pairs.back().a);
                 for (std::size_t i = 0; i < chunk.values.size(); ++i) {
                     const StepPair& pair = pairs[i / std::size_t(chunk.layers)];
-                    if (filter.hasStep(pair.a) && filter.hasLayer(int(i % std::size_t(chunk.layers)))) continue;
+                    if (passes[std::size_t(pair.a - pairs.front().a)] &&
+                        filter.hasLayer(int(i % std::size_t(chunk.layers))))
+                        continue;
                     chunk.values[i] = kUndefined;
                     if (!chunk.a.empty()) chunk.a[i] = chunk.b[i] = kUndefined;
                 }
@@ -271,8 +275,9 @@ protected:
     }
 
     int filterParts() const override {
-        const bool heads = overlap() || workspace().filter().kvHeads.of(run() ? run()->row.kvHeads : 0).size() <= 1;
-        return FilterLayers | FilterSteps | (heads ? FilterKvHeads : 0);
+        const bool times = !overlap() && (info().metric == Metric::ExposedTime || info().metric == Metric::LayerTime);
+        const bool stages = !overlap() && info().metric == Metric::LayerTime;
+        return FilterLayers | FilterSteps | FilterText | (times ? 0 : FilterKvHeads) | (stages ? FilterComponent : 0);
     }
 
     QString note() const override {

@@ -7,6 +7,7 @@
 #include "ui/theme.h"
 #include "ui/views/compare_pages.h"
 #include "ui/views/compare_set.h"
+#include "ui/views/compare_ways.h"
 #include "ui/views/run_text.h"
 
 #include <QTimer>
@@ -29,10 +30,12 @@ struct Chunk {
     std::vector<int> count, steadyCount;
 };
 
-Chunk chunkOf(const OverlapRows& rows, std::span<const StepPair> pairs, const Filter& filter) {
+/// passes: of the steps of A from the first pair's on.
+Chunk chunkOf(const OverlapRows& rows, std::span<const StepPair> pairs, const Filter& filter,
+              const std::vector<bool>& passes) {
     OverlapRows kept = rows;
     for (std::size_t i = 0; i < kept.jaccard.size(); ++i)
-        if (!filter.hasStep(pairs[i / std::size_t(rows.layers)].a) ||
+        if (!passes[std::size_t(pairs[i / std::size_t(rows.layers)].a - pairs.front().a)] ||
             !filter.hasLayer(int(i % std::size_t(rows.layers))))
             kept.jaccard[i] = std::numeric_limits<float>::quiet_NaN();
     Chunk chunk;
@@ -104,7 +107,8 @@ protected:
         if (others.empty()) {
             showEmpty(tr("Choose a second run to compare with"),
                       tr("Open another trace or record another run with another method, then choose it under “Compare "
-                         "with…”. Each run's selections are compared with those of A."));
+                         "with…”. Each run's selections are compared with those of A."),
+                      waysToCompare(*this, workspace()));
             return;
         }
         showEmpty({}, {});
@@ -161,7 +165,7 @@ protected:
                   "sequences that select in both runs.</p>");
     }
 
-    int filterParts() const override { return FilterLayers | FilterSteps | FilterKvHeads; }
+    int filterParts() const override { return FilterLayers | FilterSteps | FilterKvHeads | FilterText; }
 
     QString note() const override {
         QStringList notes = refusals_;
@@ -229,9 +233,11 @@ private:
             for (int head = 0; head < run()->row.kvHeads; ++head) heads.push_back(filter.hasKvHead(head));
         s.feed.start(
             run()->key, open.key, s.letter, AlignBy::Step, 0,
-            [filter, heads, runA = run()->key.runId, runB = open.key.runId](const TraceReader& a, const TraceReader& b,
-                                                                            std::span<const StepPair> pairs) {
-                return chunkOf(readOverlap(a, runA, b, runB, pairs, heads), pairs, filter);
+            [filter, heads, read = appliedFilter(), runA = run()->key.runId,
+             runB = open.key.runId](const TraceReader& a, const TraceReader& b, std::span<const StepPair> pairs) {
+                const auto passes =
+                    pairs.empty() ? std::vector<bool>{} : stepsThatPass(a, runA, read, pairs.front().a, pairs.back().a);
+                return chunkOf(readOverlap(a, runA, b, runB, pairs, heads), pairs, filter, passes);
             },
             [this, &s] {
                 if (s.feed.loaded() == 0) {

@@ -6,6 +6,7 @@
 #include "ui/plots/units.h"
 #include "ui/theme.h"
 #include "ui/views/compare_pages.h"
+#include "ui/views/compare_ways.h"
 #include "ui/views/growth_timer.h"
 #include "ui/views/key_numbers.h"
 #include "ui/views/run_text.h"
@@ -124,7 +125,8 @@ protected:
                 tr("Choose a second run to compare with"),
                 tr("The current run is “%1”. Open another trace or record another run, then mark it for comparison in "
                    "the list of runs; all views then overlay both.")
-                    .arg(QString::fromStdString(run()->row.name)));
+                    .arg(QString::fromStdString(run()->row.name)),
+                waysToCompare(*this, workspace()));
             return;
         }
         showEmpty({}, {});

@@ -27,7 +27,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kRefreshMs = 1000; // a live run is judged again this often
-constexpr int kPlotHeight = 190;
+constexpr int kPlotHeight = 230;
 constexpr int kHidden = kExposureCount; // the reasons of exposed time, then what is hidden
 constexpr int kPictureRoom = 240;       // of a picture's height, for the plot
 
@@ -92,6 +92,7 @@ public:
                                 QString::fromStdString(figure.unit));
         }
         for (const LayerExposure& layer : report_->exposure.layers) {
+            if (!workspace().filter().hasLayer(layer.layer)) continue;
             const auto add = [&](const QString& quantity, std::int64_t ns) {
                 csv += QStringLiteral("layer,,,,,%1,%2,%3,ns\n").arg(layer.layer).arg(quantity).arg(ns);
             };
@@ -176,6 +177,9 @@ protected:
         return html;
     }
 
+    /// The text chooses findings, the layers bars; the sentence on top is of the whole run.
+    int filterParts() const override { return FilterLayers | FilterText; }
+
     QString note() const override {
         if (!report_) return healthNote();
         const ExposureReport& exposure = report_->exposure;
@@ -185,9 +189,10 @@ protected:
                        .arg(exposure.measured ? tr("measured") : tr("modelled"), formatCount(exposure.warm.steps),
                             exposure.cold.steps > 0 ? tr("; cold steps are left out") : QString());
         const bool growing = runRow() && runRow()->status == "running" && !runRow()->stale;
-        return sentences({bars,
-                          growing ? tr("The run is still growing; its caches are replayed when it ends.") : QString(),
-                          healthNote()});
+        return sentences(
+            {hidden_ > 0 ? tr("Findings without the filter's text, not shown: %1.").arg(hidden_) : QString(), bars,
+             growing ? tr("The run is still growing; its caches are replayed when it ends.") : QString(),
+             healthNote()});
     }
 
     int drawAbove(QPainter* painter, QRect area) const override {
@@ -270,19 +275,28 @@ private:
         const ExposureReport& exposure = report_->exposure;
         if (exposure.all.steps == 0) {
             showReport(false);
-            showEmpty(tr("Waiting for the first decode step"),
-                      tr("Findings are about decoding; the prefill has none."));
+            showEmpty(tr("Waiting for the first decode step"), tr("Findings are about decoding; the prefill has none."),
+                      {stopRun(), showView("timeline")});
             return;
         }
+        const Filter& filter = workspace().filter();
+        const std::size_t all = report_->insights.size();
+        std::erase_if(report_->insights, [&](const Insight& insight) {
+            return !filter.hasText(
+                QString::fromStdString(insight.title + '\n' + insight.detail + '\n' + insight.advice));
+        });
+        hidden_ = int(all - report_->insights.size());
         headline_->setText(shownText(exposure.headline));
         QString detail = shownText(exposure.detail);
-        if (report_->insights.empty()) detail += tr(" Nothing stands out: no finding reaches its threshold.");
+        if (report_->insights.empty() && hidden_ == 0)
+            detail += tr(" Nothing stands out: no finding reaches its threshold.");
         detail_->setText(detail);
         cards_->setInsights(report_->insights);
         showReport(true);
         std::vector<StackBar> bars;
         double highest = 0;
         for (const LayerExposure& layer : exposure.layers) {
+            if (!filter.hasLayer(layer.layer)) continue;
             StackBar bar;
             bar.centre = layer.layer;
             for (const std::int64_t ns : layer.time.becauseNs) bar.parts.push_back(double(ns));
@@ -321,7 +335,8 @@ private:
         requestView(*this, QString::fromStdString(evidence.view), QString::fromStdString(evidence.metric));
     }
 
-    std::optional<InsightReport> report_;
+    std::optional<InsightReport> report_; // its insights are those that pass the filter
+    int hidden_ = 0;                      // those that do not
     GrowthTimer timer_{kRefreshMs, [this] { ask(); }};
     QWidget* header_ = nullptr;
     QLabel *headline_ = nullptr, *detail_ = nullptr;

@@ -1,11 +1,12 @@
 // Locality: a layer x step (or KV head x step) heatmap of one metric, with its margins.
-#include "profiler/tiles/tile_reader.h"
+#include "profiler/tiles/filtered_tiles.h"
 #include "ui/plots/heat_plottable.h"
 #include "ui/plots/margins.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
 #include "ui/theme.h"
+#include "ui/views/colour_range.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/tile_feed.h"
@@ -28,24 +29,8 @@ namespace {
 
 constexpr std::int64_t kMostCells = std::int64_t(1) << 27; // 1.3 GB of tiles
 
-/// What the filter leaves out is undefined, so that no colour, mean or extreme counts it. Column i of the tile is step
-/// first + i * stride.
-std::shared_ptr<HeatTile> withoutFiltered(std::shared_ptr<HeatTile> tile, int first, int stride, const Filter& filter,
-                                          bool rowsAreLayers, int heads) {
-    if (!tile || filter.empty()) return tile;
-    const int rows = tile->rows();
-    std::vector<float> columns(std::size_t(tile->steps()) * std::size_t(rows));
-    for (int i = 0; i < tile->steps(); ++i)
-        for (int row = 0; row < rows; ++row) {
-            const bool counts = filter.hasStep(first + i * stride) &&
-                                (rowsAreLayers ? filter.hasLayer(row) : filter.hasKvHead(row % heads));
-            columns[std::size_t(i) * std::size_t(rows) + std::size_t(row)] =
-                counts ? tile->at(i, row) : std::numeric_limits<float>::quiet_NaN();
-        }
-    auto result = std::make_shared<HeatTile>(rows);
-    result->append(columns);
-    return result;
-}
+/// Recorded for whole layers, not for their KV heads.
+bool ofWholeLayers(Metric metric) { return metric == Metric::ExposedTime || metric == Metric::LayerTime; }
 
 enum class Rows { Layers, LayersOfHead, HeadsOfLayer };
 enum class Sort { AsRecorded, HighestFirst, LowestFirst };
@@ -73,6 +58,16 @@ public:
         aggregate_->addItem(tr("Mean"));
         aggregate_->addItem(tr("Minimum"));
         aggregate_->addItem(tr("Maximum"));
+        range_ = addPicker(QStringLiteral("colourRange"), tr("Colours"),
+                           tr("From which to which value the colours go; the scale beside the plot shows it"));
+        range_->addItem(tr("Natural range"));
+        range_->setItemData(0, tr("The metric's own, such as 0 to 1: colours of two runs can be compared"),
+                            Qt::ToolTipRole);
+        range_->addItem(tr("Lowest to highest"));
+        range_->setItemData(1, tr("Of the cells of this run: shows small differences"), Qt::ToolTipRole);
+        range_->addItem(tr("Without outliers"));
+        range_->setItemData(2, tr("First to 99th percentile of the cells: a few that stand out do not count"),
+                            Qt::ToolTipRole);
         sort_ = addPicker(QStringLiteral("sort"), tr("Sort"),
                           tr("Order of the rows: by their mean over the steps in view. Choose again after zooming to "
                              "sort by what is in view then"));
@@ -99,6 +94,10 @@ public:
         });
         connect(sort_, &QComboBox::activated, this, [this] { sortRows(); });
         connect(sort_, &QComboBox::currentIndexChanged, this, [this] { sortRows(); });
+        connect(range_, &QComboBox::currentIndexChanged, this, [this] {
+            chooseColours();
+            replot();
+        });
         connect(metric_, &QComboBox::currentIndexChanged, this, &LocalityView::reload);
         connect(rows_, &QComboBox::currentIndexChanged, this, &LocalityView::reload);
         connect(sequence_, &QComboBox::currentIndexChanged, this, &LocalityView::reload);
@@ -153,14 +152,20 @@ protected:
         const RunRow& row = run()->row;
         fillSequences(row.sequences);
         if (row.layers <= 0) { // a live run whose row is still to come
-            showEmpty(tr("Waiting for the first step"), tr("The run has started; its first step is not recorded yet."));
+            showEmpty(tr("Waiting for the first step"),
+                      tr("The run has started. Its prompt is being read; the first column appears when that is done."),
+                      {stopRun()});
             return;
         }
         if (perHead() && row.level == "counters") {
             showEmpty(
                 tr("Per-head values were not recorded"),
                 tr("This run was recorded at level counters. Record with level selections or full, or show all KV "
-                   "heads and all sequences."));
+                   "heads and all sequences."),
+                {{tr("Show all KV heads and sequences"), [this] {
+                      rows_->setCurrentIndex(int(Rows::Layers));
+                      sequence_->setCurrentIndex(0);
+                  }}});
             return;
         }
         layer_ = workspace().cursor().layer;
@@ -186,17 +191,13 @@ protected:
         canvas().setFullY(0, {-0.5, rowCount - 0.5});
         canvas().setMinimumSpan(2);
         showEmpty({}, {});
-        const auto leftOut = [filter = workspace().filter(), layers = rows != Rows::HeadsOfLayer,
-                              heads = std::max(row.kvHeads, 1)](std::shared_ptr<HeatTile> tile, int first, int stride) {
-            return withoutFiltered(std::move(tile), first, stride, filter, layers, heads);
-        };
         feed_.start(
             run()->key,
-            [request, cache = cache_, leftOut](TraceReader& reader, int first, int last) {
-                return leftOut(readTile(reader, request, first, last, cache), first, 1);
+            [request, cache = cache_, filter = appliedFilter()](TraceReader& reader, int first, int last) {
+                return readFilteredTile(reader, request, filter, first, last, cache);
             },
-            [request, leftOut](TraceReader& reader, int steps, int stride) {
-                return leftOut(readPreview(reader, request, steps, stride), 0, stride);
+            [request, filter = appliedFilter()](TraceReader& reader, int steps, int stride) {
+                return readFilteredPreview(reader, request, filter, steps, stride);
             },
             [this](TileFeed<HeatTile>::Arrival arrival) { take(std::move(arrival)); });
         cursorMoved();
@@ -240,19 +241,19 @@ protected:
         QCPColorGradient gradient;
         gradient.clearColorStops();
         for (int i = 0; i <= 32; ++i) gradient.setColorStopAt(i / 32.0, QColor(Theme::sequential(i / 32.0)));
-        scale_->setGradient(gradient);
+        bar_->setGradient(gradient);
         colourCells();
         margins_->applyTheme(theme);
-        scale_->axis()->setBasePen(QPen(theme.plotAxis, 1));
-        scale_->axis()->setTickPen(QPen(theme.plotAxis, 1));
-        scale_->axis()->setSubTickPen(Qt::NoPen);
-        scale_->axis()->setTickLabelColor(theme.mutedText);
-        scale_->axis()->setLabelColor(theme.text);
-        scale_->axis()->setLabelFont(panel_->axis(QCPAxis::atLeft)->labelFont());
-        scale_->axis()->setTickLabelFont(panel_->axis(QCPAxis::atLeft)->tickLabelFont());
-        for (QCPAxis* axis : scale_->axis()->axisRect()->axes()) {
+        bar_->axis()->setBasePen(QPen(theme.plotAxis, 1));
+        bar_->axis()->setTickPen(QPen(theme.plotAxis, 1));
+        bar_->axis()->setSubTickPen(Qt::NoPen);
+        bar_->axis()->setTickLabelColor(theme.mutedText);
+        bar_->axis()->setLabelColor(theme.text);
+        bar_->axis()->setLabelFont(panel_->axis(QCPAxis::atLeft)->labelFont());
+        bar_->axis()->setTickLabelFont(panel_->axis(QCPAxis::atLeft)->tickLabelFont());
+        for (QCPAxis* axis : bar_->axis()->axisRect()->axes()) {
             axis->setBasePen(QPen(theme.border, 1));
-            if (axis != scale_->axis()) axis->setTickPen(Qt::NoPen);
+            if (axis != bar_->axis()) axis->setTickPen(Qt::NoPen);
         }
     }
 
@@ -301,9 +302,17 @@ protected:
                             : aggregate() == Aggregate::Min ? tr("minimum")
                                                             : tr("maximum");
         QString capped;
-        if (colourCapped_)
-            capped = tr("The brightest colour stands for everything above %1 (largest: %2).")
-                         .arg(formatValue(unit().unit, colours_.upper), formatValue(unit().unit, largest_));
+        const auto shown = [this](double value) { return formatValue(unit().unit, value); };
+        if (scale_.clipsBelow())
+            capped += tr("The darkest colour stands for everything below %1 (lowest: %2). ")
+                          .arg(shown(scale_.low), shown(scale_.smallest));
+        else if (scale_.largest - scale_.smallest < 0.25 * (scale_.high - scale_.low) &&
+                 scale_.largest > scale_.smallest && range_->currentIndex() == 0)
+            capped = tr("All values lie between %1 and %2: Colours, Lowest to highest shows how they differ.")
+                         .arg(shown(scale_.smallest), shown(scale_.largest));
+        if (scale_.clipsAbove())
+            capped += tr("The brightest colour stands for everything above %1 (highest: %2).")
+                          .arg(shown(scale_.high), shown(scale_.largest));
         QString rows;
         if (heat_->rowsPerPixel() > 1 && data_.rows() > 1)
             rows = tr("1 pixel = %1 rows.").arg(heat_->rowsPerPixel(), 0, 'f', 1);
@@ -314,7 +323,7 @@ protected:
         QString preview;
         if (data_.tiles().hasPreview()) preview = previewNote(data_.tiles().stride());
         return sentences({aggregationNote(heat_->stepsPerPixel(), how), rows, sorted, preview,
-                          tr("Grey: undefined, such as the prefill."), capped,
+                          tr("Grey: undefined, such as the prefill."), capped.trimmed(),
                           info().metric == Metric::ExposedTime && run()
                               ? tr("Times of the link are %1.").arg(timingWord(run()->row))
                               : QString(),
@@ -322,13 +331,15 @@ protected:
     }
 
     int filterParts() const override {
-        return FilterSteps | (shownRows() == Rows::HeadsOfLayer ? FilterKvHeads : FilterLayers);
+        const Metric metric = info().metric;
+        return FilterLayers | FilterSteps | FilterText | (ofWholeLayers(metric) ? 0 : FilterKvHeads) |
+               (metric == Metric::LayerTime ? FilterComponent : 0);
     }
 
     QString pictureTitle() const override {
-        return run() ? tr("%1, %2: %3")
-                           .arg(metric_->currentText(), rows_->currentText().toLower(),
-                                QString::fromStdString(run()->row.name))
+        QString rowsText = rows_->currentText();
+        if (rowsText.startsWith(QLatin1Char('L'))) rowsText[0] = QLatin1Char('l'); // not the K of KV
+        return run() ? tr("%1, %2: %3").arg(metric_->currentText(), rowsText, QString::fromStdString(run()->row.name))
                      : PlotView::pictureTitle();
     }
 
@@ -353,13 +364,13 @@ private:
             pickRow(heat_->dataRow(place), cursor);
             workspace().setCursor(cursor);
         });
-        scale_ = new QCPColorScale(&plot);
-        scale_->setType(QCPAxis::atRight);
-        scale_->setBarWidth(14);
-        scale_->setRangeDrag(false);
-        scale_->setRangeZoom(false);
-        plot.plotLayout()->addElement(margins_->layoutRow(), 2, scale_);
-        scale_->setMarginGroup(QCP::msTop | QCP::msBottom, panel_->marginGroup(QCP::msTop));
+        bar_ = new QCPColorScale(&plot);
+        bar_->setType(QCPAxis::atRight);
+        bar_->setBarWidth(14);
+        bar_->setRangeDrag(false);
+        bar_->setRangeZoom(false);
+        plot.plotLayout()->addElement(margins_->layoutRow(), 2, bar_);
+        bar_->setMarginGroup(QCP::msTop | QCP::msBottom, panel_->marginGroup(QCP::msTop));
         plot.applyTheme(Theme::current());
         panel_->axis(QCPAxis::atLeft)->grid()->setVisible(false);
         themed(Theme::current());
@@ -521,6 +532,7 @@ private:
 
     QString undefinedReason(int step) const {
         if (!workspace().filter().hasStep(step)) return tr("The filter leaves this step out.");
+        if (!appliedFilter().empty()) return tr("The filter leaves it out, or it is undefined for this step.");
         if (step == 0) return tr("The prefill selects nothing.");
         if (step == 1) return tr("The first decode step has no step before it to compare with.");
         return tr("This value was not recorded for this step.");
@@ -549,9 +561,12 @@ private:
             return;
         }
         if (data_.empty()) {
-            showEmpty(tr("Waiting for the first step"), tr("The run has no recorded step yet."));
+            showEmpty(tr("Waiting for the first step"), tr("The run has no recorded step yet."), {stopRun()});
             return;
         }
+        // The first decode steps of a live run have no locality yet.
+        const bool enough = data_.steps() > 3 || !appliedFilter().empty();
+        if (enough && !feed_.loading() && data_.range(1, data_.steps()).count == 0 && explainNothing()) return;
         showEmpty({}, {});
         chooseColours();
         canvas().setFullX({-0.5, data_.steps() - 0.5});
@@ -562,77 +577,75 @@ private:
             order(); // the same steps, of which more are known now
     }
 
-    /// Fixed where the metric has a natural range; else from the decode steps, because a prefill takes thousands of
-    /// times longer than a step and would leave one colour for all of them.
-    void chooseColours() {
-        const MetricInfo& metric = info();
-        const CellStats decode = data_.range(data_.steps() > 1 ? 1 : 0, data_.steps());
-        const double low = std::isnan(metric.fixedMin) ? 0 : metric.fixedMin;
-        double high = metric.fixedMax;
-        largest_ = decode.count ? double(decode.max) : 0;
-        colourCapped_ = false;
-        if (std::isnan(high)) {
-            high = largest_;
-            // One interrupted step must not darken all others: beyond three times the 99th percentile the scale ends.
-            const double usual = percentile99();
-            if (usual > 0 && high > 3 * usual) {
-                high = 1.5 * usual;
-                colourCapped_ = true;
-            }
+    /// Every cell of the decode steps is undefined: says why. False where nobody knows.
+    bool explainNothing() {
+        if (!appliedFilter().empty()) {
+            showEmptyByFilter(tr("Nothing passes the filter"));
+            return true;
         }
-        if (!(high > low)) high = low + 1;
-        colours_ = {std::min(low, decode.count ? double(decode.min) : low), high};
-        if (!std::isnan(metric.fixedMin)) colours_.lower = metric.fixedMin;
-        scale_->setDataRange(colours_);
+        const Metric metric = info().metric;
+        if (metric == Metric::Locality || metric == Metric::HitRate) {
+            showEmpty(
+                tr("Nothing was chosen in this run"),
+                tr("%1 needs blocks that were chosen. Full attention reads every cached block at every step: there "
+                   "is nothing to keep or to miss. Look at its times, or record a sparse method to compare it "
+                   "with.")
+                    .arg(QString::fromUtf8(info().title)),
+                {{tr("Show layer times"), [this] { showMetric(Metric::LayerTime); }}, showView("breakdown")});
+            return true;
+        }
+        if (metric == Metric::Mass) {
+            showEmpty(tr("The captured attention mass was not recorded"),
+                      tr("It compares every step with full attention, which takes time: record the run with the oracle "
+                         "(Oracle in the form, --oracle on the command line)."),
+                      {{tr("Show locality"), [this] { showMetric(Metric::Locality); }}});
+            return true;
+        }
+        return false;
+    }
+
+    void showMetric(Metric wanted) {
+        for (std::size_t i = 0; i < metrics().size(); ++i)
+            if (metrics()[i].metric == wanted) metric_->setCurrentIndex(int(i));
+    }
+
+    void chooseColours() {
+        if (data_.empty()) return;
+        const MetricInfo& metric = info();
+        scale_ = colourScale(data_, metric, ColourRange(std::max(range_->currentIndex(), 0)));
+        const QCPRange colours(scale_.low, scale_.high);
+        bar_->setDataRange(colours);
         for (QCPAxis* values : {margins_->stepValues(), margins_->rowValues()}) {
-            values->setRange(colours_);
+            values->setRange(colours);
             setUnitAxis(values, tr("Mean"), unit().unit);
             values->ticker()->setTickCount(2);
         }
         const QString title = QString::fromUtf8(metric.title);
-        setUnitAxis(scale_->axis(),
+        setUnitAxis(bar_->axis(),
                     unit().unit == Unit::Count ? QStringLiteral("%1 (%2)").arg(title, QString::fromUtf8(metric.unit))
                                                : title,
                     unit().unit);
         colourCells();
     }
 
-    double percentile99() const {
-        std::vector<float> sample;
-        const std::size_t cells = std::size_t(data_.steps()) * std::size_t(data_.rows());
-        const std::size_t stride = std::max<std::size_t>(1, cells / 8192) | 1; // odd: not in step with the rows
-        const auto rows = std::size_t(data_.rows());
-        data_.tiles().forEachTile([&](const HeatTile& tile) {
-            for (std::size_t i = rows; i < std::size_t(tile.steps()) * rows; i += stride) {
-                const float v = tile.at(int(i / rows), int(i % rows));
-                if (!std::isnan(v)) sample.push_back(v);
-            }
-        });
-        if (sample.empty()) return 0;
-        const auto at = sample.begin() + std::ptrdiff_t(double(sample.size() - 1) * 0.99);
-        std::nth_element(sample.begin(), at, sample.end());
-        return double(*at);
-    }
-
-    void colourCells() { heat_->setColours(colours_, Theme::current().undefinedCell); }
+    void colourCells() { heat_->setColours({scale_.low, scale_.high}, Theme::current().undefinedCell); }
 
     StepPyramid data_;
     TileFeed<HeatTile> feed_;
     TileCache::Place cache_;
-    QComboBox *metric_ = nullptr, *rows_ = nullptr, *sequence_ = nullptr, *aggregate_ = nullptr, *sort_ = nullptr;
+    QComboBox *metric_ = nullptr, *rows_ = nullptr, *sequence_ = nullptr, *aggregate_ = nullptr, *range_ = nullptr,
+              *sort_ = nullptr;
     LoadingStrip* loading_ = nullptr;
     Margins* margins_ = nullptr;
     QCPAxisRect* panel_ = nullptr;
-    QCPColorScale* scale_ = nullptr;
+    QCPColorScale* bar_ = nullptr;
     HeatPlottable* heat_ = nullptr;
     QStringList names_, ticks_;
     QString rowsTitle_;
     std::vector<int> order_; // row of the data at every place; empty: as recorded
     std::pair<int, int> sortedOver_{0, 0};
     std::vector<CellStats> rowStats_; // of the steps in view
-    QCPRange colours_{0, 1};
-    double largest_ = 0;
-    bool colourCapped_ = false;
+    ColourScale scale_;
     int layer_ = 0, head_ = 0;
 };
 

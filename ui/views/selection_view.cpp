@@ -1,6 +1,6 @@
 // Selection: the block x step mask of one (sequence, layer, KV head), coloured by origin, with misses, block text and
 // margins.
-#include "profiler/tiles/tile_reader.h"
+#include "profiler/tiles/filtered_tiles.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/margins.h"
 #include "ui/plots/mask_plottable.h"
@@ -37,23 +37,6 @@ struct CellDetail {
     std::string text;
     std::optional<float> score;
 };
-
-/// Steps that the filter leaves out are empty. Column i of the tile is step first + i * stride.
-std::shared_ptr<MaskTile> withoutFiltered(std::shared_ptr<MaskTile> tile, int first, int stride,
-                                          const IndexSet& shown) {
-    if (!tile || shown.all()) return tile;
-    MaskChunk chunk;
-    for (int i = 0; i < tile->steps(); ++i) {
-        if (shown.contains(first + i * stride)) {
-            const auto cells = tile->cells(i);
-            chunk.cells.insert(chunk.cells.end(), cells.begin(), cells.end());
-        }
-        chunk.endStep();
-    }
-    auto result = std::make_shared<MaskTile>(chunk);
-    if (tile->steps() == kTileSteps) result->seal();
-    return result;
-}
 
 class SelectionView final : public PlotView {
     Q_OBJECT
@@ -130,11 +113,14 @@ public:
         QString csv = QStringLiteral("step,layer,seq,kv_head,block,origin,hit,score\n");
         try {
             const TraceReader reader(run()->key.path.toStdString());
+            const ReadFilter filter = appliedFilter();
+            std::vector<bool> found;
+            if (!filter.text.empty()) found = blocksWithText(reader, run()->key.runId, shown_.sequence, filter.text);
             for (int from = first; from <= last; from += kTileSteps)
                 for (const SelectionRow& row :
                      reader.selections(run()->key.runId, shown_.layer, shown_.sequence, shown_.kvHead, from,
                                        std::min(from + kTileSteps - 1, last)))
-                    appendCsv(row, csv);
+                    if (filter.hasStep(row.step)) appendCsv(row, found, csv);
         } catch (const Error& error) {
             emit workspace().failed(QString::fromStdString(oneLine(error)));
             return {};
@@ -148,7 +134,11 @@ public:
         scope.layer = shown_.layer;
         scope.sequence = shown_.sequence;
         scope.kvHead = shown_.kvHead;
-        return selectionSql(scope);
+        const QString text = QString::fromStdString(std::exchange(scope.filter.text, {}));
+        // Which blocks there are, and their text, is in blobs: the statement counts all of them.
+        return text.isEmpty()
+                   ? selectionSql(scope)
+                   : QStringLiteral("-- all blocks, not only those with the filter's text\n") + selectionSql(scope);
     }
 
 protected:
@@ -169,28 +159,31 @@ protected:
         shown_ = workspace().cursor();
         showPickers();
         if (row.layers <= 0) {
-            showEmpty(tr("Waiting for the first step"), tr("The run has started; its first step is not recorded yet."));
+            showEmpty(tr("Waiting for the first step"),
+                      tr("The run has started. Its prompt is being read; the first column appears when that is done."),
+                      {stopRun()});
             return;
         }
         if (row.level == "counters") {
             showEmpty(
                 tr("Selections were not recorded"),
                 tr("This run was recorded at level counters, which keeps times, hits and bytes but not the blocks. "
-                   "Record with level selections or full to see them."));
+                   "Record with level selections or full to see them."),
+                {showView("locality"), showView("transfers")});
             return;
         }
         panel_->axis(QCPAxis::atLeft)
             ->setLabel(row.blockSize > 0 ? tr("KV block (%1 tokens each)").arg(row.blockSize) : tr("KV block"));
         showEmpty({}, {});
         const MaskRequest request{run()->key.runId, shown_.layer, shown_.sequence, shown_.kvHead};
-        const IndexSet shown = workspace().filter().steps;
+        const ReadFilter filter = appliedFilter();
         feed_.start(
             run()->key,
-            [request, cache = cache_, shown](TraceReader& reader, int first, int last) {
-                return withoutFiltered(readTile(reader, request, first, last, cache), first, 1, shown);
+            [request, cache = cache_, filter](TraceReader& reader, int first, int last) {
+                return readFilteredTile(reader, request, filter, first, last, cache);
             },
-            [request, shown](TraceReader& reader, int steps, int stride) {
-                return withoutFiltered(readPreview(reader, request, steps, stride), 0, stride, shown);
+            [request, filter](TraceReader& reader, int steps, int stride) {
+                return readFilteredPreview(reader, request, filter, steps, stride);
             },
             [this](TileFeed<MaskTile>::Arrival arrival) { take(std::move(arrival)); });
         workspace().query<int>(
@@ -206,7 +199,7 @@ protected:
         placeMark();
     }
 
-    int filterParts() const override { return FilterSteps; }
+    int filterParts() const override { return FilterLayers | FilterKvHeads | FilterSteps | FilterText; }
 
     void runGrew() override {
         if (!run()) return;
@@ -386,8 +379,11 @@ private:
                  formatCount(count[1]));
     }
 
-    void appendCsv(const SelectionRow& row, QString& csv) const {
+    /// found: blocks that hold the filter's text; empty: all count.
+    static void appendCsv(const SelectionRow& row, const std::vector<bool>& found, QString& csv) {
         for (std::size_t i = 0; i < row.blocks.size(); ++i) {
+            const auto block = std::size_t(row.blocks[i]);
+            if (!found.empty() && (block >= found.size() || !found[block])) continue;
             const bool scored = i < row.scores.size() && !std::isnan(row.scores[i]);
             csv += QStringLiteral("%1,%2,%3,%4,%5,%6,%7,%8\n")
                        .arg(row.step)
@@ -519,15 +515,11 @@ private:
             return;
         }
         if (data_.steps() == 0) {
-            showEmpty(tr("Waiting for the first step"), tr("The run has no recorded step yet."));
+            showEmpty(tr("Waiting for the first step"), tr("The run has no recorded step yet."), {stopRun()});
             return;
         }
-        if (data_.blocks() == 0 && data_.steps() > 1 && !feed_.loading() && workspace().filter().steps.all()) {
-            showEmpty(
-                tr("Nothing was chosen here"),
-                tr("Layer %1 attended to every cached block at every step, as full attention and the dense layers "
-                   "of other methods do. Choose another layer, or run a sparse method.")
-                    .arg(shown_.layer));
+        if (data_.blocks() == 0 && data_.steps() > 1 && !feed_.loading()) {
+            explainNothing();
             return;
         }
         showEmpty({}, {});
@@ -539,6 +531,47 @@ private:
         canvas().setFullY(0, {-0.5, std::max(data_.blocks(), promptBlocks()) - 0.5 + (data_.blocks() == 0 ? 1 : 0)});
         markPrompt();
         replot();
+    }
+
+    /// No block is selected at any step: says why, and where there are some.
+    void explainNothing() {
+        const Filter& filter = workspace().filter();
+        if (!filter.hasLayer(shown_.layer) || !filter.hasKvHead(shown_.kvHead)) {
+            Cursor inside = shown_;
+            const auto layers = filter.layers.of(run()->row.layers), heads = filter.kvHeads.of(run()->row.kvHeads);
+            std::vector<EmptyAction> actions;
+            if (!layers.empty() && !heads.empty()) {
+                if (!filter.hasLayer(inside.layer)) inside.layer = layers.front();
+                if (!filter.hasKvHead(inside.kvHead)) inside.kvHead = heads.front();
+                actions.push_back(
+                    {tr("Show layer %1, KV head %2").arg(inside.layer).arg(inside.kvHead), [this, inside] {
+                         Cursor cursor = workspace().cursor();
+                         cursor.layer = inside.layer;
+                         cursor.kvHead = inside.kvHead;
+                         workspace().setCursor(cursor);
+                     }});
+            }
+            showEmptyByFilter(tr("Layer %1, KV head %2 is left out by the filter").arg(shown_.layer).arg(shown_.kvHead),
+                              actions);
+            return;
+        }
+        if (!appliedFilter().empty()) {
+            showEmptyByFilter(tr("Nothing passes the filter"));
+            return;
+        }
+        std::vector<EmptyAction> actions;
+        if (shown_.layer + 1 < run()->row.layers)
+            actions.push_back({tr("Show the next layer"), [this] {
+                                   Cursor cursor = workspace().cursor();
+                                   ++cursor.layer;
+                                   workspace().setCursor(cursor);
+                               }});
+        actions.push_back(showView("breakdown"));
+        showEmpty(tr("Nothing was chosen here"),
+                  tr("Layer %1 attended to every cached block at every step, as full attention and the dense layers "
+                     "of other methods do. Choose another layer, or run a sparse method.")
+                      .arg(shown_.layer),
+                  actions);
     }
 
     int promptBlocks() const {
@@ -572,7 +605,8 @@ private:
                 html += hoverScore_->second ? tr("<br>Score %1").arg(double(*hoverScore_->second), 0, 'g', 5)
                                             : tr("<br>No score: not scored or not recorded");
         } else {
-            html += tr("<br>Not selected");
+            html +=
+                appliedFilter().empty() ? tr("<br>Not selected") : tr("<br>Not selected, or left out by the filter");
         }
         if (mask_->stepsPerPixel() > 1) {
             const double half = mask_->stepsPerPixel() / 2;

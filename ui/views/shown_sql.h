@@ -2,7 +2,7 @@
 // only.
 #pragma once
 
-#include "profiler/read/trace_reader.h"
+#include "profiler/read/filtered.h"
 
 #include <QString>
 
@@ -13,6 +13,7 @@ struct SqlScope {
     int runId = 0;
     int firstStep = 0, lastStep = 0;
     int layer = -1, sequence = -1, kvHead = -1;
+    ReadFilter filter{}; // the parts of the shared filter that the view applies
 };
 
 /// step, layer (or layer, seq, kv_head) and the metric: one row per cell of the heatmap.
@@ -20,11 +21,11 @@ struct SqlScope {
 QString localitySql(const SqlScope& scope, Metric metric, bool perHead);
 /// One row per selection of one KV head: which blocks there are is in a blob, so their count, hits and misses.
 QString selectionSql(const SqlScope& scope);
-/// Hits, misses, bytes and link times per step.
+/// Hits, misses, bytes and link times per step; of the filter's layers or KV heads where it names some.
 QString transfersSql(const SqlScope& scope);
 /// Times of the stages per step.
 QString stageStepsSql(const SqlScope& scope);
-/// Times of the stages summed over the decode steps, per layer.
+/// Times of the stages summed over the steps, per phase and layer.
 QString stageSumsSql(const SqlScope& scope);
 /// Mean locality of all layers and heads per decode step.
 QString stepLocalitySql(const SqlScope& scope);

@@ -94,6 +94,7 @@ QWidget* SqlView::makeSchema() {
     schema_->setAccessibleName(tr("Tables, views and their columns"));
     schema_->setToolTip(tr("Enter or a double click puts a name into the query"));
     schema_->setHeaderHidden(true);
+    schema_->setMinimumWidth(150); // names stay readable in a narrow window
     schema_->setColumnCount(2);
     schema_->setIndentation(14);
     schema_->setUniformRowHeights(true);

@@ -1,6 +1,7 @@
 // Transfers: hit rate, misses, bytes over the link and exposed time of every decode step, one run or two.
 #include "profiler/read/filtered.h"
 #include "ui/plots/legend_strip.h"
+#include "ui/plots/outliers.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
@@ -8,6 +9,8 @@
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/step_feed.h"
+
+#include <QComboBox>
 
 #include <algorithm>
 #include <array>
@@ -32,10 +35,13 @@ double valueOf(const StepRow& row, int panel) {
         return double(row.misses);
     case Bytes:
         return double(row.h2dBytes);
-    default:
-        return double(row.exposedNs);
+    default: // -1: not known of single KV heads
+        return row.exposedNs >= 0 ? double(row.exposedNs) : std::numeric_limits<double>::quiet_NaN();
     }
 }
+
+/// What is not known of single KV heads is -1.
+QString csvCell(std::int64_t value) { return value >= 0 ? QString::number(value) : QString(); }
 
 class TransfersView final : public PlotView {
     Q_OBJECT
@@ -43,6 +49,15 @@ public:
     TransfersView(Workspace& workspace, QWidget* parent)
         : PlotView(workspace, tr("Transfers"), parent), sides_{Side(workspace, this, "transfers A"),
                                                                Side(workspace, this, "transfers B")} {
+        range_ =
+            addPicker(QStringLiteral("valueRange"), tr("Values"),
+                      tr("How high the plots reach. Steps beyond, such as the first with its cold cache, are marked "
+                         "at the edge with their value"));
+        range_->addItems({tr("Without outliers"), tr("All")});
+        connect(range_, &QComboBox::currentIndexChanged, this, [this] {
+            fitValues();
+            replot();
+        });
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
         for (int i = 0; i < kPanels; ++i) {
@@ -55,6 +70,8 @@ public:
             QCPAxisRect* panel = canvas().addPanel(false);
             panels_[std::size_t(i)] = panel;
             const bool last = i + 1 == kPanels;
+            panel->setMinimumMargins(QMargins(15, 2, 15, last ? 15 : 4)); // room for the curves in a low window
+            panel->setMinimumSize(50, 16);
             setIntegerAxis(panel->axis(QCPAxis::atBottom), last ? tr("Decode step") : QString());
             panel->axis(QCPAxis::atBottom)->setTickLabels(last);
             for (int s = 1; s >= 0; --s) { // the current run is drawn over the other
@@ -64,6 +81,17 @@ public:
                 graph->setAdaptiveSampling(true);
                 sides_[std::size_t(s)].graphs[std::size_t(i)] = graph;
             }
+            auto* beyond = new QCPGraph(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft));
+            beyond->setLineStyle(QCPGraph::lsNone);
+            beyond_[std::size_t(i)] = beyond;
+            auto* label = new QCPItemText(&canvas());
+            label->setClipToAxisRect(false);
+            for (QCPItemPosition* position : label->positions()) {
+                position->setAxisRect(panel);
+                position->setAxes(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft));
+            }
+            label->setVisible(false);
+            labels_[std::size_t(i)] = label;
         }
         canvas().applyTheme(Theme::current());
         themed(Theme::current());
@@ -86,9 +114,7 @@ public:
                            .arg(row.hits)
                            .arg(row.misses)
                            .arg(row.h2dBytes)
-                           .arg(row.d2hBytes)
-                           .arg(row.transferNs)
-                           .arg(row.exposedNs);
+                           .arg(csvCell(row.d2hBytes), csvCell(row.transferNs), csvCell(row.exposedNs));
             }
         }
         return csv;
@@ -99,6 +125,7 @@ public:
 protected:
     void runChanged() override {
         for (Side& side : sides_) side.clear();
+        moved_ = false;
         if (showEmptyWithoutRun(
                 tr("This view shows, step by step, how many selected blocks were resident, how many bytes "
                    "crossed the link, and how much of that time the step had to wait.")))
@@ -172,18 +199,20 @@ protected:
                     .arg(stepName(step), row->opensBlock ? tr(" (opens a new block)") : QString(),
                          formatCount(row->hits), formatCount(row->misses),
                          formatValue(Unit::Percent, valueOf(*row, HitRate)),
-                         formatValue(Unit::Bytes, double(row->h2dBytes)),
-                         formatValue(Unit::Bytes, double(row->d2hBytes)),
-                         formatValue(Unit::Nanoseconds, double(row->transferNs)))
-                    .arg(formatValue(Unit::Nanoseconds, double(row->exposedNs)) + QLatin1Char(' ') +
-                         timingWord(runs[s]->row));
+                         formatValue(Unit::Bytes, double(row->h2dBytes)), known(Unit::Bytes, row->d2hBytes),
+                         known(Unit::Nanoseconds, row->transferNs))
+                    .arg(known(Unit::Nanoseconds, row->exposedNs) + QLatin1Char(' ') + timingWord(runs[s]->row));
         }
         if (html.isEmpty()) return {};
         return html + tr("<p>Exposed: the part of the link's time that the step had to wait for.</p>");
     }
 
+    static QString known(Unit unit, std::int64_t value) {
+        return value >= 0 ? formatValue(unit, double(value)) : tr("not recorded per KV head");
+    }
+
     void visibleStepsChanged() override { fitValues(); }
-    int filterParts() const override { return FilterLayers | FilterSteps; }
+    int filterParts() const override { return FilterLayers | FilterKvHeads | FilterSteps | FilterText; }
 
     QString note() const override {
         for (const Side& side : sides_)
@@ -195,9 +224,13 @@ protected:
         if (run() && run()->row.timing != "measured")
             timing = tr("Exposed time is modelled from the link %1; it is not part of the measured step time.")
                          .arg(QString::fromStdString(run()->row.link));
-        return sentences(
-            {aggregationNote(perPixel, tr("the line keeps the extremes")), tr("The prefill is left out."), timing,
-             loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()), healthNote()});
+        const QString beyond = *std::max_element(beyondAny_.begin(), beyondAny_.end()) > 0
+                                   ? tr("Triangles mark steps beyond the plot; Values: All shows them in full.")
+                                   : QString();
+        return sentences({aggregationNote(perPixel, tr("the line keeps the extremes")), beyond,
+                          tr("The prefill is left out."), timing,
+                          loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()),
+                          healthNote()});
     }
 
 private:
@@ -222,8 +255,7 @@ private:
     void start(Side& side, const OpenRun& open) {
         side.feed.start(
             open.key,
-            [filter = ReadFilter{workspace().filter().layers.ranges(), workspace().filter().steps.ranges()}](
-                TraceReader& reader, int runId, int first, int last) {
+            [filter = appliedFilter()](TraceReader& reader, int runId, int first, int last) {
                 return filteredSteps(reader, runId, filter, first, last);
             },
             [this, &side](std::vector<StepRow> rows, int, int) { take(side, std::move(rows)); });
@@ -233,17 +265,29 @@ private:
         for (const StepRow& row : rows) {
             if (row.phase == Phase::Prefill) continue;
             side.steps.push_back(row);
+            moved_ = moved_ || row.hits + row.misses > 0;
             for (int i = 0; i < kPanels; ++i) side.graphs[std::size_t(i)]->addData(row.step, valueOf(row, i));
         }
         if (&side == &sides_[0] && side.steps.empty()) {
             if (!side.feed.error().isEmpty())
                 showEmpty(tr("The trace cannot be read here"), side.feed.error());
-            else if (!workspace().filter().steps.all() && side.feed.loaded() > 1)
-                showEmpty(tr("No decode step passes the filter"),
-                          tr("The filter keeps steps %1. Widen or clear it in the filter bar.")
-                              .arg(workspace().filter().steps.text()));
+            else if (!appliedFilter().empty() && side.feed.loaded() > 1)
+                showEmptyByFilter(tr("No decode step passes the filter"));
             else
-                showEmpty(tr("Waiting for the first decode step"), tr("This view leaves out the prefill."));
+                showEmpty(tr("Waiting for the first decode step"),
+                          tr("The prompt is being read; this view leaves out the prefill."),
+                          {stopRun(), showView("timeline")});
+            return;
+        }
+        if (&side == &sides_[0] && !moved_ && side.feed.loaded() >= side.feed.total() && !workspace().compare()) {
+            if (appliedFilter().empty())
+                showEmpty(
+                    tr("No block moves in this run"),
+                    tr("Full attention keeps every block on the device, so there are no hits, misses or transfers. "
+                       "Look at where its time goes, or record a sparse method to compare it with."),
+                    {showView("breakdown")});
+            else
+                showEmptyByFilter(tr("No block moves where the filter looks"));
             return;
         }
         if (!sides_[0].steps.empty()) showEmpty({}, {});
@@ -265,19 +309,22 @@ private:
     void fitValues() {
         const QCPRange visible = canvas().visibleX();
         for (int i = 0; i < kPanels; ++i) {
-            double high = 0, low = 100;
+            HighestPoints points; // of the hit rate what is missing, because its outliers are low
             for (const Side& side : sides_) {
-                const auto points = side.graphs[std::size_t(i)]->data();
-                auto at = points->findBegin(visible.lower, false);
-                const auto end = points->findEnd(visible.upper, false);
-                for (; at != end; ++at) {
-                    if (std::isnan(at->value)) continue;
-                    high = std::max(high, at->value);
-                    low = std::min(low, at->value);
-                }
+                const auto drawn = side.graphs[std::size_t(i)]->data();
+                const auto end = drawn->findEnd(visible.upper, false);
+                for (auto at = drawn->findBegin(visible.lower, false); at != end; ++at)
+                    points.add(at->key, i == HitRate ? 100 - at->value : at->value);
             }
+            HighestPoints::Result found = points.result();
+            if (range_->currentIndex() == 1 && !found.beyond.empty()) {
+                found.highest = found.beyond.front().y();
+                found.beyond.clear();
+            }
+            const double high = found.highest;
             QCPRange range(0, high > 0 ? high * 1.08 : 1);
-            if (i == HitRate) range = {low >= 50 ? std::max(0.0, std::floor(low / 10) * 10 - 2) : -2, 102};
+            if (i == HitRate) range = {high <= 50 ? std::max(0.0, std::floor((100 - high) / 10) * 10 - 2) : -2, 102};
+            markBeyond(std::size_t(i), found.beyond, range);
             canvas().setFullY(i, range);
             QCPAxis* axis = panels_[std::size_t(i)]->axis(QCPAxis::atLeft);
             setUnitAxis(axis, titles_[std::size_t(i)], kUnits[std::size_t(i)]);
@@ -297,6 +344,32 @@ private:
         }
     }
 
+    /// Triangles at the edge where steps reach beyond it, the furthest with its value.
+    void markBeyond(std::size_t panel, const std::vector<QPointF>& beyond, QCPRange range) {
+        const bool low = panel == HitRate;
+        const Theme& theme = Theme::current();
+        QCPGraph* marks = beyond_[panel];
+        QCPItemText* label = labels_[panel];
+        marks->data()->clear();
+        const double edge = low ? range.lower + 0.07 * range.size() : range.upper - 0.07 * range.size();
+        for (const QPointF& point : beyond) marks->addData(point.x(), edge);
+        marks->setScatterStyle(QCPScatterStyle(low ? QCPScatterStyle::ssTriangleInverted : QCPScatterStyle::ssTriangle,
+                                               theme.danger, theme.danger, 7));
+        label->setVisible(!beyond.empty());
+        beyondAny_[panel] = int(beyond.size());
+        if (beyond.empty()) return;
+        const QPointF& furthest = beyond.front();
+        const bool rightHalf = furthest.x() > canvas().visibleX().center();
+        label->position->setCoords(furthest.x(), edge);
+        label->setPositionAlignment((rightHalf ? Qt::AlignRight : Qt::AlignLeft) | Qt::AlignVCenter);
+        label->setPadding({9, 0, 9, 0});
+        label->setFont(panels_[0]->axis(QCPAxis::atLeft)->tickLabelFont());
+        label->setColor(theme.text);
+        label->setText(tr("step %1: %2")
+                           .arg(formatCount(std::llround(furthest.x())),
+                                formatValue(kUnits[panel], low ? 100 - furthest.y() : furthest.y())));
+    }
+
     void fillLegend() {
         const Theme& theme = Theme::current();
         QVector<Swatch> swatches;
@@ -312,6 +385,11 @@ private:
     std::array<QCPTextElement*, kPanels> captions_{};
     std::array<QString, kPanels> titles_;
     std::array<QColor, 2> fills_;
+    std::array<QCPGraph*, kPanels> beyond_{};
+    std::array<QCPItemText*, kPanels> labels_{};
+    std::array<int, kPanels> beyondAny_{}; // steps marked at the edge
+    QComboBox* range_ = nullptr;
+    bool moved_ = false; // some block was a hit or a miss
     LegendStrip* legend_ = nullptr;
 };
 

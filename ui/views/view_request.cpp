@@ -4,6 +4,8 @@
 
 #include <QAction>
 #include <QComboBox>
+#include <QCoreApplication>
+#include <QMenu>
 
 namespace kvscope::ui {
 
@@ -19,6 +21,25 @@ bool requestView(const QWidget& from, const QString& id, const QString& metric) 
         if (const int index = picker ? picker->findData(metric) : -1; index >= 0) picker->setCurrentIndex(index);
     }
     return true;
+}
+
+void addShowIn(QMenu& menu, QWidget& from, const QString& exceptTitle, std::function<void()> before) {
+    QMenu* others = nullptr;
+    for (const ViewEntry& entry : views()) {
+        const QString id = QString::fromLatin1(entry.id), title = View::tr(entry.title);
+        if (entry.withoutRun || title == exceptTitle ||
+            !from.window()->findChild<QAction*>(QStringLiteral("view_") + id))
+            continue;
+        if (!others) {
+            menu.addSeparator();
+            others = menu.addMenu(QCoreApplication::translate("ViewRequest", "Show this place in"));
+            others->setObjectName(QStringLiteral("showIn"));
+        }
+        others->addAction(title, &from, [&from, before, id] {
+            if (before) before();
+            requestView(from, id);
+        });
+    }
 }
 
 } // namespace kvscope::ui

@@ -3,6 +3,9 @@
 
 #include <QString>
 
+#include <functional>
+
+class QMenu;
 class QWidget;
 
 namespace kvscope::ui {
@@ -11,5 +14,9 @@ namespace kvscope::ui {
 /// it.
 /// @return false where there is no such view, e.g. while a picture is rendered
 bool requestView(const QWidget& from, const QString& id, const QString& metric = {});
+
+/// Adds a submenu "Show this place in" with the window's views of a run, without the one of that title; `before` runs
+/// first, to move the shared cursor. Adds nothing where there is no view.
+void addShowIn(QMenu& menu, QWidget& from, const QString& exceptTitle, std::function<void()> before);
 
 } // namespace kvscope::ui

@@ -88,7 +88,7 @@ QLineEdit* FilterBar::addField(const char* name, const QString& title, const QSt
     field->setAccessibleName(title);
     field->setPlaceholderText(placeholder);
     field->setToolTip(help);
-    field->setMaximumWidth(field->fontMetrics().averageCharWidth() * characters + 24);
+    field->setFixedWidth(field->fontMetrics().averageCharWidth() * characters + 24);
     connect(field, &QLineEdit::editingFinished, this, &FilterBar::apply);
     auto* escape = new QAction(field);
     escape->setShortcut(Qt::Key_Escape);
@@ -98,7 +98,8 @@ QLineEdit* FilterBar::addField(const char* name, const QString& title, const QSt
         apply();
     });
     field->addAction(escape);
-    auto* holder = new QWidget; // a little air between the fields
+    auto* holder = new QWidget; // a little air between the fields, and no more
+    holder->setSizePolicy(QSizePolicy::Fixed, QSizePolicy::Preferred);
     auto* row = new QHBoxLayout(holder);
     row->setContentsMargins(0, 2, 6, 2);
     row->addWidget(field);

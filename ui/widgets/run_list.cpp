@@ -167,6 +167,11 @@ bool RunList::eventFilter(QObject* watched, QEvent* event) {
             workspace_.setCurrent(*key);
         return false;
     }
+    if (watched == view_ && event->type() == QEvent::ContextMenu &&
+        static_cast<QContextMenuEvent*>(event)->reason() == QContextMenuEvent::Keyboard) {
+        showMenu(view_->visualRect(view_->currentIndex()).center());
+        return true;
+    }
     if (watched == view_ && event->type() == QEvent::KeyPress) {
         const auto* key = static_cast<QKeyEvent*>(event);
         const auto run = model_->keyOf(view_->currentIndex());
@@ -196,6 +201,7 @@ void RunList::showMenu(const QPoint& place) {
     const OpenRun* run = workspace_.find(*key);
     if (!run) return;
     auto* menu = new QMenu(this);
+    menu->setObjectName(QStringLiteral("runMenu"));
     menu->setAttribute(Qt::WA_DeleteOnClose);
     const bool current = workspace_.current() && workspace_.current()->key == *key;
     const bool compared = workspace_.compare() && workspace_.compare()->key == *key;

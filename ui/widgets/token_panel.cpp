@@ -1,12 +1,16 @@
 // Fills the token strip from the trace and ties it to the shared cursor.
 #include "ui/models/format.h"
+#include "ui/views/view_request.h"
 #include "ui/widgets/small_widgets.h"
 #include "ui/widgets/token_strip.h"
 #include "ui/workspace.h"
 
+#include <QApplication>
+#include <QClipboard>
 #include <QComboBox>
 #include <QHBoxLayout>
 #include <QLabel>
+#include <QMenu>
 #include <QSignalBlocker>
 #include <QToolButton>
 #include <QVBoxLayout>
@@ -43,6 +47,7 @@ TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
     follow_->setToolTip(tr("Keep the cursor on the newest step of a live run"));
     auto* heading = new QHBoxLayout;
     heading->setContentsMargins(10, 3, 6, 3);
+    heading->setSpacing(8);
     heading->addWidget(place_, 1);
     heading->addWidget(sequenceLabel_);
     heading->addWidget(sequence_);
@@ -90,6 +95,7 @@ TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
         cursor.firstStep = cursor.lastStep = -1;
         workspace_.setCursor(cursor);
     });
+    connect(strip_, &TokenStrip::menuRequested, this, &TokenPanel::showMenu);
     connect(strip_, &TokenStrip::promptTokenChosen, this, [this](int position) {
         const OpenRun* run = workspace_.current();
         if (!run || run->row.blockSize < 1) return;
@@ -98,6 +104,43 @@ TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
         workspace_.setCursor(cursor);
     });
     restart();
+}
+
+/// step: under the pointer, or the cursor's.
+void TokenPanel::showMenu(QPoint global, int step) {
+    auto* menu = new QMenu(this);
+    menu->setObjectName(QStringLiteral("tokenMenu"));
+    menu->setAttribute(Qt::WA_DeleteOnClose);
+    const Cursor& cursor = workspace_.cursor();
+    const bool range = cursor.firstStep >= 0 && step >= cursor.firstStep && step <= cursor.lastStep;
+    const int first = range ? cursor.firstStep : step, last = range ? cursor.lastStep : step;
+    const auto copy = [this](int from, int to) { QApplication::clipboard()->setText(strip_->generatedText(from, to)); };
+    menu->addAction(range ? tr("Copy the text of steps %1 to %2").arg(first).arg(last) : tr("Copy this token"), this,
+                    [copy, first, last] { copy(first, last); })
+        ->setEnabled(step >= 0);
+    menu->addAction(tr("Copy the generated text"), this, [copy] { copy(0, -1); })->setEnabled(strip_->lastStep() >= 0);
+    menu->addSeparator();
+    menu->addAction(range ? tr("Count only steps %1 to %2").arg(first).arg(last) : tr("Count only this step"), this,
+                    [this, first, last] {
+                        Filter filter = workspace_.filter();
+                        filter.steps = IndexSet({{first, last}});
+                        workspace_.setFilter(filter);
+                    })
+        ->setEnabled(step >= 0);
+    menu->addAction(tr("Count all steps"), this,
+                    [this] {
+                        Filter filter = workspace_.filter();
+                        filter.steps = {};
+                        workspace_.setFilter(filter);
+                    })
+        ->setEnabled(!workspace_.filter().steps.all());
+    if (step >= 0)
+        addShowIn(*menu, *this, {}, [this, step] {
+            Cursor moved = workspace_.cursor();
+            moved.step = step;
+            workspace_.setCursor(moved);
+        });
+    menu->popup(global);
 }
 
 void TokenPanel::restart() {

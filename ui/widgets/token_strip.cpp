@@ -318,6 +318,24 @@ void TokenStrip::keyPressEvent(QKeyEvent* event) {
     choose(std::clamp(target, std::min(promptCount_, chipCount() - 1), chipCount() - 1), extend);
 }
 
+QString TokenStrip::generatedText(int firstStep, int lastStep) const {
+    std::string bytes;
+    for (const TokenChip& chip : chips_)
+        if (chip.step >= firstStep && chip.step >= 0 && (lastStep < 0 || chip.step <= lastStep)) bytes += chip.bytes;
+    return QString::fromStdString(bytes);
+}
+
+void TokenStrip::contextMenuEvent(QContextMenuEvent* event) {
+    event->accept();
+    if (event->reason() == QContextMenuEvent::Keyboard) {
+        const QPoint at = revealStep(step_);
+        emit menuRequested(viewport()->mapToGlobal(at), chipOfStep(step_) >= 0 ? step_ : -1);
+        return;
+    }
+    const int index = chipAt(viewport()->mapFromGlobal(event->globalPos()));
+    emit menuRequested(event->globalPos(), index >= promptCount_ ? chips_[std::size_t(index)].step : -1);
+}
+
 void TokenStrip::resizeEvent(QResizeEvent* event) {
     QAbstractScrollArea::resizeEvent(event);
     relayout();

@@ -49,6 +49,8 @@ public:
     int chipCount() const { return int(chips_.size()); }
     int promptCount() const { return promptCount_; }
     int lastStep() const; // -1: nothing was generated
+    /// What these steps generated, malformed UTF-8 replaced; a last step < 0: everything.
+    QString generatedText(int firstStep = 0, int lastStep = -1) const;
     /// Centre of the chip of a step in viewport coordinates, after scrolling to it.
     QPoint revealStep(int step);
 
@@ -57,6 +59,7 @@ signals:
     void rangeChosen(int firstStep, int lastStep);
     void rangeCleared();
     void promptTokenChosen(int position);
+    void menuRequested(QPoint global, int step); // -1: not on a generated token
 
 protected:
     void paintEvent(QPaintEvent* event) override;
@@ -65,6 +68,7 @@ protected:
     void mouseMoveEvent(QMouseEvent* event) override;
     void mouseReleaseEvent(QMouseEvent* event) override;
     void keyPressEvent(QKeyEvent* event) override;
+    void contextMenuEvent(QContextMenuEvent* event) override;
     void changeEvent(QEvent* event) override;
     bool viewportEvent(QEvent* event) override;
     QSize sizeHint() const override;
@@ -105,6 +109,7 @@ private:
     void fetch();
     void showCursor();
     void showHeading();
+    void showMenu(QPoint global, int step);
 
     Workspace& workspace_;
     TokenStrip* strip_;

@@ -1,0 +1,63 @@
+// The context menu of every plot.
+#include "ui/clipboard.h"
+#include "ui/plots/plot_canvas.h"
+#include "ui/plots/plot_view.h"
+#include "ui/views/sql_request.h"
+#include "ui/views/view_request.h"
+
+#include <QAction>
+#include <QApplication>
+#include <QClipboard>
+#include <QMenu>
+#include <QStackedWidget>
+
+namespace kvscope::ui {
+
+void PlotView::showMenu(QPoint global, bool atPointer) {
+    const Details mark = atPointer ? Details{} : detailsAtCursor();
+    if (!mark.html.isEmpty()) global = canvas_->mapToGlobal(mark.pixel.toPoint());
+    auto* menu = new QMenu(this);
+    menu->setObjectName(QStringLiteral("plotMenu"));
+    menu->setAttribute(Qt::WA_DeleteOnClose);
+    const bool numbers = pages_->currentIndex() == 0 && hasNumbers();
+    const QString statement = numbers ? sql() : QString();
+    menu->addAction(tr("Copy as table"), this,
+                    [this] { QApplication::clipboard()->setText(tableFromCsv(exportCsv())); })
+        ->setEnabled(numbers);
+    menu->addAction(tr("Copy image"), this, &PlotView::copyImage);
+    menu->addAction(tr("Copy SQL"), this, [statement] { QApplication::clipboard()->setText(statement); })
+        ->setEnabled(!statement.isEmpty());
+    menu->addAction(tr("Open in SQL page"), this, [this, statement] { openInSql(*this, statement); })
+        ->setEnabled(!statement.isEmpty() && window()->findChild<QAction*>(QStringLiteral("view_sql")) != nullptr);
+    menu->addSeparator();
+    for (const char* suffix : {"png", "svg", "pdf"})
+        menu->addAction(tr("Export %1…").arg(QString::fromLatin1(suffix).toUpper()), this,
+                        [this, suffix] { exportDialog(QString::fromLatin1(suffix)); });
+    menu->addAction(tr("Export CSV…"), this, [this] { exportDialog(QStringLiteral("csv")); })->setEnabled(numbers);
+    menu->addSeparator();
+    menu->addAction(tr("Undo zoom"), this, &PlotView::undoZoom)->setEnabled(canvas_->canUndoZoom());
+    menu->addAction(tr("Redo zoom"), this, &PlotView::redoZoom)->setEnabled(canvas_->canRedoZoom());
+    menu->addAction(tr("Reset zoom"), this, &PlotView::resetZoom)->setEnabled(canvas_->isZoomed());
+    addShowIn(*menu, global, atPointer);
+    menu->popup(global);
+}
+
+/// The same place in the other views: where the menu was opened, or where the cursor is.
+void PlotView::addShowIn(QMenu& menu, QPoint global, bool atPointer) {
+    if (!run() || pages_->currentIndex() != 0) return;
+    int panel = -1;
+    QPointF at;
+    const QPoint pixel = canvas_->mapFromGlobal(global);
+    for (std::size_t i = 0; atPointer && i < canvas_->panels().size(); ++i) {
+        const QCPAxisRect* rect = canvas_->panels()[i];
+        if (!rect->rect().contains(pixel)) continue;
+        panel = int(i);
+        at = {rect->axis(QCPAxis::atBottom)->pixelToCoord(pixel.x()),
+              rect->axis(QCPAxis::atLeft)->pixelToCoord(pixel.y())};
+    }
+    ui::addShowIn(menu, *this, title_, [this, panel, at] {
+        if (panel >= 0) clickedAt(panel, at);
+    });
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,26 @@
+// From which to which value the colours of a heatmap go.
+#pragma once
+
+#include "profiler/read/trace_reader.h"
+#include "profiler/tiles/step_pyramid.h"
+
+namespace kvscope::ui {
+
+enum class ColourRange {
+    Natural, // the metric's own, such as 0 to 1; else from 0, but not as far as a few that stand out
+    Data,    // lowest to highest cell
+    Robust   // first to 99th percentile of the cells
+};
+
+struct ColourScale {
+    double low = 0, high = 1;         // colours end here
+    double smallest = 0, largest = 0; // of the decode steps' cells
+    bool clipsBelow() const { return smallest < low; }
+    bool clipsAbove() const { return largest > high; }
+};
+
+/// Of the decode steps, because a prefill takes thousands of times longer than a step and would leave one colour for
+/// all of them.
+ColourScale colourScale(const StepPyramid& data, const MetricInfo& metric, ColourRange range);
+
+} // namespace kvscope::ui
