@@ -1,13 +1,13 @@
 #include "ui/plots/plot_view.h"
 
 #include "profiler/import/import.h"
-#include "ui/clipboard.h"
 #include "ui/picture.h"
 #include "ui/plots/flow_layout.h"
 #include "ui/plots/plot_accessible.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/units.h"
 #include "ui/theme.h"
+#include "ui/views/growth_turn.h"
 
 #include <QAccessible>
 #include <QApplication>
@@ -30,6 +30,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <memory>
 
 namespace kvscope::ui {
 
@@ -37,8 +39,12 @@ namespace {
 constexpr int kPictureMargin = 16;
 constexpr int kWideView = 500; // pixels: from here there is room for a column beside the plot
 
-/// Behind another tab or in a minimised window there is nobody to see an update: showEvent catches up.
-bool inSight(const QWidget& view) { return view.isVisible() && !view.window()->isMinimized(); }
+bool growsStill(const Workspace& workspace) {
+    const OpenRun* runs[] = {workspace.current(), workspace.compare()};
+    return std::any_of(std::begin(runs), std::end(runs), [](const OpenRun* run) {
+        return run && (run->live || (run->row.status == "running" && !run->row.stale));
+    });
+}
 } // namespace
 
 PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
@@ -131,9 +137,10 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
 
     connect(&workspace_, &Workspace::currentChanged, this, &PlotView::reload);
     connect(&workspace_, &Workspace::compareChanged, this, &PlotView::reload);
-    connect(&workspace_, &Workspace::advanced, this, [this] {
-        if (inSight(*this) && !stale_) runGrew();
+    const auto turn = std::make_shared<GrowthTurn>(*this, [this] {
+        if (!stale_) runGrew();
     });
+    connect(&workspace_, &Workspace::advanced, this, [this, turn] { turn->grew(!growsStill(workspace_)); });
     connect(&workspace_, &Workspace::filterChanged, this, [this] {
         if (filterParts() != 0)
             reload();
@@ -141,7 +148,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
             updateNote();
     });
     connect(&workspace_, &Workspace::cursorChanged, this, [this] {
-        if (!inSight(*this) || stale_) return;
+        if (!GrowthTurn::inSight(*this) || stale_) return;
         cursorMoved();
         if (workspace_.lastMove() != CursorMove::Person) return; // a live run must not pull the plot along
         canvas_->revealMark();
@@ -250,7 +257,7 @@ QString PlotView::healthNote() const {
 }
 
 void PlotView::reload() {
-    if (!inSight(*this)) {
+    if (!GrowthTurn::inSight(*this)) {
         stale_ = true;
         return;
     }
@@ -294,8 +301,7 @@ void PlotView::jumpCursor(bool toEnd) {
 
 void PlotView::showMenu(QPoint global) {
     QMenu menu(this);
-    QAction* copyData = menu.addAction(tr("Copy as table"), this,
-                                       [this] { QApplication::clipboard()->setText(tableFromCsv(exportCsv())); });
+    QAction* copyData = menu.addAction(tr("Copy as table"), this, &PlotView::copyNumbers);
     menu.addAction(tr("Copy image"), this, &PlotView::copyImage);
     const QString statement = sql();
     menu.addAction(tr("Copy SQL of what is shown"), this,
@@ -306,6 +312,8 @@ void PlotView::showMenu(QPoint global) {
         menu.addAction(tr("Export %1...").arg(QString::fromLatin1(suffix).toUpper()), this,
                        [this, suffix] { exportDialog(QString::fromLatin1(suffix)); });
     QAction* exportData = menu.addAction(tr("Export CSV..."), this, [this] { exportDialog(QStringLiteral("csv")); });
+    QAction* exportLines =
+        menu.addAction(tr("Export JSON lines..."), this, [this] { exportDialog(QStringLiteral("jsonl")); });
     menu.addSeparator();
     menu.addAction(tr("Undo zoom"), this, &PlotView::undoZoom)->setEnabled(canvas_->canUndoZoom());
     menu.addAction(tr("Redo zoom"), this, &PlotView::redoZoom)->setEnabled(canvas_->canRedoZoom());
@@ -313,6 +321,7 @@ void PlotView::showMenu(QPoint global) {
     const bool numbers = pages_->currentIndex() == 0 && hasNumbers();
     copyData->setEnabled(numbers);
     exportData->setEnabled(numbers);
+    exportLines->setEnabled(numbers);
     menu.exec(global);
 }
 
@@ -363,14 +372,8 @@ void PlotView::exportDialog(const QString& suffix) {
         QFileDialog::getSaveFileName(this, tr("Export %1").arg(title_), stem + QLatin1Char('.') + suffix,
                                      QStringLiteral("%1 (*.%2)").arg(suffix.toUpper(), suffix));
     if (path.isEmpty()) return;
-    bool written = false;
-    if (suffix == QLatin1String("csv")) {
-        QSaveFile file(path);
-        const QByteArray bytes = exportCsv().toUtf8();
-        written = file.open(QIODevice::WriteOnly) && file.write(bytes) == bytes.size() && file.commit();
-    } else {
-        written = exportImage(path, canvas_->size() + QSize(2 * kPictureMargin, 80));
-    }
+    if (suffix == QLatin1String("csv") || suffix == QLatin1String("jsonl")) return exportNumbers(path);
+    const bool written = exportImage(path, canvas_->size() + QSize(2 * kPictureMargin, 80));
     if (!written) emit workspace_.failed(tr("%1 could not be written; is the folder there and writable?").arg(path));
 }
 

@@ -1,5 +1,6 @@
 // Transfers: hit rate, misses, bytes over the link and exposed time of every decode step, one run or two.
 #include "profiler/read/filtered.h"
+#include "ui/plots/curve_plottable.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
@@ -7,11 +8,16 @@
 #include "ui/theme.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
-#include "ui/views/step_feed.h"
+#include "ui/views/step_numbers_csv.h"
+#include "ui/views/step_series.h"
+#include "ui/views/tile_text.h"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fmt/format.h>
+#include <iterator>
+#include <string>
 
 namespace kvscope::ui {
 
@@ -21,21 +27,8 @@ constexpr int kPanels = 4;
 constexpr double kSmoothSteps = 4000; // beyond, lines are drawn plainly
 enum Panel { HitRate, Misses, Bytes, Exposed };
 constexpr std::array<Unit, kPanels> kUnits{Unit::Percent, Unit::Count, Unit::Bytes, Unit::Nanoseconds};
-
-double valueOf(const StepRow& row, int panel) {
-    switch (panel) {
-    case HitRate: {
-        const auto all = row.hits + row.misses;
-        return all > 0 ? 100.0 * double(row.hits) / double(all) : std::numeric_limits<double>::quiet_NaN();
-    }
-    case Misses:
-        return double(row.misses);
-    case Bytes:
-        return double(row.h2dBytes);
-    default:
-        return double(row.exposedNs);
-    }
-}
+constexpr std::array<TransferNumber, kPanels> kNumbers{TransferNumber::HitRatePercent, TransferNumber::Misses,
+                                                       TransferNumber::H2dBytes, TransferNumber::ExposedNs};
 
 class TransfersView final : public PlotView {
     Q_OBJECT
@@ -58,47 +51,44 @@ public:
             setIntegerAxis(panel->axis(QCPAxis::atBottom), last ? tr("Decode step") : QString());
             panel->axis(QCPAxis::atBottom)->setTickLabels(last);
             for (int s = 1; s >= 0; --s) { // the current run is drawn over the other
-                auto* graph = new QCPGraph(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft));
-                graph->setAntialiased(true);
-                graph->setAntialiasedFill(false);
-                graph->setAdaptiveSampling(true);
-                sides_[std::size_t(s)].graphs[std::size_t(i)] = graph;
+                Side& side = sides_[std::size_t(s)];
+                side.curves[std::size_t(i)] =
+                    new CurvePlottable(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft),
+                                       side.series.columns(), int(kNumbers[std::size_t(i)]));
             }
         }
         canvas().applyTheme(Theme::current());
         themed(Theme::current());
     }
 
-    QString exportCsv() const override {
-        if (sides_[0].steps.empty()) return {};
+    QString exportCsv() const override { return textOf(numbers()); }
+
+    NumberWriter numbers() const override {
+        if (sides_[0].empty()) return {};
         const QCPRange visible = const_cast<TransfersView*>(this)->canvas().visibleX();
-        QString csv = QStringLiteral("run,step,hits,misses,h2d_bytes,d2h_bytes,transfer_ns,exposed_ns\n");
-        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
-        for (std::size_t s = 0; s < 2; ++s) {
-            if (!runs[s]) continue;
-            const QString name = QStringLiteral("\"%1\"").arg(
-                QString::fromStdString(runs[s]->row.name).replace(QLatin1Char('"'), QLatin1String("\"\"")));
-            for (const StepRow& row : sides_[s].steps) {
-                if (row.step < visible.lower || row.step > visible.upper) continue;
-                csv += QStringLiteral("%1,%2,%3,%4,%5,%6,%7,%8\n")
-                           .arg(name)
-                           .arg(row.step)
-                           .arg(row.hits)
-                           .arg(row.misses)
-                           .arg(row.h2dBytes)
-                           .arg(row.d2hBytes)
-                           .arg(row.transferNs)
-                           .arg(row.exposedNs);
-            }
-        }
-        return csv;
+        std::vector<std::pair<RunKey, std::string>> runs; // with their names, quoted
+        for (const OpenRun* open : {workspace().current(), workspace().compare()})
+            if (open) runs.emplace_back(open->key, csvText(open->row.name));
+        return [runs, filter = readFilter(), first = std::max(0, int(std::ceil(visible.lower))),
+                last = int(std::floor(visible.upper))](NumberSink& sink) {
+            sink.add("run,step,hits,misses,h2d_bytes,d2h_bytes,transfer_ns,exposed_ns\n");
+            forEachPart(runs, first, last, sink, [&](const TraceReader& reader, std::size_t run, int from, int to) {
+                std::string lines;
+                for (const StepRow& row : filteredSteps(reader, runs[run].first.runId, filter, from, to))
+                    if (row.phase == Phase::Decode)
+                        fmt::format_to(std::back_inserter(lines), "{},{},{},{},{},{},{},{}\n", runs[run].second,
+                                       row.step, row.hits, row.misses, row.h2dBytes, row.d2hBytes, row.transferNs,
+                                       row.exposedNs);
+                sink.add(lines);
+            });
+        };
     }
 
     QString sql() const override { return run() ? transfersSql(sqlScope()) : QString(); }
 
 protected:
     void runChanged() override {
-        for (Side& side : sides_) side.clear();
+        for (Side& side : sides_) side.series.clear();
         if (showEmptyWithoutRun(
                 tr("This view shows, step by step, how many selected blocks were resident, how many bytes "
                    "crossed the link, and how much of that time the step had to wait.")))
@@ -115,7 +105,7 @@ protected:
         if (!run()) return;
         labelAxes();
         fillLegend();
-        for (Side& side : sides_) side.feed.advance();
+        for (Side& side : sides_) side.series.advance();
     }
 
     void cursorMoved() override {
@@ -140,8 +130,7 @@ protected:
             QColor fill = colour;
             fill.setAlpha(36);
             for (int i = 0; i < kPanels; ++i) {
-                QCPGraph* graph = sides_[s].graphs[std::size_t(i)];
-                graph->setPen(QPen(colour, 1)); // wider pens cost thirty times as much at a million points
+                sides_[s].curves[std::size_t(i)]->setPen(QPen(colour, 1));
                 fills_[s] = fill;
             }
         }
@@ -161,33 +150,40 @@ protected:
         QString html;
         const OpenRun* runs[] = {workspace().current(), workspace().compare()};
         for (std::size_t s = 0; s < 2; ++s) {
-            const StepRow* row = sides_[s].find(step);
-            if (!row || !runs[s]) continue;
+            const StepPyramid& columns = sides_[s].series.columns();
+            const auto value = [&](TransferNumber number) { return double(columns.at(step, int(number))); };
+            if (!runs[s] || columns.empty() || std::isnan(value(TransferNumber::Misses))) continue;
             if (!html.isEmpty()) html += QStringLiteral("<br>");
             if (workspace().compare())
                 html += QStringLiteral("<b>%1</b><br>").arg(QString::fromStdString(runs[s]->row.name).toHtmlEscaped());
             html +=
                 tr("<b>%1</b>%2<br>Hits %3, misses %4: hit rate <b>%5</b><br>Host to device %6, device to host %7<br>"
                    "Link busy %8, exposed <b>%9</b>")
-                    .arg(stepName(step), row->opensBlock ? tr(" (opens a new block)") : QString(),
-                         formatCount(row->hits), formatCount(row->misses),
-                         formatValue(Unit::Percent, valueOf(*row, HitRate)),
-                         formatValue(Unit::Bytes, double(row->h2dBytes)),
-                         formatValue(Unit::Bytes, double(row->d2hBytes)),
-                         formatValue(Unit::Nanoseconds, double(row->transferNs)))
-                    .arg(formatValue(Unit::Nanoseconds, double(row->exposedNs)) + QLatin1Char(' ') +
+                    .arg(stepName(step), value(TransferNumber::OpensBlock) > 0 ? tr(" (opens a new block)") : QString(),
+                         formatCount(std::llround(value(TransferNumber::Hits))),
+                         formatCount(std::llround(value(TransferNumber::Misses))),
+                         formatValue(Unit::Percent, value(TransferNumber::HitRatePercent)),
+                         formatValue(Unit::Bytes, value(TransferNumber::H2dBytes)),
+                         formatValue(Unit::Bytes, value(TransferNumber::D2hBytes)),
+                         formatValue(Unit::Nanoseconds, value(TransferNumber::LinkNs)))
+                    .arg(formatValue(Unit::Nanoseconds, value(TransferNumber::ExposedNs)) + QLatin1Char(' ') +
                          timingWord(runs[s]->row));
         }
         if (html.isEmpty()) return {};
         return html + tr("<p>Exposed: the part of the link's time that the step had to wait for.</p>");
     }
 
-    void visibleStepsChanged() override { fitValues(); }
+    void visibleStepsChanged() override {
+        const QCPRange visible = canvas().visibleX();
+        for (Side& side : sides_) side.series.prefer(visible.lower, visible.upper);
+        fitValues();
+    }
     int filterParts() const override { return FilterLayers | FilterSteps; }
 
     QString note() const override {
         for (const Side& side : sides_)
-            if (!side.feed.error().isEmpty()) return tr("Reading stopped: %1.").arg(side.feed.error());
+            if (const QString& error = side.series.feed().error(); !error.isEmpty())
+                return tr("Reading stopped: %1.").arg(error);
         const double perPixel = panels_[0]->width() > 0
                                     ? const_cast<TransfersView*>(this)->canvas().visibleX().size() / panels_[0]->width()
                                     : 0;
@@ -195,50 +191,41 @@ protected:
         if (run() && run()->row.timing != "measured")
             timing = tr("Exposed time is modelled from the link %1; it is not part of the measured step time.")
                          .arg(QString::fromStdString(run()->row.link));
-        return sentences(
-            {aggregationNote(perPixel, tr("the line keeps the extremes")), tr("The prefill is left out."), timing,
-             loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()), healthNote()});
+        const auto& feed = sides_[0].series.feed();
+        const auto& tiles = sides_[0].series.columns().tiles();
+        return sentences({aggregationNote(perPixel, tr("the line keeps the extremes")),
+                          tiles.hasPreview() ? previewNote(tiles.stride()) : QString(), tr("The prefill is left out."),
+                          timing, loadingNote(feed.loading(), feed.loaded(), feed.total()), healthNote()});
     }
 
 private:
     struct Side {
-        Side(Workspace& workspace, QObject* context, const char* slot) : feed(workspace, context, slot, 4096) {}
-        void clear() {
-            feed.stop();
-            steps.clear();
-            for (QCPGraph* graph : graphs)
-                if (graph) graph->data()->clear();
+        Side(Workspace& workspace, QObject* context, const char* slot) : series(workspace, context, slot) {}
+        bool empty() const { // of decode steps
+            const StepPyramid& columns = series.columns();
+            return columns.stats(int(TransferNumber::Misses), 0, columns.steps()).count == 0;
         }
-        const StepRow* find(int step) const {
-            const auto at = std::lower_bound(steps.begin(), steps.end(), step,
-                                             [](const StepRow& row, int wanted) { return row.step < wanted; });
-            return at != steps.end() && at->step == step ? &*at : nullptr;
-        }
-        StepFeed<std::vector<StepRow>> feed;
-        std::vector<StepRow> steps; // decode steps only
-        std::array<QCPGraph*, kPanels> graphs{};
+        StepSeries series;
+        std::array<CurvePlottable*, kPanels> curves{};
     };
 
-    void start(Side& side, const OpenRun& open) {
-        side.feed.start(
-            open.key,
-            [filter = ReadFilter{workspace().filter().layers.ranges(), workspace().filter().steps.ranges()}](
-                TraceReader& reader, int runId, int first, int last) {
-                return filteredSteps(reader, runId, filter, first, last);
-            },
-            [this, &side](std::vector<StepRow> rows, int, int) { take(side, std::move(rows)); });
+    ReadFilter readFilter() const {
+        return {workspace().filter().layers.ranges(), workspace().filter().steps.ranges()};
     }
 
-    void take(Side& side, std::vector<StepRow> rows) {
-        for (const StepRow& row : rows) {
-            if (row.phase == Phase::Prefill) continue;
-            side.steps.push_back(row);
-            for (int i = 0; i < kPanels; ++i) side.graphs[std::size_t(i)]->addData(row.step, valueOf(row, i));
-        }
-        if (&side == &sides_[0] && side.steps.empty()) {
-            if (!side.feed.error().isEmpty())
-                showEmpty(tr("The trace cannot be read here"), side.feed.error());
-            else if (!workspace().filter().steps.all() && side.feed.loaded() > 1)
+    void start(Side& side, const OpenRun& open) {
+        StepRequest request;
+        request.numbers = StepNumbers::Transfers;
+        request.filter = readFilter();
+        side.series.start(open.key, request, [this] { present(); });
+    }
+
+    void present() {
+        const auto& feed = sides_[0].series.feed();
+        if (sides_[0].empty()) {
+            if (!feed.error().isEmpty())
+                showEmpty(tr("The trace cannot be read here"), feed.error());
+            else if (!workspace().filter().steps.all() && feed.loaded() > 1)
                 showEmpty(tr("No decode step passes the filter"),
                           tr("The filter keeps steps %1. Widen or clear it in the filter bar.")
                               .arg(workspace().filter().steps.text()));
@@ -246,10 +233,9 @@ private:
                 showEmpty(tr("Waiting for the first decode step"), tr("This view leaves out the prefill."));
             return;
         }
-        if (!sides_[0].steps.empty()) showEmpty({}, {});
+        showEmpty({}, {});
         int last = 1;
-        for (const Side& each : sides_)
-            if (!each.steps.empty()) last = std::max(last, each.steps.back().step);
+        for (const Side& side : sides_) last = std::max(last, side.series.columns().steps() - 1);
         canvas().setFullX({0.5, last + 0.5});
         fitValues();
         replot();
@@ -267,14 +253,10 @@ private:
         for (int i = 0; i < kPanels; ++i) {
             double high = 0, low = 100;
             for (const Side& side : sides_) {
-                const auto points = side.graphs[std::size_t(i)]->data();
-                auto at = points->findBegin(visible.lower, false);
-                const auto end = points->findEnd(visible.upper, false);
-                for (; at != end; ++at) {
-                    if (std::isnan(at->value)) continue;
-                    high = std::max(high, at->value);
-                    low = std::min(low, at->value);
-                }
+                const CellStats values = side.curves[std::size_t(i)]->within(visible);
+                if (values.count == 0) continue;
+                high = std::max(high, double(values.max));
+                low = std::min(low, double(values.min));
             }
             QCPRange range(0, high > 0 ? high * 1.08 : 1);
             if (i == HitRate) range = {low >= 50 ? std::max(0.0, std::floor(low / 10) * 10 - 2) : -2, 102};
@@ -288,11 +270,10 @@ private:
             const bool dots = visible.size() <= 120, many = visible.size() > kSmoothSteps;
             const bool filled = i != HitRate && !many && !workspace().compare();
             for (std::size_t s = 0; s < 2; ++s) {
-                QCPGraph* graph = sides_[s].graphs[std::size_t(i)];
-                graph->setScatterStyle(dots ? QCPScatterStyle(QCPScatterStyle::ssDisc, 4)
-                                            : QCPScatterStyle(QCPScatterStyle::ssNone));
-                graph->setAntialiased(!many);
-                graph->setBrush(filled ? QBrush(fills_[s]) : QBrush(Qt::NoBrush));
+                CurvePlottable* curve = sides_[s].curves[std::size_t(i)];
+                curve->setDots(dots);
+                curve->setAntialiased(!many);
+                curve->setFill(filled ? QBrush(fills_[s]) : QBrush(Qt::NoBrush));
             }
         }
     }
