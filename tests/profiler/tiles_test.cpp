@@ -639,7 +639,7 @@ TEST_F(TileReaderTest, ReadsOneSequenceAmongMany) {
     const MaskRequest one{.runId = 1, .layer = 1, .sequence = 13, .kvHead = 2};
     const auto mask = readTile(reader, one, 0, steps - 1, place_);
     const auto rows = reader.selections(1, one.layer, one.sequence, one.kvHead);
-    ASSERT_GT(rows.size(), std::size_t(600));
+    ASSERT_GT(rows.size(), std::size_t(400)) << "sequences end one after the other";
     for (const SelectionRow& row : rows) {
         const auto cells = mask->cells(row.step);
         ASSERT_EQ(cells.size(), row.blocks.size()) << row.step;

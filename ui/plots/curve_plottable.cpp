@@ -9,7 +9,8 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr double kDot = 2; // logical pixels, radius
+constexpr double kDot = 2;    // logical pixels, radius
+constexpr double kSmooth = 3; // device pixels per step: from here slopes are seen as such
 } // namespace
 
 CurvePlottable::CurvePlottable(QCPAxis* steps, QCPAxis* values, const StepPyramid& data, int row)
@@ -42,9 +43,12 @@ void CurvePlottable::drawStretch(QCPPainter& painter, const QPolygonF& line, boo
         const double base = mValueAxis->coordToPixel(0);
         QPolygonF body = line;
         body << QPointF(line.last().x(), base) << QPointF(line.first().x(), base);
+        const bool smooth = painter.antialiasing();
+        painter.setAntialiasing(false); // edges are the line's; smooth ones of thousands of points cost a frame
         painter.setPen(Qt::NoPen);
         painter.setBrush(mBrush);
         painter.drawPolygon(body);
+        painter.setAntialiasing(smooth);
     }
     painter.setBrush(Qt::NoBrush);
     painter.setPen(mPen);
@@ -62,9 +66,8 @@ void CurvePlottable::draw(QCPPainter* painter) {
     const QRect area = mKeyAxis->axisRect()->rect();
     const int pixels = deviceSize(area, deviceScale(*painter)).width();
     const QCPRange range = mKeyAxis->range();
-    const bool single = range.size() <= 2.0 * pixels; // steps; beyond, a pixel has more than a line could show
-    applyDefaultAntialiasingHint(painter);
-    painter->setAntialiasing(single && mAntialiased);
+    const bool single = range.size() <= pixels; // a pixel or more for every step
+    painter->setAntialiasing(range.size() * kSmooth <= pixels);
     QPolygonF line;
     if (single) {
         const int first = std::max(0, int(std::floor(range.lower)) - 1); // one beyond each edge: lines lead out

@@ -117,7 +117,7 @@ QRgb MaskPlottable::shareColour(MaskBits bits, std::uint64_t selected, std::uint
     }
     constexpr double faintest = 0.12; // what was selected once stays visible
     const double share = faintest + (1 - faintest) * double(selected) / double(cells);
-    return qPremultiply(qRgba(qRed(full), qGreen(full), qBlue(full), int(std::lround(255 * share))));
+    return qPremultiply(qRgba(qRed(full), qGreen(full), qBlue(full), int(255 * share + 0.5)));
 }
 
 /// Copies the pixel columns from x on that the picture before has too. @return how many

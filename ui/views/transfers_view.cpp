@@ -24,7 +24,6 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kPanels = 4;
-constexpr double kSmoothSteps = 4000; // beyond, lines are drawn plainly
 enum Panel { HitRate, Misses, Bytes, Exposed };
 constexpr std::array<Unit, kPanels> kUnits{Unit::Percent, Unit::Count, Unit::Bytes, Unit::Nanoseconds};
 constexpr std::array<TransferNumber, kPanels> kNumbers{TransferNumber::HitRatePercent, TransferNumber::Misses,
@@ -265,14 +264,11 @@ private:
             setUnitAxis(axis, titles_[std::size_t(i)], kUnits[std::size_t(i)]);
             captions_[std::size_t(i)]->setText(axis->label());
             axis->setLabel({});
-            // Few steps: show that they are points, not a curve. Many: without fill and smoothing, which would take
-            // longer than a frame.
-            const bool dots = visible.size() <= 120, many = visible.size() > kSmoothSteps;
-            const bool filled = i != HitRate && !many && !workspace().compare();
+            const bool dots = visible.size() <= 120; // few steps are points, not a curve
+            const bool filled = i != HitRate && !workspace().compare();
             for (std::size_t s = 0; s < 2; ++s) {
                 CurvePlottable* curve = sides_[s].curves[std::size_t(i)];
                 curve->setDots(dots);
-                curve->setAntialiased(!many);
                 curve->setFill(filled ? QBrush(fills_[s]) : QBrush(Qt::NoBrush));
             }
         }
