@@ -223,7 +223,8 @@ TEST_F(ImportExportTest, TheDialogRemembersAndOpensFromTheMenu) {
     QSignalSpy saved(dialog, &ExportDialog::saved);
     dialog->findChild<QComboBox*>("exportFormat")->setCurrentIndex(3); // numbers
     ASSERT_TRUE(dialog->save(folder.filePath("numbers")));
-    ASSERT_TRUE(until([&] { return saved.count() == 1; }));
+    ASSERT_TRUE(until([&] { return saved.count() == 1; }))
+        << dialog->findChild<QLabel*>("exportStatus")->text().toStdString() << "|" << window->currentView()->exportCsv().toStdString() << "|" << dynamic_cast<PlotView*>(window->currentView())->emptyText().toStdString() << "|" << dynamic_cast<PlotView*>(window->currentView())->noteText().toStdString();
     EXPECT_TRUE(QFile::exists(folder.filePath("numbers.csv")));
     dialog->findChild<QComboBox*>("exportFormat")->setCurrentIndex(4); // the same as JSON lines
     ASSERT_TRUE(dialog->save(folder.filePath("numbers")));
