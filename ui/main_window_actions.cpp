@@ -171,8 +171,7 @@ void MainWindow::makeViewActions() {
     connect(addNamed("copyTable", tr("Copy as Table"), keys({"Ctrl+Shift+C"}),
                      tr("The numbers of the view in front, separated by tabs")),
             &QAction::triggered, this, [this] {
-                if (const View* view = currentView())
-                    QApplication::clipboard()->setText(tableFromCsv(view->exportCsv()));
+                if (View* view = currentView()) view->copyNumbers();
             });
     connect(addNamed("copyImage", tr("Copy Image"), keys({"Ctrl+Alt+C"}), tr("The view in front as a picture")),
             &QAction::triggered, this, onView(&View::copyImage));

@@ -1,5 +1,7 @@
 // Opening, dropping and exporting files in the main window.
 #include "ui/main_window.h"
+
+#include "kernels/base/error.h"
 #include "ui/session_controller.h"
 #include "ui/views/view.h"
 #include "ui/widgets/export_dialog.h"
@@ -110,7 +112,12 @@ QString MainWindow::exportView(const QString& path) {
     if (!view) return tr("There is no view to export: open a trace or run a session first.");
     const QString suffix = QFileInfo(path).suffix().toLower();
     if (suffix == QLatin1String("csv")) {
-        const QString csv = view->exportCsv();
+        QString csv;
+        try {
+            csv = view->exportCsv();
+        } catch (const Error& error) {
+            return QString::fromStdString(oneLine(error));
+        }
         if (csv.isEmpty()) return tr("This view has no numbers to export yet.");
         QSaveFile file(path);
         if (!file.open(QIODevice::WriteOnly) || file.write(csv.toUtf8()) < 0 || !file.commit())

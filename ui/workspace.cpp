@@ -26,7 +26,7 @@ namespace {
 constexpr int kWorkers = 2;      // one may be inside a long read while the other answers a hover
 constexpr int kCoalesceMs = 250; // four refreshes a second reach the views: an engine on the same cores pays
 constexpr int kSlowestMs = 1000;
-constexpr double kGuiShare = 0.015;     // of all cores: what refreshes may take
+constexpr double kShare = 0.018;        // of all cores: what refreshes may take, readers included
 constexpr int kForeignPollMs = 300;     // runs that another program is recording announce nothing: ask
 constexpr std::size_t kReadersKept = 4; // open files per worker
 constexpr int kWorkerNice = 10;         // reads wait for the engine, never the other way round
@@ -78,6 +78,8 @@ public:
         }
         wake_.notify_one();
     }
+    /// CPU of all reads so far.
+    double seconds() const { return double(usedNs_.load()) * 1e-9; }
 
 private:
     struct Opened {
@@ -101,7 +103,9 @@ private:
                 running_.push_back(job.cancelled);
             }
             QString failure;
+            const double before = threadSeconds();
             if (!job.cancelled->load()) failure = run(readers, job);
+            usedNs_ += std::int64_t((threadSeconds() - before) * 1e9);
             {
                 const std::lock_guard lock(mutex_);
                 std::erase(running_, job.cancelled);
@@ -147,6 +151,7 @@ private:
     std::vector<std::shared_ptr<std::atomic<bool>>> running_;
     std::vector<std::thread> threads_;
     bool stopping_ = false;
+    std::atomic<std::int64_t> usedNs_{0};
 };
 
 } // namespace
@@ -258,13 +263,13 @@ struct Workspace::Impl {
         const qint64 since = sinceRefresh.isValid() ? sinceRefresh.elapsed() : pauseMs;
         timer.start(int(std::clamp<qint64>(pauseMs - since, 0, pauseMs)));
     }
-    /// GUI thread, at every refresh: the more work the last one made for this thread, the longer the pause, so that
-    /// many views in sight take no more from the engine than one.
+    /// GUI thread, at every refresh: the more work the last one made for this thread and the readers, the longer the
+    /// pause, so that many views in sight take no more from the engine than one.
     void pace() {
-        const double now = threadSeconds(), usedMs = (now - secondsAtRefresh) * 1e3;
+        const double now = threadSeconds() + pool->seconds(), usedMs = (now - secondsAtRefresh) * 1e3;
         secondsAtRefresh = now;
         const double cores = std::max(1U, std::thread::hardware_concurrency());
-        pauseMs = std::clamp(qint64(usedMs / (kGuiShare * cores)), qint64(kCoalesceMs), qint64(kSlowestMs));
+        pauseMs = std::clamp(qint64(usedMs / (kShare * cores)), qint64(kCoalesceMs), qint64(kSlowestMs));
         sinceRefresh.start();
     }
     void updatePolling() {

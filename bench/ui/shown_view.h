@@ -40,11 +40,15 @@ public:
         double firstPicture = 0, everything = 0; // from the wish to open until pixels of the data are drawn
         double longestStall = 0;                 // of the GUI thread meanwhile
     };
-    /// Opens the trace and shows run `runId`, waiting until all is read. @throws Error when it cannot be opened
-    Opening open(const std::string& trace, int runId);
-    ui::PlotView& plot() { return *view_; }
+    /// Opens the trace and shows run `runId`, compared with run `compareId` if that is not 0, waiting until all is
+    /// read. In a view without a plot the first picture is there when all is read. @throws Error when it cannot be
+    /// opened
+    Opening open(const std::string& trace, int runId, int compareId = 0);
+    /// The view, or the page of it that is shown; null: it has no plot.
+    ui::PlotView* plot();
 
     /// Milliseconds per frame of a scripted tour: wheel in, drag, wheel out, drags across the whole, row zooms.
+    /// @pre there is a plot
     std::vector<double> tour(int rounds);
 
 private:
@@ -53,7 +57,7 @@ private:
     void drag(QPointF from, QPointF by, int moves, std::vector<double>& frames);
 
     ui::Workspace workspace_;
-    std::unique_ptr<ui::PlotView> view_;
+    std::unique_ptr<ui::View> view_;
 };
 
 /// Bytes of memory the process holds now.

@@ -31,7 +31,7 @@ nlohmann::ordered_json measure(const char* view, const char* picker, const Bench
                                   {"longest_stall_while_reading_ms", opening.longestStall},
                                   {"resident_mb", double(held) / 1e6},
                                   {"tiles_in_cache_mb", double(folder.cacheBytes()) / 1e6}};
-    auto* aggregate = shown.plot().findChild<QComboBox*>(QString::fromLatin1(picker));
+    auto* aggregate = shown.plot()->findChild<QComboBox*>(QString::fromLatin1(picker));
     for (int i = 0; aggregate && i < aggregate->count(); ++i) {
         aggregate->setCurrentIndex(i);
         QCoreApplication::processEvents();

@@ -114,12 +114,17 @@ StepMatrix TraceReader::layerMatrix(int runId, Metric metric, HeadFilter filter,
         return matrix;
     }
 
-    // One head of one sequence: a look-up per (step, layer). Else a scan that the filter thins out.
+    // One sequence, or one head of it: a look-up per (step, layer), whatever the batch. Else a scan that the filter
+    // thins out.
     const bool single = filter.sequence >= 0 && filter.kvHead >= 0;
     Statement rows(*impl_->connection,
                    single
                        ? "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM layer_step l"
                          " CROSS JOIN selection c ON c.id = (l.id << 20) | (?3 << 10) | ?4 WHERE l.id BETWEEN ?1 AND ?2"
+                   : filter.sequence >= 0
+                       ? "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM layer_step l"
+                         " CROSS JOIN selection c ON c.id BETWEEN (l.id << 20) | (?3 << 10) AND"
+                         " (l.id << 20) | (?3 << 10) | 1023 WHERE l.id BETWEEN ?1 AND ?2 AND ?4 < 0"
                        : "SELECT id, selected, kept, hits, misses, mass FROM selection WHERE id BETWEEN ?1 << 20 AND"
                          " (?2 << 20) | 1048575 AND ?3 IN (-1, (id >> 10) & 1023) AND ?4 IN (-1, id & 1023)");
     const auto [low, high] = trace::keysOfSteps(runId, matrix.firstStep, last, trace::kLayerShift);

@@ -69,6 +69,17 @@ int MaskPyramid::counts(int first, int last, MaskCounts counts) const {
     return steps;
 }
 
+int MaskPyramid::bands(int first, int last, MaskBandSums& sums) const {
+    sums.clear();
+    int steps = 0;
+    tiles_.forEachPart(first, last, [&](const MaskTile& tile, int from, int to) {
+        tile.addBands(from, to, sums);
+        steps += to - from;
+    });
+    sums.foldRows();
+    return steps;
+}
+
 std::array<int, 2> MaskPyramid::count(int block, int first, int last) const {
     std::array<int, 2> all{0, 0};
     tiles_.forEachPart(first, last, [&](const MaskTile& tile, int from, int to) {

@@ -28,6 +28,8 @@ public:
     void bits(int first, int last, std::span<MaskBits> bits) const;
     /// @return how many steps that covers: known ones, or previewed ones
     int counts(int first, int last, MaskCounts counts) const;
+    /// The same band by band. @return how many steps that covers
+    int bands(int first, int last, MaskBandSums& sums) const;
     /// How many of them select `block`, and how many of those missed it.
     std::array<int, 2> count(int block, int first, int last) const;
     /// How many blocks a step selects and misses on average; NaN where no step is known.

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <cassert>
-#include <type_traits>
 #include <utility>
 
 namespace kvscope {
+
+namespace {
+constexpr std::size_t kRowsFrom = 2;    // level: groups of 16 steps
+constexpr std::size_t kRowPerCell = 32; // bytes of a row that a cell of its list may cost
+} // namespace
 
 /// Adds up the cells of a group, block by block.
 class MaskTile::Merger {
@@ -36,7 +40,7 @@ std::size_t MaskTile::bytes() const {
     std::size_t bytes = (offsets_.size() + missed_.size() + cells_.size()) * sizeof(std::uint32_t);
     for (const Level& level : upper_)
         bytes += level.offsets.size() * sizeof(std::uint32_t) + level.cells.size() * sizeof(GroupCell) +
-                 level.bits.size() * (sizeof(MaskBits) + 2 * sizeof(std::uint16_t));
+                 level.bits.size() * sizeof(MaskBits) + 2 * level.selected.size() * sizeof(std::uint16_t);
     return bytes;
 }
 
@@ -46,12 +50,8 @@ MaskBits MaskTile::anyBits() const {
     return all;
 }
 
-bool MaskTile::sealed() const {
-    return std::any_of(upper_.begin(), upper_.end(), [](const Level& level) { return level.width > 0; });
-}
-
 void MaskTile::append(const MaskChunk& chunk) {
-    assert(!sealed() && steps() + chunk.steps() <= kTileSteps);
+    assert(!sealed_ && steps() + chunk.steps() <= kTileSteps);
     const auto before = std::uint32_t(cells_.size());
     cells_.reserve(cells_.size() + chunk.cells.size());
     for (const MaskCell& cell : chunk.cells) {
@@ -64,7 +64,7 @@ void MaskTile::append(const MaskChunk& chunk) {
 }
 
 void MaskTile::append(const MaskTile& more) {
-    assert(!sealed() && steps() + more.steps() <= kTileSteps);
+    assert(!sealed_ && steps() + more.steps() <= kTileSteps);
     const auto before = std::uint32_t(cells_.size());
     cells_.insert(cells_.end(), more.cells_.begin(), more.cells_.end());
     for (std::size_t i = 1; i < more.offsets_.size(); ++i) offsets_.push_back(before + more.offsets_[i]);
@@ -101,26 +101,32 @@ void MaskTile::grow() {
 }
 
 void MaskTile::seal() {
-    for (Level& level : upper_) {
-        const std::size_t groups = level.offsets.size() - 1, width = std::size_t(blocks_);
+    const auto width = std::size_t(blocks_);
+    for (std::size_t l = sealed_ ? upper_.size() : 0; l < upper_.size(); ++l) {
+        Level& level = upper_[l];
+        const std::size_t groups = level.offsets.size() - 1;
         constexpr std::size_t perBlock = sizeof(MaskBits) + 2 * sizeof(std::uint16_t);
-        if (level.width > 0 || width == 0 || groups * width * perBlock > level.cells.size() * sizeof(GroupCell))
-            continue;
+        const bool smaller = groups * width * perBlock <= level.cells.size() * sizeof(GroupCell);
+        const bool quicker = l + 1 >= kRowsFrom && groups * width <= level.cells.size() * kRowPerCell;
+        if (width == 0 || !(smaller || quicker)) continue;
+        level.width = width;
         level.bits.assign(groups * width, 0);
-        level.selected.assign(groups * width, 0);
-        level.missed.assign(groups * width, 0);
+        if (smaller) level.selected.assign(groups * width, 0);
+        if (smaller) level.missed.assign(groups * width, 0);
         for (std::size_t group = 0; group < groups; ++group)
             for (std::size_t i = level.offsets[group]; i < level.offsets[group + 1]; ++i) {
                 const GroupCell& cell = level.cells[i];
                 const std::size_t at = group * width + std::size_t(blockOf(cell.cell));
                 level.bits[at] = bitsOf(cell.cell);
+                if (!smaller) continue;
                 level.selected[at] = cell.selected;
                 level.missed[at] = cell.missed;
             }
-        level.width = width;
+        if (!smaller) continue;
         level.offsets.assign(1, 0);
         level.cells = {};
     }
+    sealed_ = true;
 }
 
 std::vector<MaskCell> MaskTile::cells(int step) const {
@@ -130,16 +136,13 @@ std::vector<MaskCell> MaskTile::cells(int step) const {
     return result;
 }
 
+template <class Cell> const Cell* MaskTile::atOrAfter(const Cell* first, const Cell* last, int block) {
+    return std::lower_bound(first, last, block, [](const Cell& cell, int wanted) { return blockOf(cell) < wanted; });
+}
+
 template <class Cell> const Cell* MaskTile::lookUp(const Cell* first, const Cell* last, int block) {
-    const auto key = [](const Cell& cell) {
-        if constexpr (std::is_same_v<Cell, GroupCell>)
-            return blockOf(cell.cell);
-        else
-            return blockOf(cell);
-    };
-    const Cell* at =
-        std::lower_bound(first, last, block, [&](const Cell& cell, int wanted) { return key(cell) < wanted; });
-    return at != last && key(*at) == block ? at : nullptr;
+    const Cell* at = atOrAfter(first, last, block);
+    return at != last && blockOf(*at) == block ? at : nullptr;
 }
 
 std::optional<MaskBits> MaskTile::find(int step, int block) const {
@@ -177,7 +180,7 @@ void MaskTile::addCounts(int first, int last, MaskCounts counts) const {
             return;
         }
         const Level& level = upper_[std::size_t(l) - 1];
-        if (level.width > 0) {
+        if (!level.listed()) {
             const std::uint16_t* selected = level.selected.data() + group * level.width;
             const std::uint16_t* missed = level.missed.data() + group * level.width;
             for (std::size_t block = 0; block < level.width; ++block) {
@@ -194,6 +197,52 @@ void MaskTile::addCounts(int first, int last, MaskCounts counts) const {
     });
 }
 
+void MaskTile::addBands(int first, int last, MaskBandSums& sums) const {
+    const MaskBands& bands = sums.bands_;
+    const int base = bands.firstBlock(), end = std::min(bands.lastBlock(), int(blocks_));
+    if (base >= end) return;
+    const std::uint16_t* bandOf = bands.bandOf().data();
+    MaskBits* bits = sums.bits_.data();
+    std::uint64_t* counts = sums.counted_ ? sums.counts_.data() : nullptr;
+    const auto inBands = [&](const auto* from, const auto* to) { // cells ascend by block
+        if (base > 0) from = atOrAfter(from, to, base);
+        if (end < blocks_) to = atOrAfter(from, to, end);
+        return std::span(from, to);
+    };
+    forEachSpan(std::size_t(first), std::size_t(last), levels(), [&](int l, std::size_t group) {
+        if (l == 0) {
+            const auto cells = inBands(cells_.data() + offsets_[group], cells_.data() + offsets_[group + 1]);
+            for (const std::uint32_t cell : cells) {
+                const std::size_t band = bandOf[blockOf(cell) - base];
+                bits[band] |= bitsOf(cell);
+                if (counts) counts[band] += MaskBandSums::pair(1, (cell & kMaskMiss) ? 1 : 0);
+            }
+            return;
+        }
+        const Level& level = upper_[std::size_t(l) - 1];
+        if (level.width == 0 || (counts && level.listed())) {
+            for (const GroupCell& cell :
+                 inBands(level.cells.data() + level.offsets[group], level.cells.data() + level.offsets[group + 1])) {
+                const std::size_t band = bandOf[blockOf(cell) - base];
+                bits[band] |= bitsOf(cell.cell);
+                if (counts) counts[band] += MaskBandSums::pair(cell.selected, cell.missed);
+            }
+            return;
+        }
+        sums.rows_ = true;
+        const std::size_t from = group * level.width + std::size_t(base);
+        const auto blocks = std::size_t(std::max(0, std::min(end, int(level.width)) - base));
+        const MaskBits* rowBits = level.bits.data() + from;
+        MaskBits* toBits = sums.rowBits_.data();
+        for (std::size_t i = 0; i < blocks; ++i) toBits[i] |= rowBits[i];
+        if (!counts) return;
+        const std::uint16_t *selected = level.selected.data() + from, *missed = level.missed.data() + from;
+        std::uint32_t *toSelected = sums.rowSelected_.data(), *toMissed = sums.rowMissed_.data();
+        for (std::size_t i = 0; i < blocks; ++i) toSelected[i] += selected[i];
+        for (std::size_t i = 0; i < blocks; ++i) toMissed[i] += missed[i];
+    });
+}
+
 std::array<int, 2> MaskTile::count(int block, int first, int last) const {
     std::array<int, 2> result{0, 0};
     if (block < 0 || block >= blocks_) return result;
@@ -206,7 +255,7 @@ std::array<int, 2> MaskTile::count(int block, int first, int last) const {
             return;
         }
         const Level& level = upper_[std::size_t(l) - 1];
-        if (level.width > 0) {
+        if (!level.listed()) {
             const std::size_t at = group * level.width + std::size_t(block);
             if (std::size_t(block) >= level.width) return;
             result[0] += level.selected[at];
@@ -259,6 +308,7 @@ std::shared_ptr<MaskTile> MaskTile::load(std::span<const std::byte> bytes) {
             !in.array(level.selected) || !in.array(level.missed))
             return nullptr;
     }
+    tile->sealed_ = true;
     return in.atEnd() && tile->valid() ? tile : nullptr;
 }
 
@@ -276,8 +326,9 @@ bool MaskTile::valid() const {
         groups /= kSpanFanOut;
         const std::size_t dense = groups * level.width;
         if (groups == 0 || level.width > std::size_t(blocks_)) return false;
-        if (level.bits.size() != dense || level.selected.size() != dense || level.missed.size() != dense) return false;
-        if (level.width == 0 && (level.offsets.size() != groups + 1 || !ascends(level.offsets, level.cells.size())))
+        if (level.bits.size() != dense || level.missed.size() != level.selected.size()) return false;
+        if (!level.listed() && level.selected.size() != dense) return false;
+        if (level.listed() && (level.offsets.size() != groups + 1 || !ascends(level.offsets, level.cells.size())))
             return false;
         for (const GroupCell& cell : level.cells)
             if (!inside(cell.cell)) return false;

@@ -1,8 +1,10 @@
 // A tile of a selection mask: which blocks were selected at up to 4,096 steps, and, of every aligned group of 4, 16,
 // ... of them, which blocks by any, how often, and how often missed. Lists where a group selects few of the blocks, a
-// dense row where it selects most. About 10 bytes per selected block.
+// dense row where it selects most, and rows of bits from 16 steps on, where adding up lists would take a picture's
+// time. About 10 bytes per selected block.
 #pragma once
 
+#include "profiler/tiles/mask_bands.h"
 #include "profiler/tiles/step_spans.h"
 
 #include <array>
@@ -66,6 +68,7 @@ public:
     // Steps [first, last) of the tile, into arrays of at least blocks() entries.
     void addBits(int first, int last, std::span<MaskBits> bits) const;
     void addCounts(int first, int last, MaskCounts counts) const;
+    void addBands(int first, int last, MaskBandSums& sums) const;
     /// How many of them select `block`, and how many of those missed it.
     std::array<int, 2> count(int block, int first, int last) const;
     /// The same of all blocks together. O(1)
@@ -84,18 +87,20 @@ private:
         std::uint32_t cell = 0;
         std::uint16_t selected = 0, missed = 0;
     };
-    struct Level { // complete groups; either lists or, with width > 0, dense rows of `width` blocks
+    struct Level { // complete groups
         std::vector<std::uint32_t> offsets{0};
-        std::vector<GroupCell> cells;
-        std::uint64_t width = 0;
-        std::vector<MaskBits> bits;
-        std::vector<std::uint16_t> selected, missed;
+        std::vector<GroupCell> cells;                // lists, unless the counts are rows
+        std::uint64_t width = 0;                     // blocks in a row; 0: there are only lists
+        std::vector<MaskBits> bits;                  // rows
+        std::vector<std::uint16_t> selected, missed; // rows, or empty
+        bool listed() const { return selected.empty(); }
     };
     class Merger;
     int levels() const { return int(upper_.size()) + 1; }
-    bool sealed() const;
     void grow();
     bool valid() const;
+    static int blockOf(const GroupCell& cell) { return blockOf(cell.cell); }
+    template <class Cell> static const Cell* atOrAfter(const Cell* first, const Cell* last, int block);
     template <class Cell> static const Cell* lookUp(const Cell* first, const Cell* last, int block);
 
     std::vector<std::uint32_t> offsets_{0}; // of step i: cells_[offsets_[i] .. offsets_[i + 1])
@@ -103,6 +108,7 @@ private:
     std::vector<std::uint32_t> missed_{0};  // missed before step i
     std::vector<Level> upper_;              // upper_[l - 1] holds groups of 4^l steps
     std::int32_t blocks_ = 0;
+    bool sealed_ = false;
 };
 
 } // namespace kvscope

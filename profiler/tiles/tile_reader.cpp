@@ -17,7 +17,11 @@ std::string nameOf(const HeatRequest& r) {
 }
 
 std::string nameOf(const MaskRequest& r) {
-    return fmt::format("mask 1: run {}, layer {}, sequence {}, head {}", r.runId, r.layer, r.sequence, r.kvHead);
+    return fmt::format("mask 2: run {}, layer {}, sequence {}, head {}", r.runId, r.layer, r.sequence, r.kvHead);
+}
+
+std::string nameOf(const StepRequest& r) {
+    return fmt::format("steps 1: run {}, {}", r.runId, r.numbers == StepNumbers::Stages ? "stages" : "transfers");
 }
 
 /// Whole columns of steps [first, last], NaN where the trace has none.
@@ -78,7 +82,14 @@ std::shared_ptr<MaskTile> build(const TraceReader& reader, const MaskRequest& r,
     return tile;
 }
 
+std::shared_ptr<HeatTile> build(const TraceReader& reader, const StepRequest& r, const RunRow&, int first, int last) {
+    auto tile = std::make_shared<HeatTile>(rowsOf(r.numbers));
+    tile->append(stepColumns(reader, r, first, last));
+    return tile;
+}
+
 bool fits(const HeatTile& tile, const HeatRequest& r, const RunRow& run) { return tile.rows() == rowsOf(r, run); }
+bool fits(const HeatTile& tile, const StepRequest& r, const RunRow&) { return tile.rows() == rowsOf(r.numbers); }
 bool fits(const MaskTile&, const MaskRequest&, const RunRow&) { return true; }
 
 template <class Tile, class Request>
@@ -121,6 +132,11 @@ std::shared_ptr<MaskTile> readTile(const TraceReader& reader, const MaskRequest&
     return read<MaskTile>(reader, request, first, last, cache);
 }
 
+std::shared_ptr<HeatTile> readTile(const TraceReader& reader, const StepRequest& request, int first, int last,
+                                   const TileCache::Place& cache) {
+    return read<HeatTile>(reader, request, first, last, request.plain() ? cache : TileCache::Place{});
+}
+
 std::shared_ptr<HeatTile> readPreview(const TraceReader& reader, const HeatRequest& request, int steps, int stride) {
     const auto run = reader.run(request.runId);
     if (!run) return nullptr;
@@ -135,6 +151,12 @@ std::shared_ptr<MaskTile> readPreview(const TraceReader& reader, const MaskReque
     MaskChunk chunk;
     for (int step = 0; step < steps; step += stride) appendSteps(reader, request, step, step, chunk);
     return std::make_shared<MaskTile>(chunk);
+}
+
+std::shared_ptr<HeatTile> readPreview(const TraceReader& reader, const StepRequest& request, int steps, int stride) {
+    auto tile = std::make_shared<HeatTile>(rowsOf(request.numbers));
+    for (int step = 0; step < steps; step += stride) tile->append(stepColumns(reader, request, step, step));
+    return tile;
 }
 
 } // namespace kvscope

@@ -4,6 +4,7 @@
 #include "profiler/read/trace_reader.h"
 #include "profiler/tiles/heat_tile.h"
 #include "profiler/tiles/mask_tile.h"
+#include "profiler/tiles/step_numbers.h"
 #include "profiler/tiles/tile_cache.h"
 
 #include <memory>
@@ -33,9 +34,13 @@ std::shared_ptr<HeatTile> readTile(const TraceReader& reader, const HeatRequest&
                                    const TileCache::Place& cache);
 std::shared_ptr<MaskTile> readTile(const TraceReader& reader, const MaskRequest& request, int first, int last,
                                    const TileCache::Place& cache);
+/// Only what is plain() is kept.
+std::shared_ptr<HeatTile> readTile(const TraceReader& reader, const StepRequest& request, int first, int last,
+                                   const TileCache::Place& cache);
 
 /// Only the steps 0, stride, 2 * stride, ... of a run of `steps`: a first picture while its tiles are being built.
 std::shared_ptr<HeatTile> readPreview(const TraceReader& reader, const HeatRequest& request, int steps, int stride);
 std::shared_ptr<MaskTile> readPreview(const TraceReader& reader, const MaskRequest& request, int steps, int stride);
+std::shared_ptr<HeatTile> readPreview(const TraceReader& reader, const StepRequest& request, int steps, int stride);
 
 } // namespace kvscope

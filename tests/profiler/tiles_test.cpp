@@ -9,12 +9,17 @@
 #include <gtest/gtest.h>
 #include <sqlite3.h>
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cmath>
+#include <csignal>
 #include <fstream>
 #include <map>
 #include <random>
+#include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 
 namespace kvscope {
 namespace {
@@ -172,6 +177,28 @@ void expectSame(const MaskPyramid& pyramid, const Steps& steps, int blocks, std:
         ASSERT_EQ(pyramid.counts(first, last, {foundSelected, foundMissed}), last - first);
         ASSERT_EQ(foundSelected, selected);
         ASSERT_EQ(foundMissed, missed);
+        std::vector<int> starts; // bands of random widths, some blocks at both ends left out
+        for (int at = int(random() % 5); at < pyramid.blocks(); at += 1 + int(random() % 9)) starts.push_back(at);
+        const MaskBands bands(starts);
+        for (const bool counted : {false, true}) {
+            MaskBandSums sums(bands, counted);
+            pyramid.bands(0, 1, sums); // its memory is used again
+            ASSERT_EQ(pyramid.bands(first, last, sums), last - first);
+            for (int band = 0; band < bands.count(); ++band) {
+                MaskBits any = 0;
+                std::uint32_t cells = 0, missing = 0;
+                for (auto block = std::size_t(starts[std::size_t(band)]);
+                     block < std::size_t(starts[std::size_t(band) + 1]); ++block) {
+                    any |= expected[block];
+                    cells += selected[block];
+                    missing += missed[block];
+                }
+                ASSERT_EQ(sums.bits(band), any) << first << ".." << last << " band " << band;
+                if (!counted) continue;
+                ASSERT_EQ(sums.selected(band), cells) << first << ".." << last << " band " << band;
+                ASSERT_EQ(sums.missed(band), missing);
+            }
+        }
         const int block = int(random() % unsigned(blocks));
         if (std::size_t(block) < size) {
             const auto count = pyramid.count(block, first, last);
@@ -319,6 +346,69 @@ TEST_F(TileCacheTest, IsNoCacheWhereThereIsNoFolder) {
     EXPECT_TRUE(traceStamp((folder / "no such trace").string()).empty());
 }
 
+/// Files of this process cannot grow beyond a limit, as on a disk that is full.
+class NoRoom {
+public:
+    explicit NoRoom(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {
+        getrlimit(RLIMIT_FSIZE, &before_);
+        const rlimit now{bytes, before_.rlim_max};
+        setrlimit(RLIMIT_FSIZE, &now);
+    }
+    ~NoRoom() {
+        setrlimit(RLIMIT_FSIZE, &before_);
+        std::signal(SIGXFSZ, handler_);
+    }
+    NoRoom(const NoRoom&) = delete;
+    NoRoom& operator=(const NoRoom&) = delete;
+
+private:
+    rlimit before_{};
+    void (*handler_)(int);
+};
+
+TEST_F(TileCacheTest, LeavesNothingBehindWhenTheDiskIsFull) {
+    const TileCache cache(place(), "stamp", "what");
+    cache.store(0, bytes(1000, 1));
+    {
+        const NoRoom full(4096);
+        cache.store(1, bytes(100'000, 2));
+        cache.store(0, bytes(100'000, 3)); // would replace the one that is there
+    }
+    EXPECT_FALSE(cache.load(1));
+    ASSERT_TRUE(cache.load(0));
+    EXPECT_EQ(*cache.load(0), bytes(1000, 1)) << "the tile before stays whole";
+    std::size_t files = 0;
+    for (const auto& entry : fs::directory_iterator(cache.folder())) files += entry.is_regular_file();
+    EXPECT_EQ(files, 1u) << "half a tile";
+    cache.store(1, bytes(100'000, 2));
+    EXPECT_TRUE(cache.load(1)) << "there is room again";
+}
+
+TEST_F(TileCacheTest, ReadsFromAFolderThatItCannotWriteTo) {
+    if (geteuid() == 0) GTEST_SKIP() << "root may write anywhere";
+    const TileCache cache(place(), "stamp", "what");
+    cache.store(0, bytes(1000, 1));
+    fs::permissions(cache.folder(), fs::perms::owner_read | fs::perms::owner_exec);
+    cache.store(1, bytes(1000, 2));
+    EXPECT_TRUE(cache.load(0));
+    EXPECT_FALSE(cache.load(1));
+    fs::permissions(cache.folder(), fs::perms::owner_all);
+}
+
+TEST_F(TileCacheTest, TakesAForeignFileForNone) {
+    const TileCache cache(place(), "stamp", "what"), other(place(), "stamp", "other");
+    cache.store(0, bytes(5000, 1));
+    other.store(0, bytes(5000, 2));
+    fs::copy_file(fs::path(other.folder()) / "0.tile", fs::path(cache.folder()) / "0.tile",
+                  fs::copy_options::overwrite_existing);
+    EXPECT_FALSE(cache.load(0)) << "a whole tile, but of something else";
+    fs::remove(fs::path(cache.folder()) / "0.tile");
+    fs::create_directory(fs::path(cache.folder()) / "0.tile");
+    EXPECT_FALSE(cache.load(0)) << "a folder";
+    cache.store(0, bytes(5000, 1)); // cannot take its place
+    EXPECT_FALSE(cache.load(0));
+}
+
 class TileReaderTest : public TileCacheTest {
 protected:
     static constexpr int kSteps = kTileSteps + 60; // with the prefill: a whole tile and the beginning of another
@@ -451,6 +541,135 @@ TEST_F(TileReaderTest, ReadsHeadsMasksAndPreviews) {
             EXPECT_EQ(sampled->cells(row.step / 20), cells);
         }
     }
+}
+
+TEST_F(TileReaderTest, KeepsTheNumbersOfWholeStepsUnlessSomethingIsLeftOut) {
+    recordIt();
+    const TraceReader reader(path);
+    const auto rows = reader.steps(1);
+    const auto stages = reader.breakdownSteps(1);
+    ASSERT_EQ(rows.size(), std::size_t(kSteps));
+    StepRequest transfers{.runId = 1, .numbers = StepNumbers::Transfers}, times{.runId = 1};
+    for (int round = 0; round < 2; ++round) { // from the trace, then from the cache
+        const auto tile = readTile(reader, transfers, 0, kTileSteps - 1, place_);
+        const auto time = readTile(reader, times, 0, kTileSteps - 1, place_);
+        EXPECT_EQ(kept(), 2u);
+        for (int row = 0; row < tile->rows(); ++row)
+            EXPECT_TRUE(std::isnan(tile->at(0, row))) << "the prefill is another phase";
+        for (int step = 1; step < tile->steps(); ++step) {
+            const StepRow& row = rows[std::size_t(step)];
+            ASSERT_EQ(tile->at(step, int(TransferNumber::Misses)), float(row.misses));
+            ASSERT_EQ(tile->at(step, int(TransferNumber::H2dBytes)), float(row.h2dBytes));
+            ASSERT_EQ(tile->at(step, int(TransferNumber::ExposedNs)), float(row.exposedNs));
+            if (row.kept >= 0 && row.selected > 0) {
+                ASSERT_EQ(tile->at(step, int(TransferNumber::Locality)),
+                          float(double(row.kept) / double(row.selected)));
+            }
+            const BreakdownStep& stage = stages[std::size_t(step)];
+            ASSERT_EQ(time->at(step, int(Stage::Ffn)), float(stage.stageNs[std::size_t(Stage::Ffn)]));
+            ASSERT_NEAR(time->at(step, kStageRows), double(stage.durationNs), 1e-6 * double(stage.durationNs));
+        }
+    }
+    times.phase = Phase::Prefill;
+    const auto prefill = readTile(reader, times, 0, kTileSteps - 1, place_);
+    EXPECT_NEAR(prefill->at(0, kStageRows), double(stages[0].durationNs), 1e-6 * double(stages[0].durationNs));
+    EXPECT_TRUE(std::isnan(prefill->at(1, kStageRows)));
+    transfers.filter.steps = {{10, 12}};
+    const auto filtered = readTile(reader, transfers, 0, kTileSteps - 1, place_);
+    EXPECT_EQ(filtered->stats(int(TransferNumber::Misses), 0, kTileSteps).count, 3);
+    EXPECT_EQ(kept(), 2u) << "a filter's tiles are not worth keeping";
+    const auto preview = readPreview(reader, times = {.runId = 1}, kSteps, 100);
+    ASSERT_EQ(preview->steps(), (kSteps + 99) / 100);
+    EXPECT_EQ(preview->at(7, int(Stage::Ffn)), float(stages[700].stageNs[std::size_t(Stage::Ffn)]));
+}
+
+TEST_F(TileReaderTest, NeverShowsTilesOfATraceThatWasReplaced) {
+    recordIt();
+    readTile(TraceReader(path), request, 0, kTileSteps - 1, place_);
+    const std::string other = (folder / "b.kvtrace").string();
+    shape.seed += 1;
+    synthetic::recordFile(other, shape);
+    fs::last_write_time(other, fs::last_write_time(path)); // not even the time gives it away
+    fs::rename(other, path);
+    settle();
+    const TraceReader reader(path);
+    const StepMatrix matrix = reader.layerMatrix(1, Metric::Locality);
+    expectTile(*readTile(reader, request, 0, kTileSteps - 1, place_), matrix, 0);
+    expectTile(*readTile(reader, request, 0, kTileSteps - 1, place_), matrix, 0); // from the cache now
+}
+
+/// Several windows on one trace read, keep and drop the same tiles at once.
+TEST_F(TileReaderTest, ServesSeveralWindowsOnOneTraceAtOnce) {
+    recordIt();
+    const StepMatrix matrix = TraceReader(path).layerMatrix(1, Metric::Locality);
+    std::atomic<int> wrong{0}, read{0};
+    const auto window = [&](unsigned seed) {
+        std::mt19937 random(seed);
+        const TraceReader reader(path);
+        for (int round = 0; round < 12; ++round) {
+            const auto tile = readTile(reader, request, 0, kTileSteps - 1, place_);
+            for (int i = 0; i < 500; ++i) {
+                const int step = int(random() % unsigned(kTileSteps)), row = int(random() % 8);
+                const float a = tile->at(step, row), b = matrix.at(step, row);
+                if (!(a == b || (std::isnan(a) && std::isnan(b)))) ++wrong;
+            }
+            ++read;
+            if (round % 4 == 3) { // somebody empties the folder meanwhile
+                std::error_code ignored;
+                fs::remove_all(place_.folder, ignored);
+            }
+        }
+    };
+    {
+        std::vector<std::jthread> windows;
+        for (unsigned seed = 1; seed <= 3; ++seed) windows.emplace_back(window, seed);
+    }
+    EXPECT_EQ(read, 36);
+    EXPECT_EQ(wrong, 0);
+}
+
+TEST_F(TileReaderTest, ReadsOneSequenceAmongMany) {
+    shape.layers = 2;
+    shape.kvHeads = 4;
+    shape.sequences = 16;
+    shape.decodeSteps = 700;
+    recordIt();
+    const TraceReader reader(path);
+    const int steps = shape.decodeSteps + 1;
+    const MaskRequest one{.runId = 1, .layer = 1, .sequence = 13, .kvHead = 2};
+    const auto mask = readTile(reader, one, 0, steps - 1, place_);
+    const auto rows = reader.selections(1, one.layer, one.sequence, one.kvHead);
+    ASSERT_GT(rows.size(), std::size_t(400)) << "sequences end one after the other";
+    for (const SelectionRow& row : rows) {
+        const auto cells = mask->cells(row.step);
+        ASSERT_EQ(cells.size(), row.blocks.size()) << row.step;
+        for (std::size_t i = 0; i < cells.size(); ++i) {
+            ASSERT_EQ(cells[i].block, row.blocks[i]);
+            ASSERT_EQ((cells[i].bits & kMaskMiss) == 0, row.hit[i] != 0);
+        }
+    }
+    // All its heads, layer by layer, summed up from the heads themselves.
+    request.metric = Metric::HitRate;
+    request.filter.sequence = one.sequence;
+    const auto heat = readTile(reader, request, 0, steps - 1, place_);
+    ASSERT_EQ(heat->rows(), shape.layers);
+    for (int layer = 0; layer < shape.layers; ++layer) {
+        std::map<int, std::array<double, 2>> hitsOfAll;
+        for (int head = 0; head < shape.kvHeads; ++head)
+            for (const SelectionRow& row : reader.selections(1, layer, one.sequence, head)) {
+                hitsOfAll[row.step][0] += double(row.hits);
+                hitsOfAll[row.step][1] += double(row.hits + row.misses);
+            }
+        for (const auto& [step, sums] : hitsOfAll) {
+            ASSERT_FLOAT_EQ(heat->at(step, layer), float(sums[0] / sums[1])) << step << ", " << layer;
+        }
+    }
+    request.rows = HeatRequest::Rows::Heads;
+    request.layer = 1;
+    const auto heads = readTile(reader, request, 0, steps - 1, place_);
+    ASSERT_EQ(heads->rows(), shape.kvHeads);
+    for (const SelectionRow& row : rows)
+        ASSERT_FLOAT_EQ(heads->at(row.step, one.kvHead), float(double(row.hits) / double(row.hits + row.misses)));
 }
 
 } // namespace

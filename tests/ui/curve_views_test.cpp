@@ -2,6 +2,7 @@
 #include "tests/ui/view_fixture.h"
 
 #include "kernels/base/error.h"
+#include "ui/plots/curve_plottable.h"
 #include "ui/plots/stack_plottable.h"
 #include "ui/plots/units.h"
 #include "ui/render.h"
@@ -26,6 +27,8 @@ class BreakdownViewTest : public ViewTest {};
 class CompareViewTest : public ViewTest {};
 class RenderTest : public ViewTest {};
 
+bool isDrawn(const CurvePlottable& curve) { return curve.within({-1, 1e6}).count > 0; }
+
 TEST_F(TransfersViewTest, PlotsHitRateMissesBytesAndExposedTimeOfEveryDecodeStep) {
     open(recorded("a.kvtrace", {}));
     show("transfers");
@@ -33,18 +36,17 @@ TEST_F(TransfersViewTest, PlotsHitRateMissesBytesAndExposedTimeOfEveryDecodeStep
     const auto steps = reader.steps(1);
     ASSERT_EQ(canvas().panels().size(), 4u);
     for (std::size_t panel = 0; panel < 4; ++panel) {
-        const QCPGraph* graph = nullptr;
+        const CurvePlottable* curve = nullptr;
         for (QCPAbstractPlottable* each : canvas().panels()[panel]->plottables())
-            if (auto* candidate = qobject_cast<QCPGraph*>(each);
-                candidate && candidate->lineStyle() != QCPGraph::lsNone && !candidate->data()->isEmpty())
-                graph = candidate; // the one without a line marks what is beyond the plot
-        ASSERT_TRUE(graph);
-        ASSERT_EQ(graph->data()->size(), 20) << "the prefill is left out";
+            if (auto* candidate = qobject_cast<CurvePlottable*>(each); candidate && isDrawn(*candidate))
+                curve = candidate;
+        ASSERT_TRUE(curve);
+        ASSERT_EQ(curve->within({-1, 1000}).count, 20) << "the prefill is left out";
+        EXPECT_TRUE(std::isnan(curve->value(0)));
         const StepRow& row = steps[7];
         const double expected[] = {100.0 * double(row.hits) / double(row.hits + row.misses), double(row.misses),
                                    double(row.h2dBytes), double(row.exposedNs)};
-        EXPECT_DOUBLE_EQ(graph->data()->at(6)->key, 7);
-        EXPECT_DOUBLE_EQ(graph->data()->at(6)->value, expected[panel]);
+        EXPECT_FLOAT_EQ(float(curve->value(7)), float(expected[panel]));
     }
 }
 
@@ -71,7 +73,7 @@ TEST_F(TransfersViewTest, OverlaysTheComparedRunInItsOwnColour) {
     EXPECT_EQ(canvas().fullX().upper, 35.5);
     int drawn = 0;
     for (QCPAbstractPlottable* each : canvas().panels()[1]->plottables())
-        if (auto* graph = qobject_cast<QCPGraph*>(each); graph && !graph->data()->isEmpty()) ++drawn;
+        if (auto* curve = qobject_cast<CurvePlottable*>(each); curve && isDrawn(*curve)) ++drawn;
     EXPECT_EQ(drawn, 2);
     workspace.setCompare(std::nullopt);
     ASSERT_TRUE(idle());
@@ -84,6 +86,51 @@ TEST_F(TransfersViewTest, FitsTheValueAxisToWhatIsVisible) {
     const double whole = canvas().panels()[1]->axis(QCPAxis::atLeft)->range().upper;
     canvas().zoomTo({60.5, 64.5}); // the first step misses everything, these do not
     EXPECT_LT(canvas().panels()[1]->axis(QCPAxis::atLeft)->range().upper, whole);
+}
+
+TEST_F(TransfersViewTest, PreviewsALongRunAndThenShowsEveryStep) {
+    const int steps = 2 * kTileSteps + 300;
+    open(recorded("a.kvtrace", {.layers = 2, .kvHeads = 1, .decodeSteps = steps - 1}, RecordLevel::Counters));
+    show("transfers");
+    const auto rows = TraceReader(workspace.current()->key.path.toStdString()).steps(1);
+    ASSERT_EQ(rows.size(), std::size_t(steps));
+    auto* misses = qobject_cast<CurvePlottable*>(canvas().panels()[1]->plottables().value(1));
+    ASSERT_TRUE(misses);
+    for (const StepRow& row : rows)
+        if (row.phase == Phase::Decode) {
+            ASSERT_FLOAT_EQ(float(misses->value(row.step)), float(row.misses)) << row.step;
+        }
+    EXPECT_FALSE(plot().noteText().contains(QStringLiteral("not read yet")));
+}
+
+TEST(CurvePlottable, KeepsTheOneBadStepOfManyInItsPixel) {
+    StepPyramid data;
+    data.reset(2);
+    std::vector<float> values(2 * 20'000, 5.f);
+    values[2 * 12'345 + 1] = 80;
+    for (std::size_t step = 3000; step < 3200; ++step) values[2 * step + 1] = std::nanf("");
+    data.append(values);
+    QCustomPlot plot;
+    plot.resize(500, 300);
+    auto* curve = new CurvePlottable(plot.xAxis, plot.yAxis, data, 1);
+    curve->setPen(QPen(Qt::black, 1));
+    plot.xAxis->setRange(-0.5, 19'999.5);
+    plot.yAxis->setRange(0, 100);
+    plot.replot();
+    const QImage image = plot.toPixmap(500, 300).toImage();
+    const auto black = [&](double step, double value) {
+        const QPoint at(int(plot.xAxis->coordToPixel(step)), int(plot.yAxis->coordToPixel(value)));
+        for (int dy = -1; dy <= 1; ++dy) // the axis' rounding
+            if (image.pixelColor(at + QPoint(0, dy)).lightness() < 60) return true;
+        return false;
+    };
+    EXPECT_TRUE(black(12'345, 60)) << "the line goes up to the one step";
+    EXPECT_FALSE(black(12'345, 90));
+    EXPECT_FALSE(black(9'000, 60));
+    EXPECT_TRUE(black(9'000, 5));
+    EXPECT_FALSE(black(3'100, 5)) << "undefined steps leave a gap";
+    EXPECT_EQ(curve->within({12'000, 13'000}).max, 80);
+    EXPECT_EQ(curve->within({3'000, 3'199}).count, 0);
 }
 
 TEST_F(BreakdownViewTest, StacksTheStagesOfEveryDecodeStep) {

@@ -257,7 +257,9 @@ TEST_F(HabitsTest, TheViewInFrontIsCopiedAsTablePictureAndSql) {
     const auto window = windowOnTrace();
     window->showView("transfers");
     settle(*window);
+    QApplication::clipboard()->clear();
     trigger(*window, "copyTable");
+    ASSERT_TRUE(until([] { return !QApplication::clipboard()->text().isEmpty(); })) << "a worker writes it";
     const QStringList lines = QApplication::clipboard()->text().split('\n', Qt::SkipEmptyParts);
     ASSERT_EQ(lines.size(), 7) << "a header and six decode steps";
     EXPECT_EQ(lines[0], "run\tstep\thits\tmisses\th2d_bytes\td2h_bytes\ttransfer_ns\texposed_ns");

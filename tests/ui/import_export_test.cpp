@@ -220,9 +220,20 @@ TEST_F(ImportExportTest, TheDialogRemembersAndOpensFromTheMenu) {
     QSignalSpy previewed(dialog, &ExportDialog::previewed);
     ASSERT_TRUE(until([&] { return !previewed.isEmpty(); }));
     EXPECT_FALSE(dialog->findChild<QLabel*>("exportPreview")->pixmap().isNull());
+    QSignalSpy saved(dialog, &ExportDialog::saved);
     dialog->findChild<QComboBox*>("exportFormat")->setCurrentIndex(3); // numbers
+    ASSERT_TRUE(until([&] { return !window->currentView()->exportCsv().isEmpty(); })) << "it is read by then";
     ASSERT_TRUE(dialog->save(folder.filePath("numbers")));
+    ASSERT_TRUE(until([&] { return saved.count() == 1; }))
+        << dialog->findChild<QLabel*>("exportStatus")->text().toStdString();
     EXPECT_TRUE(QFile::exists(folder.filePath("numbers.csv")));
+    dialog->findChild<QComboBox*>("exportFormat")->setCurrentIndex(4); // the same as JSON lines
+    ASSERT_TRUE(dialog->save(folder.filePath("numbers")));
+    ASSERT_TRUE(until([&] { return saved.count() == 2; }));
+    EXPECT_TRUE(QFile::exists(folder.filePath("numbers.jsonl")));
+    ASSERT_TRUE(dialog->save(folder.filePath("no/such/folder/numbers.csv")));
+    ASSERT_TRUE(until([&] { return dialog->findChild<QLabel*>("exportStatus")->text().contains("cannot write"); }));
+    EXPECT_EQ(saved.count(), 2);
     window->action("quit");
     dialog->close();
 }

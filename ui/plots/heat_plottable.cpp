@@ -1,5 +1,6 @@
 #include "ui/plots/heat_plottable.h"
 
+#include "ui/plots/pieces.h"
 #include "ui/plots/raster.h"
 #include "ui/plots/step_columns.h"
 #include "ui/theme.h"
@@ -40,6 +41,8 @@ QCPRange HeatPlottable::getValueRange(bool& found, QCP::SignDomain, const QCPRan
 }
 
 namespace {
+
+constexpr int kPiece = 64; // columns made by one thread at a time
 
 /// What a picture needs of every row over some steps: sums for a mean, or one extreme.
 class RowAggregates {
@@ -124,25 +127,28 @@ QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize
     if (groups.empty()) return image;
     const auto visible = std::span(dataRows).subspan(std::size_t(firstPlace), std::size_t(lastPlace - firstPlace));
     std::vector<QRgb> pixels(groups.size() * std::size_t(width), 0);
-    RowAggregates aggregates(data_, aggregate_, columnMeans != nullptr);
     const auto& tiles = data_.tiles();
-    for (int x = 0; x < width; ++x) {
-        const StepColumn column = columns[std::size_t(x)];
-        if (column.first >= column.last) continue;
-        if (x > 0 && columns[std::size_t(x) - 1] == column) {
-            for (std::size_t g = 0; g < groups.size(); ++g) {
-                QRgb* line = pixels.data() + g * std::size_t(width) + x;
-                line[0] = line[-1];
+    forEachPiece((width + kPiece - 1) / kPiece, [&](int piece) {
+        RowAggregates aggregates(data_, aggregate_, columnMeans != nullptr);
+        const int left = piece * kPiece;
+        for (int x = left; x < std::min(left + kPiece, width); ++x) {
+            const StepColumn column = columns[std::size_t(x)];
+            if (column.first >= column.last) continue;
+            if (x > left && columns[std::size_t(x) - 1] == column) {
+                for (std::size_t g = 0; g < groups.size(); ++g) {
+                    QRgb* line = pixels.data() + g * std::size_t(width) + x;
+                    line[0] = line[-1];
+                }
+                if (columnMeans) (*columnMeans)[std::size_t(x)] = (*columnMeans)[std::size_t(x) - 1];
+                continue;
             }
-            if (columnMeans) (*columnMeans)[std::size_t(x)] = (*columnMeans)[std::size_t(x) - 1];
-            continue;
+            if (!tiles.hasPreview() && !tiles.knows(column.first) && !tiles.knows(column.last - 1)) continue;
+            aggregates.take(column);
+            for (std::size_t g = 0; g < groups.size(); ++g)
+                pixels[g * std::size_t(width) + std::size_t(x)] = colour(aggregates.value(groups[g]));
+            if (columnMeans) (*columnMeans)[std::size_t(x)] = aggregates.mean(visible);
         }
-        if (!tiles.hasPreview() && !tiles.knows(column.first) && !tiles.knows(column.last - 1)) continue;
-        aggregates.take(column);
-        for (std::size_t g = 0; g < groups.size(); ++g)
-            pixels[g * std::size_t(width) + std::size_t(x)] = colour(aggregates.value(groups[g]));
-        if (columnMeans) (*columnMeans)[std::size_t(x)] = aggregates.mean(visible);
-    }
+    });
     for (int y = 0; y < height; ++y)
         if (const int g = groupOf[std::size_t(y)]; g >= 0)
             std::memcpy(image.scanLine(y), pixels.data() + std::size_t(g) * std::size_t(width),

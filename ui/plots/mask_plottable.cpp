@@ -1,5 +1,6 @@
 #include "ui/plots/mask_plottable.h"
 
+#include "ui/plots/pieces.h"
 #include "ui/plots/raster.h"
 #include "ui/theme.h"
 
@@ -10,7 +11,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kTile = 16;        // columns rendered side by side: one cache line of pixels per image line
+constexpr int kTile = 16;        // columns made side by side: one cache line of pixels per image line
 constexpr double kGapFrom = 7;   // logical pixels: larger cells are separated by a gap
 constexpr double kHatchFrom = 2; // logical pixels: in smaller cells a hatch is noise that hides the origins
 constexpr double kHatch = 4;     // logical pixels from one hatch line to the next
@@ -70,29 +71,39 @@ QCPRange MaskPlottable::getValueRange(bool& found, QCP::SignDomain, const QCPRan
     return {-0.5, data_.blocks() - 0.5};
 }
 
-/// The blocks of every image line; block 0 is at the bottom. A block has at least one line, so that a lone block of
-/// thousands is still seen.
+/// Which blocks every image line stands for; block 0 is at the bottom. A block has at least one line, so that a lone
+/// block of thousands is still seen: either lines share a block, or blocks a line.
 struct MaskPlottable::Lines {
-    std::vector<StepColumn> blocks; // of each line; first == last: none
-    int first = 0, last = 0;        // blocks that have a line
+    MaskBands bands;         // the blocks of a line, or of several lines that show the same ones
+    std::vector<int> bandOf; // of each line, from the top; -1: none
 
-    Lines(QCPRange range, int count, int height, int gap) : blocks(std::size_t(height)) {
+    Lines(QCPRange range, int count, int height, int gap) : bandOf(std::size_t(height), -1) {
         const double pixelsPerBlock = height / range.size();
-        first = std::clamp(int(std::floor(range.lower + 0.5)), 0, count);
-        last = std::clamp(int(std::ceil(range.upper + 0.5)), first, count);
+        const int first = std::clamp(int(std::floor(range.lower + 0.5)), 0, count);
+        const int last = std::clamp(int(std::ceil(range.upper + 0.5)), first, count);
+        std::vector<int> starts;
+        int highest = height; // line of the block before
         for (int block = first; block < last; ++block) {
             const double high = (range.upper - (block + 0.5)) * pixelsPerBlock;
             const double low = (range.upper - (block - 0.5)) * pixelsPerBlock;
             if (low <= 0 || high >= height) continue;
             int top = int(std::floor(high + 1e-6)), bottom = int(std::floor(low + 1e-6));
             if (bottom <= top) bottom = top + 1;
-            for (int y = std::max(top + gap, 0); y < std::min(bottom, height); ++y) {
-                StepColumn& line = blocks[std::size_t(y)];
-                if (line.first == line.last) line.first = block;
-                line.last = block + 1;
-            }
+            top = std::max(top + gap, 0);
+            bottom = std::min(bottom, height);
+            if (top >= bottom) continue; // its lines are beyond the edge
+            const bool shares = !starts.empty() && top >= highest; // the line that the block before has
+            if (!shares) starts.push_back(block);
+            for (int y = top; y < std::min(bottom, highest); ++y) bandOf[std::size_t(y)] = int(starts.size()) - 1;
+            highest = std::min(highest, top);
+            end = block + 1;
         }
+        if (!starts.empty()) starts.push_back(end);
+        bands = MaskBands(std::move(starts));
     }
+
+private:
+    int end = 0; // one after the last block
 };
 
 QRgb MaskPlottable::shareColour(MaskBits bits, std::uint64_t selected, std::uint64_t missed,
@@ -107,7 +118,7 @@ QRgb MaskPlottable::shareColour(MaskBits bits, std::uint64_t selected, std::uint
     }
     constexpr double faintest = 0.12; // what was selected once stays visible
     const double share = faintest + (1 - faintest) * double(selected) / double(cells);
-    return qPremultiply(qRgba(qRed(full), qGreen(full), qBlue(full), int(std::lround(255 * share))));
+    return qPremultiply(qRgba(qRed(full), qGreen(full), qBlue(full), int(255 * share + 0.5)));
 }
 
 /// Copies the pixel columns from x on that the picture before has too. @return how many
@@ -128,9 +139,11 @@ int MaskPlottable::reuse(const Frame& before, int x, QImage& image) const {
 
 QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double scale) const {
     QImage image(size, QImage::Format_ARGB32_Premultiplied);
-    image.fill(Qt::transparent);
     const int width = size.width(), height = size.height();
-    if (data_.steps() == 0 || blocks.size() <= 0) return image;
+    if (data_.steps() == 0 || blocks.size() <= 0) {
+        image.fill(Qt::transparent);
+        return image;
+    }
     const double pixelsPerBlock = height / blocks.size(), pixelsPerStep = width / steps.size();
     const bool gapY = pixelsPerBlock >= kGapFrom * scale, gapX = pixelsPerStep >= kGapFrom * scale;
     const int gap = std::max(1, int(std::lround(scale)));
@@ -146,66 +159,56 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
     const auto& columns = frame_.columns;
     const bool reusable = !hatch && !gapX && pixelsPerStep < 1 && before.image.size() == size &&
                           before.blocks == blocks && before.revision == data_.revision() && before.colours == colours_;
-
-    const auto count = std::size_t(data_.blocks());
-    std::vector<MaskBits> bits(count);
-    std::vector<std::uint32_t> selected(shares ? count : 0), missed(shares ? count : 0);
-    std::vector<QRgb> strip(std::size_t(kTile) * std::size_t(height)); // columns side by side, one after the other
-    int held = 0, heldFrom = 0;
-    const auto flush = [&] {
-        for (int y = 0; y < height && held > 0; ++y) {
-            QRgb* line = reinterpret_cast<QRgb*>(image.scanLine(y)) + heldFrom;
-            for (int i = 0; i < held; ++i) line[i] = strip[std::size_t(i) * std::size_t(height) + std::size_t(y)];
-        }
-        held = 0;
-    };
-    StepColumn inBits{-1, -1}; // whose blocks are in `bits`
-    int stepsHere = 0;
-    const auto paint = [&](int x, QRgb* out) {
-        for (int y = 0; y < height; ++y) {
-            const StepColumn line = lines.blocks[std::size_t(y)];
-            MaskBits all = 0;
-            for (int block = line.first; block < line.last; ++block) all |= bits[std::size_t(block)];
-            if (!all) continue;
-            if (!shares) {
-                const bool struck = hatch && (all & kMaskMiss) && (x + y) % hatchPeriod < hatchWidth;
-                out[y] = struck ? hatchRgb_ : colour_[all & 127];
-                continue;
-            }
-            std::uint64_t taken = 0, fetched = 0;
-            for (int block = line.first; block < line.last; ++block) {
-                taken += selected[std::size_t(block)];
-                fetched += missed[std::size_t(block)];
-            }
-            out[y] = shareColour(all, taken, fetched, std::uint64_t(stepsHere) * std::uint64_t(line.last - line.first));
-        }
-    };
-    for (int x = 0; x < width; ++x) {
+    std::vector<std::pair<int, int>> pieces; // pixel columns to make: first and one after the last
+    for (int x = 0; x < width;) {
         const StepColumn column = columns[std::size_t(x)];
-        if (reusable && column.first < column.last) {
-            if (const int copied = reuse(before, x, image); copied > 0) {
-                flush();
-                x += copied - 1;
-                continue;
+        const int copied = reusable && column.first < column.last ? reuse(before, x, image) : 0;
+        if (copied == 0 && (pieces.empty() || pieces.back().second != x || x - pieces.back().first == kTile))
+            pieces.emplace_back(x, x);
+        if (copied == 0) pieces.back().second = x + 1;
+        x += std::max(copied, 1);
+    }
+
+    const int bands = lines.bands.count();
+    auto* pixels = reinterpret_cast<QRgb*>(image.bits()); // here, before the threads: it may copy
+    const auto stride = image.bytesPerLine() / qsizetype(sizeof(QRgb));
+    forEachPiece(int(pieces.size()), [&](int piece) {
+        const auto [first, last] = pieces[std::size_t(piece)];
+        MaskBandSums sums(lines.bands, shares);
+        std::vector<QRgb> colours(std::size_t(bands) * kTile); // by band, then by column
+        std::vector<MaskBits> bits(hatch ? colours.size() : 0);
+        for (int x = first; x < last; ++x) {
+            const StepColumn column = columns[std::size_t(x)];
+            if (column.first >= column.last) continue;
+            if (gapX) { // the first pixels of a step's cell stay empty
+                const double left = (double(column.first) - 0.5 - steps.lower) * pixelsPerStep;
+                if (x < int(std::floor(left + 1e-6)) + gap) continue;
+            }
+            const int covered = data_.bands(column.first, column.last, sums);
+            for (int band = 0; band < bands; ++band) {
+                const std::size_t at = std::size_t(band) * kTile + std::size_t(x - first);
+                const MaskBits all = sums.bits(band);
+                if (!all) continue;
+                if (hatch) bits[at] = all;
+                colours[at] = shares ? shareColour(all, sums.selected(band), sums.missed(band),
+                                                   std::uint64_t(covered) * std::uint64_t(lines.bands.width(band)))
+                                     : colour_[all & 127];
             }
         }
-        if (held == kTile) flush();
-        if (held == 0) heldFrom = x;
-        QRgb* out = strip.data() + std::size_t(held++) * std::size_t(height);
-        std::fill_n(out, height, 0u);
-        if (column.first >= column.last) continue;
-        if (gapX) { // the first pixels of a step's cell stay empty
-            const double left = (double(column.first) - 0.5 - steps.lower) * pixelsPerStep;
-            if (x < int(std::floor(left + 1e-6)) + gap) continue;
+        for (int y = 0; y < height; ++y) {
+            QRgb* line = pixels + y * stride + first;
+            const int band = lines.bandOf[std::size_t(y)];
+            if (band < 0) {
+                std::fill_n(line, last - first, 0u);
+                continue;
+            }
+            std::copy_n(colours.data() + std::size_t(band) * kTile, last - first, line);
+            for (int x = first; hatch && x < last; ++x)
+                if ((bits[std::size_t(band) * kTile + std::size_t(x - first)] & kMaskMiss) &&
+                    (x + y) % hatchPeriod < hatchWidth)
+                    line[x - first] = hatchRgb_;
         }
-        if (column != inBits) {
-            data_.bits(column.first, column.last, bits);
-            if (shares) stepsHere = data_.counts(column.first, column.last, {selected, missed});
-            inBits = column;
-        }
-        paint(x, out);
-    }
-    flush();
+    });
     image.setDevicePixelRatio(scale); // here, where nobody shares it yet
     if (!gapX && !hatch) frame_.image = image;
     return image;

@@ -35,7 +35,15 @@ void Overlay::setColours(const QColor& cursor, const QColor& accent) {
 
 void Overlay::applyDefaultAntialiasingHint(QCPPainter* painter) const { painter->setAntialiasing(false); }
 
+void Overlay::cover(QRectF pixels) { covered_ += pixels.toAlignedRect().adjusted(-2, -2, 2, 2); } // pens are wide
+
+void Overlay::drawLine(QCPPainter& painter, QPointF from, QPointF to) {
+    painter.drawLine(from, to);
+    cover(QRectF(from, to).normalized());
+}
+
 void Overlay::draw(QCPPainter* painter) {
+    covered_ = {};
     for (const auto& [rect, mark] : marks_) {
         if (!rect || !rect->visible()) continue;
         painter->save();
@@ -49,10 +57,11 @@ void Overlay::draw(QCPPainter* painter) {
         painter->setPen(QPen(accent_, 1));
         painter->setBrush(fill);
         painter->drawRect(*box_);
+        cover(*box_);
     }
 }
 
-void Overlay::drawMark(QCPPainter& painter, QCPAxisRect& panel, const CursorMark& mark) const {
+void Overlay::drawMark(QCPPainter& painter, QCPAxisRect& panel, const CursorMark& mark) {
     const QCPAxis* x = panel.axis(QCPAxis::atBottom);
     const QCPAxis* y = panel.axis(QCPAxis::atLeft);
     const QRectF area = panel.rect();
@@ -61,9 +70,10 @@ void Overlay::drawMark(QCPPainter& painter, QCPAxisRect& panel, const CursorMark
         fill.setAlpha(38);
         const double left = x->coordToPixel(mark.selectedSteps->lower - 0.5);
         const double right = x->coordToPixel(mark.selectedSteps->upper + 0.5);
-        painter.fillRect(QRectF(QPointF(std::max(left, area.left()), area.top()),
-                                QPointF(std::min(right, area.right()), area.bottom())),
-                         fill);
+        const QRectF range(QPointF(std::max(left, area.left()), area.top()),
+                           QPointF(std::min(right, area.right()), area.bottom()));
+        painter.fillRect(range, fill);
+        cover(range.normalized());
     }
     QColor soft = cursor_;
     soft.setAlpha(150);
@@ -76,21 +86,21 @@ void Overlay::drawMark(QCPPainter& painter, QCPAxisRect& panel, const CursorMark
     if (mark.x) {
         const auto [left, right] = edges(x, *mark.x);
         if (right - left >= kWideCell) {
-            painter.drawLine(QPointF(left, area.top()), QPointF(left, area.bottom()));
-            painter.drawLine(QPointF(right, area.top()), QPointF(right, area.bottom()));
+            drawLine(painter, QPointF(left, area.top()), QPointF(left, area.bottom()));
+            drawLine(painter, QPointF(right, area.top()), QPointF(right, area.bottom()));
         } else {
             const double middle = x->coordToPixel(*mark.x);
-            painter.drawLine(QPointF(middle, area.top()), QPointF(middle, area.bottom()));
+            drawLine(painter, QPointF(middle, area.top()), QPointF(middle, area.bottom()));
         }
     }
     if (mark.y) {
         const auto [top, bottom] = edges(y, *mark.y);
         if (bottom - top >= kWideCell) {
-            painter.drawLine(QPointF(area.left(), top), QPointF(area.right(), top));
-            painter.drawLine(QPointF(area.left(), bottom), QPointF(area.right(), bottom));
+            drawLine(painter, QPointF(area.left(), top), QPointF(area.right(), top));
+            drawLine(painter, QPointF(area.left(), bottom), QPointF(area.right(), bottom));
         } else {
             const double middle = y->coordToPixel(*mark.y);
-            painter.drawLine(QPointF(area.left(), middle), QPointF(area.right(), middle));
+            drawLine(painter, QPointF(area.left(), middle), QPointF(area.right(), middle));
         }
     }
     if (mark.x && mark.y) { // the cell itself, solid
@@ -99,6 +109,7 @@ void Overlay::drawMark(QCPPainter& painter, QCPAxisRect& panel, const CursorMark
         if (right - left >= kWideCell && bottom - top >= kWideCell) {
             painter.setPen(QPen(cursor_, 2));
             painter.drawRect(QRectF(QPointF(left, top), QPointF(right, bottom)));
+            cover(QRectF(QPointF(left, top), QPointF(right, bottom)));
         }
     }
 }

@@ -23,16 +23,21 @@ public:
     CursorMark markOf(const QCPAxisRect* panel) const; // empty: none
     void setBox(std::optional<QRectF> pixels) { box_ = pixels; }
     void setColours(const QColor& cursor, const QColor& accent);
+    /// Where it drew last, in pixels of the plot: the rest of its layer is empty.
+    const QRegion& covered() const { return covered_; }
 
 protected:
     void applyDefaultAntialiasingHint(QCPPainter* painter) const override;
     void draw(QCPPainter* painter) override;
 
 private:
-    void drawMark(QCPPainter& painter, QCPAxisRect& panel, const CursorMark& mark) const;
+    void drawMark(QCPPainter& painter, QCPAxisRect& panel, const CursorMark& mark);
+    void drawLine(QCPPainter& painter, QPointF from, QPointF to);
+    void cover(QRectF pixels);
     QVector<QPair<QPointer<QCPAxisRect>, CursorMark>> marks_;
     std::optional<QRectF> box_;
     QColor cursor_, accent_;
+    QRegion covered_;
 };
 
 } // namespace kvscope::ui

@@ -25,6 +25,20 @@ bool same(const QCPRange& a, const QCPRange& b) {
 }
 } // namespace
 
+/// Fills the plot below everything else: its buffer is opaque then and can be copied to the window as it is.
+class PlotCanvas::Ground final : public QCPLayerable {
+public:
+    explicit Ground(QCustomPlot& plot) : QCPLayerable(&plot, QStringLiteral("background")) {}
+    void setColour(const QColor& colour) { colour_ = colour; }
+
+protected:
+    void applyDefaultAntialiasingHint(QCPPainter* painter) const override { painter->setAntialiasing(false); }
+    void draw(QCPPainter* painter) override { painter->fillRect(mParentPlot->viewport(), colour_); }
+
+private:
+    QColor colour_ = Qt::white;
+};
+
 PlotCanvas::PlotCanvas(QWidget* parent) : QCustomPlot(parent) {
     plotLayout()->clear();
     plotLayout()->simplify();
@@ -38,6 +52,8 @@ PlotCanvas::PlotCanvas(QWidget* parent) : QCustomPlot(parent) {
     setMouseTracking(true);
     setMinimumSize(240, 140);
     fitTicksToRoom(*this);
+    layer(QStringLiteral("overlay"))->setMode(QCPLayer::lmLogical); // for selections, which no plot here has
+    ground_ = new Ground(*this);
     addLayer(QStringLiteral("kvscope.overlay"), nullptr, QCustomPlot::limAbove);
     layer(QStringLiteral("kvscope.overlay"))->setMode(QCPLayer::lmBuffered);
     overlay_ = new Overlay(this, QStringLiteral("kvscope.overlay"));
@@ -564,9 +580,24 @@ void PlotCanvas::styleAxisRect(QCPAxisRect& rect) const {
     }
 }
 
+/// As QCustomPlot does it, which blends every layer over all pixels, whether they hold anything or not.
+void PlotCanvas::paintEvent(QPaintEvent*) {
+    QCPPainter painter(this);
+    if (!painter.isActive()) return;
+    painter.setCompositionMode(QPainter::CompositionMode_Source); // the ground is opaque
+    for (const auto& buffer : mPaintBuffers) {
+        if (buffer != mPaintBuffers.front()) {
+            painter.setCompositionMode(QPainter::CompositionMode_SourceOver);
+            painter.setClipRegion(overlay_->covered());
+        }
+        buffer->draw(&painter);
+    }
+}
+
 void PlotCanvas::applyTheme(const Theme& theme) {
     theme_ = &theme;
     setBackground(theme.plotBackground);
+    ground_->setColour(theme.plotBackground);
     overlay_->setColours(theme.cursor, theme.accent);
     for (QCPAxisRect* rect : rects_) styleAxisRect(*rect);
 }

@@ -81,6 +81,7 @@ signals:
     void menuRequested(QPoint global, bool atPointer); // not at the pointer: asked for with the keyboard
 
 protected:
+    void paintEvent(QPaintEvent* event) override;
     void mousePressEvent(QMouseEvent* event) override;
     void mouseMoveEvent(QMouseEvent* event) override;
     void mouseReleaseEvent(QMouseEvent* event) override;
@@ -136,7 +137,9 @@ private:
     View atPress_;
     double handleAtPress_ = 0;
 
-    Overlay* overlay_ = nullptr; // owned by its layer's plot
+    class Ground;
+    Ground* ground_ = nullptr;   // both owned by the plot
+    Overlay* overlay_ = nullptr; // on a layer of its own
     QCPMarginGroup* margins_ = nullptr;
     const Theme* theme_ = nullptr;
 };

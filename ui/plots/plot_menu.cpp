@@ -1,5 +1,4 @@
 // The context menu of every plot.
-#include "ui/clipboard.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/views/sql_request.h"
@@ -21,9 +20,7 @@ void PlotView::showMenu(QPoint global, bool atPointer) {
     menu->setAttribute(Qt::WA_DeleteOnClose);
     const bool numbers = pages_->currentIndex() == 0 && hasNumbers();
     const QString statement = numbers ? sql() : QString();
-    menu->addAction(tr("Copy as table"), this,
-                    [this] { QApplication::clipboard()->setText(tableFromCsv(exportCsv())); })
-        ->setEnabled(numbers);
+    menu->addAction(tr("Copy as table"), this, &PlotView::copyNumbers)->setEnabled(numbers);
     menu->addAction(tr("Copy image"), this, &PlotView::copyImage);
     menu->addAction(tr("Copy SQL"), this, [statement] { QApplication::clipboard()->setText(statement); })
         ->setEnabled(!statement.isEmpty());
@@ -34,6 +31,8 @@ void PlotView::showMenu(QPoint global, bool atPointer) {
         menu->addAction(tr("Export %1…").arg(QString::fromLatin1(suffix).toUpper()), this,
                         [this, suffix] { exportDialog(QString::fromLatin1(suffix)); });
     menu->addAction(tr("Export CSV…"), this, [this] { exportDialog(QStringLiteral("csv")); })->setEnabled(numbers);
+    menu->addAction(tr("Export JSON lines…"), this, [this] { exportDialog(QStringLiteral("jsonl")); })
+        ->setEnabled(numbers);
     menu->addSeparator();
     menu->addAction(tr("Undo zoom"), this, &PlotView::undoZoom)->setEnabled(canvas_->canUndoZoom());
     menu->addAction(tr("Redo zoom"), this, &PlotView::redoZoom)->setEnabled(canvas_->canRedoZoom());

@@ -7,6 +7,7 @@
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/units.h"
 #include "ui/theme.h"
+#include "ui/views/growth_turn.h"
 #include "ui/views/read_filter.h"
 
 #include <QAccessible>
@@ -29,6 +30,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <memory>
 
 namespace kvscope::ui {
 
@@ -36,8 +39,12 @@ namespace {
 constexpr int kPictureMargin = 16;
 constexpr int kWideView = 500; // pixels: from here there is room for a column beside the plot
 
-/// Behind another tab or in a minimised window there is nobody to see an update: showEvent catches up.
-bool inSight(const QWidget& view) { return view.isVisible() && !view.window()->isMinimized(); }
+bool growsStill(const Workspace& workspace) {
+    const OpenRun* runs[] = {workspace.current(), workspace.compare()};
+    return std::any_of(std::begin(runs), std::end(runs), [](const OpenRun* run) {
+        return run && (run->live || (run->row.status == "running" && !run->row.stale));
+    });
+}
 } // namespace
 
 PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
@@ -107,9 +114,10 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
 
     connect(&workspace_, &Workspace::currentChanged, this, &PlotView::reload);
     connect(&workspace_, &Workspace::compareChanged, this, &PlotView::reload);
-    connect(&workspace_, &Workspace::advanced, this, [this] {
-        if (inSight(*this) && !stale_) runGrew();
+    const auto turn = std::make_shared<GrowthTurn>(*this, [this] {
+        if (!stale_) runGrew();
     });
+    connect(&workspace_, &Workspace::advanced, this, [this, turn] { turn->grew(!growsStill(workspace_)); });
     connect(&workspace_, &Workspace::filterChanged, this, [this] {
         if (filterParts() != 0)
             reload();
@@ -117,7 +125,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
             updateNote();
     });
     connect(&workspace_, &Workspace::cursorChanged, this, [this] {
-        if (!inSight(*this) || stale_) return;
+        if (!GrowthTurn::inSight(*this) || stale_) return;
         cursorMoved();
         if (workspace_.lastMove() != CursorMove::Person) return; // a live run must not pull the plot along
         canvas_->revealMark();
@@ -246,7 +254,7 @@ QString PlotView::healthNote() const {
 }
 
 void PlotView::reload() {
-    if (!inSight(*this)) {
+    if (!GrowthTurn::inSight(*this)) {
         stale_ = true;
         return;
     }
@@ -338,14 +346,8 @@ void PlotView::exportDialog(const QString& suffix) {
         QFileDialog::getSaveFileName(this, tr("Export %1").arg(title_), stem + QLatin1Char('.') + suffix,
                                      QStringLiteral("%1 (*.%2)").arg(suffix.toUpper(), suffix));
     if (path.isEmpty()) return;
-    bool written = false;
-    if (suffix == QLatin1String("csv")) {
-        QSaveFile file(path);
-        const QByteArray bytes = exportCsv().toUtf8();
-        written = file.open(QIODevice::WriteOnly) && file.write(bytes) == bytes.size() && file.commit();
-    } else {
-        written = exportImage(path, canvas_->size() + QSize(2 * kPictureMargin, 80));
-    }
+    if (suffix == QLatin1String("csv") || suffix == QLatin1String("jsonl")) return exportNumbers(path);
+    const bool written = exportImage(path, canvas_->size() + QSize(2 * kPictureMargin, 80));
     if (!written) emit workspace_.failed(tr("%1 could not be written; is the folder there and writable?").arg(path));
 }
 

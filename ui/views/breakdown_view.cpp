@@ -1,5 +1,4 @@
 // Breakdown: where the time of a step goes, stacked by stage, per step, per layer or in total; two runs side by side.
-#include "profiler/read/filtered.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
@@ -9,20 +8,25 @@
 #include "ui/views/growth_timer.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
-#include "ui/views/step_feed.h"
+#include "ui/views/step_numbers_csv.h"
+#include "ui/views/step_series.h"
+#include "ui/views/tile_text.h"
 
 #include <QComboBox>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fmt/format.h>
+#include <iterator>
+#include <string>
 
 namespace kvscope::ui {
 
 namespace {
 
-constexpr int kComponents = kStageCount + kStepStageCount + 1; // the stages, embed, lm_head, sample, other
-constexpr int kRefreshMs = 500;                                // the sums of a live run are read again this often
+constexpr int kComponents = kStageRows; // the stages, embed, lm_head, sample, other
+constexpr int kRefreshMs = 500;         // the sums of a live run are read again this often
 
 QString componentName(int index) {
     if (index < kStageCount) return QString::fromUtf8(kStageNames[std::size_t(index)].data());
@@ -36,27 +40,6 @@ int componentIndex(const std::string& name) {
     for (int i = 0; i < kComponents - 1; ++i)
         if (componentName(i) == QString::fromStdString(name)) return i;
     return kComponents - 1;
-}
-
-/// kComponents rows, then the whole step; NaN: another phase. `only`: -1, or the one component that counts.
-std::vector<float> columnsOf(const std::vector<BreakdownStep>& steps, int first, int last, bool prefill, int only) {
-    const std::size_t rows = kComponents + 1;
-    std::vector<float> values(std::size_t(last - first + 1) * rows, std::numeric_limits<float>::quiet_NaN());
-    for (const BreakdownStep& step : steps) {
-        if (step.step < first || step.step > last || (step.step == 0) != prefill) continue;
-        float* column = values.data() + std::size_t(step.step - first) * rows;
-        std::int64_t total = 0;
-        for (std::size_t i = 0; i < kStageCount; ++i) column[i] = float(step.stageNs[i]), total += step.stageNs[i];
-        for (std::size_t i = 0; i < kStepStageCount; ++i)
-            column[kStageCount + i] = float(step.stepStageNs[i]), total += step.stepStageNs[i];
-        column[kComponents - 1] = float(std::max<std::int64_t>(step.otherNs, 0));
-        column[kComponents] = float(total + std::max<std::int64_t>(step.otherNs, 0));
-        if (only < 0) continue;
-        for (int i = 0; i < kComponents; ++i)
-            if (i != only) column[i] = 0;
-        column[kComponents] = column[only];
-    }
-    return values;
 }
 
 struct Sums {
@@ -88,40 +71,15 @@ public:
     }
 
     QString exportCsv() const override {
-        QString csv;
+        if (mode() == Mode::PerStep) return textOf(numbers());
         const OpenRun* runs[] = {workspace().current(), workspace().compare()};
-        const auto quoted = [](const OpenRun& open) {
-            return QStringLiteral("\"%1\"").arg(
-                QString::fromStdString(open.row.name).replace(QLatin1Char('"'), QLatin1String("\"\"")));
-        };
-        if (mode() == Mode::PerStep) {
-            csv = QStringLiteral("run,step");
-            for (int i = 0; i < kComponents; ++i) csv += QStringLiteral(",%1_ns").arg(componentName(i));
-            csv += QLatin1Char('\n');
-            bool any = false;
-            const QCPRange visible = const_cast<BreakdownView*>(this)->canvas().visibleX();
-            for (std::size_t s = 0; s < 2; ++s) {
-                if (!runs[s]) continue;
-                const StepPyramid& columns = sides_[s].columns;
-                const int last = std::min(columns.steps() - 1, int(std::floor(visible.upper)));
-                for (int step = std::max(0, int(std::ceil(visible.lower))); step <= last; ++step) {
-                    if (std::isnan(columns.at(step, kComponents))) continue;
-                    csv += quoted(*runs[s]) + QLatin1Char(',') + QString::number(step);
-                    for (int i = 0; i < kComponents; ++i)
-                        csv += QLatin1Char(',') + QString::number(double(columns.at(step, i)), 'f', 0);
-                    csv += QLatin1Char('\n');
-                    any = true;
-                }
-            }
-            return any ? csv : QString();
-        }
-        csv = QStringLiteral("run,phase,layer,component,calls,total_ns\n");
+        QString csv = QStringLiteral("run,phase,layer,component,calls,total_ns\n");
         bool any = false;
         for (std::size_t s = 0; s < 2; ++s) {
             if (!runs[s]) continue;
             for (const BreakdownRow& row : sides_[s].sums.rows) {
                 csv += QStringLiteral("%1,%2,%3,%4,%5,%6\n")
-                           .arg(quoted(*runs[s]), QString::fromStdString(row.phase))
+                           .arg(QString::fromStdString(csvText(runs[s]->row.name)), QString::fromStdString(row.phase))
                            .arg(row.layer)
                            .arg(QString::fromStdString(row.component))
                            .arg(row.calls)
@@ -130,6 +88,41 @@ public:
             }
         }
         return any ? csv : QString();
+    }
+
+    NumberWriter numbers() const override {
+        if (mode() != Mode::PerStep) return numbersOf(exportCsv());
+        const StepPyramid& columns = sides_[0].series.columns();
+        if (!run() || columns.stats(kComponents, 0, columns.steps()).count == 0) return {};
+        const QCPRange visible = const_cast<BreakdownView*>(this)->canvas().visibleX();
+        std::vector<std::pair<RunKey, std::string>> runs; // with their names, quoted
+        for (const OpenRun* open : {workspace().current(), workspace().compare()})
+            if (open) runs.emplace_back(open->key, csvText(open->row.name));
+        StepRequest request;
+        request.phase = prefill() ? Phase::Prefill : Phase::Decode;
+        request.filter = appliedFilter();
+        request.only = onlyComponent();
+        return [runs, request, first = std::max(0, int(std::ceil(visible.lower))),
+                last = int(std::floor(visible.upper))](NumberSink& sink) {
+            std::string lines = "run,step";
+            for (int i = 0; i < kComponents; ++i) lines += ',' + componentName(i).toStdString() + "_ns";
+            sink.add(lines += '\n');
+            forEachPart(runs, first, last, sink, [&](const TraceReader& reader, std::size_t run, int from, int to) {
+                StepRequest here = request;
+                here.runId = runs[run].first.runId;
+                const std::vector<float> values = stepColumns(reader, here, from, to);
+                lines.clear();
+                for (int step = from; step <= to; ++step) {
+                    const float* column = values.data() + std::size_t(step - from) * (kComponents + 1);
+                    if (std::isnan(column[kComponents])) continue;
+                    fmt::format_to(std::back_inserter(lines), "{},{}", runs[run].second, step);
+                    for (int i = 0; i < kComponents; ++i)
+                        fmt::format_to(std::back_inserter(lines), ",{:.0f}", column[i]);
+                    lines += '\n';
+                }
+                sink.add(lines);
+            });
+        };
     }
 
     QString sql() const override {
@@ -158,7 +151,7 @@ protected:
     void runGrew() override {
         if (!run()) return;
         if (mode() == Mode::PerStep)
-            for (Side& side : sides_) side.feed.advance();
+            for (Side& side : sides_) side.series.advance();
         else
             sumsTimer_.grew();
     }
@@ -199,12 +192,18 @@ protected:
         return mode() == Mode::PerStep ? stepTooltip(std::size_t(panel), at) : barTooltip(at);
     }
 
-    void visibleStepsChanged() override { fitValues(); }
+    void visibleStepsChanged() override {
+        const QCPRange visible = canvas().visibleX();
+        for (Side& side : sides_)
+            if (mode() == Mode::PerStep) side.series.prefer(visible.lower, visible.upper);
+        fitValues();
+    }
     int filterParts() const override { return FilterLayers | FilterSteps | FilterComponent | FilterText; }
 
     QString note() const override {
         for (const Side& side : sides_) {
-            if (!side.feed.error().isEmpty()) return tr("Reading stopped: %1.").arg(side.feed.error());
+            const QString& error = side.series.feed().error();
+            if (!error.isEmpty()) return tr("Reading stopped: %1.").arg(error);
         }
         QString how;
         if (mode() == Mode::PerStep && sides_[0].steps)
@@ -217,20 +216,22 @@ protected:
                            .arg(formatCount(sides_[0].stepsOf(phase())));
         if (mode() == Mode::Total)
             averaged = tr("Mean per step over %1 steps.").arg(formatCount(sides_[0].stepsOf(phase())));
-        return sentences(
-            {how, averaged,
-             run() && run()->row.timing == "measured" ? tr("Wall time measured on the critical path.")
-                                                      : tr("Wall time measured on the critical path; modelled link "
-                                                           "time is not in it."),
-             loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()), healthNote()});
+        const auto& feed = sides_[0].series.feed();
+        const auto& tiles = sides_[0].series.columns().tiles();
+        const QString preview = tiles.hasPreview() ? previewNote(tiles.stride()) : QString();
+        return sentences({how, averaged,
+                          run() && run()->row.timing == "measured"
+                              ? tr("Wall time measured on the critical path.")
+                              : tr("Wall time measured on the critical path; modelled link "
+                                   "time is not in it."),
+                          preview, loadingNote(feed.loading(), feed.loaded(), feed.total()), healthNote()});
     }
 
 private:
     struct Side {
-        Side(Workspace& workspace, QObject* context, const char* slot) : feed(workspace, context, slot, 4096) {}
+        Side(Workspace& workspace, QObject* context, const char* slot) : series(workspace, context, slot) {}
         void clear() {
-            feed.stop();
-            columns.reset(kComponents + 1);
+            series.clear();
             sums = {};
             steps = nullptr;
         }
@@ -242,8 +243,7 @@ private:
             if (phase == "prefill") return std::min<std::int64_t>(count, 1);
             return sums.steps > 0 ? std::min<std::int64_t>(count, sums.steps - 1) : count;
         }
-        StepFeed<std::vector<float>> feed;
-        StepPyramid columns;
+        StepSeries series;
         Sums sums;
         StepStackPlottable* steps = nullptr;
     };
@@ -271,7 +271,7 @@ private:
                 setIntegerAxis(panel->axis(QCPAxis::atBottom), last ? tr("Step") : QString());
                 panel->axis(QCPAxis::atBottom)->setTickLabels(last);
                 sides_[s].steps = new StepStackPlottable(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft),
-                                                         sides_[s].columns);
+                                                         sides_[s].series.columns());
             }
             plot.setMinimumSpan(2);
         } else {
@@ -284,23 +284,19 @@ private:
     }
 
     void startSteps(std::size_t s, const OpenRun& open) {
-        Side& side = sides_[s];
-        side.feed.start(
-            open.key,
-            [prefill = prefill(), filter = appliedFilter(), only = onlyComponent()](TraceReader& reader, int runId,
-                                                                                    int first, int last) {
-                return columnsOf(filteredBreakdownSteps(reader, runId, filter, first, last), first, last, prefill,
-                                 only);
-            },
-            [this, &side](std::vector<float> values, int, int) {
-                if (!values.empty()) side.columns.append(values);
-                if (&side == &sides_[0] && !side.feed.error().isEmpty() && side.columns.empty()) {
-                    showEmpty(tr("The trace cannot be read here"), side.feed.error());
-                    return;
-                }
-                present();
-                replot();
-            });
+        StepSeries& series = sides_[s].series;
+        StepRequest request;
+        request.phase = prefill() ? Phase::Prefill : Phase::Decode;
+        request.filter = appliedFilter();
+        request.only = onlyComponent();
+        series.start(open.key, request, [this, s, &series] {
+            if (s == 0 && !series.feed().error().isEmpty() && series.columns().empty()) {
+                showEmpty(tr("The trace cannot be read here"), series.feed().error());
+                return;
+            }
+            present();
+            replot();
+        });
     }
 
     void askSums() {
@@ -344,16 +340,17 @@ private:
                 if (!side.steps) continue;
                 side.steps->setColours(colours(), Theme::current().mutedText);
                 side.steps->setRelative(relative());
-                last = std::max(last, prefill() ? 0 : side.columns.steps() - 1);
+                const StepPyramid& columns = side.series.columns();
+                last = std::max(last, prefill() ? 0 : columns.steps() - 1);
                 for (int i = 0; i < kComponents; ++i) {
-                    const CellStats stats = side.columns.stats(i, 0, side.columns.steps());
+                    const CellStats stats = columns.stats(i, 0, columns.steps());
                     if (stats.count) any = true;
                     if (stats.count && stats.max > 0) used[std::size_t(i)] = true;
                 }
             }
             canvas().setFullX({first - 0.5, last + 0.5});
-            if (!any && sides_[0].feed.active() && !sides_[0].feed.loading())
-                explainNothing(sides_[0].feed.loaded() > 0);
+            if (!any && sides_[0].series.feed().active() && !sides_[0].series.feed().loading())
+                explainNothing(sides_[0].series.feed().loaded() > 0);
             else if (any)
                 showEmpty({}, {});
         } else {
@@ -473,8 +470,8 @@ private:
 
     QString stepTooltip(std::size_t s, QPointF at) const {
         const int step = int(std::lround(at.x()));
-        if (s >= 2 || step < 0 || step >= sides_[s].columns.steps()) return {};
-        const StepPyramid& columns = sides_[s].columns;
+        if (s >= 2 || step < 0 || step >= sides_[s].series.columns().steps()) return {};
+        const StepPyramid& columns = sides_[s].series.columns();
         const double total = double(columns.at(step, kComponents));
         if (std::isnan(total)) return {};
         QString html =

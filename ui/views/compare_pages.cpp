@@ -75,6 +75,7 @@ public:
 
     bool exportImage(const QString& path, QSize size) override { return page()->exportImage(path, size); }
     QString exportCsv() const override { return page()->exportCsv(); }
+    NumberWriter numbers() const override { return page()->numbers(); }
     void resetZoom() override { page()->resetZoom(); }
     void undoZoom() override { page()->undoZoom(); }
     void redoZoom() override { page()->redoZoom(); }

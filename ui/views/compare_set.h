@@ -38,8 +38,8 @@ private:
 QString runLetter(std::size_t index);
 QColor runColour(std::size_t index);
 
-/// Reads two runs pair by pair, in chunks, as StepFeed does for one; the second file has a reader of its own that goes
-/// from chunk to chunk.
+/// Reads two runs pair by pair, in chunks and in order; the second file has a reader of its own that goes from chunk to
+/// chunk.
 template <class Chunk> class PairFeed {
 public:
     /// Worker thread.

@@ -1,5 +1,6 @@
 // The summary page of Compare: the verdict on two runs, their key numbers with differences, and both locality curves
 // over the steps.
+#include "ui/plots/curve_plottable.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
@@ -10,7 +11,8 @@
 #include "ui/views/growth_timer.h"
 #include "ui/views/key_numbers.h"
 #include "ui/views/run_text.h"
-#include "ui/views/step_feed.h"
+#include "ui/views/step_series.h"
+#include "ui/views/tile_text.h"
 
 #include <QHeaderView>
 #include <QLabel>
@@ -91,9 +93,9 @@ public:
         setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Decode step"));
         panel_->axis(QCPAxis::atLeft)->setLabel(tr("Locality, all layers and heads"));
         for (int s = 1; s >= 0; --s) {
-            auto* graph = new QCPGraph(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft));
-            graph->setAntialiased(true);
-            sides_[std::size_t(s)].graph = graph;
+            Side& side = sides_[std::size_t(s)];
+            side.curve = new CurvePlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft),
+                                            side.series.columns(), int(TransferNumber::Locality));
         }
         canvas().applyTheme(Theme::current());
         themed(Theme::current());
@@ -138,9 +140,14 @@ protected:
         cursorMoved();
     }
 
+    void visibleStepsChanged() override {
+        const QCPRange visible = canvas().visibleX();
+        for (Side& side : sides_) side.series.prefer(visible.lower, visible.upper);
+    }
+
     void runGrew() override {
         if (!run() || !workspace().compare()) return;
-        for (Side& side : sides_) side.feed.advance();
+        for (Side& side : sides_) side.series.advance();
         summaryTimer_.grew();
     }
 
@@ -157,8 +164,8 @@ protected:
 
     void themed(const Theme& theme) override {
         legend_->applyTheme(theme);
-        sides_[0].graph->setPen(QPen(theme.runA, 1));
-        sides_[1].graph->setPen(QPen(theme.runB, 1));
+        sides_[0].curve->setPen(QPen(theme.runA, 1));
+        sides_[1].curve->setPen(QPen(theme.runB, 1));
         fillLegend();
         fillTable();
     }
@@ -175,12 +182,11 @@ protected:
         QString html;
         const OpenRun* runs[] = {workspace().current(), workspace().compare()};
         for (std::size_t s = 0; s < 2; ++s) {
-            const auto points = sides_[s].graph->data();
-            const auto found = points->findBegin(step, false);
-            if (!runs[s] || found == points->constEnd() || int(std::lround(found->key)) != step) continue;
+            const double locality = sides_[s].curve->value(step);
+            if (!runs[s] || std::isnan(locality)) continue;
             html += tr("<br>%1: locality <b>%2</b>")
                         .arg(QString::fromStdString(runs[s]->row.name).toHtmlEscaped(),
-                             formatValue(Unit::Fraction, found->value));
+                             formatValue(Unit::Fraction, locality));
         }
         if (html.isEmpty()) return {};
         return QStringLiteral("<b>%1</b>").arg(stepName(step)) + html +
@@ -189,13 +195,16 @@ protected:
 
     QString note() const override {
         for (const Side& side : sides_)
-            if (!side.feed.error().isEmpty()) return tr("Reading stopped: %1.").arg(side.feed.error());
+            if (const QString& error = side.series.feed().error(); !error.isEmpty())
+                return tr("Reading stopped: %1.").arg(error);
         const double perPixel =
             panel_->width() > 0 ? const_cast<CompareView*>(this)->canvas().visibleX().size() / panel_->width() : 0;
+        const auto& feed = sides_[0].series.feed();
+        const auto& tiles = sides_[0].series.columns().tiles();
         return sentences({aggregationNote(perPixel, tr("the line keeps the extremes")),
+                          tiles.hasPreview() ? previewNote(tiles.stride()) : QString(),
                           tr("Averages of locality leave out the first decode step and steps that open a block."),
-                          loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()),
-                          healthNote()});
+                          loadingNote(feed.loading(), feed.loaded(), feed.total()), healthNote()});
     }
 
     QString pictureTitle() const override {
@@ -240,30 +249,22 @@ protected:
 
 private:
     struct Side {
-        Side(Workspace& workspace, QObject* context, const char* slot) : feed(workspace, context, slot, 4096) {}
+        Side(Workspace& workspace, QObject* context, const char* slot) : series(workspace, context, slot) {}
         void clear() {
-            feed.stop();
+            series.clear();
             summary.reset();
-            if (graph) graph->data()->clear();
         }
-        StepFeed<std::vector<StepRow>> feed;
+        StepSeries series;
         std::optional<RunSummary> summary;
-        QCPGraph* graph = nullptr;
+        CurvePlottable* curve = nullptr;
     };
 
     static QString plain(double value) { return std::isnan(value) ? QString() : QString::number(value, 'g', 10); }
 
     void start(Side& side, const OpenRun& open) {
-        side.feed.start(
-            open.key,
-            [](TraceReader& reader, int runId, int first, int last) { return reader.steps(runId, first, last); },
-            [this, &side](std::vector<StepRow> rows, int, int) {
-                for (const StepRow& row : rows) {
-                    if (row.phase == Phase::Decode && row.kept >= 0 && row.selected > 0)
-                        side.graph->addData(row.step, double(row.kept) / double(row.selected));
-                }
-                present();
-            });
+        StepRequest request;
+        request.numbers = StepNumbers::Transfers;
+        side.series.start(open.key, request, [this] { present(); });
     }
 
     void askSummaries() {
@@ -360,10 +361,10 @@ private:
         const OpenRun *a = workspace().current(), *b = workspace().compare();
         if (!a || !b) return;
         for (const Side& side : sides_) {
-            if (!side.feed.error().isEmpty() && side.graph->data()->isEmpty()) {
+            if (!side.series.feed().error().isEmpty() && side.series.columns().empty()) {
                 table_->hide();
                 verdict_->hide();
-                showEmpty(tr("The trace cannot be read here"), side.feed.error());
+                showEmpty(tr("The trace cannot be read here"), side.series.feed().error());
                 return;
             }
         }
@@ -372,13 +373,13 @@ private:
             fillTable();
             table_->show();
         }
-        double low = 1, last = 1;
+        double low = 1;
+        int last = 1;
         for (const Side& side : sides_) {
             bool found = false;
-            const QCPRange values = side.graph->getValueRange(found);
+            const QCPRange values = side.curve->getValueRange(found, QCP::sdBoth, {});
             if (found) low = std::min(low, values.lower);
-            const QCPRange keys = side.graph->getKeyRange(found);
-            if (found) last = std::max(last, keys.upper);
+            last = std::max(last, side.series.columns().steps() - 1);
         }
         canvas().setFullX({0.5, last + 0.5});
         canvas().setFullY(0, {std::max(-0.02, std::floor(low * 10 - 0.5) / 10), 1.02});

@@ -20,8 +20,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
+#include <iterator>
 #include <limits>
 #include <numeric>
+#include <string>
 
 namespace kvscope::ui {
 
@@ -31,6 +34,8 @@ constexpr std::int64_t kMostCells = std::int64_t(1) << 27; // 1.3 GB of tiles
 
 /// Recorded for whole layers, not for their KV heads.
 bool ofWholeLayers(Metric metric) { return metric == Metric::ExposedTime || metric == Metric::LayerTime; }
+
+constexpr int kFirstExported = 64; // steps
 
 enum class Rows { Layers, LayersOfHead, HeadsOfLayer };
 enum class Sort { AsRecorded, HighestFirst, LowestFirst };
@@ -107,26 +112,38 @@ public:
         });
     }
 
-    QString exportCsv() const override {
-        if (data_.empty()) return {};
+    QString exportCsv() const override { return textOf(numbers()); }
+
+    /// Straight from the trace, so that steps that are not read yet are there too.
+    NumberWriter numbers() const override {
+        if (data_.empty() || !run()) return {};
         const QCPRange visible = const_cast<LocalityView*>(this)->canvas().visibleX();
         const int first = std::max(0, int(std::ceil(visible.lower)));
         const int last = std::min(data_.steps() - 1, int(std::floor(visible.upper)));
-        QString csv = QStringLiteral("step");
-        for (const QString& name : names_)
-            csv += QLatin1Char(',') + QString(name).replace(QLatin1Char(','), QLatin1Char(' '));
-        csv += QLatin1Char('\n');
-        for (int step = first; step <= last; ++step) {
-            if (!data_.tiles().knows(step)) continue; // not read yet
-            csv += QString::number(step);
-            for (int row = 0; row < data_.rows(); ++row) {
-                const float value = data_.at(step, row);
-                csv += QLatin1Char(',');
-                if (!std::isnan(value)) csv += QString::number(double(value), 'g', 9);
+        return [path = run()->key.path.toStdString(), read = readTile_, names = names_, first, last](NumberSink& sink) {
+            TraceReader reader(path);
+            reader.setInterrupt(sink.interrupt());
+            std::string lines = "step";
+            for (const QString& name : names)
+                lines += ',' + QString(name).replace(QLatin1Char(','), QLatin1Char(' ')).toStdString();
+            sink.add(lines += '\n');
+            for (int from = first; from <= last;) {
+                const int part = from == first ? kFirstExported : kTileSteps; // a preview wants only the first lines
+                const int to = std::min({(from / kTileSteps + 1) * kTileSteps - 1, from + part - 1, last});
+                const auto tile = read(reader, from, to);
+                for (int step = from; step <= to; ++step) {
+                    lines = std::to_string(step);
+                    for (int row = 0; row < tile->rows(); ++row) {
+                        lines += ',';
+                        const float value = tile->at(step - from, row);
+                        if (!std::isnan(value)) fmt::format_to(std::back_inserter(lines), "{:.9g}", value);
+                    }
+                    sink.add(lines += '\n');
+                }
+                from = to + 1;
+                sink.progress(double(from - first) / double(last - first + 1));
             }
-            csv += QLatin1Char('\n');
-        }
-        return csv;
+        };
     }
 
     QString sql() const override {
@@ -191,11 +208,11 @@ protected:
         canvas().setFullY(0, {-0.5, rowCount - 0.5});
         canvas().setMinimumSpan(2);
         showEmpty({}, {});
+        readTile_ = [request, cache = cache_, filter = appliedFilter()](TraceReader& reader, int first, int last) {
+            return readFilteredTile(reader, request, filter, first, last, cache);
+        };
         feed_.start(
-            run()->key,
-            [request, cache = cache_, filter = appliedFilter()](TraceReader& reader, int first, int last) {
-                return readFilteredTile(reader, request, filter, first, last, cache);
-            },
+            run()->key, readTile_,
             [request, filter = appliedFilter()](TraceReader& reader, int steps, int stride) {
                 return readFilteredPreview(reader, request, filter, steps, stride);
             },
@@ -640,6 +657,7 @@ private:
     QCPAxisRect* panel_ = nullptr;
     QCPColorScale* bar_ = nullptr;
     HeatPlottable* heat_ = nullptr;
+    TileFeed<HeatTile>::Read readTile_; // what is shown, steps of one tile
     QStringList names_, ticks_;
     QString rowsTitle_;
     std::vector<int> order_; // row of the data at every place; empty: as recorded

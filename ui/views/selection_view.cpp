@@ -22,6 +22,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
+#include <iterator>
+#include <string>
 
 namespace kvscope::ui {
 
@@ -31,6 +34,8 @@ constexpr std::array<const char*, kMaskOrigins> kOriginTitles{
     QT_TRANSLATE_NOOP("SelectionView", "sink"), QT_TRANSLATE_NOOP("SelectionView", "window"),
     QT_TRANSLATE_NOOP("SelectionView", "query-aware"), QT_TRANSLATE_NOOP("SelectionView", "query-agnostic"),
     QT_TRANSLATE_NOOP("SelectionView", "token-level")};
+
+constexpr int kExported = 512; // steps read at once for an export
 
 /// What the trace alone knows of a cell.
 struct CellDetail {
@@ -104,28 +109,29 @@ public:
         themed(Theme::current());
     }
 
+    QString exportCsv() const override { return textOf(numbers()); }
+
     /// Straight from the trace, which has the scores as well.
-    QString exportCsv() const override {
+    NumberWriter numbers() const override {
         if (data_.steps() == 0 || !run()) return {};
         const QCPRange visible = const_cast<SelectionView*>(this)->canvas().visibleX();
         const int first = std::max(0, int(std::ceil(visible.lower)));
         const int last = std::min(data_.steps() - 1, int(std::floor(visible.upper)));
-        QString csv = QStringLiteral("step,layer,seq,kv_head,block,origin,hit,score\n");
-        try {
-            const TraceReader reader(run()->key.path.toStdString());
-            const ReadFilter filter = appliedFilter();
-            std::vector<bool> found;
-            if (!filter.text.empty()) found = blocksWithText(reader, run()->key.runId, shown_.sequence, filter.text);
-            for (int from = first; from <= last; from += kTileSteps)
-                for (const SelectionRow& row :
-                     reader.selections(run()->key.runId, shown_.layer, shown_.sequence, shown_.kvHead, from,
-                                       std::min(from + kTileSteps - 1, last)))
-                    if (filter.hasStep(row.step)) appendCsv(row, found, csv);
-        } catch (const Error& error) {
-            emit workspace().failed(QString::fromStdString(oneLine(error)));
-            return {};
-        }
-        return csv;
+        QStringList origins;
+        for (const char* title : kOriginTitles) origins << tr(title);
+        return [key = run()->key, at = shown_, filter = appliedFilter(), origins, first, last](NumberSink& sink) {
+            TraceReader reader(key.path.toStdString());
+            reader.setInterrupt(sink.interrupt());
+            std::vector<bool> found; // blocks that hold the filter's text; empty: all count
+            if (!filter.text.empty()) found = blocksWithText(reader, key.runId, at.sequence, filter.text);
+            sink.add("step,layer,seq,kv_head,block,origin,hit,score\n");
+            for (int from = first; from <= last; from += kExported) {
+                const int to = std::min(from + kExported - 1, last);
+                for (const SelectionRow& row : reader.selections(key.runId, at.layer, at.sequence, at.kvHead, from, to))
+                    if (filter.hasStep(row.step)) sink.add(linesOf(row, found, origins));
+                sink.progress(double(to + 1 - first) / double(last - first + 1));
+            }
+        };
     }
 
     QString sql() const override {
@@ -379,23 +385,20 @@ private:
                  formatCount(count[1]));
     }
 
-    /// found: blocks that hold the filter's text; empty: all count.
-    static void appendCsv(const SelectionRow& row, const std::vector<bool>& found, QString& csv) {
+    static std::string linesOf(const SelectionRow& row, const std::vector<bool>& found, const QStringList& origins) {
+        std::string lines;
         for (std::size_t i = 0; i < row.blocks.size(); ++i) {
             const auto block = std::size_t(row.blocks[i]);
             if (!found.empty() && (block >= found.size() || !found[block])) continue;
+            fmt::format_to(std::back_inserter(lines), "{},{},{},{},{},{},{},", row.step, row.layer, row.sequence,
+                           row.kvHead, row.blocks[i],
+                           origins[std::min(qsizetype(row.origins[i]), origins.size() - 1)].toStdString(),
+                           row.hit[i] ? 1 : 0);
             const bool scored = i < row.scores.size() && !std::isnan(row.scores[i]);
-            csv += QStringLiteral("%1,%2,%3,%4,%5,%6,%7,%8\n")
-                       .arg(row.step)
-                       .arg(row.layer)
-                       .arg(row.sequence)
-                       .arg(row.kvHead)
-                       .arg(row.blocks[i])
-                       .arg(QString::fromLatin1(
-                           kOriginTitles[std::min(std::size_t(row.origins[i]), kOriginTitles.size() - 1)]))
-                       .arg(row.hit[i] ? 1 : 0)
-                       .arg(scored ? QString::number(double(row.scores[i]), 'g', 7) : QString());
+            if (scored) fmt::format_to(std::back_inserter(lines), "{:.7g}", row.scores[i]);
+            lines += '\n';
         }
+        return lines;
     }
 
     void askForDetail(int step, int block, bool selected) {

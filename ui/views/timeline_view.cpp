@@ -8,6 +8,7 @@
 #include "ui/timeline/time_ticks.h"
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/timeline/timeline_panel.h"
+#include "ui/views/growth_turn.h"
 #include "ui/views/make_views.h"
 #include "ui/views/timeline_feed.h"
 #include "ui/views/view.h"
@@ -37,6 +38,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 
 namespace kvscope::ui {
 
@@ -82,8 +84,12 @@ public:
         connectCanvas();
         connectPanel();
         connect(&workspace_, &Workspace::currentChanged, this, &TimelineView::reload);
-        connect(&workspace_, &Workspace::advanced, this, [this] {
-            if (isVisible() && !stale_) feed_.advance();
+        const auto turn = std::make_shared<GrowthTurn>(*this, [this] {
+            if (!stale_) feed_.advance();
+        });
+        connect(&workspace_, &Workspace::advanced, this, [this, turn] {
+            const OpenRun* run = workspace_.current();
+            turn->grew(!run || !(run->live || run->row.status == "running"));
         });
         connect(&workspace_, &Workspace::cursorChanged, this, [this] { cursorMoved(true); });
     }

@@ -1,5 +1,6 @@
 // Transfers: hit rate, misses, bytes over the link and exposed time of every decode step, one run or two.
 #include "profiler/read/filtered.h"
+#include "ui/plots/curve_plottable.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/outliers.h"
 #include "ui/plots/plot_canvas.h"
@@ -8,40 +9,48 @@
 #include "ui/theme.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
-#include "ui/views/step_feed.h"
+#include "ui/views/step_numbers_csv.h"
+#include "ui/views/step_series.h"
+#include "ui/views/tile_text.h"
 
 #include <QComboBox>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <fmt/format.h>
+#include <iterator>
+#include <string>
 
 namespace kvscope::ui {
 
 namespace {
 
 constexpr int kPanels = 4;
-constexpr double kSmoothSteps = 4000; // beyond, lines are drawn plainly
 enum Panel { HitRate, Misses, Bytes, Exposed };
 constexpr std::array<Unit, kPanels> kUnits{Unit::Percent, Unit::Count, Unit::Bytes, Unit::Nanoseconds};
-
-double valueOf(const StepRow& row, int panel) {
-    switch (panel) {
-    case HitRate: {
-        const auto all = row.hits + row.misses;
-        return all > 0 ? 100.0 * double(row.hits) / double(all) : std::numeric_limits<double>::quiet_NaN();
-    }
-    case Misses:
-        return double(row.misses);
-    case Bytes:
-        return double(row.h2dBytes);
-    default: // -1: not known of single KV heads
-        return row.exposedNs >= 0 ? double(row.exposedNs) : std::numeric_limits<double>::quiet_NaN();
-    }
-}
+constexpr std::array<TransferNumber, kPanels> kNumbers{TransferNumber::HitRatePercent, TransferNumber::Misses,
+                                                       TransferNumber::H2dBytes, TransferNumber::ExposedNs};
 
 /// What is not known of single KV heads is -1.
-QString csvCell(std::int64_t value) { return value >= 0 ? QString::number(value) : QString(); }
+std::string csvCell(std::int64_t value) { return value >= 0 ? std::to_string(value) : std::string(); }
+
+/// The steps in view, or the extremes of as many stretches of them as a screen tells apart. Lowest: how far below 100
+/// %.
+void addExtremes(const CurvePlottable& curve, QCPRange visible, bool lowest, HighestPoints& points) {
+    constexpr int most = 2048;
+    const int first = std::max(0, int(std::ceil(visible.lower))), end = int(std::floor(visible.upper)) + 1;
+    const int stretch = std::max(1, (end - first + most - 1) / most);
+    for (int begin = first; begin < end; begin += stretch) {
+        const int last = std::min(begin + stretch, end) - 1;
+        const CellStats values = curve.within(QCPRange(begin, last));
+        if (values.count == 0) continue;
+        const double extreme = double(lowest ? values.min : values.max);
+        int at = begin;
+        while (at < last && curve.value(at) != extreme) ++at;
+        points.add(at, lowest ? 100 - extreme : extreme);
+    }
+}
 
 class TransfersView final : public PlotView {
     Q_OBJECT
@@ -75,11 +84,10 @@ public:
             setIntegerAxis(panel->axis(QCPAxis::atBottom), last ? tr("Decode step") : QString());
             panel->axis(QCPAxis::atBottom)->setTickLabels(last);
             for (int s = 1; s >= 0; --s) { // the current run is drawn over the other
-                auto* graph = new QCPGraph(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft));
-                graph->setAntialiased(true);
-                graph->setAntialiasedFill(false);
-                graph->setAdaptiveSampling(true);
-                sides_[std::size_t(s)].graphs[std::size_t(i)] = graph;
+                Side& side = sides_[std::size_t(s)];
+                side.curves[std::size_t(i)] =
+                    new CurvePlottable(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft),
+                                       side.series.columns(), int(kNumbers[std::size_t(i)]));
             }
             auto* beyond = new QCPGraph(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft));
             beyond->setLineStyle(QCPGraph::lsNone);
@@ -97,35 +105,34 @@ public:
         themed(Theme::current());
     }
 
-    QString exportCsv() const override {
-        if (sides_[0].steps.empty()) return {};
+    QString exportCsv() const override { return textOf(numbers()); }
+
+    NumberWriter numbers() const override {
+        if (sides_[0].empty()) return {};
         const QCPRange visible = const_cast<TransfersView*>(this)->canvas().visibleX();
-        QString csv = QStringLiteral("run,step,hits,misses,h2d_bytes,d2h_bytes,transfer_ns,exposed_ns\n");
-        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
-        for (std::size_t s = 0; s < 2; ++s) {
-            if (!runs[s]) continue;
-            const QString name = QStringLiteral("\"%1\"").arg(
-                QString::fromStdString(runs[s]->row.name).replace(QLatin1Char('"'), QLatin1String("\"\"")));
-            for (const StepRow& row : sides_[s].steps) {
-                if (row.step < visible.lower || row.step > visible.upper) continue;
-                csv += QStringLiteral("%1,%2,%3,%4,%5,%6,%7,%8\n")
-                           .arg(name)
-                           .arg(row.step)
-                           .arg(row.hits)
-                           .arg(row.misses)
-                           .arg(row.h2dBytes)
-                           .arg(csvCell(row.d2hBytes), csvCell(row.transferNs), csvCell(row.exposedNs));
-            }
-        }
-        return csv;
+        std::vector<std::pair<RunKey, std::string>> runs; // with their names, quoted
+        for (const OpenRun* open : {workspace().current(), workspace().compare()})
+            if (open) runs.emplace_back(open->key, csvText(open->row.name));
+        return [runs, filter = appliedFilter(), first = std::max(0, int(std::ceil(visible.lower))),
+                last = int(std::floor(visible.upper))](NumberSink& sink) {
+            sink.add("run,step,hits,misses,h2d_bytes,d2h_bytes,transfer_ns,exposed_ns\n");
+            forEachPart(runs, first, last, sink, [&](const TraceReader& reader, std::size_t run, int from, int to) {
+                std::string lines;
+                for (const StepRow& row : filteredSteps(reader, runs[run].first.runId, filter, from, to))
+                    if (row.phase == Phase::Decode)
+                        fmt::format_to(std::back_inserter(lines), "{},{},{},{},{},{},{},{}\n", runs[run].second,
+                                       row.step, row.hits, row.misses, row.h2dBytes, csvCell(row.d2hBytes),
+                                       csvCell(row.transferNs), csvCell(row.exposedNs));
+                sink.add(lines);
+            });
+        };
     }
 
     QString sql() const override { return run() ? transfersSql(sqlScope()) : QString(); }
 
 protected:
     void runChanged() override {
-        for (Side& side : sides_) side.clear();
-        moved_ = false;
+        for (Side& side : sides_) side.series.clear();
         if (showEmptyWithoutRun(
                 tr("This view shows, step by step, how many selected blocks were resident, how many bytes "
                    "crossed the link, and how much of that time the step had to wait.")))
@@ -142,7 +149,7 @@ protected:
         if (!run()) return;
         labelAxes();
         fillLegend();
-        for (Side& side : sides_) side.feed.advance();
+        for (Side& side : sides_) side.series.advance();
     }
 
     void cursorMoved() override {
@@ -167,8 +174,7 @@ protected:
             QColor fill = colour;
             fill.setAlpha(36);
             for (int i = 0; i < kPanels; ++i) {
-                QCPGraph* graph = sides_[s].graphs[std::size_t(i)];
-                graph->setPen(QPen(colour, 1)); // wider pens cost thirty times as much at a million points
+                sides_[s].curves[std::size_t(i)]->setPen(QPen(colour, 1));
                 fills_[s] = fill;
             }
         }
@@ -188,35 +194,44 @@ protected:
         QString html;
         const OpenRun* runs[] = {workspace().current(), workspace().compare()};
         for (std::size_t s = 0; s < 2; ++s) {
-            const StepRow* row = sides_[s].find(step);
-            if (!row || !runs[s]) continue;
+            const StepPyramid& columns = sides_[s].series.columns();
+            const auto value = [&](TransferNumber number) { return double(columns.at(step, int(number))); };
+            if (!runs[s] || columns.empty() || std::isnan(value(TransferNumber::Misses))) continue;
             if (!html.isEmpty()) html += QStringLiteral("<br>");
             if (workspace().compare())
                 html += QStringLiteral("<b>%1</b><br>").arg(QString::fromStdString(runs[s]->row.name).toHtmlEscaped());
             html +=
                 tr("<b>%1</b>%2<br>Hits %3, misses %4: hit rate <b>%5</b><br>Host to device %6, device to host %7<br>"
                    "Link busy %8, exposed <b>%9</b>")
-                    .arg(stepName(step), row->opensBlock ? tr(" (opens a new block)") : QString(),
-                         formatCount(row->hits), formatCount(row->misses),
-                         formatValue(Unit::Percent, valueOf(*row, HitRate)),
-                         formatValue(Unit::Bytes, double(row->h2dBytes)), known(Unit::Bytes, row->d2hBytes),
-                         known(Unit::Nanoseconds, row->transferNs))
-                    .arg(known(Unit::Nanoseconds, row->exposedNs) + QLatin1Char(' ') + timingWord(runs[s]->row));
+                    .arg(stepName(step), value(TransferNumber::OpensBlock) > 0 ? tr(" (opens a new block)") : QString(),
+                         formatCount(std::llround(value(TransferNumber::Hits))),
+                         formatCount(std::llround(value(TransferNumber::Misses))),
+                         formatValue(Unit::Percent, value(TransferNumber::HitRatePercent)),
+                         formatValue(Unit::Bytes, value(TransferNumber::H2dBytes)),
+                         known(Unit::Bytes, value(TransferNumber::D2hBytes)),
+                         known(Unit::Nanoseconds, value(TransferNumber::LinkNs)))
+                    .arg(known(Unit::Nanoseconds, value(TransferNumber::ExposedNs)) + QLatin1Char(' ') +
+                         timingWord(runs[s]->row));
         }
         if (html.isEmpty()) return {};
         return html + tr("<p>Exposed: the part of the link's time that the step had to wait for.</p>");
     }
 
-    static QString known(Unit unit, std::int64_t value) {
-        return value >= 0 ? formatValue(unit, double(value)) : tr("not recorded per KV head");
+    static QString known(Unit unit, double value) {
+        return std::isnan(value) ? tr("not recorded per KV head") : formatValue(unit, value);
     }
 
-    void visibleStepsChanged() override { fitValues(); }
+    void visibleStepsChanged() override {
+        const QCPRange visible = canvas().visibleX();
+        for (Side& side : sides_) side.series.prefer(visible.lower, visible.upper);
+        fitValues();
+    }
     int filterParts() const override { return FilterLayers | FilterKvHeads | FilterSteps | FilterText; }
 
     QString note() const override {
         for (const Side& side : sides_)
-            if (!side.feed.error().isEmpty()) return tr("Reading stopped: %1.").arg(side.feed.error());
+            if (const QString& error = side.series.feed().error(); !error.isEmpty())
+                return tr("Reading stopped: %1.").arg(error);
         const double perPixel = panels_[0]->width() > 0
                                     ? const_cast<TransfersView*>(this)->canvas().visibleX().size() / panels_[0]->width()
                                     : 0;
@@ -227,51 +242,43 @@ protected:
         const QString beyond = *std::max_element(beyondAny_.begin(), beyondAny_.end()) > 0
                                    ? tr("Triangles mark steps beyond the plot; Values: All shows them in full.")
                                    : QString();
+        const auto& feed = sides_[0].series.feed();
+        const auto& tiles = sides_[0].series.columns().tiles();
         return sentences({aggregationNote(perPixel, tr("the line keeps the extremes")), beyond,
-                          tr("The prefill is left out."), timing,
-                          loadingNote(sides_[0].feed.loading(), sides_[0].feed.loaded(), sides_[0].feed.total()),
-                          healthNote()});
+                          tiles.hasPreview() ? previewNote(tiles.stride()) : QString(), tr("The prefill is left out."),
+                          timing, loadingNote(feed.loading(), feed.loaded(), feed.total()), healthNote()});
     }
 
 private:
     struct Side {
-        Side(Workspace& workspace, QObject* context, const char* slot) : feed(workspace, context, slot, 4096) {}
-        void clear() {
-            feed.stop();
-            steps.clear();
-            for (QCPGraph* graph : graphs)
-                if (graph) graph->data()->clear();
+        Side(Workspace& workspace, QObject* context, const char* slot) : series(workspace, context, slot) {}
+        bool empty() const { // of decode steps
+            const StepPyramid& columns = series.columns();
+            return columns.stats(int(TransferNumber::Misses), 0, columns.steps()).count == 0;
         }
-        const StepRow* find(int step) const {
-            const auto at = std::lower_bound(steps.begin(), steps.end(), step,
-                                             [](const StepRow& row, int wanted) { return row.step < wanted; });
-            return at != steps.end() && at->step == step ? &*at : nullptr;
-        }
-        StepFeed<std::vector<StepRow>> feed;
-        std::vector<StepRow> steps; // decode steps only
-        std::array<QCPGraph*, kPanels> graphs{};
+        StepSeries series;
+        std::array<CurvePlottable*, kPanels> curves{};
     };
 
-    void start(Side& side, const OpenRun& open) {
-        side.feed.start(
-            open.key,
-            [filter = appliedFilter()](TraceReader& reader, int runId, int first, int last) {
-                return filteredSteps(reader, runId, filter, first, last);
-            },
-            [this, &side](std::vector<StepRow> rows, int, int) { take(side, std::move(rows)); });
+    /// Some block was a hit or a miss.
+    static bool moves(const Side& side) {
+        const StepPyramid& columns = side.series.columns();
+        return columns.stats(int(TransferNumber::HitRatePercent), 0, columns.steps()).count > 0;
     }
 
-    void take(Side& side, std::vector<StepRow> rows) {
-        for (const StepRow& row : rows) {
-            if (row.phase == Phase::Prefill) continue;
-            side.steps.push_back(row);
-            moved_ = moved_ || row.hits + row.misses > 0;
-            for (int i = 0; i < kPanels; ++i) side.graphs[std::size_t(i)]->addData(row.step, valueOf(row, i));
-        }
-        if (&side == &sides_[0] && side.steps.empty()) {
-            if (!side.feed.error().isEmpty())
-                showEmpty(tr("The trace cannot be read here"), side.feed.error());
-            else if (!appliedFilter().empty() && side.feed.loaded() > 1)
+    void start(Side& side, const OpenRun& open) {
+        StepRequest request;
+        request.numbers = StepNumbers::Transfers;
+        request.filter = appliedFilter();
+        side.series.start(open.key, request, [this] { present(); });
+    }
+
+    void present() {
+        const auto& feed = sides_[0].series.feed();
+        if (sides_[0].empty()) {
+            if (!feed.error().isEmpty())
+                showEmpty(tr("The trace cannot be read here"), feed.error());
+            else if (!appliedFilter().empty() && feed.loaded() > 1)
                 showEmptyByFilter(tr("No decode step passes the filter"));
             else
                 showEmpty(tr("Waiting for the first decode step"),
@@ -279,7 +286,7 @@ private:
                           {stopRun(), showView("timeline")});
             return;
         }
-        if (&side == &sides_[0] && !moved_ && side.feed.loaded() >= side.feed.total() && !workspace().compare()) {
+        if (!moves(sides_[0]) && feed.loaded() >= feed.total() && !workspace().compare()) {
             if (appliedFilter().empty())
                 showEmpty(
                     tr("No block moves in this run"),
@@ -290,10 +297,9 @@ private:
                 showEmptyByFilter(tr("No block moves where the filter looks"));
             return;
         }
-        if (!sides_[0].steps.empty()) showEmpty({}, {});
+        showEmpty({}, {});
         int last = 1;
-        for (const Side& each : sides_)
-            if (!each.steps.empty()) last = std::max(last, each.steps.back().step);
+        for (const Side& side : sides_) last = std::max(last, side.series.columns().steps() - 1);
         canvas().setFullX({0.5, last + 0.5});
         fitValues();
         replot();
@@ -311,10 +317,7 @@ private:
         for (int i = 0; i < kPanels; ++i) {
             HighestPoints points; // of the hit rate what is missing, because its outliers are low
             for (const Side& side : sides_) {
-                const auto drawn = side.graphs[std::size_t(i)]->data();
-                const auto end = drawn->findEnd(visible.upper, false);
-                for (auto at = drawn->findBegin(visible.lower, false); at != end; ++at)
-                    points.add(at->key, i == HitRate ? 100 - at->value : at->value);
+                addExtremes(*side.curves[std::size_t(i)], visible, i == HitRate, points);
             }
             HighestPoints::Result found = points.result();
             if (range_->currentIndex() == 1 && !found.beyond.empty()) {
@@ -330,16 +333,12 @@ private:
             setUnitAxis(axis, titles_[std::size_t(i)], kUnits[std::size_t(i)]);
             captions_[std::size_t(i)]->setText(axis->label());
             axis->setLabel({});
-            // Few steps: show that they are points, not a curve. Many: without fill and smoothing, which would take
-            // longer than a frame.
-            const bool dots = visible.size() <= 120, many = visible.size() > kSmoothSteps;
-            const bool filled = i != HitRate && !many && !workspace().compare();
+            const bool dots = visible.size() <= 120; // few steps are points, not a curve
+            const bool filled = i != HitRate && !workspace().compare();
             for (std::size_t s = 0; s < 2; ++s) {
-                QCPGraph* graph = sides_[s].graphs[std::size_t(i)];
-                graph->setScatterStyle(dots ? QCPScatterStyle(QCPScatterStyle::ssDisc, 4)
-                                            : QCPScatterStyle(QCPScatterStyle::ssNone));
-                graph->setAntialiased(!many);
-                graph->setBrush(filled ? QBrush(fills_[s]) : QBrush(Qt::NoBrush));
+                CurvePlottable* curve = sides_[s].curves[std::size_t(i)];
+                curve->setDots(dots);
+                curve->setFill(filled ? QBrush(fills_[s]) : QBrush(Qt::NoBrush));
             }
         }
     }
@@ -389,7 +388,6 @@ private:
     std::array<QCPItemText*, kPanels> labels_{};
     std::array<int, kPanels> beyondAny_{}; // steps marked at the edge
     QComboBox* range_ = nullptr;
-    bool moved_ = false; // some block was a hit or a miss
     LegendStrip* legend_ = nullptr;
 };
 

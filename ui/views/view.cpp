@@ -1,5 +1,7 @@
 #include "ui/views/view.h"
 
+#include "ui/widgets/export_strip.h"
+
 #include <QApplication>
 #include <QClipboard>
 #include <QPixmap>
@@ -7,5 +9,16 @@
 namespace kvscope::ui {
 
 void View::copyImage() { QApplication::clipboard()->setImage(grab().toImage()); }
+
+ExportStrip& View::strip() {
+    if (!strip_) {
+        strip_ = new ExportStrip(this);
+        connect(strip_, &ExportStrip::finished, this, &View::numbersExported);
+    }
+    return *strip_;
+}
+
+void View::exportNumbers(const QString& path) { strip().toFile(numbers(), path); }
+void View::copyNumbers() { strip().toClipboard(numbers()); }
 
 } // namespace kvscope::ui

@@ -1,6 +1,8 @@
 // A view: one file plus one line in registry.cpp. Views never name each other; they talk through the Workspace.
 #pragma once
 
+#include "ui/numbers.h"
+
 #include <QSize>
 #include <QString>
 #include <QWidget>
@@ -9,6 +11,7 @@
 
 namespace kvscope::ui {
 
+class ExportStrip;
 class Workspace;
 struct Theme;
 
@@ -20,6 +23,12 @@ public:
     virtual bool exportImage(const QString& path, QSize size) = 0;
     /// The numbers behind the picture, as CSV with a header line; empty if there are none.
     virtual QString exportCsv() const = 0;
+    /// The same to be written on any thread: views with more numbers than a moment is long for make them there.
+    virtual NumberWriter numbers() const { return numbersOf(exportCsv()); }
+    // Away from the GUI thread, with progress and a way to stop it over the view, which says how it ended.
+    /// CSV or, by the suffix, JSON lines.
+    void exportNumbers(const QString& path);
+    void copyNumbers(); // separated by tabs
     /// SQL that gives what is shown from the trace of the current run; empty where no statement does.
     virtual QString sql() const { return {}; }
     /// What is shown, to the clipboard.
@@ -28,6 +37,14 @@ public:
     virtual void undoZoom() = 0;
     virtual void redoZoom() = 0;
     virtual void applyTheme(const Theme& theme) = 0;
+
+signals:
+    /// Ends every exportNumbers and copyNumbers. `path`: empty for the clipboard; `problem`: a sentence, or empty.
+    void numbersExported(const QString& path, const QString& problem, bool cancelled);
+
+private:
+    ExportStrip& strip();
+    ExportStrip* strip_ = nullptr;
 };
 
 struct ViewEntry {

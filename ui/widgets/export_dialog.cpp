@@ -1,5 +1,7 @@
 #include "ui/widgets/export_dialog.h"
 
+#include "kernels/base/error.h"
+#include "ui/json_lines.h"
 #include "ui/theme.h"
 #include "ui/views/view.h"
 #include "ui/widgets/small_widgets.h"
@@ -12,7 +14,6 @@
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QPushButton>
-#include <QSaveFile>
 #include <QSettings>
 #include <QSpinBox>
 #include <QStandardPaths>
@@ -22,6 +23,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr QSize kPreviewBox{520, 360};
+constexpr int kPreviewLines = 15;
 constexpr int kRedrawMs = 150; // after the last change: nobody waits for a preview of every digit typed
 
 struct Preset {
@@ -68,6 +70,7 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
     format_->addItem(tr("SVG, for drawing programs"), QStringLiteral("svg"));
     format_->addItem(tr("PDF, for print and LaTeX"), QStringLiteral("pdf"));
     format_->addItem(tr("CSV, the numbers behind it"), QStringLiteral("csv"));
+    format_->addItem(tr("JSON lines, the same for programs"), QStringLiteral("jsonl"));
     for (const Preset& preset : kPresets) preset_->addItem(tr(preset.title));
     for (const int scale : {1, 2, 3, 4}) scale_->addItem(tr("%1 x").arg(scale), scale);
     scale_->setToolTip(tr("Pixels of the picture for each pixel of its size: 2 is sharp on most screens, 4 in print"));
@@ -131,6 +134,11 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
     }
     for (QComboBox* box : {format_, scale_, theme_})
         connect(box, &QComboBox::currentIndexChanged, this, &ExportDialog::changed);
+    connect(view_, &View::numbersExported, this, [this](const QString& path, const QString& problem, bool cancelled) {
+        if (path.isEmpty() || path != writing_) return; // somebody else's
+        writing_.clear();
+        ended(path, cancelled ? tr("Stopped; nothing was written.") : problem);
+    });
     connect(view_, &QObject::destroyed, this, &QDialog::reject); // its window was closed
     redraw_.start();
 }
@@ -146,7 +154,7 @@ void ExportDialog::chooseSize() {
 }
 
 void ExportDialog::changed() {
-    const bool numbers = format() == QLatin1String("csv"), pixels = format() == QLatin1String("png");
+    const bool numbers = isNumbers(format()), pixels = format() == QLatin1String("png");
     for (QWidget* control : {static_cast<QWidget*>(preset_), static_cast<QWidget*>(theme_)})
         control->setEnabled(!numbers);
     for (QSpinBox* side : {width_, height_}) side->setEnabled(!numbers && preset_->currentIndex() == kOwnSize);
@@ -166,6 +174,10 @@ void ExportDialog::changed() {
     redraw_.start();
 }
 
+bool ExportDialog::isNumbers(const QString& format) {
+    return format == QLatin1String("csv") || format == QLatin1String("jsonl");
+}
+
 PictureStyle ExportDialog::style() const {
     PictureStyle style;
     style.size = {width_->value(), height_->value()};
@@ -178,12 +190,11 @@ QString ExportDialog::format() const { return format_->currentData().toString();
 
 void ExportDialog::preview() {
     if (!view_) return;
-    if (format() == QLatin1String("csv")) {
-        const QString csv = view_->exportCsv();
-        save_->setEnabled(!csv.isEmpty());
+    if (isNumbers(format())) {
+        const QString lines = firstLines();
+        save_->setEnabled(!lines.isEmpty());
         preview_->setPixmap({});
-        preview_->setText(csv.isEmpty() ? tr("This view has no numbers to export yet.")
-                                        : csv.section(QLatin1Char('\n'), 0, 15).left(1200));
+        preview_->setText(lines.isEmpty() ? tr("This view has no numbers to export yet.") : lines.left(1200));
     } else {
         const qreal ratio = devicePixelRatioF();
         QPixmap picture = QPixmap::fromImage(previewPicture(*view_, style(), (QSizeF(kPreviewBox) * ratio).toSize()));
@@ -208,23 +219,33 @@ bool ExportDialog::save(const QString& wanted) {
     QString path = wanted;
     const QString suffix = QFileInfo(path).suffix().toLower();
     if (format_->findData(suffix) < 0) path += QLatin1Char('.') + format();
-    QString problem;
-    if (QFileInfo(path).suffix().toLower() == QLatin1String("csv")) {
-        const QByteArray csv = view_->exportCsv().toUtf8();
-        QSaveFile file(path);
-        if (csv.isEmpty())
-            problem = tr("This view has no numbers to export yet.");
-        else if (!file.open(QIODevice::WriteOnly) || file.write(csv) != csv.size() || !file.commit())
-            problem = tr("%1 could not be written: %2.").arg(path, file.errorString());
-    } else {
-        problem = writePicture(*view_, path, style());
+    if (isNumbers(QFileInfo(path).suffix().toLower())) {
+        status_->setText(tr("Writing %1").arg(path));
+        writing_ = path;
+        view_->exportNumbers(path); // goes on when the dialog is closed
+        return true;
     }
+    const QString problem = writePicture(*view_, path, style());
+    ended(path, problem);
+    return problem.isEmpty();
+}
+
+QString ExportDialog::firstLines() const {
+    try {
+        const QString csv = firstLinesOf(view_->numbers(), kPreviewLines);
+        if (format() == QLatin1String("csv")) return csv;
+        return QString::fromStdString(JsonLines().convert(csv.toStdString()));
+    } catch (const Error& error) {
+        return QString::fromStdString(oneLine(error));
+    }
+}
+
+void ExportDialog::ended(const QString& path, const QString& problem) {
     status_->setText(problem.isEmpty() ? tr("Saved %1").arg(path) : problem);
-    if (!problem.isEmpty()) return false;
+    if (!problem.isEmpty()) return;
     suggested_ = QFileInfo(path).absolutePath() + QLatin1Char('/') + QFileInfo(path).completeBaseName();
     remember();
     emit saved(path);
-    return true;
 }
 
 void ExportDialog::remember() const {

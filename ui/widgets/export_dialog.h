@@ -25,8 +25,9 @@ public:
 
     /// What the controls say.
     PictureStyle style() const;
-    QString format() const; // "png", "svg", "pdf", "csv"
-    /// Writes to `path`, whose suffix decides if it has one of those. @return false: the dialog says why
+    QString format() const; // "png", "svg", "pdf", "csv", "jsonl"
+    /// Writes to `path`, whose suffix decides if it has one of those. Numbers are written away from the GUI thread:
+    /// saved() comes when they are complete. @return false: the dialog says why
     bool save(const QString& path);
 
 signals:
@@ -38,11 +39,15 @@ private:
     void changed();
     void preview();
     void chooseFile();
+    static bool isNumbers(const QString& format);
+    QString firstLines() const;
+    void ended(const QString& path, const QString& problem);
     void remember() const;
     void recall();
 
     QPointer<View> view_;
     QString suggested_, settings_;
+    QString writing_; // numbers under way to this file
     QComboBox *format_, *preset_, *scale_, *theme_;
     QSpinBox *width_, *height_;
     QLabel *preview_, *about_, *status_;

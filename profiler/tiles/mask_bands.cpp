@@ -1,0 +1,69 @@
+#include "profiler/tiles/mask_bands.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <utility>
+
+namespace kvscope {
+
+MaskBands::MaskBands(std::vector<int> starts) : starts_(std::move(starts)) {
+    assert(count() <= kMost);
+    if (count() <= 0) return;
+    bandOf_.resize(std::size_t(lastBlock() - firstBlock()));
+    for (int band = 0; band < count(); ++band)
+        std::fill_n(bandOf_.begin() + (starts_[std::size_t(band)] - firstBlock()), width(band), std::uint16_t(band));
+}
+
+MaskBandSums::MaskBandSums(const MaskBands& bands, bool counted) : bands_(bands), counted_(counted) {
+    bits_.resize(std::size_t(bands.count()));
+    rowBits_.resize(bands.bandOf().size());
+    if (!counted) return;
+    counts_.resize(bits_.size());
+    rowSelected_.resize(rowBits_.size());
+    rowMissed_.resize(rowBits_.size());
+}
+
+void MaskBandSums::clear() {
+    std::fill(bits_.begin(), bits_.end(), std::uint8_t(0));
+    std::fill(counts_.begin(), counts_.end(), std::uint64_t(0));
+    if (!std::exchange(rows_, false)) return;
+    std::fill(rowBits_.begin(), rowBits_.end(), std::uint8_t(0));
+    std::fill(rowSelected_.begin(), rowSelected_.end(), 0u);
+    std::fill(rowMissed_.begin(), rowMissed_.end(), 0u);
+}
+
+void MaskBandSums::foldRows() {
+    if (!rows_) return;
+    const auto starts = bands_.starts();
+    const auto count = std::size_t(bands_.count());
+    const int base = bands_.firstBlock();
+    if (counted_)
+        for (std::size_t band = 0; band < count; ++band) {
+            std::uint32_t selected = 0, missed = 0;
+            for (int i = starts[band] - base; i < starts[band + 1] - base; ++i) {
+                selected += rowSelected_[std::size_t(i)];
+                missed += rowMissed_[std::size_t(i)];
+            }
+            counts_[band] += pair(selected, missed);
+        }
+    std::uint8_t* row = rowBits_.data();
+    const std::size_t blocks = rowBits_.size();
+    // Most bands have one width or the next. With the bits of `window` neighbours taken together, all rows at once, a
+    // band is its beginning and its end: they may overlap, bits do not mind. Narrower ones, at the edges, go first.
+    const int window = int(std::bit_floor(unsigned(std::max((starts[count] - base) / int(count), 1))));
+    for (std::size_t band = 0; band < count; ++band)
+        if (bands_.width(int(band)) < window)
+            for (int i = starts[band] - base; i < starts[band + 1] - base; ++i) bits_[band] |= row[i];
+    for (std::size_t step = 1; step < std::size_t(window); step *= 2)
+        for (std::size_t i = 0; i + step < blocks; ++i) row[i] = std::uint8_t(row[i] | row[i + step]);
+    for (std::size_t band = 0; band < count; ++band) {
+        const int first = starts[band] - base, last = starts[band + 1] - base;
+        if (last - first < window) continue;
+        std::uint8_t bits = row[last - window];
+        for (int i = first; i + window < last; i += window) bits |= row[i];
+        bits_[band] |= bits;
+    }
+}
+
+} // namespace kvscope

@@ -1,0 +1,63 @@
+#include "profiler/tiles/step_numbers.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+
+namespace kvscope {
+namespace {
+
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+
+void fillStages(const BreakdownStep& step, int only, float* column) {
+    std::int64_t total = 0;
+    for (std::size_t i = 0; i < kStageCount; ++i) column[i] = float(step.stageNs[i]), total += step.stageNs[i];
+    for (std::size_t i = 0; i < kStepStageCount; ++i)
+        column[kStageCount + i] = float(step.stepStageNs[i]), total += step.stepStageNs[i];
+    const std::int64_t other = std::max<std::int64_t>(step.otherNs, 0);
+    column[kStageRows - 1] = float(other);
+    column[kStageRows] = float(total + other);
+    if (only < 0) return;
+    for (int i = 0; i < kStageRows; ++i)
+        if (i != only) column[i] = 0;
+    column[kStageRows] = column[only];
+}
+
+void fillTransfers(const StepRow& row, float* column) {
+    const auto set = [column](TransferNumber number, double value) { column[int(number)] = float(value); };
+    const double hits = double(row.hits), misses = double(row.misses);
+    set(TransferNumber::HitRatePercent, hits + misses > 0 ? 100 * hits / (hits + misses) : double(kNone));
+    set(TransferNumber::Hits, hits);
+    set(TransferNumber::Misses, misses);
+    set(TransferNumber::H2dBytes, double(row.h2dBytes));
+    const auto known = [](std::int64_t value) { return value >= 0 ? double(value) : double(kNone); };
+    set(TransferNumber::D2hBytes, known(row.d2hBytes)); // not of single KV heads
+    set(TransferNumber::LinkNs, known(row.transferNs));
+    set(TransferNumber::ExposedNs, known(row.exposedNs));
+    set(TransferNumber::OpensBlock, row.opensBlock ? 1 : 0);
+    const bool defined = row.kept >= 0 && row.selected > 0;
+    set(TransferNumber::Locality, defined ? double(row.kept) / double(row.selected) : double(kNone));
+}
+
+} // namespace
+
+int rowsOf(StepNumbers numbers) { return numbers == StepNumbers::Stages ? kStageRows + 1 : int(TransferNumber::Count); }
+
+std::vector<float> stepColumns(const TraceReader& reader, const StepRequest& request, int first, int last) {
+    const auto rows = std::size_t(rowsOf(request.numbers));
+    std::vector<float> values(std::size_t(last - first + 1) * rows, kNone);
+    const bool prefill = request.phase == Phase::Prefill; // step 0
+    const int from = prefill ? first : std::max(first, 1), to = prefill ? std::min(last, 0) : last;
+    if (from > to) return values;
+    const auto column = [&](int step) { return values.data() + std::size_t(step - first) * rows; };
+    if (request.numbers == StepNumbers::Stages) {
+        for (const BreakdownStep& step : filteredBreakdownSteps(reader, request.runId, request.filter, from, to))
+            if (step.step >= from && step.step <= to) fillStages(step, request.only, column(step.step));
+    } else {
+        for (const StepRow& row : filteredSteps(reader, request.runId, request.filter, from, to))
+            if (row.step >= from && row.step <= to) fillTransfers(row, column(row.step));
+    }
+    return values;
+}
+
+} // namespace kvscope

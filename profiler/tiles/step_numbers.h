@@ -1,0 +1,44 @@
+// Numbers of whole steps as columns of a tile: what every stage took, or what was selected and transferred.
+#pragma once
+
+#include "profiler/read/filtered.h"
+
+#include <vector>
+
+namespace kvscope {
+
+/// Rows of StepNumbers::Stages, from the top: the stages of the layers, those outside them, the rest of the step, and
+/// the whole step. Nanoseconds.
+inline constexpr int kStageRows = kStageCount + kStepStageCount + 1;
+/// Rows of StepNumbers::Transfers. Undefined are the locality of a step that nothing precedes and shares of nothing.
+enum class TransferNumber {
+    HitRatePercent,
+    Hits,
+    Misses,
+    H2dBytes,
+    D2hBytes,
+    LinkNs,
+    ExposedNs,
+    OpensBlock, // 0 or 1
+    Locality,   // of all layers and heads
+    Count
+};
+
+enum class StepNumbers { Stages, Transfers };
+
+/// One matrix with a column per step.
+struct StepRequest {
+    int runId = 0;
+    StepNumbers numbers = StepNumbers::Stages;
+    Phase phase = Phase::Decode; // steps of the other phase are undefined; they are never mixed
+    ReadFilter filter{};         // steps that it leaves out are undefined; layers: only these are summed up
+    int only = -1;               // Stages: the one row that counts, the others are 0; -1: all
+    /// Nothing is left out: the whole run's numbers, worth keeping.
+    bool plain() const { return phase == Phase::Decode && filter.empty() && only < 0; }
+};
+
+int rowsOf(StepNumbers numbers);
+/// Columns of steps [first, last], step-major; NaN: undefined. @throws Error as TraceReader does
+std::vector<float> stepColumns(const TraceReader& reader, const StepRequest& request, int first, int last);
+
+} // namespace kvscope
