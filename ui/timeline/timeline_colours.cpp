@@ -32,6 +32,11 @@ QRgb spanColour(std::string_view name, const Theme& theme) {
     return mixed(theme.component[hash % 13].rgb(), theme.mutedText.rgb(), 0.25);
 }
 
+QRgb textOn(QRgb colour) {
+    const double light = 0.299 * qRed(colour) + 0.587 * qGreen(colour) + 0.114 * qBlue(colour);
+    return light > 140 ? qRgb(20, 24, 30) : qRgb(250, 251, 253);
+}
+
 const std::vector<QRgb>& SpanColours::of(const std::vector<std::string>& names, const Theme& theme) {
     if (theme_ != theme.id || colours_.size() > names.size()) colours_.clear();
     theme_ = theme.id;
