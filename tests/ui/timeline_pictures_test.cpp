@@ -1,6 +1,7 @@
 // Pictures of the timeline against kept ones: a whole run, one layer with its arrows, an imported run.
-#include "tests/ui/picture.h"
 #include "tests/ui/timeline_fixture.h"
+
+#include "tests/ui/picture.h"
 
 #include <fstream>
 

@@ -29,6 +29,14 @@ QString numberText(double value) {
     return QString::number(value, 'g', size >= 100 ? 5 : 4);
 }
 
+/// What the cache held is known as long as steps were recorded, though the last value would hold on.
+std::int64_t endOf(const TimelineData& data, int curve) {
+    std::int64_t from = 0, to = 0;
+    const bool ends =
+        gaugeOf(data, curve).info.source == Source::Residency && data.counters.timesOfAll(false, from, to);
+    return ends ? to : GaugeSeries::kOpen;
+}
+
 bool isShown(const Gauge& gauge) {
     return gauge.series.size() > 0 && (gauge.series.largest() > 0 || gauge.series.smallest() < 0);
 }
@@ -155,13 +163,14 @@ double curveLargest(const TimelineData& data, int curve) {
 }
 
 bool curveRange(const TimelineData& data, int curve, std::int64_t fromNs, std::int64_t toNs, float& low, float& high) {
-    return isGauge(curve) ? gaugeOf(data, curve).series.range(fromNs, toNs, low, high)
-                          : data.counters.range(counterOf(curve), fromNs, toNs, low, high);
+    if (!isGauge(curve)) return data.counters.range(counterOf(curve), fromNs, toNs, low, high);
+    return fromNs < endOf(data, curve) && gaugeOf(data, curve).series.range(fromNs, toNs, low, high);
 }
 
 double curveAt(const TimelineData& data, int curve, double ns) {
     const auto at = std::int64_t(std::floor(ns));
-    return isGauge(curve) ? gaugeOf(data, curve).series.at(at) : data.counters.at(counterOf(curve), at);
+    if (!isGauge(curve)) return data.counters.at(counterOf(curve), at);
+    return at < endOf(data, curve) ? gaugeOf(data, curve).series.at(at) : std::nan("");
 }
 
 QString curveTooltip(const TimelineData& data, int curve, double ns) {

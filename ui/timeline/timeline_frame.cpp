@@ -39,7 +39,7 @@ void TimelinePainter::drawGutter(QPainter& painter, const TimelineScene& scene) 
         if (row.curve >= 0) {
             const double when = scene.hoverNs      ? *scene.hoverNs
                                 : scene.cursorStep ? scene.cursorStep->from
-                                                   : scene.window.from;
+                                                   : (scene.window.from + scene.window.to) / 2;
             const double block = 2 * metrics.height() + 1;
             const QRectF first(where.left(), where.top() + std::clamp((where.height() - block) / 2, 0.0, 12.0),
                                where.width(), metrics.height());
@@ -139,10 +139,14 @@ void TimelinePainter::drawRuler(QPainter& painter, const TimelineScene& scene, c
     painter.setClipRect(where);
     painter.setPen(theme_->plotAxis);
     painter.drawLine(where.bottomLeft(), where.bottomRight());
+    const QFontMetricsF metrics(font_);
+    const QRectF before = beyondRect(scene, areas_, font_, true), after = beyondRect(scene, areas_, font_, false);
     for (const TimeTick& tick : ticks) {
         const double x = areas_.xOf(tick.ns, scene.window);
         painter.setPen(theme_->plotAxis);
         painter.drawLine(QPointF(x, where.bottom() - 5), QPointF(x, where.bottom()));
+        const double end = x + 4 + metrics.horizontalAdvance(tick.label);
+        if (x < before.right() || (!after.isEmpty() && end > after.left())) continue; // a sign lies there
         painter.setPen(theme_->mutedText);
         painter.drawText(QPointF(x + 4, where.bottom() - 6), tick.label);
     }

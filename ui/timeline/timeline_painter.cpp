@@ -209,15 +209,23 @@ void TimelinePainter::drawLabels(QPainter& painter, const TimelineScene& scene, 
         const std::string& name = scene.data->index.names()[std::size_t(span.name)];
         const bool own = name == "layer" || name == nameOf(Phase::Decode) || name == nameOf(Phase::Prefill);
         const quint64 key = quint64(span.name) << 48 | (own ? variant % (quint64(1) << 40) : 0) << 7 | bucket;
+        const auto elided = [&](double width) {
+            const QString full = shownName(*scene.data, span);
+            // "deco…" forty times says nothing: the number does.
+            if (own && metrics.horizontalAdvance(full) > width) {
+                const QString number = shownNumber(*scene.data, span);
+                return metrics.horizontalAdvance(number) > width ? QString() : number;
+            }
+            return metrics.elidedText(full, Qt::ElideRight, width);
+        };
         if (vector) {
-            painter.drawText(QPointF(where.left(), y + metrics.ascent()),
-                             metrics.elidedText(shownName(*scene.data, span), Qt::ElideRight, where.width()));
+            painter.drawText(QPointF(where.left(), y + metrics.ascent()), elided(where.width()));
             continue;
         }
         auto text = texts_.find(key);
         if (text == texts_.end()) {
             const double width = bucket == 100 ? 1e4 : double(bucket) * 6;
-            QStaticText made(metrics.elidedText(shownName(*scene.data, span), Qt::ElideRight, width));
+            QStaticText made(elided(width));
             made.setTextFormat(Qt::PlainText);
             made.prepare({}, font_);
             text = texts_.insert(key, made);

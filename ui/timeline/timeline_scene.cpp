@@ -95,7 +95,7 @@ void TimelineData::append(const GaugeBatch& batch) {
         auto at = std::find_if(gauges.begin(), gauges.end(), [&](const Gauge& gauge) {
             return gauge.info.source == info.source && gauge.info.track == info.track;
         });
-        if (at == gauges.end()) at = gauges.insert(at, {});
+        if (at == gauges.end()) at = gauges.emplace(at);
         at->info = info;
         at->series.append(std::move(samples[track]));
     }
@@ -169,6 +169,11 @@ QString shownName(const TimelineData& data, const IndexedSpan& span) {
     if ((name == "decode" || name == "prefill") && span.step >= 0)
         return QStringLiteral("%1 %2").arg(QString::fromStdString(name)).arg(span.step);
     return QString::fromStdString(name);
+}
+
+QString shownNumber(const TimelineData& data, const IndexedSpan& span) {
+    const int number = data.index.names()[std::size_t(span.name)] == "layer" ? span.layer : span.step;
+    return number < 0 ? QString() : QString::number(number);
 }
 
 QString beyondText(const TimelineScene& scene, bool left) {
