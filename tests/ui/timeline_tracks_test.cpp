@@ -171,6 +171,28 @@ TEST_F(TimelineTracks, RowsGrowToFillTheHeight) {
     EXPECT_GT(scene().scroll, 0);
 }
 
+/// Beside both docks of a window of 1100 x 700 there are some 480 pixels.
+TEST_F(TimelineTracks, FitsASmallWindow) {
+    open(measured("run.kvtrace"));
+    show({480, 420});
+    EXPECT_LE(view->minimumSizeHint().width(), 480);
+    EXPECT_EQ(view->width(), 480);
+    EXPECT_FALSE(child<QToolButton>("leaveNote").isVisible()) << "a key and a menu do it as well";
+    EXPECT_TRUE(child<QToolButton>("nextStep").isVisible());
+    for (const QToolButton* button : view->findChildren<QToolButton*>())
+        EXPECT_TRUE(!button->isVisible() || button->mapTo(view.get(), QPoint(button->width(), 0)).x() <= 480)
+            << button->text().toStdString();
+    view->resize(1000, 420);
+    QCoreApplication::processEvents();
+    EXPECT_TRUE(child<QToolButton>("leaveNote").isVisible());
+    view->resize(480, 420);
+    QCoreApplication::processEvents();
+    EXPECT_GE(timeline().areas().body.width(), 200);
+    EXPECT_TRUE(view->grab().save(file("small.png")));
+    if (qEnvironmentVariableIsSet("KVSCOPE_KEEP_PICTURES"))
+        QFile::copy(file("small.png"), qEnvironmentVariable("KVSCOPE_KEEP_PICTURES") + QStringLiteral("/small.png"));
+}
+
 TEST_F(TimelineTracks, TheLabelsAreWideEnoughAndCanBeDragged) {
     open(measured("run.kvtrace"));
     show();
@@ -204,8 +226,8 @@ TEST_F(TimelineTracks, CountersOfTheTraceAreCurvesWithUnits) {
     const double third = double(firstStep) + 2.5 * interval;
     EXPECT_NEAR(curveAt(data(), toDevice.curve, third), 3e6 / (interval * 1e-9), 3e6 / (interval * 1e-9) * 1e-6);
     EXPECT_TRUE(std::isnan(curveAt(data(), toDevice.curve, double(firstStep) - interval)));
-    EXPECT_TRUE(curveText(data(), toDevice.curve, 2'147'483'648.).contains(QStringLiteral("2 GiB/s")))
-        << curveText(data(), toDevice.curve, 2'147'483'648.).toStdString();
+    EXPECT_TRUE(curveText(data(), toDevice.curve, 30e9).contains(QStringLiteral("27.9 GiB/s")))
+        << curveText(data(), toDevice.curve, 30e9).toStdString();
     QSignalSpy hovered(&timeline(), &TimelineCanvas::curveHovered);
     mouse(QEvent::MouseMove,
           {int(timeline().areas().xOf(third, scene().window)),
@@ -550,33 +572,33 @@ TEST_F(TimelineTracks, AnImportedTimelineHasItsCountersAndArrows) {
         {"ph":"s","pid":1,"tid":1,"name":"ac2g","cat":"ac2g","id":5,"ts":10},
         {"ph":"X","pid":1,"tid":7,"name":"gemm","ts":40,"dur":50},
         {"ph":"f","bp":"e","pid":1,"tid":7,"name":"ac2g","cat":"ac2g","id":5,"ts":40},
-        {"ph":"C","pid":1,"name":"memory","ts":0,"args":{"allocated (bytes)":2097152}},
-        {"ph":"C","pid":1,"name":"memory","ts":60,"args":{"allocated (bytes)":4194304}}]})json";
+        {"ph":"C","pid":1,"name":"memory","ts":0,"args":{"allocated (bytes)":30000000}},
+        {"ph":"C","pid":1,"name":"memory","ts":60,"args":{"allocated (bytes)":45000000}}]})json";
     open(file("torch.json"));
-show();
-ASSERT_EQ(workspace.current()->row.backend, "imported");
-EXPECT_EQ(index().size(), 3u);
-ASSERT_EQ(data().gauges.size(), 1u);
-const int curve = StepCounters::kCount;
-EXPECT_EQ(curveText(data(), curve, curveAt(data(), curve, 30'000)), QStringLiteral("2 MiB"));
-EXPECT_EQ(curveText(data(), curve, curveLargest(data(), curve)), QStringLiteral("4 MiB"));
-EXPECT_EQ(scene().layout.rows.back().curve, curve) << "below the spans";
-EXPECT_EQ(scene().window, data().whole()) << "no steps to open on";
-const SpanRef launch = find("cudaLaunchKernel", -1), kernel = find("gemm", -1);
-click(middleOf(launch));
-ASSERT_TRUE(idle());
-ASSERT_EQ(scene().flows.size(), 1u);
-EXPECT_EQ(scene().flows[0].from, launch);
-EXPECT_EQ(scene().flows[0].to, kernel);
-EXPECT_TRUE(fact(QStringLiteral("Arrows")).contains(QStringLiteral("launches gemm")))
-    << fact(QStringLiteral("Arrows")).toStdString();
-press(Qt::Key_BracketRight);
-EXPECT_EQ(scene().selected, kernel);
-ASSERT_TRUE(idle());
-press(Qt::Key_BracketLeft);
-EXPECT_EQ(scene().selected, launch);
-press(Qt::Key_1); // there are no steps: nothing happens
-EXPECT_EQ(scene().window, data().whole());
+    show();
+    ASSERT_EQ(workspace.current()->row.backend, "imported");
+    EXPECT_EQ(index().size(), 3u);
+    ASSERT_EQ(data().gauges.size(), 1u);
+    const int curve = StepCounters::kCount;
+    EXPECT_EQ(curveText(data(), curve, curveAt(data(), curve, 30'000)), QStringLiteral("28.6 MiB"));
+    EXPECT_EQ(curveText(data(), curve, curveLargest(data(), curve)), QStringLiteral("42.9 MiB"));
+    EXPECT_EQ(scene().layout.rows.back().curve, curve) << "below the spans";
+    EXPECT_EQ(scene().window, data().whole()) << "no steps to open on";
+    const SpanRef launch = find("cudaLaunchKernel", -1), kernel = find("gemm", -1);
+    click(middleOf(launch));
+    ASSERT_TRUE(idle());
+    ASSERT_EQ(scene().flows.size(), 1u);
+    EXPECT_EQ(scene().flows[0].from, launch);
+    EXPECT_EQ(scene().flows[0].to, kernel);
+    EXPECT_TRUE(fact(QStringLiteral("Arrows")).contains(QStringLiteral("launches gemm")))
+        << fact(QStringLiteral("Arrows")).toStdString();
+    press(Qt::Key_BracketRight);
+    EXPECT_EQ(scene().selected, kernel);
+    ASSERT_TRUE(idle());
+    press(Qt::Key_BracketLeft);
+    EXPECT_EQ(scene().selected, launch);
+    press(Qt::Key_1); // there are no steps: nothing happens
+    EXPECT_EQ(scene().window, data().whole());
 }
 
 } // namespace

@@ -29,7 +29,16 @@ QRgb spanColour(std::string_view name, const Theme& theme) {
     std::size_t hash = 5381;
     for (const char c : component)
         if (c < '0' || c > '9') hash = hash * 33 + static_cast<unsigned char>(c);
-    return mixed(theme.component[hash % 13].rgb(), theme.mutedText.rgb(), 0.25);
+    // Three shades of each, so that fewer names share one.
+    const QRgb hue = theme.component[hash % 13].rgb();
+    switch (hash / 13 % 3) {
+    case 0:
+        return mixed(hue, theme.mutedText.rgb(), 0.25);
+    case 1:
+        return mixed(hue, theme.plotBackground.rgb(), 0.35);
+    default:
+        return mixed(hue, theme.text.rgb(), 0.2);
+    }
 }
 
 QRgb textOn(QRgb colour) {

@@ -211,12 +211,11 @@ void TimelinePainter::drawLabels(QPainter& painter, const TimelineScene& scene, 
         const quint64 key = quint64(span.name) << 48 | (own ? variant % (quint64(1) << 40) : 0) << 7 | bucket;
         const auto elided = [&](double width) {
             const QString full = shownName(*scene.data, span);
-            // "deco…" forty times says nothing: the number does.
-            if (own && metrics.horizontalAdvance(full) > width) {
-                const QString number = shownNumber(*scene.data, span);
-                return metrics.horizontalAdvance(number) > width ? QString() : number;
-            }
-            return metrics.elidedText(full, Qt::ElideRight, width);
+            if (metrics.horizontalAdvance(full) <= width) return full;
+            // "deco…" or "aten…" forty times says nothing: the number does, or the end of the name.
+            const QString brief = shortName(*scene.data, span);
+            if (metrics.horizontalAdvance(brief) <= width) return brief;
+            return own ? QString() : metrics.elidedText(brief, Qt::ElideRight, width);
         };
         if (vector) {
             painter.drawText(QPointF(where.left(), y + metrics.ascent()), elided(where.width()));

@@ -12,13 +12,21 @@ namespace kvscope::ui {
 
 namespace {
 
-int rank(const std::string& track) {
+/// Tracks of a GPU, whatever process and GPU their names begin with: "process 42 / GPU 0 stream 7".
+bool isNamed(const std::string& track, std::string_view kind) {
+    const auto at = track.find(kind);
+    return at == 0 || (at != std::string::npos && track[at - 1] == ' ');
+}
+
+/// What launches comes before what is launched; `foreign`: the run is of another tool, whose threads are the host.
+int rank(const std::string& track, bool foreign) {
     if (track == kHostTrack) return 0;
     if (track == kToDeviceTrack) return 1;
     if (track == kToHostTrack) return 2;
-    if (track.starts_with("stream")) return 3;
-    if (track.starts_with("copies")) return 4;
-    return track == "recorder" || track == "CUPTI overhead" ? 6 : 5;
+    if (track == "recorder" || track == "CUPTI overhead") return 6;
+    if (isNamed(track, "stream ")) return 3;
+    if (isNamed(track, "copies ")) return 4;
+    return foreign ? 0 : 5;
 }
 
 TimeRange widened(double from, double to) {
@@ -41,9 +49,10 @@ std::vector<TimelineRow> rowsOf(const TimelineData& data, const TrackArrangement
     const SpanIndex& index = data.index;
     std::vector<int> tracks(index.tracks().size());
     for (std::size_t i = 0; i < tracks.size(); ++i) tracks[i] = int(i);
+    const bool foreign = index.trackOf(kHostTrack) < 0;
     std::stable_sort(tracks.begin(), tracks.end(), [&](int a, int b) {
         const std::string &x = index.tracks()[std::size_t(a)], &z = index.tracks()[std::size_t(b)];
-        return std::pair(rank(x), std::string_view(x)) < std::pair(rank(z), std::string_view(z));
+        return std::pair(rank(x, foreign), std::string_view(x)) < std::pair(rank(z, foreign), std::string_view(z));
     });
     std::map<std::tuple<int, int, int>, int> lanes; // track, depth, row: lane
     for (int lane = 0; lane < index.laneCount(); ++lane) {
@@ -171,9 +180,14 @@ QString shownName(const TimelineData& data, const IndexedSpan& span) {
     return QString::fromStdString(name);
 }
 
-QString shownNumber(const TimelineData& data, const IndexedSpan& span) {
-    const int number = data.index.names()[std::size_t(span.name)] == "layer" ? span.layer : span.step;
-    return number < 0 ? QString() : QString::number(number);
+QString shortName(const TimelineData& data, const IndexedSpan& span) {
+    const std::string_view name = data.index.names()[std::size_t(span.name)];
+    if (name == "layer") return span.layer < 0 ? QString() : QString::number(span.layer);
+    if (name == nameOf(Phase::Decode) || name == nameOf(Phase::Prefill))
+        return span.step < 0 ? QString() : QString::number(span.step);
+    std::string_view own = name.substr(0, name.find_first_of("<("));
+    if (const auto space = own.find_last_of(" :"); space != std::string_view::npos) own.remove_prefix(space + 1);
+    return own.empty() ? shownName(data, span) : QString::fromUtf8(own.data(), qsizetype(own.size()));
 }
 
 QString beyondText(const TimelineScene& scene, bool left) {

@@ -111,8 +111,8 @@ struct TimelineScene {
 
 /// "layer 12" where the name alone says too little, else the name.
 QString shownName(const TimelineData& data, const IndexedSpan& span);
-/// Its number alone, of a step or layer; where there is no room for more.
-QString shownNumber(const TimelineData& data, const IndexedSpan& span);
+/// Where there is no room for all of it: the number of a step or layer, "add_kernel" of "void at::add_kernel<4>(int)".
+QString shortName(const TimelineData& data, const IndexedSpan& span);
 
 /// What the opening window leaves out on one side, in words; empty: nothing, or another window is shown.
 QString beyondText(const TimelineScene& scene, bool left);

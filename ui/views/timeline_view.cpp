@@ -38,7 +38,7 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     auto* column = new QVBoxLayout(this);
     column->setContentsMargins(12, 10, 12, 8);
     column->setSpacing(8);
-    column->addLayout(makeTools());
+    column->addWidget(makeTools());
     canvas_ = new TimelineCanvas;
     panel_ = new TimelinePanel;
     split_ = new QSplitter(Qt::Vertical);
@@ -109,8 +109,11 @@ void TimelineView::showEvent(QShowEvent* event) {
     }
 }
 
-QLayout* TimelineView::makeTools() {
-    auto* row = new QHBoxLayout;
+QWidget* TimelineView::makeTools() {
+    tools_ = new QWidget;
+    tools_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed); // never what keeps a window wide
+    auto* row = new QHBoxLayout(tools_);
+    row->setContentsMargins(0, 0, 0, 0);
     search_ = new QLineEdit;
     search_->setObjectName(QStringLiteral("search"));
     search_->setAccessibleName(tr("Search spans"));
@@ -131,8 +134,8 @@ QLayout* TimelineView::makeTools() {
         connect(made, &QToolButton::clicked, this, pressed);
         return made;
     };
-    button("previousHit", QStringLiteral("‹"), tr("Previous hit (Shift+N)"), [this] { goToMatch(false); });
-    button("nextHit", QStringLiteral("›"), tr("Next hit (N)"), [this] { goToMatch(true); });
+    auto* back = button("previousHit", QStringLiteral("‹"), tr("Previous hit (Shift+N)"), [this] { goToMatch(false); });
+    auto* next = button("nextHit", QStringLiteral("›"), tr("Next hit (N)"), [this] { goToMatch(true); });
     row->addWidget(hits_);
     row->addStretch();
     button("previousStep", tr("‹ Step"), tr("Previous step (Left)"), [this] { moveCursor(-1, 0); });
@@ -140,16 +143,35 @@ QLayout* TimelineView::makeTools() {
     button("firstDecode", tr("Decode"), tr("Show the first decode step (1); all of them: 2"),
            [this] { showDecode(false); });
     row->addSpacing(8);
-    button("fit", tr("Fit"), tr("Fit the chosen span, the range, or all steps (F)"), [this] { canvas_->fit(); });
-    button("showAll", tr("All"), tr("Show everything, also what lies before and after the steps (0)"),
-           [this] { canvas_->showAll(); });
-    button("leaveNote", tr("Note..."), tr("Leave a note at the range, the span or the pointer (M)"),
-           [this] { askNote(); });
+    auto* fit =
+        button("fit", tr("Fit"), tr("Fit the chosen span, the range, or all steps (F)"), [this] { canvas_->fit(); });
+    auto* all = button("showAll", tr("All"), tr("Show everything, also what lies before and after the steps (0)"),
+                       [this] { canvas_->showAll(); });
+    auto* note = button("leaveNote", tr("Note..."), tr("Leave a note at the range, the span or the pointer (M)"),
+                        [this] { askNote(); });
     panelToggle_ = button("panelToggle", tr("Details"), tr("Show or hide the panel below"), [] {});
     panelToggle_->setCheckable(true);
     panelToggle_->setChecked(true);
     connect(search_, &QLineEdit::textChanged, this, &TimelineView::search);
-    return row;
+    search_->setMinimumWidth(90);
+    optionalTools_ = {note, all, fit, back, next, hits_}; // keys and menus do the same
+    return tools_;
+}
+
+void TimelineView::fitTools() {
+    for (QWidget* each : optionalTools_) each->show();
+    for (QWidget* each : optionalTools_) {
+        tools_->layout()->invalidate();
+        if (tools_->layout()->minimumSize().width() <= tools_->width()) return;
+        each->hide();
+    }
+    tools_->layout()->invalidate();
+}
+
+void TimelineView::resizeEvent(QResizeEvent* event) {
+    View::resizeEvent(event);
+    layout()->activate(); // the tools have their new width
+    fitTools();
 }
 
 void TimelineView::connectCanvas() {

@@ -14,9 +14,9 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 class QLabel;
-class QLayout;
 class QLineEdit;
 class QMenu;
 class QPainter;
@@ -47,10 +47,12 @@ public:
 
 protected:
     void showEvent(QShowEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
     bool eventFilter(QObject* watched, QEvent* event) override;
 
 private:
-    QLayout* makeTools();
+    QWidget* makeTools();
+    void fitTools();
     void connectCanvas();
     void connectPanel();
     void reload();
@@ -107,6 +109,8 @@ private:
     QStackedWidget* pages_ = nullptr;
     QLineEdit* search_ = nullptr;
     QToolButton* panelToggle_ = nullptr;
+    QWidget* tools_ = nullptr;
+    std::vector<QWidget*> optionalTools_; // what a narrow window does without, the first first
     QLabel *hits_ = nullptr, *empty_ = nullptr, *note_ = nullptr;
     QTimer timesTimer_;
     SpanFacts facts_; // of the chosen span, as they are shown
