@@ -144,6 +144,46 @@ TEST_F(TimelineTracks, GoesToTheDecodeStepsAndFollowsTheCursorOutOfTheWindow) {
     EXPECT_EQ(scene().window, stays) << "a step in sight moves nothing";
 }
 
+TEST_F(TimelineTracks, KeysAndWheelInAllTheirForms) {
+    open(measured("run.kvtrace"));
+    show();
+    const TimeRange home = scene().window;
+    press(Qt::Key_Plus);
+    EXPECT_NEAR(scene().window.size(), home.size() * 0.8, 1);
+    press(Qt::Key_Minus);
+    EXPECT_NEAR(scene().window.size(), home.size(), 1);
+    press(Qt::Key_W, Qt::ShiftModifier);
+    EXPECT_NEAR(scene().window.size(), home.size() * std::pow(0.8, 3), 1) << "three times as fast";
+    const double size = scene().window.size();
+    double from = scene().window.from;
+    press(Qt::Key_D);
+    const double once = scene().window.from - from;
+    EXPECT_GT(once, 0);
+    from = scene().window.from;
+    press(Qt::Key_A, Qt::ShiftModifier);
+    EXPECT_NEAR(from - scene().window.from, once * 3, 1);
+    from = scene().window.from;
+    wheel(timeline().areas().body.center(), -1, Qt::ShiftModifier);
+    EXPECT_NEAR(scene().window.from - from, size * 0.1, size * 0.001) << "Shift and wheel pans";
+    EXPECT_NEAR(scene().window.size(), size, 1);
+    const QPoint ruler(timeline().areas().ruler.left() + 300, timeline().areas().ruler.center().y());
+    const double a = timeAt(ruler.x()), b = timeAt(ruler.x() + 200);
+    drag(ruler, ruler + QPoint(200, 0));
+    ASSERT_TRUE(scene().range) << "a drag on the ruler measures";
+    EXPECT_NEAR(scene().range->from, a, 1);
+    EXPECT_NEAR(scene().range->to, b, 1);
+    press(Qt::Key_End);
+    EXPECT_EQ(workspace.cursor().step, workspace.current()->row.steps - 1);
+    press(Qt::Key_Left, Qt::ShiftModifier);
+    EXPECT_EQ(workspace.cursor().step, workspace.current()->row.steps - 11);
+    press(Qt::Key_Home);
+    EXPECT_EQ(workspace.cursor().step, 0);
+    press(Qt::Key_Down);
+    press(Qt::Key_Down);
+    press(Qt::Key_Up);
+    EXPECT_EQ(workspace.cursor().layer, 1);
+}
+
 TEST_F(TimelineTracks, RowsGrowToFillTheHeight) {
     open(measured("run.kvtrace"));
     show({1200, 1300});

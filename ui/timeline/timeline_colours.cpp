@@ -4,7 +4,7 @@
 #include "profiler/read/self_time.h"
 #include "ui/theme.h"
 
-#include <algorithm>
+#include <cstdint>
 
 namespace kvscope::ui {
 
@@ -26,9 +26,10 @@ QRgb spanColour(std::string_view name, const Theme& theme) {
     if (component == kToDeviceName) return offloading.rgb();
     if (component == kToHostName) return mixed(offloading.rgb(), theme.plotBackground.rgb(), 0.45);
     // Names of others: by what they are called without numbers, so that copies of all sizes look alike.
-    std::size_t hash = 5381;
+    std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
     for (const char c : component)
-        if (c < '0' || c > '9') hash = hash * 33 + static_cast<unsigned char>(c);
+        if (c < '0' || c > '9') hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    hash ^= hash >> 32;
     // Three shades of each, so that fewer names share one.
     const QRgb hue = theme.component[hash % 13].rgb();
     switch (hash / 13 % 3) {
