@@ -228,6 +228,10 @@ TEST_F(TimelineTracks, FitsASmallWindow) {
     view->resize(480, 420);
     QCoreApplication::processEvents();
     EXPECT_GE(timeline().areas().body.width(), 200);
+    EXPECT_GE(timeline().areas().body.height(), 60);
+    EXPECT_LE(timeline().mapTo(view.get(), QPoint(0, timeline().height())).y(),
+              panel().mapTo(view.get(), QPoint(0, 0)).y())
+        << "the panel covers nothing";
     EXPECT_TRUE(view->grab().save(file("small.png")));
     if (qEnvironmentVariableIsSet("KVSCOPE_KEEP_PICTURES"))
         QFile::copy(file("small.png"), qEnvironmentVariable("KVSCOPE_KEEP_PICTURES") + QStringLiteral("/small.png"));

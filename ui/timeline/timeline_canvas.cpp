@@ -34,7 +34,7 @@ TimelineCanvas::TimelineCanvas(QWidget* parent) : QWidget(parent), scrollBar_(ne
         "the next and previous hit, M leaves a note, the bracket keys follow arrows. Arrow keys move the cursor."));
     setFocusPolicy(Qt::StrongFocus);
     setMouseTracking(true);
-    setMinimumSize(320, 200);
+    setMinimumSize(240, 130);
     setAttribute(Qt::WA_OpaquePaintEvent);
     scrollBar_->setAccessibleName(tr("Tracks"));
     connect(scrollBar_, &QScrollBar::valueChanged, this, &TimelineCanvas::setScroll);

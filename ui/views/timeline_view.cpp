@@ -27,6 +27,7 @@ namespace kvscope::ui {
 
 namespace {
 
+constexpr int kPanelHeight = 210;             // at most a third of the view, until somebody drags the handle
 constexpr int kTimesPauseMs = 250;            // self times follow the window once it rests
 constexpr std::size_t kTimesAtOnce = 400'000; // spans in view beyond which the table waits for a measured range
 
@@ -46,7 +47,8 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     split_->addWidget(panel_);
     split_->setStretchFactor(0, 1);
     split_->setStretchFactor(1, 0);
-    split_->setSizes({700, 210});
+    panel_->setMinimumHeight(70); // its tables would ask for more than a small window has
+    connect(split_, &QSplitter::splitterMoved, this, [this] { splitMoved_ = true; });
     empty_ = new QLabel;
     empty_->setObjectName(QStringLiteral("emptyText"));
     empty_->setAlignment(Qt::AlignCenter);
@@ -172,6 +174,8 @@ void TimelineView::resizeEvent(QResizeEvent* event) {
     View::resizeEvent(event);
     layout()->activate(); // the tools have their new width
     fitTools();
+    const int height = split_->height(), below = std::min(kPanelHeight, height / 3);
+    if (!splitMoved_) split_->setSizes({height - below, below});
 }
 
 void TimelineView::connectCanvas() {

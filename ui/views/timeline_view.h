@@ -115,7 +115,8 @@ private:
     QTimer timesTimer_;
     SpanFacts facts_; // of the chosen span, as they are shown
     int noteRequests_ = 0;
-    bool stale_ = true; // reload is due when the view is next shown
+    bool splitMoved_ = false; // by hand: then it stays
+    bool stale_ = true;       // reload is due when the view is next shown
 };
 
 } // namespace kvscope::ui
