@@ -98,56 +98,57 @@ double TimelinePainter::fillLine(const TimelineScene& scene, int lane, const Tim
     double busy = 0;
     const SpanIndex& index = scene.data->index;
     const SpanFilter& filter = scene.data->filter;
+    const bool filtering = filter.active();
     const auto put = [&](int x, float busyNs, int name, const SpanFilter::Share& share) {
         if (x < 0 || x >= width) return;
         Column& column = columns_[std::size_t(x)];
         column.busyNs += busyNs;
         if (busyNs > column.nameNs) column.nameNs = busyNs, column.name = name;
-        if (share.name < 0) return;
+        if (!filtering || share.name < 0) return;
         const float kept = busyNs * float(share.kept);
         column.keptNs += kept;
         if (kept > column.keptNameNs) column.keptNameNs = kept, column.keptName = share.name;
     };
-    index.cover(lane, std::int64_t(std::floor(window.from)), std::int64_t(std::ceil(window.to)), perPixel,
-                [&](const SpanBar& bar) {
-                    const double x0 = (double(bar.startNs) - window.from) / perPixel;
-                    const double x1 = (double(bar.endNs) - window.from) / perPixel;
-                    const double share =
-                        std::max(0.0, std::min(x1, double(width)) - std::max(x0, 0.0)) / std::max(x1 - x0, 1e-9);
-                    busy += double(bar.busyNs) * (x1 > x0 ? share : 0);
-                    if (bar.count > 1 || x1 - x0 < 1) {
-                        const SpanFilter::Share kept =
-                            filter.active() ? filter.shareOf(index, lane, bar) : SpanFilter::Share{1, bar.name};
-                        const int left = int(std::floor(x0)), right = int(std::floor(x1));
-                        if (left == right || x1 - x0 <= 0) {
-                            put(left, float(bar.busyNs), bar.name, kept);
-                        } else { // at most two pixels: shared by how much lies in each
-                            const double first = (right - x0) / (x1 - x0);
-                            put(left, float(double(bar.busyNs) * first), bar.name, kept);
-                            put(right, float(double(bar.busyNs) * (1 - first)), bar.name, kept);
-                        }
-                        return;
-                    }
-                    const int left = std::clamp(int(std::lround(x0)), 0, width);
-                    const int right = std::clamp(std::max(int(std::lround(x1)), int(std::lround(x0)) + 1), 0, width);
-                    if (left >= right) return;
-                    const bool kept = !filter.active() || filter.keeps(index.at({lane, bar.first}));
-                    const QRgb colour = colourOf(scene, bar.name, kept);
-                    std::fill(line.begin() + left, line.begin() + right, colour);
-                    if (right - left > 3) // tells neighbours of one colour apart
-                        line[std::size_t(right) - 1] = mixed(colour, theme_->plotBackground.rgb(), 0.55);
-                    if (labels && right - left >= kLeastLabel * ratio_)
-                        labels->push_back({{areas_.body.left() + left / ratio_, 0, (right - left) / ratio_, 0},
-                                           {lane, bar.first},
-                                           colour});
-                });
+    index.cover(
+        lane, std::int64_t(std::floor(window.from)), std::int64_t(std::ceil(window.to)), perPixel,
+        [&](const SpanBar& bar) {
+            const double x0 = (double(bar.startNs) - window.from) / perPixel;
+            const double x1 = (double(bar.endNs) - window.from) / perPixel;
+            const double share =
+                std::max(0.0, std::min(x1, double(width)) - std::max(x0, 0.0)) / std::max(x1 - x0, 1e-9);
+            busy += double(bar.busyNs) * (x1 > x0 ? share : 0);
+            if (bar.count > 1 || x1 - x0 < 1) {
+                const SpanFilter::Share kept = filtering ? filter.shareOf(index, lane, bar) : SpanFilter::Share();
+                const int left = int(std::floor(x0)), right = int(std::floor(x1));
+                if (left == right || x1 - x0 <= 0) {
+                    put(left, float(bar.busyNs), bar.name, kept);
+                } else { // at most two pixels: shared by how much lies in each
+                    const double first = (right - x0) / (x1 - x0);
+                    put(left, float(double(bar.busyNs) * first), bar.name, kept);
+                    put(right, float(double(bar.busyNs) * (1 - first)), bar.name, kept);
+                }
+                return;
+            }
+            const int left = std::clamp(int(std::lround(x0)), 0, width);
+            const int right = std::clamp(std::max(int(std::lround(x1)), int(std::lround(x0)) + 1), 0, width);
+            if (left >= right) return;
+            const bool kept = !filtering || filter.keeps(index.at({lane, bar.first}));
+            const QRgb colour = colourOf(scene, bar.name, kept);
+            std::fill(line.begin() + left, line.begin() + right, colour);
+            if (right - left > 3) // tells neighbours of one colour apart
+                line[std::size_t(right) - 1] = mixed(colour, theme_->plotBackground.rgb(), 0.55);
+            if (labels && right - left >= kLeastLabel * ratio_)
+                labels->push_back(
+                    {{areas_.body.left() + left / ratio_, 0, (right - left) / ratio_, 0}, {lane, bar.first}, colour});
+        });
     for (int x = 0; x < width; ++x) {
         const Column& column = columns_[std::size_t(x)];
         if (column.name < 0) continue;
-        const bool kept = column.keptName >= 0; // then the pixel shows what is kept, as strongly as that is busy
-        const double share = std::min(1.0, double(kept ? column.keptNs : column.busyNs) / perPixel);
+        // Where the filter keeps something, the pixel shows that, as strongly as it is busy.
+        const bool shows = filtering && column.keptName >= 0;
+        const double share = std::min(1.0, double(shows ? column.keptNs : column.busyNs) / perPixel);
         QRgb& pixel = line[std::size_t(x)];
-        pixel = mixed(pixel, colourOf(scene, kept ? column.keptName : column.name, kept),
+        pixel = mixed(pixel, colourOf(scene, shows ? column.keptName : column.name, shows || !filtering),
                       kFaintest + (1 - kFaintest) * share);
     }
     return busy;
@@ -166,6 +167,7 @@ void TimelinePainter::drawCurve(const TimelineScene& scene, const TimelineRow& r
         return bottom - int(std::lround(share * (height - 1 - thick)));
     };
     const int zero = yOf(0);
+    stretches_.assign(std::size_t(width), {});
     int lastTop = 0, lastBottom = 0; // of the curve in the column before
     bool joined = false;             // there was one
     for (int x = 0; x < width; ++x) {
@@ -176,15 +178,22 @@ void TimelinePainter::drawCurve(const TimelineScene& scene, const TimelineRow& r
             continue;
         }
         const int ownTop = yOf(double(high)) - thick + 1, ownBottom = yOf(double(low));
-        const int above = joined ? std::min(ownTop, lastBottom) : ownTop; // steps of the curve are joined
-        const int below = joined ? std::max(ownBottom, lastTop) : ownBottom;
+        Stretch& stretch = stretches_[std::size_t(x)];
+        stretch.above = joined ? std::min(ownTop, lastBottom) : ownTop; // steps of the curve are joined
+        stretch.below = joined ? std::max(ownBottom, lastTop) : ownBottom;
+        stretch.first = std::min(stretch.above, zero);
+        stretch.last = std::max(stretch.below, zero);
         lastTop = ownTop;
         lastBottom = ownBottom;
         joined = true;
-        const int first = std::max({0, std::min(above, zero)}),
-                  last = std::min(std::max(below, zero), body_.height() - 1);
-        for (int y = first; y <= last; ++y)
-            reinterpret_cast<QRgb*>(body_.scanLine(y))[x] = y >= above && y <= below ? strong : soft;
+    }
+    for (int y = std::max(0, top); y <= std::min(bottom, body_.height() - 1); ++y) { // by rows, as memory lies
+        auto* line = reinterpret_cast<QRgb*>(body_.scanLine(y));
+        for (int x = 0; x < width; ++x) {
+            const Stretch& stretch = stretches_[std::size_t(x)];
+            if (y >= stretch.first && y <= stretch.last)
+                line[x] = y >= stretch.above && y <= stretch.below ? strong : soft;
+        }
     }
     if (bottom >= 0 && bottom < body_.height())
         std::fill_n(reinterpret_cast<QRgb*>(body_.scanLine(bottom)), width, theme_->plotGrid.rgb());

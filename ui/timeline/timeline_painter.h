@@ -34,6 +34,9 @@ private:
         float busyNs = 0, nameNs = -1, keptNs = 0, keptNameNs = -1;
         int name = -1, keptName = -1; // kept: by the filter
     };
+    struct Stretch { // a pixel's width of a curve: its line above..below, filled first..last
+        int above = 0, below = -1, first = 0, last = -1;
+    };
     struct BodyKey { // what the body's pixels depend on
         TimeRange window;
         int scroll = 0, height = 0;
@@ -68,6 +71,7 @@ private:
     QString minimapTheme_;
     std::vector<QRgb> ground_, line_;
     std::vector<Column> columns_;
+    std::vector<Stretch> stretches_;
     std::vector<Label> labels_;
     std::vector<double> busyShare_; // by row of the layout, over the window; < 0: not drawn
     QHash<quint64, QStaticText> texts_;
