@@ -4,6 +4,7 @@
 
 #include "kernels/base/error.h"
 #include "profiler/read/recorded_flows.h"
+#include "profiler/read/step_counters.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
@@ -96,6 +97,40 @@ TEST(GaugeSeries, UnitsComeFromTheNamesOfTracks) {
     EXPECT_EQ(clock.unitName, "MHz");
     EXPECT_EQ(describeGauge(Source::Held, "(odd)").title, "(odd)");
     EXPECT_EQ(describeGauge(Source::Held, "").title, "");
+}
+
+/// Exact as long as every step since the prefill is there, and nobody knows any more after a gap.
+TEST(StepCounters, KvTokensAreThoseThatWereFed) {
+    const auto step = [](int number, Phase phase, int tokens) {
+        StepRow row;
+        row.step = number;
+        row.phase = phase;
+        row.tokens = tokens;
+        row.startNs = number * 100;
+        row.durationNs = 90;
+        return row;
+    };
+    const auto kv = StepCounters::KvTokens;
+    StepCounters counters;
+    counters.append({step(0, Phase::Prefill, 1000), step(1, Phase::Decode, 4), step(2, Phase::Decode, 4)});
+    EXPECT_EQ(counters.at(kv, 50), 1000);
+    EXPECT_EQ(counters.at(kv, 250), 1008);
+    EXPECT_EQ(counters.firstDecodeStep(), 1);
+    std::int64_t from = 0, to = 0;
+    ASSERT_TRUE(counters.timesOfAll(false, from, to));
+    EXPECT_EQ(std::pair(from, to), (std::pair<std::int64_t, std::int64_t>(0, 290)));
+    ASSERT_TRUE(counters.timesOfAll(true, from, to));
+    EXPECT_EQ(from, 100);
+    counters.append({step(4, Phase::Decode, 4)}); // 3 was dropped
+    EXPECT_TRUE(std::isnan(counters.at(kv, 450)));
+    StepCounters decodeOnly, sparse(64);
+    decodeOnly.append({step(1, Phase::Decode, 4)}); // of a prompt nobody recorded
+    EXPECT_FALSE(decodeOnly.has(kv));
+    sparse.append({step(0, Phase::Prefill, 1000)});
+    EXPECT_FALSE(sparse.has(kv)) << "with a device cache not all of them are there";
+    EXPECT_EQ(sparse.firstDecodeStep(), -1);
+    EXPECT_FALSE(sparse.timesOfAll(true, from, to));
+    EXPECT_FALSE(StepCounters().timesOfAll(false, from, to));
 }
 
 struct Read {
