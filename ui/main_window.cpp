@@ -7,6 +7,7 @@
 #include "ui/models/format.h"
 #include "ui/session_controller.h"
 #include "ui/theme.h"
+#include "ui/views/remembers.h"
 #include "ui/views/view.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/inspector.h"
@@ -151,6 +152,8 @@ void MainWindow::ensureView(int tab) {
     views_[std::size_t(tab)] = view;
     tabs_->widget(tab)->layout()->addWidget(view);
     view->applyTheme(Theme::current());
+    if (auto* remembers = dynamic_cast<Remembers*>(view))
+        remembers->recall(saved_.views.value(QLatin1String(views()[std::size_t(tab)].id)).toMap());
     for (QAbstractItemView* table : view->findChildren<QAbstractItemView*>()) // not the lists that combo boxes drop
         if (!qobject_cast<QComboBox*>(table->parentWidget() ? table->parentWidget()->parentWidget() : nullptr))
             giveTableMenu(*table);
@@ -321,6 +324,9 @@ void MainWindow::saveSession() {
     saved_.theme = theme_;
     if (tabs_->currentIndex() >= 0) saved_.view = QLatin1String(views()[std::size_t(tabs_->currentIndex())].id);
     saved_.form = form_->values();
+    for (std::size_t tab = 0; tab < views().size(); ++tab)
+        if (const auto* view = dynamic_cast<const Remembers*>(views_[tab]))
+            saved_.views[QLatin1String(views()[tab].id)] = view->remembered();
     saved_.openFiles.clear();
     for (const OpenRun& run : workspace_->runs())
         if (!saved_.openFiles.contains(run.key.path)) saved_.openFiles << run.key.path;

@@ -14,6 +14,7 @@ struct SavedSession {
     QString sequentialMap, divergingMap; // ids of colour maps; empty: the defaults
     QString view;                        // id of the view in front
     QVariantMap form;                    // SessionForm::values
+    QVariantMap views;                   // by id of the view, what it remembers (views/remembers.h)
     QStringList recentFiles;             // newest first
     QStringList openFiles;               // traces that were open
 };

@@ -18,7 +18,8 @@ std::int64_t inside(const SpanBar& bar, std::int64_t from, std::int64_t to) {
 }
 
 /// Adds a lane's spans to `sums` by name; `children` is the lane nested in it, or -1.
-void add(const SpanIndex& index, int lane, int children, std::int64_t from, std::int64_t to, std::vector<Sum>& sums) {
+void add(const SpanIndex& index, int lane, int children, std::int64_t from, std::int64_t to,
+         const std::function<bool(const IndexedSpan&)>& keep, std::vector<Sum>& sums) {
     std::uint32_t child = children < 0 ? 0 : index.lowerBound(children, from);
     const std::uint32_t childEnd = children < 0 ? 0 : index.lowerBound(children, to);
     if (child > 0) --child; // one may reach into the range from before it
@@ -32,6 +33,7 @@ void add(const SpanIndex& index, int lane, int children, std::int64_t from, std:
             if (nested.endNs() > bar.endNs) break; // the next one at this depth may hold the rest of it
             ++child;
         }
+        if (keep && !keep(index.at({lane, bar.first}))) return;
         Sum& sum = sums[std::size_t(bar.name)];
         ++sum.spans;
         sum.totalNs += total;
@@ -47,7 +49,8 @@ std::string_view componentOf(std::string_view name) {
     return colon == std::string_view::npos ? name : name.substr(0, colon);
 }
 
-std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by) {
+std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
+                                const std::function<bool(const IndexedSpan&)>& keep) {
     std::map<std::tuple<int, int, int>, int> laneOf; // track, depth, row
     for (int lane = 0; lane < index.laneCount(); ++lane) {
         const SpanLane info = index.lane(lane);
@@ -61,7 +64,7 @@ std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std
             const auto& [itsTrack, depth, row] = place;
             if (itsTrack != track) continue;
             const auto nested = row == 0 ? laneOf.find({track, depth + 1, 0}) : laneOf.end();
-            add(index, lane, nested == laneOf.end() ? -1 : nested->second, fromNs, toNs, sums);
+            add(index, lane, nested == laneOf.end() ? -1 : nested->second, fromNs, toNs, keep, sums);
         }
         for (std::size_t name = 0; name < sums.size(); ++name) {
             const Sum& sum = sums[name];

@@ -4,6 +4,7 @@
 #include "profiler/read/span_index.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,8 +23,10 @@ enum class SelfTimeBy {
 };
 
 /// Of [fromNs, toNs), longest self time first. On one track, spans at depth d + 1 are inside those at depth d; spans
-/// that overlap others of their track and depth have no children.
-std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by);
+/// that overlap others of their track and depth have no children. Spans that `keep` refuses are not counted; what they
+/// claim of an enclosing one is not its own all the same.
+std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
+                                const std::function<bool(const IndexedSpan&)>& keep = {});
 
 /// "stage1" of "stage1: selectKernel<128, 2>"; the whole name where there is no such prefix.
 std::string_view componentOf(std::string_view name);

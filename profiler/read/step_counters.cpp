@@ -17,9 +17,11 @@ const CounterInfo& StepCounters::info(Counter counter) {
         {"to-device", "host to device", "bytes/s",
          "KV bytes of the step over its wall time: what the link carried on average, not its speed while busy"},
         {"to-host", "device to host", "bytes/s", "KV bytes written back in the step over its wall time"},
-        {"occupancy", "device slots filled", "share",
+        {"occupancy", "device slots filled (at most)", "share",
          "Blocks loaded since the decode began, of the device cache's slots, at most all: an upper bound that counts "
          "every miss as a new slot until none is empty"},
+        {"kv-tokens", "KV tokens on the device", "tokens",
+         "Tokens fed so far, all sequences: without a device cache the KV of every one of them stays resident"},
     };
     return table[counter];
 }
@@ -30,8 +32,13 @@ void StepCounters::append(const std::vector<StepRow>& steps) {
         const std::int64_t start = start_.empty() ? step.startNs : std::max(step.startNs, start_.back());
         start_.push_back(start);
         end_.push_back(std::max(start, step.startNs + step.durationNs));
-        number_.push_back(step.step);
+        lastEnd_ = end_.size() == 1 ? end_.back() : std::max(lastEnd_, end_.back());
         const bool decode = step.phase == Phase::Decode;
+        // Exact only if every token since the first of the prompt went by here.
+        const bool follows = number_.empty() ? !decode : step.step == number_.back() + 1;
+        fedTokens_ = follows && fedTokens_ >= 0 ? fedTokens_ + step.tokens : -1;
+        if (decode && firstDecode_ == kNowhere) firstDecode_ = number_.size();
+        number_.push_back(step.step);
         const double seconds = double(step.durationNs) * 1e-9;
         const auto perSecond = [&](std::int64_t amount) {
             return seconds > 0 ? float(double(amount) / seconds) : kNone;
@@ -43,6 +50,7 @@ void StepCounters::append(const std::vector<StepRow>& steps) {
             perSecond(step.h2dBytes),
             perSecond(step.d2hBytes),
             decode && slotBlocks_ > 0 ? float(std::min(1.0, double(loadedBlocks_) / double(slotBlocks_))) : kNone,
+            slotBlocks_ == 0 && fedTokens_ > 0 ? float(fedTokens_) : kNone,
         };
         for (int c = 0; c < kCount; ++c) {
             const float value = values[c];
@@ -107,6 +115,14 @@ bool StepCounters::timesOf(int step, std::int64_t& startNs, std::int64_t& endNs)
     if (at == number_.end() || *at != step) return false;
     startNs = start_[std::size_t(at - number_.begin())];
     endNs = end_[std::size_t(at - number_.begin())];
+    return true;
+}
+
+bool StepCounters::timesOfAll(bool decodeOnly, std::int64_t& startNs, std::int64_t& endNs) const {
+    const std::size_t first = decodeOnly ? firstDecode_ : 0;
+    if (first >= start_.size()) return false;
+    startNs = start_[first];
+    endNs = lastEnd_;
     return true;
 }
 

@@ -10,13 +10,13 @@
 namespace kvscope {
 
 struct CounterInfo {
-    const char *id, *title, *unit, *help; // unit: "tokens/s", "share", "bytes/s"
+    const char *id, *title, *unit, *help; // unit: "tokens/s", "share", "bytes/s", "tokens"
 };
 
 /// A value holds from the start of its step to the start of the next.
 class StepCounters {
 public:
-    enum Counter { TokenRate, HitRate, ToDevice, ToHost, Occupancy, kCount };
+    enum Counter { TokenRate, HitRate, ToDevice, ToHost, Occupancy, KvTokens, kCount };
     static const CounterInfo& info(Counter counter);
 
     /// slotBlocks: block slots of the device cache in all layers, sequences and KV heads; 0: everything is resident.
@@ -35,8 +35,14 @@ public:
     int stepAt(std::int64_t ns) const;
     /// Where a step begins and ends; false: not recorded.
     bool timesOf(int step, std::int64_t& startNs, std::int64_t& endNs) const;
+    /// From the first step's start to the last one's end, of all steps or of the decode steps; false: there are none.
+    bool timesOfAll(bool decodeOnly, std::int64_t& startNs, std::int64_t& endNs) const;
+    int firstDecodeStep() const {
+        return firstDecode_ == kNowhere ? -1 : number_[firstDecode_];
+    } // its number; -1: none
 
 private:
+    static constexpr std::size_t kNowhere = std::size_t(-1);
     static constexpr std::size_t kGroup = 64; // steps with one minimum and maximum: bounds the cost of a pixel
     struct Extremes {
         float low, high;
@@ -45,6 +51,9 @@ private:
     Extremes of(Counter counter, std::size_t first, std::size_t last) const;
 
     std::int64_t slotBlocks_ = 0, loadedBlocks_ = 0;
+    std::int64_t fedTokens_ = 0; // < 0: a step is missing, so nobody knows
+    std::size_t firstDecode_ = kNowhere;
+    std::int64_t lastEnd_ = 0;
     std::vector<std::int64_t> start_, end_;
     std::vector<std::int32_t> number_;
     std::vector<float> values_[kCount];

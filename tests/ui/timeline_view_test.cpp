@@ -1,15 +1,11 @@
 // The timeline as a person uses it: every gesture and key, what a click tells the other views, notes, and the picture.
-#include "tests/ui/view_fixture.h"
+#include "tests/ui/timeline_fixture.h"
 
 #include "profiler/read/span_search.h"
 #include "ui/timeline/time_ticks.h"
-#include "ui/timeline/timeline_canvas.h"
-#include "ui/timeline/timeline_panel.h"
-#include "ui/widgets/inspector.h"
 
 #include <QClipboard>
 #include <QComboBox>
-#include <QInputDialog>
 #include <QLabel>
 #include <QLineEdit>
 #include <QMenu>
@@ -19,7 +15,6 @@
 #include <QSplitter>
 #include <QStackedWidget>
 #include <QTableWidget>
-#include <QTimer>
 #include <QToolButton>
 
 #include <filesystem>
@@ -27,76 +22,6 @@
 
 namespace kvscope::ui {
 namespace {
-
-using synthetic::RunShape;
-
-class TimelineTest : public ViewTest {
-protected:
-    void show(QSize size = {1200, 1000}) {
-        for (const ViewEntry& entry : views())
-            if (std::string_view(entry.id) == "timeline") view.reset(entry.make(workspace, nullptr));
-        view->resize(size);
-        view->show();
-        ASSERT_TRUE(QTest::qWaitForWindowExposed(view.get()));
-        ASSERT_TRUE(idle());
-    }
-    void openAndShow(const RunShape& shape = {}) {
-        open(recorded("run.kvtrace", shape));
-        show();
-    }
-    TimelineCanvas& timeline() { return *view->findChild<TimelineCanvas*>(); }
-    const TimelineScene& scene() { return timeline().scene(); }
-    const SpanIndex& index() { return timeline().data().index; }
-    TimelinePanel& panel() { return *view->findChild<TimelinePanel*>(); }
-    /// The first span of this name at or after a step.
-    SpanRef find(const std::string& name, int step = 0) {
-        for (int lane = 0; lane < index().laneCount(); ++lane)
-            for (std::uint32_t i = 0; i < index().lane(lane).spans; ++i) {
-                const IndexedSpan span = index().at({lane, i});
-                if (span.step >= step && index().names()[std::size_t(span.name)] == name) return {lane, i};
-            }
-        ADD_FAILURE() << "no span " << name;
-        return {0, 0};
-    }
-    /// The middle of a span on the screen.
-    QPoint middleOf(SpanRef ref) {
-        const TimelineAreas areas = timeline().areas();
-        const IndexedSpan span = index().at(ref);
-        const TimelineRow* row = scene().layout.rowOf(ref.lane);
-        const double ns = double(span.startNs) + double(span.durationNs) / 2;
-        return {int(areas.xOf(ns, scene().window)), areas.body.top() + row->y - scene().scroll + row->height / 2};
-    }
-    QPoint emptySpot() { return {timeline().areas().body.left() + 5, timeline().areas().body.bottom() - 5}; }
-    double timeAt(int x) { return timeline().areas().timeAt(x, scene().window); }
-    void mouse(QEvent::Type type, QPoint at, Qt::MouseButton button, Qt::MouseButtons held,
-               Qt::KeyboardModifiers keys) {
-        QMouseEvent event(type, QPointF(at), QPointF(timeline().mapToGlobal(at)), button, held, keys);
-        QApplication::sendEvent(&timeline(), &event);
-    }
-    void drag(QPoint from, QPoint to, Qt::KeyboardModifiers keys = {}) {
-        mouse(QEvent::MouseButtonPress, from, Qt::LeftButton, Qt::LeftButton, keys);
-        for (int i = 1; i <= 5; ++i)
-            mouse(QEvent::MouseMove, from + (to - from) * i / 5, Qt::NoButton, Qt::LeftButton, keys);
-        mouse(QEvent::MouseButtonRelease, to, Qt::LeftButton, {}, keys);
-    }
-    void click(QPoint at) { QTest::mouseClick(&timeline(), Qt::LeftButton, {}, at); }
-    void wheel(QPoint at, int clicks, Qt::KeyboardModifiers keys = {}) {
-        QWheelEvent event(QPointF(at), QPointF(timeline().mapToGlobal(at)), {}, {0, 120 * clicks}, Qt::NoButton, keys,
-                          Qt::NoScrollPhase, false);
-        QApplication::sendEvent(&timeline(), &event);
-    }
-    void press(Qt::Key key, Qt::KeyboardModifiers keys = {}) { QTest::keyClick(&timeline(), key, keys); }
-    /// Answers the next input dialog; an invalid string cancels it.
-    void answer(const QString& text) {
-        QTimer::singleShot(0, [text] {
-            auto* dialog = qobject_cast<QInputDialog*>(QApplication::activeModalWidget());
-            ASSERT_TRUE(dialog);
-            dialog->setTextValue(text);
-            text.isNull() ? dialog->reject() : dialog->accept();
-        });
-    }
-    QString fact(const QString& name) { return panel().findChild<FactTable*>()->value(name); }
-};
 
 TEST_F(TimelineTest, TeachesWhenNoRunIsOpen) {
     show();
@@ -353,12 +278,7 @@ TEST_F(TimelineTest, HoveringTellsTheSpanAndTheCountersValues) {
 TEST_F(TimelineTest, TracksFoldAndTheWheelOverLabelsScrolls) {
     openAndShow();
     const std::size_t rows = scene().layout.rows.size();
-    const TimelineRow* host = nullptr;
-    for (const TimelineRow& row : scene().layout.rows)
-        if (row.track >= 0 && index().tracks()[std::size_t(row.track)] == kHostTrack && row.firstOfTrack) host = &row;
-    ASSERT_TRUE(host);
-    const QPoint label(30, timeline().areas().gutter.top() + host->y + 5);
-    click(label);
+    click(labelOf(QString::fromLatin1(kHostTrack)));
     EXPECT_EQ(scene().layout.rows.size(), rows - 2) << "three depths become one";
     timeline().reveal(find("ffn", 2)); // what is searched for is unfolded
     EXPECT_EQ(scene().layout.rows.size(), rows);
@@ -534,7 +454,7 @@ TEST_P(TimelinePicture, NeverLosesASingleSpan) {
     data.index.append(batch);
     TimelineScene scene;
     scene.data = &data;
-    scene.layout = TimelineLayout::of(data, {}, true);
+    scene.layout = TimelineLayout::of(data, {});
     scene.window = {0, 1e9};
     QImage image(800, 300, QImage::Format_RGB32);
     QPainter painter(&image);

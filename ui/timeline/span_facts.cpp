@@ -41,8 +41,15 @@ QString meaningOf(std::string_view component) {
     return at == meanings.end() ? QString() : tr(at->second);
 }
 
-QString bandwidth(std::int64_t bytes, std::int64_t ns) {
-    return ns > 0 ? QStringLiteral("%1 GB/s").arg(double(bytes) / double(ns), 0, 'f', 2) : QString();
+/// What was achieved, and how much that is of what the link can do.
+QString bandwidth(std::int64_t bytes, std::int64_t ns, double linkGbps) {
+    if (ns <= 0) return {};
+    const double achieved = double(bytes) / double(ns);
+    const QString text = QStringLiteral("%1 GB/s").arg(achieved, 0, 'f', 2);
+    if (linkGbps <= 0) return text;
+    return tr("%1, %2 of the link's %3 GB/s")
+        .arg(text, formatValue(Unit::Percent, achieved / linkGbps * 100))
+        .arg(linkGbps, 0, 'f', 1);
 }
 
 /// CUPTI's copies are named by their size: "16384 bytes host to device".
@@ -69,20 +76,51 @@ QString placeOf(const IndexedSpan& span) {
 
 } // namespace
 
-SpanContext readSpanContext(const TraceReader& reader, int runId, int step, int layer) {
+SpanContext readSpanContext(const TraceReader& reader, int runId, const SpanPlace& place, int step, int layer) {
     SpanContext context;
+    context.flows = recordedFlows(reader, runId, place);
     if (step < 0) return context;
     const std::vector<StepRow> steps = reader.steps(runId, step, step);
     if (!steps.empty()) context.step = steps.front();
-    if (layer < 0) return context;
+    if (layer < 0 || steps.empty()) return context;
     const std::vector<LayerRecord> layers = reader.layers(runId, step);
     if (std::size_t(layer) < layers.size()) context.layer = layers[std::size_t(layer)];
     return context;
 }
 
-std::vector<std::pair<QString, QString>> factsOf(const TimelineData& data, SpanRef ref, const SpanContext& context,
-                                                 const QString& timing) {
-    std::vector<std::pair<QString, QString>> facts;
+SpanPlace placeOfSpan(const SpanIndex& index, SpanRef ref) {
+    const SpanLane lane = index.lane(ref.lane);
+    const IndexedSpan span = index.at(ref);
+    return {index.tracks()[std::size_t(lane.track)], index.names()[std::size_t(span.name)], span.startNs,
+            span.durationNs, lane.depth};
+}
+
+std::optional<SpanRef> spanAtPlace(const SpanIndex& index, const SpanPlace& place) {
+    const int track = index.trackOf(place.track);
+    for (int lane = 0; track >= 0 && lane < index.laneCount(); ++lane) {
+        const SpanLane info = index.lane(lane);
+        if (info.track != track || info.depth != place.depth) continue;
+        for (std::uint32_t i = index.lowerBound(lane, place.startNs); i < info.spans; ++i) {
+            const SpanRef ref{lane, i};
+            if (index.at(ref).startNs != place.startNs) break;
+            if (placeOfSpan(index, ref) == place) return ref;
+        }
+    }
+    return std::nullopt;
+}
+
+std::vector<SpanFlow> arrowsOf(const SpanIndex& index, SpanRef ref, const std::vector<RecordedFlow>& flows) {
+    std::vector<SpanFlow> arrows;
+    for (const RecordedFlow& flow : flows)
+        if (const auto other = spanAtPlace(index, flow.other))
+            arrows.push_back({SpanFlow::Kind::Launch, flow.leaves ? ref : *other, flow.leaves ? *other : ref});
+    return arrows;
+}
+
+SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanFlow>& flows, const SpanContext& context,
+                  const LinkKnowledge& link) {
+    const QString& timing = link.timing;
+    SpanFacts facts;
     const auto add = [&](const QString& name, const QString& value) {
         if (!value.isEmpty()) facts.emplace_back(name, value);
     };
@@ -95,7 +133,10 @@ std::vector<std::pair<QString, QString>> factsOf(const TimelineData& data, SpanR
     add(tr("What it does"), meaningOf(component));
     add(tr("Track"), QString::fromStdString(track));
     add(tr("Belongs to"), placeOf(span));
-    add(tr("Begins"), formatTime(double(span.startNs), 1));
+    QString begin = formatTime(double(span.startNs), 1);
+    if (context.step && span.startNs > context.step->startNs)
+        begin += tr(", %1 into its step").arg(formatTime(double(span.startNs - context.step->startNs), 1));
+    add(tr("Begins"), begin);
     QString length = formatTime(double(span.durationNs), 1);
     if (context.step && context.step->durationNs > 0 && span.durationNs < context.step->durationNs)
         length += tr(", %1 of its step").arg(formatShare(span.durationNs, context.step->durationNs));
@@ -104,14 +145,14 @@ std::vector<std::pair<QString, QString>> factsOf(const TimelineData& data, SpanR
     const bool toDevice = name == kToDeviceName, toHost = name == kToHostName, offloading = component == "offloading";
     if (const auto copied = bytesInName(name)) {
         add(tr("Bytes"), formatBytes(*copied));
-        add(tr("Bandwidth"), bandwidth(*copied, span.durationNs));
+        add(tr("Bandwidth"), bandwidth(*copied, span.durationNs, link.gbps));
     } else if (context.layer && (toDevice || toHost || offloading)) {
         const LayerRecord& layer = *context.layer;
         const std::int64_t bytes = toHost ? layer.d2hBytes : layer.h2dBytes;
         const int blocks = toHost ? layer.d2hBlocks : layer.h2dBlocks;
         add(tr("Bytes"), bytes > 0 ? tr("%1 in %2 blocks").arg(formatBytes(bytes), formatCount(blocks)) : tr("none"));
         if (bytes > 0 && (toDevice || toHost))
-            add(tr("Bandwidth"), tr("%1 (%2)").arg(bandwidth(bytes, span.durationNs), timing));
+            add(tr("Bandwidth"), tr("%1 (%2)").arg(bandwidth(bytes, span.durationNs, link.gbps), timing));
     } else if (context.step && span.layer < 0 && index.lane(ref.lane).depth == 0) {
         add(tr("Bytes"), context.step->h2dBytes + context.step->d2hBytes > 0
                              ? tr("%1 to the device, %2 to the host")
@@ -142,7 +183,7 @@ std::vector<std::pair<QString, QString>> factsOf(const TimelineData& data, SpanR
     }
     add(tr("Waited"), waits.join(QLatin1Char('\n')));
     QStringList arrows;
-    for (const SpanFlow& flow : flowsOf(index, ref)) {
+    for (const SpanFlow& flow : flows) {
         const bool out = flow.from == ref;
         const QString other = nameAndTrack(data, out ? flow.to : flow.from);
         if (flow.kind == SpanFlow::Kind::Launch)
@@ -155,22 +196,42 @@ std::vector<std::pair<QString, QString>> factsOf(const TimelineData& data, SpanR
         }
     }
     add(tr("Arrows"), arrows.join(QLatin1Char('\n')));
+    const auto neighbour = [&](std::uint32_t i, double gap) {
+        const SpanRef other{ref.lane, i};
+        const QString text =
+            tr("%1, %2").arg(shownName(data, index.at(other)), formatTime(double(index.at(other).durationNs), 1));
+        return gap > 0 ? tr("%1, %2 apart").arg(text, formatTime(gap, 1)) : text;
+    };
+    if (ref.index > 0)
+        add(tr("Before"),
+            neighbour(ref.index - 1, double(span.startNs) - double(index.at({ref.lane, ref.index - 1}).endNs())));
+    if (ref.index + 1 < index.lane(ref.lane).spans)
+        add(tr("After"),
+            neighbour(ref.index + 1, double(index.at({ref.lane, ref.index + 1}).startNs) - double(span.endNs())));
     return facts;
 }
 
 QStringList spanFactNames() {
-    return {tr("Span"),  tr("What it does"), tr("Track"),     tr("Belongs to"), tr("Begins"), tr("Lasts"),
-            tr("Bytes"), tr("Bandwidth"),    tr("Selection"), tr("Waited"),     tr("Arrows")};
+    return {tr("Span"),      tr("What it does"), tr("Track"),  tr("Belongs to"), tr("Begins"), tr("Lasts"), tr("Bytes"),
+            tr("Bandwidth"), tr("Selection"),    tr("Waited"), tr("Arrows"),     tr("Before"), tr("After")};
 }
 
 QString tooltipOf(const TimelineData& data, SpanRef ref) {
-    const IndexedSpan span = data.index.at(ref);
-    const QString place = placeOf(span);
-    const QString meaning = meaningOf(componentOf(data.index.names()[std::size_t(span.name)]));
-    return QStringLiteral("<b>%1</b> &nbsp;%2%3%4")
-        .arg(shownName(data, span).toHtmlEscaped(), formatTime(double(span.durationNs), 1),
-             place.isEmpty() ? QString() : QStringLiteral("<br>") + place,
-             meaning.isEmpty() ? QString() : QStringLiteral("<br>") + meaning);
+    QString title, length;
+    QStringList lines;
+    for (const auto& [name, value] : factsOf(data, ref, {}, {}, {})) {
+        const QString text = value.toHtmlEscaped();
+        if (name == tr("Span"))
+            title = text;
+        else if (name == tr("Lasts"))
+            length = text;
+        else if (name == tr("Belongs to") || name == tr("What it does") || name == tr("Bytes"))
+            lines << text;
+        else if (name == tr("Bandwidth"))
+            lines.isEmpty() ? lines.append(text) : void(lines.back() += QStringLiteral(", ") + text);
+    }
+    return QStringLiteral("<b>%1</b> &nbsp;%2").arg(title, length) +
+           (lines.isEmpty() ? QString() : QStringLiteral("<br>") + lines.join(QStringLiteral("<br>")));
 }
 
 } // namespace kvscope::ui

@@ -3,6 +3,7 @@
 
 #include "ui/timeline/timeline_scene.h"
 
+#include "profiler/read/recorded_flows.h"
 #include "profiler/read/trace_reader.h"
 
 #include <QStringList>
@@ -17,18 +18,33 @@ namespace kvscope::ui {
 struct SpanContext {
     std::optional<StepRow> step;
     std::optional<LayerRecord> layer;
+    std::vector<RecordedFlow> flows; // of imported runs
 };
 /// Worker thread. Empty parts where the span has no step or layer, or they were not recorded.
-SpanContext readSpanContext(const TraceReader& reader, int runId, int step, int layer);
+SpanContext readSpanContext(const TraceReader& reader, int runId, const SpanPlace& place, int step, int layer);
 
-/// Rows "name, value" in the order they are read. `timing`: how the run knows its transfer times.
-std::vector<std::pair<QString, QString>> factsOf(const TimelineData& data, SpanRef ref, const SpanContext& context,
-                                                 const QString& timing);
+/// Where a span lies, and back: the span may not be read yet, or be another by now.
+SpanPlace placeOfSpan(const SpanIndex& index, SpanRef ref);
+std::optional<SpanRef> spanAtPlace(const SpanIndex& index, const SpanPlace& place);
+/// The recorded flows as arrows from or to `ref`, as far as their other ends are read.
+std::vector<SpanFlow> arrowsOf(const SpanIndex& index, SpanRef ref, const std::vector<RecordedFlow>& flows);
+
+/// What a run knows of its link.
+struct LinkKnowledge {
+    QString timing;  // "measured" or "modelled"
+    double gbps = 0; // 10^9 bytes a second at most; 0: not known
+};
+
+using SpanFacts = std::vector<std::pair<QString, QString>>; // name, value
+
+/// In the order they are read. flows: the arrows that begin or end at the span.
+SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanFlow>& flows, const SpanContext& context,
+                  const LinkKnowledge& link);
 
 /// All names that factsOf can give, in their order.
 QStringList spanFactNames();
 
-/// The same in short, as HTML.
+/// Those that say most, as HTML, of what the span itself knows.
 QString tooltipOf(const TimelineData& data, SpanRef ref);
 
 } // namespace kvscope::ui

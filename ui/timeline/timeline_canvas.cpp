@@ -1,6 +1,7 @@
 #include "ui/timeline/timeline_canvas.h"
 
 #include "ui/theme.h"
+#include "ui/timeline/timeline_curves.h"
 
 #include <QApplication>
 #include <QKeyEvent>
@@ -19,18 +20,21 @@ constexpr double kZoomWheel = 0.8, kZoomKey = 0.8, kPanKey = 0.12;
 constexpr double kLeastNs = 20; // the whole window; times are whole nanoseconds
 constexpr int kPauseMs = 600;   // changes of one kind closer together are one entry in the zoom history
 constexpr std::size_t kHistory = 100;
+constexpr int kEdge = 4; // pixels on either side of the labels' edge that take hold of it
+constexpr int kLeastGutter = 90, kMostFittingGutter = 340;
 } // namespace
 
 TimelineCanvas::TimelineCanvas(QWidget* parent) : QWidget(parent), scrollBar_(new QScrollBar(Qt::Vertical, this)) {
     setObjectName(QStringLiteral("timelineCanvas"));
     setAccessibleName(tr("Timeline of spans"));
     setAccessibleDescription(tr(
-        "W and S zoom, A and D pan, F fits what is selected, 0 shows everything. The wheel zooms at the pointer, "
+        "W and S zoom, A and D pan, F fits what is selected, 0 shows everything, 1 the first decode step, 2 all decode "
+        "steps. The wheel zooms at the pointer, "
         "drag pans, Shift and drag measures a range, a double click fits a span. Slash searches, N and Shift+N go to "
         "the next and previous hit, M leaves a note, the bracket keys follow arrows. Arrow keys move the cursor."));
     setFocusPolicy(Qt::StrongFocus);
     setMouseTracking(true);
-    setMinimumSize(320, 200);
+    setMinimumSize(240, 130);
     setAttribute(Qt::WA_OpaquePaintEvent);
     scrollBar_->setAccessibleName(tr("Tracks"));
     connect(scrollBar_, &QScrollBar::valueChanged, this, &TimelineCanvas::setScroll);
@@ -39,7 +43,32 @@ TimelineCanvas::TimelineCanvas(QWidget* parent) : QWidget(parent), scrollBar_(ne
 }
 
 TimelineAreas TimelineCanvas::areas() const {
-    return TimelineAreas::of({width() - scrollBar_->sizeHint().width(), height()});
+    return TimelineAreas::of({width() - scrollBar_->sizeHint().width(), height()}, scene_.gutter);
+}
+
+QFont TimelineCanvas::smallFont() const {
+    QFont small = font();
+    small.setPointSizeF(std::max(7.5, small.pointSizeF() - 1));
+    return small;
+}
+
+/// Wide enough for every label with its share of busy time, within reason.
+int TimelineCanvas::fittingGutter() const {
+    const QFontMetrics metrics(smallFont());
+    const int busy = metrics.horizontalAdvance(QStringLiteral("0.0000 %")) + 8;
+    int widest = TimelineAreas::kGutter;
+    for (const TimelineRow& row : scene_.layout.rows) {
+        if (!row.firstOfTrack) continue;
+        const int title = metrics.horizontalAdvance(trackTitle(data_, row));
+        widest = std::max(
+            widest, 20 + (row.curve >= 0 ? title : metrics.horizontalAdvance(QStringLiteral("▾ ")) + title + busy));
+    }
+    return std::min({widest, kMostFittingGutter, std::max(TimelineAreas::kGutter, width() / 4)});
+}
+
+void TimelineCanvas::setGutter(int width) {
+    gutter_ = width <= 0 ? 0 : std::max(width, kLeastGutter);
+    layOut();
 }
 
 void TimelineCanvas::reset() {
@@ -48,24 +77,31 @@ void TimelineCanvas::reset() {
     scene_ = {};
     scene_.data = &data_;
     scene_.revision = revision + 1;
-    folded_.clear();
+    arrangement_ = {};
     undo_.clear();
     redo_.clear();
     gesture_ = Gesture::None;
-    whole_ = scene_.window = data_.whole();
+    whole_ = scene_.window = scene_.home = data_.whole();
     layOut();
 }
 
 void TimelineCanvas::dataChanged() {
     ++scene_.revision;
-    const bool followed = !isZoomed();
+    data_.filter.learn(data_.index.names());
+    const bool atHome = !isZoomed(), atWhole = scene_.window == whole_;
     whole_ = data_.whole();
-    if (followed) scene_.window = whole_;
+    const TimeRange steps = data_.steps(); // a step may begin before or end after all spans
+    scene_.home = {std::max(steps.from, whole_.from), std::min(steps.to, whole_.to)};
+    if (atHome)
+        scene_.window = scene_.home;
+    else if (atWhole)
+        scene_.window = whole_;
     layOut();
 }
 
 void TimelineCanvas::layOut() {
-    scene_.layout = TimelineLayout::of(data_, folded_, true);
+    scene_.layout = TimelineLayout::of(data_, arrangement_, areas().body.height());
+    scene_.gutter = gutter_ > 0 ? std::min(gutter_, std::max(kLeastGutter, width() / 2)) : fittingGutter();
     const int visible = areas().body.height(), most = std::max(0, scene_.layout.height - visible);
     scrollBar_->setGeometry(width() - scrollBar_->sizeHint().width(), areas().body.top(),
                             scrollBar_->sizeHint().width(), visible);
@@ -89,7 +125,8 @@ void TimelineCanvas::setWindow(TimeRange wanted) {
     const double most = whole_.size(), size = std::clamp(wanted.size(), std::min(kLeastNs, most), most);
     double from = wanted.from + (wanted.size() - size) / 2;
     from = std::clamp(from, whole_.from, std::max(whole_.from, whole_.to - size));
-    const TimeRange window = size >= most * (1 - 1e-9) ? whole_ : TimeRange{from, from + size};
+    TimeRange window = size >= most * (1 - 1e-9) ? whole_ : TimeRange{from, from + size};
+    if (wanted == scene_.home) window = scene_.home; // exactly, so that it is known again
     if (window == scene_.window) return;
     scene_.window = window;
     update();
@@ -113,7 +150,11 @@ void TimelineCanvas::zoomTo(TimeRange window) {
 }
 
 void TimelineCanvas::resetZoom() {
-    if (isZoomed()) zoomTo(whole_);
+    if (isZoomed()) zoomTo(scene_.home);
+}
+
+void TimelineCanvas::showAll() {
+    if (!(scene_.window == whole_)) zoomTo(whole_);
 }
 
 void TimelineCanvas::undoZoom() {
@@ -150,7 +191,35 @@ void TimelineCanvas::panBy(double pixels) {
 void TimelineCanvas::scrollBy(int pixels) { setScroll(scene_.scroll + pixels); }
 
 void TimelineCanvas::toggleFold(int track) {
-    if (!folded_.erase(track)) folded_.insert(track);
+    if (!arrangement_.folded.erase(track)) arrangement_.folded.insert(track);
+    ++scene_.revision;
+    layOut();
+}
+
+void TimelineCanvas::foldAll(bool folded) {
+    arrangement_.folded.clear();
+    for (int track = 0; folded && track < int(data_.index.tracks().size()); ++track) arrangement_.folded.insert(track);
+    ++scene_.revision;
+    layOut();
+}
+
+void TimelineCanvas::setHidden(const std::string& key, bool hidden) {
+    if (hidden)
+        arrangement_.hidden.insert(key);
+    else
+        arrangement_.hidden.erase(key);
+    ++scene_.revision;
+    layOut();
+}
+
+void TimelineCanvas::showOnly(const std::string& key) {
+    for (const TimelineRow& row : TimelineLayout::of(data_, {}).rows)
+        if (trackKey(data_, row) != key) arrangement_.hidden.insert(trackKey(data_, row));
+    setHidden(key, false);
+}
+
+void TimelineCanvas::showAllTracks() {
+    arrangement_.hidden.clear();
     ++scene_.revision;
     layOut();
 }
@@ -162,9 +231,19 @@ void TimelineCanvas::select(std::optional<SpanRef> ref, bool revealIt) {
     update();
 }
 
+void TimelineCanvas::addFlows(const std::vector<SpanFlow>& flows) {
+    scene_.flows.insert(scene_.flows.end(), flows.begin(), flows.end());
+    update();
+}
+
 void TimelineCanvas::setRange(std::optional<TimeRange> range) {
     scene_.range = range;
     update();
+}
+
+void TimelineCanvas::measure(std::optional<TimeRange> range) {
+    setRange(range);
+    emit rangeSelected();
 }
 
 void TimelineCanvas::setCursorStep(std::optional<TimeRange> step) {
@@ -175,7 +254,10 @@ void TimelineCanvas::setCursorStep(std::optional<TimeRange> step) {
 
 void TimelineCanvas::reveal(SpanRef ref) {
     const IndexedSpan span = data_.index.at(ref);
-    if (!scene_.layout.rowOf(ref.lane)) toggleFold(data_.index.lane(ref.lane).track);
+    const int track = data_.index.lane(ref.lane).track;
+    if (const std::string key = "track " + data_.index.tracks()[std::size_t(track)]; arrangement_.hidden.contains(key))
+        setHidden(key, false);
+    if (!scene_.layout.rowOf(ref.lane)) toggleFold(track);
     if (const TimelineRow* row = scene_.layout.rowOf(ref.lane)) {
         const int visible = areas().body.height();
         if (row->y < scene_.scroll || row->y + row->height > scene_.scroll + visible) setScroll(row->y - visible / 3);
@@ -203,10 +285,47 @@ void TimelineCanvas::fit() {
     }
 }
 
+/// The row at this height, of its label as well.
+const TimelineRow* TimelineCanvas::rowAt(QPointF where) const {
+    const int top = areas().body.top();
+    return where.y() < top ? nullptr : scene_.layout.rowAt(int(where.y()) - top + scene_.scroll);
+}
+
+bool TimelineCanvas::onGutterEdge(QPointF where) const {
+    return std::abs(where.x() - areas().body.left()) <= kEdge && where.y() >= areas().body.top();
+}
+
+TimelinePlace TimelineCanvas::placeAt(QPoint where) const {
+    const TimelineAreas all = areas();
+    TimelinePlace place;
+    place.ns = all.timeAt(std::clamp(where.x(), all.body.left(), all.body.right()), scene_.window);
+    for (const Note& note : data_.notes) { // its flag, or its band on the ruler
+        const double left = all.xOf(double(note.startNs), scene_.window),
+                     right = std::max(left + 10, all.xOf(double(note.startNs + note.durationNs), scene_.window));
+        if (all.ruler.contains(where) && where.x() >= left - 1 && where.x() <= right) {
+            place.kind = TimelinePlace::Kind::Note;
+            place.note = note.id;
+            return place;
+        }
+    }
+    if (all.ruler.contains(where) || all.minimap.contains(where)) {
+        place.kind = TimelinePlace::Kind::Ruler;
+        return place;
+    }
+    if (const TimelineRow* row = rowAt(where)) {
+        place.row = *row;
+        place.span = spanAt(where);
+        place.kind = place.span                                      ? TimelinePlace::Kind::Span
+                     : row->curve >= 0 || all.gutter.contains(where) ? TimelinePlace::Kind::Track
+                                                                     : TimelinePlace::Kind::Empty;
+    }
+    return place;
+}
+
 std::optional<SpanRef> TimelineCanvas::spanAt(QPointF where) const {
     const TimelineAreas all = areas();
     if (!QRectF(all.body).contains(where)) return std::nullopt;
-    const TimelineRow* row = scene_.layout.rowAt(int(where.y()) - all.body.top() + scene_.scroll);
+    const TimelineRow* row = rowAt(where);
     if (!row || row->lane < 0) return std::nullopt;
     const double ns = all.timeAt(where.x(), scene_.window);
     if (const auto exact = data_.index.find(row->lane, std::int64_t(std::floor(ns)))) return exact;
@@ -229,11 +348,9 @@ std::optional<SpanRef> TimelineCanvas::spanAt(QPointF where) const {
 void TimelineCanvas::paintEvent(QPaintEvent*) {
     QPainter painter(this);
     const Theme& theme = Theme::current();
-    QFont small = font();
-    small.setPointSizeF(std::max(7.5, small.pointSizeF() - 1));
     painter.fillRect(QRect(width() - scrollBar_->sizeHint().width(), 0, scrollBar_->sizeHint().width(), height()),
                      theme.plotBackground);
-    painter_.paint(painter, {width() - scrollBar_->sizeHint().width(), height()}, scene_, theme, small,
+    painter_.paint(painter, {width() - scrollBar_->sizeHint().width(), height()}, scene_, theme, smallFont(),
                    devicePixelRatioF());
     if (hasFocus()) {
         painter.setPen(QPen(theme.accent, 1));
@@ -245,10 +362,9 @@ void TimelineCanvas::paintPicture(QPainter& painter, QSize size, double ratio, b
     TimelineScene scene = scene_;
     scene.hoverNs.reset();
     scene.scroll = 0;
-    QFont small = font();
-    small.setPointSizeF(std::max(7.5, small.pointSizeF() - 1));
+    scene.layout = TimelineLayout::of(data_, arrangement_, TimelineAreas::of(size, scene.gutter).body.height());
     TimelinePainter once; // its caches are for the widget's size
-    once.paint(painter, size, scene, Theme::current(), small, ratio, vector);
+    once.paint(painter, size, scene, Theme::current(), smallFont(), ratio, vector);
 }
 
 void TimelineCanvas::resizeEvent(QResizeEvent*) { layOut(); }
@@ -270,13 +386,18 @@ void TimelineCanvas::mousePressEvent(QMouseEvent* event) {
     scrollAtPress_ = scene_.scroll;
     rangeAtPress_ = scene_.range;
     const bool shift = event->modifiers().testFlag(Qt::ShiftModifier);
-    if (all.minimap.contains(pressed_.toPoint())) {
+    if (onGutterEdge(pressed_)) {
+        gesture_ = Gesture::Gutter;
+    } else if (all.minimap.contains(pressed_.toPoint())) {
         remember(Change::Other);
         // Shift and drag on the map shows what is dragged over; a plain drag moves the window.
         gesture_ = shift ? Gesture::Zoom : Gesture::Minimap;
         if (!shift) centreMinimap(pressed_.x());
     } else if (all.body.contains(pressed_.toPoint())) {
         gesture_ = shift ? Gesture::Range : Gesture::Pan;
+    } else if (beyondRect(scene_, all, smallFont(), true).contains(pressed_.toPoint()) ||
+               beyondRect(scene_, all, smallFont(), false).contains(pressed_.toPoint())) {
+        showAll();
     } else if (all.ruler.contains(pressed_.toPoint())) {
         gesture_ = Gesture::Range;
     } else if (all.gutter.contains(pressed_.toPoint())) {
@@ -285,20 +406,26 @@ void TimelineCanvas::mousePressEvent(QMouseEvent* event) {
     }
 }
 
+void TimelineCanvas::hoverAt(QPointF at, QPoint global) {
+    const TimelineAreas all = areas();
+    onGutterEdge(at) ? setCursor(Qt::SplitHCursor) : unsetCursor();
+    const bool inside = all.body.contains(at.toPoint());
+    scene_.hoverNs = inside ? std::optional(all.timeAt(at.x(), scene_.window)) : std::nullopt;
+    update(QRect(0, 0, all.gutter.right() + 1, height())); // the counters' values under the pointer
+    const TimelineRow* row = rowAt(at);
+    if (row && row->curve >= 0)
+        emit curveHovered(row->curve, scene_.hoverNs.value_or(scene_.window.from), global);
+    else if (inside)
+        emit hovered(spanAt(at), *scene_.hoverNs, global);
+    else
+        emit hoverEnded();
+}
+
 void TimelineCanvas::mouseMoveEvent(QMouseEvent* event) {
     event->accept();
     const QPointF at = event->position();
     const TimelineAreas all = areas();
-    if (gesture_ == Gesture::None) {
-        const bool inside = all.body.contains(at.toPoint());
-        scene_.hoverNs = inside ? std::optional(all.timeAt(at.x(), scene_.window)) : std::nullopt;
-        update(QRect(0, 0, all.gutter.right() + 1, height())); // the counters' values under the pointer
-        if (inside)
-            emit hovered(spanAt(at), *scene_.hoverNs, event->globalPosition().toPoint());
-        else
-            emit hoverEnded();
-        return;
-    }
+    if (gesture_ == Gesture::None) return hoverAt(at, event->globalPosition().toPoint());
     if (!moved_ && (at - pressed_).manhattanLength() < QApplication::startDragDistance()) return;
     if (!moved_) {
         if (gesture_ == Gesture::Pan) remember(Change::Other);
@@ -330,6 +457,9 @@ void TimelineCanvas::mouseMoveEvent(QMouseEvent* event) {
         setWindow({std::min(ns(pressed_.x()), ns(at.x())), std::max(ns(pressed_.x()), ns(at.x()))});
         break;
     }
+    case Gesture::Gutter:
+        setGutter(std::max(1, int(at.x())));
+        break;
     case Gesture::None:
         break;
     }
@@ -353,12 +483,15 @@ void TimelineCanvas::mouseReleaseEvent(QMouseEvent* event) {
 void TimelineCanvas::mouseDoubleClickEvent(QMouseEvent* event) {
     event->accept();
     gesture_ = Gesture::None;
+    if (event->button() == Qt::LeftButton && onGutterEdge(event->position())) return setGutter(0);
     if (event->button() != Qt::LeftButton || areas().gutter.contains(event->position().toPoint())) return;
     if (const auto span = spanAt(event->position())) {
         emit spanClicked(*span);
         fit();
-    } else {
+    } else if (isZoomed()) {
         resetZoom();
+    } else {
+        showAll();
     }
 }
 
@@ -420,7 +553,11 @@ void TimelineCanvas::keyPressEvent(QKeyEvent* event) {
     case Qt::Key_F:
         return fit();
     case Qt::Key_0:
-        return resetZoom();
+        return showAll();
+    case Qt::Key_1:
+        return emit decodeRequested(false);
+    case Qt::Key_2:
+        return emit decodeRequested(true);
     case Qt::Key_Left:
         return emit cursorMoveRequested(shift ? -10 : -1, 0);
     case Qt::Key_Right:
@@ -455,8 +592,7 @@ void TimelineCanvas::keyPressEvent(QKeyEvent* event) {
             setWindow(atPress_);
             setScroll(scrollAtPress_);
         } else if (scene_.range || scene_.selected) {
-            setRange(std::nullopt);
-            emit rangeSelected();
+            measure(std::nullopt);
             emit emptyClicked();
         } else {
             event->ignore();
@@ -469,7 +605,13 @@ void TimelineCanvas::keyPressEvent(QKeyEvent* event) {
 
 void TimelineCanvas::contextMenuEvent(QContextMenuEvent* event) {
     event->accept();
-    emit menuRequested(event->globalPos());
+    TimelinePlace place = placeAt(event->pos());
+    if (event->reason() == QContextMenuEvent::Keyboard && scene_.selected) { // of what is chosen
+        place.kind = TimelinePlace::Kind::Span;
+        place.span = scene_.selected;
+        if (const TimelineRow* row = scene_.layout.rowOf(scene_.selected->lane)) place.row = *row;
+    }
+    emit menuRequested(event->globalPos(), place);
 }
 
 bool TimelineCanvas::event(QEvent* event) {
@@ -481,7 +623,8 @@ bool TimelineCanvas::event(QEvent* event) {
             key->key() != Qt::Key_Tab && key->key() != Qt::Key_Backtab)
             event->accept();
     }
-    if (event->type() == QEvent::FontChange || event->type() == QEvent::PaletteChange) update();
+    if (event->type() == QEvent::FontChange) layOut();
+    if (event->type() == QEvent::PaletteChange) update();
     return QWidget::event(event);
 }
 

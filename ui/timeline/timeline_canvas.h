@@ -7,12 +7,22 @@
 #include <QElapsedTimer>
 #include <QWidget>
 
-#include <set>
+#include <string>
 #include <vector>
 
 class QScrollBar;
 
 namespace kvscope::ui {
+
+/// What is under the pointer when a menu is asked for.
+struct TimelinePlace {
+    enum class Kind { Empty, Span, Track, Ruler, Note };
+    Kind kind = Kind::Empty; // Track: a label, or a curve
+    double ns = 0;
+    std::optional<SpanRef> span;
+    std::optional<TimelineRow> row; // the track here, whatever the kind
+    std::int64_t note = 0;          // id
+};
 
 class TimelineCanvas final : public QWidget {
     Q_OBJECT
@@ -22,7 +32,8 @@ public:
     TimelineData& data() { return data_; }
     const TimelineScene& scene() const { return scene_; }
     TimelineAreas areas() const;
-    /// Spans or counters were added, or notes or matches changed: lays out again. What was shown whole stays whole.
+    /// Spans or counters were added, or notes, matches or the filter changed: lays out again. A window that showed all
+    /// steps, or everything, goes on doing so.
     void dataChanged();
     /// Another run: everything is forgotten.
     void reset();
@@ -30,24 +41,38 @@ public:
     void paintPicture(QPainter& painter, QSize size, double ratio, bool vector);
 
     void select(std::optional<SpanRef> ref, bool reveal = false);
+    /// Arrows that a tool recorded, beside those that are found by step and stage.
+    void addFlows(const std::vector<SpanFlow>& flows);
     void setRange(std::optional<TimeRange> range);
+    /// The same as a drag over it; none: gives the range up.
+    void measure(std::optional<TimeRange> range);
     void setCursorStep(std::optional<TimeRange> step);
     /// Shows this and remembers what was shown before.
     void zoomTo(TimeRange window);
     /// Pans, and scrolls, by the least that shows the span; zooms in where it would be too small to see.
     void reveal(SpanRef ref);
-    void resetZoom();
+    void resetZoom(); // to the opening window: all steps
+    void showAll();   // and what lies before and after them
     void undoZoom();
     void redoZoom();
     bool canUndoZoom() const { return !undo_.empty(); }
     bool canRedoZoom() const { return !redo_.empty(); }
-    bool isZoomed() const { return !(scene_.window == whole_); }
-    /// Fits the selected span, the range, or everything, whichever there is first.
+    bool isZoomed() const { return !(scene_.window == scene_.home); }
+    /// Fits the selected span, the range, or all steps, whichever there is first.
     void fit();
     void zoomBy(double factor, double x);
     void panBy(double pixels);
     void scrollBy(int pixels);
     void toggleFold(int track);
+    const TrackArrangement& arrangement() const { return arrangement_; }
+    void foldAll(bool folded);
+    void setHidden(const std::string& trackKey, bool hidden);
+    void showOnly(const std::string& trackKey); // hides all other tracks
+    void showAllTracks();
+    /// The width of the labels; 0: as wide as they need.
+    void setGutter(int width);
+    int gutter() const { return gutter_; }
+    TimelinePlace placeAt(QPoint where) const;
 
 signals:
     void spanClicked(SpanRef ref);
@@ -55,6 +80,7 @@ signals:
     void rangeSelected(); // by hand; scene().range is none when it was given up
     void windowChanged();
     void hovered(std::optional<SpanRef> ref, double ns, QPoint global); // span or not
+    void curveHovered(int curve, double ns, QPoint global);
     void hoverEnded();
     void cursorMoveRequested(int steps, int layers);
     void cursorJumpRequested(bool toEnd);
@@ -62,7 +88,8 @@ signals:
     void matchRequested(bool forward);
     void noteRequested();
     void flowRequested(bool forward); // to the span at the other end of an arrow
-    void menuRequested(QPoint global);
+    void decodeRequested(bool whole); // show the first decode step, or all of them
+    void menuRequested(QPoint global, TimelinePlace place);
 
 protected:
     void paintEvent(QPaintEvent* event) override;
@@ -78,7 +105,7 @@ protected:
     bool event(QEvent* event) override;
 
 private:
-    enum class Gesture { None, Pan, Range, Minimap, Zoom };
+    enum class Gesture { None, Pan, Range, Minimap, Zoom, Gutter };
     enum class Change { Wheel, Key, Other };
 
     void setWindow(TimeRange wanted);
@@ -86,13 +113,19 @@ private:
     void remember(Change change);
     void layOut();
     std::optional<SpanRef> spanAt(QPointF where) const;
+    const TimelineRow* rowAt(QPointF where) const;
+    bool onGutterEdge(QPointF where) const;
+    int fittingGutter() const;
+    QFont smallFont() const;
+    void hoverAt(QPointF at, QPoint global);
     void centreMinimap(double x);
 
     TimelineData data_;
     TimelineScene scene_;
     TimelinePainter painter_;
     TimeRange whole_;
-    std::set<int> folded_;
+    TrackArrangement arrangement_;
+    int gutter_ = 0;
     QScrollBar* scrollBar_;
     std::vector<TimeRange> undo_, redo_;
     Change lastChange_ = Change::Other;

@@ -4,7 +4,7 @@
 #include "profiler/read/self_time.h"
 #include "ui/theme.h"
 
-#include <algorithm>
+#include <cstdint>
 
 namespace kvscope::ui {
 
@@ -26,10 +26,25 @@ QRgb spanColour(std::string_view name, const Theme& theme) {
     if (component == kToDeviceName) return offloading.rgb();
     if (component == kToHostName) return mixed(offloading.rgb(), theme.plotBackground.rgb(), 0.45);
     // Names of others: by what they are called without numbers, so that copies of all sizes look alike.
-    std::size_t hash = 5381;
+    std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a
     for (const char c : component)
-        if (c < '0' || c > '9') hash = hash * 33 + static_cast<unsigned char>(c);
-    return mixed(theme.component[hash % 13].rgb(), theme.mutedText.rgb(), 0.25);
+        if (c < '0' || c > '9') hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+    hash ^= hash >> 32;
+    // Three shades of each, so that fewer names share one.
+    const QRgb hue = theme.component[hash % 13].rgb();
+    switch (hash / 13 % 3) {
+    case 0:
+        return mixed(hue, theme.mutedText.rgb(), 0.25);
+    case 1:
+        return mixed(hue, theme.plotBackground.rgb(), 0.35);
+    default:
+        return mixed(hue, theme.text.rgb(), 0.2);
+    }
+}
+
+QRgb textOn(QRgb colour) {
+    const double light = 0.299 * qRed(colour) + 0.587 * qGreen(colour) + 0.114 * qBlue(colour);
+    return light > 140 ? qRgb(20, 24, 30) : qRgb(250, 251, 253);
 }
 
 const std::vector<QRgb>& SpanColours::of(const std::vector<std::string>& names, const Theme& theme) {

@@ -16,6 +16,9 @@ QRgb spanColour(std::string_view name, const Theme& theme);
 /// a where t is 0, b where it is 1; opaque.
 QRgb mixed(QRgb a, QRgb b, double t);
 
+/// Dark or light, whichever can be read on this.
+QRgb textOn(QRgb colour);
+
 /// Colours of all names of an index, extended as names arrive.
 class SpanColours {
 public:

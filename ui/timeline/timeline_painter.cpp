@@ -1,12 +1,11 @@
 #include "ui/timeline/timeline_painter.h"
 
-#include "ui/plots/units.h"
 #include "ui/theme.h"
 #include "ui/timeline/time_ticks.h"
+#include "ui/timeline/timeline_curves.h"
 
 #include <QFontMetricsF>
 #include <QPainter>
-#include <QPainterPath>
 
 #include <algorithm>
 #include <cmath>
@@ -20,38 +19,11 @@ constexpr int kTextsKept = 6000;    // laid-out labels
 constexpr double kFaintest = 0.35;  // how strongly a single short span shows in its pixel
 constexpr double kUnmatched = 0.78; // how far what a search did not find fades
 
-QRgb textOn(QRgb colour) {
-    const double light = 0.299 * qRed(colour) + 0.587 * qGreen(colour) + 0.114 * qBlue(colour);
-    return light > 140 ? qRgb(20, 24, 30) : qRgb(250, 251, 253);
-}
 } // namespace
 
-QRgb counterColour(int counter, const Theme& theme) {
-    switch (counter) {
-    case StepCounters::TokenRate:
-        return theme.accent.rgb();
-    case StepCounters::HitRate:
-        return theme.ok.rgb();
-    case StepCounters::ToDevice:
-        return theme.component[5].rgb();
-    case StepCounters::ToHost:
-        return mixed(theme.component[5].rgb(), theme.mutedText.rgb(), 0.5);
-    default:
-        return theme.component[6].rgb();
-    }
-}
-
-QString counterText(int counter, double value) {
-    if (!std::isfinite(value)) return QStringLiteral("–");
-    const QString unit = QString::fromUtf8(StepCounters::info(StepCounters::Counter(counter)).unit);
-    if (unit == QLatin1String("share")) return formatValue(Unit::Percent, value * 100);
-    if (unit == QLatin1String("bytes/s")) return formatValue(Unit::Bytes, value) + QStringLiteral("/s");
-    return QString::number(value, 'f', value < 100 ? 1 : 0) + QStringLiteral("/s");
-}
-
-QRgb TimelinePainter::colourOf(const TimelineScene& scene, int name) const {
+QRgb TimelinePainter::colourOf(const TimelineScene& scene, int name, bool kept) const {
     const QRgb colour = (*colours_)[std::size_t(name)];
-    if (scene.data->matches.empty() || scene.data->isMatch(name)) return colour;
+    if (kept && (scene.data->matches.empty() || scene.data->isMatch(name))) return colour;
     return mixed(colour, theme_->plotBackground.rgb(), kUnmatched);
 }
 
@@ -60,7 +32,7 @@ void TimelinePainter::paint(QPainter& painter, QSize size, const TimelineScene& 
     theme_ = &theme;
     ratio_ = ratio;
     font_ = font;
-    areas_ = TimelineAreas::of(size);
+    areas_ = TimelineAreas::of(size, scene.gutter);
     colours_ = &spanColours_.of(scene.data->index.names(), theme);
     painter.fillRect(QRect({0, 0}, size), theme.plotBackground);
     painter.setFont(font_);
@@ -80,7 +52,7 @@ void TimelinePainter::paint(QPainter& painter, QSize size, const TimelineScene& 
 
 void TimelinePainter::drawBody(const TimelineScene& scene, const std::vector<TimeTick>& ticks) {
     const QSize pixels = (QSizeF(areas_.body.size()) * ratio_).toSize();
-    const BodyKey key{scene.window, scene.scroll, scene.revision, theme_->id, pixels};
+    const BodyKey key{scene.window, scene.scroll, scene.layout.height, scene.revision, theme_->id, pixels};
     if (key == bodyKey_ && !body_.isNull()) return; // only marks have moved
     bodyKey_ = key;
     if (body_.size() != pixels) body_ = QImage(pixels, QImage::Format_RGB32);
@@ -99,8 +71,8 @@ void TimelinePainter::drawBody(const TimelineScene& scene, const std::vector<Tim
         const int top = int(std::lround((row.y - scene.scroll) * ratio_));
         const int height = int(std::lround((row.y - scene.scroll + row.height) * ratio_)) - top;
         if (top >= pixels.height() || top + height <= 0) continue;
-        if (row.counter >= 0) {
-            drawCounter(scene, row, top, height);
+        if (row.curve >= 0) {
+            drawCurve(scene, row, top, height);
             continue;
         }
         const std::size_t before = labels_.size();
@@ -124,13 +96,20 @@ double TimelinePainter::fillLine(const TimelineScene& scene, int lane, const Tim
     const double perPixel = window.size() / width;
     columns_.assign(line.size(), {});
     double busy = 0;
-    const auto put = [&](int x, float busyNs, int name) {
+    const SpanIndex& index = scene.data->index;
+    const SpanFilter& filter = scene.data->filter;
+    const bool filtering = filter.active();
+    const auto put = [&](int x, float busyNs, int name, const SpanFilter::Share& share) {
         if (x < 0 || x >= width) return;
         Column& column = columns_[std::size_t(x)];
         column.busyNs += busyNs;
         if (busyNs > column.nameNs) column.nameNs = busyNs, column.name = name;
+        if (!filtering || share.name < 0) return;
+        const float kept = busyNs * float(share.kept);
+        column.keptNs += kept;
+        if (kept > column.keptNameNs) column.keptNameNs = kept, column.keptName = share.name;
     };
-    scene.data->index.cover(
+    index.cover(
         lane, std::int64_t(std::floor(window.from)), std::int64_t(std::ceil(window.to)), perPixel,
         [&](const SpanBar& bar) {
             const double x0 = (double(bar.startNs) - window.from) / perPixel;
@@ -139,20 +118,22 @@ double TimelinePainter::fillLine(const TimelineScene& scene, int lane, const Tim
                 std::max(0.0, std::min(x1, double(width)) - std::max(x0, 0.0)) / std::max(x1 - x0, 1e-9);
             busy += double(bar.busyNs) * (x1 > x0 ? share : 0);
             if (bar.count > 1 || x1 - x0 < 1) {
+                const SpanFilter::Share kept = filtering ? filter.shareOf(index, lane, bar) : SpanFilter::Share();
                 const int left = int(std::floor(x0)), right = int(std::floor(x1));
                 if (left == right || x1 - x0 <= 0) {
-                    put(left, float(bar.busyNs), bar.name);
+                    put(left, float(bar.busyNs), bar.name, kept);
                 } else { // at most two pixels: shared by how much lies in each
                     const double first = (right - x0) / (x1 - x0);
-                    put(left, float(double(bar.busyNs) * first), bar.name);
-                    put(right, float(double(bar.busyNs) * (1 - first)), bar.name);
+                    put(left, float(double(bar.busyNs) * first), bar.name, kept);
+                    put(right, float(double(bar.busyNs) * (1 - first)), bar.name, kept);
                 }
                 return;
             }
             const int left = std::clamp(int(std::lround(x0)), 0, width);
             const int right = std::clamp(std::max(int(std::lround(x1)), int(std::lround(x0)) + 1), 0, width);
             if (left >= right) return;
-            const QRgb colour = colourOf(scene, bar.name);
+            const bool kept = !filtering || filter.keeps(index.at({lane, bar.first}));
+            const QRgb colour = colourOf(scene, bar.name, kept);
             std::fill(line.begin() + left, line.begin() + right, colour);
             if (right - left > 3) // tells neighbours of one colour apart
                 line[std::size_t(right) - 1] = mixed(colour, theme_->plotBackground.rgb(), 0.55);
@@ -163,43 +144,56 @@ double TimelinePainter::fillLine(const TimelineScene& scene, int lane, const Tim
     for (int x = 0; x < width; ++x) {
         const Column& column = columns_[std::size_t(x)];
         if (column.name < 0) continue;
-        const double share = std::min(1.0, double(column.busyNs) / perPixel);
+        // Where the filter keeps something, the pixel shows that, as strongly as it is busy.
+        const bool shows = filtering && column.keptName >= 0;
+        const double share = std::min(1.0, double(shows ? column.keptNs : column.busyNs) / perPixel);
         QRgb& pixel = line[std::size_t(x)];
-        pixel = mixed(pixel, colourOf(scene, column.name), kFaintest + (1 - kFaintest) * share);
+        pixel = mixed(pixel, colourOf(scene, shows ? column.keptName : column.name, shows || !filtering),
+                      kFaintest + (1 - kFaintest) * share);
     }
     return busy;
 }
 
-void TimelinePainter::drawCounter(const TimelineScene& scene, const TimelineRow& row, int top, int height) {
-    const auto counter = StepCounters::Counter(row.counter);
-    const StepCounters& counters = scene.data->counters;
-    const bool share = QLatin1String(StepCounters::info(counter).unit) == QLatin1String("share");
-    const double full = share ? 1.0 : counters.largest(counter) * 1.05;
-    const QRgb colour = counterColour(row.counter, *theme_);
-    const QRgb strong = colour, soft = mixed(colour, theme_->plotBackground.rgb(), 0.78);
+void TimelinePainter::drawCurve(const TimelineScene& scene, const TimelineRow& row, int top, int height) {
+    const TimelineData& data = *scene.data;
+    const auto [lowest, highest] = curveScale(data, row.curve);
+    const QRgb strong = curveColour(data, row.curve, *theme_);
+    const QRgb soft = mixed(strong, theme_->plotBackground.rgb(), 0.78);
     const int width = body_.width(), thick = std::max(1, int(std::lround(1.4 * ratio_)));
     const double perPixel = scene.window.size() / width;
     const int bottom = top + height - 1;
-    const auto yOf = [&](double value) { return bottom - int(std::lround(value / full * (height - 1 - thick))); };
+    const auto yOf = [&](double value) {
+        const double share = std::clamp((value - lowest) / std::max(highest - lowest, 1e-300), 0.0, 1.0);
+        return bottom - int(std::lround(share * (height - 1 - thick)));
+    };
+    const int zero = yOf(0);
+    stretches_.assign(std::size_t(width), {});
     int lastTop = 0, lastBottom = 0; // of the curve in the column before
     bool joined = false;             // there was one
     for (int x = 0; x < width; ++x) {
         float low = 0, high = 0;
-        const double from = scene.window.from + x * perPixel;
-        const bool there =
-            counters.range(counter, std::int64_t(from), std::int64_t(from + std::max(perPixel, 1.0)), low, high);
-        if (!there) {
+        const auto from = std::int64_t(std::floor(scene.window.from + x * perPixel));
+        if (!curveRange(data, row.curve, from, from + std::int64_t(std::max(perPixel, 1.0)), low, high)) {
             joined = false;
             continue;
         }
         const int ownTop = yOf(double(high)) - thick + 1, ownBottom = yOf(double(low));
-        const int above = joined ? std::min(ownTop, lastBottom) : ownTop; // steps of the curve are joined
-        const int below = joined ? std::max(ownBottom, lastTop) : ownBottom;
+        Stretch& stretch = stretches_[std::size_t(x)];
+        stretch.above = joined ? std::min(ownTop, lastBottom) : ownTop; // steps of the curve are joined
+        stretch.below = joined ? std::max(ownBottom, lastTop) : ownBottom;
+        stretch.first = std::min(stretch.above, zero);
+        stretch.last = std::max(stretch.below, zero);
         lastTop = ownTop;
         lastBottom = ownBottom;
         joined = true;
-        for (int y = std::max(0, above); y <= std::min(bottom, body_.height() - 1); ++y)
-            reinterpret_cast<QRgb*>(body_.scanLine(y))[x] = y <= below ? strong : soft;
+    }
+    for (int y = std::max(0, top); y <= std::min(bottom, body_.height() - 1); ++y) { // by rows, as memory lies
+        auto* line = reinterpret_cast<QRgb*>(body_.scanLine(y));
+        for (int x = 0; x < width; ++x) {
+            const Stretch& stretch = stretches_[std::size_t(x)];
+            if (y >= stretch.first && y <= stretch.last)
+                line[x] = y >= stretch.above && y <= stretch.below ? strong : soft;
+        }
     }
     if (bottom >= 0 && bottom < body_.height())
         std::fill_n(reinterpret_cast<QRgb*>(body_.scanLine(bottom)), width, theme_->plotGrid.rgb());
@@ -224,15 +218,22 @@ void TimelinePainter::drawLabels(QPainter& painter, const TimelineScene& scene, 
         const std::string& name = scene.data->index.names()[std::size_t(span.name)];
         const bool own = name == "layer" || name == nameOf(Phase::Decode) || name == nameOf(Phase::Prefill);
         const quint64 key = quint64(span.name) << 48 | (own ? variant % (quint64(1) << 40) : 0) << 7 | bucket;
+        const auto elided = [&](double width) {
+            const QString full = shownName(*scene.data, span);
+            if (metrics.horizontalAdvance(full) <= width) return full;
+            // "deco…" or "aten…" forty times says nothing: the number does, or the end of the name.
+            const QString brief = shortName(*scene.data, span);
+            if (metrics.horizontalAdvance(brief) <= width) return brief;
+            return own ? QString() : metrics.elidedText(brief, Qt::ElideRight, width);
+        };
         if (vector) {
-            painter.drawText(QPointF(where.left(), y + metrics.ascent()),
-                             metrics.elidedText(shownName(*scene.data, span), Qt::ElideRight, where.width()));
+            painter.drawText(QPointF(where.left(), y + metrics.ascent()), elided(where.width()));
             continue;
         }
         auto text = texts_.find(key);
         if (text == texts_.end()) {
             const double width = bucket == 100 ? 1e4 : double(bucket) * 6;
-            QStaticText made(metrics.elidedText(shownName(*scene.data, span), Qt::ElideRight, width));
+            QStaticText made(elided(width));
             made.setTextFormat(Qt::PlainText);
             made.prepare({}, font_);
             text = texts_.insert(key, made);
@@ -240,214 +241,6 @@ void TimelinePainter::drawLabels(QPainter& painter, const TimelineScene& scene, 
         painter.drawStaticText(QPointF(where.left(), y), *text);
     }
     painter.restore();
-}
-
-void TimelinePainter::drawGutter(QPainter& painter, const TimelineScene& scene) {
-    const QRect& gutter = areas_.gutter;
-    painter.save();
-    painter.setClipRect(gutter);
-    painter.fillRect(gutter, theme_->raised);
-    const QFontMetricsF metrics(font_);
-    const TimelineData& data = *scene.data;
-    for (std::size_t i = 0; i < scene.layout.rows.size(); ++i) {
-        const TimelineRow& row = scene.layout.rows[i];
-        const QRectF where(gutter.left() + 8, gutter.top() + row.y - scene.scroll, gutter.width() - 16, row.height);
-        if (where.bottom() < gutter.top() || where.top() > gutter.bottom() || !row.firstOfTrack) continue;
-        if (row.counter >= 0) {
-            const auto counter = StepCounters::Counter(row.counter);
-            const double when = scene.hoverNs      ? *scene.hoverNs
-                                : scene.cursorStep ? scene.cursorStep->from
-                                                   : scene.window.from;
-            const QRectF first(where.left(), where.top() + 3, where.width(), metrics.height());
-            painter.setPen(theme_->text);
-            painter.drawText(first, Qt::AlignLeft, QString::fromUtf8(StepCounters::info(counter).title));
-            painter.setPen(QColor::fromRgb(counterColour(row.counter, *theme_))
-                               .darker(theme_->id == QLatin1String("light") ? 125 : 100));
-            painter.drawText(first.translated(0, metrics.height() + 1), Qt::AlignLeft,
-                             counterText(row.counter, data.counters.at(counter, std::int64_t(when))));
-            painter.setPen(theme_->mutedText);
-            painter.drawText(first.translated(0, metrics.height() + 1), Qt::AlignRight,
-                             QStringLiteral("max %1").arg(counterText(row.counter, data.counters.largest(counter))));
-            continue;
-        }
-        const bool folds = i + 1 < scene.layout.rows.size() && scene.layout.rows[i + 1].track == row.track;
-        painter.setPen(theme_->text);
-        const QString busy = busyShare_[i] < 0 ? QString() : formatValue(Unit::Percent, busyShare_[i] * 100);
-        const double room = where.width() - metrics.horizontalAdvance(busy) - 8;
-        const QString track = (row.folded ? QStringLiteral("▸ ")
-                               : folds    ? QStringLiteral("▾ ")
-                                          : QString()) +
-                              QString::fromStdString(data.index.tracks()[std::size_t(row.track)]);
-        painter.drawText(where, Qt::AlignLeft | Qt::AlignVCenter, metrics.elidedText(track, Qt::ElideRight, room));
-        painter.setPen(theme_->mutedText);
-        painter.drawText(where, Qt::AlignRight | Qt::AlignVCenter, busy);
-    }
-    painter.setPen(theme_->border);
-    painter.drawLine(gutter.topRight(), gutter.bottomRight());
-    painter.restore();
-}
-
-void TimelinePainter::drawMinimap(QPainter& painter, const TimelineScene& scene) {
-    const QRect& where = areas_.minimap;
-    const QSize pixels = (QSizeF(where.size()) * ratio_).toSize();
-    const TimeRange whole = scene.data->whole();
-    if (minimap_.size() != pixels || minimapRevision_ != scene.revision || minimapTheme_ != theme_->id) {
-        minimapRevision_ = scene.revision;
-        minimapTheme_ = theme_->id;
-        minimap_ = QImage(pixels, QImage::Format_RGB32);
-        minimap_.setDevicePixelRatio(ratio_);
-        minimap_.fill(theme_->raised.rgb());
-        // The deepest lane of each of the first tracks: what the run did, one line each.
-        std::vector<int> lanes;
-        for (const TimelineRow& row : scene.layout.rows) {
-            if (row.lane < 0) continue;
-            if (row.firstOfTrack || lanes.empty())
-                lanes.push_back(row.lane);
-            else if (scene.data->index.lane(row.lane).row == 0)
-                lanes.back() = row.lane;
-        }
-        if (lanes.size() > 4) lanes.resize(4);
-        std::vector<QRgb> line;
-        for (std::size_t i = 0; i < lanes.size(); ++i) {
-            line.assign(std::size_t(pixels.width()), theme_->raised.rgb());
-            fillLine(scene, lanes[i], whole, line, nullptr);
-            const int top = int(double(pixels.height()) * double(i) / double(lanes.size())) + int(ratio_);
-            const int bottom = int(double(pixels.height()) * double(i + 1) / double(lanes.size())) - int(ratio_);
-            for (int y = top; y < bottom; ++y)
-                std::memcpy(minimap_.scanLine(y), line.data(), line.size() * sizeof(QRgb));
-        }
-    }
-    painter.drawImage(where.topLeft(), minimap_);
-    const auto xOf = [&](double ns) {
-        return std::clamp(where.left() + (ns - whole.from) / whole.size() * where.width(), double(where.left()),
-                          double(where.right() + 1));
-    };
-    QColor veil = theme_->plotBackground;
-    veil.setAlpha(150);
-    const double left = xOf(scene.window.from), right = std::max(xOf(scene.window.to), left + 2);
-    painter.fillRect(QRectF(where.left(), where.top(), left - where.left(), where.height()), veil);
-    painter.fillRect(QRectF(right, where.top(), where.right() + 1 - right, where.height()), veil);
-    painter.setPen(QPen(theme_->accent, 1));
-    painter.setBrush(Qt::NoBrush);
-    painter.drawRect(QRectF(left, where.top() + 0.5, right - left - 1, where.height() - 1));
-    if (scene.cursorStep) {
-        painter.setPen(QPen(theme_->cursor, 1));
-        const double x = xOf(scene.cursorStep->from);
-        painter.drawLine(QPointF(x, where.top()), QPointF(x, where.bottom()));
-    }
-    painter.setPen(theme_->mutedText);
-    painter.drawText(QRect(8, where.top(), areas_.gutter.width() - 16, where.height()),
-                     Qt::AlignLeft | Qt::AlignVCenter, QStringLiteral("whole run"));
-}
-
-void TimelinePainter::drawRuler(QPainter& painter, const TimelineScene& scene, const std::vector<TimeTick>& ticks) {
-    const QRect& where = areas_.ruler;
-    painter.save();
-    painter.setPen(theme_->mutedText);
-    painter.drawText(QRect(8, where.top(), areas_.gutter.width() - 16, where.height()),
-                     Qt::AlignLeft | Qt::AlignVCenter,
-                     QStringLiteral("shown: %1").arg(formatTime(scene.window.size(), scene.window.size() / 1000)));
-    painter.setClipRect(where);
-    painter.setPen(theme_->plotAxis);
-    painter.drawLine(where.bottomLeft(), where.bottomRight());
-    for (const TimeTick& tick : ticks) {
-        const double x = areas_.xOf(tick.ns, scene.window);
-        painter.setPen(theme_->plotAxis);
-        painter.drawLine(QPointF(x, where.bottom() - 5), QPointF(x, where.bottom()));
-        painter.setPen(theme_->mutedText);
-        painter.drawText(QPointF(x + 4, where.bottom() - 6), tick.label);
-    }
-    for (const Note& note : scene.data->notes) { // flags
-        const double x = areas_.xOf(double(note.startNs), scene.window);
-        if (x < where.left() - 12 || x > where.right()) continue;
-        painter.setPen(Qt::NoPen);
-        painter.setBrush(theme_->warning);
-        const double y = where.top() + 1;
-        painter.drawPolygon(QPolygonF{{x, y}, {x + 9, y + 3.5}, {x, y + 7}});
-        painter.setPen(QPen(theme_->warning, 1));
-        painter.drawLine(QPointF(x, y), QPointF(x, where.bottom()));
-    }
-    painter.restore();
-}
-
-QRectF TimelinePainter::rectOf(const TimelineScene& scene, SpanRef ref) const {
-    const TimelineRow* row = scene.layout.rowOf(ref.lane);
-    if (!row) return {};
-    const IndexedSpan span = scene.data->index.at(ref);
-    const double left = areas_.xOf(double(span.startNs), scene.window),
-                 right = areas_.xOf(double(span.endNs()), scene.window);
-    return {left, double(areas_.body.top() + row->y - scene.scroll), std::max(right - left, 1.0), row->height - 2.0};
-}
-
-void TimelinePainter::drawMarks(QPainter& painter, const TimelineScene& scene) {
-    const QRect& body = areas_.body;
-    const auto band = [&](const TimeRange& range, QColor colour, int alpha, bool right) {
-        const double x0 = std::clamp(areas_.xOf(range.from, scene.window), body.left() - 2.0, body.right() + 2.0);
-        const double x1 = std::clamp(areas_.xOf(range.to, scene.window), body.left() - 2.0, body.right() + 2.0);
-        painter.setPen(QPen(colour, 1));
-        painter.drawLine(QPointF(x0, body.top()), QPointF(x0, body.bottom()));
-        if (right) painter.drawLine(QPointF(x1, body.top()), QPointF(x1, body.bottom()));
-        colour.setAlpha(alpha);
-        painter.fillRect(QRectF(x0, body.top(), std::max(1.0, x1 - x0), body.height()), colour);
-    };
-    if (scene.cursorStep) band(*scene.cursorStep, theme_->cursor, 14, false);
-    for (const Note& note : scene.data->notes)
-        if (note.durationNs > 0)
-            band({double(note.startNs), double(note.startNs + note.durationNs)}, theme_->warning, 24, true);
-    if (scene.range) {
-        band(*scene.range, theme_->accent, 34, true);
-        const double middle =
-            (areas_.xOf(scene.range->from, scene.window) + areas_.xOf(scene.range->to, scene.window)) / 2;
-        const QString text = formatTime(scene.range->size(), scene.range->size() / 1000);
-        const QFontMetricsF metrics(font_);
-        QRectF box(0, body.top() + 3, metrics.horizontalAdvance(text) + 12, metrics.height() + 4);
-        box.moveLeft(std::clamp(middle - box.width() / 2, double(body.left()),
-                                std::max(double(body.left()), body.right() - box.width())));
-        painter.setPen(Qt::NoPen);
-        painter.setBrush(theme_->accent);
-        painter.drawRoundedRect(box, 3, 3);
-        painter.setPen(QColor::fromRgb(textOn(theme_->accent.rgb())));
-        painter.drawText(box, Qt::AlignCenter, text);
-    }
-    if (scene.selected) {
-        const QRectF where = rectOf(scene, *scene.selected);
-        if (!where.isEmpty()) {
-            // Cut to the body first: a zoomed span may be millions of pixels wide.
-            const QRectF shown = where.adjusted(-1, -1, 1, 0) & QRectF(body).adjusted(-4, -4, 4, 4);
-            painter.setBrush(Qt::NoBrush);
-            painter.setPen(QPen(theme_->plotBackground, 4));
-            painter.drawRect(shown);
-            painter.setPen(QPen(theme_->cursor, 2));
-            painter.drawRect(shown);
-        }
-    }
-}
-
-void TimelinePainter::drawFlows(QPainter& painter, const TimelineScene& scene) {
-    painter.setRenderHint(QPainter::Antialiasing);
-    for (const SpanFlow& flow : scene.flows) {
-        const QRectF from = rectOf(scene, flow.from), to = rectOf(scene, flow.to);
-        if (from.isEmpty() || to.isEmpty()) continue;
-        const bool launch = flow.kind == SpanFlow::Kind::Launch;
-        // Launches leave where the stage begins, transfers arrive where they end.
-        const double reach = 4.0 * areas_.body.width();
-        const QPointF a(std::clamp(launch ? from.left() : from.right(), -reach, reach), from.center().y());
-        const QPointF b(std::clamp(to.left(), -reach, reach), to.center().y());
-        const double bend = std::clamp(std::abs(b.x() - a.x()) / 2, 24.0, 160.0);
-        QPainterPath path(a);
-        path.cubicTo(a + QPointF(bend, 0), b - QPointF(bend, 0), b);
-        painter.setBrush(Qt::NoBrush);
-        painter.setPen(QPen(theme_->plotBackground, 4));
-        painter.drawPath(path);
-        const QColor colour = launch ? theme_->accent : theme_->danger;
-        painter.setPen(QPen(colour, 1.6));
-        painter.drawPath(path);
-        painter.setPen(Qt::NoPen);
-        painter.setBrush(colour);
-        painter.drawPolygon(QPolygonF{b, b + QPointF(-8, -4.5), b + QPointF(-8, 4.5)});
-        painter.drawEllipse(a, 2.5, 2.5);
-    }
-    painter.setRenderHint(QPainter::Antialiasing, false);
 }
 
 } // namespace kvscope::ui

@@ -31,24 +31,28 @@ private:
         QRgb behind;
     };
     struct Column { // a pixel's worth of spans too short to tell apart
-        float busyNs = 0, nameNs = -1;
-        int name = -1;
+        float busyNs = 0, nameNs = -1, keptNs = 0, keptNameNs = -1;
+        int name = -1, keptName = -1; // kept: by the filter
+    };
+    struct Stretch { // a pixel's width of a curve: its line above..below, filled first..last
+        int above = 0, below = -1, first = 0, last = -1;
     };
     struct BodyKey { // what the body's pixels depend on
         TimeRange window;
-        int scroll = 0;
+        int scroll = 0, height = 0;
         quint64 revision = 0;
         QString theme;
         QSize pixels;
         bool operator==(const BodyKey&) const = default;
     };
     void drawBody(const TimelineScene& scene, const std::vector<TimeTick>& ticks);
-    void drawCounter(const TimelineScene& scene, const TimelineRow& row, int top, int height);
+    void drawCurve(const TimelineScene& scene, const TimelineRow& row, int top, int height);
     double fillLine(const TimelineScene& scene, int lane, const TimeRange& window, std::vector<QRgb>& line,
                     std::vector<Label>* labels);
-    QRgb colourOf(const TimelineScene& scene, int name) const;
+    QRgb colourOf(const TimelineScene& scene, int name, bool kept) const;
     void drawMinimap(QPainter& painter, const TimelineScene& scene);
     void drawRuler(QPainter& painter, const TimelineScene& scene, const std::vector<TimeTick>& ticks);
+    void drawBeyond(QPainter& painter, const TimelineScene& scene);
     void drawGutter(QPainter& painter, const TimelineScene& scene);
     void drawLabels(QPainter& painter, const TimelineScene& scene, bool vector);
     void drawMarks(QPainter& painter, const TimelineScene& scene);
@@ -67,15 +71,14 @@ private:
     QString minimapTheme_;
     std::vector<QRgb> ground_, line_;
     std::vector<Column> columns_;
+    std::vector<Stretch> stretches_;
     std::vector<Label> labels_;
     std::vector<double> busyShare_; // by row of the layout, over the window; < 0: not drawn
     QHash<quint64, QStaticText> texts_;
     QFont textFont_;
 };
 
-/// The colour of a counter's curve.
-QRgb counterColour(int counter, const Theme& theme);
-/// A counter's value with its unit.
-QString counterText(int counter, double value);
+/// Where beyondText is written in the ruler; empty where it is not. A click there shows everything.
+QRect beyondRect(const TimelineScene& scene, const TimelineAreas& areas, const QFont& font, bool left);
 
 } // namespace kvscope::ui

@@ -1,5 +1,10 @@
 #include "ui/timeline/timeline_scene.h"
 
+#include "ui/timeline/time_ticks.h"
+#include "ui/timeline/timeline_curves.h"
+
+#include <QCoreApplication>
+
 #include <algorithm>
 #include <map>
 
@@ -7,39 +12,47 @@ namespace kvscope::ui {
 
 namespace {
 
-int rank(const std::string& track) {
+/// Tracks of a GPU, whatever process and GPU their names begin with: "process 42 / GPU 0 stream 7".
+bool isNamed(const std::string& track, std::string_view kind) {
+    const auto at = track.find(kind);
+    return at == 0 || (at != std::string::npos && track[at - 1] == ' ');
+}
+
+/// What launches comes before what is launched; `foreign`: the run is of another tool, whose threads are the host.
+int rank(const std::string& track, bool foreign) {
     if (track == kHostTrack) return 0;
     if (track == kToDeviceTrack) return 1;
     if (track == kToHostTrack) return 2;
-    if (track.starts_with("stream")) return 3;
-    if (track.starts_with("copies")) return 4;
-    return track == "recorder" || track == "CUPTI overhead" ? 6 : 5;
+    if (track == "recorder" || track == "CUPTI overhead") return 6;
+    if (isNamed(track, "stream ")) return 3;
+    if (isNamed(track, "copies ")) return 4;
+    return foreign ? 0 : 5;
 }
 
-} // namespace
-
-TimeRange TimelineData::whole() const {
-    if (index.size() == 0) return {0, 1e6};
-    const double from = double(index.firstNs()), to = double(index.endNs());
+TimeRange widened(double from, double to) {
     const double margin = std::max(1.0, (to - from) * 0.01);
     return {from - margin, to + margin};
 }
 
-TimelineLayout TimelineLayout::of(const TimelineData& data, const std::set<int>& folded, bool counters) {
-    TimelineLayout layout;
-    int y = 4;
-    if (counters)
-        for (int c = 0; c < StepCounters::kCount; ++c) {
-            if (!data.counters.has(StepCounters::Counter(c))) continue;
-            layout.rows.push_back({c, -1, -1, y, kCounterHeight, true, false});
-            y += kCounterHeight + kGap;
-        }
+/// Rows without their places.
+std::vector<TimelineRow> rowsOf(const TimelineData& data, const TrackArrangement& arrangement) {
+    std::vector<TimelineRow> rows;
+    const auto isHidden = [&](const TimelineRow& row) {
+        return !arrangement.hidden.empty() && arrangement.hidden.contains(trackKey(data, row));
+    };
+    const CurveOrder curves = curvesOf(data);
+    const auto addCurves = [&](const std::vector<int>& order) {
+        for (const int curve : order)
+            if (const TimelineRow row{curve, -1, -1, 0, 0, true, false}; !isHidden(row)) rows.push_back(row);
+    };
+    addCurves(curves.above);
     const SpanIndex& index = data.index;
     std::vector<int> tracks(index.tracks().size());
     for (std::size_t i = 0; i < tracks.size(); ++i) tracks[i] = int(i);
+    const bool foreign = index.trackOf(kHostTrack) < 0;
     std::stable_sort(tracks.begin(), tracks.end(), [&](int a, int b) {
         const std::string &x = index.tracks()[std::size_t(a)], &z = index.tracks()[std::size_t(b)];
-        return std::pair(rank(x), std::string_view(x)) < std::pair(rank(z), std::string_view(z));
+        return std::pair(rank(x, foreign), std::string_view(x)) < std::pair(rank(z, foreign), std::string_view(z));
     });
     std::map<std::tuple<int, int, int>, int> lanes; // track, depth, row: lane
     for (int lane = 0; lane < index.laneCount(); ++lane) {
@@ -49,17 +62,80 @@ TimelineLayout TimelineLayout::of(const TimelineData& data, const std::set<int>&
     for (const int track : tracks) {
         bool first = true;
         for (auto at = lanes.lower_bound({track, 0, 0}); at != lanes.end() && std::get<0>(at->first) == track; ++at) {
-            if (!first && folded.contains(track)) {
-                layout.rows.back().folded = true;
+            const TimelineRow row{-1, at->second, track, 0, 0, first, false};
+            if (first && isHidden(row)) break;
+            if (!first && arrangement.folded.contains(track)) {
+                rows.back().folded = true;
                 break;
             }
-            layout.rows.push_back({-1, at->second, track, y, kLaneHeight, first, false});
-            y += kLaneHeight;
+            rows.push_back(row);
             first = false;
         }
-        if (!first) y += kGap;
     }
-    layout.height = y;
+    addCurves(curves.below);
+    return rows;
+}
+
+} // namespace
+
+TimeRange TimelineData::whole() const {
+    bool any = index.size() > 0;
+    double from = any ? double(index.firstNs()) : 0, to = any ? double(index.endNs()) : 0;
+    for (const Gauge& gauge : gauges) {
+        if (gauge.series.size() == 0) continue;
+        from = any ? std::min(from, double(gauge.series.firstNs())) : double(gauge.series.firstNs());
+        to = any ? std::max(to, double(gauge.series.lastNs())) : double(gauge.series.lastNs());
+        any = true;
+    }
+    return any ? widened(from, to) : TimeRange{0, 1e6};
+}
+
+TimeRange TimelineData::steps() const {
+    std::int64_t from = 0, to = 0;
+    return counters.timesOfAll(false, from, to) ? widened(double(from), double(to)) : whole();
+}
+
+void TimelineData::append(const GaugeBatch& batch) {
+    std::vector<std::vector<GaugeSeries::Sample>> samples(batch.tracks.size());
+    for (const GaugeSample& sample : batch.samples)
+        samples[std::size_t(sample.track)].push_back({sample.startNs, sample.endNs, sample.value});
+    for (std::size_t track = 0; track < samples.size(); ++track) {
+        const GaugeInfo& info = batch.tracks[track];
+        auto at = std::find_if(gauges.begin(), gauges.end(), [&](const Gauge& gauge) {
+            return gauge.info.source == info.source && gauge.info.track == info.track;
+        });
+        if (at == gauges.end()) at = gauges.emplace(at);
+        at->info = info;
+        at->series.append(std::move(samples[track]));
+    }
+}
+
+TimelineLayout TimelineLayout::of(const TimelineData& data, const TrackArrangement& arrangement, int room) {
+    TimelineLayout layout;
+    layout.rows = rowsOf(data, arrangement);
+    int curves = 0, lanes = 0, gaps = 0;
+    for (const TimelineRow& row : layout.rows) {
+        row.curve >= 0 ? ++curves : ++lanes;
+        gaps += row.firstOfTrack;
+    }
+    constexpr int kTop = 4;
+    // Lanes grow in proportion to what is free, curves take the rest, each up to its most.
+    const int least = lanes * kLaneHeight + curves * kCurveHeight, free = room - kTop - gaps * kGap;
+    int lane = kLaneHeight, curve = kCurveHeight;
+    if (free > least) {
+        lane = std::min(kMostLaneHeight, kLaneHeight * free / least);
+        if (curves > 0) curve = std::clamp((free - lanes * lane) / curves, kCurveHeight, kMostCurveHeight);
+        if (lanes > 0) lane = std::clamp((free - curves * curve) / lanes, lane, kMostLaneHeight);
+    }
+    int y = kTop;
+    for (std::size_t i = 0; i < layout.rows.size(); ++i) {
+        TimelineRow& row = layout.rows[i];
+        if (i > 0 && row.firstOfTrack) y += kGap;
+        row.y = y;
+        row.height = row.curve >= 0 ? curve : lane;
+        y += row.height;
+    }
+    layout.height = layout.rows.empty() ? y : y + kGap;
     return layout;
 }
 
@@ -75,9 +151,19 @@ const TimelineRow* TimelineLayout::rowOf(int lane) const {
     return nullptr;
 }
 
-TimelineAreas TimelineAreas::of(QSize size) {
+std::string trackKey(const TimelineData& data, const TimelineRow& row) {
+    if (row.curve >= 0) return "curve " + curveId(data, row.curve);
+    return row.track >= 0 ? "track " + data.index.tracks()[std::size_t(row.track)] : std::string();
+}
+
+QString trackTitle(const TimelineData& data, const TimelineRow& row) {
+    if (row.curve >= 0) return curveTitle(data, row.curve);
+    return row.track >= 0 ? QString::fromStdString(data.index.tracks()[std::size_t(row.track)]) : QString();
+}
+
+TimelineAreas TimelineAreas::of(QSize size, int wanted) {
     TimelineAreas areas;
-    const int gutter = std::min(kGutter, size.width() / 3), width = std::max(1, size.width() - gutter - 1);
+    const int gutter = std::min(wanted, size.width() / 2), width = std::max(1, size.width() - gutter - 1);
     areas.minimap = {gutter, 2, width, kMinimap};
     areas.ruler = {gutter, kMinimap + 4, width, kRuler};
     const int top = kMinimap + kRuler + 5;
@@ -92,6 +178,26 @@ QString shownName(const TimelineData& data, const IndexedSpan& span) {
     if ((name == "decode" || name == "prefill") && span.step >= 0)
         return QStringLiteral("%1 %2").arg(QString::fromStdString(name)).arg(span.step);
     return QString::fromStdString(name);
+}
+
+QString shortName(const TimelineData& data, const IndexedSpan& span) {
+    const std::string_view name = data.index.names()[std::size_t(span.name)];
+    if (name == "layer") return span.layer < 0 ? QString() : QString::number(span.layer);
+    if (name == nameOf(Phase::Decode) || name == nameOf(Phase::Prefill))
+        return span.step < 0 ? QString() : QString::number(span.step);
+    std::string_view own = name.substr(0, name.find_first_of("<("));
+    if (const auto space = own.find_last_of(" :"); space != std::string_view::npos) own.remove_prefix(space + 1);
+    return own.empty() ? shownName(data, span) : QString::fromUtf8(own.data(), qsizetype(own.size()));
+}
+
+QString beyondText(const TimelineScene& scene, bool left) {
+    if (!(scene.window == scene.home)) return {};
+    const TimeRange whole = scene.data->whole();
+    const double beyond = left ? scene.window.from - whole.from : whole.to - scene.window.to;
+    if (beyond < scene.window.size() * 0.02) return {}; // a sliver is no surprise
+    const QString time = formatTime(beyond, beyond / 100);
+    return left ? QCoreApplication::translate("TimelineScene", "◂ %1 before the steps").arg(time)
+                : QCoreApplication::translate("TimelineScene", "%1 after the steps ▸").arg(time);
 }
 
 } // namespace kvscope::ui

@@ -1,16 +1,19 @@
 // What the timeline shows and where: the data, the rows they take, the visible window, and what is chosen.
 #pragma once
 
+#include "profiler/read/gauge_batch.h"
 #include "profiler/read/span_flow.h"
 #include "profiler/read/span_index.h"
 #include "profiler/read/step_counters.h"
 #include "profiler/store/notes.h"
+#include "ui/timeline/span_filter.h"
 
 #include <QRect>
 #include <QString>
 
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
 namespace kvscope::ui {
@@ -19,41 +22,69 @@ namespace kvscope::ui {
 struct TimeRange {
     double from = 0, to = 1;
     double size() const { return to - from; }
+    bool meets(const TimeRange& other) const { return from < other.to && other.from < to; }
     bool operator==(const TimeRange&) const = default;
+};
+
+/// A counter of the trace with its curve.
+struct Gauge {
+    GaugeInfo info;
+    GaugeSeries series;
 };
 
 struct TimelineData {
     SpanIndex index;
     StepCounters counters;
+    std::vector<Gauge> gauges;
     std::vector<Note> notes;
     std::vector<bool> matches; // by name; empty: nothing is searched for
-    TimeRange whole() const;   // of everything, a little wider; [0, 1) ms when there is nothing
+    SpanFilter filter;         // what does not match fades
+    bool incomplete = false;   // steps were dropped: what counts them is a lower bound
+
+    bool empty() const { return index.size() == 0 && gauges.empty(); }
+    TimeRange whole() const; // of everything, a little wider; [0, 1) ms when there is nothing
+    TimeRange steps() const; // from the first step to the last, a little wider; everything where there are no steps
     bool isMatch(int name) const { return std::size_t(name) < matches.size() && matches[std::size_t(name)]; }
+    void append(const GaugeBatch& batch);
 };
 
 /// One row of the body: a counter's curve or one lane of spans. y counts from the top of all rows.
 struct TimelineRow {
-    int counter = -1, lane = -1, track = -1; // a counter has no lane, a lane no counter
+    int curve = -1, lane = -1, track = -1; // a curve (timeline_curves.h) has no lane, a lane no curve
     int y = 0, height = 0;
     bool firstOfTrack = false, folded = false;
 };
 
-/// All rows in order: counters, then tracks (host, link, streams, copies, others), lanes by depth. Folded tracks show
-/// their outermost lane only.
+/// The tracks as a person arranged them.
+struct TrackArrangement {
+    std::set<int> folded;         // tracks that show their outermost lane only
+    std::set<std::string> hidden; // by trackKey
+};
+
+/// All rows in order: curves of the run, then tracks (host, link, streams, copies, others), lanes by depth, then the
+/// curves of other tools.
 struct TimelineLayout {
-    static constexpr int kLaneHeight = 20, kCounterHeight = 46, kGap = 8;
+    static constexpr int kLaneHeight = 20, kCurveHeight = 46, kGap = 8; // least
+    static constexpr int kMostLaneHeight = 34, kMostCurveHeight = 120;  // rows grow up to these where there is room
     std::vector<TimelineRow> rows;
     int height = 0;
-    static TimelineLayout of(const TimelineData& data, const std::set<int>& foldedTracks, bool counters);
+    /// room: the height to be filled; 0: rows are as low as they get.
+    static TimelineLayout of(const TimelineData& data, const TrackArrangement& arrangement, int room = 0);
     const TimelineRow* rowAt(int y) const;    // null: between rows
-    const TimelineRow* rowOf(int lane) const; // null: folded away
+    const TimelineRow* rowOf(int lane) const; // null: folded away or hidden
 };
+
+/// What tells a row's track from all others, also when the run is opened again.
+std::string trackKey(const TimelineData& data, const TimelineRow& row);
+/// Its name as it is shown.
+QString trackTitle(const TimelineData& data, const TimelineRow& row);
 
 /// The parts of the widget, in its coordinates.
 struct TimelineAreas {
     static constexpr int kGutter = 176, kMinimap = 44, kRuler = 26;
     QRect minimap, ruler, gutter, body;
-    static TimelineAreas of(QSize size);
+    /// gutter: the wanted width of the column of labels; at most half of the widget.
+    static TimelineAreas of(QSize size, int gutter = kGutter);
     double xOf(double ns, const TimeRange& window) const {
         return body.left() + (ns - window.from) / window.size() * body.width();
     }
@@ -67,7 +98,9 @@ struct TimelineScene {
     const TimelineData* data = nullptr;
     TimelineLayout layout;
     TimeRange window;
+    TimeRange home; // the opening window: the steps of the run
     int scroll = 0; // pixels of rows above the body's top
+    int gutter = TimelineAreas::kGutter;
     std::optional<SpanRef> selected;
     std::vector<SpanFlow> flows; // of the selected span
     std::optional<TimeRange> range;
@@ -78,5 +111,10 @@ struct TimelineScene {
 
 /// "layer 12" where the name alone says too little, else the name.
 QString shownName(const TimelineData& data, const IndexedSpan& span);
+/// Where there is no room for all of it: the number of a step or layer, "add_kernel" of "void at::add_kernel<4>(int)".
+QString shortName(const TimelineData& data, const IndexedSpan& span);
+
+/// What the opening window leaves out on one side, in words; empty: nothing, or another window is shown.
+QString beyondText(const TimelineScene& scene, bool left);
 
 } // namespace kvscope::ui

@@ -22,6 +22,8 @@ void TimelineFeed::stop() {
     ++epoch_;
     active_ = asking_ = again_ = begun_ = false;
     position_ = {};
+    gauges_ = {};
+    readsGauges_ = true;
     fraction_ = 0;
     problem_.clear();
 }
@@ -39,13 +41,23 @@ void TimelineFeed::ask() {
     again_ = false;
     workspace_.query<Answer>(
         context_, "spans", key_,
-        [runId = key_.runId, from = position_, rows = begun_ ? kRowsAtOnce : kFirstRows](TraceReader& reader) {
+        [runId = key_.runId, from = position_, gaugesFrom = gauges_, readsGauges = readsGauges_,
+         rows = begun_ ? kRowsAtOnce : kFirstRows](TraceReader& reader) {
             Answer answer;
             try {
                 answer.batch = readSpans(reader, runId, from, rows);
             } catch (const Error& error) {
                 if (error.kind == ErrorKind::Cancelled) throw;
                 answer.problem = QString::fromStdString(oneLine(error));
+            }
+            answer.gauges.next = gaugesFrom;
+            // Spans first: counting what the device held reads every selection, which may be most of a file.
+            if (!answer.batch.atEnd || !readsGauges) return answer;
+            try {
+                answer.gauges = readGauges(reader, runId, gaugesFrom, rows);
+            } catch (const Error& error) {
+                if (error.kind == ErrorKind::Cancelled) throw;
+                answer.gaugeProblem = QString::fromStdString(oneLine(error));
             }
             return answer;
         },
@@ -60,17 +72,23 @@ void TimelineFeed::take(Answer answer) {
         problem_ = answer.problem;
         active_ = false;
         if (begun_)
-            take_({});
+            take_({}, {});
         else
             refuse_(problem_);
         return;
     }
     begun_ = true;
     position_ = answer.batch.next;
+    gauges_ = answer.gauges.next;
+    if (!answer.gaugeProblem.isEmpty()) { // the spans are there all the same
+        problem_ = answer.gaugeProblem;
+        readsGauges_ = false;
+    }
     fraction_ = answer.batch.fraction;
     const unsigned epoch = epoch_;
-    if (!answer.batch.atEnd || again_) asking_ = true; // the owner asks loading() while it takes
-    take_(answer.batch);
+    const bool atEnd = answer.batch.atEnd && (answer.gauges.atEnd || !readsGauges_);
+    if (!atEnd || again_) asking_ = true; // the owner asks loading() while it takes
+    take_(answer.batch, answer.gauges);
     if (epoch != epoch_) return; // it started over
     if (asking_) ask();
 }

@@ -1,7 +1,8 @@
-// Reads a run's spans piece by piece on the workspace's workers and hands each piece to the timeline, which is a
-// growing trace read to its end: a finished one only ends sooner.
+// Reads a run's spans and counters piece by piece on the workspace's workers and hands each piece to the timeline,
+// which is a growing trace read to its end: a finished one only ends sooner.
 #pragma once
 
+#include "profiler/read/gauge_batch.h"
 #include "profiler/read/span_batch.h"
 #include "ui/workspace.h"
 
@@ -11,7 +12,7 @@ namespace kvscope::ui {
 
 class TimelineFeed {
 public:
-    using Take = std::function<void(const SpanBatch&)>;
+    using Take = std::function<void(const SpanBatch&, const GaugeBatch&)>;
     using Refuse = std::function<void(const QString& problem)>; // nothing could be read
 
     TimelineFeed(Workspace& workspace, QObject* context) : workspace_(workspace), context_(context) {}
@@ -25,7 +26,8 @@ public:
 private:
     struct Answer {
         SpanBatch batch;
-        QString problem;
+        GaugeBatch gauges;
+        QString problem, gaugeProblem;
     };
     void ask();
     void take(Answer answer);
@@ -36,10 +38,11 @@ private:
     Take take_;
     Refuse refuse_;
     SpanPosition position_;
+    GaugePosition gauges_;
     double fraction_ = 0;
     QString problem_;
     unsigned epoch_ = 0;
-    bool active_ = false, asking_ = false, again_ = false, begun_ = false;
+    bool active_ = false, asking_ = false, again_ = false, begun_ = false, readsGauges_ = true;
 };
 
 } // namespace kvscope::ui

@@ -4,6 +4,7 @@
 #include "ui/models/format.h"
 #include "ui/models/run_list_model.h"
 #include "ui/theme.h"
+#include "ui/timeline/span_facts.h"
 #include "ui/widgets/small_widgets.h"
 #include "ui/workspace.h"
 
@@ -118,12 +119,12 @@ FactTable::Update::~Update() {
 }
 
 Inspector::Inspector(Workspace& workspace, QWidget* parent)
-    : QScrollArea(parent), workspace_(workspace), runSection_(new Section(tr("Run"))),
-      stepSection_(new Section(tr("Step"))), headSection_(new Section(tr("Selection of one KV head"))),
-      blockSection_(new Section(tr("Block"))), parameterSection_(new Section(tr("Parameters"), false)),
-      runFacts_(new FactTable), stepFacts_(new FactTable), headFacts_(new FactTable), blockFacts_(new FactTable),
-      parameterFacts_(new FactTable), empty_(new MutedLabel), stepNote_(new MutedLabel), blockHint_(new MutedLabel),
-      blockText_(new QPlainTextEdit) {
+    : QScrollArea(parent), workspace_(workspace), spanSection_(new Section(tr("Span"))),
+      runSection_(new Section(tr("Run"))), stepSection_(new Section(tr("Step"))),
+      headSection_(new Section(tr("Selection of one KV head"))), blockSection_(new Section(tr("Block"))),
+      parameterSection_(new Section(tr("Parameters"), false)), spanFacts_(new FactTable), runFacts_(new FactTable),
+      stepFacts_(new FactTable), headFacts_(new FactTable), blockFacts_(new FactTable), parameterFacts_(new FactTable),
+      empty_(new MutedLabel), stepNote_(new MutedLabel), blockHint_(new MutedLabel), blockText_(new QPlainTextEdit) {
     setWidgetResizable(true);
     setFrameShape(QFrame::NoFrame);
     setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
@@ -141,12 +142,15 @@ Inspector::Inspector(Workspace& workspace, QWidget* parent)
     blockText_->setAccessibleName(tr("Text of the block"));
     blockText_->setMinimumHeight(120);
     layout->addWidget(empty_);
+    layout->addWidget(spanSection_);
     layout->addWidget(stepSection_);
     layout->addWidget(headSection_);
     layout->addWidget(blockSection_);
     layout->addWidget(runSection_);
     layout->addWidget(parameterSection_);
     layout->addStretch();
+    spanSection_->body()->addWidget(spanFacts_);
+    spanSection_->hide();
     stepSection_->body()->addWidget(stepNote_);
     stepSection_->body()->addWidget(stepFacts_);
     headSection_->body()->addWidget(headFacts_);
@@ -165,6 +169,7 @@ Inspector::Inspector(Workspace& workspace, QWidget* parent)
         fetch();
     };
     connect(&workspace_, &Workspace::currentChanged, this, update);
+    connect(&workspace_, &Workspace::currentChanged, this, [this] { showSpan({}); });
     connect(&workspace_, &Workspace::runsChanged, this, &Inspector::showRun);
     connect(&workspace_, &Workspace::advanced, this, update);
     connect(&workspace_, &Workspace::cursorChanged, this, [this] {
@@ -182,6 +187,26 @@ void Inspector::showEvent(QShowEvent* event) {
 }
 
 QString Inspector::blockText() const { return blockText_->toPlainText(); }
+
+void Inspector::showSpan(const std::vector<std::pair<QString, QString>>& facts) {
+    {
+        const FactTable::Update update(spanFacts_);
+        if (!facts.empty()) // keeps their order, whatever the first span has
+            for (const QString& name : spanFactNames()) spanFacts_->set(name, {});
+        for (const auto& [name, value] : facts) spanFacts_->set(name, value);
+    }
+    spanSection_->setVisible(!facts.empty());
+}
+
+void explainSpan(const QWidget& from, const std::vector<std::pair<QString, QString>>& facts) {
+    for (Inspector* inspector : from.window()->findChildren<Inspector*>()) inspector->showSpan(facts);
+}
+
+bool isSpanExplained(const QWidget& from) {
+    for (const Inspector* inspector : from.window()->findChildren<Inspector*>())
+        if (inspector->isVisible()) return true;
+    return false;
+}
 
 void Inspector::showRun() {
     const OpenRun* run = workspace_.current();

@@ -1,4 +1,5 @@
-// Facts about what is selected: the run, the cursor's step or range, and the cursor's block with its text.
+// Facts about what is selected: a span of the timeline, the run, the cursor's step or range, and the cursor's block
+// with its text.
 #pragma once
 
 #include "profiler/read/trace_reader.h"
@@ -7,6 +8,7 @@
 #include <QScrollArea>
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 class QGridLayout;
@@ -64,7 +66,10 @@ public:
     FactTable* stepFacts() const { return stepFacts_; }
     FactTable* headFacts() const { return headFacts_; }
     FactTable* blockFacts() const { return blockFacts_; }
+    FactTable* spanFacts() const { return spanFacts_; }
     QString blockText() const;
+    /// Empty: no span is chosen. Another run forgets it.
+    void showSpan(const std::vector<std::pair<QString, QString>>& facts);
 
 signals:
     void definitionRequested(const QString& id);
@@ -85,11 +90,16 @@ private:
     void showBlock(const Selected& selected);
 
     Workspace& workspace_;
-    Section *runSection_, *stepSection_, *headSection_, *blockSection_, *parameterSection_;
-    FactTable *runFacts_, *stepFacts_, *headFacts_, *blockFacts_, *parameterFacts_;
+    Section *spanSection_, *runSection_, *stepSection_, *headSection_, *blockSection_, *parameterSection_;
+    FactTable *spanFacts_, *runFacts_, *stepFacts_, *headFacts_, *blockFacts_, *parameterFacts_;
     MutedLabel *empty_, *stepNote_, *blockHint_;
     QPlainTextEdit* blockText_;
     bool fetching_ = false, again_ = false;
 };
+
+/// Explains a span in the inspector of the window that `from` is in, or takes the explanation away.
+void explainSpan(const QWidget& from, const std::vector<std::pair<QString, QString>>& facts);
+/// Whether a person sees an inspector there.
+bool isSpanExplained(const QWidget& from);
 
 } // namespace kvscope::ui

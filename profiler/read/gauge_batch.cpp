@@ -1,0 +1,156 @@
+#include "profiler/read/gauge_batch.h"
+
+#include "kernels/base/error.h"
+#include "profiler/read/reader_impl.h"
+#include "profiler/store/trace_keys.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <map>
+#include <optional>
+#include <unordered_map>
+
+namespace kvscope {
+namespace {
+
+constexpr std::int64_t kFarthestNs = std::int64_t(1) << 53; // as of spans: exact in a double
+constexpr std::int64_t kPoolMask = (std::int64_t(1) << trace::kSelectionShift) - 1;
+
+std::int64_t sane(std::int64_t ns) { return std::clamp(ns, -kFarthestNs, kFarthestNs); }
+
+class GaugeReader {
+public:
+    GaugeReader(const TraceReader& reader, int runId, const GaugePosition& from, int rows)
+        : connection_(*ReaderAccess::of(reader).connection), run_(runId), left_(rows) {
+        const std::optional<RunRow> run = reader.run(runId);
+        if (!run)
+            throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), runId), "open it again");
+        info_ = *run;
+        batch_.next = from;
+    }
+
+    GaugeBatch read() {
+        if (isThere("counter")) counters();
+        if (left_ > 0 && isThere("gauge")) gauges();
+        if (left_ > 0 && info_.deviceSlots > 0 && info_.blockBytes > 0 && isThere("selection")) residency();
+        batch_.atEnd = left_ > 0;
+        return std::move(batch_);
+    }
+
+private:
+    /// A table, not a view that looks like it: a view in a foreign file could run for ever.
+    bool isThere(std::string_view table) {
+        Statement found(connection_, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?");
+        found.bind(1, table);
+        return found.step();
+    }
+
+    std::int32_t track(GaugeInfo info) {
+        batch_.tracks.push_back(std::move(info));
+        return std::int32_t(batch_.tracks.size()) - 1;
+    }
+
+    /// A track of the trace, looked up once per batch.
+    std::int32_t stored(GaugeInfo::Source source, std::int64_t text) {
+        const auto [at, isNew] = stored_.try_emplace({source, text}, 0);
+        if (isNew) {
+            if (!find_) find_.emplace(connection_, "SELECT value FROM text WHERE id = ?");
+            find_->bind(1, text);
+            at->second = track(describeGauge(source, find_->step() ? find_->text(0) : std::string_view("(no name)")));
+            find_->reset();
+        }
+        return at->second;
+    }
+
+    void counters() {
+        Statement rows(connection_, "SELECT id, run_id, track, start_ns, duration_ns, value FROM counter WHERE id > ?"
+                                    " ORDER BY id LIMIT ?");
+        rows.bindAll(batch_.next.counter, left_);
+        while (rows.step()) {
+            batch_.next.counter = rows.int64(0);
+            --left_;
+            if (rows.int64(1) != run_) continue;
+            const std::int32_t of = stored(GaugeInfo::Source::Interval, rows.int64(2));
+            const std::int64_t start = sane(rows.int64(3)),
+                               length = std::clamp<std::int64_t>(rows.int64(4), 0, kFarthestNs);
+            double value = double(rows.int64(5));
+            if (batch_.tracks[std::size_t(of)].unit == GaugeUnit::BytesPerSecond) {
+                if (length == 0) continue; // no rate
+                value /= double(length) * 1e-9;
+            }
+            batch_.samples.push_back({of, start, start + length, value});
+        }
+    }
+
+    void gauges() {
+        Statement rows(connection_,
+                       "SELECT id, run_id, track, time_ns, value FROM gauge WHERE id > ? ORDER BY id LIMIT ?");
+        rows.bindAll(batch_.next.gauge, left_);
+        while (rows.step()) {
+            batch_.next.gauge = rows.int64(0);
+            --left_;
+            if (rows.int64(1) != run_) continue;
+            batch_.samples.push_back({stored(GaugeInfo::Source::Held, rows.int64(2)), sane(rows.int64(3)),
+                                      GaugeSeries::kOpen, rows.real(4)});
+        }
+    }
+
+    void residency() {
+        const auto [low, high] = trace::keysOfSteps(run_, 0, trace::kMaxStep, trace::kSelectionShift);
+        if (batch_.next.selection == GaugePosition::kNone) batch_.next.pools = ResidentPools(info_.deviceSlots);
+        Statement rows(connection_,
+                       "SELECT id, misses, opens_block FROM selection WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?");
+        rows.bindAll(std::max(low, batch_.next.selection + 1), high, left_);
+        Statement times(connection_, "SELECT start_ns FROM step WHERE id = ?");
+        int step = -1;
+        std::int32_t of = -1;
+        const auto give = [&] { // at the end of a step, or of what is read of it: the rest replaces that
+            if (step < 0) return;
+            times.bind(1, trace::stepKey(run_, step));
+            if (times.step()) {
+                if (of < 0) of = track(residentKv());
+                batch_.samples.push_back({of, sane(times.int64(0)), GaugeSeries::kOpen,
+                                          double(batch_.next.pools.blocks()) * double(info_.blockBytes)});
+            }
+            times.reset();
+        };
+        while (rows.step()) {
+            const std::int64_t id = rows.int64(0);
+            if (const int own = trace::stepOf(id, trace::kSelectionShift); own != step) {
+                give();
+                step = own;
+            }
+            batch_.next.selection = id;
+            batch_.next.pools.select(id & kPoolMask, rows.int64(1), rows.int64(2) != 0);
+            --left_;
+        }
+        give();
+        if (of >= 0)
+            batch_.tracks[std::size_t(of)].ceiling = double(batch_.next.pools.capacity()) * double(info_.blockBytes);
+    }
+
+    static GaugeInfo residentKv() {
+        GaugeInfo info;
+        info.source = GaugeInfo::Source::Residency;
+        info.track = kResidentKv;
+        info.title = kResidentKv;
+        info.unit = GaugeUnit::Bytes;
+        return info;
+    }
+
+    Connection& connection_;
+    int run_;
+    RunRow info_;
+    std::int64_t left_;
+    GaugeBatch batch_;
+    std::map<std::pair<GaugeInfo::Source, std::int64_t>, std::int32_t> stored_;
+    std::optional<Statement> find_;
+};
+
+} // namespace
+
+GaugeBatch readGauges(const TraceReader& reader, int runId, const GaugePosition& from, int rows) {
+    return GaugeReader(reader, runId, from, std::max(rows, 16)).read();
+}
+
+} // namespace kvscope

@@ -1,0 +1,43 @@
+// Reads the counters of a run a piece at a time, as span_batch reads its spans: what the GPU's counters saw in
+// intervals, what another tool recorded, and how much of the KV cache the device held.
+#pragma once
+
+#include "profiler/read/gauge_series.h"
+#include "profiler/read/resident_pools.h"
+#include "profiler/read/trace_reader.h"
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace kvscope {
+
+struct GaugeSample {
+    std::int32_t track = 0; // index into GaugeBatch::tracks
+    std::int64_t startNs = 0, endNs = GaugeSeries::kOpen;
+    double value = 0; // in the track's unit
+};
+
+/// How far the counters of a run are read.
+struct GaugePosition {
+    static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
+    std::int64_t counter = kNone, gauge = kNone; // ids of the last rows looked at
+    std::int64_t selection = kNone;              // key of the last selection counted
+    ResidentPools pools;
+};
+
+struct GaugeBatch {
+    std::vector<GaugeInfo> tracks;
+    std::vector<GaugeSample> samples;
+    GaugePosition next;
+    bool atEnd = false; // there was nothing more at this moment
+};
+
+/// Name of the track that is computed from the selections: bytes of the blocks that have a slot on the device.
+inline constexpr const char* kResidentKv = "KV blocks on the device";
+
+/// About `rows` rows after `from`. Missing tables are empty ones. Counted bytes are given per second.
+/// @throws Error(BadInput): no such run, damaged; Error(Cancelled)
+GaugeBatch readGauges(const TraceReader& reader, int runId, const GaugePosition& from, int rows);
+
+} // namespace kvscope

@@ -1,0 +1,68 @@
+// Pictures of the timeline against kept ones: a whole run, one layer with its arrows, an imported run.
+#include "tests/ui/timeline_fixture.h"
+
+#include "tests/ui/picture.h"
+
+#include <fstream>
+
+namespace kvscope::ui {
+namespace {
+
+class TimelinePictures : public TimelineTest, public testing::WithParamInterface<const char*> {
+protected:
+    TimelinePictures() { Theme::apply(*qApp, Theme::byId(QString::fromLatin1(GetParam()))); }
+    ~TimelinePictures() override { Theme::apply(*qApp, Theme::light()); }
+    /// Times of a machine are in no picture: the synthetic run gives the same ones everywhere.
+    void expect(const char* name) {
+        timeline().setGutter(200); // as wide as a font needs elsewhere
+        QCoreApplication::processEvents();
+        expectPicture(timeline().grab().toImage(),
+                      QStringLiteral("timeline-%1-%2").arg(QLatin1String(name), QLatin1String(GetParam())));
+    }
+};
+
+TEST_P(TimelinePictures, AWholeRun) {
+    const RunShape shape{.layers = 4, .decodeSteps = 30};
+    const QString path = recorded("run.kvtrace", shape);
+    open(path);
+    show({1250, 1000});
+    expect("run");
+}
+
+TEST_P(TimelinePictures, OneLayerWithItsArrows) {
+    openAndShow({.layers = 4, .decodeSteps = 30});
+    const SpanRef transfer = find(kToDeviceName, 7);
+    const IndexedSpan span = index().at(transfer);
+    const double margin = 5 * double(span.durationNs);
+    timeline().zoomTo({double(span.startNs) - margin, double(span.endNs()) + margin});
+    timeline().select(transfer);
+    ASSERT_FALSE(scene().flows.empty());
+    expect("layer");
+}
+
+TEST_P(TimelinePictures, AnImportedRun) {
+    std::ofstream json(folder / "torch.json");
+    json << R"({"traceEvents":[{"ph":"M","pid":1,"tid":1,"name":"thread_name","args":{"name":"main"}},
+        {"ph":"M","pid":1,"tid":7,"name":"thread_name","args":{"name":"stream 7"}})";
+    const char* const names[] = {"aten::mm", "aten::softmax", "aten::add", "aten::layer_norm"};
+    for (int i = 0; i < 24; ++i) {
+        const int at = i * 100;
+        json << ",{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"name\":\"" << names[i % 4] << "\",\"ts\":" << at
+             << ",\"dur\":80},{\"ph\":\"X\",\"pid\":1,\"tid\":1,\"name\":\"cudaLaunchKernel\",\"ts\":" << at + 10
+             << ",\"dur\":25},{\"ph\":\"X\",\"pid\":1,\"tid\":7,\"name\":\"kernel " << char('a' + i % 4)
+             << "\",\"ts\":" << at + 60 << ",\"dur\":" << 40 + 10 * (i % 5)
+             << "},{\"ph\":\"C\",\"pid\":1,\"name\":\"memory\",\"ts\":" << at
+             << ",\"args\":{\"allocated (bytes)\":" << (i % 7) * 1000000 << "}}";
+    }
+    json << "]}";
+    json.close();
+    open(file("torch.json"));
+    show({1250, 1000});
+    expect("imported");
+}
+
+INSTANTIATE_TEST_SUITE_P(Themes, TimelinePictures, testing::Values("light", "dark"),
+                         [](const auto& p) { return std::string(p.param); });
+
+} // namespace
+} // namespace kvscope::ui

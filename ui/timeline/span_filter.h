@@ -1,0 +1,41 @@
+// The shared filter as it applies to spans: which of them keep their strength while the others fade.
+#pragma once
+
+#include "profiler/read/span_index.h"
+#include "ui/filter.h"
+
+#include <string>
+#include <vector>
+
+namespace kvscope::ui {
+
+class SpanFilter {
+public:
+    /// The parts that apply; KV heads do not, because no span belongs to one.
+    static constexpr int kParts = FilterLayers | FilterSteps | FilterComponent | FilterText;
+
+    void set(const Filter& filter);
+    /// `names` of the index: those that are new are judged. Must have seen a span's name before `keeps` is asked.
+    void learn(const std::vector<std::string>& names);
+    bool active() const { return active_; }
+    /// A span without a layer or step is in no set of them; with a component, the steps and layers themselves are
+    /// `other`, and transfers belong to offloading.
+    bool keeps(const IndexedSpan& span) const {
+        return !active_ ||
+               (names_[std::size_t(span.name)] && filter_.hasLayer(span.layer) && filter_.hasStep(span.step));
+    }
+    /// How much of a bar's time is kept, 0..1, and the name that most of it has. A bar of many spans is judged by some
+    /// thirty of them, so that a frame costs the same however many there are.
+    struct Share {
+        double kept = 0;
+        int name = -1; // -1: nothing is kept
+    };
+    Share shareOf(const SpanIndex& index, int lane, const SpanBar& bar) const;
+
+private:
+    Filter filter_;
+    bool active_ = false;
+    std::vector<bool> names_; // by name: component and text match
+};
+
+} // namespace kvscope::ui

@@ -1,0 +1,97 @@
+// Pictures of the timeline: to a file, to the clipboard.
+#include "ui/picture.h"
+#include "ui/theme.h"
+#include "ui/views/timeline_view.h"
+
+#include <QApplication>
+#include <QClipboard>
+#include <QFileInfo>
+#include <QLabel>
+#include <QPageSize>
+#include <QPainter>
+#include <QPdfWriter>
+#include <QSaveFile>
+#include <QStackedWidget>
+#include <QSvgGenerator>
+
+#include <algorithm>
+
+namespace kvscope::ui {
+
+void TimelineView::copyImage() {
+    const double ratio = std::max(2.0, devicePixelRatioF());
+    QImage image(canvas_->size() * ratio, QImage::Format_RGB32);
+    image.setDevicePixelRatio(ratio);
+    QPainter painter(&image);
+    canvas_->paintPicture(painter, canvas_->size(), ratio, false);
+    painter.end();
+    QApplication::clipboard()->setImage(image);
+}
+
+void TimelineView::paintExport(QPainter& painter, QSize size, double ratio, bool vector) {
+    const Theme& theme = Theme::current();
+    painter.fillRect(QRect({0, 0}, size), theme.plotBackground);
+    QFont bold = QApplication::font();
+    bold.setBold(true);
+    painter.setFont(bold);
+    painter.setPen(theme.text);
+    const int title = QFontMetrics(bold).height() + 14, below = QFontMetrics(QApplication::font()).height() + 10;
+    const OpenRun* run = workspace_.current();
+    painter.drawText(QRect(12, 0, size.width() - 24, title), Qt::AlignVCenter,
+                     run ? tr("Timeline: %1").arg(QString::fromStdString(run->row.name)) : tr("Timeline"));
+    painter.setFont(QApplication::font());
+    painter.setPen(theme.mutedText);
+    const bool shown = pages_->currentIndex() == 0;
+    painter.drawText(QRect(12, size.height() - below, size.width() - 24, below), Qt::AlignVCenter,
+                     QFontMetrics(QApplication::font()).elidedText(note_->text(), Qt::ElideRight, size.width() - 24));
+    const QRect area(0, title, size.width(), std::max(40, size.height() - title - below));
+    if (!shown) {
+        painter.drawText(area.adjusted(40, 0, -40, 0), Qt::AlignCenter | Qt::TextWordWrap, empty_->text());
+        return;
+    }
+    painter.save();
+    painter.translate(area.topLeft());
+    painter.setClipRect(QRect({0, 0}, area.size()));
+    canvas_->paintPicture(painter, area.size(), ratio, vector);
+    painter.restore();
+}
+
+bool TimelineView::exportImage(const QString& path, QSize size) {
+    if (size.width() < 80 || size.height() < 80 || size.width() > 16'384 || size.height() > 16'384) return false;
+    const QString suffix = QFileInfo(path).suffix().toLower();
+    if (suffix == QLatin1String("png")) {
+        const double ratio = pictureScale(*this);
+        QImage image((QSizeF(size) * ratio).toSize(), QImage::Format_RGB32);
+        image.setDevicePixelRatio(ratio);
+        QPainter painter(&image);
+        paintExport(painter, size, ratio, false);
+        painter.end();
+        return image.save(path, "PNG");
+    }
+    QSaveFile file(path);
+    if ((suffix != QLatin1String("svg") && suffix != QLatin1String("pdf")) || !file.open(QIODevice::WriteOnly))
+        return false;
+    if (suffix == QLatin1String("svg")) {
+        QSvgGenerator svg;
+        svg.setOutputDevice(&file);
+        svg.setSize(size);
+        svg.setViewBox(QRect({0, 0}, size));
+        svg.setTitle(tr("Timeline"));
+        svg.setDescription(note_->text());
+        svg.setResolution(96);
+        QPainter painter(&svg);
+        paintExport(painter, size, 2, true);
+    } else {
+        QPdfWriter pdf(&file);
+        pdf.setTitle(tr("Timeline"));
+        pdf.setCreator(QStringLiteral("KVScope"));
+        pdf.setResolution(96);
+        pdf.setPageMargins(QMarginsF(0, 0, 0, 0));
+        pdf.setPageSize(QPageSize(QSizeF(size) * 72.0 / 96.0, QPageSize::Point, {}, QPageSize::ExactMatch));
+        QPainter painter(&pdf);
+        paintExport(painter, size, 2, true);
+    }
+    return file.commit();
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,122 @@
+// Every span of a run over time: what ran when, on which track, what waited for what, with the counters above.
+#pragma once
+
+#include "ui/timeline/span_facts.h"
+#include "ui/timeline/timeline_canvas.h"
+#include "ui/timeline/timeline_panel.h"
+#include "ui/views/remembers.h"
+#include "ui/views/timeline_feed.h"
+#include "ui/views/view.h"
+
+#include <QTimer>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+class QLabel;
+class QLineEdit;
+class QMenu;
+class QPainter;
+class QSplitter;
+class QStackedWidget;
+class QToolButton;
+
+namespace kvscope::ui {
+
+class TimelineView final : public View, public Remembers {
+    Q_OBJECT
+public:
+    TimelineView(Workspace& workspace, QWidget* parent);
+
+    bool exportImage(const QString& path, QSize size) override;
+    QString exportCsv() const override;
+    QString sql() const override;
+    void copyImage() override;
+    void resetZoom() override { canvas_->resetZoom(); }
+    void undoZoom() override { canvas_->undoZoom(); }
+    void redoZoom() override { canvas_->redoZoom(); }
+    void applyTheme(const Theme&) override { canvas_->update(); }
+    QVariantMap remembered() const override;
+    void recall(const QVariantMap& state) override;
+
+    /// What can be done here; shown by a right click.
+    std::unique_ptr<QMenu> menuOf(const TimelinePlace& place);
+
+protected:
+    void showEvent(QShowEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
+    bool eventFilter(QObject* watched, QEvent* event) override;
+
+private:
+    QWidget* makeTools();
+    void fitTools();
+    void connectCanvas();
+    void connectPanel();
+    void reload();
+    void take(const SpanBatch& batch, const GaugeBatch& gauges);
+    void showEmpty(const QString& text);
+    void updateNote();
+
+    // What is chosen, and where the cursor is.
+    void choose(SpanRef ref, bool reveal);
+    void explain();
+    void showFacts(const SpanContext& context);
+    void forget(); // no span is chosen
+    void cursorMoved();
+    void revealCursor();
+    void moveCursor(int steps, int layers);
+    void jumpCursor(bool toEnd);
+    void showDecode(bool whole);
+    void followFlow(bool forward);
+    void showTimes();
+    void filterChanged();
+
+    // Search.
+    void search();
+    void updateHits();
+    void goToMatch(bool forward);
+
+    // Notes.
+    const Note* noteOf(qint64 id) const;
+    void askNote(std::optional<double> ns = {});
+    void editNote(qint64 id);
+    void fitNote(qint64 id);
+    /// Changes the trace on a worker and reads its notes again. Each change is a request of its own: one that is
+    /// asked for while another waits must not replace it.
+    void write(std::function<void(const std::string& path)> change);
+    void readTheNotes() { write({}); }
+
+    // The menu, by what it is about.
+    void addSpanActions(QMenu& menu, SpanRef ref);
+    void addTrackActions(QMenu& menu, const TimelineRow& row);
+    void addTrackChoices(QMenu& menu);
+    void addNoteActions(QMenu& menu, qint64 id);
+    void addTimeActions(QMenu& menu, double ns);
+    void addCopies(QMenu& menu);
+    void addSql(QMenu& menu, const QString& what, const QString& sql);
+
+    void paintExport(QPainter& painter, QSize size, double ratio, bool vector);
+    bool isShowing() const; // a timeline, not an empty page
+
+    Workspace& workspace_;
+    TimelineFeed feed_;
+    TimelineCanvas* canvas_ = nullptr;
+    TimelinePanel* panel_ = nullptr;
+    QSplitter* split_ = nullptr;
+    QStackedWidget* pages_ = nullptr;
+    QLineEdit* search_ = nullptr;
+    QToolButton* panelToggle_ = nullptr;
+    QWidget* tools_ = nullptr;
+    std::vector<QWidget*> optionalTools_; // what a narrow window does without, the first first
+    QLabel *hits_ = nullptr, *empty_ = nullptr, *note_ = nullptr;
+    QTimer timesTimer_;
+    SpanFacts facts_; // of the chosen span, as they are shown
+    int noteRequests_ = 0;
+    bool splitMoved_ = false; // by hand: then it stays
+    bool stale_ = true;       // reload is due when the view is next shown
+};
+
+} // namespace kvscope::ui
