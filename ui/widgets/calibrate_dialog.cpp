@@ -137,7 +137,8 @@ void CalibrateDialog::makeOptions(QVBoxLayout* layout) {
     files_ = new MutedLabel;
     files_->setObjectName(QStringLiteral("calibrateFiles"));
     files_->setWordWrap(true);
-    files_->setMinimumWidth(320);
+    files_->setMinimumSize(320, 4 * files_->fontMetrics().lineSpacing()); // room for what it may come to say
+    files_->setAlignment(Qt::AlignTop | Qt::AlignLeft);
     layout->addWidget(files_);
     layout->addStretch();
 }
@@ -149,7 +150,7 @@ void CalibrateDialog::makePlot(QVBoxLayout* layout) {
     legend_ = new LegendStrip(plot_);
     plot_->plotLayout()->addElement(0, 0, legend_);
     plot_->setSelectsSteps(false);
-    const std::array titles{tr("Forecast: KL (nats)"), tr("Retaining heads: SmoothL1 (logits)")};
+    const std::array titles{tr("Forecast KL"), tr("Retaining loss")};
     for (std::size_t i = 0; i < curves_.size(); ++i) {
         Curve& curve = curves_[i];
         QCPAxisRect* rect = plot_->addPanel(false);
@@ -300,7 +301,8 @@ void CalibrateDialog::showProgress(double fraction, const QString& what, const s
 
 void CalibrateDialog::showResult(const std::vector<std::string>& files, const CalibrateResult& result) {
     bar_->setValue(1000);
-    QStringList lines;
+    QStringList lines, written;
+    for (const std::string& file : files) written << QFileInfo(QString::fromStdString(file)).fileName();
     if (!result.report.after.empty())
         lines << tr("Forecast: KL %1 → %2 on texts left out; of the backbone's own blocks %3 → %4 found.")
                      .arg(meanOf(result.report.before, &ForecastQuality::loss), 0, 'f', 3)
@@ -315,7 +317,7 @@ void CalibrateDialog::showResult(const std::vector<std::string>& files, const Ca
                    .arg(percent(meanOf(result.retainingReport.after, &RetainingQuality::kept)));
     result_->setText(lines.join(QLatin1Char('\n')));
     result_->setVisible(!lines.isEmpty());
-    what_->setText(tr("Wrote %n file(s). The session form runs with them now.", nullptr, int(files.size())));
+    what_->setText(tr("Written: %1. The session form runs with that now.").arg(written.join(QStringLiteral(", "))));
 }
 
 void CalibrateDialog::applyTheme(const Theme& theme) {
