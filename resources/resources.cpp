@@ -11,6 +11,7 @@ KVSCOPE_EMBEDDED(nosa_tiny_config)
 KVSCOPE_EMBEDDED(nosa_tiny_generation)
 KVSCOPE_EMBEDDED(nosa_tiny_tokenizer)
 KVSCOPE_EMBEDDED(nosa_tiny_tokenizer_config)
+KVSCOPE_EMBEDDED(nosa_tiny_locret)
 KVSCOPE_EMBEDDED(schema)
 KVSCOPE_EMBEDDED(trace_format)
 KVSCOPE_EMBEDDED(gpus)
@@ -35,6 +36,7 @@ const std::array kEntries{
     Entry{"models/nosa-tiny/tokenizer.json", kvscope_nosa_tiny_tokenizer_begin, kvscope_nosa_tiny_tokenizer_end},
     Entry{"models/nosa-tiny/tokenizer_config.json", kvscope_nosa_tiny_tokenizer_config_begin,
           kvscope_nosa_tiny_tokenizer_config_end},
+    Entry{"models/nosa-tiny/locret.safetensors", kvscope_nosa_tiny_locret_begin, kvscope_nosa_tiny_locret_end},
     Entry{"sql/schema.sql", kvscope_schema_begin, kvscope_schema_end},
     Entry{"docs/trace-format.md", kvscope_trace_format_begin, kvscope_trace_format_end},
     Entry{"gpus.json", kvscope_gpus_begin, kvscope_gpus_end},

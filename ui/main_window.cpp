@@ -9,6 +9,7 @@
 #include "ui/theme.h"
 #include "ui/views/remembers.h"
 #include "ui/views/view.h"
+#include "ui/widgets/calibrate_dialog.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/inspector.h"
 #include "ui/widgets/run_list.h"
@@ -257,7 +258,9 @@ void MainWindow::connectSession() {
         updateActions();
     });
     connect(session, &SessionController::modelLoaded, this, [this](const QString& name) {
-        if (controller_->model()) form_->setModel(name, controller_->model());
+        if (!controller_->model()) return;
+        form_->setModel(name, controller_->model());
+        if (auto* dialog = findChild<CalibrateDialog*>()) dialog->setModel(name, controller_->model());
     });
     connect(session, &SessionController::stateChanged, this, &MainWindow::updateActions);
     connect(session, &SessionController::progress, this, [this](double fraction, const QString& what) {

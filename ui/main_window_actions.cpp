@@ -9,6 +9,7 @@
 #include "ui/theme.h"
 #include "ui/views/sql_request.h"
 #include "ui/views/view.h"
+#include "ui/widgets/calibrate_dialog.h"
 #include "ui/widgets/colour_map_menu.h"
 #include "ui/widgets/filter_bar.h"
 #include "ui/widgets/help_overlay.h"
@@ -112,6 +113,24 @@ void MainWindow::makeSessionActions() {
             [this] { controller_->stepOnce(); });
     connect(addNamed("stop", tr("Stop"), keys({"Shift+F5"}), tr("Stop the session")), &QAction::triggered, this,
             [this] { controller_->stop(); });
+    connect(addNamed("calibrate", tr("Calibrate Model…"), keys({"Ctrl+Alt+L"}),
+                     tr("Learn what SparDA, Locret, Double Sparsity and AsyncTLS must know about the model")),
+            &QAction::triggered, this, [this] {
+                auto* dialog = findChild<CalibrateDialog*>();
+                if (dialog == nullptr) {
+                    dialog = new CalibrateDialog(this);
+                    connect(dialog, &CalibrateDialog::calibrated, this,
+                            [this](const QString& name, const std::shared_ptr<const Model>& model) {
+                                if (form_->modelName() == name) controller_->adoptModel(name, model);
+                                showMessage(
+                                    tr("The calibration of %1 is done.").arg(QString::fromStdString(model->name())));
+                            });
+                }
+                dialog->setModel(form_->modelName(), controller_->model());
+                dialog->show();
+                dialog->raise();
+                dialog->activateWindow();
+            });
 }
 
 void MainWindow::makeFileActions() {
@@ -295,6 +314,8 @@ void MainWindow::makeMenus() {
 
     QMenu* run = menuBar()->addMenu(tr("&Run"));
     for (const char* name : {"run", "pause", "step", "stop"}) run->addAction(action(name));
+    run->addSeparator();
+    run->addAction(action("calibrate"));
 
     QMenu* help = menuBar()->addMenu(tr("&Help"));
     for (const char* name : {"shortcuts", "definitions"}) help->addAction(action(name));

@@ -1,4 +1,5 @@
-// kvscope-cli calibrate: what SparDA, Double Sparsity and AsyncTLS must learn about a model, in files beside it.
+// kvscope-cli calibrate: what SparDA, Locret, Double Sparsity and AsyncTLS must learn about a model, in files beside
+// it.
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/prompt_options.h"
@@ -17,59 +18,109 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct Arguments {
-    std::string model = kDefaultModel, what = "all", textFile, folder;
+    std::string model = kDefaultModel, what = "all", teacher = "backbone", textFile, folder;
     CalibrateOptions options;
     bool json = false;
 };
 
-double meanOf(const std::vector<ForecastQuality>& layers, double ForecastQuality::*value) {
+template <class Quality> double meanOf(const std::vector<Quality>& layers, double Quality::*value) {
     double sum = 0;
-    for (const ForecastQuality& layer : layers) sum += layer.*value;
+    for (const Quality& layer : layers) sum += layer.*value;
     return layers.empty() ? 0 : sum / double(layers.size());
 }
 
+void printForecast(const CalibrateResult& result) {
+    const ForecastReport& report = result.report;
+    fmt::print("Forecast heads: {} steps on {} queries, measured on {} queries of texts left out\n",
+               result.losses.size(), report.trainQueries, report.testQueries);
+    fmt::print("{:>5}  {:>17}  {:>24}  {:>24}\n", "layer", "KL before > after", "blocks found before > after",
+               "far attention held");
+    const auto line = [](const std::string& name, const ForecastQuality& before, const ForecastQuality& after) {
+        fmt::print("{:>5}  {:>8.3f} > {:>6.3f}  {:>18.1f} % > {:>4.1f} %  {:>14.1f} % > {:>4.1f} %\n", name,
+                   before.loss, after.loss, 100 * before.recall, 100 * after.recall, 100 * before.mass,
+                   100 * after.mass);
+    };
+    const auto mean = [](const std::vector<ForecastQuality>& layers) {
+        return ForecastQuality{meanOf(layers, &ForecastQuality::loss), meanOf(layers, &ForecastQuality::recall),
+                               meanOf(layers, &ForecastQuality::mass)};
+    };
+    for (std::size_t layer = 0; layer < report.after.size(); ++layer)
+        line(std::to_string(layer), report.before[layer], report.after[layer]);
+    line("mean", mean(report.before), mean(report.after));
+    fmt::print("before: the mean of the target layer's query heads; blocks: InfLLM-V2's own choice for the same query; "
+               "held: of the exact attention beyond sink and window\n");
+}
+
+void printRetaining(const CalibrateResult& result) {
+    const RetainingReport& report = result.retainingReport;
+    fmt::print("Retaining heads: {} steps on {} tokens, measured on {} tokens of texts left out\n",
+               result.retainingLosses.size(), report.trainTokens, report.testTokens);
+    fmt::print("{:>5}  {:>19}  {:>24}\n", "layer", "loss before > after", "best quarter before > after");
+    const auto line = [](const std::string& name, const RetainingQuality& before, const RetainingQuality& after) {
+        fmt::print("{:>5}  {:>10.3f} > {:>6.3f}  {:>18.1f} % > {:>4.1f} %\n", name, before.loss, after.loss,
+                   100 * before.kept, 100 * after.kept);
+    };
+    const auto mean = [](const std::vector<RetainingQuality>& layers) {
+        return RetainingQuality{meanOf(layers, &RetainingQuality::loss), meanOf(layers, &RetainingQuality::kept)};
+    };
+    for (std::size_t layer = 0; layer < report.after.size(); ++layer)
+        line(std::to_string(layer), report.before[layer], report.after[layer]);
+    line("mean", mean(report.before), mean(report.after));
+    fmt::print(
+        "before: random weights; best quarter: of the tokens that a later query wants most, those that the scores "
+        "find (25 % by chance)\n");
+}
+
 void print(const CalibrateResult& result, const std::vector<std::string>& paths) {
-    if (result.forecast) {
-        const ForecastReport& report = result.report;
-        fmt::print("Forecast heads: {} steps on {} queries, measured on {} queries of texts left out\n",
-                   result.losses.size(), report.trainQueries, report.testQueries);
-        fmt::print("{:>5}  {:>17}  {:>24}\n", "layer", "KL before > after", "blocks found before > after");
-        for (std::size_t layer = 0; layer < report.after.size(); ++layer)
-            fmt::print("{:>5}  {:>8.3f} > {:>6.3f}  {:>18.1f} % > {:>4.1f} %\n", layer, report.before[layer].loss,
-                       report.after[layer].loss, 100 * report.before[layer].recall, 100 * report.after[layer].recall);
-        fmt::print(" mean  {:>8.3f} > {:>6.3f}  {:>18.1f} % > {:>4.1f} %\n",
-                   meanOf(report.before, &ForecastQuality::loss), meanOf(report.after, &ForecastQuality::loss),
-                   100 * meanOf(report.before, &ForecastQuality::recall),
-                   100 * meanOf(report.after, &ForecastQuality::recall));
-        fmt::print("before: the mean of the target layer's query heads; blocks: InfLLM-V2's own choice for the same "
-                   "query\n");
-    }
+    if (result.forecast) printForecast(result);
+    if (result.retaining) printRetaining(result);
     for (const std::string& path : paths) fmt::print("wrote {}\n", path);
 }
 
 Json toJson(const CalibrateResult& result, const std::vector<std::string>& paths) {
     Json out;
     out["files"] = paths;
-    if (!result.forecast) return out;
-    out["train_queries"] = result.report.trainQueries;
-    out["test_queries"] = result.report.testQueries;
-    out["losses"] = result.losses;
-    out["layers"] = Json::array();
-    for (std::size_t layer = 0; layer < result.report.after.size(); ++layer) {
-        const ForecastQuality &before = result.report.before[layer], &after = result.report.after[layer];
-        out["layers"].push_back({{"layer", layer},
-                                 {"kl_before", before.loss},
-                                 {"kl", after.loss},
-                                 {"recall_before", before.recall},
-                                 {"recall", after.recall}});
+    if (result.forecast) {
+        out["train_queries"] = result.report.trainQueries;
+        out["test_queries"] = result.report.testQueries;
+        out["losses"] = result.losses;
+        out["layers"] = Json::array();
+        for (std::size_t layer = 0; layer < result.report.after.size(); ++layer) {
+            const ForecastQuality &before = result.report.before[layer], &after = result.report.after[layer];
+            out["layers"].push_back({{"layer", layer},
+                                     {"kl_before", before.loss},
+                                     {"kl", after.loss},
+                                     {"recall_before", before.recall},
+                                     {"recall", after.recall},
+                                     {"mass_before", before.mass},
+                                     {"mass", after.mass}});
+        }
+    }
+    if (result.retaining) {
+        const RetainingReport& report = result.retainingReport;
+        Json layers = Json::array();
+        for (std::size_t layer = 0; layer < report.after.size(); ++layer)
+            layers.push_back({{"layer", layer},
+                              {"loss_before", report.before[layer].loss},
+                              {"loss", report.after[layer].loss},
+                              {"best_quarter_before", report.before[layer].kept},
+                              {"best_quarter", report.after[layer].kept}});
+        out["retaining"] = {{"train_tokens", report.trainTokens},
+                            {"test_tokens", report.testTokens},
+                            {"losses", result.retainingLosses},
+                            {"layers", layers}};
     }
     return out;
 }
 
 int calibrateModel(const Arguments& arguments) {
     CalibrateOptions options = arguments.options;
-    options.forecast = arguments.what != "channels";
-    options.channels = arguments.what != "forecast";
+    const auto wants = [&](const char* part) { return arguments.what == "all" || arguments.what == part; };
+    options.forecast = wants("forecast");
+    options.retaining = wants("retaining");
+    options.channels = wants("channels");
+    options.training.teacher =
+        arguments.teacher == "attention" ? ForecastTeacher::Attention : ForecastTeacher::Backbone;
     if (!arguments.textFile.empty()) options.text = readPromptFile(arguments.textFile);
     LongAction action;
     const auto model = Model::load(arguments.model, {}, action.stop());
@@ -81,7 +132,7 @@ int calibrateModel(const Arguments& arguments) {
     const CalibrateResult result = calibrate(
         model, options,
         [&](const CalibrateProgress& p) {
-            report(show, p.fraction, p.loss > 0 ? fmt::format("{}, KL {:.3f}", p.what, p.loss) : p.what);
+            report(show, p.fraction, p.step > 0 ? fmt::format("{}, loss {:.3f}", p.what, p.loss) : p.what);
         },
         action.stop());
     action.clear();
@@ -98,12 +149,26 @@ int calibrateModel(const Arguments& arguments) {
 Command addCalibrate(CLI::App& app) {
     auto arguments = std::make_shared<Arguments>();
     arguments->options.training.farBlocks = 0;
-    CLI::App* command = app.add_subcommand("calibrate", "Learn what SparDA, Double Sparsity and AsyncTLS need to know "
-                                                        "about a model; base weights do not change");
+    CLI::App* command = app.add_subcommand("calibrate", "Learn what SparDA, Locret, Double Sparsity and AsyncTLS need "
+                                                        "to know about a model; base weights do not change");
     command->add_option("--model", arguments->model, "Folder, .safetensors or .gguf file, or embedded model")
         ->capture_default_str();
-    command->add_option("--what", arguments->what, "forecast (SparDA), channels (Double Sparsity, AsyncTLS) or all")
-        ->check(CLI::IsMember({"all", "forecast", "channels"}))
+    command
+        ->add_option("--what", arguments->what,
+                     "forecast (SparDA), retaining (Locret), channels (Double "
+                     "Sparsity, AsyncTLS) or all")
+        ->check(CLI::IsMember({"all", "forecast", "retaining", "channels"}))
+        ->capture_default_str();
+    command
+        ->add_option("--teacher", arguments->teacher,
+                     "What the Forecast learns: backbone (the score by which InfLLM-V2 itself chooses) or attention "
+                     "(exact, SparDA's recipe)")
+        ->check(CLI::IsMember({"attention", "backbone"}))
+        ->capture_default_str();
+    command
+        ->add_option("--width", arguments->options.heads.width,
+                     "Hidden width of the retaining heads; 0: a sixth of their inputs, 1024 at most")
+        ->check(CLI::Range(0, 65536))
         ->capture_default_str();
     command->add_option("--text-file", arguments->textFile, "Text to learn from; default: built-in text and needles");
     command->add_option("--texts", arguments->options.texts, "Pieces of text read")->capture_default_str();

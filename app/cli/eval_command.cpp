@@ -1,5 +1,6 @@
 // kvscope-cli eval: how good methods are and what they cost, in one table.
 #include "app/cli/commands.h"
+#include "app/cli/eval_results.h"
 #include "app/cli/long_action.h"
 
 #include "core/eval/eval.h"
@@ -8,22 +9,19 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 namespace kvscope::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
-
 struct Arguments {
-    std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", textFile;
+    std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", textFile, folder;
     std::vector<std::string> methods, settings, sweeps;
     std::vector<int> contexts{2048};
     EvalOptions options;
@@ -53,7 +51,7 @@ bool has(const MethodEntry& method, const std::string& key) {
 }
 
 std::vector<std::string> methodsFor(const Arguments& arguments, const Model& model) {
-    if (!arguments.methods.empty()) return arguments.methods;
+    if (!arguments.methods.empty() && arguments.methods != std::vector<std::string>{"all"}) return arguments.methods;
     std::vector<std::string> names;
     for (const MethodFit& fit : summarize(model).methods)
         if (fit.applies) names.push_back(fit.name);
@@ -119,104 +117,6 @@ TextScore fullScore(const std::shared_ptr<const Model>& model, const Arguments& 
     return scoreText(model, options, text, context, arguments.options.textTokens, progress, stop);
 }
 
-struct Row {
-    EvalResult result;
-    TextScore full;
-};
-
-double share(const EvalResult& r) { return r.budgetBlocks > 0 ? double(r.queryAwareBlocks) / r.budgetBlocks : NAN; }
-/// A method that attends everything holds everything.
-double captured(const EvalResult& r, double value) { return r.dense && !r.text.nll.empty() ? 1 : value; }
-double hitRate(const EvalResult& r) { return r.hits + r.misses > 0 ? double(r.hits) / double(r.hits + r.misses) : NAN; }
-double perStep(const EvalResult& r, double sum) { return r.decodeSteps > 0 ? sum / double(r.decodeSteps) : NAN; }
-
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-Json toJson(const Row& row) {
-    const EvalResult& r = row.result;
-    Json settings = Json::object();
-    for (const auto& [key, value] : r.row.settings) settings[key] = value;
-    Json byDepth = Json::array(), byPosition = Json::array();
-    for (const NeedleScore& score : r.needles)
-        byDepth.push_back({{"depth", score.depth},
-                           {"prompts", score.prompts},
-                           {"correct", score.correct},
-                           {"accuracy", double(score.correct) / score.prompts}});
-    constexpr std::size_t kParts = 4; // of the scored text
-    for (std::size_t i = 0; i < kParts; ++i) {
-        const std::size_t n = r.text.nll.size(), first = n * i / kParts, end = n * (i + 1) / kParts;
-        if (end == first) continue;
-        byPosition.push_back({{"from", std::size_t(r.context) + first},
-                              {"to", std::size_t(r.context) + end - 1},
-                              {"perplexity", r.text.perplexity(first, end - first)},
-                              {"full_perplexity", row.full.perplexity(first, end - first)}});
-    }
-    return {{"method", r.row.method},
-            {"title", findMethod(r.row.method).title},
-            {"settings", settings},
-            {"parameters", Json::parse(r.parametersJson)},
-            {"context", r.context},
-            {"k", r.dense ? Json(nullptr) : Json(r.budgetBlocks)},
-            {"k_q", r.dense ? Json(nullptr) : Json(r.queryAwareBlocks)},
-            {"k_q_share", number(share(r))},
-            {"needle_accuracy", number(r.accuracy())},
-            {"needle_by_depth", byDepth},
-            {"perplexity", number(r.text.perplexity())},
-            {"full_perplexity", number(row.full.perplexity())},
-            {"perplexity_ratio", number(r.text.perplexity() / row.full.perplexity())},
-            {"perplexity_by_position", byPosition},
-            {"mass", number(captured(r, r.selection.mass))},
-            {"best_mass", number(captured(r, r.selection.bestMass))},
-            {"recall", number(captured(r, r.selection.recall))},
-            {"far_mass", number(captured(r, r.selection.farMass))},
-            {"far_best_mass", number(captured(r, r.selection.farBestMass))},
-            {"far_recall", number(captured(r, r.selection.farRecall))},
-            {"tokens_per_s", number(r.tokensPerSecond())},
-            {"tokens_per_s_with_link", number(r.tokensPerSecondWithLink())},
-            {"hit_rate", number(hitRate(r))},
-            {"locality_mean", number(r.localityMean)},
-            {"h2d_bytes_per_step", number(perStep(r, double(r.h2dBytes)))},
-            {"exposed_ms_per_step", number(perStep(r, double(r.exposedNs) / 1e6))}};
-}
-
-std::string nameOfCase(const EvalCase& row) {
-    std::vector<std::string> settings;
-    for (const auto& [key, value] : row.settings) settings.push_back(key + "=" + value);
-    return settings.empty() ? row.method : fmt::format("{} {}", row.method, fmt::join(settings, " "));
-}
-
-void printTable(const std::vector<Row>& rows, const Arguments& arguments, const std::string& model) {
-    const EvalOptions& o = arguments.options;
-    fmt::print(
-        "{} on {}; needles at {} depths, {} each, {} facts in the text; perplexity of {} tokens behind the context; "
-        "link {}\n",
-        model, arguments.backend, o.depths.size(), o.promptsPerDepth, o.needles, o.textTokens,
-        rows.front().result.timing == Timing::Measured ? "measured" : "modelled");
-    std::size_t width = 6;
-    for (const Row& row : rows) width = std::max(width, nameOfCase(row.result.row).size());
-    std::vector<std::string> depths;
-    for (const double depth : o.depths) depths.push_back(fmt::format("{:>5.0f}%", 100 * depth));
-    fmt::print("{:<{}} {:>8} {:>5} {:>5} {:>7} {} {:>10} {:>8} {:>6} {:>6} {:>7} {:>8} {:>9} {:>9} {:>9}\n", "method",
-               width, "context", "k", "k_q", "needle", fmt::join(depths, ""), "perplexity", "/ full", "mass", "recall",
-               "far_mass", "far_recall", "hit_rate", "tokens/s", "with link");
-    const auto cell = [](double value, int digits) {
-        return std::isfinite(value) ? fmt::format("{:.{}f}", value, digits) : std::string("-");
-    };
-    for (const Row& row : rows) {
-        const EvalResult& r = row.result;
-        std::vector<std::string> accuracies;
-        for (const NeedleScore& score : r.needles)
-            accuracies.push_back(fmt::format("{:>6}", fmt::format("{}/{}", score.correct, score.prompts)));
-        fmt::print("{:<{}} {:>8} {:>5} {:>5} {:>7} {} {:>10} {:>8} {:>6} {:>6} {:>8} {:>10} {:>9} {:>9} {:>9}\n",
-                   nameOfCase(r.row), width, r.context, r.dense ? "all" : std::to_string(r.budgetBlocks),
-                   r.dense ? "-" : std::to_string(r.queryAwareBlocks), cell(r.accuracy(), 3), fmt::join(accuracies, ""),
-                   cell(r.text.perplexity(), 3), cell(r.text.perplexity() / row.full.perplexity(), 4),
-                   cell(captured(r, r.selection.mass), 3), cell(captured(r, r.selection.recall), 3),
-                   cell(captured(r, r.selection.farMass), 3), cell(captured(r, r.selection.farRecall), 3),
-                   cell(hitRate(r), 3), cell(r.tokensPerSecond(), 1), cell(r.tokensPerSecondWithLink(), 1));
-    }
-}
-
 int run(Arguments& arguments) {
     EvalOptions& options = arguments.options;
     options.backend = arguments.backend == nameOf(Backend::Cuda) ? Backend::Cuda : Backend::Cpu;
@@ -230,39 +130,62 @@ int run(Arguments& arguments) {
         ParameterValues values = resolveDefaults(findMethod(row.method), model->config());
         for (const auto& [key, value] : row.settings) values.set(findMethod(row.method).parameters, key, value);
     }
+    EvalFolder results(
+        arguments.folder,
+        {{"model", model->name()},
+         {"backend", arguments.backend},
+         {"link", nameOf(options.backend == Backend::Cpu ? Timing::Modelled : Timing::Measured)},
+         {"link_description", options.backend == Backend::Cpu ? options.link.describe() : "PCIe (measured)"},
+         {"prompts_per_depth", options.promptsPerDepth},
+         {"needles", options.needles},
+         {"depths", options.depths},
+         {"decode_tokens", options.decodeTokens},
+         {"text_tokens", options.textTokens},
+         {"text", arguments.textFile.empty() ? "built-in document" : arguments.textFile},
+         {"oracle", options.oracle},
+         {"seed", options.seed}});
+    const auto missing = [&](int context, const EvalCase& row) { return !results.holds(row, context); };
+    std::size_t all = 0; // pieces of work
+    for (const int context : arguments.contexts) {
+        const auto rows = std::size_t(std::count_if(cases.begin(), cases.end(), std::bind_front(missing, context)));
+        all += rows + (rows > 0 ? 1 : 0); // full attention once more, for reference
+    }
+    const std::size_t found = results.rows();
+    if (found > 0) fmt::print(stderr, "{} rows of {} are there already\n", found, arguments.folder);
     const int longest = *std::max_element(arguments.contexts.begin(), arguments.contexts.end());
     std::vector<std::int32_t> text;
     if (options.textTokens > 0) text = textOf(arguments, *model, longest + options.textTokens);
-    std::vector<Row> rows;
-    const auto all = double(arguments.contexts.size() * (cases.size() + 1)); // full attention once more, for reference
-    int done = 0;
+    std::size_t done = 0;
     const auto part = [&] {
         ++done;
-        return action.part((done - 1) / all, done / all);
+        return action.part(double(done - 1) / double(all), double(done) / double(all));
     };
-    for (const int context : arguments.contexts) {
-        const TextScore full = fullScore(model, arguments, context, text, part(), action.stop());
-        for (const EvalCase& row : cases)
-            rows.push_back({evaluate(model, row, context, text, options, part(), action.stop()), full});
+    try {
+        for (const int context : arguments.contexts) {
+            if (std::none_of(cases.begin(), cases.end(), std::bind_front(missing, context))) continue;
+            const TextScore full = fullScore(model, arguments, context, text, part(), action.stop());
+            for (const EvalCase& row : cases) {
+                if (!missing(context, row)) continue;
+                const Progress inner = part();
+                const Progress named = [&](double f, std::string_view what) {
+                    report(inner, f, fmt::format("{}: {}", row.method, what));
+                };
+                results.add(evalRow(evaluate(model, row, context, text, options, named, action.stop()), full));
+            }
+        }
+    } catch (const Error& error) {
+        action.clear();
+        if (error.kind == ErrorKind::Cancelled && !arguments.folder.empty())
+            fmt::print(stderr, "{} rows are in {}; the same command goes on from there\n", results.rows(),
+                       arguments.folder);
+        throw;
     }
     action.clear();
-    if (!arguments.json) {
-        printTable(rows, arguments, model->name());
-        return 0;
-    }
-    Json out{{"model", model->name()},
-             {"backend", arguments.backend},
-             {"link", nameOf(rows.front().result.timing)},
-             {"link_description", options.backend == Backend::Cpu ? options.link.describe() : "PCIe (measured)"},
-             {"prompts_per_depth", options.promptsPerDepth},
-             {"needles", options.needles},
-             {"decode_tokens", options.decodeTokens},
-             {"text_tokens", options.textTokens},
-             {"text", arguments.textFile.empty() ? "built-in document" : arguments.textFile},
-             {"seed", options.seed},
-             {"rows", Json::array()}};
-    for (const Row& row : rows) out["rows"].push_back(toJson(row));
-    fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+    results.finish(cases, arguments.contexts);
+    if (arguments.json)
+        fmt::print("{}\n", results.document().dump(2, ' ', false, Json::error_handler_t::replace));
+    else
+        printEvalTable(results.document());
     return 0;
 }
 
@@ -279,7 +202,8 @@ Command addEval(CLI::App& app) {
     sub->add_option("--model", arguments->model,
                     "Hugging Face folder, .safetensors file, or an embedded model (nosa-tiny)")
         ->capture_default_str();
-    sub->add_option("--methods", arguments->methods, "e.g. full,nosa,infllmv2; default: all that the model has")
+    sub->add_option("--methods", arguments->methods,
+                    "e.g. full,nosa,infllmv2; all, the default: every one that the model has")
         ->delimiter(',');
     sub->add_option("--set", arguments->settings, "Parameter of all methods that have it, key=value; repeatable");
     sub->add_option("--sweep", arguments->sweeps,
@@ -313,6 +237,9 @@ Command addEval(CLI::App& app) {
     sub->add_option("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s")->capture_default_str();
     sub->add_option("--threads", options.threads, "CPU threads; 0: all cores")->capture_default_str();
     sub->add_option("--seed", options.seed, "Of the first needle prompt; the others follow")->capture_default_str();
+    sub->add_option("-o,--output", arguments->folder,
+                    "Folder for eval.json, eval.csv and the chart eval.svg; rows that it holds already are not "
+                    "measured again");
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }

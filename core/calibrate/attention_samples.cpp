@@ -17,7 +17,9 @@ public:
         samples_.layers.resize(std::size_t(context.shape.layers));
         for (LayerSamples& layer : samples_.layers) layer.keys.resize(std::size_t(context.shape.kvHeads));
     }
-    Needs needs() const override { return {.input = true, .prompt = true, .scores = false}; }
+    Needs needs() const override {
+        return {.plain = chunks_ != nullptr, .input = true, .prompt = true, .scores = false};
+    }
     void choose(std::span<HeadStep>) override {}
     void prompt(const PromptChunk& chunk) override;
 

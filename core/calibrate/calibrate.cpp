@@ -1,25 +1,29 @@
 #include "core/calibrate/calibrate.h"
 
+#include "core/calibrate/forecast_trainer.h"
+#include "core/calibrate/retaining_trainer.h"
 #include "core/model/safetensors_writer.h"
 #include "core/prompt/prompts.h"
+#include "core/select/channel_importance.h"
 #include "core/select/method.h"
 #include "kernels/base/error.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <fmt/format.h>
+#include <limits>
 
 namespace kvscope {
 namespace {
 
-constexpr double kReadingShare = 0.4; // of the progress: the texts; the rest is training
+constexpr double kReadingWork = 0.4, kForecastWork = 0.6, kRetainingWork = 0.3; // of the progress
 
 void check(const CalibrateOptions& options, const ModelConfig& config) {
     const auto require = [](bool condition, const std::string& message, const std::string& hint) {
         if (!condition) throw Error(ErrorKind::BadInput, message, hint);
     };
-    require(options.forecast || options.channels, "there is nothing to calibrate",
-            "ask for forecast, channels or both");
+    require(options.forecast || options.channels || options.retaining, "there is nothing to calibrate",
+            "ask for forecast, retaining or channels");
     require(options.texts >= 2 && options.texts <= 4096, fmt::format("{} texts are out of range", options.texts),
             "use 2 to 4096");
     require(options.tokens >= 64 && options.tokens <= config.maxPositions,
@@ -84,9 +88,13 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
                           const std::function<void(const CalibrateProgress&)>& progress, const std::stop_token& stop) {
     const ModelConfig& config = model->config();
     check(options, config);
-    const auto say = [&](double fraction, std::string what, double loss) {
-        if (progress) progress({fraction, std::move(what), loss});
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    const auto say = [&](CalibrateProgress now) {
+        if (progress) progress(now);
     };
+    const double work =
+        kReadingWork + (options.forecast ? kForecastWork : 0) + (options.retaining ? kRetainingWork : 0);
+    double reached = 0; // of it
     // The grid, the forced blocks and the share by query that SparDA will run with.
     const MethodEntry& sparda = findMethod("sparda");
     const SelectionSpec spec = sparda.make(resolveDefaults(sparda, config), config);
@@ -97,18 +105,27 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
     std::vector<select::ChannelObserver> observers(std::size_t(config.layers),
                                                    select::ChannelObserver(shape, config.group()));
     std::vector<TextSamples> texts;
+    std::vector<RetainingSamples> tokens;
+    const auto kernels = makeCpuKernels(training.threads);
     const auto ids = pieces(model->tokenizer(), options);
-    const double reading = options.forecast ? kReadingShare : 1.0;
     for (std::size_t i = 0; i < ids.size(); ++i) {
         const auto part = [&](double fraction, std::string_view) {
-            say(reading * (double(i) + fraction) / double(ids.size()), "reading texts", 0);
+            say({CalibrateStage::Reading, kReadingWork / work * (double(i) + fraction) / double(ids.size()),
+                 "reading texts", 0, 0, nan});
         };
-        const int tokens = int(ids[i].size());
-        TextSamples samples = sampleAttention(
-            model, ids[i], positionsOf(tokens, options.queriesPerText), training.threads, part, stop,
-            [&](const PromptChunk& chunk) { observers[std::size_t(chunk.layer)].observe(chunk.rows, chunk.n); });
+        const int length = int(ids[i].size());
+        if (options.retaining)
+            tokens.emplace_back(config, length, std::max(1, 2 * options.queriesPerText / RetainingSamples::kRun),
+                                *kernels);
+        TextSamples samples = sampleAttention(model, ids[i], positionsOf(length, options.queriesPerText),
+                                              training.threads, part, stop, [&](const PromptChunk& chunk) {
+                                                  observers[std::size_t(chunk.layer)].observe(chunk.rows, chunk.n);
+                                                  if (options.retaining) tokens.back().observe(chunk);
+                                              });
+        if (options.retaining) tokens.back().forgetKeys();
         if (options.forecast) texts.push_back(std::move(samples));
     }
+    reached = kReadingWork;
     CalibrateResult result;
     if (options.channels) {
         result.channels.emplace(select::ChannelImportance{config.layers, config.kvHeads, config.headDim, {}, {}});
@@ -120,17 +137,41 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
             }
     }
     if (options.forecast) {
-        say(reading, "naming what the Forecast should find", 0);
+        say({CalibrateStage::Forecast, reached / work, "naming what the Forecast should find", 0, 0, nan});
         result.forecast = trainForecast(
             model, texts, spec, training, result.report,
             [&](const ForecastStep& step) {
                 result.losses.push_back(step.loss);
-                say(reading + (1 - reading) * step.step / step.steps, "training", step.loss);
+                say({CalibrateStage::Forecast, (reached + kForecastWork * step.step / step.steps) / work,
+                     "training the Forecast", step.step, step.loss, step.testLoss});
+            },
+            stop);
+        reached += kForecastWork;
+    }
+    if (options.retaining) {
+        RetainingTraining heads = options.heads;
+        heads.steps = training.steps;
+        heads.seed = training.seed;
+        heads.threads = training.threads;
+        result.retaining = trainRetainingHeads(
+            config, tokens, heads, result.retainingReport,
+            [&](const RetainingStep& step) {
+                result.retainingLosses.push_back(step.loss);
+                say({CalibrateStage::Retaining, (reached + kRetainingWork * step.step / step.steps) / work,
+                     "training retaining heads", step.step, step.loss, step.testLoss});
             },
             stop);
     }
-    say(1, "done", result.losses.empty() ? 0 : result.losses.back());
+    say({CalibrateStage::Done, 1, "done", 0, result.losses.empty() ? 0 : result.losses.back(), nan});
     return result;
+}
+
+std::vector<std::string> calibrationFiles(const CalibrateOptions& options) {
+    std::vector<std::string> names;
+    if (options.forecast) names.emplace_back(kForecastFile);
+    if (options.retaining) names.emplace_back(select::kRetainingFile);
+    if (options.channels) names.emplace_back(select::kChannelImportanceFile);
+    return names;
 }
 
 std::vector<std::string> writeCalibration(const std::string& folder, const Model& model,
@@ -152,6 +193,10 @@ std::vector<std::string> writeCalibration(const std::string& folder, const Model
         tensors.push_back({"model.layers.0.self_attn.q_curr_proj.weight", shape, result.forecast->own});
         paths.push_back((fs::path(folder) / kForecastFile).string());
         writeSafetensors(paths.back(), tensors, {{"base_model", model.name()}, {"format", "kvscope.forecast"}});
+    }
+    if (result.retaining) {
+        paths.push_back((fs::path(folder) / select::kRetainingFile).string());
+        select::writeRetainingHeads(paths.back(), *result.retaining);
     }
     if (result.channels) {
         paths.push_back((fs::path(folder) / select::kChannelImportanceFile).string());

@@ -40,11 +40,15 @@ std::vector<float> alignedTeacher(const PoolingGrid& grid, std::span<const std::
 
 ForecastTarget forecastTarget(const SelectionSpec& spec, std::span<const std::span<const float>> logits, int position,
                               int farBlocks) {
+    const int windows = spec.grid.windows(position + 1);
+    if (windows == 0) return {};
+    return targetOfShares(spec, alignedTeacher(spec.grid, logits, position, windows), position, farBlocks);
+}
+
+ForecastTarget targetOfShares(const SelectionSpec& spec, std::span<const float> share, int position, int farBlocks) {
     const PoolingGrid& grid = spec.grid;
     ForecastTarget target;
-    target.windows = grid.windows(position + 1);
-    if (target.windows == 0) return target;
-    const std::vector<float> share = alignedTeacher(grid, logits, position, target.windows);
+    target.windows = std::int32_t(share.size());
     std::vector<float> pooled(std::size_t(grid.blocks(position + 1)));
     poolToBlocks(grid, share, pooled);
     SelectionBudget budget = spec.budget;

@@ -25,6 +25,10 @@ struct ForecastTarget {
 ForecastTarget forecastTarget(const SelectionSpec& spec, std::span<const std::span<const float>> logits, int position,
                               int farBlocks);
 
+/// The same from a distribution over the visible windows that is known already, e.g. the one that the backbone itself
+/// selects by. share: sums to 1.
+ForecastTarget targetOfShares(const SelectionSpec& spec, std::span<const float> share, int position, int farBlocks);
+
 /// KL(teacher || softmax of scores), both clamped at 1e-8; gradient: dKL/dscores. scores, gradient: [windows].
 double forecastLoss(const ForecastTarget& target, std::span<const float> scores, std::span<float> gradient);
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -13,6 +14,8 @@ namespace {
 
 /// AdamW as SparDA trains with it.
 constexpr double kBeta1 = 0.9, kBeta2 = 0.95, kEps = 1e-6, kWeightDecay = 0.01, kGradientNorm = 0.5;
+
+constexpr int kMeasurements = 20; // of the left-out texts on the way
 
 struct Query {
     std::size_t text = 0, row = 0; // row: of the text's sampled positions
@@ -50,6 +53,7 @@ private:
     void rotate(float* x, std::span<const std::size_t> batch, bool back);
     ForecastQuality measure(std::size_t layer);
     std::vector<std::int32_t> farChoice(std::size_t query, std::span<const float> windowScores) const;
+    std::vector<float> blockMass(std::span<const std::span<const float>> logits, int position) const;
 
     std::size_t at(std::size_t query, std::size_t layer, std::size_t head) const {
         return (query * layers_ + layer) * heads_ + head;
@@ -72,7 +76,8 @@ private:
     std::size_t trainQueries_ = 0;
     std::vector<ForecastTarget> targets_;         // [query][layer][head]
     std::vector<std::vector<std::int32_t>> best_; // likewise: the blocks by InfLLM-V2's own score
-    std::vector<Layer> trained_;                  // [target layer]
+    std::vector<std::vector<float>> mass_; // likewise, of those left out: [block] exact attention, mean over group
+    std::vector<Layer> trained_;           // [target layer]
     std::vector<float> inputs_, forecasts_, forecastGradients_;
 };
 
@@ -139,12 +144,28 @@ std::vector<std::int32_t> Trainer::farChoice(std::size_t query, std::span<const 
 void Trainer::nameTargets(const std::stop_token& stop) {
     targets_.resize(queries_.size() * layers_ * heads_);
     best_.resize(targets_.size());
+    mass_.resize(targets_.size());
     for (std::size_t text = 0; text < texts_.size(); ++text)
         for (std::size_t layer = 0; layer < layers_; ++layer)
             for (std::size_t head = 0; head < heads_; ++head) {
                 throwIfCancelled(stop);
                 nameTargetsOf(text, layer, head);
             }
+}
+
+/// Exact attention of the group on each block up to the position.
+std::vector<float> Trainer::blockMass(std::span<const std::span<const float>> logits, int position) const {
+    std::vector<float> mass(std::size_t(spec_.grid.blocks(position + 1)), 0.f);
+    for (const auto& head : logits) {
+        const auto seen = head.first(std::size_t(position) + 1);
+        const float most = *std::max_element(seen.begin(), seen.end());
+        double total = 0;
+        for (const float logit : seen) total += std::exp(double(logit - most));
+        for (std::size_t token = 0; token < seen.size(); ++token)
+            mass[token / std::size_t(spec_.blockSize)] +=
+                float(std::exp(double(seen[token] - most)) / total / double(group_));
+    }
+    return mass;
 }
 
 /// Products of all sampled queries with all keys of the text at once, then each query's target.
@@ -172,8 +193,8 @@ void Trainer::nameTargetsOf(std::size_t text, std::size_t layer, std::size_t hea
         for (std::size_t h = 0; h < group_; ++h)
             logits.push_back(std::span(products).subspan((query.row * group_ + h) * tokens, tokens));
         const std::size_t index = at(std::size_t(i), layer, head);
-        targets_[index] = forecastTarget(spec_, logits, query.position, training_.farBlocks);
-        std::vector<float> sum(std::size_t(targets_[index].windows), 0.f), share(sum.size());
+        if (std::size_t(i) >= trainQueries_) mass_[index] = blockMass(logits, query.position);
+        std::vector<float> sum(std::size_t(spec_.grid.windows(query.position + 1)), 0.f), share(sum.size());
         for (std::size_t h = 0; h < group_; ++h) {
             const float* q = queries.data() + (query.row * group_ + h) * dim_; // scaled already
             float most = -INFINITY, total = 0;
@@ -183,9 +204,12 @@ void Trainer::nameTargetsOf(std::size_t text, std::size_t layer, std::size_t hea
                 most = std::max(most, share[w]);
             }
             for (float& s : share) total += s = std::exp(s - most);
-            for (std::size_t w = 0; w < share.size(); ++w) sum[w] += share[w] / total;
+            for (std::size_t w = 0; w < share.size(); ++w) sum[w] += share[w] / total / float(group_);
         }
         best_[index] = farChoice(std::size_t(i), sum);
+        targets_[index] = training_.teacher == ForecastTeacher::Backbone
+                              ? targetOfShares(spec_, sum, query.position, training_.farBlocks)
+                              : forecastTarget(spec_, logits, query.position, training_.farBlocks);
     });
 }
 
@@ -309,7 +333,8 @@ ForecastQuality Trainer::measure(std::size_t layer) {
     std::vector<std::size_t> test(queries_.size() - trainQueries_);
     std::iota(test.begin(), test.end(), trainQueries_);
     forward(layer, test);
-    std::vector<double> losses(test.size() * heads_), recalls(losses.size());
+    std::vector<double> losses(test.size() * heads_), recalls(losses.size()), masses(losses.size());
+    const SelectionBudget& budget = spec_.budget;
     kernels_->forEach(int(losses.size()), [&](int i) {
         const std::size_t b = std::size_t(i) / heads_, head = std::size_t(i) % heads_, index = at(test[b], layer, head);
         std::vector<float> scores;
@@ -321,10 +346,17 @@ ForecastQuality Trainer::measure(std::size_t layer) {
         for (const std::int32_t block : best_[index])
             common += std::binary_search(chosen.begin(), chosen.end(), block) ? 1 : 0;
         recalls[std::size_t(i)] = best_[index].empty() ? 1.0 : double(common) / double(best_[index].size());
+        double found = 0, far = 0;
+        const int firstNear =
+            queries_[test[b]].position / spec_.blockSize + 1 - budget.window - (budget.windowAddsCurrent ? 1 : 0);
+        for (int block = budget.sink; block < firstNear; ++block) far += double(mass_[index][std::size_t(block)]);
+        for (const std::int32_t block : chosen) found += double(mass_[index][std::size_t(block)]);
+        masses[std::size_t(i)] = far > 0 ? found / far : 1.0;
     });
     const double count = double(losses.size());
     return {std::accumulate(losses.begin(), losses.end(), 0.0) / count,
-            std::accumulate(recalls.begin(), recalls.end(), 0.0) / count};
+            std::accumulate(recalls.begin(), recalls.end(), 0.0) / count,
+            std::accumulate(masses.begin(), masses.end(), 0.0) / count};
 }
 
 ForecastWeights Trainer::run(ForecastReport& report, const std::function<void(const ForecastStep&)>& progress,
@@ -339,6 +371,11 @@ ForecastWeights Trainer::run(ForecastReport& report, const std::function<void(co
         startFromQueries(layer);
         report.before.push_back(measure(layer));
     }
+    const auto testLoss = [&] {
+        double loss = 0;
+        for (std::size_t layer = 0; layer < layers_; ++layer) loss += measure(layer).loss / double(layers_);
+        return loss;
+    };
     std::mt19937_64 random(training_.seed);
     std::vector<std::size_t> order(trainQueries_);
     std::iota(order.begin(), order.end(), std::size_t(0));
@@ -354,7 +391,9 @@ ForecastWeights Trainer::run(ForecastReport& report, const std::function<void(co
         for (std::size_t layer = 0; layer < layers_; ++layer)
             loss += step(layer, std::span(order).subspan(next, batch), number) / double(layers_);
         next += batch;
-        if (progress) progress({number, training_.steps, loss});
+        if (!progress) continue;
+        const bool measured = number % std::max(1, training_.steps / kMeasurements) == 0;
+        progress({number, training_.steps, loss, measured ? testLoss() : std::numeric_limits<double>::quiet_NaN()});
     }
     for (std::size_t layer = 0; layer < layers_; ++layer) report.after.push_back(measure(layer));
     ForecastWeights weights;

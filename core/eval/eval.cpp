@@ -153,6 +153,7 @@ EvalResult evaluate(const std::shared_ptr<const Model>& model, const EvalCase& r
     result.parametersJson = values.toJson(method.parameters);
     result.timing = options.backend == Backend::Cuda ? Timing::Measured : Timing::Modelled;
     result.blockSize = spec.blockSize;
+    result.unitTokens = spec.unitTokens();
     result.dense = spec.dense;
     result.budgetBlocks = spec.dense ? 0 : spec.budgetBlocks();
     result.queryAwareBlocks = spec.dense ? 0 : spec.budget.queryAware;

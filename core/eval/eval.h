@@ -54,6 +54,7 @@ struct EvalResult {
     int context = 0;
     std::string parametersJson;                                // resolved
     bool dense = false;                                        // attends everything
+    int unitTokens = 0;                                        // of what is selected: a block, a chunk, a token
     int blockSize = 0, budgetBlocks = 0, queryAwareBlocks = 0; // k and k_q; 0 if dense
     std::vector<NeedleScore> needles;
     TextScore text;

@@ -227,6 +227,7 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
         new Model(config, source.gguf ? ggufTextFiles(parts.front()) : textOf(source, embedded)));
     model->name_ = source.name;
     model->folder_ = learned;
+    model->embedded_ = embedded;
     model->files_ = std::move(files);
     model->fileBytes_ = fileBytes;
     model->readWeights(Tensors(model->files_->tensors, source.weightsOrigin), progress, stop);

@@ -36,6 +36,7 @@ public:
 
     const std::string& name() const { return name_; }     // last part of the path, or the embedded name
     const std::string& folder() const { return folder_; } // of the files; empty: embedded
+    bool embedded() const { return embedded_; }           // compiled into the program
     const ModelConfig& config() const { return config_; }
     const Tokenizer& tokenizer() const { return text_.tokenizer; }
     /// nullptr: a base model, or its template cannot be used, which chatProblem() then says.
@@ -67,6 +68,7 @@ private:
     std::vector<float> finalNorm_;
     std::deque<std::vector<std::byte>> owned_; // weights that had to be rearranged
     std::size_t weightBytes_ = 0, fileBytes_ = 0;
+    bool embedded_ = false;
 };
 
 } // namespace kvscope

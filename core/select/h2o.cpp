@@ -19,8 +19,8 @@ public:
           heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
           promptMass_(std::size_t(context.rules.queryHeads)), logits_(promptMass_.size()) {}
 
-    Needs needs() const override { return {.prompt = true, .scores = false, .after = true}; }
-    void prompt(const PromptChunk& chunk) override;
+    Needs needs() const override { return {.prompt = true, .scores = false, .after = true, .promptAttention = true}; }
+    void attendPrompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads) {
@@ -54,8 +54,10 @@ private:
     std::vector<std::vector<float>> logits_;      // [query head]
 };
 
-void H2o::prompt(const PromptChunk& chunk) {
-    const int dim = context_.shape.dim, window = context_.rules.windowOf(chunk.layer);
+/// Full attention that also adds up what every token received, which a fused kernel never holds in one place.
+void H2o::attendPrompt(const PromptChunk& chunk) {
+    const int dim = context_.shape.dim, valueDim = context_.shape.valueDim;
+    const int window = context_.rules.windowOf(chunk.layer);
     context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
         auto& mass = promptMass_[std::size_t(h)];
         auto& logits = logits_[std::size_t(h)];
@@ -65,10 +67,12 @@ void H2o::prompt(const PromptChunk& chunk) {
             const int end = chunk.first + i + 1, begin = window > 0 ? std::max(0, end - window) : 0;
             select::storeViews(context_, chunk.layer, chunk.sequence, h / context_.group(), {begin, end}, views);
             logits.resize(std::size_t(end - begin));
-            const float* q = chunk.rows.q + std::size_t(i * context_.rules.queryHeads + h) * std::size_t(dim);
-            select::attentionLogits(views, q, dim, context_.spec.blockSize, context_.rules.scale,
-                                    context_.spec.bias.scale, logits.data());
+            const auto row = std::size_t(i * context_.rules.queryHeads + h);
+            select::attentionLogits(views, chunk.rows.q + row * std::size_t(dim), dim, context_.spec.blockSize,
+                                    context_.rules.scale, context_.spec.bias.scale, logits.data());
             select::softmax(logits);
+            select::weightedValues(views, logits.data(), valueDim, context_.spec.blockSize,
+                                   chunk.rows.out + row * std::size_t(valueDim));
             for (std::size_t j = 0; j < logits.size(); ++j) mass[std::size_t(begin) + j] += double(logits[j]);
         }
     });
@@ -153,8 +157,7 @@ MethodEntry h2oMethod() {
     entry.source = "H2O: Heavy-Hitter Oracle for Efficient Generative Inference of Large Language Models";
     entry.summary =
         "Keeps the tokens that received most attention so far, prompt included, and the most recent ones; one token "
-        "is evicted per step and never comes back. Nothing is transferred. Reading the prompt costs its attention "
-        "probabilities a second time.";
+        "is evicted per step and never comes back. Nothing is transferred.";
     entry.parameters = {
         select::blockSize(),
         {"heavy_ratio", ParameterType::Number, "0.1", 0, 1, "", "Heavy hitters, as a share of the prompt.", {}},

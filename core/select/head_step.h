@@ -69,6 +69,7 @@ struct HeadStep {
 struct PrefetchRequest {
     int layer = 0, sequence = 0, kvHead = 0;
     std::vector<std::int32_t> blocks; // everything that attention will want, ascending
+    std::int64_t bytes = 0;           // in their place, where the method keeps its own device tier
 };
 
 } // namespace kvscope

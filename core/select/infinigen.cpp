@@ -1,10 +1,11 @@
 // InfiniGen, in the form for grouped queries that SparDA measures itself against: the next layer's query projection
 // applied to this layer's input, in the few directions along which queries of that layer vary most.
 //   InfiniGen: Efficient Generative Inference of Large Language Models with Dynamic KV Cache Management; the grouped
-//   form is SparDA's baseline. The original picks tokens for every query head and offloads single tokens.
+//   form is SparDA's baseline. The original picks tokens for every query head: infinigen_token.cpp.
 #include "core/math/symmetric_eigen.h"
 #include "core/select/common_parameters.h"
 #include "core/select/lookahead.h"
+#include "core/select/next_query.h"
 
 #include "kernels/base/error.h"
 
@@ -115,17 +116,9 @@ void InfinigenSelector::append(std::span<HeadStep> heads) {
     });
 }
 
-/// The target layer's own projection and rotation of an input that is not yet its own.
 void InfinigenSelector::predict(int target, bool, const float* input, int n, std::span<const std::int32_t> ropeRows,
                                 float* out) {
-    const ModelConfig& config = context_.model.config();
-    const LayerWeights& weights = context_.model.layer(target);
-    const LinearTarget to{weights.q, weights.qBias.empty() ? nullptr : weights.qBias.data(), out, queryWidth(), false};
-    context_.kernels.linear({input, n, config.hidden, nullptr, 0.f, {&to, 1}});
-    if (config.queryKeyNorm)
-        context_.kernels.norm(
-            {out, n, config.queryHeads, config.headDim, queryWidth(), weights.queryNorm.data(), config.rmsNormEps});
-    rotate(out, n, config.queryHeads, ropeRows);
+    select::nextQueries(context_, target, input, n, ropeRows, out);
 }
 
 /// Partial products, summed over the group: no softmax. The newest token's key is not there yet; its block is forced.

@@ -1,5 +1,7 @@
 #include "core/select/lookahead.h"
 
+#include "core/select/next_query.h"
+
 #include <algorithm>
 
 namespace kvscope {
@@ -13,19 +15,7 @@ Selector::Needs LookaheadSelector::needs() const {
 }
 
 void LookaheadSelector::rotate(float* x, int n, int heads, std::span<const std::int32_t> ropeRows) {
-    const RopeConfig& rope = context_.model.config().rope;
-    RopeArgs args;
-    args.x = x;
-    args.n = n;
-    args.heads = heads;
-    args.dim = context_.shape.dim;
-    args.stride = heads * context_.shape.dim;
-    args.positions = ropeRows.data();
-    args.cos = context_.rope.cos();
-    args.sin = context_.rope.sin();
-    args.rotary = rope.dim;
-    args.interleaved = rope.interleaved;
-    context_.kernels.rope(args);
+    select::rotateRows(context_, x, n, heads, ropeRows);
 }
 
 /// Sparse prefill: the next layer's queries of every prompt token, kept until that layer attends.

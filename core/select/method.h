@@ -13,6 +13,7 @@
 
 namespace kvscope {
 
+class Model;
 class Selector; // core/select/selector.h
 struct SelectorContext;
 
@@ -24,6 +25,7 @@ struct MethodEntry {
     std::string summary; // one or two sentences for the form and docs
     bool needsEvictionHead = false;
     bool needsForecastHeads = false;
+    bool (*hasOwnWeights)(const Model&) = nullptr; // for weights that only this method knows
     bool ownWindow = false; // sink and window stay the paper's, whatever block counts a checkpoint was trained with
     std::vector<Parameter> parameters;
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;
@@ -37,5 +39,7 @@ std::span<const MethodEntry> methods();
 const MethodEntry& findMethod(std::string_view name);
 /// Declared defaults overridden by what the checkpoint's configuration says.
 ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config);
+/// Whether the model, or what was learned beside it, has the weights that the method needs.
+bool hasWeightsFor(const MethodEntry& method, const Model& model);
 
 } // namespace kvscope

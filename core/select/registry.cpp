@@ -1,6 +1,7 @@
 // The registry: one line per method. The command line, the session form, docs/methods.md and the tests read this table.
 #include "core/select/method.h"
 
+#include "core/model/model.h"
 #include "kernels/base/error.h"
 
 #include <array>
@@ -17,6 +18,7 @@ MethodEntry dmaMethod();
 MethodEntry nosaMethod();
 MethodEntry spardaMethod();
 MethodEntry infinigenMethod();
+MethodEntry infinigenTokenMethod();
 MethodEntry doubleSparsityMethod();
 MethodEntry asyncTlsMethod();
 MethodEntry h2oMethod();
@@ -25,12 +27,14 @@ MethodEntry arkValeMethod();
 MethodEntry infLlmMethod();
 MethodEntry shadowKvMethod();
 MethodEntry dmaTokenMethod();
+MethodEntry locretMethod();
 
 std::span<const MethodEntry> methods() {
     static const std::array table{
-        fullMethod(),           streamingMethod(), questMethod(),  infllmV2Method(),  dmaMethod(),     nosaMethod(),
-        doubleSparsityMethod(), asyncTlsMethod(),  h2oMethod(),    snapKvMethod(),    arkValeMethod(), infLlmMethod(),
-        shadowKvMethod(),       dmaTokenMethod(),  spardaMethod(), infinigenMethod(),
+        fullMethod(),    streamingMethod(),      questMethod(),          infllmV2Method(), dmaMethod(),
+        nosaMethod(),    doubleSparsityMethod(), asyncTlsMethod(),       h2oMethod(),      snapKvMethod(),
+        arkValeMethod(), infLlmMethod(),         shadowKvMethod(),       dmaTokenMethod(), locretMethod(),
+        spardaMethod(),  infinigenMethod(),      infinigenTokenMethod(),
     };
     return table;
 }
@@ -67,7 +71,9 @@ ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& co
         assign("topk_blocks", std::to_string(dynamic));
         assign("cached_blocks", std::to_string(2 * dynamic));
         assign("budget_tokens", std::to_string(dynamic * sparse.blockSize));
-        assign("outlier_tokens", std::to_string(dynamic * sparse.blockSize * 3 / 16)); // the paper's share
+        assign("stabilizers", std::to_string(dynamic * sparse.blockSize * 5 / 12));     // Locret's 2500 of 6000
+        assign("prefill_chunk", std::to_string(dynamic * sparse.blockSize * 64 / 125)); // and 3072
+        assign("outlier_tokens", std::to_string(dynamic * sparse.blockSize * 3 / 16));  // the paper's share
     }
     assign("window_adds_current", sparse.windowAddsCurrent ? "true" : "false");
     assign("dense_len", std::to_string(std::max(0, sparse.denseLen)));
@@ -84,6 +90,12 @@ ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& co
         assign("window_blocks",
                std::to_string(sparse.totalBlocks - sparse.sinkBlocks - (sparse.windowAddsCurrent ? 1 : 0)));
     return values;
+}
+
+bool hasWeightsFor(const MethodEntry& method, const Model& model) {
+    return (!method.needsEvictionHead || model.hasEvictionHead()) &&
+           (!method.needsForecastHeads || model.hasForecastHeads()) &&
+           (method.hasOwnWeights == nullptr || method.hasOwnWeights(model));
 }
 
 } // namespace kvscope

@@ -52,15 +52,18 @@ public:
     virtual ~Selector() = default;
 
     struct Needs {
-        bool plain = false;  // unrotated queries and keys
-        bool input = false;  // the layer's normalised input
-        bool prompt = false; // calls of prompt and promptDone
-        bool scores = true;  // calls of score
-        bool ahead = false;  // calls of lookAhead and after, which may ask for blocks
-        bool after = false;  // calls of after
+        bool plain = false;           // unrotated queries and keys
+        bool input = false;           // the layer's normalised input
+        bool prompt = false;          // calls of prompt and promptDone
+        bool scores = true;           // calls of score
+        bool ahead = false;           // calls of lookAhead and after, which may ask for blocks
+        bool after = false;           // calls of after
+        bool promptAttention = false; // attendPrompt in place of full attention over the prompt
     };
     virtual Needs needs() const { return {}; }
 
+    /// Attention over a chunk of a prompt where a method has its own (Needs::promptAttention): writes rows.out.
+    virtual void attendPrompt(const PromptChunk&) {}
     /// Every chunk of every prompt, layer by layer, after its attention. The layers that attend to everything too.
     virtual void prompt(const PromptChunk&) {}
     /// May name blocks that the device tier begins with: they stay where they were computed.
@@ -74,7 +77,8 @@ public:
         std::int64_t units = 0, bytes = 0;
         std::int64_t storedBytes = 0; // of what the step adds, that went to the host
     };
-    /// Replaces the executor's device tier (SelectionSpec::ownDeviceTier): clears hit where something is loaded.
+    /// Replaces the executor's device tier (SelectionSpec::ownDeviceTier): clears hit where something is loaded. The
+    /// result counts what lookAhead sent ahead as well.
     virtual Loads load(std::span<HeadStep>) { return {}; }
     /// With it: the bytes of a prompt that went to the host.
     virtual std::int64_t storedBytes(int /*layer*/, int /*tokens*/) const { return 0; }

@@ -63,6 +63,21 @@ std::size_t attentionLogits(std::span<const KvBlockView> views, const float* q, 
     return count;
 }
 
+void weightedValues(std::span<const KvBlockView> views, const float* weights, int valueDim, int blockSize, float* out) {
+    std::fill_n(out, valueDim, 0.f);
+    std::size_t i = 0;
+    for (const KvBlockView& view : views)
+        for (int row = view.begin; row < view.tokens; ++row, ++i) {
+            const float weight = weights[i];
+            if (view.values != nullptr) {
+                const float* value = view.values + std::size_t(row) * std::size_t(valueDim);
+                for (int c = 0; c < valueDim; ++c) out[c] += weight * value[c];
+            } else { // the beginning of the key
+                for (int c = 0; c < valueDim; ++c) out[c] += weight * view.keys[c * blockSize + row];
+            }
+        }
+}
+
 void chooseTokens(HeadStep& item, std::span<const float> scores, Origin origin, std::int32_t firstRecent) {
     item.byToken = true;
     item.selected.clear();

@@ -28,6 +28,9 @@ void softmax(std::span<float> x);
 std::size_t attentionLogits(std::span<const KvBlockView> views, const float* q, int dim, int blockSize, float scale,
                             float biasScale, float* logits);
 
+/// out[c] = sum of weights[i] * value[i][c] over the valid tokens of the views, in order. out: [valueDim].
+void weightedValues(std::span<const KvBlockView> views, const float* weights, int valueDim, int blockSize, float* out);
+
 /// A choice of tokens as units of the trace (SelectionSpec::traceUnit 1): item.tokens is set, `scores` has one entry
 /// for each, those from `firstRecent` on are labelled as window.
 void chooseTokens(HeadStep& item, std::span<const float> scores, Origin origin, std::int32_t firstRecent);

@@ -52,8 +52,7 @@ void checkPrompts(const std::vector<std::vector<std::int32_t>>& prompts, const M
 }
 
 ParameterValues resolveParameters(const MethodEntry& method, const Model& model, const SessionOptions& options) {
-    if ((method.needsEvictionHead && !model.hasEvictionHead()) ||
-        (method.needsForecastHeads && !model.hasForecastHeads()))
+    if (!hasWeightsFor(method, model))
         throw Error(ErrorKind::Unsupported,
                     fmt::format("method {} needs {}, and {} has none", method.name, method.needs, model.name()),
                     "choose another method or a checkpoint trained for it");
@@ -67,6 +66,18 @@ ParameterValues resolveParameters(const MethodEntry& method, const Model& model,
         }
     }
     return values;
+}
+
+/// A cache that no block goes through is nobody's to choose.
+void refuseIdleCache(const SessionOptions& options, const MethodEntry& method, const SelectionSpec& spec) {
+    const bool sized = options.deviceKvBlocks || options.deviceKvBytes;
+    const bool policy = !options.cachePolicy.empty() && options.cachePolicy != "keep-selected";
+    if (!options.offload || (!sized && !policy)) return;
+    refuse(fmt::format(
+               "{} has no effect with method {}, which {}", sized ? "--device-kv" : "--cache-policy", method.name,
+               spec.ownDeviceTier ? "keeps what is on the device by its own rule" : "keeps every block on the device"),
+           spec.ownDeviceTier ? "leave it out; the method's own budget is a parameter (kvscope-cli methods)"
+                              : "leave it out, or choose a method that selects blocks");
 }
 
 } // namespace
@@ -170,6 +181,8 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
         setup.slots = int(std::min<std::int64_t>(slots, maxBlocks));
         // Keep-selected fills the first free slot, so spare slots would stay empty.
         if (options.cachePolicy.empty() && setup.slots > needed) options.cachePolicy = "lru";
+    } else {
+        refuseIdleCache(options, method, spec);
     }
     if (options.cachePolicy.empty()) options.cachePolicy = "keep-selected";
     setup.cachePolicy = findCachePolicy(options.cachePolicy).name;

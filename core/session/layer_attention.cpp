@@ -148,6 +148,7 @@ void LayerAttention::listAll(HeadStep& item) const {
 /// Sends what was asked for ahead on its way: the copies are made now, when they arrive is modelled.
 void LayerAttention::fetchAhead(std::span<const HeadStep> work, int step) {
     if (requests_.empty()) return;
+    if (spec_.ownDeviceTier) return sendAhead();
     copies_.clear();
     for (PrefetchRequest& request : requests_) {
         const auto of = std::find_if(work.begin(), work.end(),
@@ -173,6 +174,39 @@ void LayerAttention::fetchAhead(std::span<const HeadStep> work, int step) {
         transfer.queued = true;
     }
     requests_.clear();
+}
+
+/// Likewise for a method that keeps what is on the device itself: bytes are all there is to model.
+void LayerAttention::sendAhead() {
+    for (const PrefetchRequest& request : requests_) aheadTransfers_[std::size_t(request.layer)].bytes += request.bytes;
+    for (const PrefetchRequest& request : requests_) {
+        AheadTransfer& transfer = aheadTransfers_[std::size_t(request.layer)];
+        if (transfer.queued) continue;
+        transfer.transfer = link_.start(link_.modelled(steadyNowNs()), transfer.bytes);
+        transfer.queued = true;
+    }
+    requests_.clear();
+}
+
+void LayerAttention::loadOwnTier(int layerIndex, std::span<HeadStep> work, LayerRecord& layer) {
+    const Selector::Loads loads = selector_->load(work);
+    layer.h2dBlocks = std::int32_t(loads.units);
+    layer.h2dBytes = loads.bytes;
+    layer.d2hBytes = loads.storedBytes;
+    layer.transferNs = link_.link().transferNs(loads.storedBytes);
+    std::int64_t onDemand = loads.bytes;
+    if (needs_.ahead) {
+        AheadTransfer& transfer = aheadTransfers_[std::size_t(layerIndex)];
+        if (transfer.queued) {
+            layer.exposedNs += link_.wait(link_.modelled(steadyNowNs()), transfer.transfer.doneNs);
+            layer.transferNs += transfer.transfer.doneNs - transfer.transfer.startNs;
+            onDemand -= transfer.bytes;
+        }
+        transfer = {};
+    }
+    const std::int64_t onDemandNs = link_.link().transferNs(onDemand);
+    layer.exposedNs += onDemandNs;
+    layer.transferNs += onDemandNs;
 }
 
 /// Gives the item's wanted blocks device slots, writes the new token, and lists what is attended.
@@ -201,12 +235,7 @@ void LayerAttention::offload(int layerIndex, std::span<HeadStep> work, int step,
     const BlockLayout& layout = cache_.layout();
     kernels_.forEach(int(work.size()), [&](int i) { admit(work[std::size_t(i)], step); });
     if (spec_.ownDeviceTier && !work[0].dense) {
-        const Selector::Loads loads = selector_->load(work);
-        layer.h2dBlocks = std::int32_t(loads.units);
-        layer.h2dBytes = loads.bytes;
-        layer.d2hBytes = loads.storedBytes;
-        layer.exposedNs = link_.link().transferNs(loads.bytes);
-        layer.transferNs = layer.exposedNs + link_.link().transferNs(loads.storedBytes);
+        loadOwnTier(layerIndex, work, layer);
         return;
     }
     if (!cache_.offloaded(layerIndex)) return;
@@ -461,6 +490,8 @@ void LayerAttention::prefill(const PromptChunk& chunk, StageClock& clock, LayerR
     const bool sparse = spec_.sparsePrefill && !spec_.dense && chunk.layer >= spec_.denseLayers;
     if (sparse)
         prefillSparse(chunk, clock, layer);
+    else if (needs_.promptAttention && !spec_.dense && chunk.layer >= spec_.denseLayers)
+        clock.run(layer, Stage::Attention, [&] { selector_->attendPrompt(chunk); });
     else
         clock.run(layer, Stage::Attention, [&] { prefillFull(chunk); });
     if (needs_.prompt) clock.run(layer, Stage::Compression, [&] { selector_->prompt(chunk); });

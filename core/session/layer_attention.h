@@ -55,6 +55,7 @@ private:
     struct AheadTransfer {
         LinkTimeline::Transfer transfer;
         int blocks = 0;
+        std::int64_t bytes = 0; // of a method with its own device tier
         bool queued = false;
     };
 
@@ -62,6 +63,8 @@ private:
     void admit(HeadStep& item, int step);
     void compareWithAhead(HeadStep& item, Ahead& ahead, int arrived) const;
     void fetchAhead(std::span<const HeadStep> work, int step);
+    void sendAhead();
+    void loadOwnTier(int layerIndex, std::span<HeadStep> work, LayerRecord& layer);
     void attend(std::span<HeadStep> work);
     void gatherTokens(HeadStep& item);
     void measureMass(int layerIndex, std::span<HeadStep> work, StepRecord& record, std::size_t firstSelection);

@@ -55,8 +55,7 @@ std::string scalesOf(const ModelConfig& c) {
 
 MethodFit fitOf(const MethodEntry& method, const Model& model) {
     MethodFit fit{method.name, method.title, true, {}};
-    if ((method.needsEvictionHead && !model.hasEvictionHead()) ||
-        (method.needsForecastHeads && !model.hasForecastHeads())) {
+    if (!hasWeightsFor(method, model)) {
         fit.applies = false;
         fit.remark = fmt::format("needs {}, and {} has none", method.needs, model.name());
         return fit;

@@ -2,6 +2,7 @@
 #include "tests/app/cli_fixture.h"
 
 #include <chrono>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <thread>
 
@@ -87,6 +88,39 @@ TEST_F(EvalCli, InterruptEndsALongCommandCleanly) {
     EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
     EXPECT_THAT(result.err, HasSubstr("cancelled"));
     EXPECT_EQ(result.out, "");
+}
+
+TEST_F(EvalCli, AFolderIsPickedUpWhereItEnded) {
+    const auto command = [&](const std::string& methods, const std::string& seed) {
+        return std::vector<std::string>{
+            "eval", "--methods",       methods, "--contexts", "600", "--depths", "0.5",           "--text-tokens",
+            "4",    "--decode-tokens", "8",     "--seed",     seed,  "-o",       path("results"), "--json"};
+    };
+    const auto parsed = [](const Finished& result) {
+        EXPECT_EQ(result.status, 0) << result.err;
+        return json::parse(result.out);
+    };
+    const json first = parsed(cli(command("streaming", "1")));
+    ASSERT_EQ(first.at("rows").size(), 1u);
+    const Finished more = cli(command("full,streaming,nosa", "1"));
+    EXPECT_THAT(more.err, HasSubstr("1 rows of"));
+    const json second = parsed(more);
+    ASSERT_EQ(second.at("rows").size(), 3u);
+    EXPECT_EQ(second["rows"][0].at("method"), "full");
+    EXPECT_EQ(second["rows"][1], first["rows"][0]) << "not measured again, times and all";
+    EXPECT_EQ(parsed(cli(command("nosa", "1"))).at("rows").size(), 3u) << "what was there stays";
+    std::ifstream csv(path("results/eval.csv")), svg(path("results/eval.svg"));
+    std::string line, chart((std::istreambuf_iterator<char>(svg)), {});
+    int lines = 0;
+    while (std::getline(csv, line)) ++lines;
+    EXPECT_EQ(lines, 4) << "a heading and three rows";
+    for (const char* name : {">full<", ">streaming<", ">nosa<", "Needles found", "</svg>"})
+        EXPECT_THAT(chart, HasSubstr(name));
+    const Finished other = cli(command("nosa", "2"));
+    EXPECT_EQ(other.status, 1);
+    EXPECT_THAT(other.err, HasSubstr("seed 1, now 2"));
+    std::ofstream(path("results/eval.json")) << "no json";
+    EXPECT_THAT(cli(command("nosa", "1")).err, HasSubstr("is no evaluation"));
 }
 
 class ReplayCheckCli : public test::CliFixture {};

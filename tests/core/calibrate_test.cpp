@@ -2,6 +2,9 @@
 // makes a random start better on text it has not seen.
 #include "core/calibrate/calibrate.h"
 #include "core/calibrate/forecast_objective.h"
+#include "core/calibrate/forecast_trainer.h"
+#include "core/calibrate/retaining_trainer.h"
+#include "core/select/channel_importance.h"
 #include "core/select/method.h"
 #include "core/session/decode_session.h"
 #include "kernels/base/error.h"
@@ -205,18 +208,23 @@ TEST(Calibrate, WhatItWritesIsWhatARunUses) {
     EXPECT_EQ(last, 1.0);
     EXPECT_EQ(result.losses.size(), 3u);
     const auto paths = writeCalibration(folder.path.string(), *model, result);
-    ASSERT_EQ(paths.size(), 2u);
+    ASSERT_EQ(paths.size(), 3u);
+    std::vector<std::string> names;
+    for (const std::string& path : paths) names.push_back(std::filesystem::path(path).filename().string());
+    EXPECT_EQ(names, calibrationFiles(options));
     const auto calibrated = Model::load(kDefaultModel, {}, {}, folder.path.string());
     for (int layer = 0; layer + 1 < model->config().layers; ++layer) {
         const WeightMatrix& weights = calibrated->layer(layer).forecast;
         ASSERT_EQ(weights.type, DType::F32);
         EXPECT_EQ(std::memcmp(weights.data, result.forecast->future[std::size_t(layer)].data(), weights.bytes()), 0);
     }
-    const auto channels = select::readChannelImportance(paths[1], model->config());
+    const auto channels = select::readChannelImportance(paths[2], model->config());
+    EXPECT_EQ(result.retainingLosses.size(), 3u);
+    EXPECT_EQ(select::findRetainingHeads(*calibrated)->in, result.retaining->in) << "before those compiled in";
     EXPECT_EQ(channels.mean, result.channels->mean);
     EXPECT_EQ(channels.max, result.channels->max);
     NullSink sink;
-    for (const char* method : {"sparda", "double-sparsity", "asynctls"}) {
+    for (const char* method : {"sparda", "locret", "double-sparsity", "asynctls"}) {
         SessionOptions run;
         run.method = method;
         run.maxNewTokens = 3;
@@ -230,6 +238,131 @@ TEST(Calibrate, WhatItWritesIsWhatARunUses) {
     writeCalibration(folder.path.string(), *model, incomplete);
     EXPECT_NO_THROW(Model::load(kDefaultModel, {}, {}, folder.path.string())) << "the checkpoint has that layer's own";
     EXPECT_THROW(Model::load(kDefaultModel, {}, {}, (folder.path / "nowhere").string()), Error);
+}
+
+/// Reads a text with full attention and shows every chunk to the samples.
+RetainingSamples retainingSamples(const std::shared_ptr<const Model>& model, Kernels& kernels, int tokens, int runs,
+                                  unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<std::int32_t> ids{0};
+    while (int(ids.size()) < tokens)
+        ids.push_back(std::int32_t(2 + random() % std::uint32_t(model->config().vocab - 2)));
+    RetainingSamples samples(model->config(), tokens, runs, kernels);
+    sampleAttention(model, ids, {0}, 0, {}, {}, [&](const PromptChunk& chunk) { samples.observe(chunk); });
+    return samples;
+}
+
+TEST(RetainingTrainer, LabelsAreTheLargestLogitOfAnyLaterQuery) {
+    const auto model = Model::load(kDefaultModel);
+    const ModelConfig& config = model->config();
+    constexpr int kTokens = 700; // two chunks of the engine
+    const auto kernels = makeCpuKernels(2);
+    const RetainingSamples samples = retainingSamples(model, *kernels, kTokens, 5, 8);
+    ASSERT_EQ(samples.samples(), 5 * RetainingSamples::kRun);
+    std::mt19937 random(8);
+    std::vector<std::int32_t> ids{0}, everyone;
+    while (int(ids.size()) < kTokens) ids.push_back(std::int32_t(2 + random() % std::uint32_t(config.vocab - 2)));
+    for (int i = 0; i < kTokens; ++i) everyone.push_back(i);
+    const TextSamples all = sampleAttention(model, ids, everyone, 0);
+    const auto dim = std::size_t(config.headDim), group = std::size_t(config.group());
+    for (const int layer : {0, 3, config.layers - 1})
+        for (int s = 0; s < samples.samples(); s += 7)
+            for (std::size_t g = 0; g < std::size_t(config.kvHeads); ++g) {
+                const auto& rows = all.layers[std::size_t(layer)];
+                const float* key = rows.keys[g].data() + std::size_t(samples.position(s)) * dim;
+                double largest = -INFINITY;
+                for (int query = samples.position(s) + 1; query < kTokens; ++query)
+                    for (std::size_t h = g * group; h < (g + 1) * group; ++h) {
+                        const float* q =
+                            rows.queries.data() + (std::size_t(query) * std::size_t(config.queryHeads) + h) * dim;
+                        double product = 0;
+                        for (std::size_t c = 0; c < dim; ++c) product += double(q[c]) * double(key[c]);
+                        largest = std::max(largest, product / std::sqrt(double(dim)));
+                    }
+                EXPECT_NEAR(samples.layer(layer).labels[std::size_t(s) * std::size_t(config.kvHeads) + g], largest,
+                            1e-4 * (1 + std::abs(largest)))
+                    << "layer " << layer << " sample " << s;
+            }
+}
+
+TEST(RetainingTrainer, LearnsWhatItWasNotShown) {
+    const auto model = Model::load(kDefaultModel);
+    const auto kernels = makeCpuKernels(2);
+    std::vector<RetainingSamples> texts;
+    for (unsigned text = 0; text < 4; ++text) texts.push_back(retainingSamples(model, *kernels, 500, 8, 20 + text));
+    RetainingTraining training;
+    training.steps = 60;
+    training.width = 32;
+    training.learningRate = 3e-3;
+    RetainingReport report;
+    std::vector<double> left;
+    const auto heads = trainRetainingHeads(model->config(), texts, training, report, [&](const RetainingStep& step) {
+        if (!std::isnan(step.testLoss)) left.push_back(step.testLoss);
+    });
+    EXPECT_EQ(heads.width, 32);
+    EXPECT_EQ(left.size(), 20u);
+    EXPECT_EQ(report.testTokens, 8 * RetainingSamples::kRun);
+    double before = 0, after = 0, kept = 0;
+    for (std::size_t layer = 0; layer < report.after.size(); ++layer) {
+        before += report.before[layer].loss;
+        after += report.after[layer].loss;
+        kept += report.after[layer].kept / double(report.after.size());
+    }
+    EXPECT_LT(after, 0.7 * before);
+    EXPECT_GT(kept, 0.3) << "25 % by chance";
+    EXPECT_NEAR(left.back(), after / double(report.after.size()), 1e-6);
+    // The loss follows its definition: the reported one of a layer from the weights, in float64.
+    const RetainingSamples& test = texts.back();
+    const auto inputs = std::size_t(heads.inputs), kvHeads = std::size_t(heads.kvHeads);
+    double loss = 0;
+    for (std::size_t s = 0; s < std::size_t(test.samples()); ++s) {
+        std::vector<double> hidden;
+        for (std::size_t w = 0; w < std::size_t(heads.width); ++w) {
+            double z = 0;
+            for (std::size_t c = 0; c < inputs; ++c)
+                z += double(heads.inOf(2)[w * inputs + c]) * double(test.layer(2).inputs[s * inputs + c]);
+            hidden.push_back(z / (1 + std::exp(-z)));
+        }
+        for (std::size_t g = 0; g < kvHeads; ++g) {
+            double score = 0;
+            for (std::size_t w = 0; w < hidden.size(); ++w)
+                score += double(heads.outOf(2)[g * hidden.size() + w]) * hidden[w];
+            const double off = std::abs(score - double(test.layer(2).labels[s * kvHeads + g]));
+            loss += (off < 1 ? off * off / 2 : off - 0.5) / double(std::size_t(test.samples()) * kvHeads);
+        }
+    }
+    EXPECT_NEAR(report.after[2].loss, loss, 1e-4 * (1 + loss));
+}
+
+TEST(RetainingTrainer, SaysWhatIsMissing) {
+    const auto model = Model::load(kDefaultModel);
+    const auto kernels = makeCpuKernels(1);
+    std::vector<RetainingSamples> one;
+    one.push_back(retainingSamples(model, *kernels, 200, 2, 3));
+    RetainingReport report;
+    EXPECT_THROW(trainRetainingHeads(model->config(), one, {}, report), Error);
+    ModelConfig latent = model->config();
+    latent.latent.emplace();
+    one.push_back(retainingSamples(model, *kernels, 200, 2, 4));
+    EXPECT_THROW(trainRetainingHeads(latent, one, {}, report), Error);
+}
+
+TEST(ForecastTrainer, TheBackbonesScoreAsTeacherIsFoundBetterThanAtTheStart) {
+    const auto model = Model::load(kDefaultModel);
+    const MethodEntry& method = findMethod("infllmv2");
+    SelectionSpec spec = method.make(resolveDefaults(method, model->config()), model->config());
+    ForecastTraining training;
+    training.teacher = ForecastTeacher::Backbone;
+    training.steps = 120;
+    training.farBlocks = 3;
+    ForecastReport report;
+    trainForecast(model, samples(model, 6, 1200), spec, training, report);
+    double before = 0, after = 0;
+    for (std::size_t layer = 0; layer < report.after.size(); ++layer) {
+        before += report.before[layer].loss;
+        after += report.after[layer].loss;
+    }
+    EXPECT_LT(after, before);
 }
 
 TEST(ForecastTrainer, SaysWhatIsMissing) {

@@ -8,8 +8,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <gtest/gtest.h>
 #include <random>
+#include <set>
 
 namespace kvscope {
 namespace {
@@ -230,6 +232,107 @@ TEST(Infinigen, ChoosesLayerOnesBlocksByPartialProducts) {
         EXPECT_GE(worstTaken, bestLeft - 1e-3 * (1 + std::abs(bestLeft))) << "KV head " << s.kvHead;
         EXPECT_GT(worstTaken, -INFINITY);
     }
+}
+
+// InfiniGen's original form, likewise from its definition: directions of each query head, tokens within alpha of its
+// best, one number for all heads.
+TEST(InfinigenToken, EachQueryHeadFetchesTheSameNumberOfItsOwnTokens) {
+    if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
+    constexpr int kPrompt = 500, kWarmUp = 300, kColumns = 12; // 0.2 of 64
+    constexpr double kAlpha = 0.5;
+    const ModelConfig& config = model()->config();
+    const int dim = config.headDim, group = config.group(), half = dim / 2;
+    CollectingSink sink;
+    SessionOptions options;
+    options.method = "infinigen-token";
+    options.maxNewTokens = 2;
+    options.stopAtEos = false;
+    options.settings = {{"alpha", "0.5"}, {"warmup_tokens", std::to_string(kWarmUp)}};
+    auto ids = randomPrompt(kPrompt, 14);
+    DecodeSession session(model(), {ids}, options, sink);
+    session.prefill();
+    ids.push_back(session.generated()[0][0]);
+    ASSERT_TRUE(session.step());
+
+    std::vector<std::int32_t> positions;
+    for (int i = 0; i <= kPrompt; ++i) positions.push_back(i);
+    const TextSamples samples = sampleAttention(model(), ids, positions, 0);
+    const float* input = samples.layers[0].inputs.data() + std::size_t(kPrompt) * std::size_t(config.hidden);
+    std::vector<float> plain(std::size_t(config.queryHeads * dim));
+    const LinearTarget to{model()->layer(1).q, nullptr, plain.data(), int(plain.size()), false};
+    makeCpuKernels(1)->linear({input, 1, config.hidden, nullptr, 0.f, {&to, 1}});
+    std::vector<std::vector<double>> scores; // [query head][token]
+    std::int64_t near = 0;
+    for (int h = 0; h < config.queryHeads; ++h) {
+        const auto row = [&](int token) {
+            return samples.layers[1].queries.data() + std::size_t((token * config.queryHeads + h) * dim);
+        };
+        std::vector<double> query(std::size_t(dim), 0.0), gram(std::size_t(dim * dim), 0.0);
+        for (int i = 0; i < half; ++i) {
+            const double angle = kPrompt * std::pow(500000.0, -2.0 * i / dim);
+            const double a = double(plain[std::size_t(h * dim + i)]),
+                         b = double(plain[std::size_t(h * dim + half + i)]);
+            query[std::size_t(i)] = a * std::cos(angle) - b * std::sin(angle);
+            query[std::size_t(half + i)] = b * std::cos(angle) + a * std::sin(angle);
+        }
+        for (int token = 0; token < kWarmUp; ++token)
+            for (int a = 0; a < dim; ++a)
+                for (int b = 0; b < dim; ++b)
+                    gram[std::size_t(a * dim + b)] += double(row(token)[a]) * double(row(token)[b]);
+        const SymmetricEigen eigen = symmetricEigen(gram, dim);
+        const auto along = [&](const auto* vector, int direction) {
+            double sum = 0;
+            for (int c = 0; c < dim; ++c) sum += eigen.vectors[std::size_t(direction * dim + c)] * double(vector[c]);
+            return sum;
+        };
+        std::vector<std::pair<double, int>> size; // over the prompt's queries
+        for (int i = 0; i < dim; ++i) {
+            double sum = 0;
+            for (int token = 0; token < kPrompt; ++token) sum += std::abs(along(row(token), i));
+            size.push_back({-sum, i});
+        }
+        std::sort(size.begin(), size.end());
+        auto& mine = scores.emplace_back();
+        const auto& keys = samples.layers[1].keys[std::size_t(h / group)];
+        for (int token = 0; token < kPrompt; ++token) {
+            double product = 0;
+            for (int i = 0; i < kColumns; ++i)
+                product += along(query.data(), size[std::size_t(i)].second) *
+                           along(keys.data() + std::size_t(token * dim), size[std::size_t(i)].second);
+            mine.push_back(product / std::sqrt(double(dim)));
+        }
+        const double best = *std::max_element(mine.begin(), mine.end());
+        near += std::count_if(mine.begin(), mine.end(), [&](double s) { return s > best - kAlpha; });
+    }
+    const auto count = std::size_t(near / config.queryHeads);
+    ASSERT_GT(count, 2u);
+    ASSERT_LT(count, 400u);
+    int checked = 0;
+    for (const SelectionRecord& s : sink.steps.at(1).selections) {
+        if (s.layer != 1) continue;
+        ++checked;
+        const auto begin = sink.steps[1].blocks.begin() + s.first;
+        const std::set<std::int32_t> chosen(begin, begin + s.selected);
+        EXPECT_TRUE(chosen.count(kPrompt)) << "the newest token";
+        std::set<std::int32_t> sure, possible{kPrompt}; // float32 may swap neighbours: 1e-3 of a score on either side
+        for (int h = s.kvHead * group; h < (s.kvHead + 1) * group; ++h) {
+            auto sorted = scores[std::size_t(h)];
+            std::sort(sorted.begin(), sorted.end(), std::greater<>());
+            const double limit = sorted[count - 1], room = 1e-3 * (1 + std::abs(limit));
+            for (int token = 0; token < kPrompt; ++token) {
+                const double score = scores[std::size_t(h)][std::size_t(token)];
+                if (score > limit + room) sure.insert(token);
+                if (score >= limit - room) possible.insert(token);
+            }
+        }
+        EXPECT_TRUE(std::includes(chosen.begin(), chosen.end(), sure.begin(), sure.end())) << "KV head " << s.kvHead;
+        EXPECT_TRUE(std::includes(possible.begin(), possible.end(), chosen.begin(), chosen.end()));
+        EXPECT_EQ(s.misses, s.selected - 1) << "nothing is cached but the newest token";
+    }
+    EXPECT_EQ(checked, config.kvHeads);
+    const LayerRecord& layer = sink.steps[1].layers[1];
+    EXPECT_EQ(layer.h2dBytes, std::int64_t(layer.misses) * 2 * dim * 4 + std::int64_t(layer.misses) * 4)
+        << "key, value and eviction score of every token";
 }
 
 TEST(Sparda, SparsePrefillUsesTheForecastOfTheLayerBefore) {

@@ -18,7 +18,7 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
         values.set(method.parameters, parameter.key, parameter.defaultValue);
     for (const auto& [key, value] : settings) values.set(method.parameters, key, value);
     spec_ = method.make(values, model->config());
-    spec_.bias.scale = 0;
+    if (!shape.bias) spec_.bias.scale = 0;
 
     const int tokens = shape.promptTokens + shape.steps;
     std::mt19937 random(shape.seed);
@@ -48,7 +48,7 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
     const auto kernels = makeCpuKernels(2);
     KvCacheOptions options;
     options.shape = {1, kKvHeads, kDim, kDim};
-    options.layout = {spec_.blockSize, kDim, false, -1};
+    options.layout = {spec_.blockSize, kDim, shape.bias, -1};
     options.maxTokens = {tokens};
     const int blocks = (tokens + spec_.blockSize - 1) / spec_.blockSize;
     options.slots = std::min(blocks, std::max(spec_.deviceSlots, spec_.budgetBlocks() + spec_.spareSlots));
@@ -61,7 +61,7 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
                              method.makeSelector ? method.makeSelector(values, context) : makeSpecSelector(context),
                              Link{}, shape.oracle);
 
-    std::vector<float> out(std::size_t(tokens * kQueryHeads * kDim));
+    out_.resize(std::size_t(tokens * kQueryHeads * kDim));
     const auto rows = [&](int token) {
         const auto at = [&](const std::vector<float>& values2, int heads) {
             return values2.data() + std::size_t(token * heads * kDim);
@@ -70,7 +70,7 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
                          at(k_, kKvHeads),
                          at(v_, kKvHeads),
                          scores_.data() + std::size_t(token * kKvHeads),
-                         out.data() + std::size_t(token * kQueryHeads * kDim),
+                         out_.data() + std::size_t(token * kQueryHeads * kDim),
                          at(plainQ_, kQueryHeads),
                          at(plainK_, kKvHeads),
                          nullptr};
@@ -96,7 +96,7 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
                 return std::vector(values2.begin() + s.first, values2.begin() + s.first + s.selected);
             };
             Head head{s, cut(record.blocks), cut(record.origins), cut(record.hit), cut(record.scores), {}};
-            const float* own = out.data() + std::size_t((active.position * kQueryHeads + s.kvHead * kGroup) * kDim);
+            const float* own = out_.data() + std::size_t((active.position * kQueryHeads + s.kvHead * kGroup) * kDim);
             head.out.assign(own, own + kGroup * kDim);
             result.heads.push_back(std::move(head));
         }

@@ -21,6 +21,7 @@ public:
         int promptTokens = 300, steps = 20;
         unsigned seed = 1;
         bool offload = true, oracle = false;
+        bool bias = false; // the eviction head's scores weigh the attention as the method says
     };
     struct Head { // of one step
         SelectionRecord record;
@@ -43,6 +44,8 @@ public:
     const float* q(int token, int head) const { return row(q_, token, head, kQueryHeads); }
     const float* k(int token, int kvHead) const { return row(k_, token, kvHead, kKvHeads); }
     const float* v(int token, int kvHead) const { return row(v_, token, kvHead, kKvHeads); }
+    /// Attention output of any token, prompt and decode.
+    const float* out(int token, int head) const { return row(out_, token, head, kQueryHeads); }
     const float* plainQ(int token, int head) const { return row(plainQ_, token, head, kQueryHeads); }
     const float* plainK(int token, int kvHead) const { return row(plainK_, token, kvHead, kKvHeads); }
     float score(int token, int kvHead) const {
@@ -69,7 +72,7 @@ private:
     Shape shape_;
     SelectionSpec spec_;
     RopeTables rope_;
-    std::vector<float> q_, k_, v_, plainQ_, plainK_, scores_;
+    std::vector<float> q_, k_, v_, plainQ_, plainK_, scores_, out_;
     std::vector<Step> steps_;
 };
 

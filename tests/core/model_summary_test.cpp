@@ -50,8 +50,9 @@ TEST(ModelSummary, SaysWhyAMethodOrTheGpuCannotRunAModel) {
     EXPECT_EQ(s.kvBytesPerTokenCpu, 2 * (24 + 8) * 4); // layers x one key: the value is part of it
     for (const MethodFit& fit : s.methods) {
         const MethodEntry& method = findMethod(fit.name);
-        const bool lacksHead = method.needsEvictionHead || method.needsForecastHeads;
-        const bool needsPlainHeads = fit.name == "shadowkv" || fit.name == "infinigen";
+        const bool lacksHead = !hasWeightsFor(method, *model);
+        EXPECT_EQ(lacksHead, method.needsEvictionHead || method.needsForecastHeads || fit.name == "locret");
+        const bool needsPlainHeads = fit.name == "shadowkv" || fit.name == "infinigen" || fit.name == "infinigen-token";
         EXPECT_EQ(fit.applies, !lacksHead && !needsPlainHeads) << fit.name << ": " << fit.remark;
         EXPECT_EQ(fit.remark.empty(), fit.applies) << fit.name;
         if (method.needsEvictionHead) {

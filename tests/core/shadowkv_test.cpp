@@ -63,14 +63,14 @@ struct ShadowReference {
 
 class ShadowCheck {
 public:
-    ShadowCheck(const ShadowReference& want, unsigned seed)
+    ShadowCheck(const ShadowReference& want, unsigned seed, int promptTokens = 331, int steps = 90)
         : want_(want), run_("shadowkv",
                             {{"chunk_tokens", std::to_string(want.chunk)},
                              {"rank", std::to_string(want.rank)},
                              {"budget_tokens", std::to_string(want.budget * want.chunk)},
                              {"outlier_tokens", std::to_string(want.outliers * want.chunk)},
                              {"local_chunks", std::to_string(want.local)}},
-                            {331, 90, seed}) {
+                            {promptTokens, steps, seed}) {
         std::vector<double> gram(std::size_t(kWidth * kWidth), 0.0);
         for (int t = 0; t < run_.promptTokens(); ++t)
             for (int i = 0; i < kWidth; ++i)
@@ -203,6 +203,15 @@ TEST(ShadowKv, RebuildsKeysAndFetchesTheValuesOfTheBestChunks) {
     ShadowCheck({8, 20, 10, 4, 4}, 33).check();
     ShadowCheck({16, 50, 5, 2, 1}, 34).check();
 }
+
+// The variants of the NOSA comparison: rank 40 at chunks of 8 and of 64 tokens.
+TEST(ShadowKv, ChunksOf8AndOf64Tokens) {
+    ShadowCheck({8, 40, 16, 6, 4}, 35, 420, 40).check();
+    ShadowCheck({64, 40, 3, 1, 2}, 36, 650, 40).check();
+}
+
+// The repository stops at 128 generated tokens, the paper at 1024: here all are kept and attended.
+TEST(ShadowKv, GeneratesBeyond1024Tokens) { ShadowCheck({8, 20, 10, 4, 4}, 37, 200, 1100).check(); }
 
 } // namespace
 } // namespace kvscope

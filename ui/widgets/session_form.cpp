@@ -117,8 +117,10 @@ SessionOptions SessionForm::options() const {
     options.sampling.topP = topP_->value();
     options.sampling.topK = topK_->value();
     options.sampling.seed = std::uint64_t(seed_->value());
-    if (deviceSlots_->value() > 0) options.deviceKvBlocks = deviceSlots_->value();
-    options.cachePolicy = cachePolicy_->currentData().toString().toStdString();
+    if (deviceSlots_->isEnabledTo(this)) {
+        if (deviceSlots_->value() > 0) options.deviceKvBlocks = deviceSlots_->value();
+        options.cachePolicy = cachePolicy_->currentData().toString().toStdString();
+    }
     options.offload = offload_->isChecked();
     const QString link = link_->currentData().toString();
     options.link =
@@ -152,7 +154,7 @@ QString SessionForm::findProblem() {
         parameterMessage_->show(InlineMessage::Kind::Error, sentence);
         return tr("The method cannot run like this: %1").arg(sentence);
     };
-    if (entry.needsEvictionHead && !loaded_->hasEvictionHead())
+    if (!hasWeightsFor(entry, *loaded_))
         return refuse(tr("%1 needs %2, and %3 has none. Choose another method or a checkpoint trained for it.")
                           .arg(QString::fromStdString(entry.title), QString::fromStdString(entry.needs),
                                QString::fromStdString(loaded_->name())));
@@ -165,6 +167,11 @@ QString SessionForm::findProblem() {
         return refuse(QString::fromStdString(oneLine(error)));
     }
 
+    const bool pooled =
+        offload_->isChecked() && !spec.dense && !spec.ownDeviceTier; // blocks go through the device cache
+    deviceSlots_->setEnabled(pooled);
+    cachePolicy_->setEnabled(pooled);
+
     if (const QString problem = prompt_->problem(); !problem.isEmpty()) return problem;
     const std::optional<int> promptTokens = prompt_->tokens();
     if (!promptTokens) return tr("The prompt's tokens are being counted.");
@@ -175,7 +182,7 @@ QString SessionForm::findProblem() {
             .arg(formatCount(*promptTokens), formatCount(maxNewTokens_->value()), formatCount(context));
 
     const std::optional<std::int64_t> chosenSlots =
-        deviceSlots_->value() > 0 ? std::optional<std::int64_t>(deviceSlots_->value()) : std::nullopt;
+        pooled && deviceSlots_->value() > 0 ? std::optional<std::int64_t>(deviceSlots_->value()) : std::nullopt;
     const int tokens = *promptTokens + maxNewTokens_->value();
     const KvEstimate estimate =
         estimateKv(*loaded_, spec, tokens, sequences_->value(), offload_->isChecked(), chosenSlots, options().backend);

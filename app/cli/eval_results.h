@@ -1,0 +1,44 @@
+// What eval measured, as the JSON it prints, and what else is made of that: the table, the CSV, a folder that grows row
+// by row and is picked up again.
+#pragma once
+
+#include "core/eval/eval.h"
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace kvscope::cli {
+
+using Json = nlohmann::ordered_json;
+
+/// One row of the table; `full`: the same text scored with full attention.
+Json evalRow(const EvalResult& result, const TextScore& full);
+
+/// The row's method with its settings, e.g. "nosa select_blocks=2".
+std::string evalRowName(const Json& row);
+
+void printEvalTable(const Json& document);
+std::string evalCsv(const Json& document);
+
+/// eval.json, eval.csv and eval.svg in one folder. Every row that is added is on the disk before the next one begins.
+class EvalFolder {
+public:
+    /// document: everything but rows. Rows that an earlier, equal evaluation left there are taken over.
+    /// @throws Error(Storage), Error(BadInput) where the folder holds an evaluation with other options
+    EvalFolder(std::string folder, Json document);
+
+    bool holds(const EvalCase& row, int context) const;
+    /// Sorts it in where `order` says. @throws Error(Storage)
+    void add(Json row);
+    const Json& document() const { return document_; }
+    std::size_t rows() const { return document_["rows"].size(); }
+    /// Brings the rows into this order and writes everything. @throws Error(Storage)
+    void finish(const std::vector<EvalCase>& cases, const std::vector<int>& contexts);
+
+private:
+    void write(const char* name, const std::string& text) const;
+    std::string folder_; // empty: nothing is written
+    Json document_;
+};
+
+} // namespace kvscope::cli

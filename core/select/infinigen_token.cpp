@@ -1,0 +1,341 @@
+// InfiniGen in its original form: every query head fetches tokens of its own, as many as matter, one layer ahead.
+//   InfiniGen: Efficient Generative Inference of Large Language Models with Dynamic KV Cache Management (Lee et al.,
+//   2024)
+#include "core/math/symmetric_eigen.h"
+#include "core/select/common_parameters.h"
+#include "core/select/next_query.h"
+#include "core/select/token_choice.h"
+
+#include "kernels/base/aligned_buffer.h"
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace kvscope {
+namespace {
+
+using select::TokenRange;
+
+class InfinigenToken final : public Selector {
+public:
+    InfinigenToken(const SelectorContext& context, const ParameterValues& values)
+        : context_(context), alpha_(float(values.number("alpha"))), maxTokens_(values.integer("max_num_kv")),
+          warmUp_(values.integer("warmup_tokens")),
+          columns_(std::max<std::size_t>(1, std::size_t(values.number("partial_ratio") * context.shape.dim))),
+          heads_(std::size_t(context.sequences() * context.shape.layers * context.rules.queryHeads)),
+          chosen_(std::size_t(context.sequences() * context.rules.queryHeads)),
+          unions_(std::size_t(context.sequences() * context.shape.kvHeads)), attended_(chosen_.size()) {}
+
+    Needs needs() const override { return {.input = true, .prompt = true, .scores = false, .ahead = true}; }
+    void prompt(const PromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
+    void append(std::span<HeadStep> heads) override;
+    void lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) override;
+    void choose(std::span<HeadStep> heads) override;
+    Loads load(std::span<HeadStep> heads) override;
+    std::int64_t storedBytes(int, int tokens) const override {
+        return context_.offload ? tokens * context_.shape.kvHeads * select::tokenBytes(context_.cache.layout()) : 0;
+    }
+    bool attend(std::span<HeadStep> heads) override;
+
+private:
+    /// What one (sequence, layer, query head) keeps on the device.
+    struct Partial {
+        std::vector<float> basis; // [columns, dim]: directions along which its queries are largest
+        std::vector<float> keys;  // [tokens, columns]: every key along them
+    };
+    Partial& of(int layer, int sequence, int queryHead) {
+        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.rules.queryHeads + queryHead)];
+    }
+    std::vector<float> directions(int queryHead, int tokens) const;
+    void appendKey(Partial& partial, const float* key) const;
+    std::vector<float> scores(const Partial& partial, const float* query, int firstToken) const;
+
+    const SelectorContext context_;
+    const float alpha_;
+    const int maxTokens_, warmUp_;
+    const std::size_t columns_;
+    std::vector<Partial> heads_;
+    std::vector<float> promptQueries_; // [tokens, queryHeads, dim] of the prompt and layer being read
+    // For the layer that comes, in the order of the present one's items: tokens of each query head, and of any head of
+    // the group.
+    std::vector<std::vector<std::int32_t>> chosen_, unions_;
+    std::vector<std::vector<std::int32_t>> attended_; // likewise, of the present layer
+    std::vector<float> queries_;
+    std::vector<std::int32_t> ropeRows_;
+    std::vector<AlignedBuffer<float>> gathered_; // [item * group + head]
+};
+
+void InfinigenToken::prompt(const PromptChunk& chunk) {
+    if (chunk.layer < context_.spec.denseLayers) return;
+    const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
+    if (chunk.first == 0) promptQueries_.clear();
+    promptQueries_.insert(promptQueries_.end(), chunk.rows.q, chunk.rows.q + std::size_t(chunk.n) * width);
+}
+
+/// Right singular vectors of the sampled queries; kept are those along which the prompt's queries add up to most.
+std::vector<float> InfinigenToken::directions(int queryHead, int tokens) const {
+    const auto dim = std::size_t(context_.shape.dim), width = std::size_t(context_.rules.queryHeads) * dim;
+    const auto query = [&](int token) {
+        return promptQueries_.data() + std::size_t(token) * width + std::size_t(queryHead) * dim;
+    };
+    std::vector<double> gram(dim * dim, 0.0);
+    for (int token = 0; token < std::min(tokens, warmUp_); ++token) {
+        const float* q = query(token);
+        for (std::size_t a = 0; a < dim; ++a)
+            for (std::size_t b = 0; b < dim; ++b) gram[a * dim + b] += double(q[a]) * double(q[b]);
+    }
+    const SymmetricEigen eigen = symmetricEigen(gram, int(dim));
+    std::vector<float> size(dim, 0.f);
+    for (std::size_t i = 0; i < dim; ++i) {
+        double sum = 0;
+        for (int token = 0; token < tokens; ++token) {
+            double along = 0;
+            for (std::size_t c = 0; c < dim; ++c) along += eigen.vectors[i * dim + c] * double(query(token)[c]);
+            sum += std::abs(along);
+        }
+        size[i] = float(sum);
+    }
+    std::vector<std::int32_t> order, kept;
+    const TokenRange all{0, int(dim)};
+    select::bestTokens({&all, 1}, size, int(columns_), order, kept);
+    std::vector<float> basis;
+    for (const std::int32_t i : kept)
+        for (std::size_t c = 0; c < dim; ++c) basis.push_back(float(eigen.vectors[std::size_t(i) * dim + c]));
+    return basis;
+}
+
+void InfinigenToken::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
+    if (layer < context_.spec.denseLayers) return;
+    const auto dim = std::size_t(context_.shape.dim);
+    const BlockLayout& layout = context_.cache.layout();
+    context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
+        Partial& partial = of(layer, sequence, h);
+        partial.basis = directions(h, tokens);
+        partial.keys.clear();
+        partial.keys.reserve(std::size_t(context_.maxTokens[std::size_t(sequence)]) * columns_);
+        KvHead& head = context_.cache.head(sequence, layer, h / context_.group());
+        std::vector<float> key(dim);
+        const auto size = std::size_t(layout.blockSize);
+        for (int token = 0; token < tokens; ++token) {
+            const float* block = context_.cache.storeBlock(head, token / layout.blockSize);
+            for (std::size_t c = 0; c < dim; ++c) key[c] = block[c * size + std::size_t(token) % size];
+            appendKey(partial, key.data());
+        }
+    });
+    promptQueries_ = {};
+}
+
+void InfinigenToken::appendKey(Partial& partial, const float* key) const {
+    const auto dim = std::size_t(context_.shape.dim);
+    for (std::size_t i = 0; i < columns_; ++i)
+        partial.keys.push_back(std::inner_product(key, key + dim, partial.basis.data() + i * dim, 0.f));
+}
+
+void InfinigenToken::append(std::span<HeadStep> heads) {
+    const int group = context_.group();
+    context_.kernels.forEach(int(heads.size()), [&](int i) {
+        const HeadStep& item = heads[std::size_t(i)];
+        for (int h = item.kvHead * group; h < (item.kvHead + 1) * group; ++h)
+            appendKey(of(item.layer, item.sequence, h), item.key);
+    });
+}
+
+/// Partial products with every key from `firstToken` on, at the size of a logit.
+std::vector<float> InfinigenToken::scores(const Partial& partial, const float* query, int firstToken) const {
+    const auto dim = std::size_t(context_.shape.dim);
+    std::vector<float> along, result;
+    for (std::size_t i = 0; i < columns_; ++i)
+        along.push_back(context_.rules.scale *
+                        std::inner_product(query, query + dim, partial.basis.data() + i * dim, 0.f));
+    for (std::size_t at = std::size_t(firstToken) * columns_; at < partial.keys.size(); at += columns_)
+        result.push_back(std::inner_product(along.begin(), along.end(), partial.keys.data() + at, 0.f));
+    return result;
+}
+
+/// Every query head of the step takes the same number of tokens: the mean of how many come within alpha of its best.
+void InfinigenToken::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) {
+    const int target = heads[0].layer + 1, group = context_.group();
+    if (target >= context_.shape.layers || target < context_.spec.denseLayers) return;
+    const auto kvHeads = std::size_t(context_.shape.kvHeads), dim = std::size_t(context_.shape.dim);
+    const std::size_t rows = heads.size() / kvHeads, queryHeads = kvHeads * std::size_t(group);
+    queries_.resize(rows * queryHeads * dim);
+    ropeRows_.resize(rows);
+    for (std::size_t row = 0; row < rows; ++row) {
+        const HeadStep& item = heads[row * kvHeads];
+        ropeRows_[row] = context_.rope.first(item.sequence) + item.position;
+    }
+    select::nextQueries(context_, target, heads[0].input, int(rows), ropeRows_, queries_.data());
+    const int window = context_.rules.windowOf(target);
+    const auto firstTokenOf = [&](const HeadStep& item) {
+        return window > 0 ? std::max(0, item.position + 1 - window) : 0;
+    };
+    std::vector<std::vector<float>> scored(rows * queryHeads);
+    std::vector<std::int64_t> near(scored.size());
+    context_.kernels.forEach(int(scored.size()), [&](int i) {
+        const auto at = std::size_t(i);
+        const HeadStep& item = heads[at / queryHeads * kvHeads];
+        auto& mine = scored[at];
+        mine = scores(of(target, item.sequence, int(at % queryHeads)), queries_.data() + at * dim, firstTokenOf(item));
+        if (mine.empty()) return;
+        const float limit = *std::max_element(mine.begin(), mine.end()) - alpha_;
+        near[at] = std::count_if(mine.begin(), mine.end(), [&](float s) { return s > limit; });
+    });
+    const std::int64_t mean = std::accumulate(near.begin(), near.end(), std::int64_t(0)) / std::int64_t(near.size());
+    const int count = int(std::clamp<std::int64_t>(mean, 1, maxTokens_));
+    context_.kernels.forEach(int(heads.size()), [&](int i) {
+        const HeadStep& item = heads[std::size_t(i)];
+        std::vector<std::int32_t> order;
+        auto& all = unions_[std::size_t(i)];
+        all.assign(1, item.position); // the newest token is at hand
+        for (int h = 0; h < group; ++h) {
+            const std::size_t at = std::size_t(i * group + h);
+            const TokenRange range{firstTokenOf(item), firstTokenOf(item) + int(scored[at].size())};
+            select::bestTokens({&range, 1}, scored[at], count, order, chosen_[at]);
+            all.insert(all.end(), chosen_[at].begin(), chosen_[at].end());
+            chosen_[at].push_back(item.position);
+        }
+        std::sort(all.begin(), all.end());
+        all.erase(std::unique(all.begin(), all.end()), all.end());
+    });
+    if (!context_.offload) return;
+    for (std::size_t i = 0; i < heads.size(); ++i)
+        requests.push_back({target,
+                            heads[i].sequence,
+                            heads[i].kvHead,
+                            {},
+                            std::int64_t(unions_[i].size() - 1) * select::tokenBytes(context_.cache.layout())});
+}
+
+void InfinigenToken::choose(std::span<HeadStep> heads) {
+    attended_.swap(chosen_); // the next layer's come before this one attends
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+        HeadStep& item = heads[i];
+        item.tokens = unions_[i];
+        item.queryAgnostic.assign(item.tokens.size(), std::numeric_limits<float>::quiet_NaN());
+        select::chooseTokens(item, item.queryAgnostic, Origin::TokenLevel, item.position);
+    }
+}
+
+/// No cache: what is chosen is fetched every time; all of it was sent ahead.
+Selector::Loads InfinigenToken::load(std::span<HeadStep> heads) {
+    Loads loads;
+    if (!context_.offload) return loads;
+    const std::int64_t bytes = select::tokenBytes(context_.cache.layout());
+    for (HeadStep& item : heads) {
+        for (std::size_t i = 0; i < item.tokens.size(); ++i) item.hit[i] = item.tokens[i] == item.position ? 1 : 0;
+        loads.units += std::int64_t(item.tokens.size()) - 1;
+        loads.storedBytes += bytes;
+    }
+    loads.bytes = loads.units * bytes;
+    return loads;
+}
+
+/// Each query head over its own tokens, which lie among those gathered for the group.
+bool InfinigenToken::attend(std::span<HeadStep> heads) {
+    const auto group = std::size_t(context_.group()), dim = std::size_t(context_.shape.dim);
+    const auto valueDim = std::size_t(context_.shape.valueDim);
+    const BlockLayout& layout = context_.cache.layout();
+    const int size = layout.blockSize;
+    gathered_.resize(std::max(gathered_.size(), heads.size() * group));
+    std::vector<std::vector<KvBlockView>> views(heads.size() * group);
+    context_.kernels.forEach(int(views.size()), [&](int i) {
+        const HeadStep& item = heads[std::size_t(i) / group];
+        const auto& own = attended_[std::size_t(i)];
+        auto& buffer = gathered_[std::size_t(i)];
+        const std::size_t blocks = (own.size() + std::size_t(size) - 1) / std::size_t(size);
+        if (buffer.size() < blocks * layout.floats()) buffer = AlignedBuffer<float>(blocks * layout.floats());
+        std::size_t from = 0; // of the group's tokens
+        for (std::size_t t = 0; t < own.size(); ++t) {
+            while (item.tokens[from] != own[t]) ++from;
+            float* block = buffer.data() + t / std::size_t(size) * layout.floats();
+            const float* source = item.gathered.data() + from / std::size_t(size) * layout.floats();
+            layout.copyToken(source, int(from) % size, block, int(t) % size);
+            if (t % std::size_t(size) == 0)
+                views[std::size_t(i)].push_back(layout.view(block, std::min(size, int(own.size() - t))));
+        }
+    });
+    std::vector<AttentionItem> items;
+    for (std::size_t i = 0; i < views.size(); ++i) {
+        HeadStep& item = heads[i / group];
+        const std::size_t h = i % group;
+        items.push_back({item.q + h * dim, views[i].data(), std::int32_t(views[i].size()), item.out + h * valueDim,
+                         item.lse.empty() ? nullptr : item.lse.data() + h});
+    }
+    context_.kernels.blockAttention({1, int(dim), size, int(dim), int(valueDim), context_.rules.scale,
+                                     context_.spec.bias.scale, items, int(valueDim)});
+    return true;
+}
+
+} // namespace
+
+MethodEntry infinigenTokenMethod() {
+    MethodEntry entry;
+    entry.name = "infinigen-token";
+    entry.title = "InfiniGen by token";
+    entry.source =
+        "InfiniGen: Efficient Generative Inference of Large Language Models with Dynamic KV Cache Management";
+    entry.summary = "The original form: each query head guesses its next query, scores every key along the few "
+                    "directions that matter to it and fetches the best tokens one layer ahead, as many as come near "
+                    "the best on average. Nothing is cached. The first layer attends to everything.";
+    entry.ownWindow = true;
+    entry.parameters = {
+        select::blockSize(),
+        {"partial_ratio",
+         ParameterType::Number,
+         "0.2",
+         0.001,
+         1,
+         "",
+         "Share of a head's directions along which queries and keys are compared; at least one.",
+         {}},
+        {"alpha",
+         ParameterType::Number,
+         "4",
+         0,
+         1000,
+         "",
+         "A token counts when its score comes within alpha of its query head's best; the paper uses 4, and 5 where "
+         "accuracy matters.",
+         {}},
+        {"max_num_kv", ParameterType::Integer, "400", 1, 1 << 24, "tokens", "Tokens a query head fetches at most.", {}},
+        {"warmup_tokens",
+         ParameterType::Integer,
+         "2048",
+         1,
+         1 << 20,
+         "tokens",
+         "First prompt tokens whose queries say which directions there are.",
+         {}},
+        {"dense_layers",
+         ParameterType::Integer,
+         "1",
+         1,
+         1024,
+         "layers",
+         "First layers that attend to everything: they have no layer before them to guess from.",
+         {}},
+        select::bias(),
+        select::biasScale()};
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        if (config.latent)
+            throw Error(ErrorKind::Unsupported,
+                        "infinigen-token needs the query projection of plain heads, and this model has latent "
+                        "attention",
+                        "use another method");
+        SelectionSpec spec = select::commonSpec(values, config);
+        spec.denseLayers = values.integer("dense_layers");
+        select::setTokenBudget(spec, values.integer("max_num_kv") * config.group() + 1); // if no two heads agree
+        return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        return std::make_unique<InfinigenToken>(context, values);
+    };
+    return entry;
+}
+
+} // namespace kvscope

@@ -1,0 +1,255 @@
+// Locret (Huang et al., 2024): trained retaining heads score every token once; each KV head keeps the best of what it
+// has read so far, chunk by chunk, and forgets the rest for good.
+#include "core/select/common_parameters.h"
+#include "core/select/retaining_heads.h"
+#include "core/select/token_choice.h"
+
+#include "kernels/base/aligned_buffer.h"
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+#include <limits>
+
+namespace kvscope {
+namespace {
+
+using select::TokenRange;
+
+constexpr int kQueriesTogether = 64; // of the prompt, attended in one call
+
+class Locret final : public Selector {
+public:
+    Locret(const SelectorContext& context, const ParameterValues& values)
+        : context_(context), weights_(*select::findRetainingHeads(context.model)),
+          budget_(values.integer("budget_tokens")), chunk_(values.integer("prefill_chunk")),
+          stabilizers_(values.integer("stabilizers")), local_(values.integer("local_len")),
+          heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
+          views_(std::size_t(context.shape.kvHeads)), gathered_(views_.size()) {}
+
+    Needs needs() const override { return {.plain = true, .prompt = true, .scores = false, .promptAttention = true}; }
+    void attendPrompt(const PromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int, std::vector<PrefetchRequest>&) override {
+        for (int g = 0; g < context_.shape.kvHeads; ++g) evict(of(layer, sequence, g), stabilizers_);
+    }
+    void append(std::span<HeadStep> heads) override;
+    void choose(std::span<HeadStep> heads) override;
+
+private:
+    struct Head {
+        std::vector<std::int32_t> tokens; // kept, ascending
+        std::vector<float> scores;        // of each
+    };
+    Head& of(int layer, int sequence, int kvHead) {
+        return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
+    }
+    void scoreRows(int layer, const float* q, const float* k, const float* v, int n);
+    void evict(Head& head, int recent) const;
+    void attendPiece(const PromptChunk& chunk, int begin, int end);
+    void gather(const PromptChunk& chunk, int kvHead, int tokens);
+
+    const SelectorContext context_;
+    const select::RetainingHeads weights_;
+    const int budget_, chunk_, stabilizers_, local_;
+    std::vector<Head> heads_;
+    std::vector<float> rows_, hidden_, scores_; // [n, inputs], [n, width], [n, kvHeads]
+    // Of the prompt chunk being attended, for each KV head: what is kept of the chunks before, packed into blocks.
+    std::vector<std::vector<KvBlockView>> views_;
+    std::vector<AlignedBuffer<float>> gathered_;
+};
+
+/// Scores of n tokens whose projections lie one row after the other.
+void Locret::scoreRows(int layer, const float* q, const float* k, const float* v, int n) {
+    const auto inputs = std::size_t(weights_.inputs), kv = std::size_t(context_.shape.kvHeads * context_.shape.dim);
+    const std::size_t width = inputs - 2 * kv; // of the queries
+    rows_.resize(std::size_t(n) * inputs);
+    scores_.resize(std::size_t(n * context_.shape.kvHeads));
+    for (std::size_t i = 0; i < std::size_t(n); ++i) {
+        float* to = rows_.data() + i * inputs;
+        std::copy_n(q + i * width, width, to);
+        std::copy_n(k + i * kv, kv, to + width);
+        std::copy_n(v + i * kv, kv, to + width + kv);
+    }
+    weights_.score(context_.kernels, layer, rows_.data(), n, hidden_, scores_.data());
+}
+
+/// Keeps the last `recent` tokens and the best-scored ones of the rest; of equals the older one.
+void Locret::evict(Head& head, int recent) const {
+    const int count = int(head.tokens.size());
+    if (count <= budget_) return;
+    std::vector<std::int32_t> order, kept;
+    const TokenRange others{0, count - recent};
+    select::bestTokens({&others, 1}, std::span(head.scores).first(std::size_t(count - recent)), budget_ - recent, order,
+                       kept);
+    for (int i = count - recent; i < count; ++i) kept.push_back(i);
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+        head.tokens[i] = head.tokens[std::size_t(kept[i])];
+        head.scores[i] = head.scores[std::size_t(kept[i])];
+    }
+    head.tokens.resize(kept.size());
+    head.scores.resize(kept.size());
+}
+
+/// A prompt token sees what was kept of the chunks before its own, and its own chunk.
+void Locret::attendPrompt(const PromptChunk& chunk) {
+    for (int begin = chunk.first; begin < chunk.first + chunk.n;) {
+        const int end = std::min(chunk.first + chunk.n, (begin / chunk_ + 1) * chunk_);
+        if (begin > 0 && begin % chunk_ == 0)
+            for (int g = 0; g < context_.shape.kvHeads; ++g) evict(of(chunk.layer, chunk.sequence, g), stabilizers_);
+        attendPiece(chunk, begin, end);
+        begin = end;
+    }
+}
+
+/// Tokens [begin, end) of one of the method's own chunks.
+void Locret::attendPiece(const PromptChunk& chunk, int begin, int end) {
+    const auto kvHeads = std::size_t(context_.shape.kvHeads), dim = std::size_t(context_.shape.dim);
+    const auto group = std::size_t(context_.group()), heads = kvHeads * group;
+    const int size = context_.spec.blockSize, ownChunk = begin / chunk_ * chunk_;
+    const int window = context_.rules.windowOf(chunk.layer);
+    context_.kernels.forEach(int(kvHeads), [&](int g) { gather(chunk, g, ownChunk); });
+    std::vector<std::vector<KvBlockView>> lists(std::size_t(kQueriesTogether) * kvHeads);
+    std::vector<AttentionItem> items;
+    for (int first = begin; first < end; first += kQueriesTogether) {
+        items.clear();
+        for (int position = first; position < std::min(end, first + kQueriesTogether); ++position)
+            for (std::size_t g = 0; g < kvHeads; ++g) {
+                auto& list = lists[items.size()];
+                const int oldest = window > 0 ? std::max(0, position + 1 - window) : 0;
+                const auto own = TokenRange{std::max(ownChunk, oldest), position + 1};
+                select::storeViews(context_, chunk.layer, chunk.sequence, int(g), own, list);
+                const auto& kept = of(chunk.layer, chunk.sequence, int(g)).tokens;
+                const int hidden = int(std::lower_bound(kept.begin(), kept.end(), oldest) - kept.begin());
+                for (std::size_t b = std::size_t(hidden / size); b < views_[g].size(); ++b) {
+                    KvBlockView view = views_[g][b];
+                    if (b == std::size_t(hidden / size)) view.begin = hidden % size;
+                    if (view.begin < view.tokens) list.push_back(view);
+                }
+                const std::size_t row = std::size_t(position - chunk.first) * heads + g * group;
+                items.push_back({chunk.rows.q + row * dim, list.data(), std::int32_t(list.size()),
+                                 chunk.rows.out + row * std::size_t(context_.shape.valueDim), nullptr});
+            }
+        context_.kernels.blockAttention({int(group), int(dim), size, int(dim), context_.shape.valueDim,
+                                         context_.rules.scale, context_.spec.bias.scale, items,
+                                         context_.shape.valueDim});
+    }
+    const auto from = std::size_t(begin - chunk.first);
+    scoreRows(chunk.layer, chunk.rows.plainQ + from * heads * dim, chunk.rows.plainK + from * kvHeads * dim,
+              chunk.rows.v + from * kvHeads * dim, end - begin);
+    for (int position = begin; position < end; ++position)
+        for (std::size_t g = 0; g < kvHeads; ++g) {
+            Head& head = of(chunk.layer, chunk.sequence, int(g));
+            head.tokens.push_back(position);
+            head.scores.push_back(scores_[std::size_t(position - begin) * kvHeads + g]);
+        }
+}
+
+/// What the head keeps of the first `tokens` tokens.
+void Locret::gather(const PromptChunk& chunk, int kvHead, int tokens) {
+    const BlockLayout& layout = context_.cache.layout();
+    const Head& head = of(chunk.layer, chunk.sequence, kvHead);
+    const int count = int(std::lower_bound(head.tokens.begin(), head.tokens.end(), tokens) - head.tokens.begin());
+    const int size = layout.blockSize, blocks = (count + size - 1) / size;
+    auto& buffer = gathered_[std::size_t(kvHead)];
+    auto& views = views_[std::size_t(kvHead)];
+    if (buffer.size() < layout.floats() * std::size_t(blocks))
+        buffer = AlignedBuffer<float>(layout.floats() * std::size_t(blocks));
+    KvHead& cached = context_.cache.head(chunk.sequence, chunk.layer, kvHead);
+    views.clear();
+    for (int i = 0; i < count; ++i) {
+        float* block = buffer.data() + std::size_t(i / size) * layout.floats();
+        const std::int32_t token = head.tokens[std::size_t(i)];
+        layout.copyToken(context_.cache.storeBlock(cached, token / size), token % size, block, i % size);
+        if (i % size == 0) views.push_back(layout.view(block, std::min(size, count - i)));
+    }
+}
+
+void Locret::append(std::span<HeadStep> heads) {
+    const auto kvHeads = std::size_t(context_.shape.kvHeads);
+    for (std::size_t i = 0; i < heads.size(); i += kvHeads) { // the first KV head's rows are followed by the others'
+        scoreRows(heads[i].layer, heads[i].plainQ, heads[i].plainKey, heads[i].value, 1);
+        for (std::size_t g = 0; g < kvHeads; ++g) {
+            Head& head = of(heads[i].layer, heads[i].sequence, int(g));
+            head.tokens.push_back(heads[i].position);
+            head.scores.push_back(scores_[g]);
+            evict(head, local_);
+        }
+    }
+}
+
+void Locret::choose(std::span<HeadStep> heads) {
+    for (HeadStep& item : heads) {
+        const Head& head = of(item.layer, item.sequence, item.kvHead);
+        const auto visible = std::lower_bound(head.tokens.begin(), head.tokens.end(), item.firstToken);
+        item.tokens.assign(visible, head.tokens.end());
+        const std::size_t recent = std::min(item.tokens.size(), std::size_t(local_));
+        select::chooseTokens(item, std::span(head.scores).subspan(std::size_t(visible - head.tokens.begin())),
+                             Origin::QueryAgnostic, item.tokens[item.tokens.size() - recent]);
+    }
+}
+
+} // namespace
+
+MethodEntry locretMethod() {
+    MethodEntry entry;
+    entry.name = "locret";
+    entry.title = "Locret";
+    entry.source = "Locret: Enhancing Eviction in Long-Context LLM Inference with Trained Retaining Heads";
+    entry.needs = "retaining heads (locret.safetensors, which kvscope-cli calibrate makes)";
+    entry.hasOwnWeights = select::hasRetainingHeads;
+    entry.summary =
+        "A small trained network scores each token once from its query, key and value. The prompt is read in chunks; "
+        "after each one a KV head keeps its last tokens and the best-scored others, and what is evicted is gone for "
+        "the rest of the prompt too. Nothing is transferred.";
+    entry.ownWindow = true;
+    entry.parameters = {
+        select::blockSize(),
+        {"budget_tokens", ParameterType::Integer, "6000", 2, 1 << 24, "tokens", "Tokens each KV head keeps.", {}},
+        {"prefill_chunk",
+         ParameterType::Integer,
+         "3072",
+         1,
+         1 << 24,
+         "tokens",
+         "Prompt tokens read before the next eviction; they all see each other.",
+         {}},
+        {"stabilizers",
+         ParameterType::Integer,
+         "2500",
+         0,
+         1 << 24,
+         "tokens",
+         "Last tokens of a chunk that stay whatever their score; fewer than budget_tokens.",
+         {}},
+        {"local_len",
+         ParameterType::Integer,
+         "100",
+         1,
+         1 << 24,
+         "tokens",
+         "Most recent tokens that stay while text is generated; at most budget_tokens.",
+         {}},
+        select::bias(),
+        select::biasScale()};
+    entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        if (config.latent)
+            throw Error(ErrorKind::Unsupported, "locret scores values of their own (latent attention has none)",
+                        "choose another method for this checkpoint");
+        SelectionSpec spec = select::commonSpec(values, config);
+        const int budget = values.integer("budget_tokens");
+        if (values.integer("stabilizers") >= budget || values.integer("local_len") > budget)
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("budget_tokens {} does not hold {} stabilizers or {} local tokens", budget,
+                                    values.integer("stabilizers"), values.integer("local_len")),
+                        "raise budget_tokens, or lower stabilizers or local_len");
+        select::setTokenBudget(spec, budget);
+        return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        return std::make_unique<Locret>(context, values);
+    };
+    return entry;
+}
+
+} // namespace kvscope

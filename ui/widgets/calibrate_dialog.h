@@ -1,0 +1,87 @@
+// Teaches a model what SparDA, Locret, Double Sparsity and AsyncTLS must know about it: what to learn, from how much,
+// and the losses while it does. The same as `kvscope-cli calibrate`. Not modal: runs go on beside it.
+#pragma once
+
+#include "ui/calibration_job.h"
+
+#include <QDialog>
+
+#include <array>
+#include <memory>
+
+class QCheckBox;
+class QComboBox;
+class QFormLayout;
+class QLabel;
+class QLineEdit;
+class QProgressBar;
+class QPushButton;
+class QSpinBox;
+class QToolButton;
+class QVBoxLayout;
+class QCPGraph;
+
+namespace kvscope::ui {
+
+class InlineMessage;
+class LegendStrip;
+class MutedLabel;
+class PlotCanvas;
+struct Theme;
+
+class CalibrateDialog final : public QDialog {
+    Q_OBJECT
+public:
+    explicit CalibrateDialog(QWidget* parent = nullptr);
+
+    /// Of the session form; while a calibration runs, it stays with the model it began with.
+    void setModel(const QString& nameOrPath, std::shared_ptr<const Model> model);
+    void applyTheme(const Theme& theme);
+
+signals:
+    /// The model with what was learned, ready to run.
+    void calibrated(const QString& nameOrPath, std::shared_ptr<const kvscope::Model> model);
+
+protected:
+    void changeEvent(QEvent* event) override;
+
+private:
+    /// Losses of one training in one panel: every step, and the texts left out.
+    struct Curve {
+        CalibrateStage stage;
+        int panel = 0;
+        QCPGraph *training = nullptr, *leftOut = nullptr;
+        double most = 0;
+        int lastStep = 0;
+    };
+
+    void makeOptions(QVBoxLayout* layout);
+    void makePlot(QVBoxLayout* layout);
+    void makeFooter(QVBoxLayout* layout);
+    void chooseFolder();
+    void refresh();
+    void start();
+    void showProgress(double fraction, const QString& what, const std::vector<LossPoint>& points);
+    void showResult(const std::vector<std::string>& files, const CalibrateResult& result);
+    void clearCurves();
+    CalibrateOptions options() const;
+
+    CalibrationJob job_;
+    QString name_, runningName_;
+    std::shared_ptr<const Model> model_;
+    QLabel* title_ = nullptr;
+    QCheckBox *forecast_ = nullptr, *retaining_ = nullptr, *channels_ = nullptr;
+    QComboBox* teacher_ = nullptr;
+    QSpinBox *texts_ = nullptr, *tokens_ = nullptr, *steps_ = nullptr;
+    QLineEdit* folder_ = nullptr;
+    QToolButton* browse_ = nullptr;
+    MutedLabel *files_ = nullptr, *what_ = nullptr, *result_ = nullptr;
+    InlineMessage* message_ = nullptr;
+    QProgressBar* bar_ = nullptr;
+    QPushButton *start_ = nullptr, *cancel_ = nullptr;
+    PlotCanvas* plot_ = nullptr;
+    LegendStrip* legend_ = nullptr;
+    std::array<Curve, 2> curves_{Curve{CalibrateStage::Forecast}, Curve{CalibrateStage::Retaining}};
+};
+
+} // namespace kvscope::ui
