@@ -1,6 +1,7 @@
 #include "core/model/model.h"
 
 #include "core/model/gguf_model.h"
+#include "core/model/ids_only.h"
 #include "core/model/safetensors.h"
 #include "kernels/base/half.h"
 #include "resources/resources.h"
@@ -98,8 +99,9 @@ Source folderSource(const std::string& nameOrPath) {
     return source;
 }
 
-TextFiles textOf(const Source& source, bool embedded) {
-    if (!embedded) return readTextFiles(source.folder);
+TextFiles textOf(const Source& source, bool embedded, int vocab) {
+    if (!embedded)
+        return hasTokenizer(source.folder) ? readTextFiles(source.folder) : idsOnlyText(source.folder, vocab);
     const std::string path = embeddedPath(source.name, "tokenizer.json");
     return {Tokenizer(resources::text(path).value_or(""), source.name + "/tokenizer.json"), nullptr, {}};
 }
@@ -164,7 +166,7 @@ Model::~Model() = default;
 TextFiles Model::loadText(const std::string& nameOrPath) {
     const auto known = embeddedModels();
     if (std::find(known.begin(), known.end(), nameOrPath) != known.end())
-        return textOf(embeddedSource(nameOrPath), true);
+        return textOf(embeddedSource(nameOrPath), true, 0);
     std::error_code ignored;
     const fs::path path(nameOrPath);
     if (!fs::exists(path, ignored))
@@ -220,11 +222,11 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
                     "give the folder that kvscope-cli calibrate wrote to");
     }
     const ModelConfig config = ModelConfig::parse(
-        source.gguf ? ggufConfigJson(parts.front(), files->tensors.front()) : source.configText, source.configOrigin);
+        source.gguf ? ggufConfigJson(parts, files->tensors.front()) : source.configText, source.configOrigin);
     report(progress, 0.3, "reading the tokenizer");
     throwIfCancelled(stop);
     std::shared_ptr<Model> model(
-        new Model(config, source.gguf ? ggufTextFiles(parts.front()) : textOf(source, embedded)));
+        new Model(config, source.gguf ? ggufTextFiles(parts.front()) : textOf(source, embedded, config.vocab)));
     model->name_ = source.name;
     model->folder_ = learned;
     model->files_ = std::move(files);

@@ -1,9 +1,8 @@
 // Models as GGUF files: checkpoints of the transformers library, converted here the way llama.cpp's script converts
 // them, must give the logits the library computed; a real quantised file must speak.
 #include "core/model/gguf.h"
-#include "core/session/decode_session.h"
 #include "tests/core/gguf_writer.h"
-#include "tests/core/golden_file.h"
+#include "tests/core/library_reference.h"
 #include "tests/profiler/temporary_folder.h"
 
 #include <algorithm>
@@ -147,47 +146,6 @@ void write(const std::filesystem::path& path, const GgufWriter& gguf) {
     std::ofstream(path, std::ios::binary) << gguf.bytes();
 }
 
-struct Outcome {
-    std::vector<std::int32_t> ids;
-    std::vector<std::vector<float>> logits;
-};
-
-Outcome decode(const std::shared_ptr<const Model>& model, const std::vector<std::int32_t>& prompt, int newTokens) {
-    SessionOptions options;
-    options.method = "full";
-    options.stopAtEos = false;
-    options.maxNewTokens = newTokens;
-    CollectingSink sink;
-    DecodeSession session(model, {prompt}, options, sink);
-    Outcome out;
-    const auto keep = [&] {
-        if (const float* logits = session.logits(0)) out.logits.emplace_back(logits, logits + model->config().vocab);
-    };
-    session.prefill();
-    keep();
-    while (session.step()) keep();
-    out.ids = session.generated().at(0);
-    return out;
-}
-
-void expectTheLibrarysLogits(const std::string& folder, const std::shared_ptr<const Model>& model) {
-    const test::GoldenFile reference(folder + "/reference.safetensors");
-    const auto ids = reference.ints("generated_ids");
-    const auto want = reference.floats("logits");
-    const Outcome got = decode(model, reference.ints("prompt_ids"), int(ids.size()));
-    EXPECT_EQ(got.ids, ids);
-    ASSERT_EQ(got.logits.size(), ids.size());
-    const auto vocab = std::size_t(model->config().vocab);
-    for (std::size_t step = 0; step < ids.size(); ++step) {
-        double difference = 0, scale = 0;
-        for (std::size_t i = 0; i < vocab; ++i) {
-            difference = std::max(difference, std::abs(double(got.logits[step][i]) - double(want[step * vocab + i])));
-            scale = std::max(scale, std::abs(double(want[step * vocab + i])));
-        }
-        ASSERT_LT(difference / scale, 1e-4) << "step " << step;
-    }
-}
-
 struct Family {
     const char *folder, *architecture;
 };
@@ -204,7 +162,7 @@ TEST_P(GgufFamily, ConvertedItGivesTheLibrarysLogitsAndIds) {
     const std::string folder = kFamilies + GetParam().folder;
     const test::Folder temporary;
     write(temporary / "model.gguf", convert(folder, GetParam().architecture).front());
-    expectTheLibrarysLogits(folder, Model::load((temporary / "model.gguf").string()));
+    test::expectTheLibrarysLogits(folder, Model::load((temporary / "model.gguf").string()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, GgufFamily,
@@ -220,7 +178,7 @@ TEST(GgufModel, ASplitFileIsOneModelAndMissingOrWrongPartsAreNamed) {
     const auto parts = convert(folder, "qwen3", 3);
     const auto path = [&](int part) { return temporary / fmt::format("model-{:05}-of-00003.gguf", part); };
     for (int part = 1; part <= 3; ++part) write(path(part), parts[std::size_t(part - 1)]);
-    expectTheLibrarysLogits(folder, Model::load(path(1).string()));
+    test::expectTheLibrarysLogits(folder, Model::load(path(1).string()));
     const auto refusal = [&](const std::string& file, const char* says) {
         EXPECT_THAT([&] { Model::load(file); }, ::testing::ThrowsMessage<Error>(::testing::HasSubstr(says)));
     };
@@ -265,7 +223,7 @@ TEST(GgufModel, SmolLM2AnswersFluently) {
     const auto prompt = model->tokenizer().encode("<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
                                                   "<|im_start|>assistant\n");
     EXPECT_EQ(prompt.front(), 1); // <|im_start|> is one token
-    const Outcome out = decode(model, prompt, 12);
+    const test::Decoded out = test::decodeFully(model, prompt, 12);
     EXPECT_THAT(model->tokenizer().decode(out.ids), ::testing::HasSubstr("capital of France is Paris"));
 }
 
