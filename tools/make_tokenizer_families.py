@@ -152,7 +152,8 @@ def cases():
     rng = random.Random(2027)
     special = ["<s>", "</s>", "<unk>", "<|im_start|>user\nHi<|im_end|>\n", "<mask>", " <mask> x", "<pad>  y", "tokens token",
                "BLOCK block", "a<|begin_of_text|>b", "<think>\nx\n</think>", "<0x41>", SPACE, "a" + SPACE + "b", " a", "  a",
-               "a  ", "e\u0301", "\u212b", "\uff21\uff11", "\u1e9b\u0323", "1,234.5", "x-1--2", "a\tb", "...?!", "don't DON'T"]
+               "a  ", "e\u0301", "\u212b", "\uff21\uff11", "\u1e9b\u0323", "1,234.5", "x-1--2", "a\tb", "...?!", "don't DON'T",
+               SPACE + "camelCase token", "a " + SPACE + " b", " " + SPACE + " ", "x" + SPACE + " " + SPACE]
     out = list(dict.fromkeys(texts.FIXED + special))
     while len(out) < COUNT:
         text = "".join(texts.part(rng) if rng.random() < 0.85 else rng.choice(special) for _ in range(rng.choice([1, 2, 3])))

@@ -67,7 +67,7 @@ TEST_P(TokenizerFamily, GivesTheIdsAndTextsOfTheReferenceLibrary) {
     ASSERT_GE(cases.size(), 250u);
     for (const Case& c : cases) {
         // SentencePiece itself puts its space before a marker, too; and it reads no special token out of a text.
-        if (ownMarks && c.text.starts_with("<|im_")) continue;
+        if (ownMarks && c.text.find("<|im_") == c.text.find_first_not_of(' ')) continue;
         EXPECT_EQ(tokenizer.encode(c.text, !ownMarks, !ownMarks), c.ids) << Json(c.text).dump();
         // SentencePiece keeps the valid part of a run of bytes that is no text as a whole, and prints " ⁇ " for
         // unknown ones; tokenizers are compared where both know every character.

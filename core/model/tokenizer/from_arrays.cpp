@@ -63,7 +63,7 @@ void buildByteLevel(const TokenizerArrays& arrays, TokenizerParts& parts, bool& 
 void buildSentencePiece(const TokenizerArrays& arrays, TokenizerParts& parts, const std::string& origin) {
     checkScores(arrays, origin);
     const bool prefix = arrays.addSpacePrefix.value_or(true);
-    if (arrays.removeExtraWhitespaces.value_or(false)) parts.normalizers.push_back(makeCollapseSpaces());
+    if (arrays.removeExtraWhitespaces.value_or(false)) parts.wholeText.push_back(makeCollapseSpaces());
     parts.preTokenizers.push_back(makeMetaspace(!prefix                      ? Prepend::Never
                                                 : arrays.prefixAfterSpecials ? Prepend::Always
                                                                              : Prepend::First));
