@@ -376,6 +376,9 @@ def main():
             if report := write_case(name, spec, seed, arguments.output):
                 break
         else:
+            if arguments.random:  # a size whose logits lie too close together
+                shutil.rmtree(arguments.output / name, ignore_errors=True)
+                continue
             raise SystemExit(f"{name}: no seed gives unambiguous ids")
         total += report["bytes"]
         if arguments.random:

@@ -1,5 +1,6 @@
 #include "core/model/model.h"
 
+#include "core/model/generation_config.h"
 #include "core/model/gguf_model.h"
 #include "core/model/ids_only.h"
 #include "core/model/safetensors.h"
@@ -221,8 +222,11 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
         throw Error(ErrorKind::BadInput, fmt::format("{} is no folder", learned),
                     "give the folder that kvscope-cli calibrate wrote to");
     }
-    const ModelConfig config = ModelConfig::parse(
+    ModelConfig config = ModelConfig::parse(
         source.gguf ? ggufConfigJson(parts, files->tensors.front()) : source.configText, source.configOrigin);
+    const fs::path generation = source.folder / "generation_config.json";
+    if (std::error_code ignored; !source.folder.empty() && fs::exists(generation, ignored))
+        addGenerationConfig(textOf(MappedFile(generation.string())), generation.string(), config);
     report(progress, 0.3, "reading the tokenizer");
     throwIfCancelled(stop);
     std::shared_ptr<Model> model(

@@ -511,6 +511,20 @@ TEST_F(Checkpoint, NamesEveryMissingFile) {
     }
 }
 
+TEST_F(Checkpoint, EndsWhereGenerationConfigSaysToo) {
+    TinyCheckpoint().writeTo(folder_.path());
+    const auto before = Model::load(folder_.path().string())->config().eosIds;
+    ASSERT_EQ(before, std::vector<std::int32_t>{1});
+    write(file("generation_config.json"), R"({"eos_token_id": [1, 3, 999999], "temperature": 0.6})");
+    EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 3}));
+    write(file("generation_config.json"), R"({"eos_token_id": 5})");
+    EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 5}));
+    for (const char* bad : {"[", "4", R"({"eos_token_id": "</s>"})", R"({"eos_token_id": -4})"}) {
+        write(file("generation_config.json"), bad);
+        EXPECT_NE(loadRefusal(folder_.path(), "generation_config.json"), "") << bad;
+    }
+}
+
 TEST_F(Checkpoint, WithoutATokenizerTakesAndGivesIdsOnly) {
     TinyCheckpoint().writeTo(folder_.path());
     fs::remove(file("tokenizer.json"));
