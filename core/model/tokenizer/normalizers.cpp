@@ -75,7 +75,8 @@ class CollapseSpaces final : public Normalizer {
         std::string out;
         for (const char c : text)
             if (c != ' ' || (!out.empty() && out.back() != ' ')) out += c;
-        // A written U+2581 is no space, but at the end it goes as one: SentencePiece looks there after replacing spaces.
+        // A written U+2581 is no space, but at the end it goes as one: SentencePiece looks there after replacing
+        // spaces.
         for (bool more = true; more;) {
             more = false;
             for (const std::string_view space : {std::string_view(" "), std::string_view(kMetaspace)})
