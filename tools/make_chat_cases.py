@@ -4,8 +4,12 @@
 `families` holds conversation templates in the forms that the supported families use, written for this test;
 `small` holds one-line templates for single features of the language, and some that must fail (result null).
 Needs the package `transformers`:  python tools/make_chat_cases.py
+Templates that models come with (any folder of .jinja files; llama.cpp keeps seventy in models/templates), with harder
+conversations:  python tools/make_chat_cases.py --templates DIR -o FILE
+    KVSCOPE_CHAT_CASES=FILE build/ci/tests/core_tests --gtest_filter='ChatTemplate.Gives*'
 """
 
+import argparse
 import json
 import pathlib
 
@@ -279,8 +283,37 @@ BLOCKS = ["  {% if y %}\n    a\n  {% endif %}\nb\n", "{% for x in l %}\n  {{ x }
           "{%- for m in [1, 2] -%}\n  {{- m }}\n{%- endfor -%}\n"]
 
 
+def say(*turns):
+    return [{"role": role, "content": content} for role, content in turns]
+
+
+LONG = [("user", f"question {i}") if i % 2 == 0 else ("assistant", f"<think>\nr{i}\n</think>\n\nanswer {i} ") for i in range(9)]
+HARDER = [
+    say(("user", "")), say(("user", "   ")), say(("user", "\n\n a \t\n")), say(("system", ""), ("user", "x")),
+    say(("system", "  two\n lines  "), ("user", "e\u0301 \U0001f469\u200d\U0001f4bb \u202e\u00a0 世界 \u0130"), ("assistant", "  ok  "),
+        ("user", "{{ bos_token }} {% if %} <|im_end|> </s> [INST]")),
+    say(("user", "a"), ("assistant", "")), say(("user", "a"), ("user", "b")), say(("system", "s")),
+    say(("user", "a"), ("assistant", "b"), ("system", "late"), ("user", "c")), say(*LONG), say(*LONG, ("assistant", "half")),
+    say(("developer", "d"), ("user", "x")), say(("user", None)), say(("tool", "22"), ("user", "x")),
+]
+
+
+def of_published(folder, add):
+    for path in sorted(folder.rglob("*.jinja")):
+        template = path.read_text(encoding="utf-8")
+        for i, chat in enumerate(CHATS + HARDER + [CALLS]):
+            for tools in (None, TOOLS) if i % 3 == 0 else (None,):
+                for more in ({}, {"enable_thinking": False}, {"add_generation_prompt": False}):
+                    add(f"{path.stem} {i}", template, {"documents": None, "add_generation_prompt": True, "messages": chat,
+                                                       "tools": tools, **more})
+
+
 def main():
-    with open(FILE, "w", encoding="utf-8", newline="") as file:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--templates", type=pathlib.Path)
+    parser.add_argument("-o", "--output", type=pathlib.Path, default=FILE)
+    arguments = parser.parse_args()
+    with open(arguments.output, "w", encoding="utf-8", newline="") as file:
         def add(name, template, names):
             try:
                 result = _compile_jinja_template(template).render(**TOKENS, **names)
@@ -289,6 +322,8 @@ def main():
             line = {"name": name, "template": template, "names": names, "result": result}
             file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
 
+        if arguments.templates:
+            return of_published(arguments.templates, add)
         families = {"chatml": CHATML, "inst": INST, "headers": HEADERS, "thinking": THINKING,
                     "user-assistant": USER_ASSISTANT, "observed": OBSERVED}
         for name, template in families.items():

@@ -86,6 +86,7 @@ CASES = {
     "llama-yarn": case("Llama", **rope("yarn")),
     "smollm2": case("Llama", num_attention_heads=9, num_key_value_heads=3, hidden_size=36, num_hidden_layers=2,
                     tie_word_embeddings=True, **rope("default", rope_theta=100000.0)),
+    "mistral": case("Mistral", sliding_window=None, head_dim=12, **rope("default")),
     "mistral-window": case("Mistral", sliding_window=40, **rope("default")),
     "qwen2": case("Qwen2", tie_word_embeddings=True, hidden_size=32, num_attention_heads=2, num_key_value_heads=1,
                   head_dim=64, **rope("default", rope_theta=1000000.0)),
@@ -93,10 +94,14 @@ CASES = {
     "qwen3": case("Qwen3", hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=64, **rope("default", rope_theta=1000000.0)),
     "minicpm4": case("Llama", mup=MUP, sparse={**SPARSE, "topk": 6}, hidden_size=32, num_attention_heads=2,
                      num_key_value_heads=1, head_dim=64, **rope("longrope", dim=64)),
+    "minicpm-longrope": case("Llama", mup=MUP, hidden_size=32, num_attention_heads=2, num_key_value_heads=1, head_dim=16,
+                             **rope("longrope", dim=16, original=512)),
     "nosa": case("Llama", mup=None, sparse={**SPARSE, "select_blocks": 3}, eviction=True, head_dim=16,
                  **rope("longrope", dim=16)),
     "minicpm3": case("MiniCPM3", q_lora_rank=24, scale_emb=12, scale_depth=1.4, dim_model_base=16,
                      tie_word_embeddings=True, **LATENT, **rope("default")),
+    "minicpm3-released": case("MiniCPM3", q_lora_rank=24, scale_emb=12, scale_depth=1.4, dim_model_base=256,
+                              **LATENT, **rope("default")),
     "deepseek2-lite": case("DeepseekV2", q_lora_rank=None, **LATENT, **EXPERTS,
                            **rope("yarn", mscale=0.707, mscale_all_dim=0.707)),
     "deepseek2-groups": case("DeepseekV2", q_lora_rank=24, topk_method="group_limited_greedy", n_group=4, topk_group=2,
@@ -109,24 +114,27 @@ CASES = {
     "mixtral": case("Mixtral", num_local_experts=4, num_experts_per_tok=2, **rope("default")),
     "qwen2-moe": case("Qwen2Moe", num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16,
                       shared_expert_intermediate_size=24, **rope("default")),
+    "qwen3-moe-normed": case("Qwen3Moe", num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=16,
+                             norm_topk_prob=True, **rope("default")),
     "qwen3-moe": case("Qwen3Moe", num_experts=6, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=16,
                       norm_topk_prob=True, mlp_only_layers=[0], **rope("default")),
 }
 
 
 def random_case(rng):
-    """Another size of a random family."""
-    heads = rng.choice([1, 2, 3, 4, 5, 6, 8])
+    """Another size of a random family, in one of the forms in which checkpoints are published."""
+    heads = rng.choice([1, 2, 3, 4, 5, 6, 7, 8, 12])
     kv = rng.choice([h for h in range(1, heads + 1) if heads % h == 0])
     hidden = heads * rng.choice([6, 8, 10, 16])
-    config = {**BASE, "hidden_size": hidden, "intermediate_size": rng.choice([24, 40, 64, 96]),
+    config = {**BASE, "hidden_size": hidden, "intermediate_size": rng.choice([24, 37, 40, 64, 96]),
               "num_hidden_layers": rng.choice([1, 2, 3]), "num_attention_heads": heads, "num_key_value_heads": kv,
-              "vocab_size": rng.choice([64, 97, 200]), "rms_norm_eps": rng.choice([1e-5, 1e-6]),
+              "vocab_size": rng.choice([64, 97, 200, 251]), "rms_norm_eps": rng.choice([1e-5, 1e-6]),
               "tie_word_embeddings": rng.random() < 0.4}
-    kind = rng.choice(["Llama", "Mistral", "Qwen2", "Qwen3", "MiniCPM", "MiniCPM3", "DeepseekV2", "DeepseekV3",
-                       "Glm4MoeLite"])
-    result = {"kind": kind, "prompt": rng.choice([3, 40, 130, 200, 600]), "sparse": None, "mup": None,
-              "eviction": False, "config": config}
+    kind = rng.choice(["Llama", "NOSA", "Mistral", "Qwen2", "Qwen3", "MiniCPM", "MiniCPM3", "DeepseekV2", "DeepseekV3",
+                       "Glm4MoeLite", "Mixtral", "Qwen2Moe", "Qwen3Moe"])
+    result = {"kind": kind, "prompt": rng.choice([3, 40, 130, 200, 600, 1500]), "sparse": None, "mup": None,
+              "eviction": False, "config": config, "dtype": rng.choice(["bfloat16", "float16", "float32"]),
+              "shards": rng.choice([1, 1, 3]), "older_keys": rng.random() < 0.5}
     dim = hidden // heads
     if kind in ("MiniCPM3", "DeepseekV2", "DeepseekV3", "Glm4MoeLite"):
         dim = rng.choice([4, 8, 16])
@@ -134,37 +142,83 @@ def random_case(rng):
                       qk_rope_head_dim=dim, v_head_dim=rng.choice([5, 16, 20]), num_key_value_heads=heads,
                       q_lora_rank=rng.choice([None, 12, 30]))
     elif rng.random() < 0.6 or kind == "Qwen3":
-        dim = config["head_dim"] = rng.choice([4, 8, 10, 16, 32])
+        dim = config["head_dim"] = rng.choice([4, 8, 10, 16, 22, 32, 64, 80])
+        if kind in ("Mistral", "Qwen2", "Qwen3", "Mixtral", "Qwen3Moe"):  # their heads need not divide the width
+            config["hidden_size"] = rng.choice([hidden, 27, 50])
+    if kind == "Mixtral":  # without it the library's yarn fails
+        config.setdefault("head_dim", dim)
+    if kind in ("Llama", "NOSA", "MiniCPM", "Qwen3", "Qwen3Moe", "MiniCPM3", "DeepseekV2", "DeepseekV3", "Glm4MoeLite"):
+        config["attention_bias"] = rng.random() < 0.3
+    if kind in ("Llama", "NOSA", "DeepseekV2"):
+        config["mlp_bias"] = rng.random() < 0.3
     if kind in ("DeepseekV2", "DeepseekV3", "Glm4MoeLite"):
         groups = rng.choice([1, 2, 3])
         config.update(n_routed_experts=6, num_experts_per_tok=rng.choice([1, 2]), moe_intermediate_size=rng.choice([8, 20]),
-                      n_shared_experts=rng.choice([1, 2]), first_k_dense_replace=rng.choice([0, 1, 2]), n_group=groups,
-                      topk_group=rng.randint(1, groups), routed_scaling_factor=rng.choice([1.0, 2.5]),
-                      norm_topk_prob=rng.random() < 0.5)
+                      n_shared_experts=rng.choice([1, 2]), n_group=groups, topk_group=rng.randint(1, groups),
+                      routed_scaling_factor=rng.choice([1.0, 2.5]), norm_topk_prob=rng.random() < 0.5)
+        if kind != "Glm4MoeLite":
+            config["first_k_dense_replace"] = rng.choice([0, 1, 2])
         if kind == "DeepseekV2":
             config["topk_method"] = rng.choice(["greedy", "group_limited_greedy"])
             config["norm_topk_prob"] = False
+    if kind == "Mixtral":
+        config.update(num_local_experts=rng.choice([2, 5]), num_experts_per_tok=rng.choice([1, 2]),
+                      sliding_window=rng.choice([None, 30]))
+    if kind in ("Qwen2Moe", "Qwen3Moe"):
+        config.update(num_experts=rng.choice([3, 8]), num_experts_per_tok=rng.choice([1, 3]),
+                      moe_intermediate_size=rng.choice([12, 20]), norm_topk_prob=rng.random() < 0.5,
+                      decoder_sparse_step=rng.choice([1, 2]), mlp_only_layers=rng.choice([[], [0]]))
+    if kind == "Qwen2Moe":
+        config.update(shared_expert_intermediate_size=rng.choice([10, 24]), qkv_bias=rng.random() < 0.7)
     if kind == "MiniCPM3":
         config.update(scale_emb=rng.choice([1, 12]), scale_depth=rng.choice([1.4, 3.0]), dim_model_base=rng.choice([8, hidden]))
     if kind == "MiniCPM":
         result.update(kind="Llama", mup={"scale_emb": rng.choice([1, 8, 12]), "scale_depth": rng.choice([0.7, 1.4]),
                                          "dim_model_base": rng.choice([8, 16, hidden])})
+    if kind == "NOSA":
+        result.update(kind="Llama", eviction=True, sparse={**SPARSE, "select_blocks": 3})
     if kind == "Mistral":
         config["sliding_window"] = rng.choice([None, 2, 16, 33, 100, 4096])
-    if kind in ("Qwen2", "Qwen3") and rng.random() < 0.5:
+    if kind in ("Qwen2", "Qwen3", "Qwen2Moe", "Qwen3Moe") and rng.random() < 0.5:
         config.update(use_sliding_window=True, sliding_window=rng.choice([20, 64]), max_window_layers=rng.choice([0, 1]))
+        if kind in ("Qwen2", "Qwen3") and rng.random() < 0.5:
+            config["layer_types"] = rng.choices(["full_attention", "sliding_attention"], k=config["num_hidden_layers"])
     types = ["default", "linear", "llama3", "longrope", "yarn"] + (["dynamic"] if dim > 2 else [])
     chosen = rng.choice(types)
     more = {"rope_theta": rng.choice([1000.0, 10000.0, 500000.0])}
-    if chosen in ("yarn",) and rng.random() < 0.5:
+    if chosen in ("linear", "dynamic", "yarn") and rng.random() < 0.5:
+        more["factor"] = rng.choice([1.5, 3.0, 8.0])
+    if chosen == "yarn" and rng.random() < 0.5:
         more.update(mscale=rng.choice([0.707, 1.0]), mscale_all_dim=rng.choice([0.707, 1.0]))
     if chosen == "yarn" and rng.random() < 0.3:
         more.update(truncate=False, beta_fast=16, beta_slow=2)
+    if chosen == "longrope" and rng.random() < 0.3:
+        more["factor"] = 5.0
+    if chosen in ("longrope", "yarn") and rng.random() < 0.3:
+        more["attention_factor"] = 1.2
+    if chosen == "llama3" and rng.random() < 0.5:
+        more.update(factor=4.0, low_freq_factor=0.5, high_freq_factor=3.0)
     config.update(rope(chosen, dim=dim, original=rng.choice([64, 128, 256]), **more))
-    config["max_position_embeddings"] = rng.choice([128, 256]) if chosen == "dynamic" else 1024
-    if chosen == "dynamic":
-        result["prompt"] = min(result["prompt"], 400)
+    config["max_position_embeddings"] = rng.choice([128, 256]) if chosen == "dynamic" else rng.choice([700, 1024, 2048])
+    if chosen == "dynamic":  # the context is what the scaling reaches
+        reach = int(config["max_position_embeddings"] * config["rope_parameters"]["factor"])
+        result["prompt"] = min(result["prompt"], reach - STEPS - 1)
+    elif result["prompt"] > 600:
+        config["max_position_embeddings"] = 2048
     return result
+
+
+def to_older_keys(config, kind):
+    """A configuration as files before transformers 5 write it; what they leave to defaults is left out."""
+    parameters = config.pop("rope_parameters")
+    config["rope_theta"] = parameters.pop("rope_theta")
+    config["rope_scaling"] = parameters if parameters["rope_type"] != "default" else None
+    config["torch_dtype"] = config.pop("dtype", "float32")
+    config.pop("layer_types", None) if kind == "Llama" else None
+    if config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"] and kind != "Qwen3":
+        config.pop("head_dim")
+    if kind == "Llama" and config["num_key_value_heads"] == config["num_attention_heads"]:
+        config.pop("num_key_value_heads")
 
 
 def embedding_size(spec):
@@ -174,7 +228,7 @@ def embedding_size(spec):
 
 
 def make_model(spec, seed):
-    kind = spec["kind"]
+    kind, dtype = spec["kind"], getattr(torch, spec.get("dtype", "bfloat16"))
     config = getattr(transformers, f"{kind}Config")(**spec["config"])
     model = getattr(transformers, f"{kind}ForCausalLM")._from_config(config, attn_implementation="eager", experts_implementation="eager").float().eval()
     generator = torch.Generator().manual_seed(seed)
@@ -192,7 +246,7 @@ def make_model(spec, seed):
             else:  # keeps the size of activations, and makes attention look at few positions
                 sharp = any(part in name for part in ("q_proj", "k_proj", "q_b_proj", "kv_b_proj"))
                 weight.copy_((1.6 if sharp else 1.0) * noise / weight.shape[-1] ** 0.5)
-            weight.copy_(weight.bfloat16().float())
+            weight.copy_(weight.to(dtype).float())
     return model
 
 
@@ -240,12 +294,32 @@ def fresh(spec, model, folder, double):
     return fold(again, spec["mup"]) if spec["mup"] else again
 
 
+def save_weights(tensors, folder, dtype, shards):
+    """One file, or several with an index."""
+    tensors = {key: value.to(dtype).contiguous() for key, value in tensors.items()}
+    if shards == 1:
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+        return
+    (folder / "model.safetensors").unlink()
+    names, index = sorted(tensors), {}
+    for shard in range(shards):
+        file = f"model-{shard + 1:05}-of-{shards:05}.safetensors"
+        part = names[shard::shards]
+        save_file({key: tensors[key] for key in part}, folder / file, metadata={"format": "pt"})
+        index.update(dict.fromkeys(part, file))
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+
+
 def write_case(name, spec, seed, root):
     folder = root / name
     model = make_model(spec, seed)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     model.save_pretrained(folder)
+    if spec.get("older_keys"):
+        written = json.loads((folder / "config.json").read_text())
+        to_older_keys(written, spec["kind"])
+        (folder / "config.json").write_text(json.dumps(written))
     vocab = spec["config"]["vocab_size"]
     generator = torch.Generator().manual_seed(seed + 1)
     prompt = [0] + torch.randint(2, vocab, (spec["prompt"] - 1,), generator=generator).tolist()
@@ -258,16 +332,15 @@ def write_case(name, spec, seed, root):
     tensors = load_file(folder / "model.safetensors")
     shapes = spec["config"]
     if spec["eviction"]:
-        dim = shapes["head_dim"] * shapes["num_key_value_heads"]
+        dim = model.config.head_dim * shapes["num_key_value_heads"]
         for layer in range(shapes["num_hidden_layers"]):
             prefix = f"model.layers.{layer}.self_attn."
             tensors[prefix + "delta.weight"] = torch.randn(
                 (shapes["num_key_value_heads"], dim), generator=generator) / dim ** 0.5
-            tensors[prefix + "A"] = torch.tensor([1.0, -0.7])
-    save_file({key: value.bfloat16().contiguous() for key, value in tensors.items()}, folder / "model.safetensors",
-              metadata={"format": "pt"})
+            tensors[prefix + "A"] = torch.linspace(1.0, -0.7, shapes["num_key_value_heads"])
+    save_weights(tensors, folder, getattr(torch, spec.get("dtype", "bfloat16")), spec.get("shards", 1))
     config = json.loads((folder / "config.json").read_text())
-    config["dtype"] = "bfloat16"
+    config["torch_dtype" if spec.get("older_keys") else "dtype"] = spec.get("dtype", "bfloat16")
     if spec["sparse"]:
         config["sparse_config"] = spec["sparse"]
     if spec["mup"]:
@@ -305,6 +378,9 @@ def main():
             if report := write_case(name, spec, seed, arguments.output):
                 break
         else:
+            if arguments.random:  # a size whose logits lie too close together
+                shutil.rmtree(arguments.output / name, ignore_errors=True)
+                continue
             raise SystemExit(f"{name}: no seed gives unambiguous ids")
         total += report["bytes"]
         if arguments.random:

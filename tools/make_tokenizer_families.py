@@ -6,8 +6,12 @@ Each file has the parts (normalizer, pre-tokenizer, decoder, post-processor, mod
 tokenizer.json, around a vocabulary of some hundred tokens trained on the sentences of make_tokenizer_fixture.py.
 cases.jsonl holds one text a line with its ids by tokenizer, and the decoded text where it is not the text itself.
 Needs the packages `tokenizers` and `sentencepiece`:  python tools/make_tokenizer_families.py
+Thousands of other texts (any characters, long runs, code, digits, special tokens) for the same tokenizers:
+    python tools/make_tokenizer_families.py --random 5000 --seed 7 -o FILE
+    KVSCOPE_TOKENIZER_CASES=FILE build/ci/tests/core_tests --gtest_filter='*TokenizerFamily.Gives*'
 """
 
+import argparse
 import io
 import json
 import pathlib
@@ -148,7 +152,8 @@ def cases():
     rng = random.Random(2027)
     special = ["<s>", "</s>", "<unk>", "<|im_start|>user\nHi<|im_end|>\n", "<mask>", " <mask> x", "<pad>  y", "tokens token",
                "BLOCK block", "a<|begin_of_text|>b", "<think>\nx\n</think>", "<0x41>", SPACE, "a" + SPACE + "b", " a", "  a",
-               "a  ", "e\u0301", "\u212b", "\uff21\uff11", "\u1e9b\u0323", "1,234.5", "x-1--2", "a\tb", "...?!", "don't DON'T"]
+               "a  ", "e\u0301", "\u212b", "\uff21\uff11", "\u1e9b\u0323", "1,234.5", "x-1--2", "a\tb", "...?!", "don't DON'T",
+               SPACE + "camelCase token", "a " + SPACE + " b", " " + SPACE + " ", "x" + SPACE + " " + SPACE]
     out = list(dict.fromkeys(texts.FIXED + special))
     while len(out) < COUNT:
         text = "".join(texts.part(rng) if rng.random() < 0.85 else rng.choice(special) for _ in range(rng.choice([1, 2, 3])))
@@ -157,7 +162,64 @@ def cases():
     return [text for text in out if len(text) < 400]
 
 
+# Where Unicode's properties, case and composition are least regular, beside what everybody writes.
+RANGES = [(0x20, 0x7f), (0x20, 0x7f), (0, 0x20), (0x7f, 0x100), (0x100, 0x250), (0x250, 0x3a0), (0x370, 0x530), (0x590, 0x700),
+          (0x900, 0xe00), (0x1100, 0x1200), (0x1e00, 0x2070), (0x2070, 0x2c00), (0x3000, 0x3400), (0x4e00, 0x4f00),
+          (0xac00, 0xad00), (0xe000, 0xe010), (0xf900, 0xfb50), (0xfe00, 0x10000), (0x1d400, 0x1d500), (0x1f300, 0x1f700),
+          (0x20000, 0x20040), (0xe0000, 0xe0080)]
+SPACES = [" ", "  ", "\t", "\n", "\r\n", "\u00a0", "\u2003", "\u3000", "\u200b", "\x0b", "\x85", "\u2028", "\ufeff"]
+WRITTEN = ["<s>", "</s>", "<unk>", "<|im_start|>", "<|im_end|>", "<think>", "<mask>", "<pad>", "token", "==", "block", "<0x41>",
+           SPACE, "'s", "'LL", "I'm", "http://a.b/c?d=e", "def f(x):\n    return x ** 2\n", "1234567890", "3.14e-10", "\u0661\u0662",
+           "\u00bd", "Ⅷ", "\U0001f469\u200d\U0001f4bb", "\U0001f1e9\U0001f1ea", "e\u0301\u0327", "\u1100\u1161\u11a8"]
+
+
+def random_text(rng):
+    def piece():
+        kind = rng.random()
+        if kind < 0.35:
+            low, high = rng.choice(RANGES)
+            return "".join(chr(rng.randrange(low, high)) for _ in range(rng.choice([1, 1, 2, 5])))
+        if kind < 0.5:
+            return rng.choice(SPACES) * rng.choice([1, 1, 2, 3, 17])
+        if kind < 0.65:
+            return rng.choice(WRITTEN)
+        if kind < 0.75:
+            return rng.choice("abZ019.-=!\u00e9\u5b57") * rng.choice([2, 7, 40])
+        return texts.part(rng)
+    while True:
+        text = "".join(piece() for _ in range(rng.choice([1, 2, 3, 5, 8])))
+        if not any(0xd800 <= ord(c) < 0xe000 for c in text):
+            return text
+
+
+def write_cases(path, all_texts, made, pieces):
+    processors = {name: sentencepiece.SentencePieceProcessor(model_proto=content) for name, content in pieces.items()}
+    with open(path, "w", encoding="utf-8", newline="") as file:
+        for text in all_texts:
+            line = {"text": text, "ids": {}, "decoded": {}}
+            for name, tokenizer in made.items():
+                line["ids"][name] = tokenizer.encode(text).ids
+                decoded = tokenizer.decode(line["ids"][name])
+                if decoded != text:
+                    line["decoded"][name] = decoded
+            for name, processor in processors.items() if "\0" not in text else ():  # SentencePiece drops it
+                line["ids"][name] = processor.encode(text)
+                if processor.decode(line["ids"][name]) != text:
+                    line["decoded"][name] = processor.decode(line["ids"][name])
+            file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
 def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--random", type=int, default=0, help="so many texts for the tokenizers that are there")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-o", "--output", type=pathlib.Path)
+    arguments = parser.parse_args()
+    if arguments.random:
+        made = {path.stem: tokenizers.Tokenizer.from_file(str(path)) for path in sorted(FOLDER.glob("*.json"))}
+        pieces = {path.stem: path.read_bytes() for path in sorted(FOLDER.glob("*.model"))}
+        rng = random.Random(arguments.seed)
+        return write_cases(arguments.output, (random_text(rng) for _ in range(arguments.random)), made, pieces)
     FOLDER.mkdir(parents=True, exist_ok=True)
     made, pieces = families(), sentencepieces()
     for name, tokenizer in made.items():
@@ -165,21 +227,7 @@ def main():
                                                         separators=(",", ":")) + "\n", encoding="utf-8")
     for name, content in pieces.items():
         (FOLDER / f"{name}.model").write_bytes(content)
-    with open(FOLDER / "cases.jsonl", "w", encoding="utf-8", newline="") as file:
-        for text in cases():
-            line = {"text": text, "ids": {}, "decoded": {}}
-            for name, tokenizer in made.items():
-                line["ids"][name] = tokenizer.encode(text).ids
-                decoded = tokenizer.decode(line["ids"][name])
-                if decoded != text:
-                    line["decoded"][name] = decoded
-            if "\0" not in text:  # SentencePiece drops it
-                for name, content in pieces.items():
-                    processor = sentencepiece.SentencePieceProcessor(model_proto=content)
-                    line["ids"][name] = processor.encode(text)
-                    if processor.decode(line["ids"][name]) != text:
-                        line["decoded"][name] = processor.decode(line["ids"][name])
-            file.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n")
+    write_cases(FOLDER / "cases.jsonl", cases(), made, pieces)
 
 
 if __name__ == "__main__":

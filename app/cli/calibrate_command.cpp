@@ -123,7 +123,7 @@ int calibrateModel(const Arguments& arguments) {
         arguments.teacher == "attention" ? ForecastTeacher::Attention : ForecastTeacher::Backbone;
     if (!arguments.textFile.empty()) options.text = readPromptFile(arguments.textFile);
     LongAction action;
-    const auto model = Model::load(arguments.model, {}, action.stop());
+    const auto model = Model::load(arguments.model, action.part(0, 0.01), action.stop());
     const std::string folder = arguments.folder.empty() ? model->folder() : arguments.folder;
     if (folder.empty())
         throw Error(ErrorKind::BadInput, fmt::format("{} has no folder of its own", model->name()),

@@ -124,7 +124,7 @@ int run(Arguments& arguments) {
     options.oracle = !arguments.noOracle;
     if (options.promptsPerDepth == 0) options.depths.clear();
     LongAction action;
-    const auto model = Model::load(arguments.model, {}, action.stop(), arguments.calibration);
+    const auto model = Model::load(arguments.model, action.part(0, 0.01), action.stop(), arguments.calibration);
     const std::vector<EvalCase> cases = casesOf(arguments, *model);
     for (const EvalCase& row : cases) { // before the long part
         ParameterValues values = resolveDefaults(findMethod(row.method), model->config());

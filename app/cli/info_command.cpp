@@ -1,6 +1,7 @@
 // kvscope-cli info: what a model or a trace is.
 #include "app/cli/commands.h"
 #include "app/cli/import_first.h"
+#include "app/cli/long_action.h"
 
 #include "core/model/model.h"
 #include "core/select/method.h"
@@ -58,7 +59,7 @@ Json describeMemory(const Model& model, int context, int batch) {
 }
 
 Json describeModel(const Arguments& arguments) {
-    const auto model = Model::load(arguments.subject);
+    const auto model = loadModel(arguments.subject);
     const ModelConfig& c = model->config();
     const ModelSummary s = summarize(*model);
     Json out{{"kind", "model"},

@@ -39,6 +39,11 @@ void LongAction::show(double fraction, std::string_view what) {
     shown_ = std::move(line);
 }
 
+std::shared_ptr<const Model> loadModel(const std::string& name, const std::string& calibration) {
+    LongAction action;
+    return Model::load(name, action.whole(), action.stop(), calibration);
+}
+
 void LongAction::clear() {
     if (shown_.empty()) return;
     fmt::print(stderr, "\r\x1b[K");

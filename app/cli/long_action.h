@@ -1,6 +1,7 @@
 // What a command that takes a while owes the person who waits: how far it is, and an end when asked for one.
 #pragma once
 
+#include "core/model/model.h"
 #include "core/model/progress.h"
 
 #include <string>
@@ -28,5 +29,8 @@ private:
     bool terminal_ = false;
     std::string shown_;
 };
+
+/// Model::load for commands that begin with it: shows how far it is, and Ctrl-C ends it with "cancelled".
+std::shared_ptr<const Model> loadModel(const std::string& name, const std::string& calibration = {});
 
 } // namespace kvscope::cli

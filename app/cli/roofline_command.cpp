@@ -1,5 +1,6 @@
 // kvscope-cli roofline: what a decode step costs at best on a GPU, and how near a recorded run came to it.
 #include "app/cli/commands.h"
+#include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
 
 #include "bench/limits.h"
@@ -253,7 +254,7 @@ int predict(Arguments arguments) {
     DecodeScenario base;
     ModelConfig config;
     if (!arguments.model.empty()) {
-        const auto model = Model::load(arguments.model);
+        const auto model = loadModel(arguments.model);
         base.model = shapeOf(*model);
         config = model->config();
     } else {

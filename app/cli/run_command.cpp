@@ -1,5 +1,7 @@
 // kvscope-cli run: one decode run, optionally recorded and verified.
 #include "app/cli/commands.h"
+#include "app/cli/logits_file.h"
+#include "app/cli/long_action.h"
 #include "app/cli/prompt_options.h"
 
 #include "core/session/decode_session.h"
@@ -20,7 +22,8 @@ namespace kvscope::cli {
 namespace {
 
 struct RunArguments {
-    std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", deviceKv, level = "full", trace;
+    std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", deviceKv, level = "full", trace,
+                logits;
     PromptArguments prompts;
     std::vector<std::string> settings;
     SessionOptions session;
@@ -87,8 +90,9 @@ RecordLevel parseLevel(const std::string& text) {
 }
 
 /// Runs to the end. @return true when it was not interrupted
-bool decode(DecodeSession& session, bool stream, const Model& model) {
+bool decode(DecodeSession& session, bool stream, const Model& model, LogitsFile* logits = nullptr) {
     session.prefill({}, interruption.get_token());
+    if (logits != nullptr) logits->keep(session);
     std::size_t shown = 0;
     TokenStream text(model.tokenizer());
     const auto print = [](const std::string& part) {
@@ -101,7 +105,10 @@ bool decode(DecodeSession& session, bool stream, const Model& model) {
         while (shown < ids.size()) print(text.push(ids[shown++]));
     };
     show();
-    while (!interruption.stop_requested() && session.step()) show();
+    while (!interruption.stop_requested() && session.step()) {
+        if (logits != nullptr) logits->keep(session);
+        show();
+    }
     if (stream) print(text.finish() + "\n");
     return !interruption.stop_requested();
 }
@@ -183,7 +190,7 @@ int run(RunArguments& arguments) {
                        "own timer\n",
                        gpuRecording->refusal());
     }
-    const auto model = Model::load(arguments.model, {}, {}, arguments.calibration);
+    const auto model = loadModel(arguments.model, arguments.calibration);
     const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
     std::signal(SIGINT, onInterrupt);
 
@@ -200,15 +207,21 @@ int run(RunArguments& arguments) {
         if (gpuRecording) gpuRecording->sendCountersTo(recorder);
         sink = std::move(made);
     }
+    std::unique_ptr<LogitsFile> logits;
+    if (!arguments.logits.empty()) {
+        logits = std::make_unique<LogitsFile>(arguments.logits, prompts.size(), model->config().vocab);
+        options.lookahead = false; // the next step would overwrite them
+    }
     DecodeSession session(model, prompts, options, *sink);
     bool completed = false;
     try {
-        completed = decode(session, !arguments.json && prompts.size() == 1, *model);
+        completed = decode(session, !arguments.json && prompts.size() == 1, *model, logits.get());
     } catch (const Error& error) {
         session.end(error.kind == ErrorKind::Cancelled ? RunStatus::Stopped : RunStatus::Failed, oneLine(error));
         throw;
     }
     session.end(completed ? RunStatus::Finished : RunStatus::Stopped);
+    if (logits) logits->write();
     auto out = report(session, *model);
     out["completed"] = completed;
     if (recorder) {
@@ -275,6 +288,7 @@ Command addRun(CLI::App& app) {
     sub->add_option("--threads", arguments->session.threads, "CPU threads; 0: all cores")->capture_default_str();
     sub->add_option("--trace", arguments->trace, "Record into this .kvtrace file; an existing trace gets another run");
     sub->add_flag("--overwrite", arguments->overwrite, "Replace the trace file");
+    sub->add_option("--logits", arguments->logits, "Write the logits of every step into this .safetensors file");
     sub->add_option("--record", arguments->level, "counters, selections or full")->capture_default_str();
     sub->add_option("--name", arguments->session.name, "Name of the run in the trace");
     sub->add_flag("--oracle", arguments->session.oracle,

@@ -1,119 +1,16 @@
 #include "core/model/gguf_model.h"
 
+#include "core/model/gguf_architecture.h"
 #include "core/model/json_text.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 namespace kvscope {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-/// What a converter calls an architecture, and what it did to it.
-struct GgufArchitecture {
-    const char *name, *className, *modelType;
-    bool interleaved; // query and key rows in the order of neighbouring channels
-};
-constexpr GgufArchitecture kArchitectures[] = {
-    {"llama", "LlamaForCausalLM", "llama", true}, // Llama, SmolLM2, Mistral
-    {"qwen2", "Qwen2ForCausalLM", "qwen2", false},
-    {"qwen3", "Qwen3ForCausalLM", "qwen3", false},
-    {"qwen3moe", "Qwen3MoeForCausalLM", "qwen3_moe", false},
-    {"minicpm", "MiniCPMForCausalLM", "minicpm", true},
-    {"deepseek2", "DeepseekV2ForCausalLM", "deepseek_v2", false},
-};
-
-const GgufArchitecture& architectureOf(const GgufFile& file) {
-    const auto name = file.text("general.architecture");
-    if (!name)
-        throw Error(ErrorKind::BadInput, file.origin() + ": general.architecture is missing",
-                    "the file is no language model, or is not the first of its parts");
-    for (const GgufArchitecture& known : kArchitectures)
-        if (*name == known.name) return known;
-    std::vector<std::string_view> names;
-    for (const GgufArchitecture& known : kArchitectures) names.emplace_back(known.name);
-    throw Error(ErrorKind::Unsupported,
-                fmt::format("{}: the architecture '{}' is not supported", file.origin(), shown(toValidUtf8(*name))),
-                fmt::format("GGUF files of these architectures run here: {}", fmt::join(names, ", ")));
-}
-
-/// One layer's tensors; experts are told by their name's end.
-struct Rename {
-    std::string_view gguf, checkpoint;
-};
-constexpr Rename kModelNames[] = {
-    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
-constexpr Rename kLayerNames[] = {{"attn_norm", "input_layernorm"},
-                                  {"attn_q", "self_attn.q_proj"},
-                                  {"attn_k", "self_attn.k_proj"},
-                                  {"attn_v", "self_attn.v_proj"},
-                                  {"attn_output", "self_attn.o_proj"},
-                                  {"attn_q_norm", "self_attn.q_norm"},
-                                  {"attn_k_norm", "self_attn.k_norm"},
-                                  {"attn_q_a", "self_attn.q_a_proj"},
-                                  {"attn_q_a_norm", "self_attn.q_a_layernorm"},
-                                  {"attn_q_b", "self_attn.q_b_proj"},
-                                  {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
-                                  {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
-                                  {"attn_kv_b", "self_attn.kv_b_proj"},
-                                  {"ffn_norm", "post_attention_layernorm"},
-                                  {"ffn_gate", "mlp.gate_proj"},
-                                  {"ffn_up", "mlp.up_proj"},
-                                  {"ffn_down", "mlp.down_proj"},
-                                  {"ffn_gate_inp", "mlp.gate"},
-                                  {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
-                                  {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
-                                  {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
-constexpr Rename kExpertNames[] = {
-    {"ffn_gate_exps", "gate_proj"}, {"ffn_up_exps", "up_proj"}, {"ffn_down_exps", "down_proj"}};
-
-std::string_view renamed(std::span<const Rename> names, std::string_view name) {
-    for (const Rename& rename : names)
-        if (rename.gguf == name) return rename.checkpoint;
-    return {};
-}
-
-/// Adds `view` to the table under the names the loader knows; a tensor it does not know keeps its own.
-void insertRenamed(const std::string& name, const TensorView& view, TensorTable& table) {
-    const auto add = [&](std::string as, TensorView what) {
-        if (!table.insert(std::move(as), std::move(what)))
-            throw Error(ErrorKind::BadInput,
-                        fmt::format("{}: the tensor '{}' is in two parts", view.file, shown(toValidUtf8(name))),
-                        "the parts do not belong together: download them again");
-    };
-    const std::size_t dot = name.rfind('.'); // before "weight" or "bias"
-    if (dot == std::string::npos) return add(name, view);
-    const std::string_view stem(name.data(), dot), ending(name.data() + dot, name.size() - dot);
-    if (!stem.starts_with("blk.")) {
-        const std::string_view known = renamed(kModelNames, stem);
-        return add(known.empty() ? name : fmt::format("{}{}", known, ending), view);
-    }
-    const std::size_t afterLayer = stem.find('.', 4);
-    if (afterLayer == std::string_view::npos) return add(name, view);
-    const std::string layer = fmt::format("model.layers.{}.", stem.substr(4, afterLayer - 4));
-    const std::string_view part = stem.substr(afterLayer + 1);
-    if (part == "exp_probs_b") return add(layer + "mlp.gate.e_score_correction_bias", view);
-    if ((part == "attn_k_b" || part == "attn_v_b") && view.shape.size() == 3) { // heads one after the other
-        TensorView rows = view;
-        rows.shape = {view.shape[0] * view.shape[1], view.shape[2]};
-        return add(fmt::format("{}self_attn.{}_proj{}", layer, part.substr(5), ending), std::move(rows));
-    }
-    if (const std::string_view known = renamed(kLayerNames, part); !known.empty())
-        return add(fmt::format("{}{}{}", layer, known, ending), view);
-    const std::string_view expert = renamed(kExpertNames, part);
-    if (expert.empty() || view.shape.size() != 3) return add(name, view);
-    const auto count = std::size_t(view.shape.front()), bytes = view.bytes.size() / count;
-    for (std::size_t e = 0; e < count; ++e) {
-        TensorView slice = view;
-        slice.shape.erase(slice.shape.begin());
-        slice.bytes = view.bytes.subspan(e * bytes, bytes);
-        add(fmt::format("{}mlp.experts.{}.{}{}", layer, e, expert, ending), std::move(slice));
-    }
-}
 
 /// The metadata of one architecture: its keys begin with its name.
 class Keys {
@@ -123,10 +20,23 @@ public:
     std::optional<std::int64_t> integer(std::string_view name) const { return file_.integer(key(name)); }
     std::optional<double> number(std::string_view name) const { return file_.number(key(name)); }
     std::int64_t need(std::string_view name) const {
-        if (const auto value = integer(name)) return *value;
+        if (const auto value = count(name)) return *value;
+        missing(name);
+    }
+    [[noreturn]] void missing(std::string_view name) const {
         throw Error(ErrorKind::BadInput,
                     fmt::format("{}: the metadata value '{}' is missing", file_.origin(), key(name)),
                     "the file was written by a converter unknown here");
+    }
+    /// A size or a count, small enough to calculate with. @throws Error(BadInput)
+    std::optional<std::int64_t> count(std::string_view name) const {
+        constexpr std::int64_t most = 1 << 24;
+        const auto value = integer(name);
+        if (value && (*value < 0 || *value > most))
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("{}: '{}' is {}, not between 0 and {}", file_.origin(), key(name), *value, most),
+                        "the file is damaged: download it again");
+        return value;
     }
     /// One number, or a list of it per layer that says the same for all.
     std::optional<std::int64_t> integerOfAllLayers(std::string_view name) const {
@@ -192,6 +102,7 @@ void putRope(Json& json, const GgufFile& file, const Keys& keys, const TensorTab
             scaling["original_max_position_embeddings"] = original;
             put(scaling, "beta_fast", keys.number("rope.scaling.yarn_beta_fast"));
             put(scaling, "beta_slow", keys.number("rope.scaling.yarn_beta_slow"));
+            put(scaling, "attention_factor", keys.number("rope.scaling.yarn_attn_factor"));
             // Latent attention (DeepSeek): the converter keeps a tenth of mscale_all_dim.
             if (const auto multiplier = keys.number("rope.scaling.yarn_log_multiplier"))
                 scaling["mscale"] = scaling["mscale_all_dim"] = *multiplier * 10;
@@ -204,19 +115,59 @@ void putRope(Json& json, const GgufFile& file, const Keys& keys, const TensorTab
     if (!scaling.is_null()) json["rope_scaling"] = scaling;
 }
 
-void putExperts(Json& json, const GgufFile& file, const Keys& keys) {
-    put(json, "n_routed_experts", keys.integer("expert_count"));
-    put(json, "num_experts", keys.integer("expert_count"));
-    put(json, "num_experts_per_tok", keys.integer("expert_used_count"));
-    put(json, "n_shared_experts", keys.integer("expert_shared_count"));
-    put(json, "moe_intermediate_size", keys.integer("expert_feed_forward_length"));
-    put(json, "first_k_dense_replace", keys.integer("leading_dense_block_count"));
-    put(json, "routed_scaling_factor", keys.number("expert_weights_scale"));
-    if (const auto normalised = file.flag(keys.key("expert_weights_norm"))) json["norm_topk_prob"] = *normalised;
+/// Rows of a tensor, where it is there.
+std::optional<std::int64_t> rowsOf(const TensorTable& tensors, const std::string& name) {
+    const TensorView* view = tensors.find(name);
+    if (view == nullptr || view->shape.size() != 2) return std::nullopt;
+    return view->shape[0];
 }
 
-void putLatentAttention(Json& json, const Keys& keys) {
+std::optional<std::int64_t> orElse(std::optional<std::int64_t> first, std::optional<std::int64_t> second) {
+    return first ? first : second;
+}
+
+/// Which layers have experts: those whose tensors hold a router. Not every file says it, and some say it wrongly.
+std::vector<bool> expertLayers(const TensorTable& tensors, std::int64_t layers) {
+    constexpr std::int64_t most = 1000; // what a configuration may have
+    std::vector<bool> out;
+    for (std::int64_t layer = 0; layer < std::min(layers, most); ++layer)
+        out.push_back(tensors.find(fmt::format("model.layers.{}.mlp.gate.weight", layer)) != nullptr);
+    return out;
+}
+
+/// Whether the chosen weights are made to sum to 1 is not in the file: every converted Qwen3-MoE does, no Qwen2-MoE.
+void putQwenExperts(Json& json, const Keys& keys, const TensorTable& tensors, const std::vector<bool>& sparse,
+                    bool third) {
+    json["norm_topk_prob"] = third;
+    json["mlp_only_layers"] = Json::array();
+    for (std::size_t layer = 0; layer < sparse.size(); ++layer)
+        if (!sparse[layer]) json["mlp_only_layers"].push_back(layer);
+    const auto first = std::find(sparse.begin(), sparse.end(), true) - sparse.begin();
+    const auto width = [&](const char* of) {
+        return rowsOf(tensors, fmt::format("model.layers.{}.mlp.{}.up_proj.weight", first, of));
+    };
+    put(json, "moe_intermediate_size", orElse(keys.integer("expert_feed_forward_length"), width("experts.0")));
+    put(json, "shared_expert_intermediate_size",
+        orElse(keys.integer("expert_shared_feed_forward_length"), width("shared_expert")));
+}
+
+void putDeepseekExperts(Json& json, const GgufFile& file, const Keys& keys, const std::vector<bool>& sparse,
+                        bool third) {
+    put(json, "n_shared_experts", keys.integer("expert_shared_count"));
+    put(json, "moe_intermediate_size", keys.integer("expert_feed_forward_length"));
+    json["mlp_layer_types"] = Json::array();
+    for (const bool experts : sparse) json["mlp_layer_types"].push_back(experts ? "sparse" : "dense");
+    put(json, "routed_scaling_factor", keys.number("expert_weights_scale"));
+    json["norm_topk_prob"] = file.flag(keys.key("expert_weights_norm")).value_or(false);
+    const auto groups = keys.integer("expert_group_count");
+    put(json, "n_group", groups);
+    put(json, "topk_group", keys.integer("expert_group_used_count"));
+    if (!third && groups.value_or(1) > 1) json["topk_method"] = "group_limited_greedy";
+}
+
+void putLatentAttention(Json& json, const Keys& keys, const TensorTable& tensors, std::int64_t heads) {
     const std::int64_t rope = keys.need("rope.dimension_count");
+    json["num_key_value_heads"] = heads; // 1 in files for absorbed projections
     json["kv_lora_rank"] = keys.need("attention.kv_lora_rank");
     if (const auto rank = keys.integer("attention.q_lora_rank"))
         json["q_lora_rank"] = *rank;
@@ -224,17 +175,44 @@ void putLatentAttention(Json& json, const Keys& keys) {
         json["q_lora_rank"] = nullptr;
     // Files for absorbed projections state the latent's sizes as the heads', and the heads' own beside them.
     const std::int64_t key =
-        keys.integer("attention.key_length_mla").value_or(keys.integer("attention.key_length").value_or(0));
-    const auto value = keys.integer("attention.value_length_mla");
+        orElse(keys.count("attention.key_length_mla"), keys.count("attention.key_length")).value_or(0);
     json["qk_rope_head_dim"] = rope;
     json["qk_nope_head_dim"] = key - rope;
-    json["v_head_dim"] = value.value_or(keys.integer("attention.value_length").value_or(0));
+    auto value = orElse(keys.integer("attention.value_length_mla"), keys.integer("attention.value_length"));
+    const TensorView* output = tensors.find("model.layers.0.self_attn.o_proj.weight"); // MiniCPM3 says it nowhere else
+    if (!value && output != nullptr && output->shape.size() == 2 && heads > 0) value = output->shape[1] / heads;
+    json["v_head_dim"] = value.value_or(0);
+}
+
+/// muP scales. Files older than the keys mean the first model's; MiniCPM3's have none at all.
+void putScales(Json& json, const Keys& keys, std::int64_t layers, std::int64_t hidden) {
+    json["scale_emb"] = keys.number("embedding_scale").value_or(12);
+    const auto residual = keys.number("residual_scale");
+    json["scale_depth"] = residual ? *residual * std::sqrt(double(layers)) : 1.4;
+    const auto logits = keys.number("logit_scale"); // what logits are divided by
+    json["dim_model_base"] = logits && *logits != 0 ? double(hidden) / *logits : 256.0;
+}
+
+/// Plain heads: as many channels for a key as for a value, all of them rotated.
+void putHeads(Json& json, const GgufFile& file, const Keys& keys, std::int64_t heads, std::int64_t hidden) {
+    const auto headDim = keys.integer("attention.key_length");
+    const std::int64_t rotated = keys.integer("rope.dimension_count").value_or(0),
+                       dim = headDim.value_or(heads > 0 ? hidden / heads : 0);
+    put(json, "head_dim", headDim);
+    if (keys.integer("attention.value_length").value_or(dim) != dim)
+        throw Error(ErrorKind::Unsupported, file.origin() + ": keys and values have different lengths",
+                    "heads have one length for both here");
+    if (rotated != 0 && rotated != dim)
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("{}: {} of a head's {} channels are rotated", file.origin(), rotated, dim),
+                    "heads are rotated as a whole here");
 }
 
 } // namespace
 
 TensorTable ggufTensors(std::span<const GgufFile> parts) {
     TensorTable table;
+    const std::string className = ggufArchitecture(parts).className;
     for (std::size_t i = 0; i < parts.size(); ++i) {
         const GgufFile& part = parts[i];
         const auto count = part.integer("split.count").value_or(1), index = part.integer("split.no").value_or(0);
@@ -243,51 +221,38 @@ TensorTable ggufTensors(std::span<const GgufFile> parts) {
                         fmt::format("{}: this is part {} of {}, where part {} of {} is expected", part.origin(),
                                     index + 1, count, i + 1, parts.size()),
                         "keep the names NAME-00001-of-0000N.gguf of a split model, all in one folder");
-        for (const auto& [name, view] : part.tensors()) insertRenamed(name, view, table);
+        for (const auto& [name, view] : part.tensors()) insertRenamed(className, name, view, table);
     }
     return table;
 }
 
-std::string ggufConfigJson(const GgufFile& file, const TensorTable& tensors) {
-    const GgufArchitecture& architecture = architectureOf(file);
+std::string ggufConfigJson(std::span<const GgufFile> parts, const TensorTable& tensors) {
+    const GgufArchitecture architecture = ggufArchitecture(parts);
+    const GgufFile& file = parts.front();
+    const std::string_view type = architecture.modelType;
     const Keys keys(file, architecture.name);
     Json json;
-    std::string className = architecture.className, modelType = architecture.modelType;
-    const auto experts = keys.integer("expert_count").value_or(0);
-    if (std::string_view(architecture.name) == "llama" && experts > 0)
-        throw Error(ErrorKind::Unsupported, file.origin() + ": a llama with experts (Mixtral) is not supported",
-                    "use a dense model, or the safetensors checkpoint");
-    json["architectures"] = {className};
-    json["model_type"] = modelType;
+    json["architectures"] = {architecture.className};
+    json["model_type"] = type;
     const std::int64_t heads = keys.need("attention.head_count"), hidden = keys.need("embedding_length"),
                        context = keys.need("context_length");
-    json["num_hidden_layers"] = keys.need("block_count");
+    // Layers that only predict further tokens ahead come last and are not run.
+    const std::int64_t layers = keys.need("block_count") - keys.count("nextn_predict_layers").value_or(0);
+    json["num_hidden_layers"] = layers;
     json["hidden_size"] = hidden;
     json["num_attention_heads"] = heads;
     put(json, "num_key_value_heads", keys.integerOfAllLayers("attention.head_count_kv"));
     put(json, "intermediate_size", keys.integerOfAllLayers("feed_forward_length"));
     json["max_position_embeddings"] = context;
     const auto epsilon = keys.number("attention.layer_norm_rms_epsilon");
-    if (!epsilon) keys.need("attention.layer_norm_rms_epsilon");
+    if (!epsilon) keys.missing("attention.layer_norm_rms_epsilon");
     json["rms_norm_eps"] = *epsilon;
     json["hidden_act"] = "silu";
     json["rope_theta"] = keys.number("rope.freq_base").value_or(10000.0);
-    if (std::string_view(architecture.name) == "deepseek2") {
-        json["num_key_value_heads"] = heads; // 1 in files for absorbed projections
-        putLatentAttention(json, keys);
-    } else {
-        const auto headDim = keys.integer("attention.key_length");
-        const std::int64_t rotated = keys.integer("rope.dimension_count").value_or(0),
-                           dim = headDim.value_or(heads > 0 ? hidden / heads : 0);
-        put(json, "head_dim", headDim);
-        if (keys.integer("attention.value_length").value_or(dim) != dim)
-            throw Error(ErrorKind::Unsupported, file.origin() + ": keys and values have different lengths",
-                        "heads have one length for both here");
-        if (rotated != 0 && rotated != dim)
-            throw Error(ErrorKind::Unsupported,
-                        fmt::format("{}: {} of a head's {} channels are rotated", file.origin(), rotated, dim),
-                        "heads are rotated as a whole here");
-    }
+    if (type.starts_with("deepseek") || type == "minicpm3")
+        putLatentAttention(json, keys, tensors, heads);
+    else
+        putHeads(json, file, keys, heads, hidden);
     const TensorView* embedding = tensors.find("model.embed_tokens.weight");
     if (embedding == nullptr || embedding->shape.size() != 2)
         throw Error(ErrorKind::BadInput, file.origin() + ": the tensor 'token_embd.weight' is missing or no matrix",
@@ -303,14 +268,14 @@ std::string ggufConfigJson(const GgufFile& file, const TensorTable& tensors) {
     if (!ends.empty()) json["eos_token_id"] = ends;
     if (architecture.interleaved) json["rope_interleave"] = true;
     putRope(json, file, keys, tensors, context);
-    if (experts > 0) putExperts(json, file, keys);
-    // muP scales as the converter folded them: MiniCPM's dim_model_base only ever divides.
-    if (std::string_view(architecture.name) == "minicpm") {
-        const auto layers = double(keys.need("block_count"));
-        put(json, "scale_emb", keys.number("embedding_scale"));
-        if (const auto residual = keys.number("residual_scale")) json["scale_depth"] = *residual * std::sqrt(layers);
-        if (const auto logits = keys.number("logit_scale")) json["dim_model_base"] = *logits * double(hidden);
+    if (const auto experts = keys.integer("expert_count").value_or(0); experts > 0) {
+        for (const char* key : {"n_routed_experts", "num_experts", "num_local_experts"}) json[key] = experts;
+        put(json, "num_experts_per_tok", keys.integer("expert_used_count"));
+        const std::vector<bool> sparse = expertLayers(tensors, layers);
+        if (type.starts_with("deepseek")) putDeepseekExperts(json, file, keys, sparse, type == "deepseek_v3");
+        if (type.starts_with("qwen")) putQwenExperts(json, keys, tensors, sparse, type == "qwen3_moe");
     }
+    if (type.starts_with("minicpm")) putScales(json, keys, layers, hidden);
     return json.dump();
 }
 

@@ -10,13 +10,13 @@
 
 namespace kvscope {
 
-/// The config.json that the metadata stands for. `tensors`: of all parts, renamed.
+/// The config.json that the metadata of a file's parts (at least one) stands for. `tensors`: of all parts, renamed.
 ///
 /// Converters store the query and key rows of some architectures (llama, minicpm) so that neighbouring channels are
 /// rotated together. They stay so: "rope_interleave" asks for that rotation, which gives the same scores as the
 /// original order, since queries and keys are permuted alike.
 /// @throws Error(BadInput | Unsupported) naming the file and the key
-std::string ggufConfigJson(const GgufFile& file, const TensorTable& tensors);
+std::string ggufConfigJson(std::span<const GgufFile> parts, const TensorTable& tensors);
 
 /// Tensors of all parts under Hugging Face names; an expert is a slice of the tensor that holds all of them.
 /// @throws Error(BadInput) for a tensor that two parts have, or parts that do not belong together

@@ -1,6 +1,8 @@
 #include "core/model/model.h"
 
+#include "core/model/generation_config.h"
 #include "core/model/gguf_model.h"
+#include "core/model/ids_only.h"
 #include "core/model/safetensors.h"
 #include "kernels/base/half.h"
 #include "resources/resources.h"
@@ -98,8 +100,9 @@ Source folderSource(const std::string& nameOrPath) {
     return source;
 }
 
-TextFiles textOf(const Source& source, bool embedded) {
-    if (!embedded) return readTextFiles(source.folder);
+TextFiles textOf(const Source& source, bool embedded, int vocab) {
+    if (!embedded)
+        return hasTokenizer(source.folder) ? readTextFiles(source.folder) : idsOnlyText(source.folder, vocab);
     const std::string path = embeddedPath(source.name, "tokenizer.json");
     return {Tokenizer(resources::text(path).value_or(""), source.name + "/tokenizer.json"), nullptr, {}};
 }
@@ -164,7 +167,7 @@ Model::~Model() = default;
 TextFiles Model::loadText(const std::string& nameOrPath) {
     const auto known = embeddedModels();
     if (std::find(known.begin(), known.end(), nameOrPath) != known.end())
-        return textOf(embeddedSource(nameOrPath), true);
+        return textOf(embeddedSource(nameOrPath), true, 0);
     std::error_code ignored;
     const fs::path path(nameOrPath);
     if (!fs::exists(path, ignored))
@@ -219,12 +222,15 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
         throw Error(ErrorKind::BadInput, fmt::format("{} is no folder", learned),
                     "give the folder that kvscope-cli calibrate wrote to");
     }
-    const ModelConfig config = ModelConfig::parse(
-        source.gguf ? ggufConfigJson(parts.front(), files->tensors.front()) : source.configText, source.configOrigin);
+    ModelConfig config = ModelConfig::parse(
+        source.gguf ? ggufConfigJson(parts, files->tensors.front()) : source.configText, source.configOrigin);
+    const fs::path generation = source.folder / "generation_config.json";
+    if (std::error_code ignored; !source.folder.empty() && fs::exists(generation, ignored))
+        addGenerationConfig(textOf(MappedFile(generation.string())), generation.string(), config);
     report(progress, 0.3, "reading the tokenizer");
     throwIfCancelled(stop);
     std::shared_ptr<Model> model(
-        new Model(config, source.gguf ? ggufTextFiles(parts.front()) : textOf(source, embedded)));
+        new Model(config, source.gguf ? ggufTextFiles(parts.front()) : textOf(source, embedded, config.vocab)));
     model->name_ = source.name;
     model->folder_ = learned;
     model->embedded_ = embedded;

@@ -57,19 +57,24 @@ void readScales(const ConfigReader& reader, ModelConfig& config) {
 }
 
 void readSpecialTokens(const ConfigReader& reader, ModelConfig& config) {
-    const auto tokenId = [&](const nlohmann::json& value, const char* key) {
-        if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() >= config.vocab)
-            reader.refuse(fmt::format("'{}' is no token id below vocab_size", key));
-        return value.get<std::int32_t>();
+    // An id beyond the vocabulary, as a made-smaller model keeps it from its original, can never occur: nothing at all.
+    const auto tokenId = [&](const nlohmann::json& value, const char* key) -> std::optional<std::int32_t> {
+        if (!value.is_number_integer() || value.get<std::int64_t>() < 0 || value.get<std::int64_t>() > INT32_MAX)
+            reader.refuse(fmt::format("'{}' is no token id", key));
+        const auto id = value.get<std::int32_t>();
+        return id < config.vocab ? std::optional(id) : std::nullopt;
     };
     const nlohmann::json& json = reader.json();
-    if (reader.has("bos_token_id")) config.bosId = tokenId(json.at("bos_token_id"), "bos_token_id");
+    if (reader.has("bos_token_id")) config.bosId = tokenId(json.at("bos_token_id"), "bos_token_id").value_or(-1);
     if (!reader.has("eos_token_id")) return;
     const nlohmann::json& eos = json.at("eos_token_id");
+    const auto add = [&](const nlohmann::json& value) {
+        if (const auto id = tokenId(value, "eos_token_id")) config.eosIds.push_back(*id);
+    };
     if (eos.is_array())
-        for (const nlohmann::json& id : eos) config.eosIds.push_back(tokenId(id, "eos_token_id"));
+        for (const nlohmann::json& id : eos) add(id);
     else
-        config.eosIds.push_back(tokenId(eos, "eos_token_id"));
+        add(eos);
 }
 
 SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader) {

@@ -5,7 +5,6 @@
 #include "core/session/engine.h"
 #include "kernels/base/error.h"
 #include "tests/core/golden_file.h"
-#include "tests/profiler/temporary_folder.h"
 
 #include <algorithm>
 #include <cmath>
@@ -48,12 +47,7 @@ double relativeError(const std::vector<float>& got, const float* want) {
 class Family : public ::testing::TestWithParam<std::string> {
 protected:
     Family() : reference_(GetParam() + "/reference.safetensors") {
-        // A tokenizer plays no part; any that loads will do.
-        for (const char* file : {"config.json", "model.safetensors"})
-            fs::create_symlink(fs::path(GetParam()) / file, folder_ / file);
-        fs::create_symlink(std::string(KVSCOPE_TEST_DATA) + "/golden/hf_llama/tokenizer.json",
-                           folder_ / "tokenizer.json");
-        model_ = Model::load(folder_.path().string());
+        model_ = Model::load(GetParam()); // no tokenizer: a checkpoint runs without one
         prompt_ = reference_.ints("prompt_ids");
     }
 
@@ -99,7 +93,6 @@ protected:
         return names;
     }
 
-    test::Folder folder_;
     test::GoldenFile reference_;
     std::shared_ptr<const Model> model_;
     std::vector<std::int32_t> prompt_;

@@ -1,9 +1,8 @@
 // Models as GGUF files: checkpoints of the transformers library, converted here the way llama.cpp's script converts
 // them, must give the logits the library computed; a real quantised file must speak.
-#include "core/model/gguf.h"
-#include "core/session/decode_session.h"
+#include "core/model/gguf_model.h"
 #include "tests/core/gguf_writer.h"
-#include "tests/core/golden_file.h"
+#include "tests/core/library_reference.h"
 #include "tests/profiler/temporary_folder.h"
 
 #include <algorithm>
@@ -147,47 +146,6 @@ void write(const std::filesystem::path& path, const GgufWriter& gguf) {
     std::ofstream(path, std::ios::binary) << gguf.bytes();
 }
 
-struct Outcome {
-    std::vector<std::int32_t> ids;
-    std::vector<std::vector<float>> logits;
-};
-
-Outcome decode(const std::shared_ptr<const Model>& model, const std::vector<std::int32_t>& prompt, int newTokens) {
-    SessionOptions options;
-    options.method = "full";
-    options.stopAtEos = false;
-    options.maxNewTokens = newTokens;
-    CollectingSink sink;
-    DecodeSession session(model, {prompt}, options, sink);
-    Outcome out;
-    const auto keep = [&] {
-        if (const float* logits = session.logits(0)) out.logits.emplace_back(logits, logits + model->config().vocab);
-    };
-    session.prefill();
-    keep();
-    while (session.step()) keep();
-    out.ids = session.generated().at(0);
-    return out;
-}
-
-void expectTheLibrarysLogits(const std::string& folder, const std::shared_ptr<const Model>& model) {
-    const test::GoldenFile reference(folder + "/reference.safetensors");
-    const auto ids = reference.ints("generated_ids");
-    const auto want = reference.floats("logits");
-    const Outcome got = decode(model, reference.ints("prompt_ids"), int(ids.size()));
-    EXPECT_EQ(got.ids, ids);
-    ASSERT_EQ(got.logits.size(), ids.size());
-    const auto vocab = std::size_t(model->config().vocab);
-    for (std::size_t step = 0; step < ids.size(); ++step) {
-        double difference = 0, scale = 0;
-        for (std::size_t i = 0; i < vocab; ++i) {
-            difference = std::max(difference, std::abs(double(got.logits[step][i]) - double(want[step * vocab + i])));
-            scale = std::max(scale, std::abs(double(want[step * vocab + i])));
-        }
-        ASSERT_LT(difference / scale, 1e-4) << "step " << step;
-    }
-}
-
 struct Family {
     const char *folder, *architecture;
 };
@@ -204,7 +162,7 @@ TEST_P(GgufFamily, ConvertedItGivesTheLibrarysLogitsAndIds) {
     const std::string folder = kFamilies + GetParam().folder;
     const test::Folder temporary;
     write(temporary / "model.gguf", convert(folder, GetParam().architecture).front());
-    expectTheLibrarysLogits(folder, Model::load((temporary / "model.gguf").string()));
+    test::expectTheLibrarysLogits(folder, Model::load((temporary / "model.gguf").string()));
 }
 
 INSTANTIATE_TEST_SUITE_P(Architectures, GgufFamily,
@@ -220,7 +178,7 @@ TEST(GgufModel, ASplitFileIsOneModelAndMissingOrWrongPartsAreNamed) {
     const auto parts = convert(folder, "qwen3", 3);
     const auto path = [&](int part) { return temporary / fmt::format("model-{:05}-of-00003.gguf", part); };
     for (int part = 1; part <= 3; ++part) write(path(part), parts[std::size_t(part - 1)]);
-    expectTheLibrarysLogits(folder, Model::load(path(1).string()));
+    test::expectTheLibrarysLogits(folder, Model::load(path(1).string()));
     const auto refusal = [&](const std::string& file, const char* says) {
         EXPECT_THAT([&] { Model::load(file); }, ::testing::ThrowsMessage<Error>(::testing::HasSubstr(says)));
     };
@@ -231,6 +189,80 @@ TEST(GgufModel, ASplitFileIsOneModelAndMissingOrWrongPartsAreNamed) {
     refusal(path(1).string(), "part 2 of 3, where part 3");
     std::filesystem::remove(path(3));
     refusal(path(1).string(), "00003-of-00003");
+}
+
+ModelConfig configOf(const GgufWriter& gguf) {
+    const std::string bytes = gguf.bytes();
+    const GgufFile file(std::as_bytes(std::span(bytes)), "x.gguf");
+    return ModelConfig::parse(ggufConfigJson({&file, 1}, ggufTensors({&file, 1})), "x.gguf");
+}
+
+GgufWriter headerOf(const std::string& architecture) {
+    GgufWriter gguf;
+    gguf.put("general.architecture", architecture.c_str());
+    for (const auto& [key, value] : {std::pair{"block_count", 4u},
+                                     {"context_length", 64u},
+                                     {"embedding_length", 512u},
+                                     {"attention.head_count", 8u},
+                                     {"feed_forward_length", 32u}})
+        gguf.put(architecture + "." + key, value);
+    gguf.put(architecture + ".attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf.addFloats("token_embd.weight", {512, 3}, std::vector<float>(512 * 3));
+    return gguf;
+}
+
+/// Logits are divided by the file's logit scale (hidden / dim_model_base); files without scales mean MiniCPM-2B's.
+TEST(GgufModel, MiniCpmsScalesAreTheFilesOrThoseOfTheFirstModel) {
+    GgufWriter gguf = headerOf("minicpm");
+    const ResidualScales first = configOf(gguf).scales;
+    EXPECT_DOUBLE_EQ(first.embedding, 12);
+    EXPECT_DOUBLE_EQ(first.residual, 1.4 / 2);
+    EXPECT_DOUBLE_EQ(first.logits, 256.0 / 512);
+    gguf.put("minicpm.embedding_scale", 8.f);
+    gguf.put("minicpm.residual_scale", 0.25f);
+    gguf.put("minicpm.logit_scale", 4.f);
+    const ResidualScales stated = configOf(gguf).scales;
+    EXPECT_DOUBLE_EQ(stated.embedding, 8);
+    EXPECT_DOUBLE_EQ(stated.residual, 0.25);
+    EXPECT_DOUBLE_EQ(stated.logits, 0.25);
+}
+
+TEST(GgufModel, SigmoidScoresMakeADeepseek2AThird) {
+    GgufWriter gguf = headerOf("deepseek2");
+    for (const auto& [key, value] : {std::pair{"rope.dimension_count", 8u},
+                                     {"attention.kv_lora_rank", 16u},
+                                     {"attention.key_length", 24u},
+                                     {"attention.value_length", 16u},
+                                     {"expert_count", 8u},
+                                     {"expert_used_count", 2u},
+                                     {"expert_feed_forward_length", 16u},
+                                     {"expert_group_count", 4u},
+                                     {"expert_group_used_count", 2u}})
+        gguf.put(std::string("deepseek2.") + key, value);
+    gguf.addFloats("blk.1.ffn_gate_inp.weight", {512, 8}, std::vector<float>(512 * 8));
+    const ModelConfig second = configOf(gguf);
+    EXPECT_EQ(second.family, "deepseek2");
+    EXPECT_EQ(second.experts->layers, (std::vector<bool>{false, true, false, false}));
+    EXPECT_EQ(second.experts->groupScore, GroupScore::Max);
+    EXPECT_EQ(second.experts->groupsUsed, 2);
+    gguf.put("deepseek2.expert_gating_func", 2u);
+    const ModelConfig third = configOf(gguf);
+    EXPECT_EQ(third.family, "deepseek3");
+    EXPECT_EQ(third.experts->score, ExpertScore::Sigmoid);
+    EXPECT_FALSE(third.experts->normalise) << "absent means not";
+    gguf.put("deepseek2.nextn_predict_layers", 1u);
+    EXPECT_EQ(configOf(gguf).layers, 3);
+}
+
+TEST(GgufModel, AbsurdSizesAreRefusedBeforeTheyAreCalculatedWith) {
+    for (const char* key : {"nextn_predict_layers", "attention.key_length", "attention.key_length_mla"}) {
+        GgufWriter gguf = headerOf("deepseek2");
+        gguf.put("deepseek2.attention.kv_lora_rank", 16u);
+        gguf.put("deepseek2.rope.dimension_count", 8u);
+        gguf.raw(std::string("deepseek2.") + key, GgufWriter::I64, GgufWriter::number(INT64_MIN));
+        EXPECT_THAT([&] { configOf(gguf); }, ::testing::ThrowsMessage<Error>(::testing::HasSubstr("not between 0 and")))
+            << key;
+    }
 }
 
 TEST(GgufModel, WhatItCannotRunIsRefusedByName) {
@@ -265,7 +297,7 @@ TEST(GgufModel, SmolLM2AnswersFluently) {
     const auto prompt = model->tokenizer().encode("<|im_start|>user\nWhat is the capital of France?<|im_end|>\n"
                                                   "<|im_start|>assistant\n");
     EXPECT_EQ(prompt.front(), 1); // <|im_start|> is one token
-    const Outcome out = decode(model, prompt, 12);
+    const test::Decoded out = test::decodeFully(model, prompt, 12);
     EXPECT_THAT(model->tokenizer().decode(out.ids), ::testing::HasSubstr("capital of France is Paris"));
 }
 

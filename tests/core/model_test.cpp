@@ -127,6 +127,15 @@ TEST(ModelConfig, RefusesEveryBadSizeNamingItsKey) {
     }
 }
 
+TEST(ModelConfig, SpecialTokensBeyondTheVocabularyAreNone) {
+    Json json = embeddedConfig();
+    json["bos_token_id"] = 151643;
+    json["eos_token_id"] = {1, 151645};
+    const ModelConfig config = ModelConfig::parse(json.dump(), "config.json");
+    EXPECT_EQ(config.bosId, -1);
+    EXPECT_EQ(config.eosIds, std::vector<std::int32_t>{1});
+}
+
 TEST(ModelConfig, RefusesBadNumbersFlagsAndIds) {
     const std::tuple<const char*, Json> bad[] = {{"rms_norm_eps", -1e-5},
                                                  {"rms_norm_eps", 2},
@@ -138,11 +147,10 @@ TEST(ModelConfig, RefusesBadNumbersFlagsAndIds) {
                                                  {"rope_theta", "10000"},
                                                  {"tie_word_embeddings", 1},
                                                  {"tie_word_embeddings", "true"},
-                                                 {"bos_token_id", 4096},
                                                  {"bos_token_id", -1},
                                                  {"bos_token_id", "0"},
                                                  {"eos_token_id", UINT64_MAX},
-                                                 {"eos_token_id", Json::array({1, 5000})},
+                                                 {"eos_token_id", Json::array({1, "2"})},
                                                  {"eos_token_id", Json::object()},
                                                  {"architectures", "LlamaForCausalLM"},
                                                  {"architectures", Json::array()},
@@ -496,11 +504,35 @@ TEST_F(Checkpoint, NamesTheIndexWhenNoShardHoldsATensor) {
 }
 
 TEST_F(Checkpoint, NamesEveryMissingFile) {
-    for (const char* name : {"config.json", "tokenizer.json", "model.safetensors"}) {
+    for (const char* name : {"config.json", "model.safetensors"}) {
         TinyCheckpoint().writeTo(folder_.path());
         fs::remove(file(name));
         EXPECT_THAT(loadRefusal(folder_.path(), name), HasSubstr("has no")) << name;
     }
+}
+
+TEST_F(Checkpoint, EndsWhereGenerationConfigSaysToo) {
+    TinyCheckpoint().writeTo(folder_.path());
+    const auto before = Model::load(folder_.path().string())->config().eosIds;
+    ASSERT_EQ(before, std::vector<std::int32_t>{1});
+    write(file("generation_config.json"), R"({"eos_token_id": [1, 3, 999999], "temperature": 0.6})");
+    EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 3}));
+    write(file("generation_config.json"), R"({"eos_token_id": 5})");
+    EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 5}));
+    for (const char* bad : {"[", "4", R"({"eos_token_id": "</s>"})", R"({"eos_token_id": -4})"}) {
+        write(file("generation_config.json"), bad);
+        EXPECT_NE(loadRefusal(folder_.path(), "generation_config.json"), "") << bad;
+    }
+}
+
+TEST_F(Checkpoint, WithoutATokenizerTakesAndGivesIdsOnly) {
+    TinyCheckpoint().writeTo(folder_.path());
+    fs::remove(file("tokenizer.json"));
+    const auto model = Model::load(folder_.path().string());
+    EXPECT_EQ(model->tokenizer().vocabSize(), model->config().vocab);
+    EXPECT_EQ(model->tokenizer().decode({3, 17}), "<3><17>");
+    const std::string line = refusalOf([&] { (void)model->tokenizer().encode("a text"); }, "--prompt-ids");
+    EXPECT_THAT(line, HasSubstr(folder_.path().string()));
 }
 
 TEST_F(Checkpoint, RefusesAFileTruncatedAnywhere) {

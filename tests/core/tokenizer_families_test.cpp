@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
@@ -41,14 +42,18 @@ struct Case {
     std::string decoded;
 };
 
+/// KVSCOPE_TOKENIZER_CASES names a file with more of them.
 std::vector<Case> casesOf(const std::string& family) {
     std::vector<Case> out;
-    std::ifstream file(kFolder + "cases.jsonl");
-    for (std::string line; std::getline(file, line);) {
-        const Json json = Json::parse(line);
-        if (!json.at("ids").contains(family)) continue;
-        const auto text = json.at("text").get<std::string>();
-        out.push_back({text, json.at("ids").at(family).get<Ids>(), json.at("decoded").value(family, text)});
+    const char* more = std::getenv("KVSCOPE_TOKENIZER_CASES");
+    for (const std::string& path : {kFolder + "cases.jsonl", std::string(more ? more : "")}) {
+        std::ifstream file(path);
+        for (std::string line; std::getline(file, line);) {
+            const Json json = Json::parse(line);
+            if (!json.at("ids").contains(family)) continue;
+            const auto text = json.at("text").get<std::string>();
+            out.push_back({text, json.at("ids").at(family).get<Ids>(), json.at("decoded").value(family, text)});
+        }
     }
     return out;
 }
@@ -62,7 +67,7 @@ TEST_P(TokenizerFamily, GivesTheIdsAndTextsOfTheReferenceLibrary) {
     ASSERT_GE(cases.size(), 250u);
     for (const Case& c : cases) {
         // SentencePiece itself puts its space before a marker, too; and it reads no special token out of a text.
-        if (ownMarks && c.text.starts_with("<|im_")) continue;
+        if (ownMarks && c.text.find("<|im_") == c.text.find_first_not_of(' ')) continue;
         EXPECT_EQ(tokenizer.encode(c.text, !ownMarks, !ownMarks), c.ids) << Json(c.text).dump();
         // SentencePiece keeps the valid part of a run of bytes that is no text as a whole, and prints " ⁇ " for
         // unknown ones; tokenizers are compared where both know every character.

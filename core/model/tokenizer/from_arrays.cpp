@@ -63,7 +63,7 @@ void buildByteLevel(const TokenizerArrays& arrays, TokenizerParts& parts, bool& 
 void buildSentencePiece(const TokenizerArrays& arrays, TokenizerParts& parts, const std::string& origin) {
     checkScores(arrays, origin);
     const bool prefix = arrays.addSpacePrefix.value_or(true);
-    if (arrays.removeExtraWhitespaces.value_or(false)) parts.normalizers.push_back(makeCollapseSpaces());
+    if (arrays.removeExtraWhitespaces.value_or(false)) parts.wholeText.push_back(makeCollapseSpaces());
     parts.preTokenizers.push_back(makeMetaspace(!prefix                      ? Prepend::Never
                                                 : arrays.prefixAfterSpecials ? Prepend::Always
                                                                              : Prepend::First));
@@ -91,6 +91,19 @@ void buildSentencePiece(const TokenizerArrays& arrays, TokenizerParts& parts, co
     if (prefix) parts.decoders.push_back(makeStripFront(" ", 1));
 }
 
+/// A list of names that no text is made of.
+class NamesOnly final : public TokenModel {
+public:
+    explicit NamesOnly(std::string origin) : origin_(std::move(origin)) {}
+    void encode(std::string_view, std::vector<std::int32_t>&) const override {
+        throw Error(ErrorKind::BadInput, origin_ + " has no tokenizer.json and no tokenizer.model",
+                    "give token ids (--prompt-ids), or put the model's tokenizer beside it");
+    }
+
+private:
+    const std::string origin_;
+};
+
 } // namespace
 
 std::unique_ptr<TokenizerParts> partsFromArrays(TokenizerArrays arrays, const std::string& origin) {
@@ -104,6 +117,8 @@ std::unique_ptr<TokenizerParts> partsFromArrays(TokenizerArrays arrays, const st
     } else if (arrays.model == "llama" || arrays.model == "t5") {
         buildSentencePiece(arrays, *parts, origin);
         addsBos = arrays.model == "llama";
+    } else if (arrays.model == "none") {
+        parts->model = std::make_unique<NamesOnly>(origin);
     } else {
         refuseUnsupported(origin, fmt::format("the tokenizer model '{}' is unknown", shown(arrays.model)));
     }

@@ -69,13 +69,19 @@ private:
     std::string to_;
 };
 
-/// SentencePiece's remove_extra_whitespaces: no spaces around the text, one between words; U+2581 is a space to it.
+/// SentencePiece's remove_extra_whitespaces: no spaces around the text, one between words.
 class CollapseSpaces final : public Normalizer {
     void apply(std::string& text) const override {
         std::string out;
-        for (const char c : replaceAll(text, kMetaspace, " "))
+        for (const char c : text)
             if (c != ' ' || (!out.empty() && out.back() != ' ')) out += c;
-        if (!out.empty() && out.back() == ' ') out.pop_back();
+        // A written U+2581 is no space, but at the end it goes as one: SentencePiece looks there after replacing
+        // spaces.
+        for (bool more = true; more;) {
+            more = false;
+            for (const std::string_view space : {std::string_view(" "), std::string_view(kMetaspace)})
+                if (out.ends_with(space)) out.resize(out.size() - space.size()), more = true;
+        }
         text = std::move(out);
     }
 };

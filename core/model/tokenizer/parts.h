@@ -18,6 +18,7 @@ struct TokenizerParts {
     std::vector<Token> tokens; // by id, added ones included
     Vocabulary vocabulary;     // of the model
     AddedTokens rawAdded, normalizedAdded;
+    std::vector<std::unique_ptr<Normalizer>> wholeText; // before added tokens are looked for
     std::vector<std::unique_ptr<Normalizer>> normalizers;
     std::vector<std::unique_ptr<PreTokenizer>> preTokenizers;
     std::unique_ptr<TokenModel> model;

@@ -2,7 +2,7 @@
 """The same GGUF file in KVScope and in llama.cpp: token ids, logits and speed, alternating in one run.
 
     python3 -m venv venv && venv/bin/pip install llama-cpp-python
-    venv/bin/python tools/compare_llama_cpp.py build/ci/app/kvscope-cli MODEL.gguf [--rounds 7] [--threads 2] [--ids-only]
+    venv/bin/python bench/peer/llama_cpp.py build/ci/app/kvscope-cli MODEL.gguf [--rounds 7] [--threads 2] [--ids-only]
 
 Ids: greedy continuations of several prompts. llama.cpp rounds a layer's inputs to 8 bits where the weights are
 quantised, KVScope to 16, so two close candidates may change places: the report says where the two part, and how far
@@ -68,37 +68,48 @@ def compare_ids(args, llama) -> None:
         print(f"{prompt[:40]!r}: {same} of {len(theirs)} ids, {verdict}", flush=True)
 
 
-def compare_speed(args, llama) -> None:
-    ours = {"prompt": [], "decode": []}
-    theirs = {"prompt": [], "decode": []}
+def our_turn(args) -> dict[str, float]:
+    command = [args.cli, "bench", "cpu-decode", "--json", "--set", f"model={args.model}", "--set",
+               f"prompt={args.prompt}", "--set", f"steps={args.steps}", "--set", "rounds=1"]
+    out = subprocess.run(command, check=True, capture_output=True, text=True,
+                         env=os.environ | {"KVSCOPE_THREADS": str(args.threads)})
+    measured = json.loads(out.stdout)["cpu-decode"]
+    return {"prompt": measured["prompt_tokens_per_s"], "decode": measured["tokens_per_s_best"]}
+
+
+def their_turn(args, llama) -> dict[str, float]:
     vocab = llama.n_vocab()
     ids = [(i + 1) * 7919 % vocab for i in range(args.prompt)]
+    llama.reset()
+    start = time.perf_counter()
+    llama.eval(ids)
+    middle = time.perf_counter()
+    for i in range(args.steps):  # warm up, as the other program does
+        llama.eval([ids[i % len(ids)]])
+    begin = time.perf_counter()
+    for i in range(args.steps):
+        llama.eval([ids[i % len(ids)]])
+    return {"prompt": args.prompt / (middle - start), "decode": args.steps / (time.perf_counter() - begin)}
+
+
+def compare_speed(args, llama) -> None:
+    ours, theirs = [], []
     for turn in range(args.rounds):
-        command = [args.cli, "bench", "cpu-decode", "--json", "--set", f"model={args.model}", "--set",
-                   f"prompt={args.prompt}", "--set", f"steps={args.steps}", "--set", "rounds=1"]
-        out = subprocess.run(command, check=True, capture_output=True, text=True,
-                             env=os.environ | {"KVSCOPE_THREADS": str(args.threads)})
-        mine = json.loads(out.stdout)["cpu-decode"]
-        ours["prompt"].append(mine["prompt_tokens_per_s"])
-        ours["decode"].append(mine["tokens_per_s_best"])
-        llama.reset()
-        start = time.perf_counter()
-        llama.eval(ids)
-        middle = time.perf_counter()
-        for i in range(args.steps):  # warm up, as the other program does
-            llama.eval([ids[i % len(ids)]])
-        begin = time.perf_counter()
-        for i in range(args.steps):
-            llama.eval([ids[i % len(ids)]])
-        theirs["prompt"].append(args.prompt / (middle - start))
-        theirs["decode"].append(args.steps / (time.perf_counter() - begin))
-        print(f"turn {turn}: " + ", ".join(f"{what} {ours[what][-1]:.0f} against {theirs[what][-1]:.0f} tokens/s"
-                                           for what in ours), flush=True)
-    for what in ours:
-        a, b = ours[what], theirs[what]
+        if turn % 2 == 0:  # who goes first changes, so that a machine growing slower favours nobody
+            ours.append(our_turn(args))
+            theirs.append(their_turn(args, llama))
+        else:
+            theirs.append(their_turn(args, llama))
+            ours.append(our_turn(args))
+        print(f"turn {turn}: " + ", ".join(f"{what} {ours[-1][what]:.0f} against {theirs[-1][what]:.0f} tokens/s"
+                                           for what in ours[-1]), flush=True)
+    for what in ("prompt", "decode"):
+        a, b = [turn[what] for turn in ours], [turn[what] for turn in theirs]
+        each = [x / y for x, y in zip(a, b)]
         print(f"{what}: median {statistics.median(a):.1f} against {statistics.median(b):.1f} tokens/s "
               f"({statistics.median(a) / statistics.median(b):.2f}x), best {max(a):.1f} against {max(b):.1f} "
-              f"({max(a) / max(b):.2f}x), {args.prompt} tokens of prompt, {args.threads} threads")
+              f"({max(a) / max(b):.2f}x), turns {min(each):.2f}x to {max(each):.2f}x; {args.prompt} tokens of prompt, "
+              f"{args.threads} threads")
 
 
 def main() -> None:

@@ -1,0 +1,85 @@
+// Loading a model at a terminal: it shows how far it is, and Ctrl-C ends it.
+#include "tests/core/many_tokens.h"
+#include "tests/profiler/temporary_folder.h"
+
+#include <array>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace kvscope {
+namespace {
+
+using ::testing::HasSubstr;
+
+struct AtTerminal {
+    std::string shown;
+    bool ended = false; // by itself, not by a signal
+    int status = -1;
+};
+
+/// Runs kvscope-cli at a terminal of its own; presses Ctrl-C once `interruptAt` is shown, if that is not empty.
+AtTerminal runAtTerminal(std::vector<std::string> arguments, const std::string& interruptAt) {
+    arguments.insert(arguments.begin(), KVSCOPE_CLI);
+    int terminal = -1;
+    const pid_t child = forkpty(&terminal, nullptr, nullptr, nullptr);
+    if (child == 0) {
+        std::vector<char*> raw;
+        for (std::string& argument : arguments) raw.push_back(argument.data());
+        raw.push_back(nullptr);
+        execv(raw[0], raw.data());
+        _exit(127);
+    }
+    AtTerminal result;
+    bool pressed = interruptAt.empty();
+    std::array<char, 4096> buffer{};
+    for (ssize_t n = 0; (n = read(terminal, buffer.data(), buffer.size())) > 0;) {
+        result.shown.append(buffer.data(), std::size_t(n));
+        if (pressed || result.shown.find(interruptAt) == std::string::npos) continue;
+        pressed = write(terminal, "\x03", 1) == 1;
+    }
+    close(terminal);
+    int status = 0;
+    waitpid(child, &status, 0);
+    result.ended = WIFEXITED(status);
+    result.status = WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status);
+    return result;
+}
+
+TEST(Loading, ShowsHowFarItIsOnATerminal) {
+    const test::Folder folder;
+    const std::string path = (folder / "model.gguf").string();
+    test::writeModelOfManyTokens(path, 20'000);
+    const AtTerminal result = runAtTerminal({"info", path}, "");
+    EXPECT_EQ(result.status, 0) << result.shown;
+    for (const char* part : {"  0 % reading the configuration", "% reading the metadata", "% reading the tokenizer",
+                             "% checking the weights", "100 % ready"})
+        EXPECT_THAT(result.shown, HasSubstr(part));
+    EXPECT_LT(result.shown.find("100 % ready"), result.shown.find("20000")) << "the line goes before the answer comes";
+}
+
+/// A machine may load a file before the key is pressed: then the file was too small.
+TEST(Loading, CtrlCEndsItWithASentence) {
+    const test::Folder folder;
+    const std::string path = (folder / "model.gguf").string();
+    for (const char* command : {"info", "run"}) {
+        AtTerminal result;
+        for (std::uint32_t tokens = 250'000; tokens <= 4'000'000; tokens *= 2) {
+            test::writeModelOfManyTokens(path, tokens);
+            std::vector<std::string> arguments{command};
+            if (std::string(command) == "run")
+                arguments.insert(arguments.end(), {"--prompt", "token1", "--method", "full", "--model"});
+            arguments.push_back(path);
+            result = runAtTerminal(arguments, "%");
+            if (result.status != 0) break;
+        }
+        EXPECT_THAT(result.shown, HasSubstr("cancelled")) << command;
+        EXPECT_TRUE(result.ended) << command << " was killed";
+        EXPECT_EQ(result.status, 130) << command;
+    }
+}
+
+} // namespace
+} // namespace kvscope
