@@ -6,6 +6,7 @@
 #include "bench/cuda/settings.h"
 #include "core/model/model_shape.h"
 #include "kernels/base/error.h"
+#include "kernels/base/host_memory.h"
 
 #include <algorithm>
 #include <fmt/format.h>

@@ -1,12 +1,11 @@
 #include "core/cuda/device_memory.h"
 
+#include "kernels/base/host_memory.h"
+
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
-#include <fstream>
-#include <limits>
 #include <map>
 #include <sys/mman.h>
 #include <thread>
@@ -51,25 +50,6 @@ void DeviceArena::take() {
     cuda::check(cudaMemset(base_, 0, total_), "clearing the session's memory");
     cuda::check(cudaDeviceSynchronize(), "clearing the session's memory");
     for (const Part& part : parts_) *part.pointer = static_cast<char*>(base_) + part.offset;
-}
-
-std::size_t availableHostMemory() {
-    constexpr std::size_t kUnknown = std::numeric_limits<std::size_t>::max();
-    std::size_t available = kUnknown;
-    std::ifstream info("/proc/meminfo");
-    for (std::string line; std::getline(info, line);)
-        if (unsigned long long kib = 0; std::sscanf(line.c_str(), "MemAvailable: %llu kB", &kib) == 1)
-            available = std::size_t(kib) * 1024;
-    // A container may be allowed less than the machine has.
-    std::size_t limit = 0, used = 0, cached = 0;
-    if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
-        std::ifstream statistics("/sys/fs/cgroup/memory.stat");
-        for (std::string name; statistics >> name;)
-            if (name == "inactive_file") statistics >> cached; // given back on demand
-        used -= std::min(used, cached);
-        available = std::min(available, limit - std::min(limit, used));
-    }
-    return available;
 }
 
 PinnedMemory::PinnedMemory(std::size_t bytes, const char* what) : bytes_(bytes) {

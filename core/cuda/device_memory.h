@@ -40,9 +40,6 @@ private:
     void* base_ = nullptr;
 };
 
-/// Bytes of host memory that can still be taken, by the system and by the container's limit.
-std::size_t availableHostMemory();
-
 /// Host memory that the GPU reads and writes directly.
 class PinnedMemory {
 public:

@@ -1,25 +1,15 @@
 #include "core/kv/kv_cache.h"
 
 #include "kernels/base/error.h"
+#include "kernels/base/host_memory.h"
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <fstream>
 #include <limits>
 #include <string>
 
 namespace kvscope {
 namespace {
-
-/// Memory the system can still give without swapping; no limit known: the largest number.
-std::int64_t availableBytes() {
-    std::ifstream meminfo("/proc/meminfo");
-    std::string key;
-    std::int64_t kib = 0;
-    for (std::string unit; meminfo >> key >> kib; std::getline(meminfo, unit))
-        if (key == "MemAvailable:") return kib * 1024;
-    return std::numeric_limits<std::int64_t>::max();
-}
 
 int offloadedLayers(const KvCacheOptions& options) {
     return int(std::count(options.offloaded.begin(), options.offloaded.end(), true));
@@ -42,7 +32,9 @@ std::int64_t KvCache::poolBytes(const KvCacheOptions& options) {
 KvCache::KvCache(const KvCacheOptions& options, const SelectionSpec& spec, const CachePolicy& policy)
     : options_(options) {
     const double gib = double(std::int64_t(1) << 30);
-    const std::int64_t need = storeBytes(options) + poolBytes(options), free = availableBytes();
+    const std::int64_t need = storeBytes(options) + poolBytes(options),
+                       free = std::int64_t(
+                           std::min<std::size_t>(availableHostMemory(), std::numeric_limits<std::int64_t>::max()));
     if (need > free)
         throw Error(
             ErrorKind::OutOfMemory,

@@ -71,9 +71,8 @@ void SpanIndex::Lane::rebuild() {
     for (std::size_t level = 0; below > kFan; ++level) {
         const std::uint32_t count = (below + kFan - 1) / kFan;
         if (levels.size() <= level) levels.emplace_back();
-        std::vector<Node>& nodes = levels[level];
-        dirty = std::min(dirty / kFan, std::uint32_t(nodes.size()));    // a new level is built from its beginning
-        if (nodes.capacity() < count) nodes.reserve(count + count / 8); // doubling would waste up to half of it
+        std::deque<Node>& nodes = levels[level];
+        dirty = std::min(dirty / kFan, std::uint32_t(nodes.size())); // a new level is built from its beginning
         nodes.resize(count);
         for (std::uint32_t i = dirty; i < count; ++i) {
             Node node;
@@ -200,7 +199,7 @@ std::size_t SpanIndex::memoryBytes() const {
     for (const Lane& lane : lanes_) {
         bytes += lane.chunks.size() * sizeof(Chunk) + lane.chunks.capacity() * sizeof(void*);
         bytes += lane.longer.size() * 64;
-        for (const auto& level : lane.levels) bytes += level.capacity() * sizeof(Node);
+        for (const auto& level : lane.levels) bytes += level.size() * (sizeof(Node) + 1); // and its pieces' addresses
     }
     return bytes;
 }

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <limits>
 #include <map>
 #include <memory>
@@ -95,7 +96,7 @@ private:
         std::uint32_t size = 0;
         std::int64_t busyNs = 0, lastEnd = std::numeric_limits<std::int64_t>::min();
         std::vector<std::unique_ptr<Chunk>> chunks;
-        std::vector<std::vector<Node>> levels; // level k: one node for 16^(k+1) spans
+        std::vector<std::deque<Node>> levels; // level k: one node for 16^(k+1) spans; a deque grows without copying
         std::map<std::uint32_t, std::int64_t> longer;
         std::uint32_t clean = 0; // the pyramid is right for the spans before this one
 
@@ -147,7 +148,7 @@ void SpanIndex::descend(const Lane& lane, std::size_t level, std::uint32_t first
         }
         return;
     }
-    const std::vector<Node>& nodes = lane.levels[level - 1];
+    const std::deque<Node>& nodes = lane.levels[level - 1];
     std::uint32_t spans = kFan;
     for (std::size_t k = 1; k < level; ++k) spans *= kFan;
     for (std::uint32_t i = first; i < last; ++i) {
