@@ -23,9 +23,9 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kWorkers = 2;      // one may be inside a long read while the other answers a hover
-constexpr int kCoalesceMs = 250; // four refreshes a second reach the views: an engine on the same cores pays
-constexpr int kSlowestMs = 1000;
+constexpr int kWorkers = 2;             // one may be inside a long read while the other answers a hover
+constexpr int kCoalesceMs = 250;        // four refreshes a second reach the views: an engine on the same cores pays
+constexpr int kSlowestMs = 2000;        // many views in sight
 constexpr double kShare = 0.018;        // of all cores: what refreshes may take, readers included
 constexpr int kForeignPollMs = 300;     // runs that another program is recording announce nothing: ask
 constexpr std::size_t kReadersKept = 4; // open files per worker

@@ -2,9 +2,9 @@
 
 #include "app/kvscope/offscreen.h"
 #include "kernels/base/error.h"
-#include "ui/main_window.h"
-#include "ui/render.h"
-#include "ui/report.h"
+#include "ui/output/render.h"
+#include "ui/output/report.h"
+#include "ui/window/main_window.h"
 
 #include <QApplication>
 #include <QElapsedTimer>

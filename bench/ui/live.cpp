@@ -4,9 +4,9 @@
 #include "bench/ui/ui_bench.h"
 #include "bench/workload.h"
 #include "profiler/record/recorder.h"
-#include "ui/main_window.h"
-#include "ui/session_controller.h"
+#include "ui/session/session_controller.h"
 #include "ui/views/view.h"
+#include "ui/window/main_window.h"
 
 #include <QApplication>
 #include <QElapsedTimer>

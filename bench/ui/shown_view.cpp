@@ -1,8 +1,8 @@
 #include "bench/ui/shown_view.h"
 
 #include "kernels/base/error.h"
+#include "ui/look/theme.h"
 #include "ui/plots/plot_canvas.h"
-#include "ui/theme.h"
 #include "ui/views/view.h"
 
 #include <QApplication>

@@ -3,7 +3,7 @@
 #include "bench/machine.h"
 #include "bench/ui/ui_bench.h"
 #include "kernels/base/error.h"
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/views/view.h"
 #include "ui/workspace.h"

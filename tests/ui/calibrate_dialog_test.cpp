@@ -3,9 +3,9 @@
 #include "tests/ui/window_fixture.h"
 
 #include "core/select/retaining_heads.h"
+#include "ui/look/theme.h"
 #include "ui/plots/plot_canvas.h"
-#include "ui/session_controller.h"
-#include "ui/theme.h"
+#include "ui/session/session_controller.h"
 #include "ui/widgets/calibrate_dialog.h"
 #include "ui/widgets/session_form.h"
 

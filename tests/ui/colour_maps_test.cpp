@@ -1,7 +1,7 @@
 // What makes a map fit for reading numbers: lightness rises evenly, for colour-blind readers too.
-#include "ui/colour_maps.h"
+#include "ui/look/colour_maps.h"
 
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 #include "ui/widgets/colour_map_menu.h"
 
 #include <QColor>

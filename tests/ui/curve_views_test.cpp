@@ -2,10 +2,10 @@
 #include "tests/ui/view_fixture.h"
 
 #include "kernels/base/error.h"
+#include "ui/output/render.h"
 #include "ui/plots/curve_plottable.h"
 #include "ui/plots/stack_plottable.h"
 #include "ui/plots/units.h"
-#include "ui/render.h"
 #include "ui/views/key_numbers.h"
 
 #include <QComboBox>

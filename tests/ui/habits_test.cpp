@@ -3,16 +3,16 @@
 #include "tests/ui/window_fixture.h"
 
 #include "ui/cursor_history.h"
+#include "ui/look/theme.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
-#include "ui/shortcut_list.h"
-#include "ui/theme.h"
 #include "ui/widgets/colour_map_menu.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/inspector.h"
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/small_widgets.h"
 #include "ui/widgets/token_strip.h"
+#include "ui/window/shortcut_list.h"
 
 #include <QAbstractSpinBox>
 #include <QAccessible>
@@ -55,6 +55,37 @@ protected:
         settle(window);
     }
 };
+
+TEST(MeasuredLabel, HasTheSizesOfAPlainOneWhateverChanges) {
+    MeasuredLabel measured;
+    QLabel plain;
+    const auto same = [&](const char* when) {
+        for (int round = 0; round < 2; ++round) { // measured, and remembered
+            for (const int width : {40, 90, 300})
+                EXPECT_EQ(measured.heightForWidth(width), plain.heightForWidth(width)) << when << ", width " << width;
+            EXPECT_EQ(measured.sizeHint(), plain.sizeHint()) << when;
+            EXPECT_EQ(measured.minimumSizeHint(), plain.minimumSizeHint()) << when;
+        }
+    };
+    const auto both = [&](const char* when, const auto& change) {
+        change(measured);
+        change(plain);
+        same(when);
+    };
+    same("empty");
+    both("text", [](QLabel& label) { label.setText(QStringLiteral("a value of several words that wraps")); });
+    both("wrapped", [](QLabel& label) { label.setWordWrap(true); });
+    both("selectable", [](QLabel& label) { label.setTextInteractionFlags(Qt::TextSelectableByMouse); });
+    both("rich", [](QLabel& label) { label.setText(QStringLiteral("<b>bold</b><br>second<sup>?</sup>")); });
+    both("margin", [](QLabel& label) { label.setMargin(7); });
+    both("larger", [](QLabel& label) {
+        QFont font = label.font();
+        font.setPointSizeF(font.pointSizeF() * 2);
+        label.setFont(font);
+    });
+    both("shorter", [](QLabel& label) { label.setText(QStringLiteral("1")); });
+    both("margins of the frame", [](QLabel& label) { label.setContentsMargins(3, 9, 3, 9); });
+}
 
 TEST_F(HabitsTest, AltArrowsAndTheMousesSideButtonsGoBackAndForward) {
     const auto window = windowOnTrace();

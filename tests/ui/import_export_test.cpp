@@ -1,12 +1,12 @@
 // Files of other tools on the window, and views as pictures: as a person does both.
 #include "tests/ui/small_trace.h"
-#include "ui/main_window.h"
-#include "ui/picture.h"
+#include "ui/look/theme.h"
+#include "ui/output/picture.h"
 #include "ui/plots/plot_view.h"
-#include "ui/theme.h"
 #include "ui/views/view.h"
 #include "ui/widgets/export_dialog.h"
 #include "ui/widgets/import_bar.h"
+#include "ui/window/main_window.h"
 
 #include <QAction>
 #include <QApplication>

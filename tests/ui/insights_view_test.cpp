@@ -2,8 +2,8 @@
 #include "profiler/insights/insight.h"
 #include "tests/ui/view_fixture.h"
 
-#include "ui/main_window.h"
 #include "ui/views/insight_cards.h"
+#include "ui/window/main_window.h"
 
 #include <QAbstractItemModelTester>
 #include <QComboBox>

@@ -1,5 +1,5 @@
 // One QApplication for all tests of the desktop, on a platform without a screen, away from the person's settings.
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 
 #include <QApplication>
 #include <QStandardPaths>

@@ -1,9 +1,9 @@
 // The desktop end to end with the embedded model: form, run, views, pause, step, cancel, export, and what it remembers.
-#include "ui/main_window.h"
+#include "ui/window/main_window.h"
 
 #include "tests/ui/small_trace.h"
-#include "ui/definitions.h"
-#include "ui/session_controller.h"
+#include "ui/models/definitions.h"
+#include "ui/session/session_controller.h"
 #include "ui/views/view.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/inspector.h"

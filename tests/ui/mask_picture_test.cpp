@@ -1,6 +1,6 @@
 // The mask's quick picture against a plain one, which looks at every cell of every pixel.
+#include "ui/look/theme.h"
 #include "ui/plots/mask_plottable.h"
-#include "ui/theme.h"
 
 #include <gtest/gtest.h>
 

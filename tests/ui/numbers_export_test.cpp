@@ -3,9 +3,9 @@
 
 #include "kernels/base/error.h"
 #include "profiler/tiles/step_spans.h"
-#include "ui/clipboard.h"
-#include "ui/json_lines.h"
-#include "ui/numbers_export.h"
+#include "ui/output/clipboard.h"
+#include "ui/output/json_lines.h"
+#include "ui/output/numbers_export.h"
 
 #include <QApplication>
 #include <QClipboard>

@@ -5,7 +5,7 @@
 #include "tests/ui/picture.h"
 #include "tests/ui/window_fixture.h"
 #include "ui/plots/legend_strip.h"
-#include "ui/session_controller.h"
+#include "ui/session/session_controller.h"
 
 #include <QComboBox>
 #include <QPainter>

@@ -1,10 +1,10 @@
-#include "ui/report.h"
+#include "ui/output/report.h"
 
 #include "kernels/base/error.h"
 #include "profiler/report/html.h"
 #include "profiler/report/html_charts.h"
 #include "tests/ui/small_trace.h"
-#include "ui/definitions.h"
+#include "ui/models/definitions.h"
 
 #include <QFile>
 #include <QJsonArray>

@@ -3,7 +3,6 @@
 
 #include "tests/profiler/sql_rows.h"
 #include "tests/ui/picture.h"
-#include "ui/main_window.h"
 #include "ui/models/sql_table_model.h"
 #include "ui/views/sql_plot.h"
 #include "ui/views/sql_request.h"
@@ -11,6 +10,7 @@
 #include "ui/views/sql_view.h"
 #include "ui/widgets/small_widgets.h"
 #include "ui/widgets/sql_editor.h"
+#include "ui/window/main_window.h"
 
 #include <QAbstractItemView>
 #include <QClipboard>

@@ -3,6 +3,7 @@
 
 #include "profiler/read/span_search.h"
 #include "ui/timeline/time_ticks.h"
+#include "ui/views/timeline_view.h"
 
 #include <QClipboard>
 #include <QComboBox>
@@ -51,6 +52,25 @@ TEST_F(TimelineTest, HoldsEverySpanOfTheRunAndItsCounters) {
     EXPECT_TRUE(timeline().data().counters.has(StepCounters::HitRate));
     EXPECT_TRUE(child<QLabel>("timelineNote").text().contains(QStringLiteral("spans")));
     EXPECT_EQ(scene().window, timeline().data().whole());
+}
+
+TEST_F(TimelineTest, StopsReadingBeforeTheMachineRunsOutOfMemory) {
+    open(recorded("run.kvtrace", {.layers = 8, .decodeSteps = 400}));
+    for (const ViewEntry& entry : views())
+        if (std::string_view(entry.id) == "timeline") view.reset(entry.make(workspace, nullptr));
+    dynamic_cast<TimelineView&>(*view).setMemoryLimit(1000);
+    view->resize(1200, 1000);
+    view->show();
+    ASSERT_TRUE(waitFor([&] { return index().size() > 0; }));
+    ASSERT_TRUE(idle());
+    const std::size_t kept = index().size();
+    EXPECT_LT(kept, 400u * 8 * 6) << "stages alone are more";
+    const auto* note = view->findChild<QLabel*>(QStringLiteral("timelineNote"));
+    EXPECT_TRUE(note->text().contains(QStringLiteral("Reading stopped: the spans so far take")))
+        << note->text().toStdString();
+    workspace.traceAdvanced();
+    ASSERT_TRUE(idle());
+    EXPECT_EQ(index().size(), kept) << "nor later";
 }
 
 TEST_F(TimelineTest, WheelZoomsAtThePointer) {

@@ -1,6 +1,6 @@
+#include "ui/look/theme.h"
 #include "ui/models/format.h"
 #include "ui/models/token_flow.h"
-#include "ui/theme.h"
 #include "ui/widgets/token_strip.h"
 
 #include <QApplication>

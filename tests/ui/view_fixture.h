@@ -5,9 +5,9 @@
 #include "tests/profiler/synthetic_run.h" // before any Qt header: its member `slots` is a macro there
 
 #include "tests/profiler/temporary_folder.h"
+#include "ui/look/theme.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
-#include "ui/theme.h"
 #include "ui/views/view.h"
 #include "ui/workspace.h"
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "tests/ui/small_trace.h"
-#include "ui/main_window.h"
 #include "ui/views/view.h"
+#include "ui/window/main_window.h"
 
 #include <QAction>
 #include <QApplication>

@@ -1,7 +1,7 @@
 #include "ui/figures/figure_drawing.h"
 
 #include "kernels/base/error.h"
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 
 #include <qcustomplot.h>
 

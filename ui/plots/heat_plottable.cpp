@@ -1,9 +1,9 @@
 #include "ui/plots/heat_plottable.h"
 
+#include "ui/look/theme.h"
 #include "ui/plots/pieces.h"
 #include "ui/plots/raster.h"
 #include "ui/plots/step_columns.h"
-#include "ui/theme.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 #include "ui/plots/legend_strip.h"
 
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 
 #include <QApplication>
 

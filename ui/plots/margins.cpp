@@ -1,7 +1,7 @@
 #include "ui/plots/margins.h"
 
+#include "ui/look/theme.h"
 #include "ui/plots/plot_canvas.h"
-#include "ui/theme.h"
 
 #include <QApplication>
 #include <QMouseEvent>

@@ -1,8 +1,8 @@
 #include "ui/plots/mask_plottable.h"
 
+#include "ui/look/theme.h"
 #include "ui/plots/pieces.h"
 #include "ui/plots/raster.h"
-#include "ui/theme.h"
 
 #include <algorithm>
 #include <cmath>
@@ -91,7 +91,7 @@ struct MaskPlottable::Lines {
             if (bottom <= top) bottom = top + 1;
             top = std::max(top + gap, 0);
             bottom = std::min(bottom, height);
-            if (top >= bottom) continue; // its lines are beyond the edge
+            if (top >= bottom) continue;                           // its lines are beyond the edge
             const bool shares = !starts.empty() && top >= highest; // the line that the block before has
             if (!shares) starts.push_back(block);
             for (int y = top; y < std::min(bottom, highest); ++y) bandOf[std::size_t(y)] = int(starts.size()) - 1;

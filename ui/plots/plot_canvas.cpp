@@ -1,7 +1,7 @@
 #include "ui/plots/plot_canvas.h"
 
+#include "ui/look/theme.h"
 #include "ui/plots/tick_fit.h"
-#include "ui/theme.h"
 
 #include <QApplication>
 #include <QKeyEvent>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "ui/plots/overlay.h"
-#include "ui/shortcut_list.h"
+#include "ui/window/shortcut_list.h"
 
 #include <qcustomplot.h>
 

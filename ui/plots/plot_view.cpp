@@ -1,12 +1,12 @@
 #include "ui/plots/plot_view.h"
 
 #include "profiler/import/import.h"
-#include "ui/picture.h"
+#include "ui/look/theme.h"
+#include "ui/output/picture.h"
 #include "ui/plots/flow_layout.h"
 #include "ui/plots/plot_accessible.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/growth_turn.h"
 #include "ui/views/read_filter.h"
 

@@ -1,6 +1,6 @@
 #include "ui/plots/roofline_plottable.h"
 
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 
 #include <QApplication>
 

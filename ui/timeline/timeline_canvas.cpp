@@ -1,6 +1,6 @@
 #include "ui/timeline/timeline_canvas.h"
 
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 #include "ui/timeline/timeline_curves.h"
 
 #include <QApplication>

@@ -2,7 +2,7 @@
 
 #include "core/trace/stage.h"
 #include "profiler/read/self_time.h"
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 
 #include <cstdint>
 

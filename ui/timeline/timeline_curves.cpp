@@ -1,8 +1,8 @@
 #include "ui/timeline/timeline_curves.h"
 
 #include "profiler/record/counter_sample.h"
+#include "ui/look/theme.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/timeline/time_ticks.h"
 #include "ui/timeline/timeline_colours.h"
 

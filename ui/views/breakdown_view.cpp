@@ -1,10 +1,10 @@
 // Breakdown: where the time of a step goes, stacked by stage, per step, per layer or in total; two runs side by side.
+#include "ui/look/theme.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/stack_plottable.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/growth_timer.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"

@@ -1,6 +1,6 @@
 #include "ui/views/cache_controls.h"
 
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 #include "ui/widgets/slider_field.h"
 #include "ui/widgets/small_widgets.h"
 

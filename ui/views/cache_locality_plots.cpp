@@ -1,6 +1,6 @@
+#include "ui/look/theme.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/cache_plots.h"
 
 #include <QCoreApplication>

@@ -1,7 +1,7 @@
+#include "ui/look/theme.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/cache_plots.h"
 
 #include <QCoreApplication>

@@ -1,11 +1,11 @@
 // What if: the recorded selections against other caches and links. Loads them once; then every slider answers at once
 // from what is known and is corrected when the exact replay is there.
+#include "ui/look/theme.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/panel_row.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/cache_controls.h"
 #include "ui/views/cache_jobs.h"
 #include "ui/views/cache_plots.h"

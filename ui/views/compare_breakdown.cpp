@@ -2,11 +2,11 @@
 // over steps and repeats. Runs with the same settings are repeats of each other.
 #include "profiler/compare/common_steps.h"
 #include "profiler/compare/compare.h"
+#include "ui/look/theme.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/compare_pages.h"
 #include "ui/views/compare_set.h"
 #include "ui/views/compare_ways.h"

@@ -2,12 +2,12 @@
 // layer by layer with confidence intervals.
 #include "profiler/compare/difference.h"
 #include "profiler/compare/overlap.h"
+#include "ui/look/theme.h"
 #include "ui/plots/heat_plottable.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/compare_pages.h"
 #include "ui/views/compare_set.h"
 #include "ui/views/compare_ways.h"

@@ -1,8 +1,8 @@
 // Where two runs part: the first token that differs, with the text on both sides, and the first selection.
 #include "profiler/compare/divergence.h"
 #include "profiler/compare/overlap.h"
+#include "ui/look/theme.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/compare_pages.h"
 #include "ui/views/compare_set.h"
 #include "ui/views/run_text.h"

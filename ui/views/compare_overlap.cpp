@@ -1,10 +1,10 @@
 // How alike the runs select: Jaccard of their blocks against A's, step by step and layer by layer.
 #include "profiler/compare/overlap.h"
+#include "ui/look/theme.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/compare_pages.h"
 #include "ui/views/compare_set.h"
 #include "ui/views/compare_ways.h"

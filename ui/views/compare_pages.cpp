@@ -1,7 +1,7 @@
 // Compare: two or more runs aligned by step, token or layer, in five pages that share the choice of runs.
 #include "ui/views/compare_pages.h"
 
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 #include "ui/views/compare_set.h"
 #include "ui/views/make_views.h"
 #include "ui/views/view.h"

@@ -1,6 +1,6 @@
 #include "ui/views/compare_set.h"
 
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 
 #include <array>
 

@@ -1,11 +1,11 @@
 // The summary page of Compare: the verdict on two runs, their key numbers with differences, and both locality curves
 // over the steps.
+#include "ui/look/theme.h"
 #include "ui/plots/curve_plottable.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/compare_pages.h"
 #include "ui/views/compare_ways.h"
 #include "ui/views/growth_timer.h"

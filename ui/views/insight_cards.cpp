@@ -1,6 +1,6 @@
 #include "ui/views/insight_cards.h"
 
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 #include "ui/views/view.h"
 
 #include <QAbstractListModel>

@@ -1,12 +1,12 @@
 // Insights: what the run says about itself. One sentence, then findings that lead to their evidence, then hidden and
 // exposed transfer time per layer.
 #include "profiler/insights/insight.h"
+#include "ui/look/theme.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/stack_plottable.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/growth_timer.h"
 #include "ui/views/insight_cards.h"
 #include "ui/views/make_views.h"

@@ -1,11 +1,11 @@
 // Locality: a layer x step (or KV head x step) heatmap of one metric, with its margins.
 #include "profiler/tiles/filtered_tiles.h"
+#include "ui/look/theme.h"
 #include "ui/plots/heat_plottable.h"
 #include "ui/plots/margins.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/colour_range.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"

@@ -1,18 +1,17 @@
 // Roofline: predicted decode throughput, what binds it, and the open runs as measured points beside their predictions.
 #include "core/select/method.h"
 #include "kernels/base/error.h"
+#include "ui/look/theme.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/log_axis.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/roofline_plottable.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/growth_timer.h"
 #include "ui/views/make_views.h"
 #include "ui/views/roofline_controls.h"
 #include "ui/views/run_text.h"
-
 
 #include <algorithm>
 #include <array>

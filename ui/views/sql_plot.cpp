@@ -1,10 +1,10 @@
 #include "ui/views/sql_plot.h"
 
+#include "ui/look/theme.h"
 #include "ui/models/sql_table_model.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/run_text.h"
 
 #include <QComboBox>

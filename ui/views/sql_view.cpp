@@ -1,9 +1,9 @@
 #include "ui/views/sql_view.h"
 
+#include "ui/look/theme.h"
 #include "ui/models/sql_table_model.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/make_views.h"
 #include "ui/views/sql_plot.h"
 #include "ui/views/sql_request.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "profiler/read/trace_reader.h"
-#include "ui/numbers.h"
+#include "ui/output/numbers.h"
 #include "ui/workspace.h"
 
 #include <algorithm>

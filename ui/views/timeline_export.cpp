@@ -1,6 +1,6 @@
 // Pictures of the timeline: to a file, to the clipboard.
-#include "ui/picture.h"
-#include "ui/theme.h"
+#include "ui/look/theme.h"
+#include "ui/output/picture.h"
 #include "ui/views/timeline_view.h"
 
 #include <QApplication>

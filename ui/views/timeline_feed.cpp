@@ -28,6 +28,12 @@ void TimelineFeed::stop() {
     problem_.clear();
 }
 
+void TimelineFeed::end(const QString& problem) {
+    ++epoch_;
+    active_ = asking_ = again_ = false;
+    problem_ = problem;
+}
+
 void TimelineFeed::advance() {
     if (!active_) return;
     if (asking_)

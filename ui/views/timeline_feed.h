@@ -18,6 +18,8 @@ public:
     TimelineFeed(Workspace& workspace, QObject* context) : workspace_(workspace), context_(context) {}
     void start(const RunKey& key, Take take, Refuse refuse);
     void stop();
+    /// Reads no more of this run; `problem` says why.
+    void end(const QString& problem);
     void advance(); // the run may have more now
     bool loading() const { return asking_; }
     double fraction() const { return fraction_; }

@@ -1,7 +1,9 @@
 #include "ui/views/timeline_view.h"
 
+#include "kernels/base/host_memory.h"
 #include "profiler/read/span_search.h"
 #include "ui/models/format.h"
+#include "ui/plots/units.h"
 #include "ui/timeline/time_ticks.h"
 #include "ui/timeline/timeline_curves.h"
 #include "ui/timeline/timeline_sql.h"
@@ -36,7 +38,7 @@ constexpr std::size_t kTimesAtOnce = 400'000; // spans in view beyond which the 
 } // namespace
 
 TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
-    : View(parent), workspace_(workspace), feed_(workspace, this) {
+    : View(parent), workspace_(workspace), feed_(workspace, this), memoryLimit_(availableHostMemory() / 2) {
     setAccessibleName(tr("Timeline"));
     auto* column = new QVBoxLayout(this);
     column->setContentsMargins(12, 10, 12, 8);
@@ -264,6 +266,10 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
     held.index.append(batch);
     held.counters.append(batch.steps);
     held.append(gauges);
+    if (const std::size_t taken = held.index.memoryBytes(); taken > memoryLimit_ && feed_.loading())
+        feed_.end(tr("the spans so far take %1 of memory, half of what was free; the rest of the run is in the "
+                     "other views and in SQL")
+                      .arg(formatValue(Unit::Bytes, double(taken))));
     held.incomplete = workspace_.current() && workspace_.current()->row.droppedSteps > 0;
     if (chosen && !batch.spans.empty())
         if (const auto again = spanAtPlace(held.index, *chosen); again != canvas_->scene().selected)

@@ -42,6 +42,8 @@ public:
     QVariantMap remembered() const override;
     void recall(const QVariantMap& state) override;
 
+    /// Bytes that spans may take; reading stops there. Half of what the machine has left, unless it is set.
+    void setMemoryLimit(std::size_t bytes) { memoryLimit_ = bytes; }
     /// What can be done here; shown by a right click.
     std::unique_ptr<QMenu> menuOf(const TimelinePlace& place);
 
@@ -103,6 +105,7 @@ private:
 
     Workspace& workspace_;
     TimelineFeed feed_;
+    std::size_t memoryLimit_;
     TimelineCanvas* canvas_ = nullptr;
     TimelinePanel* panel_ = nullptr;
     QSplitter* split_ = nullptr;

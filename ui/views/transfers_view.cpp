@@ -1,12 +1,12 @@
 // Transfers: hit rate, misses, bytes over the link and exposed time of every decode step, one run or two.
 #include "profiler/read/filtered.h"
+#include "ui/look/theme.h"
 #include "ui/plots/curve_plottable.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/outliers.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/step_numbers_csv.h"

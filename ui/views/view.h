@@ -1,7 +1,7 @@
 // A view: one file plus one line in registry.cpp. Views never name each other; they talk through the Workspace.
 #pragma once
 
-#include "ui/numbers.h"
+#include "ui/output/numbers.h"
 
 #include <QSize>
 #include <QString>

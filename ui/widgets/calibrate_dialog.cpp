@@ -1,10 +1,10 @@
 #include "ui/widgets/calibrate_dialog.h"
 
+#include "ui/look/theme.h"
 #include "ui/models/format.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/units.h"
-#include "ui/theme.h"
 #include "ui/widgets/small_widgets.h"
 
 #include <QCheckBox>

@@ -2,7 +2,7 @@
 // and the losses while it does. The same as `kvscope-cli calibrate`. Not modal: runs go on beside it.
 #pragma once
 
-#include "ui/calibration_job.h"
+#include "ui/session/calibration_job.h"
 
 #include <QDialog>
 

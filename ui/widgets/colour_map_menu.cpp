@@ -1,6 +1,6 @@
 #include "ui/widgets/colour_map_menu.h"
 
-#include "ui/colour_maps.h"
+#include "ui/look/colour_maps.h"
 
 #include <QActionGroup>
 #include <QPainter>

@@ -1,8 +1,8 @@
 #include "ui/widgets/export_dialog.h"
 
 #include "kernels/base/error.h"
-#include "ui/json_lines.h"
-#include "ui/theme.h"
+#include "ui/look/theme.h"
+#include "ui/output/json_lines.h"
 #include "ui/views/view.h"
 #include "ui/widgets/small_widgets.h"
 

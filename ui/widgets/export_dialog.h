@@ -2,7 +2,7 @@
 // chosen.
 #pragma once
 
-#include "ui/picture.h"
+#include "ui/output/picture.h"
 
 #include <QDialog>
 #include <QPointer>

@@ -1,7 +1,7 @@
 // An export under way, at the lower edge of what it exports: how far it is, a button to stop it, and how it ended.
 #pragma once
 
-#include "ui/numbers_export.h"
+#include "ui/output/numbers_export.h"
 
 #include <QFrame>
 

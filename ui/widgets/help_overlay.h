@@ -1,7 +1,7 @@
 // Keyboard shortcuts, definitions and the licence, laid over the window; never modal.
 #pragma once
 
-#include "ui/shortcut_list.h"
+#include "ui/window/shortcut_list.h"
 
 #include <QWidget>
 

@@ -1,9 +1,9 @@
 #include "ui/widgets/inspector.h"
 
-#include "ui/definitions.h"
+#include "ui/look/theme.h"
+#include "ui/models/definitions.h"
 #include "ui/models/format.h"
 #include "ui/models/run_list_model.h"
-#include "ui/theme.h"
 #include "ui/timeline/span_facts.h"
 #include "ui/widgets/small_widgets.h"
 #include "ui/workspace.h"
@@ -66,7 +66,7 @@ void FactTable::set(const QString& name, const QString& value, const char* defin
             }
             connect(nameLabel, &QLabel::linkActivated, this, &FactTable::definitionRequested);
         }
-        auto* valueLabel = new QLabel;
+        auto* valueLabel = new MeasuredLabel;
         valueLabel->setWordWrap(true);
         valueLabel->setAlignment(Qt::AlignLeft | Qt::AlignTop);
         valueLabel->setTextInteractionFlags(Qt::TextSelectableByMouse);

@@ -1,8 +1,8 @@
 #include "ui/widgets/parameter_panel.h"
 
-#include "ui/icons.h"
+#include "ui/look/icons.h"
+#include "ui/look/theme.h"
 #include "ui/models/format.h"
-#include "ui/theme.h"
 #include "ui/widgets/small_widgets.h"
 
 #include <QCheckBox>

@@ -1,7 +1,7 @@
 // Chooses where the prompts come from.
 #pragma once
 
-#include "ui/prompt_source.h"
+#include "ui/session/prompt_source.h"
 
 #include <QVariantMap>
 #include <QWidget>

@@ -1,7 +1,7 @@
 #include "ui/widgets/run_list.h"
 
+#include "ui/look/theme.h"
 #include "ui/models/run_list_model.h"
-#include "ui/theme.h"
 #include "ui/widgets/small_widgets.h"
 #include "ui/workspace.h"
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/session/kv_estimate.h"
-#include "ui/session_controller.h"
+#include "ui/session/session_controller.h"
 
 #include <QMap>
 #include <QVariantMap>

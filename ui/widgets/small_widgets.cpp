@@ -1,6 +1,6 @@
 #include "ui/widgets/small_widgets.h"
 
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 
 #include <QEvent>
 #include <QHBoxLayout>
@@ -107,7 +107,48 @@ void InlineMessage::paintEvent(QPaintEvent*) {
     painter.drawRoundedRect(QRect(0, 0, 3, height()), 1.5, 1.5);
 }
 
-MutedLabel::MutedLabel(const QString& text, QWidget* parent) : QLabel(text, parent) { setProperty("role", "muted"); }
+MeasuredLabel::Measures& MeasuredLabel::measures() const {
+    const std::tuple way{wordWrap(), margin(), indent(), int(textFormat()), int(textInteractionFlags())};
+    if (measures_.text != text() || measures_.way != way) measures_ = {text(), way, {}, {}, {}};
+    return measures_;
+}
+
+int MeasuredLabel::heightForWidth(int width) const {
+    QHash<int, int>& heights = measures().heights;
+    const auto known = heights.constFind(width);
+    return known != heights.constEnd() ? *known : *heights.insert(width, QLabel::heightForWidth(width));
+}
+
+QSize MeasuredLabel::sizeHint() const {
+    QSize& hint = measures().hint;
+    if (!hint.isValid()) hint = QLabel::sizeHint();
+    return hint;
+}
+
+QSize MeasuredLabel::minimumSizeHint() const {
+    QSize& minimum = measures().minimum;
+    if (!minimum.isValid()) minimum = QLabel::minimumSizeHint();
+    return minimum;
+}
+
+bool MeasuredLabel::event(QEvent* event) {
+    switch (event->type()) {
+    case QEvent::FontChange:
+    case QEvent::StyleChange:
+    case QEvent::ContentsRectChange:
+    case QEvent::Polish:
+    case QEvent::ScreenChangeInternal:
+        measures_ = {};
+        break;
+    default:
+        break;
+    }
+    return QLabel::event(event);
+}
+
+MutedLabel::MutedLabel(const QString& text, QWidget* parent) : MeasuredLabel(text, parent) {
+    setProperty("role", "muted");
+}
 
 QLabel* alignedLabel(const QString& text) {
     auto* label = new QLabel(text);

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <QFrame>
+#include <QHash>
 #include <QLabel>
 #include <QToolButton>
 #include <QWidget>
+
+#include <tuple>
 
 class QSpinBox;
 class QVBoxLayout;
@@ -51,8 +54,32 @@ private:
     QToolButton* dismiss_;
 };
 
+/// A label that measures its text once: a panel of many is laid out anew whenever one of them changes, and QLabel would
+/// set the text of all of them again each time.
+class MeasuredLabel : public QLabel {
+    Q_OBJECT
+public:
+    using QLabel::QLabel;
+    int heightForWidth(int width) const override;
+    QSize sizeHint() const override;
+    QSize minimumSizeHint() const override;
+
+protected:
+    bool event(QEvent* event) override;
+
+private:
+    struct Measures {
+        QString text; // of which these are, set in this way
+        std::tuple<bool, int, int, int, int> way;
+        QHash<int, int> heights;
+        QSize hint, minimum; // invalid: not measured
+    };
+    Measures& measures() const;
+    mutable Measures measures_;
+};
+
 /// Secondary text in the theme's muted colour.
-class MutedLabel final : public QLabel {
+class MutedLabel final : public MeasuredLabel {
     Q_OBJECT
 public:
     explicit MutedLabel(const QString& text = {}, QWidget* parent = nullptr);

@@ -1,7 +1,7 @@
 #include "ui/widgets/sql_editor.h"
 
 #include "profiler/sql/sql_session.h"
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 
 #include <QAbstractItemView>
 #include <QCompleter>

@@ -1,7 +1,7 @@
 #include "ui/widgets/token_strip.h"
 
+#include "ui/look/theme.h"
 #include "ui/models/format.h"
-#include "ui/theme.h"
 
 #include <QAccessible>
 #include <QFontMetricsF>

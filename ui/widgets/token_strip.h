@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ui/models/token_flow.h"
-#include "ui/shortcut_list.h"
+#include "ui/window/shortcut_list.h"
 
 #include <QAbstractScrollArea>
 #include <QHash>

@@ -1,7 +1,7 @@
 #include "ui/widgets/welcome_page.h"
 
 #include "resources/samples.h"
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 #include "ui/widgets/small_widgets.h"
 
 #include <QDir>

@@ -1,4 +1,4 @@
-#include "ui/colour_maps.h"
+#include "ui/look/colour_maps.h"
 
 #include <QPainter>
 

@@ -1,4 +1,4 @@
-#include "ui/shortcut_list.h"
+#include "ui/window/shortcut_list.h"
 
 #include "ui/plots/plot_canvas.h"
 #include "ui/views/view.h"

@@ -1,4 +1,4 @@
-#include "ui/session_controller.h"
+#include "ui/session/session_controller.h"
 
 #include "profiler/cupti/gpu_recording.h"
 #include "ui/workspace.h"

@@ -1,4 +1,4 @@
-#include "ui/calibration_job.h"
+#include "ui/session/calibration_job.h"
 
 #include "kernels/base/error.h"
 

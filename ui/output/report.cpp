@@ -1,8 +1,8 @@
-#include "ui/report.h"
+#include "ui/output/report.h"
 
 #include "kernels/base/error.h"
 #include "profiler/report/html.h"
-#include "ui/render.h"
+#include "ui/output/render.h"
 #include "ui/views/view.h"
 
 #include <QBuffer>

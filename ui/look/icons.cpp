@@ -1,6 +1,6 @@
-#include "ui/icons.h"
+#include "ui/look/icons.h"
 
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 
 #include <QPainter>
 #include <QPixmap>

@@ -2,7 +2,7 @@
 // right. Several may be open; those on the same run share one cursor while they are linked.
 #pragma once
 
-#include "ui/settings.h"
+#include "ui/window/settings.h"
 #include "ui/workspace.h"
 
 #include <QMainWindow>

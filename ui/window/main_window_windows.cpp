@@ -1,12 +1,12 @@
 // What all windows have in common: theme, colour maps, the way back through the cursor's places, and a second window.
-#include "ui/colour_maps.h"
 #include "ui/cursor_history.h"
-#include "ui/main_window.h"
-#include "ui/session_controller.h"
-#include "ui/theme.h"
+#include "ui/look/colour_maps.h"
+#include "ui/look/theme.h"
+#include "ui/session/session_controller.h"
 #include "ui/views/view.h"
 #include "ui/widgets/colour_map_menu.h"
 #include "ui/widgets/session_form.h"
+#include "ui/window/main_window.h"
 
 #include <QAction>
 #include <QApplication>

@@ -1,12 +1,11 @@
 // Menus, tool bar and shortcuts of the main window.
-#include "ui/clipboard.h"
 #include "ui/cursor_history.h"
 #include "ui/cursor_link.h"
 #include "ui/figures/figure_dialog.h"
-#include "ui/icons.h"
-#include "ui/main_window.h"
-#include "ui/session_controller.h"
-#include "ui/theme.h"
+#include "ui/look/icons.h"
+#include "ui/look/theme.h"
+#include "ui/output/clipboard.h"
+#include "ui/session/session_controller.h"
 #include "ui/views/sql_request.h"
 #include "ui/views/view.h"
 #include "ui/widgets/calibrate_dialog.h"
@@ -18,6 +17,7 @@
 #include "ui/widgets/small_widgets.h"
 #include "ui/widgets/token_strip.h"
 #include "ui/widgets/welcome_page.h"
+#include "ui/window/main_window.h"
 
 #include <QApplication>
 #include <QClipboard>

@@ -1,9 +1,9 @@
 // The report as A4 pages.
 #include "kernels/base/error.h"
-#include "ui/definitions.h"
-#include "ui/report.h"
-#include "ui/report_pages.h"
-#include "ui/theme.h"
+#include "ui/look/theme.h"
+#include "ui/models/definitions.h"
+#include "ui/output/report.h"
+#include "ui/output/report_pages.h"
 
 #include <QSaveFile>
 

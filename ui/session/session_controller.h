@@ -4,7 +4,7 @@
 
 #include "core/session/decode_session.h"
 #include "profiler/record/recorder.h"
-#include "ui/prompt_source.h"
+#include "ui/session/prompt_source.h"
 
 #include <QObject>
 #include <QString>

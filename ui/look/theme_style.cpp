@@ -1,6 +1,6 @@
-#include "ui/theme_style.h"
+#include "ui/look/theme_style.h"
 
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 
 namespace kvscope::ui {
 

@@ -1,7 +1,7 @@
 // Numbers on their way to a file or to the clipboard: a worker thread writes, the window goes on.
 #pragma once
 
-#include "ui/numbers.h"
+#include "ui/output/numbers.h"
 
 #include <QObject>
 

@@ -1,8 +1,8 @@
 // Opening, dropping and exporting files in the main window.
-#include "ui/main_window.h"
+#include "ui/window/main_window.h"
 
 #include "kernels/base/error.h"
-#include "ui/session_controller.h"
+#include "ui/session/session_controller.h"
 #include "ui/views/view.h"
 #include "ui/widgets/export_dialog.h"
 #include "ui/widgets/import_bar.h"

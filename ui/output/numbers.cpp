@@ -1,4 +1,4 @@
-#include "ui/numbers.h"
+#include "ui/output/numbers.h"
 
 #include "kernels/base/error.h"
 

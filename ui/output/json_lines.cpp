@@ -1,4 +1,4 @@
-#include "ui/json_lines.h"
+#include "ui/output/json_lines.h"
 
 #include <nlohmann/json.hpp>
 

@@ -1,4 +1,4 @@
-#include "ui/settings.h"
+#include "ui/window/settings.h"
 
 #include <QDir>
 #include <QSettings>

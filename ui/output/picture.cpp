@@ -1,6 +1,6 @@
-#include "ui/picture.h"
+#include "ui/output/picture.h"
 
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 #include "ui/views/view.h"
 
 #include <QApplication>

@@ -1,6 +1,6 @@
-#include "ui/clipboard.h"
+#include "ui/output/clipboard.h"
 
-#include "ui/shortcut_list.h"
+#include "ui/window/shortcut_list.h"
 
 #include <QAbstractItemView>
 #include <QAction>

@@ -1,4 +1,4 @@
-#include "ui/prompt_source.h"
+#include "ui/session/prompt_source.h"
 
 #include "core/prompt/chat_prompt.h"
 #include "kernels/base/error.h"

@@ -1,9 +1,9 @@
-#include "ui/numbers_export.h"
+#include "ui/output/numbers_export.h"
 
 #include "kernels/base/error.h"
 #include "profiler/export/output_file.h"
-#include "ui/clipboard.h"
-#include "ui/json_lines.h"
+#include "ui/output/clipboard.h"
+#include "ui/output/json_lines.h"
 
 #include <QApplication>
 #include <QClipboard>

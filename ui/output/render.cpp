@@ -1,11 +1,11 @@
-#include "ui/render.h"
+#include "ui/output/render.h"
 
 #include "kernels/base/error.h"
-#include "ui/main_window.h"
-#include "ui/picture.h"
-#include "ui/session_controller.h"
-#include "ui/theme.h"
+#include "ui/look/theme.h"
+#include "ui/output/picture.h"
+#include "ui/session/session_controller.h"
 #include "ui/views/view.h"
+#include "ui/window/main_window.h"
 
 #include <QApplication>
 #include <QEventLoop>

@@ -1,11 +1,11 @@
 // The categorical colours were chosen by a small search: every pair stays at least 14 (components), 21 (origins and
 // the miss mark) or 30 (resources) CIE76 units apart for normal, deuteranope and protanope sight;
 // tests/ui/theme_test.cpp holds them to it.
-#include "ui/theme.h"
+#include "ui/look/theme.h"
 
 #include "resources/resources.h"
-#include "ui/colour_maps.h"
-#include "ui/theme_style.h"
+#include "ui/look/colour_maps.h"
+#include "ui/look/theme_style.h"
 
 #include <QApplication>
 #include <QCoreApplication>
