@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <fstream>
@@ -117,6 +118,19 @@ TextScore fullScore(const std::shared_ptr<const Model>& model, const Arguments& 
     return scoreText(model, options, text, context, arguments.options.textTokens, progress, stop);
 }
 
+/// Names, sizes and times of a folder's files: another calibration is another evaluation.
+std::string stampOf(const std::string& folder) {
+    namespace fs = std::filesystem;
+    std::vector<std::string> files;
+    std::error_code ignored;
+    if (!folder.empty())
+        for (const auto& file : fs::directory_iterator(folder, ignored))
+            files.push_back(fmt::format("{} {} {}", file.path().filename().string(), file.file_size(ignored),
+                                        file.last_write_time(ignored).time_since_epoch().count()));
+    std::sort(files.begin(), files.end());
+    return files.empty() ? folder : fmt::format("{}: {}", folder, fmt::join(files, ", "));
+}
+
 int run(Arguments& arguments) {
     EvalOptions& options = arguments.options;
     options.backend = arguments.backend == nameOf(Backend::Cuda) ? Backend::Cuda : Backend::Cpu;
@@ -133,7 +147,10 @@ int run(Arguments& arguments) {
     EvalFolder results(
         arguments.folder,
         {{"model", model->name()},
+         {"model_path", arguments.model},
+         {"calibration", stampOf(arguments.calibration)},
          {"backend", arguments.backend},
+         {"threads", options.threads},
          {"link", nameOf(options.backend == Backend::Cpu ? Timing::Modelled : Timing::Measured)},
          {"link_description", options.backend == Backend::Cpu ? options.link.describe() : "PCIe (measured)"},
          {"prompts_per_depth", options.promptsPerDepth},

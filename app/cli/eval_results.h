@@ -28,7 +28,7 @@ public:
     EvalFolder(std::string folder, Json document);
 
     bool holds(const EvalCase& row, int context) const;
-    /// Sorts it in where `order` says. @throws Error(Storage)
+    /// Behind the others; finish() brings them into order. @throws Error(Storage)
     void add(Json row);
     const Json& document() const { return document_; }
     std::size_t rows() const { return document_["rows"].size(); }

@@ -17,6 +17,7 @@ namespace kvscope {
 namespace {
 
 constexpr double kReadingWork = 0.4, kForecastWork = 0.6, kRetainingWork = 0.3; // of the progress
+constexpr std::int64_t kMostTokens = 1 << 28;
 
 void check(const CalibrateOptions& options, const ModelConfig& config) {
     const auto require = [](bool condition, const std::string& message, const std::string& hint) {
@@ -29,6 +30,9 @@ void check(const CalibrateOptions& options, const ModelConfig& config) {
     require(options.tokens >= 64 && options.tokens <= config.maxPositions,
             fmt::format("texts of {} tokens are out of range", options.tokens),
             fmt::format("use 64 to the model's {}", config.maxPositions));
+    require(std::int64_t(options.tokens) * options.texts <= kMostTokens,
+            fmt::format("{} texts of {} tokens are too much for one calibration", options.texts, options.tokens),
+            fmt::format("use at most {} tokens in all", kMostTokens));
     require(options.queriesPerText >= 1 && options.queriesPerText <= options.tokens,
             fmt::format("{} queries in a text of {} tokens are out of range", options.queriesPerText, options.tokens),
             "use 1 to the text's tokens");

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <limits>
 #include <map>
 #include <optional>
 #include <unordered_map>
@@ -121,7 +122,8 @@ private:
                 step = own;
             }
             batch_.next.selection = id;
-            batch_.next.pools.select(id & kPoolMask, rows.int64(1), rows.int64(2) != 0);
+            const std::int64_t misses = std::clamp<std::int64_t>(rows.int64(1), 0, std::numeric_limits<int>::max());
+            batch_.next.pools.select(id & kPoolMask, misses, rows.int64(2) != 0);
             --left_;
         }
         give();

@@ -6,6 +6,8 @@
 namespace kvscope {
 namespace {
 
+constexpr double kMost = 1e37; // what a float holds, with room for the axis
+
 /// "memory (bytes)" gives "memory" and "bytes"; no unit where there are no brackets at the end.
 std::pair<std::string_view, std::string_view> splitUnit(std::string_view name) {
     if (name.empty() || (name.back() != ')' && name.back() != ']')) return {name, {}};
@@ -51,7 +53,7 @@ void GaugeSeries::Extremes::take(Extremes other) {
 }
 
 void GaugeSeries::append(std::vector<Sample> samples) {
-    std::erase_if(samples, [](const Sample& sample) { return !std::isfinite(sample.value); });
+    std::erase_if(samples, [](const Sample& sample) { return !(std::abs(sample.value) <= kMost); });
     if (samples.empty()) return;
     const auto earlier = [](const Sample& a, const Sample& b) { return a.startNs < b.startNs; };
     std::stable_sort(samples.begin(), samples.end(), earlier);

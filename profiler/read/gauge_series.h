@@ -36,7 +36,7 @@ public:
         double value = 0;
     };
     /// In any order, though the order of time is quickest. A sample at the start of another replaces it; values that
-    /// are no numbers are left out.
+    /// are no numbers, or too large to be drawn, are left out.
     void append(std::vector<Sample> samples);
 
     std::size_t size() const { return start_.size(); }

@@ -10,13 +10,14 @@ namespace {
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
 void fillStages(const BreakdownStep& step, int only, float* column) {
-    std::int64_t total = 0;
-    for (std::size_t i = 0; i < kStageCount; ++i) column[i] = float(step.stageNs[i]), total += step.stageNs[i];
+    std::uint64_t total = 0; // of a damaged trace it may wrap, which is defined
+    for (std::size_t i = 0; i < kStageCount; ++i)
+        column[i] = float(step.stageNs[i]), total += std::uint64_t(step.stageNs[i]);
     for (std::size_t i = 0; i < kStepStageCount; ++i)
-        column[kStageCount + i] = float(step.stepStageNs[i]), total += step.stepStageNs[i];
+        column[kStageCount + i] = float(step.stepStageNs[i]), total += std::uint64_t(step.stepStageNs[i]);
     const std::int64_t other = std::max<std::int64_t>(step.otherNs, 0);
     column[kStageRows - 1] = float(other);
-    column[kStageRows] = float(total + other);
+    column[kStageRows] = float(std::int64_t(total + std::uint64_t(other)));
     if (only < 0) return;
     for (int i = 0; i < kStageRows; ++i)
         if (i != only) column[i] = 0;

@@ -68,7 +68,8 @@ TEST(GaugeSeries, AgreesWithEverySampleLookedAt) {
 
 TEST(GaugeSeries, ReplacesWhatBeginsTogetherAndLeavesOutWhatIsNoNumber) {
     GaugeSeries series;
-    series.append({{10, GaugeSeries::kOpen, 5}, {20, GaugeSeries::kOpen, std::nan("")}});
+    series.append(
+        {{10, GaugeSeries::kOpen, 5}, {20, GaugeSeries::kOpen, std::nan("")}, {25, GaugeSeries::kOpen, 1e300}});
     series.append({{10, GaugeSeries::kOpen, 3}, {30, GaugeSeries::kOpen, 4}});
     EXPECT_EQ(series.size(), 2u);
     EXPECT_EQ(series.largest(), 4) << "5 was replaced";

@@ -1,6 +1,7 @@
 // The desktop end to end with the embedded model: form, run, views, pause, step, cancel, export, and what it remembers.
 #include "ui/window/main_window.h"
 
+#include "core/model/model.h"
 #include "tests/ui/small_trace.h"
 #include "ui/models/definitions.h"
 #include "ui/session/session_controller.h"
@@ -193,6 +194,25 @@ TEST_F(MainWindowTest, PauseStepResumeAndStop) {
     ASSERT_TRUE(until([&] { return !finished.isEmpty(); }));
     EXPECT_FALSE(finished[0][0].toBool());
     ASSERT_TRUE(until([&] { return workspace.current()->row.status == "stopped"; }));
+}
+
+TEST_F(MainWindowTest, ACalibratedModelWaitsForThePausedSessionAndOutlivesItsStop) {
+    const auto window = makeWindow();
+    ASSERT_TRUE(ready(*window));
+    fill(*window, 200, 2000);
+    SessionRequest request = window->form().request();
+    request.startPaused = true;
+    SessionController& controller = window->controller();
+    emit window->form().runRequested(request);
+    ASSERT_TRUE(until([&] { return controller.state() == State::Paused; }));
+    const auto calibrated = Model::load(window->form().modelName().toStdString());
+    controller.adoptModel(window->form().modelName(), calibrated);
+    EXPECT_EQ(controller.state(), State::Paused);
+    EXPECT_TRUE(window->action("step")->isEnabled());
+    EXPECT_NE(controller.model(), calibrated);
+    window->action("stop")->trigger();
+    ASSERT_TRUE(until([&] { return controller.model() == calibrated; }));
+    EXPECT_TRUE(window->form().hasModel());
 }
 
 TEST_F(MainWindowTest, AMissingModelIsOneSentenceInTheForm) {

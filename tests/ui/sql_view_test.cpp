@@ -71,6 +71,20 @@ TEST_F(SqlViewTest, BeginsWithAQueryThatShowsSomething) {
     EXPECT_EQ(message(), QString());
 }
 
+TEST_F(SqlViewTest, SaysThatTheSharedFilterDoesNotApply) {
+    page();
+    const auto* note = view->findChild<QLabel*>(QStringLiteral("sqlFilterNote"));
+    EXPECT_FALSE(note->isVisible());
+    Filter filter;
+    filter.layers = IndexSet({{1, 2}});
+    workspace.setFilter(filter);
+    EXPECT_TRUE(note->isVisible());
+    EXPECT_TRUE(note->text().startsWith(QStringLiteral("Not filtered here: layers 1-2.")))
+        << note->text().toStdString();
+    workspace.setFilter({});
+    EXPECT_FALSE(note->isVisible());
+}
+
 TEST_F(SqlViewTest, EveryExampleRuns) {
     page({.oracle = true});
     auto& saved = child<QComboBox>("sqlQueries");

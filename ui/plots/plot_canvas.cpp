@@ -30,6 +30,7 @@ class PlotCanvas::Ground final : public QCPLayerable {
 public:
     explicit Ground(QCustomPlot& plot) : QCPLayerable(&plot, QStringLiteral("background")) {}
     void setColour(const QColor& colour) { colour_ = colour; }
+    const QColor& colour() const { return colour_; }
 
 protected:
     void applyDefaultAntialiasingHint(QCPPainter* painter) const override { painter->setAntialiasing(false); }
@@ -585,6 +586,9 @@ void PlotCanvas::paintEvent(QPaintEvent*) {
     QCPPainter painter(this);
     if (!painter.isActive()) return;
     painter.setCompositionMode(QPainter::CompositionMode_Source); // the ground is opaque
+    // Just resized: the plot is drawn anew a moment later, and nothing else paints here.
+    const QSize drawn = mPaintBuffers.isEmpty() ? QSize() : mPaintBuffers.front()->size();
+    for (const QRect& bare : QRegion(rect()) - QRect(QPoint(), drawn)) painter.fillRect(bare, ground_->colour());
     for (const auto& buffer : mPaintBuffers) {
         if (buffer != mPaintBuffers.front()) {
             painter.setCompositionMode(QPainter::CompositionMode_SourceOver);

@@ -66,6 +66,7 @@ struct SessionController::Impl {
     /// What the worker does; it returns what the GUI thread does afterwards.
     struct Job {
         bool isSession = false;
+        bool outlivesStop = false; // what a person waited for goes on behind a stopped session
         std::function<std::function<void()>(const std::stop_token&)> run;
     };
 
@@ -357,16 +358,17 @@ std::shared_ptr<const Model> SessionController::model() const { return impl_->sh
 void SessionController::loadModel(const QString& nameOrPath) {
     impl_->setState(State::Loading);
     impl_->enqueue(
-        {false, [this, nameOrPath](const std::stop_token& stop) { return impl_->loadJob(nameOrPath, stop); }});
+        {.run = [this, nameOrPath](const std::stop_token& stop) { return impl_->loadJob(nameOrPath, stop); }});
 }
 
 void SessionController::adoptModel(const QString& nameOrPath, std::shared_ptr<const Model> model) {
-    impl_->setState(State::Loading);
-    impl_->enqueue({false, [this, nameOrPath, model = std::move(model)](const std::stop_token& stop) {
-                        impl_->cached = model;
-                        impl_->cachedName = nameOrPath;
-                        return impl_->loadJob(nameOrPath, stop);
-                    }});
+    if (!impl_->sessionActive) impl_->setState(State::Loading); // else when its turn comes, behind the session
+    const auto adopt = [this, nameOrPath, model = std::move(model)](const std::stop_token& stop) {
+        impl_->cached = model;
+        impl_->cachedName = nameOrPath;
+        return impl_->loadJob(nameOrPath, stop);
+    };
+    impl_->enqueue({.outlivesStop = true, .run = adopt});
 }
 
 void SessionController::start(const SessionRequest& request) {
@@ -378,7 +380,8 @@ void SessionController::start(const SessionRequest& request) {
         impl_->stepsAllowed = 0;
     }
     impl_->setState(State::Loading);
-    impl_->enqueue({true, [this, request](const std::stop_token& stop) { return impl_->sessionJob(request, stop); }});
+    impl_->enqueue({.isSession = true,
+                    .run = [this, request](const std::stop_token& stop) { return impl_->sessionJob(request, stop); }});
 }
 
 void SessionController::pause() {
@@ -410,7 +413,7 @@ void SessionController::stop() {
     {
         const std::lock_guard lock(impl_->mutex);
         for (const Impl::Job& job : impl_->jobs) droppedSession = droppedSession || job.isSession;
-        impl_->jobs.clear();
+        std::erase_if(impl_->jobs, [](const Impl::Job& job) { return !job.outlivesStop; });
         impl_->current.request_stop();
         running = impl_->busy;
     }

@@ -45,7 +45,14 @@ int componentIndex(const std::string& name) {
 struct Sums {
     std::vector<BreakdownRow> rows;
     int steps = 0;
+    std::int64_t prefillCalls = 0, decodeCalls = 0; // of the component that most steps have
 };
+
+std::int64_t componentNs(const BreakdownStep& step, int component) {
+    if (component < kStageCount) return step.stageNs[std::size_t(component)];
+    if (component < kStageCount + kStepStageCount) return step.stepStageNs[std::size_t(component - kStageCount)];
+    return std::max<std::int64_t>(step.otherNs, 0);
+}
 
 enum class Mode { PerStep, PerLayer, Total };
 
@@ -108,16 +115,14 @@ public:
             for (int i = 0; i < kComponents; ++i) lines += ',' + componentName(i).toStdString() + "_ns";
             sink.add(lines += '\n');
             forEachPart(runs, first, last, sink, [&](const TraceReader& reader, std::size_t run, int from, int to) {
-                StepRequest here = request;
-                here.runId = runs[run].first.runId;
-                const std::vector<float> values = stepColumns(reader, here, from, to);
                 lines.clear();
-                for (int step = from; step <= to; ++step) {
-                    const float* column = values.data() + std::size_t(step - from) * (kComponents + 1);
-                    if (std::isnan(column[kComponents])) continue;
-                    fmt::format_to(std::back_inserter(lines), "{},{}", runs[run].second, step);
+                for (const BreakdownStep& step :
+                     filteredBreakdownSteps(reader, runs[run].first.runId, request.filter, from, to)) {
+                    if ((step.step == 0) != (request.phase == Phase::Prefill)) continue;
+                    fmt::format_to(std::back_inserter(lines), "{},{}", runs[run].second, step.step);
                     for (int i = 0; i < kComponents; ++i)
-                        fmt::format_to(std::back_inserter(lines), ",{:.0f}", column[i]);
+                        fmt::format_to(std::back_inserter(lines), ",{}",
+                                       request.only < 0 || request.only == i ? componentNs(step, i) : 0);
                     lines += '\n';
                 }
                 sink.add(lines);
@@ -237,11 +242,8 @@ private:
         }
         /// Steps that the sums of a phase cover.
         std::int64_t stepsOf(const std::string& phase) const {
-            std::int64_t count = 0; // a step has every component at most once a layer
-            for (const BreakdownRow& row : sums.rows)
-                if (row.phase == phase) count = std::max(count, row.calls);
-            if (phase == "prefill") return std::min<std::int64_t>(count, 1);
-            return sums.steps > 0 ? std::min<std::int64_t>(count, sums.steps - 1) : count;
+            if (phase == "prefill") return std::min<std::int64_t>(sums.prefillCalls, 1);
+            return sums.steps > 0 ? std::min<std::int64_t>(sums.decodeCalls, sums.steps - 1) : sums.decodeCalls;
         }
         StepSeries series;
         Sums sums;
@@ -308,6 +310,11 @@ private:
                 this, names[s], runs[s]->key,
                 [runId = runs[s]->key.runId, filter = appliedFilter(), only = onlyComponent()](TraceReader& reader) {
                     Sums sums{filteredBreakdown(reader, runId, filter), reader.stepCount(runId)};
+                    // Before components are left out: one that some steps lack is still shown per step of the phase.
+                    for (const BreakdownRow& row : sums.rows) {
+                        std::int64_t& calls = row.phase == "prefill" ? sums.prefillCalls : sums.decodeCalls;
+                        calls = std::max(calls, row.calls);
+                    }
                     if (only >= 0)
                         std::erase_if(sums.rows, [only](const BreakdownRow& row) {
                             return componentIndex(row.component) != only;

@@ -183,6 +183,7 @@ protected:
         showEmpty({}, {});
         const MaskRequest request{run()->key.runId, shown_.layer, shown_.sequence, shown_.kvHead};
         const ReadFilter filter = appliedFilter();
+        foundInPart_ = !filter.text.empty() && (run()->live || run()->row.status == "running");
         feed_.start(
             run()->key,
             [request, cache = cache_, filter](TraceReader& reader, int first, int last) {
@@ -209,8 +210,11 @@ protected:
 
     void runGrew() override {
         if (!run()) return;
+        const bool ended = run()->row.status != "running" && !run()->live;
         if (!feed_.isFor(run()->key) && feed_.error().isEmpty() && run()->row.level != "counters")
             runChanged();
+        else if (foundInPart_ && ended)
+            runChanged(); // blocks were judged by the text they had; now it is whole
         else
             feed_.advance();
     }
@@ -624,6 +628,7 @@ private:
     }
 
     MaskPyramid data_;
+    bool foundInPart_ = false; // the filter's text was looked for while the run still wrote some
     TileFeed<MaskTile> feed_;
     TileCache::Place cache_;
     QComboBox *layer_ = nullptr, *head_ = nullptr, *sequence_ = nullptr, *colouring_ = nullptr, *zoomed_ = nullptr;

@@ -222,6 +222,17 @@ QWidget* SqlView::makeResult() {
     foot->addWidget(export_);
     column->addWidget(results_, 1);
     column->addLayout(foot);
+    auto* filtered = new MutedLabel;
+    filtered->setObjectName(QStringLiteral("sqlFilterNote"));
+    filtered->setWordWrap(true);
+    column->addWidget(filtered);
+    const auto noteFilter = [this, filtered] {
+        const QString note = filterNote(workspace_.filter(), 0);
+        filtered->setText(note.isEmpty() ? note : note + tr(" A query counts what its WHERE says."));
+        filtered->setVisible(!note.isEmpty());
+    };
+    connect(&workspace_, &Workspace::filterChanged, this, noteFilter);
+    noteFilter();
 
     connect(table_, &QTableView::customContextMenuRequested, this, &SqlView::showTableMenu);
     connect(table_->horizontalHeader(), &QHeaderView::sectionClicked, this, &SqlView::sortBy);

@@ -139,13 +139,15 @@ SessionRequest SessionForm::request() const {
     return request;
 }
 
+bool SessionForm::hasModel() const { return loaded_ != nullptr && loadedName_ == modelName(); }
+
 QString SessionForm::findProblem() {
     parameterMessage_->clear();
     budget_->hide();
     estimate_->clear();
     if (running_) return tr("A session is running. Stop it or wait for its end.");
     if (!modelProblem_.isEmpty()) return tr("The model could not be loaded.");
-    if (!loaded_ || loadedName_ != modelName()) return tr("The model is being loaded.");
+    if (!hasModel()) return tr("The model is being loaded.");
 
     if (options().backend == Backend::Cuda && !backendProblem_.isEmpty()) return backendProblem_;
 

@@ -40,6 +40,7 @@ public:
     ~SessionForm() override;
 
     QString modelName() const; // embedded name or path
+    bool hasModel() const;     // that one is loaded
     /// The loaded model; the parameters' defaults come from it.
     void setModel(const QString& nameOrPath, std::shared_ptr<const Model> model);
     /// Shown where the model is chosen.

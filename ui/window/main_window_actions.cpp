@@ -126,7 +126,7 @@ void MainWindow::makeSessionActions() {
                                     tr("The calibration of %1 is done.").arg(QString::fromStdString(model->name())));
                             });
                 }
-                dialog->setModel(form_->modelName(), controller_->model());
+                dialog->setModel(form_->modelName(), form_->hasModel() ? controller_->model() : nullptr);
                 dialog->show();
                 dialog->raise();
                 dialog->activateWindow();

@@ -157,7 +157,8 @@ void MainWindow::continueFrom(MainWindow& other) {
     move(other.pos() + QPoint(36, 36));
     restoreState(other.saveState());
     showView(saved_.view);
-    if (other.controller_->model()) controller_->adoptModel(other.form_->modelName(), other.controller_->model());
+    if (other.controller_->model() && other.form_->hasModel())
+        controller_->adoptModel(other.form_->modelName(), other.controller_->model());
     QStringList paths;
     for (const OpenRun& run : other.workspace_->runs())
         if (!paths.contains(run.key.path)) paths << run.key.path;

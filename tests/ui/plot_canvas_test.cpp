@@ -1,0 +1,27 @@
+// The canvas that all plots share, without a view around it.
+#include "ui/look/theme.h"
+#include "ui/plots/plot_canvas.h"
+
+#include <QImage>
+
+#include <gtest/gtest.h>
+
+namespace kvscope::ui {
+namespace {
+
+TEST(PlotCanvas, PaintsAllOfItselfBeforeItIsDrawnInItsNewSize) {
+    for (const Theme* theme : {&Theme::light(), &Theme::dark()}) {
+        PlotCanvas canvas;
+        canvas.applyTheme(*theme);
+        canvas.resize(400, 300);
+        canvas.grab();
+        canvas.replot();
+        canvas.resize(460, 340); // the plot follows when events are handled
+        const QImage picture = canvas.grab().toImage();
+        for (const QPoint corner : {QPoint(5, 5), QPoint(455, 5), QPoint(5, 335), QPoint(455, 335)})
+            EXPECT_EQ(picture.pixelColor(corner), theme->plotBackground) << corner.x() << ", " << corner.y();
+    }
+}
+
+} // namespace
+} // namespace kvscope::ui
