@@ -282,10 +282,15 @@ struct Workspace::Impl {
     void setRuns(const QString& path, const std::vector<RunRow>& rows) {
         for (const RunRow& row : rows) {
             const RunKey key{path, row.runId};
-            if (OpenRun* run = find(key))
+            if (OpenRun* run = find(key)) {
                 run->row = row;
-            else
-                w.runs_.push_back({key, row, false});
+                continue;
+            }
+            // Files are read side by side; their runs stand in the order in which they were opened.
+            const auto after = std::find_if(w.runs_.begin(), w.runs_.end(), [&](const OpenRun& other) {
+                return opened[other.key.path] > opened[path];
+            });
+            w.runs_.insert(after, {key, row, false});
         }
         updatePolling();
     }
@@ -293,6 +298,8 @@ struct Workspace::Impl {
     Workspace& w;
     std::map<quint64, Request> requests;
     std::map<QString, int> generation;
+    std::map<QString, quint64> opened; // when, by count
+    quint64 lastOpened = 0, shownOpened = 0;
     quint64 lastId = 0;
     std::atomic<bool> advancedPosted{false};
     QTimer timer, poll;
@@ -323,16 +330,21 @@ Workspace::~Workspace() { impl_->pool.reset(); }
 void Workspace::open(const QString& path) {
     const QString file = normalised(path);
     ++impl_->generation[file]; // the file may have been replaced since it was last open
+    const quint64 turn = ++impl_->lastOpened;
+    if (std::none_of(runs_.begin(), runs_.end(), [&](const OpenRun& run) { return run.key.path == file; }))
+        impl_->opened[file] = turn;
     auto rows = std::make_shared<std::vector<RunRow>>();
     impl_->submit(
         this, ("open " + file.toStdString()).c_str(), file, [rows](TraceReader& reader) { *rows = reader.runs(); },
-        [this, file, rows] {
+        [this, file, rows, turn] {
             if (rows->empty()) {
                 emit openFailed(file, tr("%1 holds no run yet").arg(file));
                 return;
             }
             impl_->setRuns(file, *rows);
             emit runsChanged();
+            if (turn < impl_->shownOpened) return; // of several files the last one comes to the front
+            impl_->shownOpened = turn;
             setCurrent({file, rows->front().runId});
         },
         [this, file](const QString& sentence) { emit openFailed(file, sentence); }, true);
@@ -340,6 +352,8 @@ void Workspace::open(const QString& path) {
 
 void Workspace::addLive(const RunKey& key) {
     const RunKey known{normalised(key.path), key.runId};
+    impl_->opened.try_emplace(known.path, impl_->lastOpened + 1);
+    impl_->shownOpened = ++impl_->lastOpened;
     if (OpenRun* run = impl_->find(known)) {
         run->live = true;
     } else {

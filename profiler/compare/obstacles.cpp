@@ -44,9 +44,11 @@ void checkPair(const RunSample& a, const RunSample& b, Obstacles& out) {
     out.require("batch", a.run.sequences, b.run.sequences);
     out.require("backend", a.run.backend, b.run.backend);
     out.require("link times", a.run.timing, b.run.timing);
-    if (std::abs(a.summary.promptTokens - b.summary.promptTokens) * kContextShare >
-        std::max(a.summary.promptTokens, b.summary.promptTokens))
-        out.require("context length", a.summary.promptTokens, b.summary.promptTokens, true);
+    const auto ofSequence = [](const RunSample& sample) { // on average
+        return sample.summary.promptTokens / std::max(1, sample.run.sequences);
+    };
+    if (std::abs(ofSequence(a) - ofSequence(b)) * kContextShare > std::max(ofSequence(a), ofSequence(b)))
+        out.require("context length", ofSequence(a), ofSequence(b), true);
     out.require("device", a.run.device, b.run.device, true);
     if (a.oracle != b.oracle)
         out.add("one run measured the attention mass (--oracle) inside its steps, the other did not", true);

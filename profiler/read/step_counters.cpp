@@ -44,23 +44,47 @@ void StepCounters::append(const std::vector<StepRow>& steps) {
             return seconds > 0 ? float(double(amount) / seconds) : kNone;
         };
         if (decode) loadedBlocks_ += std::max<std::int64_t>(0, step.misses);
+        loadedAt_.push_back(decode ? loadedBlocks_ : -1);
+        fedAt_.push_back(fedTokens_);
         const float values[kCount] = {
             decode ? perSecond(step.tokens) : kNone,
             step.hits + step.misses > 0 ? float(double(step.hits) / double(step.hits + step.misses)) : kNone,
             perSecond(step.h2dBytes),
             perSecond(step.d2hBytes),
-            decode && slotBlocks_ > 0 ? float(std::min(1.0, double(loadedBlocks_) / double(slotBlocks_))) : kNone,
-            slotBlocks_ == 0 && fedTokens_ > 0 ? float(fedTokens_) : kNone,
+            occupancyOf(number_.size() - 1),
+            kvTokensOf(number_.size() - 1),
         };
-        for (int c = 0; c < kCount; ++c) {
-            const float value = values[c];
-            if (values_[c].size() % kGroup == 0) groups_[c].push_back({kNone, kNone});
-            Extremes& group = groups_[c].back();
-            group.low = std::fmin(group.low, value); // NaN gives way
-            group.high = std::fmax(group.high, value);
-            values_[c].push_back(value);
-            if (value > largest_[c]) largest_[c] = double(value);
-        }
+        for (int c = 0; c < kCount; ++c) add(c, values[c]);
+    }
+}
+
+float StepCounters::occupancyOf(std::size_t i) const {
+    const bool known = slotBlocks_ > 0 && loadedAt_[i] >= 0;
+    return known ? float(std::min(1.0, double(loadedAt_[i]) / double(slotBlocks_))) : kNone;
+}
+
+float StepCounters::kvTokensOf(std::size_t i) const {
+    return slotBlocks_ == 0 && fedAt_[i] > 0 ? float(fedAt_[i]) : kNone;
+}
+
+void StepCounters::add(int counter, float value) {
+    if (values_[counter].size() % kGroup == 0) groups_[counter].push_back({kNone, kNone});
+    Extremes& group = groups_[counter].back();
+    group.low = std::fmin(group.low, value); // NaN gives way
+    group.high = std::fmax(group.high, value);
+    values_[counter].push_back(value);
+    if (value > largest_[counter]) largest_[counter] = double(value);
+}
+
+void StepCounters::setSlotBlocks(std::int64_t slotBlocks) {
+    if (slotBlocks == slotBlocks_) return;
+    slotBlocks_ = slotBlocks;
+    for (const Counter counter : {Occupancy, KvTokens}) {
+        values_[counter].clear();
+        groups_[counter].clear();
+        largest_[counter] = 0;
+        for (std::size_t i = 0; i < number_.size(); ++i)
+            add(counter, counter == Occupancy ? occupancyOf(i) : kvTokensOf(i));
     }
 }
 

@@ -21,6 +21,8 @@ public:
 
     /// slotBlocks: block slots of the device cache in all layers, sequences and KV heads; 0: everything is resident.
     explicit StepCounters(std::int64_t slotBlocks = 0) : slotBlocks_(slotBlocks) {}
+    /// Of a run that is only beginning they may be known later than its first steps.
+    void setSlotBlocks(std::int64_t slotBlocks);
     /// Steps in order of their number.
     void append(const std::vector<StepRow>& steps);
 
@@ -49,6 +51,9 @@ private:
     };
     std::size_t indexAt(std::int64_t ns) const; // of the last step that starts at ns or before; size() if none
     Extremes of(Counter counter, std::size_t first, std::size_t last) const;
+    float occupancyOf(std::size_t step) const;
+    float kvTokensOf(std::size_t step) const;
+    void add(int counter, float value);
 
     std::int64_t slotBlocks_ = 0, loadedBlocks_ = 0;
     std::int64_t fedTokens_ = 0; // < 0: a step is missing, so nobody knows
@@ -56,6 +61,7 @@ private:
     std::int64_t lastEnd_ = 0;
     std::vector<std::int64_t> start_, end_;
     std::vector<std::int32_t> number_;
+    std::vector<std::int64_t> loadedAt_, fedAt_; // blocks and tokens up to a step; -1: not a decode step, not known
     std::vector<float> values_[kCount];
     std::vector<Extremes> groups_[kCount];
     double largest_[kCount] = {};

@@ -56,6 +56,14 @@ protected:
     }
 };
 
+TEST(Help, HasTheTimelinesKeys) {
+    const QWidget window;
+    const auto all = shortcutsOf(window);
+    EXPECT_TRUE(std::any_of(all.begin(), all.end(), [](const ShortcutText& line) {
+        return line.group == QStringLiteral("Timeline") && line.keys.contains(QStringLiteral("Shift+N"));
+    }));
+}
+
 TEST(MeasuredLabel, HasTheSizesOfAPlainOneWhateverChanges) {
     MeasuredLabel measured;
     QLabel plain;

@@ -73,6 +73,30 @@ TEST_F(TimelineTest, StopsReadingBeforeTheMachineRunsOutOfMemory) {
     EXPECT_EQ(index().size(), kept) << "nor later";
 }
 
+TEST_F(TimelineTest, ALiveRunGetsItsSlotsWhenTheyAreKnown) {
+    const QString path = recorded("run.kvtrace", {.decodeSteps = 20});
+    workspace.addLive({path, 1}); // nothing is known of the run yet, while its steps can be read already
+    show();
+    ASSERT_TRUE(waitFor([&] { return workspace.current()->row.deviceSlots > 0; }));
+    workspace.traceAdvanced();
+    ASSERT_TRUE(waitFor([&] { return timeline().data().counters.size() > 0 && workspace.idle(); }));
+    ASSERT_TRUE(waitFor([&] { return !timeline().data().counters.has(StepCounters::KvTokens); }))
+        << "tokens stand for what is resident only where there is no cache";
+}
+
+TEST_F(TimelineTest, WhatLiesUnderARestingPointerFollowsTheWindow) {
+    openAndShow({.decodeSteps = 20});
+    const QPoint at(timeline().areas().body.left() + 300, timeline().areas().body.top() + 20);
+    mouse(QEvent::MouseMove, at, Qt::NoButton, Qt::NoButton, {});
+    ASSERT_TRUE(scene().hoverNs.has_value());
+    const double before = *scene().hoverNs;
+    press(Qt::Key_2);
+    EXPECT_NE(*scene().hoverNs, before);
+    EXPECT_NEAR(*scene().hoverNs, timeAt(at.x()), 1);
+    press(Qt::Key_D);
+    EXPECT_NEAR(*scene().hoverNs, timeAt(at.x()), 1);
+}
+
 TEST_F(TimelineTest, WheelZoomsAtThePointer) {
     openAndShow();
     const QPoint at(timeline().areas().body.left() + 300, timeline().areas().body.center().y());

@@ -29,6 +29,23 @@ TEST_F(WorkspaceTest, OpensATraceWithoutBlockingAndShowsItsFirstRun) {
     EXPECT_EQ(changed.count(), 1);
 }
 
+TEST_F(WorkspaceTest, ListsFilesInTheOrderOfOpeningWhicheverIsReadFirst) {
+    QStringList paths;
+    for (const char* name : {"c", "a", "e", "b", "d"})
+        paths << recorded(std::string(name) + ".kvtrace", {.decodeSteps = *name == 'c' ? 400 : 3});
+    for (int round = 0; round < 3; ++round) {
+        for (const QString& path : paths) workspace.open(path);
+        ASSERT_TRUE(idle());
+        QStringList listed;
+        for (const OpenRun& run : workspace.runs()) listed << run.key.path;
+        EXPECT_EQ(listed, paths);
+        EXPECT_EQ(workspace.current()->key.path, paths.back());
+        const auto runs = workspace.runs();
+        for (const OpenRun& run : runs) workspace.close(run.key);
+        std::reverse(paths.begin(), paths.end());
+    }
+}
+
 TEST_F(WorkspaceTest, NamesTheFileThatCannotBeOpened) {
     QSignalSpy failed(&workspace, &Workspace::openFailed);
     workspace.open(file("missing.kvtrace"));

@@ -166,12 +166,12 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
                                  .arg(formatCount(context.layer->selected), formatCount(context.layer->hits),
                                       formatCount(context.layer->misses)));
 
-    QStringList waits;
+    QStringList exposed, waits;
     if (context.layer && context.layer->exposedNs > 0 &&
         (toDevice || offloading || component == "stage2" || component == "layer"))
-        waits << tr("the layer for the link: %1 exposed (%2)").arg(formatDuration(context.layer->exposedNs), timing);
+        exposed << tr("the layer waited %1 for the link (%2)").arg(formatDuration(context.layer->exposedNs), timing);
     if (context.step && span.layer < 0 && index.lane(ref.lane).depth == 0 && context.step->exposedNs > 0)
-        waits << tr("the step for the link: %1 exposed (%2)").arg(formatDuration(context.step->exposedNs), timing);
+        exposed << tr("the step waited %1 for the link (%2)").arg(formatDuration(context.step->exposedNs), timing);
     const SpanWait wait = waitOf(index, ref);
     if (wait.before && wait.idleNs > 0) {
         QString text =
@@ -181,6 +181,7 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
     } else if (wait.before) {
         waits << tr("nothing: it follows %1 at once").arg(shownName(data, index.at(*wait.before)));
     }
+    add(tr("Exposed"), exposed.join(QLatin1Char('\n')));
     add(tr("Waited"), waits.join(QLatin1Char('\n')));
     QStringList arrows;
     for (const SpanFlow& flow : flows) {
@@ -212,8 +213,9 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
 }
 
 QStringList spanFactNames() {
-    return {tr("Span"),      tr("What it does"), tr("Track"),  tr("Belongs to"), tr("Begins"), tr("Lasts"), tr("Bytes"),
-            tr("Bandwidth"), tr("Selection"),    tr("Waited"), tr("Arrows"),     tr("Before"), tr("After")};
+    return {tr("Span"),   tr("What it does"), tr("Track"),     tr("Belongs to"), tr("Begins"),
+            tr("Lasts"),  tr("Bytes"),        tr("Bandwidth"), tr("Selection"),  tr("Exposed"),
+            tr("Waited"), tr("Arrows"),       tr("Before"),    tr("After")};
 }
 
 QString tooltipOf(const TimelineData& data, SpanRef ref) {

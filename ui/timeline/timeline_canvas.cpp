@@ -131,6 +131,8 @@ void TimelineCanvas::setWindow(TimeRange wanted) {
     scene_.window = window;
     update();
     emit windowChanged();
+    // What lies under a resting pointer is another time now.
+    if (scene_.hoverNs && gesture_ == Gesture::None) hoverAt(hoverAt_, mapToGlobal(hoverAt_.toPoint()));
 }
 
 void TimelineCanvas::remember(Change change) {
@@ -406,8 +408,27 @@ void TimelineCanvas::mousePressEvent(QMouseEvent* event) {
     }
 }
 
+std::vector<ShortcutText> TimelineCanvas::gestures() {
+    const QString timeline = tr("Timeline");
+    return {
+        {timeline, tr("Zoom at the pointer"), tr("W, S, +, −, wheel")},
+        {timeline, tr("Pan"), tr("A, D, drag, Shift+wheel")},
+        {timeline, tr("Fit the chosen span or range"), tr("F, double click")},
+        {timeline, tr("Show everything"), tr("0")},
+        {timeline, tr("First decode step, all decode steps"), tr("1, 2")},
+        {timeline, tr("Measure a range"), tr("Shift+drag, drag on the ruler")},
+        {timeline, tr("Search, next and previous hit"), tr("/, N, Shift+N")},
+        {timeline, tr("Follow arrows back and forth"), tr("[, ]")},
+        {timeline, tr("Leave a note"), tr("M")},
+        {timeline, tr("Move the cursor by a step, by a layer"), tr("← →, ↑ ↓")},
+        {timeline, tr("Scroll the tracks"), tr("Page Up, Page Down, Ctrl+wheel")},
+        {timeline, tr("Give up a drag, the range, the choice"), tr("Esc")},
+    };
+}
+
 void TimelineCanvas::hoverAt(QPointF at, QPoint global) {
     const TimelineAreas all = areas();
+    hoverAt_ = at;
     onGutterEdge(at) ? setCursor(Qt::SplitHCursor) : unsetCursor();
     const bool inside = all.body.contains(at.toPoint());
     scene_.hoverNs = inside ? std::optional(all.timeAt(at.x(), scene_.window)) : std::nullopt;

@@ -3,6 +3,7 @@
 
 #include "ui/timeline/timeline_painter.h"
 #include "ui/timeline/timeline_scene.h"
+#include "ui/window/shortcut_list.h"
 
 #include <QElapsedTimer>
 #include <QWidget>
@@ -28,6 +29,7 @@ class TimelineCanvas final : public QWidget {
     Q_OBJECT
 public:
     explicit TimelineCanvas(QWidget* parent = nullptr);
+    static std::vector<ShortcutText> gestures(); // for the help
 
     TimelineData& data() { return data_; }
     const TimelineScene& scene() const { return scene_; }
@@ -118,6 +120,7 @@ private:
     int fittingGutter() const;
     QFont smallFont() const;
     void hoverAt(QPointF at, QPoint global);
+    QPointF hoverAt_; // where the pointer was last
     void centreMinimap(double x);
 
     TimelineData data_;

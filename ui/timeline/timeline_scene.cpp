@@ -126,6 +126,8 @@ TimelineLayout TimelineLayout::of(const TimelineData& data, const TrackArrangeme
         lane = std::min(kMostLaneHeight, kLaneHeight * free / least);
         if (curves > 0) curve = std::clamp((free - lanes * lane) / curves, kCurveHeight, kMostCurveHeight);
         if (lanes > 0) lane = std::clamp((free - curves * curve) / lanes, lane, kMostLaneHeight);
+    } else if (curves > 0) { // curves give way first: spans are what a timeline is opened for
+        curve = std::clamp((free - lanes * lane) / curves, kLeastCurveHeight, kCurveHeight);
     }
     int y = kTop;
     for (std::size_t i = 0; i < layout.rows.size(); ++i) {

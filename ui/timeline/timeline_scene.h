@@ -64,8 +64,9 @@ struct TrackArrangement {
 /// All rows in order: curves of the run, then tracks (host, link, streams, copies, others), lanes by depth, then the
 /// curves of other tools.
 struct TimelineLayout {
-    static constexpr int kLaneHeight = 20, kCurveHeight = 46, kGap = 8; // least
-    static constexpr int kMostLaneHeight = 34, kMostCurveHeight = 120;  // rows grow up to these where there is room
+    static constexpr int kLaneHeight = 20, kCurveHeight = 46, kGap = 8;
+    static constexpr int kLeastCurveHeight = 32;                       // two lines of its label
+    static constexpr int kMostLaneHeight = 34, kMostCurveHeight = 120; // rows grow up to these where there is room
     std::vector<TimelineRow> rows;
     int height = 0;
     /// room: the height to be filled; 0: rows are as low as they get.

@@ -31,9 +31,13 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kPanelHeight = 210;             // at most a third of the view, until somebody drags the handle
+constexpr int kPanelHeight = 150;             // at most a third of the view, until somebody drags the handle
 constexpr int kTimesPauseMs = 250;            // self times follow the window once it rests
 constexpr std::size_t kTimesAtOnce = 400'000; // spans in view beyond which the table waits for a measured range
+
+std::int64_t slotBlocksOf(const RunRow& run) {
+    return std::int64_t(run.deviceSlots) * run.layers * run.sequences * run.kvHeads;
+}
 
 } // namespace
 
@@ -250,8 +254,7 @@ void TimelineView::reload() {
                      "one, or open a .kvtrace file (Ctrl+O)."));
         return;
     }
-    const RunRow& row = run->row;
-    canvas_->data().counters = StepCounters(std::int64_t(row.deviceSlots) * row.layers * row.sequences * row.kvHeads);
+    canvas_->data().counters = StepCounters(slotBlocksOf(run->row));
     feed_.start(
         run->key, [this](const SpanBatch& batch, const GaugeBatch& gauges) { take(batch, gauges); },
         [this](const QString& problem) { showEmpty(tr("The trace cannot be read here: %1").arg(problem)); });
@@ -260,6 +263,8 @@ void TimelineView::reload() {
 
 void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
     TimelineData& held = canvas_->data();
+    // A live run is opened before anything is known of it.
+    if (const OpenRun* run = workspace_.current()) held.counters.setSlotBlocks(slotBlocksOf(run->row));
     // A reference may move when spans arrive late; the span itself is found again.
     std::optional<SpanPlace> chosen;
     if (canvas_->scene().selected) chosen = placeOfSpan(held.index, *canvas_->scene().selected);

@@ -271,7 +271,8 @@ void Inspector::fetch() {
         return;
     }
     fetching_ = true;
-    const int runId = run->key.runId;
+    const RunKey key = run->key;
+    const int runId = key.runId;
     const Cursor cursor = workspace_.cursor();
     workspace_.query<Selected>(
         this, "inspector", run->key,
@@ -284,8 +285,13 @@ void Inspector::fetch() {
             if (cursor.block >= 0) selected.blockText = reader.blockText(runId, cursor.sequence, cursor.block);
             return selected;
         },
-        [this](Selected selected) {
+        [this, key](Selected selected) {
             fetching_ = false;
+            if (const OpenRun* now = workspace_.current();
+                !now || !(now->key == key)) { // another run came to the front
+                again_ = false;
+                return fetch();
+            }
             showStep(selected);
             showHead(selected);
             showBlock(selected);

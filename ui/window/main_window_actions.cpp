@@ -169,6 +169,7 @@ void MainWindow::makeViewActions() {
                 [this, tab] {
                     tabs_->setCurrentIndex(int(tab));
                     showCentre();
+                    if (View* view = currentView()) view->setFocus(Qt::ShortcutFocusReason); // its keys work at once
                 });
     }
     const auto onView = [this](void (View::*method)()) {
@@ -234,8 +235,9 @@ void MainWindow::makeCursorActions() {
     connect(addNamed("nextLayer", tr("Next Layer"), keys({"Ctrl+Down"}), tr("Move the cursor")), &QAction::triggered,
             this, [this] { moveCursor(0, 1); });
     filter_ = new FilterBar(*workspace_, this);
-    connect(addNamed("filter", tr("Filter"), keys({"Ctrl+L"}), tr("Choose the layers, heads and steps that count")),
-            &QAction::triggered, this, [this] { filter_->edit(); });
+    connect(
+        addNamed("filter", tr("Go to Filter"), keys({"Ctrl+L"}), tr("Choose the layers, heads and steps that count")),
+        &QAction::triggered, this, [this] { filter_->edit(); });
     connect(addNamed("focusTokens", tr("Go to Tokens"), keys({"Ctrl+T"}), tr("Keyboard focus to the token strip")),
             &QAction::triggered, this, [this] {
                 tokensDock_->show();

@@ -1,6 +1,7 @@
 #include "ui/window/shortcut_list.h"
 
 #include "ui/plots/plot_canvas.h"
+#include "ui/timeline/timeline_canvas.h"
 #include "ui/views/view.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/token_strip.h"
@@ -53,7 +54,8 @@ std::vector<ShortcutText> shortcutsOf(const QWidget& window) {
         if (!shortcut->whatsThis().isEmpty())
             found.push_back(
                 {groupOf(*shortcut), shortcut->whatsThis(), shortcut->key().toString(QKeySequence::NativeText)});
-    for (const auto& gestures : {PlotCanvas::gestures(), TokenStrip::gestures(), RunList::gestures()})
+    for (const auto& gestures :
+         {PlotCanvas::gestures(), TimelineCanvas::gestures(), TokenStrip::gestures(), RunList::gestures()})
         found.insert(found.end(), gestures.begin(), gestures.end());
     // By group in the order of its first member; the same action of two tables is one line.
     std::vector<ShortcutText> sorted;
