@@ -17,8 +17,7 @@ struct Decoded {
 
 /// Greedy, with full attention.
 inline Decoded decodeFully(const std::shared_ptr<const Model>& model, const std::vector<std::int32_t>& prompt,
-                           int newTokens) {
-    SessionOptions options;
+                           int newTokens, SessionOptions options = {}) {
     options.method = "full";
     options.stopAtEos = false;
     options.maxNewTokens = newTokens;
@@ -32,6 +31,7 @@ inline Decoded decodeFully(const std::shared_ptr<const Model>& model, const std:
     keep();
     while (session.step()) keep();
     out.ids = session.generated().at(0);
+    session.end(RunStatus::Finished);
     return out;
 }
 

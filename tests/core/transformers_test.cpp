@@ -3,6 +3,7 @@
 #include "core/session/decode_session.h"
 #include "kernels/base/error.h"
 #include "tests/core/golden_file.h"
+#include "tests/core/library_reference.h"
 #include "tests/profiler/temporary_folder.h"
 
 #include <algorithm>
@@ -17,30 +18,6 @@ namespace kvscope {
 namespace {
 
 const std::string kFolder = std::string(KVSCOPE_TEST_DATA) + "/golden/hf_llama";
-
-struct Outcome {
-    std::vector<std::int32_t> ids;
-    std::vector<std::vector<float>> logits; // [step]
-};
-
-Outcome decode(const std::shared_ptr<const Model>& model, const std::vector<std::int32_t>& prompt,
-               SessionOptions options, int newTokens) {
-    options.method = "full";
-    options.maxNewTokens = newTokens;
-    options.stopAtEos = false;
-    CollectingSink sink;
-    DecodeSession session(model, {prompt}, options, sink);
-    Outcome out;
-    const auto keep = [&] {
-        if (const float* logits = session.logits(0)) out.logits.emplace_back(logits, logits + model->config().vocab);
-    };
-    session.prefill();
-    keep();
-    while (session.step()) keep();
-    out.ids = session.generated().at(0);
-    session.end(RunStatus::Finished);
-    return out;
-}
 
 /// Largest difference relative to the largest logit of the step.
 double relativeError(const std::vector<float>& got, const float* want) {
@@ -89,7 +66,7 @@ TEST(Transformers, LogitsAndGreedyIdsOfFullAttentionAreTheLibrarys) {
     for (const int threads : {1, 2, 3}) {
         SessionOptions options;
         options.threads = threads;
-        const Outcome out = decode(model, prompt, options, int(ids.size()));
+        const test::Decoded out = test::decodeFully(model, prompt, int(ids.size()), options);
         EXPECT_EQ(out.ids, ids) << threads << " threads";
         ASSERT_EQ(out.logits.size(), ids.size());
         for (std::size_t step = 0; step < out.logits.size(); ++step)
@@ -102,7 +79,7 @@ TEST(Transformers, WithoutOffloadingTheIdsAreTheSame) {
     const auto prompt = reference.ints("prompt_ids"), ids = reference.ints("generated_ids");
     SessionOptions options;
     options.offload = false;
-    EXPECT_EQ(decode(Model::load(kFolder), prompt, options, int(ids.size())).ids, ids);
+    EXPECT_EQ(test::decodeFully(Model::load(kFolder), prompt, int(ids.size()), options).ids, ids);
 }
 
 TEST(Transformers, ItsTokenizerGivesTheLibrarysIdsOnEveryText) {
