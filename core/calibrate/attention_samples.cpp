@@ -76,6 +76,7 @@ TextSamples sampleAttention(const std::shared_ptr<const Model>& model, std::vect
                       none,
                       "keep-selected",
                       RecordLevel::Counters,
+                      {},
                       {}};
     if (!model->hasEvictionHead()) setup.spec.bias.scale = 0.f;
     setup.makeSelector = [&](const SelectorContext& context) {

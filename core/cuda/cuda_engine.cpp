@@ -51,7 +51,18 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                              options_.maxTokens);
     blockElements_ = cuda::blockElements(spec_.blockSize, dim_);
     layOut();
+    if (options_.makeSelector != nullptr) {
+        if (spec_.sparsePrefill)
+            throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
+                        "leave sparse_prefill out, or use --backend cpu");
+        selector_ = options_.makeSelector(options_.parameters,
+                                          {launch_, config, options_.model, spec_, shape_, options_.maxTokens,
+                                           maxBlocks_, capacity_, options_.slots, options_.offload, layers_,
+                                           blockFirstDevice_, windowFirstDevice_, tokenFirstDevice_, poolFirstDevice_,
+                                           ropeCos_, ropeSin_, ropeFirst_});
+    }
     planMemory();
+    if (selector_) selector_->begin();
     nextHost_.assign(std::size_t(rows_), 0);
     activeHost_.assign(std::size_t(rows_), 1);
     cuda::check(cudaMemset(active_, 1, std::size_t(rows_)), "preparing the session");
@@ -143,7 +154,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     append.rows = rows_;
     append.position = position_;
     append.active = active_;
-    if (layer.offloaded) {
+    if (layer.offloaded || layer.own) {
         append.newKey = newKey_;
         append.newValue = newValue_;
     } else {
@@ -155,6 +166,15 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     atStage(index, nameOf(Stage::Rope));
     cuda::rotateAndAppend(launch_, append);
 
+    const bool own = layer.sparse && selector_ != nullptr;
+    DeviceStep step;
+    if (selector_) {
+        step = deviceStep(index, entry);
+        if (options_.indexed[std::size_t(index)]) {
+            atStage(index, nameOf(Stage::Compression));
+            selector_->append(step);
+        }
+    }
     cuda::DecodeAttentionArgs attend;
     attend.shape = shape_;
     attend.rows = rows_;
@@ -164,55 +184,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.blocks = layer.blocks;
     attend.headFirst = layer.offloaded ? poolFirstDevice_ : blockFirstDevice_;
     attend.maxBlocks = maxBlocks_;
-    if (layer.sparse) {
-        cuda::SelectArgs select = selectArgs(index);
-        const std::size_t heads = std::size_t(rows_) * std::size_t(kvHeads_);
-        select.rows = rows_;
-        select.position = position_;
-        select.active = active_;
-        if (layer.offloaded) {
-            select.slots = options_.slots;
-            select.map = layer.map;
-            select.lastUse = layer.lastUse;
-            select.pool = layer.blocks;
-            select.newKey = newKey_;
-            select.newValue = newValue_;
-            select.storeFirst = blockFirstDevice_;
-            select.moves = {loads_, writeBacks_, layer.counts};
-            select.listSlot = listSlot_;
-        }
-        if (options_.record) {
-            select.previous = layer.previous;
-            select.hasPrevious = layer.hasPrevious;
-            select.recordHead = entry.heads + std::size_t(index) * heads;
-            if (entry.blocks != nullptr)
-                select.recordBlocks = entry.blocks + std::size_t(index) * heads * std::size_t(capacity_);
-            if (entry.scores != nullptr)
-                select.recordScores = entry.scores + std::size_t(index) * heads * std::size_t(capacity_);
-            select.marks[0] = mark(entry, index, kStage1);
-            select.marks[1] = mark(entry, index, kPooling);
-            select.marks[2] = mark(entry, index, kOffloading);
-        }
-        atStage(index, nameOf(Stage::Stage1)); // and pooling, and the set difference: one kernel
-        cuda::selectBlocksOnDevice(launch_, select);
-        if (layer.offloaded) {
-            cuda::GatherArgs gather;
-            gather.shape = shape_;
-            gather.moves = select.moves;
-            gather.store = layer.store;
-            gather.storeOut = const_cast<Bf16*>(layer.store);
-            gather.pool = layer.blocks;
-            if (options_.record) gather.recordCounts = entry.counts + 2 * index;
-            gather.mark = mark(entry, index, kGather);
-            atStage(index, nameOf(Stage::Offloading));
-            cuda::gatherBlocks(launch_, gather);
-            attend.listSlot = listSlot_;
-        }
-        attend.listBlock = listBlock_;
-        attend.listCount = listCount_;
-        attend.capacity = capacity_;
-        attend.maxBlocks = capacity_;
-    }
+    if (layer.sparse) chooseAndLoad(index, entry, attend);
     attend.tokenBias = layer.index.tokenScores;
     attend.biasFirst = tokenFirstDevice_;
     attend.scale = model_->config.attentionScale();
@@ -222,9 +194,88 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.arrivals = arrivals_;
     attend.mark = mark(entry, index, kAttention);
     atStage(index, nameOf(layer.sparse ? Stage::Stage2 : Stage::Attention));
-    cuda::decodeAttention(launch_, attend);
+    if (!own || !selector_->attend(step, attend)) cuda::decodeAttention(launch_, attend);
     if (options_.oracle && layer.sparse) measureMass(index, entry);
+    if (own) {
+        atStage(index, nameOf(Stage::Offloading));
+        selector_->after(step);
+    }
     finishLayer(index, x_, rows_, mark(entry, index, kOLinear), mark(entry, index, kFfn));
+}
+
+DeviceStep CudaEngine::deviceStep(int index, const Entry& entry) const {
+    DeviceStep step;
+    step.layer = index;
+    step.position = position_;
+    step.active = active_;
+    step.x = x_;
+    step.qkv = qkv_;
+    step.q = q_;
+    step.newKey = newKey_;
+    step.newValue = newValue_;
+    if (!options_.record) return step;
+    step.stage1Mark = mark(entry, index, kStage1);
+    step.poolingMark = mark(entry, index, kPooling);
+    step.offloadingMark = mark(entry, index, kOffloading);
+    if (entry.own != nullptr) step.report = entry.own + std::size_t(index) * selector_->reportBytes();
+    return step;
+}
+
+/// Selection, slots and transfers of a sparse layer; what is attended goes to `attend`.
+void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttentionArgs& attend) {
+    const Layer& layer = layers_[std::size_t(index)];
+    const std::size_t heads = std::size_t(rows_) * std::size_t(kvHeads_);
+    cuda::SelectArgs select = selectArgs(index);
+    select.rows = rows_;
+    select.position = position_;
+    select.active = active_;
+    if (layer.offloaded) {
+        select.slots = options_.slots;
+        select.map = layer.map;
+        select.lastUse = layer.lastUse;
+        select.pool = layer.blocks;
+        select.newKey = newKey_;
+        select.newValue = newValue_;
+        select.storeFirst = blockFirstDevice_;
+        select.moves = {loads_, writeBacks_, layer.counts};
+        select.listSlot = listSlot_;
+    }
+    if (options_.record) {
+        select.previous = layer.previous;
+        select.hasPrevious = layer.hasPrevious;
+        select.recordHead = entry.heads + std::size_t(index) * heads;
+        if (entry.blocks != nullptr)
+            select.recordBlocks = entry.blocks + std::size_t(index) * heads * std::size_t(capacity_);
+        if (entry.scores != nullptr)
+            select.recordScores = entry.scores + std::size_t(index) * heads * std::size_t(capacity_);
+        select.marks[0] = mark(entry, index, kStage1);
+        select.marks[1] = mark(entry, index, kPooling);
+        select.marks[2] = mark(entry, index, kOffloading);
+    }
+    atStage(index, nameOf(Stage::Stage1)); // and pooling, and the set difference: one kernel
+    if (selector_) {
+        select.marks[0] = select.marks[1] = nullptr; // the selector's kernels have them
+        selector_->choose(deviceStep(index, entry), select);
+    }
+    if (layer.own) return;
+    cuda::selectBlocksOnDevice(launch_, select);
+    if (layer.offloaded) {
+        cuda::GatherArgs gather;
+        gather.shape = shape_;
+        gather.moves = select.moves;
+        gather.store = layer.store;
+        gather.storeOut = const_cast<Bf16*>(layer.store);
+        gather.pool = layer.blocks;
+        if (options_.record) gather.recordCounts = entry.counts + 2 * index;
+        gather.mark = mark(entry, index, kGather);
+        atStage(index, nameOf(Stage::Offloading));
+        cuda::gatherBlocks(launch_, gather);
+        attend.listSlot = listSlot_;
+    }
+    attend.listBlock = listBlock_;
+    attend.listCount = listCount_;
+    attend.capacity = capacity_;
+    attend.maxBlocks = capacity_;
 }
 
 void CudaEngine::measureMass(int index, const Entry& entry) {

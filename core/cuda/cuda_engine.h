@@ -3,6 +3,7 @@
 
 #include "core/cuda/device_memory.h"
 #include "core/cuda/device_model.h"
+#include "core/cuda/device_selector.h"
 #include "core/session/engine.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/sample.h"
@@ -32,6 +33,10 @@ struct CudaEngineOptions {
     OracleObserver* oracleObserver = nullptr;
     Sampling sampling; // of maxTokens - promptTokens tokens of each sequence
     GpuTrace* trace = nullptr;
+    DeviceSelectorMaker makeSelector = nullptr; // of a method with kernels of its own
+    ParameterValues parameters;                 // its
+    const Model* model = nullptr;               // for what only it knows; null with random weights
+    bool offload = true;
     const PinnedMemory* store = nullptr; // used for the KV store when it is large enough; outlives the engine
 };
 
@@ -88,17 +93,7 @@ private:
         kMarks
     };
     enum StepMark { kEmbed, kLmHead, kSample, kEnd, kStepMarks };
-    struct Layer {                       // device pointers of one layer
-        __nv_bfloat16* blocks = nullptr; // resident store, or the slot pool
-        const __nv_bfloat16* store = nullptr;
-        __nv_bfloat16* storeHost = nullptr; // offloaded: pinned host memory, as the device sees it
-        bool sparse = false, offloaded = false;
-        cuda::DeviceIndex index;
-        std::int32_t *map = nullptr, *lastUse = nullptr;
-        std::uint8_t* previous = nullptr;
-        std::uint8_t* hasPrevious = nullptr;
-        std::uint32_t* counts = nullptr; // [2]
-    };
+    using Layer = DeviceLayerState;
     struct Entry { // what one step reports: written by its kernels on the device, read by the host from a copy
         std::int32_t* tokens = nullptr;
         std::uint64_t* marks = nullptr;       // [layers][kMarks]
@@ -108,6 +103,7 @@ private:
         std::uint32_t* blocks = nullptr;      // [layers][rows*kvHeads][capacity]
         float* scores = nullptr;
         float* masses = nullptr; // [layers][rows*kvHeads][maxBlocks], with the oracle
+        char* own = nullptr;     // [layers][DeviceSelector::reportBytes()]
     };
 
     void planMemory();
@@ -122,6 +118,8 @@ private:
     void measureMass(int index, const Entry& entry);
     void finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
     cuda::SelectArgs selectArgs(int index) const;
+    DeviceStep deviceStep(int index, const Entry& entry) const;
+    void chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttentionArgs& attend);
     cuda::NextTokenArgs nextTokenArgs(const float* logits, std::int32_t* record) const;
     void drawNumbers();
     std::uint64_t* mark(const Entry& entry, int layer, Mark which) const {
@@ -157,6 +155,7 @@ private:
     PinnedMemory store_, report_, promptReport_;
     std::size_t storeBytes_ = 0;
     std::vector<Layer> layers_;
+    std::unique_ptr<DeviceSelector> selector_; // null: the method is data
     Entry device_[kEntries], host_[kEntries];
     char* reportDevice_ = nullptr;                 // [kEntries] regions of reportBytes_
     std::size_t reportBytes_ = 0, tokenBytes_ = 0; // the tokens come first: all that is copied when nothing is recorded

@@ -37,7 +37,8 @@ void CudaEngine::planMemory() {
     const ModelConfig& config = model_->config;
     const auto rows = std::size_t(rows_), chunk = std::size_t(chunk_), heads = rows * std::size_t(kvHeads_);
     const auto qWidth = std::size_t(config.queryHeads * dim_), kvWidth = std::size_t(kvHeads_ * dim_);
-    const bool anyOffloaded = std::count(options_.offloaded.begin(), options_.offloaded.end(), true) > 0;
+    const bool anyOffloaded =
+        std::count(options_.offloaded.begin(), options_.offloaded.end(), true) > 0 || spec_.ownDeviceTier;
     const auto bitmapBytes = std::size_t(cuda::selectionBitmapBytes(maxBlocks_));
 
     layers_.resize(std::size_t(config.layers));
@@ -45,7 +46,9 @@ void CudaEngine::planMemory() {
         Layer& layer = layers_[std::size_t(i)];
         layer.sparse = !spec_.dense && i >= spec_.denseLayers;
         layer.offloaded = options_.offloaded[std::size_t(i)];
-        if (layer.offloaded) {
+        layer.own = layer.sparse && spec_.ownDeviceTier;
+        if (layer.own) { // the selector's affair
+        } else if (layer.offloaded) {
             arena_.plan(layer.blocks, heads * std::size_t(options_.slots) * blockElements_, "KV slots");
             arena_.plan(layer.map, heads * std::size_t(options_.slots), "slot maps");
             if (options_.leastRecentlyUsed)
@@ -116,6 +119,7 @@ void CudaEngine::planMemory() {
             partial = std::max(partial, cuda::attentionPartialFloats(launch_, shape_, n, blocks));
     arena_.plan(partial_, partial, "activations");
     arena_.plan(arrivals_, cuda::attentionArrivals(shape_, selectRows_), "session state");
+    if (selector_) selector_->plan(arena_);
     Entry sizes;
     reportBytes_ = placeEntry(sizes, nullptr);
     tokenBytes_ = rows * sizeof(std::int32_t);
@@ -228,6 +232,8 @@ std::size_t CudaEngine::placeEntry(Entry& entry, char* base) const {
     if (selections) take(entry.blocks, layers * heads * std::size_t(capacity_));
     if (selections && options_.level == RecordLevel::Full) take(entry.scores, layers * heads * std::size_t(capacity_));
     if (options_.oracle) take(entry.masses, layers * heads * std::size_t(maxBlocks_));
+    if (selector_ && options_.record && selector_->reportBytes() > 0)
+        take(entry.own, layers * selector_->reportBytes());
     return at;
 }
 

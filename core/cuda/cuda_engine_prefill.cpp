@@ -87,9 +87,9 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
         report(progress, begin + (end - begin) * i / config.layers, "reading the prompt");
         const DeviceLayer& weights = model_->layers[std::size_t(i)];
         const Layer& layer = layers_[std::size_t(i)];
-        Bf16* blocks =
-            layer.offloaded ? scratch_[i % 2] : layer.blocks + std::size_t(blockFirst_[head]) * blockElements_;
-        if (layer.offloaded) cuda::check(cudaStreamWaitEvent(stream_, copied_[i % 2]), "waiting for a copy");
+        const bool scratched = layer.offloaded || layer.own;
+        Bf16* blocks = scratched ? scratch_[i % 2] : layer.blocks + std::size_t(blockFirst_[head]) * blockElements_;
+        if (scratched) cuda::check(cudaStreamWaitEvent(stream_, copied_[i % 2]), "waiting for a copy");
         for (int first = 0; first < length; first += kPrefillChunk) {
             const int n = std::min(kPrefillChunk, length - first);
             std::uint64_t* marks = promptMarks_[std::size_t(i)] + first / kPrefillChunk * kMarks;
@@ -122,11 +122,13 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             atStage(i, nameOf(Stage::Attention));
             stamp(kAttention);
             prefillAttend(i, sequence, first, n, blocks, headStride);
+            if (selector_) selector_->prompt({i, sequence, first, n, length, x, qkv_, q_, blocks, headStride});
             stamp(kOLinear);
             finishLayer(i, x, n, nullptr, marks + kFfn);
             stamp(kGather); // the end of the layer's chunk
         }
         LayerRecord& out = record.layers[std::size_t(i)];
+        if (selector_) selector_->promptDone(i, sequence, length, blocks, headStride);
         if (layer.offloaded) {
             cuda::placeTail(launch_, shape_, blocks, headStride, sequence, length, layer.blocks, options_.slots,
                             layer.map, layer.lastUse);
@@ -221,8 +223,9 @@ void CudaEngine::fillContext(int tokens, std::uint64_t seed) {
             const std::size_t head = std::size_t(s) * std::size_t(kvHeads_);
             const int sequenceBlocks = spec_.grid.blocks(options_.maxTokens[std::size_t(s)]);
             const std::int64_t headStride = std::int64_t(sequenceBlocks) * std::int64_t(blockElements_);
-            Bf16* blocks =
-                layer.offloaded ? scratch_[0] : layer.blocks + std::size_t(blockFirst_[head]) * blockElements_;
+            Bf16* blocks = layer.offloaded || layer.own
+                               ? scratch_[0]
+                               : layer.blocks + std::size_t(blockFirst_[head]) * blockElements_;
             cuda::fillNormal(blocks, std::size_t(kvHeads_) * std::size_t(headStride), 1.f,
                              seed + std::uint64_t(s * config.layers + i));
             if (layer.index.tokenScores != nullptr)
@@ -237,6 +240,7 @@ void CudaEngine::fillContext(int tokens, std::uint64_t seed) {
             prompt.blocks = blocks;
             prompt.headStride = headStride;
             if (options_.indexed[std::size_t(i)]) cuda::indexPrompt(launch_, prompt);
+            if (selector_) selector_->promptDone(i, s, tokens, blocks, headStride);
             if (layer.offloaded) {
                 cuda::placeTail(launch_, shape_, blocks, headStride, s, tokens, layer.blocks, options_.slots, layer.map,
                                 layer.lastUse);

@@ -82,6 +82,18 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
                 out.transferNs = out.exposedNs = std::int64_t(marks[kAttention] - marks[kGather]);
         }
         if (!layer.sparse) continue;
+        const std::size_t firstSelection = record.selections.size();
+        std::vector<int> sequences;
+        for (const ActiveSequence& sequence : active) sequences.push_back(sequence.sequence);
+        const auto complete = [&] {
+            if (!selector_) return;
+            const char* report = entry.own == nullptr ? nullptr : entry.own + std::size_t(i) * selector_->reportBytes();
+            selector_->fill(i, report, sequences, out, record, firstSelection);
+        };
+        if (layer.own) {
+            complete();
+            continue;
+        }
         const auto measure = [&](const float* mass, const ActiveSequence& sequence, SelectionRecord& selection) {
             const std::span<const std::int32_t> chosen(record.blocks.data() + selection.first,
                                                        std::size_t(selection.selected));
@@ -132,6 +144,7 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
                 record.selections.push_back(selection);
             }
         out.kept = any && keptDefined ? kept : -1;
+        complete();
     }
 }
 

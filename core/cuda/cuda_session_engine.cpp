@@ -1,6 +1,7 @@
 // A session's DecodeEngine on the GPU.
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/gpu_device.h"
+#include "core/select/method.h"
 
 #include <algorithm>
 
@@ -68,6 +69,10 @@ private:
         options.sampling = setup.options.sampling;
         options.oracle = setup.options.oracle && !setup.spec.dense;
         options.oracleObserver = setup.options.oracleObserver;
+        options.makeSelector = findDeviceSelector(setup.options.method);
+        options.parameters = setup.parameters;
+        options.model = setup.model.get();
+        options.offload = setup.options.offload;
         return options;
     }
     /// Whether this token ends the sequence, by the session's own rule.
@@ -86,6 +91,10 @@ private:
 };
 
 } // namespace
+
+bool runsOnCuda(const MethodEntry& method) {
+    return !method.makeSelector || findDeviceSelector(method.name) != nullptr;
+}
 
 std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup& setup) {
     requireGpu();

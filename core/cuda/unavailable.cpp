@@ -1,4 +1,5 @@
 // Stands in for the CUDA engine where the program was built without a CUDA compiler.
+#include "core/select/method.h"
 #include "core/session/engine.h"
 #include "core/session/gpu_bus_id.h"
 
@@ -20,6 +21,8 @@ std::string gpuBusId() {
     requireGpu();
     return {};
 }
+
+bool runsOnCuda(const MethodEntry& method) { return !method.makeSelector; }
 
 std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup&) {
     requireGpu();

@@ -142,11 +142,11 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
 
     const int sequences = int(prompts.size());
     const bool cuda = options.backend == Backend::Cuda;
-    EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, {}, sink.level(), {}};
+    EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, {}, sink.level(), {}, parameters};
     setup.makeSelector = [this](const SelectorContext& context) {
         return method.makeSelector ? method.makeSelector(parameters, context) : makeSpecSelector(context);
     };
-    if (cuda && method.makeSelector)
+    if (cuda && !runsOnCuda(method))
         throw Error(ErrorKind::Unsupported, fmt::format("method {} does not run on the CUDA backend yet", method.name),
                     "use --backend cpu");
     const BlockFormat format{spec.blockSize, config.headDim, spec.bias.scale != 0.f, config.storedValueDim()};

@@ -16,6 +16,8 @@
 
 namespace kvscope {
 
+struct MethodEntry;
+
 /// One sequence of a decode step.
 struct ActiveSequence {
     int sequence = 0;
@@ -35,6 +37,7 @@ struct EngineSetup {
     std::string cachePolicy;
     RecordLevel level = RecordLevel::Counters;
     std::function<std::unique_ptr<Selector>(const SelectorContext&)> makeSelector; // CPU backend
+    ParameterValues parameters;                                                    // of the method; CUDA backend
 };
 
 class DecodeEngine {
@@ -62,6 +65,9 @@ public:
 
 /// @throws Error(Device | Unsupported) in a sentence when this program or machine cannot run the CUDA backend
 void requireGpu();
+
+/// Whether the CUDA backend has the method's kernels; false also where a program built without CUDA cannot know.
+bool runsOnCuda(const MethodEntry& method);
 
 std::unique_ptr<DecodeEngine> makeCpuEngine(const EngineSetup& setup);
 /// @throws Error(Unsupported) where this program was built without CUDA or the model is outside its shapes,

@@ -369,6 +369,10 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
             if (lane == 0) awareAtRank0[b] = total;
         }
     }
+    if (!dense && a.score == SelectArgs::Score::Given) {
+        const float* scores = a.givenScores + std::size_t(item) * a.maxBlocks;
+        for (int b = firstBlock + threadIdx.x; b < endBlock; b += kThreads) awareAtRank0[b] = scores[b];
+    }
     if (!dense && a.agnostic) {
         const float* scores = a.index.pooledScores + a.index.windowFirst[head];
         for (int b = firstBlock + threadIdx.x; b < endBlock; b += kThreads) {
@@ -409,10 +413,26 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
                                               : kFree;
     }
     int turn = 0;
-    takeBest<kItems>(aware, mine, blocks, a.budget.queryAware, blocks - forced, Origin::QueryAware, small, turn);
-    const int taken = max(0, min(a.budget.queryAware, blocks - forced));
-    takeBest<kItems>(agnostic, mine, blocks, a.budget.queryAgnostic, blocks - forced - taken, Origin::QueryAgnostic,
-                     small, turn);
+    if (a.chosen != nullptr && !dense) { // the choice was made elsewhere
+        for (int b = threadIdx.x; b < blocks; b += kThreads) origins[b] = kFree;
+        __syncthreads();
+        const int given = a.chosenCount[item];
+        for (int i = threadIdx.x; i < given; i += kThreads) {
+            const std::size_t at = std::size_t(item) * a.capacity + i;
+            const int b = int(a.chosen[at] & 0xffffff);
+            if (b >= blocks) continue;
+            origins[b] = std::uint8_t(a.chosen[at] >> kOriginShift & 7);
+            aware[b] = a.chosenScores != nullptr ? a.chosenScores[at] : __uint_as_float(0x7fc00000u);
+        }
+        __syncthreads();
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) mine[i] = firstMine + i < blocks ? origins[firstMine + i] : kFree;
+    } else {
+        takeBest<kItems>(aware, mine, blocks, a.budget.queryAware, blocks - forced, Origin::QueryAware, small, turn);
+        const int taken = max(0, min(a.budget.queryAware, blocks - forced));
+        takeBest<kItems>(agnostic, mine, blocks, a.budget.queryAgnostic, blocks - forced - taken, Origin::QueryAgnostic,
+                         small, turn);
+    }
 
     // ---- The ascending list, and what stays from the step before
     if (reports) stamp(a.marks[2]);
@@ -549,9 +569,10 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
         for (int i = threadIdx.x; i < count; i += kThreads) {
             const int b = list[i];
             a.recordScores[std::size_t(item) * a.capacity + i] =
-                origins[b] == std::uint8_t(Origin::QueryAgnostic) ? agnostic[b]
-                : a.score == SelectArgs::Score::None              ? __uint_as_float(0x7fc00000u)
-                                                                  : aware[b];
+                a.chosen != nullptr                                 ? aware[b]
+                : origins[b] == std::uint8_t(Origin::QueryAgnostic) ? agnostic[b]
+                : a.score == SelectArgs::Score::None                ? __uint_as_float(0x7fc00000u)
+                                                                    : aware[b];
         }
     __syncthreads();
     if (threadIdx.x == 0) {

@@ -60,12 +60,18 @@ struct SelectArgs {
     DeviceIndex index;
     int maxBlocks = 0; // most blocks of a sequence
     // The method (core/select/selection_spec.h)
-    enum class Score : std::uint8_t { None, PooledSoftmax, RangeBound } score = Score::None;
+    enum class Score : std::uint8_t { None, PooledSoftmax, RangeBound, Given } score = Score::None;
+    const float* givenScores = nullptr; // [rows, kvHeads, maxBlocks] with Score::Given
     bool agnostic = false;
     GroupReduce rangeReduce = GroupReduce::Sum;
     SelectionBudget budget;
     int denseBelowTokens = 0;
     float scale = 1;
+    /// A choice made elsewhere, in place of the budget: ids in the low 24 bits, then Origin, ascending, as recordBlocks
+    /// has them; with the newest block, at most `capacity`. Null: the budget chooses.
+    const std::uint32_t* chosen = nullptr;     // [rows, kvHeads, capacity]
+    const std::int32_t* chosenCount = nullptr; // [rows, kvHeads]
+    const float* chosenScores = nullptr;       // [rows, kvHeads, capacity] for the recorder, or null
     /// Benchmarks with random weights: scores are computed, then replaced by ones that change for this share of blocks
     /// a step, so that the selection has a chosen locality. Negative: off.
     float planted = -1;

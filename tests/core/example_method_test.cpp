@@ -39,7 +39,7 @@ TEST(ExampleMethod, ChoosesTheBlocksOfTheSmallestNorms) {
     SessionOptions options;
     const std::vector<bool> all(std::size_t(config.layers), true);
     EngineSetup setup{model, prompts, options,         method.make(values, config), {2000}, 16,
-                      all,   all,     "keep-selected", RecordLevel::Full,           {}};
+                      all,   all,     "keep-selected", RecordLevel::Full,           {},     {}};
     ASSERT_EQ(setup.spec.budgetBlocks(), 16);
     setup.makeSelector = [&](const SelectorContext& context) { return method.makeSelector(values, context); };
     const auto engine = makeCpuEngine(setup);

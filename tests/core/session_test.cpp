@@ -2,6 +2,7 @@
 #include "tests/core/backend.h"
 
 #include "core/session/decode_session.h"
+#include "core/session/engine.h"
 #include "core/session/sampler.h"
 
 #include <algorithm>
@@ -64,7 +65,7 @@ Outcome decode(const std::vector<std::vector<std::int32_t>>& prompts, const Sess
 }
 
 /// A method with a selector of its own is not on the GPU.
-bool runsHere(const std::string& method) { return !test::onCuda() || findMethod(method).makeSelector == nullptr; }
+bool runsHere(const std::string& method) { return !test::onCuda() || runsOnCuda(findMethod(method)); }
 
 TEST(Session, ABudgetThatCoversEverythingEqualsFullAttention) {
     const auto prompt = randomPrompt(700, 1);

@@ -1,0 +1,126 @@
+// A method at work on the GPU: the device form of core/select/selector.h. Methods that are data (SelectionSpec) need
+// none; one that remembers or scores something of its own brings a DeviceSelector (core/cuda/select/, registry.cpp
+// there).
+//
+// Everything a step does is recorded into one graph: calls here only launch kernels on `Launch::stream`. They allocate
+// nothing, wait for nothing and read nothing back; what differs from step to step lies in device memory. A layer of a
+// decode step calls, in this order:
+//   append   stage compression   the new token enters what the method remembers
+//   choose   stage1, pooling     scores; hands the executor block scores or a choice (SelectArgs::given*, chosen*)
+//   attend   stage2              only where attention over the chosen blocks is not all
+//   after    offloading          what the attention leaves behind; blocks for other layers or the next step
+// Nothing is called for layers that attend to everything, but append and prompt. With SelectionSpec::ownDeviceTier the
+// executor has no pool, selection or transfers for sparse layers: the selector takes the prompt's keys and values in
+// promptDone and the new token's from DeviceStep::newKey and newValue, attends, and fills the whole record.
+#pragma once
+
+#include "core/cuda/device_memory.h"
+#include "core/model/model.h"
+#include "core/select/parameters.h"
+#include "core/select/selection_spec.h"
+#include "core/session/stage_clock.h"
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/select.h"
+#include "kernels/cuda/token.h"
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+namespace kvscope {
+
+/// Of one sparse layer. Device memory, but for storeHost.
+struct DeviceLayerState {
+    __nv_bfloat16* blocks = nullptr;      // the resident store, or the slot pool of an offloaded layer
+    const __nv_bfloat16* store = nullptr; // offloaded: pinned host memory, as the device sees it
+    __nv_bfloat16* storeHost = nullptr;   // and as the host sees it
+    bool sparse = false, offloaded = false;
+    bool own =
+        false; // the selector keeps what is on the device (SelectionSpec::ownDeviceTier): there is no pool or store
+    cuda::DeviceIndex index;
+    std::int32_t *map = nullptr, *lastUse = nullptr; // [sequence*kvHeads, slots]; see cuda::SelectArgs
+    std::uint8_t *previous = nullptr, *hasPrevious = nullptr;
+    std::uint32_t* counts = nullptr; // [2] blocks the step loads and writes back
+};
+
+/// What a selector may build on; everything outlives it. Pointers to device memory are valid after DeviceArena::take.
+struct DeviceSelectorContext {
+    const cuda::Launch& launch;
+    const ModelConfig& config;
+    const Model* model; // null: random weights (benchmarks)
+    const SelectionSpec& spec;
+    cuda::AttentionShape shape;
+    std::vector<int> maxTokens; // [sequence]
+    int maxBlocks = 0;          // most blocks of a sequence
+    int capacity = 0;           // of the lists of chosen blocks
+    int slots = 0;              // per (sequence, offloaded layer, KV head)
+    bool offload = true;
+    const std::vector<DeviceLayerState>& layers;
+    const std::int64_t *const &blockFirst, *const &windowFirst, *const &tokenFirst; // see cuda::DeviceIndex
+    const std::int64_t* const& poolFirst;         // [sequence*kvHeads] first slot of the head
+    const float *const &ropeCos, *const &ropeSin; // [table rows, dim/2]
+    const std::int32_t* const& ropeFirst;         // [sequence] table row of a sequence's position 0
+    int rows() const { return int(maxTokens.size()); }
+    int heads() const { return rows() * shape.kvHeads; }
+};
+
+/// n consecutive tokens of a prompt in one layer, after their attention.
+struct DevicePromptChunk {
+    int layer = 0, sequence = 0, first = 0, n = 0, promptTokens = 0;
+    const float* x = nullptr;              // [n, hidden] the residual stream before the layer
+    const float* qkv = nullptr;            // [n, (queryHeads + 2 kvHeads)*dim], before head norms and rotation
+    const __nv_bfloat16* q = nullptr;      // [n, queryHeads*dim], rotated
+    const __nv_bfloat16* blocks = nullptr; // of the sequence: head g's blocks begin at blocks + g*headStride
+    std::int64_t headStride = 0;           // in elements
+};
+
+/// One layer of a decode step; row = sequence.
+struct DeviceStep {
+    int layer = 0;
+    const std::int32_t* position = nullptr; // [rows]
+    const std::uint8_t* active = nullptr;   // [rows]
+    const float* x = nullptr;               // [rows, hidden] the residual stream before the layer
+    const float* qkv = nullptr;             // [rows, (queryHeads + 2 kvHeads)*dim], before head norms and rotation
+    const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim], rotated
+    const __nv_bfloat16 *newKey = nullptr,
+                        *newValue = nullptr; // [rows, kvHeads*dim] rotated; of offloaded and own layers
+    std::uint64_t *stage1Mark = nullptr, *poolingMark = nullptr, *offloadingMark = nullptr; // null: not recorded
+    char* report =
+        nullptr; // reportBytes() of this layer, copied to the host with the step's report; null: not recorded
+};
+
+class DeviceSelector {
+public:
+    virtual ~DeviceSelector() = default;
+
+    /// Asks for device memory; it is taken afterwards.
+    virtual void plan(DeviceArena& arena) = 0;
+    /// The memory is there: uploads what does not change. May wait.
+    virtual void begin() {}
+    /// Bytes that a layer of a step reports to the host, a multiple of 16.
+    virtual std::size_t reportBytes() const { return 0; }
+
+    virtual void prompt(const DevicePromptChunk&) {}
+    /// The whole prompt of a sequence is in `blocks`. Also called for filled contexts (benchmarks), without prompt().
+    virtual void promptDone(int /*layer*/, int /*sequence*/, int /*tokens*/, const __nv_bfloat16* /*blocks*/,
+                            std::int64_t /*headStride*/) {}
+
+    virtual void append(const DeviceStep&) {}
+    /// Hands scores (args.score = Given) or a choice (args.chosen) to the executor's selection, which follows.
+    virtual void choose(const DeviceStep& step, cuda::SelectArgs& args) = 0;
+    /// May change what is attended, after the transfers. @return whether the output is written already
+    virtual bool attend(const DeviceStep&, cuda::DecodeAttentionArgs&) { return false; }
+    virtual void after(const DeviceStep&) {}
+
+    /// Completes a layer's record from what its kernels reported (host memory). firstSelection: where the layer's
+    /// selections begin in the record, which the executor has filled but for own layers. active: sequences, ascending.
+    virtual void fill(int /*layer*/, const char* /*report*/, std::span<const int> /*active*/, LayerRecord&, StepRecord&,
+                      std::size_t /*firstSelection*/) const {}
+};
+
+using DeviceSelectorMaker = std::unique_ptr<DeviceSelector> (*)(const ParameterValues&, const DeviceSelectorContext&);
+
+/// Null for a method that has no kernels of its own.
+DeviceSelectorMaker findDeviceSelector(std::string_view method);
+
+} // namespace kvscope
