@@ -34,7 +34,7 @@ public:
 
 private:
     struct Head {
-        std::vector<std::int32_t> previous, slots;
+        std::vector<std::int32_t> previous, pool;
         bool hasPrevious = false;
     };
     std::uint64_t random();
