@@ -30,8 +30,15 @@ class InfLlm final : public Selector {
 public:
     InfLlm(const SelectorContext& context, const ParameterValues& values);
 
-    Needs needs() const override { return {.plain = true, .prompt = true, .after = true}; }
-    void prompt(const PromptChunk& chunk) override;
+    Needs needs() const override {
+        return {.plain = true, .prompt = true, .after = true, .promptAttention = together_ > 0};
+    }
+    void attendPrompt(const PromptChunk& chunk) override;
+    void prompt(const PromptChunk& chunk) override {
+        if (together_ > 0) return;
+        keepKeys(chunk, chunk.first, chunk.first + chunk.n);
+        read(chunk, chunk.first, chunk.first + chunk.n);
+    }
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads) {
@@ -61,13 +68,21 @@ private:
         return std::max(firstBlock, std::max(0, position + 1 - budget_.localTokens) / context_.spec.blockSize);
     }
     void keep(Head& head, int position, const float* plainKey);
+    void keepKeys(const PromptChunk& chunk, int begin, int end);
+    void read(const PromptChunk& chunk, int begin, int end);
+    void attendPiece(const PromptChunk& chunk, int begin, int end);
+    void choosePiece(const PromptChunk& chunk, int begin, int end);
+    void place(HeadStep& item, const PromptChunk& chunk, int position, int kvHead) const;
+    void rotateFixed(std::span<HeadStep> heads);
     void represent(Head& head, int blocks);
     void scoreGroup(std::span<HeadStep> group);
+    void reserve(std::size_t items);
     const float* fixedQuery(std::size_t item) const { return fixedQueries_.data() + item * queryFloats_; }
 
     const SelectorContext context_;
     const ContextBudget budget_;
     const int representativeTokens_, shared_; // KV heads with one block set
+    const int together_;                      // prompt tokens with one choice of blocks; 0: prompts are read in full
     const std::size_t queryFloats_;           // of one item: [group, dim]
     std::vector<Head> heads_;
     AlignedBuffer<float> fixedQueries_; // [items, group, dim] rotated as if `local_tokens` after the keys
@@ -77,11 +92,15 @@ private:
     std::vector<std::vector<KvBlockView>> nearViews_, farViews_; // [item]
     std::vector<float> farOut_, nearLse_, farLse_;
     std::vector<AttentionItem> items_;
+    // A prompt: its tokens as if they were steps, and their mean query [kvHeads, group, dim].
+    std::vector<HeadStep> promptSteps_, pieceSteps_;
+    std::vector<float> meanQuery_;
 };
 
 InfLlm::InfLlm(const SelectorContext& context, const ParameterValues& values)
     : context_(context), budget_(values), representativeTokens_(values.integer("repr_topk")),
       shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
+      together_(values.text("prefill") == "blocks" ? values.integer("exc_block") : 0),
       queryFloats_(std::size_t(context.group()) * std::size_t(context.shape.dim)),
       logits_(std::size_t(context.rules.queryHeads)) {
     const std::size_t items = context.maxTokens.size() * std::size_t(context.shape.kvHeads);
@@ -94,12 +113,18 @@ InfLlm::InfLlm(const SelectorContext& context, const ParameterValues& values)
             head.mass.resize(std::size_t(context.group()));
             for (auto& mass : head.mass) mass.reserve(std::size_t(tokens));
         }
+    reserve(items);
+}
+
+/// Room for so many queries of a KV head's group at once.
+void InfLlm::reserve(std::size_t items) {
+    if (items <= fixedRows_.size()) return;
     fixedQueries_ = AlignedBuffer<float>(items * queryFloats_);
     fixedRows_.resize(items);
     nearViews_.resize(items);
     farViews_.resize(items);
-    farOut_.resize(items * std::size_t(context.group() * context.shape.valueDim));
-    nearLse_.resize(items * std::size_t(context.group()));
+    farOut_.resize(items * std::size_t(context_.group() * context_.shape.valueDim));
+    nearLse_.resize(items * std::size_t(context_.group()));
     farLse_.resize(nearLse_.size());
 }
 
@@ -133,30 +158,37 @@ void InfLlm::represent(Head& head, int blocks) {
     }
 }
 
-void InfLlm::prompt(const PromptChunk& chunk) {
+void InfLlm::keepKeys(const PromptChunk& chunk, int begin, int end) {
     const auto kvHeads = std::size_t(context_.shape.kvHeads), dim = std::size_t(context_.shape.dim);
+    context_.kernels.forEach(int(kvHeads), [&](int g) {
+        Head& head = of(chunk.layer, chunk.sequence, g);
+        for (int position = begin; position < end; ++position)
+            keep(head, position,
+                 chunk.rows.plainK + (std::size_t(position - chunk.first) * kvHeads + std::size_t(g)) * dim);
+    });
+}
+
+/// What prompt tokens [begin, end) gave to the tokens of their local windows.
+void InfLlm::read(const PromptChunk& chunk, int begin, int end) {
+    const auto dim = std::size_t(context_.shape.dim);
     const int window = context_.rules.windowOf(chunk.layer), size = context_.spec.blockSize;
     context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
         const int g = h / context_.group(), inGroup = h % context_.group();
         Head& head = of(chunk.layer, chunk.sequence, g);
-        if (inGroup == 0)
-            for (int i = 0; i < chunk.n; ++i)
-                keep(head, chunk.first + i, chunk.rows.plainK + (std::size_t(i) * kvHeads + std::size_t(g)) * dim);
         auto& mass = head.mass[std::size_t(inGroup)];
         auto& logits = logits_[std::size_t(h)];
-        mass.resize(std::size_t(chunk.first + chunk.n), 0.0);
+        mass.resize(std::size_t(end), 0.0);
         std::vector<KvBlockView> views;
-        for (int i = 0; i < chunk.n; ++i) {
-            const int position = chunk.first + i;
+        for (int position = begin; position < end; ++position) {
             const int firstToken = window > 0 ? std::max(0, position + 1 - window) : 0;
-            const int begin = std::max(firstToken, firstLocal(position, firstToken / size) * size);
-            select::storeViews(context_, chunk.layer, chunk.sequence, g, {begin, position + 1}, views);
-            logits.resize(std::size_t(position + 1 - begin));
-            const float* q = chunk.rows.q + std::size_t(i * context_.rules.queryHeads + h) * dim;
+            const int oldest = std::max(firstToken, firstLocal(position, firstToken / size) * size);
+            select::storeViews(context_, chunk.layer, chunk.sequence, g, {oldest, position + 1}, views);
+            logits.resize(std::size_t(position + 1 - oldest));
+            const float* q = chunk.rows.q + std::size_t((position - chunk.first) * context_.rules.queryHeads + h) * dim;
             select::attentionLogits(views, q, context_.shape.dim, size, context_.rules.scale, context_.spec.bias.scale,
                                     logits.data());
             select::softmax(logits);
-            for (std::size_t j = 0; j < logits.size(); ++j) mass[std::size_t(begin) + j] += double(logits[j]);
+            for (std::size_t j = 0; j < logits.size(); ++j) mass[std::size_t(oldest) + j] += double(logits[j]);
         }
     });
 }
@@ -185,7 +217,8 @@ void InfLlm::scoreGroup(std::span<HeadStep> group) {
     }
 }
 
-void InfLlm::score(std::span<HeadStep> heads) {
+/// Queries as they meet keys that are not rotated: all of these seem to lie at one distance.
+void InfLlm::rotateFixed(std::span<HeadStep> heads) {
     const RopeConfig& rope = context_.model.config().rope;
     for (std::size_t i = 0; i < heads.size(); ++i) {
         std::copy_n(heads[i].plainQ, queryFloats_, fixedQueries_.data() + i * queryFloats_);
@@ -206,6 +239,10 @@ void InfLlm::score(std::span<HeadStep> heads) {
     args.rotary = rope.dim;
     args.interleaved = rope.interleaved;
     context_.kernels.rope(args);
+}
+
+void InfLlm::score(std::span<HeadStep> heads) {
+    rotateFixed(heads);
     for (std::size_t i = 0; i < heads.size(); ++i)
         heads[i].windowScores.assign(fixedQuery(i), fixedQuery(i) + queryFloats_);
     const auto shared = std::size_t(shared_);
@@ -233,6 +270,80 @@ void InfLlm::choose(std::span<HeadStep> heads) {
             item.wanted.clear();
             for (const SelectedBlock& block : selected) item.wanted.push_back(block.block);
         }
+    }
+}
+
+/// The prompt in pieces: tokens of a piece share one choice of blocks, made by their mean query among what had left the
+/// local window of the first of them. Each sees its own local window at true distances and everything else that was
+/// chosen, or that left the window since, at the fixed one.
+void InfLlm::attendPrompt(const PromptChunk& chunk) {
+    for (int begin = chunk.first; begin < chunk.first + chunk.n;) {
+        const int end = std::min(chunk.first + chunk.n, (begin / together_ + 1) * together_);
+        keepKeys(chunk, begin, end); // those of its own that leave the window while it is read are far too
+        attendPiece(chunk, begin, end);
+        read(chunk, begin, end);
+        begin = end;
+    }
+}
+
+void InfLlm::choosePiece(const PromptChunk& chunk, int begin, int end) {
+    const auto kvHeads = std::size_t(context_.shape.kvHeads);
+    meanQuery_.assign(kvHeads * queryFloats_, 0.f);
+    for (int i = begin - chunk.first; i < end - chunk.first; ++i) {
+        const float* q = chunk.rows.plainQ + std::size_t(i) * meanQuery_.size();
+        for (std::size_t c = 0; c < meanQuery_.size(); ++c) meanQuery_[c] += q[c] / float(end - begin);
+    }
+    pieceSteps_.resize(kvHeads);
+    for (std::size_t g = 0; g < kvHeads; ++g) {
+        place(pieceSteps_[g], chunk, begin, int(g));
+        pieceSteps_[g].plainQ = meanQuery_.data() + g * queryFloats_;
+        represent(of(chunk.layer, chunk.sequence, int(g)), firstLocal(begin, pieceSteps_[g].firstBlock));
+    }
+    score(pieceSteps_);
+    choose(pieceSteps_);
+}
+
+void InfLlm::place(HeadStep& item, const PromptChunk& chunk, int position, int kvHead) const {
+    const int window = context_.rules.windowOf(chunk.layer);
+    item.layer = chunk.layer;
+    item.sequence = chunk.sequence;
+    item.kvHead = kvHead;
+    item.position = position;
+    item.firstToken = window > 0 ? std::max(0, position + 1 - window) : 0;
+    item.firstBlock = item.firstToken / context_.spec.blockSize;
+}
+
+void InfLlm::attendPiece(const PromptChunk& chunk, int begin, int end) {
+    constexpr int kTokens = 64; // attended together
+    const auto kvHeads = std::size_t(context_.shape.kvHeads);
+    const int size = context_.spec.blockSize;
+    const BlockLayout& layout = context_.cache.layout();
+    choosePiece(chunk, begin, end);
+    reserve(std::size_t(kTokens) * kvHeads);
+    promptSteps_.resize(std::size_t(kTokens) * kvHeads);
+    for (int first = begin; first < end; first += kTokens) {
+        const std::span<HeadStep> steps(promptSteps_.data(), std::size_t(std::min(kTokens, end - first)) * kvHeads);
+        context_.kernels.forEach(int(steps.size()), [&](int i) {
+            HeadStep& item = steps[std::size_t(i)];
+            const int g = i % int(kvHeads), position = first + i / int(kvHeads);
+            place(item, chunk, position, g);
+            const std::size_t row = std::size_t(position - chunk.first) * kvHeads + std::size_t(g);
+            item.q = chunk.rows.q + row * queryFloats_;
+            item.plainQ = chunk.rows.plainQ + row * queryFloats_;
+            item.out = chunk.rows.out + row * std::size_t(context_.group() * context_.shape.valueDim);
+            item.selected = pieceSteps_[std::size_t(g)].selected;
+            std::erase_if(item.selected, [&](const SelectedBlock& block) { return block.block < item.firstBlock; });
+            for (int block = begin / size + 1; block <= position / size; ++block)
+                item.selected.push_back({block, Origin::Window, 0});
+            KvHead& head = context_.cache.head(chunk.sequence, chunk.layer, g);
+            item.views.clear();
+            for (const SelectedBlock& block : item.selected)
+                item.views.push_back(layout.view(context_.cache.storeBlock(head, block.block),
+                                                 block.block == position / size ? position % size + 1 : size,
+                                                 block.block == item.firstBlock ? item.firstToken % size : 0));
+        });
+        rotateFixed(steps);
+        attend(steps);
     }
 }
 
@@ -312,7 +423,7 @@ MethodEntry infLlmMethod() {
         "First tokens and a local window are always attended. Blocks that left the window are found by the mean key of "
         "their most attended tokens and attended without rotation, all at one fixed distance; a cache of them is "
         "managed "
-        "by least recent use. The prompt is read with full attention.";
+        "by least recent use. The prompt is read with full attention, or in pieces by the same rule (prefill blocks).";
     Parameter size = select::blockSize();
     size.defaultValue = "128";
     entry.parameters = {
@@ -359,6 +470,23 @@ MethodEntry infLlmMethod() {
          "",
          "layer: all heads share one set of blocks; head: one for each KV head.",
          {"layer", "head"}},
+        {"prefill",
+         ParameterType::Choice,
+         "full",
+         0,
+         0,
+         "",
+         "full: the prompt is read with full attention; blocks: piece by piece, each with blocks of its own, as the "
+         "paper streams long inputs.",
+         {"full", "blocks"}},
+        {"exc_block",
+         ParameterType::Integer,
+         "512",
+         1,
+         512,
+         "tokens",
+         "Prompt tokens that share one choice of blocks, with prefill blocks.",
+         {}},
         select::bias(),
         select::biasScale()};
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
