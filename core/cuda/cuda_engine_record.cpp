@@ -100,11 +100,11 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
             double sum = 0;
             for (const std::int32_t block : chosen) sum += double(mass[block]);
             selection.mass = float(std::min(1.0, sum));
-            if (options_.oracleObserver == nullptr) return;
             OracleRecord best{record.step, i, sequence.sequence, selection.kvHead};
             describeSelection({mass, std::size_t(spec_.grid.blocks(sequence.position + 1))}, chosen,
                               {record.origins.data() + selection.first, chosen.size()}, best);
-            options_.oracleObserver->observe(best);
+            keepOracle(best, selection);
+            if (options_.oracleObserver != nullptr) options_.oracleObserver->observe(best);
         };
         bool keptDefined = true, any = false;
         int kept = 0;

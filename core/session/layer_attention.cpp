@@ -405,16 +405,15 @@ void LayerAttention::measureMass(int layerIndex, std::span<HeadStep> work, StepR
     }
     attendItems(work, true, &HeadStep::fullLse);
     std::size_t next = firstSelection;
-    for (const HeadStep& item : work) {
+    for (HeadStep& item : work) {
         if (item.dense) continue;
         double mass = 0;
         for (int h = 0; h < group_; ++h)
             mass += std::exp(double(item.lse[std::size_t(h)]) - double(item.fullLse[std::size_t(h)]));
-        record.selections[next++].mass = float(std::min(1.0, mass / group_));
+        SelectionRecord& selection = record.selections[next++];
+        selection.mass = float(std::min(1.0, mass / group_));
+        compareWithBest(layerIndex, item, record.step, selection);
     }
-    if (observer_ == nullptr) return;
-    for (HeadStep& item : work)
-        if (!item.dense) observeBest(layerIndex, item, record.step);
 }
 
 /// Splits the views of whole blocks into views of what the method selects, where that is less than a block.
@@ -432,7 +431,7 @@ void LayerAttention::splitIntoUnits(HeadStep& item) const {
 }
 
 /// Needs the views of all blocks within reach, in order, and fullLse.
-void LayerAttention::observeBest(int layerIndex, HeadStep& item, int step) {
+void LayerAttention::compareWithBest(int layerIndex, HeadStep& item, int step, SelectionRecord& selection) {
     splitIntoUnits(item);
     const int firstUnit = item.firstToken / spec_.unitTokens();
     const std::size_t blocks = item.views.size(), group = std::size_t(group_); // or units
@@ -457,7 +456,8 @@ void LayerAttention::observeBest(int layerIndex, HeadStep& item, int step) {
     }
     OracleRecord out{step, layerIndex, item.sequence, item.kvHead};
     describeSelection(blockMass_, chosen_, origins_, out);
-    observer_->observe(out);
+    keepOracle(out, selection);
+    if (observer_ != nullptr) observer_->observe(out);
 }
 
 void LayerAttention::prefill(const PromptChunk& chunk, StageClock& clock, LayerRecord& layer) {

@@ -69,7 +69,7 @@ private:
     void gatherTokens(HeadStep& item);
     void measureMass(int layerIndex, std::span<HeadStep> work, StepRecord& record, std::size_t firstSelection);
     void splitIntoUnits(HeadStep& item) const;
-    void observeBest(int layerIndex, HeadStep& item, int step);
+    void compareWithBest(int layerIndex, HeadStep& item, int step, SelectionRecord& selection);
     void recordSelections(int layerIndex, std::span<HeadStep> work, LayerRecord& layer, StepRecord& record) const;
     void place(HeadStep& item, int layerIndex, int position) const;
     void pointAt(HeadStep& item, const TokenRows& rows, std::size_t row) const;

@@ -56,4 +56,12 @@ void describeSelection(std::span<const float> mass, std::span<const std::int32_t
     }
 }
 
+void keepOracle(const OracleRecord& record, SelectionRecord& selection) {
+    selection.bestMass = record.bestMass;
+    selection.recall = record.recall;
+    selection.farMass = record.farMass;
+    selection.farBestMass = record.farBestMass;
+    selection.farRecall = record.farRecall;
+}
+
 } // namespace kvscope

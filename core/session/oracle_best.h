@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/trace/oracle.h"
+#include "core/trace/trace_sink.h"
 #include "kernels/selection.h"
 
 #include <cstdint>
@@ -13,5 +14,8 @@ namespace kvscope {
 /// Fills everything of `record` but step, layer, sequence and KV head.
 void describeSelection(std::span<const float> mass, std::span<const std::int32_t> selected,
                        std::span<const Origin> origins, OracleRecord& record);
+
+/// The parts of `record` that go into the trace; the mass is the method's own.
+void keepOracle(const OracleRecord& record, SelectionRecord& selection);
 
 } // namespace kvscope

@@ -77,6 +77,9 @@ struct SelectionRecord {
     std::int32_t kept = -1; // |S(t) and S(t-1)|; -1 where undefined: the first decode step of a sequence
     std::int32_t hits = 0, misses = 0;
     float mass = std::numeric_limits<float>::quiet_NaN(); // attention mass captured, 0..1, only with the oracle
+    // With the oracle too, NaN without it or where undefined; see OracleRecord for what is best and what is far.
+    float bestMass = std::numeric_limits<float>::quiet_NaN(), recall = bestMass, farMass = bestMass,
+          farBestMass = bestMass, farRecall = bestMass;
     std::uint32_t first = 0;
     // Of a transfer schedule that looks ahead: blocks asked for before the attention (-1: none were); of those, the
     // selected, the transferred but not selected, and the ones that had not arrived when the attention needed them.

@@ -74,6 +74,13 @@ const std::vector<Definition>& definitions() {
          "Share of the full softmax attention that falls on the selected blocks, 0 to 1. Only recorded with the oracle "
          "switched "
          "on, because it needs the full attention of every step."},
+        {"recall", "Recall",
+         "Of the blocks with the most attention mass, as many as were selected: the share that was selected, 0 to 1. "
+         "Only recorded with the oracle."},
+        {"far-mass", "Far attention mass",
+         "Of the attention beyond sink and window, the share that falls on selected blocks, 0 to 1. Only recorded with "
+         "the "
+         "oracle."},
         {"breakdown", "Breakdown",
          "Wall time of a step by stage: qkv_linear, rope, compression, stage1, pooling, offloading, stage2 (or "
          "attention on the "

@@ -141,7 +141,8 @@ void sumHeads(const TraceReader& reader, int runId, const ReadFilter& filter, st
     }
 }
 
-/// What a metric makes of columns selected (of those with a step before), kept, hits, misses, mass.
+/// What a metric makes of columns selected (of those with a step before), kept, hits, misses, the mean of
+/// meanedColumn().
 float headValue(const Statement& row, int column, Metric metric, double blockBytes) {
     constexpr float undefined = std::numeric_limits<float>::quiet_NaN();
     const auto share = [&](double part, double whole) { return whole > 0 ? float(part / whole) : undefined; };
@@ -156,6 +157,8 @@ float headValue(const Statement& row, int column, Metric metric, double blockByt
     case Metric::H2dBytes:
         return float(misses * blockBytes);
     case Metric::Mass:
+    case Metric::Recall:
+    case Metric::FarMass:
         return row.isNull(column + 4) ? undefined : float(row.real(column + 4));
     case Metric::ExposedTime:
     case Metric::LayerTime:
@@ -226,11 +229,10 @@ StepMatrix filteredLayers(const TraceReader& reader, int runId, Metric metric, i
         const std::string stage = byStage ? stageColumn(filter.component) : std::string();
         std::string sql;
         if (byHead)
-            sql =
-                fmt::format("SELECT id >> 20, sum(CASE WHEN kept IS NOT NULL THEN selected END), sum(kept), sum(hits),"
-                            " sum(misses), avg(mass) FROM selection WHERE id BETWEEN ?1 << 20 AND (?2 << 20) | 1048575"
-                            " AND ?3 IN (-1, (id >> 10) & 1023) AND {} GROUP BY 1",
-                            condition(filter.kvHeads, "id & 1023"));
+            sql = fmt::format("SELECT c.id >> 20, sum(CASE WHEN kept IS NOT NULL THEN selected END), sum(kept),"
+                              " sum(hits), sum(misses), avg({}) FROM selection c WHERE c.id BETWEEN ?1 << 20 AND"
+                              " (?2 << 20) | 1048575 AND ?3 IN (-1, (c.id >> 10) & 1023) AND {} GROUP BY 1",
+                              impl.meanedColumn(metric), condition(filter.kvHeads, "c.id & 1023"));
         else // a stage outside the layers takes no time in them
             sql = fmt::format("SELECT id, {} / 1e3 FROM layer_step WHERE id BETWEEN ?1 AND ?2 AND ?3 = -1",
                               stage.empty() ? "0" : stage);

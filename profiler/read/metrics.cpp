@@ -31,6 +31,16 @@ const std::vector<MetricInfo>& metrics() {
          "Share of the full softmax that falls on the selected blocks, averaged over the query heads of the group; "
          "only "
          "recorded with the oracle.",
+         0, 1},
+        {Metric::Recall, "recall", "Recall", "",
+         "Share of the best blocks that were selected; best are those of the most attention mass, as many as were "
+         "selected. "
+         "Only recorded with the oracle.",
+         0, 1},
+        {Metric::FarMass, "far_mass", "Far attention mass", "",
+         "Share of the attention beyond sink and window that falls on the selected blocks. Every method attends sink "
+         "and "
+         "window, so this is what the choice itself is worth. Only recorded with the oracle.",
          0, 1}};
     return all;
 }

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 namespace kvscope {
 
@@ -28,6 +29,9 @@ struct TraceReader::Impl {
     StepRange range(int runId, int first, int last) const;
     /// From columns id, selected, kept, hits, misses, mass, blocks. @throws Error(BadInput) if the blob is damaged
     SelectionRow selectionRow(const Statement& row) const;
+    /// What a metric averages over selections `c`, in SQL; "NULL" for other metrics and where the trace has none.
+    std::string meanedColumn(Metric metric) const;
+    bool hasTable(std::string_view name) const; // those that came later are missing in older traces
     /// A matrix of NaN for these steps. @throws Error(Unsupported) when it would not fit into memory
     StepMatrix emptyMatrix(int runId, int firstStep, int lastStep, int rows) const;
 };

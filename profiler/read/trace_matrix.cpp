@@ -32,16 +32,22 @@ const char* layerExpression(Metric metric) {
                " + o_linear_ns + ffn_ns) / 1e3";
     case Metric::Mass:
         return "mass";
+    case Metric::Recall:
+        return "(SELECT avg(recall) FROM oracle o WHERE o.id BETWEEN layer_step.id << 20 AND"
+               " (layer_step.id << 20) | 1048575)";
+    case Metric::FarMass:
+        return "(SELECT avg(far_mass) FROM oracle o WHERE o.id BETWEEN layer_step.id << 20 AND"
+               " (layer_step.id << 20) | 1048575)";
     }
     return "NULL";
 }
 
 /// Sums over selection rows, and what a metric makes of them.
 struct HeadSums {
-    double kept = 0, comparable = 0, hits = 0, misses = 0, mass = 0;
-    int rows = 0, masses = 0;
+    double kept = 0, comparable = 0, hits = 0, misses = 0, meaned = 0;
+    int rows = 0, defined = 0;
 
-    /// Columns of `row` from `column` on: selected, kept, hits, misses, mass.
+    /// Columns of `row` from `column` on: selected, kept, hits, misses, meanedColumn().
     void add(const Statement& row, int column) {
         ++rows;
         if (!row.isNull(column + 1)) {
@@ -50,7 +56,7 @@ struct HeadSums {
         }
         hits += row.real(column + 2);
         misses += row.real(column + 3);
-        if (!row.isNull(column + 4)) mass += row.real(column + 4), ++masses;
+        if (!row.isNull(column + 4)) meaned += row.real(column + 4), ++defined;
     }
     float value(Metric metric, double blockBytes) const {
         if (rows == 0) return kUndefined;
@@ -64,7 +70,9 @@ struct HeadSums {
         case Metric::H2dBytes:
             return float(misses * blockBytes);
         case Metric::Mass:
-            return masses > 0 ? float(mass / masses) : kUndefined;
+        case Metric::Recall:
+        case Metric::FarMass:
+            return defined > 0 ? float(meaned / defined) : kUndefined;
         case Metric::ExposedTime:
         case Metric::LayerTime:
             break; // recorded for whole layers only
@@ -74,6 +82,18 @@ struct HeadSums {
 };
 
 } // namespace
+
+std::string TraceReader::Impl::meanedColumn(Metric metric) const {
+    if (metric == Metric::Mass) return "c.mass";
+    if (!isOfOracle(metric) || !hasTable("oracle")) return "NULL";
+    return fmt::format("(SELECT {} FROM oracle o WHERE o.id = c.id)", metric == Metric::Recall ? "recall" : "far_mass");
+}
+
+bool TraceReader::Impl::hasTable(std::string_view name) const {
+    Statement there(*connection, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?");
+    there.bind(1, name);
+    return there.step();
+}
 
 StepMatrix TraceReader::Impl::emptyMatrix(int runId, int firstStep, int lastStep, int rows) const {
     const StepRange steps = range(runId, firstStep, lastStep);
@@ -102,6 +122,7 @@ StepMatrix TraceReader::layerMatrix(int runId, Metric metric, HeadFilter filter,
     };
 
     if (filter.sequence < 0 && filter.kvHead < 0) {
+        if (isOfOracle(metric) && !impl_->hasTable("oracle")) return matrix;
         const auto [low, high] = trace::keysOfSteps(runId, matrix.firstStep, last, trace::kLayerShift);
         Statement rows(*impl_->connection,
                        fmt::format("SELECT id, {} FROM layer_step WHERE id BETWEEN ? AND ?", layerExpression(metric)));
@@ -117,16 +138,15 @@ StepMatrix TraceReader::layerMatrix(int runId, Metric metric, HeadFilter filter,
     // One sequence, or one head of it: a look-up per (step, layer), whatever the batch. Else a scan that the filter
     // thins out.
     const bool single = filter.sequence >= 0 && filter.kvHead >= 0;
-    Statement rows(*impl_->connection,
-                   single
-                       ? "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM layer_step l"
-                         " CROSS JOIN selection c ON c.id = (l.id << 20) | (?3 << 10) | ?4 WHERE l.id BETWEEN ?1 AND ?2"
-                   : filter.sequence >= 0
-                       ? "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM layer_step l"
-                         " CROSS JOIN selection c ON c.id BETWEEN (l.id << 20) | (?3 << 10) AND"
-                         " (l.id << 20) | (?3 << 10) | 1023 WHERE l.id BETWEEN ?1 AND ?2 AND ?4 < 0"
-                       : "SELECT id, selected, kept, hits, misses, mass FROM selection WHERE id BETWEEN ?1 << 20 AND"
-                         " (?2 << 20) | 1048575 AND ?3 IN (-1, (id >> 10) & 1023) AND ?4 IN (-1, id & 1023)");
+    const char* from = single ? "layer_step l CROSS JOIN selection c ON c.id = (l.id << 20) | (?3 << 10) | ?4"
+                                " WHERE l.id BETWEEN ?1 AND ?2"
+                       : filter.sequence >= 0
+                           ? "layer_step l CROSS JOIN selection c ON c.id BETWEEN (l.id << 20) | (?3 << 10) AND"
+                             " (l.id << 20) | (?3 << 10) | 1023 WHERE l.id BETWEEN ?1 AND ?2 AND ?4 < 0"
+                           : "selection c WHERE c.id BETWEEN ?1 << 20 AND (?2 << 20) | 1048575"
+                             " AND ?3 IN (-1, (c.id >> 10) & 1023) AND ?4 IN (-1, c.id & 1023)";
+    Statement rows(*impl_->connection, fmt::format("SELECT c.id, c.selected, c.kept, c.hits, c.misses, {} FROM {}",
+                                                   impl_->meanedColumn(metric), from));
     const auto [low, high] = trace::keysOfSteps(runId, matrix.firstStep, last, trace::kLayerShift);
     rows.bindAll(low, high, std::clamp(filter.sequence, -1, trace::kMaxSequences - 1),
                  std::clamp(filter.kvHead, -1, trace::kMaxKvHeads - 1));
@@ -159,9 +179,10 @@ StepMatrix TraceReader::headMatrix(int runId, Metric metric, int layer, int firs
                                                         : fmt::format("head {}", head));
     if (matrix.values.empty() || layer < 0 || layer >= trace::kMaxLayers) return matrix;
     Statement rows(*impl_->connection,
-                   "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM step s CROSS JOIN selection c"
-                   " ON c.id BETWEEN (s.id << 30) | (?3 << 20) AND (s.id << 30) | (?3 << 20) | 1048575"
-                   " WHERE s.id BETWEEN ?1 AND ?2");
+                   fmt::format("SELECT c.id, c.selected, c.kept, c.hits, c.misses, {} FROM step s"
+                               " CROSS JOIN selection c ON c.id BETWEEN (s.id << 30) | (?3 << 20) AND"
+                               " (s.id << 30) | (?3 << 20) | 1048575 WHERE s.id BETWEEN ?1 AND ?2",
+                               impl_->meanedColumn(metric)));
     rows.bindAll(trace::stepKey(runId, matrix.firstStep), trace::stepKey(runId, matrix.firstStep + matrix.steps - 1),
                  layer);
     while (rows.step()) {

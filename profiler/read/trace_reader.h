@@ -45,7 +45,9 @@ struct TokenRow {
     std::string bytes; // raw
 };
 
-enum class Metric { Locality, HitRate, Misses, H2dBytes, ExposedTime, LayerTime, Mass };
+enum class Metric { Locality, HitRate, Misses, H2dBytes, ExposedTime, LayerTime, Mass, Recall, FarMass };
+/// Recorded with the oracle only, beside the mass.
+constexpr bool isOfOracle(Metric metric) { return metric == Metric::Recall || metric == Metric::FarMass; }
 /// Registry of metrics: id, title, unit, what it means; used by pickers, tooltips, docs.
 struct MetricInfo {
     Metric metric;

@@ -134,7 +134,8 @@ void TraceStore::verify() {
 /// Tables that came later are optional, so a file without them is no older version: they are made when it is written.
 void TraceStore::addWhatOlderTracesLack() {
     const std::string schema(resources::text("sql/schema.sql").value_or(""));
-    for (const char* what : {"TABLE counter", "VIEW v_counter", "TABLE lookahead", "VIEW v_lookahead"}) {
+    for (const char* what :
+         {"TABLE counter", "VIEW v_counter", "TABLE lookahead", "VIEW v_lookahead", "TABLE oracle", "VIEW v_oracle"}) {
         const std::string name = std::string(what).substr(std::string_view(what).find(' ') + 1);
         Statement find(connection_, "SELECT 1 FROM sqlite_schema WHERE name=?");
         find.bind(1, std::string_view(name));
@@ -161,6 +162,7 @@ void TraceStore::prepare() {
     insertSelections_ =
         RowInserter(connection_, "selection", "id, opens_block, selected, kept, hits, misses, mass, blocks");
     insertLookahead_ = RowInserter(connection_, "lookahead", "id, predicted, used, wasted, late, stale");
+    insertOracle_ = RowInserter(connection_, "oracle", "id, best_mass, recall, far_mass, far_best_mass, far_recall");
     insertTokens_ = RowInserter(connection_, "token", "id, position, token_id, text, bytes");
     insertPrompts_ = RowInserter(connection_, "prompt", "id, token_id, text, bytes");
     insertSpans_ =
@@ -328,6 +330,7 @@ void TraceStore::addSelections(const StepRecord& record) {
             ++massCount_[std::size_t(row.layer)];
         }
     }
+    addOracle(record);
     const auto wasAhead = [](const SelectionRecord& row) { return row.predicted >= 0; };
     const auto ahead = std::count_if(record.selections.begin(), record.selections.end(), wasAhead);
     if (ahead == 0) return;
@@ -336,6 +339,18 @@ void TraceStore::addSelections(const StepRecord& record) {
         if (wasAhead(row))
             insertLookahead_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead),
                                  row.predicted, row.used, row.wasted, row.late, whereDefined(row.stale));
+}
+
+void TraceStore::addOracle(const StepRecord& record) {
+    const auto compared = [](const SelectionRecord& row) { return !std::isnan(row.recall); };
+    const auto rows = std::count_if(record.selections.begin(), record.selections.end(), compared);
+    if (rows == 0) return;
+    insertOracle_.expect(std::size_t(rows));
+    for (const SelectionRecord& row : record.selections)
+        if (compared(row))
+            insertOracle_.add(trace::selectionKey(run_, record.step, row.layer, row.sequence, row.kvHead),
+                              double(row.bestMass), double(row.recall), double(row.farMass), double(row.farBestMass),
+                              double(row.farRecall));
 }
 
 void TraceStore::addLayers(const StepRecord& record) {
@@ -416,8 +431,9 @@ void TraceStore::commit() {
 
 void TraceStore::rollback() noexcept {
     try {
-        for (RowInserter* inserter : {&insertSpans_, &insertCounters_, &insertSteps_, &insertLayers_,
-                                      &insertSelections_, &insertLookahead_, &insertTokens_, &insertPrompts_})
+        for (RowInserter* inserter :
+             {&insertSpans_, &insertCounters_, &insertSteps_, &insertLayers_, &insertSelections_, &insertLookahead_,
+              &insertOracle_, &insertTokens_, &insertPrompts_})
             inserter->reset();
         for (Statement* statement : {&updateHealth_, &begin_, &commit_, &insertText_, &findText_}) statement->reset();
         texts_.clear();                                                   // some may have been rolled back

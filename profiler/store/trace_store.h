@@ -45,6 +45,7 @@ private:
     void addWhatOlderTracesLack();
     void prepare();
     void begin();
+    void addOracle(const StepRecord& record);
     void addLayers(const StepRecord& record);
     void addSelections(const StepRecord& record);
     void addTokens(const StepRecord& record);
@@ -55,8 +56,8 @@ private:
     /// Id of a text in the table of texts.
     std::int64_t intern(const std::string& value);
 
-    RowInserter insertSpans_, insertCounters_, insertSteps_, insertLayers_, insertSelections_, insertLookahead_, insertTokens_,
-        insertPrompts_;
+    RowInserter insertSpans_, insertCounters_, insertSteps_, insertLayers_, insertSelections_, insertLookahead_,
+        insertOracle_, insertTokens_, insertPrompts_;
     Statement updateHealth_, begin_, commit_, insertText_, findText_;
     std::map<std::string, std::int64_t> texts_;
     int run_ = 0;

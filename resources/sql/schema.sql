@@ -124,6 +124,17 @@ CREATE TABLE lookahead (
     stale     INTEGER                         -- blocks this query wanted that a lagging method could not give; NULL: no lag
 ) STRICT;
 
+-- What the exact attention would have chosen, with the oracle; the id is the selection's. Best: the blocks of the most
+-- mass, as many as were selected. Far: without sink and window, shares of the other blocks' mass.
+CREATE TABLE oracle (
+    id            INTEGER PRIMARY KEY,
+    best_mass     REAL NOT NULL,              -- attention mass of the best blocks, 0..1
+    recall        REAL NOT NULL,              -- share of the best blocks that were selected, 0..1
+    far_mass      REAL,                       -- NULL where nothing is far or none was chosen
+    far_best_mass REAL,
+    far_recall    REAL
+) STRICT;
+
 CREATE TABLE token (                          -- generated tokens
     id       INTEGER PRIMARY KEY,
     position INTEGER NOT NULL,                -- in the sequence, prompt included
@@ -230,6 +241,13 @@ SELECT r.run_id, s.id & 0x1FFFFFF AS step, (a.id >> 20) & 0x3FF AS layer, (a.id 
        a.id & 0x3FF AS kv_head, a.predicted, a.used, a.wasted, a.late, a.stale
 FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF
            CROSS JOIN lookahead a ON a.id BETWEEN s.id << 30 AND (s.id << 30) | 0x3FFFFFFF;
+
+CREATE VIEW v_oracle AS
+SELECT r.run_id, s.id & 0x1FFFFFF AS step, (c.id >> 20) & 0x3FF AS layer, (c.id >> 10) & 0x3FF AS seq,
+       c.id & 0x3FF AS kv_head, c.mass, o.best_mass, o.recall, o.far_mass, o.far_best_mass, o.far_recall
+FROM run r CROSS JOIN step s ON s.id BETWEEN r.run_id << 25 AND (r.run_id << 25) | 0x1FFFFFF
+           CROSS JOIN oracle o ON o.id BETWEEN s.id << 30 AND (s.id << 30) | 0x3FFFFFFF
+           CROSS JOIN selection c ON c.id = o.id;
 
 -- `other` is the wall time of the steps minus everything named, so components and `other` add up exactly.
 CREATE VIEW v_breakdown AS

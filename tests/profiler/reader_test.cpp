@@ -88,12 +88,15 @@ TEST_F(ReaderTest, LayerMatricesHoldTheLayersSums) {
             for (int l = 0; l < 4; ++l) {
                 const LayerRecord& layer = step.layers[std::size_t(l)];
                 double want = std::nan("");
-                double mass = 0;
-                int masses = 0;
+                double mass = 0, recall = 0, farMass = 0;
+                int masses = 0, fars = 0;
                 std::int64_t time = 0;
                 for (const std::int64_t ns : layer.stageNs) time += ns;
                 for (const SelectionRecord& selection : step.selections)
-                    if (selection.layer == l) mass += selection.mass, ++masses;
+                    if (selection.layer == l) {
+                        mass += selection.mass, recall += selection.recall, ++masses;
+                        if (!std::isnan(selection.farMass)) farMass += selection.farMass, ++fars;
+                    }
                 switch (info.metric) {
                 case Metric::Locality:
                     if (layer.kept >= 0 && layer.selected > 0) want = double(layer.kept) / layer.selected;
@@ -116,6 +119,12 @@ TEST_F(ReaderTest, LayerMatricesHoldTheLayersSums) {
                 case Metric::Mass:
                     if (masses > 0) want = mass / masses;
                     break;
+                case Metric::Recall:
+                    if (masses > 0) want = recall / masses;
+                    break;
+                case Metric::FarMass:
+                    if (fars > 0) want = farMass / fars;
+                    break;
                 }
                 EXPECT_TRUE(same(matrix.at(step.step, l), want)) << info.id << " step " << step.step << " layer " << l
                                                                  << ": " << matrix.at(step.step, l) << " not " << want;
@@ -133,8 +142,8 @@ TEST_F(ReaderTest, FilteredMatricesHoldTheSumsOfTheHeadsAskedFor) {
             ASSERT_EQ(matrix.steps, 28);
             for (int step = 3; step <= 30; ++step)
                 for (int l = 0; l < 4; ++l) {
-                    double kept = 0, comparable = 0, hits = 0, misses = 0, mass = 0;
-                    int rows = 0;
+                    double kept = 0, comparable = 0, hits = 0, misses = 0, mass = 0, recall = 0, farMass = 0;
+                    int rows = 0, fars = 0;
                     for (const SelectionRecord& selection : steps[std::size_t(step)].selections) {
                         if (selection.layer != l || (filter.sequence >= 0 && selection.sequence != filter.sequence) ||
                             (filter.kvHead >= 0 && selection.kvHead != filter.kvHead))
@@ -144,6 +153,8 @@ TEST_F(ReaderTest, FilteredMatricesHoldTheSumsOfTheHeadsAskedFor) {
                         hits += selection.hits;
                         misses += selection.misses;
                         mass += selection.mass;
+                        recall += selection.recall;
+                        if (!std::isnan(selection.farMass)) farMass += selection.farMass, ++fars;
                     }
                     double want = std::nan("");
                     if (rows > 0 && info.metric == Metric::Locality && comparable > 0) want = kept / comparable;
@@ -151,6 +162,8 @@ TEST_F(ReaderTest, FilteredMatricesHoldTheSumsOfTheHeadsAskedFor) {
                     if (rows > 0 && info.metric == Metric::Misses) want = misses;
                     if (rows > 0 && info.metric == Metric::H2dBytes) want = misses * 8192;
                     if (rows > 0 && info.metric == Metric::Mass) want = mass / rows;
+                    if (rows > 0 && info.metric == Metric::Recall) want = recall / rows;
+                    if (fars > 0 && info.metric == Metric::FarMass) want = farMass / fars;
                     EXPECT_TRUE(same(matrix.at(step - 3, l), want)) << info.id << " step " << step << " layer " << l;
                 }
         }

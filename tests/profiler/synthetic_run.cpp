@@ -187,7 +187,16 @@ void RunGenerator::select(int layer, int sequence, int kvHead, int position, Ste
         record.scores.push_back(float(below(1 << 20)) / float(1 << 20) - 0.25f);
         resident ? ++selection.hits : ++selection.misses;
     }
-    if (shape_.oracle) selection.mass = 0.5f + float(below(1 << 10)) / float(1 << 11);
+    if (shape_.oracle) {
+        selection.mass = 0.5f + float(below(1 << 10)) / float(1 << 11);
+        selection.bestMass = (1 + selection.mass) / 2;
+        selection.recall = selection.mass * selection.mass;
+        if (selection.kvHead != 1 || selection.layer != 2) { // there all that is near was enough
+            selection.farMass = selection.mass / 2;
+            selection.farBestMass = selection.mass;
+            selection.farRecall = selection.recall / 2;
+        }
+    }
     state.previous = ids;
     state.hasPrevious = true;
     record.selections.push_back(selection);

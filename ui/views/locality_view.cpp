@@ -611,8 +611,8 @@ private:
                 {{tr("Show layer times"), [this] { showMetric(Metric::LayerTime); }}, showView("breakdown")});
             return true;
         }
-        if (metric == Metric::Mass) {
-            showEmpty(tr("The captured attention mass was not recorded"),
+        if (metric == Metric::Mass || isOfOracle(metric)) {
+            showEmpty(tr("%1 was not recorded").arg(QString::fromUtf8(info().title)),
                       tr("It compares every step with full attention, which takes time: record the run with the oracle "
                          "(Oracle in the form, --oracle on the command line)."),
                       {{tr("Show locality"), [this] { showMetric(Metric::Locality); }}});

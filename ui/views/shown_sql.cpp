@@ -82,6 +82,9 @@ QString layerValue(Metric metric, const std::string& component) {
                                   : QStringLiteral("0 AS layer_us");
     case Metric::Mass:
         return QStringLiteral("mass");
+    case Metric::Recall:
+    case Metric::FarMass:
+        break; // recorded per head, see headValue
     }
     return {};
 }
@@ -100,6 +103,10 @@ QString headValue(Metric metric, int runId) {
         return QStringLiteral("sum(misses) * (SELECT block_bytes FROM runs WHERE run_id = %1) AS h2d_bytes").arg(runId);
     case Metric::Mass:
         return QStringLiteral("avg(mass) AS mass");
+    case Metric::Recall:
+        return QStringLiteral("avg(recall) AS recall");
+    case Metric::FarMass:
+        return QStringLiteral("avg(far_mass) AS far_mass");
     case Metric::ExposedTime:
     case Metric::LayerTime:
         break; // recorded for whole layers only
@@ -110,15 +117,15 @@ QString headValue(Metric metric, int runId) {
 } // namespace
 
 QString localitySql(const SqlScope& scope, Metric metric, bool perHead) {
-    const bool byHead = scope.sequence >= 0 || scope.kvHead >= 0 || !scope.filter.kvHeads.empty();
+    const bool byHead = scope.sequence >= 0 || scope.kvHead >= 0 || !scope.filter.kvHeads.empty() || isOfOracle(metric);
+    const auto from = isOfOracle(metric) ? QStringLiteral("v_oracle") : QStringLiteral("v_locality");
     if (perHead)
-        return QStringLiteral("SELECT step, seq, kv_head, %1\nFROM v_locality\n%2\nGROUP BY step, seq, kv_head\n"
+        return QStringLiteral("SELECT step, seq, kv_head, %1\nFROM %3\n%2\nGROUP BY step, seq, kv_head\n"
                               "ORDER BY step, seq, kv_head;")
-            .arg(headValue(metric, scope.runId), where(scope, Has::Heads));
+            .arg(headValue(metric, scope.runId), where(scope, Has::Heads), from);
     if (byHead)
-        return QStringLiteral(
-                   "SELECT step, layer, %1\nFROM v_locality\n%2\nGROUP BY step, layer\nORDER BY step, layer;")
-            .arg(headValue(metric, scope.runId), where(scope, Has::Heads));
+        return QStringLiteral("SELECT step, layer, %1\nFROM %3\n%2\nGROUP BY step, layer\nORDER BY step, layer;")
+            .arg(headValue(metric, scope.runId), where(scope, Has::Heads), from);
     return QStringLiteral("SELECT step, layer, %1\nFROM v_layer\n%2\nORDER BY step, layer;")
         .arg(layerValue(metric, scope.filter.component), where(scope, Has::Layers));
 }
