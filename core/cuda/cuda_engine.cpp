@@ -111,31 +111,18 @@ cuda::NextTokenArgs CudaEngine::nextTokenArgs(const float* logits, std::int32_t*
     return args;
 }
 
-void CudaEngine::finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark) {
-    const ModelConfig& config = model_->config;
-    const DeviceLayer& weights = model_->layers[std::size_t(index)];
-    atStage(index, nameOf(Stage::OLinear));
-    linear_->run(weights.o, attended_, n, {x, config.hidden, true, weights.oBias, nullptr}, oMark);
-    atStage(index, nameOf(Stage::Ffn));
-    linear_->run(weights.gateUp, x, config.hidden, n, {weights.postNorm, config.streamNormEps()},
-                 {nullptr, 0, false, nullptr, hidden_}, ffnMark);
-    linear_->run(weights.down, hidden_, n, {x, config.hidden, true, nullptr, nullptr});
-}
-
 void CudaEngine::decodeLayer(int index, const Entry& entry) {
-    const ModelConfig& config = model_->config;
     const DeviceLayer& weights = model_->layers[std::size_t(index)];
     const Layer& layer = layers_[std::size_t(index)];
-    const int width = (config.queryHeads + 2 * kvHeads_) * dim_;
     atStage(index, nameOf(Stage::QkvLinear));
-    linear_->run(weights.qkv, x_, config.hidden, rows_, {weights.inputNorm, config.streamNormEps()},
-                 {qkv_, width, false, weights.qkvBias, nullptr}, mark(entry, index, kQkv));
+    projectHeads(weights, x_, rows_, mark(entry, index, kQkv));
     cuda::AppendArgs append;
     append.shape = shape_;
     append.qkv = qkv_;
     append.cos = ropeCos_;
     append.sin = ropeSin_;
     append.ropeFirst = ropeFirst_;
+    append.interleaved = model_->config.rope.interleaved;
     append.eviction = weights.eviction;
     append.norms = weights.headNorms;
     append.q = q_;
@@ -257,8 +244,7 @@ void CudaEngine::stepKernels(int which) {
     const ModelConfig& config = model_->config;
     const Entry& entry = device_[which];
     atStage(-1, kStepStageNames[std::size_t(StepStage::Embed)]);
-    cuda::embedTokens(launch_, model_->embedding.data, config.hidden, next_, rows_, x_, config.streamEmbeddingScale(),
-                      counters_, config.layers * 2, mark(entry, kEmbed));
+    embed(next_, rows_, x_, counters_, config.layers * 2, mark(entry, kEmbed));
     for (int i = 0; i < config.layers; ++i) decodeLayer(i, entry);
     atStage(-1, kStepStageNames[std::size_t(StepStage::LmHead)]);
     linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.streamNormEps()},

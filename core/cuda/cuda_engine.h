@@ -73,6 +73,7 @@ private:
     static constexpr int kEntries = 2;
     static constexpr int kPrefillChunk = 2048;     // tokens projected together
     static constexpr int kSparsePrefillRows = 256; // query tokens selected and attended together
+    static constexpr int kExpertRows = 512;        // tokens that go through the experts together
     enum Mark {
         kQkv,
         kRope,
@@ -111,6 +112,7 @@ private:
     };
 
     void planMemory();
+    void planExperts();
     void layOut();
     std::size_t placeEntry(Entry& entry, char* base) const;
     void capture();
@@ -120,6 +122,10 @@ private:
                          const Progress& progress, double begin, double end, const std::stop_token& stop);
     void prefillAttend(int index, int sequence, int first, int n, const __nv_bfloat16* blocks, std::int64_t headStride);
     void measureMass(int index, const Entry& entry);
+    void embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear = nullptr, int clearCount = 0,
+               std::uint64_t* mark = nullptr);
+    void projectHeads(const DeviceLayer& weights, const float* x, int n, std::uint64_t* mark);
+    void applyExperts(const DeviceLayer& weights, float* x, int n, std::uint64_t* mark);
     void finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
     cuda::SelectArgs selectArgs(int index) const;
     cuda::NextTokenArgs nextTokenArgs(const float* logits, std::int32_t* record) const;
@@ -166,6 +172,11 @@ private:
     float *x_ = nullptr, *promptX_ = nullptr, *qkv_ = nullptr, *logits_[kEntries] = {}, *partial_ = nullptr;
     __nv_bfloat16 *q_ = nullptr, *attended_ = nullptr, *hidden_ = nullptr, *newKey_ = nullptr, *newValue_ = nullptr;
     __nv_bfloat16* scratch_[2] = {}; // one layer's blocks of one prompt
+    // Mixtures of experts: expertRows_ tokens at a time
+    int expertRows_ = 0;
+    __nv_bfloat16 *expertInput_ = nullptr, *expertHidden_ = nullptr;
+    float *routerLogits_ = nullptr, *expertWeights_ = nullptr, *expertResults_ = nullptr, *sharedResult_ = nullptr;
+    std::int32_t *expertChosen_ = nullptr, *expertCounts_ = nullptr, *expertPairs_ = nullptr;
     RopeTables ropeTables_;
     float *ropeCos_ = nullptr, *ropeSin_ = nullptr;
     std::int32_t* ropeFirst_ = nullptr; // [sequence]

@@ -81,7 +81,9 @@ void CudaEngine::planMemory() {
     arena_.plan(qkv_, chunk * (qWidth + 2 * kvWidth), "activations");
     arena_.plan(q_, chunk * qWidth, "activations");
     arena_.plan(attended_, chunk * qWidth, "activations");
-    arena_.plan(hidden_, chunk * std::size_t(config.ffn), "activations");
+    const int widest = config.experts ? std::max(config.ffn, config.experts->sharedWidth) : config.ffn;
+    arena_.plan(hidden_, chunk * std::size_t(widest), "activations");
+    planExperts();
     arena_.plan(newKey_, rows * kvWidth, "activations");
     arena_.plan(newValue_, rows * kvWidth, "activations");
     for (float*& logits : logits_) arena_.plan(logits, rows * std::size_t(config.vocab), "activations");
@@ -125,7 +127,7 @@ void CudaEngine::planMemory() {
     arena_.plan(tokenFirstDevice_, heads, "session state");
     arena_.plan(poolFirstDevice_, heads, "session state");
     linear_ = std::make_unique<cuda::Linear>(launch_, chunk_, std::max(config.hidden, 1), options_.useLibrary);
-    linear_->prepare(layers_.empty() ? cuda::DeviceMatrix{} : model_->layers.front().gateUp, chunk_,
+    linear_->prepare(layers_.empty() ? cuda::DeviceMatrix{} : model_->layers.front().mlp.gateUp, chunk_,
                      {nullptr, 0, false, nullptr, hidden_ == nullptr ? reinterpret_cast<Bf16*>(1) : hidden_});
     arena_.take();
 

@@ -72,7 +72,7 @@ void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const 
 void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                                  const Progress& progress, double begin, double end, const std::stop_token& stop) {
     const ModelConfig& config = model_->config;
-    const int length = int(prompt.size()), width = (config.queryHeads + 2 * kvHeads_) * dim_;
+    const int length = int(prompt.size());
     const std::size_t head = std::size_t(sequence) * std::size_t(kvHeads_);
     const std::size_t angles = std::size_t(ropeTables_.first(sequence)) * std::size_t(dim_ / 2);
     const int sequenceBlocks = spec_.grid.blocks(options_.maxTokens[std::size_t(sequence)]);
@@ -80,8 +80,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
     cuda::check(cudaMemcpyAsync(promptIds_, prompt.data(), prompt.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
                                 stream_),
                 "copying the prompt");
-    cuda::embedTokens(launch_, model_->embedding.data, config.hidden, promptIds_, length, promptX_,
-                      config.streamEmbeddingScale());
+    embed(promptIds_, length, promptX_);
     for (int i = 0; i < config.layers; ++i) {
         throwIfCancelled(stop);
         report(progress, begin + (end - begin) * i / config.layers, "reading the prompt");
@@ -97,13 +96,13 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             float* x = promptX_ + std::size_t(first) * std::size_t(config.hidden);
             atStage(i, nameOf(Stage::QkvLinear));
             stamp(kQkv);
-            linear_->run(weights.qkv, x, config.hidden, n, {weights.inputNorm, config.streamNormEps()},
-                         {qkv_, width, false, weights.qkvBias, nullptr});
+            projectHeads(weights, x, n, nullptr);
             cuda::PromptArgs rotate;
             rotate.shape = shape_;
             rotate.qkv = qkv_;
             rotate.cos = ropeCos_ + angles;
             rotate.sin = ropeSin_ + angles;
+            rotate.interleaved = config.rope.interleaved;
             rotate.eviction = weights.eviction;
             rotate.norms = weights.headNorms;
             rotate.q = q_;

@@ -43,6 +43,13 @@ __device__ inline float inverseNorm(const float* x, int dim, float eps) {
     return rsqrtf(warpSum(sum) / float(dim) + eps);
 }
 
+/// Channels that pair `c` of a head rotates.
+struct Pair {
+    int low, high;
+    __device__ Pair(bool interleaved, int c, int half)
+        : low(interleaved ? 2 * c : c), high(interleaved ? 2 * c + 1 : c + half) {}
+};
+
 /// Grid (kvHeads, rows): a KV head and its query heads. kNormed: they pass their RMS norms first.
 template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
     extern __shared__ float newKey[]; // [dim] as stored
@@ -78,18 +85,20 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
         for (int t = 0; t < kTogether; ++t) {
             const int i = min(base + t * kThreads, group * half - 1), c = i % half;
             const float* from = in + (std::size_t(g) * group + i / half) * dim;
-            x[t] = from[c], y[t] = from[c + half], u[t] = cos[c], v[t] = sin[c];
+            const Pair pair(a.interleaved, c, half);
+            x[t] = from[pair.low], y[t] = from[pair.high], u[t] = cos[c], v[t] = sin[c];
             if constexpr (kNormed) {
-                x[t] *= inverse[i / half] * a.norms.query[c];
-                y[t] *= inverse[i / half] * a.norms.query[c + half];
+                x[t] *= inverse[i / half] * a.norms.query[pair.low];
+                y[t] *= inverse[i / half] * a.norms.query[pair.high];
             }
         }
 #pragma unroll
         for (int t = 0; t < kTogether; ++t) {
             const int i = base + t * kThreads, c = i % half;
             if (i >= group * half) break;
-            q[i / half * dim + c] = __float2bfloat16(x[t] * u[t] - y[t] * v[t]);
-            q[i / half * dim + c + half] = __float2bfloat16(y[t] * u[t] + x[t] * v[t]);
+            const Pair pair(a.interleaved, c, half);
+            q[i / half * dim + pair.low] = __float2bfloat16(x[t] * u[t] - y[t] * v[t]);
+            q[i / half * dim + pair.high] = __float2bfloat16(y[t] * u[t] + x[t] * v[t]);
         }
     }
     const float* values = in + qWidth + kvWidth;
@@ -105,16 +114,17 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
         valueTo = a.newValue + std::size_t(head) * dim;
     }
     for (int c = threadIdx.x; c < half; c += kThreads) {
-        float x = in[qWidth + g * dim + c], y = in[qWidth + g * dim + c + half];
+        const Pair pair(a.interleaved, c, half);
+        float x = in[qWidth + g * dim + pair.low], y = in[qWidth + g * dim + pair.high];
         if constexpr (kNormed) {
-            x *= inverse[group] * a.norms.key[c];
-            y *= inverse[group] * a.norms.key[c + half];
+            x *= inverse[group] * a.norms.key[pair.low];
+            y *= inverse[group] * a.norms.key[pair.high];
         }
         const Bf16 low = __float2bfloat16(x * cos[c] - y * sin[c]), high = __float2bfloat16(y * cos[c] + x * sin[c]);
-        keyTo[c] = low;
-        keyTo[c + half] = high;
-        newKey[c] = __bfloat162float(low);
-        newKey[c + half] = __bfloat162float(high);
+        keyTo[pair.low] = low;
+        keyTo[pair.high] = high;
+        newKey[pair.low] = __bfloat162float(low);
+        newKey[pair.high] = __bfloat162float(high);
     }
     for (int c = threadIdx.x; c < dim; c += kThreads) valueTo[c * valueStride] = __float2bfloat16(values[g * dim + c]);
     if (a.eviction.gain != nullptr && threadIdx.x < kWarp) {
@@ -213,11 +223,12 @@ __global__ void __launch_bounds__(kThreads) promptKernel(PromptArgs a) {
                     sin = a.sin[std::size_t(position + t) * half + c];
         const bool key = h == group;
         const float* from = key ? in + qWidth + g * dim : in + (std::size_t(g) * group + h) * dim;
-        const float x = from[c], y = from[c + half];
+        const Pair pair(a.interleaved, c, half);
+        const float x = from[pair.low], y = from[pair.high];
         Bf16* to = key ? block + (position % bs + t) * dim
                        : a.q + std::size_t(first + t) * qWidth + (std::size_t(g) * group + h) * dim;
-        to[c] = __float2bfloat16(x * cos - y * sin);
-        to[c + half] = __float2bfloat16(y * cos + x * sin);
+        to[pair.low] = __float2bfloat16(x * cos - y * sin);
+        to[pair.high] = __float2bfloat16(y * cos + x * sin);
     }
     for (int c = threadIdx.x; c < dim; c += kThreads) {
         float v[kPromptTokens];

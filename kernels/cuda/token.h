@@ -25,6 +25,7 @@ struct RotateArgs {
     AttentionShape shape;
     const float* qkv = nullptr;                 // [rows, (queryHeads + 2 kvHeads)*dim]
     const float *cos = nullptr, *sin = nullptr; // [table rows, dim/2]
+    bool interleaved = false;                   // pairs are neighbours (2i, 2i+1) instead of halves (i, i + dim/2)
     EvictionHead eviction;
     HeadNorms norms;
     __nv_bfloat16* q = nullptr; // [rows, queryHeads*dim], rotated

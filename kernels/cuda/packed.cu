@@ -1,0 +1,298 @@
+#include "kernels/cuda/packed.h"
+
+#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/packed_formats.cuh"
+
+#include <algorithm>
+
+namespace kvscope::cuda {
+namespace {
+
+constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+
+struct Job {
+    PackedProduct p;
+    int chunks = 0, tiles = 0; // of 16 columns times kRowTiles
+};
+
+__device__ inline float silu(float x) { return x / (1.f + __expf(-x)); }
+
+/// One chunk: b(block, input tile) gives the fragments of both instructions of 32 columns of 8 inputs.
+template <class Format, int kRowTiles, int kInputTiles, class Inputs>
+__device__ inline void multiplyChunk(const PackedPiece<Format> (&w)[kRowTiles], Inputs&& inputs,
+                                     float (&acc)[kRowTiles][kInputTiles][4]) {
+    constexpr std::uint32_t kOnes = 0x3f803f80u;
+    constexpr int kParts = Format::kFine ? 2 : 1, kSteps = 2 / kParts; // columns that share a scale: 16 or 32
+#pragma unroll
+    for (int block = 0; block < Format::kBlocks; ++block) {
+        uint4 x[kInputTiles];
+#pragma unroll
+        for (int j = 0; j < kInputTiles; ++j) x[j] = inputs(block, j);
+#pragma unroll
+        for (int part = 0; part < kParts; ++part) {
+            float sums[kInputTiles][4] = {};
+            if constexpr (Format::kShifted) {
+#pragma unroll
+                for (int j = 0; j < kInputTiles; ++j)
+#pragma unroll
+                    for (int step = 0; step < kSteps; ++step) {
+                        const bool first = part + step == 0;
+                        mma16816(sums[j], kOnes, kOnes, kOnes, kOnes, first ? x[j].x : x[j].z, first ? x[j].y : x[j].w);
+                    }
+            }
+#pragma unroll
+            for (int r = 0; r < kRowTiles; ++r) {
+                float c[kInputTiles][4] = {};
+#pragma unroll
+                for (int step = 0; step < kSteps; ++step) {
+                    const int t = part + step;
+                    const std::uint32_t a0 = Format::fragment(w[r], block, 0, t * 2),
+                                        a1 = Format::fragment(w[r], block, 1, t * 2),
+                                        a2 = Format::fragment(w[r], block, 0, t * 2 + 1),
+                                        a3 = Format::fragment(w[r], block, 1, t * 2 + 1);
+#pragma unroll
+                    for (int j = 0; j < kInputTiles; ++j) {
+                        auto& to = Format::kScaled ? c[j] : acc[r][j];
+                        mma16816(to, a0, a1, a2, a3, t == 0 ? x[j].x : x[j].z, t == 0 ? x[j].y : x[j].w);
+                    }
+                }
+                if constexpr (Format::kScaled) {
+#pragma unroll
+                    for (int half = 0; half < 2; ++half) {
+                        const ScaleAndShift s = Format::scaleOf(w[r], block, part, half);
+#pragma unroll
+                        for (int j = 0; j < kInputTiles; ++j)
+#pragma unroll
+                            for (int e = half * 2; e < half * 2 + 2; ++e) {
+                                acc[r][j][e] = fmaf(s.scale, c[j][e], acc[r][j][e]);
+                                if constexpr (Format::kShifted) acc[r][j][e] = fmaf(s.shift, sums[j][e], acc[r][j][e]);
+                            }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// This warp's columns of the one input, split into two bf16 numbers each and laid out as fragments: [high, low][block]
+/// [quad][8]. @return its share of the sum of squares
+__device__ inline float stageInput(const PackedProduct& p, int firstCol, int cols, Bf16* high, Bf16* low) {
+    float squares = 0;
+    for (int at = threadIdx.x % kWarp * 4; at < cols; at += kWarp * 4) {
+        const int col = firstCol + at;
+        float4 x = make_float4(0, 0, 0, 0);
+        if (col < p.cols) {
+            if (p.x != nullptr) {
+                x = *reinterpret_cast<const float4*>(p.x + col);
+                squares += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
+                if (p.normWeight != nullptr) {
+                    const float4 u = *reinterpret_cast<const float4*>(p.normWeight + col);
+                    x.x *= u.x, x.y *= u.y, x.z *= u.z, x.w *= u.w;
+                }
+            } else {
+                const uint2 half = *reinterpret_cast<const uint2*>(p.xHalf + col);
+                x = make_float4(lowHalf(half.x), highHalf(half.x), lowHalf(half.y), highHalf(half.y));
+            }
+        }
+        const int to = at / 32 * 32 + at % 16 / 4 * 8 + at % 32 / 16 * 4;
+        const uint2 top = make_uint2(packBf16(x.x, x.y), packBf16(x.z, x.w));
+        *reinterpret_cast<uint2*>(high + to) = top;
+        *reinterpret_cast<uint2*>(low + to) = make_uint2(packBf16(x.x - lowHalf(top.x), x.y - highHalf(top.x)),
+                                                         packBf16(x.z - lowHalf(top.y), x.w - highHalf(top.y)));
+    }
+    return squares;
+}
+
+/// The group's expert: the index-th one that has inputs; -1: there are no more. By every warp for itself.
+__device__ inline int expertAt(const ExpertGroups& groups, int index) {
+    for (int base = 0; base < groups.experts; base += kWarp) {
+        const int e = base + int(threadIdx.x % kWarp);
+        unsigned busy = __ballot_sync(0xffffffffu, e < groups.experts && groups.counts[e] > 0);
+        const int here = __popc(busy);
+        if (index >= here) {
+            index -= here;
+            continue;
+        }
+        for (; index > 0; --index) busy &= busy - 1;
+        return base + __ffs(int(busy)) - 1;
+    }
+    return -1;
+}
+
+/// Grid (row tiles, busy experts or 1). The warps of a block split the columns; every tile's sums meet in shared
+/// memory. Blocks take tiles in turn, and load the next one's weights while they finish one. kOne: a single input.
+template <class Format, int kRowTiles, int kInputTiles, bool kOne>
+__global__ void __launch_bounds__(kThreads, 2) packedKernel(Job job) {
+    extern __shared__ __align__(16) Bf16 staged[];
+    __shared__ float sums[2][kWarps][kRowTiles][kInputTiles][kWarp][4];
+    __shared__ float squares[kWarps];
+    const PackedProduct& p = job.p;
+    constexpr int kStages = kOne ? 2 : 1; // chunks in flight
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, quad = lane % 4;
+    const int begin = job.chunks * warp / kWarps, end = job.chunks * (warp + 1) / kWarps;
+    const int rowTiles = (p.rows + 15) / 16;
+    const std::byte* weights = p.w;
+    letNextKernelStart();
+
+    PackedPiece<Format> w[kStages][kRowTiles];
+    const auto fetch = [&](PackedPiece<Format>(&to)[kRowTiles], int tile, int chunk) {
+        if (tile >= job.tiles || chunk >= end) return;
+#pragma unroll
+        for (int r = 0; r < kRowTiles; ++r) {
+            const int rowTile = min(tile * kRowTiles + r, rowTiles - 1);
+            loadPiece<Format>(weights + (std::size_t(rowTile) * job.chunks + chunk) * Format::kBytes, to[r]);
+        }
+    };
+    const bool grouped = p.groups.counts != nullptr;
+    if (!grouped) { // weights do not depend on earlier kernels
+#pragma unroll
+        for (int s = 0; s < kStages; ++s) fetch(w[s], blockIdx.x, begin + s);
+    }
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) stamp(p.mark);
+
+    int inputs = p.n;
+    const std::int32_t* pairs = nullptr;
+    if (grouped) {
+        const int expert = expertAt(p.groups, blockIdx.y);
+        if (expert < 0) return; // the whole block leaves
+        inputs = p.groups.counts[expert];
+        pairs = p.groups.pairs + std::size_t(expert) * p.groups.capacity;
+        weights += std::size_t(expert) * p.groups.bytes;
+    }
+    const int mine = (end - begin) * Format::kCols, slice = (job.chunks + kWarps - 1) / kWarps * Format::kCols;
+    Bf16 *high = staged + std::size_t(warp) * slice * 2, *low = high + slice;
+    if constexpr (kOne) {
+        const float share = warpSum(stageInput(p, begin * Format::kCols, mine, high, low));
+        if (lane == 0) squares[warp] = share;
+        __syncwarp();
+    }
+    int turn = 0;
+    for (int firstInput = 0; firstInput < inputs; firstInput += kInputTiles * 8) {
+        const Bf16* rows[kInputTiles] = {};
+        if constexpr (!kOne) {
+#pragma unroll
+            for (int j = 0; j < kInputTiles; ++j) {
+                int input = min(firstInput + j * 8 + lane / 4, inputs - 1);
+                if (grouped) input = p.groups.inputPerPair ? pairs[input] : pairs[input] / p.groups.used;
+                rows[j] = p.xHalf + std::size_t(input) * p.cols + quad * 4;
+            }
+        }
+        if (grouped) {
+#pragma unroll
+            for (int s = 0; s < kStages; ++s) fetch(w[s], blockIdx.x, begin + s);
+        }
+        for (int tile = blockIdx.x; tile < job.tiles; tile += gridDim.x, turn ^= 1) {
+            float acc[kRowTiles][kInputTiles][4] = {};
+            for (int chunk = begin; chunk < end; chunk += kStages) {
+                const bool last = chunk + kStages >= end;
+                const int nextTile = last ? tile + int(gridDim.x) : tile, next = last ? begin : chunk + kStages;
+#pragma unroll
+                for (int s = 0; s < kStages; ++s) {
+                    if (chunk + s < end)
+                        multiplyChunk<Format, kRowTiles, kInputTiles>(
+                            w[s],
+                            [&](int block, int j) -> uint4 {
+                                if constexpr (kOne) { // two columns of the tile are in use: the input's high and low
+                                                      // part
+                                    if (lane >= 8) return make_uint4(0, 0, 0, 0);
+                                    const int at = (chunk + s - begin) * Format::kCols + block * 32 + quad * 8;
+                                    return *reinterpret_cast<const uint4*>((lane < 4 ? high : low) + at);
+                                } else {
+                                    const int col = (chunk + s) * Format::kCols + block * 32;
+                                    if (col >= p.cols) return make_uint4(0, 0, 0, 0);
+                                    const uint2 x = *reinterpret_cast<const uint2*>(rows[j] + col),
+                                                y = *reinterpret_cast<const uint2*>(rows[j] + col + 16);
+                                    return make_uint4(x.x, x.y, y.x, y.y);
+                                }
+                            },
+                            acc);
+                    fetch(w[s], nextTile, next + s);
+                }
+            }
+#pragma unroll
+            for (int r = 0; r < kRowTiles; ++r)
+#pragma unroll
+                for (int j = 0; j < kInputTiles; ++j)
+                    *reinterpret_cast<float4*>(sums[turn][warp][r][j][lane]) =
+                        make_float4(acc[r][j][0], acc[r][j][1], acc[r][j][2], acc[r][j][3]);
+            __syncthreads(); // of the other turn, everything was read before this
+            // Lane l of a tile holds rows l/4 and l/4 + 8 at inputs 2(l%4), 2(l%4)+1.
+            for (int item = threadIdx.x; item < kRowTiles * kInputTiles * kWarp; item += kThreads) {
+                const int l = item % kWarp, j = item / kWarp % kInputTiles, r = item / kWarp / kInputTiles;
+                const int row = (tile * kRowTiles + r) * 16 + l / 4;
+                if (kOne && l % 4 != 0) continue;
+                float total[4] = {};
+#pragma unroll
+                for (int u = 0; u < kWarps; ++u)
+#pragma unroll
+                    for (int e = 0; e < 4; ++e) total[e] += sums[turn][u][r][j][l][e];
+                if constexpr (kOne) {
+                    float scale = 1;
+                    if (p.normWeight != nullptr) {
+                        float all = 0;
+#pragma unroll
+                        for (int u = 0; u < kWarps; ++u) all += squares[u];
+                        scale = rsqrtf(all / float(p.cols) + p.normEps);
+                    }
+                    total[0] = (total[0] + total[1]) * scale;
+                    total[2] = (total[2] + total[3]) * scale;
+                }
+#pragma unroll
+                for (int e = 0; e < (kOne ? 1 : 2); ++e) {
+                    const int at = firstInput + j * 8 + l % 4 * 2 + e;
+                    if (at >= inputs || row >= p.rows) continue;
+                    const int output = grouped ? pairs[at] : at;
+                    if (p.hidden != nullptr) {
+                        p.hidden[std::size_t(output) * (p.rows / 2) + (row / 16 * 8 + row % 16)] =
+                            __float2bfloat16(silu(total[e]) * total[e + 2]);
+                        continue;
+                    }
+#pragma unroll
+                    for (int half = 0; half < 2; ++half) {
+                        const int to = row + half * 8;
+                        if (to >= p.rows) continue;
+                        const float value = total[e + half * 2] + (p.bias != nullptr ? p.bias[to] : 0.f);
+                        float* y = p.y + std::size_t(output) * p.stride + to;
+                        *y = p.accumulate ? *y + value : value;
+                    }
+                }
+            }
+        }
+    }
+}
+
+template <class Format, int kRowTiles, int kInputTiles, bool kOne>
+void launchPacked(const Launch& how, const PackedProduct& p) {
+    Job job{p, packedChunks(Format::kDType, p.cols), (packedTiles(p.rows) + kRowTiles - 1) / kRowTiles};
+    const int groups = p.groups.counts != nullptr ? std::min(p.groups.experts, p.n * p.groups.used) : 1;
+    const int resident = how.multiprocessors * (kOne ? 2 : 2);
+    const int blocks = std::min(job.tiles, std::max(1, groups > 1 ? resident * 4 / groups : resident));
+    const std::size_t shared =
+        kOne ? std::size_t(job.chunks + kWarps - 1) / kWarps * kWarps * Format::kCols * 2 * sizeof(Bf16) : 0;
+    const auto kernel = packedKernel<Format, kRowTiles, kInputTiles, kOne>;
+    if (shared > 0) allowShared(kernel, shared, "preparing a product");
+    launch(how, {dim3(unsigned(blocks), unsigned(groups)), dim3(kThreads), shared}, kernel,
+           "multiplying packed weights", job);
+}
+
+} // namespace
+
+void multiplyPacked(const Launch& how, const PackedProduct& p) {
+    if (p.n == 0 || p.rows == 0) return;
+    const bool grouped = p.groups.counts != nullptr;
+    if (!grouped && (p.n > kPackedInputs || (p.x != nullptr && (p.n > 1 || p.cols > kPackedFloatCols))))
+        throw Error(ErrorKind::BadInput, "too many inputs for one product of packed weights",
+                    "this is a bug in KVScope");
+    forFormat(p.type, [&](auto format) {
+        using Format = decltype(format);
+        if (!grouped && p.n == 1 && p.cols <= kPackedFloatCols)
+            launchPacked<Format, 1, 1, true>(how, p);
+        else if (p.n <= 8)
+            launchPacked<Format, 2, 1, false>(how, p);
+        else
+            launchPacked<Format, 2, 2, false>(how, p);
+    });
+}
+
+} // namespace kvscope::cuda
