@@ -47,7 +47,8 @@ DType deviceType(const WeightMatrix& a, const WeightMatrix& b) {
 
 DeviceUpload::DeviceUpload() {
     launch_.multiprocessors = usableGpu().multiProcessorCount;
-    for (std::byte*& staging : staging_) cuda::check(cudaMalloc(&staging, kStagingBytes), "preparing to copy weights");
+    for (std::byte*& staging : staging_)
+        cuda::check(cudaMalloc(reinterpret_cast<void**>(&staging), kStagingBytes), "preparing to copy weights");
 }
 
 DeviceUpload::~DeviceUpload() {

@@ -99,10 +99,11 @@ TEST_F(CudaExperts, ChoosesByTheRuleAndListsEveryExpertsTokens) {
                         const auto got = std::size_t(gotChosen[std::size_t(pair)]);
                         ASSERT_LT(got, std::size_t(rule.count));
                         // Another one of a score that float32 cannot tell apart would do as well.
-                        if (int(got) != want.experts[std::size_t(i)])
+                        if (int(got) != want.experts[std::size_t(i)]) {
                             ASSERT_NEAR(want.ranking[got], want.ranking[std::size_t(want.experts[std::size_t(i)])],
                                         1e-6)
                                 << "token " << token << ", choice " << i;
+                        }
                         ASSERT_NEAR(double(gotWeights[std::size_t(pair)]), want.factor * want.scores[got],
                                     1e-5 * want.factor * want.scores[got]);
                         lists[got].push_back(pair);

@@ -61,7 +61,7 @@ protected:
 };
 
 TEST_P(CudaPacked, MultipliesNormalisesAccumulatesAndAddsBiases) {
-    for (const auto [rows, blocks] : {std::pair{16, 1}, {72, 3}, {200, 9}, {40, 18}})
+    for (const auto& [rows, blocks] : {std::pair{16, 1}, {72, 3}, {200, 9}, {40, 18}})
         for (const int n : {1, 2, 8, 9, 16, 17, 40, 64, 65, 130}) {
             const int cols = blocks * unit();
             SCOPED_TRACE(::testing::Message()
