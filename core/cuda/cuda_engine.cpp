@@ -20,7 +20,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
       rows_(int(options_.maxTokens.size())), kvHeads_(model_->config.kvHeads), dim_(model_->config.headDim),
       oneByOne_(std::getenv("KVSCOPE_NO_GRAPH") != nullptr) {
     const ModelConfig& config = model_->config;
-    shape_ = {config.queryHeads, kvHeads_, dim_, spec_.blockSize};
+    shape_ = {config.queryHeads, kvHeads_, dim_, spec_.blockSize, config.latent ? config.valueDim() : 0};
     cuda::checkAttentionShape(shape_);
     for (int i = 0; i < config.layers; ++i)
         for (const int tokens : options_.maxTokens)
@@ -49,7 +49,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     launch_.stream = stream_;
     ropeTables_ = RopeTables(config.rope, options_.promptTokens.empty() ? options_.maxTokens : options_.promptTokens,
                              options_.maxTokens);
-    blockElements_ = cuda::blockElements(spec_.blockSize, dim_);
+    blockElements_ = cuda::blockElements(shape_);
     layOut();
     planMemory();
     nextHost_.assign(std::size_t(rows_), 0);
@@ -140,7 +140,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     append.marks[0] = mark(entry, index, kRope);
     if (options_.indexed[std::size_t(index)]) append.marks[1] = mark(entry, index, kCompression);
     atStage(index, nameOf(Stage::Rope));
-    cuda::rotateAndAppend(launch_, append);
+    appendTokens(append);
 
     cuda::DecodeAttentionArgs attend;
     attend.shape = shape_;

@@ -5,6 +5,7 @@
 #include "core/cuda/device_model.h"
 #include "core/session/engine.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/latent.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/select.h"
 
@@ -125,6 +126,9 @@ private:
     void embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear = nullptr, int clearCount = 0,
                std::uint64_t* mark = nullptr);
     void projectHeads(const DeviceLayer& weights, const float* x, int n, std::uint64_t* mark);
+    void appendTokens(const cuda::AppendArgs& args);
+    void placePrompt(const cuda::PromptArgs& args);
+    const __nv_bfloat16* leaveLatent(const DeviceLayer& weights, int n);
     void applyExperts(const DeviceLayer& weights, float* x, int n, std::uint64_t* mark);
     void finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
     cuda::SelectArgs selectArgs(int index) const;
@@ -171,7 +175,10 @@ private:
     // Device scratch
     float *x_ = nullptr, *promptX_ = nullptr, *qkv_ = nullptr, *logits_[kEntries] = {}, *partial_ = nullptr;
     __nv_bfloat16 *q_ = nullptr, *attended_ = nullptr, *hidden_ = nullptr, *newKey_ = nullptr, *newValue_ = nullptr;
-    __nv_bfloat16* scratch_[2] = {}; // one layer's blocks of one prompt
+    __nv_bfloat16* scratch_[2] = {};  // one layer's blocks of one prompt
+    float* plainQ_ = nullptr;         // latent attention: queries from their own latent
+    __nv_bfloat16* output_ = nullptr; // and what comes back from the latent space
+    cuda::LatentTokens latent_;       // what the last projections made
     // Mixtures of experts: expertRows_ tokens at a time
     int expertRows_ = 0;
     __nv_bfloat16 *expertInput_ = nullptr, *expertHidden_ = nullptr;

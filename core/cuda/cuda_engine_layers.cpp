@@ -1,6 +1,7 @@
 // What surrounds the attention of a layer, the same for a step and for a prompt: embedding, projections, feed-forward.
 #include "core/cuda/cuda_engine.h"
 #include "kernels/cuda/experts.h"
+#include "kernels/cuda/latent.h"
 #include "kernels/cuda/packed.h"
 
 #include <algorithm>
@@ -19,21 +20,85 @@ void CudaEngine::embed(const std::int32_t* ids, int n, float* x, std::uint32_t* 
 
 void CudaEngine::projectHeads(const DeviceLayer& weights, const float* x, int n, std::uint64_t* mark) {
     const ModelConfig& config = model_->config;
-    const int width = (config.queryHeads + 2 * kvHeads_) * dim_;
-    int row = 0;
+    int width = 0, row = 0;
+    for (const cuda::DeviceMatrix& part : weights.qkv) width += part.rows;
     for (const cuda::DeviceMatrix& part : weights.qkv) {
         const float* bias = weights.qkvBias != nullptr ? weights.qkvBias + row : nullptr;
         linear_->run(part, x, config.hidden, n, {weights.inputNorm, config.streamNormEps()},
                      {qkv_ + row, width, false, bias, nullptr}, row == 0 ? mark : nullptr);
         row += part.rows;
     }
+    if (!config.latent) return;
+    const LatentAttention& latent = *config.latent;
+    latent_.nopeDim = latent.nopeDim;
+    latent_.ropeDim = latent.ropeDim;
+    latent_.norm = weights.latent.latentNorm;
+    latent_.eps = latent.normEps;
+    latent_.query = qkv_;
+    latent_.queryStride = latent_.keyStride = width;
+    latent_.key = qkv_ + width - dim_;
+    if (latent.queryRank > 0) {
+        latent_.queryStride = config.queryHeads * config.queryDim();
+        linear_->run(weights.latent.queryUp, qkv_, width, n, {weights.latent.queryNorm, latent.normEps},
+                     {plainQ_, latent_.queryStride, false, nullptr, nullptr});
+        latent_.query = plainQ_;
+    }
+    cuda::HeadProductArgs absorb; // queries [nope | rope] become [latent | rope]
+    absorb.w = weights.latent.keyUp;
+    absorb.n = n;
+    absorb.heads = config.queryHeads;
+    absorb.rows = latent.rank;
+    absorb.cols = latent.nopeDim;
+    absorb.x = latent_.query;
+    absorb.xStride = latent_.queryStride;
+    absorb.xHeadStride = config.queryDim();
+    absorb.y = q_;
+    absorb.yStride = config.queryHeads * dim_;
+    absorb.yHeadStride = dim_;
+    cuda::multiplyHeads(launch_, absorb);
+}
+
+void CudaEngine::appendTokens(const cuda::AppendArgs& args) {
+    if (model_->config.latent)
+        cuda::appendLatent(launch_, args, latent_);
+    else
+        cuda::rotateAndAppend(launch_, args);
+}
+
+void CudaEngine::placePrompt(const cuda::PromptArgs& args) {
+    if (model_->config.latent)
+        cuda::placeLatentPrompt(launch_, args, latent_);
+    else
+        cuda::rotatePrompt(launch_, args);
+}
+
+/// What the heads attended to, as the output projection takes it.
+const __nv_bfloat16* CudaEngine::leaveLatent(const DeviceLayer& weights, int n) {
+    const ModelConfig& config = model_->config;
+    if (!config.latent) return attended_;
+    cuda::HeadProductArgs leave;
+    leave.w = weights.latent.valueUp;
+    leave.n = n;
+    leave.heads = config.queryHeads;
+    leave.rows = config.outputDim();
+    leave.cols = config.valueDim();
+    leave.xHalf = attended_;
+    leave.xStride = config.queryHeads * config.valueDim();
+    leave.xHeadStride = config.valueDim();
+    leave.y = output_;
+    leave.yStride = config.queryHeads * config.outputDim();
+    leave.yHeadStride = config.outputDim();
+    cuda::multiplyHeads(launch_, leave);
+    return output_;
 }
 
 void CudaEngine::finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark) {
     const ModelConfig& config = model_->config;
     const DeviceLayer& weights = model_->layers[std::size_t(index)];
     atStage(index, nameOf(Stage::OLinear));
-    linear_->run(weights.o, attended_, n, {x, config.hidden, true, weights.oBias, nullptr}, oMark);
+    if (config.latent && oMark != nullptr) cuda::stampNow(launch_, oMark);
+    linear_->run(weights.o, leaveLatent(weights, n), n, {x, config.hidden, true, weights.oBias, nullptr},
+                 config.latent ? nullptr : oMark);
     atStage(index, nameOf(Stage::Ffn));
     if (weights.experts.router == nullptr) {
         linear_->run(weights.mlp.gateUp, x, config.hidden, n, {weights.postNorm, config.streamNormEps()},

@@ -37,6 +37,8 @@ void CudaEngine::planMemory() {
     const ModelConfig& config = model_->config;
     const auto rows = std::size_t(rows_), chunk = std::size_t(chunk_), heads = rows * std::size_t(kvHeads_);
     const auto qWidth = std::size_t(config.queryHeads * dim_), kvWidth = std::size_t(kvHeads_ * dim_);
+    const auto plainWidth = std::size_t(config.queryHeads * config.queryDim());
+    const int queryRank = config.latent ? config.latent->queryRank : 0;
     const bool anyOffloaded = std::count(options_.offloaded.begin(), options_.offloaded.end(), true) > 0;
     const auto bitmapBytes = std::size_t(cuda::selectionBitmapBytes(maxBlocks_));
 
@@ -78,9 +80,11 @@ void CudaEngine::planMemory() {
     arena_.plan(promptX_, std::size_t(options_.maxPrompt) * std::size_t(config.hidden), "prompt activations");
     arena_.plan(promptIds_, std::size_t(options_.maxPrompt), "prompt activations");
     arena_.plan(promptPositions_, std::size_t(options_.maxPrompt), "prompt activations");
-    arena_.plan(qkv_, chunk * (qWidth + 2 * kvWidth), "activations");
+    arena_.plan(qkv_, chunk * ((queryRank > 0 ? std::size_t(queryRank) : plainWidth) + 2 * kvWidth), "activations");
+    if (queryRank > 0) arena_.plan(plainQ_, chunk * plainWidth, "activations");
+    if (config.latent) arena_.plan(output_, chunk * std::size_t(config.queryHeads * config.outputDim()), "activations");
     arena_.plan(q_, chunk * qWidth, "activations");
-    arena_.plan(attended_, chunk * qWidth, "activations");
+    arena_.plan(attended_, chunk * std::size_t(config.queryHeads * shape_.valueDim()), "activations");
     const int widest = config.experts ? std::max(config.ffn, config.experts->sharedWidth) : config.ffn;
     arena_.plan(hidden_, chunk * std::size_t(widest), "activations");
     planExperts();
@@ -92,7 +96,7 @@ void CudaEngine::planMemory() {
             arena_.plan(scratch, std::size_t(kvHeads_) * std::size_t(maxBlocks_) * blockElements_, "prompt KV");
     arena_.plan(position_, rows, "session state");
     arena_.plan(ropeFirst_, rows, "session state");
-    const std::size_t angles = std::size_t(ropeTables_.rows()) * std::size_t(dim_ / 2);
+    const std::size_t angles = std::size_t(ropeTables_.rows()) * std::size_t(config.rope.dim / 2);
     arena_.plan(ropeCos_, angles, "rotary tables");
     arena_.plan(ropeSin_, angles, "rotary tables");
     arena_.plan(next_, rows, "session state");
@@ -126,7 +130,7 @@ void CudaEngine::planMemory() {
     arena_.plan(windowFirstDevice_, heads, "session state");
     arena_.plan(tokenFirstDevice_, heads, "session state");
     arena_.plan(poolFirstDevice_, heads, "session state");
-    linear_ = std::make_unique<cuda::Linear>(launch_, chunk_, std::max(config.hidden, 1), options_.useLibrary);
+    linear_ = std::make_unique<cuda::Linear>(launch_, chunk_, std::max(config.hidden, queryRank), options_.useLibrary);
     linear_->prepare(layers_.empty() ? cuda::DeviceMatrix{} : model_->layers.front().mlp.gateUp, chunk_,
                      {nullptr, 0, false, nullptr, hidden_ == nullptr ? reinterpret_cast<Bf16*>(1) : hidden_});
     arena_.take();

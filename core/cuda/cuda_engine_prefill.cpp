@@ -62,7 +62,7 @@ void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const 
         attend.biasFirst = tokenFirstDevice_;
         attend.scale = select.scale;
         attend.biasScale = spec_.bias.scale;
-        attend.out = attended_ + std::size_t(start) * width;
+        attend.out = attended_ + std::size_t(start) * std::size_t(shape_.queryHeads * shape_.valueDim());
         attend.partial = partial_;
         attend.arrivals = arrivals_;
         cuda::decodeAttention(launch_, attend);
@@ -74,7 +74,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
     const ModelConfig& config = model_->config;
     const int length = int(prompt.size());
     const std::size_t head = std::size_t(sequence) * std::size_t(kvHeads_);
-    const std::size_t angles = std::size_t(ropeTables_.first(sequence)) * std::size_t(dim_ / 2);
+    const std::size_t angles = std::size_t(ropeTables_.first(sequence)) * std::size_t(config.rope.dim / 2);
     const int sequenceBlocks = spec_.grid.blocks(options_.maxTokens[std::size_t(sequence)]);
     const std::int64_t headStride = std::int64_t(sequenceBlocks) * std::int64_t(blockElements_);
     cuda::check(cudaMemcpyAsync(promptIds_, prompt.data(), prompt.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
@@ -114,7 +114,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             rotate.headStride = headStride;
             atStage(i, nameOf(Stage::Rope));
             stamp(kRope);
-            cuda::rotatePrompt(launch_, rotate);
+            placePrompt(rotate);
             atStage(i, nameOf(Stage::Compression));
             stamp(kCompression);
             if (options_.indexed[std::size_t(i)]) cuda::indexPrompt(launch_, rotate);

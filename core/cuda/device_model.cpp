@@ -24,7 +24,9 @@ DType typeOf(const WeightMatrix* w) { return w == nullptr ? DType::BF16 : device
 bool hasAttentionBiases(const Model& model) {
     for (int i = 0; i < model.config().layers; ++i) {
         const LayerWeights& layer = model.layer(i);
-        if (!layer.qBias.empty() || !layer.kBias.empty() || !layer.vBias.empty() || !layer.oBias.empty()) return true;
+        if (!layer.queryDownBias.empty() || !layer.qBias.empty() || !layer.kBias.empty() || !layer.vBias.empty() ||
+            !layer.oBias.empty())
+            return true;
     }
     return false;
 }
@@ -55,18 +57,26 @@ void DeviceModel::planMatrix(cuda::DeviceMatrix& matrix, DType type, int rows, i
     arena_.plan(const_cast<__nv_bfloat16*&>(matrix.data), std::size_t(rows) * std::size_t(cols), kWhat);
 }
 
-/// from: null for random weights.
-void DeviceModel::planLayer(DeviceLayer& layer, const LayerWeights* from, bool experts, bool biases) {
-    const int qWidth = config.queryHeads * config.headDim, kvWidth = config.kvHeads * config.headDim;
-    const auto hidden = std::size_t(config.hidden);
+/// from: null for random weights, as in planLayer.
+void DeviceModel::planAttention(DeviceLayer& layer, const LayerWeights* from, bool biases) {
+    const int qWidth = config.queryHeads * config.queryDim(), kvWidth = config.kvHeads * config.headDim;
     struct Part {
         DType type;
         int rows;
     };
+    std::vector<Part> wanted;
+    if (config.latent)
+        wanted = {config.latent->queryRank > 0 ? Part{typeOf(&from->queryDown), config.latent->queryRank}
+                                               : Part{typeOf(&from->q), qWidth},
+                  {typeOf(&from->k), kvWidth}};
+    else
+        wanted = {{typeOf(from ? &from->q : nullptr), qWidth},
+                  {typeOf(from ? &from->k : nullptr), kvWidth},
+                  {typeOf(from ? &from->v : nullptr), kvWidth}};
     std::vector<Part> parts;
-    for (const Part& part : {Part{typeOf(from ? &from->q : nullptr), qWidth},
-                             {typeOf(from ? &from->k : nullptr), kvWidth},
-                             {typeOf(from ? &from->v : nullptr), kvWidth}}) {
+    int rows = 0;
+    for (const Part& part : wanted) {
+        rows += part.rows;
         if (!parts.empty() && parts.back().type == part.type)
             parts.back().rows += part.rows;
         else
@@ -75,7 +85,36 @@ void DeviceModel::planLayer(DeviceLayer& layer, const LayerWeights* from, bool e
     layer.qkv.resize(parts.size()); // the arena fills it in later: it stays where it is from here on
     for (std::size_t i = 0; i < parts.size(); ++i)
         planMatrix(layer.qkv[i], parts[i].type, parts[i].rows, config.hidden);
-    planMatrix(layer.o, typeOf(from ? &from->o : nullptr), config.hidden, qWidth);
+    planMatrix(layer.o, typeOf(from ? &from->o : nullptr), config.hidden, config.queryHeads * config.outputDim());
+    if (biases) {
+        planFloats(layer.qkvBias, std::size_t(rows));
+        planFloats(layer.oBias, std::size_t(config.hidden));
+    }
+    if (config.latent) {
+        const LatentAttention& latent = *config.latent;
+        const auto perHead = std::size_t(config.queryHeads) * std::size_t(latent.rank);
+        if (latent.queryRank > 0) {
+            planMatrix(layer.latent.queryUp, typeOf(&from->q), qWidth, latent.queryRank);
+            planFloats(layer.latent.queryNorm, std::size_t(latent.queryRank));
+        }
+        planFloats(layer.latent.latentNorm, std::size_t(latent.rank));
+        arena_.plan(const_cast<__nv_bfloat16*&>(layer.latent.keyUp), perHead * std::size_t(latent.nopeDim), kWhat);
+        arena_.plan(const_cast<__nv_bfloat16*&>(layer.latent.valueUp), perHead * std::size_t(latent.valueDim), kWhat);
+    }
+    if (config.queryKeyNorm) {
+        planFloats(layer.headNorms.query, std::size_t(config.headDim));
+        planFloats(layer.headNorms.key, std::size_t(config.headDim));
+        layer.headNorms.eps = config.rmsNormEps;
+    }
+    if (evictionHead) {
+        planFloats(layer.eviction.delta, std::size_t(config.kvHeads) * std::size_t(kvWidth));
+        planFloats(layer.eviction.gain, std::size_t(config.kvHeads));
+    }
+}
+
+void DeviceModel::planLayer(DeviceLayer& layer, const LayerWeights* from, bool experts, bool biases) {
+    planAttention(layer, from, biases);
+    const auto hidden = std::size_t(config.hidden);
     const auto planFeedForward = [&](DeviceFeedForward& to, const FeedForwardWeights* mlp, int width) {
         planMatrix(to.gateUp, mlp ? deviceType(mlp->gate, mlp->up) : DType::BF16, 2 * width, config.hidden);
         planMatrix(to.down, typeOf(mlp ? &mlp->down : nullptr), config.hidden, width);
@@ -96,19 +135,6 @@ void DeviceModel::planLayer(DeviceLayer& layer, const LayerWeights* from, bool e
     }
     planFloats(layer.inputNorm, hidden);
     planFloats(layer.postNorm, hidden);
-    if (biases) {
-        planFloats(layer.qkvBias, std::size_t(qWidth + 2 * kvWidth));
-        planFloats(layer.oBias, hidden);
-    }
-    if (config.queryKeyNorm) {
-        planFloats(layer.headNorms.query, std::size_t(config.headDim));
-        planFloats(layer.headNorms.key, std::size_t(config.headDim));
-        layer.headNorms.eps = config.rmsNormEps;
-    }
-    if (evictionHead) {
-        planFloats(layer.eviction.delta, std::size_t(config.kvHeads) * std::size_t(kvWidth));
-        planFloats(layer.eviction.gain, std::size_t(config.kvHeads));
-    }
 }
 
 void DeviceModel::planAll(const Model* from) {
@@ -128,7 +154,10 @@ void DeviceModel::planAll(const Model* from) {
         for (const auto& matrix : layer.qkv) weightBytes += matrix.bytes();
         for (const DeviceFeedForward* mlp : {&layer.mlp, &layer.experts.shared})
             weightBytes += mlp->gateUp.bytes() + mlp->down.bytes();
-        weightBytes += layer.o.bytes();
+        weightBytes += layer.o.bytes() + layer.latent.queryUp.bytes();
+        if (config.latent)
+            weightBytes += std::size_t(config.queryHeads) * std::size_t(config.latent->rank) *
+                           std::size_t(config.latent->nopeDim + config.latent->valueDim) * sizeof(__nv_bfloat16);
         if (layer.experts.router != nullptr)
             weightBytes += std::size_t(config.experts->used) * (layer.experts.gateUpBytes + layer.experts.downBytes);
     }
@@ -155,10 +184,30 @@ void uploadExperts(DeviceUpload& upload, const DeviceExperts& to, const ExpertWe
     if (to.shared.down.rows > 0) uploadFeedForward(upload, to.shared, from.shared);
 }
 
-void uploadLayer(DeviceUpload& upload, const DeviceLayer& to, const LayerWeights& from) {
+/// Heads follow each other on the GPU; the matrices into and out of the latent space are bf16 there.
+void uploadLatent(DeviceUpload& upload, const DeviceLatent& to, const LayerWeights& from, int heads) {
+    if (to.queryUp.rows > 0) upload.rows(to.queryUp, from.q);
+    upload.floats(to.queryNorm, from.queryDownNorm);
+    upload.floats(to.latentNorm, from.latentNorm);
+    const auto upHeads = [&](const __nv_bfloat16* device, WeightMatrix head, std::size_t bytes) {
+        for (int h = 0; h < heads; ++h) {
+            upload.rows(
+                {device + std::size_t(h) * std::size_t(head.rows) * std::size_t(head.cols), head.rows, head.cols},
+                head);
+            head.data = static_cast<const std::byte*>(head.data) + bytes;
+        }
+    };
+    upHeads(to.keyUp, from.keyUp, from.keyUp.bytes());
+    upHeads(to.valueUp, from.valueUp, from.valueUpHeadBytes);
+}
+
+void uploadLayer(DeviceUpload& upload, const DeviceLayer& to, const LayerWeights& from, int heads) {
+    if (to.latent.keyUp != nullptr) uploadLatent(upload, to.latent, from, heads);
+    const WeightMatrix& first = from.queryDown.rows > 0 ? from.queryDown : from.q;
     std::size_t part = 0;
     int row = 0; // within the part
-    for (const WeightMatrix* matrix : {&from.q, &from.k, &from.v}) {
+    for (const WeightMatrix* matrix : {&first, &from.k, &from.v}) {
+        if (matrix->rows == 0) continue; // latent attention has no values of its own
         if (row == to.qkv[part].rows) ++part, row = 0;
         upload.rows(to.qkv[part], *matrix, row);
         row += matrix->rows;
@@ -171,9 +220,9 @@ void uploadLayer(DeviceUpload& upload, const DeviceLayer& to, const LayerWeights
     upload.floats(to.inputNorm, from.inputNorm);
     upload.floats(to.postNorm, from.postNorm);
     if (to.qkvBias != nullptr) {
-        upload.floats(to.qkvBias, from.qBias);
-        upload.floats(to.qkvBias + from.q.rows, from.kBias);
-        upload.floats(to.qkvBias + from.q.rows + from.k.rows, from.vBias);
+        upload.floats(to.qkvBias, from.queryDown.rows > 0 ? from.queryDownBias : from.qBias);
+        upload.floats(to.qkvBias + first.rows, from.kBias);
+        upload.floats(to.qkvBias + first.rows + from.k.rows, from.vBias);
         upload.floats(to.oBias, from.oBias);
     }
     upload.floats(to.headNorms.query, from.queryNorm);
@@ -197,7 +246,7 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     DeviceUpload upload;
     for (int i = 0; i < made->config.layers; ++i) {
         report(progress, double(i) / made->config.layers, "copying the weights to the GPU");
-        uploadLayer(upload, made->layers[std::size_t(i)], model->layer(i));
+        uploadLayer(upload, made->layers[std::size_t(i)], model->layer(i), made->config.queryHeads);
     }
     upload.rows(made->embedding, model->embedding());
     if (model->lmHead().data != model->embedding().data) upload.rows(made->lmHead, model->lmHead());
@@ -211,7 +260,8 @@ std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config
     std::shared_ptr<DeviceModel> made(new DeviceModel());
     made->config = config;
     made->evictionHead = evictionHead;
-    if (config.experts) requireFit("random weights are made for dense feed-forwards alone");
+    if (config.experts || config.latent)
+        requireFit("random weights are made for heads of their own and dense feed-forwards alone");
     made->planAll(nullptr);
     // Activations stay near 1: weights of variance 1/inputs.
     const auto fill = [&](const cuda::DeviceMatrix& matrix) {

@@ -24,10 +24,19 @@ struct DeviceExperts {
     DeviceFeedForward shared;
 };
 
+/// Latent attention: what follows the first projections and comes before the last one.
+struct DeviceLatent {
+    cuda::DeviceMatrix queryUp;                               // without rows when queries have no latent
+    const float *queryNorm = nullptr, *latentNorm = nullptr;  // of the latents
+    const __nv_bfloat16 *keyUp = nullptr, *valueUp = nullptr; // [heads, rank, nopeDim], [heads, valueDim, rank]
+};
+
 struct DeviceLayer {
+    /// Latent attention: the queries (or their latent) and the key, likewise.
     /// One matrix, or several, each with the rows that follow the one before: neighbours of one format are together.
     std::vector<cuda::DeviceMatrix> qkv;
     cuda::DeviceMatrix o;
+    DeviceLatent latent;
     DeviceFeedForward mlp; // or
     DeviceExperts experts;
     const float *inputNorm = nullptr, *postNorm = nullptr;
@@ -61,6 +70,7 @@ private:
     void planLayer(DeviceLayer& layer, const LayerWeights* from, bool experts, bool biases);
     void planMatrix(cuda::DeviceMatrix& matrix, DType type, int rows, int cols);
     void planPacked(cuda::DeviceMatrix& matrix, DType type, int rows, int cols, int count = 1);
+    void planAttention(DeviceLayer& layer, const LayerWeights* from, bool biases);
     void planFloats(const float*& to, std::size_t count);
     DeviceArena arena_;
 };

@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention.h"
 
+#include "kernels/cuda/attention_latent.h"
 #include "kernels/cuda/attention_parts.cuh"
 #include "kernels/cuda/attention_ring.h"
 #include "kernels/cuda/launch.cuh"
@@ -323,6 +324,7 @@ void launchDecode(const Launch& how, const Division& division, const DecodeAtten
 } // namespace
 
 std::size_t attentionPartialFloats(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
+    if (shape.latentValue > 0) return latentPartialFloats(how, shape, rows, maxBlocks);
     int splits = 0, cluster = 1;
     if (ringAttentionFits(how, shape)) {
         const RingDivision division = divideRing(how, shape, rows, maxBlocks);
@@ -345,6 +347,7 @@ std::size_t attentionArrivals(const AttentionShape& shape, int rows) {
 void decodeAttention(const Launch& how, const DecodeAttentionArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
+    if (args.shape.latentValue > 0) return latentDecodeAttention(how, args);
     if (ringAttentionFits(how, args.shape)) return ringAttention(how, args);
     const Division division = divide(how, args.shape, args.rows, args.maxBlocks);
     if (args.shape.dim == 64)
@@ -356,6 +359,7 @@ void decodeAttention(const Launch& how, const DecodeAttentionArgs& args) {
 void prefillAttention(const Launch& how, const PrefillAttentionArgs& args) {
     checkAttentionShape(args.shape);
     if (args.n == 0) return;
+    if (args.shape.latentValue > 0) return latentPrefillAttention(how, args);
     const std::size_t shared = std::size_t(2) * 2 * kKeyTokens * std::size_t(args.shape.dim) * sizeof(Bf16);
     const Grid grid{dim3(unsigned((args.n + kQueryTokens - 1) / kQueryTokens), unsigned(args.shape.queryHeads)),
                     dim3(kPrefillWarps * kWarp), shared};

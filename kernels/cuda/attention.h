@@ -26,7 +26,7 @@ struct DecodeAttentionArgs {
     const float* tokenBias = nullptr;        // eviction scores by token, or null
     const std::int64_t* biasFirst = nullptr; // [sequence*kvHeads + g]: first token's index
     float scale = 1, biasScale = 0;          // logits = scale q.k + biasScale * bias
-    __nv_bfloat16* out = nullptr;            // [rows, queryHeads*dim]
+    __nv_bfloat16* out = nullptr;            // [rows, queryHeads*valueDim]
     // Work space: partial results of each split.
     float* partial = nullptr;          // attentionPartialFloats()
     std::uint32_t* arrivals = nullptr; // attentionArrivals(), zero; left zero
@@ -49,7 +49,7 @@ struct PrefillAttentionArgs {
     const float* tokenBias = nullptr;      // head g's scores begin at tokenBias + g*biasStride, or null
     std::int64_t biasStride = 0;
     float scale = 1, biasScale = 0;
-    __nv_bfloat16* out = nullptr; // [n, queryHeads*dim]
+    __nv_bfloat16* out = nullptr; // [n, queryHeads*valueDim]
 };
 
 /// Same limits; blockSize at most 64 or a multiple of it.

@@ -1,5 +1,6 @@
 #include "kernels/cuda/select.h"
 
+#include "kernels/cuda/attention_latent.h"
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.cuh"
 
@@ -185,37 +186,55 @@ __device__ void windowLogits(const SelectArgs& a, const Bf16* q, const Bf16* key
                              int end, float* out, int stride, Small& small) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
     constexpr int kChunks = kDim / 32;
+    constexpr bool kKept = kDim <= 128; // queries in registers; wider ones come from the cache, tile after tile
     for (int headBase = 0; headBase < group; headBase += 16) {
-        std::uint32_t f[kChunks][2][4];
-#pragma unroll
-        for (int c = 0; c < kChunks; ++c) {
+        const auto loadQuery = [&](int c, std::uint32_t(&f)[2][4]) {
             uint4 low = make_uint4(0, 0, 0, 0), high = low;
             if (headBase + row < group)
                 low = *reinterpret_cast<const uint4*>(q + (headBase + row) * kDim + c * 32 + quad * 8);
             if (headBase + row + 8 < group)
                 high = *reinterpret_cast<const uint4*>(q + (headBase + row + 8) * kDim + c * 32 + quad * 8);
-            f[c][0][0] = low.x, f[c][0][1] = high.x, f[c][0][2] = low.y, f[c][0][3] = high.y;
-            f[c][1][0] = low.z, f[c][1][1] = high.z, f[c][1][2] = low.w, f[c][1][3] = high.w;
+            f[0][0] = low.x, f[0][1] = high.x, f[0][2] = low.y, f[0][3] = high.y;
+            f[1][0] = low.z, f[1][1] = high.z, f[1][2] = low.w, f[1][3] = high.w;
+        };
+        std::uint32_t f[kKept ? kChunks : 1][2][4];
+        if constexpr (kKept) {
+#pragma unroll
+            for (int c = 0; c < kChunks; ++c) loadQuery(c, f[c]);
         }
         float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
         constexpr int kTogether = 2; // tiles whose loads are in flight together: a warp of a cluster often has no more
         for (int tile = first + warp * 8 * kTogether; tile < end; tile += kWarps * 8 * kTogether) {
-            uint4 k[kTogether][kChunks];
-#pragma unroll
-            for (int t = 0; t < kTogether; ++t) {
-                const int window = min(tile + t * 8 + row, end - 1);
-#pragma unroll
-                for (int c = 0; c < kChunks; ++c)
-                    k[t][c] = loadOnce(keys + std::size_t(window) * kDim + c * 32 + quad * 8);
-            }
             float logits[kTogether][4] = {};
+            if constexpr (kKept) {
+                uint4 k[kTogether][kChunks];
 #pragma unroll
-            for (int t = 0; t < kTogether; ++t)
+                for (int t = 0; t < kTogether; ++t) {
+                    const int window = min(tile + t * 8 + row, end - 1);
 #pragma unroll
-                for (int c = 0; c < kChunks; ++c) {
-                    mma16816(logits[t], f[c][0][0], f[c][0][1], f[c][0][2], f[c][0][3], k[t][c].x, k[t][c].y);
-                    mma16816(logits[t], f[c][1][0], f[c][1][1], f[c][1][2], f[c][1][3], k[t][c].z, k[t][c].w);
+                    for (int c = 0; c < kChunks; ++c)
+                        k[t][c] = loadOnce(keys + std::size_t(window) * kDim + c * 32 + quad * 8);
                 }
+#pragma unroll
+                for (int t = 0; t < kTogether; ++t)
+#pragma unroll
+                    for (int c = 0; c < kChunks; ++c) {
+                        mma16816(logits[t], f[c][0][0], f[c][0][1], f[c][0][2], f[c][0][3], k[t][c].x, k[t][c].y);
+                        mma16816(logits[t], f[c][1][0], f[c][1][1], f[c][1][2], f[c][1][3], k[t][c].z, k[t][c].w);
+                    }
+            } else {
+#pragma unroll 3
+                for (int c = 0; c < kChunks; ++c) {
+                    loadQuery(c, f[0]);
+#pragma unroll
+                    for (int t = 0; t < kTogether; ++t) {
+                        const int window = min(tile + t * 8 + row, end - 1);
+                        const uint4 k = loadOnce(keys + std::size_t(window) * kDim + c * 32 + quad * 8);
+                        mma16816(logits[t], f[0][0][0], f[0][0][1], f[0][0][2], f[0][0][3], k.x, k.y);
+                        mma16816(logits[t], f[0][1][0], f[0][1][1], f[0][1][2], f[0][1][3], k.z, k.w);
+                    }
+                }
+            }
             float next[2] = {maximum[0], maximum[1]};
 #pragma unroll
             for (int t = 0; t < kTogether; ++t)
@@ -521,9 +540,10 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
         __syncthreads();
         // The new token's key and value go to the tail, which is the last of the list.
         const int tail = slots[count - 1];
-        Bf16* block = a.pool + (std::size_t(head) * a.slots + tail) * blockElements(bs, kDim);
+        Bf16* block = a.pool + (std::size_t(head) * a.slots + tail) * blockElements(a.shape);
         for (int c = threadIdx.x; c < kDim; c += kThreads) {
             block[tokenRow * kDim + c] = a.newKey[std::size_t(item) * kDim + c];
+            if (a.shape.latentValue > 0) continue;
             block[std::size_t(bs) * kDim + std::size_t(c) * bs + tokenRow] = a.newValue[std::size_t(item) * kDim + c];
         }
         if (threadIdx.x == 0 && tokenRow == bs - 1) { // full: goes to the host once; full blocks never change
@@ -685,14 +705,15 @@ void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
                : args.maxBlocks <= 8 * kThreads ? selectKernel<kDim, 8>
                                                 : selectKernel<kDim, kMostItems>;
     };
-    const auto kernel =
-        args.shape.dim == 64 ? choose(std::integral_constant<int, 64>{}) : choose(std::integral_constant<int, 128>{});
+    const auto kernel = args.shape.latentValue > 0 ? choose(std::integral_constant<int, kLatentDim>{})
+                        : args.shape.dim == 64     ? choose(std::integral_constant<int, 64>{})
+                                                   : choose(std::integral_constant<int, 128>{});
     allowShared(kernel, kSharedLimit, "preparing the selection");
     launch(how, grid, kernel, "selecting blocks", args, plan);
 }
 
 void gatherBlocks(const Launch& how, const GatherArgs& args, int blocks) {
-    const int bytes = int(blockBytes(args.shape.blockSize, args.shape.dim));
+    const int bytes = int(blockBytes(args.shape));
     const bool bulk = how.clusters;
     const Grid grid{dim3(unsigned(bulk ? blocks : blocks * 4)), dim3(bulk ? kWarp : 512),
                     bulk ? std::size_t(kRing) * kStageBytes : 0};

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/token_index.cuh"
 
 #include <algorithm>
 
@@ -138,56 +139,7 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
 
     // The block index: incremental windows and ranges.
     if (reports) stamp(a.marks[1]);
-    const DeviceIndex& index = a.index;
-    if (index.ranges != nullptr) {
-        Bf16* range = index.ranges + std::size_t(index.blockFirst[head] + position / bs) * 2 * dim;
-        for (int c = threadIdx.x; c < dim; c += kThreads) {
-            const float key = newKey[c];
-            const bool first = position % bs == 0;
-            range[c] = __float2bfloat16(first ? key : fminf(__bfloat162float(range[c]), key));
-            range[dim + c] = __float2bfloat16(first ? key : fmaxf(__bfloat162float(range[dim + c]), key));
-        }
-    }
-    const int tokens = position + 1;
-    const bool completes = tokens >= index.kernel && (tokens - index.kernel) % index.stride == 0;
-    const int window = completes ? (tokens - index.kernel) / index.stride : 0, start = window * index.stride;
-    const float share = 1.f / float(index.kernel);
-    if (index.recentKeys != nullptr) {
-        Bf16* ring = index.recentKeys + std::size_t(head) * index.kernel * dim;
-        for (int c = threadIdx.x; c < dim; c += kThreads) { // a thread owns its channel of the ring
-            ring[position % index.kernel * dim + c] = __float2bfloat16(newKey[c]);
-            if (!completes) continue;
-            // In token order; the ring begins at start, and many loads must be in flight.
-            float sum = 0;
-            int slot = start % index.kernel;
-            constexpr int kTogether = 16;
-            for (int first = 0; first < index.kernel; first += kTogether) {
-                Bf16 key[kTogether];
-#pragma unroll
-                for (int t = 0; t < kTogether; ++t) {
-                    key[t] = ring[min(slot, index.kernel - 1) * dim + c];
-                    if (first + t + 1 < index.kernel) slot = slot + 1 == index.kernel ? 0 : slot + 1;
-                }
-#pragma unroll
-                for (int t = 0; t < kTogether; ++t)
-                    if (first + t < index.kernel) sum += __bfloat162float(key[t]);
-            }
-            index.pooledKeys[std::size_t(index.windowFirst[head] + window) * dim + c] = __float2bfloat16(sum * share);
-        }
-    }
-    if (index.recentScores != nullptr && threadIdx.x < kWarp) { // one warp
-        float* ring = index.recentScores + std::size_t(head) * index.kernel;
-        const int lane = threadIdx.x, newest = position % index.kernel;
-        const float score = index.exponentiates ? expf(newScore) : newScore;
-        float sum = 0;
-        if (completes)
-            for (int t = lane; t < index.kernel; t += kWarp) sum += t == newest ? score : ring[t];
-        sum = warpSum(sum);
-        if (lane == 0) {
-            ring[newest] = score;
-            if (completes) index.pooledScores[index.windowFirst[head] + window] = sum * share;
-        }
-    }
+    appendToIndex(a.index, head, position, bs, dim, newKey, newScore);
 }
 
 constexpr int kPromptTokens = 8; // tokens of a thread block: one 16-byte piece of the transposed values
@@ -260,7 +212,7 @@ __global__ void windowKernel(PromptArgs a, int firstWindow) {
         const Bf16* blocks = a.blocks + std::size_t(g) * a.headStride;
         float sum = 0;
         for (int t = start; t < start + a.index.kernel; ++t)
-            sum += __bfloat162float(blocks[std::size_t(t / bs) * blockElements(bs, dim) + t % bs * dim + c]);
+            sum += __bfloat162float(blocks[std::size_t(t / bs) * blockElements(a.shape) + t % bs * dim + c]);
         a.index.pooledKeys[std::size_t(a.index.windowFirst[head] + window) * dim + c] = __float2bfloat16(sum * share);
     }
     if (a.index.recentScores != nullptr && c == 0) {
@@ -278,7 +230,7 @@ __global__ void rangeKernel(PromptArgs a, int firstBlock) {
     const int head = a.sequence * a.shape.kvHeads + g, tokens = min(bs, a.firstPosition + a.n - block * bs);
     letNextKernelStart();
     waitForEarlierKernels();
-    const Bf16* keys = a.blocks + std::size_t(g) * a.headStride + std::size_t(block) * blockElements(bs, dim) + c;
+    const Bf16* keys = a.blocks + std::size_t(g) * a.headStride + std::size_t(block) * blockElements(a.shape) + c;
     float low = INFINITY, high = -INFINITY;
     for (int t = 0; t < tokens; ++t) {
         const float key = __bfloat162float(keys[t * dim]);
@@ -300,7 +252,7 @@ __global__ void ringKernel(PromptArgs a) {
     const int slot = token % a.index.kernel;
     if (a.index.recentKeys != nullptr)
         a.index.recentKeys[(std::size_t(head) * a.index.kernel + slot) * dim + c] =
-            a.blocks[std::size_t(g) * a.headStride + std::size_t(token / bs) * blockElements(bs, dim) +
+            a.blocks[std::size_t(g) * a.headStride + std::size_t(token / bs) * blockElements(a.shape) +
                      token % bs * dim + c];
     if (a.index.recentScores != nullptr && c == 0) {
         const float score = a.index.tokenScores[a.index.tokenFirst[head] + token];
@@ -314,7 +266,7 @@ __global__ void __launch_bounds__(kThreads)
     const int g = blockIdx.x, head = sequence * shape.kvHeads + g;
     letNextKernelStart();
     waitForEarlierKernels();
-    const std::size_t size = blockElements(shape.blockSize, shape.dim);
+    const std::size_t size = blockElements(shape);
     const uint4* from = reinterpret_cast<const uint4*>(blocks + std::size_t(g) * headStride + tail * size);
     uint4* to = reinterpret_cast<uint4*>(pool + std::size_t(head) * slots * size);
     for (std::size_t i = threadIdx.x; i < size / 8; i += kThreads) to[i] = from[i];

@@ -316,7 +316,23 @@ json heads(json more) {
     return all;
 }
 
+/// Latent attention as DeepSeek-V2-Lite and GLM-4.7-Flash have it: 512 latent and 64 rotated channels.
+json latent(json more) {
+    json all{{"hidden_size", 256},         {"num_attention_heads", 4}, {"num_key_value_heads", 4},
+             {"vocab_size", 96},           {"intermediate_size", 192}, {"kv_lora_rank", 512},
+             {"qk_rope_head_dim", 64},     {"head_dim", 64},           {"qk_nope_head_dim", 96},
+             {"qk_head_dim", 160},         {"v_head_dim", 64},         {"q_lora_rank", nullptr},
+             {"moe_intermediate_size", 64}};
+    all.update(more);
+    return all;
+}
+
 const Case kFamilies[] = {
+    {"deepseek2_lite", "deepseek2-lite", latent({{"num_attention_heads", 16}, {"num_key_value_heads", 16}})},
+    {"deepseek2_groups", "deepseek2-groups", latent({{"q_lora_rank", 96}})},
+    {"deepseek3", "deepseek3", latent({{"q_lora_rank", 160}})},
+    {"glm4_lite", "glm4-lite",
+     latent({{"q_lora_rank", 64}, {"num_attention_heads", 20}, {"num_key_value_heads", 20}, {"v_head_dim", 96}})},
     {"mixtral", "mixtral", heads(json::object())},
     {"qwen2_moe", "qwen2-moe", heads({{"moe_intermediate_size", 96}, {"shared_expert_intermediate_size", 224}})},
     {"qwen3_moe", "qwen3-moe", heads({{"moe_intermediate_size", 64}})},
@@ -333,16 +349,30 @@ TEST_P(GpuFamily, LogitsAreTheCpus) {
         SCOPED_TRACE(::testing::Message() << batch << " sequences of about " << promptTokens << " tokens");
         expectTheCpusLogits(model, batch, promptTokens);
     }
-    SessionOptions sparse;
-    sparse.method = "quest";
-    sparse.offload = true;
-    sparse.settings = {{"block_size", "16"},
-                       {"sink_blocks", "1"},
-                       {"window_blocks", "1"},
-                       {"total_blocks", "5"},
-                       {"skip_layers", "0"}};
-    SCOPED_TRACE("quest, offloaded");
-    expectTheCpusLogits(model, 2, 150, sparse);
+    for (const auto& [method, prefill, offload] : {std::tuple{"quest", "full", true},
+                                                   {"quest", "sparse", false},
+                                                   {"infllmv2", "full", true},
+                                                   {"infllmv2", "sparse", false},
+                                                   {"streaming", "full", true}}) {
+        SCOPED_TRACE(::testing::Message() << method << ", prefill " << prefill << (offload ? ", offloaded" : ""));
+        SessionOptions sparse;
+        sparse.method = method;
+        sparse.offload = offload;
+        sparse.settings = {{"block_size", "16"}, {"sink_blocks", "1"}, {"window_blocks", "2"}};
+        for (const auto& [key, value] : {std::pair{"total_blocks", "20"},
+                                         {"skip_layers", "0"},
+                                         {"dense_len", "0"},
+                                         {"kernel_size", "8"},
+                                         {"kernel_stride", "4"},
+                                         {"prefill", prefill}}) {
+            const auto& known = findMethod(method).parameters;
+            if (std::any_of(known.begin(), known.end(), [&](const auto& p) { return p.key == key; }))
+                sparse.settings.emplace_back(key, value);
+        }
+        // A budget that covers all but a few blocks: which of them are left out may differ, what they hold hardly
+        // counts.
+        expectTheCpusLogits(model, 2, 370, sparse);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Random, GpuFamily, ::testing::ValuesIn(kFamilies),
