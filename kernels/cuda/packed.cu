@@ -17,21 +17,33 @@ struct Job {
 
 __device__ inline float silu(float x) { return x / (1.f + __expf(-x)); }
 
-/// One chunk: b(block, input tile) gives the fragments of both instructions of 32 columns of 8 inputs.
+__device__ inline void copyToShared(void* to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(to))), "l"(from)
+                 : "memory");
+}
+
+/// One chunk: inputs(block, input tile) gives the fragments of both instructions of 32 columns of 8 inputs.
 template <class Format, int kRowTiles, int kInputTiles, class Inputs>
 __device__ inline void multiplyChunk(const PackedPiece<Format> (&w)[kRowTiles], Inputs&& inputs,
                                      float (&acc)[kRowTiles][kInputTiles][4]) {
     constexpr std::uint32_t kOnes = 0x3f803f80u;
+    constexpr bool kSummed = Format::kBase != 0;
     constexpr int kParts = Format::kFine ? 2 : 1, kSteps = 2 / kParts; // columns that share a scale: 16 or 32
+    uint4 next[kInputTiles];
+#pragma unroll
+    for (int j = 0; j < kInputTiles; ++j) next[j] = inputs(0, j);
 #pragma unroll
     for (int block = 0; block < Format::kBlocks; ++block) {
         uint4 x[kInputTiles];
 #pragma unroll
-        for (int j = 0; j < kInputTiles; ++j) x[j] = inputs(block, j);
+        for (int j = 0; j < kInputTiles; ++j) {
+            x[j] = next[j];
+            if (block + 1 < Format::kBlocks) next[j] = inputs(block + 1, j); // long before it is needed
+        }
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
             float sums[kInputTiles][4] = {};
-            if constexpr (Format::kShifted) {
+            if constexpr (kSummed) {
 #pragma unroll
                 for (int j = 0; j < kInputTiles; ++j)
 #pragma unroll
@@ -59,13 +71,14 @@ __device__ inline void multiplyChunk(const PackedPiece<Format> (&w)[kRowTiles], 
                 if constexpr (Format::kScaled) {
 #pragma unroll
                     for (int half = 0; half < 2; ++half) {
-                        const ScaleAndShift s = Format::scaleOf(w[r], block, part, half);
+                        const ScaleAndLeast s = Format::scaleOf(w[r], block, part, half);
+                        const float shift = fmaf(s.scale, -Format::kBase, s.least);
 #pragma unroll
                         for (int j = 0; j < kInputTiles; ++j)
 #pragma unroll
                             for (int e = half * 2; e < half * 2 + 2; ++e) {
                                 acc[r][j][e] = fmaf(s.scale, c[j][e], acc[r][j][e]);
-                                if constexpr (Format::kShifted) acc[r][j][e] = fmaf(s.shift, sums[j][e], acc[r][j][e]);
+                                if constexpr (kSummed) acc[r][j][e] = fmaf(shift, sums[j][e], acc[r][j][e]);
                             }
                     }
                 }
@@ -119,34 +132,55 @@ __device__ inline int expertAt(const ExpertGroups& groups, int index) {
     return -1;
 }
 
+/// Chunks of a warp that are under way at once, in its ring in shared memory: enough to keep the memory busy, few
+/// enough for the next kernel's blocks to find room beside this one's.
+template <class Format, int kRowTiles, bool kOne> constexpr int ringStages() {
+    constexpr int kBytes = Format::kBytes * kRowTiles;
+    if (kOne) return kBytes <= 1152 ? 5 : kBytes <= 1536 ? 4 : 2; // three blocks of a 4,096-column layer in a processor
+    return kBytes <= 2304 ? 4 : kBytes <= 3072 ? 3 : 2;           // two
+}
+
 /// Grid (row tiles, busy experts or 1). The warps of a block split the columns; every tile's sums meet in shared
-/// memory. Blocks take tiles in turn, and load the next one's weights while they finish one. kOne: a single input.
+/// memory. Blocks take tiles in turn; their warps copy ahead, across the tiles' ends. kOne: a single input.
 template <class Format, int kRowTiles, int kInputTiles, bool kOne>
-__global__ void __launch_bounds__(kThreads, 2) packedKernel(Job job) {
-    extern __shared__ __align__(16) Bf16 staged[];
+__global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) {
+    extern __shared__ __align__(16) std::byte dynamic[];
     __shared__ float sums[2][kWarps][kRowTiles][kInputTiles][kWarp][4];
     __shared__ float squares[kWarps];
     const PackedProduct& p = job.p;
-    constexpr int kStages = kOne ? 2 : 1; // chunks in flight
+    constexpr int kStages = ringStages<Format, kRowTiles, kOne>(), kStageBytes = Format::kBytes * kRowTiles;
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, quad = lane % 4;
     const int begin = job.chunks * warp / kWarps, end = job.chunks * (warp + 1) / kWarps;
     const int rowTiles = (p.rows + 15) / 16;
+    std::byte* ring = dynamic + warp * kStages * kStageBytes;
     const std::byte* weights = p.w;
     letNextKernelStart();
 
-    PackedPiece<Format> w[kStages][kRowTiles];
-    const auto fetch = [&](PackedPiece<Format>(&to)[kRowTiles], int tile, int chunk) {
-        if (tile >= job.tiles || chunk >= end) return;
+    int nextTile = blockIdx.x, nextChunk = begin, nextStage = 0; // to copy
+    const auto restart = [&] { nextTile = blockIdx.x, nextChunk = begin; };
+    const auto fetch = [&] { // one group per call, so that they can be counted
+        if (nextTile < job.tiles && begin < end) {
+            std::byte* to = ring + nextStage * kStageBytes;
 #pragma unroll
-        for (int r = 0; r < kRowTiles; ++r) {
-            const int rowTile = min(tile * kRowTiles + r, rowTiles - 1);
-            loadPiece<Format>(weights + (std::size_t(rowTile) * job.chunks + chunk) * Format::kBytes, to[r]);
+            for (int r = 0; r < kRowTiles; ++r) {
+                const int rowTile = min(nextTile * kRowTiles + r, rowTiles - 1);
+                const std::byte* from = weights + (std::size_t(rowTile) * job.chunks + nextChunk) * Format::kBytes;
+#pragma unroll
+                for (int i = 0; i < (Format::kBytes / 16 + kWarp - 1) / kWarp; ++i) {
+                    const int piece = i * kWarp + lane;
+                    if (piece < Format::kBytes / 16)
+                        copyToShared(to + r * Format::kBytes + piece * 16, from + piece * 16);
+                }
+            }
+            if (++nextChunk == end) nextChunk = begin, nextTile += gridDim.x;
         }
+        nextStage = nextStage + 1 == kStages ? 0 : nextStage + 1;
+        asm volatile("cp.async.commit_group;" ::: "memory");
     };
     const bool grouped = p.groups.counts != nullptr;
     if (!grouped) { // weights do not depend on earlier kernels
 #pragma unroll
-        for (int s = 0; s < kStages; ++s) fetch(w[s], blockIdx.x, begin + s);
+        for (int s = 0; s < kStages; ++s) fetch();
     }
     waitForEarlierKernels();
     if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) stamp(p.mark);
@@ -161,13 +195,14 @@ __global__ void __launch_bounds__(kThreads, 2) packedKernel(Job job) {
         weights += std::size_t(expert) * p.groups.bytes;
     }
     const int mine = (end - begin) * Format::kCols, slice = (job.chunks + kWarps - 1) / kWarps * Format::kCols;
-    Bf16 *high = staged + std::size_t(warp) * slice * 2, *low = high + slice;
+    Bf16* high = reinterpret_cast<Bf16*>(dynamic + kWarps * kStages * kStageBytes) + std::size_t(warp) * slice * 2;
+    Bf16* low = high + slice;
     if constexpr (kOne) {
         const float share = warpSum(stageInput(p, begin * Format::kCols, mine, high, low));
         if (lane == 0) squares[warp] = share;
         __syncwarp();
     }
-    int turn = 0;
+    int turn = 0, stage = 0;
     for (int firstInput = 0; firstInput < inputs; firstInput += kInputTiles * 8) {
         const Bf16* rows[kInputTiles] = {};
         if constexpr (!kOne) {
@@ -178,37 +213,39 @@ __global__ void __launch_bounds__(kThreads, 2) packedKernel(Job job) {
                 rows[j] = p.xHalf + std::size_t(input) * p.cols + quad * 4;
             }
         }
-        if (grouped) {
+        if (grouped) { // the ring is empty: copies beyond the last tile do nothing
+            restart();
+            nextStage = stage;
 #pragma unroll
-            for (int s = 0; s < kStages; ++s) fetch(w[s], blockIdx.x, begin + s);
+            for (int s = 0; s < kStages; ++s) fetch();
         }
         for (int tile = blockIdx.x; tile < job.tiles; tile += gridDim.x, turn ^= 1) {
             float acc[kRowTiles][kInputTiles][4] = {};
-            for (int chunk = begin; chunk < end; chunk += kStages) {
-                const bool last = chunk + kStages >= end;
-                const int nextTile = last ? tile + int(gridDim.x) : tile, next = last ? begin : chunk + kStages;
+            for (int chunk = begin; chunk < end; ++chunk) {
+                asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
+                __syncwarp(); // every lane's copies are there
+                PackedPiece<Format> w[kRowTiles];
 #pragma unroll
-                for (int s = 0; s < kStages; ++s) {
-                    if (chunk + s < end)
-                        multiplyChunk<Format, kRowTiles, kInputTiles>(
-                            w[s],
-                            [&](int block, int j) -> uint4 {
-                                if constexpr (kOne) { // two columns of the tile are in use: the input's high and low
-                                                      // part
-                                    if (lane >= 8) return make_uint4(0, 0, 0, 0);
-                                    const int at = (chunk + s - begin) * Format::kCols + block * 32 + quad * 8;
-                                    return *reinterpret_cast<const uint4*>((lane < 4 ? high : low) + at);
-                                } else {
-                                    const int col = (chunk + s) * Format::kCols + block * 32;
-                                    if (col >= p.cols) return make_uint4(0, 0, 0, 0);
-                                    const uint2 x = *reinterpret_cast<const uint2*>(rows[j] + col),
-                                                y = *reinterpret_cast<const uint2*>(rows[j] + col + 16);
-                                    return make_uint4(x.x, x.y, y.x, y.y);
-                                }
-                            },
-                            acc);
-                    fetch(w[s], nextTile, next + s);
-                }
+                for (int r = 0; r < kRowTiles; ++r)
+                    loadPiece<Format>(ring + stage * kStageBytes + r * Format::kBytes, w[r]);
+                stage = stage + 1 == kStages ? 0 : stage + 1;
+                __syncwarp(); // the stage is read and may be filled again
+                fetch();
+                multiplyChunk<Format, kRowTiles, kInputTiles>(
+                    w,
+                    [&](int block, int j) -> uint4 {
+                        if constexpr (kOne) { // columns 0 and 1 of the tile count: the input's high and its low part
+                            const int at = (chunk - begin) * Format::kCols + block * 32 + quad * 8;
+                            return *reinterpret_cast<const uint4*>((lane & 4 ? low : high) + at);
+                        } else {
+                            const int col = chunk * Format::kCols + block * 32;
+                            if (col >= p.cols) return make_uint4(0, 0, 0, 0);
+                            const uint2 x = *reinterpret_cast<const uint2*>(rows[j] + col),
+                                        y = *reinterpret_cast<const uint2*>(rows[j] + col + 16);
+                            return make_uint4(x.x, x.y, y.x, y.y);
+                        }
+                    },
+                    acc);
             }
 #pragma unroll
             for (int r = 0; r < kRowTiles; ++r)
@@ -266,12 +303,14 @@ template <class Format, int kRowTiles, int kInputTiles, bool kOne>
 void launchPacked(const Launch& how, const PackedProduct& p) {
     Job job{p, packedChunks(Format::kDType, p.cols), (packedTiles(p.rows) + kRowTiles - 1) / kRowTiles};
     const int groups = p.groups.counts != nullptr ? std::min(p.groups.experts, p.n * p.groups.used) : 1;
-    const int resident = how.multiprocessors * (kOne ? 2 : 2);
+    const int resident = how.multiprocessors * (kOne ? 3 : 2);
     const int blocks = std::min(job.tiles, std::max(1, groups > 1 ? resident * 4 / groups : resident));
-    const std::size_t shared =
+    const std::size_t staged =
         kOne ? std::size_t(job.chunks + kWarps - 1) / kWarps * kWarps * Format::kCols * 2 * sizeof(Bf16) : 0;
+    const std::size_t shared =
+        std::size_t(kWarps) * ringStages<Format, kRowTiles, kOne>() * Format::kBytes * kRowTiles + staged;
     const auto kernel = packedKernel<Format, kRowTiles, kInputTiles, kOne>;
-    if (shared > 0) allowShared(kernel, shared, "preparing a product");
+    allowShared(kernel, shared, "preparing a product");
     launch(how, {dim3(unsigned(blocks), unsigned(groups)), dim3(kThreads), shared}, kernel,
            "multiplying packed weights", job);
 }

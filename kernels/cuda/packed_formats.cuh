@@ -32,12 +32,11 @@ template <DType kType, int kTheQuants, int kTheHigh, int kTheScales> struct Pack
     static constexpr int kHighAt = kQuants * 512, kScalesAt = kHighAt + kHigh * 128,
                          kBlockScalesAt = kScalesAt + kScales * 128, kBytes = kBlockScalesAt + (kBlockScales ? 32 : 0);
     static_assert(kBytes == packedChunk(kType).bytes);
-    static constexpr bool kFine = false;   // two scales per block
-    static constexpr bool kShifted = true; // the sum of the inputs takes part
+    static constexpr bool kFine = false; // two scales per block
 };
 
-struct ScaleAndShift {
-    float scale, shift; // weight = scale * (number of the fragment) + shift
+struct ScaleAndLeast {
+    float scale, least; // weight = scale * (number of the fragment - kBase) + least
 };
 
 __device__ inline std::uint32_t wordOf(const uint4* pieces, int index) {
@@ -47,8 +46,14 @@ __device__ inline std::uint32_t wordOf(const uint4* pieces, int index) {
 __device__ inline float halfOf(std::uint32_t word, int which) {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(which == 0 ? word & 0xffff : word >> 16)));
 }
+/// (value & mask) | bits: one instruction, which the compiler does not find with two constants.
+__device__ inline std::uint32_t andOr(std::uint32_t value, std::uint32_t mask, std::uint32_t bits) {
+    std::uint32_t out;
+    asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(out) : "r"(value), "r"(mask), "r"(bits));
+    return out;
+}
 __device__ inline std::uint32_t nibblePair(std::uint32_t word, int pair) {
-    return (word >> 4 * pair & 0x000f000fu) | 0x43004300u;
+    return andOr(word >> 4 * pair, 0x000f000fu, 0x43004300u);
 }
 /// Moves bit `from` to bit 4.
 __device__ inline std::uint32_t toBitFour(std::uint32_t word, int from) {
@@ -65,77 +70,79 @@ template <class Piece> __device__ inline float smallScale(const Piece& piece, in
 }
 
 template <> struct Packed<DType::BF16> : PackedLayout<DType::BF16, 4, 0, 0> {
-    static constexpr bool kShifted = false, kScaled = false;
+    static constexpr bool kScaled = false;
+    static constexpr float kBase = 0; // no sum of the inputs takes part
     static __device__ std::uint32_t fragment(const PackedPiece<Packed>& piece, int block, int half, int pair) {
         return wordOf(piece.quants, (block * 2 + half) * 4 + pair);
     }
-    static __device__ ScaleAndShift scaleOf(const PackedPiece<Packed>&, int, int, int) { return {1.f, 0.f}; }
+    static __device__ ScaleAndLeast scaleOf(const PackedPiece<Packed>&, int, int, int) { return {1.f, 0.f}; }
 };
 
 template <> struct Packed<DType::Q8_0> : PackedLayout<DType::Q8_0, 4, 0, 1> {
-    static constexpr bool kShifted = false, kScaled = true;
+    static constexpr bool kScaled = true;
+    static constexpr float kBase = 0;
     /// (128 + low 7 bits) - (128 or, with the sign bit, 256): exact.
     static __device__ std::uint32_t fragment(const PackedPiece<Packed>& piece, int block, int half, int pair) {
         const std::uint32_t bytes = wordOf(piece.quants, (block * 2 + half) * 2 + pair / 2) >> pair % 2 * 8;
-        const std::uint32_t low = (bytes & 0x007f007fu) | 0x43004300u, sign = (bytes & 0x00800080u) | 0x43004300u;
+        const std::uint32_t low = andOr(bytes, 0x007f007fu, 0x43004300u), sign = andOr(bytes, 0x00800080u, 0x43004300u);
         const __nv_bfloat162 value =
             __hsub2(reinterpret_cast<const __nv_bfloat162&>(low), reinterpret_cast<const __nv_bfloat162&>(sign));
         return reinterpret_cast<const std::uint32_t&>(value);
     }
-    static __device__ ScaleAndShift scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
+    static __device__ ScaleAndLeast scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
         return {smallScale(piece, 0, block, half), 0.f};
     }
 };
 
 template <> struct Packed<DType::Q4_0> : PackedLayout<DType::Q4_0, 2, 0, 1> {
     static constexpr bool kScaled = true;
+    static constexpr float kBase = 128 + 8;
     static __device__ std::uint32_t fragment(const PackedPiece<Packed>& piece, int block, int half, int pair) {
         return nibblePair(wordOf(piece.quants, block * 2 + half), pair);
     }
-    static __device__ ScaleAndShift scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
-        const float scale = smallScale(piece, 0, block, half);
-        return {scale, scale * -136.f}; // 128 + 8
+    static __device__ ScaleAndLeast scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
+        return {smallScale(piece, 0, block, half), 0.f};
     }
 };
 
 template <> struct Packed<DType::Q4_1> : PackedLayout<DType::Q4_1, 2, 0, 2> {
     static constexpr bool kScaled = true;
+    static constexpr float kBase = 128;
     static __device__ std::uint32_t fragment(const PackedPiece<Packed>& piece, int block, int half, int pair) {
         return nibblePair(wordOf(piece.quants, block * 2 + half), pair);
     }
-    static __device__ ScaleAndShift scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
-        const float scale = smallScale(piece, 0, block, half);
-        return {scale, fmaf(scale, -128.f, smallScale(piece, 1, block, half))};
+    static __device__ ScaleAndLeast scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
+        return {smallScale(piece, 0, block, half), smallScale(piece, 1, block, half)};
     }
 };
 
 template <> struct Packed<DType::Q5_0> : PackedLayout<DType::Q5_0, 2, 2, 1> {
     static constexpr bool kScaled = true;
+    static constexpr float kBase = 128 + 16;
     static __device__ std::uint32_t fragment(const PackedPiece<Packed>& piece, int block, int half, int pair) {
         const int word = block * 2 + half;
         return nibblePair(wordOf(piece.quants, word), pair) | fifthBits(piece, word, pair);
     }
-    static __device__ ScaleAndShift scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
-        const float scale = smallScale(piece, 0, block, half);
-        return {scale, scale * -144.f}; // 128 + 16
+    static __device__ ScaleAndLeast scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
+        return {smallScale(piece, 0, block, half), 0.f};
     }
 };
 
 template <> struct Packed<DType::Q5_1> : PackedLayout<DType::Q5_1, 2, 2, 2> {
     static constexpr bool kScaled = true;
+    static constexpr float kBase = 128;
     static __device__ std::uint32_t fragment(const PackedPiece<Packed>& piece, int block, int half, int pair) {
         const int word = block * 2 + half;
         return nibblePair(wordOf(piece.quants, word), pair) | fifthBits(piece, word, pair);
     }
-    static __device__ ScaleAndShift scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
-        const float scale = smallScale(piece, 0, block, half);
-        return {scale, fmaf(scale, -128.f, smallScale(piece, 1, block, half))};
+    static __device__ ScaleAndLeast scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
+        return {smallScale(piece, 0, block, half), smallScale(piece, 1, block, half)};
     }
 };
 
 /// Q4_K, Q5_K: halves d and dmin, then 8 fields of 12 bits, a block's 6-bit factors for its scale and its minimum:
 /// words 1..3 hold two fields each, the last two fields are spread over their top bytes.
-template <class Piece> __device__ inline ScaleAndShift sixBitScales(const Piece& piece, int block, int half) {
+template <class Piece> __device__ inline ScaleAndLeast sixBitScales(const Piece& piece, int block, int half) {
     const uint4& row = piece.scales[half];
     const std::uint32_t words[3] = {row.y, row.z, row.w};
     std::uint32_t scale, least;
@@ -150,32 +157,35 @@ template <class Piece> __device__ inline ScaleAndShift sixBitScales(const Piece&
     const float d = halfOf(row.x, 0), dmin = halfOf(row.x, 1);
     const float by = fmaf(d, __uint_as_float(scale | 0x4B000000u), d * -8388608.f);
     const float minus = fmaf(dmin, __uint_as_float(least | 0x4B000000u), dmin * -8388608.f);
-    return {by, fmaf(by, -128.f, -minus)};
+    return {by, -minus};
 }
 
 template <> struct Packed<DType::Q4_K> : PackedLayout<DType::Q4_K, 4, 0, 2> {
     static constexpr bool kScaled = true;
+    static constexpr float kBase = 128;
     static __device__ std::uint32_t fragment(const PackedPiece<Packed>& piece, int block, int half, int pair) {
         return nibblePair(wordOf(piece.quants, block * 2 + half), pair);
     }
-    static __device__ ScaleAndShift scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
+    static __device__ ScaleAndLeast scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
         return sixBitScales(piece, block, half);
     }
 };
 
 template <> struct Packed<DType::Q5_K> : PackedLayout<DType::Q5_K, 4, 4, 2> {
     static constexpr bool kScaled = true;
+    static constexpr float kBase = 128;
     static __device__ std::uint32_t fragment(const PackedPiece<Packed>& piece, int block, int half, int pair) {
         const int word = block * 2 + half;
         return nibblePair(wordOf(piece.quants, word), pair) | fifthBits(piece, word, pair);
     }
-    static __device__ ScaleAndShift scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
+    static __device__ ScaleAndLeast scaleOf(const PackedPiece<Packed>& piece, int block, int, int half) {
         return sixBitScales(piece, block, half);
     }
 };
 
 template <> struct Packed<DType::Q6_K> : PackedLayout<DType::Q6_K, 4, 8, 2> {
     static constexpr bool kScaled = true, kFine = true;
+    static constexpr float kBase = 128 + 32;
     /// The upper two bits of a pair: bits 2i, 2i + 1 and 16 + 2i, 17 + 2i of a word for two (block, half).
     static __device__ std::uint32_t fragment(const PackedPiece<Packed>& piece, int block, int half, int pair) {
         const int word = block * 2 + half;
@@ -183,42 +193,34 @@ template <> struct Packed<DType::Q6_K> : PackedLayout<DType::Q6_K, 4, 8, 2> {
                (toBitFour(piece.high[word / 2], (word % 2 * 4 + pair) * 2) & 0x00300030u);
     }
     /// Factors of 16 columns, stored 128 higher.
-    static __device__ ScaleAndShift scaleOf(const PackedPiece<Packed>& piece, int block, int t, int half) {
+    static __device__ ScaleAndLeast scaleOf(const PackedPiece<Packed>& piece, int block, int t, int half) {
         const int index = block * 2 + t;
         const std::uint32_t factor = wordOf(piece.scales + half, index / 4) >> index % 4 * 8 & 0xff;
-        const float scale =
-            halfOf(piece.blockScales, half) * (__uint_as_float(factor | 0x4B000000u) - (8388608.f + 128.f));
-        return {scale, scale * -160.f}; // 128 + 32
+        return {halfOf(piece.blockScales, half) * (__uint_as_float(factor | 0x4B000000u) - (8388608.f + 128.f)), 0.f};
     }
 };
 
-__device__ inline uint2 loadStreaming8(const void* from) {
-    uint2 value;
-    asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0,%1}, [%2];" : "=r"(value.x), "=r"(value.y) : "l"(from));
-    return value;
-}
-
-/// This lane's share of a chunk.
+/// This lane's share of a chunk in global or shared memory.
 template <class Format> __device__ inline void loadPiece(const std::byte* chunk, PackedPiece<Format>& piece) {
     const int lane = threadIdx.x % kWarp, group = lane / 4;
 #pragma unroll
-    for (int i = 0; i < Format::kQuants; ++i) piece.quants[i] = loadStreaming(chunk + (i * kWarp + lane) * 16);
+    for (int i = 0; i < Format::kQuants; ++i) piece.quants[i] = reinterpret_cast<const uint4*>(chunk)[i * kWarp + lane];
     if constexpr (Format::kHigh == 2) {
-        const uint2 high = loadStreaming8(chunk + Format::kHighAt + lane * 8);
+        const uint2 high = reinterpret_cast<const uint2*>(chunk + Format::kHighAt)[lane];
         piece.high[0] = high.x, piece.high[1] = high.y;
     } else {
 #pragma unroll
         for (int i = 0; i < Format::kHigh / 4; ++i) {
-            const uint4 high = loadStreaming(chunk + Format::kHighAt + (i * kWarp + lane) * 16);
+            const uint4 high = reinterpret_cast<const uint4*>(chunk + Format::kHighAt)[i * kWarp + lane];
             piece.high[i * 4] = high.x, piece.high[i * 4 + 1] = high.y;
             piece.high[i * 4 + 2] = high.z, piece.high[i * 4 + 3] = high.w;
         }
     }
 #pragma unroll
     for (int i = 0; i < Format::kScales; ++i)
-        piece.scales[i] = loadStreaming(chunk + Format::kScalesAt + (i * 8 + group) * 16);
+        piece.scales[i] = reinterpret_cast<const uint4*>(chunk + Format::kScalesAt)[i * 8 + group];
     if constexpr (Format::kBlockScales)
-        piece.blockScales = __ldg(reinterpret_cast<const std::uint32_t*>(chunk + Format::kBlockScalesAt) + group);
+        piece.blockScales = reinterpret_cast<const std::uint32_t*>(chunk + Format::kBlockScalesAt)[group];
 }
 
 /// Calls action(Packed<type>()).

@@ -145,9 +145,9 @@ __global__ void __launch_bounds__(kThreads) packKernel(const std::uint8_t* low, 
 template <class Format> __device__ float4 weightsAt(const PackedPiece<Format>& piece, int block, int t, int half) {
     const std::uint32_t low = Format::fragment(piece, block, half, t * 2),
                         high = Format::fragment(piece, block, half, t * 2 + 1);
-    const ScaleAndShift s = Format::scaleOf(piece, block, t, half);
-    return make_float4(fmaf(s.scale, lowHalf(low), s.shift), fmaf(s.scale, highHalf(low), s.shift),
-                       fmaf(s.scale, lowHalf(high), s.shift), fmaf(s.scale, highHalf(high), s.shift));
+    const ScaleAndLeast s = Format::scaleOf(piece, block, t, half);
+    const auto weight = [&](float number) { return fmaf(s.scale, number - Format::kBase, s.least); };
+    return make_float4(weight(lowHalf(low)), weight(highHalf(low)), weight(lowHalf(high)), weight(highHalf(high)));
 }
 
 /// A warp per chunk.

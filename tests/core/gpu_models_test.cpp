@@ -87,7 +87,8 @@ protected:
         return ids;
     }
     /// The GPU's activations and KV cache are bf16: logits stay within a few hundredths of the largest one. A part left
-    /// out or misplaced moves them by several tenths.
+    /// out or misplaced moves them by several tenths. With experts a few may stray: where two experts' scores nearly
+    /// agree, rounding decides between them.
     void expectTheCpusLogits(const std::shared_ptr<const Model>& model, int batch, int promptTokens,
                              SessionOptions options = denseOptions()) {
         ASSERT_EQ(gpuProblem(*model), "");
@@ -103,11 +104,13 @@ protected:
         ASSERT_EQ(gpu.logits.size(), cpu.logits.size());
         ASSERT_FALSE(cpu.logits.empty());
         double sum = 0;
+        std::size_t strayed = 0;
         for (std::size_t i = 0; i < cpu.logits.size(); ++i) {
             const double error = relativeError(gpu.logits[i], cpu.logits[i]);
-            EXPECT_LT(error, 0.15) << "logits " << i;
+            strayed += error < 0.15 ? 0 : 1;
             sum += error;
         }
+        EXPECT_LE(strayed, model->config().experts ? cpu.logits.size() / 25 : 0u);
         const double mean = sum / double(cpu.logits.size());
         EXPECT_LT(mean, 0.05);
         std::printf("mean difference %.4f of the largest logit\n", mean);
