@@ -1,10 +1,10 @@
 // The CUDA kernels one by one, each beside the ceiling it works under.
 #include "bench/bench.h"
 #include "bench/cuda/gpu.h"
+#include "bench/cuda/model_kernels.h"
 #include "bench/cuda/settings.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/linear.h"
-#include "kernels/cuda/packed.h"
 #include "kernels/cuda/probe.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/select.h"
@@ -256,50 +256,6 @@ Json linear(Gpu& gpu, double readRate, const Log& log) {
     return out;
 }
 
-/// Weights as GGUF's blocks, in the packed order: what counts is the share of the bandwidth their own bytes need.
-Json quantised(Gpu& gpu, double readRate, const Log& log) {
-    Json out;
-    const struct {
-        const char* name;
-        int rows, cols;
-        bool gated;
-    } layers[] = {{"8b_o", 4096, 4096, false}, {"8b_gate_up", 28672, 4096, true}, {"8b_down", 4096, 14336, false}};
-    for (const DType type :
-         {DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K})
-        for (const auto& layer : layers)
-            for (const int n : {1, 4, 16}) {
-                const std::size_t bytes = cuda::packedBytes(type, layer.rows, layer.cols);
-                const int copies = int(std::max<std::size_t>(4, (std::size_t(512) << 20) / bytes)); // cold weights
-                std::byte* w = nullptr;
-                Bf16* hidden = nullptr;
-                float *x = nullptr, *y = nullptr, *norm = nullptr;
-                DeviceArena arena;
-                arena.plan(w, bytes * std::size_t(copies), "a benchmark"); // zeros: the values change nothing
-                arena.plan(x, std::size_t(n) * std::size_t(layer.cols), "a benchmark");
-                arena.plan(y, std::size_t(n) * std::size_t(layer.rows), "a benchmark");
-                arena.plan(hidden, std::size_t(n) * std::size_t(layer.rows), "a benchmark");
-                arena.plan(norm, std::size_t(layer.cols), "a benchmark");
-                arena.take();
-                cuda::Linear product(gpu.launch, n, layer.cols);
-                const double time = gpu.graphSeconds([&] {
-                    for (int i = 0; i < copies; ++i) {
-                        const cuda::DeviceMatrix matrix{nullptr, layer.rows, layer.cols, type,
-                                                        w + std::size_t(i) * bytes};
-                        product.run(matrix, x, layer.cols, n, {norm, 1e-5f},
-                                    layer.gated ? cuda::LinearOutput{nullptr, 0, false, nullptr, hidden}
-                                                : cuda::LinearOutput{y, layer.rows, false, nullptr, nullptr});
-                    }
-                }) / copies;
-                const std::string name = fmt::format("quantised_{}_{}_inputs_{}", nameOf(type), layer.name, n);
-                out[name + "_gb_per_s"] = double(bytes) / time * 1e-9;
-                out[name + "_share_of_read"] = double(bytes) / readRate / time;
-                log(fmt::format("{} {:10} {:2} inputs: {:7.2f} us, {:4.0f} GB/s, {:.3f} of the read probe",
-                                nameOf(type), layer.name, n, time * 1e6, double(bytes) / time * 1e-9,
-                                double(bytes) / readRate / time));
-            }
-    return out;
-}
-
 } // namespace
 
 Json gpuKernels(const Settings& given, const Log& log) {
@@ -316,7 +272,9 @@ Json gpuKernels(const Settings& given, const Log& log) {
     if (wanted("attention")) out.update(attention(gpu, read, rows, log));
     if (wanted("sample")) out.update(sampling(gpu, rows, log));
     if (wanted("linear")) out.update(linear(gpu, read, log));
-    if (wanted("quantised")) out.update(quantised(gpu, read, log));
+    if (wanted("quantised")) out.update(quantisedLayers(gpu, read, log));
+    if (wanted("experts")) out.update(expertLayers(gpu, read, log));
+    if (wanted("latent")) out.update(latentAttention(gpu, read, log));
     return out;
 }
 

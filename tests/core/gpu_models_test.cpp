@@ -198,6 +198,7 @@ struct Recipe {
     const char* name;
     DType q, k, v, o, gate, up, down, embedding, head;
     int hidden, ffn, heads, kvHeads;
+    int experts = 0; // gate, up and down of each, two for every token
 };
 
 void PrintTo(const Recipe& recipe, std::ostream* out) { *out << recipe.name; }
@@ -220,6 +221,10 @@ std::string writeGguf(const std::filesystem::path& path, const Recipe& recipe) {
     gguf.put("llama.rope.dimension_count", number(kDim));
     gguf.put("llama.attention.layer_norm_rms_epsilon", 1e-5f);
     gguf.put("llama.rope.freq_base", 10000.f);
+    if (recipe.experts > 0) {
+        gguf.put("llama.expert_count", number(recipe.experts));
+        gguf.put("llama.expert_used_count", number(2));
+    }
     std::vector<std::string> tokens;
     for (int id = 0; id < kVocab; ++id) tokens.push_back("t" + std::to_string(id));
     gguf.put("tokenizer.ggml.model", "gpt2");
@@ -228,7 +233,8 @@ std::string writeGguf(const std::filesystem::path& path, const Recipe& recipe) {
     gguf.put("tokenizer.ggml.merges", std::vector<std::string>{});
     gguf.put("tokenizer.ggml.bos_token_id", 0u);
     gguf.put("tokenizer.ggml.eos_token_id", 1u);
-    const auto matrix = [&](const std::string& name, DType type, int rows, int cols) {
+    // lists: the rows are those of so many matrices
+    const auto matrix = [&](const std::string& name, DType type, int rows, int cols, int lists = 0) {
         std::string bytes;
         if (isQuantised(type)) {
             bytes = randomBlocks(random, type, rows, cols);
@@ -242,7 +248,9 @@ std::string writeGguf(const std::filesystem::path& path, const Recipe& recipe) {
                              std::size_t(bytesOf(type)));
             }
         }
-        gguf.add(name + ".weight", {std::uint64_t(cols), std::uint64_t(rows)}, std::uint32_t(ggufCode(type)), bytes);
+        std::vector<std::uint64_t> sizes{std::uint64_t(cols), std::uint64_t(rows)};
+        if (lists > 0) sizes = {std::uint64_t(cols), std::uint64_t(rows / lists), std::uint64_t(lists)};
+        gguf.add(name + ".weight", sizes, std::uint32_t(ggufCode(type)), bytes);
     };
     const auto norm = [&](const std::string& name) {
         std::vector<float> values(std::size_t(recipe.hidden));
@@ -261,6 +269,13 @@ std::string writeGguf(const std::filesystem::path& path, const Recipe& recipe) {
         matrix(layer + "attn_k", recipe.k, recipe.kvHeads * kDim, recipe.hidden);
         matrix(layer + "attn_v", recipe.v, recipe.kvHeads * kDim, recipe.hidden);
         matrix(layer + "attn_output", recipe.o, recipe.hidden, recipe.heads * kDim);
+        if (const int experts = recipe.experts; experts > 0) {
+            matrix(layer + "ffn_gate_inp", DType::F32, experts, recipe.hidden);
+            matrix(layer + "ffn_gate_exps", recipe.gate, experts * recipe.ffn, recipe.hidden, experts);
+            matrix(layer + "ffn_up_exps", recipe.up, experts * recipe.ffn, recipe.hidden, experts);
+            matrix(layer + "ffn_down_exps", recipe.down, experts * recipe.hidden, recipe.ffn, experts);
+            continue;
+        }
         matrix(layer + "ffn_gate", recipe.gate, recipe.ffn, recipe.hidden);
         matrix(layer + "ffn_up", recipe.up, recipe.ffn, recipe.hidden);
         matrix(layer + "ffn_down", recipe.down, recipe.hidden, recipe.ffn);
@@ -287,6 +302,10 @@ const Recipe kRecipes[] = {
      DType::Q4_K, DType::Q6_K, 256, 512, 4, 2},
     {"every_tensor_another", DType::Q8_0, DType::BF16, DType::Q5_0, DType::Q6_K, DType::Q4_K, DType::Q5_K, DType::Q5_1,
      DType::Q8_0, DType::F32, 512, 768, 8, 2},
+    {"experts", DType::Q4_K, DType::Q4_K, DType::Q6_K, DType::Q4_K, DType::Q4_K, DType::Q4_K, DType::Q6_K, DType::Q4_K,
+     DType::Q6_K, 256, 256, 4, 2, 6},
+    {"experts_q8_0", DType::Q8_0, DType::Q8_0, DType::Q8_0, DType::Q8_0, DType::Q8_0, DType::Q8_0, DType::Q8_0,
+     DType::Q8_0, DType::Q8_0, 192, 96, 3, 1, 4},
 };
 
 class GpuGguf : public GpuModels, public ::testing::WithParamInterface<Recipe> {};

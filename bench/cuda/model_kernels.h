@@ -1,0 +1,15 @@
+// Kernels that only some models need, each beside the read probe: quantised layers, experts, latent attention.
+#pragma once
+
+#include "bench/bench.h"
+#include "bench/cuda/gpu.h"
+
+#include <nlohmann/json.hpp>
+
+namespace kvscope::bench {
+
+nlohmann::ordered_json quantisedLayers(Gpu& gpu, double readRate, const Log& log);
+nlohmann::ordered_json expertLayers(Gpu& gpu, double readRate, const Log& log);
+nlohmann::ordered_json latentAttention(Gpu& gpu, double readRate, const Log& log);
+
+} // namespace kvscope::bench
