@@ -25,7 +25,8 @@ template <class T> void upload(T* to, const std::vector<T>& from) {
 } // namespace
 
 /// Weights as GGUF's blocks, in the packed order: what counts is the share of the bandwidth their own bytes need.
-Json quantisedLayers(Gpu& gpu, double readRate, const Log& log) {
+Json quantisedLayers(Gpu& gpu, double readRate, const std::string& onlyType, const std::string& onlyLayer,
+                     const Log& log) {
     Json out;
     const struct {
         const char* name;
@@ -36,6 +37,8 @@ Json quantisedLayers(Gpu& gpu, double readRate, const Log& log) {
          {DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q8_0, DType::Q4_K, DType::Q5_K, DType::Q6_K})
         for (const auto& layer : layers)
             for (const int n : {1, 4, 16}) {
+                if (!onlyType.empty() && onlyType != nameOf(type)) continue;
+                if (!onlyLayer.empty() && onlyLayer != layer.name) continue;
                 const std::size_t bytes = cuda::packedBytes(type, layer.rows, layer.cols);
                 const int copies = int(std::max<std::size_t>(4, (std::size_t(512) << 20) / bytes)); // cold weights
                 std::byte* w = nullptr;

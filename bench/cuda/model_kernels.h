@@ -5,10 +5,13 @@
 #include "bench/cuda/gpu.h"
 
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace kvscope::bench {
 
-nlohmann::ordered_json quantisedLayers(Gpu& gpu, double readRate, const Log& log);
+/// type, layer: only this format ("q4_K") or layer ("8b_o"); empty: all.
+nlohmann::ordered_json quantisedLayers(Gpu& gpu, double readRate, const std::string& type, const std::string& layer,
+                                       const Log& log);
 nlohmann::ordered_json expertLayers(Gpu& gpu, double readRate, const Log& log);
 nlohmann::ordered_json latentAttention(Gpu& gpu, double readRate, const Log& log);
 

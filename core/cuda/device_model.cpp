@@ -129,8 +129,8 @@ void DeviceModel::planLayer(DeviceLayer& layer, const LayerWeights* from, bool e
         if (!from->moe.choiceBias.empty()) planFloats(to.choiceBias, std::size_t(e.count));
         planPacked(to.gateUp, deviceType(first.gate, first.up), 2 * e.width, config.hidden, e.count);
         planPacked(to.down, deviceType(first.down), config.hidden, e.width, e.count);
-        to.gateUpBytes = to.gateUp.bytes();
-        to.downBytes = to.down.bytes();
+        to.gateUpBytes = cuda::packedBytes(to.gateUp.type, to.gateUp.rows, to.gateUp.cols);
+        to.downBytes = cuda::packedBytes(to.down.type, to.down.rows, to.down.cols);
         if (from->moe.shared.gate.rows > 0) planFeedForward(to.shared, &from->moe.shared, e.sharedWidth);
     }
     planFloats(layer.inputNorm, hidden);

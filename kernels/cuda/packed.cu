@@ -4,6 +4,7 @@
 #include "kernels/cuda/packed_formats.cuh"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace kvscope::cuda {
 namespace {
@@ -23,9 +24,11 @@ __device__ inline void copyToShared(void* to, const void* from) {
 }
 
 /// One chunk: inputs(block, input tile) gives the fragments of both instructions of 32 columns of 8 inputs.
-template <class Format, int kRowTiles, int kInputTiles, class Inputs>
-__device__ inline void multiplyChunk(const PackedPiece<Format> (&w)[kRowTiles], Inputs&& inputs,
+/// sumsOf(block): of one input, the sums of its two times 16 columns; null: they are made with the products.
+template <class Format, int kRowTiles, int kInputTiles, class Inputs, class Sums>
+__device__ inline void multiplyChunk(const PackedPiece<Format> (&w)[kRowTiles], Inputs&& inputs, Sums&& sumsOf,
                                      float (&acc)[kRowTiles][kInputTiles][4]) {
+    constexpr bool kSumsKnown = !std::is_null_pointer_v<std::remove_cvref_t<Sums>>;
     constexpr std::uint32_t kOnes = 0x3f803f80u;
     constexpr bool kSummed = Format::kBase != 0;
     constexpr int kParts = Format::kFine ? 2 : 1, kSteps = 2 / kParts; // columns that share a scale: 16 or 32
@@ -40,10 +43,16 @@ __device__ inline void multiplyChunk(const PackedPiece<Format> (&w)[kRowTiles], 
             x[j] = next[j];
             if (block + 1 < Format::kBlocks) next[j] = inputs(block + 1, j); // long before it is needed
         }
+        float known[2] = {};
+        if constexpr (kSummed && kSumsKnown) {
+            const float2 both = sumsOf(block);
+            known[0] = kParts == 1 ? both.x + both.y : both.x;
+            known[1] = both.y;
+        }
 #pragma unroll
         for (int part = 0; part < kParts; ++part) {
             float sums[kInputTiles][4] = {};
-            if constexpr (kSummed) {
+            if constexpr (kSummed && !kSumsKnown) {
 #pragma unroll
                 for (int j = 0; j < kInputTiles; ++j)
 #pragma unroll
@@ -73,12 +82,15 @@ __device__ inline void multiplyChunk(const PackedPiece<Format> (&w)[kRowTiles], 
                     for (int half = 0; half < 2; ++half) {
                         const ScaleAndLeast s = Format::scaleOf(w[r], block, part, half);
                         const float shift = fmaf(s.scale, -Format::kBase, s.least);
+                        if constexpr (kSummed && kSumsKnown) // once: both columns of the input are added up in the end
+                            acc[r][0][half * 2] = fmaf(shift, known[part], acc[r][0][half * 2]);
 #pragma unroll
                         for (int j = 0; j < kInputTiles; ++j)
 #pragma unroll
                             for (int e = half * 2; e < half * 2 + 2; ++e) {
                                 acc[r][j][e] = fmaf(s.scale, c[j][e], acc[r][j][e]);
-                                if constexpr (kSummed) acc[r][j][e] = fmaf(shift, sums[j][e], acc[r][j][e]);
+                                if constexpr (kSummed && !kSumsKnown)
+                                    acc[r][j][e] = fmaf(shift, sums[j][e], acc[r][j][e]);
                             }
                     }
                 }
@@ -88,13 +100,14 @@ __device__ inline void multiplyChunk(const PackedPiece<Format> (&w)[kRowTiles], 
 }
 
 /// This warp's columns of the one input, split into two bf16 numbers each and laid out as fragments: [high, low][block]
-/// [quad][8]. @return its share of the sum of squares
-__device__ inline float stageInput(const PackedProduct& p, int firstCol, int cols, Bf16* high, Bf16* low) {
+/// [quad][8]; sums: of each 16 columns. cols is a multiple of 32. @return its share of the sum of squares
+__device__ inline float stageInput(const PackedProduct& p, int firstCol, int cols, Bf16* high, Bf16* low, float* sums) {
     float squares = 0;
-    for (int at = threadIdx.x % kWarp * 4; at < cols; at += kWarp * 4) {
-        const int col = firstCol + at;
+    const int lane = threadIdx.x % kWarp;
+    for (int base = 0; base < cols; base += kWarp * 4) {
+        const int at = base + lane * 4, col = firstCol + at;
         float4 x = make_float4(0, 0, 0, 0);
-        if (col < p.cols) {
+        if (at < cols && col < p.cols) {
             if (p.x != nullptr) {
                 x = *reinterpret_cast<const float4*>(p.x + col);
                 squares += x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
@@ -107,13 +120,40 @@ __device__ inline float stageInput(const PackedProduct& p, int firstCol, int col
                 x = make_float4(lowHalf(half.x), highHalf(half.x), lowHalf(half.y), highHalf(half.y));
             }
         }
-        const int to = at / 32 * 32 + at % 16 / 4 * 8 + at % 32 / 16 * 4;
         const uint2 top = make_uint2(packBf16(x.x, x.y), packBf16(x.z, x.w));
+        const uint2 rest = make_uint2(packBf16(x.x - lowHalf(top.x), x.y - highHalf(top.x)),
+                                      packBf16(x.z - lowHalf(top.y), x.w - highHalf(top.y)));
+        const auto sumOf = [](const uint2& four) {
+            return (lowHalf(four.x) + highHalf(four.x)) + (lowHalf(four.y) + highHalf(four.y));
+        };
+        float sum = sumOf(top) + sumOf(rest);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+        if (at >= cols) continue;
+        const int to = at / 32 * 32 + at % 16 / 4 * 8 + at % 32 / 16 * 4;
         *reinterpret_cast<uint2*>(high + to) = top;
-        *reinterpret_cast<uint2*>(low + to) = make_uint2(packBf16(x.x - lowHalf(top.x), x.y - highHalf(top.x)),
-                                                         packBf16(x.z - lowHalf(top.y), x.w - highHalf(top.y)));
+        *reinterpret_cast<uint2*>(low + to) = rest;
+        if (lane % 4 == 0) sums[at / 16] = sum;
     }
     return squares;
+}
+
+/// The products of rows `row` and `row` + 8 of a tile with one input.
+__device__ inline void store(const PackedProduct& p, int row, int output, float low, float high) {
+    if (p.hidden != nullptr) {
+        if (row < p.rows)
+            p.hidden[std::size_t(output) * (p.rows / 2) + (row / 16 * 8 + row % 16)] =
+                __float2bfloat16(silu(low) * high);
+        return;
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+        const int to = row + half * 8;
+        if (to >= p.rows) continue;
+        const float value = (half == 0 ? low : high) + (p.bias != nullptr ? p.bias[to] : 0.f);
+        float* y = p.y + std::size_t(output) * p.stride + to;
+        *y = p.accumulate ? *y + value : value;
+    }
 }
 
 /// The group's expert: the index-th one that has inputs; -1: there are no more. By every warp for itself.
@@ -132,12 +172,19 @@ __device__ inline int expertAt(const ExpertGroups& groups, int index) {
     return -1;
 }
 
+/// Of a warp's slice of the one input: two bf16 parts and the sums of 16 columns.
+__host__ __device__ constexpr int stagedBytes(int cols) { return (cols * 2 + 32) * 2 + cols / 16 * 4 + 64; }
+
 /// Chunks of a warp that are under way at once, in its ring in shared memory: enough to keep the memory busy, few
 /// enough for the next kernel's blocks to find room beside this one's.
 template <class Format, int kRowTiles, bool kOne> constexpr int ringStages() {
     constexpr int kBytes = Format::kBytes * kRowTiles;
-    if (kOne) return kBytes <= 1152 ? 5 : kBytes <= 1536 ? 4 : 2; // three blocks of a 4,096-column layer in a processor
-    return kBytes <= 2304 ? 4 : kBytes <= 3072 ? 3 : 2;           // two
+    if (kOne)
+        return kBytes <= 1152   ? 5
+               : kBytes <= 1536 ? 4
+               : kBytes <= 2304 ? 3
+                                : 2;                    // three blocks of a 4,096-column layer in a processor
+    return kBytes <= 2304 ? 4 : kBytes <= 3072 ? 3 : 2; // two
 }
 
 /// Grid (row tiles, busy experts or 1). The warps of a block split the columns; every tile's sums meet in shared
@@ -145,7 +192,8 @@ template <class Format, int kRowTiles, bool kOne> constexpr int ringStages() {
 template <class Format, int kRowTiles, int kInputTiles, bool kOne>
 __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) {
     extern __shared__ __align__(16) std::byte dynamic[];
-    __shared__ float sums[2][kWarps][kRowTiles][kInputTiles][kWarp][4];
+    constexpr int kKept = kOne ? 8 : kWarp; // lanes whose sums count
+    __shared__ float sums[2][kWarps][kRowTiles][kInputTiles][kKept][4];
     __shared__ float squares[kWarps];
     const PackedProduct& p = job.p;
     constexpr int kStages = ringStages<Format, kRowTiles, kOne>(), kStageBytes = Format::kBytes * kRowTiles;
@@ -195,13 +243,16 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
         weights += std::size_t(expert) * p.groups.bytes;
     }
     const int mine = (end - begin) * Format::kCols, slice = (job.chunks + kWarps - 1) / kWarps * Format::kCols;
-    Bf16* high = reinterpret_cast<Bf16*>(dynamic + kWarps * kStages * kStageBytes) + std::size_t(warp) * slice * 2;
-    Bf16* low = high + slice;
+    // [high parts, shifted against the low ones' memory banks][low parts][sums]
+    std::byte* input = dynamic + kWarps * kStages * kStageBytes + std::size_t(warp) * stagedBytes(slice);
+    Bf16 *high = reinterpret_cast<Bf16*>(input), *low = high + slice + 32;
+    float* columnSums = reinterpret_cast<float*>(low + slice);
     if constexpr (kOne) {
-        const float share = warpSum(stageInput(p, begin * Format::kCols, mine, high, low));
+        const float share = warpSum(stageInput(p, begin * Format::kCols, mine, high, low, columnSums));
         if (lane == 0) squares[warp] = share;
         __syncwarp();
     }
+    float inputScale = 0; // of the one input's norm
     int turn = 0, stage = 0;
     for (int firstInput = 0; firstInput < inputs; firstInput += kInputTiles * 8) {
         const Bf16* rows[kInputTiles] = {};
@@ -219,6 +270,14 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
 #pragma unroll
             for (int s = 0; s < kStages; ++s) fetch();
         }
+        const auto knownSums = [&](int chunk) {
+            if constexpr (kOne)
+                return [at = columnSums + (chunk - begin) * (Format::kCols / 16)](int block) {
+                    return *reinterpret_cast<const float2*>(at + block * 2);
+                };
+            else
+                return nullptr;
+        };
         for (int tile = blockIdx.x; tile < job.tiles; tile += gridDim.x, turn ^= 1) {
             float acc[kRowTiles][kInputTiles][4] = {};
             for (int chunk = begin; chunk < end; ++chunk) {
@@ -245,53 +304,51 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
                             return make_uint4(x.x, x.y, y.x, y.y);
                         }
                     },
-                    acc);
+                    knownSums(chunk), acc);
             }
+            if constexpr (kOne) {
+                if (quad == 0) // the input's two parts are columns 0 and 1
+                    *reinterpret_cast<float2*>(sums[turn][warp][0][0][lane / 4]) =
+                        make_float2(acc[0][0][0] + acc[0][0][1], acc[0][0][2] + acc[0][0][3]);
+                __syncthreads(); // of the other turn, everything was read before this
+                if (warp < 2) {  // 8 threads per row pair, one for each warp's share
+                    const int pair = threadIdx.x / 8, from = threadIdx.x % 8, row = tile * 16 + pair;
+                    if (inputScale == 0) {
+                        float all = squares[from];
 #pragma unroll
-            for (int r = 0; r < kRowTiles; ++r)
-#pragma unroll
-                for (int j = 0; j < kInputTiles; ++j)
-                    *reinterpret_cast<float4*>(sums[turn][warp][r][j][lane]) =
-                        make_float4(acc[r][j][0], acc[r][j][1], acc[r][j][2], acc[r][j][3]);
-            __syncthreads(); // of the other turn, everything was read before this
-            // Lane l of a tile holds rows l/4 and l/4 + 8 at inputs 2(l%4), 2(l%4)+1.
-            for (int item = threadIdx.x; item < kRowTiles * kInputTiles * kWarp; item += kThreads) {
-                const int l = item % kWarp, j = item / kWarp % kInputTiles, r = item / kWarp / kInputTiles;
-                const int row = (tile * kRowTiles + r) * 16 + l / 4;
-                if (kOne && l % 4 != 0) continue;
-                float total[4] = {};
-#pragma unroll
-                for (int u = 0; u < kWarps; ++u)
-#pragma unroll
-                    for (int e = 0; e < 4; ++e) total[e] += sums[turn][u][r][j][l][e];
-                if constexpr (kOne) {
-                    float scale = 1;
-                    if (p.normWeight != nullptr) {
-                        float all = 0;
-#pragma unroll
-                        for (int u = 0; u < kWarps; ++u) all += squares[u];
-                        scale = rsqrtf(all / float(p.cols) + p.normEps);
+                        for (int offset = 4; offset > 0; offset /= 2) all += __shfl_xor_sync(0xffffffffu, all, offset);
+                        inputScale = p.normWeight != nullptr ? rsqrtf(all / float(p.cols) + p.normEps) : 1.f;
                     }
-                    total[0] = (total[0] + total[1]) * scale;
-                    total[2] = (total[2] + total[3]) * scale;
+                    float2 total = *reinterpret_cast<const float2*>(sums[turn][from][0][0][pair]);
+#pragma unroll
+                    for (int offset = 4; offset > 0; offset /= 2) {
+                        total.x += __shfl_xor_sync(0xffffffffu, total.x, offset);
+                        total.y += __shfl_xor_sync(0xffffffffu, total.y, offset);
+                    }
+                    if (from == 0) store(p, row, 0, total.x * inputScale, total.y * inputScale);
                 }
+            } else {
 #pragma unroll
-                for (int e = 0; e < (kOne ? 1 : 2); ++e) {
-                    const int at = firstInput + j * 8 + l % 4 * 2 + e;
-                    if (at >= inputs || row >= p.rows) continue;
-                    const int output = grouped ? pairs[at] : at;
-                    if (p.hidden != nullptr) {
-                        p.hidden[std::size_t(output) * (p.rows / 2) + (row / 16 * 8 + row % 16)] =
-                            __float2bfloat16(silu(total[e]) * total[e + 2]);
-                        continue;
-                    }
+                for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
-                    for (int half = 0; half < 2; ++half) {
-                        const int to = row + half * 8;
-                        if (to >= p.rows) continue;
-                        const float value = total[e + half * 2] + (p.bias != nullptr ? p.bias[to] : 0.f);
-                        float* y = p.y + std::size_t(output) * p.stride + to;
-                        *y = p.accumulate ? *y + value : value;
+                    for (int j = 0; j < kInputTiles; ++j)
+                        *reinterpret_cast<float4*>(sums[turn][warp][r][j][lane]) =
+                            make_float4(acc[r][j][0], acc[r][j][1], acc[r][j][2], acc[r][j][3]);
+                __syncthreads();
+                // Lane l of a tile holds rows l/4 and l/4 + 8 at inputs 2(l%4), 2(l%4)+1.
+                for (int item = threadIdx.x; item < kRowTiles * kInputTiles * kWarp; item += kThreads) {
+                    const int l = item % kWarp, j = item / kWarp % kInputTiles, r = item / kWarp / kInputTiles;
+                    float total[4] = {};
+#pragma unroll
+                    for (int u = 0; u < kWarps; ++u)
+#pragma unroll
+                        for (int e = 0; e < 4; ++e) total[e] += sums[turn][u][r][j][l][e];
+#pragma unroll
+                    for (int e = 0; e < 2; ++e) {
+                        const int at = firstInput + j * 8 + l % 4 * 2 + e;
+                        if (at < inputs)
+                            store(p, (tile * kRowTiles + r) * 16 + l / 4, grouped ? pairs[at] : at, total[e],
+                                  total[e + 2]);
                     }
                 }
             }
@@ -305,8 +362,8 @@ void launchPacked(const Launch& how, const PackedProduct& p) {
     const int groups = p.groups.counts != nullptr ? std::min(p.groups.experts, p.n * p.groups.used) : 1;
     const int resident = how.multiprocessors * (kOne ? 3 : 2);
     const int blocks = std::min(job.tiles, std::max(1, groups > 1 ? resident * 4 / groups : resident));
-    const std::size_t staged =
-        kOne ? std::size_t(job.chunks + kWarps - 1) / kWarps * kWarps * Format::kCols * 2 * sizeof(Bf16) : 0;
+    const int slice = (job.chunks + kWarps - 1) / kWarps * Format::kCols;
+    const std::size_t staged = kOne ? std::size_t(kWarps) * stagedBytes(slice) : 0;
     const std::size_t shared =
         std::size_t(kWarps) * ringStages<Format, kRowTiles, kOne>() * Format::kBytes * kRowTiles + staged;
     const auto kernel = packedKernel<Format, kRowTiles, kInputTiles, kOne>;

@@ -145,18 +145,20 @@ template <> struct Packed<DType::Q5_1> : PackedLayout<DType::Q5_1, 2, 2, 2> {
 template <class Piece> __device__ inline ScaleAndLeast sixBitScales(const Piece& piece, int block, int half) {
     const uint4& row = piece.scales[half];
     const std::uint32_t words[3] = {row.y, row.z, row.w};
+    // 2^23 + i as bits, taken off again in the multiply-add: exact, and cheaper than a conversion.
+    constexpr std::uint32_t kSix = 63, kLarge = 0x4B000000u;
     std::uint32_t scale, least;
     if (block < 6) {
         const std::uint32_t word = words[block / 2];
-        scale = word >> block % 2 * 12 & 63, least = word >> (block % 2 * 12 + 6) & 63;
+        scale = andOr(word >> block % 2 * 12, kSix, kLarge), least = andOr(word >> (block % 2 * 12 + 6), kSix, kLarge);
     } else {
         const std::uint32_t word = words[block - 6];
-        scale = word >> 24 & 63, least = word >> 30 | (words[2] >> (block == 6 ? 24 : 28) & 15) << 2;
+        scale = andOr(word >> 24, kSix, kLarge);
+        least = (word >> 30 | (words[2] >> (block == 6 ? 24 : 28) & 15) << 2) | kLarge;
     }
-    // 2^23 + i as bits, taken off again in the multiply-add: exact, and cheaper than a conversion.
     const float d = halfOf(row.x, 0), dmin = halfOf(row.x, 1);
-    const float by = fmaf(d, __uint_as_float(scale | 0x4B000000u), d * -8388608.f);
-    const float minus = fmaf(dmin, __uint_as_float(least | 0x4B000000u), dmin * -8388608.f);
+    const float by = fmaf(d, __uint_as_float(scale), d * -8388608.f);
+    const float minus = fmaf(dmin, __uint_as_float(least), dmin * -8388608.f);
     return {by, -minus};
 }
 
