@@ -2,6 +2,7 @@
 
 #include "core/cuda/gpu_device.h"
 #include "core/session/stage_clock.h"
+#include "kernels/cuda/attention_latent.h"
 #include "kernels/cuda/block_mass.h"
 
 #include <algorithm>
@@ -35,6 +36,11 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                     fmt::format("windows of {} tokens are too long for the GPU backend", spec_.grid.kernel),
                     "use --backend cpu, or windows of at most 256 tokens");
     const cudaDeviceProp gpu = usableGpu();
+    if (config.latent && gpu.sharedMemPerBlockOptin < cuda::kLatentSharedBytes)
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("latent attention needs {} KiB of a multiprocessor's shared memory; {} has {}",
+                                cuda::kLatentSharedBytes >> 10, gpu.name, gpu.sharedMemPerBlockOptin >> 10),
+                    "use --backend cpu, or a data-centre GPU of the Hopper generation or later");
     launch_.multiprocessors = gpu.multiProcessorCount;
     launch_.clusters = gpu.major >= 9;
     cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "opening a stream");

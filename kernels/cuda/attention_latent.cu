@@ -48,6 +48,8 @@ template <int kRowTiles, int kTokens> struct LatentShared {
     bool last;
 };
 
+static_assert(sizeof(LatentShared<1, 64>) <= kLatentSharedBytes && sizeof(LatentShared<4, 32>) <= kLatentSharedBytes);
+
 /// Where the keys lie: block ids and places, null for "block i at place i".
 struct LatentKeys {
     const Bf16* blocks;

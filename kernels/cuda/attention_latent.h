@@ -8,6 +8,8 @@ namespace kvscope::cuda {
 
 /// 512 latent and 64 rotated channels.
 constexpr int kLatentDim = 576, kLatentValue = 512;
+/// Shared memory that the kernels need of one thread block.
+constexpr std::size_t kLatentSharedBytes = std::size_t(176) << 10;
 
 /// As decodeAttention and prefillAttention, which call these; out is [.., queryHeads * 512]. Without token biases.
 void latentDecodeAttention(const Launch& launch, const DecodeAttentionArgs& args);

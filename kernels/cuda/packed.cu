@@ -184,7 +184,7 @@ template <class Format, int kRowTiles, bool kOne> constexpr int ringStages() {
                : kBytes <= 1536 ? 4
                : kBytes <= 2304 ? 3
                                 : 2;                    // three blocks of a 4,096-column layer in a processor
-    return kBytes <= 2304 ? 4 : kBytes <= 3072 ? 3 : 2; // two
+    return kBytes <= 2304 ? 4 : kBytes <= 3400 ? 3 : 2; // at most 90 KiB with the sums
 }
 
 /// Grid (row tiles, busy experts or 1). The warps of a block split the columns; every tile's sums meet in shared
@@ -193,7 +193,7 @@ template <class Format, int kRowTiles, int kInputTiles, bool kOne>
 __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) {
     extern __shared__ __align__(16) std::byte dynamic[];
     constexpr int kKept = kOne ? 8 : kWarp; // lanes whose sums count
-    __shared__ float sums[2][kWarps][kRowTiles][kInputTiles][kKept][4];
+    __shared__ float sums[kOne ? 2 : 1][kWarps][kRowTiles][kInputTiles][kKept][4];
     __shared__ float squares[kWarps];
     const PackedProduct& p = job.p;
     constexpr int kStages = ringStages<Format, kRowTiles, kOne>(), kStageBytes = Format::kBytes * kRowTiles;
@@ -332,7 +332,7 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
                 for (int r = 0; r < kRowTiles; ++r)
 #pragma unroll
                     for (int j = 0; j < kInputTiles; ++j)
-                        *reinterpret_cast<float4*>(sums[turn][warp][r][j][lane]) =
+                        *reinterpret_cast<float4*>(sums[0][warp][r][j][lane]) =
                             make_float4(acc[r][j][0], acc[r][j][1], acc[r][j][2], acc[r][j][3]);
                 __syncthreads();
                 // Lane l of a tile holds rows l/4 and l/4 + 8 at inputs 2(l%4), 2(l%4)+1.
@@ -342,7 +342,7 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
 #pragma unroll
                     for (int u = 0; u < kWarps; ++u)
 #pragma unroll
-                        for (int e = 0; e < 4; ++e) total[e] += sums[turn][u][r][j][l][e];
+                        for (int e = 0; e < 4; ++e) total[e] += sums[0][u][r][j][l][e];
 #pragma unroll
                     for (int e = 0; e < 2; ++e) {
                         const int at = firstInput + j * 8 + l % 4 * 2 + e;
@@ -351,6 +351,7 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
                                   total[e + 2]);
                     }
                 }
+                __syncthreads(); // the next tile's sums take their place
             }
         }
     }
@@ -374,20 +375,32 @@ void launchPacked(const Launch& how, const PackedProduct& p) {
 
 } // namespace
 
+int packedFloatCols() {
+    static const int most = [] {
+        int device = 0, bytes = 0;
+        check(cudaGetDevice(&device), "asking for the GPU in use");
+        check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
+              "asking for the GPU's shared memory");
+        return bytes >= 180 << 10 ? 24576 : 8192;
+    }();
+    return most;
+}
+
 void multiplyPacked(const Launch& how, const PackedProduct& p) {
     if (p.n == 0 || p.rows == 0) return;
     const bool grouped = p.groups.counts != nullptr;
-    if (!grouped && (p.n > kPackedInputs || (p.x != nullptr && (p.n > 1 || p.cols > kPackedFloatCols))))
+    if (!grouped && (p.n > kPackedInputs || (p.x != nullptr && (p.n > 1 || p.cols > packedFloatCols()))))
         throw Error(ErrorKind::BadInput, "too many inputs for one product of packed weights",
                     "this is a bug in KVScope");
     forFormat(p.type, [&](auto format) {
         using Format = decltype(format);
-        if (!grouped && p.n == 1 && p.cols <= kPackedFloatCols)
+        constexpr int kRowTiles = Format::kBytes <= 2304 ? 2 : 1; // together: the inputs are read for both
+        if (!grouped && p.n == 1 && p.cols <= packedFloatCols())
             launchPacked<Format, 1, 1, true>(how, p);
         else if (p.n <= 8)
-            launchPacked<Format, 2, 1, false>(how, p);
+            launchPacked<Format, kRowTiles, 1, false>(how, p);
         else
-            launchPacked<Format, 2, 2, false>(how, p);
+            launchPacked<Format, kRowTiles, 2, false>(how, p);
     });
 }
 
