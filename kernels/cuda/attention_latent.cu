@@ -13,7 +13,6 @@ constexpr int kRow = kLatentDim + 8;    // elements between rows in shared memor
 constexpr int kPieces = kLatentDim / 8; // of 16 bytes
 constexpr int kHeads = 16;              // query heads of a decode tile
 constexpr int kCell = kLatentValue + 2; // a head's partial result: values, maximum, sum
-constexpr int kArrivals = 8;            // counters kept per cell; see attentionArrivals
 
 __device__ inline unsigned sharedAddress(const void* at) { return unsigned(__cvta_generic_to_shared(at)); }
 
@@ -45,7 +44,6 @@ template <int kRowTiles, int kTokens> struct LatentShared {
     float factor[kRowTiles * 16], maximum[kRowTiles * 16], sum[kRowTiles * 16];
     std::int32_t position[kRowTiles * 16]; // of the query
     std::int32_t token[2][kTokens];        // position of each key; behind every query: none
-    bool last;
 };
 
 static_assert(sizeof(LatentShared<1, 64>) <= kLatentSharedBytes && sizeof(LatentShared<4, 32>) <= kLatentSharedBytes);
@@ -250,40 +248,53 @@ __global__ void __launch_bounds__(kThreads) latentDecodeKernel(DecodeAttentionAr
                     make_float2(x, y);
         }
     }
-    if (splits == 1) return;
-    if (threadIdx.x < heads)
+    if (splits > 1 && threadIdx.x < heads)
         *reinterpret_cast<float2*>(cell + (std::size_t(blockIdx.x) * kHeads + threadIdx.x) * kCell + kLatentValue) =
             make_float2(shared.maximum[threadIdx.x], shared.sum[threadIdx.x]);
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        std::uint32_t* arrivals = a.arrivals + std::size_t(blockIdx.z) * kArrivals;
-        shared.last = atomicAdd(arrivals, 1u) + 1 == std::uint32_t(splits);
-        if (shared.last) *arrivals = 0;
-    }
-    __syncthreads();
-    if (!shared.last) return;
-    __threadfence();
-    for (int at = threadIdx.x; at < heads * (kLatentValue / 2); at += kThreads) {
-        const int head = at / (kLatentValue / 2), channel = at % (kLatentValue / 2) * 2;
-        float maximum = -INFINITY, sum = 0;
-        float2 total = make_float2(0, 0);
-        for (int s = 0; s < splits; ++s) {
-            const float* from = cell + (std::size_t(s) * kHeads + head) * kCell;
-            const float2 state = __ldcg(reinterpret_cast<const float2*>(from + kLatentValue));
-            const float2 value = __ldcg(reinterpret_cast<const float2*>(from + channel));
-            const float next = fmaxf(maximum, state.x), reference = next == -INFINITY ? 0.f : next;
-            const float keep = exp2f(maximum - reference), add = exp2f(state.x - reference); // logits are base 2
-            sum = sum * keep + state.y * add;
-            total.x = total.x * keep + value.x * add;
-            total.y = total.y * keep + value.y * add;
-            maximum = next;
-        }
-        const float inverse = sum > 0 ? 1.f / sum : 0.f;
-        *reinterpret_cast<std::uint32_t*>(out + head * kLatentValue + channel) =
-            packBf16(total.x * inverse, total.y * inverse);
-    }
 }
+
+constexpr int kMostSplits = 256;
+
+/// Grid (heads of a tile, rows * head tiles): adds up the splits of one head, two channels a thread.
+__global__ void __launch_bounds__(kThreads) latentMergeKernel(DecodeAttentionArgs a, int headTiles, int splits) {
+    __shared__ float factors[kMostSplits];
+    __shared__ float total;
+    const int row = blockIdx.y / headTiles, headTile = blockIdx.y % headTiles, head = blockIdx.x;
+    letNextKernelStart();
+    const bool active = a.active == nullptr || a.active[row] != 0;
+    waitForEarlierKernels();
+    if (!active || headTile * kHeads + head >= a.shape.queryHeads) return;
+    const float* cell = a.partial + (std::size_t(blockIdx.y) * splits * kHeads + head) * kCell;
+    const std::size_t stride = std::size_t(kHeads) * kCell; // from one split to the next
+    if (threadIdx.x < kWarp) {                              // one warp weighs the splits; logits are base 2
+        float maximum = -INFINITY, sum = 0;
+        for (int s = threadIdx.x; s < splits; s += kWarp) maximum = fmaxf(maximum, cell[s * stride + kLatentValue]);
+        maximum = warpMax(maximum);
+        const float reference = maximum == -INFINITY ? 0.f : maximum;
+        for (int s = threadIdx.x; s < splits; s += kWarp) {
+            const float factor = exp2f(cell[s * stride + kLatentValue] - reference);
+            factors[s] = factor;
+            sum += factor * cell[s * stride + kLatentValue + 1];
+        }
+        sum = warpSum(sum);
+        if (threadIdx.x == 0) total = sum;
+    }
+    __syncthreads();
+    const int channel = threadIdx.x * 2;
+    float2 out = make_float2(0, 0);
+#pragma unroll 8
+    for (int s = 0; s < splits; ++s) {
+        const float2 value = *reinterpret_cast<const float2*>(cell + s * stride + channel);
+        out.x = fmaf(factors[s], value.x, out.x);
+        out.y = fmaf(factors[s], value.y, out.y);
+    }
+    const float inverse = total > 0 ? 1.f / total : 0.f;
+    *reinterpret_cast<std::uint32_t*>(
+        a.out + (std::size_t(row) * a.shape.queryHeads + headTile * kHeads + head) * kLatentValue + channel) =
+        packBf16(out.x * inverse, out.y * inverse);
+}
+
+static_assert(kThreads * 2 == kLatentValue);
 
 /// Grid: tiles of 64 (token, head) rows, from the last to the first: the longest first.
 __global__ void __launch_bounds__(kThreads) latentPrefillKernel(PrefillAttentionArgs a, Divider byBlock) {
@@ -328,7 +339,7 @@ int headTilesOf(const AttentionShape& shape) { return (shape.queryHeads + kHeads
 /// How many thread blocks share the keys of one (row, 16 heads): together they fill the GPU once.
 int splitsOf(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
     const int tiles = std::max(1, (maxBlocks * shape.blockSize + 63) / 64), natural = rows * headTilesOf(shape);
-    return std::clamp(how.multiprocessors / natural, 1, tiles);
+    return std::clamp(how.multiprocessors / natural, 1, std::min(tiles, kMostSplits));
 }
 
 } // namespace
@@ -347,6 +358,11 @@ void latentDecodeAttention(const Launch& how, const DecodeAttentionArgs& args) {
            {dim3(unsigned(splits), 1, unsigned(args.rows * headTilesOf(args.shape))), dim3(kThreads),
             sizeof(LatentShared<1, 64>)},
            latentDecodeKernel, "attending", args, headTilesOf(args.shape), Divider(args.shape.blockSize));
+    if (splits > 1)
+        launch(how,
+               {dim3(unsigned(std::min(kHeads, args.shape.queryHeads)), unsigned(args.rows * headTilesOf(args.shape))),
+                dim3(kThreads)},
+               latentMergeKernel, "merging the attention", args, headTilesOf(args.shape), splits);
 }
 
 void latentPrefillAttention(const Launch& how, const PrefillAttentionArgs& args) {

@@ -18,9 +18,8 @@ struct Job {
 
 __device__ inline float silu(float x) { return x / (1.f + __expf(-x)); }
 
-__device__ inline void copyToShared(void* to, const void* from) {
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(unsigned(__cvta_generic_to_shared(to))), "l"(from)
-                 : "memory");
+__device__ inline void copyToShared(unsigned to, const void* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
 /// One chunk: inputs(block, input tile) gives the fragments of both instructions of 32 columns of 8 inputs.
@@ -204,27 +203,35 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
     const std::byte* weights = p.w;
     letNextKernelStart();
 
-    int nextTile = blockIdx.x, nextChunk = begin, nextStage = 0; // to copy
-    const auto restart = [&] { nextTile = blockIdx.x, nextChunk = begin; };
+    // What is copied next: advancing pointers, because this is done for every chunk.
+    const std::size_t rowBytes = std::size_t(job.chunks) * Format::kBytes;
+    const std::size_t tileJump = rowBytes * (gridDim.x * kRowTiles - 1) + (job.chunks - (end - begin)) * Format::kBytes;
+    const std::byte* next = nullptr;
+    unsigned ringAt = 0;
+    int nextTile = 0, nextChunk = 0, nextStage = 0;
+    const auto restart = [&] {
+        nextTile = blockIdx.x, nextChunk = begin;
+        next = weights + std::size_t(nextTile) * kRowTiles * rowBytes + begin * Format::kBytes + lane * 16;
+        ringAt = unsigned(__cvta_generic_to_shared(ring)) + lane * 16;
+    };
     const auto fetch = [&] { // one group per call, so that they can be counted
         if (nextTile < job.tiles && begin < end) {
-            std::byte* to = ring + nextStage * kStageBytes;
+            const unsigned to = ringAt + nextStage * kStageBytes;
 #pragma unroll
             for (int r = 0; r < kRowTiles; ++r) {
-                const int rowTile = min(nextTile * kRowTiles + r, rowTiles - 1);
-                const std::byte* from = weights + (std::size_t(rowTile) * job.chunks + nextChunk) * Format::kBytes;
+                const std::byte* from = next + (r > 0 && nextTile * kRowTiles + r < rowTiles ? rowBytes : 0);
 #pragma unroll
-                for (int i = 0; i < (Format::kBytes / 16 + kWarp - 1) / kWarp; ++i) {
-                    const int piece = i * kWarp + lane;
-                    if (piece < Format::kBytes / 16)
-                        copyToShared(to + r * Format::kBytes + piece * 16, from + piece * 16);
-                }
+                for (int i = 0; i < (Format::kBytes / 16 + kWarp - 1) / kWarp; ++i)
+                    if (i * kWarp + lane < Format::kBytes / 16)
+                        copyToShared(to + r * Format::kBytes + i * kWarp * 16, from + i * kWarp * 16);
             }
-            if (++nextChunk == end) nextChunk = begin, nextTile += gridDim.x;
+            next += Format::kBytes;
+            if (++nextChunk == end) nextChunk = begin, nextTile += gridDim.x, next += tileJump;
         }
         nextStage = nextStage + 1 == kStages ? 0 : nextStage + 1;
         asm volatile("cp.async.commit_group;" ::: "memory");
     };
+    restart();
     const bool grouped = p.groups.counts != nullptr;
     if (!grouped) { // weights do not depend on earlier kernels
 #pragma unroll

