@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
     // Positions change only at a step's end, so they may be read before the wait.
     const int sequence = a.oneSequence ? a.sequence : row;
     const int head = sequence * a.shape.kvHeads + place.g;
-    const int position = a.position[row];
+    int position = a.packedTokens == nullptr ? a.position[row] : 0;
     const bool active = a.active == nullptr || a.active[row] != 0;
     const Bf16* headBlocks = a.blocks + std::size_t(a.headFirst[head]) * blockElements(a.shape.blockSize, kDim);
     const float* headBias = a.tokenBias != nullptr && a.biasScale != 0.f ? a.tokenBias + a.biasFirst[head] : nullptr;
@@ -115,7 +115,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
     if (!active) return; // the whole cluster leaves
 
-    const int entries = a.listCount != nullptr ? a.listCount[item] : plan.byBlock(position) + 1;
+    if (a.packedTokens != nullptr) position = a.packedTokens[item] - 1;
+    const int entries = a.listCount != nullptr ? a.listCount[item] : position < 0 ? 0 : plan.byBlock(position) + 1;
     const std::int32_t* blockIds = a.listBlock != nullptr ? a.listBlock + std::size_t(item) * a.capacity : nullptr;
     const std::int32_t* slots = a.listSlot != nullptr ? a.listSlot + std::size_t(item) * a.capacity : nullptr;
     std::uint32_t q[kDim / 32][2][4];
@@ -275,6 +276,8 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
         const int token = firstToken + row + 8 * h;
         if (token >= a.n) continue;
         const float inverse = acc.sum[h] > 0 ? 1.f / acc.sum[h] : 0.f;
+        if (quad == 0 && a.logSums != nullptr)
+            a.logSums[std::size_t(token) * a.shape.queryHeads + head] = acc.maximum[h] + logf(acc.sum[h]);
         Bf16* out = a.out + (std::size_t(token) * a.shape.queryHeads + head) * kDim;
 #pragma unroll
         for (int i = 0; i < kDim / 8; ++i)

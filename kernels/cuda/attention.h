@@ -23,10 +23,14 @@ struct DecodeAttentionArgs {
     const std::int32_t* listSlot = nullptr;  // where each lies relative to headFirst; null: at its id
     const std::int32_t* listCount = nullptr; // [rows, kvHeads]
     int capacity = 0, maxBlocks = 0;         // maxBlocks: most blocks a row attends, for the grid
-    const float* tokenBias = nullptr;        // eviction scores by token, or null
-    const std::int64_t* biasFirst = nullptr; // [sequence*kvHeads + g]: first token's index
-    float scale = 1, biasScale = 0;          // logits = scale q.k + biasScale * bias
-    __nv_bfloat16* out = nullptr;            // [rows, queryHeads*dim]
+    /// Tokens packed into blocks 0, 1, .. of each (row, KV head), see token_pack.h: in place of lists and of the
+    /// position, and `tokenBias` goes by place. Null: blocks are the sequence's.
+    const std::int32_t* packedTokens = nullptr; // [rows, kvHeads]
+    const float* tokenBias = nullptr;           // eviction scores by token, or null
+    const std::int64_t* biasFirst = nullptr;    // [sequence*kvHeads + g]: first token's index
+    float scale = 1, biasScale = 0;             // logits = scale q.k + biasScale * bias
+    __nv_bfloat16* out = nullptr;               // [rows, queryHeads*dim]
+    float* logSums = nullptr;                   // [rows, queryHeads] log of the sum of exp(logit); null: not wanted
     // Work space: partial results of each split.
     float* partial = nullptr;          // attentionPartialFloats()
     std::uint32_t* arrivals = nullptr; // attentionArrivals(), zero; left zero
@@ -50,6 +54,7 @@ struct PrefillAttentionArgs {
     std::int64_t biasStride = 0;
     float scale = 1, biasScale = 0;
     __nv_bfloat16* out = nullptr; // [n, queryHeads*dim]
+    float* logSums = nullptr;     // [n, queryHeads] log of the sum of exp(logit); null: not wanted
 };
 
 /// Same limits; blockSize at most 64 or a multiple of it.

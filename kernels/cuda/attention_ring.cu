@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArg
     // Positions change only at a step's end, so they may be read before the wait.
     const int sequence = a.oneSequence ? a.sequence : place.row;
     const int head = sequence * a.shape.kvHeads + place.g;
-    const int position = a.position[place.row];
+    int position = a.packedTokens == nullptr ? a.position[place.row] : 0;
     const bool active = a.active == nullptr || a.active[place.row] != 0;
     const bool biased = a.tokenBias != nullptr && a.biasScale != 0.f;
     const std::int64_t headFirst = a.headFirst[head], biasFirst = biased ? a.biasFirst[head] : 0;
@@ -127,6 +127,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArg
     waitForEarlierKernels();
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
     if (!active) return; // the whole cluster leaves
+    if (a.packedTokens != nullptr) position = a.packedTokens[place.item] - 1;
 
     const int entries = a.listCount != nullptr ? a.listCount[place.item] : (position >> blockShift) + 1;
     const int perStage = kStageTokens >> blockShift;
