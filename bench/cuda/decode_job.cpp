@@ -1,6 +1,7 @@
 #include "bench/cuda/decode_job.h"
 
 #include "core/cuda/cuda_engine.h"
+#include "core/cuda/device_selector.h"
 #include "core/model/model_shape.h"
 #include "core/select/method.h"
 #include "core/session/gpu_bus_id.h"
@@ -100,11 +101,18 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
     if (!model.evictionHead) options.spec.bias.scale = 0;
     const int tokens = job.context + job.steps + kSpareTokens, blocks = spec.grid.blocks(tokens);
     options.maxTokens.assign(std::size_t(job.batch), tokens);
+    options.promptTokens.assign(std::size_t(job.batch), job.context);
+    options.makeSelector = findDeviceSelector(job.method);
+    options.parameters = resolveDefaults(method, config);
+    options.offload = job.offload;
+    if (method.makeSelector && options.makeSelector == nullptr)
+        throw Error(ErrorKind::Unsupported, "method " + job.method + " does not run on the CUDA backend",
+                    "choose one that does (kvscope-cli methods)");
     for (int i = 0; i < config.layers; ++i) {
         const bool dense = spec.dense || i < spec.denseLayers;
-        options.offloaded.push_back(!dense && job.offload);
-        options.indexed.push_back(!dense &&
-                                  (spec.queryScore != QueryScore::None || spec.agnosticScore != AgnosticScore::None));
+        options.offloaded.push_back(!dense && job.offload && !spec.ownDeviceTier);
+        options.indexed.push_back(!dense && (spec.queryScore != QueryScore::None ||
+                                             spec.agnosticScore != AgnosticScore::None || method.makeSelector));
     }
     if (!spec.dense) options.slots = std::min(job.slots > 0 ? job.slots : spec.budgetBlocks(), blocks);
     options.leastRecentlyUsed = job.leastRecentlyUsed;

@@ -55,11 +55,33 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
         if (spec_.sparsePrefill)
             throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
                         "leave sparse_prefill out, or use --backend cpu");
+        if (options_.oracle && spec_.ownDeviceTier)
+            throw Error(ErrorKind::Unsupported,
+                        "the oracle reads every key, and on the GPU this method keeps only what it needs",
+                        "leave --oracle out, or use --backend cpu");
         selector_ = options_.makeSelector(options_.parameters,
-                                          {launch_, config, options_.model, spec_, shape_, options_.maxTokens,
-                                           maxBlocks_, capacity_, options_.slots, options_.offload, layers_,
-                                           blockFirstDevice_, windowFirstDevice_, tokenFirstDevice_, poolFirstDevice_,
-                                           ropeCos_, ropeSin_, ropeFirst_});
+                                          {launch_,
+                                           config,
+                                           options_.model,
+                                           spec_,
+                                           shape_,
+                                           options_.maxTokens,
+                                           options_.promptTokens.empty() ? options_.maxTokens : options_.promptTokens,
+                                           maxBlocks_,
+                                           capacity_,
+                                           options_.slots,
+                                           options_.offload,
+                                           options_.record,
+                                           options_.level,
+                                           options_.store,
+                                           layers_,
+                                           blockFirstDevice_,
+                                           windowFirstDevice_,
+                                           tokenFirstDevice_,
+                                           poolFirstDevice_,
+                                           ropeCos_,
+                                           ropeSin_,
+                                           ropeFirst_});
     }
     planMemory();
     if (selector_) selector_->begin();

@@ -49,7 +49,7 @@ public:
 
     std::string description() const;
     std::size_t deviceBytes() const { return arena_.bytes(); }
-    std::size_t hostBytes() const { return storeBytes_; }
+    std::size_t hostBytes() const { return storeBytes_ + (selector_ ? selector_->hostBytes() : 0); }
 
     void prefill(const std::vector<std::vector<std::int32_t>>& prompts, StepRecord& record, const Progress& progress,
                  const std::stop_token& stop);
@@ -169,7 +169,8 @@ private:
     float *ropeCos_ = nullptr, *ropeSin_ = nullptr;
     std::int32_t* ropeFirst_ = nullptr; // [sequence]
     std::int32_t *position_ = nullptr, *promptPositions_ = nullptr, *next_ = nullptr, *promptIds_ = nullptr;
-    float* blockLogSums_ = nullptr; // with the oracle
+    float* blockLogSums_ = nullptr;  // with the oracle
+    float* promptLogSums_ = nullptr; // where the selector needs them
     std::int32_t *listBlock_ = nullptr, *listSlot_ = nullptr, *listCount_ = nullptr;
     std::uint8_t* active_ = nullptr;
     double* draws_ = nullptr;              // [sequence, drawsPerRow_]

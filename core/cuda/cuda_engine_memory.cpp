@@ -120,6 +120,8 @@ void CudaEngine::planMemory() {
     arena_.plan(partial_, partial, "activations");
     arena_.plan(arrivals_, cuda::attentionArrivals(shape_, selectRows_), "session state");
     if (selector_) selector_->plan(arena_);
+    if (selector_ && selector_->needsLogSums())
+        arena_.plan(promptLogSums_, chunk * std::size_t(config.queryHeads), "activations");
     Entry sizes;
     reportBytes_ = placeEntry(sizes, nullptr);
     tokenBytes_ = rows * sizeof(std::int32_t);

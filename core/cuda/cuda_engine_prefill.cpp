@@ -30,6 +30,7 @@ void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const 
         args.scale = model_->config.attentionScale();
         args.biasScale = spec_.bias.scale;
         args.out = attended_;
+        args.logSums = promptLogSums_;
         cuda::prefillAttention(launch_, args);
         return;
     }
@@ -122,13 +123,15 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             atStage(i, nameOf(Stage::Attention));
             stamp(kAttention);
             prefillAttend(i, sequence, first, n, blocks, headStride);
-            if (selector_) selector_->prompt({i, sequence, first, n, length, x, qkv_, q_, blocks, headStride});
+            if (selector_)
+                selector_->prompt({i, sequence, first, n, length, x, qkv_, q_, blocks, headStride, promptLogSums_});
             stamp(kOLinear);
             finishLayer(i, x, n, nullptr, marks + kFfn);
             stamp(kGather); // the end of the layer's chunk
         }
         LayerRecord& out = record.layers[std::size_t(i)];
         if (selector_) selector_->promptDone(i, sequence, length, blocks, headStride);
+        if (layer.own) out.d2hBytes += selector_->storedBytes(length);
         if (layer.offloaded) {
             cuda::placeTail(launch_, shape_, blocks, headStride, sequence, length, layer.blocks, options_.slots,
                             layer.map, layer.lastUse);
@@ -209,7 +212,7 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(marks[1] - marks[0]);
     record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(marks[2] - marks[1]);
     for (LayerRecord& layer : record.layers)
-        layer.d2hBytes = layer.d2hBlocks * std::int64_t(blockElements_ * sizeof(Bf16));
+        layer.d2hBytes += layer.d2hBlocks * std::int64_t(blockElements_ * sizeof(Bf16));
     record.durationNs = steadyNowNs() - begin;
     launched_ = waited_ = 0;
     logitsFetched_ = -1;

@@ -50,11 +50,15 @@ struct DeviceSelectorContext {
     const Model* model; // null: random weights (benchmarks)
     const SelectionSpec& spec;
     cuda::AttentionShape shape;
-    std::vector<int> maxTokens; // [sequence]
-    int maxBlocks = 0;          // most blocks of a sequence
-    int capacity = 0;           // of the lists of chosen blocks
-    int slots = 0;              // per (sequence, offloaded layer, KV head)
+    std::vector<int> maxTokens;    // [sequence]
+    std::vector<int> promptTokens; // [sequence]
+    int maxBlocks = 0;             // most blocks of a sequence
+    int capacity = 0;              // of the lists of chosen blocks
+    int slots = 0;                 // per (sequence, offloaded layer, KV head)
     bool offload = true;
+    bool record = true; // false: no reports and no marks
+    RecordLevel level = RecordLevel::Counters;
+    const PinnedMemory* store = nullptr; // to be used for what goes to the host, if it is large enough
     const std::vector<DeviceLayerState>& layers;
     const std::int64_t *const &blockFirst, *const &windowFirst, *const &tokenFirst; // see cuda::DeviceIndex
     const std::int64_t* const& poolFirst;         // [sequence*kvHeads] first slot of the head
@@ -72,6 +76,7 @@ struct DevicePromptChunk {
     const __nv_bfloat16* q = nullptr;      // [n, queryHeads*dim], rotated
     const __nv_bfloat16* blocks = nullptr; // of the sequence: head g's blocks begin at blocks + g*headStride
     std::int64_t headStride = 0;           // in elements
+    const float* logSums = nullptr;        // [n, queryHeads] of the attention, where needsLogSums() says so
 };
 
 /// One layer of a decode step; row = sequence.
@@ -100,6 +105,12 @@ public:
     /// Bytes that a layer of a step reports to the host, a multiple of 16.
     virtual std::size_t reportBytes() const { return 0; }
 
+    /// Host memory it has taken in begin().
+    virtual std::size_t hostBytes() const { return 0; }
+    /// Of a prompt of so many tokens in one layer, that went to the host.
+    virtual std::int64_t storedBytes(int /*tokens*/) const { return 0; }
+
+    virtual bool needsLogSums() const { return false; }
     virtual void prompt(const DevicePromptChunk&) {}
     /// The whole prompt of a sequence is in `blocks`. Also called for filled contexts (benchmarks), without prompt().
     virtual void promptDone(int /*layer*/, int /*sequence*/, int /*tokens*/, const __nv_bfloat16* /*blocks*/,

@@ -6,8 +6,16 @@
 
 namespace kvscope {
 
+using DeviceSelectorOf = std::unique_ptr<DeviceSelector>(const ParameterValues&, const DeviceSelectorContext&);
+DeviceSelectorOf makeDmaTokenOnDevice, makeDoubleSparsityOnDevice, makeH2oOnDevice, makeSnapKvOnDevice;
+
 DeviceSelectorMaker findDeviceSelector(std::string_view method) {
-    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 0> table{};
+    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 4> table{{
+        {"dma-token", makeDmaTokenOnDevice},
+        {"double-sparsity", makeDoubleSparsityOnDevice},
+        {"h2o", makeH2oOnDevice},
+        {"snapkv", makeSnapKvOnDevice},
+    }};
     for (const auto& [name, make] : table)
         if (name == method) return make;
     return nullptr;
