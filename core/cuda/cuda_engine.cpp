@@ -69,6 +69,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                                            options_.promptTokens.empty() ? options_.maxTokens : options_.promptTokens,
                                            maxBlocks_,
                                            capacity_,
+                                           chunk_,
                                            options_.slots,
                                            options_.offload,
                                            options_.record,

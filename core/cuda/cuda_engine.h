@@ -114,7 +114,7 @@ private:
     void decodeLayer(int index, const Entry& entry);
     void prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                          const Progress& progress, double begin, double end, const std::stop_token& stop);
-    void prefillAttend(int index, int sequence, int first, int n, const __nv_bfloat16* blocks, std::int64_t headStride);
+    void prefillAttend(const DevicePromptChunk& chunk);
     void measureMass(int index, const Entry& entry);
     void finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
     cuda::SelectArgs selectArgs(int index) const;

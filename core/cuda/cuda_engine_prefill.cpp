@@ -13,7 +13,10 @@ using Bf16 = __nv_bfloat16;
 
 } // namespace
 
-void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const Bf16* blocks, std::int64_t headStride) {
+void CudaEngine::prefillAttend(const DevicePromptChunk& chunk) {
+    const int index = chunk.layer, sequence = chunk.sequence, first = chunk.first, n = chunk.n;
+    const Bf16* blocks = chunk.blocks;
+    const std::int64_t headStride = chunk.headStride;
     const Layer& layer = layers_[std::size_t(index)];
     const std::size_t head = std::size_t(sequence) * std::size_t(kvHeads_);
     const std::int64_t biasStride = kvHeads_ > 1 ? tokenFirst_[head + 1] - tokenFirst_[head] : 0;
@@ -31,7 +34,7 @@ void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const 
         args.biasScale = spec_.bias.scale;
         args.out = attended_;
         args.logSums = promptLogSums_;
-        cuda::prefillAttention(launch_, args);
+        if (!selector_ || !selector_->attendPrompt(chunk, args)) cuda::prefillAttention(launch_, args);
         return;
     }
     // Lists of (token, KV head) over the blocks of this one sequence: head g begins at g*headStride.
@@ -122,9 +125,10 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             if (options_.indexed[std::size_t(i)]) cuda::indexPrompt(launch_, rotate);
             atStage(i, nameOf(Stage::Attention));
             stamp(kAttention);
-            prefillAttend(i, sequence, first, n, blocks, headStride);
-            if (selector_)
-                selector_->prompt({i, sequence, first, n, length, x, qkv_, q_, blocks, headStride, promptLogSums_});
+            const DevicePromptChunk chunk{i,    sequence, first,  n,          length,        x,
+                                          qkv_, q_,       blocks, headStride, promptLogSums_};
+            prefillAttend(chunk);
+            if (selector_) selector_->prompt(chunk);
             stamp(kOLinear);
             finishLayer(i, x, n, nullptr, marks + kFfn);
             stamp(kGather); // the end of the layer's chunk

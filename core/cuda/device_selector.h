@@ -54,6 +54,7 @@ struct DeviceSelectorContext {
     std::vector<int> promptTokens; // [sequence]
     int maxBlocks = 0;             // most blocks of a sequence
     int capacity = 0;              // of the lists of chosen blocks
+    int promptChunk = 0;           // most tokens of a DevicePromptChunk
     int slots = 0;                 // per (sequence, offloaded layer, KV head)
     bool offload = true;
     bool record = true; // false: no reports and no marks
@@ -111,6 +112,8 @@ public:
     virtual std::int64_t storedBytes(int /*tokens*/) const { return 0; }
 
     virtual bool needsLogSums() const { return false; }
+    /// Attention over a chunk of a prompt in an own way; args are those of full attention. @return whether it is done
+    virtual bool attendPrompt(const DevicePromptChunk&, const cuda::PrefillAttentionArgs& /*args*/) { return false; }
     virtual void prompt(const DevicePromptChunk&) {}
     /// The whole prompt of a sequence is in `blocks`. Also called for filled contexts (benchmarks), without prompt().
     virtual void promptDone(int /*layer*/, int /*sequence*/, int /*tokens*/, const __nv_bfloat16* /*blocks*/,

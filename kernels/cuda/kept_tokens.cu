@@ -15,7 +15,7 @@ __global__ void __launch_bounds__(kThreads) keepPromptKernel(KeepPromptArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();
     const KeptTokens& kept = a.kept;
-    const int chosen = a.chosen != nullptr ? a.chosenCount[g] : 0;
+    const int chosen = a.chosen.tokens != nullptr ? a.chosen.count[g] : 0;
     const int count = min(kept.capacity, chosen + a.tailEnd - a.tailFirst);
     const int i = int(blockIdx.x) * kThreads + int(threadIdx.x);
     if (i == 0) {
@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads) keepPromptKernel(KeepPromptArgs a) {
         kept.attended[head] = 0;
     }
     if (i >= count) return;
-    const int token = i < chosen ? a.chosen[std::size_t(g) * kept.capacity + i] : a.tailFirst + i - chosen;
+    const int token = i < chosen ? a.chosen.tokens[std::size_t(g) * a.chosen.capacity + i] : a.tailFirst + i - chosen;
     const std::size_t at = std::size_t(head) * kept.capacity + i;
     kept.tokens[at] = token;
     kept.scores[at] = i < chosen && a.scores != nullptr ? a.scores[std::size_t(g) * a.scoreStride + token]
@@ -71,14 +71,18 @@ __global__ void __launch_bounds__(kThreads) keepTokenKernel(KeepTokenArgs a) {
     const std::size_t first = std::size_t(head) * kept.capacity;
     float score = __uint_as_float(0x7fc00000u), bias = 0;
     if (a.tokenScores != nullptr) bias = a.tokenScores[a.tokenFirst[head] + position];
-    if (a.scored) score = a.exponentiates ? expf(bias) : bias;
+    if (a.newScores != nullptr)
+        score = a.newScores[head];
+    else if (a.scored)
+        score = a.exponentiates ? expf(bias) : bias;
     int place = freed >= 0 ? freed : count < kept.capacity ? count : -1;
-    if (place < 0 && a.scored) {
+    if (place < 0 && (a.scored || a.newScores != nullptr)) {
         Candidate worst{0, 0, -1};
         for (int i = threadIdx.x; i < count; i += kThreads)
-            worst.consider(rankOf(kept.scores[first + i]), kept.tokens[first + i], i);
+            if (a.stays == 0 || kept.tokens[first + i] <= position - a.stays)
+                worst.consider(rankOf(kept.scores[first + i]), kept.tokens[first + i], i);
         worst = worstOf(worst);
-        if (rankOf(score) > worst.worth) place = worst.place;
+        if (a.stays > 0 || rankOf(score) > worst.worth) place = worst.place;
     }
     __syncthreads(); // everybody has read what changes now
     const int now = place >= count ? count + 1 : count;

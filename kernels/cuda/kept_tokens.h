@@ -2,6 +2,7 @@
 // places are used again when a token goes. Their memory is their budget's, whatever the length of the sequence.
 #pragma once
 
+#include "kernels/cuda/token_choice.h"
 #include "kernels/cuda/token_record.h"
 
 #include <cuda_bf16.h>
@@ -25,8 +26,7 @@ struct KeptTokens {
 /// left to packTokens.
 struct KeepPromptArgs {
     int kvHeads = 0, sequence = 0;
-    const std::int32_t* chosen = nullptr; // [kvHeads, capacity]; null: only the tail is kept
-    const std::int32_t* chosenCount = nullptr;
+    TokenLists chosen;             // of its KV heads; tokens null: only the tail is kept
     const float* scores = nullptr; // by token, lists scoreStride apart, of those chosen; null: none
     std::int64_t scoreStride = 0;
     const double* mass = nullptr; // by token, lists massStride apart; with KeptTokens::mass
@@ -37,7 +37,8 @@ struct KeepPromptArgs {
 void keepPrompt(const Launch& launch, const KeepPromptArgs& args);
 
 /// A decode step's token finds its place: the free one, or the next, or that of the lowest score (of equals the newest
-/// token's) where all are in use and its own is higher. Else it is not kept. One thread block for each head.
+/// token's) where all are in use and its own is higher, or it is one of those that stay. Else it is not kept. One
+/// thread block for each head.
 struct KeepTokenArgs {
     AttentionShape shape;
     int rows = 0;
@@ -46,8 +47,10 @@ struct KeepTokenArgs {
     const __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads*dim]
     const float* tokenScores = nullptr;                         // eviction scores by token: the score and the bias
     const std::int64_t* tokenFirst = nullptr;                   // [heads]
-    bool scored = false;                                        // the token comes with its score; else with NaN
-    bool exponentiates = false;                                 // with exp of it
+    bool scored = false;              // the token comes with its eviction score; else with NaN
+    bool exponentiates = false;       // with exp of it
+    const float* newScores = nullptr; // [rows, kvHeads] with these in its place
+    int stays = 0; // so many of the latest tokens stay, the new one among them, whatever their scores
     KeptTokens kept;
     TokenChoiceRecord record; // of what is attended now, in the order of places
 };

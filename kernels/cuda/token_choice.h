@@ -7,6 +7,13 @@
 
 namespace kvscope::cuda {
 
+/// Tokens of some heads, each list with a count.
+struct TokenLists {
+    int lists = 0, capacity = 0;
+    std::int32_t* tokens = nullptr; // [lists, capacity]
+    std::int32_t* count = nullptr;  // [lists]
+};
+
 struct TokenChoiceArgs {
     int rows = 0, kvHeads = 0;
     const std::uint8_t* active = nullptr; // [rows] or null

@@ -17,7 +17,7 @@ public:
         cuda::copyScores(context_.launch, evictionScores(layer) + firstToken(sequence), tokenStride(sequence),
                          promptScores_, mostTokens_, context_.shape.kvHeads, tokens, exponential_);
         choosePrompt(tokens, capacity_);
-        keep({layer, sequence, blocks, headStride}, true, true, 0, 0);
+        keep({layer, sequence, blocks, headStride}, &chosen_, true, 0, 0);
     }
 
 private:

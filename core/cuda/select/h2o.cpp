@@ -104,7 +104,7 @@ void H2o::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* b
     const int heavy = heavyHost_[std::size_t(sequence)], recent = recentHost_[std::size_t(sequence)];
     const Prompt prompt{layer, sequence, blocks, headStride};
     if (tokens <= heavy + recent) {
-        keep(prompt, false, false, 0, tokens);
+        keep(prompt, nullptr, false, 0, tokens);
     } else {
         cuda::PoolArgs pool; // of one token each: in float
         pool.lists = context_.shape.kvHeads;
@@ -115,7 +115,7 @@ void H2o::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* b
         pool.scoreStride = mostTokens_;
         cuda::poolMass(context_.launch, pool);
         choosePrompt(tokens - recent, heavy);
-        keep(prompt, true, false, tokens - recent, tokens);
+        keep(prompt, &chosen_, false, tokens - recent, tokens);
     }
     clearMass(); // a filled context has none
 }

@@ -36,8 +36,10 @@ void KeepingSelector::plan(DeviceArena& arena) {
     if (countsMass_) arena.plan(promptMass_, kvHeads * std::size_t(mostTokens_), "prompt scores");
     arena.plan(packedFirst_, heads, "session state");
     arena.plan(placeFirst_, heads, "session state");
-    arena.plan(chosen_, kvHeads * std::size_t(capacity_), "prompt scores");
-    arena.plan(chosenCount_, kvHeads, "prompt scores");
+    chosen_.lists = context_.shape.kvHeads;
+    chosen_.capacity = capacity_;
+    arena.plan(chosen_.tokens, kvHeads * std::size_t(capacity_), "prompt scores");
+    arena.plan(chosen_.count, kvHeads, "prompt scores");
     arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, context_.shape, context_.rows(), blocks_),
                "activations");
 }
@@ -75,18 +77,19 @@ void KeepingSelector::choosePrompt(int length, int wanted) {
     args.stride = mostTokens_;
     args.maxLength = length;
     args.wanted = wanted;
-    args.tokens = chosen_;
-    args.count = chosenCount_;
+    args.tokens = chosen_.tokens;
+    args.count = chosen_.count;
     args.capacity = capacity_;
     cuda::chooseTokens(context_.launch, args);
 }
 
-void KeepingSelector::keep(const Prompt& prompt, bool chosen, bool scored, int tailFirst, int tailEnd) {
+void KeepingSelector::keep(const Prompt& prompt, const cuda::TokenLists* listed, bool scored, int tailFirst,
+                           int tailEnd) {
     const cuda::KeptTokens& kept = kept_[std::size_t(prompt.layer)];
     cuda::KeepPromptArgs args;
     args.kvHeads = context_.shape.kvHeads;
     args.sequence = prompt.sequence;
-    if (chosen) args.chosen = chosen_, args.chosenCount = chosenCount_;
+    if (listed != nullptr) args.chosen = *listed;
     if (scored) args.scores = promptScores_, args.scoreStride = mostTokens_;
     args.mass = promptMass_;
     args.massStride = mostTokens_;

@@ -36,8 +36,8 @@ protected:
     };
     /// Chooses `wanted` of the first `length` tokens by promptScores, for keep().
     void choosePrompt(int length, int wanted);
-    /// Keeps what was chosen (nothing unless `chosen`) and [tailFirst, tailEnd). scored: with promptScores.
-    void keep(const Prompt& prompt, bool chosen, bool scored, int tailFirst, int tailEnd);
+    /// Keeps what is listed (null: nothing) and [tailFirst, tailEnd). scored: with promptScores.
+    void keep(const Prompt& prompt, const cuda::TokenLists* listed, bool scored, int tailFirst, int tailEnd);
     const cuda::KeptTokens& kept(int layer) const { return kept_[std::size_t(layer)]; }
     /// Index of a sequence's first token among the eviction scores; its heads are tokenStride apart.
     std::int64_t firstToken(int sequence) const;
@@ -48,6 +48,7 @@ protected:
     const DeviceSelectorContext context_;
     const int capacity_, mostTokens_; // mostTokens_: of a sequence
     float* promptScores_ = nullptr;   // [kvHeads, mostTokens_] of the prompt being read
+    cuda::TokenLists chosen_;         // what choosePrompt chose
     double* promptMass_ = nullptr;    // likewise, where mass is counted
 
 private:
@@ -56,7 +57,6 @@ private:
     const TokenReport report_;
     std::vector<cuda::KeptTokens> kept_;                          // [layer]
     std::int64_t *packedFirst_ = nullptr, *placeFirst_ = nullptr; // [heads] a head's first block and place
-    std::int32_t *chosen_ = nullptr, *chosenCount_ = nullptr;     // [kvHeads, capacity], [kvHeads] of a prompt
     float* partial_ = nullptr;
 };
 

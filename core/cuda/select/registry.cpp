@@ -7,13 +7,15 @@
 namespace kvscope {
 
 using DeviceSelectorOf = std::unique_ptr<DeviceSelector>(const ParameterValues&, const DeviceSelectorContext&);
-DeviceSelectorOf makeDmaTokenOnDevice, makeDoubleSparsityOnDevice, makeH2oOnDevice, makeSnapKvOnDevice;
+DeviceSelectorOf makeDmaTokenOnDevice, makeDoubleSparsityOnDevice, makeH2oOnDevice, makeLocretOnDevice,
+    makeSnapKvOnDevice;
 
 DeviceSelectorMaker findDeviceSelector(std::string_view method) {
-    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 4> table{{
+    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 5> table{{
         {"dma-token", makeDmaTokenOnDevice},
         {"double-sparsity", makeDoubleSparsityOnDevice},
         {"h2o", makeH2oOnDevice},
+        {"locret", makeLocretOnDevice},
         {"snapkv", makeSnapKvOnDevice},
     }};
     for (const auto& [name, make] : table)

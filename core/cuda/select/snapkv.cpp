@@ -67,7 +67,7 @@ void SnapKv::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16
     const int before = tokens - std::min(window_, tokens); // the tokens that are voted for
     firstRecent_[std::size_t(sequence)] = before;
     const Prompt prompt{layer, sequence, blocks, headStride};
-    if (tokens <= promptCapacity_) return keep(prompt, false, false, 0, tokens);
+    if (tokens <= promptCapacity_) return keep(prompt, nullptr, false, 0, tokens);
     const auto kvHeads = std::size_t(context_.shape.kvHeads);
     cuda::check(cudaMemsetAsync(votes_, 0, kvHeads * std::size_t(mostTokens_) * sizeof(double), context_.launch.stream),
                 "counting votes");
@@ -99,7 +99,7 @@ void SnapKv::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16
     pool.scoreStride = mostTokens_;
     cuda::poolMass(context_.launch, pool);
     choosePrompt(before, promptCapacity_ - window_);
-    keep(prompt, true, true, before, tokens);
+    keep(prompt, &chosen_, true, before, tokens);
 }
 
 } // namespace
