@@ -55,10 +55,6 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
         if (spec_.sparsePrefill)
             throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
                         "leave sparse_prefill out, or use --backend cpu");
-        if (options_.oracle && spec_.ownDeviceTier)
-            throw Error(ErrorKind::Unsupported,
-                        "the oracle reads every key, and on the GPU this method keeps only what it needs",
-                        "leave --oracle out, or use --backend cpu");
         selector_ = options_.makeSelector(options_.parameters,
                                           {launch_,
                                            config,
@@ -83,6 +79,11 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                                            ropeCos_,
                                            ropeSin_,
                                            ropeFirst_});
+        if (options_.oracle && !selector_->keepsKeys())
+            throw Error(ErrorKind::Unsupported,
+                        "the GPU backend cannot measure the attention that this method leaves out: it does not keep "
+                        "the keys as they were",
+                        "leave --oracle out, or use --backend cpu");
     }
     planMemory();
     if (selector_) selector_->begin();

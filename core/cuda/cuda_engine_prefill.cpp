@@ -135,7 +135,6 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
         }
         LayerRecord& out = record.layers[std::size_t(i)];
         if (selector_) selector_->promptDone(i, sequence, length, blocks, headStride);
-        if (layer.own) out.d2hBytes += selector_->storedBytes(length);
         if (layer.offloaded) {
             cuda::placeTail(launch_, shape_, blocks, headStride, sequence, length, layer.blocks, options_.slots,
                             layer.map, layer.lastUse);
@@ -215,8 +214,11 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     std::copy_n(host_[0].tokens, rows_, nextHost_.begin());
     record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(marks[1] - marks[0]);
     record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(marks[2] - marks[1]);
-    for (LayerRecord& layer : record.layers)
-        layer.d2hBytes += layer.d2hBlocks * std::int64_t(blockElements_ * sizeof(Bf16));
+    for (std::size_t i = 0; i < record.layers.size(); ++i) {
+        LayerRecord& layer = record.layers[i];
+        layer.d2hBytes = layer.d2hBlocks * std::int64_t(blockElements_ * sizeof(Bf16));
+        for (int s = 0; s < rows_ && layers_[i].own; ++s) layer.d2hBytes += selector_->storedBytes(int(i), s);
+    }
     record.durationNs = steadyNowNs() - begin;
     launched_ = waited_ = 0;
     logitsFetched_ = -1;

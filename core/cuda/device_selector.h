@@ -106,10 +106,11 @@ public:
     /// Bytes that a layer of a step reports to the host, a multiple of 16.
     virtual std::size_t reportBytes() const { return 0; }
 
-    /// Host memory it has taken in begin().
+    /// Whether the oracle may read what every key would get from the tiers' blocks.
+    virtual bool keepsKeys() const { return true; }
+    /// With ownDeviceTier: what of a sequence's prompt went to the host, and host memory the selector keeps.
+    virtual std::int64_t storedBytes(int /*layer*/, int /*sequence*/) const { return 0; }
     virtual std::size_t hostBytes() const { return 0; }
-    /// Of a prompt of so many tokens in one layer, that went to the host.
-    virtual std::int64_t storedBytes(int /*tokens*/) const { return 0; }
 
     virtual bool needsLogSums() const { return false; }
     /// Attention over a chunk of a prompt in an own way; args are those of full attention. @return whether it is done

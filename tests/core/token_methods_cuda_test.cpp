@@ -110,11 +110,14 @@ TEST_P(TokenMethodsOnCuda, ChooseWhatTheCpuChooses) {
 
 INSTANTIATE_TEST_SUITE_P(
     Methods, TokenMethodsOnCuda,
-    ::testing::Values(Case{"dma-token", {{"budget_tokens", "300"}}, false},
-                      Case{"snapkv", {{"capacity_tokens", "256"}}, false},
-                      Case{"h2o", {{"heavy_tokens", "150"}, {"recent_tokens", "100"}}, false},
-                      Case{"double-sparsity", {{"heavy_tokens", "200"}}, true},
-                      Case{"double-sparsity", {{"heavy_tokens", "100"}, {"label_bits", "16"}}, true}));
+    ::testing::Values(
+        Case{"dma-token", {{"budget_tokens", "300"}}, false}, Case{"snapkv", {{"capacity_tokens", "256"}}, false},
+        Case{"h2o", {{"heavy_tokens", "150"}, {"recent_tokens", "100"}}, false},
+        Case{"locret",
+             {{"budget_tokens", "400"}, {"stabilizers", "100"}, {"prefill_chunk", "300"}, {"local_len", "50"}},
+             false},
+        Case{"double-sparsity", {{"heavy_tokens", "200"}}, true},
+        Case{"double-sparsity", {{"heavy_tokens", "100"}, {"label_bits", "16"}}, true}));
 
 } // namespace
 } // namespace kvscope

@@ -23,9 +23,11 @@ public:
     void begin() override;
     std::size_t reportBytes() const override { return report_.bytes(); }
     std::size_t hostBytes() const override { return context_.offload ? storeBytes() : 0; }
-    std::int64_t storedBytes(int tokens) const override {
-        return context_.offload ? std::int64_t(tokens) * context_.shape.kvHeads * tokenBytes() : 0;
+    std::int64_t storedBytes(int, int sequence) const override {
+        const auto tokens = std::int64_t(context_.promptTokens[std::size_t(sequence)]);
+        return context_.offload ? tokens * context_.shape.kvHeads * tokenBytes() : 0;
     }
+    bool keepsKeys() const override { return false; } // it does, but not in blocks
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;

@@ -12,6 +12,7 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override { return report_.bytes(); }
+    bool keepsKeys() const override { return false; }
     void choose(const DeviceStep& step, cuda::SelectArgs&) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
     void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
