@@ -7,7 +7,8 @@
 namespace kvscope::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+constexpr int kThreads = 256;
+constexpr int kHeadThreads = 1024, kHeadWarps = kHeadThreads / kWarp; // of one head: it may keep tens of thousands
 
 /// Grid: (pieces of the list, kvHeads).
 __global__ void __launch_bounds__(kThreads) keepPromptKernel(KeepPromptArgs a) {
@@ -45,7 +46,7 @@ struct Candidate {
 
 /// The worst of all threads' candidates; all of them get it.
 __device__ Candidate worstOf(Candidate mine) {
-    __shared__ Candidate warps[kWarps];
+    __shared__ Candidate warps[kHeadWarps];
 #pragma unroll
     for (int offset = 16; offset > 0; offset /= 2) {
         const std::uint64_t worth = __shfl_xor_sync(0xffffffffu, static_cast<unsigned long long>(mine.worth), offset);
@@ -55,11 +56,24 @@ __device__ Candidate worstOf(Candidate mine) {
     }
     if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = mine;
     __syncthreads();
-    for (int w = 0; w < kWarps; ++w) mine.consider(warps[w].worth, warps[w].token, warps[w].place);
+    for (int w = 0; w < kHeadWarps; ++w) mine.consider(warps[w].worth, warps[w].token, warps[w].place);
     return mine;
 }
 
-__global__ void __launch_bounds__(kThreads) keepTokenKernel(KeepTokenArgs a) {
+/// to[i] = at(i), several loads under way before the first store.
+template <class T, class At> __device__ void writeList(T* to, int count, At&& at) {
+    constexpr int kTogether = 4;
+    for (int base = threadIdx.x; base < count; base += kHeadThreads * kTogether) {
+        T values[kTogether];
+#pragma unroll
+        for (int t = 0; t < kTogether; ++t) values[t] = at(min(base + t * kHeadThreads, count - 1));
+#pragma unroll
+        for (int t = 0; t < kTogether; ++t)
+            if (base + t * kHeadThreads < count) to[base + t * kHeadThreads] = values[t];
+    }
+}
+
+__global__ void __launch_bounds__(kHeadThreads) keepTokenKernel(KeepTokenArgs a) {
     const int head = blockIdx.x, row = head / a.shape.kvHeads, dim = a.shape.dim, bs = a.shape.blockSize;
     const KeptTokens& kept = a.kept;
     letNextKernelStart();
@@ -78,7 +92,8 @@ __global__ void __launch_bounds__(kThreads) keepTokenKernel(KeepTokenArgs a) {
     int place = freed >= 0 ? freed : count < kept.capacity ? count : -1;
     if (place < 0 && (a.scored || a.newScores != nullptr)) {
         Candidate worst{0, 0, -1};
-        for (int i = threadIdx.x; i < count; i += kThreads)
+#pragma unroll 4
+        for (int i = threadIdx.x; i < count; i += kHeadThreads)
             if (a.stays == 0 || kept.tokens[first + i] <= position - a.stays)
                 worst.consider(rankOf(kept.scores[first + i]), kept.tokens[first + i], i);
         worst = worstOf(worst);
@@ -89,7 +104,7 @@ __global__ void __launch_bounds__(kThreads) keepTokenKernel(KeepTokenArgs a) {
     if (place >= 0) {
         Bf16* block =
             kept.packed + (std::size_t(head) * kept.blocks + std::size_t(place / bs)) * blockElements(bs, dim);
-        for (int c = threadIdx.x; c < dim; c += kThreads) {
+        for (int c = threadIdx.x; c < dim; c += kHeadThreads) {
             block[place % bs * dim + c] = a.newKey[std::size_t(head) * dim + c];
             block[std::size_t(bs) * dim + std::size_t(c) * bs + place % bs] = a.newValue[std::size_t(head) * dim + c];
         }
@@ -104,10 +119,10 @@ __global__ void __launch_bounds__(kThreads) keepTokenKernel(KeepTokenArgs a) {
         __syncthreads();
     }
     if (a.record.tokens != nullptr)
-        for (int i = threadIdx.x; i < now; i += kThreads) a.record.tokens[first + i] = kept.tokens[first + i];
+        writeList(a.record.tokens + first, now, [&](int i) { return kept.tokens[first + i]; });
     if (a.record.scores != nullptr)
-        for (int i = threadIdx.x; i < now; i += kThreads)
-            a.record.scores[first + i] = kept.mass != nullptr ? float(kept.mass[first + i]) : kept.scores[first + i];
+        writeList(a.record.scores + first, now,
+                  [&](int i) { return kept.mass != nullptr ? float(kept.mass[first + i]) : kept.scores[first + i]; });
     if (threadIdx.x == 0) {
         if (a.record.heads != nullptr)
             a.record.heads[head] = {now, kept.attended[head] != 0 ? now - (place >= 0 ? 1 : 0) : -1, now, 0};
@@ -115,7 +130,7 @@ __global__ void __launch_bounds__(kThreads) keepTokenKernel(KeepTokenArgs a) {
     }
 }
 
-__global__ void __launch_bounds__(kThreads) evictKernel(EvictArgs a) {
+__global__ void __launch_bounds__(kHeadThreads) evictKernel(EvictArgs a) {
     const int head = blockIdx.x, row = head / a.kvHeads;
     const KeptTokens& kept = a.kept;
     letNextKernelStart();
@@ -125,7 +140,8 @@ __global__ void __launch_bounds__(kThreads) evictKernel(EvictArgs a) {
     if (count <= a.heavy[row] + a.recent[row]) return;
     const std::size_t first = std::size_t(head) * kept.capacity;
     Candidate worst{0, 0, -1};
-    for (int i = threadIdx.x; i < count; i += kThreads) { // masses are not negative: their bits ascend with them
+#pragma unroll 4
+    for (int i = threadIdx.x; i < count; i += kHeadThreads) { // masses are not negative: their bits ascend with them
         const int token = kept.tokens[first + i];
         if (token < oldest) worst.consider(std::uint64_t(__double_as_longlong(kept.mass[first + i])), token, i);
     }
@@ -155,13 +171,13 @@ void keepPrompt(const Launch& how, const KeepPromptArgs& args) {
 void keepToken(const Launch& how, const KeepTokenArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
-    launch(how, {dim3(unsigned(args.rows * args.shape.kvHeads)), dim3(kThreads)}, keepTokenKernel, "keeping a token",
-           args);
+    launch(how, {dim3(unsigned(args.rows * args.shape.kvHeads)), dim3(kHeadThreads)}, keepTokenKernel,
+           "keeping a token", args);
 }
 
 void evictLeastMass(const Launch& how, const EvictArgs& args) {
     if (args.rows == 0) return;
-    launch(how, {dim3(unsigned(args.rows * args.kvHeads)), dim3(kThreads)}, evictKernel, "evicting a token", args);
+    launch(how, {dim3(unsigned(args.rows * args.kvHeads)), dim3(kHeadThreads)}, evictKernel, "evicting a token", args);
 }
 
 void copyScores(const Launch& how, const float* from, std::int64_t fromStride, float* to, std::int64_t toStride,

@@ -50,6 +50,7 @@ __device__ inline std::uint32_t warpTotal(std::uint32_t value) {
 template <class RankAt>
 __device__ Threshold findThreshold(ChoiceShared& s, int count, int all, int wanted, RankAt&& rankAt) {
     if (wanted >= all) return {0, std::uint32_t(all)};
+    if (wanted <= 0) return {0xffffffffu, 0};
     const auto cluster = thisCluster();
     const int ranks = int(cluster.num_blocks()), lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     std::uint32_t digits = 0, above = 0; // leading digits of the threshold, entries above them
