@@ -49,8 +49,8 @@ protected:
     const DeviceSelectorContext context_;
     const int capacity_, mostTokens_; // mostTokens_: of a sequence
     float* promptScores_ = nullptr;   // [kvHeads, mostTokens_] of the prompt being read
-    cuda::TokenLists chosen_;         // what choosePrompt chose
     double* promptMass_ = nullptr;    // likewise, where mass is counted
+    cuda::TokenLists chosen_;         // what choosePrompt chose
 
 private:
     const bool countsMass_;
