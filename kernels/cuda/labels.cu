@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kWarp) labelTokenKernel(LabelTokenArgs a) {
 
 // ---- The choice -----------------------------------------------------------------------------------------------------
 
-constexpr int kTogether = 4; // tokens of a thread
+constexpr int kTogether = 2; // tokens of a thread
 
 /// What the logits of a query head over labels are made of.
 struct HeadQuery {
@@ -181,7 +181,7 @@ __device__ void prepareQueries(LabelShared& s, const LabelChoiceArgs& a, int ite
 /// A whole number below 2^23 as float.
 __device__ inline float small(std::uint32_t n) { return __uint_as_float(0x4b000000u | n) - 8388608.f; }
 
-/// Logits of four tokens under kHeads query heads from the first'th; heads beyond the group repeat its last.
+/// Logits of two tokens under kHeads query heads from the first'th; heads beyond the group repeat its last.
 template <int kHeads, bool kCodes>
 __device__ inline void logitsOf(const LabelShared& s, const LabelStore& labels, std::size_t listAt,
                                 const std::uint32_t* codes, int at, int first, int group,
@@ -190,8 +190,8 @@ __device__ inline void logitsOf(const LabelShared& s, const LabelStore& labels, 
     if constexpr (kCodes) {
         std::uint32_t products[kHeads][kTogether] = {}, sums[kTogether] = {};
         for (int w = 0; w < words; ++w) {
-            const uint4 four = *reinterpret_cast<const uint4*>(codes + std::size_t(w) * labels.stride + at);
-            const std::uint32_t word[kTogether] = {four.x, four.y, four.z, four.w};
+            const uint2 two = *reinterpret_cast<const uint2*>(codes + std::size_t(w) * labels.stride + at);
+            const std::uint32_t word[kTogether] = {two.x, two.y};
             std::uint32_t even[kTogether], odd[kTogether];
 #pragma unroll
             for (int t = 0; t < kTogether; ++t) {
@@ -206,10 +206,9 @@ __device__ inline void logitsOf(const LabelShared& s, const LabelStore& labels, 
                     products[h][t] = __dp4a(odd[t], q.y, __dp4a(even[t], q.x, products[h][t]));
             }
         }
-        const float4 step = *reinterpret_cast<const float4*>(labels.steps + listAt + at),
-                     lowest = *reinterpret_cast<const float4*>(labels.lowest + listAt + at);
-        const float steps[kTogether] = {step.x, step.y, step.z, step.w},
-                    lows[kTogether] = {lowest.x, lowest.y, lowest.z, lowest.w};
+        const float2 step = *reinterpret_cast<const float2*>(labels.steps + listAt + at),
+                     lowest = *reinterpret_cast<const float2*>(labels.lowest + listAt + at);
+        const float steps[kTogether] = {step.x, step.y}, lows[kTogether] = {lowest.x, lowest.y};
 #pragma unroll
         for (int t = 0; t < kTogether; ++t) {
             const float sum = small(sums[t]);
@@ -226,8 +225,8 @@ __device__ inline void logitsOf(const LabelShared& s, const LabelStore& labels, 
 #pragma unroll
             for (int t = 0; t < kTogether; ++t) logits[h][t] = 0;
         for (int w = 0; w < words; ++w) {
-            const uint4 four = *reinterpret_cast<const uint4*>(codes + std::size_t(w) * labels.stride + at);
-            const std::uint32_t word[kTogether] = {four.x, four.y, four.z, four.w};
+            const uint2 two = *reinterpret_cast<const uint2*>(codes + std::size_t(w) * labels.stride + at);
+            const std::uint32_t word[kTogether] = {two.x, two.y};
 #pragma unroll
             for (int h = 0; h < kHeads; ++h) {
                 const float2 q = s.query.plain[min(first + h, group - 1)][w];
@@ -242,7 +241,7 @@ __device__ inline void logitsOf(const LabelShared& s, const LabelStore& labels, 
 /// Grid: lists times thread blocks of a cluster. The labels are read twice: for the maxima and sums of the softmax,
 /// then for the scores, which stay in shared memory.
 template <int kHeads, bool kCodes>
-__global__ void __launch_bounds__(kChoiceThreads) labelChoiceKernel(LabelChoiceArgs a) {
+__global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoiceArgs a) {
     extern __shared__ float scores[];
     __shared__ LabelShared s;
     const auto cluster = thisCluster();

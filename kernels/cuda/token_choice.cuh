@@ -19,7 +19,7 @@ __device__ inline float scoreOf(std::uint32_t rank) {
 }
 
 struct ChoiceShared {
-    std::uint32_t bins[kChoiceBins];
+    alignas(16) std::uint32_t bins[kChoiceBins];
     std::uint32_t warpCount[kChoiceWarps], warpBetter[kChoiceWarps], warpEqual[kChoiceWarps];
     std::uint32_t bin, above;    // what a digit's histogram says
     std::uint32_t better, equal; // entries of this block's part
@@ -58,21 +58,38 @@ __device__ Threshold findThreshold(ChoiceShared& s, int count, int all, int want
         const int bits = shift == 0 ? 10 : 11;
         for (int i = threadIdx.x; i < kChoiceBins; i += kChoiceThreads) s.bins[i] = 0;
         __syncthreads();
-        for (int i = threadIdx.x; i < count; i += kChoiceThreads) {
-            const std::uint32_t rank = rankAt(i);
-            if (shift == 21 || rank >> (shift + bits) == digits)
-                atomicAdd(&s.bins[rank >> shift & ((1u << bits) - 1)], 1u);
+        for (int base = 0; base < count; base += kChoiceThreads) {
+            const int i = base + int(threadIdx.x);
+            const std::uint32_t rank = i < count ? rankAt(i) : 0;
+            const bool counts = i < count && (shift == 21 || rank >> (shift + bits) == digits);
+            const std::uint32_t bin = rank >> shift & ((1u << bits) - 1);
+            // Often a whole warp has one bin, where scores have underflown for example: one addition is enough.
+            const unsigned counting = __ballot_sync(0xffffffffu, counts);
+            if (counting == 0) continue;
+            const int leader = __ffs(int(counting)) - 1;
+            const std::uint32_t first = __shfl_sync(0xffffffffu, bin, leader);
+            if (__ballot_sync(0xffffffffu, counts && bin == first) == counting) {
+                if (lane == leader) atomicAdd(&s.bins[first], std::uint32_t(__popc(counting)));
+            } else if (counts) {
+                atomicAdd(&s.bins[bin], 1u);
+            }
         }
         cluster.sync();
         // Thread t has four bins of the whole cluster, counted from the highest.
         constexpr int kMine = kChoiceBins / kChoiceThreads;
         const int highest = kChoiceBins - 1 - kMine * int(threadIdx.x);
         std::uint32_t mine[kMine] = {}, sum = 0;
-        for (int r = 0; r < ranks; ++r) {
-            const ChoiceShared* other = cluster.map_shared_rank(&s, r);
+        static_assert(kMine == 4);
+        uint4 theirs[kChoiceCluster]; // all loads under way before the first is used
 #pragma unroll
-            for (int j = 0; j < kMine; ++j) mine[j] += other->bins[highest - j];
+        for (int r = 0; r < kChoiceCluster; ++r) {
+            theirs[r] = make_uint4(0, 0, 0, 0);
+            if (r < ranks)
+                theirs[r] = *reinterpret_cast<const uint4*>(&cluster.map_shared_rank(&s, r)->bins[highest - 3]);
         }
+#pragma unroll
+        for (int r = 0; r < kChoiceCluster; ++r)
+            mine[0] += theirs[r].w, mine[1] += theirs[r].z, mine[2] += theirs[r].y, mine[3] += theirs[r].x;
 #pragma unroll
         for (int j = 0; j < kMine; ++j) sum += mine[j];
         std::uint32_t through = sum; // of the warp's lanes up to this one

@@ -116,6 +116,95 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packKernel(PackA
         a.packedBias[std::size_t(item) * a.packedBlocks * bs + begin + i] = ids[i] >= 0 ? bias[ids[i]] : 0.f;
 }
 
+#if __CUDA_ARCH__ >= 900
+__device__ inline unsigned sharedAddress(const void* at) { return unsigned(__cvta_generic_to_shared(at)); }
+
+__device__ inline void bulkLoad(void* to, const void* from, unsigned bytes, std::uint64_t& barrier) {
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     sharedAddress(to)),
+                 "l"(from), "r"(bytes), "r"(sharedAddress(&barrier))
+                 : "memory");
+}
+#endif
+
+/// The same from a store by token, where there are bulk copies: a token's key and value are one read of the link.
+template <int kDim> __global__ void __launch_bounds__(kThreads) packStoredKernel(PackArgs a) {
+#if __CUDA_ARCH__ >= 900
+    constexpr int kRow = 2 * kDim + 8; // elements: neighbouring tokens begin in different banks
+    __shared__ __align__(128) Bf16 rows[kTileTokens * kRow];
+    __shared__ __align__(8) std::uint64_t arrived;
+    const int item = blockIdx.y, row = item / a.shape.kvHeads, begin = int(blockIdx.x) * kTileTokens,
+              bs = a.shape.blockSize;
+    letNextKernelStart();
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(sharedAddress(&arrived)));
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && threadIdx.x == 0) stamp(a.mark);
+    if (a.active != nullptr && a.active[row] == 0) return;
+    const int count = a.count[item], whole = (count + bs - 1) / bs * bs;
+    if (begin >= whole) return;
+    __syncthreads();
+    const int here = min(kTileTokens, max(0, count - begin));
+    const std::int32_t* ids = a.tokens + std::size_t(item) * a.capacity + begin;
+    if (threadIdx.x < kWarp && here > 0) {
+        asm volatile("fence.proxy.async;" ::: "memory"); // tokens were stored by ordinary stores of earlier kernels
+        if (threadIdx.x == 0)
+            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(&arrived)),
+                         "r"(unsigned(here * kDim * 4))
+                         : "memory");
+        __syncwarp();
+        const std::int64_t first = a.first != nullptr ? a.first[item] : std::int64_t(item) * a.stride;
+        const int newest = a.position != nullptr ? a.position[row] : -1;
+        for (int i = threadIdx.x; i < here; i += kWarp) {
+            const int token = ids[i];
+            if (token == newest) {
+                bulkLoad(rows + i * kRow, a.newKey + std::size_t(item) * kDim, kDim * 2, arrived);
+                bulkLoad(rows + i * kRow + kDim, a.newValue + std::size_t(item) * kDim, kDim * 2, arrived);
+            } else {
+                bulkLoad(rows + i * kRow, a.store + std::size_t(first + token) * tokenElements(kDim), kDim * 4,
+                         arrived);
+            }
+        }
+    }
+    constexpr int kPieces = 2 * kDim / 8;
+    for (int at = threadIdx.x; at < (kTileTokens - here) * kPieces; at += kThreads)
+        *reinterpret_cast<uint4*>(rows + (here + at / kPieces) * kRow + at % kPieces * 8) = make_uint4(0, 0, 0, 0);
+    unsigned done = here > 0 ? 0 : 1;
+    while (done == 0)
+        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done)
+                     : "r"(sharedAddress(&arrived))
+                     : "memory");
+    __syncthreads();
+    Bf16* packed = a.packed + std::size_t(item) * a.packedBlocks * blockElements(bs, kDim);
+    for (int at = threadIdx.x; at < kTileTokens * (kDim / 8); at += kThreads) {
+        const int within = at / (kDim / 8), channel = at % (kDim / 8) * 8, i = begin + within;
+        if (i < whole)
+            *reinterpret_cast<uint4*>(packed + std::size_t(i / bs) * blockElements(bs, kDim) +
+                                      std::size_t(i % bs) * kDim + channel) =
+                *reinterpret_cast<const uint4*>(rows + within * kRow + channel);
+    }
+    for (int at = threadIdx.x; at < kDim * (kTileTokens / 8); at += kThreads) { // neighbouring threads: channels
+        const int channel = at % kDim, within = at / kDim * 8, i = begin + within;
+        if (i >= whole) continue;
+        std::uint32_t words[4];
+#pragma unroll
+        for (int t = 0; t < 4; ++t)
+            words[t] = std::uint32_t(__bfloat16_as_ushort(rows[(within + 2 * t) * kRow + kDim + channel])) |
+                       std::uint32_t(__bfloat16_as_ushort(rows[(within + 2 * t + 1) * kRow + kDim + channel])) << 16;
+        *reinterpret_cast<uint4*>(packed + std::size_t(i / bs) * blockElements(bs, kDim) + std::size_t(bs) * kDim +
+                                  std::size_t(channel) * bs + i % bs) =
+            make_uint4(words[0], words[1], words[2], words[3]);
+    }
+    if (a.bias == nullptr || a.packedBias == nullptr) return;
+    const float* bias = a.bias + (a.biasFirst != nullptr ? a.biasFirst[item] : std::int64_t(item) * a.biasStride);
+    for (int i = threadIdx.x; i < kTileTokens && begin + i < whole; i += kThreads)
+        a.packedBias[std::size_t(item) * a.packedBlocks * bs + begin + i] = i < here ? bias[ids[i]] : 0.f;
+#endif
+}
+
 /// Grid: (tiles of 64 tokens, kvHeads).
 template <int kDim> __global__ void __launch_bounds__(kThreads) unpackKernel(UnpackArgs a) {
     __shared__ ValueTile<kDim> tile;
@@ -152,8 +241,13 @@ void packTokens(const Launch& how, const PackArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
     const int most = std::min(args.packedBlocks, (args.capacity + args.shape.blockSize - 1) / args.shape.blockSize);
-    launch(how, {dim3(tilesOf(most * args.shape.blockSize), unsigned(args.rows * args.shape.kvHeads)), dim3(kThreads)},
-           args.shape.dim == 64 ? packKernel<64> : packKernel<128>, "packing tokens", args);
+    const Grid grid{dim3(tilesOf(most * args.shape.blockSize), unsigned(args.rows * args.shape.kvHeads)),
+                    dim3(kThreads)};
+    const bool small = args.shape.dim == 64, bulk = how.clusters && args.store != nullptr;
+    const auto kernel = bulk    ? small ? packStoredKernel<64> : packStoredKernel<128>
+                           : small ? packKernel<64>
+                                : packKernel<128>;
+    launch(how, grid, kernel, "packing tokens", args);
 }
 
 void unpackPrompt(const Launch& how, const UnpackArgs& args) {

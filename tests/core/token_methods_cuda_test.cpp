@@ -18,6 +18,7 @@ struct Case {
     const char* method;
     std::vector<std::pair<std::string, std::string>> settings;
     bool transfers;
+    double firstLayer, mean; // least overlap
 };
 void PrintTo(const Case& c, std::ostream* out) { *out << c.method; }
 
@@ -103,21 +104,25 @@ TEST_P(TokenMethodsOnCuda, ChooseWhatTheCpuChooses) {
     EXPECT_EQ(cpu.steps[0].layers[0].d2hBytes > 0, gpu.steps[0].layers[0].d2hBytes > 0);
     std::printf("%s: overlap %.4f, in the first layer %.4f\n", GetParam().method, overlap / count,
                 firstLayer / firstCount);
-    // The first layer's keys and queries differ by one rounding to bf16, those of the last by that of 8 layers.
-    EXPECT_GE(firstLayer / firstCount, 0.99);
-    EXPECT_GE(overlap / count, 0.95);
+    // The first layer's keys and queries differ by one rounding to bf16, those of the last by that of 8 layers. With
+    // labels of four bits that rounding carries some channels over the border of a code, a fifteenth of their range.
+    EXPECT_GE(firstLayer / firstCount, GetParam().firstLayer);
+    EXPECT_GE(overlap / count, GetParam().mean);
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Methods, TokenMethodsOnCuda,
     ::testing::Values(
-        Case{"dma-token", {{"budget_tokens", "300"}}, false}, Case{"snapkv", {{"capacity_tokens", "256"}}, false},
-        Case{"h2o", {{"heavy_tokens", "150"}, {"recent_tokens", "100"}}, false},
+        Case{"dma-token", {{"budget_tokens", "300"}}, false, 0.99, 0.97},
+        Case{"snapkv", {{"capacity_tokens", "256"}}, false, 0.99, 0.97},
+        Case{"h2o", {{"heavy_tokens", "150"}, {"recent_tokens", "100"}}, false, 0.99, 0.97},
         Case{"locret",
              {{"budget_tokens", "400"}, {"stabilizers", "100"}, {"prefill_chunk", "300"}, {"local_len", "50"}},
-             false},
-        Case{"double-sparsity", {{"heavy_tokens", "200"}}, true},
-        Case{"double-sparsity", {{"heavy_tokens", "100"}, {"label_bits", "16"}}, true}));
+             false,
+             0.99,
+             0.97},
+        Case{"double-sparsity", {{"heavy_tokens", "200"}}, true, 0.97, 0.93},
+        Case{"double-sparsity", {{"heavy_tokens", "100"}, {"label_bits", "16"}}, true, 0.99, 0.97}));
 
 } // namespace
 } // namespace kvscope

@@ -287,8 +287,8 @@ bool DoubleSparsity::attend(const DeviceStep&, cuda::DecodeAttentionArgs& args) 
 
 void DoubleSparsity::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out,
                           StepRecord& record, std::size_t) const {
-    report_.fill(layer, report, active, out, record,
-                 [](int, std::int32_t, std::int32_t) { return Origin::TokenLevel; });
+    report_.fill(layer, report, active, out, record, Origin::TokenLevel,
+                 [](int, std::int32_t newest) { return newest + 1; });
     if (!context_.offload) return;
     out.h2dBlocks = out.misses;
     out.h2dBytes = out.misses * tokenBytes();

@@ -63,8 +63,8 @@ private:
         }
         return most;
     }
-    Origin originOf(int sequence, std::int32_t token, std::int32_t newest) const override {
-        return token >= newest - recentHost_[std::size_t(sequence)] ? Origin::Window : Origin::QueryAgnostic;
+    std::int32_t firstRecent(int sequence, std::int32_t newest) const override {
+        return newest - recentHost_[std::size_t(sequence)];
     }
     void clearMass() {
         cuda::check(cudaMemsetAsync(promptMass_, 0,

@@ -17,15 +17,15 @@ public:
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
     void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
               std::size_t) const override {
-        report_.fill(layer, report, active, out, record, [&](int sequence, std::int32_t token, std::int32_t newest) {
-            return originOf(sequence, token, newest);
-        });
+        report_.fill(layer, report, active, out, record, Origin::QueryAgnostic,
+                     [&](int sequence, std::int32_t newest) { return firstRecent(sequence, newest); });
     }
 
 protected:
     /// capacity: most tokens that a KV head keeps at a time.
     KeepingSelector(const DeviceSelectorContext& context, int capacity, bool countsMass);
-    virtual Origin originOf(int, std::int32_t, std::int32_t) const { return Origin::QueryAgnostic; }
+    /// See TokenReport::FirstRecent.
+    virtual std::int32_t firstRecent(int /*sequence*/, std::int32_t newest) const { return newest + 1; }
     /// How a decode step's token comes; see cuda::KeepTokenArgs.
     virtual void comes(cuda::KeepTokenArgs&) const {}
 

@@ -54,9 +54,7 @@ private:
         return std::min(values.integer("budget_tokens"),
                         *std::max_element(context.maxTokens.begin(), context.maxTokens.end()));
     }
-    Origin originOf(int, std::int32_t token, std::int32_t newest) const override {
-        return token > newest - local_ ? Origin::Window : Origin::QueryAgnostic;
-    }
+    std::int32_t firstRecent(int, std::int32_t newest) const override { return newest - local_ + 1; }
     void comes(cuda::KeepTokenArgs& args) const override {
         args.newScores = stepScores_;
         args.stays = local_;

@@ -36,9 +36,7 @@ private:
         }
         return most;
     }
-    Origin originOf(int sequence, std::int32_t token, std::int32_t) const override {
-        return token >= firstRecent_[std::size_t(sequence)] ? Origin::Window : Origin::QueryAgnostic;
-    }
+    std::int32_t firstRecent(int sequence, std::int32_t) const override { return firstRecent_[std::size_t(sequence)]; }
 
     const int promptCapacity_, window_, kernel_;
     const bool average_;

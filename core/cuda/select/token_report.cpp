@@ -1,6 +1,7 @@
 #include "core/cuda/select/token_report.h"
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 
 namespace kvscope {
@@ -31,13 +32,45 @@ cuda::TokenChoiceRecord TokenReport::at(const DeviceStep& step) const {
     return record;
 }
 
+namespace {
+
+/// Places of a list in the order of its tokens. Lists of tens of thousands come by the hundred in every step, and not
+/// sorted where places are used again: a bitmap takes time in proportion to them.
+class Order {
+public:
+    const std::vector<std::int32_t>& of(std::span<const std::int32_t> tokens) {
+        places_.resize(tokens.size());
+        std::iota(places_.begin(), places_.end(), 0);
+        if (tokens.empty() || std::is_sorted(tokens.begin(), tokens.end())) return places_;
+        const auto most = std::size_t(*std::max_element(tokens.begin(), tokens.end()));
+        marked_.assign(most / 64 + 1, 0);
+        if (placeOf_.size() <= most) placeOf_.resize(most + 1);
+        for (std::size_t i = 0; i < tokens.size(); ++i) {
+            const auto token = std::size_t(tokens[i]);
+            marked_[token / 64] |= std::uint64_t(1) << token % 64;
+            placeOf_[token] = std::int32_t(i);
+        }
+        auto to = places_.begin();
+        for (std::size_t word = 0; word < marked_.size(); ++word)
+            for (std::uint64_t bits = marked_[word]; bits != 0; bits &= bits - 1)
+                *to++ = placeOf_[word * 64 + std::size_t(std::countr_zero(bits))];
+        return places_;
+    }
+
+private:
+    std::vector<std::int32_t> places_, placeOf_;
+    std::vector<std::uint64_t> marked_;
+};
+
+} // namespace
+
 void TokenReport::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
-                       const OriginOf& originOf) const {
+                       Origin origin, const FirstRecent& firstRecent) const {
     if (report == nullptr) return;
     const auto* heads = reinterpret_cast<const cuda::SelectionHead*>(report);
     bool keptDefined = true;
     int kept = 0;
-    std::vector<int> order;
+    Order order;
     for (const int sequence : active)
         for (int g = 0; g < kvHeads_; ++g) {
             const int item = sequence * kvHeads_ + g;
@@ -54,17 +87,18 @@ void TokenReport::fill(int layer, const char* report, std::span<const int> activ
             if (tokensAt_ > 0) {
                 const std::size_t first = std::size_t(item) * std::size_t(capacity_);
                 const auto* tokens = reinterpret_cast<const std::int32_t*>(report + tokensAt_) + first;
-                order.resize(std::size_t(head.selected));
-                std::iota(order.begin(), order.end(), 0);
-                std::sort(order.begin(), order.end(), [&](int a, int b) { return tokens[a] < tokens[b]; });
-                const std::int32_t newest = order.empty() ? -1 : tokens[order.back()];
-                for (const int i : order) {
+                const auto& places = order.of({tokens, std::size_t(head.selected)});
+                const std::int32_t newest = places.empty() ? -1 : tokens[places.back()],
+                                   recent = firstRecent(sequence, newest);
+                const bool all = head.misses == 0, newestHit = head.hits > 0;
+                for (const std::int32_t i : places) {
                     record.blocks.push_back(tokens[i]);
-                    record.origins.push_back(originOf(sequence, tokens[i], newest));
-                    record.hit.push_back(head.misses == 0 || (head.hits > 0 && tokens[i] == newest) ? 1 : 0);
-                    if (scoresAt_ > 0)
-                        record.scores.push_back(
-                            reinterpret_cast<const float*>(report + scoresAt_)[first + std::size_t(i)]);
+                    record.origins.push_back(tokens[i] >= recent ? Origin::Window : origin);
+                    record.hit.push_back(all || (newestHit && tokens[i] == newest) ? 1 : 0);
+                }
+                if (scoresAt_ > 0) {
+                    const auto* scores = reinterpret_cast<const float*>(report + scoresAt_) + first;
+                    for (const std::int32_t i : places) record.scores.push_back(scores[i]);
                 }
             }
             out.selected += selection.selected;

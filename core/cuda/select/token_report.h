@@ -18,11 +18,12 @@ public:
     /// Where a step's kernels write; with its marks. Nothing that the recorder does not want.
     cuda::TokenChoiceRecord at(const DeviceStep& step) const;
 
-    /// Where a chosen token comes from; `newest` is the latest chosen one.
-    using OriginOf = std::function<Origin(int sequence, std::int32_t token, std::int32_t newest)>;
-    /// Appends the selections. Tokens may be reported in any order. Where a head has misses, its only hit is `newest`.
+    /// The first token of a sequence that is chosen for being recent; `newest` is the latest chosen one.
+    using FirstRecent = std::function<std::int32_t(int sequence, std::int32_t newest)>;
+    /// Appends the selections. Tokens may be reported in any order; those before firstRecent are of `origin`. Where a
+    /// head has misses, its only hit is `newest`.
     void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
-              const OriginOf& originOf) const;
+              Origin origin, const FirstRecent& firstRecent) const;
 
 private:
     const int kvHeads_, capacity_;
