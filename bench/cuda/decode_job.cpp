@@ -95,19 +95,28 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
     const ModelConfig& config = model.config;
     const MethodEntry& method = findMethod(job.method);
     CudaEngineOptions options;
-    options.spec = method.make(resolveDefaults(method, config), config);
+    options.parameters = resolveDefaults(method, config);
+    options.spec = method.make(options.parameters, config);
+    options.makeSelector = findDeviceSelector(method.name);
+    options.offload = job.offload;
+    if (method.makeSelector && options.makeSelector == nullptr)
+        throw Error(ErrorKind::Unsupported, "method " + job.method + " does not run on the CUDA backend yet",
+                    "choose another one");
     const SelectionSpec& spec = options.spec;
     if (!model.evictionHead) options.spec.bias.scale = 0;
     const int tokens = job.context + job.steps + kSpareTokens, blocks = spec.grid.blocks(tokens);
     options.maxTokens.assign(std::size_t(job.batch), tokens);
+    options.promptTokens.assign(std::size_t(job.batch), job.context);
     for (int i = 0; i < config.layers; ++i) {
         const bool dense = spec.dense || i < spec.denseLayers;
-        options.offloaded.push_back(!dense && job.offload);
-        options.indexed.push_back(!dense &&
-                                  (spec.queryScore != QueryScore::None || spec.agnosticScore != AgnosticScore::None));
+        options.offloaded.push_back(!dense && job.offload && !spec.ownDeviceTier);
+        options.indexed.push_back(!dense && (spec.queryScore != QueryScore::None ||
+                                             spec.agnosticScore != AgnosticScore::None || method.makeSelector));
     }
-    if (!spec.dense) options.slots = std::min(job.slots > 0 ? job.slots : spec.budgetBlocks(), blocks);
-    options.leastRecentlyUsed = job.leastRecentlyUsed;
+    const int slots = std::max(spec.budgetBlocks() + spec.spareSlots, spec.deviceSlots);
+    if (!spec.dense) options.slots = std::min(job.slots > 0 ? job.slots : slots, blocks);
+    // As in a session: keep-selected would leave spare slots empty.
+    options.leastRecentlyUsed = job.leastRecentlyUsed || (spec.deviceSlots > 0 && job.slots == 0);
     options.record = job.record;
     options.level = job.level;
     options.planted = spec.dense ? -1 : drawShare(spec, job.gamma, blocks);

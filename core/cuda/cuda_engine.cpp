@@ -55,12 +55,35 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
         if (spec_.sparsePrefill)
             throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
                         "leave sparse_prefill out, or use --backend cpu");
-        selector_ = options_.makeSelector(options_.parameters,
-                                          {launch_, config, options_.model, spec_, shape_, options_.maxTokens,
-                                           maxBlocks_, capacity_, options_.slots, options_.offload, layers_,
-                                           blockFirstDevice_, windowFirstDevice_, tokenFirstDevice_, poolFirstDevice_,
-                                           ropeCos_, ropeSin_, ropeFirst_});
+        std::vector<cuda::HeadNorms> norms;
+        for (const DeviceLayer& layer : model_->layers) norms.push_back(layer.headNorms);
+        selector_ = options_.makeSelector(options_.parameters, {launch_,
+                                                                config,
+                                                                options_.model,
+                                                                spec_,
+                                                                shape_,
+                                                                options_.maxTokens,
+                                                                options_.promptTokens,
+                                                                norms,
+                                                                options_.level,
+                                                                maxBlocks_,
+                                                                capacity_,
+                                                                options_.slots,
+                                                                options_.offload,
+                                                                layers_,
+                                                                blockFirstDevice_,
+                                                                windowFirstDevice_,
+                                                                tokenFirstDevice_,
+                                                                poolFirstDevice_,
+                                                                ropeCos_,
+                                                                ropeSin_,
+                                                                ropeFirst_});
     }
+    if (options_.oracle && selector_ && !selector_->keepsKeys())
+        throw Error(ErrorKind::Unsupported,
+                    "the GPU backend cannot measure the attention that this method leaves out: it does not keep the "
+                    "keys as they were",
+                    "leave --oracle out, or use --backend cpu");
     planMemory();
     if (selector_) selector_->begin();
     nextHost_.assign(std::size_t(rows_), 0);

@@ -122,7 +122,11 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             atStage(i, nameOf(Stage::Attention));
             stamp(kAttention);
             prefillAttend(i, sequence, first, n, blocks, headStride);
-            if (selector_) selector_->prompt({i, sequence, first, n, length, x, qkv_, q_, blocks, headStride});
+            if (selector_)
+                selector_->prompt(
+                    {i, sequence, first, n, length, x, qkv_, q_, blocks, headStride,
+                     rotate.index.tokenScores != nullptr ? rotate.index.tokenScores + tokenFirst_[head] : nullptr,
+                     std::int64_t(sequenceBlocks) * spec_.blockSize});
             stamp(kOLinear);
             finishLayer(i, x, n, nullptr, marks + kFfn);
             stamp(kGather); // the end of the layer's chunk

@@ -50,10 +50,13 @@ struct DeviceSelectorContext {
     const Model* model; // null: random weights (benchmarks)
     const SelectionSpec& spec;
     cuda::AttentionShape shape;
-    std::vector<int> maxTokens; // [sequence]
-    int maxBlocks = 0;          // most blocks of a sequence
-    int capacity = 0;           // of the lists of chosen blocks
-    int slots = 0;              // per (sequence, offloaded layer, KV head)
+    std::vector<int> maxTokens;             // [sequence]
+    std::vector<int> promptTokens;          // [sequence]
+    std::vector<cuda::HeadNorms> headNorms; // [layer]
+    RecordLevel level = RecordLevel::Counters;
+    int maxBlocks = 0; // most blocks of a sequence
+    int capacity = 0;  // of the lists of chosen blocks
+    int slots = 0;     // per (sequence, offloaded layer, KV head)
     bool offload = true;
     const std::vector<DeviceLayerState>& layers;
     const std::int64_t *const &blockFirst, *const &windowFirst, *const &tokenFirst; // see cuda::DeviceIndex
@@ -72,6 +75,8 @@ struct DevicePromptChunk {
     const __nv_bfloat16* q = nullptr;      // [n, queryHeads*dim], rotated
     const __nv_bfloat16* blocks = nullptr; // of the sequence: head g's blocks begin at blocks + g*headStride
     std::int64_t headStride = 0;           // in elements
+    const float* tokenScores = nullptr;    // of the sequence's eviction head: head g's at g*scoreStride; or null
+    std::int64_t scoreStride = 0;
 };
 
 /// One layer of a decode step; row = sequence.
@@ -97,6 +102,8 @@ public:
     virtual void plan(DeviceArena& arena) = 0;
     /// The memory is there: uploads what does not change. May wait.
     virtual void begin() {}
+    /// Whether the oracle may read what every key would get from the tiers' blocks.
+    virtual bool keepsKeys() const { return true; }
     /// Bytes that a layer of a step reports to the host, a multiple of 16.
     virtual std::size_t reportBytes() const { return 0; }
 

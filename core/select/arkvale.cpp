@@ -1,5 +1,6 @@
 // ArkVale (Chen et al., NeurIPS 2024): a budget of resident pages, all attended; important pages come back, the least
 // important ones leave.
+#include "core/select/arkvale_budget.h"
 #include "core/select/common_parameters.h"
 #include "core/select/range_products.h"
 
@@ -11,7 +12,22 @@
 #include <limits>
 
 namespace kvscope {
+
+select::PageBudget::PageBudget(const ParameterValues& values)
+    : resident(values.integer("page_budget")), sink(values.integer("sink_blocks")),
+      window(values.integer("window_blocks")) {
+    const int topk = values.integer("page_topks") > 0 ? values.integer("page_topks") : resident / 2;
+    dynamic = std::max(0, topk - sink - (window - 1));
+    if (resident < sink + window + dynamic)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("page_budget {} does not hold {} sink, {} window and {} selected pages", resident, sink,
+                                window, dynamic),
+                    "raise page_budget, or lower page_topks or window_blocks");
+}
+
 namespace {
+
+using select::PageBudget;
 
 enum class Digest { CuboidMean, Bounds };
 
@@ -59,21 +75,6 @@ private:
     Digest digest_ = Digest::CuboidMean;
     std::vector<float> page_; // [pageTokens, dim] of the incomplete page
     std::vector<float> ranges_;
-};
-
-struct PageBudget {
-    int resident, sink, window, dynamic;
-    explicit PageBudget(const ParameterValues& values)
-        : resident(values.integer("page_budget")), sink(values.integer("sink_blocks")),
-          window(values.integer("window_blocks")) {
-        const int topk = values.integer("page_topks") > 0 ? values.integer("page_topks") : resident / 2;
-        dynamic = std::max(0, topk - sink - (window - 1));
-        if (resident < sink + window + dynamic)
-            throw Error(ErrorKind::BadInput,
-                        fmt::format("page_budget {} does not hold {} sink, {} window and {} selected pages", resident,
-                                    sink, window, dynamic),
-                        "raise page_budget, or lower page_topks or window_blocks");
-    }
 };
 
 class ArkVale final : public Selector {

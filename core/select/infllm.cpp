@@ -1,6 +1,7 @@
 // InfLLM (Xiao et al., NeurIPS 2024): blocks of distant context, found by a few representative tokens of each and
 // attended as if they all lay at the edge of the local window.
 #include "core/select/common_parameters.h"
+#include "core/select/infllm_budget.h"
 #include "core/select/token_choice.h"
 
 #include "kernels/base/aligned_buffer.h"
@@ -12,19 +13,8 @@
 namespace kvscope {
 namespace {
 
+using select::ContextBudget;
 using select::TokenRange;
-
-struct ContextBudget {
-    int initBlocks, localTokens, localBlocks, topk, cached;
-    explicit ContextBudget(const ParameterValues& values) {
-        const int size = values.integer("block_size");
-        initBlocks = (values.integer("init_tokens") + size - 1) / size;
-        localTokens = values.integer("local_tokens");
-        localBlocks = (localTokens + size - 1) / size + 1; // the window begins anywhere in its oldest block
-        topk = values.integer("topk_blocks");
-        cached = std::max(topk, values.integer("cached_blocks"));
-    }
-};
 
 class InfLlm final : public Selector {
 public:

@@ -115,9 +115,11 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
     if (!active) return; // the whole cluster leaves
 
-    const int entries = a.listCount != nullptr ? a.listCount[item] : plan.byBlock(position) + 1;
-    const std::int32_t* blockIds = a.listBlock != nullptr ? a.listBlock + std::size_t(item) * a.capacity : nullptr;
-    const std::int32_t* slots = a.listSlot != nullptr ? a.listSlot + std::size_t(item) * a.capacity : nullptr;
+    const int skipped = a.listFirst != nullptr ? a.listFirst[item] : 0;
+    const int entries = a.listCount != nullptr ? a.listCount[item] - skipped : plan.byBlock(position) + 1;
+    const std::size_t firstListed = std::size_t(item) * a.capacity + skipped;
+    const std::int32_t* blockIds = a.listBlock != nullptr ? a.listBlock + firstListed : nullptr;
+    const std::int32_t* slots = a.listSlot != nullptr ? a.listSlot + firstListed : nullptr;
     std::uint32_t q[kDim / 32][2][4];
     loadQueries<kDim>(a, place, q);
     Accumulator<kDim> acc;

@@ -22,11 +22,13 @@ struct DecodeAttentionArgs {
     const std::int32_t* listBlock = nullptr; // [rows, kvHeads, capacity] block ids, ascending
     const std::int32_t* listSlot = nullptr;  // where each lies relative to headFirst; null: at its id
     const std::int32_t* listCount = nullptr; // [rows, kvHeads]
+    const std::int32_t* listFirst = nullptr; // [rows, kvHeads] entries of the list to leave out at its begin, or null
     int capacity = 0, maxBlocks = 0;         // maxBlocks: most blocks a row attends, for the grid
     const float* tokenBias = nullptr;        // eviction scores by token, or null
     const std::int64_t* biasFirst = nullptr; // [sequence*kvHeads + g]: first token's index
     float scale = 1, biasScale = 0;          // logits = scale q.k + biasScale * bias
     __nv_bfloat16* out = nullptr;            // [rows, queryHeads*dim]
+    float* logSums = nullptr;                // [rows, queryHeads] out: log of the sum of exp(logit), or null
     // Work space: partial results of each split.
     float* partial = nullptr;          // attentionPartialFloats()
     std::uint32_t* arrivals = nullptr; // attentionArrivals(), zero; left zero

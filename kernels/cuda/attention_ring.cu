@@ -128,7 +128,8 @@ __global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArg
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
     if (!active) return; // the whole cluster leaves
 
-    const int entries = a.listCount != nullptr ? a.listCount[place.item] : (position >> blockShift) + 1;
+    const int skipped = a.listFirst != nullptr ? a.listFirst[place.item] : 0;
+    const int entries = a.listCount != nullptr ? a.listCount[place.item] - skipped : (position >> blockShift) + 1;
     const int perStage = kStageTokens >> blockShift;
     const unsigned stages = unsigned(entries + perStage - 1) / unsigned(perStage), share = stages / gridDim.x,
                    extra = stages - share * gridDim.x;
@@ -138,7 +139,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArg
     acc.clear();
     if (warp == kRingWarps) {
         asm volatile("fence.proxy.async;" ::: "memory"); // blocks may come from ordinary stores of earlier kernels
-        const std::size_t listed = std::size_t(place.item) * a.capacity;
+        const std::size_t listed = std::size_t(place.item) * a.capacity + skipped;
         const int slot = lane % perStage; // of a stage
         const int bytes = kDim * 4 << blockShift, biasBytes = biased ? 4 << blockShift : 0;
         std::int32_t id = 0, at = 0;

@@ -1,0 +1,10 @@
+// InfLLM on the GPU.
+#pragma once
+
+#include "core/cuda/device_selector.h"
+
+namespace kvscope {
+
+std::unique_ptr<DeviceSelector> makeDeviceInfLlm(const ParameterValues& values, const DeviceSelectorContext& context);
+
+} // namespace kvscope
