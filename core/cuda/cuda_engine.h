@@ -49,7 +49,7 @@ public:
 
     std::string description() const;
     std::size_t deviceBytes() const { return arena_.bytes(); }
-    std::size_t hostBytes() const { return storeBytes_; }
+    std::size_t hostBytes() const { return storeBytes_ + (selector_ ? selector_->hostBytes() : 0); }
 
     void prefill(const std::vector<std::vector<std::int32_t>>& prompts, StepRecord& record, const Progress& progress,
                  const std::stop_token& stop);

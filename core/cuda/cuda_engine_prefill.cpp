@@ -212,8 +212,11 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     std::copy_n(host_[0].tokens, rows_, nextHost_.begin());
     record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(marks[1] - marks[0]);
     record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(marks[2] - marks[1]);
-    for (LayerRecord& layer : record.layers)
+    for (std::size_t i = 0; i < record.layers.size(); ++i) {
+        LayerRecord& layer = record.layers[i];
         layer.d2hBytes = layer.d2hBlocks * std::int64_t(blockElements_ * sizeof(Bf16));
+        for (int s = 0; s < rows_ && layers_[i].own; ++s) layer.d2hBytes += selector_->storedBytes(int(i), s);
+    }
     record.durationNs = steadyNowNs() - begin;
     launched_ = waited_ = 0;
     logitsFetched_ = -1;

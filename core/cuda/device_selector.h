@@ -112,6 +112,10 @@ public:
     virtual void promptDone(int /*layer*/, int /*sequence*/, int /*tokens*/, const __nv_bfloat16* /*blocks*/,
                             std::int64_t /*headStride*/) {}
 
+    /// With ownDeviceTier: what of a sequence's prompt went to the host, and host memory the selector keeps.
+    virtual std::int64_t storedBytes(int /*layer*/, int /*sequence*/) const { return 0; }
+    virtual std::size_t hostBytes() const { return 0; }
+
     virtual void append(const DeviceStep&) {}
     /// Hands scores (args.score = Given) or a choice (args.chosen) to the executor's selection, which follows.
     virtual void choose(const DeviceStep& step, cuda::SelectArgs& args) = 0;

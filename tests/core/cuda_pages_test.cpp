@@ -146,6 +146,10 @@ INSTANTIATE_TEST_SUITE_P(
               {"topk_blocks", "12"},
               {"cached_blocks", "16"},
               {"groups", "head"}}},
+        Case{"shadowkv", "shadowkv", {{"budget_tokens", "160"}, {"outlier_tokens", "48"}, {"rank", "64"}}},
+        Case{"shadowkv_chunks_of_64",
+             "shadowkv",
+             {{"chunk_tokens", "64"}, {"budget_tokens", "256"}, {"outlier_tokens", "64"}, {"local_chunks", "1"}}},
         Case{"arkvale_heads", "arkvale", {{"page_budget", "14"}, {"groups", "head"}, {"digest", "bounds"}}}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
 

@@ -12,7 +12,7 @@ class DeviceArkVale final : public DeviceSelector {
 public:
     DeviceArkVale(const ParameterValues& values, const DeviceSelectorContext& context)
         : context_(context), budget_(values), shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
-          cuboidMean_(values.text("digest") != "bounds"), layers_(context.config.layers) {}
+          cuboidMean_(values.text("digest") != "bounds"), layers_(std::size_t(context.config.layers)) {}
 
     void plan(DeviceArena& arena) override;
     void prompt(const DevicePromptChunk& chunk) override;

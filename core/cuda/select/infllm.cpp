@@ -12,7 +12,8 @@ class DeviceInfLlm final : public DeviceSelector {
 public:
     DeviceInfLlm(const ParameterValues& values, const DeviceSelectorContext& context)
         : context_(context), budget_(values), representatives_(values.integer("repr_topk")),
-          shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1), layers_(context.config.layers) {}
+          shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
+          layers_(std::size_t(context.config.layers)) {}
 
     void plan(DeviceArena& arena) override;
     void begin() override;
