@@ -42,7 +42,8 @@ public:
     }
     Loads load(std::span<HeadStep> heads) override;
     std::int64_t storedBytes(int, int tokens) const override {
-        return context_.offload ? tokens * context_.shape.kvHeads * valueBytes() : 0;
+        const std::int64_t chunks = std::max(0, tokens / budget_.chunk - budget_.local); // the last ones stay
+        return context_.offload ? chunks * budget_.chunk * context_.shape.kvHeads * valueBytes() : 0;
     }
     bool attend(std::span<HeadStep> heads) override;
 

@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
     // Positions change only at a step's end, so they may be read before the wait.
     const int sequence = a.oneSequence ? a.sequence : row;
     const int head = sequence * a.shape.kvHeads + place.g;
-    const int position = a.position[row];
+    const int position = a.position[row] + (a.shift != nullptr ? a.shift[row] : 0);
     const bool active = a.active == nullptr || a.active[row] != 0;
     const Bf16* headBlocks = a.blocks + std::size_t(a.headFirst[head]) * blockElements(a.shape.blockSize, kDim);
     const float* headBias = a.tokenBias != nullptr && a.biasScale != 0.f ? a.tokenBias + a.biasFirst[head] : nullptr;

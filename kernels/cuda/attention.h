@@ -12,6 +12,7 @@ struct DecodeAttentionArgs {
     AttentionShape shape;
     int rows = 0;                            // query tokens
     const std::int32_t* position = nullptr;  // [rows] of the query token; keys at later positions are masked
+    const std::int32_t* shift = nullptr;     // [rows] added to the position; never written during a step. Null: 0
     const std::uint8_t* active = nullptr;    // [rows] 0: skip the row
     const __nv_bfloat16* q = nullptr;        // [rows, queryHeads*dim], rotated
     const __nv_bfloat16* blocks = nullptr;   // base of the store or of the slot pool

@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArg
     // Positions change only at a step's end, so they may be read before the wait.
     const int sequence = a.oneSequence ? a.sequence : place.row;
     const int head = sequence * a.shape.kvHeads + place.g;
-    const int position = a.position[place.row];
+    const int position = a.position[place.row] + (a.shift != nullptr ? a.shift[place.row] : 0);
     const bool active = a.active == nullptr || a.active[place.row] != 0;
     const bool biased = a.tokenBias != nullptr && a.biasScale != 0.f;
     const std::int64_t headFirst = a.headFirst[head], biasFirst = biased ? a.biasFirst[head] : 0;

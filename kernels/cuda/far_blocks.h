@@ -12,7 +12,7 @@
 namespace kvscope::cuda {
 
 /// One layer's memory of its tokens. Rings hold `ringTokens` of them, at position % ringTokens: a multiple of
-/// blockSize, at least localTokens + blockSize.
+/// blockSize, at least localTokens + blockSize or all that a sequence can have.
 struct FarMemory {
     AttentionShape shape;
     int localTokens = 1, ringTokens = 0, representatives = 4;

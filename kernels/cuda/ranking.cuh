@@ -19,6 +19,7 @@ template <int kWarps> class BlockCounter {
 public:
     struct Shared {
         int counts[2][kWarps];
+        std::uint32_t pairs[2][kWarps][2];
     };
     __device__ explicit BlockCounter(Shared& shared) : shared_(shared) {}
 
@@ -30,6 +31,24 @@ public:
         int total = 0;
 #pragma unroll
         for (int w = 0; w < kWarps; ++w) total += shared_.counts[turn_][w];
+        return total;
+    }
+    /// Two sums with one barrier.
+    __device__ uint2 sums(std::uint32_t value, std::uint32_t other) {
+        turn_ ^= 1;
+        const std::uint32_t warpTotal = __reduce_add_sync(0xffffffffu, value),
+                            otherTotal = __reduce_add_sync(0xffffffffu, other);
+        if (threadIdx.x % kWarp == 0) {
+            shared_.pairs[turn_][threadIdx.x / kWarp][0] = warpTotal;
+            shared_.pairs[turn_][threadIdx.x / kWarp][1] = otherTotal;
+        }
+        __syncthreads();
+        uint2 total = make_uint2(0, 0);
+#pragma unroll
+        for (int w = 0; w < kWarps; ++w) {
+            total.x += shared_.pairs[turn_][w][0];
+            total.y += shared_.pairs[turn_][w][1];
+        }
         return total;
     }
     /// Sum of the values of the threads before this one; `total`: of all.
@@ -60,21 +79,27 @@ private:
     int turn_ = 0;
 };
 
-/// Calls take(i) for the `count` largest of keys[0, n) in shared memory, 0 being no candidate; of equal keys the lower
-/// indices, or with kHigher the higher ones. A thread is called for its own contiguous run of indices. All threads of
-/// the block take part; keys are complete (a barrier has passed).
+/// Calls take(i) for the `count` largest of keys[0, n), n < 65536, in shared memory, 0 being no candidate; of equal
+/// keys the lower indices, or with kHigher the higher ones. A thread is called for its own contiguous run of indices.
+/// All threads of the block take part; keys are complete (a barrier has passed).
 template <int kWarps, bool kHigher = false, class Take>
 __device__ void takeLargest(const std::uint32_t* keys, int n, int count, BlockCounter<kWarps>& counter, Take&& take) {
     constexpr int kThreads = kWarps * kWarp;
     if (count <= 0) return;
     std::uint32_t threshold = 0;
     bool exact = false;
-    for (int bit = 31; bit >= 0 && !exact; --bit) {
-        const std::uint32_t candidate = threshold | 1u << bit;
-        int above = 0;
-        for (int i = threadIdx.x; i < n; i += kThreads) above += keys[i] >= candidate ? 1 : 0;
-        const int total = counter.sum(above);
-        if (total >= count) threshold = candidate;
+    for (int bit = 30; bit >= 0 && !exact; bit -= 2) { // two bits at a time: barriers are what it costs
+        const std::uint32_t step = 1u << bit, first = threshold + step, second = first + step, third = second + step;
+        std::uint32_t lower = 0, highest = 0; // lower: two counts of 16 bits
+        for (int i = threadIdx.x; i < n; i += kThreads) {
+            const std::uint32_t key = keys[i];
+            lower += (key >= first ? 1u : 0u) + (key >= second ? 0x10000u : 0u);
+            highest += key >= third ? 1u : 0u;
+        }
+        const uint2 totals = counter.sums(lower, highest);
+        const int atFirst = int(totals.x & 0xffff), atSecond = int(totals.x >> 16), atThird = int(totals.y);
+        const int total = atThird >= count ? atThird : atSecond >= count ? atSecond : atFirst;
+        threshold = atThird >= count ? third : atSecond >= count ? second : atFirst >= count ? first : threshold;
         exact = total == count;
     }
     // Everything above the threshold, then of the equal ones by index. A threshold of 0: there are fewer candidates.

@@ -24,9 +24,8 @@ __global__ void appendKernel(ShadowAppendArgs a) {
     Bf16* to = m.pool + block * blockElements(bs, dim);
     to[at % bs * dim + c] = a.newKey[std::size_t(head) * dim + c];
     to[std::size_t(bs) * dim + std::size_t(c) * bs + at % bs] = a.newValue[std::size_t(head) * dim + c];
-    if (c != 0) return;
-    if (m.poolScores != nullptr) m.poolScores[block * bs + at % bs] = m.tokenScores[m.scoreFirst[head] + position];
-    if (g == 0) a.poolPosition[row] = at;
+    if (c == 0 && m.poolScores != nullptr)
+        m.poolScores[block * bs + at % bs] = m.tokenScores[m.scoreFirst[head] + position];
 }
 
 constexpr int kTileChunks = 256; // of a thread block; a warp takes 32

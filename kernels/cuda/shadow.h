@@ -78,7 +78,6 @@ struct ShadowAppendArgs {
     const std::int32_t* position = nullptr;
     const std::uint8_t* active = nullptr;
     const __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads, dim]
-    std::int32_t* poolPosition = nullptr;                       // [rows] out: of the token, among the pool's
 };
 void appendToPool(const Launch& launch, const ShadowAppendArgs& args);
 

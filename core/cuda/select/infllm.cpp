@@ -32,9 +32,10 @@ private:
         __nv_bfloat16 *plainKeys = nullptr, *blockKeys = nullptr;
         float* mass = nullptr;
     };
+    int localBlocks() const { return std::min(budget_.localBlocks, context_.maxBlocks); } // most of a window
     cuda::FarMemory memoryOf(int layer) const {
         const Layer& of = layers_[std::size_t(layer)];
-        return {context_.shape,   budget_.localTokens, budget_.localBlocks * context_.shape.blockSize,
+        return {context_.shape,   budget_.localTokens, localBlocks() * context_.shape.blockSize,
                 representatives_, of.plainKeys,        of.mass,
                 of.blockKeys,     context_.blockFirst};
     }
@@ -61,7 +62,7 @@ void DeviceInfLlm::plan(DeviceArena& arena) {
     const cuda::AttentionShape& shape = context_.shape;
     const auto rows = std::size_t(context_.rows()), heads = std::size_t(context_.heads()), dim = std::size_t(shape.dim),
                queryHeads = std::size_t(shape.queryHeads);
-    const std::size_t ring = std::size_t(budget_.localBlocks) * std::size_t(shape.blockSize);
+    const std::size_t ring = std::size_t(localBlocks()) * std::size_t(shape.blockSize);
     std::size_t blocks = 0;
     for (const int tokens : context_.maxTokens)
         blocks += std::size_t(context_.spec.grid.blocks(tokens)) * std::size_t(shape.kvHeads);
@@ -86,7 +87,7 @@ void DeviceInfLlm::plan(DeviceArena& arena) {
     arena.plan(farCount_, heads, "selections");
     arena.plan(maxTokens_, rows, "session state");
     std::size_t partial = 0;
-    for (const int most : {budget_.localBlocks, budget_.initBlocks + budget_.topk})
+    for (const int most : {localBlocks(), budget_.initBlocks + budget_.topk})
         partial = std::max(partial, cuda::attentionPartialFloats(context_.launch, shape, context_.rows(),
                                                                  std::min(most, context_.maxBlocks)));
     arena.plan(partial_, partial, "activations");
@@ -199,7 +200,7 @@ bool DeviceInfLlm::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& arg
     far.out = farOut_;
     far.logSums = farLogSums_;
     args.listFirst = farCount_;
-    args.maxBlocks = std::min(budget_.localBlocks, context_.maxBlocks);
+    args.maxBlocks = localBlocks();
     args.logSums = nearLogSums_;
     cuda::decodeAttention(context_.launch, args);
     if (far.maxBlocks > 0) cuda::decodeAttention(context_.launch, far);

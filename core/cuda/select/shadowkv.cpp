@@ -70,7 +70,7 @@ private:
     float *gram_ = nullptr, *vectors_ = nullptr, *moved_ = nullptr, *distance_ = nullptr;
     bool promptRead_ = false;
     // Of a layer of a step.
-    std::int32_t *poolPosition_ = nullptr, *missCount_ = nullptr;
+    std::int32_t *poolShift_ = nullptr, *missCount_ = nullptr; // poolShift: from a position to the pool's
     cuda::ShadowMiss* misses_ = nullptr;
     float *logits_ = nullptr, *partialSums_ = nullptr, *partial_ = nullptr;
 };
@@ -136,7 +136,7 @@ void DeviceShadowKv::plan(DeviceArena& arena) {
     arena.plan(moved_, rank * width, "prompt activations");
     arena.plan(distance_, std::size_t(shape.kvHeads) * std::size_t(maxChunks_), "prompt activations");
     const std::size_t queryHeads = rows * std::size_t(shape.queryHeads);
-    arena.plan(poolPosition_, rows, "session state");
+    arena.plan(poolShift_, rows, "session state");
     arena.plan(misses_, heads * most, "selections");
     arena.plan(missCount_, heads, "selections");
     arena.plan(logits_, queryHeads * std::size_t(maxChunks_), "selections");
@@ -155,6 +155,9 @@ void DeviceShadowKv::begin() {
     upload(tokenFirstDevice_, tokenFirst_);
     upload(poolFirstDevice_, poolFirst_);
     upload(poolTokenFirstDevice_, poolTokenFirst_);
+    std::vector<std::int32_t> shift;
+    for (const cuda::ShadowCounts& counts : counts_) shift.push_back(counts.fixedTokens - counts.firstLocalToken);
+    upload(poolShift_, shift);
     const std::size_t layerBytes = chunks_ * std::size_t(chunkBytes());
     if (context_.offload) store_ = PinnedMemory(layerBytes * layers_.size(), "the values' store");
     for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -296,7 +299,6 @@ void DeviceShadowKv::append(const DeviceStep& step) {
     args.active = step.active;
     args.newKey = step.newKey;
     args.newValue = step.newValue;
-    args.poolPosition = poolPosition_;
     cuda::appendToPool(context_.launch, args);
 }
 
@@ -326,7 +328,7 @@ void DeviceShadowKv::choose(const DeviceStep& step, cuda::SelectArgs&) {
 
 bool DeviceShadowKv::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
     const Layer& layer = layers_[std::size_t(step.layer)];
-    args.position = poolPosition_;
+    args.shift = poolShift_;
     args.blocks = layer.pool;
     args.headFirst = poolFirstDevice_;
     args.listBlock = args.listSlot = args.listCount = nullptr;
