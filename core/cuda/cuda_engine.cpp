@@ -52,7 +52,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     blockElements_ = cuda::blockElements(spec_.blockSize, dim_);
     layOut();
     if (options_.makeSelector != nullptr) {
-        if (spec_.sparsePrefill)
+        if (spec_.sparsePrefill && spec_.queryScore == QueryScore::None && spec_.agnosticScore == AgnosticScore::None)
             throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
                         "leave sparse_prefill out, or use --backend cpu");
         std::vector<cuda::HeadNorms> norms;

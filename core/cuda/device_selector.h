@@ -131,7 +131,7 @@ public:
 
 using DeviceSelectorMaker = std::unique_ptr<DeviceSelector> (*)(const ParameterValues&, const DeviceSelectorContext&);
 
-/// Null for a method that has no kernels of its own.
+/// Null for a method that has no kernels of its own; one that is data under some parameters makes none then.
 DeviceSelectorMaker findDeviceSelector(std::string_view method);
 
 } // namespace kvscope

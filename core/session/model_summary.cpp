@@ -131,7 +131,8 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
         SelectionSpec spec = method.make(resolveDefaults(method, c), c);
         if (!model.hasEvictionHead()) spec.bias.scale = 0.f;
         for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
-            if (backend == Backend::Cuda && (!gpuToo || method.makeSelector)) continue;
+            const bool data = !method.makeSelector || spec.queryScore != QueryScore::None; // else more than its spec
+            if (backend == Backend::Cuda && (!gpuToo || !data)) continue;
             const KvEstimate kv = estimateKv(model, spec, context, batch, true, std::nullopt, backend);
             MemoryNeed need;
             need.method = method.name;

@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads) scoreKernel(PageScoreArgs a) {
     const int first = (int(blockIdx.x) * kWarps + warp) * kPagesPerWarp;
     if (int(blockIdx.x) * kWarps * kPagesPerWarp >= pages) return;
 
-    const float share = 1.f / float(a.shared * group);
+    const float share = a.mean ? 1.f / float(a.shared * group) : 1.f;
     for (int i = threadIdx.x; i < a.shared * dim; i += kThreads) {
         const int g = i / dim, c = i % dim;
         const Bf16* q = a.q + (std::size_t(row) * shape.queryHeads + std::size_t(set * a.shared + g) * group) * dim + c;

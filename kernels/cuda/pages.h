@@ -37,12 +37,13 @@ struct PageScoreArgs {
     PageDigests pages;
     int rows = 0, firstSequence = 0; // row r is sequence firstSequence + r
     int shared = 1;                  // KV heads that have one page set
+    bool mean = true;                // over the set's query heads; else their sum
     int maxPages = 0;
     const std::int32_t* position = nullptr; // [rows]; null: `at` for all
     int at = 0;
     const std::uint8_t* active = nullptr; // [rows] or null
     const __nv_bfloat16* q = nullptr;     // [rows, queryHeads*dim]
-    float* scores = nullptr; // [rows, kvHeads/shared, maxPages] out: bounds of q.k, mean over the query heads; of pages
+    float* scores = nullptr; // [rows, kvHeads/shared, maxPages] out: bounds of q.k, of the set's query heads; of pages
                              // that are not complete -inf; nothing past the position
     std::uint64_t* mark = nullptr;
 };

@@ -79,9 +79,9 @@ private:
     int turn_ = 0;
 };
 
-/// Calls take(i) for the `count` largest of keys[0, n), n < 65536, in shared memory, 0 being no candidate; of equal
-/// keys the lower indices, or with kHigher the higher ones. A thread is called for its own contiguous run of indices.
-/// All threads of the block take part; keys are complete (a barrier has passed).
+/// Calls take(i), each on some thread, for the `count` largest of keys[0, n), n < 65536, in shared memory, 0 being no
+/// candidate; of equal keys the lower indices, or with kHigher the higher ones. All threads of the block take part;
+/// keys are complete (a barrier has passed).
 template <int kWarps, bool kHigher = false, class Take>
 __device__ void takeLargest(const std::uint32_t* keys, int n, int count, BlockCounter<kWarps>& counter, Take&& take) {
     constexpr int kThreads = kWarps * kWarp;
@@ -101,6 +101,11 @@ __device__ void takeLargest(const std::uint32_t* keys, int n, int count, BlockCo
         const int total = atThird >= count ? atThird : atSecond >= count ? atSecond : atFirst;
         threshold = atThird >= count ? third : atSecond >= count ? second : atFirst >= count ? first : threshold;
         exact = total == count;
+    }
+    if (exact) {
+        for (int i = threadIdx.x; i < n; i += kThreads)
+            if (keys[i] >= threshold) take(i);
+        return;
     }
     // Everything above the threshold, then of the equal ones by index. A threshold of 0: there are fewer candidates.
     const int perThread = (n + kThreads - 1) / kThreads, begin = min(int(threadIdx.x) * perThread, n),

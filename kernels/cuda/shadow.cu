@@ -161,9 +161,26 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(ShadowChoice
         return best;
     };
     const std::uint8_t* isOutlier = m.isOutlier + m.chunkFirst[head];
-    for (int i = threadIdx.x; i < chunks; i += kAll) {
-        keys[i] = isOutlier[i] != 0 ? 0 : rankingKey(score(i));
-        flags[i] = 0;
+    constexpr int kTogether = 4; // chunks whose loads are in flight together
+    for (int base = threadIdx.x; base < chunks; base += kAll * kTogether) {
+        float best[kTogether];
+#pragma unroll
+        for (int t = 0; t < kTogether; ++t) best[t] = -INFINITY;
+        for (int h = 0; h < group; ++h) {
+            const float* logits = a.logits + (firstQuery + h) * a.maxChunks;
+            float logit[kTogether];
+#pragma unroll
+            for (int t = 0; t < kTogether; ++t) logit[t] = logits[min(base + t * kAll, chunks - 1)];
+#pragma unroll
+            for (int t = 0; t < kTogether; ++t) best[t] = fmaxf(best[t], logit[t] - logSums[h]);
+        }
+#pragma unroll
+        for (int t = 0; t < kTogether; ++t) {
+            const int i = base + t * kAll;
+            if (i >= chunks) break;
+            keys[i] = isOutlier[i] != 0 ? 0 : rankingKey(best[t]);
+            flags[i] = 0;
+        }
     }
     __syncthreads();
     takeLargest(keys, chunks, here.chosen, counter, [&](int i) { flags[i] = kChosen; });

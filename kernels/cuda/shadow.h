@@ -37,7 +37,7 @@ struct ShadowMemory {
     __nv_bfloat16* basis = nullptr;           // [sequence*kvHeads, dim, paddedRank]
     __nv_bfloat16* values = nullptr;          // [chunks, dim, chunkTokens]; pinned host memory where offloaded
     std::int32_t* slotChunk = nullptr;  // [sequence*kvHeads, chosen] chunk whose key and value a slot holds, or -1
-    __nv_bfloat16* pool = nullptr;      // KV blocks
+    __nv_bfloat16* pool = nullptr;      // KV blocks, zero at first: rows past the newest token must be finite
     float* poolScores = nullptr;        // [pool tokens] eviction scores; null without
     const float* tokenScores = nullptr; // eviction scores by token, heads at scoreFirst
     const std::int64_t* scoreFirst = nullptr; // [sequence*kvHeads]

@@ -218,7 +218,7 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) outlierKernel(ShadowPromp
     __syncthreads();
     std::uint8_t* flags = m.isOutlier + m.chunkFirst[head];
     takeLargest(keys, a.counts.chunks, a.counts.outliers, counter, [&](int i) { flags[i] = 1; });
-    // A thread was called for its own run of chunks: the same run gives the ascending list.
+    __syncthreads();
     const int perThread = (a.counts.chunks + kAll - 1) / kAll,
               begin = min(int(threadIdx.x) * perThread, a.counts.chunks), end = min(begin + perThread, a.counts.chunks);
     int mine = 0, all = 0;

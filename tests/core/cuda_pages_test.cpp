@@ -150,6 +150,8 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"shadowkv_chunks_of_64",
              "shadowkv",
              {{"chunk_tokens", "64"}, {"budget_tokens", "256"}, {"outlier_tokens", "64"}, {"local_chunks", "1"}}},
+        Case{"quest_product", "quest", {{"block_size", "16"}, {"total_blocks", "12"}, {"bound", "product"}}},
+        Case{"quest_cuboid", "quest", {{"block_size", "32"}, {"total_blocks", "9"}, {"bound", "cuboid-mean"}}},
         Case{"arkvale_heads", "arkvale", {{"page_budget", "14"}, {"groups", "head"}, {"digest", "bounds"}}}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
 

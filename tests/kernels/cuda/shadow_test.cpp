@@ -138,7 +138,7 @@ TEST_P(CudaShadow, AgreesWithFloat64OverAPromptAndManySteps) {
     const OnDevice<float> dcos(cos), dsin(sin);
     const auto u = halves(std::size_t(tokens * padded)), basis = halves(std::size_t(rows * width * padded), 0.3f);
     const OnDevice<Half> landmarks(std::size_t(chunks * c.dim)), du(u), dbasis(basis),
-        values(std::size_t(chunks * c.dim * c.chunk)), pool(std::size_t(poolBlocks) * element);
+        values(std::size_t(chunks * c.dim * c.chunk)), pool(std::vector<Half>(std::size_t(poolBlocks) * element, 0));
     const OnDevice<std::uint8_t> isOutlier(static_cast<std::size_t>(chunks));
     const OnDevice<std::int32_t> outlierChunks(std::size_t(heads * c.outliers)),
         slotChunk(std::vector<std::int32_t>(std::size_t(heads * c.chosen), -1));
