@@ -200,6 +200,21 @@ std::vector<DecodeJob> budgetJobs() {
     return jobs;
 }
 
+// ---- Methods with a memory of their own
+
+/// Random weights: what a query chooses has less to do with the last one than on text, so more is moved.
+std::vector<DecodeJob> methodJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const auto& [context, batch] : {std::pair{32768, 4}, std::pair{32768, 16}, std::pair{131072, 4}})
+        for (const char* method : {"full", "quest", "arkvale", "infllm", "shadowkv"}) {
+            DecodeJob& each = jobs.emplace_back(job(method, context, batch));
+            each.shape = "llama3-8b";
+            each.offload = each.method != "full";
+            each.steps = 24;
+        }
+    return jobs;
+}
+
 } // namespace
 
 std::span<const DecodeGrid> decodeGrids() {
@@ -212,6 +227,8 @@ std::span<const DecodeGrid> decodeGrids() {
         DecodeGrid{"recording", "What do recording and kernel tracing cost?", recordingJobs, recordingConclusions},
         DecodeGrid{"long", "Does throughput hold over a long answer?", longJobs, noConclusions},
         DecodeGrid{"budgets", "What do 2, 8 and 24 GB of GPU memory for keys and values allow?", budgetJobs,
+                   noConclusions},
+        DecodeGrid{"methods", "What do methods with a memory of their own cost, and what do they move?", methodJobs,
                    noConclusions},
     };
     return table;

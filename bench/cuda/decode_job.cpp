@@ -165,6 +165,7 @@ std::size_t hostStoreBytes(const DecodeJob& job) {
     const ModelConfig config = configOf(findModelShape(job.shape), job.context);
     const MethodEntry& method = findMethod(job.method);
     const SelectionSpec spec = method.make(resolveDefaults(method, config), config);
+    if (spec.ownDeviceTier) return 0; // the method's own affair
     const int blocks = spec.grid.blocks(job.context + job.steps + kSpareTokens);
     return std::size_t(config.layers) * std::size_t(config.kvHeads) * std::size_t(job.batch) * std::size_t(blocks) *
            cuda::blockBytes(spec.blockSize, config.headDim);
