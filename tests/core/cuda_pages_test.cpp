@@ -60,7 +60,7 @@ void decode(Decoded& run, Backend backend, const std::vector<std::vector<std::in
 }
 
 struct Agreement {
-    double overlap = 0;  // mean over the selections of |both| / |either|
+    double overlap = 0;  // mean over the selections of the share that both chose
     double mass[2] = {}; // mean of what the selections hold of the attention; NaN without the oracle
     std::int64_t hits[2] = {}, selected[2] = {}, h2d[2] = {}, d2h[2] = {};
 };
@@ -80,7 +80,7 @@ Agreement compare(const CollectingSink& cpu, const CollectingSink& gpu) {
             std::vector<std::int32_t> both;
             const auto first = a->blocks.begin() + x.first, second = b->blocks.begin() + y.first;
             std::set_intersection(first, first + x.selected, second, second + y.selected, std::back_inserter(both));
-            out.overlap += double(both.size()) / double(x.selected + y.selected - int(both.size()));
+            out.overlap += double(both.size()) / double(std::max(x.selected, y.selected));
             ++count;
             out.hits[0] += x.hits, out.hits[1] += y.hits;
             out.mass[0] += double(x.mass), out.mass[1] += double(y.mass);
