@@ -9,11 +9,6 @@
 #include <fmt/format.h>
 
 namespace kvscope {
-namespace {
-
-using Bf16 = __nv_bfloat16;
-
-} // namespace
 
 CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options)
     : model_(std::move(model)), options_(std::move(options)), spec_(options_.spec),
@@ -52,14 +47,38 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     blockElements_ = cuda::blockElements(spec_.blockSize, dim_);
     layOut();
     if (options_.makeSelector != nullptr) {
-        if (spec_.sparsePrefill)
+        selector_ = options_.makeSelector(options_.parameters, {launch_,
+                                                                config,
+                                                                options_.model,
+                                                                spec_,
+                                                                shape_,
+                                                                options_.maxTokens,
+                                                                maxBlocks_,
+                                                                capacity_,
+                                                                options_.slots,
+                                                                options_.offload,
+                                                                layers_,
+                                                                blockFirstDevice_,
+                                                                windowFirstDevice_,
+                                                                tokenFirstDevice_,
+                                                                poolFirstDevice_,
+                                                                ropeCos_,
+                                                                ropeSin_,
+                                                                ropeFirst_,
+                                                                *model_,
+                                                                linear_,
+                                                                chunk_});
+        if (spec_.sparsePrefill && !selector_->readsPromptsSparsely())
             throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
                         "leave sparse_prefill out, or use --backend cpu");
-        selector_ = options_.makeSelector(options_.parameters,
-                                          {launch_, config, options_.model, spec_, shape_, options_.maxTokens,
-                                           maxBlocks_, capacity_, options_.slots, options_.offload, layers_,
-                                           blockFirstDevice_, windowFirstDevice_, tokenFirstDevice_, poolFirstDevice_,
-                                           ropeCos_, ropeSin_, ropeFirst_});
+        ahead_ = selector_->looksAhead();
+    }
+    if (ahead_) {
+        int lowest = 0, highest = 0;
+        cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "opening a stream");
+        cuda::check(cudaStreamCreateWithPriority(&aheadStream_, cudaStreamNonBlocking, highest), "opening a stream");
+        for (cudaEvent_t* event : {&chosen_, &loaded_[0], &loaded_[1]})
+            cuda::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
     }
     planMemory();
     if (selector_) selector_->begin();
@@ -73,13 +92,16 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
 CudaEngine::~CudaEngine() {
     if (stream_ != nullptr) cudaStreamSynchronize(stream_);
     if (copyStream_ != nullptr) cudaStreamSynchronize(copyStream_);
+    if (aheadStream_ != nullptr) cudaStreamSynchronize(aheadStream_);
     for (cudaGraphExec_t graph : graph_)
         if (graph != nullptr) cudaGraphExecDestroy(graph);
-    for (cudaEvent_t event : {done_[0], done_[1], reported_[0], reported_[1], copied_[0], copied_[1], computed_})
+    for (cudaEvent_t event : {done_[0], done_[1], reported_[0], reported_[1], copied_[0], copied_[1], computed_,
+                              chosen_, loaded_[0], loaded_[1]})
         if (event != nullptr) cudaEventDestroy(event);
     linear_.reset();
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
     if (copyStream_ != nullptr) cudaStreamDestroy(copyStream_);
+    if (aheadStream_ != nullptr) cudaStreamDestroy(aheadStream_);
 }
 
 cuda::SelectArgs CudaEngine::selectArgs(int index) const {
@@ -99,8 +121,9 @@ cuda::SelectArgs CudaEngine::selectArgs(int index) const {
     args.scale = model_->config.attentionScale();
     args.planted = options_.planted;
     args.capacity = capacity_;
-    args.listBlock = listBlock_;
-    args.listCount = listCount_;
+    const Lists lists = listsOf(index);
+    args.listBlock = lists.block;
+    args.listCount = lists.count;
     return args;
 }
 
@@ -154,13 +177,18 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     append.rows = rows_;
     append.position = position_;
     append.active = active_;
-    if (layer.offloaded || layer.own) {
-        append.newKey = newKey_;
-        append.newValue = newValue_;
-    } else {
+    if (layer.offloaded && chosenAhead(index)) { // its slot is known
+        const Lists lists = listsOf(index);
+        append.blocks = layer.blocks;
+        append.headFirst = poolFirstDevice_;
+        append.listSlot = lists.slot;
+        append.listCount = lists.count;
+        append.capacity = capacity_;
+    } else if (!layer.offloaded && !layer.own) {
         append.blocks = layer.blocks;
         append.headFirst = blockFirstDevice_;
     }
+    if (append.blocks == nullptr || selector_) append.newKey = newKey_, append.newValue = newValue_;
     append.marks[0] = mark(entry, index, kRope);
     if (options_.indexed[std::size_t(index)]) append.marks[1] = mark(entry, index, kCompression);
     atStage(index, nameOf(Stage::Rope));
@@ -185,6 +213,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.headFirst = layer.offloaded ? poolFirstDevice_ : blockFirstDevice_;
     attend.maxBlocks = maxBlocks_;
     if (layer.sparse) chooseAndLoad(index, entry, attend);
+    lookAhead(index, entry);
     attend.tokenBias = layer.index.tokenScores;
     attend.biasFirst = tokenFirstDevice_;
     attend.scale = model_->config.attentionScale();
@@ -194,7 +223,8 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.arrivals = arrivals_;
     attend.mark = mark(entry, index, kAttention);
     atStage(index, nameOf(layer.sparse ? Stage::Stage2 : Stage::Attention));
-    if (!own || !selector_->attend(step, attend)) cuda::decodeAttention(launch_, attend);
+    const cuda::Launch how = join(index);
+    if (!own || !selector_->attend(step, attend)) cuda::decodeAttention(how, attend);
     if (options_.oracle && layer.sparse) measureMass(index, entry);
     if (own) {
         atStage(index, nameOf(Stage::Offloading));
@@ -221,8 +251,8 @@ DeviceStep CudaEngine::deviceStep(int index, const Entry& entry) const {
     return step;
 }
 
-/// Selection, slots and transfers of a sparse layer; what is attended goes to `attend`.
-void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttentionArgs& attend) {
+/// A decode step's choice in a layer, but for the marks.
+cuda::SelectArgs CudaEngine::decodeSelectArgs(int index, const Entry& entry) const {
     const Layer& layer = layers_[std::size_t(index)];
     const std::size_t heads = std::size_t(rows_) * std::size_t(kvHeads_);
     cuda::SelectArgs select = selectArgs(index);
@@ -237,8 +267,9 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
         select.newKey = newKey_;
         select.newValue = newValue_;
         select.storeFirst = blockFirstDevice_;
-        select.moves = {loads_, writeBacks_, layer.counts};
-        select.listSlot = listSlot_;
+        const Lists lists = listsOf(index);
+        select.moves = {lists.loads, lists.writeBacks, layer.counts};
+        select.listSlot = lists.slot;
     }
     if (options_.record) {
         select.previous = layer.previous;
@@ -248,32 +279,39 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
             select.recordBlocks = entry.blocks + std::size_t(index) * heads * std::size_t(capacity_);
         if (entry.scores != nullptr)
             select.recordScores = entry.scores + std::size_t(index) * heads * std::size_t(capacity_);
-        select.marks[0] = mark(entry, index, kStage1);
-        select.marks[1] = mark(entry, index, kPooling);
+    }
+    return select;
+}
+
+/// Selection, slots and transfers of a sparse layer that is not chosen ahead; what is attended goes to `attend`.
+void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttentionArgs& attend) {
+    const Layer& layer = layers_[std::size_t(index)];
+    if (!chosenAhead(index)) {
+        cuda::SelectArgs select = decodeSelectArgs(index, entry);
         select.marks[2] = mark(entry, index, kOffloading);
+        atStage(index, nameOf(Stage::Stage1)); // and pooling, and the set difference: one kernel
+        if (selector_) {                       // whose kernels have the other marks
+            selector_->choose(deviceStep(index, entry), select);
+        } else {
+            select.marks[0] = mark(entry, index, kStage1);
+            select.marks[1] = mark(entry, index, kPooling);
+        }
+        if (layer.own) return;
+        cuda::selectBlocksOnDevice(launch_, select);
+        if (layer.offloaded && ahead_) {
+            fork();
+            moveBeside(index, entry, cuda::GatherArgs::Part::Both);
+        } else if (layer.offloaded) {
+            cuda::GatherArgs gather = gatherArgs(index, entry);
+            gather.mark = mark(entry, index, kGather);
+            atStage(index, nameOf(Stage::Offloading));
+            cuda::gatherBlocks(launch_, gather);
+        }
     }
-    atStage(index, nameOf(Stage::Stage1)); // and pooling, and the set difference: one kernel
-    if (selector_) {
-        select.marks[0] = select.marks[1] = nullptr; // the selector's kernels have them
-        selector_->choose(deviceStep(index, entry), select);
-    }
-    if (layer.own) return;
-    cuda::selectBlocksOnDevice(launch_, select);
-    if (layer.offloaded) {
-        cuda::GatherArgs gather;
-        gather.shape = shape_;
-        gather.moves = select.moves;
-        gather.store = layer.store;
-        gather.storeOut = const_cast<Bf16*>(layer.store);
-        gather.pool = layer.blocks;
-        if (options_.record) gather.recordCounts = entry.counts + 2 * index;
-        gather.mark = mark(entry, index, kGather);
-        atStage(index, nameOf(Stage::Offloading));
-        cuda::gatherBlocks(launch_, gather);
-        attend.listSlot = listSlot_;
-    }
-    attend.listBlock = listBlock_;
-    attend.listCount = listCount_;
+    const Lists lists = listsOf(index);
+    if (layer.offloaded) attend.listSlot = lists.slot;
+    attend.listBlock = lists.block;
+    attend.listCount = lists.count;
     attend.capacity = capacity_;
     attend.maxBlocks = capacity_;
 }
@@ -319,6 +357,7 @@ void CudaEngine::stepKernels(int which) {
     next.mark = mark(entry, kSample);
     next.endMark = mark(entry, kEnd);
     cuda::nextTokens(launch_, next);
+    joinAll();
     leaveStages();
 }
 
@@ -373,7 +412,11 @@ void CudaEngine::setInputs(std::span<const std::int32_t> tokens, std::span<const
 std::vector<SpanRecord> CudaEngine::spans(bool all) {
     if (options_.trace == nullptr) return {};
     if (all) cuda::check(cudaStreamSynchronize(stream_), "finishing");
-    return options_.trace->collect(originNs_, all);
+    std::vector<SpanRecord> spans = options_.trace->collect(originNs_, all);
+    spans.insert(spans.end(), std::make_move_iterator(transferSpans_.begin()),
+                 std::make_move_iterator(transferSpans_.end()));
+    transferSpans_.clear();
+    return spans;
 }
 
 void CudaEngine::atStage(int layer, std::string_view stage) {

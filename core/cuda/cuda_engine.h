@@ -37,6 +37,7 @@ struct CudaEngineOptions {
     ParameterValues parameters;                 // its
     const Model* model = nullptr;               // for what only it knows; null with random weights
     bool offload = true;
+    int aheadBlocks = 0;                 // thread blocks of a transfer beside other kernels; 0: by the batch
     const PinnedMemory* store = nullptr; // used for the KV store when it is large enough; outlives the engine
 };
 
@@ -88,6 +89,10 @@ private:
         kGather,
         kAttention,
         kOracle,
+        kReady,  // what the attention needs but for transferred blocks is there
+        kLoaded, // the last transferred block has arrived
+        kBack,
+        kBackEnd,
         kOLinear,
         kFfn,
         kMarks
@@ -106,6 +111,11 @@ private:
         char* own = nullptr;     // [layers][DeviceSelector::reportBytes()]
     };
 
+    struct Lists { // of one layer's choice
+        std::int32_t *block = nullptr, *slot = nullptr, *count = nullptr;
+        cuda::BlockMove *loads = nullptr, *writeBacks = nullptr;
+    };
+
     void planMemory();
     void layOut();
     std::size_t placeEntry(Entry& entry, char* base) const;
@@ -114,10 +124,21 @@ private:
     void decodeLayer(int index, const Entry& entry);
     void prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                          const Progress& progress, double begin, double end, const std::stop_token& stop);
-    void prefillAttend(int index, int sequence, int first, int n, const __nv_bfloat16* blocks, std::int64_t headStride);
+    void prefillAttend(const DevicePromptChunk& chunk);
     void measureMass(int index, const Entry& entry);
     void finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
     cuda::SelectArgs selectArgs(int index) const;
+    cuda::SelectArgs decodeSelectArgs(int index, const Entry& entry) const;
+    cuda::GatherArgs gatherArgs(int index, const Entry& entry) const;
+    Lists listsOf(int index) const;
+    // Layers chosen ahead: cuda_engine_ahead.cpp
+    bool chosenAhead(int index) const;
+    void lookAhead(int index, const Entry& entry);
+    void fork();
+    void moveBeside(int index, const Entry& entry, cuda::GatherArgs::Part part);
+    cuda::Launch join(int index);
+    void joinAll();
+    void fillTransfers(int index, const Entry& entry, int step, LayerRecord& out) const;
     DeviceStep deviceStep(int index, const Entry& entry) const;
     void chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttentionArgs& attend);
     cuda::NextTokenArgs nextTokenArgs(const float* logits, std::int32_t* record) const;
@@ -144,8 +165,9 @@ private:
     std::vector<std::int64_t> blockFirst_, windowFirst_, tokenFirst_; // [sequence*kvHeads], host copies
     std::int64_t blocksTotal_ = 0, windowsTotal_ = 0, tokensTotal_ = 0;
 
-    cudaStream_t stream_ = nullptr, copyStream_ = nullptr;
-    cudaEvent_t done_[kEntries] = {}, reported_[kEntries] = {}, computed_ = nullptr, copied_[2] = {};
+    cudaStream_t stream_ = nullptr, copyStream_ = nullptr, aheadStream_ = nullptr; // the last only with ahead_
+    cudaEvent_t done_[kEntries] = {}, reported_[kEntries] = {}, computed_ = nullptr, copied_[2] = {}, chosen_ = nullptr,
+                loaded_[2] = {};
     cudaGraphExec_t graph_[kEntries] = {};
     const bool oneByOne_; // kernels are launched without a graph, each inside its stage's NVTX range
     bool inStage_ = false;
@@ -156,6 +178,8 @@ private:
     std::size_t storeBytes_ = 0;
     std::vector<Layer> layers_;
     std::unique_ptr<DeviceSelector> selector_; // null: the method is data
+    bool ahead_ = false;                       // it looks ahead
+    mutable std::vector<SpanRecord> transferSpans_;
     Entry device_[kEntries], host_[kEntries];
     char* reportDevice_ = nullptr;                 // [kEntries] regions of reportBytes_
     std::size_t reportBytes_ = 0, tokenBytes_ = 0; // the tokens come first: all that is copied when nothing is recorded

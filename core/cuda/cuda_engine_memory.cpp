@@ -104,14 +104,14 @@ void CudaEngine::planMemory() {
         arena_.plan(draws_, rows * std::size_t(drawsPerRow_), "session state");
         arena_.plan(firstSampled_, rows, "session state");
     }
-    const std::size_t lists = std::size_t(selectRows_) * std::size_t(kvHeads_);
+    const std::size_t lists = std::size_t(selectRows_) * std::size_t(kvHeads_) * (ahead_ ? 2 : 1);
     arena_.plan(listBlock_, lists * std::size_t(std::max(capacity_, 1)), "selections");
     arena_.plan(listSlot_, lists * std::size_t(std::max(capacity_, 1)), "selections");
     arena_.plan(listCount_, lists, "selections");
     if (options_.oracle)
         arena_.plan(blockLogSums_, rows * std::size_t(config.queryHeads) * std::size_t(maxBlocks_), "the oracle");
-    arena_.plan(loads_, heads * std::size_t(std::max(capacity_, 1)), "selections");
-    arena_.plan(writeBacks_, heads, "selections");
+    arena_.plan(loads_, lists * std::size_t(std::max(capacity_, 1)), "selections");
+    arena_.plan(writeBacks_, heads * (ahead_ ? std::size_t(config.layers) : 1), "selections");
     arena_.plan(counters_, std::size_t(config.layers) * 2, "session state");
     std::size_t partial = 0;
     for (const int n : {rows_, selectRows_})

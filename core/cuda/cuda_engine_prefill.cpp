@@ -13,7 +13,8 @@ using Bf16 = __nv_bfloat16;
 
 } // namespace
 
-void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const Bf16* blocks, std::int64_t headStride) {
+void CudaEngine::prefillAttend(const DevicePromptChunk& chunk) {
+    const auto [index, sequence, first, n, promptTokens, x, qkv, q, blocks, headStride] = chunk;
     const Layer& layer = layers_[std::size_t(index)];
     const std::size_t head = std::size_t(sequence) * std::size_t(kvHeads_);
     const std::int64_t biasStride = kvHeads_ > 1 ? tokenFirst_[head + 1] - tokenFirst_[head] : 0;
@@ -43,19 +44,24 @@ void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const 
         select.q = q_ + std::size_t(start) * width;
         select.oneSequence = true;
         select.sequence = sequence;
+        if (selector_)
+            selector_->choosePrompt({index, sequence, first + start, count, promptTokens,
+                                     x + std::size_t(start) * std::size_t(model_->config.hidden), qkv, select.q, blocks,
+                                     headStride},
+                                    select);
         cuda::selectBlocksOnDevice(launch_, select);
         cuda::DecodeAttentionArgs attend;
         attend.shape = shape_;
         attend.rows = count;
         attend.position = select.position;
-        attend.q = select.q;
+        attend.q = q_ + std::size_t(start) * width;
         attend.oneSequence = true;
         attend.sequence = sequence;
         // headFirst counts from the store's begin: shift so that this sequence's blocks fall on the scratch.
         attend.blocks = blocks - std::size_t(blockFirst_[head]) * blockElements_;
         attend.headFirst = blockFirstDevice_;
-        attend.listBlock = listBlock_;
-        attend.listCount = listCount_;
+        attend.listBlock = select.listBlock;
+        attend.listCount = select.listCount;
         attend.capacity = capacity_;
         attend.maxBlocks = capacity_;
         attend.tokenBias = layer.index.tokenScores;
@@ -121,8 +127,9 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             if (options_.indexed[std::size_t(i)]) cuda::indexPrompt(launch_, rotate);
             atStage(i, nameOf(Stage::Attention));
             stamp(kAttention);
-            prefillAttend(i, sequence, first, n, blocks, headStride);
-            if (selector_) selector_->prompt({i, sequence, first, n, length, x, qkv_, q_, blocks, headStride});
+            const DevicePromptChunk chunk{i, sequence, first, n, length, x, qkv_, q_, blocks, headStride};
+            prefillAttend(chunk);
+            if (selector_) selector_->prompt(chunk);
             stamp(kOLinear);
             finishLayer(i, x, n, nullptr, marks + kFfn);
             stamp(kGather); // the end of the layer's chunk

@@ -81,7 +81,8 @@ void requireFit(const std::string& problem) {
 
 struct DeviceModel::Raw {
     struct Layer {
-        Bf16 *qkv = nullptr, *o = nullptr, *gateUp = nullptr, *down = nullptr;
+        Bf16 *qkv = nullptr, *o = nullptr, *gateUp = nullptr, *down = nullptr, *forecast = nullptr,
+             *ownForecast = nullptr;
         float *inputNorm = nullptr, *postNorm = nullptr, *qkvBias = nullptr, *oBias = nullptr, *delta = nullptr,
               *gain = nullptr, *queryNorm = nullptr, *keyNorm = nullptr;
     };
@@ -118,6 +119,10 @@ void DeviceModel::planAll(bool biases, bool tied) {
             arena_.plan(layer.delta, size(config.kvHeads, kvWidth), kWhat);
             arena_.plan(layer.gain, std::size_t(config.kvHeads), kWhat);
         }
+        if (forecastHeads && &layer != &raw_->layers.back())
+            arena_.plan(layer.forecast, size(kvWidth, config.hidden), kWhat);
+        if (forecastHeads && &layer == &raw_->layers.front())
+            arena_.plan(layer.ownForecast, size(kvWidth, config.hidden), kWhat);
     }
     arena_.plan(raw_->embedding, size(config.vocab, config.hidden), kWhat);
     if (!tied) arena_.plan(raw_->lmHead, size(config.vocab, config.hidden), kWhat);
@@ -129,6 +134,8 @@ void DeviceModel::planAll(bool biases, bool tied) {
         layer.o = {from.o, config.hidden, qWidth};
         layer.gateUp = {from.gateUp, 2 * config.ffn, config.hidden};
         layer.down = {from.down, config.hidden, config.ffn};
+        if (from.forecast != nullptr) layer.forecast = {from.forecast, kvWidth, config.hidden};
+        if (from.ownForecast != nullptr) layer.ownForecast = {from.ownForecast, kvWidth, config.hidden};
         layer.inputNorm = from.inputNorm;
         layer.postNorm = from.postNorm;
         layer.qkvBias = from.qkvBias;
@@ -155,6 +162,7 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     requireFit(gpuProblem(*model));
     made->config = model->config();
     made->evictionHead = model->hasEvictionHead();
+    made->forecastHeads = model->hasForecastHeads();
     bool biases = false;
     for (int i = 0; i < made->config.layers; ++i) {
         const LayerWeights& layer = model->layer(i);
@@ -192,6 +200,8 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
         upload(to.gateUp, {&from.mlp.gate, &from.mlp.up},
                [](int part, int row) { return cuda::interleavedRow(row, part == 1); });
         upload(to.down, {&from.mlp.down}, asIs);
+        if (to.forecast != nullptr) upload(to.forecast, {&from.forecast}, asIs);
+        if (to.ownForecast != nullptr) upload(to.ownForecast, {&from.ownForecast}, asIs);
         floats(to.inputNorm, from.inputNorm);
         floats(to.postNorm, from.postNorm);
         if (biases) {
@@ -212,11 +222,12 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     return made;
 }
 
-std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config, bool evictionHead,
-                                                       std::uint64_t seed) {
+std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config, bool evictionHead, std::uint64_t seed,
+                                                       bool forecastHeads) {
     std::shared_ptr<DeviceModel> made(new DeviceModel());
     made->config = config;
     made->evictionHead = evictionHead;
+    made->forecastHeads = forecastHeads;
     made->planAll(false, false);
     // Activations stay near 1: weights of variance 1/inputs.
     const auto fill = [&](const cuda::DeviceMatrix& matrix) {
@@ -229,6 +240,8 @@ std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config
     for (std::size_t i = 0; i < made->layers.size(); ++i) {
         const DeviceLayer& layer = made->layers[i];
         for (const auto* matrix : {&layer.qkv, &layer.o, &layer.gateUp, &layer.down}) fill(*matrix);
+        for (const auto* matrix : {&layer.forecast, &layer.ownForecast})
+            if (matrix->rows > 0) fill(*matrix);
         copyToDevice(layer.inputNorm, ones.data(), ones.size() * sizeof(float));
         copyToDevice(layer.postNorm, ones.data(), ones.size() * sizeof(float));
         if (evictionHead) {

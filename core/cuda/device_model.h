@@ -17,6 +17,7 @@ struct DeviceLayer {
     const float *qkvBias = nullptr, *oBias = nullptr; // null when the checkpoint has none
     cuda::EvictionHead eviction;
     cuda::HeadNorms headNorms;
+    cuda::DeviceMatrix forecast, ownForecast; // SparDA's heads; without rows when absent, see LayerWeights
 };
 
 /// Immutable; shared by sessions on the same GPU.
@@ -28,13 +29,14 @@ public:
     static std::shared_ptr<const DeviceModel> of(const std::shared_ptr<const Model>& model,
                                                  const Progress& progress = {});
     /// A shape with seeded random weights, for benchmarks. The embedding is its own tensor (untied).
-    static std::shared_ptr<const DeviceModel> random(const ModelConfig& config, bool evictionHead, std::uint64_t seed);
+    static std::shared_ptr<const DeviceModel> random(const ModelConfig& config, bool evictionHead, std::uint64_t seed,
+                                                     bool forecastHeads = false);
 
     ModelConfig config;
     std::vector<DeviceLayer> layers;
     cuda::DeviceMatrix embedding, lmHead;
     const float* finalNorm = nullptr;
-    bool evictionHead = false;
+    bool evictionHead = false, forecastHeads = false;
     /// Read by a step: every matrix but the embedding table, norms and biases.
     std::size_t weightBytes = 0;
 

@@ -7,6 +7,8 @@
 // decode step calls, in this order:
 //   append   stage compression   the new token enters what the method remembers
 //   choose   stage1, pooling     scores; hands the executor block scores or a choice (SelectArgs::given*, chosen*)
+//   lookAhead   stage1, pooling  with looksAhead(): likewise for the next layer, whose blocks then travel on a second
+//                                stream while this layer attends; choose is not called for a layer chosen so
 //   attend   stage2              only where attention over the chosen blocks is not all
 //   after    offloading          what the attention leaves behind; blocks for other layers or the next step
 // Nothing is called for layers that attend to everything, but append and prompt. With SelectionSpec::ownDeviceTier the
@@ -15,6 +17,7 @@
 #pragma once
 
 #include "core/cuda/device_memory.h"
+#include "core/cuda/device_model.h"
 #include "core/model/model.h"
 #include "core/select/parameters.h"
 #include "core/select/selection_spec.h"
@@ -60,6 +63,9 @@ struct DeviceSelectorContext {
     const std::int64_t* const& poolFirst;         // [sequence*kvHeads] first slot of the head
     const float *const &ropeCos, *const &ropeSin; // [table rows, dim/2]
     const std::int32_t* const& ropeFirst;         // [sequence] table row of a sequence's position 0
+    const DeviceModel& weights;
+    const std::unique_ptr<cuda::Linear>& linear; // made after plan()
+    int promptChunk;                             // most tokens of a DevicePromptChunk
     int rows() const { return int(maxTokens.size()); }
     int heads() const { return rows() * shape.kvHeads; }
 };
@@ -83,7 +89,7 @@ struct DeviceStep {
     const float* qkv = nullptr;             // [rows, (queryHeads + 2 kvHeads)*dim], before head norms and rotation
     const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim], rotated
     const __nv_bfloat16 *newKey = nullptr,
-                        *newValue = nullptr; // [rows, kvHeads*dim] rotated; of offloaded and own layers
+                        *newValue = nullptr; // [rows, kvHeads*dim] rotated; the value where it is not in its block yet
     std::uint64_t *stage1Mark = nullptr, *poolingMark = nullptr, *offloadingMark = nullptr; // null: not recorded
     char* report =
         nullptr; // reportBytes() of this layer, copied to the host with the step's report; null: not recorded
@@ -108,6 +114,14 @@ public:
     virtual void append(const DeviceStep&) {}
     /// Hands scores (args.score = Given) or a choice (args.chosen) to the executor's selection, which follows.
     virtual void choose(const DeviceStep& step, cuda::SelectArgs& args) = 0;
+    /// Whether layers are chosen one layer ahead. The executor's: a choice of layer l+1 in layer l, where l+1 chooses.
+    virtual bool looksAhead() const { return false; }
+    /// Layer `target` = step.layer + 1 has not seen the step's token yet: its index lacks it (args.unseen is 1).
+    virtual void lookAhead(const DeviceStep& /*step*/, int /*target*/, cuda::SelectArgs&) {}
+    /// Whether prompts may be read sparsely (SelectionSpec::sparsePrefill): choosePrompt then comes before the
+    /// attention of every piece of a chunk, whose x and q begin at its first token.
+    virtual bool readsPromptsSparsely() const { return false; }
+    virtual void choosePrompt(const DevicePromptChunk&, cuda::SelectArgs&) {}
     /// May change what is attended, after the transfers. @return whether the output is written already
     virtual bool attend(const DeviceStep&, cuda::DecodeAttentionArgs&) { return false; }
     virtual void after(const DeviceStep&) {}

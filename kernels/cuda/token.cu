@@ -96,7 +96,8 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
     Bf16 *keyTo, *valueTo;
     int valueStride = 1;
     if (a.blocks != nullptr) {
-        Bf16* block = a.blocks + std::size_t(a.headFirst[head] + position / bs) * blockElements(bs, dim);
+        const int at = a.listSlot != nullptr ? a.listSlot[head * a.capacity + a.listCount[head] - 1] : position / bs;
+        Bf16* block = a.blocks + std::size_t(a.headFirst[head] + at) * blockElements(bs, dim);
         keyTo = block + position % bs * dim;
         valueTo = block + std::size_t(bs) * dim + position % bs;
         valueStride = bs;
@@ -113,6 +114,10 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
         const Bf16 low = __float2bfloat16(x * cos[c] - y * sin[c]), high = __float2bfloat16(y * cos[c] + x * sin[c]);
         keyTo[c] = low;
         keyTo[c + half] = high;
+        if (a.blocks != nullptr && a.newKey != nullptr) {
+            a.newKey[std::size_t(head) * dim + c] = low;
+            a.newKey[std::size_t(head) * dim + c + half] = high;
+        }
         newKey[c] = __bfloat162float(low);
         newKey[c + half] = __bfloat162float(high);
     }

@@ -1,5 +1,5 @@
 // Methods with kernels of their own on the GPU: one line each. Methods that are data (SelectionSpec) need none.
-#include "core/cuda/device_selector.h"
+#include "core/cuda/select/methods.h"
 
 #include <array>
 #include <utility>
@@ -7,7 +7,10 @@
 namespace kvscope {
 
 DeviceSelectorMaker findDeviceSelector(std::string_view method) {
-    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 0> table{};
+    static constexpr std::array table{
+        std::pair<std::string_view, DeviceSelectorMaker>{"infinigen", infinigenOnDevice},
+        std::pair<std::string_view, DeviceSelectorMaker>{"sparda", spardaOnDevice},
+    };
     for (const auto& [name, make] : table)
         if (name == method) return make;
     return nullptr;
