@@ -3,6 +3,7 @@
 #include "tests/core/backend.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <random>
 #include <set>
@@ -128,6 +129,30 @@ TEST_P(LookaheadOnCuda, TransfersChangeNoResult) {
     for (const StepRecord& record : offloaded.sink.steps)
         for (const LayerRecord& layer : record.layers) moved += layer.h2dBlocks;
     EXPECT_GT(moved, 0);
+}
+
+/// One transfer kernel for the whole step moves what a kernel for each layer moves.
+TEST_P(LookaheadOnCuda, OneTransferKernelForTheStepMovesTheSame) {
+    const auto [method, settings] = GetParam();
+    const std::vector<std::vector<std::int32_t>> prompts{randomPrompt(1700, random), randomPrompt(250, random)};
+    const Outcome perLayer = run(Backend::Cuda, method, prompts, 100, settings);
+    setenv("KVSCOPE_TRANSFER_LOOP", "1", 1);
+    const Outcome perStep = run(Backend::Cuda, method, prompts, 100, settings);
+    unsetenv("KVSCOPE_TRANSFER_LOOP");
+    EXPECT_EQ(perLayer.ids, perStep.ids);
+    std::int64_t loaded = 0, written = 0;
+    for (std::size_t step = 1; step < perLayer.sink.steps.size(); ++step) {
+        const StepRecord &a = perLayer.sink.steps[step], &b = perStep.sink.steps[step];
+        EXPECT_EQ(a.blocks, b.blocks);
+        EXPECT_EQ(a.hit, b.hit);
+        for (std::size_t layer = 0; layer < a.layers.size(); ++layer) {
+            EXPECT_EQ(a.layers[layer].h2dBlocks, b.layers[layer].h2dBlocks);
+            EXPECT_EQ(a.layers[layer].d2hBlocks, b.layers[layer].d2hBlocks);
+            loaded += b.layers[layer].h2dBlocks, written += b.layers[layer].d2hBlocks;
+        }
+    }
+    EXPECT_GT(loaded, 0);
+    EXPECT_GT(written, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, LookaheadOnCuda,

@@ -413,7 +413,7 @@ TEST_F(CudaTest, GatherMovesEveryByteBothWays) {
             constexpr int kSlots = 50, kHeads = kBlocks / kSlots;
             reset();
             const OnDevice<std::uint64_t> marks(std::vector<std::uint64_t>{0, 0, 500, waiting ? 501u : 499u});
-            const OnDevice<SelectionHead> late(std::vector<SelectionHead>(kHeads));
+            const OnDevice<SelectionHead> late(std::vector<SelectionHead>(std::size_t(kHeads), SelectionHead{}));
             const OnDevice<std::uint32_t> recorded(std::size_t(2));
             GatherArgs beside = a;
             beside.beside = true;
