@@ -245,6 +245,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
              {"host_gib", double(engine.hostBytes()) / (1 << 30)}};
     for (const auto& [key, value] : job.parameters) out["parameters"][key] = value;
     if (job.aheadBlocks > 0) out["ahead_blocks"] = job.aheadBlocks;
+    if (engine.transferLoop()) out["transfers"] = "one kernel per step";
     if (job.equivalentBatch > 0) out["equivalent_batch"] = job.equivalentBatch;
     if (!job.note.empty()) out["note"] = job.note;
     if (job.steps >= 1200) out["tokens_200_to_1200_over_1_to_4"] = between(0, 4) / between(200, 1200);

@@ -72,6 +72,8 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
             throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
                         "leave sparse_prefill out, or use --backend cpu");
         ahead_ = selector_->looksAhead();
+        const bool any = std::count(options_.offloaded.begin(), options_.offloaded.end(), true) > 0;
+        transferLoop_ = ahead_ && any && launch_.clusters && std::getenv("KVSCOPE_TRANSFER_LOOP") != nullptr;
     }
     if (ahead_) {
         int lowest = 0, highest = 0;
@@ -298,7 +300,9 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
         }
         if (layer.own) return;
         cuda::selectBlocksOnDevice(launch_, select);
-        if (layer.offloaded && ahead_) {
+        if (layer.offloaded && transferLoop_) {
+            handOver(index, -1, nullptr);
+        } else if (layer.offloaded && ahead_) {
             fork();
             moveBeside(index, entry, cuda::GatherArgs::Part::Both);
         } else if (layer.offloaded) {
@@ -347,7 +351,8 @@ void CudaEngine::stepKernels(int which) {
     const Entry& entry = device_[which];
     atStage(-1, kStepStageNames[std::size_t(StepStage::Embed)]);
     cuda::embedTokens(launch_, model_->embedding.data, config.hidden, next_, rows_, x_, config.streamEmbeddingScale(),
-                      counters_, config.layers * 2, mark(entry, kEmbed));
+                      counters_, counterWords(), mark(entry, kEmbed));
+    startTransferLoop(which);
     for (int i = 0; i < config.layers; ++i) decodeLayer(i, entry);
     atStage(-1, kStepStageNames[std::size_t(StepStage::LmHead)]);
     linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.streamNormEps()},

@@ -8,6 +8,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/select.h"
+#include "kernels/cuda/transfer_loop.h"
 
 #include <array>
 #include <cuda_runtime_api.h>
@@ -51,6 +52,8 @@ public:
     std::string description() const;
     std::size_t deviceBytes() const { return arena_.bytes(); }
     std::size_t hostBytes() const { return storeBytes_; }
+    /// Lookahead's transfers: one kernel for the whole step (KVSCOPE_TRANSFER_LOOP is set) or one for each layer.
+    bool transferLoop() const { return transferLoop_; }
 
     void prefill(const std::vector<std::vector<std::int32_t>>& prompts, StepRecord& record, const Progress& progress,
                  const std::stop_token& stop);
@@ -118,6 +121,8 @@ private:
 
     void planMemory();
     void layOut();
+    /// Counters of a step: blocks moved, [layers][2], and the flags of the transfer loop.
+    int counterWords() const { return int(layers_.size()) * 4 + 1; }
     std::size_t placeEntry(Entry& entry, char* base) const;
     void capture();
     void stepKernels(int entry);
@@ -135,7 +140,11 @@ private:
     bool chosenAhead(int index) const;
     void lookAhead(int index, const Entry& entry);
     void fork();
+    cuda::GatherArgs besideArgs(int index, const Entry& entry, cuda::GatherArgs::Part part) const;
+    int besideBlocks() const;
     void moveBeside(int index, const Entry& entry, cuda::GatherArgs::Part part);
+    void startTransferLoop(int entry);
+    void handOver(int listed, int awaited, std::uint64_t* ready);
     cuda::Launch join(int index);
     void joinAll();
     void fillTransfers(int index, const Entry& entry, int step, LayerRecord& out) const;
@@ -180,6 +189,9 @@ private:
     std::unique_ptr<DeviceSelector> selector_; // null: the method is data
     bool ahead_ = false;                       // it looks ahead
     mutable std::vector<SpanRecord> transferSpans_;
+    bool transferLoop_ = false;                    // one transfer kernel for the whole step
+    cuda::GatherArgs* loopGathers_[kEntries] = {}; // [layers], with it
+    cuda::TransferFlags flags_;
     Entry device_[kEntries], host_[kEntries];
     char* reportDevice_ = nullptr;                 // [kEntries] regions of reportBytes_
     std::size_t reportBytes_ = 0, tokenBytes_ = 0; // the tokens come first: all that is copied when nothing is recorded

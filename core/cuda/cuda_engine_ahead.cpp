@@ -49,7 +49,7 @@ void CudaEngine::fork() {
     cuda::check(cudaStreamWaitEvent(aheadStream_, chosen_), "starting a transfer");
 }
 
-void CudaEngine::moveBeside(int index, const Entry& entry, Part part) {
+cuda::GatherArgs CudaEngine::besideArgs(int index, const Entry& entry, Part part) const {
     cuda::GatherArgs gather = gatherArgs(index, entry);
     gather.part = part;
     gather.beside = true;
@@ -62,14 +62,21 @@ void CudaEngine::moveBeside(int index, const Entry& entry, Part part) {
         gather.late = entry.heads + std::size_t(index) * std::size_t(rows_ * kvHeads_);
         gather.slots = options_.slots;
     }
+    return gather;
+}
+
+int CudaEngine::besideBlocks() const {
+    constexpr int kFewRows = 16; // thread blocks as SparDA's released code has them on a GPU of this generation
+    return options_.aheadBlocks > 0 ? options_.aheadBlocks : rows_ <= kFewRows ? 16 : 32;
+}
+
+void CudaEngine::moveBeside(int index, const Entry& entry, Part part) {
     cuda::Launch beside = launch_;
     beside.stream = aheadStream_;
     beside.joined = true;
     atStage(index, nameOf(Stage::Offloading));
-    constexpr int kFewRows = 16; // thread blocks as SparDA's released code has them on a GPU of this generation
-    const int blocks = options_.aheadBlocks > 0 ? options_.aheadBlocks : rows_ <= kFewRows ? 16 : 32;
-    cuda::gatherBlocks(beside, gather, blocks);
-    if (loads) cuda::check(cudaEventRecord(loaded_[index % 2], aheadStream_), "starting a transfer");
+    cuda::gatherBlocks(beside, besideArgs(index, entry, part), besideBlocks());
+    if (part != Part::WriteBacks) cuda::check(cudaEventRecord(loaded_[index % 2], aheadStream_), "starting a transfer");
 }
 
 /// The next layer's choice and transfers, between this layer's own choice and its attention.
@@ -87,13 +94,15 @@ void CudaEngine::lookAhead(int index, const Entry& entry) {
             select.marks[2] = step.offloadingMark;
         else
             step.stage1Mark = step.poolingMark = step.offloadingMark = nullptr;
-        select.endMark = mark(entry, index, kReady);
+        if (!transferLoop_) select.endMark = mark(entry, index, kReady);
         atStage(index, nameOf(Stage::Stage1));
         selector_->lookAhead(step, target, select);
         cuda::selectBlocksOnDevice(launch_, select);
+        if (transferLoop_) return handOver(target, layer.offloaded ? index : -1, mark(entry, index, kReady));
         if (layers_[std::size_t(target)].offloaded || writesBack) fork();
         if (layers_[std::size_t(target)].offloaded) moveBeside(target, entry, Part::Loads);
     } else if (layer.sparse) {
+        if (transferLoop_) return handOver(target, index, mark(entry, index, kReady));
         if (options_.record) cuda::stampNow(launch_, mark(entry, index, kReady));
         if (writesBack) fork();
     }
@@ -103,10 +112,33 @@ void CudaEngine::lookAhead(int index, const Entry& entry) {
 /// The layer's blocks have arrived. @return how the attention is launched
 cuda::Launch CudaEngine::join(int index) {
     cuda::Launch how = launch_;
-    if (!ahead_ || !layers_[std::size_t(index)].offloaded) return how;
+    if (!ahead_ || transferLoop_ || !layers_[std::size_t(index)].offloaded) return how;
     cuda::check(cudaStreamWaitEvent(stream_, loaded_[index % 2]), "waiting for a transfer");
     how.joined = true;
     return how;
+}
+
+/// One kernel carries the transfers of all layers of the step, in place of a launch and a join for each.
+void CudaEngine::startTransferLoop(int entry) {
+    if (!transferLoop_) return;
+    cuda::Launch beside = launch_;
+    beside.stream = aheadStream_;
+    beside.joined = true;
+    cuda::TransferLoopArgs args;
+    args.gathers = loopGathers_[entry];
+    args.layers = int(layers_.size());
+    while (!layers_[std::size_t(args.first)].offloaded) ++args.first;
+    args.blockSize = shape_.blockSize;
+    args.dim = shape_.dim;
+    args.flags = flags_;
+    fork();
+    cuda::runTransferLoop(beside, args, besideBlocks());
+}
+
+/// The list of layer `listed` is there; the blocks of layer `awaited` must be. -1: neither.
+void CudaEngine::handOver(int listed, int awaited, std::uint64_t* ready) {
+    cuda::handOver(launch_, listed < 0 ? nullptr : flags_.listed + listed,
+                   awaited < 0 ? nullptr : flags_.loaded + awaited, besideBlocks(), ready);
 }
 
 /// A step ends when everything has moved.

@@ -1,6 +1,7 @@
 #include "kernels/cuda/select.h"
 
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/copy_ring.cuh"
 #include "kernels/cuda/launch.cuh"
 
 #include <algorithm>
@@ -591,95 +592,26 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
 
 // ---- Gather ---------------------------------------------------------------------------------------------------------
 
-constexpr int kStageBytes = 8192;
-constexpr int kWideRing = 24, kNarrowRing = 6; // stages: alone, beside other kernels
-
-/// One thread of each block drives a ring of stages: bulk copies in complete on a barrier, bulk copies out in groups.
+/// One thread of each block drives the copies.
 template <int kRing> __global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytesTotal) {
     using Part = GatherArgs::Part;
 #if __CUDA_ARCH__ >= 900
-    extern __shared__ __align__(128) char ring[];
+    extern __shared__ __align__(128) char stages[];
     __shared__ __align__(8) std::uint64_t barriers[kRing];
     letNextKernelStart();
     waitForEarlierKernels();
     if (threadIdx.x != 0) return;
-    const unsigned toLoad = a.part == Part::WriteBacks ? 0 : a.moves.counts[0],
-                   toWrite = a.part == Part::Loads ? 0 : a.moves.counts[1];
+    const unsigned loads = a.part == Part::WriteBacks ? 0 : a.moves.counts[0],
+                   writes = a.part == Part::Loads ? 0 : a.moves.counts[1];
     if (blockIdx.x == 0) {
         stamp(a.mark);
-        if (a.recordCounts != nullptr && a.part != Part::WriteBacks) a.recordCounts[0] = toLoad;
-        if (a.recordCounts != nullptr && a.part != Part::Loads) a.recordCounts[1] = toWrite;
+        if (a.recordCounts != nullptr && a.part != Part::WriteBacks) a.recordCounts[0] = loads;
+        if (a.recordCounts != nullptr && a.part != Part::Loads) a.recordCounts[1] = writes;
     }
-    const int pieces = (blockBytesTotal + kStageBytes - 1) / kStageBytes;
-    const std::int64_t loads = std::int64_t(toLoad) * pieces, all = loads + std::int64_t(toWrite) * pieces;
-    const std::int64_t mine = blockIdx.x < all ? (all - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
-    if (mine == 0) {
-        stampLatest(a.endMark);
-        return;
+    if (loads + writes > 0) {
+        CopyRing<kRing> ring(stages, barriers);
+        moveBlocks(ring, a, loads, writes, blockBytesTotal);
     }
-    const unsigned ringAt = unsigned(__cvta_generic_to_shared(ring)),
-                   barrierAt = unsigned(__cvta_generic_to_shared(barriers));
-    for (int i = 0; i < kRing; ++i) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrierAt + i * 8));
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async;" ::: "memory"); // list and tail were written by ordinary stores of earlier kernels
-    struct Piece {
-        const char* from;
-        char* to;
-        unsigned bytes;
-    };
-    const auto pieceAt = [&](std::int64_t index) {
-        const bool load = index < loads;
-        const std::int64_t at = load ? index : index - loads;
-        const BlockMove move = load ? a.moves.loads[at / pieces] : a.moves.writeBacks[at / pieces];
-        const std::size_t within = std::size_t(at % pieces) * kStageBytes;
-        const std::size_t store = std::size_t(move.store) * blockBytesTotal + within,
-                          slot = std::size_t(move.slot) * blockBytesTotal + within;
-        const unsigned bytes =
-            unsigned(min(std::int64_t(kStageBytes), std::int64_t(blockBytesTotal) - std::int64_t(within)));
-        if (load)
-            return Piece{reinterpret_cast<const char*>(a.store) + store, reinterpret_cast<char*>(a.pool) + slot, bytes};
-        return Piece{reinterpret_cast<const char*>(a.pool) + slot, reinterpret_cast<char*>(a.storeOut) + store, bytes};
-    };
-    const auto issue = [&](std::int64_t turn) {
-        const Piece piece = pieceAt(blockIdx.x + turn * gridDim.x);
-        const unsigned stage = unsigned(turn % kRing);
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrierAt + stage * 8),
-                     "r"(piece.bytes)
-                     : "memory");
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                         ringAt + stage * kStageBytes),
-                     "l"(piece.from), "r"(piece.bytes), "r"(barrierAt + stage * 8)
-                     : "memory");
-    };
-    const std::int64_t ahead = min(mine, std::int64_t(kRing));
-    for (std::int64_t turn = 0; turn < ahead; ++turn) issue(turn);
-    for (std::int64_t turn = 0; turn < mine; ++turn) {
-        const unsigned stage = unsigned(turn % kRing), parity = unsigned(turn / kRing & 1);
-        unsigned done = 0;
-        while (done == 0)
-            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                         : "=r"(done)
-                         : "r"(barrierAt + stage * 8), "r"(parity)
-                         : "memory");
-        const std::int64_t index = blockIdx.x + turn * gridDim.x;
-        const Piece piece = pieceAt(index);
-        if (a.late != nullptr && index < loads && index % pieces == pieces - 1) {
-            // The mark is written while this kernel runs, and holds an earlier step's time until then.
-            const auto ready = *static_cast<const volatile std::uint64_t*>(a.ready);
-            if (ready > *a.begin) atomicAdd(&a.late[a.moves.loads[index / pieces].slot / a.slots].late, 1u);
-        }
-        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(piece.to),
-                     "r"(ringAt + stage * kStageBytes), "r"(piece.bytes)
-                     : "memory");
-        asm volatile("cp.async.bulk.commit_group;");
-        // Refill the stage used half a ring ago: its copy out has long been read.
-        const std::int64_t next = turn + kRing / 2;
-        if (next >= kRing && next < mine) {
-            asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kRing / 2) : "memory");
-            issue(next);
-        }
-    }
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
     stampLatest(a.endMark);
 #else
     // Plain 16-byte loads, four in flight per thread.

@@ -1,0 +1,77 @@
+#include "kernels/cuda/transfer_loop.h"
+
+#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/copy_ring.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace kvscope::cuda {
+namespace {
+
+__device__ inline std::uint32_t acquire(const std::uint32_t* from) {
+    std::uint32_t value;
+    asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+
+__device__ inline void waitFor(const std::uint32_t* word, std::uint32_t atLeast) {
+    while (acquire(word) < atLeast) __nanosleep(100);
+}
+
+__global__ void __launch_bounds__(kWarp) loopKernel(TransferLoopArgs a, int blockBytesTotal) {
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(128) char stages[];
+    __shared__ __align__(8) std::uint64_t barriers[kNarrowRing];
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (threadIdx.x != 0) return;
+    CopyRing<kNarrowRing> ring(stages, barriers);
+    for (int layer = a.first; layer <= a.layers; ++layer) {
+        waitFor(a.flags.listed + layer, 1);
+        if (layer < a.layers) {
+            const GatherArgs gather = a.gathers[layer];
+            const unsigned loads = gather.moves.counts[0];
+            if (blockIdx.x == 0) {
+                stamp(gather.mark);
+                if (gather.recordCounts != nullptr) gather.recordCounts[0] = loads;
+            }
+            moveBlocks(ring, gather, loads, 0, blockBytesTotal);
+            stampLatest(gather.endMark);
+            __threadfence();
+            atomicAdd(a.flags.loaded + layer, 1u);
+        }
+        if (layer > a.first) { // its token was there before this layer was listed
+            GatherArgs gather = a.gathers[layer - 1];
+            gather.late = nullptr;
+            const unsigned writes = gather.moves.counts[1];
+            if (blockIdx.x == 0 && gather.recordCounts != nullptr) gather.recordCounts[1] = writes;
+            moveBlocks(ring, gather, 0, writes, blockBytesTotal);
+        }
+    }
+#endif
+}
+
+__global__ void handOverKernel(std::uint32_t* listed, const std::uint32_t* loaded, int blocks, std::uint64_t* mark) {
+    waitForEarlierKernels(); // the next kernel does not start meanwhile: the loop must find room
+    stamp(mark);
+    if (listed != nullptr) {
+        __threadfence();
+        atomicExch(listed, 1u);
+    }
+    if (loaded != nullptr) waitFor(loaded, std::uint32_t(blocks));
+}
+
+} // namespace
+
+void runTransferLoop(const Launch& how, const TransferLoopArgs& args, int blocks) {
+    const std::size_t ring = std::size_t(kNarrowRing) * kStageBytes;
+    allowShared(loopKernel, ring, "preparing the transfers");
+    launch(how, {dim3(unsigned(blocks)), dim3(kWarp), ring}, loopKernel, "moving KV blocks", args,
+           int(blockBytes(args.blockSize, args.dim)));
+}
+
+void handOver(const Launch& how, std::uint32_t* listed, const std::uint32_t* loaded, int blocks,
+              std::uint64_t* readyMark) {
+    launch(how, {dim3(1), dim3(1)}, handOverKernel, "handing a layer's list over", listed, loaded, blocks, readyMark);
+}
+
+} // namespace kvscope::cuda

@@ -1,0 +1,29 @@
+// One transfer kernel for a whole step, in place of one launch per layer: it waits in device memory for each layer's
+// list, and the layer's attention waits there for its blocks.
+#pragma once
+
+#include "kernels/cuda/select.h"
+
+namespace kvscope::cuda {
+
+/// Words of one step, zero when it begins: [layers + 1] lists that are there, [layers] thread blocks that have loaded
+/// their share.
+struct TransferFlags {
+    std::uint32_t *listed = nullptr, *loaded = nullptr;
+};
+
+/// Layers [first, layers) of the step: loads of each, once it is listed, and the write-backs of the layer before, whose
+/// token is there by then. listed[layers] comes after the last layer's token.
+struct TransferLoopArgs {
+    const GatherArgs* gathers = nullptr; // [layers] device memory
+    int first = 0, layers = 0, blockSize = 0, dim = 0;
+    TransferFlags flags;
+};
+/// `blocks` thread blocks, which must find room beside all that runs meanwhile. Compute capability 9.
+void runTransferLoop(const Launch& launch, const TransferLoopArgs& args, int blocks);
+
+/// Between two kernels of the step: says that a list is there, then waits until `blocks` have loaded. Null: neither.
+void handOver(const Launch& launch, std::uint32_t* listed, const std::uint32_t* loaded, int blocks,
+              std::uint64_t* readyMark);
+
+} // namespace kvscope::cuda
