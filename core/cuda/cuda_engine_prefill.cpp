@@ -129,13 +129,19 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             stamp(kAttention);
             const DevicePromptChunk chunk{i, sequence, first, n, length, x, qkv_, q_, blocks, headStride};
             prefillAttend(chunk);
+            stamp(kStage1); // what the selector reads is compression again
             if (selector_) selector_->prompt(chunk);
             stamp(kOLinear);
             finishLayer(i, x, n, nullptr, marks + kFfn);
             stamp(kGather); // the end of the layer's chunk
         }
         LayerRecord& out = record.layers[std::size_t(i)];
-        if (selector_) selector_->promptDone(i, sequence, length, blocks, headStride);
+        if (selector_) {
+            atStage(i, nameOf(Stage::Compression));
+            selector_->promptDone(i, sequence, length, blocks, headStride);
+            cuda::stampNow(launch_,
+                           promptMarks_[std::size_t(i)] + (length - 1) / kPrefillChunk * kMarks + kPooling); // its end
+        }
         if (layer.offloaded) {
             cuda::placeTail(launch_, shape_, blocks, headStride, sequence, length, layer.blocks, options_.slots,
                             layer.map, layer.lastUse);
@@ -162,9 +168,11 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             add(Stage::QkvLinear, kQkv, kRope);
             add(Stage::Rope, kRope, kCompression);
             add(Stage::Compression, kCompression, kAttention);
-            add(Stage::Attention, kAttention, kOLinear);
+            add(Stage::Attention, kAttention, kStage1);
+            add(Stage::Compression, kStage1, kOLinear);
             add(Stage::OLinear, kOLinear, kFfn);
             add(Stage::Ffn, kFfn, kGather);
+            if (selector_ && first + kPrefillChunk >= length) add(Stage::Compression, kGather, kPooling);
         }
     }
     cuda::check(cudaMemcpyAsync(x_ + std::size_t(sequence) * std::size_t(config.hidden),
