@@ -78,7 +78,9 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     if (ahead_) {
         int lowest = 0, highest = 0;
         cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "opening a stream");
-        cuda::check(cudaStreamCreateWithPriority(&aheadStream_, cudaStreamNonBlocking, highest), "opening a stream");
+        cuda::check(cudaStreamCreateWithPriority(&aheadStream_, cudaStreamNonBlocking,
+                                                 std::getenv("KVSCOPE_TMP_PRIO") ? lowest : highest),
+                    "opening a stream");
         for (cudaEvent_t* event : {&chosen_, &loaded_[0], &loaded_[1]})
             cuda::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
     }
@@ -351,8 +353,7 @@ void CudaEngine::stepKernels(int which) {
     const Entry& entry = device_[which];
     atStage(-1, kStepStageNames[std::size_t(StepStage::Embed)]);
     cuda::embedTokens(launch_, model_->embedding.data, config.hidden, next_, rows_, x_, config.streamEmbeddingScale(),
-                      counters_, counterWords(), mark(entry, kEmbed));
-    startTransferLoop(which);
+                      counters_, config.layers * 2, mark(entry, kEmbed));
     for (int i = 0; i < config.layers; ++i) decodeLayer(i, entry);
     atStage(-1, kStepStageNames[std::size_t(StepStage::LmHead)]);
     linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.streamNormEps()},
@@ -370,8 +371,9 @@ void CudaEngine::stepKernels(int which) {
 void CudaEngine::capture() {
     // Plans and attributes are made outside the capture; no row is active, so that nothing changes.
     cuda::check(cudaMemset(active_, 0, std::size_t(rows_)), "preparing a step");
+    startTransferLoop(0);
     stepKernels(0);
-    cuda::check(cudaStreamSynchronize(stream_), "trying a step");
+    cuda::check(cudaDeviceSynchronize(), "trying a step");
     cuda::check(cudaMemset(active_, 1, std::size_t(rows_)), "preparing a step");
     cuda::check(cudaDeviceSynchronize(), "preparing a step");
     for (int which = 0; which < kEntries && !oneByOne_; ++which) {
@@ -440,6 +442,7 @@ void CudaEngine::launch(int step) {
     if (options_.trace != nullptr) options_.trace->atStep(step);
     const int which = int(launched_ % kEntries);
     nvtxPush(nameOf(Phase::Decode), step);
+    startTransferLoop(which);
     if (oneByOne_)
         stepKernels(which);
     else
@@ -448,6 +451,7 @@ void CudaEngine::launch(int step) {
     cuda::check(cudaEventRecord(done_[which], stream_), "starting a step");
     // The report goes to the host beside the next step.
     cuda::check(cudaStreamWaitEvent(copyStream_, done_[which]), "starting a step");
+    if (transferLoop_) cuda::check(cudaStreamWaitEvent(copyStream_, chosen_), "starting a step");
     cuda::check(cudaMemcpyAsync(host_[which].tokens, device_[which].tokens,
                                 options_.record ? reportBytes_ : tokenBytes_, cudaMemcpyDeviceToHost, copyStream_),
                 "copying a step's report");

@@ -121,8 +121,6 @@ private:
 
     void planMemory();
     void layOut();
-    /// Counters of a step: blocks moved, [layers][2], and the flags of the transfer loop.
-    int counterWords() const { return int(layers_.size()) * 4 + 1; }
     std::size_t placeEntry(Entry& entry, char* base) const;
     void capture();
     void stepKernels(int entry);
@@ -192,6 +190,7 @@ private:
     bool transferLoop_ = false;                    // one transfer kernel for the whole step
     cuda::GatherArgs* loopGathers_[kEntries] = {}; // [layers], with it
     cuda::TransferFlags flags_;
+    std::uint32_t loops_ = 0; // transfer kernels started
     Entry device_[kEntries], host_[kEntries];
     char* reportDevice_ = nullptr;                 // [kEntries] regions of reportBytes_
     std::size_t reportBytes_ = 0, tokenBytes_ = 0; // the tokens come first: all that is copied when nothing is recorded

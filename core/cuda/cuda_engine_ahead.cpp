@@ -118,9 +118,12 @@ cuda::Launch CudaEngine::join(int index) {
     return how;
 }
 
-/// One kernel carries the transfers of all layers of the step, in place of a launch and a join for each.
+/// One kernel carries the transfers of all layers of a step, in place of a launch and a join for each. It is no part of
+/// the graph, whose kernels then follow each other without forks: lists and arrivals are handed over in device memory.
 void CudaEngine::startTransferLoop(int entry) {
     if (!transferLoop_) return;
+    if (loops_ > 0) // its write-backs come before the next step uses their slots
+        cuda::check(cudaStreamWaitEvent(stream_, chosen_), "waiting for a transfer");
     cuda::Launch beside = launch_;
     beside.stream = aheadStream_;
     beside.joined = true;
@@ -130,20 +133,20 @@ void CudaEngine::startTransferLoop(int entry) {
     while (!layers_[std::size_t(args.first)].offloaded) ++args.first;
     args.blockSize = shape_.blockSize;
     args.dim = shape_.dim;
+    args.step = ++loops_;
     args.flags = flags_;
-    fork();
     cuda::runTransferLoop(beside, args, besideBlocks());
+    cuda::check(cudaEventRecord(chosen_, aheadStream_), "starting a transfer");
 }
 
 /// The list of layer `listed` is there; the blocks of layer `awaited` must be. -1: neither.
 void CudaEngine::handOver(int listed, int awaited, std::uint64_t* ready) {
-    cuda::handOver(launch_, listed < 0 ? nullptr : flags_.listed + listed,
-                   awaited < 0 ? nullptr : flags_.loaded + awaited, besideBlocks(), ready);
+    cuda::handOver(launch_, flags_, listed, awaited, besideBlocks(), ready);
 }
 
 /// A step ends when everything has moved.
 void CudaEngine::joinAll() {
-    if (!ahead_ || storeBytes_ == 0) return;
+    if (!ahead_ || transferLoop_ || storeBytes_ == 0) return;
     cuda::check(cudaEventRecord(chosen_, aheadStream_), "waiting for a transfer");
     cuda::check(cudaStreamWaitEvent(stream_, chosen_), "waiting for a transfer");
 }

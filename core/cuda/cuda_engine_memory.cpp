@@ -112,10 +112,13 @@ void CudaEngine::planMemory() {
         arena_.plan(blockLogSums_, rows * std::size_t(config.queryHeads) * std::size_t(maxBlocks_), "the oracle");
     arena_.plan(loads_, lists * std::size_t(std::max(capacity_, 1)), "selections");
     arena_.plan(writeBacks_, heads * (ahead_ ? std::size_t(config.layers) : 1), "selections");
-    arena_.plan(counters_, std::size_t(counterWords()), "session state");
-    if (transferLoop_)
+    arena_.plan(counters_, std::size_t(config.layers) * 2, "session state");
+    if (transferLoop_) {
         for (cuda::GatherArgs*& gathers : loopGathers_)
             arena_.plan(gathers, std::size_t(config.layers), "session state");
+        arena_.plan(flags_.listed, std::size_t(config.layers) + 1, "session state");
+        arena_.plan(flags_.loaded, std::size_t(config.layers), "session state");
+    }
     std::size_t partial = 0;
     for (const int n : {rows_, selectRows_})
         for (const int blocks : {maxBlocks_, std::max(capacity_, 1)})
@@ -194,7 +197,6 @@ void CudaEngine::planMemory() {
         placeEntry(device_[i], reportDevice_ + reportBytes_ * std::size_t(i));
         placeEntry(host_[i], static_cast<char*>(report_.data()) + reportBytes_ * std::size_t(i));
     }
-    flags_ = {counters_ + 2 * config.layers, counters_ + 3 * config.layers + 1};
     for (int i = 0; i < kEntries && transferLoop_; ++i) {
         std::vector<cuda::GatherArgs> gathers(layers_.size());
         for (int layer = 0; layer < config.layers; ++layer)

@@ -4,11 +4,19 @@
 #include "kernels/cuda/select.h"
 
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/launch.cuh"
 
 namespace kvscope::cuda {
 
 constexpr int kStageBytes = 8192;
 constexpr int kWideRing = 24, kNarrowRing = 6; // stages: alone, beside other kernels
+
+/// A processor's division into cache and shared memory stays while a kernel runs there: all of it shared, so that
+/// others with more shared memory find room beside.
+template <class... Parameters> void leaveRoom(void (*kernel)(Parameters...), const char* name) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+          name);
+}
 
 #if __CUDA_ARCH__ >= 900
 struct CopyPiece {

@@ -679,6 +679,7 @@ void gatherBlocks(const Launch& how, const GatherArgs& args, int blocks) {
     const std::size_t ring = std::size_t(args.beside ? kNarrowRing : kWideRing) * kStageBytes;
     const Grid grid{dim3(unsigned(bulk ? blocks : blocks * 4)), dim3(bulk ? kWarp : 512), bulk ? ring : 0};
     if (bulk) allowShared(kernel, ring, "preparing the transfers");
+    if (args.beside) leaveRoom(kernel, "preparing the transfers");
     launch(how, grid, kernel, "moving KV blocks", args, bytes);
 }
 

@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kWarp) loopKernel(TransferLoopArgs a, int bloc
     if (threadIdx.x != 0) return;
     CopyRing<kNarrowRing> ring(stages, barriers);
     for (int layer = a.first; layer <= a.layers; ++layer) {
-        waitFor(a.flags.listed + layer, 1);
+        waitFor(a.flags.listed + layer, a.step);
         if (layer < a.layers) {
             const GatherArgs gather = a.gathers[layer];
             const unsigned loads = gather.moves.counts[0];
@@ -50,14 +50,14 @@ __global__ void __launch_bounds__(kWarp) loopKernel(TransferLoopArgs a, int bloc
 #endif
 }
 
-__global__ void handOverKernel(std::uint32_t* listed, const std::uint32_t* loaded, int blocks, std::uint64_t* mark) {
+__global__ void handOverKernel(TransferFlags flags, int listed, int awaited, int blocks, std::uint64_t* mark) {
     waitForEarlierKernels(); // the next kernel does not start meanwhile: the loop must find room
     stamp(mark);
-    if (listed != nullptr) {
+    if (listed >= 0) {
         __threadfence();
-        atomicExch(listed, 1u);
+        atomicAdd(flags.listed + listed, 1u);
     }
-    if (loaded != nullptr) waitFor(loaded, std::uint32_t(blocks));
+    if (awaited >= 0) waitFor(flags.loaded + awaited, acquire(flags.listed + awaited) * std::uint32_t(blocks));
 }
 
 } // namespace
@@ -65,13 +65,15 @@ __global__ void handOverKernel(std::uint32_t* listed, const std::uint32_t* loade
 void runTransferLoop(const Launch& how, const TransferLoopArgs& args, int blocks) {
     const std::size_t ring = std::size_t(kNarrowRing) * kStageBytes;
     allowShared(loopKernel, ring, "preparing the transfers");
+    leaveRoom(loopKernel, "preparing the transfers");
     launch(how, {dim3(unsigned(blocks)), dim3(kWarp), ring}, loopKernel, "moving KV blocks", args,
            int(blockBytes(args.blockSize, args.dim)));
 }
 
-void handOver(const Launch& how, std::uint32_t* listed, const std::uint32_t* loaded, int blocks,
+void handOver(const Launch& how, const TransferFlags& flags, int listed, int awaited, int blocks,
               std::uint64_t* readyMark) {
-    launch(how, {dim3(1), dim3(1)}, handOverKernel, "handing a layer's list over", listed, loaded, blocks, readyMark);
+    launch(how, {dim3(1), dim3(1)}, handOverKernel, "handing a layer's list over", flags, listed, awaited, blocks,
+           readyMark);
 }
 
 } // namespace kvscope::cuda

@@ -6,8 +6,8 @@
 
 namespace kvscope::cuda {
 
-/// Words of one step, zero when it begins: [layers + 1] lists that are there, [layers] thread blocks that have loaded
-/// their share.
+/// Words that only grow, so that nothing is cleared: how often a layer's list was there, [layers + 1], and its loads
+/// done, [layers] counted by thread blocks.
 struct TransferFlags {
     std::uint32_t *listed = nullptr, *loaded = nullptr;
 };
@@ -17,13 +17,15 @@ struct TransferFlags {
 struct TransferLoopArgs {
     const GatherArgs* gathers = nullptr; // [layers] device memory
     int first = 0, layers = 0, blockSize = 0, dim = 0;
+    std::uint32_t step = 0; // how many steps there were, with this one
     TransferFlags flags;
 };
 /// `blocks` thread blocks, which must find room beside all that runs meanwhile. Compute capability 9.
 void runTransferLoop(const Launch& launch, const TransferLoopArgs& args, int blocks);
 
-/// Between two kernels of the step: says that a list is there, then waits until `blocks` have loaded. Null: neither.
-void handOver(const Launch& launch, std::uint32_t* listed, const std::uint32_t* loaded, int blocks,
+/// Between two kernels of the step: says that the list of layer `listed` is there, then waits until the loop's `blocks`
+/// have loaded those of `awaited`. -1: neither.
+void handOver(const Launch& launch, const TransferFlags& flags, int listed, int awaited, int blocks,
               std::uint64_t* readyMark);
 
 } // namespace kvscope::cuda
