@@ -78,9 +78,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     if (ahead_) {
         int lowest = 0, highest = 0;
         cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "opening a stream");
-        cuda::check(cudaStreamCreateWithPriority(&aheadStream_, cudaStreamNonBlocking,
-                                                 std::getenv("KVSCOPE_TMP_PRIO") ? lowest : highest),
-                    "opening a stream");
+        cuda::check(cudaStreamCreateWithPriority(&aheadStream_, cudaStreamNonBlocking, highest), "opening a stream");
         for (cudaEvent_t* event : {&chosen_, &loaded_[0], &loaded_[1]})
             cuda::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
     }
@@ -371,9 +369,8 @@ void CudaEngine::stepKernels(int which) {
 void CudaEngine::capture() {
     // Plans and attributes are made outside the capture; no row is active, so that nothing changes.
     cuda::check(cudaMemset(active_, 0, std::size_t(rows_)), "preparing a step");
-    startTransferLoop(0);
     stepKernels(0);
-    cuda::check(cudaDeviceSynchronize(), "trying a step");
+    cuda::check(cudaStreamSynchronize(stream_), "trying a step");
     cuda::check(cudaMemset(active_, 1, std::size_t(rows_)), "preparing a step");
     cuda::check(cudaDeviceSynchronize(), "preparing a step");
     for (int which = 0; which < kEntries && !oneByOne_; ++which) {

@@ -190,7 +190,7 @@ private:
     bool transferLoop_ = false;                    // one transfer kernel for the whole step
     cuda::GatherArgs* loopGathers_[kEntries] = {}; // [layers], with it
     cuda::TransferFlags flags_;
-    std::uint32_t loops_ = 0; // transfer kernels started
+    std::uint32_t loops_ = 1; // steps with their transfer kernels, and the one that was tried without
     Entry device_[kEntries], host_[kEntries];
     char* reportDevice_ = nullptr;                 // [kEntries] regions of reportBytes_
     std::size_t reportBytes_ = 0, tokenBytes_ = 0; // the tokens come first: all that is copied when nothing is recorded

@@ -122,7 +122,7 @@ cuda::Launch CudaEngine::join(int index) {
 /// the graph, whose kernels then follow each other without forks: lists and arrivals are handed over in device memory.
 void CudaEngine::startTransferLoop(int entry) {
     if (!transferLoop_) return;
-    if (loops_ > 0) // its write-backs come before the next step uses their slots
+    if (loops_ > 1) // its write-backs come before the next step uses their slots
         cuda::check(cudaStreamWaitEvent(stream_, chosen_), "waiting for a transfer");
     cuda::Launch beside = launch_;
     beside.stream = aheadStream_;

@@ -9,7 +9,8 @@
 namespace kvscope::cuda {
 
 constexpr int kStageBytes = 8192;
-constexpr int kWideRing = 24, kNarrowRing = 6; // stages: alone, beside other kernels
+constexpr int kWideRing = 24, kNarrowRing = 6; // stages: of few thread blocks, of many beside other kernels
+constexpr int kFewBlocks = 8;
 
 /// A processor's division into cache and shared memory stays while a kernel runs there: all of it shared, so that
 /// others with more shared memory find room beside.

@@ -675,8 +675,9 @@ void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
 void gatherBlocks(const Launch& how, const GatherArgs& args, int blocks) {
     const int bytes = int(blockBytes(args.shape.blockSize, args.shape.dim));
     const bool bulk = how.clusters;
-    const auto kernel = args.beside ? gatherKernel<kNarrowRing> : gatherKernel<kWideRing>;
-    const std::size_t ring = std::size_t(args.beside ? kNarrowRing : kWideRing) * kStageBytes;
+    const bool narrow = args.beside && blocks > kFewBlocks;
+    const auto kernel = narrow ? gatherKernel<kNarrowRing> : gatherKernel<kWideRing>;
+    const std::size_t ring = std::size_t(narrow ? kNarrowRing : kWideRing) * kStageBytes;
     const Grid grid{dim3(unsigned(bulk ? blocks : blocks * 4)), dim3(bulk ? kWarp : 512), bulk ? ring : 0};
     if (bulk) allowShared(kernel, ring, "preparing the transfers");
     if (args.beside) leaveRoom(kernel, "preparing the transfers");

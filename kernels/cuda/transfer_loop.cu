@@ -17,14 +17,14 @@ __device__ inline void waitFor(const std::uint32_t* word, std::uint32_t atLeast)
     while (acquire(word) < atLeast) __nanosleep(100);
 }
 
-__global__ void __launch_bounds__(kWarp) loopKernel(TransferLoopArgs a, int blockBytesTotal) {
+template <int kRing> __global__ void __launch_bounds__(kWarp) loopKernel(TransferLoopArgs a, int blockBytesTotal) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) char stages[];
-    __shared__ __align__(8) std::uint64_t barriers[kNarrowRing];
+    __shared__ __align__(8) std::uint64_t barriers[kRing];
     letNextKernelStart();
     waitForEarlierKernels();
     if (threadIdx.x != 0) return;
-    CopyRing<kNarrowRing> ring(stages, barriers);
+    CopyRing<kRing> ring(stages, barriers);
     for (int layer = a.first; layer <= a.layers; ++layer) {
         waitFor(a.flags.listed + layer, a.step);
         if (layer < a.layers) {
@@ -57,16 +57,19 @@ __global__ void handOverKernel(TransferFlags flags, int listed, int awaited, int
         __threadfence();
         atomicAdd(flags.listed + listed, 1u);
     }
-    if (awaited >= 0) waitFor(flags.loaded + awaited, acquire(flags.listed + awaited) * std::uint32_t(blocks));
+    // The step that is tried out before the first has no loop.
+    if (awaited >= 0) waitFor(flags.loaded + awaited, (acquire(flags.listed + awaited) - 1) * std::uint32_t(blocks));
 }
 
 } // namespace
 
 void runTransferLoop(const Launch& how, const TransferLoopArgs& args, int blocks) {
-    const std::size_t ring = std::size_t(kNarrowRing) * kStageBytes;
-    allowShared(loopKernel, ring, "preparing the transfers");
-    leaveRoom(loopKernel, "preparing the transfers");
-    launch(how, {dim3(unsigned(blocks)), dim3(kWarp), ring}, loopKernel, "moving KV blocks", args,
+    const bool narrow = blocks > kFewBlocks;
+    const auto kernel = narrow ? loopKernel<kNarrowRing> : loopKernel<kWideRing>;
+    const std::size_t ring = std::size_t(narrow ? kNarrowRing : kWideRing) * kStageBytes;
+    allowShared(kernel, ring, "preparing the transfers");
+    leaveRoom(kernel, "preparing the transfers");
+    launch(how, {dim3(unsigned(blocks)), dim3(kWarp), ring}, kernel, "moving KV blocks", args,
            int(blockBytes(args.blockSize, args.dim)));
 }
 

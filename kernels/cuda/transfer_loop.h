@@ -20,6 +20,7 @@ struct TransferLoopArgs {
     std::uint32_t step = 0; // how many steps there were, with this one
     TransferFlags flags;
 };
+/// To be tried out before anything else: loading a kernel may wait for the loop, which waits for the kernel.
 /// `blocks` thread blocks, which must find room beside all that runs meanwhile. Compute capability 9.
 void runTransferLoop(const Launch& launch, const TransferLoopArgs& args, int blocks);
 
