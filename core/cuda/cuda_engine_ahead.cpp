@@ -65,9 +65,12 @@ cuda::GatherArgs CudaEngine::besideArgs(int index, const Entry& entry, Part part
     return gather;
 }
 
+/// Thread blocks of a transfer. Each more of them slows the kernels beside it: as few as keep up (bench/results,
+/// 2026-11-22); above 8 sequences as SparDA's released code has them on a GPU of this generation.
 int CudaEngine::besideBlocks() const {
-    constexpr int kFewRows = 16; // thread blocks as SparDA's released code has them on a GPU of this generation
-    return options_.aheadBlocks > 0 ? options_.aheadBlocks : rows_ <= kFewRows ? 16 : 32;
+    if (options_.aheadBlocks > 0) return options_.aheadBlocks;
+    if (rows_ <= 8) return transferLoop_ ? 4 : 8;
+    return rows_ <= 16 ? 16 : 32;
 }
 
 void CudaEngine::moveBeside(int index, const Entry& entry, Part part) {
