@@ -55,6 +55,7 @@ QFormLayout* addForm(QVBoxLayout* body) {
     form->setHorizontalSpacing(8);
     form->setVerticalSpacing(4);
     form->setFieldGrowthPolicy(QFormLayout::AllNonFixedFieldsGrow);
+    form->setRowWrapPolicy(QFormLayout::WrapLongRows);
     body->addLayout(form);
     return form;
 }
@@ -91,7 +92,11 @@ SessionForm::SessionForm(QWidget* parent) : QWidget(parent) {
     layout->setSpacing(0);
     layout->addWidget(scroll, 1);
     makeFooter(layout);
-    setMinimumWidth(300);
+    setMinimumSize(240, 190);                             // the sections scroll; the footer below them is always whole
+    for (QComboBox* combo : findChildren<QComboBox*>()) { // long names are elided, not pushed out of the panel
+        combo->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
+        combo->setMinimumContentsLength(8);
+    }
     setFocusProxy(model_);
     loading_ = false;
     showMethod();

@@ -217,7 +217,10 @@ void MainWindow::makeViewActions() {
             [this] { setTheme(theme_ == QLatin1String("dark") ? QStringLiteral("light") : QStringLiteral("dark")); });
     action("theme")->setCheckable(true);
     connect(addNamed("resetLayout", tr("Reset Layout"), {}, tr("Panels where they were at first")), &QAction::triggered,
-            this, [this] { restoreState(defaultDocks_); });
+            this, [this] {
+                restoreState(defaultDocks_);
+                arrangeDocks(size());
+            });
 }
 
 void MainWindow::makeCursorActions() {
