@@ -15,7 +15,7 @@ protected:
     static QStringList collisions(const QWidget& parent) {
         QStringList found;
         QList<const QWidget*> laid;
-        for (const QWidget* child : parent.findChildren<QWidget*>({}, Qt::FindDirectChildrenOnly))
+        for (const QWidget* child : parent.findChildren<QWidget*>(QString(), Qt::FindDirectChildrenOnly))
             if (child->isVisible() && !child->isWindow() && parent.layout() &&
                 parent.layout()->indexOf(const_cast<QWidget*>(child)) >= 0)
                 laid << child;
@@ -29,7 +29,7 @@ protected:
                 if (laid[i]->geometry().intersects(laid[j]->geometry()))
                     found << name(laid[i]) + QStringLiteral(" lies over ") + name(laid[j]);
         }
-        for (const QWidget* child : parent.findChildren<QWidget*>({}, Qt::FindDirectChildrenOnly))
+        for (const QWidget* child : parent.findChildren<QWidget*>(QString(), Qt::FindDirectChildrenOnly))
             if (child->isVisible() && !child->isWindow()) found << collisions(*child);
         return found;
     }
