@@ -1,9 +1,11 @@
 // Three and more runs in a comparison: all of them are wherever a comparison is shown.
 #include "tests/ui/view_fixture.h"
 
+#include "profiler/read/summary.h"
 #include "ui/models/run_names.h"
 #include "ui/plots/curve_plottable.h"
 #include "ui/plots/legend_strip.h"
+#include "ui/plots/units.h"
 #include "ui/widgets/comparison_table.h"
 
 #include <QComboBox>
@@ -53,10 +55,10 @@ protected:
         for (int column = 0; column < table.columnCount(); ++column) {
             EXPECT_GE(table.columnWidth(column), table.horizontalHeader()->fontMetrics().horizontalAdvance(
                                                      table.horizontalHeaderItem(column)->text()));
-            for (int row = 0; row < table.rowCount(); ++row)
-                if (const auto* cell = table.item(row, column))
-                    EXPECT_GE(table.columnWidth(column), metrics.horizontalAdvance(cell->text()))
-                        << cell->text().toStdString();
+            for (int row = 0; row < table.rowCount(); ++row) {
+                const QString text = table.item(row, column) ? table.item(row, column)->text() : QString();
+                EXPECT_GE(table.columnWidth(column), metrics.horizontalAdvance(text)) << text.toStdString();
+            }
         }
     }
     std::vector<RunKey> keys;
@@ -103,9 +105,11 @@ TEST_F(CompareMany, TheSummaryJudgesEveryRunAgainstA) {
     for (std::size_t place = 1; place < 4; ++place) {
         EXPECT_EQ(table.horizontalHeaderItem(int(2 * place))->toolTip(), letteredName(place, workspace));
         const RunSummary summary = summarize(TraceReader(keys[place].path.toStdString()), 1);
+        QString hitRate;
         for (int row = 0; row < table.rowCount(); ++row)
             if (table.item(row, 0)->text() == QLatin1String("Hit rate"))
-                EXPECT_EQ(table.item(row, int(2 * place))->text(), formatValue(Unit::Percent, 100 * summary.hitRate));
+                hitRate = table.item(row, int(2 * place))->text();
+        EXPECT_EQ(hitRate, formatValue(Unit::Percent, 100 * summary.hitRate));
     }
     view->resize(520, 600); // narrower than the table: it scrolls
     QCoreApplication::processEvents();
@@ -130,7 +134,7 @@ TEST_F(CompareMany, TheBreakdownsIntervalsAreNeverCut) {
     for (int row = 0; row < table.rowCount(); ++row) { // an interval that holds 0 names no winner
         const QString interval = table.item(row, 4)->text(), delta = table.item(row, 3)->text();
         const bool holdsZero = !interval.startsWith(QLatin1Char('+')) && interval.contains(QStringLiteral("to +"));
-        if (delta == QLatin1String("cannot tell")) EXPECT_TRUE(holdsZero) << interval.toStdString();
+        EXPECT_TRUE(delta != QLatin1String("cannot tell") || holdsZero) << interval.toStdString();
     }
 }
 

@@ -206,14 +206,14 @@ void RunList::showMenu(const QPoint& place) {
     auto* menu = new QMenu(this);
     menu->setObjectName(QStringLiteral("runMenu"));
     menu->setAttribute(Qt::WA_DeleteOnClose);
-    const auto place = placeOf(workspace_, *key);
-    const bool current = place == 0u;
+    const auto side = placeOf(workspace_, *key);
+    const bool current = side == 0u;
     const auto others = workspace_.sides().size();
     menu->addAction(tr("Show"), this, [this, key] { workspace_.setCurrent(*key); })->setEnabled(!current);
-    menu->addAction(place && !current ? tr("Take out of the comparison")
-                    : others < 2      ? tr("Compare with the shown run")
-                                      : tr("Compare too, as %1").arg(runLetter(others)),
-                    this, [this, key, place] { workspace_.setCompared(*key, !place.has_value()); })
+    menu->addAction(side && !current ? tr("Take out of the comparison")
+                    : others < 2     ? tr("Compare with the shown run")
+                                     : tr("Compare too, as %1").arg(runLetter(others)),
+                    this, [this, key, side] { workspace_.setCompared(*key, !side.has_value()); })
         ->setEnabled(!current);
     if (others > 1) menu->addAction(tr("End the comparison"), this, [this] { workspace_.setCompare(std::nullopt); });
     menu->addAction(tr("Copy file path"), this, [key] { QApplication::clipboard()->setText(key->path); });

@@ -16,6 +16,7 @@
 #include <QPointer>
 #include <QPushButton>
 #include <QScrollArea>
+#include <QScrollBar>
 #include <QSignalBlocker>
 #include <QSpinBox>
 #include <QThreadPool>
@@ -76,7 +77,6 @@ SessionForm::SessionForm(QWidget* parent) : QWidget(parent) {
     scroll->setObjectName(QStringLiteral("sessionScroll"));
     scroll->setWidgetResizable(true);
     scroll->setFrameShape(QFrame::NoFrame);
-    scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
     auto* page = new QWidget;
     auto* sections = new QVBoxLayout(page);
     sections->setContentsMargins(8, 4, 8, 8);
@@ -97,6 +97,7 @@ SessionForm::SessionForm(QWidget* parent) : QWidget(parent) {
         combo->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
         combo->setMinimumContentsLength(8);
     }
+    setMinimumWidth(page->minimumSizeHint().width() + scroll->verticalScrollBar()->sizeHint().width() + 2);
     setFocusProxy(model_);
     loading_ = false;
     showMethod();
@@ -310,7 +311,7 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
     for (const char* name : {"Counters", "Selections", "Full"}) level_->addItem(tr(name));
     level_->setCurrentIndex(int(RecordLevel::Full));
     oracle_ =
-        named(new QCheckBox(tr("Oracle: measure captured attention mass (slow)")), "oracle",
+        named(new QCheckBox(tr("Oracle: captured attention (slow)")), "oracle",
               tr("Also computes the full attention of every step to measure how much of it the selection captures."));
     recordGpu_ =
         named(new QCheckBox(tr("GPU kernels and PCIe counters")), "recordGpu",
