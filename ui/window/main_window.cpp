@@ -333,7 +333,7 @@ void MainWindow::restore() {
 void MainWindow::arrangeDocks(QSize window) {
     const bool narrow = window.width() < 1250, low = window.height() < 800;
     inspectorDock_->setVisible(window.width() >= 1000);
-    resizeDocks({sessionDock_, inspectorDock_}, narrow ? QList{290, 230} : QList{330, 300}, Qt::Horizontal);
+    resizeDocks({sessionDock_, inspectorDock_}, narrow ? QList{290, 250} : QList{330, 300}, Qt::Horizontal);
     resizeDocks({sessionDock_, runsDock_}, {low ? 400 : 760, 150}, Qt::Vertical);
     resizeDocks({tokensDock_}, {low ? 120 : 172}, Qt::Vertical);
 }
