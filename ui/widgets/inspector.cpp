@@ -128,7 +128,7 @@ Inspector::Inspector(Workspace& workspace, QWidget* parent)
     setWidgetResizable(true);
     setFrameShape(QFrame::NoFrame);
     setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-    setMinimumWidth(250);
+    setMinimumWidth(230);
     auto* page = new QWidget;
     auto* layout = new QVBoxLayout(page);
     layout->setContentsMargins(8, 6, 10, 10);
