@@ -177,7 +177,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     if (!job.trace.empty()) {
         recording.emplace(job, engine, config, options);
         engine.spans(true); // what filling the cache took is not the run's
-        if (kernels) gpuRecording->sendCountersTo(&recording->recorder());
+        if (kernels) gpuRecording->sendTo(&recording->recorder());
     }
     std::string refusal;
     const auto counters = PcieCounters::open(gpuBusId(), refusal);
@@ -207,7 +207,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     }
     const PcieBytes after = counters != nullptr ? counters->total() : PcieBytes();
     if (recording) recording->finish(engine.spans(true));
-    if (kernels) gpuRecording->sendCountersTo(nullptr);
+    if (kernels) gpuRecording->sendTo(nullptr);
     const auto between = [&](int first, int last) { // mean of steps [first, last), seconds
         return seconds(ends[std::size_t(last)] - ends[std::size_t(first)]) / (last - first);
     };

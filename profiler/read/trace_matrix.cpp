@@ -1,5 +1,6 @@
 // The part of TraceReader that fills heatmaps and reads selections.
 #include "kernels/base/error.h"
+#include "profiler/read/head_bytes.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/store/selection_blob.h"
 #include "profiler/store/trace_keys.h"
@@ -40,10 +41,13 @@ const char* layerExpression(Metric metric) {
 struct HeadSums {
     double kept = 0, comparable = 0, hits = 0, misses = 0, mass = 0;
     int rows = 0, masses = 0;
+    bool bytesKnown = true; // those of the misses
 
-    /// Columns of `row` from `column` on: selected, kept, hits, misses, mass.
+    /// Columns of `row` from `column` on: selected, kept, hits, misses, mass, whether the bytes are those of the
+    /// misses.
     void add(const Statement& row, int column) {
         ++rows;
+        bytesKnown &= row.int64(column + 5) != 0;
         if (!row.isNull(column + 1)) {
             comparable += row.real(column);
             kept += row.real(column + 1);
@@ -62,7 +66,7 @@ struct HeadSums {
         case Metric::Misses:
             return float(misses);
         case Metric::H2dBytes:
-            return float(misses * blockBytes);
+            return bytesKnown ? float(misses * blockBytes) : kUndefined;
         case Metric::Mass:
             return masses > 0 ? float(mass / masses) : kUndefined;
         case Metric::ExposedTime:
@@ -117,16 +121,17 @@ StepMatrix TraceReader::layerMatrix(int runId, Metric metric, HeadFilter filter,
     // One sequence, or one head of it: a look-up per (step, layer), whatever the batch. Else a scan that the filter
     // thins out.
     const bool single = filter.sequence >= 0 && filter.kvHead >= 0;
+    const std::string columns = "c.id, c.selected, c.kept, c.hits, c.misses, c.mass, " +
+                                (metric == Metric::H2dBytes ? bytesAreOfMisses("c", run.blockBytes) : "1");
     Statement rows(*impl_->connection,
-                   single
-                       ? "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM layer_step l"
-                         " CROSS JOIN selection c ON c.id = (l.id << 20) | (?3 << 10) | ?4 WHERE l.id BETWEEN ?1 AND ?2"
-                   : filter.sequence >= 0
-                       ? "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM layer_step l"
-                         " CROSS JOIN selection c ON c.id BETWEEN (l.id << 20) | (?3 << 10) AND"
-                         " (l.id << 20) | (?3 << 10) | 1023 WHERE l.id BETWEEN ?1 AND ?2 AND ?4 < 0"
-                       : "SELECT id, selected, kept, hits, misses, mass FROM selection WHERE id BETWEEN ?1 << 20 AND"
-                         " (?2 << 20) | 1048575 AND ?3 IN (-1, (id >> 10) & 1023) AND ?4 IN (-1, id & 1023)");
+                   "SELECT " + columns +
+                       (single ? " FROM layer_step l CROSS JOIN selection c ON c.id = (l.id << 20) | (?3 << 10) | ?4"
+                                 " WHERE l.id BETWEEN ?1 AND ?2"
+                        : filter.sequence >= 0
+                            ? " FROM layer_step l CROSS JOIN selection c ON c.id BETWEEN (l.id << 20) | (?3 << 10) AND"
+                              " (l.id << 20) | (?3 << 10) | 1023 WHERE l.id BETWEEN ?1 AND ?2 AND ?4 < 0"
+                            : " FROM selection c WHERE c.id BETWEEN ?1 << 20 AND (?2 << 20) | 1048575"
+                              " AND ?3 IN (-1, (c.id >> 10) & 1023) AND ?4 IN (-1, c.id & 1023)"));
     const auto [low, high] = trace::keysOfSteps(runId, matrix.firstStep, last, trace::kLayerShift);
     rows.bindAll(low, high, std::clamp(filter.sequence, -1, trace::kMaxSequences - 1),
                  std::clamp(filter.kvHead, -1, trace::kMaxKvHeads - 1));
@@ -158,10 +163,11 @@ StepMatrix TraceReader::headMatrix(int runId, Metric metric, int layer, int firs
             matrix.rowNames.push_back(run.sequences > 1 ? fmt::format("sequence {}, head {}", sequence, head)
                                                         : fmt::format("head {}", head));
     if (matrix.values.empty() || layer < 0 || layer >= trace::kMaxLayers) return matrix;
-    Statement rows(*impl_->connection,
-                   "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass FROM step s CROSS JOIN selection c"
-                   " ON c.id BETWEEN (s.id << 30) | (?3 << 20) AND (s.id << 30) | (?3 << 20) | 1048575"
-                   " WHERE s.id BETWEEN ?1 AND ?2");
+    Statement rows(*impl_->connection, "SELECT c.id, c.selected, c.kept, c.hits, c.misses, c.mass, " +
+                                           (metric == Metric::H2dBytes ? bytesAreOfMisses("c", run.blockBytes) : "1") +
+                                           " FROM step s CROSS JOIN selection c ON c.id BETWEEN (s.id << 30) | (?3 << "
+                                           "20) AND (s.id << 30) | (?3 << 20) | 1048575"
+                                           " WHERE s.id BETWEEN ?1 AND ?2");
     rows.bindAll(trace::stepKey(runId, matrix.firstStep), trace::stepKey(runId, matrix.firstStep + matrix.steps - 1),
                  layer);
     while (rows.step()) {

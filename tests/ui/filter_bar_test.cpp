@@ -7,6 +7,7 @@
 #include <QComboBox>
 #include <QLineEdit>
 #include <QToolButton>
+#include <QToolTip>
 
 #include <cmath>
 
@@ -59,6 +60,33 @@ TEST_F(FilterBarTest, AWrongTextIsRefusedWhereItIsTyped) {
     EXPECT_EQ(bar.problem(), QString());
     QTest::keyClick(&field("filterLayers"), Qt::Key_Escape);
     EXPECT_TRUE(workspace.filter().empty());
+}
+
+TEST_F(FilterBarTest, WhatTheRunDoesNotHaveIsRefused) {
+    open(recorded("a.kvtrace", {.layers = 4, .kvHeads = 2}));
+    type("filterHeads", QStringLiteral("9"));
+    EXPECT_TRUE(workspace.filter().empty());
+    EXPECT_TRUE(bar.problem().contains(QStringLiteral("KV heads: there is no 9, this run has 0 to 1")))
+        << bar.problem().toStdString();
+    EXPECT_EQ(field("filterHeads").property("role").toString(), QStringLiteral("danger"));
+    type("filterHeads", QStringLiteral("1"));
+    EXPECT_EQ(bar.problem(), QString());
+    EXPECT_EQ(workspace.filter().kvHeads.text(), QStringLiteral("1"));
+    type("filterLayers", QStringLiteral("2-7"));
+    EXPECT_TRUE(bar.problem().contains(QStringLiteral("Layers: there is no 4"))) << bar.problem().toStdString();
+    EXPECT_TRUE(workspace.filter().layers.all());
+    type("filterLayers", QStringLiteral("2-")); // to the end, wherever that is
+    EXPECT_EQ(bar.problem(), QString());
+    open(recorded("b.kvtrace", {.layers = 12, .kvHeads = 2}));
+    workspace.setCurrent(workspace.runs().back().key);
+    type("filterLayers", QStringLiteral("2-7"));
+    EXPECT_EQ(bar.problem(), QString()) << "this run has them";
+}
+
+TEST_F(FilterBarTest, NoPlaceholderIsCut) {
+    for (const char* name : {"filterLayers", "filterHeads", "filterSteps"})
+        EXPECT_GE(field(name).width() - 16, field(name).fontMetrics().horizontalAdvance(field(name).placeholderText()))
+            << name;
 }
 
 TEST_F(FilterBarTest, TakesTheStepsThatAPlotSelected) {
@@ -140,10 +168,15 @@ TEST_F(FilteredViews, LocalityLeavesOtherLayersAndStepsUndefined) {
     show("locality");
     const QColor undefined = Theme::light().undefinedCell;
     EXPECT_NE(colourAt(7, 1), undefined);
-    filter("1", "7-9");
+    filter("1-2", "7-9");
+    EXPECT_EQ(canvas().panels()[0]->axis(QCPAxis::atLeft)->range().size(), 2) << "the other layers take no room";
+    EXPECT_NE(colourAt(7, 0), undefined);
     EXPECT_NE(colourAt(7, 1), undefined);
-    EXPECT_EQ(colourAt(7, 2), undefined);
     EXPECT_EQ(colourAt(12, 1), undefined);
+    move(pixel(7, 0));
+    EXPECT_TRUE(QToolTip::text().contains(QStringLiteral("layer 1"))) << QToolTip::text().toStdString();
+    click(7, 1);
+    EXPECT_EQ(workspace.cursor().layer, 2);
 }
 
 TEST_F(FilteredViews, AViewSaysWhatItDoesNotFilter) {

@@ -14,7 +14,26 @@ namespace kvscope::ui {
 
 namespace {
 
+constexpr int kArgsShown = 24, kArgsInTooltip = 6, kLongestArg = 160;
+
 QString tr(const char* text) { return QCoreApplication::translate("SpanFacts", text); }
+
+/// "gridX: 132", one a line.
+QString argsText(const SpanDetail& detail, int most) {
+    QStringList lines;
+    for (const auto& [name, value] : detail.args) {
+        if (lines.size() == most) {
+            lines << tr("and %1 more").arg(detail.args.size() - std::size_t(most));
+            break;
+        }
+        QString text = QString::fromStdString(value).simplified();
+        if (text.size() > kLongestArg) text = text.left(kLongestArg) + QStringLiteral("…");
+        lines << QStringLiteral("%1: %2").arg(QString::fromStdString(name), text);
+    }
+    return lines.join(QLatin1Char('\n'));
+}
+
+} // namespace
 
 QString meaningOf(std::string_view component) {
     static const std::map<std::string_view, const char*> meanings{
@@ -40,6 +59,8 @@ QString meaningOf(std::string_view component) {
     const auto at = meanings.find(component);
     return at == meanings.end() ? QString() : tr(at->second);
 }
+
+namespace {
 
 /// What was achieved, and how much that is of what the link can do.
 QString bandwidth(std::int64_t bytes, std::int64_t ns, double linkGbps) {
@@ -79,6 +100,7 @@ QString placeOf(const IndexedSpan& span) {
 SpanContext readSpanContext(const TraceReader& reader, int runId, const SpanPlace& place, int step, int layer) {
     SpanContext context;
     context.flows = recordedFlows(reader, runId, place);
+    context.detail = spanDetail(reader, runId, place);
     if (step < 0) return context;
     const std::vector<StepRow> steps = reader.steps(runId, step, step);
     if (!steps.empty()) context.step = steps.front();
@@ -131,6 +153,7 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
     const std::string& track = index.tracks()[std::size_t(index.lane(ref.lane).track)];
     add(tr("Span"), shownName(data, span));
     add(tr("What it does"), meaningOf(component));
+    add(tr("Category"), QString::fromStdString(context.detail.category));
     add(tr("Track"), QString::fromStdString(track));
     add(tr("Belongs to"), placeOf(span));
     QString begin = formatTime(double(span.startNs), 1);
@@ -141,6 +164,7 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
     if (context.step && context.step->durationNs > 0 && span.durationNs < context.step->durationNs)
         length += tr(", %1 of its step").arg(formatShare(span.durationNs, context.step->durationNs));
     add(tr("Lasts"), length);
+    add(tr("Arguments"), argsText(context.detail, kArgsShown));
 
     const bool toDevice = name == kToDeviceName, toHost = name == kToHostName, offloading = component == "offloading";
     if (const auto copied = bytesInName(name)) {
@@ -213,25 +237,30 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
 }
 
 QStringList spanFactNames() {
-    return {tr("Span"),   tr("What it does"), tr("Track"),     tr("Belongs to"), tr("Begins"),
-            tr("Lasts"),  tr("Bytes"),        tr("Bandwidth"), tr("Selection"),  tr("Exposed"),
-            tr("Waited"), tr("Arrows"),       tr("Before"),    tr("After")};
+    return {tr("Span"),   tr("What it does"), tr("Category"), tr("Track"),     tr("Belongs to"), tr("Begins"),
+            tr("Lasts"),  tr("Arguments"),    tr("Bytes"),    tr("Bandwidth"), tr("Selection"),  tr("Exposed"),
+            tr("Waited"), tr("Arrows"),       tr("Before"),   tr("After")};
 }
 
-QString tooltipOf(const TimelineData& data, SpanRef ref) {
+QString tooltipOf(const TimelineData& data, SpanRef ref, const SpanDetail& detail) {
     QString title, length;
     QStringList lines;
-    for (const auto& [name, value] : factsOf(data, ref, {}, {}, {})) {
+    SpanContext context;
+    context.detail.category = detail.category;
+    for (const auto& [name, value] : factsOf(data, ref, {}, context, {})) {
         const QString text = value.toHtmlEscaped();
         if (name == tr("Span"))
             title = text;
         else if (name == tr("Lasts"))
             length = text;
-        else if (name == tr("Belongs to") || name == tr("What it does") || name == tr("Bytes"))
+        else if (name == tr("Belongs to") || name == tr("What it does") || name == tr("Bytes") ||
+                 name == tr("Category"))
             lines << text;
         else if (name == tr("Bandwidth"))
             lines.isEmpty() ? lines.append(text) : void(lines.back() += QStringLiteral(", ") + text);
     }
+    if (!detail.args.empty())
+        lines << argsText(detail, kArgsInTooltip).toHtmlEscaped().replace(QLatin1Char('\n'), QStringLiteral("<br>"));
     return QStringLiteral("<b>%1</b> &nbsp;%2").arg(title, length) +
            (lines.isEmpty() ? QString() : QStringLiteral("<br>") + lines.join(QStringLiteral("<br>")));
 }

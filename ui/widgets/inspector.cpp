@@ -1,5 +1,6 @@
 #include "ui/widgets/inspector.h"
 
+#include "profiler/import/import.h"
 #include "ui/look/theme.h"
 #include "ui/models/definitions.h"
 #include "ui/models/format.h"
@@ -17,6 +18,7 @@
 #include <QJsonObject>
 #include <QLabel>
 #include <QPlainTextEdit>
+#include <QScrollBar>
 #include <QVBoxLayout>
 
 #include <algorithm>
@@ -196,6 +198,10 @@ void Inspector::showSpan(const std::vector<std::pair<QString, QString>>& facts) 
         for (const auto& [name, value] : facts) spanFacts_->set(name, value);
     }
     spanSection_->setVisible(!facts.empty());
+    if (facts.empty() || !isVisible()) return;
+    widget()->layout()->activate();
+    if (verticalScrollBar()->value() > spanSection_->y()) // whoever clicked wants to read it
+        verticalScrollBar()->setValue(spanSection_->y());
 }
 
 void explainSpan(const QWidget& from, const std::vector<std::pair<QString, QString>>& facts) {
@@ -304,7 +310,11 @@ void Inspector::showStep(const Selected& selected) {
     const FactTable::Update update(stepFacts_);
     if (!run || selected.steps.empty()) {
         const int step = workspace_.cursor().step;
-        stepNote_->setText(!run || run->row.steps == 0 ? tr("No step was recorded yet.")
+        const bool imported = run && run->row.backend == kImported;
+        stepNote_->setText(imported
+                               ? tr("A timeline that another tool recorded: it has spans and counters, and no decode "
+                                    "steps. Click a span in the timeline to see what it is.")
+                           : !run || run->row.steps == 0 ? tr("No step was recorded yet.")
                            : step == 0 ? tr("This trace begins after the prefill: step 0 was not recorded. Choose a "
                                             "later step.")
                                        : tr("Step %1 is not in this trace: it was dropped or not recorded.").arg(step));
