@@ -180,7 +180,8 @@ TEST_F(SpanDetails, ARangeOfARecordedRunHoldsItsWholeSteps) {
     ExportOptions options;
     options.range = ExportRange{steps[5].startNs + 1, steps[7].startNs + 1};
     int decode = 0;
-    for (const json& event : exported(options).at("traceEvents"))
+    const json document = exported(options);
+    for (const json& event : document.at("traceEvents"))
         if (event.at("ph") == "X" && event.at("name") == "decode") {
             ++decode;
             EXPECT_GE(int(event.at("args").at("step")), 5);

@@ -23,8 +23,8 @@ private:
         sink_.add({text, std::size_t(count)});
         return count;
     }
-    int_type overflow(int_type character) override {
-        const char text = traits_type::to_char_type(character);
+    std::streambuf::int_type overflow(std::streambuf::int_type character) override {
+        const char text = std::streambuf::traits_type::to_char_type(character);
         sink_.add({&text, 1});
         return character;
     }

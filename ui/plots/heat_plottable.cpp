@@ -106,7 +106,7 @@ QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize
         if (std::isnan(value)) return undefined_;
         return lut_[std::size_t(std::clamp((double(value) - values_.lower) * scale + 0.5, 0.0, 255.0))];
     };
-    std::vector<int> dataRows(std::size_t(places()));
+    std::vector<int> dataRows(static_cast<std::size_t>(places()));
     for (int place = 0; place < places(); ++place) dataRows[std::size_t(place)] = dataRow(place);
     // One line of colours per distinct group of rows, then whole lines are copied.
     std::vector<StepColumn> bands;
