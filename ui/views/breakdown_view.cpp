@@ -224,7 +224,12 @@ protected:
         const auto& feed = sides_[0].series.feed();
         const auto& tiles = sides_[0].series.columns().tiles();
         const QString preview = tiles.hasPreview() ? previewNote(tiles.stride()) : QString();
-        return sentences({how, averaged,
+        QString nothing; // else a run's plot is empty and nobody knows why
+        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
+        for (std::size_t s = 0; s < 2; ++s)
+            if (runs[s] && !appliedFilter().empty() && hasNothing(sides_[s]))
+                nothing += tr("Nothing of %1 passes the filter. ").arg(QString::fromStdString(runs[s]->row.name));
+        return sentences({nothing.trimmed(), how, averaged,
                           run() && run()->row.timing == "measured"
                               ? tr("Wall time measured on the critical path.")
                               : tr("Wall time measured on the critical path; modelled link "
@@ -249,6 +254,15 @@ private:
         Sums sums;
         StepStackPlottable* steps = nullptr;
     };
+
+    /// Once everything is read.
+    bool hasNothing(const Side& side) const {
+        if (mode() != Mode::PerStep)
+            return std::none_of(side.sums.rows.begin(), side.sums.rows.end(),
+                                [this](const BreakdownRow& row) { return row.phase == phase(); });
+        const StepPyramid& columns = side.series.columns();
+        return !side.series.feed().loading() && columns.stats(kComponents, 0, columns.steps()).count == 0;
+    }
 
     Mode mode() const { return Mode(std::max(mode_->currentIndex(), 0)); }
     bool relative() const { return unit_->currentIndex() == 1; }

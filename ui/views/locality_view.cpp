@@ -620,11 +620,20 @@ private:
 
     /// Every cell of the decode steps is undefined: says why. False where nobody knows.
     bool explainNothing() {
+        const Metric metric = info().metric;
+        if (metric == Metric::H2dBytes && (perHead() || !appliedFilter().kvHeads.empty())) {
+            showEmpty(
+                tr("Bytes are not known per KV head in this run"),
+                tr("A trace has the bytes of whole layers. Those of a KV head follow from its misses only where a "
+                   "layer loads nothing but blocks that are missed; this method loads blocks ahead, or a part of "
+                   "them. Look at the layers, or at misses."),
+                {{tr("Show misses"), [this] { showMetric(Metric::Misses); }}});
+            return true;
+        }
         if (!appliedFilter().empty()) {
             showEmptyByFilter(tr("Nothing passes the filter"));
             return true;
         }
-        const Metric metric = info().metric;
         if (metric == Metric::Locality || metric == Metric::HitRate) {
             showEmpty(
                 tr("Nothing was chosen in this run"),

@@ -207,7 +207,7 @@ protected:
                          formatCount(std::llround(value(TransferNumber::Hits))),
                          formatCount(std::llround(value(TransferNumber::Misses))),
                          formatValue(Unit::Percent, value(TransferNumber::HitRatePercent)),
-                         formatValue(Unit::Bytes, value(TransferNumber::H2dBytes)),
+                         known(Unit::Bytes, value(TransferNumber::H2dBytes)),
                          known(Unit::Bytes, value(TransferNumber::D2hBytes)),
                          known(Unit::Nanoseconds, value(TransferNumber::LinkNs)))
                     .arg(known(Unit::Nanoseconds, value(TransferNumber::ExposedNs)) + QLatin1Char(' ') +
@@ -218,7 +218,7 @@ protected:
     }
 
     static QString known(Unit unit, double value) {
-        return std::isnan(value) ? tr("not recorded per KV head") : formatValue(unit, value);
+        return std::isnan(value) ? tr("not known per KV head") : formatValue(unit, value);
     }
 
     void visibleStepsChanged() override {
