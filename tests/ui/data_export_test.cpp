@@ -3,7 +3,9 @@
 #include "tests/ui/window_fixture.h"
 
 #include "kernels/base/error.h"
+#include "tests/profiler/sql_rows.h"
 #include "ui/output/numbers_preview.h"
+#include "ui/views/marks_range.h"
 #include "ui/views/number_tables.h"
 #include "ui/widgets/data_export_menu.h"
 #include "ui/widgets/export_dialog.h"

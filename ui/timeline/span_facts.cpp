@@ -164,6 +164,12 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
     if (context.step && context.step->durationNs > 0 && span.durationNs < context.step->durationNs)
         length += tr(", %1 of its step").arg(formatShare(span.durationNs, context.step->durationNs));
     add(tr("Lasts"), length);
+    if (const auto& kind = context.kind)
+        add(tr("Among its kind"),
+            tr("longer than %1 of %2; median %3, 99th percentile %4, longest %5")
+                .arg(formatShare(std::int64_t(kind->shorter), std::int64_t(kind->spans)),
+                     formatCount(std::int64_t(kind->spans)), formatTime(double(kind->medianNs), 1),
+                     formatTime(double(kind->percentile99Ns), 1), formatTime(double(kind->longestNs), 1)));
     add(tr("Arguments"), argsText(context.detail, kArgsShown));
 
     const bool toDevice = name == kToDeviceName, toHost = name == kToHostName, offloading = component == "offloading";
@@ -237,9 +243,9 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
 }
 
 QStringList spanFactNames() {
-    return {tr("Span"),   tr("What it does"), tr("Category"), tr("Track"),     tr("Belongs to"), tr("Begins"),
-            tr("Lasts"),  tr("Arguments"),    tr("Bytes"),    tr("Bandwidth"), tr("Selection"),  tr("Exposed"),
-            tr("Waited"), tr("Arrows"),       tr("Before"),   tr("After")};
+    return {tr("Span"),    tr("What it does"),   tr("Category"),  tr("Track"),  tr("Belongs to"), tr("Begins"),
+            tr("Lasts"),   tr("Among its kind"), tr("Arguments"), tr("Bytes"),  tr("Bandwidth"),  tr("Selection"),
+            tr("Exposed"), tr("Waited"),         tr("Arrows"),    tr("Before"), tr("After")};
 }
 
 QString tooltipOf(const TimelineData& data, SpanRef ref, const SpanDetail& detail) {

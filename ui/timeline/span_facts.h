@@ -5,6 +5,7 @@
 
 #include "profiler/read/recorded_flows.h"
 #include "profiler/read/span_detail.h"
+#include "profiler/read/span_kind.h"
 #include "profiler/read/trace_reader.h"
 
 #include <QStringList>
@@ -21,6 +22,7 @@ struct SpanContext {
     std::optional<LayerRecord> layer;
     std::vector<RecordedFlow> flows; // where the trace has calls, or was imported
     SpanDetail detail;               // of imported runs
+    std::optional<SpanKind> kind;    // of what is read so far; readSpanContext does not know it
 };
 /// Worker thread. Empty parts where the span has no step or layer, or they were not recorded.
 SpanContext readSpanContext(const TraceReader& reader, int runId, const SpanPlace& place, int step, int layer);

@@ -158,7 +158,8 @@ QWidget* TimelineView::makeTools() {
     search_ = new QLineEdit;
     search_->setObjectName(QStringLiteral("search"));
     search_->setAccessibleName(tr("Search spans"));
-    search_->setPlaceholderText(tr("Search names and what they do ( / )"));
+    search_->setPlaceholderText(tr("Search spans ( / )"));
+    search_->setToolTip(tr("Words of a span's name or of what it does: attention finds stage2"));
     search_->setClearButtonEnabled(true);
     search_->setMaximumWidth(320);
     search_->installEventFilter(this);
@@ -343,9 +344,10 @@ void TimelineView::updateNote() {
                         .arg(formatCount(std::int64_t(index.size())))
                         .arg(int(feed_.fraction() * 100));
         else
-            said << tr("%1 spans. Where several share a pixel, its colour is the name that takes most of it, and "
-                       "its strength how much of it is busy.")
-                        .arg(formatCount(std::int64_t(index.size())));
+            said << (index.size() == 1 ? tr("1 span.")
+                                       : tr("%1 spans. Where several share a pixel, its colour is the name that takes "
+                                            "most of it, and its strength how much of it is busy.")
+                                             .arg(formatCount(std::int64_t(index.size()))));
         if (run->row.backend == kImported)
             said << tr("Imported from %1.")
                         .arg(QString::fromStdString(run->row.statusMessage)
@@ -418,7 +420,9 @@ void TimelineView::showTooltip(SpanRef ref, QPoint global) {
 void TimelineView::explain() {
     const OpenRun* run = workspace_.current();
     if (!run || !canvas_->scene().selected) return;
-    showFacts({});
+    SpanContext known;
+    known.kind = kindOfSpan(canvas_->data().index, *canvas_->scene().selected);
+    showFacts(known);
     if (!isSpanExplained(*this)) panel_->setCurrentIndex(0); // nobody else shows it
     const IndexedSpan span = canvas_->data().index.at(*canvas_->scene().selected);
     const SpanPlace place = placeOfSpan(canvas_->data().index, *canvas_->scene().selected);
@@ -427,11 +431,12 @@ void TimelineView::explain() {
         [runId = run->key.runId, place, span](TraceReader& reader) {
             return readSpanContext(reader, runId, place, span.step, span.layer);
         },
-        [this, place](const SpanContext& context) {
+        [this, place, kind = known.kind](SpanContext context) {
             const auto& selected = canvas_->scene().selected;
             const SpanIndex& index = canvas_->data().index;
             if (!selected || !(placeOfSpan(index, *selected) == place)) return;
             canvas_->addRecordedFlows(arrowsOf(index, *selected, context.flows));
+            context.kind = kind;
             showFacts(context);
         });
 }

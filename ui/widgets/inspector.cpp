@@ -220,6 +220,7 @@ void Inspector::showRun() {
     for (Section* section : {runSection_, stepSection_, blockSection_, parameterSection_})
         section->setVisible(run != nullptr);
     headSection_->setVisible(run && run->row.steps > 0);
+    blockSection_->setVisible(run && run->row.backend != kImported); // has no blocks
     if (!run) return;
     const RunRow& row = run->row;
     const auto text = [](const std::string& value) { return QString::fromStdString(value); };

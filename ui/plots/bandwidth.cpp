@@ -1,4 +1,4 @@
-#include "ui/plots/rate.h"
+#include "ui/plots/bandwidth.h"
 
 #include "ui/plots/units.h"
 
@@ -6,7 +6,7 @@
 
 namespace kvscope::ui {
 
-QString formatRate(double bytesPerSecond) {
+QString formatBandwidth(double bytesPerSecond) {
     constexpr struct {
         double least, factor;
         const char* name;

@@ -7,6 +7,6 @@
 namespace kvscope::ui {
 
 /// "51.3 GB/s", "820 MB/s": GB is 10^9 bytes.
-QString formatRate(double bytesPerSecond);
+QString formatBandwidth(double bytesPerSecond);
 
 } // namespace kvscope::ui
