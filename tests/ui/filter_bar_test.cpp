@@ -2,6 +2,7 @@
 #include "tests/ui/view_fixture.h"
 
 #include "profiler/read/filtered.h"
+#include "tests/profiler/sql_rows.h"
 #include "ui/widgets/filter_bar.h"
 
 #include <QComboBox>
@@ -177,6 +178,38 @@ TEST_F(FilteredViews, LocalityLeavesOtherLayersAndStepsUndefined) {
     EXPECT_TRUE(QToolTip::text().contains(QStringLiteral("layer 1"))) << QToolTip::text().toStdString();
     click(7, 1);
     EXPECT_EQ(workspace.cursor().layer, 2);
+}
+
+TEST_F(FilteredViews, BreakdownSaysWhichRunHasNothingThatPasses) {
+    open(recorded("long.kvtrace", {.decodeSteps = 20}));
+    open(recorded("short.kvtrace", {.decodeSteps = 6}));
+    workspace.setCurrent(workspace.runs().front().key);
+    workspace.setCompare(workspace.runs().back().key);
+    show("breakdown");
+    const QString name = QString::fromStdString(workspace.runs().back().row.name);
+    for (const int mode : {0, 1}) { // per step, per layer
+        child<QComboBox>("mode").setCurrentIndex(mode);
+        filter("", "10-12");
+        EXPECT_EQ(plot().noteText().count(QStringLiteral("Nothing of %1 passes the filter.").arg(name)), 1)
+            << plot().noteText().toStdString();
+        filter("", "2-12");
+        EXPECT_FALSE(plot().noteText().contains(QStringLiteral("Nothing of")));
+    }
+}
+
+TEST_F(FilteredViews, LocalitySaysWhereBytesOfAHeadAreNotKnown) {
+    const QString path = recorded("a.kvtrace", {});
+    test::sql(path.toStdString(), "UPDATE layer_step SET h2d_bytes = h2d_bytes + 1", SQLITE_OPEN_READWRITE);
+    open(path);
+    show("locality");
+    auto& metric = child<QComboBox>("metric");
+    metric.setCurrentIndex(metric.findData(QStringLiteral("h2d_bytes")));
+    ASSERT_TRUE(idle());
+    EXPECT_EQ(plot().emptyText(), QString()) << "of layers they are recorded";
+    child<QComboBox>("rows").setCurrentIndex(1);
+    ASSERT_TRUE(idle());
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("not known per KV head")))
+        << plot().emptyText().toStdString();
 }
 
 TEST_F(FilteredViews, AViewSaysWhatItDoesNotFilter) {

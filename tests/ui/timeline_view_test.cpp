@@ -18,6 +18,7 @@
 #include <QTableWidget>
 #include <QToolButton>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -373,12 +374,13 @@ TEST_F(TimelineTest, NotesAreLeftEditedAndRemovedInTheTrace) {
 
 TEST_F(TimelineTest, ANoteGoesToWhatIsSeen) {
     openAndShow({.decodeSteps = 20});
-    const auto leave = [&] {
+    const auto leave = [&] { // the note with the newest id
         const std::size_t before = timeline().data().notes.size();
         answer(QStringLiteral("here"));
         press(Qt::Key_M);
         EXPECT_TRUE(waitFor([&] { return timeline().data().notes.size() > before; }));
-        return timeline().data().notes.back();
+        const auto& notes = timeline().data().notes;
+        return *std::max_element(notes.begin(), notes.end(), [](const Note& a, const Note& b) { return a.id < b.id; });
     };
     const IndexedSpan second = index().at(find("decode", 2)), last = index().at(find("decode", 18));
     timeline().measure(TimeRange{double(second.startNs), double(second.endNs())});

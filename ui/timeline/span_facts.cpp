@@ -172,6 +172,7 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
                      formatTime(double(kind->percentile99Ns), 1), formatTime(double(kind->longestNs), 1)));
     add(tr("Arguments"), argsText(context.detail, kArgsShown));
 
+    const bool isStep = track == kHostTrack && span.layer < 0 && index.lane(ref.lane).depth == 0;
     const bool toDevice = name == kToDeviceName, toHost = name == kToHostName, offloading = component == "offloading";
     if (const auto copied = bytesInName(name)) {
         add(tr("Bytes"), formatBytes(*copied));
@@ -183,7 +184,7 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
         add(tr("Bytes"), bytes > 0 ? tr("%1 in %2 blocks").arg(formatBytes(bytes), formatCount(blocks)) : tr("none"));
         if (bytes > 0 && (toDevice || toHost))
             add(tr("Bandwidth"), tr("%1 (%2)").arg(bandwidth(bytes, span.durationNs, link.gbps), timing));
-    } else if (context.step && span.layer < 0 && index.lane(ref.lane).depth == 0) {
+    } else if (context.step && isStep) {
         add(tr("Bytes"), context.step->h2dBytes + context.step->d2hBytes > 0
                              ? tr("%1 to the device, %2 to the host")
                                    .arg(formatBytes(context.step->h2dBytes), formatBytes(context.step->d2hBytes))
@@ -200,7 +201,7 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
     if (context.layer && context.layer->exposedNs > 0 &&
         (toDevice || offloading || component == "stage2" || component == "layer"))
         exposed << tr("the layer waited %1 for the link (%2)").arg(formatDuration(context.layer->exposedNs), timing);
-    if (context.step && span.layer < 0 && index.lane(ref.lane).depth == 0 && context.step->exposedNs > 0)
+    if (context.step && isStep && context.step->exposedNs > 0)
         exposed << tr("the step waited %1 for the link (%2)").arg(formatDuration(context.step->exposedNs), timing);
     const SpanWait wait = waitOf(index, ref);
     if (wait.before && wait.idleNs > 0) {

@@ -208,6 +208,7 @@ void ExportDialog::preview() {
         return;
     }
     lines_.stop();
+    preview_->setAlignment(Qt::AlignCenter);
     const qreal ratio = devicePixelRatioF();
     QPixmap picture = QPixmap::fromImage(previewPicture(*view_, style(), (QSizeF(kPreviewBox) * ratio).toSize()));
     picture.setDevicePixelRatio(ratio);
@@ -222,6 +223,7 @@ void ExportDialog::showLines(const QString& csv, const QString& problem) {
     if (!csv.isEmpty() && format() == QLatin1String("jsonl"))
         lines = QString::fromStdString(JsonLines().convert(csv.toStdString()));
     save_->setEnabled(!csv.isEmpty());
+    preview_->setAlignment(lines.isEmpty() ? Qt::AlignCenter : Qt::AlignLeft | Qt::AlignTop);
     preview_->setText(!problem.isEmpty() ? problem
                       : lines.isEmpty()  ? tr("This view has no numbers to export yet.")
                                          : lines.left(1200));
