@@ -10,22 +10,26 @@
 namespace kvscope {
 namespace {
 
-constexpr const char* kSame = " s.run_id = ? AND s.start_ns = ? AND s.duration_ns = ? AND s.depth = ?"
-                              " AND t.value = ? AND n.value = ?";
-
 bool isImported(Connection& connection, int runId) {
     Statement run(connection, "SELECT backend FROM run WHERE run_id = ?");
     run.bind(1, runId);
     return run.step() && run.text(0) == kImported;
 }
 
+std::optional<std::int64_t> textId(Connection& connection, const std::string& value) {
+    Statement row(connection, "SELECT id FROM text WHERE value = ?");
+    row.bind(1, std::string_view(value));
+    if (!row.step()) return std::nullopt;
+    return row.int64(0);
+}
+
 std::optional<std::int64_t> find(Connection& connection, int runId, const SpanPlace& span, std::int64_t first,
                                  std::int64_t last) {
-    Statement rows(connection, std::string("SELECT s.id FROM span s JOIN text t ON t.id = s.track"
-                                           " JOIN text n ON n.id = s.name WHERE s.id BETWEEN ? AND ? AND") +
-                                   kSame + " LIMIT 1");
-    rows.bindAll(first, last, runId, span.startNs, span.durationNs, span.depth, std::string_view(span.track),
-                 std::string_view(span.name));
+    const auto track = textId(connection, span.track), name = textId(connection, span.name);
+    if (!track || !name) return std::nullopt; // a span of the engine: its steps have no rows here
+    Statement rows(connection, "SELECT id FROM span WHERE id BETWEEN ? AND ? AND start_ns = ? AND duration_ns = ?"
+                               " AND run_id = ? AND depth = ? AND track = ? AND name = ? LIMIT 1");
+    rows.bindAll(first, last, span.startNs, span.durationNs, runId, span.depth, *track, *name);
     if (!rows.step()) return std::nullopt;
     return rows.int64(0);
 }
