@@ -219,7 +219,7 @@ void RunExport::spans() {
         if (derivesLaunches && isKernel && step > newestLaunch) {
             newestLaunch = step;
             stepStart.bind(1, trace::stepKey(run_, int(std::min<std::int64_t>(step, trace::kMaxStep))));
-            if (stepStart.step() && stepStart.int64(0) <= startNs)
+            if (stepStart.step() && stepStart.int64(0) <= startNs && isInRange(stepStart.int64(0), stepStart.int64(1)))
                 events_.flow("launch to kernel", {process(kEngine), events_.thread(process(kEngine), "host")},
                              stepStart.int64(0), at, startNs);
             stepStart.reset();

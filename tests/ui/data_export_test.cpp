@@ -71,6 +71,10 @@ TEST_F(DataExport, WritesTheTimelineForPerfettoWholeOrAsMarked) {
     EXPECT_EQ(names[QStringLiteral("decode")], 1);
     EXPECT_EQ(names.count(QStringLiteral("prefill")), 0u);
     EXPECT_EQ(names[QStringLiteral("layer 2")], 1);
+    view->hide();
+    open(recorded("another.kvtrace", {}));
+    workspace.setCurrent(workspace.runs().back().key);
+    EXPECT_FALSE(marks.markedRange()) << "what was marked in one run is no range of another";
 }
 
 TEST_F(DataExport, WritesTablesAsCsvAndJsonLinesAndSaysWhatIsNotThere) {

@@ -104,7 +104,7 @@ QString TimelineView::exportCsv() const { return isShowing() ? panel_->timesText
 
 std::optional<ExportRange> TimelineView::markedRange() const {
     const auto& range = canvas_->scene().range;
-    if (!range || !isShowing()) return std::nullopt;
+    if (!range || stale_ || !isShowing()) return std::nullopt; // stale: it is of another run
     return ExportRange{std::int64_t(std::floor(range->from)), std::int64_t(std::ceil(range->to))};
 }
 
@@ -115,7 +115,7 @@ QStringList TimelineView::numberTables() const {
 
 NumberWriter TimelineView::numbers() const {
     const OpenRun* run = workspace_.current();
-    if (numberTable_ == 0 || !run || !isShowing()) return numbersOf(exportCsv());
+    if (numberTable_ == 0 || !run || stale_ || !isShowing()) return numbersOf(exportCsv());
     const TimeRange shown = canvas_->scene().range.value_or(canvas_->scene().window);
     const ExportRange range{std::int64_t(std::floor(shown.from)), std::int64_t(std::ceil(shown.to))};
     return tableOf({run->key.path, run->key.runId, range}, ExportTable::Spans);
