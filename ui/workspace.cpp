@@ -251,7 +251,7 @@ struct Workspace::Impl {
                 before.droppedSteps == row.droppedSteps && before.name == row.name && before.layers == row.layers)
                 continue;
             if (before.status != row.status || before.name != row.name || before.stale != row.stale) listChanged = true;
-            if (w.current_ == run->key || w.compare_ == run->key) shownChanged = true;
+            if (w.current_ == run->key || w.compares(run->key)) shownChanged = true;
         }
         if (listChanged) emit w.runsChanged();
         if (shownChanged) emit w.advanced();
@@ -382,12 +382,11 @@ void Workspace::close(const RunKey& key) {
     if (at == runs_.end()) return;
     const auto index = std::size_t(at - runs_.begin());
     runs_.erase(at);
-    const bool wasCurrent = current_ == known, wasCompare = compare_ == known;
-    if (wasCompare) compare_.reset();
+    const bool wasCurrent = current_ == known, wasCompared = std::erase(compared_, known) > 0;
     if (wasCurrent) {
         current_.reset();
         if (!runs_.empty()) current_ = runs_[std::min(index, runs_.size() - 1)].key;
-        if (current_ == compare_) compare_.reset();
+        if (current_) std::erase(compared_, *current_);
     }
     impl_->updatePolling();
     emit runsChanged();
@@ -395,31 +394,53 @@ void Workspace::close(const RunKey& key) {
         setCursor(cursor_);
         emit currentChanged();
     }
-    if (wasCompare || wasCurrent) emit compareChanged();
+    if (wasCompared || wasCurrent) emit compareChanged();
 }
 
 const OpenRun* Workspace::find(const RunKey& key) const { return impl_->find({normalised(key.path), key.runId}); }
 const OpenRun* Workspace::current() const { return current_ ? impl_->find(*current_) : nullptr; }
-const OpenRun* Workspace::compare() const { return compare_ ? impl_->find(*compare_) : nullptr; }
+const OpenRun* Workspace::compare() const { return compared_.empty() ? nullptr : impl_->find(compared_.front()); }
+bool Workspace::compares(const RunKey& key) const {
+    return std::find(compared_.begin(), compared_.end(), key) != compared_.end();
+}
+
+std::vector<const OpenRun*> Workspace::sides() const {
+    std::vector<const OpenRun*> runs;
+    if (!current_) return runs;
+    runs.push_back(impl_->find(*current_));
+    for (const RunKey& key : compared_) runs.push_back(impl_->find(key));
+    return runs;
+}
 
 void Workspace::setCurrent(const RunKey& key) {
     const OpenRun* run = find(key);
     if (!run) return;
-    const bool clearsCompare = compare_ == run->key; // a run is not compared with itself
-    const bool changes = current_ != run->key;
+    if (current_ == run->key) return setCursor(cursor_); // it may have been replaced by a shorter one
+    const auto place = std::find(compared_.begin(), compared_.end(), run->key);
+    const bool exchanges = place != compared_.end(); // then there is a run that was shown before
+    if (exchanges) *place = *current_;
     current_ = run->key;
-    if (clearsCompare) compare_.reset();
     setCursor(cursor_);
-    if (changes) emit currentChanged();
-    if (clearsCompare) emit compareChanged();
+    emit currentChanged();
+    if (exchanges) emit compareChanged();
 }
 
 void Workspace::setCompare(std::optional<RunKey> key) {
-    std::optional<RunKey> wanted;
+    std::vector<RunKey> wanted;
     if (key)
-        if (const OpenRun* run = find(*key); run && current_ != run->key) wanted = run->key;
-    if (wanted == compare_) return;
-    compare_ = wanted;
+        if (const OpenRun* run = find(*key); run && current_ != run->key) wanted.push_back(run->key);
+    if (wanted == compared_) return;
+    compared_ = std::move(wanted);
+    emit compareChanged();
+}
+
+void Workspace::setCompared(const RunKey& key, bool compared) {
+    const OpenRun* run = find(key);
+    if (!run || current_ == run->key || compares(run->key) == compared) return;
+    if (compared)
+        compared_.push_back(run->key);
+    else
+        std::erase(compared_, run->key);
     emit compareChanged();
 }
 

@@ -58,9 +58,14 @@ public:
     const std::vector<OpenRun>& runs() const { return runs_; }
     const OpenRun* find(const RunKey& key) const;
     const OpenRun* current() const; // null: nothing is open
-    const OpenRun* compare() const; // second run for overlays; null: none
+    const OpenRun* compare() const; // B, the first run beside the current one; null: none
+    /// A, B, C, ...: the current run and those laid beside it; their places give letters and colours everywhere
+    /// (models/run_names.h). Empty: nothing is open.
+    std::vector<const OpenRun*> sides() const;
+    /// Showing a run of the comparison exchanges its place with the one shown before.
     void setCurrent(const RunKey& key);
-    void setCompare(std::optional<RunKey> key);
+    void setCompare(std::optional<RunKey> key);         // that run alone; none: no comparison
+    void setCompared(const RunKey& key, bool compared); // one more at the end, or one less
 
     const Cursor& cursor() const { return cursor_; }
     /// Clamps to the current run; emits cursorChanged when it differs.
@@ -91,21 +96,23 @@ public:
 signals:
     void runsChanged();
     void currentChanged();
-    void compareChanged();
+    void compareChanged(); // another B, or others beside it
     void cursorChanged();
     void filterChanged();
-    void advanced();             // the current run grew or its row changed
+    void advanced();             // the current run or one beside it grew, or its row changed
     void busyChanged(bool busy); // reads are pending
     void openFailed(const QString& path, const QString& sentence);
     void failed(const QString& sentence); // a read failed; shown in the status bar
 
 private:
+    bool compares(const RunKey& key) const;
     void submit(QObject* context, const char* slot, const RunKey& key, std::function<void(TraceReader&)> read,
                 std::function<void()> done);
     struct Impl;
     std::unique_ptr<Impl> impl_;
     std::vector<OpenRun> runs_;
-    std::optional<RunKey> current_, compare_;
+    std::optional<RunKey> current_;
+    std::vector<RunKey> compared_; // B, C, ...: open, and never the current one
     Cursor cursor_;
     CursorMove lastMove_ = CursorMove::Person;
     Filter filter_;

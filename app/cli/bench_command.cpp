@@ -61,13 +61,14 @@ Command addBench(CLI::App& app) {
     auto arguments = std::make_shared<Arguments>();
     CLI::App* sub = app.add_subcommand("bench", "Measure this machine and this build, each number beside its floor");
     sub->add_option("names", arguments->names, "Benchmarks to run; none: all that need no GPU and no desktop");
-    sub->add_option(
-        "--set", arguments->settings,
-        "key=value; ui-timeline: spans, or trace; ui-live: steps, rounds, prompt; cpu-decode: model, prompt, steps, rounds; of the GPU benchmarks, "
-        "decode: grid, "
-        "or shape, "
-        "method, context, batch, steps, offload, planted, slots, policy, record, trace, level; gpu-kernels: "
-        "only, rows");
+    sub->add_option("--set", arguments->settings,
+                    "key=value; ui-timeline: spans, or trace; ui-live: steps, rounds, prompt; cpu-decode: model, "
+                    "prompt, steps, rounds; of the GPU benchmarks, "
+                    "decode: grid, "
+                    "or shape, "
+                    "method, context, batch, steps, offload, planted, slots, policy, parameters, ahead-blocks, record, "
+                    "trace, level; gpu-kernels: "
+                    "only, rows");
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }

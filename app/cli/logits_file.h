@@ -2,7 +2,9 @@
 #pragma once
 
 #include "core/session/decode_session.h"
+#include "profiler/import/spill_file.h"
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -13,7 +15,8 @@ public:
     /// @throws Error(Storage) when the file's folder cannot be written to: better now than after a long run
     LogitsFile(std::string path, std::size_t sequences, int vocab);
 
-    /// Keeps the logits of the step just done, of each sequence that was part of it.
+    /// Takes the logits of the step just done, of each sequence that was part of it, to disk: a long run has more of
+    /// them than memory. @throws Error(Storage) when the disk is full
     void keep(const DecodeSession& session);
     /// Writes "logits.<sequence>", F32 [positions, vocab]: the prompt's last position, then every decode step.
     /// @throws Error(Storage) naming the file
@@ -21,8 +24,10 @@ public:
 
 private:
     const std::string path_;
-    const int vocab_;
-    std::vector<std::vector<float>> values_; // [sequence], position after position
+    const std::size_t rowBytes_; // of one position
+    SpillFile rows_;             // as they came, beside the file that they become
+    std::int64_t count_ = 0;
+    std::vector<std::vector<std::int64_t>> places_; // [sequence][position] number of its row
 };
 
 } // namespace kvscope::cli

@@ -28,7 +28,7 @@ struct RunArguments {
     std::vector<std::string> settings;
     SessionOptions session;
     int batch = 0;
-    bool verify = false, json = false, overwrite = false, noEos = false, resident = false;
+    bool verify = false, json = false, overwrite = false, noEos = false, resident = false, noCalls = false;
 };
 
 std::stop_source interruption; // Ctrl-C: end the run cleanly, keep what was recorded
@@ -182,7 +182,7 @@ int run(RunArguments& arguments) {
     const RecordLevel level = parseLevel(arguments.level);
     std::unique_ptr<GpuRecording> gpuRecording; // before the first CUDA call
     if (options.backend == Backend::Cuda && !arguments.trace.empty() && level == RecordLevel::Full) {
-        gpuRecording = std::make_unique<GpuRecording>();
+        gpuRecording = std::make_unique<GpuRecording>(!arguments.noCalls);
         options.gpuTrace = gpuRecording.get();
         if (!gpuRecording->refusal().empty())
             fmt::print(stderr,
@@ -204,7 +204,7 @@ int run(RunArguments& arguments) {
         recorderOptions.overwrite = arguments.overwrite;
         auto made = std::make_unique<Recorder>(arguments.trace, recorderOptions);
         recorder = made.get();
-        if (gpuRecording) gpuRecording->sendCountersTo(recorder);
+        if (gpuRecording) gpuRecording->sendTo(recorder);
         sink = std::move(made);
     }
     std::unique_ptr<LogitsFile> logits;
@@ -290,6 +290,8 @@ Command addRun(CLI::App& app) {
     sub->add_flag("--overwrite", arguments->overwrite, "Replace the trace file");
     sub->add_option("--logits", arguments->logits, "Write the logits of every step into this .safetensors file");
     sub->add_option("--record", arguments->level, "counters, selections or full")->capture_default_str();
+    sub->add_flag("--no-cuda-calls", arguments->noCalls,
+                  "Leave the CUDA runtime's calls out of a recording at level full");
     sub->add_option("--name", arguments->session.name, "Name of the run in the trace");
     sub->add_flag("--oracle", arguments->session.oracle,
                   "Also measure the attention mass the selection captures (slow)");

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <sstream>
 
 namespace kvscope::bench {
 namespace {
@@ -29,6 +30,15 @@ DecodeJob jobOf(const SettingsReader& settings) {
     job.slots = settings.integer("slots", job.slots, 0, 1 << 20);
     job.leastRecentlyUsed = settings.text("policy", "keep-selected") == "lru";
     job.trace = settings.text("trace", "");
+    job.aheadBlocks = settings.integer("ahead-blocks", 0, 0, 64);
+    std::istringstream parameters(settings.text("parameters", "")); // key:value,key:value
+    for (std::string part; std::getline(parameters, part, ',');) {
+        const std::size_t colon = part.find(':');
+        if (colon == std::string::npos)
+            throw Error(ErrorKind::BadInput, fmt::format("'{}' is no parameter of a method", part),
+                        "write --set parameters=key:value,key:value");
+        job.parameters.emplace_back(part.substr(0, colon), part.substr(colon + 1));
+    }
     const std::string level = settings.text("level", job.trace.empty() ? "selections" : "full");
     if (level != "selections" && level != "full")
         throw Error(ErrorKind::BadInput, "--set level=" + level + " is no level of recording",
@@ -40,8 +50,9 @@ DecodeJob jobOf(const SettingsReader& settings) {
 } // namespace
 
 Json decodeShapes(const Settings& given, const Log& log) {
-    const SettingsReader settings(given, {"grid", "shape", "method", "context", "batch", "steps", "offload", "record",
-                                          "planted", "slots", "policy", "trace", "level"});
+    const SettingsReader settings(given,
+                                  {"grid", "shape", "method", "context", "batch", "steps", "offload", "record",
+                                   "planted", "slots", "policy", "trace", "level", "ahead-blocks", "parameters"});
     const bool single = !given.empty() && !given.contains("grid");
     const DecodeGrid& grid = findDecodeGrid(settings.text("grid", "steps"));
     std::vector<DecodeJob> jobs = single ? std::vector{jobOf(settings)} : grid.jobs();
@@ -65,7 +76,7 @@ Json decodeShapes(const Settings& given, const Log& log) {
         if (job.shape != loaded) {
             model.reset();
             const ModelShape& shape = findModelShape(job.shape);
-            model = DeviceModel::random(configOf(shape, 131072), shape.evictionHead, 1);
+            model = DeviceModel::random(configOf(shape, 131072), shape.evictionHead, 1, true);
             loaded = job.shape;
         }
         try {

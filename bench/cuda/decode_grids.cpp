@@ -178,6 +178,53 @@ std::vector<DecodeJob> longJobs() {
     return {each};
 }
 
+// ---- Synchronous fetch, and one layer ahead
+
+constexpr double kExposedLocality[] = {kInfllmLocality, 0.8};
+
+/// SparDA's own model and budget (MiniCPM4.1: 96 blocks, a window of 32) over InfLLM-V2. Random weights forecast
+/// nothing: prediction and selection are the same planted, drifting set, so this measures the transfers and not the
+/// forecast. Every method also runs with a set that stays, which transfers next to nothing: its bound.
+std::vector<DecodeJob> lookaheadJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const auto& [context, batch] : {std::pair{131072, 4}, {131072, 16}, {32768, 64}, {131072, 64}})
+        for (const double locality : {kExposedLocality[0], kExposedLocality[1], kEverythingHits})
+            for (const char* method : {"infllmv2", "sparda"}) {
+                jobs.push_back(job(method, context, batch, locality));
+                DecodeJob& each = jobs.back();
+                each.shape = "minicpm4-8b";
+                each.parameters = {{"total_blocks", "96"}, {"window_blocks", "32"}};
+                if (std::string_view(method) == "sparda") each.parameters.emplace_back("backbone", "infllmv2");
+                each.note = "planted prediction and selection";
+            }
+    return jobs;
+}
+
+Json lookaheadConclusions(const Json& rows) {
+    Json out = Json::array();
+    const auto same = [](const Json& a, const Json& b, const char* method, const Json& selection) {
+        return b.contains("step_ms") && b["context"] == a["context"] && b["batch"] == a["batch"] &&
+               b["method"] == method && b["selection"] == selection;
+    };
+    for (const Json& ahead : rows) {
+        if (!ahead.contains("step_ms") || ahead["method"] != "sparda" || ahead["selection"] == "planted:1") continue;
+        const Json *waits = nullptr, *bound = nullptr;
+        for (const Json& other : rows) {
+            if (same(ahead, other, "infllmv2", ahead["selection"])) waits = &other;
+            if (same(ahead, other, "sparda", "planted:1")) bound = &other;
+        }
+        if (waits == nullptr || bound == nullptr) continue;
+        out.push_back({{"context", ahead["context"]},
+                       {"batch", ahead["batch"]},
+                       {"selection", ahead["selection"]},
+                       {"ahead_over_waiting", tokensPerSecond(ahead) / tokensPerSecond(*waits)},
+                       {"ahead_over_no_transfers", tokensPerSecond(ahead) / tokensPerSecond(*bound)},
+                       {"exposed_over_waiting",
+                        ahead["exposed_ms"].get<double>() / std::max(1e-9, (*waits)["exposed_ms"].get<double>())}});
+    }
+    return {{"lookahead", std::move(out)}};
+}
+
 // ---- Under a budget of GPU memory for keys and values
 
 constexpr int kBudgetsGb[] = {2, 8, 24};
@@ -200,6 +247,21 @@ std::vector<DecodeJob> budgetJobs() {
     return jobs;
 }
 
+// ---- Methods with a memory of their own
+
+/// Random weights: what a query chooses has less to do with the last one than on text, so more is moved.
+std::vector<DecodeJob> methodJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const auto& [context, batch] : {std::pair{32768, 4}, std::pair{32768, 16}, std::pair{131072, 4}})
+        for (const char* method : {"full", "quest", "arkvale", "infllm", "shadowkv"}) {
+            DecodeJob& each = jobs.emplace_back(job(method, context, batch));
+            each.shape = "llama3-8b";
+            each.offload = each.method != "full";
+            each.steps = 24;
+        }
+    return jobs;
+}
+
 } // namespace
 
 std::span<const DecodeGrid> decodeGrids() {
@@ -211,7 +273,11 @@ std::span<const DecodeGrid> decodeGrids() {
                    exposureConclusions},
         DecodeGrid{"recording", "What do recording and kernel tracing cost?", recordingJobs, recordingConclusions},
         DecodeGrid{"long", "Does throughput hold over a long answer?", longJobs, noConclusions},
+        DecodeGrid{"lookahead", "What does fetching one layer ahead hide of the transfers?", lookaheadJobs,
+                   lookaheadConclusions},
         DecodeGrid{"budgets", "What do 2, 8 and 24 GB of GPU memory for keys and values allow?", budgetJobs,
+                   noConclusions},
+        DecodeGrid{"methods", "What do methods with a memory of their own cost, and what do they move?", methodJobs,
                    noConclusions},
     };
     return table;

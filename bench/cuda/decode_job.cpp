@@ -1,6 +1,7 @@
 #include "bench/cuda/decode_job.h"
 
 #include "core/cuda/cuda_engine.h"
+#include "core/cuda/device_selector.h"
 #include "core/model/model_shape.h"
 #include "core/select/method.h"
 #include "core/session/gpu_bus_id.h"
@@ -91,23 +92,39 @@ float drawShare(const SelectionSpec& spec, double gamma, int blocks) {
     return float(std::min(1.0, leave / std::max(0.05, 1 - changing / candidates)));
 }
 
+ParameterValues parametersOf(const DecodeJob& job, const MethodEntry& method, const ModelConfig& config) {
+    ParameterValues values = resolveDefaults(method, config);
+    for (const auto& [key, value] : job.parameters) values.set(method.parameters, key, value);
+    return values;
+}
+
 CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) {
     const ModelConfig& config = model.config;
     const MethodEntry& method = findMethod(job.method);
     CudaEngineOptions options;
-    options.spec = method.make(resolveDefaults(method, config), config);
+    options.parameters = parametersOf(job, method, config);
+    options.spec = method.make(options.parameters, config);
+    options.makeSelector = findDeviceSelector(method.name);
+    if (method.makeSelector && options.makeSelector == nullptr)
+        throw Error(ErrorKind::Unsupported, fmt::format("method {} does not run on the CUDA backend yet", method.name),
+                    "choose another one");
+    options.offload = job.offload;
+    options.aheadBlocks = job.aheadBlocks;
     const SelectionSpec& spec = options.spec;
     if (!model.evictionHead) options.spec.bias.scale = 0;
     const int tokens = job.context + job.steps + kSpareTokens, blocks = spec.grid.blocks(tokens);
     options.maxTokens.assign(std::size_t(job.batch), tokens);
+    options.promptTokens.assign(std::size_t(job.batch), job.context);
     for (int i = 0; i < config.layers; ++i) {
         const bool dense = spec.dense || i < spec.denseLayers;
-        options.offloaded.push_back(!dense && job.offload);
-        options.indexed.push_back(!dense &&
-                                  (spec.queryScore != QueryScore::None || spec.agnosticScore != AgnosticScore::None));
+        options.offloaded.push_back(!dense && job.offload && !spec.ownDeviceTier);
+        options.indexed.push_back(!dense && (spec.queryScore != QueryScore::None ||
+                                             spec.agnosticScore != AgnosticScore::None || method.makeSelector));
     }
-    if (!spec.dense) options.slots = std::min(job.slots > 0 ? job.slots : spec.budgetBlocks(), blocks);
-    options.leastRecentlyUsed = job.leastRecentlyUsed;
+    const int slots = std::max(spec.budgetBlocks() + spec.spareSlots, spec.deviceSlots);
+    if (!spec.dense) options.slots = std::min(job.slots > 0 ? job.slots : slots, blocks);
+    // As in a session: keep-selected would leave spare slots empty.
+    options.leastRecentlyUsed = job.leastRecentlyUsed || (spec.deviceSlots > 0 && job.slots == 0);
     options.record = job.record;
     options.level = job.level;
     options.planted = spec.dense ? -1 : drawShare(spec, job.gamma, blocks);
@@ -129,7 +146,8 @@ double floorSeconds(const DecodeJob& job, const SelectionSpec& method, double re
 
 /// What the measured steps add up to.
 struct Sums {
-    std::int64_t steps = 0, gpuNs = 0, hits = 0, misses = 0, h2dBytes = 0, d2hBytes = 0, exposedNs = 0;
+    std::int64_t steps = 0, gpuNs = 0, hits = 0, misses = 0, ahead = 0, late = 0, h2dBytes = 0, d2hBytes = 0,
+                 exposedNs = 0;
     std::array<std::int64_t, kStageCount> stageNs{};
 
     void add(const StepRecord& record, std::int64_t stepNs) {
@@ -138,6 +156,10 @@ struct Sums {
             h2dBytes += layer.h2dBytes, d2hBytes += layer.d2hBytes;
             exposedNs += layer.exposedNs;
             for (std::size_t s = 0; s < stageNs.size(); ++s) stageNs[s] += layer.stageNs[s];
+        }
+        for (const SelectionRecord& selection : record.selections) {
+            if (selection.predicted < 0) continue;
+            ahead += selection.misses, late += selection.late;
         }
         gpuNs += stepNs;
         ++steps;
@@ -155,7 +177,8 @@ std::size_t hostStoreBytes(const DecodeJob& job) {
     if (!job.offload) return 0;
     const ModelConfig config = configOf(findModelShape(job.shape), job.context);
     const MethodEntry& method = findMethod(job.method);
-    const SelectionSpec spec = method.make(resolveDefaults(method, config), config);
+    const SelectionSpec spec = method.make(parametersOf(job, method, config), config);
+    if (spec.ownDeviceTier) return 0; // the method's own affair
     const int blocks = spec.grid.blocks(job.context + job.steps + kSpareTokens);
     return std::size_t(config.layers) * std::size_t(config.kvHeads) * std::size_t(job.batch) * std::size_t(blocks) *
            cuda::blockBytes(spec.blockSize, config.headDim);
@@ -177,7 +200,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     if (!job.trace.empty()) {
         recording.emplace(job, engine, config, options);
         engine.spans(true); // what filling the cache took is not the run's
-        if (kernels) gpuRecording->sendCountersTo(&recording->recorder());
+        if (kernels) gpuRecording->sendTo(&recording->recorder());
     }
     std::string refusal;
     const auto counters = PcieCounters::open(gpuBusId(), refusal);
@@ -207,7 +230,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     }
     const PcieBytes after = counters != nullptr ? counters->total() : PcieBytes();
     if (recording) recording->finish(engine.spans(true));
-    if (kernels) gpuRecording->sendCountersTo(nullptr);
+    if (kernels) gpuRecording->sendTo(nullptr);
     const auto between = [&](int first, int last) { // mean of steps [first, last), seconds
         return seconds(ends[std::size_t(last)] - ends[std::size_t(first)]) / (last - first);
     };
@@ -224,6 +247,9 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
              {"floor_over_step", floor / stepTime},
              {"gpu_gib", double(engine.deviceBytes()) / (1 << 30)},
              {"host_gib", double(engine.hostBytes()) / (1 << 30)}};
+    for (const auto& [key, value] : job.parameters) out["parameters"][key] = value;
+    if (job.aheadBlocks > 0) out["ahead_blocks"] = job.aheadBlocks;
+    if (engine.transferLoop()) out["transfers"] = "one kernel per step";
     if (job.equivalentBatch > 0) out["equivalent_batch"] = job.equivalentBatch;
     if (!job.note.empty()) out["note"] = job.note;
     if (job.steps >= 1200) out["tokens_200_to_1200_over_1_to_4"] = between(0, 4) / between(200, 1200);
@@ -239,6 +265,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
         out["d2h_mb_per_step"] = sums.perStep(sums.d2hBytes) * 1e-6;
         out["link_floor_ms"] = sums.perStep(sums.h2dBytes) / ceilings.copy * 1e3;
         out["exposed_ms"] = sums.perStep(sums.exposedNs) * 1e-6;
+        if (sums.ahead > 0) out["late_share"] = double(sums.late) / double(sums.ahead);
     }
     for (std::size_t s = 0; s < sums.stageNs.size(); ++s)
         if (sums.stageNs[s] > 0)

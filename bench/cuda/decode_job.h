@@ -8,6 +8,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace kvscope::bench {
 
@@ -17,7 +19,9 @@ struct DecodeJob {
     bool offload = false, record = true;
     int slots = 0; // block slots per head of an offloaded run; 0: the method's budget
     bool leastRecentlyUsed = false;
-    double gamma = -1; // planted locality; negative: the model's own selection
+    std::vector<std::pair<std::string, std::string>> parameters; // of the method, beside its defaults
+    int aheadBlocks = 0; // thread blocks of a lookahead's transfers; 0: by the batch
+    double gamma = -1;   // planted locality; negative: the model's own selection
     RecordLevel level = RecordLevel::Selections;
     std::string trace;       // record the measured steps into this file, with the kernels where CUPTI is there
     int equivalentBatch = 0; // of the grids: see methods.md's "EB", batch x resident tokens / 4096

@@ -1,6 +1,7 @@
 // The CUDA kernels one by one, each beside the ceiling it works under.
 #include "bench/bench.h"
 #include "bench/cuda/gpu.h"
+#include "bench/cuda/model_kernels.h"
 #include "bench/cuda/settings.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/linear.h"
@@ -258,7 +259,7 @@ Json linear(Gpu& gpu, double readRate, const Log& log) {
 } // namespace
 
 Json gpuKernels(const Settings& given, const Log& log) {
-    const SettingsReader settings(given, {"only", "rows"});
+    const SettingsReader settings(given, {"only", "rows", "type", "layer"});
     const int rows = settings.integer("rows", 0, 0, 256); // 0: several
     Gpu gpu;
     const double read = gpu.readBytesPerSecond();
@@ -271,6 +272,10 @@ Json gpuKernels(const Settings& given, const Log& log) {
     if (wanted("attention")) out.update(attention(gpu, read, rows, log));
     if (wanted("sample")) out.update(sampling(gpu, rows, log));
     if (wanted("linear")) out.update(linear(gpu, read, log));
+    if (wanted("quantised"))
+        out.update(quantisedLayers(gpu, read, settings.text("type", ""), settings.text("layer", ""), log));
+    if (wanted("experts")) out.update(expertLayers(gpu, read, log));
+    if (wanted("latent")) out.update(latentAttention(gpu, read, log));
     return out;
 }
 

@@ -2,6 +2,7 @@
 
 #include "core/cuda/gpu_device.h"
 #include "core/session/stage_clock.h"
+#include "kernels/cuda/attention_latent.h"
 #include "kernels/cuda/block_mass.h"
 
 #include <algorithm>
@@ -9,18 +10,13 @@
 #include <fmt/format.h>
 
 namespace kvscope {
-namespace {
-
-using Bf16 = __nv_bfloat16;
-
-} // namespace
 
 CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options)
     : model_(std::move(model)), options_(std::move(options)), spec_(options_.spec),
       rows_(int(options_.maxTokens.size())), kvHeads_(model_->config.kvHeads), dim_(model_->config.headDim),
       oneByOne_(std::getenv("KVSCOPE_NO_GRAPH") != nullptr) {
     const ModelConfig& config = model_->config;
-    shape_ = {config.queryHeads, kvHeads_, dim_, spec_.blockSize};
+    shape_ = {config.queryHeads, kvHeads_, dim_, spec_.blockSize, config.latent ? config.valueDim() : 0};
     cuda::checkAttentionShape(shape_);
     for (int i = 0; i < config.layers; ++i)
         for (const int tokens : options_.maxTokens)
@@ -35,6 +31,11 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                     fmt::format("windows of {} tokens are too long for the GPU backend", spec_.grid.kernel),
                     "use --backend cpu, or windows of at most 256 tokens");
     const cudaDeviceProp gpu = usableGpu();
+    if (config.latent && gpu.sharedMemPerBlockOptin < cuda::kLatentSharedBytes)
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("latent attention needs {} KiB of a multiprocessor's shared memory; {} has {}",
+                                cuda::kLatentSharedBytes >> 10, gpu.name, gpu.sharedMemPerBlockOptin >> 10),
+                    "use --backend cpu, or a data-centre GPU of the Hopper generation or later");
     launch_.multiprocessors = gpu.multiProcessorCount;
     launch_.clusters = gpu.major >= 9;
     cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "opening a stream");
@@ -49,18 +50,67 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     launch_.stream = stream_;
     ropeTables_ = RopeTables(config.rope, options_.promptTokens.empty() ? options_.maxTokens : options_.promptTokens,
                              options_.maxTokens);
-    blockElements_ = cuda::blockElements(spec_.blockSize, dim_);
+    blockElements_ = cuda::blockElements(shape_);
     layOut();
     if (options_.makeSelector != nullptr) {
-        if (spec_.sparsePrefill)
+        std::vector<cuda::HeadNorms> norms;
+        for (const DeviceLayer& layer : model_->layers) norms.push_back(layer.headNorms);
+        selector_ = options_.makeSelector(options_.parameters,
+                                          {launch_,
+                                           config,
+                                           options_.model,
+                                           spec_,
+                                           shape_,
+                                           options_.maxTokens,
+                                           options_.promptTokens.empty() ? options_.maxTokens : options_.promptTokens,
+                                           norms,
+                                           maxBlocks_,
+                                           capacity_,
+                                           chunk_,
+                                           options_.slots,
+                                           options_.offload,
+                                           options_.record,
+                                           options_.level,
+                                           options_.store,
+                                           layers_,
+                                           blockFirstDevice_,
+                                           windowFirstDevice_,
+                                           tokenFirstDevice_,
+                                           poolFirstDevice_,
+                                           ropeCos_,
+                                           ropeSin_,
+                                           ropeFirst_,
+                                           *model_,
+                                           linear_});
+        if (selector_ && config.latent)
+            throw Error(ErrorKind::Unsupported,
+                        "the GPU backend has this method for plain KV heads only, and the model's attention is latent",
+                        "use --backend cpu, or full, streaming, quest or infllmv2");
+        if (selector_ && config.rope.interleaved && selector_->rotates())
+            throw Error(ErrorKind::Unsupported,
+                        "the GPU backend has this method for rotations of half heads only, and the model rotates "
+                        "neighbouring channels, as GGUF files of Llama do",
+                        "use --backend cpu, or the model's safetensors");
+        const bool byData = spec_.queryScore != QueryScore::None || spec_.agnosticScore != AgnosticScore::None;
+        if (selector_ && spec_.sparsePrefill && !byData && !selector_->readsPromptsSparsely())
             throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
                         "leave sparse_prefill out, or use --backend cpu");
-        selector_ = options_.makeSelector(options_.parameters,
-                                          {launch_, config, options_.model, spec_, shape_, options_.maxTokens,
-                                           maxBlocks_, capacity_, options_.slots, options_.offload, layers_,
-                                           blockFirstDevice_, windowFirstDevice_, tokenFirstDevice_, poolFirstDevice_,
-                                           ropeCos_, ropeSin_, ropeFirst_});
+        ahead_ = selector_ && selector_->looksAhead();
+        const bool any = std::count(options_.offloaded.begin(), options_.offloaded.end(), true) > 0;
+        transferLoop_ = ahead_ && any && launch_.clusters && std::getenv("KVSCOPE_TRANSFER_LOOP") != nullptr;
     }
+    if (ahead_) {
+        int lowest = 0, highest = 0;
+        cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "opening a stream");
+        cuda::check(cudaStreamCreateWithPriority(&aheadStream_, cudaStreamNonBlocking, highest), "opening a stream");
+        for (cudaEvent_t* event : {&chosen_, &loaded_[0], &loaded_[1]})
+            cuda::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
+    }
+    if (options_.oracle && selector_ && !selector_->keepsKeys())
+        throw Error(ErrorKind::Unsupported,
+                    "the GPU backend cannot measure the attention that this method leaves out: it does not keep the "
+                    "keys as they were",
+                    "leave --oracle out, or use --backend cpu");
     planMemory();
     if (selector_) selector_->begin();
     nextHost_.assign(std::size_t(rows_), 0);
@@ -73,13 +123,16 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
 CudaEngine::~CudaEngine() {
     if (stream_ != nullptr) cudaStreamSynchronize(stream_);
     if (copyStream_ != nullptr) cudaStreamSynchronize(copyStream_);
+    if (aheadStream_ != nullptr) cudaStreamSynchronize(aheadStream_);
     for (cudaGraphExec_t graph : graph_)
         if (graph != nullptr) cudaGraphExecDestroy(graph);
-    for (cudaEvent_t event : {done_[0], done_[1], reported_[0], reported_[1], copied_[0], copied_[1], computed_})
+    for (cudaEvent_t event : {done_[0], done_[1], reported_[0], reported_[1], copied_[0], copied_[1], computed_,
+                              chosen_, loaded_[0], loaded_[1]})
         if (event != nullptr) cudaEventDestroy(event);
     linear_.reset();
     if (stream_ != nullptr) cudaStreamDestroy(stream_);
     if (copyStream_ != nullptr) cudaStreamDestroy(copyStream_);
+    if (aheadStream_ != nullptr) cudaStreamDestroy(aheadStream_);
 }
 
 cuda::SelectArgs CudaEngine::selectArgs(int index) const {
@@ -99,8 +152,9 @@ cuda::SelectArgs CudaEngine::selectArgs(int index) const {
     args.scale = model_->config.attentionScale();
     args.planted = options_.planted;
     args.capacity = capacity_;
-    args.listBlock = listBlock_;
-    args.listCount = listCount_;
+    const Lists lists = listsOf(index);
+    args.listBlock = lists.block;
+    args.listCount = lists.count;
     return args;
 }
 
@@ -122,31 +176,18 @@ cuda::NextTokenArgs CudaEngine::nextTokenArgs(const float* logits, std::int32_t*
     return args;
 }
 
-void CudaEngine::finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark) {
-    const ModelConfig& config = model_->config;
-    const DeviceLayer& weights = model_->layers[std::size_t(index)];
-    atStage(index, nameOf(Stage::OLinear));
-    linear_->run(weights.o, attended_, n, {x, config.hidden, true, weights.oBias, nullptr}, oMark);
-    atStage(index, nameOf(Stage::Ffn));
-    linear_->run(weights.gateUp, x, config.hidden, n, {weights.postNorm, config.streamNormEps()},
-                 {nullptr, 0, false, nullptr, hidden_}, ffnMark);
-    linear_->run(weights.down, hidden_, n, {x, config.hidden, true, nullptr, nullptr});
-}
-
 void CudaEngine::decodeLayer(int index, const Entry& entry) {
-    const ModelConfig& config = model_->config;
     const DeviceLayer& weights = model_->layers[std::size_t(index)];
     const Layer& layer = layers_[std::size_t(index)];
-    const int width = (config.queryHeads + 2 * kvHeads_) * dim_;
     atStage(index, nameOf(Stage::QkvLinear));
-    linear_->run(weights.qkv, x_, config.hidden, rows_, {weights.inputNorm, config.streamNormEps()},
-                 {qkv_, width, false, weights.qkvBias, nullptr}, mark(entry, index, kQkv));
+    projectHeads(weights, x_, rows_, mark(entry, index, kQkv));
     cuda::AppendArgs append;
     append.shape = shape_;
     append.qkv = qkv_;
     append.cos = ropeCos_;
     append.sin = ropeSin_;
     append.ropeFirst = ropeFirst_;
+    append.interleaved = model_->config.rope.interleaved;
     append.eviction = weights.eviction;
     append.norms = weights.headNorms;
     append.q = q_;
@@ -154,17 +195,22 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     append.rows = rows_;
     append.position = position_;
     append.active = active_;
-    if (layer.offloaded || layer.own) {
-        append.newKey = newKey_;
-        append.newValue = newValue_;
-    } else {
+    if (layer.offloaded && chosenAhead(index)) { // its slot is known
+        const Lists lists = listsOf(index);
+        append.blocks = layer.blocks;
+        append.headFirst = poolFirstDevice_;
+        append.listSlot = lists.slot;
+        append.listCount = lists.count;
+        append.capacity = capacity_;
+    } else if (!layer.offloaded && !layer.own) {
         append.blocks = layer.blocks;
         append.headFirst = blockFirstDevice_;
     }
+    if (append.blocks == nullptr || selector_) append.newKey = newKey_, append.newValue = newValue_;
     append.marks[0] = mark(entry, index, kRope);
     if (options_.indexed[std::size_t(index)]) append.marks[1] = mark(entry, index, kCompression);
     atStage(index, nameOf(Stage::Rope));
-    cuda::rotateAndAppend(launch_, append);
+    appendTokens(append);
 
     const bool own = layer.sparse && selector_ != nullptr;
     DeviceStep step;
@@ -185,6 +231,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.headFirst = layer.offloaded ? poolFirstDevice_ : blockFirstDevice_;
     attend.maxBlocks = maxBlocks_;
     if (layer.sparse) chooseAndLoad(index, entry, attend);
+    lookAhead(index, entry);
     attend.tokenBias = layer.index.tokenScores;
     attend.biasFirst = tokenFirstDevice_;
     attend.scale = model_->config.attentionScale();
@@ -194,7 +241,8 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.arrivals = arrivals_;
     attend.mark = mark(entry, index, kAttention);
     atStage(index, nameOf(layer.sparse ? Stage::Stage2 : Stage::Attention));
-    if (!own || !selector_->attend(step, attend)) cuda::decodeAttention(launch_, attend);
+    const cuda::Launch how = join(index);
+    if (!own || !selector_->attend(step, attend)) cuda::decodeAttention(how, attend);
     if (options_.oracle && layer.sparse) measureMass(index, entry);
     if (own) {
         atStage(index, nameOf(Stage::Offloading));
@@ -221,8 +269,8 @@ DeviceStep CudaEngine::deviceStep(int index, const Entry& entry) const {
     return step;
 }
 
-/// Selection, slots and transfers of a sparse layer; what is attended goes to `attend`.
-void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttentionArgs& attend) {
+/// A decode step's choice in a layer, but for the marks.
+cuda::SelectArgs CudaEngine::decodeSelectArgs(int index, const Entry& entry) const {
     const Layer& layer = layers_[std::size_t(index)];
     const std::size_t heads = std::size_t(rows_) * std::size_t(kvHeads_);
     cuda::SelectArgs select = selectArgs(index);
@@ -237,8 +285,9 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
         select.newKey = newKey_;
         select.newValue = newValue_;
         select.storeFirst = blockFirstDevice_;
-        select.moves = {loads_, writeBacks_, layer.counts};
-        select.listSlot = listSlot_;
+        const Lists lists = listsOf(index);
+        select.moves = {lists.loads, lists.writeBacks, layer.counts};
+        select.listSlot = lists.slot;
     }
     if (options_.record) {
         select.previous = layer.previous;
@@ -248,32 +297,41 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
             select.recordBlocks = entry.blocks + std::size_t(index) * heads * std::size_t(capacity_);
         if (entry.scores != nullptr)
             select.recordScores = entry.scores + std::size_t(index) * heads * std::size_t(capacity_);
-        select.marks[0] = mark(entry, index, kStage1);
-        select.marks[1] = mark(entry, index, kPooling);
+    }
+    return select;
+}
+
+/// Selection, slots and transfers of a sparse layer that is not chosen ahead; what is attended goes to `attend`.
+void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttentionArgs& attend) {
+    const Layer& layer = layers_[std::size_t(index)];
+    if (!chosenAhead(index)) {
+        cuda::SelectArgs select = decodeSelectArgs(index, entry);
         select.marks[2] = mark(entry, index, kOffloading);
+        atStage(index, nameOf(Stage::Stage1)); // and pooling, and the set difference: one kernel
+        if (selector_) {                       // whose kernels have the other marks
+            selector_->choose(deviceStep(index, entry), select);
+        } else {
+            select.marks[0] = mark(entry, index, kStage1);
+            select.marks[1] = mark(entry, index, kPooling);
+        }
+        if (layer.own) return;
+        cuda::selectBlocksOnDevice(launch_, select);
+        if (layer.offloaded && transferLoop_) {
+            handOver(index, -1, nullptr);
+        } else if (layer.offloaded && ahead_) {
+            fork();
+            moveBeside(index, entry, cuda::GatherArgs::Part::Both);
+        } else if (layer.offloaded) {
+            cuda::GatherArgs gather = gatherArgs(index, entry);
+            gather.mark = mark(entry, index, kGather);
+            atStage(index, nameOf(Stage::Offloading));
+            cuda::gatherBlocks(launch_, gather);
+        }
     }
-    atStage(index, nameOf(Stage::Stage1)); // and pooling, and the set difference: one kernel
-    if (selector_) {
-        select.marks[0] = select.marks[1] = nullptr; // the selector's kernels have them
-        selector_->choose(deviceStep(index, entry), select);
-    }
-    if (layer.own) return;
-    cuda::selectBlocksOnDevice(launch_, select);
-    if (layer.offloaded) {
-        cuda::GatherArgs gather;
-        gather.shape = shape_;
-        gather.moves = select.moves;
-        gather.store = layer.store;
-        gather.storeOut = const_cast<Bf16*>(layer.store);
-        gather.pool = layer.blocks;
-        if (options_.record) gather.recordCounts = entry.counts + 2 * index;
-        gather.mark = mark(entry, index, kGather);
-        atStage(index, nameOf(Stage::Offloading));
-        cuda::gatherBlocks(launch_, gather);
-        attend.listSlot = listSlot_;
-    }
-    attend.listBlock = listBlock_;
-    attend.listCount = listCount_;
+    const Lists lists = listsOf(index);
+    if (layer.offloaded) attend.listSlot = lists.slot;
+    attend.listBlock = lists.block;
+    attend.listCount = lists.count;
     attend.capacity = capacity_;
     attend.maxBlocks = capacity_;
 }
@@ -308,8 +366,7 @@ void CudaEngine::stepKernels(int which) {
     const ModelConfig& config = model_->config;
     const Entry& entry = device_[which];
     atStage(-1, kStepStageNames[std::size_t(StepStage::Embed)]);
-    cuda::embedTokens(launch_, model_->embedding.data, config.hidden, next_, rows_, x_, config.streamEmbeddingScale(),
-                      counters_, config.layers * 2, mark(entry, kEmbed));
+    embed(next_, rows_, x_, counters_, config.layers * 2, mark(entry, kEmbed));
     for (int i = 0; i < config.layers; ++i) decodeLayer(i, entry);
     atStage(-1, kStepStageNames[std::size_t(StepStage::LmHead)]);
     linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.streamNormEps()},
@@ -319,6 +376,7 @@ void CudaEngine::stepKernels(int which) {
     next.mark = mark(entry, kSample);
     next.endMark = mark(entry, kEnd);
     cuda::nextTokens(launch_, next);
+    joinAll();
     leaveStages();
 }
 
@@ -373,7 +431,11 @@ void CudaEngine::setInputs(std::span<const std::int32_t> tokens, std::span<const
 std::vector<SpanRecord> CudaEngine::spans(bool all) {
     if (options_.trace == nullptr) return {};
     if (all) cuda::check(cudaStreamSynchronize(stream_), "finishing");
-    return options_.trace->collect(originNs_, all);
+    std::vector<SpanRecord> spans = options_.trace->collect(originNs_, all);
+    spans.insert(spans.end(), std::make_move_iterator(transferSpans_.begin()),
+                 std::make_move_iterator(transferSpans_.end()));
+    transferSpans_.clear();
+    return spans;
 }
 
 void CudaEngine::atStage(int layer, std::string_view stage) {
@@ -392,6 +454,7 @@ void CudaEngine::launch(int step) {
     if (options_.trace != nullptr) options_.trace->atStep(step);
     const int which = int(launched_ % kEntries);
     nvtxPush(nameOf(Phase::Decode), step);
+    startTransferLoop(which);
     if (oneByOne_)
         stepKernels(which);
     else
@@ -400,6 +463,7 @@ void CudaEngine::launch(int step) {
     cuda::check(cudaEventRecord(done_[which], stream_), "starting a step");
     // The report goes to the host beside the next step.
     cuda::check(cudaStreamWaitEvent(copyStream_, done_[which]), "starting a step");
+    if (transferLoop_) cuda::check(cudaStreamWaitEvent(copyStream_, chosen_), "starting a step");
     cuda::check(cudaMemcpyAsync(host_[which].tokens, device_[which].tokens,
                                 options_.record ? reportBytes_ : tokenBytes_, cudaMemcpyDeviceToHost, copyStream_),
                 "copying a step's report");

@@ -6,8 +6,10 @@
 #include "core/cuda/device_selector.h"
 #include "core/session/engine.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/latent.h"
 #include "kernels/cuda/sample.h"
 #include "kernels/cuda/select.h"
+#include "kernels/cuda/transfer_loop.h"
 
 #include <array>
 #include <cuda_runtime_api.h>
@@ -37,6 +39,7 @@ struct CudaEngineOptions {
     ParameterValues parameters;                 // its
     const Model* model = nullptr;               // for what only it knows; null with random weights
     bool offload = true;
+    int aheadBlocks = 0;                 // thread blocks of a transfer beside other kernels; 0: by the batch
     const PinnedMemory* store = nullptr; // used for the KV store when it is large enough; outlives the engine
 };
 
@@ -49,7 +52,9 @@ public:
 
     std::string description() const;
     std::size_t deviceBytes() const { return arena_.bytes(); }
-    std::size_t hostBytes() const { return storeBytes_; }
+    std::size_t hostBytes() const { return storeBytes_ + (selector_ ? selector_->hostBytes() : 0); }
+    /// Lookahead's transfers: one kernel for the whole step (KVSCOPE_TRANSFER_LOOP is set) or one for each layer.
+    bool transferLoop() const { return transferLoop_; }
 
     void prefill(const std::vector<std::vector<std::int32_t>>& prompts, StepRecord& record, const Progress& progress,
                  const std::stop_token& stop);
@@ -78,6 +83,7 @@ private:
     static constexpr int kEntries = 2;
     static constexpr int kPrefillChunk = 2048;     // tokens projected together
     static constexpr int kSparsePrefillRows = 256; // query tokens selected and attended together
+    static constexpr int kExpertRows = 512;        // tokens that go through the experts together
     enum Mark {
         kQkv,
         kRope,
@@ -88,6 +94,10 @@ private:
         kGather,
         kAttention,
         kOracle,
+        kReady,  // what the attention needs but for transferred blocks is there
+        kLoaded, // the last transferred block has arrived
+        kBack,
+        kBackEnd,
         kOLinear,
         kFfn,
         kMarks
@@ -106,7 +116,13 @@ private:
         char* own = nullptr;     // [layers][DeviceSelector::reportBytes()]
     };
 
+    struct Lists { // of one layer's choice
+        std::int32_t *block = nullptr, *slot = nullptr, *count = nullptr;
+        cuda::BlockMove *loads = nullptr, *writeBacks = nullptr;
+    };
+
     void planMemory();
+    void planExperts();
     void layOut();
     std::size_t placeEntry(Entry& entry, char* base) const;
     void capture();
@@ -114,10 +130,32 @@ private:
     void decodeLayer(int index, const Entry& entry);
     void prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                          const Progress& progress, double begin, double end, const std::stop_token& stop);
-    void prefillAttend(int index, int sequence, int first, int n, const __nv_bfloat16* blocks, std::int64_t headStride);
+    void prefillAttend(const DevicePromptChunk& chunk);
     void measureMass(int index, const Entry& entry);
+    void embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear = nullptr, int clearCount = 0,
+               std::uint64_t* mark = nullptr);
+    void projectHeads(const DeviceLayer& weights, const float* x, int n, std::uint64_t* mark);
+    void appendTokens(const cuda::AppendArgs& args);
+    void placePrompt(const cuda::PromptArgs& args);
+    const __nv_bfloat16* leaveLatent(const DeviceLayer& weights, int n);
+    void applyExperts(const DeviceLayer& weights, float* x, int n, std::uint64_t* mark);
     void finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
     cuda::SelectArgs selectArgs(int index) const;
+    cuda::SelectArgs decodeSelectArgs(int index, const Entry& entry) const;
+    cuda::GatherArgs gatherArgs(int index, const Entry& entry) const;
+    Lists listsOf(int index) const;
+    // Layers chosen ahead: cuda_engine_ahead.cpp
+    bool chosenAhead(int index) const;
+    void lookAhead(int index, const Entry& entry);
+    void fork();
+    cuda::GatherArgs besideArgs(int index, const Entry& entry, cuda::GatherArgs::Part part) const;
+    int besideBlocks() const;
+    void moveBeside(int index, const Entry& entry, cuda::GatherArgs::Part part);
+    void startTransferLoop(int entry);
+    void handOver(int listed, int awaited, std::uint64_t* ready);
+    cuda::Launch join(int index);
+    void joinAll();
+    void fillTransfers(int index, const Entry& entry, int step, LayerRecord& out) const;
     DeviceStep deviceStep(int index, const Entry& entry) const;
     void chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttentionArgs& attend);
     cuda::NextTokenArgs nextTokenArgs(const float* logits, std::int32_t* record) const;
@@ -144,8 +182,9 @@ private:
     std::vector<std::int64_t> blockFirst_, windowFirst_, tokenFirst_; // [sequence*kvHeads], host copies
     std::int64_t blocksTotal_ = 0, windowsTotal_ = 0, tokensTotal_ = 0;
 
-    cudaStream_t stream_ = nullptr, copyStream_ = nullptr;
-    cudaEvent_t done_[kEntries] = {}, reported_[kEntries] = {}, computed_ = nullptr, copied_[2] = {};
+    cudaStream_t stream_ = nullptr, copyStream_ = nullptr, aheadStream_ = nullptr; // the last only with ahead_
+    cudaEvent_t done_[kEntries] = {}, reported_[kEntries] = {}, computed_ = nullptr, copied_[2] = {}, chosen_ = nullptr,
+                loaded_[2] = {};
     cudaGraphExec_t graph_[kEntries] = {};
     const bool oneByOne_; // kernels are launched without a graph, each inside its stage's NVTX range
     bool inStage_ = false;
@@ -156,6 +195,12 @@ private:
     std::size_t storeBytes_ = 0;
     std::vector<Layer> layers_;
     std::unique_ptr<DeviceSelector> selector_; // null: the method is data
+    bool ahead_ = false;                       // it looks ahead
+    mutable std::vector<SpanRecord> transferSpans_;
+    bool transferLoop_ = false;                    // one transfer kernel for the whole step
+    cuda::GatherArgs* loopGathers_[kEntries] = {}; // [layers], with it
+    cuda::TransferFlags flags_;
+    std::uint32_t loops_ = 1; // steps with their transfer kernels, and the one that was tried without
     Entry device_[kEntries], host_[kEntries];
     char* reportDevice_ = nullptr;                 // [kEntries] regions of reportBytes_
     std::size_t reportBytes_ = 0, tokenBytes_ = 0; // the tokens come first: all that is copied when nothing is recorded
@@ -164,12 +209,21 @@ private:
     // Device scratch
     float *x_ = nullptr, *promptX_ = nullptr, *qkv_ = nullptr, *logits_[kEntries] = {}, *partial_ = nullptr;
     __nv_bfloat16 *q_ = nullptr, *attended_ = nullptr, *hidden_ = nullptr, *newKey_ = nullptr, *newValue_ = nullptr;
-    __nv_bfloat16* scratch_[2] = {}; // one layer's blocks of one prompt
+    __nv_bfloat16* scratch_[2] = {};  // one layer's blocks of one prompt
+    float* plainQ_ = nullptr;         // latent attention: queries from their own latent
+    __nv_bfloat16* output_ = nullptr; // and what comes back from the latent space
+    cuda::LatentTokens latent_;       // what the last projections made
+    // Mixtures of experts: expertRows_ tokens at a time
+    int expertRows_ = 0;
+    __nv_bfloat16 *expertInput_ = nullptr, *expertHidden_ = nullptr;
+    float *routerLogits_ = nullptr, *expertWeights_ = nullptr, *expertResults_ = nullptr, *sharedResult_ = nullptr;
+    std::int32_t *expertChosen_ = nullptr, *expertCounts_ = nullptr, *expertPairs_ = nullptr;
     RopeTables ropeTables_;
     float *ropeCos_ = nullptr, *ropeSin_ = nullptr;
     std::int32_t* ropeFirst_ = nullptr; // [sequence]
     std::int32_t *position_ = nullptr, *promptPositions_ = nullptr, *next_ = nullptr, *promptIds_ = nullptr;
-    float* blockLogSums_ = nullptr; // with the oracle
+    float* blockLogSums_ = nullptr;  // with the oracle
+    float* promptLogSums_ = nullptr; // where the selector needs them
     std::int32_t *listBlock_ = nullptr, *listSlot_ = nullptr, *listCount_ = nullptr;
     std::uint8_t* active_ = nullptr;
     double* draws_ = nullptr;              // [sequence, drawsPerRow_]

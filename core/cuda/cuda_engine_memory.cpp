@@ -37,6 +37,8 @@ void CudaEngine::planMemory() {
     const ModelConfig& config = model_->config;
     const auto rows = std::size_t(rows_), chunk = std::size_t(chunk_), heads = rows * std::size_t(kvHeads_);
     const auto qWidth = std::size_t(config.queryHeads * dim_), kvWidth = std::size_t(kvHeads_ * dim_);
+    const auto plainWidth = std::size_t(config.queryHeads * config.queryDim());
+    const int queryRank = config.latent ? config.latent->queryRank : 0;
     const bool anyOffloaded =
         std::count(options_.offloaded.begin(), options_.offloaded.end(), true) > 0 || spec_.ownDeviceTier;
     const auto bitmapBytes = std::size_t(cuda::selectionBitmapBytes(maxBlocks_));
@@ -81,10 +83,14 @@ void CudaEngine::planMemory() {
     arena_.plan(promptX_, std::size_t(options_.maxPrompt) * std::size_t(config.hidden), "prompt activations");
     arena_.plan(promptIds_, std::size_t(options_.maxPrompt), "prompt activations");
     arena_.plan(promptPositions_, std::size_t(options_.maxPrompt), "prompt activations");
-    arena_.plan(qkv_, chunk * (qWidth + 2 * kvWidth), "activations");
+    arena_.plan(qkv_, chunk * ((queryRank > 0 ? std::size_t(queryRank) : plainWidth) + 2 * kvWidth), "activations");
+    if (queryRank > 0) arena_.plan(plainQ_, chunk * plainWidth, "activations");
+    if (config.latent) arena_.plan(output_, chunk * std::size_t(config.queryHeads * config.outputDim()), "activations");
     arena_.plan(q_, chunk * qWidth, "activations");
-    arena_.plan(attended_, chunk * qWidth, "activations");
-    arena_.plan(hidden_, chunk * std::size_t(config.ffn), "activations");
+    arena_.plan(attended_, chunk * std::size_t(config.queryHeads * shape_.valueDim()), "activations");
+    const int widest = config.experts ? std::max(config.ffn, config.experts->sharedWidth) : config.ffn;
+    arena_.plan(hidden_, chunk * std::size_t(widest), "activations");
+    planExperts();
     arena_.plan(newKey_, rows * kvWidth, "activations");
     arena_.plan(newValue_, rows * kvWidth, "activations");
     for (float*& logits : logits_) arena_.plan(logits, rows * std::size_t(config.vocab), "activations");
@@ -93,7 +99,7 @@ void CudaEngine::planMemory() {
             arena_.plan(scratch, std::size_t(kvHeads_) * std::size_t(maxBlocks_) * blockElements_, "prompt KV");
     arena_.plan(position_, rows, "session state");
     arena_.plan(ropeFirst_, rows, "session state");
-    const std::size_t angles = std::size_t(ropeTables_.rows()) * std::size_t(dim_ / 2);
+    const std::size_t angles = std::size_t(ropeTables_.rows()) * std::size_t(config.rope.dim / 2);
     arena_.plan(ropeCos_, angles, "rotary tables");
     arena_.plan(ropeSin_, angles, "rotary tables");
     arena_.plan(next_, rows, "session state");
@@ -104,15 +110,21 @@ void CudaEngine::planMemory() {
         arena_.plan(draws_, rows * std::size_t(drawsPerRow_), "session state");
         arena_.plan(firstSampled_, rows, "session state");
     }
-    const std::size_t lists = std::size_t(selectRows_) * std::size_t(kvHeads_);
+    const std::size_t lists = std::size_t(selectRows_) * std::size_t(kvHeads_) * (ahead_ ? 2 : 1);
     arena_.plan(listBlock_, lists * std::size_t(std::max(capacity_, 1)), "selections");
     arena_.plan(listSlot_, lists * std::size_t(std::max(capacity_, 1)), "selections");
     arena_.plan(listCount_, lists, "selections");
     if (options_.oracle)
         arena_.plan(blockLogSums_, rows * std::size_t(config.queryHeads) * std::size_t(maxBlocks_), "the oracle");
-    arena_.plan(loads_, heads * std::size_t(std::max(capacity_, 1)), "selections");
-    arena_.plan(writeBacks_, heads, "selections");
+    arena_.plan(loads_, lists * std::size_t(std::max(capacity_, 1)), "selections");
+    arena_.plan(writeBacks_, heads * (ahead_ ? std::size_t(config.layers) : 1), "selections");
     arena_.plan(counters_, std::size_t(config.layers) * 2, "session state");
+    if (transferLoop_) {
+        for (cuda::GatherArgs*& gathers : loopGathers_)
+            arena_.plan(gathers, std::size_t(config.layers), "session state");
+        arena_.plan(flags_.listed, std::size_t(config.layers) + 1, "session state");
+        arena_.plan(flags_.loaded, std::size_t(config.layers), "session state");
+    }
     std::size_t partial = 0;
     for (const int n : {rows_, selectRows_})
         for (const int blocks : {maxBlocks_, std::max(capacity_, 1)})
@@ -120,6 +132,8 @@ void CudaEngine::planMemory() {
     arena_.plan(partial_, partial, "activations");
     arena_.plan(arrivals_, cuda::attentionArrivals(shape_, selectRows_), "session state");
     if (selector_) selector_->plan(arena_);
+    if (selector_ && selector_->needsLogSums())
+        arena_.plan(promptLogSums_, chunk * std::size_t(config.queryHeads), "activations");
     Entry sizes;
     reportBytes_ = placeEntry(sizes, nullptr);
     tokenBytes_ = rows * sizeof(std::int32_t);
@@ -128,8 +142,8 @@ void CudaEngine::planMemory() {
     arena_.plan(windowFirstDevice_, heads, "session state");
     arena_.plan(tokenFirstDevice_, heads, "session state");
     arena_.plan(poolFirstDevice_, heads, "session state");
-    linear_ = std::make_unique<cuda::Linear>(launch_, chunk_, std::max(config.hidden, 1), options_.useLibrary);
-    linear_->prepare(layers_.empty() ? cuda::DeviceMatrix{} : model_->layers.front().gateUp, chunk_,
+    linear_ = std::make_unique<cuda::Linear>(launch_, chunk_, std::max(config.hidden, queryRank), options_.useLibrary);
+    linear_->prepare(layers_.empty() ? cuda::DeviceMatrix{} : model_->layers.front().mlp.gateUp, chunk_,
                      {nullptr, 0, false, nullptr, hidden_ == nullptr ? reinterpret_cast<Bf16*>(1) : hidden_});
     arena_.take();
 
@@ -190,6 +204,13 @@ void CudaEngine::planMemory() {
     for (int i = 0; i < kEntries; ++i) {
         placeEntry(device_[i], reportDevice_ + reportBytes_ * std::size_t(i));
         placeEntry(host_[i], static_cast<char*>(report_.data()) + reportBytes_ * std::size_t(i));
+    }
+    for (int i = 0; i < kEntries && transferLoop_; ++i) {
+        std::vector<cuda::GatherArgs> gathers(layers_.size());
+        for (int layer = 0; layer < config.layers; ++layer)
+            if (layers_[std::size_t(layer)].offloaded)
+                gathers[std::size_t(layer)] = besideArgs(layer, device_[i], cuda::GatherArgs::Part::Loads);
+        copy(loopGathers_[i], gathers.data(), gathers.size());
     }
     const std::size_t chunks = std::size_t((options_.maxPrompt + kPrefillChunk - 1) / kPrefillChunk);
     promptReport_ =

@@ -13,7 +13,10 @@ using Bf16 = __nv_bfloat16;
 
 } // namespace
 
-void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const Bf16* blocks, std::int64_t headStride) {
+void CudaEngine::prefillAttend(const DevicePromptChunk& chunk) {
+    const int index = chunk.layer, sequence = chunk.sequence, first = chunk.first, n = chunk.n;
+    const Bf16* blocks = chunk.blocks;
+    const std::int64_t headStride = chunk.headStride;
     const Layer& layer = layers_[std::size_t(index)];
     const std::size_t head = std::size_t(sequence) * std::size_t(kvHeads_);
     const std::int64_t biasStride = kvHeads_ > 1 ? tokenFirst_[head + 1] - tokenFirst_[head] : 0;
@@ -30,7 +33,8 @@ void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const 
         args.scale = model_->config.attentionScale();
         args.biasScale = spec_.bias.scale;
         args.out = attended_;
-        cuda::prefillAttention(launch_, args);
+        args.logSums = promptLogSums_;
+        if (!selector_ || !selector_->attendPrompt(chunk, args)) cuda::prefillAttention(launch_, args);
         return;
     }
     // Lists of (token, KV head) over the blocks of this one sequence: head g begins at g*headStride.
@@ -43,26 +47,34 @@ void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const 
         select.q = q_ + std::size_t(start) * width;
         select.oneSequence = true;
         select.sequence = sequence;
+        if (selector_) {
+            DevicePromptChunk piece = chunk;
+            piece.first += start;
+            piece.n = count;
+            piece.x += std::size_t(start) * std::size_t(model_->config.hidden);
+            piece.q = select.q;
+            selector_->choosePrompt(piece, select);
+        }
         cuda::selectBlocksOnDevice(launch_, select);
         cuda::DecodeAttentionArgs attend;
         attend.shape = shape_;
         attend.rows = count;
         attend.position = select.position;
-        attend.q = select.q;
+        attend.q = q_ + std::size_t(start) * width;
         attend.oneSequence = true;
         attend.sequence = sequence;
         // headFirst counts from the store's begin: shift so that this sequence's blocks fall on the scratch.
         attend.blocks = blocks - std::size_t(blockFirst_[head]) * blockElements_;
         attend.headFirst = blockFirstDevice_;
-        attend.listBlock = listBlock_;
-        attend.listCount = listCount_;
+        attend.listBlock = select.listBlock;
+        attend.listCount = select.listCount;
         attend.capacity = capacity_;
         attend.maxBlocks = capacity_;
         attend.tokenBias = layer.index.tokenScores;
         attend.biasFirst = tokenFirstDevice_;
         attend.scale = select.scale;
         attend.biasScale = spec_.bias.scale;
-        attend.out = attended_ + std::size_t(start) * width;
+        attend.out = attended_ + std::size_t(start) * std::size_t(shape_.queryHeads * shape_.valueDim());
         attend.partial = partial_;
         attend.arrivals = arrivals_;
         cuda::decodeAttention(launch_, attend);
@@ -72,16 +84,15 @@ void CudaEngine::prefillAttend(int index, int sequence, int first, int n, const 
 void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                                  const Progress& progress, double begin, double end, const std::stop_token& stop) {
     const ModelConfig& config = model_->config;
-    const int length = int(prompt.size()), width = (config.queryHeads + 2 * kvHeads_) * dim_;
+    const int length = int(prompt.size());
     const std::size_t head = std::size_t(sequence) * std::size_t(kvHeads_);
-    const std::size_t angles = std::size_t(ropeTables_.first(sequence)) * std::size_t(dim_ / 2);
+    const std::size_t angles = std::size_t(ropeTables_.first(sequence)) * std::size_t(config.rope.dim / 2);
     const int sequenceBlocks = spec_.grid.blocks(options_.maxTokens[std::size_t(sequence)]);
     const std::int64_t headStride = std::int64_t(sequenceBlocks) * std::int64_t(blockElements_);
     cuda::check(cudaMemcpyAsync(promptIds_, prompt.data(), prompt.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
                                 stream_),
                 "copying the prompt");
-    cuda::embedTokens(launch_, model_->embedding.data, config.hidden, promptIds_, length, promptX_,
-                      config.streamEmbeddingScale());
+    embed(promptIds_, length, promptX_);
     for (int i = 0; i < config.layers; ++i) {
         throwIfCancelled(stop);
         report(progress, begin + (end - begin) * i / config.layers, "reading the prompt");
@@ -97,13 +108,13 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             float* x = promptX_ + std::size_t(first) * std::size_t(config.hidden);
             atStage(i, nameOf(Stage::QkvLinear));
             stamp(kQkv);
-            linear_->run(weights.qkv, x, config.hidden, n, {weights.inputNorm, config.streamNormEps()},
-                         {qkv_, width, false, weights.qkvBias, nullptr});
+            projectHeads(weights, x, n, nullptr);
             cuda::PromptArgs rotate;
             rotate.shape = shape_;
             rotate.qkv = qkv_;
             rotate.cos = ropeCos_ + angles;
             rotate.sin = ropeSin_ + angles;
+            rotate.interleaved = config.rope.interleaved;
             rotate.eviction = weights.eviction;
             rotate.norms = weights.headNorms;
             rotate.q = q_;
@@ -115,20 +126,40 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             rotate.headStride = headStride;
             atStage(i, nameOf(Stage::Rope));
             stamp(kRope);
-            cuda::rotatePrompt(launch_, rotate);
+            placePrompt(rotate);
             atStage(i, nameOf(Stage::Compression));
             stamp(kCompression);
             if (options_.indexed[std::size_t(i)]) cuda::indexPrompt(launch_, rotate);
             atStage(i, nameOf(Stage::Attention));
             stamp(kAttention);
-            prefillAttend(i, sequence, first, n, blocks, headStride);
-            if (selector_) selector_->prompt({i, sequence, first, n, length, x, qkv_, q_, blocks, headStride});
+            const DevicePromptChunk chunk{
+                i,
+                sequence,
+                first,
+                n,
+                length,
+                x,
+                qkv_,
+                q_,
+                blocks,
+                headStride,
+                promptLogSums_,
+                rotate.index.tokenScores != nullptr ? rotate.index.tokenScores + tokenFirst_[head] : nullptr,
+                std::int64_t(sequenceBlocks) * spec_.blockSize};
+            prefillAttend(chunk);
+            stamp(kStage1); // what the selector reads is compression again
+            if (selector_) selector_->prompt(chunk);
             stamp(kOLinear);
             finishLayer(i, x, n, nullptr, marks + kFfn);
             stamp(kGather); // the end of the layer's chunk
         }
         LayerRecord& out = record.layers[std::size_t(i)];
-        if (selector_) selector_->promptDone(i, sequence, length, blocks, headStride);
+        if (selector_) {
+            atStage(i, nameOf(Stage::Compression));
+            selector_->promptDone(i, sequence, length, blocks, headStride);
+            cuda::stampNow(launch_,
+                           promptMarks_[std::size_t(i)] + (length - 1) / kPrefillChunk * kMarks + kPooling); // its end
+        }
         if (layer.offloaded) {
             cuda::placeTail(launch_, shape_, blocks, headStride, sequence, length, layer.blocks, options_.slots,
                             layer.map, layer.lastUse);
@@ -155,9 +186,11 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             add(Stage::QkvLinear, kQkv, kRope);
             add(Stage::Rope, kRope, kCompression);
             add(Stage::Compression, kCompression, kAttention);
-            add(Stage::Attention, kAttention, kOLinear);
+            add(Stage::Attention, kAttention, kStage1);
+            add(Stage::Compression, kStage1, kOLinear);
             add(Stage::OLinear, kOLinear, kFfn);
             add(Stage::Ffn, kFfn, kGather);
+            if (selector_ && first + kPrefillChunk >= length) add(Stage::Compression, kGather, kPooling);
         }
     }
     cuda::check(cudaMemcpyAsync(x_ + std::size_t(sequence) * std::size_t(config.hidden),
@@ -208,8 +241,11 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     std::copy_n(host_[0].tokens, rows_, nextHost_.begin());
     record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(marks[1] - marks[0]);
     record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(marks[2] - marks[1]);
-    for (LayerRecord& layer : record.layers)
+    for (std::size_t i = 0; i < record.layers.size(); ++i) {
+        LayerRecord& layer = record.layers[i];
         layer.d2hBytes = layer.d2hBlocks * std::int64_t(blockElements_ * sizeof(Bf16));
+        for (int s = 0; s < rows_ && layers_[i].own; ++s) layer.d2hBytes += selector_->storedBytes(int(i), s);
+    }
     record.durationNs = steadyNowNs() - begin;
     launched_ = waited_ = 0;
     logitsFetched_ = -1;

@@ -57,14 +57,14 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
         std::vector<std::pair<Stage, std::uint64_t>> order{{Stage::QkvLinear, marks[kQkv]},
                                                            {Stage::Rope, marks[kRope]}};
         if (options_.indexed[std::size_t(i)]) order.emplace_back(Stage::Compression, marks[kCompression]);
-        if (layer.sparse) {
+        if (chosenAhead(i + 1) || (layer.sparse && !chosenAhead(i))) { // something is chosen here
             order.emplace_back(Stage::Stage1, marks[kStage1]);
             order.emplace_back(Stage::Pooling, marks[kPooling]);
             order.emplace_back(Stage::Offloading, marks[kOffloading]);
-            order.emplace_back(Stage::Stage2, marks[kAttention]);
-        } else {
-            order.emplace_back(Stage::Attention, marks[kAttention]);
+        } else if (layer.sparse) {
+            order.emplace_back(Stage::Offloading, marks[kReady]);
         }
+        order.emplace_back(layer.sparse ? Stage::Stage2 : Stage::Attention, marks[kAttention]);
         order.emplace_back(Stage::OLinear, marks[kOLinear]);
         order.emplace_back(Stage::Ffn, marks[kFfn]);
         const std::uint64_t end = i + 1 < config.layers ? entry.marks[(i + 1) * kMarks + kQkv] : step[kLmHead];
@@ -78,7 +78,9 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
             out.d2hBlocks = std::int32_t(entry.counts[2 * i + 1]);
             out.h2dBytes = out.h2dBlocks * blockBytes;
             out.d2hBytes = out.d2hBlocks * blockBytes;
-            if (out.h2dBlocks + out.d2hBlocks > 0) // on demand: the attention waits for all of it
+            if (ahead_)
+                fillTransfers(i, entry, record.step, out);
+            else if (out.h2dBlocks + out.d2hBlocks > 0) // on demand: the attention waits for all of it
                 out.transferNs = out.exposedNs = std::int64_t(marks[kAttention] - marks[kGather]);
         }
         if (!layer.sparse) continue;
@@ -122,6 +124,10 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
                 selection.kept = head.kept;
                 selection.hits = head.hits;
                 selection.misses = head.misses;
+                if (layer.offloaded && chosenAhead(i)) { // what was asked for is what is attended
+                    selection.predicted = selection.used = head.selected;
+                    selection.late = std::int32_t(head.late);
+                }
                 selection.first = std::uint32_t(record.blocks.size());
                 if (entry.blocks != nullptr) {
                     const std::uint32_t* blocks = entry.blocks + item * std::size_t(capacity_);

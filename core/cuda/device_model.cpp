@@ -1,12 +1,11 @@
 #include "core/cuda/device_model.h"
 
+#include "core/cuda/device_upload.h"
 #include "core/cuda/model_limits.h"
+#include "kernels/cuda/packed.h"
 
-#include <bit>
 #include <cmath>
-#include <cstring>
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
 #include <map>
 #include <mutex>
 #include <random>
@@ -14,136 +13,239 @@
 namespace kvscope {
 namespace {
 
-using Bf16 = __nv_bfloat16;
-
-std::uint16_t roundToBf16(float value) {
-    std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
-    if (std::isnan(value)) return 0x7fc0;
-    bits += 0x7fff + (bits >> 16 & 1); // to nearest even
-    return std::uint16_t(bits >> 16);
-}
-
-float halfToFloat(std::uint16_t raw) {
-    const int exponent = raw >> 10 & 31, mantissa = raw & 1023;
-    const float sign = raw & 0x8000 ? -1.f : 1.f;
-    if (exponent == 31) return mantissa ? NAN : sign * INFINITY;
-    return sign *
-           (exponent == 0 ? std::ldexp(float(mantissa), -24) : std::ldexp(float(mantissa + 1024), exponent - 25));
-}
-
-/// Row `row` of a checkpoint's matrix as bf16.
-void rowToBf16(const WeightMatrix& w, int row, std::uint16_t* out) {
-    const char* from = static_cast<const char*>(w.data) + std::size_t(row) * rowBytes(w.type, w.cols);
-    if (w.type == DType::BF16) {
-        std::memcpy(out, from, std::size_t(w.cols) * 2);
-        return;
-    }
-    for (int c = 0; c < w.cols; ++c) {
-        if (w.type == DType::F32) {
-            float value;
-            std::memcpy(&value, from + std::size_t(c) * 4, 4);
-            out[c] = roundToBf16(value);
-        } else {
-            std::uint16_t half;
-            std::memcpy(&half, from + std::size_t(c) * 2, 2);
-            out[c] = roundToBf16(halfToFloat(half));
-        }
-    }
-}
-
-void copyToDevice(const void* to, const void* from, std::size_t bytes) {
-    cuda::check(cudaMemcpy(const_cast<void*>(to), from, bytes, cudaMemcpyHostToDevice), "copying the weights");
-}
-
-/// Until there are kernels for blocks: unpacked to bf16 they would take several times the file's size.
-void refuseQuantised(const Model& model) {
-    const auto refuse = [](const WeightMatrix& w) {
-        if (isQuantised(w.type))
-            throw Error(ErrorKind::Unsupported,
-                        fmt::format("the GPU backend does not compute from {} weights", nameOf(w.type)),
-                        "use --backend cpu, or a bf16 file of the model");
-    };
-    refuse(model.embedding());
-    refuse(model.lmHead());
-    for (int i = 0; i < model.config().layers; ++i) {
-        const LayerWeights& layer = model.layer(i);
-        for (const auto* matrix :
-             {&layer.q, &layer.k, &layer.v, &layer.o, &layer.mlp.gate, &layer.mlp.up, &layer.mlp.down})
-            refuse(*matrix);
-    }
-}
+constexpr const char* kWhat = "weights";
 
 void requireFit(const std::string& problem) {
     if (!problem.empty()) throw Error(ErrorKind::Unsupported, problem, "use --backend cpu");
 }
 
+DType typeOf(const WeightMatrix* w) { return w == nullptr ? DType::BF16 : deviceType(*w); }
+
+bool hasAttentionBiases(const Model& model) {
+    for (int i = 0; i < model.config().layers; ++i) {
+        const LayerWeights& layer = model.layer(i);
+        if (!layer.queryDownBias.empty() || !layer.qBias.empty() || !layer.kBias.empty() || !layer.vBias.empty() ||
+            !layer.oBias.empty())
+            return true;
+    }
+    return false;
+}
+
+void copyFloats(const float* to, const std::vector<float>& from) {
+    cuda::check(cudaMemcpy(const_cast<float*>(to), from.data(), from.size() * sizeof(float), cudaMemcpyHostToDevice),
+                "making random weights");
+}
+
 } // namespace
 
-struct DeviceModel::Raw {
-    struct Layer {
-        Bf16 *qkv = nullptr, *o = nullptr, *gateUp = nullptr, *down = nullptr;
-        float *inputNorm = nullptr, *postNorm = nullptr, *qkvBias = nullptr, *oBias = nullptr, *delta = nullptr,
-              *gain = nullptr, *queryNorm = nullptr, *keyNorm = nullptr;
-    };
-    std::vector<Layer> layers;
-    Bf16 *embedding = nullptr, *lmHead = nullptr;
-    float* finalNorm = nullptr;
-};
-
-DeviceModel::~DeviceModel() = default;
-
-void DeviceModel::planAll(bool biases, bool tied) {
-    requireFit(gpuProblem(config));
-    raw_ = std::make_unique<Raw>();
-    const auto size = [](int rows, int cols) { return std::size_t(rows) * std::size_t(cols); };
-    const int qWidth = config.queryHeads * config.headDim, kvWidth = config.kvHeads * config.headDim;
-    constexpr const char* kWhat = "weights";
-    raw_->layers.resize(std::size_t(config.layers));
-    for (auto& layer : raw_->layers) {
-        arena_.plan(layer.qkv, size(qWidth + 2 * kvWidth, config.hidden), kWhat);
-        arena_.plan(layer.o, size(config.hidden, qWidth), kWhat);
-        arena_.plan(layer.gateUp, size(2 * config.ffn, config.hidden), kWhat);
-        arena_.plan(layer.down, size(config.hidden, config.ffn), kWhat);
-        arena_.plan(layer.inputNorm, std::size_t(config.hidden), kWhat);
-        arena_.plan(layer.postNorm, std::size_t(config.hidden), kWhat);
-        if (biases) {
-            arena_.plan(layer.qkvBias, std::size_t(qWidth + 2 * kvWidth), kWhat);
-            arena_.plan(layer.oBias, std::size_t(config.hidden), kWhat);
-        }
-        if (config.queryKeyNorm) {
-            arena_.plan(layer.queryNorm, std::size_t(config.headDim), kWhat);
-            arena_.plan(layer.keyNorm, std::size_t(config.headDim), kWhat);
-        }
-        if (evictionHead) {
-            arena_.plan(layer.delta, size(config.kvHeads, kvWidth), kWhat);
-            arena_.plan(layer.gain, std::size_t(config.kvHeads), kWhat);
-        }
-    }
-    arena_.plan(raw_->embedding, size(config.vocab, config.hidden), kWhat);
-    if (!tied) arena_.plan(raw_->lmHead, size(config.vocab, config.hidden), kWhat);
-    arena_.plan(raw_->finalNorm, std::size_t(config.hidden), kWhat);
-    arena_.take();
-    for (const auto& from : raw_->layers) {
-        DeviceLayer layer;
-        layer.qkv = {from.qkv, qWidth + 2 * kvWidth, config.hidden};
-        layer.o = {from.o, config.hidden, qWidth};
-        layer.gateUp = {from.gateUp, 2 * config.ffn, config.hidden};
-        layer.down = {from.down, config.hidden, config.ffn};
-        layer.inputNorm = from.inputNorm;
-        layer.postNorm = from.postNorm;
-        layer.qkvBias = from.qkvBias;
-        layer.oBias = from.oBias;
-        layer.eviction = {from.delta, from.gain};
-        layer.headNorms = {from.queryNorm, from.keyNorm, config.rmsNormEps};
-        for (const auto* matrix : {&layer.qkv, &layer.o, &layer.gateUp, &layer.down})
-            weightBytes += size(matrix->rows, matrix->cols) * sizeof(Bf16);
-        layers.push_back(layer);
-    }
-    embedding = {raw_->embedding, config.vocab, config.hidden};
-    lmHead = tied ? embedding : cuda::DeviceMatrix{raw_->lmHead, config.vocab, config.hidden};
-    weightBytes += size(config.vocab, config.hidden) * sizeof(Bf16);
-    finalNorm = raw_->finalNorm;
+void DeviceModel::planFloats(const float*& to, std::size_t count) {
+    arena_.plan(const_cast<float*&>(to), count, kWhat);
 }
+
+void DeviceModel::planPacked(cuda::DeviceMatrix& matrix, DType type, int rows, int cols, int count) {
+    matrix.rows = rows;
+    matrix.cols = cols;
+    matrix.type = type;
+    arena_.plan(const_cast<std::byte*&>(matrix.packed), cuda::packedBytes(type, rows, cols) * std::size_t(count),
+                kWhat);
+}
+
+void DeviceModel::planMatrix(cuda::DeviceMatrix& matrix, DType type, int rows, int cols) {
+    if (isQuantised(type)) return planPacked(matrix, type, rows, cols);
+    matrix.rows = rows;
+    matrix.cols = cols;
+    arena_.plan(const_cast<__nv_bfloat16*&>(matrix.data), std::size_t(rows) * std::size_t(cols), kWhat);
+}
+
+/// from: null for random weights, as in planLayer.
+void DeviceModel::planAttention(DeviceLayer& layer, const LayerWeights* from, bool biases) {
+    const int qWidth = config.queryHeads * config.queryDim(), kvWidth = config.kvHeads * config.headDim;
+    struct Part {
+        DType type;
+        int rows;
+    };
+    std::vector<Part> wanted;
+    if (config.latent)
+        wanted = {config.latent->queryRank > 0 ? Part{typeOf(&from->queryDown), config.latent->queryRank}
+                                               : Part{typeOf(&from->q), qWidth},
+                  {typeOf(&from->k), kvWidth}};
+    else
+        wanted = {{typeOf(from ? &from->q : nullptr), qWidth},
+                  {typeOf(from ? &from->k : nullptr), kvWidth},
+                  {typeOf(from ? &from->v : nullptr), kvWidth}};
+    std::vector<Part> parts;
+    int rows = 0;
+    for (const Part& part : wanted) {
+        rows += part.rows;
+        if (!parts.empty() && parts.back().type == part.type)
+            parts.back().rows += part.rows;
+        else
+            parts.push_back(part);
+    }
+    layer.qkv.resize(parts.size()); // the arena fills it in later: it stays where it is from here on
+    for (std::size_t i = 0; i < parts.size(); ++i)
+        planMatrix(layer.qkv[i], parts[i].type, parts[i].rows, config.hidden);
+    planMatrix(layer.o, typeOf(from ? &from->o : nullptr), config.hidden, config.queryHeads * config.outputDim());
+    if (biases) {
+        planFloats(layer.qkvBias, std::size_t(rows));
+        planFloats(layer.oBias, std::size_t(config.hidden));
+    }
+    if (config.latent) {
+        const LatentAttention& latent = *config.latent;
+        const auto perHead = std::size_t(config.queryHeads) * std::size_t(latent.rank);
+        if (latent.queryRank > 0) {
+            planMatrix(layer.latent.queryUp, typeOf(&from->q), qWidth, latent.queryRank);
+            planFloats(layer.latent.queryNorm, std::size_t(latent.queryRank));
+        }
+        planFloats(layer.latent.latentNorm, std::size_t(latent.rank));
+        arena_.plan(const_cast<__nv_bfloat16*&>(layer.latent.keyUp), perHead * std::size_t(latent.nopeDim), kWhat);
+        arena_.plan(const_cast<__nv_bfloat16*&>(layer.latent.valueUp), perHead * std::size_t(latent.valueDim), kWhat);
+    }
+    if (config.queryKeyNorm) {
+        planFloats(layer.headNorms.query, std::size_t(config.headDim));
+        planFloats(layer.headNorms.key, std::size_t(config.headDim));
+        layer.headNorms.eps = config.rmsNormEps;
+    }
+    if (evictionHead) {
+        planFloats(layer.eviction.delta, std::size_t(config.kvHeads) * std::size_t(kvWidth));
+        planFloats(layer.eviction.gain, std::size_t(config.kvHeads));
+    }
+}
+
+void DeviceModel::planLayer(DeviceLayer& layer, const LayerWeights* from, bool experts, bool biases) {
+    planAttention(layer, from, biases);
+    const auto hidden = std::size_t(config.hidden);
+    const auto planFeedForward = [&](DeviceFeedForward& to, const FeedForwardWeights* mlp, int width) {
+        planMatrix(to.gateUp, mlp ? deviceType(mlp->gate, mlp->up) : DType::BF16, 2 * width, config.hidden);
+        planMatrix(to.down, typeOf(mlp ? &mlp->down : nullptr), config.hidden, width);
+    };
+    if (!experts) {
+        planFeedForward(layer.mlp, from ? &from->mlp : nullptr, config.ffn);
+    } else {
+        const ExpertConfig& e = *config.experts;
+        const FeedForwardWeights& first = from->moe.experts.front();
+        DeviceExperts& to = layer.experts;
+        planFloats(to.router, std::size_t(e.count + (e.sharedGate ? 1 : 0)) * hidden);
+        if (!from->moe.choiceBias.empty()) planFloats(to.choiceBias, std::size_t(e.count));
+        planPacked(to.gateUp, deviceType(first.gate, first.up), 2 * e.width, config.hidden, e.count);
+        planPacked(to.down, deviceType(first.down), config.hidden, e.width, e.count);
+        to.gateUpBytes = cuda::packedBytes(to.gateUp.type, to.gateUp.rows, to.gateUp.cols);
+        to.downBytes = cuda::packedBytes(to.down.type, to.down.rows, to.down.cols);
+        if (from->moe.shared.gate.rows > 0) planFeedForward(to.shared, &from->moe.shared, e.sharedWidth);
+    }
+    planFloats(layer.inputNorm, hidden);
+    planFloats(layer.postNorm, hidden);
+}
+
+/// SparDA's heads for the layer after, and for the first layer's own.
+void DeviceModel::planForecast(DeviceLayer& layer, const LayerWeights* from, int index) {
+    const int rows = config.kvHeads * config.headDim;
+    if (index + 1 < config.layers)
+        planMatrix(layer.forecast, typeOf(from != nullptr ? &from->forecast : nullptr), rows, config.hidden);
+    if (index == 0)
+        planMatrix(layer.ownForecast, typeOf(from != nullptr ? &from->ownForecast : nullptr), rows, config.hidden);
+}
+
+void DeviceModel::planAll(const Model* from) {
+    requireFit(from != nullptr ? gpuProblem(*from) : gpuProblem(config));
+    const bool biases = from != nullptr && hasAttentionBiases(*from);
+    layers.resize(std::size_t(config.layers));
+    for (int i = 0; i < config.layers; ++i) {
+        const LayerWeights* weights = from != nullptr ? &from->layer(i) : nullptr;
+        planLayer(layers[std::size_t(i)], weights, config.hasExperts(i), biases);
+        if (forecastHeads) planForecast(layers[std::size_t(i)], weights, i);
+    }
+    planMatrix(embedding, typeOf(from != nullptr ? &from->embedding() : nullptr), config.vocab, config.hidden);
+    const bool tied = from != nullptr && from->lmHead().data == from->embedding().data;
+    if (!tied) planMatrix(lmHead, typeOf(from != nullptr ? &from->lmHead() : nullptr), config.vocab, config.hidden);
+    planFloats(finalNorm, std::size_t(config.hidden));
+    arena_.take();
+    if (tied) lmHead = embedding;
+    weightBytes = lmHead.bytes();
+    for (const DeviceLayer& layer : layers) {
+        for (const auto& matrix : layer.qkv) weightBytes += matrix.bytes();
+        for (const DeviceFeedForward* mlp : {&layer.mlp, &layer.experts.shared})
+            weightBytes += mlp->gateUp.bytes() + mlp->down.bytes();
+        weightBytes += layer.o.bytes() + layer.latent.queryUp.bytes();
+        if (config.latent)
+            weightBytes += std::size_t(config.queryHeads) * std::size_t(config.latent->rank) *
+                           std::size_t(config.latent->nopeDim + config.latent->valueDim) * sizeof(__nv_bfloat16);
+        if (layer.experts.router != nullptr)
+            weightBytes += std::size_t(config.experts->used) * (layer.experts.gateUpBytes + layer.experts.downBytes);
+    }
+}
+
+namespace {
+
+void uploadFeedForward(DeviceUpload& upload, const DeviceFeedForward& to, const FeedForwardWeights& from) {
+    upload.gated(to.gateUp, from.gate, from.up);
+    upload.rows(to.down, from.down);
+}
+
+void uploadExperts(DeviceUpload& upload, const DeviceExperts& to, const ExpertWeights& from) {
+    upload.asFloats(to.router, from.router);
+    if (from.sharedGate.rows > 0)
+        upload.asFloats(to.router + std::size_t(from.router.rows) * std::size_t(from.router.cols), from.sharedGate);
+    upload.floats(to.choiceBias, from.choiceBias);
+    cuda::DeviceMatrix gateUp = to.gateUp, down = to.down;
+    for (const FeedForwardWeights& expert : from.experts) {
+        uploadFeedForward(upload, {gateUp, down}, expert);
+        gateUp.packed += to.gateUpBytes;
+        down.packed += to.downBytes;
+    }
+    if (to.shared.down.rows > 0) uploadFeedForward(upload, to.shared, from.shared);
+}
+
+/// Heads follow each other on the GPU; the matrices into and out of the latent space are bf16 there.
+void uploadLatent(DeviceUpload& upload, const DeviceLatent& to, const LayerWeights& from, int heads) {
+    if (to.queryUp.rows > 0) upload.rows(to.queryUp, from.q);
+    upload.floats(to.queryNorm, from.queryDownNorm);
+    upload.floats(to.latentNorm, from.latentNorm);
+    const auto upHeads = [&](const __nv_bfloat16* device, WeightMatrix head, std::size_t bytes) {
+        for (int h = 0; h < heads; ++h) {
+            upload.rows(
+                {device + std::size_t(h) * std::size_t(head.rows) * std::size_t(head.cols), head.rows, head.cols},
+                head);
+            head.data = static_cast<const std::byte*>(head.data) + bytes;
+        }
+    };
+    upHeads(to.keyUp, from.keyUp, from.keyUp.bytes());
+    upHeads(to.valueUp, from.valueUp, from.valueUpHeadBytes);
+}
+
+void uploadLayer(DeviceUpload& upload, const DeviceLayer& to, const LayerWeights& from, int heads) {
+    if (to.latent.keyUp != nullptr) uploadLatent(upload, to.latent, from, heads);
+    const WeightMatrix& first = from.queryDown.rows > 0 ? from.queryDown : from.q;
+    std::size_t part = 0;
+    int row = 0; // within the part
+    for (const WeightMatrix* matrix : {&first, &from.k, &from.v}) {
+        if (matrix->rows == 0) continue; // latent attention has no values of its own
+        if (row == to.qkv[part].rows) ++part, row = 0;
+        upload.rows(to.qkv[part], *matrix, row);
+        row += matrix->rows;
+    }
+    upload.rows(to.o, from.o);
+    if (to.forecast.rows > 0) upload.rows(to.forecast, from.forecast);
+    if (to.ownForecast.rows > 0) upload.rows(to.ownForecast, from.ownForecast);
+    if (to.experts.router != nullptr)
+        uploadExperts(upload, to.experts, from.moe);
+    else
+        uploadFeedForward(upload, to.mlp, from.mlp);
+    upload.floats(to.inputNorm, from.inputNorm);
+    upload.floats(to.postNorm, from.postNorm);
+    if (to.qkvBias != nullptr) {
+        upload.floats(to.qkvBias, from.queryDown.rows > 0 ? from.queryDownBias : from.qBias);
+        upload.floats(to.qkvBias + first.rows, from.kBias);
+        upload.floats(to.qkvBias + first.rows + from.k.rows, from.vBias);
+        upload.floats(to.oBias, from.oBias);
+    }
+    upload.floats(to.headNorms.query, from.queryNorm);
+    upload.floats(to.headNorms.key, from.keyNorm);
+    upload.floats(to.eviction.delta, from.delta);
+    upload.floats(to.eviction.gain, from.gain);
+}
+
+} // namespace
 
 std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const Model>& model,
                                                    const Progress& progress) {
@@ -152,96 +254,56 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     const std::lock_guard lock(mutex);
     if (auto known = uploaded[model.get()].lock()) return known;
     std::shared_ptr<DeviceModel> made(new DeviceModel());
-    requireFit(gpuProblem(*model));
     made->config = model->config();
     made->evictionHead = model->hasEvictionHead();
-    bool biases = false;
-    for (int i = 0; i < made->config.layers; ++i) {
-        const LayerWeights& layer = model->layer(i);
-        biases |= !layer.qBias.empty() || !layer.kBias.empty() || !layer.vBias.empty() || !layer.oBias.empty();
-    }
-    refuseQuantised(*model);
-    made->planAll(biases, model->lmHead().data == model->embedding().data);
-
-    std::vector<std::uint16_t> staged;
-    // Rows of several matrices, each at the row `place` gives it.
-    const auto upload = [&](const void* to, std::initializer_list<const WeightMatrix*> parts, auto place) {
-        int rows = 0;
-        for (const auto* part : parts) rows += part->rows;
-        const auto cols = std::size_t((*parts.begin())->cols);
-        staged.resize(std::size_t(rows) * cols);
-        int index = 0;
-        for (const auto* part : parts) {
-            for (int row = 0; row < part->rows; ++row)
-                rowToBf16(*part, row, staged.data() + std::size_t(place(index, row)) * cols);
-            ++index;
-        }
-        copyToDevice(to, staged.data(), staged.size() * 2);
-    };
-    const auto floats = [&](const float* to, const std::vector<float>& from) {
-        if (!from.empty()) copyToDevice(to, from.data(), from.size() * sizeof(float));
-    };
-    const auto asIs = [](int, int row) { return row; };
+    made->forecastHeads = model->hasForecastHeads();
+    made->planAll(model.get());
+    DeviceUpload upload;
     for (int i = 0; i < made->config.layers; ++i) {
         report(progress, double(i) / made->config.layers, "copying the weights to the GPU");
-        const LayerWeights& from = model->layer(i);
-        const Raw::Layer& to = made->raw_->layers[std::size_t(i)];
-        const int starts[] = {0, from.q.rows, from.q.rows + from.k.rows};
-        upload(to.qkv, {&from.q, &from.k, &from.v}, [&](int part, int row) { return starts[part] + row; });
-        upload(to.o, {&from.o}, asIs);
-        upload(to.gateUp, {&from.mlp.gate, &from.mlp.up},
-               [](int part, int row) { return cuda::interleavedRow(row, part == 1); });
-        upload(to.down, {&from.mlp.down}, asIs);
-        floats(to.inputNorm, from.inputNorm);
-        floats(to.postNorm, from.postNorm);
-        if (biases) {
-            floats(to.qkvBias, from.qBias);
-            floats(to.qkvBias + starts[1], from.kBias);
-            floats(to.qkvBias + starts[2], from.vBias);
-            floats(to.oBias, from.oBias);
-        }
-        floats(to.queryNorm, from.queryNorm);
-        floats(to.keyNorm, from.keyNorm);
-        floats(to.delta, from.delta);
-        floats(to.gain, from.gain);
+        uploadLayer(upload, made->layers[std::size_t(i)], model->layer(i), made->config.queryHeads);
     }
-    upload(made->raw_->embedding, {&model->embedding()}, asIs);
-    if (made->raw_->lmHead != nullptr) upload(made->raw_->lmHead, {&model->lmHead()}, asIs);
-    floats(made->raw_->finalNorm, model->finalNorm());
+    upload.rows(made->embedding, model->embedding());
+    if (model->lmHead().data != model->embedding().data) upload.rows(made->lmHead, model->lmHead());
+    upload.floats(made->finalNorm, model->finalNorm());
     uploaded[model.get()] = made;
     return made;
 }
 
-std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config, bool evictionHead,
-                                                       std::uint64_t seed) {
+std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config, bool evictionHead, std::uint64_t seed,
+                                                       bool forecastHeads) {
     std::shared_ptr<DeviceModel> made(new DeviceModel());
     made->config = config;
     made->evictionHead = evictionHead;
-    made->planAll(false, false);
+    made->forecastHeads = forecastHeads;
+    if (config.experts || config.latent)
+        requireFit("random weights are made for heads of their own and dense feed-forwards alone");
+    made->planAll(nullptr);
     // Activations stay near 1: weights of variance 1/inputs.
     const auto fill = [&](const cuda::DeviceMatrix& matrix) {
-        cuda::fillNormal(const_cast<Bf16*>(matrix.data), std::size_t(matrix.rows) * std::size_t(matrix.cols),
+        cuda::fillNormal(const_cast<__nv_bfloat16*>(matrix.data), std::size_t(matrix.rows) * std::size_t(matrix.cols),
                          1.f / std::sqrt(float(matrix.cols)), seed++);
     };
     std::vector<float> ones(std::size_t(config.hidden), 1.f);
     std::mt19937_64 generator(seed);
     std::normal_distribution<float> normal;
-    for (std::size_t i = 0; i < made->layers.size(); ++i) {
-        const DeviceLayer& layer = made->layers[i];
-        for (const auto* matrix : {&layer.qkv, &layer.o, &layer.gateUp, &layer.down}) fill(*matrix);
-        copyToDevice(layer.inputNorm, ones.data(), ones.size() * sizeof(float));
-        copyToDevice(layer.postNorm, ones.data(), ones.size() * sizeof(float));
+    for (const DeviceLayer& layer : made->layers) {
+        for (const auto* matrix : {&layer.qkv.front(), &layer.o, &layer.mlp.gateUp, &layer.mlp.down}) fill(*matrix);
+        for (const auto* matrix : {&layer.forecast, &layer.ownForecast})
+            if (matrix->rows > 0) fill(*matrix);
+        copyFloats(layer.inputNorm, ones);
+        copyFloats(layer.postNorm, ones);
         if (evictionHead) {
             const int width = config.kvHeads * config.headDim;
             std::vector<float> delta(std::size_t(config.kvHeads * width)), gain(std::size_t(config.kvHeads), 1.f);
             for (float& value : delta) value = normal(generator) / std::sqrt(float(width));
-            copyToDevice(layer.eviction.delta, delta.data(), delta.size() * sizeof(float));
-            copyToDevice(layer.eviction.gain, gain.data(), gain.size() * sizeof(float));
+            copyFloats(layer.eviction.delta, delta);
+            copyFloats(layer.eviction.gain, gain);
         }
     }
     fill(made->embedding);
     fill(made->lmHead);
-    copyToDevice(made->finalNorm, ones.data(), ones.size() * sizeof(float));
+    copyFloats(made->finalNorm, ones);
     cuda::check(cudaDeviceSynchronize(), "making random weights");
     return made;
 }

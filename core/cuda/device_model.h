@@ -1,4 +1,5 @@
-// A model's weights on the GPU, bf16, arranged for the kernels: q, k and v side by side, gate and up interleaved.
+// A model's weights on the GPU, arranged for the kernels: q, k and v side by side, gate and up interleaved. Quantised
+// weights stay quantised (kernels/cuda/packed.h); all others are bf16.
 #pragma once
 
 #include "core/cuda/device_memory.h"
@@ -11,42 +12,70 @@
 
 namespace kvscope {
 
+struct DeviceFeedForward {
+    cuda::DeviceMatrix gateUp, down; // without rows when absent
+};
+
+struct DeviceExperts {
+    const float* router = nullptr;     // [experts, hidden], then the shared expert's gate where it has one
+    const float* choiceBias = nullptr; // [experts], or null
+    cuda::DeviceMatrix gateUp, down;   // packed, of the first expert; the others follow
+    std::size_t gateUpBytes = 0, downBytes = 0;
+    DeviceFeedForward shared;
+};
+
+/// Latent attention: what follows the first projections and comes before the last one.
+struct DeviceLatent {
+    cuda::DeviceMatrix queryUp;                               // without rows when queries have no latent
+    const float *queryNorm = nullptr, *latentNorm = nullptr;  // of the latents
+    const __nv_bfloat16 *keyUp = nullptr, *valueUp = nullptr; // [heads, rank, nopeDim], [heads, valueDim, rank]
+};
+
 struct DeviceLayer {
-    cuda::DeviceMatrix qkv, o, gateUp, down;
+    /// Latent attention: the queries (or their latent) and the key, likewise.
+    /// One matrix, or several, each with the rows that follow the one before: neighbours of one format are together.
+    std::vector<cuda::DeviceMatrix> qkv;
+    cuda::DeviceMatrix o;
+    DeviceLatent latent;
+    DeviceFeedForward mlp; // or
+    DeviceExperts experts;
     const float *inputNorm = nullptr, *postNorm = nullptr;
     const float *qkvBias = nullptr, *oBias = nullptr; // null when the checkpoint has none
     cuda::EvictionHead eviction;
     cuda::HeadNorms headNorms;
+    cuda::DeviceMatrix forecast, ownForecast; // SparDA's heads; without rows when absent, see LayerWeights
 };
 
 /// Immutable; shared by sessions on the same GPU.
 class DeviceModel {
 public:
     /// Uploads once per model: later calls share it while any session holds it. f16 and f32 weights are rounded to
-    /// bf16.
+    /// bf16 (routers to nothing: they choose).
     /// @throws Error(OutOfMemory | Unsupported)
     static std::shared_ptr<const DeviceModel> of(const std::shared_ptr<const Model>& model,
                                                  const Progress& progress = {});
     /// A shape with seeded random weights, for benchmarks. The embedding is its own tensor (untied).
-    static std::shared_ptr<const DeviceModel> random(const ModelConfig& config, bool evictionHead, std::uint64_t seed);
+    static std::shared_ptr<const DeviceModel> random(const ModelConfig& config, bool evictionHead, std::uint64_t seed,
+                                                     bool forecastHeads = false);
 
     ModelConfig config;
     std::vector<DeviceLayer> layers;
     cuda::DeviceMatrix embedding, lmHead;
     const float* finalNorm = nullptr;
-    bool evictionHead = false;
-    /// Read by a step: every matrix but the embedding table, norms and biases.
+    bool evictionHead = false, forecastHeads = false;
+    /// Read by a step of one token: matrices but the embedding table, and of experts those that one token uses.
     std::size_t weightBytes = 0;
 
 private:
     DeviceModel() = default;
-    void planAll(bool biases, bool tied);
+    void planForecast(DeviceLayer& layer, const LayerWeights* from, int index);
+    void planAll(const Model* from);
+    void planLayer(DeviceLayer& layer, const LayerWeights* from, bool experts, bool biases);
+    void planMatrix(cuda::DeviceMatrix& matrix, DType type, int rows, int cols);
+    void planPacked(cuda::DeviceMatrix& matrix, DType type, int rows, int cols, int count = 1);
+    void planAttention(DeviceLayer& layer, const LayerWeights* from, bool biases);
+    void planFloats(const float*& to, std::size_t count);
     DeviceArena arena_;
-    struct Raw; // writable pointers while it is being filled
-    std::unique_ptr<Raw> raw_;
-
-public:
-    ~DeviceModel();
 };
 
 } // namespace kvscope

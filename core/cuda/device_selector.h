@@ -7,14 +7,18 @@
 // decode step calls, in this order:
 //   append   stage compression   the new token enters what the method remembers
 //   choose   stage1, pooling     scores; hands the executor block scores or a choice (SelectArgs::given*, chosen*)
+//   lookAhead   stage1, pooling  with looksAhead(): likewise for the next layer, whose blocks then travel on a second
+//                                stream while this layer attends; choose is not called for a layer chosen so
 //   attend   stage2              only where attention over the chosen blocks is not all
 //   after    offloading          what the attention leaves behind; blocks for other layers or the next step
-// Nothing is called for layers that attend to everything, but append and prompt. With SelectionSpec::ownDeviceTier the
-// executor has no pool, selection or transfers for sparse layers: the selector takes the prompt's keys and values in
-// promptDone and the new token's from DeviceStep::newKey and newValue, attends, and fills the whole record.
+// For layers that attend to everything only attendPrompt, prompt and promptDone are called, and lookAhead where the
+// next layer chooses. With SelectionSpec::ownDeviceTier the executor has no pool, selection or transfers for sparse
+// layers: the selector takes the prompt's keys and values in promptDone and the new token's from DeviceStep::newKey and
+// newValue, attends, and fills the whole record.
 #pragma once
 
 #include "core/cuda/device_memory.h"
+#include "core/cuda/device_model.h"
 #include "core/model/model.h"
 #include "core/select/parameters.h"
 #include "core/select/selection_spec.h"
@@ -50,16 +54,24 @@ struct DeviceSelectorContext {
     const Model* model; // null: random weights (benchmarks)
     const SelectionSpec& spec;
     cuda::AttentionShape shape;
-    std::vector<int> maxTokens; // [sequence]
-    int maxBlocks = 0;          // most blocks of a sequence
-    int capacity = 0;           // of the lists of chosen blocks
-    int slots = 0;              // per (sequence, offloaded layer, KV head)
+    std::vector<int> maxTokens;             // [sequence]
+    std::vector<int> promptTokens;          // [sequence]
+    std::vector<cuda::HeadNorms> headNorms; // [layer]
+    int maxBlocks = 0;                      // most blocks of a sequence
+    int capacity = 0;                       // of the lists of chosen blocks
+    int promptChunk = 0;                    // most tokens of a DevicePromptChunk
+    int slots = 0;                          // per (sequence, offloaded layer, KV head)
     bool offload = true;
+    bool record = true; // false: no reports and no marks
+    RecordLevel level = RecordLevel::Counters;
+    const PinnedMemory* store = nullptr; // to be used for what goes to the host, if it is large enough
     const std::vector<DeviceLayerState>& layers;
     const std::int64_t *const &blockFirst, *const &windowFirst, *const &tokenFirst; // see cuda::DeviceIndex
     const std::int64_t* const& poolFirst;         // [sequence*kvHeads] first slot of the head
     const float *const &ropeCos, *const &ropeSin; // [table rows, dim/2]
     const std::int32_t* const& ropeFirst;         // [sequence] table row of a sequence's position 0
+    const DeviceModel& weights;
+    const std::unique_ptr<cuda::Linear>& linear; // made after plan()
     int rows() const { return int(maxTokens.size()); }
     int heads() const { return rows() * shape.kvHeads; }
 };
@@ -68,10 +80,13 @@ struct DeviceSelectorContext {
 struct DevicePromptChunk {
     int layer = 0, sequence = 0, first = 0, n = 0, promptTokens = 0;
     const float* x = nullptr;              // [n, hidden] the residual stream before the layer
-    const float* qkv = nullptr;            // [n, (queryHeads + 2 kvHeads)*dim], before head norms and rotation
+    const float* qkv = nullptr;            // [n, (queryHeads + 2 kvHeads)*dim], before rotation, after head norms
     const __nv_bfloat16* q = nullptr;      // [n, queryHeads*dim], rotated
     const __nv_bfloat16* blocks = nullptr; // of the sequence: head g's blocks begin at blocks + g*headStride
     std::int64_t headStride = 0;           // in elements
+    const float* logSums = nullptr;        // [n, queryHeads] of the attention, where needsLogSums() says so
+    const float* tokenScores = nullptr;    // of the sequence's eviction head: head g's at g*scoreStride; or null
+    std::int64_t scoreStride = 0;
 };
 
 /// One layer of a decode step; row = sequence.
@@ -83,7 +98,7 @@ struct DeviceStep {
     const float* qkv = nullptr;             // [rows, (queryHeads + 2 kvHeads)*dim], before head norms and rotation
     const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim], rotated
     const __nv_bfloat16 *newKey = nullptr,
-                        *newValue = nullptr; // [rows, kvHeads*dim] rotated; of offloaded and own layers
+                        *newValue = nullptr; // [rows, kvHeads*dim] rotated; the value where it is not in its block yet
     std::uint64_t *stage1Mark = nullptr, *poolingMark = nullptr, *offloadingMark = nullptr; // null: not recorded
     char* report =
         nullptr; // reportBytes() of this layer, copied to the host with the step's report; null: not recorded
@@ -100,14 +115,34 @@ public:
     /// Bytes that a layer of a step reports to the host, a multiple of 16.
     virtual std::size_t reportBytes() const { return 0; }
 
+    /// Whether the selector rotates queries or keys itself; such kernels know rotations of half heads only.
+    virtual bool rotates() const { return false; }
+    /// Whether the oracle may read what every key would get from the tiers' blocks.
+    virtual bool keepsKeys() const { return true; }
+
+    virtual bool needsLogSums() const { return false; }
+    /// Attention over a chunk of a prompt in an own way; args are those of full attention. @return whether it is done
+    virtual bool attendPrompt(const DevicePromptChunk&, const cuda::PrefillAttentionArgs& /*args*/) { return false; }
     virtual void prompt(const DevicePromptChunk&) {}
     /// The whole prompt of a sequence is in `blocks`. Also called for filled contexts (benchmarks), without prompt().
     virtual void promptDone(int /*layer*/, int /*sequence*/, int /*tokens*/, const __nv_bfloat16* /*blocks*/,
                             std::int64_t /*headStride*/) {}
 
+    /// With ownDeviceTier: what of a sequence's prompt went to the host, and host memory the selector keeps.
+    virtual std::int64_t storedBytes(int /*layer*/, int /*sequence*/) const { return 0; }
+    virtual std::size_t hostBytes() const { return 0; }
+
     virtual void append(const DeviceStep&) {}
     /// Hands scores (args.score = Given) or a choice (args.chosen) to the executor's selection, which follows.
     virtual void choose(const DeviceStep& step, cuda::SelectArgs& args) = 0;
+    /// Whether layers are chosen one layer ahead. The executor's: a choice of layer l+1 in layer l, where l+1 chooses.
+    virtual bool looksAhead() const { return false; }
+    /// Layer `target` = step.layer + 1 has not seen the step's token yet: its index lacks it (args.unseen is 1).
+    virtual void lookAhead(const DeviceStep& /*step*/, int /*target*/, cuda::SelectArgs&) {}
+    /// Whether prompts may be read sparsely (SelectionSpec::sparsePrefill): choosePrompt then comes before the
+    /// attention of every piece of a chunk, whose x and q begin at its first token.
+    virtual bool readsPromptsSparsely() const { return false; }
+    virtual void choosePrompt(const DevicePromptChunk&, cuda::SelectArgs&) {}
     /// May change what is attended, after the transfers. @return whether the output is written already
     virtual bool attend(const DeviceStep&, cuda::DecodeAttentionArgs&) { return false; }
     virtual void after(const DeviceStep&) {}
@@ -120,7 +155,7 @@ public:
 
 using DeviceSelectorMaker = std::unique_ptr<DeviceSelector> (*)(const ParameterValues&, const DeviceSelectorContext&);
 
-/// Null for a method that has no kernels of its own.
+/// Null for a method that has no kernels of its own; one that is data under some parameters makes none then.
 DeviceSelectorMaker findDeviceSelector(std::string_view method);
 
 } // namespace kvscope

@@ -29,7 +29,8 @@ cudaDeviceProp usableGpu() {
 }
 
 std::int64_t cudaBlockBytes(const BlockFormat& format) {
-    return std::int64_t(cuda::blockBytes(format.blockSize, format.dim));
+    // Latent attention stores keys alone.
+    return std::int64_t(cuda::blockBytes(format.blockSize, format.dim)) / (format.valueDim == 0 ? 2 : 1);
 }
 
 void requireGpu() { usableGpu(); }

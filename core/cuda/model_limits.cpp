@@ -5,11 +5,24 @@
 namespace kvscope {
 
 std::string gpuProblem(const ModelConfig& c) {
-    if (c.latent) return "the GPU backend has no latent attention yet";
-    if (c.experts) return "the GPU backend has no mixtures of experts yet";
-    if (c.rope.interleaved) return "the GPU backend does not rotate neighbouring channels";
-    if (c.headDim != 64 && c.headDim != 128)
+    if (c.latent) {
+        const LatentAttention& latent = *c.latent;
+        if (latent.rank != 512 || latent.ropeDim != 64)
+            return fmt::format("the GPU backend has latent attention of 512 and 64 rotated channels, not {} and {}",
+                               latent.rank, latent.ropeDim);
+        if (latent.nopeDim % 32 != 0 || latent.valueDim % 32 != 0 || latent.queryRank % 32 != 0)
+            return fmt::format("the GPU backend needs latent attention's widths to be multiples of 32; this model has "
+                               "{}, {} and {}",
+                               latent.nopeDim, latent.valueDim, latent.queryRank);
+    } else if (c.headDim != 64 && c.headDim != 128)
         return fmt::format("the GPU backend needs heads of 64 or 128 channels, not {}", c.headDim);
+    if (c.experts && (c.experts->count > 1024 || c.experts->used > 32 || c.experts->groups > 32))
+        return fmt::format(
+            "the GPU backend chooses at most 32 of 1,024 experts in 32 groups; this model {} of {} in {}",
+            c.experts->used, c.experts->count, c.experts->groups);
+    if (c.experts && (c.experts->width % 32 != 0 || c.experts->sharedWidth % 32 != 0))
+        return fmt::format("the GPU backend needs experts of multiples of 32 channels; this model has {} and {}",
+                           c.experts->width, c.experts->sharedWidth);
     if (c.group() > 32)
         return fmt::format("the GPU backend serves at most 32 query heads with a KV head, not {}", c.group());
     if (c.hidden % 32 != 0 || c.ffn % 32 != 0)

@@ -7,7 +7,7 @@
 
 namespace kvscope {
 
-/// A clause such as "the GPU backend has no latent attention yet"; empty when the configuration fits.
+/// A clause such as "the GPU backend has no feed-forward biases"; empty when the configuration fits.
 std::string gpuProblem(const ModelConfig& config);
 /// Likewise, with what only the weights tell.
 std::string gpuProblem(const Model& model);

@@ -5,7 +5,9 @@
 
 namespace kvscope {
 
-std::int64_t cudaBlockBytes(const BlockFormat& format) { return std::int64_t(format.blockSize) * format.dim * 4; }
+std::int64_t cudaBlockBytes(const BlockFormat& format) {
+    return std::int64_t(format.blockSize) * format.dim * (format.valueDim == 0 ? 2 : 4);
+}
 
 void requireGpu() {
     throw Error(ErrorKind::Unsupported, "this KVScope was built without CUDA",

@@ -1,6 +1,8 @@
 // ArkVale (Chen et al., NeurIPS 2024): a budget of resident pages, all attended; important pages come back, the least
 // important ones leave.
+#include "core/select/arkvale_budget.h"
 #include "core/select/common_parameters.h"
+#include "core/select/page_digests.h"
 #include "core/select/range_products.h"
 
 #include "kernels/base/error.h"
@@ -11,70 +13,24 @@
 #include <limits>
 
 namespace kvscope {
+
+select::PageBudget::PageBudget(const ParameterValues& values)
+    : resident(values.integer("page_budget")), sink(values.integer("sink_blocks")),
+      window(values.integer("window_blocks")) {
+    const int topk = values.integer("page_topks") > 0 ? values.integer("page_topks") : resident / 2;
+    dynamic = std::max(0, topk - sink - (window - 1));
+    if (resident < sink + window + dynamic)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("page_budget {} does not hold {} sink, {} window and {} selected pages", resident, sink,
+                                window, dynamic),
+                    "raise page_budget, or lower page_topks or window_blocks");
+}
+
 namespace {
 
-enum class Digest { CuboidMean, Bounds };
-
-/// Of one (sequence, layer, KV head): two vectors for each complete page, in the form of key ranges.
-class PageDigests {
-public:
-    PageDigests() = default;
-    PageDigests(int dim, int pageTokens, int maxTokens, Digest digest)
-        : dim_(std::size_t(dim)), pageTokens_(std::size_t(pageTokens)), digest_(digest), page_(dim_ * pageTokens_),
-          ranges_((std::size_t(maxTokens) / pageTokens_ + 1) * 2 * dim_) {}
-
-    /// key: its channels `stride` floats apart.
-    void append(const float* key, std::size_t stride) {
-        float* row = page_.data() + tokens_ % pageTokens_ * dim_;
-        for (std::size_t c = 0; c < dim_; ++c) row[c] = key[c * stride];
-        if (++tokens_ % pageTokens_ == 0) close();
-    }
-    int pages() const { return int(tokens_ / pageTokens_); } // complete ones
-    const float* ranges() const { return ranges_.data(); }   // [pages, 2, dim]: lower, upper
-
-private:
-    void close() {
-        float* lower = ranges_.data() + (tokens_ / pageTokens_ - 1) * 2 * dim_;
-        float* upper = lower + dim_;
-        for (std::size_t c = 0; c < dim_; ++c) {
-            float least = page_[c], most = page_[c];
-            for (std::size_t t = 1; t < pageTokens_; ++t) {
-                least = std::min(least, page_[t * dim_ + c]);
-                most = std::max(most, page_[t * dim_ + c]);
-            }
-            if (digest_ == Digest::CuboidMean) {
-                const float centre = (most + least) / 2;
-                float radius = 0;
-                for (std::size_t t = 0; t < pageTokens_; ++t) radius += std::abs(centre - page_[t * dim_ + c]);
-                radius /= float(pageTokens_);
-                least = centre - radius;
-                most = centre + radius;
-            }
-            lower[c] = least;
-            upper[c] = most;
-        }
-    }
-
-    std::size_t dim_ = 0, pageTokens_ = 1, tokens_ = 0;
-    Digest digest_ = Digest::CuboidMean;
-    std::vector<float> page_; // [pageTokens, dim] of the incomplete page
-    std::vector<float> ranges_;
-};
-
-struct PageBudget {
-    int resident, sink, window, dynamic;
-    explicit PageBudget(const ParameterValues& values)
-        : resident(values.integer("page_budget")), sink(values.integer("sink_blocks")),
-          window(values.integer("window_blocks")) {
-        const int topk = values.integer("page_topks") > 0 ? values.integer("page_topks") : resident / 2;
-        dynamic = std::max(0, topk - sink - (window - 1));
-        if (resident < sink + window + dynamic)
-            throw Error(ErrorKind::BadInput,
-                        fmt::format("page_budget {} does not hold {} sink, {} window and {} selected pages", resident,
-                                    sink, window, dynamic),
-                        "raise page_budget, or lower page_topks or window_blocks");
-    }
-};
+using select::Digest;
+using select::PageBudget;
+using select::PageDigests;
 
 class ArkVale final : public Selector {
 public:

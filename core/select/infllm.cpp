@@ -1,6 +1,7 @@
 // InfLLM (Xiao et al., NeurIPS 2024): blocks of distant context, found by a few representative tokens of each and
 // attended as if they all lay at the edge of the local window.
 #include "core/select/common_parameters.h"
+#include "core/select/infllm_budget.h"
 #include "core/select/token_choice.h"
 
 #include "kernels/base/aligned_buffer.h"
@@ -12,19 +13,8 @@
 namespace kvscope {
 namespace {
 
+using select::ContextBudget;
 using select::TokenRange;
-
-struct ContextBudget {
-    int initBlocks, localTokens, localBlocks, topk, cached;
-    explicit ContextBudget(const ParameterValues& values) {
-        const int size = values.integer("block_size");
-        initBlocks = (values.integer("init_tokens") + size - 1) / size;
-        localTokens = values.integer("local_tokens");
-        localBlocks = (localTokens + size - 1) / size + 1; // the window begins anywhere in its oldest block
-        topk = values.integer("topk_blocks");
-        cached = std::max(topk, values.integer("cached_blocks"));
-    }
-};
 
 class InfLlm final : public Selector {
 public:
@@ -100,7 +90,7 @@ private:
 InfLlm::InfLlm(const SelectorContext& context, const ParameterValues& values)
     : context_(context), budget_(values), representativeTokens_(values.integer("repr_topk")),
       shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
-      together_(values.text("prefill") == "blocks" ? values.integer("exc_block") : 0),
+      together_(values.text("prefill") == "sparse" ? values.integer("exc_block") : 0),
       queryFloats_(std::size_t(context.group()) * std::size_t(context.shape.dim)),
       logits_(std::size_t(context.rules.queryHeads)) {
     const std::size_t items = context.maxTokens.size() * std::size_t(context.shape.kvHeads);
@@ -423,7 +413,7 @@ MethodEntry infLlmMethod() {
         "First tokens and a local window are always attended. Blocks that left the window are found by the mean key of "
         "their most attended tokens and attended without rotation, all at one fixed distance; a cache of them is "
         "managed "
-        "by least recent use. The prompt is read with full attention, or in pieces by the same rule (prefill blocks).";
+        "by least recent use. The prompt is read with full attention, or in pieces by the same rule (prefill sparse).";
     Parameter size = select::blockSize();
     size.defaultValue = "128";
     entry.parameters = {
@@ -476,21 +466,22 @@ MethodEntry infLlmMethod() {
          0,
          0,
          "",
-         "full: the prompt is read with full attention; blocks: piece by piece, each with blocks of its own, as the "
+         "full: the prompt is read with full attention; sparse: piece by piece, each with blocks of its own, as the "
          "paper streams long inputs.",
-         {"full", "blocks"}},
+         {"full", "sparse"}},
         {"exc_block",
          ParameterType::Integer,
          "512",
          1,
          512,
          "tokens",
-         "Prompt tokens that share one choice of blocks, with prefill blocks.",
+         "Prompt tokens that share one choice of blocks, with prefill sparse.",
          {}},
         select::bias(),
         select::biasScale()};
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         SelectionSpec spec = select::commonSpec(values, config);
+        spec.sparsePrefill = false; // its own, see attendPrompt
         const ContextBudget budget(values);
         spec.budget = {budget.initBlocks, budget.localBlocks, false, budget.topk, 0};
         spec.deviceSlots = budget.initBlocks + budget.localBlocks + budget.cached;

@@ -29,7 +29,7 @@ struct MethodEntry {
     bool ownWindow = false; // sink and window stay the paper's, whatever block counts a checkpoint was trained with
     std::vector<Parameter> parameters;
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;
-    /// For a method that is more than its spec; null: SpecSelector. Runs on the CPU backend.
+    /// For a method that is more than its spec; null, or a null result: SpecSelector. Runs on the CPU backend.
     std::unique_ptr<Selector> (*makeSelector)(const ParameterValues& values, const SelectorContext& context) = nullptr;
 };
 

@@ -2,6 +2,7 @@
 // from the host.
 #include "core/math/symmetric_eigen.h"
 #include "core/select/common_parameters.h"
+#include "core/select/shadowkv_budget.h"
 #include "core/select/token_choice.h"
 
 #include "kernels/base/error.h"
@@ -14,19 +15,9 @@
 namespace kvscope {
 namespace {
 
+using select::ChunkBudget;
+using select::rankOf;
 using select::TokenRange;
-
-struct ChunkBudget {
-    int chunk, chosen, outliers, local;
-    explicit ChunkBudget(const ParameterValues& values)
-        : chunk(values.integer("chunk_tokens")), local(values.integer("local_chunks")) {
-        const int tokens = values.integer("budget_tokens"), outlierTokens = values.integer("outlier_tokens");
-        chosen = (tokens + chunk - 1) / chunk;
-        outliers = (outlierTokens + chunk - 1) / chunk;
-    }
-};
-
-int rankOf(int asked, int width) { return std::clamp(asked > 0 ? asked : width * 5 / 32, 1, width); }
 
 class ShadowKv final : public Selector {
 public:
@@ -51,7 +42,8 @@ public:
     }
     Loads load(std::span<HeadStep> heads) override;
     std::int64_t storedBytes(int, int tokens) const override {
-        return context_.offload ? tokens * context_.shape.kvHeads * valueBytes() : 0;
+        const std::int64_t chunks = std::max(0, tokens / budget_.chunk - budget_.local); // the last ones stay
+        return context_.offload ? chunks * budget_.chunk * context_.shape.kvHeads * valueBytes() : 0;
     }
     bool attend(std::span<HeadStep> heads) override;
 

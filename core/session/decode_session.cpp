@@ -144,8 +144,10 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     const bool cuda = options.backend == Backend::Cuda;
     EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, {}, sink.level(), {}, parameters};
     setup.makeSelector = [this](const SelectorContext& context) {
-        return method.makeSelector ? method.makeSelector(parameters, context) : makeSpecSelector(context);
+        auto selector = method.makeSelector ? method.makeSelector(parameters, context) : nullptr;
+        return selector ? std::move(selector) : makeSpecSelector(context);
     };
+    if (cuda && method.makeSelector) requireGpu(); // the first reason, where there is none
     if (cuda && !runsOnCuda(method))
         throw Error(ErrorKind::Unsupported, fmt::format("method {} does not run on the CUDA backend yet", method.name),
                     "use --backend cpu");

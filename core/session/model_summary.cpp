@@ -73,13 +73,9 @@ MethodFit fitOf(const MethodEntry& method, const Model& model) {
     return fit;
 }
 
-/// Matrices of the GPU's copy, bf16.
+/// The GPU's copy: quantised and 16-bit weights take what they take in the file, float32 becomes bf16.
 std::int64_t gpuWeightBytes(const Model& model) {
-    const ModelConfig& c = model.config();
-    const std::int64_t hidden = c.hidden, qWidth = std::int64_t(c.queryHeads) * c.headDim,
-                       kvWidth = std::int64_t(c.kvHeads) * c.headDim;
-    const std::int64_t layer = hidden * (2 * qWidth + 2 * kvWidth + 3 * std::int64_t(c.ffn));
-    return 2 * (layer * c.layers + hidden * c.vocab * (c.tiedEmbeddings ? 1 : 2));
+    return std::int64_t(model.fileBytes()) / (model.weightType() == DType::F32 ? 2 : 1);
 }
 
 } // namespace
@@ -131,7 +127,8 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
         SelectionSpec spec = method.make(resolveDefaults(method, c), c);
         if (!model.hasEvictionHead()) spec.bias.scale = 0.f;
         for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
-            if (backend == Backend::Cuda && (!gpuToo || method.makeSelector)) continue;
+            const bool data = !method.makeSelector || spec.queryScore != QueryScore::None; // else more than its spec
+            if (backend == Backend::Cuda && (!gpuToo || !data)) continue;
             const KvEstimate kv = estimateKv(model, spec, context, batch, true, std::nullopt, backend);
             MemoryNeed need;
             need.method = method.name;

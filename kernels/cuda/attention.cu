@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention.h"
 
+#include "kernels/cuda/attention_latent.h"
 #include "kernels/cuda/attention_parts.cuh"
 #include "kernels/cuda/attention_ring.h"
 #include "kernels/cuda/launch.cuh"
@@ -107,7 +108,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
     // Positions change only at a step's end, so they may be read before the wait.
     const int sequence = a.oneSequence ? a.sequence : row;
     const int head = sequence * a.shape.kvHeads + place.g;
-    const int position = a.position[row];
+    int position = a.packedTokens == nullptr ? a.position[row] + (a.shift != nullptr ? a.shift[row] : 0) : 0;
     const bool active = a.active == nullptr || a.active[row] != 0;
     const Bf16* headBlocks = a.blocks + std::size_t(a.headFirst[head]) * blockElements(a.shape.blockSize, kDim);
     const float* headBias = a.tokenBias != nullptr && a.biasScale != 0.f ? a.tokenBias + a.biasFirst[head] : nullptr;
@@ -115,9 +116,14 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
     if (!active) return; // the whole cluster leaves
 
-    const int entries = a.listCount != nullptr ? a.listCount[item] : plan.byBlock(position) + 1;
-    const std::int32_t* blockIds = a.listBlock != nullptr ? a.listBlock + std::size_t(item) * a.capacity : nullptr;
-    const std::int32_t* slots = a.listSlot != nullptr ? a.listSlot + std::size_t(item) * a.capacity : nullptr;
+    if (a.packedTokens != nullptr) position = a.packedTokens[item] - 1;
+    const int skipped = a.listFirst != nullptr ? a.listFirst[item] : 0;
+    const int entries = a.listCount != nullptr ? a.listCount[item] - skipped
+                        : position < 0         ? 0
+                                               : plan.byBlock(position) + 1;
+    const std::size_t firstListed = std::size_t(item) * a.capacity + skipped;
+    const std::int32_t* blockIds = a.listBlock != nullptr ? a.listBlock + firstListed : nullptr;
+    const std::int32_t* slots = a.listSlot != nullptr ? a.listSlot + firstListed : nullptr;
     std::uint32_t q[kDim / 32][2][4];
     loadQueries<kDim>(a, place, q);
     Accumulator<kDim> acc;
@@ -275,6 +281,8 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
         const int token = firstToken + row + 8 * h;
         if (token >= a.n) continue;
         const float inverse = acc.sum[h] > 0 ? 1.f / acc.sum[h] : 0.f;
+        if (quad == 0 && a.logSums != nullptr)
+            a.logSums[std::size_t(token) * a.shape.queryHeads + head] = acc.maximum[h] + logf(acc.sum[h]);
         Bf16* out = a.out + (std::size_t(token) * a.shape.queryHeads + head) * kDim;
 #pragma unroll
         for (int i = 0; i < kDim / 8; ++i)
@@ -323,6 +331,7 @@ void launchDecode(const Launch& how, const Division& division, const DecodeAtten
 } // namespace
 
 std::size_t attentionPartialFloats(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
+    if (shape.latentValue > 0) return latentPartialFloats(how, shape, rows, maxBlocks);
     int splits = 0, cluster = 1;
     if (ringAttentionFits(how, shape)) {
         const RingDivision division = divideRing(how, shape, rows, maxBlocks);
@@ -345,6 +354,7 @@ std::size_t attentionArrivals(const AttentionShape& shape, int rows) {
 void decodeAttention(const Launch& how, const DecodeAttentionArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
+    if (args.shape.latentValue > 0) return latentDecodeAttention(how, args);
     if (ringAttentionFits(how, args.shape)) return ringAttention(how, args);
     const Division division = divide(how, args.shape, args.rows, args.maxBlocks);
     if (args.shape.dim == 64)
@@ -356,6 +366,7 @@ void decodeAttention(const Launch& how, const DecodeAttentionArgs& args) {
 void prefillAttention(const Launch& how, const PrefillAttentionArgs& args) {
     checkAttentionShape(args.shape);
     if (args.n == 0) return;
+    if (args.shape.latentValue > 0) return latentPrefillAttention(how, args);
     const std::size_t shared = std::size_t(2) * 2 * kKeyTokens * std::size_t(args.shape.dim) * sizeof(Bf16);
     const Grid grid{dim3(unsigned((args.n + kQueryTokens - 1) / kQueryTokens), unsigned(args.shape.queryHeads)),
                     dim3(kPrefillWarps * kWarp), shared};

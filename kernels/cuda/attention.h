@@ -12,6 +12,7 @@ struct DecodeAttentionArgs {
     AttentionShape shape;
     int rows = 0;                            // query tokens
     const std::int32_t* position = nullptr;  // [rows] of the query token; keys at later positions are masked
+    const std::int32_t* shift = nullptr;     // [rows] added to the position; never written during a step. Null: 0
     const std::uint8_t* active = nullptr;    // [rows] 0: skip the row
     const __nv_bfloat16* q = nullptr;        // [rows, queryHeads*dim], rotated
     const __nv_bfloat16* blocks = nullptr;   // base of the store or of the slot pool
@@ -22,11 +23,16 @@ struct DecodeAttentionArgs {
     const std::int32_t* listBlock = nullptr; // [rows, kvHeads, capacity] block ids, ascending
     const std::int32_t* listSlot = nullptr;  // where each lies relative to headFirst; null: at its id
     const std::int32_t* listCount = nullptr; // [rows, kvHeads]
+    const std::int32_t* listFirst = nullptr; // [rows, kvHeads] entries of the list to leave out at its begin, or null
     int capacity = 0, maxBlocks = 0;         // maxBlocks: most blocks a row attends, for the grid
-    const float* tokenBias = nullptr;        // eviction scores by token, or null
-    const std::int64_t* biasFirst = nullptr; // [sequence*kvHeads + g]: first token's index
-    float scale = 1, biasScale = 0;          // logits = scale q.k + biasScale * bias
-    __nv_bfloat16* out = nullptr;            // [rows, queryHeads*dim]
+    /// Tokens packed into blocks 0, 1, .. of each (row, KV head), see token_pack.h: in place of lists and of the
+    /// position, and `tokenBias` goes by place. Null: blocks are the sequence's.
+    const std::int32_t* packedTokens = nullptr; // [rows, kvHeads]
+    const float* tokenBias = nullptr;           // eviction scores by token, or null
+    const std::int64_t* biasFirst = nullptr;    // [sequence*kvHeads + g]: first token's index
+    float scale = 1, biasScale = 0;             // logits = scale q.k + biasScale * bias
+    __nv_bfloat16* out = nullptr;               // [rows, queryHeads*valueDim]
+    float* logSums = nullptr;                   // [rows, queryHeads] log of the sum of exp(logit); null: not wanted
     // Work space: partial results of each split.
     float* partial = nullptr;          // attentionPartialFloats()
     std::uint32_t* arrivals = nullptr; // attentionArrivals(), zero; left zero
@@ -49,7 +55,8 @@ struct PrefillAttentionArgs {
     const float* tokenBias = nullptr;      // head g's scores begin at tokenBias + g*biasStride, or null
     std::int64_t biasStride = 0;
     float scale = 1, biasScale = 0;
-    __nv_bfloat16* out = nullptr; // [n, queryHeads*dim]
+    __nv_bfloat16* out = nullptr; // [n, queryHeads*valueDim]
+    float* logSums = nullptr;     // [n, queryHeads] log of the sum of exp(logit); null: not wanted
 };
 
 /// Same limits; blockSize at most 64 or a multiple of it.

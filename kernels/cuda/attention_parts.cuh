@@ -190,6 +190,7 @@ __device__ inline void mergeSplits(const DecodeAttentionArgs& a, const DecodePla
         if (clusters == 1) {
             const float inverse = sum > 0 ? 1.f / sum : 0.f;
             *reinterpret_cast<std::uint32_t*>(outRow + h * kDim + c) = packBf16(out.x * inverse, out.y * inverse);
+            if (c == 0 && a.logSums != nullptr) a.logSums[place.firstQueryHead + h] = maximum + logf(sum);
         } else {
             float* to = a.partial + ((cell + h) * clusters + blockIdx.x / ranks) * kCell(kDim);
             *reinterpret_cast<float2*>(to + c) = out;
@@ -226,6 +227,7 @@ __device__ inline void mergeSplits(const DecodeAttentionArgs& a, const DecodePla
                 }
                 const float inverse = sum > 0 ? 1.f / sum : 0.f;
                 *reinterpret_cast<std::uint32_t*>(outRow + h * kDim + c) = packBf16(out.x * inverse, out.y * inverse);
+                if (c == 0 && a.logSums != nullptr) a.logSums[place.firstQueryHead + h] = maximum + logf(sum);
             }
         }
     }

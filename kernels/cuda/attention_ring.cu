@@ -119,7 +119,8 @@ __global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArg
     // Positions change only at a step's end, so they may be read before the wait.
     const int sequence = a.oneSequence ? a.sequence : place.row;
     const int head = sequence * a.shape.kvHeads + place.g;
-    const int position = a.position[place.row];
+    int position =
+        a.packedTokens == nullptr ? a.position[place.row] + (a.shift != nullptr ? a.shift[place.row] : 0) : 0;
     const bool active = a.active == nullptr || a.active[place.row] != 0;
     const bool biased = a.tokenBias != nullptr && a.biasScale != 0.f;
     const std::int64_t headFirst = a.headFirst[head], biasFirst = biased ? a.biasFirst[head] : 0;
@@ -127,8 +128,10 @@ __global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArg
     waitForEarlierKernels();
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
     if (!active) return; // the whole cluster leaves
+    if (a.packedTokens != nullptr) position = a.packedTokens[place.item] - 1;
 
-    const int entries = a.listCount != nullptr ? a.listCount[place.item] : (position >> blockShift) + 1;
+    const int skipped = a.listFirst != nullptr ? a.listFirst[place.item] : 0;
+    const int entries = a.listCount != nullptr ? a.listCount[place.item] - skipped : (position >> blockShift) + 1;
     const int perStage = kStageTokens >> blockShift;
     const unsigned stages = unsigned(entries + perStage - 1) / unsigned(perStage), share = stages / gridDim.x,
                    extra = stages - share * gridDim.x;
@@ -138,7 +141,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArg
     acc.clear();
     if (warp == kRingWarps) {
         asm volatile("fence.proxy.async;" ::: "memory"); // blocks may come from ordinary stores of earlier kernels
-        const std::size_t listed = std::size_t(place.item) * a.capacity;
+        const std::size_t listed = std::size_t(place.item) * a.capacity + skipped;
         const int slot = lane % perStage; // of a stage
         const int bytes = kDim * 4 << blockShift, biasBytes = biased ? 4 << blockShift : 0;
         std::int32_t id = 0, at = 0;

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads) logSumKernel(BlockMassArgs a) {
     const int position = a.position[row], newest = position / size, head = row * a.shape.kvHeads + g;
     if (block > newest) return;
 
-    const std::size_t elements = std::size_t(2) * size * dim; // of a block: keys, then values
+    const std::size_t elements = blockElements(a.shape); // keys, then values where they are stored
     const Bf16* from = a.blocks + (std::size_t(a.headFirst[head]) + block) * elements;
     if (a.slots > 0 && block == newest)
         for (int slot = 0; slot < a.slots; ++slot)

@@ -1,5 +1,6 @@
 #include "kernels/cuda/check.h"
 
+#include "kernels/cuda/attention_latent.h"
 #include "kernels/cuda/kv_shape.h"
 #include "kernels/cuda/select.h"
 
@@ -25,10 +26,11 @@ void refuseContext(int blocks, int blockSize) {
 }
 
 void checkAttentionShape(const AttentionShape& shape) {
-    if (shape.dim != 64 && shape.dim != 128)
+    const bool latent = shape.dim == kLatentDim && shape.latentValue == kLatentValue && shape.kvHeads == 1;
+    if (!latent && (shape.latentValue > 0 || (shape.dim != 64 && shape.dim != 128)))
         throw Error(ErrorKind::Unsupported,
                     fmt::format("the GPU backend has no attention for heads of {} dimensions", shape.dim),
-                    "use --backend cpu; the GPU handles 64 and 128");
+                    "use --backend cpu; the GPU handles 64 and 128, and latent attention of 512 + 64");
     if (shape.group() < 1 || shape.group() > 32)
         throw Error(ErrorKind::Unsupported, fmt::format("{} query heads share one KV head", shape.group()),
                     "use --backend cpu; the GPU handles groups of 1 to 32");

@@ -16,6 +16,8 @@ struct Launch {
     cudaStream_t stream = nullptr;
     int multiprocessors = 0;
     bool clusters = true; // compute capability 9 and later: thread blocks may share memory, bulk copies exist
+    /// After a fork or a join of streams: begins when everything it depends on has finished, without a relaxed start.
+    bool joined = false;
 };
 
 } // namespace kvscope::cuda

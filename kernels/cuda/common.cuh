@@ -39,6 +39,12 @@ __device__ inline void stamp(std::uint64_t* mark) {
     if (mark != nullptr) *mark = globalTimer();
 }
 
+/// Writes when the last of the callers, one thread of each thread block, had come this far. The timer only rises, so
+/// the mark of an earlier step need not be cleared.
+__device__ inline void stampLatest(std::uint64_t* mark) {
+    if (mark != nullptr) atomicMax(reinterpret_cast<unsigned long long*>(mark), globalTimer());
+}
+
 #if __CUDA_ARCH__ >= 900
 __device__ inline auto thisCluster() { return cooperative_groups::this_cluster(); }
 #else

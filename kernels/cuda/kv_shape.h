@@ -9,10 +9,13 @@ namespace kvscope::cuda {
 /// Numbers every attention kernel needs.
 struct AttentionShape {
     int queryHeads = 0, kvHeads = 0, dim = 0, blockSize = 0;
+    int latentValue = 0; // latent attention: a token's value is its key's first channels, this many; 0: has its own
     int group() const { return queryHeads / kvHeads; }
+    int valueDim() const { return latentValue > 0 ? latentValue : dim; }
 };
 
-/// dim 64 or 128; group 1..32; blockSize a multiple of 16 up to 256. @throws Error(Unsupported) otherwise
+/// dim 64 or 128, or latent attention of 576 with values of 512 and one KV head; group 1..32; blockSize a multiple of
+/// 16 up to 256. @throws Error(Unsupported) otherwise
 void checkAttentionShape(const AttentionShape& shape);
 
 /// Division by a number that is known at launch, as one multiplication: exact for 0 <= n < 2^24 and divisors up to 256.
@@ -31,6 +34,11 @@ struct Divider {
 /// One KV block of one KV head, bf16, contiguous: keys [blockSize, dim], then values transposed [dim, blockSize]. Both
 /// are then "column" operands of the tensor cores: a 16-byte piece from memory is a fragment of q k and of p v.
 constexpr std::size_t blockElements(int blockSize, int dim) { return std::size_t(2) * blockSize * dim; }
+/// With latent attention keys alone: [blockSize, dim].
+constexpr std::size_t blockElements(const AttentionShape& shape) {
+    return std::size_t(shape.latentValue > 0 ? 1 : 2) * std::size_t(shape.blockSize) * std::size_t(shape.dim);
+}
+constexpr std::size_t blockBytes(const AttentionShape& shape) { return blockElements(shape) * 2; }
 constexpr std::size_t blockBytes(int blockSize, int dim) { return blockElements(blockSize, dim) * 2; }
 
 } // namespace kvscope::cuda

@@ -24,8 +24,10 @@ void launch(const Launch& how, const Grid& grid, void (*kernel)(Parameters...), 
     config.stream = how.stream;
     cudaLaunchAttribute attributes[2] = {};
     unsigned count = 0;
-    attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    if (!how.joined) {
+        attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
     if (grid.cluster > 1) {
         attributes[count].id = cudaLaunchAttributeClusterDimension;
         attributes[count].val.clusterDim.x = grid.cluster;

@@ -3,6 +3,7 @@
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/matrix_library.h"
+#include "kernels/cuda/packed.h"
 
 #include <algorithm>
 
@@ -291,7 +292,8 @@ struct ManyInputs {
     int stride;
     bool accumulate;
     const float* bias;
-    Bf16* half; // bf16 output [n, rows] instead of y
+    Bf16* half; // bf16 output instead of y, rows halfStride apart
+    int halfStride;
 };
 
 constexpr int kTileRows = 128, kTileInputs = 128, kTileDepth = 32, kStages = 3;
@@ -362,7 +364,7 @@ __global__ void __launch_bounds__(kThreads) manyInputs(ManyInputs a) {
                 if (row >= a.rows || input >= a.n) continue;
                 const float value = c[t][j][e] + (a.bias != nullptr ? a.bias[row] : 0.f);
                 if (a.half != nullptr) {
-                    a.half[std::size_t(input) * a.rows + row] = __float2bfloat16(value);
+                    a.half[std::size_t(input) * a.halfStride + row] = __float2bfloat16(value);
                 } else {
                     float* y = a.y + std::size_t(input) * a.stride + row;
                     *y = a.accumulate ? *y + value : value;
@@ -372,8 +374,8 @@ __global__ void __launch_bounds__(kThreads) manyInputs(ManyInputs a) {
 
 // ---- Elementwise ----------------------------------------------------------------------------------------------------
 
-__global__ void __launch_bounds__(kThreads)
-    normalise(const float* x, int xStride, int cols, const float* weight, float eps, Bf16* out, std::uint64_t* mark) {
+__global__ void __launch_bounds__(kThreads) normaliseKernel(const float* x, int xStride, int cols, const float* weight,
+                                                            float eps, Bf16* out, std::uint64_t* mark) {
     __shared__ float partial[kWarps];
     letNextKernelStart();
     waitForEarlierKernels();
@@ -417,6 +419,24 @@ __global__ void __launch_bounds__(kThreads) siluMultiply(const Bf16* gated, std:
     }
 }
 
+/// Packed weights: more inputs than this are multiplied with weights unpacked to bf16, a slab of so many at a time.
+constexpr int kPackedTogether = 64;
+constexpr std::size_t kSlabWeights = std::size_t(32) << 20;
+
+PackedProduct productOf(const DeviceMatrix& w, const LinearOutput& out) {
+    PackedProduct p;
+    p.w = w.packed;
+    p.type = w.type;
+    p.rows = w.rows;
+    p.cols = w.cols;
+    p.y = out.y;
+    p.stride = out.stride;
+    p.accumulate = out.accumulate;
+    p.bias = out.bias;
+    p.hidden = out.hidden;
+    return p;
+}
+
 __global__ void stampOnly(std::uint64_t* mark) {
     letNextKernelStart();
     waitForEarlierKernels();
@@ -429,6 +449,13 @@ void stampNow(const Launch& how, std::uint64_t* mark) {
     launch(how, {dim3(1), dim3(1)}, stampOnly, "reading the clock", mark);
 }
 
+void normalise(const Launch& how, const float* x, int xStride, int n, int cols, const Norm& norm, Bf16* out,
+               std::uint64_t* mark) {
+    if (n == 0) return;
+    launch(how, {dim3(unsigned(n)), dim3(kThreads)}, normaliseKernel, "normalising", x, xStride, cols, norm.weight,
+           norm.eps, out, mark);
+}
+
 Linear::Linear(const Launch& how, int maxInputs, int maxCols, bool useLibrary) : launch_(how) {
     check(cudaMalloc(&normed_, std::size_t(maxInputs) * std::size_t(maxCols) * sizeof(Bf16)),
           "allocating the inputs of the linear layers");
@@ -438,12 +465,20 @@ Linear::Linear(const Launch& how, int maxInputs, int maxCols, bool useLibrary) :
 Linear::~Linear() {
     cudaFree(normed_);
     cudaFree(gated_);
+    cudaFree(slab_);
+}
+
+std::size_t DeviceMatrix::bytes() const {
+    return packed != nullptr ? packedBytes(type, rows, cols) : std::size_t(rows) * std::size_t(cols) * sizeof(Bf16);
 }
 
 const char* Linear::description() const { return library_ ? library_->description() : "own kernels"; }
 
 void Linear::prepare(const DeviceMatrix& w, int n, const LinearOutput& out) {
-    if (n <= kFewInputs || out.hidden == nullptr) return;
+    if (n <= (w.packed != nullptr ? kPackedTogether : kFewInputs)) return;
+    if (w.packed != nullptr && slab_ == nullptr)
+        check(cudaMalloc(&slab_, kSlabWeights * sizeof(Bf16)), "allocating room for unpacked weights");
+    if (out.hidden == nullptr) return;
     const std::size_t size = std::size_t(n) * std::size_t(w.rows);
     if (size <= gatedSize_) return;
     cudaFree(gated_);
@@ -455,18 +490,27 @@ void Linear::prepare(const DeviceMatrix& w, int n, const LinearOutput& out) {
 void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
                  std::uint64_t* mark) {
     if (n == 0 || w.rows == 0) return;
-    if (n == 1 && w.cols <= kWidestOneInput) {
+    if (w.packed != nullptr && n == 1 && w.cols <= packedFloatCols()) {
+        PackedProduct p = productOf(w, out);
+        p.x = x;
+        p.n = 1;
+        p.normWeight = norm.weight;
+        p.normEps = norm.eps;
+        p.mark = mark;
+        return multiplyPacked(launch_, p);
+    }
+    if (w.packed == nullptr && n == 1 && w.cols <= kWidestOneInput) {
         const OneInput a{w.data,   w.rows, w.cols,         x,        nullptr,    norm.weight,
                          norm.eps, out.y,  out.accumulate, out.bias, out.hidden, mark};
         return out.hidden != nullptr ? launchOne<true, false>(launch_, a) : launchOne<false, false>(launch_, a);
     }
-    launch(launch_, {dim3(unsigned(n)), dim3(kThreads)}, normalise, "normalising", x, xStride, w.cols, norm.weight,
-           norm.eps, normed_, mark);
+    normalise(launch_, x, xStride, n, w.cols, norm, normed_, mark);
     run(w, normed_, n, out, nullptr);
 }
 
 void Linear::run(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
     if (n == 0 || w.rows == 0) return;
+    if (w.packed != nullptr) return packed(w, x, n, out, mark);
     if (n == 1 && w.cols <= kWidestOneInput) {
         const OneInput a{w.data, w.rows, w.cols,         nullptr,  x,          nullptr,
                          0.f,    out.y,  out.accumulate, out.bias, out.hidden, mark};
@@ -483,23 +527,54 @@ void Linear::run(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput
 
 void Linear::many(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
     if (mark != nullptr) stampNow(launch_, mark);
-    if (out.hidden != nullptr) prepare(w, n, out);
+    prepare(w, n, out);
     Bf16* half = out.hidden != nullptr ? gated_ : nullptr;
-    if (library_ && out.bias == nullptr) {
-        library_->multiply(launch_.stream, w, x, n, out, half);
+    if (w.packed == nullptr) {
+        multiply(w, x, n, out, half, w.rows);
     } else {
-        const ManyInputs a{w.data, w.rows, w.cols, x, n, out.y, out.stride, out.accumulate, out.bias, half};
-        const std::size_t shared = std::size_t(kStages) * (kTileRows + kTileInputs) * 4 * sizeof(uint4);
-        launch(launch_,
-               {dim3(unsigned((w.rows + kTileRows - 1) / kTileRows), unsigned((n + kTileInputs - 1) / kTileInputs)),
-                dim3(kThreads), shared},
-               manyInputs, "multiplying many inputs", a);
+        const int slabRows =
+            std::max(16, int(kSlabWeights / std::size_t(w.cols)) / 128 * 128); // 128: the library wants outputs aligned
+        for (int first = 0; first < w.rows; first += slabRows) {
+            const int rows = std::min(slabRows, w.rows - first);
+            unpackRows(launch_, w.type, w.packed, w.cols, first, rows, slab_);
+            LinearOutput part = out;
+            if (part.y != nullptr) part.y += first;
+            if (part.bias != nullptr) part.bias += first;
+            multiply({slab_, rows, w.cols}, x, n, part, half != nullptr ? half + first : nullptr, w.rows);
+        }
     }
     if (half != nullptr) {
         const std::size_t tiles = std::size_t(n) * std::size_t(w.rows) / 16;
         const auto blocks = unsigned(
             std::min<std::size_t>((tiles + kThreads - 1) / kThreads, std::size_t(launch_.multiprocessors) * 16));
         launch(launch_, {dim3(blocks), dim3(kThreads)}, siluMultiply, "gating", half, tiles, out.hidden);
+    }
+}
+
+void Linear::packed(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
+    if (n > kPackedTogether) return many(w, x, n, out, mark);
+    for (int first = 0; first < n; first += kPackedInputs) {
+        PackedProduct p = productOf(w, out);
+        p.xHalf = x + std::size_t(first) * std::size_t(w.cols);
+        p.n = std::min(kPackedInputs, n - first);
+        if (p.y != nullptr) p.y += std::size_t(first) * std::size_t(out.stride);
+        if (p.hidden != nullptr) p.hidden += std::size_t(first) * std::size_t(w.rows / 2);
+        if (first == 0) p.mark = mark;
+        multiplyPacked(launch_, p);
+    }
+}
+
+void Linear::multiply(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, Bf16* half,
+                      int halfStride) {
+    if (library_ && out.bias == nullptr) {
+        library_->multiply(launch_.stream, w, x, n, out, half, halfStride);
+    } else {
+        const ManyInputs a{w.data, w.rows, w.cols, x, n, out.y, out.stride, out.accumulate, out.bias, half, halfStride};
+        const std::size_t shared = std::size_t(kStages) * (kTileRows + kTileInputs) * 4 * sizeof(uint4);
+        launch(launch_,
+               {dim3(unsigned((w.rows + kTileRows - 1) / kTileRows), unsigned((n + kTileInputs - 1) / kTileInputs)),
+                dim3(kThreads), shared},
+               manyInputs, "multiplying many inputs", a);
     }
 }
 

@@ -1,8 +1,10 @@
-// Linear layers on the GPU: bf16 weights, float accumulation. One input reads the weights with plain multiply-adds; a
-// few share them through tensor cores; many go to cuBLASLt where it is installed, else to our own tiles.
+// Linear layers on the GPU: bf16 weights or packed ones (packed.h), float accumulation. One input reads bf16 weights
+// with plain multiply-adds; a few share them through tensor cores; many go to cuBLASLt where it is installed, else to
+// our own tiles. Packed weights meet up to 64 inputs as they are; for more, a slab at a time becomes bf16.
 #pragma once
 
 #include "kernels/cuda/check.h"
+#include "kernels/kernels.h"
 
 #include <cstdint>
 #include <cuda_bf16.h>
@@ -10,10 +12,14 @@
 
 namespace kvscope::cuda {
 
-/// Device memory, [rows = outputs, cols = inputs], row-major; cols a multiple of 32; gated: rows of 16.
+/// Device memory, [rows = outputs, cols = inputs]; cols a multiple of 32; gated: rows of 16. Either `data`, row-major,
+/// or `packed`.
 struct DeviceMatrix {
     const __nv_bfloat16* data = nullptr;
     int rows = 0, cols = 0;
+    DType type = DType::BF16;          // of packed weights
+    const std::byte* packed = nullptr; // see packed.h
+    std::size_t bytes() const;
 };
 
 /// What happens to W x: exactly one of `y` and `hidden` is set.
@@ -37,6 +43,10 @@ struct Norm {
     const float* weight = nullptr;
     float eps = 0;
 };
+
+/// out[i, :] = norm(x_i) as bf16; x float [n, cols], rows `xStride` apart.
+void normalise(const Launch& launch, const float* x, int xStride, int n, int cols, const Norm& norm, __nv_bfloat16* out,
+               std::uint64_t* mark = nullptr);
 
 /// The matrix-multiply library, loaded at run time; absent is fine.
 class MatrixLibrary;
@@ -64,10 +74,15 @@ public:
 
 private:
     void many(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out, std::uint64_t* mark);
+    void packed(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out, std::uint64_t* mark);
+    /// out.y, or `half` [n, halfStride] where that is set.
+    void multiply(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out, __nv_bfloat16* half,
+                  int halfStride);
     Launch launch_;
     __nv_bfloat16* normed_ = nullptr; // [maxInputs, maxCols]
     __nv_bfloat16* gated_ = nullptr;  // [maxInputs, rows] before silu, grown by prepare
     std::size_t gatedSize_ = 0;
+    __nv_bfloat16* slab_ = nullptr; // packed weights as bf16, for many inputs
     std::unique_ptr<MatrixLibrary> library_;
 };
 

@@ -132,9 +132,9 @@ std::unique_ptr<MatrixLibrary> MatrixLibrary::load() {
 }
 
 void MatrixLibrary::multiply(cudaStream_t stream, const DeviceMatrix& w, const __nv_bfloat16* x, int n,
-                             const LinearOutput& out, __nv_bfloat16* half) {
+                             const LinearOutput& out, __nv_bfloat16* half, int halfStride) {
     void* y = half != nullptr ? static_cast<void*>(half) : out.y;
-    const Plan& plan = calls_->plan(w.rows, w.cols, n, half != nullptr ? w.rows : out.stride,
+    const Plan& plan = calls_->plan(w.rows, w.cols, n, half != nullptr ? halfStride : out.stride,
                                     half != nullptr ? CUDA_R_16BF : CUDA_R_32F);
     const float one = 1.f, beta = out.accumulate && half == nullptr ? 1.f : 0.f;
     checkLibrary(calls_->matmul(calls_->handle, plan.operation, &one, w.data, plan.w, x, plan.x, &beta, y, plan.y, y,
@@ -149,7 +149,7 @@ MatrixLibrary::MatrixLibrary() = default;
 MatrixLibrary::~MatrixLibrary() = default;
 std::unique_ptr<MatrixLibrary> MatrixLibrary::load() { return nullptr; }
 void MatrixLibrary::multiply(cudaStream_t, const DeviceMatrix&, const __nv_bfloat16*, int, const LinearOutput&,
-                             __nv_bfloat16*) {}
+                             __nv_bfloat16*, int) {}
 
 #endif
 

@@ -14,9 +14,9 @@ public:
     static std::unique_ptr<MatrixLibrary> load();
     ~MatrixLibrary();
 
-    /// out.y (+)= x W^T in float, or half = x W^T in bf16 when `half` is set. No bias.
+    /// out.y (+)= x W^T in float, or half = x W^T in bf16, rows `halfStride` apart, when `half` is set. No bias.
     void multiply(cudaStream_t stream, const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out,
-                  __nv_bfloat16* half);
+                  __nv_bfloat16* half, int halfStride);
     const char* description() const { return description_.c_str(); }
 
 private:

@@ -1,6 +1,8 @@
 #include "kernels/cuda/select.h"
 
+#include "kernels/cuda/attention_latent.h"
 #include "kernels/cuda/common.cuh"
+#include "kernels/cuda/copy_ring.cuh"
 #include "kernels/cuda/launch.cuh"
 
 #include <algorithm>
@@ -31,10 +33,11 @@ struct Plan {
     std::size_t total = 0;
 
     Plan(const SelectArgs& a, int ranks)
-        : group(a.shape.group()), blocksPerRank((a.maxBlocks + ranks - 1) / ranks), byStride(a.index.stride),
-          byBlock(a.shape.blockSize), byHeads(a.shape.kvHeads) {
+        : group(a.score == SelectArgs::Score::PooledProduct ? 1 : a.shape.group()),
+          blocksPerRank((a.maxBlocks + ranks - 1) / ranks), byStride(a.index.stride), byBlock(a.shape.blockSize),
+          byHeads(a.shape.kvHeads) {
         while (1 << rankShift < ranks) ++rankShift;
-        if (a.score == SelectArgs::Score::PooledSoftmax)
+        if (a.score == SelectArgs::Score::PooledSoftmax || a.score == SelectArgs::Score::PooledProduct)
             windowsPerRank =
                 (blocksPerRank * a.shape.blockSize / a.index.stride + a.index.kernel / a.index.stride + 8) / 8 * 8;
         const auto take = [&](std::size_t bytes) {
@@ -46,7 +49,7 @@ struct Plan {
         // The range bound keeps the queries here instead.
         exponentials = take(std::size_t(group) * 4 *
                             std::size_t(a.score == SelectArgs::Score::RangeBound ? a.shape.dim : windowsPerRank));
-        windowSums = take(std::size_t(windowsPerRank) * 4);
+        windowSums = take(a.score == SelectArgs::Score::PooledSoftmax ? std::size_t(windowsPerRank) * 4 : 0);
         aware = take(blocks * 4);
         agnostic = take(a.agnostic ? blocks * 4 : 0);
         origin = take(blocks);
@@ -185,44 +188,63 @@ __device__ void windowLogits(const SelectArgs& a, const Bf16* q, const Bf16* key
                              int end, float* out, int stride, Small& small) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
     constexpr int kChunks = kDim / 32;
+    constexpr bool kKept = kDim <= 128; // queries in registers; wider ones come from the cache, tile after tile
+    const float factor = a.score == SelectArgs::Score::PooledProduct ? 1.f : a.scale * kLog2e;
     for (int headBase = 0; headBase < group; headBase += 16) {
-        std::uint32_t f[kChunks][2][4];
-#pragma unroll
-        for (int c = 0; c < kChunks; ++c) {
+        const auto loadQuery = [&](int c, std::uint32_t(&f)[2][4]) {
             uint4 low = make_uint4(0, 0, 0, 0), high = low;
             if (headBase + row < group)
                 low = *reinterpret_cast<const uint4*>(q + (headBase + row) * kDim + c * 32 + quad * 8);
             if (headBase + row + 8 < group)
                 high = *reinterpret_cast<const uint4*>(q + (headBase + row + 8) * kDim + c * 32 + quad * 8);
-            f[c][0][0] = low.x, f[c][0][1] = high.x, f[c][0][2] = low.y, f[c][0][3] = high.y;
-            f[c][1][0] = low.z, f[c][1][1] = high.z, f[c][1][2] = low.w, f[c][1][3] = high.w;
+            f[0][0] = low.x, f[0][1] = high.x, f[0][2] = low.y, f[0][3] = high.y;
+            f[1][0] = low.z, f[1][1] = high.z, f[1][2] = low.w, f[1][3] = high.w;
+        };
+        std::uint32_t f[kKept ? kChunks : 1][2][4];
+        if constexpr (kKept) {
+#pragma unroll
+            for (int c = 0; c < kChunks; ++c) loadQuery(c, f[c]);
         }
         float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
         constexpr int kTogether = 2; // tiles whose loads are in flight together: a warp of a cluster often has no more
         for (int tile = first + warp * 8 * kTogether; tile < end; tile += kWarps * 8 * kTogether) {
-            uint4 k[kTogether][kChunks];
-#pragma unroll
-            for (int t = 0; t < kTogether; ++t) {
-                const int window = min(tile + t * 8 + row, end - 1);
-#pragma unroll
-                for (int c = 0; c < kChunks; ++c)
-                    k[t][c] = loadOnce(keys + std::size_t(window) * kDim + c * 32 + quad * 8);
-            }
             float logits[kTogether][4] = {};
+            if constexpr (kKept) {
+                uint4 k[kTogether][kChunks];
 #pragma unroll
-            for (int t = 0; t < kTogether; ++t)
+                for (int t = 0; t < kTogether; ++t) {
+                    const int window = min(tile + t * 8 + row, end - 1);
 #pragma unroll
-                for (int c = 0; c < kChunks; ++c) {
-                    mma16816(logits[t], f[c][0][0], f[c][0][1], f[c][0][2], f[c][0][3], k[t][c].x, k[t][c].y);
-                    mma16816(logits[t], f[c][1][0], f[c][1][1], f[c][1][2], f[c][1][3], k[t][c].z, k[t][c].w);
+                    for (int c = 0; c < kChunks; ++c)
+                        k[t][c] = loadOnce(keys + std::size_t(window) * kDim + c * 32 + quad * 8);
                 }
+#pragma unroll
+                for (int t = 0; t < kTogether; ++t)
+#pragma unroll
+                    for (int c = 0; c < kChunks; ++c) {
+                        mma16816(logits[t], f[c][0][0], f[c][0][1], f[c][0][2], f[c][0][3], k[t][c].x, k[t][c].y);
+                        mma16816(logits[t], f[c][1][0], f[c][1][1], f[c][1][2], f[c][1][3], k[t][c].z, k[t][c].w);
+                    }
+            } else {
+#pragma unroll 3
+                for (int c = 0; c < kChunks; ++c) {
+                    loadQuery(c, f[0]);
+#pragma unroll
+                    for (int t = 0; t < kTogether; ++t) {
+                        const int window = min(tile + t * 8 + row, end - 1);
+                        const uint4 k = loadOnce(keys + std::size_t(window) * kDim + c * 32 + quad * 8);
+                        mma16816(logits[t], f[0][0][0], f[0][0][1], f[0][0][2], f[0][0][3], k.x, k.y);
+                        mma16816(logits[t], f[0][1][0], f[0][1][1], f[0][1][2], f[0][1][3], k.z, k.w);
+                    }
+                }
+            }
             float next[2] = {maximum[0], maximum[1]};
 #pragma unroll
             for (int t = 0; t < kTogether; ++t)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
                     const int window = tile + t * 8 + quad * 2 + e % 2, head = headBase + row + e / 2 * 8;
-                    logits[t][e] *= a.scale * kLog2e; // base 2 from here on
+                    logits[t][e] *= factor; // of a softmax, base 2 from here on
                     if (window < end && head < group) out[std::size_t(head) * stride + window - first] = logits[t][e];
                     if (window < owned || window >= end) logits[t][e] = -INFINITY;
                     next[e / 2] = fmaxf(next[e / 2], logits[t][e]);
@@ -281,14 +303,15 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
     if (!active) return; // the whole cluster leaves
     const int current = plan.byBlock(position), blocks = current + 1, tokens = position + 1;
     const bool dense = tokens < a.denseBelowTokens;
-    const Bf16* q = a.q + (std::size_t(row) * a.shape.queryHeads + std::size_t(g) * group) * kDim;
+    const Bf16* q = a.q + std::size_t(item) * group * kDim;
 
     // ---- Scores of this rank's blocks, sent to rank 0
     const int perRank = (blocks + ranks - 1) >> plan.rankShift;
     const int firstBlock = min(rank * perRank, blocks), endBlock = min(firstBlock + perRank, blocks);
     float* awareAtRank0 = cluster.map_shared_rank(aware, 0);
     float* agnosticAtRank0 = cluster.map_shared_rank(agnostic, 0);
-    const int windows = tokens < a.index.kernel ? 0 : plan.byStride(tokens - a.index.kernel) + 1;
+    const int seen = tokens - a.unseen;
+    const int windows = seen < a.index.kernel ? 0 : plan.byStride(seen - a.index.kernel) + 1;
     const auto firstWindowOf = [&](int block) {
         const int token = block * bs;
         return token < a.index.kernel ? 0 : plan.byStride(token - a.index.kernel) + 1;
@@ -296,7 +319,8 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
     const auto endWindowOf = [&](int block) {
         return min(plan.byStride((block + 1) * bs + a.index.stride - 1), windows);
     };
-    if (!dense && a.score == SelectArgs::Score::PooledSoftmax) {
+    const bool product = a.score == SelectArgs::Score::PooledProduct;
+    if (!dense && (product || a.score == SelectArgs::Score::PooledSoftmax)) {
         const int begin = firstBlock < endBlock ? min(firstWindowOf(firstBlock), windows) : 0;
         const int end = firstBlock < endBlock ? max(begin, endWindowOf(endBlock - 1)) : 0;
         const int stride = plan.windowsPerRank, count = end - begin;
@@ -305,7 +329,8 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
         const int owned = plan.byStride(firstBlock * bs + a.index.stride - 1);
         windowLogits<kDim>(a, q, keys, group, begin, owned, end, exponentials, stride, small);
         __syncthreads();
-        if (int(threadIdx.x) < group) {
+        if (product) windowSums = exponentials; // the products of the only query
+        if (!product && int(threadIdx.x) < group) {
             const int h = threadIdx.x;
             float maximum = -INFINITY, sum = 0;
 #pragma unroll
@@ -316,8 +341,8 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
             small.maximum[h] = maximum;
             small.sum[h] = sum;
         }
-        cluster.sync();
-        if (int(threadIdx.x) < group) { // factor: minus the base-2 logarithm of the whole sum
+        if (!product) cluster.sync();
+        if (!product && int(threadIdx.x) < group) { // factor: minus the base-2 logarithm of the whole sum
             const int h = threadIdx.x;
             float maxima[kMaxCluster], sums[kMaxCluster], maximum = -INFINITY, sum = 0;
 #pragma unroll
@@ -332,7 +357,7 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
             small.factor[h] = sum > 0 ? -(maximum + log2f(sum)) : 0.f;
         }
         __syncthreads();
-        for (int i = threadIdx.x; i < count; i += kThreads) {
+        for (int i = threadIdx.x; i < count && !product; i += kThreads) {
             float sum = 0;
             for (int h = 0; h < group; ++h) sum += exp2f(exponentials[std::size_t(h) * stride + i] + small.factor[h]);
             windowSums[i] = sum;
@@ -541,9 +566,10 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
         __syncthreads();
         // The new token's key and value go to the tail, which is the last of the list.
         const int tail = slots[count - 1];
-        Bf16* block = a.pool + (std::size_t(head) * a.slots + tail) * blockElements(bs, kDim);
-        for (int c = threadIdx.x; c < kDim; c += kThreads) {
+        Bf16* block = a.pool + (std::size_t(head) * a.slots + tail) * blockElements(a.shape);
+        for (int c = threadIdx.x; c < kDim && a.newKey != nullptr; c += kThreads) {
             block[tokenRow * kDim + c] = a.newKey[std::size_t(item) * kDim + c];
+            if (a.shape.latentValue > 0) continue;
             block[std::size_t(bs) * kDim + std::size_t(c) * bs + tokenRow] = a.newValue[std::size_t(item) * kDim + c];
         }
         if (threadIdx.x == 0 && tokenRow == bs - 1) { // full: goes to the host once; full blocks never change
@@ -580,96 +606,44 @@ template <int kDim, int kItems> __global__ void __launch_bounds__(kThreads) sele
             a.recordHead[item] =
                 dense ? SelectionHead{0, -1, 0, misses} : SelectionHead{count, kept, count - misses, misses};
         if (previous != nullptr && !a.oneSequence) a.hasPrevious[head] = dense ? 0 : 1;
+        stampLatest(a.endMark);
     }
 }
 
 // ---- Gather ---------------------------------------------------------------------------------------------------------
 
-constexpr int kStageBytes = 8192, kRing = 24;
-
-/// One thread of each block drives a ring of stages: bulk copies in complete on a barrier, bulk copies out in groups.
-__global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytesTotal) {
+/// One thread of each block drives the copies.
+template <int kRing> __global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytesTotal) {
+    using Part = GatherArgs::Part;
 #if __CUDA_ARCH__ >= 900
-    extern __shared__ __align__(128) char ring[];
+    extern __shared__ __align__(128) char stages[];
     __shared__ __align__(8) std::uint64_t barriers[kRing];
     letNextKernelStart();
     waitForEarlierKernels();
     if (threadIdx.x != 0) return;
+    const unsigned loads = a.part == Part::WriteBacks ? 0 : a.moves.counts[0],
+                   writes = a.part == Part::Loads ? 0 : a.moves.counts[1];
     if (blockIdx.x == 0) {
         stamp(a.mark);
-        if (a.recordCounts != nullptr) a.recordCounts[0] = a.moves.counts[0], a.recordCounts[1] = a.moves.counts[1];
+        if (a.recordCounts != nullptr && a.part != Part::WriteBacks) a.recordCounts[0] = loads;
+        if (a.recordCounts != nullptr && a.part != Part::Loads) a.recordCounts[1] = writes;
     }
-    const int pieces = (blockBytesTotal + kStageBytes - 1) / kStageBytes;
-    const std::int64_t loads = std::int64_t(a.moves.counts[0]) * pieces,
-                       all = loads + std::int64_t(a.moves.counts[1]) * pieces;
-    const std::int64_t mine = blockIdx.x < all ? (all - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
-    if (mine == 0) return;
-    const unsigned ringAt = unsigned(__cvta_generic_to_shared(ring)),
-                   barrierAt = unsigned(__cvta_generic_to_shared(barriers));
-    for (int i = 0; i < kRing; ++i) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrierAt + i * 8));
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    asm volatile("fence.proxy.async;" ::: "memory"); // list and tail were written by ordinary stores of earlier kernels
-    struct Piece {
-        const char* from;
-        char* to;
-        unsigned bytes;
-    };
-    const auto pieceAt = [&](std::int64_t index) {
-        const bool load = index < loads;
-        const std::int64_t at = load ? index : index - loads;
-        const BlockMove move = load ? a.moves.loads[at / pieces] : a.moves.writeBacks[at / pieces];
-        const std::size_t within = std::size_t(at % pieces) * kStageBytes;
-        const std::size_t store = std::size_t(move.store) * blockBytesTotal + within,
-                          slot = std::size_t(move.slot) * blockBytesTotal + within;
-        const unsigned bytes =
-            unsigned(min(std::int64_t(kStageBytes), std::int64_t(blockBytesTotal) - std::int64_t(within)));
-        if (load)
-            return Piece{reinterpret_cast<const char*>(a.store) + store, reinterpret_cast<char*>(a.pool) + slot, bytes};
-        return Piece{reinterpret_cast<const char*>(a.pool) + slot, reinterpret_cast<char*>(a.storeOut) + store, bytes};
-    };
-    const auto issue = [&](std::int64_t turn) {
-        const Piece piece = pieceAt(blockIdx.x + turn * gridDim.x);
-        const unsigned stage = unsigned(turn % kRing);
-        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrierAt + stage * 8),
-                     "r"(piece.bytes)
-                     : "memory");
-        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                         ringAt + stage * kStageBytes),
-                     "l"(piece.from), "r"(piece.bytes), "r"(barrierAt + stage * 8)
-                     : "memory");
-    };
-    const std::int64_t ahead = min(mine, std::int64_t(kRing));
-    for (std::int64_t turn = 0; turn < ahead; ++turn) issue(turn);
-    for (std::int64_t turn = 0; turn < mine; ++turn) {
-        const unsigned stage = unsigned(turn % kRing), parity = unsigned(turn / kRing & 1);
-        unsigned done = 0;
-        while (done == 0)
-            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                         : "=r"(done)
-                         : "r"(barrierAt + stage * 8), "r"(parity)
-                         : "memory");
-        const Piece piece = pieceAt(blockIdx.x + turn * gridDim.x);
-        asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(piece.to),
-                     "r"(ringAt + stage * kStageBytes), "r"(piece.bytes)
-                     : "memory");
-        asm volatile("cp.async.bulk.commit_group;");
-        // Refill the stage used half a ring ago: its copy out has long been read.
-        const std::int64_t next = turn + kRing / 2;
-        if (next >= kRing && next < mine) {
-            asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kRing / 2) : "memory");
-            issue(next);
-        }
+    if (loads + writes > 0) {
+        CopyRing<kRing> ring(stages, barriers);
+        moveBlocks(ring, a, loads, writes, blockBytesTotal);
     }
-    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    stampLatest(a.endMark);
 #else
     // Plain 16-byte loads, four in flight per thread.
     letNextKernelStart();
     waitForEarlierKernels();
+    const std::uint32_t loads = a.part == Part::WriteBacks ? 0 : a.moves.counts[0],
+                        writes = a.part == Part::Loads ? 0 : a.moves.counts[1], all = loads + writes;
     if (blockIdx.x == 0 && threadIdx.x == 0) {
         stamp(a.mark);
-        if (a.recordCounts != nullptr) a.recordCounts[0] = a.moves.counts[0], a.recordCounts[1] = a.moves.counts[1];
+        if (a.recordCounts != nullptr && a.part != Part::WriteBacks) a.recordCounts[0] = loads;
+        if (a.recordCounts != nullptr && a.part != Part::Loads) a.recordCounts[1] = writes;
     }
-    const std::uint32_t loads = a.moves.counts[0], all = loads + a.moves.counts[1];
     const int words = blockBytesTotal / 16;
     for (std::uint32_t m = blockIdx.x; m < all; m += gridDim.x) {
         const bool load = m < loads;
@@ -680,7 +654,13 @@ __global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytes
         uint4* to = reinterpret_cast<uint4*>(load ? slot : const_cast<char*>(store));
 #pragma unroll 4
         for (int i = threadIdx.x; i < words; i += blockDim.x) to[i] = loadOnce(from + i);
+        __syncthreads();
+        if (threadIdx.x == 0 && load && a.late != nullptr) {
+            const auto ready = *static_cast<const volatile std::uint64_t*>(a.ready);
+            if (ready > *a.begin) atomicAdd(&a.late[move.slot / a.slots].late, 1u);
+        }
     }
+    if (threadIdx.x == 0) stampLatest(a.endMark);
 #endif
 }
 
@@ -706,19 +686,23 @@ void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
                : args.maxBlocks <= 8 * kThreads ? selectKernel<kDim, 8>
                                                 : selectKernel<kDim, kMostItems>;
     };
-    const auto kernel =
-        args.shape.dim == 64 ? choose(std::integral_constant<int, 64>{}) : choose(std::integral_constant<int, 128>{});
+    const auto kernel = args.shape.latentValue > 0 ? choose(std::integral_constant<int, kLatentDim>{})
+                        : args.shape.dim == 64     ? choose(std::integral_constant<int, 64>{})
+                                                   : choose(std::integral_constant<int, 128>{});
     allowShared(kernel, kSharedLimit, "preparing the selection");
     launch(how, grid, kernel, "selecting blocks", args, plan);
 }
 
 void gatherBlocks(const Launch& how, const GatherArgs& args, int blocks) {
-    const int bytes = int(blockBytes(args.shape.blockSize, args.shape.dim));
+    const int bytes = int(blockBytes(args.shape));
     const bool bulk = how.clusters;
-    const Grid grid{dim3(unsigned(bulk ? blocks : blocks * 4)), dim3(bulk ? kWarp : 512),
-                    bulk ? std::size_t(kRing) * kStageBytes : 0};
-    if (bulk) allowShared(gatherKernel, grid.sharedBytes, "preparing the transfers");
-    launch(how, grid, gatherKernel, "moving KV blocks", args, bytes);
+    const bool narrow = args.beside && blocks > kFewBlocks;
+    const auto kernel = narrow ? gatherKernel<kNarrowRing> : gatherKernel<kWideRing>;
+    const std::size_t ring = std::size_t(narrow ? kNarrowRing : kWideRing) * kStageBytes;
+    const Grid grid{dim3(unsigned(bulk ? blocks : blocks * 4)), dim3(bulk ? kWarp : 512), bulk ? ring : 0};
+    if (bulk) allowShared(kernel, ring, "preparing the transfers");
+    if (args.beside) leaveRoom(kernel, "preparing the transfers");
+    launch(how, grid, kernel, "moving KV blocks", args, bytes);
 }
 
 } // namespace kvscope::cuda

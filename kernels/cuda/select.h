@@ -41,6 +41,7 @@ struct MoveList {
 /// Per (row, KV head), in host memory that kernels may write.
 struct SelectionHead {
     std::int32_t selected = 0, kept = -1, hits = 0, misses = 0; // selected 0: attended everything
+    std::uint32_t late = 0; // of the misses, those that the attention waited for; counted by the gather
 };
 
 /// block id in the low 24 bits, then 3 bits of Origin, then 1 bit: was resident.
@@ -54,18 +55,25 @@ struct SelectArgs {
     int rows = 0;
     const std::int32_t* position = nullptr; // [rows]
     const std::uint8_t* active = nullptr;   // [rows] or null
-    const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim]
+    const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim]; [rows, kvHeads*dim] with Score::PooledProduct
     bool oneSequence = false;               // rows are query tokens of `sequence`
     int sequence = 0;
     DeviceIndex index;
     int maxBlocks = 0; // most blocks of a sequence
     // The method (core/select/selection_spec.h)
-    enum class Score : std::uint8_t { None, PooledSoftmax, RangeBound, Given } score = Score::None;
+    enum class Score : std::uint8_t {
+        None,
+        PooledSoftmax,
+        PooledProduct, // one query for the group, no softmax, no scale
+        RangeBound,
+        Given
+    } score = Score::None;
     const float* givenScores = nullptr; // [rows, kvHeads, maxBlocks] with Score::Given
     bool agnostic = false;
     GroupReduce rangeReduce = GroupReduce::Sum;
     SelectionBudget budget;
     int denseBelowTokens = 0;
+    int unseen = 0; // newest tokens that the index does not have yet: a choice ahead of the layer
     float scale = 1;
     /// A choice made elsewhere, in place of the budget: ids in the low 24 bits, then Origin, ascending, as recordBlocks
     /// has them; with the newest block, at most `capacity`. Null: the budget chooses.
@@ -85,8 +93,9 @@ struct SelectArgs {
     std::int32_t* lastUse =
         nullptr;                   // [sequence*kvHeads, slots] position of the last use; set: LRU, null: keep-selected
     __nv_bfloat16* pool = nullptr; // slot blocks
-    const __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads, dim] of the token being fed
-    const std::int64_t* storeFirst = nullptr;                   // [sequence*kvHeads] first block in the host store
+    const __nv_bfloat16 *newKey = nullptr,
+                        *newValue = nullptr;  // [rows, kvHeads, dim] of the token being fed; null: it comes later
+    const std::int64_t* storeFirst = nullptr; // [sequence*kvHeads] first block in the host store
     MoveList moves;
     // For the recorder; null: not wanted
     std::uint8_t* previous = nullptr;      // [sequence*kvHeads, selectionBitmapBytes()] the step before
@@ -95,6 +104,7 @@ struct SelectArgs {
     std::uint32_t* recordBlocks = nullptr; // [rows, kvHeads, capacity]
     float* recordScores = nullptr;         // [rows, kvHeads, capacity]
     std::uint64_t* marks[3] = {};          // stage1, pooling, offloading
+    std::uint64_t* endMark = nullptr;      // when the last row's lists were written
 };
 
 [[noreturn]] void refuseContext(int blocks, int blockSize);
@@ -107,12 +117,21 @@ struct GatherArgs {
     const __nv_bfloat16* store = nullptr; // pinned host memory, as the device sees it
     __nv_bfloat16* storeOut = nullptr;    // the same, for write-backs
     __nv_bfloat16* pool = nullptr;
+    /// A lookahead's write-backs wait for the token that fills the block, its loads for nothing.
+    enum class Part : std::uint8_t { Both, Loads, WriteBacks } part = Part::Both;
+    bool beside = false;                   // other kernels are at work: little shared memory each
     std::uint32_t* recordCounts = nullptr; // [2] loads and write-backs, for the recorder
     std::uint64_t* mark = nullptr;         // when the gather begins
+    std::uint64_t* endMark = nullptr;      // when the last block has arrived
+    // Blocks that arrive after `ready` of this step, which began at `begin`, count as late of their head.
+    const std::uint64_t *ready = nullptr, *begin = nullptr;
+    SelectionHead* late = nullptr; // [rows*kvHeads]
+    int slots = 0;                 // per head, with late
 };
 
 /// Moves the listed blocks: loads host to device, write-backs device to host, through a ring in shared memory fed by
-/// the bulk-copy engine. `blocks`: thread blocks; 4 saturate a PCIe 5 link, leaving the rest of the GPU free.
+/// the bulk-copy engine. `blocks`: thread blocks; 4 saturate a PCIe 5 link, leaving the rest of the GPU free; `beside`
+/// others, with their smaller rings, 16 do.
 void gatherBlocks(const Launch& launch, const GatherArgs& args, int blocks = 4);
 
 } // namespace kvscope::cuda

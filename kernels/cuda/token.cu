@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/token_index.cuh"
 
 #include <algorithm>
 
@@ -43,6 +44,13 @@ __device__ inline float inverseNorm(const float* x, int dim, float eps) {
     return rsqrtf(warpSum(sum) / float(dim) + eps);
 }
 
+/// Channels that pair `c` of a head rotates.
+struct Pair {
+    int low, high;
+    __device__ Pair(bool interleaved, int c, int half)
+        : low(interleaved ? 2 * c : c), high(interleaved ? 2 * c + 1 : c + half) {}
+};
+
 /// Grid (kvHeads, rows): a KV head and its query heads. kNormed: they pass their RMS norms first.
 template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
     extern __shared__ float newKey[]; // [dim] as stored
@@ -78,25 +86,28 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
         for (int t = 0; t < kTogether; ++t) {
             const int i = min(base + t * kThreads, group * half - 1), c = i % half;
             const float* from = in + (std::size_t(g) * group + i / half) * dim;
-            x[t] = from[c], y[t] = from[c + half], u[t] = cos[c], v[t] = sin[c];
+            const Pair pair(a.interleaved, c, half);
+            x[t] = from[pair.low], y[t] = from[pair.high], u[t] = cos[c], v[t] = sin[c];
             if constexpr (kNormed) {
-                x[t] *= inverse[i / half] * a.norms.query[c];
-                y[t] *= inverse[i / half] * a.norms.query[c + half];
+                x[t] *= inverse[i / half] * a.norms.query[pair.low];
+                y[t] *= inverse[i / half] * a.norms.query[pair.high];
             }
         }
 #pragma unroll
         for (int t = 0; t < kTogether; ++t) {
             const int i = base + t * kThreads, c = i % half;
             if (i >= group * half) break;
-            q[i / half * dim + c] = __float2bfloat16(x[t] * u[t] - y[t] * v[t]);
-            q[i / half * dim + c + half] = __float2bfloat16(y[t] * u[t] + x[t] * v[t]);
+            const Pair pair(a.interleaved, c, half);
+            q[i / half * dim + pair.low] = __float2bfloat16(x[t] * u[t] - y[t] * v[t]);
+            q[i / half * dim + pair.high] = __float2bfloat16(y[t] * u[t] + x[t] * v[t]);
         }
     }
     const float* values = in + qWidth + kvWidth;
     Bf16 *keyTo, *valueTo;
     int valueStride = 1;
     if (a.blocks != nullptr) {
-        Bf16* block = a.blocks + std::size_t(a.headFirst[head] + position / bs) * blockElements(bs, dim);
+        const int at = a.listSlot != nullptr ? a.listSlot[head * a.capacity + a.listCount[head] - 1] : position / bs;
+        Bf16* block = a.blocks + std::size_t(a.headFirst[head] + at) * blockElements(bs, dim);
         keyTo = block + position % bs * dim;
         valueTo = block + std::size_t(bs) * dim + position % bs;
         valueStride = bs;
@@ -105,16 +116,21 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
         valueTo = a.newValue + std::size_t(head) * dim;
     }
     for (int c = threadIdx.x; c < half; c += kThreads) {
-        float x = in[qWidth + g * dim + c], y = in[qWidth + g * dim + c + half];
+        const Pair pair(a.interleaved, c, half);
+        float x = in[qWidth + g * dim + pair.low], y = in[qWidth + g * dim + pair.high];
         if constexpr (kNormed) {
-            x *= inverse[group] * a.norms.key[c];
-            y *= inverse[group] * a.norms.key[c + half];
+            x *= inverse[group] * a.norms.key[pair.low];
+            y *= inverse[group] * a.norms.key[pair.high];
         }
         const Bf16 low = __float2bfloat16(x * cos[c] - y * sin[c]), high = __float2bfloat16(y * cos[c] + x * sin[c]);
-        keyTo[c] = low;
-        keyTo[c + half] = high;
-        newKey[c] = __bfloat162float(low);
-        newKey[c + half] = __bfloat162float(high);
+        keyTo[pair.low] = low;
+        keyTo[pair.high] = high;
+        if (a.blocks != nullptr && a.newKey != nullptr) {
+            a.newKey[std::size_t(head) * dim + pair.low] = low;
+            a.newKey[std::size_t(head) * dim + pair.high] = high;
+        }
+        newKey[pair.low] = __bfloat162float(low);
+        newKey[pair.high] = __bfloat162float(high);
     }
     for (int c = threadIdx.x; c < dim; c += kThreads) valueTo[c * valueStride] = __float2bfloat16(values[g * dim + c]);
     if (a.eviction.gain != nullptr && threadIdx.x < kWarp) {
@@ -128,56 +144,7 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
 
     // The block index: incremental windows and ranges.
     if (reports) stamp(a.marks[1]);
-    const DeviceIndex& index = a.index;
-    if (index.ranges != nullptr) {
-        Bf16* range = index.ranges + std::size_t(index.blockFirst[head] + position / bs) * 2 * dim;
-        for (int c = threadIdx.x; c < dim; c += kThreads) {
-            const float key = newKey[c];
-            const bool first = position % bs == 0;
-            range[c] = __float2bfloat16(first ? key : fminf(__bfloat162float(range[c]), key));
-            range[dim + c] = __float2bfloat16(first ? key : fmaxf(__bfloat162float(range[dim + c]), key));
-        }
-    }
-    const int tokens = position + 1;
-    const bool completes = tokens >= index.kernel && (tokens - index.kernel) % index.stride == 0;
-    const int window = completes ? (tokens - index.kernel) / index.stride : 0, start = window * index.stride;
-    const float share = 1.f / float(index.kernel);
-    if (index.recentKeys != nullptr) {
-        Bf16* ring = index.recentKeys + std::size_t(head) * index.kernel * dim;
-        for (int c = threadIdx.x; c < dim; c += kThreads) { // a thread owns its channel of the ring
-            ring[position % index.kernel * dim + c] = __float2bfloat16(newKey[c]);
-            if (!completes) continue;
-            // In token order; the ring begins at start, and many loads must be in flight.
-            float sum = 0;
-            int slot = start % index.kernel;
-            constexpr int kTogether = 16;
-            for (int first = 0; first < index.kernel; first += kTogether) {
-                Bf16 key[kTogether];
-#pragma unroll
-                for (int t = 0; t < kTogether; ++t) {
-                    key[t] = ring[min(slot, index.kernel - 1) * dim + c];
-                    if (first + t + 1 < index.kernel) slot = slot + 1 == index.kernel ? 0 : slot + 1;
-                }
-#pragma unroll
-                for (int t = 0; t < kTogether; ++t)
-                    if (first + t < index.kernel) sum += __bfloat162float(key[t]);
-            }
-            index.pooledKeys[std::size_t(index.windowFirst[head] + window) * dim + c] = __float2bfloat16(sum * share);
-        }
-    }
-    if (index.recentScores != nullptr && threadIdx.x < kWarp) { // one warp
-        float* ring = index.recentScores + std::size_t(head) * index.kernel;
-        const int lane = threadIdx.x, newest = position % index.kernel;
-        const float score = index.exponentiates ? expf(newScore) : newScore;
-        float sum = 0;
-        if (completes)
-            for (int t = lane; t < index.kernel; t += kWarp) sum += t == newest ? score : ring[t];
-        sum = warpSum(sum);
-        if (lane == 0) {
-            ring[newest] = score;
-            if (completes) index.pooledScores[index.windowFirst[head] + window] = sum * share;
-        }
-    }
+    appendToIndex(a.index, head, position, bs, dim, newKey, newScore);
 }
 
 constexpr int kPromptTokens = 8; // tokens of a thread block: one 16-byte piece of the transposed values
@@ -213,11 +180,12 @@ __global__ void __launch_bounds__(kThreads) promptKernel(PromptArgs a) {
                     sin = a.sin[std::size_t(position + t) * half + c];
         const bool key = h == group;
         const float* from = key ? in + qWidth + g * dim : in + (std::size_t(g) * group + h) * dim;
-        const float x = from[c], y = from[c + half];
+        const Pair pair(a.interleaved, c, half);
+        const float x = from[pair.low], y = from[pair.high];
         Bf16* to = key ? block + (position % bs + t) * dim
                        : a.q + std::size_t(first + t) * qWidth + (std::size_t(g) * group + h) * dim;
-        to[c] = __float2bfloat16(x * cos - y * sin);
-        to[c + half] = __float2bfloat16(y * cos + x * sin);
+        to[pair.low] = __float2bfloat16(x * cos - y * sin);
+        to[pair.high] = __float2bfloat16(y * cos + x * sin);
     }
     for (int c = threadIdx.x; c < dim; c += kThreads) {
         float v[kPromptTokens];
@@ -249,7 +217,7 @@ __global__ void windowKernel(PromptArgs a, int firstWindow) {
         const Bf16* blocks = a.blocks + std::size_t(g) * a.headStride;
         float sum = 0;
         for (int t = start; t < start + a.index.kernel; ++t)
-            sum += __bfloat162float(blocks[std::size_t(t / bs) * blockElements(bs, dim) + t % bs * dim + c]);
+            sum += __bfloat162float(blocks[std::size_t(t / bs) * blockElements(a.shape) + t % bs * dim + c]);
         a.index.pooledKeys[std::size_t(a.index.windowFirst[head] + window) * dim + c] = __float2bfloat16(sum * share);
     }
     if (a.index.recentScores != nullptr && c == 0) {
@@ -267,7 +235,7 @@ __global__ void rangeKernel(PromptArgs a, int firstBlock) {
     const int head = a.sequence * a.shape.kvHeads + g, tokens = min(bs, a.firstPosition + a.n - block * bs);
     letNextKernelStart();
     waitForEarlierKernels();
-    const Bf16* keys = a.blocks + std::size_t(g) * a.headStride + std::size_t(block) * blockElements(bs, dim) + c;
+    const Bf16* keys = a.blocks + std::size_t(g) * a.headStride + std::size_t(block) * blockElements(a.shape) + c;
     float low = INFINITY, high = -INFINITY;
     for (int t = 0; t < tokens; ++t) {
         const float key = __bfloat162float(keys[t * dim]);
@@ -289,7 +257,7 @@ __global__ void ringKernel(PromptArgs a) {
     const int slot = token % a.index.kernel;
     if (a.index.recentKeys != nullptr)
         a.index.recentKeys[(std::size_t(head) * a.index.kernel + slot) * dim + c] =
-            a.blocks[std::size_t(g) * a.headStride + std::size_t(token / bs) * blockElements(bs, dim) +
+            a.blocks[std::size_t(g) * a.headStride + std::size_t(token / bs) * blockElements(a.shape) +
                      token % bs * dim + c];
     if (a.index.recentScores != nullptr && c == 0) {
         const float score = a.index.tokenScores[a.index.tokenFirst[head] + token];
@@ -303,7 +271,7 @@ __global__ void __launch_bounds__(kThreads)
     const int g = blockIdx.x, head = sequence * shape.kvHeads + g;
     letNextKernelStart();
     waitForEarlierKernels();
-    const std::size_t size = blockElements(shape.blockSize, shape.dim);
+    const std::size_t size = blockElements(shape);
     const uint4* from = reinterpret_cast<const uint4*>(blocks + std::size_t(g) * headStride + tail * size);
     uint4* to = reinterpret_cast<uint4*>(pool + std::size_t(head) * slots * size);
     for (std::size_t i = threadIdx.x; i < size / 8; i += kThreads) to[i] = from[i];

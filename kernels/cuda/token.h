@@ -25,6 +25,7 @@ struct RotateArgs {
     AttentionShape shape;
     const float* qkv = nullptr;                 // [rows, (queryHeads + 2 kvHeads)*dim]
     const float *cos = nullptr, *sin = nullptr; // [table rows, dim/2]
+    bool interleaved = false;                   // pairs are neighbours (2i, 2i+1) instead of halves (i, i + dim/2)
     EvictionHead eviction;
     HeadNorms norms;
     __nv_bfloat16* q = nullptr; // [rows, queryHeads*dim], rotated
@@ -37,9 +38,13 @@ struct AppendArgs : RotateArgs {
     const std::int32_t* position = nullptr;
     const std::int32_t* ropeFirst = nullptr; // [rows] table row of a sequence's position 0
     const std::uint8_t* active = nullptr;
-    // Where key and value go: into the block itself when it is resident, else here for the selection to place.
+    // Where key and value go: into the block itself when it is resident, else to newKey and newValue for the selection
+    // to place. With both, the key goes to newKey as well.
     __nv_bfloat16* blocks = nullptr;
     const std::int64_t* headFirst = nullptr;
+    /// Of a choice made ahead: the newest block lies in the slot of the last of its list, relative to headFirst.
+    const std::int32_t *listSlot = nullptr, *listCount = nullptr; // [rows, kvHeads, capacity], [rows, kvHeads]
+    int capacity = 0;
     __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads, dim]
     std::uint64_t* marks[2] = {};                         // rope, compression
 };

@@ -62,7 +62,8 @@ Alignment align(const StepIndex& a, const StepIndex& b, AlignBy by, const std::s
     result.onlyA = int(a.steps.size() - result.pairs.size());
     result.onlyB = int(b.steps.size() - result.pairs.size());
     if (result.pairs.empty()) {
-        if (a.steps.empty() || b.steps.empty())
+        result.tooEarly = a.steps.empty() || b.steps.empty();
+        if (result.tooEarly)
             result.refusal = fmt::format("{} has no decode step yet", a.steps.empty() ? std::string("A") : other);
         else if (left.empty() || right.empty())
             result.refusal =
@@ -83,7 +84,9 @@ Alignment align(const StepIndex& a, const StepIndex& b, AlignBy by, const std::s
                          result.onlyB, other));
     if (a.run.model != b.run.model) note(fmt::format("the models differ: {} and {}", a.run.model, b.run.model));
     if (a.run.sequences != b.run.sequences)
-        note(fmt::format("A has {} sequences in the batch, {} {}", a.run.sequences, other, b.run.sequences));
+        note(fmt::format("A has {} in the batch, {} {}: sequences of one alone have no counterpart",
+                         a.run.sequences == 1 ? "1 sequence" : fmt::format("{} sequences", a.run.sequences), other,
+                         b.run.sequences));
     if (a.run.kvHeads != b.run.kvHeads)
         note(fmt::format("A has {} KV heads a layer, {} {}", a.run.kvHeads, other, b.run.kvHeads));
     if (a.run.blockSize != b.run.blockSize)

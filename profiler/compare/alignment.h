@@ -37,6 +37,7 @@ struct Alignment {
     std::vector<StepPair> pairs;    // ascending in `at`, a and b
     int onlyA = 0, onlyB = 0;       // decode steps without a counterpart
     std::string refusal;            // a sentence without a full stop; then there are no pairs. Empty: aligned
+    bool tooEarly = false;          // refused only because a run has no decode step yet
     std::vector<std::string> notes; // differences that a reader should know, sentences without a full stop
 };
 

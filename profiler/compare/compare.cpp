@@ -126,7 +126,10 @@ void addQuantities(std::span<const RunSample> a, std::span<const RunSample> b, C
 
 Verdict verdictOf(const Interval& ratio, double threshold) {
     if (ratio.high < 1) return Verdict::Faster;
-    if (ratio.low <= 1) return Verdict::NoDifference;
+    if (ratio.low <= 1) {
+        const double asked = threshold > 0 ? threshold : kTellable;
+        return ratio.low >= 1 - asked && ratio.high <= 1 + asked ? Verdict::NoDifference : Verdict::CannotTell;
+    }
     return ratio.low > 1 + threshold ? Verdict::Slower : Verdict::WithinThreshold;
 }
 
@@ -142,6 +145,7 @@ Comparison compareRuns(std::span<const RunSample> a, std::span<const RunSample> 
     Comparison out;
     out.threshold = options.threshold;
     out.confidence = options.confidence;
+    out.other = options.other;
     out.steps = int(common.steps.size());
     out.first = common.first;
     out.opening = common.opening;

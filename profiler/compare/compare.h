@@ -33,34 +33,46 @@ struct RunSample {
     std::vector<StepSample> steps;         // decode steps in order
     std::vector<std::int32_t> promptStart; // the first tokens of every sequence, to tell prompts apart
     bool oracle = false;                   // measured the attention mass beside, in the steps' time
+    int nextStep = 0;                      // extendRunSample reads on here
 };
 
 /// @throws Error(BadInput | Storage | Cancelled)
 RunSample loadRunSample(const TraceReader& reader, int runId);
+/// Reads on where the sample ended, at most so many steps (-1: all there are): for runs that grow, and to say how far a
+/// long reading is. An empty sample begins. The summary is that of the whole run, made with the last steps.
+/// @return whether that was all @throws Error(BadInput | Storage | Cancelled)
+bool extendRunSample(RunSample& sample, const TraceReader& reader, int runId, int mostSteps = -1);
 
 /// Why two runs cannot be compared.
 struct Obstacle {
     std::string what;          // "batch 1 against 4"
     bool mayBeIgnored = false; // the numbers still mean something if the reader knows
+    bool untilItEnds = false;  // only because a run is still being recorded
 };
 /// Empty: comparable. Runs of one side are repeats of each other: there also the settings must be the same.
 std::vector<Obstacle> findObstacles(std::span<const RunSample> a, std::span<const RunSample> b);
 
 enum class Verdict : std::uint8_t {
-    Faster,         // B takes less time, beyond noise
-    Slower,         // B takes more time, beyond noise and beyond the threshold
-    NoDifference,   // the interval holds 0
-    WithinThreshold // B takes more time beyond noise, but not beyond noise and threshold
+    Faster,          // B takes less time, beyond noise
+    Slower,          // B takes more time, beyond noise and beyond the threshold
+    NoDifference,    // the interval holds 1, and nothing beyond what is asked for
+    WithinThreshold, // B takes more time beyond noise, but not beyond noise and threshold
+    CannotTell       // the interval holds 1 and reaches beyond what is asked for: too wide to say anything
 };
 constexpr const char* nameOf(Verdict verdict) {
-    constexpr const char* names[] = {"faster", "slower", "no difference within noise", "within the threshold"};
+    constexpr const char* names[] = {"faster", "slower", "no difference within noise", "within the threshold",
+                                     "cannot tell"};
     return names[int(verdict)];
 }
+/// A difference this large, as a share of A, is what a comparison without a threshold is asked for: an interval that
+/// holds "none" and reaches further decides nothing. Insights take note of 3 %, and call a tenth an alarm.
+constexpr double kTellable = 0.05;
 
 struct CompareOptions {
     double threshold = 0; // slowdown that is accepted: 0.03 = 3 %
     double confidence = 0.95;
-    std::uint64_t seed = 1; // of the resampling
+    std::uint64_t seed = 1;  // of the resampling
+    std::string other = "B"; // what sentences call b
 };
 
 struct ComponentDelta {
@@ -82,6 +94,7 @@ struct SettingDifference {
 struct Comparison {
     Verdict verdict = Verdict::NoDifference;
     double threshold = 0, confidence = 0;
+    std::string other; // what sentences call b
     /// Median over the compared steps of B's time over A's in the same step.
     Interval ratio;
     /// Mean step time of B over that of A, the same steps: what tokens/s follow.

@@ -12,11 +12,11 @@ constexpr float kUndefined = std::numeric_limits<float>::quiet_NaN();
 constexpr std::size_t kFewestPairs = 10; // below, resampling says nothing
 
 /// The wanted steps of a run as whole rows of layers.
-std::vector<float> readSide(const TraceReader& reader, int runId, Metric metric, const ReadFilter& filter,
+std::vector<float> readSide(const TraceReader& reader, int runId, Metric metric, const ReadFilter& filter, int sequence,
                             const std::vector<int>& steps, int layers) {
     std::vector<float> values(steps.size() * std::size_t(layers), kUndefined);
     if (steps.empty()) return values;
-    const StepMatrix matrix = filteredLayers(reader, runId, metric, -1, filter, steps.front(), steps.back());
+    const StepMatrix matrix = filteredLayers(reader, runId, metric, sequence, filter, steps.front(), steps.back());
     for (std::size_t pair = 0; pair < steps.size(); ++pair) {
         const int column = steps[pair] - matrix.firstStep;
         if (column < 0 || column >= matrix.steps) continue; // a live run's row that is not there yet
@@ -29,7 +29,7 @@ std::vector<float> readSide(const TraceReader& reader, int runId, Metric metric,
 } // namespace
 
 PairMatrix readPairs(const TraceReader& a, int runA, const TraceReader& b, int runB, Metric metric,
-                     const ReadFilter& filter, std::span<const StepPair> pairs) {
+                     const ReadFilter& filter, std::span<const StepPair> pairs, int sequence) {
     ReadFilter cells = filter; // steps are the pairs'
     cells.steps.clear();
     cells.text.clear();
@@ -38,8 +38,8 @@ PairMatrix readPairs(const TraceReader& a, int runA, const TraceReader& b, int r
     matrix.layers = a.run(runA).value_or(RunRow{}).layers;
     std::vector<int> left, right;
     for (const StepPair& pair : pairs) left.push_back(pair.a), right.push_back(pair.b);
-    matrix.a = readSide(a, runA, metric, cells, left, matrix.layers);
-    matrix.b = readSide(b, runB, metric, cells, right, matrix.layers);
+    matrix.a = readSide(a, runA, metric, cells, sequence, left, matrix.layers);
+    matrix.b = readSide(b, runB, metric, cells, sequence, right, matrix.layers);
     return matrix;
 }
 

@@ -22,10 +22,10 @@ struct PairMatrix {
 };
 
 /// `pairs` ascend. The filter's layers, KV heads and component hold for both runs; its steps and text are not looked
-/// at.
+/// at. `sequence`: the only one that counts, -1: all; times are not known of single sequences (NaN).
 /// @throws Error as TraceReader::layerMatrix
 PairMatrix readPairs(const TraceReader& a, int runA, const TraceReader& b, int runB, Metric metric,
-                     const ReadFilter& filter, std::span<const StepPair> pairs);
+                     const ReadFilter& filter, std::span<const StepPair> pairs, int sequence = -1);
 
 /// One layer of A against the same of B, mean over the pairs that are defined in both.
 struct LayerDelta {

@@ -14,9 +14,9 @@ constexpr int kContextShare = 100; // prompts cut between words differ by some t
 
 class Obstacles {
 public:
-    void add(std::string what, bool mayBeIgnored) {
+    void add(std::string what, bool mayBeIgnored, bool untilItEnds = false) {
         const auto same = [&](const Obstacle& o) { return o.what == what; };
-        if (std::none_of(list.begin(), list.end(), same)) list.push_back({std::move(what), mayBeIgnored});
+        if (std::none_of(list.begin(), list.end(), same)) list.push_back({std::move(what), mayBeIgnored, untilItEnds});
     }
     template <class Value> void require(const char* name, const Value& a, const Value& b, bool mayBeIgnored = false) {
         if (a != b) add(fmt::format("{} {} against {}", name, a, b), mayBeIgnored);
@@ -24,12 +24,16 @@ public:
     std::vector<Obstacle> list;
 };
 
+bool isRecording(const RunSample& sample) {
+    return sample.run.status == nameOf(RunStatus::Running) && !sample.run.stale;
+}
+
 void checkAlone(const RunSample& sample, Obstacles& out) {
     const RunRow& run = sample.run;
     const std::string name = fmt::format("run {} of {}", run.runId, sample.path);
     if (run.status != nameOf(RunStatus::Finished))
         out.add(fmt::format("{} is {}, not finished", name, run.stale ? "unfinished, its writer is gone" : run.status),
-                true);
+                true, isRecording(sample));
     if (run.droppedSteps > 0)
         out.add(fmt::format("{} lacks {} steps that were dropped while recording", name, run.droppedSteps), true);
 }
@@ -97,9 +101,11 @@ std::vector<Obstacle> findObstacles(std::span<const RunSample> a, std::span<cons
         }
     checkPair(a.front(), b.front(), out);
     const CommonSteps common = commonSteps(a, b);
-    if (int(common.steps.size()) < kFewestSteps)
-        out.add(fmt::format("{} decode steps are common, a verdict needs {}", common.steps.size(), kFewestSteps),
-                false);
+    const auto steps = common.steps.size();
+    if (int(steps) < kFewestSteps)
+        out.add(fmt::format("{} common, a verdict needs {}",
+                            steps == 1 ? "1 decode step is" : fmt::format("{} decode steps are", steps), kFewestSteps),
+                false, std::any_of(a.begin(), a.end(), isRecording) || std::any_of(b.begin(), b.end(), isRecording));
     return out.list;
 }
 

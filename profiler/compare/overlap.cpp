@@ -92,7 +92,7 @@ std::string overlapRefusal(const RunRow& a, const RunRow& b, const std::string& 
 }
 
 OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, int runB, std::span<const StepPair> pairs,
-                        const std::vector<bool>& heads) {
+                        const std::vector<bool>& heads, int sequence) {
     const RunRow left = a.run(runA).value_or(RunRow{}), right = b.run(runB).value_or(RunRow{});
     OverlapRows result;
     result.pairs = int(pairs.size());
@@ -111,6 +111,7 @@ OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, in
             while (rowB != rowsB.end() && placeOf(*rowB) < placeOf(rowA)) ++rowB;
             if (rowB == rowsB.end()) break;
             if (placeOf(*rowB) != placeOf(rowA) || rowA.layer >= left.layers) continue;
+            if (sequence >= 0 && rowA.sequence != sequence) continue;
             if (!heads.empty() && (std::size_t(rowA.kvHead) >= heads.size() || !heads[std::size_t(rowA.kvHead)]))
                 continue;
             const double value = jaccard(rowA.blocks, left.blockSize, rowB->blocks, right.blockSize);

@@ -35,10 +35,11 @@ struct OverlapRows {
 /// `other`: what it calls b.
 std::string overlapRefusal(const RunRow& a, const RunRow& b, const std::string& other = "B");
 
-/// KV heads for which `heads` is false do not count; empty: all count. `pairs` ascend.
+/// KV heads for which `heads` is false do not count; empty: all count. `sequence`: the only one that counts; -1: all
+/// that both runs have. `pairs` ascend.
 /// @throws Error(BadInput) if a selection is damaged, Error(Cancelled | Storage)
 OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, int runB, std::span<const StepPair> pairs,
-                        const std::vector<bool>& heads = {});
+                        const std::vector<bool>& heads = {}, int sequence = -1);
 
 /// Means over the pairs, and over the layers, of an overlap; NaN where nothing is defined. Only steady pairs count in
 /// the means per layer, unless there is none.

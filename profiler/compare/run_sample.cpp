@@ -1,7 +1,10 @@
 #include "profiler/compare/compare.h"
+
+#include "kernels/base/error.h"
 #include "profiler/read/recorded_oracle.h"
 
 #include <algorithm>
+#include <fmt/format.h>
 #include <unordered_map>
 
 namespace kvscope {
@@ -9,6 +12,29 @@ namespace {
 
 constexpr int kPromptStart = 1024;   // tokens of a sequence that are compared
 constexpr int kMostSequences = 1024; // the format's limit, in case of a damaged number
+
+void readSteps(RunSample& sample, const TraceReader& reader, int runId, int first, int last) {
+    std::unordered_map<int, BreakdownStep> breakdown;
+    for (BreakdownStep& step : reader.breakdownSteps(runId, first, last)) breakdown.emplace(step.step, std::move(step));
+    for (const StepRow& row : reader.steps(runId, first, last)) {
+        if (row.phase != Phase::Decode) continue;
+        const auto parts = breakdown.find(row.step);
+        if (parts == breakdown.end()) { // a live run has grown between the two reads
+            sample.nextStep = row.step;
+            return;
+        }
+        StepSample& step = sample.steps.emplace_back();
+        step.step = row.step;
+        step.opensBlock = row.opensBlock;
+        step.durationNs = row.durationNs;
+        step.exposedNs = row.exposedNs;
+        for (int c = 0; c < kStageCount; ++c) step.componentNs[std::size_t(c)] = parts->second.stageNs[std::size_t(c)];
+        for (int c = 0; c < kStepStageCount; ++c)
+            step.componentNs[std::size_t(kStageCount + c)] = parts->second.stepStageNs[std::size_t(c)];
+        step.componentNs.back() = parts->second.otherNs;
+    }
+    sample.nextStep = last + 1;
+}
 
 } // namespace
 
@@ -20,33 +46,26 @@ std::string_view componentName(int component) {
 
 RunSample loadRunSample(const TraceReader& reader, int runId) {
     RunSample sample;
-    sample.path = reader.path();
-    sample.summary = summarize(reader, runId); // names the run if it is not there
-    sample.run = *reader.run(runId);
-    std::unordered_map<int, BreakdownStep> breakdown;
-    for (BreakdownStep& step : reader.breakdownSteps(runId)) breakdown.emplace(step.step, std::move(step));
-    for (const StepRow& row : reader.steps(runId)) {
-        if (row.phase != Phase::Decode) continue;
-        StepSample& step = sample.steps.emplace_back();
-        step.step = row.step;
-        step.opensBlock = row.opensBlock;
-        step.durationNs = row.durationNs;
-        step.exposedNs = row.exposedNs;
-        const auto parts = breakdown.find(row.step);
-        if (parts == breakdown.end()) { // a live run has grown between the two reads
-            sample.steps.pop_back();
-            break;
-        }
-        for (int c = 0; c < kStageCount; ++c) step.componentNs[std::size_t(c)] = parts->second.stageNs[std::size_t(c)];
-        for (int c = 0; c < kStepStageCount; ++c)
-            step.componentNs[std::size_t(kStageCount + c)] = parts->second.stepStageNs[std::size_t(c)];
-        step.componentNs.back() = parts->second.otherNs;
-    }
-    for (int sequence = 0; sequence < std::min(sample.run.sequences, kMostSequences); ++sequence)
-        for (const TokenRow& token : reader.prompt(runId, sequence, 0, kPromptStart))
-            sample.promptStart.push_back(token.id);
-    sample.oracle = recordedOracle(reader, runId);
+    extendRunSample(sample, reader, runId);
     return sample;
+}
+
+bool extendRunSample(RunSample& sample, const TraceReader& reader, int runId, int mostSteps) {
+    const auto run = reader.run(runId);
+    if (!run) throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), runId));
+    sample.path = reader.path();
+    sample.run = *run;
+    const int next = sample.nextStep, end = reader.stepCount(runId);
+    const int last = mostSteps < 0 ? end - 1 : std::min(end - 1, next + mostSteps - 1);
+    if (next <= last) readSteps(sample, reader, runId, next, last);
+    if (sample.promptStart.empty()) // a run is there before its prompts
+        for (int sequence = 0; sequence < std::min(sample.run.sequences, kMostSequences); ++sequence)
+            for (const TokenRow& token : reader.prompt(runId, sequence, 0, kPromptStart))
+                sample.promptStart.push_back(token.id);
+    if (last < end - 1) return false;
+    sample.oracle = recordedOracle(reader, runId);
+    sample.summary = summarize(reader, runId);
+    return true;
 }
 
 } // namespace kvscope

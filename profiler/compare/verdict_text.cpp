@@ -22,7 +22,8 @@ std::string milliseconds(double ns) { return fmt::format("{:.4g} ms", ns / 1e6);
 std::string sentenceOf(const Comparison& c) {
     const std::string interval = fmt::format("{:g} % confidence: from {} to {}", 100 * c.confidence,
                                              moreOrLess(c.ratio.low), moreOrLess(c.ratio.high));
-    const std::string size = fmt::format("B takes {} time per decode step than A", moreOrLess(c.ratio.value));
+    const std::string size =
+        fmt::format("{} takes {} time than A in the median decode step", c.other, moreOrLess(c.ratio.value));
     switch (c.verdict) {
     case Verdict::Faster:
         return fmt::format("Faster: {} ({})", size, interval);
@@ -30,6 +31,8 @@ std::string sentenceOf(const Comparison& c) {
         return fmt::format("Slower: {} ({})", size, interval);
     case Verdict::WithinThreshold:
         return fmt::format("Slower, but not beyond {} and noise: {} ({})", percent(c.threshold), size, interval);
+    case Verdict::CannotTell:
+        return fmt::format("Cannot tell: the steps vary too much ({}; {})", size, interval);
     case Verdict::NoDifference:
         break;
     }
@@ -41,22 +44,23 @@ std::vector<std::string> notesOf(std::span<const RunSample> a, std::span<const R
     const RunSample &left = a.front(), &right = b.front();
     if (c.aRuns == 1 && c.bRuns == 1) {
         if (left.path == right.path && left.run.runId == right.run.runId)
-            notes.emplace_back("A and B are the same run");
+            notes.push_back(fmt::format("A and {} are the same run", c.other));
         else
-            notes.emplace_back(
-                "one run a side: what differs from process to process (clock, memory, other load) is not in "
-                "the interval; repeats of A or B put it there");
+            notes.push_back(
+                fmt::format("one run a side: what differs from process to process (clock, memory, other load) is not "
+                            "in the interval; repeats of A or {} put it there",
+                            c.other));
     }
     if (c.verdict != Verdict::Slower && c.threshold > 0 && c.ratio.high > 1 + c.threshold)
         notes.push_back(fmt::format("a slowdown of {} cannot be excluded: the interval reaches {}",
                                     percent(c.threshold), moreOrLess(c.ratio.high)));
     const bool meanSlower = c.meanRatio.low > 1, meanFaster = c.meanRatio.high < 1;
     if ((meanSlower && c.ratio.high < 1) || (meanFaster && c.ratio.low > 1) ||
-        (c.verdict == Verdict::NoDifference && (meanSlower || meanFaster)))
-        notes.push_back(
-            fmt::format("the mean step says otherwise: B takes {} time (from {} to {}); some steps take much "
-                        "longer than most",
-                        moreOrLess(c.meanRatio.value), moreOrLess(c.meanRatio.low), moreOrLess(c.meanRatio.high)));
+        ((c.verdict == Verdict::NoDifference || c.verdict == Verdict::CannotTell) && (meanSlower || meanFaster)))
+        notes.push_back(fmt::format(
+            "the mean step says otherwise: {} takes {} time (from {} to {}); some steps take much "
+            "longer than most",
+            c.other, moreOrLess(c.meanRatio.value), moreOrLess(c.meanRatio.low), moreOrLess(c.meanRatio.high)));
     if (c.openingKept)
         notes.emplace_back("steps that open a KV block are in the comparison, because without them too few are left");
     if (c.unpaired > 0)
@@ -64,8 +68,8 @@ std::vector<std::string> notesOf(std::span<const RunSample> a, std::span<const R
     if (left.promptStart != right.promptStart)
         notes.emplace_back("the prompts differ: so do the blocks that are worth selecting");
     if (left.run.timing == nameOf(Timing::Modelled))
-        notes.push_back(fmt::format("link times are modelled and in no step's time: {} exposed per step in A, {} in B",
-                                    milliseconds(c.exposed.aNs), milliseconds(c.exposed.bNs)));
+        notes.push_back(fmt::format("link times are modelled and in no step's time: {} exposed per step in A, {} in {}",
+                                    milliseconds(c.exposed.aNs), milliseconds(c.exposed.bNs), c.other));
     return notes;
 }
 

@@ -7,7 +7,7 @@
 
 namespace kvscope {
 
-GpuRecording::GpuRecording() : cupti_(startGpuTracing()) {}
+GpuRecording::GpuRecording(bool calls) : cupti_(startGpuTracing(calls)) {}
 GpuRecording::~GpuRecording() = default;
 
 void GpuRecording::atStage(int layer, std::string_view stage) {
@@ -30,8 +30,14 @@ void GpuRecording::atStep(int step) {
 }
 
 std::vector<SpanRecord> GpuRecording::collect(std::int64_t originNs, bool all) {
-    std::vector<SpanRecord> spans;
-    if (cupti_.tracer) spans = cupti_.tracer->collect(originNs, all);
+    std::vector<SpanRecord> spans; // for the engine's sink
+    if (cupti_.tracer) {
+        std::vector<LaunchedSpan> launched = cupti_.tracer->collect(originNs, all);
+        if (recorder_ != nullptr)
+            recorder_->addLaunched(std::move(launched)); // a sink takes spans one by one, without what ties them
+        else
+            for (LaunchedSpan& each : launched) spans.push_back(std::move(each.span));
+    }
     std::vector<CounterSample> samples;
     if (pcie_) {
         if (all) pcie_->cut();

@@ -1,5 +1,5 @@
-// Everything a recording adds about the GPU at level full: kernels and copies through CUPTI, the PCIe counters through
-// NVML. Each is used where it is found; the steps, selections and transfers need neither.
+// Everything a recording adds about the GPU at level full: kernels, copies and CUDA calls through CUPTI, the PCIe
+// counters through NVML. Each is used where it is found; the steps, selections and transfers need neither.
 #pragma once
 
 #include "core/trace/gpu_trace.h"
@@ -19,15 +19,16 @@ class Recorder;
 /// For SessionOptions::gpuTrace. One at a time in a process; outlives the session and its recorder.
 class GpuRecording final : public GpuTrace {
 public:
-    GpuRecording();
+    /// calls: CUDA calls too. They cost a span each, a dozen a step; CUPTI counts them in any case.
+    explicit GpuRecording(bool calls = true);
     ~GpuRecording() override;
     GpuRecording(const GpuRecording&) = delete;
     GpuRecording& operator=(const GpuRecording&) = delete;
 
     /// Why kernels are not recorded, e.g. "another tool is already recording this process through CUPTI"; else empty.
     const std::string& refusal() const { return cupti_.refusal; }
-    /// Where counters go; null: nowhere.
-    void sendCountersTo(Recorder* recorder) { recorder_ = recorder; }
+    /// Where counters go, and spans with what launched them; null: no counters, and spans to the engine's sink.
+    void sendTo(Recorder* recorder) { recorder_ = recorder; }
 
     void atStage(int layer, std::string_view stage) override;
     void atStep(int step) override;

@@ -74,6 +74,11 @@ EventTrack ChromeEvents::slice(const Slice& slice) {
             writer_.add(R"({}"{}":{})", separator, key, value);
             separator = ",";
         }
+    if (slice.args.size() > 2) { // {} has nothing to say
+        writer_.addText(separator);
+        writer_.addText(slice.args.substr(1, slice.args.size() - 2));
+        separator = ",";
+    }
     writer_.addText(*separator == ',' && separator[1] == '\0' ? "}}" : "}");
     writer_.endRow();
     return {slice.process, lane.thread};

@@ -35,6 +35,7 @@ public:
         std::int64_t startNs = 0, durationNs = 0;
         std::int64_t step = -1, layer = -1; // -1: not written
         std::int64_t bytes = -1;
+        std::string_view args{}; // more of them, as a JSON object; empty: none
     };
     /// Slices of a thread come by start, outer ones first. One that would overlap another without lying in it goes to
     /// the thread's next lane. @return where it went

@@ -3,12 +3,15 @@
 #include "core/trace/trace_sink.h"
 #include "profiler/export/chrome_events.h"
 #include "profiler/export/export.h"
+#include "profiler/export/json_text.h"
 #include "profiler/export/resident_blocks.h"
 #include "profiler/export/step_slices.h"
+#include "profiler/import/import.h"
 #include "profiler/read/open_trace.h"
 #include "profiler/store/trace_keys.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <unordered_map>
 
 namespace kvscope {
@@ -25,11 +28,20 @@ bool hasTable(Connection& connection, const char* name) {
     return find.bind(1, std::string_view(name)).step();
 }
 
+/// Arguments as they go into an event. Another program may have written the trace: what is no JSON object is a text.
+std::string argsOf(std::string_view stored) {
+    if (!stored.empty() && stored.front() == '{' && stored.back() == '}' && nlohmann::json::accept(stored))
+        return std::string(stored);
+    std::string text = R"({"args":)";
+    appendJsonString(text, stored);
+    return text + "}";
+}
+
 class RunExport {
 public:
-    RunExport(Connection& connection, ChromeEvents& events, int runId, const Progress& progress)
-        : connection_(connection), events_(events), run_(runId), progress_(progress) {}
-    void write(std::string_view name, std::string_view timing, int deviceSlots);
+    RunExport(Connection& connection, ChromeEvents& events, int runId, const ExportOptions& options)
+        : connection_(connection), events_(events), run_(runId), progress_(options.progress), range_(options.range) {}
+    void write(std::string_view name, std::string_view timing, int deviceSlots, bool imported);
 
 private:
     int process(Process which) const { return run_ * kProcessesOfARun + which; }
@@ -40,6 +52,10 @@ private:
     void counters(const StepSlices& step);
     void spans();
     void recordedCounters();
+    bool isInRange(std::int64_t startNs, std::int64_t durationNs) const {
+        return !range_ ||
+               (startNs < range_->toNs && sumOf(startNs, std::max<std::int64_t>(durationNs, 1)) > range_->fromNs);
+    }
     int threadOf(std::int64_t track, std::string_view name, std::int64_t kind, int& ofProcess);
     void loadFlows();
 
@@ -47,7 +63,9 @@ private:
     ChromeEvents& events_;
     int run_;
     const Progress& progress_;
+    std::optional<ExportRange> range_;
     std::string name_;
+    bool imported_ = false;
     bool used_[4] = {};
     std::unordered_map<std::int64_t, EventTrack> tracks_; // by text.id: the first lane
     struct End {
@@ -111,10 +129,12 @@ void RunExport::steps(std::string_view timing, int deviceSlots) {
     const std::int64_t count = std::max<std::int64_t>(reader.lastStep() + 1, 1);
     StepSlices current;
     while (reader.next(current)) {
+        const auto blocks = resident.after(current.step); // counts from step to step
+        if (range_ && current.startNs >= range_->toNs) break;
+        if (!isInRange(current.startNs, current.durationNs)) continue;
         step(current, timing);
         counters(current);
-        if (const auto blocks = resident.after(current.step))
-            events_.counter(use(kCache), "resident", "KV blocks", current.startNs, double(*blocks));
+        if (blocks) events_.counter(use(kCache), "resident", "KV blocks", current.startNs, double(*blocks));
         if (current.step % 64 == 0)
             report(progress_, kStepsShare * double(current.step) / double(count), "exporting steps");
     }
@@ -137,11 +157,13 @@ int RunExport::threadOf(std::int64_t track, std::string_view name, std::int64_t 
 
 void RunExport::loadFlows() {
     if (!hasTable(connection_, "flow")) return;
-    Statement rows(connection_, "SELECT id, from_span, to_span FROM flow WHERE run_id = ?"
-                                " AND EXISTS (SELECT 1 FROM span WHERE id = from_span AND run_id = ?1)"
-                                " AND EXISTS (SELECT 1 FROM span WHERE id = to_span AND run_id = ?1)");
+    Statement rows(connection_,
+                   "SELECT f.id, f.from_span, f.to_span, a.start_ns, a.duration_ns, b.start_ns, b.duration_ns"
+                   " FROM flow f JOIN span a ON a.id = f.from_span AND a.run_id = ?1"
+                   " JOIN span b ON b.id = f.to_span AND b.run_id = ?1 WHERE f.run_id = ?1");
     rows.bind(1, run_);
     while (rows.step()) {
+        if (!isInRange(rows.int64(3), rows.int64(4)) || !isInRange(rows.int64(5), rows.int64(6))) continue;
         const auto number = std::uint64_t(rows.int64(0)) << 8 | std::uint64_t(run_);
         starts_.push_back({rows.int64(1), number});
         finishes_.push_back({rows.int64(2), number});
@@ -152,31 +174,40 @@ void RunExport::loadFlows() {
 
 void RunExport::spans() {
     loadFlows();
-    const bool derivesFlows = starts_.empty(); // an imported run has those that were recorded
+    const bool derivesLaunches = starts_.empty() && !imported_; // of a run without its calls
     std::int64_t newestLaunch = -1;
     struct {
         std::int64_t step = -1, layer = -1, startNs = 0;
         EventTrack at;
     } gather;
+    const bool hasDetails = hasTable(connection_, "span_detail");
     Statement stepStart(connection_, "SELECT start_ns, duration_ns FROM step WHERE id = ?");
-    Statement rows(connection_,
-                   "SELECT s.id, s.step, s.layer, s.kind, s.track, t.value, n.value, s.start_ns, s.duration_ns"
-                   " FROM span s JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name"
-                   " WHERE s.run_id = ? ORDER BY s.start_ns, s.duration_ns DESC, s.id");
+    Statement rows(
+        connection_,
+        fmt::format("SELECT s.id, s.step, s.layer, s.kind, s.track, t.value, n.value, s.start_ns,"
+                    " s.duration_ns, {} FROM span s JOIN text t ON t.id = s.track"
+                    " JOIN text n ON n.id = s.name {} WHERE s.run_id = ?"
+                    " ORDER BY s.start_ns, s.duration_ns DESC, s.id",
+                    hasDetails ? "c.value, d.args" : "NULL, NULL",
+                    hasDetails ? "LEFT JOIN span_detail d ON d.id = s.id LEFT JOIN text c ON c.id = d.category" : ""));
     rows.bind(1, run_);
     const std::int64_t firstEvent = events_.events();
     for (std::int64_t seen = 0; rows.step(); ++seen) {
         const std::int64_t id = rows.int64(0), step = rows.int64(1), layer = rows.int64(2), kind = rows.int64(3),
                            startNs = rows.int64(7), durationNs = std::max<std::int64_t>(rows.int64(8), 0);
+        if (range_ && startNs >= range_->toNs) break; // by start
+        if (!isInRange(startNs, durationNs)) continue;
         const std::string_view name = rows.text(6);
         const bool isKernel = kind == int(SpanRecord::Kind::Kernel);
         int ofProcess = 0;
         const int thread = threadOf(rows.int64(4), rows.text(5), kind, ofProcess);
-        const EventTrack at = events_.slice({ofProcess, thread,
-                                             isKernel                              ? "kernel"
-                                             : kind == int(SpanRecord::Kind::Copy) ? "copy"
-                                                                                   : "range",
-                                             name, startNs, durationNs, step, layer});
+        const std::string_view category = !rows.isNull(9)                       ? rows.text(9)
+                                          : isKernel                            ? "kernel"
+                                          : kind == int(SpanRecord::Kind::Copy) ? "copy"
+                                                                                : "range";
+        const std::string args = rows.isNull(10) ? std::string() : argsOf(rows.text(10));
+        const EventTrack at =
+            events_.slice({ofProcess, thread, category, name, startNs, durationNs, step, layer, -1, args});
         lastNs_ = std::max(lastNs_, sumOf(startNs, durationNs));
         for (auto end = std::lower_bound(starts_.begin(), starts_.end(), End{id, 0});
              end != starts_.end() && end->span == id; ++end)
@@ -185,15 +216,15 @@ void RunExport::spans() {
              end != finishes_.end() && end->span == id; ++end)
             events_.flowEnd("launch", end->flow, false, at, startNs);
         // One launch starts all kernels of a recorded step: the arrow goes to the first.
-        if (derivesFlows && isKernel && step > newestLaunch) {
+        if (derivesLaunches && isKernel && step > newestLaunch) {
             newestLaunch = step;
             stepStart.bind(1, trace::stepKey(run_, int(std::min<std::int64_t>(step, trace::kMaxStep))));
-            if (stepStart.step() && stepStart.int64(0) <= startNs)
+            if (stepStart.step() && stepStart.int64(0) <= startNs && isInRange(stepStart.int64(0), stepStart.int64(1)))
                 events_.flow("launch to kernel", {process(kEngine), events_.thread(process(kEngine), "host")},
                              stepStart.int64(0), at, startNs);
             stepStart.reset();
         }
-        if (derivesFlows && isKernel && name.starts_with("offloading: ")) {
+        if (!imported_ && isKernel && name.starts_with("offloading: ")) {
             gather = {step, layer, startNs, at};
         } else if (isKernel && gather.step == step && gather.layer == layer && gather.step >= 0 &&
                    (name.starts_with("stage2: ") || name.starts_with("attention: "))) {
@@ -214,6 +245,7 @@ void RunExport::recordedCounters() {
                           " AND t.value LIKE 'PCIe bytes%' ORDER BY c.start_ns, c.id");
         samples.bind(1, run_);
         while (samples.step()) {
+            if (!isInRange(samples.int64(1), 0)) continue;
             events_.counter(use(kLink), samples.text(0), "GB/s", samples.int64(1), samples.real(2));
             lastNs_ = std::max(lastNs_, samples.int64(1));
         }
@@ -223,13 +255,15 @@ void RunExport::recordedCounters() {
                                 " WHERE c.run_id = ? ORDER BY c.time_ns, c.id");
     rows.bind(1, run_);
     while (rows.step()) {
+        if (!isInRange(rows.int64(1), 0)) continue;
         events_.counter(use(kEngine), rows.text(0), "value", rows.int64(1), rows.real(2));
         lastNs_ = std::max(lastNs_, rows.int64(1));
     }
 }
 
-void RunExport::write(std::string_view name, std::string_view timing, int deviceSlots) {
+void RunExport::write(std::string_view name, std::string_view timing, int deviceSlots, bool imported) {
     name_ = name;
+    imported_ = imported;
     use(kEngine);
     steps(timing, deviceSlots);
     spans();
@@ -259,11 +293,11 @@ ExportResult exportChromeTrace(const std::string& path, std::ostream& out, const
     const std::int64_t originNs = earliest(*trace.connection, options.runId);
     writer.add(R"({{"otherData":{{"producer":"KVScope","time_zero_ns":{}}},"traceEvents":[)", originNs);
     ChromeEvents events(writer, originNs);
-    Statement runs(*trace.connection, "SELECT run_id, name, timing, device_slots FROM run ORDER BY run_id");
+    Statement runs(*trace.connection, "SELECT run_id, name, timing, device_slots, backend FROM run ORDER BY run_id");
     while (runs.step())
         if (!options.runId || *options.runId == runs.int64(0))
-            RunExport(*trace.connection, events, runs.int32(0), options.progress)
-                .write(runs.text(1), runs.text(2), runs.int32(3));
+            RunExport(*trace.connection, events, runs.int32(0), options)
+                .write(runs.text(1), runs.text(2), runs.int32(3), runs.text(4) == kImported);
     writer.addText("\n]}\n");
     writer.flush();
     return {events.events(), {}};

@@ -86,9 +86,17 @@ void writeValue(LineWriter& writer, const Statement& rows, int column, ExportFor
 ExportResult exportView(Connection& connection, const TableQuery& query, ExportFormat format, LineWriter& writer,
                         const ExportOptions& options) {
     ExportResult result;
-    Statement rows(connection, fmt::format("SELECT {} FROM {}{}{}", query.columns, query.view,
-                                           options.runId ? " WHERE run_id = ?1" : "", query.order));
+    std::string where;
+    if (options.runId) where = " WHERE run_id = ?1";
+    if (options.range)
+        where +=
+            std::string(where.empty() ? " WHERE" : " AND") + " start_ns < ?3 AND start_ns + max(duration_ns, 1) > ?2";
+    Statement rows(connection, fmt::format("SELECT {} FROM {}{}{}", query.columns, query.view, where, query.order));
     if (options.runId) rows.bind(1, *options.runId);
+    if (options.range) {
+        rows.bind(2, options.range->fromNs);
+        rows.bind(3, options.range->toNs);
+    }
     if (format == ExportFormat::Csv) {
         for (int column = 0; column < rows.columns(); ++column)
             writer.add("{}{}", column == 0 ? "" : ",", rows.columnName(column));
@@ -157,6 +165,20 @@ ExportResult exportSelections(Connection& connection, ExportFormat format, LineW
     return result;
 }
 
+bool hasTimes(ExportTable table) {
+    switch (table) {
+    case ExportTable::Steps:
+    case ExportTable::Layers:
+    case ExportTable::Transfers:
+    case ExportTable::Kernels:
+    case ExportTable::Spans:
+    case ExportTable::Counters:
+        return true;
+    default:
+        return false;
+    }
+}
+
 bool hasCounters(Connection& connection) {
     Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE type='view' AND name='v_counter'");
     return find.step();
@@ -188,6 +210,10 @@ ExportFormat parseExportFormat(std::string_view name) {
 
 ExportResult exportTable(const std::string& path, ExportTable table, ExportFormat format, std::ostream& out,
                          const ExportOptions& options) {
+    if (options.range && !hasTimes(table))
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("the table of {} has no times", exportTableNames()[std::size_t(table)]),
+                    "export all of it");
     const OpenTrace trace = openTrace(path);
     trace.connection->setInterrupt(options.interrupt);
     const bool recordedByOthers = table == ExportTable::Gauges || table == ExportTable::Flows;

@@ -32,6 +32,11 @@ enum class ExportTable {
 };
 enum class ExportFormat { Csv, Jsonl };
 
+/// Nanoseconds of the run's clock.
+struct ExportRange {
+    std::int64_t fromNs = 0, toNs = 0; // what touches [from, to)
+};
+
 /// "selections", "steps", ... in the order of ExportTable.
 const std::vector<std::string>& exportTableNames();
 /// @throws Error(BadInput) listing the names
@@ -43,6 +48,8 @@ struct ExportOptions {
     std::optional<int> runId; // absent: all runs of the file
     const std::atomic<bool>* interrupt = nullptr;
     Progress progress{}; // how far it is, as far as that can be known
+    /// Steps, layers, spans, kernels, transfers and counters that touch it, as a whole; absent: everything.
+    std::optional<ExportRange> range{};
 };
 
 struct ExportResult {
@@ -52,7 +59,8 @@ struct ExportResult {
 
 /// Columns: those of the views in docs/trace-format.md; selections have run_id, step, layer, seq, kv_head, block,
 /// origin, hit with one row per block. CSV has a header line, quotes by RFC 4180 and leaves undefined values empty;
-/// JSON lines write null. @throws Error(Storage | BadInput | Cancelled), Storage also when `out` fails
+/// JSON lines write null. @throws Error(Storage | BadInput | Cancelled), Storage also when `out` fails, BadInput also
+/// for a range of a table that has no times
 ExportResult exportTable(const std::string& path, ExportTable table, ExportFormat format, std::ostream& out,
                          const ExportOptions& options = {});
 
@@ -60,8 +68,9 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
 /// stages, ranges), GPU (a thread per stream), host-device link (transfers and copies) and KV cache; counters for
 /// tokens/s, hit rate, resident blocks, link traffic and exposed time; arrows from a launch to its kernel and from a
 /// transfer to the attention that used it. Times in microseconds with all digits. Slices of one thread nest or lie
-/// apart; what overlaps otherwise goes to another thread of that name. Memory: 32 bytes per recorded flow. @throws as
-/// exportTable
+/// apart; what overlaps otherwise goes to another thread of that name. Spans of other tools keep their categories and
+/// arguments. With a range: the steps and spans that touch it, and the arrows between them. Memory: 32 bytes per
+/// recorded flow. @throws as exportTable
 ExportResult exportChromeTrace(const std::string& path, std::ostream& out, const ExportOptions& options = {});
 
 } // namespace kvscope

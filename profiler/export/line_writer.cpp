@@ -1,7 +1,7 @@
 #include "profiler/export/line_writer.h"
 
-#include "core/model/tokenizer.h"
 #include "kernels/base/error.h"
+#include "profiler/export/json_text.h"
 
 #include <ostream>
 
@@ -22,25 +22,7 @@ void LineWriter::addCsv(std::string_view text) {
     buffer_ += '"';
 }
 
-void LineWriter::addJson(std::string_view text) {
-    buffer_ += '"';
-    for (const char c : toValidUtf8(text)) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (c == '"' || c == '\\')
-            (buffer_ += '\\') += c;
-        else if (c == '\n')
-            buffer_ += "\\n";
-        else if (c == '\r')
-            buffer_ += "\\r";
-        else if (c == '\t')
-            buffer_ += "\\t";
-        else if (byte < 0x20 || byte == 0x7f)
-            add("\\u{:04x}", unsigned(byte));
-        else
-            buffer_ += c;
-    }
-    buffer_ += '"';
-}
+void LineWriter::addJson(std::string_view text) { appendJsonString(buffer_, text); }
 
 void LineWriter::flush() {
     out_.write(buffer_.data(), std::streamsize(buffer_.size()));

@@ -25,6 +25,16 @@ std::int64_t ForeignRow::integer(std::string_view column) const {
     return index >= 0 ? statement_->int64(index) : 0;
 }
 
+double ForeignRow::real(std::string_view column) const {
+    const int index = indexOf(column);
+    return index >= 0 ? statement_->real(index) : 0;
+}
+
+Statement::Type ForeignRow::type(std::string_view column) const {
+    const int index = indexOf(column);
+    return index >= 0 ? statement_->type(index) : Statement::Type::Null;
+}
+
 std::string_view ForeignRow::text(std::string_view column) const {
     const int index = indexOf(column);
     return index >= 0 ? statement_->text(index) : std::string_view();
@@ -54,7 +64,7 @@ bool ForeignDatabase::hasRows(std::string_view table) {
     return hasTable(table) && connection_.integer(fmt::format("SELECT 1 FROM \"{}\" LIMIT 1", table)) == 1;
 }
 
-void ForeignDatabase::read(std::string_view table, std::initializer_list<std::string_view> columns,
+void ForeignDatabase::read(std::string_view table, const std::vector<std::string_view>& columns,
                            const std::function<void(const ForeignRow&)>& take, std::string_view orderBy) {
     if (!hasTable(table)) return;
     std::set<std::string, std::less<>> present;

@@ -20,7 +20,9 @@ public:
     /// Not there, or NULL: false. What has() denies is 0 or empty.
     bool has(std::string_view column) const;
     std::int64_t integer(std::string_view column) const;
+    double real(std::string_view column) const;
     std::string_view text(std::string_view column) const; // until the next row
+    Statement::Type type(std::string_view column) const;  // Null where has() denies it
 
 private:
     friend class ForeignDatabase;
@@ -40,7 +42,7 @@ public:
     bool hasRows(std::string_view table);
     /// Those of `columns` that the table has, row by row; nothing if there is no such table.
     /// @throws Error(BadInput | Cancelled), and what `take` throws
-    void read(std::string_view table, std::initializer_list<std::string_view> columns,
+    void read(std::string_view table, const std::vector<std::string_view>& columns,
               const std::function<void(const ForeignRow&)>& take, std::string_view orderBy = {});
     /// StringIds.value; absent: there is none.
     std::optional<std::string> string(std::int64_t id);

@@ -66,6 +66,7 @@ std::vector<std::string> sentencesOf(const ImportLosses& losses) {
         "spans are nested too deep and lie on their parents");
     say(losses.unknownKind, "event was of a kind that has no place on a timeline",
         "events were of kinds that have no place on a timeline");
+    say(losses.longArgs, "span had arguments too long to keep", "spans had arguments too long to keep");
     return out;
 }
 

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kConverter = 1;          // raised when the same file would be converted differently
+constexpr int kConverter = 2;          // raised when the same file would be converted differently
 constexpr std::size_t kFilesKept = 24; // the newest stay
 constexpr std::uintmax_t kBytesKept = std::uintmax_t(8) << 30;
 constexpr std::chrono::hours kLongestImport{24};

@@ -1,12 +1,14 @@
 // Nsight Systems' SQLite export. Tables are there when something of their kind was recorded, and columns come and go
 // between versions: everything is looked up by name, and what is missing is not missed.
 #include "kernels/base/error.h"
+#include "profiler/export/json_text.h"
 #include "profiler/import/foreign_database.h"
 #include "profiler/import/importers.h"
 #include "profiler/import/key_hash.h"
 #include "profiler/import/timeline_builder.h"
 
 #include <cctype>
+#include <cmath>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -64,6 +66,12 @@ private:
                    std::tie(other.onGpu, other.global, other.device, other.what);
         }
     };
+    using Columns = std::vector<std::string_view>;
+    /// What is used of a row and what it says beside that.
+    static Columns both(Columns used, const Columns& said) {
+        used.insert(used.end(), said.begin(), said.end());
+        return used;
+    }
     Track trackOf(Place place);
     std::uint32_t nameOfString(std::int64_t id, bool dropVersion = false);
     std::uint32_t nameId(std::string_view text) {
@@ -76,6 +84,9 @@ private:
     bool times(const ForeignRow& row, TimelineBuilder::Span& span);
     bool openTimes(const ForeignRow& row, TimelineBuilder::Span& span);
     void linkLaunch(const ForeignRow& row, TimelineBuilder::Span& span, bool isLaunch);
+    /// Adds the span, which says of itself what `args_` holds and what the row has in these columns, under their names.
+    void add(TimelineBuilder::Span& span, std::string_view category, const ForeignRow& row, const Columns& said);
+    void say(std::string_view key, std::string_view text);
 
     void part(double from, std::string_view what) { report(progress_, from, what); }
     void kernels();
@@ -98,6 +109,8 @@ private:
     std::map<Place, Track> tracks_;
     std::unordered_map<std::int64_t, std::uint32_t> strings_, shortened_;
     std::map<std::int64_t, std::string> threadNames_, processNames_;
+    JsonText args_{TimelineBuilder::kLongestArgs}; // of the next span
+    bool argsOpen_ = false;
 };
 
 Track NsightImport::trackOf(Place place) {
@@ -142,9 +155,56 @@ void NsightImport::linkLaunch(const ForeignRow& row, TimelineBuilder::Span& span
     (isLaunch ? span.startsFlow : span.endsFlow) = true;
 }
 
+void NsightImport::say(std::string_view key, std::string_view text) {
+    if (!std::exchange(argsOpen_, true)) {
+        args_.clear();
+        args_.open('{');
+    }
+    args_.key(key);
+    args_.string(text);
+}
+
+void NsightImport::add(TimelineBuilder::Span& span, std::string_view category, const ForeignRow& row,
+                       const Columns& said) {
+    if (!std::exchange(argsOpen_, false)) {
+        args_.clear();
+        args_.open('{');
+    }
+    for (const std::string_view column : said) {
+        using Type = Statement::Type;
+        const Type type = row.type(column);
+        if (type != Type::Integer && type != Type::Real && type != Type::Text) continue;
+        if (type == Type::Real && !std::isfinite(row.real(column))) continue; // JSON has no word for it
+        args_.key(column);
+        if (type == Type::Text)
+            args_.string(row.text(column));
+        else if (type == Type::Real)
+            args_.literal(fmt::format("{}", row.real(column)));
+        else
+            args_.literal(fmt::format("{}", row.integer(column)));
+    }
+    args_.close('}');
+    span.category = category;
+    span.args = args_.text();
+    timeline_.add(span);
+}
+
 void NsightImport::kernels() {
+    static const Columns kSaid{"gridX",
+                               "gridY",
+                               "gridZ",
+                               "blockX",
+                               "blockY",
+                               "blockZ",
+                               "registersPerThread",
+                               "staticSharedMemory",
+                               "dynamicSharedMemory",
+                               "localMemoryPerThread",
+                               "graphId",
+                               "graphNodeId",
+                               "correlationId"};
     db_.read("CUPTI_ACTIVITY_KIND_KERNEL",
-             {"start", "end", "deviceId", "streamId", "correlationId", "globalPid", "shortName", "demangledName"},
+             both({"start", "end", "deviceId", "streamId", "globalPid", "shortName", "demangledName"}, kSaid),
              [&](const ForeignRow& row) {
                  TimelineBuilder::Span span;
                  if (!times(row, span)) return;
@@ -153,13 +213,15 @@ void NsightImport::kernels() {
                                        fmt::format("stream {}", row.integer("streamId"))});
                  span.name = nameOfString(row.integer(row.has("shortName") ? "shortName" : "demangledName"));
                  linkLaunch(row, span, false);
-                 timeline_.add(span);
+                 if (row.has("shortName") && row.has("demangledName"))
+                     say("signature", timeline_.names().text(nameOfString(row.integer("demangledName"))));
+                 add(span, "kernel", row, kSaid);
              });
 }
 
 void NsightImport::graphs() {
-    db_.read("CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-             {"start", "end", "deviceId", "streamId", "correlationId", "globalPid", "graphId"},
+    static const Columns kSaid{"graphId", "graphExecId", "correlationId"};
+    db_.read("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", both({"start", "end", "deviceId", "streamId", "globalPid"}, kSaid),
              [&](const ForeignRow& row) {
                  TimelineBuilder::Span span;
                  if (!times(row, span)) return;
@@ -168,13 +230,14 @@ void NsightImport::graphs() {
                                        fmt::format("stream {}", row.integer("streamId"))});
                  span.name = nameId(fmt::format("CUDA graph {}", row.integer("graphId")));
                  linkLaunch(row, span, false);
-                 timeline_.add(span);
+                 add(span, "graph", row, kSaid);
              });
 }
 
 void NsightImport::copies() {
-    db_.read("CUPTI_ACTIVITY_KIND_MEMCPY",
-             {"start", "end", "deviceId", "correlationId", "globalPid", "bytes", "copyKind", "srcKind", "dstKind"},
+    static const Columns kSaid{"bytes",    "copyKind",  "srcKind",     "dstKind",
+                               "streamId", "copyCount", "graphNodeId", "correlationId"};
+    db_.read("CUPTI_ACTIVITY_KIND_MEMCPY", both({"start", "end", "deviceId", "globalPid"}, kSaid),
              [&](const ForeignRow& row) {
                  TimelineBuilder::Span span;
                  if (!times(row, span)) return;
@@ -188,13 +251,13 @@ void NsightImport::copies() {
                  span.name = nameId(fmt::format("{} bytes {}{}", row.integer("bytes"), direction,
                                                 pageable ? ", pageable memory" : ""));
                  linkLaunch(row, span, false);
-                 timeline_.add(span);
+                 add(span, "memcpy", row, kSaid);
              });
 }
 
 void NsightImport::memsets() {
-    db_.read("CUPTI_ACTIVITY_KIND_MEMSET",
-             {"start", "end", "deviceId", "streamId", "correlationId", "globalPid", "bytes"},
+    static const Columns kSaid{"bytes", "value", "streamId", "memKind", "graphNodeId", "correlationId"};
+    db_.read("CUPTI_ACTIVITY_KIND_MEMSET", both({"start", "end", "deviceId", "globalPid"}, kSaid),
              [&](const ForeignRow& row) {
                  TimelineBuilder::Span span;
                  if (!times(row, span)) return;
@@ -203,12 +266,13 @@ void NsightImport::memsets() {
                                        fmt::format("stream {}", row.integer("streamId"))});
                  span.name = nameId(fmt::format("{} bytes set", row.integer("bytes")));
                  linkLaunch(row, span, false);
-                 timeline_.add(span);
+                 add(span, "memset", row, kSaid);
              });
 }
 
 void NsightImport::synchronisation() {
-    db_.read("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", {"start", "end", "deviceId", "globalPid", "syncType"},
+    static const Columns kSaid{"streamId", "eventId", "correlationId"};
+    db_.read("CUPTI_ACTIVITY_KIND_SYNCHRONIZATION", both({"start", "end", "deviceId", "globalPid", "syncType"}, kSaid),
              [&](const ForeignRow& row) {
                  TimelineBuilder::Span span;
                  if (!times(row, span)) return;
@@ -218,51 +282,58 @@ void NsightImport::synchronisation() {
                  span.track =
                      trackOf({true, processOf(row.integer("globalPid")), row.integer("deviceId"), "synchronisation"});
                  span.name = nameId(names[type >= 1 && type <= 4 ? type : 0]);
-                 timeline_.add(span);
+                 add(span, "synchronization", row, kSaid);
              });
 }
 
 void NsightImport::calls() {
-    db_.read("CUPTI_ACTIVITY_KIND_RUNTIME", {"start", "end", "globalTid", "correlationId", "nameId"},
+    static const Columns kSaid{"returnValue", "correlationId"};
+    db_.read("CUPTI_ACTIVITY_KIND_RUNTIME", both({"start", "end", "globalTid", "nameId"}, kSaid),
              [&](const ForeignRow& row) {
                  TimelineBuilder::Span span;
                  if (!times(row, span)) return;
                  span.track = trackOf({false, row.integer("globalTid"), 0, "CUDA calls"});
                  span.name = nameOfString(row.integer("nameId"), true);
                  linkLaunch(row, span, true);
-                 timeline_.add(span);
+                 add(span, "cuda_runtime", row, kSaid);
              });
 }
 
 void NsightImport::systemCalls() {
-    db_.read("OSRT_API", {"start", "end", "globalTid", "nameId"}, [&](const ForeignRow& row) {
+    static const Columns kSaid{"returnValue", "nestingLevel"};
+    db_.read("OSRT_API", both({"start", "end", "globalTid", "nameId"}, kSaid), [&](const ForeignRow& row) {
         TimelineBuilder::Span span;
         if (!times(row, span)) return;
         span.track = trackOf({false, row.integer("globalTid"), 0, "system calls"});
         span.name = nameOfString(row.integer("nameId"));
-        timeline_.add(span);
+        add(span, "osrt", row, kSaid);
     });
 }
 
 void NsightImport::ranges() {
+    static const Columns kSaid{"category",    "color",       "rangeId",    "domainId",   "uint64Value", "int64Value",
+                               "doubleValue", "uint32Value", "int32Value", "floatValue", "jsonText"};
     constexpr std::int64_t kMark = 34, kPushPop = 59, kStartEnd = 60;
     std::uint64_t unended = 0;
     for (const char* table : {"NVTX_EVENTS", "NVTX_EVENTS_V2", "NVTX_EVENTS_V3"})
-        db_.read(table, {"start", "end", "eventType", "text", "textId", "globalTid"}, [&](const ForeignRow& row) {
-            const std::int64_t type = row.integer("eventType");
-            if (type != kMark && type != kPushPop && type != kStartEnd) return;
-            TimelineBuilder::Span span;
-            // Ranges of the second kind may end on another thread and overlap: they have a track of their own.
-            span.track = trackOf({false, row.integer("globalTid"), 0, type == kStartEnd ? "NVTX ranges" : "NVTX"});
-            span.name = row.has("text")     ? nameId(row.text("text"))
-                        : row.has("textId") ? nameOfString(row.integer("textId"))
-                                            : nameId({});
-            if (type != kMark && !row.has("end")) { // still open when recording ended
-                if (openTimes(row, span)) timeline_.open(hashOf(++unended, hashOf("NVTX")), span);
-                return;
-            }
-            if (type == kMark ? openTimes(row, span) : times(row, span)) timeline_.add(span);
-        });
+        db_.read(
+            table, both({"start", "end", "eventType", "text", "textId", "globalTid"}, kSaid),
+            [&](const ForeignRow& row) {
+                const std::int64_t type = row.integer("eventType");
+                if (type != kMark && type != kPushPop && type != kStartEnd) return;
+                TimelineBuilder::Span span;
+                // Ranges of the second kind may end on another thread and overlap: they have a track of their own.
+                span.track = trackOf({false, row.integer("globalTid"), 0, type == kStartEnd ? "NVTX ranges" : "NVTX"});
+                span.name = row.has("text")     ? nameId(row.text("text"))
+                            : row.has("textId") ? nameOfString(row.integer("textId"))
+                                                : nameId({});
+                if (type != kMark && !row.has("end")) { // still open when recording ended
+                    span.category = "nvtx";
+                    if (openTimes(row, span)) timeline_.open(hashOf(++unended, hashOf("NVTX")), span);
+                    return;
+                }
+                if (type == kMark ? openTimes(row, span) : times(row, span)) add(span, "nvtx", row, kSaid);
+            });
 }
 
 void NsightImport::overhead() {

@@ -16,11 +16,11 @@ SpillFile::~SpillFile() {
 
 void SpillFile::open(const std::string& folder) {
     folder_ = folder;
-    std::string name = folder + "/sort-XXXXXX";
+    std::string name = folder + "/kvscope-XXXXXX";
     descriptor_ = mkstemp(name.data());
     if (descriptor_ < 0)
         throw Error(ErrorKind::Storage,
-                    fmt::format("no file for sorting can be made in {}: {}", folder, std::strerror(errno)),
+                    fmt::format("no temporary file can be made in {}: {}", folder, std::strerror(errno)),
                     "choose a folder you may write to");
     unlink(name.c_str());
 }
@@ -32,7 +32,7 @@ void SpillFile::append(const void* bytes, std::size_t count) {
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0)
             throw Error(ErrorKind::Storage,
-                        fmt::format("sorting needs more space in {}: {}", folder_, std::strerror(errno)),
+                        fmt::format("a temporary file needs more space in {}: {}", folder_, std::strerror(errno)),
                         "free some space on that disk");
         at += written;
         count -= std::size_t(written);
@@ -46,7 +46,7 @@ void SpillFile::read(void* bytes, std::size_t count, std::int64_t from) const {
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0)
             throw Error(ErrorKind::Storage,
-                        fmt::format("reading back what was sorted in {} failed: {}", folder_,
+                        fmt::format("reading back a temporary file in {} failed: {}", folder_,
                                     got < 0 ? std::strerror(errno) : "the file is short"),
                         "check the disk");
         at += got;

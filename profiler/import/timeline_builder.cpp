@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 
 namespace kvscope {
@@ -51,7 +52,8 @@ private:
 
 } // namespace
 
-TimelineBuilder::TimelineBuilder(const std::string& folder) : spans_(folder), edges_(folder), counters_(folder) {}
+TimelineBuilder::TimelineBuilder(const std::string& folder)
+    : details_(folder), spans_(folder), edges_(folder), counters_(folder) {}
 
 TimelineBuilder::Track TimelineBuilder::addTrack() {
     labels_.emplace_back();
@@ -72,35 +74,62 @@ bool TimelineBuilder::usable(std::int64_t timeNs) {
     return true;
 }
 
+TimelineBuilder::Detail TimelineBuilder::detailOf(const Span& span) {
+    Detail detail;
+    if (!span.category.empty()) detail.category = names_.id(span.category);
+    if (span.args.size() > kLongestArgs)
+        ++losses_.longArgs;
+    else
+        detail.args = details_.add(span.args);
+    return detail;
+}
+
+/// What both ends of a range said; the closing one has the last word.
+TimelineBuilder::Detail TimelineBuilder::merged(const Detail& open, const Detail& close) {
+    Detail both = open;
+    if (both.category == kNoCategory) both.category = close.category;
+    if (open.args.length == 0) both.args = close.args;
+    if (open.args.length == 0 || close.args.length == 0) return both;
+    auto args = nlohmann::ordered_json::parse(details_.read(open.args), nullptr, false);
+    const auto more = nlohmann::ordered_json::parse(details_.read(close.args), nullptr, false);
+    if (!args.is_object() || !more.is_object()) return both;
+    args.update(more);
+    both.args = details_.add(args.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+    return both;
+}
+
 void TimelineBuilder::add(const Span& span) {
     if (span.durationNs > kLatestNs) {
         ++losses_.untimed;
         return;
     }
     if (!usable(span.startNs)) return;
+    addRecord(span, detailOf(span));
+}
+
+void TimelineBuilder::addRecord(const Span& span, const Detail& detail) {
     if (span.durationNs < 0) ++losses_.negative;
     const std::int64_t length = std::max<std::int64_t>(span.durationNs, 0);
     latestNs_ = std::max(latestNs_, span.startNs + length);
-    spans_.add({span.startNs, length, span.flow, sequence_++, span.track, span.name, span.step, span.layer, span.kind,
-                span.endsFlow, span.startsFlow, false, FlowEnd::Start});
+    spans_.add({span.startNs, length, detail, span.flow, sequence_++, span.track, span.name, span.step, span.layer,
+                span.kind, span.endsFlow, span.startsFlow, false, FlowEnd::Start});
     ++spanCount_;
 }
 
-void TimelineBuilder::open(std::uint64_t channel, const Span& span) {
+void TimelineBuilder::addEdge(std::uint64_t channel, const Span& span, bool opens, bool named) {
     if (usable(span.startNs))
-        edges_.add(
-            {span.startNs, sequence_++, channel, span.track, span.name, span.step, span.layer, span.kind, true, true});
+        edges_.add({span.startNs, detailOf(span), sequence_++, channel, span.track, span.name, span.step, span.layer,
+                    span.kind, opens, named});
 }
 
+void TimelineBuilder::open(std::uint64_t channel, const Span& span) { addEdge(channel, span, true, true); }
 void TimelineBuilder::close(std::uint64_t channel, const Span& span, bool named) {
-    if (usable(span.startNs))
-        edges_.add({span.startNs, sequence_++, channel, span.track, span.name, span.step, span.layer, span.kind, false,
-                    named});
+    addEdge(channel, span, false, named);
 }
 
 void TimelineBuilder::addFlow(Track track, std::int64_t timeNs, FlowKey key, FlowEnd end) {
     if (usable(timeNs))
-        spans_.add({timeNs, 0, key, sequence_++, track, 0, -1, -1, Kind::Range, false, false, true, end});
+        spans_.add({timeNs, 0, {}, key, sequence_++, track, 0, -1, -1, Kind::Range, false, false, true, end});
 }
 
 void TimelineBuilder::addCounter(Track counter, std::int64_t timeNs, double value) {
@@ -110,7 +139,19 @@ void TimelineBuilder::addCounter(Track counter, std::int64_t timeNs, double valu
 void TimelineBuilder::joinEdges(const std::stop_token& stop) {
     std::unordered_map<std::uint64_t, std::vector<Edge>> channels;
     const auto join = [&](const Edge& open, std::int64_t endNs) {
-        add({open.track, open.name, open.kind, open.step, open.layer, open.time, endNs - open.time});
+        if (endNs - open.time > kLatestNs) {
+            ++losses_.untimed;
+            return;
+        }
+        Span span;
+        span.track = open.track;
+        span.name = open.name;
+        span.kind = open.kind;
+        span.step = open.step;
+        span.layer = open.layer;
+        span.startNs = open.time;
+        span.durationNs = endNs - open.time;
+        addRecord(span, open.detail);
     };
     std::int64_t seen = 0;
     edges_.drain([&](const Edge& edge) {
@@ -129,6 +170,7 @@ void TimelineBuilder::joinEdges(const std::stop_token& stop) {
         }
         if (edge.step >= 0) found->step = edge.step; // the arguments of both ends count
         if (edge.layer >= 0) found->layer = edge.layer;
+        if (!edge.detail.empty()) found->detail = merged(found->detail, edge.detail);
         const auto at = found.base() - 1;
         for (auto inner = stack.rbegin(); inner != found; ++inner) {
             ++losses_.unclosed; // its parent ended, so it did
@@ -169,6 +211,7 @@ void TimelineBuilder::writeSpans(Connection& connection, std::int64_t originNs, 
                                  const Progress& progress, const std::stop_token& stop) {
     RowInserter rows(connection, "span", "id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth");
     rows.expect(std::size_t(spanCount_));
+    Statement insertDetail(connection, "INSERT INTO span_detail(id, category, args) VALUES (?,?,?)", true);
     FlowBinder flows(connection, losses_);
     std::vector<OpenSpans> open(labels_.size(), OpenSpans(kDeepest));
     std::unordered_map<Track, std::vector<std::pair<FlowKey, bool>>> waiting; // for the track's next span
@@ -192,6 +235,19 @@ void TimelineBuilder::writeSpans(Connection& connection, std::int64_t originNs, 
         if (place.squeezed) ++losses_.tooDeep;
         rows.add(id, kRun, record.step, record.layer, int(record.kind), std::int64_t(labels_[record.track].name) + 1,
                  std::int64_t(record.name) + 1, record.time - originNs, record.length, place.depth);
+        if (!record.detail.empty()) {
+            insertDetail.bind(1, id);
+            if (record.detail.category == kNoCategory)
+                insertDetail.bindNull(2);
+            else
+                insertDetail.bind(2, std::int64_t(record.detail.category) + 1);
+            const std::string args = details_.read(record.detail.args);
+            if (args.empty())
+                insertDetail.bindNull(3);
+            else
+                insertDetail.bind(3, std::string_view(args));
+            insertDetail.run();
+        }
         if (record.endsFlow) flows.reaches(record.flow, id);
         if (record.startsFlow) flows.starts(record.flow, id);
         if (!waiting.empty())

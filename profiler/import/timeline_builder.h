@@ -4,6 +4,7 @@
 
 #include "core/model/progress.h"
 #include "core/trace/trace_sink.h"
+#include "profiler/import/detail_store.h"
 #include "profiler/import/spill_sorter.h"
 #include "profiler/import/text_pool.h"
 
@@ -28,6 +29,7 @@ struct ImportLosses {
     std::int64_t unbound = 0;     // flows without a span at one of their ends
     std::int64_t tooDeep = 0;     // spans nested deeper than kDeepest, drawn at it
     std::int64_t unknownKind = 0; // events of a kind that has no place on a timeline
+    std::int64_t longArgs = 0;    // spans whose arguments are longer than kLongestArgs and were left out
 };
 
 /// How the two ends of a flow find each other: a 64-bit hash of whatever names them.
@@ -39,7 +41,8 @@ public:
     using Kind = SpanRecord::Kind;
     using Track = std::uint32_t;
     static constexpr int kDeepest = 500;
-    static constexpr std::int64_t kLatestNs = std::int64_t(1) << 61; // times beyond, either way, are no times
+    static constexpr std::size_t kLongestArgs = std::size_t(64) << 10; // bytes
+    static constexpr std::int64_t kLatestNs = std::int64_t(1) << 61;   // times beyond, either way, are no times
 
     /// `folder`: for sorting on disk.
     explicit TimelineBuilder(const std::string& folder);
@@ -52,6 +55,7 @@ public:
         std::int64_t startNs = 0, durationNs = 0;
         FlowKey flow = 0; // with the two below
         bool endsFlow = false, startsFlow = false;
+        std::string_view category{}, args{}; // args: a JSON object; both may be empty; needed until add returns
     };
 
     TextPool& names() { return names_; }
@@ -81,8 +85,16 @@ public:
                   const std::stop_token& stop);
 
 private:
+    struct Detail {
+        std::uint32_t category = kNoCategory; // names().id
+        DetailStore::Ref args;
+        bool empty() const { return category == kNoCategory && args.length == 0; }
+    };
+    static constexpr std::uint32_t kNoCategory = std::numeric_limits<std::uint32_t>::max();
+
     struct Record { // a span, or one end of a flow
         std::int64_t time, length;
+        Detail detail;
         FlowKey flow;
         std::uint64_t sequence;
         Track track;
@@ -101,6 +113,7 @@ private:
     };
     struct Edge {
         std::int64_t time;
+        Detail detail;
         std::uint64_t sequence, channel;
         Track track;
         std::uint32_t name;
@@ -122,6 +135,10 @@ private:
     };
 
     bool usable(std::int64_t timeNs);
+    Detail detailOf(const Span& span);
+    Detail merged(const Detail& open, const Detail& close);
+    void addRecord(const Span& span, const Detail& detail);
+    void addEdge(std::uint64_t channel, const Span& span, bool opens, bool named);
     void joinEdges(const std::stop_token& stop);
     void uniqueLabels();
     void writeTexts(Connection& connection);
@@ -130,6 +147,7 @@ private:
     void writeCounters(Connection& connection, std::int64_t originNs, Written& written, const std::stop_token& stop);
 
     TextPool names_;
+    DetailStore details_;
     struct Label {
         std::string text, suffix;
         std::uint32_t name = 0;

@@ -28,7 +28,7 @@ std::optional<double> numberOf(std::string_view text) {
 /// A value that is no object and no array.
 struct Scalar {
     enum class Type { Text, Number, Other } type = Type::Other;
-    std::string_view text; // of a number: its digits
+    std::string_view text; // as it stands, a text without its quotes
     double number = 0;
     bool truth = false;
 };
@@ -40,8 +40,8 @@ public:
     EventParser(const std::istream& in, const std::string& path, const std::function<void(const TraceEvent&)>& take)
         : in_(in), path_(path), take_(take) {}
 
-    bool null() { return scalar({}); }
-    bool boolean(bool value) { return scalar({Scalar::Type::Other, {}, 0, value}); }
+    bool null() { return scalar({Scalar::Type::Other, "null", 0, false}); }
+    bool boolean(bool value) { return scalar({Scalar::Type::Other, value ? "true" : "false", 0, value}); }
     bool number_integer(std::int64_t value) { return integer(value); }
     bool number_unsigned(std::uint64_t value) { return integer(value); }
     bool number_float(double value, const std::string& digits) {
@@ -51,12 +51,24 @@ public:
     bool binary(Json::binary_t&) { return true; }
     bool start_object(std::size_t) {
         if (depth_ == 0) objectForm_ = true;
+        if (eventDepth_ > 0 && depth_ == eventDepth_ && field_ == "args") {
+            inArgs_ = true;
+            event_.args.clear();
+        }
+        if (inArgs_) event_.args.open('{');
         enter();
-        if (depth_ == eventDepth_) event_.clear();
+        if (depth_ == eventDepth_) {
+            event_.clear();
+            field_.clear();
+        }
         return true;
     }
     bool end_object() {
         if (depth_ == eventDepth_) take_(event_);
+        if (inArgs_) {
+            event_.args.close('}');
+            inArgs_ = depth_ > eventDepth_ + 1;
+        }
         return leave();
     }
     bool start_array(std::size_t) {
@@ -65,10 +77,12 @@ public:
             eventDepth_ = depth_ + 2;
             file_.sawEvents = true;
         }
+        if (inArgs_) event_.args.open('[');
         enter();
         return true;
     }
     bool end_array() {
+        if (inArgs_) event_.args.close(']');
         if (eventDepth_ > 0 && depth_ == eventDepth_ - 1) eventDepth_ = 0; // a second list of that name counts as well
         return leave();
     }
@@ -79,6 +93,7 @@ public:
             field_ = name, inner_.clear();
         else if (depth_ == eventDepth_ + 1 || (eventDepth_ == 0 && depth_ == 2))
             inner_ = name;
+        if (inArgs_) event_.args.key(name);
         return true;
     }
     bool parse_error(std::size_t position, const std::string& token, const Json::exception& error) {
@@ -120,16 +135,28 @@ private:
         } else if (depth_ == eventDepth_) {
             eventField(value);
         } else if (depth_ == eventDepth_ + 1) {
-            innerField(value);
+            if (innerField(value))
+                event_.args.dropKey();
+            else if (inArgs_)
+                argument(value);
+        } else if (inArgs_) {
+            argument(value);
         }
         return true;
+    }
+    void argument(const Scalar& value) {
+        if (value.type == Scalar::Type::Text)
+            event_.args.string(value.text);
+        else
+            event_.args.literal(value.text);
     }
     void time(const Scalar& value, std::optional<std::int64_t>& field) {
         field = value.type == Scalar::Type::Other ? std::nullopt : nanosecondsOf(value.text);
         if (!field) event_.badTime = true;
     }
     void eventField(const Scalar& value);
-    void innerField(const Scalar& value);
+    /// @return whether the value has a field of its own now
+    bool innerField(const Scalar& value);
 
     const std::istream& in_;
     const std::string& path_;
@@ -140,6 +167,7 @@ private:
     int depth_ = 0;
     int eventDepth_ = 0; // depth inside an event; 0: not in the list of events
     bool objectForm_ = false;
+    bool inArgs_ = false; // inside the event's args, which are an object
 };
 
 void EventParser::eventField(const Scalar& value) {
@@ -160,15 +188,15 @@ void EventParser::eventField(const Scalar& value) {
         }
 }
 
-void EventParser::innerField(const Scalar& value) {
+bool EventParser::innerField(const Scalar& value) {
     if (field_ == "id2") {
         if (inner_ == "local")
             event_.localId.assign(value.text);
         else if (inner_ == "global")
             event_.id.assign(value.text);
-        return;
+        return false;
     }
-    if (field_ != "args") return;
+    if (field_ != "args") return false;
     if (value.type == Scalar::Type::Text && inner_ == "name") event_.givenName.assign(value.text);
     std::optional<double> number;
     if (value.type == Scalar::Type::Number)
@@ -176,11 +204,12 @@ void EventParser::innerField(const Scalar& value) {
     else if (value.type == Scalar::Type::Text && !value.text.empty() &&
              (isDigit(value.text[0]) || value.text[0] == '-'))
         number = numberOf(value.text);
-    if (!number) return;
+    if (!number) return false;
+    if (event_.numbers.size() < kMostNumbers) event_.numbers.emplace_back(inner_, *number);
     const bool whole = *number >= 0 && *number < double(1 << 25) && *number == std::floor(*number);
     if (whole && inner_ == "step") event_.step = std::int32_t(*number);
     if (whole && inner_ == "layer") event_.layer = std::int32_t(*number);
-    if (event_.numbers.size() < kMostNumbers) event_.numbers.emplace_back(inner_, *number);
+    return whole && (inner_ == "step" || inner_ == "layer");
 }
 
 } // namespace
@@ -194,6 +223,7 @@ void TraceEvent::clear() {
     badTime = flowIn = flowOut = false;
     step = layer = -1;
     numbers.clear();
+    args.clear();
 }
 
 std::optional<std::int64_t> nanosecondsOf(std::string_view micros) {

@@ -1,6 +1,8 @@
 // One event of a Chrome trace as it stands in the file, and the parser that finds them without holding the document.
 #pragma once
 
+#include "profiler/export/json_text.h"
+
 #include <cstdint>
 #include <functional>
 #include <iosfwd>
@@ -14,6 +16,7 @@ namespace kvscope {
 
 /// Fields that are not there are empty. Kept and refilled from event to event: the texts' memory is reused.
 struct TraceEvent {
+    static constexpr std::size_t kLongestArgs = std::size_t(64) << 10; // bytes
     std::string phase, name, category, process, thread, id, localId, bindId, bindPoint, scope;
     std::optional<std::int64_t> timeNs, durationNs; // absent: missing or no number
     bool badTime = false;                           // there was one, but not a usable number
@@ -21,6 +24,7 @@ struct TraceEvent {
     std::string givenName;                               // args.name, of metadata
     std::int32_t step = -1, layer = -1;                  // args, as KVScope writes them
     std::vector<std::pair<std::string, double>> numbers; // args that are numbers or numeric texts; at most 64
+    JsonText args{kLongestArgs};                         // as they stand, without step and layer
 
     void clear();
 };

@@ -19,7 +19,7 @@ using Kind = SpanRecord::Kind;
 
 Kind kindOf(std::string_view category) {
     const auto has = [&](std::string_view word) { return category.find(word) != std::string_view::npos; };
-    if (category == "kernel" || category == "concurrent_kernel") return Kind::Kernel;
+    if (category == "kernel" || category == "concurrent_kernel" || category == "graph") return Kind::Kernel;
     if (has("memcpy") || has("memset") || category == "copy" || category == "transfer") return Kind::Copy;
     return Kind::Range;
 }
@@ -82,6 +82,9 @@ TimelineBuilder::Span TraceEventImport::spanOf(Lane lane, const TraceEvent& even
     span.step = event.step;
     span.layer = event.layer < 1024 ? event.layer : -1;
     span.startNs = *event.timeNs;
+    span.category = event.category;
+    span.args = event.args.text();
+    if (event.args.tooLong()) ++timeline_.losses().longArgs;
     return span;
 }
 

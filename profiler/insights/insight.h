@@ -5,6 +5,7 @@
 #include "profiler/insights/exposure.h"
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -44,14 +45,18 @@ struct Insight {
     std::vector<Figure> figures;
 };
 
-struct InsightOptions {
-    bool replay = true; // also replay the caches where selected blocks were recorded: seconds for very long runs
-};
-
 struct InsightReport {
     ExposureReport exposure;
     std::vector<Insight> insights; // alarms first, then by impact
+    int rules = 0, judged = 0;     // how many there are, and how many of them have been asked
     int alarms() const;
+};
+
+struct InsightOptions {
+    bool replay = true; // also replay the caches where selected blocks were recorded: seconds for very long runs
+    /// Called, on the thread that asks, with what is known before the rules that read more than the last ones: first
+    /// the exposed time alone, then with the rules that look at steps, then with those that look at every selection.
+    std::function<void(InsightReport soFar)> found;
 };
 
 /// @throws Error(BadInput) if there is no such run, Error(Cancelled)

@@ -71,9 +71,17 @@ private:
     std::optional<std::vector<TokenRow>> tokens_;
 };
 
+/// What a rule has to read: those that read less are asked first, so that a long run's first findings come soon.
+enum class RuleReads : std::uint8_t {
+    Steps,  // rows of steps and runs
+    Rows,   // selections, spans or layers of every step
+    Replays // every selected block
+};
+
 struct InsightRule {
     const char* id;
     const char* claims; // what it says, in a line
+    RuleReads reads;
     void (*find)(RunFacts& facts, std::vector<Insight>& out);
 };
 std::span<const InsightRule> insightRules();

@@ -1,5 +1,6 @@
 #include "profiler/read/filtered.h"
 
+#include "profiler/read/head_bytes.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/store/trace_keys.h"
 
@@ -8,6 +9,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <map>
+#include <set>
 #include <tuple>
 
 namespace kvscope {
@@ -119,6 +121,17 @@ void sumHeads(const TraceReader& reader, int runId, const ReadFilter& filter, st
     const ReaderAccess::Impl& impl = ReaderAccess::of(reader);
     const std::int64_t blockBytes = impl.known(runId).blockBytes;
     for (StepRow& row : rows) row.d2hBytes = row.transferNs = row.exposedNs = -1;
+    // A layer's bytes belong to its heads' misses only where they are all it loaded: neither are they where a method
+    // loads other things than blocks, nor where blocks come ahead of the step that misses them.
+    Statement layers(*impl.connection,
+                     fmt::format("SELECT DISTINCT id >> 10 FROM layer_step WHERE id BETWEEN ? AND ? AND {}"
+                                 " AND h2d_bytes <> misses * {}",
+                                 condition(filter.layers, "id & 1023"), blockBytes));
+    const auto [firstLayer, lastLayer] =
+        trace::keysOfSteps(runId, rows.front().step, rows.back().step, trace::kLayerShift);
+    layers.bindAll(firstLayer, lastLayer);
+    std::set<int> unknown;
+    while (layers.step()) unknown.insert(trace::stepOf(layers.int64(0), 0));
     Statement sums(*impl.connection,
                    fmt::format("SELECT id >> 30, sum(selected),"
                                " CASE WHEN count(CASE WHEN selected > 0 AND kept IS NULL THEN 1 END) = 0 THEN sum(kept)"
@@ -137,12 +150,13 @@ void sumHeads(const TraceReader& reader, int runId, const ReadFilter& filter, st
         row->kept = sums.isNull(2) ? -1 : sums.int64(2);
         row->hits = sums.int64(3);
         row->misses = sums.int64(4);
-        row->h2dBytes = std::int64_t(std::uint64_t(row->misses) * std::uint64_t(blockBytes));
+        row->h2dBytes =
+            unknown.contains(step) ? -1 : std::int64_t(std::uint64_t(row->misses) * std::uint64_t(blockBytes));
     }
 }
 
 /// What a metric makes of columns selected (of those with a step before), kept, hits, misses, the mean of
-/// meanedColumn().
+/// meanedColumn(), and whether the bytes are those of the misses.
 float headValue(const Statement& row, int column, Metric metric, double blockBytes) {
     constexpr float undefined = std::numeric_limits<float>::quiet_NaN();
     const auto share = [&](double part, double whole) { return whole > 0 ? float(part / whole) : undefined; };
@@ -155,7 +169,7 @@ float headValue(const Statement& row, int column, Metric metric, double blockByt
     case Metric::Misses:
         return float(misses);
     case Metric::H2dBytes:
-        return float(misses * blockBytes);
+        return row.int64(column + 5) != 0 ? float(misses * blockBytes) : undefined;
     case Metric::Mass:
     case Metric::Recall:
     case Metric::FarMass:
@@ -230,9 +244,11 @@ StepMatrix filteredLayers(const TraceReader& reader, int runId, Metric metric, i
         std::string sql;
         if (byHead)
             sql = fmt::format("SELECT c.id >> 20, sum(CASE WHEN kept IS NOT NULL THEN selected END), sum(kept),"
-                              " sum(hits), sum(misses), avg({}) FROM selection c WHERE c.id BETWEEN ?1 << 20 AND"
+                              " sum(hits), sum(misses), avg({}), {} FROM selection c WHERE c.id BETWEEN ?1 << 20 AND"
                               " (?2 << 20) | 1048575 AND ?3 IN (-1, (c.id >> 10) & 1023) AND {} GROUP BY 1",
-                              impl.meanedColumn(metric), condition(filter.kvHeads, "c.id & 1023"));
+                              impl.meanedColumn(metric),
+                              metric == Metric::H2dBytes ? bytesAreOfMisses("c", run.blockBytes) : "1",
+                              condition(filter.kvHeads, "c.id & 1023"));
         else // a stage outside the layers takes no time in them
             sql = fmt::format("SELECT id, {} / 1e3 FROM layer_step WHERE id BETWEEN ?1 AND ?2 AND ?3 = -1",
                               stage.empty() ? "0" : stage);

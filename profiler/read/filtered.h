@@ -35,8 +35,9 @@ std::vector<bool> stepsThatPass(const TraceReader& reader, int runId, const Read
 std::vector<bool> blocksWithText(const TraceReader& reader, int runId, int sequence, const std::string& text);
 
 /// As TraceReader::steps, for the steps of the filter; everything from `selected` on is summed over its layers only.
-/// Wall time stays that of the whole step. With KV heads, host-to-device bytes are those of the heads' misses; what is
-/// recorded for whole layers only (d2hBytes, transferNs, exposedNs) is -1.
+/// Wall time stays that of the whole step. With KV heads, host-to-device bytes are those of the heads' misses, or -1
+/// where a layer loaded something else as well; what is recorded for whole layers only (d2hBytes, transferNs,
+/// exposedNs) is -1.
 std::vector<StepRow> filteredSteps(const TraceReader& reader, int runId, const ReadFilter& filter, int firstStep = 0,
                                    int lastStep = -1);
 /// As TraceReader::layerMatrix over all sequences or one, NaN where the filter leaves a cell out. With KV heads a cell

@@ -18,8 +18,10 @@ const std::vector<MetricInfo>& metrics() {
         {Metric::Misses, "misses", "Misses", "blocks",
          "Selected blocks that were not in the device cache and had to be loaded.", 0, open},
         {Metric::H2dBytes, "h2d_bytes", "Host to device", "B",
-         "Bytes loaded from the host store into the device cache; for one KV head its misses times the block size.", 0,
-         open},
+         "Bytes loaded from the host store into the device cache. They are recorded for whole layers; for one sequence "
+         "or KV head they are its misses times the block size, and undefined where the layer loaded something else: "
+         "blocks ahead of the step that misses them, or values only.",
+         0, open},
         {Metric::ExposedTime, "exposed", "Exposed transfer time", "µs",
          "Transfer time on the critical path of the layer, measured or modelled as the run says. Recorded for a whole "
          "layer "

@@ -31,6 +31,8 @@ struct TraceReader::Impl {
     SelectionRow selectionRow(const Statement& row) const;
     /// What a metric averages over selections `c`, in SQL; "NULL" for other metrics and where the trace has none.
     std::string meanedColumn(Metric metric) const;
+    /// Of selections `c`: id, selected, kept, hits, misses, meanedColumn(), whether the bytes are those of the misses.
+    std::string headColumns(Metric metric, std::int64_t blockBytes) const;
     bool hasTable(std::string_view name) const; // those that came later are missing in older traces
     /// A matrix of NaN for these steps. @throws Error(Unsupported) when it would not fit into memory
     StepMatrix emptyMatrix(int runId, int firstStep, int lastStep, int rows) const;

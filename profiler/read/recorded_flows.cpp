@@ -1,6 +1,7 @@
 #include "profiler/read/recorded_flows.h"
 
 #include "profiler/read/reader_impl.h"
+#include "profiler/read/span_row.h"
 
 namespace kvscope {
 
@@ -11,14 +12,10 @@ std::vector<RecordedFlow> recordedFlows(const TraceReader& reader, int runId, co
     if (!there.step()) return flows;
     Statement any(connection, "SELECT 1 FROM flow WHERE run_id = ? LIMIT 1");
     any.bind(1, runId);
-    if (!any.step()) return flows; // saves the search for the span in KVScope's own runs
-    Statement find(connection, "SELECT s.id FROM span s JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name"
-                               " WHERE s.run_id = ? AND s.start_ns = ? AND s.duration_ns = ? AND s.depth = ?"
-                               " AND t.value = ? AND n.value = ?");
-    find.bindAll(runId, span.startNs, span.durationNs, span.depth, std::string_view(span.track),
-                 std::string_view(span.name));
-    if (!find.step()) return flows;
-    const std::int64_t id = find.int64(0);
+    if (!any.step()) return flows; // saves the search for the span
+    const auto found = spanRow(connection, runId, span);
+    if (!found) return flows;
+    const std::int64_t id = *found;
     Statement rows(connection,
                    "SELECT f.from_span = ?1, t.value, n.value, s.start_ns, s.duration_ns, s.depth FROM flow f"
                    " JOIN span s ON s.id = CASE WHEN f.from_span = ?1 THEN f.to_span ELSE f.from_span END"

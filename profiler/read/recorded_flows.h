@@ -1,5 +1,5 @@
-// Which spans led to a span and which followed from it, where another tool recorded that: an imported launch and its
-// kernel. KVScope's own recordings are joined by step, layer and stage instead (span_flow.h).
+// Which spans led to a span and which followed from it, where that was recorded: a CUDA call and the kernels it
+// started, here or by another tool. What no call leads to is joined by step, layer and stage instead (span_flow.h).
 #pragma once
 
 #include "profiler/read/trace_reader.h"

@@ -1,6 +1,6 @@
 // What led to a span and what came of it: arrows from the stage that launched a kernel to the kernel, and from a
-// transfer to the attention that used its blocks. Found by step, layer and stage, which is what a trace records; it has
-// no API calls.
+// transfer to the attention that used its blocks. Found by step, layer and stage, which every trace records; the calls
+// that launched something are not in every trace (recorded_flows.h).
 #pragma once
 
 #include "profiler/read/span_index.h"

@@ -19,7 +19,8 @@ bool isMatch(const std::vector<bool>& matches, int name) {
 
 } // namespace
 
-std::vector<bool> namesMatching(const SpanIndex& index, std::string_view text) {
+std::vector<bool> namesMatching(const SpanIndex& index, std::string_view text,
+                                const std::function<std::string(std::string_view name)>& also) {
     std::vector<std::string> words;
     const std::string all = lower(text);
     for (std::size_t at = 0; at < all.size();) {
@@ -31,7 +32,8 @@ std::vector<bool> namesMatching(const SpanIndex& index, std::string_view text) {
     if (words.empty()) return {};
     std::vector<bool> matches;
     for (const std::string& name : index.names()) {
-        const std::string plain = lower(name);
+        std::string plain = lower(name);
+        if (also) plain += '\n' + lower(also(name));
         matches.push_back(std::all_of(words.begin(), words.end(),
                                       [&](const std::string& word) { return plain.find(word) != std::string::npos; }));
     }
@@ -43,6 +45,21 @@ std::size_t matchCount(const SpanIndex& index, const std::vector<bool>& matches)
     for (std::size_t name = 0; name < matches.size(); ++name)
         if (matches[name]) count += index.nameCounts()[name];
     return count;
+}
+
+std::size_t matchNumber(const SpanIndex& index, const std::vector<bool>& matches, SpanRef ref) {
+    const IndexedSpan wanted = index.at(ref);
+    if (!isMatch(matches, wanted.name)) return 0;
+    std::size_t number = 1;
+    for (int lane = 0; lane < index.laneCount(); ++lane) {
+        // At the same start lower lanes come first; within the lane, what lies before.
+        std::uint32_t end =
+            lane == ref.lane ? ref.index : index.lowerBound(lane, wanted.startNs + (lane < ref.lane ? 1 : 0));
+        end = std::min(end, index.lane(lane).spans);
+        for (std::uint32_t i = 0; i < end; ++i)
+            if (isMatch(matches, index.at({lane, i}).name)) ++number;
+    }
+    return number;
 }
 
 std::optional<SpanRef> nextMatch(const SpanIndex& index, const std::vector<bool>& matches,

@@ -1,5 +1,6 @@
 // The part of TraceReader that fills heatmaps and reads selections.
 #include "kernels/base/error.h"
+#include "profiler/read/head_bytes.h"
 #include "profiler/read/reader_impl.h"
 #include "profiler/store/selection_blob.h"
 #include "profiler/store/trace_keys.h"
@@ -46,10 +47,13 @@ const char* layerExpression(Metric metric) {
 struct HeadSums {
     double kept = 0, comparable = 0, hits = 0, misses = 0, meaned = 0;
     int rows = 0, defined = 0;
+    bool bytesKnown = true; // those of the misses
 
-    /// Columns of `row` from `column` on: selected, kept, hits, misses, meanedColumn().
+    /// Columns of `row` from `column` on: selected, kept, hits, misses, meanedColumn(), whether the bytes are those of
+    /// the misses.
     void add(const Statement& row, int column) {
         ++rows;
+        bytesKnown &= row.int64(column + 5) != 0;
         if (!row.isNull(column + 1)) {
             comparable += row.real(column);
             kept += row.real(column + 1);
@@ -68,7 +72,7 @@ struct HeadSums {
         case Metric::Misses:
             return float(misses);
         case Metric::H2dBytes:
-            return float(misses * blockBytes);
+            return bytesKnown ? float(misses * blockBytes) : kUndefined;
         case Metric::Mass:
         case Metric::Recall:
         case Metric::FarMass:
@@ -87,6 +91,11 @@ std::string TraceReader::Impl::meanedColumn(Metric metric) const {
     if (metric == Metric::Mass) return "c.mass";
     if (!isOfOracle(metric) || !hasTable("oracle")) return "NULL";
     return fmt::format("(SELECT {} FROM oracle o WHERE o.id = c.id)", metric == Metric::Recall ? "recall" : "far_mass");
+}
+
+std::string TraceReader::Impl::headColumns(Metric metric, std::int64_t blockBytes) const {
+    return fmt::format("c.id, c.selected, c.kept, c.hits, c.misses, {}, {}", meanedColumn(metric),
+                       metric == Metric::H2dBytes ? bytesAreOfMisses("c", blockBytes) : "1");
 }
 
 bool TraceReader::Impl::hasTable(std::string_view name) const {
@@ -145,8 +154,8 @@ StepMatrix TraceReader::layerMatrix(int runId, Metric metric, HeadFilter filter,
                              " (l.id << 20) | (?3 << 10) | 1023 WHERE l.id BETWEEN ?1 AND ?2 AND ?4 < 0"
                            : "selection c WHERE c.id BETWEEN ?1 << 20 AND (?2 << 20) | 1048575"
                              " AND ?3 IN (-1, (c.id >> 10) & 1023) AND ?4 IN (-1, c.id & 1023)";
-    Statement rows(*impl_->connection, fmt::format("SELECT c.id, c.selected, c.kept, c.hits, c.misses, {} FROM {}",
-                                                   impl_->meanedColumn(metric), from));
+    Statement rows(*impl_->connection,
+                   fmt::format("SELECT {} FROM {}", impl_->headColumns(metric, run.blockBytes), from));
     const auto [low, high] = trace::keysOfSteps(runId, matrix.firstStep, last, trace::kLayerShift);
     rows.bindAll(low, high, std::clamp(filter.sequence, -1, trace::kMaxSequences - 1),
                  std::clamp(filter.kvHead, -1, trace::kMaxKvHeads - 1));
@@ -179,10 +188,9 @@ StepMatrix TraceReader::headMatrix(int runId, Metric metric, int layer, int firs
                                                         : fmt::format("head {}", head));
     if (matrix.values.empty() || layer < 0 || layer >= trace::kMaxLayers) return matrix;
     Statement rows(*impl_->connection,
-                   fmt::format("SELECT c.id, c.selected, c.kept, c.hits, c.misses, {} FROM step s"
-                               " CROSS JOIN selection c ON c.id BETWEEN (s.id << 30) | (?3 << 20) AND"
-                               " (s.id << 30) | (?3 << 20) | 1048575 WHERE s.id BETWEEN ?1 AND ?2",
-                               impl_->meanedColumn(metric)));
+                   fmt::format("SELECT {} FROM step s CROSS JOIN selection c ON c.id BETWEEN (s.id << 30) | (?3 << 20)"
+                               " AND (s.id << 30) | (?3 << 20) | 1048575 WHERE s.id BETWEEN ?1 AND ?2",
+                               impl_->headColumns(metric, run.blockBytes)));
     rows.bindAll(trace::stepKey(runId, matrix.firstStep), trace::stepKey(runId, matrix.firstStep + matrix.steps - 1),
                  layer);
     while (rows.step()) {

@@ -50,9 +50,10 @@ std::string sentenceOf(const std::exception& trouble) {
 }
 
 struct Message {
-    enum class Kind { Begin, Step, Spans, Counters, End } kind = Kind::Step;
+    enum class Kind { Begin, Step, Spans, Launched, Counters, End } kind = Kind::Step;
     std::unique_ptr<StepRecord> step;
     std::vector<SpanRecord> spans;
+    std::vector<LaunchedSpan> launched;
     std::vector<CounterSample> counters;
     std::size_t bytes = 0;
     std::unique_ptr<RunInfo> info;
@@ -148,12 +149,15 @@ void Recorder::Impl::handle(Message& message) {
         end(message);
         break;
     case Message::Kind::Spans:
+    case Message::Kind::Launched:
     case Message::Kind::Counters:
         if (failed || !recording) break;
         try {
             if (!store.hasPending()) transactionStart = Clock::now();
             if (message.kind == Message::Kind::Spans)
                 store.addSpans(message.spans);
+            else if (message.kind == Message::Kind::Launched)
+                store.addLaunched(message.launched);
             else
                 store.addCounters(message.counters);
         } catch (const std::exception& trouble) {
@@ -377,6 +381,20 @@ void Recorder::addSpans(std::vector<SpanRecord> spans) noexcept {
         impl_->enqueue(std::move(message));
     } catch (const std::bad_alloc&) {
         // The steps matter more: they go on.
+    }
+}
+
+void Recorder::addLaunched(std::vector<LaunchedSpan> spans) noexcept {
+    if (spans.empty()) return;
+    try {
+        Message message;
+        message.kind = Message::Kind::Launched;
+        for (const LaunchedSpan& each : spans)
+            message.bytes += sizeof(LaunchedSpan) + each.span.track.size() + each.span.name.size();
+        message.launched = std::move(spans);
+        impl_->enqueue(std::move(message));
+    } catch (const std::bad_alloc&) {
+        // As above.
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include "core/trace/trace_sink.h"
 #include "profiler/record/counter_sample.h"
+#include "profiler/record/launched_span.h"
 
 #include <functional>
 #include <memory>
@@ -35,6 +36,8 @@ public:
     std::unique_ptr<StepRecord> acquire() override;
     void commit(std::unique_ptr<StepRecord> record) noexcept override;
     void addSpans(std::vector<SpanRecord> spans) noexcept override;
+    /// Spans that are tied to each other: what a call started may come later than the call, but not before it.
+    void addLaunched(std::vector<LaunchedSpan> spans) noexcept;
     /// While a run is on, like spans.
     void addCounters(std::vector<CounterSample> samples) noexcept;
     void endRun(RunStatus status, const std::string& message) noexcept override;

@@ -135,7 +135,8 @@ void TraceStore::verify() {
 void TraceStore::addWhatOlderTracesLack() {
     const std::string schema(resources::text("sql/schema.sql").value_or(""));
     for (const char* what :
-         {"TABLE counter", "VIEW v_counter", "TABLE lookahead", "VIEW v_lookahead", "TABLE oracle", "VIEW v_oracle"}) {
+         {"TABLE counter", "VIEW v_counter", "TABLE lookahead", "VIEW v_lookahead", "TABLE oracle", "VIEW v_oracle",
+          "TABLE span_detail", "TABLE gauge", "VIEW v_gauge", "TABLE flow", "VIEW v_flow"}) {
         const std::string name = std::string(what).substr(std::string_view(what).find(' ') + 1);
         Statement find(connection_, "SELECT 1 FROM sqlite_schema WHERE name=?");
         find.bind(1, std::string_view(name));
@@ -166,7 +167,9 @@ void TraceStore::prepare() {
     insertTokens_ = RowInserter(connection_, "token", "id, position, token_id, text, bytes");
     insertPrompts_ = RowInserter(connection_, "prompt", "id, token_id, text, bytes");
     insertSpans_ =
-        RowInserter(connection_, "span", "run_id, step, layer, kind, track, name, start_ns, duration_ns, depth");
+        RowInserter(connection_, "span", "id, run_id, step, layer, kind, track, name, start_ns, duration_ns, depth");
+    insertFlows_ = RowInserter(connection_, "flow", "run_id, from_span, to_span");
+    lastSpan_ = connection_.integer("SELECT max(id) FROM span");
     insertCounters_ = RowInserter(connection_, "counter", "run_id, track, start_ns, duration_ns, value");
     insertText_ = make("INSERT INTO text(value) VALUES (?) ON CONFLICT DO NOTHING");
     findText_ = make("SELECT id FROM text WHERE value = ?");
@@ -213,6 +216,7 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
     insertHealth.bindAll(run, std::string_view("kvscope " KVSCOPE_VERSION), unixMs()).run();
     commit();
     run_ = int(run);
+    calls_.clear();
     level_ = level;
     info_ = info;
     info_.prompts.clear();
@@ -390,15 +394,37 @@ std::int64_t TraceStore::intern(const std::string& value) {
     return texts_[value] = id;
 }
 
-void TraceStore::addSpans(const std::vector<SpanRecord>& spans) {
+/// record: what of each element is the span.
+template <class Spans, class Record> void TraceStore::insertSpans(const Spans& spans, const Record& record) {
     begin();
-    insertSpans_.expect(spans.size());
     std::vector<std::pair<std::int64_t, std::int64_t>> ids; // interned first: the statements must not interleave
     ids.reserve(spans.size());
-    for (const SpanRecord& span : spans) ids.emplace_back(intern(span.track), intern(span.name));
+    for (const auto& each : spans) ids.emplace_back(intern(record(each).track), intern(record(each).name));
+    insertSpans_.expect(spans.size());
+    for (std::size_t i = 0; i < spans.size(); ++i) {
+        const SpanRecord& span = record(spans[i]);
+        insertSpans_.add(++lastSpan_, run_, span.step, span.layer, int(span.kind), ids[i].first, ids[i].second,
+                         span.startNs, span.durationNs, span.depth);
+    }
+}
+
+void TraceStore::addSpans(const std::vector<SpanRecord>& spans) {
+    insertSpans(spans, [](const SpanRecord& span) -> const SpanRecord& { return span; });
+}
+
+void TraceStore::addLaunched(const std::vector<LaunchedSpan>& spans) {
+    const std::int64_t first = lastSpan_ + 1;
+    insertSpans(spans, [](const LaunchedSpan& each) -> const SpanRecord& { return each.span; });
+    const auto isCall = [](const LaunchedSpan& each) { return each.span.kind == SpanRecord::Kind::Range; };
     for (std::size_t i = 0; i < spans.size(); ++i)
-        insertSpans_.add(run_, spans[i].step, spans[i].layer, int(spans[i].kind), ids[i].first, ids[i].second,
-                         spans[i].startNs, spans[i].durationNs, spans[i].depth);
+        if (spans[i].launch != 0 && isCall(spans[i])) calls_.add(spans[i].launch, first + std::int64_t(i));
+    std::vector<std::pair<std::int64_t, std::int64_t>> flows;
+    for (std::size_t i = 0; i < spans.size(); ++i)
+        if (spans[i].launch != 0 && !isCall(spans[i]))
+            if (const std::int64_t call = calls_.spanOf(spans[i].launch))
+                flows.emplace_back(call, first + std::int64_t(i));
+    insertFlows_.expect(flows.size());
+    for (const auto& [call, started] : flows) insertFlows_.add(run_, call, started);
 }
 
 void TraceStore::addCounters(const std::vector<CounterSample>& samples) {
@@ -432,8 +458,8 @@ void TraceStore::commit() {
 void TraceStore::rollback() noexcept {
     try {
         for (RowInserter* inserter :
-             {&insertSpans_, &insertCounters_, &insertSteps_, &insertLayers_, &insertSelections_, &insertLookahead_,
-              &insertOracle_, &insertTokens_, &insertPrompts_})
+             {&insertSpans_, &insertFlows_, &insertCounters_, &insertSteps_, &insertLayers_, &insertSelections_,
+              &insertLookahead_, &insertOracle_, &insertTokens_, &insertPrompts_})
             inserter->reset();
         for (Statement* statement : {&updateHealth_, &begin_, &commit_, &insertText_, &findText_}) statement->reset();
         texts_.clear();                                                   // some may have been rolled back

@@ -3,6 +3,8 @@
 
 #include "core/trace/trace_sink.h"
 #include "profiler/record/counter_sample.h"
+#include "profiler/record/launched_span.h"
+#include "profiler/store/recent_calls.h"
 #include "profiler/store/row_inserter.h"
 #include "profiler/store/sqlite.h"
 
@@ -29,6 +31,8 @@ public:
     /// Adds a step to the open transaction. @throws Error(Storage) also if the record breaks the rules of StepRecord
     void addStep(const StepRecord& record);
     void addSpans(const std::vector<SpanRecord>& spans);
+    /// What a call started may come later than the call, by some ten thousand calls at most, but not before it.
+    void addLaunched(const std::vector<LaunchedSpan>& spans);
     void addCounters(const std::vector<CounterSample>& samples);
     void setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs, const std::string& error);
     void endRun(RunStatus status, const std::string& message);
@@ -55,11 +59,14 @@ private:
     Connection connection_;
     /// Id of a text in the table of texts.
     std::int64_t intern(const std::string& value);
+    template <class Spans, class Record> void insertSpans(const Spans& spans, const Record& record);
 
-    RowInserter insertSpans_, insertCounters_, insertSteps_, insertLayers_, insertSelections_, insertLookahead_,
-        insertOracle_, insertTokens_, insertPrompts_;
+    RowInserter insertSpans_, insertFlows_, insertCounters_, insertSteps_, insertLayers_, insertSelections_,
+        insertLookahead_, insertOracle_, insertTokens_, insertPrompts_;
     Statement updateHealth_, begin_, commit_, insertText_, findText_;
     std::map<std::string, std::int64_t> texts_;
+    std::int64_t lastSpan_ = 0; // id
+    RecentCalls calls_;
     int run_ = 0;
     RunInfo info_; // of the current run, without its prompts
     RecordLevel level_ = RecordLevel::Full;

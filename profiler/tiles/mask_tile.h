@@ -1,7 +1,7 @@
 // A tile of a selection mask: which blocks were selected at up to 4,096 steps, and, of every aligned group of 4, 16,
 // ... of them, which blocks by any, how often, and how often missed. Lists where a group selects few of the blocks, a
 // dense row where it selects most, and rows of bits from 16 steps on, where adding up lists would take a picture's
-// time. About 10 bytes per selected block.
+// time. 6 to 21 bytes per selected block, 9 to 10 where steps resemble each other (docs/heatmaps.md).
 #pragma once
 
 #include "profiler/tiles/mask_bands.h"

@@ -30,8 +30,8 @@ void fillTransfers(const StepRow& row, float* column) {
     set(TransferNumber::HitRatePercent, hits + misses > 0 ? 100 * hits / (hits + misses) : double(kNone));
     set(TransferNumber::Hits, hits);
     set(TransferNumber::Misses, misses);
-    set(TransferNumber::H2dBytes, double(row.h2dBytes));
     const auto known = [](std::int64_t value) { return value >= 0 ? double(value) : double(kNone); };
+    set(TransferNumber::H2dBytes, known(row.h2dBytes));
     set(TransferNumber::D2hBytes, known(row.d2hBytes)); // not of single KV heads
     set(TransferNumber::LinkNs, known(row.transferNs));
     set(TransferNumber::ExposedNs, known(row.exposedNs));

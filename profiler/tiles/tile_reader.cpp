@@ -11,7 +11,7 @@ namespace {
 constexpr std::size_t kWorthKeeping = 256 << 10; // bytes: smaller tiles are read from the trace as fast
 
 std::string nameOf(const HeatRequest& r) {
-    return fmt::format("heat 1: run {}, metric {}, {} {}, sequence {}, head {}, times {}", r.runId, int(r.metric),
+    return fmt::format("heat 2: run {}, metric {}, {} {}, sequence {}, head {}, times {}", r.runId, int(r.metric),
                        r.rows == HeatRequest::Rows::Layers ? "layers" : "heads of layer", r.layer, r.filter.sequence,
                        r.filter.kvHead, r.factor);
 }

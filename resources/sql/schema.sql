@@ -182,7 +182,15 @@ CREATE TABLE note (
     created_utc TEXT NOT NULL
 ) STRICT;
 
--- What other tools recorded beside spans; KVScope's own recorder leaves both empty. Older traces do not have them.
+-- What another tool said of a span beside its name and time; only spans it said something of have a row. Older traces do
+-- not have this table, nor those below.
+CREATE TABLE span_detail (
+    id       INTEGER PRIMARY KEY REFERENCES span(id),
+    category INTEGER REFERENCES text(id),     -- NULL: none
+    args     TEXT                             -- one JSON object; NULL: none
+) STRICT;
+
+-- Values that other tools recorded; KVScope's own recorder leaves this table empty.
 CREATE TABLE gauge (
     id      INTEGER PRIMARY KEY,
     run_id  INTEGER NOT NULL,
@@ -191,6 +199,7 @@ CREATE TABLE gauge (
     value   REAL NOT NULL                     -- from then until the track's next one
 ) STRICT;
 
+-- What led to what: a launch to its kernel.
 CREATE TABLE flow (
     id        INTEGER PRIMARY KEY,
     run_id    INTEGER NOT NULL,
@@ -314,39 +323,41 @@ SELECT c.run_id, t.value AS track, c.start_ns, c.duration_ns, c.value FROM count
 
 -- Steps at depth 0, layers and the stages outside them at depth 1, stages of a layer at depth 2; then the spans of others.
 CREATE VIEW v_span AS
-SELECT run_id, step, -1 AS layer, 'host' AS track, phase AS name, start_ns, duration_ns, 0 AS depth FROM v_step
-UNION ALL SELECT run_id, step, -1, 'host', 'embed', start_ns, embed_ns, 1 FROM v_step WHERE embed_ns > 0
-UNION ALL SELECT run_id, step, -1, 'host', 'lm_head', start_ns + duration_ns - sample_ns - lm_head_ns, lm_head_ns, 1
+SELECT run_id, step, -1 AS layer, 'host' AS track, phase AS name, start_ns, duration_ns, 0 AS depth,
+       NULL AS category, NULL AS args FROM v_step
+UNION ALL SELECT run_id, step, -1, 'host', 'embed', start_ns, embed_ns, 1, NULL, NULL FROM v_step WHERE embed_ns > 0
+UNION ALL SELECT run_id, step, -1, 'host', 'lm_head', start_ns + duration_ns - sample_ns - lm_head_ns, lm_head_ns, 1, NULL, NULL
           FROM v_step WHERE lm_head_ns > 0
-UNION ALL SELECT run_id, step, -1, 'host', 'sample', start_ns + duration_ns - sample_ns, sample_ns, 1
+UNION ALL SELECT run_id, step, -1, 'host', 'sample', start_ns + duration_ns - sample_ns, sample_ns, 1, NULL, NULL
           FROM v_step WHERE sample_ns > 0
-UNION ALL SELECT run_id, step, layer, 'host', 'layer', start_ns, duration_ns, 1 FROM v_layer
-UNION ALL SELECT run_id, step, layer, 'host', 'qkv_linear', start_ns, qkv_linear_ns, 2 FROM v_layer
+UNION ALL SELECT run_id, step, layer, 'host', 'layer', start_ns, duration_ns, 1, NULL, NULL FROM v_layer
+UNION ALL SELECT run_id, step, layer, 'host', 'qkv_linear', start_ns, qkv_linear_ns, 2, NULL, NULL FROM v_layer
           WHERE qkv_linear_ns > 0
-UNION ALL SELECT run_id, step, layer, 'host', 'rope', start_ns + qkv_linear_ns, rope_ns, 2 FROM v_layer
+UNION ALL SELECT run_id, step, layer, 'host', 'rope', start_ns + qkv_linear_ns, rope_ns, 2, NULL, NULL FROM v_layer
           WHERE rope_ns > 0
-UNION ALL SELECT run_id, step, layer, 'host', 'compression', start_ns + qkv_linear_ns + rope_ns, compression_ns, 2
+UNION ALL SELECT run_id, step, layer, 'host', 'compression', start_ns + qkv_linear_ns + rope_ns, compression_ns, 2, NULL, NULL
           FROM v_layer WHERE compression_ns > 0
-UNION ALL SELECT run_id, step, layer, 'host', 'stage1', start_ns + qkv_linear_ns + rope_ns + compression_ns, stage1_ns, 2
+UNION ALL SELECT run_id, step, layer, 'host', 'stage1', start_ns + qkv_linear_ns + rope_ns + compression_ns, stage1_ns, 2, NULL, NULL
           FROM v_layer WHERE stage1_ns > 0
 UNION ALL SELECT run_id, step, layer, 'host', 'pooling',
-                 start_ns + qkv_linear_ns + rope_ns + compression_ns + stage1_ns, pooling_ns, 2
+                 start_ns + qkv_linear_ns + rope_ns + compression_ns + stage1_ns, pooling_ns, 2, NULL, NULL
           FROM v_layer WHERE pooling_ns > 0
 UNION ALL SELECT run_id, step, layer, 'host', 'offloading',
-                 start_ns + qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns, offloading_ns, 2
+                 start_ns + qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns, offloading_ns, 2, NULL, NULL
           FROM v_layer WHERE offloading_ns > 0
 UNION ALL SELECT run_id, step, layer, 'host', 'stage2',
-                 start_ns + duration_ns - ffn_ns - o_linear_ns - attention_ns - stage2_ns, stage2_ns, 2
+                 start_ns + duration_ns - ffn_ns - o_linear_ns - attention_ns - stage2_ns, stage2_ns, 2, NULL, NULL
           FROM v_layer WHERE stage2_ns > 0
 UNION ALL SELECT run_id, step, layer, 'host', 'attention',
-                 start_ns + duration_ns - ffn_ns - o_linear_ns - attention_ns, attention_ns, 2
+                 start_ns + duration_ns - ffn_ns - o_linear_ns - attention_ns, attention_ns, 2, NULL, NULL
           FROM v_layer WHERE attention_ns > 0
-UNION ALL SELECT run_id, step, layer, 'host', 'o_linear', start_ns + duration_ns - ffn_ns - o_linear_ns, o_linear_ns, 2
+UNION ALL SELECT run_id, step, layer, 'host', 'o_linear', start_ns + duration_ns - ffn_ns - o_linear_ns, o_linear_ns, 2, NULL, NULL
           FROM v_layer WHERE o_linear_ns > 0
-UNION ALL SELECT run_id, step, layer, 'host', 'ffn', start_ns + duration_ns - ffn_ns, ffn_ns, 2 FROM v_layer
+UNION ALL SELECT run_id, step, layer, 'host', 'ffn', start_ns + duration_ns - ffn_ns, ffn_ns, 2, NULL, NULL FROM v_layer
           WHERE ffn_ns > 0
-UNION ALL SELECT s.run_id, s.step, s.layer, t.value, n.value, s.start_ns, s.duration_ns, s.depth
-          FROM span s JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name;
+UNION ALL SELECT s.run_id, s.step, s.layer, t.value, n.value, s.start_ns, s.duration_ns, s.depth, c.value, d.args
+          FROM span s JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name
+          LEFT JOIN span_detail d ON d.id = s.id LEFT JOIN text c ON c.id = d.category;
 
 CREATE VIEW v_kernel AS
 SELECT s.run_id, s.step, s.layer, t.value AS track, n.value AS name, s.start_ns, s.duration_ns

@@ -55,6 +55,25 @@ TEST_F(CheckpointCli, GivesTheIdsAndLogitsOfTransformersFromIds) {
     }
 }
 
+TEST_F(CheckpointCli, LogitsOfABatchGoToTheirSequences) {
+    std::ofstream(path("ids.json")) << "[1, 2, 3, 4, 5, 6, 7]";
+    const auto logitsOf = [&](const char* batch, const char* sequence) {
+        const Finished result = run(kFamilies + "qwen3", {"--prompt-ids", path("ids.json"), "--max-new-tokens", "5",
+                                                          "--batch", batch, "--logits", path("out.safetensors")});
+        EXPECT_EQ(result.status, 0) << result.err;
+        return test::GoldenFile(path("out.safetensors")).floats(sequence);
+    };
+    const auto alone = logitsOf("1", "logits.0");
+    ASSERT_GT(alone.size(), 0u);
+    for (const char* sequence : {"logits.0", "logits.1"}) { // rows of both came step by step, one after the other
+        const auto together = logitsOf("2", sequence);
+        ASSERT_EQ(together.size(), alone.size());
+        for (std::size_t i = 0; i < alone.size(); ++i)
+            ASSERT_NEAR(together[i], alone[i], 1e-3 * (1 + std::abs(alone[i]))) << sequence << ' ' << i;
+    }
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_.path()), {}), 2) << "no spool is left behind";
+}
+
 TEST_F(CheckpointCli, WithoutATokenizerATextIsRefusedWithTheWayOut) {
     const Finished result = run(kFamilies + "qwen3", {"--prompt", "Hello"});
     EXPECT_NE(result.status, 0);

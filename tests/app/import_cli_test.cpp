@@ -53,8 +53,8 @@ TEST_F(ImportCli, InfoAndExportTakeTheFileItself) {
     EXPECT_EQ(run["tracks"][0]["total_ms"], 0.004) << "what lies inside a span is not added again";
     const auto rows = test::linesOf(cli({"export", in, "--what", "spans"}).out);
     EXPECT_EQ(rows.size(), 4u);
-    EXPECT_EQ(rows[0], "run_id,step,layer,track,name,start_ns,duration_ns,depth");
-    EXPECT_EQ(rows[1], "1,-1,-1,thread 1,outer,0,4000,0");
+    EXPECT_EQ(rows[0], "run_id,step,layer,track,name,start_ns,duration_ns,depth,category,args");
+    EXPECT_EQ(rows[1], "1,-1,-1,thread 1,outer,0,4000,0,,");
     // Commands that need steps say so in one sentence.
     for (const char* command : {"insights", "replay", "roofline"}) {
         const Finished refused = cli({command, in});

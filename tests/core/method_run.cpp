@@ -57,9 +57,8 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
     KvCache cache(options, spec_, findCachePolicy("lru"));
     const AttentionRules rules{kQueryHeads, 1.f / 8, {}};
     const SelectorContext context{*kernels, cache, *model, spec_, rules, options.shape, rope_, {tokens}, shape.offload};
-    LayerAttention attention(context,
-                             method.makeSelector ? method.makeSelector(values, context) : makeSpecSelector(context),
-                             Link{}, shape.oracle);
+    auto selector = method.makeSelector ? method.makeSelector(values, context) : nullptr;
+    LayerAttention attention(context, selector ? std::move(selector) : makeSpecSelector(context), Link{}, shape.oracle);
 
     out_.resize(std::size_t(tokens * kQueryHeads * kDim));
     const auto rows = [&](int token) {

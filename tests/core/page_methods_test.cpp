@@ -127,6 +127,78 @@ TEST(ArkVale, WithRoomForEverythingIsDense) {
     }
 }
 
+// --- Quest's other bounds (9.4, 7.1): blocks bounded by products
+
+/// The bound of a block that is complete at `position`, for one KV head.
+double questBound(const MethodRun& run, int position, int g, int block, bool cuboid, bool largest) {
+    if (!largest) return pageBound(run, position, g, block, cuboid);
+    const int size = run.spec().blockSize;
+    double best = -1e300;
+    for (int h = g * kGroup; h < (g + 1) * kGroup; ++h) {
+        double sum = 0;
+        for (int c = 0; c < kDim; ++c) {
+            double low = 1e300, high = -1e300, radius = 0;
+            for (int t = block * size; t < (block + 1) * size; ++t) {
+                low = std::min(low, double(run.k(t, g)[c]));
+                high = std::max(high, double(run.k(t, g)[c]));
+            }
+            const double centre = (low + high) / 2;
+            for (int t = block * size; t < (block + 1) * size; ++t)
+                radius += std::abs(centre - double(run.k(t, g)[c])) / size;
+            if (cuboid) low = centre - radius, high = centre + radius;
+            const double q = double(run.q(position, h)[c]);
+            sum += std::max(q * low, q * high);
+        }
+        best = std::max(best, sum);
+    }
+    return best;
+}
+
+TEST(QuestProducts, TakeTheBlocksOfTheLargestBounds) {
+    for (const bool cuboid : {false, true})
+        for (const bool largest : {false, true}) {
+            const MethodRun run("quest",
+                                {{"block_size", "16"},
+                                 {"total_blocks", "8"},
+                                 {"sink_blocks", "1"},
+                                 {"skip_layers", "0"},
+                                 {"bound", cuboid ? "cuboid-mean" : "product"},
+                                 {"group", largest ? "max" : "sum"}},
+                                {330, 40, 31});
+            for (std::size_t step = 0; step < run.steps().size(); ++step)
+                for (int g = 0; g < MethodRun::kKvHeads; ++g) {
+                    const int position = run.position(step), current = position / 16;
+                    const auto& head = run.steps()[step].heads[std::size_t(g)];
+                    std::vector<std::int32_t> chosen, candidates;
+                    std::vector<double> scores;
+                    for (std::size_t i = 0; i < head.units.size(); ++i)
+                        if (head.origins[i] == Origin::QueryAware) chosen.push_back(head.units[i]);
+                    for (int b = 1; b < current - 1; ++b) { // window: one block and the current one
+                        candidates.push_back(b);
+                        scores.push_back(questBound(run, position, g, b, cuboid, largest));
+                    }
+                    expectBest(chosen, candidates, scores, 5, 1e-4);
+                    EXPECT_EQ(head.units.size(), 8u);
+                    EXPECT_EQ(head.units.back(), current) << "the newest block is attended, digest or not";
+                    EXPECT_LT(run.outputError(step, g, tokensOf(head.units, 16, position)), 2e-6);
+                }
+        }
+}
+
+// Where no block is open the products and the maxima bound the same blocks.
+TEST(QuestProducts, OfRangesAreTheMaximumsSum) {
+    const std::vector<std::pair<std::string, std::string>> settings{
+        {"block_size", "16"}, {"total_blocks", "9"}, {"skip_layers", "0"}};
+    auto products = settings;
+    products.emplace_back("bound", "product");
+    const MethodRun maxima("quest", settings, {330, 60, 32}), product("quest", products, {330, 60, 32});
+    for (std::size_t step = 0; step < maxima.steps().size(); ++step)
+        for (int g = 0; g < MethodRun::kKvHeads; ++g)
+            EXPECT_EQ(maxima.steps()[step].heads[std::size_t(g)].units,
+                      product.steps()[step].heads[std::size_t(g)].units)
+                << "step " << step;
+}
+
 // --- InfLLM (9.8)
 
 struct InfReference {
@@ -146,7 +218,7 @@ public:
                              {"cached_blocks", "12"},
                              {"repr_topk", std::to_string(want.representatives)},
                              {"groups", want.layer ? "layer" : "head"},
-                             {"prefill", want.together > 0 ? "blocks" : "full"},
+                             {"prefill", want.together > 0 ? "sparse" : "full"},
                              {"exc_block", std::to_string(std::max(want.together, 1))}},
                             {330, 60, seed}),
           mass_(MethodRun::kQueryHeads, std::vector<double>(400, 0.0)) {}

@@ -1,5 +1,6 @@
 // The verdict on two runs: against series whose shift and noise are known.
 #include "profiler/compare/compare.h"
+#include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
 
@@ -116,6 +117,9 @@ TEST(Bootstrap, NeighboursThatResembleEachOtherWidenTheInterval) {
     EXPECT_EQ(bootstrapBlockLength(std::vector<double>(3, 1.)), 1);
 }
 
+/// A verdict that names a winner.
+bool isDecided(Verdict verdict) { return verdict != Verdict::NoDifference && verdict != Verdict::CannotTell; }
+
 TEST(Compare, EqualRunsAreCalledDifferentAboutAsOftenAsTheConfidenceAllows) {
     // Noise as above, no shift. 95 % confidence: nominally 5 % alarms; docs/compare.md says 4 to 8 %. Of 200 that is
     // 8 to 16; the limits lie three standard deviations outside.
@@ -125,7 +129,7 @@ TEST(Compare, EqualRunsAreCalledDifferentAboutAsOftenAsTheConfidenceAllows) {
             Noise noise;
             noise.correlation = correlation;
             const Comparison c = compareOne(sampleOf(2 * seed, 200, 1, noise), sampleOf(2 * seed + 1, 200, 1, noise));
-            alarms += c.verdict != Verdict::NoDifference;
+            alarms += isDecided(c.verdict);
         }
         EXPECT_GE(alarms, 1) << correlation;
         EXPECT_LE(alarms, 27) << correlation;
@@ -156,8 +160,34 @@ TEST(Compare, AThresholdIsExceededOnlyBeyondNoise) {
     Noise loud;
     loud.deviation = 0.5;
     const Comparison noisy = compareOne(sampleOf(3, 60, 1, loud), sampleOf(4, 60, 1, loud), {.threshold = 0.03});
-    EXPECT_EQ(noisy.verdict, Verdict::NoDifference);
+    EXPECT_EQ(noisy.verdict, Verdict::CannotTell);
     EXPECT_THAT(noisy.notes, Contains(HasSubstr("cannot be excluded")));
+}
+
+TEST(Compare, AnIntervalTooWideToDecideSaysSo) {
+    // The median of 60 ratios of noise with a deviation of 0.5: its standard error is some 11 %, so that both a fifth
+    // more and a fifth less stay possible.
+    Noise loud;
+    loud.deviation = 0.5;
+    const Comparison wide = compareOne(sampleOf(3, 60, 1, loud), sampleOf(4, 60, 1, loud));
+    EXPECT_TRUE(wide.ratio.contains(1));
+    EXPECT_GT(wide.ratio.high - wide.ratio.low, 2 * kTellable);
+    EXPECT_EQ(wide.verdict, Verdict::CannotTell);
+    EXPECT_THAT(wide.sentence, StartsWith("Cannot tell"));
+    // Quiet runs have an interval that holds 1 and excludes what anybody would ask for.
+    Noise quiet;
+    quiet.deviation = 0.01;
+    quiet.correlation = 0;
+    int none = 0;
+    for (std::uint64_t seed = 0; seed < 20; ++seed) {
+        const Comparison c = compareOne(sampleOf(2 * seed, 200, 1, quiet), sampleOf(2 * seed + 1, 200, 1, quiet));
+        EXPECT_NE(c.verdict, Verdict::CannotTell) << c.sentence;
+        none += c.verdict == Verdict::NoDifference;
+    }
+    EXPECT_GE(none, 15); // 19 nominally
+    const RunSample a = sampleOf(1, 200), b = sampleOf(2, 200, 1.2);
+    const Comparison third = compareRuns(std::span(&a, 1), std::span(&b, 1), {.other = "C"});
+    EXPECT_THAT(third.sentence, AllOf(StartsWith("Slower: C takes"), HasSubstr("than A in the median decode step")));
 }
 
 TEST(Compare, TheSameRunTwiceDiffersInNothing) {
@@ -225,11 +255,11 @@ TEST(Compare, RepeatsPutWhatDiffersBetweenProcessesIntoTheInterval) {
         const Comparison c = compareRuns(sides[0], sides[1]);
         EXPECT_GT(c.betweenRuns, 0.005);
         EXPECT_LT(c.betweenRuns, 0.1);
-        alarms += c.verdict != Verdict::NoDifference;
+        alarms += isDecided(c.verdict);
         const Comparison alone = compareOne(sides[0][0], sides[1][0]);
         EXPECT_TRUE(std::isnan(alone.betweenRuns));
         EXPECT_THAT(alone.notes, Contains(HasSubstr("one run a side")));
-        alarmsAlone += alone.verdict != Verdict::NoDifference;
+        alarmsAlone += isDecided(alone.verdict);
     }
     EXPECT_GT(alarmsAlone, kRounds / 2); // what the note warns of
     EXPECT_LE(alarms, 9);                // 3 nominally
@@ -314,6 +344,62 @@ TEST(Compare, SamplesAreWhatTheTraceHolds) {
     synthetic::recordFile(folder / "plain.kvtrace", shape);
     EXPECT_FALSE(loadRunSample(TraceReader((folder / "plain.kvtrace").string()), 1).oracle);
     EXPECT_THROW(loadRunSample(reader, 2), Error);
+}
+
+TEST(Compare, ASampleReadInPiecesIsTheSampleReadAtOnce) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    synthetic::recordFile(file, {.sequences = 2, .decodeSteps = 70});
+    const TraceReader reader(file);
+    const RunSample whole = loadRunSample(reader, 1);
+    RunSample pieces;
+    int readings = 1;
+    while (!extendRunSample(pieces, reader, 1, 9)) ++readings;
+    EXPECT_EQ(readings, 8); // 71 steps with the prefill, 9 at a time
+    ASSERT_EQ(pieces.steps.size(), whole.steps.size());
+    for (std::size_t i = 0; i < whole.steps.size(); ++i) {
+        EXPECT_EQ(pieces.steps[i].step, whole.steps[i].step);
+        EXPECT_EQ(pieces.steps[i].durationNs, whole.steps[i].durationNs);
+        EXPECT_EQ(pieces.steps[i].componentNs, whole.steps[i].componentNs);
+    }
+    EXPECT_EQ(pieces.promptStart, whole.promptStart);
+    EXPECT_EQ(pieces.summary.hits, whole.summary.hits);
+    EXPECT_TRUE(extendRunSample(pieces, reader, 1, 9)) << "there is nothing more";
+    EXPECT_EQ(pieces.steps.size(), whole.steps.size());
+}
+
+TEST(Compare, ARunThatIsRecordedIsComparedSoFar) {
+    const test::Folder folder;
+    const std::string file = (folder / "live.kvtrace").string();
+    const synthetic::RunShape shape{.decodeSteps = 60};
+    Recorder recorder(file, {});
+    recorder.beginRun(synthetic::infoOf(shape));
+    synthetic::RunGenerator generator(shape);
+    const auto record = [&](int steps) {
+        for (int i = 0; i < steps; ++i) {
+            auto step = recorder.acquire();
+            generator.fillNext(*step, recorder.level());
+            recorder.commit(std::move(step));
+        }
+        recorder.flush();
+    };
+    record(11); // the prefill and 10 decode steps
+    const TraceReader reader(file);
+    RunSample live = loadRunSample(reader, recorder.runId());
+    const auto obstaclesNow = [&] { return findObstacles(std::span(&live, 1), std::span(&live, 1)); };
+    for (const Obstacle& obstacle : obstaclesNow()) EXPECT_TRUE(obstacle.untilItEnds) << obstacle.what;
+    EXPECT_THAT(obstaclesNow().back().what, HasSubstr("a verdict needs 20"));
+    record(40);
+    EXPECT_TRUE(extendRunSample(live, reader, recorder.runId()));
+    EXPECT_EQ(live.steps.size(), 50u);
+    for (const Obstacle& obstacle : obstaclesNow()) EXPECT_TRUE(obstacle.mayBeIgnored) << obstacle.what;
+    EXPECT_EQ(compareOne(live, live).verdict, Verdict::NoDifference);
+    record(10);
+    recorder.endRun(RunStatus::Finished, "");
+    recorder.flush();
+    EXPECT_TRUE(extendRunSample(live, reader, recorder.runId()));
+    EXPECT_EQ(live.steps.size(), 60u);
+    EXPECT_TRUE(obstaclesNow().empty()) << obstaclesNow().front().what;
 }
 
 } // namespace

@@ -232,6 +232,36 @@ TEST_F(TwoRuns, OverlapOfSomeHeadsLeavesTheOthersOut) {
     EXPECT_FALSE(readOverlap(a, 1, b, 1, alignment.pairs, {true, false}).first) << "head 0 selects the same";
 }
 
+TEST_F(TwoRuns, CompareOneSequenceOfABatchOrAllOfThem) {
+    const RunShape shape{.sequences = 2, .decodeSteps = 12};
+    synthetic::recordFile(folder / "a.kvtrace", shape);
+    recordChanged(folder / "b.kvtrace", shape, [](StepRecord& step) {
+        for (const SelectionRecord& s : step.selections)
+            if (s.sequence == 1 && step.step >= 3)
+                step.blocks[s.first + std::uint32_t(s.selected) - 1] += 100; // the last block: another one
+    });
+    const TraceReader a = open("a.kvtrace"), b = open("b.kvtrace");
+    const Alignment alignment = align(loadStepIndex(a, 1), loadStepIndex(b, 1), AlignBy::Step);
+    const OverlapRows all = readOverlap(a, 1, b, 1, alignment.pairs),
+                      equal = readOverlap(a, 1, b, 1, alignment.pairs, {}, 0),
+                      changed = readOverlap(a, 1, b, 1, alignment.pairs, {}, 1);
+    EXPECT_FALSE(equal.first);
+    ASSERT_TRUE(changed.first);
+    EXPECT_EQ(changed.first->sequence, 1);
+    EXPECT_EQ(changed.first->pair.a, 3);
+    int compared = 0;
+    for (std::size_t i = 0; i < all.jaccard.size(); ++i) {
+        if (std::isnan(changed.jaccard[i])) continue; // the second sequence stops before the first
+        EXPECT_FLOAT_EQ(equal.jaccard[i], 1);
+        EXPECT_NEAR(all.jaccard[i], (equal.jaccard[i] + changed.jaccard[i]) / 2, 1e-6) << "as many heads in both";
+        ++compared;
+    }
+    EXPECT_GT(compared, 0);
+    const PairMatrix second = readPairs(a, 1, b, 1, Metric::Misses, {}, alignment.pairs, 1);
+    const StepMatrix reference = a.layerMatrix(1, Metric::Misses, {1, -1});
+    EXPECT_FLOAT_EQ(second.a[std::size_t(4 * second.layers + 2)], reference.at(alignment.pairs[4].a, 2));
+}
+
 TEST_F(TwoRuns, SayTheFirstTokenThatDiffersWithTheTextAroundIt) {
     const RunShape shape{.promptTokens = 40, .decodeSteps = 12};
     synthetic::recordFile(folder / "a.kvtrace", shape);

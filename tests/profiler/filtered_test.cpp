@@ -56,6 +56,44 @@ TEST_F(FilteredReading, SumsTransfersOverTheLayersAndStepsOfTheFilter) {
     EXPECT_EQ(at, rows.size());
 }
 
+TEST_F(FilteredReading, BytesOfAHeadAreKnownWhereALayerLoadedItsMissesOnly) {
+    const std::string file = (folder / "a.kvtrace").string();
+    const std::int64_t block = reader().run(1)->blockBytes;
+    // Layer 2 of step 9 as ShadowKV has it: values of the misses only, so half of the bytes. And as lookahead has it in
+    // layer 3 of step 12: a block more, for a later step.
+    test::sql(file,
+              "UPDATE layer_step SET h2d_bytes = misses * " + std::to_string(block) +
+                  " / 2 + 1 WHERE id = (1 << 25 | 9) << 10 | 2; UPDATE layer_step SET h2d_bytes = (misses + 1) * " +
+                  std::to_string(block) + " WHERE id = (1 << 25 | 12) << 10 | 3",
+              SQLITE_OPEN_READWRITE);
+    ReadFilter heads;
+    heads.kvHeads = {{1, 1}};
+    for (const StepRow& row : filteredSteps(reader(), 1, heads)) {
+        EXPECT_EQ(row.h2dBytes, row.step == 9 || row.step == 12 ? -1 : row.misses * block) << row.step;
+    }
+    heads.layers = {{1, 1}};
+    for (const StepRow& row : filteredSteps(reader(), 1, heads)) EXPECT_EQ(row.h2dBytes, row.misses * block);
+    heads.layers = {};
+    const StepMatrix cells = filteredLayers(reader(), 1, Metric::H2dBytes, -1, heads),
+                     single = reader().layerMatrix(1, Metric::H2dBytes, {0, 1}),
+                     ofHeads = reader().headMatrix(1, Metric::H2dBytes, 2),
+                     misses = reader().layerMatrix(1, Metric::Misses, {0, 1});
+    for (int step = 1; step < cells.steps; ++step)
+        for (int layer = shape.denseLayers; layer < shape.layers; ++layer) {
+            const bool unknown = (step == 9 && layer == 2) || (step == 12 && layer == 3);
+            EXPECT_EQ(std::isnan(cells.at(step, layer)), unknown) << step << ' ' << layer;
+            EXPECT_EQ(std::isnan(single.at(step, layer)), unknown) << step << ' ' << layer;
+            if (!unknown) {
+                EXPECT_EQ(single.at(step, layer), misses.at(step, layer) * float(block));
+                EXPECT_EQ(cells.at(step, layer), single.at(step, layer));
+            }
+            if (layer == 2) {
+                EXPECT_EQ(std::isnan(ofHeads.at(step, 1)), unknown);
+            }
+        }
+    EXPECT_FALSE(std::isnan(reader().layerMatrix(1, Metric::H2dBytes).at(9, 2))) << "of whole layers they are recorded";
+}
+
 TEST_F(FilteredReading, WithoutLayersGivesTheStepsAsTheyAre) {
     const auto all = reader().steps(1), rows = filteredSteps(reader(), 1, {{}, {}, {{5, 8}}, {}, {}});
     ASSERT_EQ(rows.size(), 4u);

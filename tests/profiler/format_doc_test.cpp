@@ -17,7 +17,7 @@ namespace {
 using Columns = std::vector<std::pair<std::string, std::string>>; // name, type
 
 std::string document() {
-    std::ifstream file(std::string(KVSCOPE_SOURCE_DIR) + "/docs/trace-format.md");
+    std::ifstream file(KVSCOPE_SOURCE_DIR "/docs/trace-format.md");
     std::stringstream text;
     text << file.rdbuf();
     return text.str();

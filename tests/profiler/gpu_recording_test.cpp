@@ -10,6 +10,7 @@
 #include "tests/profiler/temporary_folder.h"
 
 #include <cstdlib>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <random>
 
@@ -45,11 +46,11 @@ protected:
         return ids;
     }
     /// A recorded session like the desktop's and the command line's. @return its tokens
-    std::vector<std::int32_t> record(const std::string& file, std::string& refusal) {
-        GpuRecording gpu;
+    std::vector<std::int32_t> record(const std::string& file, std::string& refusal, bool calls = true) {
+        GpuRecording gpu(calls);
         refusal = gpu.refusal();
         Recorder recorder(file, {});
-        gpu.sendCountersTo(&recorder);
+        gpu.sendTo(&recorder);
         SessionOptions session = options();
         session.gpuTrace = &gpu;
         return decode(session, recorder);
@@ -90,7 +91,25 @@ TEST_F(GpuRecordingTest, AttachesAfterOtherGpuWorkAndAgainForTheNextRun) {
                   "0")
             << "kernels and steps are on one clock, within 50 us";
         EXPECT_EQ(lostGpuRecords(TraceReader(file), 1), 0);
+        // A decode step is one launch, and all its kernels come from it, none before it.
+        EXPECT_EQ(test::value(file, "SELECT count(*) || ' ' || count(DISTINCT step) FROM v_span"
+                                    " WHERE name = 'cudaGraphLaunch' AND step > 0"),
+                  fmt::format("{0} {0}", kNewTokens - 1));
+        EXPECT_EQ(test::value(file, "SELECT count(*) FROM span s WHERE kind = 1 AND step > 0 AND layer >= 0"
+                                    " AND NOT EXISTS (SELECT 1 FROM flow f JOIN span c ON c.id = f.from_span"
+                                    " WHERE f.to_span = s.id AND c.step = s.step AND c.start_ns <= s.start_ns)"),
+                  "0");
     }
+}
+
+TEST_F(GpuRecordingTest, LeavesCallsOutWhenNobodyWantsThem) {
+    const std::string file = (folder_ / "run").string();
+    std::string refusal;
+    record(file, refusal, false);
+    if (!refusal.empty()) GTEST_SKIP() << refusal;
+    EXPECT_EQ(test::value(file, "SELECT count(*) FROM v_span WHERE track LIKE 'CUDA calls%'"), "0");
+    EXPECT_EQ(test::value(file, "SELECT count(*) FROM flow"), "0");
+    EXPECT_NE(test::value(file, "SELECT count(*) FROM v_kernel"), "0");
 }
 
 TEST_F(GpuRecordingTest, CountersSeeAtLeastTheBytesOfTheEngine) {

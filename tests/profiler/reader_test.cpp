@@ -239,7 +239,7 @@ TEST_F(ReaderTest, MetricsHaveUniqueNamesAndHelp) {
         EXPECT_GT(std::string(info.help).size(), 20u);
         EXPECT_GT(std::string(info.title).size(), 3u);
     }
-    EXPECT_EQ(kinds.size(), 7u);
+    EXPECT_EQ(kinds.size(), 9u);
 }
 
 TEST_F(ReaderTest, StopsLongReadsWhenAsked) {

@@ -463,7 +463,7 @@ TEST_F(TileReaderTest, ReadsTheTraceOnceAndNeverAStaleTile) {
         EXPECT_EQ(kept(), 1u) << "the short tile is not worth keeping";
     }
     // Proof that the second round came from the cache: what is in the file is shown.
-    const TileCache cache(place_, traceStamp(path), "heat 1: run 1, metric 0, layers 0, sequence -1, head -1, times 1");
+    const TileCache cache(place_, traceStamp(path), "heat 2: run 1, metric 0, layers 0, sequence -1, head -1, times 1");
     HeatTile other(8);
     other.append(std::vector<float>(std::size_t(kTileSteps) * 8, 0.25f));
     cache.store(0, other.save());
@@ -482,7 +482,7 @@ TEST_F(TileReaderTest, RebuildsATileWhoseFileIsDamagedOrOfAnotherShape) {
     for (const auto& entry : fs::recursive_directory_iterator(folder / "cache"))
         if (entry.path().extension() == ".tile") fs::resize_file(entry.path(), 1000);
     expectTile(*readTile(TraceReader(path), request, 0, kTileSteps - 1, place_), matrix, 0);
-    const TileCache cache(place_, traceStamp(path), "heat 1: run 1, metric 0, layers 0, sequence -1, head -1, times 1");
+    const TileCache cache(place_, traceStamp(path), "heat 2: run 1, metric 0, layers 0, sequence -1, head -1, times 1");
     HeatTile shorter(8);
     shorter.append(std::vector<float>(80, 0.25f));
     cache.store(0, shorter.save());

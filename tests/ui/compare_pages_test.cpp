@@ -8,7 +8,6 @@
 #include "profiler/compare/divergence.h"
 #include "profiler/compare/overlap.h"
 #include "ui/plots/units.h"
-#include "ui/views/compare_set.h"
 
 #include <QComboBox>
 #include <QLabel>
@@ -170,13 +169,12 @@ TEST_F(ComparePagesTest, OverlapPlotsTheJaccardOfEveryRunAgainstA) {
     ASSERT_EQ(lines.size(), 1 + 20 + 4);
     EXPECT_NEAR(lines[7].split(QLatin1Char(','))[3].toDouble(), perPair[6], 1e-6);
     EXPECT_NEAR(lines[23].split(QLatin1Char(','))[3].toDouble(), perLayer[2], 1e-6);
-    auto* set = view->findChild<CompareSet*>();
-    set->set(keyC, true);
+    workspace.setCompared(keyC, true);
     ASSERT_TRUE(idle());
-    EXPECT_EQ(set->others().size(), 2u);
+    EXPECT_EQ(workspace.sides().size(), 3u);
     EXPECT_TRUE(plot().noteText().contains(QStringLiteral("A has 2 KV heads a layer and C 3")))
         << plot().noteText().toStdString();
-    set->set(keyB, false);
+    workspace.setCompared(keyB, false);
     ASSERT_TRUE(idle());
     ASSERT_TRUE(workspace.compare());
     EXPECT_EQ(workspace.compare()->key, keyC) << "the next one becomes B";
@@ -225,7 +223,7 @@ TEST_F(ComparePagesTest, BreakdownCountsRunsOfTheSameSettingsAsRepeats) {
     EXPECT_EQ(table.item(row("ffn"), 1)->text(), formatValue(Unit::Nanoseconds, delta("ffn").aNs));
     EXPECT_EQ(table.item(row("ffn"), 2)->text(), formatValue(Unit::Nanoseconds, delta("ffn").bNs));
     const double alone = delta("ffn").deltaNs.high - delta("ffn").deltaNs.low;
-    view->findChild<CompareSet*>()->set(repeat, true);
+    workspace.setCompared(repeat, true);
     ASSERT_TRUE(idle());
     EXPECT_EQ(table.horizontalHeaderItem(1)->text(), QStringLiteral("A (2 repeats)"));
     const std::vector<RunSample> both{a[0], loadRunSample(readerOf(repeat), 1)};
@@ -298,7 +296,7 @@ TEST_F(ComparePagesTest, PicturesInBothThemes) {
     for (const Theme* theme : {&Theme::light(), &Theme::dark()}) {
         Theme::apply(*qApp, *theme);
         const char* names[] = {"summary", "difference", "breakdown", "overlap", "divergence"};
-        for (const Page each : {Difference, Breakdown, Overlap, Divergence}) {
+        for (const Page each : {Summary, Difference, Breakdown, Overlap, Divergence}) {
             page(each);
             view->applyTheme(*theme);
             ASSERT_TRUE(idle());

@@ -265,8 +265,9 @@ TEST_F(CompareViewTest, SaysTheVerdictAndTheComponentsIntervals) {
         EXPECT_EQ(table.item(first + int(i), 0)->text(), components[i].title);
         EXPECT_EQ(table.item(first + int(i), 3)->text(), components[i].difference());
     }
-    EXPECT_TRUE(table.item(first, 3)->text().contains(QStringLiteral("from")));
-    EXPECT_TRUE(view->exportCsv().startsWith(QStringLiteral("quantity,unit,a,b,difference,low,high\n")));
+    EXPECT_EQ(components[0].title, QStringLiteral("Step time against A's, median")) << "the verdict's own number";
+    EXPECT_NEAR(components[0].b, 100 * expected.ratio.value, 1e-9);
+    EXPECT_TRUE(view->exportCsv().startsWith(QStringLiteral("quantity,unit,a,b,difference,low,high,run\n")));
 
     open(recorded("c.kvtrace", {.kvHeads = 1, .decodeSteps = 80}));
     ASSERT_TRUE(idle());
@@ -277,9 +278,17 @@ TEST_F(CompareViewTest, SaysTheVerdictAndTheComponentsIntervals) {
 TEST(KeyNumber, JudgesByItsIntervalWhereItHasOne) {
     KeyNumber time{"Time", "", "ns", Unit::Nanoseconds, 2e7, 3e7, -1, -1e5, 2e7};
     EXPECT_EQ(time.verdict(), 0);
-    EXPECT_EQ(time.difference(), QStringLiteral("+10 ms (+50 %), from −100 µs to +20 ms"));
+    EXPECT_EQ(time.difference(), QStringLiteral("cannot tell: −100 µs to +20 ms"));
     time.low = 5e6;
     EXPECT_EQ(time.verdict(), -1);
+    EXPECT_EQ(time.difference(), QStringLiteral("+10 ms (+50 %), from +5 ms to +20 ms"));
+    time.low = -4e5, time.high = 5e5; // 2.5 % of 20 ms
+    EXPECT_EQ(time.verdict(), 0);
+    EXPECT_EQ(time.difference(), QStringLiteral("no difference: −400 µs to +500 µs"));
+    KeyNumber speed{"Speed", "", "tokens/s", Unit::Count, 100, 200, 1};
+    EXPECT_EQ(speed.verdict(), 1);
+    speed.varies = true;
+    EXPECT_EQ(speed.verdict(), 0) << "a number of one recording, without an interval, names no winner";
 }
 
 TEST(KeyNumber, JudgesByTheDirectionThatIsBetter) {

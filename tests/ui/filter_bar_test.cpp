@@ -2,11 +2,14 @@
 #include "tests/ui/view_fixture.h"
 
 #include "profiler/read/filtered.h"
+#include "tests/profiler/sql_rows.h"
+#include "ui/models/run_names.h"
 #include "ui/widgets/filter_bar.h"
 
 #include <QComboBox>
 #include <QLineEdit>
 #include <QToolButton>
+#include <QToolTip>
 
 #include <cmath>
 
@@ -59,6 +62,33 @@ TEST_F(FilterBarTest, AWrongTextIsRefusedWhereItIsTyped) {
     EXPECT_EQ(bar.problem(), QString());
     QTest::keyClick(&field("filterLayers"), Qt::Key_Escape);
     EXPECT_TRUE(workspace.filter().empty());
+}
+
+TEST_F(FilterBarTest, WhatTheRunDoesNotHaveIsRefused) {
+    open(recorded("a.kvtrace", {.layers = 4, .kvHeads = 2}));
+    type("filterHeads", QStringLiteral("9"));
+    EXPECT_TRUE(workspace.filter().empty());
+    EXPECT_TRUE(bar.problem().contains(QStringLiteral("KV heads: there is no 9, this run has 0 to 1")))
+        << bar.problem().toStdString();
+    EXPECT_EQ(field("filterHeads").property("role").toString(), QStringLiteral("danger"));
+    type("filterHeads", QStringLiteral("1"));
+    EXPECT_EQ(bar.problem(), QString());
+    EXPECT_EQ(workspace.filter().kvHeads.text(), QStringLiteral("1"));
+    type("filterLayers", QStringLiteral("2-7"));
+    EXPECT_TRUE(bar.problem().contains(QStringLiteral("Layers: there is no 4"))) << bar.problem().toStdString();
+    EXPECT_TRUE(workspace.filter().layers.all());
+    type("filterLayers", QStringLiteral("2-")); // to the end, wherever that is
+    EXPECT_EQ(bar.problem(), QString());
+    open(recorded("b.kvtrace", {.layers = 12, .kvHeads = 2}));
+    workspace.setCurrent(workspace.runs().back().key);
+    type("filterLayers", QStringLiteral("2-7"));
+    EXPECT_EQ(bar.problem(), QString()) << "this run has them";
+}
+
+TEST_F(FilterBarTest, NoPlaceholderIsCut) {
+    for (const char* name : {"filterLayers", "filterHeads", "filterSteps"})
+        EXPECT_GE(field(name).width() - 16, field(name).fontMetrics().horizontalAdvance(field(name).placeholderText()))
+            << name;
 }
 
 TEST_F(FilterBarTest, TakesTheStepsThatAPlotSelected) {
@@ -140,10 +170,47 @@ TEST_F(FilteredViews, LocalityLeavesOtherLayersAndStepsUndefined) {
     show("locality");
     const QColor undefined = Theme::light().undefinedCell;
     EXPECT_NE(colourAt(7, 1), undefined);
-    filter("1", "7-9");
+    filter("1-2", "7-9");
+    EXPECT_EQ(canvas().panels()[0]->axis(QCPAxis::atLeft)->range().size(), 2) << "the other layers take no room";
+    EXPECT_NE(colourAt(7, 0), undefined);
     EXPECT_NE(colourAt(7, 1), undefined);
-    EXPECT_EQ(colourAt(7, 2), undefined);
     EXPECT_EQ(colourAt(12, 1), undefined);
+    move(pixel(7, 0));
+    EXPECT_TRUE(QToolTip::text().contains(QStringLiteral("layer 1"))) << QToolTip::text().toStdString();
+    click(7, 1);
+    EXPECT_EQ(workspace.cursor().layer, 2);
+}
+
+TEST_F(FilteredViews, BreakdownSaysWhichRunHasNothingThatPasses) {
+    open(recorded("long.kvtrace", {.decodeSteps = 20}));
+    open(recorded("short.kvtrace", {.decodeSteps = 6}));
+    workspace.setCurrent(workspace.runs().front().key);
+    workspace.setCompare(workspace.runs().back().key);
+    show("breakdown");
+    const QString name = runName(workspace.runs().back(), workspace.runs());
+    for (const int mode : {0, 1}) { // per step, per layer
+        child<QComboBox>("mode").setCurrentIndex(mode);
+        filter("", "10-12");
+        EXPECT_EQ(plot().noteText().count(QStringLiteral("Nothing of %1 passes the filter.").arg(name)), 1)
+            << plot().noteText().toStdString();
+        filter("", "2-12");
+        EXPECT_FALSE(plot().noteText().contains(QStringLiteral("Nothing of")));
+    }
+}
+
+TEST_F(FilteredViews, LocalitySaysWhereBytesOfAHeadAreNotKnown) {
+    const QString path = recorded("a.kvtrace", {});
+    test::sql(path.toStdString(), "UPDATE layer_step SET h2d_bytes = h2d_bytes + 1", SQLITE_OPEN_READWRITE);
+    open(path);
+    show("locality");
+    auto& metric = child<QComboBox>("metric");
+    metric.setCurrentIndex(metric.findData(QStringLiteral("h2d_bytes")));
+    ASSERT_TRUE(idle());
+    EXPECT_EQ(plot().emptyText(), QString()) << "of layers they are recorded";
+    child<QComboBox>("rows").setCurrentIndex(1);
+    ASSERT_TRUE(idle());
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("not known per KV head")))
+        << plot().emptyText().toStdString();
 }
 
 TEST_F(FilteredViews, AViewSaysWhatItDoesNotFilter) {

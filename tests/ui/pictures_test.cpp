@@ -57,6 +57,9 @@ protected:
             canvas().replot();
         }
         EXPECT_EQ(plot().emptyText(), QString());
+        return exported(size);
+    }
+    QImage exported(QSize size) {
         const QString picture = file("picture.png");
         EXPECT_TRUE(view->exportImage(picture, size));
         return QImage(picture);
@@ -105,7 +108,7 @@ TEST_F(Comparison, SeesALostLegendAndAWrongColour) {
 
 TEST_F(Comparison, TakesSmoothingAndSmallerLettersAsTheSame) {
     const Shown shown{"", "transfers", nullptr, nullptr, true};
-    const QImage one = drawn(shown, "light"), smaller = drawn(shown, "light", {1020, 652}); // letters 2 % smaller
+    const QImage one = drawn(shown, "light"), smaller = exported({1020, 652}); // letters 2 % smaller
     EXPECT_FALSE(fails(between(one, smaller))) << between(one, smaller).mean << ", " << between(one, smaller).worst;
     // Softer edges everywhere.
     const QImage soft = one.scaled(one.size() * 0.7, Qt::IgnoreAspectRatio, Qt::SmoothTransformation)

@@ -270,7 +270,7 @@ TEST_F(TimelineTracks, CountersOfTheTraceAreCurvesWithUnits) {
     const double third = double(firstStep) + 2.5 * interval;
     EXPECT_NEAR(curveAt(data(), toDevice.curve, third), 3e6 / (interval * 1e-9), 3e6 / (interval * 1e-9) * 1e-6);
     EXPECT_TRUE(std::isnan(curveAt(data(), toDevice.curve, double(firstStep) - interval)));
-    EXPECT_TRUE(curveText(data(), toDevice.curve, 30e9).contains(QStringLiteral("27.9 GiB/s")))
+    EXPECT_TRUE(curveText(data(), toDevice.curve, 30e9).contains(QStringLiteral("30 GB/s")))
         << curveText(data(), toDevice.curve, 30e9).toStdString();
     QSignalSpy hovered(&timeline(), &TimelineCanvas::curveHovered);
     mouse(QEvent::MouseMove,
@@ -614,7 +614,7 @@ TEST_F(TimelineTracks, AnImportedTimelineHasItsCountersAndArrows) {
         {"ph":"X","pid":1,"tid":1,"name":"aten::mm","ts":0,"dur":100},
         {"ph":"X","pid":1,"tid":1,"name":"cudaLaunchKernel","ts":10,"dur":8},
         {"ph":"s","pid":1,"tid":1,"name":"ac2g","cat":"ac2g","id":5,"ts":10},
-        {"ph":"X","pid":1,"tid":7,"name":"gemm","ts":40,"dur":50},
+        {"ph":"X","pid":1,"tid":7,"name":"gemm","cat":"kernel","ts":40,"dur":50,"args":{"grid":[132,1,1],"regs":96}},
         {"ph":"f","bp":"e","pid":1,"tid":7,"name":"ac2g","cat":"ac2g","id":5,"ts":40},
         {"ph":"C","pid":1,"name":"memory","ts":0,"args":{"allocated (bytes)":30000000}},
         {"ph":"C","pid":1,"name":"memory","ts":60,"args":{"allocated (bytes)":45000000}}]})json";
@@ -639,10 +639,47 @@ TEST_F(TimelineTracks, AnImportedTimelineHasItsCountersAndArrows) {
     press(Qt::Key_BracketRight);
     EXPECT_EQ(scene().selected, kernel);
     ASSERT_TRUE(idle());
+    EXPECT_EQ(fact(QStringLiteral("Category")), QStringLiteral("kernel"));
+    EXPECT_EQ(fact(QStringLiteral("Arguments")), QStringLiteral("grid: [132,1,1]\nregs: 96"));
+    const SpanDetail said = spanDetail(TraceReader(file("torch.json").toStdString()), 1, placeOfSpan(index(), kernel));
+    EXPECT_TRUE(tooltipOf(data(), kernel, said).contains(QStringLiteral("kernel<br>grid: [132,1,1]<br>regs: 96")))
+        << tooltipOf(data(), kernel, said).toStdString();
     press(Qt::Key_BracketLeft);
     EXPECT_EQ(scene().selected, launch);
     press(Qt::Key_1); // there are no steps: nothing happens
     EXPECT_EQ(scene().window, data().whole());
+    EXPECT_TRUE(child<QLabel>("timelineNote").text().contains(QStringLiteral("Imported from trace-event JSON.")))
+        << child<QLabel>("timelineNote").text().toStdString();
+}
+
+TEST_F(TimelineTracks, TheInspectorSaysWhatAnImportedTimelineIs) {
+    std::ofstream(folder / "torch.json") << R"([{"ph":"X","pid":1,"tid":1,"name":"aten::mm","ts":0,"dur":100}])";
+    open(file("torch.json"));
+    Inspector inspector(workspace);
+    inspector.show();
+    ASSERT_TRUE(idle());
+    bool said = false;
+    for (const QLabel* label : inspector.findChildren<QLabel*>()) {
+        EXPECT_FALSE(label->text().contains(QStringLiteral("No step was recorded yet")));
+        said |= label->isVisibleTo(&inspector) && label->text().contains(QStringLiteral("another tool recorded"));
+    }
+    EXPECT_TRUE(said);
+}
+
+TEST(TimelineArrows, BeginAtTheEdgeBehindWhichTheirSpanLies) {
+    const QRectF body(100, 50, 400, 200);
+    ArrowEnds ends = arrowWithin(body, {-5'000, 80}, {300, 120});
+    EXPECT_TRUE(ends.seen && ends.fromOutside && !ends.toOutside);
+    EXPECT_EQ(ends.from, QPointF(100, 80));
+    EXPECT_EQ(ends.to, QPointF(300, 120));
+    ends = arrowWithin(body, {200, 60}, {250, 900}); // its row is scrolled away
+    EXPECT_TRUE(ends.seen && ends.toOutside);
+    EXPECT_EQ(ends.to, QPointF(250, 250));
+    EXPECT_TRUE(arrowWithin(body, {-5'000, 80}, {9'000, 120}).seen) << "it crosses what is shown";
+    EXPECT_FALSE(arrowWithin(body, {-5'000, 80}, {20, 120}).seen);
+    EXPECT_FALSE(arrowWithin(body, {200, 900}, {300, 800}).seen);
+    ends = arrowWithin(body, {150, 100}, {300, 120});
+    EXPECT_FALSE(ends.fromOutside || ends.toOutside);
 }
 
 } // namespace

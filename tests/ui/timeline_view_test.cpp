@@ -18,6 +18,7 @@
 #include <QTableWidget>
 #include <QToolButton>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -290,8 +291,10 @@ TEST_F(TimelineTest, SearchGoesFromHitToHit) {
     ASSERT_TRUE(scene().selected);
     const SpanRef first = *scene().selected;
     EXPECT_EQ(index().names()[std::size_t(index().at(first).name)], "offloading");
+    EXPECT_EQ(child<QLabel>("hits").text(), QStringLiteral("1 of %1").arg(hits));
     press(Qt::Key_N);
     const SpanRef second = *scene().selected;
+    EXPECT_EQ(child<QLabel>("hits").text(), QStringLiteral("2 of %1").arg(hits));
     EXPECT_GT(index().at(second).startNs, index().at(first).startNs);
     const double middle = (double(index().at(second).startNs) + double(index().at(second).endNs())) / 2;
     EXPECT_TRUE(middle > scene().window.from && middle < scene().window.to) << "a hit is brought into view";
@@ -299,6 +302,11 @@ TEST_F(TimelineTest, SearchGoesFromHitToHit) {
     EXPECT_EQ(scene().selected, first);
     press(Qt::Key_N, Qt::ShiftModifier); // before the first: round to the last
     EXPECT_GT(index().at(*scene().selected).startNs, index().at(second).startNs);
+    EXPECT_EQ(child<QLabel>("hits").text(), QStringLiteral("%1 of %1").arg(hits));
+    // A stage is found by what it does, too.
+    search.setText(QStringLiteral("attention"));
+    QTest::keyClick(&search, Qt::Key_Return);
+    EXPECT_EQ(index().names()[std::size_t(index().at(*scene().selected).name)], "stage2");
     search.setText(QStringLiteral("nothing like it"));
     EXPECT_TRUE(child<QLabel>("hits").text().contains(QStringLiteral("no span")));
     QTest::keyClick(&search, Qt::Key_Escape);
@@ -362,6 +370,27 @@ TEST_F(TimelineTest, NotesAreLeftEditedAndRemovedInTheTrace) {
     ASSERT_TRUE(idle());
     EXPECT_TRUE(readNotes(reader, 1).empty());
     EXPECT_EQ(table.rowCount(), 0);
+}
+
+TEST_F(TimelineTest, ANoteGoesToWhatIsSeen) {
+    openAndShow({.decodeSteps = 20});
+    const auto leave = [&] { // the note with the newest id
+        const std::size_t before = timeline().data().notes.size();
+        answer(QStringLiteral("here"));
+        press(Qt::Key_M);
+        EXPECT_TRUE(waitFor([&] { return timeline().data().notes.size() > before; }));
+        const auto& notes = timeline().data().notes;
+        return *std::max_element(notes.begin(), notes.end(), [](const Note& a, const Note& b) { return a.id < b.id; });
+    };
+    const IndexedSpan second = index().at(find("decode", 2)), last = index().at(find("decode", 18));
+    timeline().measure(TimeRange{double(second.startNs), double(second.endNs())});
+    timeline().zoomTo({double(last.startNs), double(last.endNs())}); // the range is not in view any more
+    const Note away = leave();
+    EXPECT_GE(away.startNs, last.startNs);
+    EXPECT_LE(away.startNs, last.endNs());
+    EXPECT_EQ(away.durationNs, 0);
+    timeline().zoomTo({double(second.startNs), double(second.endNs())});
+    EXPECT_EQ(leave().durationNs, second.durationNs) << "in view, it is the range that is meant";
 }
 
 TEST_F(TimelineTest, ANoteThatCannotBeKeptSaysWhy) {

@@ -94,8 +94,40 @@ TEST_F(WorkspaceTest, NeverComparesARunWithItself) {
     ASSERT_TRUE(workspace.compare());
     QSignalSpy changed(&workspace, &Workspace::compareChanged);
     workspace.setCurrent(a);
-    EXPECT_FALSE(workspace.compare());
+    ASSERT_TRUE(workspace.compare());
+    EXPECT_EQ(workspace.compare()->key, b) << "the run shown before takes the place of the one shown now";
     EXPECT_EQ(changed.count(), 1);
+}
+
+TEST_F(WorkspaceTest, ComparesAsManyRunsAsAreAskedForInTheirOrder) {
+    std::vector<RunKey> keys;
+    for (const char* name : {"a.kvtrace", "b.kvtrace", "c.kvtrace", "d.kvtrace"}) {
+        open(recorded(name, {.decodeSteps = 4}));
+        keys.push_back(workspace.current()->key);
+    }
+    workspace.setCurrent(keys[0]);
+    const auto sides = [&] {
+        std::vector<int> found;
+        for (const OpenRun* run : workspace.sides())
+            found.push_back(int(std::find(keys.begin(), keys.end(), run->key) - keys.begin()));
+        return found;
+    };
+    EXPECT_EQ(sides(), (std::vector{0}));
+    for (const std::size_t each : {2u, 1u, 3u}) workspace.setCompared(keys[each], true);
+    EXPECT_EQ(sides(), (std::vector{0, 2, 1, 3}));
+    workspace.setCompared(keys[0], true); // it is shown
+    workspace.setCompared(keys[1], true); // it is there
+    EXPECT_EQ(sides(), (std::vector{0, 2, 1, 3}));
+    workspace.setCurrent(keys[1]);
+    EXPECT_EQ(sides(), (std::vector{1, 2, 0, 3})) << "two exchange their places, the others keep theirs";
+    workspace.setCompared(keys[2], false);
+    EXPECT_EQ(sides(), (std::vector{1, 0, 3}));
+    workspace.close(keys[0]);
+    EXPECT_EQ(sides(), (std::vector{1, 3}));
+    workspace.close(keys[1]); // its neighbour is shown, and compared with nothing if that was in the comparison
+    EXPECT_EQ(sides().size() + (workspace.current()->key == keys[3] ? 1 : 0), 2u);
+    workspace.setCompare(std::nullopt);
+    EXPECT_EQ(sides().size(), 1u);
 }
 
 TEST_F(WorkspaceTest, ClosingTheCurrentRunShowsANeighbour) {

@@ -2,6 +2,7 @@
 
 #include "profiler/import/import.h"
 #include "ui/models/format.h"
+#include "ui/models/run_names.h"
 
 #include <QDateTime>
 #include <QDir>
@@ -34,11 +35,21 @@ RunListModel::RunListModel(Workspace& workspace, QObject* parent) : QAbstractLis
     connect(&workspace, &Workspace::runsChanged, this, &RunListModel::follow);
     for (const auto signal : {&Workspace::currentChanged, &Workspace::compareChanged, &Workspace::advanced})
         connect(&workspace, signal, this, &RunListModel::follow);
-    runs_ = workspace.runs();
+    follow();
 }
 
 void RunListModel::follow() {
     const std::vector<OpenRun>& now = workspace_.runs();
+    const auto named = [](const OpenRun& a, const OpenRun& b) { // nothing that a name is made of has changed
+        return a.key == b.key && a.row.name == b.row.name && a.row.createdUtc == b.row.createdUtc &&
+               a.row.paramsJson == b.row.paramsJson && a.row.method == b.row.method && a.row.model == b.row.model &&
+               a.row.deviceSlots == b.row.deviceSlots && a.row.link == b.row.link && a.row.device == b.row.device &&
+               a.row.level == b.row.level;
+    };
+    if (!std::equal(now.begin(), now.end(), runs_.begin(), runs_.end(), named)) {
+        names_.clear();
+        for (const OpenRun& run : now) names_ << runName(run, now);
+    }
     const auto sameKeys = [](const OpenRun& a, const OpenRun& b) { return a.key == b.key; };
     if (now.size() == runs_.size() && std::equal(now.begin(), now.end(), runs_.begin(), sameKeys)) {
         runs_ = now;
@@ -67,10 +78,9 @@ QVariant RunListModel::data(const QModelIndex& index, int role) const {
     if (!index.isValid() || index.row() >= int(runs_.size())) return {};
     const OpenRun& run = runs_[std::size_t(index.row())];
     const RunRow& row = run.row;
-    const QString file = QFileInfo(run.key.path).fileName();
     switch (role) {
     case Qt::DisplayRole:
-        return row.name.empty() ? file : QString::fromStdString(row.name);
+        return names_[index.row()];
     case SubtitleRole: {
         const QDateTime created =
             QDateTime::fromString(QString::fromStdString(row.createdUtc), Qt::ISODate).toLocalTime();
@@ -81,17 +91,29 @@ QVariant RunListModel::data(const QModelIndex& index, int role) const {
         return QString::fromStdString(row.status);
     case LiveRole:
         return run.live;
-    case CurrentRole:
-        return workspace_.current() && workspace_.current()->key == run.key;
-    case CompareRole:
-        return workspace_.compare() && workspace_.compare()->key == run.key;
+    case PlaceRole: {
+        const auto place = placeOf(workspace_, run.key);
+        return place ? QVariant(int(*place)) : QVariant();
+    }
+    case FreePlaceRole:
+        return int(workspace_.sides().size());
     case WarningRole:
         return lossText(row);
-    case Qt::ToolTipRole:
-        return QStringLiteral("%1\n%2 · %3\n%4")
-            .arg(QString::fromStdString(row.name), QString::fromStdString(row.createdUtc),
-                 QString::fromStdString(row.backend == kImported ? row.statusMessage : row.model),
-                 QDir::toNativeSeparators(run.key.path));
+    case Qt::ToolTipRole: {
+        const auto place = placeOf(workspace_, run.key);
+        QStringList lines{place ? letteredName(*place, workspace_) : names_[index.row()],
+                          QStringLiteral("%1 · %2").arg(
+                              QString::fromStdString(row.createdUtc),
+                              QString::fromStdString(row.backend == kImported ? row.statusMessage : row.model))};
+        if (!row.method.empty())
+            lines << QStringLiteral("%1 %2").arg(QString::fromStdString(row.method), settingsText(row));
+        lines << QDir::toNativeSeparators(run.key.path);
+        return lines.join(QLatin1Char('\n'));
+    }
+    case Qt::AccessibleTextRole: {
+        const auto place = placeOf(workspace_, run.key);
+        return place ? letteredName(*place, workspace_) : names_[index.row()];
+    }
     default:
         return {};
     }

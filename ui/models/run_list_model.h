@@ -10,7 +10,8 @@ namespace kvscope::ui {
 class RunListModel final : public QAbstractListModel {
     Q_OBJECT
 public:
-    enum Role { SubtitleRole = Qt::UserRole, StatusRole, LiveRole, CurrentRole, CompareRole, WarningRole };
+    /// PlaceRole: in the comparison, 0 for the shown run; invalid: not in it. FreePlaceRole: the place it would get.
+    enum Role { SubtitleRole = Qt::UserRole, StatusRole, LiveRole, PlaceRole, FreePlaceRole, WarningRole };
     explicit RunListModel(Workspace& workspace, QObject* parent = nullptr);
     int rowCount(const QModelIndex& parent = {}) const override;
     QVariant data(const QModelIndex& index, int role = Qt::DisplayRole) const override;
@@ -21,6 +22,7 @@ private:
     void follow();
     Workspace& workspace_;
     std::vector<OpenRun> runs_; // what the views of this model know
+    QStringList names_;         // of each: no two are the same
 };
 
 /// "12 steps · stopped", "running", "interrupted: the recorder is gone"; shown in the list and the inspector.

@@ -83,19 +83,29 @@ QString SqlTableModel::tabSeparated(const QItemSelection& selection, bool withHe
     return text;
 }
 
-QString SqlTableModel::csv() const {
-    std::string out;
-    const auto field = [&](int column, const std::string& text) {
-        if (column > 0) out += ',';
-        out += csvField(text);
-    };
-    for (int column = 0; column < columnCount(); ++column) field(column, table_.columns()[std::size_t(column)]);
-    out += '\n';
-    for (int row = 0; row < rowCount(); ++row) {
-        for (int column = 0; column < columnCount(); ++column) field(column, table_.text(sourceRow(row), column));
+NumberWriter SqlTableModel::numbers() const {
+    if (columnCount() == 0) return {};
+    return [table = table(), order = order_](NumberSink& sink) {
+        constexpr std::size_t kAtOnce = 1 << 16; // bytes
+        std::string out;
+        const auto columns = int(table->columns().size());
+        const auto field = [&](int column, const std::string& text) {
+            if (column > 0) out += ',';
+            out += csvField(text);
+        };
+        for (int column = 0; column < columns; ++column) field(column, table->columns()[std::size_t(column)]);
         out += '\n';
-    }
-    return QString::fromStdString(out);
+        for (std::size_t row = 0; row < table->rows(); ++row) {
+            for (int column = 0; column < columns; ++column)
+                field(column, table->text(order.empty() ? row : order[row], column));
+            out += '\n';
+            if (out.size() < kAtOnce) continue;
+            sink.add(out);
+            sink.progress(double(row) / double(table->rows()));
+            out.clear();
+        }
+        sink.add(out);
+    };
 }
 
 int SqlTableModel::rowCount(const QModelIndex& parent) const {

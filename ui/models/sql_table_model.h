@@ -2,6 +2,7 @@
 #pragma once
 
 #include "profiler/sql/sql_rows.h"
+#include "ui/output/numbers.h"
 
 #include <QAbstractTableModel>
 #include <QItemSelection>
@@ -28,8 +29,8 @@ public:
 
     /// Selected cells as tab-separated text; what is selected in several ranges is put out as their bounding rows.
     QString tabSeparated(const QItemSelection& selection, bool withHeaders) const;
-    /// All rows, in the order shown.
-    QString csv() const;
+    /// All rows, in the order shown; written on any thread, whatever happens to the model meanwhile.
+    NumberWriter numbers() const;
 
     int rowCount(const QModelIndex& parent = {}) const override;
     int columnCount(const QModelIndex& parent = {}) const override;

@@ -37,7 +37,7 @@ QCPRange HeatPlottable::getKeyRange(bool& found, QCP::SignDomain) const {
 
 QCPRange HeatPlottable::getValueRange(bool& found, QCP::SignDomain, const QCPRange&) const {
     found = !data_.empty();
-    return {-0.5, data_.rows() - 0.5};
+    return {-0.5, places() - 0.5};
 }
 
 namespace {
@@ -98,7 +98,7 @@ QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize
     if (columnMeans) columnMeans->assign(std::size_t(width), std::numeric_limits<float>::quiet_NaN());
     if (data_.empty()) return image;
     const auto columns = stepColumns(steps.lower, steps.upper, width, data_.steps());
-    auto lines = stepColumns(rows.lower, rows.upper, height, data_.rows()); // rows of each pixel line, same rule
+    auto lines = stepColumns(rows.lower, rows.upper, height, places()); // rows of each pixel line, same rule
     if (!rowsDown) std::reverse(lines.begin(), lines.end());
 
     const double scale = values_.size() > 0 ? 255.0 / values_.size() : 0;
@@ -106,18 +106,18 @@ QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize
         if (std::isnan(value)) return undefined_;
         return lut_[std::size_t(std::clamp((double(value) - values_.lower) * scale + 0.5, 0.0, 255.0))];
     };
-    std::vector<int> dataRows(std::size_t(data_.rows()));
-    for (int place = 0; place < data_.rows(); ++place) dataRows[std::size_t(place)] = dataRow(place);
+    std::vector<int> dataRows(static_cast<std::size_t>(places()));
+    for (int place = 0; place < places(); ++place) dataRows[std::size_t(place)] = dataRow(place);
     // One line of colours per distinct group of rows, then whole lines are copied.
-    std::vector<StepColumn> places;
+    std::vector<StepColumn> bands;
     std::vector<std::span<const int>> groups;
     std::vector<int> groupOf(lines.size(), -1);
-    int firstPlace = data_.rows(), lastPlace = 0;
+    int firstPlace = places(), lastPlace = 0;
     for (std::size_t y = 0; y < lines.size(); ++y) {
         const StepColumn line = lines[y];
         if (line.first >= line.last) continue;
-        if (places.empty() || places.back() != line) {
-            places.push_back(line);
+        if (bands.empty() || bands.back() != line) {
+            bands.push_back(line);
             groups.push_back(std::span(dataRows).subspan(std::size_t(line.first), std::size_t(line.last - line.first)));
             firstPlace = std::min(firstPlace, line.first);
             lastPlace = std::max(lastPlace, line.last);

@@ -17,7 +17,9 @@ public:
     void setColourMap(QRgb (*map)(double));
     void setColours(QCPRange values, const QColor& undefined);
     /// Row of the data at every place of the value axis. Empty: as they are.
+    /// The rows that are shown, from the first place on; empty: all of them, as recorded.
     void setOrder(std::vector<int> order) { order_ = std::move(order); }
+    int places() const { return order_.empty() ? data_.rows() : int(order_.size()); }
     const std::vector<int>& order() const { return order_; }
     int dataRow(int place) const { return std::size_t(place) < order_.size() ? order_[std::size_t(place)] : place; }
     /// Steps and rows per device pixel when it was last drawn; below 1: every one has its own pixels.

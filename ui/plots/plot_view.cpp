@@ -2,6 +2,7 @@
 
 #include "profiler/import/import.h"
 #include "ui/look/theme.h"
+#include "ui/models/run_names.h"
 #include "ui/output/picture.h"
 #include "ui/plots/flow_layout.h"
 #include "ui/plots/plot_accessible.h"
@@ -30,7 +31,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <memory>
 
 namespace kvscope::ui {
@@ -40,10 +40,8 @@ constexpr int kPictureMargin = 16;
 constexpr int kWideView = 500; // pixels: from here there is room for a column beside the plot
 
 bool growsStill(const Workspace& workspace) {
-    const OpenRun* runs[] = {workspace.current(), workspace.compare()};
-    return std::any_of(std::begin(runs), std::end(runs), [](const OpenRun* run) {
-        return run && (run->live || (run->row.status == "running" && !run->row.stale));
-    });
+    const auto runs = workspace.sides();
+    return std::any_of(runs.begin(), runs.end(), [](const OpenRun* run) { return isGrowing(*run); });
 }
 } // namespace
 
@@ -367,7 +365,7 @@ void PlotView::copyImage() {
 int PlotView::drawAbove(QPainter*, QRect) const { return 0; }
 
 QString PlotView::pictureTitle() const {
-    return run() ? tr("%1: %2").arg(title_, QString::fromStdString(run()->row.name)) : title_;
+    return run() ? tr("%1: %2").arg(title_, runName(*run(), workspace_.runs())) : title_;
 }
 
 bool PlotView::exportImage(const QString& path, QSize size) {

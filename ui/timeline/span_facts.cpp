@@ -14,7 +14,26 @@ namespace kvscope::ui {
 
 namespace {
 
+constexpr int kArgsShown = 24, kArgsInTooltip = 6, kLongestArg = 160;
+
 QString tr(const char* text) { return QCoreApplication::translate("SpanFacts", text); }
+
+/// "gridX: 132", one a line.
+QString argsText(const SpanDetail& detail, int most) {
+    QStringList lines;
+    for (const auto& [name, value] : detail.args) {
+        if (lines.size() == most) {
+            lines << tr("and %1 more").arg(detail.args.size() - std::size_t(most));
+            break;
+        }
+        QString text = QString::fromStdString(value).simplified();
+        if (text.size() > kLongestArg) text = text.left(kLongestArg) + QStringLiteral("…");
+        lines << QStringLiteral("%1: %2").arg(QString::fromStdString(name), text);
+    }
+    return lines.join(QLatin1Char('\n'));
+}
+
+} // namespace
 
 QString meaningOf(std::string_view component) {
     static const std::map<std::string_view, const char*> meanings{
@@ -40,6 +59,8 @@ QString meaningOf(std::string_view component) {
     const auto at = meanings.find(component);
     return at == meanings.end() ? QString() : tr(at->second);
 }
+
+namespace {
 
 /// What was achieved, and how much that is of what the link can do.
 QString bandwidth(std::int64_t bytes, std::int64_t ns, double linkGbps) {
@@ -79,6 +100,7 @@ QString placeOf(const IndexedSpan& span) {
 SpanContext readSpanContext(const TraceReader& reader, int runId, const SpanPlace& place, int step, int layer) {
     SpanContext context;
     context.flows = recordedFlows(reader, runId, place);
+    context.detail = spanDetail(reader, runId, place);
     if (step < 0) return context;
     const std::vector<StepRow> steps = reader.steps(runId, step, step);
     if (!steps.empty()) context.step = steps.front();
@@ -131,6 +153,7 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
     const std::string& track = index.tracks()[std::size_t(index.lane(ref.lane).track)];
     add(tr("Span"), shownName(data, span));
     add(tr("What it does"), meaningOf(component));
+    add(tr("Category"), QString::fromStdString(context.detail.category));
     add(tr("Track"), QString::fromStdString(track));
     add(tr("Belongs to"), placeOf(span));
     QString begin = formatTime(double(span.startNs), 1);
@@ -141,7 +164,15 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
     if (context.step && context.step->durationNs > 0 && span.durationNs < context.step->durationNs)
         length += tr(", %1 of its step").arg(formatShare(span.durationNs, context.step->durationNs));
     add(tr("Lasts"), length);
+    if (const auto& kind = context.kind)
+        add(tr("Among its kind"),
+            tr("longer than %1 of %2; median %3, 99th percentile %4, longest %5")
+                .arg(formatShare(std::int64_t(kind->shorter), std::int64_t(kind->spans)),
+                     formatCount(std::int64_t(kind->spans)), formatTime(double(kind->medianNs), 1),
+                     formatTime(double(kind->percentile99Ns), 1), formatTime(double(kind->longestNs), 1)));
+    add(tr("Arguments"), argsText(context.detail, kArgsShown));
 
+    const bool isStep = track == kHostTrack && span.layer < 0 && index.lane(ref.lane).depth == 0;
     const bool toDevice = name == kToDeviceName, toHost = name == kToHostName, offloading = component == "offloading";
     if (const auto copied = bytesInName(name)) {
         add(tr("Bytes"), formatBytes(*copied));
@@ -153,7 +184,7 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
         add(tr("Bytes"), bytes > 0 ? tr("%1 in %2 blocks").arg(formatBytes(bytes), formatCount(blocks)) : tr("none"));
         if (bytes > 0 && (toDevice || toHost))
             add(tr("Bandwidth"), tr("%1 (%2)").arg(bandwidth(bytes, span.durationNs, link.gbps), timing));
-    } else if (context.step && span.layer < 0 && index.lane(ref.lane).depth == 0) {
+    } else if (context.step && isStep) {
         add(tr("Bytes"), context.step->h2dBytes + context.step->d2hBytes > 0
                              ? tr("%1 to the device, %2 to the host")
                                    .arg(formatBytes(context.step->h2dBytes), formatBytes(context.step->d2hBytes))
@@ -170,7 +201,7 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
     if (context.layer && context.layer->exposedNs > 0 &&
         (toDevice || offloading || component == "stage2" || component == "layer"))
         exposed << tr("the layer waited %1 for the link (%2)").arg(formatDuration(context.layer->exposedNs), timing);
-    if (context.step && span.layer < 0 && index.lane(ref.lane).depth == 0 && context.step->exposedNs > 0)
+    if (context.step && isStep && context.step->exposedNs > 0)
         exposed << tr("the step waited %1 for the link (%2)").arg(formatDuration(context.step->exposedNs), timing);
     const SpanWait wait = waitOf(index, ref);
     if (wait.before && wait.idleNs > 0) {
@@ -213,25 +244,30 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
 }
 
 QStringList spanFactNames() {
-    return {tr("Span"),   tr("What it does"), tr("Track"),     tr("Belongs to"), tr("Begins"),
-            tr("Lasts"),  tr("Bytes"),        tr("Bandwidth"), tr("Selection"),  tr("Exposed"),
-            tr("Waited"), tr("Arrows"),       tr("Before"),    tr("After")};
+    return {tr("Span"),    tr("What it does"),   tr("Category"),  tr("Track"),  tr("Belongs to"), tr("Begins"),
+            tr("Lasts"),   tr("Among its kind"), tr("Arguments"), tr("Bytes"),  tr("Bandwidth"),  tr("Selection"),
+            tr("Exposed"), tr("Waited"),         tr("Arrows"),    tr("Before"), tr("After")};
 }
 
-QString tooltipOf(const TimelineData& data, SpanRef ref) {
+QString tooltipOf(const TimelineData& data, SpanRef ref, const SpanDetail& detail) {
     QString title, length;
     QStringList lines;
-    for (const auto& [name, value] : factsOf(data, ref, {}, {}, {})) {
+    SpanContext context;
+    context.detail.category = detail.category;
+    for (const auto& [name, value] : factsOf(data, ref, {}, context, {})) {
         const QString text = value.toHtmlEscaped();
         if (name == tr("Span"))
             title = text;
         else if (name == tr("Lasts"))
             length = text;
-        else if (name == tr("Belongs to") || name == tr("What it does") || name == tr("Bytes"))
+        else if (name == tr("Belongs to") || name == tr("What it does") || name == tr("Bytes") ||
+                 name == tr("Category"))
             lines << text;
         else if (name == tr("Bandwidth"))
             lines.isEmpty() ? lines.append(text) : void(lines.back() += QStringLiteral(", ") + text);
     }
+    if (!detail.args.empty())
+        lines << argsText(detail, kArgsInTooltip).toHtmlEscaped().replace(QLatin1Char('\n'), QStringLiteral("<br>"));
     return QStringLiteral("<b>%1</b> &nbsp;%2").arg(title, length) +
            (lines.isEmpty() ? QString() : QStringLiteral("<br>") + lines.join(QStringLiteral("<br>")));
 }

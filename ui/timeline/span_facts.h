@@ -4,6 +4,8 @@
 #include "ui/timeline/timeline_scene.h"
 
 #include "profiler/read/recorded_flows.h"
+#include "profiler/read/span_detail.h"
+#include "profiler/read/span_kind.h"
 #include "profiler/read/trace_reader.h"
 
 #include <QStringList>
@@ -18,7 +20,9 @@ namespace kvscope::ui {
 struct SpanContext {
     std::optional<StepRow> step;
     std::optional<LayerRecord> layer;
-    std::vector<RecordedFlow> flows; // of imported runs
+    std::vector<RecordedFlow> flows; // where the trace has calls, or was imported
+    SpanDetail detail;               // of imported runs
+    std::optional<SpanKind> kind;    // of what is read so far; readSpanContext does not know it
 };
 /// Worker thread. Empty parts where the span has no step or layer, or they were not recorded.
 SpanContext readSpanContext(const TraceReader& reader, int runId, const SpanPlace& place, int step, int layer);
@@ -44,7 +48,10 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
 /// All names that factsOf can give, in their order.
 QStringList spanFactNames();
 
-/// Those that say most, as HTML, of what the span itself knows.
-QString tooltipOf(const TimelineData& data, SpanRef ref);
+/// Those that say most, as HTML, of what the span itself knows, and what another tool said of it.
+QString tooltipOf(const TimelineData& data, SpanRef ref, const SpanDetail& detail = {});
+
+/// "attention over the selected blocks" of stage2; empty: nobody knows.
+QString meaningOf(std::string_view component);
 
 } // namespace kvscope::ui

@@ -233,7 +233,10 @@ void TimelineCanvas::select(std::optional<SpanRef> ref, bool revealIt) {
     update();
 }
 
-void TimelineCanvas::addFlows(const std::vector<SpanFlow>& flows) {
+void TimelineCanvas::addRecordedFlows(const std::vector<SpanFlow>& flows) {
+    // What the calls say is better than what step and stage suggest.
+    if (!flows.empty())
+        std::erase_if(scene_.flows, [](const SpanFlow& flow) { return flow.kind == SpanFlow::Kind::Launch; });
     scene_.flows.insert(scene_.flows.end(), flows.begin(), flows.end());
     update();
 }

@@ -43,8 +43,8 @@ public:
     void paintPicture(QPainter& painter, QSize size, double ratio, bool vector);
 
     void select(std::optional<SpanRef> ref, bool reveal = false);
-    /// Arrows that a tool recorded, beside those that are found by step and stage.
-    void addFlows(const std::vector<SpanFlow>& flows);
+    /// Arrows that were recorded; those from calls take the place of what step and stage suggest.
+    void addRecordedFlows(const std::vector<SpanFlow>& flows);
     void setRange(std::optional<TimeRange> range);
     /// The same as a drag over it; none: gives the range up.
     void measure(std::optional<TimeRange> range);

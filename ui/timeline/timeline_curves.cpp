@@ -2,6 +2,7 @@
 
 #include "profiler/record/counter_sample.h"
 #include "ui/look/theme.h"
+#include "ui/plots/bandwidth.h"
 #include "ui/plots/units.h"
 #include "ui/timeline/time_ticks.h"
 #include "ui/timeline/timeline_colours.h"
@@ -105,7 +106,7 @@ QString curveText(const TimelineData& data, int curve, double value) {
     if (!isGauge(curve)) {
         const QString unit = QString::fromUtf8(StepCounters::info(counterOf(curve)).unit);
         if (unit == QLatin1String("share")) return formatValue(Unit::Percent, value * 100);
-        if (unit == QLatin1String("bytes/s")) return formatValue(Unit::Bytes, value) + QStringLiteral("/s");
+        if (unit == QLatin1String("bytes/s")) return formatBandwidth(value);
         if (unit == QLatin1String("tokens")) return formatCount(std::llround(value));
         return QString::number(value, 'f', value < 100 ? 1 : 0) + QStringLiteral("/s");
     }
@@ -114,7 +115,7 @@ QString curveText(const TimelineData& data, int curve, double value) {
     case GaugeUnit::Bytes:
         return formatValue(Unit::Bytes, value);
     case GaugeUnit::BytesPerSecond:
-        return formatValue(Unit::Bytes, value) + QStringLiteral("/s");
+        return formatBandwidth(value);
     case GaugeUnit::Percent:
         return formatValue(Unit::Percent, value);
     case GaugeUnit::Number:

@@ -36,7 +36,7 @@ double curveLargest(const TimelineData& data, int curve);
 /// Extremes within [fromNs, toNs); false: there is no value.
 bool curveRange(const TimelineData& data, int curve, std::int64_t fromNs, std::int64_t toNs, float& low, float& high);
 double curveAt(const TimelineData& data, int curve, double ns); // NaN: no value
-/// "1.2 GiB/s at 3 ms", its largest and what it is, as HTML.
+/// "1.2 GB/s at 3 ms", its largest and what it is, as HTML.
 QString curveTooltip(const TimelineData& data, int curve, double ns);
 
 } // namespace kvscope::ui

@@ -141,6 +141,7 @@ void TimelinePainter::drawRuler(QPainter& painter, const TimelineScene& scene, c
     painter.drawLine(where.bottomLeft(), where.bottomRight());
     const QFontMetricsF metrics(font_);
     const QRectF before = beyondRect(scene, areas_, font_, true), after = beyondRect(scene, areas_, font_, false);
+    double labelled = before.right(); // up to here the ruler has text
     for (const TimeTick& tick : ticks) {
         const double x = areas_.xOf(tick.ns, scene.window);
         painter.setPen(theme_->plotAxis);
@@ -148,7 +149,12 @@ void TimelinePainter::drawRuler(QPainter& painter, const TimelineScene& scene, c
         const double end = x + 4 + metrics.horizontalAdvance(tick.label);
         if (x < before.right() || (!after.isEmpty() && end > after.left())) continue; // a sign lies there
         painter.setPen(theme_->mutedText);
-        painter.drawText(QPointF(x + 4, where.bottom() - 6), tick.label);
+        // What would be cut at the edge stands before its tick, unless that is where the one before it ends.
+        const bool cut = end > where.right();
+        const double left = cut ? x - 4 - (end - x - 4) : x + 4;
+        if (cut && left < labelled) continue;
+        painter.drawText(QPointF(left, where.bottom() - 6), tick.label);
+        labelled = end + 4;
     }
     drawBeyond(painter, scene);
     for (const Note& note : scene.data->notes) { // flags
@@ -181,11 +187,14 @@ void TimelinePainter::drawBeyond(QPainter& painter, const TimelineScene& scene) 
 
 QRectF TimelinePainter::rectOf(const TimelineScene& scene, SpanRef ref) const {
     const TimelineRow* row = scene.layout.rowOf(ref.lane);
-    if (!row) return {};
+    return row ? rectIn(scene, *row, ref) : QRectF();
+}
+
+QRectF TimelinePainter::rectIn(const TimelineScene& scene, const TimelineRow& row, SpanRef ref) const {
     const IndexedSpan span = scene.data->index.at(ref);
     const double left = areas_.xOf(double(span.startNs), scene.window),
                  right = areas_.xOf(double(span.endNs()), scene.window);
-    return {left, double(areas_.body.top() + row->y - scene.scroll), std::max(right - left, 1.0), row->height - 2.0};
+    return {left, double(areas_.body.top() + row.y - scene.scroll), std::max(right - left, 1.0), row.height - 2.0};
 }
 
 void TimelinePainter::drawMarks(QPainter& painter, const TimelineScene& scene) {
@@ -232,16 +241,27 @@ void TimelinePainter::drawMarks(QPainter& painter, const TimelineScene& scene) {
     }
 }
 
+/// Where an arrow meets a span: in its row or, where that is folded away, in the row that stands for it.
+std::optional<QRectF> TimelinePainter::arrowRect(const TimelineScene& scene, SpanRef ref) const {
+    if (scene.layout.rowOf(ref.lane)) return rectOf(scene, ref);
+    const int track = scene.data->index.lane(ref.lane).track;
+    for (const TimelineRow& row : scene.layout.rows)
+        if (row.track == track) return rectIn(scene, row, ref);
+    return std::nullopt; // the track is hidden
+}
+
 void TimelinePainter::drawFlows(QPainter& painter, const TimelineScene& scene) {
     painter.setRenderHint(QPainter::Antialiasing);
+    const QRectF body = QRectF(areas_.body).adjusted(2, 2, -2, -2);
     for (const SpanFlow& flow : scene.flows) {
-        const QRectF from = rectOf(scene, flow.from), to = rectOf(scene, flow.to);
-        if (from.isEmpty() || to.isEmpty()) continue;
+        const auto from = arrowRect(scene, flow.from), to = arrowRect(scene, flow.to);
+        if (!from || !to) continue;
         const bool launch = flow.kind == SpanFlow::Kind::Launch;
-        // Launches leave where the stage begins, transfers arrive where they end.
-        const double reach = 4.0 * areas_.body.width();
-        const QPointF a(std::clamp(launch ? from.left() : from.right(), -reach, reach), from.center().y());
-        const QPointF b(std::clamp(to.left(), -reach, reach), to.center().y());
+        // Launches leave where the call or stage begins, transfers arrive where they end.
+        const ArrowEnds ends = arrowWithin(body, {launch ? from->left() : from->right(), from->center().y()},
+                                           {to->left(), to->center().y()});
+        if (!ends.seen) continue;
+        const QPointF a = ends.from, b = ends.to;
         const double bend = std::clamp(std::abs(b.x() - a.x()) / 2, 24.0, 160.0);
         QPainterPath path(a);
         path.cubicTo(a + QPointF(bend, 0), b - QPointF(bend, 0), b);
@@ -254,9 +274,26 @@ void TimelinePainter::drawFlows(QPainter& painter, const TimelineScene& scene) {
         painter.setPen(Qt::NoPen);
         painter.setBrush(colour);
         painter.drawPolygon(QPolygonF{b, b + QPointF(-8, -4.5), b + QPointF(-8, 4.5)});
-        painter.drawEllipse(a, 2.5, 2.5);
+        if (!ends.fromOutside) painter.drawEllipse(a, 2.5, 2.5);
     }
     painter.setRenderHint(QPainter::Antialiasing, false);
+}
+
+ArrowEnds arrowWithin(const QRectF& body, QPointF from, QPointF to) {
+    ArrowEnds ends;
+    const auto outside = [&](const QPointF& at) { return !body.contains(at); };
+    ends.fromOutside = outside(from);
+    ends.toOutside = outside(to);
+    // Both beyond the same edge: nothing of the arrow lies between them.
+    ends.seen =
+        !((from.x() < body.left() && to.x() < body.left()) || (from.x() > body.right() && to.x() > body.right()) ||
+          (from.y() < body.top() && to.y() < body.top()) || (from.y() > body.bottom() && to.y() > body.bottom()));
+    const auto inside = [&](const QPointF& at) {
+        return QPointF(std::clamp(at.x(), body.left(), body.right()), std::clamp(at.y(), body.top(), body.bottom()));
+    };
+    ends.from = inside(from);
+    ends.to = inside(to);
+    return ends;
 }
 
 } // namespace kvscope::ui

@@ -10,6 +10,7 @@
 #include <QImage>
 #include <QStaticText>
 
+#include <optional>
 #include <vector>
 
 class QPainter;
@@ -58,6 +59,8 @@ private:
     void drawMarks(QPainter& painter, const TimelineScene& scene);
     void drawFlows(QPainter& painter, const TimelineScene& scene);
     QRectF rectOf(const TimelineScene& scene, SpanRef ref) const; // empty: its row is folded away
+    QRectF rectIn(const TimelineScene& scene, const TimelineRow& row, SpanRef ref) const;
+    std::optional<QRectF> arrowRect(const TimelineScene& scene, SpanRef ref) const;
 
     const Theme* theme_ = nullptr;
     double ratio_ = 1;
@@ -77,6 +80,14 @@ private:
     QHash<quint64, QStaticText> texts_;
     QFont textFont_;
 };
+
+/// An arrow as far as it can be seen: an end that lies outside goes to the edge it lies behind.
+struct ArrowEnds {
+    QPointF from, to;
+    bool fromOutside = false, toOutside = false;
+    bool seen = true; // false: both ends are behind the same edge
+};
+ArrowEnds arrowWithin(const QRectF& body, QPointF from, QPointF to);
 
 /// Where beyondText is written in the ruler; empty where it is not. A click there shows everything.
 QRect beyondRect(const TimelineScene& scene, const TimelineAreas& areas, const QFont& font, bool left);

@@ -21,12 +21,13 @@ bool isNamed(const std::string& track, std::string_view kind) {
 /// What launches comes before what is launched; `foreign`: the run is of another tool, whose threads are the host.
 int rank(const std::string& track, bool foreign) {
     if (track == kHostTrack) return 0;
-    if (track == kToDeviceTrack) return 1;
-    if (track == kToHostTrack) return 2;
-    if (track == "recorder" || track == "CUPTI overhead") return 6;
-    if (isNamed(track, "stream ")) return 3;
-    if (isNamed(track, "copies ")) return 4;
-    return foreign ? 0 : 5;
+    if (!foreign && track.starts_with("CUDA calls")) return 1;
+    if (track == kToDeviceTrack) return 2;
+    if (track == kToHostTrack) return 3;
+    if (track == "recorder" || track == "CUPTI overhead") return 7;
+    if (isNamed(track, "stream ")) return 4;
+    if (isNamed(track, "copies ")) return 5;
+    return foreign ? 0 : 6;
 }
 
 TimeRange widened(double from, double to) {

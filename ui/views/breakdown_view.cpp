@@ -1,5 +1,7 @@
-// Breakdown: where the time of a step goes, stacked by stage, per step, per layer or in total; two runs side by side.
+// Breakdown: where the time of a step goes, stacked by stage, per step, per layer or in total; compared runs side by
+// side.
 #include "ui/look/theme.h"
+#include "ui/models/run_names.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
@@ -19,7 +21,9 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <iterator>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace kvscope::ui {
 
@@ -59,9 +63,8 @@ enum class Mode { PerStep, PerLayer, Total };
 class BreakdownView final : public PlotView {
     Q_OBJECT
 public:
-    BreakdownView(Workspace& workspace, QWidget* parent)
-        : PlotView(workspace, tr("Breakdown"), parent), sides_{Side(workspace, this, "breakdown A"),
-                                                               Side(workspace, this, "breakdown B")} {
+    BreakdownView(Workspace& workspace, QWidget* parent) : PlotView(workspace, tr("Breakdown"), parent) {
+        sides_.push_back(std::make_unique<Side>(workspace));
         mode_ =
             addPicker(QStringLiteral("mode"), tr("Bars"), tr("One bar per step, per layer, or one for the whole run"));
         mode_->addItems({tr("Per step"), tr("Per layer"), tr("Total")});
@@ -79,14 +82,14 @@ public:
 
     QString exportCsv() const override {
         if (mode() == Mode::PerStep) return textOf(numbers());
-        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
+        const auto runs = workspace().sides();
         QString csv = QStringLiteral("run,phase,layer,component,calls,total_ns\n");
         bool any = false;
-        for (std::size_t s = 0; s < 2; ++s) {
-            if (!runs[s]) continue;
-            for (const BreakdownRow& row : sides_[s].sums.rows) {
+        for (std::size_t s = 0; s < std::min(runs.size(), sides_.size()); ++s) {
+            for (const BreakdownRow& row : sides_[s]->sums.rows) {
                 csv += QStringLiteral("%1,%2,%3,%4,%5,%6\n")
-                           .arg(QString::fromStdString(csvText(runs[s]->row.name)), QString::fromStdString(row.phase))
+                           .arg(QString::fromStdString(csvText(nameOf(*runs[s]).toStdString())),
+                                QString::fromStdString(row.phase))
                            .arg(row.layer)
                            .arg(QString::fromStdString(row.component))
                            .arg(row.calls)
@@ -99,12 +102,12 @@ public:
 
     NumberWriter numbers() const override {
         if (mode() != Mode::PerStep) return numbersOf(exportCsv());
-        const StepPyramid& columns = sides_[0].series.columns();
+        const StepPyramid& columns = sides_[0]->series.columns();
         if (!run() || columns.stats(kComponents, 0, columns.steps()).count == 0) return {};
         const QCPRange visible = const_cast<BreakdownView*>(this)->canvas().visibleX();
         std::vector<std::pair<RunKey, std::string>> runs; // with their names, quoted
-        for (const OpenRun* open : {workspace().current(), workspace().compare()})
-            if (open) runs.emplace_back(open->key, csvText(open->row.name));
+        for (const OpenRun* open : workspace().sides())
+            runs.emplace_back(open->key, csvText(nameOf(*open).toStdString()));
         StepRequest request;
         request.phase = prefill() ? Phase::Prefill : Phase::Decode;
         request.filter = appliedFilter();
@@ -137,16 +140,19 @@ public:
 
 protected:
     void runChanged() override {
-        for (Side& side : sides_) side.clear();
+        canvas().clearPlottables(); // they look at what the sides hold
+        bars_ = nullptr;
+        sides_.clear();
+        const std::size_t count = std::max<std::size_t>(workspace().sides().size(), 1);
+        for (std::size_t place = 0; place < count; ++place) sides_.push_back(std::make_unique<Side>(workspace()));
         if (showEmptyWithoutRun(tr("This view shows where the time of a step goes: projections, selection, transfers, "
                                    "attention, feed-forward.")))
             return;
         showEmpty({}, {});
         buildPanels();
-        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
+        const auto runs = workspace().sides();
         if (mode() == Mode::PerStep) {
-            for (std::size_t s = 0; s < 2; ++s)
-                if (runs[s]) startSteps(s, *runs[s]);
+            for (std::size_t s = 0; s < runs.size(); ++s) startSteps(s, *runs[s]);
         } else {
             askSums();
         }
@@ -156,7 +162,7 @@ protected:
     void runGrew() override {
         if (!run()) return;
         if (mode() == Mode::PerStep)
-            for (Side& side : sides_) side.series.advance();
+            for (const auto& side : sides_) side->series.advance();
         else
             sumsTimer_.grew();
     }
@@ -199,32 +205,37 @@ protected:
 
     void visibleStepsChanged() override {
         const QCPRange visible = canvas().visibleX();
-        for (Side& side : sides_)
-            if (mode() == Mode::PerStep) side.series.prefer(visible.lower, visible.upper);
+        for (const auto& side : sides_)
+            if (mode() == Mode::PerStep) side->series.prefer(visible.lower, visible.upper);
         fitValues();
     }
     int filterParts() const override { return FilterLayers | FilterSteps | FilterComponent | FilterText; }
 
     QString note() const override {
-        for (const Side& side : sides_) {
-            const QString& error = side.series.feed().error();
+        for (const auto& side : sides_) {
+            const QString& error = side->series.feed().error();
             if (!error.isEmpty()) return tr("Reading stopped: %1.").arg(error);
         }
         QString how;
-        if (mode() == Mode::PerStep && sides_[0].steps)
-            how = aggregationNote(sides_[0].steps->stepsPerPixel(),
+        if (mode() == Mode::PerStep && sides_[0]->steps)
+            how = aggregationNote(sides_[0]->steps->stepsPerPixel(),
                                   relative() ? tr("mean shares")
                                              : tr("mean; the line is the longest step of each pixel"));
         QString averaged;
         if (mode() == Mode::PerLayer)
             averaged = tr("Mean per step over %1 steps; stages outside the layers are not shown.")
-                           .arg(formatCount(sides_[0].stepsOf(phase())));
+                           .arg(formatCount(sides_[0]->stepsOf(phase())));
         if (mode() == Mode::Total)
-            averaged = tr("Mean per step over %1 steps.").arg(formatCount(sides_[0].stepsOf(phase())));
-        const auto& feed = sides_[0].series.feed();
-        const auto& tiles = sides_[0].series.columns().tiles();
+            averaged = tr("Mean per step over %1 steps.").arg(formatCount(sides_[0]->stepsOf(phase())));
+        const auto& feed = sides_[0]->series.feed();
+        const auto& tiles = sides_[0]->series.columns().tiles();
         const QString preview = tiles.hasPreview() ? previewNote(tiles.stride()) : QString();
-        return sentences({how, averaged,
+        QString nothing; // else a run's plot is empty and nobody knows why
+        const auto runs = workspace().sides();
+        for (std::size_t s = 0; s < std::min(runs.size(), sides_.size()); ++s)
+            if (!appliedFilter().empty() && hasNothing(*sides_[s]))
+                nothing += tr("Nothing of %1 passes the filter. ").arg(nameOf(*runs[s]));
+        return sentences({nothing.trimmed(), how, averaged,
                           run() && run()->row.timing == "measured"
                               ? tr("Wall time measured on the critical path.")
                               : tr("Wall time measured on the critical path; modelled link "
@@ -234,21 +245,27 @@ protected:
 
 private:
     struct Side {
-        Side(Workspace& workspace, QObject* context, const char* slot) : series(workspace, context, slot) {}
-        void clear() {
-            series.clear();
-            sums = {};
-            steps = nullptr;
-        }
+        explicit Side(Workspace& workspace) : series(workspace, &context, "breakdown steps") {}
         /// Steps that the sums of a phase cover.
         std::int64_t stepsOf(const std::string& phase) const {
             if (phase == "prefill") return std::min<std::int64_t>(sums.prefillCalls, 1);
             return sums.steps > 0 ? std::min<std::int64_t>(sums.decodeCalls, sums.steps - 1) : sums.decodeCalls;
         }
+        QObject context; // answers for a side that is gone are dropped with it
         StepSeries series;
         Sums sums;
         StepStackPlottable* steps = nullptr;
     };
+
+    QString nameOf(const OpenRun& open) const { return runName(open, workspace().runs()); }
+    /// Once everything is read.
+    bool hasNothing(const Side& side) const {
+        if (mode() != Mode::PerStep)
+            return std::none_of(side.sums.rows.begin(), side.sums.rows.end(),
+                                [this](const BreakdownRow& row) { return row.phase == phase(); });
+        const StepPyramid& columns = side.series.columns();
+        return !side.series.feed().loading() && columns.stats(kComponents, 0, columns.steps()).count == 0;
+    }
 
     Mode mode() const { return Mode(std::max(mode_->currentIndex(), 0)); }
     bool relative() const { return unit_->currentIndex() == 1; }
@@ -265,15 +282,14 @@ private:
         bars_ = nullptr;
         legend_ = new LegendStrip(&plot);
         plot.plotLayout()->addElement(0, 0, legend_);
-        const bool two = workspace().compare() != nullptr;
         if (mode() == Mode::PerStep) {
-            for (std::size_t s = 0; s < (two ? 2u : 1u); ++s) {
+            for (std::size_t s = 0; s < sides_.size(); ++s) {
                 QCPAxisRect* panel = plot.addPanel(false);
-                const bool last = s == (two ? 1u : 0u);
+                const bool last = s + 1 == sides_.size();
                 setIntegerAxis(panel->axis(QCPAxis::atBottom), last ? tr("Step") : QString());
                 panel->axis(QCPAxis::atBottom)->setTickLabels(last);
-                sides_[s].steps = new StepStackPlottable(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft),
-                                                         sides_[s].series.columns());
+                sides_[s]->steps = new StepStackPlottable(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft),
+                                                          sides_[s]->series.columns());
             }
             plot.setMinimumSpan(2);
         } else {
@@ -286,7 +302,7 @@ private:
     }
 
     void startSteps(std::size_t s, const OpenRun& open) {
-        StepSeries& series = sides_[s].series;
+        StepSeries& series = sides_[s]->series;
         StepRequest request;
         request.phase = prefill() ? Phase::Prefill : Phase::Decode;
         request.filter = appliedFilter();
@@ -302,12 +318,12 @@ private:
     }
 
     void askSums() {
-        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
-        const char* names[] = {"breakdown sums A", "breakdown sums B"};
-        for (std::size_t s = 0; s < 2; ++s) {
-            if (!runs[s] || mode() == Mode::PerStep) continue;
+        const auto runs = workspace().sides();
+        for (std::size_t s = 0; s < std::min(runs.size(), sides_.size()); ++s) {
+            if (mode() == Mode::PerStep) continue;
+            Side& side = *sides_[s];
             workspace().query<Sums>(
-                this, names[s], runs[s]->key,
+                &side.context, "breakdown sums", runs[s]->key,
                 [runId = runs[s]->key.runId, filter = appliedFilter(), only = onlyComponent()](TraceReader& reader) {
                     Sums sums{filteredBreakdown(reader, runId, filter), reader.stepCount(runId)};
                     // Before components are left out: one that some steps lack is still shown per step of the phase.
@@ -321,10 +337,10 @@ private:
                         });
                     return sums;
                 },
-                [this, s](Sums sums) {
+                [this, s, &side](Sums sums) {
                     if (s == 0) sumsTimer_.answered();
                     if (mode() == Mode::PerStep) return;
-                    sides_[s].sums = std::move(sums);
+                    side.sums = std::move(sums);
                     present();
                     replot();
                 });
@@ -343,11 +359,11 @@ private:
         if (mode() == Mode::PerStep) {
             int first = prefill() ? 0 : 1, last = first;
             bool any = false;
-            for (Side& side : sides_) {
-                if (!side.steps) continue;
-                side.steps->setColours(colours(), Theme::current().mutedText);
-                side.steps->setRelative(relative());
-                const StepPyramid& columns = side.series.columns();
+            for (const auto& side : sides_) {
+                if (!side->steps) continue;
+                side->steps->setColours(colours(), Theme::current().mutedText);
+                side->steps->setRelative(relative());
+                const StepPyramid& columns = side->series.columns();
                 last = std::max(last, prefill() ? 0 : columns.steps() - 1);
                 for (int i = 0; i < kComponents; ++i) {
                     const CellStats stats = columns.stats(i, 0, columns.steps());
@@ -356,8 +372,8 @@ private:
                 }
             }
             canvas().setFullX({first - 0.5, last + 0.5});
-            if (!any && sides_[0].series.feed().active() && !sides_[0].series.feed().loading())
-                explainNothing(sides_[0].series.feed().loaded() > 0);
+            if (!any && sides_[0]->series.feed().active() && !sides_[0]->series.feed().loading())
+                explainNothing(sides_[0]->series.feed().loaded() > 0);
             else if (any)
                 showEmpty({}, {});
         } else {
@@ -368,27 +384,29 @@ private:
     }
 
     void presentBars(std::array<bool, kComponents>& used) {
-        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
-        const bool two = runs[1] != nullptr, perLayer = mode() == Mode::PerLayer;
+        const auto runs = workspace().sides();
+        const auto count = int(sides_.size());
+        const bool several = count > 1, perLayer = mode() == Mode::PerLayer;
         int layers = 1;
         for (const OpenRun* open : runs)
-            if (open && perLayer) layers = std::max(layers, open->row.layers);
+            if (perLayer) layers = std::max(layers, open->row.layers);
+        const double share = several ? 0.84 / count : 0.8; // of a layer's place
         std::vector<StackBar> bars;
-        for (int place = 0; place < (perLayer ? layers : two ? 2 : 1); ++place) {
-            for (std::size_t s = 0; s < (two ? 2u : 1u); ++s) {
+        for (int place = 0; place < (perLayer ? layers : count); ++place) {
+            for (std::size_t s = 0; s < sides_.size(); ++s) {
                 if (!perLayer && std::size_t(place) != s) continue;
                 StackBar bar;
-                bar.centre = perLayer && two ? place + (s == 0 ? -0.21 : 0.21) : place;
-                bar.width = perLayer ? (two ? 0.38 : 0.8) : 0.3;
+                bar.centre = perLayer ? place + (double(s) - (count - 1) / 2.) * share : place;
+                bar.width = perLayer ? (several ? share * 0.9 : share) : 0.3;
                 bar.parts.assign(kComponents, 0);
-                const double steps = double(std::max<std::int64_t>(sides_[s].stepsOf(phase()), 1));
-                for (const BreakdownRow& row : sides_[s].sums.rows)
+                const double steps = double(std::max<std::int64_t>(sides_[s]->stepsOf(phase()), 1));
+                for (const BreakdownRow& row : sides_[s]->sums.rows)
                     if (row.phase == phase() && (!perLayer || row.layer == place))
                         bar.parts[std::size_t(componentIndex(row.component))] +=
                             double(std::max<std::int64_t>(row.totalNs, 0)) / steps;
                 for (std::size_t i = 0; i < kComponents; ++i)
                     if (bar.parts[i] > 0) used[i] = true;
-                if (two) bar.foot = s == 0 ? Theme::current().runA : Theme::current().runB;
+                if (several) bar.foot = runColour(s);
                 if (!perLayer) {
                     const double total = bar.total();
                     for (int i = 0; i < kComponents; ++i)
@@ -404,16 +422,14 @@ private:
         bars_->setBars(std::move(bars));
         QStringList places;
         for (int layer = 0; perLayer && layer < layers; ++layer) places << QString::number(layer);
-        for (const OpenRun* open : runs)
-            if (open && !perLayer)
-                places << (two ? (open == runs[0] ? tr("A: ") : tr("B: ")) : QString()) +
-                              QString::fromStdString(open->row.name);
+        for (std::size_t s = 0; s < runs.size() && !perLayer; ++s)
+            places << (several ? letteredName(s, workspace()) : nameOf(*runs[s]));
         setNamedAxis(canvas().panels()[0]->axis(QCPAxis::atBottom), perLayer ? tr("Layer") : QString(), places);
         bars_->setColours(colours(), Theme::current().text);
         bars_->setRelative(relative());
-        const double right = perLayer ? layers - 0.5 : two ? 1.75 : 0.75; // room for the labels beside the last bar
-        canvas().setFullX({perLayer ? -0.5 : two ? -0.4 : -0.75, right});
-        if (std::none_of(used.begin(), used.end(), [](bool u) { return u; }) && !sides_[0].sums.rows.empty())
+        const double right = perLayer ? layers - 0.5 : count - 0.25; // room for the labels beside the last bar
+        canvas().setFullX({perLayer ? -0.5 : several ? -0.4 : -0.75, right});
+        if (std::none_of(used.begin(), used.end(), [](bool u) { return u; }) && !sides_[0]->sums.rows.empty())
             explainNothing(true);
         else
             showEmpty({}, {});
@@ -437,20 +453,19 @@ private:
         const auto& panels = canvas().panels();
         double high = 0;
         if (mode() == Mode::PerStep) {
-            for (Side& side : sides_)
-                if (side.steps) high = std::max(high, side.steps->largest(canvas().visibleX()));
+            for (const auto& side : sides_)
+                if (side->steps) high = std::max(high, side->steps->largest(canvas().visibleX()));
         } else if (bars_) {
             for (const StackBar& bar : bars_->bars()) high = std::max(high, bar.total());
         }
-        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
         for (std::size_t i = 0; i < panels.size(); ++i) {
             canvas().setFullY(int(i), relative() ? QCPRange(0, 100) : QCPRange(0, high > 0 ? high * 1.05 : 1));
             QString title = mode() == Mode::PerStep ? (relative() ? tr("Share of the step") : tr("Time of the step"))
                             : mode() == Mode::PerLayer
                                 ? (relative() ? tr("Share of the layer") : tr("Time in the layer per step"))
                                 : (relative() ? tr("Share of the step") : tr("Time per step"));
-            if (mode() == Mode::PerStep && panels.size() == 2 && runs[i])
-                title = (i == 0 ? tr("A: ") : tr("B: ")) + title.toLower();
+            if (mode() == Mode::PerStep && panels.size() > 1)
+                title = QStringLiteral("%1: %2").arg(runLetter(i), title.toLower());
             setUnitAxis(panels[i]->axis(QCPAxis::atLeft), title, relative() ? Unit::Percent : Unit::Nanoseconds);
         }
     }
@@ -459,16 +474,9 @@ private:
         if (!legend_) return;
         const Theme& theme = Theme::current();
         QVector<Swatch> swatches;
-        if (workspace().current() && workspace().compare()) {
-            swatches << Swatch{tr("A: %1").arg(QString::fromStdString(workspace().current()->row.name)),
-                               theme.runA,
-                               Swatch::Mark::Line,
-                               {}}
-                     << Swatch{tr("B: %1").arg(QString::fromStdString(workspace().compare()->row.name)),
-                               theme.runB,
-                               Swatch::Mark::Line,
-                               {}};
-        }
+        if (sides_.size() > 1)
+            for (std::size_t place = 0; place < sides_.size(); ++place)
+                swatches << Swatch{letteredName(place, workspace()), runColour(place), Swatch::Mark::Line, {}};
         for (int i = 0; i < kComponents; ++i)
             if (used[std::size_t(i)])
                 swatches << Swatch{componentName(i), theme.component[std::size_t(i)], Swatch::Mark::Fill, {}};
@@ -477,8 +485,8 @@ private:
 
     QString stepTooltip(std::size_t s, QPointF at) const {
         const int step = int(std::lround(at.x()));
-        if (s >= 2 || step < 0 || step >= sides_[s].series.columns().steps()) return {};
-        const StepPyramid& columns = sides_[s].series.columns();
+        if (s >= sides_.size() || step < 0 || step >= sides_[s]->series.columns().steps()) return {};
+        const StepPyramid& columns = sides_[s]->series.columns();
         const double total = double(columns.at(step, kComponents));
         if (std::isnan(total)) return {};
         QString html =
@@ -512,7 +520,7 @@ private:
                  formatValue(Unit::Percent, total > 0 ? 100 * value / total : 0));
     }
 
-    std::array<Side, 2> sides_;
+    std::vector<std::unique_ptr<Side>> sides_; // A, B, C, ...; A always
     QComboBox *mode_ = nullptr, *unit_ = nullptr, *phase_ = nullptr;
     LegendStrip* legend_ = nullptr; // owned by the plot; rebuilt with the panels
     BarStackPlottable* bars_ = nullptr;

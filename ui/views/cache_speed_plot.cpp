@@ -180,15 +180,17 @@ QString SpeedPlot::tooltip(double x) const {
     const auto steps = double(std::max<std::size_t>(scene_.whatIf->trace().steps.size(), 1));
     const QString at = axis_ == Axis::Size ? tr("%1 block slots").arg(formatCount(question.size))
                                            : tr("%1 GB/s").arg(formatValue(Unit::Fraction, question.gbps));
-    return tr("<b>%1, %2</b><br>%3 <b>%4</b> (predicted)<br>Per step: compute %5 (recorded), exposed transfer %6 "
+    return tr("<b>%1, %2</b><br>%3 <b>%4</b> (predicted)<br>Per step: compute %5 (measured), exposed transfer %6 "
               "(modelled)")
                .arg(at, QString::fromStdString(question.policy), answer->estimated ? QStringLiteral("≈") : QString(),
                     rateText(answer->tokensPerSecond()),
                     formatValue(Unit::Nanoseconds, answer->config.computeNs / steps),
                     formatValue(Unit::Nanoseconds, double(answer->exposedNs()) / steps)) +
-           tr("<p>Dashed: tokens/s if there were only compute, or only exposed transfer. ◇: recorded. Click or drag "
-              "the "
-              "line to ask.</p>");
+           tr("<p>Dashed: tokens/s if there were only compute, or only exposed transfer. ◇: recorded, %1. Click or "
+              "drag "
+              "the line to ask.</p>")
+               .arg(scene_.whatIf->trace().run.timing == "measured" ? tr("measured")
+                                                                    : tr("compute measured and link modelled"));
 }
 
 QString SpeedPlot::csv() const {

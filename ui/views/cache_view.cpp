@@ -160,7 +160,11 @@ protected:
             {curves,
              tr("Dots are replays, joined by lines. ▵ w12: blocks of a head's last 12 selections together. ◇: "
                 "recorded."),
-             tr("Exposed time is modelled, tokens/s are predicted from recorded compute time."),
+             whatIf_->trace().run.timing == "measured"
+                 ? tr("Recorded times are measured; the exposed time of a what-if is modelled, its tokens/s predicted.")
+                 : tr("Recorded compute is measured, the link's time modelled, in “recorded” too; tokens/s of a "
+                      "what-if "
+                      "are predicted."),
              newSteps() > 0 ? tr("The last %1 steps are not in it yet.").arg(formatCount(newSteps())) : QString(),
              healthNote()});
     }

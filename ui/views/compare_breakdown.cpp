@@ -8,14 +8,12 @@
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
 #include "ui/views/compare_pages.h"
-#include "ui/views/compare_set.h"
 #include "ui/views/compare_ways.h"
+#include "ui/views/growth_timer.h"
 #include "ui/views/run_text.h"
-
-#include "kernels/base/error.h"
-
-#include <QHeaderView>
-#include <QTableWidget>
+#include "ui/views/sample_feed.h"
+#include "ui/widgets/comparison_table.h"
+#include "ui/widgets/loading_strip.h"
 
 #include <algorithm>
 #include <cmath>
@@ -26,13 +24,15 @@ namespace kvscope::ui {
 
 namespace {
 
-using Sample = std::shared_ptr<const RunSample>;
+using Sample = SampleFeed::Sample;
+constexpr int kRefreshMs = 1000; // runs that grow are judged again this often at most
 
 /// The repeats of one setting.
 struct Group {
     std::size_t letter = 0; // index of its first run
     std::vector<RunSample> runs;
     QString problem;                      // why it cannot be compared with A
+    bool onlyForNow = false;              // and that is so because a run is still being recorded
     std::optional<Comparison> comparison; // with A's group
 };
 
@@ -52,7 +52,7 @@ std::vector<Group> grouped(const std::vector<Sample>& samples) {
         if (same != groups.end())
             same->runs.push_back(sample);
         else
-            groups.push_back({i, {sample}, {}, {}});
+            groups.push_back({i, {sample}, {}, false, {}});
     }
     return groups;
 }
@@ -61,8 +61,12 @@ std::vector<Group> judged(std::vector<Group> groups) {
     for (std::size_t i = 1; i < groups.size(); ++i) {
         Group& group = groups[i];
         QStringList hard;
-        for (const Obstacle& obstacle : findObstacles(groups[0].runs, group.runs))
-            if (!obstacle.mayBeIgnored) hard << QString::fromStdString(obstacle.what);
+        group.onlyForNow = true;
+        for (const Obstacle& obstacle : findObstacles(groups[0].runs, group.runs)) {
+            if (obstacle.mayBeIgnored) continue;
+            hard << QString::fromStdString(obstacle.what);
+            group.onlyForNow = group.onlyForNow && obstacle.untilItEnds;
+        }
         group.problem = hard.join(QStringLiteral("; "));
         if (hard.isEmpty()) group.comparison = compareRuns(groups[0].runs, group.runs);
     }
@@ -72,21 +76,21 @@ std::vector<Group> judged(std::vector<Group> groups) {
 class BreakdownPage final : public PlotView {
     Q_OBJECT
 public:
-    BreakdownPage(Workspace& workspace, CompareSet& set, QWidget* parent)
-        : PlotView(workspace, tr("Breakdown compared"), parent), set_(set) {
-        table_ = new QTableWidget(this);
+    BreakdownPage(Workspace& workspace, QWidget* parent)
+        : PlotView(workspace, tr("Breakdown compared"), parent), samples_(workspace, this, "compare breakdown") {
+        strip_ = new LoadingStrip(this);
+        addAbovePlot(strip_);
+        connect(strip_, &LoadingStrip::stopped, this, [this] {
+            samples_.pause();
+            showProgress();
+        });
+        connect(strip_, &LoadingStrip::resumed, this, [this] {
+            samples_.resume();
+            showProgress();
+        });
+        table_ = new ComparisonTable(this);
         table_->setObjectName(QStringLiteral("breakdownDeltas"));
         table_->setAccessibleName(tr("Time of each component in every run, and the differences against A"));
-        table_->setEditTriggers(QAbstractItemView::NoEditTriggers);
-        table_->setSelectionBehavior(QAbstractItemView::SelectRows);
-        table_->setShowGrid(false);
-        table_->setAlternatingRowColors(true);
-        table_->setFrameShape(QFrame::NoFrame);
-        table_->verticalHeader()->hide();
-        table_->verticalHeader()->setDefaultSectionSize(24);
-        table_->horizontalHeader()->setHighlightSections(false);
-        table_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
-        table_->setMinimumHeight(110);
         table_->hide();
         addAbovePlot(table_);
         legend_ = new LegendStrip(&canvas());
@@ -96,7 +100,6 @@ public:
         times_->axis(QCPAxis::atBottom)->setTickLabels(false);
         canvas().setMinimumSpan(1);
         canvas().setSelectsSteps(false);
-        connect(&set_, &CompareSet::changed, this, &BreakdownPage::reload);
         canvas().applyTheme(Theme::current());
         themed(Theme::current());
     }
@@ -124,15 +127,15 @@ public:
 
 protected:
     void runChanged() override {
-        ++generation_;
-        samples_.clear();
+        waits_ = false;
+        samples_.forget();
         groups_.clear();
         components_.clear();
         table_->hide();
         canvas().clearPlottables();
+        showProgress();
         if (showEmptyWithoutRun(tr("This page puts the time of each stage in two or more runs side by side."))) return;
-        const auto others = set_.others();
-        if (others.empty()) {
+        if (othersOf(workspace()).empty()) {
             showEmpty(
                 tr("Choose a second run to compare with"),
                 tr("Open another trace or record another run, then choose it under “Compare with…”. Choose several "
@@ -141,24 +144,17 @@ protected:
                 waysToCompare(*this, workspace()));
             return;
         }
-        wanted_.clear();
-        wanted_.push_back(run()->key);
-        for (const OpenRun* other : others) wanted_.push_back(other->key);
-        for (const RunKey& key : wanted_)
-            if (const OpenRun* open = workspace().find(key); open && open->live) {
-                showEmpty(
-                    tr("A run is still being recorded"),
-                    tr("The comparison comes when “%1” has ended: intervals over the beginning of a run would change "
-                       "with every look.")
-                        .arg(QString::fromStdString(open->row.name)));
-                return;
-            }
+        const QString missing = waitsFor(workspace());
+        waits_ = !missing.isEmpty();
+        if (waits_) return showWaiting(missing);
         showEmpty({}, {});
-        askNext();
+        ask();
     }
 
     void runGrew() override {
-        if (run() && groups_.empty() && samples_.empty()) runChanged();
+        if (!run() || othersOf(workspace()).empty()) return;
+        if (waits_) return runChanged();
+        again_.grew(!someGrow(workspace()));
     }
     void cursorMoved() override {}
     void clickedAt(int, QPointF) override {}
@@ -179,7 +175,7 @@ protected:
             for (const ComponentDelta& d : rowsOf(*group.comparison))
                 if (QString::fromStdString(d.component) == components_[index])
                     html += tr("<tr><td>%1 − A&nbsp;&nbsp;</td><td><b>%2</b></td><td>&nbsp;&nbsp;%3</td></tr>")
-                                .arg(runLetter(group.letter), signedTime(d.deltaNs.value), interval(d));
+                                .arg(runLetter(group.letter), delta(d), interval(d));
         }
         return html + QStringLiteral("</table>");
     }
@@ -188,7 +184,9 @@ protected:
         QStringList notes;
         for (std::size_t i = 1; i < groups_.size(); ++i)
             if (!groups_[i].problem.isEmpty())
-                notes << tr("%1 is not comparable: %2.").arg(runLetter(groups_[i].letter), groups_[i].problem);
+                notes << (groups_[i].onlyForNow ? tr("%1 cannot be compared yet: %2.")
+                                                : tr("%1 is not comparable: %2."))
+                             .arg(runLetter(groups_[i].letter), groups_[i].problem);
         const auto first =
             std::find_if(groups_.begin(), groups_.end(), [](const Group& g) { return g.comparison.has_value(); });
         QString how;
@@ -202,11 +200,11 @@ protected:
                       .arg(repeats ? tr(" and at least as wide as the repeats differ")
                                    : tr("; without repeats they hold only what differs between steps"));
         }
-        return sentences({how, notes.join(QLatin1Char(' ')), healthNote()});
+        return sentences({soFarNote(workspace()), how, notes.join(QLatin1Char(' ')), healthNote()});
     }
 
     QString pictureTitle() const override {
-        return run() ? tr("Time per decode step, against %1 (A)").arg(QString::fromStdString(run()->row.name))
+        return run() ? tr("Time per decode step, against %1 (A)").arg(runName(*run(), workspace().runs()))
                      : PlotView::pictureTitle();
     }
 
@@ -223,53 +221,64 @@ private:
     static QString interval(const ComponentDelta& d) {
         return tr("%1 to %2").arg(signedTime(d.deltaNs.low), signedTime(d.deltaNs.high));
     }
+    /// The difference, unless its interval holds none and is too wide to say that there is none.
+    static QString delta(const ComponentDelta& d) {
+        const bool decided = !d.deltaNs.contains(0);
+        const bool narrow = std::max(-d.deltaNs.low, d.deltaNs.high) <= kTellable * std::abs(d.aNs);
+        return decided || d.aNs == d.bNs || narrow ? signedTime(d.deltaNs.value) : tr("cannot tell");
+    }
     QString nameOf(const Group& group) const {
-        QString name = QString::fromStdString(group.runs.front().run.name);
+        QString name = letteredName(group.letter, workspace());
         if (group.runs.size() > 1) name += tr(" (%1 repeats)").arg(group.runs.size());
         return name;
     }
 
-    /// One run after the other; each on its own file's reader.
-    void askNext() {
-        const std::size_t next = samples_.size();
-        struct Answer {
-            Sample sample;
-            QString error;
-        };
-        workspace().query<Answer>(
-            this, "compare breakdown", wanted_[next],
-            [runId = wanted_[next].runId](TraceReader& reader) {
-                Answer answer;
-                try {
-                    answer.sample = std::make_shared<const RunSample>(loadRunSample(reader, runId));
-                } catch (const Error& error) {
-                    if (error.kind == ErrorKind::Cancelled) throw;
-                    answer.error = QString::fromStdString(oneLine(error));
-                }
-                return answer;
+    void showWaiting(const QString& why) {
+        showEmpty(tr("Waiting for more decode steps"), tr("%1. The comparison appears as they are recorded.").arg(why),
+                  {stopRun()});
+    }
+
+    std::vector<RunKey> wanted() const {
+        std::vector<RunKey> keys;
+        for (const OpenRun* open : workspace().sides()) keys.push_back(open->key);
+        return keys;
+    }
+
+    void ask() {
+        if (samples_.paused()) return again_.answered();
+        const std::vector<RunKey> keys = wanted();
+        if (keys.size() < 2) return again_.answered();
+        samples_.ask(
+            keys, [this, keys](const std::vector<Sample>& samples) { askJudgement(keys, samples); },
+            [this](std::size_t, const QString& sentence) {
+                again_.answered();
+                table_->hide();
+                showEmpty(tr("A trace cannot be read here"), sentence);
+                showProgress();
             },
-            [this, generation = generation_](Answer answer) {
-                if (generation != generation_) return;
-                if (!answer.sample) {
-                    showEmpty(tr("A trace cannot be read here"), answer.error);
-                    return;
-                }
-                samples_.push_back(std::move(answer.sample));
-                if (samples_.size() < wanted_.size()) return askNext();
-                askJudgement();
+            [this] { showProgress(); });
+        showProgress();
+    }
+
+    void askJudgement(const std::vector<RunKey>& keys, const std::vector<Sample>& samples) {
+        showProgress();
+        workspace().query<std::vector<Group>>(
+            this, "compare breakdown judgement", keys.front(),
+            [samples](TraceReader&) { return judged(grouped(samples)); },
+            [this, keys](std::vector<Group> groups) {
+                again_.answered();
+                if (keys != wanted()) return; // others are compared by now
+                groups_ = std::move(groups);
+                present();
             });
     }
 
-    void askJudgement() {
-        workspace().query<std::vector<Group>>(
-            this, "compare breakdown", wanted_.front(),
-            [samples = samples_](TraceReader&) { return judged(grouped(samples)); },
-            [this, generation = generation_](std::vector<Group> groups) {
-                if (generation != generation_) return;
-                groups_ = std::move(groups);
-                samples_.clear();
-                present();
-            });
+    void showProgress() {
+        using State = LoadingStrip::State;
+        strip_->show(samples_.paused()    ? State::Paused
+                     : samples_.loading() ? State::Loading
+                                          : State::Idle,
+                     samples_.loaded(), samples_.total());
     }
 
     void present() {
@@ -278,9 +287,12 @@ private:
         for (const Group& group : groups_)
             if (group.comparison) shown.push_back(&group);
         if (shown.empty()) {
+            table_->hide();
             if (groups_.size() == 1)
                 showEmpty(tr("All of these runs are repeats of A"),
                           tr("They have the same settings and the same prompt. Choose a run with other settings too."));
+            else if (groups_.size() > 1 && groups_[1].onlyForNow)
+                showWaiting(soFarNote(workspace()) + QLatin1Char(' ') + groups_[1].problem);
             else if (groups_.size() > 1)
                 showEmpty(tr("These runs are not comparable"), groups_[1].problem + QLatin1Char('.'));
             return;
@@ -303,53 +315,41 @@ private:
     }
 
     void fillTable(const std::vector<const Group*>& shown) {
-        QStringList headers{tr("Mean per decode step"),
-                            groups_[0].runs.size() > 1 ? tr("A (%1 repeats)").arg(groups_[0].runs.size()) : tr("A")};
+        const auto repeats = [this](const QString& letter, const Group& group) {
+            return group.runs.size() > 1 ? tr("%1 (%2 repeats)").arg(letter).arg(group.runs.size()) : letter;
+        };
+        QStringList headers{tr("Mean per decode step"), repeats(QStringLiteral("A"), groups_[0])};
+        QStringList full{tr("Mean over the compared decode steps"), nameOf(groups_[0])};
         for (const Group* group : shown) {
             const QString letter = runLetter(group->letter);
-            headers << (group->runs.size() > 1 ? tr("%1 (%2 repeats)").arg(letter).arg(group->runs.size()) : letter)
-                    << tr("%1 − A").arg(letter) << tr("95 % interval");
+            headers << repeats(letter, *group) << tr("%1 − A").arg(letter) << tr("95 % interval");
+            full << nameOf(*group) << tr("How much longer %1 takes than A").arg(nameOf(*group))
+                 << tr("Where the difference of %1 and A lies with 95 % confidence").arg(letter);
         }
-        table_->clear();
-        table_->setColumnCount(int(headers.size()));
-        table_->setRowCount(int(components_.size()));
-        table_->setHorizontalHeaderLabels(headers);
+        table_->begin(int(components_.size()), headers, full);
         const Theme& theme = Theme::current();
-        const auto put = [&](int row, int column, const QString& text, const QColor& colour) {
-            auto* item = new QTableWidgetItem(text);
-            item->setTextAlignment((column == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
-            item->setForeground(colour);
-            table_->setItem(row, column, item);
-        };
         for (int row = 0; row < int(components_.size()); ++row) {
-            put(row, 0, components_[row], theme.text);
+            table_->put(row, 0, components_[row], theme.text);
             for (std::size_t g = 0; g < shown.size(); ++g)
                 for (const ComponentDelta& d : rowsOf(*shown[g]->comparison)) {
                     if (QString::fromStdString(d.component) != components_[row]) continue;
                     const int column = 2 + int(g) * 3;
-                    if (g == 0) put(row, 1, time(d.aNs), theme.text);
-                    // Only what lies beyond chance gets a colour.
+                    if (g == 0) table_->put(row, 1, time(d.aNs), theme.text);
                     const QColor colour = d.deltaNs.contains(0) ? theme.mutedText
                                           : d.deltaNs.value < 0 ? theme.ok
                                                                 : theme.danger;
-                    put(row, column, time(d.bNs), theme.text);
-                    put(row, column + 1, signedTime(d.deltaNs.value), colour);
-                    put(row, column + 2, interval(d), theme.mutedText);
+                    table_->put(row, column, time(d.bNs), theme.text);
+                    table_->put(row, column + 1, delta(d), colour);
+                    table_->put(row, column + 2, interval(d), theme.mutedText);
                 }
         }
-        table_->horizontalHeader()->setSectionResizeMode(shown.size() <= 2 ? QHeaderView::Stretch
-                                                                           : QHeaderView::ResizeToContents);
-        for (int column = 0; column < table_->columnCount(); ++column)
-            table_->horizontalHeaderItem(column)->setTextAlignment((column == 0 ? Qt::AlignLeft : Qt::AlignRight) |
-                                                                   Qt::AlignVCenter);
-        table_->setMaximumHeight(table_->horizontalHeader()->sizeHint().height() +
-                                 24 * std::min(int(components_.size()), 9) + 4);
+        table_->fitColumns();
         table_->show();
     }
 
     void fillBars(const std::vector<const Group*>& shown) {
         const auto places = double(shown.size() + 1);
-        QVector<Swatch> swatches{Swatch{tr("A: %1").arg(nameOf(groups_[0])), runColour(0), Swatch::Mark::Fill, {}}};
+        QVector<Swatch> swatches{Swatch{nameOf(groups_[0]), runColour(0), Swatch::Mark::Fill, {}}};
         double high = 0, above = 0, below = 0;
         const auto barsIn = [&](QCPAxisRect* rect, const QColor& colour, double width) {
             auto* bars = new QCPBars(rect->axis(QCPAxis::atBottom), rect->axis(QCPAxis::atLeft));
@@ -387,8 +387,7 @@ private:
             whiskers->setSymbolGap(0);
             whiskers->setPen(QPen(Theme::current().text, 1));
             whiskers->setData(minus, plus);
-            swatches << Swatch{
-                tr("%1: %2").arg(runLetter(shown[g]->letter), nameOf(*shown[g])), colour, Swatch::Mark::Fill, {}};
+            swatches << Swatch{nameOf(*shown[g]), colour, Swatch::Mark::Fill, {}};
         }
         legend_->setSwatches(swatches);
         canvas().setFullX({-0.5, double(components_.size()) - 0.5});
@@ -404,22 +403,20 @@ private:
 
     int filterParts() const override { return FilterComponent; }
 
-    CompareSet& set_;
-    QTableWidget* table_ = nullptr;
+    SampleFeed samples_;
+    LoadingStrip* strip_ = nullptr;
+    ComparisonTable* table_ = nullptr;
     LegendStrip* legend_ = nullptr;
     QCPAxisRect *times_ = nullptr, *deltas_ = nullptr;
-    std::vector<RunKey> wanted_;
-    std::vector<Sample> samples_;
     std::vector<Group> groups_;
     QStringList components_;
-    int generation_ = 0;
+    bool waits_ = false; // for a run's description
+    GrowthTimer again_{kRefreshMs, [this] { ask(); }};
 };
 
 } // namespace
 
-View* makeCompareBreakdown(Workspace& workspace, CompareSet& set, QWidget* parent) {
-    return new BreakdownPage(workspace, set, parent);
-}
+View* makeCompareBreakdown(Workspace& workspace, QWidget* parent) { return new BreakdownPage(workspace, parent); }
 
 } // namespace kvscope::ui
 

@@ -9,24 +9,26 @@
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
 #include "ui/views/compare_pages.h"
-#include "ui/views/compare_set.h"
 #include "ui/views/compare_ways.h"
+#include "ui/views/pair_feed.h"
 #include "ui/views/run_text.h"
+#include "ui/views/sequence_choice.h"
+#include "ui/widgets/loading_strip.h"
 
 #include <QComboBox>
 #include <QSignalBlocker>
-#include <QTimer>
 
 #include <algorithm>
 #include <cmath>
+#include <fmt/format.h>
 #include <limits>
+#include <memory>
 
 namespace kvscope::ui {
 
 namespace {
 
 constexpr int kChunkPairs = 2048;
-constexpr int kRefreshMs = 1000; // live runs are aligned again this often
 constexpr float kUndefined = std::numeric_limits<float>::quiet_NaN();
 
 /// Whole numbers that begin at `origin`.
@@ -47,6 +49,40 @@ private:
     int origin_;
 };
 
+/// Values of both runs as they were read. Pieces never change, so that any thread may look at them.
+class Pieces {
+public:
+    void add(PairMatrix piece) {
+        begins_.push_back(pairs_);
+        pairs_ += piece.pairs;
+        all_.push_back(std::make_shared<const PairMatrix>(std::move(piece)));
+    }
+    /// Of the pair and layer: A's value and B's.
+    std::pair<double, double> at(int pair, int layer) const {
+        const auto after = std::upper_bound(begins_.begin(), begins_.end(), pair);
+        const auto piece = std::size_t(after - begins_.begin()) - 1;
+        const PairMatrix& matrix = *all_[piece];
+        const auto cell = std::size_t(pair - begins_[piece]) * std::size_t(matrix.layers) + std::size_t(layer);
+        return {double(matrix.a[cell]), double(matrix.b[cell])};
+    }
+    int layers() const { return all_.empty() ? 0 : all_.front()->layers; }
+    PairMatrix joined() const {
+        PairMatrix whole;
+        whole.pairs = pairs_;
+        whole.layers = layers();
+        for (const auto& piece : all_) {
+            whole.a.insert(whole.a.end(), piece->a.begin(), piece->a.end());
+            whole.b.insert(whole.b.end(), piece->b.begin(), piece->b.end());
+        }
+        return whole;
+    }
+
+private:
+    std::vector<std::shared_ptr<const PairMatrix>> all_;
+    std::vector<int> begins_; // first pair of each
+    int pairs_ = 0;
+};
+
 struct Chunk {
     int layers = 0;
     std::vector<float> values, a, b; // [pair][layer]; a and b are empty for an overlap
@@ -57,9 +93,8 @@ enum class Along { Steps, Tokens, Layers };
 class DifferencePage final : public PlotView {
     Q_OBJECT
 public:
-    DifferencePage(Workspace& workspace, CompareSet& set, QWidget* parent)
-        : PlotView(workspace, tr("Difference"), parent), set_(set),
-          feed_(workspace, this, "compare difference", kChunkPairs) {
+    DifferencePage(Workspace& workspace, QWidget* parent)
+        : PlotView(workspace, tr("Difference"), parent), feed_(workspace, this, "compare difference", kChunkPairs) {
         metric_ = addPicker(QStringLiteral("metric"), tr("Metric"), tr("What is subtracted"));
         for (const MetricInfo& info : metrics()) {
             metric_->addItem(QString::fromUtf8(info.title), QString::fromUtf8(info.id));
@@ -72,47 +107,63 @@ public:
                               "sequence; or the mean of each layer over all of them"));
         along_->addItems({tr("Step"), tr("Token"), tr("Layer")});
         other_ = addPicker(QStringLiteral("other"), tr("Against A"), tr("The run that A is subtracted from"));
+        sequence_ = addPicker(QStringLiteral("sequence"), tr("Sequence"),
+                              tr("One sequence of the batch, or all that the runs have in common. Tokens are aligned "
+                                 "by one of them: the chosen one, else the first"));
+        fillSequences(*sequence_, 1);
         aggregate_ = addPicker(QStringLiteral("aggregate"), tr("Zoomed out"),
                                tr("What a pixel shows that covers several steps"));
         aggregate_->addItems({tr("Mean"), tr("Lowest"), tr("Highest")});
-        for (QComboBox* picker : {metric_, along_, other_})
+        for (QComboBox* picker : {metric_, along_, other_, sequence_})
             connect(picker, &QComboBox::currentIndexChanged, this, &DifferencePage::reload);
         connect(aggregate_, &QComboBox::currentIndexChanged, this, [this] {
             if (heat_) heat_->setAggregate(Aggregate(aggregate_->currentIndex()));
             replot();
         });
-        connect(&set_, &CompareSet::changed, this, &DifferencePage::reload);
-        again_.setSingleShot(true);
-        again_.setInterval(kRefreshMs);
-        connect(&again_, &QTimer::timeout, this, [this] { feed_.advance(); });
+        strip_ = new LoadingStrip(this);
+        addAbovePlot(strip_);
+        connect(strip_, &LoadingStrip::stopped, this, [this] {
+            feed_.pause();
+            showProgress();
+        });
+        connect(strip_, &LoadingStrip::resumed, this, [this] {
+            feed_.resume();
+            showProgress();
+        });
     }
 
-    QString exportCsv() const override {
-        QString csv;
+    QString exportCsv() const override { return textOf(numbers()); }
+
+    NumberWriter numbers() const override {
         if (along() == Along::Layers) {
             if (deltas_.empty()) return {};
-            csv = QStringLiteral("layer,pairs,a,b,difference,low,high\n");
+            QString csv = QStringLiteral("layer,pairs,a,b,difference,low,high\n");
             for (const LayerDelta& d : deltas_)
                 csv += QStringLiteral("%1,%2,%3,%4,%5,%6,%7\n")
                            .arg(d.layer)
                            .arg(d.pairs)
                            .arg(plain(d.a), plain(d.b), plain(d.delta.value), plain(d.delta.low), plain(d.delta.high));
-            return csv;
+            return numbersOf(csv);
         }
         if (pairs_.empty()) return {};
         const QCPRange visible = const_cast<DifferencePage*>(this)->canvas().visibleX();
-        csv =
-            along() == Along::Tokens ? QStringLiteral("position,step_a,step_b") : QStringLiteral("step,step_a,step_b");
-        for (int layer = 0; layer < data_.rows(); ++layer) csv += QStringLiteral(",layer %1").arg(layer);
-        csv += QLatin1Char('\n');
-        for (const StepPair& pair : pairs_) {
-            if (pair.at - origin_ < visible.lower || pair.at - origin_ > visible.upper) continue;
-            csv += QStringLiteral("%1,%2,%3").arg(pair.at).arg(pair.a).arg(pair.b);
-            for (int layer = 0; layer < data_.rows(); ++layer)
-                csv += QLatin1Char(',') + plain(double(data_.at(pair.at - origin_, layer)));
-            csv += QLatin1Char('\n');
-        }
-        return csv;
+        return [pieces = pieces_, pairs = pairs_, visible, origin = origin_, overlap = overlap(),
+                tokens = along() == Along::Tokens](NumberSink& sink) {
+            std::string lines = tokens ? "position,step_a,step_b" : "step,step_a,step_b";
+            for (int layer = 0; layer < pieces.layers(); ++layer) lines += fmt::format(",layer {}", layer);
+            sink.add(lines += '\n');
+            for (std::size_t i = 0; i < pairs.size(); ++i) {
+                const StepPair& pair = pairs[i];
+                if (pair.at - origin < visible.lower || pair.at - origin > visible.upper) continue;
+                lines = fmt::format("{},{},{}", pair.at, pair.a, pair.b);
+                for (int layer = 0; layer < pieces.layers(); ++layer) {
+                    const auto [a, b] = pieces.at(int(i), layer);
+                    const double value = overlap ? a : b - a;
+                    lines += std::isnan(value) ? std::string(",") : fmt::format(",{:.9g}", value);
+                }
+                sink.add(lines += '\n');
+            }
+        };
     }
 
 protected:
@@ -122,11 +173,12 @@ protected:
         pairs_.clear();
         deltas_.clear();
         ++generation_;
-        matrix_ = {};
+        pieces_ = {};
         origin_ = -1;
         if (showEmptyWithoutRun(tr("This page subtracts one run from another, layer by layer and step by step.")))
             return;
-        const auto others = set_.others();
+        showProgress();
+        const auto others = othersOf(workspace());
         if (others.empty()) {
             showEmpty(tr("Choose a second run to compare with"),
                       tr("Open another trace or record another run, then choose it under “Compare with…”. Blue will "
@@ -134,9 +186,11 @@ protected:
                       waysToCompare(*this, workspace()));
             return;
         }
+        if (const QString missing = waitsFor(workspace()); !missing.isEmpty()) return showWaiting(missing);
         fillOthers(others);
+        fillSequences(*sequence_, commonSequences(workspace()));
         const OpenRun& b = *others[std::size_t(std::clamp(other_->currentIndex(), 0, int(others.size()) - 1))];
-        bName_ = QString::fromStdString(b.row.name);
+        bName_ = runName(b, workspace().runs());
         if (overlap()) {
             if (const std::string refusal = overlapRefusal(run()->row, b.row, letter().toStdString());
                 !refusal.empty()) {
@@ -151,19 +205,20 @@ protected:
         std::vector<bool> counted;
         if (!filter.kvHeads.all())
             for (int head = 0; head < run()->row.kvHeads; ++head) counted.push_back(filter.hasKvHead(head));
-        const int sequence = along() == Along::Tokens ? workspace().cursor().sequence : 0;
+        const int sequence = chosenSequence(*sequence_);
         feed_.start(
-            run()->key, b.key, letter(), along() == Along::Tokens ? AlignBy::Token : AlignBy::Step, sequence,
+            run()->key, b.key, letter(), along() == Along::Tokens ? AlignBy::Token : AlignBy::Step,
+            std::max(sequence, 0),
             [overlap = overlap(), metric = overlap() ? Metric::Locality : info().metric, counted, filter,
-             read = appliedFilter(), runA = run()->key.runId, runB = b.key.runId,
+             read = appliedFilter(), sequence, runA = run()->key.runId, runB = b.key.runId,
              factor = unit().factor](const TraceReader& a, const TraceReader& other, std::span<const StepPair> pairs) {
                 Chunk chunk;
                 if (overlap) {
-                    OverlapRows rows = readOverlap(a, runA, other, runB, pairs, counted);
+                    OverlapRows rows = readOverlap(a, runA, other, runB, pairs, counted, sequence);
                     chunk.layers = rows.layers;
                     chunk.values = std::move(rows.jaccard);
                 } else {
-                    PairMatrix matrix = readPairs(a, runA, other, runB, metric, read, pairs);
+                    PairMatrix matrix = readPairs(a, runA, other, runB, metric, read, pairs, sequence);
                     chunk.layers = matrix.layers;
                     chunk.values.reserve(matrix.a.size());
                     for (std::size_t i = 0; i < matrix.a.size(); ++i) {
@@ -192,7 +247,9 @@ protected:
     }
 
     void runGrew() override {
-        if (run() && !again_.isActive()) again_.start();
+        if (!run() || othersOf(workspace()).empty()) return;
+        if (!feed_.active()) return runChanged(); // it waited for a run's description
+        feed_.grew(!someGrow(workspace()));
     }
 
     void cursorMoved() override {
@@ -266,16 +323,15 @@ protected:
         if (overlap()) {
             html += tr("<br>Jaccard of the selected blocks: <b>%1</b>").arg(formatValue(Unit::Fraction, value));
         } else {
-            const auto index = std::size_t(pair - pairs_.data()) * std::size_t(data_.rows()) + std::size_t(layer);
-            html += tr("<br>%1: A %2, B %3<br>Difference <b>%4</b>")
-                        .arg(metric_->currentText().toHtmlEscaped(), shown(double(matrix_.a[index])),
-                             shown(double(matrix_.b[index])), signedText(value));
+            const auto [a, b] = pieces_.at(int(pair - pairs_.data()), layer);
+            html += tr("<br>%1: A %2, %3 %4<br>Difference <b>%5</b>")
+                        .arg(metric_->currentText().toHtmlEscaped(), shown(a), letter(), shown(b), signedText(value));
         }
         return html + QStringLiteral("<p>%1</p>").arg(help().toHtmlEscaped());
     }
 
     int filterParts() const override {
-        const bool times = !overlap() && (info().metric == Metric::ExposedTime || info().metric == Metric::LayerTime);
+        const bool times = ofTimes();
         const bool stages = !overlap() && info().metric == Metric::LayerTime;
         return FilterLayers | FilterSteps | FilterText | (times ? 0 : FilterKvHeads) | (stages ? FilterComponent : 0);
     }
@@ -299,9 +355,10 @@ protected:
         const QString capped =
             capped_ ? tr("The strongest colour stands for everything beyond ±%1.").arg(shown(colours_.upper))
                     : QString();
-        return sentences({how, capped, overlap() ? tr("1: the same blocks, 0: none in common.") : QString(),
-                          loadingNote(feed_.loading(), feed_.loaded(), int(feed_.alignment().pairs.size())),
-                          notes.join(QLatin1Char(' ')), healthNote()});
+        return sentences({sequenceText(), soFarNote(workspace()), how, capped,
+                          overlap() ? tr("1: the same blocks, 0: none in common.") : QString(),
+                          loadingNote(feed_.loading(), feed_.loaded(), feed_.total()), notes.join(QLatin1Char(' ')),
+                          healthNote()});
     }
 
     QString pictureTitle() const override {
@@ -327,8 +384,30 @@ private:
     QString help() const { return overlap() ? overlapHelp() : QString::fromUtf8(info().help); }
     QString shown(double value) const { return formatValue(unit().unit, value); }
     QString signedText(double value) const { return (value > 0 ? QStringLiteral("+") : QString()) + shown(value); }
-    QString aName() const { return run() ? QString::fromStdString(run()->row.name) : QString(); }
-    QString letter() const { return runLetter(std::size_t(std::max(other_->currentIndex(), 0)) + 1); }
+    QString aName() const { return run() ? runName(*run(), workspace().runs()) : QString(); }
+    bool ofTimes() const {
+        return !overlap() && (info().metric == Metric::ExposedTime || info().metric == Metric::LayerTime);
+    }
+    QString sequenceText() const {
+        if (ofTimes() && chosenSequence(*sequence_) >= 0)
+            return tr("Times are recorded of whole steps, not of single sequences: choose all of them.");
+        const bool byOne = along() == Along::Tokens && sequence_->count() > 2 && chosenSequence(*sequence_) < 0;
+        return sentences({sequenceNote(*sequence_), byOne ? tr("Tokens are aligned by sequence 0.") : QString()});
+    }
+    void showWaiting(const QString& why) {
+        showEmpty(tr("Waiting for the first decode step"), tr("%1. The difference appears as it is recorded.").arg(why),
+                  {stopRun()});
+    }
+    void showProgress() {
+        using State = LoadingStrip::State;
+        strip_->show(feed_.paused()                                      ? State::Paused
+                     : feed_.loading() && feed_.loaded() < feed_.total() ? State::Loading
+                                                                         : State::Idle,
+                     feed_.loaded(), feed_.total());
+    }
+    std::size_t otherPlace() const { return std::size_t(std::max(other_->currentIndex(), 0)) + 1; }
+    QString letter() const { return runLetter(otherPlace()); }
+    QColor otherColour() const { return runColour(otherPlace()); }
     static QString plain(double value) { return std::isnan(value) ? QString() : QString::number(value, 'g', 9); }
     qint64 steady() const {
         return std::count_if(pairs_.begin(), pairs_.end(), [](const StepPair& pair) { return pair.steady; });
@@ -344,9 +423,7 @@ private:
         const QSignalBlocker quiet(other_);
         const int before = std::max(other_->currentIndex(), 0);
         other_->clear();
-        for (std::size_t i = 0; i < others.size(); ++i)
-            other_->addItem(
-                QStringLiteral("%1: %2").arg(runLetter(i + 1), QString::fromStdString(others[i]->row.name)));
+        for (std::size_t i = 0; i < others.size(); ++i) other_->addItem(letteredName(i + 1, workspace()));
         other_->setCurrentIndex(std::min(before, other_->count() - 1));
         other_->setEnabled(others.size() > 1);
     }
@@ -409,18 +486,19 @@ private:
             return;
         }
         if (!feed_.alignment().refusal.empty()) {
-            QString refusal = QString::fromStdString(feed_.alignment().refusal);
+            const QString refusal = QString::fromStdString(feed_.alignment().refusal);
+            if (feed_.alignment().tooEarly && someGrow(workspace())) return showWaiting(refusal);
             showEmpty(tr("These runs cannot be laid over each other"), refusal + QLatin1Char('.'));
             return;
         }
         if (feed_.loaded() == 0) { // begun anew
             data_.reset(0);
             pairs_.clear();
-            matrix_ = {};
+            pieces_ = {};
             origin_ = along() == Along::Tokens ? feed_.alignment().pairs.front().at : 0;
         }
         showEmpty({}, {});
-        updateNote();
+        showProgress();
     }
 
     bool take(Chunk chunk, std::span<const StepPair> pairs) {
@@ -437,16 +515,14 @@ private:
         }
         data_.append(columns);
         pairs_.insert(pairs_.end(), pairs.begin(), pairs.end());
-        matrix_.layers = chunk.layers;
-        matrix_.pairs = int(pairs_.size());
         if (overlap()) chunk.a = chunk.b = chunk.values;
-        matrix_.a.insert(matrix_.a.end(), chunk.a.begin(), chunk.a.end());
-        matrix_.b.insert(matrix_.b.end(), chunk.b.begin(), chunk.b.end());
+        pieces_.add({int(pairs.size()), chunk.layers, std::move(chunk.a), std::move(chunk.b)});
         if (along() == Along::Layers) {
-            if (int(pairs_.size()) == int(feed_.alignment().pairs.size())) askLayers();
+            if (int(pairs_.size()) == feed_.total()) askLayers();
         } else {
             presentHeat();
         }
+        showProgress();
         return true;
     }
 
@@ -509,7 +585,7 @@ private:
     void askLayers() {
         workspace().query<std::vector<LayerDelta>>(
             this, "compare layers", run()->key,
-            [matrix = matrix_, pairs = pairs_](TraceReader&) { return layerDeltas(matrix, pairs); },
+            [pieces = pieces_, pairs = pairs_](TraceReader&) { return layerDeltas(pieces.joined(), pairs); },
             [this, generation = generation_](std::vector<LayerDelta> deltas) {
                 if (generation != generation_) return; // something else is shown by now
                 deltas_ = std::move(deltas);
@@ -534,7 +610,7 @@ private:
                 }
         };
         line([](const LayerDelta& d) { return d.a; }, overlap() ? theme.accent : theme.runA);
-        if (!overlap()) line([](const LayerDelta& d) { return d.b; }, theme.runB);
+        if (!overlap()) line([](const LayerDelta& d) { return d.b; }, otherColour());
         if (lower_) {
             QCPAxis *dx = lower_->axis(QCPAxis::atBottom), *dy = lower_->axis(QCPAxis::atLeft);
             for (const bool more : {false, true}) { // two sets of bars, because one has one colour
@@ -575,7 +651,7 @@ private:
         else
             legend_->setSwatches(
                 {Swatch{tr("A: %1").arg(aName()), theme.runA, Swatch::Mark::Line, {}},
-                 Swatch{tr("%1: %2").arg(letter(), bName_), theme.runB, Swatch::Mark::Line, {}},
+                 Swatch{tr("%1: %2").arg(letter(), bName_), otherColour(), Swatch::Mark::Line, {}},
                  Swatch{tr("%1 has less").arg(letter()), QColor(Theme::diverging(0.15)), Swatch::Mark::Fill, {}},
                  Swatch{tr("%1 has more").arg(letter()), QColor(Theme::diverging(0.85)), Swatch::Mark::Fill, {}}});
         replot();
@@ -593,13 +669,12 @@ private:
         return html;
     }
 
-    CompareSet& set_;
     PairFeed<Chunk> feed_;
-    QComboBox *metric_ = nullptr, *along_ = nullptr, *other_ = nullptr, *aggregate_ = nullptr;
-    QTimer again_;
+    QComboBox *metric_ = nullptr, *along_ = nullptr, *other_ = nullptr, *sequence_ = nullptr, *aggregate_ = nullptr;
+    LoadingStrip* strip_ = nullptr;
     StepPyramid data_; // columns from origin_ on
     std::vector<StepPair> pairs_;
-    PairMatrix matrix_; // in the unit shown
+    Pieces pieces_; // in the unit shown
     std::vector<LayerDelta> deltas_;
     int origin_ = -1, generation_ = 0;
     QString bName_;
@@ -613,9 +688,7 @@ private:
 
 } // namespace
 
-View* makeCompareDifference(Workspace& workspace, CompareSet& set, QWidget* parent) {
-    return new DifferencePage(workspace, set, parent);
-}
+View* makeCompareDifference(Workspace& workspace, QWidget* parent) { return new DifferencePage(workspace, parent); }
 
 } // namespace kvscope::ui
 

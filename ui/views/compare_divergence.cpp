@@ -4,10 +4,14 @@
 #include "ui/look/theme.h"
 #include "ui/plots/units.h"
 #include "ui/views/compare_pages.h"
-#include "ui/views/compare_set.h"
+#include "ui/views/compare_ways.h"
+#include "ui/views/growth_turn.h"
+#include "ui/views/pair_feed.h"
 #include "ui/views/run_text.h"
+#include "ui/views/sequence_choice.h"
 #include "ui/views/view.h"
 
+#include <QComboBox>
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QLabel>
@@ -16,7 +20,6 @@
 #include <QPushButton>
 #include <QScrollArea>
 #include <QSvgGenerator>
-#include <QTimer>
 #include <QVBoxLayout>
 
 #include <algorithm>
@@ -30,7 +33,7 @@ namespace {
 
 constexpr int kChunkPairs = 128; // looked at until one differs
 constexpr int kBlocksNamed = 12;
-constexpr int kRefreshMs = 1500;
+constexpr int kRefreshMs = 1500; // tokens of a run that grows
 
 /// Text as one escaped paragraph whose line ends and control characters can be seen.
 QString visible(const std::string& text) { return blockTextHtml(text, 4000); }
@@ -43,17 +46,17 @@ QString blocks(const std::vector<std::int32_t>& ids) {
     return names.isEmpty() ? QObject::tr("none") : names.join(QStringLiteral(", "));
 }
 
-/// One other run against A.
+/// One other run against A, over one sequence or (-1) all that both have.
 class Card final : public QFrame {
     Q_OBJECT
 public:
-    Card(Workspace& workspace, const OpenRun& a, const OpenRun& b, std::size_t index, QWidget* parent)
+    Card(Workspace& workspace, const OpenRun& a, const OpenRun& b, std::size_t index, int only, QWidget* parent)
         : QFrame(parent), workspace_(workspace), feed_(workspace, this, "compare divergence", kChunkPairs), a_(a),
-          b_(b), letter_(runLetter(index)), index_(index) {
+          b_(b), letter_(runLetter(index)), index_(index), only_(only) {
         setObjectName(QStringLiteral("divergence"));
         auto* column = new QVBoxLayout(this);
         column->setContentsMargins(0, 0, 0, 12);
-        title_ = new QLabel(tr("A and %1: %2").arg(letter_, QString::fromStdString(b.row.name)));
+        title_ = new QLabel(tr("A and %1").arg(letteredName(index, workspace)));
         title_->setProperty("role", QStringLiteral("title"));
         tokens_ = new QLabel(tr("Comparing the tokens…"));
         tokens_->setObjectName(QStringLiteral("firstToken"));
@@ -101,18 +104,14 @@ public:
             if (!selection_->onlyA.empty()) cursor.block = selection_->onlyA.front();
             workspace_.setCursor(cursor);
         });
-        again_.setSingleShot(true);
-        again_.setInterval(kRefreshMs);
-        connect(&again_, &QTimer::timeout, this, [this] {
-            if (!token_ || !token_->first) askTokens();
-            if (!selection_) feed_.advance();
-        });
         askTokens();
         askSelections();
     }
 
-    void grew() {
-        if (!again_.isActive()) again_.start();
+    void grew(bool ended) {
+        if (!token_ || !token_->first) tokensAgain_.grew(ended);
+        if (!selection_) feed_.grew(ended);
+        showSelection();
     }
     void retell() {
         if (token_) showTokens();
@@ -151,12 +150,13 @@ private:
         };
         workspace_.query<Answer>(
             this, "compare tokens", a_.key,
-            [a = a_.key, b = b_.key, sequences = std::min(a_.row.sequences, b_.row.sequences)](TraceReader& reader) {
+            [a = a_.key, b = b_.key, first = std::max(only_, 0),
+             end = only_ >= 0 ? only_ + 1 : std::max(sequences(), 1)](TraceReader& reader) {
                 Answer answer;
                 try {
                     const TraceReader other(b.path.toStdString());
                     // The sequence that parts first; of a batch the others may well be equal.
-                    for (int sequence = 0; sequence < std::max(sequences, 1); ++sequence) {
+                    for (int sequence = first; sequence < end; ++sequence) {
                         TokenComparison tokens = compareTokens(reader, a.runId, other, b.runId, sequence);
                         const auto stepOf = [](const TokenComparison& t) { return t.first ? t.first->stepA : INT_MAX; };
                         if (!answer.tokens || stepOf(tokens) < stepOf(*answer.tokens)) {
@@ -171,6 +171,7 @@ private:
                 return answer;
             },
             [this](Answer answer) {
+                tokensAgain_.answered();
                 if (!answer.tokens) {
                     tokens_->setText(answer.error.toHtmlEscaped());
                     return;
@@ -190,13 +191,15 @@ private:
         }
         feed_.start(
             a_.key, b_.key, letter_, AlignBy::Step, 0,
-            [runA = a_.key.runId, runB = b_.key.runId](const TraceReader& a, const TraceReader& b,
-                                                       std::span<const StepPair> pairs) {
-                return readOverlap(a, runA, b, runB, pairs).first;
+            [runA = a_.key.runId, runB = b_.key.runId, only = only_](const TraceReader& a, const TraceReader& b,
+                                                                     std::span<const StepPair> pairs) {
+                return readOverlap(a, runA, b, runB, pairs, {}, only).first;
             },
             [this] {
-                if (!feed_.error().isEmpty()) refusal_ = feed_.error();
-                if (!feed_.alignment().refusal.empty()) refusal_ = QString::fromStdString(feed_.alignment().refusal);
+                if (!feed_.error().isEmpty())
+                    refusal_ = feed_.error();
+                else if (!feed_.alignment().tooEarly)
+                    refusal_ = QString::fromStdString(feed_.alignment().refusal);
                 showSelection();
             },
             [this](std::optional<SelectionDifference> first, std::span<const StepPair>) {
@@ -209,9 +212,17 @@ private:
     void showTokens() {
         const Theme& theme = Theme::current();
         const TokenComparison& t = *token_;
-        const QString batch =
-            std::min(a_.row.sequences, b_.row.sequences) > 1 ? tr(" of sequence %1").arg(sequence_) : QString();
+        // Of all of them it is the one that parts first.
+        const QString batch = sequences() < 2         ? QString()
+                              : only_ >= 0 || t.first ? tr(" of sequence %1").arg(sequence_)
+                                                      : QString();
         toToken_->setVisible(t.first.has_value() && t.first->stepA >= 0);
+        if (!t.first && only_ < 0 && sequences() > 1) {
+            text_->hide();
+            tokens_->setText(
+                tr("<b>The texts are the same</b> in all %1 sequences, as far as both runs go.").arg(sequences()));
+            return;
+        }
         if (!t.first) {
             text_->hide();
             tokens_->setText(t.lengthA == t.lengthB
@@ -233,12 +244,13 @@ private:
                     .arg(formatCount(first.position), formatCount(t.common), batch));
         else
             tokens_->setText(
-                tr("<b>The first token that differs</b> is at position %1%2, step %3 of A%4: %5 tokens agree "
+                tr("<b>The first token that differs</b>%6 is at position %1%2, step %3 of A%4: %5 tokens agree "
                    "before it.")
                     .arg(formatCount(first.position), batch)
                     .arg(first.stepA)
                     .arg(first.stepB != first.stepA ? tr(" and %1 of %2").arg(first.stepB).arg(letter_) : QString())
-                    .arg(formatCount(t.common)));
+                    .arg(formatCount(t.common))
+                    .arg(only_ < 0 && sequences() > 1 ? tr(", of all %1 sequences,").arg(sequences()) : QString()));
         const auto side = [&](const QString& letter, const QColor& colour, const std::string& after, std::int32_t id) {
             return QStringLiteral(
                        "<tr><td style='padding:4px 12px 4px 0'><b><font color='%1'>%2</font></b></td>"
@@ -260,13 +272,19 @@ private:
             return;
         }
         if (!selection_) {
-            const auto all = feed_.alignment().pairs.size();
-            selections_->setText(
-                feed_.loaded() < int(all) || feed_.loading() || all == 0
-                    ? tr("Comparing the selections: %1 of %2 steps are the same so far…")
-                          .arg(formatCount(feed_.loaded()), formatCount(qint64(all)))
-                    : tr("<b>Every KV head selects the same blocks</b> in all %1 steps that both have.")
-                          .arg(formatCount(qint64(all))));
+            const int all = feed_.total();
+            if (feed_.alignment().tooEarly)
+                selections_->setText(tr("Waiting for the first decode step of both runs."));
+            else if (feed_.loaded() < all || feed_.loading() || all == 0)
+                selections_->setText(tr("Comparing the selections: %1 of %2 steps are the same so far…")
+                                         .arg(formatCount(feed_.loaded()), formatCount(all)));
+            else
+                selections_->setText(tr("<b>Every KV head%1 selects the same blocks</b> in all %2 steps that both "
+                                        "have%3.")
+                                         .arg(sequences() < 2 ? QString()
+                                              : only_ >= 0    ? tr(" of sequence %1").arg(only_)
+                                                              : tr(" of all %1 sequences").arg(sequences()),
+                                              formatCount(all), growing() ? tr(" so far") : QString()));
             return;
         }
         const SelectionDifference& s = *selection_;
@@ -280,7 +298,7 @@ private:
         } else if (token_ && token_->first) {
             order = tr(" The prompts differ, so this was to be expected.");
         } else if (token_) {
-            order = tr(" The text stays the same nevertheless.");
+            order = growing() ? tr(" The text is the same so far.") : tr(" The text stays the same nevertheless.");
         }
         selections_->setText(tr("<b>The first selection that differs</b> is that of %1, layer %2, KV head %3%4: "
                                 "Jaccard %5. Only A selects "
@@ -288,32 +306,51 @@ private:
                                  .arg(stepName(s.pair.a))
                                  .arg(s.layer)
                                  .arg(s.kvHead)
-                                 .arg(a_.row.sequences > 1 ? tr(" of sequence %1").arg(s.sequence) : QString(),
+                                 .arg(sequences() > 1 ? tr(" of sequence %1").arg(s.sequence) : QString(),
                                       formatValue(Unit::Fraction, s.jaccard), blocks(s.onlyA), letter_, blocks(s.onlyB),
                                       order));
     }
+
+    int sequences() const { return std::min(a_.row.sequences, b_.row.sequences); }
+    bool growing() const { return someGrow(workspace_); }
 
     Workspace& workspace_;
     PairFeed<std::optional<SelectionDifference>> feed_;
     OpenRun a_, b_;
     QString letter_, refusal_;
     std::size_t index_;
-    int sequence_ = 0;
+    int only_, sequence_ = 0;
     std::optional<TokenComparison> token_;
     std::optional<SelectionDifference> selection_;
     QLabel *title_ = nullptr, *tokens_ = nullptr, *text_ = nullptr, *selections_ = nullptr;
     QPushButton *toToken_ = nullptr, *toSelection_ = nullptr;
-    QTimer again_;
+    GrowthTimer tokensAgain_{kRefreshMs, [this] { askTokens(); }};
 };
 
 class DivergencePage final : public View {
     Q_OBJECT
 public:
-    DivergencePage(Workspace& workspace, CompareSet& set, QWidget* parent)
-        : View(parent), workspace_(workspace), set_(set) {
+    DivergencePage(Workspace& workspace, QWidget* parent) : View(parent), workspace_(workspace) {
         setAccessibleName(tr("Divergence"));
         auto* outer = new QVBoxLayout(this);
         outer->setContentsMargins(0, 0, 0, 0);
+        batch_ = new QWidget;
+        auto* row = new QHBoxLayout(batch_);
+        row->setContentsMargins(16, 10, 16, 0);
+        auto* caption = new QLabel(tr("Sequence"));
+        caption->setProperty("role", QStringLiteral("muted"));
+        sequence_ = new QComboBox;
+        sequence_->setObjectName(QStringLiteral("sequence"));
+        sequence_->setAccessibleName(tr("Sequence"));
+        sequence_->setToolTip(tr("One sequence of the batch, or the one of all of them that parts first"));
+        caption->setBuddy(sequence_);
+        fillSequences(*sequence_, 1);
+        row->addWidget(caption);
+        row->addWidget(sequence_);
+        row->addStretch();
+        batch_->hide();
+        outer->addWidget(batch_);
+        connect(sequence_, &QComboBox::currentIndexChanged, this, &DivergencePage::reload);
         auto* scroll = new QScrollArea;
         scroll->setWidgetResizable(true);
         scroll->setFrameShape(QFrame::NoFrame);
@@ -331,9 +368,11 @@ public:
         scroll->setWidget(sheet_);
         outer->addWidget(scroll);
         connect(&workspace_, &Workspace::currentChanged, this, &DivergencePage::reload);
-        connect(&set_, &CompareSet::changed, this, &DivergencePage::reload);
+        connect(&workspace_, &Workspace::compareChanged, this, &DivergencePage::reload);
         connect(&workspace_, &Workspace::advanced, this, [this] {
-            for (Card* card : cards_) card->grew();
+            if (!GrowthTurn::inSight(*this)) return;
+            if (waits_) return reload();
+            for (Card* card : cards_) card->grew(!someGrow(workspace_));
         });
     }
 
@@ -388,7 +427,10 @@ public:
 protected:
     void showEvent(QShowEvent* event) override {
         View::showEvent(event);
-        if (stale_) reload();
+        if (stale_)
+            reload();
+        else
+            for (Card* card : cards_) card->grew(!someGrow(workspace_)); // what happened while it was hidden
     }
 
 private:
@@ -398,8 +440,12 @@ private:
         for (Card* card : cards_) delete card;
         cards_.clear();
         const OpenRun* a = workspace_.current();
-        const auto others = set_.others();
-        empty_->setVisible(others.empty());
+        const auto others = othersOf(workspace_);
+        const QString missing = others.empty() ? QString() : waitsFor(workspace_);
+        waits_ = !missing.isEmpty();
+        empty_->setVisible(others.empty() || waits_);
+        batch_->setVisible(!others.empty() && commonSequences(workspace_) > 1);
+        fillSequences(*sequence_, commonSequences(workspace_));
         if (!a)
             empty_->setText(
                 tr("No run is open. This page says where two runs part: the first token that differs, with the "
@@ -408,28 +454,30 @@ private:
             empty_->setText(
                 tr("Choose a second run under “Compare with…”: this page then says where it parts from “%1”, in "
                    "text and in selections.")
-                    .arg(QString::fromStdString(a->row.name)));
+                    .arg(runName(*a, workspace_.runs())));
+        else if (waits_)
+            empty_->setText(tr("Waiting for the first decode step: %1.").arg(missing));
+        if (waits_) return;
         for (std::size_t i = 0; a && i < others.size(); ++i) {
-            auto* card = new Card(workspace_, *a, *others[i], i + 1, sheet_);
+            auto* card = new Card(workspace_, *a, *others[i], i + 1, chosenSequence(*sequence_), sheet_);
             column_->insertWidget(column_->count() - 1, card);
             cards_.push_back(card);
         }
     }
 
     Workspace& workspace_;
-    CompareSet& set_;
+    QWidget* batch_ = nullptr;
+    QComboBox* sequence_ = nullptr;
     QWidget* sheet_ = nullptr;
     QVBoxLayout* column_ = nullptr;
     QLabel* empty_ = nullptr;
     std::vector<Card*> cards_;
-    bool stale_ = true;
+    bool stale_ = true, waits_ = false; // waits: for the description of a live run
 };
 
 } // namespace
 
-View* makeCompareDivergence(Workspace& workspace, CompareSet& set, QWidget* parent) {
-    return new DivergencePage(workspace, set, parent);
-}
+View* makeCompareDivergence(Workspace& workspace, QWidget* parent) { return new DivergencePage(workspace, parent); }
 
 } // namespace kvscope::ui
 

@@ -6,11 +6,11 @@
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
 #include "ui/views/compare_pages.h"
-#include "ui/views/compare_set.h"
 #include "ui/views/compare_ways.h"
+#include "ui/views/pair_feed.h"
 #include "ui/views/run_text.h"
-
-#include <QTimer>
+#include "ui/views/sequence_choice.h"
+#include "ui/widgets/loading_strip.h"
 
 #include <algorithm>
 #include <cmath>
@@ -21,7 +21,6 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kChunkPairs = 512; // selections are read whole: some thousand a step
-constexpr int kRefreshMs = 1000;
 enum Panel { PerStep, PerLayer };
 
 struct Chunk {
@@ -56,8 +55,21 @@ Chunk chunkOf(const OverlapRows& rows, std::span<const StepPair> pairs, const Fi
 class OverlapPage final : public PlotView {
     Q_OBJECT
 public:
-    OverlapPage(Workspace& workspace, CompareSet& set, QWidget* parent)
-        : PlotView(workspace, tr("Overlap"), parent), set_(set) {
+    OverlapPage(Workspace& workspace, QWidget* parent) : PlotView(workspace, tr("Overlap"), parent) {
+        sequence_ = addPicker(QStringLiteral("sequence"), tr("Sequence"),
+                              tr("One sequence of the batch, or the mean over all that the runs have in common"));
+        fillSequences(*sequence_, 1);
+        connect(sequence_, &QComboBox::currentIndexChanged, this, &OverlapPage::reload);
+        strip_ = new LoadingStrip(this);
+        addAbovePlot(strip_);
+        connect(strip_, &LoadingStrip::stopped, this, [this] {
+            for (const auto& side : sides_) side->feed.pause();
+            showProgress();
+        });
+        connect(strip_, &LoadingStrip::resumed, this, [this] {
+            for (const auto& side : sides_) side->feed.resume();
+            showProgress();
+        });
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
         QCPAxisRect* steps = canvas().addPanel(true, 0);
@@ -67,12 +79,6 @@ public:
         steps->axis(QCPAxis::atLeft)->setLabel(tr("Jaccard, all layers"));
         layers->axis(QCPAxis::atLeft)->setLabel(tr("Jaccard, all steps"));
         canvas().setMinimumSpan(1, 1);
-        connect(&set_, &CompareSet::changed, this, &OverlapPage::reload);
-        again_.setSingleShot(true);
-        again_.setInterval(kRefreshMs);
-        connect(&again_, &QTimer::timeout, this, [this] {
-            for (const auto& side : sides_) side->feed.advance();
-        });
         canvas().applyTheme(Theme::current());
         themed(Theme::current());
     }
@@ -101,9 +107,10 @@ public:
 protected:
     void runChanged() override {
         sides_.clear(); // with their feeds
+        refusals_.clear();
         canvas().clearPlottables();
         if (showEmptyWithoutRun(tr("This page shows how far two methods select the same blocks."))) return;
-        const auto others = set_.others();
+        const auto others = othersOf(workspace());
         if (others.empty()) {
             showEmpty(tr("Choose a second run to compare with"),
                       tr("Open another trace or record another run with another method, then choose it under “Compare "
@@ -111,8 +118,9 @@ protected:
                       waysToCompare(*this, workspace()));
             return;
         }
+        if (const QString missing = waitsFor(workspace()); !missing.isEmpty()) return showWaiting(missing);
         showEmpty({}, {});
-        refusals_.clear();
+        fillSequences(*sequence_, commonSequences(workspace()));
         for (std::size_t i = 0; i < others.size(); ++i) start(i + 1, *others[i]);
         if (sides_.empty())
             showEmpty(tr("The selections cannot be laid over each other"), refusals_.join(QLatin1Char(' ')));
@@ -121,7 +129,9 @@ protected:
     }
 
     void runGrew() override {
-        if (run() && !again_.isActive()) again_.start();
+        if (!run() || othersOf(workspace()).empty()) return;
+        if (sides_.empty() && refusals_.isEmpty()) return runChanged(); // it waited for a run's description
+        for (const auto& side : sides_) side->feed.grew(!someGrow(workspace()));
     }
 
     void cursorMoved() override {
@@ -174,7 +184,7 @@ protected:
         for (const auto& side : sides_) {
             loading = loading || side->feed.loading();
             loaded += side->feed.loaded();
-            total += int(side->feed.alignment().pairs.size());
+            total += side->feed.total();
             if (!side->feed.error().isEmpty())
                 notes << tr("%1: reading stopped: %2.").arg(side->letter, side->feed.error());
             if (!side->feed.alignment().refusal.empty())
@@ -185,15 +195,32 @@ protected:
         return sentences(
             {tr("1: the same blocks, 0: none in common. Means per layer leave out the first decode step and "
                 "steps that open a block."),
-             loadingNote(loading, loaded, total), notes.join(QLatin1Char(' ')), healthNote()});
+             sequenceNote(*sequence_), soFarNote(workspace()), loadingNote(loading, loaded, total),
+             notes.join(QLatin1Char(' ')), healthNote()});
     }
 
     QString pictureTitle() const override {
-        return run() ? tr("Overlap of the selected blocks with %1 (A)").arg(QString::fromStdString(run()->row.name))
+        return run() ? tr("Overlap of the selected blocks with %1 (A)").arg(runName(*run(), workspace().runs()))
                      : PlotView::pictureTitle();
     }
 
 private:
+    void showWaiting(const QString& why) {
+        showEmpty(tr("Waiting for the first decode step"), tr("%1. The overlap appears as it is recorded.").arg(why),
+                  {stopRun()});
+    }
+
+    void showProgress() {
+        int loaded = 0, total = 0;
+        bool loading = false, paused = false;
+        for (const auto& side : sides_) {
+            loaded += side->feed.loaded(), total += side->feed.total();
+            loading = loading || side->feed.loading(), paused = paused || side->feed.paused();
+        }
+        using State = LoadingStrip::State;
+        strip_->show(paused ? State::Paused : loading && loaded < total ? State::Loading : State::Idle, loaded, total);
+    }
+
     struct Side {
         explicit Side(Workspace& workspace) : feed(workspace, &context, "compare overlap", kChunkPairs) {}
         QObject context; // answers for a side that is gone are dropped with it
@@ -214,7 +241,7 @@ private:
         auto side = std::make_unique<Side>(workspace());
         Side& s = *side;
         sides_.push_back(std::move(side));
-        s.name = QString::fromStdString(open.row.name);
+        s.name = runName(open, workspace().runs());
         s.letter = runLetter(index);
         s.index = index;
         s.otherBlocks = open.row.blockSize != run()->row.blockSize;
@@ -233,29 +260,38 @@ private:
             for (int head = 0; head < run()->row.kvHeads; ++head) heads.push_back(filter.hasKvHead(head));
         s.feed.start(
             run()->key, open.key, s.letter, AlignBy::Step, 0,
-            [filter, heads, read = appliedFilter(), runA = run()->key.runId,
-             runB = open.key.runId](const TraceReader& a, const TraceReader& b, std::span<const StepPair> pairs) {
+            [filter, heads, read = appliedFilter(), runA = run()->key.runId, runB = open.key.runId,
+             sequence = chosenSequence(*sequence_)](const TraceReader& a, const TraceReader& b,
+                                                    std::span<const StepPair> pairs) {
                 const auto passes =
                     pairs.empty() ? std::vector<bool>{} : stepsThatPass(a, runA, read, pairs.front().a, pairs.back().a);
-                return chunkOf(readOverlap(a, runA, b, runB, pairs, heads), pairs, filter, passes);
+                return chunkOf(readOverlap(a, runA, b, runB, pairs, heads, sequence), pairs, filter, passes);
             },
             [this, &s] {
                 if (s.feed.loaded() == 0) {
                     s.steps->data()->clear();
                     s.sums = {};
                 }
-                const bool all = std::all_of(sides_.begin(), sides_.end(), [](const auto& each) {
+                const bool none = std::all_of(sides_.begin(), sides_.end(), [](const auto& each) {
                     return !each->feed.alignment().refusal.empty() || !each->feed.error().isEmpty();
                 });
-                if (all)
+                const bool waits = std::any_of(sides_.begin(), sides_.end(),
+                                               [](const auto& each) { return each->feed.alignment().tooEarly; });
+                if (!none)
+                    showEmpty({}, {});
+                else if (waits && someGrow(workspace()))
+                    showWaiting(QString::fromStdString(s.feed.alignment().refusal));
+                else
                     showEmpty(tr("These runs cannot be laid over each other"),
                               s.feed.error().isEmpty()
                                   ? QString::fromStdString(s.feed.alignment().refusal) + QLatin1Char('.')
                                   : s.feed.error());
+                showProgress();
                 updateNote();
             },
             [this, &s](Chunk chunk, std::span<const StepPair> pairs) {
                 take(s, std::move(chunk), pairs);
+                showProgress();
                 return true;
             });
     }
@@ -307,18 +343,16 @@ private:
         legend_->setSwatches(swatches);
     }
 
-    CompareSet& set_;
+    QComboBox* sequence_ = nullptr;
+    LoadingStrip* strip_ = nullptr;
     std::vector<std::unique_ptr<Side>> sides_;
     QStringList refusals_;
-    QTimer again_;
     LegendStrip* legend_ = nullptr;
 };
 
 } // namespace
 
-View* makeCompareOverlap(Workspace& workspace, CompareSet& set, QWidget* parent) {
-    return new OverlapPage(workspace, set, parent);
-}
+View* makeCompareOverlap(Workspace& workspace, QWidget* parent) { return new OverlapPage(workspace, parent); }
 
 } // namespace kvscope::ui
 

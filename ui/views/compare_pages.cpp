@@ -2,11 +2,10 @@
 #include "ui/views/compare_pages.h"
 
 #include "ui/look/theme.h"
-#include "ui/views/compare_set.h"
+#include "ui/models/run_names.h"
 #include "ui/views/make_views.h"
 #include "ui/views/view.h"
 
-#include <QFileInfo>
 #include <QHBoxLayout>
 #include <QMenu>
 #include <QStackedWidget>
@@ -21,8 +20,7 @@ namespace {
 class ComparePages final : public View {
     Q_OBJECT
 public:
-    ComparePages(Workspace& workspace, QWidget* parent)
-        : View(parent), workspace_(workspace), set_(new CompareSet(workspace, this)) {
+    ComparePages(Workspace& workspace, QWidget* parent) : View(parent), workspace_(workspace) {
         setAccessibleName(tr("Compare"));
         auto* column = new QVBoxLayout(this);
         column->setContentsMargins(0, 0, 0, 0);
@@ -40,15 +38,16 @@ public:
             tabs_->setTabToolTip(tab, help);
             pages_->addWidget(page);
         };
-        add(tr("Summary"), tr("Verdict and key numbers of A and B"), makeCompareSummary(workspace, nullptr));
+        add(tr("Summary"), tr("Verdict and key numbers of every run against A"),
+            makeCompareSummary(workspace, nullptr));
         add(tr("Difference"), tr("B minus A of a metric, layer by step, token or layer"),
-            makeCompareDifference(workspace, *set_, nullptr));
+            makeCompareDifference(workspace, nullptr));
         add(tr("Breakdown"), tr("Where the time goes in every run, with intervals over steps and repeats"),
-            makeCompareBreakdown(workspace, *set_, nullptr));
+            makeCompareBreakdown(workspace, nullptr));
         add(tr("Overlap"), tr("How alike the runs select: Jaccard per step and per layer"),
-            makeCompareOverlap(workspace, *set_, nullptr));
+            makeCompareOverlap(workspace, nullptr));
         add(tr("Divergence"), tr("The first token and the first selection that differ"),
-            makeCompareDivergence(workspace, *set_, nullptr));
+            makeCompareDivergence(workspace, nullptr));
         runs_ = new QToolButton;
         runs_->setObjectName(QStringLiteral("compareRuns"));
         runs_->setText(tr("Compared runs"));
@@ -66,9 +65,8 @@ public:
         setFocusProxy(tabs_);
         connect(tabs_, &QTabBar::currentChanged, pages_, &QStackedWidget::setCurrentIndex);
         connect(menu_, &QMenu::aboutToShow, this, &ComparePages::fillMenu);
-        for (const auto signal : {&Workspace::runsChanged, &Workspace::currentChanged})
+        for (const auto signal : {&Workspace::runsChanged, &Workspace::currentChanged, &Workspace::compareChanged})
             connect(&workspace_, signal, this, &ComparePages::describe);
-        connect(set_, &CompareSet::changed, this, &ComparePages::describe);
         fillMenu();
         describe();
     }
@@ -88,20 +86,22 @@ private:
 
     void fillMenu() {
         menu_->clear();
-        const OpenRun* a = workspace_.current();
         for (const OpenRun& run : workspace_.runs()) {
-            if (a && run.key == a->key) continue;
-            QAction* action = menu_->addAction(QStringLiteral("%1 — %2").arg(QString::fromStdString(run.row.name),
-                                                                             QFileInfo(run.key.path).fileName()));
+            const auto place = placeOf(workspace_, run.key);
+            if (place == 0u) continue;
+            QAction* action =
+                menu_->addAction(place ? letteredName(*place, workspace_) : runName(run, workspace_.runs()));
             action->setCheckable(true);
-            action->setChecked(set_->contains(run.key));
-            connect(action, &QAction::toggled, this, [this, key = run.key](bool on) { set_->set(key, on); });
+            action->setChecked(place.has_value());
+            connect(action, &QAction::toggled, this,
+                    [this, key = run.key](bool on) { workspace_.setCompared(key, on); });
         }
         if (menu_->isEmpty()) menu_->addAction(tr("No other run is open"))->setEnabled(false);
     }
 
     void describe() {
-        const auto others = set_->others().size();
+        const auto sides = workspace_.sides();
+        const auto others = sides.empty() ? 0 : sides.size() - 1;
         runs_->setEnabled(workspace_.runs().size() > 1);
         runs_->setText(others == 0   ? tr("Compare with…")
                        : others == 1 ? tr("A with B")
@@ -109,7 +109,6 @@ private:
     }
 
     Workspace& workspace_;
-    CompareSet* set_;
     QTabBar* tabs_ = nullptr;
     QStackedWidget* pages_ = nullptr;
     QToolButton* runs_ = nullptr;

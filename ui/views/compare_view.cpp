@@ -1,5 +1,5 @@
-// The summary page of Compare: the verdict on two runs, their key numbers with differences, and both locality curves
-// over the steps.
+// The summary page of Compare: the verdict on every run against A, their key numbers with differences, and the locality
+// curves of all of them over the steps. Of runs that grow it is the verdict so far.
 #include "ui/look/theme.h"
 #include "ui/plots/curve_plottable.h"
 #include "ui/plots/legend_strip.h"
@@ -11,16 +11,16 @@
 #include "ui/views/growth_timer.h"
 #include "ui/views/key_numbers.h"
 #include "ui/views/run_text.h"
+#include "ui/views/sample_feed.h"
 #include "ui/views/step_series.h"
 #include "ui/views/tile_text.h"
+#include "ui/widgets/comparison_table.h"
+#include "ui/widgets/loading_strip.h"
 
-#include <QHeaderView>
 #include <QLabel>
 #include <QPainter>
-#include <QTableWidget>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -30,125 +30,123 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kRefreshMs = 1000; // key numbers of a live run are summed again this often
-constexpr int kRowsShown = 10;   // the components below them are for scrolling
+constexpr int kRefreshMs = 1000; // runs that grow are judged again this often at most
 
-/// What the library says about two runs.
+/// What the library says about A and one other run.
 struct Judgement {
     std::vector<Obstacle> obstacles;
     std::optional<Comparison> comparison; // none: an obstacle cannot be ignored
+    std::vector<KeyNumber> numbers;
 };
 
-Judgement judge(const RunSample& a, const RunSample& b) {
+Judgement judge(const RunSample& a, const RunSample& b, const QString& letter) {
     const std::span<const RunSample> left(&a, 1), right(&b, 1);
-    Judgement judgement{findObstacles(left, right), {}};
-    if (std::all_of(judgement.obstacles.begin(), judgement.obstacles.end(),
-                    [](const Obstacle& o) { return o.mayBeIgnored; }))
-        judgement.comparison = compareRuns(left, right);
+    Judgement judgement{findObstacles(left, right), {}, keyNumbers(a.summary, b.summary)};
+    if (!std::all_of(judgement.obstacles.begin(), judgement.obstacles.end(),
+                     [](const Obstacle& o) { return o.mayBeIgnored; }))
+        return judgement;
+    CompareOptions options;
+    options.other = letter.toStdString();
+    judgement.comparison = compareRuns(left, right, options);
+    for (KeyNumber& number : componentNumbers(*judgement.comparison)) judgement.numbers.push_back(std::move(number));
     return judgement;
 }
-
-/// As high as its first rows, if there is room.
-class KeyTable final : public QTableWidget {
-public:
-    using QTableWidget::QTableWidget;
-    QSize sizeHint() const override {
-        const int rows = std::min(rowCount(), kRowsShown);
-        return {600, horizontalHeader()->sizeHint().height() + verticalHeader()->defaultSectionSize() * rows + 4};
-    }
-    QSize minimumSizeHint() const override { return {200, 110}; }
-};
 
 class CompareView final : public PlotView {
     Q_OBJECT
 public:
     CompareView(Workspace& workspace, QWidget* parent)
-        : PlotView(workspace, tr("Compare"), parent), sides_{Side(workspace, this, "compare A"),
-                                                             Side(workspace, this, "compare B")} {
+        : PlotView(workspace, tr("Compare"), parent), samples_(workspace, this, "compare samples") {
+        strip_ = new LoadingStrip(this);
+        addAbovePlot(strip_);
+        connect(strip_, &LoadingStrip::stopped, this, [this] {
+            samples_.pause();
+            showProgress();
+        });
+        connect(strip_, &LoadingStrip::resumed, this, [this] {
+            samples_.resume();
+            showProgress();
+        });
         verdict_ = new QLabel(this);
         verdict_->setObjectName(QStringLiteral("verdict"));
         verdict_->setWordWrap(true);
         verdict_->setTextInteractionFlags(Qt::TextSelectableByMouse);
         verdict_->setContentsMargins(4, 4, 4, 4);
         addAbovePlot(verdict_);
-        table_ = new KeyTable(this);
-        table_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
+        table_ = new ComparisonTable(this);
         table_->setObjectName(QStringLiteral("keyNumbers"));
-        table_->setAccessibleName(tr("Key numbers of both runs"));
-        table_->setColumnCount(4);
-        table_->setEditTriggers(QAbstractItemView::NoEditTriggers);
-        table_->setSelectionBehavior(QAbstractItemView::SelectRows);
-        table_->setShowGrid(false);
-        table_->setAlternatingRowColors(true);
-        table_->setFrameShape(QFrame::NoFrame);
-        table_->verticalHeader()->hide();
-        table_->verticalHeader()->setDefaultSectionSize(26);
-        table_->horizontalHeader()->setSectionResizeMode(QHeaderView::Stretch);
-        table_->horizontalHeader()->setHighlightSections(false);
-        table_->setVerticalScrollBarPolicy(Qt::ScrollBarAsNeeded);
+        table_->setAccessibleName(tr("Key numbers of the compared runs"));
         addAbovePlot(table_);
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
         panel_ = canvas().addPanel(true);
         setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Decode step"));
         panel_->axis(QCPAxis::atLeft)->setLabel(tr("Locality, all layers and heads"));
-        for (int s = 1; s >= 0; --s) {
-            Side& side = sides_[std::size_t(s)];
-            side.curve = new CurvePlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft),
-                                            side.series.columns(), int(TransferNumber::Locality));
-        }
         canvas().applyTheme(Theme::current());
         themed(Theme::current());
     }
 
     QString exportCsv() const override {
-        if (!workspace().compare() || numbers_.empty()) return {};
-        QString csv = QStringLiteral("quantity,unit,a,b,difference,low,high\n");
-        for (const KeyNumber& number : allNumbers())
-            csv += QStringLiteral("\"%1\",%2,%3,%4,%5,%6,%7\n")
-                       .arg(number.title, number.unitName, plain(number.a), plain(number.b), plain(number.b - number.a),
-                            plain(number.low), plain(number.high));
-        return csv;
+        QString csv = QStringLiteral("quantity,unit,a,b,difference,low,high,run\n");
+        bool any = false;
+        for (std::size_t i = 0; i < judgements_.size(); ++i)
+            for (const KeyNumber& number : judgements_[i].numbers) {
+                csv += QStringLiteral("\"%1\",%2,%3,%4,%5,%6,%7,\"%8\"\n")
+                           .arg(number.title, number.unitName, plain(number.a), plain(number.b),
+                                plain(number.b - number.a), plain(number.low), plain(number.high),
+                                letteredName(i + 1, workspace()).replace(QLatin1Char('"'), QLatin1String("\"\"")));
+                any = true;
+            }
+        return any ? csv : QString();
     }
 
     QString sql() const override { return run() && workspace().compare() ? stepLocalitySql(sqlScope()) : QString(); }
 
 protected:
     void runChanged() override {
-        for (Side& side : sides_) side.clear();
-        numbers_.clear();
-        judgement_.reset();
+        canvas().clearPlottables();
+        sides_.clear();
+        judgements_.clear();
+        samples_.forget();
         table_->hide();
         verdict_->hide();
-        if (showEmptyWithoutRun(tr("This view puts the key numbers and locality curves of two runs side by side.")))
+        showProgress();
+        if (showEmptyWithoutRun(tr("This view puts the key numbers and locality curves of two or more runs side by "
+                                   "side.")))
             return;
         if (!workspace().compare()) {
             showEmpty(
                 tr("Choose a second run to compare with"),
                 tr("The current run is “%1”. Open another trace or record another run, then mark it for comparison in "
                    "the list of runs; all views then overlay both.")
-                    .arg(QString::fromStdString(run()->row.name)),
+                    .arg(runName(*run(), workspace().runs())),
                 waysToCompare(*this, workspace()));
             return;
         }
+        if (const QString missing = waitsFor(workspace()); !missing.isEmpty()) {
+            showEmpty(tr("Waiting for the first decode step"),
+                      tr("%1. The comparison appears as it is recorded.").arg(missing), {stopRun()});
+            return;
+        }
         showEmpty({}, {});
-        start(sides_[0], *workspace().current());
-        start(sides_[1], *workspace().compare());
-        askSummaries();
-        askVerdict();
-        fillLegend();
+        const auto runs = workspace().sides();
+        for (std::size_t place = 0; place < runs.size(); ++place) sides_.push_back(std::make_unique<Side>(workspace()));
+        for (std::size_t place = runs.size(); place-- > 0;) start(*sides_[place], *runs[place]); // A is drawn last
+        ask();
+        themed(Theme::current());
         cursorMoved();
     }
 
     void visibleStepsChanged() override {
         const QCPRange visible = canvas().visibleX();
-        for (Side& side : sides_) side.series.prefer(visible.lower, visible.upper);
+        for (const auto& side : sides_) side->series.prefer(visible.lower, visible.upper);
     }
 
     void runGrew() override {
         if (!run() || !workspace().compare()) return;
-        for (Side& side : sides_) side.series.advance();
-        summaryTimer_.grew();
+        if (sides_.empty()) return runChanged(); // it waited for a run's description
+        for (const auto& side : sides_) side->series.advance();
+        again_.grew(!someGrow(workspace()));
     }
 
     void cursorMoved() override {
@@ -164,8 +162,8 @@ protected:
 
     void themed(const Theme& theme) override {
         legend_->applyTheme(theme);
-        sides_[0].curve->setPen(QPen(theme.runA, 1));
-        sides_[1].curve->setPen(QPen(theme.runB, 1));
+        for (std::size_t place = 0; place < sides_.size(); ++place)
+            sides_[place]->curve->setPen(QPen(runColour(place), 1));
         fillLegend();
         fillTable();
     }
@@ -180,13 +178,11 @@ protected:
     QString tooltipAt(int, QPointF at) override {
         const int step = int(std::lround(at.x()));
         QString html;
-        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
-        for (std::size_t s = 0; s < 2; ++s) {
-            const double locality = sides_[s].curve->value(step);
-            if (!runs[s] || std::isnan(locality)) continue;
+        for (std::size_t place = 0; place < sides_.size(); ++place) {
+            const double locality = sides_[place]->curve->value(step);
+            if (std::isnan(locality)) continue;
             html += tr("<br>%1: locality <b>%2</b>")
-                        .arg(QString::fromStdString(runs[s]->row.name).toHtmlEscaped(),
-                             formatValue(Unit::Fraction, locality));
+                        .arg(letteredName(place, workspace()).toHtmlEscaped(), formatValue(Unit::Fraction, locality));
         }
         if (html.isEmpty()) return {};
         return QStringLiteral("<b>%1</b>").arg(stepName(step)) + html +
@@ -194,29 +190,33 @@ protected:
     }
 
     QString note() const override {
-        for (const Side& side : sides_)
-            if (const QString& error = side.series.feed().error(); !error.isEmpty())
+        if (sides_.empty()) return healthNote();
+        for (const auto& side : sides_)
+            if (const QString& error = side->series.feed().error(); !error.isEmpty())
                 return tr("Reading stopped: %1.").arg(error);
         const double perPixel =
             panel_->width() > 0 ? const_cast<CompareView*>(this)->canvas().visibleX().size() / panel_->width() : 0;
-        const auto& feed = sides_[0].series.feed();
-        const auto& tiles = sides_[0].series.columns().tiles();
-        return sentences({aggregationNote(perPixel, tr("the line keeps the extremes")),
+        const auto& feed = sides_[0]->series.feed();
+        const auto& tiles = sides_[0]->series.columns().tiles();
+        return sentences({soFarNote(workspace()), aggregationNote(perPixel, tr("the line keeps the extremes")),
                           tiles.hasPreview() ? previewNote(tiles.stride()) : QString(),
                           tr("Averages of locality leave out the first decode step and steps that open a block."),
                           loadingNote(feed.loading(), feed.loaded(), feed.total()), healthNote()});
     }
 
     QString pictureTitle() const override {
-        if (!run() || !workspace().compare()) return PlotView::pictureTitle();
-        return tr("Compare: %1 (A) and %2 (B)")
-            .arg(QString::fromStdString(run()->row.name), QString::fromStdString(workspace().compare()->row.name));
+        QStringList names;
+        for (std::size_t place = 0; place < sides_.size(); ++place) names << letteredName(place, workspace());
+        return names.isEmpty() ? PlotView::pictureTitle() : tr("Compare %1").arg(names.join(QStringLiteral(", ")));
     }
 
     int drawAbove(QPainter* painter, QRect area) const override {
-        if (numbers_.empty()) return 0;
+        const auto rows = tableRows(kRowsInPicture);
+        if (rows.empty()) return 0;
         const QFontMetrics metrics(painter->font());
-        const int line = metrics.height() + 6, column = area.width() / 4;
+        const QStringList headers = headerTexts();
+        const int line = metrics.height() + 6, first = area.width() / 4;
+        const int column = (area.width() - first) / int(headers.size() - 1);
         const Theme& theme = Theme::current();
         int y = area.top();
         if (!verdictText().isEmpty()) {
@@ -228,35 +228,39 @@ protected:
         }
         const auto cell = [&](int index, const QString& text, const QColor& colour) {
             painter->setPen(colour);
-            const QRect place(area.left() + index * column, y, column - 8, line);
+            const QRect place = index == 0 ? QRect(area.left(), y, first - 8, line)
+                                           : QRect(area.left() + first + (index - 1) * column, y, column - 8, line);
             painter->drawText(place, (index == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter,
                               metrics.elidedText(text, Qt::ElideRight, place.width()));
         };
-        const auto header = headerTexts();
-        for (int i = 0; i < 4; ++i) cell(i, header[i], theme.mutedText);
+        for (int i = 0; i < int(headers.size()); ++i) cell(i, headers[i], theme.mutedText);
         y += line;
         painter->setPen(QPen(theme.border, 1));
         painter->drawLine(area.left(), y, area.right(), y);
-        for (const KeyNumber& number : numbers_) {
-            cell(0, number.title, theme.text);
-            cell(1, number.text(number.a), theme.text);
-            cell(2, number.text(number.b), theme.text);
-            cell(3, number.difference(), colourOf(number));
+        for (const TableRow& row : rows) {
+            for (int i = 0; i < int(row.cells.size()); ++i)
+                cell(i, row.cells[std::size_t(i)].text, row.cells[std::size_t(i)].colour);
             y += line;
         }
         return y - area.top() + 12;
     }
 
 private:
+    static constexpr int kRowsInPicture = 11; // without the stages, which the breakdown page has
+
     struct Side {
-        Side(Workspace& workspace, QObject* context, const char* slot) : series(workspace, context, slot) {}
-        void clear() {
-            series.clear();
-            summary.reset();
-        }
+        explicit Side(Workspace& workspace) : series(workspace, &context, "compare curve") {}
+        QObject context; // answers for a side that is gone are dropped with it
         StepSeries series;
-        std::optional<RunSummary> summary;
         CurvePlottable* curve = nullptr;
+    };
+    struct TableCell {
+        QString text;
+        QColor colour;
+    };
+    struct TableRow {
+        QString title, help;
+        std::vector<TableCell> cells; // title, A, then value and difference of every other run
     };
 
     static QString plain(double value) { return std::isnan(value) ? QString() : QString::number(value, 'g', 10); }
@@ -264,68 +268,85 @@ private:
     void start(Side& side, const OpenRun& open) {
         StepRequest request;
         request.numbers = StepNumbers::Transfers;
-        side.series.start(open.key, request, [this] { present(); });
+        side.curve = new CurvePlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft),
+                                        side.series.columns(), int(TransferNumber::Locality));
+        side.series.start(open.key, request, [this] { presentCurves(); });
     }
 
-    void askSummaries() {
-        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
-        const char* requests[] = {"compare summary A", "compare summary B"};
-        for (std::size_t s = 0; s < 2; ++s) {
-            if (!runs[s] || !workspace().compare()) continue;
-            workspace().query<RunSummary>(
-                this, requests[s], runs[s]->key,
-                [runId = runs[s]->key.runId](TraceReader& reader) { return summarize(reader, runId); },
-                [this, s](RunSummary summary) {
-                    if (s == 0) summaryTimer_.answered();
-                    sides_[s].summary = std::move(summary);
-                    present();
-                });
-        }
-    }
-
-    bool shows(const RunKey& a, const RunKey& b) const {
-        const OpenRun *current = workspace().current(), *compare = workspace().compare();
-        return current && compare && current->key == a && compare->key == b;
-    }
-
-    /// Reads one run, then the other, and judges on the second one's worker. Only of finished runs: a verdict on the
-    /// beginning of a run would change with every look.
-    void askVerdict() {
-        const OpenRun *a = workspace().current(), *b = workspace().compare();
-        if (!a || !b || a->live || b->live) return showVerdict();
-        workspace().query<std::shared_ptr<const RunSample>>(
-            this, "compare sample", a->key,
-            [runId = a->key.runId](TraceReader& reader) {
-                return std::make_shared<const RunSample>(loadRunSample(reader, runId));
+    void ask() {
+        if (samples_.paused()) return again_.answered();
+        std::vector<RunKey> keys;
+        for (const OpenRun* open : workspace().sides()) keys.push_back(open->key);
+        if (keys.size() < 2) return again_.answered();
+        samples_.ask(
+            keys, [this](const std::vector<SampleFeed::Sample>& samples) { askVerdicts(samples); },
+            [this](std::size_t, const QString& sentence) {
+                again_.answered();
+                table_->hide();
+                verdict_->hide();
+                showEmpty(tr("The trace cannot be read here"), sentence);
+                showProgress();
             },
-            [this, a = a->key, b = b->key](std::shared_ptr<const RunSample> sample) {
-                if (!shows(a, b)) return;
-                workspace().query<Judgement>(
-                    this, "compare verdict", b,
-                    [sample, runId = b.runId](TraceReader& reader) {
-                        return judge(*sample, loadRunSample(reader, runId));
-                    },
-                    [this, a, b](Judgement judgement) {
-                        if (!shows(a, b)) return;
-                        judgement_ = std::move(judgement);
-                        showVerdict();
-                        fillTable();
-                    });
+            [this] { showProgress(); });
+        showProgress();
+    }
+
+    void askVerdicts(const std::vector<SampleFeed::Sample>& samples) {
+        showProgress();
+        std::vector<RunKey> keys;
+        for (const OpenRun* open : workspace().sides()) keys.push_back(open->key);
+        workspace().query<std::vector<Judgement>>(
+            this, "compare verdict", keys.front(),
+            [samples](TraceReader&) {
+                std::vector<Judgement> judgements;
+                for (std::size_t place = 1; place < samples.size(); ++place)
+                    judgements.push_back(judge(*samples[0], *samples[place], runLetter(place)));
+                return judgements;
+            },
+            [this, keys](std::vector<Judgement> judgements) {
+                again_.answered();
+                std::vector<RunKey> now;
+                for (const OpenRun* open : workspace().sides()) now.push_back(open->key);
+                if (now != keys) return; // others are compared by now
+                judgements_ = std::move(judgements);
+                showEmpty({}, {});
+                showVerdict();
+                fillTable();
+                table_->show();
+                updateNote();
             });
     }
 
+    void showProgress() {
+        using State = LoadingStrip::State;
+        strip_->show(samples_.paused()    ? State::Paused
+                     : samples_.loading() ? State::Loading
+                                          : State::Idle,
+                     samples_.loaded(), samples_.total());
+    }
+
     QString verdictText() const {
-        const OpenRun *a = workspace().current(), *b = workspace().compare();
-        if (!a || !b) return {};
-        if (a->live || b->live) return tr("The verdict comes when both runs have ended.");
-        if (!judgement_) return {};
+        QStringList lines;
+        if (const QString soFar = soFarNote(workspace()); !soFar.isEmpty() && !judgements_.empty()) lines << soFar;
+        for (std::size_t i = 0; i < judgements_.size(); ++i) lines << verdictOf(judgements_[i], runLetter(i + 1));
+        return lines.join(QLatin1Char('\n'));
+    }
+
+    QString verdictOf(const Judgement& judgement, const QString& letter) const {
         QStringList reasons;
-        for (const Obstacle& obstacle : judgement_->obstacles) reasons << QString::fromStdString(obstacle.what);
-        if (!judgement_->comparison) return tr("Not comparable: %1.").arg(reasons.join(QStringLiteral("; ")));
-        const QString sentence = QString::fromStdString(judgement_->comparison->sentence) + QLatin1Char('.');
-        return reasons.isEmpty() ? sentence
-                                 : sentence + QLatin1Char(' ') +
-                                       tr("With a reservation: %1.").arg(reasons.join(QStringLiteral("; ")));
+        bool onlyForNow = true;
+        for (const Obstacle& obstacle : judgement.obstacles) {
+            if (obstacle.mayBeIgnored && obstacle.untilItEnds) continue; // said before
+            reasons << QString::fromStdString(obstacle.what);
+            if (!obstacle.mayBeIgnored) onlyForNow = onlyForNow && obstacle.untilItEnds;
+        }
+        const QString why = reasons.join(QStringLiteral("; "));
+        if (!judgement.comparison && onlyForNow) return tr("No verdict on %1 yet: %2.").arg(letter, why);
+        if (!judgement.comparison)
+            return judgements_.size() == 1 ? tr("Not comparable: %1.").arg(why)
+                                           : tr("%1 is not comparable: %2.").arg(letter, why);
+        const QString sentence = QString::fromStdString(judgement.comparison->sentence) + QLatin1Char('.');
+        return reasons.isEmpty() ? sentence : sentence + QLatin1Char(' ') + tr("With a reservation: %1.").arg(why);
     }
 
     void showVerdict() {
@@ -333,12 +354,13 @@ private:
         verdict_->setText(text);
         verdict_->setVisible(!text.isEmpty());
         QStringList notes;
-        if (judgement_ && judgement_->comparison) {
-            const Comparison& c = *judgement_->comparison;
-            notes << tr("The median, over %1 steps that both runs have, of B's time over A's in the same step. Left "
-                        "out: the "
-                        "first decode step and %2 that open a block.")
+        for (std::size_t i = 0; i < judgements_.size(); ++i) {
+            if (!judgements_[i].comparison) continue;
+            const Comparison& c = *judgements_[i].comparison;
+            notes << tr("The median, over %1 steps that both runs have, of %2's time over A's in the same step. Left "
+                        "out: the first decode step and %3 that open a block.")
                          .arg(c.steps)
+                         .arg(runLetter(i + 1))
                          .arg(c.opening);
             for (const std::string& note : c.notes) notes << QString::fromStdString(note) + QLatin1Char('.');
         }
@@ -350,36 +372,23 @@ private:
                                                    QStringLiteral("</p>"));
     }
 
-    std::vector<KeyNumber> allNumbers() const {
-        std::vector<KeyNumber> numbers = numbers_;
-        if (judgement_ && judgement_->comparison)
-            for (KeyNumber& number : componentNumbers(*judgement_->comparison)) numbers.push_back(std::move(number));
-        return numbers;
-    }
-
-    void present() {
-        const OpenRun *a = workspace().current(), *b = workspace().compare();
-        if (!a || !b) return;
-        for (const Side& side : sides_) {
-            if (!side.series.feed().error().isEmpty() && side.series.columns().empty()) {
+    void presentCurves() {
+        if (sides_.empty()) return;
+        for (const auto& side : sides_) {
+            if (!side->series.feed().error().isEmpty() && side->series.columns().empty()) {
                 table_->hide();
                 verdict_->hide();
-                showEmpty(tr("The trace cannot be read here"), side.series.feed().error());
+                showEmpty(tr("The trace cannot be read here"), side->series.feed().error());
                 return;
             }
         }
-        if (sides_[0].summary && sides_[1].summary) {
-            numbers_ = keyNumbers(*sides_[0].summary, *sides_[1].summary);
-            fillTable();
-            table_->show();
-        }
         double low = 1;
         int last = 1;
-        for (const Side& side : sides_) {
+        for (const auto& side : sides_) {
             bool found = false;
-            const QCPRange values = side.curve->getValueRange(found, QCP::sdBoth, {});
+            const QCPRange values = side->curve->getValueRange(found, QCP::sdBoth, {});
             if (found) low = std::min(low, values.lower);
-            last = std::max(last, side.series.columns().steps() - 1);
+            last = std::max(last, side->series.columns().steps() - 1);
         }
         canvas().setFullX({0.5, last + 0.5});
         canvas().setFullY(0, {std::max(-0.02, std::floor(low * 10 - 0.5) / 10), 1.02});
@@ -387,9 +396,10 @@ private:
     }
 
     QStringList headerTexts() const {
-        const OpenRun *a = workspace().current(), *b = workspace().compare();
-        return {tr("Decode"), a ? tr("A: %1").arg(QString::fromStdString(a->row.name)) : QString(),
-                b ? tr("B: %1").arg(QString::fromStdString(b->row.name)) : QString(), tr("B against A")};
+        QStringList headers{tr("Decode"), letteredName(0, workspace())};
+        for (std::size_t place = 1; place <= judgements_.size(); ++place)
+            headers << letteredName(place, workspace()) << tr("%1 against A").arg(runLetter(place));
+        return headers;
     }
 
     static QColor colourOf(const KeyNumber& number) {
@@ -398,52 +408,56 @@ private:
         return verdict > 0 ? theme.ok : verdict < 0 ? theme.danger : theme.mutedText;
     }
 
-    void fillTable() {
-        table_->setHorizontalHeaderLabels(headerTexts());
-        const std::vector<KeyNumber> numbers = allNumbers();
-        table_->setRowCount(int(numbers.size()));
-        for (int row = 0; row < table_->rowCount(); ++row) {
-            const KeyNumber& number = numbers[std::size_t(row)];
-            const QString texts[] = {number.title, number.text(number.a), number.text(number.b), number.difference()};
-            for (int column = 0; column < 4; ++column) {
-                QTableWidgetItem* item = table_->item(row, column);
-                if (!item) table_->setItem(row, column, item = new QTableWidgetItem);
-                item->setText(texts[column]);
-                item->setToolTip(number.help);
-                item->setTextAlignment((column == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
-                item->setForeground(column == 3 ? colourOf(number) : Theme::current().text);
+    /// One row per quantity that is known of some pair.
+    std::vector<TableRow> tableRows(int most = -1) const {
+        const QColor text = Theme::current().text, muted = Theme::current().mutedText;
+        std::vector<TableRow> rows;
+        for (std::size_t i = 0; i < judgements_.size(); ++i)
+            for (const KeyNumber& number : judgements_[i].numbers) {
+                auto row = std::find_if(rows.begin(), rows.end(),
+                                        [&](const TableRow& each) { return each.title == number.title; });
+                if (row == rows.end()) {
+                    row = rows.insert(rows.end(), TableRow{number.title, number.help, {}});
+                    row->cells.assign(2 + 2 * judgements_.size(), {QStringLiteral("–"), muted});
+                    row->cells[0] = {number.title, text};
+                    row->cells[1] = {number.text(number.a), text};
+                }
+                row->cells[2 + 2 * i] = {number.text(number.b), text};
+                row->cells[3 + 2 * i] = {number.difference(), colourOf(number)};
             }
+        if (most >= 0 && int(rows.size()) > most) rows.resize(std::size_t(most));
+        return rows;
+    }
+
+    void fillTable() {
+        const auto rows = tableRows();
+        if (rows.empty()) return;
+        table_->begin(int(rows.size()), headerTexts());
+        for (int row = 0; row < int(rows.size()); ++row) {
+            const TableRow& each = rows[std::size_t(row)];
+            for (int column = 0; column < int(each.cells.size()); ++column)
+                table_->put(row, column, each.cells[std::size_t(column)].text, each.cells[std::size_t(column)].colour,
+                            each.help);
         }
-        for (int column = 1; column < 4; ++column)
-            if (auto* item = table_->horizontalHeaderItem(column))
-                item->setTextAlignment(Qt::AlignRight | Qt::AlignVCenter);
-        if (auto* item = table_->horizontalHeaderItem(0)) item->setTextAlignment(Qt::AlignLeft | Qt::AlignVCenter);
-        table_->updateGeometry();
+        table_->fitColumns();
     }
 
     void fillLegend() {
-        const Theme& theme = Theme::current();
         QVector<Swatch> swatches;
-        if (const OpenRun* a = workspace().current())
-            swatches << Swatch{
-                tr("A: %1").arg(QString::fromStdString(a->row.name)), theme.runA, Swatch::Mark::Line, {}};
-        if (const OpenRun* b = workspace().compare())
-            swatches << Swatch{
-                tr("B: %1").arg(QString::fromStdString(b->row.name)), theme.runB, Swatch::Mark::Line, {}};
+        for (std::size_t place = 0; place < sides_.size(); ++place)
+            swatches << Swatch{letteredName(place, workspace()), runColour(place), Swatch::Mark::Line, {}};
         legend_->setSwatches(swatches);
     }
 
-    std::array<Side, 2> sides_;
+    SampleFeed samples_;
+    std::vector<std::unique_ptr<Side>> sides_; // A, B, C, ...
+    std::vector<Judgement> judgements_;        // of B, C, ...
+    LoadingStrip* strip_ = nullptr;
     QLabel* verdict_ = nullptr;
-    QTableWidget* table_ = nullptr;
-    GrowthTimer summaryTimer_{kRefreshMs, [this] {
-                                  askSummaries();
-                                  askVerdict();
-                              }};
+    ComparisonTable* table_ = nullptr;
     LegendStrip* legend_ = nullptr;
     QCPAxisRect* panel_ = nullptr;
-    std::vector<KeyNumber> numbers_;
-    std::optional<Judgement> judgement_;
+    GrowthTimer again_{kRefreshMs, [this] { ask(); }};
 };
 
 } // namespace

@@ -1,6 +1,11 @@
 #include "ui/views/compare_ways.h"
 
+#include "ui/plots/units.h"
+
 #include <QCoreApplication>
+#include <QStringList>
+
+#include <algorithm>
 
 namespace kvscope::ui {
 
@@ -10,11 +15,51 @@ constexpr qsizetype kLongestName = 40;
 QString tr(const char* text) { return QCoreApplication::translate("CompareView", text); }
 } // namespace
 
+std::vector<const OpenRun*> othersOf(const Workspace& workspace) {
+    std::vector<const OpenRun*> others = workspace.sides();
+    if (!others.empty()) others.erase(others.begin());
+    return others;
+}
+
+int commonSequences(const Workspace& workspace) {
+    int common = 0;
+    for (const OpenRun* run : workspace.sides())
+        if (run->row.sequences > 0) common = common == 0 ? run->row.sequences : std::min(common, run->row.sequences);
+    return std::max(common, 1);
+}
+
+bool someGrow(const Workspace& workspace) {
+    const auto sides = workspace.sides();
+    return std::any_of(sides.begin(), sides.end(), [](const OpenRun* run) { return isGrowing(*run); });
+}
+
+bool notThereYet(const OpenRun& run) { return isGrowing(run) && run.row.layers == 0; }
+
+QString waitsFor(const Workspace& workspace) {
+    const auto sides = workspace.sides();
+    for (std::size_t place = 0; place < sides.size(); ++place)
+        if (notThereYet(*sides[place])) return tr("%1 has no decode step yet").arg(letteredName(place, workspace));
+    return {};
+}
+
+QString soFarNote(const Workspace& workspace) {
+    const auto sides = workspace.sides();
+    QStringList parts;
+    for (std::size_t place = 0; place < sides.size(); ++place) {
+        if (!isGrowing(*sides[place])) continue;
+        const int steps = std::max(sides[place]->row.steps - 1, 0);
+        parts << (steps == 1 ? tr("1 decode step of %1").arg(runLetter(place))
+                             : tr("%1 decode steps of %2").arg(formatCount(steps), runLetter(place)));
+    }
+    if (parts.isEmpty()) return {};
+    return tr("So far: %1, still recording.").arg(parts.join(tr(" and ")));
+}
+
 std::vector<EmptyAction> waysToCompare(const QWidget& from, Workspace& workspace) {
     std::vector<EmptyAction> ways;
     for (const OpenRun& run : workspace.runs()) {
         if (ways.size() == kMostRuns || (workspace.current() && run.key == workspace.current()->key)) continue;
-        QString name = QString::fromStdString(run.row.name);
+        QString name = runName(run, workspace.runs());
         if (name.size() > kLongestName) name = name.left(kLongestName - 1) + QStringLiteral("…");
         ways.push_back({tr("Compare with %1").arg(name), [&workspace, key = run.key] { workspace.setCompare(key); }});
     }

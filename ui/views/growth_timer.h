@@ -22,19 +22,22 @@ public:
             ask_();
         });
     }
-    /// There are more steps now.
-    void grew() {
+    /// There are more steps now. `ended`: the last ones, and nobody is in the way any more: no long rest.
+    void grew(bool ended = false) {
         if (asked_.isValid() && asked_.elapsed() < kLostMs) {
             again_ = true;
+            ended_ = ended_ || ended;
             return;
         }
+        if (ended) timer_.start(leastMs_);
         if (!timer_.isActive()) timer_.start();
     }
     /// The answer is here, also to a question somebody else asked.
     void answered() {
         if (!asked_.isValid()) return;
-        timer_.setInterval(int(std::clamp<qint64>(10 * asked_.elapsed(), leastMs_, kMostMs)));
+        timer_.setInterval(ended_ ? leastMs_ : int(std::clamp<qint64>(10 * asked_.elapsed(), leastMs_, kMostMs)));
         asked_.invalidate();
+        ended_ = false;
         if (std::exchange(again_, false)) timer_.start();
     }
     int interval() const { return timer_.interval(); }
@@ -47,7 +50,7 @@ private:
     std::function<void()> ask_;
     QTimer timer_;
     QElapsedTimer asked_; // valid while an answer is awaited
-    bool again_ = false;
+    bool again_ = false, ended_ = false;
 };
 
 } // namespace kvscope::ui

@@ -2,6 +2,7 @@
 // exposed transfer time per layer.
 #include "profiler/insights/insight.h"
 #include "ui/look/theme.h"
+#include "ui/models/run_names.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
@@ -12,10 +13,12 @@
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/view_request.h"
+#include "ui/widgets/loading_strip.h"
 
 #include <QApplication>
 #include <QLabel>
 #include <QPainter>
+#include <QPointer>
 #include <QVBoxLayout>
 
 #include <algorithm>
@@ -44,6 +47,13 @@ class InsightsView final : public PlotView {
     Q_OBJECT
 public:
     InsightsView(Workspace& workspace, QWidget* parent) : PlotView(workspace, tr("Insights"), parent) {
+        strip_ = new LoadingStrip(this, tr("kinds of findings"));
+        addAbovePlot(strip_);
+        connect(strip_, &LoadingStrip::stopped, this, &InsightsView::stopReading);
+        connect(strip_, &LoadingStrip::resumed, this, [this] {
+            report_.reset(); // the rules share what they read: they begin again
+            ask();
+        });
         header_ = new QWidget(this);
         header_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
         auto* column = new QVBoxLayout(header_);
@@ -117,17 +127,20 @@ public:
 protected:
     void runChanged() override {
         report_.reset();
+        ++question_;
+        stopped_ = false;
         showReport(false);
+        strip_->show(LoadingStrip::State::Idle, 0, 0);
         if (showEmptyWithoutRun(tr("This view reads a run as an expert would: how much of the decode time is exposed "
                                    "transfer, which layers cause it, what stands out and what to try. Every finding "
                                    "leads to its evidence.")))
             return;
-        showEmpty(tr("Reading the run"), tr("Findings appear here in a moment."));
+        showEmpty(tr("Reading the run"), tr("Findings appear here as they come."));
         ask();
     }
 
     void runGrew() override {
-        if (run()) timer_.grew();
+        if (run() && !stopped_) timer_.grew(!isGrowing(*run()));
     }
 
     void cursorMoved() override {
@@ -188,10 +201,16 @@ protected:
             bars = tr("Link time per layer, %1, summed over %2 decode steps%3.")
                        .arg(exposure.measured ? tr("measured") : tr("modelled"), formatCount(exposure.warm.steps),
                             exposure.cold.steps > 0 ? tr("; cold steps are left out") : QString());
-        const bool growing = runRow() && runRow()->status == "running" && !runRow()->stale;
+        const bool growing = run() && isGrowing(*run());
+        const QString partly = report_->judged == report_->rules
+                                   ? QString()
+                                   : (stopped_ ? tr("Stopped: %1 of %2 kinds of findings were looked for.")
+                                               : tr("Still looking: %1 of %2 kinds of findings so far."))
+                                         .arg(report_->judged)
+                                         .arg(report_->rules);
         return sentences(
-            {hidden_ > 0 ? tr("Findings without the filter's text, not shown: %1.").arg(hidden_) : QString(), bars,
-             growing ? tr("The run is still growing; its caches are replayed when it ends.") : QString(),
+            {partly, hidden_ > 0 ? tr("Findings without the filter's text, not shown: %1.").arg(hidden_) : QString(),
+             bars, growing ? tr("The run is still growing; its caches are replayed when it ends.") : QString(),
              healthNote()});
     }
 
@@ -259,16 +278,45 @@ private:
 
     void ask() {
         if (!run()) return;
+        stopped_ = false;
         InsightOptions options;
-        options.replay = !(run()->live || (run()->row.status == "running" && !run()->row.stale));
+        options.replay = !isGrowing(*run());
+        // The first findings come before the others; of a run that grows the last complete ones stay meanwhile.
+        const unsigned question = ++question_;
+        if (!report_)
+            options.found = [view = QPointer(this), question](InsightReport soFar) {
+                QMetaObject::invokeMethod(
+                    qApp,
+                    [view, question, soFar = std::move(soFar)]() mutable {
+                        if (view && view->question_ == question) view->take(std::move(soFar));
+                    },
+                    Qt::QueuedConnection);
+            };
         workspace().query<InsightReport>(
             this, "insights", run()->key,
             [runId = run()->key.runId, options](TraceReader& reader) { return insightsOf(reader, runId, options); },
             [this](InsightReport report) {
                 timer_.answered();
-                report_ = std::move(report);
-                present();
+                take(std::move(report));
             });
+    }
+
+    void take(InsightReport report) {
+        report_ = std::move(report);
+        const bool all = report_->judged == report_->rules;
+        strip_->show(all ? LoadingStrip::State::Idle : LoadingStrip::State::Loading, report_->judged, report_->rules);
+        present();
+    }
+
+    void stopReading() {
+        if (!report_) return;
+        ++question_; // what is on its way comes too late
+        stopped_ = true;
+        workspace().query<int>(
+            this, "insights", run()->key, [](TraceReader&) { return 0; }, [](int) {}); // interrupts the reading
+        timer_.answered();
+        strip_->show(LoadingStrip::State::Paused, report_->judged, report_->rules);
+        present();
     }
 
     void present() {
@@ -288,7 +336,7 @@ private:
         hidden_ = int(all - report_->insights.size());
         headline_->setText(shownText(exposure.headline));
         QString detail = shownText(exposure.detail);
-        if (report_->insights.empty() && hidden_ == 0)
+        if (report_->insights.empty() && hidden_ == 0 && report_->judged == report_->rules)
             detail += tr(" Nothing stands out: no finding reaches its threshold.");
         detail_->setText(detail);
         cards_->setInsights(report_->insights);
@@ -331,12 +379,15 @@ private:
         if (evidence.kvHead >= 0) cursor.kvHead = evidence.kvHead;
         if (evidence.sequence >= 0) cursor.sequence = evidence.sequence;
         workspace().setCursor(cursor);
-        if (evidence.compareRun >= 0) workspace().setCompare(RunKey{run()->key.path, evidence.compareRun});
+        if (evidence.compareRun >= 0) workspace().setCompared(RunKey{run()->key.path, evidence.compareRun}, true);
         requestView(*this, QString::fromStdString(evidence.view), QString::fromStdString(evidence.metric));
     }
 
     std::optional<InsightReport> report_; // its insights are those that pass the filter
     int hidden_ = 0;                      // those that do not
+    unsigned question_ = 0;               // answers to an older one are dropped
+    bool stopped_ = false;                // by the person: not all rules were asked
+    LoadingStrip* strip_ = nullptr;
     GrowthTimer timer_{kRefreshMs, [this] { ask(); }};
     QWidget* header_ = nullptr;
     QLabel *headline_ = nullptr, *detail_ = nullptr;

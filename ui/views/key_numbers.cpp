@@ -30,9 +30,14 @@ QString KeyNumber::difference() const {
     if (std::isnan(a) || std::isnan(b)) return QStringLiteral("–");
     const double change = b - a;
     if (change == 0) return tr("same");
+    if (!std::isnan(low) && low <= 0 && high >= 0) {
+        const bool narrow = std::max(-low, high) <= kTellable * std::abs(a);
+        return (narrow ? tr("no difference: %1 to %2") : tr("cannot tell: %1 to %2"))
+            .arg(signedText(low), signedText(high));
+    }
     QString result = signedText(change);
-    if (unit == Unit::Percent) return result.replace(QStringLiteral(" %"), tr(" points"));
-    if (a != 0)
+    if (unit == Unit::Percent && std::isnan(low)) return result.replace(QStringLiteral(" %"), tr(" points"));
+    if (a != 0 && unit != Unit::Percent)
         result += QStringLiteral(" (%1%2 %)")
                       .arg(change > 0 ? QStringLiteral("+") : QStringLiteral("−"))
                       .arg(std::abs(100 * change / a), 0, 'f', std::abs(100 * change / a) < 10 ? 1 : 0);
@@ -43,6 +48,7 @@ QString KeyNumber::difference() const {
 int KeyNumber::verdict() const {
     if (better == 0 || std::isnan(a) || std::isnan(b) || a == b) return 0;
     if (!std::isnan(low) && low <= 0 && high >= 0) return 0;
+    if (std::isnan(low) && varies) return 0;
     if (std::isnan(low) && std::abs(b - a) < 0.01 * std::max(std::abs(a), std::abs(b)))
         return 0; // within what a second recording varies
     return (b > a) == (better > 0) ? 1 : -1;
@@ -53,17 +59,19 @@ std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
     const auto perStep = [](double sum, const RunSummary& s) { return ratio(sum, double(s.decodeSteps)); };
     std::vector<KeyNumber> numbers;
     const auto add = [&](const QString& title, const QString& help, Unit unit, const QString& unitName, int better,
-                         std::pair<double, double> values) {
-        numbers.push_back({title, help, unitName, unit, values.first, values.second, better});
+                         std::pair<double, double> values, bool varies = false) {
+        numbers.push_back({title, help, unitName, unit, values.first, values.second, better, kNan, kNan, varies});
     };
     const auto word = [](const RunSummary& s) { return s.timing == "measured" ? tr("measured") : tr("modelled"); };
     const QString timing = a.timing == b.timing ? word(a) : tr("A %1, B %2").arg(word(a), word(b));
     using S = RunSummary;
-    add(tr("Tokens per second"),
-        tr("Tokens fed by decode steps, all sequences, per second of measured decode wall time"), Unit::Count,
-        tr("tokens/s"), 1, each([](const S& s) { return s.decodedTokens > 0 ? s.tokensPerSecond : kNan; }));
-    add(tr("Time per decode step"), tr("Mean measured wall time of a decode step"), Unit::Nanoseconds,
-        QStringLiteral("ns"), -1, each([&](const S& s) { return perStep(s.decodeMs * 1e6, s); }));
+    add(tr("Tokens per second, whole run"),
+        tr("Tokens fed by all decode steps, all sequences, per second of measured decode wall time"), Unit::Count,
+        tr("tokens/s"), 1, each([](const S& s) { return s.decodedTokens > 0 ? s.tokensPerSecond : kNan; }), true);
+    add(tr("Step time, mean of all steps"),
+        tr("Mean measured wall time of all decode steps, the first and those that open a block included"),
+        Unit::Nanoseconds, QStringLiteral("ns"), -1, each([&](const S& s) { return perStep(s.decodeMs * 1e6, s); }),
+        true);
     add(tr("Locality, mean"),
         tr("Mean over steps, layers, sequences and KV heads of the share of blocks kept from the step before; without "
            "the "
@@ -80,7 +88,8 @@ std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
     add(tr("Host to device per step"), tr("Bytes fetched per decode step"), Unit::Bytes, QStringLiteral("bytes"), -1,
         each([&](const S& s) { return perStep(double(s.h2dBytes), s); }));
     add(tr("Exposed time per step (%1)").arg(timing), tr("Link time that a decode step has to wait for"),
-        Unit::Nanoseconds, QStringLiteral("ns"), -1, each([&](const S& s) { return perStep(s.exposedMs * 1e6, s); }));
+        Unit::Nanoseconds, QStringLiteral("ns"), -1, each([&](const S& s) { return perStep(s.exposedMs * 1e6, s); }),
+        a.timing == "measured" || b.timing == "measured");
     add(tr("Decode steps"), tr("Decode steps in the trace"), Unit::Count, tr("steps"), 0,
         each([](const S& s) { return double(s.decodeSteps); }));
     return numbers;
@@ -89,16 +98,23 @@ std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
 std::vector<KeyNumber> componentNumbers(const Comparison& comparison) {
     std::vector<KeyNumber> numbers;
     const auto add = [&](const QString& title, const QString& help, const ComponentDelta& d) {
-        numbers.push_back(
-            {title, help, QStringLiteral("ns"), Unit::Nanoseconds, d.aNs, d.bNs, -1, d.deltaNs.low, d.deltaNs.high});
+        numbers.push_back({title, help, QStringLiteral("ns"), Unit::Nanoseconds, d.aNs, d.bNs, -1, d.deltaNs.low,
+                           d.deltaNs.high, true});
     };
     const QString compared = tr("mean over the %1 compared steps, with the %2 % confidence interval of the difference")
                                  .arg(comparison.steps)
                                  .arg(100 * comparison.confidence);
+    const Interval& ratio = comparison.ratio;
+    numbers.push_back({tr("Step time against A's, median"),
+                       tr("The verdict's number: the median, over the %1 compared steps, of the step's time over that "
+                          "of A's same step; A is 100 %")
+                           .arg(comparison.steps),
+                       QStringLiteral("%"), Unit::Percent, 100, 100 * ratio.value, -1, 100 * (ratio.low - 1),
+                       100 * (ratio.high - 1), true});
+    add(tr("Step time, mean of compared steps"), tr("Wall time of a step: %1").arg(compared), comparison.step);
     for (const ComponentDelta& component : comparison.components)
-        add(tr("%1 per step").arg(QString::fromStdString(component.component)),
+        add(tr("%1, mean of compared steps").arg(QString::fromStdString(component.component)),
             tr("Time of this stage: %1").arg(compared), component);
-    add(tr("Compared step"), tr("Wall time of a step: %1").arg(compared), comparison.step);
     return numbers;
 }
 

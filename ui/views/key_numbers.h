@@ -1,4 +1,5 @@
-// The numbers two runs are compared by, each with its definition; the same RunSummary that reports and `info` print.
+// The numbers two runs are compared by, each with its statistic and definition; the same RunSummary that reports and
+// `info` print.
 #pragma once
 
 #include "profiler/compare/compare.h"
@@ -19,15 +20,19 @@ struct KeyNumber {
     int better = 0;      // +1: more is better, -1: less is better, 0: neither
     // Confidence interval of b - a; NaN: there is none.
     double low = std::numeric_limits<double>::quiet_NaN(), high = std::numeric_limits<double>::quiet_NaN();
+    bool varies = false; // from one recording to the next: without an interval it names no winner
     QString text(double value) const;
     QString signedText(double value) const;
-    QString difference() const; // "+1.2 MiB (+8 %)", then the interval; a dash where undefined
-    /// +1: B is better, -1: worse, 0: within the interval (without one: within 1 %), neither or undefined
+    /// "+1.2 MiB (+8 %)", then the interval; a dash where undefined. An interval that holds 0 says that nothing can be
+    /// told, or, if it is narrow (kTellable), that there is no difference.
+    QString difference() const;
+    /// +1: the other is better, -1: worse, 0: nothing can be told (without an interval: within 1 %), neither, undefined
     int verdict() const;
 };
 
 std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b);
-/// Mean time of each component, and of the step, per compared decode step, with the interval of the difference.
+/// The verdict's own number first: the median of the other's step time over A's. Then the mean time of the step and of
+/// each component, per compared decode step, with the interval of the difference.
 std::vector<KeyNumber> componentNumbers(const Comparison& comparison);
 
 } // namespace kvscope::ui

@@ -161,6 +161,7 @@ protected:
         data_.reset(0);
         feed_.stop();
         order_.clear();
+        counted_.clear();
         heat_->setOrder({});
         showLoading();
         if (showEmptyWithoutRun(tr("This view shows, layer by layer and step by step, how much of the last selection a "
@@ -205,7 +206,11 @@ protected:
         }
         data_.reset(rowCount);
         nameRows(rows, sequence, rowCount, std::max(row.kvHeads, 1));
-        canvas().setFullY(0, {-0.5, rowCount - 0.5});
+        counted_ = rowsThatCount(rows, rowCount, std::max(row.kvHeads, 1));
+        order_ = counted_;
+        heat_->setOrder(order_);
+        labelRows();
+        canvas().setFullY(0, {-0.5, heat_->places() - 0.5});
         canvas().setMinimumSpan(2);
         showEmpty({}, {});
         readTile_ = [request, cache = cache_, filter = appliedFilter()](TraceReader& reader, int first, int last) {
@@ -240,7 +245,8 @@ protected:
         CursorMark mark;
         if (run()) {
             mark.x = cursor.step;
-            if (const auto row = rowOfCursor()) mark.y = placeOf(int(*row));
+            if (const auto row = rowOfCursor())
+                if (const auto place = placeOf(int(*row))) mark.y = *place;
             if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
         }
         canvas().overlay().setMark(panel_, mark);
@@ -280,7 +286,7 @@ protected:
         Cursor cursor = workspace().cursor();
         cursor.step = step;
         if (panel == 0) {
-            if (place < 0 || place >= data_.rows()) return;
+            if (place < 0 || place >= heat_->places()) return;
             pickRow(heat_->dataRow(place), cursor);
         }
         workspace().setCursor(cursor);
@@ -290,7 +296,7 @@ protected:
         const int step = int(std::lround(at.x())), place = int(std::lround(at.y()));
         if (step < 0 || step >= data_.steps()) return {};
         if (panel != 0) return stepTooltip(step);
-        if (place < 0 || place >= data_.rows()) return {};
+        if (place < 0 || place >= heat_->places()) return {};
         const int row = heat_->dataRow(place);
         const MetricInfo& metric = info();
         const Unit shown = unit().unit;
@@ -331,10 +337,10 @@ protected:
             capped += tr("The brightest colour stands for everything above %1 (highest: %2).")
                           .arg(shown(scale_.high), shown(scale_.largest));
         QString rows;
-        if (heat_->rowsPerPixel() > 1 && data_.rows() > 1)
+        if (heat_->rowsPerPixel() > 1 && heat_->places() > 1)
             rows = tr("1 pixel = %1 rows.").arg(heat_->rowsPerPixel(), 0, 'f', 1);
         QString sorted;
-        if (!order_.empty())
+        if (sorting() != Sort::AsRecorded && !order_.empty())
             sorted = tr("Rows sorted by their mean over steps %1 to %2.")
                          .arg(formatCount(sortedOver_.first), formatCount(sortedOver_.second - 1));
         QString preview;
@@ -376,7 +382,7 @@ private:
         });
         connect(margins_, &Margins::rowHoverEnded, this, [] { QToolTip::hideText(); });
         connect(margins_, &Margins::rowClicked, this, [this](int place) {
-            if (!run() || place < 0 || place >= data_.rows()) return;
+            if (!run() || place < 0 || place >= heat_->places()) return;
             Cursor cursor = workspace().cursor();
             pickRow(heat_->dataRow(place), cursor);
             workspace().setCursor(cursor);
@@ -433,7 +439,7 @@ private:
 
     void labelRows() {
         QStringList ticks;
-        for (int place = 0; place < data_.rows(); ++place) ticks << ticks_.value(heat_->dataRow(place));
+        for (int place = 0; place < heat_->places(); ++place) ticks << ticks_.value(heat_->dataRow(place));
         setNamedAxis(panel_->axis(QCPAxis::atLeft), rowsTitle_, ticks);
     }
 
@@ -449,10 +455,26 @@ private:
         }
     }
 
-    int placeOf(int row) const {
+    /// Absent: the filter leaves the row out.
+    std::optional<int> placeOf(int row) const {
+        if (order_.empty()) return row;
         const auto at = std::find(order_.begin(), order_.end(), row);
-        return at == order_.end() ? row : int(at - order_.begin());
+        if (at == order_.end()) return std::nullopt;
+        return int(at - order_.begin());
     }
+
+    /// What the filter leaves of the rows, ascending; empty: all of them, or none, which is said in words.
+    std::vector<int> rowsThatCount(Rows rows, int rowCount, int heads) const {
+        const ReadFilter filter = appliedFilter();
+        std::vector<int> counted;
+        for (int row = 0; row < rowCount; ++row)
+            if (rows == Rows::HeadsOfLayer ? filter.hasKvHead(row % heads) : filter.hasLayer(row))
+                counted.push_back(row);
+        if (int(counted.size()) == rowCount) counted.clear();
+        return counted;
+    }
+
+    Sort sorting() const { return Sort(std::max(sort_->currentIndex(), 0)); }
 
     /// Steps in view, the first and the one after the last.
     std::pair<int, int> visibleSteps() {
@@ -468,13 +490,15 @@ private:
     }
 
     void order() {
-        order_.clear();
-        const Sort sort = Sort(std::max(sort_->currentIndex(), 0));
+        order_ = counted_;
+        const Sort sort = sorting();
         if (sort != Sort::AsRecorded && !data_.empty()) {
             std::vector<CellStats> stats(std::size_t(data_.rows()), CellStats{});
             data_.aggregate(sortedOver_.first, sortedOver_.second, stats);
-            order_.resize(stats.size());
-            std::iota(order_.begin(), order_.end(), 0);
+            if (order_.empty()) {
+                order_.resize(stats.size());
+                std::iota(order_.begin(), order_.end(), 0);
+            }
             const auto mean = [&](int row) { return stats[std::size_t(row)].value(Aggregate::Mean); };
             std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
                 if (std::isnan(mean(a)) || std::isnan(mean(b))) return std::isnan(mean(b)) && !std::isnan(mean(a));
@@ -496,7 +520,7 @@ private:
         const auto [first, last] = visibleSteps();
         data_.aggregate(first, last, rowStats_);
         std::vector<float> means;
-        for (int place = 0; place < data_.rows(); ++place)
+        for (int place = 0; place < heat_->places(); ++place)
             means.push_back(rowStats_[std::size_t(heat_->dataRow(place))].value(Aggregate::Mean));
         margins_->rows().setValues(std::move(means));
     }
@@ -509,7 +533,7 @@ private:
     }
 
     QString rowTooltip(int place) {
-        if (place < 0 || place >= data_.rows()) return {};
+        if (place < 0 || place >= heat_->places()) return {};
         const int row = heat_->dataRow(place);
         const auto [first, last] = visibleSteps();
         const CellStats& stats = rowStats_[std::size_t(row)];
@@ -526,7 +550,7 @@ private:
         CellStats stats;
         int count = 0;
         for (int place = std::max(0, int(std::ceil(rows.lower)));
-             place <= std::min(data_.rows() - 1, int(std::floor(rows.upper))); ++place, ++count)
+             place <= std::min(heat_->places() - 1, int(std::floor(rows.upper))); ++place, ++count)
             stats.add(data_.stats(heat_->dataRow(place), step, step + 1));
         return QStringLiteral("<b>%1</b><br>%2<br>%3: %4")
             .arg(stepName(step), tr("%1 rows in view").arg(formatCount(count)),
@@ -596,11 +620,20 @@ private:
 
     /// Every cell of the decode steps is undefined: says why. False where nobody knows.
     bool explainNothing() {
+        const Metric metric = info().metric;
+        if (metric == Metric::H2dBytes && (perHead() || !appliedFilter().kvHeads.empty())) {
+            showEmpty(
+                tr("Bytes are not known per KV head in this run"),
+                tr("A trace has the bytes of whole layers. Those of a KV head follow from its misses only where a "
+                   "layer loads nothing but blocks that are missed; this method loads blocks ahead, or a part of "
+                   "them. Look at the layers, or at misses."),
+                {{tr("Show misses"), [this] { showMetric(Metric::Misses); }}});
+            return true;
+        }
         if (!appliedFilter().empty()) {
             showEmptyByFilter(tr("Nothing passes the filter"));
             return true;
         }
-        const Metric metric = info().metric;
         if (metric == Metric::Locality || metric == Metric::HitRate) {
             showEmpty(
                 tr("Nothing was chosen in this run"),
@@ -660,7 +693,8 @@ private:
     TileFeed<HeatTile>::Read readTile_; // what is shown, steps of one tile
     QStringList names_, ticks_;
     QString rowsTitle_;
-    std::vector<int> order_; // row of the data at every place; empty: as recorded
+    std::vector<int> order_;   // row of the data at every place; empty: as recorded
+    std::vector<int> counted_; // rows that the filter leaves in; empty: all
     std::pair<int, int> sortedOver_{0, 0};
     std::vector<CellStats> rowStats_; // of the steps in view
     ColourScale scale_;

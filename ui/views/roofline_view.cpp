@@ -2,6 +2,7 @@
 #include "core/select/method.h"
 #include "kernels/base/error.h"
 #include "ui/look/theme.h"
+#include "ui/models/run_names.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/log_axis.h"
 #include "ui/plots/plot_canvas.h"
@@ -341,14 +342,16 @@ private:
         chart_->setLines(std::move(lines));
         const Theme& theme = Theme::current();
         std::vector<RooflinePoint> dots;
+        const auto sides = workspace().sides();
         for (const auto& [key, point] : points_) {
-            const auto is = [&, &k = key](const OpenRun* open) { return open && keyOf(open->key) == k; };
+            std::optional<std::size_t> place;
+            for (std::size_t side = 0; side < sides.size(); ++side)
+                if (keyOf(sides[side]->key) == key) place = side;
             const double x = xOf(valueOf(point));
             if (!std::isfinite(x)) continue;
             RooflinePoint dot{x, yOf(point.run.tokensPerSecond), kNaN, labelOf(point), theme.text, comparable(point)};
-            dot.colour = is(workspace().current())   ? theme.runA
-                         : is(workspace().compare()) ? theme.runB
-                                                     : theme.mutedText;
+            dot.colour = place ? runColour(*place) : theme.mutedText;
+            if (place && sides.size() > 1) dot.label = QStringLiteral("%1: %2").arg(runLetter(*place), dot.label);
             if (point.comparison) dot.predicted = yOf(point.run.batch / point.comparison->predictedNs * 1e9);
             dots.push_back(dot);
         }

@@ -89,7 +89,18 @@ QString layerValue(Metric metric, const std::string& component) {
     return {};
 }
 
-/// Summed over rows of v_locality.
+/// Bytes of heads, summed over rows of v_locality h: those of their misses, and unknown where a layer loaded something
+/// else as well.
+QString headBytes(int runId) {
+    const QString blockBytes = QStringLiteral("(SELECT block_bytes FROM runs WHERE run_id = %1)").arg(runId);
+    return QStringLiteral(
+               "CASE WHEN max((step, layer) IN (SELECT step, layer FROM v_layer\n"
+               "                  WHERE run_id = %2 AND h2d_bytes <> misses * %1)) = 0 THEN sum(misses) * %1 END")
+        .arg(blockBytes)
+        .arg(runId);
+}
+
+/// Summed over rows of v_locality h.
 QString headValue(Metric metric, int runId) {
     switch (metric) {
     case Metric::Locality: // selections without a step before them do not count
@@ -100,7 +111,7 @@ QString headValue(Metric metric, int runId) {
     case Metric::Misses:
         return QStringLiteral("sum(misses) AS misses");
     case Metric::H2dBytes:
-        return QStringLiteral("sum(misses) * (SELECT block_bytes FROM runs WHERE run_id = %1) AS h2d_bytes").arg(runId);
+        return headBytes(runId) + QStringLiteral(" AS h2d_bytes");
     case Metric::Mass:
         return QStringLiteral("avg(mass) AS mass");
     case Metric::Recall:
@@ -120,11 +131,11 @@ QString localitySql(const SqlScope& scope, Metric metric, bool perHead) {
     const bool byHead = scope.sequence >= 0 || scope.kvHead >= 0 || !scope.filter.kvHeads.empty() || isOfOracle(metric);
     const auto from = isOfOracle(metric) ? QStringLiteral("v_oracle") : QStringLiteral("v_locality");
     if (perHead)
-        return QStringLiteral("SELECT step, seq, kv_head, %1\nFROM %3\n%2\nGROUP BY step, seq, kv_head\n"
+        return QStringLiteral("SELECT step, seq, kv_head, %1\nFROM %3 h\n%2\nGROUP BY step, seq, kv_head\n"
                               "ORDER BY step, seq, kv_head;")
             .arg(headValue(metric, scope.runId), where(scope, Has::Heads), from);
     if (byHead)
-        return QStringLiteral("SELECT step, layer, %1\nFROM %3\n%2\nGROUP BY step, layer\nORDER BY step, layer;")
+        return QStringLiteral("SELECT step, layer, %1\nFROM %3 h\n%2\nGROUP BY step, layer\nORDER BY step, layer;")
             .arg(headValue(metric, scope.runId), where(scope, Has::Heads), from);
     return QStringLiteral("SELECT step, layer, %1\nFROM v_layer\n%2\nORDER BY step, layer;")
         .arg(layerValue(metric, scope.filter.component), where(scope, Has::Layers));
@@ -139,9 +150,8 @@ QString selectionSql(const SqlScope& scope) {
 QString transfersSql(const SqlScope& scope) {
     if (!scope.filter.kvHeads.empty()) // times, and bytes to the host, are recorded for whole layers only
         return QStringLiteral("SELECT step, sum(hits) AS hits, sum(misses) AS misses,\n"
-                              "       sum(misses) * (SELECT block_bytes FROM runs WHERE run_id = %1) AS h2d_bytes\n"
-                              "FROM v_locality\n%2\nGROUP BY step\nORDER BY step;")
-            .arg(QString::number(scope.runId), where(scope, Has::Heads));
+                              "       %1 AS h2d_bytes\nFROM v_locality h\n%2\nGROUP BY step\nORDER BY step;")
+            .arg(headBytes(scope.runId), where(scope, Has::Heads));
     if (!scope.filter.layers.empty())
         return QStringLiteral("SELECT step, sum(hits) AS hits, sum(misses) AS misses, sum(h2d_bytes) AS h2d_bytes,\n"
                               "       sum(d2h_bytes) AS d2h_bytes, sum(h2d_ns + d2h_ns) AS transfer_ns,\n"

@@ -309,7 +309,7 @@ QString SqlPlot::note() const {
 
 bool SqlPlot::hasNumbers() const { return model_.rows().rows() > 0; }
 
-QString SqlPlot::exportCsv() const { return hasNumbers() ? model_.csv() : QString(); }
+QString SqlPlot::exportCsv() const { return hasNumbers() ? textOf(model_.numbers()) : QString(); }
 
 QString SqlPlot::pictureTitle() const {
     return tr("%1 against %2").arg(drawn().join(QStringLiteral(", ")), x_->currentText());

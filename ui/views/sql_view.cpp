@@ -585,7 +585,8 @@ bool SqlView::exportImage(const QString& path, QSize size) {
     return plot_->exportImage(path, size);
 }
 
-QString SqlView::exportCsv() const { return model_->columnCount() > 0 ? model_->csv() : QString(); }
+QString SqlView::exportCsv() const { return textOf(numbers()); }
+NumberWriter SqlView::numbers() const { return model_->numbers(); }
 
 void SqlView::resetZoom() { plot_->resetZoom(); }
 void SqlView::undoZoom() {

@@ -35,6 +35,7 @@ public:
 
     bool exportImage(const QString& path, QSize size) override;
     QString exportCsv() const override;
+    NumberWriter numbers() const override;
     void resetZoom() override;
     void undoZoom() override;
     void redoZoom() override;

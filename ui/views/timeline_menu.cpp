@@ -217,6 +217,17 @@ void TimelineView::addCopies(QMenu& menu) {
             if (!path.isEmpty() && !exportImage(path, canvas_->size() + QSize(0, 40)))
                 emit workspace_.failed(tr("%1 could not be written; is the folder there and writable?").arg(path));
         });
+    const QStringList tables = numberTables();
+    for (int table = 0; table < tables.size(); ++table)
+        pictures->addAction(tr("%1 as CSV or JSON lines...").arg(tables[table]), this, [this, table] {
+            const QString name = table == 0 ? QStringLiteral("self-times.csv") : QStringLiteral("spans.csv");
+            const QString path = QFileDialog::getSaveFileName(this, tr("Export numbers of the timeline"), name,
+                                                              tr("CSV or JSON lines (*.csv *.jsonl)"));
+            if (path.isEmpty()) return;
+            chooseNumberTable(table);
+            exportNumbers(path);
+            chooseNumberTable(0);
+        });
 }
 
 // Notes.
@@ -227,6 +238,12 @@ const Note* TimelineView::noteOf(qint64 id) const {
     return nullptr;
 }
 
+bool TimelineView::isSeen(SpanRef ref) const {
+    const IndexedSpan span = canvas_->data().index.at(ref);
+    return TimeRange{double(span.startNs), double(std::max(span.endNs(), span.startNs + 1))}.meets(
+        canvas_->scene().window);
+}
+
 void TimelineView::askNote(std::optional<double> ns) {
     const TimelineScene& scene = canvas_->scene();
     const OpenRun* run = workspace_.current();
@@ -235,10 +252,10 @@ void TimelineView::askNote(std::optional<double> ns) {
     note.runId = run->key.runId;
     if (ns) {
         note.startNs = std::int64_t(*ns);
-    } else if (scene.range) {
+    } else if (scene.range && scene.range->meets(scene.window)) { // nobody means what is not seen
         note.startNs = std::int64_t(scene.range->from);
         note.durationNs = std::int64_t(scene.range->size());
-    } else if (scene.selected) {
+    } else if (scene.selected && isSeen(*scene.selected)) {
         note.startNs = canvas_->data().index.at(*scene.selected).startNs;
     } else {
         note.startNs = std::int64_t(scene.hoverNs.value_or((scene.window.from + scene.window.to) / 2));

@@ -1,8 +1,11 @@
 #include "ui/views/timeline_view.h"
 
 #include "kernels/base/host_memory.h"
+#include "profiler/import/import.h"
+#include "profiler/read/self_time.h"
 #include "profiler/read/span_search.h"
 #include "ui/models/format.h"
+#include "ui/output/trace_numbers.h"
 #include "ui/plots/units.h"
 #include "ui/timeline/time_ticks.h"
 #include "ui/timeline/timeline_curves.h"
@@ -34,6 +37,11 @@ namespace {
 constexpr int kPanelHeight = 150;             // at most a third of the view, until somebody drags the handle
 constexpr int kTimesPauseMs = 250;            // self times follow the window once it rests
 constexpr std::size_t kTimesAtOnce = 400'000; // spans in view beyond which the table waits for a measured range
+
+constexpr std::size_t kNumbered = 4'000'000; // spans up to which a hit is told its number: some 20 ms
+
+/// A stage is found by what it does as well: "attention" finds stage2.
+std::string wordsOf(std::string_view name) { return meaningOf(componentOf(name)).toStdString(); }
 
 std::int64_t slotBlocksOf(const RunRow& run) {
     return std::int64_t(run.deviceSlots) * run.layers * run.sequences * run.kvHeads;
@@ -94,6 +102,25 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
 
 QString TimelineView::exportCsv() const { return isShowing() ? panel_->timesText(QLatin1Char(','), false) : QString(); }
 
+std::optional<ExportRange> TimelineView::markedRange() const {
+    const auto& range = canvas_->scene().range;
+    if (!range || stale_ || !isShowing()) return std::nullopt; // stale: it is of another run
+    return ExportRange{std::int64_t(std::floor(range->from)), std::int64_t(std::ceil(range->to))};
+}
+
+QStringList TimelineView::numberTables() const {
+    return canvas_->scene().range ? QStringList{tr("Self times in the marked range"), tr("Spans of the marked range")}
+                                  : QStringList{tr("Self times of what is shown"), tr("Spans that are shown")};
+}
+
+NumberWriter TimelineView::numbers() const {
+    const OpenRun* run = workspace_.current();
+    if (numberTable_ == 0 || !run || stale_ || !isShowing()) return numbersOf(exportCsv());
+    const TimeRange shown = canvas_->scene().range.value_or(canvas_->scene().window);
+    const ExportRange range{std::int64_t(std::floor(shown.from)), std::int64_t(std::ceil(shown.to))};
+    return tableOf({run->key.path, run->key.runId, range}, ExportTable::Spans);
+}
+
 QString TimelineView::sql() const {
     return isShowing()
                ? rangeSql(workspace_.current()->key.runId, canvas_->scene().range.value_or(canvas_->scene().window))
@@ -131,9 +158,10 @@ QWidget* TimelineView::makeTools() {
     search_ = new QLineEdit;
     search_->setObjectName(QStringLiteral("search"));
     search_->setAccessibleName(tr("Search spans"));
-    search_->setPlaceholderText(tr("Search spans by name ( / )"));
+    search_->setPlaceholderText(tr("Search spans ( / )"));
+    search_->setToolTip(tr("Words of a span's name or of what it does: attention finds stage2"));
     search_->setClearButtonEnabled(true);
-    search_->setMaximumWidth(280);
+    search_->setMaximumWidth(320);
     search_->installEventFilter(this);
     hits_ = new MutedLabel;
     hits_->setObjectName(QStringLiteral("hits"));
@@ -201,15 +229,20 @@ void TimelineView::connectCanvas() {
         if (!canvas_->scene().range) timesTimer_.start();
     });
     connect(canvas_, &TimelineCanvas::hovered, this, [this](std::optional<SpanRef> ref, double, QPoint global) {
+        ++hovers_;
         if (ref)
-            QToolTip::showText(global, tooltipOf(canvas_->data(), *ref), canvas_, {}, 60'000);
+            showTooltip(*ref, global);
         else
             QToolTip::hideText();
     });
     connect(canvas_, &TimelineCanvas::curveHovered, this, [this](int curve, double ns, QPoint global) {
+        ++hovers_; // a span's answer under way comes too late
         QToolTip::showText(global, curveTooltip(canvas_->data(), curve, ns), canvas_, {}, 60'000);
     });
-    connect(canvas_, &TimelineCanvas::hoverEnded, this, [] { QToolTip::hideText(); });
+    connect(canvas_, &TimelineCanvas::hoverEnded, this, [this] {
+        ++hovers_;
+        QToolTip::hideText();
+    });
     connect(canvas_, &TimelineCanvas::cursorMoveRequested, this, &TimelineView::moveCursor);
     connect(canvas_, &TimelineCanvas::cursorJumpRequested, this, &TimelineView::jumpCursor);
     connect(canvas_, &TimelineCanvas::decodeRequested, this, &TimelineView::showDecode);
@@ -279,8 +312,7 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
     if (chosen && !batch.spans.empty())
         if (const auto again = spanAtPlace(held.index, *chosen); again != canvas_->scene().selected)
             canvas_->select(again);
-    if (!search_->text().isEmpty() && !batch.texts.empty())
-        held.matches = namesMatching(held.index, search_->text().toStdString());
+    if (!search_->text().isEmpty() && !batch.texts.empty()) findMatches();
     showEmpty(!held.empty() ? QString()
                             : tr("Waiting for the first step.\n\nThe prefill is the first thing to appear; "
                                  "it is written when the prompt has been read."));
@@ -313,9 +345,15 @@ void TimelineView::updateNote() {
                         .arg(formatCount(std::int64_t(index.size())))
                         .arg(int(feed_.fraction() * 100));
         else
-            said << tr("%1 spans. Where several share a pixel, its colour is the name that takes most of it, and "
-                       "its strength how much of it is busy.")
-                        .arg(formatCount(std::int64_t(index.size())));
+            said << (index.size() == 1 ? tr("1 span.")
+                                       : tr("%1 spans. Where several share a pixel, its colour is the name that takes "
+                                            "most of it, and its strength how much of it is busy.")
+                                             .arg(formatCount(std::int64_t(index.size()))));
+        if (run->row.backend == kImported)
+            said << tr("Imported from %1.")
+                        .arg(QString::fromStdString(run->row.statusMessage)
+                                 .section(QLatin1Char(';'), 0, 0)
+                                 .remove(QStringLiteral("imported from ")));
         if (run->row.timing != "measured" && index.trackOf(kToDeviceTrack) >= 0) said << tr("Link times are modelled.");
         if (run->row.droppedSteps > 0)
             said << tr("%1 steps were dropped while recording.").arg(formatCount(run->row.droppedSteps));
@@ -338,6 +376,7 @@ void TimelineView::choose(SpanRef ref, bool reveal) {
     const IndexedSpan span = canvas_->data().index.at(ref);
     canvas_->select(ref, reveal);
     explain();
+    updateHits();
     if (span.step < 0) return;
     Cursor cursor = workspace_.cursor();
     cursor.step = span.step;
@@ -350,6 +389,7 @@ void TimelineView::forget() {
     facts_.clear();
     panel_->showSpan({});
     explainSpan(*this, {});
+    updateHits();
 }
 
 void TimelineView::showFacts(const SpanContext& context) {
@@ -362,10 +402,28 @@ void TimelineView::showFacts(const SpanContext& context) {
     explainSpan(*this, facts_);
 }
 
+/// At once with what the span itself knows; what another tool said of it follows from the trace.
+void TimelineView::showTooltip(SpanRef ref, QPoint global) {
+    QToolTip::showText(global, tooltipOf(canvas_->data(), ref), canvas_, {}, 60'000);
+    const OpenRun* run = workspace_.current();
+    if (!run || run->row.backend != kImported) return;
+    const SpanPlace place = placeOfSpan(canvas_->data().index, ref);
+    workspace_.query<SpanDetail>(
+        this, "tooltip", run->key,
+        [runId = run->key.runId, place](TraceReader& reader) { return spanDetail(reader, runId, place); },
+        [this, place, global, hover = hovers_](const SpanDetail& detail) {
+            if (hover != hovers_ || (detail.category.empty() && detail.args.empty())) return;
+            if (const auto again = spanAtPlace(canvas_->data().index, place))
+                QToolTip::showText(global, tooltipOf(canvas_->data(), *again, detail), canvas_, {}, 60'000);
+        });
+}
+
 void TimelineView::explain() {
     const OpenRun* run = workspace_.current();
     if (!run || !canvas_->scene().selected) return;
-    showFacts({});
+    SpanContext known;
+    known.kind = kindOfSpan(canvas_->data().index, *canvas_->scene().selected);
+    showFacts(known);
     if (!isSpanExplained(*this)) panel_->setCurrentIndex(0); // nobody else shows it
     const IndexedSpan span = canvas_->data().index.at(*canvas_->scene().selected);
     const SpanPlace place = placeOfSpan(canvas_->data().index, *canvas_->scene().selected);
@@ -374,11 +432,12 @@ void TimelineView::explain() {
         [runId = run->key.runId, place, span](TraceReader& reader) {
             return readSpanContext(reader, runId, place, span.step, span.layer);
         },
-        [this, place](const SpanContext& context) {
+        [this, place, kind = known.kind](SpanContext context) {
             const auto& selected = canvas_->scene().selected;
             const SpanIndex& index = canvas_->data().index;
             if (!selected || !(placeOfSpan(index, *selected) == place)) return;
-            canvas_->addFlows(arrowsOf(index, *selected, context.flows));
+            canvas_->addRecordedFlows(arrowsOf(index, *selected, context.flows));
+            context.kind = kind;
             showFacts(context);
         });
 }
@@ -460,18 +519,28 @@ void TimelineView::showTimes() {
 // Search.
 
 void TimelineView::search() {
-    TimelineData& held = canvas_->data();
-    held.matches = namesMatching(held.index, search_->text().toStdString());
+    findMatches();
     updateHits();
     canvas_->dataChanged();
+}
+
+void TimelineView::findMatches() {
+    TimelineData& held = canvas_->data();
+    held.matches = namesMatching(held.index, search_->text().toStdString(), wordsOf);
 }
 
 void TimelineView::updateHits() {
     const TimelineData& held = canvas_->data();
     const std::size_t count = matchCount(held.index, held.matches);
+    const auto& selected = canvas_->scene().selected;
+    const std::size_t number =
+        selected && held.index.size() <= kNumbered ? matchNumber(held.index, held.matches, *selected) : 0;
     hits_->setText(search_->text().trimmed().isEmpty() ? QString()
                    : count == 0                        ? tr("no span is called so")
-                                                       : tr("%1 hits").arg(formatCount(std::int64_t(count))));
+                   : number > 0
+                       ? tr("%1 of %2").arg(formatCount(std::int64_t(number)), formatCount(std::int64_t(count)))
+                   : count == 1 ? tr("1 hit")
+                                : tr("%1 hits").arg(formatCount(std::int64_t(count))));
 }
 
 void TimelineView::goToMatch(bool forward) {

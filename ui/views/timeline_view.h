@@ -4,6 +4,8 @@
 #include "ui/timeline/span_facts.h"
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/timeline/timeline_panel.h"
+#include "ui/views/marks_range.h"
+#include "ui/views/number_tables.h"
 #include "ui/views/remembers.h"
 #include "ui/views/timeline_feed.h"
 #include "ui/views/view.h"
@@ -26,13 +28,17 @@ class QToolButton;
 
 namespace kvscope::ui {
 
-class TimelineView final : public View, public Remembers {
+class TimelineView final : public View, public Remembers, public MarksRange, public NumberTables {
     Q_OBJECT
 public:
     TimelineView(Workspace& workspace, QWidget* parent);
 
     bool exportImage(const QString& path, QSize size) override;
-    QString exportCsv() const override;
+    QString exportCsv() const override; // self times
+    NumberWriter numbers() const override;
+    QStringList numberTables() const override;
+    void chooseNumberTable(int table) override { numberTable_ = table; }
+    std::optional<ExportRange> markedRange() const override;
     QString sql() const override;
     void copyImage() override;
     void resetZoom() override { canvas_->resetZoom(); }
@@ -66,6 +72,7 @@ private:
     void choose(SpanRef ref, bool reveal);
     void explain();
     void showFacts(const SpanContext& context);
+    void showTooltip(SpanRef ref, QPoint global);
     void forget(); // no span is chosen
     void cursorMoved();
     void revealCursor();
@@ -78,11 +85,13 @@ private:
 
     // Search.
     void search();
+    void findMatches();
     void updateHits();
     void goToMatch(bool forward);
 
     // Notes.
     const Note* noteOf(qint64 id) const;
+    bool isSeen(SpanRef ref) const; // in the window, at least in part
     void askNote(std::optional<double> ns = {});
     void editNote(qint64 id);
     void fitNote(qint64 id);
@@ -117,7 +126,8 @@ private:
     QLabel *hits_ = nullptr, *empty_ = nullptr, *note_ = nullptr;
     QTimer timesTimer_;
     SpanFacts facts_; // of the chosen span, as they are shown
-    int noteRequests_ = 0;
+    int noteRequests_ = 0, numberTable_ = 0;
+    quint64 hovers_ = 0;      // counts what was hovered over, so that a late answer finds nobody
     bool splitMoved_ = false; // by hand: then it stays
     bool stale_ = true;       // reload is due when the view is next shown
 };

@@ -1,6 +1,8 @@
-// Transfers: hit rate, misses, bytes over the link and exposed time of every decode step, one run or two.
+// Transfers: hit rate, misses, bytes over the link and exposed time of every decode step, of one run or of all that are
+// compared.
 #include "profiler/read/filtered.h"
 #include "ui/look/theme.h"
+#include "ui/models/run_names.h"
 #include "ui/plots/curve_plottable.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/outliers.h"
@@ -20,7 +22,9 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <iterator>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace kvscope::ui {
 
@@ -55,9 +59,7 @@ void addExtremes(const CurvePlottable& curve, QCPRange visible, bool lowest, Hig
 class TransfersView final : public PlotView {
     Q_OBJECT
 public:
-    TransfersView(Workspace& workspace, QWidget* parent)
-        : PlotView(workspace, tr("Transfers"), parent), sides_{Side(workspace, this, "transfers A"),
-                                                               Side(workspace, this, "transfers B")} {
+    TransfersView(Workspace& workspace, QWidget* parent) : PlotView(workspace, tr("Transfers"), parent) {
         range_ =
             addPicker(QStringLiteral("valueRange"), tr("Values"),
                       tr("How high the plots reach. Steps beyond, such as the first with its cold cache, are marked "
@@ -83,12 +85,6 @@ public:
             panel->setMinimumSize(50, 16);
             setIntegerAxis(panel->axis(QCPAxis::atBottom), last ? tr("Decode step") : QString());
             panel->axis(QCPAxis::atBottom)->setTickLabels(last);
-            for (int s = 1; s >= 0; --s) { // the current run is drawn over the other
-                Side& side = sides_[std::size_t(s)];
-                side.curves[std::size_t(i)] =
-                    new CurvePlottable(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft),
-                                       side.series.columns(), int(kNumbers[std::size_t(i)]));
-            }
             auto* beyond = new QCPGraph(panel->axis(QCPAxis::atBottom), panel->axis(QCPAxis::atLeft));
             beyond->setLineStyle(QCPGraph::lsNone);
             beyond_[std::size_t(i)] = beyond;
@@ -101,6 +97,7 @@ public:
             label->setVisible(false);
             labels_[std::size_t(i)] = label;
         }
+        rebuildSides();
         canvas().applyTheme(Theme::current());
         themed(Theme::current());
     }
@@ -108,11 +105,11 @@ public:
     QString exportCsv() const override { return textOf(numbers()); }
 
     NumberWriter numbers() const override {
-        if (sides_[0].empty()) return {};
+        if (sides_[0]->empty()) return {};
         const QCPRange visible = const_cast<TransfersView*>(this)->canvas().visibleX();
         std::vector<std::pair<RunKey, std::string>> runs; // with their names, quoted
-        for (const OpenRun* open : {workspace().current(), workspace().compare()})
-            if (open) runs.emplace_back(open->key, csvText(open->row.name));
+        for (const OpenRun* open : workspace().sides())
+            runs.emplace_back(open->key, csvText(runName(*open, workspace().runs()).toStdString()));
         return [runs, filter = appliedFilter(), first = std::max(0, int(std::ceil(visible.lower))),
                 last = int(std::floor(visible.upper))](NumberSink& sink) {
             sink.add("run,step,hits,misses,h2d_bytes,d2h_bytes,transfer_ns,exposed_ns\n");
@@ -121,7 +118,7 @@ public:
                 for (const StepRow& row : filteredSteps(reader, runs[run].first.runId, filter, from, to))
                     if (row.phase == Phase::Decode)
                         fmt::format_to(std::back_inserter(lines), "{},{},{},{},{},{},{},{}\n", runs[run].second,
-                                       row.step, row.hits, row.misses, row.h2dBytes, csvCell(row.d2hBytes),
+                                       row.step, row.hits, row.misses, csvCell(row.h2dBytes), csvCell(row.d2hBytes),
                                        csvCell(row.transferNs), csvCell(row.exposedNs));
                 sink.add(lines);
             });
@@ -132,14 +129,14 @@ public:
 
 protected:
     void runChanged() override {
-        for (Side& side : sides_) side.series.clear();
+        rebuildSides();
         if (showEmptyWithoutRun(
                 tr("This view shows, step by step, how many selected blocks were resident, how many bytes "
                    "crossed the link, and how much of that time the step had to wait.")))
             return;
         showEmpty({}, {});
-        start(sides_[0], *run());
-        if (const OpenRun* other = workspace().compare()) start(sides_[1], *other);
+        const auto runs = workspace().sides();
+        for (std::size_t place = 0; place < runs.size(); ++place) start(*sides_[place], *runs[place]);
         labelAxes();
         themed(Theme::current());
         cursorMoved();
@@ -149,7 +146,7 @@ protected:
         if (!run()) return;
         labelAxes();
         fillLegend();
-        for (Side& side : sides_) side.series.advance();
+        for (const auto& side : sides_) side->series.advance();
     }
 
     void cursorMoved() override {
@@ -169,15 +166,8 @@ protected:
             caption->setFont(panels_[0]->axis(QCPAxis::atLeft)->labelFont());
             caption->setTextColor(theme.text);
         }
-        for (std::size_t s = 0; s < 2; ++s) {
-            const QColor colour = s == 0 ? theme.runA : theme.runB;
-            QColor fill = colour;
-            fill.setAlpha(36);
-            for (int i = 0; i < kPanels; ++i) {
-                sides_[s].curves[std::size_t(i)]->setPen(QPen(colour, 1));
-                fills_[s] = fill;
-            }
-        }
+        for (std::size_t place = 0; place < sides_.size(); ++place)
+            for (CurvePlottable* curve : sides_[place]->curves) curve->setPen(QPen(runColour(place), 1));
         fillLegend();
         fitValues();
     }
@@ -192,14 +182,14 @@ protected:
     QString tooltipAt(int, QPointF at) override {
         const int step = int(std::lround(at.x()));
         QString html;
-        const OpenRun* runs[] = {workspace().current(), workspace().compare()};
-        for (std::size_t s = 0; s < 2; ++s) {
-            const StepPyramid& columns = sides_[s].series.columns();
+        const auto runs = workspace().sides();
+        for (std::size_t s = 0; s < std::min(runs.size(), sides_.size()); ++s) {
+            const StepPyramid& columns = sides_[s]->series.columns();
             const auto value = [&](TransferNumber number) { return double(columns.at(step, int(number))); };
-            if (!runs[s] || columns.empty() || std::isnan(value(TransferNumber::Misses))) continue;
+            if (columns.empty() || std::isnan(value(TransferNumber::Misses))) continue;
             if (!html.isEmpty()) html += QStringLiteral("<br>");
-            if (workspace().compare())
-                html += QStringLiteral("<b>%1</b><br>").arg(QString::fromStdString(runs[s]->row.name).toHtmlEscaped());
+            if (runs.size() > 1)
+                html += QStringLiteral("<b>%1</b><br>").arg(letteredName(s, workspace()).toHtmlEscaped());
             html +=
                 tr("<b>%1</b>%2<br>Hits %3, misses %4: hit rate <b>%5</b><br>Host to device %6, device to host %7<br>"
                    "Link busy %8, exposed <b>%9</b>")
@@ -207,7 +197,7 @@ protected:
                          formatCount(std::llround(value(TransferNumber::Hits))),
                          formatCount(std::llround(value(TransferNumber::Misses))),
                          formatValue(Unit::Percent, value(TransferNumber::HitRatePercent)),
-                         formatValue(Unit::Bytes, value(TransferNumber::H2dBytes)),
+                         known(Unit::Bytes, value(TransferNumber::H2dBytes)),
                          known(Unit::Bytes, value(TransferNumber::D2hBytes)),
                          known(Unit::Nanoseconds, value(TransferNumber::LinkNs)))
                     .arg(known(Unit::Nanoseconds, value(TransferNumber::ExposedNs)) + QLatin1Char(' ') +
@@ -218,19 +208,19 @@ protected:
     }
 
     static QString known(Unit unit, double value) {
-        return std::isnan(value) ? tr("not recorded per KV head") : formatValue(unit, value);
+        return std::isnan(value) ? tr("not known per KV head") : formatValue(unit, value);
     }
 
     void visibleStepsChanged() override {
         const QCPRange visible = canvas().visibleX();
-        for (Side& side : sides_) side.series.prefer(visible.lower, visible.upper);
+        for (const auto& side : sides_) side->series.prefer(visible.lower, visible.upper);
         fitValues();
     }
     int filterParts() const override { return FilterLayers | FilterKvHeads | FilterSteps | FilterText; }
 
     QString note() const override {
-        for (const Side& side : sides_)
-            if (const QString& error = side.series.feed().error(); !error.isEmpty())
+        for (const auto& side : sides_)
+            if (const QString& error = side->series.feed().error(); !error.isEmpty())
                 return tr("Reading stopped: %1.").arg(error);
         const double perPixel = panels_[0]->width() > 0
                                     ? const_cast<TransfersView*>(this)->canvas().visibleX().size() / panels_[0]->width()
@@ -242,8 +232,8 @@ protected:
         const QString beyond = *std::max_element(beyondAny_.begin(), beyondAny_.end()) > 0
                                    ? tr("Triangles mark steps beyond the plot; Values: All shows them in full.")
                                    : QString();
-        const auto& feed = sides_[0].series.feed();
-        const auto& tiles = sides_[0].series.columns().tiles();
+        const auto& feed = sides_[0]->series.feed();
+        const auto& tiles = sides_[0]->series.columns().tiles();
         return sentences({aggregationNote(perPixel, tr("the line keeps the extremes")), beyond,
                           tiles.hasPreview() ? previewNote(tiles.stride()) : QString(), tr("The prefill is left out."),
                           timing, loadingNote(feed.loading(), feed.loaded(), feed.total()), healthNote()});
@@ -251,14 +241,32 @@ protected:
 
 private:
     struct Side {
-        Side(Workspace& workspace, QObject* context, const char* slot) : series(workspace, context, slot) {}
+        explicit Side(Workspace& workspace) : series(workspace, &context, "transfers") {}
         bool empty() const { // of decode steps
             const StepPyramid& columns = series.columns();
             return columns.stats(int(TransferNumber::Misses), 0, columns.steps()).count == 0;
         }
+        QObject context; // answers for a side that is gone are dropped with it
         StepSeries series;
         std::array<CurvePlottable*, kPanels> curves{};
     };
+
+    /// As many as there are runs, one at least, with nothing read.
+    void rebuildSides() {
+        for (const auto& side : sides_)
+            for (CurvePlottable* curve : side->curves)
+                if (curve) canvas().removePlottable(curve);
+        sides_.clear();
+        const std::size_t count = std::max<std::size_t>(workspace().sides().size(), 1);
+        for (std::size_t place = 0; place < count; ++place) sides_.push_back(std::make_unique<Side>(workspace()));
+        for (std::size_t i = 0; i < kPanels; ++i) {
+            for (std::size_t place = count; place-- > 0;) // the current run is drawn over the others
+                sides_[place]->curves[i] =
+                    new CurvePlottable(panels_[i]->axis(QCPAxis::atBottom), panels_[i]->axis(QCPAxis::atLeft),
+                                       sides_[place]->series.columns(), int(kNumbers[i]));
+            beyond_[i]->setLayer(beyond_[i]->layer()); // and the triangles over all of them
+        }
+    }
 
     /// Some block was a hit or a miss.
     static bool moves(const Side& side) {
@@ -274,8 +282,8 @@ private:
     }
 
     void present() {
-        const auto& feed = sides_[0].series.feed();
-        if (sides_[0].empty()) {
+        const auto& feed = sides_[0]->series.feed();
+        if (sides_[0]->empty()) {
             if (!feed.error().isEmpty())
                 showEmpty(tr("The trace cannot be read here"), feed.error());
             else if (!appliedFilter().empty() && feed.loaded() > 1)
@@ -286,7 +294,7 @@ private:
                           {stopRun(), showView("timeline")});
             return;
         }
-        if (!moves(sides_[0]) && feed.loaded() >= feed.total() && !workspace().compare()) {
+        if (!moves(*sides_[0]) && feed.loaded() >= feed.total() && !workspace().compare()) {
             if (appliedFilter().empty())
                 showEmpty(
                     tr("No block moves in this run"),
@@ -299,7 +307,7 @@ private:
         }
         showEmpty({}, {});
         int last = 1;
-        for (const Side& side : sides_) last = std::max(last, side.series.columns().steps() - 1);
+        for (const auto& side : sides_) last = std::max(last, side->series.columns().steps() - 1);
         canvas().setFullX({0.5, last + 0.5});
         fitValues();
         replot();
@@ -316,9 +324,7 @@ private:
         const QCPRange visible = canvas().visibleX();
         for (int i = 0; i < kPanels; ++i) {
             HighestPoints points; // of the hit rate what is missing, because its outliers are low
-            for (const Side& side : sides_) {
-                addExtremes(*side.curves[std::size_t(i)], visible, i == HitRate, points);
-            }
+            for (const auto& side : sides_) addExtremes(*side->curves[std::size_t(i)], visible, i == HitRate, points);
             HighestPoints::Result found = points.result();
             if (range_->currentIndex() == 1 && !found.beyond.empty()) {
                 found.highest = found.beyond.front().y();
@@ -334,11 +340,12 @@ private:
             captions_[std::size_t(i)]->setText(axis->label());
             axis->setLabel({});
             const bool dots = visible.size() <= 120; // few steps are points, not a curve
-            const bool filled = i != HitRate && !workspace().compare();
-            for (std::size_t s = 0; s < 2; ++s) {
-                CurvePlottable* curve = sides_[s].curves[std::size_t(i)];
+            QColor fill = runColour(0);
+            fill.setAlpha(36);
+            for (const auto& side : sides_) {
+                CurvePlottable* curve = side->curves[std::size_t(i)];
                 curve->setDots(dots);
-                curve->setFill(filled ? QBrush(fills_[s]) : QBrush(Qt::NoBrush));
+                curve->setFill(i != HitRate && sides_.size() == 1 ? QBrush(fill) : QBrush(Qt::NoBrush));
             }
         }
     }
@@ -370,20 +377,21 @@ private:
     }
 
     void fillLegend() {
-        const Theme& theme = Theme::current();
         QVector<Swatch> swatches;
-        if (const OpenRun* a = workspace().current())
-            swatches << Swatch{QString::fromStdString(a->row.name), theme.runA, Swatch::Mark::Line, {}};
-        if (const OpenRun* b = workspace().compare())
-            swatches << Swatch{QString::fromStdString(b->row.name), theme.runB, Swatch::Mark::Line, {}};
+        const auto runs = workspace().sides();
+        for (std::size_t place = 0; place < runs.size(); ++place)
+            swatches << Swatch{runs.size() > 1 ? letteredName(place, workspace())
+                                               : runName(*runs[place], workspace().runs()),
+                               runColour(place),
+                               Swatch::Mark::Line,
+                               {}};
         legend_->setSwatches(swatches);
     }
 
-    std::array<Side, 2> sides_;
+    std::vector<std::unique_ptr<Side>> sides_; // A, B, C, ...; A always
     std::array<QCPAxisRect*, kPanels> panels_{};
     std::array<QCPTextElement*, kPanels> captions_{};
     std::array<QString, kPanels> titles_;
-    std::array<QColor, 2> fills_;
     std::array<QCPGraph*, kPanels> beyond_{};
     std::array<QCPItemText*, kPanels> labels_{};
     std::array<int, kPanels> beyondAny_{}; // steps marked at the edge

@@ -1,8 +1,8 @@
 #include "ui/widgets/export_dialog.h"
 
-#include "kernels/base/error.h"
 #include "ui/look/theme.h"
 #include "ui/output/json_lines.h"
+#include "ui/views/number_tables.h"
 #include "ui/views/view.h"
 #include "ui/widgets/small_widgets.h"
 
@@ -49,8 +49,9 @@ QString exportSettingsFile() {
 
 ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& settings, QWidget* parent)
     : QDialog(parent), view_(&view), suggested_(suggested), settings_(settings), format_(new QComboBox),
-      preset_(new QComboBox), scale_(new QComboBox), theme_(new QComboBox), width_(new QSpinBox), height_(new QSpinBox),
-      preview_(new QLabel), about_(new MutedLabel), status_(new QLabel), save_(new QPushButton(tr("Save…"))) {
+      table_(new QComboBox), preset_(new QComboBox), scale_(new QComboBox), theme_(new QComboBox), width_(new QSpinBox),
+      height_(new QSpinBox), preview_(new QLabel), about_(new MutedLabel), status_(new QLabel),
+      save_(new QPushButton(tr("Save…"))) {
     setWindowTitle(tr("Export View"));
     setAttribute(Qt::WA_DeleteOnClose);
     const auto name = [](QWidget* widget, const char* id, const QString& accessible) {
@@ -58,6 +59,7 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
         widget->setAccessibleName(accessible);
     };
     name(format_, "exportFormat", tr("Format"));
+    name(table_, "exportTable", tr("Numbers"));
     name(preset_, "exportPreset", tr("Size"));
     name(width_, "exportWidth", tr("Width in pixels"));
     name(height_, "exportHeight", tr("Height in pixels"));
@@ -71,6 +73,7 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
     format_->addItem(tr("PDF, for print and LaTeX"), QStringLiteral("pdf"));
     format_->addItem(tr("CSV, the numbers behind it"), QStringLiteral("csv"));
     format_->addItem(tr("JSON lines, the same for programs"), QStringLiteral("jsonl"));
+    if (auto* tables = dynamic_cast<NumberTables*>(view_.data())) table_->addItems(tables->numberTables());
     for (const Preset& preset : kPresets) preset_->addItem(tr(preset.title));
     for (const int scale : {1, 2, 3, 4}) scale_->addItem(tr("%1 x").arg(scale), scale);
     scale_->setToolTip(tr("Pixels of the picture for each pixel of its size: 2 is sharp on most screens, 4 in print"));
@@ -94,6 +97,10 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
     size->addWidget(height_);
     auto* form = new QFormLayout;
     form->addRow(tr("Format"), format_);
+    if (table_->count() > 1)
+        form->addRow(tr("Numbers"), table_);
+    else
+        table_->setParent(this), table_->hide();
     form->addRow(tr("Size"), preset_);
     form->addRow(QString(), size);
     form->addRow(tr("Scale"), scale_);
@@ -132,7 +139,8 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
                 preset_->setCurrentIndex(kOwnSize);
         });
     }
-    for (QComboBox* box : {format_, scale_, theme_})
+    connect(&lines_, &NumbersPreview::ready, this, &ExportDialog::showLines);
+    for (QComboBox* box : {format_, table_, scale_, theme_})
         connect(box, &QComboBox::currentIndexChanged, this, &ExportDialog::changed);
     connect(view_, &View::numbersExported, this, [this](const QString& path, const QString& problem, bool cancelled) {
         if (path.isEmpty() || path != writing_) return; // somebody else's
@@ -159,13 +167,15 @@ void ExportDialog::changed() {
         control->setEnabled(!numbers);
     for (QSpinBox* side : {width_, height_}) side->setEnabled(!numbers && preset_->currentIndex() == kOwnSize);
     scale_->setEnabled(pixels);
+    table_->setEnabled(numbers);
     const PictureStyle wanted = style();
     if (pixels)
         about_->setText(tr("%1 × %2 pixels in the file")
                             .arg(int(wanted.size.width() * wanted.scale))
                             .arg(int(wanted.size.height() * wanted.scale)));
     else if (numbers)
-        about_->setText(tr("What the plot shows, a row per line, with a header"));
+        about_->setText(table_->count() > 1 ? tr("A row per line, with a header")
+                                            : tr("What the plot shows, a row per line, with a header"));
     else
         about_->setText(tr("%1 × %2 mm, text stays text")
                             .arg(wanted.size.width() * 25.4 / 96, 0, 'f', 0)
@@ -191,19 +201,42 @@ QString ExportDialog::format() const { return format_->currentData().toString();
 void ExportDialog::preview() {
     if (!view_) return;
     if (isNumbers(format())) {
-        const QString lines = firstLines();
-        save_->setEnabled(!lines.isEmpty());
         preview_->setPixmap({});
-        preview_->setText(lines.isEmpty() ? tr("This view has no numbers to export yet.") : lines.left(1200));
-    } else {
-        const qreal ratio = devicePixelRatioF();
-        QPixmap picture = QPixmap::fromImage(previewPicture(*view_, style(), (QSizeF(kPreviewBox) * ratio).toSize()));
-        picture.setDevicePixelRatio(ratio);
-        save_->setEnabled(!picture.isNull());
-        preview_->setPixmap(picture);
-        if (picture.isNull()) preview_->setText(tr("This size cannot be drawn."));
+        preview_->setText(tr("Reading…"));
+        save_->setEnabled(false);
+        lines_.ask(numbers(), kPreviewLines); // showLines when they are there
+        return;
     }
+    lines_.stop();
+    preview_->setAlignment(Qt::AlignCenter);
+    const qreal ratio = devicePixelRatioF();
+    QPixmap picture = QPixmap::fromImage(previewPicture(*view_, style(), (QSizeF(kPreviewBox) * ratio).toSize()));
+    picture.setDevicePixelRatio(ratio);
+    save_->setEnabled(!picture.isNull());
+    preview_->setPixmap(picture);
+    if (picture.isNull()) preview_->setText(tr("This size cannot be drawn."));
     emit previewed();
+}
+
+void ExportDialog::showLines(const QString& csv, const QString& problem) {
+    QString lines = csv;
+    if (!csv.isEmpty() && format() == QLatin1String("jsonl"))
+        lines = QString::fromStdString(JsonLines().convert(csv.toStdString()));
+    save_->setEnabled(!csv.isEmpty());
+    preview_->setAlignment(lines.isEmpty() ? Qt::AlignCenter : Qt::AlignLeft | Qt::AlignTop);
+    preview_->setText(!problem.isEmpty() ? problem
+                      : lines.isEmpty()  ? tr("This view has no numbers to export yet.")
+                                         : lines.left(1200));
+    emit previewed();
+}
+
+/// Of the table that is chosen here; the view itself goes on with its own.
+NumberWriter ExportDialog::numbers() const {
+    auto* tables = dynamic_cast<NumberTables*>(view_.data());
+    if (tables) tables->chooseNumberTable(std::max(0, table_->currentIndex()));
+    NumberWriter chosen = view_->numbers();
+    if (tables) tables->chooseNumberTable(0);
+    return chosen;
 }
 
 void ExportDialog::chooseFile() {
@@ -222,22 +255,15 @@ bool ExportDialog::save(const QString& wanted) {
     if (isNumbers(QFileInfo(path).suffix().toLower())) {
         status_->setText(tr("Writing %1").arg(path));
         writing_ = path;
+        auto* tables = dynamic_cast<NumberTables*>(view_.data());
+        if (tables) tables->chooseNumberTable(std::max(0, table_->currentIndex()));
         view_->exportNumbers(path); // goes on when the dialog is closed
+        if (tables) tables->chooseNumberTable(0);
         return true;
     }
     const QString problem = writePicture(*view_, path, style());
     ended(path, problem);
     return problem.isEmpty();
-}
-
-QString ExportDialog::firstLines() const {
-    try {
-        const QString csv = firstLinesOf(view_->numbers(), kPreviewLines);
-        if (format() == QLatin1String("csv")) return csv;
-        return QString::fromStdString(JsonLines().convert(csv.toStdString()));
-    } catch (const Error& error) {
-        return QString::fromStdString(oneLine(error));
-    }
 }
 
 void ExportDialog::ended(const QString& path, const QString& problem) {

@@ -2,6 +2,7 @@
 // chosen.
 #pragma once
 
+#include "ui/output/numbers_preview.h"
 #include "ui/output/picture.h"
 
 #include <QDialog>
@@ -40,7 +41,8 @@ private:
     void preview();
     void chooseFile();
     static bool isNumbers(const QString& format);
-    QString firstLines() const;
+    NumberWriter numbers() const;
+    void showLines(const QString& csv, const QString& problem);
     void ended(const QString& path, const QString& problem);
     void remember() const;
     void recall();
@@ -48,11 +50,12 @@ private:
     QPointer<View> view_;
     QString suggested_, settings_;
     QString writing_; // numbers under way to this file
-    QComboBox *format_, *preset_, *scale_, *theme_;
+    QComboBox *format_, *table_, *preset_, *scale_, *theme_;
     QSpinBox *width_, *height_;
     QLabel *preview_, *about_, *status_;
     QPushButton* save_;
     QTimer redraw_;
+    NumbersPreview lines_;
 };
 
 /// Where the desktop keeps the choices of export dialogs.

@@ -10,6 +10,10 @@
 #include <QSignalBlocker>
 #include <QStyle>
 
+#include <algorithm>
+#include <limits>
+#include <optional>
+
 namespace kvscope::ui {
 
 namespace {
@@ -19,6 +23,38 @@ void setRole(QWidget* widget, const char* role) {
     widget->setProperty("role", QString::fromLatin1(role));
     widget->style()->unpolish(widget); // the style sheet looks at the property only now
     widget->style()->polish(widget);
+}
+
+/// How many there are of what a field counts in the current run; 0: not known, or there may be more soon.
+int countOf(const Workspace& workspace, const QLineEdit* field) {
+    const OpenRun* run = workspace.current();
+    if (!run) return 0;
+    if (field->objectName() == QLatin1String("filterLayers")) return run->row.layers;
+    return field->objectName() == QLatin1String("filterHeads") ? run->row.kvHeads : 0;
+}
+
+/// The first index that is asked for by name and is not there; "5-" asks for 5 only.
+std::optional<int> firstBeyond(const IndexSet& set, int count) {
+    for (const auto& [first, last] : set.ranges())
+        if (first >= count || (last >= count && last < std::numeric_limits<int>::max())) return std::max(first, count);
+    return std::nullopt;
+}
+
+/// What a field says; nothing, and why, where it cannot be meant.
+std::optional<IndexSet> setIn(const Workspace& workspace, const QLineEdit* field, QString* why = nullptr) {
+    const auto set = IndexSet::fromText(field->text());
+    QString problem;
+    const int count = countOf(workspace, field);
+    if (!set)
+        problem = FilterBar::tr("%1: “%2” is no list of numbers and ranges such as 0-3, 7")
+                      .arg(field->accessibleName(), field->text());
+    else if (const auto beyond = count > 0 ? firstBeyond(*set, count) : std::nullopt)
+        problem = FilterBar::tr("%1: there is no %2, this run has 0 to %3")
+                      .arg(field->accessibleName())
+                      .arg(*beyond)
+                      .arg(count - 1);
+    if (why && why->isEmpty()) *why = problem;
+    return problem.isEmpty() ? set : std::nullopt;
 }
 
 } // namespace
@@ -77,6 +113,9 @@ FilterBar::FilterBar(Workspace& workspace, QWidget* parent) : QToolBar(tr("Filte
         clearAction->setVisible(!workspace_.filter().empty());
         display(workspace_.filter());
     });
+    connect(&workspace_, &Workspace::currentChanged, this, [this] { // another run may have what this one has not
+        if (!problem().isEmpty()) apply();
+    });
     follow();
     markActive();
 }
@@ -88,7 +127,9 @@ QLineEdit* FilterBar::addField(const char* name, const QString& title, const QSt
     field->setAccessibleName(title);
     field->setPlaceholderText(placeholder);
     field->setToolTip(help);
-    field->setFixedWidth(field->fontMetrics().averageCharWidth() * characters + 24);
+    field->setFixedWidth(std::max(field->fontMetrics().averageCharWidth() * characters,
+                                  field->fontMetrics().horizontalAdvance(placeholder)) +
+                         24);
     connect(field, &QLineEdit::editingFinished, this, &FilterBar::apply);
     auto* escape = new QAction(field);
     escape->setShortcut(Qt::Key_Escape);
@@ -119,14 +160,8 @@ QString FilterBar::problem() const { return problem_->text(); }
 void FilterBar::apply() {
     Filter filter = workspace_.filter();
     QString problem;
-    const auto read = [&](QLineEdit* field, IndexSet& part) {
-        const auto set = IndexSet::fromText(field->text());
-        if (set)
-            part = *set;
-        else if (problem.isEmpty())
-            problem = tr("%1: “%2” is no list of numbers and ranges such as 0-3, 7")
-                          .arg(field->accessibleName(), field->text());
-        setRole(field, set ? (set->all() ? "" : "active") : "danger");
+    const auto read = [&](const QLineEdit* field, IndexSet& part) {
+        if (const auto set = setIn(workspace_, field, &problem)) part = *set;
     };
     read(layers_, filter.layers);
     read(heads_, filter.kvHeads);
@@ -140,8 +175,8 @@ void FilterBar::apply() {
 
 void FilterBar::display(const Filter& filter) {
     const QSignalBlocker quiet(component_);
-    const auto write = [](QLineEdit* field, const IndexSet& part) {
-        const auto typed = IndexSet::fromText(field->text());
+    const auto write = [this](QLineEdit* field, const IndexSet& part) {
+        const auto typed = setIn(workspace_, field);
         if (typed && *typed != part) field->setText(part.text()); // a wrong text stays for mending
     };
     if (filter.empty())
@@ -157,7 +192,7 @@ void FilterBar::display(const Filter& filter) {
 
 void FilterBar::markActive() {
     for (QLineEdit* field : {layers_, heads_, steps_}) {
-        const auto set = IndexSet::fromText(field->text());
+        const auto set = setIn(workspace_, field);
         setRole(field, !set ? "danger" : set->all() ? "" : "active");
     }
     setRole(text_, text_->text().trimmed().isEmpty() ? "" : "active");

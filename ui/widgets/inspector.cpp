@@ -1,5 +1,6 @@
 #include "ui/widgets/inspector.h"
 
+#include "profiler/import/import.h"
 #include "ui/look/theme.h"
 #include "ui/models/definitions.h"
 #include "ui/models/format.h"
@@ -17,6 +18,7 @@
 #include <QJsonObject>
 #include <QLabel>
 #include <QPlainTextEdit>
+#include <QScrollBar>
 #include <QVBoxLayout>
 
 #include <algorithm>
@@ -128,7 +130,7 @@ Inspector::Inspector(Workspace& workspace, QWidget* parent)
     setWidgetResizable(true);
     setFrameShape(QFrame::NoFrame);
     setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
-    setMinimumWidth(250);
+    setMinimumWidth(230);
     auto* page = new QWidget;
     auto* layout = new QVBoxLayout(page);
     layout->setContentsMargins(8, 6, 10, 10);
@@ -196,6 +198,10 @@ void Inspector::showSpan(const std::vector<std::pair<QString, QString>>& facts) 
         for (const auto& [name, value] : facts) spanFacts_->set(name, value);
     }
     spanSection_->setVisible(!facts.empty());
+    if (facts.empty() || !isVisible()) return;
+    widget()->layout()->activate();
+    if (verticalScrollBar()->value() > spanSection_->y()) // whoever clicked wants to read it
+        verticalScrollBar()->setValue(spanSection_->y());
 }
 
 void explainSpan(const QWidget& from, const std::vector<std::pair<QString, QString>>& facts) {
@@ -214,6 +220,7 @@ void Inspector::showRun() {
     for (Section* section : {runSection_, stepSection_, blockSection_, parameterSection_})
         section->setVisible(run != nullptr);
     headSection_->setVisible(run && run->row.steps > 0);
+    blockSection_->setVisible(run && run->row.backend != kImported); // has no blocks
     if (!run) return;
     const RunRow& row = run->row;
     const auto text = [](const std::string& value) { return QString::fromStdString(value); };
@@ -304,7 +311,11 @@ void Inspector::showStep(const Selected& selected) {
     const FactTable::Update update(stepFacts_);
     if (!run || selected.steps.empty()) {
         const int step = workspace_.cursor().step;
-        stepNote_->setText(!run || run->row.steps == 0 ? tr("No step was recorded yet.")
+        const bool imported = run && run->row.backend == kImported;
+        stepNote_->setText(imported
+                               ? tr("A timeline that another tool recorded: it has spans and counters, and no decode "
+                                    "steps. Click a span in the timeline to see what it is.")
+                           : !run || run->row.steps == 0 ? tr("No step was recorded yet.")
                            : step == 0 ? tr("This trace begins after the prefill: step 0 was not recorded. Choose a "
                                             "later step.")
                                        : tr("Step %1 is not in this trace: it was dropped or not recorded.").arg(step));

@@ -14,7 +14,8 @@ namespace {
 constexpr int kPatienceMs = 300;
 }
 
-LoadingStrip::LoadingStrip(QWidget* parent) : QWidget(parent) {
+LoadingStrip::LoadingStrip(QWidget* parent, const QString& unit)
+    : QWidget(parent), unit_(unit.isEmpty() ? tr("steps") : unit) {
     auto* row = new QHBoxLayout(this);
     row->setContentsMargins(0, 0, 0, 0);
     text_ = new QLabel;
@@ -22,7 +23,7 @@ LoadingStrip::LoadingStrip(QWidget* parent) : QWidget(parent) {
     bar_ = new QProgressBar;
     bar_->setTextVisible(false);
     bar_->setMaximumHeight(8);
-    bar_->setAccessibleName(tr("Steps read"));
+    bar_->setAccessibleName(tr("Read: %1").arg(unit_));
     button_ = new QPushButton;
     button_->setObjectName(QStringLiteral("stopReading"));
     row->addWidget(text_);
@@ -46,11 +47,10 @@ void LoadingStrip::show(State state, int loaded, int total) {
     state_ = state;
     bar_->setRange(0, std::max(total, 1));
     bar_->setValue(loaded);
-    const QString count = tr("%1 of %2 steps").arg(formatCount(loaded), formatCount(total));
+    const QString count = tr("%1 of %2 %3").arg(formatCount(loaded), formatCount(total), unit_);
     text_->setText(state == State::Paused ? tr("Stopped at %1").arg(count) : tr("Reading %1").arg(count));
     button_->setText(state == State::Paused ? tr("Read on") : tr("Stop"));
-    button_->setToolTip(state == State::Paused ? tr("Read the steps that are missing")
-                                               : tr("Stop reading; what was read stays"));
+    button_->setToolTip(state == State::Paused ? tr("Read what is missing") : tr("Stop reading; what was read stays"));
     if (state == State::Idle) {
         patience_->stop();
         hide();

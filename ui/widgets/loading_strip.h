@@ -13,7 +13,8 @@ namespace kvscope::ui {
 class LoadingStrip final : public QWidget {
     Q_OBJECT
 public:
-    explicit LoadingStrip(QWidget* parent = nullptr);
+    /// `unit`: what is counted, in the plural; empty: steps.
+    explicit LoadingStrip(QWidget* parent = nullptr, const QString& unit = {});
     enum class State { Idle, Loading, Paused };
     void show(State state, int loaded, int total);
 
@@ -22,6 +23,7 @@ signals:
     void resumed();
 
 private:
+    QString unit_;
     QLabel* text_;
     QProgressBar* bar_;
     QPushButton* button_;

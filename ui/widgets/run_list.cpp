@@ -2,6 +2,7 @@
 
 #include "ui/look/theme.h"
 #include "ui/models/run_list_model.h"
+#include "ui/models/run_names.h"
 #include "ui/widgets/small_widgets.h"
 #include "ui/workspace.h"
 
@@ -18,9 +19,9 @@
 namespace kvscope::ui {
 namespace {
 
-constexpr int kBadge = 20; // side of the A and B marks
+constexpr int kBadge = 20; // side of the marks A, B, C, ...
 
-/// Where a row's B mark is: a click there compares.
+/// Where a row's mark is: a click there puts the run into the comparison or takes it out.
 QRect badgeRect(const QRect& row) {
     return {row.right() - kBadge - 8, row.center().y() - kBadge / 2 + 1, kBadge, kBadge};
 }
@@ -34,8 +35,8 @@ public:
     }
     void paint(QPainter* painter, const QStyleOptionViewItem& option, const QModelIndex& index) const override {
         const Theme& theme = Theme::current();
-        const bool current = index.data(RunListModel::CurrentRole).toBool();
-        const bool compared = index.data(RunListModel::CompareRole).toBool();
+        const QVariant place = index.data(RunListModel::PlaceRole);
+        const bool current = place.isValid() && place.toInt() == 0;
         const QRect row = option.rect;
         painter->save();
         painter->setRenderHint(QPainter::Antialiasing);
@@ -45,8 +46,8 @@ public:
             painter->setPen(theme.accent);
             painter->drawRect(QRectF(row).adjusted(0.5, 0.5, -0.5, -0.5));
         }
-        if (current) painter->fillRect(QRect(row.left(), row.top(), 3, row.height()), theme.runA);
-        if (compared) painter->fillRect(QRect(row.left(), row.top(), 3, row.height()), theme.runB);
+        if (place.isValid())
+            painter->fillRect(QRect(row.left(), row.top(), 3, row.height()), runColour(std::size_t(place.toInt())));
 
         const QRect badge = badgeRect(row);
         const QRect text(row.left() + 12, row.top() + 6, badge.left() - row.left() - 18, option.fontMetrics.height());
@@ -75,16 +76,17 @@ public:
                               warning.isEmpty() ? index.data(RunListModel::SubtitleRole).toString() : warning,
                               Qt::ElideRight, line.width()));
 
-        if (current || compared || option.state.testFlag(QStyle::State_MouseOver)) {
-            const QColor tone = current ? theme.runA : theme.runB;
+        if (place.isValid() || option.state.testFlag(QStyle::State_MouseOver)) {
+            const auto letter =
+                std::size_t((place.isValid() ? place : index.data(RunListModel::FreePlaceRole)).toInt());
+            const QColor tone = runColour(letter);
             painter->setPen(QPen(tone, 1.4));
-            painter->setBrush(current || compared ? QBrush(tone) : QBrush(Qt::NoBrush));
+            painter->setBrush(place.isValid() ? QBrush(tone) : QBrush(Qt::NoBrush));
             painter->drawRoundedRect(QRectF(badge).adjusted(1, 1, -1, -1), 4, 4);
             title.setWeight(QFont::DemiBold);
             painter->setFont(title);
-            painter->setPen(current || compared ? (tone.lightnessF() > 0.6 ? QColor(Qt::black) : QColor(Qt::white))
-                                                : tone);
-            painter->drawText(badge, Qt::AlignCenter, current ? QStringLiteral("A") : QStringLiteral("B"));
+            painter->setPen(!place.isValid() ? tone : tone.lightnessF() > 0.6 ? QColor(Qt::black) : QColor(Qt::white));
+            painter->drawText(badge, Qt::AlignCenter, runLetter(letter));
         }
         painter->restore();
     }
@@ -103,7 +105,9 @@ RunList::RunList(Workspace& workspace, QWidget* parent)
     view_->setFrameShape(QFrame::NoFrame);
     view_->setUniformItemSizes(true);
     view_->setContextMenuPolicy(Qt::CustomContextMenu);
-    view_->setWhatsThis(tr("A click shows a run in all views. The B mark lays a second run over it."));
+    view_->setWhatsThis(
+        tr("A click shows a run in all views. The mark at its right lays another run over it: B, then C and so "
+           "on; once more takes it out of the comparison."));
     view_->installEventFilter(this);
     view_->viewport()->installEventFilter(this);
     message_->setObjectName(QStringLiteral("runListMessage"));
@@ -143,7 +147,7 @@ std::vector<ShortcutText> RunList::gestures() {
     const QString runs = tr("Runs");
     return {
         {runs, tr("Show the run"), tr("Enter")},
-        {runs, tr("Compare with the shown run"), tr("B")},
+        {runs, tr("Into the comparison, or out of it"), tr("B")},
         {runs, tr("Close the run"), tr("Del")},
     };
 }
@@ -152,8 +156,7 @@ void RunList::showProblem(const QString& sentence) { message_->show(InlineMessag
 
 bool RunList::eventFilter(QObject* watched, QEvent* event) {
     const auto toggleCompare = [this](const RunKey& key) {
-        const OpenRun* compared = workspace_.compare();
-        workspace_.setCompare(compared && compared->key == key ? std::nullopt : std::optional(key));
+        workspace_.setCompared(key, !placeOf(workspace_, key).has_value());
     };
     if (watched == view_->viewport() && event->type() == QEvent::MouseButtonRelease) {
         const auto* mouse = static_cast<QMouseEvent*>(event);
@@ -203,12 +206,16 @@ void RunList::showMenu(const QPoint& place) {
     auto* menu = new QMenu(this);
     menu->setObjectName(QStringLiteral("runMenu"));
     menu->setAttribute(Qt::WA_DeleteOnClose);
-    const bool current = workspace_.current() && workspace_.current()->key == *key;
-    const bool compared = workspace_.compare() && workspace_.compare()->key == *key;
+    const auto side = placeOf(workspace_, *key);
+    const bool current = side == 0u;
+    const auto others = workspace_.sides().size();
     menu->addAction(tr("Show"), this, [this, key] { workspace_.setCurrent(*key); })->setEnabled(!current);
-    menu->addAction(compared ? tr("End the comparison") : tr("Compare with the shown run"), this,
-                    [this, key, compared] { workspace_.setCompare(compared ? std::nullopt : std::optional(*key)); })
+    menu->addAction(side && !current ? tr("Take out of the comparison")
+                    : others < 2     ? tr("Compare with the shown run")
+                                     : tr("Compare too, as %1").arg(runLetter(others)),
+                    this, [this, key, side] { workspace_.setCompared(*key, !side.has_value()); })
         ->setEnabled(!current);
+    if (others > 1) menu->addAction(tr("End the comparison"), this, [this] { workspace_.setCompare(std::nullopt); });
     menu->addAction(tr("Copy file path"), this, [key] { QApplication::clipboard()->setText(key->path); });
     menu->addSeparator();
     menu->addAction(tr("Close"), this, [this, key] { workspace_.close(*key); })->setEnabled(!run->live);

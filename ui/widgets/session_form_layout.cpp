@@ -16,6 +16,7 @@
 #include <QPointer>
 #include <QPushButton>
 #include <QScrollArea>
+#include <QScrollBar>
 #include <QSignalBlocker>
 #include <QSpinBox>
 #include <QThreadPool>
@@ -55,6 +56,7 @@ QFormLayout* addForm(QVBoxLayout* body) {
     form->setHorizontalSpacing(8);
     form->setVerticalSpacing(4);
     form->setFieldGrowthPolicy(QFormLayout::AllNonFixedFieldsGrow);
+    form->setRowWrapPolicy(QFormLayout::WrapLongRows);
     body->addLayout(form);
     return form;
 }
@@ -75,7 +77,6 @@ SessionForm::SessionForm(QWidget* parent) : QWidget(parent) {
     scroll->setObjectName(QStringLiteral("sessionScroll"));
     scroll->setWidgetResizable(true);
     scroll->setFrameShape(QFrame::NoFrame);
-    scroll->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
     auto* page = new QWidget;
     auto* sections = new QVBoxLayout(page);
     sections->setContentsMargins(8, 4, 8, 8);
@@ -91,7 +92,12 @@ SessionForm::SessionForm(QWidget* parent) : QWidget(parent) {
     layout->setSpacing(0);
     layout->addWidget(scroll, 1);
     makeFooter(layout);
-    setMinimumWidth(300);
+    setMinimumSize(240, 190);                             // the sections scroll; the footer below them is always whole
+    for (QComboBox* combo : findChildren<QComboBox*>()) { // long names are elided, not pushed out of the panel
+        combo->setSizeAdjustPolicy(QComboBox::AdjustToMinimumContentsLengthWithIcon);
+        combo->setMinimumContentsLength(8);
+    }
+    setMinimumWidth(page->minimumSizeHint().width() + scroll->verticalScrollBar()->sizeHint().width() + 2);
     setFocusProxy(model_);
     loading_ = false;
     showMethod();
@@ -305,7 +311,7 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
     for (const char* name : {"Counters", "Selections", "Full"}) level_->addItem(tr(name));
     level_->setCurrentIndex(int(RecordLevel::Full));
     oracle_ =
-        named(new QCheckBox(tr("Oracle: measure captured attention mass (slow)")), "oracle",
+        named(new QCheckBox(tr("Oracle: captured attention (slow)")), "oracle",
               tr("Also computes the full attention of every step to measure how much of it the selection captures."));
     recordGpu_ =
         named(new QCheckBox(tr("GPU kernels and PCIe counters")), "recordGpu",

@@ -5,6 +5,7 @@
 #include "ui/cursor_link.h"
 #include "ui/look/theme.h"
 #include "ui/models/format.h"
+#include "ui/models/run_names.h"
 #include "ui/output/clipboard.h"
 #include "ui/session/session_controller.h"
 #include "ui/views/remembers.h"
@@ -29,6 +30,8 @@
 #include <QMenu>
 #include <QMessageBox>
 #include <QProgressBar>
+#include <QScreen>
+#include <QScrollArea>
 #include <QStackedWidget>
 #include <QStatusBar>
 #include <QTabBar>
@@ -42,6 +45,30 @@
 #include <utility>
 
 namespace kvscope::ui {
+
+namespace {
+
+constexpr QSize kRoomy(1600, 1000); // everything in sight at once
+
+/// Around what may be larger than its place, so that a small window scrolls instead of refusing to become small.
+QScrollArea* makeScroll() {
+    auto* scroll = new QScrollArea;
+    scroll->setWidgetResizable(true);
+    scroll->setFrameShape(QFrame::NoFrame);
+    scroll->setFocusPolicy(Qt::NoFocus);
+    return scroll;
+}
+
+/// What a window can have of its screen, its frame included; everything where there is no real screen.
+QSize roomFor(const QWidget& window) {
+    const QScreen* screen = window.screen();
+    if (!screen || QGuiApplication::platformName() == QLatin1String("offscreen"))
+        return {QWIDGETSIZE_MAX, QWIDGETSIZE_MAX};
+    constexpr int frame = 40; // a title bar, before the window system has told how high it is
+    return screen->availableGeometry().size() - QSize(0, frame);
+}
+
+} // namespace
 
 MainWindow::MainWindow(Settings settings, QWidget* parent)
     : QMainWindow(parent), settings_(std::move(settings)), saved_(settings_.load()),
@@ -93,16 +120,15 @@ void MainWindow::makeCentre() {
     tabs_->setAccessibleName(tr("Views"));
     tabs_->tabBar()->setAccessibleName(tr("Views"));
     for (const ViewEntry& entry : views()) {
-        auto* page = new QWidget;
-        auto* layout = new QVBoxLayout(page);
-        layout->setContentsMargins(0, 0, 0, 0);
-        const int tab = tabs_->addTab(page, tr(entry.title));
+        const int tab = tabs_->addTab(makeScroll(), tr(entry.title));
         tabs_->setTabToolTip(
             tab, QStringLiteral("<p>%1 (%2)</p>").arg(tr(entry.help).toHtmlEscaped(), QLatin1String(entry.shortcut)));
         views_.push_back(nullptr);
     }
     tabs_->setCornerWidget(makeViewList()); // in a narrow window some tabs are out of sight
-    centre_->addWidget(welcome_);
+    auto* start = makeScroll();
+    start->setWidget(welcome_);
+    centre_->addWidget(start);
     centre_->addWidget(tabs_);
     setCentralWidget(centre);
     connect(tabs_, &QTabWidget::currentChanged, this, [this](int tab) {
@@ -111,10 +137,7 @@ void MainWindow::makeCentre() {
     connect(workspace_.get(), &Workspace::runsChanged, this, [this] { showCentre(); });
     connect(workspace_.get(), &Workspace::currentChanged, this, [this] {
         const OpenRun* run = workspace_->current();
-        setWindowTitle(run ? tr("%1 – KVScope")
-                                 .arg(run->row.name.empty() ? QFileInfo(run->key.path).fileName()
-                                                            : QString::fromStdString(run->row.name))
-                           : QStringLiteral("KVScope"));
+        setWindowTitle(run ? tr("%1 – KVScope").arg(runName(*run, workspace_->runs())) : QStringLiteral("KVScope"));
         updateActions();
     });
 }
@@ -141,7 +164,7 @@ QWidget* MainWindow::makeViewList() {
 void MainWindow::showCentre() {
     const int tab = tabs_->currentIndex();
     const bool shows = !workspace_->runs().empty() || (tab >= 0 && views()[std::size_t(tab)].withoutRun);
-    centre_->setCurrentWidget(shows ? tabs_ : static_cast<QWidget*>(welcome_));
+    centre_->setCurrentIndex(shows ? centre_->indexOf(tabs_) : 0); // 0: the start page
     if (shows) ensureView(tab);
     updateActions();
 }
@@ -151,7 +174,7 @@ void MainWindow::ensureView(int tab) {
     if (tab < 0 || tab >= int(views_.size()) || views_[std::size_t(tab)]) return;
     View* view = views()[std::size_t(tab)].make(*workspace_, nullptr);
     views_[std::size_t(tab)] = view;
-    tabs_->widget(tab)->layout()->addWidget(view);
+    static_cast<QScrollArea*>(tabs_->widget(tab))->setWidget(view);
     view->applyTheme(Theme::current());
     if (auto* remembers = dynamic_cast<Remembers*>(view))
         remembers->recall(saved_.views.value(QLatin1String(views()[std::size_t(tab)].id)).toMap());
@@ -294,16 +317,25 @@ void MainWindow::restore() {
     form_->setValues(saved_.form);
     showView(saved_.view);
     updateRecent();
-    resize(1600, 1000);
+    const QSize room = roomFor(*this);
+    resize(kRoomy.boundedTo(room));
     layout()->activate(); // the docks have sizes only now
-    resizeDocks({sessionDock_, inspectorDock_}, {330, 300}, Qt::Horizontal);
-    resizeDocks({sessionDock_, runsDock_}, {760, 150}, Qt::Vertical);
-    resizeDocks({tokensDock_}, {172}, Qt::Vertical);
+    arrangeDocks(size());
     defaultDocks_ = saveState();
     if (!saved_.geometry.isEmpty()) restoreGeometry(saved_.geometry);
+    resize(size().boundedTo(room)); // it may have been left on a larger screen
     if (!saved_.docks.isEmpty()) restoreState(saved_.docks);
     updateActions();
     form_->setFocus();
+}
+
+/// In a small window the views come first: the panels are narrower, and the inspector waits in the View menu.
+void MainWindow::arrangeDocks(QSize window) {
+    const bool narrow = window.width() < 1250, low = window.height() < 800;
+    inspectorDock_->setVisible(window.width() >= 1000);
+    resizeDocks({sessionDock_, inspectorDock_}, narrow ? QList{290, 250} : QList{330, 300}, Qt::Horizontal);
+    resizeDocks({sessionDock_, runsDock_}, {low ? 400 : 760, 150}, Qt::Vertical);
+    resizeDocks({tokensDock_}, {low ? 120 : 172}, Qt::Vertical);
 }
 
 void MainWindow::paintEvent(QPaintEvent* event) {

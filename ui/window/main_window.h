@@ -93,6 +93,7 @@ private:
     void makeStatusBar();
     void connectSession();
     void restore();
+    void arrangeDocks(QSize window);
     void afterFirstPaint();
 
     QAction* addNamed(const char* name, const QString& text, const QList<QKeySequence>& keys, const QString& tip);

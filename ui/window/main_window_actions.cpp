@@ -6,10 +6,12 @@
 #include "ui/look/theme.h"
 #include "ui/output/clipboard.h"
 #include "ui/session/session_controller.h"
+#include "ui/views/marks_range.h"
 #include "ui/views/sql_request.h"
 #include "ui/views/view.h"
 #include "ui/widgets/calibrate_dialog.h"
 #include "ui/widgets/colour_map_menu.h"
+#include "ui/widgets/data_export_menu.h"
 #include "ui/widgets/filter_bar.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/run_list.h"
@@ -217,7 +219,10 @@ void MainWindow::makeViewActions() {
             [this] { setTheme(theme_ == QLatin1String("dark") ? QStringLiteral("light") : QStringLiteral("dark")); });
     action("theme")->setCheckable(true);
     connect(addNamed("resetLayout", tr("Reset Layout"), {}, tr("Panels where they were at first")), &QAction::triggered,
-            this, [this] { restoreState(defaultDocks_); });
+            this, [this] {
+                restoreState(defaultDocks_);
+                arrangeDocks(size());
+            });
 }
 
 void MainWindow::makeCursorActions() {
@@ -277,6 +282,14 @@ void MainWindow::makeMenus() {
     file->addAction(action("exportView"));
     file->addAction(action("exportReport"));
     file->addAction(action("exportFigure"));
+    file->addMenu(new DataExportMenu(
+        *workspace_,
+        [this]() -> std::optional<ExportRange> {
+            for (View* view : views_)
+                if (const auto* marks = dynamic_cast<const MarksRange*>(view)) return marks->markedRange();
+            return std::nullopt;
+        },
+        centre_, this));
     file->addSeparator();
     for (const char* name : {"newWindow", "closeWindow", "quit"}) file->addAction(action(name));
 

@@ -154,8 +154,8 @@ void MainWindow::exportReport(const QString& path) {
         return;
     }
     QStringList arguments{QStringLiteral("report"), run->key.path};
-    if (const OpenRun* other = workspace_->compare(); other && other->key.path != run->key.path)
-        arguments << other->key.path;
+    for (const OpenRun* side : workspace_->sides())
+        if (!arguments.contains(side->key.path)) arguments << side->key.path;
     arguments << QStringLiteral("-o") << path;
     auto* process = new QProcess(this);
     showMessage(tr("Writing the report…"));

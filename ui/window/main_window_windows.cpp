@@ -163,18 +163,20 @@ void MainWindow::continueFrom(MainWindow& other) {
     for (const OpenRun& run : other.workspace_->runs())
         if (!paths.contains(run.key.path)) paths << run.key.path;
     for (const QString& path : paths) workspace_->open(path);
-    const OpenRun *shown = other.workspace_->current(), *compared = other.workspace_->compare();
+    const OpenRun* shown = other.workspace_->current();
     if (!shown) return;
+    std::vector<RunKey> sides;
+    for (const OpenRun* side : other.workspace_->sides()) sides.push_back(side->key);
     // Every file shows its first run when it has been read; then the run that was shown comes to the front.
     auto waiting = std::make_shared<QMetaObject::Connection>();
     *waiting = connect(workspace_.get(), &Workspace::busyChanged, this,
-                       [this, waiting, key = shown->key, cursor = other.workspace_->cursor(),
-                        second = compared ? std::optional(compared->key) : std::nullopt](bool busy) {
+                       [this, waiting, key = shown->key, cursor = other.workspace_->cursor(), sides](bool busy) {
                            if (busy || !workspace_->find(key)) return;
                            disconnect(*waiting);
                            workspace_->setCurrent(key);
                            workspace_->setCursor(cursor, CursorMove::Follow);
-                           workspace_->setCompare(second);
+                           workspace_->setCompare(std::nullopt);
+                           for (const RunKey& side : sides) workspace_->setCompared(side, true);
                        });
 }
 

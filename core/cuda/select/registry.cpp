@@ -1,4 +1,5 @@
-// Methods with kernels of their own on the GPU: one line each. Methods that are data (SelectionSpec) need none.
+// Methods with kernels of their own on the GPU: a name and a line each. Methods that are data (SelectionSpec) need
+// none.
 #include "core/cuda/device_selector.h"
 
 #include <array>
@@ -6,8 +7,24 @@
 
 namespace kvscope {
 
+using DeviceSelectorOf = std::unique_ptr<DeviceSelector>(const ParameterValues&, const DeviceSelectorContext&);
+DeviceSelectorOf arkvaleOnDevice, dmaTokenOnDevice, doubleSparsityOnDevice, h2oOnDevice, infinigenOnDevice,
+    infllmOnDevice, locretOnDevice, questOnDevice, shadowKvOnDevice, snapKvOnDevice, spardaOnDevice;
+
 DeviceSelectorMaker findDeviceSelector(std::string_view method) {
-    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 0> table{};
+    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 11> table{{
+        {"arkvale", arkvaleOnDevice},
+        {"dma-token", dmaTokenOnDevice},
+        {"double-sparsity", doubleSparsityOnDevice},
+        {"h2o", h2oOnDevice},
+        {"infinigen", infinigenOnDevice},
+        {"infllm", infllmOnDevice},
+        {"locret", locretOnDevice},
+        {"quest", questOnDevice},
+        {"shadowkv", shadowKvOnDevice},
+        {"snapkv", snapKvOnDevice},
+        {"sparda", spardaOnDevice},
+    }};
     for (const auto& [name, make] : table)
         if (name == method) return make;
     return nullptr;

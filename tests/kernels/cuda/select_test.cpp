@@ -20,6 +20,7 @@ struct Case {
     bool agnostic;
     SelectionBudget budget;
     int maxTokens;
+    int unseen = 0;
 };
 void PrintTo(const Case& c, std::ostream* out) {
     *out << "dim " << c.dim << ", group " << c.group << ", block " << c.blockSize << ", " << c.maxTokens << " tokens";
@@ -41,6 +42,8 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
     const auto pooledKeys = halves(std::size_t(heads * windows * dim)),
                ranges = halves(std::size_t(heads * maxBlocks * 2 * dim));
     const auto pooledScores = floats(std::size_t(heads * windows));
+    const bool product = c.score == SelectArgs::Score::PooledProduct;
+    const int group = product ? 1 : c.group; // queries of a KV head
     const auto store = halves(std::size_t(heads * maxBlocks) * element);
     std::vector<std::int64_t> windowFirst, blockFirst;
     for (int h = 0; h < heads; ++h)
@@ -70,7 +73,9 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
     for (int row = 0; row < rows; ++row)
         position.push_back(row == 0 ? uniform(0, 2 * bs) : uniform(c.maxTokens / 2, c.maxTokens - steps - 1));
     for (int step = 0; step < steps; ++step) {
-        const auto q = halves(std::size_t(rows * kvHeads * c.group * dim)), key = halves(std::size_t(heads * dim)),
+        const auto given = floats(std::size_t(heads * maxBlocks));
+        const OnDevice<float> dgiven(given);
+        const auto q = halves(std::size_t(heads * group * dim)), key = halves(std::size_t(heads * dim)),
                    value = halves(std::size_t(heads * dim));
         const OnDevice<Half> dq(q), dk(key), dv(value);
         const OnDevice<std::int32_t> dpos(position);
@@ -89,6 +94,8 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
         a.index.blockFirst = dbf.get();
         a.maxBlocks = maxBlocks;
         a.score = c.score;
+        a.givenScores = dgiven.get();
+        a.unseen = c.unseen;
         a.agnostic = c.agnostic;
         a.budget = c.budget;
         a.scale = 1.f / std::sqrt(float(dim));
@@ -129,11 +136,11 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
         for (int h = 0; h < heads; ++h) {
             SCOPED_TRACE(::testing::Message() << "step " << step << ", head " << h);
             const int at = position[std::size_t(h / kvHeads)], current = at / bs, blocks = current + 1,
-                      n = grid.windows(at + 1);
+                      n = grid.windows(at + 1 - c.unseen);
             std::vector<float> aware, agnostic, windowScores(std::size_t(n), 0.f);
-            if (c.score == SelectArgs::Score::PooledSoftmax) {
-                for (int head = 0; head < c.group; ++head) {
-                    const Half* query = &q[std::size_t((h * c.group + head) * dim)];
+            if (product || c.score == SelectArgs::Score::PooledSoftmax) {
+                for (int head = 0; head < group; ++head) {
+                    const Half* query = &q[std::size_t((h * group + head) * dim)];
                     std::vector<double> logits;
                     double maximum = -1e300, sum = 0;
                     for (int w = 0; w < n; ++w) {
@@ -141,11 +148,12 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
                         for (int i = 0; i < dim; ++i)
                             dot += double(toFloat(query[i])) *
                                    double(toFloat(pooledKeys[std::size_t((h * windows + w) * dim + i)]));
+                        if (product) windowScores[std::size_t(w)] = float(dot);
                         logits.push_back(dot * double(a.scale));
                         maximum = std::max(maximum, logits.back());
                     }
                     for (const double logit : logits) sum += std::exp(logit - maximum);
-                    for (int w = 0; w < n; ++w)
+                    for (int w = 0; w < n && !product; ++w)
                         windowScores[std::size_t(w)] += float(std::exp(logits[std::size_t(w)] - maximum) / sum);
                 }
                 aware.resize(std::size_t(blocks));
@@ -162,6 +170,8 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
                         }
                     aware.push_back(float(total));
                 }
+            } else if (c.score == SelectArgs::Score::Given) {
+                aware.assign(&given[std::size_t(h * maxBlocks)], &given[std::size_t(h * maxBlocks)] + blocks);
             }
             if (c.agnostic) {
                 agnostic.resize(std::size_t(blocks));
@@ -243,6 +253,7 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
 }
 
 constexpr auto kPooled = SelectArgs::Score::PooledSoftmax, kRange = SelectArgs::Score::RangeBound,
+               kProduct = SelectArgs::Score::PooledProduct, kGiven = SelectArgs::Score::Given,
                kNone = SelectArgs::Score::None;
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaSelect,
                          ::testing::Values(Case{64, 3, 64, 32, 16, kPooled, true, {1, 4, false, 4, 7}, 3000},
@@ -251,7 +262,116 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaSelect,
                                            Case{64, 4, 16, 16, 16, kRange, false, {0, 1, false, 15, 0}, 5000},
                                            Case{128, 1, 64, 32, 16, kNone, true, {1, 4, false, 0, 11}, 7000},
                                            Case{64, 32, 128, 64, 16, kPooled, true, {2, 2, true, 3, 3}, 20000},
-                                           Case{64, 2, 64, 32, 16, kNone, false, {1, 7, false, 0, 0}, 2000}));
+                                           Case{64, 2, 64, 32, 16, kNone, false, {1, 7, false, 0, 0}, 2000},
+                                           Case{64, 3, 64, 32, 16, kProduct, true, {1, 1, false, 4, 7}, 3000, 1},
+                                           Case{128, 16, 64, 32, 16, kProduct, false, {1, 4, true, 20, 0}, 70000, 1},
+                                           Case{128, 4, 16, 8, 4, kProduct, true, {0, 1, false, 3, 3}, 4000},
+                                           Case{64, 4, 64, 32, 16, kGiven, false, {1, 3, true, 9, 0}, 6000},
+                                           Case{128, 8, 64, 32, 16, kGiven, true, {0, 1, false, 12, 5}, 30000, 1}));
+
+/// A choice made elsewhere, ahead of the layer: lists, origins, scores and slots are those of the choice, and the
+/// newest token's place is left alone.
+TEST_F(CudaTest, SelectionTakesAReadyChoice) {
+    constexpr int kRows = 2, kKvHeads = 2, kHeads = kRows * kKvHeads, kBlocks = 90, kCapacity = 12, kSlots = 13;
+    const AttentionShape shape{8, kKvHeads, 64, 16};
+    const std::size_t element = blockElements(16, 64);
+    std::vector<std::int64_t> first;
+    for (int h = 0; h < kHeads; ++h) first.push_back(std::int64_t(h) * kBlocks);
+    const OnDevice<std::int64_t> dfirst(first);
+    const auto poolBefore = halves(std::size_t(kHeads * kSlots) * element);
+    const OnDevice<Half> pool(poolBefore);
+    const OnDevice<std::int32_t> map(std::vector<std::int32_t>(std::size_t(kHeads * kSlots), -1)),
+        listBlock(std::size_t(kHeads * kCapacity)), listSlot(std::size_t(kHeads * kCapacity)),
+        listCount(static_cast<std::size_t>(kHeads));
+    const OnDevice<BlockMove> loads(std::size_t(kHeads * kCapacity)), writeBacks(static_cast<std::size_t>(kHeads));
+    const OnDevice<SelectionHead> headsOut(static_cast<std::size_t>(kHeads));
+    const OnDevice<std::uint32_t> blocksOut(std::size_t(kHeads * kCapacity));
+    const OnDevice<float> scoresOut(std::size_t(kHeads * kCapacity));
+    std::vector<std::vector<std::int32_t>> hostMap(std::size_t(kHeads),
+                                                   std::vector<std::int32_t>(std::size_t(kSlots), -1));
+    std::vector<std::int32_t> position{uniform(20 * 16, 30 * 16), uniform(60 * 16, 70 * 16) / 16 * 16 - 2};
+    for (int step = 0; step < 5; ++step) { // the second row opens a block on its way
+        std::vector<std::uint32_t> chosen(std::size_t(kHeads * kCapacity), 0);
+        std::vector<std::int32_t> count;
+        const auto scores = floats(std::size_t(kHeads * kCapacity));
+        for (int h = 0; h < kHeads; ++h) {
+            const int current = position[std::size_t(h / kKvHeads)] / 16;
+            std::set<std::int32_t> blocks{current};
+            const int wanted = uniform(1, kCapacity);
+            while (int(blocks.size()) < wanted) blocks.insert(uniform(0, current));
+            count.push_back(wanted);
+            std::size_t at = std::size_t(h * kCapacity);
+            for (const std::int32_t b : blocks)
+                chosen[at++] = std::uint32_t(b) | std::uint32_t(b == current ? Origin::Window : Origin::TokenLevel)
+                                                      << kOriginShift;
+        }
+        const OnDevice<std::uint32_t> dchosen(chosen);
+        const OnDevice<std::int32_t> dcount(count), dpos(position);
+        const OnDevice<float> dscores(scores);
+        const OnDevice<std::uint32_t> counts(std::vector<std::uint32_t>(2, 0));
+        const OnDevice<std::uint64_t> end(std::vector<std::uint64_t>(1, 0));
+        SelectArgs a;
+        a.shape = shape;
+        a.rows = kRows;
+        a.position = dpos.get();
+        a.maxBlocks = kBlocks;
+        a.budget = {1, 2, true, 5, 0}; // plays no part
+        a.chosen = dchosen.get();
+        a.chosenCount = dcount.get();
+        a.chosenScores = dscores.get();
+        a.unseen = 1;
+        a.capacity = kCapacity;
+        a.listBlock = listBlock.get();
+        a.listSlot = listSlot.get();
+        a.listCount = listCount.get();
+        a.slots = kSlots;
+        a.map = map.get();
+        a.pool = pool.bf16();
+        a.storeFirst = dfirst.get();
+        a.moves = {loads.get(), writeBacks.get(), counts.get()};
+        a.recordHead = headsOut.get();
+        a.recordBlocks = blocksOut.get();
+        a.recordScores = scoresOut.get();
+        a.endMark = end.get();
+        selectBlocksOnDevice(launch, a);
+        check(cudaStreamSynchronize(launch.stream), "testing");
+        EXPECT_GT(end.read()[0], 0u);
+        EXPECT_EQ(pool.read(), poolBefore) << "the token comes later";
+        const auto list = listBlock.read(), slots = listSlot.read(), got = listCount.read();
+        const auto packed = blocksOut.read();
+        const auto recorded = scoresOut.read();
+        const auto heads = headsOut.read();
+        std::uint32_t misses = 0, full = 0;
+        for (int h = 0; h < kHeads; ++h) {
+            SCOPED_TRACE(::testing::Message() << "step " << step << ", head " << h);
+            const int at = position[std::size_t(h / kKvHeads)];
+            ASSERT_EQ(got[std::size_t(h)], count[std::size_t(h)]);
+            std::vector<std::int32_t> wanted;
+            for (int i = 0; i < count[std::size_t(h)]; ++i)
+                wanted.push_back(std::int32_t(chosen[std::size_t(h * kCapacity + i)] & 0xffffff));
+            const auto old = hostMap[std::size_t(h)];
+            std::vector<std::int32_t> load(kSlots);
+            setDifference(hostMap[std::size_t(h)], wanted, load);
+            int missed = 0;
+            for (std::size_t i = 0; i < wanted.size(); ++i) {
+                const std::size_t j = std::size_t(h * kCapacity) + i;
+                const bool fresh = at % 16 == 0 && wanted[i] == at / 16;
+                const bool resident = fresh || std::find(old.begin(), old.end(), wanted[i]) != old.end();
+                missed += resident ? 0 : 1;
+                EXPECT_EQ(list[j], wanted[i]);
+                EXPECT_EQ(packed[j], chosen[j] | std::uint32_t(resident) << kHitShift);
+                EXPECT_EQ(recorded[j], scores[j]);
+                EXPECT_EQ(hostMap[std::size_t(h)][std::size_t(slots[j])], wanted[i]);
+            }
+            EXPECT_EQ(heads[std::size_t(h)].misses, missed);
+            EXPECT_EQ(heads[std::size_t(h)].late, 0u);
+            misses += std::uint32_t(missed);
+            full += (at + 1) % 16 == 0 ? 1u : 0u;
+        }
+        EXPECT_EQ(counts.read(), (std::vector<std::uint32_t>{misses, full}));
+        for (auto& at : position) ++at;
+    }
+}
 
 TEST_F(CudaTest, GatherMovesEveryByteBothWays) {
     const AttentionShape shape{16, 2, 128, 64};
@@ -284,6 +404,53 @@ TEST_F(CudaTest, GatherMovesEveryByteBothWays) {
         gatherBlocks(launch, a);
         check(cudaStreamSynchronize(launch.stream), "testing");
         auto want = before, host = content;
+        const auto reset = [&] {
+            std::memcpy(pinned, content.data(), content.size() * 2);
+            check(cudaMemcpy(pool.get(), before.data(), before.size() * 2, cudaMemcpyHostToDevice), "testing");
+        };
+        // Beside other kernels, in two parts; the attention was ready before or has not begun to wait.
+        for (const bool waiting : {true, false}) {
+            constexpr int kSlots = 50, kHeads = kBlocks / kSlots;
+            reset();
+            const OnDevice<std::uint64_t> marks(std::vector<std::uint64_t>{0, 0, 500, waiting ? 501u : 499u});
+            const OnDevice<SelectionHead> late(std::vector<SelectionHead>(std::size_t(kHeads), SelectionHead{}));
+            const OnDevice<std::uint32_t> recorded(std::size_t(2));
+            GatherArgs beside = a;
+            beside.beside = true;
+            beside.part = GatherArgs::Part::Loads;
+            beside.recordCounts = recorded.get();
+            beside.mark = marks.get();
+            beside.endMark = marks.get() + 1;
+            beside.begin = marks.get() + 2;
+            beside.ready = marks.get() + 3;
+            beside.late = late.get();
+            beside.slots = kSlots;
+            gatherBlocks(launch, beside, 16);
+            check(cudaStreamSynchronize(launch.stream), "testing");
+            auto loaded = before;
+            for (const auto& move : in)
+                std::copy_n(&content[move.store * element], element, &loaded[move.slot * element]);
+            EXPECT_EQ(pool.read(), loaded) << loads;
+            EXPECT_EQ(std::memcmp(pinned, content.data(), content.size() * 2), 0) << "nothing was written back";
+            EXPECT_GE(marks.read()[1], marks.read()[0]);
+            std::vector<std::uint32_t> wantLate(kHeads, 0);
+            for (const auto& move : in) wantLate[move.slot / kSlots] += waiting ? 1 : 0;
+            for (int h = 0; h < kHeads; ++h)
+                EXPECT_EQ(late.read()[std::size_t(h)].late, wantLate[std::size_t(h)]) << "head " << h;
+            beside.part = GatherArgs::Part::WriteBacks;
+            beside.late = nullptr;
+            gatherBlocks(launch, beside, 16);
+            check(cudaStreamSynchronize(launch.stream), "testing");
+            for (const auto& move : out)
+                EXPECT_EQ(std::memcmp(static_cast<Half*>(pinned) + move.store * element, &before[move.slot * element],
+                                      element * 2),
+                          0);
+            EXPECT_EQ(recorded.read(),
+                      (std::vector<std::uint32_t>{std::uint32_t(in.size()), std::uint32_t(out.size())}));
+        }
+        reset();
+        gatherBlocks(launch, a);
+        check(cudaStreamSynchronize(launch.stream), "testing");
         for (const auto& move : in) std::copy_n(&content[move.store * element], element, &want[move.slot * element]);
         for (const auto& move : out) std::copy_n(&before[move.slot * element], element, &host[move.store * element]);
         EXPECT_EQ(pool.read(), want) << loads;

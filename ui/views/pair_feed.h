@@ -1,45 +1,23 @@
-// Which runs the pages of the Compare view lay beside the shown one, and how a page reads two of them at once.
+// How a page of the Compare view reads two runs at once: aligned first, then pair by pair on a worker.
 #pragma once
 
 #include "kernels/base/error.h"
 #include "profiler/compare/alignment.h"
+#include "ui/views/growth_timer.h"
 #include "ui/workspace.h"
-
-#include <QColor>
 
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 namespace kvscope::ui {
 
-/// The shown run is A. B is the workspace's run to compare with; the Compare view can lay more beside them.
-class CompareSet final : public QObject {
-    Q_OBJECT
-public:
-    explicit CompareSet(Workspace& workspace, QObject* parent = nullptr);
-    /// B, C, ...: open runs other than A; B first. Empty: nothing to compare with.
-    std::vector<const OpenRun*> others() const;
-    bool contains(const RunKey& key) const;
-    /// Adds a run or takes it out. The first becomes B; when B goes, the next one follows.
-    void set(const RunKey& key, bool compared);
-
-signals:
-    void changed();
-
-private:
-    Workspace& workspace_;
-    std::vector<RunKey> more_; // beyond B
-};
-
-/// "A", "B", ... of run `index`, 0 being the shown one.
-QString runLetter(std::size_t index);
-QColor runColour(std::size_t index);
-
 /// Reads two runs pair by pair, in chunks and in order; the second file has a reader of its own that goes from chunk to
-/// chunk.
+/// chunk. Runs that grow are aligned again at the pace of GrowthTimer: aligning reads all steps of both.
 template <class Chunk> class PairFeed {
 public:
     /// Worker thread.
@@ -50,6 +28,8 @@ public:
 
     PairFeed(Workspace& workspace, QObject* context, const char* slot, int chunkPairs)
         : workspace_(workspace), context_(context), slot_(slot), chunkPairs_(chunkPairs) {}
+    PairFeed(const PairFeed&) = delete;
+    PairFeed& operator=(const PairFeed&) = delete;
 
     /// `letter`: what sentences call b.
     void start(const RunKey& a, const RunKey& b, const QString& letter, AlignBy by, int sequence, Read read,
@@ -62,22 +42,40 @@ public:
     }
     void stop() {
         ++epoch_;
-        active_ = asking_ = enough_ = false;
+        active_ = asking_ = enough_ = paused_ = false;
         loaded_ = 0;
         alignment_ = {};
+        other_.reset();
         error_.clear();
     }
-    /// The runs may have more steps now.
-    void advance() {
-        if (active_ && !asking_ && !enough_) align();
+    /// The runs may have more steps now; `ended`: these were the last.
+    void grew(bool ended) {
+        if (active_ && !enough_) again_.grew(ended);
+    }
+    /// The person has seen enough; what was read stays.
+    void pause() {
+        if (!asking_) return;
+        ++epoch_; // the answer under way comes too late
+        paused_ = true;
+        asking_ = false;
+        other_.reset(); // the read under way still has it
+        workspace_.query<int>(
+            context_, slot_, a_, [](TraceReader&) { return 0; }, [](int) {}); // interrupts the read
+        rest();
+    }
+    void resume() {
+        if (std::exchange(paused_, false) && active_ && !enough_ && error_.isEmpty()) align(); // they may have grown
     }
     const Alignment& alignment() const { return alignment_; }
     int loaded() const { return loaded_; }
+    int total() const { return int(alignment_.pairs.size()); }
     bool loading() const { return asking_; }
+    bool paused() const { return paused_; }
     bool active() const { return active_; }
     const QString& error() const { return error_; }
 
 private:
+    static constexpr int kLeastMs = 1000;
     struct Aligning {
         Alignment alignment;
         std::shared_ptr<TraceReader> other;
@@ -91,6 +89,13 @@ private:
         if (error.kind == ErrorKind::Cancelled) throw Error(error);
         return QString::fromStdString(oneLine(error));
     }
+
+    void advance() {
+        if (!active_ || enough_ || paused_) return rest();
+        if (asking_) return again_.grew(true); // what is being read was aligned before: once more when it is there
+        align();
+    }
+    void rest() { again_.answered(); }
 
     void align() {
         asking_ = true;
@@ -111,6 +116,11 @@ private:
                 if (epoch != epoch_) return;
                 asking_ = false;
                 error_ = result.error;
+                if (!error_.isEmpty()) { // what was read stays
+                    aligned_();
+                    if (epoch == epoch_) rest();
+                    return;
+                }
                 // A live run only gets longer; anything else begins anew.
                 const auto& before = alignment_.pairs;
                 const auto& now = result.alignment.pairs;
@@ -119,13 +129,17 @@ private:
                 alignment_ = std::move(result.alignment);
                 other_ = std::move(result.other);
                 aligned_();
-                if (active_ && epoch == epoch_ && error_.isEmpty()) ask();
+                if (epoch != epoch_) return;
+                if (active_)
+                    ask();
+                else
+                    rest();
             });
     }
 
     void ask() {
         const int count = std::min(chunkPairs_, int(alignment_.pairs.size()) - loaded_);
-        if (count <= 0) return;
+        if (count <= 0 || paused_) return rest();
         asking_ = true;
         std::vector<StepPair> pairs(alignment_.pairs.begin() + loaded_, alignment_.pairs.begin() + loaded_ + count);
         workspace_.query<Answer>(
@@ -145,11 +159,16 @@ private:
                 if (!answer.chunk) {
                     error_ = answer.error;
                     aligned_();
-                    return;
+                    return rest();
                 }
                 loaded_ += int(pairs.size());
-                enough_ = !append_(std::move(*answer.chunk), pairs);
-                if (active_ && epoch == epoch_ && !asking_ && !enough_) ask();
+                const bool enough = !append_(std::move(*answer.chunk), pairs);
+                if (!active_ || epoch != epoch_) return;
+                enough_ = enough;
+                if (enough_)
+                    rest();
+                else if (!asking_)
+                    ask();
             });
     }
 
@@ -168,8 +187,9 @@ private:
     std::shared_ptr<TraceReader> other_;
     int loaded_ = 0;
     unsigned epoch_ = 0;
-    bool active_ = false, asking_ = false, enough_ = false;
+    bool active_ = false, asking_ = false, enough_ = false, paused_ = false;
     QString error_;
+    GrowthTimer again_{kLeastMs, [this] { advance(); }};
 };
 
 } // namespace kvscope::ui

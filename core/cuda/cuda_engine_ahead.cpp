@@ -1,0 +1,175 @@
+// Choosing a layer's blocks one layer ahead: they travel on a second stream of the step while this layer attends and
+// runs its feed-forward, and the attention that needs them joins that stream.
+#include "core/cuda/cuda_engine.h"
+
+#include <algorithm>
+#include <fmt/format.h>
+
+namespace kvscope {
+
+namespace {
+
+using Part = cuda::GatherArgs::Part;
+
+} // namespace
+
+bool CudaEngine::chosenAhead(int index) const {
+    if (!ahead_ || index < 1 || index >= int(layers_.size())) return false;
+    const Layer& layer = layers_[std::size_t(index)];
+    return layer.sparse && !layer.own;
+}
+
+/// Layers that follow each other have lists of their own: one is written while the other is attended.
+CudaEngine::Lists CudaEngine::listsOf(int index) const {
+    const std::size_t heads = std::size_t(selectRows_) * std::size_t(kvHeads_),
+                      capacity = std::size_t(std::max(capacity_, 1));
+    const std::size_t first = ahead_ && index % 2 == 1 ? heads : 0;
+    // A lookahead's write-backs wait until the token is there: by then the next but one layer may have chosen.
+    const std::size_t writeBacks = ahead_ ? std::size_t(index * rows_ * kvHeads_) : 0;
+    return {listBlock_ + first * capacity, listSlot_ + first * capacity, listCount_ + first, loads_ + first * capacity,
+            writeBacks_ + writeBacks};
+}
+
+cuda::GatherArgs CudaEngine::gatherArgs(int index, const Entry& entry) const {
+    const Layer& layer = layers_[std::size_t(index)];
+    const Lists lists = listsOf(index);
+    cuda::GatherArgs gather;
+    gather.shape = shape_;
+    gather.moves = {lists.loads, lists.writeBacks, layer.counts};
+    gather.store = layer.store;
+    gather.storeOut = const_cast<__nv_bfloat16*>(layer.store);
+    gather.pool = layer.blocks;
+    if (options_.record) gather.recordCounts = entry.counts + 2 * index;
+    return gather;
+}
+
+/// What the second stream gets from here on follows what the first has so far.
+void CudaEngine::fork() {
+    cuda::check(cudaEventRecord(chosen_, stream_), "starting a transfer");
+    cuda::check(cudaStreamWaitEvent(aheadStream_, chosen_), "starting a transfer");
+}
+
+cuda::GatherArgs CudaEngine::besideArgs(int index, const Entry& entry, Part part) const {
+    cuda::GatherArgs gather = gatherArgs(index, entry);
+    gather.part = part;
+    gather.beside = true;
+    const bool loads = part != Part::WriteBacks;
+    gather.mark = mark(entry, index, loads ? kGather : kBack);
+    gather.endMark = mark(entry, index, loads ? kLoaded : kBackEnd);
+    if (options_.record && loads) {
+        gather.ready = mark(entry, index, kReady);
+        gather.begin = mark(entry, kEmbed);
+        gather.late = entry.heads + std::size_t(index) * std::size_t(rows_ * kvHeads_);
+        gather.slots = options_.slots;
+    }
+    return gather;
+}
+
+/// Thread blocks of a transfer. Each more of them slows the kernels beside it: as few as keep up (bench/results,
+/// 2026-11-22); above 8 sequences as SparDA's released code has them on a GPU of this generation.
+int CudaEngine::besideBlocks() const {
+    if (options_.aheadBlocks > 0) return options_.aheadBlocks;
+    if (rows_ <= 8) return transferLoop_ ? 4 : 8;
+    return rows_ <= 16 ? 16 : 32;
+}
+
+void CudaEngine::moveBeside(int index, const Entry& entry, Part part) {
+    cuda::Launch beside = launch_;
+    beside.stream = aheadStream_;
+    beside.joined = true;
+    atStage(index, nameOf(Stage::Offloading));
+    cuda::gatherBlocks(beside, besideArgs(index, entry, part), besideBlocks());
+    if (part != Part::WriteBacks) cuda::check(cudaEventRecord(loaded_[index % 2], aheadStream_), "starting a transfer");
+}
+
+/// The next layer's choice and transfers, between this layer's own choice and its attention.
+void CudaEngine::lookAhead(int index, const Entry& entry) {
+    if (!ahead_) return;
+    const Layer& layer = layers_[std::size_t(index)];
+    const int target = index + 1;
+    const bool prepared = chosenAhead(index), writesBack = prepared && layer.offloaded;
+    if (chosenAhead(target)) {
+        cuda::SelectArgs select = decodeSelectArgs(target, entry);
+        select.unseen = 1;
+        select.newKey = select.newValue = nullptr; // the layer itself writes them
+        DeviceStep step = deviceStep(index, entry);
+        if (prepared || !layer.sparse) // else the marks are those of this layer's own choice
+            select.marks[2] = step.offloadingMark;
+        else
+            step.stage1Mark = step.poolingMark = step.offloadingMark = nullptr;
+        if (!transferLoop_) select.endMark = mark(entry, index, kReady);
+        atStage(index, nameOf(Stage::Stage1));
+        selector_->lookAhead(step, target, select);
+        cuda::selectBlocksOnDevice(launch_, select);
+        if (transferLoop_) return handOver(target, layer.offloaded ? index : -1, mark(entry, index, kReady));
+        if (layers_[std::size_t(target)].offloaded || writesBack) fork();
+        if (layers_[std::size_t(target)].offloaded) moveBeside(target, entry, Part::Loads);
+    } else if (layer.sparse) {
+        if (transferLoop_) return handOver(target, index, mark(entry, index, kReady));
+        if (options_.record) cuda::stampNow(launch_, mark(entry, index, kReady));
+        if (writesBack) fork();
+    }
+    if (writesBack) moveBeside(index, entry, Part::WriteBacks);
+}
+
+/// The layer's blocks have arrived. @return how the attention is launched
+cuda::Launch CudaEngine::join(int index) {
+    cuda::Launch how = launch_;
+    if (!ahead_ || transferLoop_ || !layers_[std::size_t(index)].offloaded) return how;
+    cuda::check(cudaStreamWaitEvent(stream_, loaded_[index % 2]), "waiting for a transfer");
+    how.joined = true;
+    return how;
+}
+
+/// One kernel carries the transfers of all layers of a step, in place of a launch and a join for each. It is no part of
+/// the graph, whose kernels then follow each other without forks: lists and arrivals are handed over in device memory.
+void CudaEngine::startTransferLoop(int entry) {
+    if (!transferLoop_) return;
+    if (loops_ > 1) // its write-backs come before the next step uses their slots
+        cuda::check(cudaStreamWaitEvent(stream_, chosen_), "waiting for a transfer");
+    cuda::Launch beside = launch_;
+    beside.stream = aheadStream_;
+    beside.joined = true;
+    cuda::TransferLoopArgs args;
+    args.gathers = loopGathers_[entry];
+    args.layers = int(layers_.size());
+    while (!layers_[std::size_t(args.first)].offloaded) ++args.first;
+    args.blockSize = shape_.blockSize;
+    args.dim = shape_.dim;
+    args.step = ++loops_;
+    args.flags = flags_;
+    cuda::runTransferLoop(beside, args, besideBlocks());
+    cuda::check(cudaEventRecord(chosen_, aheadStream_), "starting a transfer");
+}
+
+/// The list of layer `listed` is there; the blocks of layer `awaited` must be. -1: neither.
+void CudaEngine::handOver(int listed, int awaited, std::uint64_t* ready) {
+    cuda::handOver(launch_, flags_, listed, awaited, besideBlocks(), ready);
+}
+
+/// A step ends when everything has moved.
+void CudaEngine::joinAll() {
+    if (!ahead_ || transferLoop_ || storeBytes_ == 0) return;
+    cuda::check(cudaEventRecord(chosen_, aheadStream_), "waiting for a transfer");
+    cuda::check(cudaStreamWaitEvent(stream_, chosen_), "waiting for a transfer");
+}
+
+/// Transfer times of a layer whose blocks travelled on the second stream.
+void CudaEngine::fillTransfers(int index, const Entry& entry, int step, LayerRecord& out) const {
+    const std::uint64_t* marks = entry.marks + index * kMarks;
+    const int blocks = out.h2dBlocks + (chosenAhead(index) ? 0 : out.d2hBlocks);
+    if (blocks > 0) {
+        const auto span = [](std::uint64_t from, std::uint64_t to) { return to > from ? std::int64_t(to - from) : 0; };
+        const std::int64_t moved = span(marks[kGather], marks[kLoaded]);
+        // The attention could have begun at `ready`: it waited if the last block came later.
+        if (marks[kLoaded] > marks[kReady]) out.exposedNs = span(marks[kReady], marks[kAttention]);
+        out.transferNs = std::max(moved, out.exposedNs);
+        if (options_.trace != nullptr)
+            transferSpans_.push_back({step, index, SpanRecord::Kind::Copy, "lookahead transfers",
+                                      fmt::format("layer {}: {} blocks", index, blocks),
+                                      hostTime(marks[kGather]) - originNs_, moved});
+    }
+    if (out.d2hBlocks > 0 && chosenAhead(index)) out.transferNs += std::int64_t(marks[kBackEnd] - marks[kBack]);
+}
+
+} // namespace kvscope

@@ -1,0 +1,128 @@
+#include "core/cuda/device_upload.h"
+
+#include "core/cuda/gpu_device.h"
+#include "kernels/base/half.h"
+#include "kernels/cpu/quantised.h"
+#include "kernels/cuda/packed.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+namespace kvscope {
+namespace {
+
+constexpr std::size_t kStagingBytes = std::size_t(32) << 20;
+
+std::uint16_t roundToBf16(float value) {
+    std::uint32_t bits = std::bit_cast<std::uint32_t>(value);
+    if (std::isnan(value)) return 0x7fc0;
+    bits += 0x7fff + (bits >> 16 & 1); // to nearest even
+    return std::uint16_t(bits >> 16);
+}
+
+const char* rowOf(const WeightMatrix& w, int row) {
+    return static_cast<const char*>(w.data) + std::size_t(row) * rowBytes(w.type, w.cols);
+}
+
+void rowToFloats(const WeightMatrix& w, int row, float* out) {
+    const char* from = rowOf(w, row);
+    if (isQuantised(w.type))
+        cpu::dequantise(w.type, from, 0, w.cols, out);
+    else
+        for (int c = 0; c < w.cols; ++c) out[c] = elementAt(from, w.type, c);
+}
+
+void copyToDevice(const void* to, const void* from, std::size_t bytes) {
+    cuda::check(cudaMemcpy(const_cast<void*>(to), from, bytes, cudaMemcpyHostToDevice), "copying the weights");
+}
+
+} // namespace
+
+DType deviceType(const WeightMatrix& w) { return isQuantised(w.type) ? w.type : DType::BF16; }
+DType deviceType(const WeightMatrix& a, const WeightMatrix& b) {
+    return deviceType(a) == deviceType(b) ? deviceType(a) : DType::BF16;
+}
+
+DeviceUpload::DeviceUpload() {
+    launch_.multiprocessors = usableGpu().multiProcessorCount;
+    for (std::byte*& staging : staging_)
+        cuda::check(cudaMalloc(reinterpret_cast<void**>(&staging), kStagingBytes), "preparing to copy weights");
+}
+
+DeviceUpload::~DeviceUpload() {
+    cudaStreamSynchronize(launch_.stream);
+    for (std::byte* staging : staging_) cudaFree(staging);
+}
+
+/// The bytes of `count` rows, in the file itself where they need no conversion; valid until the next call.
+const void* DeviceUpload::rowsAs(const WeightMatrix& w, int first, int count, DType type) {
+    if (w.type == type) return rowOf(w, first);
+    const auto cols = std::size_t(w.cols);
+    halves_.resize(std::size_t(count) * cols);
+    row_.resize(cols);
+    for (int r = 0; r < count; ++r) {
+        rowToFloats(w, first + r, row_.data());
+        std::transform(row_.begin(), row_.end(), halves_.begin() + std::ptrdiff_t(std::size_t(r) * cols), roundToBf16);
+    }
+    return halves_.data();
+}
+
+/// low alone: its rows fill the tiles; with high: 8 rows of each make one.
+void DeviceUpload::pack(const cuda::DeviceMatrix& to, int firstTile, const WeightMatrix& low,
+                        const WeightMatrix* high) {
+    const int perTile = high == nullptr ? 16 : 8;
+    const std::size_t bytes = rowBytes(to.type, to.cols);
+    const std::size_t tileBytes =
+        std::size_t(cuda::packedChunks(to.type, to.cols)) * std::size_t(cuda::packedChunk(to.type).bytes);
+    const int slab = std::max(1, int(kStagingBytes / bytes) / perTile) * perTile;
+    if (std::size_t(slab) * bytes > kStagingBytes)
+        throw Error(ErrorKind::Unsupported, "a row of this model's weights is too long for the GPU backend",
+                    "use --backend cpu");
+    for (int first = 0; first < low.rows; first += slab) {
+        const int count = std::min(slab, low.rows - first);
+        const WeightMatrix* parts[] = {&low, high};
+        for (int i = 0; i < 2; ++i) // waits for the kernel before, which reads the staging memory
+            if (parts[i] != nullptr)
+                copyToDevice(staging_[i], rowsAs(*parts[i], first, count, to.type), std::size_t(count) * bytes);
+        cuda::packRows(launch_, to.type, staging_[0], high == nullptr ? nullptr : staging_[1],
+                       high == nullptr ? count : 2 * count, to.cols,
+                       const_cast<std::byte*>(to.packed) + std::size_t(firstTile + first / perTile) * tileBytes);
+    }
+}
+
+void DeviceUpload::rows(const cuda::DeviceMatrix& to, const WeightMatrix& from, int firstRow) {
+    if (to.packed != nullptr) return pack(to, firstRow / 16, from, nullptr);
+    const auto cols = std::size_t(from.cols);
+    const int slab = std::max(1, int(kStagingBytes / (cols * 2)));
+    for (int first = 0; first < from.rows; first += slab) {
+        const int count = std::min(slab, from.rows - first);
+        copyToDevice(to.data + std::size_t(firstRow + first) * cols, rowsAs(from, first, count, DType::BF16),
+                     std::size_t(count) * cols * 2);
+    }
+}
+
+void DeviceUpload::gated(const cuda::DeviceMatrix& to, const WeightMatrix& gate, const WeightMatrix& up) {
+    if (to.packed != nullptr) return pack(to, 0, gate, &up);
+    const auto cols = std::size_t(gate.cols);
+    std::vector<std::uint16_t> both(std::size_t(to.rows) * cols);
+    for (const bool isUp : {false, true})
+        for (int row = 0; row < gate.rows; ++row)
+            std::memcpy(&both[std::size_t(cuda::interleavedRow(row, isUp)) * cols],
+                        rowsAs(isUp ? up : gate, row, 1, DType::BF16), cols * 2);
+    copyToDevice(to.data, both.data(), both.size() * 2);
+}
+
+void DeviceUpload::asFloats(const float* to, const WeightMatrix& from) {
+    std::vector<float> values(std::size_t(from.rows) * std::size_t(from.cols));
+    for (int row = 0; row < from.rows; ++row)
+        rowToFloats(from, row, &values[std::size_t(row) * std::size_t(from.cols)]);
+    floats(to, values);
+}
+
+void DeviceUpload::floats(const float* to, const std::vector<float>& from) {
+    if (!from.empty()) copyToDevice(to, from.data(), from.size() * sizeof(float));
+}
+
+} // namespace kvscope

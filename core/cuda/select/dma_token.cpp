@@ -1,0 +1,42 @@
+// DMA by token on the GPU (core/select/dma_token.cpp): what falls out of the best never comes back, so only the best
+// are on the device.
+#include "core/cuda/select/keeping_selector.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+class DmaToken final : public KeepingSelector {
+public:
+    DmaToken(const ParameterValues& values, const DeviceSelectorContext& context)
+        : KeepingSelector(context, budgetOf(values, context), false), exponential_(values.text("bias") == "dma") {}
+
+    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+                    std::int64_t headStride) override {
+        cuda::copyScores(context_.launch, evictionScores(layer) + firstToken(sequence), tokenStride(sequence),
+                         promptScores_, mostTokens_, context_.shape.kvHeads, tokens, exponential_);
+        keepFromPrompt(tokens, capacity_);
+        keep({layer, sequence, blocks, headStride}, &chosen_, true, 0, 0);
+    }
+
+private:
+    static int budgetOf(const ParameterValues& values, const DeviceSelectorContext& context) {
+        return std::min(values.integer("budget_tokens"),
+                        *std::max_element(context.maxTokens.begin(), context.maxTokens.end()));
+    }
+    void comes(cuda::KeepTokenArgs& args) const override {
+        args.scored = true;
+        args.exponentiates = exponential_;
+    }
+
+    const bool exponential_;
+};
+
+} // namespace
+
+std::unique_ptr<DeviceSelector> dmaTokenOnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
+    return std::make_unique<DmaToken>(values, context);
+}
+
+} // namespace kvscope

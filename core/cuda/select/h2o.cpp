@@ -1,0 +1,159 @@
+// H2O on the GPU (core/select/h2o.cpp). What tokens receive is added up in a pass of its own over the keys, with the
+// logarithms of the sums that the attention had.
+#include "core/cuda/select/keeping_selector.h"
+#include "kernels/cuda/token_mass.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+class H2o final : public KeepingSelector {
+public:
+    H2o(const ParameterValues& values, const DeviceSelectorContext& context)
+        : KeepingSelector(context, mostKept(values, context), true) {
+        for (const int tokens : context.promptTokens) {
+            heavyHost_.push_back(heavyOf(values, tokens));
+            recentHost_.push_back(recentOf(values, tokens));
+        }
+    }
+
+    void plan(DeviceArena& arena) override {
+        KeepingSelector::plan(arena);
+        const auto rows = std::size_t(context_.rows());
+        arena.plan(logSums_, rows * std::size_t(context_.shape.queryHeads), "activations");
+        arena.plan(heavy_, rows, "session state");
+        arena.plan(recent_, rows, "session state");
+    }
+    void begin() override {
+        KeepingSelector::begin();
+        const auto upload = [](std::int32_t* to, const std::vector<std::int32_t>& from) {
+            cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
+                        "preparing the session");
+        };
+        upload(heavy_, heavyHost_);
+        upload(recent_, recentHost_);
+    }
+    bool needsLogSums() const override { return true; }
+    void prompt(const DevicePromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+    bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override {
+        KeepingSelector::attend(step, args);
+        args.logSums = logSums_;
+        return false;
+    }
+    void after(const DeviceStep& step) override;
+
+private:
+    static int share(int count, double ratio, int tokens) {
+        return std::max(1, count > 0 ? count : int(ratio * tokens));
+    }
+    static int heavyOf(const ParameterValues& values, int tokens) {
+        return share(values.integer("heavy_tokens"), values.number("heavy_ratio"), tokens);
+    }
+    static int recentOf(const ParameterValues& values, int tokens) {
+        return share(values.integer("recent_tokens"), values.number("recent_ratio"), tokens);
+    }
+    static int mostKept(const ParameterValues& values, const DeviceSelectorContext& context) {
+        int most = 1;
+        for (std::size_t s = 0; s < context.maxTokens.size(); ++s) {
+            const int prompt = context.promptTokens[s];
+            most =
+                std::max(most, std::min(context.maxTokens[s], heavyOf(values, prompt) + recentOf(values, prompt) + 1));
+        }
+        return most;
+    }
+    std::int32_t firstRecent(int sequence, std::int32_t newest) const override {
+        return newest - recentHost_[std::size_t(sequence)];
+    }
+    void clearMass() {
+        cuda::check(cudaMemsetAsync(promptMass_, 0,
+                                    std::size_t(context_.shape.kvHeads) * std::size_t(mostTokens_) * sizeof(double),
+                                    context_.launch.stream),
+                    "counting attention");
+    }
+
+    std::vector<std::int32_t> heavyHost_, recentHost_;  // [sequence]
+    std::int32_t *heavy_ = nullptr, *recent_ = nullptr; // likewise
+    float* logSums_ = nullptr;                          // [rows, queryHeads] of the step's attention
+};
+
+void H2o::prompt(const DevicePromptChunk& chunk) {
+    if (!context_.layers[std::size_t(chunk.layer)].own) return;
+    if (chunk.first == 0) clearMass();
+    cuda::TokenMassArgs args;
+    args.shape = context_.shape;
+    args.rows = 1;
+    args.q = chunk.q;
+    args.logSums = chunk.logSums;
+    args.queries = chunk.n;
+    args.firstPosition = chunk.first;
+    args.blocks = chunk.blocks;
+    args.stride = chunk.headStride / std::int64_t(cuda::blockElements(context_.shape.blockSize, context_.shape.dim));
+    args.maxTokens = chunk.first + chunk.n;
+    if (const float* scores = biases(chunk.layer)) args.bias = scores + firstToken(chunk.sequence);
+    args.biasStride = tokenStride(chunk.sequence);
+    args.scale = context_.config.attentionScale();
+    args.biasScale = context_.spec.bias.scale;
+    args.mass = promptMass_;
+    args.massStride = mostTokens_;
+    cuda::addTokenMass(context_.launch, args);
+}
+
+void H2o::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
+    const int heavy = heavyHost_[std::size_t(sequence)], recent = recentHost_[std::size_t(sequence)];
+    const Prompt prompt{layer, sequence, blocks, headStride};
+    if (tokens <= heavy + recent) {
+        keep(prompt, nullptr, false, 0, tokens);
+    } else {
+        cuda::PoolArgs pool; // of one token each: in float
+        pool.lists = context_.shape.kvHeads;
+        pool.length = tokens - recent;
+        pool.mass = promptMass_;
+        pool.massStride = mostTokens_;
+        pool.scores = promptScores_;
+        pool.scoreStride = mostTokens_;
+        cuda::poolMass(context_.launch, pool);
+        keepFromPrompt(tokens - recent, heavy);
+        keep(prompt, &chosen_, false, tokens - recent, tokens);
+    }
+    clearMass(); // a filled context has none
+}
+
+void H2o::after(const DeviceStep& step) {
+    const cuda::KeptTokens& tokens = kept(step.layer);
+    cuda::TokenMassArgs args;
+    args.shape = context_.shape;
+    args.rows = context_.rows();
+    args.active = step.active;
+    args.q = step.q;
+    args.logSums = logSums_;
+    args.blocks = tokens.packed;
+    args.stride = tokens.blocks;
+    args.count = tokens.count;
+    args.maxTokens = tokens.capacity;
+    args.bias = tokens.bias;
+    args.biasStride = std::int64_t(tokens.blocks) * context_.shape.blockSize;
+    args.scale = context_.config.attentionScale();
+    args.biasScale = context_.spec.bias.scale;
+    args.mass = tokens.mass;
+    args.massStride = tokens.capacity;
+    cuda::addTokenMass(context_.launch, args);
+    cuda::EvictArgs evict;
+    evict.rows = context_.rows();
+    evict.kvHeads = context_.shape.kvHeads;
+    evict.position = step.position;
+    evict.active = step.active;
+    evict.heavy = heavy_;
+    evict.recent = recent_;
+    evict.kept = tokens;
+    cuda::evictLeastMass(context_.launch, evict);
+}
+
+} // namespace
+
+std::unique_ptr<DeviceSelector> h2oOnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
+    return std::make_unique<H2o>(values, context);
+}
+
+} // namespace kvscope

@@ -1,0 +1,164 @@
+// InfiniGen by block on the GPU: the next layer's own projection of this layer's input, along the directions in which
+// its queries vary most, against every key along the same.
+#include "core/cuda/device_selector.h"
+#include "core/math/symmetric_eigen.h"
+#include "kernels/cuda/lookahead.h"
+#include "kernels/cuda/partial_keys.h"
+
+#include <algorithm>
+#include <span>
+#include <thread>
+
+namespace kvscope {
+namespace {
+
+class InfinigenOnDevice final : public DeviceSelector {
+public:
+    InfinigenOnDevice(const DeviceSelectorContext& context, int dims, int warmUp)
+        : context_(context), dims_(dims), width_(cuda::partialWidth(dims)), warmUp_(warmUp) {}
+
+    bool looksAhead() const override { return true; }
+    bool rotates() const override { return true; }
+    void plan(DeviceArena& arena) override;
+    void prompt(const DevicePromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+    void append(const DeviceStep& step) override;
+    void choose(const DeviceStep&, cuda::SelectArgs&) override {} // dense_layers is 1 at least: all are chosen ahead
+    void lookAhead(const DeviceStep& step, int target, cuda::SelectArgs& args) override;
+
+private:
+    std::size_t dim() const { return std::size_t(context_.shape.dim); }
+    cuda::PartialKeys partialOf(int layer) const {
+        const Layer& kept = layers_[std::size_t(layer)];
+        return {kept.directions, kept.keys, context_.tokenFirst, width_};
+    }
+    /// [dim, width_] of one head: the right singular vectors of its sampled queries, strongest first, are the
+    /// eigenvectors of their Gram matrix.
+    void setDirections(int layer, int sequence, bool sampled);
+
+    struct Layer {
+        float* directions = nullptr;
+        __nv_bfloat16* keys = nullptr;
+    };
+    const DeviceSelectorContext context_;
+    const int dims_, width_, warmUp_;
+    std::vector<Layer> layers_;
+    double* gram_ = nullptr; // [kvHeads, dim, dim] of the prompt and layer being read
+    int sampledLayer_ = -1, sampledSequence_ = -1;
+    float *projected_ = nullptr, *scores_ = nullptr;
+    __nv_bfloat16* query_ = nullptr; // [rows, queryHeads*dim]
+};
+
+void InfinigenOnDevice::plan(DeviceArena& arena) {
+    constexpr const char* kWhat = "partial keys";
+    const auto heads = std::size_t(context_.heads()), kvHeads = std::size_t(context_.shape.kvHeads);
+    std::size_t tokens = 0;
+    for (const int most : context_.maxTokens)
+        tokens += kvHeads * std::size_t(context_.spec.grid.blocks(most)) * std::size_t(context_.spec.blockSize);
+    layers_.resize(std::size_t(context_.config.layers));
+    for (std::size_t i = std::size_t(context_.spec.denseLayers); i < layers_.size(); ++i) {
+        arena.plan(layers_[i].directions, heads * dim() * std::size_t(width_), kWhat);
+        arena.plan(layers_[i].keys, tokens * std::size_t(width_), kWhat);
+    }
+    const std::size_t queries = std::size_t(context_.rows() * context_.shape.queryHeads) * dim();
+    arena.plan(gram_, kvHeads * dim() * dim(), kWhat);
+    arena.plan(projected_, queries, kWhat);
+    arena.plan(query_, queries, kWhat);
+    arena.plan(scores_, heads * std::size_t(context_.maxBlocks), kWhat);
+}
+
+void InfinigenOnDevice::prompt(const DevicePromptChunk& chunk) {
+    if (chunk.layer < context_.spec.denseLayers) return;
+    if (chunk.first == 0) {
+        const std::size_t bytes = std::size_t(context_.shape.kvHeads) * dim() * dim() * sizeof(double);
+        cuda::check(cudaMemsetAsync(gram_, 0, bytes, context_.launch.stream), "preparing partial keys");
+        sampledLayer_ = chunk.layer;
+        sampledSequence_ = chunk.sequence;
+    }
+    cuda::addQueryGram(context_.launch,
+                       {context_.shape, chunk.q, std::clamp(warmUp_ - chunk.first, 0, chunk.n), gram_});
+}
+
+void InfinigenOnDevice::setDirections(int layer, int sequence, bool sampled) {
+    const std::size_t matrix = dim() * dim(), kvHeads = std::size_t(context_.shape.kvHeads);
+    std::vector<double> gram(kvHeads * matrix);
+    std::vector<float> directions(kvHeads * dim() * std::size_t(width_), 0.f);
+    if (sampled) {
+        cuda::check(cudaMemcpyAsync(gram.data(), gram_, gram.size() * sizeof(double), cudaMemcpyDeviceToHost,
+                                    context_.launch.stream),
+                    "reading the prompt's queries");
+        cuda::check(cudaStreamSynchronize(context_.launch.stream), "reading the prompt's queries");
+    }
+    const auto describe = [&](std::size_t g) {
+        float* to = directions.data() + g * dim() * std::size_t(width_);
+        const SymmetricEigen eigen = symmetricEigen(std::span(gram).subspan(g * matrix, matrix), int(dim()));
+        for (std::size_t i = 0; i < std::size_t(dims_); ++i)
+            for (std::size_t c = 0; c < dim(); ++c)
+                to[c * std::size_t(width_) + i] = float(eigen.vectors[i * dim() + c]);
+    };
+    if (sampled) {
+        std::vector<std::jthread> team;
+        for (std::size_t g = 0; g < kvHeads; ++g) team.emplace_back(describe, g);
+    } else { // a filled context has no queries: the first channels
+        for (std::size_t g = 0; g < kvHeads; ++g)
+            for (std::size_t i = 0; i < std::size_t(dims_); ++i)
+                directions[(g * dim() + i) * std::size_t(width_) + i] = 1;
+    }
+    cuda::check(cudaMemcpyAsync(layers_[std::size_t(layer)].directions +
+                                    std::size_t(sequence) * kvHeads * dim() * std::size_t(width_),
+                                directions.data(), directions.size() * sizeof(float), cudaMemcpyHostToDevice,
+                                context_.launch.stream),
+                "keeping directions");
+    cuda::check(cudaStreamSynchronize(context_.launch.stream), "keeping directions");
+}
+
+void InfinigenOnDevice::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+                                   std::int64_t headStride) {
+    if (layer < context_.spec.denseLayers) return;
+    setDirections(layer, sequence, layer == sampledLayer_ && sequence == sampledSequence_);
+    cuda::keepPartialPrompt(context_.launch, {context_.shape, sequence, tokens, blocks, headStride, partialOf(layer)});
+}
+
+void InfinigenOnDevice::append(const DeviceStep& step) {
+    cuda::appendPartialKey(context_.launch, {context_.shape, context_.rows(), step.position, step.active, step.newKey,
+                                             partialOf(step.layer)});
+}
+
+void InfinigenOnDevice::lookAhead(const DeviceStep& step, int target, cuda::SelectArgs& select) {
+    const ModelConfig& config = context_.config;
+    const DeviceLayer &here = context_.weights.layers[std::size_t(step.layer)],
+                      &next = context_.weights.layers[std::size_t(target)];
+    const int width = context_.shape.queryHeads * context_.shape.dim;
+    cuda::DeviceMatrix queries = next.qkv.front(); // they come first, and whole tiles of rows can be left out
+    queries.rows = width;
+    context_.linear->run(queries, step.x, config.hidden, context_.rows(), {here.inputNorm, config.streamNormEps()},
+                         {projected_, width, false, next.qkvBias, nullptr}, step.stage1Mark);
+    cuda::GuessArgs guess;
+    guess.rows = context_.rows();
+    guess.heads = context_.shape.queryHeads;
+    guess.dim = context_.shape.dim;
+    guess.projected = projected_;
+    guess.cos = context_.ropeCos;
+    guess.sin = context_.ropeSin;
+    guess.ropeFirst = context_.ropeFirst;
+    guess.position = step.position;
+    guess.active = step.active;
+    guess.norm = next.headNorms.query;
+    guess.eps = next.headNorms.eps;
+    guess.q = query_;
+    cuda::rotateGuess(context_.launch, guess);
+    cuda::scorePartialKeys(context_.launch, {context_.shape, context_.rows(), step.position, step.active, query_,
+                                             partialOf(target), context_.maxBlocks, scores_});
+    select.score = cuda::SelectArgs::Score::Given;
+    select.givenScores = scores_;
+    select.marks[1] = step.poolingMark;
+}
+
+} // namespace
+
+std::unique_ptr<DeviceSelector> infinigenOnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
+    return std::make_unique<InfinigenOnDevice>(context, values.integer("partial_dims"),
+                                               values.integer("warmup_tokens"));
+}
+
+} // namespace kvscope

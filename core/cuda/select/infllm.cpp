@@ -1,0 +1,249 @@
+#include "core/cuda/device_selector.h"
+
+#include "core/select/infllm_budget.h"
+#include "kernels/cuda/far_blocks.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+class DeviceInfLlm final : public DeviceSelector {
+public:
+    DeviceInfLlm(const ParameterValues& values, const DeviceSelectorContext& context)
+        : context_(context), budget_(values), representatives_(values.integer("repr_topk")),
+          shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
+          layers_(std::size_t(context.config.layers)) {}
+
+    void plan(DeviceArena& arena) override;
+    void begin() override;
+    std::size_t reportBytes() const override { return 16; }
+    bool keepsKeys() const override { return false; } // beyond the window they are not rotated
+    bool rotates() const override { return true; }
+    void prompt(const DevicePromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+    void append(const DeviceStep& step) override;
+    void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
+    bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
+    void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+              std::size_t firstSelection) const override;
+
+private:
+    struct Layer {
+        __nv_bfloat16 *plainKeys = nullptr, *blockKeys = nullptr;
+        float* mass = nullptr;
+    };
+    int localBlocks() const { return std::min(budget_.localBlocks, context_.maxBlocks); } // most of a window
+    cuda::FarMemory memoryOf(int layer) const {
+        const Layer& of = layers_[std::size_t(layer)];
+        return {context_.shape,   budget_.localTokens, localBlocks() * context_.shape.blockSize,
+                representatives_, of.plainKeys,        of.mass,
+                of.blockKeys,     context_.blockFirst};
+    }
+
+    const DeviceSelectorContext context_;
+    const select::ContextBudget budget_;
+    const int representatives_, shared_; // shared: KV heads with one block set
+    std::vector<Layer> layers_;
+    // Of one layer of a prompt.
+    __nv_bfloat16* promptKeys_ = nullptr;
+    float *promptMass_ = nullptr, *promptLogSums_ = nullptr;
+    bool promptRead_ = false;
+    // Of a layer of a step.
+    __nv_bfloat16 *farQ_ = nullptr, *farOut_ = nullptr;
+    float *scores_ = nullptr, *chosenScores_ = nullptr, *nearLogSums_ = nullptr, *farLogSums_ = nullptr,
+          *partial_ = nullptr;
+    std::uint32_t* chosen_ = nullptr;
+    std::int32_t *chosenCount_ = nullptr, *farCount_ = nullptr, *maxTokens_ = nullptr;
+};
+
+void DeviceInfLlm::plan(DeviceArena& arena) {
+    const cuda::AttentionShape& shape = context_.shape;
+    const auto rows = std::size_t(context_.rows()), heads = std::size_t(context_.heads()), dim = std::size_t(shape.dim),
+               queryHeads = std::size_t(shape.queryHeads);
+    const std::size_t ring = std::size_t(localBlocks()) * std::size_t(shape.blockSize);
+    std::size_t blocks = 0;
+    for (const int tokens : context_.maxTokens)
+        blocks += std::size_t(context_.spec.grid.blocks(tokens)) * std::size_t(shape.kvHeads);
+    for (Layer& layer : layers_) {
+        arena.plan(layer.plainKeys, heads * ring * dim, "keys before rotation");
+        arena.plan(layer.mass, rows * queryHeads * ring, "attention received");
+        arena.plan(layer.blockKeys, blocks * std::size_t(shape.group()) * dim, "representative keys");
+    }
+    const int longest = *std::max_element(context_.promptTokens.begin(), context_.promptTokens.end());
+    arena.plan(promptKeys_, std::size_t(shape.kvHeads) * std::size_t(longest) * dim, "prompt KV");
+    arena.plan(promptMass_, queryHeads * std::size_t(longest), "prompt activations");
+    arena.plan(promptLogSums_, queryHeads * std::size_t(context_.promptChunk), "prompt activations");
+    const std::size_t width = queryHeads * dim, lists = heads * std::size_t(context_.capacity);
+    arena.plan(farQ_, rows * width, "activations");
+    arena.plan(farOut_, rows * width, "activations");
+    arena.plan(nearLogSums_, rows * queryHeads, "activations");
+    arena.plan(farLogSums_, rows * queryHeads, "activations");
+    arena.plan(scores_, rows * std::size_t(shape.kvHeads / shared_) * std::size_t(context_.maxBlocks), "selections");
+    arena.plan(chosen_, lists, "selections");
+    arena.plan(chosenScores_, lists, "selections");
+    arena.plan(chosenCount_, heads, "selections");
+    arena.plan(farCount_, heads, "selections");
+    arena.plan(maxTokens_, rows, "session state");
+    std::size_t partial = 0;
+    for (const int most : {localBlocks(), budget_.initBlocks + budget_.topk})
+        partial = std::max(partial, cuda::attentionPartialFloats(context_.launch, shape, context_.rows(),
+                                                                 std::min(most, context_.maxBlocks)));
+    arena.plan(partial_, partial, "activations");
+}
+
+void DeviceInfLlm::begin() {
+    cuda::check(cudaMemcpy(maxTokens_, context_.maxTokens.data(), context_.maxTokens.size() * sizeof(std::int32_t),
+                           cudaMemcpyHostToDevice),
+                "preparing the session");
+}
+
+void DeviceInfLlm::prompt(const DevicePromptChunk& chunk) {
+    const cuda::AttentionShape& shape = context_.shape;
+    if (chunk.first == 0)
+        cuda::check(cudaMemsetAsync(promptMass_, 0,
+                                    std::size_t(shape.queryHeads) * std::size_t(chunk.promptTokens) * sizeof(float),
+                                    context_.launch.stream),
+                    "reading the prompt");
+    cuda::FarPromptArgs args;
+    args.memory = memoryOf(chunk.layer);
+    args.sequence = chunk.sequence;
+    args.first = chunk.first;
+    args.n = chunk.n;
+    args.qkv = chunk.qkv;
+    args.q = chunk.q;
+    args.blocks = chunk.blocks;
+    args.headStride = chunk.headStride;
+    args.tokenBias = chunk.tokenScores;
+    args.biasStride = chunk.scoreStride;
+    args.scale = context_.config.attentionScale();
+    args.biasScale = context_.spec.bias.scale;
+    args.promptTokens = chunk.promptTokens;
+    args.plainKeys = promptKeys_;
+    args.mass = promptMass_;
+    args.logSums = promptLogSums_;
+    cuda::readFarPrompt(context_.launch, args);
+    promptRead_ = true;
+}
+
+void DeviceInfLlm::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+                              std::int64_t headStride) {
+    cuda::FarSettleArgs args;
+    args.memory = memoryOf(layer);
+    args.sequence = sequence;
+    args.tokens = tokens;
+    args.plainKeys = promptRead_ ? promptKeys_ : nullptr; // filled contexts have no keys before rotation
+    args.mass = promptMass_;
+    args.blocks = const_cast<__nv_bfloat16*>(blocks); // on their way to the store, or in it
+    args.headStride = headStride;
+    cuda::settleFarPrompt(context_.launch, args);
+}
+
+void DeviceInfLlm::append(const DeviceStep& step) {
+    const DeviceLayerState& state = context_.layers[std::size_t(step.layer)];
+    cuda::FarAppendArgs args;
+    args.memory = memoryOf(step.layer);
+    args.rows = context_.rows();
+    args.position = step.position;
+    args.active = step.active;
+    args.qkv = step.qkv;
+    args.norms = context_.headNorms[std::size_t(step.layer)];
+    args.cos = context_.ropeCos;
+    args.sin = context_.ropeSin;
+    args.ropeFirst = context_.ropeFirst;
+    args.maxTokens = maxTokens_;
+    args.blocks = state.blocks;
+    if (state.offloaded) {
+        args.storeOut = const_cast<__nv_bfloat16*>(state.store);
+        args.slots = context_.slots;
+        args.map = state.map;
+        args.replaced = reinterpret_cast<std::uint32_t*>(step.report);
+    }
+    args.farQ = farQ_;
+    cuda::appendToFarMemory(context_.launch, args);
+}
+
+void DeviceInfLlm::choose(const DeviceStep& step, cuda::SelectArgs& args) {
+    cuda::FarChoiceArgs choice;
+    choice.memory = memoryOf(step.layer);
+    choice.rows = context_.rows();
+    choice.shared = shared_;
+    choice.initBlocks = budget_.initBlocks;
+    choice.topk = budget_.topk;
+    choice.maxBlocks = context_.maxBlocks;
+    choice.capacity = context_.capacity;
+    choice.position = step.position;
+    choice.active = step.active;
+    choice.farQ = farQ_;
+    choice.scores = scores_;
+    choice.chosen = chosen_;
+    choice.chosenCount = chosenCount_;
+    choice.farCount = farCount_;
+    choice.chosenScores = chosenScores_;
+    choice.scoreMark = step.stage1Mark;
+    choice.chooseMark = step.poolingMark;
+    cuda::chooseFarBlocks(context_.launch, choice);
+    args.chosen = chosen_;
+    args.chosenCount = chosenCount_;
+    args.chosenScores = chosenScores_;
+}
+
+/// The window at true distances, what lies beyond it at one distance, joined by their sums.
+bool DeviceInfLlm::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
+    args.partial = partial_;
+    cuda::DecodeAttentionArgs far = args;
+    far.mark = nullptr;
+    far.q = farQ_;
+    far.listCount = farCount_;
+    far.maxBlocks = std::min(budget_.initBlocks + budget_.topk, context_.maxBlocks);
+    far.out = farOut_;
+    far.logSums = farLogSums_;
+    args.listFirst = farCount_;
+    args.maxBlocks = localBlocks();
+    args.logSums = nearLogSums_;
+    cuda::decodeAttention(context_.launch, args);
+    if (far.maxBlocks > 0) cuda::decodeAttention(context_.launch, far);
+    cuda::FarMergeArgs merge;
+    merge.memory = memoryOf(step.layer);
+    merge.rows = context_.rows();
+    merge.position = step.position;
+    merge.active = step.active;
+    merge.q = step.q;
+    merge.blocks = args.blocks;
+    merge.headFirst = args.headFirst;
+    merge.listBlock = args.listBlock;
+    merge.listSlot = args.listSlot;
+    merge.listCount = args.listCount;
+    merge.farCount = farCount_;
+    merge.capacity = context_.capacity;
+    merge.localBlocks = args.maxBlocks;
+    merge.tokenBias = args.tokenBias;
+    merge.biasFirst = args.biasFirst;
+    merge.scale = args.scale;
+    merge.biasScale = args.biasScale;
+    merge.nearLogSums = nearLogSums_;
+    merge.farLogSums = farLogSums_;
+    merge.farOut = farOut_;
+    merge.out = args.out;
+    cuda::mergeFarAttention(context_.launch, merge);
+    return true;
+}
+
+/// Keys of the blocks that left the window went to the host once more.
+void DeviceInfLlm::fill(int layer, const char* report, std::span<const int>, LayerRecord& out, StepRecord&,
+                        std::size_t) const {
+    if (report == nullptr || !context_.layers[std::size_t(layer)].offloaded) return;
+    const auto replaced = std::int64_t(*reinterpret_cast<const std::uint32_t*>(report));
+    out.d2hBytes += replaced * context_.shape.blockSize * context_.shape.dim * std::int64_t(sizeof(__nv_bfloat16));
+}
+
+} // namespace
+
+std::unique_ptr<DeviceSelector> infllmOnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
+    if (values.text("prefill") == "sparse")
+        throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under InfLLM",
+                    "leave prefill out, or use --backend cpu");
+    return std::make_unique<DeviceInfLlm>(values, context);
+}
+
+} // namespace kvscope

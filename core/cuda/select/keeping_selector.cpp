@@ -1,0 +1,149 @@
+#include "core/cuda/select/keeping_selector.h"
+
+#include "kernels/cuda/token_choice.h"
+#include "kernels/cuda/token_pack.h"
+
+#include <algorithm>
+
+namespace kvscope {
+
+KeepingSelector::KeepingSelector(const DeviceSelectorContext& context, int capacity, bool countsMass)
+    : context_(context), capacity_(capacity),
+      mostTokens_(*std::max_element(context.maxTokens.begin(), context.maxTokens.end())), countsMass_(countsMass),
+      blocks_((capacity + context.shape.blockSize - 1) / context.shape.blockSize), report_(context, capacity),
+      kept_(std::size_t(context.config.layers)) {}
+
+void KeepingSelector::plan(DeviceArena& arena) {
+    const auto heads = std::size_t(context_.heads()), places = heads * std::size_t(capacity_);
+    const auto kvHeads = std::size_t(context_.shape.kvHeads), bs = std::size_t(context_.shape.blockSize);
+    for (std::size_t i = 0; i < kept_.size(); ++i) {
+        if (!context_.layers[i].own) continue;
+        cuda::KeptTokens& kept = kept_[i];
+        kept.capacity = capacity_;
+        kept.blocks = blocks_;
+        arena.plan(kept.packed,
+                   heads * std::size_t(blocks_) * cuda::blockElements(context_.shape.blockSize, context_.shape.dim),
+                   "kept tokens");
+        arena.plan(kept.tokens, places, "kept tokens");
+        arena.plan(kept.scores, places, "kept tokens");
+        if (countsMass_) arena.plan(kept.mass, places, "kept tokens");
+        if (context_.spec.bias.scale != 0.f) arena.plan(kept.bias, heads * std::size_t(blocks_) * bs, "kept tokens");
+        arena.plan(kept.count, heads, "kept tokens");
+        arena.plan(kept.freePlace, heads, "kept tokens");
+        arena.plan(kept.attended, heads, "kept tokens");
+    }
+    arena.plan(promptScores_, kvHeads * std::size_t(mostTokens_), "prompt scores");
+    if (countsMass_) arena.plan(promptMass_, kvHeads * std::size_t(mostTokens_), "prompt scores");
+    arena.plan(packedFirst_, heads, "session state");
+    arena.plan(placeFirst_, heads, "session state");
+    chosen_.lists = context_.shape.kvHeads;
+    chosen_.capacity = capacity_;
+    arena.plan(chosen_.tokens, kvHeads * std::size_t(capacity_), "prompt scores");
+    arena.plan(chosen_.count, kvHeads, "prompt scores");
+    arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, context_.shape, context_.rows(), blocks_),
+               "activations");
+}
+
+void KeepingSelector::begin() {
+    std::vector<std::int64_t> blocks, places;
+    for (std::int64_t head = 0; head < context_.heads(); ++head) {
+        blocks.push_back(head * blocks_);
+        places.push_back(head * blocks_ * context_.shape.blockSize);
+    }
+    const auto upload = [](std::int64_t* to, const std::vector<std::int64_t>& from) {
+        cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(std::int64_t), cudaMemcpyHostToDevice),
+                    "preparing the session");
+    };
+    upload(packedFirst_, blocks);
+    upload(placeFirst_, places);
+}
+
+std::int64_t KeepingSelector::tokenStride(int sequence) const {
+    return std::int64_t(context_.spec.grid.blocks(context_.maxTokens[std::size_t(sequence)])) *
+           context_.shape.blockSize;
+}
+
+std::int64_t KeepingSelector::firstToken(int sequence) const {
+    std::int64_t first = 0;
+    for (int s = 0; s < sequence; ++s) first += tokenStride(s) * context_.shape.kvHeads;
+    return first;
+}
+
+void KeepingSelector::keepFromPrompt(int length, int wanted) {
+    cuda::TokenChoiceArgs args;
+    args.rows = 1;
+    args.kvHeads = context_.shape.kvHeads;
+    args.scores = promptScores_;
+    args.stride = mostTokens_;
+    args.maxLength = length;
+    args.wanted = wanted;
+    args.tokens = chosen_.tokens;
+    args.count = chosen_.count;
+    args.capacity = capacity_;
+    cuda::chooseTokens(context_.launch, args);
+}
+
+void KeepingSelector::keep(const Prompt& prompt, const cuda::TokenLists* listed, bool scored, int tailFirst,
+                           int tailEnd) {
+    const cuda::KeptTokens& kept = kept_[std::size_t(prompt.layer)];
+    cuda::KeepPromptArgs args;
+    args.kvHeads = context_.shape.kvHeads;
+    args.sequence = prompt.sequence;
+    if (listed != nullptr) args.chosen = *listed;
+    if (scored) args.scores = promptScores_, args.scoreStride = mostTokens_;
+    args.mass = promptMass_;
+    args.massStride = mostTokens_;
+    args.tailFirst = tailFirst;
+    args.tailEnd = tailEnd;
+    args.kept = kept;
+    cuda::keepPrompt(context_.launch, args);
+
+    const std::size_t head = std::size_t(prompt.sequence) * std::size_t(context_.shape.kvHeads);
+    const std::size_t element = cuda::blockElements(context_.shape.blockSize, context_.shape.dim);
+    cuda::PackArgs pack;
+    pack.shape = context_.shape;
+    pack.rows = 1;
+    pack.tokens = kept.tokens + head * std::size_t(capacity_);
+    pack.count = kept.count + head;
+    pack.capacity = capacity_;
+    pack.blocks = prompt.blocks;
+    pack.stride = prompt.headStride / std::int64_t(element);
+    pack.packed = kept.packed + head * std::size_t(blocks_) * element;
+    pack.packedBlocks = blocks_;
+    if (kept.bias != nullptr) {
+        pack.bias = biases(prompt.layer);
+        pack.biasFirst = context_.tokenFirst + head;
+        pack.packedBias = kept.bias + head * std::size_t(blocks_ * context_.shape.blockSize);
+    }
+    cuda::packTokens(context_.launch, pack);
+}
+
+void KeepingSelector::choose(const DeviceStep& step, cuda::SelectArgs&) {
+    cuda::KeepTokenArgs args;
+    args.shape = context_.shape;
+    args.rows = context_.rows();
+    args.position = step.position;
+    args.active = step.active;
+    args.newKey = step.newKey;
+    args.newValue = step.newValue;
+    args.tokenScores = evictionScores(step.layer);
+    args.tokenFirst = context_.tokenFirst;
+    args.kept = kept_[std::size_t(step.layer)];
+    args.record = report_.at(step);
+    comes(args);
+    cuda::keepToken(context_.launch, args);
+}
+
+bool KeepingSelector::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
+    const cuda::KeptTokens& kept = kept_[std::size_t(step.layer)];
+    args.blocks = kept.packed;
+    args.headFirst = packedFirst_;
+    args.packedTokens = kept.count;
+    args.maxBlocks = std::min(blocks_, context_.maxBlocks);
+    args.tokenBias = kept.bias;
+    args.biasFirst = placeFirst_;
+    args.partial = partial_;
+    return false;
+}
+
+} // namespace kvscope

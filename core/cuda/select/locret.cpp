@@ -1,0 +1,206 @@
+// Locret on the GPU (core/select/locret.cpp). While the prompt is read, what is kept of the chunks before and the chunk
+// at hand lie packed in blocks as if they were one short prompt, so that the prompt's attention serves for both.
+#include "core/cuda/select/keeping_selector.h"
+#include "core/select/retaining_heads.h"
+#include "kernels/base/error.h"
+#include "kernels/cuda/retaining.h"
+#include "kernels/cuda/token_choice.h"
+#include "kernels/cuda/token_pack.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+select::RetainingHeads weightsOf(const Model* model) {
+    if (model != nullptr)
+        if (auto heads = select::findRetainingHeads(*model)) return *std::move(heads);
+    throw Error(ErrorKind::Unsupported, "locret needs retaining heads, and this model has none",
+                "make them with kvscope-cli calibrate");
+}
+
+class Locret final : public KeepingSelector {
+public:
+    Locret(const ParameterValues& values, const DeviceSelectorContext& context)
+        : KeepingSelector(context, budgetOf(values, context), false), weights_(weightsOf(context.model)),
+          chunk_(values.integer("prefill_chunk")), budget_(values.integer("budget_tokens")),
+          stabilizers_(values.integer("stabilizers")), local_(values.integer("local_len")),
+          listed_(std::min(mostTokens_, budget_ + std::min(chunk_, mostTokens_))),
+          listedBlocks_((listed_ + context.shape.blockSize - 1) / context.shape.blockSize) {
+        if (context.config.queryKeyNorm)
+            throw Error(ErrorKind::Unsupported,
+                        "locret does not run on the GPU with models that normalise queries and keys",
+                        "use --backend cpu");
+        if (stabilizers_ + 1 < local_)
+            throw Error(ErrorKind::Unsupported, "on the GPU, locret needs as many stabilizers as local_len",
+                        "raise stabilizers, lower local_len, or use --backend cpu");
+    }
+
+    void plan(DeviceArena& arena) override;
+    void begin() override;
+    bool attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) override;
+    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+    void append(const DeviceStep& step) override {
+        if (!context_.layers[std::size_t(step.layer)].own) return;
+        cuda::RetainingArgs args = scoring(step.layer, context_.rows(), step.qkv, stepHidden_);
+        args.scores = stepScores_;
+        args.tokenStride = context_.shape.kvHeads;
+        args.headStride = 1;
+        cuda::scoreRetaining(context_.launch, args);
+    }
+
+private:
+    static int budgetOf(const ParameterValues& values, const DeviceSelectorContext& context) {
+        return std::min(values.integer("budget_tokens"),
+                        *std::max_element(context.maxTokens.begin(), context.maxTokens.end()));
+    }
+    std::int32_t firstRecent(int, std::int32_t newest) const override { return newest - local_ + 1; }
+    void comes(cuda::KeepTokenArgs& args) const override {
+        args.newScores = stepScores_;
+        args.stays = local_;
+    }
+    cuda::RetainingArgs scoring(int layer, int n, const float* rows, float* hidden) const {
+        cuda::RetainingArgs args;
+        args.n = n;
+        args.inputs = weights_.inputs;
+        args.width = weights_.width;
+        args.kvHeads = context_.shape.kvHeads;
+        args.rows = rows;
+        args.in = in_ + std::size_t(layer) * weights_.inOf(0).size();
+        args.out = out_ + std::size_t(layer) * weights_.outOf(0).size();
+        args.hidden = hidden;
+        return args;
+    }
+    void evict();
+
+    const select::RetainingHeads weights_;
+    const int chunk_, budget_, stabilizers_, local_;
+    const int listed_, listedBlocks_;      // most tokens that a prompt token sees, and the blocks that hold them
+    float *in_ = nullptr, *out_ = nullptr; // of all layers
+    float *promptHidden_ = nullptr, *stepHidden_ = nullptr, *stepScores_ = nullptr, *listScores_ = nullptr;
+    // Of the layer and sequence whose prompt is being read: what is kept of the chunks before, then the chunk at hand.
+    cuda::TokenLists list_, next_;
+    int listCount_ = 0;
+    __nv_bfloat16* packed_ = nullptr; // [kvHeads, listedBlocks_]
+    float* packedBias_ = nullptr;
+};
+
+void Locret::plan(DeviceArena& arena) {
+    KeepingSelector::plan(arena);
+    const auto kvHeads = std::size_t(context_.shape.kvHeads), rows = std::size_t(context_.rows()),
+               width = std::size_t(weights_.width), lists = kvHeads * std::size_t(listed_);
+    arena.plan(in_, weights_.in.size(), "retaining heads");
+    arena.plan(out_, weights_.out.size(), "retaining heads");
+    arena.plan(promptHidden_, std::size_t(context_.promptChunk) * width, "retaining heads");
+    arena.plan(stepHidden_, rows * width, "retaining heads");
+    arena.plan(stepScores_, rows * kvHeads, "retaining heads");
+    arena.plan(listScores_, lists, "prompt scores");
+    for (cuda::TokenLists* list : {&list_, &next_}) {
+        list->lists = context_.shape.kvHeads;
+        list->capacity = listed_;
+        arena.plan(list->tokens, lists, "prompt scores");
+        arena.plan(list->count, kvHeads, "prompt scores");
+    }
+    const auto bs = std::size_t(context_.shape.blockSize), blocks = kvHeads * std::size_t(listedBlocks_);
+    arena.plan(packed_, blocks * cuda::blockElements(context_.shape.blockSize, context_.shape.dim), "prompt KV");
+    if (context_.spec.bias.scale != 0.f) arena.plan(packedBias_, blocks * bs, "prompt KV");
+}
+
+void Locret::begin() {
+    KeepingSelector::begin();
+    const auto upload = [](float* to, const std::vector<float>& from) {
+        cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(float), cudaMemcpyHostToDevice),
+                    "preparing the session");
+    };
+    upload(in_, weights_.in);
+    upload(out_, weights_.out);
+}
+
+/// Keeps the last stabilizers and the best-scored ones of the rest.
+void Locret::evict() {
+    if (listCount_ <= budget_) return;
+    const int others = listCount_ - stabilizers_, best = budget_ - stabilizers_;
+    cuda::gatherScores(context_.launch, list_, others, promptScores_, mostTokens_, listScores_);
+    cuda::TokenChoiceArgs args;
+    args.rows = 1;
+    args.kvHeads = context_.shape.kvHeads;
+    args.scores = listScores_;
+    args.ids = list_.tokens;
+    args.stride = listed_;
+    args.maxLength = others;
+    args.wanted = best;
+    args.tokens = next_.tokens;
+    args.count = next_.count;
+    args.capacity = listed_;
+    cuda::chooseTokens(context_.launch, args);
+    cuda::appendPlaces(context_.launch, next_, best, list_, others, stabilizers_);
+    std::swap(list_, next_);
+    listCount_ = budget_;
+}
+
+/// A prompt token sees what was kept of the chunks before its own, and its own chunk.
+bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) {
+    if (!context_.layers[std::size_t(chunk.layer)].own) return false;
+    if (chunk.first == 0) listCount_ = 0;
+    cuda::RetainingArgs scores = scoring(chunk.layer, chunk.n, chunk.qkv, promptHidden_);
+    scores.scores = promptScores_ + chunk.first;
+    scores.headStride = mostTokens_;
+    cuda::scoreRetaining(context_.launch, scores);
+
+    const std::size_t element = cuda::blockElements(context_.shape.blockSize, context_.shape.dim),
+                      head = std::size_t(chunk.sequence) * std::size_t(context_.shape.kvHeads),
+                      width = std::size_t(context_.shape.queryHeads) * std::size_t(context_.shape.dim);
+    cuda::PackArgs pack;
+    pack.shape = context_.shape;
+    pack.rows = 1;
+    pack.capacity = listed_;
+    pack.blocks = chunk.blocks;
+    pack.stride = chunk.headStride / std::int64_t(element);
+    pack.packed = packed_;
+    pack.packedBlocks = listedBlocks_;
+    if (packedBias_ != nullptr) {
+        pack.bias = biases(chunk.layer);
+        pack.biasFirst = context_.tokenFirst + head;
+        pack.packedBias = packedBias_;
+    }
+    cuda::PrefillAttentionArgs piece = args;
+    piece.blocks = packed_;
+    piece.headStride = std::int64_t(listedBlocks_) * std::int64_t(element);
+    piece.tokenBias = packedBias_;
+    piece.biasStride = std::int64_t(listedBlocks_) * context_.shape.blockSize;
+    for (int begin = chunk.first; begin < chunk.first + chunk.n; begin += piece.n) {
+        piece.n = std::min(chunk.first + chunk.n, (begin / chunk_ + 1) * chunk_) - begin;
+        if (begin > 0 && begin % chunk_ == 0) evict();
+        cuda::appendTokens(context_.launch, list_, listCount_, begin, piece.n);
+        pack.tokens = list_.tokens;
+        pack.count = list_.count;
+        cuda::packTokens(context_.launch, pack);
+        const auto row = std::size_t(begin - chunk.first);
+        piece.firstPosition = listCount_;
+        piece.q = args.q + row * width;
+        piece.out = args.out + row * width;
+        cuda::prefillAttention(context_.launch, piece);
+        listCount_ += piece.n;
+    }
+    return true;
+}
+
+void Locret::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
+    if (!context_.layers[std::size_t(layer)].own) return;
+    const Prompt prompt{layer, sequence, blocks, headStride};
+    if (listCount_ == 0) { // a filled context: nothing was read, nothing was scored
+        keep(prompt, nullptr, false, std::max(0, tokens - capacity_), tokens);
+        return;
+    }
+    evict();
+    keep(prompt, &list_, true, 0, 0);
+    listCount_ = 0;
+}
+
+} // namespace
+
+std::unique_ptr<DeviceSelector> locretOnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
+    return std::make_unique<Locret>(values, context);
+}
+
+} // namespace kvscope

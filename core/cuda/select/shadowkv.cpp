@@ -1,0 +1,424 @@
+#include "core/cuda/device_selector.h"
+
+#include "core/select/shadowkv_budget.h"
+#include "kernels/cuda/shadow.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace kvscope {
+namespace {
+
+class DeviceShadowKv final : public DeviceSelector {
+public:
+    DeviceShadowKv(const ParameterValues& values, const DeviceSelectorContext& context);
+
+    void plan(DeviceArena& arena) override;
+    void begin() override;
+    std::size_t reportBytes() const override;
+    bool keepsKeys() const override { return false; } // only in a low-rank form
+    bool rotates() const override { return true; }
+    void prompt(const DevicePromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+    std::int64_t storedBytes(int, int sequence) const override {
+        return context_.offload
+                   ? std::int64_t(counts_[std::size_t(sequence)].chunks) * context_.shape.kvHeads * chunkBytes()
+                   : 0;
+    }
+    std::size_t hostBytes() const override { return store_.bytes(); }
+    void append(const DeviceStep& step) override;
+    void choose(const DeviceStep& step, cuda::SelectArgs&) override;
+    bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
+    void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+              std::size_t firstSelection) const override;
+
+private:
+    struct Layer {
+        __nv_bfloat16 *landmarks = nullptr, *u = nullptr, *basis = nullptr, *values = nullptr, *pool = nullptr;
+        std::uint8_t* isOutlier = nullptr;
+        std::int32_t *outlierChunks = nullptr, *slotChunk = nullptr;
+        float* poolScores = nullptr;
+        std::vector<std::int32_t> outliers; // of outlierChunks, on the host
+    };
+    cuda::ShadowMemory memoryOf(int layer) const;
+    cuda::ShadowChoiceArgs choiceOf(int layer) const;
+    cuda::ShadowFetchArgs fetchOf(int layer) const;
+    /// Of the values of a chunk of a KV head.
+    std::int64_t chunkBytes() const {
+        return std::int64_t(budget_.chunk) * context_.shape.dim * std::int64_t(sizeof(__nv_bfloat16));
+    }
+    std::size_t listBytes() const { // of the report
+        return std::size_t(context_.heads()) * std::size_t(chosen_) * sizeof(std::uint32_t);
+    }
+    std::int32_t selectHead(int layer, int sequence, int kvHead, const char* report, StepRecord& record,
+                            LayerRecord& out) const;
+
+    const DeviceSelectorContext context_;
+    const select::ChunkBudget budget_;
+    const int width_, rank_, paddedRank_;
+    std::vector<cuda::ShadowCounts> counts_; // [sequence]
+    int chosen_ = 0, outliers_ = 0, maxChunks_ = 0, maxPoolBlocks_ = 0;
+    std::vector<std::int64_t> chunkFirst_, tokenFirst_, poolFirst_, poolTokenFirst_;
+    std::size_t chunks_ = 0, tokens_ = 0, poolBlocks_ = 0; // of all heads, sequences, heads
+    std::vector<Layer> layers_;
+    PinnedMemory store_;
+    cuda::ShadowCounts* countsDevice_ = nullptr;
+    std::int64_t *chunkFirstDevice_ = nullptr, *tokenFirstDevice_ = nullptr, *poolFirstDevice_ = nullptr,
+                 *poolTokenFirstDevice_ = nullptr;
+    // Of one layer of a prompt.
+    __nv_bfloat16 *promptKeys_ = nullptr, *lastQuery_ = nullptr;
+    float *gram_ = nullptr, *vectors_ = nullptr, *moved_ = nullptr, *distance_ = nullptr;
+    bool promptRead_ = false;
+    // Of a layer of a step.
+    std::int32_t *poolShift_ = nullptr, *missCount_ = nullptr; // poolShift: from a position to the pool's
+    cuda::ShadowMiss* misses_ = nullptr;
+    float *logits_ = nullptr, *partialSums_ = nullptr, *partial_ = nullptr;
+};
+
+DeviceShadowKv::DeviceShadowKv(const ParameterValues& values, const DeviceSelectorContext& context)
+    : context_(context), budget_(values), width_(context.shape.kvHeads * context.shape.dim),
+      rank_(select::rankOf(values.integer("rank"), width_)), paddedRank_((rank_ + 15) / 16 * 16),
+      layers_(std::size_t(context.config.layers)) {
+    for (std::size_t s = 0; s < context.maxTokens.size(); ++s) {
+        const int tokens = context.promptTokens[s];
+        cuda::ShadowCounts& counts = counts_.emplace_back();
+        counts.chunks = std::max(0, tokens / budget_.chunk - budget_.local);
+        counts.outliers = std::min(budget_.outliers, counts.chunks);
+        counts.chosen = std::min(budget_.chosen, counts.chunks - counts.outliers);
+        counts.firstLocalToken = counts.chunks * budget_.chunk;
+        counts.fixedTokens = (counts.chosen + counts.outliers) * budget_.chunk;
+        chosen_ = std::max(chosen_, counts.chosen);
+        outliers_ = std::max(outliers_, counts.outliers);
+        maxChunks_ = std::max(maxChunks_, counts.chunks);
+        const int poolTokens = counts.fixedTokens + context.maxTokens[s] - counts.firstLocalToken;
+        const int poolBlocks = (poolTokens + context.shape.blockSize - 1) / context.shape.blockSize;
+        maxPoolBlocks_ = std::max(maxPoolBlocks_, poolBlocks);
+        tokenFirst_.push_back(std::int64_t(tokens_));
+        tokens_ += std::size_t(tokens);
+        for (int g = 0; g < context.shape.kvHeads; ++g) {
+            chunkFirst_.push_back(std::int64_t(chunks_));
+            poolFirst_.push_back(std::int64_t(poolBlocks_));
+            poolTokenFirst_.push_back(std::int64_t(poolBlocks_) * context.shape.blockSize);
+            chunks_ += std::size_t(counts.chunks);
+            poolBlocks_ += std::size_t(poolBlocks);
+        }
+    }
+}
+
+void DeviceShadowKv::plan(DeviceArena& arena) {
+    const cuda::AttentionShape& shape = context_.shape;
+    const auto rows = std::size_t(context_.rows()), heads = std::size_t(context_.heads()), dim = std::size_t(shape.dim),
+               width = std::size_t(width_), rank = std::size_t(rank_), padded = std::size_t(paddedRank_);
+    const std::size_t values = chunks_ * std::size_t(chunkBytes()) / sizeof(__nv_bfloat16);
+    const auto most = std::size_t(std::max(chosen_, 1));
+    for (Layer& layer : layers_) {
+        arena.plan(layer.landmarks, chunks_ * dim, "landmarks");
+        arena.plan(layer.isOutlier, chunks_, "landmarks");
+        arena.plan(layer.outlierChunks, heads * std::size_t(std::max(outliers_, 1)), "landmarks");
+        arena.plan(layer.u, tokens_ * padded, "low-rank keys");
+        arena.plan(layer.basis, rows * width * padded, "low-rank keys");
+        arena.plan(layer.slotChunk, heads * most, "slot maps");
+        arena.plan(layer.pool, poolBlocks_ * cuda::blockElements(shape.blockSize, shape.dim), "KV slots");
+        if (context_.spec.bias.scale != 0.f)
+            arena.plan(layer.poolScores, poolBlocks_ * std::size_t(shape.blockSize), "eviction scores");
+        if (!context_.offload) arena.plan(layer.values, values, "resident values");
+    }
+    arena.plan(countsDevice_, rows, "session state");
+    arena.plan(chunkFirstDevice_, heads, "session state");
+    arena.plan(tokenFirstDevice_, rows, "session state");
+    arena.plan(poolFirstDevice_, heads, "session state");
+    arena.plan(poolTokenFirstDevice_, heads, "session state");
+    const auto longest = std::size_t(*std::max_element(context_.promptTokens.begin(), context_.promptTokens.end()));
+    arena.plan(promptKeys_, longest * width, "prompt KV");
+    arena.plan(lastQuery_, std::size_t(shape.queryHeads) * dim, "activations");
+    arena.plan(gram_, width * width, "prompt activations");
+    arena.plan(vectors_, rank * width, "prompt activations");
+    arena.plan(moved_, rank * width, "prompt activations");
+    arena.plan(distance_, std::size_t(shape.kvHeads) * std::size_t(maxChunks_), "prompt activations");
+    const std::size_t queryHeads = rows * std::size_t(shape.queryHeads);
+    arena.plan(poolShift_, rows, "session state");
+    arena.plan(misses_, heads * most, "selections");
+    arena.plan(missCount_, heads, "selections");
+    arena.plan(logits_, queryHeads * std::size_t(maxChunks_), "selections");
+    arena.plan(partialSums_, queryHeads * std::size_t(std::max(1, cuda::shadowTiles(maxChunks_))) * 2, "selections");
+    arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, shape, context_.rows(), maxPoolBlocks_),
+               "activations");
+}
+
+void DeviceShadowKv::begin() {
+    const auto upload = [](auto* to, const auto& from) {
+        cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(from[0]), cudaMemcpyHostToDevice),
+                    "preparing the session");
+    };
+    upload(countsDevice_, counts_);
+    upload(chunkFirstDevice_, chunkFirst_);
+    upload(tokenFirstDevice_, tokenFirst_);
+    upload(poolFirstDevice_, poolFirst_);
+    upload(poolTokenFirstDevice_, poolTokenFirst_);
+    std::vector<std::int32_t> shift;
+    for (const cuda::ShadowCounts& counts : counts_) shift.push_back(counts.fixedTokens - counts.firstLocalToken);
+    upload(poolShift_, shift);
+    const std::size_t layerBytes = chunks_ * std::size_t(chunkBytes());
+    if (context_.offload) store_ = PinnedMemory(layerBytes * layers_.size(), "the values' store");
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+        Layer& layer = layers_[i];
+        layer.outliers.resize(std::size_t(context_.heads()) * std::size_t(outliers_));
+        cuda::check(
+            cudaMemset(layer.slotChunk, 0xff,
+                       std::size_t(context_.heads()) * std::size_t(std::max(chosen_, 1)) * sizeof(std::int32_t)),
+            "preparing the slot maps");
+        if (!context_.offload || layerBytes == 0) continue;
+        void* seen = nullptr;
+        cuda::check(cudaHostGetDevicePointer(&seen, static_cast<char*>(store_.data()) + i * layerBytes, 0),
+                    "mapping the values' store");
+        layer.values = static_cast<__nv_bfloat16*>(seen);
+    }
+}
+
+std::size_t DeviceShadowKv::reportBytes() const {
+    std::size_t bytes = sizeof(cuda::ShadowReport) + std::size_t(context_.heads()) * sizeof(cuda::ShadowHeadReport);
+    if (context_.level != RecordLevel::Counters) bytes += listBytes();
+    if (context_.level == RecordLevel::Full) bytes += listBytes();
+    return (bytes + 15) / 16 * 16;
+}
+
+cuda::ShadowMemory DeviceShadowKv::memoryOf(int layer) const {
+    const Layer& of = layers_[std::size_t(layer)];
+    cuda::ShadowMemory memory;
+    memory.shape = context_.shape;
+    memory.chunkTokens = budget_.chunk;
+    memory.paddedRank = paddedRank_;
+    memory.chosen = chosen_;
+    memory.outliers = outliers_;
+    memory.counts = countsDevice_;
+    memory.chunkFirst = chunkFirstDevice_;
+    memory.tokenFirst = tokenFirstDevice_;
+    memory.poolFirst = poolFirstDevice_;
+    memory.landmarks = of.landmarks;
+    memory.isOutlier = of.isOutlier;
+    memory.outlierChunks = of.outlierChunks;
+    memory.u = of.u;
+    memory.basis = of.basis;
+    memory.values = of.values;
+    memory.slotChunk = of.slotChunk;
+    memory.pool = of.pool;
+    memory.poolScores = of.poolScores;
+    memory.tokenScores = context_.layers[std::size_t(layer)].index.tokenScores;
+    memory.scoreFirst = context_.tokenFirst;
+    return memory;
+}
+
+cuda::ShadowChoiceArgs DeviceShadowKv::choiceOf(int layer) const {
+    cuda::ShadowChoiceArgs args;
+    args.memory = memoryOf(layer);
+    args.scale = context_.config.attentionScale();
+    args.maxChunks = maxChunks_;
+    args.logits = logits_;
+    args.partial = partialSums_;
+    args.misses = misses_;
+    args.missCount = missCount_;
+    return args;
+}
+
+cuda::ShadowFetchArgs DeviceShadowKv::fetchOf(int layer) const {
+    cuda::ShadowFetchArgs args;
+    args.memory = memoryOf(layer);
+    args.misses = misses_;
+    args.missCount = missCount_;
+    args.cos = context_.ropeCos;
+    args.sin = context_.ropeSin;
+    args.ropeFirst = context_.ropeFirst;
+    return args;
+}
+
+void DeviceShadowKv::prompt(const DevicePromptChunk& chunk) {
+    const cuda::AttentionShape& shape = context_.shape;
+    const int queries = shape.queryHeads * shape.dim;
+    cuda::keepPlainKeys(context_.launch, chunk.qkv, queries + 2 * width_, queries, width_, chunk.n,
+                        promptKeys_ + std::size_t(chunk.first) * std::size_t(width_));
+    promptRead_ = true;
+    if (chunk.first + chunk.n < chunk.promptTokens) return;
+    cuda::check(cudaMemcpyAsync(lastQuery_, chunk.q + std::size_t(chunk.n - 1) * std::size_t(queries),
+                                std::size_t(queries) * sizeof(__nv_bfloat16), cudaMemcpyDeviceToDevice,
+                                context_.launch.stream),
+                "keeping the last query");
+}
+
+void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+                                std::int64_t headStride) {
+    const cuda::ShadowCounts& counts = counts_[std::size_t(sequence)];
+    Layer& of = layers_[std::size_t(layer)];
+    if (counts.chosen > 0) {
+        if (!promptRead_) // filled contexts have no keys before rotation
+            cuda::keepBlockKeys(context_.launch, context_.shape, blocks, headStride, tokens, promptKeys_);
+        cuda::ShadowRankArgs rank;
+        rank.memory = memoryOf(layer);
+        rank.sequence = sequence;
+        rank.tokens = tokens;
+        rank.rank = rank_;
+        rank.tokenFirst = tokenFirst_[std::size_t(sequence)];
+        rank.keys = promptKeys_;
+        rank.gram = gram_;
+        rank.vectors = vectors_;
+        rank.moved = moved_;
+        cuda::lowerRank(context_.launch, rank);
+    }
+    cuda::ShadowPromptArgs enter;
+    enter.memory = memoryOf(layer);
+    enter.sequence = sequence;
+    enter.tokens = tokens;
+    enter.counts = counts;
+    enter.blocks = blocks;
+    enter.headStride = headStride;
+    enter.distance = distance_;
+    cuda::enterPrompt(context_.launch, enter);
+    const std::size_t heads = std::size_t(context_.shape.kvHeads), first = std::size_t(sequence) * heads;
+    if (counts.outliers > 0) // for the records; the engine waits for the layer
+        cuda::check(cudaMemcpyAsync(of.outliers.data() + first * std::size_t(outliers_),
+                                    of.outlierChunks + first * std::size_t(outliers_),
+                                    heads * std::size_t(outliers_) * sizeof(std::int32_t), cudaMemcpyDeviceToHost,
+                                    context_.launch.stream),
+                    "reading the outliers");
+    // The device begins with the chunks that the last prompt token's query chooses.
+    cuda::ShadowChoiceArgs choice = choiceOf(layer);
+    choice.rows = 1;
+    choice.firstSequence = sequence;
+    choice.q = lastQuery_;
+    cuda::chooseChunks(context_.launch, choice);
+    cuda::ShadowFetchArgs fetch = fetchOf(layer);
+    fetch.rows = 1;
+    fetch.firstSequence = sequence;
+    cuda::fetchChunks(context_.launch, fetch);
+}
+
+void DeviceShadowKv::append(const DeviceStep& step) {
+    cuda::ShadowAppendArgs args;
+    args.memory = memoryOf(step.layer);
+    args.rows = context_.rows();
+    args.position = step.position;
+    args.active = step.active;
+    args.newKey = step.newKey;
+    args.newValue = step.newValue;
+    cuda::appendToPool(context_.launch, args);
+}
+
+void DeviceShadowKv::choose(const DeviceStep& step, cuda::SelectArgs&) {
+    cuda::ShadowChoiceArgs choice = choiceOf(step.layer);
+    choice.rows = context_.rows();
+    choice.position = step.position;
+    choice.active = step.active;
+    choice.q = step.q;
+    choice.scoreMark = step.stage1Mark;
+    choice.chooseMark = step.poolingMark;
+    cuda::ShadowFetchArgs fetch = fetchOf(step.layer);
+    if (step.report != nullptr) {
+        choice.report = fetch.report = reinterpret_cast<cuda::ShadowReport*>(step.report);
+        char* at = step.report + sizeof(cuda::ShadowReport);
+        choice.reportHeads = reinterpret_cast<cuda::ShadowHeadReport*>(at);
+        at += std::size_t(context_.heads()) * sizeof(cuda::ShadowHeadReport);
+        if (context_.level != RecordLevel::Counters) choice.reportChunks = reinterpret_cast<std::uint32_t*>(at);
+        if (context_.level == RecordLevel::Full) choice.reportScores = reinterpret_cast<float*>(at + listBytes());
+    }
+    cuda::chooseChunks(context_.launch, choice);
+    fetch.rows = context_.rows();
+    fetch.active = step.active;
+    fetch.mark = step.offloadingMark;
+    cuda::fetchChunks(context_.launch, fetch);
+}
+
+bool DeviceShadowKv::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
+    const Layer& layer = layers_[std::size_t(step.layer)];
+    args.shift = poolShift_;
+    args.blocks = layer.pool;
+    args.headFirst = poolFirstDevice_;
+    args.listBlock = args.listSlot = args.listCount = nullptr;
+    args.maxBlocks = maxPoolBlocks_;
+    args.tokenBias = layer.poolScores;
+    args.biasFirst = poolTokenFirstDevice_;
+    args.partial = partial_;
+    return false;
+}
+
+/// @return chunks that the step before had selected too, -1 at a sequence's first step
+std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, const char* report, StepRecord& record,
+                                        LayerRecord& out) const {
+    const cuda::ShadowCounts& counts = counts_[std::size_t(sequence)];
+    const std::size_t heads = std::size_t(context_.heads()),
+                      item = std::size_t(sequence * context_.shape.kvHeads + kvHead);
+    const char* at = report + sizeof(cuda::ShadowReport);
+    const cuda::ShadowHeadReport& head = reinterpret_cast<const cuda::ShadowHeadReport*>(at)[item];
+    const int firstLocal = counts.chunks, newest = head.position / budget_.chunk, local = newest + 1 - firstLocal;
+    SelectionRecord selection;
+    selection.layer = layer;
+    selection.sequence = sequence;
+    selection.kvHead = kvHead;
+    selection.selected = counts.chosen + counts.outliers + local;
+    selection.misses = context_.offload ? head.missed : 0;
+    selection.hits = selection.selected - selection.misses;
+    selection.first = std::uint32_t(record.blocks.size());
+    const bool first = head.position == context_.promptTokens[std::size_t(sequence)];
+    const bool opens = head.position % budget_.chunk == 0;
+    if (!first) selection.kept = head.stayed + counts.outliers + local - (opens ? 1 : 0);
+    out.selected += selection.selected;
+    out.hits += selection.hits;
+    out.misses += selection.misses;
+    record.selections.push_back(selection);
+    if (context_.level == RecordLevel::Counters) return selection.kept;
+
+    at += heads * sizeof(cuda::ShadowHeadReport);
+    const auto* chosen = reinterpret_cast<const std::uint32_t*>(at) + item * std::size_t(chosen_);
+    const float* scores = context_.level == RecordLevel::Full
+                              ? reinterpret_cast<const float*>(at + listBytes()) + item * std::size_t(chosen_)
+                              : nullptr;
+    const std::int32_t* outliers = layers_[std::size_t(layer)].outliers.data() + item * std::size_t(outliers_);
+    const auto add = [&](std::int32_t chunk, Origin origin, bool hit, float score) {
+        record.blocks.push_back(chunk);
+        record.origins.push_back(origin);
+        record.hit.push_back(hit ? 1 : 0);
+        if (scores != nullptr) record.scores.push_back(score);
+    };
+    const float none = std::numeric_limits<float>::quiet_NaN();
+    for (int i = 0, j = 0; i < counts.chosen || j < counts.outliers;) { // both ascending, nothing in both
+        const auto chunk = std::int32_t(i < counts.chosen ? chosen[i] & 0x7fffffffu : 0x7fffffffu);
+        if (j < counts.outliers && outliers[j] < chunk) {
+            add(outliers[j++], Origin::QueryAgnostic, true, none);
+            continue;
+        }
+        add(chunk, Origin::QueryAware, !context_.offload || (chosen[i] >> 31) != 0, scores ? scores[i] : none);
+        ++i;
+    }
+    for (int chunk = firstLocal; chunk <= newest; ++chunk) add(chunk, Origin::Window, true, none);
+    return selection.kept;
+}
+
+void DeviceShadowKv::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out,
+                          StepRecord& record, std::size_t) const {
+    if (report == nullptr) return;
+    bool defined = !active.empty();
+    int kept = 0;
+    for (const int sequence : active)
+        for (int g = 0; g < context_.shape.kvHeads; ++g) {
+            const std::int32_t mine = selectHead(layer, sequence, g, report, record, out);
+            defined &= mine >= 0;
+            kept += std::max(mine, 0);
+        }
+    out.kept = defined ? kept : -1;
+    if (!context_.offload) return;
+    out.h2dBlocks = out.misses;
+    out.h2dBytes = out.misses * chunkBytes();
+    const auto& times = *reinterpret_cast<const cuda::ShadowReport*>(report);
+    if (times.valuesDone <= times.begun) return;
+    out.transferNs = std::int64_t(times.valuesDone - times.begun);
+    // What the rebuilding of keys did not hide.
+    const auto rebuilt = std::max(times.keysDone, times.begun);
+    out.exposedNs = times.valuesDone > rebuilt ? std::int64_t(times.valuesDone - rebuilt) : 0;
+}
+
+} // namespace
+
+std::unique_ptr<DeviceSelector> shadowKvOnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
+    return std::make_unique<DeviceShadowKv>(values, context);
+}
+
+} // namespace kvscope

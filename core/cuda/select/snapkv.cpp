@@ -1,0 +1,109 @@
+// SnapKV on the GPU (core/select/snapkv.cpp): the queries of the observation window are kept until the prompt is read,
+// then vote with the logarithms of the sums that its attention had.
+#include "core/cuda/select/keeping_selector.h"
+#include "kernels/cuda/token_mass.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+class SnapKv final : public KeepingSelector {
+public:
+    SnapKv(const ParameterValues& values, const DeviceSelectorContext& context)
+        : KeepingSelector(context, mostKept(values, context), false),
+          promptCapacity_(values.integer("capacity_tokens")), window_(values.integer("window_tokens")),
+          kernel_(values.integer("pooling_kernel")), average_(values.text("pooling") == "avg"),
+          firstRecent_(context.maxTokens.size(), 0) {}
+
+    void plan(DeviceArena& arena) override {
+        KeepingSelector::plan(arena);
+        const auto rows = std::size_t(window_) * std::size_t(context_.shape.queryHeads);
+        arena.plan(queries_, rows * std::size_t(context_.shape.dim), "observation window");
+        arena.plan(logSums_, rows, "observation window");
+        arena.plan(votes_, std::size_t(context_.shape.kvHeads) * std::size_t(mostTokens_), "prompt scores");
+    }
+    bool needsLogSums() const override { return true; }
+    void prompt(const DevicePromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
+
+private:
+    static int mostKept(const ParameterValues& values, const DeviceSelectorContext& context) {
+        int most = 1;
+        for (std::size_t s = 0; s < context.maxTokens.size(); ++s) {
+            const int generated = context.maxTokens[s] - context.promptTokens[s];
+            most = std::max(most, std::min(context.maxTokens[s], values.integer("capacity_tokens") + generated));
+        }
+        return most;
+    }
+    std::int32_t firstRecent(int sequence, std::int32_t) const override { return firstRecent_[std::size_t(sequence)]; }
+
+    const int promptCapacity_, window_, kernel_;
+    const bool average_;
+    std::vector<int> firstRecent_;     // [sequence]
+    __nv_bfloat16* queries_ = nullptr; // [window, queryHeads, dim] of the prompt being read, its last token last
+    float* logSums_ = nullptr;         // [window, queryHeads]
+    double* votes_ = nullptr;          // [kvHeads, mostTokens_]
+};
+
+void SnapKv::prompt(const DevicePromptChunk& chunk) {
+    const int begin = chunk.promptTokens - window_; // the window's first token, may lie before the prompt's
+    const int from = std::max(chunk.first, begin), n = chunk.first + chunk.n - from;
+    if (n <= 0) return;
+    const auto heads = std::size_t(context_.shape.queryHeads), width = heads * std::size_t(context_.shape.dim);
+    const auto row = std::size_t(from - chunk.first), to = std::size_t(from - begin);
+    const auto copy = [&](auto* target, const auto* source, std::size_t each) {
+        cuda::check(cudaMemcpyAsync(target + to * each, source + row * each, std::size_t(n) * each * sizeof(*target),
+                                    cudaMemcpyDeviceToDevice, context_.launch.stream),
+                    "keeping the observation window");
+    };
+    copy(queries_, chunk.q, width);
+    copy(logSums_, chunk.logSums, heads);
+}
+
+void SnapKv::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
+    const int before = tokens - std::min(window_, tokens); // the tokens that are voted for
+    firstRecent_[std::size_t(sequence)] = before;
+    const Prompt prompt{layer, sequence, blocks, headStride};
+    if (tokens <= promptCapacity_) return keep(prompt, nullptr, false, 0, tokens);
+    const auto kvHeads = std::size_t(context_.shape.kvHeads);
+    cuda::check(cudaMemsetAsync(votes_, 0, kvHeads * std::size_t(mostTokens_) * sizeof(double), context_.launch.stream),
+                "counting votes");
+    cuda::TokenMassArgs vote;
+    vote.shape = context_.shape;
+    vote.rows = 1;
+    vote.q = queries_;
+    vote.logSums = logSums_;
+    vote.queries = window_;
+    vote.firstPosition = before;
+    vote.blocks = blocks;
+    vote.stride = headStride / std::int64_t(cuda::blockElements(context_.shape.blockSize, context_.shape.dim));
+    vote.maxTokens = before;
+    if (const float* scores = biases(layer)) vote.bias = scores + firstToken(sequence);
+    vote.biasStride = tokenStride(sequence);
+    vote.scale = context_.config.attentionScale();
+    vote.biasScale = context_.spec.bias.scale;
+    vote.mass = votes_;
+    vote.massStride = mostTokens_;
+    cuda::addTokenMass(context_.launch, vote);
+    cuda::PoolArgs pool;
+    pool.lists = context_.shape.kvHeads;
+    pool.length = before;
+    pool.mass = votes_;
+    pool.massStride = mostTokens_;
+    pool.kernel = kernel_;
+    pool.average = average_;
+    pool.scores = promptScores_;
+    pool.scoreStride = mostTokens_;
+    cuda::poolMass(context_.launch, pool);
+    keepFromPrompt(before, promptCapacity_ - window_);
+    keep(prompt, &chosen_, true, before, tokens);
+}
+
+} // namespace
+
+std::unique_ptr<DeviceSelector> snapKvOnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
+    return std::make_unique<SnapKv>(values, context);
+}
+
+} // namespace kvscope

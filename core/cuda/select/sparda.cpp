@@ -1,0 +1,104 @@
+// SparDA on the GPU: the Forecast of one layer's input, rotated, against the next layer's pooled keys.
+#include "core/cuda/device_selector.h"
+#include "kernels/cuda/lookahead.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+class SpardaOnDevice final : public DeviceSelector {
+public:
+    explicit SpardaOnDevice(const DeviceSelectorContext& context) : context_(context) {}
+
+    bool looksAhead() const override { return true; }
+    bool readsPromptsSparsely() const override { return true; }
+    bool rotates() const override { return true; }
+    void plan(DeviceArena& arena) override {
+        const bool prompts = context_.spec.sparsePrefill;
+        const auto rows = std::size_t(prompts ? std::max(context_.rows(), context_.promptChunk) : context_.rows());
+        arena.plan(projected_, rows * width(), "forecasts");
+        arena.plan(query_, rows * width(), "forecasts");
+        if (!prompts) return;
+        const auto longest = std::size_t(*std::max_element(context_.maxTokens.begin(), context_.maxTokens.end()));
+        arena.plan(promptQueries_, longest * width(), "forecasts");
+    }
+
+    void choose(const DeviceStep& step, cuda::SelectArgs& args) override {
+        forecast(context_.weights.layers[std::size_t(step.layer)].ownForecast, step, args);
+    }
+    void lookAhead(const DeviceStep& step, int, cuda::SelectArgs& args) override {
+        forecast(context_.weights.layers[std::size_t(step.layer)].forecast, step, args);
+    }
+
+    /// The next layer's queries of every prompt token, kept until that layer attends.
+    void prompt(const DevicePromptChunk& chunk) override {
+        const int target = chunk.layer + 1;
+        if (!context_.spec.sparsePrefill || target >= context_.config.layers || target < context_.spec.denseLayers)
+            return;
+        forecastPrompt(context_.weights.layers[std::size_t(chunk.layer)].forecast, chunk,
+                       promptQueries_ + std::size_t(chunk.first) * width());
+    }
+    void choosePrompt(const DevicePromptChunk& piece, cuda::SelectArgs& args) override {
+        args.score = cuda::SelectArgs::Score::PooledProduct;
+        if (piece.layer > 0) {
+            args.q = promptQueries_ + std::size_t(piece.first) * width();
+            return;
+        }
+        forecastPrompt(context_.weights.layers[0].ownForecast, piece, query_);
+        args.q = query_;
+    }
+
+private:
+    std::size_t width() const { return std::size_t(context_.shape.kvHeads * context_.shape.dim); }
+
+    void project(const cuda::DeviceMatrix& heads, int layer, const float* x, int n, std::uint64_t* mark) {
+        const ModelConfig& config = context_.config;
+        context_.linear->run(heads, x, config.hidden, n,
+                             {context_.weights.layers[std::size_t(layer)].inputNorm, config.streamNormEps()},
+                             {projected_, int(width()), false, nullptr, nullptr}, mark);
+    }
+    cuda::GuessArgs guessArgs(int rows) const {
+        cuda::GuessArgs args;
+        args.rows = rows;
+        args.heads = context_.shape.kvHeads;
+        args.dim = context_.shape.dim;
+        args.projected = projected_;
+        args.cos = context_.ropeCos;
+        args.sin = context_.ropeSin;
+        return args;
+    }
+    void forecast(const cuda::DeviceMatrix& heads, const DeviceStep& step, cuda::SelectArgs& select) {
+        project(heads, step.layer, step.x, context_.rows(), step.stage1Mark);
+        cuda::GuessArgs args = guessArgs(context_.rows());
+        args.ropeFirst = context_.ropeFirst;
+        args.position = step.position;
+        args.active = step.active;
+        args.q = query_;
+        cuda::rotateGuess(context_.launch, args);
+        select.score = cuda::SelectArgs::Score::PooledProduct;
+        select.q = query_;
+        select.marks[1] = step.poolingMark;
+    }
+    void forecastPrompt(const cuda::DeviceMatrix& heads, const DevicePromptChunk& chunk, __nv_bfloat16* to) {
+        project(heads, chunk.layer, chunk.x, chunk.n, nullptr);
+        cuda::GuessArgs args = guessArgs(chunk.n);
+        args.ropeFirst = context_.ropeFirst + chunk.sequence;
+        args.oneSequence = true;
+        args.firstPosition = chunk.first;
+        args.q = to;
+        cuda::rotateGuess(context_.launch, args);
+    }
+
+    const DeviceSelectorContext context_;
+    float* projected_ = nullptr;                                // [rows, kvHeads*dim]
+    __nv_bfloat16 *query_ = nullptr, *promptQueries_ = nullptr; // [rows or prompt tokens, kvHeads*dim]
+};
+
+} // namespace
+
+std::unique_ptr<DeviceSelector> spardaOnDevice(const ParameterValues&, const DeviceSelectorContext& context) {
+    return std::make_unique<SpardaOnDevice>(context);
+}
+
+} // namespace kvscope

@@ -1,0 +1,114 @@
+#include "core/cuda/select/token_report.h"
+
+#include <algorithm>
+#include <bit>
+#include <numeric>
+
+namespace kvscope {
+
+TokenReport::TokenReport(const DeviceSelectorContext& context, int capacity)
+    : kvHeads_(context.shape.kvHeads), capacity_(capacity) {
+    if (!context.record) return;
+    const auto take = [&](std::size_t bytes) {
+        const std::size_t at = bytes_;
+        bytes_ += (bytes + 15) / 16 * 16;
+        return at;
+    };
+    const auto heads = std::size_t(context.heads()), lists = heads * std::size_t(capacity);
+    take(heads * sizeof(cuda::SelectionHead));
+    if (context.level != RecordLevel::Counters) tokensAt_ = take(lists * sizeof(std::int32_t));
+    if (context.level == RecordLevel::Full) scoresAt_ = take(lists * sizeof(float));
+}
+
+cuda::TokenChoiceRecord TokenReport::at(const DeviceStep& step) const {
+    cuda::TokenChoiceRecord record;
+    record.marks[0] = step.stage1Mark;
+    record.marks[1] = step.poolingMark;
+    record.marks[2] = step.offloadingMark;
+    if (step.report == nullptr) return record;
+    record.heads = reinterpret_cast<cuda::SelectionHead*>(step.report);
+    if (tokensAt_ > 0) record.tokens = reinterpret_cast<std::int32_t*>(step.report + tokensAt_);
+    if (scoresAt_ > 0) record.scores = reinterpret_cast<float*>(step.report + scoresAt_);
+    return record;
+}
+
+namespace {
+
+/// Places of a list in the order of its tokens. Lists of tens of thousands come by the hundred in every step, and not
+/// sorted where places are used again: a bitmap takes time in proportion to them.
+class Order {
+public:
+    const std::vector<std::int32_t>& of(std::span<const std::int32_t> tokens) {
+        places_.resize(tokens.size());
+        std::iota(places_.begin(), places_.end(), 0);
+        if (tokens.empty() || std::is_sorted(tokens.begin(), tokens.end())) return places_;
+        const auto most = std::size_t(*std::max_element(tokens.begin(), tokens.end()));
+        marked_.assign(most / 64 + 1, 0);
+        if (placeOf_.size() <= most) placeOf_.resize(most + 1);
+        for (std::size_t i = 0; i < tokens.size(); ++i) {
+            const auto token = std::size_t(tokens[i]);
+            marked_[token / 64] |= std::uint64_t(1) << token % 64;
+            placeOf_[token] = std::int32_t(i);
+        }
+        auto to = places_.begin();
+        for (std::size_t word = 0; word < marked_.size(); ++word)
+            for (std::uint64_t bits = marked_[word]; bits != 0; bits &= bits - 1)
+                *to++ = placeOf_[word * 64 + std::size_t(std::countr_zero(bits))];
+        return places_;
+    }
+
+private:
+    std::vector<std::int32_t> places_, placeOf_;
+    std::vector<std::uint64_t> marked_;
+};
+
+} // namespace
+
+void TokenReport::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+                       Origin origin, const FirstRecent& firstRecent) const {
+    if (report == nullptr) return;
+    const auto* heads = reinterpret_cast<const cuda::SelectionHead*>(report);
+    bool keptDefined = true;
+    int kept = 0;
+    Order order;
+    for (const int sequence : active)
+        for (int g = 0; g < kvHeads_; ++g) {
+            const int item = sequence * kvHeads_ + g;
+            const cuda::SelectionHead& head = heads[item];
+            SelectionRecord selection;
+            selection.layer = layer;
+            selection.sequence = sequence;
+            selection.kvHead = g;
+            selection.selected = head.selected;
+            selection.kept = head.kept;
+            selection.hits = head.hits;
+            selection.misses = head.misses;
+            selection.first = std::uint32_t(record.blocks.size());
+            if (tokensAt_ > 0) {
+                const std::size_t first = std::size_t(item) * std::size_t(capacity_);
+                const auto* tokens = reinterpret_cast<const std::int32_t*>(report + tokensAt_) + first;
+                const auto& places = order.of({tokens, std::size_t(head.selected)});
+                const std::int32_t newest = places.empty() ? -1 : tokens[places.back()],
+                                   recent = firstRecent(sequence, newest);
+                const bool all = head.misses == 0, newestHit = head.hits > 0;
+                for (const std::int32_t i : places) {
+                    record.blocks.push_back(tokens[i]);
+                    record.origins.push_back(tokens[i] >= recent ? Origin::Window : origin);
+                    record.hit.push_back(all || (newestHit && tokens[i] == newest) ? 1 : 0);
+                }
+                if (scoresAt_ > 0) {
+                    const auto* scores = reinterpret_cast<const float*>(report + scoresAt_) + first;
+                    for (const std::int32_t i : places) record.scores.push_back(scores[i]);
+                }
+            }
+            out.selected += selection.selected;
+            out.hits += selection.hits;
+            out.misses += selection.misses;
+            keptDefined &= selection.kept >= 0;
+            kept += std::max(selection.kept, 0);
+            record.selections.push_back(selection);
+        }
+    out.kept = keptDefined ? kept : -1;
+}
+
+} // namespace kvscope

@@ -1,0 +1,123 @@
+// Copies of pieces through shared memory by the bulk-copy engine, driven by one thread.
+#pragma once
+
+#include "kernels/cuda/select.h"
+
+#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace kvscope::cuda {
+
+constexpr int kStageBytes = 8192;
+constexpr int kWideRing = 24, kNarrowRing = 6; // stages: of few thread blocks, of many beside other kernels
+constexpr int kFewBlocks = 8;
+
+/// A processor's division into cache and shared memory stays while a kernel runs there: all of it shared, so that
+/// others with more shared memory find room beside.
+template <class... Parameters> void leaveRoom(void (*kernel)(Parameters...), const char* name) {
+    check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
+          name);
+}
+
+#if __CUDA_ARCH__ >= 900
+struct CopyPiece {
+    const char* from;
+    char* to;
+    unsigned bytes; // at most kStageBytes
+};
+
+/// A ring of stages: copies in complete on a barrier, copies out in groups.
+template <int kRing> class CopyRing {
+public:
+    __device__ CopyRing(char* ring, std::uint64_t* barriers)
+        : ring_(unsigned(__cvta_generic_to_shared(ring))), barriers_(unsigned(__cvta_generic_to_shared(barriers))) {
+        for (int i = 0; i < kRing; ++i) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers_ + i * 8));
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+
+    /// Moves pieceAt(0), .. pieceAt(count - 1) and returns when all are written; arrived(i): piece i is here.
+    template <class PieceAt, class Arrived>
+    __device__ void move(std::int64_t count, const PieceAt& pieceAt, const Arrived& arrived) {
+        asm volatile("fence.proxy.async;" ::: "memory"); // lists and blocks were written by ordinary stores
+        const std::int64_t ahead = min(count, std::int64_t(kRing));
+        for (std::int64_t i = 0; i < ahead; ++i) copyIn(i, pieceAt(i));
+        for (std::int64_t i = 0; i < count; ++i) {
+            const unsigned stage = unsigned((turns_ + i) % kRing), parity = unsigned((turns_ + i) / kRing & 1);
+            unsigned done = 0;
+            while (done == 0)
+                asm volatile(
+                    "{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                    : "=r"(done)
+                    : "r"(barriers_ + stage * 8), "r"(parity)
+                    : "memory");
+            arrived(i);
+            const CopyPiece piece = pieceAt(i);
+            asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(piece.to),
+                         "r"(ring_ + stage * kStageBytes), "r"(piece.bytes)
+                         : "memory");
+            asm volatile("cp.async.bulk.commit_group;");
+            // Refill the stage used half a ring ago: its copy out has long been read.
+            const std::int64_t next = i + kRing / 2;
+            if (next >= kRing && next < count) {
+                asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kRing / 2) : "memory");
+                copyIn(next, pieceAt(next));
+            }
+        }
+        turns_ += count;
+        asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    }
+
+private:
+    __device__ void copyIn(std::int64_t i, const CopyPiece& piece) const {
+        const unsigned stage = unsigned((turns_ + i) % kRing);
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barriers_ + stage * 8),
+                     "r"(piece.bytes)
+                     : "memory");
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                         ring_ + stage * kStageBytes),
+                     "l"(piece.from), "r"(piece.bytes), "r"(barriers_ + stage * 8)
+                     : "memory");
+    }
+    unsigned ring_, barriers_;
+    std::int64_t turns_ = 0;
+};
+
+/// Piece `index` of the blocks of a list.
+__device__ inline CopyPiece pieceOf(const BlockMove& move, std::int64_t within, bool load, const GatherArgs& a,
+                                    int blockBytes) {
+    const std::size_t offset = std::size_t(within) * kStageBytes;
+    const std::size_t store = std::size_t(move.store) * blockBytes + offset,
+                      slot = std::size_t(move.slot) * blockBytes + offset;
+    const unsigned bytes = unsigned(min(std::int64_t(kStageBytes), std::int64_t(blockBytes) - std::int64_t(offset)));
+    if (load) return {reinterpret_cast<const char*>(a.store) + store, reinterpret_cast<char*>(a.pool) + slot, bytes};
+    return {reinterpret_cast<const char*>(a.pool) + slot, reinterpret_cast<char*>(a.storeOut) + store, bytes};
+}
+
+/// One thread of each of the grid's thread blocks: its share of the listed loads and write-backs.
+template <int kRing>
+__device__ inline void moveBlocks(CopyRing<kRing>& ring, const GatherArgs& a, unsigned toLoad, unsigned toWrite,
+                                  int blockBytes) {
+    const int pieces = (blockBytes + kStageBytes - 1) / kStageBytes;
+    const std::int64_t loads = std::int64_t(toLoad) * pieces, all = loads + std::int64_t(toWrite) * pieces;
+    const std::int64_t mine = blockIdx.x < all ? (all - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
+    if (mine == 0) return;
+    ring.move(
+        mine,
+        [&](std::int64_t turn) {
+            const std::int64_t index = blockIdx.x + turn * gridDim.x;
+            const bool load = index < loads;
+            const std::int64_t at = load ? index : index - loads;
+            const BlockMove move = load ? a.moves.loads[at / pieces] : a.moves.writeBacks[at / pieces];
+            return pieceOf(move, at % pieces, load, a, blockBytes);
+        },
+        [&](std::int64_t turn) {
+            const std::int64_t index = blockIdx.x + turn * gridDim.x;
+            if (a.late == nullptr || index >= loads || index % pieces != pieces - 1) return;
+            // The mark is written while this kernel runs, and holds an earlier step's time until then.
+            const auto ready = *static_cast<const volatile std::uint64_t*>(a.ready);
+            if (ready > *a.begin) atomicAdd(&a.late[a.moves.loads[index / pieces].slot / a.slots].late, 1u);
+        });
+}
+#endif
+
+} // namespace kvscope::cuda

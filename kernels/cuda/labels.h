@@ -1,0 +1,83 @@
+// Labels of tokens: a few channels of every key, four bits each, and the choice of tokens by them (Double Sparsity).
+// The device form of core/select/label_cache.h.
+#pragma once
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/kv_shape.h"
+
+#include <cuda_bf16.h>
+
+namespace kvscope::cuda {
+
+/// Of one layer; heads are [sequence*kvHeads]. A word holds 8 channels of four bits (the lower half of a byte first),
+/// or 2 in bf16; words of neighbouring tokens lie side by side.
+struct LabelStore {
+    int channels = 0, bits = 4;                // 16: the key's own numbers
+    std::int64_t stride = 0;                   // tokens of a head, a multiple of 32
+    std::uint32_t* codes = nullptr;            // [heads][words()][stride]
+    float *steps = nullptr, *lowest = nullptr; // [heads][stride] a channel is code * step + lowest; bits 4
+    std::int32_t* channel = nullptr;           // [heads, channels] of the rotated key, best first
+    __host__ __device__ int words() const { return bits == 4 ? (channels + 7) / 8 : (channels + 1) / 2; }
+};
+
+constexpr int kObservers = 64; // partial sums of each channel
+
+/// Adds |q * k| of the same token over n tokens of a prompt to sums[kvHeads][kObservers][dim].
+struct ObserveArgs {
+    AttentionShape shape;
+    int n = 0, first = 0;                  // positions
+    const __nv_bfloat16* q = nullptr;      // [n, queryHeads*dim], rotated
+    const __nv_bfloat16* blocks = nullptr; // head g's blocks begin at blocks + g*headStride
+    std::int64_t headStride = 0;           // in elements
+    double* sums = nullptr;
+};
+void observeChannels(const Launch& launch, const ObserveArgs& args);
+/// The channels of the largest sums, best first; equal ones: the lower channel. For one sequence's heads.
+void pickChannels(const Launch& launch, const double* sums, int tokens, const AttentionShape& shape, int sequence,
+                  const LabelStore& labels);
+
+/// Labels of one sequence's prompt.
+struct LabelPromptArgs {
+    AttentionShape shape;
+    int sequence = 0, tokens = 0;
+    const __nv_bfloat16* blocks = nullptr;
+    std::int64_t headStride = 0;
+    LabelStore labels;
+};
+void labelPrompt(const Launch& launch, const LabelPromptArgs& args);
+
+/// A decode step's token: its label and, where there is one, its place in a store by token (token_pack.h).
+struct LabelTokenArgs {
+    AttentionShape shape;
+    int rows = 0;
+    const std::int32_t* position = nullptr;                     // [rows]
+    const std::uint8_t* active = nullptr;                       // [rows] or null
+    const __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads*dim]
+    LabelStore labels;
+    __nv_bfloat16* store = nullptr;
+    const std::int64_t* first = nullptr; // [rows*kvHeads] a head's first token in the store
+};
+void labelToken(const Launch& launch, const LabelTokenArgs& args);
+
+/// The `wanted` tokens up to the position of the highest score: the mean over the group of the softmax of
+/// scale * q[channels] . label. With four bits the query's channels are rounded like a label.
+struct LabelChoiceArgs {
+    AttentionShape shape;
+    int rows = 0;
+    const std::int32_t* position = nullptr; // [rows]
+    const std::uint8_t* active = nullptr;   // [rows] or null
+    const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim], rotated
+    LabelStore labels;
+    float scale = 1;
+    int maxTokens = 0, wanted = 0;
+    std::int32_t* tokens = nullptr; // [rows, kvHeads, capacity] ascending
+    float* tokenScores = nullptr;   // likewise; null: not wanted
+    std::int32_t* count = nullptr;  // [rows, kvHeads]
+    int capacity = 0;
+    std::uint64_t* marks[2] = {}; // stage1, pooling
+};
+/// Tokens of a sequence that it takes, which a cluster's shared memory decides.
+int mostLabelledTokens(const Launch& launch);
+void chooseByLabels(const Launch& launch, const LabelChoiceArgs& args);
+
+} // namespace kvscope::cuda

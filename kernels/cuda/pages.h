@@ -1,0 +1,82 @@
+// Pages of keys with a digest each, and a budget of resident pages: the device form of core/select/arkvale.cpp.
+#pragma once
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/kv_shape.h"
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+namespace kvscope::cuda {
+
+/// Digests of one layer: for each complete page of a KV head its lower and upper vector, and the keys of the page that
+/// is not complete yet. A page is a KV block.
+struct PageDigests {
+    AttentionShape shape;
+    bool cuboidMean = true;                   // else the keys' ranges
+    __half* digests = nullptr;                // [blocks, 2, dim]; half precision, as the paper keeps them
+    __nv_bfloat16* openPage = nullptr;        // [sequence*kvHeads, blockSize, dim]
+    const std::int64_t* blockFirst = nullptr; // [sequence*kvHeads] first page of the head
+};
+
+/// The pages of a prompt. blocks: head g's begin at blocks + g*headStride.
+void digestPrompt(const Launch& launch, const PageDigests& pages, int sequence, int tokens, const __nv_bfloat16* blocks,
+                  std::int64_t headStride);
+
+struct PageAppendArgs {
+    PageDigests pages;
+    int rows = 0; // row = sequence
+    const std::int32_t* position = nullptr;
+    const std::uint8_t* active = nullptr;
+    const __nv_bfloat16* newKey = nullptr; // [rows, kvHeads, dim] the token being fed; null: it is in `blocks`
+    const __nv_bfloat16* blocks = nullptr; // resident store, heads at PageDigests::blockFirst
+};
+void appendToPages(const Launch& launch, const PageAppendArgs& args);
+
+struct PageScoreArgs {
+    PageDigests pages;
+    int rows = 0, firstSequence = 0; // row r is sequence firstSequence + r
+    int shared = 1;                  // KV heads that have one page set
+    bool mean = true;                // over the set's query heads; else their sum
+    int maxPages = 0;
+    const std::int32_t* position = nullptr; // [rows]; null: `at` for all
+    int at = 0;
+    const std::uint8_t* active = nullptr; // [rows] or null
+    const __nv_bfloat16* q = nullptr;     // [rows, queryHeads*dim]
+    float* scores = nullptr; // [rows, kvHeads/shared, maxPages] out: bounds of q.k, of the set's query heads; of pages
+                             // that are not complete -inf; nothing past the position
+    std::uint64_t* mark = nullptr;
+};
+void scorePages(const Launch& launch, const PageScoreArgs& args);
+
+struct PageChoiceArgs {
+    int rows = 0, kvHeads = 1, shared = 1, maxPages = 0, pageTokens = 32;
+    const std::int32_t* position = nullptr; // [rows]; null: `at` for all
+    int at = 0;
+    const std::uint8_t* active = nullptr;
+    const float* scores = nullptr;                     // [rows, kvHeads/shared, maxPages]
+    int sink = 0, window = 1, dynamic = 0, budget = 1; // pages
+    std::uint8_t* resident = nullptr;                  // [rows, kvHeads/shared, maxPages] in and out
+    int capacity = 0;                                  // of the lists, at least min(budget, maxPages)
+    std::uint32_t* chosen = nullptr;                   // [rows, kvHeads, capacity] as cuda::SelectArgs::chosen
+    std::int32_t* chosenCount = nullptr;               // [rows, kvHeads]
+    float* chosenScores = nullptr;                     // [rows, kvHeads, capacity]; NaN where a page has no digest
+    std::uint64_t* mark = nullptr;
+};
+/// Recalls the best pages and evicts the worst residents; every page that is resident then is chosen.
+void choosePages(const Launch& launch, const PageChoiceArgs& args);
+
+struct PageSeedArgs {
+    AttentionShape shape;
+    int sequence = 0, tokens = 0, slots = 0, capacity = 0;
+    const __nv_bfloat16* blocks = nullptr; // of the prompt; head g's begin at blocks + g*headStride
+    std::int64_t headStride = 0;
+    const std::uint32_t* chosen = nullptr; // [kvHeads, capacity]
+    const std::int32_t* chosenCount = nullptr;
+    __nv_bfloat16* pool = nullptr; // [sequence*kvHeads, slots] blocks
+    std::int32_t *map = nullptr, *lastUse = nullptr;
+};
+/// Puts the chosen full pages of a prompt into slots, beside slot 0 for the incomplete one (placeTail).
+void seedSlots(const Launch& launch, const PageSeedArgs& args);
+
+} // namespace kvscope::cuda

@@ -1,0 +1,68 @@
+// InfiniGen's partial keys: every key along the few directions in which a layer's queries vary most.
+#pragma once
+
+#include "kernels/cuda/check.h"
+#include "kernels/cuda/kv_shape.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cuda_bf16.h>
+
+namespace kvscope::cuda {
+
+/// Numbers of a partial key: its dims, up to whole 16-byte pieces; what is beyond is zero.
+constexpr int partialWidth(int dims) { return (dims + 7) / 8 * 8; }
+
+/// Of one layer; heads are [sequence*kvHeads].
+struct PartialKeys {
+    float* directions = nullptr;              // [heads, dim, partialWidth], zeros beyond dims
+    __nv_bfloat16* keys = nullptr;            // [tokens, partialWidth]
+    const std::int64_t* tokenFirst = nullptr; // [heads] first token of the head
+    int width = 0;
+};
+
+/// gram[g] += the sum over tokens of m m^T, m being the mean of a KV head's queries. Lower and upper triangle.
+struct QueryGramArgs {
+    AttentionShape shape;
+    const __nv_bfloat16* q = nullptr; // [tokens, queryHeads*dim]
+    int tokens = 0;
+    double* gram = nullptr; // [kvHeads, dim, dim]
+};
+void addQueryGram(const Launch& launch, const QueryGramArgs& args);
+
+/// The keys of one sequence's prompt.
+struct PartialPromptArgs {
+    AttentionShape shape;
+    int sequence = 0, tokens = 0;
+    const __nv_bfloat16* blocks = nullptr; // head g's blocks begin at blocks + g*headStride
+    std::int64_t headStride = 0;           // in elements
+    PartialKeys partial;
+};
+void keepPartialPrompt(const Launch& launch, const PartialPromptArgs& args);
+
+/// A decode step's key.
+struct PartialAppendArgs {
+    AttentionShape shape;
+    int rows = 0;
+    const std::int32_t* position = nullptr; // [rows]
+    const std::uint8_t* active = nullptr;   // [rows] or null
+    const __nv_bfloat16* newKey = nullptr;  // [rows, kvHeads*dim]
+    PartialKeys partial;
+};
+void appendPartialKey(const Launch& launch, const PartialAppendArgs& args);
+
+/// scores[row, g, b] = the largest product of the group's summed queries, along the directions, with a key of block b,
+/// among the tokens before `position`; -inf where there is none.
+struct PartialScoreArgs {
+    AttentionShape shape;
+    int rows = 0;
+    const std::int32_t* position = nullptr; // [rows]
+    const std::uint8_t* active = nullptr;   // [rows] or null
+    const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim]
+    PartialKeys partial;
+    int maxBlocks = 0;
+    float* scores = nullptr; // [rows, kvHeads, maxBlocks]
+};
+void scorePartialKeys(const Launch& launch, const PartialScoreArgs& args);
+
+} // namespace kvscope::cuda

@@ -1,0 +1,82 @@
+#include "kernels/cuda/transfer_loop.h"
+
+#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/copy_ring.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace kvscope::cuda {
+namespace {
+
+__device__ inline std::uint32_t acquire(const std::uint32_t* from) {
+    std::uint32_t value;
+    asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory");
+    return value;
+}
+
+__device__ inline void waitFor(const std::uint32_t* word, std::uint32_t atLeast) {
+    while (acquire(word) < atLeast) __nanosleep(100);
+}
+
+template <int kRing> __global__ void __launch_bounds__(kWarp) loopKernel(TransferLoopArgs a, int blockBytesTotal) {
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(128) char stages[];
+    __shared__ __align__(8) std::uint64_t barriers[kRing];
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (threadIdx.x != 0) return;
+    CopyRing<kRing> ring(stages, barriers);
+    for (int layer = a.first; layer <= a.layers; ++layer) {
+        waitFor(a.flags.listed + layer, a.step);
+        if (layer < a.layers) {
+            const GatherArgs gather = a.gathers[layer];
+            const unsigned loads = gather.moves.counts[0];
+            if (blockIdx.x == 0) {
+                stamp(gather.mark);
+                if (gather.recordCounts != nullptr) gather.recordCounts[0] = loads;
+            }
+            moveBlocks(ring, gather, loads, 0, blockBytesTotal);
+            stampLatest(gather.endMark);
+            __threadfence();
+            atomicAdd(a.flags.loaded + layer, 1u);
+        }
+        if (layer > a.first) { // its token was there before this layer was listed
+            GatherArgs gather = a.gathers[layer - 1];
+            gather.late = nullptr;
+            const unsigned writes = gather.moves.counts[1];
+            if (blockIdx.x == 0 && gather.recordCounts != nullptr) gather.recordCounts[1] = writes;
+            moveBlocks(ring, gather, 0, writes, blockBytesTotal);
+        }
+    }
+#endif
+}
+
+__global__ void handOverKernel(TransferFlags flags, int listed, int awaited, int blocks, std::uint64_t* mark) {
+    waitForEarlierKernels(); // the next kernel does not start meanwhile: the loop must find room
+    stamp(mark);
+    if (listed >= 0) {
+        __threadfence();
+        atomicAdd(flags.listed + listed, 1u);
+    }
+    // The step that is tried out before the first has no loop.
+    if (awaited >= 0) waitFor(flags.loaded + awaited, (acquire(flags.listed + awaited) - 1) * std::uint32_t(blocks));
+}
+
+} // namespace
+
+void runTransferLoop(const Launch& how, const TransferLoopArgs& args, int blocks) {
+    const bool narrow = blocks > kFewBlocks;
+    const auto kernel = narrow ? loopKernel<kNarrowRing> : loopKernel<kWideRing>;
+    const std::size_t ring = std::size_t(narrow ? kNarrowRing : kWideRing) * kStageBytes;
+    allowShared(kernel, ring, "preparing the transfers");
+    leaveRoom(kernel, "preparing the transfers");
+    launch(how, {dim3(unsigned(blocks)), dim3(kWarp), ring}, kernel, "moving KV blocks", args,
+           int(blockBytes(args.blockSize, args.dim)));
+}
+
+void handOver(const Launch& how, const TransferFlags& flags, int listed, int awaited, int blocks,
+              std::uint64_t* readyMark) {
+    launch(how, {dim3(1), dim3(1)}, handOverKernel, "handing a layer's list over", flags, listed, awaited, blocks,
+           readyMark);
+}
+
+} // namespace kvscope::cuda

@@ -1,0 +1,255 @@
+#include "profiler/cupti/activity_log.h"
+
+#if __has_include(<cupti.h>)
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <cupti.h>
+#include <cxxabi.h>
+#include <fmt/format.h>
+
+namespace kvscope {
+namespace {
+
+/// "void kvscope::cuda::(anonymous namespace)::selectKernel<128, 2>(SelectArgs)" -> "selectKernel<128, 2>"
+std::string shortName(const char* mangled) {
+    int status = 0;
+    char* demangled = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
+    std::string name = status == 0 && demangled != nullptr ? demangled : mangled;
+    std::free(demangled);
+    for (const char* noise : {"(anonymous namespace)::", "<unnamed>::", "(int)", "(bool)"})
+        for (std::size_t at = name.find(noise); at != std::string::npos; at = name.find(noise))
+            name.erase(at, std::string(noise).size());
+    int depth = 0;
+    std::size_t end = name.size();
+    for (std::size_t i = 0; i < name.size(); ++i) {
+        if (name[i] == '<') ++depth;
+        if (name[i] == '>') --depth;
+        if (name[i] == '(' && depth == 0) {
+            end = i;
+            break;
+        }
+    }
+    name.resize(end);
+    if (name.rfind("void ", 0) == 0) name.erase(0, 5);
+    const std::size_t angle = name.find('<'),
+                      colons = name.rfind("::", angle == std::string::npos ? std::string::npos : angle);
+    return colons == std::string::npos ? name : name.substr(colons + 2);
+}
+
+const char* copyName(std::uint8_t kind) {
+    switch (kind) {
+    case CUPTI_ACTIVITY_MEMCPY_KIND_HTOD:
+        return "host to device";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOH:
+        return "device to host";
+    case CUPTI_ACTIVITY_MEMCPY_KIND_DTOD:
+        return "device to device";
+    default:
+        return "copy";
+    }
+}
+
+/// "cudaGraphLaunch_v10000" -> "cudaGraphLaunch"
+std::string withoutVersion(std::string name) {
+    const std::size_t at = name.rfind("_v");
+    if (at != std::string::npos && at + 2 < name.size() &&
+        name.find_first_not_of("0123456789", at + 2) == std::string::npos)
+        name.resize(at);
+    for (const std::string_view suffix : {"_ptsz", "_ptds"})
+        if (name.ends_with(suffix)) name.resize(name.size() - suffix.size());
+    return name;
+}
+
+/// Questions that are answered at once. They start nothing and wait for nothing, and an engine asks them all the time.
+bool isChatter(std::string_view call) {
+    constexpr std::array<std::string_view, 12> kQuestions{
+        "cudaGetDevice",    "cudaSetDevice",        "cudaGetLastError",      "cudaPeekAtLastError",
+        "cudaEventQuery",   "cudaStreamQuery",      "cudaGetErrorString",    "cudaStreamIsCapturing",
+        "cudaGetErrorName", "cudaDriverGetVersion", "cudaRuntimeGetVersion", "cudaFuncSetAttribute"};
+    return call.starts_with("cudaOccupancy") || call.starts_with("cudaDeviceGet") || call.starts_with("cudaFuncGet") ||
+           call.starts_with("cudaStreamGet") || call.starts_with("cudaPointerGet") ||
+           std::find(kQuestions.begin(), kQuestions.end(), call) != kQuestions.end();
+}
+
+} // namespace
+
+std::uint64_t ActivityLog::correlationId() const {
+    return std::uint64_t(std::uint32_t(step_ + 1)) << 32 | std::uint64_t((place_.layer + 1) & 0xffff) << 16 |
+           std::uint64_t((place_.stage + 1) & 0xffff);
+}
+
+std::uint64_t ActivityLog::atStage(int layer, std::string_view stage) {
+    const auto found = std::find(stages_.begin(), stages_.end(), stage);
+    place_ = {layer, std::int32_t(found - stages_.begin())};
+    if (found == stages_.end()) stages_.emplace_back(stage);
+    return correlationId();
+}
+
+std::uint64_t ActivityLog::atStep(int step) {
+    step_ = step;
+    place_ = {}; // a graph's nodes know theirs
+    return correlationId();
+}
+
+void ActivityLog::nodeMade(std::uint64_t node) { nodes_[node] = place_; }
+
+void ActivityLog::nodeCloned(std::uint64_t node, std::uint64_t original) {
+    const auto known = nodes_.find(original);
+    if (known == nodes_.end()) return;
+    const Place place = known->second; // inserting may move it
+    nodes_[node] = place;
+}
+
+void ActivityLog::take(const void* activity) {
+    const auto of = [](SpanRecord::Kind kind, std::string track, std::string name, std::uint32_t correlation,
+                       std::uint64_t node) {
+        Pending pending;
+        pending.launched.span.kind = kind;
+        pending.launched.span.track = std::move(track);
+        pending.launched.span.name = std::move(name);
+        pending.launched.launch = correlation;
+        pending.node = node;
+        return pending;
+    };
+    switch (static_cast<const CUpti_Activity*>(activity)->kind) {
+    case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
+        const auto* kernel = static_cast<const CUpti_ActivityKernel10*>(activity);
+        auto& name = names_[kernel->name];
+        if (name.empty()) name = shortName(kernel->name);
+        add(of(SpanRecord::Kind::Kernel, fmt::format("stream {}", kernel->streamId), name, kernel->correlationId,
+               kernel->graphNodeId),
+            kernel->start, kernel->end);
+        break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMCPY: {
+        const auto* copy = static_cast<const CUpti_ActivityMemcpy6*>(activity);
+        const char* direction = copyName(copy->copyKind);
+        add(of(SpanRecord::Kind::Copy, fmt::format("copies {}", direction),
+               fmt::format("{} bytes {}", copy->bytes, direction), copy->correlationId, copy->graphNodeId),
+            copy->start, copy->end);
+        break;
+    }
+    case CUPTI_ACTIVITY_KIND_MEMSET: {
+        const auto* set = static_cast<const CUpti_ActivityMemset4*>(activity);
+        add(of(SpanRecord::Kind::Copy, fmt::format("stream {}", set->streamId), fmt::format("{} bytes set", set->bytes),
+               set->correlationId, set->graphNodeId),
+            set->start, set->end);
+        break;
+    }
+    case CUPTI_ACTIVITY_KIND_OVERHEAD: {
+        const auto* overhead = static_cast<const CUpti_ActivityOverhead3*>(activity);
+        const char* what = overhead->overheadKind == CUPTI_ACTIVITY_OVERHEAD_CUPTI_BUFFER_FLUSH      ? "buffer flush"
+                           : overhead->overheadKind == CUPTI_ACTIVITY_OVERHEAD_CUPTI_RESOURCE        ? "resources"
+                           : overhead->overheadKind == CUPTI_ACTIVITY_OVERHEAD_CUPTI_INSTRUMENTATION ? "instrumentation"
+                                                                                                     : "other";
+        Pending pending = of(SpanRecord::Kind::Range, "CUPTI overhead", what, 0, 0);
+        pending.waits = false;
+        add(std::move(pending), overhead->start, overhead->end);
+        break;
+    }
+    case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
+        const auto* external = static_cast<const CUpti_ActivityExternalCorrelation*>(activity);
+        launches_[external->correlationId] = external->externalId;
+        break;
+    }
+    case CUPTI_ACTIVITY_KIND_RUNTIME: // enabled in any case: external correlation needs it
+        if (callName_) addCall(activity);
+        break;
+    default:
+        break;
+    }
+}
+
+void ActivityLog::addCall(const void* activity) {
+    const auto* call = static_cast<const CUpti_ActivityAPI*>(activity);
+    const std::string& name = nameOfCall(call->cbid);
+    if (name.empty()) return;
+    Pending pending;
+    pending.launched.span.track = trackOfThread(call->threadId);
+    pending.launched.span.name = name;
+    pending.launched.launch = call->correlationId;
+    pending.waits = false; // the record that names its step comes before its own
+    add(std::move(pending), call->start, call->end);
+}
+
+const std::string& ActivityLog::nameOfCall(std::uint32_t callback) {
+    const auto [at, isNew] = callNames_.try_emplace(callback);
+    if (isNew) {
+        at->second = withoutVersion(callName_(callback));
+        if (at->second.empty())
+            at->second = fmt::format("CUDA call {}", callback);
+        else if (isChatter(at->second))
+            at->second.clear();
+    }
+    return at->second;
+}
+
+std::string ActivityLog::trackOfThread(std::uint32_t thread) {
+    const auto found = std::find(threads_.begin(), threads_.end(), thread);
+    const auto number = found - threads_.begin() + 1;
+    if (found == threads_.end()) threads_.push_back(thread);
+    return number == 1 ? std::string(kCallsTrack) : fmt::format("{} of thread {}", kCallsTrack, number);
+}
+
+void ActivityLog::add(Pending pending, std::uint64_t start, std::uint64_t end) {
+    if (start == 0 || end < start) { // "no time available"
+        ++untimed_;
+        return;
+    }
+    pending.launched.span.startNs = std::int64_t(start);
+    pending.launched.span.durationNs = std::int64_t(end - start);
+    records_.push_back(std::move(pending));
+}
+
+std::vector<LaunchedSpan> ActivityLog::collect(std::int64_t originNs, bool all) {
+    std::vector<LaunchedSpan> spans;
+    std::vector<Pending> waiting;
+    for (Pending& record : records_) {
+        const auto launch = launches_.find(record.launched.launch);
+        const bool known = record.launched.launch != 0 && launch != launches_.end();
+        if (record.waits && !known && !all) {
+            waiting.push_back(std::move(record));
+            continue;
+        }
+        SpanRecord& span = spans.emplace_back(std::move(record.launched)).span;
+        Place place;
+        if (known) {
+            span.step = std::int32_t(launch->second >> 32) - 1;
+            place = {std::int32_t(launch->second >> 16 & 0xffff) - 1, std::int32_t(launch->second & 0xffff) - 1};
+        }
+        if (const auto node = nodes_.find(record.node); record.node != 0 && node != nodes_.end()) place = node->second;
+        span.layer = place.layer;
+        if (place.stage >= 0 && std::size_t(place.stage) < stages_.size() && span.kind == SpanRecord::Kind::Kernel)
+            span.name = stages_[std::size_t(place.stage)] + ": " + span.name;
+        span.startNs -= originNs;
+    }
+    records_ = std::move(waiting);
+    trimWaits(spans, originNs);
+    return spans;
+}
+
+/// Kernels of a step start before their predecessor ends and wait for it (programmatic dependent launch): CUPTI
+/// counts the wait as theirs. A stream's kernels work one after another, so each one's time begins where the one
+/// before ended.
+void ActivityLog::trimWaits(std::vector<LaunchedSpan>& spans, std::int64_t originNs) {
+    std::vector<SpanRecord*> kernels;
+    for (LaunchedSpan& each : spans)
+        if (each.span.kind == SpanRecord::Kind::Kernel) kernels.push_back(&each.span);
+    std::stable_sort(kernels.begin(), kernels.end(), [](const SpanRecord* a, const SpanRecord* b) {
+        return a->startNs + a->durationNs < b->startNs + b->durationNs;
+    });
+    for (SpanRecord* span : kernels) {
+        std::int64_t& lastEnd = lastEnd_[span->track];
+        const std::int64_t end = span->startNs + span->durationNs;
+        const std::int64_t start = std::clamp(lastEnd - originNs, span->startNs, end);
+        span->startNs = start;
+        span->durationNs = end - start;
+        lastEnd = std::max(lastEnd, end + originNs);
+    }
+}
+
+} // namespace kvscope
+
+#endif

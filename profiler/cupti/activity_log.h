@@ -1,0 +1,74 @@
+// What CUPTI reports, as spans of a run: records come buffer by buffer and in any order, and belong to the step, layer
+// and stage that launched them. Calls no function of CUPTI, so records made by hand will do.
+#pragma once
+
+#include "profiler/record/launched_span.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace kvscope {
+
+/// The track of the calls that a process's first thread made; other threads have tracks of their own.
+inline constexpr std::string_view kCallsTrack = "CUDA calls";
+
+/// Not thread-safe.
+class ActivityLog {
+public:
+    /// The name of a runtime API call by its callback id: "cudaLaunchKernel_v7000".
+    using CallName = std::function<std::string(std::uint32_t callback)>;
+
+    /// callName: null: calls are not kept.
+    explicit ActivityLog(CallName callName = {}) : callName_(std::move(callName)) {}
+
+    // What the engine does now. @return the external correlation id that its launches should carry
+    std::uint64_t atStage(int layer, std::string_view stage);
+    std::uint64_t atStep(int step);
+    /// A node of a graph, made at the current stage, or copied from another one.
+    void nodeMade(std::uint64_t node);
+    void nodeCloned(std::uint64_t node, std::uint64_t original);
+
+    /// `activity`: a CUpti_Activity of any kind; those that are not drawn are passed over.
+    void take(const void* activity);
+    /// Spans of what has come since the last time, relative to `originNs`. all: also of launches that no step claimed.
+    std::vector<LaunchedSpan> collect(std::int64_t originNs, bool all);
+    /// Records without times: never drawn, always counted.
+    std::int64_t untimed() const { return untimed_; }
+
+private:
+    /// Layer and stage of a kernel.
+    struct Place {
+        std::int32_t layer = -1;
+        std::int32_t stage = -1; // index into stages_
+    };
+    struct Pending {
+        LaunchedSpan launched; // by correlation id
+        std::uint64_t node = 0;
+        bool waits = true; // for the record that names the launch's step, which may be in a later buffer
+    };
+    std::uint64_t correlationId() const;
+    void add(Pending pending, std::uint64_t start, std::uint64_t end);
+    void addCall(const void* activity);
+    const std::string& nameOfCall(std::uint32_t callback);
+    std::string trackOfThread(std::uint32_t thread);
+    void trimWaits(std::vector<LaunchedSpan>& spans, std::int64_t originNs);
+
+    CallName callName_;
+    Place place_;
+    int step_ = -1;
+    std::vector<std::string> stages_;
+    std::unordered_map<std::uint64_t, Place> nodes_;            // by graph node id
+    std::unordered_map<std::uint32_t, std::uint64_t> launches_; // correlation id -> step, layer, stage
+    std::unordered_map<const char*, std::string> names_;        // CUPTI keeps kernel names for the process's life
+    std::unordered_map<std::uint32_t, std::string> callNames_;  // empty: a call that is not drawn
+    std::vector<std::uint32_t> threads_;                        // that made calls, the first one first
+    std::vector<Pending> records_;
+    std::unordered_map<std::string, std::int64_t> lastEnd_; // [track] when its last kernel ended
+    std::int64_t untimed_ = 0;
+};
+
+} // namespace kvscope

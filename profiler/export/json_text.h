@@ -1,0 +1,40 @@
+// JSON text, piece by piece, without a document in memory.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+namespace kvscope {
+
+/// A JSON string with its quotes; malformed UTF-8 becomes U+FFFD.
+void appendJsonString(std::string& out, std::string_view text);
+
+/// One value that is written in order: what opens is closed, and inside an object every value has a key before it.
+class JsonText {
+public:
+    /// Beyond `longest` bytes nothing more is kept, and the text is none.
+    explicit JsonText(std::size_t longest) : longest_(longest) {}
+
+    void clear();
+    void open(char bracket) { put({&bracket, 1}), first_ = true; } // { or [
+    void close(char bracket);                                      // } or ]
+    /// Waits for its value: without one it is not written.
+    void key(std::string_view name);
+    void dropKey() { hasKey_ = false; }
+    void string(std::string_view text);
+    void literal(std::string_view text) { put(text); } // a number's digits, true, false, null
+
+    bool tooLong() const { return tooLong_; }
+    /// Empty where it is an empty object, too long, or nothing was written.
+    std::string_view text() const;
+
+private:
+    void put(std::string_view value);
+
+    std::size_t longest_;
+    std::string text_, key_;
+    bool first_ = true, hasKey_ = false, tooLong_ = false;
+};
+
+} // namespace kvscope

@@ -1,0 +1,179 @@
+// What CUPTI reports becomes spans: records made by hand, no GPU.
+#include "profiler/cupti/activity_log.h"
+
+#if __has_include(<cupti.h>)
+
+#include "profiler/record/recorder.h"
+#include "tests/profiler/sql_rows.h"
+#include "tests/profiler/synthetic_run.h"
+#include "tests/profiler/temporary_folder.h"
+
+#include <cupti.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace kvscope {
+namespace {
+
+using testing::ElementsAre;
+
+constexpr std::uint32_t kGraphLaunch = 311, kGetDevice = 16, kMemcpy = 41;
+
+std::string nameOfCall(std::uint32_t callback) {
+    switch (callback) {
+    case kGraphLaunch:
+        return "cudaGraphLaunch_v10000";
+    case kMemcpy:
+        return "cudaMemcpyAsync_ptsz_v7000";
+    case kGetDevice:
+        return "cudaGetDevice_v3020";
+    default:
+        return {};
+    }
+}
+
+CUpti_ActivityAPI call(std::uint32_t callback, std::uint32_t correlation, std::uint64_t start, std::uint64_t end,
+                       std::uint32_t thread = 1) {
+    CUpti_ActivityAPI record{};
+    record.kind = CUPTI_ACTIVITY_KIND_RUNTIME;
+    record.cbid = callback;
+    record.correlationId = correlation;
+    record.start = start;
+    record.end = end;
+    record.threadId = thread;
+    return record;
+}
+
+CUpti_ActivityKernel10 kernel(const char* name, std::uint32_t correlation, std::uint64_t node, std::uint64_t start,
+                              std::uint64_t end) {
+    CUpti_ActivityKernel10 record{};
+    record.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    record.name = name;
+    record.correlationId = correlation;
+    record.graphNodeId = node;
+    record.streamId = 7;
+    record.start = start;
+    record.end = end;
+    return record;
+}
+
+CUpti_ActivityExternalCorrelation claim(std::uint32_t correlation, std::uint64_t external) {
+    CUpti_ActivityExternalCorrelation record{};
+    record.kind = CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION;
+    record.externalKind = CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0;
+    record.correlationId = correlation;
+    record.externalId = external;
+    return record;
+}
+
+template <class Record> void take(ActivityLog& log, const Record& record) { log.take(&record); }
+
+std::vector<std::string> said(const std::vector<LaunchedSpan>& spans) {
+    std::vector<std::string> lines;
+    for (const auto& [span, launch] : spans)
+        lines.push_back(span.track + "|" + span.name + "|" + std::to_string(span.startNs) + "+" +
+                        std::to_string(span.durationNs) + "|step " + std::to_string(span.step) + " layer " +
+                        std::to_string(span.layer) + "|launch " + std::to_string(launch));
+    return lines;
+}
+
+TEST(ActivityLog, TiesTheKernelsOfAGraphToTheirStagesAndToTheCallThatLaunchedIt) {
+    ActivityLog log(nameOfCall);
+    log.atStage(2, "stage2");
+    log.nodeMade(100);
+    log.nodeCloned(200, 100); // the executable graph has nodes of its own
+    const std::uint64_t step = log.atStep(5);
+    take(log, claim(9, step));
+    take(log, call(kGraphLaunch, 9, 1'000, 1'040));
+    take(log, call(kGetDevice, 10, 1'050, 1'051));
+    take(log, kernel("_ZN7kvscope4cuda12_GLOBAL__N_110ringKernelILi128EEEvPf", 9, 200, 1'100, 1'300));
+    CUpti_ActivityMemcpy6 copy{};
+    copy.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
+    copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_DTOH;
+    copy.bytes = 64;
+    copy.correlationId = 9;
+    copy.start = 1'400;
+    copy.end = 1'410;
+    take(log, copy);
+    EXPECT_THAT(said(log.collect(1'000, false)),
+                ElementsAre("CUDA calls|cudaGraphLaunch|0+40|step 5 layer -1|launch 9",
+                            "stream 7|stage2: ringKernel<128>|100+200|step 5 layer 2|launch 9",
+                            "copies device to host|64 bytes device to host|400+10|step 5 layer -1|launch 9"));
+}
+
+TEST(ActivityLog, KeepsAKernelUntilItsStepIsKnownAndACallNever) {
+    ActivityLog log(nameOfCall);
+    take(log, kernel("gemm", 4, 0, 200, 300));
+    take(log, call(kMemcpy, 5, 100, 110, 77));
+    EXPECT_THAT(said(log.collect(0, false)),
+                ElementsAre("CUDA calls|cudaMemcpyAsync|100+10|step -1 layer -1|launch 5"));
+    take(log, claim(4, log.atStage(1, "ffn")));
+    EXPECT_THAT(said(log.collect(0, false)), ElementsAre("stream 7|ffn: gemm|200+100|step -1 layer 1|launch 4"));
+    take(log, kernel("gemm", 6, 0, 400, 500));
+    EXPECT_TRUE(log.collect(0, false).empty());
+    EXPECT_THAT(said(log.collect(0, true)), ElementsAre("stream 7|gemm|400+100|step -1 layer -1|launch 6"));
+}
+
+TEST(ActivityLog, GivesThreadsTracksAndUnknownCallsNames) {
+    ActivityLog log(nameOfCall);
+    take(log, call(kMemcpy, 1, 10, 20, 4'000));
+    take(log, call(999, 2, 10, 20, 5'000));
+    take(log, call(kMemcpy, 3, 30, 40, 4'000));
+    EXPECT_THAT(said(log.collect(0, false)),
+                ElementsAre("CUDA calls|cudaMemcpyAsync|10+10|step -1 layer -1|launch 1",
+                            "CUDA calls of thread 2|CUDA call 999|10+10|step -1 layer -1|launch 2",
+                            "CUDA calls|cudaMemcpyAsync|30+10|step -1 layer -1|launch 3"));
+}
+
+TEST(ActivityLog, LeavesCallsOutWhenNobodyWantsThemAndCountsWhatHasNoTime) {
+    ActivityLog log;
+    take(log, call(kGraphLaunch, 9, 1'000, 1'040));
+    take(log, kernel("gemm", 9, 0, 0, 10));
+    take(log, kernel("gemm", 9, 0, 20, 10));
+    EXPECT_TRUE(log.collect(0, true).empty());
+    EXPECT_EQ(log.untimed(), 2);
+}
+
+TEST(ActivityLog, WaitOfADependentKernelIsNotItsWork) {
+    ActivityLog log;
+    take(log, kernel("first", 1, 0, 100, 200));
+    take(log, kernel("second", 1, 0, 150, 260)); // started early and waited
+    EXPECT_THAT(said(log.collect(0, true)), ElementsAre("stream 7|first|100+100|step -1 layer -1|launch 1",
+                                                        "stream 7|second|200+60|step -1 layer -1|launch 1"));
+}
+
+TEST(RecordedCalls, LeadToWhatTheyStartedAlsoWhenThatComesLater) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    const auto span = [](SpanRecord::Kind kind, const char* track, const char* name, std::int64_t start,
+                         std::uint32_t launch) {
+        LaunchedSpan record;
+        record.span.kind = kind;
+        record.span.track = track;
+        record.span.name = name;
+        record.span.startNs = start;
+        record.span.durationNs = 5;
+        record.launch = launch;
+        return record;
+    };
+    using Kind = SpanRecord::Kind;
+    {
+        Recorder recorder(file, {});
+        recorder.beginRun(synthetic::infoOf({}));
+        // The order within a batch does not matter, and numbers of calls nobody recorded lead nowhere.
+        recorder.addLaunched(
+            {span(Kind::Kernel, "stream 1", "k1", 20, 8), span(Kind::Range, "CUDA calls", "launch", 10, 8),
+             span(Kind::Kernel, "stream 1", "orphan", 26, 99), span(Kind::Range, "host", "range", 0, 0)});
+        recorder.flush();
+        recorder.addLaunched(
+            {span(Kind::Copy, "copies", "64 bytes", 40, 8), span(Kind::Kernel, "stream 1", "plain", 50, 0)});
+        recorder.endRun(RunStatus::Finished, "");
+    }
+    EXPECT_EQ(test::sql(file, "SELECT from_name || ' -> ' || to_name FROM v_flow ORDER BY to_start_ns").rows,
+              (std::vector<std::vector<std::string>>{{"launch -> k1"}, {"launch -> 64 bytes"}}));
+}
+
+} // namespace
+} // namespace kvscope
+
+#endif

@@ -1,0 +1,114 @@
+#include "ui/views/sample_feed.h"
+
+#include "kernels/base/error.h"
+#include "ui/models/run_names.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvscope::ui {
+
+namespace {
+constexpr int kPieceSteps = 8192; // read between two looks at whether somebody still waits
+}
+
+void SampleFeed::ask(const std::vector<RunKey>& runs, std::function<void(std::vector<Sample>)> done,
+                     std::function<void(std::size_t, const QString&)> failed, std::function<void()> progress) {
+    ++epoch_;
+    wanted_ = runs;
+    done_ = std::move(done), failed_ = std::move(failed), progress_ = std::move(progress);
+    next_ = 0;
+    asking_ = paused_ = false;
+    std::erase_if(kept_, [&](const Kept& kept) {
+        const OpenRun* open = workspace_.find(kept.key);
+        const bool replaced = open && kept.sample && open->row.createdUtc != kept.sample->run.createdUtc;
+        return replaced || std::find(wanted_.begin(), wanted_.end(), kept.key) == wanted_.end();
+    });
+    askNext();
+}
+
+void SampleFeed::forget() {
+    ++epoch_;
+    asking_ = paused_ = false;
+    wanted_.clear();
+    kept_.clear();
+}
+
+void SampleFeed::pause() {
+    if (!asking_) return;
+    ++epoch_; // the answer under way comes too late
+    asking_ = false;
+    paused_ = true;
+    workspace_.query<int>(
+        context_, slot_, wanted_[next_], [](TraceReader&) { return 0; }, [](int) {}); // interrupts the read
+}
+
+void SampleFeed::resume() {
+    if (std::exchange(paused_, false)) next_ = 0, askNext(); // some may have grown since
+}
+
+SampleFeed::Kept& SampleFeed::keptOf(const RunKey& key) {
+    const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.key == key; });
+    return found != kept_.end() ? *found : kept_.emplace_back(Kept{key, {}, false});
+}
+
+int SampleFeed::loaded() const {
+    int steps = 0;
+    for (const Kept& kept : kept_)
+        if (kept.sample) steps += kept.sample->nextStep;
+    return steps;
+}
+
+int SampleFeed::total() const {
+    int steps = 0;
+    for (const RunKey& key : wanted_)
+        if (const OpenRun* run = workspace_.find(key)) steps += run->row.steps;
+    return std::max(steps, loaded());
+}
+
+void SampleFeed::askNext() {
+    while (next_ < wanted_.size() && keptOf(wanted_[next_]).all) ++next_;
+    if (next_ == wanted_.size()) {
+        asking_ = false;
+        std::vector<Sample> samples;
+        for (const RunKey& key : wanted_) samples.push_back(keptOf(key).sample);
+        return done_(std::move(samples));
+    }
+    struct Answer {
+        std::shared_ptr<RunSample> sample;
+        bool complete = false;
+        QString error;
+    };
+    asking_ = true;
+    const RunKey key = wanted_[next_];
+    const OpenRun* open = workspace_.find(key);
+    const bool grows = open && isGrowing(*open);
+    workspace_.query<Answer>(
+        context_, slot_, key,
+        [before = keptOf(key).sample, runId = key.runId](TraceReader& reader) {
+            Answer answer;
+            try {
+                answer.sample = before ? std::make_shared<RunSample>(*before) : std::make_shared<RunSample>();
+                answer.complete = extendRunSample(*answer.sample, reader, runId, kPieceSteps);
+            } catch (const Error& error) {
+                if (error.kind == ErrorKind::Cancelled) throw;
+                answer.error = QString::fromStdString(oneLine(error));
+            }
+            return answer;
+        },
+        [this, epoch = epoch_, key, grows](Answer answer) {
+            if (epoch != epoch_) return;
+            if (!answer.error.isEmpty()) {
+                asking_ = false;
+                return failed_(next_, answer.error);
+            }
+            Kept& kept = keptOf(key);
+            kept.sample = std::move(answer.sample);
+            kept.all = answer.complete && !grows;
+            if (answer.complete) ++next_;
+            progress_();
+            if (epoch == epoch_) askNext();
+        });
+}
+
+} // namespace kvscope::ui

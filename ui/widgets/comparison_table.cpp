@@ -1,0 +1,85 @@
+#include "ui/widgets/comparison_table.h"
+
+#include <QEvent>
+#include <QHeaderView>
+#include <QScrollBar>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+namespace kvscope::ui {
+
+namespace {
+constexpr int kRowsShown = 10; // the others are for scrolling
+constexpr int kWidestHeader = 190;
+} // namespace
+
+ComparisonTable::ComparisonTable(QWidget* parent) : QTableWidget(parent) {
+    setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Maximum);
+    setEditTriggers(QAbstractItemView::NoEditTriggers);
+    setSelectionBehavior(QAbstractItemView::SelectRows);
+    setHorizontalScrollMode(QAbstractItemView::ScrollPerPixel);
+    setShowGrid(false);
+    setAlternatingRowColors(true);
+    setFrameShape(QFrame::NoFrame);
+    setTabKeyNavigation(false); // Tab leaves the table, arrows move in it
+    setWordWrap(false);
+    verticalHeader()->hide();
+    verticalHeader()->setDefaultSectionSize(fontMetrics().height() + 8);
+    horizontalHeader()->setHighlightSections(false);
+    horizontalHeader()->setMinimumSectionSize(30);
+}
+
+void ComparisonTable::begin(int rows, const QStringList& headers, const QStringList& full) {
+    clear();
+    setColumnCount(int(headers.size()));
+    setRowCount(rows);
+    for (int column = 0; column < columnCount(); ++column) {
+        auto* item = new QTableWidgetItem(
+            horizontalHeader()->fontMetrics().elidedText(headers[column], Qt::ElideMiddle, kWidestHeader));
+        item->setTextAlignment((column == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
+        item->setToolTip(column < full.size() ? full[column] : headers[column]);
+        setHorizontalHeaderItem(column, item);
+    }
+}
+
+void ComparisonTable::put(int row, int column, const QString& text, const QColor& colour, const QString& help) {
+    auto* cell = new QTableWidgetItem(text);
+    cell->setTextAlignment((column == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
+    cell->setForeground(colour);
+    cell->setToolTip(help);
+    setItem(row, column, cell);
+}
+
+void ComparisonTable::fitColumns() {
+    if (columnCount() == 0) return;
+    std::vector<int> widths;
+    for (int column = 0; column < columnCount(); ++column)
+        widths.push_back(std::max(sizeHintForColumn(column), horizontalHeader()->sectionSizeHint(column)) + 8);
+    const int spare = viewport()->width() - std::accumulate(widths.begin(), widths.end(), 0);
+    for (int column = 0; column < columnCount(); ++column)
+        setColumnWidth(column, widths[std::size_t(column)] + std::max(spare, 0) / columnCount());
+    updateGeometry();
+}
+
+QSize ComparisonTable::sizeHint() const {
+    const int rows = std::min(rowCount(), kRowsShown);
+    return {600, horizontalHeader()->sizeHint().height() + verticalHeader()->defaultSectionSize() * rows +
+                     horizontalScrollBar()->sizeHint().height() + 4};
+}
+
+void ComparisonTable::resizeEvent(QResizeEvent* event) {
+    QTableWidget::resizeEvent(event);
+    fitColumns();
+}
+
+void ComparisonTable::changeEvent(QEvent* event) {
+    QTableWidget::changeEvent(event);
+    if (event->type() == QEvent::FontChange || event->type() == QEvent::StyleChange) {
+        verticalHeader()->setDefaultSectionSize(fontMetrics().height() + 8);
+        fitColumns();
+    }
+}
+
+} // namespace kvscope::ui

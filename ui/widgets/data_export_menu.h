@@ -1,0 +1,46 @@
+// What a run holds, as files for other programs: its timeline for Perfetto, and its tables.
+#pragma once
+
+#include "ui/output/trace_numbers.h"
+
+#include <QMenu>
+
+#include <functional>
+#include <optional>
+
+namespace kvscope::ui {
+
+class ExportStrip;
+class Workspace;
+
+class DataExportMenu final : public QMenu {
+    Q_OBJECT
+public:
+    using Range = std::function<std::optional<ExportRange>()>;
+    /// `range`: what is marked now. `over`: what the progress lies over.
+    DataExportMenu(Workspace& workspace, Range range, QWidget* over, QWidget* parent);
+
+    // Of the current run, away from the GUI thread, with progress and a way to stop it.
+    void writePerfetto(const QString& path, bool markedOnly);
+    /// CSV, or JSON lines where `path` ends in .jsonl.
+    void writeTable(ExportTable table, const QString& path, bool markedOnly);
+
+signals:
+    /// Ends every export. `problem`: a sentence, or empty.
+    void finished(const QString& path, const QString& problem, bool cancelled);
+
+private:
+    std::optional<TracePart> part(bool markedOnly) const;
+    QString suggested(const QString& what) const;
+    void choosePerfetto(bool markedOnly);
+    void chooseTable(ExportTable table, bool markedOnly);
+    void addTable(QMenu& menu, ExportTable table, const QString& title, const QString& help);
+    void follow(); // what can be exported now
+
+    Workspace& workspace_;
+    Range range_;
+    ExportStrip* strip_;
+    std::vector<QAction*> ofRun_, ofRange_;
+};
+
+} // namespace kvscope::ui
