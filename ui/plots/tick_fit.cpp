@@ -32,6 +32,28 @@ bool fit(QCPAxis& axis, int pixels) {
     return changed;
 }
 
+/// A title that fits, with its unit as long as that fits: "A: time of the step (ms)", "A (ms)", "(ms)".
+QString shortened(const QString& title, const QFontMetrics& metrics, int room) {
+    const auto fits = [&](const QString& text) { return metrics.horizontalAdvance(text) <= room; };
+    if (fits(title)) return title;
+    const qsizetype open = title.lastIndexOf(QLatin1Char('(')), colon = title.indexOf(QLatin1String(": "));
+    if (open <= 0 || !title.endsWith(QLatin1Char(')'))) return metrics.elidedText(title, Qt::ElideRight, room);
+    const QString unit = title.mid(open);
+    if (colon > 0 && fits(title.left(colon) + QLatin1Char(' ') + unit))
+        return title.left(colon) + QLatin1Char(' ') + unit;
+    return unit;
+}
+
+/// Titles along an axis that is shorter than they are would run into the next plot's.
+void fitTitle(QCPAxis& axis, int room) {
+    if (!axis.property("kvscopeShownTitle").isValid() || axis.property("kvscopeShownTitle").toString() != axis.label())
+        axis.setProperty("kvscopeTitle", axis.label()); // its owner has chosen another
+    const QString title = axis.property("kvscopeTitle").toString();
+    const QString fitting = shortened(title, QFontMetrics(axis.labelFont()), room);
+    axis.setLabel(fitting.isEmpty() && !title.isEmpty() ? QStringLiteral("…") : fitting); // it keeps its margin
+    axis.setProperty("kvscopeShownTitle", axis.label());
+}
+
 } // namespace
 
 void fitTicksToRoom(QCustomPlot& plot) {
@@ -39,7 +61,10 @@ void fitTicksToRoom(QCustomPlot& plot) {
         bool changed = false;
         for (QCPAxisRect* rect : plot.axisRects())
             for (QCPAxis* axis : rect->axes(QCPAxis::atLeft | QCPAxis::atRight))
-                if (axis->visible() && axis->ticks()) changed = fit(*axis, rect->height()) || changed;
+                if (axis->visible()) {
+                    if (axis->ticks()) changed = fit(*axis, rect->height()) || changed;
+                    fitTitle(*axis, rect->height());
+                }
         if (!changed) return;
         for (const auto phase :
              {QCPLayoutElement::upPreparation, QCPLayoutElement::upMargins, QCPLayoutElement::upLayout})

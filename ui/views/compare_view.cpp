@@ -81,7 +81,7 @@ public:
         canvas().plotLayout()->addElement(0, 0, legend_);
         panel_ = canvas().addPanel(true);
         setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Decode step"));
-        panel_->axis(QCPAxis::atLeft)->setLabel(tr("Locality, all layers and heads"));
+        panel_->axis(QCPAxis::atLeft)->setLabel(tr("Locality, all heads"));
         canvas().applyTheme(Theme::current());
         themed(Theme::current());
     }

@@ -35,9 +35,9 @@ void ComparisonTable::begin(int rows, const QStringList& headers, const QStringL
     clear();
     setColumnCount(int(headers.size()));
     setRowCount(rows);
+    headers_ = headers;
     for (int column = 0; column < columnCount(); ++column) {
-        auto* item = new QTableWidgetItem(
-            horizontalHeader()->fontMetrics().elidedText(headers[column], Qt::ElideMiddle, kWidestHeader));
+        auto* item = new QTableWidgetItem(headers[column]);
         item->setTextAlignment((column == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
         item->setToolTip(column < full.size() ? full[column] : headers[column]);
         setHorizontalHeaderItem(column, item);
@@ -54,12 +54,26 @@ void ComparisonTable::put(int row, int column, const QString& text, const QColor
 
 void ComparisonTable::fitColumns() {
     if (columnCount() == 0) return;
-    std::vector<int> widths;
-    for (int column = 0; column < columnCount(); ++column)
-        widths.push_back(std::max(sizeHintForColumn(column), horizontalHeader()->sectionSizeHint(column)) + 8);
-    const int spare = viewport()->width() - std::accumulate(widths.begin(), widths.end(), 0);
-    for (int column = 0; column < columnCount(); ++column)
-        setColumnWidth(column, widths[std::size_t(column)] + std::max(spare, 0) / columnCount());
+    // Numbers are always whole; headers get what they lack as far as there is room, and are elided beyond.
+    constexpr int kMargin = 16;
+    QFont bold = horizontalHeader()->font(); // as the theme draws headers
+    bold.setBold(true);
+    const QFontMetrics metrics(bold);
+    std::vector<int> widths, lacking;
+    for (int column = 0; column < columnCount(); ++column) {
+        const int header = std::min(metrics.horizontalAdvance(headers_[column]), kWidestHeader) + kMargin;
+        widths.push_back(std::max(sizeHintForColumn(column) + 8, metrics.averageCharWidth() * 6 + kMargin));
+        lacking.push_back(std::max(0, header - widths.back()));
+    }
+    const int spare = std::max(0, viewport()->width() - std::accumulate(widths.begin(), widths.end(), 0));
+    const int lack = std::accumulate(lacking.begin(), lacking.end(), 0);
+    for (int column = 0; column < columnCount(); ++column) {
+        const int extra = spare >= lack ? lacking[std::size_t(column)] + (spare - lack) / columnCount()
+                                        : lacking[std::size_t(column)] * spare / lack;
+        const int width = widths[std::size_t(column)] + extra;
+        setColumnWidth(column, width);
+        horizontalHeaderItem(column)->setText(metrics.elidedText(headers_[column], Qt::ElideMiddle, width - kMargin));
+    }
     updateGeometry();
 }
 

@@ -21,6 +21,9 @@ public:
 protected:
     void resizeEvent(QResizeEvent* event) override;
     void changeEvent(QEvent* event) override;
+
+private:
+    QStringList headers_; // whole
 };
 
 } // namespace kvscope::ui
