@@ -9,7 +9,7 @@
 namespace kvscope::cuda {
 namespace {
 
-constexpr int kThreads = 256, kWarps = kThreads / kWarp;
+constexpr int kThreads = 256;
 constexpr int kIterations =
     8; // of the subspace; each multiplies what is in the way by a ratio of squared singular values
 
