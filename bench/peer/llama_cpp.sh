@@ -11,4 +11,4 @@ if ! "$python" -c "import llama_cpp, numpy" 2>/dev/null; then
     python3 -m venv build/peer
     build/peer/bin/pip install --quiet numpy llama-cpp-python
 fi
-exec "$python" bench/peer/llama_cpp.py "$cli" "$(tools/fetch_smollm2.py)" "$@"
+exec "$python" bench/peer/beside_llama_cpp.py "$cli" "$(tools/fetch_smollm2.py)" "$@"

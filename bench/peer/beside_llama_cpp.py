@@ -2,13 +2,14 @@
 """The same GGUF file in KVScope and in llama.cpp: token ids, logits and speed, alternating in one run.
 
     python3 -m venv venv && venv/bin/pip install llama-cpp-python
-    venv/bin/python bench/peer/llama_cpp.py build/ci/app/kvscope-cli MODEL.gguf [--rounds 7] [--threads 2] [--ids-only]
+    venv/bin/python bench/peer/beside_llama_cpp.py build/ci/app/kvscope-cli MODEL.gguf [--rounds 7] [--threads 2] [--ids-only]
 
 Ids: greedy continuations of several prompts. llama.cpp rounds a layer's inputs to 8 bits where the weights are
 quantised, KVScope to 16, so two close candidates may change places: the report says where the two part, and how far
 apart llama.cpp's two best logits were there.
 Speed: tokens/s of reading a prompt and of decoding after it, the two programs taking turns; medians and bests."""
 import argparse
+import importlib.metadata
 import json
 import os
 import statistics
@@ -129,7 +130,7 @@ def main() -> None:
     make = lambda all_logits: llama_cpp.Llama(args.model, n_ctx=context, n_threads=args.threads,
                                               n_threads_batch=args.threads, n_batch=512, logits_all=all_logits,
                                               verbose=False)
-    print(f"llama-cpp-python {llama_cpp.__version__}")
+    print(f"llama-cpp-python {importlib.metadata.version('llama-cpp-python')}")
     if not args.speed_only:
         compare_ids(args, make(True))
     if not args.ids_only:
