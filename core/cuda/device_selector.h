@@ -102,6 +102,7 @@ struct DeviceStep {
     std::uint64_t *stage1Mark = nullptr, *poolingMark = nullptr, *offloadingMark = nullptr; // null: not recorded
     char* report =
         nullptr; // reportBytes() of this layer, copied to the host with the step's report; null: not recorded
+    const float* blockLogSums = nullptr; // with the oracle: [rows, queryHeads, maxBlocks] of all blocks, for `after`
 };
 
 class DeviceSelector {
@@ -115,8 +116,6 @@ public:
     /// Bytes that a layer of a step reports to the host, a multiple of 16.
     virtual std::size_t reportBytes() const { return 0; }
 
-    /// Whether the selector rotates queries or keys itself; such kernels know rotations of half heads only.
-    virtual bool rotates() const { return false; }
     /// Whether the oracle may read what every key would get from the tiers' blocks.
     virtual bool keepsKeys() const { return true; }
 

@@ -112,8 +112,12 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packKernel(PackA
     }
     if (a.bias == nullptr || a.packedBias == nullptr) return;
     const float* bias = a.bias + (a.biasFirst != nullptr ? a.biasFirst[item] : std::int64_t(item) * a.biasStride);
-    for (int i = threadIdx.x; i < kTileTokens && begin + i < whole; i += kThreads)
-        a.packedBias[std::size_t(item) * a.packedBlocks * bs + begin + i] = ids[i] >= 0 ? bias[ids[i]] : 0.f;
+    for (int i = threadIdx.x; i < kTileTokens && begin + i < whole; i += kThreads) {
+        int token = ids[i];
+        if (token >= 0 && a.listed != nullptr)
+            token = a.listed[std::size_t(item) * a.maxBlocks + token / bs] * bs + token % bs;
+        a.packedBias[std::size_t(item) * a.packedBlocks * bs + begin + i] = token >= 0 ? bias[token] : 0.f;
+    }
 }
 
 #if __CUDA_ARCH__ >= 900
