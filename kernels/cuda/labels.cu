@@ -340,6 +340,11 @@ __global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoi
         return listed[block] * bs + place - block * bs;
     };
     prepareQueries<kForm>(s, a, item, group);
+    if (a.keptQ != nullptr && cluster.block_rank() == 0) {
+        const std::size_t from = std::size_t(item) * group * a.shape.dim;
+        for (int i = threadIdx.x; i < group * a.shape.dim / 8; i += kChoiceThreads)
+            reinterpret_cast<uint4*>(a.keptQ + from)[i] = reinterpret_cast<const uint4*>(a.q + from)[i];
+    }
     __syncthreads();
     const std::size_t listAt = std::size_t(item) * a.labels.stride;
     const std::uint32_t* codes = a.labels.codes + listAt * a.labels.words();

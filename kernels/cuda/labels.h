@@ -89,6 +89,7 @@ struct LabelChoiceArgs {
     float* tokenScores = nullptr;   // likewise; null: not wanted
     std::int32_t* count = nullptr;  // [rows, kvHeads]
     int capacity = 0;
+    __nv_bfloat16* keptQ = nullptr;   // a copy of q, for what goes on beside the kernels that follow; or null
     std::uint64_t* marks[2] = {};     // stage1, pooling
     std::uint64_t* endMark = nullptr; // when the last list was written
 };

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <fmt/format.h>
 
 namespace kvscope {
@@ -42,6 +43,8 @@ private:
         cuda::BlockLists candidates;      // of the step, then of the next one
         cuda::BlockMove* loads = nullptr; // that fetch them
         std::uint32_t *counts = nullptr, *published = nullptr;
+        std::int32_t *places = nullptr, *placeCount = nullptr; // the chosen tokens
+        Bf16* q = nullptr;                                     // a copy, [rows, queryHeads*dim]
         std::uint32_t* previous = nullptr;
         std::uint8_t* hasPrevious = nullptr;
     };
@@ -57,9 +60,9 @@ private:
 
     void chooseTokens(const DeviceStep& step);
     void pack(const DeviceStep& step, const cuda::DecodeAttentionArgs& attend);
-    void chooseNextBlocks(int layer);
-    void settle(const DeviceStep& step);
-    void fetch(int layer);
+    void chooseNextBlocks(const cuda::Launch& launch, int layer);
+    void settle(const cuda::Launch& launch, const DeviceStep& step);
+    void fetch(const cuda::Launch& launch, int layer);
 
     const DeviceSelectorContext context_;
     const bool lag_;
@@ -67,6 +70,7 @@ private:
     std::optional<select::ChannelImportance> calibrated_;
     std::vector<Layer> layers_;
     LaggingTransfers transfers_;
+    SideStream beside_;
     cuda::SelectArgs taken_; // what the executor would have chosen the layer's blocks with
     // Of the prompt being read
     float* maxima_ = nullptr;
@@ -76,7 +80,6 @@ private:
     cuda::BlockLists next_;
     std::int32_t *list_ = nullptr, *slots_ = nullptr, *listCount_ = nullptr; // what the block filter lists
     cuda::BlockMove* writeBacks_ = nullptr;
-    std::int32_t *places_ = nullptr, *placeCount_ = nullptr; // the chosen tokens
     float *packedBias_ = nullptr, *partial_ = nullptr, *attended_ = nullptr;
     Bf16* packed_ = nullptr;
     std::int64_t *packedFirst_ = nullptr, *placeFirst_ = nullptr; // [heads] a head's first block and place
@@ -124,6 +127,9 @@ void AsyncTls::plan(DeviceArena& arena) {
         arena.plan(layer.loads, lists, "selections");
         arena.plan(layer.counts, 2, "session state");
         arena.plan(layer.published, 2, "session state");
+        arena.plan(layer.places, heads * std::size_t(tokens_), "selections");
+        arena.plan(layer.placeCount, heads, "selections");
+        arena.plan(layer.q, rows * queryHeads * dim, "selections");
         if (!context_.record) continue;
         arena.plan(layer.previous, heads * std::size_t((context_.maxBlocks + 31) / 32), "recorder state");
         arena.plan(layer.hasPrevious, heads, "recorder state");
@@ -138,8 +144,6 @@ void AsyncTls::plan(DeviceArena& arena) {
     arena.plan(slots_, lists, "selections");
     arena.plan(listCount_, heads, "selections");
     arena.plan(writeBacks_, heads, "selections");
-    arena.plan(places_, heads * std::size_t(tokens_), "selections");
-    arena.plan(placeCount_, heads, "selections");
     arena.plan(packed_, heads * std::size_t(blocks_) * cuda::blockElements(context_.shape), "chosen tokens");
     if (biased()) arena.plan(packedBias_, heads * std::size_t(blocks_) * bs, "chosen tokens");
     arena.plan(packedFirst_, heads, "session state");
@@ -163,6 +167,7 @@ void AsyncTls::begin() {
     }
     upload(packedFirst_, blocks);
     upload(placeFirst_, places);
+    if (lag_ && std::getenv("KVSCOPE_ASYNCTLS_BESIDE") != nullptr) beside_.open();
     std::vector<int> fetching;
     for (int i = 0; i < context_.config.layers; ++i)
         if (fetches(i)) fetching.push_back(i);
@@ -282,7 +287,7 @@ void AsyncTls::append(const DeviceStep& step) {
     if (opens) args.mark = stepMarks_;
     cuda::labelToken(context_.launch, args);
     for (const int layer : transfers_.layers())
-        if (opens && transfers_.crosses(layer)) fetch(layer);
+        if (opens && transfers_.crosses(layer)) fetch(context_.launch, layer);
 }
 
 /// The executor gives the candidates their slots and the new token its place; nothing is recorded of them yet.
@@ -317,8 +322,9 @@ void AsyncTls::chooseTokens(const DeviceStep& step) {
     choice.blockCapacity = context_.capacity;
     choice.maxTokens = context_.capacity * context_.shape.blockSize;
     choice.wanted = choice.capacity = tokens_;
-    choice.tokens = places_;
-    choice.count = placeCount_;
+    choice.tokens = at(step.layer).places;
+    choice.count = at(step.layer).placeCount;
+    choice.keptQ = at(step.layer).q;
     choice.marks[1] = step.poolingMark;
     if (context_.record) {
         choice.marks[0] = &marks_[step.layer].scored;
@@ -333,8 +339,8 @@ void AsyncTls::pack(const DeviceStep& step, const cuda::DecodeAttentionArgs& att
     pack.shape = context_.shape;
     pack.rows = context_.rows();
     pack.active = step.active;
-    pack.tokens = places_;
-    pack.count = placeCount_;
+    pack.tokens = at(step.layer).places;
+    pack.count = at(step.layer).placeCount;
     pack.capacity = tokens_;
     pack.blocks = attend.blocks;
     pack.first = attend.headFirst;
@@ -351,9 +357,10 @@ void AsyncTls::pack(const DeviceStep& step, const cuda::DecodeAttentionArgs& att
 }
 
 /// M_t. What the step attends to is packed by now: what its blocks leave may be filled.
-void AsyncTls::chooseNextBlocks(int index) {
+void AsyncTls::chooseNextBlocks(const cuda::Launch& launch, int index) {
     Layer& layer = at(index);
     cuda::SelectArgs select = taken_;
+    select.q = layer.q;
     select.newKey = select.newValue = nullptr;
     select.previous = select.hasPrevious = nullptr;
     select.listBlock = list_;
@@ -364,10 +371,10 @@ void AsyncTls::chooseNextBlocks(int index) {
     select.recordScores = nullptr;
     select.moves = {layer.loads, writeBacks_, layer.counts};
     for (std::uint64_t*& mark : select.marks) mark = nullptr;
-    cuda::selectBlocksOnDevice(context_.launch, select);
+    cuda::selectBlocksOnDevice(launch, select);
 }
 
-void AsyncTls::settle(const DeviceStep& step) {
+void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
     Layer& layer = at(step.layer);
     if (!lag_ && !context_.record) return;
     cuda::SettleArgs args;
@@ -387,10 +394,10 @@ void AsyncTls::settle(const DeviceStep& step) {
         args.candidates = {next_.blocks, taken_.listCount, nullptr};
     }
     if (context_.record) {
-        args.places = places_;
-        args.placeCount = placeCount_;
+        args.places = layer.places;
+        args.placeCount = layer.placeCount;
         args.placeCapacity = tokens_;
-        args.q = step.q;
+        args.q = layer.q;
         args.index = context_.layers[std::size_t(step.layer)].index;
         args.previous = layer.previous;
         args.hasPrevious = layer.hasPrevious;
@@ -404,11 +411,11 @@ void AsyncTls::settle(const DeviceStep& step) {
             args.resumed = step.offloadingMark;
         }
     }
-    cuda::settleCandidates(context_.launch, args);
+    cuda::settleCandidates(launch, args);
 }
 
 /// Sends what the layer's next candidates lack on the device.
-void AsyncTls::fetch(int index) {
+void AsyncTls::fetch(const cuda::Launch& launch, int index) {
     const DeviceLayerState& state = context_.layers[std::size_t(index)];
     Layer& layer = at(index);
     cuda::GatherArgs gather;
@@ -427,18 +434,20 @@ void AsyncTls::fetch(int index) {
         gather.late = layer.candidates.heads;
         gather.slots = context_.slots;
     }
-    transfers_.send(context_.launch, index, gather);
+    transfers_.send(launch, index, gather);
 }
 
 bool AsyncTls::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
     chooseTokens(step);
     pack(step, args);
-    if (lag_) chooseNextBlocks(step.layer);
-    settle(step);
-    if (fetches(step.layer) && !transfers_.crosses(step.layer)) fetch(step.layer);
+    // What its blocks leave may be filled now; the next step's are chosen beside the attention.
+    const cuda::Launch launch = beside_.isOpen() ? beside_.fork(context_.launch) : context_.launch;
+    if (lag_) chooseNextBlocks(launch, step.layer);
+    settle(launch, step);
+    if (fetches(step.layer) && !transfers_.crosses(step.layer)) fetch(launch, step.layer);
     args.blocks = packed_;
     args.headFirst = packedFirst_;
-    args.packedTokens = placeCount_;
+    args.packedTokens = at(step.layer).placeCount;
     args.listBlock = args.listSlot = args.listCount = nullptr;
     args.maxBlocks = std::min(blocks_, context_.maxBlocks);
     args.tokenBias = packedBias_;
@@ -453,9 +462,15 @@ void AsyncTls::after(const DeviceStep& step) {
         cuda::attendedShare(context_.launch,
                             {context_.shape, context_.rows(), context_.maxBlocks, step.position, step.active, attended_,
                              step.blockLogSums, reinterpret_cast<float*>(step.report + massesAt())});
-    if (!transfers_.isLast(step.layer)) return;
+    if (step.layer + 1 < context_.config.layers) return;
+    if (beside_.isOpen()) {
+        const cuda::Launch joined = beside_.join(context_.launch);
+        cuda::stampNow(joined, context_.record ? stepMarks_ + 1 : nullptr);
+    } else if (context_.record) {
+        cuda::stampNow(context_.launch, stepMarks_ + 1);
+    }
+    if (!transfers_.any()) return;
     // A layer's blocks that were sent in this step are there when it ends.
-    if (context_.record) cuda::stampNow(context_.launch, stepMarks_ + 1);
     auto* report = reinterpret_cast<cuda::LagLayer*>(step.report);
     cuda::reportWait(transfers_.joinAll(context_.launch), marks_, transfers_.firstCrossing(), stepMarks_ + 1,
                      report != nullptr ? &report->waitedNs : nullptr);

@@ -1,9 +1,9 @@
 // Blocks that travel beside a step for the next one's use: a layer's deadline is the same layer, one step later.
 #pragma once
 
+#include "core/cuda/select/side_stream.h"
 #include "kernels/cuda/select.h"
 
-#include <cuda_runtime_api.h>
 #include <vector>
 
 namespace kvscope {
@@ -25,20 +25,18 @@ public:
     /// The first layer whose transfers leave with the next step.
     int firstCrossing() const { return firstCrossing_; }
     bool crosses(int layer) const { return layer >= firstCrossing_; }
-    bool isLast(int layer) const { return any() && layer == layers_.back(); }
 
     /// A layer's transfer, from here on.
     void send(const cuda::Launch& launch, int layer, const cuda::GatherArgs& args);
     /// The launches of what needs a layer's blocks: those of a layer that crosses follow its transfer.
     cuda::Launch join(const cuda::Launch& launch, int layer);
     /// The launch after the step's last use: follows all that has been sent.
-    cuda::Launch joinAll(const cuda::Launch& launch);
+    cuda::Launch joinAll(const cuda::Launch& launch) { return side_.join(launch); }
 
 private:
     std::vector<int> layers_;
     int firstCrossing_ = 0, blocks_ = 0;
-    cudaStream_t stream_ = nullptr;
-    cudaEvent_t fork_ = nullptr, all_ = nullptr;
+    SideStream side_;
     std::vector<cudaEvent_t> arrived_; // [layer], of those that cross
 };
 
