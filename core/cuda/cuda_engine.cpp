@@ -310,7 +310,7 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
             select.marks[0] = mark(entry, index, kStage1);
             select.marks[1] = mark(entry, index, kPooling);
         }
-        if (layer.own) return;
+        if (layer.own || (selector_ && selector_->lists(index))) return;
         cuda::selectBlocksOnDevice(launch_, select);
         if (layer.offloaded && transferLoop_) {
             handOver(index, -1, nullptr);

@@ -134,6 +134,8 @@ public:
     virtual void append(const DeviceStep&) {}
     /// Hands scores (args.score = Given) or a choice (args.chosen) to the executor's selection, which follows.
     virtual void choose(const DeviceStep& step, cuda::SelectArgs& args) = 0;
+    /// Whether a layer's choice needs no more of the executor: it is resident, and attend() knows its blocks.
+    virtual bool lists(int /*layer*/) const { return false; }
     /// Whether layers are chosen one layer ahead. The executor's: a choice of layer l+1 in layer l, where l+1 chooses.
     virtual bool looksAhead() const { return false; }
     /// Layer `target` = step.layer + 1 has not seen the step's token yet: its index lacks it (args.unseen is 1).

@@ -146,12 +146,18 @@ __global__ void __launch_bounds__(kThreads) settleKernel(SettleArgs a, SettlePla
     if (!active) return;
     const std::size_t first = std::size_t(item) * a.capacity;
     const int count = a.next.count[item], tokens = a.position[row] + 1;
-    for (int i = threadIdx.x; i < count; i += kThreads) a.candidates.blocks[first + i] = a.next.blocks[first + i];
+    for (int i = threadIdx.x; i < count; i += kThreads) {
+        a.candidates.blocks[first + i] = a.next.blocks[first + i];
+        a.candidates.ids[first + i] = std::int32_t(a.next.blocks[first + i] & kIdMask);
+    }
     if (threadIdx.x != 0) return;
     const bool begins = tokens % a.shape.blockSize == 0 && count < a.capacity;
-    if (begins)
+    if (begins) {
+        const int block = tokens / a.shape.blockSize;
         a.candidates.blocks[first + count] =
-            std::uint32_t(tokens / a.shape.blockSize) | std::uint32_t(Origin::Window) << kOriginShift | kHitBit;
+            std::uint32_t(block) | std::uint32_t(Origin::Window) << kOriginShift | kHitBit;
+        a.candidates.ids[first + count] = block;
+    }
     a.candidates.count[item] = count + (begins ? 1 : 0);
     a.candidates.heads[item] = a.next.heads != nullptr ? a.next.heads[item] : SelectionHead{-1};
 }

@@ -15,6 +15,7 @@ namespace kvscope::cuda {
 /// travel.
 struct BlockLists {
     std::uint32_t* blocks = nullptr; // [rows, kvHeads, capacity] ascending
+    std::int32_t* ids = nullptr;     // likewise, without anything else; or null
     std::int32_t* count = nullptr;   // [rows, kvHeads]
     SelectionHead* heads = nullptr; // [rows, kvHeads] of what the filter chose; `late` as the gather counts it, or null
 };

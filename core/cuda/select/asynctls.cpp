@@ -32,6 +32,7 @@ public:
     void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
+    bool lists(int layer) const override { return knows(layer); }
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
     void after(const DeviceStep& step) override;
     void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
@@ -55,6 +56,8 @@ private:
     static std::size_t lagsAt() { return sizeof(cuda::LagLayer); } // in a report
     std::size_t massesAt() const { return lagsAt() + headBytes<cuda::LagHead>(); }
     bool biased() const { return context_.spec.bias.scale != 0.f; }
+    /// The step before left the layer's whole list: there are no slots to find.
+    bool knows(int layer) const { return lag_ && !context_.layers[std::size_t(layer)].offloaded; }
     bool fetches(int layer) const { return lag_ && context_.layers[std::size_t(layer)].offloaded; }
     std::int64_t blockBytes() const { return std::int64_t(cuda::blockBytes(context_.shape)); }
 
@@ -122,6 +125,7 @@ void AsyncTls::plan(DeviceArena& arena) {
         }
         arena.plan(layer.labels.channel, heads * std::size_t(channels_), "label cache");
         arena.plan(layer.candidates.blocks, lists, "selections");
+        arena.plan(layer.candidates.ids, lists, "selections");
         arena.plan(layer.candidates.count, heads, "selections");
         arena.plan(layer.candidates.heads, heads, "selections");
         arena.plan(layer.loads, lists, "selections");
@@ -253,8 +257,9 @@ void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* block
     settle.capacity = context_.capacity;
     settle.maxBlocks = context_.maxBlocks;
     settle.position = lastPosition_;
-    settle.candidates = {layer.candidates.blocks + list, layer.candidates.count + head, layer.candidates.heads + head};
-    settle.next = {next_.blocks, next_.count, nullptr};
+    settle.candidates = {layer.candidates.blocks + list, layer.candidates.ids + list, layer.candidates.count + head,
+                         layer.candidates.heads + head};
+    settle.next = {next_.blocks, nullptr, next_.count, nullptr};
     cuda::settleCandidates(context_.launch, settle);
     if (!state.offloaded) return;
     cuda::PageSeedArgs seeds;
@@ -293,6 +298,11 @@ void AsyncTls::append(const DeviceStep& step) {
 /// The executor gives the candidates their slots and the new token its place; nothing is recorded of them yet.
 void AsyncTls::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     taken_ = args;
+    if (knows(step.layer)) {
+        taken_.listBlock = at(step.layer).candidates.ids;
+        taken_.listCount = at(step.layer).candidates.count;
+        return;
+    }
     args.previous = args.hasPrevious = nullptr;
     args.recordHead = nullptr;
     args.recordScores = nullptr;
@@ -327,7 +337,7 @@ void AsyncTls::chooseTokens(const DeviceStep& step) {
     choice.keptQ = at(step.layer).q;
     choice.marks[1] = step.poolingMark;
     if (context_.record) {
-        choice.marks[0] = &marks_[step.layer].scored;
+        choice.marks[0] = knows(step.layer) ? step.stage1Mark : &marks_[step.layer].scored;
         choice.endMark = &marks_[step.layer].ready;
     }
     cuda::chooseByLabels(context_.launch, choice);
@@ -391,7 +401,7 @@ void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
         args.counts = layer.counts;
         args.published = layer.published;
     } else {
-        args.candidates = {next_.blocks, taken_.listCount, nullptr};
+        args.candidates = {next_.blocks, nullptr, taken_.listCount, nullptr};
     }
     if (context_.record) {
         args.places = layer.places;

@@ -310,9 +310,10 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
         a.maxBlocks = maxBlocks;
         a.position = dposition.get();
         a.active = dactive.get();
-        a.candidates = {dcandidates.get(), dcount.get(), lags ? dahead.get() : nullptr};
+        const OnDevice<std::int32_t> ids(candidates.size());
+        a.candidates = {dcandidates.get(), ids.get(), dcount.get(), lags ? dahead.get() : nullptr};
         if (lags) {
-            a.next = {dnext.get(), dnextCount.get(), dnextHead.get()};
+            a.next = {dnext.get(), nullptr, dnextCount.get(), dnextHead.get()};
             a.counts = counts.get();
             a.published = published.get();
             a.lag = lag.get();
@@ -337,7 +338,7 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
         const auto gotHead = outHead.read(), gotAhead = dahead.read();
         const auto gotLag = lag.read();
         const auto gotBlocks = outBlocks.read(), left = dcandidates.read(), gotPrevious = dprevious.read();
-        const auto leftCount = dcount.read();
+        const auto leftCount = dcount.read(), leftIds = ids.read();
         const auto gotScores = outScores.read();
         const LagLayer gotLayer = layer.read()[0];
         EXPECT_EQ(gotLayer.marks.listed, 11u);
@@ -407,6 +408,8 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
             ASSERT_EQ(leftCount[std::size_t(head)], nextCount[std::size_t(head)] + (begins ? 1 : 0));
             for (int i = 0; i < nextCount[std::size_t(head)]; ++i)
                 EXPECT_EQ(left[first + std::size_t(i)], next[first + std::size_t(i)]);
+            for (int i = 0; i < leftCount[std::size_t(head)]; ++i)
+                EXPECT_EQ(leftIds[first + std::size_t(i)], std::int32_t(left[first + std::size_t(i)] & 0xffffff));
             if (begins) {
                 EXPECT_EQ(left[first + std::size_t(nextCount[std::size_t(head)])],
                           std::uint32_t((position[std::size_t(row)] + 1) / bs) | 1u << kOriginShift | kHit);
