@@ -311,9 +311,9 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
         a.position = dposition.get();
         a.active = dactive.get();
         const OnDevice<std::int32_t> ids(candidates.size());
-        a.candidates = {dcandidates.get(), ids.get(), dcount.get(), lags ? dahead.get() : nullptr};
+        a.candidates = {dcandidates.get(), ids.get(), nullptr, dcount.get(), lags ? dahead.get() : nullptr};
         if (lags) {
-            a.next = {dnext.get(), nullptr, dnextCount.get(), dnextHead.get()};
+            a.next = {dnext.get(), nullptr, nullptr, dnextCount.get(), dnextHead.get()};
             a.counts = counts.get();
             a.published = published.get();
             a.lag = lag.get();
