@@ -178,7 +178,7 @@ void AsyncTls::begin() {
     }
     upload(packedFirst_, blocks);
     upload(placeFirst_, places);
-    if (lag_ && std::getenv("KVSCOPE_ASYNCTLS_BESIDE") != nullptr) beside_.open();
+    if (lag_) beside_.open();
     std::vector<int> fetching;
     for (int i = 0; i < context_.config.layers; ++i)
         if (fetches(i)) fetching.push_back(i);
@@ -482,7 +482,7 @@ bool AsyncTls::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
     chooseTokens(step);
     pack(step, args);
     // What its blocks leave may be filled now; the next step's are chosen beside the attention.
-    const cuda::Launch launch = beside_.isOpen() ? beside_.fork(context_.launch) : context_.launch;
+    const cuda::Launch launch = lag_ ? beside_.fork(context_.launch) : context_.launch;
     if (lag_) chooseNextBlocks(launch, step.layer);
     settle(launch, step);
     if (fetches(step.layer) && !transfers_.crosses(step.layer)) fetch(launch, step.layer);
@@ -503,13 +503,8 @@ void AsyncTls::after(const DeviceStep& step) {
         cuda::attendedShare(context_.launch,
                             {context_.shape, context_.rows(), context_.maxBlocks, step.position, step.active, attended_,
                              step.blockLogSums, reinterpret_cast<float*>(step.report + massesAt())});
-    if (step.layer + 1 < context_.config.layers) return;
-    if (beside_.isOpen()) {
-        const cuda::Launch joined = beside_.join(context_.launch);
-        cuda::stampNow(joined, context_.record ? stepMarks_ + 1 : nullptr);
-    } else if (context_.record) {
-        cuda::stampNow(context_.launch, stepMarks_ + 1);
-    }
+    if (!lag_ || step.layer + 1 < context_.config.layers) return;
+    cuda::stampNow(beside_.join(context_.launch), context_.record ? stepMarks_ + 1 : nullptr);
     if (!transfers_.any()) return;
     // A layer's blocks that were sent in this step are there when it ends.
     auto* report = reinterpret_cast<cuda::LagLayer*>(step.report);
