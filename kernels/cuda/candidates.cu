@@ -9,7 +9,6 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-constexpr int kAdmitThreads = 128, kSlotBits = 14; // slots: as many as blocks at most
 constexpr std::uint32_t kIdMask = (1u << kOriginShift) - 1, kHitBit = 1u << kHitShift;
 
 /// Shared memory of a thread block, from its start; words first.
@@ -124,57 +123,6 @@ __device__ void report(const SettleArgs& a, const SettlePlan& plan, char* shared
                        predicts ? std::int32_t(ahead.late) : 0, stale};
 }
 
-/// Grid: (row, KV head). Shared memory: a flag for every slot.
-__global__ void __launch_bounds__(kAdmitThreads) admitKernel(AdmitArgs a) {
-    extern __shared__ std::uint8_t taken[];
-    __shared__ int slot;
-    const int item = blockIdx.x, row = item / a.shape.kvHeads, dim = a.shape.dim, bs = a.shape.blockSize;
-    letNextKernelStart();
-    waitForEarlierKernels();
-    if (item == 0 && threadIdx.x == 0) stamp(a.mark);
-    if (a.active != nullptr && a.active[row] == 0) return;
-    const int position = a.position[row], within = position % bs, tail = a.candidates.count[item] - 1;
-    std::int32_t* slots = a.candidates.slots + std::size_t(item) * a.capacity;
-    std::int32_t* map = a.map + std::size_t(item) * a.slots;
-    std::int32_t* lastUse = a.lastUse != nullptr ? a.lastUse + std::size_t(item) * a.slots : nullptr;
-    const int known = slots[tail];
-    for (int s = threadIdx.x; s < a.slots && known < 0; s += kAdmitThreads) taken[s] = 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < tail && known < 0; i += kAdmitThreads) taken[slots[i]] = 1;
-    __syncthreads();
-    if (known >= 0) {
-        if (threadIdx.x == 0) slot = known;
-    } else if (threadIdx.x < kWarp) {
-        // By slot; or longest unused first, equal: the lower block, empty ones before all.
-        std::uint64_t best = ~std::uint64_t(0);
-        for (int s = threadIdx.x; s < a.slots; s += kWarp) {
-            if (taken[s] != 0) continue;
-            std::uint64_t order = std::uint64_t(s);
-            if (lastUse != nullptr)
-                order |= std::uint64_t(lastUse[s] + 1) << 40 | std::uint64_t(map[s] + 1) << kSlotBits;
-            best = min(best, order);
-        }
-#pragma unroll
-        for (int offset = 16; offset > 0; offset /= 2) {
-            const std::uint64_t other = __shfl_xor_sync(0xffffffffu, best, offset);
-            best = min(best, other);
-        }
-        if (threadIdx.x == 0) {
-            slot = int(best & ((1u << kSlotBits) - 1));
-            slots[tail] = slot;
-            map[slot] = position / bs;
-        }
-    }
-    __syncthreads();
-    if (lastUse != nullptr)
-        for (int i = threadIdx.x; i <= tail; i += kAdmitThreads) lastUse[i < tail ? slots[i] : slot] = position;
-    Bf16* to = a.pool + (std::size_t(item) * a.slots + slot) * blockElements(a.shape);
-    for (int c = threadIdx.x; c < dim; c += kAdmitThreads) {
-        to[within * dim + c] = a.newKey[std::size_t(item) * dim + c];
-        to[std::size_t(bs) * dim + std::size_t(c) * bs + within] = a.newValue[std::size_t(item) * dim + c];
-    }
-}
-
 /// Grid: (row, KV head).
 __global__ void __launch_bounds__(kThreads) settleKernel(SettleArgs a, SettlePlan plan) {
     extern __shared__ uint4 raw[];
@@ -188,13 +136,11 @@ __global__ void __launch_bounds__(kThreads) settleKernel(SettleArgs a, SettlePla
         report(a, plan, reinterpret_cast<char*>(raw), item, a.firstSequence * a.shape.kvHeads + item, counter);
     }
     if (item == 0 && threadIdx.x == 0 && a.layer != nullptr)
-        *a.layer = {*a.marks, *a.resumed, 0, a.published != nullptr ? a.published[0] : 0u,
-                    a.counts != nullptr ? a.counts[1] : 0u};
+        *a.layer = {*a.marks, *a.resumed, 0, a.published != nullptr ? a.published[0] : 0u};
     if (a.next.blocks == nullptr) return;
     __syncthreads(); // the candidates were read
     if (item == 0 && threadIdx.x == 0 && a.counts != nullptr) {
         a.published[0] = a.counts[0];
-        a.published[1] = a.counts[1];
         a.counts[0] = a.counts[1] = 0;
     }
     if (!active) return;
@@ -202,13 +148,7 @@ __global__ void __launch_bounds__(kThreads) settleKernel(SettleArgs a, SettlePla
     const int count = a.next.count[item], tokens = a.position[row] + 1;
     for (int i = threadIdx.x; i < count; i += kThreads) {
         a.candidates.blocks[first + i] = a.next.blocks[first + i];
-        const int block = int(a.next.blocks[first + i] & kIdMask);
-        a.candidates.ids[first + i] = block;
-        if (a.candidates.slots == nullptr) continue;
-        const int open = tokens % a.shape.blockSize != 0 ? 1 : 0;
-        a.candidates.slots[first + i] = !a.seeds                              ? a.next.slots[first + i]
-                                        : block == tokens / a.shape.blockSize ? 0
-                                                                              : i + open;
+        a.candidates.ids[first + i] = std::int32_t(a.next.blocks[first + i] & kIdMask);
     }
     if (threadIdx.x != 0) return;
     const bool begins = tokens % a.shape.blockSize == 0 && count < a.capacity;
@@ -217,7 +157,6 @@ __global__ void __launch_bounds__(kThreads) settleKernel(SettleArgs a, SettlePla
         a.candidates.blocks[first + count] =
             std::uint32_t(block) | std::uint32_t(Origin::Window) << kOriginShift | kHitBit;
         a.candidates.ids[first + count] = block;
-        if (a.candidates.slots != nullptr) a.candidates.slots[first + count] = -1;
     }
     a.candidates.count[item] = count + (begins ? 1 : 0);
     a.candidates.heads[item] = a.next.heads != nullptr ? a.next.heads[item] : SelectionHead{-1};
@@ -255,13 +194,6 @@ __global__ void __launch_bounds__(kWarp) shareKernel(AttendedShareArgs a) {
 }
 
 } // namespace
-
-void admitToken(const Launch& how, const AdmitArgs& args) {
-    if (args.rows == 0) return;
-    allowShared(admitKernel, std::size_t(args.slots), "preparing the candidates");
-    launch(how, {dim3(unsigned(args.rows * args.shape.kvHeads)), dim3(kAdmitThreads), std::size_t(args.slots)},
-           admitKernel, "placing a token", args);
-}
 
 void settleCandidates(const Launch& how, const SettleArgs& args) {
     if (args.rows == 0) return;

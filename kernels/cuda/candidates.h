@@ -16,25 +16,9 @@ namespace kvscope::cuda {
 struct BlockLists {
     std::uint32_t* blocks = nullptr; // [rows, kvHeads, capacity] ascending
     std::int32_t* ids = nullptr;     // likewise, without anything else; or null
-    std::int32_t* slots = nullptr;   // likewise, where they lie, -1: nowhere yet; or null
     std::int32_t* count = nullptr;   // [rows, kvHeads]
     SelectionHead* heads = nullptr; // [rows, kvHeads] of what the filter chose; `late` as the gather counts it, or null
 };
-
-/// A step's token goes into the slot of the last candidate, which gets one if it begins with it: the first that is no
-/// candidate's, or by last use.
-struct AdmitArgs {
-    AttentionShape shape;
-    int rows = 0, capacity = 0, slots = 0;
-    const std::int32_t* position = nullptr;                     // [rows]
-    const std::uint8_t* active = nullptr;                       // [rows] or null
-    BlockLists candidates;                                      // count and slots, complete but for a block that begins
-    std::int32_t *map = nullptr, *lastUse = nullptr;            // as in SelectArgs
-    __nv_bfloat16* pool = nullptr;                              // [rows*kvHeads, slots] blocks
-    const __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads*dim]
-    std::uint64_t* mark = nullptr;
-};
-void admitToken(const Launch& launch, const AdmitArgs& args);
 
 /// What a method that lags reports of a head, beside its selection.
 struct LagHead {
@@ -52,8 +36,7 @@ struct LagLayer {
     LagMarks marks;
     std::uint64_t resumed = 0;  // the packing began
     std::uint64_t waitedNs = 0; // at the end of the step, for transfers of other layers
-    std::uint32_t loads = 0;    // of the transfer
-    std::uint32_t stored = 0;   // blocks that became full and go to the host
+    std::uint64_t loads = 0;    // of the transfer
 };
 
 struct SettleArgs {
@@ -66,7 +49,6 @@ struct SettleArgs {
     /// token, if one does. heads become those of `next`, or without any: predicted is -1.
     BlockLists candidates;
     BlockLists next;
-    bool seeds = false; // `next` lies where seedSlots and placeTail put it; else next.slots says where, if it is set
     std::uint32_t *counts = nullptr, *published = nullptr; // [2] of the moves that fetch `next`: moved over and cleared
     // What follows is for the recorder; head null: not wanted.
     const std::int32_t *places = nullptr, *placeCount = nullptr; // the chosen tokens, see LabelChoiceArgs::blocks

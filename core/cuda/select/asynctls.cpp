@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <fmt/format.h>
 
 namespace kvscope {
@@ -32,7 +31,7 @@ public:
     void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
-    bool lists(int layer) const override { return knows(layer) || admits(layer); }
+    bool lists(int layer) const override { return knows(layer); }
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
     void after(const DeviceStep& step) override;
     void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
@@ -41,8 +40,8 @@ public:
 private:
     struct Layer {
         cuda::LabelStore labels;
-        cuda::BlockLists candidates;                             // of the step, then of the next one
-        cuda::BlockMove *loads = nullptr, *writeBacks = nullptr; // that fetch them, and of what became full
+        cuda::BlockLists candidates;      // of the step, then of the next one
+        cuda::BlockMove* loads = nullptr; // that fetch them
         std::uint32_t *counts = nullptr, *published = nullptr;
         std::int32_t *places = nullptr, *placeCount = nullptr; // the chosen tokens
         Bf16* q = nullptr;                                     // a copy, [rows, queryHeads*dim]
@@ -58,12 +57,9 @@ private:
     bool biased() const { return context_.spec.bias.scale != 0.f; }
     /// The step before left the layer's whole list: there are no slots to find.
     bool knows(int layer) const { return lag_ && !context_.layers[std::size_t(layer)].offloaded; }
-    /// It also left their slots, and the new token is placed here.
-    bool admits(int layer) const { return admit_ && lag_ && context_.layers[std::size_t(layer)].offloaded; }
     bool fetches(int layer) const { return lag_ && context_.layers[std::size_t(layer)].offloaded; }
     std::int64_t blockBytes() const { return std::int64_t(cuda::blockBytes(context_.shape)); }
 
-    void admit(const DeviceStep& step);
     void chooseTokens(const DeviceStep& step);
     void pack(const DeviceStep& step, const cuda::DecodeAttentionArgs& attend);
     void chooseNextBlocks(const cuda::Launch& launch, int layer);
@@ -71,7 +67,7 @@ private:
     void fetch(const cuda::Launch& launch, int layer);
 
     const DeviceSelectorContext context_;
-    const bool lag_, admit_ = std::getenv("KVSCOPE_ASYNCTLS_ADMIT") != nullptr;
+    const bool lag_;
     const int tokens_, channels_, bits_, blocks_; // blocks_: that hold the chosen tokens of a head
     std::optional<select::ChannelImportance> calibrated_;
     std::vector<Layer> layers_;
@@ -84,7 +80,7 @@ private:
     std::int32_t* lastPosition_ = nullptr;
     // Of the layer at hand
     cuda::BlockLists next_;
-    std::int32_t *list_ = nullptr, *slots_ = nullptr, *listCount_ = nullptr; // what the block filter lists
+    std::int32_t *list_ = nullptr, *slots_ = nullptr; // what the block filter lists
     cuda::BlockMove* writeBacks_ = nullptr;
     float *packedBias_ = nullptr, *partial_ = nullptr, *attended_ = nullptr;
     Bf16* packed_ = nullptr;
@@ -130,10 +126,6 @@ void AsyncTls::plan(DeviceArena& arena) {
         arena.plan(layer.candidates.blocks, lists, "selections");
         arena.plan(layer.candidates.ids, lists, "selections");
         arena.plan(layer.candidates.count, heads, "selections");
-        if (admits(int(i))) {
-            arena.plan(layer.candidates.slots, lists, "selections");
-            arena.plan(layer.writeBacks, heads, "selections");
-        }
         arena.plan(layer.candidates.heads, heads, "selections");
         arena.plan(layer.loads, lists, "selections");
         arena.plan(layer.counts, 2, "session state");
@@ -153,7 +145,6 @@ void AsyncTls::plan(DeviceArena& arena) {
     arena.plan(next_.heads, heads, "selections");
     arena.plan(list_, lists, "selections");
     arena.plan(slots_, lists, "selections");
-    arena.plan(listCount_, heads, "selections");
     arena.plan(writeBacks_, heads, "selections");
     arena.plan(packed_, heads * std::size_t(blocks_) * cuda::blockElements(context_.shape), "chosen tokens");
     if (biased()) arena.plan(packedBias_, heads * std::size_t(blocks_) * bs, "chosen tokens");
@@ -264,11 +255,9 @@ void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* block
     settle.capacity = context_.capacity;
     settle.maxBlocks = context_.maxBlocks;
     settle.position = lastPosition_;
-    settle.candidates = {layer.candidates.blocks + list, layer.candidates.ids + list,
-                         layer.candidates.slots != nullptr ? layer.candidates.slots + list : nullptr,
-                         layer.candidates.count + head, layer.candidates.heads + head};
-    settle.next = {next_.blocks, nullptr, nullptr, next_.count, nullptr};
-    settle.seeds = true;
+    settle.candidates = {layer.candidates.blocks + list, layer.candidates.ids + list, layer.candidates.count + head,
+                         layer.candidates.heads + head};
+    settle.next = {next_.blocks, nullptr, next_.count, nullptr};
     cuda::settleCandidates(context_.launch, settle);
     if (!state.offloaded) return;
     cuda::PageSeedArgs seeds;
@@ -307,11 +296,9 @@ void AsyncTls::append(const DeviceStep& step) {
 /// The executor gives the candidates their slots and the new token its place; nothing is recorded of them yet.
 void AsyncTls::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     taken_ = args;
-    if (lists(step.layer)) {
+    if (knows(step.layer)) {
         taken_.listBlock = at(step.layer).candidates.ids;
-        taken_.listSlot = at(step.layer).candidates.slots;
         taken_.listCount = at(step.layer).candidates.count;
-        if (admits(step.layer)) admit(step);
         return;
     }
     args.previous = args.hasPrevious = nullptr;
@@ -326,25 +313,6 @@ void AsyncTls::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     args.planted = -1;
     args.chosen = at(step.layer).candidates.blocks;
     args.chosenCount = at(step.layer).candidates.count;
-}
-
-void AsyncTls::admit(const DeviceStep& step) {
-    const DeviceLayerState& state = context_.layers[std::size_t(step.layer)];
-    cuda::AdmitArgs args;
-    args.shape = context_.shape;
-    args.rows = context_.rows();
-    args.capacity = context_.capacity;
-    args.slots = context_.slots;
-    args.position = step.position;
-    args.active = step.active;
-    args.candidates = at(step.layer).candidates;
-    args.map = state.map;
-    args.lastUse = state.lastUse;
-    args.pool = state.blocks;
-    args.newKey = step.newKey;
-    args.newValue = step.newValue;
-    args.mark = step.stage1Mark;
-    cuda::admitToken(context_.launch, args);
 }
 
 void AsyncTls::chooseTokens(const DeviceStep& step) {
@@ -409,7 +377,7 @@ void AsyncTls::chooseNextBlocks(const cuda::Launch& launch, int index) {
     select.recordBlocks = next_.blocks;
     select.recordHead = next_.heads;
     select.recordScores = nullptr;
-    select.moves = {layer.loads, admits(index) ? layer.writeBacks : writeBacks_, layer.counts};
+    select.moves = {layer.loads, writeBacks_, layer.counts}; // the executor's own choice writes back
     for (std::uint64_t*& mark : select.marks) mark = nullptr;
     cuda::selectBlocksOnDevice(launch, select);
 }
@@ -427,12 +395,11 @@ void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
     if (lag_) {
         args.candidates = layer.candidates;
         args.next = next_;
-        args.next.slots = slots_;
         if (!fetches(step.layer)) args.next.heads = nullptr; // nothing travels: nothing is predicted
         args.counts = layer.counts;
         args.published = layer.published;
     } else {
-        args.candidates = {next_.blocks, nullptr, nullptr, taken_.listCount, nullptr};
+        args.candidates = {next_.blocks, nullptr, taken_.listCount, nullptr};
     }
     if (context_.record) {
         args.places = layer.places;
@@ -461,11 +428,11 @@ void AsyncTls::fetch(const cuda::Launch& launch, int index) {
     Layer& layer = at(index);
     cuda::GatherArgs gather;
     gather.shape = context_.shape;
-    gather.moves = {layer.loads, layer.writeBacks, layer.published};
+    gather.moves = {layer.loads, writeBacks_, layer.published};
     gather.store = state.store;
     gather.storeOut = const_cast<Bf16*>(state.store);
     gather.pool = state.blocks;
-    if (!admits(index)) gather.part = cuda::GatherArgs::Part::Loads;
+    gather.part = cuda::GatherArgs::Part::Loads;
     gather.beside = true;
     if (context_.record) {
         gather.mark = &marks_[index].begin;
@@ -535,10 +502,6 @@ void AsyncTls::fill(int index, const char* report, std::span<const int>, LayerRe
     if (out.h2dBlocks + out.d2hBlocks > 0) // at once: the choice of tokens waited for it
         out.transferNs = out.exposedNs = between(marks.listed, marks.scored);
     if (!fetches(index)) return;
-    if (admits(index)) {
-        out.d2hBlocks = std::int32_t(layer.stored);
-        out.d2hBytes = out.d2hBlocks * blockBytes();
-    }
     std::int64_t exposed = std::int64_t(layer.waitedNs);
     if (layer.loads > 0) {
         out.h2dBlocks += std::int32_t(layer.loads);

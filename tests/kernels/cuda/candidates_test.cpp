@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
-#include <tuple>
 
 namespace kvscope::cuda {
 namespace {
@@ -312,9 +311,9 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
         a.position = dposition.get();
         a.active = dactive.get();
         const OnDevice<std::int32_t> ids(candidates.size());
-        a.candidates = {dcandidates.get(), ids.get(), nullptr, dcount.get(), lags ? dahead.get() : nullptr};
+        a.candidates = {dcandidates.get(), ids.get(), dcount.get(), lags ? dahead.get() : nullptr};
         if (lags) {
-            a.next = {dnext.get(), nullptr, nullptr, dnextCount.get(), dnextHead.get()};
+            a.next = {dnext.get(), nullptr, dnextCount.get(), dnextHead.get()};
             a.counts = counts.get();
             a.published = published.get();
             a.lag = lag.get();
@@ -417,97 +416,6 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
             }
             EXPECT_EQ(gotAhead[std::size_t(head)].selected, nextHead[std::size_t(head)].selected);
             EXPECT_EQ(gotAhead[std::size_t(head)].late, 0u);
-        }
-    }
-}
-
-/// A token in the middle of its block, and one that begins a block, whose slot is the first free one or the longest
-/// unused.
-TEST_F(CudaTest, TokensAreAdmittedIntoTheSlotOfTheirBlock) {
-    const int kvHeads = 2, rows = 3, heads = rows * kvHeads, dim = 64, bs = 32, capacity = 12, slots = 17;
-    const AttentionShape shape{kvHeads * 2, kvHeads, dim, bs};
-    const std::size_t element = blockElements(shape);
-    for (const bool byUse : {false, true}) {
-        SCOPED_TRACE(byUse ? "by last use" : "by slot");
-        const std::vector<std::int32_t> position{20 * bs + uniform(1, bs - 1), 21 * bs, 30 * bs};
-        const std::vector<std::uint8_t> active{1, 1, 0};
-        std::vector<std::int32_t> count, listSlots(std::size_t(heads * capacity), -7), map, lastUse;
-        std::vector<int> want; // the tail's slot
-        for (int head = 0; head < heads; ++head) {
-            const int block = position[std::size_t(head / kvHeads)] / bs;
-            const bool begins = position[std::size_t(head / kvHeads)] % bs == 0;
-            const int n = uniform(2, capacity);
-            std::vector<int> order(slots);
-            std::iota(order.begin(), order.end(), 0);
-            std::shuffle(order.begin(), order.end(), random);
-            for (int i = 0; i < n; ++i) listSlots[std::size_t(head * capacity + i)] = order[std::size_t(i)];
-            if (begins) listSlots[std::size_t(head * capacity + n - 1)] = -1;
-            count.push_back(n);
-            std::vector<int> blocks(static_cast<std::size_t>(block)); // that lie in the slots, some of which are empty
-            std::iota(blocks.begin(), blocks.end(), 0);
-            std::shuffle(blocks.begin(), blocks.end(), random);
-            for (int s = 0; s < slots; ++s) {
-                const bool empty = s >= 13;
-                map.push_back(empty ? -1 : blocks[std::size_t(s)]);
-                lastUse.push_back(empty ? -1 : uniform(3, 6));
-            }
-            int best = -1;
-            for (int s = 0; s < slots && begins; ++s) {
-                if (std::find(order.begin(), order.begin() + n - 1, s) != order.begin() + n - 1) continue;
-                const auto key = [&](int slot) {
-                    const auto at = std::size_t(head * slots + slot);
-                    return byUse ? std::tuple(lastUse[at], map[at], slot) : std::tuple(0, 0, slot);
-                };
-                if (best < 0 || key(s) < key(best)) best = s;
-            }
-            want.push_back(begins ? best : order[std::size_t(n - 1)]);
-        }
-        const auto key = halves(std::size_t(heads * dim)), value = halves(key.size());
-        const OnDevice<std::int32_t> dposition(position), dcount(count), dlistSlots(listSlots), dmap(map),
-            dlastUse(lastUse);
-        const OnDevice<std::uint8_t> dactive(active);
-        const OnDevice<Half> pool(std::size_t(heads * slots) * element), dkey(key), dvalue(value);
-        AdmitArgs a;
-        a.shape = shape;
-        a.rows = rows;
-        a.capacity = capacity;
-        a.slots = slots;
-        a.position = dposition.get();
-        a.active = dactive.get();
-        a.candidates.count = dcount.get();
-        a.candidates.slots = dlistSlots.get();
-        a.map = dmap.get();
-        if (byUse) a.lastUse = dlastUse.get();
-        a.pool = pool.bf16();
-        a.newKey = dkey.bf16();
-        a.newValue = dvalue.bf16();
-        admitToken(launch, a);
-        check(cudaStreamSynchronize(launch.stream), "admitting");
-        const auto gotSlots = dlistSlots.read(), gotMap = dmap.read(), gotUse = dlastUse.read();
-        const auto gotPool = pool.read();
-        for (int head = 0; head < heads; ++head) {
-            SCOPED_TRACE(head);
-            const int row = head / kvHeads, at = position[std::size_t(row)], n = count[std::size_t(head)];
-            const int slot = want[std::size_t(head)];
-            const std::size_t block = std::size_t(head * slots + slot) * element;
-            if (active[std::size_t(row)] == 0) {
-                EXPECT_EQ(gotSlots[std::size_t(head * capacity + n - 1)], -1);
-                EXPECT_EQ(gotPool[block], 0xffff);
-                continue;
-            }
-            EXPECT_EQ(gotSlots[std::size_t(head * capacity + n - 1)], slot);
-            for (int s = 0; s < slots; ++s) {
-                const auto i = std::size_t(head * slots + s);
-                EXPECT_EQ(gotMap[i], s == slot && at % bs == 0 ? at / bs : map[i]);
-                const auto* first = gotSlots.data() + head * capacity;
-                const bool listed = std::find(first, first + n, s) != first + n;
-                EXPECT_EQ(gotUse[i], byUse && listed ? at : lastUse[i]);
-            }
-            for (int c = 0; c < dim; ++c) {
-                EXPECT_EQ(gotPool[block + std::size_t(at % bs * dim + c)], key[std::size_t(head * dim + c)]);
-                EXPECT_EQ(gotPool[block + std::size_t(bs * dim + c * bs + at % bs)],
-                          value[std::size_t(head * dim + c)]);
-            }
         }
     }
 }
