@@ -226,6 +226,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.headFirst = layer.offloaded ? poolFirstDevice_ : blockFirstDevice_;
     attend.maxBlocks = maxBlocks_;
     if (layer.sparse) chooseAndLoad(index, entry, attend);
+    if (own) selector_->refine(step, attend);
     lookAhead(index, entry);
     attend.tokenBias = layer.index.tokenScores;
     attend.biasFirst = tokenFirstDevice_;

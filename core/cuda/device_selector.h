@@ -9,6 +9,7 @@
 //   choose   stage1, pooling     scores; hands the executor block scores or a choice (SelectArgs::given*, chosen*)
 //   lookAhead   stage1, pooling  with looksAhead(): likewise for the next layer, whose blocks then travel on a second
 //                                stream while this layer attends; choose is not called for a layer chosen so
+//   refine   stage1, offloading  what the blocks that were chosen and have their slots are chosen from again, by token
 //   attend   stage2              only where attention over the chosen blocks is not all
 //   after    offloading          what the attention leaves behind; blocks for other layers or the next step
 // For layers that attend to everything only attendPrompt, prompt and promptDone are called, and lookAhead where the
@@ -144,6 +145,8 @@ public:
     /// attention of every piece of a chunk, whose x and q begin at its first token.
     virtual bool readsPromptsSparsely() const { return false; }
     virtual void choosePrompt(const DevicePromptChunk&, cuda::SelectArgs&) {}
+    /// The choice has its slots, and its transfers are under way before whatever is launched now.
+    virtual void refine(const DeviceStep&, const cuda::DecodeAttentionArgs&) {}
     /// May change what is attended, after the transfers. @return whether the output is written already
     virtual bool attend(const DeviceStep&, cuda::DecodeAttentionArgs&) { return false; }
     virtual void after(const DeviceStep&) {}

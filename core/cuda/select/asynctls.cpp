@@ -32,6 +32,7 @@ public:
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
     bool lists(int layer) const override { return knows(layer); }
+    void refine(const DeviceStep& step, const cuda::DecodeAttentionArgs& args) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
     void after(const DeviceStep& step) override;
     void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
@@ -445,7 +446,7 @@ void AsyncTls::fetch(const cuda::Launch& launch, int index) {
     transfers_.send(launch, index, gather);
 }
 
-bool AsyncTls::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
+void AsyncTls::refine(const DeviceStep& step, const cuda::DecodeAttentionArgs& args) {
     chooseTokens(step);
     pack(step, args);
     // What its blocks leave may be filled now; the next step's are chosen beside the attention.
@@ -453,6 +454,9 @@ bool AsyncTls::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
     if (lag_) chooseNextBlocks(launch, step.layer);
     settle(launch, step);
     if (fetches(step.layer) && !transfers_.crosses(step.layer)) fetch(launch, step.layer);
+}
+
+bool AsyncTls::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
     args.blocks = packed_;
     args.headFirst = packedFirst_;
     args.packedTokens = at(step.layer).placeCount;
