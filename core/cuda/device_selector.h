@@ -7,9 +7,9 @@
 // decode step calls, in this order:
 //   append   stage compression   the new token enters what the method remembers
 //   choose   stage1, pooling     scores; hands the executor block scores or a choice (SelectArgs::given*, chosen*)
+//   refine   stage1, offloading  a choice inside the chosen blocks, which have their slots now
 //   lookAhead   stage1, pooling  with looksAhead(): likewise for the next layer, whose blocks then travel on a second
 //                                stream while this layer attends; choose is not called for a layer chosen so
-//   refine   stage1, offloading  what the blocks that were chosen and have their slots are chosen from again, by token
 //   attend   stage2              only where attention over the chosen blocks is not all
 //   after    offloading          what the attention leaves behind; blocks for other layers or the next step
 // For layers that attend to everything only attendPrompt, prompt and promptDone are called, and lookAhead where the
