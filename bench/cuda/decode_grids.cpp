@@ -1,10 +1,12 @@
 #include "bench/cuda/decode_grids.h"
 
+#include "core/trace/stage.h"
 #include "kernels/base/error.h"
 
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
+#include <tuple>
 
 namespace kvscope::bench {
 namespace {
@@ -262,6 +264,64 @@ std::vector<DecodeJob> methodJobs() {
     return jobs;
 }
 
+// ---- Attention and its selection as an operator, as AsyncTLS's paper measures them
+
+constexpr std::pair<int, int> kOperatorShapes[] = {{32768, 1}, {32768, 8}, {131072, 1}, {131072, 4}}; // context, batch
+
+/// The paper's model and budgets: full attention, Double Sparsity over all tokens, AsyncTLS inside 128 blocks, nothing
+/// offloaded; and AsyncTLS from the host against the batch whose keys and values the paper's GPU holds.
+std::vector<DecodeJob> operatorJobs() {
+    std::vector<DecodeJob> jobs;
+    for (const auto& [context, batch] : kOperatorShapes)
+        for (const char* method : {"full", "double-sparsity", "asynctls"}) {
+            DecodeJob& each = jobs.emplace_back(job(method, context, batch));
+            each.shape = "qwen3-8b";
+            each.steps = 16;
+            if (each.method == "double-sparsity") each.parameters = {{"heavy_tokens", "512"}};
+            if (each.method == "asynctls") each.parameters = {{"k_t", "512"}};
+        }
+    for (const auto& [method, batch, locality] :
+         {std::tuple{"full", 1, -1.0}, {"asynctls", 6, kInfllmLocality}, {"asynctls", 6, kEverythingHits}}) {
+        DecodeJob& each = jobs.emplace_back(job(method, 98304, batch, locality));
+        each.shape = "qwen3-8b";
+        each.steps = 16;
+        if (each.method == "asynctls") each.parameters = {{"k_t", "512"}};
+    }
+    return jobs;
+}
+
+/// Microseconds a layer spends on attention and on whatever chooses for it.
+double operatorUs(const Json& row) {
+    double sum = 0;
+    for (const Stage stage :
+         {Stage::Compression, Stage::Stage1, Stage::Pooling, Stage::Offloading, Stage::Stage2, Stage::Attention})
+        sum += row.value("stage_us_" + std::string(nameOf(stage)), 0.0);
+    return sum;
+}
+
+Json operatorConclusions(const Json& rows) {
+    Json operators = Json::array(), offloaded = Json::array();
+    for (const Json& row : rows) {
+        if (!row.contains("step_ms") || row["method"] != "asynctls") continue;
+        Json entry{{"context", row["context"]}, {"batch", row["batch"]}, {"operator_us", operatorUs(row)}};
+        for (const Json& other : rows) {
+            if (!other.contains("step_ms") || other["context"] != row["context"] || other["method"] == "asynctls")
+                continue;
+            const std::string name = other["method"];
+            if (row["offload"] == true) {
+                entry["selection"] = row["selection"];
+                entry["tokens_per_s_over_" + name + "_at_batch_1"] = tokensPerSecond(row) / tokensPerSecond(other);
+            } else if (other["batch"] == row["batch"]) {
+                entry[name + "_operator_us"] = operatorUs(other);
+                entry["over_" + name] = operatorUs(other) / operatorUs(row);
+                entry["step_over_" + name] = other["step_ms"].get<double>() / row["step_ms"].get<double>();
+            }
+        }
+        (row["offload"] == true ? offloaded : operators).push_back(std::move(entry));
+    }
+    return {{"operators", std::move(operators)}, {"offloaded", std::move(offloaded)}};
+}
+
 } // namespace
 
 std::span<const DecodeGrid> decodeGrids() {
@@ -279,6 +339,8 @@ std::span<const DecodeGrid> decodeGrids() {
                    noConclusions},
         DecodeGrid{"methods", "What do methods with a memory of their own cost, and what do they move?", methodJobs,
                    noConclusions},
+        DecodeGrid{"operators", "What does choosing tokens inside blocks save of attention and selection?",
+                   operatorJobs, operatorConclusions},
     };
     return table;
 }

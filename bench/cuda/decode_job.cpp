@@ -159,7 +159,7 @@ struct Sums {
         }
         for (const SelectionRecord& selection : record.selections) {
             if (selection.predicted < 0) continue;
-            ahead += selection.misses, late += selection.late;
+            ahead += selection.misses + selection.wasted, late += selection.late;
         }
         gpuNs += stepNs;
         ++steps;

@@ -86,11 +86,6 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
             throw Error(ErrorKind::Unsupported,
                         "the GPU backend has this method for plain KV heads only, and the model's attention is latent",
                         "use --backend cpu, or full, streaming, quest or infllmv2");
-        if (selector_ && config.rope.interleaved && selector_->rotates())
-            throw Error(ErrorKind::Unsupported,
-                        "the GPU backend has this method for rotations of half heads only, and the model rotates "
-                        "neighbouring channels, as GGUF files of Llama do",
-                        "use --backend cpu, or the model's safetensors");
         const bool byData = spec_.queryScore != QueryScore::None || spec_.agnosticScore != AgnosticScore::None;
         if (selector_ && spec_.sparsePrefill && !byData && !selector_->readsPromptsSparsely())
             throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
@@ -231,6 +226,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.headFirst = layer.offloaded ? poolFirstDevice_ : blockFirstDevice_;
     attend.maxBlocks = maxBlocks_;
     if (layer.sparse) chooseAndLoad(index, entry, attend);
+    if (own) selector_->refine(step, attend);
     lookAhead(index, entry);
     attend.tokenBias = layer.index.tokenScores;
     attend.biasFirst = tokenFirstDevice_;
@@ -262,6 +258,7 @@ DeviceStep CudaEngine::deviceStep(int index, const Entry& entry) const {
     step.newKey = newKey_;
     step.newValue = newValue_;
     if (!options_.record) return step;
+    step.blockLogSums = blockLogSums_;
     step.stage1Mark = mark(entry, index, kStage1);
     step.poolingMark = mark(entry, index, kPooling);
     step.offloadingMark = mark(entry, index, kOffloading);
@@ -314,7 +311,7 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
             select.marks[0] = mark(entry, index, kStage1);
             select.marks[1] = mark(entry, index, kPooling);
         }
-        if (layer.own) return;
+        if (layer.own || (selector_ && selector_->lists(index))) return;
         cuda::selectBlocksOnDevice(launch_, select);
         if (layer.offloaded && transferLoop_) {
             handOver(index, -1, nullptr);

@@ -27,7 +27,7 @@ void CudaEngine::layOut() {
             tokensTotal_ += std::int64_t(blocks) * spec_.blockSize;
         }
     }
-    const int wanted = std::max(spec_.budgetBlocks(), spec_.grid.blocks(spec_.denseBelowTokens));
+    const int wanted = std::max(spec_.budgetBlocks() + spec_.spareSlots, spec_.grid.blocks(spec_.denseBelowTokens));
     capacity_ = spec_.dense ? 0 : std::min(wanted, maxBlocks_);
     chunk_ = std::max(rows_, std::min(options_.maxPrompt, kPrefillChunk));
     selectRows_ = spec_.sparsePrefill ? std::max(rows_, std::min(options_.maxPrompt, kSparsePrefillRows)) : rows_;

@@ -7,6 +7,7 @@
 // decode step calls, in this order:
 //   append   stage compression   the new token enters what the method remembers
 //   choose   stage1, pooling     scores; hands the executor block scores or a choice (SelectArgs::given*, chosen*)
+//   refine   stage1, offloading  a choice inside the chosen blocks, which have their slots now
 //   lookAhead   stage1, pooling  with looksAhead(): likewise for the next layer, whose blocks then travel on a second
 //                                stream while this layer attends; choose is not called for a layer chosen so
 //   attend   stage2              only where attention over the chosen blocks is not all
@@ -102,6 +103,7 @@ struct DeviceStep {
     std::uint64_t *stage1Mark = nullptr, *poolingMark = nullptr, *offloadingMark = nullptr; // null: not recorded
     char* report =
         nullptr; // reportBytes() of this layer, copied to the host with the step's report; null: not recorded
+    const float* blockLogSums = nullptr; // with the oracle: [rows, queryHeads, maxBlocks] of all blocks, for `after`
 };
 
 class DeviceSelector {
@@ -115,8 +117,6 @@ public:
     /// Bytes that a layer of a step reports to the host, a multiple of 16.
     virtual std::size_t reportBytes() const { return 0; }
 
-    /// Whether the selector rotates queries or keys itself; such kernels know rotations of half heads only.
-    virtual bool rotates() const { return false; }
     /// Whether the oracle may read what every key would get from the tiers' blocks.
     virtual bool keepsKeys() const { return true; }
 
@@ -135,6 +135,8 @@ public:
     virtual void append(const DeviceStep&) {}
     /// Hands scores (args.score = Given) or a choice (args.chosen) to the executor's selection, which follows.
     virtual void choose(const DeviceStep& step, cuda::SelectArgs& args) = 0;
+    /// Whether a layer's choice needs no more of the executor: it is resident, and attend() knows its blocks.
+    virtual bool lists(int /*layer*/) const { return false; }
     /// Whether layers are chosen one layer ahead. The executor's: a choice of layer l+1 in layer l, where l+1 chooses.
     virtual bool looksAhead() const { return false; }
     /// Layer `target` = step.layer + 1 has not seen the step's token yet: its index lacks it (args.unseen is 1).
@@ -143,6 +145,8 @@ public:
     /// attention of every piece of a chunk, whose x and q begin at its first token.
     virtual bool readsPromptsSparsely() const { return false; }
     virtual void choosePrompt(const DevicePromptChunk&, cuda::SelectArgs&) {}
+    /// The choice has its slots, and its transfers are under way before whatever is launched now.
+    virtual void refine(const DeviceStep&, const cuda::DecodeAttentionArgs&) {}
     /// May change what is attended, after the transfers. @return whether the output is written already
     virtual bool attend(const DeviceStep&, cuda::DecodeAttentionArgs&) { return false; }
     virtual void after(const DeviceStep&) {}

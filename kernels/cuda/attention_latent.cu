@@ -1,6 +1,6 @@
 #include "kernels/cuda/attention_latent.h"
 
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/launch.cuh"
 
 #include <algorithm>
@@ -13,8 +13,6 @@ constexpr int kRow = kLatentDim + 8;    // elements between rows in shared memor
 constexpr int kPieces = kLatentDim / 8; // of 16 bytes
 constexpr int kHeads = 16;              // query heads of a decode tile
 constexpr int kCell = kLatentValue + 2; // a head's partial result: values, maximum, sum
-
-__device__ inline unsigned sharedAddress(const void* at) { return unsigned(__cvta_generic_to_shared(at)); }
 
 /// Four 8x8 matrices; lane l gives the address of row l%8 of matrix l/8.
 template <bool kTransposed> __device__ inline void loadMatrices(std::uint32_t (&to)[4], const Bf16* from) {

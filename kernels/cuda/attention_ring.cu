@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_ring.h"
 
 #include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/launch.cuh"
 
 #include <algorithm>
@@ -25,33 +26,6 @@ template <int kDim, int kRing> struct Ring {
 };
 
 #if __CUDA_ARCH__ >= 900
-
-__device__ inline unsigned sharedAddress(const void* at) { return unsigned(__cvta_generic_to_shared(at)); }
-
-__device__ inline void initBarrier(std::uint64_t& barrier, unsigned arrivals) {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(sharedAddress(&barrier)), "r"(arrivals));
-}
-__device__ inline void arrive(std::uint64_t& barrier) {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(sharedAddress(&barrier)) : "memory");
-}
-__device__ inline void expectBytes(std::uint64_t& barrier, unsigned bytes) {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(&barrier)), "r"(bytes)
-                 : "memory");
-}
-__device__ inline void waitFor(std::uint64_t& barrier, unsigned parity) {
-    unsigned done = 0;
-    while (done == 0)
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done)
-                     : "r"(sharedAddress(&barrier)), "r"(parity)
-                     : "memory");
-}
-__device__ inline void bulkLoad(void* to, const void* from, unsigned bytes, std::uint64_t& barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     sharedAddress(to)),
-                 "l"(from), "r"(bytes), "r"(sharedAddress(&barrier))
-                 : "memory");
-}
 
 /// One warp, 32 tokens of a stage, 16 query heads; the mapping of tokens and channels to lanes is attention.cu's.
 template <int kDim, int kRing>

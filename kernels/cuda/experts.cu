@@ -1,7 +1,7 @@
 #include "kernels/cuda/experts.h"
 
-#include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/ranking.cuh"
 
 #include <algorithm>
 
@@ -43,13 +43,6 @@ template <int kTokens> __global__ void __launch_bounds__(kThreads) routeKernel(R
     }
 }
 
-/// Total order of scores: larger score, larger key; NaN like -inf; 0 is below all of them.
-__device__ inline std::uint32_t keyOf(float score) {
-    if (isnan(score)) score = -INFINITY;
-    const std::uint32_t bits = __float_as_uint(score);
-    return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
-}
-
 /// The largest key of a warp and, of equal ones, the lowest index.
 __device__ inline int bestOf(std::uint32_t key, int index) {
     std::uint64_t both = std::uint64_t(key) << 32 | (0xffffffffu - std::uint32_t(index));
@@ -81,7 +74,7 @@ __global__ void __launch_bounds__(kWarp) chooseKernel(ChooseArgs a) {
         for (int e = lane; e < rule.count; e += kWarp) scores[e] /= sum;
     }
     const auto ranking = [&](int e) { return scores[e] + (a.choiceBias != nullptr ? a.choiceBias[e] : 0.f); };
-    for (int e = lane; e < rule.count; e += kWarp) keys[e] = keyOf(ranking(e));
+    for (int e = lane; e < rule.count; e += kWarp) keys[e] = rankingKey(ranking(e));
     __syncwarp();
     if (rule.groupsUsed < rule.groups) { // lane g ranks group g
         const int size = rule.count / rule.groups;
@@ -93,13 +86,13 @@ __global__ void __launch_bounds__(kWarp) chooseKernel(ChooseArgs a) {
                 second = fmaxf(second, fminf(first, score));
                 first = fmaxf(first, score);
             }
-            group = keyOf(!rule.bestTwo || size == 1 ? first : first + second);
+            group = rankingKey(!rule.bestTwo || size == 1 ? first : first + second);
         }
         bool kept = false;
         for (int i = 0; i < rule.groupsUsed; ++i)
             if (bestOf(group, lane) == lane) kept = true, group = 0;
         if (lane < rule.groups && !kept)
-            for (int i = 0; i < size; ++i) keys[lane * size + i] = keyOf(-INFINITY);
+            for (int i = 0; i < size; ++i) keys[lane * size + i] = rankingKey(-INFINITY);
         __syncwarp();
     }
     float sum = 0, mine = 0;

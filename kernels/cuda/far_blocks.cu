@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ranking.cuh"
+#include "kernels/cuda/rotation.cuh"
 #include "kernels/cuda/select.h"
 
 namespace kvscope::cuda {
@@ -206,13 +207,6 @@ __global__ void __launch_bounds__(kThreads) settleKernel(FarSettleArgs a) {
 
 // ---- A step ---------------------------------------------------------------------------------------------------------
 
-/// 1/sqrt(mean(x^2) + eps) of one head, by one warp.
-__device__ inline float inverseNorm(const float* x, int dim, float eps) {
-    float sum = 0;
-    for (int i = threadIdx.x % kWarp; i < dim; i += kWarp) sum = fmaf(x[i], x[i], sum);
-    return rsqrtf(warpSum(sum) / float(dim) + eps);
-}
-
 /// Grid (kvHeads, rows).
 __global__ void __launch_bounds__(kThreads) appendKernel(FarAppendArgs a) {
     __shared__ std::uint8_t chosen[kMostGroup][kMostBlock];
@@ -251,11 +245,12 @@ __global__ void __launch_bounds__(kThreads) appendKernel(FarAppendArgs a) {
     for (int i = threadIdx.x; i < group * half; i += kThreads) {
         const int h = i / half, c = i % half;
         const float* from = in + (std::size_t(g) * group + h) * dim;
-        float x = from[c], y = from[c + half];
-        if (normed) x *= inverse[h] * a.norms.query[c], y *= inverse[h] * a.norms.query[c + half];
+        const Pair pair(a.interleaved, c, half);
+        float x = from[pair.low], y = from[pair.high];
+        if (normed) x *= inverse[h] * a.norms.query[pair.low], y *= inverse[h] * a.norms.query[pair.high];
         const float u = a.cos[angles + c], v = a.sin[angles + c];
-        q[h * dim + c] = __float2bfloat16(x * u - y * v);
-        q[h * dim + c + half] = __float2bfloat16(y * u + x * v);
+        q[h * dim + pair.low] = __float2bfloat16(x * u - y * v);
+        q[h * dim + pair.high] = __float2bfloat16(y * u + x * v);
     }
     Bf16* ring = m.plainKeys + std::size_t(head) * m.ringTokens * dim;
     const float* key = in + std::size_t(s.queryHeads + g) * dim;

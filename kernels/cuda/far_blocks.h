@@ -62,6 +62,7 @@ struct FarAppendArgs {
     HeadNorms norms;
     const float *cos = nullptr, *sin = nullptr; // [table rows, dim/2]
     const std::int32_t* ropeFirst = nullptr;    // [rows] table row of a sequence's position 0
+    bool interleaved = false;                   // see RotateArgs
     const std::int32_t* maxTokens = nullptr;    // [rows] rows past it do not exist in the tables
     // The tiers, where the keys of a block that leaves the window are replaced.
     __nv_bfloat16* blocks = nullptr;   // the resident store or the slot pool

@@ -65,20 +65,54 @@ __global__ void observeKernel(ObserveArgs a) {
     a.sums[(std::size_t(g) * kObservers + blockIdx.x) * dim + c] += double(sum);
 }
 
-/// Grid: kvHeads, a thread per channel.
-__global__ void pickKernel(const double* sums, int tokens, AttentionShape shape, int sequence, LabelStore labels) {
+/// Grid: (observers, queryHeads + kvHeads), a thread per channel.
+__global__ void maximaKernel(ObserveArgs a, float* maxima) {
+    const int vector = blockIdx.y, c = threadIdx.x, dim = a.shape.dim, bs = a.shape.blockSize;
+    letNextKernelStart();
+    waitForEarlierKernels();
+    const bool isQuery = vector < a.shape.queryHeads;
+    const Bf16* blocks = a.blocks + std::size_t(isQuery ? 0 : vector - a.shape.queryHeads) * a.headStride;
+    float largest = 0;
+    for (int i = blockIdx.x; i < a.n; i += kObservers) {
+        const int token = a.first + i;
+        const Bf16* from =
+            isQuery ? a.q + (std::size_t(i) * a.shape.queryHeads + vector) * dim
+                    : blocks + std::size_t(token / bs) * blockElements(bs, dim) + std::size_t(token % bs) * dim;
+        largest = fmaxf(largest, fabsf(__bfloat162float(from[c])));
+    }
+    // Numbers that are not negative are ordered like their bits.
+    atomicMax(reinterpret_cast<int*>(maxima + std::size_t(vector) * dim + c), __float_as_int(largest));
+}
+
+/// Of kvHeads thread blocks, each with a thread per channel.
+__device__ void keepBest(float mine, int dim, int head, const LabelStore& labels) {
     __shared__ float importance[kMostChannels];
+    const int c = threadIdx.x;
+    importance[c] = mine;
+    __syncthreads();
+    int rank = 0;
+    for (int other = 0; other < dim; ++other)
+        rank += importance[other] > mine || (importance[other] == mine && other < c) ? 1 : 0;
+    if (rank < labels.channels) labels.channel[std::size_t(head) * labels.channels + rank] = c;
+}
+
+__global__ void pickKernel(const double* sums, int tokens, AttentionShape shape, int sequence, LabelStore labels) {
     const int g = blockIdx.x, c = threadIdx.x, dim = shape.dim;
     letNextKernelStart();
     waitForEarlierKernels();
     double sum = 0;
     for (int i = 0; i < kObservers; ++i) sum += sums[(std::size_t(g) * kObservers + i) * dim + c];
-    importance[c] = float(sum / (double(max(1, tokens)) * (shape.queryHeads / shape.kvHeads)));
-    __syncthreads();
-    int rank = 0;
-    for (int other = 0; other < dim; ++other)
-        rank += importance[other] > importance[c] || (importance[other] == importance[c] && other < c) ? 1 : 0;
-    if (rank < labels.channels) labels.channel[std::size_t(sequence * shape.kvHeads + g) * labels.channels + rank] = c;
+    const float mean = float(sum / (double(max(1, tokens)) * (shape.queryHeads / shape.kvHeads)));
+    keepBest(mean, dim, sequence * shape.kvHeads + g, labels);
+}
+
+__global__ void pickByMaximaKernel(const float* maxima, AttentionShape shape, int sequence, LabelStore labels) {
+    const int g = blockIdx.x, c = threadIdx.x, dim = shape.dim, group = shape.queryHeads / shape.kvHeads;
+    letNextKernelStart();
+    waitForEarlierKernels();
+    float mean = 0;
+    for (int h = g * group; h < (g + 1) * group; ++h) mean += maxima[std::size_t(h) * dim + c] / float(group);
+    keepBest(mean * maxima[std::size_t(shape.queryHeads + g) * dim + c], dim, sequence * shape.kvHeads + g, labels);
 }
 
 /// Grid: (pieces of the prompt, kvHeads), a thread per token.
@@ -103,6 +137,7 @@ __global__ void __launch_bounds__(kWarp) labelTokenKernel(LabelTokenArgs a) {
     const int head = blockIdx.x, row = head / a.shape.kvHeads, dim = a.shape.dim;
     letNextKernelStart();
     waitForEarlierKernels();
+    if (head == 0 && threadIdx.x == 0) stamp(a.mark);
     if (a.active != nullptr && a.active[row] == 0) return;
     const int position = a.position[row];
     const Bf16 *key = a.newKey + std::size_t(head) * dim, *value = a.newValue + std::size_t(head) * dim;
@@ -119,7 +154,10 @@ __global__ void __launch_bounds__(kWarp) labelTokenKernel(LabelTokenArgs a) {
 
 // ---- The choice -----------------------------------------------------------------------------------------------------
 
-constexpr int kTogether = 2; // tokens of a thread
+constexpr int kTogether = 2; // tokens of a thread, neighbours from an even one on
+
+/// Labels and queries: both as codes; labels as codes and queries as they are; both as they are.
+enum class Form { Codes, CodedLabels, Plain };
 
 /// What the logits of a query head over labels are made of.
 struct HeadQuery {
@@ -131,6 +169,7 @@ struct LabelShared {
     union {
         uint2 codes[kMostGroup][kMostChannels / 8]; // of each word: even channels as bytes, odd channels
         float2 plain[kMostGroup][kMostChannels / 2];
+        float4 whole[kMostGroup][kMostChannels / 4]; // zeros to a whole word
     } query;
     HeadQuery head[kMostGroup];
     float warpMaximum[kChoiceWarps][8], warpSum[kChoiceWarps][8];
@@ -139,42 +178,51 @@ struct LabelShared {
 };
 
 /// The queries of the group, by the first warps. Everything is in units of log2, so that exp2 follows.
-__device__ void prepareQueries(LabelShared& s, const LabelChoiceArgs& a, int item, int group) {
+template <Form kForm> __device__ void prepareQueries(LabelShared& s, const LabelChoiceArgs& a, int item, int group) {
     const int row = item / a.shape.kvHeads, g = item % a.shape.kvHeads, lane = threadIdx.x % kWarp,
               warp = threadIdx.x / kWarp, channels = a.labels.channels;
     const float scale = a.scale * kLog2e;
     const std::int32_t* channel = a.labels.channel + std::size_t(item) * channels;
     for (int h = warp; h < group; h += kChoiceWarps) {
         const Bf16* q = a.q + (std::size_t(row) * a.shape.queryHeads + std::size_t(g) * group + h) * a.shape.dim;
-        if (a.labels.bits != 4) {
+        if constexpr (kForm == Form::CodedLabels) {
+            float* values = reinterpret_cast<float*>(s.query.whole[h]);
+            float sum = 0;
+            for (int i = lane; i < a.labels.words() * 8; i += kWarp) {
+                values[i] = i < channels ? scale * __bfloat162float(q[channel[i]]) : 0.f;
+                sum += values[i];
+            }
+            sum = warpSum(sum);
+            if (lane == 0) s.head[h] = {0, 0, sum}; // sum of q (c step + lowest)
+        } else if constexpr (kForm == Form::Plain) {
             for (int w = lane; w < a.labels.words(); w += kWarp)
                 s.query.plain[h][w] =
                     make_float2(scale * __bfloat162float(q[channel[2 * w]]),
                                 2 * w + 1 < channels ? scale * __bfloat162float(q[channel[2 * w + 1]]) : 0.f);
-            continue;
-        }
-        float least = INFINITY, most = -INFINITY;
-        for (int i = lane; i < channels; i += kWarp) {
-            const float x = __bfloat162float(q[channel[i]]);
-            least = fminf(least, x), most = fmaxf(most, x);
-        }
-        least = -warpMax(-least), most = warpMax(most);
-        const Rounding rounding(least, most);
-        float codes = 0;
-        for (int w = lane; w < a.labels.words(); w += kWarp) {
-            std::uint32_t even = 0, odd = 0;
-            for (int i = 0; i < min(8, channels - 8 * w); ++i) {
-                const std::uint32_t code = rounding.code(__bfloat162float(q[channel[8 * w + i]]));
-                codes += float(code);
-                (i % 2 == 0 ? even : odd) |= code << (i / 2 * 8);
+        } else {
+            float least = INFINITY, most = -INFINITY;
+            for (int i = lane; i < channels; i += kWarp) {
+                const float x = __bfloat162float(q[channel[i]]);
+                least = fminf(least, x), most = fmaxf(most, x);
             }
-            s.query.codes[h][w] = make_uint2(even, odd);
+            least = -warpMax(-least), most = warpMax(most);
+            const Rounding rounding(least, most);
+            float codes = 0;
+            for (int w = lane; w < a.labels.words(); w += kWarp) {
+                std::uint32_t even = 0, odd = 0;
+                for (int i = 0; i < min(8, channels - 8 * w); ++i) {
+                    const std::uint32_t code = rounding.code(__bfloat162float(q[channel[8 * w + i]]));
+                    codes += float(code);
+                    (i % 2 == 0 ? even : odd) |= code << (i / 2 * 8);
+                }
+                s.query.codes[h][w] = make_uint2(even, odd);
+            }
+            codes = warpSum(codes);
+            // sum (cq sq + lq)(ck sk + lk) = sk (sq sum(cq ck) + lq sum(ck)) + lk (sq sum(cq) + n lq)
+            if (lane == 0)
+                s.head[h] = {scale * rounding.step(), scale * least,
+                             scale * (rounding.step() * codes + float(channels) * least)};
         }
-        codes = warpSum(codes);
-        // sum (cq sq + lq)(ck sk + lk) = sk (sq sum(cq ck) + lq sum(ck)) + lk (sq sum(cq) + n lq)
-        if (lane == 0)
-            s.head[h] = {scale * rounding.step(), scale * least,
-                         scale * (rounding.step() * codes + float(channels) * least)};
     }
 }
 
@@ -182,12 +230,43 @@ __device__ void prepareQueries(LabelShared& s, const LabelChoiceArgs& a, int ite
 __device__ inline float small(std::uint32_t n) { return __uint_as_float(0x4b000000u | n) - 8388608.f; }
 
 /// Logits of two tokens under kHeads query heads from the first'th; heads beyond the group repeat its last.
-template <int kHeads, bool kCodes>
+template <int kHeads, Form kForm>
 __device__ inline void logitsOf(const LabelShared& s, const LabelStore& labels, std::size_t listAt,
                                 const std::uint32_t* codes, int at, int first, int group,
                                 float (&logits)[kHeads][kTogether]) {
     const int words = labels.words();
-    if constexpr (kCodes) {
+    if constexpr (kForm == Form::CodedLabels) {
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h)
+#pragma unroll
+            for (int t = 0; t < kTogether; ++t) logits[h][t] = 0;
+        for (int w = 0; w < words; ++w) {
+            const uint2 two = *reinterpret_cast<const uint2*>(codes + std::size_t(w) * labels.stride + at);
+            const std::uint32_t word[kTogether] = {two.x, two.y};
+            float code[kTogether][8];
+#pragma unroll
+            for (int t = 0; t < kTogether; ++t)
+#pragma unroll
+                for (int i = 0; i < 8; ++i) code[t][i] = small(word[t] >> (4 * i) & 15u);
+#pragma unroll
+            for (int h = 0; h < kHeads; ++h) {
+                const float4 *from = &s.query.whole[min(first + h, group - 1)][2 * w], low = from[0], high = from[1];
+                const float q[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+                for (int t = 0; t < kTogether; ++t)
+#pragma unroll
+                    for (int i = 0; i < 8; ++i) logits[h][t] = fmaf(q[i], code[t][i], logits[h][t]);
+            }
+        }
+        const float2 step = *reinterpret_cast<const float2*>(labels.steps + listAt + at),
+                     lowest = *reinterpret_cast<const float2*>(labels.lowest + listAt + at);
+#pragma unroll
+        for (int h = 0; h < kHeads; ++h) {
+            const float sum = s.head[min(first + h, group - 1)].byLowest;
+            logits[h][0] = step.x * logits[h][0] + lowest.x * sum;
+            logits[h][1] = step.y * logits[h][1] + lowest.y * sum;
+        }
+    } else if constexpr (kForm == Form::Codes) {
         std::uint32_t products[kHeads][kTogether] = {}, sums[kTogether] = {};
         for (int w = 0; w < words; ++w) {
             const uint2 two = *reinterpret_cast<const uint2*>(codes + std::size_t(w) * labels.stride + at);
@@ -240,8 +319,8 @@ __device__ inline void logitsOf(const LabelShared& s, const LabelStore& labels, 
 
 /// Grid: lists times thread blocks of a cluster. The labels are read twice: for the maxima and sums of the softmax,
 /// then for the scores, which stay in shared memory.
-template <int kHeads, bool kCodes>
-__global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoiceArgs a) {
+template <int kHeads, Form kForm>
+__global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoiceArgs a, Divider byBlock) {
     extern __shared__ float scores[];
     __shared__ LabelShared s;
     const auto cluster = thisCluster();
@@ -251,9 +330,21 @@ __global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoi
     waitForEarlierKernels();
     if (blockIdx.x == 0 && threadIdx.x == 0) stamp(a.marks[0]);
     if (a.active != nullptr && a.active[row] == 0) return; // the whole cluster leaves
-    const int all = a.position[row] + 1;
+    const int bs = a.shape.blockSize;
+    const std::int32_t* listed = a.blocks != nullptr ? a.blocks + std::size_t(item) * a.blockCapacity : nullptr;
+    const int all = listed != nullptr ? (a.blockCount[item] - 1) * bs + a.position[row] % bs + 1 : a.position[row] + 1;
     const ListPart part(all, ranks, int(cluster.block_rank()));
-    prepareQueries(s, a, item, group);
+    const auto tokenAt = [&](int place) { // blocks have whole pairs of tokens
+        if (listed == nullptr) return place;
+        const int block = byBlock(place);
+        return listed[block] * bs + place - block * bs;
+    };
+    prepareQueries<kForm>(s, a, item, group);
+    if (a.keptQ != nullptr && cluster.block_rank() == 0) {
+        const std::size_t from = std::size_t(item) * group * a.shape.dim;
+        for (int i = threadIdx.x; i < group * a.shape.dim / 8; i += kChoiceThreads)
+            reinterpret_cast<uint4*>(a.keptQ + from)[i] = reinterpret_cast<const uint4*>(a.q + from)[i];
+    }
     __syncthreads();
     const std::size_t listAt = std::size_t(item) * a.labels.stride;
     const std::uint32_t* codes = a.labels.codes + listAt * a.labels.words();
@@ -264,7 +355,7 @@ __global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoi
         for (int h = 0; h < kHeads; ++h) maximum[h] = -INFINITY, sum[h] = 0;
         for (int at = part.begin + int(threadIdx.x) * kTogether; at < part.end; at += kChoiceThreads * kTogether) {
             float logits[kHeads][kTogether];
-            logitsOf<kHeads, kCodes>(s, a.labels, listAt, codes, at, first, group, logits);
+            logitsOf<kHeads, kForm>(s, a.labels, listAt, codes, tokenAt(at), first, group, logits);
 #pragma unroll
             for (int h = 0; h < kHeads; ++h) {
                 float largest = -INFINITY;
@@ -313,7 +404,7 @@ __global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoi
     for (int first = 0; first < group; first += kHeads)
         for (int at = part.begin + int(threadIdx.x) * kTogether; at < part.end; at += kChoiceThreads * kTogether) {
             float logits[kHeads][kTogether];
-            logitsOf<kHeads, kCodes>(s, a.labels, listAt, codes, at, first, group, logits);
+            logitsOf<kHeads, kForm>(s, a.labels, listAt, codes, tokenAt(at), first, group, logits);
 #pragma unroll
             for (int t = 0; t < kTogether; ++t) {
                 if (at + t >= part.end) break;
@@ -335,6 +426,7 @@ __global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoi
         if (a.tokenScores != nullptr) a.tokenScores[to + place] = scores[i];
     });
     if (cluster.block_rank() == 0 && threadIdx.x == 0) a.count[item] = min(a.wanted, all);
+    if (threadIdx.x == 0) stampLatest(a.endMark);
 }
 
 unsigned pieces(int count) { return unsigned((count + kThreads - 1) / kThreads); }
@@ -351,6 +443,19 @@ void pickChannels(const Launch& how, const double* sums, int tokens, const Atten
                   const LabelStore& labels) {
     launch(how, {dim3(unsigned(shape.kvHeads)), dim3(unsigned(shape.dim))}, pickKernel, "picking channels", sums,
            tokens, shape, sequence, labels);
+}
+
+void observeMaxima(const Launch& how, const ObserveArgs& args, float* maxima) {
+    if (args.n == 0) return;
+    launch(how,
+           {dim3(kObservers, unsigned(args.shape.queryHeads + args.shape.kvHeads)), dim3(unsigned(args.shape.dim))},
+           maximaKernel, "observing channels", args, maxima);
+}
+
+void pickChannelsByMaxima(const Launch& how, const float* maxima, const AttentionShape& shape, int sequence,
+                          const LabelStore& labels) {
+    launch(how, {dim3(unsigned(shape.kvHeads)), dim3(unsigned(shape.dim))}, pickByMaximaKernel, "picking channels",
+           maxima, shape, sequence, labels);
 }
 
 void labelPrompt(const Launch& how, const LabelPromptArgs& args) {
@@ -375,12 +480,14 @@ void chooseByLabels(const Launch& how, const LabelChoiceArgs& args) {
     const auto partOf = [&](unsigned among) { return (std::size_t(args.maxTokens) + among - 1) / among + kWarp; };
     while (how.clusters && ranks < kChoiceCluster && partOf(ranks) > kChoicePart) ranks *= 2;
     const Grid grid{dim3(unsigned(lists) * ranks), dim3(kChoiceThreads), partOf(ranks) * sizeof(float), ranks};
-    const bool few = args.shape.group() <= 4, codes = args.labels.bits == 4;
-    const auto kernel = few     ? codes ? labelChoiceKernel<4, true> : labelChoiceKernel<4, false>
-                            : codes ? labelChoiceKernel<8, true>
-                                : labelChoiceKernel<8, false>;
+    const bool few = args.shape.group() <= 4;
+    const auto kernel = args.labels.bits != 4
+                            ? few ? labelChoiceKernel<4, Form::Plain> : labelChoiceKernel<8, Form::Plain>
+                        : args.roundsQuery ? few ? labelChoiceKernel<4, Form::Codes> : labelChoiceKernel<8, Form::Codes>
+                        : few ? labelChoiceKernel<4, Form::CodedLabels>
+                                           : labelChoiceKernel<8, Form::CodedLabels>;
     allowShared(kernel, kChoicePart * sizeof(float), "preparing the choice of tokens");
-    launch(how, grid, kernel, "choosing tokens by their labels", args);
+    launch(how, grid, kernel, "choosing tokens by their labels", args, Divider(args.shape.blockSize));
 }
 
 } // namespace kvscope::cuda

@@ -1,5 +1,5 @@
-// Labels of tokens: a few channels of every key, four bits each, and the choice of tokens by them (Double Sparsity).
-// The device form of core/select/label_cache.h.
+// Labels of tokens: a few channels of every key, four bits each, and the choice of tokens by them (Double Sparsity,
+// AsyncTLS). The device form of core/select/label_cache.h.
 #pragma once
 
 #include "kernels/cuda/check.h"
@@ -36,6 +36,14 @@ void observeChannels(const Launch& launch, const ObserveArgs& args);
 void pickChannels(const Launch& launch, const double* sums, int tokens, const AttentionShape& shape, int sequence,
                   const LabelStore& labels);
 
+/// The other importance, a product of maxima (select::ChannelRule): the largest |q| of every query head's and |k| of
+/// every KV head's channels over n tokens, into maxima[queryHeads + kvHeads][dim], which are 0 at first. args.sums is
+/// not used.
+void observeMaxima(const Launch& launch, const ObserveArgs& args, float* maxima);
+/// As pickChannels, by the mean over the group of the largest |q|, times the largest |k|.
+void pickChannelsByMaxima(const Launch& launch, const float* maxima, const AttentionShape& shape, int sequence,
+                          const LabelStore& labels);
+
 /// Labels of one sequence's prompt.
 struct LabelPromptArgs {
     AttentionShape shape;
@@ -56,11 +64,12 @@ struct LabelTokenArgs {
     LabelStore labels;
     __nv_bfloat16* store = nullptr;
     const std::int64_t* first = nullptr; // [rows*kvHeads] a head's first token in the store
+    std::uint64_t* mark = nullptr;
 };
 void labelToken(const Launch& launch, const LabelTokenArgs& args);
 
 /// The `wanted` tokens up to the position of the highest score: the mean over the group of the softmax of
-/// scale * q[channels] . label. With four bits the query's channels are rounded like a label.
+/// scale * q[channels] . label.
 struct LabelChoiceArgs {
     AttentionShape shape;
     int rows = 0;
@@ -68,13 +77,21 @@ struct LabelChoiceArgs {
     const std::uint8_t* active = nullptr;   // [rows] or null
     const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim], rotated
     LabelStore labels;
+    bool roundsQuery = true; // with four bits: the query's channels like a label
     float scale = 1;
-    int maxTokens = 0, wanted = 0;
+    /// Only the tokens of these blocks of shape.blockSize, ascending, the newest token's the last of them; `tokens` are
+    /// then places in them, one block after the other. Null: all tokens.
+    const std::int32_t* blocks = nullptr;     // [rows, kvHeads, blockCapacity]
+    const std::int32_t* blockCount = nullptr; // [rows, kvHeads], at least 1
+    int blockCapacity = 0;
+    int maxTokens = 0, wanted = 0;  // maxTokens: of a sequence, or of all its listed blocks
     std::int32_t* tokens = nullptr; // [rows, kvHeads, capacity] ascending
     float* tokenScores = nullptr;   // likewise; null: not wanted
     std::int32_t* count = nullptr;  // [rows, kvHeads]
     int capacity = 0;
-    std::uint64_t* marks[2] = {}; // stage1, pooling
+    __nv_bfloat16* keptQ = nullptr;   // a copy of q, for what goes on beside the kernels that follow; or null
+    std::uint64_t* marks[2] = {};     // stage1, pooling
+    std::uint64_t* endMark = nullptr; // when the last list was written
 };
 /// Tokens of a sequence that it takes, which a cluster's shared memory decides.
 int mostLabelledTokens(const Launch& launch);

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rotation.cuh"
 #include "kernels/cuda/token_index.cuh"
 
 #include <algorithm>
@@ -56,13 +57,6 @@ template <int kInputTiles, bool kFloat> __global__ void __launch_bounds__(kThrea
                     __float2bfloat16(c[j][e]);
         }
 }
-
-/// Channels that pair `c` of the rotated part has before and behind.
-struct Pair {
-    int low, high;
-    __device__ Pair(bool interleaved, int c, int half)
-        : low(interleaved ? 2 * c : c), high(interleaved ? 2 * c + 1 : c + half) {}
-};
 
 /// The last channels of a token's queries, rotated: q [queryHeads, dim].
 __device__ inline void rotateQueries(const LatentTokens& t, const RotateArgs& a, const float* query, const float* cos,

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rotation.cuh"
 
 namespace kvscope::cuda {
 namespace {
@@ -25,15 +26,17 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) guessKernel(Gues
     float low[kMine], high[kMine], squares = 0;
 #pragma unroll
     for (int i = 0; i < kMine; ++i) {
-        low[i] = from[lane + i * kWarp], high[i] = from[kHalf + lane + i * kWarp];
+        const Pair pair(a.interleaved, lane + i * kWarp, kHalf);
+        low[i] = from[pair.low], high[i] = from[pair.high];
         squares += low[i] * low[i] + high[i] * high[i];
     }
     if (a.norm != nullptr) {
         const float inverse = rsqrtf(warpSum(squares) / float(kDim) + a.eps);
 #pragma unroll
         for (int i = 0; i < kMine; ++i) {
-            low[i] *= inverse * a.norm[lane + i * kWarp];
-            high[i] *= inverse * a.norm[kHalf + lane + i * kWarp];
+            const Pair pair(a.interleaved, lane + i * kWarp, kHalf);
+            low[i] *= inverse * a.norm[pair.low];
+            high[i] *= inverse * a.norm[pair.high];
         }
     }
     Bf16* to = a.q + std::size_t(item) * kDim;
@@ -41,8 +44,9 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) guessKernel(Gues
     for (int i = 0; i < kMine; ++i) {
         const int c = lane + i * kWarp;
         const float cos = a.cos[angles + c], sin = a.sin[angles + c];
-        to[c] = __float2bfloat16(low[i] * cos - high[i] * sin);
-        to[kHalf + c] = __float2bfloat16(high[i] * cos + low[i] * sin);
+        const Pair pair(a.interleaved, c, kHalf);
+        to[pair.low] = __float2bfloat16(low[i] * cos - high[i] * sin);
+        to[pair.high] = __float2bfloat16(high[i] * cos + low[i] * sin);
     }
 }
 

@@ -17,6 +17,7 @@ struct GuessArgs {
     const float *cos = nullptr, *sin = nullptr; // [table rows, dim/2]
     const std::int32_t* ropeFirst = nullptr;    // [rows] table row of a sequence's position 0
     const std::int32_t* position = nullptr;     // [rows]
+    bool interleaved = false;                   // see RotateArgs
     bool oneSequence = false; // rows are consecutive tokens of one sequence from firstPosition on: one ropeFirst
     int firstPosition = 0;
     const std::uint8_t* active = nullptr; // [rows] 0: skip the row; null: all

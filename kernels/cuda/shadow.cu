@@ -321,12 +321,22 @@ __global__ void __launch_bounds__(kThreads) fetchKernel(ShadowFetchArgs a, int v
                          *reinterpret_cast<const std::uint32_t*>(column + 8));
             }
         }
-        // Channel c and c + dim/2 of a token are the same lane's.
+        // Channels c, c + 1 and c + dim/2 of a token are the same lane's.
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             if (at[e] < 0) continue;
             const std::size_t angles = std::size_t(a.ropeFirst[sequence] + token[e]) * (kDim / 2);
             Bf16* to = pool + std::size_t(at[e] / bs) * blockElements(bs, kDim) + std::size_t(at[e] % bs) * kDim;
+            if (a.interleaved) {
+#pragma unroll
+                for (int i = 0; i < kDim / 8; ++i) {
+                    const int c = i * 8 + quad * 2;
+                    const float u = a.cos[angles + c / 2], v = a.sin[angles + c / 2], x = key[i][2 * e],
+                                y = key[i][2 * e + 1];
+                    *reinterpret_cast<std::uint32_t*>(to + c) = packBf16(x * u - y * v, y * u + x * v);
+                }
+                continue;
+            }
 #pragma unroll
             for (int i = 0; i < kDim / 16; ++i) {
                 const int c = i * 8 + quad * 2;

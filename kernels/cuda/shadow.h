@@ -126,6 +126,7 @@ struct ShadowFetchArgs {
     const std::int32_t* missCount = nullptr;
     const float *cos = nullptr, *sin = nullptr; // [table rows, dim/2]
     const std::int32_t* ropeFirst = nullptr;    // [sequence]
+    bool interleaved = false;                   // see RotateArgs
     ShadowReport* report = nullptr;
     std::uint64_t* mark = nullptr;
 };

@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/rotation.cuh"
 #include "kernels/cuda/token_index.cuh"
 
 #include <algorithm>
@@ -36,20 +37,6 @@ __device__ inline float evictionScore(const EvictionHead& eviction, const float*
     for (int i = threadIdx.x % kWarp; i < width; i += kWarp) sum = fmaf(delta[i], values[i], sum);
     return eviction.gain[g] * softplus(warpSum(sum));
 }
-
-/// 1/sqrt(mean(x^2) + eps) of one head, by one warp.
-__device__ inline float inverseNorm(const float* x, int dim, float eps) {
-    float sum = 0;
-    for (int i = threadIdx.x % kWarp; i < dim; i += kWarp) sum = fmaf(x[i], x[i], sum);
-    return rsqrtf(warpSum(sum) / float(dim) + eps);
-}
-
-/// Channels that pair `c` of a head rotates.
-struct Pair {
-    int low, high;
-    __device__ Pair(bool interleaved, int c, int half)
-        : low(interleaved ? 2 * c : c), high(interleaved ? 2 * c + 1 : c + half) {}
-};
 
 /// Grid (kvHeads, rows): a KV head and its query heads. kNormed: they pass their RMS norms first.
 template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {

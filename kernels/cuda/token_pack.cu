@@ -1,6 +1,6 @@
 #include "kernels/cuda/token_pack.h"
 
-#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/launch.cuh"
 
 #include <algorithm>
@@ -112,20 +112,13 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packKernel(PackA
     }
     if (a.bias == nullptr || a.packedBias == nullptr) return;
     const float* bias = a.bias + (a.biasFirst != nullptr ? a.biasFirst[item] : std::int64_t(item) * a.biasStride);
-    for (int i = threadIdx.x; i < kTileTokens && begin + i < whole; i += kThreads)
-        a.packedBias[std::size_t(item) * a.packedBlocks * bs + begin + i] = ids[i] >= 0 ? bias[ids[i]] : 0.f;
+    for (int i = threadIdx.x; i < kTileTokens && begin + i < whole; i += kThreads) {
+        int token = ids[i];
+        if (token >= 0 && a.listed != nullptr)
+            token = a.listed[std::size_t(item) * a.maxBlocks + token / bs] * bs + token % bs;
+        a.packedBias[std::size_t(item) * a.packedBlocks * bs + begin + i] = token >= 0 ? bias[token] : 0.f;
+    }
 }
-
-#if __CUDA_ARCH__ >= 900
-__device__ inline unsigned sharedAddress(const void* at) { return unsigned(__cvta_generic_to_shared(at)); }
-
-__device__ inline void bulkLoad(void* to, const void* from, unsigned bytes, std::uint64_t& barrier) {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
-                     sharedAddress(to)),
-                 "l"(from), "r"(bytes), "r"(sharedAddress(&barrier))
-                 : "memory");
-}
-#endif
 
 /// The same from a store by token, where there are bulk copies: a token's key and value are one read of the link.
 template <int kDim> __global__ void __launch_bounds__(kThreads) packStoredKernel(PackArgs a) {
@@ -137,7 +130,7 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packStoredKernel
               bs = a.shape.blockSize;
     letNextKernelStart();
     if (threadIdx.x == 0) {
-        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(sharedAddress(&arrived)));
+        initBarrier(arrived, 1);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     waitForEarlierKernels();
@@ -150,10 +143,7 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packStoredKernel
     const std::int32_t* ids = a.tokens + std::size_t(item) * a.capacity + begin;
     if (threadIdx.x < kWarp && here > 0) {
         asm volatile("fence.proxy.async;" ::: "memory"); // tokens were stored by ordinary stores of earlier kernels
-        if (threadIdx.x == 0)
-            asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(sharedAddress(&arrived)),
-                         "r"(unsigned(here * kDim * 4))
-                         : "memory");
+        if (threadIdx.x == 0) expectBytes(arrived, unsigned(here * kDim * 4));
         __syncwarp();
         const std::int64_t first = a.first != nullptr ? a.first[item] : std::int64_t(item) * a.stride;
         const int newest = a.position != nullptr ? a.position[row] : -1;
@@ -171,12 +161,7 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packStoredKernel
     constexpr int kPieces = 2 * kDim / 8;
     for (int at = threadIdx.x; at < (kTileTokens - here) * kPieces; at += kThreads)
         *reinterpret_cast<uint4*>(rows + (here + at / kPieces) * kRow + at % kPieces * 8) = make_uint4(0, 0, 0, 0);
-    unsigned done = here > 0 ? 0 : 1;
-    while (done == 0)
-        asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], 0; selp.u32 %0, 1, 0, p; }"
-                     : "=r"(done)
-                     : "r"(sharedAddress(&arrived))
-                     : "memory");
+    if (here > 0) waitFor(arrived, 0);
     __syncthreads();
     Bf16* packed = a.packed + std::size_t(item) * a.packedBlocks * blockElements(bs, kDim);
     for (int at = threadIdx.x; at < kTileTokens * (kDim / 8); at += kThreads) {

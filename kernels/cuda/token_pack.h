@@ -27,7 +27,9 @@ struct PackArgs {
     const std::int64_t* first = nullptr;   // [rows*kvHeads]
     std::int64_t stride = 0;
     const std::int32_t* place = nullptr; // [rows, kvHeads, maxBlocks] where a block lies, from `first`; null: at its id
-    int maxBlocks = 0;                   // with it
+    /// `tokens` are places in these blocks, one after the other, and `place` goes likewise; null: they are positions.
+    const std::int32_t* listed = nullptr; // [rows, kvHeads, maxBlocks]
+    int maxBlocks = 0;                    // with either
     // The newest token may not be there yet; null: it is.
     const std::int32_t* position = nullptr;                     // [rows]
     const __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads*dim]

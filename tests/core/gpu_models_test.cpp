@@ -324,6 +324,29 @@ TEST_P(GpuGguf, LogitsAreTheCpus) {
 INSTANTIATE_TEST_SUITE_P(Formats, GpuGguf, ::testing::ValuesIn(kRecipes),
                          [](const auto& tested) { return std::string(tested.param.name); });
 
+/// Methods whose own kernels rotate queries or keys. Budgets cover all but a few blocks of little weight.
+TEST_F(GpuModels, MethodsThatRotateThemselvesRotateNeighboursToo) {
+    const auto model = Model::load(writeGguf(folder_ / "model.gguf", everywhere("f16", DType::F16, 256, 320, 4, 2)));
+    ASSERT_TRUE(model->config().rope.interleaved);
+    using Settings = std::vector<std::pair<std::string, std::string>>;
+    for (const auto& [method, settings] :
+         {std::pair<const char*, Settings>{"infllm",
+                                           {{"block_size", "16"},
+                                            {"local_tokens", "64"},
+                                            {"init_tokens", "16"},
+                                            {"topk_blocks", "20"},
+                                            {"cached_blocks", "24"}}},
+          {"shadowkv", {{"block_size", "16"}, {"rank", "128"}, {"budget_tokens", "280"}, {"outlier_tokens", "32"}}},
+          {"infinigen",
+           {{"block_size", "16"}, {"window_blocks", "2"}, {"total_blocks", "22"}, {"partial_dims", "64"}}}}) {
+        SCOPED_TRACE(method);
+        SessionOptions options;
+        options.method = method;
+        options.settings = settings;
+        expectTheCpusLogits(model, 2, 370, options);
+    }
+}
+
 // ---- Families -------------------------------------------------------------------------------------------------------
 
 struct Case {

@@ -18,7 +18,6 @@ public:
         : context_(context), dims_(dims), width_(cuda::partialWidth(dims)), warmUp_(warmUp) {}
 
     bool looksAhead() const override { return true; }
-    bool rotates() const override { return true; }
     void plan(DeviceArena& arena) override;
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
@@ -138,6 +137,7 @@ void InfinigenOnDevice::lookAhead(const DeviceStep& step, int target, cuda::Sele
     guess.heads = context_.shape.queryHeads;
     guess.dim = context_.shape.dim;
     guess.projected = projected_;
+    guess.interleaved = context_.config.rope.interleaved;
     guess.cos = context_.ropeCos;
     guess.sin = context_.ropeSin;
     guess.ropeFirst = context_.ropeFirst;

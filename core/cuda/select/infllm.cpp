@@ -19,7 +19,6 @@ public:
     void begin() override;
     std::size_t reportBytes() const override { return 16; }
     bool keepsKeys() const override { return false; } // beyond the window they are not rotated
-    bool rotates() const override { return true; }
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
@@ -148,6 +147,7 @@ void DeviceInfLlm::append(const DeviceStep& step) {
     args.active = step.active;
     args.qkv = step.qkv;
     args.norms = context_.headNorms[std::size_t(step.layer)];
+    args.interleaved = context_.config.rope.interleaved;
     args.cos = context_.ropeCos;
     args.sin = context_.ropeSin;
     args.ropeFirst = context_.ropeFirst;

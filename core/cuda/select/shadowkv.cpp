@@ -18,7 +18,6 @@ public:
     void begin() override;
     std::size_t reportBytes() const override;
     bool keepsKeys() const override { return false; } // only in a low-rank form
-    bool rotates() const override { return true; }
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
     std::int64_t storedBytes(int, int sequence) const override {
@@ -226,6 +225,7 @@ cuda::ShadowFetchArgs DeviceShadowKv::fetchOf(int layer) const {
     args.memory = memoryOf(layer);
     args.misses = misses_;
     args.missCount = missCount_;
+    args.interleaved = context_.config.rope.interleaved;
     args.cos = context_.ropeCos;
     args.sin = context_.ropeSin;
     args.ropeFirst = context_.ropeFirst;

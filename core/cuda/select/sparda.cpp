@@ -13,7 +13,6 @@ public:
 
     bool looksAhead() const override { return true; }
     bool readsPromptsSparsely() const override { return true; }
-    bool rotates() const override { return true; }
     void plan(DeviceArena& arena) override {
         const bool prompts = context_.spec.sparsePrefill;
         const auto rows = std::size_t(prompts ? std::max(context_.rows(), context_.promptChunk) : context_.rows());
@@ -64,6 +63,7 @@ private:
         args.heads = context_.shape.kvHeads;
         args.dim = context_.shape.dim;
         args.projected = projected_;
+        args.interleaved = context_.config.rope.interleaved;
         args.cos = context_.ropeCos;
         args.sin = context_.ropeSin;
         return args;

@@ -16,7 +16,7 @@ using namespace test;
 
 struct FarCase {
     int dim, kvHeads, group, size, local, prompt, chunk, steps;
-    bool biased, normed;
+    bool biased, normed, interleaved = false;
 };
 void PrintTo(const FarCase& c, std::ostream* out) {
     *out << "dim " << c.dim << ", group " << c.group << ", block " << c.size << ", local " << c.local << ", prompt "
@@ -206,6 +206,7 @@ TEST_P(CudaFarBlocks, AgreeWithFloat64OverAPromptAndManySteps) {
         append.cos = dcos.get();
         append.sin = dsin.get();
         append.ropeFirst = ropeFirst.get();
+        append.interleaved = c.interleaved;
         append.maxTokens = maxTokens.get();
         append.blocks = dblocks.bf16();
         append.farQ = farQ.bf16();
@@ -241,15 +242,16 @@ TEST_P(CudaFarBlocks, AgreeWithFloat64OverAPromptAndManySteps) {
         for (int h = 0; h < heads; ++h)
             for (int i = 0; i < half; ++i) {
                 const float* x = qkv.data() + std::size_t(position) * std::size_t(width) + h * c.dim;
-                double a = double(x[i]), b = double(x[i + half]);
+                const int low = c.interleaved ? 2 * i : i, high = c.interleaved ? 2 * i + 1 : i + half;
+                double a = double(x[low]), b = double(x[high]);
                 if (c.normed) {
-                    a *= inverseNorm(position, h) * double(queryNorm[std::size_t(i)]);
-                    b *= inverseNorm(position, h) * double(queryNorm[std::size_t(i + half)]);
+                    a *= inverseNorm(position, h) * double(queryNorm[std::size_t(low)]);
+                    b *= inverseNorm(position, h) * double(queryNorm[std::size_t(high)]);
                 }
                 const double u = double(cos[std::size_t(row * half + i)]), w = double(sin[std::size_t(row * half + i)]);
                 const double size = std::abs(a * u) + std::abs(b * w) + std::abs(b * u) + std::abs(a * w);
-                EXPECT_NEAR(toFloat(gotQ[std::size_t(h * c.dim + i)]), a * u - b * w, 0x1p-8 * size + 1e-5);
-                EXPECT_NEAR(toFloat(gotQ[std::size_t(h * c.dim + i + half)]), b * u + a * w, 0x1p-8 * size + 1e-5);
+                EXPECT_NEAR(toFloat(gotQ[std::size_t(h * c.dim + low)]), a * u - b * w, 0x1p-8 * size + 1e-5);
+                EXPECT_NEAR(toFloat(gotQ[std::size_t(h * c.dim + high)]), b * u + a * w, 0x1p-8 * size + 1e-5);
             }
         // The choice, from the device's own representatives.
         const auto keys = blockKeys.read();
@@ -372,9 +374,11 @@ TEST_P(CudaFarBlocks, AgreeWithFloat64OverAPromptAndManySteps) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaFarBlocks,
                          ::testing::Values(FarCase{64, 2, 3, 16, 50, 203, 96, 40, true, false},
                                            FarCase{128, 2, 4, 32, 64, 300, 512, 40, false, true},
+                                           FarCase{128, 2, 4, 32, 64, 300, 512, 40, false, true, true},
                                            FarCase{128, 1, 16, 128, 200, 700, 256, 30, true, true},
                                            FarCase{64, 2, 1, 16, 1, 40, 16, 20, false, false},
-                                           FarCase{64, 1, 2, 64, 500, 90, 64, 80, true, false}));
+                                           FarCase{64, 1, 2, 64, 500, 90, 64, 80, true, false},
+                                           FarCase{64, 1, 2, 64, 50, 190, 64, 20, true, false, true}));
 
 } // namespace
 } // namespace kvscope::cuda

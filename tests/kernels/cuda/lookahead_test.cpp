@@ -10,7 +10,7 @@ using namespace test;
 
 TEST_F(CudaTest, GuessedQueriesAreNormalisedAndRotatedLikeTheLayersOwn) {
     for (const int dim : {64, 128})
-        for (const bool normed : {false, true})
+        for (const auto& [normed, interleaved] : {std::pair{false, false}, {true, false}, {true, true}, {false, true}})
             for (const bool prompt : {false, true}) {
                 const int rows = 5, heads = 3, half = dim / 2, tableRows = 400;
                 const auto projected = floats(std::size_t(rows * heads * dim)),
@@ -30,6 +30,7 @@ TEST_F(CudaTest, GuessedQueriesAreNormalisedAndRotatedLikeTheLayersOwn) {
                 a.cos = dcos.get();
                 a.sin = dsin.get();
                 a.ropeFirst = dfirst.get();
+                a.interleaved = interleaved;
                 if (prompt) {
                     a.oneSequence = true;
                     a.firstPosition = 33;
@@ -62,11 +63,13 @@ TEST_F(CudaTest, GuessedQueriesAreNormalisedAndRotatedLikeTheLayersOwn) {
                         for (int c = 0; c < half; ++c) {
                             const double cos = double(cosines[std::size_t(table * half + c)]),
                                          sin = double(sines[std::size_t(table * half + c)]);
-                            const double low = value(c) * cos - value(c + half) * sin,
-                                         high = value(c + half) * cos + value(c) * sin;
+                            const int first = interleaved ? 2 * c : c, second = interleaved ? 2 * c + 1 : c + half;
+                            const double low = value(first) * cos - value(second) * sin,
+                                         high = value(second) * cos + value(first) * sin;
                             // One rounding to bf16: half of 2^-7 of the value, and float32's beside it.
-                            EXPECT_NEAR(double(toFloat(got[at + std::size_t(c)])), low, 4e-3 * std::abs(low) + 1e-5);
-                            EXPECT_NEAR(double(toFloat(got[at + std::size_t(c + half)])), high,
+                            EXPECT_NEAR(double(toFloat(got[at + std::size_t(first)])), low,
+                                        4e-3 * std::abs(low) + 1e-5);
+                            EXPECT_NEAR(double(toFloat(got[at + std::size_t(second)])), high,
                                         4e-3 * std::abs(high) + 1e-5);
                         }
                     }

@@ -87,6 +87,7 @@ TEST_F(CudaShadowRank, HoldsAsMuchOfTheKeysAsItsRankCan) {
 
 struct ShadowCase {
     int dim, kvHeads, group, size, chunk, prompt, chosen, outliers, local, rank, steps;
+    bool interleaved = false;
 };
 void PrintTo(const ShadowCase& c, std::ostream* out) {
     *out << "dim " << c.dim << ", group " << c.group << ", block " << c.size << ", chunk " << c.chunk << ", rank "
@@ -235,11 +236,12 @@ TEST_P(CudaShadow, AgreesWithFloat64OverAPromptAndManySteps) {
                     double(toFloat(u[std::size_t((tokenFirst[std::size_t(row)] + token) * padded + r)])) *
                     double(toFloat(basis[std::size_t((head * c.dim + i) * padded + r)]));
         for (int i = 0; i < half; ++i) {
-            const double x = plain[std::size_t(i)], y = plain[std::size_t(i + half)],
+            const int low = c.interleaved ? 2 * i : i, high = c.interleaved ? 2 * i + 1 : i + half;
+            const double x = plain[std::size_t(low)], y = plain[std::size_t(high)],
                          a = double(cos[std::size_t((ropeFirst[std::size_t(row)] + token) * half + i)]),
                          b = double(sin[std::size_t((ropeFirst[std::size_t(row)] + token) * half + i)]);
-            out[std::size_t(i)] = x * a - y * b;
-            out[std::size_t(i + half)] = y * a + x * b;
+            out[std::size_t(low)] = x * a - y * b;
+            out[std::size_t(high)] = y * a + x * b;
         }
         return out;
     };
@@ -317,6 +319,7 @@ TEST_P(CudaShadow, AgreesWithFloat64OverAPromptAndManySteps) {
         fetch.cos = dcos.get();
         fetch.sin = dsin.get();
         fetch.ropeFirst = dropeFirst.get();
+        fetch.interleaved = c.interleaved;
         fetch.report = report.get();
         fetchChunks(launch, fetch);
         DecodeAttentionArgs attend;
@@ -429,6 +432,8 @@ TEST_P(CudaShadow, AgreesWithFloat64OverAPromptAndManySteps) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaShadow,
                          ::testing::Values(ShadowCase{64, 2, 3, 16, 8, 331, 10, 4, 4, 20, 30},
                                            ShadowCase{128, 2, 4, 64, 8, 700, 30, 6, 4, 40, 12},
+                                           ShadowCase{128, 2, 4, 64, 8, 700, 30, 6, 4, 40, 12, true},
+                                           ShadowCase{64, 2, 3, 16, 8, 331, 10, 4, 4, 20, 12, true},
                                            ShadowCase{128, 1, 16, 64, 64, 650, 3, 1, 2, 33, 12},
                                            ShadowCase{64, 2, 1, 32, 4, 120, 7, 0, 0, 16, 12},
                                            ShadowCase{64, 2, 1, 32, 8, 120, 4, 1, 1, 16, 1100}, // all are kept

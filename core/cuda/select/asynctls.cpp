@@ -1,0 +1,526 @@
+// AsyncTLS on the GPU (core/select/asynctls.cpp): labels of every token on the device, blocks in the slots of the
+// executor's tier. With a lag, a step's candidates are what the block filter chose for the step before; what it chooses
+// now travels until the same layer of the next step.
+#include "core/cuda/device_selector.h"
+#include "core/cuda/select/lagging_transfers.h"
+#include "core/select/channel_importance.h"
+#include "kernels/base/error.h"
+#include "kernels/cuda/candidates.h"
+#include "kernels/cuda/labels.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/pages.h"
+#include "kernels/cuda/token_pack.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+
+namespace kvscope {
+namespace {
+
+using Bf16 = __nv_bfloat16;
+
+class AsyncTls final : public DeviceSelector {
+public:
+    AsyncTls(const ParameterValues& values, const DeviceSelectorContext& context);
+
+    void plan(DeviceArena& arena) override;
+    void begin() override;
+    std::size_t reportBytes() const override { return context_.record ? massesAt() + headBytes<float>() : 0; }
+    void prompt(const DevicePromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
+    void append(const DeviceStep& step) override;
+    void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
+    bool lists(int layer) const override { return knows(layer); }
+    void refine(const DeviceStep& step, const cuda::DecodeAttentionArgs& args) override;
+    bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
+    void after(const DeviceStep& step) override;
+    void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+              std::size_t firstSelection) const override;
+
+private:
+    struct Layer {
+        cuda::LabelStore labels;
+        cuda::BlockLists candidates;      // of the step, then of the next one
+        cuda::BlockMove* loads = nullptr; // that fetch them
+        std::uint32_t *counts = nullptr, *published = nullptr;
+        std::int32_t *places = nullptr, *placeCount = nullptr; // the chosen tokens
+        Bf16* q = nullptr;                                     // a copy, [rows, queryHeads*dim]
+        std::uint32_t* previous = nullptr;
+        std::uint8_t* hasPrevious = nullptr;
+    };
+    Layer& at(int layer) { return layers_[std::size_t(layer)]; }
+    template <class T> std::size_t headBytes() const {
+        return (std::size_t(context_.heads()) * sizeof(T) + 15) / 16 * 16;
+    }
+    static std::size_t lagsAt() { return sizeof(cuda::LagLayer); } // in a report
+    std::size_t massesAt() const { return lagsAt() + headBytes<cuda::LagHead>(); }
+    bool biased() const { return context_.spec.bias.scale != 0.f; }
+    /// The step before left the layer's whole list: there are no slots to find.
+    bool knows(int layer) const { return lag_ && !context_.layers[std::size_t(layer)].offloaded; }
+    bool fetches(int layer) const { return lag_ && context_.layers[std::size_t(layer)].offloaded; }
+    std::int64_t blockBytes() const { return std::int64_t(cuda::blockBytes(context_.shape)); }
+
+    void chooseTokens(const DeviceStep& step);
+    void pack(const DeviceStep& step, const cuda::DecodeAttentionArgs& attend);
+    void chooseNextBlocks(const cuda::Launch& launch, int layer);
+    void settle(const cuda::Launch& launch, const DeviceStep& step);
+    void fetch(const cuda::Launch& launch, int layer);
+
+    const DeviceSelectorContext context_;
+    const bool lag_;
+    const int tokens_, channels_, bits_, blocks_; // blocks_: that hold the chosen tokens of a head
+    std::optional<select::ChannelImportance> calibrated_;
+    std::vector<Layer> layers_;
+    LaggingTransfers transfers_;
+    SideStream beside_;
+    cuda::SelectArgs taken_; // what the executor would have chosen the layer's blocks with
+    // Of the prompt being read
+    float* maxima_ = nullptr;
+    Bf16* lastQuery_ = nullptr;
+    std::int32_t* lastPosition_ = nullptr;
+    // Of the layer at hand
+    cuda::BlockLists next_;
+    std::int32_t *list_ = nullptr, *slots_ = nullptr; // what the block filter lists
+    cuda::BlockMove* writeBacks_ = nullptr;
+    float *packedBias_ = nullptr, *partial_ = nullptr, *attended_ = nullptr;
+    Bf16* packed_ = nullptr;
+    std::int64_t *packedFirst_ = nullptr, *placeFirst_ = nullptr; // [heads] a head's first block and place
+    cuda::LagMarks* marks_ = nullptr;                             // [layer]
+    std::uint64_t* stepMarks_ = nullptr; // [2] when the step began, and when all of it but its transfers was done
+};
+
+AsyncTls::AsyncTls(const ParameterValues& values, const DeviceSelectorContext& context)
+    : context_(context), lag_(values.text("lag") == "1"),
+      tokens_(std::min(values.integer("k_t"), context.capacity * context.shape.blockSize)),
+      channels_(std::clamp(values.integer("d_c"), 1, context.shape.dim)), bits_(std::stoi(values.text("label_bits"))),
+      blocks_((tokens_ + context.shape.blockSize - 1) / context.shape.blockSize),
+      layers_(std::size_t(context.config.layers)) {
+    const int candidates = context.capacity * context.shape.blockSize;
+    if (const int most = cuda::mostLabelledTokens(context.launch); candidates > most)
+        throw Error(ErrorKind::Unsupported,
+                    fmt::format("asynctls chooses among at most {} tokens on this GPU, and the candidates are {}", most,
+                                candidates),
+                    "lower k_b, or use --backend cpu");
+    if (context.model != nullptr) calibrated_ = select::findChannelImportance(*context.model);
+}
+
+void AsyncTls::plan(DeviceArena& arena) {
+    const auto heads = std::size_t(context_.heads()), capacity = std::size_t(context_.capacity),
+               lists = heads * capacity, bs = std::size_t(context_.shape.blockSize),
+               dim = std::size_t(context_.shape.dim), queryHeads = std::size_t(context_.shape.queryHeads),
+               rows = std::size_t(context_.rows());
+    const int mostTokens = *std::max_element(context_.maxTokens.begin(), context_.maxTokens.end());
+    const std::size_t stride = (std::size_t(mostTokens) + 31) / 32 * 32;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+        if (!context_.layers[i].sparse) continue;
+        Layer& layer = layers_[i];
+        layer.labels.channels = channels_;
+        layer.labels.bits = bits_;
+        layer.labels.stride = std::int64_t(stride);
+        arena.plan(layer.labels.codes, heads * std::size_t(layer.labels.words()) * stride, "label cache");
+        if (bits_ == 4) {
+            arena.plan(layer.labels.steps, heads * stride, "label cache");
+            arena.plan(layer.labels.lowest, heads * stride, "label cache");
+        }
+        arena.plan(layer.labels.channel, heads * std::size_t(channels_), "label cache");
+        arena.plan(layer.candidates.blocks, lists, "selections");
+        arena.plan(layer.candidates.ids, lists, "selections");
+        arena.plan(layer.candidates.count, heads, "selections");
+        arena.plan(layer.candidates.heads, heads, "selections");
+        arena.plan(layer.loads, lists, "selections");
+        arena.plan(layer.counts, 2, "session state");
+        arena.plan(layer.published, 2, "session state");
+        arena.plan(layer.places, heads * std::size_t(tokens_), "selections");
+        arena.plan(layer.placeCount, heads, "selections");
+        arena.plan(layer.q, rows * queryHeads * dim, "selections");
+        if (!context_.record) continue;
+        arena.plan(layer.previous, heads * std::size_t((context_.maxBlocks + 31) / 32), "recorder state");
+        arena.plan(layer.hasPrevious, heads, "recorder state");
+    }
+    arena.plan(maxima_, (queryHeads + std::size_t(context_.shape.kvHeads)) * dim, "prompt scores");
+    arena.plan(lastQuery_, queryHeads * dim, "activations");
+    arena.plan(lastPosition_, 1, "session state");
+    arena.plan(next_.blocks, lists, "selections");
+    arena.plan(next_.count, heads, "selections");
+    arena.plan(next_.heads, heads, "selections");
+    arena.plan(list_, lists, "selections");
+    arena.plan(slots_, lists, "selections");
+    arena.plan(writeBacks_, heads, "selections");
+    arena.plan(packed_, heads * std::size_t(blocks_) * cuda::blockElements(context_.shape), "chosen tokens");
+    if (biased()) arena.plan(packedBias_, heads * std::size_t(blocks_) * bs, "chosen tokens");
+    arena.plan(packedFirst_, heads, "session state");
+    arena.plan(placeFirst_, heads, "session state");
+    arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, context_.shape, context_.rows(), blocks_),
+               "activations");
+    arena.plan(attended_, rows * queryHeads, "the oracle");
+    arena.plan(marks_, layers_.size(), "session state");
+    arena.plan(stepMarks_, 2, "session state");
+}
+
+void AsyncTls::begin() {
+    const auto upload = [](auto* to, const auto& from) {
+        cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(from[0]), cudaMemcpyHostToDevice),
+                    "preparing the session");
+    };
+    std::vector<std::int64_t> blocks, places;
+    for (std::int64_t head = 0; head < context_.heads(); ++head) {
+        blocks.push_back(head * blocks_);
+        places.push_back(head * blocks_ * context_.shape.blockSize);
+    }
+    upload(packedFirst_, blocks);
+    upload(placeFirst_, places);
+    if (lag_) beside_.open();
+    std::vector<int> fetching;
+    for (int i = 0; i < context_.config.layers; ++i)
+        if (fetches(i)) fetching.push_back(i);
+    // A whole step is long: fewer thread blocks than a lookahead's disturb what runs beside them less.
+    transfers_.open(std::move(fetching), context_.rows() <= 8 ? 8 : context_.rows() <= 16 ? 16 : 32);
+    for (int i = 0; calibrated_ && i < context_.config.layers; ++i) {
+        if (!context_.layers[std::size_t(i)].sparse) continue;
+        std::vector<std::int32_t> channels;
+        for (int head = 0; head < context_.heads(); ++head) {
+            const auto best =
+                select::bestChannels(calibrated_->of(calibrated_->max, i, head % context_.shape.kvHeads), channels_);
+            channels.insert(channels.end(), best.begin(), best.end());
+        }
+        upload(at(i).labels.channel, channels);
+    }
+}
+
+void AsyncTls::prompt(const DevicePromptChunk& chunk) {
+    if (!context_.layers[std::size_t(chunk.layer)].sparse) return;
+    const std::size_t dim = std::size_t(context_.shape.dim), width = std::size_t(context_.shape.queryHeads) * dim;
+    if (!calibrated_) {
+        if (chunk.first == 0)
+            cuda::check(cudaMemsetAsync(maxima_, 0, (width + std::size_t(context_.shape.kvHeads) * dim) * sizeof(float),
+                                        context_.launch.stream),
+                        "observing channels");
+        cuda::ObserveArgs args;
+        args.shape = context_.shape;
+        args.n = chunk.n;
+        args.first = chunk.first;
+        args.q = chunk.q;
+        args.blocks = chunk.blocks;
+        args.headStride = chunk.headStride;
+        cuda::observeMaxima(context_.launch, args, maxima_);
+    }
+    if (chunk.first + chunk.n < chunk.promptTokens) return;
+    cuda::check(cudaMemcpyAsync(lastQuery_, chunk.q + std::size_t(chunk.n - 1) * width, width * sizeof(Bf16),
+                                cudaMemcpyDeviceToDevice, context_.launch.stream),
+                "keeping the last query");
+}
+
+/// Labels, and the first step's candidates: what the last prompt token's query chooses. They stay on the device.
+void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) {
+    const DeviceLayerState& state = context_.layers[std::size_t(index)];
+    if (!state.sparse) return;
+    Layer& layer = at(index);
+    if (!calibrated_) cuda::pickChannelsByMaxima(context_.launch, maxima_, context_.shape, sequence, layer.labels);
+    cuda::LabelPromptArgs label;
+    label.shape = context_.shape;
+    label.sequence = sequence;
+    label.tokens = tokens;
+    label.blocks = blocks;
+    label.headStride = headStride;
+    label.labels = layer.labels;
+    cuda::labelPrompt(context_.launch, label);
+    if (!lag_) return;
+
+    const std::int32_t last = tokens - 1;
+    cuda::check(cudaMemcpyAsync(lastPosition_, &last, sizeof(last), cudaMemcpyHostToDevice, context_.launch.stream),
+                "copying a position");
+    cuda::SelectArgs select;
+    select.shape = context_.shape;
+    select.rows = 1;
+    select.position = lastPosition_;
+    select.q = lastQuery_;
+    select.oneSequence = true;
+    select.sequence = sequence;
+    select.index = state.index;
+    select.maxBlocks = context_.maxBlocks;
+    select.score = cuda::SelectArgs::Score::RangeBound;
+    select.rangeReduce = context_.spec.rangeReduce;
+    select.budget = context_.spec.budget;
+    select.capacity = context_.capacity;
+    select.listBlock = list_;
+    select.listCount = next_.count;
+    select.recordBlocks = next_.blocks;
+    cuda::selectBlocksOnDevice(context_.launch, select);
+    const std::size_t head = std::size_t(sequence) * std::size_t(context_.shape.kvHeads),
+                      list = head * std::size_t(context_.capacity);
+    cuda::SettleArgs settle;
+    settle.shape = context_.shape;
+    settle.rows = 1;
+    settle.firstSequence = sequence;
+    settle.capacity = context_.capacity;
+    settle.maxBlocks = context_.maxBlocks;
+    settle.position = lastPosition_;
+    settle.candidates = {layer.candidates.blocks + list, layer.candidates.ids + list, layer.candidates.count + head,
+                         layer.candidates.heads + head};
+    settle.next = {next_.blocks, nullptr, next_.count, nullptr};
+    cuda::settleCandidates(context_.launch, settle);
+    if (!state.offloaded) return;
+    cuda::PageSeedArgs seeds;
+    seeds.shape = context_.shape;
+    seeds.sequence = sequence;
+    seeds.tokens = tokens;
+    seeds.slots = context_.slots;
+    seeds.capacity = context_.capacity;
+    seeds.blocks = blocks;
+    seeds.headStride = headStride;
+    seeds.chosen = next_.blocks;
+    seeds.chosenCount = next_.count;
+    seeds.pool = state.blocks;
+    seeds.map = state.map;
+    seeds.lastUse = state.lastUse;
+    cuda::seedSlots(context_.launch, seeds);
+}
+
+void AsyncTls::append(const DeviceStep& step) {
+    if (!context_.layers[std::size_t(step.layer)].sparse) return;
+    const bool opens = transfers_.any() && step.layer == transfers_.layers().front();
+    cuda::LabelTokenArgs args;
+    args.shape = context_.shape;
+    args.rows = context_.rows();
+    args.position = step.position;
+    args.active = step.active;
+    args.newKey = step.newKey;
+    args.newValue = step.newValue;
+    args.labels = at(step.layer).labels;
+    if (opens) args.mark = stepMarks_;
+    cuda::labelToken(context_.launch, args);
+    for (const int layer : transfers_.layers())
+        if (opens && transfers_.crosses(layer)) fetch(context_.launch, layer);
+}
+
+/// The executor gives the candidates their slots and the new token its place; nothing is recorded of them yet.
+void AsyncTls::choose(const DeviceStep& step, cuda::SelectArgs& args) {
+    taken_ = args;
+    if (knows(step.layer)) {
+        taken_.listBlock = at(step.layer).candidates.ids;
+        taken_.listCount = at(step.layer).candidates.count;
+        return;
+    }
+    args.previous = args.hasPrevious = nullptr;
+    args.recordHead = nullptr;
+    args.recordScores = nullptr;
+    args.marks[0] = step.stage1Mark;
+    args.marks[2] = nullptr;
+    if (context_.record) args.endMark = &marks_[step.layer].listed;
+    args.recordBlocks = lag_ ? nullptr : next_.blocks; // which of them must be loaded now
+    if (!lag_) return;
+    args.score = cuda::SelectArgs::Score::None;
+    args.planted = -1;
+    args.chosen = at(step.layer).candidates.blocks;
+    args.chosenCount = at(step.layer).candidates.count;
+}
+
+void AsyncTls::chooseTokens(const DeviceStep& step) {
+    cuda::LabelChoiceArgs choice;
+    choice.shape = context_.shape;
+    choice.rows = context_.rows();
+    choice.position = step.position;
+    choice.active = step.active;
+    choice.q = step.q;
+    choice.labels = at(step.layer).labels;
+    choice.roundsQuery = false;
+    choice.scale = context_.config.attentionScale();
+    choice.blocks = taken_.listBlock;
+    choice.blockCount = taken_.listCount;
+    choice.blockCapacity = context_.capacity;
+    choice.maxTokens = context_.capacity * context_.shape.blockSize;
+    choice.wanted = choice.capacity = tokens_;
+    choice.tokens = at(step.layer).places;
+    choice.count = at(step.layer).placeCount;
+    choice.keptQ = at(step.layer).q;
+    choice.marks[1] = step.poolingMark;
+    if (context_.record) {
+        choice.marks[0] = knows(step.layer) ? step.stage1Mark : &marks_[step.layer].scored;
+        choice.endMark = &marks_[step.layer].ready;
+    }
+    cuda::chooseByLabels(context_.launch, choice);
+}
+
+void AsyncTls::pack(const DeviceStep& step, const cuda::DecodeAttentionArgs& attend) {
+    const DeviceLayerState& state = context_.layers[std::size_t(step.layer)];
+    cuda::PackArgs pack;
+    pack.shape = context_.shape;
+    pack.rows = context_.rows();
+    pack.active = step.active;
+    pack.tokens = at(step.layer).places;
+    pack.count = at(step.layer).placeCount;
+    pack.capacity = tokens_;
+    pack.blocks = attend.blocks;
+    pack.first = attend.headFirst;
+    pack.listed = taken_.listBlock;
+    pack.place = state.offloaded ? taken_.listSlot : taken_.listBlock;
+    pack.maxBlocks = context_.capacity;
+    if (biased()) pack.bias = state.index.tokenScores;
+    pack.biasFirst = context_.tokenFirst;
+    pack.packed = packed_;
+    pack.packedBias = packedBias_;
+    pack.packedBlocks = blocks_;
+    pack.mark = step.offloadingMark;
+    cuda::packTokens(fetches(step.layer) ? transfers_.join(context_.launch, step.layer) : context_.launch, pack);
+}
+
+/// M_t. What the step attends to is packed by now: what its blocks leave may be filled.
+void AsyncTls::chooseNextBlocks(const cuda::Launch& launch, int index) {
+    Layer& layer = at(index);
+    cuda::SelectArgs select = taken_;
+    select.q = layer.q;
+    select.newKey = select.newValue = nullptr;
+    select.previous = select.hasPrevious = nullptr;
+    select.listBlock = list_;
+    select.listSlot = slots_;
+    select.listCount = next_.count;
+    select.recordBlocks = next_.blocks;
+    select.recordHead = next_.heads;
+    select.recordScores = nullptr;
+    select.moves = {layer.loads, writeBacks_, layer.counts}; // the executor's own choice writes back
+    for (std::uint64_t*& mark : select.marks) mark = nullptr;
+    cuda::selectBlocksOnDevice(launch, select);
+}
+
+void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
+    Layer& layer = at(step.layer);
+    if (!lag_ && !context_.record) return;
+    cuda::SettleArgs args;
+    args.shape = context_.shape;
+    args.rows = context_.rows();
+    args.capacity = context_.capacity;
+    args.maxBlocks = context_.maxBlocks;
+    args.position = step.position;
+    args.active = step.active;
+    if (lag_) {
+        args.candidates = layer.candidates;
+        args.next = next_;
+        if (!fetches(step.layer)) args.next.heads = nullptr; // nothing travels: nothing is predicted
+        args.counts = layer.counts;
+        args.published = layer.published;
+    } else {
+        args.candidates = {next_.blocks, nullptr, taken_.listCount, nullptr};
+    }
+    if (context_.record) {
+        args.places = layer.places;
+        args.placeCount = layer.placeCount;
+        args.placeCapacity = tokens_;
+        args.q = layer.q;
+        args.index = context_.layers[std::size_t(step.layer)].index;
+        args.previous = layer.previous;
+        args.hasPrevious = layer.hasPrevious;
+        args.head = taken_.recordHead;
+        args.blocks = taken_.recordBlocks;
+        args.scores = taken_.recordScores;
+        if (step.report != nullptr) {
+            if (lag_) args.lag = reinterpret_cast<cuda::LagHead*>(step.report + lagsAt());
+            args.layer = reinterpret_cast<cuda::LagLayer*>(step.report);
+            args.marks = marks_ + step.layer;
+            args.resumed = step.offloadingMark;
+        }
+    }
+    cuda::settleCandidates(launch, args);
+}
+
+/// Sends what the layer's next candidates lack on the device.
+void AsyncTls::fetch(const cuda::Launch& launch, int index) {
+    const DeviceLayerState& state = context_.layers[std::size_t(index)];
+    Layer& layer = at(index);
+    cuda::GatherArgs gather;
+    gather.shape = context_.shape;
+    gather.moves = {layer.loads, writeBacks_, layer.published};
+    gather.store = state.store;
+    gather.storeOut = const_cast<Bf16*>(state.store);
+    gather.pool = state.blocks;
+    gather.part = cuda::GatherArgs::Part::Loads;
+    gather.beside = true;
+    if (context_.record) {
+        gather.mark = &marks_[index].begin;
+        gather.endMark = &marks_[index].end;
+        gather.ready = transfers_.crosses(index) ? &marks_[index].ready : stepMarks_ + 1;
+        gather.begin = stepMarks_;
+        gather.late = layer.candidates.heads;
+        gather.slots = context_.slots;
+    }
+    transfers_.send(launch, index, gather);
+}
+
+void AsyncTls::refine(const DeviceStep& step, const cuda::DecodeAttentionArgs& args) {
+    chooseTokens(step);
+    pack(step, args);
+    // What its blocks leave may be filled now; the next step's are chosen beside the attention.
+    const cuda::Launch launch = lag_ ? beside_.fork(context_.launch) : context_.launch;
+    if (lag_) chooseNextBlocks(launch, step.layer);
+    settle(launch, step);
+    if (fetches(step.layer) && !transfers_.crosses(step.layer)) fetch(launch, step.layer);
+}
+
+bool AsyncTls::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
+    args.blocks = packed_;
+    args.headFirst = packedFirst_;
+    args.packedTokens = at(step.layer).placeCount;
+    args.listBlock = args.listSlot = args.listCount = nullptr;
+    args.maxBlocks = std::min(blocks_, context_.maxBlocks);
+    args.tokenBias = packedBias_;
+    args.biasFirst = placeFirst_;
+    args.partial = partial_;
+    if (step.blockLogSums != nullptr) args.logSums = attended_;
+    return false;
+}
+
+void AsyncTls::after(const DeviceStep& step) {
+    if (step.blockLogSums != nullptr && step.report != nullptr)
+        cuda::attendedShare(context_.launch,
+                            {context_.shape, context_.rows(), context_.maxBlocks, step.position, step.active, attended_,
+                             step.blockLogSums, reinterpret_cast<float*>(step.report + massesAt())});
+    if (!lag_ || step.layer + 1 < context_.config.layers) return;
+    cuda::stampNow(beside_.join(context_.launch), context_.record ? stepMarks_ + 1 : nullptr);
+    if (!transfers_.any()) return;
+    // A layer's blocks that were sent in this step are there when it ends.
+    auto* report = reinterpret_cast<cuda::LagLayer*>(step.report);
+    cuda::reportWait(transfers_.joinAll(context_.launch), marks_, transfers_.firstCrossing(), stepMarks_ + 1,
+                     report != nullptr ? &report->waitedNs : nullptr);
+}
+
+void AsyncTls::fill(int index, const char* report, std::span<const int>, LayerRecord& out, StepRecord& record,
+                    std::size_t firstSelection) const {
+    if (report == nullptr) return;
+    const auto& layer = *reinterpret_cast<const cuda::LagLayer*>(report);
+    const cuda::LagMarks& marks = layer.marks;
+    const auto* lags = reinterpret_cast<const cuda::LagHead*>(report + lagsAt());
+    const auto* masses = reinterpret_cast<const float*>(report + massesAt());
+    for (std::size_t i = firstSelection; i < record.selections.size(); ++i) {
+        SelectionRecord& selection = record.selections[i];
+        const int head = selection.sequence * context_.shape.kvHeads + selection.kvHead;
+        if (!std::isnan(selection.mass)) selection.mass = masses[head]; // of the tokens, not of their blocks
+        if (!lag_) continue;
+        const cuda::LagHead& lag = lags[head];
+        selection.predicted = lag.predicted;
+        selection.used = lag.used;
+        selection.wasted = lag.wasted;
+        selection.late = lag.late;
+        selection.stale = lag.stale;
+    }
+    const auto between = [](std::uint64_t from, std::uint64_t to) { return to > from ? std::int64_t(to - from) : 0; };
+    if (out.h2dBlocks + out.d2hBlocks > 0) // at once: the choice of tokens waited for it
+        out.transferNs = out.exposedNs = between(marks.listed, marks.scored);
+    if (!fetches(index)) return;
+    std::int64_t exposed = std::int64_t(layer.waitedNs);
+    if (layer.loads > 0) {
+        out.h2dBlocks += std::int32_t(layer.loads);
+        out.h2dBytes += std::int64_t(layer.loads) * blockBytes();
+        out.transferNs += between(marks.begin, marks.end);
+        if (transfers_.crosses(index) && marks.end > marks.ready) exposed += between(marks.ready, layer.resumed);
+    }
+    out.exposedNs += exposed;
+    out.transferNs = std::max(out.transferNs, out.exposedNs);
+}
+
+} // namespace
+
+std::unique_ptr<DeviceSelector> asyncTlsOnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
+    return std::make_unique<AsyncTls>(values, context);
+}
+
+} // namespace kvscope

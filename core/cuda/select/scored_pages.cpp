@@ -1,0 +1,63 @@
+#include "core/cuda/select/scored_pages.h"
+
+namespace kvscope {
+
+void ScoredPages::plan(DeviceArena& arena) {
+    const auto dim = std::size_t(context_.shape.dim), heads = std::size_t(context_.heads());
+    std::size_t blocks = 0;
+    for (const int tokens : context_.maxTokens)
+        blocks += std::size_t(context_.spec.grid.blocks(tokens)) * std::size_t(context_.shape.kvHeads);
+    for (std::size_t i = std::size_t(context_.spec.denseLayers); i < layers_.size(); ++i) {
+        arena.plan(layers_[i].digests, blocks * 2 * dim, "page digests");
+        arena.plan(layers_[i].openPage, heads * std::size_t(context_.shape.blockSize) * dim, "page digests");
+    }
+    arena.plan(scores_, std::size_t(context_.rows() * sets()) * std::size_t(context_.maxBlocks), "selections");
+}
+
+void ScoredPages::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+                             std::int64_t headStride) const {
+    cuda::digestPrompt(context_.launch, digestsOf(layer), sequence, tokens, blocks, headStride);
+}
+
+void ScoredPages::append(const DeviceStep& step) const {
+    const DeviceLayerState& state = context_.layers[std::size_t(step.layer)];
+    cuda::PageAppendArgs args;
+    args.pages = digestsOf(step.layer);
+    args.rows = context_.rows();
+    args.position = step.position;
+    args.active = step.active;
+    args.newKey = state.offloaded ? step.newKey : nullptr;
+    args.blocks = state.blocks;
+    cuda::appendToPages(context_.launch, args);
+}
+
+cuda::PageScoreArgs ScoredPages::scoreArgs(int layer) const {
+    cuda::PageScoreArgs args;
+    args.pages = digestsOf(layer);
+    args.shared = shared_;
+    args.mean = mean_;
+    args.maxPages = context_.maxBlocks;
+    args.scores = scores_;
+    return args;
+}
+
+void ScoredPages::score(const DeviceStep& step) const {
+    cuda::PageScoreArgs args = scoreArgs(step.layer);
+    args.rows = context_.rows();
+    args.position = step.position;
+    args.active = step.active;
+    args.q = step.q;
+    args.mark = step.stage1Mark;
+    cuda::scorePages(context_.launch, args);
+}
+
+void ScoredPages::scoreAt(int layer, int sequence, int position, const __nv_bfloat16* q) const {
+    cuda::PageScoreArgs args = scoreArgs(layer);
+    args.rows = 1;
+    args.firstSequence = sequence;
+    args.at = position;
+    args.q = q;
+    cuda::scorePages(context_.launch, args);
+}
+
+} // namespace kvscope

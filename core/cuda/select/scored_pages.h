@@ -1,0 +1,45 @@
+// Pages of keys scored by their digests: what Quest's and ArkVale's selectors share on the GPU.
+#pragma once
+
+#include "core/cuda/device_selector.h"
+#include "kernels/cuda/pages.h"
+
+namespace kvscope {
+
+class ScoredPages {
+public:
+    /// shared: KV heads that have one page set. mean: a page's score is the mean over the set's query heads, else their
+    /// sum. The context outlives it.
+    ScoredPages(const DeviceSelectorContext& context, bool cuboidMean, int shared, bool mean)
+        : context_(context), cuboidMean_(cuboidMean), mean_(mean), shared_(shared),
+          layers_(std::size_t(context.config.layers)) {}
+
+    void plan(DeviceArena& arena);
+    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
+    void append(const DeviceStep& step) const;
+    /// By a step's queries; and by one sequence's, [queryHeads*dim], at a position.
+    void score(const DeviceStep& step) const;
+    void scoreAt(int layer, int sequence, int position, const __nv_bfloat16* q) const;
+
+    int sets() const { return context_.shape.kvHeads / shared_; }
+    const float* scores() const { return scores_; } // [rows, sets(), maxBlocks]
+
+private:
+    struct Layer {
+        __half* digests = nullptr;         // [blocks, 2, dim]
+        __nv_bfloat16* openPage = nullptr; // [rows*kvHeads, blockSize, dim]
+    };
+    cuda::PageDigests digestsOf(int layer) const {
+        const Layer& of = layers_[std::size_t(layer)];
+        return {context_.shape, cuboidMean_, of.digests, of.openPage, context_.blockFirst};
+    }
+    cuda::PageScoreArgs scoreArgs(int layer) const;
+
+    const DeviceSelectorContext& context_;
+    const bool cuboidMean_, mean_;
+    const int shared_;
+    std::vector<Layer> layers_;
+    float* scores_ = nullptr;
+};
+
+} // namespace kvscope
