@@ -9,16 +9,17 @@ namespace kvscope {
 
 using DeviceSelectorOf = std::unique_ptr<DeviceSelector>(const ParameterValues&, const DeviceSelectorContext&);
 DeviceSelectorOf arkvaleOnDevice, dmaTokenOnDevice, doubleSparsityOnDevice, h2oOnDevice, infinigenOnDevice,
-    infllmOnDevice, locretOnDevice, questOnDevice, shadowKvOnDevice, snapKvOnDevice, spardaOnDevice;
+    infllmOnDevice, infllmV2OnDevice, locretOnDevice, questOnDevice, shadowKvOnDevice, snapKvOnDevice, spardaOnDevice;
 
 DeviceSelectorMaker findDeviceSelector(std::string_view method) {
-    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 11> table{{
+    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 12> table{{
         {"arkvale", arkvaleOnDevice},
         {"dma-token", dmaTokenOnDevice},
         {"double-sparsity", doubleSparsityOnDevice},
         {"h2o", h2oOnDevice},
         {"infinigen", infinigenOnDevice},
         {"infllm", infllmOnDevice},
+        {"infllmv2", infllmV2OnDevice},
         {"locret", locretOnDevice},
         {"quest", questOnDevice},
         {"shadowkv", shadowKvOnDevice},
