@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares what kvscope-cli chose on random models with an independent computation in float64.
 
-    python3 tools/check_selections build/ci/app/kvscope-cli            every method, about N minutes
+    python3 tools/check_selections build/ci/app/kvscope-cli            every method, half an hour on one core
     python3 tools/check_selections build/ci/app/kvscope-cli quest h2o --seeds 3
 
 Needs numpy. See docs/methods.md.
@@ -24,12 +24,12 @@ from model import (Model, random_channels, random_retaining_heads, random_weight
 from picks import compare
 
 
-def record(cli, folder, prompts, method, settings, steps, work, extra=()):
-    """-> ([sequence] generated ids, {(step, layer, sequence, KV head): {unit: origin}})"""
+def record(cli, folder, prompts, method, settings, steps, work):
+    """-> ([sequence] generated ids, {(step, layer, sequence, KV head): {unit: origin}}, [sequence] logits of steps)"""
     ids, trace, logits = work / "ids.json", work / "run.kvtrace", work / "logits.safetensors"
     ids.write_text(json.dumps(prompts if len(prompts) > 1 else prompts[0]))
     command = [cli, "run", "--model", folder, "--prompt-ids", ids, "--method", method, "--max-new-tokens", steps + 1,
-               "--ignore-eos", "--record", "selections", "--trace", trace, "--overwrite", "--logits", logits, *extra]
+               "--ignore-eos", "--record", "selections", "--trace", trace, "--overwrite", "--logits", logits]
     for key, value in settings.items():
         command += ["--set", f"{key}={str(value).lower() if isinstance(value, bool) else value}"]
     run = subprocess.run([str(c) for c in command], capture_output=True, text=True, errors="replace")
@@ -109,9 +109,11 @@ def main():
             for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
                 weights, folder = random_weights(shape, seed), work / f"model{number}-{seed}"
                 write_checkpoint(folder, shape, weights)
-                heads, channels = random_retaining_heads(shape, seed), random_channels(shape, seed)
+                heads = random_retaining_heads(shape, seed)
                 write_safetensors(folder / "locret.safetensors", heads)
-                write_safetensors(folder / "double_sparsity.safetensors", channels)
+                channels = random_channels(shape, seed) if shape.calibrated else None  # None: from the prompt
+                if channels:
+                    write_safetensors(folder / "double_sparsity.safetensors", channels)
                 extra = {"calibration": channels, "retaining": heads}
                 random = np.random.default_rng(seed)
                 prompts = [random.integers(2, shape.vocab, n).tolist() for n in arguments.prompts]
@@ -142,29 +144,27 @@ class Bench:
 
     def check(self, method, settings):
         """-> whether something differs"""
-        if method in methods.NEEDS_EVICTION_HEAD and not self.shape.eviction_head:
+        if not self.shape.eviction_head and (method in methods.NEEDS_EVICTION_HEAD or settings.get("backbone") == "nosa"):
             return False
         checker, arguments = CHECKERS[method], self.arguments
-        together = [self.prompts]
-        if method in methods.COUPLED or settings.get("prefill") == "sparse":
-            together = [self.prompts[:1]]
+        alone = method in methods.COUPLED or settings.get("prefill") == "sparse"
+        prompts = self.prompts[:1] if alone else self.prompts
         counts, shown = collections.Counter(), []
         name = f"{self.name} {method} " + " ".join(f"{k}={v}" for k, v in settings.items())
         model = self.models[settings.get("bias", "ed-dma") in ("ed-dma", "dma")]
-        for prompts in together:
-            try:
-                run = record(arguments.cli, self.folder, prompts, method, settings, arguments.steps, self.work)
-            except RuntimeError as error:
-                print(f"{name}: {error}", flush=True)
-                return True
-            for s, prompt in enumerate(prompts):
-                def report(step, layer, g, n, text):
-                    if text != "rounding" or arguments.verbose:
-                        shown.append(f"    sequence {s} step {step} layer {layer} head {g}, {n} tokens: {text}")
-                known = settings | self.extra
-                cache = self.prefill(model, checker, known, prompt)
-                replay(model, s, cache, checker(model, cache, known), run, arguments.steps, arguments.tolerance,
-                       counts, report)
+        try:
+            run = record(arguments.cli, self.folder, prompts, method, settings, arguments.steps, self.work)
+        except RuntimeError as error:
+            print(f"{name}: {error}", flush=True)
+            return True
+        for s, prompt in enumerate(prompts):
+            def report(step, layer, g, n, text):
+                if text != "rounding" or arguments.verbose:
+                    shown.append(f"    sequence {s} step {step} layer {layer} head {g}, {n} tokens: {text}")
+            known = settings | self.extra
+            cache = self.prefill(model, checker, known, prompt)
+            replay(model, s, cache, checker(model, cache, known), run, arguments.steps, arguments.tolerance, counts,
+                   report)
         print(f"{name}: {counts['equal']} equal, {counts['rounding']} rounding, {counts['wrong']} wrong, logits within "
               f"{counts['logits']:.1g}", flush=True)
         for line in shown[:6]:

@@ -4,7 +4,7 @@ import methods as m
 from model import Shape
 
 SHAPES = [Shape(layers=3, query_heads=8, kv_heads=2, dim=64),
-          Shape(layers=2, query_heads=3, kv_heads=3, dim=128, theta=500000.0, eviction_head=False),
+          Shape(layers=2, query_heads=3, kv_heads=3, dim=128, theta=500000.0, eviction_head=False, calibrated=False),
           Shape(layers=4, query_heads=16, kv_heads=1, dim=64, hidden=96)]
 
 CHECKERS = {"streaming": m.Streaming, "infllmv2": m.InfLLMv2, "dma": m.DMA, "nosa": m.NOSA, "quest": m.Quest,
@@ -58,7 +58,7 @@ CASES = [
     ("snapkv", SNAP), ("snapkv", SNAP | {"pooling": "avg", "window_tokens": 16, "pooling_kernel": 5}),
     ("arkvale", ARK), ("arkvale", ARK | {"groups": "head", "digest": "bounds", "skip_layers": 0}),
     ("arkvale", ARK | {"window_blocks": 4, "page_topks": 8, "page_budget": 12}),
-    ("sparda", BLOCKS | GRID | {"backbone": "nosa", "select_blocks": 3}),
+    ("sparda", BLOCKS | GRID | {"backbone": "nosa", "select_blocks": 3, "offload_layer0": False}),
     ("sparda", SMALL | {"backbone": "infllmv2"}), ("sparda", SMALL | {"backbone": "infllmv2", "dense_len": 340}),
     ("infinigen", BLOCKS | INFINI), ("infinigen", BLOCKS | INFINI | {"warmup_tokens": 100, "block_size": 16}),
     ("infinigen-token", ITOKEN), ("infinigen-token", ITOKEN | {"alpha": 2, "max_num_kv": 20, "partial_ratio": 0.3}),

@@ -1,7 +1,8 @@
 """Every method's choice in float64, each from its paper's rule.
 
 A method sees one sequence. `choose(layer, n)` comes after the step's token was cached, n tokens in all, and says what each
-KV head must choose; None: the layer attends to everything. `attended(layer, chosen, n)` follows with what was recorded.
+KV head must choose (picks.py); None: the layer attends to everything. `attend` then computes the attention over what was
+recorded, not over what should have been, so that one difference does not hide in all that follow.
 """
 
 import copy
@@ -18,7 +19,6 @@ def ceil_div(a, b):
 
 
 class Method:
-    unit = "block"
     prefilling = False  # a sparse prefill is running
     unsure = False  # what is attended and not recorded may differ by rounding
 
@@ -32,7 +32,7 @@ class Method:
         pass
 
     def chosen(self, layer, recorded, n):
-        """After the attention, with the units that were attended: [KV head] set."""
+        """The units that were recorded, of every KV head: what a method with a memory goes on with."""
 
     def choose_or_dense(self, layer, n):
         return None if n < self.p.get("dense_len", 0) else self.choose(layer, n)
@@ -194,8 +194,6 @@ class Quest(Method):
 
 
 class TokenMethod(Method):
-    unit = "token"
-
     def tokens(self, layer, g, units, n):
         return np.array(sorted(units), int)
 
@@ -587,8 +585,6 @@ class InfLLM(Method):
 
 
 class ShadowKV(Method):
-    unit = "chunk"
-
     def start(self):
         self.bs = self.p["chunk_tokens"]
         self.chunks = max(0, self.prompt // self.bs - self.p["local_chunks"])  # those before the local ones

@@ -19,6 +19,7 @@ class Shape:
     theta: float = 10000.0
     eps: float = 1e-5
     eviction_head: bool = True
+    calibrated: bool = True  # a file beside the model names the channels of labels
 
     @property
     def group(self):

@@ -22,7 +22,11 @@ class Choice:
     forced: set = None
 
     def best(self):
-        return best_of(self)
+        chosen = set(self.forced or ())
+        for pick in self.picks:
+            left = sorted(pick.candidates - chosen, key=lambda unit: (-clean(pick.scores[unit]), unit))
+            chosen |= set(left[:pick.count])
+        return chosen
 
 
 @dataclass
@@ -44,14 +48,6 @@ class Exactly:
     """Units that follow from sets of which only the union is recorded; `maybe` differ by rounding."""
     units: set
     maybe: set
-
-
-def best_of(choice):
-    chosen = set(choice.forced or ())
-    for pick in choice.picks:
-        left = sorted(pick.candidates - chosen, key=lambda unit: (-clean(pick.scores[unit]), unit))
-        chosen |= set(left[:pick.count])
-    return chosen
 
 
 def clean(score):
