@@ -96,7 +96,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=70)
-    parser.add_argument("--prompts", type=lambda t: [int(n) for n in t.split(",")], default=[300, 1100])
+    parser.add_argument("--prompts", type=lambda t: [int(n) for n in t.split(",")], default=[300, 1100, 1])
     parser.add_argument("--tolerance", type=float, default=1e-4, help="of the largest score: float32 against float64")
     parser.add_argument("--verbose", action="store_true", help="show differences of rounding as well")
     arguments = parser.parse_args()

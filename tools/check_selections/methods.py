@@ -276,7 +276,8 @@ class AsyncTLS(Labels):
                        for layer in range(self.shape.layers)]
 
     def blocks(self, layer, g, n):
-        """M of the query at n - 1: the best complete blocks, sink and window in the count; the newest comes on top."""
+        """M of the query at n - 1: the best complete blocks, sink and window in the count; the newest comes on top.
+        -> those, and whether rounding may decide who is last"""
         rows, newest = self.cache.layers[layer], (n - 1) // self.bs
         scores = np.full(newest + 1, -np.inf)
         for block in range(newest):
@@ -285,14 +286,17 @@ class AsyncTLS(Labels):
         forced = set(range(min(self.p["sink_blocks"], newest))) | set(
             range(max(0, newest - self.p["window_blocks"]), newest))
         order = sorted(set(range(newest)) - forced, key=lambda b: (-scores[b], b))
-        return forced | set(order[:max(0, self.p["k_b"] - len(forced))]) | {newest}
+        count = max(0, self.p["k_b"] - len(forced))
+        tie = 0 < count < len(order) and scores[order[count - 1]] - scores[order[count]] < 1e-5 * abs(scores[order[0]])
+        return forced | set(order[:count]) | {newest}, tie
 
     def choose(self, layer, n):
         """The trace holds the blocks of the chosen tokens."""
         rows, choices, self.own = self.cache.layers[layer], [], []
         for g in range(self.shape.kv_heads):
             now = self.blocks(layer, g, n)
-            blocks = (self.before[layer][g] if self.p["lag"] else now) | {(n - 1) // self.bs}
+            blocks, tie = self.before[layer][g] if self.p["lag"] else now
+            blocks = blocks | {(n - 1) // self.bs}
             self.before[layer][g] = now
             t = np.array(sorted(t for b in blocks for t in range(b * self.bs, min(n, (b + 1) * self.bs))))
             c = self.channels[layer][g]
@@ -301,8 +305,8 @@ class AsyncTLS(Labels):
                               for h in self.heads(g)], 0)
             best = t[np.lexsort((t, -scores))][:self.p["k_t"]]
             self.own.append(set(best.tolist()))
-            choices.append(Through(dict(zip(t.tolist(), scores)), best, self.bs))
-            self.unsure |= choices[-1].close(1e-4)
+            choices.append(Through(dict(zip(t.tolist(), scores)), best, self.bs, tie))
+            self.unsure |= tie or choices[-1].close(1e-4)
         return choices
 
     def tokens(self, layer, g, units, n):

@@ -35,6 +35,7 @@ class Through:
     scores: dict  # token -> score
     best: np.ndarray
     block_size: int
+    tie: bool  # the blocks that tokens are chosen from are a matter of rounding
 
     def close(self, tolerance):
         """Whether a token next to the best could be among them by rounding."""
@@ -57,10 +58,13 @@ def clean(score):
 def compare(choice, recorded, tolerance):
     """recorded: {unit: origin}. -> "equal", "rounding" or a sentence with the scores."""
     if isinstance(choice, Through):
+        tie = choice.tie
         limit = min(choice.scores[t] for t in choice.best)
         slack = tolerance * max(choice.scores.values())
         choice = Exactly({int(t) // choice.block_size for t in choice.best},
                          {t // choice.block_size for t, s in choice.scores.items() if abs(s - limit) <= slack})
+        if tie and set(recorded) != choice.units:
+            return "rounding"
     if isinstance(choice, Exactly):
         wrong = set(recorded) ^ choice.units
         return "equal" if not wrong else "rounding" if wrong <= choice.maybe else \
