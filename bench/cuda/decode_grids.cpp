@@ -260,6 +260,8 @@ std::vector<DecodeJob> methodJobs() {
             each.shape = "llama3-8b";
             each.offload = each.method != "full";
             each.steps = 24;
+            if (each.method == "quest") // blocks as large as the link likes them, and as many as the GPU counts
+                each.parameters = {{"block_size", "64"}, {"sink_blocks", "1"}, {"window_blocks", "1"}};
         }
     return jobs;
 }

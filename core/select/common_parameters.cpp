@@ -167,11 +167,11 @@ int remainingBlocks(const ParameterValues& values, const SelectionSpec& spec, in
     const int forced = budget.sink + budget.window + (budget.windowAddsCurrent ? 1 : 0);
     const int total = values.integer("total_blocks");
     if (total < forced + taken)
-        throw Error(
-            ErrorKind::BadInput,
-            fmt::format("total_blocks {} is smaller than the {} blocks that sink, window and query-aware share take",
-                        total, forced + taken),
-            "raise total_blocks, or lower window_blocks or select_blocks");
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("total_blocks {} is smaller than the {} blocks that {} take", total, forced + taken,
+                                taken > 0 ? "sink, window and query-aware share" : "sink and window"),
+                    taken > 0 ? "raise total_blocks, or lower sink_blocks, window_blocks or select_blocks"
+                              : "raise total_blocks, or lower sink_blocks or window_blocks");
     return total - forced - taken;
 }
 

@@ -1,7 +1,83 @@
 // InfLLM-V2 (MiniCPM4): group scores over mean-pooled keys choose the blocks.
 #include "core/select/common_parameters.h"
+#include "core/select/selector.h"
+#include "core/select/window_products.h"
+
+#include "kernels/base/error.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
 
 namespace kvscope {
+namespace {
+
+constexpr int kCoarse = 4; // kernel and stride of the second grid, in those of the first: 128 and 64 of 32 and 16
+
+/// MiniCPM4's shortcut: each query head's softmax takes its denominator from keys pooled four times as coarsely. A
+/// coarse key is the mean of four fine ones, and so is its product with the query: no second index is kept.
+class CompressedLse final : public Selector {
+public:
+    explicit CompressedLse(const SelectorContext& context) : context_(context) {}
+
+    void append(std::span<HeadStep> heads) override {
+        for (const HeadStep& item : heads) item.head->index.append(item.key, item.score);
+    }
+    void score(std::span<HeadStep> heads) override {
+        context_.kernels.forEach(int(heads.size()), [&](int i) {
+            if (!heads[std::size_t(i)].dense) scoreOne(heads[std::size_t(i)]);
+        });
+    }
+    void choose(std::span<HeadStep> heads) override {
+        for (HeadStep& item : heads) {
+            if (item.dense) continue;
+            item.queryAware.resize(std::size_t(item.position / context_.spec.blockSize) + 1);
+            poolToBlocks(context_.spec.grid, item.windowScores, item.queryAware);
+            chooseBlocks(context_.spec, item);
+        }
+    }
+
+private:
+    void scoreOne(HeadStep& item) const {
+        const PoolingGrid& grid = context_.spec.grid;
+        const int windows = grid.windows(item.position + 1), dim = context_.shape.dim;
+        const int hidden = item.firstToken - grid.kernel + 1; // windows that end before a sliding window's first token
+        const int first = std::min(windows, hidden > 0 ? (hidden + grid.stride - 1) / grid.stride : 0);
+        item.windowScores.assign(std::size_t(windows), 0.f);
+        std::vector<float>& logits = item.queryAware; // of the windows, for now
+        logits.resize(std::size_t(windows));
+        for (int h = 0; h < context_.group(); ++h) {
+            windowProducts(item.q + std::size_t(h * dim), item.head->index, dim, logits);
+            for (float& logit : logits) logit *= context_.rules.scale;
+            const double lse = denominator(logits, first, item.position + 1);
+            for (int w = first; w < windows; ++w)
+                item.windowScores[std::size_t(w)] += float(std::exp(double(logits[std::size_t(w)]) - lse));
+        }
+    }
+
+    /// Log-sum-exp over the coarse windows; while there is none, over the fine ones.
+    double denominator(std::span<const float> logits, int first, int tokens) const {
+        const PoolingGrid& grid = context_.spec.grid;
+        const PoolingGrid coarse{kCoarse * grid.kernel, kCoarse * grid.stride, grid.blockSize};
+        const int apart = grid.kernel / grid.stride; // fine windows that make up a coarse one
+        std::vector<double> terms;
+        for (int c = (first + kCoarse - 1) / kCoarse; c < coarse.windows(tokens); ++c) {
+            double sum = 0;
+            for (int part = 0; part < kCoarse; ++part) sum += double(logits[std::size_t(kCoarse * c + part * apart)]);
+            terms.push_back(sum / kCoarse);
+        }
+        if (terms.empty()) terms.assign(logits.begin() + first, logits.end());
+        if (terms.empty()) return 0;
+        const double most = *std::max_element(terms.begin(), terms.end());
+        double sum = 0;
+        for (const double term : terms) sum += std::exp(term - most);
+        return most + std::log(sum);
+    }
+
+    const SelectorContext context_;
+};
+
+} // namespace
 
 MethodEntry infllmV2Method() {
     MethodEntry entry;
@@ -15,11 +91,33 @@ MethodEntry infllmV2Method() {
                         select::windowAddsCurrent(), select::totalBlocks(), select::kernelSize(),
                         select::kernelStride(),      select::denseLen(0),   select::bias(),
                         select::biasScale(),         select::prefill()};
+    entry.parameters.insert(
+        entry.parameters.begin() + 7,
+        {"lse",
+         ParameterType::Choice,
+         "exact",
+         0,
+         0,
+         "",
+         "What a query head's softmax divides by. exact: its own sum; compressed: that of keys pooled over four times "
+         "as many tokens, as MiniCPM4's code estimates it, which shifts the weights of a group's heads.",
+         {"exact", "compressed"}});
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         SelectionSpec spec = select::commonSpec(values, config);
         spec.queryScore = QueryScore::PooledSoftmax;
         spec.budget.queryAware = select::remainingBlocks(values, spec, 0);
+        if (values.text("lse") == "compressed" && spec.grid.kernel % spec.grid.stride != 0)
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("lse=compressed joins pooled keys, and kernel_size {} is no multiple of "
+                                    "kernel_stride {}",
+                                    spec.grid.kernel, spec.grid.stride),
+                        "use a kernel_size that is, or lse=exact");
         return spec;
+    };
+    entry.makeSelector = [](const ParameterValues& values,
+                            const SelectorContext& context) -> std::unique_ptr<Selector> {
+        if (values.text("lse") == "exact") return nullptr; // is data
+        return std::make_unique<CompressedLse>(context);
     };
     return entry;
 }

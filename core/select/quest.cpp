@@ -5,7 +5,9 @@
 
 #include "kernels/base/error.h"
 
+#include <algorithm>
 #include <limits>
+#include <optional>
 
 namespace kvscope {
 namespace {
@@ -13,17 +15,18 @@ namespace {
 using select::Digest;
 using select::PageDigests;
 
-/// Bounds as products of the queries' negative and positive parts with two vectors per complete block. The newest block
-/// has none until it is full; the window attends to it.
-class QuestProducts final : public Selector {
+/// Bounds as products of the queries' negative and positive parts with two vectors per block: of complete blocks only,
+/// or, without a digest, of the ranges that the block index keeps, the newest block's included.
+class QuestProducts : public Selector {
 public:
-    QuestProducts(const SelectorContext& context, Digest digest) : context_(context) {
+    QuestProducts(const SelectorContext& context, std::optional<Digest> digest) : context_(context) {
+        if (!digest) return;
         for (const int tokens : context.maxTokens)
             for (int i = 0; i < context.shape.layers * context.shape.kvHeads; ++i)
-                digests_.emplace_back(context.shape.dim, context.spec.blockSize, tokens, digest);
+                digests_.emplace_back(context.shape.dim, context.spec.blockSize, tokens, *digest);
     }
 
-    Needs needs() const override { return {.prompt = true}; }
+    Needs needs() const override { return {.prompt = !digests_.empty()}; }
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
         if (layer < context_.spec.denseLayers) return;
         const int size = context_.cache.layout().blockSize;
@@ -35,7 +38,11 @@ public:
         });
     }
     void append(std::span<HeadStep> heads) override {
-        for (const HeadStep& item : heads) of(item.layer, item.sequence, item.kvHead).append(item.key, 1);
+        for (const HeadStep& item : heads)
+            if (digests_.empty())
+                item.head->index.append(item.key, item.score);
+            else
+                of(item.layer, item.sequence, item.kvHead).append(item.key, 1);
     }
     void score(std::span<HeadStep> heads) override {
         context_.kernels.forEach(int(heads.size()), [&](int i) {
@@ -47,32 +54,99 @@ public:
             if (!item.dense) chooseBlocks(context_.spec, item);
     }
 
+protected:
+    /// scores: of every block up to the item's own, -inf where nothing bounds one. `queries` query heads from q on.
+    void bound(HeadStep& item, const float* q, int queries, std::vector<float>& scores) {
+        const int dim = context_.shape.dim, blocks = item.position / context_.spec.blockSize + 1;
+        const bool ofIndex = digests_.empty();
+        const PageDigests* pages = ofIndex ? nullptr : &of(item.layer, item.sequence, item.kvHead);
+        scores.assign(std::size_t(blocks), -std::numeric_limits<float>::infinity());
+        item.windowScores.resize(2 * std::size_t(dim));
+        select::rangeProducts(q, queries, dim, ofIndex ? item.head->index.ranges() : pages->ranges(), item.windowScores,
+                              {scores.data(), std::size_t(ofIndex ? blocks : std::min(blocks, pages->pages()))});
+    }
+
+    const SelectorContext context_;
+
 private:
     PageDigests& of(int layer, int sequence, int kvHead) {
         return digests_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
     }
     void scoreOne(HeadStep& item) {
-        const PageDigests& digests = of(item.layer, item.sequence, item.kvHead);
-        const int dim = context_.shape.dim, blocks = item.position / context_.spec.blockSize + 1;
-        const auto complete = std::size_t(std::min(blocks, digests.pages()));
-        item.queryAware.assign(std::size_t(blocks), -std::numeric_limits<float>::infinity());
-        item.windowScores.resize(2 * std::size_t(dim));
-        const std::span scores(item.queryAware.data(), complete);
-        if (context_.spec.rangeReduce == GroupReduce::Sum) {
-            select::rangeProducts(item.q, context_.group(), dim, digests.ranges(), item.windowScores, scores);
-            return;
-        }
-        item.queryAgnostic.resize(complete); // of one query head at a time
-        for (int h = 0; h < context_.group(); ++h) {
-            select::rangeProducts(item.q + std::size_t(h * dim), 1, dim, digests.ranges(), item.windowScores,
-                                  item.queryAgnostic);
-            for (std::size_t b = 0; b < complete; ++b) scores[b] = std::max(scores[b], item.queryAgnostic[b]);
+        if (context_.spec.rangeReduce == GroupReduce::Sum)
+            return bound(item, item.q, context_.group(), item.queryAware);
+        bound(item, item.q, 1, item.queryAware);
+        for (int h = 1; h < context_.group(); ++h) { // one query head at a time
+            bound(item, item.q + std::size_t(h * context_.shape.dim), 1, item.queryAgnostic);
+            for (std::size_t b = 0; b < item.queryAware.size(); ++b)
+                item.queryAware[b] = std::max(item.queryAware[b], item.queryAgnostic[b]);
         }
         item.queryAgnostic.clear();
     }
 
-    const SelectorContext context_;
-    std::vector<PageDigests> digests_;
+    std::vector<PageDigests> digests_; // empty: the block index has the ranges
+};
+
+/// As in the paper, every query head has blocks of its own. Those of a group are united on the device, and each head
+/// attends to its own among them.
+class QuestPerHead final : public QuestProducts {
+public:
+    QuestPerHead(const SelectorContext& context, std::optional<Digest> digest, int dynamicBlocks)
+        : QuestProducts(context, digest), perHead_(context.spec),
+          chosen_(context.maxTokens.size() * std::size_t(context.rules.queryHeads)) {
+        perHead_.budget.queryAware = dynamicBlocks;
+    }
+
+    void score(std::span<HeadStep>) override {} // together with the choice
+    void choose(std::span<HeadStep> heads) override {
+        context_.kernels.forEach(int(heads.size()), [&](int i) {
+            if (!heads[std::size_t(i)].dense) chooseOne(heads[std::size_t(i)], std::size_t(i * context_.group()));
+        });
+    }
+    bool attend(std::span<HeadStep> heads) override {
+        const auto group = std::size_t(context_.group()), dim = std::size_t(context_.shape.dim),
+                   valueDim = std::size_t(context_.shape.valueDim);
+        std::vector<std::vector<KvBlockView>> views(heads.size() * group);
+        std::vector<AttentionItem> items;
+        for (std::size_t i = 0; i < views.size(); ++i) {
+            HeadStep& item = heads[i / group];
+            const std::size_t h = i % group;
+            for (std::size_t b = 0; b < item.selected.size(); ++b) // views: one for each selected block
+                if (std::binary_search(chosen_[i].begin(), chosen_[i].end(), item.selected[b].block))
+                    views[i].push_back(item.views[b]);
+            items.push_back({item.q + h * dim, views[i].data(), std::int32_t(views[i].size()), item.out + h * valueDim,
+                             item.lse.empty() ? nullptr : item.lse.data() + h});
+        }
+        context_.kernels.blockAttention({1, int(dim), context_.spec.blockSize, int(dim), int(valueDim),
+                                         context_.rules.scale, context_.spec.bias.scale, items, int(valueDim)});
+        return true;
+    }
+
+private:
+    void chooseOne(HeadStep& item, std::size_t firstHead) {
+        std::vector<SelectedBlock> all;
+        for (std::size_t h = 0; h < std::size_t(context_.group()); ++h) {
+            bound(item, item.q + h * std::size_t(context_.shape.dim), 1, item.queryAware);
+            chooseBlocks(perHead_, item);
+            chosen_[firstHead + h] = item.wanted;
+            all.insert(all.end(), item.selected.begin(), item.selected.end());
+        }
+        std::stable_sort(all.begin(), all.end(),
+                         [](const SelectedBlock& a, const SelectedBlock& b) { return a.block < b.block; });
+        item.selected.clear();
+        item.wanted.clear();
+        for (const SelectedBlock& block : all) {
+            if (!item.selected.empty() && item.selected.back().block == block.block) {
+                item.selected.back().score = std::max(item.selected.back().score, block.score);
+                continue;
+            }
+            item.selected.push_back(block);
+            item.wanted.push_back(block.block);
+        }
+    }
+
+    SelectionSpec perHead_;                         // one query head's share of the budget
+    std::vector<std::vector<std::int32_t>> chosen_; // [item, query head of the group], ascending
 };
 
 } // namespace
@@ -85,9 +159,12 @@ MethodEntry questMethod() {
     entry.summary =
         "Keeps the smallest and largest key of every channel per block and takes the blocks whose upper bound of "
         "q.k is highest, scores of a group's heads combined. The first layers attend to everything.";
-    entry.parameters = {select::blockSize(),
-                        select::sinkBlocks(),
-                        select::windowBlocks(1),
+    Parameter page = select::blockSize(), sink = select::sinkBlocks();
+    page.defaultValue = "16";
+    sink.defaultValue = "0"; // the paper forces the newest page only
+    entry.parameters = {page,
+                        sink,
+                        select::windowBlocks(0),
                         select::windowAddsCurrent(),
                         select::totalBlocks(),
                         {"skip_layers",
@@ -104,8 +181,9 @@ MethodEntry questMethod() {
                          0,
                          0,
                          "",
-                         "How the bounds of the query heads that share a KV head are combined.",
-                         {"sum", "max"}},
+                         "How the bounds of the query heads that share a KV head are combined; per_query_head: not at "
+                         "all, each takes blocks of its own, and what the device holds is their union.",
+                         {"sum", "max", "per_query_head"}},
                         {"bound",
                          ParameterType::Choice,
                          "max",
@@ -121,21 +199,28 @@ MethodEntry questMethod() {
                         select::prefill()};
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         SelectionSpec spec = select::commonSpec(values, config);
-        const bool products = values.text("bound") != "max";
+        const bool products = values.text("bound") != "max", perHead = values.text("group") == "per_query_head";
         spec.queryScore = products ? QueryScore::None : QueryScore::RangeBound;
-        if (products && spec.sparsePrefill)
-            throw Error(ErrorKind::BadInput, "bound=" + values.text("bound") + " reads prompts with full attention",
-                        "leave prefill=sparse out, or use bound=max");
+        if ((products || perHead) && spec.sparsePrefill)
+            throw Error(ErrorKind::BadInput,
+                        (products ? "bound=" + values.text("bound") : "group=per_query_head") +
+                            " reads prompts with full attention",
+                        "leave prefill=sparse out, or use bound=max with group=sum or max");
         spec.rangeReduce = values.text("group") == "max" ? GroupReduce::Max : GroupReduce::Sum;
         spec.denseLayers = values.integer("skip_layers");
         spec.budget.queryAware = select::remainingBlocks(values, spec, 0);
+        if (perHead) spec.budget.queryAware *= config.group(); // the union's most
         return spec;
     };
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
-        if (values.text("bound") == "max") return nullptr; // is data
-        return std::make_unique<QuestProducts>(context,
-                                               values.text("bound") == "product" ? Digest::Bounds : Digest::CuboidMean);
+        std::optional<Digest> digest;
+        if (values.text("bound") == "product") digest = Digest::Bounds;
+        if (values.text("bound") == "cuboid-mean") digest = Digest::CuboidMean;
+        if (values.text("group") == "per_query_head")
+            return std::make_unique<QuestPerHead>(context, digest, select::remainingBlocks(values, context.spec, 0));
+        if (!digest) return nullptr; // is data
+        return std::make_unique<QuestProducts>(context, digest);
     };
     return entry;
 }

@@ -40,6 +40,7 @@ struct SelectionSpec {
     int denseBelowTokens = 0; // dense attention while fewer tokens are cached
     int denseLayers = 0;      // the first layers attend to everything (Quest)
     bool sparsePrefill = false;
+    bool keepsLayer0 = false;   // layer 0 stays on the device whole, although it chooses (SparDA)
     int deviceSlots = 0;        // device slots per KV head the method itself asks for; 0: as many as the budget
     bool ownDeviceTier = false; // the selector keeps what is on the device (Selector::load)
     int spareSlots = 0;         // slots a step may need beyond the budget (a lagging method's newest block)

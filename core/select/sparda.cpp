@@ -74,6 +74,14 @@ MethodEntry spardaMethod() {
          "blocks",
          "Blocks by Forecast with backbone nosa. With window_adds_current the current block takes one of them.",
          {}},
+        {"offload_layer0",
+         ParameterType::Boolean,
+         "true",
+         0,
+         1,
+         "",
+         "Off: layer 0, whose choice nothing announces, stays on the device whole, as in the released code.",
+         {}},
         select::kernelSize(),
         select::kernelStride(),
         select::denseLen(0),
@@ -84,6 +92,7 @@ MethodEntry spardaMethod() {
         if (parameter.key == "total_blocks") parameter.defaultValue = "96";
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         SelectionSpec spec = select::commonSpec(values, config);
+        spec.keepsLayer0 = !values.boolean("offload_layer0");
         spec.queryScore = QueryScore::PooledSoftmax; // keeps pooled keys; the Forecast's products need no softmax
         const std::string& backbone = values.text("backbone");
         if (backbone == "infllmv2" ||

@@ -161,7 +161,8 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     int offloadedLayers = 0;
     for (int layer = 0; layer < config.layers; ++layer) {
         const bool dense = spec.dense || layer < spec.denseLayers;
-        setup.offloaded.push_back(!dense && options.offload && !spec.ownDeviceTier);
+        setup.offloaded.push_back(!dense && options.offload && !spec.ownDeviceTier &&
+                                  !(spec.keepsLayer0 && layer == 0));
         setup.indexed.push_back(!dense && (spec.queryScore != QueryScore::None ||
                                            spec.agnosticScore != AgnosticScore::None || method.makeSelector));
         offloadedLayers += setup.offloaded.back() ? 1 : 0;

@@ -16,7 +16,7 @@ KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens,
     const std::int64_t heads = std::int64_t(sequences) * config.kvHeads;
     const int blocks = spec.grid.blocks(tokens);
     const int denseLayers = spec.dense ? config.layers : std::min(spec.denseLayers, config.layers);
-    const int offloaded = offload ? config.layers - denseLayers : 0;
+    const int offloaded = offload ? config.layers - std::max(denseLayers, spec.keepsLayer0 ? 1 : 0) : 0;
     const std::int64_t resident = config.layers - offloaded;
 
     KvEstimate estimate;

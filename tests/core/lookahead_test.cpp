@@ -149,6 +149,24 @@ TEST(Lookahead, TransfersChangeNoResult) {
                   run(method, 1700, 30, 8, {}, Link{"fast", 1000, 0.001}).logits);
 }
 
+TEST(Lookahead, LayerZeroCanStayOnTheDevice) {
+    if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
+    const Outcome away = run("sparda", 1700, 30, 8), stays = run("sparda", 1700, 30, 8, {{"offload_layer0", "false"}});
+    EXPECT_EQ(stays.logits, away.logits);
+    std::int64_t moved = 0;
+    ASSERT_EQ(stays.sink.steps.size(), away.sink.steps.size());
+    for (std::size_t i = 0; i < stays.sink.steps.size(); ++i) {
+        const StepRecord &mine = stays.sink.steps[i], &other = away.sink.steps[i];
+        EXPECT_EQ(mine.layers[0].misses + mine.layers[0].h2dBytes + mine.layers[0].d2hBytes + mine.layers[0].exposedNs,
+                  0);
+        EXPECT_EQ(mine.layers[0].selected, other.layers[0].selected) << "it chooses all the same";
+        moved += other.layers[0].h2dBytes;
+        for (std::size_t layer = 1; layer < mine.layers.size(); ++layer)
+            EXPECT_EQ(mine.layers[layer].h2dBytes, other.layers[layer].h2dBytes);
+    }
+    EXPECT_GT(moved, 0);
+}
+
 // Layer 1's blocks of the first decode step, from its definition: its predecessor's input is the embedding, whatever
 // was attended, so keys, queries and input of a plain reading of the prompt say all. InfiniGen, in SparDA's grouped
 // form.

@@ -161,6 +161,7 @@ TEST(QuestProducts, TakeTheBlocksOfTheLargestBounds) {
                                 {{"block_size", "16"},
                                  {"total_blocks", "8"},
                                  {"sink_blocks", "1"},
+                                 {"window_blocks", "1"},
                                  {"skip_layers", "0"},
                                  {"bound", cuboid ? "cuboid-mean" : "product"},
                                  {"group", largest ? "max" : "sum"}},
@@ -185,10 +186,75 @@ TEST(QuestProducts, TakeTheBlocksOfTheLargestBounds) {
         }
 }
 
+/// Largest bound-ordered pages of one query head, and the newest page, which counts (9.4): no sink, no window.
+std::set<std::int32_t> questPages(const MethodRun& run, int position, int head, int total) {
+    std::vector<std::pair<double, std::int32_t>> order;
+    const int g = head / kGroup;
+    for (int page = 0; page < position / 16; ++page) {
+        double sum = 0;
+        for (int c = 0; c < kDim; ++c) {
+            double low = 1e300, high = -1e300;
+            for (int t = page * 16; t < (page + 1) * 16; ++t) {
+                low = std::min(low, double(run.k(t, g)[c]));
+                high = std::max(high, double(run.k(t, g)[c]));
+            }
+            const double q = double(run.q(position, head)[c]);
+            sum += std::max(q * low, q * high);
+        }
+        order.push_back({-sum, page});
+    }
+    std::sort(order.begin(), order.end());
+    std::set<std::int32_t> pages{position / 16};
+    for (int i = 0; i < std::min(total - 1, int(order.size())); ++i) pages.insert(order[std::size_t(i)].second);
+    return pages;
+}
+
+TEST(QuestPerHead, GivesEveryQueryHeadItsOwnPages) {
+    for (const char* bound : {"max", "product"}) {
+        const MethodRun run(
+            "quest", {{"total_blocks", "5"}, {"skip_layers", "0"}, {"group", "per_query_head"}, {"bound", bound}},
+            {330, 40, 33});
+        int apart = 0;
+        for (std::size_t step = 0; step < run.steps().size(); ++step)
+            for (int g = 0; g < MethodRun::kKvHeads; ++g) {
+                const int position = run.position(step);
+                const auto& head = run.steps()[step].heads[std::size_t(g)];
+                std::set<std::int32_t> all;
+                for (int h = 0; h < kGroup; ++h) {
+                    const auto own = questPages(run, position, g * kGroup + h, 5);
+                    ASSERT_EQ(own.size(), 5u);
+                    all.insert(own.begin(), own.end());
+                    const std::vector<std::int32_t> pages(own.begin(), own.end());
+                    const auto expected = run.attention(position, g * kGroup + h, tokensOf(pages, 16, position));
+                    for (int c = 0; c < kDim; ++c)
+                        EXPECT_NEAR(expected[std::size_t(c)], head.out[std::size_t(h * kDim + c)], 2e-6);
+                }
+                EXPECT_EQ(head.units, std::vector<std::int32_t>(all.begin(), all.end())) << "step " << step;
+                apart += all.size() > 5 ? 1 : 0;
+            }
+        EXPECT_GT(apart, 40) << "heads of a group that agree would test nothing";
+    }
+}
+
+TEST(Quest, TakesThePapersPagesByDefault) {
+    const MethodRun run("quest", {{"total_blocks", "4"}, {"skip_layers", "0"}}, {330, 20, 34});
+    EXPECT_EQ(run.spec().blockSize, 16);
+    for (const auto& step : run.steps())
+        for (const auto& head : step.heads) {
+            ASSERT_EQ(head.units.size(), 4u);
+            EXPECT_EQ(head.origins.back(), Origin::Window);
+            EXPECT_EQ(std::count(head.origins.begin(), head.origins.end(), Origin::QueryAware), 3)
+                << "only the newest page is forced";
+        }
+}
+
 // Where no block is open the products and the maxima bound the same blocks.
 TEST(QuestProducts, OfRangesAreTheMaximumsSum) {
-    const std::vector<std::pair<std::string, std::string>> settings{
-        {"block_size", "16"}, {"total_blocks", "9"}, {"skip_layers", "0"}};
+    const std::vector<std::pair<std::string, std::string>> settings{{"block_size", "16"},
+                                                                    {"total_blocks", "9"},
+                                                                    {"skip_layers", "0"},
+                                                                    {"sink_blocks", "1"},
+                                                                    {"window_blocks", "1"}};
     auto products = settings;
     products.emplace_back("bound", "product");
     const MethodRun maxima("quest", settings, {330, 60, 32}), product("quest", products, {330, 60, 32});

@@ -32,6 +32,9 @@ private:
 
 std::unique_ptr<DeviceSelector> questOnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
     const std::string& bound = values.text("bound");
+    if (values.text("group") == "per_query_head")
+        throw Error(ErrorKind::Unsupported, "the GPU backend chooses blocks for a whole group of query heads",
+                    "use group=sum, or --backend cpu");
     if (bound == "max") return nullptr;
     if (context.spec.rangeReduce != GroupReduce::Sum)
         throw Error(ErrorKind::Unsupported, "the GPU backend has bound=" + bound + " with group=sum only",

@@ -9,10 +9,11 @@ namespace kvscope {
 
 using DeviceSelectorOf = std::unique_ptr<DeviceSelector>(const ParameterValues&, const DeviceSelectorContext&);
 DeviceSelectorOf arkvaleOnDevice, asyncTlsOnDevice, dmaTokenOnDevice, doubleSparsityOnDevice, h2oOnDevice,
-    infinigenOnDevice, infllmOnDevice, locretOnDevice, questOnDevice, shadowKvOnDevice, snapKvOnDevice, spardaOnDevice;
+    infinigenOnDevice, infllmOnDevice, infllmV2OnDevice, locretOnDevice, questOnDevice, shadowKvOnDevice, snapKvOnDevice,
+    spardaOnDevice;
 
 DeviceSelectorMaker findDeviceSelector(std::string_view method) {
-    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 12> table{{
+    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 13> table{{
         {"arkvale", arkvaleOnDevice},
         {"asynctls", asyncTlsOnDevice},
         {"dma-token", dmaTokenOnDevice},
@@ -20,6 +21,7 @@ DeviceSelectorMaker findDeviceSelector(std::string_view method) {
         {"h2o", h2oOnDevice},
         {"infinigen", infinigenOnDevice},
         {"infllm", infllmOnDevice},
+        {"infllmv2", infllmV2OnDevice},
         {"locret", locretOnDevice},
         {"quest", questOnDevice},
         {"shadowkv", shadowKvOnDevice},
