@@ -38,8 +38,7 @@ void readSizes(const ConfigReader& reader, ModelConfig& config) {
     config.kvHeads = reader.integerOr("num_key_value_heads", config.queryHeads, 1, 1 << 12);
     if (config.queryHeads % config.kvHeads != 0)
         reader.refuse(fmt::format("{} query heads cannot share {} KV heads evenly", config.queryHeads, config.kvHeads));
-    const bool divides = config.hidden % config.queryHeads == 0;
-    config.headDim = reader.integerOr("head_dim", divides ? config.hidden / config.queryHeads : 0, 1, kMostHeadDim);
+    config.headDim = reader.integerOr("head_dim", config.hidden / config.queryHeads, 1, kMostHeadDim); // as the library
     config.ffn = reader.integer("intermediate_size", 1, 1 << 20);
     config.vocab = reader.integer("vocab_size", 1, 1 << 24);
     config.maxPositions = reader.integer("max_position_embeddings", 1, 1 << 24);
@@ -122,9 +121,7 @@ void ModelConfig::check(const std::string& origin) const {
     if (group() > kMostGroup)
         refuse(fmt::format("{} query heads to a KV head are more than the {} supported", group(), kMostGroup), hint);
     if (headDim < 1)
-        refuse(fmt::format("hidden_size {} is not divisible by num_attention_heads {} and head_dim is missing", hidden,
-                           queryHeads),
-               hint);
+        refuse(fmt::format("hidden_size {} is too small for {} heads (num_attention_heads)", hidden, queryHeads), hint);
     if (headDim > kMostHeadDim)
         refuse(fmt::format("a cached key of {} channels is too long", headDim),
                fmt::format("heads have at most {} channels", kMostHeadDim));
@@ -150,6 +147,7 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin)
     readSizes(reader, config);
     readScales(reader, config);
     architectureOf(config).read(reader, config);
+    config.check(origin); // before anything is computed from the sizes
     const bool interleaved = reader.flagOr("rope_interleave", config.rope.interleaved);
     config.rope =
         RopeConfig::parse(reader, config.latent ? config.latent->ropeDim : config.headDim, config.maxPositions);
