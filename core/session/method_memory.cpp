@@ -41,11 +41,11 @@ std::int64_t labels(const Place& p, std::int64_t channels) {
     return p.kvHeads() * (p.gpu ? (p.tokens + 31) / 32 * 32 : p.tokens) * stored;
 }
 
-MethodMemory remembered(std::int64_t bytes) { return {bytes, false, 0, 0}; }
+MethodMemory remembered(std::int64_t bytes) { return {bytes, false, 0, 0, 0}; }
 
 /// Tokens of each head that are kept, the others forgotten. listBytes: of what is known about one.
 MethodMemory kept(const Place& p, std::int64_t count, std::int64_t listBytes) {
-    return {p.kvHeads() * count * listBytes, true, p.kvBytes(count), 0};
+    return {p.kvHeads() * count * listBytes, true, p.kvBytes(count), 0, int(p.blocksOf(count))};
 }
 
 MethodMemory arkvale(const Place& p) { return remembered(digests(p) + (p.gpu ? p.kvHeads() * p.blocks() : 0)); }
@@ -58,7 +58,7 @@ MethodMemory asynctls(const Place& p) {
 MethodMemory doubleSparsity(const Place& p) {
     const std::int64_t channels = std::clamp<std::int64_t>(p.dim() / p.values.integer("group_factor"), 1, p.dim());
     const std::int64_t heavy = p.atMost(p.values.integer("heavy_tokens"));
-    return {labels(p, channels), true, p.kvBytes(heavy), p.kvBytes(p.tokens)};
+    return {labels(p, channels), true, p.kvBytes(heavy), p.kvBytes(p.tokens), int(p.blocksOf(heavy))};
 }
 
 MethodMemory h2o(const Place& p) {
@@ -98,7 +98,7 @@ MethodMemory shadowkv(const Place& p) {
                        chosen = std::min<std::int64_t>(budget.chosen, chunks - outliers),
                        pool = (chosen + outliers) * budget.chunk + p.tokens - chunks * budget.chunk;
     return {(p.tokens + width) * rank * p.number() + p.kvHeads() * chunks * p.dim() * p.number(), true, p.kvBytes(pool),
-            p.kvHeads() * chunks * budget.chunk * p.dim() * p.number()};
+            p.kvHeads() * chunks * budget.chunk * p.dim() * p.number(), int(p.blocksOf(pool))};
 }
 
 MethodMemory infinigen(const Place& p) {
@@ -143,7 +143,8 @@ MethodMemory methodMemory(const MethodEntry& method, const ParameterValues& valu
     const std::int64_t places =
         std::int64_t(sequences) *
         (config.layers - (spec.dense ? config.layers : std::min(spec.denseLayers, config.layers)));
-    memory.ownTiers = gpu && spec.ownDeviceTier && memory.ownTiers;
+    memory.ownTiers = spec.ownDeviceTier;
+    if (!gpu) memory.deviceKvBytes = memory.hostKvBytes = memory.slots = 0;
     for (std::int64_t* bytes : {&memory.indexBytes, &memory.deviceKvBytes, &memory.hostKvBytes}) *bytes *= places;
     return memory;
 }

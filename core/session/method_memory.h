@@ -11,10 +11,11 @@ namespace kvscope {
 
 struct MethodMemory {
     std::int64_t indexBytes = 0; // on the device tier: digests, labels, partial keys, scores of tokens
-    /// On a GPU such a method may take the place of both tiers (SelectionSpec::ownDeviceTier): keys and values of the
-    /// layers it chooses in. Not meant on the CPU, where blocks of the common store are read.
+    /// The method takes the place of both tiers (SelectionSpec::ownDeviceTier). On a GPU these are the keys and values
+    /// of the layers it chooses in; on the CPU it reads the common store, and they are nothing.
     bool ownTiers = false;
     std::int64_t deviceKvBytes = 0, hostKvBytes = 0;
+    int slots = 0; // blocks of a KV head's tokens on the device
 };
 
 /// Nothing for a method that is its spec. All sequences have `tokens`, nearly all of them prompt.

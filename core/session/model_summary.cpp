@@ -167,9 +167,10 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
             }
             need.indexBytes = kv.indexBytes + own.indexBytes;
             need.blockSlots = kv.blockSlots;
-            if (own.ownTiers) { // what is left to the common tiers: the layers that attend to everything
-                need.hostKvBytes = own.hostKvBytes;
-                need.deviceKvBytes = own.deviceKvBytes + denseLayersBytes(model, spec, context, batch);
+            if (own.ownTiers) { // what is left to the common tiers: the CPU's store, layers that attend to everything
+                if (gpu) need.hostKvBytes = own.hostKvBytes;
+                need.deviceKvBytes = gpu ? own.deviceKvBytes + denseLayersBytes(model, spec, context, batch) : 0;
+                need.blockSlots = own.slots;
             }
             need.hostWeightBytes = backend == Backend::Cpu ? std::int64_t(model.fileBytes()) : 0;
             need.deviceWeightBytes = backend == Backend::Cuda ? gpuWeightBytes(model) : 0;

@@ -110,11 +110,15 @@ TEST(ModelSummary, MemoryOfMethodsThatRememberMoreThanBlocks) {
     // Rank 20 of 128 for both KV heads together, and a landmark for every 8 tokens but the last 32.
     EXPECT_EQ(need(needs, "shadowkv", Backend::Cpu).indexBytes,
               places("shadowkv") / 2 * ((6400 + 128) * 20 + 2 * 796 * 64) * 4);
+    // On the CPU it reads its tokens where every block is stored.
+    EXPECT_EQ(need(needs, "h2o", Backend::Cpu).hostKvBytes, need(needs, "full", Backend::Cpu).hostKvBytes);
+    EXPECT_EQ(need(needs, "h2o", Backend::Cpu).deviceKvBytes, 0);
     if (!runsOnCuda(findMethod("h2o"))) return; // built without CUDA
     EXPECT_EQ(need(needs, "arkvale", Backend::Cuda).indexBytes, places("arkvale") * ((2 * 100 + 64) * 64 * 2 + 100));
     // What is kept lies on the device in 21 blocks, in bf16, and nothing on the host.
     EXPECT_EQ(need(needs, "h2o", Backend::Cuda).hostKvBytes, 0);
     EXPECT_EQ(need(needs, "h2o", Backend::Cuda).deviceKvBytes, places("h2o") * 21 * 64 * 2 * 64 * 2);
+    EXPECT_EQ(need(needs, "h2o", Backend::Cuda).blockSlots, 21);
     EXPECT_EQ(need(needs, "double-sparsity", Backend::Cuda).hostKvBytes, places("double-sparsity") * 6400 * 2 * 64 * 2);
     EXPECT_EQ(need(needs, "double-sparsity", Backend::Cuda).deviceKvBytes,
               places("double-sparsity") * 4 * 64 * 2 * 64 * 2);
