@@ -205,9 +205,9 @@ void makePunctuation(const Spec& spec, PreTokenizerSteps& steps) {
 }
 
 void makeWhitespace(const Spec& spec, PreTokenizerSteps& steps) {
-    addSplit(spec, steps,
-             R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}]+|[^\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\s]+)",
-             Behavior::Removed, true);
+    const std::string words = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D})"
+                              R"(\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+    addSplit(spec, steps, ("[" + words + "]+|[^" + words + "\\s]+").c_str(), Behavior::Removed, true);
 }
 
 void makeWhitespaceSplit(const Spec& spec, PreTokenizerSteps& steps) {
