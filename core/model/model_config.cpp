@@ -1,6 +1,7 @@
 #include "core/model/model_config.h"
 
 #include "core/model/architecture.h"
+#include "core/model/tokenizer.h"
 
 #include <cmath>
 #include <fmt/format.h>
@@ -106,6 +107,20 @@ SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader) {
     return sparse;
 }
 
+/// Why a text is no JSON: Python writes numbers that are none, and they have a key.
+[[noreturn]] void refuseText(std::string_view text, const std::string& origin) {
+    for (const char* const word : {"NaN", "Infinity"}) {
+        const std::size_t at = text.find(word), end = at == text.npos ? at : text.rfind('"', at),
+                          begin = end == text.npos || end == 0 ? text.npos : text.rfind('"', end - 1);
+        if (begin != text.npos)
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("{}: '{}' is {}, which is no number in JSON", origin,
+                                    shown(toValidUtf8(text.substr(begin + 1, end - begin - 1))), word),
+                        "correct the value, or download the file again");
+    }
+    throw Error(ErrorKind::BadInput, origin + ": this is not valid JSON", "download the file again");
+}
+
 } // namespace
 
 float ModelConfig::attentionScale() const {
@@ -136,8 +151,7 @@ void ModelConfig::check(const std::string& origin) const {
 
 ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin) {
     const nlohmann::json json = parseJson(text);
-    if (json.is_discarded())
-        throw Error(ErrorKind::BadInput, origin + ": this is not valid JSON", "download the file again");
+    if (json.is_discarded()) refuseText(text, origin);
     if (!json.is_object())
         throw Error(ErrorKind::BadInput, origin + ": this is no JSON object", "check the checkpoint's config.json");
     const ConfigReader reader(json, origin);

@@ -185,6 +185,12 @@ TEST(ModelConfig, RefusesTextThatIsNoConfiguration) {
         EXPECT_NE(refusalOf([&] { ModelConfig::parse(text, "x/config.json"); }, "x/config.json"), "") << text;
     const std::string deep = "{\"model_type\":" + std::string(500'000, '[') + std::string(500'000, ']') + "}";
     EXPECT_NE(refusalOf([&] { ModelConfig::parse(deep, "x/config.json"); }, "x/config.json"), "");
+    for (const std::string number : {"NaN", "-Infinity"}) {
+        const std::string text = R"({"model_type": "llama", "rope_parameters": {"rope_theta": )" + number + "}}";
+        EXPECT_THAT(refusalOf([&] { ModelConfig::parse(text, "x/config.json"); }, "x/config.json"),
+                    HasSubstr("'rope_theta' is "));
+    }
+    EXPECT_NE(refusalOf([&] { ModelConfig::parse("\"NaN", "x/config.json"); }, "x/config.json"), "");
     EXPECT_NE(configRefusal([](Json& json) { json["architectures"] = {"a\n" + std::string(100'000, 'b')}; }), "");
 }
 
