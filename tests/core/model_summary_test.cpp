@@ -113,6 +113,12 @@ TEST(ModelSummary, MemoryOfMethodsThatRememberMoreThanBlocks) {
     // On the CPU it reads its tokens where every block is stored.
     EXPECT_EQ(need(needs, "h2o", Backend::Cpu).hostKvBytes, need(needs, "full", Backend::Cpu).hostKvBytes);
     EXPECT_EQ(need(needs, "h2o", Backend::Cpu).deviceKvBytes, 0);
+    for (const MethodEntry& method : methods()) { // nobody forgets to state it
+        const SelectionSpec spec = method.make(resolveDefaults(method, model->config()), model->config());
+        if (method.makeSelector && spec.queryScore == QueryScore::None) {
+            EXPECT_GT(need(needs, method.name, Backend::Cpu).indexBytes, 0) << method.name;
+        }
+    }
     if (!runsOnCuda(findMethod("h2o"))) return; // built without CUDA
     EXPECT_EQ(need(needs, "arkvale", Backend::Cuda).indexBytes, places("arkvale") * ((2 * 100 + 64) * 64 * 2 + 100));
     // What is kept lies on the device in 21 blocks, in bf16, and nothing on the host.
