@@ -123,26 +123,26 @@ CASES = {
 
 def random_case(rng):
     """Another size of a random family, in one of the forms in which checkpoints are published."""
-    heads = rng.choice([1, 2, 3, 4, 5, 6, 7, 8, 12])
+    heads = rng.choice([1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 20, 32])
     kv = rng.choice([h for h in range(1, heads + 1) if heads % h == 0])
     hidden = heads * rng.choice([6, 8, 10, 16])
-    config = {**BASE, "hidden_size": hidden, "intermediate_size": rng.choice([24, 37, 40, 64, 96]),
-              "num_hidden_layers": rng.choice([1, 2, 3]), "num_attention_heads": heads, "num_key_value_heads": kv,
-              "vocab_size": rng.choice([64, 97, 200, 251]), "rms_norm_eps": rng.choice([1e-5, 1e-6]),
+    config = {**BASE, "hidden_size": hidden, "intermediate_size": rng.choice([5, 24, 37, 40, 64, 96, 333]),
+              "num_hidden_layers": rng.choice([1, 2, 3, 4]), "num_attention_heads": heads, "num_key_value_heads": kv,
+              "vocab_size": rng.choice([64, 97, 200, 251, 513, 1001]), "rms_norm_eps": rng.choice([1e-5, 1e-6, 1e-3, 1e-12]),
               "tie_word_embeddings": rng.random() < 0.4}
     kind = rng.choice(["Llama", "NOSA", "Mistral", "Qwen2", "Qwen3", "MiniCPM", "MiniCPM3", "DeepseekV2", "DeepseekV3",
                        "Glm4MoeLite", "Mixtral", "Qwen2Moe", "Qwen3Moe"])
-    result = {"kind": kind, "prompt": rng.choice([3, 40, 130, 200, 600, 1500]), "sparse": None, "mup": None,
+    result = {"kind": kind, "prompt": rng.choice([1, 3, 40, 64, 65, 130, 200, 600, 1500]), "sparse": None, "mup": None,
               "eviction": False, "config": config, "dtype": rng.choice(["bfloat16", "float16", "float32"]),
-              "shards": rng.choice([1, 1, 3]), "older_keys": rng.random() < 0.5}
+              "shards": rng.choice([1, 1, 3, 5]), "older_keys": rng.random() < 0.5, "mixed": rng.random() < 0.3}
     dim = hidden // heads
     if kind in ("MiniCPM3", "DeepseekV2", "DeepseekV3", "Glm4MoeLite"):
-        dim = rng.choice([4, 8, 16])
-        config.update(kv_lora_rank=rng.choice([8, 20, 48]), qk_nope_head_dim=rng.choice([6, 16, 24]),
-                      qk_rope_head_dim=dim, v_head_dim=rng.choice([5, 16, 20]), num_key_value_heads=heads,
+        dim = rng.choice([2, 4, 8, 16, 64])
+        config.update(kv_lora_rank=rng.choice([8, 20, 48, 256]), qk_nope_head_dim=rng.choice([6, 16, 24, 128]),
+                      qk_rope_head_dim=dim, v_head_dim=rng.choice([1, 5, 16, 20, 128]), num_key_value_heads=heads,
                       q_lora_rank=rng.choice([None, 12, 30]))
     elif rng.random() < 0.6 or kind == "Qwen3":
-        dim = config["head_dim"] = rng.choice([4, 8, 10, 16, 22, 32, 64, 80])
+        dim = config["head_dim"] = rng.choice([2, 4, 8, 10, 16, 22, 32, 64, 80] + [96, 120, 192, 256] * (heads < 9))
         if kind in ("Mistral", "Qwen2", "Qwen3", "Mixtral", "Qwen3Moe"):  # their heads need not divide the width
             config["hidden_size"] = rng.choice([hidden, 27, 50])
     if kind == "Mixtral":  # without it the library's yarn fails
@@ -152,11 +152,16 @@ def random_case(rng):
     if kind in ("Llama", "NOSA", "DeepseekV2"):
         config["mlp_bias"] = rng.random() < 0.3
     if kind in ("DeepseekV2", "DeepseekV3", "Glm4MoeLite"):
-        groups = rng.choice([1, 2, 3])
-        config.update(n_routed_experts=6, num_experts_per_tok=rng.choice([1, 2]), moe_intermediate_size=rng.choice([8, 20]),
-                      n_shared_experts=rng.choice([1, 2]), n_group=groups, topk_group=rng.randint(1, groups),
-                      routed_scaling_factor=rng.choice([1.0, 2.5]), norm_topk_prob=rng.random() < 0.5)
-        if kind != "Glm4MoeLite":
+        groups, each = rng.choice([(1, 7), (2, 3), (3, 5), (4, 4), (8, 2)])
+        used = rng.randint(1, groups)
+        config.update(n_routed_experts=groups * each, num_experts_per_tok=rng.randint(1, used * each),
+                      moe_intermediate_size=rng.choice([1, 8, 20]), n_shared_experts=rng.choice([1, 2, 3]), n_group=groups,
+                      topk_group=used, routed_scaling_factor=rng.choice([0.3, 1.0, 2.5]), norm_topk_prob=rng.random() < 0.5)
+        if kind != "DeepseekV2" and rng.random() < 0.3:
+            config["rope_interleave"] = False
+        if kind == "Glm4MoeLite":
+            config["mlp_layer_types"] = rng.choices(["dense", "sparse"], k=config["num_hidden_layers"])
+        else:
             config["first_k_dense_replace"] = rng.choice([0, 1, 2])
         if kind == "DeepseekV2":
             config["topk_method"] = rng.choice(["greedy", "group_limited_greedy"])
@@ -178,20 +183,23 @@ def random_case(rng):
     if kind == "NOSA":
         result.update(kind="Llama", eviction=True, sparse={**SPARSE, "select_blocks": 3})
     if kind == "Mistral":
-        config["sliding_window"] = rng.choice([None, 2, 16, 33, 100, 4096])
+        config["sliding_window"] = rng.choice([None, 2, 16, 33, 100, 4096, result["prompt"] + 1, result["prompt"] + 30])
     if kind in ("Qwen2", "Qwen3", "Qwen2Moe", "Qwen3Moe") and rng.random() < 0.5:
         config.update(use_sliding_window=True, sliding_window=rng.choice([20, 64]), max_window_layers=rng.choice([0, 1]))
         if kind in ("Qwen2", "Qwen3") and rng.random() < 0.5:
             config["layer_types"] = rng.choices(["full_attention", "sliding_attention"], k=config["num_hidden_layers"])
     types = ["default", "linear", "llama3", "longrope", "yarn"] + (["dynamic"] if dim > 2 else [])
     chosen = rng.choice(types)
-    more = {"rope_theta": rng.choice([1000.0, 10000.0, 500000.0])}
+    more = {"rope_theta": rng.choice([10.0, 1000.0, 10000.0, 123456.7, 5e6])}
     if chosen in ("linear", "dynamic", "yarn") and rng.random() < 0.5:
-        more["factor"] = rng.choice([1.5, 3.0, 8.0])
+        more["factor"] = rng.choice([1.0, 1.5, 3.7, 8.0, 40.0])
     if chosen == "yarn" and rng.random() < 0.5:
         more.update(mscale=rng.choice([0.707, 1.0]), mscale_all_dim=rng.choice([0.707, 1.0]))
     if chosen == "yarn" and rng.random() < 0.3:
         more.update(truncate=False, beta_fast=16, beta_slow=2)
+    if chosen == "longrope" and rng.random() < 0.5:
+        more.update(short_factor=[rng.uniform(0.9, 1.5) for _ in range(dim // 2)],
+                    long_factor=[rng.uniform(1, 40) for _ in range(dim // 2)])
     if chosen == "longrope" and rng.random() < 0.3:
         more["factor"] = 5.0
     if chosen in ("longrope", "yarn") and rng.random() < 0.3:
@@ -200,9 +208,11 @@ def random_case(rng):
         more.update(factor=4.0, low_freq_factor=0.5, high_freq_factor=3.0)
     config.update(rope(chosen, dim=dim, original=rng.choice([64, 128, 256]), **more))
     config["max_position_embeddings"] = rng.choice([128, 256]) if chosen == "dynamic" else rng.choice([700, 1024, 2048])
+    if result["prompt"] * heads > 6000:  # the library keeps every score
+        result["prompt"] = 200
     if chosen == "dynamic":  # the context is what the scaling reaches
         reach = int(config["max_position_embeddings"] * config["rope_parameters"]["factor"])
-        result["prompt"] = min(result["prompt"], reach - STEPS - 1)
+        result["prompt"] = max(1, min(result["prompt"], reach - STEPS - 1))
     elif result["prompt"] > 600:
         config["max_position_embeddings"] = 2048
     return result
@@ -294,9 +304,11 @@ def fresh(spec, model, folder, double):
     return fold(again, spec["mup"]) if spec["mup"] else again
 
 
-def save_weights(tensors, folder, dtype, shards):
-    """One file, or several with an index."""
-    tensors = {key: value.to(dtype).contiguous() for key, value in tensors.items()}
+def save_weights(tensors, folder, dtype, shards, mixed=False):
+    """One file, or several with an index. mixed: some tensors as float32, with the same values."""
+    kept = random.Random(7)
+    tensors = {key: value.to(dtype).contiguous() for key, value in sorted(tensors.items())}
+    tensors = {key: value.float() if mixed and kept.random() < 0.4 else value for key, value in tensors.items()}
     if shards == 1:
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         return
@@ -338,7 +350,8 @@ def write_case(name, spec, seed, root):
             tensors[prefix + "delta.weight"] = torch.randn(
                 (shapes["num_key_value_heads"], dim), generator=generator) / dim ** 0.5
             tensors[prefix + "A"] = torch.linspace(1.0, -0.7, shapes["num_key_value_heads"])
-    save_weights(tensors, folder, getattr(torch, spec.get("dtype", "bfloat16")), spec.get("shards", 1))
+    save_weights(tensors, folder, getattr(torch, spec.get("dtype", "bfloat16")), spec.get("shards", 1),
+                 spec.get("mixed", False))
     config = json.loads((folder / "config.json").read_text())
     config["torch_dtype" if spec.get("older_keys") else "dtype"] = spec.get("dtype", "bfloat16")
     if spec["sparse"]:

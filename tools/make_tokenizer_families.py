@@ -148,6 +148,10 @@ def sentencepieces():
     return out
 
 
+# Punctuation of Unicode 8 and of later versions, and what is no longer any.
+AGES = [f"a{mark}b {mark}1" for mark in "\u0df4\u166d\U000111c9\u2e42\u2e43\u2e52\u061d\u0a76\U0001145b\U00011a9d\u2e5d\u30fb\u00ab"]
+
+
 def cases():
     rng = random.Random(2027)
     special = ["<s>", "</s>", "<unk>", "<|im_start|>user\nHi<|im_end|>\n", "<mask>", " <mask> x", "<pad>  y", "tokens token",
@@ -159,7 +163,7 @@ def cases():
         text = "".join(texts.part(rng) if rng.random() < 0.85 else rng.choice(special) for _ in range(rng.choice([1, 2, 3])))
         if text not in out:
             out.append(text)
-    return [text for text in out if len(text) < 400]
+    return [text for text in out if len(text) < 400] + AGES
 
 
 # Where Unicode's properties, case and composition are least regular, beside what everybody writes.

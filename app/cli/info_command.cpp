@@ -90,6 +90,7 @@ Json describeModel(const Arguments& arguments) {
              {"kv_bytes_per_token_f32", s.kvBytesPerTokenCpu},
              {"kv_bytes_per_token_bf16", s.kvBytesPerTokenGpu},
              {"gpu_backend", s.gpuProblem.empty() ? "runs this model" : s.gpuProblem}};
+    if (!s.notes.empty()) out["notes"] = s.notes;
     out["methods"] = Json::array();
     for (const MethodFit& fit : s.methods) {
         Json entry{{"name", fit.name}, {"applies", fit.applies}};
@@ -133,6 +134,7 @@ void printModel(const Json& m) {
     if (m["eviction_head"].get<bool>()) line("eviction head", "yes (NOSA, DMA)");
     if (m["forecast_heads"].get<bool>()) line("forecast heads", "yes (SparDA)");
     line("GPU backend", m["gpu_backend"]);
+    for (const Json& note : m.value("notes", Json::array())) line("note", note);
     fmt::print("methods\n");
     for (const Json& method : m["methods"]) {
         const bool applies = method["applies"];

@@ -1,6 +1,7 @@
 #include "core/model/model_config.h"
 
 #include "core/model/architecture.h"
+#include "core/model/tokenizer.h"
 
 #include <cmath>
 #include <fmt/format.h>
@@ -38,8 +39,7 @@ void readSizes(const ConfigReader& reader, ModelConfig& config) {
     config.kvHeads = reader.integerOr("num_key_value_heads", config.queryHeads, 1, 1 << 12);
     if (config.queryHeads % config.kvHeads != 0)
         reader.refuse(fmt::format("{} query heads cannot share {} KV heads evenly", config.queryHeads, config.kvHeads));
-    const bool divides = config.hidden % config.queryHeads == 0;
-    config.headDim = reader.integerOr("head_dim", divides ? config.hidden / config.queryHeads : 0, 1, kMostHeadDim);
+    config.headDim = reader.integerOr("head_dim", config.hidden / config.queryHeads, 1, kMostHeadDim); // as the library
     config.ffn = reader.integer("intermediate_size", 1, 1 << 20);
     config.vocab = reader.integer("vocab_size", 1, 1 << 24);
     config.maxPositions = reader.integer("max_position_embeddings", 1, 1 << 24);
@@ -107,6 +107,20 @@ SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader) {
     return sparse;
 }
 
+/// Why a text is no JSON: Python writes numbers that are none, and they have a key.
+[[noreturn]] void refuseText(std::string_view text, const std::string& origin) {
+    for (const char* const word : {"NaN", "Infinity"}) {
+        const std::size_t at = text.find(word), end = at == text.npos ? at : text.rfind('"', at),
+                          begin = end == text.npos || end == 0 ? text.npos : text.rfind('"', end - 1);
+        if (begin != text.npos)
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("{}: '{}' is {}, which is no number in JSON", origin,
+                                    shown(toValidUtf8(text.substr(begin + 1, end - begin - 1))), word),
+                        "correct the value, or download the file again");
+    }
+    throw Error(ErrorKind::BadInput, origin + ": this is not valid JSON", "download the file again");
+}
+
 } // namespace
 
 float ModelConfig::attentionScale() const {
@@ -122,9 +136,7 @@ void ModelConfig::check(const std::string& origin) const {
     if (group() > kMostGroup)
         refuse(fmt::format("{} query heads to a KV head are more than the {} supported", group(), kMostGroup), hint);
     if (headDim < 1)
-        refuse(fmt::format("hidden_size {} is not divisible by num_attention_heads {} and head_dim is missing", hidden,
-                           queryHeads),
-               hint);
+        refuse(fmt::format("hidden_size {} is too small for {} heads (num_attention_heads)", hidden, queryHeads), hint);
     if (headDim > kMostHeadDim)
         refuse(fmt::format("a cached key of {} channels is too long", headDim),
                fmt::format("heads have at most {} channels", kMostHeadDim));
@@ -139,8 +151,7 @@ void ModelConfig::check(const std::string& origin) const {
 
 ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin) {
     const nlohmann::json json = parseJson(text);
-    if (json.is_discarded())
-        throw Error(ErrorKind::BadInput, origin + ": this is not valid JSON", "download the file again");
+    if (json.is_discarded()) refuseText(text, origin);
     if (!json.is_object())
         throw Error(ErrorKind::BadInput, origin + ": this is no JSON object", "check the checkpoint's config.json");
     const ConfigReader reader(json, origin);
@@ -150,6 +161,7 @@ ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin)
     readSizes(reader, config);
     readScales(reader, config);
     architectureOf(config).read(reader, config);
+    config.check(origin); // before anything is computed from the sizes
     const bool interleaved = reader.flagOr("rope_interleave", config.rope.interleaved);
     config.rope =
         RopeConfig::parse(reader, config.latent ? config.latent->ropeDim : config.headDim, config.maxPositions);

@@ -1,8 +1,10 @@
 #include "core/session/model_summary.h"
 
 #include "core/cuda/model_limits.h"
+#include "core/session/method_memory.h"
 
 #include <algorithm>
+#include <cctype>
 #include <fmt/format.h>
 
 namespace kvscope {
@@ -73,6 +75,27 @@ MethodFit fitOf(const MethodEntry& method, const Model& model) {
     return fit;
 }
 
+/// KV of the layers that attend to everything, on the GPU.
+std::int64_t denseLayersBytes(const Model& model, const SelectionSpec& spec, int context, int batch) {
+    const std::int64_t layers = model.config().layers, dense = std::min<std::int64_t>(spec.denseLayers, layers);
+    return estimateKv(model, spec, context, batch, false, std::nullopt, Backend::Cuda).deviceBytes / layers * dense;
+}
+
+/// Where a file cannot say what its model is made of.
+std::vector<std::string> notesOf(const Model& model) {
+    const ModelConfig& c = model.config();
+    std::vector<std::string> notes;
+    std::string name = model.name();
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char letter) { return char(std::tolower(letter)); });
+    if (c.architecture == "LlamaForCausalLM" && c.windows.empty() && name.find("mistral") != name.npos)
+        notes.push_back(
+            "announced as a Llama, as GGUF files of Mistral are, which cannot state a sliding window: every "
+            "layer sees the whole context (Mistral-7B v0.1 was made for the last 4096 tokens; use its "
+            "safetensors beyond that)");
+    return notes;
+}
+
 /// The GPU's copy: quantised and 16-bit weights take what they take in the file, float32 becomes bf16.
 std::int64_t gpuWeightBytes(const Model& model) {
     return std::int64_t(model.fileBytes()) / (model.weightType() == DType::F32 ? 2 : 1);
@@ -98,6 +121,7 @@ ModelSummary summarize(const Model& model) {
     s.feedForward = feedForwardOf(c);
     s.rope = c.rope.describe();
     s.scales = scalesOf(c);
+    s.notes = notesOf(model);
     s.gpuProblem = gpuProblem(model);
     s.weights = nameOf(model.weightType());
     s.tiedEmbeddings = c.tiedEmbeddings;
@@ -124,11 +148,13 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
     const bool gpuToo = gpuProblem(model).empty();
     for (const MethodEntry& method : methods()) {
         if (!fitOf(method, model).applies) continue;
-        SelectionSpec spec = method.make(resolveDefaults(method, c), c);
+        const ParameterValues values = resolveDefaults(method, c);
+        SelectionSpec spec = method.make(values, c);
         if (!model.hasEvictionHead()) spec.bias.scale = 0.f;
         for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
-            const bool data = !method.makeSelector || spec.queryScore != QueryScore::None; // else more than its spec
-            if (backend == Backend::Cuda && (!gpuToo || !data)) continue;
+            const bool gpu = backend == Backend::Cuda;
+            if (gpu && (!gpuToo || !gpuTakes(method, c))) continue;
+            const MethodMemory own = methodMemory(method, values, spec, c, context, batch, gpu);
             const KvEstimate kv = estimateKv(model, spec, context, batch, true, std::nullopt, backend);
             MemoryNeed need;
             need.method = method.name;
@@ -139,8 +165,13 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
                 const int resident = kv.blockSlots == 0 ? c.layers : std::min(spec.denseLayers, c.layers);
                 need.deviceKvBytes -= kv.hostBytes / c.layers * resident;
             }
-            need.indexBytes = kv.indexBytes;
+            need.indexBytes = kv.indexBytes + own.indexBytes;
             need.blockSlots = kv.blockSlots;
+            if (own.ownTiers) { // what is left to the common tiers: the CPU's store, layers that attend to everything
+                if (gpu) need.hostKvBytes = own.hostKvBytes;
+                need.deviceKvBytes = gpu ? own.deviceKvBytes + denseLayersBytes(model, spec, context, batch) : 0;
+                need.blockSlots = own.slots;
+            }
             need.hostWeightBytes = backend == Backend::Cpu ? std::int64_t(model.fileBytes()) : 0;
             need.deviceWeightBytes = backend == Backend::Cuda ? gpuWeightBytes(model) : 0;
             needs.push_back(std::move(need));

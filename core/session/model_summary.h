@@ -27,6 +27,7 @@ struct ModelSummary {
     std::string scales;      // muP; empty: none
     std::string gpuProblem;  // why the GPU backend cannot run it; empty: it can, in a build and on a machine with one
     std::string weights;     // type, e.g. "bf16"
+    std::vector<std::string> notes; // what the files cannot say, and what that means
     bool tiedEmbeddings = false, evictionHead = false, forecastHeads = false;
     std::int64_t fileBytes = 0, weightBytesPerToken = 0;
     std::int64_t kvBytesPerTokenCpu = 0, kvBytesPerTokenGpu = 0; // float32 and bf16
@@ -46,8 +47,8 @@ struct MemoryNeed {
     std::int64_t deviceBytes() const { return deviceKvBytes + indexBytes + deviceWeightBytes; }
 };
 
-/// One entry per method that applies and backend that can run the model. On the CPU the device tier is a part of
-/// ordinary memory. @throws Error(BadInput) when context or batch is out of range
+/// One entry per method that applies and backend that can run the model with it. On the CPU the device tier is a part
+/// of ordinary memory. @throws Error(BadInput) when context or batch is out of range
 std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch);
 
 } // namespace kvscope

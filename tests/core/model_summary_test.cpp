@@ -2,9 +2,11 @@
 #include "core/session/model_summary.h"
 
 #include "core/kv/kv_cache.h"
+#include "core/session/engine.h"
 #include "kernels/base/error.h"
 #include "tests/profiler/temporary_folder.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -87,6 +89,63 @@ TEST(ModelSummary, MemoryIsWhatACacheTakes) {
     EXPECT_THROW(memoryNeeds(*model, 0, 1), Error);
     EXPECT_THROW(memoryNeeds(*model, config.maxPositions + 1, 1), Error);
     EXPECT_THROW(memoryNeeds(*model, 10, 257), Error);
+}
+
+/// Of nosa-tiny: 8 layers, 6 query heads on 2 KV heads of 64 channels. 6400 tokens are 100 blocks of 64.
+TEST(ModelSummary, MemoryOfMethodsThatRememberMoreThanBlocks) {
+    const auto model = Model::load(kDefaultModel);
+    const auto needs = memoryNeeds(*model, 6400, 3);
+    const auto places = [&](const char* method) { // sequences x layers in which it chooses x KV heads
+        const MethodEntry& entry = findMethod(method);
+        const ModelConfig& config = model->config();
+        return std::int64_t(3) * (8 - entry.make(resolveDefaults(entry, config), config).denseLayers) * 2;
+    };
+    // Two vectors a page, and the keys of the open page; on the GPU half numbers and a byte that says what is resident.
+    EXPECT_EQ(need(needs, "arkvale", Backend::Cpu).indexBytes, places("arkvale") * (2 * 100 + 64) * 64 * 4);
+    // 8 of 64 channels at 4 bits, step and minimum; all keys and values wait on the host.
+    EXPECT_EQ(need(needs, "double-sparsity", Backend::Cpu).indexBytes, places("double-sparsity") * 6400 * (4 + 8));
+    // A tenth of the tokens are heavy hitters, a tenth recent, and the newest: a place and a mass for each.
+    EXPECT_EQ(need(needs, "h2o", Backend::Cpu).indexBytes, places("h2o") * 1281 * 12);
+    EXPECT_EQ(need(needs, "infinigen", Backend::Cpu).indexBytes, places("infinigen") * (6400 + 64) * 32 * 4);
+    // Rank 20 of 128 for both KV heads together, and a landmark for every 8 tokens but the last 32.
+    EXPECT_EQ(need(needs, "shadowkv", Backend::Cpu).indexBytes,
+              places("shadowkv") / 2 * ((6400 + 128) * 20 + 2 * 796 * 64) * 4);
+    // On the CPU it reads its tokens where every block is stored.
+    EXPECT_EQ(need(needs, "h2o", Backend::Cpu).hostKvBytes, need(needs, "full", Backend::Cpu).hostKvBytes);
+    EXPECT_EQ(need(needs, "h2o", Backend::Cpu).deviceKvBytes, 0);
+    for (const MethodEntry& method : methods()) { // nobody forgets to state it
+        const SelectionSpec spec = method.make(resolveDefaults(method, model->config()), model->config());
+        if (method.makeSelector && spec.queryScore == QueryScore::None) {
+            EXPECT_GT(need(needs, method.name, Backend::Cpu).indexBytes, 0) << method.name;
+        }
+    }
+    if (!runsOnCuda(findMethod("h2o"))) return; // built without CUDA
+    EXPECT_EQ(need(needs, "arkvale", Backend::Cuda).indexBytes, places("arkvale") * ((2 * 100 + 64) * 64 * 2 + 100));
+    // What is kept lies on the device in 21 blocks, in bf16, and nothing on the host.
+    EXPECT_EQ(need(needs, "h2o", Backend::Cuda).hostKvBytes, 0);
+    EXPECT_EQ(need(needs, "h2o", Backend::Cuda).deviceKvBytes, places("h2o") * 21 * 64 * 2 * 64 * 2);
+    EXPECT_EQ(need(needs, "h2o", Backend::Cuda).blockSlots, 21);
+    EXPECT_EQ(need(needs, "double-sparsity", Backend::Cuda).hostKvBytes, places("double-sparsity") * 6400 * 2 * 64 * 2);
+    EXPECT_EQ(need(needs, "double-sparsity", Backend::Cuda).deviceKvBytes,
+              places("double-sparsity") * 4 * 64 * 2 * 64 * 2);
+    // Values alone wait on the host; keys are made again from their low-rank form.
+    EXPECT_EQ(need(needs, "shadowkv", Backend::Cuda).hostKvBytes, places("shadowkv") * 796 * 8 * 64 * 2);
+    for (const MethodEntry& method : methods())
+        EXPECT_EQ(
+            std::any_of(needs.begin(), needs.end(),
+                        [&](const MemoryNeed& n) { return n.method == method.name && n.backend == Backend::Cuda; }),
+            runsOnCuda(method))
+            << method.name;
+}
+
+TEST(ModelSummary, SaysWhatAFileOfMistralCannotState) {
+    const test::Folder folder;
+    const fs::path file = folder / "Mistral-7B.gguf";
+    fs::create_symlink(fs::path(KVSCOPE_TEST_DATA) / "golden/gguf/families/mistral.gguf", file);
+    const auto model = Model::load(file.string());
+    ASSERT_EQ(summarize(*model).notes.size(), 1u);
+    EXPECT_THAT(summarize(*model).notes.front(), HasSubstr("cannot state a sliding window"));
+    EXPECT_TRUE(summarize(*Model::load(kDefaultModel)).notes.empty());
 }
 
 } // namespace

@@ -337,5 +337,42 @@ TEST(Tokenizer, PutsTheTemplatesTokensAroundTheText) {
     EXPECT_EQ(none.encode("a"), std::vector<std::int32_t>{66});
 }
 
+/// What the tokenizers library makes of them: a mark, a fraction of Latin-1 and another one, a circled letter.
+TEST(Tokenizer, WordCharactersAreTheLibrarys) {
+    Json json{
+        {"model",
+         {{"type", "BPE"},
+          {"unk_token", "<unk>"},
+          {"merges", Json::array()},
+          {"vocab", {{"x", 0}, {"\u0e37", 1}, {"\u00be", 2}, {"\u2153", 3}, {"\u24d0", 4}, {"=", 5}, {"<unk>", 6}}}}}};
+    using Ids = std::vector<std::int32_t>;
+    const auto without = [&](const char* expression) {
+        json["pre_tokenizer"] = {
+            {"type", "Split"}, {"pattern", {{"Regex", expression}}}, {"behavior", "Removed"}, {"invert", false}};
+        return Tokenizer(json.dump(), "words").encode("x\u0e37\u00be\u2153\u24d0=x=");
+    };
+    EXPECT_EQ(without("\\w+"), (Ids{3, 5, 5}));
+    EXPECT_EQ(without("\\W+"), (Ids{0, 1, 2, 4, 0}));
+    EXPECT_EQ(without("[^\\w]"), (Ids{0, 1, 4, 0}));
+    EXPECT_EQ(without("\\b"), (Ids{0, 1, 2, 3, 4, 5, 0, 5}));
+    EXPECT_EQ(without("x\\b"), (Ids{0, 1, 2, 3, 4, 5, 5}));
+    EXPECT_EQ(without("\\Bx"), (Ids{0, 1, 2, 3, 4, 5, 0, 5}));
+    json["pre_tokenizer"] = {{"type", "WhitespaceSplit"}};
+    json["added_tokens"] = {{{"id", 7},
+                             {"content", "=="},
+                             {"single_word", true},
+                             {"normalized", true},
+                             {"special", false},
+                             {"lstrip", false},
+                             {"rstrip", false}}};
+    EXPECT_EQ(Tokenizer(json.dump(), "words").encode("x== ==x \u24d0== == \u2153== \u00be=="),
+              (Ids{0, 5, 5, 5, 5, 0, 4, 5, 5, 7, 3, 7, 2, 7}));
+    json["added_tokens"][0].update({{"single_word", false}, {"rstrip", true}});
+    json["added_tokens"].push_back(json["added_tokens"][0]);
+    json["added_tokens"][1].update({{"id", 8}, {"content", " x"}});
+    EXPECT_EQ(Tokenizer(json.dump(), "words").encode("==  x"), (Ids{7, 8}))
+        << "a space that was stripped begins a token";
+}
+
 } // namespace
 } // namespace kvscope

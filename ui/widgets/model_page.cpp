@@ -127,6 +127,7 @@ void ModelPage::showFacts(const ModelSummary& s) {
     add(tr("Eviction head"), s.evictionHead ? tr("yes: NOSA and DMA apply") : tr("none"));
     if (s.forecastHeads) add(tr("Forecast heads"), tr("yes (SparDA)"));
     add(tr("GPU backend"), s.gpuProblem.empty() ? tr("runs this model") : words(s.gpuProblem));
+    for (const std::string& note : s.notes) add(tr("Note"), words(note));
 }
 
 void ModelPage::showMethods(const ModelSummary& s) {

@@ -63,11 +63,11 @@ void AddedTokens::split(std::string_view text, bool specials,
         if (found->special && !specials) continue;
         if (found->singleWord && (wordEndsAt(begin) || wordBeginsAt(end))) continue;
         if (found->stripLeft) begin = std::max(done, begin - trailingWhiteSpace(text.substr(0, begin)));
+        // Spaces that are taken so may still begin the next token, as in the library.
         if (found->stripRight) end += leadingWhiteSpace(text.substr(end));
         if (begin > done) between(done, begin);
         token(found->id);
         done = end;
-        at = std::max(at, end);
     }
     if (done < text.size()) between(done, text.size());
 }

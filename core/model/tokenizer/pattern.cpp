@@ -32,29 +32,44 @@ bool hasClassIntersection(const std::string& expression) {
     return false;
 }
 
-/// \s as Unicode's White_Space: PCRE2's own also takes U+180E, which is none since Unicode 6.3.
-std::string withPlainSpaces(const std::string& expression) {
+/// \s as Unicode's White_Space: PCRE2's own also takes U+180E, which is none since Unicode 6.3. \w as Oniguruma has it:
+/// with marks (PCRE2 learned of them in 10.43), connectors and the symbols that count as letters, and outside of
+/// classes also with the superscripts and fractions of Latin-1.
+std::string withUnicodeClasses(const std::string& expression) {
     static const std::string spaces =
         R"(\x09-\x0D\x20\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000})";
+    static const std::string words = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc})"
+                                     R"(\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+    static const std::string word = "[" + words + R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}])", noWord = "[^" + word.substr(1);
+    static const std::string edge = "(?:(?<=" + word + ")(?!" + word + ")|(?<!" + word + ")(?=" + word + "))",
+                             noEdge = "(?:(?<=" + word + ")(?=" + word + ")|(?<!" + word + ")(?!" + word + "))";
     std::string out;
     bool inClass = false;
     for (std::size_t i = 0; i < expression.size(); ++i) {
         const char c = expression[i];
-        if (c == '\\' && i + 1 < expression.size()) {
-            const char escaped = expression[++i];
-            if (escaped == 's')
-                out += inClass ? spaces : "[" + spaces + "]";
-            else if (escaped == 'S' && !inClass)
-                out += "[^" + spaces + "]";
-            else
-                out += c, out += escaped;
+        if (c != '\\' || i + 1 == expression.size()) {
+            if (c == '[')
+                inClass = true;
+            else if (c == ']')
+                inClass = false;
+            out += c;
             continue;
         }
-        if (c == '[')
-            inClass = true;
-        else if (c == ']')
-            inClass = false;
-        out += c;
+        const char escaped = expression[++i];
+        if (escaped == 's')
+            out += inClass ? spaces : "[" + spaces + "]";
+        else if (escaped == 'w')
+            out += inClass ? words : word;
+        else if (escaped == 'S' && !inClass)
+            out += "[^" + spaces + "]";
+        else if (escaped == 'W' && !inClass)
+            out += noWord;
+        else if (escaped == 'b' && !inClass)
+            out += edge;
+        else if (escaped == 'B' && !inClass)
+            out += noEdge;
+        else
+            out += c, out += escaped;
     }
     return out;
 }
@@ -86,7 +101,7 @@ Pattern Pattern::plain(std::string text) {
 
 Pattern Pattern::regex(const std::string& expression, const std::string& origin) {
     if (hasClassIntersection(expression)) refuseUnsupported(origin, "a pattern intersects character classes");
-    const std::string translated = withPlainSpaces(expression);
+    const std::string translated = withUnicodeClasses(expression);
     auto compiled = std::make_unique<Compiled>();
     const Owned<pcre2_compile_context> dialect(pcre2_compile_context_create(nullptr));
     compiled->limits.reset(pcre2_match_context_create(nullptr));

@@ -24,6 +24,17 @@ namespace {
 constexpr const char* kByteLevelPattern =
     R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
+// The tokenizers library's punctuation: ASCII's, and what Unicode 8 calls so. What came later is none there (in
+// versions up to 16, so that it does not matter which of them PCRE2 knows), and two characters have been reclassified
+// since.
+constexpr const char* kPunctuation =
+    R"((?![\x{61D}\x{9FD}\x{A76}\x{C77}\x{C84}\x{1B4E}\x{1B4F}\x{1B7D}-\x{1B7F}\x{2E43}-\x{2E4F}\x{2E52}-\x{2E5D})"
+    R"(\x{10D6E}\x{10EAD}\x{10ED0}\x{10F55}-\x{10F59}\x{10F86}-\x{10F89}\x{113D4}-\x{113D8}\x{1144B}-\x{1144F})"
+    R"(\x{1145A}-\x{1145D}\x{11660}-\x{1166C}\x{116B9}\x{1183B}\x{11944}-\x{11946}\x{119E2}\x{11A3F}-\x{11A46})"
+    R"(\x{11A9A}-\x{11AA2}\x{11B00}-\x{11B09}\x{11BE1}\x{11C41}-\x{11C45}\x{11C70}\x{11C71}\x{11EF7}\x{11EF8})"
+    R"(\x{11F43}-\x{11F4F}\x{11FFF}\x{12FF1}\x{12FF2}\x{16D6D}-\x{16D6F}\x{16E97}-\x{16E9A}\x{16FE2}\x{1E5FF})"
+    R"(\x{1E95E}\x{1E95F}])[!-/:-@\[-`{-~\p{P}\x{166D}\x{111C9}])";
+
 enum class Behavior { Isolated, Removed, Contiguous, MergedWithPrevious, MergedWithNext };
 
 class Split final : public PreTokenizer {
@@ -190,13 +201,13 @@ void makeDigits(const Spec& spec, PreTokenizerSteps& steps) {
 void makePunctuation(const Spec& spec, PreTokenizerSteps& steps) {
     const Behavior behavior =
         spec.at("behavior").is_null() ? Behavior::Isolated : behaviorOf(spec, spec.text("behavior"));
-    addSplit(spec, steps, R"([!-/:-@\[-`{-~\p{P}])", behavior);
+    addSplit(spec, steps, kPunctuation, behavior);
 }
 
 void makeWhitespace(const Spec& spec, PreTokenizerSteps& steps) {
-    addSplit(spec, steps,
-             R"([\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}]+|[^\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D}\s]+)",
-             Behavior::Removed, true);
+    const std::string words = R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{200C}\x{200D})"
+                              R"(\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
+    addSplit(spec, steps, ("[" + words + "]+|[^" + words + "\\s]+").c_str(), Behavior::Removed, true);
 }
 
 void makeWhitespaceSplit(const Spec& spec, PreTokenizerSteps& steps) {

@@ -153,8 +153,9 @@ bool isWordCharacter(std::uint32_t c) {
     case UTF8PROC_CATEGORY_NL:
     case UTF8PROC_CATEGORY_PC:
         return true;
-    default:
-        return c == 0x200C || c == 0x200D;
+    default: // joiners, and symbols that count as letters: circled and squared ones
+        return c == 0x200C || c == 0x200D || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+               (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
     }
 }
 

@@ -1,0 +1,334 @@
+// Whole checkpoints, sound and damaged.
+#include "core/model/model.h"
+
+#include "tests/core/refusal.h"
+#include "tests/core/tiny_checkpoint.h"
+#include "tests/profiler/temporary_folder.h"
+
+#include <algorithm>
+#include <cstring>
+#include <sys/stat.h>
+
+namespace kvscope {
+namespace {
+
+using Json = nlohmann::json;
+using test::contentsOf;
+using test::kEmbeddedFolder;
+using test::refusalOf;
+using test::Tensor;
+using test::TinyCheckpoint;
+using test::write;
+using testing::HasSubstr;
+namespace fs = std::filesystem;
+
+std::string loadRefusal(const fs::path& path, const std::string& file) {
+    return refusalOf([&] { Model::load(path.string()); }, file);
+}
+
+void expectHolds(const Model& model, const TinyCheckpoint& checkpoint) {
+    const auto matrixEquals = [&](const WeightMatrix& matrix, const std::string& name) {
+        const Tensor& tensor = checkpoint.tensors.at(name);
+        ASSERT_EQ(matrix.bytes(), tensor.bytes.size()) << name;
+        EXPECT_EQ(matrix.rows, tensor.shape[0]) << name;
+        EXPECT_EQ(std::memcmp(matrix.data, tensor.bytes.data(), tensor.bytes.size()), 0) << name;
+    };
+    const auto vectorEquals = [&](const std::vector<float>& values, const std::string& name) {
+        ASSERT_FALSE(values.empty()) << name;
+        for (std::size_t i = 0; i < values.size(); ++i) EXPECT_EQ(values[i], checkpoint.value(name, i)) << name;
+    };
+    for (int i = 0; i < 2; ++i) {
+        const std::string layer = "model.layers." + std::to_string(i) + ".";
+        const LayerWeights& w = model.layer(i);
+        matrixEquals(w.q, layer + "self_attn.q_proj.weight");
+        matrixEquals(w.k, layer + "self_attn.k_proj.weight");
+        matrixEquals(w.v, layer + "self_attn.v_proj.weight");
+        matrixEquals(w.o, layer + "self_attn.o_proj.weight");
+        matrixEquals(w.mlp.gate, layer + "mlp.gate_proj.weight");
+        matrixEquals(w.mlp.up, layer + "mlp.up_proj.weight");
+        matrixEquals(w.mlp.down, layer + "mlp.down_proj.weight");
+        vectorEquals(w.inputNorm, layer + "input_layernorm.weight");
+        vectorEquals(w.postNorm, layer + "post_attention_layernorm.weight");
+        EXPECT_TRUE(w.qBias.empty());
+        if (!model.hasEvictionHead()) continue;
+        vectorEquals(w.delta, layer + "self_attn.delta.weight");
+        vectorEquals(w.gain, layer + "self_attn.A");
+    }
+    vectorEquals(model.finalNorm(), "model.norm.weight");
+    matrixEquals(model.embedding(), "model.embed_tokens.weight");
+    if (model.config().tiedEmbeddings)
+        EXPECT_EQ(model.lmHead().data, model.embedding().data);
+    else
+        matrixEquals(model.lmHead(), "lm_head.weight");
+}
+
+class Checkpoint : public testing::Test {
+protected:
+    fs::path file(const std::string& name = "model.safetensors") const { return folder_ / name; }
+    /// Writes `checkpoint` and gives the refusal of loading it.
+    std::string refusal(const TinyCheckpoint& checkpoint, const std::string& named = "model.safetensors") const {
+        checkpoint.writeTo(folder_.path());
+        return loadRefusal(folder_.path(), named);
+    }
+    test::Folder folder_;
+};
+
+TEST_F(Checkpoint, LoadsInEveryTypeTiedAndUntied) {
+    for (const std::string dtype : {"BF16", "F16", "F32"})
+        for (const bool tied : {true, false})
+            for (const bool head : {true, false}) {
+                SCOPED_TRACE(dtype + (tied ? " tied" : " untied") + (head ? " with eviction head" : ""));
+                const TinyCheckpoint checkpoint(dtype, tied, head);
+                checkpoint.writeTo(folder_.path());
+                const auto model = Model::load(folder_.path().string());
+                EXPECT_EQ(model->name(), folder_.path().filename().string());
+                EXPECT_EQ(model->weightType(), *weightType(dtype));
+                EXPECT_EQ(model->hasEvictionHead(), head);
+                EXPECT_EQ(model->fileBytes(), fs::file_size(file()));
+                expectHolds(*model, checkpoint);
+            }
+}
+
+TEST_F(Checkpoint, LoadsFromAFileASlashedFolderAndShards) {
+    const TinyCheckpoint checkpoint("F32", false);
+    checkpoint.writeTo(folder_.path());
+    expectHolds(*Model::load(file().string()), checkpoint);
+    const auto slashed = Model::load(folder_.path().string() + "/");
+    EXPECT_EQ(slashed->name(), folder_.path().filename().string());
+    fs::remove(file());
+    checkpoint.writeSharded(folder_.path());
+    const auto sharded = Model::load(folder_.path().string());
+    expectHolds(*sharded, checkpoint);
+    EXPECT_EQ(sharded->fileBytes(),
+              fs::file_size(file("part-1.safetensors")) + fs::file_size(file("part-2.safetensors")));
+}
+
+TEST_F(Checkpoint, ReadsBiasesWhenThereAreAny) {
+    TinyCheckpoint checkpoint;
+    checkpoint.add("model.layers.0.self_attn.q_proj.bias", {32});
+    checkpoint.add("model.layers.1.self_attn.o_proj.bias", {32});
+    checkpoint.writeTo(folder_.path());
+    const auto model = Model::load(folder_.path().string());
+    ASSERT_EQ(model->layer(0).qBias.size(), 32u);
+    EXPECT_EQ(model->layer(0).qBias[5], checkpoint.value("model.layers.0.self_attn.q_proj.bias", 5));
+    EXPECT_EQ(model->layer(1).oBias.size(), 32u);
+    EXPECT_TRUE(model->layer(1).qBias.empty());
+    checkpoint.add("model.layers.1.mlp.up_proj.bias", {48});
+    checkpoint.writeTo(folder_.path());
+    const auto biased = Model::load(folder_.path().string());
+    EXPECT_EQ(biased->layer(1).mlp.upBias.size(), 48u);
+    EXPECT_TRUE(biased->layer(1).mlp.gateBias.empty());
+}
+
+TEST_F(Checkpoint, NamesEveryMissingTensor) {
+    const TinyCheckpoint whole("BF16", false);
+    for (const auto& [name, tensor] : whole.tensors) {
+        TinyCheckpoint checkpoint = whole;
+        checkpoint.tensors.erase(name);
+        const std::string line = refusal(checkpoint);
+        if (name.find("delta") == std::string::npos && name.find("self_attn.A") == std::string::npos)
+            EXPECT_THAT(line, HasSubstr("'" + name + "'"));
+        else
+            EXPECT_THAT(line, HasSubstr("eviction head")) << name;
+    }
+}
+
+TEST_F(Checkpoint, NamesEveryTensorOfAWrongShapeOrType) {
+    const TinyCheckpoint whole("BF16", false);
+    for (const auto& [name, tensor] : whole.tensors) {
+        TinyCheckpoint checkpoint = whole;
+        Tensor& changed = checkpoint.tensors.at(name);
+        changed.shape.push_back(1);
+        EXPECT_THAT(refusal(checkpoint), HasSubstr("'" + name + "' has shape [")) << name;
+        changed.shape = tensor.shape;
+        changed.dtype = "I16";
+        EXPECT_THAT(refusal(checkpoint), HasSubstr("'" + name + "' has type I16")) << name;
+        changed.dtype = "Q4\n";
+        EXPECT_THAT(refusal(checkpoint), HasSubstr("'" + name + "' has the unknown type")) << name;
+    }
+}
+
+TEST_F(Checkpoint, RefusesShardsOutsideTheFolder) {
+    TinyCheckpoint().writeSharded(folder_.path());
+    const std::string index = "model.safetensors.index.json";
+    const std::vector<std::string> names = {"../part-1.safetensors", "/etc/passwd", "a/b", "a\\b", "..", ".", "",
+                                            std::string("a\0b", 3)};
+    for (const std::string& name : names) {
+        write(file(index), Json{{"weight_map", {{"x", name}}}}.dump());
+        EXPECT_NE(loadRefusal(folder_.path(), index), "") << name;
+    }
+    for (const std::string text :
+         {"", "{}", "[]", "{\"weight_map\": {}}", "{\"weight_map\": []}", "{\"weight_map\": {\"x\": 4}}"}) {
+        write(file(index), text);
+        EXPECT_NE(loadRefusal(folder_.path(), index), "") << text;
+    }
+}
+
+TEST_F(Checkpoint, NamesAMissingShard) {
+    TinyCheckpoint().writeSharded(folder_.path());
+    fs::remove(file("part-2.safetensors"));
+    EXPECT_THAT(loadRefusal(folder_.path(), "part-2.safetensors"), HasSubstr("cannot open"));
+}
+
+TEST_F(Checkpoint, NamesTheIndexWhenNoShardHoldsATensor) {
+    TinyCheckpoint checkpoint;
+    checkpoint.tensors.erase("model.layers.1.mlp.up_proj.weight");
+    checkpoint.writeSharded(folder_.path());
+    EXPECT_THAT(loadRefusal(folder_.path(), "model.safetensors.index.json"), HasSubstr("layers.1.mlp.up_proj.weight"));
+}
+
+TEST_F(Checkpoint, NamesEveryMissingFile) {
+    for (const char* name : {"config.json", "model.safetensors"}) {
+        TinyCheckpoint().writeTo(folder_.path());
+        fs::remove(file(name));
+        EXPECT_THAT(loadRefusal(folder_.path(), name), HasSubstr("has no")) << name;
+    }
+}
+
+TEST_F(Checkpoint, EndsWhereGenerationConfigSaysToo) {
+    TinyCheckpoint().writeTo(folder_.path());
+    const auto before = Model::load(folder_.path().string())->config().eosIds;
+    ASSERT_EQ(before, std::vector<std::int32_t>{1});
+    write(file("generation_config.json"), R"({"eos_token_id": [1, 3, 999999], "temperature": 0.6})");
+    EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 3}));
+    write(file("generation_config.json"), R"({"eos_token_id": 5})");
+    EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 5}));
+    for (const char* bad : {"[", "4", R"({"eos_token_id": "</s>"})", R"({"eos_token_id": -4})"}) {
+        write(file("generation_config.json"), bad);
+        EXPECT_NE(loadRefusal(folder_.path(), "generation_config.json"), "") << bad;
+    }
+}
+
+TEST_F(Checkpoint, WithoutATokenizerTakesAndGivesIdsOnly) {
+    TinyCheckpoint().writeTo(folder_.path());
+    fs::remove(file("tokenizer.json"));
+    const auto model = Model::load(folder_.path().string());
+    EXPECT_EQ(model->tokenizer().vocabSize(), model->config().vocab);
+    EXPECT_EQ(model->tokenizer().decode({3, 17}), "<3><17>");
+    const std::string line = refusalOf([&] { (void)model->tokenizer().encode("a text"); }, "--prompt-ids");
+    EXPECT_THAT(line, HasSubstr(folder_.path().string()));
+}
+
+TEST_F(Checkpoint, RefusesAFileTruncatedAnywhere) {
+    TinyCheckpoint checkpoint;
+    checkpoint.writeTo(folder_.path());
+    const std::string whole = contentsOf(file());
+    std::uint64_t header = 0;
+    std::memcpy(&header, whole.data(), 8);
+    for (std::size_t length = 0; length < whole.size(); length += length < 8 + header ? 1 + header / 2000 : 997) {
+        const std::string cut = whole.substr(0, length);
+        EXPECT_NE(refusalOf([&] { SafetensorsFile(std::as_bytes(std::span(cut)), "x.safetensors"); }, "x.safetensors"),
+                  "")
+            << length;
+    }
+    for (const std::size_t length : {std::size_t(0), std::size_t(4), std::size_t(8), std::size_t(100),
+                                     std::size_t(8 + header), std::size_t(8 + header + 1000), whole.size() - 1}) {
+        write(file(), whole.substr(0, length));
+        EXPECT_NE(loadRefusal(folder_.path(), "model.safetensors"), "") << length;
+    }
+}
+
+TEST_F(Checkpoint, ADamagedHeaderLoadsOrIsRefused) {
+    TinyCheckpoint checkpoint;
+    checkpoint.writeTo(folder_.path());
+    const std::string whole = contentsOf(file());
+    std::uint64_t header = 0;
+    std::memcpy(&header, whole.data(), 8);
+    std::mt19937 random(11);
+    int refused = 0;
+    for (int round = 0; round < 200; ++round) {
+        std::string damaged = whole;
+        for (std::size_t changes = 1 + random() % 3; changes > 0; --changes) {
+            const std::size_t at = round % 10 == 0 ? random() % 8 : random() % (8 + header);
+            damaged[at] = round % 2 ? char(random()) : "0123456789[]{},:\""[random() % 17];
+        }
+        write(file(), damaged);
+        if (!loadRefusal(folder_.path(), "model.safetensors").empty()) ++refused;
+    }
+    EXPECT_GT(refused, 50);
+}
+
+TEST_F(Checkpoint, ADamagedConfigurationLoadsOrIsRefused) {
+    TinyCheckpoint checkpoint;
+    checkpoint.writeTo(folder_.path());
+    const std::string whole = contentsOf(file("config.json"));
+    std::mt19937 random(13);
+    for (int round = 0; round < 200; ++round) {
+        std::string damaged = whole;
+        damaged[random() % damaged.size()] = round % 2 ? char(random()) : "0123456789[]{},:\""[random() % 17];
+        write(file("config.json"), damaged);
+        loadRefusal(folder_.path(), ""); // the weights may be what no longer fits
+    }
+}
+
+TEST_F(Checkpoint, RefusesWhatIsNoFile) {
+    TinyCheckpoint().writeConfig(folder_.path());
+    write(file(), "");
+    EXPECT_THAT(loadRefusal(folder_.path(), "model.safetensors"), HasSubstr("too few"));
+    fs::remove(file());
+    fs::create_directory(file());
+    EXPECT_THAT(loadRefusal(folder_.path(), "model.safetensors"), HasSubstr("directory"));
+    fs::remove(file());
+    ASSERT_EQ(mkfifo(file().c_str(), 0600), 0);
+    EXPECT_NE(loadRefusal(folder_.path(), "model.safetensors"), "");
+    write(file("notes.txt"), "text");
+    EXPECT_THAT(loadRefusal(file("notes.txt"), "notes.txt"), HasSubstr("neither a folder nor"));
+}
+
+TEST_F(Checkpoint, ANameThatDoesNotExistListsTheEmbeddedModels) {
+    const std::string long_(10'000, 'x');
+    const std::string line = loadRefusal(file("nowhere"), "nowhere");
+    for (const std::string& name : embeddedModels()) EXPECT_THAT(line, HasSubstr(name));
+    EXPECT_NE(loadRefusal("", ""), "");
+    EXPECT_NE(loadRefusal("line\nbreak", "line break"), "");
+    EXPECT_THROW(Model::load(long_), Error);
+}
+
+TEST_F(Checkpoint, StopsWhenAskedAtEveryReport) {
+    TinyCheckpoint().writeTo(folder_.path());
+    int reports = 0;
+    Model::load(folder_.path().string(), [&](double, std::string_view) { ++reports; });
+    ASSERT_GT(reports, 4);
+    for (int at = 0; at + 1 < reports; ++at) { // the last one says that it is done
+        std::stop_source source;
+        int seen = 0;
+        try {
+            Model::load(
+                folder_.path().string(),
+                [&](double, std::string_view) {
+                    if (seen++ == at) source.request_stop();
+                },
+                source.get_token());
+            ADD_FAILURE() << "not stopped at report " << at;
+        } catch (const Error& error) {
+            EXPECT_EQ(error.kind, ErrorKind::Cancelled);
+            EXPECT_EQ(seen, at + 1);
+        }
+    }
+}
+
+TEST_F(Checkpoint, ProgressRisesFromZeroToOne) {
+    TinyCheckpoint().writeSharded(folder_.path());
+    std::vector<double> fractions;
+    Model::load(folder_.path().string(), [&](double fraction, std::string_view what) {
+        fractions.push_back(fraction);
+        EXPECT_FALSE(what.empty());
+    });
+    ASSERT_FALSE(fractions.empty());
+    EXPECT_EQ(fractions.front(), 0.0);
+    EXPECT_EQ(fractions.back(), 1.0);
+    EXPECT_TRUE(std::is_sorted(fractions.begin(), fractions.end()));
+}
+
+TEST(EmbeddedModel, LoadsByItsName) {
+    const auto model = Model::load(kDefaultModel);
+    EXPECT_EQ(model->name(), kDefaultModel);
+    EXPECT_TRUE(model->hasEvictionHead());
+    EXPECT_EQ(model->weightType(), DType::BF16);
+    EXPECT_EQ(model->fileBytes(), fs::file_size(kEmbeddedFolder / "model.safetensors"));
+    EXPECT_GT(model->weightBytes(), 0u);
+    EXPECT_LE(model->weightBytes(), model->fileBytes());
+}
+
+} // namespace
+} // namespace kvscope
