@@ -84,6 +84,7 @@ TEST_F(TimelineScale, TheTableOfTimesShowsTheLongestAndCopiesAll) {
     const int y = areas.ruler.center().y();
     drag({areas.body.left() + 10, y}, {areas.body.right() - 10, y});
     ASSERT_TRUE(scene().range);
+    EXPECT_GE(panel().height(), view->height() / 5) << "room for more than one line of the table";
     const auto wanted = selfTimes(index(), std::int64_t(std::floor(scene().range->from)),
                                   std::int64_t(std::ceil(scene().range->to)), SelfTimeBy::Component);
     ASSERT_GT(wanted.size(), std::size_t(kNames));

@@ -108,6 +108,12 @@ TimelinePanel::TimelinePanel(QWidget* parent)
     times_->setSortingEnabled(true);
     times_->sortByColumn(2, Qt::DescendingOrder);
     times_->setAccessibleName(tr("Self times"));
+    times_->horizontalHeader()->setSectionResizeMode(0, QHeaderView::Stretch); // names take what the numbers leave
+    times_->horizontalHeader()->setMinimumSectionSize(60);
+    const QString selfTime =
+        tr("What no span inside it claims. Of several tracks, times add up to more than the range.");
+    times_->horizontalHeaderItem(2)->setToolTip(selfTime);
+    timesTitle_->setToolTip(tr("Self time: %1").arg(selfTime));
     times_->installEventFilter(this);
     timesColumn->addWidget(times_, 1);
     addTab(timesPage, tr("Times"));
@@ -158,15 +164,14 @@ void TimelinePanel::showSpan(const std::vector<std::pair<QString, QString>>& fac
 
 void TimelinePanel::showTimes(std::vector<SelfTime> all, TimeRange range, bool measured) {
     QString title =
-        tr("%1 %2, from %3 on. Self time: what no span inside it claims; of several tracks, times add "
-           "up to more than the range.")
-            .arg(measured ? tr("Measured range of") : tr("What is shown, "),
+        tr("%1 %2, from %3 on.")
+            .arg(measured ? tr("Measured range of") : tr("What is shown:"),
                  formatTime(range.size(), range.size() / 1000), formatTime(range.from, range.size() / 1000));
     allTimes_ = std::move(all);
     timesRange_ = range;
     const std::span rows(allTimes_.data(), std::min(allTimes_.size(), kMostLines));
     if (rows.size() < allTimes_.size())
-        title += tr(" The %1 names with the longest self time of %2; Copy takes all.")
+        title += tr(" The %1 longest of %2 names; Copy takes all.")
                      .arg(formatCount(std::int64_t(rows.size())), formatCount(std::int64_t(allTimes_.size())));
     timesTitle_->setText(title);
     times_->setSortingEnabled(false); // while it is filled
@@ -190,9 +195,8 @@ void TimelinePanel::showTimes(std::vector<SelfTime> all, TimeRange range, bool m
     times_->setSortingEnabled(true);
     if (first && !rows.empty()) {
         times_->setProperty("sized", true);
-        times_->setColumnWidth(0, 260);
-        times_->setColumnWidth(1, 170);
-        for (int column = 2; column < times_->columnCount(); ++column) times_->setColumnWidth(column, 92);
+        times_->setColumnWidth(1, 150);
+        for (int column = 2; column < times_->columnCount(); ++column) times_->setColumnWidth(column, 82);
     }
 }
 

@@ -36,6 +36,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kPanelHeight = 150;            // at most a third of the view, until somebody drags the handle
+constexpr int kTimesHeight = 260;            // once a range is measured; at most two fifths of the view
 constexpr int kRedrawMs = 60;                // while spans are read
 constexpr int kTimesPauseMs = 250;           // self times follow the window once it rests
 constexpr std::size_t kNumbered = 4'000'000; // spans up to which a hit is told its number: some 20 ms
@@ -232,11 +233,20 @@ void TimelineView::resizeEvent(QResizeEvent* event) {
     if (!splitMoved_) split_->setSizes({height - below, below});
 }
 
+/// A table of one line is no table; whoever has set the panel's height keeps it.
+void TimelineView::makeRoomForTimes() {
+    const int all = split_->height(), below = std::min(kTimesHeight, all * 2 / 5);
+    if (!splitMoved_ && panel_->height() < below) split_->setSizes({all - below, below});
+}
+
 void TimelineView::connectCanvas() {
     connect(canvas_, &TimelineCanvas::spanClicked, this, [this](SpanRef ref) { choose(ref, false); });
     connect(canvas_, &TimelineCanvas::emptyClicked, this, &TimelineView::forget);
     connect(canvas_, &TimelineCanvas::rangeSelected, this, [this] {
-        if (canvas_->scene().range) panel_->setCurrentIndex(1);
+        if (canvas_->scene().range) {
+            panel_->setCurrentIndex(1);
+            makeRoomForTimes();
+        }
         showTimes();
     });
     connect(canvas_, &TimelineCanvas::windowChanged, this, [this] {

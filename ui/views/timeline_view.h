@@ -63,6 +63,7 @@ protected:
 private:
     QWidget* makeTools();
     void fitTools();
+    void makeRoomForTimes();
     void connectCanvas();
     void connectPanel();
     void reload();
