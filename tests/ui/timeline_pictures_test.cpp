@@ -1,4 +1,4 @@
-// Pictures of the timeline against kept ones: a whole run, one layer with its arrows, a measured range, an imported run.
+// Pictures of the timeline against kept ones: a whole run, one layer with its arrows, a measured range, an import.
 #include "tests/ui/timeline_fixture.h"
 
 #include "tests/ui/picture.h"
