@@ -75,7 +75,8 @@ Command addExport(CLI::App& app) {
     sub->add_option("--what", arguments->what, fmt::format("{}", fmt::join(exportTableNames(), ", ")));
     sub->add_option("--format", arguments->format, "csv, jsonl or chrome-trace")->capture_default_str();
     sub->add_option("--run", arguments->run, "Only this run of the trace; default: all");
-    sub->add_option("-o,--out", arguments->out, "File to write; default: standard output");
+    sub->add_option("-o,--out", arguments->out,
+                    "File to write, compressed if it ends in .gz; default: standard output");
     return [arguments] { return run(*arguments); };
 }
 

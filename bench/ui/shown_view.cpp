@@ -1,8 +1,10 @@
 #include "bench/ui/shown_view.h"
 
+#include "bench/ui/timeline_tour.h"
 #include "kernels/base/error.h"
 #include "ui/look/theme.h"
 #include "ui/plots/plot_canvas.h"
+#include "ui/timeline/timeline_canvas.h"
 #include "ui/views/view.h"
 
 #include <QApplication>
@@ -64,6 +66,15 @@ ui::PlotView* ShownView::plot() {
     return nullptr;
 }
 
+ui::TimelineCanvas* ShownView::timeline() { return view_->findChild<ui::TimelineCanvas*>(); }
+
+bool ShownView::isDrawn() {
+    ui::TimelineCanvas* canvas = timeline();
+    if (!canvas || canvas->data().empty()) return false;
+    canvas->repaint(); // its first piece: more come, and it is used meanwhile
+    return true;
+}
+
 ShownView::Opening ShownView::open(const std::string& trace, int runId, int compareId) {
     Opening opening;
     QString failure;
@@ -94,6 +105,7 @@ ShownView::Opening ShownView::open(const std::string& trace, int runId, int comp
         }
         if (const auto* run = workspace_.current(); run && compareId > 0 && !workspace_.compare())
             workspace_.setCompare(ui::RunKey{run->key.path, compareId});
+        drawn = drawn || isDrawn();
         if (drawn && opening.firstPicture == 0) opening.firstPicture = ms(all);
         const bool quiet = workspace_.idle() && workspace_.current() && workspace_.current()->key.runId == runId;
         if (!quiet) idle.restart();
@@ -147,6 +159,7 @@ void ShownView::drag(QPointF from, QPointF by, int moves, std::vector<double>& f
 
 std::vector<double> ShownView::tour(int rounds) {
     std::vector<double> frames;
+    if (timeline()) return timelineTour(*timeline());
     const QRectF area = plot()->canvas().panels().front()->rect();
     const auto at = [&](double x, double y) {
         return QPointF(area.left() + x * area.width(), area.top() + y * area.height());

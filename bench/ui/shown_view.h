@@ -14,6 +14,10 @@
 #include <string>
 #include <vector>
 
+namespace kvscope::ui {
+class TimelineCanvas;
+}
+
 namespace kvscope::bench {
 
 /// A folder for a generated trace and, while it lives, the place of the tile cache: the person's own stays untouched.
@@ -46,14 +50,17 @@ public:
     Opening open(const std::string& trace, int runId, int compareId = 0);
     /// The view, or the page of it that is shown; null: it has no plot.
     ui::PlotView* plot();
+    ui::TimelineCanvas* timeline(); // null: it is another view
+    bool drawsFrames() { return timeline() || (plot() && plot()->emptyText().isEmpty()); }
 
-    /// Milliseconds per frame of a scripted tour: wheel in, drag, wheel out, drags across the whole, row zooms.
-    /// @pre there is a plot
+    /// Milliseconds per frame of a scripted tour: wheel in, drag, wheel out, drags across the whole, row zooms; the
+    /// timeline has a tour of its own. @pre drawsFrames()
     std::vector<double> tour(int rounds);
 
 private:
     double frame();
     void wheel(QPointF at, int clicks, Qt::KeyboardModifiers modifiers, std::vector<double>& frames);
+    bool isDrawn(); // what has no plot of its own to tell
     void drag(QPointF from, QPointF by, int moves, std::vector<double>& frames);
 
     ui::Workspace workspace_;

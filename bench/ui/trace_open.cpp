@@ -1,11 +1,12 @@
 // A 1 GB trace in the window, in every view: time to the first picture, to the whole of it, the longest moment in which
 // nothing else is answered, frame times once it is there, and memory; the locality once more with its tiles in the
-// cache.
+// cache. With --set trace=FILE, the trace of somebody else.
 #include "bench/selection_trace_file.h"
 #include "bench/ui/shown_view.h"
 #include "bench/ui/ui_bench.h"
 #include "ui/views/view.h"
 
+#include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -16,17 +17,23 @@ namespace {
 
 constexpr int kLayersRun = 1, kMaskRun = 2; // of the generated file
 
-nlohmann::ordered_json measure(const std::string& id, const char* cache, const BenchFolder& folder, const Log& log) {
+/// What is opened, and which runs of it.
+struct Opened {
+    std::string trace;
+    int run = kLayersRun, mask = kMaskRun, compared = kMaskRun;
+};
+
+nlohmann::ordered_json measure(const std::string& id, const char* cache, const Opened& what, const Log& log) {
     const std::int64_t before = residentBytes();
     ShownView shown(id.c_str(), {1600, 1000});
     const bool mask = id == "selection", compares = id == "compare";
-    const auto opening = shown.open(folder.trace(), mask ? kMaskRun : kLayersRun, compares ? kMaskRun : 0);
+    const auto opening = shown.open(what.trace, mask ? what.mask : what.run, compares ? what.compared : 0);
     nlohmann::ordered_json result{{"first_picture_ms", opening.firstPicture},
                                   {"everything_read_ms", opening.everything},
                                   {"longest_stall_ms", opening.longestStall},
                                   {"resident_mb", double(residentBytes() - before) / 1e6}};
     std::string frames = "no plot";
-    if (const auto* plot = shown.plot(); plot && plot->emptyText().isEmpty()) {
+    if (shown.drawsFrames()) {
         result["frames"] = frameTimes(shown.tour(1));
         frames = fmt::format("frame median {:.1f} ms, 99th percentile {:.1f} ms",
                              result["frames"]["median_ms"].get<double>(), result["frames"]["p99_ms"].get<double>());
@@ -39,18 +46,28 @@ nlohmann::ordered_json measure(const std::string& id, const char* cache, const B
 } // namespace
 
 nlohmann::ordered_json traceOpen(const Settings& settings, const Log& log) {
-    HeatTraceShape shape = heatTraceShape(settings);
-    if (!settings.contains("layers")) shape.layers = 135; // 1 GB with 100,000 steps
     const BenchFolder folder;
-    const auto bytes = writeHeatTrace(folder.trace(), shape, log);
-    nlohmann::ordered_json result{{"trace_mb", double(bytes) / 1e6}, {"steps", shape.steps}, {"layers", shape.layers}};
+    Opened what{folder.trace()};
+    nlohmann::ordered_json result;
+    const auto given = settings.find("trace");
+    bool masks = true;
+    if (given != settings.end()) { // one of somebody else's: its first run
+        what = {given->second, 1, 1, 0};
+        result["trace_mb"] = double(std::filesystem::file_size(given->second)) / 1e6;
+    } else {
+        HeatTraceShape shape = heatTraceShape(settings);
+        if (!settings.contains("layers")) shape.layers = 135; // 1 GB with 100,000 steps
+        masks = shape.blocks > 0;
+        const auto bytes = writeHeatTrace(what.trace, shape, log);
+        result = {{"trace_mb", double(bytes) / 1e6}, {"steps", shape.steps}, {"layers", shape.layers}};
+    }
     for (const ui::ViewEntry& view : ui::views()) {
         if (const auto only = settings.find("view"); only != settings.end() && only->second != view.id) continue;
-        if (shape.blocks == 0 && std::string_view(view.id) == "selection") continue;
+        if (!masks && std::string_view(view.id) == "selection") continue;
         folder.emptyCache();
-        result["cache_empty"][view.id] = measure(view.id, "empty", folder, log);
+        result["cache_empty"][view.id] = measure(view.id, "empty", what, log);
         if (std::string_view(view.id) == "locality")
-            result["cache_filled"][view.id] = measure(view.id, "filled", folder, log);
+            result["cache_filled"][view.id] = measure(view.id, "filled", what, log);
     }
     result["tiles_in_cache_mb"] = double(folder.cacheBytes()) / 1e6;
     return result;

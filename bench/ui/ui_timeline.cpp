@@ -1,6 +1,7 @@
 // The timeline as a person drives it: how soon something is seen, and how long a frame takes while panning and zooming.
 #include "bench/generated_trace.h"
 #include "bench/machine.h"
+#include "bench/ui/timeline_tour.h"
 #include "bench/ui/ui_bench.h"
 #include "kernels/base/error.h"
 #include "ui/look/theme.h"
@@ -9,8 +10,6 @@
 #include "ui/workspace.h"
 
 #include <QApplication>
-#include <QKeyEvent>
-#include <QWheelEvent>
 
 #include <algorithm>
 #include <filesystem>
@@ -26,48 +25,6 @@ using ui::TimelineCanvas;
 double quantile(std::vector<double> values, double q) {
     std::sort(values.begin(), values.end());
     return values.empty() ? 0 : values[std::min(values.size() - 1, std::size_t(q * double(values.size())))];
-}
-
-/// Sends one event and paints what it changed at once; milliseconds of both.
-class Driver {
-public:
-    explicit Driver(TimelineCanvas& canvas) : canvas_(canvas) {}
-
-    double wheel(int clicks, double x) {
-        const QPointF at(x, canvas_.areas().body.center().y());
-        QWheelEvent event(at, canvas_.mapToGlobal(at), {}, {0, 120 * clicks}, Qt::NoButton, {}, Qt::NoScrollPhase,
-                          false);
-        return frame(event);
-    }
-    double key(int key) {
-        QKeyEvent event(QEvent::KeyPress, key, {});
-        return frame(event);
-    }
-
-private:
-    double frame(QEvent& event) {
-        return 1e3 * seconds([&] {
-                   QApplication::sendEvent(&canvas_, &event);
-                   canvas_.repaint();
-               });
-    }
-    TimelineCanvas& canvas_;
-};
-
-/// Zooms in at moving places, pans there, and comes out again: what is drawn goes from everything to single spans.
-std::vector<double> scripted(Driver& driver, const TimelineCanvas& canvas) {
-    std::vector<double> frames;
-    const QRect body = canvas.areas().body;
-    for (const double place : {0.5, 0.13, 0.82, 0.37}) {
-        const double x = body.left() + body.width() * place;
-        for (int i = 0; i < 50; ++i) {
-            frames.push_back(driver.wheel(1, x));
-            if (i % 10 == 9)
-                for (int pan = 0; pan < 12; ++pan) frames.push_back(driver.key(pan < 6 ? Qt::Key_D : Qt::Key_A));
-        }
-        for (int i = 0; i < 50; ++i) frames.push_back(driver.wheel(-1, x));
-    }
-    return frames;
 }
 
 } // namespace
@@ -109,9 +66,8 @@ nlohmann::ordered_json uiTimeline(const Settings& settings, const Log& log) {
     canvas.repaint();
     firstPicture = clock();
     log(fmt::format("first picture after {:.0f} ms", firstPicture));
-    Driver driver(canvas);
     while (!workspace.idle()) { // panning while the rest is read
-        worstWhileLoading = std::max(worstWhileLoading, driver.key(Qt::Key_D));
+        worstWhileLoading = std::max(worstWhileLoading, pressKey(canvas, Qt::Key_D));
         QApplication::processEvents(QEventLoop::AllEvents, 10);
     }
     whole = clock();
@@ -119,10 +75,10 @@ nlohmann::ordered_json uiTimeline(const Settings& settings, const Log& log) {
     log(fmt::format("{} spans in memory after {:.0f} ms", spans, whole));
     view->resetZoom();
     canvas.repaint();
-    std::vector<double> frames = scripted(driver, canvas);
+    std::vector<double> frames = timelineTour(canvas);
     view->resetZoom();
     std::vector<double> wholeFrames;
-    for (int i = 0; i < 40; ++i) wholeFrames.push_back(driver.wheel(i % 2 == 0 ? 1 : -1, 900));
+    for (int i = 0; i < 40; ++i) wholeFrames.push_back(turnWheel(canvas, i % 2 == 0 ? 1 : -1, 900));
     if (generated)
         for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(path + suffix);
 

@@ -1,14 +1,19 @@
 // A file that appears when it is complete: until then it has another name, and it is gone if that never happens.
 #pragma once
 
+#include "profiler/export/gzip_stream.h"
+
 #include <fstream>
+#include <memory>
+#include <ostream>
 #include <string>
 
 namespace kvscope {
 
 class OutputFile {
 public:
-    /// Devices and pipes are written to as they are. @throws Error(Storage) if nothing can be written there
+    /// Devices and pipes are written to as they are; what ends in .gz is compressed. @throws Error(Storage) if nothing
+    /// can be written there, Error(Unsupported) if it should be compressed and this program was built without zlib
     explicit OutputFile(const std::string& path);
     ~OutputFile();
     OutputFile(const OutputFile&) = delete;
@@ -20,7 +25,9 @@ public:
 
 private:
     std::string path_, written_;
-    std::ofstream stream_;
+    std::filebuf file_;
+    std::unique_ptr<GzipStream> gzip_; // null: plain
+    std::ostream stream_{nullptr};
 };
 
 } // namespace kvscope

@@ -1,90 +1,111 @@
 #include "profiler/read/self_time.h"
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 
 namespace kvscope {
-namespace {
 
-struct Sum {
-    std::uint32_t spans = 0;
-    std::int64_t selfNs = 0, totalNs = 0, longestNs = 0;
-};
-
-/// The part of a span inside the range.
-std::int64_t inside(const SpanBar& bar, std::int64_t from, std::int64_t to) {
-    return std::max<std::int64_t>(0, std::min(bar.endNs, to) - std::max(bar.startNs, from));
-}
-
-/// Adds a lane's spans to `sums` by name; `children` is the lane nested in it, or -1.
-void add(const SpanIndex& index, int lane, int children, std::int64_t from, std::int64_t to,
-         const std::function<bool(const IndexedSpan&)>& keep, std::vector<Sum>& sums) {
-    std::uint32_t child = children < 0 ? 0 : index.lowerBound(children, from);
-    const std::uint32_t childEnd = children < 0 ? 0 : index.lowerBound(children, to);
-    if (child > 0) --child; // one may reach into the range from before it
-    index.cover(lane, from, to, -1, [&](const SpanBar& bar) {
-        const std::int64_t total = inside(bar, from, to);
-        std::int64_t self = total;
-        while (child < childEnd) {
-            const IndexedSpan nested = index.at({children, child});
-            const std::int64_t begin = std::max({nested.startNs, bar.startNs, from});
-            self -= std::max<std::int64_t>(0, std::min({nested.endNs(), bar.endNs, to}) - begin);
-            if (nested.endNs() > bar.endNs) break; // the next one at this depth may hold the rest of it
-            ++child;
-        }
-        if (keep && !keep(index.at({lane, bar.first}))) return;
-        Sum& sum = sums[std::size_t(bar.name)];
-        ++sum.spans;
-        sum.totalNs += total;
-        sum.selfNs += std::max<std::int64_t>(0, self);
-        sum.longestNs = std::max(sum.longestNs, total);
-    });
-}
-
-} // namespace
-
-std::string_view componentOf(std::string_view name) {
-    const auto colon = name.find(": ");
-    return colon == std::string_view::npos ? name : name.substr(0, colon);
-}
-
-std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
-                                const std::function<bool(const IndexedSpan&)>& keep) {
+SelfTimeSum::SelfTimeSum(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
+                         std::function<bool(const IndexedSpan&)> keep)
+    : index_(index), from_(fromNs), to_(toNs), by_(by), keep_(std::move(keep)) {
     std::map<std::tuple<int, int, int>, int> laneOf; // track, depth, row
     for (int lane = 0; lane < index.laneCount(); ++lane) {
         const SpanLane info = index.lane(lane);
         laneOf[{info.track, info.depth, info.row}] = lane;
     }
-    std::map<std::pair<std::string_view, std::string_view>, SelfTime> found;
-    std::vector<Sum> sums;
-    for (int track = 0; track < int(index.tracks().size()); ++track) {
-        sums.assign(index.names().size(), {});
-        for (const auto& [place, lane] : laneOf) {
-            const auto& [itsTrack, depth, row] = place;
-            if (itsTrack != track) continue;
-            const auto nested = row == 0 ? laneOf.find({track, depth + 1, 0}) : laneOf.end();
-            add(index, lane, nested == laneOf.end() ? -1 : nested->second, fromNs, toNs, keep, sums);
+    for (const auto& [place, which] : laneOf) {
+        const auto& [track, depth, row] = place;
+        const auto nested = row == 0 ? laneOf.find({track, depth + 1, 0}) : laneOf.end();
+        Lane lane{track, which, nested == laneOf.end() ? -1 : nested->second, 0, 0, 0, 0};
+        lane.next = index.lowerBound(which, from_);
+        lane.end = index.lowerBound(which, to_);
+        // Those that reach into the range from before it.
+        index.cover(which, from_, from_ + 1, -1,
+                    [&](const SpanBar& bar) { lane.next = std::min(lane.next, bar.first); });
+        if (lane.children >= 0) {
+            lane.child = index.lowerBound(lane.children, from_);
+            lane.childEnd = index.lowerBound(lane.children, to_);
+            if (lane.child > 0) --lane.child; // one may reach into the range from before it
         }
-        for (std::size_t name = 0; name < sums.size(); ++name) {
-            const Sum& sum = sums[name];
-            if (sum.spans == 0) continue;
-            const std::string_view full = index.names()[name];
-            const std::string_view shown = by == SelfTimeBy::Component ? componentOf(full) : full;
-            SelfTime& row = found[{index.tracks()[std::size_t(track)], shown}];
-            row.track = index.tracks()[std::size_t(track)];
-            row.name = shown;
-            row.spans += sum.spans;
-            row.selfNs += sum.selfNs;
-            row.totalNs += sum.totalNs;
-            row.longestNs = std::max(row.longestNs, sum.longestNs);
-        }
+        if (lane.next >= lane.end) continue;
+        spans_ += lane.end - lane.next;
+        lanes_.push_back(lane);
     }
+}
+
+bool SelfTimeSum::advance(std::size_t spans) {
+    for (; at_ < lanes_.size(); ++at_) {
+        Lane& lane = lanes_[at_];
+        if (sums_.size() < index_.names().size()) sums_.resize(index_.names().size());
+        for (; lane.next < lane.end; ++lane.next) {
+            if (spans == 0) return false;
+            --spans;
+            ++looked_;
+            add(lane, index_.at({lane.lane, lane.next}));
+        }
+        if (at_ + 1 == lanes_.size() || lanes_[at_ + 1].track != lane.track) closeTrack(lane.track);
+    }
+    return true;
+}
+
+void SelfTimeSum::add(Lane& lane, const IndexedSpan& span) {
+    if (span.endNs() < from_ || (span.endNs() == from_ && span.durationNs > 0)) return;
+    const auto inside = [&](std::int64_t start, std::int64_t end) {
+        return std::max<std::int64_t>(0, std::min(end, to_) - std::max(start, from_));
+    };
+    const std::int64_t total = inside(span.startNs, span.endNs());
+    std::int64_t self = total;
+    while (lane.child < lane.childEnd) {
+        const IndexedSpan nested = index_.at({lane.children, lane.child});
+        self -= inside(std::max(nested.startNs, span.startNs), std::min(nested.endNs(), span.endNs()));
+        if (nested.endNs() > span.endNs()) break; // the next one at this depth may hold the rest of it
+        ++lane.child;
+    }
+    if (keep_ && !keep_(span)) return;
+    Sum& sum = sums_[std::size_t(span.name)];
+    if (sum.spans++ == 0) named_.push_back(span.name);
+    sum.totalNs += total;
+    sum.selfNs += std::max<std::int64_t>(0, self);
+    sum.longestNs = std::max(sum.longestNs, total);
+}
+
+void SelfTimeSum::closeTrack(int track) {
+    const std::string& name = index_.tracks()[std::size_t(track)];
+    for (const int each : named_) {
+        Sum& sum = sums_[std::size_t(each)];
+        const std::string_view full = index_.names()[std::size_t(each)];
+        const std::string_view shown = by_ == SelfTimeBy::Component ? componentOf(full) : full;
+        SelfTime& row = found_[{name, std::string(shown)}];
+        row.track = name;
+        row.name = shown;
+        row.spans += sum.spans;
+        row.selfNs += sum.selfNs;
+        row.totalNs += sum.totalNs;
+        row.longestNs = std::max(row.longestNs, sum.longestNs);
+        sum = {};
+    }
+    named_.clear();
+}
+
+std::vector<SelfTime> SelfTimeSum::rows() const {
     std::vector<SelfTime> rows;
-    for (auto& [key, row] : found) rows.push_back(std::move(row));
+    rows.reserve(found_.size());
+    for (const auto& [key, row] : found_) rows.push_back(row);
     std::stable_sort(rows.begin(), rows.end(),
                      [](const SelfTime& a, const SelfTime& b) { return a.selfNs > b.selfNs; });
     return rows;
+}
+
+std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
+                                const std::function<bool(const IndexedSpan&)>& keep) {
+    SelfTimeSum sum(index, fromNs, toNs, by, keep);
+    sum.advance(sum.spans());
+    return sum.rows();
+}
+
+std::string_view componentOf(std::string_view name) {
+    const auto colon = name.find(": ");
+    return colon == std::string_view::npos ? name : name.substr(0, colon);
 }
 
 } // namespace kvscope

@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace kvscope {
@@ -22,9 +24,47 @@ enum class SelfTimeBy {
     Component // the part of a kernel's name before ": ", which is the stage it was launched for
 };
 
-/// Of [fromNs, toNs), longest self time first. On one track, spans at depth d + 1 are inside those at depth d; spans
-/// that overlap others of their track and depth have no children. Spans that `keep` refuses are not counted; what they
-/// claim of an enclosing one is not its own all the same.
+/// Adds up [fromNs, toNs) of an index piece by piece, so that millions of spans stop nobody's thread. On one track,
+/// spans at depth d + 1 are inside those at depth d; spans that overlap others of their track and depth have no
+/// children. Spans that `keep` refuses are not counted; what they claim of an enclosing one is not its own all the
+/// same. The index outlives the sum and may grow meanwhile: what comes behind the spans of before is left out. Once its
+/// moves() have changed, places in it mean other spans, and the sum has to begin again.
+class SelfTimeSum {
+public:
+    SelfTimeSum(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
+                std::function<bool(const IndexedSpan&)> keep = {});
+    /// Looks at about so many more spans. @return true: all are added up
+    bool advance(std::size_t spans);
+    bool done() const { return at_ == lanes_.size(); }
+    std::size_t looked() const { return looked_; } // at so many spans
+    std::size_t spans() const { return spans_; }   // of so many
+    /// What is added up so far, longest self time first.
+    std::vector<SelfTime> rows() const;
+
+private:
+    struct Lane {
+        int track = 0, lane = 0, children = -1; // children: the lane nested in it; -1: none
+        std::uint32_t next = 0, end = 0, child = 0, childEnd = 0;
+    };
+    struct Sum {
+        std::uint32_t spans = 0;
+        std::int64_t selfNs = 0, totalNs = 0, longestNs = 0;
+    };
+    void add(Lane& lane, const IndexedSpan& span);
+    void closeTrack(int track);
+
+    const SpanIndex& index_;
+    std::int64_t from_, to_;
+    SelfTimeBy by_;
+    std::function<bool(const IndexedSpan&)> keep_;
+    std::vector<Lane> lanes_; // by track
+    std::size_t at_ = 0, looked_ = 0, spans_ = 0;
+    std::vector<Sum> sums_;  // of the lanes' present track, by name
+    std::vector<int> named_; // the names that have one
+    std::map<std::pair<std::string, std::string>, SelfTime> found_;
+};
+
+/// All of it at once.
 std::vector<SelfTime> selfTimes(const SpanIndex& index, std::int64_t fromNs, std::int64_t toNs, SelfTimeBy by,
                                 const std::function<bool(const IndexedSpan&)>& keep = {});
 

@@ -84,8 +84,11 @@ private:
     /// The stages outside the layers, of the steps up to this one that do not have them yet.
     void stepStages(int lastStep) {
         if (lastStep <= batch_.next.stages) return;
-        Statement rows(connection_, "SELECT id, start_ns, duration_ns, embed_ns, lm_head_ns, sample_ns FROM step"
-                                    " WHERE id BETWEEN ? AND ? ORDER BY id");
+        // Prepared once: a run may have millions of steps of a layer or two.
+        if (!stages_)
+            stages_.emplace(connection_, "SELECT id, start_ns, duration_ns, embed_ns, lm_head_ns, sample_ns FROM step"
+                                         " WHERE id BETWEEN ? AND ? ORDER BY id");
+        Statement& rows = *stages_;
         rows.bindAll(trace::stepKey(run_, batch_.next.stages + 1), trace::stepKey(run_, lastStep));
         while (rows.step()) {
             const int step = trace::stepOf(rows.int64(0), 0);
@@ -98,6 +101,7 @@ private:
             stage(StepStage::LmHead, end - sample - head, head);
             stage(StepStage::Sample, end - sample, sample);
         }
+        rows.reset();
         batch_.next.stages = lastStep;
     }
 
@@ -178,7 +182,7 @@ private:
     SpanBatch batch_;
     std::unordered_map<std::string, std::int32_t> texts_;
     std::unordered_map<std::int64_t, std::int32_t> stored_;
-    std::optional<Statement> find_;
+    std::optional<Statement> find_, stages_;
 };
 
 } // namespace

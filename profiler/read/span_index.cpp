@@ -6,7 +6,8 @@
 namespace kvscope {
 namespace {
 
-constexpr int kMostRows = 4; // of one track and depth; what overlaps even then is drawn over each other
+constexpr int kMostRows = 8;                 // of one track and depth; what overlaps even then is drawn over each other
+constexpr std::size_t kMovedAtOnce = 65'536; // a few milliseconds
 
 /// Where two begin together, the shorter first: one without length fits before the other.
 bool earlier(const IndexedSpan& a, const IndexedSpan& b) {
@@ -50,6 +51,8 @@ void SpanIndex::Lane::push(const IndexedSpan& span) {
     chunk.step[at] = span.step;
     chunk.name[at] = std::uint16_t(span.name);
     chunk.layer[at] = std::int16_t(std::min(span.layer, 0x7FFF));
+    chunk.names[std::size_t(span.name >> 6 & 3)] |= std::uint64_t(1) << (span.name & 63);
+    if (size > 0 && span.startNs < lastEnd) crowded = true;
     ++size;
     busyNs += span.durationNs;
     lastEnd = std::max(lastEnd, span.endNs());
@@ -59,6 +62,7 @@ void SpanIndex::Lane::truncate(std::uint32_t newSize) {
     for (std::uint32_t i = newSize; i < size; ++i) busyNs -= duration(i);
     longer.erase(longer.lower_bound(newSize), longer.end());
     size = newSize;
+    if (size == 0) crowded = false;
     chunks.resize((size + kChunk - 1) / kChunk);
     clean = std::min(clean, size);
     lastEnd = std::numeric_limits<std::int64_t>::min();
@@ -122,48 +126,151 @@ void SpanIndex::append(const SpanBatch& batch) {
         endNs_ = size_ == 0 ? end : std::max(endNs_, end);
         ++size_;
     }
-    for (auto& [where, spans] : arrived) appendGroup(where.first, where.second, spans);
+    for (auto& [place, spans] : arrived) appendGroup(place, spans);
 }
 
-void SpanIndex::appendGroup(int track, int depth, std::vector<IndexedSpan>& spans) {
-    if (!std::is_sorted(spans.begin(), spans.end(), earlier)) std::stable_sort(spans.begin(), spans.end(), earlier);
-    std::vector<int>& rows = groups_[{track, depth}];
-    // What lies behind the first newcomer is taken out and put in again in order.
-    std::vector<IndexedSpan> moved;
-    for (const int which : rows) {
-        Lane& lane = lanes_[std::size_t(which)];
-        const std::uint32_t from = lowerBound(which, spans.front().startNs);
-        if (from == lane.size) continue;
-        for (std::uint32_t i = from; i < lane.size; ++i) moved.push_back(lane.span(i));
-        lane.truncate(from);
+/// The first row that is free when the span begins; the number of rows: a new one.
+template <class LaneAt> int SpanIndex::rowFor(const IndexedSpan& span, int rows, const LaneAt& laneAt) {
+    for (int row = 0; row < rows; ++row) {
+        const Lane& lane = laneAt(row);
+        if (lane.size == 0 || lane.lastEnd <= span.startNs) return row;
     }
-    if (!moved.empty()) {
+    return std::min(rows, kMostRows - 1);
+}
+
+void SpanIndex::pushInOrder(const std::pair<int, int>& place, Group& group, const IndexedSpan* first,
+                            const IndexedSpan* last) {
+    const auto laneAt = [&](int row) -> Lane& { return lanes_[std::size_t(group.rows[std::size_t(row)])]; };
+    for (; first != last; ++first) {
+        const int row = rowFor(*first, int(group.rows.size()), laneAt);
+        if (row == int(group.rows.size())) {
+            group.rows.push_back(int(lanes_.size()));
+            Lane& made = lanes_.emplace_back();
+            made.track = place.first;
+            made.depth = place.second;
+            made.row = row;
+        }
+        laneAt(row).push(*first);
+    }
+    for (const int which : group.rows) lanes_[std::size_t(which)].rebuild();
+}
+
+void SpanIndex::appendGroup(const std::pair<int, int>& place, std::vector<IndexedSpan>& spans) {
+    if (!std::is_sorted(spans.begin(), spans.end(), earlier)) std::stable_sort(spans.begin(), spans.end(), earlier);
+    Group& group = groups_[place];
+    // What lies behind the first newcomer has to move.
+    std::size_t behind = 0;
+    std::int64_t lastStart = std::numeric_limits<std::int64_t>::min();
+    for (const int which : group.rows) {
+        const Lane& lane = lanes_[std::size_t(which)];
+        behind += lane.size - lowerBound(which, spans.front().startNs);
+        lastStart = std::max(lastStart, lane.lastStart());
+    }
+    if (group.merge || behind > std::max(kMovedAtOnce, 4 * spans.size())) {
+        const auto inOrder = std::partition_point(spans.begin(), spans.end(),
+                                                  [&](const IndexedSpan& span) { return span.startNs <= lastStart; });
+        group.late.insert(group.late.end(), spans.begin(), inOrder);
+        return pushInOrder(place, group, spans.data() + (inOrder - spans.begin()), spans.data() + spans.size());
+    }
+    if (behind > 0) { // it is taken out and put in again in order
+        std::vector<IndexedSpan> moved;
+        for (const int which : group.rows) {
+            Lane& lane = lanes_[std::size_t(which)];
+            const std::uint32_t from = lowerBound(which, spans.front().startNs);
+            if (from == lane.size) continue;
+            for (std::uint32_t i = from; i < lane.size; ++i) moved.push_back(lane.span(i));
+            lane.truncate(from);
+        }
         spans.insert(spans.begin(), moved.begin(), moved.end());
         std::stable_sort(spans.begin(), spans.end(), earlier);
+        ++moves_;
     }
-    for (const IndexedSpan& span : spans) {
-        int chosen = -1;
-        for (const int which : rows)
-            if (lanes_[std::size_t(which)].size == 0 || lanes_[std::size_t(which)].lastEnd <= span.startNs) {
-                chosen = which;
-                break;
-            }
-        if (chosen < 0 && int(rows.size()) < kMostRows) {
-            chosen = int(lanes_.size());
-            lanes_.emplace_back();
-            lanes_.back().track = track;
-            lanes_.back().depth = depth;
-            lanes_.back().row = int(rows.size());
-            rows.push_back(chosen);
+    pushInOrder(place, group, spans.data(), spans.data() + spans.size());
+}
+
+bool SpanIndex::settle(std::size_t spans, bool all) {
+    bool more = false;
+    for (auto& [place, group] : groups_) {
+        if (!group.merge && !group.late.empty()) {
+            std::size_t there = 0;
+            for (const int which : group.rows) there += lanes_[std::size_t(which)].size;
+            // In growing strides, so that what is moved stays in proportion to what there is.
+            if (!all && group.late.size() * 4 < there) continue;
+            group.merge = std::make_unique<Merge>();
+            group.merge->late.swap(group.late);
+            std::stable_sort(group.merge->late.begin(), group.merge->late.end(), earlier);
         }
-        lanes_[std::size_t(chosen < 0 ? rows.back() : chosen)].push(span);
+        if (group.merge && !advance(place, group, spans)) more = true;
+        more = more || (all && !group.late.empty());
     }
-    for (const int which : rows) lanes_[std::size_t(which)].rebuild();
+    return more;
+}
+
+/// @return true: the merge is done, and its lanes have taken the others' place
+bool SpanIndex::advance(const std::pair<int, int>& place, Group& group, std::size_t& spans) {
+    Merge& merge = *group.merge;
+    const auto laneAt = [&](int row) -> Lane& { return merge.lanes[std::size_t(row)]; };
+    merge.read.resize(group.rows.size(), 0); // rows may have come
+    for (; spans > 0; --spans) {
+        IndexedSpan first;
+        int from = -1; // a row; the number of rows: a late one
+        if (merge.next < merge.late.size()) {
+            first = merge.late[merge.next];
+            from = int(group.rows.size());
+        }
+        for (std::size_t row = 0; row < group.rows.size(); ++row) {
+            const Lane& lane = lanes_[std::size_t(group.rows[row])];
+            if (merge.read[row] == lane.size) continue;
+            const IndexedSpan next = lane.span(merge.read[row]);
+            if (from >= 0 && !earlier(next, first)) continue;
+            first = next;
+            from = int(row);
+        }
+        if (from < 0) break;
+        from == int(group.rows.size()) ? void(++merge.next) : void(++merge.read[std::size_t(from)]);
+        const int row = rowFor(first, int(merge.lanes.size()), laneAt);
+        if (row == int(merge.lanes.size())) {
+            Lane& made = merge.lanes.emplace_back();
+            made.track = place.first;
+            made.depth = place.second;
+            made.row = row;
+        }
+        laneAt(row).push(first);
+    }
+    for (Lane& lane : merge.lanes) lane.rebuild();
+    bool done = merge.next == merge.late.size();
+    for (std::size_t row = 0; row < group.rows.size(); ++row)
+        done = done && merge.read[row] == lanes_[std::size_t(group.rows[row])].size;
+    if (!done) return false;
+    while (group.rows.size() < merge.lanes.size()) {
+        group.rows.push_back(int(lanes_.size()));
+        lanes_.emplace_back();
+    }
+    for (std::size_t row = 0; row < group.rows.size(); ++row) {
+        Lane& lane = lanes_[std::size_t(group.rows[row])];
+        if (row < merge.lanes.size()) {
+            lane = std::move(merge.lanes[row]);
+        } else { // better order needs fewer rows
+            Lane empty;
+            std::tie(empty.track, empty.depth, empty.row) = std::tie(lane.track, lane.depth, lane.row);
+            lane = std::move(empty);
+        }
+    }
+    group.merge.reset();
+    ++moves_;
+    return true;
+}
+
+std::size_t SpanIndex::waiting() const {
+    std::size_t spans = 0;
+    for (const auto& [place, group] : groups_)
+        spans += group.late.size() + (group.merge ? group.merge->late.size() : 0);
+    return spans;
 }
 
 SpanLane SpanIndex::lane(int which) const {
     const Lane& lane = lanes_[std::size_t(which)];
-    return {lane.track, lane.depth, lane.row, lane.size, lane.busyNs};
+    return {lane.track, lane.depth, lane.row, lane.size, lane.busyNs, lane.crowded};
 }
 
 IndexedSpan SpanIndex::at(SpanRef ref) const { return lanes_[std::size_t(ref.lane)].span(ref.index); }
@@ -181,12 +288,40 @@ std::uint32_t SpanIndex::lowerBound(int which, std::int64_t ns) const {
     return low;
 }
 
+SpanIndex::NameSet SpanIndex::namesIn(const std::vector<bool>& names) {
+    NameSet set{};
+    for (std::size_t name = 0; name < names.size(); ++name)
+        if (names[name]) set[name >> 6 & 3] |= std::uint64_t(1) << (name & 63);
+    return set;
+}
+
+namespace {
+bool meet(const SpanIndex::NameSet& a, const SpanIndex::NameSet& b) {
+    return ((a[0] & b[0]) | (a[1] & b[1]) | (a[2] & b[2]) | (a[3] & b[3])) != 0;
+}
+} // namespace
+
+std::uint32_t SpanIndex::nextLike(int which, std::uint32_t index, const NameSet& names) const {
+    const Lane& lane = lanes_[std::size_t(which)];
+    while (index < lane.size && !meet(lane.chunks[index / kChunk]->names, names)) index = (index / kChunk + 1) * kChunk;
+    return std::min(index, lane.size);
+}
+
+std::uint32_t SpanIndex::previousLike(int which, std::uint32_t index, const NameSet& names) const {
+    const Lane& lane = lanes_[std::size_t(which)];
+    while (index > 0 && !meet(lane.chunks[(index - 1) / kChunk]->names, names)) index = (index - 1) / kChunk * kChunk;
+    return index;
+}
+
 std::optional<SpanRef> SpanIndex::find(int which, std::int64_t ns) const {
-    const std::uint32_t after = lowerBound(which, ns + 1);
-    if (after == 0) return std::nullopt;
-    const IndexedSpan span = lanes_[std::size_t(which)].span(after - 1);
-    if (span.endNs() <= ns && span.startNs != ns) return std::nullopt;
-    return SpanRef{which, after - 1};
+    constexpr std::uint32_t kLookedAt = 256; // where spans lie over each other, the uppermost that is still there
+    const Lane& lane = lanes_[std::size_t(which)];
+    const std::uint32_t after = lowerBound(which, ns + 1), last = after - std::min(after, lane.crowded ? kLookedAt : 1);
+    for (std::uint32_t i = after; i > last; --i) {
+        const IndexedSpan span = lane.span(i - 1);
+        if (span.endNs() > ns || span.startNs == ns) return SpanRef{which, i - 1};
+    }
+    return std::nullopt;
 }
 
 int SpanIndex::trackOf(std::string_view name) const {
@@ -196,10 +331,17 @@ int SpanIndex::trackOf(std::string_view name) const {
 
 std::size_t SpanIndex::memoryBytes() const {
     std::size_t bytes = lanes_.capacity() * sizeof(Lane);
-    for (const Lane& lane : lanes_) {
+    const auto add = [&](const Lane& lane) {
         bytes += lane.chunks.size() * sizeof(Chunk) + lane.chunks.capacity() * sizeof(void*);
         bytes += lane.longer.size() * 64;
         for (const auto& level : lane.levels) bytes += level.size() * (sizeof(Node) + 1); // and its pieces' addresses
+    };
+    for (const Lane& lane : lanes_) add(lane);
+    for (const auto& [place, group] : groups_) {
+        bytes += group.late.capacity() * sizeof(IndexedSpan);
+        if (!group.merge) continue;
+        bytes += group.merge->late.capacity() * sizeof(IndexedSpan);
+        for (const Lane& lane : group.merge->lanes) add(lane);
     }
     return bytes;
 }

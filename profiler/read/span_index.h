@@ -45,13 +45,21 @@ struct SpanLane {
     int track = 0, depth = 0, row = 0;
     std::uint32_t spans = 0;
     std::int64_t busyNs = 0;
+    bool crowded = false; // the last of too many rows: its spans lie over each other
 };
 
 class SpanIndex {
 public:
     /// Adds what was read. Spans may come in any order; those of one lane that come late move the ones after them.
+    /// Where that would be very many, they wait for settle().
     void append(const SpanBatch& batch);
-    void clear() { *this = {}; }
+    /// Puts late spans in their place, about so many spans at a time; all: also where few wait among many.
+    /// @return true while there is more to do
+    bool settle(std::size_t spans, bool all);
+    /// Spans that are counted and wait for their place.
+    std::size_t waiting() const;
+    /// Changes when places in lanes come to mean other spans.
+    std::uint64_t moves() const { return moves_; }
 
     std::size_t size() const { return size_; }
     std::size_t memoryBytes() const;
@@ -66,6 +74,16 @@ public:
     int trackOf(std::string_view name) const; // -1: none
 
     IndexedSpan at(SpanRef ref) const;
+    int nameAt(SpanRef ref) const {
+        return lanes_[std::size_t(ref.lane)].chunks[ref.index / kChunk]->name[ref.index % kChunk];
+    }
+    /// Names by their last eight bits, for stepping over stretches that hold none of them.
+    using NameSet = std::array<std::uint64_t, 4>;
+    static NameSet namesIn(const std::vector<bool>& names);
+    /// The first place from `index` on where a span may have one of the names; the lane's size if there is none.
+    std::uint32_t nextLike(int lane, std::uint32_t index, const NameSet& names) const;
+    /// The same backwards: none of the spans from the returned place up to `index` has one of the names.
+    std::uint32_t previousLike(int lane, std::uint32_t index, const NameSet& names) const;
     /// The bars that meet [fromNs, toNs): nothing shorter than `mergeNs` is told apart from its neighbours, and every
     /// span is in exactly one bar. Costs about what it yields, not what there is.
     template <class Visit>
@@ -85,6 +103,7 @@ private:
         std::array<std::int32_t, kChunk> step;
         std::array<std::uint16_t, kChunk> name;
         std::array<std::int16_t, kChunk> layer;
+        NameSet names{}; // at least those
     };
     struct Node {
         std::int64_t start = 0, end = 0; // of everything below
@@ -94,12 +113,16 @@ private:
     struct Lane {
         int track = 0, depth = 0, row = 0;
         std::uint32_t size = 0;
+        bool crowded = false;
         std::int64_t busyNs = 0, lastEnd = std::numeric_limits<std::int64_t>::min();
         std::vector<std::unique_ptr<Chunk>> chunks;
         std::vector<std::deque<Node>> levels; // level k: one node for 16^(k+1) spans; a deque grows without copying
         std::map<std::uint32_t, std::int64_t> longer;
         std::uint32_t clean = 0; // the pyramid is right for the spans before this one
 
+        std::int64_t lastStart() const {
+            return size == 0 ? std::numeric_limits<std::int64_t>::min() : start(size - 1);
+        }
         std::int64_t start(std::uint32_t i) const { return chunks[i / kChunk]->start[i % kChunk]; }
         std::int64_t duration(std::uint32_t i) const {
             const std::uint32_t value = chunks[i / kChunk]->duration[i % kChunk];
@@ -110,19 +133,37 @@ private:
         void truncate(std::uint32_t size);
         void rebuild();
     };
+    /// Late spans on their way between those that are there: into lanes of their own, which then take the others'
+    /// place.
+    struct Merge {
+        std::vector<IndexedSpan> late; // in order
+        std::size_t next = 0;
+        std::vector<std::uint32_t> read; // of each of the rows
+        std::vector<Lane> lanes;
+    };
+    /// The spans of one track and depth.
+    struct Group {
+        std::vector<int> rows; // its lanes
+        std::vector<IndexedSpan> late;
+        std::unique_ptr<Merge> merge; // null: none is under way
+    };
     int internName(const std::string& value);
     int internTrack(const std::string& value);
-    void appendGroup(int track, int depth, std::vector<IndexedSpan>& spans);
+    void appendGroup(const std::pair<int, int>& place, std::vector<IndexedSpan>& spans);
+    void pushInOrder(const std::pair<int, int>& place, Group& group, const IndexedSpan* first, const IndexedSpan* last);
+    bool advance(const std::pair<int, int>& place, Group& group, std::size_t& spans);
+    template <class LaneAt> static int rowFor(const IndexedSpan& span, int rows, const LaneAt& laneAt);
     template <class Visit>
     static void descend(const Lane& lane, std::size_t level, std::uint32_t first, std::uint32_t last, std::int64_t from,
                         std::int64_t to, double mergeNs, Visit& visit);
 
     std::vector<Lane> lanes_;
-    std::map<std::pair<int, int>, std::vector<int>> groups_; // (track, depth): its lanes
+    std::map<std::pair<int, int>, Group> groups_; // (track, depth)
     std::vector<std::string> names_, tracks_;
     std::vector<std::uint32_t> nameCounts_;
     std::unordered_map<std::string, int> nameIds_, trackIds_;
     std::size_t size_ = 0;
+    std::uint64_t moves_ = 0;
     std::int64_t firstNs_ = 0, endNs_ = 0;
 };
 

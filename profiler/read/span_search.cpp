@@ -19,8 +19,8 @@ bool isMatch(const std::vector<bool>& matches, int name) {
 
 } // namespace
 
-std::vector<bool> namesMatching(const SpanIndex& index, std::string_view text,
-                                const std::function<std::string(std::string_view name)>& also) {
+void matchNewNames(const SpanIndex& index, std::string_view text,
+                   const std::function<std::string(std::string_view name)>& also, std::vector<bool>& matches) {
     std::vector<std::string> words;
     const std::string all = lower(text);
     for (std::size_t at = 0; at < all.size();) {
@@ -29,14 +29,20 @@ std::vector<bool> namesMatching(const SpanIndex& index, std::string_view text,
         at = std::min(all.find(' ', begin), all.size());
         words.push_back(all.substr(begin, at - begin));
     }
-    if (words.empty()) return {};
-    std::vector<bool> matches;
-    for (const std::string& name : index.names()) {
+    if (words.empty()) return;
+    while (matches.size() < index.names().size()) {
+        const std::string& name = index.names()[matches.size()];
         std::string plain = lower(name);
         if (also) plain += '\n' + lower(also(name));
         matches.push_back(std::all_of(words.begin(), words.end(),
                                       [&](const std::string& word) { return plain.find(word) != std::string::npos; }));
     }
+}
+
+std::vector<bool> namesMatching(const SpanIndex& index, std::string_view text,
+                                const std::function<std::string(std::string_view name)>& also) {
+    std::vector<bool> matches;
+    matchNewNames(index, text, also, matches);
     return matches;
 }
 
@@ -50,14 +56,15 @@ std::size_t matchCount(const SpanIndex& index, const std::vector<bool>& matches)
 std::size_t matchNumber(const SpanIndex& index, const std::vector<bool>& matches, SpanRef ref) {
     const IndexedSpan wanted = index.at(ref);
     if (!isMatch(matches, wanted.name)) return 0;
+    const SpanIndex::NameSet names = SpanIndex::namesIn(matches);
     std::size_t number = 1;
     for (int lane = 0; lane < index.laneCount(); ++lane) {
         // At the same start lower lanes come first; within the lane, what lies before.
         std::uint32_t end =
             lane == ref.lane ? ref.index : index.lowerBound(lane, wanted.startNs + (lane < ref.lane ? 1 : 0));
         end = std::min(end, index.lane(lane).spans);
-        for (std::uint32_t i = 0; i < end; ++i)
-            if (isMatch(matches, index.at({lane, i}).name)) ++number;
+        for (std::uint32_t i = index.nextLike(lane, 0, names); i < end; i = index.nextLike(lane, i + 1, names))
+            if (isMatch(matches, index.nameAt({lane, i}))) ++number;
     }
     return number;
 }
@@ -65,13 +72,14 @@ std::size_t matchNumber(const SpanIndex& index, const std::vector<bool>& matches
 std::optional<SpanRef> nextMatch(const SpanIndex& index, const std::vector<bool>& matches,
                                  const std::optional<SpanRef>& from, std::int64_t ns) {
     if (from) ns = index.at(*from).startNs;
+    const SpanIndex::NameSet names = SpanIndex::namesIn(matches);
     std::optional<SpanRef> best;
     std::int64_t bestStart = 0;
     for (int lane = 0; lane < index.laneCount(); ++lane) {
         std::uint32_t i = index.lowerBound(lane, ns);
         if (from && lane == from->lane) i = from->index + 1;
         const std::uint32_t end = index.lane(lane).spans;
-        for (; i < end; ++i) {
+        for (i = index.nextLike(lane, i, names); i < end; i = index.nextLike(lane, i + 1, names)) {
             const IndexedSpan span = index.at({lane, i});
             if (best && span.startNs >= bestStart) break; // an earlier lane wins at the same start
             const bool passed = from && span.startNs == ns && lane < from->lane;
@@ -87,12 +95,13 @@ std::optional<SpanRef> nextMatch(const SpanIndex& index, const std::vector<bool>
 std::optional<SpanRef> previousMatch(const SpanIndex& index, const std::vector<bool>& matches,
                                      const std::optional<SpanRef>& from, std::int64_t ns) {
     if (from) ns = index.at(*from).startNs;
+    const SpanIndex::NameSet names = SpanIndex::namesIn(matches);
     std::optional<SpanRef> best;
     std::int64_t bestStart = 0;
     for (int lane = index.laneCount() - 1; lane >= 0; --lane) {
         std::uint32_t i = index.lowerBound(lane, from ? ns + 1 : ns);
         if (from && lane == from->lane) i = from->index;
-        for (; i > 0; --i) {
+        for (i = index.previousLike(lane, i, names); i > 0; i = index.previousLike(lane, i - 1, names)) {
             const IndexedSpan span = index.at({lane, i - 1});
             if (best && span.startNs <= bestStart) break;
             const bool passed = from && span.startNs == ns && lane > from->lane;

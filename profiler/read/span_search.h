@@ -15,6 +15,9 @@ namespace kvscope {
 /// which a name stands for; null: nothing.
 std::vector<bool> namesMatching(const SpanIndex& index, std::string_view text,
                                 const std::function<std::string(std::string_view name)>& also = {});
+/// The same for an index that has more names than when `matches` were found: only those are looked at.
+void matchNewNames(const SpanIndex& index, std::string_view text,
+                   const std::function<std::string(std::string_view name)>& also, std::vector<bool>& matches);
 
 /// How many spans have a name that matches.
 std::size_t matchCount(const SpanIndex& index, const std::vector<bool>& matches);

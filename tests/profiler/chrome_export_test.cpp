@@ -2,6 +2,7 @@
 #include "kernels/base/error.h"
 #include "profiler/export/export.h"
 #include "profiler/export/output_file.h"
+#include "profiler/import/byte_source.h"
 #include "profiler/import/import.h"
 #include "profiler/read/trace_reader.h"
 #include "profiler/store/trace_store.h"
@@ -280,6 +281,34 @@ TEST_F(ChromeExport, ComesBackThroughTheImporterAsItWas) {
     EXPECT_EQ(test::sql(third, flows).rows, test::sql(again, flows).rows);
     const char* values = "SELECT DISTINCT time_ns, value FROM v_gauge ORDER BY 1, 2";
     EXPECT_EQ(test::sql(third, values).rows, test::sql(again, values).rows);
+}
+
+TEST_F(ChromeExport, IsCompressedWhereTheNameEndsInGz) {
+    const std::string plain = (folder / "out.json").string(), packed = (folder / "out.json.gz").string();
+    if (!GzipStream::isAvailable()) {
+        EXPECT_THROW(OutputFile{packed}, Error);
+        return;
+    }
+    synthetic::recordFile(file, {.decodeSteps = 200});
+    for (const std::string& path : {plain, packed}) {
+        OutputFile out(path);
+        exportChromeTrace(file, out.stream());
+        out.commit();
+    }
+    const auto bytes = [](const std::string& path) {
+        ByteSource source(path, {}, {}); // unpacks what is gzip
+        return std::string(std::istreambuf_iterator<char>(&source), {});
+    };
+    const std::string wanted = bytes(plain);
+    EXPECT_GT(wanted.size(), std::size_t(1) << 18) << "more than is packed at once";
+    EXPECT_EQ(bytes(packed), wanted);
+    EXPECT_LT(std::filesystem::file_size(packed) * 4, std::filesystem::file_size(plain));
+    if (!std::filesystem::exists("/dev/full")) return;
+    const std::string full = (folder / "full.gz").string();
+    std::filesystem::create_symlink("/dev/full", full);
+    OutputFile out(full);
+    out.stream() << wanted;
+    EXPECT_THROW(out.commit(), Error);
 }
 
 TEST_F(ChromeExport, AnUnfinishedFileNeverStays) {

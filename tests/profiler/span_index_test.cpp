@@ -9,6 +9,7 @@
 #include <map>
 #include <random>
 #include <tuple>
+#include <utility>
 
 namespace kvscope {
 namespace {
@@ -150,6 +151,54 @@ TEST(SpanIndex, TakesSpansInAnyOrder) {
         EXPECT_LE(index.at({0, i - 1}).startNs, index.at({0, i}).startNs);
 }
 
+/// Two tracks of 150,000 spans each, one newest first, one in no order, with a third in order between them.
+std::vector<SpanRow> lateSpans() {
+    auto reversed = randomSpans(150'000, 21, 0);
+    std::reverse(reversed.begin(), reversed.end());
+    auto shuffled = randomSpans(150'000, 22, 1);
+    std::shuffle(shuffled.begin(), shuffled.end(), std::mt19937(23));
+    const auto ordered = randomSpans(150'000, 24, 2);
+    std::vector<SpanRow> all;
+    for (std::size_t i = 0; i < ordered.size(); ++i)
+        for (const std::vector<SpanRow>* each : {&std::as_const(reversed), &std::as_const(shuffled), &ordered})
+            all.push_back((*each)[i]);
+    return all;
+}
+
+TEST(SpanIndex, PutsManyLateSpansInTheirPlaceAPieceAtATime) {
+    const auto spans = lateSpans();
+    SpanIndex index;
+    std::size_t mostWaiting = 0, pieces = 0;
+    for (std::size_t at = 0; at < spans.size(); at += 9'000) {
+        const auto begin = spans.begin() + std::ptrdiff_t(at);
+        index.append(batchOf(kTexts, {begin, begin + std::min<std::ptrdiff_t>(9'000, spans.end() - begin)}));
+        mostWaiting = std::max(mostWaiting, index.waiting());
+        index.settle(5'000, false); // the lanes grow while they are merged
+    }
+    EXPECT_GT(mostWaiting, 9'000u) << "moving all that lies behind every piece would take a minute for millions";
+    const std::uint64_t moves = index.moves();
+    while (index.settle(20'000, true)) ++pieces;
+    EXPECT_GT(pieces, 2u);
+    EXPECT_NE(index.moves(), moves);
+    EXPECT_EQ(index.waiting(), 0u);
+    EXPECT_EQ(index.size(), spans.size());
+    EXPECT_EQ(everything(index), everything(spans));
+    std::int64_t busy = 0, sum = 0;
+    for (const SpanRow& span : spans) busy += span.durationNs;
+    for (int lane = 0; lane < index.laneCount(); ++lane) {
+        if (index.lane(lane).spans > 0) {
+            EXPECT_EQ(index.lane(lane).row, 0) << "they do not overlap once all are there";
+        }
+        for (std::uint32_t i = 1; i < index.lane(lane).spans; ++i)
+            ASSERT_LE(index.at({lane, i - 1}).startNs, index.at({lane, i}).startNs);
+        sum += index.lane(lane).busyNs;
+        std::uint32_t covered = 0;
+        index.cover(lane, index.firstNs(), index.endNs() + 1, 1e5, [&](const SpanBar& bar) { covered += bar.count; });
+        EXPECT_EQ(covered, index.lane(lane).spans);
+    }
+    EXPECT_EQ(sum, busy);
+}
+
 TEST(SpanIndex, SpreadsOverlappingSpansOverRows) {
     SpanIndex index;
     index.append(
@@ -244,6 +293,33 @@ TEST(SelfTime, AddsUpToTheOutermostSpansWhateverTheRange) {
     }
 }
 
+TEST(SelfTime, IsTheSameInPiecesWhileTheIndexGrows) {
+    auto spans = randomSpans(4'000, 31);
+    auto nested = randomSpans(4'000, 32, 1);
+    spans.insert(spans.end(), nested.begin(), nested.end());
+    SpanIndex index;
+    index.append(batchOf(kTexts, spans));
+    const std::int64_t from = 1'234, to = index.endNs() - 4'321;
+    for (const std::size_t piece : {std::size_t(1), std::size_t(7), std::size_t(3'000)}) {
+        const auto wanted = selfTimes(index, from, to, SelfTimeBy::Name);
+        SelfTimeSum sum(index, from, to, SelfTimeBy::Name);
+        std::size_t advances = 0;
+        while (!sum.advance(piece))
+            if (++advances == 1) // more of the run arrives, behind the range
+                index.append(batchOf({"gpu", "new"}, {{index.endNs() + 10, 5, 0, 1, 0, 0, 0}}));
+        EXPECT_GE(advances, sum.spans() / piece - 1);
+        EXPECT_EQ(sum.looked(), sum.spans());
+        const auto rows = sum.rows();
+        ASSERT_EQ(rows.size(), wanted.size());
+        for (std::size_t i = 0; i < rows.size(); ++i) {
+            EXPECT_EQ(rows[i].name, wanted[i].name);
+            EXPECT_EQ(rows[i].spans, wanted[i].spans);
+            EXPECT_EQ(rows[i].selfNs, wanted[i].selfNs);
+            EXPECT_EQ(rows[i].totalNs, wanted[i].totalNs);
+        }
+    }
+}
+
 TEST(SelfTime, GroupsKernelsByTheStageTheyServe) {
     SpanIndex index;
     index.append(batchOf({"stream 7", "ffn: a", "ffn: b", "memset"},
@@ -284,6 +360,41 @@ TEST(SpanSearch, VisitsEveryHitOnceForwardsAndBackwards) {
     EXPECT_EQ(forwards, backwards);
     for (std::size_t i = 1; i < forwards.size(); ++i)
         EXPECT_LE(index.at(forwards[i - 1]).startNs, index.at(forwards[i]).startNs);
+}
+
+TEST(SpanSearch, FindsARareNameAmongManyOthers) {
+    // 700 names, so that several share the bits by which whole stretches are stepped over.
+    std::vector<std::string> texts{"gpu"};
+    for (int i = 0; i < 700; ++i) texts.push_back("name " + std::to_string(i) + '.');
+    std::vector<SpanRow> spans;
+    for (int i = 0; i < 60'000; ++i) {
+        const bool rare = i == 11 || i == 1'023 || i == 1'024 || i == 47'000 || i == 59'999;
+        spans.push_back({i * 10, 5, 0, rare ? 700 : 1 + i / 100 % 699, 0, 0, 0});
+    }
+    SpanIndex index;
+    index.append(batchOf(texts, spans));
+    const auto matches = namesMatching(index, "699.");
+    std::vector<std::uint32_t> forwards, backwards;
+    for (auto at = nextMatch(index, matches, std::nullopt, 0); at; at = nextMatch(index, matches, at, 0)) {
+        forwards.push_back(at->index);
+        EXPECT_EQ(matchNumber(index, matches, *at), forwards.size());
+    }
+    for (auto at = previousMatch(index, matches, std::nullopt, 1 << 30); at; at = previousMatch(index, matches, at, 0))
+        backwards.insert(backwards.begin(), at->index);
+    EXPECT_THAT(forwards, testing::ElementsAre(11, 1'023, 1'024, 47'000, 59'999));
+    EXPECT_EQ(backwards, forwards);
+}
+
+TEST(SpanSearch, LooksAtNewNamesOnly) {
+    SpanIndex index;
+    index.append(batchOf({"gpu", "gather"}, {{0, 1, 0, 1, 0, 0, 0}}));
+    auto matches = namesMatching(index, "gather");
+    index.append(batchOf({"gpu", "ffn", "gather late"}, {{1, 1, 0, 1, 0, 0, 0}, {2, 1, 0, 2, 0, 0, 0}}));
+    std::vector<std::string> asked;
+    const auto also = [&](std::string_view name) { return asked.emplace_back(name), std::string(); };
+    matchNewNames(index, "gather", also, matches);
+    EXPECT_EQ(matches, namesMatching(index, "gather"));
+    EXPECT_THAT(asked, testing::ElementsAre("ffn", "gather late"));
 }
 
 TEST(SpanSearch, WantsEveryWordInAnyCase) {

@@ -173,7 +173,6 @@ TEST_F(NumbersExportTest, ViewsGiveTheSameNumbersToFilesAndToTheClipboard) {
         view->copyNumbers();
         ASSERT_TRUE(waitFor([&] { return ended.count() == 2; })) << id;
         EXPECT_EQ(QApplication::clipboard()->text(), tableFromCsv(csv)) << id;
-        EXPECT_EQ(firstLinesOf(view->numbers(), 3), csv.section(QLatin1Char('\n'), 0, 2)) << id;
     }
 }
 

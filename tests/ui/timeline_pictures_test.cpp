@@ -1,4 +1,4 @@
-// Pictures of the timeline against kept ones: a whole run, one layer with its arrows, an imported run.
+// Pictures of the timeline against kept ones: a whole run, one layer with its arrows, a measured range, an import.
 #include "tests/ui/timeline_fixture.h"
 
 #include "tests/ui/picture.h"
@@ -38,6 +38,17 @@ TEST_P(TimelinePictures, OneLayerWithItsArrows) {
     timeline().select(transfer);
     ASSERT_FALSE(scene().flows.empty());
     expect("layer");
+}
+
+TEST_P(TimelinePictures, AMeasuredRange) {
+    openAndShow({.layers = 4, .decodeSteps = 30});
+    std::int64_t from = 0, to = 0, ignored = 0;
+    ASSERT_TRUE(data().counters.timesOf(12, from, ignored));
+    ASSERT_TRUE(data().counters.timesOf(15, ignored, to));
+    const auto length = double(to - from);
+    timeline().zoomTo({double(from) - length, double(to) + length / 2});
+    timeline().measure(TimeRange{double(from), double(to)});
+    expect("range");
 }
 
 TEST_P(TimelinePictures, AnImportedRun) {

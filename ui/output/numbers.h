@@ -29,7 +29,5 @@ using NumberWriter = std::function<void(NumberSink&)>;
 NumberWriter numbersOf(const QString& csv);
 /// All at once: for what is small, and for tests. @throws Error as the writer does
 QString textOf(const NumberWriter& numbers);
-/// The first lines, without making the others.
-QString firstLinesOf(const NumberWriter& numbers, int lines);
 
 } // namespace kvscope::ui

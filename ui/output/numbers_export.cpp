@@ -60,7 +60,9 @@ private:
         try {
             if (!path_.isEmpty()) {
                 file_ = std::make_unique<OutputFile>(QFile::encodeName(path_).toStdString());
-                if (path_.endsWith(QLatin1String(".jsonl"), Qt::CaseInsensitive))
+                QString plain = path_; // a .gz behind it says how it is packed, not what it is
+                if (plain.endsWith(QLatin1String(".gz"))) plain.chop(3);
+                if (plain.endsWith(QLatin1String(".jsonl"), Qt::CaseInsensitive))
                     lines_ = std::make_unique<JsonLines>();
             }
             numbers_(*this);

@@ -241,6 +241,11 @@ void TimelineCanvas::addRecordedFlows(const std::vector<SpanFlow>& flows) {
     update();
 }
 
+void TimelineCanvas::setFlows(std::vector<SpanFlow> flows) {
+    scene_.flows = std::move(flows);
+    update();
+}
+
 void TimelineCanvas::setRange(std::optional<TimeRange> range) {
     scene_.range = range;
     update();

@@ -45,6 +45,7 @@ public:
     void select(std::optional<SpanRef> ref, bool reveal = false);
     /// Arrows that were recorded; those from calls take the place of what step and stage suggest.
     void addRecordedFlows(const std::vector<SpanFlow>& flows);
+    void setFlows(std::vector<SpanFlow> flows); // the same arrows, found again
     void setRange(std::optional<TimeRange> range);
     /// The same as a drag over it; none: gives the range up.
     void measure(std::optional<TimeRange> range);

@@ -18,11 +18,15 @@
 #include <QTableWidget>
 #include <QVBoxLayout>
 
+#include <algorithm>
 #include <set>
+#include <span>
 
 namespace kvscope::ui {
 
 namespace {
+
+constexpr std::size_t kMostLines = 1'000; // of the self times; more names than that nobody reads, and they take seconds
 
 /// Sorts by the number, not by how it is written.
 class NumberItem final : public QTableWidgetItem {
@@ -104,6 +108,12 @@ TimelinePanel::TimelinePanel(QWidget* parent)
     times_->setSortingEnabled(true);
     times_->sortByColumn(2, Qt::DescendingOrder);
     times_->setAccessibleName(tr("Self times"));
+    times_->horizontalHeader()->setSectionResizeMode(0, QHeaderView::Stretch); // names take what the numbers leave
+    times_->horizontalHeader()->setMinimumSectionSize(60);
+    const QString selfTime =
+        tr("What no span inside it claims. Of several tracks, times add up to more than the range.");
+    times_->horizontalHeaderItem(2)->setToolTip(selfTime);
+    timesTitle_->setToolTip(tr("Self time: %1").arg(selfTime));
     times_->installEventFilter(this);
     timesColumn->addWidget(times_, 1);
     addTab(timesPage, tr("Times"));
@@ -152,12 +162,18 @@ void TimelinePanel::showSpan(const std::vector<std::pair<QString, QString>>& fac
     spanHint_->setVisible(facts.empty());
 }
 
-void TimelinePanel::showTimes(std::vector<SelfTime> rows, TimeRange range, bool measured) {
-    timesTitle_->setText(tr("%1 %2, from %3 on. Self time: what no span inside it claims; of several tracks, times add "
-                            "up to more than the range.")
-                             .arg(measured ? tr("Measured range of") : tr("What is shown, "),
-                                  formatTime(range.size(), range.size() / 1000),
-                                  formatTime(range.from, range.size() / 1000)));
+void TimelinePanel::showTimes(std::vector<SelfTime> all, TimeRange range, bool measured) {
+    QString title =
+        tr("%1 %2, from %3 on.")
+            .arg(measured ? tr("Measured range of") : tr("What is shown:"),
+                 formatTime(range.size(), range.size() / 1000), formatTime(range.from, range.size() / 1000));
+    allTimes_ = std::move(all);
+    timesRange_ = range;
+    const std::span rows(allTimes_.data(), std::min(allTimes_.size(), kMostLines));
+    if (rows.size() < allTimes_.size())
+        title += tr(" The %1 longest of %2 names; Copy takes all.")
+                     .arg(formatCount(std::int64_t(rows.size())), formatCount(std::int64_t(allTimes_.size())));
+    timesTitle_->setText(title);
     times_->setSortingEnabled(false); // while it is filled
     times_->setRowCount(int(rows.size()));
     for (int line = 0; line < int(rows.size()); ++line) {
@@ -179,9 +195,8 @@ void TimelinePanel::showTimes(std::vector<SelfTime> rows, TimeRange range, bool 
     times_->setSortingEnabled(true);
     if (first && !rows.empty()) {
         times_->setProperty("sized", true);
-        times_->setColumnWidth(0, 260);
-        times_->setColumnWidth(1, 170);
-        for (int column = 2; column < times_->columnCount(); ++column) times_->setColumnWidth(column, 92);
+        times_->setColumnWidth(1, 150);
+        for (int column = 2; column < times_->columnCount(); ++column) times_->setColumnWidth(column, 82);
     }
 }
 
@@ -201,6 +216,17 @@ QString TimelinePanel::timesText(QChar separator, bool chosenOnly) const {
                                QStringLiteral("longest_ns"), QStringLiteral("total_ns")}
                        .join(separator) +
                    QLatin1Char('\n');
+    if (chosen.empty() && allTimes_.size() > kMostLines) {
+        for (const SelfTime& row : allTimes_) {
+            QStringList cells{quoted(QString::fromStdString(row.name)), quoted(QString::fromStdString(row.track))};
+            const double share = timesRange_.size() > 0 ? double(row.selfNs) / timesRange_.size() * 100 : 0;
+            cells << QString::number(row.selfNs) << QString::number(share, 'f', 3) << QString::number(row.spans)
+                  << QString::number(double(row.totalNs) / std::max(1u, row.spans), 'f', 0)
+                  << QString::number(row.longestNs) << QString::number(row.totalNs);
+            text += cells.join(separator) + QLatin1Char('\n');
+        }
+        return text;
+    }
     for (int line = 0; line < times_->rowCount(); ++line) {
         if (!chosen.empty() && !chosen.contains(line)) continue;
         QStringList cells{quoted(times_->item(line, 0)->text()), quoted(times_->item(line, 1)->text())};
@@ -215,6 +241,7 @@ QString TimelinePanel::timesText(QChar separator, bool chosenOnly) const {
 
 void TimelinePanel::showTimesHint(const QString& sentence) {
     timesTitle_->setText(sentence);
+    allTimes_.clear();
     times_->setRowCount(0);
 }
 

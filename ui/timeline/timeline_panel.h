@@ -31,7 +31,8 @@ public:
     void showNotes(const std::vector<Note>& notes);
     void showNoteProblem(const QString& sentence); // empty: none
     SelfTimeBy grouping() const;
-    /// The table as it is sorted, tab separated, with its header; the chosen rows only where there are some.
+    /// The table as it is sorted, tab separated, with its header; the chosen rows only where there are some. All names,
+    /// longest self time first, where the table shows only some of them.
     QString timesText(QChar separator = QLatin1Char('\t'), bool chosenOnly = true) const;
 
 signals:
@@ -52,6 +53,8 @@ private:
     QComboBox* grouping_;
     QPushButton *editNote_, *removeNote_;
     InlineMessage* noteProblem_;
+    std::vector<SelfTime> allTimes_; // longest self time first
+    TimeRange timesRange_;
 };
 
 } // namespace kvscope::ui

@@ -30,6 +30,32 @@ int rank(const std::string& track, bool foreign) {
     return foreign ? 0 : 6;
 }
 
+/// "stream 7" before "stream 10".
+bool comesBefore(std::string_view a, std::string_view b) {
+    const auto isDigit = [](char c) { return c >= '0' && c <= '9'; };
+    const auto number = [&](std::string_view text) { // without the zeros before it
+        std::size_t length = 0, zeros = 0;
+        while (length < text.size() && isDigit(text[length])) ++length;
+        while (zeros + 1 < length && text[zeros] == '0') ++zeros;
+        return text.substr(zeros, length - zeros);
+    };
+    const std::string_view wholeA = a, wholeB = b;
+    while (!a.empty() && !b.empty()) {
+        if (isDigit(a.front()) && isDigit(b.front())) {
+            const std::string_view x = number(a), y = number(b);
+            if (x != y) return x.size() != y.size() ? x.size() < y.size() : x < y;
+            a.remove_prefix(std::size_t(x.data() + x.size() - a.data()));
+            b.remove_prefix(std::size_t(y.data() + y.size() - b.data()));
+        } else {
+            if (a.front() != b.front()) return a.front() < b.front();
+            a.remove_prefix(1);
+            b.remove_prefix(1);
+        }
+    }
+    if (a.empty() != b.empty()) return a.empty();
+    return wholeA < wholeB; // they differ in zeros at most
+}
+
 TimeRange widened(double from, double to) {
     const double margin = std::max(1.0, (to - from) * 0.01);
     return {from - margin, to + margin};
@@ -53,7 +79,8 @@ std::vector<TimelineRow> rowsOf(const TimelineData& data, const TrackArrangement
     const bool foreign = index.trackOf(kHostTrack) < 0;
     std::stable_sort(tracks.begin(), tracks.end(), [&](int a, int b) {
         const std::string &x = index.tracks()[std::size_t(a)], &z = index.tracks()[std::size_t(b)];
-        return std::pair(rank(x, foreign), std::string_view(x)) < std::pair(rank(z, foreign), std::string_view(z));
+        const int rankX = rank(x, foreign), rankZ = rank(z, foreign);
+        return rankX != rankZ ? rankX < rankZ : comesBefore(x, z);
     });
     std::map<std::tuple<int, int, int>, int> lanes; // track, depth, row: lane
     for (int lane = 0; lane < index.laneCount(); ++lane) {

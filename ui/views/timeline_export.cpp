@@ -19,6 +19,7 @@
 namespace kvscope::ui {
 
 void TimelineView::copyImage() {
+    settle(true);
     const double ratio = std::max(2.0, devicePixelRatioF());
     QImage image(canvas_->size() * ratio, QImage::Format_RGB32);
     image.setDevicePixelRatio(ratio);
@@ -58,6 +59,7 @@ void TimelineView::paintExport(QPainter& painter, QSize size, double ratio, bool
 
 bool TimelineView::exportImage(const QString& path, QSize size) {
     if (size.width() < 80 || size.height() < 80 || size.width() > 16'384 || size.height() > 16'384) return false;
+    settle(true);
     const QString suffix = QFileInfo(path).suffix().toLower();
     if (suffix == QLatin1String("png")) {
         const double ratio = pictureScale(*this);

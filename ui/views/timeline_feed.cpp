@@ -91,12 +91,9 @@ void TimelineFeed::take(Answer answer) {
         readsGauges_ = false;
     }
     fraction_ = answer.batch.fraction;
-    const unsigned epoch = epoch_;
     const bool atEnd = answer.batch.atEnd && (answer.gauges.atEnd || !readsGauges_);
-    if (!atEnd || again_) asking_ = true; // the owner asks loading() while it takes
+    if (!atEnd || again_) ask(); // read on while this piece is taken in
     take_(answer.batch, answer.gauges);
-    if (epoch != epoch_) return; // it started over
-    if (asking_) ask();
 }
 
 } // namespace kvscope::ui

@@ -7,6 +7,7 @@
 #include "ui/models/format.h"
 #include "ui/output/trace_numbers.h"
 #include "ui/plots/units.h"
+#include "ui/timeline/chosen_places.h"
 #include "ui/timeline/time_ticks.h"
 #include "ui/timeline/timeline_curves.h"
 #include "ui/timeline/timeline_sql.h"
@@ -34,10 +35,10 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kPanelHeight = 150;             // at most a third of the view, until somebody drags the handle
-constexpr int kTimesPauseMs = 250;            // self times follow the window once it rests
-constexpr std::size_t kTimesAtOnce = 400'000; // spans in view beyond which the table waits for a measured range
-
+constexpr int kPanelHeight = 150;            // at most a third of the view, until somebody drags the handle
+constexpr int kTimesHeight = 260;            // once a range is measured; at most two fifths of the view
+constexpr int kRedrawMs = 60;                // while spans are read
+constexpr int kTimesPauseMs = 250;           // self times follow the window once it rests
 constexpr std::size_t kNumbered = 4'000'000; // spans up to which a hit is told its number: some 20 ms
 
 /// A stage is found by what it does as well: "attention" finds stage2.
@@ -83,6 +84,12 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     timesTimer_.setSingleShot(true);
     timesTimer_.setInterval(kTimesPauseMs);
     connect(&timesTimer_, &QTimer::timeout, this, &TimelineView::showTimes);
+    sliceTimer_.setSingleShot(true);
+    sliceTimer_.setInterval(0); // when nothing else is to be done
+    connect(&sliceTimer_, &QTimer::timeout, this, &TimelineView::addTimes);
+    settleTimer_.setSingleShot(true);
+    settleTimer_.setInterval(0);
+    connect(&settleTimer_, &QTimer::timeout, this, [this] { settle(); });
     connectCanvas();
     connectPanel();
     connect(&workspace_, &Workspace::currentChanged, this, &TimelineView::reload);
@@ -100,7 +107,15 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     connect(&workspace_, &Workspace::filterChanged, this, &TimelineView::filterChanged);
 }
 
-QString TimelineView::exportCsv() const { return isShowing() ? panel_->timesText(QLatin1Char(','), false) : QString(); }
+QString TimelineView::exportCsv() const {
+    if (!isShowing()) return {};
+    if (times_) { // whoever wants them now does not want some of them
+        if (timesMoves_ != canvas_->data().index.moves()) beginTimes();
+        times_->advance(times_->spans());
+        presentTimes();
+    }
+    return panel_->timesText(QLatin1Char(','), false);
+}
 
 std::optional<ExportRange> TimelineView::markedRange() const {
     const auto& range = canvas_->scene().range;
@@ -218,11 +233,20 @@ void TimelineView::resizeEvent(QResizeEvent* event) {
     if (!splitMoved_) split_->setSizes({height - below, below});
 }
 
+/// A table of one line is no table; whoever has set the panel's height keeps it.
+void TimelineView::makeRoomForTimes() {
+    const int all = split_->height(), below = std::min(kTimesHeight, all * 2 / 5);
+    if (!splitMoved_ && panel_->height() < below) split_->setSizes({all - below, below});
+}
+
 void TimelineView::connectCanvas() {
     connect(canvas_, &TimelineCanvas::spanClicked, this, [this](SpanRef ref) { choose(ref, false); });
     connect(canvas_, &TimelineCanvas::emptyClicked, this, &TimelineView::forget);
     connect(canvas_, &TimelineCanvas::rangeSelected, this, [this] {
-        if (canvas_->scene().range) panel_->setCurrentIndex(1);
+        if (canvas_->scene().range) {
+            panel_->setCurrentIndex(1);
+            makeRoomForTimes();
+        }
         showTimes();
     });
     connect(canvas_, &TimelineCanvas::windowChanged, this, [this] {
@@ -273,6 +297,8 @@ void TimelineView::reload() {
         return;
     }
     stale_ = false;
+    times_.reset(); // it reads what is thrown away
+    sinceDrawn_.invalidate();
     canvas_->reset();
     canvas_->data().filter.set(workspace_.filter());
     forget();
@@ -298,9 +324,8 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
     TimelineData& held = canvas_->data();
     // A live run is opened before anything is known of it.
     if (const OpenRun* run = workspace_.current()) held.counters.setSlotBlocks(slotBlocksOf(run->row));
-    // A reference may move when spans arrive late; the span itself is found again.
-    std::optional<SpanPlace> chosen;
-    if (canvas_->scene().selected) chosen = placeOfSpan(held.index, *canvas_->scene().selected);
+    const ChosenPlaces chosen(*canvas_);
+    const std::uint64_t moves = held.index.moves();
     held.index.append(batch);
     held.counters.append(batch.steps);
     held.append(gauges);
@@ -309,19 +334,24 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
                      "other views and in SQL")
                       .arg(formatValue(Unit::Bytes, double(taken))));
     held.incomplete = workspace_.current() && workspace_.current()->row.droppedSteps > 0;
-    if (chosen && !batch.spans.empty())
-        if (const auto again = spanAtPlace(held.index, *chosen); again != canvas_->scene().selected)
-            canvas_->select(again);
-    if (!search_->text().isEmpty() && !batch.texts.empty()) findMatches();
+    chosen.restore(*canvas_);
+    if (!search_->text().isEmpty() && !batch.texts.empty()) findMatches(true);
+    if (held.index.waiting() > 0) settleTimer_.start();
     showEmpty(!held.empty() ? QString()
                             : tr("Waiting for the first step.\n\nThe prefill is the first thing to appear; "
                                  "it is written when the prompt has been read."));
-    canvas_->dataChanged();
-    cursorMoved();
-    if (!batch.spans.empty() || batch.atEnd) {
-        updateNote();
-        updateHits();
+    // What is drawn knows its spans by their places.
+    if (moves != held.index.moves() || !feed_.loading() || !sinceDrawn_.isValid() ||
+        sinceDrawn_.elapsed() >= kRedrawMs) {
+        canvas_->dataChanged();
+        cursorMoved();
+        if (!batch.spans.empty() || batch.atEnd) {
+            updateNote();
+            updateHits();
+        }
+        sinceDrawn_.start(); // reading is what the time is for, until the next picture is due
     }
+    held.filter.learn(held.index.names());
     if (!canvas_->scene().range && !timesTimer_.isActive()) timesTimer_.start();
 }
 
@@ -357,6 +387,16 @@ void TimelineView::updateNote() {
         if (run->row.timing != "measured" && index.trackOf(kToDeviceTrack) >= 0) said << tr("Link times are modelled.");
         if (run->row.droppedSteps > 0)
             said << tr("%1 steps were dropped while recording.").arg(formatCount(run->row.droppedSteps));
+        for (int lane = 0; lane < index.laneCount(); ++lane) {
+            const SpanLane info = index.lane(lane);
+            if (!info.crowded) continue;
+            said << tr("On %1, more spans overlap than there are rows: the last row has them over each other.")
+                        .arg(QString::fromStdString(index.tracks()[std::size_t(info.track)]));
+            break; // one is enough to say what to look out for
+        }
+        if (index.waiting() > 0)
+            said << tr("%1 spans are out of order in the file and not drawn yet.")
+                        .arg(formatCount(std::int64_t(index.waiting())));
         if (!feed_.problem().isEmpty()) said << tr("Reading stopped: %1.").arg(feed_.problem());
     }
     const QString text = said.join(QLatin1Char(' '));
@@ -364,6 +404,7 @@ void TimelineView::updateNote() {
 }
 
 void TimelineView::filterChanged() {
+    times_.reset(); // it goes by the filter of before
     canvas_->data().filter.set(workspace_.filter());
     canvas_->dataChanged();
     updateNote();
@@ -497,36 +538,18 @@ void TimelineView::followFlow(bool forward) {
     }
 }
 
-void TimelineView::showTimes() {
-    const TimelineScene& scene = canvas_->scene();
-    const TimeRange range = scene.range.value_or(scene.window);
-    const TimelineData& held = canvas_->data();
-    const auto from = std::int64_t(std::floor(range.from)), to = std::int64_t(std::ceil(range.to));
-    if (!scene.range) { // unasked for, so only where it costs nothing to speak of
-        std::size_t spans = 0;
-        for (int lane = 0; lane < held.index.laneCount(); ++lane)
-            spans += held.index.lowerBound(lane, to) - held.index.lowerBound(lane, from);
-        if (spans > kTimesAtOnce)
-            return panel_->showTimesHint(tr("%1 spans are shown. Shift and drag over a range to see where its time "
-                                            "went, or zoom in.")
-                                             .arg(formatCount(std::int64_t(spans))));
-    }
-    std::function<bool(const IndexedSpan&)> keep;
-    if (held.filter.active()) keep = [&filter = held.filter](const IndexedSpan& span) { return filter.keeps(span); };
-    panel_->showTimes(selfTimes(held.index, from, to, panel_->grouping(), keep), range, scene.range.has_value());
-}
-
 // Search.
 
 void TimelineView::search() {
-    findMatches();
+    findMatches(false);
     updateHits();
     canvas_->dataChanged();
 }
 
-void TimelineView::findMatches() {
+void TimelineView::findMatches(bool newOnly) {
     TimelineData& held = canvas_->data();
-    held.matches = namesMatching(held.index, search_->text().toStdString(), wordsOf);
+    if (!newOnly) held.matches.clear();
+    matchNewNames(held.index, search_->text().toStdString(), wordsOf, held.matches);
 }
 
 void TimelineView::updateHits() {
@@ -546,7 +569,7 @@ void TimelineView::updateHits() {
 void TimelineView::goToMatch(bool forward) {
     const TimelineData& held = canvas_->data();
     const TimelineScene& scene = canvas_->scene();
-    if (held.matches.empty()) return;
+    if (matchCount(held.index, held.matches) == 0) return;
     std::optional<SpanRef> from;
     if (scene.selected && held.isMatch(held.index.at(*scene.selected).name)) from = scene.selected;
     const auto ns = std::int64_t(forward ? scene.window.from : scene.window.to);

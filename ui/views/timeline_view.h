@@ -1,6 +1,7 @@
 // Every span of a run over time: what ran when, on which track, what waited for what, with the counters above.
 #pragma once
 
+#include "profiler/read/self_time.h"
 #include "ui/timeline/span_facts.h"
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/timeline/timeline_panel.h"
@@ -10,6 +11,7 @@
 #include "ui/views/timeline_feed.h"
 #include "ui/views/view.h"
 
+#include <QElapsedTimer>
 #include <QTimer>
 
 #include <functional>
@@ -61,6 +63,7 @@ protected:
 private:
     QWidget* makeTools();
     void fitTools();
+    void makeRoomForTimes();
     void connectCanvas();
     void connectPanel();
     void reload();
@@ -80,12 +83,19 @@ private:
     void jumpCursor(bool toEnd);
     void showDecode(bool whole);
     void followFlow(bool forward);
-    void showTimes();
     void filterChanged();
+
+    // Self times (timeline_times.cpp), added up between the frames.
+    void showTimes();
+    void beginTimes() const;
+    void addTimes();
+    void presentTimes() const;
+    /// Puts late spans in their place, between the frames as well; whole: all of them now, for a picture.
+    void settle(bool whole = false);
 
     // Search.
     void search();
-    void findMatches();
+    void findMatches(bool newOnly); // newOnly: among names that were not there before
     void updateHits();
     void goToMatch(bool forward);
 
@@ -124,10 +134,14 @@ private:
     QWidget* tools_ = nullptr;
     std::vector<QWidget*> optionalTools_; // what a narrow window does without, the first first
     QLabel *hits_ = nullptr, *empty_ = nullptr, *note_ = nullptr;
-    QTimer timesTimer_;
-    SpanFacts facts_; // of the chosen span, as they are shown
+    QTimer timesTimer_, sliceTimer_, settleTimer_;
+    mutable std::unique_ptr<SelfTimeSum> times_; // null: none is under way
+    mutable TimeRange timesRange_;               // of it
+    mutable std::uint64_t timesMoves_ = 0;       // the index's when it began
+    SpanFacts facts_;                            // of the chosen span, as they are shown
     int noteRequests_ = 0, numberTable_ = 0;
-    quint64 hovers_ = 0;      // counts what was hovered over, so that a late answer finds nobody
+    quint64 hovers_ = 0; // counts what was hovered over, so that a late answer finds nobody
+    QElapsedTimer sinceDrawn_;
     bool splitMoved_ = false; // by hand: then it stays
     bool stale_ = true;       // reload is due when the view is next shown
 };

@@ -1,5 +1,6 @@
 #include "ui/widgets/data_export_menu.h"
 
+#include "profiler/export/gzip_stream.h"
 #include "ui/widgets/export_strip.h"
 #include "ui/workspace.h"
 
@@ -81,11 +82,15 @@ QString DataExportMenu::suggested(const QString& what) const {
 
 void DataExportMenu::choosePerfetto(bool markedOnly) {
     if (!part(markedOnly)) return;
-    const QString path = QFileDialog::getSaveFileName(
+    const QString packed = tr("Compressed, a tenth of the size (*.json.gz)");
+    QString filters = tr("Chrome trace events (*.json)"), filter;
+    if (GzipStream::isAvailable()) filters += QStringLiteral(";;") + packed;
+    QString path = QFileDialog::getSaveFileName(
         parentWidget(), markedOnly ? tr("Export the marked range") : tr("Export the timeline"),
-        suggested(markedOnly ? QStringLiteral("range.json") : QStringLiteral("timeline.json")),
-        tr("Chrome trace events (*.json)"));
-    if (!path.isEmpty()) writePerfetto(path, markedOnly);
+        suggested(markedOnly ? QStringLiteral("range.json") : QStringLiteral("timeline.json")), filters, &filter);
+    if (path.isEmpty()) return;
+    if (filter == packed && !path.endsWith(QLatin1String(".gz"))) path += QStringLiteral(".gz");
+    writePerfetto(path, markedOnly);
 }
 
 void DataExportMenu::chooseTable(ExportTable table, bool markedOnly) {

@@ -1,0 +1,29 @@
+// What is chosen on a timeline and its arrows, by where they lie: spans that arrive late move the others of their lane.
+#pragma once
+
+#include "ui/timeline/span_facts.h"
+#include "ui/timeline/timeline_canvas.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace kvscope::ui {
+
+class ChosenPlaces {
+public:
+    explicit ChosenPlaces(const TimelineCanvas& canvas);
+    /// Finds them again, if anything has moved since.
+    void restore(TimelineCanvas& canvas) const;
+
+private:
+    struct Arrow {
+        SpanFlow::Kind kind;
+        SpanPlace from, to;
+    };
+    std::uint64_t moves_;
+    std::optional<SpanPlace> chosen_;
+    std::vector<Arrow> arrows_;
+};
+
+} // namespace kvscope::ui

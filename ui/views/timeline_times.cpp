@@ -1,0 +1,87 @@
+// Where the time of the measured range, or of what is shown, went. Millions of spans take a second to add up: a few
+// milliseconds of it between two frames, so that a person pans and zooms meanwhile.
+#include "ui/views/timeline_view.h"
+
+#include "ui/models/format.h"
+#include "ui/timeline/chosen_places.h"
+
+#include <QElapsedTimer>
+
+#include <cmath>
+
+namespace kvscope::ui {
+
+namespace {
+constexpr std::size_t kTimesUnasked = 400'000; // spans in view that are added up again and again while more arrive
+constexpr int kSliceMs = 5;
+constexpr std::size_t kSpansAtOnce = 10'000; // well under a millisecond
+constexpr std::size_t kSettledAtOnce = 60'000;
+} // namespace
+
+void TimelineView::beginTimes() const {
+    const TimelineData& held = canvas_->data();
+    timesRange_ = canvas_->scene().range.value_or(canvas_->scene().window);
+    std::function<bool(const IndexedSpan&)> keep;
+    if (held.filter.active()) keep = [&filter = held.filter](const IndexedSpan& span) { return filter.keeps(span); };
+    times_ = std::make_unique<SelfTimeSum>(held.index, std::int64_t(std::floor(timesRange_.from)),
+                                           std::int64_t(std::ceil(timesRange_.to)), panel_->grouping(), keep);
+    timesMoves_ = held.index.moves();
+}
+
+void TimelineView::showTimes() {
+    beginTimes();
+    const OpenRun* run = workspace_.current();
+    const bool grows = feed_.loading() || (run && (run->live || run->row.status == "running"));
+    if (!canvas_->scene().range && grows && times_->spans() > kTimesUnasked) {
+        panel_->showTimesHint(
+            tr("%1 spans are shown, and more arrive. Shift and drag over a range to see where its time "
+               "went, or zoom in.")
+                .arg(formatCount(std::int64_t(times_->spans()))));
+        times_.reset();
+        return;
+    }
+    addTimes();
+}
+
+void TimelineView::addTimes() {
+    if (!times_) return;
+    if (timesMoves_ != canvas_->data().index.moves()) return showTimes(); // places mean other spans now
+    QElapsedTimer slice;
+    slice.start();
+    bool done = false;
+    do done = times_->advance(kSpansAtOnce);
+    while (!done && slice.elapsed() < kSliceMs);
+    if (done) {
+        presentTimes();
+        times_.reset();
+        return;
+    }
+    panel_->showTimesHint(tr("Adding up %1 spans: %2 %.")
+                              .arg(formatCount(std::int64_t(times_->spans())))
+                              .arg(int(100.0 * double(times_->looked()) / double(times_->spans()))));
+    sliceTimer_.start();
+}
+
+void TimelineView::presentTimes() const {
+    panel_->showTimes(times_->rows(), timesRange_, canvas_->scene().range.has_value());
+}
+
+void TimelineView::settle(bool whole) {
+    SpanIndex& index = canvas_->data().index;
+    const ChosenPlaces chosen(*canvas_);
+    const std::uint64_t moves = index.moves();
+    QElapsedTimer slice;
+    slice.start();
+    bool more = false;
+    do more = index.settle(kSettledAtOnce, whole || !feed_.loading());
+    while (more && (whole || slice.elapsed() < kSliceMs));
+    if (moves != index.moves()) {
+        chosen.restore(*canvas_);
+        canvas_->dataChanged();
+        if (!canvas_->scene().range && !timesTimer_.isActive()) timesTimer_.start();
+    }
+    updateNote();
+    if (more) settleTimer_.start();
+}
+
+} // namespace kvscope::ui
