@@ -115,7 +115,11 @@ void WelcomePage::setRecent(const QStringList& files) {
             .arg(accent));
     for (QVBoxLayout* list : {samples_, recent_})
         while (QLayoutItem* item = list->takeAt(0)) {
-            if (item->widget()) item->widget()->deleteLater();
+            if (QWidget* old = item->widget()) { // later: it may be the link that was just followed
+                old->hide();
+                old->setObjectName({});
+                old->deleteLater();
+            }
             delete item;
         }
     const auto samples = resources::sampleTraces();
