@@ -42,6 +42,12 @@ TEST(StartPage, ShowsEveryLinkOnceHoweverOftenItIsFilled) {
     EXPECT_EQ(texts.size(), int(resources::sampleTraces().size()) + 2 + 1) << "samples, recent files, the keys";
 }
 
+TEST(StartPage, FitsBetweenThePanelsOfASmallWindow) {
+    WelcomePage page;
+    page.setRecent({QStringLiteral("/a/first.kvtrace")});
+    EXPECT_LE(page.minimumSizeHint().width(), 300) << "its words wrap";
+}
+
 TEST_F(FirstLook, EverythingIsMadeInOneFont) {
     // As the program finds it when it starts: no style sheet yet, and the system's font smaller than ours.
     qApp->setStyleSheet({});
