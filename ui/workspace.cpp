@@ -334,9 +334,17 @@ void Workspace::open(const QString& path) {
     if (std::none_of(runs_.begin(), runs_.end(), [&](const OpenRun& run) { return run.key.path == file; }))
         impl_->opened[file] = turn;
     auto rows = std::make_shared<std::vector<RunRow>>();
+    auto firstStep = std::make_shared<int>(0); // recorded of the run that will be shown
     impl_->submit(
-        this, ("open " + file.toStdString()).c_str(), file, [rows](TraceReader& reader) { *rows = reader.runs(); },
-        [this, file, rows, turn] {
+        this, ("open " + file.toStdString()).c_str(), file,
+        [rows, firstStep](TraceReader& reader) {
+            *rows = reader.runs();
+            if (rows->empty() || rows->front().steps < 2) return;
+            if (!reader.steps(rows->front().runId, 0, 0).empty()) return;
+            const auto decode = reader.steps(rows->front().runId, 1, 1);
+            if (!decode.empty()) *firstStep = decode.front().step;
+        },
+        [this, file, rows, firstStep, turn] {
             if (rows->empty()) {
                 emit openFailed(file, tr("%1 holds no run yet").arg(file));
                 return;
@@ -346,6 +354,10 @@ void Workspace::open(const QString& path) {
             if (turn < impl_->shownOpened) return; // of several files the last one comes to the front
             impl_->shownOpened = turn;
             setCurrent({file, rows->front().runId});
+            if (cursor_.step >= *firstStep) return;
+            Cursor cursor = cursor_; // at a prefill that was not recorded there is nothing to see
+            cursor.step = *firstStep;
+            setCursor(cursor, CursorMove::Follow);
         },
         [this, file](const QString& sentence) { emit openFailed(file, sentence); }, true);
 }

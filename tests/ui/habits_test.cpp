@@ -1,5 +1,6 @@
 // What a person's hands expect of every window: back and forward, keys for everything, copying, names for screen
 // readers, colours that stay as chosen, a second window.
+#include "tests/ui/nameless_controls.h"
 #include "tests/ui/window_fixture.h"
 
 #include "ui/cursor_history.h"
@@ -246,33 +247,8 @@ TEST_F(HabitsTest, EveryActionIsInAMenu) {
 TEST_F(HabitsTest, EveryControlHasANameForScreenReaders) {
     const auto window = windowOnTrace();
     lookAtEverything(*window);
-    QStringList nameless;
     int checked = 0;
-    for (QWidget* widget : window->findChildren<QWidget*>()) {
-        if (widget->focusPolicy() == Qt::NoFocus && !qobject_cast<QAbstractButton*>(widget)) continue;
-        if (widget->isHidden()) continue; // e.g. a message
-        if (const auto* label = qobject_cast<const QLabel*>(widget); label && label->text().isEmpty()) continue;
-        if (const auto* button = qobject_cast<const QPushButton*>(widget); button && button->text().isEmpty())
-            continue; // it comes into sight with its text
-        if (widget->inherits("QScrollArea") || widget->inherits("QTabBar") || widget->inherits("QMenu")) continue;
-        // Parts of a control that has a name itself.
-        const QWidget* above = widget->parentWidget();
-        if (qobject_cast<const QAbstractSpinBox*>(above) || qobject_cast<const QComboBox*>(above) ||
-            widget->inherits("QComboBoxListView") || widget->inherits("QTabBar") || widget->inherits("QMainWindow") ||
-            widget->objectName() == "qt_scrollarea_viewport" || widget->objectName() == "qt_toolbar_ext_button" ||
-            (above && above->inherits("QTabBar")) || widget->inherits("QHeaderView") ||
-            widget->inherits("QTableCornerButton"))
-            continue;
-        ++checked;
-        QAccessibleInterface* reader = QAccessible::queryAccessibleInterface(widget);
-        ASSERT_NE(reader, nullptr);
-        const QString name = reader->text(QAccessible::Name).trimmed();
-        if (name.isEmpty() || name == QStringLiteral("×") || name == QStringLiteral("…") ||
-            name == QStringLiteral("..."))
-            nameless << QStringLiteral("%1 '%2' in %3")
-                            .arg(QLatin1String(widget->metaObject()->className()), widget->objectName(),
-                                 QLatin1String(above ? above->metaObject()->className() : "nothing"));
-    }
+    const QStringList nameless = namelessControls(*window, checked);
     EXPECT_GT(checked, 80);
     EXPECT_TRUE(nameless.isEmpty()) << nameless.join("\n").toStdString();
 }

@@ -38,10 +38,10 @@ TEST_F(InsightsViewTest, TeachesWithoutARun) {
     EXPECT_FALSE(cards().isVisible());
 }
 
-TEST_F(InsightsViewTest, WaitsForTheFirstDecodeStep) {
+TEST_F(InsightsViewTest, SaysThatAFinishedPrefillHasNoDecodeStep) {
     open(recorded("prefill.kvtrace", {.decodeSteps = 0}));
     show("insights");
-    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("first decode step")));
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("No decode step was recorded")));
     EXPECT_TRUE(view->exportImage(file("prefill.png"), {640, 400}));
 }
 

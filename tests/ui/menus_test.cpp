@@ -220,6 +220,28 @@ TEST_F(EmptyPages, ARunInPrefillIsWaitedForInEveryView) {
     }
 }
 
+TEST_F(EmptyPages, ARunThatEndedBeforeItsFirstStepIsNotWaitedFor) {
+    const QString path = folder.filePath("ended.kvtrace");
+    const auto window = makeWindow();
+    {
+        Recorder recorder(path.toStdString(), {});
+        recorder.beginRun(synthetic::infoOf({}));
+        recorder.flush();
+        window->openFiles({path});
+        ASSERT_TRUE(until([&] { return window->workspace().current() != nullptr; }));
+        on(*window, "selection");
+        EXPECT_TRUE(text(*window).startsWith("Waiting for the first")) << text(*window).toStdString();
+        recorder.endRun(RunStatus::Stopped, {});
+    }
+    EXPECT_TRUE(until([&] { return text(*window).startsWith("No decode step was recorded"); }))
+        << "in front when it ended: " << text(*window).toStdString();
+    for (const char* view : {"locality", "selection", "transfers", "breakdown", "insights", "cache"}) {
+        on(*window, view);
+        EXPECT_TRUE(text(*window).startsWith("No decode step was recorded"))
+            << view << ": " << text(*window).toStdString();
+    }
+}
+
 TEST_F(EmptyPages, AnImportedTimelineLeadsToTheTimeline) {
     const QString path = folder.filePath("other.json");
     QFile file(path);

@@ -54,6 +54,7 @@ FigureDialog::FigureDialog(const QStringList& files, QWidget* parent)
     setWindowTitle(tr("Paper Figure"));
     setAttribute(Qt::WA_DeleteOnClose);
     list_->setObjectName(QStringLiteral("figures"));
+    list_->setAccessibleName(tr("Figures"));
     status_->setObjectName(QStringLiteral("figureStatus"));
     about_->setObjectName(QStringLiteral("figureAbout"));
     list_->setMinimumWidth(330);

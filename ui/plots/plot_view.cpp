@@ -116,6 +116,11 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
         if (!stale_) runGrew();
     });
     connect(&workspace_, &Workspace::advanced, this, [this, turn] { turn->grew(!growsStill(workspace_)); });
+    connect(&workspace_, &Workspace::runsChanged, this, [this, grew = false]() mutable {
+        const bool grows = run() && isGrowing(*run());
+        if (std::exchange(grew, grows) && !grows && !emptyText().isEmpty())
+            reload(); // what it waited for will not come
+    });
     connect(&workspace_, &Workspace::filterChanged, this, [this] {
         if (filterParts() != 0)
             reload();
@@ -194,7 +199,9 @@ EmptyAction PlotView::clearFilter() const {
 }
 
 EmptyAction PlotView::stopRun() const {
-    return run() && run()->live ? windowAction(*this, "stop", tr("Stop the run")) : EmptyAction{};
+    if (!run() || isGrowing(*run()))
+        return run() && run()->live ? windowAction(*this, "stop", tr("Stop the run")) : EmptyAction{};
+    return windowAction(*this, "run", tr("Run the session")); // it ended with nothing to show
 }
 
 void PlotView::showEmptyByFilter(const QString& title, std::vector<EmptyAction> more) {

@@ -13,6 +13,7 @@
 #include "ui/views/step_numbers_csv.h"
 #include "ui/views/step_series.h"
 #include "ui/views/tile_text.h"
+#include "ui/views/waiting.h"
 
 #include <QComboBox>
 
@@ -443,10 +444,16 @@ private:
         }
         const EmptyAction other{prefill() ? tr("Show the decode steps") : tr("Show the prefill"),
                                 [this] { phase_->setCurrentIndex(prefill() ? 0 : 1); }};
-        showEmpty(prefill() ? tr("No prefill is recorded") : tr("Waiting for the first decode step"),
-                  prefill() ? tr("The run's prompt has not been read yet, or its step was dropped while recording.")
-                            : tr("The prompt is being read; decode steps appear here as they are recorded."),
-                  {other, stopRun()});
+        if (prefill()) {
+            showEmpty(tr("No prefill is recorded"),
+                      tr("The run's prompt has not been read yet, or its step was dropped while recording."),
+                      {other, stopRun()});
+            return;
+        }
+        const auto [title, why] =
+            waitingText(run(), tr("Waiting for the first decode step"),
+                        tr("The prompt is being read; decode steps appear here as they are recorded."));
+        showEmpty(title, why, {other, stopRun()});
     }
 
     void fitValues() {

@@ -11,6 +11,7 @@
 #include "ui/views/cache_plots.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
+#include "ui/views/waiting.h"
 #include "ui/widgets/small_widgets.h"
 
 #include <QComboBox>
@@ -287,8 +288,9 @@ private:
             return;
         }
         if (row.steps < 2) {
-            showEmpty(tr("Waiting for the first decode step"),
-                      tr("The prefill selects nothing that could be replayed."), {stopRun()});
+            const auto [title, why] = waitingText(run(), tr("Waiting for the first decode step"),
+                                                  tr("The prefill selects nothing that could be replayed."));
+            showEmpty(title, why, {stopRun()});
             return;
         }
         load(nullptr);

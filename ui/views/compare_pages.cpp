@@ -73,6 +73,7 @@ public:
 
     bool exportImage(const QString& path, QSize size) override { return page()->exportImage(path, size); }
     QString exportCsv() const override { return page()->exportCsv(); }
+    QString sql() const override { return page()->sql(); }
     NumberWriter numbers() const override { return page()->numbers(); }
     void resetZoom() override { page()->resetZoom(); }
     void undoZoom() override { page()->undoZoom(); }
@@ -102,7 +103,7 @@ private:
     void describe() {
         const auto sides = workspace_.sides();
         const auto others = sides.empty() ? 0 : sides.size() - 1;
-        runs_->setEnabled(workspace_.runs().size() > 1);
+        runs_->setVisible(workspace_.runs().size() > 1); // the empty page has the ways on
         runs_->setText(others == 0   ? tr("Compare with…")
                        : others == 1 ? tr("A with B")
                                      : tr("A with B to %1").arg(runLetter(others)));

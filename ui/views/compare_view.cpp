@@ -84,6 +84,9 @@ public:
         panel_->axis(QCPAxis::atLeft)->setLabel(tr("Locality, all heads"));
         canvas().applyTheme(Theme::current());
         themed(Theme::current());
+        connect(&workspace, &Workspace::runsChanged, this, [this] { // a live run gets its name when it is described
+            if (run() && !this->workspace().compare() && namesOfRuns() != namesShown_) runChanged();
+        });
     }
 
     QString exportCsv() const override {
@@ -115,6 +118,7 @@ protected:
                                    "side.")))
             return;
         if (!workspace().compare()) {
+            namesShown_ = namesOfRuns();
             showEmpty(
                 tr("Choose a second run to compare with"),
                 tr("The current run is “%1”. Open another trace or record another run, then mark it for comparison in "
@@ -262,6 +266,12 @@ private:
         QString title, help;
         std::vector<TableCell> cells; // title, A, then value and difference of every other run
     };
+
+    QStringList namesOfRuns() const {
+        QStringList names;
+        for (const OpenRun& open : workspace().runs()) names << runName(open, workspace().runs());
+        return names;
+    }
 
     static QString plain(double value) { return std::isnan(value) ? QString() : QString::number(value, 'g', 10); }
 
@@ -452,6 +462,7 @@ private:
     SampleFeed samples_;
     std::vector<std::unique_ptr<Side>> sides_; // A, B, C, ...
     std::vector<Judgement> judgements_;        // of B, C, ...
+    QStringList namesShown_;                   // while a second run is asked for
     LoadingStrip* strip_ = nullptr;
     QLabel* verdict_ = nullptr;
     ComparisonTable* table_ = nullptr;

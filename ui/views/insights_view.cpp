@@ -13,6 +13,7 @@
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/view_request.h"
+#include "ui/views/waiting.h"
 #include "ui/widgets/loading_strip.h"
 
 #include <QApplication>
@@ -323,8 +324,9 @@ private:
         const ExposureReport& exposure = report_->exposure;
         if (exposure.all.steps == 0) {
             showReport(false);
-            showEmpty(tr("Waiting for the first decode step"), tr("Findings are about decoding; the prefill has none."),
-                      {stopRun(), showView("timeline")});
+            const auto [title, why] = waitingText(run(), tr("Waiting for the first decode step"),
+                                                  tr("Findings are about decoding; the prefill has none."));
+            showEmpty(title, why, {stopRun(), showView("timeline")});
             return;
         }
         const Filter& filter = workspace().filter();

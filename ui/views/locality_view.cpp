@@ -11,6 +11,7 @@
 #include "ui/views/run_text.h"
 #include "ui/views/tile_feed.h"
 #include "ui/views/tile_text.h"
+#include "ui/views/waiting.h"
 #include "ui/widgets/loading_strip.h"
 
 #include <QCheckBox>
@@ -170,9 +171,10 @@ protected:
         const RunRow& row = run()->row;
         fillSequences(row.sequences);
         if (row.layers <= 0) { // a live run whose row is still to come
-            showEmpty(tr("Waiting for the first step"),
-                      tr("The run has started. Its prompt is being read; the first column appears when that is done."),
-                      {stopRun()});
+            const auto [title, why] = waitingText(
+                run(), tr("Waiting for the first step"),
+                tr("The run has started. Its prompt is being read; the first column appears when that is done."));
+            showEmpty(title, why, {stopRun()});
             return;
         }
         if (perHead() && row.level == "counters") {
@@ -602,7 +604,9 @@ private:
             return;
         }
         if (data_.empty()) {
-            showEmpty(tr("Waiting for the first step"), tr("The run has no recorded step yet."), {stopRun()});
+            const auto [title, why] =
+                waitingText(run(), tr("Waiting for the first step"), tr("The run has no recorded step yet."));
+            showEmpty(title, why, {stopRun()});
             return;
         }
         // The first decode steps of a live run have no locality yet.

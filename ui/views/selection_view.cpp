@@ -12,6 +12,7 @@
 #include "ui/views/run_text.h"
 #include "ui/views/tile_feed.h"
 #include "ui/views/tile_text.h"
+#include "ui/views/waiting.h"
 #include "ui/widgets/loading_strip.h"
 
 #include <QCheckBox>
@@ -165,9 +166,10 @@ protected:
         shown_ = workspace().cursor();
         showPickers();
         if (row.layers <= 0) {
-            showEmpty(tr("Waiting for the first step"),
-                      tr("The run has started. Its prompt is being read; the first column appears when that is done."),
-                      {stopRun()});
+            const auto [title, why] = waitingText(
+                run(), tr("Waiting for the first step"),
+                tr("The run has started. Its prompt is being read; the first column appears when that is done."));
+            showEmpty(title, why, {stopRun()});
             return;
         }
         if (row.level == "counters") {
@@ -522,7 +524,9 @@ private:
             return;
         }
         if (data_.steps() == 0) {
-            showEmpty(tr("Waiting for the first step"), tr("The run has no recorded step yet."), {stopRun()});
+            const auto [title, why] =
+                waitingText(run(), tr("Waiting for the first step"), tr("The run has no recorded step yet."));
+            showEmpty(title, why, {stopRun()});
             return;
         }
         if (data_.blocks() == 0 && data_.steps() > 1 && !feed_.loading()) {

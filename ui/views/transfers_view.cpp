@@ -14,6 +14,7 @@
 #include "ui/views/step_numbers_csv.h"
 #include "ui/views/step_series.h"
 #include "ui/views/tile_text.h"
+#include "ui/views/waiting.h"
 
 #include <QComboBox>
 
@@ -288,10 +289,12 @@ private:
                 showEmpty(tr("The trace cannot be read here"), feed.error());
             else if (!appliedFilter().empty() && feed.loaded() > 1)
                 showEmptyByFilter(tr("No decode step passes the filter"));
-            else
-                showEmpty(tr("Waiting for the first decode step"),
-                          tr("The prompt is being read; this view leaves out the prefill."),
-                          {stopRun(), showView("timeline")});
+            else {
+                const auto [title, why] =
+                    waitingText(run(), tr("Waiting for the first decode step"),
+                                tr("The prompt is being read; this view leaves out the prefill."));
+                showEmpty(title, why, {stopRun(), showView("timeline")});
+            }
             return;
         }
         if (!moves(*sides_[0]) && feed.loaded() >= feed.total() && !workspace().compare()) {

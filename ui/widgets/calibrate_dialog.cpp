@@ -123,6 +123,7 @@ void CalibrateDialog::makeOptions(QVBoxLayout* layout) {
     form->addRow(tr("of"), tokens_);
     form->addRow(tr("Train for"), steps_);
     folder_ = named(new QLineEdit, "calibrateFolder", tr("Base weights do not change: what is learned goes here"));
+    folder_->setAccessibleName(tr("Folder for what is learned"));
     browse_ = named(new QToolButton, "calibrateBrowse", tr("Choose a folder"));
     browse_->setText(QStringLiteral("…"));
     browse_->setAccessibleName(tr("Choose a folder"));
@@ -146,6 +147,7 @@ void CalibrateDialog::makeOptions(QVBoxLayout* layout) {
 void CalibrateDialog::makePlot(QVBoxLayout* layout) {
     plot_ = new PlotCanvas;
     plot_->setObjectName(QStringLiteral("calibratePlot"));
+    plot_->setAccessibleName(tr("Losses of the training"));
     plot_->setMinimumSize(420, 300);
     legend_ = new LegendStrip(plot_);
     plot_->plotLayout()->addElement(0, 0, legend_);

@@ -1,16 +1,65 @@
 #include "ui/widgets/empty_page.h"
 
 #include <QAction>
+#include <QEvent>
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QPointer>
 #include <QPushButton>
 #include <QVBoxLayout>
 
+#include <utility>
+
 namespace kvscope::ui {
 
+namespace {
+
+/// Buttons side by side where the page has room, else below each other; what is still too long ends in dots. Their
+/// whole texts are their accessible names.
+class ButtonRow final : public QWidget {
+public:
+    explicit ButtonRow(QWidget* page) : QWidget(page), page_(page) {
+        setMinimumWidth(1); // or the row would keep the page too wide ever to become a column
+        page->installEventFilter(this);
+    }
+
+    void arrange() {
+        auto* row = static_cast<QBoxLayout*>(layout());
+        const QMargins margins = page_->layout()->contentsMargins();
+        const int room = page_->width() - margins.left() - margins.right();
+        QList<QPushButton*> buttons;
+        int wanted = 0;
+        for (int i = 0; i < row->count(); ++i) {
+            auto* button = static_cast<QPushButton*>(row->itemAt(i)->widget());
+            button->setText(button->accessibleName());
+            button->setToolTip({});
+            wanted += button->sizeHint().width() + (i > 0 ? row->spacing() : 0);
+            buttons << button;
+        }
+        row->setDirection(wanted > room ? QBoxLayout::TopToBottom : QBoxLayout::LeftToRight);
+        for (QPushButton* button : std::as_const(buttons)) {
+            const int tooWide = button->sizeHint().width() - room;
+            if (tooWide <= 0) continue;
+            const QString whole = button->text();
+            const QFontMetrics metrics = button->fontMetrics();
+            button->setText(metrics.elidedText(whole, Qt::ElideRight, metrics.horizontalAdvance(whole) - tooWide));
+            button->setToolTip(whole);
+        }
+    }
+
+private:
+    bool eventFilter(QObject* watched, QEvent* event) override {
+        if (watched == page_ && (event->type() == QEvent::Resize || event->type() == QEvent::Show)) arrange();
+        return QWidget::eventFilter(watched, event);
+    }
+    QWidget* page_;
+};
+
+} // namespace
+
 EmptyPage::EmptyPage(QWidget* parent)
-    : QWidget(parent), title_(new QLabel), text_(new QLabel), actions_(new QWidget), row_(new QHBoxLayout(actions_)) {
+    : QWidget(parent), title_(new QLabel), text_(new QLabel), actions_(new ButtonRow(this)),
+      row_(new QHBoxLayout(actions_)) {
     QFont large = title_->font();
     large.setPointSizeF(large.pointSizeF() * 1.35);
     large.setBold(true);
@@ -52,9 +101,11 @@ void EmptyPage::setTexts(const QString& title, const QString& text, const std::v
         auto* button = new QPushButton(action.text, actions_);
         button->setObjectName(QStringLiteral("emptyAction%1").arg(shown++));
         connect(button, &QPushButton::clicked, this, action.act);
+        button->setAccessibleName(action.text); // also where its text ends in dots
         row_->addWidget(button);
     }
     actions_->setVisible(shown > 0);
+    static_cast<ButtonRow*>(actions_)->arrange();
 }
 
 QString EmptyPage::text() const { return title_->text() + QLatin1Char('\n') + text_->text(); }

@@ -1,6 +1,7 @@
 #include "ui/widgets/filter_bar.h"
 
 #include "ui/widgets/small_widgets.h"
+#include "ui/window/shortcut_list.h"
 #include "ui/workspace.h"
 
 #include <QAction>
@@ -131,7 +132,8 @@ QLineEdit* FilterBar::addField(const char* name, const QString& title, const QSt
                                   field->fontMetrics().horizontalAdvance(placeholder)) +
                          24);
     connect(field, &QLineEdit::editingFinished, this, &FilterBar::apply);
-    auto* escape = new QAction(field);
+    auto* escape = new QAction(tr("Empty the field"), field);
+    setShortcutGroup(escape, tr("Filter"));
     escape->setShortcut(Qt::Key_Escape);
     escape->setShortcutContext(Qt::WidgetShortcut);
     connect(escape, &QAction::triggered, this, [this, field] {

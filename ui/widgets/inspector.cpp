@@ -261,7 +261,10 @@ void Inspector::showRun() {
     runFacts_->set(tr("Recorded"), text(row.level));
     runFacts_->set(tr("Dropped steps"), row.layers == 0 ? QString() : formatCount(row.droppedSteps), "dropped");
     runFacts_->set(tr("Writer time"), row.layers == 0 ? QString() : formatDuration(row.writerBusyNs), "writer");
-    runFacts_->set(tr("Created"), text(row.createdUtc));
+    // "2026-11-21T09:53:15Z" has no place to wrap, and would be cut.
+    runFacts_->set(
+        tr("Created"),
+        text(row.createdUtc).replace(QLatin1Char('T'), QLatin1Char(' ')).replace(QLatin1Char('Z'), tr(" UTC")));
     runFacts_->set(tr("File"), run->key.path);
 }
 

@@ -16,7 +16,7 @@ Section::Section(const QString& title, bool expanded, QWidget* parent)
     header_->setCheckable(true);
     header_->setAutoRaise(true);
     header_->setToolButtonStyle(Qt::ToolButtonTextBesideIcon);
-    header_->setSizePolicy(QSizePolicy::Expanding, QSizePolicy::Fixed);
+    header_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed); // a long title must not widen its panel
     // A heading, not a button: no fill in any state.
     header_->setStyleSheet(
         QStringLiteral("QToolButton, QToolButton:hover, QToolButton:pressed, QToolButton:checked { background: "

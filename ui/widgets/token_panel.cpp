@@ -48,6 +48,7 @@ TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
     auto* heading = new QHBoxLayout;
     heading->setContentsMargins(10, 3, 6, 3);
     heading->setSpacing(8);
+    place_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred); // the controls beside it stay in sight
     heading->addWidget(place_, 1);
     heading->addWidget(sequenceLabel_);
     heading->addWidget(sequence_);
@@ -243,6 +244,7 @@ void TokenPanel::showHeading() {
     follow_->setVisible(run && run->live);
     if (!run) {
         place_->clear();
+        place_->setToolTip({});
         return;
     }
     const Cursor& cursor = workspace_.cursor();
@@ -255,6 +257,7 @@ void TokenPanel::showHeading() {
                                    : tr("step %1 of %2").arg(cursor.step).arg(knownSteps_ - 1));
     if (cursor.firstStep >= 0) parts << tr("steps %1 to %2 chosen").arg(cursor.firstStep).arg(cursor.lastStep);
     place_->setText(parts.join(QStringLiteral("  ·  ")));
+    place_->setToolTip(place_->text());
 }
 
 } // namespace kvscope::ui

@@ -174,7 +174,7 @@ void TokenStrip::paintEvent(QPaintEvent*) {
     painter.fillRect(viewport()->rect(), theme.base);
     if (chips_.empty()) {
         painter.setPen(theme.mutedText);
-        painter.drawText(viewport()->rect(), Qt::AlignCenter,
+        painter.drawText(viewport()->rect().adjusted(8, 0, -8, 0), Qt::AlignCenter | Qt::TextWordWrap,
                          tr("Generated tokens appear here. Each one is a step of all views."));
         return;
     }

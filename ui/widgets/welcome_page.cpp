@@ -70,6 +70,7 @@ WelcomePage::WelcomePage(QWidget* parent)
     buttons->addStretch();
     body->addSpacing(6);
     body->addLayout(buttons);
+    links_->setWordWrap(true);
     links_->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
     body->addWidget(links_);
     body->addSpacing(14);
@@ -115,7 +116,11 @@ void WelcomePage::setRecent(const QStringList& files) {
             .arg(accent));
     for (QVBoxLayout* list : {samples_, recent_})
         while (QLayoutItem* item = list->takeAt(0)) {
-            if (item->widget()) item->widget()->deleteLater();
+            if (QWidget* old = item->widget()) { // later: it may be the link that was just followed
+                old->hide();
+                old->setObjectName({});
+                old->deleteLater();
+            }
             delete item;
         }
     const auto samples = resources::sampleTraces();
@@ -125,6 +130,7 @@ void WelcomePage::setRecent(const QStringList& files) {
                 .arg(i)
                 .arg(QString::fromUtf8(samples[i].title.data(), qsizetype(samples[i].title.size())), accent));
         link->setObjectName(QStringLiteral("sample%1").arg(i));
+        link->setWordWrap(true);
         link->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
         connect(link, &QLabel::linkActivated, this, [this](const QString& index) {
             const QString path = sampleFile(resources::sampleTraces()[index.toUInt()]);
@@ -136,6 +142,7 @@ void WelcomePage::setRecent(const QStringList& files) {
     for (const QString& file : files.mid(0, 5)) {
         auto* link = new QLabel(QStringLiteral("<a href=\"%1\" style=\"color:%3\">%2</a>")
                                     .arg(file.toHtmlEscaped(), QFileInfo(file).fileName().toHtmlEscaped(), accent));
+        link->setWordWrap(true);
         link->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
         link->setToolTip(file);
         connect(link, &QLabel::linkActivated, this, &WelcomePage::fileRequested);

@@ -41,6 +41,7 @@
 #include <QToolButton>
 #include <QVBoxLayout>
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -59,6 +60,13 @@ QScrollArea* makeScroll() {
     return scroll;
 }
 
+bool isTheOnly(const MainWindow& window) {
+    const QWidgetList all = QApplication::topLevelWidgets();
+    return std::none_of(all.begin(), all.end(), [&](const QWidget* other) {
+        return other != &window && qobject_cast<const MainWindow*>(other) != nullptr;
+    });
+}
+
 /// What a window can have of its screen, its frame included; everything where there is no real screen.
 QSize roomFor(const QWidget& window) {
     const QScreen* screen = window.screen();
@@ -74,6 +82,8 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
     : QMainWindow(parent), settings_(std::move(settings)), saved_(settings_.load()),
       workspace_(std::make_unique<Workspace>()), controller_(std::make_unique<SessionController>(*workspace_)),
       reportProgram_(QCoreApplication::applicationFilePath()) {
+    // Before anything is made: what is made under the system's font would keep its size, beside what is made later.
+    if (isTheOnly(*this)) Theme::apply(*qApp, Theme::byId(saved_.theme));
     setWindowTitle(QStringLiteral("KVScope"));
     setAcceptDrops(true);
     setDockNestingEnabled(true);

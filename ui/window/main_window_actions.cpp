@@ -196,14 +196,20 @@ void MainWindow::makeViewActions() {
                 if (View* view = currentView()) view->copyNumbers();
             });
     connect(addNamed("copyImage", tr("Copy Image"), keys({"Ctrl+Alt+C"}), tr("The view in front as a picture")),
-            &QAction::triggered, this, onView(&View::copyImage));
+            &QAction::triggered, this, [this] {
+                if (!currentView()) return;
+                currentView()->copyImage();
+                showMessage(tr("The picture of this view was copied."));
+            });
     connect(addNamed("copySql", tr("Copy SQL"), keys({"Ctrl+Alt+S"}), tr("The statement that gives what is shown")),
             &QAction::triggered, this, [this] {
                 const QString statement = currentView() ? currentView()->sql() : QString();
                 if (statement.isEmpty())
                     showMessage(tr("No one statement gives what this view shows."));
-                else
+                else {
                     QApplication::clipboard()->setText(statement);
+                    showMessage(tr("The SQL of this view was copied."));
+                }
             });
     connect(addNamed("openSql", tr("Open in SQL Page"), keys({"Ctrl+Alt+Q"}),
                      tr("The statement that gives what is shown, to be changed and run")),

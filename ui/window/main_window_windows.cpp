@@ -47,9 +47,8 @@ void MainWindow::restoreLook() {
         colourMaps_->setChosen(saved_.sequentialMap, saved_.divergingMap);
         return;
     }
-    const SavedSession look = saved_; // the next two lines write what is in force into saved_
-    setColourMaps(look.sequentialMap, look.divergingMap);
-    setTheme(look.theme);
+    const QString sequential = saved_.sequentialMap, diverging = saved_.divergingMap; // saved_ gets what is in force
+    setColourMaps(sequential, diverging);
 }
 
 /// After the program's theme or colour maps changed.
