@@ -19,6 +19,7 @@ SelectPlan::SelectPlan(const SelectArgs& a, int ranks)
     if (softmax || a.score == SelectArgs::Score::PooledProduct)
         windowsPerRank =
             (blocksPerRank * a.shape.blockSize / a.index.stride + a.index.kernel / a.index.stride + 8) / 8 * 8;
+    stride = (windowsPerRank + kUnitWindows + 23) / 32 * 32 + 8;
     const auto take = [&](std::size_t bytes) {
         const std::size_t here = total;
         total = (total + bytes + 15) / 16 * 16;
@@ -26,8 +27,10 @@ SelectPlan::SelectPlan(const SelectArgs& a, int ranks)
     };
     const auto blocks = std::size_t(a.maxBlocks), heads = std::size_t(group), slots = std::size_t(a.slots);
     // The range bound keeps the queries here instead.
-    exponentials =
-        take(heads * 4 * std::size_t(a.score == SelectArgs::Score::RangeBound ? a.shape.dim : windowsPerRank));
+    exponentials = take(heads * 4 *
+                        std::size_t(a.score == SelectArgs::Score::RangeBound ? a.shape.dim
+                                    : windowsPerRank > 0                     ? stride
+                                                                             : 0));
     references = take(softmax ? heads * 4 * std::size_t(units()) : 0);
     windowSums = take(softmax ? std::size_t(windowsPerRank) * 4 : 0);
     aware = take(blocks * 4);
@@ -91,11 +94,11 @@ __global__ void __launch_bounds__(kSelectThreads, kItems > 8 ? 1 : 2) selectKern
     float* agnosticAtRank0 = cluster.map_shared_rank(shared.agnostic, 0);
     const Bf16* q = a.q + std::size_t(at.item) * plan.group * kDim;
     if (pooled) {
-        scoreWindows<kDim>(a, q, keys, plan.group, range, shared, plan.windowsPerRank, small);
+        scoreWindows<kDim>(a, q, keys, plan.group, range, shared, plan.stride, small);
         if (product)
             __syncthreads();
         else
-            sumOverGroup(cluster, plan.group, range, shared, plan.windowsPerRank, small);
+            sumOverGroup(cluster, plan.group, range, shared, plan.stride, small);
         const float* sums = product ? shared.exponentials : shared.windowSums; // the products of the only query
         for (int b = mineFirst; b < range.endBlock; b += kSelectThreads) {
             float best = -INFINITY;
@@ -148,7 +151,7 @@ void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
     const Grid grid{dim3(unsigned(items * ranks)), dim3(kSelectThreads), plan.total, unsigned(ranks)};
     const auto choose = [&](auto dim) {
         constexpr int kDim = decltype(dim)::value;
-        return args.maxBlocks <= kSelectThreads       ? selectKernel<kDim, 1>
+        return args.maxBlocks <= 2 * kSelectThreads   ? selectKernel<kDim, 2>
                : args.maxBlocks <= 8 * kSelectThreads ? selectKernel<kDim, 8>
                                                       : selectKernel<kDim, kMostSelectItems>;
     };

@@ -8,12 +8,49 @@ namespace kvscope::cuda {
 
 using SelectCounter = BlockCounter<kSelectWarps>;
 
+/// How many keys of the thread block reach three thresholds, `step` apart; a call is one barrier. turn alternates.
+template <int kItems>
+__device__ int3 countReaching(const std::uint32_t (&keys)[kItems], std::uint32_t first, std::uint32_t step,
+                              SelectSmall& small, int& turn) {
+    turn ^= 1;
+    const std::uint32_t second = first + step, third = second + step;
+    uint2 mine = make_uint2(0, 0); // two counts of 16 bits, and one
+    if constexpr (kItems <= 2) {   // votes are quicker than sums
+        const auto reaching = [](std::uint32_t key, std::uint32_t threshold) {
+            return unsigned(__popc(__ballot_sync(0xffffffffu, key >= threshold)));
+        };
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+            mine.x += reaching(keys[i], first) + (reaching(keys[i], second) << 16);
+            mine.y += reaching(keys[i], third);
+        }
+    } else {
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) {
+            mine.x += (keys[i] >= first ? 1u : 0u) + (keys[i] >= second ? 0x10000u : 0u);
+            mine.y += keys[i] >= third ? 1u : 0u;
+        }
+        mine.x = __reduce_add_sync(0xffffffffu, mine.x);
+        mine.y = __reduce_add_sync(0xffffffffu, mine.y);
+    }
+    if (threadIdx.x % kWarp == 0) reinterpret_cast<uint2*>(small.rounds[turn])[threadIdx.x / kWarp] = mine;
+    __syncthreads();
+    uint2 total = make_uint2(0, 0);
+#pragma unroll
+    for (int pair = 0; pair < kSelectWarps / 2; ++pair) {
+        const uint4 two = small.rounds[turn][pair];
+        total.x += two.x + two.z;
+        total.y += two.y + two.w;
+    }
+    return make_int3(int(total.x & 0xffff), int(total.x >> 16), int(total.y));
+}
+
 /// Marks the `count` best unchosen blocks by score with `origin`; equal scores: the lower block. free: how many are
 /// unchosen. Searches the threshold two bits at a time, from the first in which scores differ until it separates
 /// exactly; a step costs a barrier.
 template <int kItems>
 __device__ void takeBest(const float* scores, std::uint8_t (&origins)[kItems], int blocks, int count, int free,
-                         Origin origin, SelectSmall& small, SelectCounter& counter) {
+                         Origin origin, SelectSmall& small, SelectCounter& counter, int& turn) {
     count = min(count, free);
     if (count <= 0) return;
     std::uint32_t keys[kItems], highest = 0, lowest = 0xffffffffu; // 0: not free
@@ -40,18 +77,13 @@ __device__ void takeBest(const float* scores, std::uint8_t (&origins)[kItems], i
         const int differs = 31 - __clz(int(highest ^ lowest)) | 1; // an odd bit; all equal: -1
         threshold = differs < 0 ? highest : highest & ~((2u << differs) - 1u);
         for (int bit = differs - 1; bit >= 0 && !exact; bit -= 2) {
-            const std::uint32_t step = 1u << bit, first = threshold + step, second = first + step,
-                                third = second + step;
-            std::uint32_t lower = 0, upper = 0; // lower: two counts of 16 bits
-#pragma unroll
-            for (int i = 0; i < kItems; ++i) {
-                lower += (keys[i] >= first ? 1u : 0u) + (keys[i] >= second ? 0x10000u : 0u);
-                upper += keys[i] >= third ? 1u : 0u;
-            }
-            const uint2 totals = counter.sums(lower, upper);
-            const int atFirst = int(totals.x & 0xffff), atSecond = int(totals.x >> 16), atThird = int(totals.y);
-            const int total = atThird >= count ? atThird : atSecond >= count ? atSecond : atFirst;
-            threshold = atThird >= count ? third : atSecond >= count ? second : atFirst >= count ? first : threshold;
+            const std::uint32_t step = 1u << bit, first = threshold + step;
+            const int3 reach = countReaching<kItems>(keys, first, step, small, turn);
+            const int total = reach.z >= count ? reach.z : reach.y >= count ? reach.y : reach.x;
+            threshold = reach.z >= count   ? first + 2 * step
+                        : reach.y >= count ? first + step
+                        : reach.x >= count ? first
+                                           : threshold;
             exact = total == count;
         }
     }
@@ -125,11 +157,12 @@ __device__ void chooseBlocks(const SelectArgs& a, const SelectItem& at, const Se
                   : b >= firstWindow || at.dense ? std::uint8_t(Origin::Window)
                                                  : kUnchosen;
     }
-    takeBest<kItems>(shared.aware, mine, blocks, budget.queryAware, blocks - forced, Origin::QueryAware, small,
-                     counter);
+    int turn = 0;
+    takeBest<kItems>(shared.aware, mine, blocks, budget.queryAware, blocks - forced, Origin::QueryAware, small, counter,
+                     turn);
     const int taken = max(0, min(budget.queryAware, blocks - forced));
     takeBest<kItems>(shared.agnostic, mine, blocks, budget.queryAgnostic, blocks - forced - taken,
-                     Origin::QueryAgnostic, small, counter);
+                     Origin::QueryAgnostic, small, counter, turn);
 }
 
 } // namespace kvscope::cuda

@@ -10,13 +10,14 @@ namespace kvscope::cuda {
 constexpr int kSelectThreads = 256, kSelectWarps = kSelectThreads / kWarp;
 constexpr int kSelectCluster = 8;        // most thread blocks that share a KV head's windows
 constexpr int kMostSelectItems = 32;     // blocks per thread: 8192 blocks
-constexpr int kUnitWindows = 16;         // windows that a warp scores together
+constexpr int kUnitWindows = 24;         // windows that a warp scores together
 constexpr std::uint8_t kUnchosen = 0xff; // in place of an Origin
 
 /// What a launch fixes, so that no thread divides; offsets are bytes of shared memory from its start.
 struct SelectPlan {
     int group = 1, rankShift = 0, blocksPerRank = 0;
     int windowsPerRank = 0; // including the ones that reach in from the rank before
+    int stride = 0;         // of a head's exponentials: whole units, and eight heads at a time meet no bank twice
     Divider byStride, byBlock, byHeads;
     unsigned exponentials = 0, references = 0, windowSums = 0, aware = 0, agnostic = 0, origin = 0, listAt = 0,
              freeSlots = 0, slotUse = 0, list = 0;
@@ -31,6 +32,7 @@ struct SelectSmall {
     float maxima[kSelectWarps][kWarp], sums[kSelectWarps][kWarp]; // per warp and query head
     float2 ranks[kSelectCluster][kWarp];                          // maximum and sum of every rank, per query head
     BlockCounter<kSelectWarps>::Shared counts;
+    uint4 rounds[2][kSelectWarps / 2]; // of every warp two words
     uint2 extremes[kSelectWarps];
     int freshMissed;
 };

@@ -58,9 +58,11 @@ template <int kDim> struct UnitKeys {
     }
 };
 
-/// Queries and the next unit's keys are held in registers; wider ones come as they are used.
-template <int kDim> constexpr bool kHeld = kDim <= 128;
-template <int kDim> using HeldKeys = UnitKeys<kHeld<kDim> ? kDim : 32>;
+__device__ inline float exponential2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 /// 16 queries of a group, heads headBase.. , as fragments.
 template <int kDim> struct QueryFragment {
@@ -86,7 +88,7 @@ template <int kDim>
 __device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* keys, int group, const RankWindows& range,
                              const SelectShared& to, int stride, SelectSmall& small) {
     using Keys = UnitKeys<kDim>;
-    constexpr bool kKept = kHeld<kDim>;
+    constexpr bool kKept = kDim <= 128; // queries in registers; wider ones come as they are used
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
     const bool product = a.score == SelectArgs::Score::PooledProduct;
     const float factor = product ? 1.f : a.scale * kLog2e; // of a softmax, base 2
@@ -97,23 +99,17 @@ __device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* key
             for (int c = 0; c < Keys::kChunks; ++c) query[c].load(q, c, headBase, group);
         }
         float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
-        const int firstWindow = range.begin + warp * kUnitWindows;
-        HeldKeys<kDim> now;
-        if constexpr (kKept)
-            if (firstWindow < range.end) now.load(keys, firstWindow, range.end);
         int unit = warp;
-        for (int window = firstWindow; window < range.end;
+        for (int window = range.begin + warp * kUnitWindows; window < range.end;
              window += kSelectWarps * kUnitWindows, unit += kSelectWarps) {
             float logits[Keys::kTiles][4] = {};
             if constexpr (kKept) {
-                const int following = window + kSelectWarps * kUnitWindows;
-                Keys next = now;
-                if (following < range.end) next.load(keys, following, range.end);
+                Keys unitKeys;
+                unitKeys.load(keys, window, range.end);
 #pragma unroll
-                for (int t = 0; t < Keys::kTiles; ++t)
+                for (int c = 0; c < Keys::kChunks; ++c)
 #pragma unroll
-                    for (int c = 0; c < Keys::kChunks; ++c) query[c].multiply(logits[t], now.k[t][c]);
-                now = next;
+                    for (int t = 0; t < Keys::kTiles; ++t) query[c].multiply(logits[t], unitKeys.k[t][c]);
             } else {
 #pragma unroll 3
                 for (int c = 0; c < Keys::kChunks; ++c) {
@@ -125,39 +121,41 @@ __device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* key
                     }
                 }
             }
+            const int mine = window + quad * 2; // this lane's first window
             float best[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
 #pragma unroll
             for (int t = 0; t < Keys::kTiles; ++t)
 #pragma unroll
                 for (int e = 0; e < 4; ++e) {
-                    const bool there = window + t * 8 + quad * 2 + e % 2 < range.end;
-                    logits[t][e] = there ? logits[t][e] * factor : -INFINITY;
+                    logits[t][e] = mine + t * 8 + e % 2 < range.end ? logits[t][e] * factor : -INFINITY;
                     best[e / 2] = fmaxf(best[e / 2], logits[t][e]);
                 }
+            float* out = to.exponentials + (headBase + row) * stride + (mine - range.begin);
+            if (product) {
 #pragma unroll
-            for (int h = 0; h < 2; ++h)
+                for (int t = 0; t < Keys::kTiles; ++t)
+                    if (row == 0) *reinterpret_cast<float2*>(out + t * 8) = make_float2(logits[t][0], logits[t][1]);
+                continue;
+            }
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
 #pragma unroll
                 for (int offset = 1; offset < 4; offset *= 2)
                     best[h] = fmaxf(best[h], __shfl_xor_sync(0xffffffffu, best[h], offset));
-#pragma unroll
-            for (int t = 0; t < Keys::kTiles; ++t)
-#pragma unroll
-                for (int e = 0; e < 4; ++e) {
-                    const int at = window + t * 8 + quad * 2 + e % 2, head = headBase + row + e / 2 * 8;
-                    const float reference = best[e / 2] == -INFINITY ? 0.f : best[e / 2];
-                    const float value = product ? logits[t][e] : exp2f(logits[t][e] - reference);
-                    if (at < range.end && head < group)
-                        to.exponentials[std::size_t(head) * stride + at - range.begin] = value;
-                    if (at >= range.owned) total[e / 2] += value;
-                }
-            if (product) continue;
-#pragma unroll
-            for (int h = 0; h < 2; ++h) {
+                const float reference = best[h] == -INFINITY ? 0.f : best[h];
                 const int head = headBase + row + h * 8;
+#pragma unroll
+                for (int t = 0; t < Keys::kTiles; ++t) {
+                    const float2 value = make_float2(exponential2(logits[t][2 * h] - reference),
+                                                     exponential2(logits[t][2 * h + 1] - reference));
+                    if (head < group) *reinterpret_cast<float2*>(out + h * 8 * stride + t * 8) = value;
+                    total[h] += (mine + t * 8 >= range.owned ? value.x : 0.f) +
+                                (mine + t * 8 + 1 >= range.owned ? value.y : 0.f);
+                }
                 if (quad == 0 && head < group) to.references[unit * group + head] = best[h];
                 if (best[h] == -INFINITY) continue;
                 const float both = fmaxf(maximum[h], best[h]);
-                sum[h] = sum[h] * exp2f(maximum[h] - both) + total[h] * exp2f(best[h] - both);
+                sum[h] = sum[h] * exponential2(maximum[h] - both) + total[h] * exponential2(best[h] - both);
                 maximum[h] = both;
             }
         }
