@@ -40,6 +40,8 @@ Json selection(Gpu& gpu, int only, const Log& log) {
                          *map = nullptr;
             cuda::BlockMove *loads = nullptr, *backs = nullptr;
             std::uint32_t* counts = nullptr;
+            std::uint64_t* marks = nullptr;
+            constexpr int kNodes = 32, kMarks = 4;
             DeviceArena arena;
             arena.plan(q, std::size_t(rows) * 32 * 128, "a benchmark");
             arena.plan(keys, std::size_t(heads) * std::size_t(windows) * 128, "a benchmark");
@@ -55,7 +57,10 @@ Json selection(Gpu& gpu, int only, const Log& log) {
             arena.plan(loads, std::size_t(heads) * capacity * 64, "a benchmark");
             arena.plan(backs, std::size_t(heads) * 64, "a benchmark");
             arena.plan(counts, 2, "a benchmark");
+            arena.plan(marks, kNodes * kMarks, "a benchmark");
             arena.take();
+            upload(counts, std::vector<std::uint32_t>(2, 0));
+            upload(marks, std::vector<std::uint64_t>(kNodes * kMarks, 0));
             cuda::fillNormal(q, std::size_t(rows) * 32 * 128, 1, 1);
             cuda::fillNormal(keys, std::size_t(heads) * std::size_t(windows) * 128, 1, 2);
             cuda::fillScores(scores, std::size_t(heads) * std::size_t(windows), 3);
@@ -90,17 +95,36 @@ Json selection(Gpu& gpu, int only, const Log& log) {
             a.newKey = a.newValue = fresh;
             a.storeFirst = blockFirst;
             a.moves = {loads, backs, counts};
-            constexpr int kNodes = 32;
             const double busy = gpu.graphSeconds([&] {
                 for (int i = 0; i < kNodes; ++i) cuda::selectBlocksOnDevice(gpu.launch, a);
             });
+            gpu.graphSeconds( // again, with the times of the phases
+                [&] {
+                    for (int i = 0; i < kNodes; ++i) {
+                        cuda::SelectArgs marked = a;
+                        for (int m = 0; m < 3; ++m) marked.marks[m] = marks + i * kMarks + m;
+                        marked.endMark = marks + i * kMarks + 3;
+                        cuda::selectBlocksOnDevice(gpu.launch, marked);
+                    }
+                },
+                1);
+            std::vector<std::uint64_t> times(kNodes * kMarks);
+            cuda::check(cudaMemcpy(times.data(), marks, times.size() * sizeof(std::uint64_t), cudaMemcpyDeviceToHost),
+                        "reading a benchmark's times");
+            double phases[kMarks - 1] = {};
+            for (std::size_t i = 0; i < kNodes; ++i)
+                for (std::size_t m = 0; m + 1 < kMarks; ++m)
+                    phases[m] += double(times[i * kMarks + m + 1] - times[i * kMarks + m]) * 1e-3 / kNodes;
             const double empty = gpu.graphSeconds([&] {
                 for (int i = 0; i < kNodes; ++i) cuda::emptyNode(gpu.launch, heads);
             });
             const double above = (busy - empty) / kNodes * 1e6;
             out[fmt::format("select_rows_{}_blocks_{}_us_above_empty_node", heads, blocks)] = above;
-            log(fmt::format("selection of {} rows, {} blocks: {:.2f} us above an empty node of {:.2f} us", heads,
-                            blocks, above, empty / kNodes * 1e6));
+            out[fmt::format("select_rows_{}_blocks_{}_phases_us", heads, blocks)] = phases;
+            log(fmt::format(
+                "selection of {} rows, {} blocks: {:.2f} us above an empty node of {:.2f} us; scores {:.2f}, "
+                "choice {:.2f}, lists {:.2f} us",
+                heads, blocks, above, empty / kNodes * 1e6, phases[0], phases[1], phases[2]));
         }
     return out;
 }

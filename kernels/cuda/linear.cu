@@ -45,15 +45,18 @@ __device__ inline float dot8(const uint4& w, const float4& a, const float4& b, f
 
 constexpr int kOutputsTogether = 32; // summed over the warps at once
 
+/// Thread blocks of so many warps that share a processor.
+constexpr int oneInputBlocks(int pieces, int warps) { return warps == 8 ? 3 : warps <= 12 && pieces <= 2 ? 2 : 1; }
+
 /// The warps of a block split the columns and keep their share of the input in registers: the weights stream past it
 /// with no shared memory in between. Blocks take contiguous, equally long runs of outputs. kPieces: 16-byte pieces of a
 /// row per lane, cols <= 256 * kBlockWarps * kPieces.
 template <bool kGated, bool kHalfInput, int kPieces, int kBlockWarps>
-__global__ void __launch_bounds__(kBlockWarps* kWarp, kBlockWarps > 8 ? 1 : 3) oneInput(OneInput a) {
+__global__ void __launch_bounds__(kBlockWarps* kWarp, oneInputBlocks(kPieces, kBlockWarps)) oneInput(OneInput a) {
     __shared__ float partial[2][kBlockWarps][kOutputsTogether * (kGated ? 2 : 1)];
     __shared__ float squares[kBlockWarps];
-    constexpr int kRows = kBlockWarps > 8 ? 4 : 8 / kPieces; // weight rows loaded together
-    constexpr int kOutputs = kGated ? kRows / 2 : kRows;     // per batch of loads
+    constexpr int kRows = kPieces == 1 ? 8 : 4;          // weight rows loaded together
+    constexpr int kOutputs = kGated ? kRows / 2 : kRows; // per batch of loads
     static_assert(kOutputsTogether % kOutputs == 0);
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const int pieces = a.cols / 8, slice = (pieces + kBlockWarps - 1) / kBlockWarps, first = warp * slice;
@@ -165,18 +168,26 @@ __global__ void __launch_bounds__(kBlockWarps* kWarp, kBlockWarps > 8 ? 1 : 3) o
 template <bool kGated, bool kHalfInput> void launchOne(const Launch& how, const OneInput& a) {
     const int outputs = kGated ? a.rows / 2 : a.rows;
     constexpr const char* kName = "multiplying one input";
-    const auto start = [&](auto kernel, int warps, int perProcessor) {
-        const int blocks = std::min(outputs, how.multiprocessors * perProcessor);
-        launch(how, {dim3(unsigned(blocks)), dim3(unsigned(warps * kWarp))}, kernel, kName, a);
+    const auto start = [&]<int kPieces, int kBlockWarps>() {
+        const int blocks = std::min(outputs, how.multiprocessors * oneInputBlocks(kPieces, kBlockWarps));
+        launch(how, {dim3(unsigned(blocks)), dim3(unsigned(kBlockWarps * kWarp))},
+               oneInput<kGated, kHalfInput, kPieces, kBlockWarps>, kName, a);
     };
-    if (a.cols <= 2048)
-        start(oneInput<kGated, kHalfInput, 1, 8>, 8, 3);
-    else if (a.cols <= 4096)
-        start(oneInput<kGated, kHalfInput, 2, 8>, 8, 3);
-    else if (a.cols <= 8192)
-        start(oneInput<kGated, kHalfInput, 2, 16>, 16, 1);
-    else
-        start(oneInput<kGated, kHalfInput, 4, 16>, 16, 1);
+    // The narrowest that holds the columns: a lane without a piece loads nothing. Inputs that are normed are as wide as
+    // the model, few of which are that wide.
+    if (a.cols <= 2048) return start.template operator()<1, 8>();
+    if (a.cols <= 2560) return start.template operator()<1, 10>();
+    if (a.cols <= 3072) return start.template operator()<1, 12>();
+    if (a.cols <= 4096) return start.template operator()<2, 8>();
+    if (a.cols <= 5120) return start.template operator()<2, 10>();
+    if (a.cols <= 6144) return start.template operator()<2, 12>();
+    if (a.cols <= 8192) return start.template operator()<2, 16>();
+    if constexpr (kHalfInput) {
+        if (a.cols <= 10240) return start.template operator()<4, 10>();
+        if (a.cols <= 12288) return start.template operator()<4, 12>();
+        if (a.cols <= 14336) return start.template operator()<4, 14>();
+    }
+    start.template operator()<4, 16>();
 }
 
 constexpr int kWidestOneInput = 16384;

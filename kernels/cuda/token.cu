@@ -38,56 +38,68 @@ __device__ inline float evictionScore(const EvictionHead& eviction, const float*
     return eviction.gain[g] * softplus(warpSum(sum));
 }
 
-/// Grid (kvHeads, rows): a KV head and its query heads. kNormed: they pass their RMS norms first.
-template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
-    extern __shared__ float newKey[]; // [dim] as stored
-    __shared__ float newScore;
-    const int g = blockIdx.x, row = blockIdx.y, dim = a.shape.dim, half = dim / 2;
-    const int group = a.shape.queryHeads / a.shape.kvHeads, qWidth = a.shape.queryHeads * dim,
-              kvWidth = a.shape.kvHeads * dim;
-    const bool reports = g == 0 && row == 0 && threadIdx.x == 0;
-    letNextKernelStart();
-    // Positions change only at a step's end, so they may be read before the wait.
-    const int position = a.position[row], head = row * a.shape.kvHeads + g, bs = a.shape.blockSize;
-    const bool active = a.active == nullptr || a.active[row] != 0;
-    const std::size_t angles = std::size_t(a.ropeFirst[row] + position) * half;
-    const float *cos = a.cos + angles, *sin = a.sin + angles;
-    waitForEarlierKernels();
-    if (reports) stamp(a.marks[0]);
-    if (!active) return;
-    const float* in = a.qkv + std::size_t(row) * (qWidth + 2 * kvWidth);
-    __shared__ float inverse[kNormed ? kMostHeads + 1 : 1]; // of the queries, then of the key
-    if constexpr (kNormed) {
-        for (int h = threadIdx.x / kWarp; h <= group; h += kWarps) {
-            const float* x = h < group ? in + (std::size_t(g) * group + h) * dim : in + qWidth + g * dim;
-            const float value = inverseNorm(x, dim, a.norms.eps);
-            if (threadIdx.x % kWarp == 0) inverse[h] = value;
-        }
-        __syncthreads();
-    }
-    Bf16* q = a.q + std::size_t(row) * qWidth + std::size_t(g) * group * dim;
+/// Rotates and stores the queries of a KV head. kThreads is a multiple of dim / 2: a thread has one pair of channels,
+/// of every so many-th head.
+template <bool kNormed>
+__device__ void rotateQueries(const AppendArgs& a, const float* in, Bf16* q, int group, float cos, float sin,
+                              const float* inverse) {
+    const int dim = a.shape.dim, half = dim / 2, step = kThreads / half;
+    const Pair pair(a.interleaved, int(threadIdx.x) % half, half);
     constexpr int kTogether = 4; // loads in flight before the first store
-    for (int base = threadIdx.x; base < group * half; base += kThreads * kTogether) {
-        float x[kTogether], y[kTogether], u[kTogether], v[kTogether];
+    for (int first = int(threadIdx.x) / half; first < group; first += step * kTogether) {
+        float x[kTogether], y[kTogether];
 #pragma unroll
         for (int t = 0; t < kTogether; ++t) {
-            const int i = min(base + t * kThreads, group * half - 1), c = i % half;
-            const float* from = in + (std::size_t(g) * group + i / half) * dim;
-            const Pair pair(a.interleaved, c, half);
-            x[t] = from[pair.low], y[t] = from[pair.high], u[t] = cos[c], v[t] = sin[c];
+            const int h = min(first + t * step, group - 1);
+            x[t] = in[h * dim + pair.low], y[t] = in[h * dim + pair.high];
             if constexpr (kNormed) {
-                x[t] *= inverse[i / half] * a.norms.query[pair.low];
-                y[t] *= inverse[i / half] * a.norms.query[pair.high];
+                x[t] *= inverse[h] * a.norms.query[pair.low];
+                y[t] *= inverse[h] * a.norms.query[pair.high];
             }
         }
 #pragma unroll
         for (int t = 0; t < kTogether; ++t) {
-            const int i = base + t * kThreads, c = i % half;
-            if (i >= group * half) break;
-            const Pair pair(a.interleaved, c, half);
-            q[i / half * dim + pair.low] = __float2bfloat16(x[t] * u[t] - y[t] * v[t]);
-            q[i / half * dim + pair.high] = __float2bfloat16(y[t] * u[t] + x[t] * v[t]);
+            const int h = first + t * step;
+            if (h >= group) break;
+            q[h * dim + pair.low] = __float2bfloat16(x[t] * cos - y[t] * sin);
+            q[h * dim + pair.high] = __float2bfloat16(y[t] * cos + x[t] * sin);
         }
+    }
+}
+
+/// Grid (kvHeads, rows, 2): a KV head's key, value, score and index, and its queries: thread blocks of their own, as
+/// are the warps of key, value and score, so that nothing waits for two reads in turn. kNormed: heads pass their RMS
+/// norms first.
+template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
+    extern __shared__ float newKey[]; // [dim] as stored
+    __shared__ float newScore;
+    __shared__ float inverse[kNormed ? kMostHeads : 1]; // of the queries, or of the key
+    const int g = blockIdx.x, row = blockIdx.y, dim = a.shape.dim, half = dim / 2;
+    const int group = a.shape.queryHeads / a.shape.kvHeads, qWidth = a.shape.queryHeads * dim,
+              kvWidth = a.shape.kvHeads * dim;
+    const bool ofQueries = blockIdx.z == 1, reports = g == 0 && row == 0 && !ofQueries && threadIdx.x == 0;
+    const int warp = int(threadIdx.x) / kWarp, thread = int(threadIdx.x);
+    letNextKernelStart();
+    // Positions change only at a step's end, so they may be read before the wait.
+    const int position = a.position[row], head = row * a.shape.kvHeads + g, bs = a.shape.blockSize;
+    const bool active = a.active == nullptr || a.active[row] != 0;
+    const std::size_t angle = std::size_t(a.ropeFirst[row] + position) * half + thread % half;
+    const float cos = a.cos[angle], sin = a.sin[angle];
+    waitForEarlierKernels();
+    if (reports) stamp(a.marks[0]);
+    if (!active) return;
+    const float* in = a.qkv + std::size_t(row) * (qWidth + 2 * kvWidth);
+    const float *queries = in + std::size_t(g) * group * dim, *keys = in + qWidth + g * dim;
+    if constexpr (kNormed) {
+        for (int h = warp; h < (ofQueries ? group : 1); h += kWarps) {
+            const float value = inverseNorm(ofQueries ? queries + std::size_t(h) * dim : keys, dim, a.norms.eps);
+            if (thread % kWarp == 0) inverse[h] = value;
+        }
+        __syncthreads();
+    }
+    if (ofQueries) {
+        Bf16* q = a.q + std::size_t(row) * qWidth + std::size_t(g) * group * dim;
+        return rotateQueries<kNormed>(a, queries, q, group, cos, sin, inverse);
     }
     const float* values = in + qWidth + kvWidth;
     Bf16 *keyTo, *valueTo;
@@ -102,14 +114,15 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
         keyTo = a.newKey + std::size_t(head) * dim;
         valueTo = a.newValue + std::size_t(head) * dim;
     }
-    for (int c = threadIdx.x; c < half; c += kThreads) {
-        const Pair pair(a.interleaved, c, half);
-        float x = in[qWidth + g * dim + pair.low], y = in[qWidth + g * dim + pair.high];
+    constexpr int kScoreWarp = kWarps - 1;
+    if (thread < half) {
+        const Pair pair(a.interleaved, thread, half);
+        float x = keys[pair.low], y = keys[pair.high];
         if constexpr (kNormed) {
-            x *= inverse[group] * a.norms.key[pair.low];
-            y *= inverse[group] * a.norms.key[pair.high];
+            x *= inverse[0] * a.norms.key[pair.low];
+            y *= inverse[0] * a.norms.key[pair.high];
         }
-        const Bf16 low = __float2bfloat16(x * cos[c] - y * sin[c]), high = __float2bfloat16(y * cos[c] + x * sin[c]);
+        const Bf16 low = __float2bfloat16(x * cos - y * sin), high = __float2bfloat16(y * cos + x * sin);
         keyTo[pair.low] = low;
         keyTo[pair.high] = high;
         if (a.blocks != nullptr && a.newKey != nullptr) {
@@ -118,11 +131,12 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
         }
         newKey[pair.low] = __bfloat162float(low);
         newKey[pair.high] = __bfloat162float(high);
-    }
-    for (int c = threadIdx.x; c < dim; c += kThreads) valueTo[c * valueStride] = __float2bfloat16(values[g * dim + c]);
-    if (a.eviction.gain != nullptr && threadIdx.x < kWarp) {
+    } else if (warp < kScoreWarp) {
+        for (int c = thread - half; c < dim; c += kScoreWarp * kWarp - half)
+            valueTo[c * valueStride] = __float2bfloat16(values[g * dim + c]);
+    } else if (a.eviction.gain != nullptr) {
         const float score = evictionScore(a.eviction, values, g, kvWidth);
-        if (threadIdx.x == 0) {
+        if (thread % kWarp == 0) {
             newScore = score;
             a.index.tokenScores[a.index.tokenFirst[head] + position] = score;
         }
@@ -308,7 +322,7 @@ void embedTokens(const Launch& how, const Bf16* table, int cols, const std::int3
 void rotateAndAppend(const Launch& how, const AppendArgs& args) {
     if (args.rows == 0) return;
     launch(how,
-           {dim3(unsigned(args.shape.kvHeads), unsigned(args.rows)), dim3(kThreads),
+           {dim3(unsigned(args.shape.kvHeads), unsigned(args.rows), 2), dim3(kThreads),
             std::size_t(args.shape.dim) * sizeof(float)},
            args.norms.query != nullptr ? appendKernel<true> : appendKernel<false>, "rotating and appending", args);
 }

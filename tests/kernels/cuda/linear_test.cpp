@@ -71,6 +71,38 @@ TEST_P(CudaLinear, MultipliesNormalisesAccumulatesAndAddsBiases) {
         }
 }
 
+/// The warps of a thread block follow the width of a single input.
+TEST_P(CudaLinear, TakesOneInputOfEveryWidth) {
+    if (GetParam() != 1) GTEST_SKIP() << "one input";
+    for (const int cols : {2048, 2560, 2592, 3072, 4096, 5120, 6144, 8192, 10240, 14336, 16384}) {
+        SCOPED_TRACE(::testing::Message() << cols << " columns");
+        constexpr int kRows = 600;
+        Linear linear(launch, 1, cols);
+        const auto w = halves(std::size_t(kRows * cols), 0.05f), x = halves(std::size_t(cols));
+        std::vector<double> exact;
+        std::vector<float> asFloat;
+        double squares = 0;
+        for (const Half value : x) {
+            exact.push_back(double(toFloat(value)));
+            asFloat.push_back(toFloat(value));
+            squares += exact.back() * exact.back();
+        }
+        auto want = product(w, exact, kRows, cols, 1);
+        const OnDevice<Half> dw(w), dx(x);
+        const OnDevice<float> df(asFloat), ones(std::vector<float>(std::size_t(cols), 1.f)),
+            out(static_cast<std::size_t>(kRows));
+        linear.run({dw.bf16(), kRows, cols}, dx.bf16(), 1, {out.get(), kRows, false, nullptr, nullptr});
+        check(cudaStreamSynchronize(launch.stream), "testing");
+        EXPECT_LT(relativeError(out.read(), want), 1e-5);
+        for (double& value : want) value /= std::sqrt(squares / cols + 1e-5);
+        check(cudaMemset(out.get(), 0xff, kRows * sizeof(float)), "poisoning a test's output");
+        linear.run({dw.bf16(), kRows, cols}, df.get(), cols, 1, {ones.get(), 1e-5f},
+                   {out.get(), kRows, false, nullptr, nullptr});
+        check(cudaStreamSynchronize(launch.stream), "testing");
+        EXPECT_LT(relativeError(out.read(), want), 1e-5);
+    }
+}
+
 TEST_P(CudaLinear, GatesInterleavedRows) {
     const int n = GetParam(), f = 320, cols = 384;
     for (const bool library : {true, false}) {

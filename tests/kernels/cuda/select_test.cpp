@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <tuple>
 
 namespace kvscope::cuda {
 namespace {
@@ -268,6 +269,110 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaSelect,
                                            Case{128, 4, 16, 8, 4, kProduct, true, {0, 1, false, 3, 3}, 4000},
                                            Case{64, 4, 64, 32, 16, kGiven, false, {1, 3, true, 9, 0}, 6000},
                                            Case{128, 8, 64, 32, 16, kGiven, true, {0, 1, false, 12, 5}, 30000, 1}));
+
+/// Few different scores, and none that are numbers: exactly the host's choice, the lower block of equal ones. Slots
+/// that are free are taken the longest unused first.
+TEST_F(CudaTest, SelectionBreaksTiesAsTheHostDoes) {
+    constexpr int kRows = 2, kKvHeads = 2, kHeads = kRows * kKvHeads, kDim = 64, kBlockSize = 16;
+    const AttentionShape shape{8, kKvHeads, kDim, kBlockSize};
+    for (const int maxBlocks : {40, 250, 700, 2048, 5000})
+        for (const int kinds : {1, 3, 40}) {
+            SCOPED_TRACE(::testing::Message() << maxBlocks << " blocks, " << kinds << " scores");
+            const int aware = uniform(1, maxBlocks / 4), agnostic = kinds == 1 ? 0 : uniform(1, maxBlocks / 4);
+            const SelectionBudget budget{1, 2, true, aware, agnostic};
+            const int capacity = std::min(aware + agnostic + 4, maxBlocks), slots = capacity + uniform(1, 9);
+            const std::size_t element = blockElements(kBlockSize, kDim);
+            std::vector<std::int64_t> first;
+            for (int h = 0; h < kHeads; ++h) first.push_back(std::int64_t(h) * maxBlocks);
+            const auto drawn = [&] {
+                const int kind = uniform(0, kinds - 1);
+                return kind == 1 ? -INFINITY : kind == 2 ? NAN : float(kind);
+            };
+            const OnDevice<std::int64_t> dfirst(first);
+            const OnDevice<Half> pool(std::size_t(kHeads * slots) * element);
+            const OnDevice<std::int32_t> map(std::vector<std::int32_t>(std::size_t(kHeads * slots), -1)),
+                lastUse(std::vector<std::int32_t>(std::size_t(kHeads * slots), -1)),
+                listBlock(std::size_t(kHeads * capacity)), listSlot(std::size_t(kHeads * capacity)),
+                listCount(static_cast<std::size_t>(kHeads));
+            const OnDevice<BlockMove> loads(std::size_t(kHeads * capacity)), back(static_cast<std::size_t>(kHeads));
+            auto hostMap = map.read(), hostUse = lastUse.read();
+            std::vector<std::int32_t> position{uniform(0, maxBlocks * kBlockSize - 9), maxBlocks * kBlockSize - 5};
+            for (int step = 0; step < 4; ++step) {
+                std::vector<float> given(std::size_t(kHeads * maxBlocks)), importance(given.size());
+                for (float& score : given) score = drawn();
+                for (float& score : importance) score = drawn();
+                const OnDevice<float> dgiven(given), dimportance(importance);
+                const auto key = halves(std::size_t(kHeads * kDim));
+                const OnDevice<Half> dkey(key);
+                const OnDevice<std::int32_t> dpos(position);
+                const OnDevice<std::uint32_t> counts(std::vector<std::uint32_t>(2, 0));
+                SelectArgs a;
+                a.shape = shape;
+                a.rows = kRows;
+                a.position = dpos.get();
+                a.index.kernel = a.index.stride = kBlockSize; // one window a block
+                a.index.pooledScores = dimportance.get();
+                a.index.windowFirst = a.index.blockFirst = dfirst.get();
+                a.maxBlocks = maxBlocks;
+                a.score = SelectArgs::Score::Given;
+                a.givenScores = dgiven.get();
+                a.agnostic = agnostic > 0;
+                a.budget = budget;
+                a.capacity = capacity;
+                a.listBlock = listBlock.get();
+                a.listSlot = listSlot.get();
+                a.listCount = listCount.get();
+                a.slots = slots;
+                a.map = map.get();
+                a.lastUse = lastUse.get();
+                a.pool = pool.bf16();
+                a.newKey = a.newValue = dkey.bf16();
+                a.storeFirst = dfirst.get();
+                a.moves = {loads.get(), back.get(), counts.get()};
+                selectBlocksOnDevice(launch, a);
+                check(cudaStreamSynchronize(launch.stream), "testing");
+                const auto list = listBlock.read(), got = listSlot.read(), count = listCount.read();
+                for (int h = 0; h < kHeads; ++h) {
+                    SCOPED_TRACE(::testing::Message() << "step " << step << ", head " << h);
+                    const int at = position[std::size_t(h / kKvHeads)], blocks = at / kBlockSize + 1;
+                    const float* mine = &given[std::size_t(h * maxBlocks)];
+                    const std::vector<float> scores(mine, mine + blocks);
+                    const PoolingGrid grid{kBlockSize, kBlockSize, kBlockSize};
+                    std::vector<float> pooled(std::size_t(agnostic > 0 ? blocks : 0));
+                    if (agnostic > 0)
+                        poolToBlocks(grid, {&importance[std::size_t(h * maxBlocks)], std::size_t(grid.windows(at + 1))},
+                                     pooled);
+                    std::vector<SelectedBlock> want;
+                    selectBlocks(budget, blocks - 1, scores, pooled, want);
+                    std::vector<std::int32_t> wanted, listed;
+                    for (const SelectedBlock& block : want) wanted.push_back(block.block);
+                    ASSERT_EQ(count[std::size_t(h)], int(want.size()));
+                    const auto from = list.begin() + h * capacity;
+                    listed.assign(from, from + count[std::size_t(h)]);
+                    ASSERT_EQ(listed, wanted);
+                    // The slots that no listed block is in, as misses take them.
+                    std::int32_t *blockIn = &hostMap[std::size_t(h * slots)], *used = &hostUse[std::size_t(h * slots)];
+                    std::vector<std::int32_t> free;
+                    for (int s = 0; s < slots; ++s)
+                        if (!std::binary_search(wanted.begin(), wanted.end(), blockIn[s])) free.push_back(s);
+                    std::sort(free.begin(), free.end(), [&](int x, int y) {
+                        return std::tuple(used[x], blockIn[x], x) < std::tuple(used[y], blockIn[y], y);
+                    });
+                    std::size_t taken = 0;
+                    for (std::size_t i = 0; i < wanted.size(); ++i) {
+                        const auto resident = std::find(blockIn, blockIn + slots, wanted[i]) - blockIn;
+                        const int slot = resident < slots ? int(resident) : free[taken++];
+                        EXPECT_EQ(got[std::size_t(h * capacity) + i], slot) << "block " << wanted[i];
+                        blockIn[slot] = wanted[i];
+                        used[slot] = at;
+                    }
+                }
+                EXPECT_EQ(map.read(), hostMap);
+                EXPECT_EQ(lastUse.read(), hostUse);
+                for (auto& at : position) ++at;
+            }
+        }
+}
 
 /// A choice made elsewhere, ahead of the layer: lists, origins, scores and slots are those of the choice, and the
 /// newest token's place is left alone.

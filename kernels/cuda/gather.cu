@@ -1,0 +1,76 @@
+#include "kernels/cuda/select.h"
+
+#include "kernels/cuda/common.cuh"
+#include "kernels/cuda/copy_ring.cuh"
+#include "kernels/cuda/launch.cuh"
+
+namespace kvscope::cuda {
+namespace {
+
+/// One thread of each block drives the copies.
+template <int kRing> __global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytesTotal) {
+    using Part = GatherArgs::Part;
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(128) char stages[];
+    __shared__ __align__(8) std::uint64_t barriers[kRing];
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (threadIdx.x != 0) return;
+    const unsigned loads = a.part == Part::WriteBacks ? 0 : a.moves.counts[0],
+                   writes = a.part == Part::Loads ? 0 : a.moves.counts[1];
+    if (blockIdx.x == 0) {
+        stamp(a.mark);
+        if (a.recordCounts != nullptr && a.part != Part::WriteBacks) a.recordCounts[0] = loads;
+        if (a.recordCounts != nullptr && a.part != Part::Loads) a.recordCounts[1] = writes;
+    }
+    if (loads + writes > 0) {
+        CopyRing<kRing> ring(stages, barriers);
+        moveBlocks(ring, a, loads, writes, blockBytesTotal);
+    }
+    stampLatest(a.endMark);
+#else
+    // Plain 16-byte loads, four in flight per thread.
+    letNextKernelStart();
+    waitForEarlierKernels();
+    const std::uint32_t loads = a.part == Part::WriteBacks ? 0 : a.moves.counts[0],
+                        writes = a.part == Part::Loads ? 0 : a.moves.counts[1], all = loads + writes;
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
+        stamp(a.mark);
+        if (a.recordCounts != nullptr && a.part != Part::WriteBacks) a.recordCounts[0] = loads;
+        if (a.recordCounts != nullptr && a.part != Part::Loads) a.recordCounts[1] = writes;
+    }
+    const int words = blockBytesTotal / 16;
+    for (std::uint32_t m = blockIdx.x; m < all; m += gridDim.x) {
+        const bool load = m < loads;
+        const BlockMove move = load ? a.moves.loads[m] : a.moves.writeBacks[m - loads];
+        const char* store = reinterpret_cast<const char*>(a.store) + std::size_t(move.store) * blockBytesTotal;
+        char* slot = reinterpret_cast<char*>(a.pool) + std::size_t(move.slot) * blockBytesTotal;
+        const uint4* from = reinterpret_cast<const uint4*>(load ? store : slot);
+        uint4* to = reinterpret_cast<uint4*>(load ? slot : const_cast<char*>(store));
+#pragma unroll 4
+        for (int i = threadIdx.x; i < words; i += blockDim.x) to[i] = loadOnce(from + i);
+        __syncthreads();
+        if (threadIdx.x == 0 && load && a.late != nullptr) {
+            const auto ready = *static_cast<const volatile std::uint64_t*>(a.ready);
+            if (ready > *a.begin) atomicAdd(&a.late[move.slot / a.slots].late, 1u);
+        }
+    }
+    if (threadIdx.x == 0) stampLatest(a.endMark);
+#endif
+}
+
+} // namespace
+
+void gatherBlocks(const Launch& how, const GatherArgs& args, int blocks) {
+    const int bytes = int(blockBytes(args.shape));
+    const bool bulk = how.clusters;
+    const bool narrow = args.beside && blocks > kFewBlocks;
+    const auto kernel = narrow ? gatherKernel<kNarrowRing> : gatherKernel<kWideRing>;
+    const std::size_t ring = std::size_t(narrow ? kNarrowRing : kWideRing) * kStageBytes;
+    const Grid grid{dim3(unsigned(bulk ? blocks : blocks * 4)), dim3(bulk ? kWarp : 512), bulk ? ring : 0};
+    if (bulk) allowShared(kernel, ring, "preparing the transfers");
+    if (args.beside) leaveRoom(kernel, "preparing the transfers");
+    launch(how, grid, kernel, "moving KV blocks", args, bytes);
+}
+
+} // namespace kvscope::cuda

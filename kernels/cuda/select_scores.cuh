@@ -1,0 +1,268 @@
+// Scores of blocks: pooled keys through the tensor cores and a softmax over the whole cluster, or range bounds, or
+// given ones. Every rank of a cluster has a run of blocks; the scores go to rank 0.
+#pragma once
+
+#include "kernels/cuda/select_plan.cuh"
+
+namespace kvscope::cuda {
+
+/// Windows of the sequence, and of which a rank has its share.
+struct RankWindows {
+    int firstBlock, endBlock; // of this rank
+    int windows;              // of the sequence
+    int begin, end, owned;    // of this rank; below `owned` they are the rank before's too, and counted there
+};
+
+class WindowGrid {
+public:
+    __device__ WindowGrid(const SelectArgs& a, const SelectPlan& plan)
+        : kernel_(a.index.kernel), stride_(a.index.stride), block_(a.shape.blockSize), byStride_(plan.byStride) {}
+    __device__ int windows(int tokens) const { return tokens < kernel_ ? 0 : byStride_(tokens - kernel_) + 1; }
+    /// First window that reaches into a block, and the first one behind it.
+    __device__ int first(int block) const {
+        const int token = block * block_;
+        return token < kernel_ ? 0 : byStride_(token - kernel_) + 1;
+    }
+    __device__ int end(int block, int windows) const {
+        return min(byStride_((block + 1) * block_ + stride_ - 1), windows);
+    }
+    __device__ RankWindows of(int blocks, int windows, int rank, int perRank) const {
+        RankWindows r;
+        r.firstBlock = min(rank * perRank, blocks);
+        r.endBlock = min(r.firstBlock + perRank, blocks);
+        r.windows = windows;
+        const bool any = r.firstBlock < r.endBlock;
+        r.begin = any ? min(first(r.firstBlock), windows) : 0;
+        r.end = any ? max(r.begin, end(r.endBlock - 1, windows)) : 0;
+        r.owned = byStride_(r.firstBlock * block_ + stride_ - 1);
+        return r;
+    }
+
+private:
+    int kernel_, stride_, block_;
+    Divider byStride_;
+};
+
+/// Keys of a unit of windows as a warp's lanes hold them: fragments of the tensor cores as they come from memory.
+template <int kDim> struct UnitKeys {
+    static constexpr int kTiles = kUnitWindows / 8, kChunks = kDim / 32;
+    uint4 k[kTiles][kChunks];
+    __device__ void load(const Bf16* keys, int window, int end) {
+        const int lane = threadIdx.x % kWarp;
+#pragma unroll
+        for (int t = 0; t < kTiles; ++t) {
+            const Bf16* from = keys + std::size_t(min(window + t * 8 + lane / 4, end - 1)) * kDim + lane % 4 * 8;
+#pragma unroll
+            for (int c = 0; c < kChunks; ++c) k[t][c] = loadOnce(from + c * 32);
+        }
+    }
+};
+
+__device__ inline float exponential2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/// 16 queries of a group, heads headBase.. , as fragments.
+template <int kDim> struct QueryFragment {
+    std::uint32_t f[2][4];
+    __device__ void load(const Bf16* q, int chunk, int headBase, int group) {
+        const int lane = threadIdx.x % kWarp, row = headBase + lane / 4, column = chunk * 32 + lane % 4 * 8;
+        uint4 low = make_uint4(0, 0, 0, 0), high = low;
+        if (row < group) low = *reinterpret_cast<const uint4*>(q + row * kDim + column);
+        if (row + 8 < group) high = *reinterpret_cast<const uint4*>(q + (row + 8) * kDim + column);
+        f[0][0] = low.x, f[0][1] = high.x, f[0][2] = low.y, f[0][3] = high.y;
+        f[1][0] = low.z, f[1][1] = high.z, f[1][2] = low.w, f[1][3] = high.w;
+    }
+    __device__ void multiply(float (&logits)[4], const uint4& k) const {
+        mma16816(logits, f[0][0], f[0][1], f[0][2], f[0][3], k.x, k.y);
+        mma16816(logits, f[1][0], f[1][1], f[1][2], f[1][3], k.z, k.w);
+    }
+};
+
+/// Of a rank's windows: exponentials [group][stride] against the maximum of their unit and head, which goes to
+/// `references` [unit][group]; with each warp's maximum and sum over the windows from `owned` on. A product is left as
+/// it is.
+template <int kDim>
+__device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* keys, int group, const RankWindows& range,
+                             const SelectShared& to, int stride, SelectSmall& small) {
+    using Keys = UnitKeys<kDim>;
+    constexpr bool kKept = kDim <= 128; // queries in registers; wider ones come as they are used
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
+    const bool product = a.score == SelectArgs::Score::PooledProduct;
+    const float factor = product ? 1.f : a.scale * kLog2e; // of a softmax, base 2
+    for (int headBase = 0; headBase < group; headBase += 16) {
+        QueryFragment<kDim> query[kKept ? Keys::kChunks : 1];
+        if constexpr (kKept) {
+#pragma unroll
+            for (int c = 0; c < Keys::kChunks; ++c) query[c].load(q, c, headBase, group);
+        }
+        float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
+        int unit = warp;
+        for (int window = range.begin + warp * kUnitWindows; window < range.end;
+             window += kSelectWarps * kUnitWindows, unit += kSelectWarps) {
+            float logits[Keys::kTiles][4] = {};
+            if constexpr (kKept) {
+                Keys unitKeys;
+                unitKeys.load(keys, window, range.end);
+#pragma unroll
+                for (int c = 0; c < Keys::kChunks; ++c)
+#pragma unroll
+                    for (int t = 0; t < Keys::kTiles; ++t) query[c].multiply(logits[t], unitKeys.k[t][c]);
+            } else {
+#pragma unroll 3
+                for (int c = 0; c < Keys::kChunks; ++c) {
+                    query[0].load(q, c, headBase, group);
+#pragma unroll
+                    for (int t = 0; t < Keys::kTiles; ++t) {
+                        const int at = min(window + t * 8 + row, range.end - 1);
+                        query[0].multiply(logits[t], loadOnce(keys + std::size_t(at) * kDim + c * 32 + quad * 8));
+                    }
+                }
+            }
+            const int mine = window + quad * 2; // this lane's first window
+            float best[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
+#pragma unroll
+            for (int t = 0; t < Keys::kTiles; ++t)
+#pragma unroll
+                for (int e = 0; e < 4; ++e) {
+                    logits[t][e] = mine + t * 8 + e % 2 < range.end ? logits[t][e] * factor : -INFINITY;
+                    best[e / 2] = fmaxf(best[e / 2], logits[t][e]);
+                }
+            float* out = to.exponentials + (headBase + row) * stride + (mine - range.begin);
+            if (product) {
+#pragma unroll
+                for (int t = 0; t < Keys::kTiles; ++t)
+                    if (row == 0) *reinterpret_cast<float2*>(out + t * 8) = make_float2(logits[t][0], logits[t][1]);
+                continue;
+            }
+#pragma unroll
+            for (int h = 0; h < 2; ++h) {
+#pragma unroll
+                for (int offset = 1; offset < 4; offset *= 2)
+                    best[h] = fmaxf(best[h], __shfl_xor_sync(0xffffffffu, best[h], offset));
+                const float reference = best[h] == -INFINITY ? 0.f : best[h];
+                const int head = headBase + row + h * 8;
+#pragma unroll
+                for (int t = 0; t < Keys::kTiles; ++t) {
+                    const float2 value = make_float2(exponential2(logits[t][2 * h] - reference),
+                                                     exponential2(logits[t][2 * h + 1] - reference));
+                    if (head < group) *reinterpret_cast<float2*>(out + h * 8 * stride + t * 8) = value;
+                    total[h] += (mine + t * 8 >= range.owned ? value.x : 0.f) +
+                                (mine + t * 8 + 1 >= range.owned ? value.y : 0.f);
+                }
+                if (quad == 0 && head < group) to.references[unit * group + head] = best[h];
+                if (best[h] == -INFINITY) continue;
+                const float both = fmaxf(maximum[h], best[h]);
+                sum[h] = sum[h] * exponential2(maximum[h] - both) + total[h] * exponential2(best[h] - both);
+                maximum[h] = both;
+            }
+        }
+        if (product) continue;
+#pragma unroll
+        for (int h = 0; h < 2; ++h) { // the maximum is the same in the four lanes of a row
+#pragma unroll
+            for (int offset = 1; offset < 4; offset *= 2) sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], offset);
+            const int head = headBase + row + h * 8;
+            if (quad == 0) small.maxima[warp][head] = maximum[h], small.sums[warp][head] = sum[h];
+        }
+    }
+}
+
+/// Sums over the group of the softmax of every window, into `windowSums`: the ranks tell each other their maxima and
+/// sums. Begins and ends with a barrier.
+template <class Cluster>
+__device__ void sumOverGroup(const Cluster& cluster, int group, const RankWindows& range, const SelectShared& to,
+                             int stride, SelectSmall& small) {
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
+    __syncthreads();
+    if (lane < group) {
+        float maximum = -INFINITY, sum = 0;
+#pragma unroll
+        for (int w = 0; w < kSelectWarps; ++w) maximum = fmaxf(maximum, small.maxima[w][lane]);
+        const float reference = maximum == -INFINITY ? 0.f : maximum;
+#pragma unroll
+        for (int w = 0; w < kSelectWarps; ++w) sum += small.sums[w][lane] * exp2f(small.maxima[w][lane] - reference);
+        for (int r = warp; r < ranks; r += kSelectWarps)
+            *cluster.map_shared_rank(&small.ranks[rank][lane], r) = make_float2(maximum, sum);
+    }
+    cluster.sync();
+    if (lane < group) { // every warp finds the same, sparing a barrier
+        float maximum = -INFINITY, sum = 0;
+        for (int r = 0; r < ranks; ++r) maximum = fmaxf(maximum, small.ranks[r][lane].x);
+        const float reference = maximum == -INFINITY ? 0.f : maximum;
+        for (int r = 0; r < ranks; ++r) sum += small.ranks[r][lane].y * exp2f(small.ranks[r][lane].x - reference);
+        const float logSum = sum > 0 ? maximum + log2f(sum) : 0.f; // base 2
+        const int units = (range.end - range.begin + kUnitWindows - 1) / kUnitWindows;
+        for (int u = warp; u < units; u += kSelectWarps) {
+            float& scale = to.references[u * group + lane];
+            scale = exp2f(scale - logSum);
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < range.end - range.begin; i += kSelectThreads) {
+        const float* scales = to.references + i / kUnitWindows * group;
+        float sum = 0;
+#pragma unroll 8
+        for (int h = 0; h < group; ++h) sum += to.exponentials[std::size_t(h) * stride + i] * scales[h];
+        to.windowSums[i] = sum;
+    }
+    __syncthreads();
+}
+
+/// A block's agnostic score is the largest of its windows'; asked for before it is needed.
+class AgnosticScore {
+public:
+    __device__ AgnosticScore(const float* scores, int first, int end) : scores_(scores), first_(first), end_(end) {
+#pragma unroll
+        for (int i = 0; i < kAsked; ++i) asked_[i] = first + i < end ? scores[first + i] : -INFINITY;
+    }
+    __device__ float largest() const {
+        float best = -INFINITY;
+#pragma unroll
+        for (int i = 0; i < kAsked; ++i) best = fmaxf(best, asked_[i]); // NaN loses
+        for (int i = first_ + kAsked; i < end_; ++i) best = fmaxf(best, scores_[i]);
+        return best;
+    }
+
+private:
+    static constexpr int kAsked = 6;
+    const float* scores_;
+    int first_, end_;
+    float asked_[kAsked];
+};
+
+/// Bounds of q k over every block's range of keys; a warp per block.
+template <int kDim>
+__device__ void boundRanges(const SelectArgs& a, const Bf16* q, int group, int head, const RankWindows& range,
+                            float* queries, float* awareAtRank0) {
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    for (int i = threadIdx.x; i < group * kDim; i += kSelectThreads) queries[i] = __bfloat162float(q[i]);
+    __syncthreads();
+    constexpr int kMine = kDim / kWarp;
+    for (int b = range.firstBlock + warp; b < range.endBlock; b += kSelectWarps) {
+        const Bf16* bounds = a.index.ranges + std::size_t(a.index.blockFirst[head] + b) * 2 * kDim;
+        float low[kMine], high[kMine];
+#pragma unroll
+        for (int i = 0; i < kMine; ++i) {
+            low[i] = __bfloat162float(bounds[lane + i * kWarp]);
+            high[i] = __bfloat162float(bounds[kDim + lane + i * kWarp]);
+        }
+        float total = a.rangeReduce == GroupReduce::Sum ? 0.f : -INFINITY;
+        for (int h = 0; h < group; ++h) {
+            float sum = 0;
+#pragma unroll
+            for (int i = 0; i < kMine; ++i) {
+                const float value = queries[h * kDim + lane + i * kWarp];
+                sum += fmaxf(value * low[i], value * high[i]);
+            }
+            sum = warpSum(sum);
+            total = a.rangeReduce == GroupReduce::Sum ? total + sum : fmaxf(total, sum);
+        }
+        if (lane == 0) awareAtRank0[b] = total;
+    }
+}
+
+} // namespace kvscope::cuda
