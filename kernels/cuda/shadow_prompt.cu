@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kIterations =
-    8; // of the subspace; each multiplies what is in the way by a ratio of squared singular values
+    16; // of the subspace; each multiplies what is in the way by a ratio of squared singular values
 
 __device__ inline float widen(float x) { return x; }
 __device__ inline float widen(Bf16 x) { return __bfloat162float(x); }
