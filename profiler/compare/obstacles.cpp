@@ -51,7 +51,9 @@ void checkPair(const RunSample& a, const RunSample& b, Obstacles& out) {
     const auto ofSequence = [](const RunSample& sample) { // on average
         return sample.summary.promptTokens / std::max(1, sample.run.sequences);
     };
-    if (std::abs(ofSequence(a) - ofSequence(b)) * kContextShare > std::max(ofSequence(a), ofSequence(b)))
+    if ((ofSequence(a) == 0) != (ofSequence(b) == 0))
+        out.add("one run's trace lacks its prompt, so its context length is not known", true);
+    else if (std::abs(ofSequence(a) - ofSequence(b)) * kContextShare > std::max(ofSequence(a), ofSequence(b)))
         out.require("context length", ofSequence(a), ofSequence(b), true);
     out.require("device", a.run.device, b.run.device, true);
     if (a.oracle != b.oracle)

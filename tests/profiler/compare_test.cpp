@@ -286,6 +286,7 @@ TEST(Compare, ObstaclesAreNamedAndSomeMayBeIgnored) {
     expect(only([](RunSample& s) { s.run.timing = "measured"; }), "link times modelled against measured", false);
     expect(only([](RunSample& s) { s.steps.resize(20); }), "19 decode steps are common, a verdict needs 20", false);
     expect(only([](RunSample& s) { s.summary.promptTokens = 2000; }), "context length 1000 against 2000", true);
+    expect(only([](RunSample& s) { s.summary.promptTokens = 0; }), "lacks its prompt", true);
     expect(only([](RunSample& s) { s.run.device = "another"; }), "device", true);
     expect(only([](RunSample& s) { s.run.status = "stopped"; }), "run 1 of 2.kvtrace is stopped", true);
     expect(only([](RunSample& s) { s.run.droppedSteps = 3; }), "lacks 3 steps", true);

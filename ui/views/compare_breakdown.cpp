@@ -294,7 +294,9 @@ private:
             else if (groups_.size() > 1 && groups_[1].onlyForNow)
                 showWaiting(soFarNote(workspace()) + QLatin1Char(' ') + groups_[1].problem);
             else if (groups_.size() > 1)
-                showEmpty(tr("These runs are not comparable"), groups_[1].problem + QLatin1Char('.'));
+                showEmpty(tr("These runs are not comparable"),
+                          tr("Their times cannot be set against each other: %1. The other views show both all the same.")
+                              .arg(groups_[1].problem));
             return;
         }
         showEmpty({}, {});
