@@ -340,9 +340,13 @@ void Workspace::open(const QString& path) {
         [rows, firstStep](TraceReader& reader) {
             *rows = reader.runs();
             if (rows->empty() || rows->front().steps < 2) return;
-            if (!reader.steps(rows->front().runId, 0, 0).empty()) return;
-            const auto decode = reader.steps(rows->front().runId, 1, 1);
-            if (!decode.empty()) *firstStep = decode.front().step;
+            try {
+                if (!reader.steps(rows->front().runId, 0, 0).empty()) return;
+                const auto decode = reader.steps(rows->front().runId, 1, 1);
+                if (!decode.empty()) *firstStep = decode.front().step;
+            } catch (const Error& e) { // damaged steps are no reason to refuse the rest
+                if (e.kind == ErrorKind::Cancelled) throw;
+            }
         },
         [this, file, rows, firstStep, turn] {
             if (rows->empty()) {

@@ -117,7 +117,7 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
     options.promptTokens.assign(std::size_t(job.batch), job.context);
     for (int i = 0; i < config.layers; ++i) {
         const bool dense = spec.dense || i < spec.denseLayers;
-        options.offloaded.push_back(!dense && job.offload && !spec.ownDeviceTier);
+        options.offloaded.push_back(!dense && job.offload && !spec.ownDeviceTier && !(spec.keepsLayer0 && i == 0));
         options.indexed.push_back(!dense && (spec.queryScore != QueryScore::None ||
                                              spec.agnosticScore != AgnosticScore::None || method.makeSelector));
     }

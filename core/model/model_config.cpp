@@ -112,7 +112,11 @@ SparseConfig readSparse(const ConfigReader& model, const ConfigReader& reader) {
     for (const char* const word : {"NaN", "Infinity"}) {
         const std::size_t at = text.find(word), end = at == text.npos ? at : text.rfind('"', at),
                           begin = end == text.npos || end == 0 ? text.npos : text.rfind('"', end - 1);
-        if (begin != text.npos)
+        const bool isValue =
+            begin != text.npos &&
+            text.substr(end + 1, at - end - 1).find_first_not_of(" \t\r\n:-+[,.0123456789eE") == text.npos &&
+            text.find(':', end) < at;
+        if (isValue)
             throw Error(ErrorKind::BadInput,
                         fmt::format("{}: '{}' is {}, which is no number in JSON", origin,
                                     shown(toValidUtf8(text.substr(begin + 1, end - begin - 1))), word),

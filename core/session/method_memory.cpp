@@ -115,18 +115,17 @@ MethodMemory infinigenToken(const Place& p) {
 constexpr struct {
     const char* method;
     MethodMemory (*of)(const Place&);
-    bool rotates; // its kernels rotate keys, half heads against each other only
-} kMethods[] = {{"arkvale", arkvale, false},
-                {"asynctls", asynctls, false},
-                {"dma-token", dmaToken, false},
-                {"double-sparsity", doubleSparsity, false},
-                {"h2o", h2o, false},
-                {"infinigen", infinigen, true},
-                {"infinigen-token", infinigenToken, false},
-                {"infllm", infllm, true},
-                {"locret", budgeted, false},
-                {"shadowkv", shadowkv, true},
-                {"snapkv", snapkv, false}};
+} kMethods[] = {{"arkvale", arkvale},
+                {"asynctls", asynctls},
+                {"dma-token", dmaToken},
+                {"double-sparsity", doubleSparsity},
+                {"h2o", h2o},
+                {"infinigen", infinigen},
+                {"infinigen-token", infinigenToken},
+                {"infllm", infllm},
+                {"locret", budgeted},
+                {"shadowkv", shadowkv},
+                {"snapkv", snapkv}};
 
 auto rowOf(const MethodEntry& method) {
     return std::find_if(std::begin(kMethods), std::end(kMethods),
@@ -152,9 +151,8 @@ MethodMemory methodMemory(const MethodEntry& method, const ParameterValues& valu
 bool gpuTakes(const MethodEntry& method, const ModelConfig& config) {
     if (!runsOnCuda(method)) return false;
     const auto row = rowOf(method);
-    const bool remembers = row != std::end(kMethods), rotates = method.name == "sparda" || (remembers && row->rotates);
-    if (!remembers && !rotates) return true; // data, for whatever form of attention
-    if (config.latent || (rotates && config.rope.interleaved)) return false;
+    if (row == std::end(kMethods) && method.name != "sparda") return true; // data, for whatever form of attention
+    if (config.latent) return false;
     return method.name != "locret" || !config.queryKeyNorm;
 }
 

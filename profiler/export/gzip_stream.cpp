@@ -34,7 +34,7 @@ bool GzipStream::pack(bool last) {
     do {
         state.next_out = reinterpret_cast<Bytef*>(packed_.data());
         state.avail_out = uInt(packed_.size());
-        deflate(&state, last ? Z_FINISH : Z_NO_FLUSH);
+        if (deflate(&state, last ? Z_FINISH : Z_NO_FLUSH) == Z_STREAM_ERROR) return false;
         const auto made = std::streamsize(packed_.size() - state.avail_out);
         if (out_.sputn(packed_.data(), made) != made) return false;
     } while (state.avail_out == 0);

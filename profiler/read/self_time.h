@@ -35,7 +35,6 @@ public:
                 std::function<bool(const IndexedSpan&)> keep = {});
     /// Looks at about so many more spans. @return true: all are added up
     bool advance(std::size_t spans);
-    bool done() const { return at_ == lanes_.size(); }
     std::size_t looked() const { return looked_; } // at so many spans
     std::size_t spans() const { return spans_; }   // of so many
     /// What is added up so far, longest self time first.

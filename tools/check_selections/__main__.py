@@ -95,7 +95,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cli", type=pathlib.Path)
     parser.add_argument("methods", nargs="*", help="default: all")
-    parser.add_argument("--shape", type=int, default=None, help="number of one shape; default: all")
+    parser.add_argument("--shape", type=int, choices=range(len(SHAPES)), help="number of one shape; default: all")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--steps", type=int, default=70)
@@ -103,6 +103,8 @@ def main():
     parser.add_argument("--tolerance", type=float, default=1e-4, help="of the largest score: float32 against float64")
     parser.add_argument("--verbose", action="store_true", help="show differences of rounding as well")
     arguments = parser.parse_args()
+    if unknown := set(arguments.methods) - {method for method, _ in CASES}:
+        parser.error(f"no such method: {', '.join(sorted(unknown))}")
     failed = False
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)

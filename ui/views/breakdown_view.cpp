@@ -446,7 +446,9 @@ private:
                                 [this] { phase_->setCurrentIndex(prefill() ? 0 : 1); }};
         if (prefill()) {
             showEmpty(tr("No prefill is recorded"),
-                      tr("The run's prompt has not been read yet, or its step was dropped while recording."),
+                      run() && isGrowing(*run())
+                          ? tr("The run's prompt is still being read.")
+                          : tr("Its step is not in the trace: the run ended before, or dropped it."),
                       {other, stopRun()});
             return;
         }

@@ -2,6 +2,7 @@
 #include "kernels/base/error.h"
 #include "profiler/read/self_time.h"
 #include "ui/models/format.h"
+#include "ui/timeline/span_facts.h"
 #include "ui/timeline/time_ticks.h"
 #include "ui/timeline/timeline_curves.h"
 #include "ui/timeline/timeline_sql.h"
@@ -74,9 +75,14 @@ void TimelineView::addSpanActions(QMenu& menu, SpanRef ref) {
     const std::string& name = held.index.names()[std::size_t(span.name)];
     if (canvas_->scene().selected != ref) choose(ref, false); // the menu is about what is seen to be chosen
     menu.addSection(literal(shownName(held, span)));
-    menu.addAction(tr("Zoom to the span"), this, [this, ref] {
-        choose(ref, false);
-        canvas_->fit();
+    // Spans out of order may be put in their place while the menu is open: a reference could mean another span then.
+    const auto chooseAgain = [this](const SpanPlace& place, bool reveal) {
+        const auto again = spanAtPlace(canvas_->data().index, place);
+        if (again) choose(*again, reveal);
+        return again.has_value();
+    };
+    menu.addAction(tr("Zoom to the span"), this, [this, chooseAgain, place = placeOfSpan(held.index, ref)] {
+        if (chooseAgain(place, false)) canvas_->fit();
     });
     menu.addAction(tr("Measure its time"), this, [this, span] {
         canvas_->measure(TimeRange{double(span.startNs), double(std::max(span.endNs(), span.startNs + 1))});
@@ -90,7 +96,7 @@ void TimelineView::addSpanActions(QMenu& menu, SpanRef ref) {
         menu.addAction((launch ? (out ? tr("Go to what it launched: %1") : tr("Go to its launch: %1"))
                                : (out ? tr("Go to what used it: %1") : tr("Go to its transfer: %1")))
                            .arg(title),
-                       this, [this, other] { choose(other, true); });
+                       this, [chooseAgain, place = placeOfSpan(held.index, other)] { chooseAgain(place, true); });
         if (++arrows == kArrowsInMenu) break;
     }
     menu.addSeparator();

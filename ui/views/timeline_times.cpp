@@ -3,6 +3,7 @@
 #include "ui/views/timeline_view.h"
 
 #include "ui/models/format.h"
+#include "ui/models/run_names.h"
 #include "ui/timeline/chosen_places.h"
 
 #include <QElapsedTimer>
@@ -31,7 +32,7 @@ void TimelineView::beginTimes() const {
 void TimelineView::showTimes() {
     beginTimes();
     const OpenRun* run = workspace_.current();
-    const bool grows = feed_.loading() || (run && (run->live || run->row.status == "running"));
+    const bool grows = feed_.loading() || (run && isGrowing(*run));
     if (!canvas_->scene().range && grows && times_->spans() > kTimesUnasked) {
         panel_->showTimesHint(
             tr("%1 spans are shown, and more arrive. Shift and drag over a range to see where its time "
@@ -77,6 +78,7 @@ void TimelineView::settle(bool whole) {
     while (more && (whole || slice.elapsed() < kSliceMs));
     if (moves != index.moves()) {
         chosen.restore(*canvas_);
+        updateHits(); // which of them is chosen counts what lies before it
         canvas_->dataChanged();
         if (!canvas_->scene().range && !timesTimer_.isActive()) timesTimer_.start();
     }

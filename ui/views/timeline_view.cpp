@@ -162,6 +162,7 @@ void TimelineView::showEvent(QShowEvent* event) {
     } else {
         feed_.advance(); // what happened while it was hidden
         cursorMoved();
+        timesTimer_.start(); // the filter may have changed
     }
 }
 

@@ -7,6 +7,7 @@
 #include <QDir>
 #include <QFileDialog>
 #include <QFileInfo>
+#include <QMessageBox>
 
 namespace kvscope::ui {
 
@@ -89,7 +90,13 @@ void DataExportMenu::choosePerfetto(bool markedOnly) {
         parentWidget(), markedOnly ? tr("Export the marked range") : tr("Export the timeline"),
         suggested(markedOnly ? QStringLiteral("range.json") : QStringLiteral("timeline.json")), filters, &filter);
     if (path.isEmpty()) return;
-    if (filter == packed && !path.endsWith(QLatin1String(".gz"))) path += QStringLiteral(".gz");
+    if (filter == packed && !path.endsWith(QLatin1String(".gz"))) {
+        path += QStringLiteral(".gz"); // the dialog has asked about the name without it
+        if (QFileInfo::exists(path) &&
+            QMessageBox::question(parentWidget(), tr("Replace the file?"),
+                                  tr("%1 exists. Replace it?").arg(QFileInfo(path).fileName())) != QMessageBox::Yes)
+            return;
+    }
     writePerfetto(path, markedOnly);
 }
 
