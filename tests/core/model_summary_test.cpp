@@ -3,6 +3,7 @@
 
 #include "core/kv/kv_cache.h"
 #include "core/session/engine.h"
+#include "core/session/method_memory.h"
 #include "kernels/base/error.h"
 #include "tests/profiler/temporary_folder.h"
 
@@ -146,6 +147,18 @@ TEST(ModelSummary, SaysWhatAFileOfMistralCannotState) {
     ASSERT_EQ(summarize(*model).notes.size(), 1u);
     EXPECT_THAT(summarize(*model).notes.front(), HasSubstr("cannot state a sliding window"));
     EXPECT_TRUE(summarize(*Model::load(kDefaultModel)).notes.empty());
+}
+
+/// GGUF files of Llama models rotate neighbouring channels; the kernels that rotate keys themselves know that form.
+TEST(ModelSummary, NeighbouringChannelsKeepNoMethodFromTheGpu) {
+    if (!runsOnCuda(findMethod("h2o"))) GTEST_SKIP() << "built without CUDA";
+    ModelConfig config = Model::load(kDefaultModel)->config();
+    for (const bool interleaved : {false, true}) {
+        config.rope.interleaved = interleaved;
+        for (const char* method : {"nosa", "infllm", "shadowkv", "infinigen", "sparda", "arkvale"})
+            EXPECT_TRUE(gpuTakes(findMethod(method), config)) << method;
+        EXPECT_FALSE(gpuTakes(findMethod("infinigen-token"), config));
+    }
 }
 
 } // namespace
