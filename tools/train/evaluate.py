@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Evaluate checkpoints on one GPU: perplexity, retrieval, far attention held, locality, Forecast recall.
 
-    evaluate.py --data DATA --out RESULT.json nosa=MODEL.safetensors [infllmv2=... dma=...]
+    evaluate.py --data DATA --out RESULT.json nosa=MODEL.safetensors [nosa-older=... infllmv2=... dma=...]
 
 Weights are the bf16 ones of the checkpoint.  A prefill marked F attends to every
 earlier token and only the answer is decoded sparsely; S is sparse from the start.
+What takes long comes last; the result holds whatever is done.
 """
 import argparse
+import itertools
 import json
 import os
 
@@ -20,7 +22,9 @@ from losses import NEG, block_mass, free_blocks, pool, query_aware_scores, take,
 from model import Model, base_config, shifted
 from nosa_reference import load_safetensors
 from synthetic import magic_prompt, passkey_prompt
-from train import LONG, THETA_LONG
+from train import LONG, SHORT, THETA_LONG
+
+PERPLEXITY_LENGTHS, FAR_LENGTHS, RETRIEVAL_LENGTHS = (SHORT, LONG), (8192, LONG), (4096, 8192, LONG)
 
 
 def perplexity(model, ids, length, method, bias, sequences):
@@ -40,6 +44,12 @@ def perplexity(model, ids, length, method, bias, sequences):
     return float(np.exp(total / count))
 
 
+def short_documents(ids, most=6000):
+    """The documents of less than `most` tokens, one after the other: no piece of a longer one, cut by other seeds once."""
+    ends = np.flatnonzero(ids == 1) + 1
+    return np.concatenate([part for part in np.split(ids, ends) if len(part) < most])
+
+
 def exact_match(model, prompts, method, bias, full_prefill, batch=4):
     """Share of prompts whose whole answer is decoded greedily (checked in one teacher-forced pass)."""
     right = 0
@@ -47,16 +57,26 @@ def exact_match(model, prompts, method, bias, full_prefill, batch=4):
         part = prompts[lo:lo + batch]
         size = len(part[0][0]) + len(part[0][1])
         size += -size % 64
-        ids = torch.zeros(len(part), size, dtype=torch.long, device="cuda")
+        ids = torch.zeros(len(part), size, dtype=torch.long, device=model.device)
         for row, (prompt, answer) in enumerate(part):
             ids[row, :len(prompt) + len(answer)] = torch.tensor(prompt + answer)
-        dense = torch.tensor([len(p) for p, _ in part], device="cuda") if full_prefill else None
+        dense = torch.tensor([len(p) for p, _ in part], device=model.device) if full_prefill else None
         h, _ = model.sparse_forward(ids, method, bias, dense_rows=dense)
         for row, (prompt, answer) in enumerate(part):
             at = len(prompt) - 1
             guess = model.logits(h[row, at:at + len(answer)]).argmax(-1).tolist()
             right += guess == answer
     return right / len(prompts)
+
+
+def retrieval_prompts(natural, encode, length, count):
+    """Prompts of one length, by task: a pass key at five depths, one of 4 and one of 16 keys."""
+    rng = np.random.default_rng(length)
+    sets = {f"passkey@{d}": [passkey_prompt(rng, natural, encode, 0, length, d) for _ in range(count(20))]
+            for d in (0.05, 0.25, 0.5, 0.75, 0.95)}
+    for keys in (4, 16):
+        sets[f"magic{keys}"] = [magic_prompt(rng, natural, encode, 0, length, keys) for _ in range(count(40))]
+    return sets
 
 
 def locality(model, ids, method, bias, start=2048):
@@ -160,13 +180,15 @@ def main():
     ap.add_argument("--data", required=True, help="folder of heldout.npy, tokens.npy and tokenizer.json")
     ap.add_argument("--out", required=True, help="results, JSON, rewritten after every number")
     ap.add_argument("--scale", type=float, default=1.0, help="share of the prompts and sequences to use (default 1)")
-    ap.add_argument("models", nargs="+", metavar="NAME=FILE", help="nosa, infllmv2 or dma, and its weights")
+    ap.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu (default cuda)")
+    ap.add_argument("models", nargs="+", metavar="NAME=FILE",
+                    help="nosa, infllmv2 or dma, and its weights; a hyphen and more tell two of a kind apart")
     args = ap.parse_args()
     torch.set_grad_enabled(False)
     tok = Tokenizer.from_file(os.path.join(args.data, "tokenizer.json"))
     encode = lambda t: tok.encode(t, add_special_tokens=False).ids
     natural = np.load(os.path.join(args.data, "heldout.npy"))
-    held = torch.from_numpy(natural.astype(np.int16)).cuda()
+    held, short = (torch.from_numpy(x.astype(np.int16)).to(args.device) for x in (natural, short_documents(natural)))
     count = lambda n: max(4, int(n * args.scale) // 4 * 4)
     result = {}
 
@@ -180,42 +202,35 @@ def main():
 
     for item in args.models:
         name, path = item.split("=")
+        kind = name.split("-")[0]
         weights = load_safetensors(path)
         for i in range(8):
             weights.setdefault(f"model.layers.{i}.self_attn.A", torch.zeros(2))
             weights.setdefault(f"model.layers.{i}.self_attn.delta.weight", torch.zeros(2, 128))
-        model = Model(weights, base_config(THETA_LONG), compile=False)
+        model = Model(weights, base_config(THETA_LONG), args.device, compile=False)
         has_forecast = "model.layers.0.self_attn.q_curr_proj.weight" in weights
         has_bias = any(weights[f"model.layers.{i}.self_attn.A"].abs().sum() > 0 for i in range(8))
-        methods = ["full", "nosa", "infllmv2", "dma", "quest"] if name == "nosa" else \
-            (["full", name] if name in ("infllmv2", "dma") else ["full"])
+        methods = ["full", "nosa", "dma", "infllmv2", "quest"] if kind == "nosa" else \
+            (["full", kind] if kind in ("infllmv2", "dma") else ["full"])
         if has_forecast:
-            methods.append("forecast")
-        for length in (2048, 16384):
+            methods.insert(3, "forecast")
+        for length in PERPLEXITY_LENGTHS:
+            for method in ("full", kind):
+                note(name, "perplexity of short documents", str(length), method,
+                     round(perplexity(model, short, length, method, has_bias, len(short) // length), 3))
+        print(name, "short documents:", len(short), "tokens", result[name]["perplexity of short documents"], flush=True)
+        for length in PERPLEXITY_LENGTHS:
             for method in methods:
                 note(name, "perplexity", str(length), method,
-                     round(perplexity(model, held, length, method, has_bias, count(128 if length == 2048 else 32)), 3))
+                     round(perplexity(model, held, length, method, has_bias, count(128 if length == SHORT else 32)), 3))
             if has_bias:
                 note(name, "perplexity", str(length), "full without bias",
-                     round(perplexity(model, held, length, "full", False, count(128 if length == 2048 else 32)), 3))
+                     round(perplexity(model, held, length, "full", False, count(128 if length == SHORT else 32)), 3))
             print(name, length, result[name]["perplexity"][str(length)], flush=True)
-        if has_bias and name == "nosa":
-            for length in (8192, 16384):
+        if has_bias and kind == "nosa":
+            for length in FAR_LENGTHS:
                 note(name, "far_mass", str(length), far_mass(model, held, length, count(16)))
                 print(name, "far mass", length, result[name]["far_mass"][str(length)]["mean"], flush=True)
-        for length in (4096, 8192, 16384):
-            rng = np.random.default_rng(length)
-            sets = {f"passkey@{d}": [passkey_prompt(rng, natural, encode, 0, length, d) for _ in range(count(20))]
-                    for d in (0.05, 0.25, 0.5, 0.75, 0.95)}
-            sets["magic4"] = [magic_prompt(rng, natural, encode, 0, length, 4) for _ in range(count(40))]
-            sets["magic16"] = [magic_prompt(rng, natural, encode, 0, length, 16) for _ in range(count(40))]
-            for method in methods:
-                for full in ((True, False) if method != "full" else (False,)):
-                    label = method if method == "full" else method + (" F" if full else " S")
-                    for task, prompts in sets.items():
-                        note(name, "retrieval", str(length), label, task,
-                             exact_match(model, prompts, method, has_bias, full))
-                    print(name, length, label, result[name]["retrieval"][str(length)][label], flush=True)
         for method in ("nosa", "infllmv2", "dma", "forecast"):
             if method in methods:
                 note(name, "locality", method, locality(model, held[:LONG].long(), method, has_bias))
@@ -225,9 +240,16 @@ def main():
             batches = []
             for _ in range(max(1, int(4 * args.scale))):
                 ids, weight = next(gen)
-                batches.append((ids[:, :-1].cuda().long(), weight[:, 1:].cuda()))
+                batches.append((ids[:, :-1].to(model.device).long(), weight[:, 1:].to(model.device)))
             note(name, "forecast_recall", forecast_recall(model, batches))
             print(name, "forecast recall", result[name]["forecast_recall"], flush=True)
+        sets = {length: retrieval_prompts(natural, encode, length, count) for length in RETRIEVAL_LENGTHS}
+        for method in methods:
+            for length, full in itertools.product(sets, (True, False) if method != "full" else (False,)):
+                label = method if method == "full" else method + (" F" if full else " S")
+                for task, prompts in sets[length].items():
+                    note(name, "retrieval", str(length), label, task, exact_match(model, prompts, method, has_bias, full))
+                print(name, length, label, result[name]["retrieval"][str(length)][label], flush=True)
 
 
 if __name__ == "__main__":

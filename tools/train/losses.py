@@ -6,6 +6,8 @@ sparse_attention.py: q [B, H, T, D]; k [B, G, T, D]; b [B, G, T].
 `far` is everything that is neither sink nor window: the blocks a selection
 chooses among (`free_blocks`).
 """
+import typing
+
 import torch
 import torch.nn.functional as F
 
@@ -85,8 +87,17 @@ def align_loss(q, k, b, pos):
     return -heads_of_a_group * (target * (blk / blk.sum(-1, keepdim=True)).log()).sum(-1).mean()
 
 
-def eviction_losses(q, k, b, sharpness, pos):
+class Probe(typing.NamedTuple):
+    """Where the auxiliary losses look, and how far they reach."""
+    pos: torch.Tensor          # query positions [B, P]
+    ordinary: torch.Tensor     # which of them are no answers [B, P]
+    reach: torch.Tensor        # scalar: share of rank's gradient that goes on from the eviction head to the values
+
+
+def eviction_losses(q, k, b, ranked, sharpness, pos, ordinary):
     """What makes the eviction head earn its place: (align, rank, concentrate).
+
+    `ranked` is b once more, for rank alone: its gradient may reach less far.
 
     align        align_loss, the target shared with the others.
     rank         listwise cross-entropy from the far mass that the query-aware choice leaves over to a softmax of
@@ -95,25 +106,28 @@ def eviction_losses(q, k, b, sharpness, pos):
                  learned gain: it lets A stay small where a large bias would hurt the model.
     concentrate  -log of the share of that left-over mass which the query-agnostic choice holds, with the gradient
                  into the attention: where the choice is as good as another, look at blocks that stay resident.
+                 At `ordinary` positions only: where an answer must be found, a block the query-aware choice missed
+                 may be the very one, and attention must not be drawn from it.
     """
     free = free_blocks(pos, q.shape[2] // 64)[:, None]
     mass = block_mass(q, k, b, pos) * free
     aware = query_aware_scores(q, k, pos)
     blk = aware * free + 1e-9
-    agnostic = sa.bias_scores(b)
     with torch.no_grad():
+        agnostic = sa.bias_scores(b)
         target = mass.detach()
         aware_pick, agnostic_pick = two_picks(aware, agnostic, free)
         left = free & ~aware_pick
         far = target.sum(-1, keepdim=True) + 1e-6
         want = target * left / far
     align = -(q.shape[1] // k.shape[1]) * (target * (blk / blk.sum(-1, keepdim=True)).log()).sum(-1).mean()
-    logits = torch.where(left, (agnostic * sharpness[:, None])[:, :, None], NEG)
+    logits = torch.where(left, (sa.bias_scores(ranked) * sharpness[:, None])[:, :, None], NEG)
     rank = -(want * torch.where(left, logits.log_softmax(-1), 0.0)).sum(-1).mean()
     held = (mass * agnostic_pick).sum(-1)
     rest = (mass * (left & ~agnostic_pick)).sum(-1)
     share = (held + 1e-6) / (held + rest + 2e-6)
-    concentrate = -(want.sum(-1) * share.log()).mean()
+    at = ordinary[:, None].expand_as(share).float()
+    concentrate = -(want.sum(-1) * share.log() * at).sum() / at.sum().clamp_min(1)
     return align, rank, concentrate
 
 

@@ -88,13 +88,24 @@ def heads(x, n):
     return x.view(B, T, n, 64).transpose(1, 2)
 
 
+def eviction_scores(v, wd, a):
+    """[B, T, kv_heads*head_dim] values -> [B, kv_heads, T] scores, in float32: neighbours differ by little."""
+    return (a * F.softplus(F.linear(v.float(), wd))).transpose(1, 2).contiguous()
+
+
 def pre(x, ln, wq, wk, wv, wd, a, cos, sin):
     h = norm(x, ln)
     q = rotate(heads(lin(h, wq), 6), cos, sin).contiguous()
     k = rotate(heads(lin(h, wk), 2), cos, sin).contiguous()
     v = lin(h, wv)
-    b = (a * F.softplus(F.linear(v.float(), wd))).transpose(1, 2).contiguous()      # float32: neighbours differ by little
-    return h, q, k, heads(v, 2).contiguous(), b
+    return h, q, k, heads(v, 2).contiguous(), eviction_scores(v, wd, a)
+
+
+def probe_eviction(q, k, v, b, wd, a, sharpness, pos, ordinary, reach):
+    """losses.eviction_losses of a layer; `reach` of rank's gradient passes through the head to the values."""
+    fixed = v.detach()
+    ranked = eviction_scores((fixed + reach * (v - fixed)).transpose(1, 2).flatten(2), wd, a)
+    return losses.eviction_losses(q, k, b, ranked, sharpness, pos, ordinary)
 
 
 def post(x, o, wo, ln, wg, wu, wd):
@@ -136,7 +147,7 @@ class Model:
         wrap = (lambda f: torch.compile(f, dynamic=False)) if compile else (lambda f: f)
         self.pre, self.post, self.dense = wrap(pre), wrap(post), wrap(dense_block)
         self.head, self.pick = wrap(head_loss), wrap(sa.pick)
-        self.align, self.eviction = wrap(losses.align_loss), wrap(losses.eviction_losses)
+        self.align, self.eviction = wrap(losses.align_loss), wrap(probe_eviction)
         self.forecast_loss = wrap(losses.forecast_loss)
         self.rope = {}
 
@@ -209,10 +220,10 @@ class Model:
             sel.scatter_(2, more, 1)
         return sel
 
-    def sparse_forward(self, ids, method, bias=True, extra=0, aux_at=None, sharpness=None, dense_rows=None, watch=None):
+    def sparse_forward(self, ids, method, bias=True, extra=0, probe=None, sharpness=None, dense_rows=None, watch=None):
         """Hidden states and the auxiliary losses summed over the layers: [align, rank, concentrate].
 
-        aux_at [B, P]      positions where the auxiliary losses look (None: all three are 0)
+        probe              losses.Probe: where the auxiliary losses look (None: all three are 0)
         sharpness [L, G]   gain of the rank loss; without it (or without a bias) only align is computed
         extra              query-aware blocks added to the budget (early in training)
         dense_rows [B]     positions before it attend to everything
@@ -234,10 +245,11 @@ class Model:
                 sel = torch.where(early[:, None, None], causal.to(torch.uint8), sel)
             if watch is not None:
                 watch(i, h, q, k, b, sel)
-            if aux_at is not None and sharpness is not None and bias:
-                aux = aux + torch.stack(self.eviction(q, k, b, sharpness[i], aux_at))
-            elif aux_at is not None and BUDGETS[method][0]:
-                aux = aux + F.pad(self.align(q, k, b.detach(), aux_at)[None], (0, 2))
+            if probe is not None and sharpness is not None and bias:
+                head = self.get(i, "self_attn.delta.weight", "self_attn.A")
+                aux = aux + torch.stack(self.eviction(q, k, v, b, *head, sharpness[i], *probe))
+            elif probe is not None and BUDGETS[method][0]:
+                aux = aux + F.pad(self.align(q, k, b.detach(), probe.pos)[None], (0, 2))
             x = self.finish(i, x, sa.sparse_attention(q, k, v, b, sel))
         return x, aux
 

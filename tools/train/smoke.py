@@ -10,6 +10,7 @@ PyTorch, and timed.  Exits with 1 at the first failure.
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -17,12 +18,15 @@ import time
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
 import losses
 import sparse_attention as sa
 from evaluate import far_mass
-from model import BUDGETS, Model, base_config, init_weights
+from model import BUDGETS, Model, base_config, eviction_scores, probe_eviction
 from nosa_reference import Config, load_safetensors, select_blocks, window_means
+from synthetic import TaskMaker
+from train import LanguageModelStage
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TOKENIZER = os.path.join(HERE, "..", "..", "resources", "models", "nosa-tiny", "tokenizer.json")
@@ -79,19 +83,67 @@ def check_eviction_losses(T=2048, P=32):
     sel = sa.pick(sa.naive_block_scores(q, k), sa.bias_scores(b.detach()), 1, 4, 4, 7)
     want = sel.gather(3, pos[:, None, None].expand(1, 2, T // 64, P)).transpose(-1, -2).bool() & free
     require(bool((want == (aware | agnostic)).all()), "the losses see the blocks that the selection takes")
-    first = losses.eviction_losses(q, k, b, sharpness, pos)
+    everywhere = torch.ones_like(pos, dtype=torch.bool)
+    probe = lambda b, gain, at=everywhere: losses.eviction_losses(q, k, b, b, gain, pos, at)
+    first = probe(b, sharpness)
     require(abs(first[0].item() - losses.align_loss(q, k, b, pos).item()) < 1e-4, "align is the same in both functions")
     slope, grad = torch.autograd.grad(first[1], (sharpness, b), retain_graph=True)
     with torch.no_grad():
         step = 1e-2
-        up, down = (losses.eviction_losses(q, k, b, sharpness + d, pos)[1] for d in (step, -step))
+        up, down = (probe(b, sharpness + d)[1] for d in (step, -step))
     measured = ((up - down) / (2 * step)).item()
     require(abs(slope.sum().item() - measured) < 1e-2 * abs(measured), f"rank's slope in its gain: {measured:.4f}")
     require(bool(grad.abs().sum() > 0), "rank reaches the eviction scores")
     grad, = torch.autograd.grad(first[2], b)
     with torch.no_grad():
-        moved = losses.eviction_losses(q, k, b - 0.05 * grad / grad.abs().max(), sharpness, pos)
+        moved = probe(b - 0.05 * grad / grad.abs().max(), sharpness)
+        halves = [probe(b, sharpness, at) for at in (torch.arange(P)[None] < P // 2, torch.arange(P)[None] >= P // 2)]
     require(moved[2] < first[2], f"concentrate falls along its gradient: {first[2]:.4f} -> {moved[2]:.4f}")
+    require(abs((halves[0][2] + halves[1][2]).item() / 2 - first[2].item()) < 1e-4 and halves[0][2] != halves[1][2] and
+            halves[0][1] == first[1], "concentrate looks at ordinary positions alone, rank at all")
+    require(probe(b, sharpness, ~everywhere)[2].item() == 0, "concentrate without ordinary positions is 0")
+
+
+def check_reach(T=2048, P=16):
+    """Rank's way from the eviction head on to the values can be narrowed; its way into the head cannot."""
+    gen = torch.Generator().manual_seed(4)
+    rand = lambda *shape: torch.randn(*shape, generator=gen)
+    q, k, v = rand(1, 6, T, 64), rand(1, 2, T, 64), rand(1, 2, T, 64).requires_grad_(True)
+    delta, A = (rand(2, 128) * 128 ** -0.5).requires_grad_(True), torch.full((2,), 0.5, requires_grad=True)
+    pos = torch.randint(1024, T, (1, P), generator=gen)
+    grads = []
+    for reach in (1.0, 0.25, 0.0):
+        b = eviction_scores(v.transpose(1, 2).flatten(2), delta, A)
+        rank = probe_eviction(q, k, v, b.detach(), delta, A, torch.full((2,), 4.0), pos, torch.ones_like(pos, dtype=torch.bool),
+                              torch.tensor(reach))[1]
+        grads.append(torch.autograd.grad(rank, (v, delta, A)))
+    full, quarter, none = grads
+    require(full[0].abs().sum() > 0 and torch.allclose(quarter[0], 0.25 * full[0], atol=1e-9) and not none[0].any(),
+            "reach scales rank's gradient into the values")
+    require(all(torch.equal(g[i], full[i]) and g[i].any() for g in grads for i in (1, 2)), "and none of the head's")
+    hold = LanguageModelStage.hold
+    require(hold(0) == 1 and hold(0.66) == 1 and abs(hold(5 / 6) - 0.5) < 1e-9 and hold(1) == 0, "both end with the stage")
+
+
+def check_crowd():
+    """A crowd: many keys told in one form, every question after the last of them, each answer that of its key."""
+    tok = Tokenizer.from_file(TOKENIZER)
+    maker = TaskMaker(np.zeros(40000, np.int64), lambda t: tok.encode(t, add_special_tokens=False).ids, 0, 8.0)
+    rng, shapes = np.random.default_rng(5), set()
+    for _ in range(20):
+        needles, questions = maker.crowd(rng, set(), 2)
+        texts = ["".join(t for t, _ in part) for part in needles]
+        names = [re.search(r"(?:for |Key: )(\S+ \S+?)(?: is|\.)", t).group(1) for t in texts]
+        shapes.add(len(texts))
+        require_all = len(set(names)) == len(names) and len({t.split(n)[0] for t, n in zip(texts, names)}) == 1
+        for ask in questions:
+            name, = [n for n in names if f" {n}" in ask[0][0]]
+            require_all &= ask[1][1] == 2 and ask[1][0] in texts[names.index(name)]
+        if not require_all or len(questions) != 6:
+            require(False, f"a crowd tells its keys alike and asks for some: {texts} {questions}")
+    require(min(shapes) >= 8 and max(shapes) <= 20 and len(shapes) > 4, f"crowds of {min(shapes)} to {max(shapes)} keys")
+    ids, weights = maker.build(rng, 2049)
+    require(len(ids) == len(weights) == 2049 and ids[0] == 0, "a sequence has the length asked for")
 
 
 def check_training(device):
@@ -161,6 +213,8 @@ def main():
     began = time.time()
     check_selection(args.device)
     check_eviction_losses()
+    check_reach()
+    check_crowd()
     check_training(args.device)
     if args.device == "cuda":
         print(torch.__version__, torch.cuda.get_device_name())

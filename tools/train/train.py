@@ -28,6 +28,7 @@ import numpy as np
 import torch
 
 from batches import Batches, sample_positions
+from losses import Probe
 from model import Model, base_config, init_eviction_head, init_weights
 from nosa_reference import load_safetensors, save_safetensors
 from optimizers import Muon
@@ -104,7 +105,8 @@ class LanguageModelStage:
         self.params = [w[k] for k in self.keys] + [self.sharpness]
         for p in self.params:
             p.requires_grad_(True)
-        self.muon = Muon([w[k] for k in self.keys if any(h in k for h in HIDDEN_2D)], 0.02, compile=args.compile)
+        self.muon = Muon([w[k] for k in self.keys if any(h in k for h in HIDDEN_2D)], 0.02, decay=args.decay,
+                         compile=args.compile)
 
         def group(params, lr):
             return {"params": params, "lr": lr, "base": lr}
@@ -119,19 +121,28 @@ class LanguageModelStage:
     def tokens_of_a_step(self):
         return (self.natural + self.synthetic) * self.length
 
-    def backward(self, extra):
-        """One batch; returns (weights, loss of every token, auxiliary losses [align, rank, concentrate])."""
-        args = self.args
+    @staticmethod
+    def hold(done):
+        """How much of the auxiliary losses still moves the attention: all of it, then less, over the last third."""
+        return min(1.0, 3 * (1 - done))
+
+    def backward(self, done):
+        """One batch after a `done` share of the time.
+
+        Returns (weights, loss of every token, auxiliary losses [align, rank, concentrate]).
+        """
+        args, hold = self.args, self.hold(done)
         ids, target, weight = self.batches.next()
         aux = torch.zeros(3, device=ids.device)
         if self.short:
             x = self.model.dense_forward(ids)
         else:
             pos = sample_positions(weight, self.answer_weight, AUX_POSITIONS, self.gen)
-            x, aux = self.model.sparse_forward(ids, self.name, self.bias, extra, pos if self.name != "dma" else None,
-                                               self.sharpness)
+            probe = Probe(pos, weight.gather(1, pos) != self.answer_weight, torch.full((), hold, device=ids.device))
+            x, aux = self.model.sparse_forward(ids, self.name, self.bias, self.extra(done),
+                                               probe if self.name != "dma" else None, self.sharpness)
         loss, each = self.model.loss(x, target, weight)
-        (loss + args.align * aux[0] + args.rank * aux[1] + args.concentrate * aux[2]).backward()
+        (loss + args.align * aux[0] + args.rank * aux[1] + hold * args.concentrate * aux[2]).backward()
         return weight, each.detach(), aux.detach()
 
     def zero_grad(self):
@@ -172,18 +183,20 @@ def train_lm(args, name, seconds, tokens, held):
     method = "dense" if stage.short else name
     test = lambda count: held_loss(stage.model, held, method, stage.length, stage.natural + stage.synthetic, count)
     test(1)                                       # compile everything before the clock starts
-    for extra in {stage.extra(0), stage.extra(1)}:
-        stage.backward(extra)
+    for done in (0.0, 1.0):
+        stage.backward(done)
     stage.muon.step(0.0)
     stage.zero_grad()
     if tokens.is_cuda:
         torch.cuda.synchronize()
-    print(name, "ready", flush=True)
     start, step = time.time(), 0
+    if args.end_by:
+        seconds = min(seconds, args.end_by - start)
+    print(f"{name} ready for {seconds:.0f} s", flush=True)
     with open(os.path.join(args.out, name + ".jsonl"), "w") as log:
         while (done := (time.time() - start) / seconds) < 1:
             scale = stage.scale(step, done)
-            weight, each, aux = stage.backward(stage.extra(done))
+            weight, each, aux = stage.backward(done)
             stage.update(scale)
             step += 1
             if step % args.log_every == 0:
@@ -274,10 +287,13 @@ def parser():
     ap.add_argument("--gain", type=float, default=0.5, help="where A of a fresh eviction head starts (default 0.5)")
     ap.add_argument("--head-rate", type=float, default=2e-2, help="learning rate of A and delta (default 0.02)")
     ap.add_argument("--forecast-rate", type=float, default=2e-3, help="learning rate of the Forecast heads (default 0.002)")
+    ap.add_argument("--decay", type=float, default=0.1, help="weight decay of the matrices (default 0.1)")
     ap.add_argument("--align", type=float, default=0.02, help="weight of the alignment loss (default 0.02)")
     ap.add_argument("--rank", type=float, default=0.05, help="weight of the eviction head's ranking loss (default 0.05)")
-    ap.add_argument("--concentrate", type=float, default=0.004,
-                    help="weight of the loss that concentrates left-over attention (default 0.004)")
+    ap.add_argument("--concentrate", type=float, default=0.003,
+                    help="weight of the loss that concentrates left-over attention (default 0.003; it falls to 0 over "
+                    "the last third of the stage)")
+    ap.add_argument("--end-by", type=float, help="shorten a language-model stage to end at this time (seconds since 1970)")
     ap.add_argument("--device", default="cuda", help="cuda, cuda:N or cpu (default cuda)")
     ap.add_argument("--workers", type=int, default=10, help="processes that write synthetic tasks (default 10)")
     ap.add_argument("--log-every", type=int, default=25, help="steps between two rows of the log (default 25)")
