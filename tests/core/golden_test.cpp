@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <span>
 
 namespace kvscope {
 namespace {
@@ -21,6 +22,14 @@ constexpr int kScoredSteps[] = {0, 11, 23};
 std::shared_ptr<const Model> defaultModel() {
     static const auto model = Model::load(kDefaultModel);
     return model;
+}
+
+/// The largest finite size among scores; -inf stands for "no complete window".
+double largest(std::span<const float> scores) {
+    double size = 0;
+    for (const float score : scores)
+        if (std::isfinite(score)) size = std::max(size, double(std::abs(score)));
+    return size;
 }
 
 struct GoldenCase {
@@ -140,7 +149,8 @@ void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
     float worst = 0;
     for (int i = 0; i < vocab; ++i)
         worst = std::max(worst, std::abs(session.logits(0)[i] - prefillLogits[std::size_t(i)]));
-    EXPECT_LT(worst, 1e-3f) << "prefill logits";
+    const float close = prompt.size() > 8192 ? 2e-3f : 1e-3f; // beyond 8192 tokens rounded angles show, as said below
+    EXPECT_LT(worst, close) << "prefill logits";
 
     const auto logits = golden.floats(prefix + "logits");
     worst = 0;
@@ -171,6 +181,8 @@ void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
     // Scores of the selected blocks: float32 sums in another order, so a relative 1e-3 (Quest sums 192 products) and,
     // for eviction scores near 1e-6, an absolute 1e-6. Beyond 8192 tokens another 1e-3: angles are rounded to float32,
     // as transformers rounds them (half a unit in the last place is 2e-4 there), the reference's are not.
+    // A Forecast's score is a plain product of 64 terms of either sign: what is left of terms that cancel is as
+    // uncertain as they are, so sparda gets a hundred-thousandth of the row's largest score besides.
     const auto aware = golden.floats(prefix + "query_aware_scores"),
                agnostic = golden.floats(prefix + "query_agnostic_scores");
     const auto blocksScored = std::size_t(golden.shape(prefix + "query_aware_scores").back());
@@ -191,7 +203,9 @@ void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
                     EXPECT_EQ(got, want);
                     continue;
                 }
-                EXPECT_NEAR(got, want, 1e-6 + (prompt.size() > 8192 ? 2e-3 : 1e-3) * std::abs(want))
+                const float* scores = &aware[row * blocksScored];
+                const double cancelled = c.method == "sparda" ? 1e-5 * largest({scores, blocksScored}) : 0;
+                EXPECT_NEAR(got, want, 1e-6 + cancelled + double(close) * std::abs(want))
                     << "step " << kScoredSteps[scored] << " layer " << selection.layer << " block "
                     << record.blocks[at];
             }
