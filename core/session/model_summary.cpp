@@ -153,7 +153,7 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
         if (!model.hasEvictionHead()) spec.bias.scale = 0.f;
         for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
             const bool gpu = backend == Backend::Cuda;
-            if (gpu && (!gpuToo || !gpuTakes(method, c))) continue;
+            if (gpu && (!gpuToo || !gpuTakes(method, c, context))) continue;
             const MethodMemory own = methodMemory(method, values, spec, c, context, batch, gpu);
             const KvEstimate kv = estimateKv(model, spec, context, batch, true, std::nullopt, backend);
             MemoryNeed need;

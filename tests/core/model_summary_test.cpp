@@ -156,8 +156,21 @@ TEST(ModelSummary, NeighbouringChannelsKeepNoMethodFromTheGpu) {
     for (const bool interleaved : {false, true}) {
         config.rope.interleaved = interleaved;
         for (const char* method : {"nosa", "infllm", "shadowkv", "infinigen", "sparda", "arkvale"})
-            EXPECT_TRUE(gpuTakes(findMethod(method), config)) << method;
-        EXPECT_FALSE(gpuTakes(findMethod("infinigen-token"), config));
+            EXPECT_TRUE(gpuTakes(findMethod(method), config, 1000)) << method;
+        EXPECT_FALSE(gpuTakes(findMethod("infinigen-token"), config, 1000));
+    }
+}
+
+/// Kernels of a method's own know no sliding window; those that all methods share do.
+TEST(ModelSummary, PastASlidingWindowTheGpuHasTheMethodsThatAreData) {
+    if (!runsOnCuda(findMethod("h2o"))) GTEST_SKIP() << "built without CUDA";
+    ModelConfig config = Model::load(kDefaultModel)->config();
+    config.windows = {0, 500};
+    for (const char* method : {"full", "streaming", "quest", "infllmv2", "nosa", "dma"})
+        for (const int tokens : {500, 501}) EXPECT_TRUE(gpuTakes(findMethod(method), config, tokens)) << method;
+    for (const char* method : {"h2o", "snapkv", "infllm", "shadowkv", "infinigen", "sparda", "arkvale"}) {
+        EXPECT_TRUE(gpuTakes(findMethod(method), config, 500)) << method;
+        EXPECT_FALSE(gpuTakes(findMethod(method), config, 501)) << method;
     }
 }
 
