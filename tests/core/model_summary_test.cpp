@@ -5,6 +5,7 @@
 #include "core/session/engine.h"
 #include "core/session/method_memory.h"
 #include "kernels/base/error.h"
+#include "tests/core/tiny_checkpoint.h"
 #include "tests/profiler/temporary_folder.h"
 
 #include <algorithm>
@@ -35,7 +36,8 @@ TEST(ModelSummary, DescribesTheEmbeddedModel) {
     const auto model = Model::load(kDefaultModel);
     const ModelSummary s = summarize(*model);
     EXPECT_EQ(s.family, "Llama");
-    EXPECT_THAT(s.attention, HasSubstr("3 query heads to a KV head of 64"));
+    EXPECT_THAT(s.attention, HasSubstr("6 query heads on 2 KV heads of 64"));
+    EXPECT_EQ(s.weights, "bf16");
     EXPECT_THAT(s.rope, HasSubstr("theta 500000"));
     EXPECT_EQ(s.scales, "");
     EXPECT_EQ(s.gpuProblem, "");
@@ -137,6 +139,15 @@ TEST(ModelSummary, MemoryOfMethodsThatRememberMoreThanBlocks) {
                         [&](const MemoryNeed& n) { return n.method == method.name && n.backend == Backend::Cuda; }),
             runsOnCuda(method))
             << method.name;
+}
+
+TEST(ModelSummary, NamesEveryTypeOfTheWeights) {
+    const test::Folder folder;
+    test::TinyCheckpoint checkpoint("BF16");
+    checkpoint.tensors["model.layers.1.mlp.up_proj.weight"] =
+        test::TinyCheckpoint("F32").tensors.at("model.layers.1.mlp.up_proj.weight");
+    checkpoint.writeTo(folder.path());
+    EXPECT_EQ(summarize(*Model::load(folder.path().string())).weights, "bf16, f32");
 }
 
 TEST(ModelSummary, SaysWhatAFileOfMistralCannotState) {
