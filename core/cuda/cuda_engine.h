@@ -123,6 +123,9 @@ private:
 
     void planMemory();
     void planExperts();
+    /// Most blocks that a query of a layer reaches, and the partial results that attention may need.
+    int blocksInSight(int index) const;
+    std::size_t partialFloats() const;
     void layOut();
     std::size_t placeEntry(Entry& entry, char* base) const;
     void capture();
@@ -179,6 +182,7 @@ private:
     cuda::AttentionShape shape_;
     std::size_t blockElements_ = 0;
     int capacity_ = 0, maxBlocks_ = 0, chunk_ = 0, selectRows_ = 0;
+    std::vector<int> windows_; // [layer] sliding window in tokens, where a sequence grows past it; else 0
     std::vector<std::int64_t> blockFirst_, windowFirst_, tokenFirst_; // [sequence*kvHeads], host copies
     std::int64_t blocksTotal_ = 0, windowsTotal_ = 0, tokensTotal_ = 0;
 

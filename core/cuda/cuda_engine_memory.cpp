@@ -33,6 +33,20 @@ void CudaEngine::layOut() {
     selectRows_ = spec_.sparsePrefill ? std::max(rows_, std::min(options_.maxPrompt, kSparsePrefillRows)) : rows_;
 }
 
+int CudaEngine::blocksInSight(int index) const {
+    const int window = windows_[std::size_t(index)]; // begins and ends anywhere in a block
+    return window > 0 ? std::min(maxBlocks_, spec_.grid.blocks(window) + 1) : maxBlocks_;
+}
+
+std::size_t CudaEngine::partialFloats() const {
+    std::vector<int> blocks{std::max(capacity_, 1)};
+    for (int i = 0; i < model_->config.layers; ++i) blocks.push_back(blocksInSight(i));
+    std::size_t most = 0;
+    for (const int n : {rows_, selectRows_})
+        for (const int count : blocks) most = std::max(most, cuda::attentionPartialFloats(launch_, shape_, n, count));
+    return most;
+}
+
 void CudaEngine::planMemory() {
     const ModelConfig& config = model_->config;
     const auto rows = std::size_t(rows_), chunk = std::size_t(chunk_), heads = rows * std::size_t(kvHeads_);
@@ -125,11 +139,7 @@ void CudaEngine::planMemory() {
         arena_.plan(flags_.listed, std::size_t(config.layers) + 1, "session state");
         arena_.plan(flags_.loaded, std::size_t(config.layers), "session state");
     }
-    std::size_t partial = 0;
-    for (const int n : {rows_, selectRows_})
-        for (const int blocks : {maxBlocks_, std::max(capacity_, 1)})
-            partial = std::max(partial, cuda::attentionPartialFloats(launch_, shape_, n, blocks));
-    arena_.plan(partial_, partial, "activations");
+    arena_.plan(partial_, partialFloats(), "activations");
     arena_.plan(arrivals_, cuda::attentionArrivals(shape_, selectRows_), "session state");
     if (selector_) selector_->plan(arena_);
     if (selector_ && selector_->needsLogSums())

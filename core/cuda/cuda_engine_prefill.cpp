@@ -25,6 +25,7 @@ void CudaEngine::prefillAttend(const DevicePromptChunk& chunk) {
         args.shape = shape_;
         args.n = n;
         args.firstPosition = first;
+        args.window = windows_[std::size_t(index)];
         args.q = q_;
         args.blocks = blocks;
         args.headStride = headStride;
@@ -70,6 +71,7 @@ void CudaEngine::prefillAttend(const DevicePromptChunk& chunk) {
         attend.listCount = select.listCount;
         attend.capacity = capacity_;
         attend.maxBlocks = capacity_;
+        attend.window = select.slidingWindow;
         attend.tokenBias = layer.index.tokenScores;
         attend.biasFirst = tokenFirstDevice_;
         attend.scale = select.scale;

@@ -103,7 +103,11 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
             for (const std::int32_t block : chosen) sum += double(mass[block]);
             selection.mass = float(std::min(1.0, sum));
             OracleRecord best{record.step, i, sequence.sequence, selection.kvHead};
-            describeSelection({mass, std::size_t(spec_.grid.blocks(sequence.position + 1))}, chosen,
+            const int window = windows_[std::size_t(i)], tokens = sequence.position + 1;
+            const int first = window > 0 ? std::max(0, tokens - window) / spec_.blockSize : 0; // block in sight
+            std::vector<std::int32_t> inSight;
+            for (const std::int32_t block : chosen) inSight.push_back(block - first);
+            describeSelection({mass + first, std::size_t(spec_.grid.blocks(tokens) - first)}, inSight,
                               {record.origins.data() + selection.first, chosen.size()}, best);
             keepOracle(best, selection);
             if (options_.oracleObserver != nullptr) options_.oracleObserver->observe(best);

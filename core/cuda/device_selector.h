@@ -117,6 +117,9 @@ public:
     /// Bytes that a layer of a step reports to the host, a multiple of 16.
     virtual std::size_t reportBytes() const { return 0; }
 
+    /// Whether layers with a sliding window may be decoded past it: what the selector does itself stays within.
+    virtual bool knowsWindows() const { return false; }
+
     /// Whether the oracle may read what every key would get from the tiers' blocks.
     virtual bool keepsKeys() const { return true; }
 

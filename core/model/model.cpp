@@ -3,6 +3,7 @@
 #include "core/model/generation_config.h"
 #include "core/model/gguf_model.h"
 #include "core/model/ids_only.h"
+#include "core/model/model_source.h"
 #include "core/model/safetensors.h"
 #include "kernels/base/half.h"
 #include "resources/resources.h"
@@ -26,82 +27,8 @@ namespace {
 
 std::string embeddedPath(const std::string& name, const char* file) { return "models/" + name + "/" + file; }
 
-std::string textOf(const MappedFile& file) {
-    return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
-/// Where a model's parts come from, resolved before anything is parsed.
-struct Source {
-    std::string name, configText;
-    std::string configOrigin, weightsOrigin;
-    fs::path folder;
-    std::vector<std::string> weightFiles; // paths; empty: embedded
-    bool gguf = false;                    // the weight files hold configuration and tokenizer too
-};
-
-Source embeddedSource(const std::string& name) {
-    Source source;
-    source.name = name;
-    source.configOrigin = name + "/config.json";
-    source.weightsOrigin = name + "/model.safetensors";
-    source.configText = resources::text(embeddedPath(name, "config.json")).value_or("");
-    return source;
-}
-
-Source folderSource(const std::string& nameOrPath) {
-    std::error_code ignored;
-    fs::path path(nameOrPath);
-    if (!fs::exists(path, ignored))
-        throw Error(ErrorKind::BadInput, fmt::format("there is no model '{}'", nameOrPath),
-                    fmt::format("give a Hugging Face folder, a .safetensors or .gguf file, or an embedded model: {}",
-                                fmt::join(embeddedModels(), ", ")));
-    Source source;
-    if (fs::is_directory(path, ignored)) {
-        source.folder = path;
-    } else if (path.extension() == ".safetensors") {
-        source.folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-        source.weightFiles.push_back(path.string());
-    } else if (path.extension() == ".gguf") {
-        source.name = path.stem().string();
-        source.configOrigin = source.weightsOrigin = nameOrPath;
-        source.weightFiles = ggufParts(nameOrPath);
-        source.gguf = true;
-        return source;
-    } else {
-        throw Error(ErrorKind::BadInput,
-                    fmt::format("{} is neither a folder nor a .safetensors or .gguf file", nameOrPath),
-                    "give the folder that holds config.json, or a model file");
-    }
-    source.name = fs::absolute(source.folder, ignored).lexically_normal().filename().string();
-    if (source.name.empty())
-        source.name = fs::absolute(source.folder, ignored).lexically_normal().parent_path().filename().string();
-    const auto need = [&](const char* file) {
-        const fs::path full = source.folder / file;
-        if (!fs::exists(full, ignored))
-            throw Error(ErrorKind::BadInput, fmt::format("{} has no {}", source.folder.string(), file),
-                        "download the checkpoint again, with all its files");
-        return full.string();
-    };
-    source.configOrigin = need("config.json");
-    source.configText = textOf(MappedFile(source.configOrigin));
-    if (!source.weightFiles.empty()) {
-        source.weightsOrigin = source.weightFiles.front();
-        return source;
-    }
-    const fs::path index = source.folder / "model.safetensors.index.json";
-    if (fs::exists(index, ignored)) {
-        source.weightsOrigin = index.string();
-        for (const std::string& shard : shardNames(textOf(MappedFile(index.string())), index.string()))
-            source.weightFiles.push_back((source.folder / shard).string());
-    } else {
-        source.weightsOrigin = need("model.safetensors");
-        source.weightFiles.push_back(source.weightsOrigin);
-    }
-    return source;
-}
-
-TextFiles textOf(const Source& source, bool embedded, int vocab) {
-    if (!embedded)
+TextFiles textOf(const ModelSource& source, int vocab) {
+    if (!source.embedded)
         return hasTokenizer(source.folder) ? readTextFiles(source.folder) : idsOnlyText(source.folder, vocab);
     const std::string path = embeddedPath(source.name, "tokenizer.json");
     return {Tokenizer(resources::text(path).value_or(""), source.name + "/tokenizer.json"), nullptr, {}};
@@ -166,18 +93,14 @@ Model::~Model() = default;
 
 TextFiles Model::loadText(const std::string& nameOrPath) {
     const auto known = embeddedModels();
-    if (std::find(known.begin(), known.end(), nameOrPath) != known.end())
-        return textOf(embeddedSource(nameOrPath), true, 0);
-    std::error_code ignored;
-    const fs::path path(nameOrPath);
-    if (!fs::exists(path, ignored))
-        throw Error(ErrorKind::BadInput, fmt::format("there is no model '{}'", nameOrPath),
-                    fmt::format("give a folder with a tokenizer, a .gguf file, or an embedded model: {}",
-                                fmt::join(known, ", ")));
+    if (std::find(known.begin(), known.end(), nameOrPath) != known.end()) return textOf(findModel(nameOrPath), 0);
+    if (hasTokenizer(nameOrPath)) return readTextFiles(nameOrPath); // whatever else the folder holds
+    const fs::path path = modelPath(nameOrPath);
     if (path.extension() == ".gguf") {
-        const MappedFile file(ggufParts(nameOrPath).front());
-        return ggufTextFiles(GgufFile(file.bytes(), nameOrPath));
+        const MappedFile file(ggufParts(path.string()).front());
+        return ggufTextFiles(GgufFile(file.bytes(), path.string()));
     }
+    std::error_code ignored;
     return readTextFiles(fs::is_directory(path, ignored) ? path : path.parent_path());
 }
 
@@ -185,13 +108,11 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
                                          const std::string& calibration) try {
     report(progress, 0.0, "reading the configuration");
     throwIfCancelled(stop);
-    const auto known = embeddedModels();
-    const bool embedded = std::find(known.begin(), known.end(), nameOrPath) != known.end();
-    const Source source = embedded ? embeddedSource(nameOrPath) : folderSource(nameOrPath);
+    const ModelSource source = findModel(nameOrPath);
     auto files = std::make_unique<Files>();
     std::size_t fileBytes = 0;
-    if (embedded) {
-        const auto bytes = resources::find(embeddedPath(nameOrPath, "model.safetensors")).value();
+    if (source.embedded) {
+        const auto bytes = resources::find(embeddedPath(source.name, "model.safetensors")).value();
         files->tensors.push_back(SafetensorsFile(bytes, source.weightsOrigin));
         fileBytes = bytes.size();
     }
@@ -226,14 +147,17 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
         source.gguf ? ggufConfigJson(parts, files->tensors.front()) : source.configText, source.configOrigin);
     const fs::path generation = source.folder / "generation_config.json";
     if (std::error_code ignored; !source.folder.empty() && fs::exists(generation, ignored))
-        addGenerationConfig(textOf(MappedFile(generation.string())), generation.string(), config);
+        addGenerationConfig(textOfFile(generation), generation.string(), config);
     report(progress, 0.3, "reading the tokenizer");
     throwIfCancelled(stop);
+    const Tensors tensors(files->tensors, source.weightsOrigin);
+    // Before anything is made for every token that the configuration claims.
+    (void)tensors.matrix(architectureOf(config).names.embedding, config.vocab, config.hidden);
     std::shared_ptr<Model> model(
-        new Model(config, source.gguf ? ggufTextFiles(parts.front()) : textOf(source, embedded, config.vocab)));
+        new Model(config, source.gguf ? ggufTextFiles(parts.front()) : textOf(source, config.vocab)));
     model->name_ = source.name;
     model->folder_ = learned;
-    model->embedded_ = embedded;
+    model->embedded_ = source.embedded;
     model->files_ = std::move(files);
     model->fileBytes_ = fileBytes;
     model->readWeights(Tensors(model->files_->tensors, source.weightsOrigin), progress, stop);

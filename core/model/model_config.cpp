@@ -26,9 +26,13 @@ void refuseForeign(const ConfigReader& reader) {
     if (activation != "silu")
         reader.refuseUnsupported(fmt::format("the activation '{}' (hidden_act) is not supported", shown(activation)),
                                  "this version runs silu (SwiGLU) models");
-    if (reader.has("quantization_config"))
-        reader.refuseUnsupported("quantised checkpoints (quantization_config) are not supported",
-                                 "use bf16, f16 or f32 weights, or a GGUF file");
+    for (const char* key : {"quantization_config", "compression_config"}) {
+        if (!reader.has(key)) continue;
+        const std::string method = reader.object(key).textOr("quant_method", "");
+        reader.refuseUnsupported(
+            fmt::format("{} checkpoints ({}) are not supported", method.empty() ? "quantised" : shown(method), key),
+            "use bf16, f16 or f32 weights, or a GGUF file");
+    }
 }
 
 /// The sizes every model has.

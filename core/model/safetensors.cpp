@@ -17,6 +17,7 @@ namespace kvscope {
 namespace {
 
 constexpr std::uint64_t kLargestHeader = 100'000'000; // the format's own limit
+constexpr std::size_t kLongestFileName = 255;         // of file systems
 
 [[noreturn]] void refuse(const std::string& origin, const std::string& what) {
     throw Error(ErrorKind::BadInput, origin + ": " + what, "the file is damaged or incomplete: download it again");
@@ -62,6 +63,11 @@ MappedFile::MappedFile(const std::string& path) : path_(path) {
 
 MappedFile::~MappedFile() {
     if (data_) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+std::string textOfFile(const std::filesystem::path& path) {
+    const MappedFile file(path.string());
+    return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string origin) {
@@ -139,6 +145,8 @@ std::vector<std::string> shardNames(std::string_view indexJson, const std::strin
             throw Error(ErrorKind::BadInput,
                         fmt::format("{}: the file name '{}' points outside the model's folder", origin, shown(name)),
                         "shards must lie beside their index");
+        if (name.size() > kLongestFileName)
+            refuse(origin, fmt::format("the file name '{}' is {} characters long", shown(name), name.size()));
         names.insert(name);
     }
     return {names.begin(), names.end()};

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,6 +31,9 @@ private:
     const std::byte* data_ = nullptr;
     std::size_t size_ = 0;
 };
+
+/// A whole file. @throws as MappedFile
+std::string textOfFile(const std::filesystem::path& path);
 
 struct TensorView {
     std::string dtype; // as written: "BF16", "F16", "F32", ...

@@ -5,16 +5,12 @@
 #include "kernels/base/error.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace kvscope {
 namespace fs = std::filesystem;
 
 namespace {
-
-std::string textOf(const fs::path& path) {
-    const MappedFile file(path.string());
-    return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
 
 std::optional<bool> flagOf(const nlohmann::json& json, const char* key) {
     const auto& value = member(json, key);
@@ -29,6 +25,17 @@ std::string templateOf(const nlohmann::json& value) {
             if (member(entry, "name") == "default" && member(entry, "template").is_string())
                 return member(entry, "template").get<std::string>();
     return {};
+}
+
+/// The names of a list of templates.
+std::string templateNames(std::string_view tokenizerConfig) {
+    std::vector<std::string> names;
+    const auto json = parseJson(tokenizerConfig);
+    if (const auto& list = member(json, "chat_template"); list.is_array())
+        for (const auto& entry : list)
+            if (const auto& name = member(entry, "name"); name.is_string())
+                names.push_back(shown(name.get<std::string>()));
+    return fmt::format("{}", fmt::join(names, ", "));
 }
 
 } // namespace
@@ -57,24 +64,29 @@ TextFiles readTextFiles(const fs::path& folder) {
     std::error_code ignored;
     const auto there = [&](const char* name) { return fs::exists(folder / name, ignored); };
     TokenizerConfig config;
-    if (there("tokenizer_config.json"))
-        config = TokenizerConfig::parse(textOf(folder / "tokenizer_config.json"),
-                                        (folder / "tokenizer_config.json").string());
+    std::string names;
+    if (const fs::path path = folder / "tokenizer_config.json"; fs::exists(path, ignored)) {
+        const std::string stated = textOfFile(path);
+        config = TokenizerConfig::parse(stated, path.string());
+        if (config.chatTemplate.empty()) names = templateNames(stated);
+    }
     const bool json = there("tokenizer.json");
     if (!json && !there("tokenizer.model"))
         throw Error(ErrorKind::BadInput,
                     fmt::format("{} has no tokenizer.json and no tokenizer.model", folder.string()),
                     "download the checkpoint again, with all its files");
     const fs::path path = folder / (json ? "tokenizer.json" : "tokenizer.model");
-    TextFiles files{json ? Tokenizer(textOf(path), path.string(), config.rules)
-                         : Tokenizer::fromSentencePiece(textOf(path), path.string()),
+    TextFiles files{json ? Tokenizer(textOfFile(path), path.string(), config.rules)
+                         : Tokenizer::fromSentencePiece(textOfFile(path), path.string()),
                     nullptr,
                     {}};
     std::string origin = (folder / "tokenizer_config.json").string(), text = config.chatTemplate;
     if (there("chat_template.jinja")) { // newer folders keep it apart
         origin = (folder / "chat_template.jinja").string();
-        text = textOf(origin);
+        text = textOfFile(origin);
     }
+    if (text.empty() && !names.empty())
+        files.chatProblem = fmt::format("{}: of its chat templates ({}) none is named 'default'", origin, names);
     if (text.empty()) return files;
     try {
         files.chat = std::make_shared<const ChatTemplate>(text, config.specialTokens, origin);

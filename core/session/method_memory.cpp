@@ -148,11 +148,13 @@ MethodMemory methodMemory(const MethodEntry& method, const ParameterValues& valu
     return memory;
 }
 
-bool gpuTakes(const MethodEntry& method, const ModelConfig& config) {
+bool gpuTakes(const MethodEntry& method, const ModelConfig& config, int tokens) {
     if (!runsOnCuda(method)) return false;
     const auto row = rowOf(method);
     if (row == std::end(kMethods) && method.name != "sparda") return true; // data, for whatever form of attention
-    if (config.latent) return false;
+    const bool pastWindow = std::any_of(config.windows.begin(), config.windows.end(),
+                                        [&](int window) { return window > 0 && tokens > window; });
+    if (config.latent || pastWindow) return false;
     return method.name != "locret" || !config.queryKeyNorm;
 }
 

@@ -22,7 +22,7 @@ struct MethodMemory {
 MethodMemory methodMemory(const MethodEntry& method, const ParameterValues& values, const SelectionSpec& spec,
                           const ModelConfig& config, int tokens, int sequences, bool gpu);
 
-/// Whether the method's kernels on the GPU, where it has some, take a model of this form.
-bool gpuTakes(const MethodEntry& method, const ModelConfig& config);
+/// Whether the method's kernels on the GPU, where it has some, take a model of this form and so many tokens of it.
+bool gpuTakes(const MethodEntry& method, const ModelConfig& config, int tokens);
 
 } // namespace kvscope

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <map>
 
 namespace kvscope {
 namespace {
@@ -30,8 +32,8 @@ std::string attentionOf(const ModelConfig& c) {
         const char* kind = c.kvHeads == c.queryHeads ? "multi-head"
                            : c.kvHeads == 1          ? "multi-query"
                                                      : "grouped queries";
-        text = fmt::format("{}, {} query head{} to a KV head of {} channels", kind, c.group(),
-                           c.group() == 1 ? "" : "s", c.headDim);
+        text = fmt::format("{}, {} query head{} on {} KV head{} of {} channels", kind, c.queryHeads,
+                           c.queryHeads == 1 ? "" : "s", c.kvHeads, c.kvHeads == 1 ? "" : "s", c.headDim);
     }
     if (c.queryKeyNorm) text += ", query and key norms";
     if (const std::string windows = windowsOf(c); !windows.empty()) text += ", " + windows;
@@ -96,6 +98,31 @@ std::vector<std::string> notesOf(const Model& model) {
     return notes;
 }
 
+/// Types of the matrices, that of the most bytes first: "q4_K, q6_K".
+std::string weightTypes(const Model& model) {
+    std::map<DType, std::size_t> bytes;
+    const auto add = [&](const WeightMatrix& matrix) { bytes[matrix.type] += matrix.bytes(); };
+    const auto addBlock = [&](const FeedForwardWeights& block) {
+        for (const WeightMatrix* matrix : {&block.gate, &block.up, &block.down}) add(*matrix);
+    };
+    add(model.embedding());
+    if (!model.config().tiedEmbeddings) add(model.lmHead());
+    for (int i = 0; i < model.config().layers; ++i) {
+        const LayerWeights& layer = model.layer(i);
+        for (const WeightMatrix* matrix : {&layer.q, &layer.k, &layer.v, &layer.o, &layer.queryDown}) add(*matrix);
+        addBlock(layer.mlp);
+        for (const FeedForwardWeights& expert : layer.moe.experts) addBlock(expert);
+        addBlock(layer.moe.shared);
+    }
+    std::vector<std::pair<std::size_t, DType>> order;
+    for (const auto& [type, size] : bytes)
+        if (size > 0) order.emplace_back(size, type);
+    std::sort(order.rbegin(), order.rend());
+    std::vector<std::string> names;
+    for (const auto& [size, type] : order) names.push_back(nameOf(type));
+    return fmt::format("{}", fmt::join(names, ", "));
+}
+
 /// The GPU's copy: quantised and 16-bit weights take what they take in the file, float32 becomes bf16.
 std::int64_t gpuWeightBytes(const Model& model) {
     return std::int64_t(model.fileBytes()) / (model.weightType() == DType::F32 ? 2 : 1);
@@ -123,7 +150,7 @@ ModelSummary summarize(const Model& model) {
     s.scales = scalesOf(c);
     s.notes = notesOf(model);
     s.gpuProblem = gpuProblem(model);
-    s.weights = nameOf(model.weightType());
+    s.weights = weightTypes(model);
     s.tiedEmbeddings = c.tiedEmbeddings;
     s.evictionHead = model.hasEvictionHead();
     s.forecastHeads = model.hasForecastHeads();
@@ -153,7 +180,7 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
         if (!model.hasEvictionHead()) spec.bias.scale = 0.f;
         for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
             const bool gpu = backend == Backend::Cuda;
-            if (gpu && (!gpuToo || !gpuTakes(method, c))) continue;
+            if (gpu && (!gpuToo || !gpuTakes(method, c, context))) continue;
             const MethodMemory own = methodMemory(method, values, spec, c, context, batch, gpu);
             const KvEstimate kv = estimateKv(model, spec, context, batch, true, std::nullopt, backend);
             MemoryNeed need;

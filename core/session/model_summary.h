@@ -21,12 +21,12 @@ struct ModelSummary {
     std::string family;             // as this program knows it, e.g. "Qwen3"
     int layers = 0, hidden = 0, queryHeads = 0, kvHeads = 0, headDim = 0, ffn = 0, vocabulary = 0, context = 0;
     // In words
-    std::string attention;   // "grouped queries, 4 query heads to a KV head of 128 channels"
+    std::string attention;   // "grouped queries, 32 query heads on 8 KV heads of 128 channels"
     std::string feedForward; // "SwiGLU, 8192 wide"
     std::string rope;        // "llama3 x8 from 8192 tokens, theta 500000"
     std::string scales;      // muP; empty: none
     std::string gpuProblem;  // why the GPU backend cannot run it; empty: it can, in a build and on a machine with one
-    std::string weights;     // type, e.g. "bf16"
+    std::string weights;     // types, that of the most bytes first: "q4_K, q6_K"
     std::vector<std::string> notes; // what the files cannot say, and what that means
     bool tiedEmbeddings = false, evictionHead = false, forecastHeads = false;
     std::int64_t fileBytes = 0, weightBytesPerToken = 0;

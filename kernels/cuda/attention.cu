@@ -10,11 +10,13 @@
 namespace kvscope::cuda {
 namespace {
 
-/// Where a row's blocks lie: block ids and places, both null for "block i at place i".
+/// Where a row's blocks lie: block ids and places, both null for "entry i is block first + i, at its id".
 struct BlockList {
     const std::int32_t *ids, *places;
-    int entries, blockSize;
+    int first, entries, blockSize;
     Divider byBlock;
+    __device__ int idOf(int entry) const { return ids != nullptr ? ids[entry] : first + entry; }
+    __device__ int placeOf(int entry) const { return places != nullptr ? places[entry] : first + entry; }
 };
 
 /// One warp, 32 tokens, 16 query heads. Token t of the tile belongs to lane quad t/8: lane l loads, as key rows, tokens
@@ -30,8 +32,7 @@ template <int kDim> struct Tile {
         const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4;
         const int group = first + 8 * (row / 2); // these 8 tokens share a block
         const int wanted = list.byBlock(group), entry = min(wanted, list.entries - 1);
-        const int place = list.places != nullptr ? list.places[entry] : entry;
-        const Bf16* keys = headBlocks + std::size_t(place) * blockElements(list.blockSize, kDim) +
+        const Bf16* keys = headBlocks + std::size_t(list.placeOf(entry)) * blockElements(list.blockSize, kDim) +
                            (group - wanted * list.blockSize) * kDim;
 #pragma unroll
         for (int j = 0; j < 4; ++j)
@@ -42,10 +43,9 @@ template <int kDim> struct Tile {
         const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4, mine = first + 8 * quad;
         const int wanted = list.byBlock(mine), entry = min(wanted, list.entries - 1),
                   within = mine - wanted * list.blockSize;
-        const int place = list.places != nullptr ? list.places[entry] : entry;
         listed = wanted < list.entries;
-        firstToken = (list.ids != nullptr ? list.ids[entry] : entry) * list.blockSize + within;
-        const Bf16* values = headBlocks + std::size_t(place) * blockElements(list.blockSize, kDim) +
+        firstToken = list.idOf(entry) * list.blockSize + within;
+        const Bf16* values = headBlocks + std::size_t(list.placeOf(entry)) * blockElements(list.blockSize, kDim) +
                              std::size_t(list.blockSize) * kDim + within;
 #pragma unroll
         for (int i = 0; i < kDim / 8; ++i) v[i] = loadOnce(values + std::size_t(i * 8 + row) * list.blockSize);
@@ -56,6 +56,7 @@ template <int kDim> struct Tile {
 template <int kDim, class Then>
 __device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a, const float* headBias, int position,
                                   const std::uint32_t (&q)[kDim / 32][2][4], Accumulator<kDim>& acc, Then&& then) {
+    const unsigned reach = reachOf(a.window);
     float logits[4][4] = {};
 #pragma unroll
     for (int j = 0; j < 4; ++j)
@@ -71,7 +72,7 @@ __device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             const int token = tile.firstToken + 2 * j + e;
-            const bool valid = tile.listed && token <= position;
+            const bool valid = tile.listed && unsigned(position - token) < reach;
             const float bias = headBias != nullptr && valid ? a.biasScale * headBias[token] : 0.f;
             logits[j][e] = valid ? logits[j][e] * a.scale + bias : -INFINITY;
             logits[j][e + 2] = valid ? logits[j][e + 2] * a.scale + bias : -INFINITY;
@@ -118,9 +119,10 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
 
     if (a.packedTokens != nullptr) position = a.packedTokens[item] - 1;
     const int skipped = a.listFirst != nullptr ? a.listFirst[item] : 0;
+    const int firstBlock = a.listCount == nullptr ? firstInSight(position, a.window, plan.byBlock) : 0;
     const int entries = a.listCount != nullptr ? a.listCount[item] - skipped
                         : position < 0         ? 0
-                                               : plan.byBlock(position) + 1;
+                                               : plan.byBlock(position) + 1 - firstBlock;
     const std::size_t firstListed = std::size_t(item) * a.capacity + skipped;
     const std::int32_t* blockIds = a.listBlock != nullptr ? a.listBlock + firstListed : nullptr;
     const std::int32_t* slots = a.listSlot != nullptr ? a.listSlot + firstListed : nullptr;
@@ -136,7 +138,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
     // The list of this split, in shared memory where it fits: a tile's loads should wait for no other load.
     const int bs = a.shape.blockSize, firstEntry = plan.byBlock(begin * kTile);
     const int listed = min(entries, plan.byBlock(end * kTile + bs - 1)) - firstEntry;
-    BlockList list{blockIds, slots != nullptr ? slots : blockIds, entries, bs, plan.byBlock};
+    BlockList list{blockIds, slots != nullptr ? slots : blockIds, firstBlock, entries, bs, plan.byBlock};
     int shift = 0; // tokens before the list's first entry
     if (blockIds != nullptr && listed > 0 && listed <= kListed) {
         for (int i = threadIdx.x; i < listed; i += kThreads) {
@@ -144,7 +146,7 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
             shared.places[i] = list.places[firstEntry + i];
         }
         __syncthreads();
-        list = {shared.ids, shared.places, listed, bs, plan.byBlock};
+        list = {shared.ids, shared.places, 0, listed, bs, plan.byBlock};
         shift = firstEntry * bs;
     }
     Tile<kDim> tile;
@@ -201,6 +203,9 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
     }
     const int lastToken = min(a.n, (tile + 1) * kQueryTokens) - 1;
     const int keyTiles = (a.firstPosition + lastToken) / kKeyTokens + 1;
+    const int firstKeyTile =
+        a.window > 0 ? max(0, a.firstPosition + tile * kQueryTokens + 1 - a.window) / kKeyTokens : 0;
+    const unsigned reach = reachOf(a.window);
     const int knownTokens = a.firstPosition + a.n; // blocks exist up to here
     constexpr int kRow = kDim / 8;
     const auto keyPlace = [](int token, int piece) { return token * kRow + (piece ^ (token >> 1 & 3)); };
@@ -231,9 +236,9 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
     };
     Accumulator<kDim> acc;
     acc.clear();
-    fetch(0);
+    fetch(firstKeyTile);
     asm volatile("cp.async.commit_group;");
-    for (int keyTile = 0; keyTile < keyTiles; ++keyTile) {
+    for (int keyTile = firstKeyTile; keyTile < keyTiles; ++keyTile) {
         if (keyTile + 1 < keyTiles) fetch(keyTile + 1);
         asm volatile("cp.async.commit_group;");
         asm volatile("cp.async.wait_group 1;");
@@ -258,8 +263,8 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
             for (int e = 0; e < 2; ++e) {
                 const int key = keyTile * kKeyTokens + j / 4 * 32 + 8 * quad + 2 * (j % 4) + e;
                 const float add = bias != nullptr && key < knownTokens ? a.biasScale * bias[key] : 0.f;
-                logits[j][e] = key <= q0 ? logits[j][e] * a.scale + add : -INFINITY;
-                logits[j][e + 2] = key <= q1 ? logits[j][e + 2] * a.scale + add : -INFINITY;
+                logits[j][e] = unsigned(q0 - key) < reach ? logits[j][e] * a.scale + add : -INFINITY;
+                logits[j][e + 2] = unsigned(q1 - key) < reach ? logits[j][e + 2] * a.scale + add : -INFINITY;
             }
         std::uint32_t p[8][2];
         advanceSoftmax<kDim, 8>(logits, acc, p);

@@ -24,7 +24,8 @@ struct DecodeAttentionArgs {
     const std::int32_t* listSlot = nullptr;  // where each lies relative to headFirst; null: at its id
     const std::int32_t* listCount = nullptr; // [rows, kvHeads]
     const std::int32_t* listFirst = nullptr; // [rows, kvHeads] entries of the list to leave out at its begin, or null
-    int capacity = 0, maxBlocks = 0;         // maxBlocks: most blocks a row attends, for the grid
+    int window = 0; // keys this many positions before the query's or more are masked; 0: none, as with packed tokens
+    int capacity = 0, maxBlocks = 0; // maxBlocks: most blocks a row attends, for the grid
     /// Tokens packed into blocks 0, 1, .. of each (row, KV head), see token_pack.h: in place of lists and of the
     /// position, and `tokenBias` goes by place. Null: blocks are the sequence's.
     const std::int32_t* packedTokens = nullptr; // [rows, kvHeads]
@@ -49,6 +50,7 @@ void decodeAttention(const Launch& launch, const DecodeAttentionArgs& args);
 struct PrefillAttentionArgs {
     AttentionShape shape;
     int n = 0, firstPosition = 0;          // query tokens of one sequence
+    int window = 0;                        // as above
     const __nv_bfloat16* q = nullptr;      // [n, queryHeads*dim]
     const __nv_bfloat16* blocks = nullptr; // head g's blocks begin at blocks + g*headStride
     std::int64_t headStride = 0;           // in elements

@@ -3,15 +3,15 @@
 #pragma once
 
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/latent_shape.h"
 
 namespace kvscope::cuda {
 
-/// 512 latent and 64 rotated channels.
-constexpr int kLatentDim = 576, kLatentValue = 512;
 /// Shared memory that the kernels need of one thread block.
 constexpr std::size_t kLatentSharedBytes = std::size_t(176) << 10;
 
-/// As decodeAttention and prefillAttention, which call these; out is [.., queryHeads * 512]. Without token biases.
+/// As decodeAttention and prefillAttention, which call these; out is [.., queryHeads * value]. Without token biases
+/// and windows.
 void latentDecodeAttention(const Launch& launch, const DecodeAttentionArgs& args);
 void latentPrefillAttention(const Launch& launch, const PrefillAttentionArgs& args);
 std::size_t latentPartialFloats(const Launch& launch, const AttentionShape& shape, int rows, int maxBlocks);

@@ -71,6 +71,14 @@ struct DecodePlace {
           firstQueryHead(std::size_t(row) * shape.queryHeads + std::size_t(g) * plan.group + headTile * kHeads) {}
 };
 
+/// Keys that a query reaches: those at positions p with unsigned(position - p) < reachOf(window).
+__device__ inline unsigned reachOf(int window) { return window > 0 ? unsigned(window) : 0x80000000u; }
+
+/// First block that a query with a sliding window reaches into.
+__device__ inline int firstInSight(int position, int window, const Divider& byBlock) {
+    return window > 0 ? byBlock(max(0, position + 1 - window)) : 0;
+}
+
 /// The queries as tensor-core fragments, [64-byte piece][instruction][fragment], columns permuted like the keys'.
 template <int kDim>
 __device__ inline void loadQueries(const DecodeAttentionArgs& a, const DecodePlace& place,

@@ -44,6 +44,7 @@ __device__ inline void attendStage(const Ring<kDim, kRing>& ring, int stage, int
     const char* values =
         blocks + entry * blockBytes + (kDim * 2 << blockShift) + (row * 2 << blockShift) + (mine & within) * 2;
     const int firstToken = (ring.ids[stage][entry] << blockShift) + (mine & within);
+    const unsigned reach = reachOf(a.window);
 
     float logits[4][4] = {};
 #pragma unroll
@@ -58,7 +59,7 @@ __device__ inline void attendStage(const Ring<kDim, kRing>& ring, int stage, int
     for (int j = 0; j < 4; ++j)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-            const bool valid = wanted < listed && firstToken + 2 * j + e <= position;
+            const bool valid = wanted < listed && unsigned(position - firstToken - 2 * j - e) < reach;
             const float bias = biased ? a.biasScale * ring.bias[stage][mine + 2 * j + e] : 0.f;
             logits[j][e] = valid ? logits[j][e] * a.scale + bias : -INFINITY;
             logits[j][e + 2] = valid ? logits[j][e + 2] * a.scale + bias : -INFINITY;
@@ -105,7 +106,9 @@ __global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArg
     if (a.packedTokens != nullptr) position = a.packedTokens[place.item] - 1;
 
     const int skipped = a.listFirst != nullptr ? a.listFirst[place.item] : 0;
-    const int entries = a.listCount != nullptr ? a.listCount[place.item] - skipped : (position >> blockShift) + 1;
+    const int firstBlock = a.window > 0 && a.listCount == nullptr ? max(0, position + 1 - a.window) >> blockShift : 0;
+    const int entries =
+        a.listCount != nullptr ? a.listCount[place.item] - skipped : (position >> blockShift) + 1 - firstBlock;
     const int perStage = kStageTokens >> blockShift;
     const unsigned stages = unsigned(entries + perStage - 1) / unsigned(perStage), share = stages / gridDim.x,
                    extra = stages - share * gridDim.x;
@@ -123,7 +126,7 @@ __global__ void __launch_bounds__(kRingThreads, 2) ringKernel(DecodeAttentionArg
             const int turn = s - begin, stage = turn % kRing, within = turn % (kWarp / perStage);
             if (within == 0) { // the lanes hold the next 32 entries
                 const int entry = min(s * perStage + lane, entries - 1);
-                id = a.listBlock != nullptr ? a.listBlock[listed + entry] : entry;
+                id = a.listBlock != nullptr ? a.listBlock[listed + entry] : firstBlock + entry;
                 at = a.listSlot != nullptr ? a.listSlot[listed + entry] : id;
             }
             const int count = min(perStage, entries - s * perStage);

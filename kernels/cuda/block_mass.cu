@@ -6,6 +6,11 @@
 namespace kvscope::cuda {
 namespace {
 
+/// The first token that the query reaches.
+__device__ int firstToken(const BlockMassArgs& a, int position) {
+    return a.window > 0 ? max(0, position + 1 - a.window) : 0;
+}
+
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr int kPad = 8; // elements between the keys in shared memory: neighbouring lanes in different banks
 
@@ -22,7 +27,8 @@ __global__ void __launch_bounds__(kThreads) logSumKernel(BlockMassArgs a) {
     if (block == 0 && g == 0 && row == 0 && threadIdx.x == 0) stamp(a.mark);
     if (a.active != nullptr && a.active[row] == 0) return;
     const int position = a.position[row], newest = position / size, head = row * a.shape.kvHeads + g;
-    if (block > newest) return;
+    const int begin = max(0, firstToken(a, position) - block * size); // of this block's tokens
+    if (block > newest || begin >= size) return;
 
     const std::size_t elements = blockElements(a.shape); // keys, then values where they are stored
     const Bf16* from = a.blocks + (std::size_t(a.headFirst[head]) + block) * elements;
@@ -43,7 +49,7 @@ __global__ void __launch_bounds__(kThreads) logSumKernel(BlockMassArgs a) {
     for (int h = warp; h < group; h += kWarps) {
         const Bf16* q = a.q + (std::size_t(row) * a.shape.queryHeads + std::size_t(g * group + h)) * dim;
         float largest = -INFINITY, sum = 0;
-        for (int token = lane; token < tokens; token += kWarp) {
+        for (int token = begin + lane; token < tokens; token += kWarp) {
             float dot = 0;
             for (int c = 0; c < dim; c += 8) {
                 const uint4 k = *reinterpret_cast<const uint4*>(keys + token * stride + c);
@@ -72,28 +78,29 @@ __global__ void __launch_bounds__(kThreads) massKernel(BlockMassArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();
     if (a.active != nullptr && a.active[row] == 0) return;
-    const int blocks = a.position[row] / a.shape.blockSize + 1, group = a.shape.queryHeads / a.shape.kvHeads;
+    const int first = firstToken(a, a.position[row]) / a.shape.blockSize,
+              blocks = a.position[row] / a.shape.blockSize + 1, group = a.shape.queryHeads / a.shape.kvHeads;
     float* mass = a.mass + (std::size_t(row) * a.shape.kvHeads + g) * a.maxBlocks;
-    for (int b = threadIdx.x; b < blocks; b += kThreads) mass[b] = 0;
+    for (int b = first + int(threadIdx.x); b < blocks; b += kThreads) mass[b] = 0;
     for (int h = 0; h < group; ++h) {
         const float* logSums =
             a.logSums + (std::size_t(row) * a.shape.queryHeads + std::size_t(g * group + h)) * a.maxBlocks;
         float largest = -INFINITY;
-        for (int b = threadIdx.x; b < blocks; b += kThreads) largest = fmaxf(largest, logSums[b]);
+        for (int b = first + int(threadIdx.x); b < blocks; b += kThreads) largest = fmaxf(largest, logSums[b]);
         largest = warpMax(largest);
         if (lane == 0) warpValue[warp] = largest;
         __syncthreads();
         for (int w = 0; w < kWarps; ++w) largest = fmaxf(largest, warpValue[w]);
         __syncthreads();
         float sum = 0;
-        for (int b = threadIdx.x; b < blocks; b += kThreads) sum += expf(logSums[b] - largest);
+        for (int b = first + int(threadIdx.x); b < blocks; b += kThreads) sum += expf(logSums[b] - largest);
         sum = warpSum(sum);
         if (lane == 0) warpValue[warp] = sum;
         __syncthreads();
         sum = 0;
         for (int w = 0; w < kWarps; ++w) sum += warpValue[w];
         __syncthreads();
-        for (int b = threadIdx.x; b < blocks; b += kThreads)
+        for (int b = first + int(threadIdx.x); b < blocks; b += kThreads)
             mass[b] += expf(logSums[b] - largest) / (sum * float(group));
     }
 }

@@ -22,6 +22,7 @@ struct BlockMassArgs {
     const std::int32_t* map = nullptr;       // [rows*kvHeads, slots] block in each slot
     const float* tokenBias = nullptr;        // eviction scores by token, or null
     const std::int64_t* biasFirst = nullptr; // [rows*kvHeads] first token's index
+    int window = 0;                          // keys this many positions before the query's or more are masked; 0: none
     float scale = 1, biasScale = 0;          // logits = scale q.k + biasScale * bias
     int maxBlocks = 0;
     float* logSums = nullptr; // [rows, queryHeads, maxBlocks] work space
@@ -29,8 +30,8 @@ struct BlockMassArgs {
     std::uint64_t* mark = nullptr;
 };
 
-/// Reads all keys once; sums in float32, in an order of its own, so the same on every run. Only the blocks up to the
-/// position are written.
+/// Reads all keys once; sums in float32, in an order of its own, so the same on every run. Only the blocks in sight
+/// are written, up to the position's.
 void measureBlockMass(const Launch& launch, const BlockMassArgs& args);
 
 } // namespace kvscope::cuda

@@ -26,14 +26,15 @@ void refuseContext(int blocks, int blockSize) {
 }
 
 void checkAttentionShape(const AttentionShape& shape) {
-    const bool latent = shape.dim == kLatentDim && shape.latentValue == kLatentValue && shape.kvHeads == 1;
+    const bool latent = hasLatentKernels(shape.dim, shape.latentValue) && shape.kvHeads == 1;
+    const int mostGroup = latent ? kMostLatentHeads : kMostGroup;
     if (!latent && (shape.latentValue > 0 || (shape.dim != 64 && shape.dim != 128)))
         throw Error(ErrorKind::Unsupported,
                     fmt::format("the GPU backend has no attention for heads of {} dimensions", shape.dim),
-                    "use --backend cpu; the GPU handles 64 and 128, and latent attention of 512 + 64");
-    if (shape.group() < 1 || shape.group() > 32)
+                    "use --backend cpu; the GPU handles 64 and 128, and latent attention of 512 + 64 and 256 + 32");
+    if (shape.group() < 1 || shape.group() > mostGroup)
         throw Error(ErrorKind::Unsupported, fmt::format("{} query heads share one KV head", shape.group()),
-                    "use --backend cpu; the GPU handles groups of 1 to 32");
+                    fmt::format("use --backend cpu; the GPU handles groups of 1 to {}", mostGroup));
     if (shape.blockSize < 16 || shape.blockSize > 256 || shape.blockSize % 16 != 0)
         throw Error(ErrorKind::Unsupported, fmt::format("a block holds {} tokens", shape.blockSize),
                     "the GPU handles multiples of 16 tokens, at most 256");

@@ -14,8 +14,11 @@ struct AttentionShape {
     int valueDim() const { return latentValue > 0 ? latentValue : dim; }
 };
 
-/// dim 64 or 128, or latent attention of 576 with values of 512 and one KV head; group 1..32; blockSize a multiple of
-/// 16 up to 256. @throws Error(Unsupported) otherwise
+/// Most query heads that share a KV head, and most of latent attention.
+constexpr int kMostGroup = 32, kMostLatentHeads = 64;
+
+/// dim 64 or 128, or latent attention (attention_latent.h) with one KV head; group 1..kMostGroup, or
+/// ..kMostLatentHeads; blockSize a multiple of 16 up to 256. @throws Error(Unsupported) otherwise
 void checkAttentionShape(const AttentionShape& shape);
 
 /// Division by a number that is known at launch, as one multiplication: exact for 0 <= n < 2^24 and divisors up to 256.

@@ -10,7 +10,7 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostChannels = 128, kMostGroup = 32;
+constexpr int kMostChannels = 128;
 
 /// code = clamp(round((x - lowest) * scale)), scale = 15 / range, a range of 0 counting as 1.
 struct Rounding {

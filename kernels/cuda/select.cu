@@ -65,13 +65,16 @@ __global__ void __launch_bounds__(kSelectThreads, kItems > 8 ? 1 : 2) selectKern
     at.current = plan.byBlock(at.position);
     at.blocks = at.current + 1;
     at.dense = at.tokens < a.denseBelowTokens;
+    at.firstToken = a.slidingWindow > 0 ? max(0, at.tokens - a.slidingWindow) : 0;
+    at.firstBlock = plan.byBlock(at.firstToken);
     const bool active = a.active == nullptr || a.active[at.row] != 0;
     const bool reports = at.item == 0 && rank == 0 && threadIdx.x == 0;
     const bool product = a.score == Score::PooledProduct;
     const bool pooled = !at.dense && (product || a.score == Score::PooledSoftmax);
     const WindowGrid grid(a, plan);
     const int windows = grid.windows(at.tokens - a.unseen);
-    const RankWindows range = grid.of(at.blocks, windows, rank, (at.blocks + ranks - 1) >> plan.rankShift);
+    const int inSight = at.blocks - at.firstBlock;
+    const RankWindows range = grid.of(at, windows, rank, (inSight + ranks - 1) >> plan.rankShift);
     const std::int64_t firstWindow = pooled || a.agnostic ? a.index.windowFirst[at.head] : 0;
     const Bf16* keys = a.index.pooledKeys + std::size_t(firstWindow) * kDim;
     waitForEarlierKernels();
@@ -101,8 +104,8 @@ __global__ void __launch_bounds__(kSelectThreads, kItems > 8 ? 1 : 2) selectKern
             sumOverGroup(cluster, plan.group, range, shared, plan.stride, small);
         const float* sums = product ? shared.exponentials : shared.windowSums; // the products of the only query
         for (int b = mineFirst; b < range.endBlock; b += kSelectThreads) {
-            float best = -INFINITY;
-            for (int c = grid.first(b), end = grid.end(b, windows); c < end; ++c)
+            float best = grid.first(b) < range.begin ? 0.f : -INFINITY; // windows out of sight: nothing
+            for (int c = max(grid.first(b), range.begin), end = grid.end(b, windows); c < end; ++c)
                 best = fmaxf(best, sums[c - range.begin]);
             awareAtRank0[b] = best;
         }
@@ -155,9 +158,10 @@ void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
                : args.maxBlocks <= 8 * kSelectThreads ? selectKernel<kDim, 8>
                                                       : selectKernel<kDim, kMostSelectItems>;
     };
-    const auto kernel = args.shape.latentValue > 0 ? choose(std::integral_constant<int, kLatentDim>{})
-                        : args.shape.dim == 64     ? choose(std::integral_constant<int, 64>{})
-                                                   : choose(std::integral_constant<int, 128>{});
+    const auto kernel = args.shape.dim == kLatentDim        ? choose(std::integral_constant<int, kLatentDim>{})
+                        : args.shape.dim == kSmallLatentDim ? choose(std::integral_constant<int, kSmallLatentDim>{})
+                        : args.shape.dim == 64              ? choose(std::integral_constant<int, 64>{})
+                                                            : choose(std::integral_constant<int, 128>{});
     allowShared(kernel, kSharedLimit, "preparing the selection");
     launch(how, grid, kernel, "selecting blocks", args, plan);
 }

@@ -74,6 +74,9 @@ struct SelectArgs {
     SelectionBudget budget;
     int denseBelowTokens = 0;
     int unseen = 0; // newest tokens that the index does not have yet: a choice ahead of the layer
+    /// Sliding window of the layer in tokens, 0: none. Only blocks within it exist for the choice, and a sink that has
+    /// left it leaves its share to the method's scores. Not with `chosen`.
+    int slidingWindow = 0;
     float scale = 1;
     /// A choice made elsewhere, in place of the budget: ids in the low 24 bits, then Origin, ascending, as recordBlocks
     /// has them; with the newest block, at most `capacity`. Null: the budget chooses.

@@ -45,19 +45,19 @@ __device__ int3 countReaching(const std::uint32_t (&keys)[kItems], std::uint32_t
     return make_int3(int(total.x & 0xffff), int(total.x >> 16), int(total.y));
 }
 
-/// Marks the `count` best unchosen blocks by score with `origin`; equal scores: the lower block. free: how many are
-/// unchosen. Searches the threshold two bits at a time, from the first in which scores differ until it separates
-/// exactly; a step costs a barrier.
+/// Marks the `count` best unchosen blocks from `begin` on by score with `origin`; equal scores: the lower block. free:
+/// how many are unchosen. Searches the threshold two bits at a time, from the first in which scores differ until it
+/// separates exactly; a step costs a barrier.
 template <int kItems>
-__device__ void takeBest(const float* scores, std::uint8_t (&origins)[kItems], int blocks, int count, int free,
-                         Origin origin, SelectSmall& small, SelectCounter& counter, int& turn) {
+__device__ void takeBest(const float* scores, std::uint8_t (&origins)[kItems], int begin, int blocks, int count,
+                         int free, Origin origin, SelectSmall& small, SelectCounter& counter, int& turn) {
     count = min(count, free);
     if (count <= 0) return;
     std::uint32_t keys[kItems], highest = 0, lowest = 0xffffffffu; // 0: not free
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
         const int b = int(threadIdx.x) * kItems + i;
-        keys[i] = b < blocks && origins[i] == kUnchosen ? rankingKey(scores[b]) : 0;
+        keys[i] = b >= begin && b < blocks && origins[i] == kUnchosen ? rankingKey(scores[b]) : 0;
         highest = max(highest, keys[i]);
         if (keys[i] != 0) lowest = min(lowest, keys[i]);
     }
@@ -146,23 +146,32 @@ __device__ void chooseBlocks(const SelectArgs& a, const SelectItem& at, const Se
         for (int i = 0; i < kItems; ++i) mine[i] = firstMine + i < blocks ? shared.origins[firstMine + i] : kUnchosen;
         return;
     }
-    const SelectionBudget& budget = a.budget;
-    const int firstWindow = at.current - budget.window + (budget.windowAddsCurrent ? 0 : 1);
+    SelectionBudget budget = a.budget;
+    const int first = at.firstBlock;
+    if (first > 0) { // the sink has left the sliding window: its share goes to the method's choice
+        if (a.score != SelectArgs::Score::None)
+            budget.queryAware += budget.sink;
+        else if (a.agnostic)
+            budget.queryAgnostic += budget.sink;
+        budget.sink = 0;
+    }
+    const int firstWindow = max(first, at.current - budget.window + (budget.windowAddsCurrent ? 0 : 1));
     const int sinks = min(budget.sink, blocks),
-              forced = at.dense ? blocks : sinks + max(0, blocks - max(firstWindow, sinks));
+              forced = at.dense ? blocks - first : sinks + max(0, blocks - max(firstWindow, sinks));
+    const int free = blocks - first - forced;
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
         const int b = firstMine + i;
-        mine[i] = b < budget.sink                ? std::uint8_t(Origin::Sink)
-                  : b >= firstWindow || at.dense ? std::uint8_t(Origin::Window)
-                                                 : kUnchosen;
+        mine[i] = b < budget.sink                                ? std::uint8_t(Origin::Sink)
+                  : b >= firstWindow || (at.dense && b >= first) ? std::uint8_t(Origin::Window)
+                                                                 : kUnchosen;
     }
     int turn = 0;
-    takeBest<kItems>(shared.aware, mine, blocks, budget.queryAware, blocks - forced, Origin::QueryAware, small, counter,
+    takeBest<kItems>(shared.aware, mine, first, blocks, budget.queryAware, free, Origin::QueryAware, small, counter,
                      turn);
-    const int taken = max(0, min(budget.queryAware, blocks - forced));
-    takeBest<kItems>(shared.agnostic, mine, blocks, budget.queryAgnostic, blocks - forced - taken,
-                     Origin::QueryAgnostic, small, counter, turn);
+    const int taken = max(0, min(budget.queryAware, free));
+    takeBest<kItems>(shared.agnostic, mine, first, blocks, budget.queryAgnostic, free - taken, Origin::QueryAgnostic,
+                     small, counter, turn);
 }
 
 } // namespace kvscope::cuda

@@ -8,9 +8,11 @@
 namespace kvscope::cuda {
 
 constexpr int kSelectThreads = 256, kSelectWarps = kSelectThreads / kWarp;
-constexpr int kSelectCluster = 8;        // most thread blocks that share a KV head's windows
-constexpr int kMostSelectItems = 32;     // blocks per thread: 8192 blocks
-constexpr int kUnitWindows = 24;         // windows that a warp scores together
+constexpr int kSelectCluster = 8;    // most thread blocks that share a KV head's windows
+constexpr int kMostSelectItems = 32; // blocks per thread: 8192 blocks
+constexpr int kUnitWindows = 24;     // windows that a warp scores together
+constexpr int kSelectGroup = 64;     // most query heads of a KV head
+static_assert(kSelectGroup >= kMostGroup && kSelectGroup >= kMostLatentHeads);
 constexpr std::uint8_t kUnchosen = 0xff; // in place of an Origin
 
 /// What a launch fixes, so that no thread divides; offsets are bytes of shared memory from its start.
@@ -29,8 +31,8 @@ struct SelectPlan {
 };
 
 struct SelectSmall {
-    float maxima[kSelectWarps][kWarp], sums[kSelectWarps][kWarp]; // per warp and query head
-    float2 ranks[kSelectCluster][kWarp];                          // maximum and sum of every rank, per query head
+    float maxima[kSelectWarps][kSelectGroup], sums[kSelectWarps][kSelectGroup]; // per warp and query head
+    float2 ranks[kSelectCluster][kSelectGroup]; // maximum and sum of every rank, per query head
     BlockCounter<kSelectWarps>::Shared counts;
     uint4 rounds[2][kSelectWarps / 2]; // of every warp two words
     uint2 extremes[kSelectWarps];
@@ -58,6 +60,7 @@ struct SelectShared {
 /// The (row, KV head) of a cluster and where it stands in its sequence.
 struct SelectItem {
     int item, row, head, position, current, blocks, tokens;
+    int firstToken, firstBlock; // that the query reaches: 0 but for a sliding window
     bool dense;
 };
 

@@ -26,15 +26,18 @@ public:
     __device__ int end(int block, int windows) const {
         return min(byStride_((block + 1) * block_ + stride_ - 1), windows);
     }
-    __device__ RankWindows of(int blocks, int windows, int rank, int perRank) const {
+    /// Of the blocks in sight. Windows that end before the first token in sight are nobody's; of those that reach into
+    /// the first block from before, the first rank is the owner.
+    __device__ RankWindows of(const SelectItem& at, int windows, int rank, int perRank) const {
         RankWindows r;
-        r.firstBlock = min(rank * perRank, blocks);
+        const int blocks = at.blocks, hidden = max(0, at.firstToken - kernel_ + 1);
+        r.firstBlock = min(at.firstBlock + rank * perRank, blocks);
         r.endBlock = min(r.firstBlock + perRank, blocks);
         r.windows = windows;
         const bool any = r.firstBlock < r.endBlock;
-        r.begin = any ? min(first(r.firstBlock), windows) : 0;
+        r.begin = any ? min(max(first(r.firstBlock), byStride_(hidden + stride_ - 1)), windows) : 0;
         r.end = any ? max(r.begin, end(r.endBlock - 1, windows)) : 0;
-        r.owned = byStride_(r.firstBlock * block_ + stride_ - 1);
+        r.owned = rank == 0 ? r.begin : byStride_(r.firstBlock * block_ + stride_ - 1);
         return r;
     }
 
@@ -178,26 +181,26 @@ __device__ void sumOverGroup(const Cluster& cluster, int group, const RankWindow
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
     __syncthreads();
-    if (lane < group) {
+    for (int head = lane; head < group; head += kWarp) {
         float maximum = -INFINITY, sum = 0;
 #pragma unroll
-        for (int w = 0; w < kSelectWarps; ++w) maximum = fmaxf(maximum, small.maxima[w][lane]);
+        for (int w = 0; w < kSelectWarps; ++w) maximum = fmaxf(maximum, small.maxima[w][head]);
         const float reference = maximum == -INFINITY ? 0.f : maximum;
 #pragma unroll
-        for (int w = 0; w < kSelectWarps; ++w) sum += small.sums[w][lane] * exp2f(small.maxima[w][lane] - reference);
+        for (int w = 0; w < kSelectWarps; ++w) sum += small.sums[w][head] * exp2f(small.maxima[w][head] - reference);
         for (int r = warp; r < ranks; r += kSelectWarps)
-            *cluster.map_shared_rank(&small.ranks[rank][lane], r) = make_float2(maximum, sum);
+            *cluster.map_shared_rank(&small.ranks[rank][head], r) = make_float2(maximum, sum);
     }
     cluster.sync();
-    if (lane < group) { // every warp finds the same, sparing a barrier
+    for (int head = lane; head < group; head += kWarp) { // every warp finds the same, sparing a barrier
         float maximum = -INFINITY, sum = 0;
-        for (int r = 0; r < ranks; ++r) maximum = fmaxf(maximum, small.ranks[r][lane].x);
+        for (int r = 0; r < ranks; ++r) maximum = fmaxf(maximum, small.ranks[r][head].x);
         const float reference = maximum == -INFINITY ? 0.f : maximum;
-        for (int r = 0; r < ranks; ++r) sum += small.ranks[r][lane].y * exp2f(small.ranks[r][lane].x - reference);
+        for (int r = 0; r < ranks; ++r) sum += small.ranks[r][head].y * exp2f(small.ranks[r][head].x - reference);
         const float logSum = sum > 0 ? maximum + log2f(sum) : 0.f; // base 2
         const int units = (range.end - range.begin + kUnitWindows - 1) / kUnitWindows;
         for (int u = warp; u < units; u += kSelectWarps) {
-            float& scale = to.references[u * group + lane];
+            float& scale = to.references[u * group + head];
             scale = exp2f(scale - logSum);
         }
     }

@@ -165,6 +165,9 @@ TEST_F(ModelFolder, ABaseModelHasNoTemplateAndABadOneIsNoReasonToRefuseTheModel)
     EXPECT_NE(refusal().find("tiny has no chat template"), std::string::npos) << refusal();
     write("chat_template.jinja", "{% if %}");
     EXPECT_NE(refusal().find("chat_template.jinja"), std::string::npos) << refusal();
+    fs::remove(folder / "chat_template.jinja");
+    write("tokenizer_config.json", R"({"chat_template": [{"name": "tool_use", "template": "x"}, {"name": 4}]})");
+    EXPECT_NE(refusal().find("(tool_use) none is named 'default'"), std::string::npos) << refusal();
     write("tokenizer_config.json", "{");
     EXPECT_NE(refusal().find("tokenizer_config.json: this is not valid JSON"), std::string::npos) << refusal();
 }

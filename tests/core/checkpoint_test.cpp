@@ -103,6 +103,65 @@ TEST_F(Checkpoint, LoadsFromAFileASlashedFolderAndShards) {
               fs::file_size(file("part-1.safetensors")) + fs::file_size(file("part-2.safetensors")));
 }
 
+TEST_F(Checkpoint, LoadsFromAFolderOfTheHubsCache) {
+    const TinyCheckpoint checkpoint;
+    const fs::path repository = file("models--some-owner--Some-Model"), snapshots = repository / "snapshots",
+                   current = snapshots / "0123abcd", blob = repository / "blobs/77";
+    for (const fs::path& folder : {current, snapshots / "f00", blob.parent_path(), repository / "refs"})
+        fs::create_directories(folder);
+    checkpoint.writeTo(current); // the files are links to blobs
+    fs::rename(current / "model.safetensors", blob);
+    fs::create_symlink("../../blobs/77", current / "model.safetensors");
+    write(repository / "refs/main", "0123abcd\n");
+    for (const fs::path& path : {repository, current, current / ""}) {
+        const auto model = Model::load(path.string());
+        EXPECT_EQ(model->name(), "Some-Model");
+        expectHolds(*model, checkpoint);
+    }
+    fs::remove(repository / "refs/main");
+    EXPECT_THAT(loadRefusal(repository, "several snapshots"), HasSubstr("0123abcd, f00"));
+    write(repository / "refs/main", "../../elsewhere");
+    EXPECT_NE(loadRefusal(repository, "several snapshots"), "");
+    fs::remove(snapshots / "f00");
+    expectHolds(*Model::load(repository.string()), checkpoint);
+    fs::remove_all(current);
+    EXPECT_THAT(loadRefusal(repository, "models--some-owner"), HasSubstr("no snapshot"));
+}
+
+TEST_F(Checkpoint, TakesTheOnlyGgufModelOfAFolder) {
+    const fs::path golden = fs::path(KVSCOPE_TEST_DATA) / "golden/gguf/families";
+    fs::copy_file(golden / "mistral.gguf", file("a b \u00fc.gguf"));
+    EXPECT_EQ(Model::load(folder_.path().string())->name(), "a b \u00fc");
+    write(file("other-00002-of-00002.gguf"), ""); // a later part is no model of its own
+    EXPECT_EQ(Model::load(folder_.path().string())->name(), "a b \u00fc");
+    fs::copy_file(golden / "qwen2.gguf", file("second.gguf"));
+    EXPECT_THAT(loadRefusal(folder_.path(), "several models"), HasSubstr("second.gguf"));
+    TinyCheckpoint().writeTo(folder_.path()); // a checkpoint goes before
+    EXPECT_EQ(Model::load(folder_.path().string())->name(), folder_.path().filename().string());
+}
+
+TEST_F(Checkpoint, ReadsNoFileThatCouldRunCode) {
+    TinyCheckpoint().writeConfig(folder_.path());
+    for (const char* name : {"pytorch_model.bin", "consolidated.00.pth"}) {
+        write(file(name), "not even opened");
+        EXPECT_THAT(loadRefusal(folder_.path(), name), HasSubstr("may run code"));
+    }
+}
+
+TEST_F(Checkpoint, ATildeIsTheHomeFolder) {
+    const TinyCheckpoint checkpoint;
+    fs::create_directory(file("models"));
+    checkpoint.writeTo(file("models"));
+    const char* const home = std::getenv("HOME");
+    const std::string before = home != nullptr ? home : "";
+    setenv("HOME", folder_.path().c_str(), 1);
+    const auto model = Model::load("~/models");
+    const std::string line = loadRefusal("~/nowhere", "~/nowhere");
+    home != nullptr ? setenv("HOME", before.c_str(), 1) : unsetenv("HOME");
+    expectHolds(*model, checkpoint);
+    EXPECT_NE(line, "");
+}
+
 TEST_F(Checkpoint, ReadsBiasesWhenThereAreAny) {
     TinyCheckpoint checkpoint;
     checkpoint.add("model.layers.0.self_attn.q_proj.bias", {32});
@@ -152,7 +211,7 @@ TEST_F(Checkpoint, RefusesShardsOutsideTheFolder) {
     TinyCheckpoint().writeSharded(folder_.path());
     const std::string index = "model.safetensors.index.json";
     const std::vector<std::string> names = {"../part-1.safetensors", "/etc/passwd", "a/b", "a\\b", "..", ".", "",
-                                            std::string("a\0b", 3)};
+                                            std::string("a\0b", 3), std::string(100'000, 'y')};
     for (const std::string& name : names) {
         write(file(index), Json{{"weight_map", {{"x", name}}}}.dump());
         EXPECT_NE(loadRefusal(folder_.path(), index), "") << name;

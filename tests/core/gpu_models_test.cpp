@@ -6,6 +6,7 @@
 #include "kernels/base/error.h"
 #include "tests/core/gguf_writer.h"
 #include "tests/core/random_checkpoint.h"
+#include "tests/core/refusal.h"
 #include "tests/kernels/kernel_fixture.h"
 #include "tests/profiler/temporary_folder.h"
 
@@ -374,12 +375,31 @@ json latent(json more) {
     return all;
 }
 
+/// And as MiniCPM3-4B has it: 256 and 32, with 40 heads.
+json smallLatent(json more) {
+    json all = latent({{"num_attention_heads", 40},
+                       {"num_key_value_heads", 40},
+                       {"kv_lora_rank", 256},
+                       {"qk_rope_head_dim", 32},
+                       {"head_dim", 32},
+                       {"qk_nope_head_dim", 64},
+                       {"qk_head_dim", 96}});
+    all.update(more);
+    return all;
+}
+
 const Case kFamilies[] = {
     {"deepseek2_lite", "deepseek2-lite", latent({{"num_attention_heads", 16}, {"num_key_value_heads", 16}})},
     {"deepseek2_groups", "deepseek2-groups", latent({{"q_lora_rank", 96}})},
     {"deepseek3", "deepseek3", latent({{"q_lora_rank", 160}})},
     {"glm4_lite", "glm4-lite",
      latent({{"q_lora_rank", 64}, {"num_attention_heads", 20}, {"num_key_value_heads", 20}, {"v_head_dim", 96}})},
+    {"minicpm3", "minicpm3", smallLatent({{"q_lora_rank", 96}})},
+    {"minicpm3_few_heads", "minicpm3-released",
+     smallLatent({{"q_lora_rank", 64}, {"num_attention_heads", 3}, {"num_key_value_heads", 3}})},
+    {"mistral_window", "mistral-window", heads({{"sliding_window", 150}})},
+    {"mistral_narrow_window", "mistral-window", heads({{"sliding_window", 33}, {"head_dim", 128}})},
+    {"qwen2_windows", "qwen2-windows", heads({{"sliding_window", 75}})},
     {"mixtral", "mixtral", heads(json::object())},
     {"qwen2_moe", "qwen2-moe", heads({{"moe_intermediate_size", 96}, {"shared_expert_intermediate_size", 224}})},
     {"qwen3_moe", "qwen3-moe", heads({{"moe_intermediate_size", 64}})},
@@ -420,6 +440,18 @@ TEST_P(GpuFamily, LogitsAreTheCpus) {
         // counts.
         expectTheCpusLogits(model, 2, 370, sparse);
     }
+}
+
+TEST_F(GpuModels, MethodsWithKernelsOfTheirOwnSayThatTheyKnowNoWindows) {
+    const auto config = test::familyConfig("mistral-window", heads({{"sliding_window", 100}}));
+    const auto model = Model::load(test::writeCheckpoint((folder_ / "model").string(), config, 5));
+    if (!hasGpu()) GTEST_SKIP() << "no NVIDIA GPU";
+    SessionOptions options;
+    options.method = "h2o";
+    options.backend = Backend::Cuda;
+    EXPECT_NO_THROW((void)decode(model, prompts(1, 60, 96), options, 12)); // stays within
+    const auto line = test::refusalOf([&] { (void)decode(model, prompts(1, 100, 96), options, 12); }, "window of 100");
+    EXPECT_THAT(line, ::testing::HasSubstr("quest"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Random, GpuFamily, ::testing::ValuesIn(kFamilies),

@@ -160,7 +160,12 @@ TEST(ModelConfig, RefusesWhatThisVersionCannotRun) {
     EXPECT_THAT(configRefusal([](Json& json) {
                     json["quantization_config"] = {{"bits", 4}};
                 }),
-                HasSubstr("quantization_config"));
+                HasSubstr("quantised checkpoints (quantization_config)"));
+    EXPECT_THAT(configRefusal([](Json& json) {
+                    json["quantization_config"] = {{"quant_method", "gptq"}, {"bits", 4}};
+                }),
+                HasSubstr("gptq checkpoints (quantization_config)"));
+    EXPECT_THAT(configRefusal([](Json& json) { json["quantization_config"] = 4; }), HasSubstr("quantization_config"));
     EXPECT_THAT(configRefusal([](Json& json) { json["sparse_config"]["use_nope"] = true; }), HasSubstr("use_nope"));
 }
 

@@ -5,6 +5,7 @@
 #include "core/session/engine.h"
 #include "core/session/method_memory.h"
 #include "kernels/base/error.h"
+#include "tests/core/tiny_checkpoint.h"
 #include "tests/profiler/temporary_folder.h"
 
 #include <algorithm>
@@ -35,7 +36,8 @@ TEST(ModelSummary, DescribesTheEmbeddedModel) {
     const auto model = Model::load(kDefaultModel);
     const ModelSummary s = summarize(*model);
     EXPECT_EQ(s.family, "Llama");
-    EXPECT_THAT(s.attention, HasSubstr("3 query heads to a KV head of 64"));
+    EXPECT_THAT(s.attention, HasSubstr("6 query heads on 2 KV heads of 64"));
+    EXPECT_EQ(s.weights, "bf16");
     EXPECT_THAT(s.rope, HasSubstr("theta 500000"));
     EXPECT_EQ(s.scales, "");
     EXPECT_EQ(s.gpuProblem, "");
@@ -139,6 +141,15 @@ TEST(ModelSummary, MemoryOfMethodsThatRememberMoreThanBlocks) {
             << method.name;
 }
 
+TEST(ModelSummary, NamesEveryTypeOfTheWeights) {
+    const test::Folder folder;
+    test::TinyCheckpoint checkpoint("BF16");
+    checkpoint.tensors["model.layers.1.mlp.up_proj.weight"] =
+        test::TinyCheckpoint("F32").tensors.at("model.layers.1.mlp.up_proj.weight");
+    checkpoint.writeTo(folder.path());
+    EXPECT_EQ(summarize(*Model::load(folder.path().string())).weights, "bf16, f32");
+}
+
 TEST(ModelSummary, SaysWhatAFileOfMistralCannotState) {
     const test::Folder folder;
     const fs::path file = folder / "Mistral-7B.gguf";
@@ -156,8 +167,21 @@ TEST(ModelSummary, NeighbouringChannelsKeepNoMethodFromTheGpu) {
     for (const bool interleaved : {false, true}) {
         config.rope.interleaved = interleaved;
         for (const char* method : {"nosa", "infllm", "shadowkv", "infinigen", "sparda", "arkvale"})
-            EXPECT_TRUE(gpuTakes(findMethod(method), config)) << method;
-        EXPECT_FALSE(gpuTakes(findMethod("infinigen-token"), config));
+            EXPECT_TRUE(gpuTakes(findMethod(method), config, 1000)) << method;
+        EXPECT_FALSE(gpuTakes(findMethod("infinigen-token"), config, 1000));
+    }
+}
+
+/// Kernels of a method's own know no sliding window; those that all methods share do.
+TEST(ModelSummary, PastASlidingWindowTheGpuHasTheMethodsThatAreData) {
+    if (!runsOnCuda(findMethod("h2o"))) GTEST_SKIP() << "built without CUDA";
+    ModelConfig config = Model::load(kDefaultModel)->config();
+    config.windows = {0, 500};
+    for (const char* method : {"full", "streaming", "quest", "infllmv2", "nosa", "dma"})
+        for (const int tokens : {500, 501}) EXPECT_TRUE(gpuTakes(findMethod(method), config, tokens)) << method;
+    for (const char* method : {"h2o", "snapkv", "infllm", "shadowkv", "infinigen", "sparda", "arkvale"}) {
+        EXPECT_TRUE(gpuTakes(findMethod(method), config, 500)) << method;
+        EXPECT_FALSE(gpuTakes(findMethod(method), config, 501)) << method;
     }
 }
 

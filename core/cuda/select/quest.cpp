@@ -10,6 +10,7 @@ public:
     DeviceQuest(const DeviceSelectorContext& context, bool cuboidMean)
         : context_(context), pages_(context_, cuboidMean, 1, false) {}
 
+    bool knowsWindows() const override { return true; } // it scores; the executor chooses
     void plan(DeviceArena& arena) override { pages_.plan(arena); }
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override {

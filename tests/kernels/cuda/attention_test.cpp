@@ -1,4 +1,5 @@
-// CUDA attention against float64: lists in any slot order, tails, bias, all group sizes; prompts of any length.
+// CUDA attention against float64: lists in any slot order, tails, bias, all group sizes, sliding windows; prompts of
+// any length.
 #include "tests/kernels/cuda/device.h"
 
 #include "kernels/cuda/attention.h"
@@ -49,13 +50,15 @@ TEST_P(CudaAttention, AttendsListedBlocksInAnySlots) {
     // On two processors a thread block attends a whole list; long lists are shared by several clusters.
     const int processors = launch.multiprocessors;
     const struct {
-        int rows, processors, slots;
-    } divisions[] = {{1, processors, 24}, {3, processors, 24}, {3, 2, 24}, {1, processors, 160}};
-    for (const auto& [rows, multiprocessors, slots] : divisions) {
+        int rows, processors, slots, window;
+    } divisions[] = {{1, processors, 24, 0},       {3, processors, 24, 0},          {3, 2, 24, 0},
+                     {1, processors, 160, 0},      {3, processors, 24, 5 * bs + 3}, {3, 2, 24, 1},
+                     {1, processors, 160, 90 * bs}};
+    for (const auto& [rows, multiprocessors, slots, window] : divisions) {
         launch.multiprocessors = multiprocessors;
         const int kvHeads = 2, queryHeads = kvHeads * group, maxBlocks = slots + 16, heads = rows * kvHeads;
-        SCOPED_TRACE(::testing::Message()
-                     << rows << " rows, " << multiprocessors << " processors, " << slots << " slots");
+        SCOPED_TRACE(::testing::Message() << rows << " rows, " << multiprocessors << " processors, " << slots
+                                          << " slots, window " << window);
         const AttentionShape shape{queryHeads, kvHeads, dim, bs};
         const std::size_t element = blockElements(bs, dim);
         const auto q = halves(std::size_t(rows * queryHeads * dim)),
@@ -99,6 +102,7 @@ TEST_P(CudaAttention, AttendsListedBlocksInAnySlots) {
         a.listSlot = dplace.get();
         a.listCount = dcount.get();
         a.capacity = a.maxBlocks = slots;
+        a.window = window;
         a.tokenBias = db.get();
         a.biasFirst = dbf.get();
         a.scale = 0.11f;
@@ -124,6 +128,7 @@ TEST_P(CudaAttention, AttendsListedBlocksInAnySlots) {
                         &pool[(std::size_t(item * slots) + std::size_t(places[std::size_t(item * slots + i)])) *
                               element];
                     for (int t = 0; t < bs && id * bs + t <= position[std::size_t(row)]; ++t) {
+                        if (window > 0 && id * bs + t + window <= position[std::size_t(row)]) continue;
                         keys.push_back(block + t * dim);
                         values.emplace_back(block + bs * dim + t, bs);
                         biases.push_back(bias[std::size_t(item * maxBlocks * bs + id * bs + t)]);
@@ -136,6 +141,66 @@ TEST_P(CudaAttention, AttendsListedBlocksInAnySlots) {
         EXPECT_LT(relativeError(got, want), 6e-3); // probabilities and results are rounded to bf16
         for (const auto left : arrivals.read()) EXPECT_EQ(left, 0u);
     }
+}
+
+TEST_P(CudaAttention, AttendsToAllInSightWithoutAList) {
+    const auto [dim, group, bs] = GetParam();
+    const int kvHeads = 2, queryHeads = kvHeads * group, maxBlocks = 40;
+    const std::vector<std::int32_t> position{0, maxBlocks * bs - 1, uniform(bs, 39 * bs)};
+    const int rows = int(position.size()), heads = rows * kvHeads;
+    const AttentionShape shape{queryHeads, kvHeads, dim, bs};
+    const std::size_t element = blockElements(bs, dim);
+    const auto q = halves(std::size_t(rows * queryHeads * dim)),
+               store = halves(std::size_t(heads * maxBlocks) * element);
+    std::vector<std::int64_t> first;
+    for (int h = 0; h < heads; ++h) first.push_back(std::int64_t(h) * maxBlocks);
+    const OnDevice<Half> dq(q), ds(store);
+    const OnDevice<std::int32_t> dposition(position);
+    const OnDevice<std::int64_t> dfirst(first);
+    const OnDevice<std::uint32_t> arrivals(std::vector<std::uint32_t>(attentionArrivals(shape, rows), 0));
+    const int processors = launch.multiprocessors;
+    for (const int multiprocessors : {processors, 3})
+        for (const int window : {0, 1, bs, 3 * bs + 7, 40 * bs}) {
+            SCOPED_TRACE(::testing::Message() << multiprocessors << " processors, window " << window);
+            launch.multiprocessors = multiprocessors;
+            const int inSight = window > 0 ? std::min(maxBlocks, (window + bs - 1) / bs + 1) : maxBlocks;
+            const OnDevice<Half> out(std::size_t(rows * queryHeads * dim));
+            const OnDevice<float> partial(attentionPartialFloats(launch, shape, rows, inSight));
+            DecodeAttentionArgs a;
+            a.shape = shape;
+            a.rows = rows;
+            a.position = dposition.get();
+            a.q = dq.bf16();
+            a.blocks = ds.bf16();
+            a.headFirst = dfirst.get();
+            a.maxBlocks = inSight;
+            a.window = window;
+            a.scale = 0.11f;
+            a.out = out.bf16();
+            a.partial = partial.get();
+            a.arrivals = arrivals.get();
+            decodeAttention(launch, a);
+            check(cudaStreamSynchronize(launch.stream), "testing");
+            std::vector<float> got;
+            std::vector<double> want;
+            for (const Half value : out.read()) got.push_back(toFloat(value));
+            for (int row = 0; row < rows; ++row)
+                for (int h = 0; h < queryHeads; ++h) {
+                    const int last = position[std::size_t(row)];
+                    std::vector<const Half*> keys;
+                    std::vector<std::pair<const Half*, int>> values;
+                    for (int t = window > 0 ? std::max(0, last + 1 - window) : 0; t <= last; ++t) {
+                        const std::size_t at = std::size_t((row * kvHeads + h / group) * maxBlocks + t / bs);
+                        keys.push_back(&store[at * element] + t % bs * dim);
+                        values.emplace_back(&store[at * element] + bs * dim + t % bs, bs);
+                    }
+                    const auto one = reference(&q[std::size_t((row * queryHeads + h) * dim)], dim, keys, values,
+                                               std::vector<float>(keys.size(), 0.f), double(a.scale), 0);
+                    want.insert(want.end(), one.begin(), one.end());
+                }
+            EXPECT_LT(relativeError(got, want), 6e-3);
+            for (const auto left : arrivals.read()) EXPECT_EQ(left, 0u);
+        }
 }
 
 TEST_P(CudaAttention, AttendsAPromptChunkCausally) {
@@ -162,29 +227,33 @@ TEST_P(CudaAttention, AttendsAPromptChunkCausally) {
     a.scale = 0.09f;
     a.biasScale = 1.f;
     a.out = out.bf16();
-    prefillAttention(launch, a);
-    check(cudaStreamSynchronize(launch.stream), "testing");
-    const auto raw = out.read();
-    std::vector<float> got;
-    std::vector<double> want;
-    for (int t = 0; t < n; t += std::max(1, n / 7))
-        for (int h = 0; h < queryHeads; ++h) {
-            const int g = h / group;
-            std::vector<const Half*> keys;
-            std::vector<std::pair<const Half*, int>> values;
-            std::vector<float> biases;
-            for (int token = 0; token <= first + t; ++token) {
-                const Half* block = &store[(std::size_t(g * blocks) + std::size_t(token / bs)) * element];
-                keys.push_back(block + token % bs * dim);
-                values.emplace_back(block + bs * dim + token % bs, bs);
-                biases.push_back(bias[std::size_t(g * blocks * bs + token)]);
+    for (const int window : {0, 1, 40, 150}) {
+        SCOPED_TRACE(::testing::Message() << "window " << window);
+        a.window = window;
+        prefillAttention(launch, a);
+        check(cudaStreamSynchronize(launch.stream), "testing");
+        const auto raw = out.read();
+        std::vector<float> got;
+        std::vector<double> want;
+        for (int t = 0; t < n; t += std::max(1, n / 7))
+            for (int h = 0; h < queryHeads; ++h) {
+                const int g = h / group;
+                std::vector<const Half*> keys;
+                std::vector<std::pair<const Half*, int>> values;
+                std::vector<float> biases;
+                for (int token = window > 0 ? std::max(0, first + t + 1 - window) : 0; token <= first + t; ++token) {
+                    const Half* block = &store[(std::size_t(g * blocks) + std::size_t(token / bs)) * element];
+                    keys.push_back(block + token % bs * dim);
+                    values.emplace_back(block + bs * dim + token % bs, bs);
+                    biases.push_back(bias[std::size_t(g * blocks * bs + token)]);
+                }
+                const auto one = reference(&q[std::size_t((t * queryHeads + h) * dim)], dim, keys, values, biases,
+                                           double(a.scale), 1);
+                want.insert(want.end(), one.begin(), one.end());
+                for (int c = 0; c < dim; ++c) got.push_back(toFloat(raw[std::size_t((t * queryHeads + h) * dim + c)]));
             }
-            const auto one =
-                reference(&q[std::size_t((t * queryHeads + h) * dim)], dim, keys, values, biases, double(a.scale), 1);
-            want.insert(want.end(), one.begin(), one.end());
-            for (int c = 0; c < dim; ++c) got.push_back(toFloat(raw[std::size_t((t * queryHeads + h) * dim + c)]));
-        }
-    EXPECT_LT(relativeError(got, want), 6e-3);
+        EXPECT_LT(relativeError(got, want), 6e-3);
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention,

@@ -11,10 +11,11 @@ using namespace test;
 struct Case {
     int dim, kvHeads, group, blockSize;
     bool slots, bias;
+    int window = 0;
 };
 void PrintTo(const Case& c, std::ostream* out) {
     *out << "dim " << c.dim << ", " << c.kvHeads << " KV heads of " << c.group << ", blocks of " << c.blockSize
-         << (c.slots ? ", newest in a slot" : "") << (c.bias ? ", biased" : "");
+         << (c.slots ? ", newest in a slot" : "") << (c.bias ? ", biased" : "") << ", window " << c.window;
 }
 
 class CudaBlockMass : public CudaTest, public ::testing::WithParamInterface<Case> {};
@@ -69,6 +70,7 @@ TEST_P(CudaBlockMass, IsTheAttentionsShareOfEachBlock) {
     args.biasFirst = dbias.get();
     args.scale = 1 / std::sqrt(float(c.dim));
     args.biasScale = c.bias ? 0.7f : 0.f;
+    args.window = c.window;
     args.maxBlocks = maxBlocks;
     args.logSums = logSums.get();
     args.mass = mass.get();
@@ -79,11 +81,12 @@ TEST_P(CudaBlockMass, IsTheAttentionsShareOfEachBlock) {
         for (int g = 0; g < c.kvHeads; ++g) {
             SCOPED_TRACE(row * 100 + g);
             const int head = row * c.kvHeads + g, last = position[std::size_t(row)] / c.blockSize;
+            const int begin = c.window > 0 ? std::max(0, position[std::size_t(row)] + 1 - c.window) : 0;
             std::vector<double> want(std::size_t(maxBlocks), 0);
             for (int h = 0; h < c.group; ++h) {
                 std::vector<double> weights;
                 double all = 0;
-                for (int t = 0; t <= position[std::size_t(row)]; ++t) {
+                for (int t = begin; t <= position[std::size_t(row)]; ++t) {
                     double dot = 0;
                     const std::size_t key = std::size_t(head * maxBlocks + t / c.blockSize) * element +
                                             std::size_t(t % c.blockSize * c.dim);
@@ -96,13 +99,13 @@ TEST_P(CudaBlockMass, IsTheAttentionsShareOfEachBlock) {
                     all += weights.back();
                 }
                 for (std::size_t t = 0; t < weights.size(); ++t)
-                    want[t / std::size_t(c.blockSize)] += weights[t] / all / c.group;
+                    want[(std::size_t(begin) + t) / std::size_t(c.blockSize)] += weights[t] / all / c.group;
             }
             double sum = 0;
             for (int b = 0; b < maxBlocks; ++b) {
                 const float value = got[std::size_t(head * maxBlocks + b)];
-                if (active[std::size_t(row)] == 0 || b > last) {
-                    EXPECT_TRUE(std::isnan(value)) << "written beyond the position, block " << b;
+                if (active[std::size_t(row)] == 0 || b > last || b < begin / c.blockSize) {
+                    EXPECT_TRUE(std::isnan(value)) << "written out of sight, block " << b;
                     continue;
                 }
                 EXPECT_NEAR(value, want[std::size_t(b)], 2e-5); // float32 sums of up to 2304 weights
@@ -117,7 +120,9 @@ TEST_P(CudaBlockMass, IsTheAttentionsShareOfEachBlock) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaBlockMass,
                          ::testing::Values(Case{64, 2, 8, 64, false, false}, Case{64, 2, 8, 64, true, true},
                                            Case{128, 2, 16, 64, true, true}, Case{128, 1, 1, 16, true, false},
-                                           Case{128, 8, 4, 256, true, true}, Case{64, 1, 32, 32, false, true}));
+                                           Case{128, 8, 4, 256, true, true}, Case{64, 1, 32, 32, false, true},
+                                           Case{64, 2, 8, 64, true, true, 200}, Case{128, 2, 4, 16, false, false, 33},
+                                           Case{128, 1, 3, 64, true, false, 1}));
 
 } // namespace
 } // namespace kvscope::cuda

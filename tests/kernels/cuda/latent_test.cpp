@@ -13,22 +13,24 @@ namespace {
 
 using namespace test;
 
-class CudaLatent : public CudaTest {
+class CudaLatent : public CudaTest, public ::testing::WithParamInterface<int> {
 protected:
+    const int dim = GetParam(), valueDim = latentValueOf(dim);
+
     /// softmax(scale q.k) over the keys, times their first channels.
-    static std::vector<double> attend(const Half* q, const std::vector<const Half*>& keys, double scale) {
-        std::vector<double> logits, out(kLatentValue, 0.0);
+    std::vector<double> attend(const Half* q, const std::vector<const Half*>& keys, double scale) const {
+        std::vector<double> logits, out(std::size_t(valueDim), 0.0);
         double maximum = -1e300, sum = 0;
         for (const Half* key : keys) {
             double dot = 0;
-            for (int c = 0; c < kLatentDim; ++c) dot += double(toFloat(q[c])) * double(toFloat(key[c]));
+            for (int c = 0; c < dim; ++c) dot += double(toFloat(q[c])) * double(toFloat(key[c]));
             logits.push_back(scale * dot);
             maximum = std::max(maximum, logits.back());
         }
         for (std::size_t t = 0; t < keys.size(); ++t) {
             const double p = std::exp(logits[t] - maximum);
             sum += p;
-            for (int c = 0; c < kLatentValue; ++c) out[std::size_t(c)] += p * double(toFloat(keys[t][c]));
+            for (int c = 0; c < valueDim; ++c) out[std::size_t(c)] += p * double(toFloat(keys[t][c]));
         }
         for (double& value : out) value /= sum;
         return out;
@@ -40,22 +42,22 @@ protected:
     }
 };
 
-TEST_F(CudaLatent, AttendsListedBlocksInAnySlots) {
+TEST_P(CudaLatent, AttendsListedBlocksInAnySlots) {
     const int processors = launch.multiprocessors;
     const struct {
         int heads, blockSize, rows, slots, processors;
     } cases[] = {{16, 64, 1, 9, processors},
                  {20, 16, 3, 12, processors},
                  {4, 48, 2, 5, 2},
-                 {32, 256, 1, 3, 2},
+                 {40, 256, 1, 3, 2},
                  {1, 64, 2, 20, processors}};
     for (const auto& c : cases) {
         SCOPED_TRACE(::testing::Message()
                      << c.heads << " heads, blocks of " << c.blockSize << ", " << c.rows << " rows");
         launch.multiprocessors = c.processors;
         const int bs = c.blockSize, maxBlocks = c.slots + 7;
-        const AttentionShape shape{c.heads, 1, kLatentDim, bs, kLatentValue};
-        const auto q = halves(std::size_t(c.rows * c.heads * kLatentDim)),
+        const AttentionShape shape{c.heads, 1, dim, bs, valueDim};
+        const auto q = halves(std::size_t(c.rows * c.heads * dim)),
                    pool = halves(std::size_t(c.rows * c.slots) * blockElements(shape));
         std::vector<std::int32_t> position, ids(std::size_t(c.rows * c.slots)), places(ids.size()), count;
         std::vector<std::int64_t> first;
@@ -75,7 +77,7 @@ TEST_F(CudaLatent, AttendsListedBlocksInAnySlots) {
             count.push_back(n);
             first.push_back(std::int64_t(row) * c.slots);
         }
-        const OnDevice<Half> dq(q), dp(pool), out(std::size_t(c.rows * c.heads * kLatentValue));
+        const OnDevice<Half> dq(q), dp(pool), out(std::size_t(c.rows * c.heads * valueDim));
         const OnDevice<std::int32_t> dpos(position), did(ids), dplace(places), dcount(count);
         const OnDevice<std::int64_t> dfirst(first);
         const OnDevice<float> partial(attentionPartialFloats(launch, shape, c.rows, c.slots));
@@ -106,9 +108,9 @@ TEST_F(CudaLatent, AttendsListedBlocksInAnySlots) {
                     const Half* block =
                         &pool[(std::size_t(row * c.slots) + std::size_t(places[at])) * blockElements(shape)];
                     for (int t = 0; t < bs && ids[at] * bs + t <= position[std::size_t(row)]; ++t)
-                        keys.push_back(block + t * kLatentDim);
+                        keys.push_back(block + t * dim);
                 }
-                const auto one = attend(&q[std::size_t((row * c.heads + h) * kLatentDim)], keys, double(a.scale));
+                const auto one = attend(&q[std::size_t((row * c.heads + h) * dim)], keys, double(a.scale));
                 want.insert(want.end(), one.begin(), one.end());
             }
         EXPECT_LT(relativeError(widened(out.read()), want), 6e-3); // probabilities and results are rounded to bf16
@@ -116,11 +118,11 @@ TEST_F(CudaLatent, AttendsListedBlocksInAnySlots) {
     }
 }
 
-TEST_F(CudaLatent, AttendsToEverythingBeforeWithoutAList) {
+TEST_P(CudaLatent, AttendsToEverythingBeforeWithoutAList) {
     const int heads = 16, bs = 32, tokens = 700;
-    const AttentionShape shape{heads, 1, kLatentDim, bs, kLatentValue};
-    const auto q = halves(std::size_t(heads * kLatentDim)), store = halves(22 * blockElements(shape));
-    const OnDevice<Half> dq(q), dp(store), out(std::size_t(heads * kLatentValue));
+    const AttentionShape shape{heads, 1, dim, bs, valueDim};
+    const auto q = halves(std::size_t(heads * dim)), store = halves(22 * blockElements(shape));
+    const OnDevice<Half> dq(q), dp(store), out(std::size_t(heads * valueDim));
     const OnDevice<std::int32_t> position(std::vector<std::int32_t>{tokens - 1});
     const OnDevice<std::int64_t> first(std::vector<std::int64_t>{0});
     const OnDevice<float> partial(attentionPartialFloats(launch, shape, 1, 22));
@@ -143,23 +145,22 @@ TEST_F(CudaLatent, AttendsToEverythingBeforeWithoutAList) {
         std::vector<double> want;
         for (int h = 0; h < heads; ++h) {
             std::vector<const Half*> keys;
-            for (int t = 0; t < tokens; ++t) keys.push_back(&store[std::size_t(t * kLatentDim)]);
-            const auto one = attend(&q[std::size_t(h * kLatentDim)], keys, double(a.scale));
+            for (int t = 0; t < tokens; ++t) keys.push_back(&store[std::size_t(t * dim)]);
+            const auto one = attend(&q[std::size_t(h * dim)], keys, double(a.scale));
             want.insert(want.end(), one.begin(), one.end());
         }
         EXPECT_LT(relativeError(widened(out.read()), want), 6e-3);
     }
 }
 
-TEST_F(CudaLatent, PromptsAttendCausally) {
+TEST_P(CudaLatent, PromptsAttendCausally) {
     for (const auto& [heads, bs, firstPosition, n] :
          {std::array{16, 64, 0, 1}, {16, 64, 64, 130}, {20, 16, 32, 77}, {3, 128, 0, 200}, {32, 32, 96, 33}}) {
         SCOPED_TRACE(::testing::Message() << heads << " heads, " << n << " tokens from " << firstPosition);
-        const AttentionShape shape{heads, 1, kLatentDim, bs, kLatentValue};
+        const AttentionShape shape{heads, 1, dim, bs, valueDim};
         const int blocks = (firstPosition + n + bs - 1) / bs;
-        const auto q = halves(std::size_t(n * heads * kLatentDim)),
-                   store = halves(std::size_t(blocks) * blockElements(shape));
-        const OnDevice<Half> dq(q), dp(store), out(std::size_t(n * heads * kLatentValue));
+        const auto q = halves(std::size_t(n * heads * dim)), store = halves(std::size_t(blocks) * blockElements(shape));
+        const OnDevice<Half> dq(q), dp(store), out(std::size_t(n * heads * valueDim));
         PrefillAttentionArgs a;
         a.shape = shape;
         a.n = n;
@@ -176,18 +177,18 @@ TEST_F(CudaLatent, PromptsAttendCausally) {
         for (int token = 0; token < n; token += std::max(1, n / 9)) // float64 is slow
             for (int h = 0; h < heads; ++h) {
                 std::vector<const Half*> keys;
-                for (int t = 0; t <= firstPosition + token; ++t) keys.push_back(&store[std::size_t(t * kLatentDim)]);
+                for (int t = 0; t <= firstPosition + token; ++t) keys.push_back(&store[std::size_t(t * dim)]);
                 const std::size_t row = std::size_t(token * heads + h);
-                const auto one = attend(&q[row * kLatentDim], keys, double(a.scale));
+                const auto one = attend(&q[row * dim], keys, double(a.scale));
                 want.insert(want.end(), one.begin(), one.end());
-                some.insert(some.end(), got.begin() + std::ptrdiff_t(row * kLatentValue),
-                            got.begin() + std::ptrdiff_t((row + 1) * kLatentValue));
+                some.insert(some.end(), got.begin() + std::ptrdiff_t(row * valueDim),
+                            got.begin() + std::ptrdiff_t((row + 1) * valueDim));
             }
         EXPECT_LT(relativeError(some, want), 6e-3);
     }
 }
 
-TEST_F(CudaLatent, MultipliesEveryHeadByItsOwnMatrix) {
+TEST_P(CudaLatent, MultipliesEveryHeadByItsOwnMatrix) {
     for (const int n : {1, 8, 9, 50}) {
         const int heads = 3, rows = 144, cols = 96, xStride = heads * 104 + 8, yStride = heads * rows + 16;
         SCOPED_TRACE(n);
@@ -223,13 +224,13 @@ TEST_F(CudaLatent, MultipliesEveryHeadByItsOwnMatrix) {
 }
 
 /// The same tokens through the prompt's way and through decoding, against float64.
-TEST_F(CudaLatent, KeysAreNormedAndRotatedAndQueriesEnds) {
+TEST_P(CudaLatent, KeysAreNormedAndRotatedAndQueriesEnds) {
     for (const bool interleaved : {true, false}) {
         SCOPED_TRACE(interleaved);
-        const int heads = 3, nope = 32, rope = 64, n = 24, bs = 16, queryWidth = heads * (nope + rope),
-                  stride = queryWidth + kLatentDim;
-        const AttentionShape shape{heads, 1, kLatentDim, bs, kLatentValue};
-        const auto x = floats(std::size_t(n * stride)), norm = floats(kLatentValue);
+        const int heads = 3, nope = 32, rope = dim - valueDim, n = 24, bs = 16, queryWidth = heads * (nope + rope),
+                  stride = queryWidth + dim;
+        const AttentionShape shape{heads, 1, dim, bs, valueDim};
+        const auto x = floats(std::size_t(n * stride)), norm = floats(valueDim);
         std::vector<float> cos, sin;
         for (int position = 0; position < n; ++position)
             for (int c = 0; c < rope / 2; ++c) {
@@ -254,22 +255,21 @@ TEST_F(CudaLatent, KeysAreNormedAndRotatedAndQueriesEnds) {
             for (int h = 0; h < heads; ++h) rotate(row + h * (nope + rope) + nope, wantQ);
             const float* key = row + queryWidth;
             double squares = 0;
-            for (int c = 0; c < kLatentValue; ++c) squares += double(key[c]) * double(key[c]);
-            for (int c = 0; c < kLatentValue; ++c)
+            for (int c = 0; c < valueDim; ++c) squares += double(key[c]) * double(key[c]);
+            for (int c = 0; c < valueDim; ++c)
                 wantKeys.push_back(double(key[c]) * double(norm[std::size_t(c)]) /
-                                   std::sqrt(squares / kLatentValue + 1e-6));
-            rotate(key + kLatentValue, wantKeys);
+                                   std::sqrt(squares / valueDim + 1e-6));
+            rotate(key + valueDim, wantKeys);
         }
         const OnDevice<float> dx(x), dnorm(norm), dcos(cos), dsin(sin);
-        const OnDevice<Half> q(std::size_t(n * heads * kLatentDim)), blocks(std::size_t(n * kLatentDim));
+        const OnDevice<Half> q(std::size_t(n * heads * dim)), blocks(std::size_t(n * dim));
         const LatentTokens tokens{dx.get(), dx.get() + queryWidth, stride, stride, nope, rope, dnorm.get(), 1e-6f};
         const auto expectBoth = [&] {
             check(cudaStreamSynchronize(launch.stream), "testing");
             const auto gotQ = q.read(), gotKeys = blocks.read();
             std::vector<float> ends;
             for (int i = 0; i < n * heads; ++i)
-                for (int c = kLatentValue; c < kLatentDim; ++c)
-                    ends.push_back(toFloat(gotQ[std::size_t(i * kLatentDim + c)]));
+                for (int c = valueDim; c < dim; ++c) ends.push_back(toFloat(gotQ[std::size_t(i * dim + c)]));
             EXPECT_LT(relativeError(ends, wantQ), 3e-3);
             EXPECT_LT(relativeError(widened(gotKeys), wantKeys), 3e-3); // both are stored as bf16
         };
@@ -283,8 +283,8 @@ TEST_F(CudaLatent, KeysAreNormedAndRotatedAndQueriesEnds) {
         prompt.n = n;
         placeLatentPrompt(launch, prompt, tokens);
         expectBoth();
-        check(cudaMemset(q.get(), 0xff, std::size_t(n * heads * kLatentDim) * 2), "testing");
-        check(cudaMemset(blocks.get(), 0xff, std::size_t(n * kLatentDim) * 2), "testing");
+        check(cudaMemset(q.get(), 0xff, std::size_t(n * heads * dim) * 2), "testing");
+        check(cudaMemset(blocks.get(), 0xff, std::size_t(n * dim) * 2), "testing");
         for (int token = 0; token < n; ++token) {
             const OnDevice<std::int32_t> position(std::vector<std::int32_t>{token}), zero(std::vector<std::int32_t>{0});
             const OnDevice<std::int64_t> first(std::vector<std::int64_t>{0});
@@ -293,7 +293,7 @@ TEST_F(CudaLatent, KeysAreNormedAndRotatedAndQueriesEnds) {
             append.cos = dcos.get();
             append.sin = dsin.get();
             append.interleaved = interleaved;
-            append.q = q.bf16() + std::size_t(token * heads * kLatentDim);
+            append.q = q.bf16() + std::size_t(token * heads * dim);
             append.rows = 1;
             append.position = position.get();
             append.ropeFirst = zero.get();
@@ -308,6 +308,8 @@ TEST_F(CudaLatent, KeysAreNormedAndRotatedAndQueriesEnds) {
         expectBoth();
     }
 }
+
+INSTANTIATE_TEST_SUITE_P(Widths, CudaLatent, ::testing::Values(kLatentDim, kSmallLatentDim));
 
 } // namespace
 } // namespace kvscope::cuda

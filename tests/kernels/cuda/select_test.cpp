@@ -2,6 +2,7 @@
 // gather against plain copies.
 #include "tests/kernels/cuda/device.h"
 
+#include "kernels/cuda/attention_latent.h"
 #include "kernels/cuda/select.h"
 #include "kernels/selection.h"
 
@@ -22,23 +23,26 @@ struct Case {
     SelectionBudget budget;
     int maxTokens;
     int unseen = 0;
+    int slidingWindow = 0;
 };
 void PrintTo(const Case& c, std::ostream* out) {
     *out << "dim " << c.dim << ", group " << c.group << ", block " << c.blockSize << ", " << c.maxTokens << " tokens";
+    if (c.slidingWindow > 0) *out << ", window " << c.slidingWindow;
 }
 
 class CudaSelect : public CudaTest, public ::testing::WithParamInterface<Case> {};
 
 TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
     const Case c = GetParam();
-    const int kvHeads = 2, rows = 3, heads = rows * kvHeads, bs = c.blockSize, dim = c.dim, steps = 6;
-    const AttentionShape shape{kvHeads * c.group, kvHeads, dim, bs};
+    const bool latent = c.dim > 128;
+    const int kvHeads = latent ? 1 : 2, rows = 3, heads = rows * kvHeads, bs = c.blockSize, dim = c.dim, steps = 6;
+    const AttentionShape shape{kvHeads * c.group, kvHeads, dim, bs, latent ? latentValueOf(dim) : 0};
     const PoolingGrid grid{c.kernel, c.stride, bs};
     const int maxBlocks = grid.blocks(c.maxTokens), windows = grid.windows(c.maxTokens);
     const int budget = c.budget.sink + c.budget.window + (c.budget.windowAddsCurrent ? 1 : 0) + c.budget.queryAware +
                        c.budget.queryAgnostic;
     const int capacity = std::min(budget, maxBlocks), slots = capacity + 3;
-    const std::size_t element = blockElements(bs, dim);
+    const std::size_t element = blockElements(shape);
 
     const auto pooledKeys = halves(std::size_t(heads * windows * dim)),
                ranges = halves(std::size_t(heads * maxBlocks * 2 * dim));
@@ -97,6 +101,7 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
         a.score = c.score;
         a.givenScores = dgiven.get();
         a.unseen = c.unseen;
+        a.slidingWindow = c.slidingWindow;
         a.agnostic = c.agnostic;
         a.budget = c.budget;
         a.scale = 1.f / std::sqrt(float(dim));
@@ -138,13 +143,17 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
             SCOPED_TRACE(::testing::Message() << "step " << step << ", head " << h);
             const int at = position[std::size_t(h / kvHeads)], current = at / bs, blocks = current + 1,
                       n = grid.windows(at + 1 - c.unseen);
+            // With a sliding window: the first token and block in sight, and the first window that reaches into it.
+            const int firstToken = c.slidingWindow > 0 ? std::max(0, at + 1 - c.slidingWindow) : 0,
+                      first = firstToken / bs, hidden = std::max(0, firstToken - c.kernel + 1),
+                      firstSeen = std::min(n, (hidden + c.stride - 1) / c.stride);
             std::vector<float> aware, agnostic, windowScores(std::size_t(n), 0.f);
             if (product || c.score == SelectArgs::Score::PooledSoftmax) {
                 for (int head = 0; head < group; ++head) {
                     const Half* query = &q[std::size_t((h * group + head) * dim)];
                     std::vector<double> logits;
                     double maximum = -1e300, sum = 0;
-                    for (int w = 0; w < n; ++w) {
+                    for (int w = firstSeen; w < n; ++w) {
                         double dot = 0;
                         for (int i = 0; i < dim; ++i)
                             dot += double(toFloat(query[i])) *
@@ -154,8 +163,9 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
                         maximum = std::max(maximum, logits.back());
                     }
                     for (const double logit : logits) sum += std::exp(logit - maximum);
-                    for (int w = 0; w < n && !product; ++w)
-                        windowScores[std::size_t(w)] += float(std::exp(logits[std::size_t(w)] - maximum) / sum);
+                    for (int w = firstSeen; w < n && !product; ++w)
+                        windowScores[std::size_t(w)] +=
+                            float(std::exp(logits[std::size_t(w - firstSeen)] - maximum) / sum);
                 }
                 aware.resize(std::size_t(blocks));
                 poolToBlocks(grid, windowScores, aware);
@@ -179,7 +189,19 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
                 poolToBlocks(grid, {pooledScores.data() + h * windows, std::size_t(n)}, agnostic);
             }
             std::vector<SelectedBlock> want;
-            selectBlocks(c.budget, current, aware, agnostic, want);
+            SelectionBudget inSight = c.budget;
+            if (first > 0) { // no sink there: its share goes to the scores
+                if (!aware.empty())
+                    inSight.queryAware += inSight.sink;
+                else if (!agnostic.empty())
+                    inSight.queryAgnostic += inSight.sink;
+                inSight.sink = 0;
+            }
+            const auto from = [&](const std::vector<float>& scores) {
+                return std::span(scores).subspan(scores.empty() ? 0 : std::size_t(first));
+            };
+            selectBlocks(inSight, current - first, from(aware), from(agnostic), want);
+            for (SelectedBlock& block : want) block.block += first;
             std::vector<std::int32_t> wanted;
             ASSERT_EQ(gotCount[std::size_t(h)], int(want.size()));
             const int item = h * capacity;
@@ -231,7 +253,9 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
             if (wanted.back() != current || std::find(old.begin(), old.end(), current) != old.end() || fresh == current)
                 for (int i = 0; i < dim; ++i) {
                     EXPECT_EQ(block[at % bs * dim + i], key[std::size_t(h * dim + i)]);
-                    EXPECT_EQ(block[bs * dim + i * bs + at % bs], value[std::size_t(h * dim + i)]);
+                    if (!latent) {
+                        EXPECT_EQ(block[bs * dim + i * bs + at % bs], value[std::size_t(h * dim + i)]);
+                    }
                 }
             misses += std::uint32_t(missed);
             full += (at + 1) % bs == 0 ? 1u : 0u;
@@ -256,19 +280,30 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
 constexpr auto kPooled = SelectArgs::Score::PooledSoftmax, kRange = SelectArgs::Score::RangeBound,
                kProduct = SelectArgs::Score::PooledProduct, kGiven = SelectArgs::Score::Given,
                kNone = SelectArgs::Score::None;
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaSelect,
-                         ::testing::Values(Case{64, 3, 64, 32, 16, kPooled, true, {1, 4, false, 4, 7}, 3000},
-                                           Case{128, 16, 64, 32, 16, kPooled, true, {1, 16, true, 15, 31}, 40000},
-                                           Case{128, 8, 64, 32, 16, kPooled, false, {1, 16, true, 46, 0}, 9000},
-                                           Case{64, 4, 16, 16, 16, kRange, false, {0, 1, false, 15, 0}, 5000},
-                                           Case{128, 1, 64, 32, 16, kNone, true, {1, 4, false, 0, 11}, 7000},
-                                           Case{64, 32, 128, 64, 16, kPooled, true, {2, 2, true, 3, 3}, 20000},
-                                           Case{64, 2, 64, 32, 16, kNone, false, {1, 7, false, 0, 0}, 2000},
-                                           Case{64, 3, 64, 32, 16, kProduct, true, {1, 1, false, 4, 7}, 3000, 1},
-                                           Case{128, 16, 64, 32, 16, kProduct, false, {1, 4, true, 20, 0}, 70000, 1},
-                                           Case{128, 4, 16, 8, 4, kProduct, true, {0, 1, false, 3, 3}, 4000},
-                                           Case{64, 4, 64, 32, 16, kGiven, false, {1, 3, true, 9, 0}, 6000},
-                                           Case{128, 8, 64, 32, 16, kGiven, true, {0, 1, false, 12, 5}, 30000, 1}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaSelect,
+    ::testing::Values(Case{64, 3, 64, 32, 16, kPooled, true, {1, 4, false, 4, 7}, 3000},
+                      Case{128, 16, 64, 32, 16, kPooled, true, {1, 16, true, 15, 31}, 40000},
+                      Case{128, 8, 64, 32, 16, kPooled, false, {1, 16, true, 46, 0}, 9000},
+                      Case{64, 4, 16, 16, 16, kRange, false, {0, 1, false, 15, 0}, 5000},
+                      Case{128, 1, 64, 32, 16, kNone, true, {1, 4, false, 0, 11}, 7000},
+                      Case{64, 32, 128, 64, 16, kPooled, true, {2, 2, true, 3, 3}, 20000},
+                      Case{64, 2, 64, 32, 16, kNone, false, {1, 7, false, 0, 0}, 2000},
+                      Case{64, 3, 64, 32, 16, kProduct, true, {1, 1, false, 4, 7}, 3000, 1},
+                      Case{128, 16, 64, 32, 16, kProduct, false, {1, 4, true, 20, 0}, 70000, 1},
+                      Case{128, 4, 16, 8, 4, kProduct, true, {0, 1, false, 3, 3}, 4000},
+                      Case{64, 4, 64, 32, 16, kGiven, false, {1, 3, true, 9, 0}, 6000},
+                      Case{128, 8, 64, 32, 16, kGiven, true, {0, 1, false, 12, 5}, 30000, 1},
+                      Case{64, 3, 64, 32, 16, kPooled, true, {1, 4, false, 4, 7}, 3000, 0, 1500},
+                      Case{128, 16, 64, 32, 16, kPooled, true, {1, 4, true, 15, 31}, 40000, 0, 4096},
+                      Case{128, 4, 16, 8, 4, kPooled, false, {1, 2, false, 4, 0}, 900, 0, 137},
+                      Case{64, 4, 16, 16, 16, kRange, false, {2, 1, false, 9, 0}, 5000, 0, 1000},
+                      Case{128, 1, 64, 32, 16, kNone, true, {1, 4, false, 0, 3}, 7000, 0, 900},
+                      Case{64, 2, 64, 32, 16, kNone, false, {1, 7, false, 0, 0}, 2000, 0, 300},
+                      Case{64, 4, 64, 32, 16, kGiven, false, {1, 3, true, 2, 0}, 6000, 0, 700},
+                      Case{kSmallLatentDim, 40, 64, 32, 16, kPooled, false, {1, 4, false, 9, 0}, 6000},
+                      Case{kSmallLatentDim, 40, 16, 8, 4, kRange, false, {1, 2, false, 9, 0}, 3000},
+                      Case{kLatentDim, 64, 64, 32, 16, kPooled, false, {1, 4, false, 9, 0}, 4000}));
 
 /// Few different scores, and none that are numbers: exactly the host's choice, the lower block of equal ones. Slots
 /// that are free are taken the longest unused first.
