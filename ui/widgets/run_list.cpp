@@ -160,7 +160,10 @@ std::vector<ShortcutText> RunList::gestures() {
     };
 }
 
-void RunList::showProblem(const QString& sentence) { message_->show(InlineMessage::Kind::Error, sentence); }
+void RunList::showProblem(const QString& sentence) {
+    message_->show(InlineMessage::Kind::Error, sentence);
+    message_->setToolTip(sentence); // the list may be low
+}
 
 bool RunList::eventFilter(QObject* watched, QEvent* event) {
     const auto toggleCompare = [this](const RunKey& key) {
