@@ -356,6 +356,16 @@ TEST_F(FigureTest, DialogOffersWhatTheTracesCanDraw) {
         EXPECT_EQ(bool(list->item(row)->flags() & Qt::ItemIsEnabled), can) << id;
         EXPECT_EQ(list->item(row)->text().contains("needs more"), !can) << id;
     }
+    dialog->resize(dialog->minimumSizeHint());
+    dialog->show();
+    ASSERT_TRUE(QTest::qWaitForWindowExposed(dialog));
+    for (int row = 0; row < list->count(); ++row) { // why one cannot be drawn is read in full
+        const QRect place = list->visualItemRect(list->item(row));
+        const QRect text = list->fontMetrics().boundingRect(QRect(0, 0, list->viewport()->width() - 6, 10'000),
+                                                            Qt::TextWordWrap, list->item(row)->text());
+        EXPECT_LE(place.width(), list->viewport()->width()) << list->item(row)->text().toStdString();
+        EXPECT_GE(place.height(), text.height()) << list->item(row)->text().toStdString();
+    }
     const QString picture = folder->filePath("dialog.svg");
     EXPECT_TRUE(dialog->save(picture));
     EXPECT_TRUE(QFile::exists(picture));

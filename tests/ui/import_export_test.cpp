@@ -1,4 +1,6 @@
 // Files of other tools on the window, and views as pictures: as a person does both.
+#include "profiler/export/gzip_stream.h"
+#include "profiler/import/byte_source.h"
 #include "tests/ui/small_trace.h"
 #include "ui/look/theme.h"
 #include "ui/output/picture.h"
@@ -231,9 +233,21 @@ TEST_F(ImportExportTest, TheDialogRemembersAndOpensFromTheMenu) {
     ASSERT_TRUE(dialog->save(folder.filePath("numbers")));
     ASSERT_TRUE(until([&] { return saved.count() == 2; }));
     EXPECT_TRUE(QFile::exists(folder.filePath("numbers.jsonl")));
+    if (GzipStream::isAvailable()) {
+        ASSERT_TRUE(dialog->save(folder.filePath("packed.csv.gz")));
+        ASSERT_TRUE(until([&] { return saved.count() == 3; }));
+        QFile packed(folder.filePath("packed.csv.gz"));
+        ASSERT_TRUE(packed.open(QIODevice::ReadOnly));
+        EXPECT_TRUE(ByteSource::isGzip(packed.read(2).toStdString()));
+        QFile plain(folder.filePath("numbers.csv"));
+        ASSERT_TRUE(plain.open(QIODevice::ReadOnly));
+        EXPECT_EQ(ByteSource::unpackedHead(packed.fileName().toStdString(), 9), plain.read(9).toStdString());
+        EXPECT_FALSE(QFile::exists(folder.filePath("packed.csv.gz.jsonl")));
+    }
+    const qsizetype before = saved.count();
     ASSERT_TRUE(dialog->save(folder.filePath("no/such/folder/numbers.csv")));
     ASSERT_TRUE(until([&] { return dialog->findChild<QLabel*>("exportStatus")->text().contains("cannot write"); }));
-    EXPECT_EQ(saved.count(), 2);
+    EXPECT_EQ(saved.count(), before);
     window->action("quit");
     dialog->close();
 }

@@ -2,6 +2,7 @@
 #include "ui/window/main_window.h"
 
 #include "core/model/model.h"
+#include "profiler/read/trace_reader.h"
 #include "tests/ui/small_trace.h"
 #include "ui/models/definitions.h"
 #include "ui/session/session_controller.h"
@@ -16,14 +17,17 @@
 #include <QDropEvent>
 #include <QFileInfo>
 #include <QLabel>
+#include <QMessageBox>
 #include <QMimeData>
 #include <QPushButton>
+#include <QSet>
 #include <QSignalSpy>
 #include <QSpinBox>
 #include <QStandardPaths>
 #include <QTabWidget>
 #include <QTemporaryDir>
 #include <QTest>
+#include <QTimer>
 #include <gtest/gtest.h>
 
 namespace kvscope::ui {
@@ -113,6 +117,8 @@ TEST_F(MainWindowTest, ASessionFromFormToViews) {
     ASSERT_TRUE(until([&] { return workspace.current() && workspace.current()->row.status == "finished"; }));
     const RunRow row = workspace.current()->row;
     EXPECT_EQ(row.method, "nosa");
+    EXPECT_TRUE(window->windowTitle().startsWith(QString::fromStdString(row.name)))
+        << window->windowTitle().toStdString();
     EXPECT_EQ(row.steps, 8) << "the prefill gives the first of 8 tokens";
     EXPECT_EQ(row.droppedSteps, 0);
     TokenStrip* strip = window->tokens().strip();
@@ -166,6 +172,89 @@ TEST_F(MainWindowTest, StopDuringPrefillEndsTheRunAsStopped) {
     ASSERT_TRUE(
         until([&] { return window->workspace().current() && window->workspace().current()->row.status == "stopped"; }));
     EXPECT_TRUE(window->action("run")->isEnabled());
+}
+
+TEST_F(MainWindowTest, ThreeWindowsRecordAtOnceAndOneComparesThemMeanwhile) {
+    std::vector<std::unique_ptr<MainWindow>> windows;
+    std::vector<std::unique_ptr<QSignalSpy>> ended;
+    for (int i = 0; i < 3; ++i) {
+        windows.push_back(makeWindow());
+        ASSERT_TRUE(ready(*windows.back())) << windows.back()->form().problem().toStdString();
+        fill(*windows.back(), 200, 5000);
+        ended.push_back(std::make_unique<QSignalSpy>(&windows.back()->controller(), &SessionController::finished));
+    }
+    for (const auto& window : windows) window->action("run")->trigger(); // within one second
+    const auto pathOf = [&](int i) {
+        const OpenRun* run = windows[std::size_t(i)]->workspace().current();
+        return run ? run->key.path : QString();
+    };
+    ASSERT_TRUE(until([&] { return !pathOf(0).isEmpty() && !pathOf(1).isEmpty() && !pathOf(2).isEmpty(); }));
+    EXPECT_EQ((QSet<QString>{pathOf(0), pathOf(1), pathOf(2)}).size(), 3) << "each has a file of its own";
+
+    MainWindow& first = *windows[0];
+    first.openFiles({pathOf(1), pathOf(2)});
+    ASSERT_TRUE(until([&] { return first.workspace().runs().size() == 3; }));
+    for (const OpenRun& run : first.workspace().runs())
+        if (run.live) first.workspace().setCurrent(run.key);
+    std::vector<RunKey> others;
+    for (const OpenRun& run : first.workspace().runs())
+        if (!run.live) others.push_back(run.key);
+    for (const RunKey& other : others) first.workspace().setCompared(other, true);
+    first.showView("compare");
+    const auto* verdict = first.currentView()->findChild<QLabel*>("verdict");
+    ASSERT_TRUE(until([&] {
+        return verdict->text().contains("still recording") && verdict->text().contains("steps of C");
+    })) << verdict->text().toStdString();
+
+    for (const auto& window : windows) window->action("stop")->trigger();
+    for (const auto& spy : ended) ASSERT_TRUE(until([&] { return !spy->isEmpty(); }));
+    EXPECT_TRUE(until([&] { return !verdict->text().contains("still recording"); })) << verdict->text().toStdString();
+}
+
+TEST_F(MainWindowTest, ClosingWhileItRecordsAsksAndReturnLosesNothing) {
+    const auto window = makeWindow();
+    ASSERT_TRUE(ready(*window));
+    fill(*window, 200, 5000);
+    QSignalSpy finished(&window->controller(), &SessionController::finished);
+    window->action("run")->trigger();
+    ASSERT_TRUE(until([&] { return window->controller().state() == State::Decoding; }));
+    const auto answer = [](auto&& act) {
+        QTimer::singleShot(0, [act] {
+            auto* question = qobject_cast<QMessageBox*>(QApplication::activeModalWidget());
+            ASSERT_TRUE(question);
+            act(*question);
+        });
+    };
+    answer([](QMessageBox& question) { QTest::keyClick(&question, Qt::Key_Return); });
+    EXPECT_FALSE(window->close());
+    answer([](QMessageBox& question) { QTest::keyClick(&question, Qt::Key_Escape); });
+    EXPECT_FALSE(window->close());
+    EXPECT_TRUE(window->isVisible());
+    EXPECT_EQ(window->controller().state(), State::Decoding);
+    const RunKey run = window->workspace().current()->key;
+    answer([](QMessageBox& question) {
+        for (QAbstractButton* button : question.buttons())
+            if (button->text().contains("Stop")) button->click();
+    });
+    EXPECT_TRUE(window->close());
+    ASSERT_TRUE(until([&] { return !finished.isEmpty(); }));
+    EXPECT_EQ(TraceReader(run.path.toStdString()).run(run.runId)->status, "stopped") << "what was recorded stays";
+}
+
+TEST_F(MainWindowTest, AFolderThatCannotBeWrittenIsOneSentenceInTheForm) {
+    const auto window = makeWindow();
+    ASSERT_TRUE(ready(*window));
+    fill(*window, 200, 4);
+    SessionRequest request = window->form().request();
+    request.tracePath = QStringLiteral("/proc/nowhere/run.kvtrace");
+    QSignalSpy failed(&window->controller(), &SessionController::failed);
+    emit window->form().runRequested(request);
+    ASSERT_TRUE(until([&] { return !failed.isEmpty(); }));
+    EXPECT_TRUE(status(*window).contains("/proc/nowhere")) << status(*window).toStdString();
+    EXPECT_EQ(status(*window).count('\n'), 0);
+    EXPECT_TRUE(window->form().findChild<QWidget*>("runMessage")->isVisible()) << "where it was started";
+    EXPECT_TRUE(window->workspace().runs().empty());
+    EXPECT_TRUE(window->action("run")->isEnabled()) << "the next try may go elsewhere";
 }
 
 TEST_F(MainWindowTest, PauseStepResumeAndStop) {
@@ -326,6 +415,30 @@ TEST_F(MainWindowTest, F1ShowsEveryShortcutAndDefinitionsAreOneClickAway) {
         EXPECT_TRUE(window->help().text().contains(QString::fromUtf8(definition.title)));
     window->action("about")->trigger();
     EXPECT_TRUE(window->help().text().contains("GPL-3.0-or-later"));
+}
+
+TEST_F(MainWindowTest, TheHelpKeepsTheKeysAndGivesTheFocusBack) {
+    const auto window = makeWindow();
+    window->activateWindow();
+    ASSERT_TRUE(QTest::qWaitForWindowActive(window.get()));
+    auto* kind = window->form().findChild<QComboBox*>("promptKind");
+    kind->setFocus();
+    ASSERT_EQ(window->focusWidget(), kind);
+    window->action("shortcuts")->trigger();
+    QSet<QWidget*> visited;
+    for (int i = 0; i < 12; ++i) {
+        QTest::keyClick(window->focusWidget(), i < 8 ? Qt::Key_Tab : Qt::Key_Backtab);
+        ASSERT_TRUE(window->help().isAncestorOf(window->focusWidget())) << "what lies behind it cannot be seen";
+        visited << window->focusWidget();
+    }
+    EXPECT_EQ(visited.size(), 5) << "the text, three pages and the way out";
+    QTest::keyClick(window->focusWidget(), Qt::Key_Escape);
+    EXPECT_FALSE(window->help().isVisible());
+    EXPECT_EQ(window->focusWidget(), kind);
+    window->action("shortcuts")->trigger();
+    window->action("shortcuts")->trigger(); // F1 again
+    EXPECT_FALSE(window->help().isVisible());
+    EXPECT_EQ(window->focusWidget(), kind);
 }
 
 TEST_F(MainWindowTest, ViewShortcutsSwitchTabs) {

@@ -2,9 +2,12 @@
 #include "tests/ui/view_fixture.h"
 
 #include "tests/ui/window_fixture.h"
+
+#include "tests/profiler/sql_rows.h"
 #include "ui/plots/outliers.h"
 #include "ui/widgets/inspector.h"
 #include "ui/widgets/run_list.h"
+#include "ui/widgets/session_form.h"
 #include "ui/widgets/small_widgets.h"
 #include "ui/widgets/token_strip.h"
 
@@ -15,6 +18,7 @@
 #include <QDragEnterEvent>
 #include <QDropEvent>
 #include <QLabel>
+#include <QLineEdit>
 #include <QListView>
 #include <QMenu>
 #include <QMimeData>
@@ -111,6 +115,68 @@ TEST_F(MenusTest, WhatAPlotShowsOpensInTheSqlPage) {
     const QString cells = window->currentView()->sql();
     trigger(*window, "openSql");
     EXPECT_EQ(window->currentView()->findChild<QPlainTextEdit*>()->toPlainText(), cells);
+}
+
+/// Every entry of the menu of every plot does what it says.
+TEST_F(MenusTest, EveryViewCopiesAndZoomsFromItsMenu) {
+    const auto window = windowOnTrace(true, {.decodeSteps = 40});
+    const std::string trace = folder.filePath("small.kvtrace").toStdString();
+    recordSmallTrace(folder.filePath("other.kvtrace"), {.decodeSteps = 40, .missesPerHead = 2});
+    const RunKey first = window->workspace().current()->key;
+    window->openFiles({folder.filePath("other.kvtrace")});
+    ASSERT_TRUE(until([&] { return window->workspace().runs().size() == 2; }));
+    window->workspace().setCurrent(first);
+    window->workspace().setCompared(window->workspace().runs().back().key, true);
+    int plots = 0, tables = 0, statements = 0;
+    for (const ViewEntry& entry : views()) {
+        window->showView(QLatin1String(entry.id));
+        settle(*window);
+        auto* plot = dynamic_cast<PlotView*>(window->currentView());
+        for (PlotView* page : window->currentView()->findChildren<PlotView*>())
+            if (!plot && page->isVisible()) plot = page;
+        if (!plot || !plot->emptyText().isEmpty()) continue; // the timeline and the SQL page have menus of their own
+        ASSERT_TRUE(until([&] { return window->workspace().idle(); }));
+        ++plots;
+        const auto trigger = [&](const char* text) {
+            QApplication::clipboard()->clear();
+            ask(plot->canvas(), QContextMenuEvent::Mouse, plot->canvas().rect().center());
+            QMenu* menu = menuOf(*plot, "plotMenu");
+            const bool done = menu && choose(*menu, QString::fromUtf8(text));
+            if (menu) menu->close();
+            return done;
+        };
+        const auto copied = [] { return QApplication::clipboard()->text(); };
+        if (trigger("Copy as table")) {
+            EXPECT_TRUE(until([&] { return !copied().isEmpty(); })) << entry.id;
+            const QStringList lines = copied().split('\n', Qt::SkipEmptyParts);
+            EXPECT_GT(lines.size(), 1) << entry.id;
+            for (const QString& line : lines)
+                EXPECT_EQ(line.count('\t'), lines[0].count('\t')) << entry.id << ": " << line.toStdString();
+            ++tables;
+        }
+        ASSERT_TRUE(trigger("Copy image")) << entry.id;
+        const QImage picture = QApplication::clipboard()->image();
+        EXPECT_GT(picture.width(), plot->canvas().width()) << entry.id;
+        if (trigger("Copy SQL")) {
+            const test::SqlRows rows = test::sql(trace, copied().toStdString());
+            EXPECT_GT(rows.columns.size(), 1u) << entry.id;
+            EXPECT_FALSE(rows.rows.empty()) << entry.id << ": " << copied().toStdString();
+            ++statements;
+        }
+        if (trigger("Reset zoom")) ADD_FAILURE() << entry.id << " was not zoomed";
+        plot->canvas().setFocus();
+        for (int i = 0; i < 3; ++i) QTest::keyClick(&plot->canvas(), Qt::Key_Plus);
+        if (!plot->canvas().isZoomed()) continue; // it shows as little as it can
+        EXPECT_TRUE(trigger("Undo zoom")) << entry.id;
+        EXPECT_FALSE(plot->canvas().isZoomed()) << entry.id;
+        EXPECT_TRUE(trigger("Redo zoom")) << entry.id;
+        EXPECT_TRUE(plot->canvas().isZoomed()) << entry.id;
+        EXPECT_TRUE(trigger("Reset zoom")) << entry.id;
+        EXPECT_FALSE(plot->canvas().isZoomed()) << entry.id;
+    }
+    EXPECT_GE(plots, 7);
+    EXPECT_GE(tables, 6);
+    EXPECT_GE(statements, 5);
 }
 
 TEST_F(MenusTest, TheTokenStripCopiesCountsAndLeadsOn) {
@@ -283,16 +349,17 @@ TEST_F(EmptyPages, WithoutARunTheWayOnIsToRunOrToOpen) {
 
 class DroppedFiles : public WindowTest {
 protected:
-    static void drop(MainWindow& window, const QStringList& paths) {
+    static void drop(MainWindow& window, const QStringList& paths) { dropOn(window, paths); }
+    static void dropOn(QWidget& where, const QStringList& paths, QPoint at = {50, 50}) {
         QMimeData data;
         QList<QUrl> urls;
         for (const QString& path : paths) urls << QUrl::fromLocalFile(path);
         data.setUrls(urls);
-        QDragEnterEvent enter(QPoint(50, 50), Qt::CopyAction, &data, Qt::LeftButton, {});
-        QApplication::sendEvent(&window, &enter);
+        QDragEnterEvent enter(at, Qt::CopyAction, &data, Qt::LeftButton, {});
+        QApplication::sendEvent(&where, &enter);
         ASSERT_TRUE(enter.isAccepted());
-        QDropEvent event(QPointF(50, 50), Qt::CopyAction, &data, Qt::LeftButton, {});
-        QApplication::sendEvent(&window, &event);
+        QDropEvent event(QPointF(at), Qt::CopyAction, &data, Qt::LeftButton, {});
+        QApplication::sendEvent(&where, &event);
     }
     static QString message(MainWindow& window) { return window.findChild<QLabel*>("statusMessage")->text(); }
 };
@@ -305,6 +372,64 @@ TEST_F(DroppedFiles, TwoTracesAtOnceAreBothOpen) {
     drop(*window, {a, b});
     ASSERT_TRUE(until([&] { return window->workspace().runs().size() == 2; }));
     ASSERT_NE(window->workspace().current(), nullptr);
+}
+
+TEST_F(DroppedFiles, ATraceOpensWhereverItFalls) {
+    const auto window = makeWindow();
+    auto* kind = window->form().findChild<QComboBox*>("promptKind");
+    kind->setCurrentIndex(2); // free text
+    auto* editor = window->form().findChild<QPlainTextEdit*>("promptText");
+    recordSmallTrace(folder.filePath("a.kvtrace"));
+    dropOn(*editor->viewport(), {folder.filePath("a.kvtrace")});
+    ASSERT_TRUE(until([&] { return window->workspace().runs().size() == 1 && window->workspace().idle(); }));
+    EXPECT_EQ(editor->toPlainText(), QString()) << "its name is no prompt";
+    window->showView("sql");
+    settle(*window);
+    auto* sql = window->currentView()->findChild<QPlainTextEdit*>("sqlEditor");
+    const QString query = sql->toPlainText();
+    recordSmallTrace(folder.filePath("b.kvtrace"));
+    dropOn(*sql->viewport(), {folder.filePath("b.kvtrace")});
+    ASSERT_TRUE(until([&] { return window->workspace().runs().size() == 2 && window->workspace().idle(); }));
+    EXPECT_EQ(sql->toPlainText(), query);
+}
+
+TEST_F(DroppedFiles, ATextThatFallsOnThePromptIsThePrompt) {
+    QFile text(folder.filePath("question.txt"));
+    ASSERT_TRUE(text.open(QIODevice::WriteOnly));
+    text.write("What is a block?");
+    text.close();
+    const auto window = makeWindow();
+    auto* kind = window->form().findChild<QComboBox*>("promptKind");
+    dropOn(*window, {text.fileName()}, kind->mapTo(window.get(), kind->rect().center()));
+    EXPECT_EQ(kind->currentText(), QStringLiteral("Text file"));
+    EXPECT_EQ(window->form().findChild<QLineEdit*>("promptFile")->text(), text.fileName());
+    EXPECT_EQ(message(*window), QString());
+    kind->setCurrentIndex(2); // an editor that would take the name as text
+    dropOn(*window->form().findChild<QPlainTextEdit*>("promptText")->viewport(), {text.fileName()});
+    EXPECT_EQ(kind->currentText(), QStringLiteral("Text file"));
+    kind->setCurrentIndex(0);
+    dropOn(*window, {text.fileName()}, window->rect().center()); // elsewhere it is a file that is no trace
+    EXPECT_TRUE(until([&] { return message(*window).contains("question.txt"); })) << message(*window).toStdString();
+    EXPECT_EQ(kind->currentIndex(), 0);
+}
+
+TEST_F(DroppedFiles, EveryBrokenFileIsNamed) {
+    QStringList broken;
+    for (const char* name : {"empty.kvtrace", "noise.kvtrace", "cut.json"}) {
+        QFile file(folder.filePath(name));
+        ASSERT_TRUE(file.open(QIODevice::WriteOnly));
+        file.write(QByteArray(name).startsWith("noise") ? "no database at all" : "");
+        if (QByteArray(name).endsWith("json")) file.write(R"({"traceEvents":[{"ph":"X","ts":)");
+        broken << file.fileName();
+    }
+    recordSmallTrace(folder.filePath("good.kvtrace"));
+    const auto window = makeWindow();
+    drop(*window, broken + QStringList{folder.filePath("good.kvtrace")});
+    EXPECT_TRUE(until([&] {
+        const QString said = message(*window);
+        return said.contains("empty.kvtrace") && said.contains("noise.kvtrace") && said.contains("cut.json");
+    })) << message(*window).toStdString();
+    EXPECT_TRUE(until([&] { return window->workspace().runs().size() == 1; })) << "the good one opens";
 }
 
 TEST_F(DroppedFiles, AFolderOpensTheTracesInIt) {

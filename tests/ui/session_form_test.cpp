@@ -59,10 +59,17 @@ TEST_F(SessionFormTest, ChoosingAGpuSaysWhichOneOrWhyThereIsNone) {
     auto* level = find<QComboBox>("recordLevel");
     EXPECT_FALSE(kernels->isHidden());
     EXPECT_TRUE(form.request().recordGpu);
-    kernels->setChecked(false);
+    auto* calls = find<QCheckBox>("recordCalls");
+    EXPECT_FALSE(calls->isHidden());
+    EXPECT_TRUE(form.request().recordCalls);
+    calls->click();
+    EXPECT_FALSE(form.request().recordCalls);
+    kernels->click();
     EXPECT_FALSE(form.request().recordGpu);
+    EXPECT_FALSE(calls->isEnabled()) << "CUPTI, which they come from, is off";
     level->setCurrentIndex(int(RecordLevel::Counters));
     EXPECT_TRUE(kernels->isHidden()) << "kernels are recorded at level full only";
+    EXPECT_TRUE(calls->isHidden());
     level->setCurrentIndex(int(RecordLevel::Full));
     auto* facts = find<QLabel>("backendFacts");
     EXPECT_TRUE(QTest::qWaitFor([&] { return !facts->text().contains(QStringLiteral("Looking")); }, 20000));
@@ -77,6 +84,27 @@ TEST_F(SessionFormTest, ChoosingAGpuSaysWhichOneOrWhyThereIsNone) {
     EXPECT_EQ(form.problem(), QString());
     EXPECT_TRUE(find<QComboBox>("link")->isEnabled());
     EXPECT_TRUE(kernels->isHidden());
+}
+
+TEST_F(SessionFormTest, TabGoesFromTopToBottomWhateverTheMethod) {
+    form.resize(330, 900);
+    find<Section>("advanced")->setExpanded(true);
+    for (const char* name : {"nosa", "quest", "shadowkv"}) {
+        choose(name);
+        QCoreApplication::processEvents();
+        int stops = 0, last = -1;
+        const QWidget* stop = find<QComboBox>("model");
+        const auto placeOf = [&](const QWidget* widget) { return widget->mapTo(&form, widget->rect().center()).y(); };
+        for (; stop != runButton(); stop = stop->nextInFocusChain()) {
+            ASSERT_LT(++stops, 1000) << "it never comes to Run";
+            if (!stop->isVisible() || !(stop->focusPolicy() & Qt::TabFocus) || stop->focusProxy()) continue;
+            if (!form.isAncestorOf(stop)) break;
+            EXPECT_GE(placeOf(stop), last - 12) << name << ": " << stop->objectName().toStdString();
+            last = std::max(last, placeOf(stop));
+        }
+        EXPECT_EQ(stop, runButton()) << name;
+        EXPECT_GT(last, placeOf(find<QComboBox>("method"))) << name;
+    }
 }
 
 TEST_F(SessionFormTest, EveryMethodGetsAnEditorPerParameterShowingTheCheckpointsDefault) {

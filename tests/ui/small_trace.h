@@ -13,7 +13,8 @@ namespace kvscope::ui {
 struct SmallTrace {
     int decodeSteps = 6, layers = 2, kvHeads = 2, promptTokens = 70, missesPerHead = 1;
     std::string name = "NOSA on a test model", method = "nosa";
-    std::int64_t stepNs = 2'000'000; // wall time of every decode step
+    std::int64_t stepNs = 2'000'000;    // wall time of every decode step; one begins every 3 ms
+    std::int64_t prefillNs = 2'900'000; // the first of them 0.1 ms after it
 };
 
 /// Each decode step selects blocks 0 and 1 for every layer and head. Step 1 misses both; later steps miss
@@ -50,8 +51,8 @@ inline void recordSmallTrace(const QString& path, const SmallTrace& shape = {}) 
         step->step = number;
         step->phase = prefill ? Phase::Prefill : Phase::Decode;
         step->tokens = prefill ? shape.promptTokens : 1;
-        step->startNs = number * 3'000'000;
-        step->durationNs = prefill ? 2'900'000 : shape.stepNs;
+        step->startNs = prefill ? 0 : shape.prefillNs + 100'000 + (number - 1) * 3'000'000;
+        step->durationNs = prefill ? shape.prefillNs : shape.stepNs;
         step->layers.resize(std::size_t(shape.layers));
         for (int layer = 0; layer < shape.layers; ++layer) {
             LayerRecord& record = step->layers[std::size_t(layer)];

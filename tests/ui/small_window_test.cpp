@@ -3,6 +3,7 @@
 
 #include "ui/widgets/session_form.h"
 
+#include <QDockWidget>
 #include <QLayout>
 #include <QScrollArea>
 
@@ -60,6 +61,72 @@ TEST_F(SmallWindow, LaysNothingOfTheSessionOverEachOther) {
         EXPECT_LE(scroll->widget()->width(), scroll->viewport()->width()) << "nothing is cut at the side";
         EXPECT_TRUE(window->form().findChild<QWidget*>(QStringLiteral("runButton"))->isVisible());
     }
+}
+
+TEST_F(SmallWindow, NothingBesideAPlotIsCutAtItsSide) {
+    const auto window = windowOnTrace();
+    window->resize(960, 600);
+    for (const ViewEntry& entry : views()) {
+        window->showView(QLatin1String(entry.id));
+        settle(*window);
+        for (const QScrollArea* area : window->currentView()->findChildren<QScrollArea*>())
+            if (area->isVisible() && area->widget() && area->horizontalScrollBarPolicy() == Qt::ScrollBarAlwaysOff) {
+                EXPECT_LE(area->widget()->width(), area->viewport()->width()) << entry.id;
+            }
+    }
+}
+
+class Panels : public SmallWindow {
+protected:
+    static QDockWidget& dock(MainWindow& window, const char* name) {
+        return *window.findChild<QDockWidget*>(QLatin1String(name));
+    }
+    static void resizeTo(MainWindow& window, QSize size) {
+        window.resize(size);
+        settle(window);
+    }
+};
+
+TEST_F(Panels, GiveWayToTheViewsAndComeBack) {
+    const auto window = windowOnTrace();
+    const int session = dock(*window, "sessionDock").width(), inspector = dock(*window, "inspectorDock").width();
+    for (const QSize size : {QSize(1100, 700), QSize(960, 600), QSize(900, 600)}) {
+        resizeTo(*window, size);
+        EXPECT_GE(window->centralWidget()->width(), size.width() * 45 / 100) << size.width();
+        EXPECT_TRUE(dock(*window, "sessionDock").isVisible());
+    }
+    EXPECT_FALSE(dock(*window, "inspectorDock").isVisible()) << "there is no room for it";
+    resizeTo(*window, {1600, 1000});
+    EXPECT_TRUE(dock(*window, "inspectorDock").isVisible());
+    EXPECT_NEAR(dock(*window, "sessionDock").width(), session, 4);
+    EXPECT_NEAR(dock(*window, "inspectorDock").width(), inspector, 4);
+}
+
+TEST_F(Panels, TheInspectorStaysWhereItIsAskedForAndGoneWhereItWasClosed) {
+    const auto window = windowOnTrace();
+    resizeTo(*window, {960, 600});
+    dock(*window, "inspectorDock").toggleViewAction()->trigger();
+    EXPECT_TRUE(dock(*window, "inspectorDock").isVisible());
+    resizeTo(*window, {940, 600});
+    EXPECT_TRUE(dock(*window, "inspectorDock").isVisible());
+    resizeTo(*window, {1600, 1000});
+    EXPECT_TRUE(dock(*window, "inspectorDock").isVisible());
+    dock(*window, "inspectorDock").toggleViewAction()->trigger();
+    resizeTo(*window, {960, 600});
+    resizeTo(*window, {1600, 1000});
+    EXPECT_FALSE(dock(*window, "inspectorDock").isVisible()) << "a person closed it";
+}
+
+TEST_F(Panels, AnInspectorThatWaitedComesBackInALargerWindowOfTheNextStart) {
+    {
+        const auto window = windowOnTrace(false);
+        resizeTo(*window, {960, 600});
+        ASSERT_FALSE(dock(*window, "inspectorDock").isVisible());
+        window->close(); // which saves
+    }
+    const auto window = makeWindow(false, {1600, 1000});
+    settle(*window);
+    EXPECT_TRUE(dock(*window, "inspectorDock").isVisible());
 }
 
 } // namespace

@@ -2,11 +2,11 @@
 
 #include "kernels/base/error.h"
 #include "ui/figures/figure_drawing.h"
+#include "ui/widgets/save_path.h"
 #include "ui/widgets/small_widgets.h"
 
 #include <QApplication>
 #include <QComboBox>
-#include <QFileDialog>
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QLabel>
@@ -58,6 +58,11 @@ FigureDialog::FigureDialog(const QStringList& files, QWidget* parent)
     status_->setObjectName(QStringLiteral("figureStatus"));
     about_->setObjectName(QStringLiteral("figureAbout"));
     list_->setMinimumWidth(330);
+    list_->setWordWrap(true); // why a figure cannot be drawn takes more than a line
+    list_->setTextElideMode(Qt::ElideNone);
+    list_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
+    list_->setResizeMode(QListView::Adjust);
+    list_->setSpacing(2);
     for (const FigureEntry& entry : figures()) {
         auto* item = new QListWidgetItem(tr(entry.title), list_);
         item->setToolTip(QString::fromUtf8(entry.redraws));
@@ -120,7 +125,7 @@ void FigureDialog::showSources(std::shared_ptr<const FigureSources> sources) {
         }
         item->setFlags(item->flags() & ~(Qt::ItemIsEnabled | Qt::ItemIsSelectable));
         item->setToolTip(tr("Not from these traces: %1; %2.").arg(why, tr(entry.needs)));
-        item->setText(tr("%1\n   needs more: %2").arg(tr(entry.title), why));
+        item->setText(tr("%1\nneeds more: %2").arg(tr(entry.title), why));
     }
     list_->setEnabled(true);
     status_->setText(first < 0 ? tr("The open traces can draw none of these; point at one to see what it needs.")
@@ -165,8 +170,8 @@ QSizeF FigureDialog::millimetres() const { return {width_->currentData().toDoubl
 
 void FigureDialog::chooseFile() {
     const QString id = QString::fromUtf8(figures()[std::size_t(list_->currentRow())].id);
-    const QString path = QFileDialog::getSaveFileName(this, tr("Save the figure"), folder_ + u'/' + id + ".svg",
-                                                      tr("Figures (*.svg *.pdf *.png)"));
+    const QString path = askSavePath(this, tr("Save the figure"), folder_ + u'/' + id + ".svg",
+                                     {{tr("SVG"), "svg"}, {tr("PDF"), "pdf"}, {tr("PNG"), "png"}});
     if (!path.isEmpty()) save(path);
 }
 

@@ -4,6 +4,7 @@
 #include "profiler/export/output_file.h"
 #include "ui/output/clipboard.h"
 #include "ui/output/json_lines.h"
+#include "ui/output/packed_name.h"
 
 #include <QApplication>
 #include <QClipboard>
@@ -60,9 +61,7 @@ private:
         try {
             if (!path_.isEmpty()) {
                 file_ = std::make_unique<OutputFile>(QFile::encodeName(path_).toStdString());
-                QString plain = path_; // a .gz behind it says how it is packed, not what it is
-                if (plain.endsWith(QLatin1String(".gz"))) plain.chop(3);
-                if (plain.endsWith(QLatin1String(".jsonl"), Qt::CaseInsensitive))
+                if (unpackedName(path_).endsWith(QLatin1String(".jsonl"), Qt::CaseInsensitive))
                     lines_ = std::make_unique<JsonLines>();
             }
             numbers_(*this);

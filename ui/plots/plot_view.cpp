@@ -10,13 +10,13 @@
 #include "ui/plots/units.h"
 #include "ui/views/growth_turn.h"
 #include "ui/views/read_filter.h"
+#include "ui/widgets/save_path.h"
 
 #include <QAccessible>
 #include <QApplication>
 #include <QClipboard>
 #include <QComboBox>
 #include <QEvent>
-#include <QFileDialog>
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QLabel>
@@ -26,6 +26,7 @@
 #include <QStackedWidget>
 #include <QSvgGenerator>
 #include <QTextDocumentFragment>
+#include <QTimer>
 #include <QToolTip>
 #include <QVBoxLayout>
 
@@ -37,6 +38,7 @@ namespace kvscope::ui {
 
 namespace {
 constexpr int kPictureMargin = 16;
+constexpr int kPatienceMs = 300;
 constexpr int kWideView = 500; // pixels: from here there is room for a column beside the plot
 
 bool growsStill(const Workspace& workspace) {
@@ -80,6 +82,13 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     small.setPointSizeF(std::max(7.5, small.pointSizeF() - 1));
     note_->setFont(small);
     column_->addWidget(note_);
+
+    patience_ = new QTimer(this);
+    patience_->setSingleShot(true);
+    patience_->setInterval(kPatienceMs);
+    connect(patience_, &QTimer::timeout, this, [this] {
+        showEmpty(tr("Reading the run"), tr("The first steps appear as soon as they are read, the others after them."));
+    });
 
     setFocusProxy(canvas_);
     makePlotsAccessible();
@@ -180,7 +189,13 @@ void PlotView::resizeEvent(QResizeEvent* event) {
     body_->setDirection(width() >= kWideView ? QBoxLayout::LeftToRight : QBoxLayout::TopToBottom);
 }
 
+void PlotView::showReading() {
+    showEmpty({}, {});
+    patience_->start();
+}
+
 void PlotView::showEmpty(const QString& title, const QString& text, const std::vector<EmptyAction>& actions) {
+    patience_->stop();
     empty_->setTexts(title, text, actions);
     pages_->setCurrentIndex(title.isEmpty() ? 0 : 1);
     setAccessibleDescription(title.isEmpty() ? QString() : title + QStringLiteral(". ") + text);
@@ -347,11 +362,12 @@ ReadFilter PlotView::appliedFilter() const { return readFilter(workspace_.filter
 void PlotView::exportDialog(const QString& suffix) {
     QString stem = title_.toLower().replace(QLatin1Char(' '), QLatin1Char('-'));
     if (run()) stem = QFileInfo(run()->key.path).completeBaseName() + QLatin1Char('-') + stem;
-    const QString path =
-        QFileDialog::getSaveFileName(this, tr("Export %1").arg(title_), stem + QLatin1Char('.') + suffix,
-                                     QStringLiteral("%1 (*.%2)").arg(suffix.toUpper(), suffix));
+    const bool numbers = suffix == QLatin1String("csv") || suffix == QLatin1String("jsonl");
+    const FileFormat format{suffix.toUpper(), suffix};
+    const QString path = askSavePath(this, tr("Export %1").arg(title_), stem + QLatin1Char('.') + suffix,
+                                     numbers ? withCompressed({format}) : std::vector<FileFormat>{format});
     if (path.isEmpty()) return;
-    if (suffix == QLatin1String("csv") || suffix == QLatin1String("jsonl")) return exportNumbers(path);
+    if (numbers) return exportNumbers(path);
     const bool written = exportImage(path, canvas_->size() + QSize(2 * kPictureMargin, 80));
     if (!written) emit workspace_.failed(tr("%1 could not be written; is the folder there and writable?").arg(path));
 }

@@ -16,6 +16,7 @@ class QLabel;
 class QMenu;
 class QPainter;
 class QStackedWidget;
+class QTimer;
 
 namespace kvscope::ui {
 
@@ -81,6 +82,8 @@ protected:
 
     /// Teaches instead of plotting. An empty title shows the plot again.
     void showEmpty(const QString& title, const QString& text, const std::vector<EmptyAction>& actions = {});
+    /// Nothing has been read yet: says so if that takes longer than a moment, until the next showEmpty.
+    void showReading();
     /// The filter leaves nothing to show: says so and offers to clear it.
     void showEmptyByFilter(const QString& title, std::vector<EmptyAction> more = {});
     /// A button that brings another view to the front.
@@ -123,7 +126,8 @@ private:
     EmptyPage* empty_ = nullptr;
     QLabel* note_ = nullptr;
     PlotCanvas* canvas_ = nullptr;
-    bool stale_ = true; // runChanged is due when the view is next shown
+    QTimer* patience_ = nullptr; // until the page says that it reads
+    bool stale_ = true;          // runChanged is due when the view is next shown
     bool hovering_ = false;
     QPoint hoverGlobal_;
 };

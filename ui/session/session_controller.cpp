@@ -5,6 +5,7 @@
 
 #include <QDateTime>
 #include <QDir>
+#include <QFile>
 #include <QStandardPaths>
 
 #include <chrono>
@@ -22,14 +23,17 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
 constexpr auto kLiveInterval = std::chrono::milliseconds(250); // statistics and streamed text
 
+/// An empty file that nobody else records into: other windows may start in the same second.
 QString newTracePath(const std::string& method) {
     const QDir folder(SessionController::tracesFolder());
     const QString stem = QDateTime::currentDateTimeUtc().toString(QStringLiteral("yyyyMMdd-HHmmss")) +
                          QLatin1Char('-') + QString::fromStdString(method);
-    QString path = folder.filePath(stem + QStringLiteral(".kvtrace"));
-    for (int number = 2; QFileInfo::exists(path); ++number)
-        path = folder.filePath(QStringLiteral("%1-%2.kvtrace").arg(stem).arg(number));
-    return path;
+    for (int number = 1;; ++number) {
+        const QString name = number == 1 ? stem : QStringLiteral("%1-%2").arg(stem).arg(number);
+        QFile file(folder.filePath(name + QStringLiteral(".kvtrace")));
+        if (file.open(QIODevice::WriteOnly | QIODevice::NewOnly) || !file.exists())
+            return file.fileName(); // where none can be made, the recorder says why
+    }
 }
 
 /// What the last step of a run did to the screen's numbers, sent at most every kLiveInterval.
@@ -247,7 +251,7 @@ struct SessionController::Impl {
         SessionOptions options = request.options;
         std::optional<GpuRecording> gpu; // outlives the recorder and the session
         if (options.backend == Backend::Cuda && request.level == RecordLevel::Full && request.recordGpu) {
-            gpu.emplace();
+            gpu.emplace(request.recordCalls);
             options.gpuTrace = &*gpu;
             if (!gpu->refusal().empty())
                 post([this, why = QString::fromStdString(gpu->refusal())] {

@@ -24,6 +24,7 @@ struct SessionRequest {
     SessionOptions options;
     RecordLevel level = RecordLevel::Full;
     bool recordGpu = true;    // on a GPU at level full: also kernels, copies and PCIe counters
+    bool recordCalls = true;  // and with them the CUDA calls, with arrows to what they started
     QString tracePath;        // empty: a new file in the traces folder
     bool startPaused = false; // stop before the first decode step
 };

@@ -81,7 +81,7 @@ void TimelineCanvas::reset() {
     undo_.clear();
     redo_.clear();
     gesture_ = Gesture::None;
-    whole_ = scene_.window = scene_.home = data_.whole();
+    whole_ = scene_.window = scene_.home = scene_.busy = data_.whole();
     layOut();
 }
 
@@ -90,13 +90,29 @@ void TimelineCanvas::dataChanged() {
     data_.filter.learn(data_.index.names());
     const bool atHome = !isZoomed(), atWhole = scene_.window == whole_;
     whole_ = data_.whole();
-    const TimeRange steps = data_.steps(); // a step may begin before or end after all spans
-    scene_.home = {std::max(steps.from, whole_.from), std::min(steps.to, whole_.to)};
+    scene_.busy = data_.busy();
+    findHome();
     if (atHome)
         scene_.window = scene_.home;
     else if (atWhole)
         scene_.window = whole_;
     layOut();
+}
+
+void TimelineCanvas::findHome() {
+    const TimeRange steps = data_.steps(scene_.homeIsDecode); // a step may begin before or end after all spans
+    scene_.home = {std::max(steps.from, whole_.from), std::min(steps.to, whole_.to)};
+}
+
+void TimelineCanvas::setHomeIsDecode(bool decode, bool follow) {
+    if (scene_.homeIsDecode == decode) return;
+    scene_.homeIsDecode = decode;
+    const bool atHome = !isZoomed();
+    findHome();
+    if (!atHome || !follow) return update();
+    scene_.window = scene_.home;
+    update();
+    emit windowChanged();
 }
 
 void TimelineCanvas::layOut() {
@@ -379,9 +395,14 @@ void TimelineCanvas::paintPicture(QPainter& painter, QSize size, double ratio, b
 
 void TimelineCanvas::resizeEvent(QResizeEvent*) { layOut(); }
 
-void TimelineCanvas::centreMinimap(double x) {
+double TimelineCanvas::mapTimeAt(double x) const {
     const QRect map = areas().minimap;
-    const double at = whole_.from + (x - map.left()) / map.width() * whole_.size(), half = scene_.window.size() / 2;
+    const TimeRange mapped = mapOf(scene_);
+    return mapped.from + (x - map.left()) / map.width() * mapped.size();
+}
+
+void TimelineCanvas::centreMinimap(double x) {
+    const double at = mapTimeAt(x), half = scene_.window.size() / 2;
     setWindow({at - half, at + half});
 }
 
@@ -480,10 +501,8 @@ void TimelineCanvas::mouseMoveEvent(QMouseEvent* event) {
         centreMinimap(at.x());
         break;
     case Gesture::Zoom: {
-        const auto ns = [&](double x) {
-            return whole_.from + (x - all.minimap.left()) / all.minimap.width() * whole_.size();
-        };
-        setWindow({std::min(ns(pressed_.x()), ns(at.x())), std::max(ns(pressed_.x()), ns(at.x()))});
+        const double a = mapTimeAt(pressed_.x()), b = mapTimeAt(at.x());
+        setWindow({std::min(a, b), std::max(a, b)});
         break;
     }
     case Gesture::Gutter:

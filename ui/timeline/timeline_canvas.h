@@ -54,6 +54,9 @@ public:
     void zoomTo(TimeRange window);
     /// Pans, and scrolls, by the least that shows the span; zooms in where it would be too small to see.
     void reveal(SpanRef ref);
+    /// The opening window: the decode steps only, or all of them. follow: a window that shows all of the one goes on to
+    /// show all of the other.
+    void setHomeIsDecode(bool decode, bool follow);
     void resetZoom(); // to the opening window: all steps
     void showAll();   // and what lies before and after them
     void undoZoom();
@@ -122,6 +125,8 @@ private:
     QFont smallFont() const;
     void hoverAt(QPointF at, QPoint global);
     QPointF hoverAt_; // where the pointer was last
+    void findHome();
+    double mapTimeAt(double x) const;
     void centreMinimap(double x);
 
     TimelineData data_;

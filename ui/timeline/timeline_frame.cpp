@@ -79,8 +79,10 @@ void TimelinePainter::drawGutter(QPainter& painter, const TimelineScene& scene) 
 void TimelinePainter::drawMinimap(QPainter& painter, const TimelineScene& scene) {
     const QRect& where = areas_.minimap;
     const QSize pixels = (QSizeF(where.size()) * ratio_).toSize();
-    const TimeRange whole = scene.data->whole();
-    if (minimap_.size() != pixels || minimapRevision_ != scene.revision || minimapTheme_ != theme_->id) {
+    const TimeRange whole = mapOf(scene);
+    if (minimap_.size() != pixels || minimapRevision_ != scene.revision || minimapTheme_ != theme_->id ||
+        !(minimapOf_ == whole)) {
+        minimapOf_ = whole;
         minimapRevision_ = scene.revision;
         minimapTheme_ = theme_->id;
         minimap_ = QImage(pixels, QImage::Format_RGB32);
@@ -126,7 +128,8 @@ void TimelinePainter::drawMinimap(QPainter& painter, const TimelineScene& scene)
     }
     painter.setPen(theme_->mutedText);
     painter.drawText(QRect(8, where.top(), areas_.gutter.width() - 16, where.height()),
-                     Qt::AlignLeft | Qt::AlignVCenter, QStringLiteral("whole run"));
+                     Qt::AlignLeft | Qt::AlignVCenter,
+                     whole == scene.data->whole() ? QStringLiteral("whole run") : QStringLiteral("without outliers"));
 }
 
 void TimelinePainter::drawRuler(QPainter& painter, const TimelineScene& scene, const std::vector<TimeTick>& ticks) {

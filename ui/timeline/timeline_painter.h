@@ -71,6 +71,7 @@ private:
     QImage body_, minimap_;
     BodyKey bodyKey_;
     quint64 minimapRevision_ = 0;
+    TimeRange minimapOf_; // what it shows
     QString minimapTheme_;
     std::vector<QRgb> ground_, line_;
     std::vector<Column> columns_;

@@ -174,6 +174,7 @@ void TimelinePanel::showTimes(std::vector<SelfTime> all, TimeRange range, bool m
         title += tr(" The %1 longest of %2 names; Copy takes all.")
                      .arg(formatCount(std::int64_t(rows.size())), formatCount(std::int64_t(allTimes_.size())));
     timesTitle_->setText(title);
+    const std::set<QString> chosen = chosenTimes();
     times_->setSortingEnabled(false); // while it is filled
     times_->setRowCount(int(rows.size()));
     for (int line = 0; line < int(rows.size()); ++line) {
@@ -193,11 +194,32 @@ void TimelinePanel::showTimes(std::vector<SelfTime> all, TimeRange range, bool m
     }
     const bool first = times_->property("sized").isNull();
     times_->setSortingEnabled(true);
+    chooseTimes(chosen); // the same names, wherever they are now
     if (first && !rows.empty()) {
         times_->setProperty("sized", true);
         times_->setColumnWidth(1, 150);
         for (int column = 2; column < times_->columnCount(); ++column) times_->setColumnWidth(column, 82);
     }
+}
+
+QString TimelinePanel::nameOfTimes(int line) const {
+    return times_->item(line, 0)->text() + QLatin1Char('\n') + times_->item(line, 1)->text();
+}
+
+std::set<QString> TimelinePanel::chosenTimes() const {
+    std::set<QString> chosen;
+    for (const QModelIndex& index : times_->selectionModel()->selectedRows()) chosen.insert(nameOfTimes(index.row()));
+    return chosen;
+}
+
+void TimelinePanel::chooseTimes(const std::set<QString>& chosen) {
+    if (chosen.empty()) return;
+    QItemSelection selection;
+    const QAbstractItemModel* model = times_->model();
+    for (int line = 0; line < times_->rowCount(); ++line)
+        if (chosen.contains(nameOfTimes(line)))
+            selection.select(model->index(line, 0), model->index(line, times_->columnCount() - 1));
+    times_->selectionModel()->select(selection, QItemSelectionModel::ClearAndSelect);
 }
 
 QString TimelinePanel::timesText(QChar separator, bool chosenOnly) const {
@@ -238,6 +260,8 @@ QString TimelinePanel::timesText(QChar separator, bool chosenOnly) const {
     }
     return text;
 }
+
+void TimelinePanel::showTimesProgress(const QString& sentence) { timesTitle_->setText(sentence); }
 
 void TimelinePanel::showTimesHint(const QString& sentence) {
     timesTitle_->setText(sentence);

@@ -4,8 +4,10 @@
 #include "profiler/read/self_time.h"
 #include "ui/timeline/timeline_scene.h"
 
+#include <QString>
 #include <QTabWidget>
 
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -27,7 +29,8 @@ public:
     void showSpan(const std::vector<std::pair<QString, QString>>& facts); // empty: none is chosen
     /// Self times of a range, or of what is visible where no range was measured.
     void showTimes(std::vector<SelfTime> rows, TimeRange range, bool measured);
-    void showTimesHint(const QString& sentence); // instead of a table
+    void showTimesHint(const QString& sentence);     // instead of a table
+    void showTimesProgress(const QString& sentence); // of the next table; the one before stays till then
     void showNotes(const std::vector<Note>& notes);
     void showNoteProblem(const QString& sentence); // empty: none
     SelfTimeBy grouping() const;
@@ -46,6 +49,9 @@ protected:
     bool eventFilter(QObject* watched, QEvent* event) override;
 
 private:
+    QString nameOfTimes(int line) const;
+    std::set<QString> chosenTimes() const;
+    void chooseTimes(const std::set<QString>& names);
     qint64 chosenNote() const;
     FactTable* facts_;
     QLabel *spanHint_, *timesTitle_, *notesHint_;

@@ -1,5 +1,6 @@
 #include "ui/timeline/timeline_scene.h"
 
+#include "ui/timeline/busy_part.h"
 #include "ui/timeline/time_ticks.h"
 #include "ui/timeline/timeline_curves.h"
 
@@ -118,9 +119,19 @@ TimeRange TimelineData::whole() const {
     return any ? widened(from, to) : TimeRange{0, 1e6};
 }
 
-TimeRange TimelineData::steps() const {
+TimeRange TimelineData::busy() const {
+    const BusyPart part = busyPart(index);
+    return part.leavesOut ? widened(double(part.fromNs), double(part.toNs)) : whole();
+}
+
+TimeRange TimelineData::steps(bool decodeOnly) const {
     std::int64_t from = 0, to = 0;
-    return counters.timesOfAll(false, from, to) ? widened(double(from), double(to)) : whole();
+    return counters.timesOfAll(decodeOnly, from, to) ? widened(double(from), double(to)) : busy();
+}
+
+TimeRange mapOf(const TimelineScene& scene) {
+    const bool inBusyPart = scene.window.meets(scene.busy) && scene.window.size() <= scene.busy.size();
+    return inBusyPart ? scene.busy : scene.data->whole();
 }
 
 void TimelineData::append(const GaugeBatch& batch) {
@@ -223,9 +234,15 @@ QString shortName(const TimelineData& data, const IndexedSpan& span) {
 QString beyondText(const TimelineScene& scene, bool left) {
     if (!(scene.window == scene.home)) return {};
     const TimeRange whole = scene.data->whole();
-    const double beyond = left ? scene.window.from - whole.from : whole.to - scene.window.to;
+    const double margin = whole.size() / 102; // widened() put 1 % at each side, where nothing is
+    const double beyond = (left ? scene.window.from - whole.from : whole.to - scene.window.to) - margin;
     if (beyond < scene.window.size() * 0.02) return {}; // a sliver is no surprise
     const QString time = formatTime(beyond, beyond / 100);
+    if (scene.data->counters.size() == 0) // there are spans far from the others
+        return left ? QCoreApplication::translate("TimelineScene", "◂ %1 before").arg(time)
+                    : QCoreApplication::translate("TimelineScene", "%1 after ▸").arg(time);
+    if (left && scene.homeIsDecode)
+        return QCoreApplication::translate("TimelineScene", "◂ %1 before the decode steps").arg(time);
     return left ? QCoreApplication::translate("TimelineScene", "◂ %1 before the steps").arg(time)
                 : QCoreApplication::translate("TimelineScene", "%1 after the steps ▸").arg(time);
 }

@@ -43,7 +43,9 @@ struct TimelineData {
 
     bool empty() const { return index.size() == 0 && gauges.empty(); }
     TimeRange whole() const; // of everything, a little wider; [0, 1) ms when there is nothing
-    TimeRange steps() const; // from the first step to the last, a little wider; everything where there are no steps
+    TimeRange busy() const;  // without the few spans that lie far from all others, if there are such (busy_part.h)
+    /// From the first step to the last, a little wider; without steps busy().
+    TimeRange steps(bool decodeOnly = false) const;
     bool isMatch(int name) const { return std::size_t(name) < matches.size() && matches[std::size_t(name)]; }
     void append(const GaugeBatch& batch);
 };
@@ -99,8 +101,10 @@ struct TimelineScene {
     const TimelineData* data = nullptr;
     TimelineLayout layout;
     TimeRange window;
-    TimeRange home; // the opening window: the steps of the run
-    int scroll = 0; // pixels of rows above the body's top
+    TimeRange home;            // the opening window: the steps of the run
+    bool homeIsDecode = false; // only the decode steps, where the prompt would hide them
+    TimeRange busy;            // data->busy()
+    int scroll = 0;            // pixels of rows above the body's top
     int gutter = TimelineAreas::kGutter;
     std::optional<SpanRef> selected;
     std::vector<SpanFlow> flows; // of the selected span
@@ -109,6 +113,9 @@ struct TimelineScene {
     std::optional<double> hoverNs;
     quint64 revision = 0; // changes with the data: what was drawn of all of them is then old
 };
+
+/// What the map at the top is a map of: everything, or the busy part while a piece of that is shown.
+TimeRange mapOf(const TimelineScene& scene);
 
 /// "layer 12" where the name alone says too little, else the name.
 QString shownName(const TimelineData& data, const IndexedSpan& span);

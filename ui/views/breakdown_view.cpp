@@ -149,7 +149,7 @@ protected:
         if (showEmptyWithoutRun(tr("This view shows where the time of a step goes: projections, selection, transfers, "
                                    "attention, feed-forward.")))
             return;
-        showEmpty({}, {});
+        showReading();
         buildPanels();
         const auto runs = workspace().sides();
         if (mode() == Mode::PerStep) {

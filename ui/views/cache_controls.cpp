@@ -238,6 +238,11 @@ void CacheControls::fillTable() {
     table_->updateGeometry();
 }
 
+/// It scrolls only up and down: what is narrower than its parts would cut them.
+QSize CacheControls::minimumSizeHint() const {
+    return {widget()->minimumSizeHint().width() + verticalScrollBar()->sizeHint().width(), 120};
+}
+
 void CacheControls::resizeEvent(QResizeEvent* event) {
     QScrollArea::resizeEvent(event);
     table_->setColumnHidden(Recorded, width() < 0.9 * sizeHint().width()); // the change still says it

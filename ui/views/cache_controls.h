@@ -31,6 +31,7 @@ public:
     void setNumbers(const std::vector<CacheNumber>& numbers);
     /// What the recording says about the replay, e.g. "Reproduces the recording: yes".
     void setReproduction(const QString& text, bool good);
+    QSize minimumSizeHint() const override;
 
 signals:
     void changed();
@@ -38,7 +39,6 @@ signals:
 
 protected:
     QSize sizeHint() const override;
-    QSize minimumSizeHint() const override { return {200, 120}; }
     void changeEvent(QEvent* event) override;
     void resizeEvent(QResizeEvent* event) override;
 

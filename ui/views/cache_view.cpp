@@ -174,7 +174,7 @@ protected:
 
     void resizeEvent(QResizeEvent* event) override {
         PlotView::resizeEvent(event);
-        if (controls_) controls_->setMaximumWidth(std::max(230, int(0.45 * width())));
+        if (controls_) controls_->setMaximumWidth(std::max(controls_->minimumSizeHint().width(), int(0.45 * width())));
         if (whatIf_) showLegend();
     }
 

@@ -214,7 +214,7 @@ protected:
         labelRows();
         canvas().setFullY(0, {-0.5, heat_->places() - 0.5});
         canvas().setMinimumSpan(2);
-        showEmpty({}, {});
+        showReading();
         readTile_ = [request, cache = cache_, filter = appliedFilter()](TraceReader& reader, int first, int last) {
             return readFilteredTile(reader, request, filter, first, last, cache);
         };

@@ -182,7 +182,7 @@ protected:
         }
         panel_->axis(QCPAxis::atLeft)
             ->setLabel(row.blockSize > 0 ? tr("KV block (%1 tokens each)").arg(row.blockSize) : tr("KV block"));
-        showEmpty({}, {});
+        showReading();
         const MaskRequest request{run()->key.runId, shown_.layer, shown_.sequence, shown_.kvHead};
         const ReadFilter filter = appliedFilter();
         foundInPart_ = !filter.text.empty() && (run()->live || run()->row.status == "running");

@@ -1,8 +1,9 @@
 #include "ui/views/sql_runner.h"
 
 #include "kernels/base/error.h"
+#include "profiler/export/output_file.h"
 
-#include <QSaveFile>
+#include <QFile>
 
 namespace kvscope::ui {
 
@@ -143,18 +144,14 @@ void SqlRunner::run(const QString& sql, const SqlParameters& parameters, const S
 
 void SqlRunner::exportCsv(const QString& sql, const SqlParameters& parameters, const QString& path) {
     submit([this, job = current_ + 1, text = sql.toStdString(), parameters, path](SqlSession* session) {
-        const auto refuse = [&](const QString& why) {
-            throw Error(ErrorKind::Storage, (path + QStringLiteral(" could not be written: ") + why).toStdString(),
-                        "check the folder and the room on the disk");
-        };
-        QSaveFile file(path); // nothing half-written stays when it is stopped or fails
-        if (!file.open(QIODevice::WriteOnly)) refuse(file.errorString());
+        OutputFile file(QFile::encodeName(path).toStdString()); // nothing half-written stays when it stops or fails
         QElapsedTimer told;
         told.start();
         const std::size_t rows = session->writeCsv(
             text, parameters,
             [&](std::string_view part) {
-                if (file.write(part.data(), qint64(part.size())) != qint64(part.size())) refuse(file.errorString());
+                if (!file.stream().write(part.data(), std::streamsize(part.size())))
+                    throw Error(ErrorKind::Storage, "cannot write " + path.toStdString(), "the disk may be full");
             },
             [&](std::size_t count) {
                 if (told.elapsed() < 100) return;
@@ -162,7 +159,7 @@ void SqlRunner::exportCsv(const QString& sql, const SqlParameters& parameters, c
                 post(
                     job, [this, count] { emit exporting(qint64(count)); }, false);
             });
-        if (!file.commit()) refuse(file.errorString());
+        file.commit();
         post(
             job, [this, path, rows] { emit exported(path, qint64(rows)); }, true);
     });

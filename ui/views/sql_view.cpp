@@ -9,6 +9,7 @@
 #include "ui/views/sql_request.h"
 #include "ui/views/sql_runner.h"
 #include "ui/views/view_request.h"
+#include "ui/widgets/save_path.h"
 #include "ui/widgets/small_widgets.h"
 #include "ui/widgets/sql_editor.h"
 #include "ui/workspace.h"
@@ -16,7 +17,6 @@
 #include <QApplication>
 #include <QClipboard>
 #include <QComboBox>
-#include <QFileDialog>
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QHeaderView>
@@ -537,8 +537,8 @@ void SqlView::copySelection(bool withHeaders) {
 }
 
 void SqlView::chooseExport() {
-    const QString path = QFileDialog::getSaveFileName(this, tr("Export the query's rows"), QStringLiteral("query.csv"),
-                                                      tr("CSV (*.csv)"));
+    const QString path = askSavePath(this, tr("Export the query's rows"), QStringLiteral("query.csv"),
+                                     withCompressed({{tr("CSV"), QStringLiteral("csv")}}));
     if (path.isEmpty()) return;
     message_->clear();
     exporting_ = true;

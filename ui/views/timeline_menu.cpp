@@ -8,10 +8,10 @@
 #include "ui/timeline/timeline_sql.h"
 #include "ui/views/sql_request.h"
 #include "ui/views/timeline_view.h"
+#include "ui/widgets/save_path.h"
 
 #include <QApplication>
 #include <QClipboard>
-#include <QFileDialog>
 #include <QInputDialog>
 #include <QLineEdit>
 #include <QMenu>
@@ -218,8 +218,9 @@ void TimelineView::addCopies(QMenu& menu) {
     QMenu* pictures = menu.addMenu(tr("Export"));
     for (const char* suffix : {"png", "svg", "pdf"})
         pictures->addAction(tr("%1...").arg(QString::fromLatin1(suffix).toUpper()), this, [this, suffix] {
-            const QString path = QFileDialog::getSaveFileName(this, tr("Export the timeline"),
-                                                              QStringLiteral("timeline.") + QLatin1String(suffix));
+            const QString type = QLatin1String(suffix);
+            const QString path = askSavePath(this, tr("Export the timeline"), QStringLiteral("timeline.") + type,
+                                             {{type.toUpper(), type}});
             if (!path.isEmpty() && !exportImage(path, canvas_->size() + QSize(0, 40)))
                 emit workspace_.failed(tr("%1 could not be written; is the folder there and writable?").arg(path));
         });
@@ -227,8 +228,7 @@ void TimelineView::addCopies(QMenu& menu) {
     for (int table = 0; table < tables.size(); ++table)
         pictures->addAction(tr("%1 as CSV or JSON lines...").arg(tables[table]), this, [this, table] {
             const QString name = table == 0 ? QStringLiteral("self-times.csv") : QStringLiteral("spans.csv");
-            const QString path = QFileDialog::getSaveFileName(this, tr("Export numbers of the timeline"), name,
-                                                              tr("CSV or JSON lines (*.csv *.jsonl)"));
+            const QString path = askSavePath(this, tr("Export numbers of the timeline"), name, numberFormats());
             if (path.isEmpty()) return;
             chooseNumberTable(table);
             exportNumbers(path);

@@ -15,6 +15,7 @@ namespace kvscope::ui {
 namespace {
 constexpr std::size_t kTimesUnasked = 400'000; // spans in view that are added up again and again while more arrive
 constexpr int kSliceMs = 5;
+constexpr int kTimesPatienceMs = 300;        // a table that comes sooner needs no word before it
 constexpr std::size_t kSpansAtOnce = 10'000; // well under a millisecond
 constexpr std::size_t kSettledAtOnce = 60'000;
 } // namespace
@@ -27,6 +28,7 @@ void TimelineView::beginTimes() const {
     times_ = std::make_unique<SelfTimeSum>(held.index, std::int64_t(std::floor(timesRange_.from)),
                                            std::int64_t(std::ceil(timesRange_.to)), panel_->grouping(), keep);
     timesMoves_ = held.index.moves();
+    sinceTimes_.start();
 }
 
 void TimelineView::showTimes() {
@@ -57,9 +59,10 @@ void TimelineView::addTimes() {
         times_.reset();
         return;
     }
-    panel_->showTimesHint(tr("Adding up %1 spans: %2 %.")
-                              .arg(formatCount(std::int64_t(times_->spans())))
-                              .arg(int(100.0 * double(times_->looked()) / double(times_->spans()))));
+    if (sinceTimes_.elapsed() > kTimesPatienceMs) // else what was there a moment ago is good enough
+        panel_->showTimesProgress(tr("Adding up %1 spans: %2 %.")
+                                      .arg(formatCount(std::int64_t(times_->spans())))
+                                      .arg(int(100.0 * double(times_->looked()) / double(times_->spans()))));
     sliceTimer_.start();
 }
 

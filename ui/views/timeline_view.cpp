@@ -38,6 +38,7 @@ namespace {
 constexpr int kPanelHeight = 150;            // at most a third of the view, until somebody drags the handle
 constexpr int kTimesHeight = 260;            // once a range is measured; at most two fifths of the view
 constexpr int kRedrawMs = 60;                // while spans are read
+constexpr double kPromptHides = 0.5;         // of the steps' time; a prompt that takes more leaves too little to see
 constexpr int kTimesPauseMs = 250;           // self times follow the window once it rests
 constexpr std::size_t kNumbered = 4'000'000; // spans up to which a hit is told its number: some 20 ms
 
@@ -299,6 +300,7 @@ void TimelineView::reload() {
     }
     stale_ = false;
     times_.reset(); // it reads what is thrown away
+    panel_->showTimesHint({});
     sinceDrawn_.invalidate();
     canvas_->reset();
     canvas_->data().filter.set(workspace_.filter());
@@ -423,7 +425,9 @@ void TimelineView::choose(SpanRef ref, bool reveal) {
     Cursor cursor = workspace_.cursor();
     cursor.step = span.step;
     if (span.layer >= 0) cursor.layer = span.layer;
+    choosing_ = true; // what was clicked stays under the pointer
     workspace_.setCursor(cursor);
+    choosing_ = false;
 }
 
 void TimelineView::forget() {
@@ -490,6 +494,18 @@ void TimelineView::cursorMoved() {
         canvas_->setCursorStep(TimeRange{double(from), double(to)});
     else
         canvas_->setCursorStep(std::nullopt);
+    findHome(!choosing_);
+}
+
+/// A long prompt leaves its decode steps a few pixels: the window opens on them when the cursor stands on one.
+void TimelineView::findHome(bool follow) {
+    const StepCounters& counters = canvas_->data().counters;
+    std::int64_t from = 0, decode = 0, to = 0;
+    const bool has =
+        workspace_.current() && counters.timesOfAll(false, from, to) && counters.timesOfAll(true, decode, to);
+    const bool hides = has && double(decode - from) > double(to - from) * kPromptHides;
+    const bool stays = canvas_->scene().homeIsDecode && !feed_.loading(); // a live run's prompt is not brought back
+    canvas_->setHomeIsDecode(has && (hides || stays) && workspace_.cursor().step >= counters.firstDecodeStep(), follow);
 }
 
 void TimelineView::revealCursor() {

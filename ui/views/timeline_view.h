@@ -79,6 +79,7 @@ private:
     void forget(); // no span is chosen
     void cursorMoved();
     void revealCursor();
+    void findHome(bool follow);
     void moveCursor(int steps, int layers);
     void jumpCursor(bool toEnd);
     void showDecode(bool whole);
@@ -142,8 +143,10 @@ private:
     int noteRequests_ = 0, numberTable_ = 0;
     quint64 hovers_ = 0; // counts what was hovered over, so that a late answer finds nobody
     QElapsedTimer sinceDrawn_;
-    bool splitMoved_ = false; // by hand: then it stays
-    bool stale_ = true;       // reload is due when the view is next shown
+    mutable QElapsedTimer sinceTimes_; // the sum under way began
+    bool choosing_ = false;            // the cursor moves because of a click here
+    bool splitMoved_ = false;          // by hand: then it stays
+    bool stale_ = true;                // reload is due when the view is next shown
 };
 
 } // namespace kvscope::ui

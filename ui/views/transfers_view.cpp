@@ -135,7 +135,7 @@ protected:
                 tr("This view shows, step by step, how many selected blocks were resident, how many bytes "
                    "crossed the link, and how much of that time the step had to wait.")))
             return;
-        showEmpty({}, {});
+        showReading();
         const auto runs = workspace().sides();
         for (std::size_t place = 0; place < runs.size(); ++place) start(*sides_[place], *runs[place]);
         labelAxes();

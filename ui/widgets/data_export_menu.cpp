@@ -1,13 +1,11 @@
 #include "ui/widgets/data_export_menu.h"
 
-#include "profiler/export/gzip_stream.h"
 #include "ui/widgets/export_strip.h"
+#include "ui/widgets/save_path.h"
 #include "ui/workspace.h"
 
 #include <QDir>
-#include <QFileDialog>
 #include <QFileInfo>
-#include <QMessageBox>
 
 namespace kvscope::ui {
 
@@ -83,35 +81,19 @@ QString DataExportMenu::suggested(const QString& what) const {
 
 void DataExportMenu::choosePerfetto(bool markedOnly) {
     if (!part(markedOnly)) return;
-    const QString packed = tr("Compressed, a tenth of the size (*.json.gz)");
-    QString filters = tr("Chrome trace events (*.json)"), filter;
-    if (GzipStream::isAvailable()) filters += QStringLiteral(";;") + packed;
-    QString path = QFileDialog::getSaveFileName(
-        parentWidget(), markedOnly ? tr("Export the marked range") : tr("Export the timeline"),
-        suggested(markedOnly ? QStringLiteral("range.json") : QStringLiteral("timeline.json")), filters, &filter);
-    if (path.isEmpty()) return;
-    if (filter == packed && !path.endsWith(QLatin1String(".gz"))) {
-        path += QStringLiteral(".gz"); // the dialog has asked about the name without it
-        if (QFileInfo::exists(path) &&
-            QMessageBox::question(parentWidget(), tr("Replace the file?"),
-                                  tr("%1 exists. Replace it?").arg(QFileInfo(path).fileName())) != QMessageBox::Yes)
-            return;
-    }
-    writePerfetto(path, markedOnly);
+    const QString path =
+        askSavePath(parentWidget(), markedOnly ? tr("Export the marked range") : tr("Export the timeline"),
+                    suggested(markedOnly ? QStringLiteral("range.json") : QStringLiteral("timeline.json")),
+                    withCompressed({{tr("Chrome trace events"), QStringLiteral("json")}}));
+    if (!path.isEmpty()) writePerfetto(path, markedOnly);
 }
 
 void DataExportMenu::chooseTable(ExportTable table, bool markedOnly) {
     if (!part(markedOnly)) return;
     const QString name = QString::fromStdString(exportTableNames()[std::size_t(table)]);
-    const QString lines = tr("JSON lines (*.jsonl)");
-    QString filter;
-    QString path = QFileDialog::getSaveFileName(parentWidget(), tr("Export %1").arg(name),
-                                                suggested(name + QStringLiteral(".csv")),
-                                                tr("CSV (*.csv)") + QStringLiteral(";;") + lines, &filter);
-    if (path.isEmpty()) return;
-    if (filter == lines && path.endsWith(QLatin1String(".csv"), Qt::CaseInsensitive)) path.chop(4);
-    if (QFileInfo(path).suffix().isEmpty()) path += filter == lines ? QStringLiteral(".jsonl") : QStringLiteral(".csv");
-    writeTable(table, path, markedOnly);
+    const QString path = askSavePath(parentWidget(), tr("Export %1").arg(name),
+                                     suggested(name + QStringLiteral(".csv")), numberFormats());
+    if (!path.isEmpty()) writeTable(table, path, markedOnly);
 }
 
 void DataExportMenu::writePerfetto(const QString& path, bool markedOnly) {

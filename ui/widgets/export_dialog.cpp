@@ -2,13 +2,13 @@
 
 #include "ui/look/theme.h"
 #include "ui/output/json_lines.h"
+#include "ui/output/packed_name.h"
 #include "ui/views/number_tables.h"
 #include "ui/views/view.h"
 #include "ui/widgets/small_widgets.h"
 
 #include <QComboBox>
 #include <QDir>
-#include <QFileDialog>
 #include <QFileInfo>
 #include <QFormLayout>
 #include <QHBoxLayout>
@@ -239,20 +239,30 @@ NumberWriter ExportDialog::numbers() const {
     return chosen;
 }
 
+/// What is chosen here comes first; whoever types the suffix of another one gets that.
+std::vector<FileFormat> ExportDialog::formats() const {
+    std::vector<FileFormat> all;
+    const auto add = [&](int index) {
+        const QString suffix = format_->itemData(index).toString();
+        const FileFormat format{suffix.toUpper(), suffix};
+        const auto kinds = isNumbers(suffix) ? withCompressed({format}) : std::vector<FileFormat>{format};
+        all.insert(all.end(), kinds.begin(), kinds.end());
+    };
+    add(format_->currentIndex());
+    for (int index = 0; index < format_->count(); ++index)
+        if (index != format_->currentIndex()) add(index);
+    return all;
+}
+
 void ExportDialog::chooseFile() {
-    const QString suffix = format();
-    const QString path =
-        QFileDialog::getSaveFileName(this, tr("Export the view"), suggested_ + QLatin1Char('.') + suffix,
-                                     QStringLiteral("%1 (*.%2)").arg(suffix.toUpper(), suffix));
+    const QString path = askSavePath(this, tr("Export the view"), suggested_ + QLatin1Char('.') + format(), formats());
     if (!path.isEmpty()) save(path);
 }
 
 bool ExportDialog::save(const QString& wanted) {
     if (!view_) return false;
-    QString path = wanted;
-    const QString suffix = QFileInfo(path).suffix().toLower();
-    if (format_->findData(suffix) < 0) path += QLatin1Char('.') + format();
-    if (isNumbers(QFileInfo(path).suffix().toLower())) {
+    const QString path = completeName(wanted, formats(), 0);
+    if (isNumbers(QFileInfo(unpackedName(path)).suffix().toLower())) {
         status_->setText(tr("Writing %1").arg(path));
         writing_ = path;
         auto* tables = dynamic_cast<NumberTables*>(view_.data());
@@ -269,7 +279,7 @@ bool ExportDialog::save(const QString& wanted) {
 void ExportDialog::ended(const QString& path, const QString& problem) {
     status_->setText(problem.isEmpty() ? tr("Saved %1").arg(path) : problem);
     if (!problem.isEmpty()) return;
-    suggested_ = QFileInfo(path).absolutePath() + QLatin1Char('/') + QFileInfo(path).completeBaseName();
+    suggested_ = QFileInfo(path).absolutePath() + QLatin1Char('/') + QFileInfo(unpackedName(path)).completeBaseName();
     remember();
     emit saved(path);
 }

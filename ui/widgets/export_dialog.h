@@ -4,6 +4,7 @@
 
 #include "ui/output/numbers_preview.h"
 #include "ui/output/picture.h"
+#include "ui/widgets/save_path.h"
 
 #include <QDialog>
 #include <QPointer>
@@ -41,6 +42,7 @@ private:
     void preview();
     void chooseFile();
     static bool isNumbers(const QString& format);
+    std::vector<FileFormat> formats() const; // of the file
     NumberWriter numbers() const;
     void showLines(const QString& csv, const QString& problem);
     void ended(const QString& path, const QString& problem);

@@ -34,6 +34,7 @@ HelpOverlay::HelpOverlay(QWidget* parent)
         button->setText(tr(titles[page]));
         button->setCheckable(true);
         button->setAutoRaise(true);
+        button->setFocusPolicy(Qt::StrongFocus);
         pages_->addButton(button, page);
         bar->addWidget(button);
     }
@@ -42,9 +43,10 @@ HelpOverlay::HelpOverlay(QWidget* parent)
     close->setText(QStringLiteral("×"));
     close->setAutoRaise(true);
     close->setToolTip(tr("Close (Esc)"));
+    close->setFocusPolicy(Qt::StrongFocus);
     close->setAccessibleName(tr("Close"));
     bar->addWidget(close);
-    connect(close, &QToolButton::clicked, this, &QWidget::hide);
+    connect(close, &QToolButton::clicked, this, &HelpOverlay::leave);
     connect(pages_, &QButtonGroup::idClicked, this, [this](int page) { open(Page(page)); });
     browser_->setFrameShape(QFrame::NoFrame);
     browser_->setOpenExternalLinks(true);
@@ -62,10 +64,27 @@ void HelpOverlay::open(Page page, const QString& definition) {
     browser_->setStyleSheet(QStringLiteral("QTextBrowser { border: none; background: %1; }").arg(theme.raised.name()));
     setGeometry(parentWidget()->rect());
     browser_->setHtml(html(page));
+    if (!isVisible()) before_ = window()->focusWidget();
     show();
     raise();
     browser_->setFocus();
     if (!definition.isEmpty()) browser_->scrollToAnchor(definition);
+}
+
+void HelpOverlay::leave() {
+    hide();
+    if (before_) before_->setFocus(Qt::OtherFocusReason); // keys go on where they were
+}
+
+bool HelpOverlay::isOpen(Page page) const { return isVisible() && pages_->checkedId() == int(page); }
+
+/// Tab stays on the card: what lies behind it cannot be seen.
+bool HelpOverlay::focusNextPrevChild(bool next) {
+    QList<QWidget*> stops{browser_};
+    for (QWidget* button : card_->findChildren<QToolButton*>(Qt::FindDirectChildrenOnly)) stops << button;
+    const qsizetype at = stops.indexOf(window()->focusWidget()), count = stops.size();
+    stops[(at + (next ? 1 : count - 1)) % count]->setFocus(next ? Qt::TabFocusReason : Qt::BacktabFocusReason);
+    return true;
 }
 
 QString HelpOverlay::text() const { return browser_->toPlainText(); }
@@ -135,13 +154,13 @@ bool HelpOverlay::eventFilter(QObject* watched, QEvent* event) {
 
 void HelpOverlay::keyPressEvent(QKeyEvent* event) {
     if (event->key() == Qt::Key_Escape)
-        hide();
+        leave();
     else
         QWidget::keyPressEvent(event);
 }
 
 void HelpOverlay::mousePressEvent(QMouseEvent* event) {
-    if (!cardRect().contains(event->pos())) hide();
+    if (!cardRect().contains(event->pos())) leave();
 }
 
 void HelpOverlay::paintEvent(QPaintEvent*) {

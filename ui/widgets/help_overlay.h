@@ -3,6 +3,7 @@
 
 #include "ui/window/shortcut_list.h"
 
+#include <QPointer>
 #include <QWidget>
 
 #include <vector>
@@ -20,10 +21,13 @@ public:
     explicit HelpOverlay(QWidget* parent);
     /// `definition` scrolls to that entry.
     void open(Page page, const QString& definition = {});
+    void leave(); // the focus goes back to where it was
+    bool isOpen(Page page) const;
     QString text() const; // what is shown, as plain text
 
 protected:
     bool eventFilter(QObject* watched, QEvent* event) override;
+    bool focusNextPrevChild(bool next) override;
     void keyPressEvent(QKeyEvent* event) override;
     void mousePressEvent(QMouseEvent* event) override;
     void paintEvent(QPaintEvent* event) override;
@@ -37,6 +41,7 @@ private:
     QWidget* card_;
     QTextBrowser* browser_;
     QButtonGroup* pages_;
+    QPointer<QWidget> before_; // had the focus
 };
 
 } // namespace kvscope::ui

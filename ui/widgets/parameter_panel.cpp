@@ -153,6 +153,14 @@ void ParameterPanel::setValueOf(const Row& row, const std::string& value) {
     }
 }
 
+void ParameterPanel::tabAfter(QWidget* before) {
+    for (const Row& row : rows_) {
+        setTabOrder(before, row.editor);
+        setTabOrder(row.editor, row.reset);
+        before = row.reset;
+    }
+}
+
 void ParameterPanel::edited() {
     if (loading_) return;
     for (const Row& row : rows_) {

@@ -23,6 +23,8 @@ public:
 
     /// Rebuilds the editors. `defaults` are the declared ones overridden by the checkpoint's.
     void setMethod(const MethodEntry& method, const ParameterValues& defaults);
+    /// Tab goes from `before` through the editors: they are made later than what lies below them.
+    void tabAfter(QWidget* before);
     /// Values that differ from the defaults, in declaration order: what --set would say.
     std::vector<std::pair<std::string, std::string>> settings() const;
     void setValue(const std::string& key, const std::string& value); // unknown keys and bad values are ignored

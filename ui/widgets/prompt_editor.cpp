@@ -323,6 +323,11 @@ void PromptEditor::count() {
     });
 }
 
+void PromptEditor::chooseFile(const QString& path) {
+    file_->setText(path);
+    kind_->setCurrentIndex(int(pages_.size()) - 1); // files come last
+}
+
 QVariantMap PromptEditor::values() const {
     return {{"kind", kind_->currentIndex()}, {"needleTokens", needleTokens_->value()},
             {"needles", needles_->value()},  {"depth", depth_->value()},

@@ -40,6 +40,9 @@ public:
     /// Why there can be no prompt; empty when there can.
     QString problem() const;
 
+    /// Takes the prompt from this text file.
+    void chooseFile(const QString& path);
+
     QVariantMap values() const;
     void setValues(const QVariantMap& values);
 

@@ -104,6 +104,7 @@ RunList::RunList(Workspace& workspace, QWidget* parent)
     view_->setMouseTracking(true);
     view_->setFrameShape(QFrame::NoFrame);
     view_->setUniformItemSizes(true);
+    view_->setMinimumHeight(40); // a message above it is read in full
     view_->setContextMenuPolicy(Qt::CustomContextMenu);
     view_->setWhatsThis(
         tr("A click shows a run in all views. The mark at its right lays another run over it: B, then C and so "
@@ -136,6 +137,13 @@ RunList::RunList(Workspace& workspace, QWidget* parent)
         view_->setVisible(!none);
     };
     connect(&workspace_, &Workspace::runsChanged, this, showEmpty);
+    connect(&workspace_, &Workspace::currentChanged, this, [this] { // the shown run is in sight
+        for (int row = 0; row < model_->rowCount(); ++row)
+            if (const auto key = model_->keyOf(model_->index(row)); key && placeOf(workspace_, *key) == 0u) {
+                view_->setCurrentIndex(model_->index(row));
+                view_->scrollTo(model_->index(row));
+            }
+    });
     showEmpty();
     connect(view_, &QListView::activated, this, [this](const QModelIndex& index) {
         if (const auto key = model_->keyOf(index)) workspace_.setCurrent(*key);
@@ -152,7 +160,10 @@ std::vector<ShortcutText> RunList::gestures() {
     };
 }
 
-void RunList::showProblem(const QString& sentence) { message_->show(InlineMessage::Kind::Error, sentence); }
+void RunList::showProblem(const QString& sentence) {
+    message_->show(InlineMessage::Kind::Error, sentence);
+    message_->setToolTip(sentence); // the list may be low
+}
 
 bool RunList::eventFilter(QObject* watched, QEvent* event) {
     const auto toggleCompare = [this](const RunKey& key) {

@@ -10,6 +10,7 @@
 #include <QComboBox>
 #include <QDoubleSpinBox>
 #include <QFileInfo>
+#include <QMimeDatabase>
 #include <QPushButton>
 #include <QSignalBlocker>
 #include <QSpinBox>
@@ -89,6 +90,7 @@ void SessionForm::showMethod() {
         else
             for (const Parameter& parameter : entry.parameters) defaults.assign(parameter.key, parameter.defaultValue);
         parameters_->setMethod(entry, defaults);
+        parameters_->tabAfter(method_);
         for (const auto& [key, value] : settings_.value(name)) parameters_->setValue(key, value);
         loading_ = false;
         // Without a model the defaults are only the declared ones: what is set now is compared again when it is there.
@@ -136,7 +138,15 @@ SessionRequest SessionForm::request() const {
     request.options = options();
     request.level = RecordLevel(level_->currentIndex());
     request.recordGpu = recordGpu_->isChecked();
+    request.recordCalls = recordCalls_->isChecked();
     return request;
+}
+
+bool SessionForm::takePrompt(const QString& file, const QWidget* over) {
+    if (over != prompt_ && !prompt_->isAncestorOf(over)) return false;
+    if (!QMimeDatabase().mimeTypeForFile(file).inherits(QStringLiteral("text/plain"))) return false;
+    prompt_->chooseFile(file);
+    return true;
 }
 
 bool SessionForm::hasModel() const { return loaded_ != nullptr && loadedName_ == modelName(); }
@@ -261,6 +271,7 @@ QVariantMap SessionForm::values() const {
             {"level", level_->currentIndex()},
             {"oracle", oracle_->isChecked()},
             {"recordGpu", recordGpu_->isChecked()},
+            {"recordCalls", recordCalls_->isChecked()},
             {"backend", backend_->currentData()},
             {"advanced", advanced_->isExpanded()}};
 }
@@ -300,6 +311,7 @@ void SessionForm::setValues(const QVariantMap& values) {
     restore("level", [&](const QVariant& v) { level_->setCurrentIndex(v.toInt()); });
     restore("backend", [&](const QVariant& v) { choose(backend_, v); });
     restore("recordGpu", [&](const QVariant& v) { recordGpu_->setChecked(v.toBool()); });
+    restore("recordCalls", [&](const QVariant& v) { recordCalls_->setChecked(v.toBool()); });
     restore("oracle", [&](const QVariant& v) { oracle_->setChecked(v.toBool()); });
     restore("advanced", [&](const QVariant& v) { advanced_->setExpanded(v.toBool()); });
     restore("method", [&](const QVariant& v) { choose(method_, v); });

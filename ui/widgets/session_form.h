@@ -53,6 +53,9 @@ public:
     QString problem() const { return problem_; }
     SessionRequest request() const;
 
+    /// A text file that was dropped on the prompt becomes the prompt. @return false: it was not meant for it
+    bool takePrompt(const QString& file, const QWidget* over);
+
     QVariantMap values() const;
     void setValues(const QVariantMap& values);
 
@@ -91,7 +94,8 @@ private:
     QSpinBox *sequences_ = nullptr, *maxNewTokens_ = nullptr, *topK_ = nullptr, *seed_ = nullptr,
              *deviceSlots_ = nullptr;
     QDoubleSpinBox *temperature_ = nullptr, *topP_ = nullptr, *linkGbps_ = nullptr;
-    QCheckBox *oracle_ = nullptr, *recordGpu_ = nullptr, *stopAtEos_ = nullptr, *offload_ = nullptr;
+    QCheckBox *oracle_ = nullptr, *recordGpu_ = nullptr, *recordCalls_ = nullptr, *stopAtEos_ = nullptr,
+              *offload_ = nullptr;
     Section* advanced_ = nullptr;
     MutedLabel* reason_ = nullptr;
     QPushButton* run_ = nullptr;

@@ -143,8 +143,11 @@ void SessionForm::makeModelSection(QVBoxLayout* layout) {
 }
 
 void SessionForm::showRecordGpu() {
-    recordGpu_->setVisible(backend_->currentData().toInt() == int(Backend::Cuda) &&
-                           level_->currentIndex() == int(RecordLevel::Full));
+    const bool possible =
+        backend_->currentData().toInt() == int(Backend::Cuda) && level_->currentIndex() == int(RecordLevel::Full);
+    recordGpu_->setVisible(possible);
+    recordCalls_->setVisible(possible);
+    recordCalls_->setEnabled(recordGpu_->isChecked());
 }
 
 void SessionForm::chooseBackend() {
@@ -319,9 +322,17 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
                  " Steps take a few percent longer."));
     recordGpu_->setChecked(true);
     recordGpu_->hide();
+    recordCalls_ =
+        named(new QCheckBox(tr("CUDA calls")), "recordCalls",
+              tr("With the kernels: what the host asked the CUDA runtime and driver for, with arrows to what each call"
+                 " started. A dozen spans a step."));
+    recordCalls_->setChecked(true);
+    recordCalls_->hide();
+    connect(recordGpu_, &QCheckBox::toggled, this, &SessionForm::showRecordGpu);
     connect(level_, &QComboBox::currentIndexChanged, this, &SessionForm::showRecordGpu);
     form->addRow(tr("Record"), level_);
     form->addRow(QString(), recordGpu_);
+    form->addRow(QString(), recordCalls_);
     form->addRow(oracle_);
 
     for (QSpinBox* spin : {topK_, seed_, deviceSlots_})

@@ -24,12 +24,14 @@
 #include <QCloseEvent>
 #include <QComboBox>
 #include <QDockWidget>
+#include <QElapsedTimer>
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QMenu>
 #include <QMessageBox>
 #include <QProgressBar>
+#include <QPushButton>
 #include <QScreen>
 #include <QScrollArea>
 #include <QStackedWidget>
@@ -50,6 +52,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr QSize kRoomy(1600, 1000); // everything in sight at once
+constexpr int kTogetherMs = 2000;   // files that fail within it were opened together
 
 /// Around what may be larger than its place, so that a small window scrolls instead of refusing to become small.
 QScrollArea* makeScroll() {
@@ -144,10 +147,16 @@ void MainWindow::makeCentre() {
     connect(tabs_, &QTabWidget::currentChanged, this, [this](int tab) {
         if (centre_->currentWidget() == tabs_) ensureView(tab);
     });
-    connect(workspace_.get(), &Workspace::runsChanged, this, [this] { showCentre(); });
-    connect(workspace_.get(), &Workspace::currentChanged, this, [this] {
+    const auto showTitle = [this] {
         const OpenRun* run = workspace_->current();
         setWindowTitle(run ? tr("%1 – KVScope").arg(runName(*run, workspace_->runs())) : QStringLiteral("KVScope"));
+    };
+    connect(workspace_.get(), &Workspace::runsChanged, this, [this, showTitle] {
+        showCentre();
+        showTitle(); // a live run gets its name when it is described
+    });
+    connect(workspace_.get(), &Workspace::currentChanged, this, [this, showTitle] {
+        showTitle();
         updateActions();
     });
 }
@@ -228,6 +237,7 @@ void MainWindow::makeDocks() {
     tokensDock_ = add(tr("Tokens"), "tokensDock", tokens_, Qt::BottomDockWidgetArea);
     inspectorDock_ = add(tr("Inspector"), "inspectorDock", inspector_, Qt::RightDockWidgetArea);
     connect(runs_, &RunList::openRequested, this, &MainWindow::chooseFiles);
+    followInspectorsToggle();
     connect(inspector_, &Inspector::definitionRequested, this,
             [this](const QString& id) { help_->open(HelpOverlay::Page::Definitions, id); });
     connect(welcome_, &WelcomePage::runRequested, form_, &SessionForm::run);
@@ -263,10 +273,24 @@ void MainWindow::makeStatusBar() {
         banner_->show(InlineMessage::Kind::Error, sentence); // above the view that asked
     });
     connect(workspace_.get(), &Workspace::currentChanged, banner_, &InlineMessage::clear);
-    connect(workspace_.get(), &Workspace::openFailed, this, [this](const QString&, const QString& sentence) {
-        runs_->showProblem(sentence);
-        showMessage(sentence, true);
-    });
+    struct Told {
+        QStringList sentences;
+        QElapsedTimer since;
+    };
+    connect(workspace_.get(), &Workspace::openFailed, this,
+            [this, told = std::make_shared<Told>()](const QString&, const QString& sentence) {
+                if (told->since.isValid() && told->since.elapsed() > kTogetherMs) told->sentences.clear();
+                told->since.start();
+                if (!told->sentences.contains(sentence)) told->sentences << sentence;
+                const QString all = told->sentences.join(QLatin1Char('\n')); // files that were opened together
+                runs_->showProblem(all);
+                showMessage(told->sentences.size() == 1 ? sentence
+                                                        : tr("%1 files could not be opened: %2")
+                                                              .arg(told->sentences.size())
+                                                              .arg(told->sentences.join(QStringLiteral("; "))),
+                            true);
+                message_->setToolTip(all);
+            });
 }
 
 void MainWindow::showMessage(const QString& text, bool isError) {
@@ -334,18 +358,12 @@ void MainWindow::restore() {
     defaultDocks_ = saveState();
     if (!saved_.geometry.isEmpty()) restoreGeometry(saved_.geometry);
     resize(size().boundedTo(room)); // it may have been left on a larger screen
-    if (!saved_.docks.isEmpty()) restoreState(saved_.docks);
+    if (!saved_.docks.isEmpty()) {
+        restoreState(saved_.docks);
+        inspectorWaits_ = saved_.inspectorWaits;
+    }
     updateActions();
     form_->setFocus();
-}
-
-/// In a small window the views come first: the panels are narrower, and the inspector waits in the View menu.
-void MainWindow::arrangeDocks(QSize window) {
-    const bool narrow = window.width() < 1250, low = window.height() < 800;
-    inspectorDock_->setVisible(window.width() >= 1000);
-    resizeDocks({sessionDock_, inspectorDock_}, narrow ? QList{290, 250} : QList{330, 300}, Qt::Horizontal);
-    resizeDocks({sessionDock_, runsDock_}, {low ? 400 : 760, 150}, Qt::Vertical);
-    resizeDocks({tokensDock_}, {low ? 120 : 172}, Qt::Vertical);
 }
 
 void MainWindow::paintEvent(QPaintEvent* event) {
@@ -366,6 +384,7 @@ void MainWindow::afterFirstPaint() {
 void MainWindow::saveSession() {
     saved_.geometry = saveGeometry();
     saved_.docks = saveState();
+    saved_.inspectorWaits = inspectorWaits_;
     saved_.theme = theme_;
     if (tabs_->currentIndex() >= 0) saved_.view = QLatin1String(views()[std::size_t(tabs_->currentIndex())].id);
     saved_.form = form_->values();
@@ -383,10 +402,14 @@ void MainWindow::saveSession() {
 void MainWindow::closeEvent(QCloseEvent* event) {
     const auto state = controller_->state();
     if (sessionActive_ && state != SessionController::State::Idle) {
-        const auto answer =
-            QMessageBox::question(this, tr("A session is running"),
-                                  tr("Stop the session and quit? What was recorded so far stays in its trace."));
-        if (answer != QMessageBox::Yes) {
+        QMessageBox question(QMessageBox::Question, tr("A session is running"),
+                             tr("Stop the session and close the window? What was recorded so far stays in its trace."),
+                             QMessageBox::NoButton, this);
+        const QAbstractButton* close = question.addButton(tr("Stop and Close"), QMessageBox::AcceptRole);
+        QPushButton* stay = question.addButton(tr("Keep Running"), QMessageBox::RejectRole);
+        question.setDefaultButton(stay); // Return loses nothing
+        question.exec();
+        if (question.clickedButton() != close) {
             event->ignore();
             return;
         }

@@ -74,9 +74,11 @@ signals:
 protected:
     void paintEvent(QPaintEvent* event) override;
     void closeEvent(QCloseEvent* event) override;
+    void resizeEvent(QResizeEvent* event) override;
     void dragEnterEvent(QDragEnterEvent* event) override;
     void dropEvent(QDropEvent* event) override;
     bool eventFilter(QObject* watched, QEvent* event) override;
+    bool takesDrag(QWidget* over, QEvent* event);
 
 private:
     void continueFrom(MainWindow& other);
@@ -94,6 +96,8 @@ private:
     void connectSession();
     void restore();
     void arrangeDocks(QSize window);
+    void giveViewsRoom();
+    void followInspectorsToggle();
     void afterFirstPaint();
 
     QAction* addNamed(const char* name, const QString& text, const QList<QKeySequence>& keys, const QString& tip);
@@ -134,6 +138,9 @@ private:
     ColourMapMenu* colourMaps_ = nullptr;
     InlineMessage* banner_ = nullptr; // what went wrong with the views, above them
     QByteArray defaultDocks_;
+    QList<int> roomyColumns_;                               // widths of the side panels before a small window took them
+    bool inspectorWaits_ = false, inspectorWanted_ = false; // hidden for want of room; shown in spite of it
+    bool roomAsked_ = false;
     QString actionGroup_; // heading in the help of the actions being made
     QToolBar* toolBar_ = nullptr;
     FilterBar* filter_ = nullptr;

@@ -273,7 +273,12 @@ void MainWindow::makeCursorActions() {
 void MainWindow::makeHelpActions() {
     actionGroup_ = tr("Help");
     connect(addNamed("shortcuts", tr("Keyboard Shortcuts"), keys({"F1"}), tr("Show every shortcut")),
-            &QAction::triggered, this, [this] { help_->open(HelpOverlay::Page::Shortcuts); });
+            &QAction::triggered, this, [this] {
+                if (help_->isOpen(HelpOverlay::Page::Shortcuts))
+                    help_->leave();
+                else
+                    help_->open(HelpOverlay::Page::Shortcuts);
+            });
     connect(addNamed("definitions", tr("Definitions"), keys({"Ctrl+F1"}), tr("What the words on the screen mean")),
             &QAction::triggered, this, [this] { help_->open(HelpOverlay::Page::Definitions); });
     connect(addNamed("about", tr("About KVScope"), {}, tr("Version and licence")), &QAction::triggered, this,

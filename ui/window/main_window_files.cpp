@@ -2,10 +2,13 @@
 #include "ui/window/main_window.h"
 
 #include "kernels/base/error.h"
+#include "profiler/import/import.h"
 #include "ui/session/session_controller.h"
 #include "ui/views/view.h"
 #include "ui/widgets/export_dialog.h"
 #include "ui/widgets/import_bar.h"
+#include "ui/widgets/save_path.h"
+#include "ui/widgets/session_form.h"
 
 #include <QDir>
 #include <QDragEnterEvent>
@@ -44,6 +47,12 @@ QStringList tracesIn(const QString& folder) {
 QString suggestedPath(const OpenRun* run, const QString& name) {
     const QString trace = run ? QFileInfo(run->key.path).completeBaseName() + QLatin1Char('-') : QString();
     return QDir::home().filePath(trace + name);
+}
+
+/// What fell on a widget of the window: a text on the prompt is the prompt, everything else is opened.
+void takeFiles(MainWindow& window, const QStringList& files, const QWidget* over) {
+    const bool text = over && files.size() == 1 && !findImportFormat(files.front().toStdString());
+    if (!text || !window.form().takePrompt(files.front(), over)) window.openFiles(files);
 }
 
 /// Made when the first file of another tool is opened.
@@ -98,12 +107,23 @@ void MainWindow::chooseFiles() {
                                       tr("Traces and timelines (*.kvtrace *.json *.json.gz *.sqlite);;All files (*)")));
 }
 
+/// Editors would write the file's name into their text: what comes from outside is for the window, wherever it falls.
+bool MainWindow::takesDrag(QWidget* over, QEvent* event) {
+    auto* drag = static_cast<QDropEvent*>(event); // the drags derive from it
+    const QStringList files = filesIn(drag->mimeData());
+    if (over->window() != this || over == this || files.isEmpty()) return false;
+    drag->acceptProposedAction();
+    if (event->type() != QEvent::Drop) return true;
+    takeFiles(*this, files, over);
+    return true;
+}
+
 void MainWindow::dragEnterEvent(QDragEnterEvent* event) {
     if (!filesIn(event->mimeData()).isEmpty()) event->acceptProposedAction();
 }
 
 void MainWindow::dropEvent(QDropEvent* event) {
-    openFiles(filesIn(event->mimeData()));
+    takeFiles(*this, filesIn(event->mimeData()), childAt(event->position().toPoint()));
     event->acceptProposedAction();
 }
 
@@ -142,8 +162,9 @@ void MainWindow::chooseViewExport() {
 void MainWindow::chooseReportExport() {
     const OpenRun* run = workspace_->current();
     if (!run) return;
-    const QString path = QFileDialog::getSaveFileName(
-        this, tr("Export a report"), suggestedPath(run, QStringLiteral("report.html")), tr("Reports (*.html *.pdf)"));
+    const QString path =
+        askSavePath(this, tr("Export a report"), suggestedPath(run, QStringLiteral("report.html")),
+                    {{tr("HTML, for browsers"), QStringLiteral("html")}, {tr("PDF"), QStringLiteral("pdf")}});
     if (!path.isEmpty()) exportReport(path);
 }
 

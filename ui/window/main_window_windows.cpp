@@ -133,6 +133,8 @@ bool MainWindow::eventFilter(QObject* watched, QEvent* event) {
             return true;
         }
     }
+    if (event->type() == QEvent::DragEnter || event->type() == QEvent::DragMove || event->type() == QEvent::Drop)
+        if (auto* over = qobject_cast<QWidget*>(watched); over && takesDrag(over, event)) return true;
     return QMainWindow::eventFilter(watched, event);
 }
 
@@ -155,6 +157,7 @@ void MainWindow::continueFrom(MainWindow& other) {
     resize(other.size());
     move(other.pos() + QPoint(36, 36));
     restoreState(other.saveState());
+    inspectorWaits_ = other.inspectorWaits_;
     showView(saved_.view);
     if (other.controller_->model() && other.form_->hasModel())
         controller_->adoptModel(other.form_->modelName(), other.controller_->model());

@@ -25,6 +25,7 @@ SavedSession Settings::load() const {
     if (settings.value("window/layoutVersion").toInt() == kLayoutVersion) {
         session.geometry = settings.value("window/geometry").toByteArray();
         session.docks = settings.value("window/docks").toByteArray();
+        session.inspectorWaits = settings.value("window/inspectorWaits").toBool();
     }
     session.theme = settings.value("window/theme", session.theme).toString();
     session.sequentialMap = settings.value("window/sequentialMap").toString();
@@ -43,6 +44,7 @@ void Settings::save(const SavedSession& session) const {
     settings.setValue("window/layoutVersion", kLayoutVersion);
     settings.setValue("window/geometry", session.geometry);
     settings.setValue("window/docks", session.docks);
+    settings.setValue("window/inspectorWaits", session.inspectorWaits);
     settings.setValue("window/theme", session.theme);
     settings.setValue("window/sequentialMap", session.sequentialMap);
     settings.setValue("window/divergingMap", session.divergingMap);

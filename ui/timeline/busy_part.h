@@ -1,0 +1,19 @@
+// The part of a timeline where nearly everything happened. A few spans far from all others, such as one whose clock was
+// never set, would leave everybody else a pixel of the map and of the opening window.
+#pragma once
+
+#include "profiler/read/span_index.h"
+
+#include <cstdint>
+
+namespace kvscope::ui {
+
+/// From the first span's start to the last one's end, without those at either end that are few and so far away that
+/// most of the time would be empty.
+struct BusyPart {
+    std::int64_t fromNs = 0, toNs = 0;
+    bool leavesOut = false; // there are such spans
+};
+BusyPart busyPart(const SpanIndex& index);
+
+} // namespace kvscope::ui
