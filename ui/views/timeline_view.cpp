@@ -111,11 +111,10 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
 QString TimelineView::exportCsv() const {
     if (!isShowing()) return {};
     if (!isComplete()) return textOf(completeTimes());
-    if (times_) { // whoever wants them now does not want some of them
-        if (timesMoves_ != canvas_->data().index.moves()) beginTimes();
-        times_->advance(times_->spans());
-        presentTimes();
-    }
+    beginTimes(); // of what is shown now, and not some of them
+    times_->advance(times_->spans());
+    presentTimes();
+    times_.reset();
     return panel_->timesText(QLatin1Char(','), false);
 }
 
