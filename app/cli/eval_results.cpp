@@ -1,6 +1,7 @@
 #include "app/cli/eval_results.h"
 
 #include "app/cli/eval_chart.h"
+#include "core/model/whole_file.h"
 #include "core/select/method.h"
 #include "kernels/base/error.h"
 
@@ -243,14 +244,10 @@ void EvalFolder::finish(const std::vector<EvalCase>& cases, const std::vector<in
 
 /// Complete or not at all.
 void EvalFolder::write(const char* name, const std::string& text) const {
-    const fs::path path = fs::path(folder_) / name, fresh = fs::path(folder_) / (std::string(name) + ".new");
-    std::ofstream file(fresh, std::ios::binary | std::ios::trunc);
-    file << text;
-    file.close();
-    std::error_code failed;
-    if (file) fs::rename(fresh, path, failed);
-    if (!file || failed)
-        throw Error(ErrorKind::Storage, fmt::format("{} cannot be written", path.string()),
+    const std::string path = (fs::path(folder_) / name).string();
+    const std::string failure = writeWholeFile(path, [&](std::ostream& out) { out << text; });
+    if (!failure.empty())
+        throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: {}", path, failure),
                     "check permissions and free space, or choose another folder with -o");
 }
 

@@ -1,11 +1,11 @@
 #include "core/model/safetensors_writer.h"
 
+#include "core/model/whole_file.h"
 #include "kernels/base/error.h"
 
-#include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <ostream>
 
 namespace kvscope {
 
@@ -22,23 +22,15 @@ void writeSafetensors(const std::string& path, std::span<const NamedTensor> tens
     std::string text = header.dump();
     text.resize((text.size() + 7) / 8 * 8, ' ');
     const std::uint64_t length = text.size();
-    const std::string partial = path + ".part";
-    std::error_code failed;
-    {
-        std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-        out.write(reinterpret_cast<const char*>(&length),
-                  sizeof length); // little-endian, as every machine we build for
+    const std::string failure = writeWholeFile(path, [&](std::ostream& out) {
+        // little-endian, as every machine we build for
+        out.write(reinterpret_cast<const char*>(&length), sizeof length);
         out << text;
         for (const NamedTensor& tensor : tensors)
             out.write(reinterpret_cast<const char*>(tensor.values.data()), std::streamsize(tensor.values.size_bytes()));
-        out.close();
-        if (!out) failed = std::make_error_code(std::errc::io_error);
-    }
-    if (!failed) std::filesystem::rename(partial, path, failed);
-    if (!failed) return;
-    std::error_code ignored;
-    std::filesystem::remove(partial, ignored);
-    throw Error(ErrorKind::Storage, fmt::format("{} cannot be written", path),
+    });
+    if (failure.empty()) return;
+    throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: {}", path, failure),
                 "check the folder's permissions and the free space");
 }
 

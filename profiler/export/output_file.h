@@ -1,10 +1,12 @@
 // A file that appears when it is complete: until then it has another name, and it is gone if that never happens.
 #pragma once
 
+#include "core/model/whole_file.h"
 #include "profiler/export/gzip_stream.h"
 
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -24,7 +26,8 @@ public:
     void commit();
 
 private:
-    std::string path_, written_;
+    std::string path_;
+    std::optional<WholeFile> whole_; // absent: a device or pipe
     std::filebuf file_;
     std::unique_ptr<GzipStream> gzip_; // null: plain
     std::ostream stream_{nullptr};

@@ -1,5 +1,6 @@
 #include "profiler/import/import.h"
 
+#include "core/model/whole_file.h"
 #include "kernels/base/error.h"
 #include "profiler/import/timeline_builder.h"
 #include "profiler/store/trace_store.h"
@@ -10,7 +11,6 @@
 #include <fmt/ranges.h>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 namespace kvscope {
 namespace {
@@ -19,31 +19,6 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kHeadBytes = 4096;
 constexpr double kReadingShare = 0.6; // of the time an import takes; the rest is sorting and writing
-
-/// A name beside `out` until the file is complete; removed if that never happens.
-class UnfinishedFile {
-public:
-    explicit UnfinishedFile(const std::string& out) : path_(fmt::format("{}.importing-{}", out, getpid())) {}
-    ~UnfinishedFile() {
-        for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
-            std::error_code ignored;
-            fs::remove(path_ + suffix, ignored);
-        }
-    }
-    UnfinishedFile(const UnfinishedFile&) = delete;
-    UnfinishedFile& operator=(const UnfinishedFile&) = delete;
-    const std::string& path() const { return path_; }
-    void becomes(const std::string& out) {
-        std::error_code failure;
-        fs::rename(path_, out, failure);
-        if (failure)
-            throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: {}", out, failure.message()),
-                        "choose a folder you may write to");
-    }
-
-private:
-    std::string path_;
-};
 
 std::string folderOf(const std::string& path) {
     const fs::path folder = fs::path(path).parent_path();
@@ -154,9 +129,11 @@ ImportResult importTrace(const std::string& path, const std::string& out, const 
         throw Error(ErrorKind::BadInput, fmt::format("{} is of no format that can be imported", path),
                     fmt::format("choose a file of one of these: {}", fmt::join(titles, ", ")));
     }
-    UnfinishedFile unfinished(out);
-    ImportResult result = convert(*format, path, unfinished.path(), progress, stop);
-    unfinished.becomes(out);
+    WholeFile whole(out);
+    ImportResult result = convert(*format, path, whole.aside(), progress, stop);
+    if (const std::string failure = whole.appear(); !failure.empty())
+        throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: {}", out, failure),
+                    "choose a folder you may write to");
     return result;
 }
 

@@ -1,4 +1,5 @@
 // Imported files as traces in the user's cache: converted once, never beside the file they come from.
+#include "core/model/whole_file.h"
 #include "kernels/base/error.h"
 #include "profiler/import/import.h"
 
@@ -56,7 +57,7 @@ void removeOld(const fs::path& folder, const fs::path& keep) {
     std::vector<Old> files;
     std::error_code ignored;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
-        const bool leftover = entry.path().filename().string().find(".importing-") != std::string::npos;
+        const bool leftover = entry.path().filename().string().find(WholeFile::kMark) != std::string::npos;
         if (leftover && fs::file_time_type::clock::now() - entry.last_write_time(ignored) > kLongestImport)
             fs::remove(entry.path(), ignored); // of a program that was killed
         else if (entry.path().extension() == ".kvtrace" && entry.path() != keep)

@@ -251,10 +251,9 @@ void findUnusedBudget(RunFacts& facts, std::vector<Insight>& out) {
     const double mean = selections > 0 ? selected / selections : 0;
     if (selections == 0 || mean >= kUnusedBudget * run.budgetBlocks) return;
     std::int64_t selecting = 0, wall = 0;
-    for (const BreakdownStep& step : facts.breakdown()) {
+    for (const StepExposure& step : facts.exposure().steps) {
         wall += step.durationNs;
-        for (const Stage stage : {Stage::Compression, Stage::Stage1, Stage::Pooling})
-            selecting += step.stageNs[std::size_t(stage)];
+        selecting += step.selectingNs;
     }
     const int context = facts.decodeSteps().empty() ? 0 : facts.contextAt(facts.decodeSteps().back().step);
     const int blocks = run.blockSize > 0 ? (context + run.blockSize - 1) / run.blockSize : 0;

@@ -64,13 +64,15 @@ std::vector<StepKind> kindsOf(const std::vector<StepRow>& rows) {
     return kinds;
 }
 
-void readLayers(const TraceReader& reader, const std::unordered_map<int, std::size_t>& stepIndex, int lastStep,
-                ExposureReport& report) {
+void readLayers(const TraceReader& reader, int lastStep, ExposureReport& report) {
     const std::int64_t latencyNs = report.link ? std::int64_t(report.link->latencyUs * 1e3) : 0;
+    std::unordered_map<int, std::size_t> stepIndex;
+    for (std::size_t i = 0; i < report.steps.size(); ++i) stepIndex.emplace(report.steps[i].step, i);
     Statement rows(*ReaderAccess::of(reader).connection,
                    "SELECT id, selected, hits, misses, h2d_blocks, h2d_bytes, d2h_bytes, h2d_ns, d2h_ns, exposed_ns,"
                    " qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns + stage2_ns + attention_ns"
-                   " + o_linear_ns + ffn_ns, offloading_ns FROM layer_step WHERE id BETWEEN ? AND ? ORDER BY id");
+                   " + o_linear_ns + ffn_ns, offloading_ns, compression_ns + stage1_ns + pooling_ns"
+                   " FROM layer_step WHERE id BETWEEN ? AND ? ORDER BY id");
     const auto [low, high] = trace::keysOfSteps(report.run.runId, 0, lastStep, trace::kLayerShift);
     rows.bindAll(low, high);
     while (rows.step()) {
@@ -80,6 +82,7 @@ void readLayers(const TraceReader& reader, const std::unordered_map<int, std::si
         const TransferTime time = explained(times, latencyNs);
         StepExposure& step = report.steps[at->second];
         step.time += time;
+        add(step.selectingNs, rows.int64(12));
         if (step.kind == StepKind::Cold) continue;
         const auto number = std::size_t(rows.int64(0) & (trace::kMaxLayers - 1));
         while (report.layers.size() <= number) {
@@ -148,10 +151,20 @@ void describe(ExposureReport& report) {
     report.detail = fmt::format("{} exposed, {} hidden ({}) over {} decode steps of {} wall time{}.",
                                 words::ms(warm.time.exposedNs), words::ms(warm.time.hiddenNs()), timing, warm.steps,
                                 words::ms(warm.wallNs), report.measured ? "" : " (measured, without the link)");
-    if (warm.time.exposedNs > 0) report.detail += fmt::format(" {}.", mainReason(warm.time));
+    if (warm.time.exposedNs > 0 && report.byLayer) report.detail += fmt::format(" {}.", mainReason(warm.time));
     if (report.cold.steps > 0)
         report.detail += fmt::format(" Left out: {} cold step{} with {} exposed.", report.cold.steps,
                                      report.cold.steps == 1 ? "" : "s", words::ms(report.cold.time.exposedNs));
+}
+
+/// The totals of the steps.
+void addUp(ExposureReport& report) {
+    report.all = report.cold = report.opening = report.warm = {};
+    for (const StepExposure& step : report.steps) {
+        report.all += step;
+        (step.kind == StepKind::Cold ? report.cold : report.warm) += step;
+        if (step.kind == StepKind::Opening) report.opening += step;
+    }
 }
 
 } // namespace
@@ -243,33 +256,44 @@ std::string describe(const LayerGroup& group) {
     return text;
 }
 
-ExposureReport exposureOf(const TraceReader& reader, int runId) {
+ExposureReport exposureOfSteps(RunRow run, const std::vector<StepRow>& steps) {
     ExposureReport report;
-    report.run = ReaderAccess::of(reader).known(runId);
+    report.run = std::move(run);
     report.measured = report.run.timing == nameOf(Timing::Measured);
-    std::vector<StepRow> rows = reader.steps(runId);
-    const int lastStep = rows.empty() ? 0 : rows.back().step; // a live run may have grown since
+    std::vector<StepRow> rows = steps;
     std::erase_if(rows, [](const StepRow& row) { return row.phase == Phase::Prefill; });
-    report.link = recordedLink(reader, report.run, lastStep);
     const std::vector<StepKind> kinds = kindsOf(rows);
-    std::unordered_map<int, std::size_t> index;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-        index.emplace(rows[i].step, i);
-        report.steps.push_back({rows[i].step, kinds[i], rows[i].durationNs, {}});
+        StepExposure& step = report.steps.emplace_back();
+        step.step = rows[i].step, step.kind = kinds[i], step.durationNs = rows[i].durationNs;
+        step.time.transferNs = std::max<std::int64_t>(rows[i].transferNs, 0);
+        step.time.exposedNs = std::max<std::int64_t>(rows[i].exposedNs, 0);
     }
+    addUp(report);
+    describe(report);
+    return report;
+}
+
+void readLayerExposure(const TraceReader& reader, ExposureReport& report) {
+    const int lastStep = report.steps.empty() ? 0 : report.steps.back().step; // a live run may have grown since
+    report.link = recordedLink(reader, report.run, lastStep);
+    report.layers.clear();
     for (int layer = 0; layer < std::clamp(report.run.layers, 0, trace::kMaxLayers); ++layer)
         report.layers.emplace_back().layer = layer;
-    readLayers(reader, index, lastStep, report);
-    for (const StepExposure& step : report.steps) {
-        report.all += step;
-        (step.kind == StepKind::Cold ? report.cold : report.warm) += step;
-        if (step.kind == StepKind::Opening) report.opening += step;
-    }
+    for (StepExposure& step : report.steps) step.time = {}; // from here on the sums of its layers
+    readLayers(reader, lastStep, report);
+    report.byLayer = true;
+    addUp(report);
     for (LayerExposure& layer : report.layers)
         if (report.warm.time.exposedNs > 0)
             layer.share = double(layer.time.exposedNs) / double(report.warm.time.exposedNs);
     report.group = groupOf(report.layers);
     describe(report);
+}
+
+ExposureReport exposureOf(const TraceReader& reader, int runId) {
+    ExposureReport report = exposureOfSteps(ReaderAccess::of(reader).known(runId), reader.steps(runId));
+    readLayerExposure(reader, report);
     return report;
 }
 

@@ -54,6 +54,7 @@ struct StepExposure { // one decode step
     StepKind kind = StepKind::Steady;
     std::int64_t durationNs = 0; // measured wall time
     TransferTime time;
+    std::int64_t selectingNs = 0; // compression, stage1 and pooling of all its layers; 0 until those are read
 };
 
 struct LayerExposure { // sums over the decode steps that are not cold
@@ -88,6 +89,7 @@ struct ExposureReport {
     bool measured = false;             // transfer times; else modelled, and then not part of any wall time
     std::optional<Link> link;          // modelled, or fitted to the measured times; nothing crossed it: none
     std::vector<StepExposure> steps;   // decode steps, ascending
+    bool byLayer = false;              // the layers are read: without them there are no reasons, layers and group
     std::vector<LayerExposure> layers; // ascending; every layer of the run
     ExposureTotal all, cold, opening;  // all: every decode step, as plain sums over v_step; opening: of warm steps
     ExposureTotal warm;                // all without cold: what the headline and the layers speak of
@@ -102,7 +104,11 @@ struct ExposureReport {
     std::string detail;   // the numbers behind it, and what was left out
 };
 
-/// Reads the steps and layer rows of the run once. @throws Error(BadInput) if there is no such run, Error(Cancelled)
+/// What the steps' own sums say, a moment's work for any run: totals and shares, neither reasons nor layers.
+ExposureReport exposureOfSteps(RunRow run, const std::vector<StepRow>& steps);
+/// Reads the layer rows of those steps once: reasons, layers, the group. @throws Error(Cancelled)
+void readLayerExposure(const TraceReader& reader, ExposureReport& report);
+/// Both. @throws Error(BadInput) if there is no such run, Error(Cancelled)
 ExposureReport exposureOf(const TraceReader& reader, int runId);
 
 /// The smallest set of layers, in at most three runs of neighbours, that causes most of the exposed time; empty when

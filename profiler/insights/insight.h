@@ -54,8 +54,8 @@ struct InsightReport {
 
 struct InsightOptions {
     bool replay = true; // also replay the caches where selected blocks were recorded: seconds for very long runs
-    /// Called, on the thread that asks, with what is known before the rules that read more than the last ones: first
-    /// the exposed time alone, then with the rules that look at steps, then with those that look at every selection.
+    /// Called, on the thread that asks, with what is known before more is read than so far: first the exposed time by
+    /// the steps alone, then with the rules that look at steps, at layers, at every selection, ... (RuleReads).
     std::function<void(InsightReport soFar)> found;
 };
 

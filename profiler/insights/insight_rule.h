@@ -6,6 +6,7 @@
 #include "profiler/replay/miss_curve.h"
 #include "profiler/replay/selection_trace.h"
 
+#include <array>
 #include <optional>
 #include <span>
 #include <string>
@@ -45,16 +46,17 @@ public:
 
     const TraceReader& reader() const { return reader_; }
     const RunRow& run() const { return exposure_.run; }
+    /// Of the steps; once readLayers() was called, with reasons and layers.
     const ExposureReport& exposure() const { return exposure_; }
+    void readLayers() { readLayerExposure(reader_, exposure_); }
     ExposureReport takeExposure() { return std::move(exposure_); }
     const std::vector<StepRow>& decodeSteps() const { return decode_; }
     std::int64_t prefillNs() const { return prefillNs_; }
     const std::vector<HeadFacts>& heads();
     const CacheFacts* caches(); // null: no selected blocks in the trace, or not wanted
     const GpuFacts& gpu();
-    const std::vector<BreakdownStep>& breakdown(); // decode steps
-    int contextAt(int step);                       // tokens that sequence 0 has in this decode step; 0: unknown
-    int firstWarmStep() const;                     // 0: none
+    int contextAt(int step);   // tokens that sequence 0 has in this decode step; 0: unknown
+    int firstWarmStep() const; // 0: none
     /// First and last decode step, for evidence.
     Evidence evidence(std::string view, std::string metric = {}) const;
 
@@ -67,16 +69,21 @@ private:
     std::optional<std::vector<HeadFacts>> heads_;
     std::optional<std::optional<CacheFacts>> caches_;
     std::optional<GpuFacts> gpu_;
-    std::optional<std::vector<BreakdownStep>> breakdown_;
     std::optional<std::vector<TokenRow>> tokens_;
 };
 
-/// What a rule has to read: those that read less are asked first, so that a long run's first findings come soon.
+/// What a rule has to read, by cost: those that read little are asked first, so that a long run's first findings come
+/// soon.
 enum class RuleReads : std::uint8_t {
-    Steps,  // rows of steps and runs
-    Rows,   // selections, spans or layers of every step
-    Replays // every selected block
+    Steps,      // rows of steps and runs
+    Tokens,     // tokens, and the steps of other runs
+    Layers,     // every layer of every step: from here on the exposure has reasons and layers
+    Selections, // counts of every selection
+    Spans,      // kernels and counters
+    Replays     // every selected block
 };
+inline constexpr std::array kRuleReads{RuleReads::Steps,      RuleReads::Tokens, RuleReads::Layers,
+                                       RuleReads::Selections, RuleReads::Spans,  RuleReads::Replays};
 
 struct InsightRule {
     const char* id;

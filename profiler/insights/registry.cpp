@@ -9,33 +9,33 @@ std::span<const InsightRule> insightRules() {
     static constexpr std::array rules{
         InsightRule{"dropped-steps", "Steps never reached the file, so every sum lacks them", RuleReads::Steps,
                     findDroppedSteps},
-        InsightRule{"lost-gpu-records", "Kernels or copies are missing from the timeline", RuleReads::Rows,
+        InsightRule{"lost-gpu-records", "Kernels or copies are missing from the timeline", RuleReads::Spans,
                     findLostGpuRecords},
         InsightRule{"unfinished", "The run failed, or its writer vanished", RuleReads::Steps, findUnfinished},
-        InsightRule{"output-differs", "Another run with all blocks resident generated other tokens", RuleReads::Rows,
+        InsightRule{"output-differs", "Another run with all blocks resident generated other tokens", RuleReads::Tokens,
                     findOutputDiffers},
-        InsightRule{"low-mass", "The selection misses much of the attention", RuleReads::Rows, findLowMass},
-        InsightRule{"link-saturated", "Loads take longer than the compute they could hide behind", RuleReads::Steps,
+        InsightRule{"low-mass", "The selection misses much of the attention", RuleReads::Selections, findLowMass},
+        InsightRule{"link-saturated", "Loads take longer than the compute they could hide behind", RuleReads::Layers,
                     findLinkSaturated},
-        InsightRule{"latency-bound", "Small transfers pay mostly the fixed cost of each", RuleReads::Steps,
+        InsightRule{"latency-bound", "Small transfers pay mostly the fixed cost of each", RuleReads::Layers,
                     findLatencyBound},
-        InsightRule{"serial-transfers", "Loads would fit beside compute but begin too late", RuleReads::Steps,
+        InsightRule{"serial-transfers", "Loads would fit beside compute but begin too late", RuleReads::Layers,
                     findSerialTransfers},
-        InsightRule{"late-prediction", "Loads begun ahead come late or were guessed wrong", RuleReads::Steps,
+        InsightRule{"late-prediction", "Loads begun ahead come late or were guessed wrong", RuleReads::Layers,
                     findLatePrediction},
-        InsightRule{"write-back", "Copies of full blocks to the host are waited for", RuleReads::Steps, findWriteBack},
-        InsightRule{"low-locality", "Layers whose selection changes much from step to step", RuleReads::Rows,
+        InsightRule{"write-back", "Copies of full blocks to the host are waited for", RuleReads::Layers, findWriteBack},
+        InsightRule{"low-locality", "Layers whose selection changes much from step to step", RuleReads::Selections,
                     findLowLocality},
         InsightRule{"thrash", "Most misses are blocks that the cache has had before: it is too small",
                     RuleReads::Replays, findThrash},
         InsightRule{"wrong-policy", "Another replacement policy would miss less in the same cache", RuleReads::Replays,
                     findWrongPolicy},
-        InsightRule{"gpu-waits-for-kv", "The GPU idles while KV blocks are moved", RuleReads::Rows, findGpuWaitsForKv},
-        InsightRule{"launch-bound", "The GPU idles in gaps as short as a launch", RuleReads::Rows, findLaunchBound},
-        InsightRule{"gpu-idle", "The GPU idles for other reasons", RuleReads::Rows, findGpuIdle},
-        InsightRule{"offload-slower", "Another run with all blocks resident is faster", RuleReads::Rows,
+        InsightRule{"gpu-waits-for-kv", "The GPU idles while KV blocks are moved", RuleReads::Spans, findGpuWaitsForKv},
+        InsightRule{"launch-bound", "The GPU idles in gaps as short as a launch", RuleReads::Spans, findLaunchBound},
+        InsightRule{"gpu-idle", "The GPU idles for other reasons", RuleReads::Spans, findGpuIdle},
+        InsightRule{"offload-slower", "Another run with all blocks resident is faster", RuleReads::Tokens,
                     findOffloadSlower},
-        InsightRule{"selection-growth", "Selecting takes a growing part of the step", RuleReads::Rows,
+        InsightRule{"selection-growth", "Selecting takes a growing part of the step", RuleReads::Layers,
                     findSelectionGrowth},
         InsightRule{"slow-steps", "A few steps take much longer than the others", RuleReads::Steps, findSlowSteps},
         InsightRule{"prefill-dominates", "Most of the time passes before the first token", RuleReads::Steps,
@@ -43,7 +43,7 @@ std::span<const InsightRule> insightRules() {
         InsightRule{"hit-rate-resident", "The hit rate says nothing: every block is resident", RuleReads::Steps,
                     findResidentHitRate},
         InsightRule{"hit-rate-cold", "The cold first step pulls the hit rate down", RuleReads::Steps, findColdHitRate},
-        InsightRule{"unused-budget", "Fewer blocks are attended than the budget allows", RuleReads::Rows,
+        InsightRule{"unused-budget", "Fewer blocks are attended than the budget allows", RuleReads::Selections,
                     findUnusedBudget},
         InsightRule{"oversized-cache", "A smaller cache would miss no more", RuleReads::Replays, findOversizedCache},
         InsightRule{"recorder-overhead", "Writing the trace takes a noticeable part of a core", RuleReads::Steps,
@@ -79,8 +79,9 @@ InsightReport insightsOf(const TraceReader& reader, int runId, const InsightOpti
     std::vector<std::vector<Insight>> byRule(rules.size());
     const int all = int(rules.size());
     int judged = 0;
-    for (const RuleReads reads : {RuleReads::Steps, RuleReads::Rows, RuleReads::Replays}) {
+    for (const RuleReads reads : kRuleReads) {
         if (options.found) options.found({facts.exposure(), ranked(byRule), all, judged});
+        if (reads == RuleReads::Layers) facts.readLayers();
         for (std::size_t i = 0; i < rules.size(); ++i) {
             if (rules[i].reads != reads) continue;
             rules[i].find(facts, byRule[i]);

@@ -118,13 +118,15 @@ GpuFacts readGpu(const TraceReader& reader, int runId, const ExposureReport& exp
 } // namespace
 
 RunFacts::RunFacts(const TraceReader& reader, int runId, const InsightOptions& options)
-    : reader_(reader), options_(options), exposure_(exposureOf(reader, runId)) {
-    for (const StepRow& row : reader.steps(runId)) {
-        if (row.phase == Phase::Prefill) {
+    : reader_(reader), options_(options) {
+    RunRow run = ReaderAccess::of(reader).known(runId);
+    const std::vector<StepRow> steps = reader.steps(runId);
+    exposure_ = exposureOfSteps(std::move(run), steps);
+    for (const StepRow& row : steps) {
+        if (row.phase == Phase::Prefill)
             prefillNs_ += row.durationNs;
-        } else if (decode_.size() < exposure_.steps.size()) { // a live run may have grown in between
+        else
             decode_.push_back(row);
-        }
     }
 }
 
@@ -147,15 +149,6 @@ const CacheFacts* RunFacts::caches() {
 const GpuFacts& RunFacts::gpu() {
     if (!gpu_) gpu_ = readGpu(reader_, run().runId, exposure_, decode_);
     return *gpu_;
-}
-
-const std::vector<BreakdownStep>& RunFacts::breakdown() {
-    if (!breakdown_) {
-        breakdown_.emplace();
-        if (!decode_.empty())
-            *breakdown_ = reader_.breakdownSteps(run().runId, decode_.front().step, decode_.back().step);
-    }
-    return *breakdown_;
 }
 
 int RunFacts::contextAt(int step) {

@@ -15,20 +15,13 @@ constexpr double kGrowth = 1.25;
 constexpr double kSlowStep = 2;
 constexpr double kPrefillShare = 0.5;
 
-std::int64_t selectionNs(const BreakdownStep& step) {
-    std::int64_t ns = 0;
-    for (const Stage stage : {Stage::Compression, Stage::Stage1, Stage::Pooling})
-        ns += step.stageNs[std::size_t(stage)];
-    return ns;
-}
-
 struct Quarter { // medians over a quarter of the steps
     double selectionNs = 0, share = 0;
 };
-Quarter quarterOf(const std::vector<BreakdownStep>& steps, std::size_t first, std::size_t count) {
+Quarter quarterOf(const std::vector<StepExposure>& steps, std::size_t first, std::size_t count) {
     std::vector<double> selection, share;
     for (std::size_t i = first; i < first + count; ++i) {
-        selection.push_back(double(selectionNs(steps[i])));
+        selection.push_back(double(steps[i].selectingNs));
         share.push_back(steps[i].durationNs > 0 ? selection.back() / double(steps[i].durationNs) : 0);
     }
     return {medianOf(selection), medianOf(share)};
@@ -37,7 +30,7 @@ Quarter quarterOf(const std::vector<BreakdownStep>& steps, std::size_t first, st
 } // namespace
 
 void findSelectionGrowth(RunFacts& facts, std::vector<Insight>& out) {
-    const std::vector<BreakdownStep>& steps = facts.breakdown();
+    const std::vector<StepExposure>& steps = facts.exposure().steps;
     if (steps.size() < kTrendSteps) return;
     const std::size_t quarter = steps.size() / 4;
     const int from = facts.contextAt(steps[quarter / 2].step);

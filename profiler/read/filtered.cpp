@@ -116,6 +116,26 @@ std::vector<bool> blocksWithText(const TraceReader& reader, int runId, int seque
 
 namespace {
 
+/// Calls visit(row of a step) for each of the statement's rows whose step, its first column, is among these; both
+/// ascend.
+template <class StepOf, class Visit> void forEachStep(Statement& statement, std::vector<StepOf>& steps, Visit&& visit) {
+    auto step = steps.begin();
+    while (statement.step()) {
+        const int number = trace::stepOf(statement.int64(0), 0);
+        while (step != steps.end() && step->step < number) ++step;
+        if (step == steps.end()) return;
+        if (step->step == number) visit(*step);
+    }
+}
+
+/// Columns 1 to 4: selected, kept, hits, misses.
+void takeBlocks(const Statement& sums, StepRow& row) {
+    row.selected = sums.int64(1);
+    row.kept = sums.isNull(2) ? -1 : sums.int64(2);
+    row.hits = sums.int64(3);
+    row.misses = sums.int64(4);
+}
+
 /// The rows' sums over the selections of the filter's KV heads and layers.
 void sumHeads(const TraceReader& reader, int runId, const ReadFilter& filter, std::vector<StepRow>& rows) {
     const ReaderAccess::Impl& impl = ReaderAccess::of(reader);
@@ -140,19 +160,11 @@ void sumHeads(const TraceReader& reader, int runId, const ReadFilter& filter, st
                                condition(filter.layers, "(id >> 20) & 1023"), condition(filter.kvHeads, "id & 1023")));
     const auto [low, high] = trace::keysOfSteps(runId, rows.front().step, rows.back().step, trace::kSelectionShift);
     sums.bindAll(low, high);
-    auto row = rows.begin();
-    while (sums.step()) {
-        const int step = trace::stepOf(sums.int64(0), 0);
-        while (row != rows.end() && row->step < step) ++row;
-        if (row == rows.end()) break;
-        if (row->step != step) continue;
-        row->selected = sums.int64(1);
-        row->kept = sums.isNull(2) ? -1 : sums.int64(2);
-        row->hits = sums.int64(3);
-        row->misses = sums.int64(4);
-        row->h2dBytes =
-            unknown.contains(step) ? -1 : std::int64_t(std::uint64_t(row->misses) * std::uint64_t(blockBytes));
-    }
+    forEachStep(sums, rows, [&](StepRow& row) {
+        takeBlocks(sums, row);
+        row.h2dBytes =
+            unknown.contains(row.step) ? -1 : std::int64_t(std::uint64_t(row.misses) * std::uint64_t(blockBytes));
+    });
 }
 
 /// What a metric makes of columns selected (of those with a step before), kept, hits, misses, the mean of
@@ -212,21 +224,13 @@ std::vector<StepRow> filteredSteps(const TraceReader& reader, int runId, const R
                        condition(filter.layers, "l.id & 1023") + " GROUP BY 1 ORDER BY 1");
     const auto [low, high] = trace::keysOfSteps(runId, rows.front().step, rows.back().step, trace::kLayerShift);
     sums.bindAll(low, high);
-    auto row = rows.begin();
-    while (sums.step()) {
-        const int step = trace::stepOf(sums.int64(0), 0);
-        while (row != rows.end() && row->step < step) ++row;
-        if (row == rows.end()) break;
-        if (row->step != step) continue;
-        row->selected = sums.int64(1);
-        row->kept = sums.isNull(2) ? -1 : sums.int64(2);
-        row->hits = sums.int64(3);
-        row->misses = sums.int64(4);
-        row->h2dBytes = sums.int64(5);
-        row->d2hBytes = sums.int64(6);
-        row->transferNs = sums.int64(7);
-        row->exposedNs = sums.int64(8);
-    }
+    forEachStep(sums, rows, [&](StepRow& row) {
+        takeBlocks(sums, row);
+        row.h2dBytes = sums.int64(5);
+        row.d2hBytes = sums.int64(6);
+        row.transferNs = sums.int64(7);
+        row.exposedNs = sums.int64(8);
+    });
     return rows;
 }
 
@@ -287,18 +291,13 @@ std::vector<BreakdownStep> filteredBreakdownSteps(const TraceReader& reader, int
                     kStageColumns, condition(filter.layers, "l.id & 1023")));
     const auto [low, high] = trace::keysOfSteps(runId, steps.front().step, steps.back().step, trace::kLayerShift);
     rows.bindAll(low, high);
-    auto step = steps.begin();
-    while (rows.step()) {
-        const int number = trace::stepOf(rows.int64(0), 0);
-        while (step != steps.end() && step->step < number) ++step;
-        if (step == steps.end()) break;
-        if (step->step != number) continue;
-        for (std::size_t i = 0; i < step->stageNs.size(); ++i) {
+    forEachStep(rows, steps, [&](BreakdownStep& step) {
+        for (std::size_t i = 0; i < step.stageNs.size(); ++i) {
             const std::int64_t ns = rows.int64(1 + int(i));
-            step->stageNs[i] = std::int64_t(std::uint64_t(step->stageNs[i]) + std::uint64_t(ns));
-            step->durationNs = std::int64_t(std::uint64_t(step->durationNs) + std::uint64_t(ns));
+            step.stageNs[i] = std::int64_t(std::uint64_t(step.stageNs[i]) + std::uint64_t(ns));
+            step.durationNs = std::int64_t(std::uint64_t(step.durationNs) + std::uint64_t(ns));
         }
-    }
+    });
     return steps;
 }
 

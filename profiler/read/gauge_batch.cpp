@@ -15,6 +15,7 @@ namespace kvscope {
 namespace {
 
 constexpr std::int64_t kFarthestNs = std::int64_t(1) << 53; // as of spans: exact in a double
+constexpr int kRowsPerStep = 8;                             // that take as long to read as finding a step's selections
 constexpr std::int64_t kPoolMask = (std::int64_t(1) << trace::kSelectionShift) - 1;
 
 std::int64_t sane(std::int64_t ns) { return std::clamp(ns, -kFarthestNs, kFarthestNs); }
@@ -96,39 +97,41 @@ private:
         }
     }
 
+    /// Step by step; selections that cannot change anything are stepped over where that is quicker.
     void residency() {
-        const auto [low, high] = trace::keysOfSteps(run_, 0, trace::kMaxStep, trace::kSelectionShift);
-        if (batch_.next.selection == GaugePosition::kNone) batch_.next.pools = ResidentPools(info_.deviceSlots);
-        Statement rows(connection_,
-                       "SELECT id, misses, opens_block FROM selection WHERE id BETWEEN ? AND ? ORDER BY id LIMIT ?");
-        rows.bindAll(std::max(low, batch_.next.selection + 1), high, left_);
-        Statement times(connection_, "SELECT start_ns FROM step WHERE id = ?");
-        int step = -1;
+        ResidentPools pools = batch_.next.pools
+                                  ? *batch_.next.pools
+                                  : ResidentPools(info_.deviceSlots, std::int64_t(info_.sequences) * info_.kvHeads);
+        Statement steps(connection_, "SELECT id, start_ns, selected FROM step WHERE id BETWEEN ? AND ? ORDER BY id");
+        steps.bindAll(trace::stepKey(run_, 0) + batch_.next.countedStep + 1, trace::stepKey(run_, trace::kMaxStep));
+        Statement rows(connection_, "SELECT id, misses, opens_block FROM selection WHERE id BETWEEN ? AND ?"
+                                    " AND (? OR misses > 0 OR opens_block <> 0) ORDER BY id");
         std::int32_t of = -1;
-        const auto give = [&] { // at the end of a step, or of what is read of it: the rest replaces that
-            if (step < 0) return;
-            times.bind(1, trace::stepKey(run_, step));
-            if (times.step()) {
-                if (of < 0) of = track(residentKv());
-                batch_.samples.push_back({of, sane(times.int64(0)), GaugeSeries::kOpen,
-                                          double(batch_.next.pools.blocks()) * double(info_.blockBytes)});
+        while (left_ > 0 && steps.step()) {
+            left_ -= kRowsPerStep;
+            const int step = trace::stepOf(steps.int64(0), 0);
+            bool selects = steps.int64(2) > 0;
+            const std::vector<ResidentPools::Layers> changing = pools.changing();
+            for (const ResidentPools::Layers& layers : changing) {
+                rows.bindAll(
+                    trace::selectionKey(run_, step, layers.first, 0, 0),
+                    trace::selectionKey(run_, step, layers.last, trace::kMaxSequences - 1, trace::kMaxKvHeads - 1),
+                    layers.all);
+                for (; rows.step(); --left_, selects = true)
+                    pools.select(rows.int64(0) & kPoolMask,
+                                 std::clamp<std::int64_t>(rows.int64(1), 0, std::numeric_limits<int>::max()),
+                                 rows.int64(2) != 0);
+                rows.reset();
             }
-            times.reset();
-        };
-        while (rows.step()) {
-            const std::int64_t id = rows.int64(0);
-            if (const int own = trace::stepOf(id, trace::kSelectionShift); own != step) {
-                give();
-                step = own;
-            }
-            batch_.next.selection = id;
-            const std::int64_t misses = std::clamp<std::int64_t>(rows.int64(1), 0, std::numeric_limits<int>::max());
-            batch_.next.pools.select(id & kPoolMask, misses, rows.int64(2) != 0);
-            --left_;
+            batch_.next.countedStep = step;
+            if (!selects || pools.empty()) continue;
+            if (of < 0) of = track(residentKv());
+            batch_.samples.push_back(
+                {of, sane(steps.int64(1)), GaugeSeries::kOpen, double(pools.blocks()) * double(info_.blockBytes)});
         }
-        give();
-        if (of >= 0)
-            batch_.tracks[std::size_t(of)].ceiling = double(batch_.next.pools.capacity()) * double(info_.blockBytes);
+        if (of >= 0) batch_.tracks[std::size_t(of)].ceiling = double(pools.capacity()) * double(info_.blockBytes);
+        batch_.counted = left_ > 0 ? 1 : double(batch_.next.countedStep) / std::max(1, info_.steps);
+        batch_.next.pools = std::make_shared<const ResidentPools>(std::move(pools));
     }
 
     static GaugeInfo residentKv() {

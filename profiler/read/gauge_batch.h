@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <vector>
 
 namespace kvscope {
@@ -22,8 +23,8 @@ struct GaugeSample {
 struct GaugePosition {
     static constexpr std::int64_t kNone = std::numeric_limits<std::int64_t>::min();
     std::int64_t counter = kNone, gauge = kNone; // ids of the last rows looked at
-    std::int64_t selection = kNone;              // key of the last selection counted
-    ResidentPools pools;
+    int countedStep = -1;                        // the last one whose selections are counted
+    std::shared_ptr<const ResidentPools> pools;  // null: none are
 };
 
 struct GaugeBatch {
@@ -31,12 +32,14 @@ struct GaugeBatch {
     std::vector<GaugeSample> samples;
     GaugePosition next;
     bool atEnd = false; // there was nothing more at this moment
+    double counted = 0; // of the run's steps, those whose selections are counted, 0..1
 };
 
 /// Name of the track that is computed from the selections: bytes of the blocks that have a slot on the device.
 inline constexpr const char* kResidentKv = "KV blocks on the device";
 
-/// About `rows` rows after `from`. Missing tables are empty ones. Counted bytes are given per second.
+/// About `rows` rows after `from`, the selections of a step always together. Missing tables are empty ones. Counted
+/// bytes are given per second.
 /// @throws Error(BadInput): no such run, damaged; Error(Cancelled)
 GaugeBatch readGauges(const TraceReader& reader, int runId, const GaugePosition& from, int rows);
 

@@ -1,31 +1,46 @@
 #include "profiler/read/recorded_flows.h"
 
 #include "profiler/read/reader_impl.h"
-#include "profiler/read/span_row.h"
+
+#include <algorithm>
 
 namespace kvscope {
+namespace {
 
-std::vector<RecordedFlow> recordedFlows(const TraceReader& reader, int runId, const SpanPlace& span) {
-    Connection& connection = *ReaderAccess::of(reader).connection;
-    std::vector<RecordedFlow> flows;
-    Statement there(connection, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name='flow'");
-    if (!there.step()) return flows;
-    Statement any(connection, "SELECT 1 FROM flow WHERE run_id = ? LIMIT 1");
+constexpr std::size_t kMostFlows = 64, kMostRows = 1'000; // a graph's launch may lead to thousands of kernels
+
+/// False where a search for the span would be in vain.
+bool hasFlows(const TraceReader& reader, int runId) {
+    if (!ReaderAccess::of(reader).hasTable("flow")) return false;
+    Statement any(*ReaderAccess::of(reader).connection, "SELECT 1 FROM flow WHERE run_id = ? LIMIT 1");
     any.bind(1, runId);
-    if (!any.step()) return flows; // saves the search for the span
-    const auto found = spanRow(connection, runId, span);
-    if (!found) return flows;
-    const std::int64_t id = *found;
-    Statement rows(connection,
-                   "SELECT f.from_span = ?1, t.value, n.value, s.start_ns, s.duration_ns, s.depth FROM flow f"
-                   " JOIN span s ON s.id = CASE WHEN f.from_span = ?1 THEN f.to_span ELSE f.from_span END"
-                   " JOIN text t ON t.id = s.track JOIN text n ON n.id = s.name"
-                   " WHERE f.run_id = ?2 AND (f.from_span = ?1 OR f.to_span = ?1) ORDER BY s.start_ns, s.id LIMIT 64");
-    rows.bindAll(id, runId);
-    while (rows.step())
-        flows.push_back(
-            {rows.int64(0) != 0,
-             {std::string(rows.text(1)), std::string(rows.text(2)), rows.int64(3), rows.int64(4), int(rows.int64(5))}});
+    return any.step();
+}
+
+} // namespace
+
+std::vector<RecordedFlow> recordedFlows(const TraceReader& reader, int runId, const SpanPlace& span,
+                                        const SpanRows* rows) {
+    std::vector<RecordedFlow> flows;
+    if (!hasFlows(reader, runId)) return flows;
+    const SpanRows unread(runId);
+    if (!rows) rows = &unread;
+    const auto id = rows->spanAt(reader, span);
+    if (!id) return flows;
+    Statement other(*ReaderAccess::of(reader).connection,
+                    "SELECT t.value, n.value, s.start_ns, s.duration_ns, s.depth FROM span s JOIN text t ON"
+                    " t.id = s.track JOIN text n ON n.id = s.name WHERE s.id = ?");
+    for (const SpanRows::Flow& flow : rows->flowsOf(reader, *id, kMostRows)) {
+        other.bind(1, flow.other);
+        if (other.step())
+            flows.push_back({flow.leaves,
+                             {std::string(other.text(0)), std::string(other.text(1)), other.int64(2), other.int64(3),
+                              int(other.int64(4))}});
+        other.reset();
+    }
+    std::stable_sort(flows.begin(), flows.end(),
+                     [](const RecordedFlow& a, const RecordedFlow& b) { return a.other.startNs < b.other.startNs; });
+    if (flows.size() > kMostFlows) flows.resize(kMostFlows);
     return flows;
 }
 

@@ -1,7 +1,6 @@
 #include "profiler/read/span_detail.h"
 
 #include "profiler/read/reader_impl.h"
-#include "profiler/read/span_row.h"
 
 #include <nlohmann/json.hpp>
 
@@ -13,11 +12,12 @@ bool hasSpanDetails(const TraceReader& reader) {
     return there.step() && connection.integer("SELECT count(*) FROM (SELECT 1 FROM span_detail LIMIT 1)") > 0;
 }
 
-SpanDetail spanDetail(const TraceReader& reader, int runId, const SpanPlace& span) {
+SpanDetail spanDetail(const TraceReader& reader, int runId, const SpanPlace& span, const SpanRows* rows) {
     SpanDetail detail;
     if (!hasSpanDetails(reader)) return detail;
     Connection& connection = *ReaderAccess::of(reader).connection;
-    const auto id = spanRow(connection, runId, span);
+    const SpanRows unread(runId);
+    const auto id = (rows ? *rows : unread).spanAt(reader, span);
     if (!id) return detail;
     Statement row(connection,
                   "SELECT t.value, d.args FROM span_detail d LEFT JOIN text t ON t.id = d.category WHERE d.id = ?");

@@ -1,7 +1,7 @@
 // What another tool said of a span beside its name and time.
 #pragma once
 
-#include "profiler/read/recorded_flows.h"
+#include "profiler/read/span_rows.h"
 
 #include <string>
 #include <utility>
@@ -15,8 +15,9 @@ struct SpanDetail {
     std::vector<std::pair<std::string, std::string>> args;
 };
 
-/// Empty where nothing was said. @throws Error(BadInput | Cancelled)
-SpanDetail spanDetail(const TraceReader& reader, int runId, const SpanPlace& span);
+/// Empty where nothing was said. Looks at every span once, unless `rows` has read them.
+/// @throws Error(BadInput | Cancelled)
+SpanDetail spanDetail(const TraceReader& reader, int runId, const SpanPlace& span, const SpanRows* rows = nullptr);
 
 /// Whether a run has spans that something was said of, so that asking may be worth it.
 bool hasSpanDetails(const TraceReader& reader);

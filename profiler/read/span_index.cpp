@@ -126,7 +126,8 @@ void SpanIndex::append(const SpanBatch& batch) {
         endNs_ = size_ == 0 ? end : std::max(endNs_, end);
         ++size_;
     }
-    for (auto& [place, spans] : arrived) appendGroup(place, spans);
+    std::size_t movable = kMovedAtOnce; // by all of them together
+    for (auto& [place, spans] : arrived) appendGroup(place, spans, movable);
 }
 
 /// The first row that is free when the span begins; the number of rows: a new one.
@@ -155,7 +156,7 @@ void SpanIndex::pushInOrder(const std::pair<int, int>& place, Group& group, cons
     for (const int which : group.rows) lanes_[std::size_t(which)].rebuild();
 }
 
-void SpanIndex::appendGroup(const std::pair<int, int>& place, std::vector<IndexedSpan>& spans) {
+void SpanIndex::appendGroup(const std::pair<int, int>& place, std::vector<IndexedSpan>& spans, std::size_t& movable) {
     if (!std::is_sorted(spans.begin(), spans.end(), earlier)) std::stable_sort(spans.begin(), spans.end(), earlier);
     Group& group = groups_[place];
     // What lies behind the first newcomer has to move.
@@ -166,13 +167,14 @@ void SpanIndex::appendGroup(const std::pair<int, int>& place, std::vector<Indexe
         behind += lane.size - lowerBound(which, spans.front().startNs);
         lastStart = std::max(lastStart, lane.lastStart());
     }
-    if (group.merge || behind > std::max(kMovedAtOnce, 4 * spans.size())) {
+    if (group.merge || behind > std::max(movable, 4 * spans.size())) {
         const auto inOrder = std::partition_point(spans.begin(), spans.end(),
                                                   [&](const IndexedSpan& span) { return span.startNs <= lastStart; });
         group.late.insert(group.late.end(), spans.begin(), inOrder);
         return pushInOrder(place, group, spans.data() + (inOrder - spans.begin()), spans.data() + spans.size());
     }
     if (behind > 0) { // it is taken out and put in again in order
+        movable -= std::min(movable, behind);
         std::vector<IndexedSpan> moved;
         for (const int which : group.rows) {
             Lane& lane = lanes_[std::size_t(which)];

@@ -94,8 +94,8 @@ public:
     std::optional<SpanRef> find(int lane, std::int64_t ns) const;
 
 private:
-    static constexpr std::uint32_t kChunk = 1024, kFan = 16;
-    static constexpr std::uint32_t kLong = 0xFFFFFFFF; // duration is in Lane::longer
+    static constexpr std::uint32_t kChunk = 256, kFan = 16; // small: a run may have thousands of lanes of few spans
+    static constexpr std::uint32_t kLong = 0xFFFFFFFF;      // duration is in Lane::longer
     static constexpr std::uint16_t kMoreNames = 0xFFFF;
     struct Chunk {
         std::array<std::int64_t, kChunk> start;
@@ -149,7 +149,7 @@ private:
     };
     int internName(const std::string& value);
     int internTrack(const std::string& value);
-    void appendGroup(const std::pair<int, int>& place, std::vector<IndexedSpan>& spans);
+    void appendGroup(const std::pair<int, int>& place, std::vector<IndexedSpan>& spans, std::size_t& movable);
     void pushInOrder(const std::pair<int, int>& place, Group& group, const IndexedSpan* first, const IndexedSpan* last);
     bool advance(const std::pair<int, int>& place, Group& group, std::size_t& spans);
     template <class LaneAt> static int rowFor(const IndexedSpan& span, int rows, const LaneAt& laneAt);

@@ -1,17 +1,13 @@
 #include "profiler/report/html.h"
 
+#include "core/model/whole_file.h"
 #include "kernels/base/error.h"
 #include "profiler/read/definitions.h"
 #include "profiler/report/html_charts.h"
 #include "resources/resources.h"
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
-#include <unistd.h>
 
 namespace kvscope::reports {
 namespace {
@@ -269,21 +265,10 @@ std::string html(const Report& report, const std::vector<Picture>& pictures) {
 
 void writeHtml(const Report& report, const std::string& path, const std::vector<Picture>& pictures) {
     const std::string page = html(report, pictures);
-    const std::string part = fmt::format("{}.{}.part", path, getpid());
-    const auto refuse = [&](const std::string& why) {
-        std::error_code ignored;
-        std::filesystem::remove(part, ignored);
-        throw Error(ErrorKind::Storage, fmt::format("report file {}: {}", path, why),
+    const std::string failure = writeWholeFile(path, [&](std::ostream& out) { out << page; });
+    if (!failure.empty())
+        throw Error(ErrorKind::Storage, fmt::format("report file {}: {}", path, failure),
                     "choose a folder that exists, is writable and has space");
-    };
-    std::ofstream file(part, std::ios::binary | std::ios::trunc);
-    if (!file) refuse(std::strerror(errno));
-    file << page;
-    file.close();
-    if (!file) refuse("the disk may be full");
-    std::error_code failure;
-    std::filesystem::rename(part, path, failure);
-    if (failure) refuse(failure.message());
 }
 
 } // namespace kvscope::reports

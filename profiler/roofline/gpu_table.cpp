@@ -1,6 +1,7 @@
 #include "profiler/roofline/gpu_table.h"
 
 #include "core/model/json_text.h"
+#include "core/model/whole_file.h"
 #include "kernels/base/error.h"
 #include "resources/resources.h"
 
@@ -193,18 +194,12 @@ void saveGpu(const GpuSpec& spec, const std::string& file) {
         *same = toJson(spec);
     else
         entries.push_back(toJson(spec));
-    const fs::path path(file), partial(file + ".partial");
-    if (path.has_parent_path()) fs::create_directories(path.parent_path(), problem);
-    std::ofstream out(partial, std::ios::binary | std::ios::trunc);
-    out << table.dump(2) << '\n';
-    out.close();
-    if (out) fs::rename(partial, path, problem);
-    if (!out || problem) {
-        std::error_code ignored;
-        fs::remove(partial, ignored);
-        throw Error(ErrorKind::Storage, fmt::format("the GPU table {} could not be written", file),
+    const fs::path folder = fs::path(file).parent_path();
+    if (!folder.empty()) fs::create_directories(folder, problem);
+    const std::string failure = writeWholeFile(file, [&](std::ostream& out) { out << table.dump(2) << '\n'; });
+    if (!failure.empty())
+        throw Error(ErrorKind::Storage, fmt::format("the GPU table {} could not be written: {}", file, failure),
                     "check that the folder is writable and the disk has room");
-    }
 }
 
 } // namespace kvscope

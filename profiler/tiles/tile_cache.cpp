@@ -1,8 +1,9 @@
 #include "profiler/tiles/tile_cache.h"
 
+#include "core/model/whole_file.h"
+
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
@@ -119,26 +120,20 @@ std::optional<std::vector<std::byte>> TileCache::load(int tile) const {
 
 void TileCache::store(int tile, std::span<const std::byte> bytes) const {
     if (folder_.empty() || bytes.size() > place_.limit) return;
-    static std::atomic<unsigned> number{0};
     std::error_code failure;
     fs::create_directories(folder_, failure);
     if (failure) return;
     if (!makeRoom(bytes.size())) return;
-    const std::string aside = fmt::format("{}/{}-{}-{}.part", folder_, tile, getpid(), number++);
     Header header;
     header.key = key_.size();
     header.bytes = bytes.size();
     header.sum = checksum(bytes, 4);
-    {
-        std::ofstream out(aside, std::ios::binary);
+    // Where it fails, as on a full disk, there is no cache.
+    writeWholeFile(file(tile), [&](std::ostream& out) {
         out.write(reinterpret_cast<const char*>(&header), sizeof header);
         out.write(key_.data(), std::streamsize(key_.size()));
         out.write(reinterpret_cast<const char*>(bytes.data()), std::streamsize(bytes.size()));
-        out.close();
-        if (!out) failure = std::make_error_code(std::errc::io_error);
-    }
-    if (!failure) fs::rename(aside, file(tile), failure);
-    if (failure) fs::remove(aside, failure); // a full disk: there is no cache then
+    });
 }
 
 bool TileCache::makeRoom(std::uint64_t bytes) const {

@@ -6,11 +6,14 @@
 #include "profiler/read/recorded_flows.h"
 #include "profiler/read/step_counters.h"
 #include "profiler/record/recorder.h"
+#include "profiler/store/trace_keys.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
 
+#include <array>
 #include <cmath>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <map>
 #include <random>
@@ -243,7 +246,7 @@ TEST(Gauges, TheDeviceHoldsAsManyBlocksAsASetOfThemDoes) {
         recorder.endRun(RunStatus::Finished, {});
         recorder.flush();
     }
-    for (const int rows : {16, 17, 1'000}) { // 16 is the least; pieces end within steps
+    for (const int rows : {16, 17, 1'000}) { // 16 is the least
         const Read all = readAll(file, rows);
         ASSERT_TRUE(all.samples.contains(kResidentKv));
         std::map<std::int64_t, std::int64_t> found;
@@ -254,6 +257,61 @@ TEST(Gauges, TheDeviceHoldsAsManyBlocksAsASetOfThemDoes) {
     test::sql(file, "DROP VIEW v_counter; DROP TABLE counter; DROP VIEW v_gauge; DROP TABLE gauge",
               SQLITE_OPEN_READWRITE);
     EXPECT_EQ(readAll(file, 100).samples.size(), 1u) << "older traces have fewer tables";
+}
+
+/// Layers that fill early, late and never, a layer and a sequence that begin late: what is stepped over changes
+/// nothing. Also where a run has more sequences than it says.
+TEST(Gauges, FullPoolsAreSteppedOverWithoutLosingAnyThatStillGrow) {
+    constexpr int kSteps = 60, kLayers = 4, kSequences = 6, kHeads = 2;
+    for (const int said : {kSequences, kSequences - 1, 0}) {
+        const test::Folder folder;
+        const std::string file = (folder / "run.kvtrace").string();
+        RunInfo info = synthetic::infoOf({.layers = kLayers, .decodeSteps = 1});
+        info.kvHeads = kHeads;
+        info.sequences = said;
+        info.deviceSlots = 12;
+        info.blockBytes = 100;
+        {
+            Recorder recorder(file, {});
+            recorder.beginRun(info);
+            recorder.endRun(RunStatus::Finished, {});
+            recorder.flush();
+        }
+        std::mt19937 random(11);
+        std::map<std::array<int, 3>, int> grown; // of each pool: by how much, without an end
+        std::map<std::int64_t, std::int64_t> wanted;
+        std::string rows = "BEGIN;";
+        for (int step = 1; step < kSteps; ++step) {
+            std::string selections;
+            for (int layer = 0; layer < kLayers; ++layer)
+                for (int sequence = 0; sequence < kSequences; ++sequence)
+                    for (int head = 0; head < kHeads; ++head) {
+                        // They begin late; a sequence that the run does not know of begins with the others.
+                        const int lastBegins = said == kSequences - 1 ? 1 : 30;
+                        if ((layer == 2 && step < 20) || (sequence == 5 && step < lastBegins)) continue;
+                        const bool opens = (step + sequence) % 16 == 0;
+                        const int often = layer == 0 ? 1 : layer == 1 ? 9 : layer == 2 ? 3 : 200;
+                        const int misses = random() % unsigned(often) == 0 ? int(random() % 4) : 0;
+                        const auto [pool, isNew] = grown.try_emplace({layer, sequence, head}, opens ? 0 : 1);
+                        pool->second += misses + opens;
+                        rows += fmt::format("INSERT INTO selection VALUES ({},{},4,NULL,{},{},NULL,NULL);",
+                                            trace::selectionKey(1, step, layer, sequence, head), int(opens), 4 - misses,
+                                            misses);
+                    }
+            rows += fmt::format("INSERT INTO step VALUES ({},1,1,0,{},90,0,0,0,48,NULL,48,0,0,0,0,0,0,0);",
+                                trace::stepKey(1, step), step * 100);
+            std::int64_t blocks = 0;
+            for (const auto& [pool, by] : grown) blocks += std::min(by, info.deviceSlots);
+            wanted[step * 100] = blocks * info.blockBytes;
+        }
+        test::sql(file, rows + "COMMIT", SQLITE_OPEN_READWRITE);
+        for (const int at : {16, 150, 100'000}) {
+            const Read all = readAll(file, at);
+            std::map<std::int64_t, std::int64_t> found;
+            for (const auto& [time, sample] : all.samples.at(kResidentKv)) found[time] = std::int64_t(sample.value);
+            EXPECT_EQ(found, wanted) << said << " sequences, " << at << " rows at once";
+        }
+    }
 }
 
 TEST(RecordedFlows, LeadBothWaysAndAreNoneWithoutATable) {

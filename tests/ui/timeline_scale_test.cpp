@@ -3,8 +3,10 @@
 
 #include "profiler/read/self_time.h"
 #include "profiler/store/trace_store.h"
+#include "ui/timeline/self_time_numbers.h"
 
 #include <QLabel>
+#include <QPushButton>
 #include <QTableWidget>
 
 #include <cmath>
@@ -16,14 +18,16 @@ constexpr int kSpans = 210'000, kNames = 1'400;
 
 class TimelineScale : public TimelineTest {
 protected:
-    /// kSpans on stream 10, newest first, and one on stream 9; twenty that overlap on a track of requests.
+    /// kSpans on stream 10, the oldest and then newest first, and one on stream 9; twenty that overlap on a track of
+    /// requests.
     QString outsiders() {
         TraceStore store((folder / "outsider.kvtrace").string(), true);
         store.beginRun(synthetic::infoOf({}), RecordLevel::Full);
         std::vector<SpanRecord> spans;
-        for (int i = kSpans; i-- > 0;)
-            spans.push_back({-1, -1, SpanRecord::Kind::Kernel, "stream 10", "kernel " + std::to_string(i % kNames),
-                             std::int64_t(i) * 1'000, 700, 0});
+        for (int i = kSpans; i > 0; --i)
+            spans.push_back({-1, -1, SpanRecord::Kind::Kernel, "stream 10",
+                             "kernel " + std::to_string(i % kSpans % kNames), std::int64_t(i % kSpans) * 1'000, 700,
+                             0});
         spans.push_back({-1, -1, SpanRecord::Kind::Kernel, "stream 9", "kernel 0", 0, 700, 0});
         for (int i = 0; i < 20; ++i)
             spans.push_back({-1, -1, SpanRecord::Kind::Range, "requests", "request", i * 1'000'000, 50'000'000, 0});
@@ -32,6 +36,15 @@ protected:
         store.commit();
         store.finish();
         return file("outsider.kvtrace");
+    }
+    /// With the first piece read, and more to come.
+    void showTheFirst() {
+        for (const ViewEntry& entry : views())
+            if (std::string_view(entry.id) == "timeline") view.reset(entry.make(workspace, nullptr));
+        view->resize(1200, 1000);
+        view->show();
+        ASSERT_TRUE(QTest::qWaitFor([&] { return index().size() > 0; }, 60'000));
+        ASSERT_LT(index().size(), std::size_t(kSpans));
     }
     bool settles() {
         return idle() && QTest::qWaitFor([&] { return index().waiting() == 0; }, 60'000);
@@ -53,11 +66,7 @@ TEST_F(TimelineScale, PutsSpansInOrderAndTracksByTheirNumbers) {
 
 TEST_F(TimelineScale, KeepsTheChosenSpanWhileOthersTakeTheirPlaces) {
     open(outsiders());
-    for (const ViewEntry& entry : views())
-        if (std::string_view(entry.id) == "timeline") view.reset(entry.make(workspace, nullptr));
-    view->resize(1200, 1000);
-    view->show();
-    ASSERT_TRUE(QTest::qWaitFor([&] { return index().size() > 0; }, 60'000));
+    showTheFirst();
     timeline().select(SpanRef{0, 5}); // the first that there are
     const IndexedSpan chosen = index().at({0, 5});
     ASSERT_TRUE(settles());
@@ -74,6 +83,77 @@ TEST_F(TimelineScale, APictureHasEverySpanThatIsRead) {
     ASSERT_TRUE(settles());
     ASSERT_TRUE(view->exportImage(file("later.png"), {900, 600}));
     EXPECT_EQ(QImage(file("late.png")), QImage(file("later.png")));
+}
+
+/// Lines of a table below its header, in an order that does not depend on how it was sorted.
+QStringList sorted(const QString& csv) {
+    QStringList lines = csv.split(QLatin1Char('\n'), Qt::SkipEmptyParts).mid(1);
+    lines.sort();
+    return lines;
+}
+
+TEST_F(TimelineScale, NumbersHaveTheSpansThatAreNotReadOrNotInOrderYet) {
+    open(outsiders());
+    showTheFirst();
+    timeline().showAll();
+    const QString early = view->exportCsv(), written = textOf(view->numbers());
+    ASSERT_LT(index().size(), std::size_t(kSpans)) << "they did not wait for the view";
+    std::int64_t spans = 0;
+    for (const QString& line : sorted(early)) spans += line.section(QLatin1Char(','), 4, 4).toLongLong();
+    EXPECT_EQ(spans, kSpans + 21);
+    EXPECT_EQ(sorted(written), sorted(early));
+    const TimeRange window = scene().window;
+    ASSERT_TRUE(settles());
+    timeline().zoomTo(window);
+    ASSERT_EQ(scene().window, window);
+    EXPECT_EQ(sorted(view->exportCsv()), sorted(early));
+    Filter some;
+    some.text = QStringLiteral("kernel 7");
+    workspace.setFilter(some);
+    const QStringList filtered = sorted(view->exportCsv());
+    EXPECT_EQ(filtered.size(), 111) << "7, 70 to 79 and 700 to 799";
+    const TimeRange shown = scene().window;
+    const TracePart part{file("outsider.kvtrace"), 1,
+                         ExportRange{std::int64_t(std::floor(shown.from)), std::int64_t(std::ceil(shown.to))}};
+    EXPECT_EQ(sorted(textOf(selfTimesOf(part, SelfTimeBy::Component, some))), filtered) << "as the view has it";
+}
+
+TEST_F(TimelineScale, ANameOfTenThousandCharactersIsCutWhereItIsReadAndWholeInNumbers) {
+    std::string name = "gemm<";
+    while (name.size() < 10'000) name += "größe, ";
+    {
+        TraceStore store((folder / "templates.kvtrace").string(), true);
+        store.beginRun(synthetic::infoOf({}), RecordLevel::Full);
+        store.addSpans({{-1, -1, SpanRecord::Kind::Kernel, "stream 7", name, 0, 1'000'000, 0}});
+        store.endRun(RunStatus::Finished, {});
+        store.commit();
+        store.finish();
+    }
+    open(file("templates.kvtrace"));
+    show();
+    click(middleOf(find(name, -1)));
+    ASSERT_TRUE(scene().selected);
+    EXPECT_TRUE(fact(QStringLiteral("Span")).startsWith(QStringLiteral("gemm<größe, ")));
+    EXPECT_LE(fact(QStringLiteral("Span")).size(), 500);
+    EXPECT_TRUE(fact(QStringLiteral("Span")).endsWith(QStringLiteral("…")));
+    EXPECT_TRUE(view->exportCsv().contains(QString::fromStdString(name)));
+}
+
+TEST_F(TimelineScale, ReadingStopsAndGoesOn) {
+    open(outsiders());
+    showTheFirst();
+    auto& button = child<QPushButton>("stopReading");
+    button.click();
+    ASSERT_TRUE(idle());
+    const std::size_t held = index().size();
+    EXPECT_LT(held, std::size_t(kSpans));
+    EXPECT_TRUE(button.isVisible());
+    QTest::qWait(100);
+    EXPECT_EQ(index().size(), held);
+    button.click();
+    ASSERT_TRUE(settles());
+    EXPECT_EQ(index().size(), std::size_t(kSpans) + 21) << "none twice, none left out";
+    EXPECT_FALSE(button.isVisible());
 }
 
 TEST_F(TimelineScale, TheTableOfTimesShowsTheLongestAndCopiesAll) {

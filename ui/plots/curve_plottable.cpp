@@ -1,5 +1,6 @@
 #include "ui/plots/curve_plottable.h"
 
+#include "ui/plots/area_fill.h"
 #include "ui/plots/raster.h"
 #include "ui/plots/step_columns.h"
 
@@ -40,15 +41,8 @@ QCPRange CurvePlottable::getValueRange(bool& found, QCP::SignDomain, const QCPRa
 void CurvePlottable::drawStretch(QCPPainter& painter, const QPolygonF& line, bool filled) const {
     if (line.isEmpty()) return;
     if (filled && mBrush.style() != Qt::NoBrush) {
-        const double base = mValueAxis->coordToPixel(0);
-        QPolygonF body = line;
-        body << QPointF(line.last().x(), base) << QPointF(line.first().x(), base);
-        const bool smooth = painter.antialiasing();
-        painter.setAntialiasing(false); // edges are the line's; smooth ones of thousands of points cost a frame
-        painter.setPen(Qt::NoPen);
         painter.setBrush(mBrush);
-        painter.drawPolygon(body);
-        painter.setAntialiasing(smooth);
+        fillBelow(painter, line, mValueAxis->coordToPixel(0));
     }
     painter.setBrush(Qt::NoBrush);
     painter.setPen(mPen);

@@ -1,5 +1,6 @@
 #include "ui/plots/margin_plottables.h"
 
+#include "ui/plots/area_fill.h"
 #include "ui/plots/raster.h"
 
 #include <algorithm>
@@ -29,11 +30,8 @@ void StepMargin::draw(QCPPainter* painter) {
         if (filled_) {
             QColor fill = mPen.color();
             fill.setAlpha(70);
-            QPolygonF body = line;
-            body << QPointF(line.last().x(), base) << QPointF(line.first().x(), base);
-            painter->setPen(Qt::NoPen);
             painter->setBrush(fill);
-            painter->drawPolygon(body);
+            fillBelow(*painter, line, base);
         }
         painter->setBrush(Qt::NoBrush);
         painter->setPen(mPen);

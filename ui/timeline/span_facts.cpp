@@ -97,10 +97,11 @@ QString placeOf(const IndexedSpan& span) {
 
 } // namespace
 
-SpanContext readSpanContext(const TraceReader& reader, int runId, const SpanPlace& place, int step, int layer) {
+SpanContext readSpanContext(const TraceReader& reader, int runId, const SpanPlace& place, int step, int layer,
+                            const SpanRows* rows) {
     SpanContext context;
-    context.flows = recordedFlows(reader, runId, place);
-    context.detail = spanDetail(reader, runId, place);
+    context.flows = recordedFlows(reader, runId, place, rows);
+    context.detail = spanDetail(reader, runId, place, rows);
     if (step < 0) return context;
     const std::vector<StepRow> steps = reader.steps(runId, step, step);
     if (!steps.empty()) context.step = steps.front();

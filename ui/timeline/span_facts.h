@@ -25,7 +25,8 @@ struct SpanContext {
     std::optional<SpanKind> kind;    // of what is read so far; readSpanContext does not know it
 };
 /// Worker thread. Empty parts where the span has no step or layer, or they were not recorded.
-SpanContext readSpanContext(const TraceReader& reader, int runId, const SpanPlace& place, int step, int layer);
+SpanContext readSpanContext(const TraceReader& reader, int runId, const SpanPlace& place, int step, int layer,
+                            const SpanRows* rows = nullptr);
 
 /// Where a span lies, and back: the span may not be read yet, or be another by now.
 SpanPlace placeOfSpan(const SpanIndex& index, SpanRef ref);

@@ -52,14 +52,27 @@ QFont TimelineCanvas::smallFont() const {
     return small;
 }
 
+/// Of a track measured once: the layout is made anew with every piece that is read.
+int TimelineCanvas::titleWidth(const TimelineRow& row, const QFontMetrics& metrics) const {
+    if (row.curve >= 0) return metrics.horizontalAdvance(trackTitle(data_, row));
+    if (titleWidths_.size() <= std::size_t(row.track)) titleWidths_.resize(std::size_t(row.track) + 1, -1);
+    int& width = titleWidths_[std::size_t(row.track)];
+    if (width < 0) width = metrics.horizontalAdvance(trackTitle(data_, row));
+    return width;
+}
+
 /// Wide enough for every label with its share of busy time, within reason.
 int TimelineCanvas::fittingGutter() const {
-    const QFontMetrics metrics(smallFont());
+    if (const QFont small = smallFont(); titlesFont_ != small) {
+        titlesFont_ = small;
+        titleWidths_.clear();
+    }
+    const QFontMetrics metrics(titlesFont_);
     const int busy = metrics.horizontalAdvance(QStringLiteral("0.0000 %")) + 8;
     int widest = TimelineAreas::kGutter;
     for (const TimelineRow& row : scene_.layout.rows) {
         if (!row.firstOfTrack) continue;
-        const int title = metrics.horizontalAdvance(trackTitle(data_, row));
+        const int title = titleWidth(row, metrics);
         widest = std::max(
             widest, 20 + (row.curve >= 0 ? title : metrics.horizontalAdvance(QStringLiteral("▾ ")) + title + busy));
     }
@@ -78,6 +91,7 @@ void TimelineCanvas::reset() {
     scene_.data = &data_;
     scene_.revision = revision + 1;
     arrangement_ = {};
+    titleWidths_.clear();
     undo_.clear();
     redo_.clear();
     gesture_ = Gesture::None;

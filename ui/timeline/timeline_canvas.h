@@ -122,6 +122,7 @@ private:
     const TimelineRow* rowAt(QPointF where) const;
     bool onGutterEdge(QPointF where) const;
     int fittingGutter() const;
+    int titleWidth(const TimelineRow& row, const QFontMetrics& metrics) const;
     QFont smallFont() const;
     void hoverAt(QPointF at, QPoint global);
     QPointF hoverAt_; // where the pointer was last
@@ -135,6 +136,8 @@ private:
     TimeRange whole_;
     TrackArrangement arrangement_;
     int gutter_ = 0;
+    mutable QFont titlesFont_;
+    mutable std::vector<int> titleWidths_; // of each track; -1: not measured
     QScrollBar* scrollBar_;
     std::vector<TimeRange> undo_, redo_;
     Change lastChange_ = Change::Other;

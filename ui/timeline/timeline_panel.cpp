@@ -1,6 +1,7 @@
 #include "ui/timeline/timeline_panel.h"
 
 #include "ui/models/format.h"
+#include "ui/timeline/self_time_numbers.h"
 #include "ui/timeline/span_facts.h"
 #include "ui/timeline/time_ticks.h"
 #include "ui/widgets/inspector.h"
@@ -27,6 +28,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr std::size_t kMostLines = 1'000; // of the self times; more names than that nobody reads, and they take seconds
+constexpr int kRankRole = Qt::UserRole + 1; // of a name in the table of self times: its place among them, unsorted
 
 /// Sorts by the number, not by how it is written.
 class NumberItem final : public QTableWidgetItem {
@@ -179,8 +181,10 @@ void TimelinePanel::showTimes(std::vector<SelfTime> all, TimeRange range, bool m
     times_->setRowCount(int(rows.size()));
     for (int line = 0; line < int(rows.size()); ++line) {
         const SelfTime& row = rows[std::size_t(line)];
-        times_->setItem(line, 0, new QTableWidgetItem(QString::fromStdString(row.name)));
-        times_->setItem(line, 1, new QTableWidgetItem(QString::fromStdString(row.track)));
+        auto* name = new QTableWidgetItem(readableName(row.name));
+        name->setData(kRankRole, line);
+        times_->setItem(line, 0, name);
+        times_->setItem(line, 1, new QTableWidgetItem(readableName(row.track)));
         const auto time = [&](int column, double ns) {
             times_->setItem(line, column, new NumberItem(formatValue(Unit::Nanoseconds, ns), ns));
         };
@@ -226,39 +230,12 @@ QString TimelinePanel::timesText(QChar separator, bool chosenOnly) const {
     std::set<int> chosen;
     if (chosenOnly)
         for (const QModelIndex& index : times_->selectionModel()->selectedRows()) chosen.insert(index.row());
-    const bool csv = separator == QLatin1Char(',');
-    const auto quoted = [&](QString text) {
-        if (csv && (text.contains(QLatin1Char(',')) || text.contains(QLatin1Char('"'))))
-            text = QLatin1Char('"') + text.replace(QLatin1Char('"'), QStringLiteral("\"\"")) + QLatin1Char('"');
-        return text;
-    };
-    QString text = QStringList{QStringLiteral("name"),       QStringLiteral("track"),
-                               QStringLiteral("self_ns"),    QStringLiteral("percent_of_range"),
-                               QStringLiteral("spans"),      QStringLiteral("mean_ns"),
-                               QStringLiteral("longest_ns"), QStringLiteral("total_ns")}
-                       .join(separator) +
-                   QLatin1Char('\n');
-    if (chosen.empty() && allTimes_.size() > kMostLines) {
-        for (const SelfTime& row : allTimes_) {
-            QStringList cells{quoted(QString::fromStdString(row.name)), quoted(QString::fromStdString(row.track))};
-            const double share = timesRange_.size() > 0 ? double(row.selfNs) / timesRange_.size() * 100 : 0;
-            cells << QString::number(row.selfNs) << QString::number(share, 'f', 3) << QString::number(row.spans)
-                  << QString::number(double(row.totalNs) / std::max(1u, row.spans), 'f', 0)
-                  << QString::number(row.longestNs) << QString::number(row.totalNs);
-            text += cells.join(separator) + QLatin1Char('\n');
-        }
-        return text;
-    }
-    for (int line = 0; line < times_->rowCount(); ++line) {
-        if (!chosen.empty() && !chosen.contains(line)) continue;
-        QStringList cells{quoted(times_->item(line, 0)->text()), quoted(times_->item(line, 1)->text())};
-        for (int column = 2; column < times_->columnCount(); ++column) {
-            const double value = times_->item(line, column)->data(Qt::UserRole).toDouble();
-            cells << QString::number(value, 'f', column == 3 ? 3 : 0);
-        }
-        text += cells.join(separator) + QLatin1Char('\n');
-    }
-    return text;
+    std::vector<SelfTime> rows;
+    const bool some = !chosen.empty() || allTimes_.size() <= kMostLines;
+    for (int line = 0; some && line < times_->rowCount(); ++line)
+        if (chosen.empty() || chosen.contains(line))
+            rows.push_back(allTimes_[times_->item(line, 0)->data(kRankRole).toUInt()]);
+    return selfTimesText(some ? rows : allTimes_, timesRange_.size(), separator);
 }
 
 void TimelinePanel::showTimesProgress(const QString& sentence) { timesTitle_->setText(sentence); }

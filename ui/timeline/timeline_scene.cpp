@@ -78,10 +78,11 @@ std::vector<TimelineRow> rowsOf(const TimelineData& data, const TrackArrangement
     std::vector<int> tracks(index.tracks().size());
     for (std::size_t i = 0; i < tracks.size(); ++i) tracks[i] = int(i);
     const bool foreign = index.trackOf(kHostTrack) < 0;
+    std::vector<int> ranks; // once each: a run may have thousands
+    for (const std::string& track : index.tracks()) ranks.push_back(rank(track, foreign));
     std::stable_sort(tracks.begin(), tracks.end(), [&](int a, int b) {
-        const std::string &x = index.tracks()[std::size_t(a)], &z = index.tracks()[std::size_t(b)];
-        const int rankX = rank(x, foreign), rankZ = rank(z, foreign);
-        return rankX != rankZ ? rankX < rankZ : comesBefore(x, z);
+        const auto x = std::size_t(a), z = std::size_t(b);
+        return ranks[x] != ranks[z] ? ranks[x] < ranks[z] : comesBefore(index.tracks()[x], index.tracks()[z]);
     });
     std::map<std::tuple<int, int, int>, int> lanes; // track, depth, row: lane
     for (int lane = 0; lane < index.laneCount(); ++lane) {
@@ -161,7 +162,7 @@ TimelineLayout TimelineLayout::of(const TimelineData& data, const TrackArrangeme
     // Lanes grow in proportion to what is free, curves take the rest, each up to its most.
     const int least = lanes * kLaneHeight + curves * kCurveHeight, free = room - kTop - gaps * kGap;
     int lane = kLaneHeight, curve = kCurveHeight;
-    if (free > least) {
+    if (least > 0 && free > least) { // an empty timeline has nothing that could grow
         lane = std::min(kMostLaneHeight, kLaneHeight * free / least);
         if (curves > 0) curve = std::clamp((free - lanes * lane) / curves, kCurveHeight, kMostCurveHeight);
         if (lanes > 0) lane = std::clamp((free - curves * curve) / lanes, lane, kMostLaneHeight);
@@ -199,7 +200,7 @@ std::string trackKey(const TimelineData& data, const TimelineRow& row) {
 
 QString trackTitle(const TimelineData& data, const TimelineRow& row) {
     if (row.curve >= 0) return curveTitle(data, row.curve);
-    return row.track >= 0 ? QString::fromStdString(data.index.tracks()[std::size_t(row.track)]) : QString();
+    return row.track >= 0 ? readableName(data.index.tracks()[std::size_t(row.track)]) : QString();
 }
 
 TimelineAreas TimelineAreas::of(QSize size, int wanted) {
@@ -213,12 +214,19 @@ TimelineAreas TimelineAreas::of(QSize size, int wanted) {
     return areas;
 }
 
+QString readableName(std::string_view name) {
+    constexpr qsizetype kLongest = 500; // of a C++ template it may have ten thousand; measuring them takes a frame
+    if (name.size() <= std::size_t(kLongest)) return QString::fromUtf8(name.data(), qsizetype(name.size()));
+    const QString text = QString::fromUtf8(name.data(), std::min<qsizetype>(qsizetype(name.size()), 4 * kLongest + 4));
+    return text.size() <= kLongest ? text : text.left(kLongest - 1) + QStringLiteral("…");
+}
+
 QString shownName(const TimelineData& data, const IndexedSpan& span) {
     const std::string& name = data.index.names()[std::size_t(span.name)];
     if (name == "layer" && span.layer >= 0) return QStringLiteral("layer %1").arg(span.layer);
     if ((name == "decode" || name == "prefill") && span.step >= 0)
         return QStringLiteral("%1 %2").arg(QString::fromStdString(name)).arg(span.step);
-    return QString::fromStdString(name);
+    return readableName(name);
 }
 
 QString shortName(const TimelineData& data, const IndexedSpan& span) {
@@ -228,7 +236,7 @@ QString shortName(const TimelineData& data, const IndexedSpan& span) {
         return span.step < 0 ? QString() : QString::number(span.step);
     std::string_view own = name.substr(0, name.find_first_of("<("));
     if (const auto space = own.find_last_of(" :"); space != std::string_view::npos) own.remove_prefix(space + 1);
-    return own.empty() ? shownName(data, span) : QString::fromUtf8(own.data(), qsizetype(own.size()));
+    return own.empty() ? shownName(data, span) : readableName(own);
 }
 
 QString beyondText(const TimelineScene& scene, bool left) {

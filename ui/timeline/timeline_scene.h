@@ -117,6 +117,8 @@ struct TimelineScene {
 /// What the map at the top is a map of: everything, or the busy part while a piece of that is shown.
 TimeRange mapOf(const TimelineScene& scene);
 
+/// As much of a span's or track's name as a person reads.
+QString readableName(std::string_view name);
 /// "layer 12" where the name alone says too little, else the name.
 QString shownName(const TimelineData& data, const IndexedSpan& span);
 /// Where there is no room for all of it: the number of a step or layer, "add_kernel" of "void at::add_kernel<4>(int)".

@@ -80,14 +80,7 @@ public:
         : PlotView(workspace, tr("Breakdown compared"), parent), samples_(workspace, this, "compare breakdown") {
         strip_ = new LoadingStrip(this);
         addAbovePlot(strip_);
-        connect(strip_, &LoadingStrip::stopped, this, [this] {
-            samples_.pause();
-            showProgress();
-        });
-        connect(strip_, &LoadingStrip::resumed, this, [this] {
-            samples_.resume();
-            showProgress();
-        });
+        strip_->steer(samples_, [this] { strip_->show(samples_); });
         table_ = new ComparisonTable(this);
         table_->setObjectName(QStringLiteral("breakdownDeltas"));
         table_->setAccessibleName(tr("Time of each component in every run, and the differences against A"));
@@ -133,7 +126,7 @@ protected:
         components_.clear();
         table_->hide();
         canvas().clearPlottables();
-        showProgress();
+        strip_->show(samples_);
         if (showEmptyWithoutRun(tr("This page puts the time of each stage in two or more runs side by side."))) return;
         if (othersOf(workspace()).empty()) {
             showEmpty(
@@ -254,14 +247,14 @@ private:
                 again_.answered();
                 table_->hide();
                 showEmpty(tr("A trace cannot be read here"), sentence);
-                showProgress();
+                strip_->show(samples_);
             },
-            [this] { showProgress(); });
-        showProgress();
+            [this] { strip_->show(samples_); });
+        strip_->show(samples_);
     }
 
     void askJudgement(const std::vector<RunKey>& keys, const std::vector<Sample>& samples) {
-        showProgress();
+        strip_->show(samples_);
         workspace().query<std::vector<Group>>(
             this, "compare breakdown judgement", keys.front(),
             [samples](TraceReader&) { return judged(grouped(samples)); },
@@ -271,14 +264,6 @@ private:
                 groups_ = std::move(groups);
                 present();
             });
-    }
-
-    void showProgress() {
-        using State = LoadingStrip::State;
-        strip_->show(samples_.paused()    ? State::Paused
-                     : samples_.loading() ? State::Loading
-                                          : State::Idle,
-                     samples_.loaded(), samples_.total());
     }
 
     void present() {
@@ -294,9 +279,10 @@ private:
             else if (groups_.size() > 1 && groups_[1].onlyForNow)
                 showWaiting(soFarNote(workspace()) + QLatin1Char(' ') + groups_[1].problem);
             else if (groups_.size() > 1)
-                showEmpty(tr("These runs are not comparable"),
-                          tr("Their times cannot be set against each other: %1. The other views show both all the same.")
-                              .arg(groups_[1].problem));
+                showEmpty(
+                    tr("These runs are not comparable"),
+                    tr("Their times cannot be set against each other: %1. The other views show both all the same.")
+                        .arg(groups_[1].problem));
             return;
         }
         showEmpty({}, {});

@@ -3,6 +3,7 @@
 #include "profiler/compare/difference.h"
 #include "profiler/compare/overlap.h"
 #include "ui/look/theme.h"
+#include "ui/plots/colour_bar.h"
 #include "ui/plots/heat_plottable.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
@@ -122,14 +123,7 @@ public:
         });
         strip_ = new LoadingStrip(this);
         addAbovePlot(strip_);
-        connect(strip_, &LoadingStrip::stopped, this, [this] {
-            feed_.pause();
-            showProgress();
-        });
-        connect(strip_, &LoadingStrip::resumed, this, [this] {
-            feed_.resume();
-            showProgress();
-        });
+        strip_->steer(feed_, [this] { strip_->show(feed_); });
     }
 
     QString exportCsv() const override { return textOf(numbers()); }
@@ -177,7 +171,7 @@ protected:
         origin_ = -1;
         if (showEmptyWithoutRun(tr("This page subtracts one run from another, layer by layer and step by step.")))
             return;
-        showProgress();
+        strip_->show(feed_);
         const auto others = othersOf(workspace());
         if (others.empty()) {
             showEmpty(tr("Choose a second run to compare with"),
@@ -279,19 +273,7 @@ protected:
     void themed(const Theme& theme) override {
         if (legend_) legend_->applyTheme(theme);
         if (heat_) heat_->setColours(colours_, theme.undefinedCell);
-        if (scale_) {
-            scale_->axis()->setBasePen(QPen(theme.plotAxis, 1));
-            scale_->axis()->setTickPen(QPen(theme.plotAxis, 1));
-            scale_->axis()->setSubTickPen(Qt::NoPen);
-            scale_->axis()->setTickLabelColor(theme.mutedText);
-            scale_->axis()->setLabelColor(theme.text);
-            scale_->axis()->setLabelFont(panel_->axis(QCPAxis::atLeft)->labelFont());
-            scale_->axis()->setTickLabelFont(panel_->axis(QCPAxis::atLeft)->tickLabelFont());
-            for (QCPAxis* axis : scale_->axis()->axisRect()->axes()) {
-                axis->setBasePen(QPen(theme.border, 1));
-                if (axis != scale_->axis()) axis->setTickPen(Qt::NoPen);
-            }
-        }
+        if (scale_) themeColourBar(*scale_, *panel_, theme);
         if (along() == Along::Layers) presentLayers();
     }
 
@@ -398,13 +380,6 @@ private:
         showEmpty(tr("Waiting for the first decode step"), tr("%1. The difference appears as it is recorded.").arg(why),
                   {stopRun()});
     }
-    void showProgress() {
-        using State = LoadingStrip::State;
-        strip_->show(feed_.paused()                                      ? State::Paused
-                     : feed_.loading() && feed_.loaded() < feed_.total() ? State::Loading
-                                                                         : State::Idle,
-                     feed_.loaded(), feed_.total());
-    }
     std::size_t otherPlace() const { return std::size_t(std::max(other_->currentIndex(), 0)) + 1; }
     QString letter() const { return runLetter(otherPlace()); }
     QColor otherColour() const { return runColour(otherPlace()); }
@@ -458,21 +433,8 @@ private:
             heat_ = new HeatPlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft), data_);
             heat_->setAggregate(Aggregate(std::max(aggregate_->currentIndex(), 0)));
             heat_->setColourMap(overlap() ? Theme::sequential : Theme::diverging);
-            scale_ = new QCPColorScale(&plot);
-            scale_->setType(QCPAxis::atRight);
-            scale_->setBarWidth(14);
-            scale_->setRangeDrag(false);
-            scale_->setRangeZoom(false);
-            plot.plotLayout()->addElement(0, 1, scale_);
-            auto* group = new QCPMarginGroup(&plot);
-            panel_->setMarginGroup(QCP::msTop | QCP::msBottom, group);
-            scale_->setMarginGroup(QCP::msTop | QCP::msBottom, group);
-            QCPColorGradient gradient;
-            gradient.clearColorStops();
-            for (int i = 0; i <= 32; ++i)
-                gradient.setColorStopAt(i / 32.0,
-                                        QColor(overlap() ? Theme::sequential(i / 32.0) : Theme::diverging(i / 32.0)));
-            scale_->setGradient(gradient);
+            scale_ = addColourBar(plot, 0, 1, panel_);
+            fillColourBar(*scale_, overlap() ? Theme::sequential : Theme::diverging);
             plot.setMinimumSpan(2);
         }
         plot.applyTheme(Theme::current());
@@ -498,7 +460,7 @@ private:
             origin_ = along() == Along::Tokens ? feed_.alignment().pairs.front().at : 0;
         }
         showEmpty({}, {});
-        showProgress();
+        strip_->show(feed_);
     }
 
     bool take(Chunk chunk, std::span<const StepPair> pairs) {
@@ -522,7 +484,7 @@ private:
         } else {
             presentHeat();
         }
-        showProgress();
+        strip_->show(feed_);
         return true;
     }
 

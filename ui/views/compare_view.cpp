@@ -59,14 +59,7 @@ public:
         : PlotView(workspace, tr("Compare"), parent), samples_(workspace, this, "compare samples") {
         strip_ = new LoadingStrip(this);
         addAbovePlot(strip_);
-        connect(strip_, &LoadingStrip::stopped, this, [this] {
-            samples_.pause();
-            showProgress();
-        });
-        connect(strip_, &LoadingStrip::resumed, this, [this] {
-            samples_.resume();
-            showProgress();
-        });
+        strip_->steer(samples_, [this] { strip_->show(samples_); });
         verdict_ = new QLabel(this);
         verdict_->setObjectName(QStringLiteral("verdict"));
         verdict_->setWordWrap(true);
@@ -113,7 +106,7 @@ protected:
         samples_.forget();
         table_->hide();
         verdict_->hide();
-        showProgress();
+        strip_->show(samples_);
         if (showEmptyWithoutRun(tr("This view puts the key numbers and locality curves of two or more runs side by "
                                    "side.")))
             return;
@@ -295,14 +288,14 @@ private:
                 table_->hide();
                 verdict_->hide();
                 showEmpty(tr("The trace cannot be read here"), sentence);
-                showProgress();
+                strip_->show(samples_);
             },
-            [this] { showProgress(); });
-        showProgress();
+            [this] { strip_->show(samples_); });
+        strip_->show(samples_);
     }
 
     void askVerdicts(const std::vector<SampleFeed::Sample>& samples) {
-        showProgress();
+        strip_->show(samples_);
         std::vector<RunKey> keys;
         for (const OpenRun* open : workspace().sides()) keys.push_back(open->key);
         workspace().query<std::vector<Judgement>>(
@@ -325,14 +318,6 @@ private:
                 table_->show();
                 updateNote();
             });
-    }
-
-    void showProgress() {
-        using State = LoadingStrip::State;
-        strip_->show(samples_.paused()    ? State::Paused
-                     : samples_.loading() ? State::Loading
-                                          : State::Idle,
-                     samples_.loaded(), samples_.total());
     }
 
     QString verdictText() const {

@@ -102,7 +102,7 @@ public:
                                 QString::fromStdString(figure.name), QString::number(figure.value, 'g', 12),
                                 QString::fromStdString(figure.unit));
         }
-        for (const LayerExposure& layer : report_->exposure.layers) {
+        for (const LayerExposure& layer : report_->exposure.layers) { // none until they are read
             if (!workspace().filter().hasLayer(layer.layer)) continue;
             const auto add = [&](const QString& quantity, std::int64_t ns) {
                 csv += QStringLiteral("layer,,,,,%1,%2,%3,ns\n").arg(layer.layer).arg(quantity).arg(ns);
@@ -198,7 +198,10 @@ protected:
         if (!report_) return healthNote();
         const ExposureReport& exposure = report_->exposure;
         QString bars;
-        if (exposure.warm.time.transferNs > 0)
+        if (exposure.warm.time.transferNs > 0 && !exposure.byLayer)
+            bars =
+                stopped_ ? tr("The link time of each layer was not read.") : tr("The link time of each layer follows.");
+        else if (exposure.warm.time.transferNs > 0)
             bars = tr("Link time per layer, %1, summed over %2 decode steps%3.")
                        .arg(exposure.measured ? tr("measured") : tr("modelled"), formatCount(exposure.warm.steps),
                             exposure.cold.steps > 0 ? tr("; cold steps are left out") : QString());
@@ -266,7 +269,7 @@ private:
     }
     /// Whether a bar has this part.
     bool shown(int part) const {
-        if (!report_) return false;
+        if (!report_ || !report_->exposure.byLayer) return false;
         const TransferTime& time = report_->exposure.warm.time;
         return part == kHidden ? time.hiddenNs() > 0 : time.becauseNs[std::size_t(part)] > 0;
     }
@@ -355,7 +358,8 @@ private:
             bars.push_back(std::move(bar));
         }
         bars_->setBars(std::move(bars));
-        canvas().setFullX({-0.6, std::max(0.6, double(exposure.layers.size()) - 0.4)});
+        const int layers = exposure.byLayer ? int(exposure.layers.size()) : exposure.run.layers;
+        canvas().setFullX({-0.6, std::max(0.6, double(layers) - 0.4)});
         canvas().setFullY(0, {0, highest > 0 ? highest * 1.08 : 1});
         setUnitAxis(panel_->axis(QCPAxis::atLeft),
                     exposure.measured ? tr("Link time, measured") : tr("Link time, modelled"), Unit::Nanoseconds);

@@ -1,12 +1,14 @@
 // Locality: a layer x step (or KV head x step) heatmap of one metric, with its margins.
 #include "profiler/tiles/filtered_tiles.h"
 #include "ui/look/theme.h"
+#include "ui/plots/colour_bar.h"
 #include "ui/plots/heat_plottable.h"
 #include "ui/plots/margins.h"
 #include "ui/plots/plot_canvas.h"
 #include "ui/plots/plot_view.h"
 #include "ui/plots/units.h"
 #include "ui/views/colour_range.h"
+#include "ui/views/locality_rows.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
 #include "ui/views/tile_feed.h"
@@ -24,7 +26,6 @@
 #include <fmt/format.h>
 #include <iterator>
 #include <limits>
-#include <numeric>
 #include <string>
 
 namespace kvscope::ui {
@@ -38,8 +39,8 @@ bool ofWholeLayers(Metric metric) { return metric == Metric::ExposedTime || metr
 
 constexpr int kFirstExported = 64; // steps
 
-enum class Rows { Layers, LayersOfHead, HeadsOfLayer };
-enum class Sort { AsRecorded, HighestFirst, LowestFirst };
+using Rows = LocalityRows::Kind;
+using Sort = LocalityRows::Sort;
 
 class LocalityView final : public PlotView {
     Q_OBJECT
@@ -89,14 +90,9 @@ public:
         addAbovePlot(loading_);
         buildPlot();
         connect(margins, &QCheckBox::toggled, this, [this](bool wanted) { margins_->setWanted(wanted); });
-        connect(loading_, &LoadingStrip::stopped, this, [this] {
-            feed_.pause();
-            showLoading();
+        loading_->steer(feed_, [this] {
+            loading_->show(feed_);
             updateNote();
-        });
-        connect(loading_, &LoadingStrip::resumed, this, [this] {
-            feed_.resume();
-            showLoading();
         });
         connect(sort_, &QComboBox::activated, this, [this] { sortRows(); });
         connect(sort_, &QComboBox::currentIndexChanged, this, [this] { sortRows(); });
@@ -121,7 +117,8 @@ public:
         const QCPRange visible = const_cast<LocalityView*>(this)->canvas().visibleX();
         const int first = std::max(0, int(std::ceil(visible.lower)));
         const int last = std::min(data_.steps() - 1, int(std::floor(visible.upper)));
-        return [path = run()->key.path.toStdString(), read = readTile_, names = names_, first, last](NumberSink& sink) {
+        return [path = run()->key.path.toStdString(), read = readTile_, names = lines_.names(), first,
+                last](NumberSink& sink) {
             TraceReader reader(path);
             reader.setInterrupt(sink.interrupt());
             std::string lines = "step";
@@ -152,8 +149,8 @@ public:
         SqlScope scope = sqlScope();
         const Rows rows = shownRows();
         scope.sequence = sequence_->currentData().toInt();
-        if (rows == Rows::HeadsOfLayer) scope.layer = layer_;
-        if (rows == Rows::LayersOfHead) scope.kvHead = head_;
+        if (rows == Rows::HeadsOfLayer) scope.layer = lines_.shown().layer;
+        if (rows == Rows::LayersOfHead) scope.kvHead = lines_.shown().kvHead;
         return localitySql(scope, info().metric, rows == Rows::HeadsOfLayer);
     }
 
@@ -161,10 +158,9 @@ protected:
     void runChanged() override {
         data_.reset(0);
         feed_.stop();
-        order_.clear();
-        counted_.clear();
+        lines_.clear();
         heat_->setOrder({});
-        showLoading();
+        loading_->show(feed_);
         if (showEmptyWithoutRun(tr("This view shows, layer by layer and step by step, how much of the last selection a "
                                    "step keeps: bright is local, dark means many new blocks.")))
             return;
@@ -188,16 +184,16 @@ protected:
                   }}});
             return;
         }
-        layer_ = workspace().cursor().layer;
-        head_ = workspace().cursor().kvHead;
-        const int sequence = sequence_->currentData().toInt();
+        const Cursor& cursor = workspace().cursor();
         const Rows rows = shownRows();
+        const LocalityRows::Shown lines{rows, sequence_->currentData().toInt(), cursor.layer, cursor.kvHead,
+                                        std::max(row.kvHeads, 1)};
         HeatRequest request;
         request.runId = run()->key.runId;
         request.metric = info().metric;
         request.rows = rows == Rows::HeadsOfLayer ? HeatRequest::Rows::Heads : HeatRequest::Rows::Layers;
-        request.layer = rows == Rows::HeadsOfLayer ? layer_ : 0;
-        request.filter = {sequence, rows == Rows::LayersOfHead ? head_ : -1};
+        request.layer = rows == Rows::HeadsOfLayer ? lines.layer : 0;
+        request.filter = {lines.sequence, rows == Rows::LayersOfHead ? lines.kvHead : -1};
         request.factor = unit().factor;
         const int rowCount = rowsOf(request, row);
         if (std::int64_t(rowCount) * row.steps > kMostCells) {
@@ -207,10 +203,8 @@ protected:
             return;
         }
         data_.reset(rowCount);
-        nameRows(rows, sequence, rowCount, std::max(row.kvHeads, 1));
-        counted_ = rowsThatCount(rows, rowCount, std::max(row.kvHeads, 1));
-        order_ = counted_;
-        heat_->setOrder(order_);
+        lines_.reset(lines, rowCount, appliedFilter());
+        heat_->setOrder(lines_.order());
         labelRows();
         canvas().setFullY(0, {-0.5, heat_->places() - 0.5});
         canvas().setMinimumSpan(2);
@@ -239,16 +233,16 @@ protected:
         const Cursor& cursor = workspace().cursor();
         const Rows rows = shownRows();
         if (run() && feed_.active() &&
-            ((rows == Rows::HeadsOfLayer && cursor.layer != layer_) ||
-             (rows == Rows::LayersOfHead && cursor.kvHead != head_))) {
+            ((rows == Rows::HeadsOfLayer && cursor.layer != lines_.shown().layer) ||
+             (rows == Rows::LayersOfHead && cursor.kvHead != lines_.shown().kvHead))) {
             runChanged();
             return;
         }
         CursorMark mark;
         if (run()) {
             mark.x = cursor.step;
-            if (const auto row = rowOfCursor())
-                if (const auto place = placeOf(int(*row))) mark.y = *place;
+            if (const auto row = lines_.rowOf(cursor))
+                if (const auto place = lines_.placeOf(*row)) mark.y = *place;
             if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
         }
         canvas().overlay().setMark(panel_, mark);
@@ -263,23 +257,10 @@ protected:
     }
 
     void themed(const Theme& theme) override {
-        QCPColorGradient gradient;
-        gradient.clearColorStops();
-        for (int i = 0; i <= 32; ++i) gradient.setColorStopAt(i / 32.0, QColor(Theme::sequential(i / 32.0)));
-        bar_->setGradient(gradient);
+        fillColourBar(*bar_, Theme::sequential);
         colourCells();
         margins_->applyTheme(theme);
-        bar_->axis()->setBasePen(QPen(theme.plotAxis, 1));
-        bar_->axis()->setTickPen(QPen(theme.plotAxis, 1));
-        bar_->axis()->setSubTickPen(Qt::NoPen);
-        bar_->axis()->setTickLabelColor(theme.mutedText);
-        bar_->axis()->setLabelColor(theme.text);
-        bar_->axis()->setLabelFont(panel_->axis(QCPAxis::atLeft)->labelFont());
-        bar_->axis()->setTickLabelFont(panel_->axis(QCPAxis::atLeft)->tickLabelFont());
-        for (QCPAxis* axis : bar_->axis()->axisRect()->axes()) {
-            axis->setBasePen(QPen(theme.border, 1));
-            if (axis != bar_->axis()) axis->setTickPen(Qt::NoPen);
-        }
+        themeColourBar(*bar_, *panel_, theme);
     }
 
     void clickedAt(int panel, QPointF at) override {
@@ -289,7 +270,7 @@ protected:
         cursor.step = step;
         if (panel == 0) {
             if (place < 0 || place >= heat_->places()) return;
-            pickRow(heat_->dataRow(place), cursor);
+            lines_.point(cursor, heat_->dataRow(place));
         }
         workspace().setCursor(cursor);
     }
@@ -303,7 +284,7 @@ protected:
         const MetricInfo& metric = info();
         const Unit shown = unit().unit;
         const float value = data_.at(step, row);
-        QString html = QStringLiteral("<b>%1, %2</b><br>").arg(stepName(step), rowTitle(row).toHtmlEscaped());
+        QString html = QStringLiteral("<b>%1, %2</b><br>").arg(stepName(step), lines_.title(row).toHtmlEscaped());
         if (!data_.tiles().knows(step)) return html + notReadYet(data_.tiles().stride());
         html += QStringLiteral("%1: <b>%2</b>")
                     .arg(QString::fromUtf8(metric.title).toHtmlEscaped(), formatValue(shown, double(value)));
@@ -342,7 +323,7 @@ protected:
         if (heat_->rowsPerPixel() > 1 && heat_->places() > 1)
             rows = tr("1 pixel = %1 rows.").arg(heat_->rowsPerPixel(), 0, 'f', 1);
         QString sorted;
-        if (sorting() != Sort::AsRecorded && !order_.empty())
+        if (sorting() != Sort::AsRecorded && !lines_.order().empty())
             sorted = tr("Rows sorted by their mean over steps %1 to %2.")
                          .arg(formatCount(sortedOver_.first), formatCount(sortedOver_.second - 1));
         QString preview;
@@ -386,16 +367,10 @@ private:
         connect(margins_, &Margins::rowClicked, this, [this](int place) {
             if (!run() || place < 0 || place >= heat_->places()) return;
             Cursor cursor = workspace().cursor();
-            pickRow(heat_->dataRow(place), cursor);
+            lines_.point(cursor, heat_->dataRow(place));
             workspace().setCursor(cursor);
         });
-        bar_ = new QCPColorScale(&plot);
-        bar_->setType(QCPAxis::atRight);
-        bar_->setBarWidth(14);
-        bar_->setRangeDrag(false);
-        bar_->setRangeZoom(false);
-        plot.plotLayout()->addElement(margins_->layoutRow(), 2, bar_);
-        bar_->setMarginGroup(QCP::msTop | QCP::msBottom, panel_->marginGroup(QCP::msTop));
+        bar_ = addColourBar(plot, margins_->layoutRow(), 2, panel_);
         plot.applyTheme(Theme::current());
         panel_->axis(QCPAxis::atLeft)->grid()->setVisible(false);
         themed(Theme::current());
@@ -416,64 +391,10 @@ private:
         sequence_->setEnabled(count > 1);
     }
 
-    void nameRows(Rows rows, int sequence, int count, int heads) {
-        names_.clear();
-        QStringList& ticks = ticks_;
-        ticks.clear();
-        for (int row = 0; row < count; ++row) {
-            if (rows != Rows::HeadsOfLayer) {
-                names_ << tr("layer %1").arg(row);
-                ticks << QString::number(row);
-            } else if (sequence >= 0 || count == heads) {
-                names_ << tr("KV head %1").arg(row);
-                ticks << QString::number(row);
-            } else {
-                names_ << tr("sequence %1 KV head %2").arg(row / heads).arg(row % heads);
-                ticks << tr("%1.%2").arg(row / heads).arg(row % heads);
-            }
-        }
-        rowsTitle_ = rows == Rows::Layers                        ? tr("Layer")
-                     : rows == Rows::LayersOfHead                ? tr("Layer, KV head %1").arg(head_)
-                     : ticks.value(0).contains(QLatin1Char('.')) ? tr("Sequence.KV head of layer %1").arg(layer_)
-                                                                 : tr("KV head of layer %1").arg(layer_);
-        labelRows();
-    }
-
     void labelRows() {
         QStringList ticks;
-        for (int place = 0; place < heat_->places(); ++place) ticks << ticks_.value(heat_->dataRow(place));
-        setNamedAxis(panel_->axis(QCPAxis::atLeft), rowsTitle_, ticks);
-    }
-
-    void pickRow(int row, Cursor& cursor) const {
-        const int picked = sequence_->currentData().toInt();
-        if (shownRows() == Rows::HeadsOfLayer) {
-            const int heads = std::max(run()->row.kvHeads, 1);
-            cursor.kvHead = row % heads;
-            cursor.sequence = picked >= 0 ? picked : row / heads;
-        } else {
-            cursor.layer = row;
-            if (picked >= 0) cursor.sequence = picked;
-        }
-    }
-
-    /// Absent: the filter leaves the row out.
-    std::optional<int> placeOf(int row) const {
-        if (order_.empty()) return row;
-        const auto at = std::find(order_.begin(), order_.end(), row);
-        if (at == order_.end()) return std::nullopt;
-        return int(at - order_.begin());
-    }
-
-    /// What the filter leaves of the rows, ascending; empty: all of them, or none, which is said in words.
-    std::vector<int> rowsThatCount(Rows rows, int rowCount, int heads) const {
-        const ReadFilter filter = appliedFilter();
-        std::vector<int> counted;
-        for (int row = 0; row < rowCount; ++row)
-            if (rows == Rows::HeadsOfLayer ? filter.hasKvHead(row % heads) : filter.hasLayer(row))
-                counted.push_back(row);
-        if (int(counted.size()) == rowCount) counted.clear();
-        return counted;
+        for (int place = 0; place < heat_->places(); ++place) ticks << lines_.tick(heat_->dataRow(place));
+        setNamedAxis(panel_->axis(QCPAxis::atLeft), lines_.axisTitle(), ticks);
     }
 
     Sort sorting() const { return Sort(std::max(sort_->currentIndex(), 0)); }
@@ -492,23 +413,14 @@ private:
     }
 
     void order() {
-        order_ = counted_;
-        const Sort sort = sorting();
-        if (sort != Sort::AsRecorded && !data_.empty()) {
-            std::vector<CellStats> stats(std::size_t(data_.rows()), CellStats{});
+        std::vector<CellStats> stats;
+        if (sorting() != Sort::AsRecorded && !data_.empty()) {
+            stats.assign(std::size_t(data_.rows()), CellStats{});
             data_.aggregate(sortedOver_.first, sortedOver_.second, stats);
-            if (order_.empty()) {
-                order_.resize(stats.size());
-                std::iota(order_.begin(), order_.end(), 0);
-            }
-            const auto mean = [&](int row) { return stats[std::size_t(row)].value(Aggregate::Mean); };
-            std::stable_sort(order_.begin(), order_.end(), [&](int a, int b) {
-                if (std::isnan(mean(a)) || std::isnan(mean(b))) return std::isnan(mean(b)) && !std::isnan(mean(a));
-                return sort == Sort::HighestFirst ? mean(a) > mean(b) : mean(a) < mean(b);
-            });
         }
-        if (heat_->order() != order_) {
-            heat_->setOrder(order_);
+        lines_.sort(sorting(), stats);
+        if (heat_->order() != lines_.order()) {
+            heat_->setOrder(lines_.order());
             labelRows();
             cursorMoved();
         }
@@ -540,7 +452,7 @@ private:
         const auto [first, last] = visibleSteps();
         const CellStats& stats = rowStats_[std::size_t(row)];
         return QStringLiteral("<b>%1</b><br>%2<br>%3: %4")
-            .arg(rowTitle(row).toHtmlEscaped(),
+            .arg(lines_.title(row).toHtmlEscaped(),
                  tr("Steps %1 to %2").arg(formatCount(first), formatCount(std::max(last - 1, first))),
                  QString::fromUtf8(info().title).toHtmlEscaped(), stats.count > 0 ? described(stats) : tr("undefined"));
     }
@@ -559,35 +471,12 @@ private:
                  QString::fromUtf8(info().title).toHtmlEscaped(), stats.count > 0 ? described(stats) : tr("undefined"));
     }
 
-    void showLoading() {
-        loading_->show(feed_.paused()    ? LoadingStrip::State::Paused
-                       : feed_.loading() ? LoadingStrip::State::Loading
-                                         : LoadingStrip::State::Idle,
-                       feed_.loaded(), feed_.total());
-    }
-
-    QString rowTitle(int row) const {
-        const Rows rows = shownRows();
-        if (rows == Rows::HeadsOfLayer) return tr("layer %1, %2").arg(layer_).arg(names_.value(row));
-        if (rows == Rows::LayersOfHead) return tr("%1, KV head %2").arg(names_.value(row)).arg(head_);
-        return names_.value(row);
-    }
-
     QString undefinedReason(int step) const {
         if (!workspace().filter().hasStep(step)) return tr("The filter leaves this step out.");
         if (!appliedFilter().empty()) return tr("The filter leaves it out, or it is undefined for this step.");
         if (step == 0) return tr("The prefill selects nothing.");
         if (step == 1) return tr("The first decode step has no step before it to compare with.");
         return tr("This value was not recorded for this step.");
-    }
-
-    std::optional<double> rowOfCursor() const {
-        const Cursor& cursor = workspace().cursor();
-        if (shownRows() != Rows::HeadsOfLayer) return cursor.layer;
-        const int heads = run() ? std::max(run()->row.kvHeads, 1) : 1, picked = sequence_->currentData().toInt();
-        if (picked < 0) return cursor.sequence * heads + cursor.kvHead;
-        if (picked != cursor.sequence) return std::nullopt;
-        return cursor.kvHead;
     }
 
     void take(TileFeed<HeatTile>::Arrival arrival) {
@@ -598,7 +487,7 @@ private:
             else
                 data_.tiles().place(arrival.first, std::move(arrival.tile));
         }
-        showLoading();
+        loading_->show(feed_);
         if (!feed_.error().isEmpty() && data_.empty()) {
             showEmpty(tr("The trace cannot be read here"), feed_.error());
             return;
@@ -616,7 +505,7 @@ private:
         chooseColours();
         canvas().setFullX({-0.5, data_.steps() - 0.5});
         feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
-        if (order_.empty() || !canvas().isZoomed())
+        if (lines_.order().empty() || !canvas().isZoomed())
             sortRows();
         else
             order(); // the same steps, of which more are known now
@@ -695,14 +584,10 @@ private:
     QCPColorScale* bar_ = nullptr;
     HeatPlottable* heat_ = nullptr;
     TileFeed<HeatTile>::Read readTile_; // what is shown, steps of one tile
-    QStringList names_, ticks_;
-    QString rowsTitle_;
-    std::vector<int> order_;   // row of the data at every place; empty: as recorded
-    std::vector<int> counted_; // rows that the filter leaves in; empty: all
+    LocalityRows lines_;
     std::pair<int, int> sortedOver_{0, 0};
     std::vector<CellStats> rowStats_; // of the steps in view
     ColourScale scale_;
-    int layer_ = 0, head_ = 0;
 };
 
 } // namespace

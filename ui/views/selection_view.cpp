@@ -97,14 +97,9 @@ public:
             replot();
         });
         connect(margins, &QCheckBox::toggled, this, [this](bool wanted) { margins_->setWanted(wanted); });
-        connect(loading_, &LoadingStrip::stopped, this, [this] {
-            feed_.pause();
-            showLoading();
+        loading_->steer(feed_, [this] {
+            loading_->show(feed_);
             updateNote();
-        });
-        connect(loading_, &LoadingStrip::resumed, this, [this] {
-            feed_.resume();
-            showLoading();
         });
         canvas().applyTheme(Theme::current());
         themed(Theme::current());
@@ -152,7 +147,7 @@ protected:
     void runChanged() override {
         data_.reset();
         feed_.stop();
-        showLoading();
+        loading_->show(feed_);
         promptTokens_ = -1;
         texts_.clear();
         hoverScore_.reset();
@@ -432,13 +427,6 @@ private:
             });
     }
 
-    void showLoading() {
-        loading_->show(feed_.paused()    ? LoadingStrip::State::Paused
-                       : feed_.loading() ? LoadingStrip::State::Loading
-                                         : LoadingStrip::State::Idle,
-                       feed_.loaded(), feed_.total());
-    }
-
     void fillPickers(const RunRow& row) {
         const std::pair<QComboBox*, int> pickers[] = {
             {layer_, row.layers}, {head_, row.kvHeads}, {sequence_, row.sequences}};
@@ -518,7 +506,7 @@ private:
             else
                 data_.place(arrival.first, std::move(arrival.tile));
         }
-        showLoading();
+        loading_->show(feed_);
         if (!feed_.error().isEmpty() && data_.steps() == 0) {
             showEmpty(tr("The trace cannot be read here"), feed_.error());
             return;

@@ -20,11 +20,11 @@ void TimelineFeed::start(const RunKey& key, Take take, Refuse refuse) {
 
 void TimelineFeed::stop() {
     ++epoch_;
-    active_ = asking_ = again_ = begun_ = false;
+    active_ = asking_ = again_ = begun_ = paused_ = false;
     position_ = {};
     gauges_ = {};
     readsGauges_ = true;
-    fraction_ = 0;
+    fraction_ = counted_ = 0;
     problem_.clear();
 }
 
@@ -32,6 +32,20 @@ void TimelineFeed::end(const QString& problem) {
     ++epoch_;
     active_ = asking_ = again_ = false;
     problem_ = problem;
+}
+
+void TimelineFeed::pause() {
+    if (!active_) return;
+    ++epoch_; // what is on its way comes too late, and is read again
+    active_ = asking_ = again_ = false;
+    paused_ = true;
+}
+
+void TimelineFeed::resume() {
+    if (!paused_) return;
+    paused_ = false;
+    active_ = true;
+    ask();
 }
 
 void TimelineFeed::advance() {
@@ -91,6 +105,7 @@ void TimelineFeed::take(Answer answer) {
         readsGauges_ = false;
     }
     fraction_ = answer.batch.fraction;
+    counted_ = answer.gauges.counted;
     const bool atEnd = answer.batch.atEnd && (answer.gauges.atEnd || !readsGauges_);
     if (!atEnd || again_) ask(); // read on while this piece is taken in
     take_(answer.batch, answer.gauges);

@@ -21,8 +21,14 @@ public:
     /// Reads no more of this run; `problem` says why.
     void end(const QString& problem);
     void advance(); // the run may have more now
+    void pause();   // what is read stays
+    void resume();
+    bool paused() const { return paused_; }
     bool loading() const { return asking_; }
     double fraction() const { return fraction_; }
+    /// The spans are there, and what the device held is being counted from the selections: so far of the steps, 0..1.
+    bool counting() const { return asking_ && fraction_ >= 1 && counted_ > 0 && counted_ < 1; }
+    double countedFraction() const { return counted_; }
     const QString& problem() const { return problem_; }
 
 private:
@@ -41,10 +47,10 @@ private:
     Refuse refuse_;
     SpanPosition position_;
     GaugePosition gauges_;
-    double fraction_ = 0;
+    double fraction_ = 0, counted_ = 0;
     QString problem_;
     unsigned epoch_ = 0;
-    bool active_ = false, asking_ = false, again_ = false, begun_ = false, readsGauges_ = true;
+    bool active_ = false, asking_ = false, again_ = false, begun_ = false, readsGauges_ = true, paused_ = false;
 };
 
 } // namespace kvscope::ui

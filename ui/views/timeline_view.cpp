@@ -58,6 +58,7 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     column->setContentsMargins(12, 10, 12, 8);
     column->setSpacing(8);
     column->addWidget(makeTools());
+    column->addWidget(makeReadingStrip());
     canvas_ = new TimelineCanvas;
     panel_ = new TimelinePanel;
     split_ = new QSplitter(Qt::Vertical);
@@ -110,18 +111,18 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
 
 QString TimelineView::exportCsv() const {
     if (!isShowing()) return {};
-    if (times_) { // whoever wants them now does not want some of them
-        if (timesMoves_ != canvas_->data().index.moves()) beginTimes();
-        times_->advance(times_->spans());
-        presentTimes();
-    }
+    if (!isComplete()) return textOf(completeTimes());
+    beginTimes(); // of what is shown now, and not some of them
+    times_->advance(times_->spans());
+    presentTimes();
+    times_.reset();
     return panel_->timesText(QLatin1Char(','), false);
 }
 
 std::optional<ExportRange> TimelineView::markedRange() const {
     const auto& range = canvas_->scene().range;
     if (!range || stale_ || !isShowing()) return std::nullopt; // stale: it is of another run
-    return ExportRange{std::int64_t(std::floor(range->from)), std::int64_t(std::ceil(range->to))};
+    return shownRange();
 }
 
 QStringList TimelineView::numberTables() const {
@@ -129,12 +130,16 @@ QStringList TimelineView::numberTables() const {
                                   : QStringList{tr("Self times of what is shown"), tr("Spans that are shown")};
 }
 
+ExportRange TimelineView::shownRange() const {
+    const TimeRange shown = canvas_->scene().range.value_or(canvas_->scene().window);
+    return {std::int64_t(std::floor(shown.from)), std::int64_t(std::ceil(shown.to))};
+}
+
 NumberWriter TimelineView::numbers() const {
     const OpenRun* run = workspace_.current();
-    if (numberTable_ == 0 || !run || stale_ || !isShowing()) return numbersOf(exportCsv());
-    const TimeRange shown = canvas_->scene().range.value_or(canvas_->scene().window);
-    const ExportRange range{std::int64_t(std::floor(shown.from)), std::int64_t(std::ceil(shown.to))};
-    return tableOf({run->key.path, run->key.runId, range}, ExportTable::Spans);
+    if (numberTable_ == 0 || !run || stale_ || !isShowing())
+        return isShowing() && !isComplete() ? completeTimes() : numbersOf(exportCsv());
+    return tableOf({run->key.path, run->key.runId, shownRange()}, ExportTable::Spans);
 }
 
 QString TimelineView::sql() const {
@@ -311,15 +316,19 @@ void TimelineView::reload() {
     const OpenRun* run = workspace_.current();
     if (!run) {
         feed_.stop();
+        showReading();
         showEmpty(tr("No run is open.\n\nThe timeline shows every stage, kernel, copy and transfer of a run over "
                      "time, and how the step's numbers follow from them.\n\nPress Run in the session form to record "
                      "one, or open a .kvtrace file (Ctrl+O)."));
         return;
     }
     canvas_->data().counters = StepCounters(slotBlocksOf(run->row));
+    rows_ = std::make_shared<SpanRows>(run->key.runId);
+    readingRows_ = false;
     feed_.start(
         run->key, [this](const SpanBatch& batch, const GaugeBatch& gauges) { take(batch, gauges); },
         [this](const QString& problem) { showEmpty(tr("The trace cannot be read here: %1").arg(problem)); });
+    showReading();
     readTheNotes();
 }
 
@@ -356,6 +365,8 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
     }
     held.filter.learn(held.index.names());
     if (!canvas_->scene().range && !timesTimer_.isActive()) timesTimer_.start();
+    showReading();
+    if (batch.atEnd || !feed_.loading()) readRows();
 }
 
 void TimelineView::showEmpty(const QString& text) {
@@ -400,6 +411,8 @@ void TimelineView::updateNote() {
         if (index.waiting() > 0)
             said << tr("%1 spans are out of order in the file and not drawn yet.")
                         .arg(formatCount(std::int64_t(index.waiting())));
+        if (feed_.counting())
+            said << tr("Counting the KV blocks on the device: %1 %.").arg(int(feed_.countedFraction() * 100));
         if (!feed_.problem().isEmpty()) said << tr("Reading stopped: %1.").arg(feed_.problem());
     }
     const QString text = said.join(QLatin1Char(' '));
@@ -456,7 +469,9 @@ void TimelineView::showTooltip(SpanRef ref, QPoint global) {
     const SpanPlace place = placeOfSpan(canvas_->data().index, ref);
     workspace_.query<SpanDetail>(
         this, "tooltip", run->key,
-        [runId = run->key.runId, place](TraceReader& reader) { return spanDetail(reader, runId, place); },
+        [runId = run->key.runId, place, rows = rows_](TraceReader& reader) {
+            return spanDetail(reader, runId, place, rows.get());
+        },
         [this, place, global, hover = hovers_](const SpanDetail& detail) {
             if (hover != hovers_ || (detail.category.empty() && detail.args.empty())) return;
             if (const auto again = spanAtPlace(canvas_->data().index, place))
@@ -475,8 +490,8 @@ void TimelineView::explain() {
     const SpanPlace place = placeOfSpan(canvas_->data().index, *canvas_->scene().selected);
     workspace_.query<SpanContext>(
         this, "span", run->key,
-        [runId = run->key.runId, place, span](TraceReader& reader) {
-            return readSpanContext(reader, runId, place, span.step, span.layer);
+        [runId = run->key.runId, place, span, rows = rows_](TraceReader& reader) {
+            return readSpanContext(reader, runId, place, span.step, span.layer, rows.get());
         },
         [this, place, kind = known.kind](SpanContext context) {
             const auto& selected = canvas_->scene().selected;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "profiler/read/self_time.h"
+#include "profiler/read/span_rows.h"
 #include "ui/timeline/span_facts.h"
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/timeline/timeline_panel.h"
@@ -29,6 +30,8 @@ class QStackedWidget;
 class QToolButton;
 
 namespace kvscope::ui {
+
+class LoadingStrip;
 
 class TimelineView final : public View, public Remembers, public MarksRange, public NumberTables {
     Q_OBJECT
@@ -70,6 +73,16 @@ private:
     void take(const SpanBatch& batch, const GaugeBatch& gauges);
     void showEmpty(const QString& text);
     void updateNote();
+
+    // How far it is read, and what is made of it in the background (timeline_reading.cpp).
+    QWidget* makeReadingStrip();
+    void showReading();
+    void stopReading();
+    void readOn();
+    void readRows();         // where spans and arrows lie in the file, so that a click finds them at once
+    bool isComplete() const; // every span is read and in its place
+    NumberWriter completeTimes() const;
+    ExportRange shownRange() const; // the marked range, or what is shown
 
     // What is chosen, and where the cursor is.
     void choose(SpanRef ref, bool reveal);
@@ -134,6 +147,9 @@ private:
     QToolButton* panelToggle_ = nullptr;
     QWidget* tools_ = nullptr;
     std::vector<QWidget*> optionalTools_; // what a narrow window does without, the first first
+    LoadingStrip* strip_ = nullptr;
+    std::shared_ptr<SpanRows> rows_; // of the run; never null once there is one
+    bool readingRows_ = false;
     QLabel *hits_ = nullptr, *empty_ = nullptr, *note_ = nullptr;
     QTimer timesTimer_, sliceTimer_, settleTimer_;
     mutable std::unique_ptr<SelfTimeSum> times_; // null: none is under way

@@ -1,0 +1,33 @@
+// A file that appears when it is complete: until then it has another name beside its own, and it is gone if that never
+// happens.
+#pragma once
+
+#include <functional>
+#include <iosfwd>
+#include <string>
+
+namespace kvscope {
+
+class WholeFile {
+public:
+    explicit WholeFile(std::string path);
+    ~WholeFile(); // with what SQLite may have left beside it
+    WholeFile(const WholeFile&) = delete;
+    WholeFile& operator=(const WholeFile&) = delete;
+
+    /// Where to write it. Nobody else writes there.
+    const std::string& aside() const { return aside_; }
+    /// Takes the place of what was there. @return empty, or why it cannot
+    std::string appear();
+
+    /// Part of the name of every file that is not complete: one that is old was left by a program that was killed.
+    static constexpr const char* kMark = ".writing-";
+
+private:
+    std::string path_, aside_;
+};
+
+/// Writes the whole of a file. @return empty, or why it is as it was before, as half a sentence
+std::string writeWholeFile(const std::string& path, const std::function<void(std::ostream&)>& write);
+
+} // namespace kvscope

@@ -1,0 +1,21 @@
+// Where the time of a stretch went, as text.
+#pragma once
+
+#include "profiler/read/self_time.h"
+#include "ui/filter.h"
+#include "ui/output/trace_numbers.h"
+
+#include <QString>
+
+#include <vector>
+
+namespace kvscope::ui {
+
+/// A line per name below a header line. separator: a comma, which quotes names that need it, or a tab.
+QString selfTimesText(const std::vector<SelfTime>& rows, double rangeNs, QChar separator);
+
+/// Those of the part's range, read from the trace by the writer: for a view that has not read or sorted all of it.
+/// @pre part.range
+NumberWriter selfTimesOf(const TracePart& part, SelfTimeBy by, const Filter& filter);
+
+} // namespace kvscope::ui
