@@ -4,11 +4,11 @@
 
 #include "core/session/stage_clock.h"
 #include "profiler/cupti/activity_log.h"
+#include "profiler/cupti/cupti_library.h"
 
 #include <atomic>
 #include <cstdlib>
 #include <cupti.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <mutex>
 #include <vector>
@@ -37,25 +37,10 @@ struct Cupti {
     decltype(&cuptiGetResultString) resultString = nullptr;
 
     bool load(std::string& refusal) {
-        void* library = nullptr;
-        std::vector<std::string> names;
-        if (const char* path = std::getenv("KVSCOPE_CUPTI_PATH")) names.emplace_back(path);
-        names.emplace_back("libcupti.so.13");
-        if (const char* home = std::getenv("CUDA_HOME")) names.push_back(std::string(home) + "/lib64/libcupti.so.13");
-        for (const char* folder : {"/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64",
-                                   "/usr/local/cuda/targets/x86_64-linux/lib"})
-            names.push_back(std::string(folder) + "/libcupti.so.13");
-        for (const std::string& name : names)
-            if (library == nullptr) library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-        if (library == nullptr) {
-            refusal = "libcupti was not found";
-            return false;
-        }
+        const CuptiLibrary* library = CuptiLibrary::find(refusal);
+        if (library == nullptr) return false;
         bool complete = true;
-        const auto find = [&](auto& function, const char* name) {
-            function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-            complete &= function != nullptr;
-        };
+        const auto find = [&](auto& function, const char* name) { complete &= library->find(function, name); };
         find(subscribe, "cuptiSubscribe");
         find(unsubscribe, "cuptiUnsubscribe");
         find(enableCallback, "cuptiEnableCallback");
