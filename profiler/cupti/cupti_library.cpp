@@ -37,6 +37,13 @@ std::unique_ptr<const CuptiLibrary> CuptiLibrary::load() {
     return nullptr;
 }
 
+std::string CuptiLibrary::nameOf(int result) const {
+    int (*resultString)(int, const char**) = nullptr; // cuptiGetResultString
+    const char* text = nullptr;
+    if (find(resultString, "cuptiGetResultString")) resultString(result, &text);
+    return text != nullptr ? text : "unknown error";
+}
+
 void* CuptiLibrary::symbol(const char* name) const { return dlsym(handle_, name); }
 
 } // namespace kvscope

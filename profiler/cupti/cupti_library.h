@@ -19,6 +19,8 @@ public:
         function = reinterpret_cast<std::remove_reference_t<Function>>(symbol(name));
         return function != nullptr;
     }
+    /// What the library calls a CUptiResult, e.g. "CUPTI_ERROR_NOT_READY".
+    std::string nameOf(int result) const;
     /// Where the library that was found lies, e.g. "/usr/local/cuda/lib64".
     const std::string& folder() const { return folder_; }
 

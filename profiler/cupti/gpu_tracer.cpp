@@ -34,10 +34,10 @@ struct Cupti {
     decltype(&cuptiActivityPopExternalCorrelationId) popCorrelation = nullptr;
     decltype(&cuptiGetGraphNodeId) graphNodeId = nullptr;
     decltype(&cuptiGetCallbackName) callbackName = nullptr;
-    decltype(&cuptiGetResultString) resultString = nullptr;
+    const CuptiLibrary* library = nullptr;
 
     bool load(std::string& refusal) {
-        const CuptiLibrary* library = CuptiLibrary::find(refusal);
+        library = CuptiLibrary::find(refusal);
         if (library == nullptr) return false;
         bool complete = true;
         const auto find = [&](auto& function, const char* name) { complete &= library->find(function, name); };
@@ -55,7 +55,6 @@ struct Cupti {
         find(popCorrelation, "cuptiActivityPopExternalCorrelationId");
         find(graphNodeId, "cuptiGetGraphNodeId");
         find(callbackName, "cuptiGetCallbackName");
-        find(resultString, "cuptiGetResultString");
         if (!complete) refusal = "libcupti is of another version than this program was built for";
         return complete;
     }
@@ -73,11 +72,9 @@ public:
         if (!cupti_.load(refusal)) return refusal;
         const auto failed = [&](CUptiResult code, const char* what) {
             if (code == CUPTI_SUCCESS) return false;
-            const char* text = nullptr;
-            cupti_.resultString(code, &text);
             refusal = code == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
                           ? "another tool is already recording this process through CUPTI"
-                          : fmt::format("CUPTI refused {} ({})", what, text != nullptr ? text : "unknown error");
+                          : fmt::format("CUPTI refused {} ({})", what, cupti_.library->nameOf(code));
             return true;
         };
         instance_ = this;
