@@ -59,10 +59,17 @@ TEST_F(SessionFormTest, ChoosingAGpuSaysWhichOneOrWhyThereIsNone) {
     auto* level = find<QComboBox>("recordLevel");
     EXPECT_FALSE(kernels->isHidden());
     EXPECT_TRUE(form.request().recordGpu);
+    auto* counters = find<QComboBox>("pcieCounters");
+    EXPECT_FALSE(counters->isHidden());
+    EXPECT_EQ(form.request().pcieCounting, PcieCounting::Auto);
+    counters->setCurrentIndex(counters->findData(int(PcieCounting::Nvml)));
+    EXPECT_EQ(form.request().pcieCounting, PcieCounting::Nvml);
     kernels->setChecked(false);
     EXPECT_FALSE(form.request().recordGpu);
+    EXPECT_FALSE(counters->isEnabled()) << "they belong to what is recorded of the GPU";
     level->setCurrentIndex(int(RecordLevel::Counters));
     EXPECT_TRUE(kernels->isHidden()) << "kernels are recorded at level full only";
+    EXPECT_TRUE(counters->isHidden());
     level->setCurrentIndex(int(RecordLevel::Full));
     auto* facts = find<QLabel>("backendFacts");
     EXPECT_TRUE(QTest::qWaitFor([&] { return !facts->text().contains(QStringLiteral("Looking")); }, 20000));

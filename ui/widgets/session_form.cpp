@@ -136,6 +136,7 @@ SessionRequest SessionForm::request() const {
     request.options = options();
     request.level = RecordLevel(level_->currentIndex());
     request.recordGpu = recordGpu_->isChecked();
+    request.pcieCounting = PcieCounting(pcieCounting_->currentData().toInt());
     return request;
 }
 
@@ -261,6 +262,7 @@ QVariantMap SessionForm::values() const {
             {"level", level_->currentIndex()},
             {"oracle", oracle_->isChecked()},
             {"recordGpu", recordGpu_->isChecked()},
+            {"pcieCounters", pcieCounting_->currentData()},
             {"backend", backend_->currentData()},
             {"advanced", advanced_->isExpanded()}};
 }
@@ -300,6 +302,7 @@ void SessionForm::setValues(const QVariantMap& values) {
     restore("level", [&](const QVariant& v) { level_->setCurrentIndex(v.toInt()); });
     restore("backend", [&](const QVariant& v) { choose(backend_, v); });
     restore("recordGpu", [&](const QVariant& v) { recordGpu_->setChecked(v.toBool()); });
+    restore("pcieCounters", [&](const QVariant& v) { choose(pcieCounting_, v); });
     restore("oracle", [&](const QVariant& v) { oracle_->setChecked(v.toBool()); });
     restore("advanced", [&](const QVariant& v) { advanced_->setExpanded(v.toBool()); });
     restore("method", [&](const QVariant& v) { choose(method_, v); });

@@ -143,8 +143,11 @@ void SessionForm::makeModelSection(QVBoxLayout* layout) {
 }
 
 void SessionForm::showRecordGpu() {
-    recordGpu_->setVisible(backend_->currentData().toInt() == int(Backend::Cuda) &&
-                           level_->currentIndex() == int(RecordLevel::Full));
+    const bool shown =
+        backend_->currentData().toInt() == int(Backend::Cuda) && level_->currentIndex() == int(RecordLevel::Full);
+    recordGpu_->setVisible(shown);
+    pcieCounting_->setVisible(shown);
+    pcieCounting_->setEnabled(recordGpu_->isChecked());
 }
 
 void SessionForm::chooseBackend() {
@@ -319,9 +322,23 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
                  " Steps take a few percent longer."));
     recordGpu_->setChecked(true);
     recordGpu_->hide();
+    pcieCounting_ =
+        named(new QComboBox, "pcieCounters",
+              tr("Who counts the bytes on the GPU's link. PM sampling: every 50 microseconds, with the memory's "
+                 "traffic beside it; needs the driver's permission. NVML: every 5 milliseconds. Automatic "
+                 "takes the first that works."));
+    pcieCounting_->setAccessibleName(tr("PCIe counters"));
+    for (const auto& [counting, title] : {std::pair(PcieCounting::Auto, tr("PCIe counters: automatic")),
+                                          {PcieCounting::Pm, tr("PCIe counters: PM sampling")},
+                                          {PcieCounting::Nvml, tr("PCIe counters: NVML")},
+                                          {PcieCounting::Off, tr("No PCIe counters")}})
+        pcieCounting_->addItem(title, int(counting));
+    pcieCounting_->hide();
+    connect(recordGpu_, &QCheckBox::toggled, pcieCounting_, &QWidget::setEnabled);
     connect(level_, &QComboBox::currentIndexChanged, this, &SessionForm::showRecordGpu);
     form->addRow(tr("Record"), level_);
     form->addRow(QString(), recordGpu_);
+    form->addRow(QString(), pcieCounting_);
     form->addRow(oracle_);
 
     for (QSpinBox* spin : {topK_, seed_, deviceSlots_})
