@@ -209,11 +209,15 @@ Json describeRun(const TraceReader& reader, const RunRow& run) {
         return imported;
     }
     if (const auto traffic = pcieTraffic(reader, run.runId)) {
-        const auto beside = [](std::int64_t counted, std::int64_t engine) {
-            return Json{{"counted_bytes", counted}, {"engine_bytes", engine}, {"difference", counted - engine}};
+        const auto beside = [](std::int64_t counted, std::int64_t engine, std::int64_t inPackets) {
+            return Json{{"counted_bytes", counted},
+                        {"engine_bytes", engine},
+                        {"difference", counted - engine},
+                        {"engine_packet_bytes", inPackets}};
         };
-        out["pcie_to_device"] = beside(traffic->countedToDevice, traffic->engineToDevice);
-        out["pcie_to_host"] = beside(traffic->countedToHost, traffic->engineToHost);
+        out["pcie_counted_by"] = traffic->sampled ? "pm" : "nvml";
+        out["pcie_to_device"] = beside(traffic->countedToDevice, traffic->engineToDevice, traffic->expectedToDevice());
+        out["pcie_to_host"] = beside(traffic->countedToHost, traffic->engineToHost, traffic->expectedToHost());
     }
     if (const auto ahead = lookaheadTotals(reader, run.runId)) {
         out["lookahead"] = {
@@ -221,6 +225,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run) {
         if (ahead->stale) out["lookahead"]["stale"] = *ahead->stale;
     }
     if (const auto lost = lostGpuRecords(reader, run.runId)) out["lost_gpu_records"] = *lost;
+    if (const auto lost = lostPmSamples(reader, run.runId)) out["lost_pm_samples"] = *lost;
     out["components"] = Json::array();
     for (const ComponentShare& part : s.components)
         out["components"].push_back({{"phase", part.phase},

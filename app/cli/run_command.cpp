@@ -23,7 +23,7 @@ namespace {
 
 struct RunArguments {
     std::string model = kDefaultModel, calibration, backend = "cpu", link = "pcie5", deviceKv, level = "full", trace,
-                logits;
+                logits, pcieCounters = nameOf(PcieCounting::Auto);
     PromptArguments prompts;
     std::vector<std::string> settings;
     SessionOptions session;
@@ -180,9 +180,10 @@ void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
 int run(RunArguments& arguments) {
     SessionOptions options = sessionOptions(arguments);
     const RecordLevel level = parseLevel(arguments.level);
+    const PcieCounting pcie = parsePcieCounting(arguments.pcieCounters);
     std::unique_ptr<GpuRecording> gpuRecording; // before the first CUDA call
     if (options.backend == Backend::Cuda && !arguments.trace.empty() && level == RecordLevel::Full) {
-        gpuRecording = std::make_unique<GpuRecording>(!arguments.noCalls);
+        gpuRecording = std::make_unique<GpuRecording>(!arguments.noCalls, pcie);
         options.gpuTrace = gpuRecording.get();
         if (!gpuRecording->refusal().empty())
             fmt::print(stderr,
@@ -222,6 +223,7 @@ int run(RunArguments& arguments) {
     }
     session.end(completed ? RunStatus::Finished : RunStatus::Stopped);
     if (logits) logits->write();
+    if (gpuRecording && !gpuRecording->pcieRemark().empty()) fmt::print(stderr, "{}\n", gpuRecording->pcieRemark());
     auto out = report(session, *model);
     out["completed"] = completed;
     if (recorder) {
@@ -292,6 +294,11 @@ Command addRun(CLI::App& app) {
     sub->add_option("--record", arguments->level, "counters, selections or full")->capture_default_str();
     sub->add_flag("--no-cuda-calls", arguments->noCalls,
                   "Leave the CUDA runtime's calls out of a recording at level full");
+    sub->add_option(
+           "--pcie-counters", arguments->pcieCounters,
+           "At level full on a GPU, its own count of PCIe bytes: pm (PM sampling), nvml, off, or auto (pm where "
+           "the driver allows it, else nvml)")
+        ->capture_default_str();
     sub->add_option("--name", arguments->session.name, "Name of the run in the trace");
     sub->add_flag("--oracle", arguments->session.oracle,
                   "Also measure the attention mass the selection captures (slow)");

@@ -30,6 +30,7 @@ DecodeJob jobOf(const SettingsReader& settings) {
     job.slots = settings.integer("slots", job.slots, 0, 1 << 20);
     job.leastRecentlyUsed = settings.text("policy", "keep-selected") == "lru";
     job.trace = settings.text("trace", "");
+    job.pcie = parsePcieCounting(settings.text("pcie", nameOf(job.pcie)));
     job.aheadBlocks = settings.integer("ahead-blocks", 0, 0, 64);
     std::istringstream parameters(settings.text("parameters", "")); // key:value,key:value
     for (std::string part; std::getline(parameters, part, ',');) {
@@ -50,9 +51,9 @@ DecodeJob jobOf(const SettingsReader& settings) {
 } // namespace
 
 Json decodeShapes(const Settings& given, const Log& log) {
-    const SettingsReader settings(given,
-                                  {"grid", "shape", "method", "context", "batch", "steps", "offload", "record",
-                                   "planted", "slots", "policy", "trace", "level", "ahead-blocks", "parameters"});
+    const SettingsReader settings(given, {"grid", "shape", "method", "context", "batch", "steps", "offload", "record",
+                                          "planted", "slots", "policy", "trace", "level", "pcie", "ahead-blocks",
+                                          "parameters"});
     const bool single = !given.empty() && !given.contains("grid");
     const DecodeGrid& grid = findDecodeGrid(settings.text("grid", "steps"));
     std::vector<DecodeJob> jobs = single ? std::vector{jobOf(settings)} : grid.jobs();

@@ -142,13 +142,16 @@ Json exposureConclusions(const Json& rows) {
 std::vector<DecodeJob> recordingJobs() {
     std::vector<DecodeJob> jobs;
     for (const int batch : {1, 16})
-        for (const char* what : {"off", "selections", "kernels", "off again", "selections again", "kernels again"}) {
+        for (const char* what : {"off", "selections", "kernels", "sampled kernels", "off again", "selections again",
+                                 "kernels again", "sampled kernels again"}) {
             DecodeJob each = job("nosa", 16384, batch);
             each.steps = 128;
             each.note = what;
             each.record = !each.note.starts_with("off");
-            if (each.note.starts_with("kernels"))
+            if (each.note.find("kernels") != std::string::npos) {
                 each.trace = "bench-recording.kvtrace", each.level = RecordLevel::Full;
+                each.pcie = each.note.starts_with("sampled") ? PcieCounting::Pm : PcieCounting::Nvml;
+            }
             jobs.push_back(each);
         }
     return jobs;
@@ -167,7 +170,8 @@ Json recordingConclusions(const Json& rows) {
         };
         out.push_back({{"batch", batch},
                        {"off_over_selections", best("off") / best("selections")},
-                       {"off_over_kernels", best("off") / best("kernels")}});
+                       {"off_over_kernels", best("off") / best("kernels")},
+                       {"off_over_sampled_kernels", best("off") / best("sampled kernels")}});
     }
     return {{"recording", std::move(out)}};
 }

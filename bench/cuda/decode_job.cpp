@@ -200,7 +200,10 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     if (!job.trace.empty()) {
         recording.emplace(job, engine, config, options);
         engine.spans(true); // what filling the cache took is not the run's
-        if (kernels) gpuRecording->sendTo(&recording->recorder());
+        if (kernels) {
+            gpuRecording->countPcie(job.pcie);
+            gpuRecording->sendTo(&recording->recorder());
+        }
     }
     std::string refusal;
     const auto counters = PcieCounters::open(gpuBusId(), refusal);
@@ -252,6 +255,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     if (engine.transferLoop()) out["transfers"] = "one kernel per step";
     if (job.equivalentBatch > 0) out["equivalent_batch"] = job.equivalentBatch;
     if (!job.note.empty()) out["note"] = job.note;
+    if (kernels && !gpuRecording->pcieRemark().empty()) out["pcie_remark"] = gpuRecording->pcieRemark();
     if (job.steps >= 1200) out["tokens_200_to_1200_over_1_to_4"] = between(0, 4) / between(200, 1200);
     if (counters != nullptr && job.offload) {
         out["pcie_counter_h2d_mb_per_step"] = double(after.received - before.received) / (job.steps - warm) * 1e-6;

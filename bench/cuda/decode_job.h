@@ -4,6 +4,7 @@
 #include "core/cuda/device_memory.h"
 #include "core/cuda/device_model.h"
 #include "core/trace/trace_sink.h"
+#include "profiler/cupti/pcie_counting.h"
 
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,9 +24,10 @@ struct DecodeJob {
     int aheadBlocks = 0; // thread blocks of a lookahead's transfers; 0: by the batch
     double gamma = -1;   // planted locality; negative: the model's own selection
     RecordLevel level = RecordLevel::Selections;
-    std::string trace;       // record the measured steps into this file, with the kernels where CUPTI is there
-    int equivalentBatch = 0; // of the grids: see methods.md's "EB", batch x resident tokens / 4096
-    std::string note;        // what a grid wants to find this row by
+    std::string trace; // record the measured steps into this file, with the kernels where CUPTI is there
+    PcieCounting pcie = PcieCounting::Auto; // in a trace at level full
+    int equivalentBatch = 0;                // of the grids: see methods.md's "EB", batch x resident tokens / 4096
+    std::string note;                       // what a grid wants to find this row by
 };
 
 /// Measured in the same run, bytes per second.

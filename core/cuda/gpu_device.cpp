@@ -43,11 +43,15 @@ std::string describeGpu() {
                        driver / 1000, driver % 1000 / 10);
 }
 
-std::string gpuBusId() {
+int gpuNumber() {
     int device = 0;
-    char id[32] = {};
     cuda::check(cudaGetDevice(&device), "asking for the GPU in use");
-    cuda::check(cudaDeviceGetPCIBusId(id, int(sizeof id), device), "asking for the GPU's place on the bus");
+    return device;
+}
+
+std::string gpuBusId() {
+    char id[32] = {};
+    cuda::check(cudaDeviceGetPCIBusId(id, int(sizeof id), gpuNumber()), "asking for the GPU's place on the bus");
     return id;
 }
 

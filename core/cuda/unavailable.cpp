@@ -24,6 +24,11 @@ std::string gpuBusId() {
     return {};
 }
 
+int gpuNumber() {
+    requireGpu();
+    return 0;
+}
+
 bool runsOnCuda(const MethodEntry& method) { return !method.makeSelector; }
 
 std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup&) {

@@ -3,30 +3,61 @@
 #include "core/session/gpu_bus_id.h"
 #include "core/session/stage_clock.h"
 #include "kernels/base/error.h"
+#include "profiler/cupti/pm_sampling.h"
+#include "profiler/nvml/pcie_sampler.h"
 #include "profiler/record/recorder.h"
 
 namespace kvscope {
+namespace {
 
-GpuRecording::GpuRecording(bool calls) : cupti_(startGpuTracing(calls)) {}
+std::unique_ptr<GpuCounters> openNvml(std::string& refusal) {
+    try {
+        return PcieSampler::start(gpuBusId(), refusal);
+    } catch (const Error& error) {
+        refusal = oneLine(error);
+        return nullptr;
+    }
+}
+
+void explain(std::vector<SpanRecord>& spans, bool& explained, const std::string& sentence) {
+    if (explained || sentence.empty()) return;
+    explained = true;
+    SpanRecord& note = spans.emplace_back();
+    note.track = "recorder";
+    note.name = sentence;
+}
+
+} // namespace
+
+GpuRecording::GpuRecording(bool calls, PcieCounting pcie) : cupti_(startGpuTracing(calls)), pcieCounting_(pcie) {}
 GpuRecording::~GpuRecording() = default;
+
+void GpuRecording::countPcie(PcieCounting counting) {
+    if (counting == pcieCounting_) return;
+    pcieCounting_ = counting;
+    counters_.reset();
+    pcieRemark_.clear();
+    countersAsked_ = countersExplained_ = false;
+}
 
 void GpuRecording::atStage(int layer, std::string_view stage) {
     if (cupti_.tracer) cupti_.tracer->atStage(layer, stage);
 }
 
 void GpuRecording::atStep(int step) {
-    if (cupti_.tracer) cupti_.tracer->atStep(step);
-    if (!pcieAsked_) { // now there is a GPU in use
-        pcieAsked_ = true;
-        try {
-            std::string refusal;
-            pcie_ = PcieSampler::start(gpuBusId(), refusal);
-        } catch (const Error&) {
-            // No counters, then.
-        }
+    if (!countersAsked_) { // now there is a GPU in use
+        countersAsked_ = true;
+        const auto openPm = [this](std::string& refusal) -> std::unique_ptr<GpuCounters> {
+            if (cupti_.tracer) return PmSampling::open(refusal);
+            refusal = cupti_.refusal; // its clock would be another one
+            return nullptr;
+        };
+        ChosenCounters chosen = chooseCounters(pcieCounting_, openPm, openNvml);
+        counters_ = std::move(chosen.counters);
+        pcieRemark_ = std::move(chosen.remark);
     }
-    // Reading them takes longer than a short step: only the border between prompt and decoding is sharp.
-    if (pcie_ && step <= 1) pcie_->cut();
+    if (cupti_.tracer) cupti_.tracer->atStep(step);
+    if (counters_) counters_->atStep(step);
 }
 
 std::vector<SpanRecord> GpuRecording::collect(std::int64_t originNs, bool all) {
@@ -39,20 +70,12 @@ std::vector<SpanRecord> GpuRecording::collect(std::int64_t originNs, bool all) {
             for (LaunchedSpan& each : launched) spans.push_back(std::move(each.span));
     }
     std::vector<CounterSample> samples;
-    if (pcie_) {
-        if (all) pcie_->cut();
-        samples = pcie_->take(originNs);
-    }
+    if (counters_) samples = counters_->take(originNs, all);
     if (all && cupti_.tracer)
         samples.push_back({kLostGpuRecords, 0, steadyNowNs() - originNs, cupti_.tracer->lostRecords()});
     if (recorder_ != nullptr) recorder_->addCounters(std::move(samples));
-    if (!cupti_.refusal.empty() && !explained_) {
-        SpanRecord note;
-        note.track = "recorder";
-        note.name = "kernels are not recorded: " + cupti_.refusal;
-        spans.push_back(note);
-        explained_ = true;
-    }
+    if (!cupti_.refusal.empty()) explain(spans, kernelsExplained_, "kernels are not recorded: " + cupti_.refusal);
+    explain(spans, countersExplained_, pcieRemark_);
     return spans;
 }
 

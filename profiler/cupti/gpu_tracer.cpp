@@ -4,11 +4,11 @@
 
 #include "core/session/stage_clock.h"
 #include "profiler/cupti/activity_log.h"
+#include "profiler/cupti/cupti_library.h"
 
 #include <atomic>
 #include <cstdlib>
 #include <cupti.h>
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <mutex>
 #include <vector>
@@ -34,28 +34,13 @@ struct Cupti {
     decltype(&cuptiActivityPopExternalCorrelationId) popCorrelation = nullptr;
     decltype(&cuptiGetGraphNodeId) graphNodeId = nullptr;
     decltype(&cuptiGetCallbackName) callbackName = nullptr;
-    decltype(&cuptiGetResultString) resultString = nullptr;
+    const CuptiLibrary* library = nullptr;
 
     bool load(std::string& refusal) {
-        void* library = nullptr;
-        std::vector<std::string> names;
-        if (const char* path = std::getenv("KVSCOPE_CUPTI_PATH")) names.emplace_back(path);
-        names.emplace_back("libcupti.so.13");
-        if (const char* home = std::getenv("CUDA_HOME")) names.push_back(std::string(home) + "/lib64/libcupti.so.13");
-        for (const char* folder : {"/usr/local/cuda/lib64", "/usr/local/cuda/extras/CUPTI/lib64",
-                                   "/usr/local/cuda/targets/x86_64-linux/lib"})
-            names.push_back(std::string(folder) + "/libcupti.so.13");
-        for (const std::string& name : names)
-            if (library == nullptr) library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-        if (library == nullptr) {
-            refusal = "libcupti was not found";
-            return false;
-        }
+        library = CuptiLibrary::find(refusal);
+        if (library == nullptr) return false;
         bool complete = true;
-        const auto find = [&](auto& function, const char* name) {
-            function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
-            complete &= function != nullptr;
-        };
+        const auto find = [&](auto& function, const char* name) { complete &= library->find(function, name); };
         find(subscribe, "cuptiSubscribe");
         find(unsubscribe, "cuptiUnsubscribe");
         find(enableCallback, "cuptiEnableCallback");
@@ -70,7 +55,6 @@ struct Cupti {
         find(popCorrelation, "cuptiActivityPopExternalCorrelationId");
         find(graphNodeId, "cuptiGetGraphNodeId");
         find(callbackName, "cuptiGetCallbackName");
-        find(resultString, "cuptiGetResultString");
         if (!complete) refusal = "libcupti is of another version than this program was built for";
         return complete;
     }
@@ -88,11 +72,9 @@ public:
         if (!cupti_.load(refusal)) return refusal;
         const auto failed = [&](CUptiResult code, const char* what) {
             if (code == CUPTI_SUCCESS) return false;
-            const char* text = nullptr;
-            cupti_.resultString(code, &text);
             refusal = code == CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
                           ? "another tool is already recording this process through CUPTI"
-                          : fmt::format("CUPTI refused {} ({})", what, text != nullptr ? text : "unknown error");
+                          : fmt::format("CUPTI refused {} ({})", what, cupti_.library->nameOf(code));
             return true;
         };
         instance_ = this;

@@ -242,11 +242,13 @@ void RunExport::recordedCounters() {
         Statement samples(connection_,
                           "SELECT t.value, c.start_ns, CAST(c.value AS REAL) / c.duration_ns FROM counter c"
                           " JOIN text t ON t.id = c.track WHERE c.run_id = ? AND c.duration_ns > 0"
-                          " AND t.value LIKE 'PCIe bytes%' ORDER BY c.start_ns, c.id");
+                          " AND t.value LIKE '%bytes %' ORDER BY c.start_ns, c.id");
         samples.bind(1, run_);
         while (samples.step()) {
             if (!isInRange(samples.int64(1), 0)) continue;
-            events_.counter(use(kLink), samples.text(0), "GB/s", samples.int64(1), samples.real(2));
+            const std::string_view track = samples.text(0);
+            events_.counter(use(track.starts_with("PCIe") ? kLink : kEngine), track, "GB/s", samples.int64(1),
+                            samples.real(2));
             lastNs_ = std::max(lastNs_, samples.int64(1));
         }
     }

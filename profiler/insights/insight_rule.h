@@ -120,6 +120,7 @@ void findOutputDiffers(RunFacts&, std::vector<Insight>&);
 void findLowMass(RunFacts&, std::vector<Insight>&);
 void findDroppedSteps(RunFacts&, std::vector<Insight>&); // recorder_insights.cpp
 void findLostGpuRecords(RunFacts&, std::vector<Insight>&);
+void findLostPmSamples(RunFacts&, std::vector<Insight>&);
 void findRecorderOverhead(RunFacts&, std::vector<Insight>&);
 void findUnfinished(RunFacts&, std::vector<Insight>&);
 

@@ -33,21 +33,41 @@ void findDroppedSteps(RunFacts& facts, std::vector<Insight>& out) {
     out.push_back(std::move(insight));
 }
 
-void findLostGpuRecords(RunFacts& facts, std::vector<Insight>& out) {
-    const auto lost = lostGpuRecords(facts.reader(), facts.run().runId).value_or(0);
-    if (lost <= 0) return;
-    Insight insight;
+namespace {
+
+/// Something of what the GPU's tools gave is missing: a note about how far the rest can be trusted.
+void noteLoss(std::vector<Insight>& out, std::optional<std::int64_t> lost, const char* thing, const char* title,
+              Insight insight) {
+    if (lost.value_or(0) <= 0) return;
     insight.severity = Severity::Note;
     insight.trust = true;
-    insight.title =
-        fmt::format("{} of GPU kernels or copies were lost: the timeline has holes", words::many(lost, "record"));
+    insight.title = words::many(*lost, thing) + title;
+    insight.figures = {{fmt::format("lost_{}s", thing), double(*lost), ""}};
+    out.push_back(std::move(insight));
+}
+
+} // namespace
+
+void findLostGpuRecords(RunFacts& facts, std::vector<Insight>& out) {
+    Insight insight;
     insight.detail =
         "CUPTI had no room for them, or gave them no time. Stage times, hits and bytes come from the engine and "
         "lack nothing; sums of kernels, and idle time between them, do.";
     insight.advice = "Record fewer steps at level full.";
     insight.evidence = facts.evidence("breakdown");
-    insight.figures = {{"lost_records", double(lost), ""}};
-    out.push_back(std::move(insight));
+    noteLoss(out, lostGpuRecords(facts.reader(), facts.run().runId), "record",
+             " of GPU kernels or copies were lost: the timeline has holes", std::move(insight));
+}
+
+void findLostPmSamples(RunFacts& facts, std::vector<Insight>& out) {
+    Insight insight;
+    insight.detail =
+        "The hardware's buffer was full before it was read, or a sample's times made no sense. The engine's own bytes "
+        "lack nothing; what the counters say beside them is too little.";
+    insight.advice = "Keep a core free for the recorder, or take the counters from NVML (--pcie-counters nvml).";
+    insight.evidence = facts.evidence("transfers");
+    noteLoss(out, lostPmSamples(facts.reader(), facts.run().runId), "sample",
+             " of the GPU's counters were lost: PCIe and memory curves have holes", std::move(insight));
 }
 
 void findRecorderOverhead(RunFacts& facts, std::vector<Insight>& out) {

@@ -62,15 +62,17 @@ std::unique_ptr<PcieSampler> PcieSampler::start(const std::string& pciBusId, std
     return std::unique_ptr<PcieSampler>(new PcieSampler(std::move(impl)));
 }
 
-void PcieSampler::cut() {
+void PcieSampler::atStep(int step) {
+    if (step > 1) return;
     const std::lock_guard lock(impl_->mutex);
     impl_->cut();
 }
 
-std::vector<CounterSample> PcieSampler::take(std::int64_t originNs) {
+std::vector<CounterSample> PcieSampler::take(std::int64_t originNs, bool all) {
     std::vector<std::pair<Reading, Reading>> intervals;
     {
         const std::lock_guard lock(impl_->mutex);
+        if (all) impl_->cut();
         intervals.swap(impl_->intervals);
     }
     std::vector<CounterSample> samples;

@@ -1,7 +1,7 @@
 // The GPU's own PCIe counters over a run, as samples on its clock.
 #pragma once
 
-#include "profiler/record/counter_sample.h"
+#include "profiler/record/gpu_counters.h"
 
 #include <memory>
 #include <string>
@@ -10,18 +10,18 @@
 namespace kvscope {
 
 /// Reads the counters every few milliseconds on a thread of its own.
-class PcieSampler {
+class PcieSampler final : public GpuCounters {
 public:
     /// @return null, with the reason, where the counters are missing
     static std::unique_ptr<PcieSampler> start(const std::string& pciBusId, std::string& refusal);
-    ~PcieSampler();
+    ~PcieSampler() override;
     PcieSampler(const PcieSampler&) = delete;
     PcieSampler& operator=(const PcieSampler&) = delete;
 
-    /// Ends the running interval here, so that what comes now and what came before are told apart. Any thread.
-    void cut();
-    /// What was sampled since the last call; times relative to `originNs` of the steady clock.
-    std::vector<CounterSample> take(std::int64_t originNs);
+    /// Ends an interval where the prompt ends: reading the counters takes longer than a short step, so that only this
+    /// border is sharp.
+    void atStep(int step) override;
+    std::vector<CounterSample> take(std::int64_t originNs, bool all) override;
 
 private:
     struct Impl;

@@ -14,15 +14,30 @@ namespace kvscope {
 std::vector<CounterSample> counterSamples(const TraceReader& reader, int runId);
 
 /// Bytes over the link while decode steps ran, as the GPU's PCIe counters saw them and as the engine counted them. The
-/// counters see everything: packet headers (some 16 % on 128-byte packets), step reports, launches, other programs.
+/// counters see whole packets and everybody's: step reports, launches, records of kernels, other programs.
 struct PcieTraffic {
+    bool sampled = false; // through PM sampling, not NVML
     std::int64_t countedToDevice = 0, countedToHost = 0;
     std::int64_t engineToDevice = 0, engineToHost = 0;
+
+    /// What the engine's bytes take on the link: kernels read and write 128 bytes a packet.
+    std::int64_t expectedToDevice() const;
+    std::int64_t expectedToHost() const; // with the requests for what is read
 };
 
 /// Samples that reach beyond the decode steps count with the share of their time. Absent: the run has no PCIe counters
 /// or no decode step.
 std::optional<PcieTraffic> pcieTraffic(const TraceReader& reader, int runId);
+
+/// The same of every decode step that is long enough for its samples; in the order of the steps.
+struct PcieStep {
+    int step = 0;
+    PcieTraffic traffic;
+};
+std::vector<PcieStep> pcieOfSteps(const TraceReader& reader, int runId);
+
+/// Samples of the GPU's counters that did not fit or made no sense; absent where none were taken.
+std::optional<std::int64_t> lostPmSamples(const TraceReader& reader, int runId);
 
 /// GPU records that CUPTI dropped or gave no time; absent where none were recorded or they were not counted.
 std::optional<std::int64_t> lostGpuRecords(const TraceReader& reader, int runId);

@@ -16,5 +16,11 @@ struct CounterSample {
 constexpr const char* kPcieToDevice = "PCIe bytes to device";
 constexpr const char* kPcieToHost = "PCIe bytes to host";
 constexpr const char* kLostGpuRecords = "GPU records lost";
+// The same through PM sampling, and what it counts beside it.
+constexpr const char* kPmToDevice = "PCIe bytes to device (PM)";
+constexpr const char* kPmToHost = "PCIe bytes to host (PM)";
+constexpr const char* kPmMemoryRead = "DRAM bytes read (PM)";
+constexpr const char* kPmMemoryWritten = "DRAM bytes written (PM)";
+constexpr const char* kLostPmSamples = "PM samples lost";
 
 } // namespace kvscope

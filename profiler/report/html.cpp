@@ -222,8 +222,8 @@ std::string html(const Report& report, const std::vector<Picture>& pictures) {
                  withTable(report, "layers", layerCharts(report)) + folded(report, "layer_stages"));
     page.section("heatmaps", "Layers over time", heats);
     page.section("link", "Transfers",
-                 withTable(report, "transfers") + withHeading(report, "exposure") +
-                     folded(report, "exposure_by_layer"));
+                 withTable(report, "transfers") + withHeading(report, "pcie_counters") +
+                     withHeading(report, "exposure") + folded(report, "exposure_by_layer"));
     page.section("views", "Views", pictureMarkup(pictures));
     page.section("setup", "What ran", withTable(report, "configuration") + withHeading(report, "environment"));
     page.section("recording", "Health of the recording", withTable(report, "health"));

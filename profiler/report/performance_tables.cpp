@@ -116,9 +116,10 @@ Table keyNumbers(const std::vector<RunData>& runs) {
                 return r.pcie ? whole((*r.pcie).*bytes - (engine ? (*r.pcie).*engine : 0), Quantity::Bytes) : Cell{};
             });
         };
-        counted("PCIe counter, to device", "the GPU's own, packet headers included; decode steps",
-                &PcieTraffic::countedToDevice, nullptr);
-        counted("PCIe counter minus engine, to device", "headers, launches, whatever else used the link",
+        table.add("PCIe counter is", "see the table of PCIe bytes for what the two count",
+                  [](const RunData& r) { return r.pcie ? text(r.pcie->sampled ? "PM sampling" : "NVML") : Cell{}; });
+        counted("PCIe counter, to device", "the GPU's own; decode steps", &PcieTraffic::countedToDevice, nullptr);
+        counted("PCIe counter minus engine, to device", "packet headers, launches, whatever else used the link",
                 &PcieTraffic::countedToDevice, &PcieTraffic::engineToDevice);
         counted("PCIe counter, to host", "likewise", &PcieTraffic::countedToHost, nullptr);
         counted("PCIe counter minus engine, to host", "likewise, and the steps' reports", &PcieTraffic::countedToHost,

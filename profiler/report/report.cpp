@@ -56,7 +56,8 @@ Report makeReport(const std::vector<std::string>& traces) {
     for (const RunData& run : report.runs) report.insights.push_back(insightsOf(TraceReader(run.path), run.row.runId));
     report.tables.push_back(findings(report.runs, report.insights));
     using Make = Table (*)(const std::vector<RunData>&);
-    for (const Make make : {keyNumbers, intervals, breakdown, slowestSteps, layers, layerStages, transfers})
+    for (const Make make :
+         {keyNumbers, intervals, breakdown, slowestSteps, layers, layerStages, transfers, pcieCounters})
         report.tables.push_back(make(report.runs));
     report.tables.push_back(exposure(report.runs, report.insights));
     report.tables.push_back(exposedLayers(report.runs, report.insights));
@@ -95,6 +96,9 @@ std::string lossText(const RunData& run) {
     if (run.lostGpuRecords > 0)
         text += (text.empty() ? "" : "; ") + display(double(run.lostGpuRecords), Quantity::Count) +
                 " records of GPU kernels or copies were lost: their sums are too small";
+    if (run.lostPmSamples > 0)
+        text += (text.empty() ? "" : "; ") + display(double(run.lostPmSamples), Quantity::Count) +
+                " samples of the GPU's counters were lost: the bytes they counted are too few";
     return text;
 }
 

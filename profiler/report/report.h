@@ -41,6 +41,7 @@ Table slowestSteps(const std::vector<RunData>& runs);
 Table layers(const std::vector<RunData>& runs);
 Table layerStages(const std::vector<RunData>& runs);
 Table transfers(const std::vector<RunData>& runs);
+Table pcieCounters(const std::vector<RunData>& runs); // the GPU's own count beside the engine's
 Table comparison(const std::vector<RunData>& runs); // of the first run with each other one
 /// "verdict" and "component_changes" of the same pairs; the traces are read again. @throws Error
 std::vector<Table> verdicts(const std::vector<RunData>& runs);

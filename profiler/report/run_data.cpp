@@ -65,6 +65,15 @@ std::vector<TransferTotals> readTransfers(Connection& connection, int runId) {
     return totals;
 }
 
+std::vector<std::string> readNotes(Connection& connection, int runId) {
+    std::vector<std::string> notes;
+    Statement rows(connection, "SELECT n.value FROM span s JOIN text n ON n.id = s.name WHERE s.run_id = ?"
+                               " AND s.track = (SELECT id FROM text WHERE value = 'recorder') ORDER BY s.id");
+    rows.bindAll(runId);
+    while (rows.step()) notes.emplace_back(rows.text(0));
+    return notes;
+}
+
 } // namespace
 
 std::int64_t RunData::decodeSum(std::int64_t StepRow::*member) const {
@@ -99,9 +108,12 @@ RunData readRun(TraceReader& reader, const RunRow& row) {
     if (program.step() && !program.isNull(0)) run.program = std::string(program.text(0));
     run.layers = readLayers(*trace.connection, row.runId);
     run.transfers = readTransfers(*trace.connection, row.runId);
+    run.notes = readNotes(*trace.connection, row.runId);
     run.pcie = pcieTraffic(reader, row.runId);
+    run.pcieSteps = pcieOfSteps(reader, row.runId);
     run.lookahead = lookaheadTotals(reader, row.runId);
     run.lostGpuRecords = lostGpuRecords(reader, row.runId).value_or(0);
+    run.lostPmSamples = lostPmSamples(reader, row.runId).value_or(0);
     return run;
 }
 

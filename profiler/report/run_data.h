@@ -38,8 +38,10 @@ struct RunData {
     std::vector<BreakdownStep> stepParts; // the same steps
     std::vector<LayerTotals> layers;
     std::vector<TransferTotals> transfers;
-    std::int64_t lostGpuRecords = 0;
+    std::int64_t lostGpuRecords = 0, lostPmSamples = 0;
+    std::vector<std::string> notes;           // what the recorder had to say, e.g. why kernels are missing
     std::optional<PcieTraffic> pcie;          // where the GPU's counters were recorded
+    std::vector<PcieStep> pcieSteps;          // where they are fine enough, in the order of the steps
     std::optional<LookaheadTotals> lookahead; // where blocks were asked for ahead
 
     std::int64_t decodeSum(std::int64_t StepRow::*member) const;

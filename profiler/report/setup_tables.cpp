@@ -92,6 +92,9 @@ Table health(const std::vector<RunData>& runs) {
         const double wall = (r.summary.prefillMs + r.summary.decodeMs) * 1e6;
         return real(wall > 0 ? double(r.row.writerBusyNs) / wall : 0.0, Quantity::Share, Basis::Measured);
     });
+    if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return !run.notes.empty(); }))
+        table.add("Notes", "of the recorder",
+                  [](const RunData& r) { return text(fmt::format("{}", fmt::join(r.notes, "; "))); });
     return table.take();
 }
 

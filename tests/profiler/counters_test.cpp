@@ -90,21 +90,116 @@ TEST(Counters, AreReadBackAndHeldBesideTheEnginesBytes) {
     EXPECT_EQ(bytesOf("PCIe counter minus engine, to host"), -200);
 }
 
+TEST(Counters, PmSamplingIsPreferredAndComparesSingleSteps) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    // Steps of 1 ms. In samples of 0.1 ms, step 1 carries 1100 bytes down and 600 up, step 2 3300 and nothing; one
+    // sample lies half in each step. NVML, were it there too, counts whole packets.
+    std::vector<CounterSample> samples{{kPcieToDevice, 1'000'000, 2'000'000, 5000}};
+    for (int i = 0; i < 9; ++i) samples.push_back({kPmToDevice, 1'000'000 + i * 100'000 + 50'000, 100'000, 100});
+    samples.push_back({kPmToDevice, 1'950'000, 100'000, 400});
+    for (int i = 0; i < 9; ++i) samples.push_back({kPmToDevice, 2'050'000 + i * 100'000, 100'000, i == 4 ? 3100 : 0});
+    samples.push_back({kPmToHost, 1'200'000, 100'000, 600});
+    samples.push_back({kPmToHost, 1'300'000, 1'700'000, 0}); // an idle link's samples are joined
+    samples.push_back({kLostPmSamples, 0, 3'000'000, 2});
+    recordWithCounters(file, samples);
+    const TraceReader reader(file);
+    const auto traffic = pcieTraffic(reader, 1);
+    ASSERT_TRUE(traffic.has_value());
+    EXPECT_TRUE(traffic->sampled);
+    EXPECT_EQ(traffic->countedToDevice, 900 + 400 + 3100);
+    EXPECT_EQ(traffic->countedToHost, 600);
+    const auto steps = pcieOfSteps(reader, 1);
+    ASSERT_EQ(steps.size(), 2u);
+    EXPECT_EQ(steps[0].step, 1);
+    EXPECT_EQ(steps[0].traffic.countedToDevice, 900 + 200);
+    EXPECT_EQ(steps[0].traffic.engineToDevice, 1000);
+    EXPECT_EQ(steps[0].traffic.countedToHost, 600);
+    EXPECT_EQ(steps[1].traffic.countedToDevice, 200 + 3100);
+    EXPECT_EQ(steps[1].traffic.countedToHost, 0);
+    EXPECT_EQ(lostPmSamples(reader, 1), 2);
+    EXPECT_FALSE(lostGpuRecords(reader, 1).has_value());
+
+    const auto runs = reports::readRuns({file});
+    const reports::Table table = reports::pcieCounters(runs);
+    ASSERT_EQ(table.rows.size(), 2u);
+    const auto cell = [&](int row, const char* column) {
+        return reports::raw(table.rows[std::size_t(row)][std::size_t(table.columnAt(column))]);
+    };
+    EXPECT_EQ(cell(0, "counted_by"), "PM sampling");
+    EXPECT_EQ(cell(0, "engine_bytes"), "4000");
+    EXPECT_EQ(cell(0, "difference_bytes"), "400");
+    // 4000 bytes are 31.25 packets of 128 bytes with 12 around each.
+    EXPECT_EQ(cell(0, "expected_bytes"), "4375");
+    EXPECT_EQ(cell(0, "left_bytes"), "25");
+    EXPECT_EQ(cell(0, "steps"), "2");
+    EXPECT_EQ(cell(0, "mean_left_bytes"), "12.5"); // 1100 - 1094 and 3300 - 3281
+    EXPECT_EQ(cell(0, "largest_left_bytes"), "19");
+    EXPECT_EQ(cell(0, "largest_left_step"), "2");
+    // 500 bytes with 16 around each 128, and 16 to ask for each 128 of the 4000.
+    EXPECT_EQ(cell(1, "difference_bytes"), "100");
+    EXPECT_EQ(cell(1, "expected_bytes"), "1063"); // 1062.5
+    EXPECT_THAT(reports::lossText(runs.front()), HasSubstr("2 samples of the GPU's counters"));
+    const InsightReport insights = insightsOf(reader, 1, {});
+    EXPECT_TRUE(std::any_of(insights.insights.begin(), insights.insights.end(),
+                            [](const Insight& insight) { return insight.id == "lost-pm-samples"; }));
+}
+
+TEST(Counters, AReportSaysWhyTheyComeFromNvml) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    recordWithCounters(file, {});
+    EXPECT_EQ(reports::health(reports::readRuns({file})).find("quantity", "Notes"), nullptr);
+    {
+        Recorder recorder(file, {});
+        recorder.beginRun(synthetic::infoOf({}));
+        SpanRecord note;
+        note.track = "recorder";
+        note.name = "PCIe bytes are counted by NVML and not by PM sampling, because libcupti was not found";
+        recorder.addSpans({note});
+        recorder.endRun(RunStatus::Finished, {});
+        recorder.flush();
+    }
+    EXPECT_THAT(csv(reports::health(reports::readRuns({file}))), HasSubstr(",\"PCIe bytes are counted by NVML"));
+}
+
+TEST(Counters, StepsShorterThanASampleOfNvmlAreNotCompared) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    recordWithCounters(file, {{kPcieToDevice, 1'000'000, 5'000'000, 5000}});
+    const TraceReader reader(file);
+    EXPECT_TRUE(pcieOfSteps(reader, 1).empty());
+    const auto traffic = pcieTraffic(reader, 1);
+    ASSERT_TRUE(traffic.has_value());
+    EXPECT_FALSE(traffic->sampled);
+    const reports::Table table = reports::pcieCounters(reports::readRuns({file}));
+    EXPECT_EQ(reports::raw(table.rows[0][std::size_t(table.columnAt("counted_by"))]), "NVML");
+    EXPECT_EQ(reports::raw(table.rows[0][std::size_t(table.columnAt("mean_left_bytes"))]), "");
+    EXPECT_EQ(traffic->expectedToDevice(), 4000 + 4000 * 20 / 128) << "8 bytes more of a packet than PM sampling";
+    EXPECT_EQ(traffic->expectedToHost(), 500 + 94 + 750);
+}
+
 TEST(Counters, ShowAsCounterTracksOfTheChromeTrace) {
     test::Folder folder;
     const std::string file = (folder / "run.kvtrace").string();
-    recordWithCounters(file, {{kPcieToDevice, 1'000'000, 500'000, 20'000'000}, {kLostGpuRecords, 0, 1, 0}});
+    recordWithCounters(file, {{kPcieToDevice, 1'000'000, 500'000, 20'000'000},
+                              {kPmMemoryRead, 1'000'000, 500'000, 400'000},
+                              {kLostGpuRecords, 0, 1, 0}});
     std::ostringstream out;
     exportChromeTrace(file, out);
-    int found = 0;
+    int found = 0, memory = 0;
     const auto trace = nlohmann::json::parse(out.str());
-    for (const auto& event : trace["traceEvents"])
+    for (const auto& event : trace["traceEvents"]) {
+        EXPECT_NE(event["name"], kLostGpuRecords);
+        if (event["name"] == kPmMemoryRead) memory += event["args"]["GB/s"] == 0.8 ? 1 : 0;
         if (event["ph"] == "C" && event["name"] == kPcieToDevice) {
             found += event["ts"] == 1000.0 ? 1 : 0; // and once more at the end, where viewers stop drawing
             EXPECT_EQ(event["ph"], "C");
             EXPECT_EQ(event["args"]["GB/s"], 40.0);
         }
+    }
     EXPECT_EQ(found, 1);
+    EXPECT_GE(memory, 1);
 }
 
 TEST(Counters, ATraceFromBeforeThemIsReadAndTakesThemOn) {

@@ -87,6 +87,9 @@ TEST(GaugeSeries, UnitsComeFromTheNamesOfTracks) {
     const GaugeInfo pcie = describeGauge(Source::Interval, kPcieToDevice);
     EXPECT_EQ(pcie.title, "PCIe to device");
     EXPECT_EQ(pcie.unit, GaugeUnit::BytesPerSecond);
+    const GaugeInfo sampled = describeGauge(Source::Interval, kPmToHost);
+    EXPECT_EQ(sampled.title, "PCIe to host (PM)");
+    EXPECT_EQ(sampled.unit, GaugeUnit::BytesPerSecond);
     const GaugeInfo lost = describeGauge(Source::Interval, kLostGpuRecords);
     EXPECT_EQ(lost.title, "GPU records lost");
     EXPECT_EQ(lost.unit, GaugeUnit::Number);

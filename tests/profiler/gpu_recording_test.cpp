@@ -46,14 +46,17 @@ protected:
         return ids;
     }
     /// A recorded session like the desktop's and the command line's. @return its tokens
-    std::vector<std::int32_t> record(const std::string& file, std::string& refusal, bool calls = true) {
-        GpuRecording gpu(calls);
+    std::vector<std::int32_t> record(const std::string& file, std::string& refusal, bool calls = true,
+                                     PcieCounting pcie = PcieCounting::Auto) {
+        GpuRecording gpu(calls, pcie);
         refusal = gpu.refusal();
         Recorder recorder(file, {});
         gpu.sendTo(&recorder);
         SessionOptions session = options();
         session.gpuTrace = &gpu;
-        return decode(session, recorder);
+        const std::vector<std::int32_t> tokens = decode(session, recorder);
+        pcieRemark_ = gpu.pcieRemark();
+        return tokens;
     }
     std::vector<std::int32_t> decode(const SessionOptions& session, TraceSink& sink) {
         DecodeSession run(model(), {prompt()}, session, sink);
@@ -64,6 +67,7 @@ protected:
         return run.generated().front();
     }
     test::Folder folder_;
+    std::string pcieRemark_;
 };
 
 TEST_F(GpuRecordingTest, AttachesAfterOtherGpuWorkAndAgainForTheNextRun) {
@@ -128,6 +132,46 @@ TEST_F(GpuRecordingTest, CountersSeeAtLeastTheBytesOfTheEngine) {
         EXPECT_GE(sample.startNs, end) << "samples overlap";
         end = sample.startNs + sample.durationNs;
     }
+}
+
+/// The GPU's own count against the engine's, over every run that one process records.
+TEST_F(GpuRecordingTest, PmSamplingCountsThePacketsOfTheEnginesBytes) {
+    for (int run = 1; run <= 2; ++run) {
+        SCOPED_TRACE(run);
+        const std::string file = (folder_ / ("run" + std::to_string(run))).string();
+        std::string refusal;
+        record(file, refusal, true, PcieCounting::Pm);
+        if (!pcieRemark_.empty()) GTEST_SKIP() << pcieRemark_;
+        const TraceReader reader(file);
+        const auto traffic = pcieTraffic(reader, 1);
+        ASSERT_TRUE(traffic.has_value());
+        EXPECT_TRUE(traffic->sampled);
+        // Launches and records of kernels come on top, at most some 30 KB a step.
+        EXPECT_GE(traffic->countedToDevice, traffic->expectedToDevice() * 97 / 100);
+        EXPECT_LE(traffic->countedToDevice, traffic->expectedToDevice() * 103 / 100 + kNewTokens * 200'000);
+        EXPECT_GE(traffic->countedToHost, traffic->expectedToHost() * 97 / 100);
+        EXPECT_EQ(lostPmSamples(reader, 1), 0);
+        EXPECT_EQ(lostGpuRecords(reader, 1), 0);
+        EXPECT_FALSE(pcieOfSteps(reader, 1).empty()) << "samples are finer than a step";
+        std::int64_t end = std::numeric_limits<std::int64_t>::min();
+        for (const CounterSample& sample : counterSamples(reader, 1)) {
+            if (sample.track != kPmToDevice) continue;
+            EXPECT_GE(sample.startNs, end) << "samples overlap";
+            end = sample.startNs + sample.durationNs;
+        }
+        EXPECT_NE(test::value(file, "SELECT count(*) FROM v_counter WHERE track = 'DRAM bytes read (PM)'"), "0");
+    }
+}
+
+TEST_F(GpuRecordingTest, CountsThroughNvmlOrNotAtAllWhereThatIsWanted) {
+    std::string refusal;
+    const std::string file = (folder_ / "nvml").string();
+    record(file, refusal, true, PcieCounting::Nvml);
+    EXPECT_EQ(test::value(file, "SELECT count(*) FROM v_counter WHERE track LIKE '%(PM)'"), "0");
+    const std::string none = (folder_ / "none").string();
+    record(none, refusal, true, PcieCounting::Off);
+    EXPECT_EQ(test::value(none, "SELECT count(*) FROM v_counter WHERE track LIKE 'PCIe%'"), "0");
+    EXPECT_EQ(pcieRemark_, "");
 }
 
 TEST_F(GpuRecordingTest, KernelsOneByOneGiveTheGraphsTokens) {

@@ -327,8 +327,8 @@ void writeReportPdf(const Report& report, const ReportFigures& views, const QStr
             pages.heading(QStringLiteral("Figures"), 260);
             figures(pages, report, views);
         }
-        for (const char* id :
-             {"slowest_steps", "layers", "transfers", "exposure", "configuration", "environment", "health"})
+        for (const char* id : {"slowest_steps", "layers", "transfers", "pcie_counters", "exposure", "configuration",
+                               "environment", "health"})
             table(pages, report, id);
         commands(pages, report);
         pages.heading(QStringLiteral("Definitions"));

@@ -251,7 +251,7 @@ struct SessionController::Impl {
         SessionOptions options = request.options;
         std::optional<GpuRecording> gpu; // outlives the recorder and the session
         if (options.backend == Backend::Cuda && request.level == RecordLevel::Full && request.recordGpu) {
-            gpu.emplace(request.recordCalls);
+            gpu.emplace(request.recordCalls, request.pcieCounting);
             options.gpuTrace = &*gpu;
             if (!gpu->refusal().empty())
                 post([this, why = QString::fromStdString(gpu->refusal())] {
@@ -268,6 +268,8 @@ struct SessionController::Impl {
         postState(State::Prefill);
         try {
             session.prefill(progressReporter(), stop);
+            if (gpu && !gpu->pcieRemark().empty())
+                post([this, why = QString::fromStdString(gpu->pcieRemark())] { emit owner.remark(why); });
             LiveText text(session.generated().size(), tokenizer);
             const bool completed = decode(session, recorder, text, stop);
             session.end(completed ? RunStatus::Finished : RunStatus::Stopped);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/session/decode_session.h"
+#include "profiler/cupti/pcie_counting.h"
 #include "profiler/record/recorder.h"
 #include "ui/session/prompt_source.h"
 
@@ -23,10 +24,11 @@ struct SessionRequest {
     std::optional<PromptSource> source; // instead of `prompts`: built once the model is there
     SessionOptions options;
     RecordLevel level = RecordLevel::Full;
-    bool recordGpu = true;    // on a GPU at level full: also kernels, copies and PCIe counters
-    bool recordCalls = true;  // and with them the CUDA calls, with arrows to what they started
-    QString tracePath;        // empty: a new file in the traces folder
-    bool startPaused = false; // stop before the first decode step
+    bool recordGpu = true;                          // on a GPU at level full: also kernels, copies and PCIe counters
+    bool recordCalls = true;                        // with recordGpu: the CUDA calls, with arrows to what they started
+    PcieCounting pcieCounting = PcieCounting::Auto; // with recordGpu
+    QString tracePath;                              // empty: a new file in the traces folder
+    bool startPaused = false;                       // stop before the first decode step
 };
 
 /// GUI thread object. States: Idle -> Loading -> Prefill -> Decoding <-> Paused -> Idle.

@@ -144,8 +144,8 @@ QRgb curveColour(const TimelineData& data, int curve, const Theme& theme) {
     }
     const GaugeInfo& info = gaugeOf(data, curve).info;
     if (info.source == Source::Residency) return theme.component[6].rgb();
-    if (info.track == kPcieToDevice) return mixed(link, theme.warning.rgb(), 0.5);
-    if (info.track == kPcieToHost) return mixed(link, theme.mutedText.rgb(), 0.65);
+    if (info.track == kPcieToDevice || info.track == kPmToDevice) return mixed(link, theme.warning.rgb(), 0.5);
+    if (info.track == kPcieToHost || info.track == kPmToHost) return mixed(link, theme.mutedText.rgb(), 0.65);
     return mixed(spanColour(info.title, theme), theme.text.rgb(), 0.1);
 }
 

@@ -139,6 +139,7 @@ SessionRequest SessionForm::request() const {
     request.level = RecordLevel(level_->currentIndex());
     request.recordGpu = recordGpu_->isChecked();
     request.recordCalls = recordCalls_->isChecked();
+    request.pcieCounting = PcieCounting(pcieCounting_->currentData().toInt());
     return request;
 }
 
@@ -272,6 +273,7 @@ QVariantMap SessionForm::values() const {
             {"oracle", oracle_->isChecked()},
             {"recordGpu", recordGpu_->isChecked()},
             {"recordCalls", recordCalls_->isChecked()},
+            {"pcieCounters", pcieCounting_->currentData()},
             {"backend", backend_->currentData()},
             {"advanced", advanced_->isExpanded()}};
 }
@@ -312,6 +314,7 @@ void SessionForm::setValues(const QVariantMap& values) {
     restore("backend", [&](const QVariant& v) { choose(backend_, v); });
     restore("recordGpu", [&](const QVariant& v) { recordGpu_->setChecked(v.toBool()); });
     restore("recordCalls", [&](const QVariant& v) { recordCalls_->setChecked(v.toBool()); });
+    restore("pcieCounters", [&](const QVariant& v) { choose(pcieCounting_, v); });
     restore("oracle", [&](const QVariant& v) { oracle_->setChecked(v.toBool()); });
     restore("advanced", [&](const QVariant& v) { advanced_->setExpanded(v.toBool()); });
     restore("method", [&](const QVariant& v) { choose(method_, v); });

@@ -85,7 +85,7 @@ private:
     SessionOptions options() const;
 
     QComboBox *model_ = nullptr, *method_ = nullptr, *link_ = nullptr, *level_ = nullptr, *cachePolicy_ = nullptr,
-              *backend_ = nullptr;
+              *backend_ = nullptr, *pcieCounting_ = nullptr;
     MutedLabel *modelFacts_ = nullptr, *backendFacts_ = nullptr, *methodSummary_ = nullptr, *budget_ = nullptr,
                *estimate_ = nullptr;
     InlineMessage *modelMessage_ = nullptr, *parameterMessage_ = nullptr, *runMessage_ = nullptr;

@@ -148,6 +148,8 @@ void SessionForm::showRecordGpu() {
     recordGpu_->setVisible(possible);
     recordCalls_->setVisible(possible);
     recordCalls_->setEnabled(recordGpu_->isChecked());
+    pcieCounting_->setVisible(possible);
+    pcieCounting_->setEnabled(recordGpu_->isChecked());
 }
 
 void SessionForm::chooseBackend() {
@@ -328,11 +330,24 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
                  " started. A dozen spans a step."));
     recordCalls_->setChecked(true);
     recordCalls_->hide();
+    pcieCounting_ =
+        named(new QComboBox, "pcieCounters",
+              tr("Who counts the bytes on the GPU's link. PM sampling: every 50 microseconds, with the memory's "
+                 "traffic beside it; needs the driver's permission. NVML: every 5 milliseconds. Automatic "
+                 "takes the first that works."));
+    pcieCounting_->setAccessibleName(tr("PCIe counters"));
+    for (const auto& [counting, title] : {std::pair(PcieCounting::Auto, tr("PCIe counters: automatic")),
+                                          {PcieCounting::Pm, tr("PCIe counters: PM sampling")},
+                                          {PcieCounting::Nvml, tr("PCIe counters: NVML")},
+                                          {PcieCounting::Off, tr("No PCIe counters")}})
+        pcieCounting_->addItem(title, int(counting));
+    pcieCounting_->hide();
     connect(recordGpu_, &QCheckBox::toggled, this, &SessionForm::showRecordGpu);
     connect(level_, &QComboBox::currentIndexChanged, this, &SessionForm::showRecordGpu);
     form->addRow(tr("Record"), level_);
     form->addRow(QString(), recordGpu_);
     form->addRow(QString(), recordCalls_);
+    form->addRow(QString(), pcieCounting_);
     form->addRow(oracle_);
 
     for (QSpinBox* spin : {topK_, seed_, deviceSlots_})

@@ -1,0 +1,125 @@
+#include "profiler/cupti/pm_sampling.h"
+
+#include "core/session/gpu_bus_id.h"
+#include "core/session/stage_clock.h"
+#include "kernels/base/error.h"
+#include "profiler/cupti/pm_device.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace kvscope {
+namespace {
+
+// Often enough that the hardware's buffer never fills, seldom enough to leave the driver to the engine.
+constexpr std::chrono::milliseconds kPause(50);
+
+} // namespace
+
+struct PmSampling::Impl {
+    Impl(std::unique_ptr<PmSource> from, std::vector<PmMetric> metrics, std::int64_t intervalNs,
+         std::chrono::milliseconds between)
+        : source(std::move(from)), tracks(std::move(metrics), intervalNs), pause(between) {
+        reader = std::jthread([this](const std::stop_token& stop) {
+            std::unique_lock lock(reading);
+            while (!wake.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); })) read();
+        });
+    }
+
+    // These with `reading` held.
+    std::string begin() {
+        beganNs = steadyNowNs();
+        std::string refusal = source->start();
+        sampling = refusal.empty();
+        return refusal;
+    }
+    void read() {
+        if (!sampling) return;
+        fresh.clear();
+        const bool complete = source->read(fresh);
+        std::erase_if(fresh, [this](const PmSample& sample) { return sample.startNs < beganNs; });
+        {
+            const std::lock_guard lock(mutex);
+            tracks.add(fresh);
+            if (!complete) tracks.overflowed();
+        }
+        if (complete) return;
+        source->stop();
+        begin();
+    }
+    void end() {
+        if (!sampling) return;
+        source->stop();
+        read();
+        source->stop(); // where the last samples did not fit, it was started again
+        sampling = false;
+    }
+
+    std::mutex reading; // for as long as samples are fetched, a few milliseconds
+    std::unique_ptr<PmSource> source;
+    std::vector<PmSample> fresh;
+    bool sampling = false;
+    std::int64_t beganNs = 0;
+
+    std::mutex mutex; // for moments: the engine waits for nothing else
+    PmTracks tracks;
+
+    bool asked = false; // the engine's thread only, as what follows
+    std::int64_t runBeganNs = 0, lostBefore = 0;
+
+    const std::chrono::milliseconds pause;
+    std::condition_variable_any wake;
+    std::jthread reader; // last: it uses all of the above
+};
+
+std::unique_ptr<GpuCounters> PmSampling::open(std::string& refusal) {
+    int gpu = 0;
+    try {
+        gpu = gpuNumber();
+    } catch (const Error& error) {
+        refusal = oneLine(error);
+        return nullptr;
+    }
+    PmDevice device = openPmDevice(gpu, kIntervalNs, refusal);
+    if (device.source == nullptr) return nullptr;
+    auto sampling =
+        std::make_unique<PmSampling>(std::move(device.source), std::move(device.metrics), kIntervalNs, kPause);
+    refusal = sampling->begin();
+    return refusal.empty() ? std::move(sampling) : nullptr;
+}
+
+PmSampling::PmSampling(std::unique_ptr<PmSource> source, std::vector<PmMetric> metrics, std::int64_t intervalNs,
+                       std::chrono::milliseconds pause)
+    : impl_(std::make_unique<Impl>(std::move(source), std::move(metrics), intervalNs, pause)) {}
+
+PmSampling::~PmSampling() = default;
+
+std::string PmSampling::begin() {
+    impl_->asked = true;
+    impl_->runBeganNs = steadyNowNs();
+    const std::lock_guard lock(impl_->reading);
+    return impl_->begin();
+}
+
+void PmSampling::atStep(int) {
+    if (!impl_->asked) begin();
+}
+
+std::vector<CounterSample> PmSampling::take(std::int64_t originNs, bool all) {
+    if (all) {
+        const std::lock_guard lock(impl_->reading);
+        impl_->end();
+    }
+    const std::lock_guard lock(impl_->mutex);
+    std::vector<CounterSample> samples = impl_->tracks.take(originNs);
+    if (!all || !impl_->asked) return samples;
+    impl_->asked = false;
+    impl_->tracks.pause();
+    const std::int64_t lost = impl_->tracks.lost(), before = std::exchange(impl_->lostBefore, lost);
+    samples.push_back({kLostPmSamples, impl_->runBeganNs - originNs, steadyNowNs() - impl_->runBeganNs, lost - before});
+    return samples;
+}
+
+} // namespace kvscope

@@ -1,0 +1,22 @@
+// Whoever counts what a GPU's hardware does while a run is recorded.
+#pragma once
+
+#include "profiler/record/counter_sample.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace kvscope {
+
+/// Used by one thread, the engine's.
+class GpuCounters {
+public:
+    virtual ~GpuCounters() = default;
+    /// A step is about to begin; counting starts with the first one, and again after everything was taken.
+    virtual void atStep(int step) = 0;
+    /// What was counted since the last call; times relative to `originNs` of the steady clock.
+    /// all: the run is over, counting ends here.
+    virtual std::vector<CounterSample> take(std::int64_t originNs, bool all) = 0;
+};
+
+} // namespace kvscope
