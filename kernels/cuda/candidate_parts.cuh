@@ -203,53 +203,67 @@ template <int kChunks, bool kCoded> struct LabelProduct {
     }
 };
 
+/// What a lane needs of a group's labels.
+template <int kChunks, bool kCoded> struct GroupLabels {
+    using Product = LabelProduct<kChunks, kCoded>;
+    std::uint32_t words[2][kChunks][Product::kWords]; // of eight tokens each
+    float2 step[2], lowest[2];                        // of two tokens
+
+    __device__ void load(const LabelStore& labels, std::size_t labelled, int token) {
+        const int lane = threadIdx.x % kWarp, count = labels.words();
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+            const std::uint32_t* codes = labels.codes + labelled * count + token + half * 8 + lane / 4;
+            Product::read(words[half], codes, labels.stride, count);
+            if constexpr (!kCoded) continue;
+            const std::size_t at = labelled + token + half * 8 + lane % 4 * 2;
+            step[half] = *reinterpret_cast<const float2*>(labels.steps + at);
+            lowest[half] = *reinterpret_cast<const float2*>(labels.lowest + at);
+        }
+    }
+};
+
 /// Logits of this block's places, in units of log2, and each warp's maxima.
 template <int kChunks, bool kCoded>
 __device__ void scoreLabels(CandidateShared& s, const CandidateAttentionArgs& a, const CandidatePart& part) {
+    constexpr int kTogether = kChunks > 1 ? 1 : kCoded ? 5 : 2; // groups whose labels are on their way at a time
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4,
-              group = part.plan.group, words = a.labels.words();
+              group = part.plan.group;
     const float scale = a.attend.scale * kLog2e;
     const std::size_t labelled = std::size_t(part.item) * a.labels.stride;
-    const std::uint32_t* codes = a.labels.codes + labelled * words;
     for (int first = 0; first < group; first += kHeads) {
         LabelProduct<kChunks, kCoded> product;
         product.load(s, first);
         const float sums[2] = {s.querySum[first + row], s.querySum[first + row + 8]};
         float maxima[2] = {-INFINITY, -INFINITY};
-#pragma unroll 2
-        for (int i = warp; i < part.groups; i += kCandidateWarps) {
-            const int token = part.tokens()[i];
-            std::uint32_t word[2][kChunks][LabelProduct<kChunks, kCoded>::kWords];
-            float2 step[2], lowest[2];
+        for (int base = warp; base < part.groups; base += kCandidateWarps * kTogether) {
+            GroupLabels<kChunks, kCoded> labels[kTogether];
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                product.read(word[half], codes + token + half * 8 + row, a.labels.stride, words);
-                if constexpr (kCoded) {
-                    const std::size_t at = labelled + token + half * 8 + quad * 2;
-                    step[half] = *reinterpret_cast<const float2*>(a.labels.steps + at);
-                    lowest[half] = *reinterpret_cast<const float2*>(a.labels.lowest + at);
-                }
-            }
+            for (int t = 0; t < kTogether; ++t)
+                labels[t].load(a.labels, labelled, part.tokens()[min(base + t * kCandidateWarps, part.groups - 1)]);
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                float logits[4] = {};
-                product.multiply(logits, word[half]);
-                const int at = i * kGroupPlaces + half * 8 + quad * 2;
+            for (int t = 0; t < kTogether; ++t)
 #pragma unroll
-                for (int h = 0; h < 2; ++h) {
-                    float low = logits[2 * h], high = logits[2 * h + 1];
-                    if constexpr (kCoded) {
-                        low = low * step[half].x + sums[h] * lowest[half].x;
-                        high = high * step[half].y + sums[h] * lowest[half].y;
+                for (int half = 0; half < 2; ++half) {
+                    float logits[4] = {};
+                    product.multiply(logits, labels[t].words[half]);
+                    const int at = (base + t * kCandidateWarps) * kGroupPlaces + half * 8 + quad * 2;
+                    if (base + t * kCandidateWarps >= part.groups) continue;
+#pragma unroll
+                    for (int h = 0; h < 2; ++h) {
+                        float low = logits[2 * h], high = logits[2 * h + 1];
+                        if constexpr (kCoded) {
+                            low = low * labels[t].step[half].x + sums[h] * labels[t].lowest[half].x;
+                            high = high * labels[t].step[half].y + sums[h] * labels[t].lowest[half].y;
+                        }
+                        low *= scale, high *= scale;
+                        if (at < part.count) maxima[h] = fmaxf(maxima[h], low);
+                        if (at + 1 < part.count) maxima[h] = fmaxf(maxima[h], high);
+                        const int head = first + row + h * 8;
+                        if (head < group)
+                            *reinterpret_cast<float2*>(part.logits + head * part.stride + at) = make_float2(low, high);
                     }
-                    low *= scale, high *= scale;
-                    if (at < part.count) maxima[h] = fmaxf(maxima[h], low);
-                    if (at + 1 < part.count) maxima[h] = fmaxf(maxima[h], high);
-                    const int head = first + row + h * 8;
-                    if (head < group)
-                        *reinterpret_cast<float2*>(part.logits + head * part.stride + at) = make_float2(low, high);
                 }
-            }
         }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
