@@ -1,6 +1,7 @@
 #include "kernels/cuda/candidate_attention.h"
 
-#include "kernels/cuda/candidate_parts.cuh"
+#include "kernels/cuda/candidate_attend.cuh"
+#include "kernels/cuda/candidate_scores.cuh"
 #include "kernels/cuda/launch.cuh"
 
 #include <type_traits>
