@@ -97,6 +97,10 @@ std::size_t candidateLogitFloats(const Launch& how, const AttentionShape& shape,
 void attendCandidates(const Launch& how, const CandidateAttentionArgs& args) {
     const AttentionShape& shape = args.attend.shape;
     checkAttentionShape(shape);
+    if (shape.group() > kMostGroup)
+        throw Error(ErrorKind::Unsupported,
+                    "the GPU chooses tokens inside blocks for at most 32 query heads that share a KV head",
+                    "use another method, or --backend cpu");
     if (args.attend.rows == 0) return;
     const CandidatePlan plan = planFor(how, shape, args.attend.rows, args.attend.capacity);
     const unsigned ranks = 1u << plan.rankShift;

@@ -168,6 +168,9 @@ INSTANTIATE_TEST_SUITE_P(
               {"sink_blocks", "1"},
               {"window_blocks", "2"},
               {"group", "per_query_head"}}},
+        Case{"infllmv2_compressed",
+             "infllmv2",
+             {{"block_size", "32"}, {"total_blocks", "9"}, {"window_blocks", "2"}, {"lse", "compressed"}}},
         Case{"arkvale_heads", "arkvale", {{"page_budget", "14"}, {"groups", "head"}, {"digest", "bounds"}}}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
 
