@@ -32,8 +32,9 @@ __device__ void attendPlaces(const DecodeAttentionArgs& a, const DecodePlace& pl
     Bf16* keyTile = reinterpret_cast<Bf16*>(part.tiles()) + std::size_t(warp) * 2 * kGroupPlaces * kRow;
     Bf16* valueTile = keyTile + kGroupPlaces * kRow;
     std::uint32_t q[kDim / 32][2][4];
+    if (warp >= kAttendWarps) return;
     if (warp * kGroupPlaces < total) loadQueries<kDim>(a, place, q);
-    for (int first = warp * kGroupPlaces; first < total; first += kCandidateWarps * kGroupPlaces) {
+    for (int first = warp * kGroupPlaces; first < total; first += kAttendWarps * kGroupPlaces) {
         const int here = min(kGroupPlaces, total - first);
         __syncwarp(); // the tile before was read
 #pragma unroll
@@ -93,7 +94,7 @@ __device__ void mergeCandidates(CandidateShared& s, const DecodeAttentionArgs& a
     float* values = reinterpret_cast<float*>(part.tiles()); // [warps][heads][kRow]
     __syncthreads();                                        // keys and values were read
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
+    for (int h = 0; h < 2 && warp < kAttendWarps; ++h) {
         acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 1);
         acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 2);
         if (quad == 0) s.warpMaxima[warp][row + 8 * h] = acc.maximum[h], s.warpSums[warp][row + 8 * h] = acc.sum[h];
@@ -109,11 +110,11 @@ __device__ void mergeCandidates(CandidateShared& s, const DecodeAttentionArgs& a
                   slot = part.rank * share + h - owner * share;
         float maximum = -INFINITY, sum = 0;
 #pragma unroll
-        for (int w = 0; w < kCandidateWarps; ++w) maximum = fmaxf(maximum, s.warpMaxima[w][h]);
+        for (int w = 0; w < kAttendWarps; ++w) maximum = fmaxf(maximum, s.warpMaxima[w][h]);
         const float reference = maximum == -INFINITY ? 0.f : maximum;
         float4 out = make_float4(0, 0, 0, 0);
 #pragma unroll
-        for (int w = 0; w < kCandidateWarps; ++w) {
+        for (int w = 0; w < kAttendWarps; ++w) {
             const float factor = exp2f((s.warpMaxima[w][h] - reference) * kLog2e);
             const float4 value = *reinterpret_cast<const float4*>(values + (std::size_t(w) * heads + h) * kRow + c);
             sum += factor * s.warpSums[w][h];

@@ -9,12 +9,13 @@
 namespace kvscope::cuda {
 namespace {
 
-constexpr std::size_t kSharedLimit = 130 << 10; // what every supported processor has besides the static part
-constexpr int kMostPlaces = 48 << 10;           // of a thread block
+/// Of dynamic shared memory; the static part comes on top.
+std::size_t sharedLimit(const Launch& how) { return std::size_t(how.clusters ? 190 : 125) << 10; }
+constexpr int kMostShift = 3; // of a cluster's thread blocks: kChoiceCluster
 
 /// Grid: (thread blocks of a cluster, kvHeads, rows).
 template <int kDim, int kChunks, bool kCoded>
-__global__ void __launch_bounds__(kCandidateThreads, 2)
+__global__ void __launch_bounds__(kCandidateThreads)
     candidateKernel(CandidateAttentionArgs a, CandidatePlan plan, DecodePlan decode) {
     extern __shared__ __align__(128) unsigned char raw[];
     __shared__ CandidateShared s;
@@ -74,19 +75,28 @@ __global__ void __launch_bounds__(kCandidateThreads) turnKernel(TurnValuesArgs a
     for (int i = threadIdx.x; i < bs * dim; i += kCandidateThreads) values[i] = tile[i % dim * stride + i / dim];
 }
 
-/// How many thread blocks share a list: as many as are at work at once, two to a processor.
+/// How many thread blocks share a list: those that wait for a processor cost more than they bring, as does starting
+/// many clusters.
 CandidatePlan planFor(const Launch& how, const AttentionShape& shape, int rows, int capacity) {
     const int lists = rows * shape.kvHeads, groups = capacity * (shape.blockSize / kGroupPlaces);
+    const std::size_t limit = sharedLimit(how);
     int shift = 0;
-    while (how.clusters && shift < 3 && groups > 8 << shift && lists << (shift + 1) <= 2 * how.multiprocessors) ++shift;
-    while (how.clusters && shift < 3 && CandidatePlan(shape, capacity, shift, true).total > kSharedLimit) ++shift;
+    while (how.clusters && shift < kMostShift && groups > 8 << shift && lists << (shift + 1) <= how.multiprocessors)
+        ++shift;
+    while (how.clusters && shift < kMostShift && CandidatePlan(shape, capacity, shift, true).total > limit) ++shift;
     const CandidatePlan held(shape, capacity, shift, true);
-    return held.total <= kSharedLimit ? held : CandidatePlan(shape, capacity, shift, false);
+    return held.total <= limit ? held : CandidatePlan(shape, capacity, shift, false);
 }
 
 } // namespace
 
-int mostCandidatePlaces(const Launch& how) { return kMostPlaces * (how.clusters ? kChoiceCluster : 1); }
+int mostCandidateBlocks(const Launch& how, const AttentionShape& shape) {
+    int most = 0; // found bit by bit
+    for (int step = 1 << 20; step > 0; step /= 2)
+        if (CandidatePlan(shape, most + step, how.clusters ? kMostShift : 0, false).total <= sharedLimit(how))
+            most += step;
+    return most;
+}
 
 std::size_t candidateLogitFloats(const Launch& how, const AttentionShape& shape, int rows, int capacity) {
     const CandidatePlan plan = planFor(how, shape, rows, capacity);

@@ -21,8 +21,8 @@ struct CandidateAttentionArgs {
     std::uint64_t* marks[3] = {};          // began, scored, chosen
 };
 
-/// Places that a launch takes at most.
-int mostCandidatePlaces(const Launch& launch);
+/// Blocks that a list may have at most, which a cluster's shared memory decides.
+int mostCandidateBlocks(const Launch& launch, const AttentionShape& shape);
 /// Work space in memory where logits do not fit the processor's shared memory, else 0. capacity: blocks of a list.
 std::size_t candidateLogitFloats(const Launch& launch, const AttentionShape& shape, int rows, int capacity);
 

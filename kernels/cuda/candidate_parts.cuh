@@ -9,7 +9,8 @@
 
 namespace kvscope::cuda {
 
-constexpr int kCandidateThreads = 256, kCandidateWarps = kCandidateThreads / kWarp;
+constexpr int kCandidateThreads = 512, kCandidateWarps = kCandidateThreads / kWarp;
+constexpr int kAttendWarps = 8; // attend to what was chosen, each with a tile of keys and values of its own
 /// Places go to the thread blocks of a cluster in turn, this many at a time: what is chosen often lies together, and
 /// every thread block attends to its own.
 constexpr int kGroupPlaces = 16;
@@ -43,7 +44,7 @@ struct CandidatePlan {
         equals = take(std::size_t(all) * 2);
         list = take(mine * kGroupPlaces * 2);
         const std::size_t row = std::size_t(shape.dim + kPadding) * sizeof(Bf16);
-        std::size_t bytes = std::size_t(kCandidateWarps * kGroupPlaces) * 2 * row; // keys and values; then the merge's
+        std::size_t bytes = std::size_t(kAttendWarps * kGroupPlaces) * 2 * row; // keys and values; then the merge's
         if (const std::size_t logits = std::size_t(shape.group() * stride) * 4; held && logits > bytes) bytes = logits;
         tiles = take(bytes);
     }
@@ -60,8 +61,8 @@ struct CandidateShared {
     float warpMaximum[kCandidateWarps][kMostGroup], warpSum[kCandidateWarps][kMostGroup];
     float2 ranks[kChoiceCluster][kMostGroup]; // maximum and sum of every block of the cluster
     float factor[kMostGroup];                 // what one of this block's exponentials is worth
-    float warpMaxima[kCandidateWarps][kHeads], warpSums[kCandidateWarps][kHeads]; // of the attention
-    float2 mergedSums[kHeads];                                                    // maximum and sum, like `merged`
+    float warpMaxima[kAttendWarps][kHeads], warpSums[kAttendWarps][kHeads]; // of the attention
+    float2 mergedSums[kHeads];                                              // maximum and sum, like `merged`
     int total;
 };
 

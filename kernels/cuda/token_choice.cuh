@@ -193,6 +193,6 @@ inline unsigned choiceRanks(const Launch& how, int lists, int maxLength) {
         ranks *= 2;
     return ranks;
 }
-constexpr std::size_t kChoicePart = 48 << 10; // most scores of a part that stay in shared memory
+constexpr std::size_t kChoicePart = 46 << 10; // most scores of a part that stay in shared memory
 
 } // namespace kvscope::cuda

@@ -89,11 +89,10 @@ AsyncTls::AsyncTls(const ParameterValues& values, const DeviceSelectorContext& c
       labels_(context_, values.integer("d_c"), std::stoi(values.text("label_bits")),
               select::ChannelRule::ProductOfMaxima),
       layers_(std::size_t(context.config.layers)) {
-    const int candidates = context.capacity * context.shape.blockSize;
-    if (const int most = cuda::mostCandidatePlaces(context.launch); candidates > most)
+    if (const int most = cuda::mostCandidateBlocks(context.launch, context.shape); context.capacity > most)
         throw Error(ErrorKind::Unsupported,
-                    fmt::format("asynctls chooses among at most {} tokens on this GPU, and the candidates are {}", most,
-                                candidates),
+                    fmt::format("asynctls chooses tokens in at most {} blocks on this GPU, and the candidates are {}",
+                                most, context.capacity),
                     "lower k_b, or use --backend cpu");
 }
 
