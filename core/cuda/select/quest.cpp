@@ -2,7 +2,10 @@
 
 #include "core/select/common_parameters.h"
 #include "kernels/base/error.h"
+#include "kernels/cuda/candidates.h"
 #include "kernels/cuda/head_blocks.h"
+
+#include <cmath>
 
 namespace kvscope {
 namespace {
@@ -41,6 +44,24 @@ public:
     void begin() override;
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
+    // With the oracle: what the heads attended to, each its own, not the union.
+    std::size_t reportBytes() const override {
+        return context_.record ? (std::size_t(context_.heads()) * sizeof(float) + 15) / 16 * 16 : 0;
+    }
+    void after(const DeviceStep& step) override {
+        if (step.blockLogSums != nullptr && step.report != nullptr)
+            cuda::attendedShare(context_.launch,
+                                {context_.shape, context_.rows(), context_.maxBlocks, step.position, step.active,
+                                 attended_, step.blockLogSums, reinterpret_cast<float*>(step.report)});
+    }
+    void fill(int, const char* report, std::span<const int>, LayerRecord&, StepRecord& record,
+              std::size_t firstSelection) const override {
+        for (std::size_t i = firstSelection; report != nullptr && i < record.selections.size(); ++i) {
+            SelectionRecord& selection = record.selections[i];
+            const int head = selection.sequence * context_.shape.kvHeads + selection.kvHead;
+            if (!std::isnan(selection.mass)) selection.mass = reinterpret_cast<const float*>(report)[head];
+        }
+    }
 
 private:
     const DeviceSelectorContext context_;
@@ -49,7 +70,7 @@ private:
     // Of the layer at hand; lists are [rows, queryHeads, capacity], the union's [rows, kvHeads, capacity]
     std::int32_t *blocks_ = nullptr, *count_ = nullptr, *places_ = nullptr, *slots_ = nullptr, *chosenCount_ = nullptr;
     std::uint32_t *listed_ = nullptr, *chosen_ = nullptr, *arrivals_ = nullptr;
-    float *scores_ = nullptr, *chosenScores_ = nullptr, *partial_ = nullptr;
+    float *scores_ = nullptr, *chosenScores_ = nullptr, *partial_ = nullptr, *attended_ = nullptr;
     std::int64_t *blockFirst_ = nullptr, *poolFirst_ = nullptr, *tokenFirst_ = nullptr; // [rows*queryHeads]
 };
 
@@ -68,6 +89,7 @@ void QuestPerHead::plan(DeviceArena& arena) {
     arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, byHead_, context_.rows(), context_.capacity),
                "activations");
     arena.plan(arrivals_, cuda::attentionArrivals(byHead_, context_.rows()), "session state");
+    arena.plan(attended_, heads, "the oracle");
 }
 
 /// Where a KV head's things begin, for each of its query heads.
@@ -140,6 +162,7 @@ bool QuestPerHead::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& arg
     args.biasFirst = tokenFirst_;
     args.partial = partial_;
     args.arrivals = arrivals_;
+    if (step.blockLogSums != nullptr) args.logSums = attended_;
     return false;
 }
 
