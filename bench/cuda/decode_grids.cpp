@@ -272,7 +272,8 @@ std::vector<DecodeJob> methodJobs() {
 
 // ---- Attention and its selection as an operator, as AsyncTLS's paper measures them
 
-constexpr std::pair<int, int> kOperatorShapes[] = {{32768, 1}, {32768, 8}, {131072, 1}, {131072, 4}}; // context, batch
+constexpr std::pair<int, int> kOperatorShapes[] = {{32768, 1}, {32768, 8},  {65536, 1},
+                                                   {65536, 8}, {131072, 1}, {131072, 4}}; // context, batch
 
 /// The paper's model and budgets: full attention, Double Sparsity over all tokens, AsyncTLS inside 128 blocks, nothing
 /// offloaded; and AsyncTLS from the host against the batch whose keys and values the paper's GPU holds.

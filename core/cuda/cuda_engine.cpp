@@ -203,6 +203,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
         append.blocks = layer.blocks;
         append.headFirst = blockFirstDevice_;
     }
+    append.valuesByToken = valuesByToken(index);
     if (append.blocks == nullptr || selector_) append.newKey = newKey_, append.newValue = newValue_;
     append.marks[0] = mark(entry, index, kRope);
     if (options_.indexed[std::size_t(index)]) append.marks[1] = mark(entry, index, kCompression);
@@ -284,6 +285,7 @@ cuda::SelectArgs CudaEngine::decodeSelectArgs(int index, const Entry& entry) con
         select.pool = layer.blocks;
         select.newKey = newKey_;
         select.newValue = newValue_;
+        select.valuesByToken = valuesByToken(index);
         select.storeFirst = blockFirstDevice_;
         const Lists lists = listsOf(index);
         select.moves = {lists.loads, lists.writeBacks, layer.counts};

@@ -149,6 +149,11 @@ private:
     Lists listsOf(int index) const;
     // Layers chosen ahead: cuda_engine_ahead.cpp
     bool chosenAhead(int index) const;
+    bool ownAhead(int index) const;
+    /// See DeviceSelector::valuesByToken.
+    bool valuesByToken(int index) const {
+        return selector_ && selector_->valuesByToken() && layers_[std::size_t(index)].sparse;
+    }
     void lookAhead(int index, const Entry& entry);
     void fork();
     cuda::GatherArgs besideArgs(int index, const Entry& entry, cuda::GatherArgs::Part part) const;

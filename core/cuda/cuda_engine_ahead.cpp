@@ -19,6 +19,11 @@ bool CudaEngine::chosenAhead(int index) const {
     return layer.sparse && !layer.own;
 }
 
+/// Chosen ahead by a selector with a device tier of its own.
+bool CudaEngine::ownAhead(int index) const {
+    return ahead_ && index < int(layers_.size()) && layers_[std::size_t(index)].own;
+}
+
 /// Layers that follow each other have lists of their own: one is written while the other is attended.
 CudaEngine::Lists CudaEngine::listsOf(int index) const {
     const std::size_t heads = std::size_t(selectRows_) * std::size_t(kvHeads_),
@@ -87,6 +92,11 @@ void CudaEngine::lookAhead(int index, const Entry& entry) {
     if (!ahead_) return;
     const Layer& layer = layers_[std::size_t(index)];
     const int target = index + 1;
+    if (ownAhead(target)) { // lists and transfers are the selector's
+        atStage(index, nameOf(Stage::Stage1));
+        cuda::SelectArgs none;
+        return selector_->lookAhead(deviceStep(index, entry), target, none);
+    }
     const bool prepared = chosenAhead(index), writesBack = prepared && layer.offloaded;
     if (chosenAhead(target)) {
         cuda::SelectArgs select = decodeSelectArgs(target, entry);

@@ -1,6 +1,7 @@
 // Reading the prompts: layer by layer, KV blocks streaming to the host while the next layer computes.
 #include "core/cuda/cuda_engine.h"
 #include "core/session/stage_clock.h"
+#include "kernels/cuda/candidate_attention.h"
 
 #include <algorithm>
 #include <numeric>
@@ -158,6 +159,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
         LayerRecord& out = record.layers[std::size_t(i)];
         if (selector_) {
             atStage(i, nameOf(Stage::Compression));
+            if (valuesByToken(i)) cuda::turnValues(launch_, {shape_, length, blocks, headStride});
             selector_->promptDone(i, sequence, length, blocks, headStride);
             cuda::stampNow(launch_,
                            promptMarks_[std::size_t(i)] + (length - 1) / kPrefillChunk * kMarks + kPooling); // its end

@@ -57,7 +57,7 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
         std::vector<std::pair<Stage, std::uint64_t>> order{{Stage::QkvLinear, marks[kQkv]},
                                                            {Stage::Rope, marks[kRope]}};
         if (options_.indexed[std::size_t(i)]) order.emplace_back(Stage::Compression, marks[kCompression]);
-        if (chosenAhead(i + 1) || (layer.sparse && !chosenAhead(i))) { // something is chosen here
+        if (chosenAhead(i + 1) || ownAhead(i + 1) || (layer.sparse && !chosenAhead(i))) { // something is chosen here
             order.emplace_back(Stage::Stage1, marks[kStage1]);
             order.emplace_back(Stage::Pooling, marks[kPooling]);
             order.emplace_back(Stage::Offloading, marks[kOffloading]);

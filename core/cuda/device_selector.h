@@ -120,6 +120,10 @@ public:
     /// Whether layers with a sliding window may be decoded past it: what the selector does itself stays within.
     virtual bool knowsWindows() const { return false; }
 
+    /// Attends by itself, to single tokens: once the prompt is read, values lie by token in the blocks of sparse layers
+    /// ([blockSize][dim]), and new ones are appended likewise.
+    virtual bool valuesByToken() const { return false; }
+
     /// Whether the oracle may read what every key would get from the tiers' blocks.
     virtual bool keepsKeys() const { return true; }
 
@@ -142,7 +146,8 @@ public:
     virtual bool lists(int /*layer*/) const { return false; }
     /// Whether layers are chosen one layer ahead. The executor's: a choice of layer l+1 in layer l, where l+1 chooses.
     virtual bool looksAhead() const { return false; }
-    /// Layer `target` = step.layer + 1 has not seen the step's token yet: its index lacks it (args.unseen is 1).
+    /// Layer `target` = step.layer + 1 has not seen the step's token yet: its index lacks it (args.unseen is 1). With
+    /// ownDeviceTier the executor does nothing more; args are empty.
     virtual void lookAhead(const DeviceStep& /*step*/, int /*target*/, cuda::SelectArgs&) {}
     /// Whether prompts may be read sparsely (SelectionSpec::sparsePrefill): choosePrompt then comes before the
     /// attention of every piece of a chunk, whose x and q begin at its first token.

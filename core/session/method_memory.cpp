@@ -108,7 +108,8 @@ MethodMemory infinigen(const Place& p) {
 }
 
 MethodMemory infinigenToken(const Place& p) {
-    const auto columns = std::max<std::int64_t>(1, std::int64_t(p.values.number("partial_ratio") * double(p.dim())));
+    auto columns = std::max<std::int64_t>(1, std::int64_t(p.values.number("partial_ratio") * double(p.dim())));
+    if (p.gpu) columns = (columns + 7) / 8 * 8;
     return remembered(p.config.queryHeads * (p.tokens + p.dim()) * columns * p.number());
 }
 

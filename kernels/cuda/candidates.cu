@@ -55,12 +55,13 @@ __device__ void report(const SettleArgs& a, const SettlePlan& plan, char* shared
     const int bs = a.shape.blockSize, lane = threadIdx.x % kWarp;
     const std::size_t first = std::size_t(item) * a.capacity;
     const std::uint32_t* candidates = a.candidates.blocks + first;
-    const int count = a.candidates.count[item], places = a.placeCount[item];
+    const int count = a.candidates.count[item], units = bs / 16; // of 16 places
     for (int i = threadIdx.x; i < plan.words; i += kThreads) selected[i] = listed[i] = 0;
-    for (int i = threadIdx.x; i < count; i += kThreads) used[i] = 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < places; i += kThreads)
-        used[a.places[std::size_t(item) * a.placeCapacity + i] / bs] = 1;
+    for (int i = threadIdx.x; i < count; i += kThreads) {
+        unsigned any = 0;
+        for (int unit = 0; unit < units; ++unit) any |= a.chosen[(first + i) * units + unit];
+        used[i] = any != 0 ? 1 : 0;
+    }
     __syncthreads();
 
     const SelectionHead ahead = a.candidates.heads != nullptr ? a.candidates.heads[item] : SelectionHead{-1};
@@ -136,7 +137,7 @@ __global__ void __launch_bounds__(kThreads) settleKernel(SettleArgs a, SettlePla
         report(a, plan, reinterpret_cast<char*>(raw), item, a.firstSequence * a.shape.kvHeads + item, counter);
     }
     if (item == 0 && threadIdx.x == 0 && a.layer != nullptr)
-        *a.layer = {*a.marks, *a.resumed, 0, a.published != nullptr ? a.published[0] : 0u};
+        *a.layer = {*a.marks, 0, a.published != nullptr ? a.published[0] : 0u};
     if (a.next.blocks == nullptr) return;
     __syncthreads(); // the candidates were read
     if (item == 0 && threadIdx.x == 0 && a.counts != nullptr) {

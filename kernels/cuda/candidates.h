@@ -27,14 +27,14 @@ struct LagHead {
 /// When things happened in a layer, by the GPU's timer. Written where they happen; a step's own are later than its
 /// begin.
 struct LagMarks {
-    std::uint64_t listed = 0, scored = 0; // the candidates were listed; those that were missing had come
-    std::uint64_t ready = 0;              // the packing could have begun but for what travels
-    std::uint64_t begin = 0, end = 0;     // of the transfer that the step before asked for
+    std::uint64_t listed = 0;         // the candidates were listed
+    std::uint64_t ready = 0;          // the attention could have begun but for what the step before asked for
+    std::uint64_t scored = 0;         // it began
+    std::uint64_t begin = 0, end = 0; // of the transfer that the step before asked for
 };
 /// What is reported of a layer.
-struct LagLayer {
+struct alignas(16) LagLayer {
     LagMarks marks;
-    std::uint64_t resumed = 0;  // the packing began
     std::uint64_t waitedNs = 0; // at the end of the step, for transfers of other layers
     std::uint64_t loads = 0;    // of the transfer
 };
@@ -51,9 +51,8 @@ struct SettleArgs {
     BlockLists next;
     std::uint32_t *counts = nullptr, *published = nullptr; // [2] of the moves that fetch `next`: moved over and cleared
     // What follows is for the recorder; head null: not wanted.
-    const std::int32_t *places = nullptr, *placeCount = nullptr; // the chosen tokens, see LabelChoiceArgs::blocks
-    int placeCapacity = 0;
-    const __nv_bfloat16* q = nullptr; // [rows, queryHeads*dim], for the scores
+    const std::uint16_t* chosen = nullptr; // the tokens, see CandidateAttentionArgs
+    const __nv_bfloat16* q = nullptr;      // [rows, queryHeads*dim], for the scores
     DeviceIndex index;
     std::uint32_t* previous = nullptr;   // [sequence*kvHeads, (maxBlocks + 31)/32] blocks selected in the step before
     std::uint8_t* hasPrevious = nullptr; // [sequence*kvHeads]
@@ -63,7 +62,6 @@ struct SettleArgs {
     LagHead* lag = nullptr;              // [rows, kvHeads] or null: the method does not lag
     LagLayer* layer = nullptr;           // or null
     const LagMarks* marks = nullptr;     // with it
-    const std::uint64_t* resumed = nullptr;
 };
 void settleCandidates(const Launch& launch, const SettleArgs& args);
 

@@ -1,5 +1,6 @@
 #include "kernels/cuda/labels.h"
 
+#include "kernels/cuda/labels.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/token_choice.cuh"
 #include "kernels/cuda/token_pack.h"
@@ -10,20 +11,6 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kMostChannels = 128;
-
-/// code = clamp(round((x - lowest) * scale)), scale = 15 / range, a range of 0 counting as 1.
-struct Rounding {
-    float lowest, scale;
-    __device__ Rounding(float least, float most) : lowest(least) {
-        const float range = most - least;
-        scale = 15.f / (range == 0.f ? 1.f : range);
-    }
-    __device__ std::uint32_t code(float x) const {
-        return std::uint32_t(min(max(__float2int_rn((x - lowest) * scale), 0), 15));
-    }
-    __device__ float step() const { return 1.f / scale; }
-};
 
 /// Writes the label of one token; keyAt(i): channel i of it.
 template <class KeyAt> __device__ void writeLabel(const LabelStore& labels, int head, int token, KeyAt&& keyAt) {
@@ -133,11 +120,9 @@ __global__ void __launch_bounds__(kThreads) labelPromptKernel(LabelPromptArgs a)
 
 /// Grid: heads, one warp.
 __global__ void __launch_bounds__(kWarp) labelTokenKernel(LabelTokenArgs a) {
-    __shared__ float label[kMostChannels];
     const int head = blockIdx.x, row = head / a.shape.kvHeads, dim = a.shape.dim;
     letNextKernelStart();
     waitForEarlierKernels();
-    if (head == 0 && threadIdx.x == 0) stamp(a.mark);
     if (a.active != nullptr && a.active[row] == 0) return;
     const int position = a.position[row];
     const Bf16 *key = a.newKey + std::size_t(head) * dim, *value = a.newValue + std::size_t(head) * dim;
@@ -146,18 +131,15 @@ __global__ void __launch_bounds__(kWarp) labelTokenKernel(LabelTokenArgs a) {
         for (int i = threadIdx.x; i < dim / 4; i += kWarp) // 16 bytes each: the key's, then the value's
             reinterpret_cast<uint4*>(to)[i] = i < dim / 8 ? loadOnce(key + i * 8) : loadOnce(value + (i - dim / 8) * 8);
     }
-    for (int i = threadIdx.x; i < a.labels.channels; i += kWarp)
-        label[i] = __bfloat162float(key[a.labels.channel[std::size_t(head) * a.labels.channels + i]]);
-    __syncwarp();
-    if (threadIdx.x == 0) writeLabel(a.labels, head, position, [&](int i) { return label[i]; });
+    writeLabelByWarp(a.labels, head, position, key, a.labels.channel + std::size_t(head) * a.labels.channels);
 }
 
 // ---- The choice -----------------------------------------------------------------------------------------------------
 
 constexpr int kTogether = 2; // tokens of a thread, neighbours from an even one on
 
-/// Labels and queries: both as codes; labels as codes and queries as they are; both as they are.
-enum class Form { Codes, CodedLabels, Plain };
+/// Labels and queries: both as codes, or both as they are.
+enum class Form { Codes, Plain };
 
 /// What the logits of a query head over labels are made of.
 struct HeadQuery {
@@ -169,7 +151,6 @@ struct LabelShared {
     union {
         uint2 codes[kMostGroup][kMostChannels / 8]; // of each word: even channels as bytes, odd channels
         float2 plain[kMostGroup][kMostChannels / 2];
-        float4 whole[kMostGroup][kMostChannels / 4]; // zeros to a whole word
     } query;
     HeadQuery head[kMostGroup];
     float warpMaximum[kChoiceWarps][8], warpSum[kChoiceWarps][8];
@@ -185,16 +166,7 @@ template <Form kForm> __device__ void prepareQueries(LabelShared& s, const Label
     const std::int32_t* channel = a.labels.channel + std::size_t(item) * channels;
     for (int h = warp; h < group; h += kChoiceWarps) {
         const Bf16* q = a.q + (std::size_t(row) * a.shape.queryHeads + std::size_t(g) * group + h) * a.shape.dim;
-        if constexpr (kForm == Form::CodedLabels) {
-            float* values = reinterpret_cast<float*>(s.query.whole[h]);
-            float sum = 0;
-            for (int i = lane; i < a.labels.words() * 8; i += kWarp) {
-                values[i] = i < channels ? scale * __bfloat162float(q[channel[i]]) : 0.f;
-                sum += values[i];
-            }
-            sum = warpSum(sum);
-            if (lane == 0) s.head[h] = {0, 0, sum}; // sum of q (c step + lowest)
-        } else if constexpr (kForm == Form::Plain) {
+        if constexpr (kForm == Form::Plain) {
             for (int w = lane; w < a.labels.words(); w += kWarp)
                 s.query.plain[h][w] =
                     make_float2(scale * __bfloat162float(q[channel[2 * w]]),
@@ -235,38 +207,7 @@ __device__ inline void logitsOf(const LabelShared& s, const LabelStore& labels, 
                                 const std::uint32_t* codes, int at, int first, int group,
                                 float (&logits)[kHeads][kTogether]) {
     const int words = labels.words();
-    if constexpr (kForm == Form::CodedLabels) {
-#pragma unroll
-        for (int h = 0; h < kHeads; ++h)
-#pragma unroll
-            for (int t = 0; t < kTogether; ++t) logits[h][t] = 0;
-        for (int w = 0; w < words; ++w) {
-            const uint2 two = *reinterpret_cast<const uint2*>(codes + std::size_t(w) * labels.stride + at);
-            const std::uint32_t word[kTogether] = {two.x, two.y};
-            float code[kTogether][8];
-#pragma unroll
-            for (int t = 0; t < kTogether; ++t)
-#pragma unroll
-                for (int i = 0; i < 8; ++i) code[t][i] = small(word[t] >> (4 * i) & 15u);
-#pragma unroll
-            for (int h = 0; h < kHeads; ++h) {
-                const float4 *from = &s.query.whole[min(first + h, group - 1)][2 * w], low = from[0], high = from[1];
-                const float q[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-                for (int t = 0; t < kTogether; ++t)
-#pragma unroll
-                    for (int i = 0; i < 8; ++i) logits[h][t] = fmaf(q[i], code[t][i], logits[h][t]);
-            }
-        }
-        const float2 step = *reinterpret_cast<const float2*>(labels.steps + listAt + at),
-                     lowest = *reinterpret_cast<const float2*>(labels.lowest + listAt + at);
-#pragma unroll
-        for (int h = 0; h < kHeads; ++h) {
-            const float sum = s.head[min(first + h, group - 1)].byLowest;
-            logits[h][0] = step.x * logits[h][0] + lowest.x * sum;
-            logits[h][1] = step.y * logits[h][1] + lowest.y * sum;
-        }
-    } else if constexpr (kForm == Form::Codes) {
+    if constexpr (kForm == Form::Codes) {
         std::uint32_t products[kHeads][kTogether] = {}, sums[kTogether] = {};
         for (int w = 0; w < words; ++w) {
             const uint2 two = *reinterpret_cast<const uint2*>(codes + std::size_t(w) * labels.stride + at);
@@ -320,7 +261,7 @@ __device__ inline void logitsOf(const LabelShared& s, const LabelStore& labels, 
 /// Grid: lists times thread blocks of a cluster. The labels are read twice: for the maxima and sums of the softmax,
 /// then for the scores, which stay in shared memory.
 template <int kHeads, Form kForm>
-__global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoiceArgs a, Divider byBlock) {
+__global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoiceArgs a) {
     extern __shared__ float scores[];
     __shared__ LabelShared s;
     const auto cluster = thisCluster();
@@ -330,21 +271,9 @@ __global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoi
     waitForEarlierKernels();
     if (blockIdx.x == 0 && threadIdx.x == 0) stamp(a.marks[0]);
     if (a.active != nullptr && a.active[row] == 0) return; // the whole cluster leaves
-    const int bs = a.shape.blockSize;
-    const std::int32_t* listed = a.blocks != nullptr ? a.blocks + std::size_t(item) * a.blockCapacity : nullptr;
-    const int all = listed != nullptr ? (a.blockCount[item] - 1) * bs + a.position[row] % bs + 1 : a.position[row] + 1;
+    const int all = a.position[row] + 1;
     const ListPart part(all, ranks, int(cluster.block_rank()));
-    const auto tokenAt = [&](int place) { // blocks have whole pairs of tokens
-        if (listed == nullptr) return place;
-        const int block = byBlock(place);
-        return listed[block] * bs + place - block * bs;
-    };
     prepareQueries<kForm>(s, a, item, group);
-    if (a.keptQ != nullptr && cluster.block_rank() == 0) {
-        const std::size_t from = std::size_t(item) * group * a.shape.dim;
-        for (int i = threadIdx.x; i < group * a.shape.dim / 8; i += kChoiceThreads)
-            reinterpret_cast<uint4*>(a.keptQ + from)[i] = reinterpret_cast<const uint4*>(a.q + from)[i];
-    }
     __syncthreads();
     const std::size_t listAt = std::size_t(item) * a.labels.stride;
     const std::uint32_t* codes = a.labels.codes + listAt * a.labels.words();
@@ -355,7 +284,7 @@ __global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoi
         for (int h = 0; h < kHeads; ++h) maximum[h] = -INFINITY, sum[h] = 0;
         for (int at = part.begin + int(threadIdx.x) * kTogether; at < part.end; at += kChoiceThreads * kTogether) {
             float logits[kHeads][kTogether];
-            logitsOf<kHeads, kForm>(s, a.labels, listAt, codes, tokenAt(at), first, group, logits);
+            logitsOf<kHeads, kForm>(s, a.labels, listAt, codes, at, first, group, logits);
 #pragma unroll
             for (int h = 0; h < kHeads; ++h) {
                 float largest = -INFINITY;
@@ -404,7 +333,7 @@ __global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoi
     for (int first = 0; first < group; first += kHeads)
         for (int at = part.begin + int(threadIdx.x) * kTogether; at < part.end; at += kChoiceThreads * kTogether) {
             float logits[kHeads][kTogether];
-            logitsOf<kHeads, kForm>(s, a.labels, listAt, codes, tokenAt(at), first, group, logits);
+            logitsOf<kHeads, kForm>(s, a.labels, listAt, codes, at, first, group, logits);
 #pragma unroll
             for (int t = 0; t < kTogether; ++t) {
                 if (at + t >= part.end) break;
@@ -426,7 +355,6 @@ __global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoi
         if (a.tokenScores != nullptr) a.tokenScores[to + place] = scores[i];
     });
     if (cluster.block_rank() == 0 && threadIdx.x == 0) a.count[item] = min(a.wanted, all);
-    if (threadIdx.x == 0) stampLatest(a.endMark);
 }
 
 unsigned pieces(int count) { return unsigned((count + kThreads - 1) / kThreads); }
@@ -483,11 +411,10 @@ void chooseByLabels(const Launch& how, const LabelChoiceArgs& args) {
     const bool few = args.shape.group() <= 4;
     const auto kernel = args.labels.bits != 4
                             ? few ? labelChoiceKernel<4, Form::Plain> : labelChoiceKernel<8, Form::Plain>
-                        : args.roundsQuery ? few ? labelChoiceKernel<4, Form::Codes> : labelChoiceKernel<8, Form::Codes>
-                        : few ? labelChoiceKernel<4, Form::CodedLabels>
-                                           : labelChoiceKernel<8, Form::CodedLabels>;
+                        : few ? labelChoiceKernel<4, Form::Codes>
+                              : labelChoiceKernel<8, Form::Codes>;
     allowShared(kernel, kChoicePart * sizeof(float), "preparing the choice of tokens");
-    launch(how, grid, kernel, "choosing tokens by their labels", args, Divider(args.shape.blockSize));
+    launch(how, grid, kernel, "choosing tokens by their labels", args);
 }
 
 } // namespace kvscope::cuda

@@ -64,12 +64,11 @@ struct LabelTokenArgs {
     LabelStore labels;
     __nv_bfloat16* store = nullptr;
     const std::int64_t* first = nullptr; // [rows*kvHeads] a head's first token in the store
-    std::uint64_t* mark = nullptr;
 };
 void labelToken(const Launch& launch, const LabelTokenArgs& args);
 
 /// The `wanted` tokens up to the position of the highest score: the mean over the group of the softmax of
-/// scale * q[channels] . label.
+/// scale * q[channels] . label, where with four bits the query's channels are rounded like a label.
 struct LabelChoiceArgs {
     AttentionShape shape;
     int rows = 0;
@@ -77,21 +76,13 @@ struct LabelChoiceArgs {
     const std::uint8_t* active = nullptr;   // [rows] or null
     const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim], rotated
     LabelStore labels;
-    bool roundsQuery = true; // with four bits: the query's channels like a label
     float scale = 1;
-    /// Only the tokens of these blocks of shape.blockSize, ascending, the newest token's the last of them; `tokens` are
-    /// then places in them, one block after the other. Null: all tokens.
-    const std::int32_t* blocks = nullptr;     // [rows, kvHeads, blockCapacity]
-    const std::int32_t* blockCount = nullptr; // [rows, kvHeads], at least 1
-    int blockCapacity = 0;
-    int maxTokens = 0, wanted = 0;  // maxTokens: of a sequence, or of all its listed blocks
+    int maxTokens = 0, wanted = 0;  // maxTokens: of a sequence
     std::int32_t* tokens = nullptr; // [rows, kvHeads, capacity] ascending
     float* tokenScores = nullptr;   // likewise; null: not wanted
     std::int32_t* count = nullptr;  // [rows, kvHeads]
     int capacity = 0;
-    __nv_bfloat16* keptQ = nullptr;   // a copy of q, for what goes on beside the kernels that follow; or null
-    std::uint64_t* marks[2] = {};     // stage1, pooling
-    std::uint64_t* endMark = nullptr; // when the last list was written
+    std::uint64_t* marks[2] = {}; // stage1, pooling
 };
 /// Tokens of a sequence that it takes, which a cluster's shared memory decides.
 int mostLabelledTokens(const Launch& launch);

@@ -13,12 +13,14 @@ namespace kvscope::cuda {
 /// Numbers of a partial key: its dims, up to whole 16-byte pieces; what is beyond is zero.
 constexpr int partialWidth(int dims) { return (dims + 7) / 8 * 8; }
 
-/// Of one layer; heads are [sequence*kvHeads].
+/// Of one layer; heads are [sequence*kvHeads*sharing].
 struct PartialKeys {
     float* directions = nullptr;              // [heads, dim, partialWidth], zeros beyond dims
     __nv_bfloat16* keys = nullptr;            // [tokens, partialWidth]
-    const std::int64_t* tokenFirst = nullptr; // [heads] first token of the head
+    const std::int64_t* tokenFirst = nullptr; // [heads] first token of the head; null: at head * stride
+    std::int64_t stride = 0;
     int width = 0;
+    int sharing = 1; // heads with directions of their own that share a KV head's keys: 1, or its query heads
 };
 
 /// gram[g] += the sum over tokens of m m^T, m being the mean of a KV head's queries. Lower and upper triangle.
@@ -64,5 +66,31 @@ struct PartialScoreArgs {
     float* scores = nullptr; // [rows, kvHeads, maxBlocks]
 };
 void scorePartialKeys(const Launch& launch, const PartialScoreArgs& args);
+
+/// scores[row, h, t] = scale times the product of query head h, along its directions, with key t, for the tokens before
+/// `position`. Directions are query heads' own.
+struct PartialTokenScoreArgs {
+    AttentionShape shape;
+    int rows = 0;
+    const std::int32_t* position = nullptr; // [rows]
+    const std::uint8_t* active = nullptr;   // [rows] or null
+    const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim]
+    PartialKeys partial;
+    float scale = 1;
+    int maxTokens = 0;       // for the grid
+    float* scores = nullptr; // [rows*queryHeads] lists, `stride` apart
+    std::int64_t stride = 0;
+};
+void scorePartialTokens(const Launch& launch, const PartialTokenScoreArgs& args);
+
+/// sums[h, i] += |q_h . vector i of head h| over `tokens` queries; vectors: [queryHeads, dim, dim], one a row.
+struct AlongArgs {
+    AttentionShape shape;
+    const __nv_bfloat16* q = nullptr; // [tokens, queryHeads*dim]
+    int tokens = 0;
+    const float* vectors = nullptr;
+    float* sums = nullptr; // [queryHeads, dim]
+};
+void addLengthsAlong(const Launch& launch, const AlongArgs& args);
 
 } // namespace kvscope::cuda

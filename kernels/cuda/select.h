@@ -98,6 +98,7 @@ struct SelectArgs {
     __nv_bfloat16* pool = nullptr; // slot blocks
     const __nv_bfloat16 *newKey = nullptr,
                         *newValue = nullptr;  // [rows, kvHeads, dim] of the token being fed; null: it comes later
+    bool valuesByToken = false;               // where the value goes: [blockSize][dim] instead of [dim][blockSize]
     const std::int64_t* storeFirst = nullptr; // [sequence*kvHeads] first block in the host store
     MoveList moves;
     // For the recorder; null: not wanted

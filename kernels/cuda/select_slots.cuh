@@ -101,7 +101,8 @@ __device__ void placeToken(const SelectArgs& a, const SelectItem& at, const Sele
         const std::size_t from = std::size_t(at.item) * kDim + c;
         block[row * kDim + c] = kToken ? state.key : a.newKey[from];
         if (a.shape.latentValue == 0)
-            block[std::size_t(bs) * kDim + std::size_t(c) * bs + row] = kToken ? state.value : a.newValue[from];
+            block[std::size_t(bs) * kDim + (a.valuesByToken ? row * kDim + c : c * bs + row)] =
+                kToken ? state.value : a.newValue[from];
     }
     if (threadIdx.x == 0 && row == bs - 1) { // full blocks never change
         const std::uint32_t move = atomicAdd(&a.moves.counts[1], 1u);

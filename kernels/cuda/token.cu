@@ -108,8 +108,8 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
         const int at = a.listSlot != nullptr ? a.listSlot[head * a.capacity + a.listCount[head] - 1] : position / bs;
         Bf16* block = a.blocks + std::size_t(a.headFirst[head] + at) * blockElements(bs, dim);
         keyTo = block + position % bs * dim;
-        valueTo = block + std::size_t(bs) * dim + position % bs;
-        valueStride = bs;
+        valueTo = block + std::size_t(bs) * dim + position % bs * (a.valuesByToken ? dim : 1);
+        valueStride = a.valuesByToken ? 1 : bs;
     } else {
         keyTo = a.newKey + std::size_t(head) * dim;
         valueTo = a.newValue + std::size_t(head) * dim;

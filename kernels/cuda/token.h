@@ -45,6 +45,7 @@ struct AppendArgs : RotateArgs {
     /// Of a choice made ahead: the newest block lies in the slot of the last of its list, relative to headFirst.
     const std::int32_t *listSlot = nullptr, *listCount = nullptr; // [rows, kvHeads, capacity], [rows, kvHeads]
     int capacity = 0;
+    bool valuesByToken = false;                           // in the blocks: [blockSize][dim]
     __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads, dim]
     std::uint64_t* marks[2] = {};                         // rope, compression
 };

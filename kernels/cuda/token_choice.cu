@@ -23,17 +23,18 @@ template <bool kHeld> __global__ void __launch_bounds__(kChoiceThreads) choiceKe
     if (kHeld) {
 #pragma unroll 8
         for (int i = threadIdx.x; i < part.size(); i += kChoiceThreads) held[i] = rankOf(scores[i]);
-        __syncthreads();
     }
+    cluster.sync(); // all blocks have started, and this one's ranks are there
     const auto rankAt = [&](int i) { return kHeld ? held[i] : rankOf(scores[i]); };
-    const Threshold threshold = findThreshold(shared, part.size(), all, a.wanted, rankAt);
+    const int wanted = a.fewer != nullptr ? min(*a.fewer, a.wanted) : a.wanted;
+    const Threshold threshold = findThreshold(shared, part.size(), all, wanted, rankAt);
     const std::size_t to = std::size_t(item) * a.capacity;
     const std::int32_t* ids = a.ids != nullptr ? a.ids + std::size_t(item) * a.stride + part.begin : nullptr;
     takeChosen(shared, part.size(), threshold, rankAt, [&](int place, int i) {
         a.tokens[to + place] = ids != nullptr ? ids[i] : part.begin + i;
         if (a.tokenScores != nullptr) a.tokenScores[to + place] = scores[i];
     });
-    if (cluster.block_rank() == 0 && threadIdx.x == 0) a.count[item] = min(a.wanted, all);
+    if (cluster.block_rank() == 0 && threadIdx.x == 0) a.count[item] = min(wanted, all);
 }
 
 } // namespace

@@ -18,10 +18,15 @@ __device__ inline float scoreOf(std::uint32_t rank) {
     return __uint_as_float(rank & 0x80000000u ? rank & 0x7fffffffu : ~rank);
 }
 
-struct ChoiceShared {
-    alignas(16) std::uint32_t bins[kChoiceBins];
-    std::uint32_t warpCount[kChoiceWarps], warpBetter[kChoiceWarps], warpEqual[kChoiceWarps];
-    std::uint32_t bin, above;    // what a digit's histogram says
+/// What finding the threshold needs of a thread block's shared memory.
+template <int kThreads> struct ThresholdShared {
+    alignas(16) std::uint32_t bins[2][kChoiceBins]; // in turn: one is read by others while the next is counted
+    std::uint32_t sums[2][kChoiceCluster][kChoiceBins / kWarp]; // of every block's bins, 32 at a time
+    std::uint32_t bin, above, inBin;                            // what a digit's histogram says
+};
+
+struct ChoiceShared : ThresholdShared<kChoiceThreads> {
+    std::uint32_t warpBetter[kChoiceWarps], warpEqual[kChoiceWarps];
     std::uint32_t better, equal; // entries of this block's part
 };
 
@@ -46,71 +51,96 @@ __device__ inline std::uint32_t warpTotal(std::uint32_t value) {
     return value;
 }
 
-/// All threads of the cluster call it. rankAt(i): of entry i of this block's part, i < count. all: entries of the list.
-template <class RankAt>
-__device__ Threshold findThreshold(ChoiceShared& s, int count, int all, int wanted, RankAt&& rankAt) {
+/// The sum of what the lanes before this one have.
+__device__ inline std::uint32_t lanesBefore(std::uint32_t value) {
+    std::uint32_t through = value;
+#pragma unroll
+    for (int offset = 1; offset < kWarp; offset *= 2) {
+        const std::uint32_t other = __shfl_up_sync(0xffffffffu, through, offset);
+        if (int(threadIdx.x % kWarp) >= offset) through += other;
+    }
+    return through - value;
+}
+
+/// All threads of the cluster call it, once all its blocks have started. rankAt(i): of entry i of this block's part, i
+/// < count. all: entries of the list. Others may still read `s` when it returns: before another call, all blocks of the
+/// cluster meet.
+template <int kThreads, class RankAt>
+__device__ Threshold findThreshold(ThresholdShared<kThreads>& s, int count, int all, int wanted, RankAt&& rankAt) {
     if (wanted >= all) return {0, std::uint32_t(all)};
     if (wanted <= 0) return {0xffffffffu, 0};
     const auto cluster = thisCluster();
-    const int ranks = int(cluster.num_blocks()), lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank()), lane = threadIdx.x % kWarp,
+              warp = threadIdx.x / kWarp;
     std::uint32_t digits = 0, above = 0; // leading digits of the threshold, entries above them
+    int turn = 0;
     for (const int shift : {21, 10, 0}) {
         const int bits = shift == 0 ? 10 : 11;
-        for (int i = threadIdx.x; i < kChoiceBins; i += kChoiceThreads) s.bins[i] = 0;
+        turn ^= 1;
+        std::uint32_t* bins = s.bins[turn];
+        for (int i = threadIdx.x; i < kChoiceBins; i += kThreads) bins[i] = 0;
         __syncthreads();
-        for (int base = 0; base < count; base += kChoiceThreads) {
+        for (int base = 0; base < count; base += kThreads) {
             const int i = base + int(threadIdx.x);
-            const std::uint32_t rank = i < count ? rankAt(i) : 0;
-            const bool counts = i < count && (shift == 21 || rank >> (shift + bits) == digits);
-            const std::uint32_t bin = rank >> shift & ((1u << bits) - 1);
+            const std::uint32_t key = i < count ? rankAt(i) : 0;
+            const bool counts = i < count && (shift == 21 || key >> (shift + bits) == digits);
+            const std::uint32_t bin = key >> shift & ((1u << bits) - 1);
             // Often a whole warp has one bin, where scores have underflown for example: one addition is enough.
             const unsigned counting = __ballot_sync(0xffffffffu, counts);
             if (counting == 0) continue;
             const int leader = __ffs(int(counting)) - 1;
             const std::uint32_t first = __shfl_sync(0xffffffffu, bin, leader);
             if (__ballot_sync(0xffffffffu, counts && bin == first) == counting) {
-                if (lane == leader) atomicAdd(&s.bins[first], std::uint32_t(__popc(counting)));
+                if (lane == leader) atomicAdd(&bins[first], std::uint32_t(__popc(counting)));
             } else if (counts) {
-                atomicAdd(&s.bins[bin], 1u);
+                atomicAdd(&bins[bin], 1u);
             }
         }
-        cluster.sync();
-        // Thread t has four bins of the whole cluster, counted from the highest.
-        constexpr int kMine = kChoiceBins / kChoiceThreads;
-        const int highest = kChoiceBins - 1 - kMine * int(threadIdx.x);
-        std::uint32_t mine[kMine] = {}, sum = 0;
-        static_assert(kMine == 4);
-        uint4 theirs[kChoiceCluster]; // all loads under way before the first is used
-#pragma unroll
-        for (int r = 0; r < kChoiceCluster; ++r) {
-            theirs[r] = make_uint4(0, 0, 0, 0);
-            if (r < ranks)
-                theirs[r] = *reinterpret_cast<const uint4*>(&cluster.map_shared_rank(&s, r)->bins[highest - 3]);
-        }
-#pragma unroll
-        for (int r = 0; r < kChoiceCluster; ++r)
-            mine[0] += theirs[r].w, mine[1] += theirs[r].z, mine[2] += theirs[r].y, mine[3] += theirs[r].x;
-#pragma unroll
-        for (int j = 0; j < kMine; ++j) sum += mine[j];
-        std::uint32_t through = sum; // of the warp's lanes up to this one
-#pragma unroll
-        for (int offset = 1; offset < kWarp; offset *= 2) {
-            const std::uint32_t other = __shfl_up_sync(0xffffffffu, through, offset);
-            if (lane >= offset) through += other;
-        }
-        if (lane == kWarp - 1) s.warpCount[warp] = through;
         __syncthreads();
-        std::uint32_t before = above + through - sum;
-        for (int w = 0; w < warp; ++w) before += s.warpCount[w];
+        // What blocks tell each other is little: sums over 32 bins, and later the 32 that have the threshold.
+        constexpr int kMine = kChoiceBins / kThreads, kSharing = kWarp / kMine; // bins of a thread, threads of a sum
+        static_assert(kMine % 4 == 0 && kMine <= kWarp);
+        std::uint32_t sum = 0;
 #pragma unroll
-        for (int j = 0; j < kMine; ++j) {
-            if (before < std::uint32_t(wanted) && before + mine[j] >= std::uint32_t(wanted))
-                s.bin = std::uint32_t(highest - j), s.above = before;
-            before += mine[j];
+        for (int j = 0; j < kMine; j += 4) {
+            const uint4 four = *reinterpret_cast<const uint4*>(bins + kMine * threadIdx.x + j);
+            sum += four.x + four.y + four.z + four.w;
         }
-        cluster.sync(); // the bins were read everywhere
+#pragma unroll
+        for (int offset = 1; offset < kSharing; offset *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+        for (int r = int(threadIdx.x) % kSharing; r < ranks; r += kSharing)
+            *cluster.map_shared_rank(&s.sums[turn][rank][threadIdx.x / kSharing], r) = sum;
+        cluster.sync(); // also: nobody reads the bins and sums of the other turn any more
+        if (warp == 0) {
+            // Lane l has two sums, counted from the highest.
+            constexpr int kSums = kChoiceBins / kWarp;
+            static_assert(kSums == 2 * kWarp);
+            const int high = kSums - 1 - 2 * lane;
+            std::uint32_t first = 0, second = 0;
+            for (int r = 0; r < ranks; ++r) first += s.sums[turn][r][high], second += s.sums[turn][r][high - 1];
+            std::uint32_t before = above + lanesBefore(first + second);
+            const auto has = [&](std::uint32_t count) {
+                return before < std::uint32_t(wanted) && before + count >= std::uint32_t(wanted);
+            };
+            const bool inFirst = has(first);
+            if (!inFirst) before += first;
+            const unsigned found = __ballot_sync(0xffffffffu, inFirst || has(second));
+            const int finder = __ffs(int(found)) - 1;
+            const int group = __shfl_sync(0xffffffffu, inFirst ? high : high - 1, finder);
+            before = __shfl_sync(0xffffffffu, before, finder);
+            const int bin = group * kWarp + kWarp - 1 - lane;
+            std::uint32_t theirs[kChoiceCluster], mine = 0; // all loads under way before the first is used
+#pragma unroll
+            for (int r = 0; r < kChoiceCluster; ++r) theirs[r] = r < ranks ? cluster.map_shared_rank(bins, r)[bin] : 0;
+#pragma unroll
+            for (int r = 0; r < kChoiceCluster; ++r) mine += theirs[r];
+            before += lanesBefore(mine);
+            if (has(mine)) s.bin = std::uint32_t(bin), s.above = before, s.inBin = mine;
+        }
+        __syncthreads();
         digits = shift == 21 ? s.bin : digits << bits | s.bin;
         above = s.above;
+        if (above + s.inBin == std::uint32_t(wanted)) return {(digits << shift) - 1, 0}; // the whole bin: digits > 0
     }
     return {digits, std::uint32_t(wanted) - above};
 }
@@ -163,6 +193,6 @@ inline unsigned choiceRanks(const Launch& how, int lists, int maxLength) {
         ranks *= 2;
     return ranks;
 }
-constexpr std::size_t kChoicePart = 48 << 10; // most scores of a part that stay in shared memory
+constexpr std::size_t kChoicePart = 46 << 10; // most scores of a part that stay in shared memory
 
 } // namespace kvscope::cuda

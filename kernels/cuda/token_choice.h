@@ -25,6 +25,7 @@ struct TokenChoiceArgs {
     const std::int32_t* position = nullptr; // [rows] one less than the length
     int maxLength = 0;                      // of all lists without the two; else the longest, for the grid
     int wanted = 0;                         // how many; shorter lists are chosen whole
+    const std::int32_t* fewer = nullptr;    // [1] so many instead, at most `wanted`; or null
     std::int32_t* tokens = nullptr;         // [rows, kvHeads, capacity] ascending
     float* tokenScores = nullptr;           // likewise; null: not wanted
     std::int32_t* count = nullptr;          // [rows, kvHeads]

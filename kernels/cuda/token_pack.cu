@@ -43,6 +43,10 @@ template <int kDim> struct ValueTile {
     }
 };
 
+__device__ inline int biasToken(const PackArgs& a, int item, int i) {
+    return (a.biasTokens != nullptr ? a.biasTokens : a.tokens)[std::size_t(item) * a.capacity + i];
+}
+
 /// Grid: (tiles of 64 tokens, rows*kvHeads).
 template <int kDim> __global__ void __launch_bounds__(kThreads) packKernel(PackArgs a) {
     __shared__ ValueTile<kDim> tile;
@@ -113,10 +117,8 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packKernel(PackA
     if (a.bias == nullptr || a.packedBias == nullptr) return;
     const float* bias = a.bias + (a.biasFirst != nullptr ? a.biasFirst[item] : std::int64_t(item) * a.biasStride);
     for (int i = threadIdx.x; i < kTileTokens && begin + i < whole; i += kThreads) {
-        int token = ids[i];
-        if (token >= 0 && a.listed != nullptr)
-            token = a.listed[std::size_t(item) * a.maxBlocks + token / bs] * bs + token % bs;
-        a.packedBias[std::size_t(item) * a.packedBlocks * bs + begin + i] = token >= 0 ? bias[token] : 0.f;
+        a.packedBias[std::size_t(item) * a.packedBlocks * bs + begin + i] =
+            ids[i] >= 0 ? bias[biasToken(a, item, begin + i)] : 0.f;
     }
 }
 
@@ -186,7 +188,8 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packStoredKernel
     if (a.bias == nullptr || a.packedBias == nullptr) return;
     const float* bias = a.bias + (a.biasFirst != nullptr ? a.biasFirst[item] : std::int64_t(item) * a.biasStride);
     for (int i = threadIdx.x; i < kTileTokens && begin + i < whole; i += kThreads)
-        a.packedBias[std::size_t(item) * a.packedBlocks * bs + begin + i] = i < here ? bias[ids[i]] : 0.f;
+        a.packedBias[std::size_t(item) * a.packedBlocks * bs + begin + i] =
+            i < here ? bias[biasToken(a, item, begin + i)] : 0.f;
 #endif
 }
 

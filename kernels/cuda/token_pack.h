@@ -27,13 +27,12 @@ struct PackArgs {
     const std::int64_t* first = nullptr;   // [rows*kvHeads]
     std::int64_t stride = 0;
     const std::int32_t* place = nullptr; // [rows, kvHeads, maxBlocks] where a block lies, from `first`; null: at its id
-    /// `tokens` are places in these blocks, one after the other, and `place` goes likewise; null: they are positions.
-    const std::int32_t* listed = nullptr; // [rows, kvHeads, maxBlocks]
-    int maxBlocks = 0;                    // with either
+    int maxBlocks = 0;                   // with it
     // The newest token may not be there yet; null: it is.
     const std::int32_t* position = nullptr;                     // [rows]
     const __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads*dim]
     const float* bias = nullptr;                                // by token, or null
+    const std::int32_t* biasTokens = nullptr;                   // like `tokens`, of the biases; null: those
     const std::int64_t* biasFirst = nullptr;                    // [rows*kvHeads]; null: at item * biasStride
     std::int64_t biasStride = 0;
     // To

@@ -38,7 +38,8 @@ __global__ void __launch_bounds__(kThreads) recordKernel(RecordChoiceArgs a) {
     for (int i = threadIdx.x; i < count; i += kThreads) {
         a.previous[first + i] = tokens[i];
         if (a.record.tokens != nullptr) a.record.tokens[first + i] = tokens[i];
-        if (a.record.scores != nullptr) a.record.scores[first + i] = a.tokenScores[first + i];
+        if (a.record.scores != nullptr)
+            a.record.scores[first + i] = a.tokenScores != nullptr ? a.tokenScores[first + i] : nanf("");
     }
     if (threadIdx.x != 0) return;
     a.previousCount[item] = count;

@@ -19,7 +19,7 @@ struct RecordChoiceArgs {
     const std::int32_t* position = nullptr; // [rows]
     const std::uint8_t* active = nullptr;   // [rows] or null
     const std::int32_t* tokens = nullptr;   // [rows, kvHeads, capacity]
-    const float* tokenScores = nullptr;     // likewise, or null
+    const float* tokenScores = nullptr;     // likewise; null: NaN
     const std::int32_t* count = nullptr;    // [rows, kvHeads]
     int capacity = 0;
     bool loads = false;                    // all but the newest token come from the host; else nothing does

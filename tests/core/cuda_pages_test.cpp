@@ -123,7 +123,9 @@ TEST_P(CudaAgainstCpu, ChoosesTheSameBlocksAndMovesTheSameBytes) {
     // Keys, queries and the residual stream are bf16 on the GPU: blocks whose scores differ by less than that change
     // places. With random tokens many scores are close, and forced blocks always agree.
     EXPECT_GE(found.overlap, 0.97);
-    EXPECT_EQ(found.selected[0], found.selected[1]);
+    // Where query heads choose apart, one that chooses otherwise changes how many there are together.
+    const bool unites = std::string_view(GetParam().name).starts_with("quest_heads");
+    EXPECT_NEAR(double(found.selected[0]), double(found.selected[1]), unites ? 0.01 * double(found.selected[0]) : 0);
     // A block in another place costs at most one hit, and one more when it comes back.
     EXPECT_NEAR(double(found.hits[0]), double(found.hits[1]), 0.03 * double(found.selected[0]));
     if (!std::isnan(found.mass[0])) {
@@ -158,6 +160,17 @@ INSTANTIATE_TEST_SUITE_P(
              {{"chunk_tokens", "64"}, {"budget_tokens", "256"}, {"outlier_tokens", "64"}, {"local_chunks", "1"}}},
         Case{"quest_product", "quest", {{"block_size", "16"}, {"total_blocks", "12"}, {"bound", "product"}}},
         Case{"quest_cuboid", "quest", {{"block_size", "32"}, {"total_blocks", "9"}, {"bound", "cuboid-mean"}}},
+        Case{"quest_heads", "quest", {{"block_size", "16"}, {"total_blocks", "10"}, {"group", "per_query_head"}}},
+        Case{"quest_heads_forced",
+             "quest",
+             {{"block_size", "32"},
+              {"total_blocks", "8"},
+              {"sink_blocks", "1"},
+              {"window_blocks", "2"},
+              {"group", "per_query_head"}}},
+        Case{"infllmv2_compressed",
+             "infllmv2",
+             {{"block_size", "32"}, {"total_blocks", "9"}, {"window_blocks", "2"}, {"lse", "compressed"}}},
         Case{"arkvale_heads", "arkvale", {{"page_budget", "14"}, {"groups", "head"}, {"digest", "bounds"}}}),
     [](const auto& parameter) { return std::string(parameter.param.name); });
 

@@ -208,8 +208,8 @@ TEST_P(EveryMethod, RepeatingARunRepeatsItExactly) {
 TEST_P(EveryMethod, SmallBlocksSparsePrefillAndOracleWorkTogether) {
     SessionOptions options = optionsFor(GetParam(), 40);
     // Those keep other keys on the GPU.
-    options.oracle =
-        !test::onCuda() || !isOneOf({"double-sparsity", "dma-token", "h2o", "infllm", "locret", "shadowkv", "snapkv"});
+    options.oracle = !test::onCuda() || !isOneOf({"double-sparsity", "dma-token", "h2o", "infinigen-token", "infllm",
+                                                  "locret", "shadowkv", "snapkv"});
     const auto defaults = resolveDefaults(findMethod(options.method), model()->config());
     const std::pair<const char*, const char*> wanted[] = {
         {"block_size", "16"},   {"kernel_size", "8"},    {"kernel_stride", "4"},

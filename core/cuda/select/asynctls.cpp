@@ -1,15 +1,13 @@
 // AsyncTLS on the GPU (core/select/asynctls.cpp): labels of every token on the device, blocks in the slots of the
 // executor's tier. With a lag, a step's candidates are what the block filter chose for the step before; what it chooses
 // now travels until the same layer of the next step.
-#include "core/cuda/device_selector.h"
 #include "core/cuda/select/lagging_transfers.h"
-#include "core/select/channel_importance.h"
+#include "core/cuda/select/token_labels.h"
 #include "kernels/base/error.h"
+#include "kernels/cuda/candidate_attention.h"
 #include "kernels/cuda/candidates.h"
-#include "kernels/cuda/labels.h"
 #include "kernels/cuda/linear.h"
 #include "kernels/cuda/pages.h"
-#include "kernels/cuda/token_pack.h"
 
 #include <algorithm>
 #include <cmath>
@@ -26,13 +24,13 @@ public:
 
     void plan(DeviceArena& arena) override;
     void begin() override;
+    bool valuesByToken() const override { return true; }
     std::size_t reportBytes() const override { return context_.record ? massesAt() + headBytes<float>() : 0; }
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
     bool lists(int layer) const override { return knows(layer); }
-    void refine(const DeviceStep& step, const cuda::DecodeAttentionArgs& args) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
     void after(const DeviceStep& step) override;
     void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
@@ -40,12 +38,11 @@ public:
 
 private:
     struct Layer {
-        cuda::LabelStore labels;
         cuda::BlockLists candidates;      // of the step, then of the next one
         cuda::BlockMove* loads = nullptr; // that fetch them
         std::uint32_t *counts = nullptr, *published = nullptr;
-        std::int32_t *places = nullptr, *placeCount = nullptr; // the chosen tokens
-        Bf16* q = nullptr;                                     // a copy, [rows, queryHeads*dim]
+        std::uint16_t* chosen = nullptr; // tokens, see CandidateAttentionArgs
+        Bf16* q = nullptr;               // a copy, [rows, queryHeads*dim]
         std::uint32_t* previous = nullptr;
         std::uint8_t* hasPrevious = nullptr;
     };
@@ -55,75 +52,58 @@ private:
     }
     static std::size_t lagsAt() { return sizeof(cuda::LagLayer); } // in a report
     std::size_t massesAt() const { return lagsAt() + headBytes<cuda::LagHead>(); }
-    bool biased() const { return context_.spec.bias.scale != 0.f; }
     /// The step before left the layer's whole list: there are no slots to find.
     bool knows(int layer) const { return lag_ && !context_.layers[std::size_t(layer)].offloaded; }
     bool fetches(int layer) const { return lag_ && context_.layers[std::size_t(layer)].offloaded; }
+    /// Its attention waits for a transfer of the step before.
+    bool awaits(int layer) const { return fetches(layer) && transfers_.crosses(layer); }
     std::int64_t blockBytes() const { return std::int64_t(cuda::blockBytes(context_.shape)); }
 
-    void chooseTokens(const DeviceStep& step);
-    void pack(const DeviceStep& step, const cuda::DecodeAttentionArgs& attend);
     void chooseNextBlocks(const cuda::Launch& launch, int layer);
     void settle(const cuda::Launch& launch, const DeviceStep& step);
     void fetch(const cuda::Launch& launch, int layer);
 
     const DeviceSelectorContext context_;
     const bool lag_;
-    const int tokens_, channels_, bits_, blocks_; // blocks_: that hold the chosen tokens of a head
-    std::optional<select::ChannelImportance> calibrated_;
+    const int tokens_;
+    TokenLabels labels_;
     std::vector<Layer> layers_;
     LaggingTransfers transfers_;
     SideStream beside_;
     cuda::SelectArgs taken_; // what the executor would have chosen the layer's blocks with
     // Of the prompt being read
-    float* maxima_ = nullptr;
     Bf16* lastQuery_ = nullptr;
     std::int32_t* lastPosition_ = nullptr;
     // Of the layer at hand
     cuda::BlockLists next_;
     std::int32_t *list_ = nullptr, *slots_ = nullptr; // what the block filter lists
     cuda::BlockMove* writeBacks_ = nullptr;
-    float *packedBias_ = nullptr, *partial_ = nullptr, *attended_ = nullptr;
-    Bf16* packed_ = nullptr;
-    std::int64_t *packedFirst_ = nullptr, *placeFirst_ = nullptr; // [heads] a head's first block and place
-    cuda::LagMarks* marks_ = nullptr;                             // [layer]
+    float *logits_ = nullptr, *attended_ = nullptr;
+    cuda::LagMarks* marks_ = nullptr;    // [layer]
     std::uint64_t* stepMarks_ = nullptr; // [2] when the step began, and when all of it but its transfers was done
 };
 
 AsyncTls::AsyncTls(const ParameterValues& values, const DeviceSelectorContext& context)
     : context_(context), lag_(values.text("lag") == "1"),
       tokens_(std::min(values.integer("k_t"), context.capacity * context.shape.blockSize)),
-      channels_(std::clamp(values.integer("d_c"), 1, context.shape.dim)), bits_(std::stoi(values.text("label_bits"))),
-      blocks_((tokens_ + context.shape.blockSize - 1) / context.shape.blockSize),
+      labels_(context_, values.integer("d_c"), std::stoi(values.text("label_bits")),
+              select::ChannelRule::ProductOfMaxima),
       layers_(std::size_t(context.config.layers)) {
-    const int candidates = context.capacity * context.shape.blockSize;
-    if (const int most = cuda::mostLabelledTokens(context.launch); candidates > most)
+    if (const int most = cuda::mostCandidateBlocks(context.launch, context.shape); context.capacity > most)
         throw Error(ErrorKind::Unsupported,
-                    fmt::format("asynctls chooses among at most {} tokens on this GPU, and the candidates are {}", most,
-                                candidates),
+                    fmt::format("asynctls chooses tokens in at most {} blocks on this GPU, and the candidates are {}",
+                                most, context.capacity),
                     "lower k_b, or use --backend cpu");
-    if (context.model != nullptr) calibrated_ = select::findChannelImportance(*context.model);
 }
 
 void AsyncTls::plan(DeviceArena& arena) {
     const auto heads = std::size_t(context_.heads()), capacity = std::size_t(context_.capacity),
-               lists = heads * capacity, bs = std::size_t(context_.shape.blockSize),
-               dim = std::size_t(context_.shape.dim), queryHeads = std::size_t(context_.shape.queryHeads),
-               rows = std::size_t(context_.rows());
-    const int mostTokens = *std::max_element(context_.maxTokens.begin(), context_.maxTokens.end());
-    const std::size_t stride = (std::size_t(mostTokens) + 31) / 32 * 32;
+               lists = heads * capacity, dim = std::size_t(context_.shape.dim),
+               queryHeads = std::size_t(context_.shape.queryHeads), rows = std::size_t(context_.rows());
+    labels_.plan(arena);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         if (!context_.layers[i].sparse) continue;
         Layer& layer = layers_[i];
-        layer.labels.channels = channels_;
-        layer.labels.bits = bits_;
-        layer.labels.stride = std::int64_t(stride);
-        arena.plan(layer.labels.codes, heads * std::size_t(layer.labels.words()) * stride, "label cache");
-        if (bits_ == 4) {
-            arena.plan(layer.labels.steps, heads * stride, "label cache");
-            arena.plan(layer.labels.lowest, heads * stride, "label cache");
-        }
-        arena.plan(layer.labels.channel, heads * std::size_t(channels_), "label cache");
         arena.plan(layer.candidates.blocks, lists, "selections");
         arena.plan(layer.candidates.ids, lists, "selections");
         arena.plan(layer.candidates.count, heads, "selections");
@@ -131,14 +111,12 @@ void AsyncTls::plan(DeviceArena& arena) {
         arena.plan(layer.loads, lists, "selections");
         arena.plan(layer.counts, 2, "session state");
         arena.plan(layer.published, 2, "session state");
-        arena.plan(layer.places, heads * std::size_t(tokens_), "selections");
-        arena.plan(layer.placeCount, heads, "selections");
         arena.plan(layer.q, rows * queryHeads * dim, "selections");
         if (!context_.record) continue;
+        arena.plan(layer.chosen, lists * std::size_t(context_.shape.blockSize / 16), "selections");
         arena.plan(layer.previous, heads * std::size_t((context_.maxBlocks + 31) / 32), "recorder state");
         arena.plan(layer.hasPrevious, heads, "recorder state");
     }
-    arena.plan(maxima_, (queryHeads + std::size_t(context_.shape.kvHeads)) * dim, "prompt scores");
     arena.plan(lastQuery_, queryHeads * dim, "activations");
     arena.plan(lastPosition_, 1, "session state");
     arena.plan(next_.blocks, lists, "selections");
@@ -147,65 +125,30 @@ void AsyncTls::plan(DeviceArena& arena) {
     arena.plan(list_, lists, "selections");
     arena.plan(slots_, lists, "selections");
     arena.plan(writeBacks_, heads, "selections");
-    arena.plan(packed_, heads * std::size_t(blocks_) * cuda::blockElements(context_.shape), "chosen tokens");
-    if (biased()) arena.plan(packedBias_, heads * std::size_t(blocks_) * bs, "chosen tokens");
-    arena.plan(packedFirst_, heads, "session state");
-    arena.plan(placeFirst_, heads, "session state");
-    arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, context_.shape, context_.rows(), blocks_),
-               "activations");
+    if (const std::size_t logits =
+            cuda::candidateLogitFloats(context_.launch, context_.shape, context_.rows(), context_.capacity);
+        logits > 0)
+        arena.plan(logits_, logits, "activations");
     arena.plan(attended_, rows * queryHeads, "the oracle");
     arena.plan(marks_, layers_.size(), "session state");
     arena.plan(stepMarks_, 2, "session state");
 }
 
 void AsyncTls::begin() {
-    const auto upload = [](auto* to, const auto& from) {
-        cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(from[0]), cudaMemcpyHostToDevice),
-                    "preparing the session");
-    };
-    std::vector<std::int64_t> blocks, places;
-    for (std::int64_t head = 0; head < context_.heads(); ++head) {
-        blocks.push_back(head * blocks_);
-        places.push_back(head * blocks_ * context_.shape.blockSize);
-    }
-    upload(packedFirst_, blocks);
-    upload(placeFirst_, places);
+    labels_.begin();
     if (lag_) beside_.open();
     std::vector<int> fetching;
     for (int i = 0; i < context_.config.layers; ++i)
         if (fetches(i)) fetching.push_back(i);
     // A whole step is long: fewer thread blocks than a lookahead's disturb what runs beside them less.
     transfers_.open(std::move(fetching), context_.rows() <= 8 ? 8 : context_.rows() <= 16 ? 16 : 32);
-    for (int i = 0; calibrated_ && i < context_.config.layers; ++i) {
-        if (!context_.layers[std::size_t(i)].sparse) continue;
-        std::vector<std::int32_t> channels;
-        for (int head = 0; head < context_.heads(); ++head) {
-            const auto best =
-                select::bestChannels(calibrated_->of(calibrated_->max, i, head % context_.shape.kvHeads), channels_);
-            channels.insert(channels.end(), best.begin(), best.end());
-        }
-        upload(at(i).labels.channel, channels);
-    }
 }
 
 void AsyncTls::prompt(const DevicePromptChunk& chunk) {
     if (!context_.layers[std::size_t(chunk.layer)].sparse) return;
-    const std::size_t dim = std::size_t(context_.shape.dim), width = std::size_t(context_.shape.queryHeads) * dim;
-    if (!calibrated_) {
-        if (chunk.first == 0)
-            cuda::check(cudaMemsetAsync(maxima_, 0, (width + std::size_t(context_.shape.kvHeads) * dim) * sizeof(float),
-                                        context_.launch.stream),
-                        "observing channels");
-        cuda::ObserveArgs args;
-        args.shape = context_.shape;
-        args.n = chunk.n;
-        args.first = chunk.first;
-        args.q = chunk.q;
-        args.blocks = chunk.blocks;
-        args.headStride = chunk.headStride;
-        cuda::observeMaxima(context_.launch, args, maxima_);
-    }
+    labels_.prompt(chunk);
     if (chunk.first + chunk.n < chunk.promptTokens) return;
+    const std::size_t width = std::size_t(context_.shape.queryHeads) * std::size_t(context_.shape.dim);
     cuda::check(cudaMemcpyAsync(lastQuery_, chunk.q + std::size_t(chunk.n - 1) * width, width * sizeof(Bf16),
                                 cudaMemcpyDeviceToDevice, context_.launch.stream),
                 "keeping the last query");
@@ -216,15 +159,7 @@ void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* block
     const DeviceLayerState& state = context_.layers[std::size_t(index)];
     if (!state.sparse) return;
     Layer& layer = at(index);
-    if (!calibrated_) cuda::pickChannelsByMaxima(context_.launch, maxima_, context_.shape, sequence, layer.labels);
-    cuda::LabelPromptArgs label;
-    label.shape = context_.shape;
-    label.sequence = sequence;
-    label.tokens = tokens;
-    label.blocks = blocks;
-    label.headStride = headStride;
-    label.labels = layer.labels;
-    cuda::labelPrompt(context_.launch, label);
+    labels_.promptDone(index, sequence, tokens, blocks, headStride);
     if (!lag_) return;
 
     const std::int32_t last = tokens - 1;
@@ -277,31 +212,18 @@ void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* block
     cuda::seedSlots(context_.launch, seeds);
 }
 
+/// A token is labelled where it is attended to. What crossed the step's begin leaves before the first of its layers.
 void AsyncTls::append(const DeviceStep& step) {
-    if (!context_.layers[std::size_t(step.layer)].sparse) return;
-    const bool opens = transfers_.any() && step.layer == transfers_.layers().front();
-    cuda::LabelTokenArgs args;
-    args.shape = context_.shape;
-    args.rows = context_.rows();
-    args.position = step.position;
-    args.active = step.active;
-    args.newKey = step.newKey;
-    args.newValue = step.newValue;
-    args.labels = at(step.layer).labels;
-    if (opens) args.mark = stepMarks_;
-    cuda::labelToken(context_.launch, args);
+    if (!transfers_.any() || step.layer != transfers_.layers().front()) return;
+    if (context_.record) cuda::stampNow(context_.launch, stepMarks_);
     for (const int layer : transfers_.layers())
-        if (opens && transfers_.crosses(layer)) fetch(context_.launch, layer);
+        if (transfers_.crosses(layer)) fetch(context_.launch, layer);
 }
 
 /// The executor gives the candidates their slots and the new token its place; nothing is recorded of them yet.
 void AsyncTls::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     taken_ = args;
-    if (knows(step.layer)) {
-        taken_.listBlock = at(step.layer).candidates.ids;
-        taken_.listCount = at(step.layer).candidates.count;
-        return;
-    }
+    if (knows(step.layer)) return;
     args.previous = args.hasPrevious = nullptr;
     args.recordHead = nullptr;
     args.recordScores = nullptr;
@@ -316,56 +238,7 @@ void AsyncTls::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     args.chosenCount = at(step.layer).candidates.count;
 }
 
-void AsyncTls::chooseTokens(const DeviceStep& step) {
-    cuda::LabelChoiceArgs choice;
-    choice.shape = context_.shape;
-    choice.rows = context_.rows();
-    choice.position = step.position;
-    choice.active = step.active;
-    choice.q = step.q;
-    choice.labels = at(step.layer).labels;
-    choice.roundsQuery = false;
-    choice.scale = context_.config.attentionScale();
-    choice.blocks = taken_.listBlock;
-    choice.blockCount = taken_.listCount;
-    choice.blockCapacity = context_.capacity;
-    choice.maxTokens = context_.capacity * context_.shape.blockSize;
-    choice.wanted = choice.capacity = tokens_;
-    choice.tokens = at(step.layer).places;
-    choice.count = at(step.layer).placeCount;
-    choice.keptQ = at(step.layer).q;
-    choice.marks[1] = step.poolingMark;
-    if (context_.record) {
-        choice.marks[0] = knows(step.layer) ? step.stage1Mark : &marks_[step.layer].scored;
-        choice.endMark = &marks_[step.layer].ready;
-    }
-    cuda::chooseByLabels(context_.launch, choice);
-}
-
-void AsyncTls::pack(const DeviceStep& step, const cuda::DecodeAttentionArgs& attend) {
-    const DeviceLayerState& state = context_.layers[std::size_t(step.layer)];
-    cuda::PackArgs pack;
-    pack.shape = context_.shape;
-    pack.rows = context_.rows();
-    pack.active = step.active;
-    pack.tokens = at(step.layer).places;
-    pack.count = at(step.layer).placeCount;
-    pack.capacity = tokens_;
-    pack.blocks = attend.blocks;
-    pack.first = attend.headFirst;
-    pack.listed = taken_.listBlock;
-    pack.place = state.offloaded ? taken_.listSlot : taken_.listBlock;
-    pack.maxBlocks = context_.capacity;
-    if (biased()) pack.bias = state.index.tokenScores;
-    pack.biasFirst = context_.tokenFirst;
-    pack.packed = packed_;
-    pack.packedBias = packedBias_;
-    pack.packedBlocks = blocks_;
-    pack.mark = step.offloadingMark;
-    cuda::packTokens(fetches(step.layer) ? transfers_.join(context_.launch, step.layer) : context_.launch, pack);
-}
-
-/// M_t. What the step attends to is packed by now: what its blocks leave may be filled.
+/// M_t. The step has attended by now: what its blocks leave may be filled.
 void AsyncTls::chooseNextBlocks(const cuda::Launch& launch, int index) {
     Layer& layer = at(index);
     cuda::SelectArgs select = taken_;
@@ -403,9 +276,7 @@ void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
         args.candidates = {next_.blocks, nullptr, taken_.listCount, nullptr};
     }
     if (context_.record) {
-        args.places = layer.places;
-        args.placeCount = layer.placeCount;
-        args.placeCapacity = tokens_;
+        args.chosen = layer.chosen;
         args.q = layer.q;
         args.index = context_.layers[std::size_t(step.layer)].index;
         args.previous = layer.previous;
@@ -417,7 +288,6 @@ void AsyncTls::settle(const cuda::Launch& launch, const DeviceStep& step) {
             if (lag_) args.lag = reinterpret_cast<cuda::LagHead*>(step.report + lagsAt());
             args.layer = reinterpret_cast<cuda::LagLayer*>(step.report);
             args.marks = marks_ + step.layer;
-            args.resumed = step.offloadingMark;
         }
     }
     cuda::settleCandidates(launch, args);
@@ -446,30 +316,38 @@ void AsyncTls::fetch(const cuda::Launch& launch, int index) {
     transfers_.send(launch, index, gather);
 }
 
-void AsyncTls::refine(const DeviceStep& step, const cuda::DecodeAttentionArgs& args) {
-    chooseTokens(step);
-    pack(step, args);
-    // What its blocks leave may be filled now; the next step's are chosen beside the attention.
+bool AsyncTls::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
+    Layer& layer = at(step.layer);
+    if (step.blockLogSums != nullptr) args.logSums = attended_;
+    cuda::CandidateAttentionArgs candidates;
+    if (knows(step.layer)) {
+        args.listBlock = layer.candidates.ids;
+        args.listCount = layer.candidates.count;
+        args.capacity = context_.capacity;
+        candidates.listedBefore = true;
+    }
+    candidates.attend = args;
+    candidates.labels = labels_.of(step.layer);
+    candidates.newKey = step.newKey;
+    candidates.wanted = tokens_;
+    candidates.chosen = layer.chosen;
+    candidates.keptQ = layer.q;
+    candidates.logits = logits_;
+    candidates.marks[1] = step.poolingMark;
+    candidates.marks[2] = step.offloadingMark;
+    if (context_.record) candidates.marks[0] = knows(step.layer) ? step.stage1Mark : &marks_[step.layer].scored;
+    const bool awaited = awaits(step.layer);
+    if (awaited && context_.record) cuda::stampNow(context_.launch, &marks_[step.layer].ready);
+    cuda::attendCandidates(awaited ? transfers_.join(context_.launch, step.layer) : context_.launch, candidates);
+    return true;
+}
+
+/// The next step's candidates are chosen beside what follows the attention.
+void AsyncTls::after(const DeviceStep& step) {
     const cuda::Launch launch = lag_ ? beside_.fork(context_.launch) : context_.launch;
     if (lag_) chooseNextBlocks(launch, step.layer);
     settle(launch, step);
-    if (fetches(step.layer) && !transfers_.crosses(step.layer)) fetch(launch, step.layer);
-}
-
-bool AsyncTls::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
-    args.blocks = packed_;
-    args.headFirst = packedFirst_;
-    args.packedTokens = at(step.layer).placeCount;
-    args.listBlock = args.listSlot = args.listCount = nullptr;
-    args.maxBlocks = std::min(blocks_, context_.maxBlocks);
-    args.tokenBias = packedBias_;
-    args.biasFirst = placeFirst_;
-    args.partial = partial_;
-    if (step.blockLogSums != nullptr) args.logSums = attended_;
-    return false;
-}
-
-void AsyncTls::after(const DeviceStep& step) {
+    if (fetches(step.layer) && !awaits(step.layer)) fetch(launch, step.layer);
     if (step.blockLogSums != nullptr && step.report != nullptr)
         cuda::attendedShare(context_.launch,
                             {context_.shape, context_.rows(), context_.maxBlocks, step.position, step.active, attended_,
@@ -504,14 +382,14 @@ void AsyncTls::fill(int index, const char* report, std::span<const int>, LayerRe
     }
     const auto between = [](std::uint64_t from, std::uint64_t to) { return to > from ? std::int64_t(to - from) : 0; };
     if (out.h2dBlocks + out.d2hBlocks > 0) // at once: the choice of tokens waited for it
-        out.transferNs = out.exposedNs = between(marks.listed, marks.scored);
+        out.transferNs = out.exposedNs = between(marks.listed, awaits(index) ? marks.ready : marks.scored);
     if (!fetches(index)) return;
     std::int64_t exposed = std::int64_t(layer.waitedNs);
     if (layer.loads > 0) {
         out.h2dBlocks += std::int32_t(layer.loads);
         out.h2dBytes += std::int64_t(layer.loads) * blockBytes();
         out.transferNs += between(marks.begin, marks.end);
-        if (transfers_.crosses(index) && marks.end > marks.ready) exposed += between(marks.ready, layer.resumed);
+        if (awaits(index) && marks.end > marks.ready) exposed += between(marks.ready, marks.scored);
     }
     out.exposedNs += exposed;
     out.transferNs = std::max(out.transferNs, out.exposedNs);

@@ -1,9 +1,9 @@
 // Double Sparsity on the GPU (core/select/double_sparsity.cpp). On the device: the labels. Keys and values lie token by
 // token in pinned host memory, or on the device where nothing is offloaded, and the chosen ones are packed into blocks.
+#include "core/cuda/select/token_labels.h"
 #include "core/cuda/select/token_report.h"
-#include "core/select/channel_importance.h"
+#include "core/cuda/select/token_store.h"
 #include "kernels/base/error.h"
-#include "kernels/cuda/labels.h"
 #include "kernels/cuda/token_pack.h"
 
 #include <algorithm>
@@ -22,13 +22,10 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override { return report_.bytes(); }
-    std::size_t hostBytes() const override { return context_.offload ? storeBytes() : 0; }
-    std::int64_t storedBytes(int, int sequence) const override {
-        const auto tokens = std::int64_t(context_.promptTokens[std::size_t(sequence)]);
-        return context_.offload ? tokens * context_.shape.kvHeads * tokenBytes() : 0;
-    }
+    std::size_t hostBytes() const override { return store_.hostBytes(); }
+    std::int64_t storedBytes(int, int sequence) const override { return store_.storedBytes(sequence); }
     bool keepsKeys() const override { return false; } // it does, but not in blocks
-    void prompt(const DevicePromptChunk& chunk) override;
+    void prompt(const DevicePromptChunk& chunk) override { labels_.prompt(chunk); }
     void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs&) override;
@@ -38,38 +35,17 @@ public:
 
 private:
     struct Layer {
-        cuda::LabelStore labels;
-        Bf16* store = nullptr; // [tokens of all heads, 2*dim], as the device sees it
         std::int32_t *previous = nullptr, *previousCount = nullptr;
     };
     Layer& at(int layer) { return layers_[std::size_t(layer)]; }
-    std::int64_t tokenBytes() const { return std::int64_t(cuda::tokenBytes(context_.shape.dim)); }
-    std::int64_t tokenStride(int sequence) const {
-        return std::int64_t(context_.spec.grid.blocks(context_.maxTokens[std::size_t(sequence)])) *
-               context_.shape.blockSize;
-    }
-    std::int64_t firstToken(int sequence) const { // of a layer's store and of the eviction scores
-        std::int64_t first = 0;
-        for (int s = 0; s < sequence; ++s) first += tokenStride(s) * context_.shape.kvHeads;
-        return first;
-    }
-    std::size_t layerElements() const {
-        return std::size_t(firstToken(context_.rows())) * cuda::tokenElements(context_.shape.dim);
-    }
-    std::size_t storeBytes() const {
-        std::size_t own = 0;
-        for (const DeviceLayerState& layer : context_.layers) own += layer.own ? 1 : 0;
-        return own * layerElements() * sizeof(Bf16);
-    }
     bool biased() const { return context_.spec.bias.scale != 0.f; }
 
     const DeviceSelectorContext context_;
-    const int mostTokens_, heavy_, channels_, bits_, blocks_; // blocks_: that hold the chosen tokens of a head
+    const int mostTokens_, heavy_, blocks_; // blocks_: that hold the chosen tokens of a head
     const TokenReport report_;
-    std::optional<select::ChannelImportance> calibrated_;
-    PinnedMemory store_;
+    TokenLabels labels_;
+    TokenStore store_;
     std::vector<Layer> layers_;
-    double* sums_ = nullptr;                            // of the channels of the prompt being read
     std::int32_t *tokens_ = nullptr, *count_ = nullptr; // the step's choice
     float *scores_ = nullptr, *packedBias_ = nullptr, *partial_ = nullptr;
     Bf16* packed_ = nullptr;
@@ -79,40 +55,29 @@ private:
 DoubleSparsity::DoubleSparsity(const ParameterValues& values, const DeviceSelectorContext& context)
     : context_(context), mostTokens_(*std::max_element(context.maxTokens.begin(), context.maxTokens.end())),
       heavy_(std::min(values.integer("heavy_tokens"), mostTokens_)),
-      channels_(std::clamp(context.shape.dim / values.integer("group_factor"), 1, context.shape.dim)),
-      bits_(std::stoi(values.text("label_bits"))),
       blocks_((heavy_ + context.shape.blockSize - 1) / context.shape.blockSize), report_(context, heavy_),
-      layers_(std::size_t(context.config.layers)) {
+      labels_(context_, context.shape.dim / values.integer("group_factor"), std::stoi(values.text("label_bits")),
+              select::ChannelRule::MeanProduct),
+      store_(context_), layers_(std::size_t(context.config.layers)) {
     if (const int most = cuda::mostLabelledTokens(context.launch); mostTokens_ > most)
         throw Error(ErrorKind::Unsupported,
                     fmt::format("double-sparsity scores at most {} tokens on this GPU, and {} are asked for", most,
                                 mostTokens_),
                     "use a shorter context, or --backend cpu");
-    if (context.model != nullptr) calibrated_ = select::findChannelImportance(*context.model);
 }
 
 void DoubleSparsity::plan(DeviceArena& arena) {
-    const auto heads = std::size_t(context_.heads()), kvHeads = std::size_t(context_.shape.kvHeads),
-               lists = heads * std::size_t(heavy_), bs = std::size_t(context_.shape.blockSize);
-    const std::size_t stride = (std::size_t(mostTokens_) + 31) / 32 * 32;
+    const auto heads = std::size_t(context_.heads()), lists = heads * std::size_t(heavy_),
+               bs = std::size_t(context_.shape.blockSize);
+    labels_.plan(arena);
+    store_.plan(arena);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
         if (!context_.layers[i].own) continue;
         Layer& layer = layers_[i];
-        layer.labels.channels = channels_;
-        layer.labels.bits = bits_;
-        layer.labels.stride = std::int64_t(stride);
-        arena.plan(layer.labels.codes, heads * std::size_t(layer.labels.words()) * stride, "label cache");
-        if (bits_ == 4) {
-            arena.plan(layer.labels.steps, heads * stride, "label cache");
-            arena.plan(layer.labels.lowest, heads * stride, "label cache");
-        }
-        arena.plan(layer.labels.channel, heads * std::size_t(channels_), "label cache");
-        if (!context_.offload) arena.plan(layer.store, layerElements(), "resident KV cache");
         if (!context_.record) continue;
         arena.plan(layer.previous, lists, "recorder state");
         arena.plan(layer.previousCount, heads, "recorder state");
     }
-    arena.plan(sums_, kvHeads * cuda::kObservers * std::size_t(context_.shape.dim), "prompt scores");
     arena.plan(tokens_, lists, "selections");
     arena.plan(scores_, lists, "selections");
     arena.plan(count_, heads, "selections");
@@ -138,68 +103,14 @@ void DoubleSparsity::begin() {
     }
     upload(packedFirst_, blocks);
     upload(placeFirst_, places);
-    if (context_.offload) {
-        const bool borrowed = context_.store != nullptr && context_.store->bytes() >= storeBytes();
-        if (!borrowed) store_ = PinnedMemory(storeBytes(), "the KV store");
-        void* seen = nullptr;
-        cuda::check(cudaHostGetDevicePointer(&seen, borrowed ? context_.store->data() : store_.data(), 0),
-                    "mapping the KV store");
-        Bf16* next = static_cast<Bf16*>(seen);
-        for (std::size_t i = 0; i < layers_.size(); ++i)
-            if (context_.layers[i].own) layers_[i].store = next, next += layerElements();
-    }
-    if (!calibrated_) return;
-    for (int i = 0; i < context_.config.layers; ++i) {
-        if (!context_.layers[std::size_t(i)].own) continue;
-        std::vector<std::int32_t> channels;
-        for (int head = 0; head < context_.heads(); ++head) {
-            const auto best =
-                select::bestChannels(calibrated_->of(calibrated_->mean, i, head % context_.shape.kvHeads), channels_);
-            channels.insert(channels.end(), best.begin(), best.end());
-        }
-        upload(at(i).labels.channel, channels);
-    }
-}
-
-void DoubleSparsity::prompt(const DevicePromptChunk& chunk) {
-    if (calibrated_ || !context_.layers[std::size_t(chunk.layer)].own) return;
-    cuda::ObserveArgs args;
-    args.shape = context_.shape;
-    args.n = chunk.n;
-    args.first = chunk.first;
-    args.q = chunk.q;
-    args.blocks = chunk.blocks;
-    args.headStride = chunk.headStride;
-    args.sums = sums_;
-    cuda::observeChannels(context_.launch, args);
+    labels_.begin();
+    store_.begin();
 }
 
 void DoubleSparsity::promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) {
     if (!context_.layers[std::size_t(layer)].own) return;
-    const auto dim = std::size_t(context_.shape.dim);
-    if (!calibrated_) {
-        cuda::pickChannels(context_.launch, sums_, tokens, context_.shape, sequence, at(layer).labels);
-        cuda::check(cudaMemsetAsync(sums_, 0,
-                                    std::size_t(context_.shape.kvHeads) * cuda::kObservers * dim * sizeof(double),
-                                    context_.launch.stream),
-                    "observing channels");
-    }
-    cuda::LabelPromptArgs label;
-    label.shape = context_.shape;
-    label.sequence = sequence;
-    label.tokens = tokens;
-    label.blocks = blocks;
-    label.headStride = headStride;
-    label.labels = at(layer).labels;
-    cuda::labelPrompt(context_.launch, label);
-    cuda::UnpackArgs unpack;
-    unpack.shape = context_.shape;
-    unpack.tokens = tokens;
-    unpack.blocks = blocks;
-    unpack.headStride = headStride;
-    unpack.store = at(layer).store + std::size_t(firstToken(sequence)) * cuda::tokenElements(context_.shape.dim);
-    unpack.storeStride = tokenStride(sequence);
-    cuda::unpackPrompt(context_.launch, unpack);
+    labels_.promptDone(layer, sequence, tokens, blocks, headStride);
+    store_.promptDone(layer, sequence, tokens, blocks, headStride);
 }
 
 void DoubleSparsity::append(const DeviceStep& step) {
@@ -211,8 +122,8 @@ void DoubleSparsity::append(const DeviceStep& step) {
     args.active = step.active;
     args.newKey = step.newKey;
     args.newValue = step.newValue;
-    args.labels = at(step.layer).labels;
-    args.store = at(step.layer).store;
+    args.labels = labels_.of(step.layer);
+    args.store = store_.of(step.layer);
     args.first = context_.tokenFirst;
     cuda::labelToken(context_.launch, args);
 }
@@ -226,9 +137,9 @@ void DoubleSparsity::choose(const DeviceStep& step, cuda::SelectArgs&) {
     choice.position = step.position;
     choice.active = step.active;
     choice.q = step.q;
-    choice.labels = layer.labels;
+    choice.labels = labels_.of(step.layer);
     // 1/sqrt(channels) where the model scales by 1/sqrt(dim).
-    choice.scale = context_.config.attentionScale() * std::sqrt(float(context_.shape.dim) / float(channels_));
+    choice.scale = context_.config.attentionScale() * std::sqrt(float(context_.shape.dim) / float(labels_.channels()));
     choice.maxTokens = mostTokens_;
     choice.wanted = choice.capacity = heavy_;
     choice.tokens = tokens_;
@@ -260,7 +171,7 @@ void DoubleSparsity::choose(const DeviceStep& step, cuda::SelectArgs&) {
     pack.tokens = tokens_;
     pack.count = count_;
     pack.capacity = heavy_;
-    pack.store = layer.store;
+    pack.store = store_.of(step.layer);
     pack.first = context_.tokenFirst;
     pack.position = step.position;
     pack.newKey = step.newKey;
@@ -291,8 +202,8 @@ void DoubleSparsity::fill(int layer, const char* report, std::span<const int> ac
                  [](int, std::int32_t newest) { return newest + 1; });
     if (!context_.offload) return;
     out.h2dBlocks = out.misses;
-    out.h2dBytes = out.misses * tokenBytes();
-    out.d2hBytes = std::int64_t(active.size()) * context_.shape.kvHeads * tokenBytes();
+    out.h2dBytes = out.misses * store_.tokenBytes();
+    out.d2hBytes = std::int64_t(active.size()) * context_.shape.kvHeads * store_.tokenBytes();
     out.transferNs = out.exposedNs = out.stageNs[std::size_t(Stage::Offloading)]; // the attention waits for all of it
 }
 

@@ -1,8 +1,7 @@
 // InfiniGen by block on the GPU: the next layer's own projection of this layer's input, along the directions in which
 // its queries vary most, against every key along the same.
-#include "core/cuda/device_selector.h"
+#include "core/cuda/select/guessed_queries.h"
 #include "core/math/symmetric_eigen.h"
-#include "kernels/cuda/lookahead.h"
 #include "kernels/cuda/partial_keys.h"
 
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace {
 class InfinigenOnDevice final : public DeviceSelector {
 public:
     InfinigenOnDevice(const DeviceSelectorContext& context, int dims, int warmUp)
-        : context_(context), dims_(dims), width_(cuda::partialWidth(dims)), warmUp_(warmUp) {}
+        : context_(context), dims_(dims), width_(cuda::partialWidth(dims)), warmUp_(warmUp), guess_(context_) {}
 
     bool looksAhead() const override { return true; }
     void plan(DeviceArena& arena) override;
@@ -29,7 +28,7 @@ private:
     std::size_t dim() const { return std::size_t(context_.shape.dim); }
     cuda::PartialKeys partialOf(int layer) const {
         const Layer& kept = layers_[std::size_t(layer)];
-        return {kept.directions, kept.keys, context_.tokenFirst, width_};
+        return {kept.directions, kept.keys, context_.tokenFirst, 0, width_};
     }
     /// [dim, width_] of one head: the right singular vectors of its sampled queries, strongest first, are the
     /// eigenvectors of their Gram matrix.
@@ -41,11 +40,11 @@ private:
     };
     const DeviceSelectorContext context_;
     const int dims_, width_, warmUp_;
+    GuessedQueries guess_;
     std::vector<Layer> layers_;
     double* gram_ = nullptr; // [kvHeads, dim, dim] of the prompt and layer being read
     int sampledLayer_ = -1, sampledSequence_ = -1;
-    float *projected_ = nullptr, *scores_ = nullptr;
-    __nv_bfloat16* query_ = nullptr; // [rows, queryHeads*dim]
+    float* scores_ = nullptr;
 };
 
 void InfinigenOnDevice::plan(DeviceArena& arena) {
@@ -59,10 +58,8 @@ void InfinigenOnDevice::plan(DeviceArena& arena) {
         arena.plan(layers_[i].directions, heads * dim() * std::size_t(width_), kWhat);
         arena.plan(layers_[i].keys, tokens * std::size_t(width_), kWhat);
     }
-    const std::size_t queries = std::size_t(context_.rows() * context_.shape.queryHeads) * dim();
     arena.plan(gram_, kvHeads * dim() * dim(), kWhat);
-    arena.plan(projected_, queries, kWhat);
-    arena.plan(query_, queries, kWhat);
+    guess_.plan(arena, kWhat);
     arena.plan(scores_, heads * std::size_t(context_.maxBlocks), kWhat);
 }
 
@@ -124,30 +121,8 @@ void InfinigenOnDevice::append(const DeviceStep& step) {
 }
 
 void InfinigenOnDevice::lookAhead(const DeviceStep& step, int target, cuda::SelectArgs& select) {
-    const ModelConfig& config = context_.config;
-    const DeviceLayer &here = context_.weights.layers[std::size_t(step.layer)],
-                      &next = context_.weights.layers[std::size_t(target)];
-    const int width = context_.shape.queryHeads * context_.shape.dim;
-    cuda::DeviceMatrix queries = next.qkv.front(); // they come first, and whole tiles of rows can be left out
-    queries.rows = width;
-    context_.linear->run(queries, step.x, config.hidden, context_.rows(), {here.inputNorm, config.streamNormEps()},
-                         {projected_, width, false, next.qkvBias, nullptr}, step.stage1Mark);
-    cuda::GuessArgs guess;
-    guess.rows = context_.rows();
-    guess.heads = context_.shape.queryHeads;
-    guess.dim = context_.shape.dim;
-    guess.projected = projected_;
-    guess.interleaved = context_.config.rope.interleaved;
-    guess.cos = context_.ropeCos;
-    guess.sin = context_.ropeSin;
-    guess.ropeFirst = context_.ropeFirst;
-    guess.position = step.position;
-    guess.active = step.active;
-    guess.norm = next.headNorms.query;
-    guess.eps = next.headNorms.eps;
-    guess.q = query_;
-    cuda::rotateGuess(context_.launch, guess);
-    cuda::scorePartialKeys(context_.launch, {context_.shape, context_.rows(), step.position, step.active, query_,
+    const __nv_bfloat16* query = guess_.make(step, target);
+    cuda::scorePartialKeys(context_.launch, {context_.shape, context_.rows(), step.position, step.active, query,
                                              partialOf(target), context_.maxBlocks, scores_});
     select.score = cuda::SelectArgs::Score::Given;
     select.givenScores = scores_;

@@ -1,14 +1,59 @@
-// InfLLM-V2 is data on the GPU, with exact log-sum-exps.
+// InfLLM-V2 is data on the GPU with exact log-sum-exps; with compressed ones its blocks are scored here.
 #include "core/cuda/device_selector.h"
 
-#include "kernels/base/error.h"
+#include "kernels/cuda/coarse_sums.h"
+
+#include <algorithm>
 
 namespace kvscope {
+namespace {
 
-std::unique_ptr<DeviceSelector> infllmV2OnDevice(const ParameterValues& values, const DeviceSelectorContext&) {
-    if (values.text("lse") != "exact")
-        throw Error(ErrorKind::Unsupported, "the GPU backend has lse=exact only", "use lse=exact, or --backend cpu");
-    return nullptr;
+class CompressedLse final : public DeviceSelector {
+public:
+    explicit CompressedLse(const DeviceSelectorContext& context)
+        : context_(context),
+          windows_(std::max(
+              1, context.spec.grid.windows(*std::max_element(context.maxTokens.begin(), context.maxTokens.end())))) {}
+
+    void plan(DeviceArena& arena) override {
+        constexpr const char* kWhat = "selections";
+        const std::size_t heads = std::size_t(context_.rows() * context_.shape.queryHeads);
+        arena.plan(logits_, heads * std::size_t(windows_), kWhat);
+        arena.plan(logSums_, heads, kWhat);
+        arena.plan(scores_, std::size_t(context_.heads()) * std::size_t(context_.maxBlocks), kWhat);
+    }
+    void choose(const DeviceStep& step, cuda::SelectArgs& args) override {
+        cuda::CoarseScoreArgs score;
+        score.shape = context_.shape;
+        score.rows = args.rows;
+        score.maxBlocks = args.maxBlocks;
+        score.maxWindows = windows_;
+        score.position = args.position;
+        score.active = args.active;
+        score.q = args.q;
+        score.index = args.index;
+        score.scale = args.scale;
+        score.logits = logits_;
+        score.logSums = logSums_;
+        score.scores = scores_;
+        score.mark = step.stage1Mark;
+        cuda::scoreByCoarseSums(context_.launch, score);
+        args.score = cuda::SelectArgs::Score::Given;
+        args.givenScores = scores_;
+        args.marks[1] = step.poolingMark;
+    }
+
+private:
+    const DeviceSelectorContext context_;
+    const int windows_; // of the longest sequence
+    float *logits_ = nullptr, *logSums_ = nullptr, *scores_ = nullptr;
+};
+
+} // namespace
+
+std::unique_ptr<DeviceSelector> infllmV2OnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
+    if (values.text("lse") == "exact") return nullptr;
+    return std::make_unique<CompressedLse>(context);
 }
 
 } // namespace kvscope

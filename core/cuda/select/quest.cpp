@@ -1,6 +1,11 @@
 #include "core/cuda/select/scored_pages.h"
 
+#include "core/select/common_parameters.h"
 #include "kernels/base/error.h"
+#include "kernels/cuda/candidates.h"
+#include "kernels/cuda/head_blocks.h"
+
+#include <cmath>
 
 namespace kvscope {
 namespace {
@@ -29,13 +34,149 @@ private:
     ScoredPages pages_;
 };
 
+/// Every query head has blocks of its own. Those of a group are united on the device, and each attends to its own.
+class QuestPerHead final : public DeviceSelector {
+public:
+    QuestPerHead(const DeviceSelectorContext& context, int dynamicBlocks)
+        : context_(context), dynamicBlocks_(dynamicBlocks), byHead_{context.shape.queryHeads, context.shape.queryHeads,
+                                                                    context.shape.dim, context.shape.blockSize} {}
+
+    void plan(DeviceArena& arena) override;
+    void begin() override;
+    void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
+    bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
+    // With the oracle: what the heads attended to, each its own, not the union.
+    std::size_t reportBytes() const override {
+        return context_.record ? (std::size_t(context_.heads()) * sizeof(float) + 15) / 16 * 16 : 0;
+    }
+    void after(const DeviceStep& step) override {
+        if (step.blockLogSums != nullptr && step.report != nullptr)
+            cuda::attendedShare(context_.launch,
+                                {context_.shape, context_.rows(), context_.maxBlocks, step.position, step.active,
+                                 attended_, step.blockLogSums, reinterpret_cast<float*>(step.report)});
+    }
+    void fill(int, const char* report, std::span<const int>, LayerRecord&, StepRecord& record,
+              std::size_t firstSelection) const override {
+        for (std::size_t i = firstSelection; report != nullptr && i < record.selections.size(); ++i) {
+            SelectionRecord& selection = record.selections[i];
+            const int head = selection.sequence * context_.shape.kvHeads + selection.kvHead;
+            if (!std::isnan(selection.mass)) selection.mass = reinterpret_cast<const float*>(report)[head];
+        }
+    }
+
+private:
+    const DeviceSelectorContext context_;
+    const int dynamicBlocks_;           // a query head's share of the budget
+    const cuda::AttentionShape byHead_; // query heads with keys of their own
+    // Of the layer at hand; lists are [rows, queryHeads, capacity], the union's [rows, kvHeads, capacity]
+    std::int32_t *blocks_ = nullptr, *count_ = nullptr, *places_ = nullptr, *slots_ = nullptr, *chosenCount_ = nullptr;
+    std::uint32_t *listed_ = nullptr, *chosen_ = nullptr, *arrivals_ = nullptr;
+    float *scores_ = nullptr, *chosenScores_ = nullptr, *partial_ = nullptr, *attended_ = nullptr;
+    std::int64_t *blockFirst_ = nullptr, *poolFirst_ = nullptr, *tokenFirst_ = nullptr; // [rows*queryHeads]
+};
+
+void QuestPerHead::plan(DeviceArena& arena) {
+    constexpr const char* kWhat = "selections";
+    const auto kvHeads = std::size_t(context_.heads()), heads = kvHeads * std::size_t(context_.shape.group()),
+               capacity = std::size_t(context_.capacity);
+    for (std::int32_t** list : {&blocks_, &places_, &slots_}) arena.plan(*list, heads * capacity, kWhat);
+    arena.plan(count_, heads, kWhat);
+    arena.plan(listed_, heads * capacity, kWhat);
+    arena.plan(scores_, heads * capacity, kWhat);
+    arena.plan(chosen_, kvHeads * capacity, kWhat);
+    arena.plan(chosenScores_, kvHeads * capacity, kWhat);
+    arena.plan(chosenCount_, kvHeads, kWhat);
+    for (std::int64_t** first : {&blockFirst_, &poolFirst_, &tokenFirst_}) arena.plan(*first, heads, "session state");
+    arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, byHead_, context_.rows(), context_.capacity),
+               "activations");
+    arena.plan(arrivals_, cuda::attentionArrivals(byHead_, context_.rows()), "session state");
+    arena.plan(attended_, heads, "the oracle");
+}
+
+/// Where a KV head's things begin, for each of its query heads.
+void QuestPerHead::begin() {
+    const auto group = std::size_t(context_.shape.group());
+    for (const auto& [to, from] : {std::pair{blockFirst_, context_.blockFirst},
+                                   {poolFirst_, context_.poolFirst},
+                                   {tokenFirst_, context_.tokenFirst}}) {
+        std::vector<std::int64_t> first(std::size_t(context_.heads())), repeated;
+        cuda::check(cudaMemcpy(first.data(), from, first.size() * sizeof(first[0]), cudaMemcpyDeviceToHost),
+                    "preparing the session");
+        for (const std::int64_t one : first) repeated.insert(repeated.end(), group, one);
+        cuda::check(cudaMemcpy(to, repeated.data(), repeated.size() * sizeof(first[0]), cudaMemcpyHostToDevice),
+                    "preparing the session");
+    }
+}
+
+void QuestPerHead::choose(const DeviceStep& step, cuda::SelectArgs& args) {
+    cuda::SelectArgs own;
+    own.shape = byHead_;
+    own.rows = args.rows;
+    own.position = args.position;
+    own.active = args.active;
+    own.q = args.q;
+    own.index = args.index;
+    own.index.blockFirst = blockFirst_;
+    own.maxBlocks = args.maxBlocks;
+    own.score = cuda::SelectArgs::Score::RangeBound;
+    own.planted = args.planted;
+    own.budget = args.budget;
+    own.budget.queryAware = dynamicBlocks_;
+    own.capacity = context_.capacity;
+    own.listBlock = blocks_;
+    own.listCount = count_;
+    own.recordBlocks = listed_;
+    own.recordScores = scores_;
+    own.marks[0] = step.stage1Mark;
+    own.marks[1] = step.poolingMark;
+    cuda::selectBlocksOnDevice(context_.launch, own);
+    cuda::UniteBlocksArgs unite;
+    unite.shape = context_.shape;
+    unite.rows = args.rows;
+    unite.maxBlocks = args.maxBlocks;
+    unite.active = args.active;
+    unite.blocks = listed_;
+    unite.scores = scores_;
+    unite.count = count_;
+    unite.capacity = context_.capacity;
+    unite.chosen = chosen_;
+    unite.chosenScores = chosenScores_;
+    unite.chosenCount = chosenCount_;
+    unite.places = places_;
+    cuda::uniteBlocks(context_.launch, unite);
+    args.score = cuda::SelectArgs::Score::None;
+    args.planted = -1;
+    args.chosen = chosen_;
+    args.chosenScores = chosenScores_;
+    args.chosenCount = chosenCount_;
+}
+
+bool QuestPerHead::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
+    if (args.listSlot != nullptr)
+        cuda::takeHeadSlots(context_.launch, {context_.shape, context_.rows(), context_.capacity, step.active, places_,
+                                              count_, args.listSlot, slots_});
+    args.headFirst = args.listSlot != nullptr ? poolFirst_ : blockFirst_;
+    args.listSlot = args.listSlot != nullptr ? slots_ : nullptr;
+    args.shape = byHead_;
+    args.listBlock = blocks_;
+    args.listCount = count_;
+    args.biasFirst = tokenFirst_;
+    args.partial = partial_;
+    args.arrivals = arrivals_;
+    if (step.blockLogSums != nullptr) args.logSums = attended_;
+    return false;
+}
+
 } // namespace
 
 std::unique_ptr<DeviceSelector> questOnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
     const std::string& bound = values.text("bound");
-    if (values.text("group") == "per_query_head")
-        throw Error(ErrorKind::Unsupported, "the GPU backend chooses blocks for a whole group of query heads",
-                    "use group=sum, or --backend cpu");
+    if (values.text("group") == "per_query_head") {
+        if (bound != "max")
+            throw Error(ErrorKind::Unsupported, "the GPU backend has bound=" + bound + " with group=sum only",
+                        "use bound=max, or --backend cpu");
+        return std::make_unique<QuestPerHead>(context, select::remainingBlocks(values, context.spec, 0));
+    }
     if (bound == "max") return nullptr;
     if (context.spec.rangeReduce != GroupReduce::Sum)
         throw Error(ErrorKind::Unsupported, "the GPU backend has bound=" + bound + " with group=sum only",

@@ -9,17 +9,18 @@ namespace kvscope {
 
 using DeviceSelectorOf = std::unique_ptr<DeviceSelector>(const ParameterValues&, const DeviceSelectorContext&);
 DeviceSelectorOf arkvaleOnDevice, asyncTlsOnDevice, dmaTokenOnDevice, doubleSparsityOnDevice, h2oOnDevice,
-    infinigenOnDevice, infllmOnDevice, infllmV2OnDevice, locretOnDevice, questOnDevice, shadowKvOnDevice, snapKvOnDevice,
-    spardaOnDevice;
+    infinigenOnDevice, infinigenTokenOnDevice, infllmOnDevice, infllmV2OnDevice, locretOnDevice, questOnDevice,
+    shadowKvOnDevice, snapKvOnDevice, spardaOnDevice;
 
 DeviceSelectorMaker findDeviceSelector(std::string_view method) {
-    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 13> table{{
+    static constexpr std::array<std::pair<std::string_view, DeviceSelectorMaker>, 14> table{{
         {"arkvale", arkvaleOnDevice},
         {"asynctls", asyncTlsOnDevice},
         {"dma-token", dmaTokenOnDevice},
         {"double-sparsity", doubleSparsityOnDevice},
         {"h2o", h2oOnDevice},
         {"infinigen", infinigenOnDevice},
+        {"infinigen-token", infinigenTokenOnDevice},
         {"infllm", infllmOnDevice},
         {"infllmv2", infllmV2OnDevice},
         {"locret", locretOnDevice},

@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 #include <random>
+#include <set>
 #include <vector>
 
 namespace kvscope::cuda::test {
@@ -98,6 +100,13 @@ protected:
     Launch launch;
     std::mt19937 random{std::random_device{}()};
 };
+
+/// Ascending random numbers below `limit`, with `last` as the last.
+inline std::vector<std::int32_t> randomBlocks(int count, int last, std::mt19937& random) {
+    std::set<std::int32_t> chosen{last};
+    while (int(chosen.size()) < std::min(count, last + 1)) chosen.insert(std::int32_t(random() % unsigned(last + 1)));
+    return {chosen.begin(), chosen.end()};
+}
 
 /// |got - want| / |want| over whole vectors.
 template <class A, class B> double relativeError(const A& got, const B& want) {

@@ -1,0 +1,41 @@
+#include "core/cuda/select/guessed_queries.h"
+
+#include "kernels/cuda/lookahead.h"
+
+namespace kvscope {
+
+void GuessedQueries::plan(DeviceArena& arena, const char* what) {
+    const std::size_t queries =
+        std::size_t(context_.rows() * context_.shape.queryHeads) * std::size_t(context_.shape.dim);
+    arena.plan(projected_, queries, what);
+    arena.plan(query_, queries, what);
+}
+
+const __nv_bfloat16* GuessedQueries::make(const DeviceStep& step, int target) const {
+    const ModelConfig& config = context_.config;
+    const DeviceLayer &here = context_.weights.layers[std::size_t(step.layer)],
+                      &next = context_.weights.layers[std::size_t(target)];
+    const int width = context_.shape.queryHeads * context_.shape.dim;
+    cuda::DeviceMatrix queries = next.qkv.front(); // they come first, and whole tiles of rows can be left out
+    queries.rows = width;
+    context_.linear->run(queries, step.x, config.hidden, context_.rows(), {here.inputNorm, config.streamNormEps()},
+                         {projected_, width, false, next.qkvBias, nullptr}, step.stage1Mark);
+    cuda::GuessArgs guess;
+    guess.rows = context_.rows();
+    guess.heads = context_.shape.queryHeads;
+    guess.dim = context_.shape.dim;
+    guess.projected = projected_;
+    guess.interleaved = config.rope.interleaved;
+    guess.cos = context_.ropeCos;
+    guess.sin = context_.ropeSin;
+    guess.ropeFirst = context_.ropeFirst;
+    guess.position = step.position;
+    guess.active = step.active;
+    guess.norm = next.headNorms.query;
+    guess.eps = next.headNorms.eps;
+    guess.q = query_;
+    cuda::rotateGuess(context_.launch, guess);
+    return query_;
+}
+
+} // namespace kvscope

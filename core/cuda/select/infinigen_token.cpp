@@ -1,0 +1,456 @@
+// InfiniGen in its original form on the GPU (core/select/infinigen_token.cpp): every query head guesses its next query,
+// scores every key along directions of its own and chooses tokens one layer ahead; what a KV head's query heads chose
+// travels beside the layer, and each attends to its own.
+#include "core/cuda/select/guessed_queries.h"
+#include "core/cuda/select/side_stream.h"
+#include "core/cuda/select/token_report.h"
+#include "core/cuda/select/token_store.h"
+#include "core/math/symmetric_eigen.h"
+#include "kernels/cuda/head_tokens.h"
+#include "kernels/cuda/linear.h"
+#include "kernels/cuda/partial_keys.h"
+#include "kernels/cuda/token_choice.h"
+#include "kernels/cuda/token_pack.h"
+
+#include <algorithm>
+#include <numeric>
+#include <span>
+#include <thread>
+
+namespace kvscope {
+namespace {
+
+using Bf16 = __nv_bfloat16;
+
+/// When a layer's tokens travelled, and when its attention could have begun without them.
+struct alignas(16) FetchMarks {
+    std::uint64_t begin = 0, end = 0, ready = 0;
+};
+
+class InfinigenTokenOnDevice final : public DeviceSelector {
+public:
+    InfinigenTokenOnDevice(const ParameterValues& values, const DeviceSelectorContext& context);
+
+    bool looksAhead() const override { return true; }
+    bool keepsKeys() const override { return false; } // it does, but not in blocks
+    void plan(DeviceArena& arena) override;
+    void begin() override;
+    std::size_t reportBytes() const override { return report_.bytes() + sizeof(FetchMarks); }
+    std::size_t hostBytes() const override { return store_.hostBytes(); }
+    std::int64_t storedBytes(int, int sequence) const override { return store_.storedBytes(sequence); }
+    void prompt(const DevicePromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
+    void append(const DeviceStep& step) override;
+    void choose(const DeviceStep&, cuda::SelectArgs&) override {} // dense_layers is 1 at least: all are chosen ahead
+    void lookAhead(const DeviceStep& step, int target, cuda::SelectArgs&) override;
+    bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
+    void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
+              std::size_t firstSelection) const override;
+
+private:
+    struct Layer {
+        cuda::PartialKeys partial;
+        std::int32_t *previous = nullptr, *previousCount = nullptr;
+    };
+    struct Lists { // of a layer: those of the next one are written while its own are attended to
+        std::int32_t *united = nullptr, *unitedCount = nullptr; // [heads, united], [heads]
+        std::int32_t *own = nullptr, *places = nullptr, *ownCount = nullptr;
+        Bf16* fetched = nullptr; // [heads, united, 2*dim]
+    };
+    bool own(int layer) const { return context_.layers[std::size_t(layer)].own; }
+    const Lists& listsOf(int layer) const { return lists_[layer % 2]; }
+    std::size_t dim() const { return std::size_t(context_.shape.dim); }
+    std::size_t queryHeads() const { return std::size_t(context_.shape.queryHeads); }
+    int unitedMost() const { return most_ * context_.shape.group() + 1; }
+    bool biased() const { return context_.spec.bias.scale != 0.f; }
+    FetchMarks* marksIn(char* report) const {
+        return report != nullptr ? reinterpret_cast<FetchMarks*>(report + report_.bytes()) : nullptr;
+    }
+    void solve(int tokens);
+    std::vector<float> directions(bool sampled) const;
+    void fetch(const DeviceStep& step, int target);
+    cuda::Launch arrived(const DeviceStep& step);
+
+    const DeviceSelectorContext context_;
+    const float alpha_;
+    const int mostTokens_, most_, warmUp_, dims_, width_, blocks_; // blocks_: of a query head's chosen tokens
+    const cuda::AttentionShape byHead_;                            // query heads with keys of their own
+    const TokenReport report_;
+    GuessedQueries guess_;
+    TokenStore store_;
+    SideStream side_;
+    std::vector<Layer> layers_;
+    Lists lists_[2];
+    // Of the prompt and layer being read: queries until there are directions, then how far all reach along them
+    double* gram_ = nullptr;  // [queryHeads, dim, dim]
+    Bf16* queries_ = nullptr; // [sampled tokens, queryHeads*dim]
+    float *vectors_ = nullptr, *lengths_ = nullptr;
+    std::vector<float> solved_; // vectors_ on the host; none before
+    int sampledLayer_ = -1, sampledSequence_ = -1;
+    // Of a choice
+    float *scores_ = nullptr, *packedBias_ = nullptr, *partial_ = nullptr;
+    std::int32_t *length_ = nullptr, *wanted_ = nullptr, *chosen_ = nullptr, *chosenCount_ = nullptr;
+    std::uint64_t* total_ = nullptr;
+    std::uint32_t *arrived_ = nullptr, *arrivals_ = nullptr;
+    Bf16* packed_ = nullptr;
+    std::int64_t *packedFirst_ = nullptr, *placeFirst_ = nullptr, *fetchedFirst_ = nullptr, *storeFirst_ = nullptr;
+};
+
+int mostOf(const std::vector<int>& tokens) { return *std::max_element(tokens.begin(), tokens.end()); }
+
+InfinigenTokenOnDevice::InfinigenTokenOnDevice(const ParameterValues& values, const DeviceSelectorContext& context)
+    : context_(context), alpha_(float(values.number("alpha"))), mostTokens_(mostOf(context.maxTokens)),
+      most_(std::min(values.integer("max_num_kv"), mostTokens_)), warmUp_(values.integer("warmup_tokens")),
+      dims_(std::max(1, int(values.number("partial_ratio") * context.shape.dim))), width_(cuda::partialWidth(dims_)),
+      blocks_((most_ + context.shape.blockSize) / context.shape.blockSize), byHead_{context.shape.queryHeads,
+                                                                                    context.shape.queryHeads,
+                                                                                    context.shape.dim,
+                                                                                    context.shape.blockSize},
+      report_(context, unitedMost()), guess_(context_), store_(context_), layers_(std::size_t(context.config.layers)) {}
+
+void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
+    constexpr const char *kPartial = "partial keys", *kChoice = "selections";
+    const std::size_t rows = std::size_t(context_.rows()), heads = rows * queryHeads(),
+                      kvHeads = std::size_t(context_.heads()), stride = (std::size_t(mostTokens_) + 7) / 8 * 8,
+                      united = std::size_t(unitedMost()), own = std::size_t(most_ + 1),
+                      bs = std::size_t(context_.shape.blockSize);
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+        if (!context_.layers[i].own) continue;
+        Layer& layer = layers_[i];
+        layer.partial.width = width_;
+        layer.partial.sharing = context_.shape.group();
+        layer.partial.stride = std::int64_t(stride);
+        arena.plan(layer.partial.directions, heads * dim() * std::size_t(width_), kPartial);
+        arena.plan(layer.partial.keys, heads * stride * std::size_t(width_), kPartial);
+        if (!context_.record) continue;
+        arena.plan(layer.previous, kvHeads * united, "recorder state");
+        arena.plan(layer.previousCount, kvHeads, "recorder state");
+    }
+    const auto sampled = std::size_t(std::min(mostOf(context_.promptTokens), warmUp_ + context_.promptChunk));
+    arena.plan(gram_, queryHeads() * dim() * dim(), kPartial);
+    arena.plan(queries_, sampled * queryHeads() * dim(), kPartial);
+    arena.plan(vectors_, queryHeads() * dim() * dim(), kPartial);
+    arena.plan(lengths_, queryHeads() * dim(), kPartial);
+    guess_.plan(arena, kPartial);
+    store_.plan(arena);
+    for (Lists& lists : lists_) {
+        arena.plan(lists.united, kvHeads * united, kChoice);
+        arena.plan(lists.unitedCount, kvHeads, kChoice);
+        arena.plan(lists.own, heads * own, kChoice);
+        arena.plan(lists.places, heads * own, kChoice);
+        arena.plan(lists.ownCount, heads, kChoice);
+        if (context_.offload)
+            arena.plan(lists.fetched, kvHeads * united * cuda::tokenElements(int(dim())), "chosen tokens");
+    }
+    arena.plan(scores_, heads * stride, kChoice);
+    arena.plan(length_, heads, kChoice);
+    arena.plan(wanted_, 1, kChoice);
+    arena.plan(total_, 1, kChoice);
+    arena.plan(arrived_, 1, kChoice);
+    arena.plan(chosen_, heads * std::size_t(most_), kChoice);
+    arena.plan(chosenCount_, heads, kChoice);
+    arena.plan(packed_, heads * std::size_t(blocks_) * cuda::blockElements(byHead_), "chosen tokens");
+    if (biased()) arena.plan(packedBias_, heads * std::size_t(blocks_) * bs, "chosen tokens");
+    for (std::int64_t** first : {&packedFirst_, &placeFirst_, &fetchedFirst_, &storeFirst_})
+        arena.plan(*first, heads, "session state");
+    arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, byHead_, context_.rows(), blocks_),
+               "activations");
+    arena.plan(arrivals_, cuda::attentionArrivals(byHead_, context_.rows()), "session state");
+}
+
+void InfinigenTokenOnDevice::begin() {
+    std::vector<std::int64_t> packed, places, fetched, stored;
+    for (int row = 0; row < context_.rows(); ++row)
+        for (int h = 0; h < context_.shape.queryHeads; ++h) {
+            const std::int64_t head = std::int64_t(row) * context_.shape.queryHeads + h, g = h / context_.shape.group();
+            packed.push_back(head * blocks_);
+            places.push_back(head * blocks_ * context_.shape.blockSize);
+            fetched.push_back((std::int64_t(row) * context_.shape.kvHeads + g) * unitedMost());
+            stored.push_back(store_.firstOf(row, int(g)));
+        }
+    for (const auto& [to, from] :
+         {std::pair{packedFirst_, &packed}, {placeFirst_, &places}, {fetchedFirst_, &fetched}, {storeFirst_, &stored}})
+        cuda::check(cudaMemcpy(to, from->data(), from->size() * sizeof(std::int64_t), cudaMemcpyHostToDevice),
+                    "preparing the session");
+    store_.begin();
+    if (context_.offload) side_.open();
+}
+
+void InfinigenTokenOnDevice::prompt(const DevicePromptChunk& chunk) {
+    if (!own(chunk.layer)) return;
+    const auto clear = [&](auto* what, std::size_t count) {
+        cuda::check(cudaMemsetAsync(what, 0, count * sizeof(*what), context_.launch.stream), "preparing partial keys");
+    };
+    if (chunk.first == 0) {
+        clear(gram_, queryHeads() * dim() * dim());
+        clear(lengths_, queryHeads() * dim());
+        solved_.clear();
+        sampledLayer_ = chunk.layer;
+        sampledSequence_ = chunk.sequence;
+    }
+    if (!solved_.empty()) {
+        cuda::addLengthsAlong(context_.launch, {byHead_, chunk.q, chunk.n, vectors_, lengths_});
+        return;
+    }
+    const std::size_t width = queryHeads() * dim();
+    cuda::addQueryGram(context_.launch, {byHead_, chunk.q, std::clamp(warmUp_ - chunk.first, 0, chunk.n), gram_});
+    cuda::check(cudaMemcpyAsync(queries_ + std::size_t(chunk.first) * width, chunk.q,
+                                std::size_t(chunk.n) * width * sizeof(Bf16), cudaMemcpyDeviceToDevice,
+                                context_.launch.stream),
+                "keeping queries");
+    const int read = chunk.first + chunk.n;
+    if (read >= std::min(warmUp_, chunk.promptTokens)) solve(read);
+}
+
+/// The right singular vectors of the sampled queries of every query head, and how far the first `tokens` reach along
+/// them.
+void InfinigenTokenOnDevice::solve(int tokens) {
+    const std::size_t matrix = dim() * dim();
+    std::vector<double> gram(queryHeads() * matrix);
+    cuda::check(cudaMemcpyAsync(gram.data(), gram_, gram.size() * sizeof(double), cudaMemcpyDeviceToHost,
+                                context_.launch.stream),
+                "reading the prompt's queries");
+    cuda::check(cudaStreamSynchronize(context_.launch.stream), "reading the prompt's queries");
+    solved_.resize(gram.size());
+    {
+        std::vector<std::jthread> team;
+        const std::size_t threads = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, queryHeads());
+        for (std::size_t t = 0; t < threads; ++t)
+            team.emplace_back([&, t] {
+                for (std::size_t h = t; h < queryHeads(); h += threads) {
+                    const SymmetricEigen eigen =
+                        symmetricEigen(std::span(gram).subspan(h * matrix, matrix), int(dim()));
+                    std::transform(eigen.vectors.begin(), eigen.vectors.begin() + std::ptrdiff_t(matrix),
+                                   solved_.begin() + std::ptrdiff_t(h * matrix), [](double x) { return float(x); });
+                }
+            });
+    }
+    cuda::check(cudaMemcpyAsync(vectors_, solved_.data(), solved_.size() * sizeof(float), cudaMemcpyHostToDevice,
+                                context_.launch.stream),
+                "keeping directions");
+    cuda::addLengthsAlong(context_.launch, {byHead_, queries_, tokens, vectors_, lengths_});
+}
+
+/// [queryHeads, dim, width]: kept are the directions along which the prompt's queries add up to most.
+std::vector<float> InfinigenTokenOnDevice::directions(bool sampled) const {
+    const auto width = std::size_t(width_);
+    std::vector<float> lengths(queryHeads() * dim()), result(queryHeads() * dim() * width, 0.f);
+    if (sampled) {
+        cuda::check(cudaMemcpyAsync(lengths.data(), lengths_, lengths.size() * sizeof(float), cudaMemcpyDeviceToHost,
+                                    context_.launch.stream),
+                    "reading the prompt's queries");
+        cuda::check(cudaStreamSynchronize(context_.launch.stream), "reading the prompt's queries");
+    }
+    for (std::size_t h = 0; h < queryHeads(); ++h) {
+        const float* mine = lengths.data() + h * dim();
+        std::vector<std::size_t> order(dim());
+        std::iota(order.begin(), order.end(), std::size_t(0));
+        std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return mine[a] > mine[b]; });
+        std::sort(order.begin(), order.begin() + dims_);
+        for (std::size_t i = 0; i < std::size_t(dims_); ++i)
+            for (std::size_t c = 0; c < dim(); ++c) // a filled context has no queries: the first channels
+                result[(h * dim() + c) * width + i] = sampled  ? solved_[(h * dim() + order[i]) * dim() + c]
+                                                      : c == i ? 1.f
+                                                               : 0.f;
+    }
+    return result;
+}
+
+void InfinigenTokenOnDevice::promptDone(int layer, int sequence, int tokens, const Bf16* blocks,
+                                        std::int64_t headStride) {
+    if (!own(layer)) return;
+    const cuda::PartialKeys& partial = layers_[std::size_t(layer)].partial;
+    const std::vector<float> kept = directions(layer == sampledLayer_ && sequence == sampledSequence_);
+    cuda::check(cudaMemcpyAsync(partial.directions + std::size_t(sequence) * kept.size(), kept.data(),
+                                kept.size() * sizeof(float), cudaMemcpyHostToDevice, context_.launch.stream),
+                "keeping directions");
+    cuda::check(cudaStreamSynchronize(context_.launch.stream), "keeping directions");
+    cuda::keepPartialPrompt(context_.launch, {context_.shape, sequence, tokens, blocks, headStride, partial});
+    store_.promptDone(layer, sequence, tokens, blocks, headStride);
+}
+
+void InfinigenTokenOnDevice::append(const DeviceStep& step) {
+    if (!own(step.layer)) return;
+    cuda::appendPartialKey(context_.launch, {context_.shape, context_.rows(), step.position, step.active, step.newKey,
+                                             layers_[std::size_t(step.layer)].partial});
+    const Lists& lists = listsOf(step.layer);
+    cuda::PlaceNewestArgs args;
+    args.shape = context_.shape;
+    args.rows = context_.rows();
+    args.position = step.position;
+    args.active = step.active;
+    args.newKey = step.newKey;
+    args.newValue = step.newValue;
+    args.store = store_.of(step.layer);
+    args.first = context_.tokenFirst;
+    args.fetched = lists.fetched;
+    args.count = lists.unitedCount;
+    args.capacity = unitedMost();
+    cuda::placeNewest(context_.launch, args);
+}
+
+void InfinigenTokenOnDevice::lookAhead(const DeviceStep& step, int target, cuda::SelectArgs&) {
+    const std::int64_t stride = layers_[std::size_t(target)].partial.stride;
+    cuda::PartialTokenScoreArgs score;
+    score.shape = context_.shape;
+    score.rows = context_.rows();
+    score.position = step.position;
+    score.active = step.active;
+    score.q = guess_.make(step, target);
+    score.partial = layers_[std::size_t(target)].partial;
+    score.scale = context_.config.attentionScale();
+    score.maxTokens = mostTokens_;
+    score.scores = scores_;
+    score.stride = stride;
+    cuda::scorePartialTokens(context_.launch, score);
+    cuda::NearCountArgs near;
+    near.rows = context_.rows();
+    near.heads = context_.shape.queryHeads;
+    near.position = step.position;
+    near.active = step.active;
+    near.scores = scores_;
+    near.stride = stride;
+    near.alpha = alpha_;
+    near.most = most_;
+    near.length = length_;
+    near.wanted = wanted_;
+    near.total = total_;
+    near.arrived = arrived_;
+    cuda::countNear(context_.launch, near);
+    cuda::TokenChoiceArgs choice;
+    choice.rows = context_.rows();
+    choice.kvHeads = context_.shape.queryHeads;
+    choice.active = step.active;
+    choice.scores = scores_;
+    choice.stride = stride;
+    choice.length = length_;
+    choice.maxLength = mostTokens_;
+    choice.wanted = choice.capacity = most_;
+    choice.fewer = wanted_;
+    choice.tokens = chosen_;
+    choice.count = chosenCount_;
+    choice.mark = step.poolingMark;
+    cuda::chooseTokens(context_.launch, choice);
+    const Lists& lists = listsOf(target);
+    cuda::UniteArgs unite;
+    unite.shape = context_.shape;
+    unite.rows = context_.rows();
+    unite.maxTokens = mostTokens_;
+    unite.position = step.position;
+    unite.active = step.active;
+    unite.tokens = chosen_;
+    unite.count = chosenCount_;
+    unite.capacity = most_;
+    unite.united = lists.united;
+    unite.unitedCount = lists.unitedCount;
+    unite.unitedCapacity = unitedMost();
+    unite.own = lists.own;
+    unite.places = lists.places;
+    unite.ownCount = lists.ownCount;
+    cuda::uniteHeads(context_.launch, unite);
+    if (!own(step.layer) && step.offloadingMark != nullptr) cuda::stampNow(context_.launch, step.offloadingMark);
+    if (context_.offload) fetch(step, target);
+}
+
+/// What the next layer's query heads chose, beside what this one does yet.
+void InfinigenTokenOnDevice::fetch(const DeviceStep& step, int target) {
+    const Lists& lists = listsOf(target);
+    cuda::FetchTokensArgs args;
+    args.shape = context_.shape;
+    args.rows = context_.rows();
+    args.active = step.active;
+    args.tokens = lists.united;
+    args.count = lists.unitedCount;
+    args.capacity = unitedMost();
+    args.store = store_.of(target);
+    args.first = context_.tokenFirst;
+    args.to = lists.fetched;
+    if (FetchMarks* marks = marksIn(step.report)) { // of the next layer's report
+        marks = reinterpret_cast<FetchMarks*>(reinterpret_cast<char*>(marks) + reportBytes());
+        args.mark = &marks->begin;
+        args.endMark = &marks->end;
+    }
+    cuda::fetchTokens(side_.fork(context_.launch), args, context_.rows() <= 8 ? 8 : context_.rows() <= 16 ? 16 : 32);
+}
+
+/// The launch of what needs the layer's tokens.
+cuda::Launch InfinigenTokenOnDevice::arrived(const DeviceStep& step) {
+    if (!context_.offload) return context_.launch;
+    if (FetchMarks* marks = marksIn(step.report)) cuda::stampNow(context_.launch, &marks->ready);
+    return side_.join(context_.launch);
+}
+
+bool InfinigenTokenOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
+    const Layer& layer = layers_[std::size_t(step.layer)];
+    const Lists& lists = listsOf(step.layer);
+    const cuda::TokenChoiceRecord record = report_.at(step);
+    const bool last = step.layer + 1 == context_.config.layers; // chooses for none
+    if (last && step.stage1Mark != nullptr)
+        cuda::stampNow(context_.launch, step.stage1Mark), cuda::stampNow(context_.launch, step.poolingMark);
+    cuda::RecordChoiceArgs compare;
+    compare.rows = context_.rows();
+    compare.kvHeads = context_.shape.kvHeads;
+    compare.position = step.position;
+    compare.active = step.active;
+    compare.tokens = lists.united;
+    compare.count = lists.unitedCount;
+    compare.capacity = unitedMost();
+    compare.loads = context_.offload;
+    compare.previous = layer.previous;
+    compare.previousCount = layer.previousCount;
+    compare.record = record;
+    cuda::recordChoice(context_.launch, compare);
+
+    cuda::PackArgs pack;
+    pack.shape = byHead_;
+    pack.rows = context_.rows();
+    pack.active = step.active;
+    pack.tokens = context_.offload ? lists.places : lists.own;
+    pack.count = lists.ownCount;
+    pack.capacity = most_ + 1;
+    pack.store = context_.offload ? lists.fetched : store_.of(step.layer);
+    pack.first = context_.offload ? fetchedFirst_ : storeFirst_;
+    if (biased()) pack.bias = context_.layers[std::size_t(step.layer)].index.tokenScores;
+    pack.biasTokens = lists.own;
+    pack.biasFirst = storeFirst_;
+    pack.packed = packed_;
+    pack.packedBias = packedBias_;
+    pack.packedBlocks = blocks_;
+    pack.mark = record.marks[2];
+    cuda::packTokens(arrived(step), pack);
+
+    args.shape = byHead_;
+    args.blocks = packed_;
+    args.headFirst = packedFirst_;
+    args.packedTokens = lists.ownCount;
+    args.maxBlocks = blocks_;
+    args.tokenBias = packedBias_;
+    args.biasFirst = placeFirst_;
+    args.partial = partial_;
+    args.arrivals = arrivals_;
+    return false;
+}
+
+void InfinigenTokenOnDevice::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out,
+                                  StepRecord& record, std::size_t) const {
+    report_.fill(layer, report, active, out, record, Origin::TokenLevel,
+                 [](int, std::int32_t newest) { return newest; });
+    if (!context_.offload) return;
+    out.h2dBlocks = out.misses;
+    out.h2dBytes = out.misses * store_.tokenBytes();
+    out.d2hBytes = std::int64_t(active.size()) * context_.shape.kvHeads * store_.tokenBytes();
+    if (report == nullptr || out.misses == 0) return;
+    const auto& marks = *reinterpret_cast<const FetchMarks*>(report + report_.bytes());
+    const auto between = [](std::uint64_t from, std::uint64_t to) { return to > from ? std::int64_t(to - from) : 0; };
+    out.exposedNs = between(marks.ready, marks.end);
+    out.transferNs = std::max(between(marks.begin, marks.end), out.exposedNs);
+}
+
+} // namespace
+
+std::unique_ptr<DeviceSelector> infinigenTokenOnDevice(const ParameterValues& values,
+                                                       const DeviceSelectorContext& context) {
+    return std::make_unique<InfinigenTokenOnDevice>(values, context);
+}
+
+} // namespace kvscope

@@ -1,0 +1,86 @@
+#include "core/cuda/select/token_labels.h"
+
+#include <algorithm>
+
+namespace kvscope {
+
+TokenLabels::TokenLabels(const DeviceSelectorContext& context, int channels, int bits, select::ChannelRule rule)
+    : context_(context), channels_(std::clamp(channels, 1, context.shape.dim)), bits_(bits), rule_(rule),
+      layers_(std::size_t(context.config.layers)) {
+    if (context.model != nullptr) calibrated_ = select::findChannelImportance(*context.model);
+}
+
+void TokenLabels::plan(DeviceArena& arena) {
+    constexpr const char* kWhat = "label cache";
+    const auto heads = std::size_t(context_.heads()), dim = std::size_t(context_.shape.dim),
+               kvHeads = std::size_t(context_.shape.kvHeads), queryHeads = std::size_t(context_.shape.queryHeads);
+    const int mostTokens = *std::max_element(context_.maxTokens.begin(), context_.maxTokens.end());
+    const std::size_t stride = (std::size_t(mostTokens) + 31) / 32 * 32;
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+        if (!context_.layers[i].sparse) continue;
+        cuda::LabelStore& labels = layers_[i];
+        labels.channels = channels_;
+        labels.bits = bits_;
+        labels.stride = std::int64_t(stride);
+        arena.plan(labels.codes, heads * std::size_t(labels.words()) * stride, kWhat);
+        if (bits_ == 4) {
+            arena.plan(labels.steps, heads * stride, kWhat);
+            arena.plan(labels.lowest, heads * stride, kWhat);
+        }
+        arena.plan(labels.channel, heads * std::size_t(channels_), kWhat);
+    }
+    if (byMean())
+        arena.plan(sums_, kvHeads * cuda::kObservers * dim, "prompt scores");
+    else
+        arena.plan(maxima_, (queryHeads + kvHeads) * dim, "prompt scores");
+}
+
+void TokenLabels::begin() {
+    for (int i = 0; calibrated_ && i < context_.config.layers; ++i) {
+        if (!context_.layers[std::size_t(i)].sparse) continue;
+        std::vector<std::int32_t> channels;
+        for (int head = 0; head < context_.heads(); ++head) {
+            const auto best = select::bestChannels(
+                calibrated_->of(byMean() ? calibrated_->mean : calibrated_->max, i, head % context_.shape.kvHeads),
+                channels_);
+            channels.insert(channels.end(), best.begin(), best.end());
+        }
+        cuda::check(
+            cudaMemcpy(of(i).channel, channels.data(), channels.size() * sizeof(channels[0]), cudaMemcpyHostToDevice),
+            "preparing the session");
+    }
+}
+
+std::size_t TokenLabels::observedBytes() const {
+    const auto dim = std::size_t(context_.shape.dim), kvHeads = std::size_t(context_.shape.kvHeads);
+    return byMean() ? kvHeads * cuda::kObservers * dim * sizeof(double)
+                    : (std::size_t(context_.shape.queryHeads) + kvHeads) * dim * sizeof(float);
+}
+
+void TokenLabels::prompt(const DevicePromptChunk& chunk) const {
+    if (calibrated_ || !context_.layers[std::size_t(chunk.layer)].sparse) return;
+    if (chunk.first == 0)
+        cuda::check(
+            cudaMemsetAsync(byMean() ? static_cast<void*>(sums_) : maxima_, 0, observedBytes(), context_.launch.stream),
+            "observing channels");
+    cuda::ObserveArgs args;
+    args.shape = context_.shape;
+    args.n = chunk.n;
+    args.first = chunk.first;
+    args.q = chunk.q;
+    args.blocks = chunk.blocks;
+    args.headStride = chunk.headStride;
+    args.sums = sums_;
+    byMean() ? cuda::observeChannels(context_.launch, args) : cuda::observeMaxima(context_.launch, args, maxima_);
+}
+
+void TokenLabels::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+                             std::int64_t headStride) const {
+    if (!calibrated_ && byMean())
+        cuda::pickChannels(context_.launch, sums_, tokens, context_.shape, sequence, of(layer));
+    else if (!calibrated_)
+        cuda::pickChannelsByMaxima(context_.launch, maxima_, context_.shape, sequence, of(layer));
+    cuda::labelPrompt(context_.launch, {context_.shape, sequence, tokens, blocks, headStride, of(layer)});
+}
+
+} // namespace kvscope

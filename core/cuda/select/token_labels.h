@@ -1,0 +1,43 @@
+// Labels of every token on the device, and the channels they are cut from: what Double Sparsity's and AsyncTLS's
+// selectors share. The device form of core/select/label_index.h.
+#pragma once
+
+#include "core/cuda/device_selector.h"
+#include "core/select/channel_importance.h"
+#include "core/select/label_index.h"
+#include "kernels/cuda/labels.h"
+
+#include <optional>
+
+namespace kvscope {
+
+/// Without a calibration file beside the model, each sequence's channels come from its own prompt.
+class TokenLabels {
+public:
+    /// The context outlives it.
+    TokenLabels(const DeviceSelectorContext& context, int channels, int bits, select::ChannelRule rule);
+
+    void plan(DeviceArena& arena);
+    void begin();
+    void prompt(const DevicePromptChunk& chunk) const;
+    /// Picks the channels and labels the prompt's keys.
+    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
+
+    int channels() const { return channels_; }
+    const cuda::LabelStore& of(int layer) const { return layers_[std::size_t(layer)]; }
+
+private:
+    bool byMean() const { return rule_ == select::ChannelRule::MeanProduct; }
+    std::size_t observedBytes() const;
+
+    const DeviceSelectorContext& context_;
+    const int channels_, bits_;
+    const select::ChannelRule rule_;
+    std::optional<select::ChannelImportance> calibrated_;
+    std::vector<cuda::LabelStore> layers_;
+    // Of the prompt being read, by rule
+    double* sums_ = nullptr;
+    float* maxima_ = nullptr;
+};
+
+} // namespace kvscope

@@ -1,0 +1,64 @@
+#include "core/cuda/select/token_store.h"
+
+#include "kernels/cuda/token_pack.h"
+
+namespace kvscope {
+
+std::int64_t TokenStore::tokenBytes() const { return std::int64_t(cuda::tokenBytes(context_.shape.dim)); }
+
+std::int64_t TokenStore::storedBytes(int sequence) const {
+    const auto tokens = std::int64_t(context_.promptTokens[std::size_t(sequence)]);
+    return context_.offload ? tokens * context_.shape.kvHeads * tokenBytes() : 0;
+}
+
+std::int64_t TokenStore::tokenStride(int sequence) const {
+    return std::int64_t(context_.spec.grid.blocks(context_.maxTokens[std::size_t(sequence)])) *
+           context_.shape.blockSize;
+}
+
+std::int64_t TokenStore::firstToken(int sequence) const {
+    std::int64_t first = 0;
+    for (int s = 0; s < sequence; ++s) first += tokenStride(s) * context_.shape.kvHeads;
+    return first;
+}
+
+std::size_t TokenStore::layerElements() const {
+    return std::size_t(firstToken(context_.rows())) * cuda::tokenElements(context_.shape.dim);
+}
+
+std::size_t TokenStore::bytes() const {
+    std::size_t own = 0;
+    for (const DeviceLayerState& layer : context_.layers) own += layer.own ? 1 : 0;
+    return own * layerElements() * sizeof(__nv_bfloat16);
+}
+
+void TokenStore::plan(DeviceArena& arena) {
+    for (std::size_t i = 0; i < layers_.size(); ++i)
+        if (context_.layers[i].own && !context_.offload) arena.plan(layers_[i], layerElements(), "resident KV cache");
+}
+
+void TokenStore::begin() {
+    if (!context_.offload) return;
+    const bool borrowed = context_.store != nullptr && context_.store->bytes() >= bytes();
+    if (!borrowed) host_ = PinnedMemory(bytes(), "the KV store");
+    void* seen = nullptr;
+    cuda::check(cudaHostGetDevicePointer(&seen, borrowed ? context_.store->data() : host_.data(), 0),
+                "mapping the KV store");
+    auto* next = static_cast<__nv_bfloat16*>(seen);
+    for (std::size_t i = 0; i < layers_.size(); ++i)
+        if (context_.layers[i].own) layers_[i] = next, next += layerElements();
+}
+
+void TokenStore::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+                            std::int64_t headStride) const {
+    cuda::UnpackArgs unpack;
+    unpack.shape = context_.shape;
+    unpack.tokens = tokens;
+    unpack.blocks = blocks;
+    unpack.headStride = headStride;
+    unpack.store = of(layer) + std::size_t(firstToken(sequence)) * cuda::tokenElements(context_.shape.dim);
+    unpack.storeStride = tokenStride(sequence);
+    cuda::unpackPrompt(context_.launch, unpack);
+}
+
+} // namespace kvscope

@@ -1,0 +1,42 @@
+// Keys and values token by token, for methods with a device tier of their own that attend to single tokens: in pinned
+// host memory, or on the device where nothing is offloaded.
+#pragma once
+
+#include "core/cuda/device_selector.h"
+
+namespace kvscope {
+
+class TokenStore {
+public:
+    /// The context outlives it.
+    explicit TokenStore(const DeviceSelectorContext& context)
+        : context_(context), layers_(std::size_t(context.config.layers)) {}
+
+    void plan(DeviceArena& arena);
+    void begin();
+    /// Stores a prompt; see DeviceSelector::promptDone.
+    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
+
+    /// [tokens of all heads, 2*dim], as the device sees it; heads begin at DeviceSelectorContext::tokenFirst.
+    __nv_bfloat16* of(int layer) const { return layers_[std::size_t(layer)]; }
+    /// In tokens from the begin of a layer's store.
+    std::int64_t firstOf(int sequence, int kvHead) const {
+        return firstToken(sequence) + kvHead * tokenStride(sequence);
+    }
+    std::int64_t tokenBytes() const;
+    /// See DeviceSelector.
+    std::int64_t storedBytes(int sequence) const;
+    std::size_t hostBytes() const { return context_.offload ? bytes() : 0; }
+
+private:
+    std::int64_t tokenStride(int sequence) const;
+    std::int64_t firstToken(int sequence) const;
+    std::size_t layerElements() const;
+    std::size_t bytes() const;
+
+    const DeviceSelectorContext& context_;
+    PinnedMemory host_;
+    std::vector<__nv_bfloat16*> layers_;
+};
+
+} // namespace kvscope

@@ -1,0 +1,145 @@
+#include "kernels/cuda/candidate_attention.h"
+
+#include "kernels/cuda/candidate_attend.cuh"
+#include "kernels/cuda/candidate_scores.cuh"
+#include "kernels/cuda/launch.cuh"
+
+#include <type_traits>
+
+namespace kvscope::cuda {
+namespace {
+
+/// Of dynamic shared memory; the static part comes on top.
+std::size_t sharedLimit(const Launch& how) { return std::size_t(how.clusters ? 190 : 125) << 10; }
+constexpr int kMostShift = 3; // of a cluster's thread blocks: kChoiceCluster
+
+/// Grid: (thread blocks of a cluster, kvHeads, rows).
+template <int kDim, int kChunks, bool kCoded>
+__global__ void __launch_bounds__(kCandidateThreads)
+    candidateKernel(CandidateAttentionArgs a, CandidatePlan plan, DecodePlan decode) {
+    extern __shared__ __align__(128) unsigned char raw[];
+    __shared__ CandidateShared s;
+    const auto cluster = thisCluster();
+    DecodePlace place(a.attend.shape, decode);
+    letNextKernelStart();
+    cluster.barrier_arrive(); // a block's shared memory exists for others once it has started
+    const bool active = a.attend.active == nullptr || a.attend.active[place.row] != 0;
+    CandidatePart part(a, plan, int(cluster.block_rank()), place.item, place.row, raw);
+    // Channels never change during a step, nor do lists that were there before, and labels but the newest token's.
+    for (int i = threadIdx.x; i < a.labels.channels; i += kCandidateThreads)
+        s.channel[i] = a.labels.channel[std::size_t(place.item) * a.labels.channels + i];
+    if (active && a.listedBefore) part.read(a, true);
+    waitForEarlierKernels();
+    const bool reports = place.item == 0 && part.rank == 0 && threadIdx.x == 0;
+    if (reports) stamp(a.marks[0]);
+    cluster.barrier_wait();
+    if (!active) return; // the whole cluster leaves
+    if (!a.listedBefore) part.read(a, false);
+    __syncthreads();
+
+    prepareQueries<kChunks>(s, a, part, place.firstQueryHead);
+    __syncthreads();
+    scoreLabels<kChunks, kCoded>(s, a, part);
+    __syncthreads();
+    softmaxOverCluster(s, part);
+    rankPlaces(s, part);
+    if (reports) stamp(a.marks[1]);
+    const Threshold threshold =
+        findThreshold(s.threshold, part.count, part.all, a.wanted, [&](int i) { return part.ranksOfPlaces()[i]; });
+    const int total = takePlaces(s, a, part, threshold);
+    if (reports) stamp(a.marks[2]), stamp(a.attend.mark);
+
+    const std::size_t firstQueryHead = place.firstQueryHead;
+    for (int head = 0; head < decode.group; head += kHeads) {
+        if (head > 0) cluster.sync(); // the results of the heads before were read
+        place.heads = min(kHeads, decode.group - head);
+        place.firstQueryHead = firstQueryHead + head;
+        Accumulator<kDim> acc;
+        acc.clear();
+        attendPlaces<kDim>(a.attend, place, part, total, acc);
+        mergeCandidates<kDim>(s, a.attend, place, part, acc);
+    }
+}
+
+/// Grid: (blocks, kvHeads).
+__global__ void __launch_bounds__(kCandidateThreads) turnKernel(TurnValuesArgs a) {
+    extern __shared__ __align__(128) unsigned char raw[];
+    const int dim = a.shape.dim, bs = a.shape.blockSize, stride = bs + 2; // an odd number of words
+    Bf16* tile = reinterpret_cast<Bf16*>(raw);
+    letNextKernelStart();
+    waitForEarlierKernels();
+    Bf16* values = a.blocks + std::size_t(blockIdx.y) * a.headStride +
+                   std::size_t(blockIdx.x) * blockElements(bs, dim) + std::size_t(bs) * dim;
+    for (int i = threadIdx.x; i < bs * dim; i += kCandidateThreads) tile[i / bs * stride + i % bs] = values[i];
+    __syncthreads();
+    for (int i = threadIdx.x; i < bs * dim; i += kCandidateThreads) values[i] = tile[i % dim * stride + i / dim];
+}
+
+/// How many thread blocks share a list: those that wait for a processor cost more than they bring, as does starting
+/// many clusters.
+CandidatePlan planFor(const Launch& how, const AttentionShape& shape, int rows, int capacity) {
+    const int lists = rows * shape.kvHeads, groups = capacity * (shape.blockSize / kGroupPlaces);
+    const std::size_t limit = sharedLimit(how);
+    int shift = 0;
+    while (how.clusters && shift < kMostShift && groups > 8 << shift && lists << (shift + 1) <= how.multiprocessors)
+        ++shift;
+    while (how.clusters && shift < kMostShift && CandidatePlan(shape, capacity, shift, true).total > limit) ++shift;
+    const CandidatePlan held(shape, capacity, shift, true);
+    return held.total <= limit ? held : CandidatePlan(shape, capacity, shift, false);
+}
+
+} // namespace
+
+int mostCandidateBlocks(const Launch& how, const AttentionShape& shape) {
+    int most = 0; // found bit by bit
+    for (int step = 1 << 20; step > 0; step /= 2)
+        if (CandidatePlan(shape, most + step, how.clusters ? kMostShift : 0, false).total <= sharedLimit(how))
+            most += step;
+    return most;
+}
+
+std::size_t candidateLogitFloats(const Launch& how, const AttentionShape& shape, int rows, int capacity) {
+    const CandidatePlan plan = planFor(how, shape, rows, capacity);
+    if (plan.logitsHeld) return 0;
+    return std::size_t(rows * shape.kvHeads) * std::size_t(shape.group() * plan.stride) << plan.rankShift;
+}
+
+void attendCandidates(const Launch& how, const CandidateAttentionArgs& args) {
+    const AttentionShape& shape = args.attend.shape;
+    checkAttentionShape(shape);
+    if (shape.group() > kMostGroup)
+        throw Error(ErrorKind::Unsupported,
+                    "the GPU chooses tokens inside blocks for at most 32 query heads that share a KV head",
+                    "use another method, or --backend cpu");
+    if (args.attend.rows == 0) return;
+    const CandidatePlan plan = planFor(how, shape, args.attend.rows, args.attend.capacity);
+    const unsigned ranks = 1u << plan.rankShift;
+    const DecodePlan decode{shape.group(), 1, Divider(shape.blockSize)};
+    const auto choose = [&](auto dim) {
+        constexpr int kDim = decltype(dim)::value;
+        const bool few = args.labels.channels <= 32;
+        return args.labels.bits == 4 ? few ? candidateKernel<kDim, 1, true> : candidateKernel<kDim, 4, true>
+               : few ? candidateKernel<kDim, 1, false>
+                                     : candidateKernel<kDim, 4, false>;
+    };
+    const auto kernel =
+        shape.dim == 64 ? choose(std::integral_constant<int, 64>{}) : choose(std::integral_constant<int, 128>{});
+    allowShared(kernel, plan.total, "preparing the attention over candidates");
+    launch(
+        how,
+        {dim3(ranks, unsigned(shape.kvHeads), unsigned(args.attend.rows)), dim3(kCandidateThreads), plan.total, ranks},
+        kernel, "attending to candidates", args, plan, decode);
+}
+
+void turnValues(const Launch& how, const TurnValuesArgs& args) {
+    checkAttentionShape(args.shape);
+    if (args.tokens == 0) return;
+    const int bs = args.shape.blockSize;
+    const std::size_t bytes = std::size_t(args.shape.dim) * std::size_t(bs + 2) * sizeof(Bf16);
+    allowShared(turnKernel, bytes, "preparing the values");
+    launch(how,
+           {dim3(unsigned((args.tokens + bs - 1) / bs), unsigned(args.shape.kvHeads)), dim3(kCandidateThreads), bytes},
+           turnKernel, "turning the values", args);
+}
+
+} // namespace kvscope::cuda
