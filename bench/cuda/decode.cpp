@@ -60,6 +60,8 @@ Json decodeShapes(const Settings& given, const Log& log) {
     if (!single && given.contains("context"))
         std::erase_if(jobs,
                       [&](const DecodeJob& job) { return job.context != settings.integer("context", 0, 1, 1 << 20); });
+    if (!single && given.contains("batch"))
+        std::erase_if(jobs, [&](const DecodeJob& job) { return job.batch != settings.integer("batch", 0, 1, 256); });
 
     Gpu gpu;
     const Ceilings ceilings{gpu.readBytesPerSecond(), gpu.copyBytesPerSecond()};

@@ -124,6 +124,7 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
     const int slots = std::max(spec.budgetBlocks() + spec.spareSlots, spec.deviceSlots);
     if (!spec.dense) options.slots = std::min(job.slots > 0 ? job.slots : slots, blocks);
     // As in a session: keep-selected would leave spare slots empty.
+    options.moveBlocks = job.moveBlocks;
     options.leastRecentlyUsed = job.leastRecentlyUsed || (spec.deviceSlots > 0 && job.slots == 0);
     options.record = job.record;
     options.level = job.level;
@@ -253,6 +254,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     for (const auto& [key, value] : job.parameters) out["parameters"][key] = value;
     if (job.aheadBlocks > 0) out["ahead_blocks"] = job.aheadBlocks;
     if (engine.transferLoop()) out["transfers"] = "one kernel per step";
+    if (!job.moveBlocks) out["moves_blocks"] = false;
     if (job.equivalentBatch > 0) out["equivalent_batch"] = job.equivalentBatch;
     if (!job.note.empty()) out["note"] = job.note;
     if (kernels && !gpuRecording->pcieRemark().empty()) out["pcie_remark"] = gpuRecording->pcieRemark();
@@ -284,7 +286,9 @@ std::string describe(const Json& row) {
                                    row["offload"].get<bool>() ? "offload," : "resident,", row["step_ms"].get<double>(),
                                    row["tokens_per_s"].get<double>(), row["floor_over_step"].get<double>());
     if (row.contains("hit_rate")) text += fmt::format(", hits {:.3f}", row["hit_rate"].get<double>());
-    if (row.contains("exposed_ms"))
+    if (row.contains("moves_blocks"))
+        text += ", nothing moved";
+    else if (row.contains("exposed_ms"))
         text += fmt::format(", {:.1f} MB, exposed {:.3f} ms", row["h2d_mb_per_step"].get<double>(),
                             row["exposed_ms"].get<double>());
     return text;

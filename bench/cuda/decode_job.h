@@ -20,6 +20,7 @@ struct DecodeJob {
     bool offload = false, record = true;
     int slots = 0; // block slots per head of an offloaded run; 0: the method's budget
     bool leastRecentlyUsed = false;
+    bool moveBlocks = true;                                      // false: as CudaEngineOptions::moveBlocks
     std::vector<std::pair<std::string, std::string>> parameters; // of the method, beside its defaults
     int aheadBlocks = 0; // thread blocks of a lookahead's transfers; 0: by the batch
     double gamma = -1;   // planted locality; negative: the model's own selection

@@ -326,6 +326,7 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
         } else if (layer.offloaded) {
             cuda::GatherArgs gather = gatherArgs(index, entry);
             gather.mark = mark(entry, index, kGather);
+            gather.endMark = mark(entry, index, kLoaded);
             atStage(index, nameOf(Stage::Offloading));
             cuda::gatherBlocks(launch_, gather);
         }

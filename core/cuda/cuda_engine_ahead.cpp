@@ -40,7 +40,8 @@ cuda::GatherArgs CudaEngine::gatherArgs(int index, const Entry& entry) const {
     const Lists lists = listsOf(index);
     cuda::GatherArgs gather;
     gather.shape = shape_;
-    gather.moves = {lists.loads, lists.writeBacks, layer.counts};
+    // Past the layers' pairs of counters is one that nobody raises.
+    gather.moves = {lists.loads, lists.writeBacks, options_.moveBlocks ? layer.counts : counters_ + 2 * layers_.size()};
     gather.store = layer.store;
     gather.storeOut = const_cast<__nv_bfloat16*>(layer.store);
     gather.pool = layer.blocks;

@@ -132,7 +132,7 @@ void CudaEngine::planMemory() {
         arena_.plan(blockLogSums_, rows * std::size_t(config.queryHeads) * std::size_t(maxBlocks_), "the oracle");
     arena_.plan(loads_, lists * std::size_t(std::max(capacity_, 1)), "selections");
     arena_.plan(writeBacks_, heads * (ahead_ ? std::size_t(config.layers) : 1), "selections");
-    arena_.plan(counters_, std::size_t(config.layers) * 2, "session state");
+    arena_.plan(counters_, std::size_t(config.layers) * 2 + 2, "session state");
     if (transferLoop_) {
         for (cuda::GatherArgs*& gathers : loopGathers_)
             arena_.plan(gathers, std::size_t(config.layers), "session state");

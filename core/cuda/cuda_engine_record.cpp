@@ -80,8 +80,8 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
             out.d2hBytes = out.d2hBlocks * blockBytes;
             if (ahead_)
                 fillTransfers(i, entry, record.step, out);
-            else if (out.h2dBlocks + out.d2hBlocks > 0) // on demand: the attention waits for all of it
-                out.transferNs = out.exposedNs = std::int64_t(marks[kAttention] - marks[kGather]);
+            else if (out.h2dBlocks + out.d2hBlocks > 0) // on demand: nothing computes while it runs
+                out.transferNs = out.exposedNs = std::int64_t(marks[kLoaded] - marks[kGather]);
         }
         if (!layer.sparse) continue;
         const std::size_t firstSelection = record.selections.size();

@@ -56,6 +56,7 @@ struct ShadowRankArgs {
     const __nv_bfloat16* keys = nullptr;        // [tokens, width]
     float* gram = nullptr;                      // [width, width] work space
     float *vectors = nullptr, *moved = nullptr; // [rank, width] work space
+    double* products = nullptr;                 // [rank, rank] work space
 };
 /// The `rank` directions that hold most of the keys, by subspace iteration on K'K from a fixed random start, and the
 /// keys in their coordinates. Cost: (width^2 + width*rank)*tokens multiply-adds once, 2*width^2*rank per iteration.

@@ -1,5 +1,6 @@
 // Ends a prompt: the low-rank form of its keys, landmarks, outliers, the values' store and the pool.
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/orthonormal.h"
 #include "kernels/cuda/ranking.cuh"
 #include "kernels/cuda/select.h"
 #include "kernels/cuda/shadow.h"
@@ -70,68 +71,6 @@ void multiply(const Launch& how, const A* a, int aStride, const B* b, int bStrid
     launch(how, {dim3(unsigned((n + kTile - 1) / kTile), unsigned((m + kTile - 1) / kTile)), dim3(kThreads)},
            productKernel<kAcross, A, B, C>, "finding the keys' directions", a, aStride, b, bStride, c, cStride, m, n,
            depth);
-}
-
-/// Numbers in [-1, 1) that look random and are the same on every run.
-__global__ void __launch_bounds__(kThreads) startKernel(float* to, int count) {
-    letNextKernelStart();
-    waitForEarlierKernels();
-    const int i = int(blockIdx.x) * kThreads + int(threadIdx.x);
-    if (i >= count) return;
-    std::uint32_t x = std::uint32_t(i) * 0x9E3779B1u + 0x85EBCA77u;
-    x = (x ^ x >> 15) * 0x2C1B3C6Du;
-    x = (x ^ x >> 12) * 0x297A2D39u;
-    to[i] = float(int(x ^ x >> 15)) * 0x1p-31f;
-}
-
-constexpr int kOrthoThreads = 1024, kOrthoWarps = kOrthoThreads / kWarp;
-
-/// Makes the rows of x [count, width] orthonormal, in order, by Gram-Schmidt: twice before and once after a row gets
-/// its length, so that what was only rounding ends up orthogonal too. One thread block. Shared: a row, and
-/// coefficients.
-__global__ void __launch_bounds__(kOrthoThreads) orthonormalKernel(float* x, int count, int width) {
-    extern __shared__ float shared[];
-    __shared__ float parts[kOrthoWarps];
-    float *row = shared, *along = shared + width;
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    letNextKernelStart();
-    waitForEarlierKernels();
-    for (int i = 0; i < count; ++i) {
-        float* mine = x + std::size_t(i) * width;
-        for (int c = threadIdx.x; c < width; c += kOrthoThreads) row[c] = mine[c];
-        __syncthreads();
-        for (int pass = 0; pass < 3; ++pass) {
-            for (int j = warp; j < i; j += kOrthoWarps) {
-                const float* other = x + std::size_t(j) * width;
-                float sum = 0;
-                for (int c = lane; c < width; c += kWarp) sum = fmaf(other[c], row[c], sum);
-                sum = warpSum(sum);
-                if (lane == 0) along[j] = sum;
-            }
-            __syncthreads();
-            float square = 0;
-            for (int c = threadIdx.x; c < width; c += kOrthoThreads) {
-                float value = row[c];
-                for (int j = 0; j < i; ++j) value = fmaf(-along[j], x[std::size_t(j) * width + c], value);
-                row[c] = value;
-                square = fmaf(value, value, square);
-            }
-            if (pass == 0) {
-                __syncthreads();
-                continue;
-            }
-            square = warpSum(square);
-            if (lane == 0) parts[warp] = square;
-            __syncthreads();
-            float total = 0;
-            for (int w = 0; w < kOrthoWarps; ++w) total += parts[w];
-            const float inverse = total > 0 ? rsqrtf(total) : 0.f;
-            for (int c = threadIdx.x; c < width; c += kOrthoThreads) row[c] *= inverse;
-            __syncthreads();
-        }
-        for (int c = threadIdx.x; c < width; c += kOrthoThreads) mine[c] = row[c];
-        __syncthreads();
-    }
 }
 
 /// vectors [rank, kvHeads*dim] to basis [kvHeads, dim, paddedRank]. Grid (dim, kvHeads).
@@ -290,17 +229,15 @@ void lowerRank(const Launch& how, const ShadowRankArgs& args) {
     const ShadowMemory& m = args.memory;
     const int width = m.shape.kvHeads * m.shape.dim, rank = args.rank;
     multiply<true>(how, args.keys, width, args.keys, width, args.gram, width, width, width, args.tokens);
-    launch(how, {dim3(unsigned((rank * width + kThreads - 1) / kThreads)), dim3(kThreads)}, startKernel,
-           "finding the keys' directions", args.vectors, rank * width);
-    const std::size_t shared = std::size_t(width + rank) * sizeof(float);
-    allowShared(orthonormalKernel, shared, "preparing the keys' directions");
     float *now = args.vectors, *next = args.moved;
+    drawRows(how, now, rank, width);
     for (int i = 0; i < kIterations; ++i) { // the matrix is symmetric: its rows are its columns
         multiply<false>(how, now, width, args.gram, width, next, width, rank, width, width);
-        launch(how, {dim3(1), dim3(kOrthoThreads), shared}, orthonormalKernel, "finding the keys' directions", next,
-               rank, width);
+        orthonormalRows(how, next, rank, width, args.products, Lost::Redrawn);
         std::swap(now, next);
     }
+    // Again, for what rounding left along each other.
+    orthonormalRows(how, now, rank, width, args.products, Lost::Zero);
     Bf16* basis = m.basis + std::size_t(args.sequence) * std::size_t(width) * std::size_t(m.paddedRank);
     launch(how, {dim3(unsigned(m.shape.dim), unsigned(m.shape.kvHeads)), dim3(128)}, basisKernel,
            "finding the keys' directions", static_cast<const float*>(now), rank, width, m.shape.dim, m.paddedRank,

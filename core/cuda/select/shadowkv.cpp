@@ -68,6 +68,7 @@ private:
     // Of one layer of a prompt.
     __nv_bfloat16 *promptKeys_ = nullptr, *lastQuery_ = nullptr;
     float *gram_ = nullptr, *vectors_ = nullptr, *moved_ = nullptr, *distance_ = nullptr;
+    double* products_ = nullptr;
     bool promptRead_ = false;
     // Of a layer of a step.
     std::int32_t *poolShift_ = nullptr, *missCount_ = nullptr; // poolShift: from a position to the pool's
@@ -134,6 +135,7 @@ void DeviceShadowKv::plan(DeviceArena& arena) {
     arena.plan(gram_, width * width, "prompt activations");
     arena.plan(vectors_, rank * width, "prompt activations");
     arena.plan(moved_, rank * width, "prompt activations");
+    arena.plan(products_, rank * rank, "prompt activations");
     arena.plan(distance_, std::size_t(shape.kvHeads) * std::size_t(maxChunks_), "prompt activations");
     const std::size_t queryHeads = rows * std::size_t(shape.queryHeads);
     arena.plan(poolShift_, rows, "session state");
@@ -262,6 +264,7 @@ void DeviceShadowKv::promptDone(int layer, int sequence, int tokens, const __nv_
         rank.gram = gram_;
         rank.vectors = vectors_;
         rank.moved = moved_;
+        rank.products = products_;
         cuda::lowerRank(context_.launch, rank);
     }
     cuda::ShadowPromptArgs enter;

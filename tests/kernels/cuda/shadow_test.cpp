@@ -54,6 +54,7 @@ TEST_F(CudaShadowRank, HoldsAsMuchOfTheKeysAsItsRankCan) {
             basis(std::size_t(width * padded));
         const OnDevice<float> gram(std::size_t(width * width)), vectors(std::size_t(rank * width)),
             moved(std::size_t(rank * width));
+        const OnDevice<double> products(std::size_t(rank * rank));
         ShadowRankArgs args;
         args.memory.shape = {kvHeads, kvHeads, dim, 64};
         args.memory.paddedRank = padded;
@@ -65,6 +66,7 @@ TEST_F(CudaShadowRank, HoldsAsMuchOfTheKeysAsItsRankCan) {
         args.gram = gram.get();
         args.vectors = vectors.get();
         args.moved = moved.get();
+        args.products = products.get();
         lowerRank(launch, args);
         ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
         const auto gotU = u.read(), gotBasis = basis.read();
