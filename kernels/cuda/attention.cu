@@ -337,15 +337,9 @@ void launchDecode(const Launch& how, const Division& division, const DecodeAtten
 
 std::size_t attentionPartialFloats(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
     if (shape.latentValue > 0) return latentPartialFloats(how, shape, rows, maxBlocks);
-    int splits = 0, cluster = 1;
-    if (ringAttentionFits(how, shape)) {
-        const RingDivision division = divideRing(how, shape, rows, maxBlocks);
-        splits = division.splits, cluster = division.cluster;
-    } else {
-        const Division division = divide(how, shape, rows, maxBlocks);
-        splits = division.splits, cluster = division.cluster;
-    }
-    const int headTiles = (shape.group() + kHeads - 1) / kHeads, clusters = splits / cluster;
+    if (ringAttentionFits(how, shape)) return ringPartialFloats(how, shape, rows, maxBlocks);
+    const Division division = divide(how, shape, rows, maxBlocks);
+    const int headTiles = (shape.group() + kHeads - 1) / kHeads, clusters = division.splits / division.cluster;
     return clusters == 1 ? 0
                          : std::size_t(rows) * std::size_t(shape.kvHeads) * std::size_t(headTiles) * kHeads *
                                std::size_t(clusters) * std::size_t(kCell(shape.dim));

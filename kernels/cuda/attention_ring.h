@@ -8,11 +8,8 @@ namespace kvscope::cuda {
 /// Whether a launch can take this way: the Hopper generation or later, blocks that divide 64 tokens.
 bool ringAttentionFits(const Launch& launch, const AttentionShape& shape);
 
-/// How many thread blocks share the list of one (row, KV head), and how many of them form a cluster.
-struct RingDivision {
-    int cluster = 1, splits = 1;
-};
-RingDivision divideRing(const Launch& launch, const AttentionShape& shape, int rows, int maxBlocks);
+/// Floats of `partial` that a launch may need.
+std::size_t ringPartialFloats(const Launch& launch, const AttentionShape& shape, int rows, int maxBlocks);
 
 void ringAttention(const Launch& launch, const DecodeAttentionArgs& args);
 

@@ -3,6 +3,8 @@
 
 #include "kernels/cuda/common.cuh"
 
+#include <cuda.h>
+
 namespace kvscope::cuda {
 
 __device__ inline unsigned sharedAddress(const void* at) { return unsigned(__cvta_generic_to_shared(at)); }
@@ -32,6 +34,24 @@ __device__ inline void bulkLoad(void* to, const void* from, unsigned bytes, std:
                  "l"(from), "r"(bytes), "r"(sharedAddress(&barrier))
                  : "memory");
 }
+/// One box of a tensor map, see block_maps.h.
+__device__ inline void boxLoad(void* to, const CUtensorMap& map, int x, int y, int z, std::uint64_t& barrier) {
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+                 "%3, %4}], [%5];" ::"r"(sharedAddress(to)),
+                 "l"(&map), "r"(x), "r"(y), "r"(z), "r"(sharedAddress(&barrier))
+                 : "memory");
+}
+__device__ inline void boxLoad(void* to, const CUtensorMap& map, int x, int y, int z, int w, std::uint64_t& barrier) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+                 "%3, %4, %5}], [%6];" ::"r"(sharedAddress(to)),
+                 "l"(&map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(sharedAddress(&barrier))
+                 : "memory");
+}
+__device__ inline void prefetchMap(const CUtensorMap& map) {
+    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+}
+/// Brings a line into the L2 cache. An earlier kernel may still write it: it is not read yet.
+__device__ inline void prefetchLine(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 #endif
 
 } // namespace kvscope::cuda
