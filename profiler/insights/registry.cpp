@@ -11,7 +11,7 @@ std::span<const InsightRule> insightRules() {
                     findDroppedSteps},
         InsightRule{"lost-gpu-records", "Kernels or copies are missing from the timeline", RuleReads::Spans,
                     findLostGpuRecords},
-        InsightRule{"lost-pm-samples", "The GPU's counters have holes", RuleReads::Rows, findLostPmSamples},
+        InsightRule{"lost-pm-samples", "The GPU's counters have holes", RuleReads::Spans, findLostPmSamples},
         InsightRule{"unfinished", "The run failed, or its writer vanished", RuleReads::Steps, findUnfinished},
         InsightRule{"output-differs", "Another run with all blocks resident generated other tokens", RuleReads::Tokens,
                     findOutputDiffers},

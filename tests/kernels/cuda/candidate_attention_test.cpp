@@ -31,9 +31,9 @@ struct Data {
               perHead = (c.maxTokens + bs - 1) / bs, capacity = c.listed + 1;
     const std::size_t element = blockElements(bs, c.dim), headElements = std::size_t(perHead) * element;
     const AttentionShape shape{queryHeads, kKvHeads, c.dim, bs};
-    std::vector<std::int32_t> position, list, counts, place;
-    std::vector<Half> blocks, q;
-    std::vector<float> bias;
+    std::vector<std::int32_t> position{}, list{}, counts{}, place{};
+    std::vector<Half> blocks{}, q{};
+    std::vector<float> bias{};
 
     std::size_t at(int head, int token, int channel) const { // of a key; its value is bs*dim further
         return std::size_t(head) * headElements + std::size_t(token / bs) * element +
