@@ -44,8 +44,8 @@ template <class... Parameters> void allowShared(void (*kernel)(Parameters...), s
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)), name);
 }
 
-/// Division of a processor's 228 KiB for a kernel with a large ring: 132 KiB shared, the rest cache. Left to itself the
-/// driver takes all of it for such a kernel, and those that start beside and after it find next to no cache.
+/// Divides a processor's 228 KiB for a kernel with a large ring: 132 KiB shared, the rest cache. Left to itself the
+/// driver shares out room for as many thread blocks as could fit, and the projections that follow find less cache.
 template <class... Parameters> void leaveCache(void (*kernel)(Parameters...), const char* name) {
     constexpr int kSharedPercent = 57;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent), name);
