@@ -147,7 +147,8 @@ Json exposureConclusions(const Json& rows) {
             };
             const double step = median(selection, true, "step_ms"), still = median(selection, false, "step_ms"),
                          fixed = median(hits, true, "step_ms"), reported = median(selection, true, "exposed_ms");
-            if (step == 0 || still == 0 || fixed == 0) continue;
+            if (still == 0 || fixed == 0 || step <= std::max(still, fixed))
+                continue; // nothing exposed that could be told from noise
             const double reportedBeside = reported - median(hits, true, "exposed_ms"),
                          link = median(selection, true, "link_floor_ms") - median(hits, true, "link_floor_ms");
             out.push_back({{"batch", batch},

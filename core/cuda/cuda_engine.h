@@ -39,8 +39,9 @@ struct CudaEngineOptions {
     ParameterValues parameters;                 // its
     const Model* model = nullptr;               // for what only it knows; null with random weights
     bool offload = true;
-    bool moveBlocks = true; // false: misses are found and listed, but no block moves (what do transfers cost?)
-    int aheadBlocks = 0;    // thread blocks of a transfer beside other kernels; 0: by the batch
+    bool moveBlocks =
+        true; // false: misses are listed, but the engine moves no block (selectors with tiers of their own do)
+    int aheadBlocks = 0;                 // thread blocks of a transfer beside other kernels; 0: by the batch
     const PinnedMemory* store = nullptr; // used for the KV store when it is large enough; outlives the engine
 };
 

@@ -42,7 +42,7 @@ std::size_t CudaEngine::partialFloats() const {
     std::vector<int> blocks{std::max(capacity_, 1)};
     for (int i = 0; i < model_->config.layers; ++i) blocks.push_back(blocksInSight(i));
     std::size_t most = 0;
-    for (const int n : {rows_, selectRows_})
+    for (int n = 1; n <= std::max(rows_, selectRows_); ++n) // fewer rows may be cut into more parts
         for (const int count : blocks) most = std::max(most, cuda::attentionPartialFloats(launch_, shape_, n, count));
     return most;
 }

@@ -420,7 +420,7 @@ bool ringAttentionFits(const Launch& how, const AttentionShape& shape) {
 }
 
 std::size_t ringPartialFloats(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
-    return std::size_t(planShares(how, shape, rows, maxBlocks).blocks) * 2 * kPartFloats(shape.dim);
+    return std::size_t(planShares(how, shape, rows, maxBlocks).mostBlocks) * 2 * kPartFloats(shape.dim);
 }
 
 void ringAttention(const Launch& how, const DecodeAttentionArgs& args) {

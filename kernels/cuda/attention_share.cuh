@@ -21,6 +21,7 @@ constexpr std::size_t kPartFloats(int dim) { return std::size_t(kHeads) * std::s
 /// What a launch fixes. A cell is an item: (row, KV head, 16 of its query heads).
 struct SharePlan {
     int group = 1, headTiles = 1, blockShift = 0, cells = 0, fullStages = 1, blocks = 1;
+    int mostBlocks = 1; // that as many rows or fewer take: `blocks` may be less than those of fewer rows
 };
 
 inline SharePlan planShares(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
@@ -31,7 +32,7 @@ inline SharePlan planShares(const Launch& how, const AttentionShape& shape, int 
     plan.cells = rows * shape.kvHeads * plan.headTiles;
     plan.fullStages = std::max(1, (maxBlocks * shape.blockSize + kStageTokens - 1) / kStageTokens);
     const std::int64_t all = std::int64_t(plan.cells) * plan.fullStages;
-    plan.blocks = int(std::clamp<std::int64_t>(all / kLeastStages, 1, how.multiprocessors));
+    plan.blocks = plan.mostBlocks = int(std::clamp<std::int64_t>(all / kLeastStages, 1, how.multiprocessors));
     // A few processors less, if that spares going from one item to the next within a share.
     const int whole = plan.cells < plan.blocks ? plan.blocks / plan.cells * plan.cells
                                                : plan.cells / ((plan.cells + plan.blocks - 1) / plan.blocks);

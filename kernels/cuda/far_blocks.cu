@@ -9,7 +9,7 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-constexpr int kMostGroup = 32, kMostBlock = 256; // see checkAttentionShape
+constexpr int kMostBlock = 256; // see checkAttentionShape
 
 /// The oldest block that a query at `position` sees at its true distance.
 __host__ __device__ inline int firstLocal(int position, int localTokens, int blockSize) {

@@ -1,7 +1,7 @@
 #include "kernels/cuda/labels.h"
 
 #include "kernels/cuda/labels.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/shared_room.cuh"
 #include "kernels/cuda/token_choice.cuh"
 #include "kernels/cuda/token_pack.h"
 
@@ -413,7 +413,7 @@ void chooseByLabels(const Launch& how, const LabelChoiceArgs& args) {
                             ? few ? labelChoiceKernel<4, Form::Plain> : labelChoiceKernel<8, Form::Plain>
                         : few ? labelChoiceKernel<4, Form::Codes>
                               : labelChoiceKernel<8, Form::Codes>;
-    allowShared(kernel, kChoicePart * sizeof(float), "preparing the choice of tokens");
+    raiseShared(kernel, grid.sharedBytes, "preparing the choice of tokens");
     launch(how, grid, kernel, "choosing tokens by their labels", args);
 }
 

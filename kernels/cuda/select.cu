@@ -1,9 +1,9 @@
 #include "kernels/cuda/select.h"
 
 #include "kernels/cuda/attention_latent.h"
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/select_scores.cuh"
 #include "kernels/cuda/select_slots.cuh"
+#include "kernels/cuda/shared_room.cuh"
 
 #include <algorithm>
 #include <type_traits>
@@ -162,7 +162,7 @@ void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
                         : args.shape.dim == kSmallLatentDim ? choose(std::integral_constant<int, kSmallLatentDim>{})
                         : args.shape.dim == 64              ? choose(std::integral_constant<int, 64>{})
                                                             : choose(std::integral_constant<int, 128>{});
-    allowShared(kernel, kSharedLimit, "preparing the selection");
+    raiseShared(kernel, plan.total, "preparing the selection");
     launch(how, grid, kernel, "selecting blocks", args, plan);
 }
 

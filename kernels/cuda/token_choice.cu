@@ -1,6 +1,6 @@
 #include "kernels/cuda/token_choice.h"
 
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/shared_room.cuh"
 #include "kernels/cuda/token_choice.cuh"
 
 namespace kvscope::cuda {
@@ -51,7 +51,7 @@ void chooseTokens(const Launch& how, const TokenChoiceArgs& args) {
     const Grid grid{dim3(unsigned(lists) * ranks), dim3(kChoiceThreads),
                     held ? partOf(ranks) * sizeof(std::uint32_t) : 0, ranks};
     if (held) {
-        allowShared(choiceKernel<true>, kChoicePart * sizeof(std::uint32_t), "preparing the choice of tokens");
+        raiseShared(choiceKernel<true>, grid.sharedBytes, "preparing the choice of tokens");
         launch(how, grid, choiceKernel<true>, "choosing tokens", args);
     } else {
         launch(how, grid, choiceKernel<false>, "choosing tokens", args);

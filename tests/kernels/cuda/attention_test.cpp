@@ -271,4 +271,21 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention,
                                            Case{128, 4, 32}, Case{64, 32, 128}, Case{128, 17, 16}, Case{128, 7, 48}));
 
 } // namespace
+/// Memory is planned once, for the most rows; a prompt's last piece may have any number of them.
+TEST(AttentionMemory, FewerRowsNeverNeedMore) {
+    for (const int kvHeads : {1, 2, 8})
+        for (const int group : {4, 16, 24})
+            for (const int blocks : {3, 64, 2048}) {
+                const AttentionShape shape{kvHeads * group, kvHeads, 128, 64};
+                const Launch hopper{nullptr, 132, true};
+                std::size_t before = 0;
+                for (int rows = 1; rows <= 256; ++rows) {
+                    const std::size_t now = attentionPartialFloats(hopper, shape, rows, blocks);
+                    ASSERT_GE(now, before)
+                        << rows << " rows, " << kvHeads << " KV heads of " << group << ", " << blocks;
+                    before = now;
+                }
+            }
+}
+
 } // namespace kvscope::cuda

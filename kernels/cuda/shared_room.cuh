@@ -1,0 +1,18 @@
+// Room in shared memory for kernels whose need depends on the context's length.
+#pragma once
+
+#include "kernels/cuda/launch.cuh"
+
+#include <algorithm>
+
+namespace kvscope::cuda {
+
+/// As allowShared, for as much as a launch needs: GPUs before Hopper have less than the most that some launch might.
+/// Never lowers the limit, since earlier launches of a captured step count on theirs.
+template <class... Parameters> void raiseShared(void (*kernel)(Parameters...), std::size_t bytes, const char* name) {
+    cudaFuncAttributes now = {};
+    check(cudaFuncGetAttributes(&now, kernel), name);
+    if (bytes > std::size_t(std::max(0, now.maxDynamicSharedSizeBytes))) allowShared(kernel, bytes, name);
+}
+
+} // namespace kvscope::cuda
