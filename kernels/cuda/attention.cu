@@ -1,5 +1,6 @@
 #include "kernels/cuda/attention.h"
 
+#include "kernels/cuda/attention_cluster.h"
 #include "kernels/cuda/attention_latent.h"
 #include "kernels/cuda/attention_parts.cuh"
 #include "kernels/cuda/attention_ring.h"
@@ -354,7 +355,8 @@ void decodeAttention(const Launch& how, const DecodeAttentionArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
     if (args.shape.latentValue > 0) return latentDecodeAttention(how, args);
-    if (ringAttentionFits(how, args.shape)) return ringAttention(how, args);
+    if (ringAttentionFits(how, args.shape))
+        return isShort(args.shape, args.rows, args.maxBlocks) ? clusterAttention(how, args) : ringAttention(how, args);
     const Division division = divide(how, args.shape, args.rows, args.maxBlocks);
     if (args.shape.dim == 64)
         division.warps == 8 ? launchDecode<64, 8>(how, division, args) : launchDecode<64, 4>(how, division, args);

@@ -1,0 +1,207 @@
+#include "kernels/cuda/attention_cluster.h"
+
+#include "kernels/cuda/attention_parts.cuh"
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/launch.cuh"
+
+#include <algorithm>
+
+namespace kvscope::cuda {
+namespace {
+
+constexpr int kStageTokens = 64; // a stage of the ring: one KV block, or several smaller ones
+constexpr int kMostStages = 64; // of all items. On the H200 16 stages take 6.6 us here and 9.0 in even shares, 128 take
+                                // 10.2 and 9.5
+constexpr int kComputingWarps = 4; // that compute; one more loads
+constexpr int kClusterThreads = (kComputingWarps + 1) * kWarp;
+[[maybe_unused]] constexpr int kTilesPerStage = kStageTokens / kTile;
+constexpr int kMostBlocks = kStageTokens / 16; // per stage
+
+/// kRing stages, 96 KiB.
+template <int kDim, int kRing> struct Ring {
+    uint4 blocks[kRing][kStageTokens * kDim * 4 / 16];
+    float bias[kRing][kStageTokens];
+    std::int32_t ids[kRing][kMostBlocks], listed[kRing];
+    std::uint64_t full[kRing], empty[kRing];
+};
+
+#if __CUDA_ARCH__ >= 900
+
+/// One warp, 32 tokens of a stage, 16 query heads; the mapping of tokens and channels to lanes is attention.cu's.
+template <int kDim, int kRing>
+__device__ inline void attendStage(const Ring<kDim, kRing>& ring, int stage, int first, const DecodeAttentionArgs& a,
+                                   int blockShift, bool biased, int position, const std::uint32_t (&q)[kDim / 32][2][4],
+                                   Accumulator<kDim>& acc) {
+    const int lane = threadIdx.x % kWarp, row = lane / 4, quad = lane % 4;
+    const int within = (1 << blockShift) - 1, listed = ring.listed[stage];
+    const int blockBytes = kDim * 4 << blockShift;
+    const char* blocks = reinterpret_cast<const char*>(ring.blocks[stage]);
+    // A stage may be short of blocks: absent ones are read as its last, and masked.
+    const int keyGroup = first + 8 * (row / 2), mine = first + 8 * quad;
+    const char* keys = blocks + min(keyGroup >> blockShift, listed - 1) * blockBytes + (keyGroup & within) * kDim * 2 +
+                       (row % 2) * kDim * 2 + quad * 16;
+    const int wanted = mine >> blockShift, entry = min(wanted, listed - 1);
+    const char* values =
+        blocks + entry * blockBytes + (kDim * 2 << blockShift) + (row * 2 << blockShift) + (mine & within) * 2;
+    const int firstToken = (ring.ids[stage][entry] << blockShift) + (mine & within);
+    const unsigned reach = reachOf(a.window);
+
+    float logits[4][4] = {};
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int c = 0; c < kDim / 32; ++c) {
+            const uint4 k = *reinterpret_cast<const uint4*>(keys + 2 * j * kDim * 2 + c * 64);
+            mma16816(logits[j], q[c][0][0], q[c][0][1], q[c][0][2], q[c][0][3], k.x, k.y);
+            mma16816(logits[j], q[c][1][0], q[c][1][1], q[c][1][2], q[c][1][3], k.z, k.w);
+        }
+#pragma unroll
+    for (int j = 0; j < 4; ++j)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+            const bool valid = wanted < listed && unsigned(position - firstToken - 2 * j - e) < reach;
+            const float bias = biased ? a.biasScale * ring.bias[stage][mine + 2 * j + e] : 0.f;
+            logits[j][e] = valid ? logits[j][e] * a.scale + bias : -INFINITY;
+            logits[j][e + 2] = valid ? logits[j][e + 2] * a.scale + bias : -INFINITY;
+        }
+    std::uint32_t p[4][2];
+    advanceSoftmax<kDim, 4>(logits, acc, p);
+#pragma unroll
+    for (int i = 0; i < kDim / 8; ++i) {
+        const uint4 v = *reinterpret_cast<const uint4*>(values + (i * 16 << blockShift));
+        mma16816(acc.out[i], p[0][0], p[0][1], p[1][0], p[1][1], v.x, v.y);
+        mma16816(acc.out[i], p[2][0], p[2][1], p[3][0], p[3][1], v.z, v.w);
+    }
+}
+
+#endif
+
+/// Grid: (cluster, kvHeads, rows * head tiles). The last warp keeps a ring of stages
+/// full with bulk copies, which need no registers and no threads while they are under way; the others attend to them,
+/// two warps to a stage.
+template <int kDim, int kRing>
+__global__ void __launch_bounds__(kClusterThreads, 2)
+    clusterKernel(DecodeAttentionArgs a, DecodePlan plan, int blockShift) {
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ __align__(128) uint4 raw[];
+    auto& ring = *reinterpret_cast<Ring<kDim, kRing>*>(raw);
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+    const DecodePlace place(a.shape, plan);
+    letNextKernelStart();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < kRing; ++i)
+            initBarrier(ring.full[i], 1), initBarrier(ring.empty[i], kComputingWarps * kWarp);
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    // Positions change only at a step's end, so they may be read before the wait.
+    const int sequence = a.oneSequence ? a.sequence : place.row;
+    const int head = sequence * a.shape.kvHeads + place.g;
+    int position =
+        a.packedTokens == nullptr ? a.position[place.row] + (a.shift != nullptr ? a.shift[place.row] : 0) : 0;
+    const bool active = a.active == nullptr || a.active[place.row] != 0;
+    const bool biased = a.tokenBias != nullptr && a.biasScale != 0.f;
+    const std::int64_t headFirst = a.headFirst[head], biasFirst = biased ? a.biasFirst[head] : 0;
+    __syncthreads();
+    waitForEarlierKernels();
+    if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
+    if (!active) return; // the whole cluster leaves
+    if (a.packedTokens != nullptr) position = a.packedTokens[place.item] - 1;
+
+    const int skipped = a.listFirst != nullptr ? a.listFirst[place.item] : 0;
+    const int firstBlock = a.window > 0 && a.listCount == nullptr ? max(0, position + 1 - a.window) >> blockShift : 0;
+    const int entries =
+        a.listCount != nullptr ? a.listCount[place.item] - skipped : (position >> blockShift) + 1 - firstBlock;
+    const int perStage = kStageTokens >> blockShift;
+    const unsigned stages = unsigned(entries + perStage - 1) / unsigned(perStage), share = stages / gridDim.x,
+                   extra = stages - share * gridDim.x;
+    const int begin = int(blockIdx.x * share + min(blockIdx.x, extra)),
+              end = begin + int(share + (blockIdx.x < extra ? 1 : 0));
+    Accumulator<kDim> acc;
+    acc.clear();
+    if (warp == kComputingWarps) {
+        asm volatile("fence.proxy.async;" ::: "memory"); // blocks may come from ordinary stores of earlier kernels
+        const std::size_t listed = std::size_t(place.item) * a.capacity + skipped;
+        const int slot = lane % perStage; // of a stage
+        const int bytes = kDim * 4 << blockShift, biasBytes = biased ? 4 << blockShift : 0;
+        std::int32_t id = 0, at = 0;
+        for (int s = begin; s < end; ++s) {
+            const int turn = s - begin, stage = turn % kRing, within = turn % (kWarp / perStage);
+            if (within == 0) { // the lanes hold the next 32 entries
+                const int entry = min(s * perStage + lane, entries - 1);
+                id = a.listBlock != nullptr ? a.listBlock[listed + entry] : firstBlock + entry;
+                at = a.listSlot != nullptr ? a.listSlot[listed + entry] : id;
+            }
+            const int count = min(perStage, entries - s * perStage);
+            const int myId = __shfl_sync(0xffffffffu, id, within * perStage + slot),
+                      myPlace = __shfl_sync(0xffffffffu, at, within * perStage + slot);
+            if (turn >= kRing) waitFor(ring.empty[stage], unsigned(turn / kRing - 1) & 1);
+            if (lane < count) ring.ids[stage][lane] = myId;
+            if (lane == 0) ring.listed[stage] = count;
+            __syncwarp();
+            if (lane == 0) expectBytes(ring.full[stage], unsigned(count * (bytes + biasBytes)));
+            __syncwarp();
+            if (lane < count) {
+                char* to = reinterpret_cast<char*>(ring.blocks[stage]) + lane * bytes;
+                bulkLoad(to, reinterpret_cast<const char*>(a.blocks) + std::size_t(headFirst + myPlace) * bytes,
+                         unsigned(bytes), ring.full[stage]);
+                if (biased)
+                    bulkLoad(&ring.bias[stage][lane << blockShift],
+                             a.tokenBias + biasFirst + (std::int64_t(myId) << blockShift), unsigned(biasBytes),
+                             ring.full[stage]);
+            }
+        }
+    } else {
+        std::uint32_t q[kDim / 32][2][4];
+        loadQueries<kDim>(a, place, q);
+        // Every warp waits for every stage, in order: a barrier tells only two phases apart.
+        for (int s = begin; s < end; ++s) {
+            const int turn = s - begin, stage = turn % kRing;
+            waitFor(ring.full[stage], unsigned(turn / kRing) & 1);
+            if (turn % (kComputingWarps / kTilesPerStage) == warp / kTilesPerStage)
+                attendStage<kDim, kRing>(ring, stage, warp % kTilesPerStage * kTile, a, blockShift, biased, position, q,
+                                         acc);
+            arrive(ring.empty[stage]); // every lane: each vouches for its own reads
+        }
+    }
+    __syncthreads(); // every stage was loaded and read: the merge takes their place
+    mergeSplits<kDim, kComputingWarps, kClusterThreads>(
+        a, place, acc, *reinterpret_cast<MergeShared<kDim, kComputingWarps>*>(ring.blocks));
+#endif
+}
+
+/// (row, KV head, 16 of its query heads)
+int itemsOf(const AttentionShape& shape, int rows) {
+    return rows * shape.kvHeads * ((shape.group() + kHeads - 1) / kHeads);
+}
+int stagesOf(const AttentionShape& shape, int maxBlocks) {
+    return std::max(1, (maxBlocks * shape.blockSize + kStageTokens - 1) / kStageTokens);
+}
+
+template <int kDim, int kRing> void launchClusters(const Launch& how, const DecodeAttentionArgs& args) {
+    static_assert(sizeof(MergeShared<kDim, kComputingWarps>) <= sizeof(Ring<kDim, kRing>::blocks));
+    const int stages = stagesOf(args.shape, args.maxBlocks), items = itemsOf(args.shape, args.rows);
+    int cluster = 1; // a thread block for each processor at most
+    while (cluster * 2 <= std::min(stages, kCluster) && items * cluster * 2 <= how.multiprocessors) cluster *= 2;
+    const int headTiles = (args.shape.group() + kHeads - 1) / kHeads;
+    const DecodePlan plan{args.shape.group(), headTiles, Divider(args.shape.blockSize)};
+    int blockShift = 0;
+    while (1 << blockShift < args.shape.blockSize) ++blockShift;
+    allowShared(clusterKernel<kDim, kRing>, sizeof(Ring<kDim, kRing>), "preparing the attention");
+    leaveCache(clusterKernel<kDim, kRing>, "preparing the attention");
+    launch(how,
+           {dim3(unsigned(cluster), unsigned(args.shape.kvHeads), unsigned(args.rows * headTiles)),
+            dim3(kClusterThreads), sizeof(Ring<kDim, kRing>), unsigned(cluster)},
+           clusterKernel<kDim, kRing>, "attending", args, plan, blockShift);
+}
+
+} // namespace
+
+bool isShort(const AttentionShape& shape, int rows, int maxBlocks) {
+    return std::int64_t(itemsOf(shape, rows)) * stagesOf(shape, maxBlocks) <= kMostStages;
+}
+
+void clusterAttention(const Launch& how, const DecodeAttentionArgs& args) {
+    args.shape.dim == 64 ? launchClusters<64, 6>(how, args) : launchClusters<128, 3>(how, args);
+}
+
+} // namespace kvscope::cuda
