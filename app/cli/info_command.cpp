@@ -212,7 +212,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run) {
         const auto beside = [](std::int64_t counted, std::int64_t engine, std::int64_t inPackets) {
             return Json{{"counted_bytes", counted},
                         {"engine_bytes", engine},
-                        {"difference", counted - engine},
+                        {"difference", std::int64_t(std::uint64_t(counted) - std::uint64_t(engine))},
                         {"engine_packet_bytes", inPackets}};
         };
         out["pcie_counted_by"] = traffic->sampled ? "pm" : "nvml";

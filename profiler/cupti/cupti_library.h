@@ -21,7 +21,7 @@ public:
     }
     /// What the library calls a CUptiResult, e.g. "CUPTI_ERROR_NOT_READY".
     std::string nameOf(int result) const;
-    /// Where the library that was found lies, e.g. "/usr/local/cuda/lib64".
+    /// Where the library that was found lies, e.g. "/usr/local/cuda/lib64"; empty: the loader does not say.
     const std::string& folder() const { return folder_; }
 
 private:

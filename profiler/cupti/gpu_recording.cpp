@@ -19,12 +19,17 @@ std::unique_ptr<GpuCounters> openNvml(std::string& refusal) {
     }
 }
 
-void explain(std::vector<SpanRecord>& spans, bool& explained, const std::string& sentence) {
-    if (explained || sentence.empty()) return;
-    explained = true;
+void addNote(std::vector<SpanRecord>& spans, const std::string& sentence) {
+    if (sentence.empty()) return;
     SpanRecord& note = spans.emplace_back();
     note.track = "recorder";
     note.name = sentence;
+}
+
+void explain(std::vector<SpanRecord>& spans, bool& explained, const std::string& sentence) {
+    if (explained || sentence.empty()) return;
+    explained = true;
+    addNote(spans, sentence);
 }
 
 } // namespace
@@ -70,7 +75,10 @@ std::vector<SpanRecord> GpuRecording::collect(std::int64_t originNs, bool all) {
             for (LaunchedSpan& each : launched) spans.push_back(std::move(each.span));
     }
     std::vector<CounterSample> samples;
-    if (counters_) samples = counters_->take(originNs, all);
+    if (counters_) {
+        samples = counters_->take(originNs, all);
+        addNote(spans, counters_->remark());
+    }
     if (all && cupti_.tracer)
         samples.push_back({kLostGpuRecords, 0, steadyNowNs() - originNs, cupti_.tracer->lostRecords()});
     if (recorder_ != nullptr) recorder_->addCounters(std::move(samples));

@@ -21,8 +21,10 @@ namespace {
 // What the hardware writes before it is fetched. Setting it up takes longer the larger it is: 67 ms for 16 MiB, 180 for
 // 256.
 constexpr std::size_t kHardwareBuffer = std::size_t(16) << 20;
-// What one fetch can take, 0.2 s of samples: CUPTI throws away what is over.
+// What one image can take, 0.2 s of samples. A fetch that fills it decodes on, as long as it does not chase what the
+// hardware writes meanwhile.
 constexpr std::uint32_t kSamplesAtOnce = 4096;
+constexpr int kImagesAtOnce = 16;
 
 struct PmApi {
     decltype(&cuptiProfilerInitialize) initialize = nullptr;
@@ -101,14 +103,18 @@ public:
     }
 
     bool read(std::vector<PmSample>& samples) override {
-        auto decode = KVSCOPE_CUPTI_STRUCT(CUpti_PmSampling_DecodeData_Params);
-        decode.pPmSamplingObject = object_;
-        decode.pCounterDataImage = image_.data();
-        decode.counterDataImageSize = image_.size();
-        const bool fits = api_.decode(&decode) == CUPTI_SUCCESS && decode.overflow == 0;
-        append(samples);
-        std::copy(emptyImage_.begin(), emptyImage_.end(), image_.begin());
-        return fits;
+        for (int image = 0; image < kImagesAtOnce; ++image) {
+            auto decode = KVSCOPE_CUPTI_STRUCT(CUpti_PmSampling_DecodeData_Params);
+            decode.pPmSamplingObject = object_;
+            decode.pCounterDataImage = image_.data();
+            decode.counterDataImageSize = image_.size();
+            const bool fits = api_.decode(&decode) == CUPTI_SUCCESS && decode.overflow == 0;
+            append(samples);
+            std::copy(emptyImage_.begin(), emptyImage_.end(), image_.begin());
+            if (!fits) return false;
+            if (decode.decodeStopReason != CUPTI_PM_SAMPLING_DECODE_STOP_REASON_COUNTER_DATA_FULL) return true;
+        }
+        return false;
     }
 
 private:

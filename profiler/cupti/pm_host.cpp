@@ -142,7 +142,8 @@ struct PmHost::Impl {
 
 std::unique_ptr<PmHost> PmHost::make(const CuptiLibrary& library, const std::string& chip, std::string& refusal) {
     // libcupti opens this one by its bare name, which finds it anywhere once it is loaded.
-    dlopen((library.folder() + "/libnvperf_host.so").c_str(), RTLD_NOW | RTLD_LOCAL);
+    const std::string folder = library.folder().empty() ? std::string() : library.folder() + '/';
+    dlopen((folder + "libnvperf_host.so").c_str(), RTLD_NOW | RTLD_LOCAL);
     auto impl = std::make_unique<Impl>(library);
     if (!impl->api.complete) {
         refusal = "libcupti has no PM sampling: it is of another version than this program was built for";

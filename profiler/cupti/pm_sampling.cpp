@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds kPause(50);
 struct PmSampling::Impl {
     Impl(std::unique_ptr<PmSource> from, std::vector<PmMetric> metrics, std::int64_t intervalNs,
          std::chrono::milliseconds between)
-        : source(std::move(from)), tracks(std::move(metrics), intervalNs), pause(between) {
+        : source(std::move(from)), interval(intervalNs), tracks(std::move(metrics), intervalNs), pause(between) {
         reader = std::jthread([this](const std::stop_token& stop) {
             std::unique_lock lock(reading);
             while (!wake.wait_for(lock, stop, pause, [&] { return stop.stop_requested(); })) read();
@@ -33,10 +33,14 @@ struct PmSampling::Impl {
         beganNs = steadyNowNs();
         std::string refusal = source->start();
         sampling = refusal.empty();
+        silentSinceNs = sampling ? 0 : beganNs;
+        if (sampling) return refusal;
+        const std::lock_guard lock(mutex);
+        remark = "PM sampling counts PCIe bytes no more, because " + refusal;
         return refusal;
     }
-    void read() {
-        if (!sampling) return;
+    /// @return false if the hardware has to be started again
+    bool fetch() {
         fresh.clear();
         const bool complete = source->read(fresh);
         std::erase_if(fresh, [this](const PmSample& sample) { return sample.startNs < beganNs; });
@@ -45,16 +49,18 @@ struct PmSampling::Impl {
             tracks.add(fresh);
             if (!complete) tracks.overflowed();
         }
-        if (complete) return;
+        return complete;
+    }
+    void read() {
+        if (!sampling || fetch()) return;
         source->stop();
         begin();
     }
     void end() {
-        if (!sampling) return;
+        if (silentSinceNs > 0) unsampled += (steadyNowNs() - std::exchange(silentSinceNs, 0)) / interval;
+        if (!std::exchange(sampling, false)) return;
         source->stop();
-        read();
-        source->stop(); // where the last samples did not fit, it was started again
-        sampling = false;
+        fetch();
     }
 
     std::mutex reading; // for as long as samples are fetched, a few milliseconds
@@ -62,9 +68,13 @@ struct PmSampling::Impl {
     std::vector<PmSample> fresh;
     bool sampling = false;
     std::int64_t beganNs = 0;
+    std::int64_t silentSinceNs = 0; // since the hardware refused; 0: it did not
+    std::int64_t unsampled = 0;     // intervals in which it was to sample and refused
+    const std::int64_t interval;
 
     std::mutex mutex; // for moments: the engine waits for nothing else
     PmTracks tracks;
+    std::string remark; // not handed out yet
 
     bool asked = false; // the engine's thread only, as what follows
     std::int64_t runBeganNs = 0, lostBefore = 0;
@@ -107,10 +117,17 @@ void PmSampling::atStep(int) {
     if (!impl_->asked) begin();
 }
 
+std::string PmSampling::remark() {
+    const std::lock_guard lock(impl_->mutex);
+    return std::exchange(impl_->remark, {});
+}
+
 std::vector<CounterSample> PmSampling::take(std::int64_t originNs, bool all) {
+    std::int64_t unsampled = 0;
     if (all) {
         const std::lock_guard lock(impl_->reading);
         impl_->end();
+        unsampled = std::exchange(impl_->unsampled, 0);
     }
     const std::lock_guard lock(impl_->mutex);
     std::vector<CounterSample> samples = impl_->tracks.take(originNs);
@@ -118,7 +135,8 @@ std::vector<CounterSample> PmSampling::take(std::int64_t originNs, bool all) {
     impl_->asked = false;
     impl_->tracks.pause();
     const std::int64_t lost = impl_->tracks.lost(), before = std::exchange(impl_->lostBefore, lost);
-    samples.push_back({kLostPmSamples, impl_->runBeganNs - originNs, steadyNowNs() - impl_->runBeganNs, lost - before});
+    samples.push_back(
+        {kLostPmSamples, impl_->runBeganNs - originNs, steadyNowNs() - impl_->runBeganNs, lost - before + unsampled});
     return samples;
 }
 

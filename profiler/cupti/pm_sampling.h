@@ -31,6 +31,7 @@ public:
     void atStep(int step) override;
     /// At the end also how many samples were lost.
     std::vector<CounterSample> take(std::int64_t originNs, bool all) override;
+    std::string remark() override;
 
 private:
     struct Impl;

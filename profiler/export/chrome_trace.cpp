@@ -8,6 +8,7 @@
 #include "profiler/export/step_slices.h"
 #include "profiler/import/import.h"
 #include "profiler/read/open_trace.h"
+#include "profiler/record/counter_sample.h"
 #include "profiler/store/trace_keys.h"
 
 #include <algorithm>
@@ -20,6 +21,14 @@ namespace {
 // Processes of the document: run * kProcessesOfARun + one of these.
 enum Process { kEngine = 0, kGpu = 1, kLink = 2, kCache = 3 };
 constexpr int kProcessesOfARun = 10;
+
+/// What is counted in bytes, and where.
+struct ByteTrack {
+    std::string_view name;
+    Process process;
+};
+constexpr ByteTrack kByteTracks[] = {{kPcieToDevice, kLink}, {kPcieToHost, kLink},  {kPmToDevice, kLink},
+                                     {kPmToHost, kLink},     {kPmMemoryRead, kGpu}, {kPmMemoryWritten, kGpu}};
 constexpr int kRowsPerReport = 1 << 14;
 constexpr double kStepsShare = 0.5; // of the progress; the rest is spans
 
@@ -242,13 +251,15 @@ void RunExport::recordedCounters() {
         Statement samples(connection_,
                           "SELECT t.value, c.start_ns, CAST(c.value AS REAL) / c.duration_ns FROM counter c"
                           " JOIN text t ON t.id = c.track WHERE c.run_id = ? AND c.duration_ns > 0"
-                          " AND t.value LIKE '%bytes %' ORDER BY c.start_ns, c.id");
+                          " ORDER BY c.start_ns, c.id");
         samples.bind(1, run_);
         while (samples.step()) {
             if (!isInRange(samples.int64(1), 0)) continue;
             const std::string_view track = samples.text(0);
-            events_.counter(use(track.starts_with("PCIe") ? kLink : kEngine), track, "GB/s", samples.int64(1),
-                            samples.real(2));
+            const auto* counted = std::find_if(std::begin(kByteTracks), std::end(kByteTracks),
+                                               [&](const ByteTrack& each) { return each.name == track; });
+            if (counted == std::end(kByteTracks)) continue; // records that were lost
+            events_.counter(use(counted->process), track, "GB/s", samples.int64(1), samples.real(2));
             lastNs_ = std::max(lastNs_, samples.int64(1));
         }
     }

@@ -2,6 +2,7 @@
 
 #include "kernels/base/error.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -11,8 +12,16 @@ namespace kvscope {
 
 namespace fs = std::filesystem;
 
+bool OutputFile::isPacked(std::string_view path) {
+    constexpr std::string_view kEnd = ".gz";
+    if (path.size() < kEnd.size()) return false;
+    const std::string_view end = path.substr(path.size() - kEnd.size());
+    return std::equal(end.begin(), end.end(), kEnd.begin(),
+                      [](char c, char wanted) { return (c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c) == wanted; });
+}
+
 OutputFile::OutputFile(const std::string& path) : path_(path) {
-    if (path.ends_with(".gz")) gzip_ = std::make_unique<GzipStream>(file_);
+    if (isPacked(path)) gzip_ = std::make_unique<GzipStream>(file_);
     std::error_code ignored;
     const fs::file_status status = fs::status(path, ignored);
     if (!fs::exists(status) || fs::is_regular_file(status)) whole_.emplace(path);

@@ -9,13 +9,17 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <string_view>
 
 namespace kvscope {
 
 class OutputFile {
 public:
-    /// Devices and pipes are written to as they are; what ends in .gz is compressed. @throws Error(Storage) if nothing
-    /// can be written there, Error(Unsupported) if it should be compressed and this program was built without zlib
+    /// What ends in .gz, however it is written, is compressed.
+    static bool isPacked(std::string_view path);
+    /// Devices and pipes are written to as they are; what has a packed name is compressed. @throws Error(Storage) if
+    /// nothing can be written there, Error(Unsupported) if it should be compressed and this program was built without
+    /// zlib
     explicit OutputFile(const std::string& path);
     ~OutputFile();
     OutputFile(const OutputFile&) = delete;

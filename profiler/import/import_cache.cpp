@@ -19,6 +19,7 @@ constexpr int kConverter = 2;          // raised when the same file would be con
 constexpr std::size_t kFilesKept = 24; // the newest stay
 constexpr std::uintmax_t kBytesKept = std::uintmax_t(8) << 30;
 constexpr std::chrono::hours kLongestImport{24};
+constexpr const char* kFormerMark = ".importing-"; // what older versions called a file that is not complete
 
 fs::path cacheFolder() {
     const auto named = [](const char* name) {
@@ -57,7 +58,9 @@ void removeOld(const fs::path& folder, const fs::path& keep) {
     std::vector<Old> files;
     std::error_code ignored;
     for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored)) {
-        const bool leftover = entry.path().filename().string().find(WholeFile::kMark) != std::string::npos;
+        const std::string name = entry.path().filename().string();
+        const bool leftover =
+            name.find(WholeFile::kMark) != std::string::npos || name.find(kFormerMark) != std::string::npos;
         if (leftover && fs::file_time_type::clock::now() - entry.last_write_time(ignored) > kLongestImport)
             fs::remove(entry.path(), ignored); // of a program that was killed
         else if (entry.path().extension() == ".kvtrace" && entry.path() != keep)

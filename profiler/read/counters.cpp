@@ -105,16 +105,20 @@ private:
     LinkCount toDevice_, toHost_;
 };
 
+/// Wraps around: a damaged trace may hold any number.
+std::int64_t sumOf(std::int64_t a, std::int64_t b) { return std::int64_t(std::uint64_t(a) + std::uint64_t(b)); }
+
 void addEngine(PcieTraffic& traffic, const StepRow& step) {
-    traffic.engineToDevice += step.h2dBytes;
-    traffic.engineToHost += step.d2hBytes;
+    traffic.engineToDevice = sumOf(traffic.engineToDevice, step.h2dBytes);
+    traffic.engineToHost = sumOf(traffic.engineToHost, step.d2hBytes);
 }
 
-std::optional<std::int64_t> sumOf(const TraceReader& reader, int runId, const char* track) {
+std::optional<std::int64_t> sumOfTrack(const TraceReader& reader, int runId, const char* track) {
     const auto& trace = ReaderAccess::of(reader);
     if (!trace.hasTable("counter")) return std::nullopt;
     std::optional<std::int64_t> sum;
-    forEachSample(*trace.connection, runId, track, [&](const Statement& row) { sum = sum.value_or(0) + row.int64(2); });
+    forEachSample(*trace.connection, runId, track,
+                  [&](const Statement& row) { sum = sumOf(sum.value_or(0), row.int64(2)); });
     return sum;
 }
 
@@ -127,7 +131,8 @@ std::int64_t PcieTraffic::expectedToDevice() const {
 
 std::int64_t PcieTraffic::expectedToHost() const {
     const double around = kRequestHeader + (sampled ? 0 : kLinkFrame);
-    return std::llround(double(engineToHost) + double(engineToHost + engineToDevice) * around / kPacketPayload);
+    return std::llround(double(engineToHost) +
+                        (double(engineToHost) + double(engineToDevice)) * around / kPacketPayload);
 }
 
 std::optional<PcieTraffic> pcieTraffic(const TraceReader& reader, int runId) {
@@ -161,11 +166,11 @@ std::vector<PcieStep> pcieOfSteps(const TraceReader& reader, int runId) {
 }
 
 std::optional<std::int64_t> lostGpuRecords(const TraceReader& reader, int runId) {
-    return sumOf(reader, runId, kLostGpuRecords);
+    return sumOfTrack(reader, runId, kLostGpuRecords);
 }
 
 std::optional<std::int64_t> lostPmSamples(const TraceReader& reader, int runId) {
-    return sumOf(reader, runId, kLostPmSamples);
+    return sumOfTrack(reader, runId, kLostPmSamples);
 }
 
 } // namespace kvscope

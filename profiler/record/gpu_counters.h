@@ -4,6 +4,7 @@
 #include "profiler/record/counter_sample.h"
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace kvscope {
@@ -17,6 +18,8 @@ public:
     /// What was counted since the last call; times relative to `originNs` of the steady clock.
     /// all: the run is over, counting ends here.
     virtual std::vector<CounterSample> take(std::int64_t originNs, bool all) = 0;
+    /// Once, a sentence where counting ended before the run did; else empty.
+    virtual std::string remark() { return {}; }
 };
 
 } // namespace kvscope

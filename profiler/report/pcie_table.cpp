@@ -2,7 +2,6 @@
 #include "profiler/report/report.h"
 
 #include <cmath>
-#include <cstdlib>
 
 namespace kvscope::reports {
 namespace {
@@ -13,6 +12,9 @@ struct Direction {
     std::int64_t PcieTraffic::*engine;
     std::int64_t (PcieTraffic::*expected)() const;
 };
+/// Wraps around: a damaged trace may hold any number.
+std::int64_t difference(std::int64_t a, std::int64_t b) { return std::int64_t(std::uint64_t(a) - std::uint64_t(b)); }
+
 constexpr Direction kDirections[] = {
     {"to device", &PcieTraffic::countedToDevice, &PcieTraffic::engineToDevice, &PcieTraffic::expectedToDevice},
     {"to host", &PcieTraffic::countedToHost, &PcieTraffic::engineToHost, &PcieTraffic::expectedToHost},
@@ -47,26 +49,27 @@ Table pcieCounters(const std::vector<RunData>& runs) {
         if (!run.pcie) continue;
         for (const Direction& direction : kDirections) {
             const auto left = [&](const PcieTraffic& traffic) {
-                return traffic.*direction.counted - (traffic.*direction.expected)();
+                return difference(traffic.*direction.counted, (traffic.*direction.expected)());
             };
             const std::int64_t engine = (*run.pcie).*direction.engine, counted = (*run.pcie).*direction.counted,
                                expected = ((*run.pcie).*direction.expected)();
-            std::int64_t sum = 0;
+            double sum = 0;
             const PcieStep* largest = nullptr;
             for (const PcieStep& step : run.pcieSteps) {
-                sum += left(step.traffic);
-                if (largest == nullptr || std::abs(left(step.traffic)) > std::abs(left(largest->traffic)))
+                sum += double(left(step.traffic));
+                if (largest == nullptr ||
+                    std::abs(double(left(step.traffic))) > std::abs(double(left(largest->traffic))))
                     largest = &step;
             }
             const auto steps = double(run.pcieSteps.size());
             const auto measured = [](std::int64_t bytes) { return whole(bytes, Quantity::Bytes, Basis::Measured); };
             table.rows.push_back(
                 {text(run.row.name), text(direction.name), text(run.pcie->sampled ? "PM sampling" : "NVML"),
-                 whole(engine, Quantity::Bytes), measured(counted), measured(counted - engine),
-                 whole(expected, Quantity::Bytes), measured(counted - expected),
+                 whole(engine, Quantity::Bytes), measured(counted), measured(difference(counted, engine)),
+                 whole(expected, Quantity::Bytes), measured(difference(counted, expected)),
                  real(expected > 0 ? double(counted) / double(expected) : std::nan(""), Quantity::Ratio),
                  count(std::int64_t(run.pcieSteps.size())),
-                 real(steps > 0 ? double(sum) / steps : std::nan(""), Quantity::Bytes, Basis::Measured),
+                 real(steps > 0 ? sum / steps : std::nan(""), Quantity::Bytes, Basis::Measured),
                  largest ? measured(left(largest->traffic)) : Cell{}, largest ? count(largest->step) : Cell{}});
         }
     }

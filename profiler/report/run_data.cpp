@@ -1,6 +1,7 @@
 #include "profiler/report/run_data.h"
 
 #include "kernels/base/error.h"
+#include "profiler/import/import.h"
 #include "profiler/read/open_trace.h"
 
 #include <filesystem>
@@ -65,11 +66,14 @@ std::vector<TransferTotals> readTransfers(Connection& connection, int runId) {
     return totals;
 }
 
+/// Each once; a report has room for a few.
 std::vector<std::string> readNotes(Connection& connection, int runId) {
+    constexpr int kMostNotes = 20;
     std::vector<std::string> notes;
     Statement rows(connection, "SELECT n.value FROM span s JOIN text n ON n.id = s.name WHERE s.run_id = ?"
-                               " AND s.track = (SELECT id FROM text WHERE value = 'recorder') ORDER BY s.id");
-    rows.bindAll(runId);
+                               " AND s.track = (SELECT id FROM text WHERE value = 'recorder')"
+                               " GROUP BY s.name ORDER BY min(s.id) LIMIT ?");
+    rows.bindAll(runId, kMostNotes);
     while (rows.step()) notes.emplace_back(rows.text(0));
     return notes;
 }
@@ -108,7 +112,7 @@ RunData readRun(TraceReader& reader, const RunRow& row) {
     if (program.step() && !program.isNull(0)) run.program = std::string(program.text(0));
     run.layers = readLayers(*trace.connection, row.runId);
     run.transfers = readTransfers(*trace.connection, row.runId);
-    run.notes = readNotes(*trace.connection, row.runId);
+    if (row.backend != kImported) run.notes = readNotes(*trace.connection, row.runId); // else the track is another's
     run.pcie = pcieTraffic(reader, row.runId);
     run.pcieSteps = pcieOfSteps(reader, row.runId);
     run.lookahead = lookaheadTotals(reader, row.runId);

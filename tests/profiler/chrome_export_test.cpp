@@ -284,13 +284,14 @@ TEST_F(ChromeExport, ComesBackThroughTheImporterAsItWas) {
 }
 
 TEST_F(ChromeExport, IsCompressedWhereTheNameEndsInGz) {
-    const std::string plain = (folder / "out.json").string(), packed = (folder / "out.json.gz").string();
+    const std::string plain = (folder / "out.json").string(), packed = (folder / "out.json.gz").string(),
+                      loud = (folder / "loud.JSON.GZ").string();
     if (!GzipStream::isAvailable()) {
         EXPECT_THROW(OutputFile{packed}, Error);
         return;
     }
     synthetic::recordFile(file, {.decodeSteps = 200});
-    for (const std::string& path : {plain, packed}) {
+    for (const std::string& path : {plain, packed, loud}) {
         OutputFile out(path);
         exportChromeTrace(file, out.stream());
         out.commit();
@@ -302,6 +303,8 @@ TEST_F(ChromeExport, IsCompressedWhereTheNameEndsInGz) {
     const std::string wanted = bytes(plain);
     EXPECT_GT(wanted.size(), std::size_t(1) << 18) << "more than is packed at once";
     EXPECT_EQ(bytes(packed), wanted);
+    EXPECT_EQ(bytes(loud), wanted);
+    EXPECT_EQ(std::filesystem::file_size(loud), std::filesystem::file_size(packed)) << "however it is written";
     EXPECT_LT(std::filesystem::file_size(packed) * 4, std::filesystem::file_size(plain));
     if (!std::filesystem::exists("/dev/full")) return;
     const std::string full = (folder / "full.gz").string();

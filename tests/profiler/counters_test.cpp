@@ -2,6 +2,7 @@
 #include "profiler/read/counters.h"
 
 #include "profiler/export/export.h"
+#include "profiler/import/import.h"
 #include "profiler/insights/insight.h"
 #include "profiler/record/recorder.h"
 #include "profiler/report/report.h"
@@ -11,6 +12,8 @@
 #include "tests/profiler/temporary_folder.h"
 
 #include <gmock/gmock.h>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -163,6 +166,52 @@ TEST(Counters, AReportSaysWhyTheyComeFromNvml) {
     EXPECT_THAT(csv(reports::health(reports::readRuns({file}))), HasSubstr(",\"PCIe bytes are counted by NVML"));
 }
 
+TEST(Counters, AReportHasEachNoteOnceAndNoneOfAnotherTool) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    {
+        Recorder recorder(file, {});
+        RunInfo imported = synthetic::infoOf({});
+        imported.backend = kImported;
+        for (const RunInfo& info : {synthetic::infoOf({}), imported}) {
+            recorder.beginRun(info);
+            std::vector<SpanRecord> notes(30);
+            for (std::size_t i = 0; i < notes.size(); ++i) {
+                notes[i].track = "recorder";
+                notes[i].name = i < 3 ? "the same" : "note " + std::to_string(i);
+            }
+            recorder.addSpans(notes);
+            recorder.endRun(RunStatus::Finished, {});
+        }
+        recorder.flush();
+    }
+    const std::vector<reports::RunData> runs = reports::readRuns({file});
+    ASSERT_EQ(runs.size(), 2U);
+    ASSERT_EQ(runs[0].notes.size(), 20U);
+    EXPECT_EQ(runs[0].notes[0], "the same");
+    EXPECT_EQ(runs[0].notes[1], "note 3");
+    EXPECT_TRUE(runs[1].notes.empty());
+}
+
+TEST(Counters, BytesOfADamagedTraceThatNoSumHoldsAreReadAllTheSame) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    recordWithCounters(file,
+                       {{kPmToDevice, 1'000'000, 100'000, 1}, {kLostPmSamples, 0, 1, 2}, {kLostPmSamples, 1, 1, 3}});
+    test::sql(file,
+              "UPDATE step SET h2d_bytes = 9223372036854775807, d2h_bytes = 9223372036854775807;"
+              "UPDATE counter SET value = -9223372036854775807;",
+              SQLITE_OPEN_READWRITE);
+    const TraceReader reader(file);
+    EXPECT_TRUE(pcieTraffic(reader, 1).has_value());
+    EXPECT_TRUE(lostPmSamples(reader, 1).has_value());
+    constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+    reports::RunData run;
+    run.pcie = PcieTraffic{true, -kMost, -kMost, kMost, kMost};
+    run.pcieSteps = {{1, *run.pcie}, {2, *run.pcie}};
+    EXPECT_EQ(reports::pcieCounters({run}).rows.size(), 2U);
+}
+
 TEST(Counters, StepsShorterThanASampleOfNvmlAreNotCompared) {
     test::Folder folder;
     const std::string file = (folder / "run.kvtrace").string();
@@ -188,9 +237,13 @@ TEST(Counters, ShowAsCounterTracksOfTheChromeTrace) {
     std::ostringstream out;
     exportChromeTrace(file, out);
     int found = 0, memory = 0;
+    std::map<std::string, std::string> process; // of a counter
+    std::map<int, std::string> named;
     const auto trace = nlohmann::json::parse(out.str());
     for (const auto& event : trace["traceEvents"]) {
         EXPECT_NE(event["name"], kLostGpuRecords);
+        if (event["name"] == "process_name") named[event["pid"]] = event["args"]["name"];
+        if (event["ph"] == "C") process[event["name"]] = named[event["pid"]];
         if (event["name"] == kPmMemoryRead) memory += event["args"]["GB/s"] == 0.8 ? 1 : 0;
         if (event["ph"] == "C" && event["name"] == kPcieToDevice) {
             found += event["ts"] == 1000.0 ? 1 : 0; // and once more at the end, where viewers stop drawing
@@ -200,6 +253,8 @@ TEST(Counters, ShowAsCounterTracksOfTheChromeTrace) {
     }
     EXPECT_EQ(found, 1);
     EXPECT_GE(memory, 1);
+    EXPECT_THAT(process[kPcieToDevice], HasSubstr("link"));
+    EXPECT_THAT(process[kPmMemoryRead], HasSubstr("GPU"));
 }
 
 TEST(Counters, ATraceFromBeforeThemIsReadAndTakesThemOn) {

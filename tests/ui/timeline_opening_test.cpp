@@ -145,6 +145,30 @@ TEST_F(TimelineOutliers, OneFarSpanLeavesTheMapAndTheWindowToTheOthers) {
     EXPECT_NEAR(scene().window.size(), 400e6, 20e6);
 }
 
+TEST_F(TimelineOutliers, ADragOnTheMapMeansTheMapThatWasThereWhenItBegan) {
+    std::vector<double> starts = busy(400);
+    starts.push_back(7'400); // six times as long as the others' part, which takes the left of the map
+    import(starts);
+    press(Qt::Key_0);
+    const TimeRange whole = data().whole();
+    ASSERT_LT(scene().busy.size(), whole.size() / 4);
+    ASSERT_EQ(mapOf(scene()), whole);
+    const QRect map = timeline().areas().minimap;
+    const auto at = [&](double share) { return QPoint(map.left() + int(map.width() * share), map.center().y()); };
+    const auto timeOf = [&](QPoint point) {
+        return whole.from + double(point.x() - map.left()) / map.width() * whole.size();
+    };
+    mouse(QEvent::MouseButtonPress, at(0.04), Qt::LeftButton, Qt::LeftButton, Qt::ShiftModifier);
+    for (const double share : {0.14, 0.12, 0.1}) { // pieces of the busy part, whose map is another one
+        mouse(QEvent::MouseMove, at(share), Qt::NoButton, Qt::LeftButton, Qt::ShiftModifier);
+        EXPECT_NEAR(scene().window.from, timeOf(at(0.04)), 10) << share;
+        EXPECT_NEAR(scene().window.to, timeOf(at(share)), 10) << share;
+        EXPECT_EQ(mapOf(scene()), whole) << "it is drawn as it was";
+    }
+    mouse(QEvent::MouseButtonRelease, at(0.1), Qt::LeftButton, {}, Qt::ShiftModifier);
+    EXPECT_EQ(mapOf(scene()), scene().busy) << "the drag is over";
+}
+
 TEST_F(TimelineOutliers, ASmallTraceAndOneWithManyFarSpansKeepThemAll) {
     import({5'000, 5'001, 9e6});
     EXPECT_EQ(scene().window, data().whole()) << "a third of the spans is no outlier";

@@ -1,6 +1,7 @@
 // The timeline on a trace that somebody else's program wrote: many spans, newest first, on tracks numbered beyond nine.
 #include "tests/ui/timeline_fixture.h"
 
+#include "kernels/base/error.h"
 #include "profiler/read/self_time.h"
 #include "profiler/store/trace_store.h"
 #include "ui/timeline/self_time_numbers.h"
@@ -15,6 +16,7 @@ namespace kvscope::ui {
 namespace {
 
 constexpr int kSpans = 210'000, kNames = 1'400;
+constexpr std::size_t kEnough = std::size_t(1) << 30; // bytes
 
 class TimelineScale : public TimelineTest {
 protected:
@@ -115,7 +117,29 @@ TEST_F(TimelineScale, NumbersHaveTheSpansThatAreNotReadOrNotInOrderYet) {
     const TimeRange shown = scene().window;
     const TracePart part{file("outsider.kvtrace"), 1,
                          ExportRange{std::int64_t(std::floor(shown.from)), std::int64_t(std::ceil(shown.to))}};
-    EXPECT_EQ(sorted(textOf(selfTimesOf(part, SelfTimeBy::Component, some))), filtered) << "as the view has it";
+    EXPECT_EQ(sorted(textOf(selfTimesOf(part, SelfTimeBy::Component, some, kEnough))), filtered)
+        << "as the view has it";
+}
+
+TEST_F(TimelineScale, NumbersOfARangeTakeTheMemoryOfItsSpans) {
+    open(outsiders());
+    show();
+    ASSERT_TRUE(settles());
+    const QString path = file("outsider.kvtrace");
+    constexpr std::size_t kLittle = 500'000; // for 210,000 spans of 20 bytes and more
+    const TracePart some{path, 1, ExportRange{30'000'500, 32'000'100}}, all{path, 1, ExportRange{0, 300'000'000}};
+    const QString wanted =
+        selfTimesText(selfTimes(index(), some.range->fromNs, some.range->toNs, SelfTimeBy::Component),
+                      double(some.range->toNs - some.range->fromNs), QLatin1Char(','));
+    ASSERT_GT(sorted(wanted).size(), 1'000);
+    EXPECT_EQ(sorted(textOf(selfTimesOf(some, SelfTimeBy::Component, {}, kLittle))), sorted(wanted));
+    try {
+        textOf(selfTimesOf(all, SelfTimeBy::Component, {}, kLittle));
+        FAIL() << "the whole run does not fit";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.kind, ErrorKind::OutOfMemory);
+        EXPECT_NE(oneLine(error).find("mark a shorter range"), std::string::npos) << oneLine(error);
+    }
 }
 
 TEST_F(TimelineScale, ANameOfTenThousandCharactersIsCutWhereItIsReadAndWholeInNumbers) {

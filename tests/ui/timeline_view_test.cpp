@@ -1,6 +1,7 @@
 // The timeline as a person uses it: every gesture and key, what a click tells the other views, notes, and the picture.
 #include "tests/ui/timeline_fixture.h"
 
+#include "kernels/base/error.h"
 #include "profiler/read/span_search.h"
 #include "ui/timeline/time_ticks.h"
 #include "ui/views/timeline_view.h"
@@ -72,6 +73,13 @@ TEST_F(TimelineTest, StopsReadingBeforeTheMachineRunsOutOfMemory) {
     workspace.traceAdvanced();
     ASSERT_TRUE(idle());
     EXPECT_EQ(index().size(), kept) << "nor later";
+    EXPECT_THROW(view->exportCsv(), Error) << "the numbers of a part are not those of what is shown";
+    dynamic_cast<TimelineView&>(*view).setMemoryLimit(std::size_t(1) << 30);
+    timeline().showAll();
+    std::int64_t counted = 0;
+    for (const QString& line : view->exportCsv().split(QLatin1Char('\n'), Qt::SkipEmptyParts).mid(1))
+        counted += line.section(QLatin1Char(','), 4, 4).toLongLong();
+    EXPECT_GT(counted, std::int64_t(kept)) << "they are read from the trace";
 }
 
 TEST_F(TimelineTest, ALiveRunGetsItsSlotsWhenTheyAreKnown) {

@@ -2,6 +2,7 @@
 
 #include "kernels/base/error.h"
 #include "profiler/read/span_batch.h"
+#include "ui/plots/units.h"
 #include "ui/timeline/span_filter.h"
 
 #include <QFile>
@@ -28,12 +29,22 @@ void checkWanted(NumberSink& sink) {
     if (sink.interrupt() && *sink.interrupt()) throw Error(ErrorKind::Cancelled, "cancelled");
 }
 
-/// Every span of the run, each in its place.
-void readAll(TraceReader& reader, int runId, NumberSink& sink, SpanIndex& index) {
+/// Every span that meets the range, each in its place: what encloses one of them meets it as well.
+void readRange(TraceReader& reader, const TracePart& part, std::size_t memoryLimit, NumberSink& sink,
+               SpanIndex& index) {
+    const ExportRange& range = *part.range;
     SpanPosition at;
     for (bool atEnd = false; !atEnd;) {
-        const SpanBatch batch = readSpans(reader, runId, at, kRowsAtOnce);
+        SpanBatch batch = readSpans(reader, part.runId, at, kRowsAtOnce);
+        std::erase_if(batch.spans, [&](const SpanRow& span) {
+            return span.startNs >= range.toNs || span.startNs + span.durationNs < range.fromNs;
+        });
         index.append(batch);
+        if (const std::size_t taken = index.memoryBytes(); taken > memoryLimit)
+            throw Error(ErrorKind::OutOfMemory,
+                        "the spans of this range take more than " +
+                            formatValue(Unit::Bytes, double(memoryLimit)).toStdString() + " of memory",
+                        "mark a shorter range, or add them up in SQL");
         at = batch.next;
         atEnd = batch.atEnd;
         sink.progress(kReading * batch.fraction);
@@ -64,12 +75,12 @@ QString selfTimesText(const std::vector<SelfTime>& rows, double rangeNs, QChar s
     return text;
 }
 
-NumberWriter selfTimesOf(const TracePart& part, SelfTimeBy by, const Filter& filter) {
-    return [part, by, filter](NumberSink& sink) {
+NumberWriter selfTimesOf(const TracePart& part, SelfTimeBy by, const Filter& filter, std::size_t memoryLimit) {
+    return [part, by, filter, memoryLimit](NumberSink& sink) {
         TraceReader reader(QFile::encodeName(part.path).toStdString());
         reader.setInterrupt(sink.interrupt());
         SpanIndex index;
-        readAll(reader, part.runId, sink, index);
+        readRange(reader, part, memoryLimit, sink, index);
         SpanFilter kept;
         kept.set(filter);
         kept.learn(index.names());

@@ -401,6 +401,7 @@ void TimelineCanvas::paintEvent(QPaintEvent*) {
 void TimelineCanvas::paintPicture(QPainter& painter, QSize size, double ratio, bool vector) {
     TimelineScene scene = scene_;
     scene.hoverNs.reset();
+    scene.heldMap.reset();
     scene.scroll = 0;
     scene.layout = TimelineLayout::of(data_, arrangement_, TimelineAreas::of(size, scene.gutter).body.height());
     TimelinePainter once; // its caches are for the widget's size
@@ -435,6 +436,7 @@ void TimelineCanvas::mousePressEvent(QMouseEvent* event) {
         gesture_ = Gesture::Gutter;
     } else if (all.minimap.contains(pressed_.toPoint())) {
         remember(Change::Other);
+        scene_.heldMap = mapOf(scene_);
         // Shift and drag on the map shows what is dragged over; a plain drag moves the window.
         gesture_ = shift ? Gesture::Zoom : Gesture::Minimap;
         if (!shift) centreMinimap(pressed_.x());
@@ -527,11 +529,16 @@ void TimelineCanvas::mouseMoveEvent(QMouseEvent* event) {
     }
 }
 
+TimelineCanvas::Gesture TimelineCanvas::endGesture() {
+    if (std::exchange(scene_.heldMap, std::nullopt)) update(); // it may be a map of another part now
+    return std::exchange(gesture_, Gesture::None);
+}
+
 void TimelineCanvas::mouseReleaseEvent(QMouseEvent* event) {
     event->accept();
     if (event->button() != Qt::LeftButton) return;
     unsetCursor();
-    const Gesture gesture = std::exchange(gesture_, Gesture::None);
+    const Gesture gesture = endGesture();
     if (gesture == Gesture::Range && moved_) {
         emit rangeSelected();
     } else if ((gesture == Gesture::Pan || gesture == Gesture::Range) && !moved_) {
@@ -544,7 +551,7 @@ void TimelineCanvas::mouseReleaseEvent(QMouseEvent* event) {
 
 void TimelineCanvas::mouseDoubleClickEvent(QMouseEvent* event) {
     event->accept();
-    gesture_ = Gesture::None;
+    endGesture();
     if (event->button() == Qt::LeftButton && onGutterEdge(event->position())) return setGutter(0);
     if (event->button() != Qt::LeftButton || areas().gutter.contains(event->position().toPoint())) return;
     if (const auto span = spanAt(event->position())) {
@@ -648,7 +655,7 @@ void TimelineCanvas::keyPressEvent(QKeyEvent* event) {
         return emit flowRequested(true);
     case Qt::Key_Escape:
         if (gesture_ != Gesture::None) { // gives up the drag
-            const Gesture gesture = std::exchange(gesture_, Gesture::None);
+            const Gesture gesture = endGesture();
             unsetCursor();
             if (gesture == Gesture::Range) setRange(rangeAtPress_);
             setWindow(atPress_);

@@ -129,6 +129,7 @@ private:
     void findHome();
     double mapTimeAt(double x) const;
     void centreMinimap(double x);
+    Gesture endGesture(); // @return what it was
 
     TimelineData data_;
     TimelineScene scene_;

@@ -131,6 +131,7 @@ TimeRange TimelineData::steps(bool decodeOnly) const {
 }
 
 TimeRange mapOf(const TimelineScene& scene) {
+    if (scene.heldMap) return *scene.heldMap;
     const bool inBusyPart = scene.window.meets(scene.busy) && scene.window.size() <= scene.busy.size();
     return inBusyPart ? scene.busy : scene.data->whole();
 }

@@ -101,10 +101,11 @@ struct TimelineScene {
     const TimelineData* data = nullptr;
     TimelineLayout layout;
     TimeRange window;
-    TimeRange home;            // the opening window: the steps of the run
-    bool homeIsDecode = false; // only the decode steps, where the prompt would hide them
-    TimeRange busy;            // data->busy()
-    int scroll = 0;            // pixels of rows above the body's top
+    TimeRange home;                   // the opening window: the steps of the run
+    bool homeIsDecode = false;        // only the decode steps, where the prompt would hide them
+    TimeRange busy;                   // data->busy()
+    std::optional<TimeRange> heldMap; // while somebody drags on the map, which would change under the pointer
+    int scroll = 0;                   // pixels of rows above the body's top
     int gutter = TimelineAreas::kGutter;
     std::optional<SpanRef> selected;
     std::vector<SpanFlow> flows; // of the selected span
@@ -114,7 +115,8 @@ struct TimelineScene {
     quint64 revision = 0; // changes with the data: what was drawn of all of them is then old
 };
 
-/// What the map at the top is a map of: everything, or the busy part while a piece of that is shown.
+/// What the map at the top is a map of: everything, or the busy part while a piece of that is shown;
+/// what it was when a drag on it began.
 TimeRange mapOf(const TimelineScene& scene);
 
 /// As much of a span's or track's name as a person reads.

@@ -1,7 +1,10 @@
 // How far the timeline's run is read, stopped and taken up again by a person, and what follows in the background.
+#include "kernels/base/host_memory.h"
 #include "ui/timeline/self_time_numbers.h"
 #include "ui/views/timeline_view.h"
 #include "ui/widgets/loading_strip.h"
+
+#include <algorithm>
 
 namespace kvscope::ui {
 
@@ -51,12 +54,13 @@ void TimelineView::readRows() {
 }
 
 bool TimelineView::isComplete() const {
-    return !feed_.loading() && !feed_.paused() && canvas_->data().index.waiting() == 0;
+    return !feed_.loading() && !feed_.paused() && feed_.problem().isEmpty() && canvas_->data().index.waiting() == 0;
 }
 
 NumberWriter TimelineView::completeTimes() const {
     const OpenRun* run = workspace_.current();
-    return selfTimesOf({run->key.path, run->key.runId, shownRange()}, panel_->grouping(), workspace_.filter());
+    return selfTimesOf({run->key.path, run->key.runId, shownRange()}, panel_->grouping(), workspace_.filter(),
+                       std::min(memoryLimit_, availableHostMemory() / 2));
 }
 
 } // namespace kvscope::ui

@@ -14,20 +14,29 @@ namespace kvscope::ui {
 
 namespace {
 constexpr std::size_t kTimesUnasked = 400'000; // spans in view that are added up again and again while more arrive
+constexpr std::size_t kTimesAtOnce = 400'000;  // in one go; more are added up on a worker
 constexpr int kSliceMs = 5;
 constexpr int kTimesPatienceMs = 300;        // a table that comes sooner needs no word before it
 constexpr std::size_t kSpansAtOnce = 10'000; // well under a millisecond
 constexpr std::size_t kSettledAtOnce = 60'000;
 } // namespace
 
-void TimelineView::beginTimes() const {
+SelfTimeSum TimelineView::timesOf(const TimeRange& range) const {
     const TimelineData& held = canvas_->data();
-    timesRange_ = canvas_->scene().range.value_or(canvas_->scene().window);
     std::function<bool(const IndexedSpan&)> keep;
     if (held.filter.active()) keep = [&filter = held.filter](const IndexedSpan& span) { return filter.keeps(span); };
-    times_ = std::make_unique<SelfTimeSum>(held.index, std::int64_t(std::floor(timesRange_.from)),
-                                           std::int64_t(std::ceil(timesRange_.to)), panel_->grouping(), keep);
-    timesMoves_ = held.index.moves();
+    return {held.index, std::int64_t(std::floor(range.from)), std::int64_t(std::ceil(range.to)), panel_->grouping(),
+            keep};
+}
+
+bool TimelineView::takesLong() const {
+    return timesOf(canvas_->scene().range.value_or(canvas_->scene().window)).spans() > kTimesAtOnce;
+}
+
+void TimelineView::beginTimes() const {
+    timesRange_ = canvas_->scene().range.value_or(canvas_->scene().window);
+    times_ = std::make_unique<SelfTimeSum>(timesOf(timesRange_));
+    timesMoves_ = canvas_->data().index.moves();
     sinceTimes_.start();
 }
 

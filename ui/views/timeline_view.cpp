@@ -138,7 +138,7 @@ ExportRange TimelineView::shownRange() const {
 NumberWriter TimelineView::numbers() const {
     const OpenRun* run = workspace_.current();
     if (numberTable_ == 0 || !run || stale_ || !isShowing())
-        return isShowing() && !isComplete() ? completeTimes() : numbersOf(exportCsv());
+        return isShowing() && (!isComplete() || takesLong()) ? completeTimes() : numbersOf(exportCsv());
     return tableOf({run->key.path, run->key.runId, shownRange()}, ExportTable::Spans);
 }
 

@@ -101,6 +101,8 @@ private:
 
     // Self times (timeline_times.cpp), added up between the frames.
     void showTimes();
+    SelfTimeSum timesOf(const TimeRange& range) const; // not begun
+    bool takesLong() const;                            // to add up what is shown: too long for the window's thread
     void beginTimes() const;
     void addTimes();
     void presentTimes() const;
