@@ -8,6 +8,7 @@
 #include "tests/profiler/temporary_folder.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
@@ -255,8 +256,17 @@ TEST_F(TraceEventImport, OpensThroughTheReaderByItsOwnName) {
     setenv("XDG_CACHE_HOME", (folder / "cache").c_str(), 1);
     std::ofstream(in) << R"({"traceEvents":[{"ph":"X","pid":1,"tid":1,"ts":5,"dur":1,"name":"a"}]})";
     EXPECT_TRUE(needsImport(in));
+    const std::filesystem::path imports = folder / "cache/kvscope/imports";
+    const std::filesystem::path left[] = {imports / "a.kvtrace.writing-7", imports / "b.kvtrace.importing-7"};
+    std::filesystem::create_directories(imports);
+    for (const std::filesystem::path& each : left) {
+        std::ofstream(each) << "half";
+        std::filesystem::last_write_time(each, std::filesystem::file_time_type::clock::now() - std::chrono::hours(48));
+    }
     const TraceReader reader(in);
     EXPECT_FALSE(needsImport(in)) << "it was converted and is kept";
+    for (const std::filesystem::path& each : left)
+        EXPECT_FALSE(std::filesystem::exists(each)) << "of a program that was killed two days ago";
     const auto runs = reader.runs();
     ASSERT_EQ(runs.size(), 1u);
     EXPECT_EQ(runs[0].name, "timeline.json");

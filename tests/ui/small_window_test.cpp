@@ -102,6 +102,18 @@ TEST_F(Panels, GiveWayToTheViewsAndComeBack) {
     EXPECT_NEAR(dock(*window, "inspectorDock").width(), inspector, 4);
 }
 
+TEST_F(Panels, OneAboveTheOtherTakeTheRoomOfOne) {
+    const auto window = windowOnTrace();
+    resizeTo(*window, {1600, 1000});
+    window->addDockWidget(Qt::LeftDockWidgetArea, &dock(*window, "inspectorDock"));
+    settle(*window);
+    const int column = dock(*window, "sessionDock").width();
+    ASSERT_LE(column, 550) << "half of a window of 1100 is enough for one";
+    ASSERT_GT(2 * column, 550) << "and not for two";
+    resizeTo(*window, {1100, 1000});
+    EXPECT_NEAR(dock(*window, "sessionDock").width(), column, 4);
+}
+
 TEST_F(Panels, TheInspectorStaysWhereItIsAskedForAndGoneWhereItWasClosed) {
     const auto window = windowOnTrace();
     resizeTo(*window, {960, 600});

@@ -216,15 +216,33 @@ TEST_F(TimelineOpening, TheTimesStayUntilTheNextOnesAreThere) {
     QObject::connect(table.model(), &QAbstractItemModel::rowsRemoved,
                      [&] { least = std::min(least, table.rowCount()); });
     QObject::connect(table.model(), &QAbstractItemModel::modelReset, [&] { least = 0; });
+    int filled = 0;
+    QObject::connect(table.model(), &QAbstractItemModel::dataChanged, [&] { ++filled; });
     panel().setCurrentIndex(1);
     table.sortByColumn(0, Qt::DescendingOrder); // the names change places
     for (int i = 0; i < 4; ++i) press(Qt::Key_W);
-    ASSERT_TRUE(QTest::qWaitFor([&] { return idle(); }));
-    QTest::qWait(600); // twice as long as the times wait for the window to rest
+    filled = 0;
+    ASSERT_TRUE(waitFor([&] { return filled > 0; })) << "the times of the new window";
     EXPECT_GT(least, 0);
     const auto selected = table.selectionModel()->selectedRows();
     ASSERT_EQ(selected.size(), 1);
     EXPECT_EQ(table.item(selected.front().row(), 0)->text(), chosen);
+}
+
+TEST_F(TimelineOpening, AChosenNameIsNotMixedUpWithOneThatReadsTheSame) {
+    openRun(2'900'000);
+    show();
+    auto& table = *panel().findChild<QTableWidget*>(QStringLiteral("selfTimes"));
+    const std::string stem(2'000, 'k'); // more than is shown of a name
+    const std::vector<SelfTime> times{{"stream 1", stem + "a", 1, 70, 70, 70}, {"stream 1", stem + "b", 1, 30, 30, 30}};
+    panel().showTimes(times, {0, 100}, true);
+    ASSERT_EQ(table.rowCount(), 2);
+    ASSERT_EQ(table.item(0, 0)->text(), table.item(1, 0)->text());
+    table.selectRow(1);
+    panel().showTimes(times, {0, 100}, true);
+    const auto selected = table.selectionModel()->selectedRows();
+    ASSERT_EQ(selected.size(), 1);
+    EXPECT_EQ(selected.front().row(), 1);
 }
 
 } // namespace

@@ -12,7 +12,8 @@ namespace {
 constexpr double kFewShare = 0.001, kFewSpans = 3, kMostShare = 0.1;
 constexpr double kFar = 4;             // the whole is that many times as long as what is left
 constexpr std::uint32_t kExact = 4;    // spans at each end of a row that are looked at one by one
-constexpr std::uint32_t kSamples = 64; // of a row's others
+constexpr std::uint32_t kSamples = 64; // of a row's others, and of all rows' together where there are very many rows
+constexpr std::uint32_t kAllSamples = 20'000, kFewestSamples = 4;
 
 /// One span that stands for so many.
 struct Sample {
@@ -22,20 +23,22 @@ struct Sample {
 
 std::vector<Sample> samplesOf(const SpanIndex& index) {
     std::vector<Sample> samples;
+    const std::uint32_t ofRow =
+        std::clamp(kAllSamples / std::uint32_t(std::max(1, index.laneCount())), kFewestSamples, kSamples);
     for (int lane = 0; lane < index.laneCount(); ++lane) {
         const std::uint32_t spans = index.lane(lane).spans;
         const auto take = [&](std::uint32_t at, double weight) {
             const IndexedSpan span = index.at({lane, at});
             samples.push_back({span.startNs, span.endNs(), weight});
         };
-        if (spans <= kSamples + 2 * kExact) {
+        if (spans <= ofRow + 2 * kExact) {
             for (std::uint32_t at = 0; at < spans; ++at) take(at, 1);
             continue;
         }
         const std::uint32_t inner = spans - 2 * kExact;
         for (std::uint32_t at = 0; at < kExact; ++at) take(at, 1), take(spans - 1 - at, 1);
-        for (std::uint32_t i = 0; i < kSamples; ++i)
-            take(kExact + std::uint32_t(std::uint64_t(inner) * i / kSamples), double(inner) / kSamples);
+        for (std::uint32_t i = 0; i < ofRow; ++i)
+            take(kExact + std::uint32_t(std::uint64_t(inner) * i / ofRow), double(inner) / ofRow);
     }
     return samples;
 }

@@ -169,6 +169,7 @@ void TimelinePanel::showTimes(std::vector<SelfTime> all, TimeRange range, bool m
         tr("%1 %2, from %3 on.")
             .arg(measured ? tr("Measured range of") : tr("What is shown:"),
                  formatTime(range.size(), range.size() / 1000), formatTime(range.from, range.size() / 1000));
+    const std::set<TimesName> chosen = chosenTimes();
     allTimes_ = std::move(all);
     timesRange_ = range;
     const std::span rows(allTimes_.data(), std::min(allTimes_.size(), kMostLines));
@@ -176,7 +177,6 @@ void TimelinePanel::showTimes(std::vector<SelfTime> all, TimeRange range, bool m
         title += tr(" The %1 longest of %2 names; Copy takes all.")
                      .arg(formatCount(std::int64_t(rows.size())), formatCount(std::int64_t(allTimes_.size())));
     timesTitle_->setText(title);
-    const std::set<QString> chosen = chosenTimes();
     times_->setSortingEnabled(false); // while it is filled
     times_->setRowCount(int(rows.size()));
     for (int line = 0; line < int(rows.size()); ++line) {
@@ -206,17 +206,18 @@ void TimelinePanel::showTimes(std::vector<SelfTime> all, TimeRange range, bool m
     }
 }
 
-QString TimelinePanel::nameOfTimes(int line) const {
-    return times_->item(line, 0)->text() + QLatin1Char('\n') + times_->item(line, 1)->text();
+TimelinePanel::TimesName TimelinePanel::nameOfTimes(int line) const {
+    const SelfTime& row = allTimes_[times_->item(line, 0)->data(kRankRole).toUInt()];
+    return {row.name, row.track};
 }
 
-std::set<QString> TimelinePanel::chosenTimes() const {
-    std::set<QString> chosen;
+std::set<TimelinePanel::TimesName> TimelinePanel::chosenTimes() const {
+    std::set<TimesName> chosen;
     for (const QModelIndex& index : times_->selectionModel()->selectedRows()) chosen.insert(nameOfTimes(index.row()));
     return chosen;
 }
 
-void TimelinePanel::chooseTimes(const std::set<QString>& chosen) {
+void TimelinePanel::chooseTimes(const std::set<TimesName>& chosen) {
     if (chosen.empty()) return;
     QItemSelection selection;
     const QAbstractItemModel* model = times_->model();

@@ -8,6 +8,7 @@
 #include <QTabWidget>
 
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -49,9 +50,10 @@ protected:
     bool eventFilter(QObject* watched, QEvent* event) override;
 
 private:
-    QString nameOfTimes(int line) const;
-    std::set<QString> chosenTimes() const;
-    void chooseTimes(const std::set<QString>& names);
+    using TimesName = std::pair<std::string, std::string>; // whole, unlike what is shown of it, and its track
+    TimesName nameOfTimes(int line) const;
+    std::set<TimesName> chosenTimes() const;
+    void chooseTimes(const std::set<TimesName>& names);
     qint64 chosenNote() const;
     FactTable* facts_;
     QLabel *spanHint_, *timesTitle_, *notesHint_;

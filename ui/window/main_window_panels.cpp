@@ -69,8 +69,15 @@ void MainWindow::giveViewsRoom() {
                    : 0;
     };
     const QList<QDockWidget*> columns{sessionDock_, inspectorDock_};
-    int taken = 0, wanted = 0;
-    for (const QDockWidget* dock : columns) taken += columnOf(dock);
+    // One above the other, or behind it, they are one column.
+    const bool isOne = dockWidgetArea(sessionDock_) == dockWidgetArea(inspectorDock_) &&
+                       (tabifiedDockWidgets(sessionDock_).contains(inspectorDock_) ||
+                        (sessionDock_->x() <= inspectorDock_->geometry().right() &&
+                         inspectorDock_->x() <= sessionDock_->geometry().right()));
+    const auto together = [&](int session, int inspector) {
+        return isOne ? std::max(session, inspector) : session + inspector;
+    };
+    const int taken = together(columnOf(sessionDock_), columnOf(inspectorDock_));
     const int spare = width() * (100 - kViewsShare) / 100;
     if (taken > spare) {
         if (roomyColumns_.isEmpty())
@@ -82,9 +89,8 @@ void MainWindow::giveViewsRoom() {
         return;
     }
     if (roomyColumns_.isEmpty() || inspectorWaits_) return;
-    for (int i = 0; i < columns.size(); ++i)
-        if (columnOf(columns[i]) > 0) wanted += roomyColumns_[i];
-    if (wanted > spare) return;
+    const auto wantedBy = [&](int i) { return columnOf(columns[i]) > 0 ? roomyColumns_[i] : 0; };
+    if (together(wantedBy(0), wantedBy(1)) > spare) return;
     resizeDocks(columns, std::exchange(roomyColumns_, {}), Qt::Horizontal);
 }
 
