@@ -46,7 +46,7 @@ TEST_F(Complaint, HitRateOfAShortRunDisagreesWithALongOne) {
 
 // vllm#27942, #42466: nobody sees that the link is the limit.
 TEST_F(Complaint, TheLinkIsSaturated) {
-    test::record(file, {.method = "infllmv2", .link = link(0.05, 10)});
+    test::record(file, {.method = "infllmv2", .link = link(0.02, 10)});
     const InsightReport report = judge();
     expectFirst(report, "link-saturated", Severity::Alarm);
     EXPECT_GT(report.exposure.exposedShare(), 0.5);
