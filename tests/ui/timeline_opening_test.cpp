@@ -212,12 +212,12 @@ TEST_F(TimelineOpening, TheTimesStayUntilTheNextOnesAreThere) {
     EXPECT_EQ(table.rowCount(), rows);
     table.selectRow(1);
     const QString chosen = table.item(1, 0)->text();
-    int least = rows;
-    QObject::connect(table.model(), &QAbstractItemModel::rowsRemoved,
+    int least = rows, filled = 0;
+    const QObject listening; // gone before what the lambdas hold
+    QObject::connect(table.model(), &QAbstractItemModel::rowsRemoved, &listening,
                      [&] { least = std::min(least, table.rowCount()); });
-    QObject::connect(table.model(), &QAbstractItemModel::modelReset, [&] { least = 0; });
-    int filled = 0;
-    QObject::connect(table.model(), &QAbstractItemModel::dataChanged, [&] { ++filled; });
+    QObject::connect(table.model(), &QAbstractItemModel::modelReset, &listening, [&] { least = 0; });
+    QObject::connect(table.model(), &QAbstractItemModel::dataChanged, &listening, [&] { ++filled; });
     panel().setCurrentIndex(1);
     table.sortByColumn(0, Qt::DescendingOrder); // the names change places
     for (int i = 0; i < 4; ++i) press(Qt::Key_W);
