@@ -135,6 +135,7 @@ TEST_P(InfinigenTokenOnCuda, TransfersChangeNoResult) {
 
 INSTANTIATE_TEST_SUITE_P(Parameters, InfinigenTokenOnCuda,
                          ::testing::Values(Settings{}, Settings{{"alpha", "1"}}, Settings{{"warmup_tokens", "300"}},
+                                           Settings{{"alpha", "1"}, {"warmup_tokens", "300"}},
                                            Settings{{"alpha", "2"}, {"max_num_kv", "50"}, {"partial_ratio", "0.5"}},
                                            Settings{{"block_size", "16"}, {"dense_layers", "3"}}));
 
