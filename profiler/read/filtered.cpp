@@ -311,14 +311,14 @@ std::vector<BreakdownRow> filteredBreakdown(const TraceReader& reader, int runId
     using Key = std::tuple<int, int, int>; // phase, layer (-1: outside), component in pipeline order
     std::map<Key, Sum> sums;
     Connection& open = *ReaderAccess::of(reader).connection;
-    const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kLayerShift);
+    const std::pair keys = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kLayerShift);
     Statement layers(open, fmt::format("SELECT s.phase, l.id & 1023, {} FROM step s CROSS JOIN layer_step l"
                                        " ON l.id BETWEEN s.id << 10 AND (s.id << 10) | 1023"
                                        " WHERE s.id BETWEEN ?1 AND ?2 AND {} AND {} AND {}",
                                        kStageColumns, condition(filter.steps, "s.id & 0x1FFFFFF"),
                                        textCondition(filter, "s.id"), condition(filter.layers, "l.id & 1023")));
     const auto bind = [&](Statement& statement) {
-        statement.bindAll(low >> trace::kLayerShift, high >> trace::kLayerShift);
+        statement.bindAll(keys.first >> trace::kLayerShift, keys.second >> trace::kLayerShift);
         if (!filter.text.empty()) statement.bind(3, std::string_view(likePattern(filter.text)));
     };
     bind(layers);
