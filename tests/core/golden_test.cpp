@@ -1,6 +1,7 @@
 // The engine against the float32 reference of the embedded model: greedy ids, logits, selected blocks with their
 // origin, and scores. Tolerances are those of tests/golden/README.md.
 #include "tests/core/backend.h"
+#include "tests/core/given_blocks.h"
 #include "tests/core/golden_file.h"
 
 #include "core/session/decode_session.h"
@@ -10,7 +11,9 @@
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
 #include <span>
 
 namespace kvscope {
@@ -41,14 +44,26 @@ struct GoldenCase {
 
 void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.file << " " << c.method; }
 
-/// On the GPU keys, values and activations are bf16: logits differ by about 2^-8 of their size, and blocks whose scores
-/// differ by less than that change places. There the reference's tokens are fed and closeness is asked for.
+/// On the GPU keys, values and what enters a projection are bf16. What that alone does to the logits was measured with
+/// the reference (tools/train/measure_rounding.py), step by step: some steps are ten times as sensitive as others. Two
+/// computations that round at different places may differ by the sum of what each does, and a third is left for luck.
+/// Blocks whose scores differ by less than rounding change places; then the reference is another computation, and the
+/// CPU engine, made to attend to the GPU's blocks, says what the logits should be.
 struct GpuTolerance {
-    static constexpr float kLogits = 0.5f;      // logits reach 20
-    static constexpr float kQuestLogits = 2.5f; // with no window, one block carries a head's whole answer
-    static constexpr float kLogitsAfterSwap =
-        3.f; // once another block was attended the reference is another computation
+    static constexpr float kRoundings = 3, kAtLeast = 0.3f; // logits reach 25, a bf16 there is 0.125
     static constexpr double kMeanOverlap = 0.97, kWorstOverlap = 0.6;
+    explicit GpuTolerance(const GoldenCase& c) {
+        std::ifstream file(std::string(KVSCOPE_TEST_DATA) + "/golden/rounding.json");
+        const auto all = nlohmann::json::parse(file);
+        const auto roundings = all.at(c.prefix.empty() ? c.file : "mid"); // the siblings' prompt
+        prefill = limit(roundings.at("prefill"));
+        for (const float rounding : roundings.at(c.name.empty() ? c.method : c.name)) steps.push_back(limit(rounding));
+    }
+    static float limit(float rounding) { return std::max(kAtLeast, kRoundings * rounding); }
+    /// Other blocks may meet another sensitivity: any step's is allowed for.
+    float withOtherBlocks() const { return *std::max_element(steps.begin(), steps.end()); }
+    float prefill = 0;
+    std::vector<float> steps;
 };
 
 /// The selection's ids and origins equal the reference's, except where a documented tie (margin 0) decides.
@@ -67,17 +82,13 @@ void expectSameSelection(const SelectionRecord& selection, const StepRecord& rec
 }
 
 void compareOnGpu(const GoldenCase& c, const test::GoldenFile& golden, DecodeSession& session,
-                  const CollectingSink& sink, const Model& model) {
+                  const CollectingSink& sink, const std::shared_ptr<const Model>& model) {
     const std::string prefix = c.tensors();
-    const int vocab = model.config().vocab, layers = model.config().layers, heads = model.config().kvHeads;
+    const int vocab = model->config().vocab, layers = model->config().layers, heads = model->config().kvHeads;
     const auto ids = golden.ints(prefix + "generated_ids");
-    bool swapped = false; // some selection differed from the reference's so far
-    const auto blocksOf = [&](const char* name) {
-        return golden.has(prefix + name) ? golden.ints(prefix + name) : std::vector<std::int32_t>();
-    };
-    const auto blocks = blocksOf("blocks");
-    const auto expectClose = [&](const float* want, const std::string& where) {
-        const float* got = session.logits(0);
+    const auto blocks = golden.has(prefix + "blocks") ? golden.ints(prefix + "blocks") : std::vector<std::int32_t>();
+    const GpuTolerance tolerance(c);
+    const auto expectClose = [&](const float* got, const float* want, float limit, const std::string& where) {
         float worst = 0;
         int best = 0, chosen = 0;
         for (int i = 0; i < vocab; ++i) {
@@ -85,47 +96,65 @@ void compareOnGpu(const GoldenCase& c, const test::GoldenFile& golden, DecodeSes
             if (want[i] > want[best]) best = i;
             if (got[i] > got[chosen]) chosen = i;
         }
-        EXPECT_LT(worst, swapped               ? GpuTolerance::kLogitsAfterSwap
-                         : c.method == "quest" ? GpuTolerance::kQuestLogits
-                                               : GpuTolerance::kLogits)
-            << where;
+        EXPECT_LT(worst, limit) << where;
         EXPECT_LE(want[best] - want[chosen], 2 * worst) << where << ": another token, and no near tie";
-        return worst;
+        return worst / limit;
     };
-    float worst = expectClose(golden.floats(c.prefix + "prefill.logits").data(), "prefill");
-    const auto logits = golden.floats(prefix + "logits");
+    const auto prefill = golden.floats(c.prefix + "prefill.logits");
+    std::printf("%s %s: of what is allowed, prompt %.2f", c.file.c_str(), c.method.c_str(),
+                double(expectClose(session.logits(0), prefill.data(), tolerance.prefill, "prefill")));
+    std::vector<std::vector<float>> logits;
     for (int step = 0; step < kSteps; ++step) {
         session.forceNextTokens({ids[std::size_t(step)]});
         ASSERT_TRUE(session.step());
-        worst = std::max(worst,
-                         expectClose(&logits[std::size_t(step) * std::size_t(vocab)], "step " + std::to_string(step)));
+        logits.emplace_back(session.logits(0), session.logits(0) + vocab);
     }
-    ::testing::Test::RecordProperty("worst_logit_difference", std::to_string(worst));
-    if (blocks.empty()) return;
-    double overlap = 0, lowest = 1;
-    int count = 0;
-    for (int step = 0; step < kSteps; ++step) {
-        const StepRecord& record = sink.steps[std::size_t(step) + 1];
-        ASSERT_EQ(record.selections.size(), std::size_t(layers * heads));
-        for (const SelectionRecord& selection : record.selections) {
-            const std::int32_t* want =
-                &blocks[std::size_t((step * layers + selection.layer) * heads + selection.kvHead) * 16];
-            int wanted = 0, common = 0;
-            for (; wanted < 16 && want[wanted] >= 0; ++wanted)
-                common += int(std::count(record.blocks.begin() + selection.first,
-                                         record.blocks.begin() + selection.first + selection.selected, want[wanted]));
-            EXPECT_EQ(selection.selected, wanted);
-            const double share = double(common) / wanted;
-            overlap += share;
-            lowest = std::min(lowest, share);
-            ++count;
+
+    double overlap = 1, lowest = 1;
+    int firstOther = kSteps; // the first step that attended to other blocks than the reference
+    if (!blocks.empty()) {
+        double sum = 0;
+        int count = 0;
+        for (int step = 0; step < kSteps; ++step) {
+            const StepRecord& record = sink.steps[std::size_t(step) + 1];
+            ASSERT_EQ(record.selections.size(), std::size_t(layers * heads));
+            for (const SelectionRecord& selection : record.selections) {
+                const std::int32_t* want =
+                    &blocks[std::size_t((step * layers + selection.layer) * heads + selection.kvHead) * 16];
+                int wanted = 0, common = 0;
+                for (; wanted < 16 && want[wanted] >= 0; ++wanted)
+                    common +=
+                        int(std::count(record.blocks.begin() + selection.first,
+                                       record.blocks.begin() + selection.first + selection.selected, want[wanted]));
+                EXPECT_EQ(selection.selected, wanted);
+                if (common < wanted) firstOther = std::min(firstOther, step);
+                const double share = double(common) / wanted;
+                sum += share;
+                lowest = std::min(lowest, share);
+                ++count;
+            }
         }
+        overlap = sum / count;
     }
-    ::testing::Test::RecordProperty("mean_overlap", std::to_string(overlap / count));
-    EXPECT_GE(overlap / count, GpuTolerance::kMeanOverlap);
+
+    const auto reference = golden.floats(prefix + "logits");
+    float worst = 0, worstOther = 0;
+    for (int step = 0; step < firstOther; ++step)
+        worst = std::max(worst, expectClose(logits[std::size_t(step)].data(),
+                                            &reference[std::size_t(step) * std::size_t(vocab)],
+                                            tolerance.steps[std::size_t(step)], "step " + std::to_string(step)));
+    if (firstOther < kSteps) {
+        const auto given = test::logitsWithBlocksOf(std::span(sink.steps).subspan(1, kSteps), model, c.method,
+                                                    golden.ints("prompt_ids"), ids);
+        for (int step = firstOther; step < kSteps; ++step)
+            worstOther = std::max(worstOther, expectClose(logits[std::size_t(step)].data(),
+                                                          given[std::size_t(step)].data(), tolerance.withOtherBlocks(),
+                                                          "step " + std::to_string(step) + ", the GPU's blocks"));
+    }
+    std::printf(", %d steps %.2f, %d steps with other blocks %.2f; block overlap %.4f mean, %.2f lowest\n", firstOther,
+                double(worst), kSteps - firstOther, double(worstOther), overlap, lowest);
+    EXPECT_GE(overlap, GpuTolerance::kMeanOverlap);
     EXPECT_GE(lowest, GpuTolerance::kWorstOverlap);
-    std::printf("%s %s: worst logit difference %.3f, block overlap %.4f mean, %.2f lowest\n", c.file.c_str(),
-                c.method.c_str(), double(worst), overlap / count, lowest);
 }
 
 void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
@@ -142,7 +171,7 @@ void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
     const auto prompt = golden.ints("prompt_ids");
     DecodeSession session(model, {prompt}, options, sink);
     session.prefill();
-    if (test::onCuda()) return compareOnGpu(c, golden, session, sink, *model);
+    if (test::onCuda()) return compareOnGpu(c, golden, session, sink, model);
 
     const int vocab = model->config().vocab, layers = model->config().layers, heads = model->config().kvHeads;
     const auto prefillLogits = golden.floats(c.prefix + "prefill.logits");
@@ -232,6 +261,36 @@ std::vector<GoldenCase> cases(const std::string& file) {
 INSTANTIATE_TEST_SUITE_P(Short, Golden, ::testing::ValuesIn(cases("short")), nameOf);
 INSTANTIATE_TEST_SUITE_P(Mid, Golden, ::testing::ValuesIn(cases("mid")), nameOf);
 INSTANTIATE_TEST_SUITE_P(Long, Golden, ::testing::ValuesIn(cases("long")), nameOf);
+
+// What the GPU's comparison stands on.
+TEST(GivenBlocks, GiveTheLogitsOfTheSessionThatChoseThem) {
+    const test::GoldenFile golden(std::string(KVSCOPE_TEST_DATA) + "/golden/golden_mid.safetensors");
+    const auto prompt = golden.ints("prompt_ids");
+    constexpr int kGiven = 4;
+    for (const char* method : {"nosa", "quest"}) {
+        SessionOptions options;
+        options.method = method;
+        options.maxNewTokens = kGiven + 1;
+        options.stopAtEos = false;
+        CollectingSink sink;
+        DecodeSession session(defaultModel(), {prompt}, options, sink);
+        session.prefill();
+        std::vector<std::vector<float>> logits;
+        std::vector<std::int32_t> tokens;
+        for (int step = 0; step < kGiven; ++step) {
+            tokens.push_back(session.generated().front().back());
+            ASSERT_TRUE(session.step());
+            logits.emplace_back(session.logits(0), session.logits(0) + defaultModel()->config().vocab);
+        }
+        EXPECT_EQ(logits, test::logitsWithBlocksOf(std::span(sink.steps).subspan(1, kGiven), defaultModel(), method,
+                                                   prompt, tokens))
+            << method;
+        sink.steps[2].blocks[sink.steps[2].selections[3].first + 1] += 1; // another block changes them
+        EXPECT_NE(logits, test::logitsWithBlocksOf(std::span(sink.steps).subspan(1, kGiven), defaultModel(), method,
+                                                   prompt, tokens))
+            << method;
+    }
+}
 
 // The siblings' weights (28 MB each) are not part of the tree: point KVSCOPE_EXTRA_MODELS at a folder that has them.
 TEST(GoldenVariants, SiblingModelsMatchTheirOwnMethod) {

@@ -91,8 +91,12 @@ TEST(Session, ABudgetThatCoversEverythingEqualsFullAttention) {
         const auto sparse = decode({prompt}, options);
         EXPECT_EQ(sparse.ids, full.ids);
         ASSERT_EQ(sparse.logits.size(), full.logits.size());
+        // On the GPU its kernel sums in another order than full attention's, and a sum is rounded to another bf16.
+        const bool otherOrder = test::onCuda() && method == std::string_view("asynctls");
         for (std::size_t step = 0; step < full.logits.size(); ++step)
-            EXPECT_EQ(sparse.logits[step], full.logits[step]) << step;
+            EXPECT_THAT(sparse.logits[step],
+                        ::testing::Pointwise(::testing::FloatNear(otherOrder ? 0.15f : 0.f), full.logits[step]))
+                << step;
     }
     // Those that read the prompt in their own way sum in another order.
     const std::pair<const char*, Settings> others[] = {

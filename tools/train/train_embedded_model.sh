@@ -50,10 +50,11 @@ fixtures() {
   cp "$shipped"/*.json "$work/models/nosa-tiny/"
   cp "$weights" "$work/models/nosa-tiny/model.safetensors"
   "$python" "$here/make_golden.py" "$work/models" "$work/golden" --prompts-from "$root/tests/golden" --check
+  "$python" "$here/measure_rounding.py" "$work/models/nosa-tiny" "$work/golden"
 }
 install() {
   cp "$work/models/nosa-tiny/model.safetensors" "$shipped/model.safetensors"
-  cp "$work"/golden/golden_{short,mid,long}.safetensors "$work/golden/prompts.json" "$root/tests/golden/"
+  cp "$work"/golden/golden_{short,mid,long}.safetensors "$work"/golden/{prompts,rounding}.json "$root/tests/golden/"
 }
 
 for stage in "$@"; do
