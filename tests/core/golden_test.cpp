@@ -44,13 +44,13 @@ struct GoldenCase {
 
 void PrintTo(const GoldenCase& c, std::ostream* out) { *out << c.file << " " << c.method; }
 
-/// On the GPU keys, values and what enters a projection are bf16. What that alone does to the logits was measured with
-/// the reference (tools/train/measure_rounding.py), step by step: some steps are ten times as sensitive as others. Two
-/// computations that round at different places may differ by the sum of what each does, and a third is left for luck.
+/// On the GPU what tensor cores multiply is bf16. What that alone does to the logits was measured with the reference
+/// (tools/train/measure_rounding.py) step by step, as the worst of six draws: some steps are ten times as sensitive as
+/// others, and which way a number is rounded is luck, the GPU's too. Hence half as much again as the worst draw.
 /// Blocks whose scores differ by less than rounding change places; then the reference is another computation, and the
 /// CPU engine, made to attend to the GPU's blocks, says what the logits should be.
 struct GpuTolerance {
-    static constexpr float kRoundings = 3, kAtLeast = 0.3f; // logits reach 25, a bf16 there is 0.125
+    static constexpr float kRoundings = 1.5f, kAtLeast = 0.3f; // logits reach 25, a bf16 there is 0.125
     static constexpr double kMeanOverlap = 0.97, kWorstOverlap = 0.6;
     explicit GpuTolerance(const GoldenCase& c) {
         std::ifstream file(std::string(KVSCOPE_TEST_DATA) + "/golden/rounding.json");
