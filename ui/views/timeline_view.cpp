@@ -282,7 +282,6 @@ void TimelineView::connectCanvas() {
         search_->selectAll();
     });
     connect(canvas_, &TimelineCanvas::matchRequested, this, &TimelineView::goToMatch);
-    connect(canvas_, &TimelineCanvas::noteRequested, this, [this] { askNote(); });
     connect(canvas_, &TimelineCanvas::flowRequested, this, &TimelineView::followFlow);
     connect(canvas_, &TimelineCanvas::menuRequested, this, [this](QPoint global, const TimelinePlace& place) {
         if (isShowing()) menuOf(place)->exec(global);
@@ -291,11 +290,7 @@ void TimelineView::connectCanvas() {
 
 void TimelineView::connectPanel() {
     connect(panel_, &TimelinePanel::groupingChanged, this, &TimelineView::showTimes);
-    connect(panel_, &TimelinePanel::noteAddRequested, this, [this] { askNote(); });
-    connect(panel_, &TimelinePanel::noteChosen, this, &TimelineView::fitNote);
-    connect(panel_, &TimelinePanel::noteEditRequested, this, &TimelineView::editNote);
-    connect(panel_, &TimelinePanel::noteRemoveRequested, this,
-            [this](qint64 id) { write([id](const std::string& path) { removeNote(path, id); }); });
+    connectNotes();
 }
 
 void TimelineView::reload() {
@@ -312,6 +307,8 @@ void TimelineView::reload() {
     forget();
     panel_->showNotes({});
     panel_->showNoteProblem({});
+    noteUndo_.clear();
+    panel_->showNoteUndo(false);
     QToolTip::hideText();
     const OpenRun* run = workspace_.current();
     if (!run) {
