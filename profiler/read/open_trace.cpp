@@ -90,6 +90,11 @@ bool isTraceFile(const std::string& path) {
     return file && (int(id[0]) << 24 | id[1] << 16 | id[2] << 8 | id[3]) == trace::kApplicationId;
 }
 
+bool isGzip(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return file.get() == 0x1f && file.get() == 0x8b;
+}
+
 } // namespace
 
 TemporaryFolder::TemporaryFolder() {
@@ -119,6 +124,9 @@ OpenTrace openTrace(const std::string& path) {
 
     if (!isTraceFile(path) && findImportFormat(path))
         return openAs(importIntoCache(path), Connection::Mode::ReadOnly, path);
+    if (isGzip(path))
+        throw Error(ErrorKind::BadInput, fmt::format("{} is compressed", path),
+                    "unpack it with gunzip and open what comes out");
 
     std::optional<Error> refusal;
     try {

@@ -287,6 +287,8 @@ TEST_F(ReaderTest, SaysWhatIsWrongWithAFile) {
     std::ofstream(other)
         << "hello, I am a text file and a little longer than the header of a database, which has 100 bytes.\n";
     EXPECT_THAT(failureOf([&] { TraceReader reader(other); }), HasSubstr(other + " is not a KVScope trace"));
+    std::ofstream(other, std::ios::trunc | std::ios::binary) << "\x1f\x8b\x08, and what gzip made of a trace";
+    EXPECT_THAT(failureOf([&] { TraceReader reader(other); }), HasSubstr(other + " is compressed; unpack it"));
     std::ofstream(other, std::ios::trunc).close();
     EXPECT_THAT(failureOf([&] { TraceReader reader(other); }), HasSubstr("is empty"));
     std::filesystem::remove(other);
