@@ -71,6 +71,7 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     empty_ = new QLabel;
     empty_->setObjectName(QStringLiteral("emptyText"));
     empty_->setAlignment(Qt::AlignCenter);
+    empty_->setFocusPolicy(Qt::StrongFocus); // of the keys, until there is a timeline
     empty_->setWordWrap(true);
     empty_->setProperty("role", QStringLiteral("muted"));
     pages_ = new QStackedWidget;
@@ -368,7 +369,10 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
 
 void TimelineView::showEmpty(const QString& text) {
     empty_->setText(text);
+    const bool waited = empty_->hasFocus();
     pages_->setCurrentIndex(text.isEmpty() ? 0 : 1);
+    setFocusProxy(text.isEmpty() ? static_cast<QWidget*>(canvas_) : empty_); // what is hidden would not take the focus
+    if (waited && text.isEmpty()) canvas_->setFocus();
     updateNote();
 }
 
