@@ -18,7 +18,7 @@ constexpr int kInspectorFrom = 1000;            // a narrower window does withou
 constexpr int kViewsShare = 50;                 // percent of the window that belong to the views at least
 constexpr int kSession = 330, kInspector = 300; // as wide as they are at first
 constexpr int kSmallSession = 290, kSmallInspector = 250, kSmallFrom = 1250;
-constexpr int kLow = 700;        // a lower window has one line of tokens, and a filter bar when there is a filter
+constexpr int kLow = 760;        // a lower window has one line of tokens, and a filter bar when there is a filter
 constexpr int kTokens = 150;     // as high as they are at first, in a window of
 constexpr int kTokensFrom = 800; // at least this height
 constexpr int kFewTokens = 100;  // and in a lower one
