@@ -1,6 +1,7 @@
 #include "profiler/read/open_trace.h"
 
 #include "kernels/base/error.h"
+#include "profiler/import/byte_source.h"
 #include "profiler/import/import.h"
 #include "profiler/store/trace_keys.h"
 
@@ -91,8 +92,9 @@ bool isTraceFile(const std::string& path) {
 }
 
 bool isGzip(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return file.get() == 0x1f && file.get() == 0x8b;
+    char head[2] = {};
+    std::ifstream(path, std::ios::binary).read(head, sizeof head);
+    return ByteSource::isGzip({head, sizeof head});
 }
 
 } // namespace
