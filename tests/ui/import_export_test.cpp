@@ -135,6 +135,8 @@ TEST_F(ImportExportTest, WhatCouldNotBeOpenedIsForgottenWhenSomethingElseIs) {
     ASSERT_TRUE(until([&] { return message(*window).contains("notes.txt"); }));
     const auto* told = window->findChild<QWidget*>("runListMessage");
     EXPECT_TRUE(told->isVisible());
+    for (const QLabel* link : window->findChildren<QLabel*>())
+        EXPECT_FALSE(link->text().contains("href") && link->text().contains("notes.txt")) << "no recent trace";
     ASSERT_TRUE(drop(*window, {trace}));
     ASSERT_TRUE(until([&] { return window->workspace().runs().size() == 1; }));
     EXPECT_EQ(message(*window), QString());

@@ -282,7 +282,8 @@ void MainWindow::makeStatusBar() {
         QElapsedTimer since;
     };
     connect(workspace_.get(), &Workspace::openFailed, this,
-            [this, told = std::make_shared<Told>()](const QString&, const QString& sentence) {
+            [this, told = std::make_shared<Told>()](const QString& path, const QString& sentence) {
+                if (QFileInfo::exists(path) && saved_.recentFiles.removeAll(path) > 0) updateRecent(); // it is no trace
                 if (told->since.isValid() && told->since.elapsed() > kTogetherMs) told->sentences.clear();
                 told->since.start();
                 if (!told->sentences.contains(sentence)) told->sentences << sentence;
