@@ -1,6 +1,7 @@
 #include "profiler/read/open_trace.h"
 
 #include "kernels/base/error.h"
+#include "profiler/import/byte_source.h"
 #include "profiler/import/import.h"
 #include "profiler/store/trace_keys.h"
 
@@ -90,6 +91,12 @@ bool isTraceFile(const std::string& path) {
     return file && (int(id[0]) << 24 | id[1] << 16 | id[2] << 8 | id[3]) == trace::kApplicationId;
 }
 
+bool isGzip(const std::string& path) {
+    char head[2] = {};
+    std::ifstream(path, std::ios::binary).read(head, sizeof head);
+    return ByteSource::isGzip({head, sizeof head});
+}
+
 } // namespace
 
 TemporaryFolder::TemporaryFolder() {
@@ -119,6 +126,9 @@ OpenTrace openTrace(const std::string& path) {
 
     if (!isTraceFile(path) && findImportFormat(path))
         return openAs(importIntoCache(path), Connection::Mode::ReadOnly, path);
+    if (isGzip(path))
+        throw Error(ErrorKind::BadInput, fmt::format("{} is compressed", path),
+                    "unpack it with gunzip and open what comes out");
 
     std::optional<Error> refusal;
     try {

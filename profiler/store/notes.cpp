@@ -59,9 +59,14 @@ std::vector<Note> readNotes(const TraceReader& reader, int runId) {
 std::int64_t addNote(const std::string& path, const Note& note) {
     std::int64_t id = 0;
     change(path, [&](Connection& connection) {
-        Statement insert(connection, "INSERT INTO note(run_id, start_ns, duration_ns, text, created_utc)"
-                                     " VALUES (?,?,?,?,strftime('%Y-%m-%dT%H:%M:%SZ','now'))");
-        insert.bindAll(note.runId, note.startNs, note.durationNs, std::string_view(note.text)).run();
+        Statement insert(connection,
+                         "INSERT INTO note(id, run_id, start_ns, duration_ns, text, created_utc) VALUES"
+                         " ((SELECT ?1 WHERE ?1 > 0 AND NOT EXISTS (SELECT 1 FROM note WHERE id = ?1)), ?2, ?3, ?4, ?5,"
+                         " coalesce(nullif(?6, ''), strftime('%Y-%m-%dT%H:%M:%SZ','now')))");
+        insert
+            .bindAll(note.id, note.runId, note.startNs, note.durationNs, std::string_view(note.text),
+                     std::string_view(note.createdUtc))
+            .run();
         id = connection.integer("SELECT last_insert_rowid()");
     });
     return id;

@@ -23,6 +23,7 @@ std::vector<Note> readNotes(const TraceReader& reader, int runId);
 /// Each opens the trace for writing, changes one row and closes it; the trace may be read, and recorded, meanwhile.
 /// Traces written before there were notes get the table. Not for the GUI thread: a recorder may hold the lock a moment.
 /// @throws Error(Storage) with a sentence when the file or its folder cannot be written
+/// A note that was removed comes back under its own id, if that is still free, and with its own time.
 std::int64_t addNote(const std::string& path, const Note& note); // @return its id
 void changeNote(const std::string& path, std::int64_t id, const std::string& text);
 void removeNote(const std::string& path, std::int64_t id);

@@ -2,6 +2,7 @@
 
 #include "core/model/tokenizer.h"
 #include "kernels/base/error.h"
+#include "profiler/export/gzip_stream.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
@@ -297,6 +298,19 @@ TEST_F(ReaderTest, SaysWhatIsWrongWithAFile) {
     test::sql(file, "PRAGMA user_version=9", SQLITE_OPEN_READWRITE);
     EXPECT_THAT(failureOf([&] { TraceReader reader(file); }), HasSubstr("has trace format 9"));
     EXPECT_THAT(failureOf([&] { TraceReader reader(file); }), HasSubstr("update KVScope"));
+}
+
+TEST_F(ReaderTest, SaysThatATraceIsCompressed) {
+    if (!GzipStream::isAvailable()) GTEST_SKIP() << "built without zlib";
+    const std::string packed = file + ".gz";
+    {
+        std::ifstream in(file, std::ios::binary);
+        std::ofstream out(packed, std::ios::binary);
+        GzipStream gzip(*out.rdbuf());
+        std::ostream(&gzip) << in.rdbuf();
+        ASSERT_TRUE(gzip.finish());
+    }
+    EXPECT_THAT(failureOf([&] { TraceReader reader(packed); }), HasSubstr(packed + " is compressed; unpack it"));
 }
 
 TEST_F(ReaderTest, RefusesAViewInPlaceOfATable) {

@@ -263,6 +263,22 @@ TEST_F(NotesTest, AreKeptInTheTrace) {
     EXPECT_FALSE(std::filesystem::exists(file + "-journal"));
 }
 
+TEST_F(NotesTest, ComeBackAsTheyWereAfterTheyWereRemoved) {
+    const TraceReader reader(file);
+    addNote(file, noteOf(1, 10, 0, "first"));
+    const auto id = addNote(file, noteOf(1, 100, 50, "second"));
+    test::sql(file, "UPDATE note SET created_utc='2020-02-02T20:20:20Z'", SQLITE_OPEN_READWRITE);
+    const Note before = readNotes(reader, 1).at(1);
+    removeNote(file, id);
+    EXPECT_EQ(addNote(file, before), id);
+    const Note after = readNotes(reader, 1).at(1);
+    EXPECT_EQ(after.id, before.id);
+    EXPECT_EQ(after.createdUtc, "2020-02-02T20:20:20Z");
+    EXPECT_EQ(after.text, "second");
+    EXPECT_NE(addNote(file, before), id) << "another note may have taken its place";
+    EXPECT_EQ(readNotes(reader, 1).size(), 3u);
+}
+
 TEST_F(NotesTest, BringTheTableToTracesOfBefore) {
     const auto columns = test::sql(file, "SELECT name, type, \"notnull\", pk FROM pragma_table_info('note')").rows;
     test::sql(file, "DROP TABLE note", SQLITE_OPEN_READWRITE);

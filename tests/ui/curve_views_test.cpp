@@ -11,6 +11,7 @@
 #include <QComboBox>
 #include <QFile>
 #include <QLabel>
+#include <QRegularExpression>
 #include <QTableWidget>
 #include <QToolTip>
 
@@ -131,6 +132,31 @@ TEST(CurvePlottable, KeepsTheOneBadStepOfManyInItsPixel) {
     EXPECT_FALSE(black(3'100, 5)) << "undefined steps leave a gap";
     EXPECT_EQ(curve->within({12'000, 13'000}).max, 80);
     EXPECT_EQ(curve->within({3'000, 3'199}).count, 0);
+}
+
+TEST_F(TransfersViewTest, AnSvgOfCurvesEndsAtThePlot) {
+    open(recorded("a.kvtrace", {.decodeSteps = 80}));
+    show("transfers");
+    canvas().zoomTo({20, 40});
+    for (const QCPAxisRect* panel : canvas().panels()) {
+        QCPAxis* values = panel->axis(QCPAxis::atLeft);
+        values->setRange(values->range().center(), values->range().center() + values->range().size() / 50);
+    }
+    const QString path = file("zoomed.svg");
+    ASSERT_TRUE(view->exportImage(path, {900, 600}));
+    QFile svg(path);
+    ASSERT_TRUE(svg.open(QIODevice::ReadOnly));
+    const QString text = QString::fromUtf8(svg.readAll());
+    static const QRegularExpression lines(QStringLiteral("<polyline[^>]* points=\"([^\"]*)\""));
+    int points = 0;
+    for (auto line = lines.globalMatch(text); line.hasNext();)
+        for (const QString& point : line.next().captured(1).split(QLatin1Char(' '), Qt::SkipEmptyParts)) {
+            const double x = point.section(QLatin1Char(','), 0, 0).toDouble();
+            const double y = point.section(QLatin1Char(','), 1, 1).toDouble();
+            ++points;
+            ASSERT_TRUE(x >= 0 && x <= 900 && y >= 0 && y <= 600) << point.toStdString();
+        }
+    EXPECT_GT(points, 10);
 }
 
 TEST_F(BreakdownViewTest, StacksTheStagesOfEveryDecodeStep) {

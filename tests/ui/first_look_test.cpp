@@ -3,7 +3,9 @@
 #include "tests/ui/nameless_controls.h"
 #include "tests/ui/window_fixture.h"
 
+#include "core/model/model.h"
 #include "resources/samples.h"
+#include "ui/session/session_controller.h"
 #include "ui/widgets/empty_page.h"
 #include "ui/widgets/inspector.h"
 #include "ui/widgets/session_form.h"
@@ -14,6 +16,7 @@
 #include <QClipboard>
 #include <QComboBox>
 #include <QDialog>
+#include <QDir>
 #include <QDockWidget>
 #include <QFile>
 #include <QLabel>
@@ -27,20 +30,101 @@ namespace {
 class FirstLook : public WindowTest {};
 
 TEST(StartPage, ShowsEveryLinkOnceHoweverOftenItIsFilled) {
+    const QTemporaryDir folder;
+    QStringList recent;
+    for (const char* name : {"first.kvtrace", "second.kvtrace", "gone.kvtrace"})
+        recent << folder.filePath(QLatin1String(name));
+    for (const QString& path : recent.mid(0, 2)) ASSERT_TRUE(QFile(path).open(QIODevice::WriteOnly));
     WelcomePage page;
     page.resize(900, 700);
     page.show();
     for (int round = 0; round < 3; ++round) {
         QEvent colours(QEvent::PaletteChange);
         QApplication::sendEvent(&page, &colours);
-        page.setRecent({QStringLiteral("/a/first.kvtrace"), QStringLiteral("/a/second.kvtrace")});
+        page.setRecent(recent);
     }
     QCoreApplication::processEvents(); // new labels are shown by it; those that were replaced may live on
-    QStringList texts;
-    for (const QLabel* label : page.findChildren<QLabel*>())
+    QStringList texts, gone;
+    for (const QLabel* label : page.findChildren<QLabel*>()) {
         if (!label->isHidden() && label->text().contains(QStringLiteral("href"))) texts << label->text();
+        if (!label->isHidden() && label->text().contains(QStringLiteral("no longer there"))) gone << label->text();
+    }
+    EXPECT_EQ(gone, QStringList{QStringLiteral("gone.kvtrace (no longer there)")});
     EXPECT_EQ(texts.removeDuplicates(), 0);
     EXPECT_EQ(texts.size(), int(resources::sampleTraces().size()) + 2 + 1) << "samples, recent files, the keys";
+}
+
+class Samples : public testing::Test {
+protected:
+    Samples() {
+        qputenv("XDG_DATA_HOME", folder.path().toLocal8Bit());
+        QStandardPaths::setTestModeEnabled(false); // the test's own folder instead
+        QObject::connect(&page, &WelcomePage::fileRequested, [this](const QString& path) { opened << path; });
+        QObject::connect(&page, &WelcomePage::failed, [this](const QString& sentence) { problems << sentence; });
+    }
+    ~Samples() override {
+        QStandardPaths::setTestModeEnabled(true);
+        qunsetenv("XDG_DATA_HOME");
+    }
+    void choose() { emit page.findChild<QLabel*>(QStringLiteral("sample0"))->linkActivated(QStringLiteral("0")); }
+
+    QTemporaryDir folder;
+    WelcomePage page;
+    QStringList opened, problems;
+};
+
+TEST_F(Samples, KeepTheNotesThatWereLeftInThem) {
+    choose();
+    ASSERT_EQ(opened.size(), 1) << problems.join(QLatin1Char(' ')).toStdString();
+    QFile file(opened.front());
+    ASSERT_TRUE(file.open(QIODevice::Append));
+    file.write("a page more, as after a note");
+    file.close();
+    const qint64 size = file.size();
+    choose();
+    EXPECT_EQ(QFileInfo(opened.front()).size(), size);
+    ASSERT_TRUE(file.resize(1000)); // as a full disk leaves it
+    choose();
+    EXPECT_GT(QFileInfo(opened.front()).size(), 1000);
+}
+
+TEST_F(Samples, SayWhereThereIsNoRoomForThem) {
+    choose();
+    ASSERT_EQ(opened.size(), 1);
+    const QString samples = QFileInfo(opened.front()).absolutePath();
+    ASSERT_TRUE(QDir(samples).removeRecursively());
+    QFile inTheWay(samples); // a file cannot be a folder, whoever asks
+    ASSERT_TRUE(inTheWay.open(QIODevice::WriteOnly));
+    choose();
+    EXPECT_EQ(opened.size(), 1);
+    ASSERT_EQ(problems.size(), 1);
+    EXPECT_TRUE(problems.front().contains(samples)) << problems.front().toStdString();
+}
+
+TEST_F(Samples, AFolderForRecordingsThatCannotBeMadeIsNamed) {
+    const QString home = folder.filePath(QStringLiteral("file")); // a file cannot hold a folder, whoever asks
+    ASSERT_TRUE(QFile(home).open(QIODevice::WriteOnly));
+    qputenv("XDG_DATA_HOME", home.toLocal8Bit());
+    Workspace workspace;
+    SessionController controller(workspace);
+    QSignalSpy failed(&controller, &SessionController::failed);
+    SessionRequest request;
+    request.model = QString::fromLatin1(kDefaultModel);
+    request.prompts = {QStringLiteral("Once upon a time")};
+    controller.start(request);
+    ASSERT_TRUE(QTest::qWaitFor([&] { return !failed.isEmpty(); }, 60'000));
+    const QString sentence = failed.front().front().toString();
+    EXPECT_TRUE(sentence.contains(SessionController::tracesFolder())) << sentence.toStdString();
+    EXPECT_TRUE(sentence.contains(QStringLiteral("cannot be made"))) << sentence.toStdString();
+}
+
+TEST(StartPage, SaysWhyNothingCanBeRun) {
+    WelcomePage page;
+    page.setRunProblem(QStringLiteral("The model could not be loaded."));
+    EXPECT_EQ(page.findChild<QLabel*>("welcomeRunProblem")->text(), QStringLiteral("The model could not be loaded."));
+    EXPECT_FALSE(page.findChild<QPushButton*>("welcomeRun")->isEnabled());
+    page.setRunProblem({});
+    EXPECT_EQ(page.findChild<QLabel*>("welcomeRunProblem")->text(), QString());
 }
 
 TEST(StartPage, FitsBetweenThePanelsOfASmallWindow) {

@@ -12,6 +12,7 @@
 #include "ui/widgets/inspector.h"
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/small_widgets.h"
+#include "ui/widgets/sql_editor.h"
 #include "ui/widgets/token_strip.h"
 #include "ui/window/shortcut_list.h"
 
@@ -205,6 +206,46 @@ TEST_F(HabitsTest, TheHelpListsEveryShortcutOfTheWindow) {
     for (const auto& gestures : {PlotCanvas::gestures(), TokenStrip::gestures()})
         for (const ShortcutText& gesture : gestures)
             EXPECT_TRUE(text.contains(gesture.action)) << gesture.action.toStdString();
+}
+
+TEST_F(HabitsTest, TheHelpKnowsTheKeysOfViewsThatNobodyHasLookedAt) {
+    const auto window = windowOnTrace();
+    ASSERT_EQ(window->findChild<SqlEditor*>(), nullptr);
+    trigger(*window, "shortcuts");
+    EXPECT_TRUE(window->help().text().contains(QStringLiteral("Ctrl+Return"))) << "which runs a query";
+    EXPECT_TRUE(window->help().text().contains(QStringLiteral("F11")));
+}
+
+TEST_F(HabitsTest, TheKeysGoToTheViewThatARunBringsUnlessSomebodyIsAtTheForm) {
+    const auto window = windowOnTrace();
+    EXPECT_TRUE(window->currentView()->isAncestorOf(window->focusWidget()));
+    const auto other = std::unique_ptr<MainWindow>(window->newWindow());
+    other->setAttribute(Qt::WA_DeleteOnClose, false);
+    ASSERT_TRUE(until([&] { return other->workspace().current() && other->workspace().idle(); }));
+    EXPECT_TRUE(other->currentView()->isAncestorOf(other->focusWidget()))
+        << (other->focusWidget() ? other->focusWidget()->objectName().toStdString() : "nothing") << " has it";
+
+    const auto busy = makeWindow();
+    auto* length = busy->form().findChild<QSpinBox*>(QStringLiteral("maxNewTokens"));
+    length->setFocus();
+    busy->openFiles({window->workspace().current()->key.path});
+    ASSERT_TRUE(until([&] { return busy->workspace().current() && busy->workspace().idle(); }));
+    EXPECT_EQ(busy->focusWidget(), length);
+}
+
+TEST_F(HabitsTest, AViewThatEmptiesGivesTheFocusToNoButton) {
+    const auto window = windowOnTrace();
+    window->showView("selection");
+    settle(*window);
+    canvasOf(*window).setFocus();
+    Filter nothing;
+    nothing.text = QStringLiteral("no token says this");
+    window->workspace().setFilter(nothing);
+    settle(*window);
+    const auto* view = dynamic_cast<PlotView*>(window->currentView());
+    ASSERT_FALSE(view->emptyText().isEmpty());
+    EXPECT_TRUE(view->isAncestorOf(window->focusWidget()));
+    EXPECT_EQ(qobject_cast<QPushButton*>(window->focusWidget()), nullptr) << "Space would press it";
 }
 
 TEST_F(HabitsTest, NoTwoActionsClaimTheSameKey) {

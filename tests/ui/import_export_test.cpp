@@ -1,4 +1,5 @@
 // Files of other tools on the window, and views as pictures: as a person does both.
+#include "core/model/model.h"
 #include "profiler/export/gzip_stream.h"
 #include "profiler/import/byte_source.h"
 #include "tests/ui/small_trace.h"
@@ -8,6 +9,7 @@
 #include "ui/views/view.h"
 #include "ui/widgets/export_dialog.h"
 #include "ui/widgets/import_bar.h"
+#include "ui/widgets/session_form.h"
 #include "ui/window/main_window.h"
 
 #include <QAction>
@@ -103,8 +105,42 @@ TEST_F(ImportExportTest, DroppedFilesOfAnyKindOpenOrSayWhyNot) {
         // A view that was hidden catches up when it is shown.
         EXPECT_TRUE(until([&] { return plot->emptyText().contains("imported from trace-event JSON"); }))
             << entry.id << ": " << plot->emptyText().toStdString();
-        EXPECT_EQ(window->exportView(folder.filePath("empty.png")), QString());
+        EXPECT_TRUE(window->currentView()->exportImage(folder.filePath("empty.png"), window->currentView()->size()));
     }
+}
+
+TEST_F(ImportExportTest, AModelThatIsDroppedIsChosen) {
+    const auto window = makeWindow();
+    ASSERT_TRUE(QDir(folder.path()).mkdir("checkpoint"));
+    const QString config = write("checkpoint/config.json", "{}"),
+                  gguf = write("damaged.gguf", "GGUF, and nothing else");
+    ASSERT_TRUE(drop(*window, {folder.filePath("checkpoint")}));
+    EXPECT_EQ(window->form().modelName(), folder.filePath("checkpoint"));
+    ASSERT_TRUE(until([&] { return !window->form().modelProblem().isEmpty(); })) << "it has no weights";
+    ASSERT_TRUE(drop(*window, {gguf}));
+    EXPECT_EQ(window->form().modelName(), gguf);
+    ASSERT_TRUE(until([&] { return window->form().modelProblem().contains("damaged.gguf"); }));
+    EXPECT_TRUE(message(*window).contains("damaged.gguf"));
+    EXPECT_TRUE(window->workspace().runs().empty());
+    window->form().chooseModel(QString::fromLatin1(kDefaultModel));
+    ASSERT_TRUE(until([&] { return window->form().hasModel(); }));
+    EXPECT_EQ(message(*window), QString()) << "that model is not chosen any more";
+}
+
+TEST_F(ImportExportTest, WhatCouldNotBeOpenedIsForgottenWhenSomethingElseIs) {
+    const QString trace = folder.filePath("small.kvtrace");
+    recordSmallTrace(trace);
+    const auto window = makeWindow();
+    ASSERT_TRUE(drop(*window, {write("notes.txt", "no trace at all")}));
+    ASSERT_TRUE(until([&] { return message(*window).contains("notes.txt"); }));
+    const auto* told = window->findChild<QWidget*>("runListMessage");
+    EXPECT_TRUE(told->isVisible());
+    for (const QLabel* link : window->findChildren<QLabel*>())
+        EXPECT_FALSE(link->text().contains("href") && link->text().contains("notes.txt")) << "no recent trace";
+    ASSERT_TRUE(drop(*window, {trace}));
+    ASSERT_TRUE(until([&] { return window->workspace().runs().size() == 1; }));
+    EXPECT_EQ(message(*window), QString());
+    EXPECT_FALSE(told->isVisible());
 }
 
 TEST_F(ImportExportTest, AnImportShowsProgressAndCanBeStopped) {

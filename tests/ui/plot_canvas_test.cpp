@@ -23,5 +23,18 @@ TEST(PlotCanvas, PaintsAllOfItselfBeforeItIsDrawnInItsNewSize) {
     }
 }
 
+TEST(PlotCanvas, HasItsGroundToTheLastRowAndColumn) {
+    PlotCanvas canvas;
+    canvas.applyTheme(Theme::light());
+    canvas.resize(400, 300);
+    canvas.grab();
+    canvas.replot();
+    const QImage picture = canvas.grab().toImage();
+    for (int x = 0; x < picture.width(); ++x)
+        ASSERT_EQ(picture.pixelColor(x, picture.height() - 1), Theme::light().plotBackground) << x;
+    for (int y = 0; y < picture.height(); ++y)
+        ASSERT_EQ(picture.pixelColor(picture.width() - 1, y), Theme::light().plotBackground) << y;
+}
+
 } // namespace
 } // namespace kvscope::ui

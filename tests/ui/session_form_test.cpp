@@ -4,6 +4,7 @@
 #include "core/session/decode_session.h"
 #include "ui/widgets/small_widgets.h"
 
+#include <QApplication>
 #include <QCheckBox>
 #include <QComboBox>
 #include <QDoubleSpinBox>
@@ -13,6 +14,8 @@
 #include <QSignalSpy>
 #include <QSpinBox>
 #include <QTest>
+#include <QTimer>
+#include <QToolButton>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
@@ -91,6 +94,43 @@ TEST_F(SessionFormTest, ChoosingAGpuSaysWhichOneOrWhyThereIsNone) {
     EXPECT_EQ(form.problem(), QString());
     EXPECT_TRUE(find<QComboBox>("link")->isEnabled());
     EXPECT_TRUE(kernels->isHidden());
+}
+
+TEST_F(SessionFormTest, AModelThatCannotBeLoadedLeavesNothingOfTheOneBefore) {
+    QSignalSpy requested(&form, &SessionForm::modelRequested);
+    form.chooseModel(QStringLiteral("/nowhere/at/all"));
+    ASSERT_EQ(requested.size(), 1);
+    EXPECT_EQ(form.modelName(), QStringLiteral("/nowhere/at/all"));
+    EXPECT_FALSE(find<QToolButton>("modelDetails")->isEnabled()) << "they would be of another model";
+    form.setModelProblem(QStringLiteral("it is not there"));
+    EXPECT_EQ(find<QLabel>("modelFacts")->text(), QString()) << "nothing is being loaded any more";
+    EXPECT_FALSE(runButton()->isEnabled());
+    form.setModel(QString::fromLatin1(kDefaultModel), embeddedModel());
+    EXPECT_TRUE(find<QToolButton>("modelDetails")->isEnabled());
+    EXPECT_EQ(form.modelProblem(), QString());
+}
+
+TEST_F(SessionFormTest, AFolderOrAFileCanBeAskedForAndGivenUp) {
+    auto* models = find<QComboBox>("model");
+    form.chooseModel(QStringLiteral("/nowhere/at/all"));
+    form.setModelProblem(QStringLiteral("it is not there"));
+    QSignalSpy requested(&form, &SessionForm::modelRequested);
+    QStringList asked;
+    for (const int fromTheEnd : {2, 1}) {
+        QTimer::singleShot(0, &form, [&] {
+            QWidget* dialog = QApplication::activeModalWidget();
+            ASSERT_NE(dialog, nullptr);
+            asked << dialog->windowTitle();
+            dialog->close();
+        });
+        models->setCurrentIndex(models->count() - fromTheEnd);
+        EXPECT_EQ(form.modelName(), QStringLiteral("/nowhere/at/all")) << "what was chosen before still is";
+    }
+    EXPECT_EQ(requested.size(), 0);
+    ASSERT_EQ(asked.size(), 2);
+    EXPECT_TRUE(asked[0].contains(QStringLiteral("folder")));
+    EXPECT_TRUE(asked[1].contains(QStringLiteral("GGUF")));
+    EXPECT_FALSE(runButton()->isEnabled()) << "it still cannot be loaded";
 }
 
 TEST_F(SessionFormTest, TabGoesFromTopToBottomWhateverTheMethod) {

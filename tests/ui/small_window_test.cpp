@@ -1,10 +1,13 @@
 // The window on a small screen, such as a laptop's at 200 %: 900 x 600 logical pixels are enough for everything.
 #include "tests/ui/window_fixture.h"
 
+#include "ui/widgets/filter_bar.h"
 #include "ui/widgets/session_form.h"
+#include "ui/widgets/token_strip.h"
 
 #include <QDockWidget>
 #include <QLayout>
+#include <QLineEdit>
 #include <QScrollArea>
 
 namespace kvscope::ui {
@@ -76,6 +79,54 @@ TEST_F(SmallWindow, NothingBesideAPlotIsCutAtItsSide) {
     }
 }
 
+TEST_F(SmallWindow, GivesTheViewsMostOfItsHeight) {
+    const auto window = windowOnTrace();
+    const auto* tokens = window->findChild<QDockWidget*>(QStringLiteral("tokensDock"));
+    const int roomy = tokens->height();
+    window->resize(960, 600);
+    settle(*window);
+    EXPECT_GE(window->centralWidget()->height(), 600 * 65 / 100);
+    EXPECT_TRUE(tokens->isVisible());
+    EXPECT_GE(window->tokens().strip()->viewport()->height(), 20) << "a line of tokens is left";
+    window->resize(1600, 1000);
+    settle(*window);
+    EXPECT_NEAR(tokens->height(), roomy, 4);
+}
+
+TEST_F(SmallWindow, ShowsTheFilterWhileThereIsOneOrItIsAskedFor) {
+    const auto window = windowOnTrace();
+    const auto* filter = window->findChild<FilterBar*>();
+    ASSERT_TRUE(filter->isVisible());
+    window->resize(960, 600);
+    settle(*window);
+    EXPECT_FALSE(filter->isVisible());
+    trigger(*window, "filter");
+    EXPECT_TRUE(filter->isVisible());
+    settle(*window);
+    auto* layers = filter->findChild<QLineEdit*>(QStringLiteral("filterLayers"));
+    ASSERT_TRUE(layers->hasFocus());
+    QTest::keyClicks(layers, QStringLiteral("1"));
+    QTest::keyClick(layers, Qt::Key_Escape);
+    EXPECT_EQ(layers->text(), QString());
+    EXPECT_TRUE(filter->isVisible()) << "the first Escape empties the field";
+    QTest::keyClick(layers, Qt::Key_Escape);
+    EXPECT_FALSE(filter->isVisible()) << "the second leads back to the view";
+    EXPECT_TRUE(window->currentView()->isAncestorOf(window->focusWidget()));
+
+    Filter some;
+    some.layers = IndexSet({{0, 0}});
+    window->workspace().setFilter(some); // as the menus of the views do it
+    EXPECT_TRUE(filter->isVisible()) << "nothing is left out unseen";
+    settle(*window);
+    window->workspace().setFilter({});
+    window->resize(950, 600);
+    settle(*window);
+    EXPECT_FALSE(filter->isVisible());
+    window->resize(1600, 1000);
+    settle(*window);
+    EXPECT_TRUE(filter->isVisible());
+}
+
 class Panels : public SmallWindow {
 protected:
     static QDockWidget& dock(MainWindow& window, const char* name) {
@@ -139,6 +190,33 @@ TEST_F(Panels, AnInspectorThatWaitedComesBackInALargerWindowOfTheNextStart) {
     const auto window = makeWindow(false, {1600, 1000});
     settle(*window);
     EXPECT_TRUE(dock(*window, "inspectorDock").isVisible());
+}
+
+TEST_F(Panels, GoAwayAndComeBackAsTheyWere) {
+    const auto window = windowOnTrace(false);
+    dock(*window, "runsDock").hide(); // by hand
+    settle(*window);
+    const int session = dock(*window, "sessionDock").width();
+    QTest::keySequence(window.get(), QKeySequence("F11"));
+    settle(*window);
+    for (const char* name : {"sessionDock", "runsDock", "tokensDock", "inspectorDock"})
+        EXPECT_FALSE(dock(*window, name).isVisible()) << name;
+    EXPECT_FALSE(window->findChild<FilterBar*>()->isVisible());
+    EXPECT_GE(window->centralWidget()->width(), window->width() - 4);
+    EXPECT_TRUE(window->currentView()->isAncestorOf(window->focusWidget())) << "its keys work at once";
+    window->resize(1400, 900); // which gives nothing back by itself
+    settle(*window);
+    EXPECT_FALSE(dock(*window, "inspectorDock").isVisible());
+    window->resize(1600, 1000);
+    window->saveSession(); // what is remembered is the layout with the panels
+    QTest::keySequence(window.get(), QKeySequence("F11"));
+    settle(*window);
+    for (const char* name : {"sessionDock", "tokensDock", "inspectorDock"})
+        EXPECT_TRUE(dock(*window, name).isVisible()) << name;
+    EXPECT_FALSE(dock(*window, "runsDock").isVisible());
+    EXPECT_NEAR(dock(*window, "sessionDock").width(), session, 4);
+    const auto next = makeWindow(false);
+    EXPECT_TRUE(dock(*next, "sessionDock").isVisible());
 }
 
 } // namespace

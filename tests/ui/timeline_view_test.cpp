@@ -380,6 +380,82 @@ TEST_F(TimelineTest, NotesAreLeftEditedAndRemovedInTheTrace) {
     EXPECT_EQ(table.rowCount(), 0);
 }
 
+TEST_F(TimelineTest, ChangesOfNotesAreTakenBackOneAfterTheOther) {
+    openAndShow();
+    const TraceReader reader(workspace.current()->key.path.toStdString());
+    const auto texts = [&] {
+        std::vector<std::string> all;
+        for (const Note& note : readNotes(reader, 1)) all.push_back(note.text);
+        return all;
+    };
+    const auto undo = [&] {
+        QTest::keySequence(&child<QTableWidget>("notes"), QKeySequence(QKeySequence::Undo));
+        ASSERT_TRUE(idle());
+    };
+    using Texts = std::vector<std::string>;
+    answer(QStringLiteral("slow"));
+    press(Qt::Key_M);
+    ASSERT_TRUE(idle());
+    panel().setCurrentIndex(2);
+    auto& table = child<QTableWidget>("notes");
+    table.setFocus();
+    table.selectRow(0);
+    answer(QStringLiteral("slower"));
+    QTest::keyClick(&table, Qt::Key_F2);
+    ASSERT_TRUE(idle());
+    ASSERT_EQ(texts(), Texts{"slower"});
+    table.selectRow(0);
+    QTest::keyClick(&table, Qt::Key_Delete);
+    ASSERT_TRUE(idle());
+    ASSERT_EQ(texts(), Texts{});
+    EXPECT_TRUE(child<QPushButton>("undoNote").isEnabled());
+    undo();
+    EXPECT_EQ(texts(), Texts{"slower"});
+    EXPECT_EQ(table.rowCount(), 1);
+    undo();
+    EXPECT_EQ(texts(), Texts{"slow"});
+    undo();
+    EXPECT_EQ(texts(), Texts{});
+    EXPECT_FALSE(child<QPushButton>("undoNote").isEnabled());
+    undo();
+    EXPECT_EQ(texts(), Texts{}) << "nothing is left to take back";
+}
+
+TEST_F(TimelineTest, ANoteThatIsClickedComesToTheMiddleAsNearAsTheWindowIs) {
+    openAndShow({.decodeSteps = 20});
+    answer(QStringLiteral("here"));
+    press(Qt::Key_M);
+    ASSERT_TRUE(idle());
+    const double at = double(timeline().data().notes.at(0).startNs);
+    const IndexedSpan late = index().at(find("decode", 18));
+    timeline().zoomTo({double(late.startNs), double(late.endNs())});
+    const double size = scene().window.size();
+    emit panel().noteChosen(timeline().data().notes.at(0).id);
+    EXPECT_NEAR(scene().window.size(), size, size * 1e-6);
+    EXPECT_NEAR((scene().window.from + scene().window.to) / 2, at, size * 0.01);
+    emit panel().noteChosen(timeline().data().notes.at(0).id);
+    EXPECT_NEAR(scene().window.size(), size, size * 1e-6) << "however often it is clicked";
+}
+
+TEST_F(TimelineTest, AnotherTimelineOnTheTraceHasTheNoteAtOnce) {
+    openAndShow();
+    Workspace otherWorkspace;
+    otherWorkspace.open(workspace.current()->key.path);
+    std::unique_ptr<View> other;
+    for (const ViewEntry& entry : views())
+        if (std::string_view(entry.id) == "timeline") other.reset(entry.make(otherWorkspace, nullptr));
+    other->resize(800, 600);
+    other->show();
+    auto& canvas = *other->findChild<TimelineCanvas*>();
+    ASSERT_TRUE(waitFor([&] { return otherWorkspace.current() && canvas.data().index.size() == index().size(); }));
+    answer(QStringLiteral("seen in both"));
+    press(Qt::Key_M);
+    ASSERT_TRUE(idle());
+    EXPECT_TRUE(waitFor([&] { return canvas.data().notes.size() == 1; }));
+    EXPECT_EQ(other->findChild<QTableWidget*>("notes")->rowCount(), 1);
+    other.reset(); // before its workspace
+}
+
 TEST_F(TimelineTest, ANoteGoesToWhatIsSeen) {
     openAndShow({.decodeSteps = 20});
     const auto leave = [&] { // the note with the newest id

@@ -59,7 +59,7 @@ QMainWindow::separator:hover { background: @accent; }
 QDockWidget { color: @muted; font-weight: 600; }
 QDockWidget::title { background: @window; padding: 7px 10px 6px 10px; border-bottom: 1px solid @border; }
 QTabWidget::pane { border: 0; border-top: 1px solid @border; }
-QTabBar { qproperty-drawBase: 0; }
+QTabBar { qproperty-drawBase: 0; outline: 0; }
 QTabBar::scroller { width: 0px; }
 QTabBar::tab { background: transparent; color: @muted; padding: 8px 14px 6px 14px; border: 0;
                border-bottom: 2px solid transparent; }

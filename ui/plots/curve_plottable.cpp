@@ -1,6 +1,7 @@
 #include "ui/plots/curve_plottable.h"
 
 #include "ui/plots/area_fill.h"
+#include "ui/plots/clipped_line.h"
 #include "ui/plots/raster.h"
 #include "ui/plots/step_columns.h"
 
@@ -40,19 +41,26 @@ QCPRange CurvePlottable::getValueRange(bool& found, QCP::SignDomain, const QCPRa
 
 void CurvePlottable::drawStretch(QCPPainter& painter, const QPolygonF& line, bool filled) const {
     if (line.isEmpty()) return;
-    if (filled && mBrush.style() != Qt::NoBrush) {
-        painter.setBrush(mBrush);
-        fillBelow(painter, line, mValueAxis->coordToPixel(0));
+    const bool unclipped = painter.paintEngine() && painter.paintEngine()->type() == QPaintEngine::SVG;
+    const QRectF area = unclipped ? QRectF(clipRect()) : line.boundingRect().adjusted(-1, -1, 1, 1); // all of it
+    const auto stretches = unclipped ? stretchesWithin(area, line) : std::vector{line};
+    for (const QPolygonF& stretch : stretches) {
+        if (filled && mBrush.style() != Qt::NoBrush) {
+            painter.setBrush(mBrush);
+            fillBelow(painter, stretch, mValueAxis->coordToPixel(0));
+        }
+        painter.setBrush(Qt::NoBrush);
+        painter.setPen(mPen);
+        if (stretch.size() == 1)
+            painter.drawPoint(stretch.first()); // between undefined ones
+        else
+            painter.drawPolyline(stretch);
     }
-    painter.setBrush(Qt::NoBrush);
-    painter.setPen(mPen);
-    if (line.size() == 1)
-        painter.drawPoint(line.first()); // between undefined ones
-    else
-        painter.drawPolyline(line);
     if (!dots_) return;
+    painter.setPen(mPen);
     painter.setBrush(mPen.color());
-    for (const QPointF& point : line) painter.drawEllipse(point, kDot, kDot);
+    for (const QPointF& point : line)
+        if (area.contains(point)) painter.drawEllipse(point, kDot, kDot);
 }
 
 void CurvePlottable::draw(QCPPainter* painter) {

@@ -33,6 +33,9 @@ public:
     const QColor& colour() const { return colour_; }
 
 protected:
+    /// QCustomPlot draws a layer one pixel higher than it is asked to: the last row would stay transparent, and so
+    /// black.
+    QRect clipRect() const override { return mParentPlot->viewport().adjusted(0, 0, 0, 1); }
     void applyDefaultAntialiasingHint(QCPPainter* painter) const override { painter->setAntialiasing(false); }
     void draw(QCPPainter* painter) override { painter->fillRect(mParentPlot->viewport(), colour_); }
 

@@ -198,6 +198,7 @@ void PlotView::showEmpty(const QString& title, const QString& text, const std::v
     patience_->stop();
     empty_->setTexts(title, text, actions);
     pages_->setCurrentIndex(title.isEmpty() ? 0 : 1);
+    setFocusProxy(pages_->currentWidget()); // what is hidden would not take the focus
     setAccessibleDescription(title.isEmpty() ? QString() : title + QStringLiteral(". ") + text);
     updateNote();
 }

@@ -26,6 +26,10 @@ constexpr auto kLiveInterval = std::chrono::milliseconds(250); // statistics and
 /// An empty file that nobody else records into: other windows may start in the same second.
 QString newTracePath(const std::string& method) {
     const QDir folder(SessionController::tracesFolder());
+    if (!folder.exists())
+        throw Error(ErrorKind::Storage,
+                    "the folder for what is recorded, " + folder.path().toStdString() + ", cannot be made",
+                    "make the folders above it writable, or make room there");
     const QString stem = QDateTime::currentDateTimeUtc().toString(QStringLiteral("yyyyMMdd-HHmmss")) +
                          QLatin1Char('-') + QString::fromStdString(method);
     for (int number = 1;; ++number) {

@@ -466,6 +466,7 @@ std::vector<ShortcutText> TimelineCanvas::gestures() {
         {timeline, tr("Follow arrows back and forth"), tr("[, ]")},
         {timeline, tr("Leave a note"), tr("M")},
         {timeline, tr("Move the cursor by a step, by a layer"), tr("← →, ↑ ↓")},
+        {timeline, tr("First and last step"), tr("Home, End")},
         {timeline, tr("Scroll the tracks"), tr("Page Up, Page Down, Ctrl+wheel")},
         {timeline, tr("Give up a drag, the range, the choice"), tr("Esc")},
     };

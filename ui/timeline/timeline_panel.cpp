@@ -74,7 +74,7 @@ TimelinePanel::TimelinePanel(QWidget* parent)
                                  tr("Longest"), tr("Total")})),
       notes_(table("notes", {tr("Time"), tr("Length"), tr("Note")})), grouping_(new QComboBox),
       editNote_(new QPushButton(tr("Edit..."))), removeNote_(new QPushButton(tr("Remove"))),
-      noteProblem_(new InlineMessage) {
+      undoNote_(new QPushButton(tr("Undo"))), noteProblem_(new InlineMessage) {
     setDocumentMode(true);
     setObjectName(QStringLiteral("timelinePanel"));
     setAccessibleName(tr("Details of the timeline"));
@@ -129,21 +129,27 @@ TimelinePanel::TimelinePanel(QWidget* parent)
     auto* addNoteButton = new QPushButton(tr("Add..."));
     addNoteButton->setObjectName(QStringLiteral("addNote"));
     editNote_->setObjectName(QStringLiteral("editNote"));
+    editNote_->setToolTip(tr("Change the text (F2)"));
     removeNote_->setObjectName(QStringLiteral("removeNote"));
+    removeNote_->setToolTip(tr("Take the note out of the trace (Del)"));
+    undoNote_->setObjectName(QStringLiteral("undoNote"));
+    undoNote_->setToolTip(tr("Take the last change of a note back (Ctrl+Z in the list)"));
     noteBar->addWidget(notesHint_, 1);
     noteBar->addStretch();
-    for (QPushButton* button : {addNoteButton, editNote_, removeNote_}) noteBar->addWidget(button);
+    for (QPushButton* button : {addNoteButton, editNote_, removeNote_, undoNote_}) noteBar->addWidget(button);
     notesColumn->addLayout(noteBar);
     notesColumn->addWidget(noteProblem_);
     notes_->horizontalHeader()->setStretchLastSection(true);
     notes_->setSelectionMode(QAbstractItemView::SingleSelection);
     notes_->setAccessibleName(tr("Notes"));
+    notes_->installEventFilter(this);
     notesColumn->addWidget(notes_, 1);
     addTab(notesPage, tr("Notes"));
     connect(addNoteButton, &QPushButton::clicked, this, &TimelinePanel::noteAddRequested);
     connect(editNote_, &QPushButton::clicked, this, [this] { emit noteEditRequested(chosenNote()); });
     connect(removeNote_, &QPushButton::clicked, this, [this] { emit noteRemoveRequested(chosenNote()); });
-    connect(notes_, &QTableWidget::cellActivated, this, [this] { emit noteChosen(chosenNote()); });
+    connect(undoNote_, &QPushButton::clicked, this, &TimelinePanel::noteUndoRequested);
+    connect(notes_, &QTableWidget::cellActivated, this, [this] { emit noteFitRequested(chosenNote()); });
     connect(notes_, &QTableWidget::cellClicked, this, [this] { emit noteChosen(chosenNote()); });
     const auto enable = [this] {
         editNote_->setEnabled(chosenNote() > 0);
@@ -151,6 +157,7 @@ TimelinePanel::TimelinePanel(QWidget* parent)
     };
     connect(notes_, &QTableWidget::itemSelectionChanged, this, enable);
     enable();
+    showNoteUndo(false);
 }
 
 SelfTimeBy TimelinePanel::grouping() const { return SelfTimeBy(grouping_->currentData().toInt()); }
@@ -253,7 +260,34 @@ bool TimelinePanel::eventFilter(QObject* watched, QEvent* event) {
         QApplication::clipboard()->setText(timesText());
         return true;
     }
+    if (watched == notes_ && (event->type() == QEvent::KeyPress || event->type() == QEvent::ShortcutOverride)) {
+        const auto& key = *static_cast<QKeyEvent*>(event);
+        if (event->type() == QEvent::KeyPress) return noteKey(key);
+        if (key.matches(QKeySequence::Undo)) event->accept(); // of a note, not of a zoom
+    }
     return QTabWidget::eventFilter(watched, event);
+}
+
+bool TimelinePanel::noteKey(const QKeyEvent& key) {
+    if (key.matches(QKeySequence::Undo))
+        emit noteUndoRequested();
+    else if (key.key() == Qt::Key_Delete)
+        emit noteRemoveRequested(chosenNote());
+    else if (key.key() == Qt::Key_F2)
+        emit noteEditRequested(chosenNote());
+    else
+        return false;
+    return true;
+}
+
+std::vector<ShortcutText> TimelinePanel::gestures() {
+    const QString notes = tr("Notes of the timeline");
+    return {
+        {notes, tr("Zoom to the note"), tr("Enter, double click")},
+        {notes, tr("Change its text"), tr("F2")},
+        {notes, tr("Remove it"), tr("Del")},
+        {notes, tr("Undo the last change"), tr("Ctrl+Z")},
+    };
 }
 
 void TimelinePanel::showNotes(const std::vector<Note>& notes) {
@@ -281,6 +315,8 @@ void TimelinePanel::showNoteProblem(const QString& sentence) {
     else
         noteProblem_->show(InlineMessage::Kind::Error, sentence);
 }
+
+void TimelinePanel::showNoteUndo(bool possible) { undoNote_->setEnabled(possible); }
 
 qint64 TimelinePanel::chosenNote() const {
     const auto rows = notes_->selectionModel()->selectedRows();

@@ -3,6 +3,7 @@
 
 #include "profiler/read/self_time.h"
 #include "ui/timeline/timeline_scene.h"
+#include "ui/window/shortcut_list.h"
 
 #include <QString>
 #include <QTabWidget>
@@ -34,6 +35,8 @@ public:
     void showTimesProgress(const QString& sentence); // of the next table; the one before stays till then
     void showNotes(const std::vector<Note>& notes);
     void showNoteProblem(const QString& sentence); // empty: none
+    void showNoteUndo(bool possible);
+    static std::vector<ShortcutText> gestures(); // for the help
     SelfTimeBy grouping() const;
     /// The table as it is sorted, tab separated, with its header; the chosen rows only where there are some. All names,
     /// longest self time first, where the table shows only some of them.
@@ -44,7 +47,9 @@ signals:
     void noteChosen(qint64 id);
     void noteAddRequested();
     void noteEditRequested(qint64 id);
+    void noteFitRequested(qint64 id);
     void noteRemoveRequested(qint64 id);
+    void noteUndoRequested();
 
 protected:
     bool eventFilter(QObject* watched, QEvent* event) override;
@@ -55,11 +60,12 @@ private:
     std::set<TimesName> chosenTimes() const;
     void chooseTimes(const std::set<TimesName>& names);
     qint64 chosenNote() const;
+    bool noteKey(const QKeyEvent& key);
     FactTable* facts_;
     QLabel *spanHint_, *timesTitle_, *notesHint_;
     QTableWidget *times_, *notes_;
     QComboBox* grouping_;
-    QPushButton *editNote_, *removeNote_;
+    QPushButton *editNote_, *removeNote_, *undoNote_;
     InlineMessage* noteProblem_;
     std::vector<SelfTime> allTimes_; // longest self time first
     TimeRange timesRange_;

@@ -1,5 +1,4 @@
-// What a right click on the timeline offers, by what is under it; and the notes that are left there.
-#include "kernels/base/error.h"
+// What a right click on the timeline offers, by what is under it.
 #include "profiler/read/self_time.h"
 #include "ui/models/format.h"
 #include "ui/timeline/span_facts.h"
@@ -12,8 +11,6 @@
 
 #include <QApplication>
 #include <QClipboard>
-#include <QInputDialog>
-#include <QLineEdit>
 #include <QMenu>
 
 #include <algorithm>
@@ -206,7 +203,7 @@ void TimelineView::addNoteActions(QMenu& menu, qint64 id) {
             canvas_->measure(TimeRange{double(note.startNs), double(note.startNs + note.durationNs)});
         });
     menu.addAction(tr("Edit..."), this, [this, id] { editNote(id); });
-    menu.addAction(tr("Remove"), this, [this, id] { write([id](const std::string& path) { removeNote(path, id); }); });
+    menu.addAction(tr("Remove"), this, [this, id] { removeTheNote(id); });
     menu.addAction(tr("Copy its text"), this, [text = note->text] { toClipboard(QString::fromStdString(text)); });
     addSql(menu, tr("the notes"), notesSql(workspace_.current()->key.runId));
 }
@@ -233,96 +230,6 @@ void TimelineView::addCopies(QMenu& menu) {
             chooseNumberTable(table);
             exportNumbers(path);
             chooseNumberTable(0);
-        });
-}
-
-// Notes.
-
-const Note* TimelineView::noteOf(qint64 id) const {
-    for (const Note& note : canvas_->data().notes)
-        if (note.id == id) return &note;
-    return nullptr;
-}
-
-bool TimelineView::isSeen(SpanRef ref) const {
-    const IndexedSpan span = canvas_->data().index.at(ref);
-    return TimeRange{double(span.startNs), double(std::max(span.endNs(), span.startNs + 1))}.meets(
-        canvas_->scene().window);
-}
-
-void TimelineView::askNote(std::optional<double> ns) {
-    const TimelineScene& scene = canvas_->scene();
-    const OpenRun* run = workspace_.current();
-    if (!run || !isShowing()) return;
-    Note note;
-    note.runId = run->key.runId;
-    if (ns) {
-        note.startNs = std::int64_t(*ns);
-    } else if (scene.range && scene.range->meets(scene.window)) { // nobody means what is not seen
-        note.startNs = std::int64_t(scene.range->from);
-        note.durationNs = std::int64_t(scene.range->size());
-    } else if (scene.selected && isSeen(*scene.selected)) {
-        note.startNs = canvas_->data().index.at(*scene.selected).startNs;
-    } else {
-        note.startNs = std::int64_t(scene.hoverNs.value_or((scene.window.from + scene.window.to) / 2));
-    }
-    bool accepted = false;
-    const QString text = QInputDialog::getText(
-        this, tr("Leave a note"),
-        tr("At %1 (empty: a bookmark). It is kept in the trace.").arg(formatTime(double(note.startNs), 1000)),
-        QLineEdit::Normal, {}, &accepted);
-    if (!accepted) return;
-    note.text = text.trimmed().toStdString();
-    write([note](const std::string& path) { addNote(path, note); });
-}
-
-void TimelineView::editNote(qint64 id) {
-    const Note* note = noteOf(id);
-    if (!note) return;
-    bool accepted = false;
-    const QString text = QInputDialog::getText(this, tr("Note"), tr("Text"), QLineEdit::Normal,
-                                               QString::fromStdString(note->text), &accepted);
-    if (accepted) write([id, text](const std::string& path) { changeNote(path, id, text.toStdString()); });
-}
-
-void TimelineView::fitNote(qint64 id) {
-    const Note* note = noteOf(id);
-    if (!note) return;
-    const double length = std::max(double(note->durationNs), canvas_->scene().window.size() / 4);
-    const double centre = double(note->startNs) + double(note->durationNs) / 2;
-    canvas_->zoomTo({centre - length, centre + length});
-}
-
-void TimelineView::write(std::function<void(const std::string& path)> change) {
-    struct Answer {
-        std::vector<Note> notes;
-        QString problem;
-    };
-    const OpenRun* run = workspace_.current();
-    if (!run) return;
-    const std::string slot = "notes " + std::to_string(++noteRequests_);
-    workspace_.query<Answer>(
-        this, slot.c_str(), run->key,
-        [runId = run->key.runId, change = std::move(change)](TraceReader& reader) {
-            Answer answer;
-            try {
-                if (change) change(reader.path());
-            } catch (const Error& error) {
-                answer.problem = QString::fromStdString(oneLine(error));
-            }
-            answer.notes = readNotes(reader, runId);
-            return answer;
-        },
-        [this, key = run->key](Answer answer) {
-            if (!workspace_.current() || workspace_.current()->key != key) return;
-            if (!answer.problem.isEmpty()) {
-                panel_->show();
-                panel_->setCurrentIndex(2);
-            }
-            panel_->showNoteProblem(answer.problem);
-            panel_->showNotes(answer.notes);
-            canvas_->data().notes = std::move(answer.notes);
-            canvas_->dataChanged();
         });
 }
 

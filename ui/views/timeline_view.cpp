@@ -71,6 +71,7 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     empty_ = new QLabel;
     empty_->setObjectName(QStringLiteral("emptyText"));
     empty_->setAlignment(Qt::AlignCenter);
+    empty_->setFocusPolicy(Qt::StrongFocus); // of the keys, until there is a timeline
     empty_->setWordWrap(true);
     empty_->setProperty("role", QStringLiteral("muted"));
     pages_ = new QStackedWidget;
@@ -282,7 +283,6 @@ void TimelineView::connectCanvas() {
         search_->selectAll();
     });
     connect(canvas_, &TimelineCanvas::matchRequested, this, &TimelineView::goToMatch);
-    connect(canvas_, &TimelineCanvas::noteRequested, this, [this] { askNote(); });
     connect(canvas_, &TimelineCanvas::flowRequested, this, &TimelineView::followFlow);
     connect(canvas_, &TimelineCanvas::menuRequested, this, [this](QPoint global, const TimelinePlace& place) {
         if (isShowing()) menuOf(place)->exec(global);
@@ -291,11 +291,7 @@ void TimelineView::connectCanvas() {
 
 void TimelineView::connectPanel() {
     connect(panel_, &TimelinePanel::groupingChanged, this, &TimelineView::showTimes);
-    connect(panel_, &TimelinePanel::noteAddRequested, this, [this] { askNote(); });
-    connect(panel_, &TimelinePanel::noteChosen, this, &TimelineView::fitNote);
-    connect(panel_, &TimelinePanel::noteEditRequested, this, &TimelineView::editNote);
-    connect(panel_, &TimelinePanel::noteRemoveRequested, this,
-            [this](qint64 id) { write([id](const std::string& path) { removeNote(path, id); }); });
+    connectNotes();
 }
 
 void TimelineView::reload() {
@@ -312,6 +308,8 @@ void TimelineView::reload() {
     forget();
     panel_->showNotes({});
     panel_->showNoteProblem({});
+    noteUndo_.clear();
+    panel_->showNoteUndo(false);
     QToolTip::hideText();
     const OpenRun* run = workspace_.current();
     if (!run) {
@@ -371,7 +369,10 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
 
 void TimelineView::showEmpty(const QString& text) {
     empty_->setText(text);
+    const bool waited = empty_->hasFocus();
     pages_->setCurrentIndex(text.isEmpty() ? 0 : 1);
+    setFocusProxy(text.isEmpty() ? static_cast<QWidget*>(canvas_) : empty_); // what is hidden would not take the focus
+    if (waited && text.isEmpty()) canvas_->setFocus();
     updateNote();
 }
 

@@ -115,15 +115,20 @@ private:
     void updateHits();
     void goToMatch(bool forward);
 
-    // Notes.
+    // Notes (timeline_notes.cpp).
+    using NoteChange = std::function<void(const std::string& path)>;
+    void connectNotes();
     const Note* noteOf(qint64 id) const;
     bool isSeen(SpanRef ref) const; // in the window, at least in part
     void askNote(std::optional<double> ns = {});
     void editNote(qint64 id);
+    void removeTheNote(qint64 id);
+    void undoNote();
+    void showNote(qint64 id);
     void fitNote(qint64 id);
-    /// Changes the trace on a worker and reads its notes again. Each change is a request of its own: one that is
-    /// asked for while another waits must not replace it.
-    void write(std::function<void(const std::string& path)> change);
+    /// Changes the trace on a worker and reads its notes again; `change` returns what takes it back, or nothing. Each
+    /// change is a request of its own: one that is asked for while another waits must not replace it.
+    void write(std::function<NoteChange(const std::string& path)> change);
     void readTheNotes() { write({}); }
 
     // The menu, by what it is about.
@@ -159,7 +164,8 @@ private:
     mutable std::uint64_t timesMoves_ = 0;       // the index's when it began
     SpanFacts facts_;                            // of the chosen span, as they are shown
     int noteRequests_ = 0, numberTable_ = 0;
-    quint64 hovers_ = 0; // counts what was hovered over, so that a late answer finds nobody
+    std::vector<NoteChange> noteUndo_; // of the shown run, the last change last
+    quint64 hovers_ = 0;               // counts what was hovered over, so that a late answer finds nobody
     QElapsedTimer sinceDrawn_;
     mutable QElapsedTimer sinceTimes_; // the sum under way began
     bool choosing_ = false;            // the cursor moves because of a click here

@@ -70,6 +70,7 @@ EmptyPage::EmptyPage(QWidget* parent)
         label->setWordWrap(true);
         label->setMaximumWidth(620);
     }
+    setFocusPolicy(Qt::StrongFocus); // when a view empties, the focus comes here and not to a button such as Stop
     row_->setContentsMargins(0, 6, 0, 0);
     row_->setSpacing(8);
     auto* column = new QVBoxLayout(this);
@@ -88,6 +89,7 @@ EmptyPage::EmptyPage(QWidget* parent)
 void EmptyPage::setTexts(const QString& title, const QString& text, const std::vector<EmptyAction>& actions) {
     title_->setText(title);
     text_->setText(text);
+    setAccessibleName(title);
     const auto old = actions_->findChildren<QPushButton*>(QString(), Qt::FindDirectChildrenOnly);
     for (QPushButton* button : old) { // later: it may be the one that was just pressed
         button->hide();

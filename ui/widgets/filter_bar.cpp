@@ -132,11 +132,12 @@ QLineEdit* FilterBar::addField(const char* name, const QString& title, const QSt
                                   field->fontMetrics().horizontalAdvance(placeholder)) +
                          24);
     connect(field, &QLineEdit::editingFinished, this, &FilterBar::apply);
-    auto* escape = new QAction(tr("Empty the field"), field);
+    auto* escape = new QAction(tr("Empty the field; back to the view"), field);
     setShortcutGroup(escape, tr("Filter"));
     escape->setShortcut(Qt::Key_Escape);
     escape->setShortcutContext(Qt::WidgetShortcut);
     connect(escape, &QAction::triggered, this, [this, field] {
+        if (field->text().isEmpty()) return emit left();
         field->clear();
         apply();
     });

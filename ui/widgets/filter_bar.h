@@ -23,6 +23,9 @@ public:
     /// Why a field is refused; empty if all are fine.
     QString problem() const;
 
+signals:
+    void left(); // Escape, with nothing in the field that it could empty
+
 private:
     QLineEdit* addField(const char* name, const QString& title, const QString& placeholder, const QString& help,
                         int characters);

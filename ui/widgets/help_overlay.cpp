@@ -19,6 +19,7 @@ namespace kvscope::ui {
 
 namespace {
 constexpr int kColumnWidth = 320; // of the shortcuts
+constexpr QSize kCard(1240, 920); // as large as the window has room for
 } // namespace
 
 HelpOverlay::HelpOverlay(QWidget* parent)
@@ -105,7 +106,7 @@ QString HelpOverlay::shortcutsHtml() const {
         text += QStringLiteral("<tr><td colspan=\"2\"><p style=\"margin-top:12px; color:%1\"><b>%2</b></p></td></tr>")
                     .arg(muted, shortcuts[first].group.toHtmlEscaped());
         for (std::size_t row = first; row < end; ++row)
-            text += QStringLiteral("<tr><td width=\"136\"><b>%1</b></td><td>%2</td></tr>")
+            text += QStringLiteral("<tr><td width=\"150\"><b>%1</b></td><td>%2</td></tr>")
                         .arg(shortcuts[row].keys.toHtmlEscaped(), shortcuts[row].action.toHtmlEscaped());
     }
     QString html = QStringLiteral("<table width=\"100%\" cellpadding=\"0\"><tr>");
@@ -141,7 +142,7 @@ QString HelpOverlay::html(Page page) const {
 }
 
 QRect HelpOverlay::cardRect() const {
-    const QSize size(std::min(1080, width() - 40), std::min(760, height() - 40));
+    const QSize size = kCard.boundedTo(QSize(width(), height()) - QSize(40, 40));
     return {QPoint((width() - size.width()) / 2, (height() - size.height()) / 2), size};
 }
 

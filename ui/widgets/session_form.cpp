@@ -12,7 +12,6 @@
 #include <QFileInfo>
 #include <QMimeDatabase>
 #include <QPushButton>
-#include <QSignalBlocker>
 #include <QSpinBox>
 #include <QToolButton>
 
@@ -20,22 +19,19 @@
 
 namespace kvscope::ui {
 
+bool isModel(const QString& path) {
+    const QFileInfo info(path);
+    return info.isDir() ? QFileInfo::exists(path + QStringLiteral("/config.json"))
+                        : info.isFile() && info.suffix().compare(QLatin1String("gguf"), Qt::CaseInsensitive) == 0;
+}
+
 void SessionForm::setModel(const QString& nameOrPath, std::shared_ptr<const Model> model) {
     rememberSettings();
     loaded_ = std::move(model);
     loadedName_ = nameOrPath;
     modelProblem_.clear();
     modelMessage_->clear();
-    {
-        const QSignalBlocker quiet(model_); // the model is here: nothing to ask for
-        int index = model_->findData(nameOrPath);
-        if (index < 0) {
-            index = model_->count() - 1;
-            model_->insertItem(index, QFileInfo(nameOrPath).fileName(), nameOrPath);
-            model_->setItemData(index, nameOrPath, Qt::ToolTipRole);
-        }
-        model_->setCurrentIndex(index);
-    }
+    listModel(nameOrPath); // it is here: nothing to ask for
     const ModelConfig& config = loaded_->config();
     modelFacts_->setText(
         tr("%1 layers · %2 KV heads of %3 · %4 weights · context %5 tokens")
@@ -60,6 +56,7 @@ void SessionForm::showModelPage() {
 void SessionForm::setModelProblem(const QString& sentence) {
     modelProblem_ = sentence;
     modelMessage_->show(InlineMessage::Kind::Error, sentence);
+    modelFacts_->clear();
     revalidate();
 }
 
@@ -322,13 +319,8 @@ void SessionForm::setValues(const QVariantMap& values) {
     restore("model", [&](const QVariant& v) {
         const QString name = v.toString();
         if (name == modelName() || name.isEmpty()) return;
-        if (model_->findData(name) < 0) {
-            if (!QFileInfo::exists(name)) return; // the folder is gone: keep the embedded model
-            const QSignalBlocker quiet(model_);
-            model_->insertItem(model_->count() - 1, QFileInfo(name).fileName(), name);
-            model_->setItemData(model_->count() - 2, name, Qt::ToolTipRole);
-        }
-        model_->setCurrentIndex(model_->findData(name));
+        if (model_->findData(name) < 0 && !QFileInfo::exists(name)) return; // it is gone: keep the embedded model
+        chooseModel(name);
     });
     showMethod();
 }

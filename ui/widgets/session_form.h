@@ -33,6 +33,9 @@ class ParameterPanel;
 class PromptEditor;
 class Section;
 
+/// Whether a file or folder is meant as a model: GGUF, or a checkpoint with its config.json. Its content decides later.
+bool isModel(const QString& path);
+
 class SessionForm final : public QWidget {
     Q_OBJECT
 public:
@@ -41,10 +44,13 @@ public:
 
     QString modelName() const; // embedded name or path
     bool hasModel() const;     // that one is loaded
+    /// Asks for it, as if it were chosen from the list.
+    void chooseModel(const QString& nameOrPath);
     /// The loaded model; the parameters' defaults come from it.
     void setModel(const QString& nameOrPath, std::shared_ptr<const Model> model);
     /// Shown where the model is chosen.
     void setModelProblem(const QString& sentence);
+    QString modelProblem() const { return modelProblem_; }
     /// Shown above the Run button; a session failed.
     void setRunProblem(const QString& sentence);
     void setRunning(bool running);
@@ -73,7 +79,9 @@ private:
     void makeMethodSection(QVBoxLayout* layout);
     void makeAdvancedSection(QVBoxLayout* layout);
     void makeFooter(QVBoxLayout* layout);
-    void chooseModel(int index);
+    void modelPicked(int index);
+    void listModel(const QString& nameOrPath);
+    QString askForModel(bool file); // or folder; empty: none
     void chooseBackend();
     void showRecordGpu();
     void showModelPage();
@@ -103,7 +111,7 @@ private:
     ModelPage* modelPage_ = nullptr; // made when it is first asked for
 
     std::shared_ptr<const Model> loaded_;
-    QString loadedName_, modelProblem_, backendProblem_, problem_;
+    QString loadedName_, pickedName_, modelProblem_, backendProblem_, problem_;
     QString shownMethod_;                                                      // whose parameters the panel shows
     QMap<QString, std::vector<std::pair<std::string, std::string>>> settings_; // of every method touched
     bool running_ = false, loading_ = false, backendAsked_ = false;

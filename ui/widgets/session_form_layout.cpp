@@ -11,6 +11,7 @@
 #include <QCoreApplication>
 #include <QDoubleSpinBox>
 #include <QFileDialog>
+#include <QFileInfo>
 #include <QFormLayout>
 #include <QHBoxLayout>
 #include <QPointer>
@@ -109,13 +110,15 @@ void SessionForm::makeModelSection(QVBoxLayout* layout) {
     auto* section = new Section(tr("Model"));
     layout->addWidget(section);
     model_ = named(new QComboBox, "model",
-                   tr("The embedded model, or a Hugging Face folder with config.json, tokenizer.json "
-                      "and safetensors files."));
+                   tr("The embedded model, a Hugging Face folder with config.json, tokenizer.json and safetensors "
+                      "files, or a GGUF file. A folder or GGUF file can also be dropped on the window."));
     model_->setAccessibleName(tr("Model"));
     for (const std::string& name : embeddedModels())
         model_->addItem(tr("%1 (embedded)").arg(QString::fromStdString(name)), QString::fromStdString(name));
     model_->addItem(tr("Folder…"));
+    model_->addItem(tr("GGUF file…"));
     model_->setCurrentIndex(std::max(0, model_->findData(QString::fromLatin1(kDefaultModel))));
+    pickedName_ = modelName();
     modelDetails_ = named(new QToolButton, "modelDetails",
                           tr("What was understood of the model: attention, positions, methods, memory of each tier."));
     modelDetails_->setText(tr("Details"));
@@ -138,7 +141,7 @@ void SessionForm::makeModelSection(QVBoxLayout* layout) {
     backendFacts_ = addMuted(section->body(), "backendFacts");
     backendFacts_->hide();
     connect(backend_, &QComboBox::currentIndexChanged, this, &SessionForm::chooseBackend);
-    connect(model_, &QComboBox::currentIndexChanged, this, &SessionForm::chooseModel);
+    connect(model_, &QComboBox::currentIndexChanged, this, &SessionForm::modelPicked);
     connect(modelDetails_, &QToolButton::clicked, this, &SessionForm::showModelPage);
 }
 
@@ -182,26 +185,46 @@ void SessionForm::chooseBackend() {
     });
 }
 
-void SessionForm::chooseModel(int index) {
+/// The last two entries ask which one is meant.
+void SessionForm::modelPicked(int index) {
     QString name = model_->itemData(index).toString();
-    if (name.isEmpty()) {
-        name = QFileDialog::getExistingDirectory(this, tr("Choose a model folder"));
-        const QSignalBlocker quiet(model_);
-        if (name.isEmpty()) {
-            model_->setCurrentIndex(std::max(0, model_->findData(loadedName_)));
-            return;
-        }
-        if (model_->findData(name) < 0) {
-            model_->insertItem(index, QFileInfo(name).fileName(), name);
-            model_->setItemData(index, name, Qt::ToolTipRole);
-        }
-        model_->setCurrentIndex(model_->findData(name));
+    if (name.isEmpty()) name = askForModel(index == model_->count() - 1);
+    if (name.isEmpty()) // given up: what was picked before still is
+        listModel(pickedName_);
+    else
+        chooseModel(name);
+}
+
+QString SessionForm::askForModel(bool file) {
+    if (file)
+        return QFileDialog::getOpenFileName(this, tr("Choose a GGUF model; of a split one the first part"), {},
+                                            tr("GGUF models (*.gguf);;All files (*)"));
+    return QFileDialog::getExistingDirectory(this, tr("Choose a model folder"));
+}
+
+/// Shown as chosen, and in the list from now on.
+void SessionForm::listModel(const QString& nameOrPath) {
+    const QSignalBlocker quiet(model_);
+    int index = model_->findData(nameOrPath);
+    if (index < 0) {
+        index = model_->count() - 2;
+        model_->insertItem(index, QFileInfo(nameOrPath).fileName(), nameOrPath);
+        model_->setItemData(index, nameOrPath, Qt::ToolTipRole);
     }
+    model_->setCurrentIndex(index);
+    pickedName_ = nameOrPath;
+}
+
+void SessionForm::chooseModel(const QString& nameOrPath) {
+    listModel(nameOrPath);
     modelProblem_.clear();
     modelMessage_->clear();
-    if (name != loadedName_) modelFacts_->setText(tr("Loading…"));
+    if (nameOrPath != loadedName_) {
+        modelFacts_->setText(tr("Loading…"));
+        modelDetails_->setEnabled(false); // they would be of the model before
+    }
     revalidate();
-    emit modelRequested(name);
+    emit modelRequested(nameOrPath);
 }
 
 QString SessionForm::modelName() const { return model_->currentData().toString(); }

@@ -46,7 +46,7 @@ void Section::paintEvent(QPaintEvent*) {
     painter.fillRect(QRect(0, 0, width(), 1), Theme::current().border);
 }
 
-DockTitle::DockTitle(const QString& title, QWidget* parent) : QWidget(parent) {
+DockTitle::DockTitle(const QString& title, QWidget* beside, QWidget* parent) : QWidget(parent) {
     auto* label = new QLabel(title);
     label->setStyleSheet(QStringLiteral("font-weight: 600;"));
     auto* close = new QToolButton;
@@ -58,7 +58,8 @@ DockTitle::DockTitle(const QString& title, QWidget* parent) : QWidget(parent) {
     close->setStyleSheet(QStringLiteral("padding: 0px 5px;"));
     auto* layout = new QHBoxLayout(this);
     layout->setContentsMargins(12, 5, 5, 5);
-    layout->addWidget(label, 1);
+    layout->addWidget(label, beside ? 0 : 1);
+    if (beside) layout->addWidget(beside, 1);
     layout->addWidget(close);
     connect(close, &QToolButton::clicked, this, &DockTitle::closeRequested);
 }

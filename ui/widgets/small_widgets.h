@@ -85,11 +85,11 @@ public:
     explicit MutedLabel(const QString& text = {}, QWidget* parent = nullptr);
 };
 
-/// Title bar of a dock: its title and a quiet way to hide it.
+/// Title bar of a dock: its title, what its content puts beside it, and a quiet way to hide it.
 class DockTitle final : public QWidget {
     Q_OBJECT
 public:
-    explicit DockTitle(const QString& title, QWidget* parent = nullptr);
+    explicit DockTitle(const QString& title, QWidget* beside = nullptr, QWidget* parent = nullptr);
 
 signals:
     void closeRequested();

@@ -178,6 +178,14 @@ QString SqlEditor::wordBefore() const {
     return line.mid(begin);
 }
 
+std::vector<ShortcutText> SqlEditor::gestures() {
+    const QString sql = tr("SQL");
+    return {
+        {sql, tr("Run the selected text, or the statement at the cursor"), tr("Ctrl+Return")},
+        {sql, tr("Complete a name"), tr("Ctrl+Space")},
+    };
+}
+
 void SqlEditor::keyPressEvent(QKeyEvent* event) {
     const bool enter = event->key() == Qt::Key_Return || event->key() == Qt::Key_Enter;
     if (completer_->popup()->isVisible() &&

@@ -1,6 +1,8 @@
 // A small editor for SQL: monospaced, coloured, completes names, marks where a statement went wrong.
 #pragma once
 
+#include "ui/window/shortcut_list.h"
+
 #include <QPlainTextEdit>
 
 class QCompleter;
@@ -23,6 +25,7 @@ public:
     /// Underlines the word at this character; -1: nothing.
     void markError(int character);
     void applyTheme(const Theme& theme);
+    static std::vector<ShortcutText> gestures(); // for the help
 
 signals:
     void runRequested();

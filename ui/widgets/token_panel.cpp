@@ -38,15 +38,16 @@ std::vector<TokenChip> toChips(const std::vector<TokenRow>& rows, bool generated
 } // namespace
 
 TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
-    : QWidget(parent), workspace_(workspace), strip_(new TokenStrip), place_(new MutedLabel),
-      sequenceLabel_(new MutedLabel(tr("Sequence"))), sequence_(new QComboBox), follow_(new QToolButton) {
+    : QWidget(parent), workspace_(workspace), strip_(new TokenStrip), heading_(new QWidget(this)),
+      place_(new MutedLabel), sequenceLabel_(new MutedLabel(tr("Sequence"))), sequence_(new QComboBox),
+      follow_(new QToolButton) {
     sequence_->setAccessibleName(tr("Sequence"));
     sequence_->setToolTip(tr("Sequence of the batch that all views show"));
     follow_->setText(tr("Follow"));
     follow_->setCheckable(true);
     follow_->setToolTip(tr("Keep the cursor on the newest step of a live run"));
-    auto* heading = new QHBoxLayout;
-    heading->setContentsMargins(10, 3, 6, 3);
+    auto* heading = new QHBoxLayout(heading_);
+    heading->setContentsMargins(10, 0, 6, 0);
     heading->setSpacing(8);
     place_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred); // the controls beside it stay in sight
     heading->addWidget(place_, 1);
@@ -56,8 +57,7 @@ TokenPanel::TokenPanel(Workspace& workspace, QWidget* parent)
     auto* layout = new QVBoxLayout(this);
     layout->setContentsMargins(0, 0, 0, 0);
     layout->setSpacing(0);
-    layout->addLayout(heading);
-    layout->addWidget(strip_, 1);
+    layout->addWidget(strip_);
 
     connect(&workspace_, &Workspace::currentChanged, this, [this] {
         const OpenRun* run = workspace_.current();

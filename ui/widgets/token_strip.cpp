@@ -39,7 +39,7 @@ TokenStrip::TokenStrip(QWidget* parent) : QAbstractScrollArea(parent) {
     setAccessibleName(tr("Tokens"));
     setWhatsThis(
         tr("Every generated token. A click chooses its step in all views; dragging chooses a range of steps."));
-    setMinimumHeight(2 * lineHeight() + 2 * kMargin);
+    setMinimumHeight(lineHeight() + kMargin);
     viewport()->setMouseTracking(true);
     relayout();
 }

@@ -97,12 +97,14 @@ private:
     bool dragging_ = false;
 };
 
-/// The strip with its heading: sequence, place of the cursor, whether it follows a live run.
+/// The strip, and its heading: sequence, place of the cursor, whether it follows a live run.
 class TokenPanel final : public QWidget {
     Q_OBJECT
 public:
     explicit TokenPanel(Workspace& workspace, QWidget* parent = nullptr);
     TokenStrip* strip() const { return strip_; }
+    /// Lies beside the title of the panel's dock, so that the strip has all of the height; the dock's once it is there.
+    QWidget* heading() const { return heading_; }
 
 private:
     void restart();
@@ -113,6 +115,7 @@ private:
 
     Workspace& workspace_;
     TokenStrip* strip_;
+    QWidget* heading_;
     QLabel *place_, *sequenceLabel_;
     QComboBox* sequence_;
     QToolButton* follow_;

@@ -1,16 +1,17 @@
 #include "ui/widgets/welcome_page.h"
 
+#include "kernels/base/error.h"
 #include "resources/samples.h"
 #include "ui/look/theme.h"
 #include "ui/widgets/small_widgets.h"
 
 #include <QDir>
 #include <QEvent>
-#include <QFile>
 #include <QFileInfo>
 #include <QHBoxLayout>
 #include <QLabel>
 #include <QPushButton>
+#include <QSaveFile>
 #include <QStandardPaths>
 #include <QVBoxLayout>
 
@@ -18,25 +19,28 @@ namespace kvscope::ui {
 
 namespace {
 
-/// A sample as a file of its own, so that it opens like any other trace. @return its path; empty when it cannot be
-/// written
+/// A sample as a file of its own, so that it opens like any other trace. @throws Error(Storage)
 QString sampleFile(const resources::SampleTrace& sample) {
     const QDir folder(QStandardPaths::writableLocation(QStandardPaths::AppLocalDataLocation) +
                       QStringLiteral("/samples"));
     const QString path = folder.filePath(QString::fromUtf8(sample.file.data(), qsizetype(sample.file.size())));
     const auto size = qint64(sample.bytes.size());
-    if (QFileInfo(path).size() == size) return path;
-    QFile file(path);
+    if (QFileInfo(path).size() >= size) return path; // larger: somebody left notes in it
+    QSaveFile file(path);                            // appears when it is complete
     const bool written = folder.mkpath(QStringLiteral(".")) && file.open(QIODevice::WriteOnly) &&
-                         file.write(reinterpret_cast<const char*>(sample.bytes.data()), size) == size;
-    return written ? path : QString();
+                         file.write(reinterpret_cast<const char*>(sample.bytes.data()), size) == size && file.commit();
+    if (!written)
+        throw Error(ErrorKind::Storage, "the sample cannot be unpacked to " + path.toStdString(),
+                    "make room there, or make the folder writable");
+    return path;
 }
 
 } // namespace
 
 WelcomePage::WelcomePage(QWidget* parent)
-    : QWidget(parent), run_(new QPushButton(tr("Run the session"))), recentTitle_(new MutedLabel(tr("Recent traces"))),
-      links_(new MutedLabel), samples_(new QVBoxLayout), recent_(new QVBoxLayout) {
+    : QWidget(parent), run_(new QPushButton(tr("Run the session"))), runProblem_(new MutedLabel),
+      recentTitle_(new MutedLabel(tr("Recent traces"))), links_(new MutedLabel), samples_(new QVBoxLayout),
+      recent_(new QVBoxLayout) {
     auto* column = new QWidget;
     column->setMaximumWidth(660);
     auto* body = new QVBoxLayout(column);
@@ -68,8 +72,11 @@ WelcomePage::WelcomePage(QWidget* parent)
     buttons->addWidget(run_);
     buttons->addWidget(open);
     buttons->addStretch();
+    runProblem_->setObjectName(QStringLiteral("welcomeRunProblem"));
+    runProblem_->setWordWrap(true);
     body->addSpacing(6);
     body->addLayout(buttons);
+    body->addWidget(runProblem_);
     links_->setWordWrap(true);
     links_->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
     body->addWidget(links_);
@@ -133,15 +140,21 @@ void WelcomePage::setRecent(const QStringList& files) {
         link->setWordWrap(true);
         link->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
         connect(link, &QLabel::linkActivated, this, [this](const QString& index) {
-            const QString path = sampleFile(resources::sampleTraces()[index.toUInt()]);
-            if (!path.isEmpty()) emit fileRequested(path);
+            try {
+                emit fileRequested(sampleFile(resources::sampleTraces()[index.toUInt()]));
+            } catch (const Error& error) {
+                emit failed(QString::fromStdString(oneLine(error)));
+            }
         });
         samples_->addWidget(link);
     }
     recentTitle_->setVisible(!files.isEmpty());
     for (const QString& file : files.mid(0, 5)) {
-        auto* link = new QLabel(QStringLiteral("<a href=\"%1\" style=\"color:%3\">%2</a>")
-                                    .arg(file.toHtmlEscaped(), QFileInfo(file).fileName().toHtmlEscaped(), accent));
+        const QString name = QFileInfo(file).fileName().toHtmlEscaped();
+        const bool there = QFileInfo::exists(file);
+        auto* link = there ? new QLabel(QStringLiteral("<a href=\"%1\" style=\"color:%3\">%2</a>")
+                                            .arg(file.toHtmlEscaped(), name, accent))
+                           : new MutedLabel(tr("%1 (no longer there)").arg(name));
         link->setWordWrap(true);
         link->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
         link->setToolTip(file);
@@ -153,6 +166,7 @@ void WelcomePage::setRecent(const QStringList& files) {
 void WelcomePage::setRunProblem(const QString& problem) {
     run_->setEnabled(problem.isEmpty());
     run_->setToolTip(problem);
+    runProblem_->setText(problem); // what cannot be pressed says why, without a pointer over it
 }
 
 } // namespace kvscope::ui

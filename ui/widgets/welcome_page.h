@@ -22,6 +22,7 @@ signals:
     void runRequested();
     void openRequested();
     void fileRequested(const QString& path);
+    void failed(const QString& sentence);
     void shortcutsRequested();
     void definitionsRequested();
 
@@ -30,7 +31,7 @@ protected:
 
 private:
     QPushButton* run_;
-    QLabel *recentTitle_, *links_;
+    QLabel *runProblem_, *recentTitle_, *links_;
     QStringList files_;
     QVBoxLayout *samples_, *recent_;
 };

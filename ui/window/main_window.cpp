@@ -18,6 +18,7 @@
 #include "ui/widgets/small_widgets.h"
 #include "ui/widgets/token_strip.h"
 #include "ui/widgets/welcome_page.h"
+#include "ui/window/screen_room.h"
 
 #include <QAbstractItemView>
 #include <QApplication>
@@ -32,7 +33,6 @@
 #include <QMessageBox>
 #include <QProgressBar>
 #include <QPushButton>
-#include <QScreen>
 #include <QScrollArea>
 #include <QStackedWidget>
 #include <QStatusBar>
@@ -63,20 +63,17 @@ QScrollArea* makeScroll() {
     return scroll;
 }
 
+/// Without the line that a tab widget draws over what is in its corner.
+class ViewTabs final : public QTabWidget {
+protected:
+    void paintEvent(QPaintEvent*) override {}
+};
+
 bool isTheOnly(const MainWindow& window) {
     const QWidgetList all = QApplication::topLevelWidgets();
     return std::none_of(all.begin(), all.end(), [&](const QWidget* other) {
         return other != &window && qobject_cast<const MainWindow*>(other) != nullptr;
     });
-}
-
-/// What a window can have of its screen, its frame included; everything where there is no real screen.
-QSize roomFor(const QWidget& window) {
-    const QScreen* screen = window.screen();
-    if (!screen || QGuiApplication::platformName() == QLatin1String("offscreen"))
-        return {QWIDGETSIZE_MAX, QWIDGETSIZE_MAX};
-    constexpr int frame = 40; // a title bar, before the window system has told how high it is
-    return screen->availableGeometry().size() - QSize(0, frame);
 }
 
 } // namespace
@@ -95,6 +92,7 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
     makeCentre();
     makeDocks();
     makeActions();
+    followPanelsToggles();
     makeMenus();
     makeToolBar();
     makeNavigation();
@@ -127,7 +125,7 @@ void MainWindow::makeCentre() {
     column->addWidget(banner_);
     column->addWidget(centre_, 1);
     welcome_ = new WelcomePage;
-    tabs_ = new QTabWidget;
+    tabs_ = new ViewTabs;
     tabs_->setDocumentMode(true);
     tabs_->setObjectName(QStringLiteral("views"));
     tabs_->setAccessibleName(tr("Views"));
@@ -183,8 +181,12 @@ QWidget* MainWindow::makeViewList() {
 void MainWindow::showCentre() {
     const int tab = tabs_->currentIndex();
     const bool shows = !workspace_->runs().empty() || (tab >= 0 && views()[std::size_t(tab)].withoutRun);
+    const QWidget* focus = focusWidget();
+    const bool untouched = !focus || focus == form_->focusProxy() || welcome_->isAncestorOf(focus);
+    const bool appears = shows && centre_->currentWidget() != tabs_;
     centre_->setCurrentIndex(shows ? centre_->indexOf(tabs_) : 0); // 0: the start page
     if (shows) ensureView(tab);
+    if (appears && untouched) currentView()->setFocus(); // its keys work; in the form a letter would choose a model
     updateActions();
 }
 
@@ -217,13 +219,14 @@ void MainWindow::makeDocks() {
     runs_ = new RunList(*workspace_);
     tokens_ = new TokenPanel(*workspace_);
     inspector_ = new Inspector(*workspace_);
-    const auto add = [this](const QString& title, const char* name, QWidget* content, Qt::DockWidgetArea area) {
+    const auto add = [this](const QString& title, const char* name, QWidget* content, Qt::DockWidgetArea area,
+                            QWidget* beside = nullptr) {
         auto* dock = new QDockWidget(title, this);
         dock->setObjectName(QLatin1String(name));
         dock->setFeatures(QDockWidget::DockWidgetMovable | QDockWidget::DockWidgetClosable |
                           QDockWidget::DockWidgetFloatable);
         dock->setWidget(content);
-        auto* bar = new DockTitle(title);
+        auto* bar = new DockTitle(title, beside);
         connect(bar, &DockTitle::closeRequested, dock, &QDockWidget::hide);
         dock->setTitleBarWidget(bar);
         addDockWidget(area, dock);
@@ -234,16 +237,16 @@ void MainWindow::makeDocks() {
     setCorner(Qt::BottomRightCorner, Qt::RightDockWidgetArea);
     sessionDock_ = add(tr("Session"), "sessionDock", form_, Qt::LeftDockWidgetArea);
     runsDock_ = add(tr("Runs"), "runsDock", runs_, Qt::LeftDockWidgetArea);
-    tokensDock_ = add(tr("Tokens"), "tokensDock", tokens_, Qt::BottomDockWidgetArea);
+    tokensDock_ = add(tr("Tokens"), "tokensDock", tokens_, Qt::BottomDockWidgetArea, tokens_->heading());
     inspectorDock_ = add(tr("Inspector"), "inspectorDock", inspector_, Qt::RightDockWidgetArea);
     connect(runs_, &RunList::openRequested, this, &MainWindow::chooseFiles);
-    followInspectorsToggle();
     connect(inspector_, &Inspector::definitionRequested, this,
             [this](const QString& id) { help_->open(HelpOverlay::Page::Definitions, id); });
     connect(welcome_, &WelcomePage::runRequested, form_, &SessionForm::run);
     connect(welcome_, &WelcomePage::openRequested, this, &MainWindow::chooseFiles);
     connect(welcome_, &WelcomePage::fileRequested, this, [this](const QString& path) { openFiles({path}); });
-    connect(welcome_, &WelcomePage::shortcutsRequested, this, [this] { help_->open(HelpOverlay::Page::Shortcuts); });
+    connect(welcome_, &WelcomePage::failed, this, [this](const QString& sentence) { showMessage(sentence, true); });
+    connect(welcome_, &WelcomePage::shortcutsRequested, this, &MainWindow::showShortcuts);
     connect(welcome_, &WelcomePage::definitionsRequested, this,
             [this] { help_->open(HelpOverlay::Page::Definitions); });
 }
@@ -256,6 +259,7 @@ void MainWindow::makeStatusBar() {
     dismiss_ = new QToolButton;
     dismiss_->setText(QStringLiteral("×"));
     dismiss_->setAutoRaise(true);
+    dismiss_->setStyleSheet(QStringLiteral("padding: 0px 5px;")); // the bar is no higher for it
     dismiss_->setToolTip(tr("Hide this message"));
     dismiss_->setAccessibleName(tr("Hide this message"));
     dismiss_->hide();
@@ -278,17 +282,18 @@ void MainWindow::makeStatusBar() {
         QElapsedTimer since;
     };
     connect(workspace_.get(), &Workspace::openFailed, this,
-            [this, told = std::make_shared<Told>()](const QString&, const QString& sentence) {
+            [this, told = std::make_shared<Told>()](const QString& path, const QString& sentence) {
+                if (QFileInfo::exists(path) && saved_.recentFiles.removeAll(path) > 0) updateRecent(); // it is no trace
                 if (told->since.isValid() && told->since.elapsed() > kTogetherMs) told->sentences.clear();
                 told->since.start();
                 if (!told->sentences.contains(sentence)) told->sentences << sentence;
                 const QString all = told->sentences.join(QLatin1Char('\n')); // files that were opened together
                 runs_->showProblem(all);
-                showMessage(told->sentences.size() == 1 ? sentence
-                                                        : tr("%1 files could not be opened: %2")
-                                                              .arg(told->sentences.size())
-                                                              .arg(told->sentences.join(QStringLiteral("; "))),
-                            true);
+                openProblem_ = told->sentences.size() == 1 ? sentence
+                                                           : tr("%1 files could not be opened: %2")
+                                                                 .arg(told->sentences.size())
+                                                                 .arg(told->sentences.join(QStringLiteral("; ")));
+                showMessage(openProblem_, true);
                 message_->setToolTip(all);
             });
 }
@@ -304,7 +309,11 @@ void MainWindow::showMessage(const QString& text, bool isError) {
 
 void MainWindow::connectSession() {
     SessionController* session = controller_.get();
-    connect(form_, &SessionForm::modelRequested, session, &SessionController::loadModel);
+    connect(form_, &SessionForm::modelRequested, this, [this](const QString& name) {
+        if (message_->text() == modelProblem_) showMessage({}); // it was of another model
+        modelProblem_.clear();
+        controller_->loadModel(name);
+    });
     connect(form_, &SessionForm::problemChanged, this, &MainWindow::updateActions);
     connect(form_, &SessionForm::runRequested, this, [this](const SessionRequest& request) {
         sessionActive_ = true;
@@ -340,7 +349,7 @@ void MainWindow::connectSession() {
         if (std::exchange(sessionActive_, false))
             form_->setRunProblem(sentence);
         else
-            form_->setModelProblem(sentence);
+            form_->setModelProblem(modelProblem_ = sentence);
         showMessage(sentence, true);
         updateActions();
     });
@@ -357,10 +366,12 @@ void MainWindow::restore() {
     arrangeDocks(size());
     defaultDocks_ = saveState();
     if (!saved_.geometry.isEmpty()) restoreGeometry(saved_.geometry);
-    resize(size().boundedTo(room)); // it may have been left on a larger screen
+    resize(size().boundedTo(room)); // it may have been left on a larger screen, or partly beside it
+    moveOntoScreen(*this);
     if (!saved_.docks.isEmpty()) {
         restoreState(saved_.docks);
         inspectorWaits_ = saved_.inspectorWaits;
+        filterWaits_ = saved_.filterWaits;
     }
     updateActions();
     form_->setFocus();
@@ -383,8 +394,9 @@ void MainWindow::afterFirstPaint() {
 
 void MainWindow::saveSession() {
     saved_.geometry = saveGeometry();
-    saved_.docks = saveState();
+    saved_.docks = layoutState();
     saved_.inspectorWaits = inspectorWaits_;
+    saved_.filterWaits = filterWaits_;
     saved_.theme = theme_;
     if (tabs_->currentIndex() >= 0) saved_.view = QLatin1String(views()[std::size_t(tabs_->currentIndex())].id);
     saved_.form = form_->values();

@@ -49,8 +49,6 @@ public:
     /// The view in front; null while the welcome page is shown.
     View* currentView() const;
     void showView(const QString& id);
-    /// Writes the view in front; the suffix chooses png, svg, pdf or csv. @return what went wrong, empty on success
-    QString exportView(const QString& path);
     /// Makes the report of the shown (and compared) run in a second process of `program`, so that the window stays
     /// alive.
     void exportReport(const QString& path);
@@ -97,7 +95,10 @@ private:
     void restore();
     void arrangeDocks(QSize window);
     void giveViewsRoom();
-    void followInspectorsToggle();
+    void giveViewsHeight();
+    void followPanelsToggles();
+    void setViewsOnly(bool on);
+    QByteArray layoutState() const; // as it is with the panels
     void afterFirstPaint();
 
     QAction* addNamed(const char* name, const QString& text, const QList<QKeySequence>& keys, const QString& tip);
@@ -111,9 +112,11 @@ private:
     void updateRecent();
     void showCentre();
     void ensureView(int tab);
+    void showShortcuts();
     void stepView(int by);
     void moveCursor(int steps, int layers);
     void chooseFiles();
+    void forgetOpenProblems();
     void chooseViewExport();
     void chooseReportExport();
 
@@ -139,7 +142,11 @@ private:
     InlineMessage* banner_ = nullptr; // what went wrong with the views, above them
     QByteArray defaultDocks_;
     QList<int> roomyColumns_;                               // widths of the side panels before a small window took them
+    int roomyTokens_ = 0;                                   // and the height of the tokens; 0: they have it
     bool inspectorWaits_ = false, inspectorWanted_ = false; // hidden for want of room; shown in spite of it
+    bool filterWaits_ = false, filterWanted_ = false;       // the same of the filter bar
+    bool viewsOnly_ = false;                                // a person has put everything around the views away
+    QByteArray aroundViews_;                                // the layout to come back to
     bool roomAsked_ = false;
     QString actionGroup_; // heading in the help of the actions being made
     QToolBar* toolBar_ = nullptr;
@@ -150,6 +157,7 @@ private:
     QLabel *message_ = nullptr, *busy_ = nullptr;
     QToolButton* dismiss_ = nullptr;
     QString theme_, reportProgram_;
+    QString openProblem_, modelProblem_; // what the status bar last said of files and of a model
     bool painted_ = false, sessionActive_ = false;
 };
 

@@ -224,8 +224,13 @@ void MainWindow::makeViewActions() {
             &QAction::triggered, this,
             [this] { setTheme(theme_ == QLatin1String("dark") ? QStringLiteral("light") : QStringLiteral("dark")); });
     action("theme")->setCheckable(true);
+    connect(addNamed("viewsOnly", tr("Only the Views"), keys({"F11"}),
+                     tr("Put the panels and the filter away, and bring them back")),
+            &QAction::triggered, this, [this] { setViewsOnly(!viewsOnly_); });
+    action("viewsOnly")->setCheckable(true);
     connect(addNamed("resetLayout", tr("Reset Layout"), {}, tr("Panels where they were at first")), &QAction::triggered,
             this, [this] {
+                setViewsOnly(false);
                 restoreState(defaultDocks_);
                 arrangeDocks(size());
             });
@@ -272,12 +277,12 @@ void MainWindow::makeCursorActions() {
 
 void MainWindow::makeHelpActions() {
     actionGroup_ = tr("Help");
-    connect(addNamed("shortcuts", tr("Keyboard Shortcuts"), keys({"F1"}), tr("Show every shortcut")),
+    connect(addNamed("shortcuts", tr("Keyboard Shortcuts"), keys({"F1", "?"}), tr("Show every shortcut")),
             &QAction::triggered, this, [this] {
                 if (help_->isOpen(HelpOverlay::Page::Shortcuts))
                     help_->leave();
                 else
-                    help_->open(HelpOverlay::Page::Shortcuts);
+                    showShortcuts();
             });
     connect(addNamed("definitions", tr("Definitions"), keys({"Ctrl+F1"}), tr("What the words on the screen mean")),
             &QAction::triggered, this, [this] { help_->open(HelpOverlay::Page::Definitions); });
@@ -314,6 +319,7 @@ void MainWindow::makeMenus() {
     view->addSeparator();
     for (QDockWidget* dock : {sessionDock_, runsDock_, tokensDock_, inspectorDock_})
         view->addAction(dock->toggleViewAction());
+    view->addAction(action("viewsOnly"));
     view->addAction(action("resetLayout"));
     view->addSeparator();
     view->addAction(action("filter"));
@@ -453,6 +459,12 @@ void MainWindow::updateIcons() {
     for (const char* name : {"open", "exportView", "exportReport", "theme", "shortcuts", "run", "pause", "step", "stop",
                              "cursorBack", "cursorForward"})
         action(name)->setIconVisibleInMenu(false);
+}
+
+/// Of all views, also those that nobody has looked at: their keys are found in what they have.
+void MainWindow::showShortcuts() {
+    for (int tab = 0; tab < tabs_->count(); ++tab) ensureView(tab);
+    help_->open(HelpOverlay::Page::Shortcuts);
 }
 
 void MainWindow::updateRecent() {

@@ -1,22 +1,23 @@
 // Opening, dropping and exporting files in the main window.
 #include "ui/window/main_window.h"
 
-#include "kernels/base/error.h"
 #include "profiler/import/import.h"
 #include "ui/session/session_controller.h"
 #include "ui/views/view.h"
 #include "ui/widgets/export_dialog.h"
 #include "ui/widgets/import_bar.h"
+#include "ui/widgets/run_list.h"
 #include "ui/widgets/save_path.h"
 #include "ui/widgets/session_form.h"
 
 #include <QDir>
+#include <QDockWidget>
 #include <QDragEnterEvent>
 #include <QFileDialog>
 #include <QFileInfo>
+#include <QLabel>
 #include <QMimeData>
 #include <QProcess>
-#include <QSaveFile>
 #include <QStatusBar>
 #include <QTabWidget>
 #include <QUrl>
@@ -73,16 +74,23 @@ ImportBar* importBarOf(MainWindow& window) {
 } // namespace
 
 void MainWindow::openFiles(const QStringList& paths) {
+    if (!paths.isEmpty()) forgetOpenProblems();
     QStringList files;
     for (const QString& path : paths) {
         const QFileInfo info(path);
+        if (isModel(path) && tracesIn(info.absoluteFilePath()).isEmpty()) {
+            sessionDock_->show();
+            form_->chooseModel(info.absoluteFilePath());
+            continue;
+        }
         if (!info.isDir()) {
             files << info.absoluteFilePath();
             continue;
         }
         const QStringList traces = tracesIn(info.absoluteFilePath());
         if (traces.isEmpty())
-            emit workspace_->openFailed(path, tr("%1 is a folder without .kvtrace files; open the files themselves")
+            emit workspace_->openFailed(path, tr("%1 is a folder without .kvtrace files and without a model's "
+                                                 "config.json; open the files themselves")
                                                   .arg(QDir::toNativeSeparators(path)));
         if (traces.size() > kMostOfAFolder)
             showMessage(tr("%1 holds %2 traces; the first %3 are opened.")
@@ -99,6 +107,13 @@ void MainWindow::openFiles(const QStringList& paths) {
         if (QFileInfo::exists(file)) saved_.recentFiles = withRecent(saved_.recentFiles, file);
     }
     updateRecent();
+}
+
+/// Something else is opened: what could not be opened before is no news any more.
+void MainWindow::forgetOpenProblems() {
+    runs_->showProblem({});
+    if (message_->text() == openProblem_) showMessage({});
+    openProblem_.clear();
 }
 
 void MainWindow::chooseFiles() {
@@ -125,29 +140,6 @@ void MainWindow::dragEnterEvent(QDragEnterEvent* event) {
 void MainWindow::dropEvent(QDropEvent* event) {
     takeFiles(*this, filesIn(event->mimeData()), childAt(event->position().toPoint()));
     event->acceptProposedAction();
-}
-
-QString MainWindow::exportView(const QString& path) {
-    View* view = currentView();
-    if (!view) return tr("There is no view to export: open a trace or run a session first.");
-    const QString suffix = QFileInfo(path).suffix().toLower();
-    if (suffix == QLatin1String("csv")) {
-        QString csv;
-        try {
-            csv = view->exportCsv();
-        } catch (const Error& error) {
-            return QString::fromStdString(oneLine(error));
-        }
-        if (csv.isEmpty()) return tr("This view has no numbers to export yet.");
-        QSaveFile file(path);
-        if (!file.open(QIODevice::WriteOnly) || file.write(csv.toUtf8()) < 0 || !file.commit())
-            return tr("%1 could not be written: %2.").arg(path, file.errorString());
-        return {};
-    }
-    if (suffix != QLatin1String("png") && suffix != QLatin1String("svg") && suffix != QLatin1String("pdf"))
-        return tr("%1 has no suffix that says a format: use .png, .svg, .pdf or .csv.").arg(path);
-    if (!view->exportImage(path, view->size())) return tr("%1 could not be written; is the folder writable?").arg(path);
-    return {};
 }
 
 void MainWindow::chooseViewExport() {

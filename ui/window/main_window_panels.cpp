@@ -1,6 +1,9 @@
 // Room for the views: in a small window the panels around them give way before they do.
+#include "ui/views/view.h"
+#include "ui/widgets/filter_bar.h"
 #include "ui/window/main_window.h"
 
+#include <QAction>
 #include <QDockWidget>
 #include <QTimer>
 
@@ -15,12 +18,16 @@ constexpr int kInspectorFrom = 1000;            // a narrower window does withou
 constexpr int kViewsShare = 50;                 // percent of the window that belong to the views at least
 constexpr int kSession = 330, kInspector = 300; // as wide as they are at first
 constexpr int kSmallSession = 290, kSmallInspector = 250, kSmallFrom = 1250;
+constexpr int kLow = 760;        // a lower window has one line of tokens, and a filter bar when there is a filter
+constexpr int kTokens = 150;     // as high as they are at first, in a window of
+constexpr int kTokensFrom = 800; // at least this height
+constexpr int kFewTokens = 100;  // and in a lower one
 
 } // namespace
 
 /// As at first in a window of this size.
 void MainWindow::arrangeDocks(QSize window) {
-    const bool narrow = window.width() < kSmallFrom, low = window.height() < 800;
+    const bool narrow = window.width() < kSmallFrom, low = window.height() < kTokensFrom;
     inspectorWaits_ = window.width() < kInspectorFrom;
     inspectorWanted_ = false;
     roomyColumns_.clear();
@@ -28,14 +35,30 @@ void MainWindow::arrangeDocks(QSize window) {
     resizeDocks({sessionDock_, inspectorDock_},
                 narrow ? QList{kSmallSession, kSmallInspector} : QList{kSession, kInspector}, Qt::Horizontal);
     resizeDocks({sessionDock_, runsDock_}, {low ? 400 : 760, 150}, Qt::Vertical);
-    resizeDocks({tokensDock_}, {window.height() < 650 ? 90 : low ? 120 : 172}, Qt::Vertical);
+    resizeDocks({tokensDock_}, {low ? kFewTokens : kTokens}, Qt::Vertical);
+    roomyTokens_ = 0;
+    giveViewsHeight();
 }
 
-void MainWindow::followInspectorsToggle() {
+void MainWindow::followPanelsToggles() {
     connect(inspectorDock_->toggleViewAction(), &QAction::triggered, this, [this](bool shown) {
         inspectorWaits_ = false; // a person has decided
         inspectorWanted_ = shown;
         giveViewsRoom();
+    });
+    const auto wantFilter = [this](bool shown) {
+        filterWaits_ = false;
+        filterWanted_ = shown;
+    };
+    connect(filter_->toggleViewAction(), &QAction::triggered, this, wantFilter);
+    connect(action("filter"), &QAction::triggered, this, [wantFilter] { wantFilter(true); });
+    connect(filter_, &FilterBar::left, this, [this] {
+        if (View* view = currentView()) view->setFocus();
+        filterWanted_ = false;
+        giveViewsRoom();
+    });
+    connect(workspace_.get(), &Workspace::filterChanged, this, [this] { // what counts is in sight
+        if (!workspace_->filter().empty() && std::exchange(filterWaits_, false)) filter_->show();
     });
 }
 
@@ -48,7 +71,47 @@ void MainWindow::resizeEvent(QResizeEvent* event) {
     });
 }
 
+QByteArray MainWindow::layoutState() const { return viewsOnly_ ? aroundViews_ : saveState(); }
+
+void MainWindow::setViewsOnly(bool on) {
+    if (on == viewsOnly_) return;
+    if (on) {
+        aroundViews_ = saveState();
+        viewsOnly_ = true;
+        for (QDockWidget* dock : {sessionDock_, runsDock_, tokensDock_, inspectorDock_})
+            if (!dock->isFloating()) dock->hide();
+        filter_->hide();
+        if (View* view = currentView()) view->setFocus();
+    } else {
+        viewsOnly_ = false;
+        restoreState(aroundViews_);
+        giveViewsRoom();
+    }
+    action("viewsOnly")->setChecked(on);
+}
+
+/// A low window keeps one line of the tokens, and the filter bar only while something is filtered.
+void MainWindow::giveViewsHeight() {
+    const bool low = height() < kLow;
+    if (!low) filterWanted_ = false;
+    if (!low && std::exchange(filterWaits_, false))
+        filter_->show();
+    else if (low && !filter_->isHidden() && !filterWanted_ && workspace_->filter().empty())
+        filter_->setHidden(filterWaits_ = true);
+
+    if (tokensDock_->isHidden() || tokensDock_->isFloating() || dockWidgetArea(tokensDock_) != Qt::BottomDockWidgetArea)
+        return;
+    if (low && roomyTokens_ == 0) { // once: whoever makes them higher then wants it so
+        roomyTokens_ = std::max(tokensDock_->height(), kFewTokens);
+        resizeDocks({tokensDock_}, {tokensDock_->minimumSizeHint().height()}, Qt::Vertical);
+    } else if (!low && roomyTokens_ > 0) {
+        resizeDocks({tokensDock_}, {std::exchange(roomyTokens_, 0)}, Qt::Vertical);
+    }
+}
+
 void MainWindow::giveViewsRoom() {
+    if (viewsOnly_) return;
+    giveViewsHeight();
     if (width() >= kInspectorFrom) inspectorWanted_ = false; // it was wanted in a small window
     if (inspectorWaits_ && width() >= kInspectorFrom) {
         inspectorWaits_ = false;

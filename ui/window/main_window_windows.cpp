@@ -7,6 +7,7 @@
 #include "ui/widgets/colour_map_menu.h"
 #include "ui/widgets/session_form.h"
 #include "ui/window/main_window.h"
+#include "ui/window/screen_room.h"
 
 #include <QAction>
 #include <QApplication>
@@ -154,10 +155,13 @@ void MainWindow::continueFrom(MainWindow& other) {
     saved_.openFiles.clear();
     form_->setValues(saved_.form);
     updateRecent();
-    resize(other.size());
-    move(other.pos() + QPoint(36, 36));
-    restoreState(other.saveState());
+    const QPoint place = other.pos() + QPoint(36, 36);
+    move(place);
+    resize(other.size().boundedTo(roomFrom(*this, place)));
+    restoreState(other.layoutState());
+    form_->setFocus(); // which the layout has moved
     inspectorWaits_ = other.inspectorWaits_;
+    filterWaits_ = other.filterWaits_;
     showView(saved_.view);
     if (other.controller_->model() && other.form_->hasModel())
         controller_->adoptModel(other.form_->modelName(), other.controller_->model());

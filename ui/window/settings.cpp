@@ -26,6 +26,7 @@ SavedSession Settings::load() const {
         session.geometry = settings.value("window/geometry").toByteArray();
         session.docks = settings.value("window/docks").toByteArray();
         session.inspectorWaits = settings.value("window/inspectorWaits").toBool();
+        session.filterWaits = settings.value("window/filterWaits").toBool();
     }
     session.theme = settings.value("window/theme", session.theme).toString();
     session.sequentialMap = settings.value("window/sequentialMap").toString();
@@ -45,6 +46,7 @@ void Settings::save(const SavedSession& session) const {
     settings.setValue("window/geometry", session.geometry);
     settings.setValue("window/docks", session.docks);
     settings.setValue("window/inspectorWaits", session.inspectorWaits);
+    settings.setValue("window/filterWaits", session.filterWaits);
     settings.setValue("window/theme", session.theme);
     settings.setValue("window/sequentialMap", session.sequentialMap);
     settings.setValue("window/divergingMap", session.divergingMap);

@@ -9,8 +9,8 @@
 namespace kvscope::ui {
 
 struct SavedSession {
-    QByteArray geometry, docks;  // of the window; empty: the default layout
-    bool inspectorWaits = false; // it is hidden because the window was small
+    QByteArray geometry, docks;                       // of the window; empty: the default layout
+    bool inspectorWaits = false, filterWaits = false; // hidden because the window was small
     QString theme = QStringLiteral("light");
     QString sequentialMap, divergingMap; // ids of colour maps; empty: the defaults
     QString view;                        // id of the view in front

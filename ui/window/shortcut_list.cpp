@@ -2,8 +2,10 @@
 
 #include "ui/plots/plot_canvas.h"
 #include "ui/timeline/timeline_canvas.h"
+#include "ui/timeline/timeline_panel.h"
 #include "ui/views/view.h"
 #include "ui/widgets/run_list.h"
+#include "ui/widgets/sql_editor.h"
 #include "ui/widgets/token_strip.h"
 
 #include <QAction>
@@ -54,8 +56,8 @@ std::vector<ShortcutText> shortcutsOf(const QWidget& window) {
         if (!shortcut->whatsThis().isEmpty())
             found.push_back(
                 {groupOf(*shortcut), shortcut->whatsThis(), shortcut->key().toString(QKeySequence::NativeText)});
-    for (const auto& gestures :
-         {PlotCanvas::gestures(), TimelineCanvas::gestures(), TokenStrip::gestures(), RunList::gestures()})
+    for (const auto& gestures : {PlotCanvas::gestures(), TimelineCanvas::gestures(), TimelinePanel::gestures(),
+                                 TokenStrip::gestures(), RunList::gestures(), SqlEditor::gestures()})
         found.insert(found.end(), gestures.begin(), gestures.end());
     // By group in the order of its first member; the same action of two tables is one line.
     std::vector<ShortcutText> sorted;
