@@ -48,11 +48,11 @@ const Table* Report::table(std::string_view id) const {
     return found == tables.end() ? nullptr : &*found;
 }
 
-Report makeReport(const std::vector<std::string>& traces) {
+Report makeReport(const std::vector<std::string>& traces, const Progress& progress) {
     Report report;
     const auto now = std::chrono::system_clock::now();
     report.createdUtc = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
-    report.runs = readRuns(traces);
+    report.runs = readRuns(traces, progress);
     for (const RunData& run : report.runs) report.insights.push_back(insightsOf(TraceReader(run.path), run.row.runId));
     report.tables.push_back(findings(report.runs, report.insights));
     using Make = Table (*)(const std::vector<RunData>&);
