@@ -145,8 +145,10 @@ void TimelineCanvas::setScroll(int scroll) {
     update();
 }
 
+double TimelineCanvas::leastNs() const { return std::min(std::max(kLeastNs, whole_.finest()), whole_.size()); }
+
 void TimelineCanvas::setWindow(TimeRange wanted) {
-    const double most = whole_.size(), size = std::clamp(wanted.size(), std::min(kLeastNs, most), most);
+    const double most = whole_.size(), size = std::clamp(wanted.size(), leastNs(), most);
     double from = wanted.from + (wanted.size() - size) / 2;
     from = std::clamp(from, whole_.from, std::max(whole_.from, whole_.to - size));
     TimeRange window = size >= most * (1 - 1e-9) ? whole_ : TimeRange{from, from + size};
@@ -204,7 +206,7 @@ void TimelineCanvas::redoZoom() {
 void TimelineCanvas::zoomBy(double factor, double x) {
     const double at = areas().timeAt(x, scene_.window);
     // At the ends of the scale the pointer's time must not creep away while the size no longer changes.
-    const double size = std::clamp(scene_.window.size() * factor, std::min(kLeastNs, whole_.size()), whole_.size());
+    const double size = std::clamp(scene_.window.size() * factor, leastNs(), whole_.size());
     const double scale = size / scene_.window.size();
     setWindow({at - (at - scene_.window.from) * scale, at + (scene_.window.to - at) * scale});
 }
