@@ -1,5 +1,6 @@
 // kvscope-cli compare: is B slower than A, noise taken into account.
 #include "app/cli/commands.h"
+#include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
 
 #include "kernels/base/error.h"
@@ -49,14 +50,18 @@ std::optional<double> parseThreshold(const std::string& text) {
     return value / 100;
 }
 
-std::vector<RunSample> load(const Side& side) {
+std::vector<RunSample> load(const Side& side, LongAction& action, double from) {
     std::vector<RunSample> samples;
+    const double count = double(std::max<std::size_t>(1, side.runs.size()) + side.more.size());
+    const auto add = [&](const TraceReader& reader, int run) {
+        const double at = from + 0.5 * double(samples.size()) / count;
+        samples.push_back(loadRunSample(reader, chooseRun(reader, run), action.stopping(at, at + 0.5 / count)));
+    };
     const TraceReader reader(side.file);
-    for (const int run : side.runs.empty() ? std::vector{0} : side.runs)
-        samples.push_back(loadRunSample(reader, chooseRun(reader, run)));
+    for (const int run : side.runs.empty() ? std::vector{0} : side.runs) add(reader, run);
     for (const std::string& file : side.more) {
         const TraceReader repeat(file);
-        samples.push_back(loadRunSample(repeat, chooseRun(repeat, 0)));
+        add(repeat, 0);
     }
     return samples;
 }
@@ -147,7 +152,12 @@ int run(const Arguments& arguments) {
     options.threshold = threshold.value_or(0);
     options.confidence = arguments.confidence / 100;
     options.seed = arguments.seed;
-    const std::vector<RunSample> a = load(arguments.a), b = load(arguments.b);
+    std::vector<RunSample> a, b;
+    {
+        LongAction action;
+        a = load(arguments.a, action, 0);
+        b = load(arguments.b, action, 0.5);
+    }
     std::vector<Obstacle> obstacles = findObstacles(a, b);
     const bool canBeIgnored =
         std::all_of(obstacles.begin(), obstacles.end(), [](const auto& o) { return o.mayBeIgnored; });

@@ -154,8 +154,8 @@ void printModel(const Json& m) {
                    size(need["device_kv_bytes"]), size(need["index_bytes"]), need["block_slots"].dump());
 }
 
-Json describeRun(const TraceReader& reader, const RunRow& run) {
-    const RunSummary s = summarize(reader, run.runId);
+Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& progress) {
+    const RunSummary s = summarize(reader, run.runId, progress);
     Json out{{"run_id", run.runId},
              {"name", run.name},
              {"created_utc", run.createdUtc},
@@ -242,7 +242,11 @@ Json describeTrace(const std::string& subject) {
              {"file", subject},
              {"file_bytes", std::filesystem::file_size(subject)},
              {"runs", Json::array()}};
-    for (const RunRow& run : reader.runs()) out["runs"].push_back(describeRun(reader, run));
+    LongAction action;
+    const std::vector<RunRow> runs = reader.runs();
+    for (std::size_t i = 0; i < runs.size(); ++i)
+        out["runs"].push_back(describeRun(
+            reader, runs[i], action.stopping(double(i) / double(runs.size()), double(i + 1) / double(runs.size()))));
     return out;
 }
 

@@ -31,6 +31,13 @@ Progress LongAction::part(double from, double to) {
     return [this, from, to](double fraction, std::string_view what) { show(from + (to - from) * fraction, what); };
 }
 
+Progress LongAction::stopping(double from, double to) {
+    return [stop = stop(), shown = part(from, to)](double fraction, std::string_view what) {
+        throwIfCancelled(stop);
+        report(shown, fraction, what);
+    };
+}
+
 void LongAction::show(double fraction, std::string_view what) {
     std::string line = fmt::format("{:3.0f} % {}", 100 * fraction, what);
     if (line == shown_) return;

@@ -21,6 +21,8 @@ public:
     /// A part of the whole: its 0..1 is shown as [from, to]. Valid as long as this object.
     Progress part(double from, double to);
     Progress whole() { return part(0, 1); }
+    /// The same for actions that take no stop token: each word of progress throws Error(Cancelled) after Ctrl-C.
+    Progress stopping(double from = 0, double to = 1);
     /// Removes the line, before something else is printed.
     void clear();
 

@@ -1,5 +1,6 @@
 // kvscope-cli report: the report of traces as one HTML page, and every table of it as CSV.
 #include "app/cli/commands.h"
+#include "app/cli/long_action.h"
 
 #include "kernels/base/error.h"
 #include "profiler/report/html.h"
@@ -25,7 +26,10 @@ int run(const Arguments& arguments) {
     if (!arguments.output.empty() && !arguments.output.ends_with(".html") && !arguments.output.ends_with(".htm"))
         throw Error(ErrorKind::BadInput, fmt::format("--output {} has no suffix of a report", arguments.output),
                     "name it .html");
-    const reports::Report report = reports::makeReport(arguments.traces);
+    const reports::Report report = [&] {
+        LongAction action;
+        return reports::makeReport(arguments.traces, action.stopping());
+    }();
     if (!arguments.csv.empty()) reports::writeCsvFolder(report, arguments.csv);
     if (!arguments.output.empty()) reports::writeHtml(report, arguments.output);
     return 0;

@@ -112,14 +112,25 @@ Interval BlockBootstrap::median(std::span<const double> series) const {
     std::vector<double> values(series.begin(), series.end()), statistics;
     const double value = medianOf(values);
     statistics.reserve(std::size_t(resamples_));
+    const RangeRanks ranks(series);
     for (int r = 0; r < resamples_; ++r) {
-        values.clear();
-        for (const std::uint32_t start : starts(r))
-            for (std::size_t i = 0; i < blockLength_ && values.size() < length_; ++i)
-                values.push_back(series[(start + i) % length_]);
-        statistics.push_back(medianOf(values));
+        const auto pieces = piecesOf(r);
+        const double middle = ranks.smallest(length_ / 2, pieces);
+        statistics.push_back(length_ % 2 == 1 ? middle : (ranks.smallest(length_ / 2 - 1, pieces) + middle) / 2);
     }
     return percentiles(value, statistics);
+}
+
+std::vector<RangeRanks::Piece> BlockBootstrap::piecesOf(int resample) const {
+    std::vector<RangeRanks::Piece> pieces;
+    std::size_t left = length_;
+    for (const std::uint32_t start : starts(resample)) {
+        const std::size_t taken = std::min(left, blockLength_), end = std::min(start + taken, length_);
+        pieces.push_back({start, std::uint32_t(end)});
+        if (const std::size_t around = start + taken - end; around > 0) pieces.push_back({0, std::uint32_t(around)});
+        left -= taken;
+    }
+    return pieces;
 }
 
 std::vector<double> BlockBootstrap::resampledSums(std::span<const double> series) const {

@@ -1,6 +1,8 @@
 // Confidence intervals for series whose neighbours resemble each other, as the times of decode steps do.
 #pragma once
 
+#include "profiler/compare/range_ranks.h"
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -40,6 +42,7 @@ private:
     std::span<const std::uint32_t> starts(int resample) const {
         return std::span(starts_).subspan(std::size_t(resample) * blocks_, blocks_);
     }
+    std::vector<RangeRanks::Piece> piecesOf(int resample) const;
     Interval percentiles(double value, std::vector<double>& statistics) const;
     std::vector<double> resampledSums(std::span<const double> series) const; // [resample]
 

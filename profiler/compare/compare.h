@@ -34,14 +34,26 @@ struct RunSample {
     std::vector<std::int32_t> promptStart; // the first tokens of every sequence, to tell prompts apart
     bool oracle = false;                   // measured the attention mass beside, in the steps' time
     int nextStep = 0;                      // extendRunSample reads on here
+    SummarySums sums;                      // of what was read so far
 };
 
-/// @throws Error(BadInput | Storage | Cancelled)
-RunSample loadRunSample(const TraceReader& reader, int runId);
+/// @throws Error(BadInput | Storage | Cancelled), and what `progress` throws
+RunSample loadRunSample(const TraceReader& reader, int runId, const Progress& progress = {});
 /// Reads on where the sample ended, at most so many steps (-1: all there are): for runs that grow, and to say how far a
 /// long reading is. An empty sample begins. The summary is that of the whole run, made with the last steps.
 /// @return whether that was all @throws Error(BadInput | Storage | Cancelled)
 bool extendRunSample(RunSample& sample, const TraceReader& reader, int runId, int mostSteps = -1);
+
+/// Decode steps 1, 1 + stride, ... up to the last.
+struct EvenSteps {
+    int stride = 1, last = 0;
+};
+/// About so many of the steps that runs have of which the shortest has `shortestRun`. The stride is odd: blocks open
+/// every 2^n steps, and would open in all of the steps or in none.
+EvenSteps evenSteps(int shortestRun, int wanted);
+/// A first answer on a long run in a moment: these steps alone, and of the summary what whole steps know: no locality
+/// and no components. @throws Error(BadInput | Storage | Cancelled)
+RunSample glanceAtRun(const TraceReader& reader, int runId, const EvenSteps& which);
 
 /// Why two runs cannot be compared.
 struct Obstacle {

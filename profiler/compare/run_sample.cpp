@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
-#include <unordered_map>
+#include <utility>
 
 namespace kvscope {
 namespace {
@@ -13,27 +13,28 @@ namespace {
 constexpr int kPromptStart = 1024;   // tokens of a sequence that are compared
 constexpr int kMostSequences = 1024; // the format's limit, in case of a damaged number
 
-void readSteps(RunSample& sample, const TraceReader& reader, int runId, int first, int last) {
-    std::unordered_map<int, BreakdownStep> breakdown;
-    for (BreakdownStep& step : reader.breakdownSteps(runId, first, last)) breakdown.emplace(step.step, std::move(step));
-    for (const StepRow& row : reader.steps(runId, first, last)) {
-        if (row.phase != Phase::Decode) continue;
-        const auto parts = breakdown.find(row.step);
-        if (parts == breakdown.end()) { // a live run has grown between the two reads
-            sample.nextStep = row.step;
-            return;
-        }
-        StepSample& step = sample.steps.emplace_back();
-        step.step = row.step;
-        step.opensBlock = row.opensBlock;
-        step.durationNs = row.durationNs;
-        step.exposedNs = row.exposedNs;
-        for (int c = 0; c < kStageCount; ++c) step.componentNs[std::size_t(c)] = parts->second.stageNs[std::size_t(c)];
-        for (int c = 0; c < kStepStageCount; ++c)
-            step.componentNs[std::size_t(kStageCount + c)] = parts->second.stepStageNs[std::size_t(c)];
-        step.componentNs.back() = parts->second.otherNs;
-    }
-    sample.nextStep = last + 1;
+StepSample sampleOf(const StepRow& row, const BreakdownStep& stages) {
+    StepSample step;
+    step.step = row.step;
+    step.opensBlock = row.opensBlock;
+    step.durationNs = row.durationNs;
+    step.exposedNs = row.exposedNs;
+    for (std::size_t c = 0; c < kStageCount; ++c) step.componentNs[c] = stages.stageNs[c];
+    for (std::size_t c = 0; c < kStepStageCount; ++c) step.componentNs[kStageCount + c] = stages.stepStageNs[c];
+    step.componentNs.back() = stages.otherNs;
+    return step;
+}
+
+RunRow knownRun(const TraceReader& reader, int runId) {
+    auto run = reader.run(runId);
+    if (!run) throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), runId));
+    return *std::move(run);
+}
+
+void readPromptStart(RunSample& sample, const TraceReader& reader) {
+    for (int sequence = 0; sequence < std::min(sample.run.sequences, kMostSequences); ++sequence)
+        for (const TokenRow& token : reader.prompt(sample.run.runId, sequence, 0, kPromptStart))
+            sample.promptStart.push_back(token.id);
 }
 
 } // namespace
@@ -44,28 +45,51 @@ std::string_view componentName(int component) {
     return component < kStepStageCount ? kStepStageNames[std::size_t(component)] : kOtherName;
 }
 
-RunSample loadRunSample(const TraceReader& reader, int runId) {
+RunSample loadRunSample(const TraceReader& reader, int runId, const Progress& progress) {
+    constexpr int kPieceSteps = 8192;
     RunSample sample;
-    extendRunSample(sample, reader, runId);
+    while (!extendRunSample(sample, reader, runId, kPieceSteps))
+        report(progress, double(sample.nextStep) / sample.run.steps, "reading steps");
     return sample;
 }
 
 bool extendRunSample(RunSample& sample, const TraceReader& reader, int runId, int mostSteps) {
-    const auto run = reader.run(runId);
-    if (!run) throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), runId));
     sample.path = reader.path();
-    sample.run = *run;
+    sample.run = knownRun(reader, runId);
     const int next = sample.nextStep, end = reader.stepCount(runId);
     const int last = mostSteps < 0 ? end - 1 : std::min(end - 1, next + mostSteps - 1);
-    if (next <= last) readSteps(sample, reader, runId, next, last);
-    if (sample.promptStart.empty()) // a run is there before its prompts
-        for (int sequence = 0; sequence < std::min(sample.run.sequences, kMostSequences); ++sequence)
-            for (const TokenRow& token : reader.prompt(runId, sequence, 0, kPromptStart))
-                sample.promptStart.push_back(token.id);
+    if (next <= last) {
+        sample.sums.read(reader, runId, next, last, [&](const StepRow& row, const BreakdownStep& stages) {
+            if (row.phase == Phase::Decode) sample.steps.push_back(sampleOf(row, stages));
+        });
+        sample.nextStep = last + 1;
+    }
+    if (sample.promptStart.empty()) readPromptStart(sample, reader); // a run is there before its prompts
     if (last < end - 1) return false;
     sample.oracle = recordedOracle(reader, runId);
-    sample.summary = summarize(reader, runId);
+    sample.summary = sample.sums.summary(sample.run);
     return true;
+}
+
+RunSample glanceAtRun(const TraceReader& reader, int runId, const EvenSteps& which) {
+    RunSample sample;
+    sample.path = reader.path();
+    sample.run = knownRun(reader, runId);
+    for (const StepRow& row : reader.steps(runId)) {
+        sample.sums.addStep(row);
+        if (row.phase != Phase::Decode || row.step > which.last || (row.step - 1) % which.stride != 0) continue;
+        for (const BreakdownStep& stages : reader.breakdownSteps(runId, row.step, row.step))
+            sample.steps.push_back(sampleOf(row, stages));
+    }
+    readPromptStart(sample, reader);
+    sample.oracle = recordedOracle(reader, runId);
+    sample.summary = sample.sums.summary(sample.run);
+    return sample;
+}
+
+EvenSteps evenSteps(int shortestRun, int wanted) {
+    const int stride = std::max(1, shortestRun / std::max(1, wanted));
+    return {stride | 1, shortestRun - 1};
 }
 
 } // namespace kvscope

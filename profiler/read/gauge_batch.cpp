@@ -2,6 +2,7 @@
 
 #include "kernels/base/error.h"
 #include "profiler/read/reader_impl.h"
+#include "profiler/read/sane_times.h"
 #include "profiler/store/trace_keys.h"
 
 #include <algorithm>
@@ -14,11 +15,8 @@
 namespace kvscope {
 namespace {
 
-constexpr std::int64_t kFarthestNs = std::int64_t(1) << 53; // as of spans: exact in a double
-constexpr int kRowsPerStep = 8;                             // that take as long to read as finding a step's selections
+constexpr int kRowsPerStep = 8; // that take as long to read as finding a step's selections
 constexpr std::int64_t kPoolMask = (std::int64_t(1) << trace::kSelectionShift) - 1;
-
-std::int64_t sane(std::int64_t ns) { return std::clamp(ns, -kFarthestNs, kFarthestNs); }
 
 class GaugeReader {
 public:
@@ -73,8 +71,7 @@ private:
             --left_;
             if (rows.int64(1) != run_) continue;
             const std::int32_t of = stored(GaugeInfo::Source::Interval, rows.int64(2));
-            const std::int64_t start = sane(rows.int64(3)),
-                               length = std::clamp<std::int64_t>(rows.int64(4), 0, kFarthestNs);
+            const std::int64_t start = saneTime(rows.int64(3)), length = saneDuration(rows.int64(4));
             double value = double(rows.int64(5));
             if (batch_.tracks[std::size_t(of)].unit == GaugeUnit::BytesPerSecond) {
                 if (length == 0) continue; // no rate
@@ -92,7 +89,7 @@ private:
             batch_.next.gauge = rows.int64(0);
             --left_;
             if (rows.int64(1) != run_) continue;
-            batch_.samples.push_back({stored(GaugeInfo::Source::Held, rows.int64(2)), sane(rows.int64(3)),
+            batch_.samples.push_back({stored(GaugeInfo::Source::Held, rows.int64(2)), saneTime(rows.int64(3)),
                                       GaugeSeries::kOpen, rows.real(4)});
         }
     }
@@ -127,7 +124,7 @@ private:
             if (!selects || pools.empty()) continue;
             if (of < 0) of = track(residentKv());
             batch_.samples.push_back(
-                {of, sane(steps.int64(1)), GaugeSeries::kOpen, double(pools.blocks()) * double(info_.blockBytes)});
+                {of, saneTime(steps.int64(1)), GaugeSeries::kOpen, double(pools.blocks()) * double(info_.blockBytes)});
         }
         if (of >= 0) batch_.tracks[std::size_t(of)].ceiling = double(pools.capacity()) * double(info_.blockBytes);
         batch_.counted = left_ > 0 ? 1 : double(batch_.next.countedStep) / std::max(1, info_.steps);

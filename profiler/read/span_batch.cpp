@@ -3,6 +3,7 @@
 #include "core/trace/stage.h"
 #include "kernels/base/error.h"
 #include "profiler/read/reader_impl.h"
+#include "profiler/read/sane_times.h"
 #include "profiler/store/trace_keys.h"
 
 #include <algorithm>
@@ -13,10 +14,6 @@
 
 namespace kvscope {
 namespace {
-
-constexpr std::int64_t kFarthestNs = std::int64_t(1) << 53; // exact in a double; 104 days
-
-std::int64_t sane(std::int64_t ns) { return std::clamp(ns, -kFarthestNs, kFarthestNs); }
 
 class BatchReader {
 public:
@@ -48,8 +45,7 @@ private:
 
     void add(std::string_view track, std::string_view name, std::int64_t start, std::int64_t duration, int step,
              int layer, int depth) {
-        batch_.spans.push_back({sane(start), std::clamp<std::int64_t>(duration, 0, kFarthestNs), text(track),
-                                text(name), step, layer, depth});
+        batch_.spans.push_back({saneTime(start), saneDuration(duration), text(track), text(name), step, layer, depth});
     }
 
     void steps() {
@@ -65,8 +61,8 @@ private:
             row.step = trace::stepOf(rows.int64(0), 0);
             row.phase = rows.int64(1) == 0 ? Phase::Prefill : Phase::Decode;
             row.tokens = rows.int32(2);
-            row.startNs = sane(rows.int64(3));
-            row.durationNs = std::clamp<std::int64_t>(rows.int64(4), 0, kFarthestNs);
+            row.startNs = saneTime(rows.int64(3));
+            row.durationNs = saneDuration(rows.int64(4));
             row.hits = rows.int64(5);
             row.misses = rows.int64(6);
             row.h2dBytes = rows.int64(7);
@@ -92,8 +88,9 @@ private:
         rows.bindAll(trace::stepKey(run_, batch_.next.stages + 1), trace::stepKey(run_, lastStep));
         while (rows.step()) {
             const int step = trace::stepOf(rows.int64(0), 0);
-            const std::int64_t start = sane(rows.int64(1)), end = sane(start + sane(rows.int64(2)));
-            const std::int64_t embed = sane(rows.int64(3)), head = sane(rows.int64(4)), sample = sane(rows.int64(5));
+            const std::int64_t start = saneTime(rows.int64(1)), end = saneTime(start + saneDuration(rows.int64(2)));
+            const std::int64_t embed = saneDuration(rows.int64(3)), head = saneDuration(rows.int64(4)),
+                               sample = saneDuration(rows.int64(5));
             const auto stage = [&](StepStage which, std::int64_t from, std::int64_t duration) {
                 if (duration > 0) add(kHostTrack, kStepStageNames[std::size_t(which)], from, duration, step, -1, 1);
             };
@@ -115,16 +112,16 @@ private:
         while (rows.step()) {
             const std::int64_t id = rows.int64(0);
             const int step = trace::stepOf(id, trace::kLayerShift), layer = int(id & (trace::kMaxLayers - 1));
-            const std::int64_t start = sane(rows.int64(1));
+            const std::int64_t start = saneTime(rows.int64(1));
             std::int64_t at = start, offloading = start;
             stepStages(step);
             const std::size_t whole = batch_.spans.size();
             add(kHostTrack, "layer", start, 0, step, layer, 1);
             for (std::size_t stage = 0; stage < kStageCount; ++stage) {
                 if (Stage(stage) == Stage::Offloading) offloading = at;
-                const std::int64_t duration = std::clamp<std::int64_t>(rows.int64(2 + int(stage)), 0, kFarthestNs);
+                const std::int64_t duration = saneDuration(rows.int64(2 + int(stage)));
                 if (duration > 0) add(kHostTrack, kStageNames[stage], at, duration, step, layer, 2);
-                at = sane(at + duration);
+                at = saneTime(at + duration);
             }
             batch_.spans[whole].durationNs = at - start;
             if (rows.int64(12) > 0) add(kToDeviceTrack, kToDeviceName, offloading, rows.int64(14), step, layer, 0);
@@ -143,9 +140,9 @@ private:
             batch_.next.span = rows.int64(0);
             --left_;
             if (rows.int64(1) != run_) continue;
-            batch_.spans.push_back({sane(rows.int64(6)), std::clamp<std::int64_t>(rows.int64(7), 0, kFarthestNs),
-                                    stored(rows.int64(4)), stored(rows.int64(5)), number(rows.int64(2)),
-                                    number(rows.int64(3)), std::clamp(number(rows.int64(8)), 0, 255)});
+            batch_.spans.push_back({saneTime(rows.int64(6)), saneDuration(rows.int64(7)), stored(rows.int64(4)),
+                                    stored(rows.int64(5)), number(rows.int64(2)), number(rows.int64(3)),
+                                    std::clamp(number(rows.int64(8)), 0, 255)});
         }
     }
 

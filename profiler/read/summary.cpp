@@ -9,95 +9,134 @@
 namespace kvscope {
 namespace {
 
-/// Position of a component in the pipeline; embed first, then the stages of a layer, then what follows the layers.
-int orderOf(const std::string& component) {
-    if (component == kStepStageNames[0]) return 0;
-    for (int i = 0; i < kStageCount; ++i)
-        if (component == kStageNames[std::size_t(i)]) return 1 + i;
-    for (int i = 1; i < kStepStageCount; ++i)
-        if (component == kStepStageNames[std::size_t(i)]) return 1 + kStageCount + i;
-    return 100;
+constexpr int kPieceSteps = 8192; // read at once: a megabyte of their numbers
+
+/// In the order of the pipeline: embed, the stages of a layer, what follows the layers, the rest of the step.
+std::string_view pipelineName(int component) {
+    if (component == 0) return kStepStageNames[0];
+    if (component <= kStageCount) return kStageNames[std::size_t(component - 1)];
+    if (component < kStageCount + kStepStageCount) return kStepStageNames[std::size_t(component - kStageCount)];
+    return kOtherName;
 }
 
-std::vector<ComponentShare> componentsOf(const std::vector<BreakdownRow>& rows) {
-    std::vector<ComponentShare> result;
-    double wall[2] = {0, 0};
-    for (const BreakdownRow& row : rows) {
-        wall[row.phase == "prefill" ? 0 : 1] += double(row.totalNs);
-        const auto same = std::find_if(result.begin(), result.end(), [&](const ComponentShare& share) {
-            return share.phase == row.phase && share.component == row.component;
-        });
-        if (same != result.end())
-            same->totalNs += row.totalNs;
-        else
-            result.push_back({row.phase, row.component, row.totalNs, 0});
-    }
-    for (ComponentShare& share : result) {
-        const double whole = wall[share.phase == "prefill" ? 0 : 1];
-        share.share = whole > 0 ? double(share.totalNs) / whole : 0;
-    }
-    std::stable_sort(result.begin(), result.end(), [](const ComponentShare& a, const ComponentShare& b) {
-        if (a.phase != b.phase) return a.phase == "prefill";
-        return orderOf(a.component) < orderOf(b.component);
-    });
-    return result;
+std::int64_t pipelineNs(const BreakdownStep& step, int component) {
+    if (component == 0) return step.stepStageNs[0];
+    if (component <= kStageCount) return step.stageNs[std::size_t(component - 1)];
+    if (component < kStageCount + kStepStageCount) return step.stepStageNs[std::size_t(component - kStageCount)];
+    return step.otherNs;
 }
+
+void add(std::uint64_t& sum, std::int64_t value) { sum += std::uint64_t(value); }
 
 } // namespace
 
-RunSummary summarize(const TraceReader& reader, int runId) {
-    const TraceReader::Impl& impl = *reader.impl_;
-    const RunRow run = impl.known(runId);
-    RunSummary summary;
-    summary.runId = runId;
-    summary.droppedSteps = run.droppedSteps;
-    summary.timing = run.timing;
-
-    Statement steps(
-        *impl.connection,
-        "SELECT phase, count(*), sum(tokens), total(duration_ns) / 1e6, sum(selected), sum(hits), sum(misses),"
-        " sum(h2d_bytes), sum(d2h_bytes), total(transfer_ns) / 1e6, total(exposed_ns) / 1e6"
-        " FROM step WHERE id BETWEEN ? AND ? GROUP BY phase");
-    steps.bindAll(trace::stepKey(runId, 0), trace::stepKey(runId, trace::kMaxStep));
-    while (steps.step()) {
-        if (steps.int64(0) == 0) {
-            summary.promptTokens = steps.int64(2);
-            summary.prefillMs = steps.real(3);
-        } else {
-            summary.decodeSteps = steps.int64(1);
-            summary.decodedTokens = steps.int64(2);
-            summary.decodeMs = steps.real(3);
-        }
-        summary.selected += steps.int64(4);
-        summary.hits += steps.int64(5);
-        summary.misses += steps.int64(6);
-        summary.h2dBytes += steps.int64(7);
-        summary.d2hBytes += steps.int64(8);
-        summary.transferMs += steps.real(9);
-        summary.exposedMs += steps.real(10);
+void SummarySums::read(const TraceReader& reader, int runId, int first, int last, const TakeStep& take) {
+    const std::vector<BreakdownStep> stages = reader.breakdownSteps(runId, first, last);
+    auto of = stages.begin(); // both are in the order of the steps
+    for (const StepRow& step : reader.steps(runId, first, last)) {
+        while (of != stages.end() && of->step < step.step) ++of;
+        if (of == stages.end()) break;
+        if (of->step != step.step) continue;
+        addStep(step);
+        addStages(step.phase, *of);
+        if (take) take(step, *of);
     }
-    if (summary.decodeMs > 0) summary.tokensPerSecond = double(summary.decodedTokens) * 1e3 / summary.decodeMs;
-    const std::int64_t looked = summary.hits + summary.misses;
-    constexpr double undefined = std::numeric_limits<double>::quiet_NaN();
-    summary.hitRate = looked > 0 ? double(summary.hits) / double(looked) : undefined;
+    addSelections(reader, runId, first, last);
+}
 
-    Statement locality(*impl.connection,
+void SummarySums::addStep(const StepRow& step) {
+    PhaseSums& phase = phases_[step.phase == Phase::Prefill ? 0 : 1];
+    ++phase.steps;
+    add(phase.tokens, step.tokens);
+    phase.durationNs += double(step.durationNs);
+    add(selected_, step.selected);
+    add(hits_, step.hits);
+    add(misses_, step.misses);
+    add(h2dBytes_, step.h2dBytes);
+    add(d2hBytes_, step.d2hBytes);
+    transferNs_ += double(step.transferNs);
+    exposedNs_ += double(step.exposedNs);
+}
+
+void SummarySums::addStages(Phase phase, const BreakdownStep& step) {
+    PhaseSums& sums = phases_[phase == Phase::Prefill ? 0 : 1];
+    for (int c = 0; c < kComponents; ++c) {
+        const std::int64_t ns = pipelineNs(step, c);
+        add(sums.componentNs[std::size_t(c)], ns);
+        sums.took[std::size_t(c)] |= ns != 0 || c == kComponents - 1; // every step has a rest, if only of nothing
+    }
+}
+
+void SummarySums::addSelections(const TraceReader& reader, int runId, int first, int last) {
+    Statement locality(*ReaderAccess::of(reader).connection,
                        "SELECT total(kept IS NOT NULL AND selected > 0 AND opens_block = 0),"
                        " total(kept IS NULL), total(kept IS NOT NULL AND opens_block <> 0),"
-                       " avg(CASE WHEN opens_block = 0 THEN CAST(kept AS REAL) / nullif(selected, 0) END),"
+                       " total(CASE WHEN opens_block = 0 THEN CAST(kept AS REAL) / nullif(selected, 0) END),"
                        " min(CASE WHEN opens_block = 0 THEN CAST(kept AS REAL) / nullif(selected, 0) END)"
                        " FROM selection WHERE id BETWEEN ? AND ?");
-    const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kSelectionShift);
+    const auto [low, high] = trace::keysOfSteps(runId, first, last, trace::kSelectionShift);
     locality.bindAll(low, high);
-    if (locality.step()) {
-        summary.localityCount = std::int64_t(locality.real(0));
-        summary.localityUndefined = std::int64_t(locality.real(1));
-        summary.localityOpening = std::int64_t(locality.real(2));
-        summary.localityMean = locality.isNull(3) ? undefined : locality.real(3);
-        summary.localityMin = locality.isNull(4) ? undefined : locality.real(4);
+    if (!locality.step()) return;
+    if (!locality.isNull(4))
+        localityMin_ = localityCount_ > 0 ? std::min(localityMin_, locality.real(4)) : locality.real(4);
+    localityCount_ += std::int64_t(locality.real(0));
+    localityUndefined_ += std::int64_t(locality.real(1));
+    localityOpening_ += std::int64_t(locality.real(2));
+    localitySum_ += locality.real(3);
+}
+
+RunSummary SummarySums::summary(const RunRow& run) const {
+    constexpr double undefined = std::numeric_limits<double>::quiet_NaN();
+    const PhaseSums &prefill = phases_[0], &decode = phases_[1];
+    RunSummary summary;
+    summary.runId = run.runId;
+    summary.droppedSteps = run.droppedSteps;
+    summary.timing = run.timing;
+    summary.promptTokens = std::int64_t(prefill.tokens);
+    summary.prefillMs = prefill.durationNs / 1e6;
+    summary.decodeSteps = std::int64_t(decode.steps);
+    summary.decodedTokens = std::int64_t(decode.tokens);
+    summary.decodeMs = decode.durationNs / 1e6;
+    if (summary.decodeMs > 0) summary.tokensPerSecond = double(summary.decodedTokens) * 1e3 / summary.decodeMs;
+    summary.selected = std::int64_t(selected_);
+    summary.hits = std::int64_t(hits_);
+    summary.misses = std::int64_t(misses_);
+    const double looked = double(summary.hits) + double(summary.misses);
+    summary.hitRate = looked > 0 ? double(summary.hits) / looked : undefined;
+    summary.h2dBytes = std::int64_t(h2dBytes_);
+    summary.d2hBytes = std::int64_t(d2hBytes_);
+    summary.transferMs = transferNs_ / 1e6;
+    summary.exposedMs = exposedNs_ / 1e6;
+    summary.localityCount = localityCount_;
+    summary.localityUndefined = localityUndefined_;
+    summary.localityOpening = localityOpening_;
+    summary.localityMean = localityCount_ > 0 ? localitySum_ / double(localityCount_) : undefined;
+    summary.localityMin = localityCount_ > 0 ? localityMin_ : undefined;
+    for (const Phase phase : {Phase::Prefill, Phase::Decode}) {
+        const PhaseSums& sums = phases_[phase == Phase::Prefill ? 0 : 1];
+        double whole = 0;
+        for (const std::uint64_t ns : sums.componentNs) whole += double(std::int64_t(ns));
+        for (int c = 0; c < kComponents; ++c) {
+            if (!sums.took[std::size_t(c)]) continue;
+            const auto ns = std::int64_t(sums.componentNs[std::size_t(c)]);
+            summary.components.push_back(
+                {nameOf(phase), std::string(pipelineName(c)), ns, whole > 0 ? double(ns) / whole : 0});
+        }
     }
-    summary.components = componentsOf(reader.breakdown(runId));
     return summary;
 }
+
+RunSummary summarize(const TraceReader& reader, int runId, const Progress& progress, const TakeStep& take) {
+    const RunRow run = ReaderAccess::of(reader).known(runId);
+    SummarySums sums;
+    const int steps = reader.stepCount(runId);
+    for (int first = 0; first < steps; first += kPieceSteps) {
+        report(progress, double(first) / steps, "reading steps");
+        sums.read(reader, runId, first, std::min(first + kPieceSteps, steps) - 1, take);
+    }
+    return sums.summary(run);
+}
+
+RunSummary summarize(const TraceReader& reader, int runId) { return summarize(reader, runId, {}); }
 
 } // namespace kvscope

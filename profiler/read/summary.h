@@ -3,7 +3,9 @@
 
 #include "profiler/read/trace_reader.h"
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -40,7 +42,39 @@ struct RunSummary {
     std::vector<ComponentShare> components; // by phase, prefill first, in pipeline order, `other` last
 };
 
-/// Reads all selection rows of the run once. @throws Error(BadInput) if there is no such run, Error(Cancelled)
+/// A step and what its stages took.
+using TakeStep = std::function<void(const StepRow&, const BreakdownStep&)>;
+
+/// A summary in the making, so that a long run can be read piece by piece. Sums of absurd numbers wrap.
+class SummarySums {
+public:
+    /// Everything of the steps [first, last]; each is shown to `take` as well. @throws Error as TraceReader does
+    void read(const TraceReader& reader, int runId, int first, int last, const TakeStep& take = {});
+    /// What a step's own row says: no components, no locality.
+    void addStep(const StepRow& step);
+    /// Of what was added.
+    RunSummary summary(const RunRow& run) const;
+
+private:
+    static constexpr int kComponents = kStepStageCount + kStageCount + 1; // in pipeline order, `other` last
+    struct PhaseSums {
+        std::uint64_t steps = 0, tokens = 0;
+        double durationNs = 0;
+        std::array<std::uint64_t, kComponents> componentNs{};
+        std::array<bool, kComponents> took{}; // any time in any step
+    };
+    void addStages(Phase phase, const BreakdownStep& step);
+    void addSelections(const TraceReader& reader, int runId, int first, int last);
+
+    std::array<PhaseSums, 2> phases_; // prefill, decode
+    std::uint64_t selected_ = 0, hits_ = 0, misses_ = 0, h2dBytes_ = 0, d2hBytes_ = 0;
+    double transferNs_ = 0, exposedNs_ = 0;
+    std::int64_t localityCount_ = 0, localityUndefined_ = 0, localityOpening_ = 0;
+    double localitySum_ = 0, localityMin_ = 0; // the lowest: once there is any
+};
+
+/// Reads the whole run once. @throws Error(BadInput) if there is no such run, Error(Cancelled)
 RunSummary summarize(const TraceReader& reader, int runId);
+RunSummary summarize(const TraceReader& reader, int runId, const Progress& progress, const TakeStep& take = {});
 
 } // namespace kvscope

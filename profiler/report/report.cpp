@@ -48,12 +48,21 @@ const Table* Report::table(std::string_view id) const {
     return found == tables.end() ? nullptr : &*found;
 }
 
-Report makeReport(const std::vector<std::string>& traces) {
+Report makeReport(const std::vector<std::string>& traces, const Progress& progress) {
     Report report;
     const auto now = std::chrono::system_clock::now();
     report.createdUtc = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
-    report.runs = readRuns(traces);
-    for (const RunData& run : report.runs) report.insights.push_back(insightsOf(TraceReader(run.path), run.row.runId));
+    report.runs = readRuns(
+        traces, [&](double fraction, std::string_view what) { kvscope::report(progress, 0.5 * fraction, what); });
+    for (const RunData& run : report.runs) {
+        InsightOptions options;
+        options.found = [&](const InsightReport& soFar) {
+            const double judged = soFar.rules > 0 ? double(soFar.judged) / soFar.rules : 0;
+            const double runs = double(report.insights.size()) + judged;
+            kvscope::report(progress, 0.5 + 0.5 * runs / double(report.runs.size()), "looking for what stands out");
+        };
+        report.insights.push_back(insightsOf(TraceReader(run.path), run.row.runId, options));
+    }
     report.tables.push_back(findings(report.runs, report.insights));
     using Make = Table (*)(const std::vector<RunData>&);
     for (const Make make :

@@ -23,7 +23,7 @@ struct Report {
 };
 
 /// Reads every run of the traces. @throws Error naming the file
-Report makeReport(const std::vector<std::string>& traces);
+Report makeReport(const std::vector<std::string>& traces, const Progress& progress = {});
 
 /// One file ID.csv per table, and prompt-N.json with the token ids of run N where the trace holds them (for
 /// `kvscope-cli run --prompt-ids`). Makes the folder. @return the files written. @throws Error(Storage)
@@ -42,7 +42,7 @@ Table layers(const std::vector<RunData>& runs);
 Table layerStages(const std::vector<RunData>& runs);
 Table transfers(const std::vector<RunData>& runs);
 Table pcieCounters(const std::vector<RunData>& runs); // the GPU's own count beside the engine's
-Table comparison(const std::vector<RunData>& runs); // of the first run with each other one
+Table comparison(const std::vector<RunData>& runs);   // of the first run with each other one
 /// "verdict" and "component_changes" of the same pairs; the traces are read again. @throws Error
 std::vector<Table> verdicts(const std::vector<RunData>& runs);
 Table findings(const std::vector<RunData>& runs, const std::vector<InsightReport>& insights);

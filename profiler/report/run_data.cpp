@@ -3,7 +3,10 @@
 #include "kernels/base/error.h"
 #include "profiler/import/import.h"
 #include "profiler/read/open_trace.h"
+#include "profiler/store/trace_keys.h"
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -13,58 +16,106 @@ namespace {
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
-std::vector<LayerTotals> readLayers(Connection& connection, int runId) {
-    std::vector<LayerTotals> layers;
-    std::string stages;
-    for (const std::string_view stage : kStageNames) stages += ", sum(" + std::string(stage) + "_ns)";
-    Statement sums(connection, "SELECT layer, count(*), sum(duration_ns), sum(selected), sum(hits), sum(misses),"
-                               " sum(h2d_blocks), sum(h2d_bytes), sum(h2d_ns), sum(exposed_ns)" +
-                                   stages +
-                                   " FROM v_layer WHERE run_id = ? AND phase = 'decode' GROUP BY layer ORDER BY layer");
-    sums.bindAll(runId);
-    while (sums.step()) {
-        LayerTotals& layer = layers.emplace_back();
-        layer.layer = sums.int32(0);
-        layer.steps = sums.int64(1);
-        layer.durationNs = sums.int64(2);
-        layer.selected = sums.int64(3);
-        layer.hits = sums.int64(4);
-        layer.misses = sums.int64(5);
-        layer.h2dBlocks = sums.int64(6);
-        layer.h2dBytes = sums.int64(7);
-        layer.h2dNs = sums.int64(8);
-        layer.exposedNs = sums.int64(9);
-        for (int stage = 0; stage < kStageCount; ++stage) layer.stageNs[std::size_t(stage)] = sums.int64(10 + stage);
-        layer.localityMean = layer.localityMin = kUndefined;
-    }
-    Statement locality(connection, "SELECT layer, avg(locality), min(locality), count(locality) FROM v_locality"
-                                   " WHERE run_id = ? AND opens_block = 0 GROUP BY layer");
-    locality.bindAll(runId);
-    while (locality.step())
-        for (LayerTotals& layer : layers)
-            if (layer.layer == locality.int32(0) && !locality.isNull(1)) {
-                layer.localityMean = locality.real(1);
-                layer.localityMin = locality.real(2);
-                layer.localityCount = locality.int64(3);
-            }
-    return layers;
-}
+/// What v_layer and v_transfer have, summed by layer, and by phase and direction: one pass in the order of the rows.
+/// SQL's grouping would sort all of them. Sums of absurd numbers wrap.
+class LayerSums {
+public:
+    explicit LayerSums(const std::vector<StepRow>& steps) : steps_(steps) {}
 
-std::vector<TransferTotals> readTransfers(Connection& connection, int runId) {
-    std::vector<TransferTotals> totals;
-    // What v_transfer shows, with the phase that it leaves out.
-    for (const char* way : {"h2d", "d2h"}) {
-        const std::string name = way;
-        Statement rows(connection, "SELECT phase, count(*), sum(" + name + "_blocks), sum(" + name + "_bytes), sum(" +
-                                       name + "_ns) FROM v_layer WHERE run_id = ? AND (" + name + "_blocks > 0 OR " +
-                                       name + "_bytes > 0) GROUP BY phase ORDER BY phase DESC");
-        rows.bindAll(runId);
-        while (rows.step())
-            totals.push_back(
-                {std::string(rows.text(0)), name, rows.int64(1), rows.int64(2), rows.int64(3), rows.int64(4)});
+    void read(Connection& connection, int runId, const Progress& progress) {
+        constexpr int kToldSteps = 1024; // between two words of how far it is
+        std::string columns = "id, selected, hits, misses, exposed_ns, h2d_blocks, h2d_bytes, h2d_ns, d2h_blocks,"
+                              " d2h_bytes, d2h_ns";
+        for (const std::string_view stage : kStageNames) columns += ", " + std::string(stage) + "_ns";
+        Statement rows(connection, "SELECT " + columns + " FROM layer_step WHERE id BETWEEN ? AND ? ORDER BY id");
+        const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kLayerShift);
+        rows.bindAll(low, high);
+        for (auto step = steps_.begin(); rows.step();) {
+            const int number = trace::stepOf(rows.int64(0), trace::kLayerShift);
+            for (; step != steps_.end() && step->step < number; ++step)
+                if (step->step % kToldSteps == 0)
+                    report(progress, double(step - steps_.begin()) / double(steps_.size()), "reading layers");
+            if (step == steps_.end()) break;
+            if (step->step > number) continue; // of a step that has no row
+            for (int way = 0; way < 2; ++way)
+                addTransfer(transfers_[step->phase == Phase::Decode][way], rows, 5 + 3 * way);
+            if (step->phase == Phase::Decode) addLayer(rows);
+        }
     }
-    return totals;
-}
+    /// The locality of the layers' selections; those of steps that open a block are left out.
+    void readLocality(Connection& connection, int runId) {
+        Statement rows(connection, "SELECT id, CAST(kept AS REAL) / selected FROM selection WHERE id BETWEEN ? AND ?"
+                                   " AND opens_block = 0 AND kept IS NOT NULL AND selected > 0");
+        const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kSelectionShift);
+        rows.bindAll(low, high);
+        while (rows.step()) {
+            const auto at = std::size_t(rows.int64(0) >> 20 & (trace::kMaxLayers - 1));
+            if (at >= layers_.size()) continue;
+            LayerTotals& layer = layers_[at];
+            const double locality = rows.real(1);
+            layer.localityMin = layer.localityCount > 0 ? std::min(layer.localityMin, locality) : locality;
+            layer.localityMean += locality; // a sum until all are read
+            ++layer.localityCount;
+        }
+    }
+    std::vector<LayerTotals> layers() const {
+        std::vector<LayerTotals> layers;
+        for (LayerTotals layer : layers_) {
+            if (layer.steps == 0) continue;
+            layer.localityMean =
+                layer.localityCount > 0 ? layer.localityMean / double(layer.localityCount) : kUndefined;
+            if (layer.localityCount == 0) layer.localityMin = kUndefined;
+            layers.push_back(layer);
+        }
+        return layers;
+    }
+    std::vector<TransferTotals> transfers() const {
+        std::vector<TransferTotals> totals;
+        for (const int way : {0, 1})
+            for (const Phase phase : {Phase::Prefill, Phase::Decode})
+                if (TransferTotals sums = transfers_[phase == Phase::Decode][way]; sums.transfers > 0) {
+                    sums.phase = nameOf(phase);
+                    sums.direction = way == 0 ? "h2d" : "d2h";
+                    totals.push_back(sums);
+                }
+        return totals;
+    }
+
+private:
+    static void add(std::int64_t& sum, std::int64_t value) {
+        sum = std::int64_t(std::uint64_t(sum) + std::uint64_t(value));
+    }
+    static void addTransfer(TransferTotals& sums, const Statement& row, int column) {
+        if (row.int64(column) <= 0 && row.int64(column + 1) <= 0) return;
+        ++sums.transfers;
+        add(sums.blocks, row.int64(column));
+        add(sums.bytes, row.int64(column + 1));
+        add(sums.durationNs, row.int64(column + 2));
+    }
+    void addLayer(const Statement& row) {
+        const auto at = std::size_t(row.int64(0) & (trace::kMaxLayers - 1));
+        if (layers_.size() <= at) layers_.resize(at + 1);
+        LayerTotals& layer = layers_[at];
+        layer.layer = int(at);
+        ++layer.steps;
+        add(layer.selected, row.int64(1));
+        add(layer.hits, row.int64(2));
+        add(layer.misses, row.int64(3));
+        add(layer.exposedNs, row.int64(4));
+        add(layer.h2dBlocks, row.int64(5));
+        add(layer.h2dBytes, row.int64(6));
+        add(layer.h2dNs, row.int64(7));
+        for (std::size_t stage = 0; stage < kStageCount; ++stage) {
+            const std::int64_t ns = row.int64(11 + int(stage));
+            add(layer.stageNs[stage], ns);
+            add(layer.durationNs, ns);
+        }
+    }
+
+    const std::vector<StepRow>& steps_;                      // all of the run
+    std::vector<LayerTotals> layers_;                        // [layer]
+    std::array<std::array<TransferTotals, 2>, 2> transfers_; // [prefill, decode][to device, to host]
+};
 
 /// Each once; a report has room for a few.
 std::vector<std::string> readNotes(Connection& connection, int runId) {
@@ -81,9 +132,9 @@ std::vector<std::string> readNotes(Connection& connection, int runId) {
 } // namespace
 
 std::int64_t RunData::decodeSum(std::int64_t StepRow::*member) const {
-    std::int64_t sum = 0;
-    for (const StepRow& step : steps) sum += step.*member;
-    return sum;
+    std::uint64_t sum = 0; // absurd numbers of a damaged file wrap
+    for (const StepRow& step : steps) sum += std::uint64_t(step.*member);
+    return std::int64_t(sum);
 }
 
 double RunData::meanContext() const {
@@ -92,26 +143,32 @@ double RunData::meanContext() const {
     return double(summary.promptTokens) / row.sequences + (double(steps.size()) + 1) / 2;
 }
 
-RunData readRun(TraceReader& reader, const RunRow& row) {
+RunData readRun(TraceReader& reader, const RunRow& row, const Progress& progress) {
     RunData run;
     run.path = reader.path();
     run.file = std::filesystem::path(run.path).filename().string();
     run.row = row;
-    run.summary = summarize(reader, row.runId);
-    for (const StepRow& step : reader.steps(row.runId))
-        if (step.phase == Phase::Decode) run.steps.push_back(step);
-    std::size_t next = 0; // both are in the order of the steps
-    for (const BreakdownStep& step : reader.breakdownSteps(row.runId)) {
-        if (next == run.steps.size() || run.steps[next].step != step.step) continue;
-        run.stepParts.push_back(step);
-        ++next;
-    }
+    std::vector<StepRow> steps; // the prefill too
+    const auto show = [&](double from, double to) -> Progress {
+        return [&progress, from, to](double fraction, std::string_view what) {
+            report(progress, std::lerp(from, to, fraction), what);
+        };
+    };
+    run.summary = summarize(reader, row.runId, show(0, 0.4), [&](const StepRow& step, const BreakdownStep& parts) {
+        steps.push_back(step);
+        if (step.phase != Phase::Decode) return;
+        run.steps.push_back(step);
+        run.stepParts.push_back(parts);
+    });
     OpenTrace trace = openTrace(run.path);
     Statement program(*trace.connection, "SELECT program FROM runs WHERE run_id = ?");
     program.bindAll(row.runId);
     if (program.step() && !program.isNull(0)) run.program = std::string(program.text(0));
-    run.layers = readLayers(*trace.connection, row.runId);
-    run.transfers = readTransfers(*trace.connection, row.runId);
+    LayerSums layers(steps);
+    layers.read(*trace.connection, row.runId, show(0.4, 1));
+    layers.readLocality(*trace.connection, row.runId);
+    run.layers = layers.layers();
+    run.transfers = layers.transfers();
     if (row.backend != kImported) run.notes = readNotes(*trace.connection, row.runId); // else the track is another's
     run.pcie = pcieTraffic(reader, row.runId);
     run.pcieSteps = pcieOfSteps(reader, row.runId);
@@ -121,15 +178,20 @@ RunData readRun(TraceReader& reader, const RunRow& row) {
     return run;
 }
 
-std::vector<RunData> readRuns(const std::vector<std::string>& traces) {
+std::vector<RunData> readRuns(const std::vector<std::string>& traces, const Progress& progress) {
     std::vector<RunData> runs;
-    for (const std::string& path : traces) {
+    for (std::size_t file = 0; file < traces.size(); ++file) {
+        const std::string& path = traces[file];
         TraceReader reader(path);
         const std::vector<RunRow> rows = reader.runs();
         if (rows.empty())
             throw Error(ErrorKind::BadInput, "trace " + path + " holds no run",
                         "record one with kvscope-cli run --trace");
-        for (const RunRow& row : rows) runs.push_back(readRun(reader, row));
+        for (std::size_t i = 0; i < rows.size(); ++i)
+            runs.push_back(readRun(reader, rows[i], [&](double fraction, std::string_view what) {
+                report(progress, (double(file) + (double(i) + fraction) / double(rows.size())) / double(traces.size()),
+                       what);
+            }));
     }
     std::map<std::string, int> uses, numbers;
     for (const RunData& run : runs) ++uses[run.row.name];

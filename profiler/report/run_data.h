@@ -50,8 +50,8 @@ struct RunData {
 };
 
 /// One run. @throws Error
-RunData readRun(TraceReader& reader, const RunRow& row);
+RunData readRun(TraceReader& reader, const RunRow& row, const Progress& progress = {});
 /// Every run of the files, with names made unique. @throws Error naming the file; also when it holds no run
-std::vector<RunData> readRuns(const std::vector<std::string>& traces);
+std::vector<RunData> readRuns(const std::vector<std::string>& traces, const Progress& progress = {});
 
 } // namespace kvscope::reports

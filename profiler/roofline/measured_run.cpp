@@ -5,6 +5,8 @@
 #include "core/select/method.h"
 #include "core/trace/stage.h"
 #include "kernels/base/error.h"
+#include "profiler/read/reader_impl.h"
+#include "profiler/store/trace_keys.h"
 
 #include <algorithm>
 #include <array>
@@ -43,11 +45,11 @@ SelectionSpec methodOf(const RunRow& row) {
 
 /// Mean tokens with keys and values when a step decoded; a token at position p was decoded with p of them.
 double meanContext(const TraceReader& reader, const RunRow& row, int firstStep) {
-    double sum = 0, count = 0;
-    for (int sequence = 0; sequence < row.sequences; ++sequence)
-        for (const TokenRow& token : reader.tokens(row.runId, sequence, firstStep))
-            if (token.step >= firstStep) sum += token.position, ++count;
-    return count > 0 ? sum / count : 0;
+    Statement tokens(*ReaderAccess::of(reader).connection,
+                     "SELECT avg(position) FROM token WHERE id BETWEEN ? AND ? AND (id >> 10) & 1023 < ?");
+    const auto [low, high] = trace::keysOfSteps(row.runId, firstStep, trace::kMaxStep, trace::kTokenShift);
+    tokens.bindAll(low, high, row.sequences);
+    return tokens.step() && !tokens.isNull(0) ? tokens.real(0) : 0;
 }
 
 StepParts partsOf(const BreakdownStep& step, double exposedInside) {
@@ -84,7 +86,7 @@ std::string explain(const StepParts& measured, const StepParts& predicted, doubl
 
 } // namespace
 
-MeasuredRun measuredRun(const TraceReader& reader, int runId) {
+MeasuredRun measuredSteps(const TraceReader& reader, int runId) {
     const std::optional<RunRow> row = reader.run(runId);
     if (!row)
         throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), runId),
@@ -104,29 +106,47 @@ MeasuredRun measuredRun(const TraceReader& reader, int runId) {
         throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode step", runId, reader.path()),
                     "record a run that decodes at least two tokens");
     if (steps.size() > 1) steps.erase(steps.begin());
-    std::int64_t tokens = 0, duration = 0, hits = 0, misses = 0, exposed = 0, bytes = 0;
+    double tokens = 0, duration = 0, hits = 0, misses = 0, exposed = 0, bytes = 0;
     for (const StepRow& step : steps) {
         tokens += step.tokens;
-        duration += step.durationNs;
-        hits += step.hits;
-        misses += step.misses;
-        exposed += step.exposedNs;
-        bytes += step.h2dBytes;
+        duration += double(step.durationNs);
+        hits += double(step.hits);
+        misses += double(step.misses);
+        exposed += double(step.exposedNs);
+        bytes += double(step.h2dBytes);
     }
-    const double count = double(steps.size());
+    const auto count = double(steps.size());
     run.steps = int(steps.size());
-    run.batch = double(tokens) / count;
-    run.stepNs = double(duration) / count;
-    run.tokensPerSecond = double(tokens) / double(duration) * 1e9;
-    run.exposedNs = double(exposed) / count;
-    run.linkBytes = double(bytes) / count;
-    run.hitRate = hits + misses > 0 ? double(hits) / double(hits + misses) : std::numeric_limits<double>::quiet_NaN();
-    run.context = meanContext(reader, *row, steps.front().step);
-    for (const BreakdownStep& step : reader.breakdownSteps(runId, steps.front().step)) {
-        const StepParts parts = partsOf(step, 0);
-        for (const auto part : kParts) run.parts.*part += parts.*part / count;
-    }
+    run.firstStep = steps.front().step;
+    run.batch = tokens / count;
+    run.stepNs = duration / count;
+    run.tokensPerSecond = tokens / duration * 1e9;
+    run.exposedNs = exposed / count;
+    run.linkBytes = bytes / count;
+    run.hitRate = hits + misses > 0 ? hits / (hits + misses) : std::numeric_limits<double>::quiet_NaN();
+    run.context = meanContext(reader, *row, run.firstStep);
+    return run;
+}
+
+bool addParts(MeasuredRun& run, const TraceReader& reader, int& next, int mostSteps) {
+    const int first = std::max(next, run.firstStep),
+              end = run.row.steps; // those of the means: a live run has more by now
+    const int last = mostSteps < 0 ? end - 1 : std::min(end - 1, first + mostSteps - 1);
+    if (first <= last)
+        for (const BreakdownStep& step : reader.breakdownSteps(run.row.runId, first, last)) {
+            const StepParts parts = partsOf(step, 0);
+            for (const auto part : kParts) run.parts.*part += parts.*part / run.steps;
+        }
+    next = last + 1;
+    if (next < end) return false;
     if (run.linkMeasured()) run.parts.exposedNs = run.exposedNs, run.parts.selectionNs -= run.exposedNs;
+    return true;
+}
+
+MeasuredRun measuredRun(const TraceReader& reader, int runId) {
+    MeasuredRun run = measuredSteps(reader, runId);
+    int next = 0;
+    addParts(run, reader, next);
     return run;
 }
 

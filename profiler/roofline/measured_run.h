@@ -13,6 +13,7 @@ namespace kvscope {
 struct MeasuredRun {
     RunRow row;
     int steps = 0;              // averaged
+    int firstStep = 0;          // of them
     double batch = 0;           // sequences per step
     double context = 0;         // tokens with keys and values, mean over sequences and steps
     double hitRate = 0;         // of selected blocks; NaN without selections
@@ -28,6 +29,12 @@ struct MeasuredRun {
 
 /// @throws Error(BadInput) if there is no such run, it has no decode step, or its method is unknown
 MeasuredRun measuredRun(const TraceReader& reader, int runId);
+/// All but the parts, which need every layer of every step: in a moment, however long the run is. @throws as
+/// measuredRun
+MeasuredRun measuredSteps(const TraceReader& reader, int runId);
+/// Adds the parts of at most so many steps (-1: all of them) from `next` on, which begins with 0 and moves on. The
+/// parts are means when all steps were added. @return whether they were
+bool addParts(MeasuredRun& run, const TraceReader& reader, int& next, int mostSteps = -1);
 
 /// The shape of the run's model where it has a known name and the recorded dimensions: a published shape or an embedded
 /// model. A trace does not hold the hidden size, so nothing else can be told from it.

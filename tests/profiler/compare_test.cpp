@@ -95,6 +95,39 @@ TEST(Bootstrap, IntervalsOfAMeanAreThoseOfTheFormulaWhereItHolds) {
     EXPECT_NEAR(m.high - m.low, 2 * half * std::sqrt(std::acos(-1.) / 2), 0.2 * half);
 }
 
+TEST(Bootstrap, AnOrderStatisticOfPiecesIsThatOfTheirSortedValues) {
+    std::mt19937_64 random(4);
+    for (const std::size_t count : {1u, 2u, 3u, 64u, 1000u}) {
+        std::vector<double> series(count);
+        for (double& value : series) value = double(random() % 50) - 25; // many are equal
+        const RangeRanks ranks(series);
+        for (int round = 0; round < 20; ++round) {
+            std::vector<RangeRanks::Piece> pieces;
+            std::vector<double> together;
+            for (std::size_t piece = 0; piece <= random() % 5; ++piece) { // they may overlap
+                const auto from = std::uint32_t(random() % count),
+                           to = std::uint32_t(from + 1 + random() % (count - from));
+                pieces.push_back({from, to});
+                together.insert(together.end(), series.begin() + from, series.begin() + to);
+            }
+            std::sort(together.begin(), together.end());
+            for (const std::size_t k : {std::size_t(0), together.size() / 2, together.size() - 1})
+                ASSERT_EQ(ranks.smallest(k, pieces), together[k]) << count << " values, the " << k << "th";
+        }
+    }
+}
+
+TEST(Bootstrap, ResamplesOfOneBlockAreTheSeriesTurnedAround) {
+    for (const std::size_t count : {9u, 10u}) {
+        std::vector<double> series;
+        for (std::size_t i = 0; i < count; ++i) series.push_back(double(i * 7 % count));
+        const Interval i = BlockBootstrap(count, int(count), 0.95, 3, 100).median(series);
+        EXPECT_EQ(i.value, double(count - 1) / 2);
+        EXPECT_EQ(i.low, i.value);
+        EXPECT_EQ(i.high, i.value);
+    }
+}
+
 TEST(Bootstrap, NeighboursThatResembleEachOtherWidenTheInterval) {
     std::mt19937_64 random(7);
     std::normal_distribution<double> normal;
@@ -365,8 +398,44 @@ TEST(Compare, ASampleReadInPiecesIsTheSampleReadAtOnce) {
     }
     EXPECT_EQ(pieces.promptStart, whole.promptStart);
     EXPECT_EQ(pieces.summary.hits, whole.summary.hits);
+    EXPECT_EQ(pieces.summary.decodedTokens, whole.summary.decodedTokens);
+    EXPECT_EQ(pieces.summary.localityCount, whole.summary.localityCount);
+    EXPECT_NEAR(pieces.summary.localityMean, whole.summary.localityMean, 1e-12);
+    EXPECT_EQ(pieces.summary.localityMin, whole.summary.localityMin);
+    ASSERT_EQ(pieces.summary.components.size(), whole.summary.components.size());
+    for (std::size_t i = 0; i < whole.summary.components.size(); ++i)
+        EXPECT_EQ(pieces.summary.components[i].totalNs, whole.summary.components[i].totalNs);
     EXPECT_TRUE(extendRunSample(pieces, reader, 1, 9)) << "there is nothing more";
     EXPECT_EQ(pieces.steps.size(), whole.steps.size());
+}
+
+TEST(Compare, AGlanceHasTheEvenStepsOfTheWholeSample) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    synthetic::recordFile(file, {.sequences = 2, .decodeSteps = 90});
+    const TraceReader reader(file);
+    const RunSample whole = loadRunSample(reader, 1);
+    const EvenSteps even = evenSteps(81, 20); // beside a run of 80 decode steps
+    EXPECT_EQ(even.stride, 5);
+    const RunSample glance = glanceAtRun(reader, 1, even);
+    ASSERT_EQ(glance.steps.size(), 16u); // 1, 6, ... 76
+    for (const StepSample& step : glance.steps) {
+        const StepSample& same = whole.steps[std::size_t(step.step - 1)];
+        EXPECT_EQ((step.step - 1) % 5, 0);
+        EXPECT_EQ(step.durationNs, same.durationNs);
+        EXPECT_EQ(step.exposedNs, same.exposedNs);
+        EXPECT_EQ(step.opensBlock, same.opensBlock);
+        EXPECT_EQ(step.componentNs, same.componentNs);
+    }
+    EXPECT_EQ(glance.promptStart, whole.promptStart);
+    EXPECT_EQ(glance.summary.tokensPerSecond, whole.summary.tokensPerSecond);
+    EXPECT_EQ(glance.summary.hitRate, whole.summary.hitRate);
+    EXPECT_EQ(glance.summary.decodeSteps, whole.summary.decodeSteps);
+    EXPECT_EQ(glance.summary.localityCount, 0) << "not known from the steps alone";
+    EXPECT_GT(whole.summary.localityCount, 0);
+    EXPECT_EQ(evenSteps(10, 512).stride, 1);
+    EXPECT_EQ(evenSteps(100'000, 512).stride % 2, 1) << "blocks open every 2^n steps";
+    EXPECT_EQ(evenSteps(2'048, 512).stride % 2, 1);
 }
 
 TEST(Compare, ARunThatIsRecordedIsComparedSoFar) {

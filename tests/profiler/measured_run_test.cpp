@@ -54,6 +54,26 @@ TEST(MeasuredRun, HasTheMeansOfItsDecodeStepsWithoutTheFirst) {
     EXPECT_EQ(run.method.blockSize, 16);
 }
 
+TEST(MeasuredRun, ReadInPiecesIsTheRunReadAtOnce) {
+    for (const char* name : {"h200-nosa-8b.kvtrace", "h200-nosa-tiny.kvtrace"}) {
+        const TraceReader reader = sample(name);
+        const MeasuredRun whole = measuredRun(reader, 1);
+        MeasuredRun run = measuredSteps(reader, 1);
+        EXPECT_EQ(run.stepNs, whole.stepNs);
+        EXPECT_EQ(run.context, whole.context);
+        EXPECT_EQ(run.parts.projectionsNs, 0);
+        int next = 0, readings = 1;
+        while (!addParts(run, reader, next, 7)) ++readings;
+        EXPECT_EQ(readings, (whole.row.steps - whole.firstStep + 6) / 7);
+        const auto near = [&](double StepParts::*part) {
+            EXPECT_NEAR(run.parts.*part, whole.parts.*part, 1e-6 * whole.stepNs) << name;
+        };
+        near(&StepParts::projectionsNs), near(&StepParts::selectionNs), near(&StepParts::attentionNs);
+        near(&StepParts::exposedNs), near(&StepParts::otherNs);
+        EXPECT_GT(whole.parts.projectionsNs, 0);
+    }
+}
+
 TEST(MeasuredRun, OfRunsOnTheH200StaysAboveTheFloor) {
     const GpuTable table;
     for (const char* name : {"h200-nosa-8b.kvtrace", "h200-nosa-tiny.kvtrace"}) {

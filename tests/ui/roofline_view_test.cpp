@@ -7,6 +7,7 @@
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/roofline_plottable.h"
 #include "ui/plots/units.h"
+#include "ui/views/parts_feed.h"
 #include "ui/views/roofline_controls.h"
 
 #include <QCheckBox>
@@ -329,6 +330,46 @@ TEST_F(RooflineViewTest, SaysWhenThePersonsGpuTableCannotBeRead) {
     EXPECT_EQ(chart().lines().size(), 4u) << "the built-in table serves";
     EXPECT_TRUE(plot().noteText().contains(QStringLiteral("gpus.json: this is not valid JSON")))
         << plot().noteText().toStdString();
+}
+
+TEST_F(RooflineViewTest, PartsOfRunsAreReadOneAfterTheOtherAndCanBeStopped) {
+    open(recorded("a.kvtrace", {.decodeSteps = 30}));
+    const RunKey a = workspace.current()->key;
+    open(recorded("b.kvtrace", {.decodeSteps = 40, .seed = 2}));
+    const RunKey b = workspace.current()->key;
+    QObject context;
+    std::vector<RunKey> done;
+    PartsFeed feed(
+        workspace, &context,
+        [&](const RunKey& key, const MeasuredRun& run, const QString& problem) {
+            EXPECT_EQ(problem, QString());
+            const MeasuredRun whole = measuredRun(TraceReader(key.path.toStdString()), 1);
+            EXPECT_NEAR(run.parts.projectionsNs, whole.parts.projectionsNs, 1e-6 * whole.stepNs);
+            EXPECT_NEAR(run.parts.otherNs, whole.parts.otherNs, 1e-6 * whole.stepNs);
+            EXPECT_GT(run.parts.projectionsNs, 0);
+            done.push_back(key);
+        },
+        [] {});
+    for (const RunKey& key : {a, b}) {
+        feed.add(key, measuredSteps(TraceReader(key.path.toStdString()), 1));
+        feed.pause();
+    }
+    EXPECT_TRUE(feed.paused());
+    EXPECT_EQ(feed.total(), 31 + 41);
+    ASSERT_TRUE(idle());
+    EXPECT_TRUE(done.empty());
+    feed.resume();
+    ASSERT_TRUE(waitFor([&] { return done.size() == 2; }));
+    EXPECT_EQ(done, (std::vector{a, b}));
+    EXPECT_FALSE(feed.loading());
+    EXPECT_EQ(feed.total(), 0) << "nothing is waited for";
+
+    feed.pause(); // of nothing
+    EXPECT_FALSE(feed.paused());
+    feed.add(a, measuredSteps(TraceReader(a.path.toStdString()), 1));
+    workspace.close(a);
+    feed.keepOpen();
+    EXPECT_EQ(feed.total(), 0) << "its run is closed";
 }
 
 } // namespace

@@ -211,5 +211,46 @@ TEST_F(TimelineScale, TheTableOfTimesShowsTheLongestAndCopiesAll) {
     EXPECT_EQ(panel().timesText().count(QLatin1Char('\n')), qsizetype(wanted.size()) + 1);
 }
 
+TEST_F(TimelineScale, ZoomsAsFarAsNumbersGoOnAClockThatBeganLongAgo) {
+    const std::int64_t late = (std::int64_t(1) << 62) - 10'000'000;
+    TraceStore store((folder / "late.kvtrace").string(), true);
+    store.beginRun(synthetic::infoOf({}), RecordLevel::Full);
+    std::vector<SpanRecord> spans;
+    for (int i = 0; i < 50; ++i)
+        spans.push_back({-1, -1, SpanRecord::Kind::Kernel, "поток 🚀", "späte Zeit " + std::to_string(i % 3),
+                         late + i * 100'000, 90'000, 0});
+    store.addSpans(spans);
+    store.endRun(RunStatus::Finished, {});
+    store.commit();
+    store.finish();
+    open(file("late.kvtrace"));
+    show();
+    ASSERT_EQ(index().size(), 50u);
+    const QPoint centre = timeline().areas().body.center();
+    double before = scene().window.size();
+    for (int i = 0; i < 100; ++i) {
+        timeline().zoomBy(0.5, centre.x());
+        const TimeRange window = scene().window;
+        ASSERT_GT(window.size(), 0);
+        ASSERT_LE(window.size(), before) << "after " << i;
+        ASSERT_LT(window.from + window.size() / 100, window.to) << "a hundredth of it is still a place of its own";
+        before = window.size();
+    }
+    EXPECT_GE(before, 64 * 1024.) << "neighbouring doubles are 512 ns apart here";
+    timeline().panBy(200);
+    EXPECT_GT(scene().window.size(), 0);
+    timeline().grab();
+    timeline().showAll();
+    const SpanRef third{0, 2};
+    QTest::mouseClick(&timeline(), Qt::LeftButton, {}, middleOf(third));
+    ASSERT_TRUE(scene().selected);
+    EXPECT_EQ(*scene().selected, third);
+    EXPECT_EQ(index().at(third).startNs, late + 200'000) << "the span itself is exact";
+
+    // A moment alone is as wide as numbers allow.
+    EXPECT_EQ((TimeRange{0, 1e9}.finest()), 0);
+    EXPECT_GT(TimeRange({0x1p62, 0x1p62}).finest(), 0);
+}
+
 } // namespace
 } // namespace kvscope::ui

@@ -115,6 +115,7 @@ private:
     enum class Change { Wheel, Key, Other };
 
     void setWindow(TimeRange wanted);
+    double leastNs() const; // of a window
     void setScroll(int scroll);
     void remember(Change change);
     void layOut();

@@ -7,6 +7,8 @@
 #include <QCoreApplication>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <map>
 
 namespace kvscope::ui {
@@ -58,7 +60,7 @@ bool comesBefore(std::string_view a, std::string_view b) {
 }
 
 TimeRange widened(double from, double to) {
-    const double margin = std::max(1.0, (to - from) * 0.01);
+    const double margin = std::max({1.0, (to - from) * 0.01, TimeRange{from, to}.finest()});
     return {from - margin, to + margin};
 }
 
@@ -108,6 +110,12 @@ std::vector<TimelineRow> rowsOf(const TimelineData& data, const TrackArrangement
 
 } // namespace
 
+double TimeRange::finest() const {
+    constexpr double kPlaces = 256, kExact = 0x1p53;
+    const double late = std::max(std::abs(from), std::abs(to));
+    return late < kExact ? 0 : kPlaces * (std::nextafter(late, std::numeric_limits<double>::infinity()) - late);
+}
+
 TimeRange TimelineData::whole() const {
     bool any = index.size() > 0;
     double from = any ? double(index.firstNs()) : 0, to = any ? double(index.endNs()) : 0;
@@ -121,7 +129,9 @@ TimeRange TimelineData::whole() const {
 }
 
 TimeRange TimelineData::busy() const {
-    const BusyPart part = busyPart(index);
+    if (!busy_ || busy_->spans != index.size() || busy_->moves != index.moves())
+        busy_ = Busy{index.size(), index.moves(), busyPart(index)};
+    const BusyPart& part = busy_->part;
     return part.leavesOut ? widened(double(part.fromNs), double(part.toNs)) : whole();
 }
 

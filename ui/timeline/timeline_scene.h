@@ -6,6 +6,7 @@
 #include "profiler/read/span_index.h"
 #include "profiler/read/step_counters.h"
 #include "profiler/store/notes.h"
+#include "ui/timeline/busy_part.h"
 #include "ui/timeline/span_filter.h"
 
 #include <QRect>
@@ -18,10 +19,13 @@
 
 namespace kvscope::ui {
 
-/// Nanoseconds on the run's clock; doubles hold them exactly within 104 days.
+/// Nanoseconds on the run's clock; doubles hold them exactly within 104 days. Clocks that count from 1970 are beyond
+/// that.
 struct TimeRange {
     double from = 0, to = 1;
     double size() const { return to - from; }
+    /// The shortest range whose places doubles still tell apart here.
+    double finest() const;
     bool meets(const TimeRange& other) const { return from < other.to && other.from < to; }
     bool operator==(const TimeRange&) const = default;
 };
@@ -48,6 +52,15 @@ struct TimelineData {
     TimeRange steps(bool decodeOnly = false) const;
     bool isMatch(int name) const { return std::size_t(name) < matches.size() && matches[std::size_t(name)]; }
     void append(const GaugeBatch& batch);
+
+private:
+    /// Found once for the spans there are: it looks at thousands of them, and is asked for at every search too.
+    struct Busy {
+        std::size_t spans = 0;
+        std::uint64_t moves = 0;
+        BusyPart part;
+    };
+    mutable std::optional<Busy> busy_;
 };
 
 /// One row of the body: a counter's curve or one lane of spans. y counts from the top of all rows.

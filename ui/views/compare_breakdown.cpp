@@ -98,6 +98,7 @@ public:
     }
 
     QString exportCsv() const override {
+        if (judged_ == SampleFeed::Part::Glance) return {}; // numbers to keep are those of all steps
         QString csv = QStringLiteral("component,run,repeats,a_ns,run_ns,difference_ns,low_ns,high_ns\n");
         bool any = false;
         for (const Group& group : groups_) {
@@ -182,8 +183,9 @@ protected:
                              .arg(runLetter(groups_[i].letter), groups_[i].problem);
         const auto first =
             std::find_if(groups_.begin(), groups_.end(), [](const Group& g) { return g.comparison.has_value(); });
-        QString how;
+        QString how, glance;
         if (first != groups_.end()) {
+            if (judged_ == SampleFeed::Part::Glance) glance = glanceNote(first->comparison->steps);
             const bool repeats =
                 std::any_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.runs.size() > 1; });
             how = tr("Mean per decode step over the steps that all have (%1), without the first and those that open a "
@@ -193,7 +195,7 @@ protected:
                       .arg(repeats ? tr(" and at least as wide as the repeats differ")
                                    : tr("; without repeats they hold only what differs between steps"));
         }
-        return sentences({soFarNote(workspace()), how, notes.join(QLatin1Char(' ')), healthNote()});
+        return sentences({soFarNote(workspace()), glance, how, notes.join(QLatin1Char(' ')), healthNote()});
     }
 
     QString pictureTitle() const override {
@@ -242,7 +244,10 @@ private:
         const std::vector<RunKey> keys = wanted();
         if (keys.size() < 2) return again_.answered();
         samples_.ask(
-            keys, [this, keys](const std::vector<Sample>& samples) { askJudgement(keys, samples); },
+            keys,
+            [this, keys](const std::vector<Sample>& samples, SampleFeed::Part part) {
+                askJudgement(keys, samples, part);
+            },
             [this](std::size_t, const QString& sentence) {
                 again_.answered();
                 table_->hide();
@@ -253,15 +258,16 @@ private:
         strip_->show(samples_);
     }
 
-    void askJudgement(const std::vector<RunKey>& keys, const std::vector<Sample>& samples) {
+    void askJudgement(const std::vector<RunKey>& keys, const std::vector<Sample>& samples, SampleFeed::Part part) {
         strip_->show(samples_);
         workspace().query<std::vector<Group>>(
             this, "compare breakdown judgement", keys.front(),
             [samples](TraceReader&) { return judged(grouped(samples)); },
-            [this, keys](std::vector<Group> groups) {
-                again_.answered();
+            [this, keys, part](std::vector<Group> groups) {
+                if (part == SampleFeed::Part::All) again_.answered();
                 if (keys != wanted()) return; // others are compared by now
                 groups_ = std::move(groups);
+                judged_ = part;
                 present();
             });
     }
@@ -392,6 +398,7 @@ private:
     int filterParts() const override { return FilterComponent; }
 
     SampleFeed samples_;
+    SampleFeed::Part judged_ = SampleFeed::Part::All;
     LoadingStrip* strip_ = nullptr;
     ComparisonTable* table_ = nullptr;
     LegendStrip* legend_ = nullptr;

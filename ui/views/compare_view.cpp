@@ -83,6 +83,7 @@ public:
     }
 
     QString exportCsv() const override {
+        if (judged_ == SampleFeed::Part::Glance) return {}; // numbers to keep are those of all steps
         QString csv = QStringLiteral("quantity,unit,a,b,difference,low,high,run\n");
         bool any = false;
         for (std::size_t i = 0; i < judgements_.size(); ++i)
@@ -282,7 +283,10 @@ private:
         for (const OpenRun* open : workspace().sides()) keys.push_back(open->key);
         if (keys.size() < 2) return again_.answered();
         samples_.ask(
-            keys, [this](const std::vector<SampleFeed::Sample>& samples) { askVerdicts(samples); },
+            keys,
+            [this](const std::vector<SampleFeed::Sample>& samples, SampleFeed::Part part) {
+                askVerdicts(samples, part);
+            },
             [this](std::size_t, const QString& sentence) {
                 again_.answered();
                 table_->hide();
@@ -294,7 +298,7 @@ private:
         strip_->show(samples_);
     }
 
-    void askVerdicts(const std::vector<SampleFeed::Sample>& samples) {
+    void askVerdicts(const std::vector<SampleFeed::Sample>& samples, SampleFeed::Part part) {
         strip_->show(samples_);
         std::vector<RunKey> keys;
         for (const OpenRun* open : workspace().sides()) keys.push_back(open->key);
@@ -306,12 +310,13 @@ private:
                     judgements.push_back(judge(*samples[0], *samples[place], runLetter(place)));
                 return judgements;
             },
-            [this, keys](std::vector<Judgement> judgements) {
-                again_.answered();
+            [this, keys, part](std::vector<Judgement> judgements) {
+                if (part == SampleFeed::Part::All) again_.answered();
                 std::vector<RunKey> now;
                 for (const OpenRun* open : workspace().sides()) now.push_back(open->key);
                 if (now != keys) return; // others are compared by now
                 judgements_ = std::move(judgements);
+                judged_ = part;
                 showEmpty({}, {});
                 showVerdict();
                 fillTable();
@@ -323,6 +328,8 @@ private:
     QString verdictText() const {
         QStringList lines;
         if (const QString soFar = soFarNote(workspace()); !soFar.isEmpty() && !judgements_.empty()) lines << soFar;
+        if (judged_ == SampleFeed::Part::Glance && !judgements_.empty() && judgements_.front().comparison)
+            lines << glanceNote(judgements_.front().comparison->steps);
         for (std::size_t i = 0; i < judgements_.size(); ++i) lines << verdictOf(judgements_[i], runLetter(i + 1));
         return lines.join(QLatin1Char('\n'));
     }
@@ -447,7 +454,8 @@ private:
     SampleFeed samples_;
     std::vector<std::unique_ptr<Side>> sides_; // A, B, C, ...
     std::vector<Judgement> judgements_;        // of B, C, ...
-    QStringList namesShown_;                   // while a second run is asked for
+    SampleFeed::Part judged_ = SampleFeed::Part::All;
+    QStringList namesShown_; // while a second run is asked for
     LoadingStrip* strip_ = nullptr;
     QLabel* verdict_ = nullptr;
     ComparisonTable* table_ = nullptr;

@@ -55,6 +55,10 @@ QString soFarNote(const Workspace& workspace) {
     return tr("So far: %1, still recording.").arg(parts.join(tr(" and ")));
 }
 
+QString glanceNote(int steps) {
+    return tr("A first look at %1 evenly spread decode steps; the others are not read yet.").arg(formatCount(steps));
+}
+
 std::vector<EmptyAction> waysToCompare(const QWidget& from, Workspace& workspace) {
     std::vector<EmptyAction> ways;
     for (const OpenRun& run : workspace.runs()) {

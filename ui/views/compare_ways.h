@@ -20,6 +20,8 @@ bool notThereYet(const OpenRun& run);
 QString waitsFor(const Workspace& workspace);
 /// "So far: 120 steps of A, which is still being recorded." for every run that grows; empty: none does.
 QString soFarNote(const Workspace& workspace);
+/// "A first look at 498 evenly spread decode steps ...": while the others are being read.
+QString glanceNote(int steps);
 
 /// One button per other open run, at most three, and one that opens a trace. `from` must outlive the buttons.
 std::vector<EmptyAction> waysToCompare(const QWidget& from, Workspace& workspace);

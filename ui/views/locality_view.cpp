@@ -1,23 +1,15 @@
-// Locality: a layer x step (or KV head x step) heatmap of one metric, with its margins.
+#include "ui/views/locality_view.h"
+
 #include "profiler/tiles/filtered_tiles.h"
-#include "ui/look/theme.h"
 #include "ui/plots/colour_bar.h"
-#include "ui/plots/heat_plottable.h"
 #include "ui/plots/margins.h"
 #include "ui/plots/plot_canvas.h"
-#include "ui/plots/plot_view.h"
-#include "ui/plots/units.h"
-#include "ui/views/colour_range.h"
-#include "ui/views/locality_rows.h"
 #include "ui/views/make_views.h"
 #include "ui/views/run_text.h"
-#include "ui/views/tile_feed.h"
-#include "ui/views/tile_text.h"
 #include "ui/views/waiting.h"
 #include "ui/widgets/loading_strip.h"
 
 #include <QCheckBox>
-#include <QComboBox>
 #include <QSignalBlocker>
 #include <QToolTip>
 
@@ -25,7 +17,6 @@
 #include <cmath>
 #include <fmt/format.h>
 #include <iterator>
-#include <limits>
 #include <string>
 
 namespace kvscope::ui {
@@ -33,567 +24,387 @@ namespace kvscope::ui {
 namespace {
 
 constexpr std::int64_t kMostCells = std::int64_t(1) << 27; // 1.3 GB of tiles
+constexpr int kFirstExported = 64;                         // steps
 
 /// Recorded for whole layers, not for their KV heads.
 bool ofWholeLayers(Metric metric) { return metric == Metric::ExposedTime || metric == Metric::LayerTime; }
 
-constexpr int kFirstExported = 64; // steps
+} // namespace
 
-using Rows = LocalityRows::Kind;
-using Sort = LocalityRows::Sort;
-
-class LocalityView final : public PlotView {
-    Q_OBJECT
-public:
-    LocalityView(Workspace& workspace, QWidget* parent)
-        : PlotView(workspace, tr("Locality"), parent), feed_(workspace, this, "locality"),
-          cache_(TileCache::userPlace()) {
-        metric_ = addPicker(QStringLiteral("metric"), tr("Metric"), tr("What the colour of a cell shows"));
-        for (const MetricInfo& info : metrics()) {
-            metric_->addItem(QString::fromUtf8(info.title), QString::fromUtf8(info.id));
-            metric_->setItemData(metric_->count() - 1, QString::fromUtf8(info.help), Qt::ToolTipRole);
-        }
-        rows_ = addPicker(QStringLiteral("rows"), tr("Rows"),
-                          tr("One row per layer, or per KV head of the cursor's layer"));
-        rows_->addItem(tr("Layers, all KV heads"));
-        rows_->addItem(tr("Layers, cursor's KV head"));
-        rows_->addItem(tr("KV heads of cursor's layer"));
-        sequence_ =
-            addPicker(QStringLiteral("sequence"), tr("Sequence"), tr("One sequence of the batch, or all of them"));
-        aggregate_ = addPicker(QStringLiteral("aggregate"), tr("Zoomed out"),
-                               tr("What a pixel shows that covers several steps"));
-        aggregate_->addItem(tr("Mean"));
-        aggregate_->addItem(tr("Minimum"));
-        aggregate_->addItem(tr("Maximum"));
-        range_ = addPicker(QStringLiteral("colourRange"), tr("Colours"),
-                           tr("From which to which value the colours go; the scale beside the plot shows it"));
-        range_->addItem(tr("Natural range"));
-        range_->setItemData(0, tr("The metric's own, such as 0 to 1: colours of two runs can be compared"),
-                            Qt::ToolTipRole);
-        range_->addItem(tr("Lowest to highest"));
-        range_->setItemData(1, tr("Of the cells of this run: shows small differences"), Qt::ToolTipRole);
-        range_->addItem(tr("Without outliers"));
-        range_->setItemData(2, tr("First to 99th percentile of the cells: a few that stand out do not count"),
-                            Qt::ToolTipRole);
-        sort_ = addPicker(QStringLiteral("sort"), tr("Sort"),
-                          tr("Order of the rows: by their mean over the steps in view. Choose again after zooming to "
-                             "sort by what is in view then"));
-        sort_->addItem(tr("As recorded"));
-        sort_->addItem(tr("Highest first"));
-        sort_->addItem(tr("Lowest first"));
-        auto* margins = new QCheckBox(tr("Margins"));
-        margins->setObjectName(QStringLiteral("margins"));
-        margins->setToolTip(tr("Mean of every step above the heatmap, mean of every row beside it"));
-        margins->setChecked(true);
-        addTool(margins);
-        loading_ = new LoadingStrip(this);
-        addAbovePlot(loading_);
-        buildPlot();
-        connect(margins, &QCheckBox::toggled, this, [this](bool wanted) { margins_->setWanted(wanted); });
-        loading_->steer(feed_, [this] {
-            loading_->show(feed_);
-            updateNote();
-        });
-        connect(sort_, &QComboBox::activated, this, [this] { sortRows(); });
-        connect(sort_, &QComboBox::currentIndexChanged, this, [this] { sortRows(); });
-        connect(range_, &QComboBox::currentIndexChanged, this, [this] {
-            chooseColours();
-            replot();
-        });
-        connect(metric_, &QComboBox::currentIndexChanged, this, &LocalityView::reload);
-        connect(rows_, &QComboBox::currentIndexChanged, this, &LocalityView::reload);
-        connect(sequence_, &QComboBox::currentIndexChanged, this, &LocalityView::reload);
-        connect(aggregate_, &QComboBox::currentIndexChanged, this, [this] {
-            heat_->setAggregate(aggregate());
-            replot();
-        });
-    }
-
-    QString exportCsv() const override { return textOf(numbers()); }
-
-    /// Straight from the trace, so that steps that are not read yet are there too.
-    NumberWriter numbers() const override {
-        if (data_.empty() || !run()) return {};
-        const QCPRange visible = const_cast<LocalityView*>(this)->canvas().visibleX();
-        const int first = std::max(0, int(std::ceil(visible.lower)));
-        const int last = std::min(data_.steps() - 1, int(std::floor(visible.upper)));
-        return [path = run()->key.path.toStdString(), read = readTile_, names = lines_.names(), first,
-                last](NumberSink& sink) {
-            TraceReader reader(path);
-            reader.setInterrupt(sink.interrupt());
-            std::string lines = "step";
-            for (const QString& name : names)
-                lines += ',' + QString(name).replace(QLatin1Char(','), QLatin1Char(' ')).toStdString();
-            sink.add(lines += '\n');
-            for (int from = first; from <= last;) {
-                const int part = from == first ? kFirstExported : kTileSteps; // a preview wants only the first lines
-                const int to = std::min({(from / kTileSteps + 1) * kTileSteps - 1, from + part - 1, last});
-                const auto tile = read(reader, from, to);
-                for (int step = from; step <= to; ++step) {
-                    lines = std::to_string(step);
-                    for (int row = 0; row < tile->rows(); ++row) {
-                        lines += ',';
-                        const float value = tile->at(step - from, row);
-                        if (!std::isnan(value)) fmt::format_to(std::back_inserter(lines), "{:.9g}", value);
-                    }
-                    sink.add(lines += '\n');
-                }
-                from = to + 1;
-                sink.progress(double(from - first) / double(last - first + 1));
-            }
-        };
-    }
-
-    QString sql() const override {
-        if (!run() || data_.empty()) return {};
-        SqlScope scope = sqlScope();
-        const Rows rows = shownRows();
-        scope.sequence = sequence_->currentData().toInt();
-        if (rows == Rows::HeadsOfLayer) scope.layer = lines_.shown().layer;
-        if (rows == Rows::LayersOfHead) scope.kvHead = lines_.shown().kvHead;
-        return localitySql(scope, info().metric, rows == Rows::HeadsOfLayer);
-    }
-
-protected:
-    void runChanged() override {
-        data_.reset(0);
-        feed_.stop();
-        lines_.clear();
-        heat_->setOrder({});
+LocalityView::LocalityView(Workspace& workspace, QWidget* parent)
+    : PlotView(workspace, tr("Locality"), parent), feed_(workspace, this, "locality"), cache_(TileCache::userPlace()) {
+    addPickers();
+    auto* margins = new QCheckBox(tr("Margins"));
+    margins->setObjectName(QStringLiteral("margins"));
+    margins->setToolTip(tr("Mean of every step above the heatmap, mean of every row beside it"));
+    margins->setChecked(true);
+    addTool(margins);
+    loading_ = new LoadingStrip(this);
+    addAbovePlot(loading_);
+    buildPlot();
+    connect(margins, &QCheckBox::toggled, this, [this](bool wanted) { margins_->setWanted(wanted); });
+    loading_->steer(feed_, [this] {
         loading_->show(feed_);
-        if (showEmptyWithoutRun(tr("This view shows, layer by layer and step by step, how much of the last selection a "
-                                   "step keeps: bright is local, dark means many new blocks.")))
-            return;
-        const RunRow& row = run()->row;
-        fillSequences(row.sequences);
-        if (row.layers <= 0) { // a live run whose row is still to come
-            const auto [title, why] = waitingText(
-                run(), tr("Waiting for the first step"),
-                tr("The run has started. Its prompt is being read; the first column appears when that is done."));
-            showEmpty(title, why, {stopRun()});
-            return;
+        updateNote();
+    });
+    connect(sort_, &QComboBox::activated, this, [this] { sortRows(); });
+    connect(sort_, &QComboBox::currentIndexChanged, this, [this] { sortRows(); });
+    connect(range_, &QComboBox::currentIndexChanged, this, [this] {
+        chooseColours();
+        replot();
+    });
+    connect(metric_, &QComboBox::currentIndexChanged, this, &LocalityView::reload);
+    connect(rows_, &QComboBox::currentIndexChanged, this, &LocalityView::reload);
+    connect(sequence_, &QComboBox::currentIndexChanged, this, &LocalityView::reload);
+    connect(aggregate_, &QComboBox::currentIndexChanged, this, [this] {
+        heat_->setAggregate(aggregate());
+        replot();
+    });
+}
+
+void LocalityView::addPickers() {
+    metric_ = addPicker(QStringLiteral("metric"), tr("Metric"), tr("What the colour of a cell shows"));
+    for (const MetricInfo& info : metrics()) {
+        metric_->addItem(QString::fromUtf8(info.title), QString::fromUtf8(info.id));
+        metric_->setItemData(metric_->count() - 1, QString::fromUtf8(info.help), Qt::ToolTipRole);
+    }
+    rows_ =
+        addPicker(QStringLiteral("rows"), tr("Rows"), tr("One row per layer, or per KV head of the cursor's layer"));
+    rows_->addItem(tr("Layers, all KV heads"));
+    rows_->addItem(tr("Layers, cursor's KV head"));
+    rows_->addItem(tr("KV heads of cursor's layer"));
+    sequence_ = addPicker(QStringLiteral("sequence"), tr("Sequence"), tr("One sequence of the batch, or all of them"));
+    aggregate_ =
+        addPicker(QStringLiteral("aggregate"), tr("Zoomed out"), tr("What a pixel shows that covers several steps"));
+    aggregate_->addItem(tr("Mean"));
+    aggregate_->addItem(tr("Minimum"));
+    aggregate_->addItem(tr("Maximum"));
+    range_ = addPicker(QStringLiteral("colourRange"), tr("Colours"),
+                       tr("From which to which value the colours go; the scale beside the plot shows it"));
+    range_->addItem(tr("Natural range"));
+    range_->setItemData(0, tr("The metric's own, such as 0 to 1: colours of two runs can be compared"),
+                        Qt::ToolTipRole);
+    range_->addItem(tr("Lowest to highest"));
+    range_->setItemData(1, tr("Of the cells of this run: shows small differences"), Qt::ToolTipRole);
+    range_->addItem(tr("Without outliers"));
+    range_->setItemData(2, tr("First to 99th percentile of the cells: a few that stand out do not count"),
+                        Qt::ToolTipRole);
+    sort_ = addPicker(QStringLiteral("sort"), tr("Sort"),
+                      tr("Order of the rows: by their mean over the steps in view. Choose again after zooming to "
+                         "sort by what is in view then"));
+    sort_->addItem(tr("As recorded"));
+    sort_->addItem(tr("Highest first"));
+    sort_->addItem(tr("Lowest first"));
+}
+
+NumberWriter LocalityView::numbers() const {
+    if (data_.empty() || !run()) return {};
+    const QCPRange visible = const_cast<LocalityView*>(this)->canvas().visibleX();
+    const int first = std::max(0, int(std::ceil(visible.lower)));
+    const int last = std::min(data_.steps() - 1, int(std::floor(visible.upper)));
+    return [path = run()->key.path.toStdString(), read = readTile_, names = lines_.names(), first,
+            last](NumberSink& sink) {
+        TraceReader reader(path);
+        reader.setInterrupt(sink.interrupt());
+        std::string lines = "step";
+        for (const QString& name : names)
+            lines += ',' + QString(name).replace(QLatin1Char(','), QLatin1Char(' ')).toStdString();
+        sink.add(lines += '\n');
+        for (int from = first; from <= last;) {
+            const int part = from == first ? kFirstExported : kTileSteps; // a preview wants only the first lines
+            const int to = std::min({(from / kTileSteps + 1) * kTileSteps - 1, from + part - 1, last});
+            const auto tile = read(reader, from, to);
+            for (int step = from; step <= to; ++step) {
+                lines = std::to_string(step);
+                for (int row = 0; row < tile->rows(); ++row) {
+                    lines += ',';
+                    const float value = tile->at(step - from, row);
+                    if (!std::isnan(value)) fmt::format_to(std::back_inserter(lines), "{:.9g}", value);
+                }
+                sink.add(lines += '\n');
+            }
+            from = to + 1;
+            sink.progress(double(from - first) / double(last - first + 1));
         }
-        if (perHead() && row.level == "counters") {
-            showEmpty(
-                tr("Per-head values were not recorded"),
-                tr("This run was recorded at level counters. Record with level selections or full, or show all KV "
-                   "heads and all sequences."),
-                {{tr("Show all KV heads and sequences"), [this] {
-                      rows_->setCurrentIndex(int(Rows::Layers));
-                      sequence_->setCurrentIndex(0);
-                  }}});
-            return;
-        }
-        const Cursor& cursor = workspace().cursor();
-        const Rows rows = shownRows();
-        const LocalityRows::Shown lines{rows, sequence_->currentData().toInt(), cursor.layer, cursor.kvHead,
-                                        std::max(row.kvHeads, 1)};
-        HeatRequest request;
-        request.runId = run()->key.runId;
-        request.metric = info().metric;
-        request.rows = rows == Rows::HeadsOfLayer ? HeatRequest::Rows::Heads : HeatRequest::Rows::Layers;
-        request.layer = rows == Rows::HeadsOfLayer ? lines.layer : 0;
-        request.filter = {lines.sequence, rows == Rows::LayersOfHead ? lines.kvHead : -1};
-        request.factor = unit().factor;
-        const int rowCount = rowsOf(request, row);
-        if (std::int64_t(rowCount) * row.steps > kMostCells) {
-            showEmpty(tr("This is more than one picture holds"),
-                      tr("%1 rows of %2 steps. Choose one sequence, or layers instead of KV heads.")
-                          .arg(formatCount(rowCount), formatCount(row.steps)));
-            return;
-        }
-        data_.reset(rowCount);
-        lines_.reset(lines, rowCount, appliedFilter());
+    };
+}
+
+QString LocalityView::sql() const {
+    if (!run() || data_.empty()) return {};
+    SqlScope scope = sqlScope();
+    const Rows rows = shownRows();
+    scope.sequence = sequence_->currentData().toInt();
+    if (rows == Rows::HeadsOfLayer) scope.layer = lines_.shown().layer;
+    if (rows == Rows::LayersOfHead) scope.kvHead = lines_.shown().kvHead;
+    return localitySql(scope, info().metric, rows == Rows::HeadsOfLayer);
+}
+
+void LocalityView::runChanged() {
+    data_.reset(0);
+    feed_.stop();
+    lines_.clear();
+    heat_->setOrder({});
+    loading_->show(feed_);
+    if (showEmptyWithoutRun(tr("This view shows, layer by layer and step by step, how much of the last selection a "
+                               "step keeps: bright is local, dark means many new blocks.")))
+        return;
+    const RunRow& row = run()->row;
+    fillSequences(row.sequences);
+    if (row.layers <= 0) { // a live run whose row is still to come
+        const auto [title, why] = waitingText(
+            run(), tr("Waiting for the first step"),
+            tr("The run has started. Its prompt is being read; the first column appears when that is done."));
+        showEmpty(title, why, {stopRun()});
+        return;
+    }
+    if (perHead() && row.level == "counters") {
+        showEmpty(tr("Per-head values were not recorded"),
+                  tr("This run was recorded at level counters. Record with level selections or full, or show all KV "
+                     "heads and all sequences."),
+                  {{tr("Show all KV heads and sequences"), [this] {
+                        rows_->setCurrentIndex(int(Rows::Layers));
+                        sequence_->setCurrentIndex(0);
+                    }}});
+        return;
+    }
+    const Cursor& cursor = workspace().cursor();
+    const Rows rows = shownRows();
+    const LocalityRows::Shown lines{rows, sequence_->currentData().toInt(), cursor.layer, cursor.kvHead,
+                                    std::max(row.kvHeads, 1)};
+    HeatRequest request;
+    request.runId = run()->key.runId;
+    request.metric = info().metric;
+    request.rows = rows == Rows::HeadsOfLayer ? HeatRequest::Rows::Heads : HeatRequest::Rows::Layers;
+    request.layer = rows == Rows::HeadsOfLayer ? lines.layer : 0;
+    request.filter = {lines.sequence, rows == Rows::LayersOfHead ? lines.kvHead : -1};
+    request.factor = unit().factor;
+    const int rowCount = rowsOf(request, row);
+    if (std::int64_t(rowCount) * row.steps > kMostCells) {
+        showEmpty(tr("This is more than one picture holds"),
+                  tr("%1 rows of %2 steps. Choose one sequence, or layers instead of KV heads.")
+                      .arg(formatCount(rowCount), formatCount(row.steps)));
+        return;
+    }
+    data_.reset(rowCount);
+    lines_.reset(lines, rowCount, appliedFilter());
+    heat_->setOrder(lines_.order());
+    labelRows();
+    canvas().setFullY(0, {-0.5, heat_->places() - 0.5});
+    canvas().setMinimumSpan(2);
+    showReading();
+    readTile_ = [request, cache = cache_, filter = appliedFilter()](TraceReader& reader, int first, int last) {
+        return readFilteredTile(reader, request, filter, first, last, cache);
+    };
+    feed_.start(
+        run()->key, readTile_,
+        [request, filter = appliedFilter()](TraceReader& reader, int steps, int stride) {
+            return readFilteredPreview(reader, request, filter, steps, stride);
+        },
+        [this](TileFeed<HeatTile>::Arrival arrival) { take(std::move(arrival)); });
+    cursorMoved();
+}
+
+void LocalityView::runGrew() {
+    if (!run()) return;
+    if (!feed_.isFor(run()->key) && feed_.error().isEmpty() && data_.rows() == 0)
+        runChanged(); // its row has come now
+    else
+        feed_.advance();
+}
+
+void LocalityView::cursorMoved() {
+    const Cursor& cursor = workspace().cursor();
+    const Rows rows = shownRows();
+    if (run() && feed_.active() &&
+        ((rows == Rows::HeadsOfLayer && cursor.layer != lines_.shown().layer) ||
+         (rows == Rows::LayersOfHead && cursor.kvHead != lines_.shown().kvHead))) {
+        runChanged();
+        return;
+    }
+    CursorMark mark;
+    if (run()) {
+        mark.x = cursor.step;
+        if (const auto row = lines_.rowOf(cursor))
+            if (const auto place = lines_.placeOf(*row)) mark.y = *place;
+        if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
+    }
+    canvas().overlay().setMark(panel_, mark);
+    mark.y.reset();
+    canvas().overlay().setMark(canvas().panels()[std::size_t(margins_->stepPanel())], mark);
+    canvas().replotOverlay();
+}
+
+void LocalityView::visibleStepsChanged() {
+    feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
+    summariseRows();
+}
+
+void LocalityView::themed(const Theme& theme) {
+    fillColourBar(*bar_, Theme::sequential);
+    colourCells();
+    margins_->applyTheme(theme);
+    themeColourBar(*bar_, *panel_, theme);
+}
+
+void LocalityView::clickedAt(int panel, QPointF at) {
+    const int step = int(std::lround(at.x())), place = int(std::lround(at.y()));
+    if (!run() || step < 0 || step >= data_.steps()) return;
+    Cursor cursor = workspace().cursor();
+    cursor.step = step;
+    if (panel == 0) {
+        if (place < 0 || place >= heat_->places()) return;
+        lines_.point(cursor, heat_->dataRow(place));
+    }
+    workspace().setCursor(cursor);
+}
+
+int LocalityView::filterParts() const {
+    const Metric metric = info().metric;
+    return FilterLayers | FilterSteps | FilterText | (ofWholeLayers(metric) ? 0 : FilterKvHeads) |
+           (metric == Metric::LayerTime ? FilterComponent : 0);
+}
+
+QString LocalityView::pictureTitle() const {
+    QString rowsText = rows_->currentText();
+    if (rowsText.startsWith(QLatin1Char('L'))) rowsText[0] = QLatin1Char('l'); // not the K of KV
+    return run() ? tr("%1, %2: %3").arg(metric_->currentText(), rowsText, QString::fromStdString(run()->row.name))
+                 : PlotView::pictureTitle();
+}
+
+void LocalityView::buildPlot() {
+    PlotCanvas& plot = canvas();
+    panel_ = plot.addPanel(true);
+    panel_->axis(QCPAxis::atLeft)->setRangeReversed(true); // layer 0 on top
+    panel_->axis(QCPAxis::atLeft)->grid()->setVisible(false);
+    setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Step (0 is the prefill)"));
+    heat_ = new HeatPlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft), data_);
+    margins_ = new Margins(
+        plot, panel_, [this](int) { return heat_->columnMeans(); }, this);
+    connect(margins_, &Margins::rowHovered, this, [this](int place, QPoint global) {
+        const QString html = rowTooltip(place);
+        if (!html.isEmpty()) QToolTip::showText(global, html, &canvas(), {}, 60'000);
+    });
+    connect(margins_, &Margins::rowHoverEnded, this, [] { QToolTip::hideText(); });
+    connect(margins_, &Margins::rowClicked, this, [this](int place) {
+        if (!run() || place < 0 || place >= heat_->places()) return;
+        Cursor cursor = workspace().cursor();
+        lines_.point(cursor, heat_->dataRow(place));
+        workspace().setCursor(cursor);
+    });
+    bar_ = addColourBar(plot, margins_->layoutRow(), 2, panel_);
+    plot.applyTheme(Theme::current());
+    panel_->axis(QCPAxis::atLeft)->grid()->setVisible(false);
+    themed(Theme::current());
+}
+
+void LocalityView::fillSequences(int count) {
+    if (sequence_->count() == count + 1) return;
+    const QSignalBlocker quiet(sequence_);
+    sequence_->clear();
+    sequence_->addItem(tr("All"), -1);
+    for (int i = 0; i < count; ++i) sequence_->addItem(QString::number(i), i);
+    sequence_->setEnabled(count > 1);
+}
+
+void LocalityView::labelRows() {
+    QStringList ticks;
+    for (int place = 0; place < heat_->places(); ++place) ticks << lines_.tick(heat_->dataRow(place));
+    setNamedAxis(panel_->axis(QCPAxis::atLeft), lines_.axisTitle(), ticks);
+}
+
+std::pair<int, int> LocalityView::visibleSteps() {
+    const QCPRange visible = canvas().visibleX();
+    const int first = std::clamp(int(std::ceil(visible.lower)), 0, data_.steps());
+    return {first, std::clamp(int(std::floor(visible.upper)) + 1, first, data_.steps())};
+}
+
+void LocalityView::sortRows() {
+    sortedOver_ = visibleSteps();
+    order();
+}
+
+void LocalityView::order() {
+    std::vector<CellStats> stats;
+    if (sorting() != Sort::AsRecorded && !data_.empty()) {
+        stats.assign(std::size_t(data_.rows()), CellStats{});
+        data_.aggregate(sortedOver_.first, sortedOver_.second, stats);
+    }
+    lines_.sort(sorting(), stats);
+    if (heat_->order() != lines_.order()) {
         heat_->setOrder(lines_.order());
         labelRows();
-        canvas().setFullY(0, {-0.5, heat_->places() - 0.5});
-        canvas().setMinimumSpan(2);
-        showReading();
-        readTile_ = [request, cache = cache_, filter = appliedFilter()](TraceReader& reader, int first, int last) {
-            return readFilteredTile(reader, request, filter, first, last, cache);
-        };
-        feed_.start(
-            run()->key, readTile_,
-            [request, filter = appliedFilter()](TraceReader& reader, int steps, int stride) {
-                return readFilteredPreview(reader, request, filter, steps, stride);
-            },
-            [this](TileFeed<HeatTile>::Arrival arrival) { take(std::move(arrival)); });
         cursorMoved();
     }
+    summariseRows();
+    replot();
+}
 
-    void runGrew() override {
-        if (!run()) return;
-        if (!feed_.isFor(run()->key) && feed_.error().isEmpty() && data_.rows() == 0)
-            runChanged(); // its row has come now
+void LocalityView::summariseRows() {
+    rowStats_.assign(std::size_t(data_.rows()), CellStats{});
+    const auto [first, last] = visibleSteps();
+    data_.aggregate(first, last, rowStats_);
+    std::vector<float> means;
+    for (int place = 0; place < heat_->places(); ++place)
+        means.push_back(rowStats_[std::size_t(heat_->dataRow(place))].value(Aggregate::Mean));
+    margins_->rows().setValues(std::move(means));
+}
+
+void LocalityView::take(TileFeed<HeatTile>::Arrival arrival) {
+    if (arrival.tile && arrival.tile->rows() == data_.rows()) {
+        data_.tiles().announce(arrival.total);
+        if (arrival.previewStride > 0)
+            data_.tiles().setPreview(std::move(arrival.tile), arrival.previewStride);
         else
-            feed_.advance();
+            data_.tiles().place(arrival.first, std::move(arrival.tile));
     }
-
-    void cursorMoved() override {
-        const Cursor& cursor = workspace().cursor();
-        const Rows rows = shownRows();
-        if (run() && feed_.active() &&
-            ((rows == Rows::HeadsOfLayer && cursor.layer != lines_.shown().layer) ||
-             (rows == Rows::LayersOfHead && cursor.kvHead != lines_.shown().kvHead))) {
-            runChanged();
-            return;
-        }
-        CursorMark mark;
-        if (run()) {
-            mark.x = cursor.step;
-            if (const auto row = lines_.rowOf(cursor))
-                if (const auto place = lines_.placeOf(*row)) mark.y = *place;
-            if (cursor.firstStep >= 0) mark.selectedSteps = QCPRange(cursor.firstStep, cursor.lastStep);
-        }
-        canvas().overlay().setMark(panel_, mark);
-        mark.y.reset();
-        canvas().overlay().setMark(canvas().panels()[std::size_t(margins_->stepPanel())], mark);
-        canvas().replotOverlay();
+    loading_->show(feed_);
+    if (!feed_.error().isEmpty() && data_.empty()) {
+        showEmpty(tr("The trace cannot be read here"), feed_.error());
+        return;
     }
-
-    void visibleStepsChanged() override {
-        feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
-        summariseRows();
+    if (data_.empty()) {
+        const auto [title, why] =
+            waitingText(run(), tr("Waiting for the first step"), tr("The run has no recorded step yet."));
+        showEmpty(title, why, {stopRun()});
+        return;
     }
+    // The first decode steps of a live run have no locality yet.
+    const bool enough = data_.steps() > 3 || !appliedFilter().empty();
+    if (enough && !feed_.loading() && data_.range(1, data_.steps()).count == 0 && explainNothing()) return;
+    showEmpty({}, {});
+    chooseColours();
+    canvas().setFullX({-0.5, data_.steps() - 0.5});
+    feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
+    if (lines_.order().empty() || !canvas().isZoomed())
+        sortRows();
+    else
+        order(); // the same steps, of which more are known now
+}
 
-    void themed(const Theme& theme) override {
-        fillColourBar(*bar_, Theme::sequential);
-        colourCells();
-        margins_->applyTheme(theme);
-        themeColourBar(*bar_, *panel_, theme);
+void LocalityView::showMetric(Metric wanted) {
+    for (std::size_t i = 0; i < metrics().size(); ++i)
+        if (metrics()[i].metric == wanted) metric_->setCurrentIndex(int(i));
+}
+
+void LocalityView::chooseColours() {
+    if (data_.empty()) return;
+    const MetricInfo& metric = info();
+    scale_ = colourScale(data_, metric, ColourRange(std::max(range_->currentIndex(), 0)));
+    const QCPRange colours(scale_.low, scale_.high);
+    bar_->setDataRange(colours);
+    for (QCPAxis* values : {margins_->stepValues(), margins_->rowValues()}) {
+        values->setRange(colours);
+        setUnitAxis(values, tr("Mean"), unit().unit);
+        values->ticker()->setTickCount(2);
     }
-
-    void clickedAt(int panel, QPointF at) override {
-        const int step = int(std::lround(at.x())), place = int(std::lround(at.y()));
-        if (!run() || step < 0 || step >= data_.steps()) return;
-        Cursor cursor = workspace().cursor();
-        cursor.step = step;
-        if (panel == 0) {
-            if (place < 0 || place >= heat_->places()) return;
-            lines_.point(cursor, heat_->dataRow(place));
-        }
-        workspace().setCursor(cursor);
-    }
-
-    QString tooltipAt(int panel, QPointF at) override {
-        const int step = int(std::lround(at.x())), place = int(std::lround(at.y()));
-        if (step < 0 || step >= data_.steps()) return {};
-        if (panel != 0) return stepTooltip(step);
-        if (place < 0 || place >= heat_->places()) return {};
-        const int row = heat_->dataRow(place);
-        const MetricInfo& metric = info();
-        const Unit shown = unit().unit;
-        const float value = data_.at(step, row);
-        QString html = QStringLiteral("<b>%1, %2</b><br>").arg(stepName(step), lines_.title(row).toHtmlEscaped());
-        if (!data_.tiles().knows(step)) return html + notReadYet(data_.tiles().stride());
-        html += QStringLiteral("%1: <b>%2</b>")
-                    .arg(QString::fromUtf8(metric.title).toHtmlEscaped(), formatValue(shown, double(value)));
-        if (std::isnan(value)) html += QStringLiteral("<br>") + undefinedReason(step);
-        const double perPixel = heat_->stepsPerPixel();
-        if (perPixel > 1) {
-            const int first = int(at.x() + 0.5 - perPixel / 2), last = first + int(std::ceil(perPixel));
-            const CellStats stats = data_.stats(row, first, last);
-            if (stats.count > 0)
-                html += tr("<br>Around it, steps %1 to %2: %3")
-                            .arg(formatCount(std::max(first, 0)), formatCount(std::min(last, data_.steps()) - 1),
-                                 described(stats));
-        }
-        return html + QStringLiteral("<p>%1</p>").arg(QString::fromUtf8(metric.help).toHtmlEscaped());
-    }
-
-    QString note() const override {
-        if (!feed_.error().isEmpty())
-            return tr("Reading stopped after %1 steps: %2.").arg(formatCount(feed_.loaded()), feed_.error());
-        const QString how = aggregate() == Aggregate::Mean  ? tr("mean")
-                            : aggregate() == Aggregate::Min ? tr("minimum")
-                                                            : tr("maximum");
-        QString capped;
-        const auto shown = [this](double value) { return formatValue(unit().unit, value); };
-        if (scale_.clipsBelow())
-            capped += tr("The darkest colour stands for everything below %1 (lowest: %2). ")
-                          .arg(shown(scale_.low), shown(scale_.smallest));
-        else if (scale_.largest - scale_.smallest < 0.25 * (scale_.high - scale_.low) &&
-                 scale_.largest > scale_.smallest && range_->currentIndex() == 0)
-            capped = tr("All values lie between %1 and %2: Colours, Lowest to highest shows how they differ.")
-                         .arg(shown(scale_.smallest), shown(scale_.largest));
-        if (scale_.clipsAbove())
-            capped += tr("The brightest colour stands for everything above %1 (highest: %2).")
-                          .arg(shown(scale_.high), shown(scale_.largest));
-        QString rows;
-        if (heat_->rowsPerPixel() > 1 && heat_->places() > 1)
-            rows = tr("1 pixel = %1 rows.").arg(heat_->rowsPerPixel(), 0, 'f', 1);
-        QString sorted;
-        if (sorting() != Sort::AsRecorded && !lines_.order().empty())
-            sorted = tr("Rows sorted by their mean over steps %1 to %2.")
-                         .arg(formatCount(sortedOver_.first), formatCount(sortedOver_.second - 1));
-        QString preview;
-        if (data_.tiles().hasPreview()) preview = previewNote(data_.tiles().stride());
-        return sentences({aggregationNote(heat_->stepsPerPixel(), how), rows, sorted, preview,
-                          tr("Grey: undefined, such as the prefill."), capped.trimmed(),
-                          info().metric == Metric::ExposedTime && run()
-                              ? tr("Times of the link are %1.").arg(timingWord(run()->row))
-                              : QString(),
-                          loadingNote(feed_.loading(), feed_.loaded(), feed_.total()), healthNote()});
-    }
-
-    int filterParts() const override {
-        const Metric metric = info().metric;
-        return FilterLayers | FilterSteps | FilterText | (ofWholeLayers(metric) ? 0 : FilterKvHeads) |
-               (metric == Metric::LayerTime ? FilterComponent : 0);
-    }
-
-    QString pictureTitle() const override {
-        QString rowsText = rows_->currentText();
-        if (rowsText.startsWith(QLatin1Char('L'))) rowsText[0] = QLatin1Char('l'); // not the K of KV
-        return run() ? tr("%1, %2: %3").arg(metric_->currentText(), rowsText, QString::fromStdString(run()->row.name))
-                     : PlotView::pictureTitle();
-    }
-
-private:
-    void buildPlot() {
-        PlotCanvas& plot = canvas();
-        panel_ = plot.addPanel(true);
-        panel_->axis(QCPAxis::atLeft)->setRangeReversed(true); // layer 0 on top
-        panel_->axis(QCPAxis::atLeft)->grid()->setVisible(false);
-        setIntegerAxis(panel_->axis(QCPAxis::atBottom), tr("Step (0 is the prefill)"));
-        heat_ = new HeatPlottable(panel_->axis(QCPAxis::atBottom), panel_->axis(QCPAxis::atLeft), data_);
-        margins_ = new Margins(
-            plot, panel_, [this](int) { return heat_->columnMeans(); }, this);
-        connect(margins_, &Margins::rowHovered, this, [this](int place, QPoint global) {
-            const QString html = rowTooltip(place);
-            if (!html.isEmpty()) QToolTip::showText(global, html, &canvas(), {}, 60'000);
-        });
-        connect(margins_, &Margins::rowHoverEnded, this, [] { QToolTip::hideText(); });
-        connect(margins_, &Margins::rowClicked, this, [this](int place) {
-            if (!run() || place < 0 || place >= heat_->places()) return;
-            Cursor cursor = workspace().cursor();
-            lines_.point(cursor, heat_->dataRow(place));
-            workspace().setCursor(cursor);
-        });
-        bar_ = addColourBar(plot, margins_->layoutRow(), 2, panel_);
-        plot.applyTheme(Theme::current());
-        panel_->axis(QCPAxis::atLeft)->grid()->setVisible(false);
-        themed(Theme::current());
-    }
-
-    const MetricInfo& info() const { return metrics()[std::size_t(std::max(metric_->currentIndex(), 0))]; }
-    NamedUnit unit() const { return unitFromName(QString::fromUtf8(info().unit)); }
-    Rows shownRows() const { return Rows(std::max(rows_->currentIndex(), 0)); }
-    Aggregate aggregate() const { return Aggregate(std::max(aggregate_->currentIndex(), 0)); }
-    bool perHead() const { return shownRows() != Rows::Layers || sequence_->currentData().toInt() >= 0; }
-
-    void fillSequences(int count) {
-        if (sequence_->count() == count + 1) return;
-        const QSignalBlocker quiet(sequence_);
-        sequence_->clear();
-        sequence_->addItem(tr("All"), -1);
-        for (int i = 0; i < count; ++i) sequence_->addItem(QString::number(i), i);
-        sequence_->setEnabled(count > 1);
-    }
-
-    void labelRows() {
-        QStringList ticks;
-        for (int place = 0; place < heat_->places(); ++place) ticks << lines_.tick(heat_->dataRow(place));
-        setNamedAxis(panel_->axis(QCPAxis::atLeft), lines_.axisTitle(), ticks);
-    }
-
-    Sort sorting() const { return Sort(std::max(sort_->currentIndex(), 0)); }
-
-    /// Steps in view, the first and the one after the last.
-    std::pair<int, int> visibleSteps() {
-        const QCPRange visible = canvas().visibleX();
-        const int first = std::clamp(int(std::ceil(visible.lower)), 0, data_.steps());
-        return {first, std::clamp(int(std::floor(visible.upper)) + 1, first, data_.steps())};
-    }
-
-    /// By the steps that are in view now.
-    void sortRows() {
-        sortedOver_ = visibleSteps();
-        order();
-    }
-
-    void order() {
-        std::vector<CellStats> stats;
-        if (sorting() != Sort::AsRecorded && !data_.empty()) {
-            stats.assign(std::size_t(data_.rows()), CellStats{});
-            data_.aggregate(sortedOver_.first, sortedOver_.second, stats);
-        }
-        lines_.sort(sorting(), stats);
-        if (heat_->order() != lines_.order()) {
-            heat_->setOrder(lines_.order());
-            labelRows();
-            cursorMoved();
-        }
-        summariseRows();
-        replot();
-    }
-
-    /// The bars: means of the steps in view.
-    void summariseRows() {
-        rowStats_.assign(std::size_t(data_.rows()), CellStats{});
-        const auto [first, last] = visibleSteps();
-        data_.aggregate(first, last, rowStats_);
-        std::vector<float> means;
-        for (int place = 0; place < heat_->places(); ++place)
-            means.push_back(rowStats_[std::size_t(heat_->dataRow(place))].value(Aggregate::Mean));
-        margins_->rows().setValues(std::move(means));
-    }
-
-    QString described(const CellStats& stats) const {
-        const Unit shown = unit().unit;
-        return tr("mean %1, minimum %2, maximum %3")
-            .arg(formatValue(shown, double(stats.value(Aggregate::Mean))), formatValue(shown, double(stats.min)),
-                 formatValue(shown, double(stats.max)));
-    }
-
-    QString rowTooltip(int place) {
-        if (place < 0 || place >= heat_->places()) return {};
-        const int row = heat_->dataRow(place);
-        const auto [first, last] = visibleSteps();
-        const CellStats& stats = rowStats_[std::size_t(row)];
-        return QStringLiteral("<b>%1</b><br>%2<br>%3: %4")
-            .arg(lines_.title(row).toHtmlEscaped(),
-                 tr("Steps %1 to %2").arg(formatCount(first), formatCount(std::max(last - 1, first))),
-                 QString::fromUtf8(info().title).toHtmlEscaped(), stats.count > 0 ? described(stats) : tr("undefined"));
-    }
-
-    QString stepTooltip(int step) {
-        if (!data_.tiles().knows(step))
-            return QStringLiteral("<b>%1</b><br>%2").arg(stepName(step), notReadYet(data_.tiles().stride()));
-        const QCPRange rows = panel_->axis(QCPAxis::atLeft)->range();
-        CellStats stats;
-        int count = 0;
-        for (int place = std::max(0, int(std::ceil(rows.lower)));
-             place <= std::min(heat_->places() - 1, int(std::floor(rows.upper))); ++place, ++count)
-            stats.add(data_.stats(heat_->dataRow(place), step, step + 1));
-        return QStringLiteral("<b>%1</b><br>%2<br>%3: %4")
-            .arg(stepName(step), tr("%1 rows in view").arg(formatCount(count)),
-                 QString::fromUtf8(info().title).toHtmlEscaped(), stats.count > 0 ? described(stats) : tr("undefined"));
-    }
-
-    QString undefinedReason(int step) const {
-        if (!workspace().filter().hasStep(step)) return tr("The filter leaves this step out.");
-        if (!appliedFilter().empty()) return tr("The filter leaves it out, or it is undefined for this step.");
-        if (step == 0) return tr("The prefill selects nothing.");
-        if (step == 1) return tr("The first decode step has no step before it to compare with.");
-        return tr("This value was not recorded for this step.");
-    }
-
-    void take(TileFeed<HeatTile>::Arrival arrival) {
-        if (arrival.tile && arrival.tile->rows() == data_.rows()) {
-            data_.tiles().announce(arrival.total);
-            if (arrival.previewStride > 0)
-                data_.tiles().setPreview(std::move(arrival.tile), arrival.previewStride);
-            else
-                data_.tiles().place(arrival.first, std::move(arrival.tile));
-        }
-        loading_->show(feed_);
-        if (!feed_.error().isEmpty() && data_.empty()) {
-            showEmpty(tr("The trace cannot be read here"), feed_.error());
-            return;
-        }
-        if (data_.empty()) {
-            const auto [title, why] =
-                waitingText(run(), tr("Waiting for the first step"), tr("The run has no recorded step yet."));
-            showEmpty(title, why, {stopRun()});
-            return;
-        }
-        // The first decode steps of a live run have no locality yet.
-        const bool enough = data_.steps() > 3 || !appliedFilter().empty();
-        if (enough && !feed_.loading() && data_.range(1, data_.steps()).count == 0 && explainNothing()) return;
-        showEmpty({}, {});
-        chooseColours();
-        canvas().setFullX({-0.5, data_.steps() - 0.5});
-        feed_.prefer(canvas().visibleX().lower, canvas().visibleX().upper);
-        if (lines_.order().empty() || !canvas().isZoomed())
-            sortRows();
-        else
-            order(); // the same steps, of which more are known now
-    }
-
-    /// Every cell of the decode steps is undefined: says why. False where nobody knows.
-    bool explainNothing() {
-        const Metric metric = info().metric;
-        if (metric == Metric::H2dBytes && (perHead() || !appliedFilter().kvHeads.empty())) {
-            showEmpty(
-                tr("Bytes are not known per KV head in this run"),
-                tr("A trace has the bytes of whole layers. Those of a KV head follow from its misses only where a "
-                   "layer loads nothing but blocks that are missed; this method loads blocks ahead, or a part of "
-                   "them. Look at the layers, or at misses."),
-                {{tr("Show misses"), [this] { showMetric(Metric::Misses); }}});
-            return true;
-        }
-        if (!appliedFilter().empty()) {
-            showEmptyByFilter(tr("Nothing passes the filter"));
-            return true;
-        }
-        if (metric == Metric::Locality || metric == Metric::HitRate) {
-            showEmpty(
-                tr("Nothing was chosen in this run"),
-                tr("%1 needs blocks that were chosen. Full attention reads every cached block at every step: there "
-                   "is nothing to keep or to miss. Look at its times, or record a sparse method to compare it "
-                   "with.")
-                    .arg(QString::fromUtf8(info().title)),
-                {{tr("Show layer times"), [this] { showMetric(Metric::LayerTime); }}, showView("breakdown")});
-            return true;
-        }
-        if (metric == Metric::Mass || isOfOracle(metric)) {
-            showEmpty(tr("%1 was not recorded").arg(QString::fromUtf8(info().title)),
-                      tr("It compares every step with full attention, which takes time: record the run with the oracle "
-                         "(Oracle in the form, --oracle on the command line)."),
-                      {{tr("Show locality"), [this] { showMetric(Metric::Locality); }}});
-            return true;
-        }
-        return false;
-    }
-
-    void showMetric(Metric wanted) {
-        for (std::size_t i = 0; i < metrics().size(); ++i)
-            if (metrics()[i].metric == wanted) metric_->setCurrentIndex(int(i));
-    }
-
-    void chooseColours() {
-        if (data_.empty()) return;
-        const MetricInfo& metric = info();
-        scale_ = colourScale(data_, metric, ColourRange(std::max(range_->currentIndex(), 0)));
-        const QCPRange colours(scale_.low, scale_.high);
-        bar_->setDataRange(colours);
-        for (QCPAxis* values : {margins_->stepValues(), margins_->rowValues()}) {
-            values->setRange(colours);
-            setUnitAxis(values, tr("Mean"), unit().unit);
-            values->ticker()->setTickCount(2);
-        }
-        const QString title = QString::fromUtf8(metric.title);
-        setUnitAxis(bar_->axis(),
-                    unit().unit == Unit::Count ? QStringLiteral("%1 (%2)").arg(title, QString::fromUtf8(metric.unit))
-                                               : title,
-                    unit().unit);
-        colourCells();
-    }
-
-    void colourCells() { heat_->setColours({scale_.low, scale_.high}, Theme::current().undefinedCell); }
-
-    StepPyramid data_;
-    TileFeed<HeatTile> feed_;
-    TileCache::Place cache_;
-    QComboBox *metric_ = nullptr, *rows_ = nullptr, *sequence_ = nullptr, *aggregate_ = nullptr, *range_ = nullptr,
-              *sort_ = nullptr;
-    LoadingStrip* loading_ = nullptr;
-    Margins* margins_ = nullptr;
-    QCPAxisRect* panel_ = nullptr;
-    QCPColorScale* bar_ = nullptr;
-    HeatPlottable* heat_ = nullptr;
-    TileFeed<HeatTile>::Read readTile_; // what is shown, steps of one tile
-    LocalityRows lines_;
-    std::pair<int, int> sortedOver_{0, 0};
-    std::vector<CellStats> rowStats_; // of the steps in view
-    ColourScale scale_;
-};
-
-} // namespace
+    const QString title = QString::fromUtf8(metric.title);
+    setUnitAxis(bar_->axis(),
+                unit().unit == Unit::Count ? QStringLiteral("%1 (%2)").arg(title, QString::fromUtf8(metric.unit))
+                                           : title,
+                unit().unit);
+    colourCells();
+}
 
 View* makeLocalityView(Workspace& workspace, QWidget* parent) { return new LocalityView(workspace, parent); }
 
 } // namespace kvscope::ui
-
-#include "locality_view.moc"

@@ -11,8 +11,10 @@
 #include "ui/plots/units.h"
 #include "ui/views/growth_timer.h"
 #include "ui/views/make_views.h"
+#include "ui/views/parts_feed.h"
 #include "ui/views/roofline_controls.h"
 #include "ui/views/run_text.h"
+#include "ui/widgets/loading_strip.h"
 
 #include <algorithm>
 #include <array>
@@ -36,6 +38,7 @@ struct RunPoint {
     std::optional<ModelShape> shape;
     std::optional<RunBesideFloor> comparison; // needs the shape, and an entry for the run's own device
     QString gpu;                              // title of that entry
+    bool partsKnown = false;                  // of what its steps consist: it takes a long run a while
 };
 
 QString shapesName(const RunPoint& point) {
@@ -48,6 +51,9 @@ public:
     RooflineView(Workspace& workspace, QWidget* parent) : PlotView(workspace, tr("Roofline"), parent) {
         controls_ = new RooflineControls(this);
         addAbovePlot(controls_);
+        strip_ = new LoadingStrip(this);
+        addAbovePlot(strip_);
+        strip_->steer(parts_, [this] { strip_->show(parts_); });
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
         panel_ = canvas().addPanel(true);
@@ -203,6 +209,8 @@ private:
             return std::none_of(workspace().runs().begin(), workspace().runs().end(),
                                 [&](const OpenRun& open) { return keyOf(open.key) == entry.first; });
         });
+        parts_.keepOpen();
+        strip_->show(parts_);
         failures_.clear();
         for (const OpenRun& open : workspace().runs())
             if (!points_.contains(keyOf(open.key))) ask(open.key);
@@ -220,7 +228,7 @@ private:
             [key](TraceReader& reader) {
                 Answer answer;
                 try {
-                    answer.run = measuredRun(reader, key.runId);
+                    answer.run = measuredSteps(reader, key.runId);
                 } catch (const Error& error) {
                     // A run without a decode step or of an unknown method has no point; other errors are the reader's.
                     if (error.kind != ErrorKind::BadInput) throw;
@@ -229,21 +237,25 @@ private:
                 return answer;
             },
             [this, key](Answer answer) {
-                if (run() && run()->key == key) refresh_.answered();
                 if (!answer.run) {
+                    if (run() && run()->key == key) refresh_.answered();
                     pointless_.insert(keyOf(key));
                     tellControls();
                     if (!failures_.contains(answer.why + QLatin1Char('.'))) failures_ << answer.why + QLatin1Char('.');
                     updateNote();
                     return;
                 }
-                take(key, *answer.run);
+                take(key, *answer.run, false);
+                parts_.add(key, *answer.run);
+                if (parts_.paused()) refresh_.answered(); // it may take as long as it likes
+                strip_->show(parts_);
             });
     }
 
-    void take(const RunKey& key, const MeasuredRun& run) {
+    void take(const RunKey& key, const MeasuredRun& run, bool partsKnown) {
         RunPoint point;
         point.run = run;
+        point.partsKnown = partsKnown;
         point.shape = shapeOfRun(run.row);
         if (const GpuSpec* gpu = gpuOfRun(controls_->gpus(), run.row); gpu && point.shape) {
             try {
@@ -257,6 +269,13 @@ private:
         pointless_.erase(keyOf(key));
         if (workspace().current() && keyOf(workspace().current()->key) == keyOf(key)) tellControls();
         draw();
+    }
+
+    void takeParts(const RunKey& key, const MeasuredRun& read, const QString& problem) {
+        if (run() && run()->key == key) refresh_.answered();
+        if (problem.isEmpty()) return take(key, read, true);
+        failures_ << problem + QLatin1Char('.');
+        updateNote();
     }
 
     void tellControls() {
@@ -503,7 +522,8 @@ private:
                              QLatin1String(nameOf(c.predicted.binding)));
             html += tr("<br>Predicted over measured time: <b>%1</b>. %2.")
                         .arg(c.shareOfFloor, 0, 'f', 3)
-                        .arg(sentenceCase(QString::fromStdString(c.why)).toHtmlEscaped());
+                        .arg(point.partsKnown ? sentenceCase(QString::fromStdString(c.why)).toHtmlEscaped()
+                                              : tr("Where the difference is, the stages tell when they are read"));
             if (run.offloaded() && !run.linkMeasured())
                 html += tr("<br>The link's time is modelled in this run and left out of both times.");
         } else if (!point.shape) {
@@ -553,6 +573,7 @@ private:
     }
 
     RooflineControls* controls_ = nullptr;
+    LoadingStrip* strip_ = nullptr;
     LegendStrip* legend_ = nullptr;
     QCPAxisRect* panel_ = nullptr;
     RooflinePlottable* chart_ = nullptr;
@@ -564,6 +585,10 @@ private:
     bool logarithmic_ = true;
     QString trouble_;
     QStringList failures_;
+    PartsFeed parts_{
+        workspace(), this,
+        [this](const RunKey& key, const MeasuredRun& read, const QString& problem) { takeParts(key, read, problem); },
+        [this] { strip_->show(parts_); }};
     GrowthTimer refresh_{kRefreshMs, [this] {
                              if (run()) ask(run()->key);
                          }};

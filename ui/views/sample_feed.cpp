@@ -4,15 +4,18 @@
 #include "ui/models/run_names.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 namespace kvscope::ui {
 
 namespace {
-constexpr int kPieceSteps = 8192; // read between two looks at whether somebody still waits
-}
+constexpr int kPieceSteps = 8192;             // read between two looks at whether somebody still waits
+constexpr int kGlanceSteps = 512;             // of each run
+constexpr int kGlanceFrom = 4 * kGlanceSteps; // shorter runs are there in a moment anyway
+} // namespace
 
-void SampleFeed::ask(const std::vector<RunKey>& runs, std::function<void(std::vector<Sample>)> done,
+void SampleFeed::ask(const std::vector<RunKey>& runs, Done done,
                      std::function<void(std::size_t, const QString&)> failed, std::function<void()> progress) {
     ++epoch_;
     wanted_ = runs;
@@ -24,7 +27,53 @@ void SampleFeed::ask(const std::vector<RunKey>& runs, std::function<void(std::ve
         const bool replaced = open && kept.sample && open->row.createdUtc != kept.sample->run.createdUtc;
         return replaced || std::find(wanted_.begin(), wanted_.end(), kept.key) == wanted_.end();
     });
-    askNext();
+    glances_.clear();
+    if (deservesGlance())
+        glance();
+    else
+        askNext();
+}
+
+int SampleFeed::shortest() const {
+    int steps = std::numeric_limits<int>::max();
+    for (const RunKey& key : wanted_)
+        if (const OpenRun* run = workspace_.find(key)) steps = std::min(steps, run->row.steps);
+    return steps;
+}
+
+/// While nothing is known of a run that takes long.
+bool SampleFeed::deservesGlance() const {
+    return std::any_of(wanted_.begin(), wanted_.end(), [this](const RunKey& key) {
+        const OpenRun* run = workspace_.find(key);
+        return run && run->row.steps > kGlanceFrom && std::none_of(kept_.begin(), kept_.end(), [&](const Kept& kept) {
+                   return kept.key == key && kept.sample;
+               });
+    });
+}
+
+void SampleFeed::glance() {
+    asking_ = true;
+    const RunKey key = wanted_[next_];
+    workspace_.query<Sample>(
+        context_, slot_, key,
+        [runId = key.runId, which = evenSteps(shortest(), kGlanceSteps)](TraceReader& reader) -> Sample {
+            try {
+                return std::make_shared<RunSample>(glanceAtRun(reader, runId, which));
+            } catch (const Error& error) {
+                if (error.kind == ErrorKind::Cancelled) throw;
+                return {}; // reading all of it says why
+            }
+        },
+        [this, epoch = epoch_](Sample sample) {
+            if (epoch != epoch_) return;
+            if (sample) {
+                glances_.push_back(std::move(sample));
+                if (++next_ < wanted_.size()) return glance();
+            }
+            next_ = 0; // for whoever stops it now
+            if (glances_.size() == wanted_.size()) done_(std::exchange(glances_, {}), Part::Glance);
+            if (epoch == epoch_) askNext();
+        });
 }
 
 void SampleFeed::forget() {
@@ -72,7 +121,7 @@ void SampleFeed::askNext() {
         asking_ = false;
         std::vector<Sample> samples;
         for (const RunKey& key : wanted_) samples.push_back(keptOf(key).sample);
-        return done_(std::move(samples));
+        return done_(std::move(samples), Part::All);
     }
     struct Answer {
         std::shared_ptr<RunSample> sample;

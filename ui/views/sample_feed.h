@@ -18,9 +18,12 @@ public:
     SampleFeed(Workspace& workspace, QObject* context, const char* slot)
         : workspace_(workspace), context_(context), slot_(slot) {}
 
+    /// How much of the runs the samples are: all, or of long runs first some hundred steps, in a moment.
+    enum class Part { Glance, All };
+    using Done = std::function<void(std::vector<Sample>, Part)>;
     /// The samples in the order of the runs, to `done`; or to `failed` a run's place and why it cannot be read.
     /// `progress`: some steps came. A question that was asked before and has no answer yet is dropped.
-    void ask(const std::vector<RunKey>& runs, std::function<void(std::vector<Sample>)> done,
+    void ask(const std::vector<RunKey>& runs, Done done,
              std::function<void(std::size_t place, const QString& sentence)> failed, std::function<void()> progress);
     void forget();
     void pause();
@@ -38,6 +41,9 @@ private:
     };
     Kept& keptOf(const RunKey& key);
     void askNext();
+    int shortest() const; // steps of the shortest run asked for
+    bool deservesGlance() const;
+    void glance(); // at the next run
 
     Workspace& workspace_;
     QObject* context_;
@@ -47,7 +53,8 @@ private:
     std::size_t next_ = 0;
     unsigned epoch_ = 0;
     bool asking_ = false, paused_ = false;
-    std::function<void(std::vector<Sample>)> done_;
+    std::vector<Sample> glances_;
+    Done done_;
     std::function<void(std::size_t, const QString&)> failed_;
     std::function<void()> progress_;
 };

@@ -1,6 +1,8 @@
-// Pictures of the timeline: to a file, to the clipboard.
+// What leaves the timeline: numbers, SQL, pictures to a file and to the clipboard.
 #include "ui/look/theme.h"
 #include "ui/output/picture.h"
+#include "ui/output/trace_numbers.h"
+#include "ui/timeline/timeline_sql.h"
 #include "ui/views/timeline_view.h"
 
 #include <QApplication>
@@ -15,8 +17,48 @@
 #include <QSvgGenerator>
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvscope::ui {
+
+QString TimelineView::exportCsv() const {
+    if (!isShowing()) return {};
+    if (!isComplete()) return textOf(completeTimes());
+    beginTimes(); // of what is shown now, and not some of them
+    times_->advance(times_->spans());
+    presentTimes();
+    times_.reset();
+    return panel_->timesText(QLatin1Char(','), false);
+}
+
+std::optional<ExportRange> TimelineView::markedRange() const {
+    const auto& range = canvas_->scene().range;
+    if (!range || stale_ || !isShowing()) return std::nullopt; // stale: it is of another run
+    return shownRange();
+}
+
+QStringList TimelineView::numberTables() const {
+    return canvas_->scene().range ? QStringList{tr("Self times in the marked range"), tr("Spans of the marked range")}
+                                  : QStringList{tr("Self times of what is shown"), tr("Spans that are shown")};
+}
+
+ExportRange TimelineView::shownRange() const {
+    const TimeRange shown = canvas_->scene().range.value_or(canvas_->scene().window);
+    return {std::int64_t(std::floor(shown.from)), std::int64_t(std::ceil(shown.to))};
+}
+
+NumberWriter TimelineView::numbers() const {
+    const OpenRun* run = workspace_.current();
+    if (numberTable_ == 0 || !run || stale_ || !isShowing())
+        return isShowing() && (!isComplete() || takesLong()) ? completeTimes() : numbersOf(exportCsv());
+    return tableOf({run->key.path, run->key.runId, shownRange()}, ExportTable::Spans);
+}
+
+QString TimelineView::sql() const {
+    return isShowing()
+               ? rangeSql(workspace_.current()->key.runId, canvas_->scene().range.value_or(canvas_->scene().window))
+               : QString();
+}
 
 void TimelineView::copyImage() {
     settle(true);

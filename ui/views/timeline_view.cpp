@@ -3,17 +3,12 @@
 #include "kernels/base/host_memory.h"
 #include "profiler/import/import.h"
 #include "profiler/read/self_time.h"
-#include "profiler/read/span_search.h"
 #include "ui/models/format.h"
-#include "ui/output/trace_numbers.h"
 #include "ui/plots/units.h"
 #include "ui/timeline/chosen_places.h"
-#include "ui/timeline/time_ticks.h"
 #include "ui/timeline/timeline_curves.h"
-#include "ui/timeline/timeline_sql.h"
 #include "ui/views/growth_turn.h"
 #include "ui/views/make_views.h"
-#include "ui/widgets/inspector.h"
 #include "ui/widgets/small_widgets.h"
 
 #include <QHBoxLayout>
@@ -35,15 +30,10 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr int kPanelHeight = 150;            // at most a third of the view, until somebody drags the handle
-constexpr int kTimesHeight = 260;            // once a range is measured; at most two fifths of the view
-constexpr int kRedrawMs = 60;                // while spans are read
-constexpr double kPromptHides = 0.5;         // of the steps' time; a prompt that takes more leaves too little to see
-constexpr int kTimesPauseMs = 250;           // self times follow the window once it rests
-constexpr std::size_t kNumbered = 4'000'000; // spans up to which a hit is told its number: some 20 ms
-
-/// A stage is found by what it does as well: "attention" finds stage2.
-std::string wordsOf(std::string_view name) { return meaningOf(componentOf(name)).toStdString(); }
+constexpr int kPanelHeight = 150;  // at most a third of the view, until somebody drags the handle
+constexpr int kTimesHeight = 260;  // once a range is measured; at most two fifths of the view
+constexpr int kRedrawMs = 60;      // while spans are read
+constexpr int kTimesPauseMs = 250; // self times follow the window once it rests
 
 std::int64_t slotBlocksOf(const RunRow& run) {
     return std::int64_t(run.deviceSlots) * run.layers * run.sequences * run.kvHeads;
@@ -110,45 +100,6 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     connect(&workspace_, &Workspace::filterChanged, this, &TimelineView::filterChanged);
 }
 
-QString TimelineView::exportCsv() const {
-    if (!isShowing()) return {};
-    if (!isComplete()) return textOf(completeTimes());
-    beginTimes(); // of what is shown now, and not some of them
-    times_->advance(times_->spans());
-    presentTimes();
-    times_.reset();
-    return panel_->timesText(QLatin1Char(','), false);
-}
-
-std::optional<ExportRange> TimelineView::markedRange() const {
-    const auto& range = canvas_->scene().range;
-    if (!range || stale_ || !isShowing()) return std::nullopt; // stale: it is of another run
-    return shownRange();
-}
-
-QStringList TimelineView::numberTables() const {
-    return canvas_->scene().range ? QStringList{tr("Self times in the marked range"), tr("Spans of the marked range")}
-                                  : QStringList{tr("Self times of what is shown"), tr("Spans that are shown")};
-}
-
-ExportRange TimelineView::shownRange() const {
-    const TimeRange shown = canvas_->scene().range.value_or(canvas_->scene().window);
-    return {std::int64_t(std::floor(shown.from)), std::int64_t(std::ceil(shown.to))};
-}
-
-NumberWriter TimelineView::numbers() const {
-    const OpenRun* run = workspace_.current();
-    if (numberTable_ == 0 || !run || stale_ || !isShowing())
-        return isShowing() && (!isComplete() || takesLong()) ? completeTimes() : numbersOf(exportCsv());
-    return tableOf({run->key.path, run->key.runId, shownRange()}, ExportTable::Spans);
-}
-
-QString TimelineView::sql() const {
-    return isShowing()
-               ? rangeSql(workspace_.current()->key.runId, canvas_->scene().range.value_or(canvas_->scene().window))
-               : QString();
-}
-
 QVariantMap TimelineView::remembered() const {
     return {{QStringLiteral("gutter"), canvas_->gutter()}, {QStringLiteral("panel"), panelToggle_->isChecked()}};
 }
@@ -171,66 +122,6 @@ void TimelineView::showEvent(QShowEvent* event) {
         cursorMoved();
         timesTimer_.start(); // the filter may have changed
     }
-}
-
-QWidget* TimelineView::makeTools() {
-    tools_ = new QWidget;
-    tools_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Fixed); // never what keeps a window wide
-    auto* row = new QHBoxLayout(tools_);
-    row->setContentsMargins(0, 0, 0, 0);
-    search_ = new QLineEdit;
-    search_->setObjectName(QStringLiteral("search"));
-    search_->setAccessibleName(tr("Search spans"));
-    search_->setPlaceholderText(tr("Search spans ( / )"));
-    search_->setToolTip(tr("Words of a span's name or of what it does: attention finds stage2"));
-    search_->setClearButtonEnabled(true);
-    search_->setMaximumWidth(320);
-    search_->installEventFilter(this);
-    hits_ = new MutedLabel;
-    hits_->setObjectName(QStringLiteral("hits"));
-    row->addWidget(search_);
-    const auto button = [&](const char* name, const QString& text, const QString& help, const auto& pressed) {
-        auto* made = new QToolButton;
-        made->setObjectName(QLatin1String(name));
-        made->setText(text);
-        made->setToolTip(help);
-        made->setAccessibleName(help);
-        row->addWidget(made);
-        connect(made, &QToolButton::clicked, this, pressed);
-        return made;
-    };
-    auto* back = button("previousHit", QStringLiteral("‹"), tr("Previous hit (Shift+N)"), [this] { goToMatch(false); });
-    auto* next = button("nextHit", QStringLiteral("›"), tr("Next hit (N)"), [this] { goToMatch(true); });
-    row->addWidget(hits_);
-    row->addStretch();
-    button("previousStep", tr("‹ Step"), tr("Previous step (Left)"), [this] { moveCursor(-1, 0); });
-    button("nextStep", tr("Step ›"), tr("Next step (Right)"), [this] { moveCursor(1, 0); });
-    button("firstDecode", tr("Decode"), tr("Show the first decode step (1); all of them: 2"),
-           [this] { showDecode(false); });
-    row->addSpacing(8);
-    auto* fit =
-        button("fit", tr("Fit"), tr("Fit the chosen span, the range, or all steps (F)"), [this] { canvas_->fit(); });
-    auto* all = button("showAll", tr("All"), tr("Show everything, also what lies before and after the steps (0)"),
-                       [this] { canvas_->showAll(); });
-    auto* note = button("leaveNote", tr("Note..."), tr("Leave a note at the range, the span or the pointer (M)"),
-                        [this] { askNote(); });
-    panelToggle_ = button("panelToggle", tr("Details"), tr("Show or hide the panel below"), [] {});
-    panelToggle_->setCheckable(true);
-    panelToggle_->setChecked(true);
-    connect(search_, &QLineEdit::textChanged, this, &TimelineView::search);
-    search_->setMinimumWidth(90);
-    optionalTools_ = {note, all, fit, back, next, hits_}; // keys and menus do the same
-    return tools_;
-}
-
-void TimelineView::fitTools() {
-    for (QWidget* each : optionalTools_) each->show();
-    for (QWidget* each : optionalTools_) {
-        tools_->layout()->invalidate();
-        if (tools_->layout()->minimumSize().width() <= tools_->width()) return;
-        each->hide();
-    }
-    tools_->layout()->invalidate();
 }
 
 void TimelineView::resizeEvent(QResizeEvent* event) {
@@ -426,208 +317,6 @@ void TimelineView::filterChanged() {
     canvas_->dataChanged();
     updateNote();
     if (isVisible()) showTimes();
-}
-
-// What is chosen, and where the cursor is.
-
-void TimelineView::choose(SpanRef ref, bool reveal) {
-    const IndexedSpan span = canvas_->data().index.at(ref);
-    canvas_->select(ref, reveal);
-    explain();
-    updateHits();
-    if (span.step < 0) return;
-    Cursor cursor = workspace_.cursor();
-    cursor.step = span.step;
-    if (span.layer >= 0) cursor.layer = span.layer;
-    choosing_ = true; // what was clicked stays under the pointer
-    workspace_.setCursor(cursor);
-    choosing_ = false;
-}
-
-void TimelineView::forget() {
-    canvas_->select(std::nullopt);
-    facts_.clear();
-    panel_->showSpan({});
-    explainSpan(*this, {});
-    updateHits();
-}
-
-void TimelineView::showFacts(const SpanContext& context) {
-    const OpenRun* run = workspace_.current();
-    const TimelineScene& scene = canvas_->scene();
-    if (!run || !scene.selected) return;
-    const LinkKnowledge link{run->row.timing == "measured" ? tr("measured") : tr("modelled"), run->row.linkGbps};
-    facts_ = factsOf(canvas_->data(), *scene.selected, scene.flows, context, link);
-    panel_->showSpan(facts_);
-    explainSpan(*this, facts_);
-}
-
-/// At once with what the span itself knows; what another tool said of it follows from the trace.
-void TimelineView::showTooltip(SpanRef ref, QPoint global) {
-    QToolTip::showText(global, tooltipOf(canvas_->data(), ref), canvas_, {}, 60'000);
-    const OpenRun* run = workspace_.current();
-    if (!run || run->row.backend != kImported) return;
-    const SpanPlace place = placeOfSpan(canvas_->data().index, ref);
-    workspace_.query<SpanDetail>(
-        this, "tooltip", run->key,
-        [runId = run->key.runId, place, rows = rows_](TraceReader& reader) {
-            return spanDetail(reader, runId, place, rows.get());
-        },
-        [this, place, global, hover = hovers_](const SpanDetail& detail) {
-            if (hover != hovers_ || (detail.category.empty() && detail.args.empty())) return;
-            if (const auto again = spanAtPlace(canvas_->data().index, place))
-                QToolTip::showText(global, tooltipOf(canvas_->data(), *again, detail), canvas_, {}, 60'000);
-        });
-}
-
-void TimelineView::explain() {
-    const OpenRun* run = workspace_.current();
-    if (!run || !canvas_->scene().selected) return;
-    SpanContext known;
-    known.kind = kindOfSpan(canvas_->data().index, *canvas_->scene().selected);
-    showFacts(known);
-    if (!isSpanExplained(*this)) panel_->setCurrentIndex(0); // nobody else shows it
-    const IndexedSpan span = canvas_->data().index.at(*canvas_->scene().selected);
-    const SpanPlace place = placeOfSpan(canvas_->data().index, *canvas_->scene().selected);
-    workspace_.query<SpanContext>(
-        this, "span", run->key,
-        [runId = run->key.runId, place, span, rows = rows_](TraceReader& reader) {
-            return readSpanContext(reader, runId, place, span.step, span.layer, rows.get());
-        },
-        [this, place, kind = known.kind](SpanContext context) {
-            const auto& selected = canvas_->scene().selected;
-            const SpanIndex& index = canvas_->data().index;
-            if (!selected || !(placeOfSpan(index, *selected) == place)) return;
-            canvas_->addRecordedFlows(arrowsOf(index, *selected, context.flows));
-            context.kind = kind;
-            showFacts(context);
-        });
-}
-
-void TimelineView::cursorMoved() {
-    std::int64_t from = 0, to = 0;
-    if (workspace_.current() && canvas_->data().counters.timesOf(workspace_.cursor().step, from, to))
-        canvas_->setCursorStep(TimeRange{double(from), double(to)});
-    else
-        canvas_->setCursorStep(std::nullopt);
-    findHome(!choosing_);
-}
-
-/// A long prompt leaves its decode steps a few pixels: the window opens on them when the cursor stands on one.
-void TimelineView::findHome(bool follow) {
-    const StepCounters& counters = canvas_->data().counters;
-    std::int64_t from = 0, decode = 0, to = 0;
-    const bool has =
-        workspace_.current() && counters.timesOfAll(false, from, to) && counters.timesOfAll(true, decode, to);
-    const bool hides = has && double(decode - from) > double(to - from) * kPromptHides;
-    const bool stays = canvas_->scene().homeIsDecode && !feed_.loading(); // a live run's prompt is not brought back
-    canvas_->setHomeIsDecode(has && (hides || stays) && workspace_.cursor().step >= counters.firstDecodeStep(), follow);
-}
-
-void TimelineView::revealCursor() {
-    const auto& step = canvas_->scene().cursorStep;
-    const TimeRange window = canvas_->scene().window;
-    if (!step || step->meets(window)) return;
-    const double size = std::max(window.size(), step->size() * 1.2);
-    canvas_->zoomTo({step->from - size * 0.1, step->from + size * 0.9});
-}
-
-void TimelineView::moveCursor(int steps, int layers) {
-    Cursor cursor = workspace_.cursor();
-    cursor.step += steps;
-    cursor.layer += layers;
-    workspace_.setCursor(cursor);
-    revealCursor(); // also where the cursor could go no further
-}
-
-void TimelineView::jumpCursor(bool toEnd) {
-    if (!workspace_.current()) return;
-    Cursor cursor = workspace_.cursor();
-    cursor.step = toEnd ? workspace_.current()->row.steps - 1 : 0;
-    workspace_.setCursor(cursor);
-    revealCursor();
-}
-
-void TimelineView::showDecode(bool whole) {
-    const StepCounters& counters = canvas_->data().counters;
-    const int first = counters.firstDecodeStep();
-    std::int64_t from = 0, to = 0;
-    if (first < 0 || !(whole ? counters.timesOfAll(true, from, to) : counters.timesOf(first, from, to))) return;
-    const double margin = double(to - from) * (whole ? 0.01 : 0.05) + 1;
-    canvas_->zoomTo({double(from) - margin, double(to) + margin});
-    if (whole) return;
-    Cursor cursor = workspace_.cursor();
-    cursor.step = first;
-    workspace_.setCursor(cursor);
-}
-
-void TimelineView::followFlow(bool forward) {
-    const TimelineScene& scene = canvas_->scene();
-    if (!scene.selected) return;
-    for (const SpanFlow& flow : scene.flows) {
-        const SpanRef& other = forward ? flow.to : flow.from;
-        if (other == *scene.selected) continue;
-        return choose(SpanRef(other), true);
-    }
-}
-
-// Search.
-
-void TimelineView::search() {
-    findMatches(false);
-    updateHits();
-    canvas_->dataChanged();
-}
-
-void TimelineView::findMatches(bool newOnly) {
-    TimelineData& held = canvas_->data();
-    if (!newOnly) held.matches.clear();
-    matchNewNames(held.index, search_->text().toStdString(), wordsOf, held.matches);
-}
-
-void TimelineView::updateHits() {
-    const TimelineData& held = canvas_->data();
-    const std::size_t count = matchCount(held.index, held.matches);
-    const auto& selected = canvas_->scene().selected;
-    const std::size_t number =
-        selected && held.index.size() <= kNumbered ? matchNumber(held.index, held.matches, *selected) : 0;
-    hits_->setText(search_->text().trimmed().isEmpty() ? QString()
-                   : count == 0                        ? tr("no span is called so")
-                   : number > 0
-                       ? tr("%1 of %2").arg(formatCount(std::int64_t(number)), formatCount(std::int64_t(count)))
-                   : count == 1 ? tr("1 hit")
-                                : tr("%1 hits").arg(formatCount(std::int64_t(count))));
-}
-
-void TimelineView::goToMatch(bool forward) {
-    const TimelineData& held = canvas_->data();
-    const TimelineScene& scene = canvas_->scene();
-    if (matchCount(held.index, held.matches) == 0) return;
-    std::optional<SpanRef> from;
-    if (scene.selected && held.isMatch(held.index.at(*scene.selected).name)) from = scene.selected;
-    const auto ns = std::int64_t(forward ? scene.window.from : scene.window.to);
-    auto found =
-        forward ? nextMatch(held.index, held.matches, from, ns) : previousMatch(held.index, held.matches, from, ns);
-    if (!found) // round to the other end
-        found = forward ? nextMatch(held.index, held.matches, std::nullopt, held.index.firstNs())
-                        : previousMatch(held.index, held.matches, std::nullopt, held.index.endNs() + 1);
-    if (found) choose(*found, true);
-}
-
-bool TimelineView::eventFilter(QObject* watched, QEvent* event) {
-    if (watched == search_ && event->type() == QEvent::KeyPress) {
-        auto* key = static_cast<QKeyEvent*>(event);
-        if (key->key() == Qt::Key_Return || key->key() == Qt::Key_Enter) {
-            goToMatch(!key->modifiers().testFlag(Qt::ShiftModifier));
-            return true;
-        }
-        if (key->key() == Qt::Key_Escape) {
-            search_->clear();
-            canvas_->setFocus();
-            return true;
-        }
-    }
-    return View::eventFilter(watched, event);
 }
 
 View* makeTimelineView(Workspace& workspace, QWidget* parent) { return new TimelineView(workspace, parent); }
