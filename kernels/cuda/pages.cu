@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kThreads) scoreKernel(PageScoreArgs a) {
     if (blockIdx.x == 0 && set == 0 && row == 0 && threadIdx.x == 0) stamp(a.mark);
     if (a.active != nullptr && a.active[row] == 0) return;
     const int position = a.position != nullptr ? a.position[row] : a.at;
-    const int pages = position / shape.blockSize + 1, complete = (position + 1) / shape.blockSize;
+    const int pages = position / shape.blockSize + 1, complete = (position + 1 - a.unseen) / shape.blockSize;
     const int first = (int(blockIdx.x) * kWarps + warp) * kPagesPerWarp;
     if (int(blockIdx.x) * kWarps * kPagesPerWarp >= pages) return;
 

@@ -17,8 +17,10 @@ public:
     void plan(DeviceArena& arena);
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
     void append(const DeviceStep& step) const;
-    /// By a step's queries; and by one sequence's, [queryHeads*dim], at a position.
+    /// By a step's queries; by queries [rows, queryHeads*dim] guessed for a layer that lacks the step's token; and by
+    /// one sequence's, [queryHeads*dim], at a position.
     void score(const DeviceStep& step) const;
+    void scoreAhead(const DeviceStep& step, int target, const __nv_bfloat16* q) const;
     void scoreAt(int layer, int sequence, int position, const __nv_bfloat16* q) const;
 
     int sets() const { return context_.shape.kvHeads / shared_; }
@@ -34,6 +36,7 @@ private:
         return {context_.shape, cuboidMean_, of.digests, of.openPage, context_.blockFirst};
     }
     cuda::PageScoreArgs scoreArgs(int layer) const;
+    cuda::PageScoreArgs stepArgs(const DeviceStep& step, int layer, const __nv_bfloat16* q) const;
 
     const DeviceSelectorContext& context_;
     const bool cuboidMean_, mean_;
