@@ -63,7 +63,7 @@ struct DeviceSelectorContext {
     int promptChunk = 0;                    // most tokens of a DevicePromptChunk
     int slots = 0;                          // per (sequence, offloaded layer, KV head)
     bool offload = true;
-    bool record = true; // false: no reports and no marks
+    bool record = true;       // false: no reports and no marks
     RecordLevel level = RecordLevel::Counters;
     const PinnedMemory* store = nullptr; // to be used for what goes to the host, if it is large enough
     const std::vector<DeviceLayerState>& layers;
@@ -126,6 +126,9 @@ public:
 
     /// Whether the oracle may read what every key would get from the tiers' blocks.
     virtual bool keepsKeys() const { return true; }
+    /// With ownDeviceTier: whether all query heads of a group attend to what is recorded, and to nothing else. The
+    /// oracle then keeps every key itself, beside what the method keeps.
+    virtual bool attendsToRecorded() const { return false; }
 
     virtual bool needsLogSums() const { return false; }
     /// Attention over a chunk of a prompt in an own way; args are those of full attention. @return whether it is done
