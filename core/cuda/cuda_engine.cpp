@@ -65,6 +65,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                                            chunk_,
                                            options_.slots,
                                            options_.offload,
+                                           options_.ranksBlocks,
                                            options_.record,
                                            level,
                                            options_.store,

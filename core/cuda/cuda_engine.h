@@ -27,6 +27,7 @@ struct CudaEngineOptions {
     int slots = 0;
     std::vector<bool> offloaded, indexed; // [layer]
     bool leastRecentlyUsed = false;
+    bool ranksBlocks = false; // the selector says how recent a block counts as (CachePolicy::byWorth)
     RecordLevel level = RecordLevel::Counters;
     bool record = true; // false: no selections, counters or marks at all
     bool useLibrary = true;

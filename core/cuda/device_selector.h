@@ -63,6 +63,7 @@ struct DeviceSelectorContext {
     int promptChunk = 0;                    // most tokens of a DevicePromptChunk
     int slots = 0;                          // per (sequence, offloaded layer, KV head)
     bool offload = true;
+    bool ranksBlocks = false; // the selector writes lastUse: the cache policy goes by what blocks are worth
     bool record = true;       // false: no reports and no marks
     RecordLevel level = RecordLevel::Counters;
     const PinnedMemory* store = nullptr; // to be used for what goes to the host, if it is large enough
