@@ -100,7 +100,7 @@ struct DeviceStep {
     const float* qkv = nullptr;             // [rows, (queryHeads + 2 kvHeads)*dim], before head norms and rotation
     const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim], rotated
     const __nv_bfloat16 *newKey = nullptr,
-                        *newValue = nullptr; // [rows, kvHeads*dim] rotated; the value where it is not in its block yet
+                        *newValue = nullptr; // [rows, kvHeads*dim] rotated
     std::uint64_t *stage1Mark = nullptr, *poolingMark = nullptr, *offloadingMark = nullptr; // null: not recorded
     char* report =
         nullptr; // reportBytes() of this layer, copied to the host with the step's report; null: not recorded
