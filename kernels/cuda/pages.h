@@ -38,6 +38,7 @@ struct PageScoreArgs {
     int rows = 0, firstSequence = 0; // row r is sequence firstSequence + r
     int shared = 1;                  // KV heads that have one page set
     bool mean = true;                // over the set's query heads; else their sum
+    bool largest = false;            // in place of both: the largest of one KV head's query heads
     int maxPages = 0;
     const std::int32_t* position = nullptr; // [rows]; null: `at` for all
     int at = 0;

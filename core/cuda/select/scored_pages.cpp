@@ -36,6 +36,7 @@ cuda::PageScoreArgs ScoredPages::scoreArgs(int layer) const {
     args.pages = digestsOf(layer);
     args.shared = shared_;
     args.mean = mean_;
+    args.largest = largest_;
     args.maxPages = context_.maxBlocks;
     args.scores = scores_;
     return args;

@@ -9,9 +9,9 @@ namespace kvscope {
 class ScoredPages {
 public:
     /// shared: KV heads that have one page set. mean: a page's score is the mean over the set's query heads, else their
-    /// sum. The context outlives it.
-    ScoredPages(const DeviceSelectorContext& context, bool cuboidMean, int shared, bool mean)
-        : context_(context), cuboidMean_(cuboidMean), mean_(mean), shared_(shared),
+    /// sum; or, largest, that of the best of them, where each KV head has a set of its own. The context outlives it.
+    ScoredPages(const DeviceSelectorContext& context, bool cuboidMean, int shared, bool mean, bool largest = false)
+        : context_(context), cuboidMean_(cuboidMean), mean_(mean), largest_(largest), shared_(shared),
           layers_(std::size_t(context.config.layers)) {}
 
     void plan(DeviceArena& arena);
@@ -39,7 +39,7 @@ private:
     cuda::PageScoreArgs stepArgs(const DeviceStep& step, int layer, const __nv_bfloat16* q) const;
 
     const DeviceSelectorContext& context_;
-    const bool cuboidMean_, mean_;
+    const bool cuboidMean_, mean_, largest_;
     const int shared_;
     std::vector<Layer> layers_;
     float* scores_ = nullptr;

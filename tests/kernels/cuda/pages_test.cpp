@@ -16,7 +16,7 @@ using namespace test;
 
 struct PageCase {
     int dim, kvHeads, group, size, shared, tokens;
-    bool cuboidMean;
+    bool cuboidMean, largest = false;
 };
 void PrintTo(const PageCase& c, std::ostream* out) {
     *out << "dim " << c.dim << ", " << c.kvHeads << " heads of " << c.group << ", page " << c.size << ", " << c.tokens
@@ -27,7 +27,7 @@ class CudaPages : public CudaTest, public ::testing::WithParamInterface<PageCase
 
 /// Of tokens [page*size, ...) of a head's keys [tokens, dim].
 double bound(const PageCase& c, const std::vector<float>& keys, int page, const float* q) {
-    double sum = 0;
+    std::vector<double> heads(std::size_t(c.group), 0.0);
     for (int d = 0; d < c.dim; ++d) {
         double low = 1e300, high = -1e300, radius = 0;
         const auto key = [&](int t) { return double(keys[std::size_t((page * c.size + t) * c.dim + d)]); };
@@ -37,10 +37,10 @@ double bound(const PageCase& c, const std::vector<float>& keys, int page, const 
         if (c.cuboidMean) low = centre - radius, high = centre + radius;
         for (int h = 0; h < c.group; ++h) {
             const double value = double(q[h * c.dim + d]);
-            sum += std::max(value * low, value * high);
+            heads[std::size_t(h)] += std::max(value * low, value * high);
         }
     }
-    return sum;
+    return c.largest ? *std::max_element(heads.begin(), heads.end()) : std::accumulate(heads.begin(), heads.end(), 0.0);
 }
 
 /// A prompt, then tokens one by one, resident (keys are read from the blocks) or not: scores at every step.
@@ -93,6 +93,7 @@ TEST_P(CudaPages, BoundsAgreeWithFloat64OverAPromptAndManySteps) {
         score.pages = pages;
         score.rows = rows;
         score.shared = c.shared;
+        score.largest = c.largest;
         score.maxPages = maxPages;
         score.position = dposition.get();
         score.active = active.get();
@@ -121,8 +122,8 @@ TEST_P(CudaPages, BoundsAgreeWithFloat64OverAPromptAndManySteps) {
                         for (int g = set * c.shared; g < (set + 1) * c.shared; ++g)
                             want += bound(c, keys[std::size_t(row * c.kvHeads + g)], page,
                                           wide.data() + std::size_t((row * c.kvHeads + g) * c.group * c.dim));
-                        want /= c.shared * c.group;
-                        // 2*dim numbers of size 3, rounded to 11 bits.
+                        if (!c.largest) want /= c.shared * c.group;
+                        // 2*dim numbers of size 3, rounded to 11 bits; of one head as of the mean of many.
                         EXPECT_NEAR(value, want, 3 * 0x1p-11 * std::sqrt(2.0 * c.dim) * 3)
                             << "row " << row << " page " << page << " step " << step;
                     }
@@ -143,7 +144,9 @@ TEST_P(CudaPages, BoundsAgreeWithFloat64OverAPromptAndManySteps) {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaPages,
                          ::testing::Values(PageCase{128, 2, 4, 32, 2, 700, true}, PageCase{64, 4, 3, 16, 4, 301, true},
                                            PageCase{128, 2, 16, 64, 1, 1290, true},
-                                           PageCase{64, 2, 1, 16, 1, 20, false}));
+                                           PageCase{64, 2, 1, 16, 1, 20, false},
+                                           PageCase{128, 2, 5, 32, 1, 700, true, true},
+                                           PageCase{64, 1, 16, 16, 1, 301, false, true}));
 
 using CudaPageChoice = CudaTest;
 
