@@ -277,10 +277,11 @@ CheckReport check(const Arguments& arguments, const ReplayOptions& options, cons
                   const SelectionTrace& trace, const Progress& progress, const std::stop_token& stop) {
     const auto model = recordedModel(arguments, trace.run);
     std::vector<EngineCache> caches = cachesToCheck(arguments, options, trace);
-    const bool hasControl = trace.run.deviceSlots > 0;
-    if (hasControl)
-        caches.insert(caches.begin(), {trace.cachePolicy.empty() ? "keep-selected" : trace.cachePolicy,
-                                       trace.run.deviceSlots, trace.link});
+    const std::string recorded = trace.cachePolicy.empty() ? "keep-selected" : trace.cachePolicy;
+    const auto known = replayPolicies(); // lru-s goes by what a recording does not hold
+    const bool hasControl = trace.run.deviceSlots > 0 &&
+                            std::any_of(known.begin(), known.end(), [&](const auto& p) { return p.name == recorded; });
+    if (hasControl) caches.insert(caches.begin(), {recorded, trace.run.deviceSlots, trace.link});
     CheckReport report{model->name(), {}, checkReplay(reader, trace, model, caches, 0, progress, stop)};
     if (hasControl) {
         report.control = report.configs.front();

@@ -285,7 +285,7 @@ Command addRun(CLI::App& app) {
     sub->add_flag("--no-offload", arguments->resident, "Keep every block on the device; nothing is transferred")
         ->excludes("--device-kv");
     sub->add_option("--cache-policy", arguments->session.cachePolicy,
-                    "keep-selected or lru; default: lru when --device-kv leaves slots to spare");
+                    "keep-selected, lru, or lru-s with infllm; default: lru when there are slots to spare");
     sub->add_option("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s")->capture_default_str();
     sub->add_option("--threads", arguments->session.threads, "CPU threads; 0: all cores")->capture_default_str();
     sub->add_option("--trace", arguments->trace, "Record into this .kvtrace file; an existing trace gets another run");

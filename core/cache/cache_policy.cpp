@@ -35,6 +35,10 @@ std::span<const CachePolicy> cachePolicies() {
                     slotOrder},
         CachePolicy{"lru", "Least recently used", "A miss takes the slot whose block was selected longest ago.",
                     leastRecentlyUsed},
+        CachePolicy{"lru-s", "Least recently used, by score",
+                    "A miss takes the slot whose block is worth least: the attention it received when it was selected "
+                    "last, less with every step since. For methods that say what blocks are worth (InfLLM).",
+                    leastRecentlyUsed, true},
     };
     return table;
 }

@@ -49,6 +49,8 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     if (options_.makeSelector != nullptr) {
         std::vector<cuda::HeadNorms> norms;
         for (const DeviceLayer& layer : model_->layers) norms.push_back(layer.headNorms);
+        const RecordLevel level = // the oracle compares what was chosen
+            options_.oracle ? std::max(options_.level, RecordLevel::Selections) : options_.level;
         selector_ = options_.makeSelector(options_.parameters,
                                           {launch_,
                                            config,
@@ -63,8 +65,9 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                                            chunk_,
                                            options_.slots,
                                            options_.offload,
+                                           options_.ranksBlocks,
                                            options_.record,
-                                           options_.level,
+                                           level,
                                            options_.store,
                                            layers_,
                                            blockFirstDevice_,
@@ -103,7 +106,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
         for (cudaEvent_t* event : {&chosen_, &loaded_[0], &loaded_[1]})
             cuda::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
     }
-    if (options_.oracle && selector_ && !selector_->keepsKeys())
+    if (options_.oracle && selector_ && !selector_->keepsKeys() && !selector_->attendsToRecorded())
         throw Error(ErrorKind::Unsupported,
                     "the GPU backend cannot measure the attention that this method leaves out: it does not keep the "
                     "keys as they were",
@@ -200,7 +203,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
         append.listSlot = lists.slot;
         append.listCount = lists.count;
         append.capacity = capacity_;
-    } else if (!layer.offloaded && !layer.own) {
+    } else if (!layer.offloaded && layer.blocks != nullptr) {
         append.blocks = layer.blocks;
         append.headFirst = blockFirstDevice_;
     }
@@ -361,8 +364,9 @@ void CudaEngine::measureMass(int index, const Entry& entry) {
     args.biasScale = spec_.bias.scale;
     args.maxBlocks = maxBlocks_;
     args.window = windows_[std::size_t(index)];
+    args.unit = spec_.unitTokens();
     args.logSums = blockLogSums_;
-    args.mass = entry.masses + std::size_t(index) * std::size_t(rows_ * kvHeads_) * std::size_t(maxBlocks_);
+    args.mass = entry.masses + std::size_t(index) * std::size_t(rows_ * kvHeads_) * std::size_t(maxUnits());
     args.mark = mark(entry, index, kOracle);
     cuda::measureBlockMass(launch_, args);
 }

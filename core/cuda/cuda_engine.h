@@ -27,6 +27,7 @@ struct CudaEngineOptions {
     int slots = 0;
     std::vector<bool> offloaded, indexed; // [layer]
     bool leastRecentlyUsed = false;
+    bool ranksBlocks = false; // the selector says how recent a block counts as (CachePolicy::byWorth)
     RecordLevel level = RecordLevel::Counters;
     bool record = true; // false: no selections, counters or marks at all
     bool useLibrary = true;
@@ -114,7 +115,7 @@ private:
         std::uint32_t* counts = nullptr;      // [layers][2] blocks loaded, blocks written back
         std::uint32_t* blocks = nullptr;      // [layers][rows*kvHeads][capacity]
         float* scores = nullptr;
-        float* masses = nullptr; // [layers][rows*kvHeads][maxBlocks], with the oracle
+        float* masses = nullptr; // [layers][rows*kvHeads][maxUnits()], with the oracle
         char* own = nullptr;     // [layers][DeviceSelector::reportBytes()]
     };
 
@@ -136,6 +137,7 @@ private:
     void prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                          const Progress& progress, double begin, double end, const std::stop_token& stop);
     void prefillAttend(const DevicePromptChunk& chunk);
+    int maxUnits() const { return maxBlocks_ * (spec_.blockSize / spec_.unitTokens()); } // of what the trace counts
     void measureMass(int index, const Entry& entry);
     void embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear = nullptr, int clearCount = 0,
                std::uint64_t* mark = nullptr);

@@ -64,6 +64,7 @@ void CudaEngine::planMemory() {
         layer.offloaded = options_.offloaded[std::size_t(i)];
         layer.own = layer.sparse && spec_.ownDeviceTier;
         if (layer.own) { // the selector's affair
+            if (options_.oracle) arena_.plan(layer.blocks, std::size_t(blocksTotal_) * blockElements_, "the oracle");
         } else if (layer.offloaded) {
             arena_.plan(layer.blocks, heads * std::size_t(options_.slots) * blockElements_, "KV slots");
             arena_.plan(layer.map, heads * std::size_t(options_.slots), "slot maps");
@@ -129,7 +130,7 @@ void CudaEngine::planMemory() {
     arena_.plan(listSlot_, lists * std::size_t(std::max(capacity_, 1)), "selections");
     arena_.plan(listCount_, lists, "selections");
     if (options_.oracle)
-        arena_.plan(blockLogSums_, rows * std::size_t(config.queryHeads) * std::size_t(maxBlocks_), "the oracle");
+        arena_.plan(blockLogSums_, rows * std::size_t(config.queryHeads) * std::size_t(maxUnits()), "the oracle");
     arena_.plan(loads_, lists * std::size_t(std::max(capacity_, 1)), "selections");
     arena_.plan(writeBacks_, heads * (ahead_ ? std::size_t(config.layers) : 1), "selections");
     arena_.plan(counters_, std::size_t(config.layers) * 2 + 2, "session state");
@@ -262,7 +263,7 @@ std::size_t CudaEngine::placeEntry(Entry& entry, char* base) const {
         options_.record && !spec_.dense && (options_.level != RecordLevel::Counters || options_.oracle);
     if (selections) take(entry.blocks, layers * heads * std::size_t(capacity_));
     if (selections && options_.level == RecordLevel::Full) take(entry.scores, layers * heads * std::size_t(capacity_));
-    if (options_.oracle) take(entry.masses, layers * heads * std::size_t(maxBlocks_));
+    if (options_.oracle) take(entry.masses, layers * heads * std::size_t(maxUnits()));
     if (selector_ && options_.record && selector_->reportBytes() > 0)
         take(entry.own, layers * selector_->reportBytes());
     return at;

@@ -164,6 +164,11 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             cuda::stampNow(launch_,
                            promptMarks_[std::size_t(i)] + (length - 1) / kPrefillChunk * kMarks + kPooling); // its end
         }
+        if (layer.own && layer.blocks != nullptr)
+            cuda::check(cudaMemcpyAsync(layer.blocks + std::size_t(blockFirst_[head]) * blockElements_, blocks,
+                                        std::size_t(kvHeads_) * std::size_t(headStride) * sizeof(Bf16),
+                                        cudaMemcpyDeviceToDevice, stream_),
+                        "keeping keys for the oracle");
         if (layer.offloaded) {
             cuda::placeTail(launch_, shape_, blocks, headStride, sequence, length, layer.blocks, options_.slots,
                             layer.map, layer.lastUse);

@@ -92,10 +92,6 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
             const char* report = entry.own == nullptr ? nullptr : entry.own + std::size_t(i) * selector_->reportBytes();
             selector_->fill(i, report, sequences, out, record, firstSelection);
         };
-        if (layer.own) {
-            complete();
-            continue;
-        }
         const auto measure = [&](const float* mass, const ActiveSequence& sequence, SelectionRecord& selection) {
             const std::span<const std::int32_t> chosen(record.blocks.data() + selection.first,
                                                        std::size_t(selection.selected));
@@ -104,14 +100,29 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
             selection.mass = float(std::min(1.0, sum));
             OracleRecord best{record.step, i, sequence.sequence, selection.kvHead};
             const int window = windows_[std::size_t(i)], tokens = sequence.position + 1;
-            const int first = window > 0 ? std::max(0, tokens - window) / spec_.blockSize : 0; // block in sight
+            const int unit = spec_.unitTokens(),
+                      first = window > 0 ? std::max(0, tokens - window) / unit : 0; // in sight
             std::vector<std::int32_t> inSight;
             for (const std::int32_t block : chosen) inSight.push_back(block - first);
-            describeSelection({mass + first, std::size_t(spec_.grid.blocks(tokens) - first)}, inSight,
+            describeSelection({mass + first, std::size_t((tokens + unit - 1) / unit - first)}, inSight,
                               {record.origins.data() + selection.first, chosen.size()}, best);
             keepOracle(best, selection);
             if (options_.oracleObserver != nullptr) options_.oracleObserver->observe(best);
         };
+        const auto massesOf = [&](int sequence, int g) {
+            return entry.masses +
+                   (std::size_t(i) * heads + std::size_t(sequence * kvHeads_ + g)) * std::size_t(maxUnits());
+        };
+        if (layer.own) {
+            complete();
+            auto of = active.begin(); // selections are those of the active sequences in turn
+            for (std::size_t s = firstSelection; entry.masses != nullptr && s < record.selections.size(); ++s) {
+                SelectionRecord& selection = record.selections[s];
+                while (of->sequence != selection.sequence) ++of;
+                measure(massesOf(selection.sequence, selection.kvHead), *of, selection);
+            }
+            continue;
+        }
         bool keptDefined = true, any = false;
         int kept = 0;
         for (const ActiveSequence& sequence : active)
@@ -140,8 +151,7 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
                         record.origins.push_back(Origin(blocks[b] >> cuda::kOriginShift & 7));
                         record.hit.push_back(std::uint8_t(blocks[b] >> cuda::kHitShift & 1));
                     }
-                    if (entry.masses != nullptr)
-                        measure(entry.masses + item * std::size_t(maxBlocks_), sequence, selection);
+                    if (entry.masses != nullptr) measure(massesOf(sequence.sequence, g), sequence, selection);
                     if (entry.scores != nullptr)
                         record.scores.insert(record.scores.end(), entry.scores + item * std::size_t(capacity_),
                                              entry.scores + item * std::size_t(capacity_) + head.selected);

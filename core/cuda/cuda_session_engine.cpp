@@ -1,4 +1,5 @@
 // A session's DecodeEngine on the GPU.
+#include "core/cache/cache_policy.h"
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/gpu_device.h"
 #include "core/select/method.h"
@@ -63,7 +64,9 @@ private:
         options.slots = setup.slots;
         options.offloaded = setup.offloaded;
         options.indexed = setup.indexed;
-        options.leastRecentlyUsed = setup.cachePolicy == "lru";
+        const CachePolicy& policy = findCachePolicy(setup.cachePolicy);
+        options.leastRecentlyUsed = policy.name != "keep-selected";
+        options.ranksBlocks = policy.byWorth;
         options.level = setup.level;
         options.trace = setup.options.gpuTrace;
         options.sampling = setup.options.sampling;

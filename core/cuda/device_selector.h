@@ -63,7 +63,8 @@ struct DeviceSelectorContext {
     int promptChunk = 0;                    // most tokens of a DevicePromptChunk
     int slots = 0;                          // per (sequence, offloaded layer, KV head)
     bool offload = true;
-    bool record = true; // false: no reports and no marks
+    bool ranksBlocks = false; // the selector writes lastUse: the cache policy goes by what blocks are worth
+    bool record = true;       // false: no reports and no marks
     RecordLevel level = RecordLevel::Counters;
     const PinnedMemory* store = nullptr; // to be used for what goes to the host, if it is large enough
     const std::vector<DeviceLayerState>& layers;
@@ -99,7 +100,7 @@ struct DeviceStep {
     const float* qkv = nullptr;             // [rows, (queryHeads + 2 kvHeads)*dim], before head norms and rotation
     const __nv_bfloat16* q = nullptr;       // [rows, queryHeads*dim], rotated
     const __nv_bfloat16 *newKey = nullptr,
-                        *newValue = nullptr; // [rows, kvHeads*dim] rotated; the value where it is not in its block yet
+                        *newValue = nullptr; // [rows, kvHeads*dim] rotated
     std::uint64_t *stage1Mark = nullptr, *poolingMark = nullptr, *offloadingMark = nullptr; // null: not recorded
     char* report =
         nullptr; // reportBytes() of this layer, copied to the host with the step's report; null: not recorded
@@ -126,6 +127,9 @@ public:
 
     /// Whether the oracle may read what every key would get from the tiers' blocks.
     virtual bool keepsKeys() const { return true; }
+    /// With ownDeviceTier: whether all query heads of a group attend to what is recorded, and to nothing else. The
+    /// oracle then keeps every key itself, beside what the method keeps.
+    virtual bool attendsToRecorded() const { return false; }
 
     virtual bool needsLogSums() const { return false; }
     /// Attention over a chunk of a prompt in an own way; args are those of full attention. @return whether it is done

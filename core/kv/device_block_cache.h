@@ -26,6 +26,9 @@ public:
     int admit(std::span<const std::int32_t> wanted, std::int32_t fresh, int step, const float* hostBlocks,
               std::span<std::uint8_t> hit, std::vector<CopyItem>& copies);
 
+    /// What the policy takes for the last use of a resident block, until it is wanted again.
+    void rank(std::int32_t block, std::int32_t use) { lastUse_[std::size_t(slotOf_[std::size_t(block)])] = use; }
+
     int slots() const { return int(map_.size()); }
     std::span<const std::int32_t> map() const { return map_; } // slot -> block, -1 empty
     bool resident(std::int32_t block) const { return slotOf_[std::size_t(block)] >= 0; }

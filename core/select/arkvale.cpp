@@ -2,6 +2,7 @@
 // important ones leave.
 #include "core/select/arkvale_budget.h"
 #include "core/select/common_parameters.h"
+#include "core/select/next_query.h"
 #include "core/select/page_digests.h"
 #include "core/select/range_products.h"
 
@@ -35,14 +36,16 @@ using select::PageDigests;
 class ArkVale final : public Selector {
 public:
     ArkVale(const SelectorContext& context, const ParameterValues& values)
-        : context_(context), budget_(values), shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1) {
+        : context_(context), budget_(values), shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
+          ahead_(values.integer("prefetch_layers") > 0),
+          next_(ahead_ ? std::size_t(context.sequences() * context.shape.kvHeads) : 0) {
         const Digest digest = values.text("digest") == "bounds" ? Digest::Bounds : Digest::CuboidMean;
         for (const int tokens : context.maxTokens)
             for (int i = 0; i < context.shape.layers * context.shape.kvHeads; ++i)
                 heads_.push_back({PageDigests(context.shape.dim, context.spec.blockSize, tokens, digest), {}});
     }
 
-    Needs needs() const override { return {.prompt = true}; }
+    Needs needs() const override { return {.input = ahead_, .prompt = true, .ahead = ahead_}; }
     void prompt(const PromptChunk& chunk) override {
         if (chunk.first + chunk.n < chunk.promptTokens) return;
         const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
@@ -53,8 +56,11 @@ public:
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads) of(item.layer, item.sequence, item.kvHead).digests.append(item.key, 1);
     }
-    void score(std::span<HeadStep> heads) override;
+    void score(std::span<HeadStep> heads) override {
+        if (heads[0].layer != nextLayer_) scoreAll(heads);
+    }
     void choose(std::span<HeadStep> heads) override;
+    void lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) override;
 
 private:
     struct Head {
@@ -66,11 +72,17 @@ private:
     }
     void scoreGroup(std::span<HeadStep> group);
     void chooseGroup(std::span<HeadStep> group);
+    void scoreAll(std::span<HeadStep> heads);
+    void chooseAll(std::span<HeadStep> heads);
 
     const SelectorContext context_;
     const PageBudget budget_;
     const int shared_; // KV heads with one page set
+    const bool ahead_; // a layer's pages are chosen in the layer before it
     std::vector<Head> heads_;
+    std::vector<HeadStep> next_;   // the choices of the layer that comes, in the order of the present one's items
+    int nextLayer_ = -1;           // which it is
+    std::vector<float> queries_;   // guessed for it, [rows, queryHeads, dim]
     std::vector<float> lastQuery_; // of the prompt being read, [queryHeads, dim]
 };
 
@@ -146,7 +158,7 @@ void ArkVale::chooseGroup(std::span<HeadStep> group) {
     }
 }
 
-void ArkVale::score(std::span<HeadStep> heads) {
+void ArkVale::scoreAll(std::span<HeadStep> heads) {
     const auto shared = std::size_t(shared_);
     context_.kernels.forEach(int(heads.size() / shared), [&](int i) {
         const auto group = heads.subspan(std::size_t(i) * shared, shared);
@@ -154,12 +166,38 @@ void ArkVale::score(std::span<HeadStep> heads) {
     });
 }
 
-void ArkVale::choose(std::span<HeadStep> heads) {
+void ArkVale::chooseAll(std::span<HeadStep> heads) {
     const auto shared = std::size_t(shared_);
     context_.kernels.forEach(int(heads.size() / shared), [&](int i) {
         const auto group = heads.subspan(std::size_t(i) * shared, shared);
         if (!group.front().dense) chooseGroup(group);
     });
+}
+
+void ArkVale::choose(std::span<HeadStep> heads) {
+    if (heads[0].layer != nextLayer_) return chooseAll(heads);
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+        heads[i].selected.swap(next_[i].selected);
+        heads[i].wanted.swap(next_[i].wanted);
+    }
+    nextLayer_ = -1;
+}
+
+/// The next layer's pages by its own projection of this layer's input; what it recalls travels while this one attends.
+void ArkVale::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) {
+    const int target = heads[0].layer + 1;
+    if (target >= context_.shape.layers || target < context_.spec.denseLayers) return;
+    select::nextQueries(context_, target, heads, queries_);
+    const std::span<HeadStep> next(next_.data(), heads.size());
+    for (std::size_t i = 0; i < heads.size(); ++i) {
+        select::placeAhead(context_, target, heads[i], next[i]);
+        next[i].q = queries_.data() + i * std::size_t(context_.group()) * std::size_t(context_.shape.dim);
+    }
+    scoreAll(next);
+    chooseAll(next);
+    nextLayer_ = target;
+    if (!context_.cache.offloaded(target)) return;
+    for (const HeadStep& item : next) requests.push_back({target, item.sequence, item.kvHead, item.wanted});
 }
 
 /// Seeds the resident pages with the best of the last prompt token's query: the whole budget, not only what it selects.
@@ -186,8 +224,8 @@ void ArkVale::promptDone(int layer, int sequence, int tokens, std::vector<Prefet
         for (int page = item.firstBlock; page <= item.position / layout.blockSize; ++page)
             head.resident.push_back(page); // all of the prompt: the choice below leaves the budget's best
     }
-    score(items);
-    choose(items);
+    scoreAll(items);
+    chooseAll(items);
     for (const HeadStep& item : items) seeds.push_back({layer, sequence, item.kvHead, item.wanted});
 }
 
@@ -250,9 +288,24 @@ MethodEntry arkValeMethod() {
          "layers",
          "First layers that use full attention and keep their whole cache on the device.",
          {}},
+        {"prefetch_layers",
+         ParameterType::Integer,
+         "0",
+         0,
+         1,
+         "layers",
+         "1: a layer's pages are chosen one layer ahead, by its own query projection of the input that the layer "
+         "before "
+         "has, and recalled while that one attends; 0: in the layer itself, which waits for them.",
+         {}},
         select::bias(),
         select::biasScale()};
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
+        if (config.latent && values.integer("prefetch_layers") > 0)
+            throw Error(ErrorKind::Unsupported,
+                        "arkvale's prefetch needs the query projection of plain heads, and this model has latent "
+                        "attention",
+                        "set prefetch_layers=0");
         SelectionSpec spec = select::commonSpec(values, config);
         const PageBudget budget(values);
         spec.budget = {budget.sink, budget.window, false, budget.resident - budget.sink - budget.window, 0};

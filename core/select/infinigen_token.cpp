@@ -65,7 +65,6 @@ private:
     std::vector<std::vector<std::int32_t>> chosen_, unions_;
     std::vector<std::vector<std::int32_t>> attended_; // likewise, of the present layer
     std::vector<float> queries_;
-    std::vector<std::int32_t> ropeRows_;
     std::vector<AlignedBuffer<float>> gathered_; // [item * group + head]
 };
 
@@ -162,13 +161,7 @@ void InfinigenToken::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRe
     if (target >= context_.shape.layers || target < context_.spec.denseLayers) return;
     const auto kvHeads = std::size_t(context_.shape.kvHeads), dim = std::size_t(context_.shape.dim);
     const std::size_t rows = heads.size() / kvHeads, queryHeads = kvHeads * std::size_t(group);
-    queries_.resize(rows * queryHeads * dim);
-    ropeRows_.resize(rows);
-    for (std::size_t row = 0; row < rows; ++row) {
-        const HeadStep& item = heads[row * kvHeads];
-        ropeRows_[row] = context_.rope.first(item.sequence) + item.position;
-    }
-    select::nextQueries(context_, target, heads[0].input, int(rows), ropeRows_, queries_.data());
+    select::nextQueries(context_, target, heads, queries_);
     const int window = context_.rules.windowOf(target);
     const auto firstTokenOf = [&](const HeadStep& item) {
         return window > 0 ? std::max(0, item.position + 1 - window) : 0;

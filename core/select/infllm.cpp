@@ -65,6 +65,8 @@ private:
     void place(HeadStep& item, const PromptChunk& chunk, int position, int kvHead) const;
     void rotateFixed(std::span<HeadStep> heads);
     void represent(Head& head, int blocks);
+    void rankCached(std::span<const HeadStep> heads, std::size_t first);
+    double worthOf(std::size_t index, const KvBlockView& view) const;
     void scoreGroup(std::span<HeadStep> group);
     void reserve(std::size_t items);
     const float* fixedQuery(std::size_t item) const { return fixedQueries_.data() + item * queryFloats_; }
@@ -400,6 +402,48 @@ void InfLlm::after(std::span<HeadStep> heads, std::vector<PrefetchRequest>&) {
                 head.mass[h][std::size_t(begin) + j] += double(item.windowScores[j]);
         }
     });
+    if (!context_.ranksBlocks || !context_.cache.offloaded(heads[0].layer)) return;
+    const auto shared = std::size_t(shared_);
+    context_.kernels.forEach(int(heads.size() / shared), [&](int set) {
+        const std::size_t first = std::size_t(set) * shared;
+        rankCached(heads.subspan(first, shared), first);
+    });
+}
+
+/// The attention of an item's query heads to a block beyond the window.
+double InfLlm::worthOf(std::size_t index, const KvBlockView& view) const {
+    const auto group = std::size_t(context_.group());
+    std::vector<float> logits(std::size_t(context_.spec.blockSize));
+    double worth = 0;
+    for (std::size_t h = 0; h < group; ++h) {
+        const double near = double(nearLse_[index * group + h]), far = double(farLse_[index * group + h]),
+                     most = std::max(near, far), total = most + std::log(std::exp(near - most) + std::exp(far - most));
+        const std::size_t tokens = select::attentionLogits(
+            {&view, 1}, fixedQuery(index) + h * std::size_t(context_.shape.dim), context_.shape.dim,
+            context_.spec.blockSize, context_.rules.scale, context_.spec.bias.scale, logits.data());
+        for (std::size_t t = 0; t < tokens; ++t) worth += std::exp(double(logits[t]) - total);
+    }
+    return worth;
+}
+
+/// How recent the resident blocks of a set count as. Those that will leave the window were never in the paper's cache:
+/// they go first. heads: of the set; first: the index of the first one in the step.
+void InfLlm::rankCached(std::span<const HeadStep> heads, std::size_t first) {
+    const HeadStep& step = heads.front();
+    const int local = firstLocal(step.position, step.firstBlock), init = std::min(budget_.initBlocks, local);
+    std::size_t far = 0; // of the views beyond the window, which have the order of the selected blocks
+    for (const SelectedBlock& block : step.selected) {
+        std::int32_t use = 0;
+        if (block.block >= init && block.block < local) {
+            double worth = 0;
+            for (std::size_t i = 0; i < heads.size(); ++i) worth += worthOf(first + i, farViews_[first + i][far]);
+            use = std::max(0, step.position * kUsesPerStep +
+                                  std::int32_t(std::lround(std::max(double(budget_.usesPerDoubling) * std::log2(worth),
+                                                                    -double(step.position) * kUsesPerStep))));
+        }
+        far += block.block < local ? 1 : 0;
+        for (const HeadStep& item : heads) item.head->device.rank(block.block, use);
+    }
 }
 
 } // namespace
@@ -412,8 +456,8 @@ MethodEntry infLlmMethod() {
     entry.summary =
         "First tokens and a local window are always attended. Blocks that left the window are found by the mean key of "
         "their most attended tokens and attended without rotation, all at one fixed distance; a cache of them is "
-        "managed "
-        "by least recent use. The prompt is read with full attention, or in pieces by the same rule (prefill sparse).";
+        "managed by least recent use, or by score (cache policy lru-s). The prompt is read with full attention, or in "
+        "pieces by the same rule (prefill sparse).";
     Parameter size = select::blockSize();
     size.defaultValue = "128";
     entry.parameters = {
@@ -443,6 +487,14 @@ MethodEntry infLlmMethod() {
          65536,
          "blocks",
          "Blocks of distant context that stay on the device.",
+         {}},
+        {"score_decay",
+         ParameterType::Number,
+         "0.1",
+         0.001,
+         0.999,
+         "",
+         "With --cache-policy lru-s: what is left of a cached block's score after each step that does not select it.",
          {}},
         {"repr_topk",
          ParameterType::Integer,
@@ -485,6 +537,7 @@ MethodEntry infLlmMethod() {
         const ContextBudget budget(values);
         spec.budget = {budget.initBlocks, budget.localBlocks, false, budget.topk, 0};
         spec.deviceSlots = budget.initBlocks + budget.localBlocks + budget.cached;
+        spec.ranksBlocks = true;
         return spec;
     };
     entry.makeSelector = [](const ParameterValues& values,

@@ -2,13 +2,16 @@
 #pragma once
 
 #include "core/select/parameters.h"
+#include "kernels/block_worth.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace kvscope::select {
 
 struct ContextBudget {
     int initBlocks, localTokens, localBlocks, topk, cached;
+    float usesPerDoubling; // of what a block is worth, see kUsesPerStep
     explicit ContextBudget(const ParameterValues& values) {
         const int size = values.integer("block_size");
         initBlocks = (values.integer("init_tokens") + size - 1) / size;
@@ -16,6 +19,7 @@ struct ContextBudget {
         localBlocks = (localTokens + size - 1) / size + 1; // the window begins anywhere in its oldest block
         topk = values.integer("topk_blocks");
         cached = std::max(topk, values.integer("cached_blocks"));
+        usesPerDoubling = float(kUsesPerStep / -std::log2(values.number("score_decay")));
     }
 };
 

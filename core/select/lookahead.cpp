@@ -39,13 +39,9 @@ void LookaheadSelector::append(std::span<HeadStep> heads) {
 
 /// The inputs of the items' tokens are consecutive rows: one projection for all.
 void LookaheadSelector::predictRows(int target, bool ownInput, std::span<const HeadStep> heads) {
-    const std::size_t kvHeads = std::size_t(context_.shape.kvHeads), rows = heads.size() / kvHeads;
+    select::ropeRowsOf(context_, heads, ropeRows_);
+    const std::size_t rows = ropeRows_.size();
     queries_.resize(rows * std::size_t(queryWidth()));
-    ropeRows_.resize(rows);
-    for (std::size_t row = 0; row < rows; ++row) {
-        const HeadStep& item = heads[row * kvHeads];
-        ropeRows_[row] = context_.rope.first(item.sequence) + item.position;
-    }
     predict(target, ownInput, heads[0].input, int(rows), ropeRows_, queries_.data());
 }
 
@@ -98,19 +94,8 @@ void LookaheadSelector::lookAhead(std::span<HeadStep> heads, std::vector<Prefetc
     const int target = heads[0].layer + 1;
     if (target >= context_.shape.layers || target < context_.spec.denseLayers) return;
     predictRows(target, false, heads);
-    const int window = context_.rules.windowOf(target);
     const std::span<HeadStep> next(next_.data(), heads.size());
-    for (std::size_t i = 0; i < heads.size(); ++i) {
-        HeadStep& item = next[i];
-        item.head = &context_.cache.head(heads[i].sequence, target, heads[i].kvHead);
-        item.layer = target;
-        item.sequence = heads[i].sequence;
-        item.kvHead = heads[i].kvHead;
-        item.position = heads[i].position;
-        item.firstToken = window > 0 ? std::max(0, item.position + 1 - window) : 0;
-        item.firstBlock = item.firstToken / context_.spec.blockSize;
-        item.dense = item.position + 1 < context_.spec.denseBelowTokens;
-    }
+    for (std::size_t i = 0; i < heads.size(); ++i) select::placeAhead(context_, target, heads[i], next[i]);
     scoreBlocks(next, queries_);
     for (HeadStep& item : next) {
         if (item.dense) continue;

@@ -1,5 +1,7 @@
 #include "core/select/next_query.h"
 
+#include <algorithm>
+
 namespace kvscope::select {
 
 void rotateRows(const SelectorContext& context, float* x, int n, int heads, std::span<const std::int32_t> ropeRows) {
@@ -29,6 +31,34 @@ void nextQueries(const SelectorContext& context, int target, const float* input,
         context.kernels.norm(
             {out, n, config.queryHeads, config.headDim, width, weights.queryNorm.data(), config.rmsNormEps});
     rotateRows(context, out, n, config.queryHeads, ropeRows);
+}
+
+void ropeRowsOf(const SelectorContext& context, std::span<const HeadStep> heads, std::vector<std::int32_t>& rows) {
+    const auto kvHeads = std::size_t(context.shape.kvHeads);
+    rows.resize(heads.size() / kvHeads);
+    for (std::size_t row = 0; row < rows.size(); ++row) {
+        const HeadStep& item = heads[row * kvHeads];
+        rows[row] = context.rope.first(item.sequence) + item.position;
+    }
+}
+
+void nextQueries(const SelectorContext& context, int target, std::span<const HeadStep> heads, std::vector<float>& out) {
+    std::vector<std::int32_t> rows;
+    ropeRowsOf(context, heads, rows);
+    out.resize(rows.size() * std::size_t(context.rules.queryHeads) * std::size_t(context.shape.dim));
+    nextQueries(context, target, heads[0].input, int(rows.size()), rows, out.data());
+}
+
+void placeAhead(const SelectorContext& context, int target, const HeadStep& now, HeadStep& item) {
+    const int window = context.rules.windowOf(target);
+    item.head = &context.cache.head(now.sequence, target, now.kvHead);
+    item.layer = target;
+    item.sequence = now.sequence;
+    item.kvHead = now.kvHead;
+    item.position = now.position;
+    item.firstToken = window > 0 ? std::max(0, item.position + 1 - window) : 0;
+    item.firstBlock = item.firstToken / context.spec.blockSize;
+    item.dense = item.position + 1 < context.spec.denseBelowTokens;
 }
 
 } // namespace kvscope::select

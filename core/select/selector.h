@@ -36,6 +36,7 @@ struct SelectorContext {
     const RopeTables& rope;
     std::vector<int> maxTokens; // [sequence]
     bool offload = true;        // false: nothing leaves the device
+    bool ranksBlocks = false;   // the cache policy wants to know what blocks are worth (CachePolicy::byWorth)
     int group() const { return rules.queryHeads / shape.kvHeads; }
     int sequences() const { return int(maxTokens.size()); }
 };

@@ -1,4 +1,5 @@
 // The CPU backend: kernels/cpu, float32 KV cache, modelled link.
+#include "core/cache/cache_policy.h"
 #include "core/session/cpu_feed_forward.h"
 #include "core/session/cpu_projections.h"
 #include "core/session/engine.h"
@@ -62,7 +63,8 @@ CpuEngine::CpuEngine(const EngineSetup& setup)
     cacheOptions.offloaded = setup.offloaded;
     cacheOptions.indexed = setup.indexed;
     cacheOptions.slots = setup.slots;
-    cache = std::make_unique<KvCache>(cacheOptions, spec, findCachePolicy(setup.cachePolicy));
+    const CachePolicy& policy = findCachePolicy(setup.cachePolicy);
+    cache = std::make_unique<KvCache>(cacheOptions, spec, policy);
     rules = {config.queryHeads, config.attentionScale(), config.windows};
     std::size_t rows = std::size_t(sequences);
     std::vector<int> lengths;
@@ -72,8 +74,9 @@ CpuEngine::CpuEngine(const EngineSetup& setup)
         lengths.push_back(int(prompt.size()));
     }
     ropeTables = RopeTables(config.rope, lengths, setup.maxTokens);
-    const SelectorContext context{*kernels,           *cache,     *model,          spec,           rules,
-                                  cacheOptions.shape, ropeTables, setup.maxTokens, options.offload};
+    const SelectorContext context{
+        *kernels,   *cache,          *model,          spec,          rules, cacheOptions.shape,
+        ropeTables, setup.maxTokens, options.offload, policy.byWorth};
     attention = std::make_unique<LayerAttention>(context, setup.makeSelector(context), options.link, options.oracle,
                                                  options.oracleObserver);
     projections = std::make_unique<CpuProjections>(*kernels, *model, rows, attention->needs());

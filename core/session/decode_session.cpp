@@ -188,7 +188,12 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
         refuseIdleCache(options, method, spec);
     }
     if (options.cachePolicy.empty()) options.cachePolicy = "keep-selected";
-    setup.cachePolicy = findCachePolicy(options.cachePolicy).name;
+    const CachePolicy& policy = findCachePolicy(options.cachePolicy);
+    if (policy.byWorth && !spec.ranksBlocks)
+        refuse(fmt::format("cache policy {} needs to know what blocks are worth, which method {} does not say",
+                           policy.name, method.name),
+               "use --cache-policy lru, or --method infllm");
+    setup.cachePolicy = policy.name;
     engine = cuda ? makeCudaEngine(setup) : makeCpuEngine(setup);
     generated.resize(std::size_t(sequences));
     nextToken.resize(std::size_t(sequences));

@@ -14,6 +14,19 @@ __device__ int firstToken(const BlockMassArgs& a, int position) {
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr int kPad = 8; // elements between the keys in shared memory: neighbouring lanes in different banks
 
+/// A lane takes a unit of the warp's logits of tokens [begin, end).
+__device__ void logSumsOfUnits(const float* logits, int begin, int end, int unit, float* logSums) {
+    __syncwarp();
+    for (int u = begin / unit + int(threadIdx.x % kWarp); u * unit < end; u += kWarp) {
+        const int first = max(begin, u * unit), last = min(end, (u + 1) * unit);
+        float largest = -INFINITY, sum = 0;
+        for (int token = first; token < last; ++token) largest = fmaxf(largest, logits[token]);
+        for (int token = first; token < last; ++token) sum += expf(logits[token] - largest);
+        logSums[u] = largest + logf(sum);
+    }
+    __syncwarp();
+}
+
 /// Grid: (blocks, kvHeads, rows). A warp takes a query head, a lane every 32nd token.
 __global__ void __launch_bounds__(kThreads) logSumKernel(BlockMassArgs a) {
     extern __shared__ __align__(16) unsigned char raw[];
@@ -45,9 +58,13 @@ __global__ void __launch_bounds__(kThreads) logSumKernel(BlockMassArgs a) {
     const float* bias = a.tokenBias != nullptr && a.biasScale != 0.f
                             ? a.tokenBias + a.biasFirst[head] + std::int64_t(block) * size
                             : nullptr;
-    const int tokens = min(size, position + 1 - block * size);
+    const int tokens = min(size, position + 1 - block * size), unit = a.unitTokens(), units = size / unit;
+    float* logits = reinterpret_cast<float*>(keys + size * stride) + warp * size;
     for (int h = warp; h < group; h += kWarps) {
         const Bf16* q = a.q + (std::size_t(row) * a.shape.queryHeads + std::size_t(g * group + h)) * dim;
+        float* logSums = a.logSums +
+                         (std::size_t(row) * a.shape.queryHeads + std::size_t(g * group + h)) * a.maxUnits() +
+                         block * units;
         float largest = -INFINITY, sum = 0;
         for (int token = begin + lane; token < tokens; token += kWarp) {
             float dot = 0;
@@ -59,15 +76,18 @@ __global__ void __launch_bounds__(kThreads) logSumKernel(BlockMassArgs a) {
                        lowHalf(k.w) * lowHalf(x.w) + highHalf(k.w) * highHalf(x.w);
             }
             const float logit = dot * a.scale + (bias != nullptr ? a.biasScale * bias[token] : 0.f);
+            if (units > 1) logits[token] = logit;
             const float next = fmaxf(largest, logit);
             sum = sum * expf(largest - next) + expf(logit - next);
             largest = next;
         }
+        if (units > 1) {
+            logSumsOfUnits(logits, begin, tokens, unit, logSums);
+            continue;
+        }
         const float all = warpMax(largest); // finite: lane 0 has a token
         sum = warpSum(largest == -INFINITY ? 0.f : sum * expf(largest - all));
-        if (lane == 0)
-            a.logSums[(std::size_t(row) * a.shape.queryHeads + std::size_t(g * group + h)) * a.maxBlocks + block] =
-                all + logf(sum);
+        if (lane == 0) *logSums = all + logf(sum);
     }
 }
 
@@ -78,13 +98,13 @@ __global__ void __launch_bounds__(kThreads) massKernel(BlockMassArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();
     if (a.active != nullptr && a.active[row] == 0) return;
-    const int first = firstToken(a, a.position[row]) / a.shape.blockSize,
-              blocks = a.position[row] / a.shape.blockSize + 1, group = a.shape.queryHeads / a.shape.kvHeads;
-    float* mass = a.mass + (std::size_t(row) * a.shape.kvHeads + g) * a.maxBlocks;
+    const int first = firstToken(a, a.position[row]) / a.unitTokens(), blocks = a.position[row] / a.unitTokens() + 1,
+              group = a.shape.queryHeads / a.shape.kvHeads; // blocks: or units
+    float* mass = a.mass + (std::size_t(row) * a.shape.kvHeads + g) * a.maxUnits();
     for (int b = first + int(threadIdx.x); b < blocks; b += kThreads) mass[b] = 0;
     for (int h = 0; h < group; ++h) {
         const float* logSums =
-            a.logSums + (std::size_t(row) * a.shape.queryHeads + std::size_t(g * group + h)) * a.maxBlocks;
+            a.logSums + (std::size_t(row) * a.shape.queryHeads + std::size_t(g * group + h)) * a.maxUnits();
         float largest = -INFINITY;
         for (int b = first + int(threadIdx.x); b < blocks; b += kThreads) largest = fmaxf(largest, logSums[b]);
         largest = warpMax(largest);
@@ -109,7 +129,9 @@ __global__ void __launch_bounds__(kThreads) massKernel(BlockMassArgs a) {
 
 void measureBlockMass(const Launch& how, const BlockMassArgs& args) {
     if (args.rows == 0) return;
-    const std::size_t shared = std::size_t(args.shape.blockSize) * std::size_t(args.shape.dim + kPad) * sizeof(Bf16);
+    const std::size_t logits = args.maxUnits() > args.maxBlocks ? kWarps * sizeof(float) : 0;
+    const std::size_t shared =
+        std::size_t(args.shape.blockSize) * (std::size_t(args.shape.dim + kPad) * sizeof(Bf16) + logits);
     allowShared(logSumKernel, shared, "preparing the oracle");
     launch(how,
            {dim3(unsigned(args.maxBlocks), unsigned(args.shape.kvHeads), unsigned(args.rows)), dim3(kThreads), shared},

@@ -1,4 +1,4 @@
-// For the oracle: how much attention each cached block would get if every block were attended.
+// For the oracle: how much attention each cached block, or each part of one, would get if every block were attended.
 #pragma once
 
 #include "kernels/cuda/check.h"
@@ -25,12 +25,15 @@ struct BlockMassArgs {
     int window = 0;                          // keys this many positions before the query's or more are masked; 0: none
     float scale = 1, biasScale = 0;          // logits = scale q.k + biasScale * bias
     int maxBlocks = 0;
-    float* logSums = nullptr; // [rows, queryHeads, maxBlocks] work space
-    float* mass = nullptr;    // [rows, kvHeads, maxBlocks] out: share of the attention, mean over the group's heads
+    int unit = 0;             // tokens that are measured together, a divisor of the block's; 0: a block's
+    float* logSums = nullptr; // [rows, queryHeads, maxUnits()] work space
+    float* mass = nullptr;    // [rows, kvHeads, maxUnits()] out: share of the attention, mean over the group's heads
     std::uint64_t* mark = nullptr;
+    __host__ __device__ int unitTokens() const { return unit > 0 ? unit : shape.blockSize; }
+    __host__ __device__ int maxUnits() const { return maxBlocks * (shape.blockSize / unitTokens()); }
 };
 
-/// Reads all keys once; sums in float32, in an order of its own, so the same on every run. Only the blocks in sight
+/// Reads all keys once; sums in float32, in an order of its own, so the same on every run. Only the units in sight
 /// are written, up to the position's.
 void measureBlockMass(const Launch& launch, const BlockMassArgs& args);
 

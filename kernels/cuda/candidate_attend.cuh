@@ -90,7 +90,7 @@ __device__ void mergeCandidates(CandidateShared& s, const DecodeAttentionArgs& a
     constexpr int kRow = kDim + kPadding;
     const auto cluster = thisCluster();
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
-    const int heads = place.heads, share = (heads + part.ranks - 1) >> part.shift;
+    const int heads = place.heads, share = part.plan.byRank(heads + part.ranks - 1);
     float* values = reinterpret_cast<float*>(part.tiles()); // [warps][heads][kRow]
     __syncthreads();                                        // keys and values were read
 #pragma unroll

@@ -4,6 +4,7 @@
 #include "kernels/cuda/candidate_scores.cuh"
 #include "kernels/cuda/launch.cuh"
 
+#include <algorithm>
 #include <type_traits>
 
 namespace kvscope::cuda {
@@ -11,7 +12,6 @@ namespace {
 
 /// Of dynamic shared memory; the static part comes on top.
 std::size_t sharedLimit(const Launch& how) { return std::size_t(how.clusters ? 190 : 125) << 10; }
-constexpr int kMostShift = 3; // of a cluster's thread blocks: kChoiceCluster
 
 /// Grid: (thread blocks of a cluster, kvHeads, rows).
 template <int kDim, int kChunks, bool kCoded>
@@ -75,17 +75,45 @@ __global__ void __launch_bounds__(kCandidateThreads) turnKernel(TurnValuesArgs a
     for (int i = threadIdx.x; i < bs * dim; i += kCandidateThreads) values[i] = tile[i % dim * stride + i / dim];
 }
 
-/// How many thread blocks share a list: those that wait for a processor cost more than they bring, as does starting
-/// many clusters.
+/// How many clusters of so many thread blocks run at once where each has a processor to itself: less than the number of
+/// processors lets hope, because a cluster lies within one of the groups they come in.
+int clustersAtOnce(const Launch& how, int ranks) {
+    const auto kernel = candidateKernel<128, 1, true>;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(unsigned(ranks), unsigned(how.multiprocessors));
+    config.blockDim = dim3(kCandidateThreads);
+    config.dynamicSmemBytes = sharedLimit(how);
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = unsigned(ranks);
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    int most = 0;
+    allowShared(kernel, config.dynamicSmemBytes, "planning the attention over candidates");
+    check(cudaOccupancyMaxActiveClusters(&most, kernel, &config), "planning the attention over candidates");
+    return most;
+}
+
+/// Each thread block merges an equal share of the heads, and has room for so many results of all.
+bool mergesInRoom(const AttentionShape& shape, int ranks) {
+    const int heads = std::min(shape.group(), kHeads);
+    return (heads + ranks - 1) / ranks * ranks <= kHeads;
+}
+
+/// How many thread blocks share a list: as many as let all clusters run at once, for those that wait cost more than
+/// they bring, and as have something to do each.
 CandidatePlan planFor(const Launch& how, const AttentionShape& shape, int rows, int capacity) {
-    const int lists = rows * shape.kvHeads, groups = capacity * (shape.blockSize / kGroupPlaces);
+    const int lists = rows * shape.kvHeads, groups = capacity * (shape.blockSize / kGroupPlaces),
+              most = how.clusters ? kChoiceCluster : 1;
     const std::size_t limit = sharedLimit(how);
-    int shift = 0;
-    while (how.clusters && shift < kMostShift && groups > 8 << shift && lists << (shift + 1) <= how.multiprocessors)
-        ++shift;
-    while (how.clusters && shift < kMostShift && CandidatePlan(shape, capacity, shift, true).total > limit) ++shift;
-    const CandidatePlan held(shape, capacity, shift, true);
-    return held.total <= limit ? held : CandidatePlan(shape, capacity, shift, false);
+    int ranks = most;
+    while (ranks > 1 && (groups <= 4 * ranks || !mergesInRoom(shape, ranks) || clustersAtOnce(how, ranks) < lists))
+        --ranks;
+    while (ranks < most && (!mergesInRoom(shape, ranks) || CandidatePlan(shape, capacity, ranks, true).total > limit))
+        ++ranks;
+    const CandidatePlan held(shape, capacity, ranks, true);
+    return held.total <= limit ? held : CandidatePlan(shape, capacity, ranks, false);
 }
 
 } // namespace
@@ -93,7 +121,7 @@ CandidatePlan planFor(const Launch& how, const AttentionShape& shape, int rows, 
 int mostCandidateBlocks(const Launch& how, const AttentionShape& shape) {
     int most = 0; // found bit by bit
     for (int step = 1 << 20; step > 0; step /= 2)
-        if (CandidatePlan(shape, most + step, how.clusters ? kMostShift : 0, false).total <= sharedLimit(how))
+        if (CandidatePlan(shape, most + step, how.clusters ? kChoiceCluster : 1, false).total <= sharedLimit(how))
             most += step;
     return most;
 }
@@ -101,7 +129,7 @@ int mostCandidateBlocks(const Launch& how, const AttentionShape& shape) {
 std::size_t candidateLogitFloats(const Launch& how, const AttentionShape& shape, int rows, int capacity) {
     const CandidatePlan plan = planFor(how, shape, rows, capacity);
     if (plan.logitsHeld) return 0;
-    return std::size_t(rows * shape.kvHeads) * std::size_t(shape.group() * plan.stride) << plan.rankShift;
+    return std::size_t(rows * shape.kvHeads) * std::size_t(shape.group() * plan.stride) * std::size_t(plan.ranks);
 }
 
 void attendCandidates(const Launch& how, const CandidateAttentionArgs& args) {
@@ -113,7 +141,7 @@ void attendCandidates(const Launch& how, const CandidateAttentionArgs& args) {
                     "use another method, or --backend cpu");
     if (args.attend.rows == 0) return;
     const CandidatePlan plan = planFor(how, shape, args.attend.rows, args.attend.capacity);
-    const unsigned ranks = 1u << plan.rankShift;
+    const auto ranks = unsigned(plan.ranks);
     const DecodePlan decode{shape.group(), 1, Divider(shape.blockSize)};
     const auto choose = [&](auto dim) {
         constexpr int kDim = decltype(dim)::value;

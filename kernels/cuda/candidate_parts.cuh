@@ -18,16 +18,16 @@ constexpr int kPadding = 8; // elements after a key or value in shared memory: r
 
 /// What a launch fixes; offsets are bytes of shared memory from its start.
 struct CandidatePlan {
-    int rankShift = 0, groups = 0; // of a thread block
-    int group = 1, stride = 0;     // query heads; floats of one's logits
-    bool logitsHeld = true;        // in shared memory
-    Divider byBlock;               // of groups
+    int ranks = 1, groups = 0; // thread blocks of a cluster; groups of one
+    int group = 1, stride = 0; // query heads; floats of one's logits
+    bool logitsHeld = true;    // in shared memory
+    Divider byBlock, byRank;   // of groups
     unsigned tokens = 0, offsets = 0, better = 0, equal = 0, before = 0, equals = 0, list = 0, tiles = 0;
     std::size_t total = 0;
 
-    CandidatePlan(const AttentionShape& shape, int capacity, int shift, bool held)
-        : rankShift(shift), group(shape.group()), logitsHeld(held), byBlock(shape.blockSize / kGroupPlaces) {
-        const int all = capacity * (shape.blockSize / kGroupPlaces), ranks = 1 << shift;
+    CandidatePlan(const AttentionShape& shape, int capacity, int ranks, bool held)
+        : ranks(ranks), group(shape.group()), logitsHeld(held), byBlock(shape.blockSize / kGroupPlaces), byRank(ranks) {
+        const int all = capacity * (shape.blockSize / kGroupPlaces);
         groups = ((all + ranks - 1) / ranks + 1) / 2 * 2;
         stride = groups * kGroupPlaces + 8; // pairs of neighbouring heads' rows meet no bank twice
         const auto take = [&](std::size_t bytes) {
@@ -68,7 +68,7 @@ struct CandidateShared {
 
 /// The places of one thread block of a cluster: groups rank, rank + ranks, .. of the list.
 struct CandidatePart {
-    int item, row, rank, ranks, shift, stride;
+    int item, row, rank, ranks, stride;
     int all = 0, count = 0, groups = 0, listedGroups = 0; // count: places up to the position, the first of the groups
     unsigned char* raw;
     const CandidatePlan& plan;
@@ -76,8 +76,7 @@ struct CandidatePart {
 
     __device__ CandidatePart(const CandidateAttentionArgs& a, const CandidatePlan& plan, int rank, int item, int row,
                              unsigned char* raw)
-        : item(item), row(row), rank(rank), ranks(1 << plan.rankShift), shift(plan.rankShift), stride(plan.stride),
-          raw(raw), plan(plan),
+        : item(item), row(row), rank(rank), ranks(plan.ranks), stride(plan.stride), raw(raw), plan(plan),
           logits(plan.logitsHeld ? reinterpret_cast<float*>(raw + plan.tiles)
                                  : a.logits + std::size_t(item * ranks + rank) * plan.group * stride) {}
 
@@ -91,9 +90,9 @@ struct CandidatePart {
     __device__ unsigned char* tiles() const { return raw + plan.tiles; }
     __device__ std::uint32_t* ranksOfPlaces() const { return reinterpret_cast<std::uint32_t*>(logits); }
     /// Of the first `n` groups of the list, those that are this block's.
-    __device__ int own(int n) const { return n > rank ? (n - rank + ranks - 1) >> shift : 0; }
+    __device__ int own(int n) const { return n > rank ? plan.byRank(n - rank + ranks - 1) : 0; }
     /// Where a group of this block stands in the list.
-    __device__ int listed(int group) const { return group << shift | rank; }
+    __device__ int listed(int group) const { return group * ranks + rank; }
 
     /// Reads the list. `early`: also asks for the labels, whose way from memory then hides behind earlier kernels.
     __device__ void read(const CandidateAttentionArgs& a, bool early) {
@@ -102,7 +101,7 @@ struct CandidatePart {
         const int blocks = a.attend.listCount[item];
         all = blocks > 0 ? (blocks - 1) * bs + a.attend.position[row] % bs + 1 : 0;
         const int whole = all / kGroupPlaces;
-        count = own(whole) * kGroupPlaces + ((whole & (ranks - 1)) == rank ? all % kGroupPlaces : 0);
+        count = own(whole) * kGroupPlaces + (whole - plan.byRank(whole) * ranks == rank ? all % kGroupPlaces : 0);
         groups = (count + kGroupPlaces - 1) / kGroupPlaces;
         listedGroups = own(blocks * perBlock);
         const std::size_t labelled = std::size_t(item) * a.labels.stride;

@@ -185,7 +185,7 @@ __device__ inline void softmaxOverCluster(CandidateShared& s, const CandidatePar
     }
     __syncthreads();
     for (int i = threadIdx.x; i < group * part.ranks; i += kCandidateThreads) {
-        const int h = i >> part.shift, to = i & (part.ranks - 1);
+        const int h = part.plan.byRank(i), to = i - h * part.ranks;
         float sum = 0;
 #pragma unroll
         for (int w = 0; w < kCandidateWarps; ++w) sum += s.warpSum[w][h];

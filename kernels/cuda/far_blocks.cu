@@ -1,5 +1,6 @@
 #include "kernels/cuda/far_blocks.h"
 
+#include "kernels/cuda/lane_dot.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ranking.cuh"
 #include "kernels/cuda/rotation.cuh"
@@ -418,12 +419,7 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) mergeKernel(FarM
         const int t = base + lane / kLanes;
         const uint4 k = *reinterpret_cast<const uint4*>(keys + std::size_t(min(t, count - 1)) * kDim + part * 8);
         for (int h = 0; h < group; ++h) {
-            const uint4 x = *reinterpret_cast<const uint4*>(a.q + (firstQuery + h) * kDim + part * 8);
-            float dot = lowHalf(k.x) * lowHalf(x.x) + highHalf(k.x) * highHalf(x.x) + lowHalf(k.y) * lowHalf(x.y) +
-                        highHalf(k.y) * highHalf(x.y) + lowHalf(k.z) * lowHalf(x.z) + highHalf(k.z) * highHalf(x.z) +
-                        lowHalf(k.w) * lowHalf(x.w) + highHalf(k.w) * highHalf(x.w);
-#pragma unroll
-            for (int offset = kLanes / 2; offset > 0; offset /= 2) dot += __shfl_xor_sync(0xffffffffu, dot, offset);
+            const float dot = dotOverLanes<kLanes>(k, a.q + (firstQuery + h) * kDim + part * 8);
             if (part == 0 && t < count)
                 mass[std::size_t(h) * m.ringTokens + t] += exp2f(
                     (dot * a.scale + (bias != nullptr ? a.biasScale * bias[t] : 0.f) - a.nearLogSums[firstQuery + h]) *

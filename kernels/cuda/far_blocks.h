@@ -111,4 +111,16 @@ struct FarMergeArgs {
 /// Joins the two parts of the attention and adds what the query gave to the tokens of its window.
 void mergeFarAttention(const Launch& launch, const FarMergeArgs& args);
 
+struct FarRankArgs {
+    FarMergeArgs merged; // of the attention that has been
+    int shared = 1, initBlocks = 0;
+    const __nv_bfloat16* farQ = nullptr; // [rows, queryHeads*dim]
+    float usesPerDoubling = 0;           // see kUsesPerStep
+    int slots = 0;
+    std::int32_t* lastUse = nullptr; // [sequence*kvHeads, slots] out: of the listed blocks
+};
+/// Ranks the listed blocks by the attention that those beyond the window received: one rank for all KV heads of a set.
+/// The others rank lowest.
+void rankFarBlocks(const Launch& launch, const FarRankArgs& args);
+
 } // namespace kvscope::cuda

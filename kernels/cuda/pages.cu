@@ -63,11 +63,37 @@ __global__ void appendKernel(PageAppendArgs a) {
 
 constexpr int kPagesPerWarp = 4; // whose loads are in flight together
 
+/// A lane's part of the products of a warp's pages with what `parts` holds for each KV head of the set.
+__device__ void addBounds(const PageScoreArgs& a, int first, int complete, int set, int row, const float4* parts,
+                          float (&sum)[kPagesPerWarp]) {
+    const AttentionShape& shape = a.pages.shape;
+    const int lane = threadIdx.x % kWarp, dim = shape.dim, pieces = dim / 4;
+    if (first >= complete || lane >= pieces) return;
+    const int head = (a.firstSequence + row) * shape.kvHeads + set * a.shared;
+#pragma unroll 2
+    for (int g = 0; g < a.shared; ++g) {
+        const __half* digests = a.pages.digests + std::size_t(a.pages.blockFirst[head + g]) * 2 * dim + lane * 8;
+        uint4 digest[kPagesPerWarp];
+#pragma unroll
+        for (int p = 0; p < kPagesPerWarp; ++p)
+            digest[p] = loadOnce(digests + std::size_t(min(first + p, complete - 1)) * 2 * dim);
+        const float4 low = parts[(g * 2) * pieces + lane], high = parts[(g * 2 + 1) * pieces + lane];
+#pragma unroll
+        for (int p = 0; p < kPagesPerWarp; ++p) {
+            const __half2* values = reinterpret_cast<const __half2*>(&digest[p]);
+            const float2 v0 = __half22float2(values[0]), v1 = __half22float2(values[1]), v2 = __half22float2(values[2]),
+                         v3 = __half22float2(values[3]);
+            sum[p] += low.x * v0.x + low.y * v0.y + low.z * v1.x + low.w * v1.y + high.x * v2.x + high.y * v2.y +
+                      high.z * v3.x + high.w * v3.y;
+        }
+    }
+}
+
 /// Grid (page tiles, page sets, rows). A digest is read as 16-byte pieces, one per lane (half of the lanes at 64
 /// channels). As lower <= upper, the sum over query heads of max(q lower, q upper) is one product with the sums of
 /// their negative and positive parts.
 __global__ void __launch_bounds__(kThreads) scoreKernel(PageScoreArgs a) {
-    extern __shared__ float4 parts[]; // [shared][2][pieces] first and second half of a piece
+    extern __shared__ float4 parts[]; // [lists of queries][2][pieces] first and second half of a piece
     const AttentionShape& shape = a.pages.shape;
     const int set = blockIdx.y, row = blockIdx.z, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const int dim = shape.dim, group = shape.queryHeads / shape.kvHeads, pieces = dim / 4; // of 8 of the 2*dim numbers
@@ -76,16 +102,19 @@ __global__ void __launch_bounds__(kThreads) scoreKernel(PageScoreArgs a) {
     if (blockIdx.x == 0 && set == 0 && row == 0 && threadIdx.x == 0) stamp(a.mark);
     if (a.active != nullptr && a.active[row] == 0) return;
     const int position = a.position != nullptr ? a.position[row] : a.at;
-    const int pages = position / shape.blockSize + 1, complete = (position + 1) / shape.blockSize;
+    const int pages = position / shape.blockSize + 1, complete = (position + 1 - a.unseen) / shape.blockSize;
     const int first = (int(blockIdx.x) * kWarps + warp) * kPagesPerWarp;
     if (int(blockIdx.x) * kWarps * kPagesPerWarp >= pages) return;
 
-    const float share = a.mean ? 1.f / float(a.shared * group) : 1.f;
-    for (int i = threadIdx.x; i < a.shared * dim; i += kThreads) {
+    // The queries of a KV head are added up, but where their bounds compare: there each is alone.
+    const float share = a.mean && !a.largest ? 1.f / float(a.shared * group) : 1.f;
+    const int together = a.largest ? 1 : group, passes = a.largest ? group : 1;
+    for (int i = threadIdx.x; i < a.shared * passes * dim; i += kThreads) {
         const int g = i / dim, c = i % dim;
-        const Bf16* q = a.q + (std::size_t(row) * shape.queryHeads + std::size_t(set * a.shared + g) * group) * dim + c;
+        const Bf16* q =
+            a.q + (std::size_t(row) * shape.queryHeads + std::size_t(set) * a.shared * group + g * together) * dim + c;
         float negative = 0, positive = 0;
-        for (int h = 0; h < group; ++h) {
+        for (int h = 0; h < together; ++h) {
             const float value = __bfloat162float(q[h * dim]);
             negative += fminf(value, 0.f);
             positive += fmaxf(value, 0.f);
@@ -98,33 +127,21 @@ __global__ void __launch_bounds__(kThreads) scoreKernel(PageScoreArgs a) {
         *place(dim + c) = positive * share;
     }
     __syncthreads();
-    float sum[kPagesPerWarp] = {};
-    if (complete > 0 && first < complete && lane < pieces) {
-        const int head = (a.firstSequence + row) * shape.kvHeads + set * a.shared;
-#pragma unroll 2
-        for (int g = 0; g < a.shared; ++g) {
-            const __half* digests = a.pages.digests + std::size_t(a.pages.blockFirst[head + g]) * 2 * dim + lane * 8;
-            uint4 digest[kPagesPerWarp];
+    float best[kPagesPerWarp];
+    for (int pass = 0; pass < passes; ++pass) {
+        float sum[kPagesPerWarp] = {};
+        addBounds(a, first, complete, set, row, parts + std::size_t(pass) * 2 * pieces, sum);
 #pragma unroll
-            for (int p = 0; p < kPagesPerWarp; ++p)
-                digest[p] = loadOnce(digests + std::size_t(min(first + p, complete - 1)) * 2 * dim);
-            const float4 low = parts[(g * 2) * pieces + lane], high = parts[(g * 2 + 1) * pieces + lane];
-#pragma unroll
-            for (int p = 0; p < kPagesPerWarp; ++p) {
-                const __half2* values = reinterpret_cast<const __half2*>(&digest[p]);
-                const float2 v0 = __half22float2(values[0]), v1 = __half22float2(values[1]),
-                             v2 = __half22float2(values[2]), v3 = __half22float2(values[3]);
-                sum[p] += low.x * v0.x + low.y * v0.y + low.z * v1.x + low.w * v1.y + high.x * v2.x + high.y * v2.y +
-                          high.z * v3.x + high.w * v3.y;
-            }
+        for (int p = 0; p < kPagesPerWarp; ++p) {
+            const float score = warpSum(sum[p]);
+            best[p] = pass == 0 ? score : fmaxf(best[p], score);
         }
     }
     float* scores = a.scores + (std::size_t(row) * gridDim.y + set) * a.maxPages;
 #pragma unroll
     for (int p = 0; p < kPagesPerWarp; ++p) {
-        const float score = warpSum(sum[p]);
         const int page = first + p;
-        if (lane == 0 && page < pages) scores[page] = page < complete ? score : -INFINITY;
+        if (lane == 0 && page < pages) scores[page] = page < complete ? best[p] : -INFINITY;
     }
 }
 
@@ -228,7 +245,8 @@ void scorePages(const Launch& how, const PageScoreArgs& args) {
     if (args.rows == 0) return;
     constexpr int kTile = kWarps * kPagesPerWarp;
     const AttentionShape& shape = args.pages.shape;
-    const std::size_t shared = std::size_t(args.shared) * 2 * std::size_t(shape.dim) * sizeof(float);
+    const int lists = args.largest ? shape.group() : args.shared;
+    const std::size_t shared = std::size_t(lists) * 2 * std::size_t(shape.dim) * sizeof(float);
     allowShared(scoreKernel, shared, "preparing the pages' scores");
     launch(how,
            {dim3(unsigned((args.maxPages + kTile - 1) / kTile), unsigned(shape.kvHeads / args.shared),

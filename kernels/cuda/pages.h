@@ -38,9 +38,11 @@ struct PageScoreArgs {
     int rows = 0, firstSequence = 0; // row r is sequence firstSequence + r
     int shared = 1;                  // KV heads that have one page set
     bool mean = true;                // over the set's query heads; else their sum
+    bool largest = false;            // in place of both: the largest of one KV head's query heads
     int maxPages = 0;
     const std::int32_t* position = nullptr; // [rows]; null: `at` for all
     int at = 0;
+    int unseen = 0;                       // newest tokens that the digests do not have yet: a choice ahead of the layer
     const std::uint8_t* active = nullptr; // [rows] or null
     const __nv_bfloat16* q = nullptr;     // [rows, queryHeads*dim]
     float* scores = nullptr; // [rows, kvHeads/shared, maxPages] out: bounds of q.k, of the set's query heads; of pages

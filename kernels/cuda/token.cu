@@ -132,8 +132,11 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
         newKey[pair.low] = __bfloat162float(low);
         newKey[pair.high] = __bfloat162float(high);
     } else if (warp < kScoreWarp) {
-        for (int c = thread - half; c < dim; c += kScoreWarp * kWarp - half)
-            valueTo[c * valueStride] = __float2bfloat16(values[g * dim + c]);
+        for (int c = thread - half; c < dim; c += kScoreWarp * kWarp - half) {
+            const Bf16 value = __float2bfloat16(values[g * dim + c]);
+            valueTo[c * valueStride] = value;
+            if (a.blocks != nullptr && a.newValue != nullptr) a.newValue[std::size_t(head) * dim + c] = value;
+        }
     } else if (a.eviction.gain != nullptr) {
         const float score = evictionScore(a.eviction, values, g, kvWidth);
         if (thread % kWarp == 0) {

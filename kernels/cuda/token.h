@@ -39,7 +39,7 @@ struct AppendArgs : RotateArgs {
     const std::int32_t* ropeFirst = nullptr; // [rows] table row of a sequence's position 0
     const std::uint8_t* active = nullptr;
     // Where key and value go: into the block itself when it is resident, else to newKey and newValue for the selection
-    // to place. With both, the key goes to newKey as well.
+    // to place. With both, into both.
     __nv_bfloat16* blocks = nullptr;
     const std::int64_t* headFirst = nullptr;
     /// Of a choice made ahead: the newest block lies in the slot of the last of its list, relative to headFirst.

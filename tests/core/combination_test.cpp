@@ -117,12 +117,16 @@ TEST_P(Combination, RunsLikeTheResidentOneOrSaysWhyNot) {
                 options.cachePolicy = policy;
                 options.deviceKvBlocks = sized ? std::optional<std::int64_t>(100) : std::nullopt;
                 const Outcome outcome = attempt(options);
-                if (noBlocks && (sized || policy == "lru")) {
+                if (noBlocks && (sized || policy.starts_with("lru"))) {
                     EXPECT_NE(outcome.problem.find(sized ? "--device-kv" : "--cache-policy"), std::string::npos)
                         << outcome.problem;
                     EXPECT_NE(outcome.problem.find(method), std::string::npos);
                     EXPECT_FALSE(outcome.hint.empty());
                     ++refused;
+                } else if (policy == "lru-s" && method != "infllm") {
+                    EXPECT_NE(outcome.problem.find("lru-s"), std::string::npos) << outcome.problem;
+                    EXPECT_NE(outcome.problem.find(method), std::string::npos);
+                    EXPECT_NE(outcome.hint.find("infllm"), std::string::npos);
                 } else {
                     EXPECT_TRUE(outcome.problem.empty()) << outcome.problem;
                     EXPECT_EQ(outcome.ids, resident.ids);

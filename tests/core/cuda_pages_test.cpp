@@ -33,18 +33,24 @@ struct Decoded {
     CollectingSink sink;
 };
 
+struct Case {
+    const char *name, *method;
+    Settings settings;
+    const char* policy = ""; // of the device tier; empty: the session's choice
+};
+
 /// forced: [sequence][step] tokens to feed in place of the run's own; null: its own.
-void decode(Decoded& run, Backend backend, const std::vector<std::vector<std::int32_t>>& prompts,
-            const std::string& method, const Settings& settings, int steps,
-            const std::vector<std::vector<std::int32_t>>* forced) {
+void decode(Decoded& run, Backend backend, const std::vector<std::vector<std::int32_t>>& prompts, const Case& of,
+            int steps, const std::vector<std::vector<std::int32_t>>* forced) {
     SessionOptions options;
     options.backend = backend;
-    options.method = method;
-    options.settings = settings;
+    options.method = of.method;
+    options.settings = of.settings;
+    options.cachePolicy = of.policy;
     options.maxNewTokens = steps;
     options.stopAtEos = false;
     options.lookahead = forced == nullptr;
-    options.oracle = method == "arkvale" || method == "quest"; // the others keep other keys on a GPU
+    options.oracle = options.method == "arkvale" || options.method == "quest"; // the others keep other keys on a GPU
     DecodeSession session(model(), prompts, options, run.sink);
     session.prefill();
     for (std::size_t step = 0;; ++step) {
@@ -95,11 +101,6 @@ Agreement compare(const CollectingSink& cpu, const CollectingSink& gpu) {
     return out;
 }
 
-struct Case {
-    const char *name, *method;
-    Settings settings;
-};
-
 class CudaAgainstCpu : public ::testing::TestWithParam<Case> {
 protected:
     void SetUp() override {
@@ -114,8 +115,8 @@ TEST_P(CudaAgainstCpu, ChoosesTheSameBlocksAndMovesTheSameBytes) {
     const std::vector<std::vector<std::int32_t>> prompts{randomPrompt(900, seed), randomPrompt(407, seed + 1)};
     constexpr int kSteps = 50;
     Decoded cpu, gpu;
-    decode(cpu, Backend::Cpu, prompts, GetParam().method, GetParam().settings, kSteps, nullptr);
-    decode(gpu, Backend::Cuda, prompts, GetParam().method, GetParam().settings, kSteps, &cpu.ids);
+    decode(cpu, Backend::Cpu, prompts, GetParam(), kSteps, nullptr);
+    decode(gpu, Backend::Cuda, prompts, GetParam(), kSteps, &cpu.ids);
     const Agreement found = compare(cpu.sink, gpu.sink);
     RecordProperty("overlap", std::to_string(found.overlap));
     std::printf("%s: overlap %.4f, hits %.4f on the CPU, %.4f on the GPU\n", GetParam().name, found.overlap,
@@ -154,12 +155,24 @@ INSTANTIATE_TEST_SUITE_P(
               {"topk_blocks", "12"},
               {"cached_blocks", "16"},
               {"groups", "head"}}},
+        Case{"infllm_scored",
+             "infllm",
+             {{"block_size", "16"},
+              {"init_tokens", "16"},
+              {"local_tokens", "100"},
+              {"topk_blocks", "12"},
+              {"cached_blocks", "16"},
+              {"score_decay", "0.7"}},
+             "lru-s"},
         Case{"shadowkv", "shadowkv", {{"budget_tokens", "160"}, {"outlier_tokens", "48"}, {"rank", "64"}}},
         Case{"shadowkv_chunks_of_64",
              "shadowkv",
              {{"chunk_tokens", "64"}, {"budget_tokens", "256"}, {"outlier_tokens", "64"}, {"local_chunks", "1"}}},
         Case{"quest_product", "quest", {{"block_size", "16"}, {"total_blocks", "12"}, {"bound", "product"}}},
         Case{"quest_cuboid", "quest", {{"block_size", "32"}, {"total_blocks", "9"}, {"bound", "cuboid-mean"}}},
+        Case{"quest_largest",
+             "quest",
+             {{"block_size", "32"}, {"total_blocks", "9"}, {"bound", "cuboid-mean"}, {"group", "max"}}},
         Case{"quest_heads", "quest", {{"block_size", "16"}, {"total_blocks", "10"}, {"group", "per_query_head"}}},
         Case{"quest_heads_forced",
              "quest",

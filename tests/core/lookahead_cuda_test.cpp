@@ -157,7 +157,15 @@ TEST_P(LookaheadOnCuda, OneTransferKernelForTheStepMovesTheSame) {
 
 INSTANTIATE_TEST_SUITE_P(Methods, LookaheadOnCuda,
                          ::testing::Values(Case{"sparda", {}}, Case{"sparda", {{"backbone", "infllmv2"}}},
-                                           Case{"sparda", {{"prefill", "sparse"}}}, Case{"infinigen", {}}));
+                                           Case{"sparda", {{"prefill", "sparse"}}}, Case{"infinigen", {}},
+                                           Case{"arkvale", {{"prefetch_layers", "1"}, {"page_budget", "24"}}},
+                                           Case{"arkvale",
+                                                {{"prefetch_layers", "1"},
+                                                 {"block_size", "16"},
+                                                 {"page_budget", "40"},
+                                                 {"skip_layers", "0"},
+                                                 {"window_blocks", "1"},
+                                                 {"groups", "head"}}}));
 
 } // namespace
 } // namespace kvscope

@@ -100,6 +100,9 @@ TEST(LinkTimeline, TransfersQueueAndOnlyWhatIsLateIsExposed) {
     EXPECT_EQ(link.modelled(5000), 6000) << "the machine stood still for a microsecond";
 }
 
+const std::vector<std::pair<std::string, std::vector<std::pair<std::string, std::string>>>> kFetchAhead{
+    {"sparda", {}}, {"infinigen", {}}, {"arkvale", {{"prefetch_layers", "1"}, {"page_budget", "20"}}}};
+
 TEST(Lookahead, TravelsWhileTheLayerBeforeAttends) {
     if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
     const Link fast{"fast", 1000.0, 0.001};
@@ -144,9 +147,10 @@ TEST(Lookahead, ASlowLinkIsLateAndTheStallIsExposed) {
 
 TEST(Lookahead, TransfersChangeNoResult) {
     if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
-    for (const char* method : {"sparda", "infinigen"})
-        EXPECT_EQ(run(method, 1700, 30, 8, {}, Link{"slow", 0.05, 10}).logits,
-                  run(method, 1700, 30, 8, {}, Link{"fast", 1000, 0.001}).logits);
+    for (const auto& [method, settings] : kFetchAhead)
+        EXPECT_EQ(run(method, 1700, 30, 8, settings, Link{"slow", 0.05, 10}).logits,
+                  run(method, 1700, 30, 8, settings, Link{"fast", 1000, 0.001}).logits)
+            << method;
 }
 
 TEST(Lookahead, LayerZeroCanStayOnTheDevice) {
@@ -167,6 +171,24 @@ TEST(Lookahead, LayerZeroCanStayOnTheDevice) {
     EXPECT_GT(moved, 0);
 }
 
+/// Layer 1's own projection of layer 0's input, rotated to `position`, halves apart: [queryHeads, dim].
+std::vector<double> guessForLayerOne(const float* input, int position) {
+    const ModelConfig& config = model()->config();
+    const int dim = config.headDim, half = dim / 2;
+    std::vector<float> plain(std::size_t(config.queryHeads * dim));
+    const LinearTarget to{model()->layer(1).q, nullptr, plain.data(), int(plain.size()), false};
+    makeCpuKernels(1)->linear({input, 1, config.hidden, nullptr, 0.f, {&to, 1}});
+    std::vector<double> guess(plain.size());
+    for (int h = 0; h < config.queryHeads; ++h)
+        for (int i = 0; i < half; ++i) {
+            const double angle = position * std::pow(500000.0, -2.0 * i / dim);
+            const auto at = std::size_t(h * dim + i), other = at + std::size_t(half);
+            guess[at] = double(plain[at]) * std::cos(angle) - double(plain[other]) * std::sin(angle);
+            guess[other] = double(plain[other]) * std::cos(angle) + double(plain[at]) * std::sin(angle);
+        }
+    return guess;
+}
+
 // Layer 1's blocks of the first decode step, from its definition: its predecessor's input is the embedding, whatever
 // was attended, so keys, queries and input of a plain reading of the prompt say all. InfiniGen, in SparDA's grouped
 // form.
@@ -174,7 +196,7 @@ TEST(Infinigen, ChoosesLayerOnesBlocksByPartialProducts) {
     if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
     constexpr int kPrompt = 1700, kDims = 20, kWarmUp = 600, kBlock = 64;
     const ModelConfig& config = model()->config();
-    const int dim = config.headDim, group = config.group(), half = dim / 2;
+    const int dim = config.headDim, group = config.group();
     CollectingSink sink;
     SessionOptions options;
     options.method = "infinigen";
@@ -192,21 +214,12 @@ TEST(Infinigen, ChoosesLayerOnesBlocksByPartialProducts) {
     positions.push_back(kPrompt);
     const TextSamples samples = sampleAttention(model(), ids, positions, 0);
     const float* input = samples.layers[0].inputs.data() + std::size_t(kWarmUp) * std::size_t(config.hidden);
-    std::vector<float> plain(std::size_t(config.queryHeads * dim));
-    const LinearTarget to{model()->layer(1).q, nullptr, plain.data(), int(plain.size()), false};
-    makeCpuKernels(1)->linear({input, 1, config.hidden, nullptr, 0.f, {&to, 1}});
+    const std::vector<double> guess = guessForLayerOne(input, kPrompt);
     for (const SelectionRecord& s : sink.steps.at(1).selections) {
         if (s.layer != 1) continue;
-        // The group's query, rotated to the new token's position, halves apart.
-        std::vector<double> query(std::size_t(dim), 0.0), gram(std::size_t(dim * dim), 0.0);
-        for (int h = s.kvHead * group; h < (s.kvHead + 1) * group; ++h)
-            for (int i = 0; i < half; ++i) {
-                const double angle = kPrompt * std::pow(500000.0, -2.0 * i / dim);
-                const double a = double(plain[std::size_t(h * dim + i)]);
-                const double b = double(plain[std::size_t(h * dim + half + i)]);
-                query[std::size_t(i)] += a * std::cos(angle) - b * std::sin(angle);
-                query[std::size_t(half + i)] += b * std::cos(angle) + a * std::sin(angle);
-            }
+        std::vector<double> query(std::size_t(dim), 0.0), gram(std::size_t(dim * dim), 0.0); // the group's
+        for (int i = s.kvHead * group * dim; i < (s.kvHead + 1) * group * dim; ++i)
+            query[std::size_t(i % dim)] += guess[std::size_t(i)];
         for (int token = 0; token < kWarmUp; ++token) {
             std::vector<double> mean(std::size_t(dim), 0.0);
             for (int h = s.kvHead * group; h < (s.kvHead + 1) * group; ++h)
@@ -259,7 +272,7 @@ TEST(InfinigenToken, EachQueryHeadFetchesTheSameNumberOfItsOwnTokens) {
     constexpr int kPrompt = 500, kWarmUp = 300, kColumns = 12; // 0.2 of 64
     constexpr double kAlpha = 0.5;
     const ModelConfig& config = model()->config();
-    const int dim = config.headDim, group = config.group(), half = dim / 2;
+    const int dim = config.headDim, group = config.group();
     CollectingSink sink;
     SessionOptions options;
     options.method = "infinigen-token";
@@ -276,23 +289,15 @@ TEST(InfinigenToken, EachQueryHeadFetchesTheSameNumberOfItsOwnTokens) {
     for (int i = 0; i <= kPrompt; ++i) positions.push_back(i);
     const TextSamples samples = sampleAttention(model(), ids, positions, 0);
     const float* input = samples.layers[0].inputs.data() + std::size_t(kPrompt) * std::size_t(config.hidden);
-    std::vector<float> plain(std::size_t(config.queryHeads * dim));
-    const LinearTarget to{model()->layer(1).q, nullptr, plain.data(), int(plain.size()), false};
-    makeCpuKernels(1)->linear({input, 1, config.hidden, nullptr, 0.f, {&to, 1}});
+    const std::vector<double> guess = guessForLayerOne(input, kPrompt);
     std::vector<std::vector<double>> scores; // [query head][token]
     std::int64_t near = 0;
     for (int h = 0; h < config.queryHeads; ++h) {
         const auto row = [&](int token) {
             return samples.layers[1].queries.data() + std::size_t((token * config.queryHeads + h) * dim);
         };
-        std::vector<double> query(std::size_t(dim), 0.0), gram(std::size_t(dim * dim), 0.0);
-        for (int i = 0; i < half; ++i) {
-            const double angle = kPrompt * std::pow(500000.0, -2.0 * i / dim);
-            const double a = double(plain[std::size_t(h * dim + i)]),
-                         b = double(plain[std::size_t(h * dim + half + i)]);
-            query[std::size_t(i)] = a * std::cos(angle) - b * std::sin(angle);
-            query[std::size_t(half + i)] = b * std::cos(angle) + a * std::sin(angle);
-        }
+        const std::vector<double> query(guess.begin() + h * dim, guess.begin() + (h + 1) * dim);
+        std::vector<double> gram(std::size_t(dim * dim), 0.0);
         for (int token = 0; token < kWarmUp; ++token)
             for (int a = 0; a < dim; ++a)
                 for (int b = 0; b < dim; ++b)
@@ -351,6 +356,84 @@ TEST(InfinigenToken, EachQueryHeadFetchesTheSameNumberOfItsOwnTokens) {
     const LayerRecord& layer = sink.steps[1].layers[1];
     EXPECT_EQ(layer.h2dBytes, std::int64_t(layer.misses) * 2 * dim * 4 + std::int64_t(layer.misses) * 4)
         << "key, value and eviction score of every token";
+}
+
+// ArkVale's prefetch from its definition: layer 1's pages by layer 1's own projection of what layer 0 reads, averaged
+// over all query heads.
+TEST(ArkValePrefetch, ChoosesLayerOnesPagesByItsProjectionOfLayerZerosInput) {
+    if (test::onCuda()) GTEST_SKIP() << "runs on the CPU backend";
+    constexpr int kPrompt = 1213, kPage = 32, kBudget = 14, kTopk = 9, kSink = 1, kWindow = 2;
+    const ModelConfig& config = model()->config();
+    const int dim = config.headDim, group = config.group();
+    CollectingSink sink;
+    SessionOptions options;
+    options.method = "arkvale";
+    options.maxNewTokens = 2;
+    options.stopAtEos = false;
+    options.settings = {{"block_size", "32"}, {"prefetch_layers", "1"}, {"skip_layers", "1"},  {"page_budget", "14"},
+                        {"page_topks", "9"},  {"sink_blocks", "1"},     {"window_blocks", "2"}};
+    auto ids = randomPrompt(kPrompt, 16);
+    DecodeSession session(model(), {ids}, options, sink);
+    session.prefill();
+    ids.push_back(session.generated()[0][0]);
+    ASSERT_TRUE(session.step());
+
+    const TextSamples samples = sampleAttention(model(), ids, std::vector<std::int32_t>{kPrompt - 1, kPrompt}, 0);
+    const float* input = samples.layers[0].inputs.data() + config.hidden;
+    const std::vector<double> guess = guessForLayerOne(input, kPrompt);
+    const std::vector<double> last(samples.layers[1].queries.begin(),
+                                   samples.layers[1].queries.begin() + std::ptrdiff_t(guess.size())); // the prompt's
+    const auto bound = [&](const std::vector<double>& query, int page) {
+        double sum = 0;
+        for (int g = 0; g < config.kvHeads; ++g)
+            for (int c = 0; c < dim; ++c) {
+                const auto key = [&](int token) {
+                    return double(samples.layers[1].keys[std::size_t(g)][std::size_t(token * dim + c)]);
+                };
+                double low = INFINITY, high = -INFINITY, radius = 0;
+                for (int t = page * kPage; t < (page + 1) * kPage; ++t)
+                    low = std::min(low, key(t)), high = std::max(high, key(t));
+                const double centre = (low + high) / 2;
+                for (int t = page * kPage; t < (page + 1) * kPage; ++t) radius += std::abs(centre - key(t)) / kPage;
+                for (int h = g * group; h < (g + 1) * group; ++h) {
+                    const double q = query[std::size_t(h * dim + c)];
+                    sum += std::max(q * (centre - radius), q * (centre + radius));
+                }
+            }
+        return sum / config.queryHeads;
+    };
+    const int pages = kPrompt / kPage + 1;
+    const auto visit = [&](std::set<std::int32_t>& resident, const std::vector<double>& query) {
+        std::vector<std::pair<double, int>> order;
+        for (int page = kSink; page < pages - kWindow + 1; ++page) order.push_back({-bound(query, page), page});
+        std::sort(order.begin(), order.end());
+        std::set<std::int32_t> pinned;
+        for (int page = 0; page < kSink; ++page) pinned.insert(page);
+        for (int page = pages - kWindow; page < pages; ++page) pinned.insert(page);
+        for (int i = 0; i < kTopk - kSink - (kWindow - 1); ++i) pinned.insert(order[std::size_t(i)].second);
+        resident.insert(pinned.begin(), pinned.end());
+        for (auto worst = order.rbegin(); worst != order.rend() && resident.size() > kBudget; ++worst)
+            if (pinned.count(worst->second) == 0) resident.erase(worst->second);
+    };
+    std::set<std::int32_t> resident;
+    for (int page = 0; page < pages; ++page) resident.insert(page);
+    visit(resident, last);
+    const std::set<std::int32_t> before = resident;
+    visit(resident, guess);
+    ASSERT_NE(resident, before) << "pages are recalled";
+    int checked = 0;
+    for (const SelectionRecord& s : sink.steps.at(1).selections) {
+        EXPECT_EQ(s.predicted, s.selected);
+        EXPECT_EQ(s.used, s.selected);
+        if (s.layer != 1) continue;
+        ++checked;
+        const auto begin = sink.steps[1].blocks.begin() + s.first;
+        EXPECT_EQ(std::set<std::int32_t>(begin, begin + s.selected), resident);
+        const auto recalled =
+            std::count_if(resident.begin(), resident.end(), [&](std::int32_t page) { return before.count(page) == 0; });
+        EXPECT_EQ(s.misses, recalled);
+    }
+    EXPECT_EQ(checked, config.kvHeads);
 }
 
 TEST(Sparda, SparsePrefillUsesTheForecastOfTheLayerBefore) {

@@ -54,9 +54,11 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
     options.slots = std::min(blocks, std::max(spec_.deviceSlots, spec_.budgetBlocks() + spec_.spareSlots));
     options.offloaded = {shape.offload && !spec_.ownDeviceTier};
     options.indexed = {true};
-    KvCache cache(options, spec_, findCachePolicy("lru"));
+    const CachePolicy& policy = findCachePolicy(shape.policy);
+    KvCache cache(options, spec_, policy);
     const AttentionRules rules{kQueryHeads, 1.f / 8, {}};
-    const SelectorContext context{*kernels, cache, *model, spec_, rules, options.shape, rope_, {tokens}, shape.offload};
+    const SelectorContext context{*kernels,      cache, *model,   spec_,         rules,
+                                  options.shape, rope_, {tokens}, shape.offload, policy.byWorth};
     auto selector = method.makeSelector ? method.makeSelector(values, context) : nullptr;
     LayerAttention attention(context, selector ? std::move(selector) : makeSpecSelector(context), Link{}, shape.oracle);
 

@@ -21,7 +21,8 @@ public:
         int promptTokens = 300, steps = 20;
         unsigned seed = 1;
         bool offload = true, oracle = false;
-        bool bias = false; // the eviction head's scores weigh the attention as the method says
+        bool bias = false;          // the eviction head's scores weigh the attention as the method says
+        const char* policy = "lru"; // of the device tier
     };
     struct Head { // of one step
         SelectionRecord record;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -271,23 +272,28 @@ struct InfReference {
     int init, local, topk, representatives; // init in blocks
     bool layer;
     int together = 0; // prompt tokens with one choice; 0: the prompt is read in full
+    double decay = 0; // of a score-weighted cache; 0: least recently used
 };
 
 class InfLlmCheck {
 public:
     InfLlmCheck(const InfReference& want, unsigned seed)
-        : want_(want), run_("infllm",
-                            {{"block_size", "16"},
-                             {"init_tokens", std::to_string(want.init * 16)},
-                             {"local_tokens", std::to_string(want.local)},
-                             {"topk_blocks", std::to_string(want.topk)},
-                             {"cached_blocks", "12"},
-                             {"repr_topk", std::to_string(want.representatives)},
-                             {"groups", want.layer ? "layer" : "head"},
-                             {"prefill", want.together > 0 ? "sparse" : "full"},
-                             {"exc_block", std::to_string(std::max(want.together, 1))}},
-                            {330, 60, seed}),
+        : want_(want),
+          run_("infllm",
+               {{"block_size", "16"},
+                {"init_tokens", std::to_string(want.init * 16)},
+                {"local_tokens", std::to_string(want.local)},
+                {"topk_blocks", std::to_string(want.topk)},
+                {"cached_blocks", std::to_string(kCached)},
+                {"score_decay", std::to_string(want.decay > 0 ? want.decay : 0.1)},
+                {"repr_topk", std::to_string(want.representatives)},
+                {"groups", want.layer ? "layer" : "head"},
+                {"prefill", want.together > 0 ? "sparse" : "full"},
+                {"exc_block", std::to_string(std::max(want.together, 1))}},
+               {.promptTokens = 330, .steps = 60, .seed = seed, .policy = want.decay > 0 ? "lru-s" : "lru"}),
           mass_(MethodRun::kQueryHeads, std::vector<double>(400, 0.0)) {}
+
+    static constexpr int kCached = 5;
 
     void check() {
         for (int t = 0; t < run_.promptTokens(); ++t) {
@@ -297,9 +303,12 @@ public:
         for (std::size_t step = 0; step < run_.steps().size(); ++step) {
             SCOPED_TRACE(step);
             for (int g = 0; g < MethodRun::kKvHeads; ++g) checkHead(step, g);
+            for (int g = 0; g < MethodRun::kKvHeads && want_.decay > 0; ++g) checkCache(step, g);
             accumulate(run_.position(step));
         }
     }
+
+    int evicted() const { return evicted_; }
 
 private:
     int firstLocal(int position) const { return std::max(0, position + 1 - want_.local) / 16; }
@@ -387,6 +396,60 @@ private:
                          tokensOf(far, 16, position));
     }
 
+    /// Hits of a pool that holds `kCached` blocks beyond the first tokens and the window: what makes room is the block
+    /// that is worth least, the attention it received when it was selected last times the decay of every step since.
+    void checkCache(std::size_t step, int g) {
+        const int position = run_.position(step), local = firstLocal(position);
+        const auto& head = run_.steps()[step].heads[std::size_t(g)];
+        auto& cached = cached_[g]; // block: step it counts as last used in
+        if (step == 0 && run_.promptTokens() % 16 != 0) cached[run_.promptTokens() / 16] = 0;
+        const auto wanted = [&](int block) {
+            return std::find(head.units.begin(), head.units.end(), block) != head.units.end();
+        };
+        for (std::size_t i = 0; i < head.units.size(); ++i) {
+            const bool begins = position % 16 == 0 && head.units[i] == position / 16;
+            EXPECT_EQ(head.hit[i] == 1, begins || cached.count(head.units[i]) > 0) << "block " << head.units[i];
+        }
+        for (const std::int32_t block : head.units) cached.emplace(block, 0);
+        const auto slots = std::size_t(want_.init + (want_.local + 15) / 16 + 1 + std::max(kCached, want_.topk));
+        while (cached.size() > slots) {
+            auto worst = cached.end();
+            for (auto block = cached.begin(); block != cached.end(); ++block)
+                if (!wanted(block->first) && (worst == cached.end() || block->second < worst->second)) worst = block;
+            ASSERT_NE(worst, cached.end());
+            cached.erase(worst);
+            ++evicted_;
+        }
+        std::vector<std::int32_t> near, far;
+        for (const std::int32_t block : head.units) (block < local ? far : near).push_back(block);
+        for (const std::int32_t block : head.units) {
+            double worth = 0;
+            for (int h = want_.layer ? 0 : g * kGroup; h < (want_.layer ? MethodRun::kQueryHeads : (g + 1) * kGroup);
+                 ++h)
+                worth += share(position, h, block, tokensOf(near, 16, position), tokensOf(far, 16, position));
+            cached[block] = block >= want_.init && block < local
+                                ? std::round(64 * (position + std::log(worth) / -std::log(want_.decay)))
+                                : 0;
+        }
+    }
+
+    /// Of a query head's attention, what a block beyond the window gets.
+    double share(int position, int h, int block, const std::vector<std::int32_t>& near,
+                 const std::vector<std::int32_t>& far) const {
+        const auto q = run_.rotated(run_.plainQ(position, h), want_.local);
+        double all = 0, its = 0;
+        for (const std::int32_t t : near)
+            all += std::exp(run_.scale() * std::inner_product(run_.q(position, h), run_.q(position, h) + kDim,
+                                                              run_.k(t, h / kGroup), 0.0));
+        for (const std::int32_t t : far) {
+            const double weight =
+                std::exp(run_.scale() * std::inner_product(q.begin(), q.end(), run_.plainK(t, h / kGroup), 0.0));
+            all += weight;
+            its += t / 16 == block ? weight : 0;
+        }
+        return its / all;
+    }
+
     template <class Number>
     void expectOutput(int position, const Number* out, int h, const std::vector<std::int32_t>& near,
                       const std::vector<std::int32_t>& far) const {
@@ -414,12 +477,25 @@ private:
     const InfReference want_;
     const MethodRun run_;
     std::vector<std::vector<double>> mass_; // [query head][token]
+    std::map<int, double> cached_[MethodRun::kKvHeads];
+    int evicted_ = 0;
 };
 
 TEST(InfLlm, FindsBlocksByTheirRepresentativesAndAttendsThemAtOneDistance) {
     InfLlmCheck({1, 100, 5, 4, true}, 25).check();
     InfLlmCheck({2, 64, 3, 2, false}, 26).check();
     InfLlmCheck({0, 80, 1, 1, true}, 27).check();
+}
+
+TEST(InfLlm, EvictsTheBlockOfTheLowestScore) {
+    int evicted = 0;
+    for (const InfReference& want : {InfReference{1, 100, 3, 4, true, 0, 0.1}, InfReference{1, 60, 2, 2, false, 0, 0.7},
+                                     InfReference{0, 40, 2, 4, true, 0, 0.97}}) {
+        InfLlmCheck check(want, 37);
+        check.check();
+        evicted += check.evicted();
+    }
+    EXPECT_GT(evicted, 40);
 }
 
 TEST(InfLlm, ReadsPromptsInPiecesByTheSameRule) {

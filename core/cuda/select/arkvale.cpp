@@ -1,3 +1,4 @@
+#include "core/cuda/select/guessed_queries.h"
 #include "core/cuda/select/scored_pages.h"
 
 #include "core/select/arkvale_budget.h"
@@ -11,22 +12,34 @@ class DeviceArkVale final : public DeviceSelector {
 public:
     DeviceArkVale(const ParameterValues& values, const DeviceSelectorContext& context)
         : context_(context), budget_(values), shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
-          pages_(context_, values.text("digest") != "bounds", shared_, true),
+          ahead_(values.integer("prefetch_layers") > 0),
+          pages_(context_, values.text("digest") != "bounds", shared_, true), guess_(context_),
           resident_(std::size_t(context.config.layers)) {}
 
+    bool looksAhead() const override { return ahead_; }
     void plan(DeviceArena& arena) override;
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override { pages_.append(step); }
-    void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
+    void choose(const DeviceStep& step, cuda::SelectArgs& args) override {
+        pages_.score(step);
+        choosePages(step, step.layer, args);
+    }
+    void lookAhead(const DeviceStep& step, int target, cuda::SelectArgs& args) override {
+        pages_.scoreAhead(step, target, guess_.make(step, target));
+        choosePages(step, target, args);
+    }
 
 private:
     cuda::PageChoiceArgs choiceOf(int layer, int firstRow) const;
+    void choosePages(const DeviceStep& step, int layer, cuda::SelectArgs& args) const;
 
     const DeviceSelectorContext context_;
     const select::PageBudget budget_;
     const int shared_; // KV heads with one page set
+    const bool ahead_; // a layer's pages are chosen in the layer before it
     ScoredPages pages_;
+    GuessedQueries guess_;
     std::vector<std::uint8_t*> resident_; // [layer], each [rows, page sets, maxBlocks]
     __nv_bfloat16* lastQuery_ = nullptr;  // of the prompt being read, [queryHeads*dim]
     float* chosenScores_ = nullptr;
@@ -38,6 +51,7 @@ void DeviceArkVale::plan(DeviceArena& arena) {
     const auto heads = std::size_t(context_.heads());
     const std::size_t lists = std::size_t(context_.rows() * pages_.sets()) * std::size_t(context_.maxBlocks);
     pages_.plan(arena);
+    if (ahead_) guess_.plan(arena, "activations");
     for (std::size_t i = std::size_t(context_.spec.denseLayers); i < resident_.size(); ++i)
         arena.plan(resident_[i], lists, "selections");
     arena.plan(lastQuery_, std::size_t(context_.shape.queryHeads * context_.shape.dim), "activations");
@@ -106,9 +120,8 @@ void DeviceArkVale::promptDone(int layer, int sequence, int tokens, const __nv_b
     cuda::seedSlots(context_.launch, seeds);
 }
 
-void DeviceArkVale::choose(const DeviceStep& step, cuda::SelectArgs& args) {
-    pages_.score(step);
-    cuda::PageChoiceArgs choice = choiceOf(step.layer, 0);
+void DeviceArkVale::choosePages(const DeviceStep& step, int layer, cuda::SelectArgs& args) const {
+    cuda::PageChoiceArgs choice = choiceOf(layer, 0);
     choice.rows = context_.rows();
     choice.position = step.position;
     choice.active = step.active;

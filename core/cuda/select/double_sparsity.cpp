@@ -25,6 +25,7 @@ public:
     std::size_t hostBytes() const override { return store_.hostBytes(); }
     std::int64_t storedBytes(int, int sequence) const override { return store_.storedBytes(sequence); }
     bool keepsKeys() const override { return false; } // it does, but not in blocks
+    bool attendsToRecorded() const override { return true; }
     void prompt(const DevicePromptChunk& chunk) override { labels_.prompt(chunk); }
     void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;

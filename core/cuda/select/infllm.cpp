@@ -28,6 +28,7 @@ public:
               std::size_t firstSelection) const override;
 
 private:
+    void rankBlocks(const DeviceStep& step, const cuda::FarMergeArgs& merged) const;
     struct Layer {
         __nv_bfloat16 *plainKeys = nullptr, *blockKeys = nullptr;
         float* mass = nullptr;
@@ -226,7 +227,21 @@ bool DeviceInfLlm::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& arg
     merge.farOut = farOut_;
     merge.out = args.out;
     cuda::mergeFarAttention(context_.launch, merge);
+    if (context_.ranksBlocks && args.listSlot != nullptr) rankBlocks(step, merge);
     return true;
+}
+
+/// How recent the resident blocks count as, where the cache policy goes by what they are worth.
+void DeviceInfLlm::rankBlocks(const DeviceStep& step, const cuda::FarMergeArgs& merged) const {
+    cuda::FarRankArgs args;
+    args.merged = merged;
+    args.shared = shared_;
+    args.initBlocks = budget_.initBlocks;
+    args.farQ = farQ_;
+    args.usesPerDoubling = budget_.usesPerDoubling;
+    args.slots = context_.slots;
+    args.lastUse = context_.layers[std::size_t(step.layer)].lastUse;
+    cuda::rankFarBlocks(context_.launch, args);
 }
 
 /// Keys of the blocks that left the window went to the host once more.

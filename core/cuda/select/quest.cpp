@@ -13,7 +13,7 @@ namespace {
 class DeviceQuest final : public DeviceSelector {
 public:
     DeviceQuest(const DeviceSelectorContext& context, bool cuboidMean)
-        : context_(context), pages_(context_, cuboidMean, 1, false) {}
+        : context_(context), pages_(context_, cuboidMean, 1, false, context.spec.rangeReduce == GroupReduce::Max) {}
 
     bool knowsWindows() const override { return true; } // it scores; the executor chooses
     void plan(DeviceArena& arena) override { pages_.plan(arena); }
@@ -173,14 +173,11 @@ std::unique_ptr<DeviceSelector> questOnDevice(const ParameterValues& values, con
     const std::string& bound = values.text("bound");
     if (values.text("group") == "per_query_head") {
         if (bound != "max")
-            throw Error(ErrorKind::Unsupported, "the GPU backend has bound=" + bound + " with group=sum only",
+            throw Error(ErrorKind::Unsupported, "the GPU backend has bound=" + bound + " with group=sum and max only",
                         "use bound=max, or --backend cpu");
         return std::make_unique<QuestPerHead>(context, select::remainingBlocks(values, context.spec, 0));
     }
     if (bound == "max") return nullptr;
-    if (context.spec.rangeReduce != GroupReduce::Sum)
-        throw Error(ErrorKind::Unsupported, "the GPU backend has bound=" + bound + " with group=sum only",
-                    "use group=sum, bound=max, or --backend cpu");
     return std::make_unique<DeviceQuest>(context, bound == "cuboid-mean");
 }
 

@@ -36,18 +36,30 @@ cuda::PageScoreArgs ScoredPages::scoreArgs(int layer) const {
     args.pages = digestsOf(layer);
     args.shared = shared_;
     args.mean = mean_;
+    args.largest = largest_;
     args.maxPages = context_.maxBlocks;
     args.scores = scores_;
     return args;
 }
 
-void ScoredPages::score(const DeviceStep& step) const {
-    cuda::PageScoreArgs args = scoreArgs(step.layer);
+cuda::PageScoreArgs ScoredPages::stepArgs(const DeviceStep& step, int layer, const __nv_bfloat16* q) const {
+    cuda::PageScoreArgs args = scoreArgs(layer);
     args.rows = context_.rows();
     args.position = step.position;
     args.active = step.active;
-    args.q = step.q;
+    args.q = q;
+    return args;
+}
+
+void ScoredPages::score(const DeviceStep& step) const {
+    cuda::PageScoreArgs args = stepArgs(step, step.layer, step.q);
     args.mark = step.stage1Mark;
+    cuda::scorePages(context_.launch, args);
+}
+
+void ScoredPages::scoreAhead(const DeviceStep& step, int target, const __nv_bfloat16* q) const {
+    cuda::PageScoreArgs args = stepArgs(step, target, q);
+    args.unseen = 1;
     cuda::scorePages(context_.launch, args);
 }
 

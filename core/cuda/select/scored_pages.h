@@ -9,16 +9,18 @@ namespace kvscope {
 class ScoredPages {
 public:
     /// shared: KV heads that have one page set. mean: a page's score is the mean over the set's query heads, else their
-    /// sum. The context outlives it.
-    ScoredPages(const DeviceSelectorContext& context, bool cuboidMean, int shared, bool mean)
-        : context_(context), cuboidMean_(cuboidMean), mean_(mean), shared_(shared),
+    /// sum; or, largest, that of the best of them, where each KV head has a set of its own. The context outlives it.
+    ScoredPages(const DeviceSelectorContext& context, bool cuboidMean, int shared, bool mean, bool largest = false)
+        : context_(context), cuboidMean_(cuboidMean), mean_(mean), largest_(largest), shared_(shared),
           layers_(std::size_t(context.config.layers)) {}
 
     void plan(DeviceArena& arena);
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) const;
     void append(const DeviceStep& step) const;
-    /// By a step's queries; and by one sequence's, [queryHeads*dim], at a position.
+    /// By a step's queries; by queries [rows, queryHeads*dim] guessed for a layer that lacks the step's token; and by
+    /// one sequence's, [queryHeads*dim], at a position.
     void score(const DeviceStep& step) const;
+    void scoreAhead(const DeviceStep& step, int target, const __nv_bfloat16* q) const;
     void scoreAt(int layer, int sequence, int position, const __nv_bfloat16* q) const;
 
     int sets() const { return context_.shape.kvHeads / shared_; }
@@ -34,9 +36,10 @@ private:
         return {context_.shape, cuboidMean_, of.digests, of.openPage, context_.blockFirst};
     }
     cuda::PageScoreArgs scoreArgs(int layer) const;
+    cuda::PageScoreArgs stepArgs(const DeviceStep& step, int layer, const __nv_bfloat16* q) const;
 
     const DeviceSelectorContext& context_;
-    const bool cuboidMean_, mean_;
+    const bool cuboidMean_, mean_, largest_;
     const int shared_;
     std::vector<Layer> layers_;
     float* scores_ = nullptr;

@@ -11,11 +11,12 @@ using namespace test;
 struct Case {
     int dim, kvHeads, group, blockSize;
     bool slots, bias;
-    int window = 0;
+    int window = 0, unit = 0;
 };
 void PrintTo(const Case& c, std::ostream* out) {
     *out << "dim " << c.dim << ", " << c.kvHeads << " KV heads of " << c.group << ", blocks of " << c.blockSize
-         << (c.slots ? ", newest in a slot" : "") << (c.bias ? ", biased" : "") << ", window " << c.window;
+         << (c.slots ? ", newest in a slot" : "") << (c.bias ? ", biased" : "") << ", window " << c.window
+         << ", units of " << c.unit;
 }
 
 class CudaBlockMass : public CudaTest, public ::testing::WithParamInterface<Case> {};
@@ -26,7 +27,8 @@ TEST_P(CudaBlockMass, IsTheAttentionsShareOfEachBlock) {
     // The first token of a block, the last one, one within; one row is not active.
     const std::vector<std::int32_t> position{c.blockSize * 9, c.blockSize * 7 - 1, c.blockSize * 4 + 5, 3, 0};
     const std::vector<std::uint8_t> active{1, 1, 1, 0, 1};
-    const int rows = int(position.size()), heads = rows * c.kvHeads, maxBlocks = 12, slots = 3;
+    const int rows = int(position.size()), heads = rows * c.kvHeads, maxBlocks = 12, slots = 3,
+              unit = c.unit > 0 ? c.unit : c.blockSize, maxUnits = maxBlocks * c.blockSize / unit;
     const std::size_t element = blockElements(c.blockSize, c.dim);
     const auto q = halves(std::size_t(rows * shape.queryHeads * c.dim));
     auto blocks = halves(std::size_t(heads * maxBlocks) * element);
@@ -55,8 +57,8 @@ TEST_P(CudaBlockMass, IsTheAttentionsShareOfEachBlock) {
     const OnDevice<std::int64_t> dfirst(headFirst), dbias(biasFirst);
     const OnDevice<std::int32_t> dposition(position), dmap(map);
     const OnDevice<std::uint8_t> dactive(active);
-    const OnDevice<float> biases(bias), logSums(std::size_t(rows * shape.queryHeads * maxBlocks)),
-        mass(std::size_t(heads * maxBlocks));
+    const OnDevice<float> biases(bias), logSums(std::size_t(rows * shape.queryHeads * maxUnits)),
+        mass(std::size_t(heads * maxUnits));
     BlockMassArgs args;
     args.shape = shape;
     args.rows = rows;
@@ -72,6 +74,7 @@ TEST_P(CudaBlockMass, IsTheAttentionsShareOfEachBlock) {
     args.biasScale = c.bias ? 0.7f : 0.f;
     args.window = c.window;
     args.maxBlocks = maxBlocks;
+    args.unit = c.unit;
     args.logSums = logSums.get();
     args.mass = mass.get();
     measureBlockMass(launch, args);
@@ -80,9 +83,9 @@ TEST_P(CudaBlockMass, IsTheAttentionsShareOfEachBlock) {
     for (int row = 0; row < rows; ++row)
         for (int g = 0; g < c.kvHeads; ++g) {
             SCOPED_TRACE(row * 100 + g);
-            const int head = row * c.kvHeads + g, last = position[std::size_t(row)] / c.blockSize;
+            const int head = row * c.kvHeads + g, last = position[std::size_t(row)] / unit;
             const int begin = c.window > 0 ? std::max(0, position[std::size_t(row)] + 1 - c.window) : 0;
-            std::vector<double> want(std::size_t(maxBlocks), 0);
+            std::vector<double> want(std::size_t(maxUnits), 0);
             for (int h = 0; h < c.group; ++h) {
                 std::vector<double> weights;
                 double all = 0;
@@ -99,12 +102,12 @@ TEST_P(CudaBlockMass, IsTheAttentionsShareOfEachBlock) {
                     all += weights.back();
                 }
                 for (std::size_t t = 0; t < weights.size(); ++t)
-                    want[(std::size_t(begin) + t) / std::size_t(c.blockSize)] += weights[t] / all / c.group;
+                    want[(std::size_t(begin) + t) / std::size_t(unit)] += weights[t] / all / c.group;
             }
             double sum = 0;
-            for (int b = 0; b < maxBlocks; ++b) {
-                const float value = got[std::size_t(head * maxBlocks + b)];
-                if (active[std::size_t(row)] == 0 || b > last || b < begin / c.blockSize) {
+            for (int b = 0; b < maxUnits; ++b) {
+                const float value = got[std::size_t(head * maxUnits + b)];
+                if (active[std::size_t(row)] == 0 || b > last || b < begin / unit) {
                     EXPECT_TRUE(std::isnan(value)) << "written out of sight, block " << b;
                     continue;
                 }
@@ -122,7 +125,9 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaBlockMass,
                                            Case{128, 2, 16, 64, true, true}, Case{128, 1, 1, 16, true, false},
                                            Case{128, 8, 4, 256, true, true}, Case{64, 1, 32, 32, false, true},
                                            Case{64, 2, 8, 64, true, true, 200}, Case{128, 2, 4, 16, false, false, 33},
-                                           Case{128, 1, 3, 64, true, false, 1}));
+                                           Case{128, 1, 3, 64, true, false, 1}, Case{64, 2, 3, 64, true, true, 0, 1},
+                                           Case{128, 1, 9, 64, false, true, 100, 8},
+                                           Case{128, 2, 4, 256, true, false, 0, 1}));
 
 } // namespace
 } // namespace kvscope::cuda

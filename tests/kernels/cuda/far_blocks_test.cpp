@@ -7,6 +7,7 @@
 #include "kernels/cuda/select.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 namespace kvscope::cuda {
@@ -339,13 +340,26 @@ TEST_P(CudaFarBlocks, AgreeWithFloat64OverAPromptAndManySteps) {
         merge.farOut = farOut.bf16();
         merge.out = out.bf16();
         mergeFarAttention(launch, merge);
+        FarRankArgs rank; // as if every block lay in the slot of its number
+        rank.merged = merge;
+        rank.merged.listSlot = dlist.get();
+        rank.shared = c.kvHeads;
+        rank.initBlocks = init;
+        rank.farQ = farQ.bf16();
+        rank.usesPerDoubling = 20;
+        rank.slots = maxBlocks;
+        const OnDevice<std::int32_t> uses(std::vector<std::int32_t>(std::size_t(c.kvHeads * maxBlocks), -7));
+        rank.lastUse = uses.get();
+        rankFarBlocks(launch, rank);
         ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
+        std::map<int, double> worth; // of a block: the attention of all heads
         const auto got = out.read();
         const auto massAfter = massRing.read();
         for (int h = 0; h < heads; ++h) {
             const int g = h / c.group;
             std::vector<double> weights, result(std::size_t(c.dim), 0.0);
             double total = 0;
+            std::map<int, double> ofBlock;
             for (const int b : expected)
                 for (int t = b * c.size; t <= std::min(position, (b + 1) * c.size - 1); ++t) {
                     const double l =
@@ -354,10 +368,12 @@ TEST_P(CudaFarBlocks, AgreeWithFloat64OverAPromptAndManySteps) {
                                          double(biasScale) * double(bias[std::size_t(g * maxBlocks * c.size + t)]);
                     const double weight = std::exp(l);
                     total += weight;
+                    ofBlock[b] += weight;
                     for (int i = 0; i < c.dim; ++i)
                         result[std::size_t(i)] += weight * double(toFloat(at(v, t, g, c.kvHeads)[i]));
                 }
             for (double& value : result) value /= total;
+            for (const auto& [b, weight] : ofBlock) worth[b] += weight / total;
             std::vector<float> mine;
             for (int i = 0; i < c.dim; ++i) mine.push_back(toFloat(got[std::size_t(h * c.dim + i)]));
             EXPECT_LT(relativeError(mine, result), 1.5e-2) << "two roundings to bf16, probabilities in bf16";
@@ -368,6 +384,18 @@ TEST_P(CudaFarBlocks, AgreeWithFloat64OverAPromptAndManySteps) {
                 EXPECT_NEAR(massAfter[std::size_t(h * ring + t % ring)], wanted, 2e-4 * (1 + wanted)) << "token " << t;
             }
         }
+        const auto gotUses = uses.read();
+        for (int g = 0; g < c.kvHeads; ++g)
+            for (int b = 0; b < maxBlocks; ++b) {
+                const std::int32_t use = gotUses[std::size_t(g * maxBlocks + b)];
+                if (worth.count(b) == 0) {
+                    EXPECT_EQ(use, -7) << "not listed";
+                } else if (b < init || b >= local) {
+                    EXPECT_EQ(use, 0) << "never cached";
+                } else {
+                    EXPECT_NEAR(use, std::max(0.0, 64.0 * position + 20 * std::log2(worth[b])), 1) << "block " << b;
+                }
+            }
     }
 }
 

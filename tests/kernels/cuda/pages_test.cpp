@@ -16,7 +16,7 @@ using namespace test;
 
 struct PageCase {
     int dim, kvHeads, group, size, shared, tokens;
-    bool cuboidMean;
+    bool cuboidMean, largest = false;
 };
 void PrintTo(const PageCase& c, std::ostream* out) {
     *out << "dim " << c.dim << ", " << c.kvHeads << " heads of " << c.group << ", page " << c.size << ", " << c.tokens
@@ -27,7 +27,7 @@ class CudaPages : public CudaTest, public ::testing::WithParamInterface<PageCase
 
 /// Of tokens [page*size, ...) of a head's keys [tokens, dim].
 double bound(const PageCase& c, const std::vector<float>& keys, int page, const float* q) {
-    double sum = 0;
+    std::vector<double> heads(std::size_t(c.group), 0.0);
     for (int d = 0; d < c.dim; ++d) {
         double low = 1e300, high = -1e300, radius = 0;
         const auto key = [&](int t) { return double(keys[std::size_t((page * c.size + t) * c.dim + d)]); };
@@ -37,10 +37,10 @@ double bound(const PageCase& c, const std::vector<float>& keys, int page, const 
         if (c.cuboidMean) low = centre - radius, high = centre + radius;
         for (int h = 0; h < c.group; ++h) {
             const double value = double(q[h * c.dim + d]);
-            sum += std::max(value * low, value * high);
+            heads[std::size_t(h)] += std::max(value * low, value * high);
         }
     }
-    return sum;
+    return c.largest ? *std::max_element(heads.begin(), heads.end()) : std::accumulate(heads.begin(), heads.end(), 0.0);
 }
 
 /// A prompt, then tokens one by one, resident (keys are read from the blocks) or not: scores at every step.
@@ -89,7 +89,46 @@ TEST_P(CudaPages, BoundsAgreeWithFloat64OverAPromptAndManySteps) {
         for (const Half value : q) wide.push_back(toFloat(value));
         const OnDevice<Half> dq(q), dfresh(fresh), dblocks(blocks);
         const OnDevice<std::int32_t> dposition(position);
-        const OnDevice<float> scores(std::size_t(rows * sets * maxPages));
+        PageScoreArgs score;
+        score.pages = pages;
+        score.rows = rows;
+        score.shared = c.shared;
+        score.largest = c.largest;
+        score.maxPages = maxPages;
+        score.position = dposition.get();
+        score.active = active.get();
+        score.q = dq.bf16();
+        const auto compare = [&](int unseen) {
+            const OnDevice<float> scores(std::size_t(rows * sets * maxPages));
+            score.unseen = unseen;
+            score.scores = scores.get();
+            scorePages(launch, score);
+            ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
+            const auto got = scores.read();
+            for (int row = 0; row < rows; ++row)
+                for (int set = 0; set < sets; ++set)
+                    for (int page = 0; page < maxPages; ++page) {
+                        const float value = got[std::size_t((row * sets + set) * maxPages + page)];
+                        const int p = position[std::size_t(row)];
+                        if (page > p / c.size) {
+                            EXPECT_TRUE(std::isnan(value)) << "past the position nothing is written";
+                            continue;
+                        }
+                        if ((page + 1) * c.size > p + 1 - unseen) {
+                            EXPECT_EQ(value, -std::numeric_limits<float>::infinity());
+                            continue;
+                        }
+                        double want = 0;
+                        for (int g = set * c.shared; g < (set + 1) * c.shared; ++g)
+                            want += bound(c, keys[std::size_t(row * c.kvHeads + g)], page,
+                                          wide.data() + std::size_t((row * c.kvHeads + g) * c.group * c.dim));
+                        if (!c.largest) want /= c.shared * c.group;
+                        // 2*dim numbers of size 3, rounded to 11 bits; of one head as of the mean of many.
+                        EXPECT_NEAR(value, want, 3 * 0x1p-11 * std::sqrt(2.0 * c.dim) * 3)
+                            << "row " << row << " page " << page << " step " << step;
+                    }
+        };
+        compare(1); // a layer ahead
         PageAppendArgs append;
         append.pages = pages;
         append.rows = rows;
@@ -98,45 +137,16 @@ TEST_P(CudaPages, BoundsAgreeWithFloat64OverAPromptAndManySteps) {
         if (step % 2 == 0) append.newKey = dfresh.bf16();
         append.blocks = dblocks.bf16();
         appendToPages(launch, append);
-        PageScoreArgs score;
-        score.pages = pages;
-        score.rows = rows;
-        score.shared = c.shared;
-        score.maxPages = maxPages;
-        score.position = dposition.get();
-        score.active = active.get();
-        score.q = dq.bf16();
-        score.scores = scores.get();
-        scorePages(launch, score);
-        ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
-        const auto got = scores.read();
-        for (int row = 0; row < rows; ++row)
-            for (int set = 0; set < sets; ++set)
-                for (int page = 0; page < maxPages; ++page) {
-                    const float value = got[std::size_t((row * sets + set) * maxPages + page)];
-                    const int p = position[std::size_t(row)];
-                    if (page > p / c.size) {
-                        EXPECT_TRUE(std::isnan(value)) << "past the position nothing is written";
-                    } else if ((page + 1) * c.size > p + 1) {
-                        EXPECT_EQ(value, -std::numeric_limits<float>::infinity());
-                    } else {
-                        double want = 0;
-                        for (int g = set * c.shared; g < (set + 1) * c.shared; ++g)
-                            want += bound(c, keys[std::size_t(row * c.kvHeads + g)], page,
-                                          wide.data() + std::size_t((row * c.kvHeads + g) * c.group * c.dim));
-                        want /= c.shared * c.group;
-                        // 2*dim numbers of size 3, rounded to 11 bits.
-                        EXPECT_NEAR(value, want, 3 * 0x1p-11 * std::sqrt(2.0 * c.dim) * 3)
-                            << "row " << row << " page " << page << " step " << step;
-                    }
-                }
+        compare(0);
     }
 }
 
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaPages,
                          ::testing::Values(PageCase{128, 2, 4, 32, 2, 700, true}, PageCase{64, 4, 3, 16, 4, 301, true},
                                            PageCase{128, 2, 16, 64, 1, 1290, true},
-                                           PageCase{64, 2, 1, 16, 1, 20, false}));
+                                           PageCase{64, 2, 1, 16, 1, 20, false},
+                                           PageCase{128, 2, 5, 32, 1, 700, true, true},
+                                           PageCase{64, 1, 16, 16, 1, 301, false, true}));
 
 using CudaPageChoice = CudaTest;
 
