@@ -192,11 +192,11 @@ template <bool kHalfInput, class Finish> void launchOne(const Launch& how, const
     constexpr const char* kName = "multiplying one input";
     const auto start = [&]<int kPieces, int kBlockWarps>() {
         int blocks = std::min(a.outputs, how.multiprocessors * oneInputBlocks(kPieces, kBlockWarps));
-        // Blocks take whole batches of loads, equally many each: then a small matrix needs fewer blocks, which find
-        // room beside the kernel before, and read it while that one ends.
+        // Where there are few, blocks take whole batches of loads, equally many each: fewer blocks then find room
+        // beside the kernel before, and read their weights while that one ends.
         constexpr int kBatch = (kPieces == 1 ? 8 : 4) / (Finish::kPairs ? 2 : 1);
         const int batches = (a.outputs + kBatch - 1) / kBatch, turns = (batches + blocks - 1) / blocks;
-        blocks = (batches + turns - 1) / turns;
+        if (turns <= 3) blocks = (batches + turns - 1) / turns;
         if (Finish::kOnce) blocks = std::max(blocks, (a.outputs + kOutputsTogether - 1) / kOutputsTogether);
         launch(how, {dim3(unsigned(blocks)), dim3(unsigned(kBlockWarps * kWarp))},
                oneInput<Finish, kHalfInput, kPieces, kBlockWarps>, kName, a, finish);
