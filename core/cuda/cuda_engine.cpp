@@ -177,11 +177,9 @@ cuda::NextTokenArgs CudaEngine::nextTokenArgs(const float* logits, std::int32_t*
     return args;
 }
 
-void CudaEngine::decodeLayer(int index, const Entry& entry) {
+cuda::AppendArgs CudaEngine::appendArgs(int index, const Entry& entry) const {
     const DeviceLayer& weights = model_->layers[std::size_t(index)];
     const Layer& layer = layers_[std::size_t(index)];
-    atStage(index, nameOf(Stage::QkvLinear));
-    projectHeads(weights, x_, rows_, mark(entry, index, kQkv));
     cuda::AppendArgs append;
     append.shape = shape_;
     append.qkv = qkv_;
@@ -211,8 +209,12 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     if (append.blocks == nullptr || selector_) append.newKey = newKey_, append.newValue = newValue_;
     append.marks[0] = mark(entry, index, kRope);
     if (options_.indexed[std::size_t(index)]) append.marks[1] = mark(entry, index, kCompression);
-    atStage(index, nameOf(Stage::Rope));
-    appendTokens(append);
+    return append;
+}
+
+void CudaEngine::decodeLayer(int index, const Entry& entry) {
+    const Layer& layer = layers_[std::size_t(index)];
+    projectAndAppend(index, entry);
 
     const bool own = layer.sparse && selector_ != nullptr;
     DeviceStep step;

@@ -142,7 +142,9 @@ private:
     void embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear = nullptr, int clearCount = 0,
                std::uint64_t* mark = nullptr);
     void projectHeads(const DeviceLayer& weights, const float* x, int n, std::uint64_t* mark);
+    cuda::AppendArgs appendArgs(int index, const Entry& entry) const;
     void appendTokens(const cuda::AppendArgs& args);
+    void projectAndAppend(int index, const Entry& entry);
     void placePrompt(const cuda::PromptArgs& args);
     const __nv_bfloat16* leaveLatent(const DeviceLayer& weights, int n);
     void applyExperts(const DeviceLayer& weights, float* x, int n, std::uint64_t* mark);

@@ -3,6 +3,7 @@
 #include "kernels/cuda/experts.h"
 #include "kernels/cuda/latent.h"
 #include "kernels/cuda/packed.h"
+#include "kernels/cuda/project_heads.h"
 
 #include <algorithm>
 
@@ -63,6 +64,28 @@ void CudaEngine::appendTokens(const cuda::AppendArgs& args) {
         cuda::appendLatent(launch_, args, latent_);
     else
         cuda::rotateAndAppend(launch_, args);
+}
+
+/// A step's queries, keys and values into the cache: where the kernels can, in one launch.
+void CudaEngine::projectAndAppend(int index, const Entry& entry) {
+    const DeviceLayer& weights = model_->layers[std::size_t(index)];
+    const cuda::AppendArgs append = appendArgs(index, entry);
+    std::uint64_t* const begins = mark(entry, index, kQkv);
+    atStage(index, nameOf(Stage::QkvLinear));
+    if (!model_->config.latent && weights.qkv.size() == 1 && cuda::canProjectAndAppend(weights.qkv.front(), append)) {
+        float* plain = selector_ ? qkv_ : nullptr;
+        return cuda::projectAndAppend(launch_,
+                                      {weights.qkv.front(),
+                                       x_,
+                                       {weights.inputNorm, model_->config.streamNormEps()},
+                                       weights.qkvBias,
+                                       plain,
+                                       begins},
+                                      append);
+    }
+    projectHeads(weights, x_, rows_, begins);
+    atStage(index, nameOf(Stage::Rope));
+    appendTokens(append);
 }
 
 void CudaEngine::placePrompt(const cuda::PromptArgs& args) {

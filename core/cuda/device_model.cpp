@@ -3,6 +3,7 @@
 #include "core/cuda/device_upload.h"
 #include "core/cuda/model_limits.h"
 #include "kernels/cuda/packed.h"
+#include "kernels/cuda/project_heads.h"
 
 #include <cmath>
 #include <cuda_runtime_api.h>
@@ -29,6 +30,13 @@ bool hasAttentionBiases(const Model& model) {
             return true;
     }
     return false;
+}
+
+/// After the value projection and the eviction head have arrived.
+void foldEvictionHead(const DeviceLayer& layer, const ModelConfig& config) {
+    if (layer.eviction.folded)
+        cuda::foldEvictionHead({}, layer.qkv.front(), layer.eviction.delta, config.kvHeads,
+                               config.kvHeads * config.headDim);
 }
 
 void copyFloats(const float* to, const std::vector<float>& from) {
@@ -82,9 +90,13 @@ void DeviceModel::planAttention(DeviceLayer& layer, const LayerWeights* from, bo
         else
             parts.push_back(part);
     }
+    const bool folded =
+        evictionHead && !biases && !config.latent && parts.size() == 1 && !isQuantised(parts.front().type);
     layer.qkv.resize(parts.size()); // the arena fills it in later: it stays where it is from here on
-    for (std::size_t i = 0; i < parts.size(); ++i)
-        planMatrix(layer.qkv[i], parts[i].type, parts[i].rows, config.hidden);
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+        planMatrix(layer.qkv[i], parts[i].type, parts[i].rows + (folded ? 2 * config.kvHeads : 0), config.hidden);
+        layer.qkv[i].rows = parts[i].rows;
+    }
     planMatrix(layer.o, typeOf(from ? &from->o : nullptr), config.hidden, config.queryHeads * config.outputDim());
     if (biases) {
         planFloats(layer.qkvBias, std::size_t(rows));
@@ -109,6 +121,7 @@ void DeviceModel::planAttention(DeviceLayer& layer, const LayerWeights* from, bo
     if (evictionHead) {
         planFloats(layer.eviction.delta, std::size_t(config.kvHeads) * std::size_t(kvWidth));
         planFloats(layer.eviction.gain, std::size_t(config.kvHeads));
+        layer.eviction.folded = folded;
     }
 }
 
@@ -262,6 +275,7 @@ std::shared_ptr<const DeviceModel> DeviceModel::of(const std::shared_ptr<const M
     for (int i = 0; i < made->config.layers; ++i) {
         report(progress, double(i) / made->config.layers, "copying the weights to the GPU");
         uploadLayer(upload, made->layers[std::size_t(i)], model->layer(i), made->config.queryHeads);
+        foldEvictionHead(made->layers[std::size_t(i)], made->config);
     }
     upload.rows(made->embedding, model->embedding());
     if (model->lmHead().data != model->embedding().data) upload.rows(made->lmHead, model->lmHead());
@@ -299,6 +313,7 @@ std::shared_ptr<const DeviceModel> DeviceModel::random(const ModelConfig& config
             for (float& value : delta) value = normal(generator) / std::sqrt(float(width));
             copyFloats(layer.eviction.delta, delta);
             copyFloats(layer.eviction.gain, gain);
+            foldEvictionHead(layer, config);
         }
     }
     fill(made->embedding);

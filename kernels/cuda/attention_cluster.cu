@@ -17,12 +17,24 @@ constexpr int kClusterThreads = (kComputingWarps + 1) * kWarp;
 [[maybe_unused]] constexpr int kTilesPerStage = kStageTokens / kTile;
 constexpr int kMostBlocks = kStageTokens / 16; // per stage
 
+/// What the warps of a thread block have; later in the place of the stages.
+template <int kDim> struct WarpParts {
+    alignas(16) float out[kComputingWarps][kHeads][kDim];
+    float2 state[kComputingWarps][kHeads]; // maximum, sum
+};
+/// What the thread blocks of the cluster, in turn, send one of them of the heads that it writes.
+template <int kDim> struct Inbox {
+    alignas(16) float out[kHeads][kDim];
+    float2 state[kHeads];
+};
+
 /// kRing stages, 96 KiB.
 template <int kDim, int kRing> struct Ring {
     uint4 blocks[kRing][kStageTokens * kDim * 4 / 16];
     float bias[kRing][kStageTokens];
     std::int32_t ids[kRing][kMostBlocks], listed[kRing];
     std::uint64_t full[kRing], empty[kRing];
+    Inbox<kDim> inbox; // others may write it before this thread block has read its last stage
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -74,20 +86,92 @@ __device__ inline void attendStage(const Ring<kDim, kRing>& ring, int stage, int
     }
 }
 
+/// Weight of a partial result beside others, whose largest maximum is `reference`.
+__device__ inline float weightOf(float maximum, float reference) { return exp2f((maximum - reference) * kLog2e); }
+__device__ inline float finiteOr0(float maximum) { return maximum == -INFINITY ? 0.f : maximum; }
+
+/// Merges the warps' results and sends each head's to the thread block of the cluster that writes it: nothing is read
+/// from afar, so that one barrier of the cluster is enough. By all threads.
+template <int kDim>
+__device__ inline void mergeBySending(const DecodeAttentionArgs& a, const DecodePlace& place, Accumulator<kDim>& acc,
+                                      WarpParts<kDim>& parts, Inbox<kDim>& inbox) {
+    const auto cluster = thisCluster();
+    const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
+    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, rowInTile = lane / 4, quad = lane % 4;
+    if (warp < kComputingWarps) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+            acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 1);
+            acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 2);
+            if (quad == 0) parts.state[warp][rowInTile + 8 * h] = make_float2(acc.maximum[h], acc.sum[h]);
+#pragma unroll
+            for (int i = 0; i < kDim / 8; ++i)
+                *reinterpret_cast<float2*>(&parts.out[warp][rowInTile + 8 * h][i * 8 + quad * 2]) =
+                    make_float2(acc.out[i][2 * h], acc.out[i][2 * h + 1]);
+        }
+    }
+    __syncthreads();
+    const int perRank = (kHeads + ranks - 1) / ranks;
+    cluster.barrier_wait(); // all thread blocks of the cluster have begun
+    for (int at = threadIdx.x; at < kHeads * kDim / 4; at += kClusterThreads) {
+        const int h = at / (kDim / 4), c = at % (kDim / 4) * 4;
+        if (h >= place.heads) break;
+        float maximum = -INFINITY, sum = 0;
+#pragma unroll
+        for (int w = 0; w < kComputingWarps; ++w) maximum = fmaxf(maximum, parts.state[w][h].x);
+        float4 out = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int w = 0; w < kComputingWarps; ++w) {
+            const float2 state = parts.state[w][h];
+            const float factor = weightOf(state.x, finiteOr0(maximum));
+            const float4 value = *reinterpret_cast<const float4*>(&parts.out[w][h][c]);
+            sum += factor * state.y;
+            out.x += factor * value.x, out.y += factor * value.y, out.z += factor * value.z, out.w += factor * value.w;
+        }
+        auto* to = cluster.map_shared_rank(&inbox, h / perRank);
+        const int entry = rank * perRank + h % perRank;
+        *reinterpret_cast<float4*>(&to->out[entry][c]) = out;
+        if (c == 0) to->state[entry] = make_float2(maximum, sum);
+    }
+    cluster.sync();
+
+    Bf16* outRow = a.out + place.firstQueryHead * kDim;
+    for (int at = threadIdx.x; at < perRank * (kDim / 2); at += kClusterThreads) {
+        const int within = at / (kDim / 2), h = rank * perRank + within, c = at % (kDim / 2) * 2;
+        if (h >= place.heads) break;
+        float maximum = -INFINITY, sum = 0;
+        float2 out = make_float2(0, 0);
+        for (int r = 0; r < ranks; ++r) maximum = fmaxf(maximum, inbox.state[r * perRank + within].x);
+        for (int r = 0; r < ranks; ++r) {
+            const float2 state = inbox.state[r * perRank + within];
+            const float2 value = *reinterpret_cast<const float2*>(&inbox.out[r * perRank + within][c]);
+            const float factor = weightOf(state.x, finiteOr0(maximum));
+            sum += factor * state.y;
+            out.x += factor * value.x, out.y += factor * value.y;
+        }
+        const float inverse = sum > 0 ? 1.f / sum : 0.f;
+        *reinterpret_cast<std::uint32_t*>(outRow + h * kDim + c) = packBf16(out.x * inverse, out.y * inverse);
+        if (c == 0 && a.logSums != nullptr) a.logSums[place.firstQueryHead + h] = maximum + logf(sum);
+    }
+}
+
 #endif
+
+/// A quarter of a processor then has room for two more warps of a projection.
+constexpr int kClusterRegisters = 192;
 
 /// Grid: (cluster, kvHeads, rows * head tiles). The last warp keeps a ring of stages
 /// full with bulk copies, which need no registers and no threads while they are under way; the others attend to them,
 /// two warps to a stage.
 template <int kDim, int kRing>
-__global__ void __launch_bounds__(kClusterThreads, 2)
-    clusterKernel(DecodeAttentionArgs a, DecodePlan plan, int blockShift) {
+__global__ void __maxnreg__(kClusterRegisters) clusterKernel(DecodeAttentionArgs a, DecodePlan plan, int blockShift) {
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) uint4 raw[];
     auto& ring = *reinterpret_cast<Ring<kDim, kRing>*>(raw);
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const DecodePlace place(a.shape, plan);
     letNextKernelStart();
+    thisCluster().barrier_arrive();
     if (threadIdx.x == 0) {
         for (int i = 0; i < kRing; ++i)
             initBarrier(ring.full[i], 1), initBarrier(ring.empty[i], kComputingWarps * kWarp);
@@ -104,7 +188,10 @@ __global__ void __launch_bounds__(kClusterThreads, 2)
     __syncthreads();
     waitForEarlierKernels();
     if (blockIdx.x == 0 && blockIdx.y == 0 && blockIdx.z == 0 && threadIdx.x == 0) stamp(a.mark);
-    if (!active) return; // the whole cluster leaves
+    if (!active) { // the whole cluster leaves
+        thisCluster().barrier_wait();
+        return;
+    }
     if (a.packedTokens != nullptr) position = a.packedTokens[place.item] - 1;
 
     const int skipped = a.listFirst != nullptr ? a.listFirst[place.item] : 0;
@@ -164,8 +251,7 @@ __global__ void __launch_bounds__(kClusterThreads, 2)
         }
     }
     __syncthreads(); // every stage was loaded and read: the merge takes their place
-    mergeSplits<kDim, kComputingWarps, kClusterThreads>(
-        a, place, acc, *reinterpret_cast<MergeShared<kDim, kComputingWarps>*>(ring.blocks));
+    mergeBySending<kDim>(a, place, acc, *reinterpret_cast<WarpParts<kDim>*>(ring.blocks), ring.inbox);
 #endif
 }
 
@@ -178,7 +264,7 @@ int stagesOf(const AttentionShape& shape, int maxBlocks) {
 }
 
 template <int kDim, int kRing> void launchClusters(const Launch& how, const DecodeAttentionArgs& args) {
-    static_assert(sizeof(MergeShared<kDim, kComputingWarps>) <= sizeof(Ring<kDim, kRing>::blocks));
+    static_assert(sizeof(WarpParts<kDim>) <= sizeof(Ring<kDim, kRing>::blocks));
     const int stages = stagesOf(args.shape, args.maxBlocks), items = itemsOf(args.shape, args.rows);
     int cluster = 1; // a thread block for each processor at most
     while (cluster * 2 <= std::min(stages, kCluster) && items * cluster * 2 <= how.multiprocessors) cluster *= 2;

@@ -1,5 +1,5 @@
-// What the two decode attention kernels share: the running softmax of a warp, the queries' fragments, and the merge of
-// warps, of the blocks of a cluster, and of clusters.
+// What the decode attention kernels share: the running softmax of a warp, the queries' fragments, and attention.cu's
+// merge of warps, of the blocks of a cluster, and of clusters.
 #pragma once
 
 #include "kernels/cuda/attention.h"

@@ -3,6 +3,7 @@
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/matrix_library.h"
+#include "kernels/cuda/one_input.cuh"
 #include "kernels/cuda/packed.h"
 
 #include <algorithm>
@@ -17,180 +18,44 @@ __device__ inline float silu(float x) { return x / (1.f + __expf(-x)); }
 
 // ---- One input ------------------------------------------------------------------------------------------------------
 
-struct OneInput {
-    const Bf16* w;
-    int rows, cols; // rows: outputs, gate and up counted once each
-    const float* x; // float input, or null
-    const Bf16* xHalf;
-    const float* normWeight;
-    float normEps;
+/// y = W x or y += W x, with a bias where there is one.
+struct StoreFloats {
+    static constexpr bool kPairs = false, kOnce = false;
+    struct Ready {
+        float bias, before;
+    };
     float* y;
     bool accumulate;
     const float* bias;
-    Bf16* hidden;
-    std::uint64_t* mark;
+    __device__ int row(int output) const { return output; }
+    __device__ int apart(int) const { return 0; }
+    __device__ void prepare(Ready& ready, int output) const { ready.bias = bias != nullptr ? bias[output] : 0.f; }
+    __device__ void await(Ready& ready, int output) const { ready.before = accumulate ? y[output] : 0.f; }
+    __device__ void finish(const Ready& ready, int output, float value, float) const {
+        value += ready.bias;
+        y[output] = accumulate ? ready.before + value : value;
+    }
 };
 
-/// Eight products of one 16-byte piece of a weight row.
-__device__ inline float dot8(const uint4& w, const float4& a, const float4& b, float sum) {
-    sum = fmaf(lowHalf(w.x), a.x, sum);
-    sum = fmaf(highHalf(w.x), a.y, sum);
-    sum = fmaf(lowHalf(w.y), a.z, sum);
-    sum = fmaf(highHalf(w.y), a.w, sum);
-    sum = fmaf(lowHalf(w.z), b.x, sum);
-    sum = fmaf(highHalf(w.z), b.y, sum);
-    sum = fmaf(lowHalf(w.w), b.z, sum);
-    return fmaf(highHalf(w.w), b.w, sum);
+/// silu(gate) * up; the rows lie as interleavedRow says.
+struct StoreGated {
+    static constexpr bool kPairs = true, kOnce = false;
+    struct Ready {};
+    Bf16* hidden;
+    __device__ int row(int output) const { return interleavedRow(output, false); }
+    __device__ int apart(int) const { return 8; }
+    __device__ void prepare(Ready&, int) const {}
+    __device__ void await(Ready&, int) const {}
+    __device__ void finish(const Ready&, int output, float gate, float up) const {
+        hidden[output] = __float2bfloat16(silu(gate) * up);
+    }
+};
+
+template <bool kHalfInput> void multiplyOne(const Launch& how, OneInput a, const LinearOutput& out) {
+    if (out.hidden == nullptr) return launchOne<kHalfInput>(how, a, StoreFloats{out.y, out.accumulate, out.bias});
+    a.outputs /= 2;
+    launchOne<kHalfInput>(how, a, StoreGated{out.hidden});
 }
-
-constexpr int kOutputsTogether = 32; // summed over the warps at once
-
-/// Thread blocks of so many warps that share a processor.
-constexpr int oneInputBlocks(int pieces, int warps) { return warps == 8 ? 3 : warps <= 12 && pieces <= 2 ? 2 : 1; }
-
-/// The warps of a block split the columns and keep their share of the input in registers: the weights stream past it
-/// with no shared memory in between. Blocks take contiguous, equally long runs of outputs. kPieces: 16-byte pieces of a
-/// row per lane, cols <= 256 * kBlockWarps * kPieces.
-template <bool kGated, bool kHalfInput, int kPieces, int kBlockWarps>
-__global__ void __launch_bounds__(kBlockWarps* kWarp, oneInputBlocks(kPieces, kBlockWarps)) oneInput(OneInput a) {
-    __shared__ float partial[2][kBlockWarps][kOutputsTogether * (kGated ? 2 : 1)];
-    __shared__ float squares[kBlockWarps];
-    constexpr int kRows = kPieces == 1 ? 8 : 4;          // weight rows loaded together
-    constexpr int kOutputs = kGated ? kRows / 2 : kRows; // per batch of loads
-    static_assert(kOutputsTogether % kOutputs == 0);
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    const int pieces = a.cols / 8, slice = (pieces + kBlockWarps - 1) / kBlockWarps, first = warp * slice;
-    const int mine = min(slice, pieces - first); // may be negative: nothing to do
-    const int outputs = kGated ? a.rows / 2 : a.rows;
-    const int begin = int(std::int64_t(outputs) * blockIdx.x / gridDim.x);
-    const int end = int(std::int64_t(outputs) * (blockIdx.x + 1) / gridDim.x);
-    letNextKernelStart();
-
-    uint4 w[kRows][kPieces];
-    const auto fetch = [&](int output) {
-#pragma unroll
-        for (int r = 0; r < kRows; ++r) {
-            const int index = min(output + (kGated ? r / 2 : r), end - 1);
-            const int row = kGated ? index / 8 * 16 + index % 8 + r % 2 * 8 : index;
-            const uint4* from = reinterpret_cast<const uint4*>(a.w + std::size_t(row) * a.cols) + first;
-#pragma unroll
-            for (int i = 0; i < kPieces; ++i) {
-                const int piece = i * kWarp + lane;
-                w[r][i] = piece < mine ? loadStreaming(from + piece) : make_uint4(0, 0, 0, 0);
-            }
-        }
-    };
-    if (begin < end) fetch(begin); // weights do not depend on earlier kernels
-    waitForEarlierKernels();
-    if (blockIdx.x == 0 && threadIdx.x == 0) stamp(a.mark);
-
-    float4 low[kHalfInput ? 1 : kPieces], high[kHalfInput ? 1 : kPieces];
-    uint4 packed[kHalfInput ? kPieces : 1];
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < kPieces; ++i) {
-        const int piece = i * kWarp + lane;
-        if constexpr (kHalfInput) {
-            packed[i] = piece < mine ? reinterpret_cast<const uint4*>(a.xHalf)[first + piece] : make_uint4(0, 0, 0, 0);
-        } else {
-            low[i] = high[i] = make_float4(0, 0, 0, 0);
-            if (piece < mine) {
-                low[i] = reinterpret_cast<const float4*>(a.x)[(first + piece) * 2];
-                high[i] = reinterpret_cast<const float4*>(a.x)[(first + piece) * 2 + 1];
-            }
-            if (a.normWeight != nullptr) {
-                float4 &p = low[i], &q = high[i];
-                sum += p.x * p.x + p.y * p.y + p.z * p.z + p.w * p.w + q.x * q.x + q.y * q.y + q.z * q.z + q.w * q.w;
-                if (piece < mine) {
-                    const float4 u = reinterpret_cast<const float4*>(a.normWeight)[(first + piece) * 2];
-                    const float4 v = reinterpret_cast<const float4*>(a.normWeight)[(first + piece) * 2 + 1];
-                    p.x *= u.x, p.y *= u.y, p.z *= u.z, p.w *= u.w;
-                    q.x *= v.x, q.y *= v.y, q.z *= v.z, q.w *= v.w;
-                }
-            }
-        }
-    }
-    if (a.normWeight != nullptr) { // the scale is applied to the results
-        sum = warpSum(sum);
-        if (lane == 0) squares[warp] = sum;
-    }
-    int turn = 0;
-    for (int chunk = begin; chunk < end; chunk += kOutputsTogether, turn ^= 1) {
-        const int chunkEnd = min(chunk + kOutputsTogether, end);
-        for (int output = chunk; output < chunkEnd; output += kOutputs) {
-            float dot[kRows] = {};
-#pragma unroll
-            for (int i = 0; i < kPieces; ++i) {
-                float4 p, q;
-                if constexpr (kHalfInput) {
-                    uint4 x = packed[i];
-                    asm volatile("" : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)); // widening it once would spill
-                    p = make_float4(lowHalf(x.x), highHalf(x.x), lowHalf(x.y), highHalf(x.y));
-                    q = make_float4(lowHalf(x.z), highHalf(x.z), lowHalf(x.w), highHalf(x.w));
-                } else {
-                    p = low[i], q = high[i];
-                }
-#pragma unroll
-                for (int r = 0; r < kRows; ++r) dot[r] = dot8(w[r][i], p, q, dot[r]);
-            }
-            if (output + kOutputs < end) fetch(output + kOutputs);
-#pragma unroll
-            for (int r = 0; r < kRows; ++r) {
-                dot[r] = warpSum(dot[r]);
-                if (lane == 0) partial[turn][warp][(output - chunk) * (kGated ? 2 : 1) + r] = dot[r];
-            }
-        }
-        __syncthreads();
-        const int output = chunk + int(threadIdx.x);
-        if (output >= chunkEnd) continue;
-        float scale = 1;
-        if (a.normWeight != nullptr) {
-            float total = 0;
-#pragma unroll
-            for (int u = 0; u < kBlockWarps; ++u) total += squares[u];
-            scale = rsqrtf(total / float(a.cols) + a.normEps);
-        }
-        float value = 0, up = 0;
-#pragma unroll
-        for (int u = 0; u < kBlockWarps; ++u) {
-            value += partial[turn][u][threadIdx.x * (kGated ? 2 : 1)];
-            if (kGated) up += partial[turn][u][threadIdx.x * 2 + 1];
-        }
-        if (kGated) {
-            a.hidden[output] = __float2bfloat16(silu(value * scale) * up * scale);
-        } else {
-            value = value * scale + (a.bias != nullptr ? a.bias[output] : 0.f);
-            a.y[output] = a.accumulate ? a.y[output] + value : value;
-        }
-    }
-}
-
-template <bool kGated, bool kHalfInput> void launchOne(const Launch& how, const OneInput& a) {
-    const int outputs = kGated ? a.rows / 2 : a.rows;
-    constexpr const char* kName = "multiplying one input";
-    const auto start = [&]<int kPieces, int kBlockWarps>() {
-        const int blocks = std::min(outputs, how.multiprocessors * oneInputBlocks(kPieces, kBlockWarps));
-        launch(how, {dim3(unsigned(blocks)), dim3(unsigned(kBlockWarps * kWarp))},
-               oneInput<kGated, kHalfInput, kPieces, kBlockWarps>, kName, a);
-    };
-    // The narrowest that holds the columns: a lane without a piece loads nothing. Inputs that are normed are as wide as
-    // the model, few of which are that wide.
-    if (a.cols <= 2048) return start.template operator()<1, 8>();
-    if (a.cols <= 2560) return start.template operator()<1, 10>();
-    if (a.cols <= 3072) return start.template operator()<1, 12>();
-    if (a.cols <= 4096) return start.template operator()<2, 8>();
-    if (a.cols <= 5120) return start.template operator()<2, 10>();
-    if (a.cols <= 6144) return start.template operator()<2, 12>();
-    if (a.cols <= 8192) return start.template operator()<2, 16>();
-    if constexpr (kHalfInput) {
-        if (a.cols <= 10240) return start.template operator()<4, 10>();
-        if (a.cols <= 12288) return start.template operator()<4, 12>();
-        if (a.cols <= 14336) return start.template operator()<4, 14>();
-    }
-    start.template operator()<4, 16>();
-}
-
-constexpr int kWidestOneInput = 16384;
 
 // ---- A few inputs ---------------------------------------------------------------------------------------------------
 
@@ -510,11 +375,8 @@ void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, cons
         p.mark = mark;
         return multiplyPacked(launch_, p);
     }
-    if (w.packed == nullptr && n == 1 && w.cols <= kWidestOneInput) {
-        const OneInput a{w.data,   w.rows, w.cols,         x,        nullptr,    norm.weight,
-                         norm.eps, out.y,  out.accumulate, out.bias, out.hidden, mark};
-        return out.hidden != nullptr ? launchOne<true, false>(launch_, a) : launchOne<false, false>(launch_, a);
-    }
+    if (w.packed == nullptr && n == 1 && w.cols <= kWidestOneInput)
+        return multiplyOne<false>(launch_, {w.data, w.rows, w.cols, x, nullptr, norm.weight, norm.eps, mark}, out);
     normalise(launch_, x, xStride, n, w.cols, norm, normed_, mark);
     run(w, normed_, n, out, nullptr);
 }
@@ -522,11 +384,8 @@ void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, cons
 void Linear::run(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
     if (n == 0 || w.rows == 0) return;
     if (w.packed != nullptr) return packed(w, x, n, out, mark);
-    if (n == 1 && w.cols <= kWidestOneInput) {
-        const OneInput a{w.data, w.rows, w.cols,         nullptr,  x,          nullptr,
-                         0.f,    out.y,  out.accumulate, out.bias, out.hidden, mark};
-        return out.hidden != nullptr ? launchOne<true, true>(launch_, a) : launchOne<false, true>(launch_, a);
-    }
+    if (n == 1 && w.cols <= kWidestOneInput)
+        return multiplyOne<true>(launch_, {w.data, w.rows, w.cols, nullptr, x, nullptr, 0.f, mark}, out);
     if (n > kFewInputs) return many(w, x, n, out, mark);
     const FewInputs a{w.data, w.rows, w.cols, x, n, out.y, out.stride, out.accumulate, out.bias, out.hidden, mark};
     const Grid grid{dim3(unsigned((w.rows + 15) / 16)), dim3(kThreads)};

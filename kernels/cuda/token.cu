@@ -27,8 +27,6 @@ __global__ void __launch_bounds__(kThreads)
     for (int i = threadIdx.x; i < cols; i += kThreads) to[i] = scale * __bfloat162float(from[i]);
 }
 
-__device__ inline float softplus(float x) { return fmaxf(x, 0.f) + log1pf(expf(-fabsf(x))); }
-
 /// gain * softplus(delta . v) over the values of all KV heads of one token, by one warp.
 __device__ inline float evictionScore(const EvictionHead& eviction, const float* values, int g, int width) {
     const float* delta = eviction.delta + std::size_t(g) * width;
@@ -102,18 +100,7 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
         return rotateQueries<kNormed>(a, queries, q, group, cos, sin, inverse);
     }
     const float* values = in + qWidth + kvWidth;
-    Bf16 *keyTo, *valueTo;
-    int valueStride = 1;
-    if (a.blocks != nullptr) {
-        const int at = a.listSlot != nullptr ? a.listSlot[head * a.capacity + a.listCount[head] - 1] : position / bs;
-        Bf16* block = a.blocks + std::size_t(a.headFirst[head] + at) * blockElements(bs, dim);
-        keyTo = block + position % bs * dim;
-        valueTo = block + std::size_t(bs) * dim + position % bs * (a.valuesByToken ? dim : 1);
-        valueStride = a.valuesByToken ? 1 : bs;
-    } else {
-        keyTo = a.newKey + std::size_t(head) * dim;
-        valueTo = a.newValue + std::size_t(head) * dim;
-    }
+    const TokenPlace place(a, head, position);
     constexpr int kScoreWarp = kWarps - 1;
     if (thread < half) {
         const Pair pair(a.interleaved, thread, half);
@@ -123,8 +110,8 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
             y *= inverse[0] * a.norms.key[pair.high];
         }
         const Bf16 low = __float2bfloat16(x * cos - y * sin), high = __float2bfloat16(y * cos + x * sin);
-        keyTo[pair.low] = low;
-        keyTo[pair.high] = high;
+        place.key[pair.low] = low;
+        place.key[pair.high] = high;
         if (a.blocks != nullptr && a.newKey != nullptr) {
             a.newKey[std::size_t(head) * dim + pair.low] = low;
             a.newKey[std::size_t(head) * dim + pair.high] = high;
@@ -134,7 +121,7 @@ template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel
     } else if (warp < kScoreWarp) {
         for (int c = thread - half; c < dim; c += kScoreWarp * kWarp - half) {
             const Bf16 value = __float2bfloat16(values[g * dim + c]);
-            valueTo[c * valueStride] = value;
+            place.value[c * place.valueStride] = value;
             if (a.blocks != nullptr && a.newValue != nullptr) a.newValue[std::size_t(head) * dim + c] = value;
         }
     } else if (a.eviction.gain != nullptr) {

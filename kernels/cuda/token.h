@@ -13,6 +13,8 @@ void embedTokens(const Launch& launch, const __nv_bfloat16* table, int cols, con
 struct EvictionHead {
     const float* delta = nullptr; // [kvHeads, kvHeads*dim]
     const float* gain = nullptr;  // [kvHeads]; null: the model has none
+    /// foldEvictionHead's rows follow those of the layer's query, key and value projections.
+    bool folded = false;
 };
 
 /// RMS norms of every head's query and key before the rotation; null: the model has none.

@@ -1,7 +1,8 @@
-// A decoded token's way into the cache and the block index, against float64.
+// A decoded token's way into the cache and the block index, against float64; from its projections, and from the input
+// of a layer.
 #include "tests/kernels/cuda/device.h"
 
-#include "kernels/cuda/token.h"
+#include "kernels/cuda/project_heads.h"
 
 #include <algorithm>
 
@@ -13,43 +14,91 @@ using namespace test;
 struct TokenCase {
     int dim, group, blockSize, kernel, stride;
     bool interleaved, normed, resident;
+    int cols = 0; // of the projections; 0: they are made already
+    bool biased = false, listed = false;
+    bool scored() const { return !biased; }
 };
 void PrintTo(const TokenCase& c, std::ostream* out) {
     *out << "dim " << c.dim << ", group " << c.group << (c.interleaved ? ", interleaved" : "")
          << (c.normed ? ", normed" : "") << (c.resident ? ", resident" : "");
+    if (c.cols > 0)
+        *out << ", from " << c.cols << " inputs" << (c.biased ? ", biased" : "") << (c.listed ? ", listed" : "");
 }
 
 class CudaToken : public CudaTest, public ::testing::WithParamInterface<TokenCase> {};
 
+/// A layer's projections, and what they make of an input in float64.
+struct Projections {
+    int rows, cols;
+    std::vector<Half> weights; // with room for a folded eviction head
+    std::vector<float> norm, bias;
+    static constexpr float kEps = 1e-5f;
+
+    std::vector<float> of(const std::vector<float>& x) const {
+        double squares = 0;
+        for (const float value : x) squares += double(value) * double(value);
+        const double inverse = 1 / std::sqrt(squares / cols + double(kEps));
+        std::vector<float> y;
+        for (int r = 0; r < rows; ++r) {
+            double sum = 0;
+            for (int i = 0; i < cols; ++i)
+                sum += double(toFloat(weights[std::size_t(r * cols + i)])) * double(x[std::size_t(i)]) *
+                       double(norm[std::size_t(i)]);
+            y.push_back(float(sum * inverse + (bias.empty() ? 0 : double(bias[std::size_t(r)]))));
+        }
+        return y;
+    }
+};
+
 TEST_P(CudaToken, RotatesStoresScoresAndPools) {
     const TokenCase c = GetParam();
-    constexpr int kRows = 2, kKvHeads = 2, kHeads = kRows * kKvHeads, kSteps = 70;
+    constexpr int kKvHeads = 2, kSteps = 70;
+    const int rows = c.cols > 0 ? 1 : 2, heads = rows * kKvHeads;
     const int dim = c.dim, half = dim / 2, bs = c.blockSize, queryHeads = kKvHeads * c.group;
     const int width = (queryHeads + 2 * kKvHeads) * dim, most = 150, blocks = (most + bs - 1) / bs + 1;
     const auto cosines = floats(std::size_t(2 * most * half)), sines = floats(cosines.size());
     const auto delta = floats(std::size_t(kKvHeads * kKvHeads * dim), 0.1f), gain = floats(kKvHeads);
     const auto queryNorm = floats(std::size_t(dim)), keyNorm = floats(std::size_t(dim));
+    Projections layer{width,
+                      c.cols,
+                      halves(std::size_t((width + 2 * kKvHeads) * c.cols), 1 / std::sqrt(float(c.cols))),
+                      floats(std::size_t(c.cols)),
+                      {}};
+    if (c.biased) layer.bias = floats(std::size_t(width));
+    const OnDevice<Half> weights(layer.weights);
+    const OnDevice<float> dnorm(layer.norm), dbias(layer.bias);
     std::vector<std::int64_t> windowFirst, blockFirst, tokenFirst;
-    for (int h = 0; h < kHeads; ++h) {
+    for (int h = 0; h < heads; ++h) {
         windowFirst.push_back(std::int64_t(h) * most);
         blockFirst.push_back(std::int64_t(h) * blocks);
         tokenFirst.push_back(std::int64_t(h) * most);
     }
     const OnDevice<float> dcos(cosines), dsin(sines), ddelta(delta), dgain(gain), dqn(queryNorm), dkn(keyNorm);
     const OnDevice<std::int64_t> dwf(windowFirst), dbf(blockFirst), dtf(tokenFirst);
-    const OnDevice<Half> recent(std::vector<Half>(std::size_t(kHeads * c.kernel * dim), 0)),
-        pooled(std::size_t(kHeads * most * dim)), ranges(std::size_t(kHeads * blocks * 2 * dim)),
-        cache(std::size_t(kHeads * blocks) * blockElements(bs, dim)), q(std::size_t(kRows * queryHeads * dim)),
-        newKey(std::size_t(kHeads * dim)), newValue(std::size_t(kHeads * dim));
-    const OnDevice<float> recentScores(std::vector<float>(std::size_t(kHeads * c.kernel), 0)),
-        pooledScores(std::size_t(kHeads * most)), tokenScores(std::size_t(kHeads * most));
+    const OnDevice<Half> recent(std::vector<Half>(std::size_t(heads * c.kernel * dim), 0)),
+        pooled(std::size_t(heads * most * dim)), ranges(std::size_t(heads * blocks * 2 * dim)),
+        cache(std::size_t(heads * blocks) * blockElements(bs, dim)), q(std::size_t(rows * queryHeads * dim)),
+        newKey(std::size_t(heads * dim)), newValue(std::size_t(heads * dim));
+    const OnDevice<float> recentScores(std::vector<float>(std::size_t(heads * c.kernel), 0)),
+        pooledScores(std::size_t(heads * most)), tokenScores(std::size_t(heads * most));
     const std::vector<std::int32_t> ropeFirst{0, most};
     const OnDevice<std::int32_t> dropeFirst(ropeFirst);
-    std::vector<std::vector<std::vector<float>>> keys(kHeads);
-    std::vector<std::vector<double>> scores(kHeads);
+    const DeviceMatrix matrix{weights.bf16(), width, c.cols};
+    if (c.cols > 0 && c.scored()) foldEvictionHead(launch, matrix, ddelta.get(), kKvHeads, kKvHeads * dim);
+    const OnDevice<float> plain(static_cast<std::size_t>(width));
+    // A list whose last entry is the newest block, which lies in another slot than its number.
+    constexpr int kCapacity = 3;
+    const auto slotOf = [&](int block) { return c.listed ? blocks - 1 - block : block; };
+    const OnDevice<std::int32_t> listCount(std::vector<std::int32_t>(std::size_t(heads), 2));
+    std::vector<std::vector<std::vector<float>>> keys(static_cast<std::size_t>(heads));
+    std::vector<std::vector<double>> scores(static_cast<std::size_t>(heads));
     for (int step = 0; step < kSteps; ++step) {
-        const auto qkv = floats(std::size_t(kRows * width));
-        const OnDevice<float> dqkv(qkv);
+        const auto input = floats(std::size_t(c.cols));
+        const auto qkv = c.cols > 0 ? layer.of(input) : floats(std::size_t(rows * width));
+        const OnDevice<float> dqkv(qkv), dinput(input);
+        std::vector<std::int32_t> slots(std::size_t(heads * kCapacity), -1);
+        for (int h = 0; h < heads; ++h) slots[std::size_t(h * kCapacity + 1)] = slotOf(step / bs);
+        const OnDevice<std::int32_t> listSlot(slots);
         const OnDevice<std::int32_t> position(std::vector<std::int32_t>{step, step});
         AppendArgs a;
         a.shape = {queryHeads, kKvHeads, dim, bs};
@@ -57,13 +106,13 @@ TEST_P(CudaToken, RotatesStoresScoresAndPools) {
         a.cos = dcos.get();
         a.sin = dsin.get();
         a.interleaved = c.interleaved;
-        a.eviction = {ddelta.get(), dgain.get()};
+        if (c.scored()) a.eviction = {ddelta.get(), dgain.get(), c.cols > 0};
         if (c.normed) a.norms = {dqn.get(), dkn.get(), 1e-5f};
         a.q = q.bf16();
         a.index.kernel = c.kernel;
         a.index.stride = c.stride;
         a.index.recentKeys = recent.bf16();
-        a.index.recentScores = recentScores.get();
+        if (c.scored()) a.index.recentScores = recentScores.get();
         a.index.pooledKeys = pooled.bf16();
         a.index.pooledScores = pooledScores.get();
         a.index.ranges = ranges.bf16();
@@ -71,15 +120,33 @@ TEST_P(CudaToken, RotatesStoresScoresAndPools) {
         a.index.windowFirst = dwf.get();
         a.index.blockFirst = dbf.get();
         a.index.tokenFirst = dtf.get();
-        a.rows = kRows;
+        a.rows = rows;
         a.position = position.get();
         a.ropeFirst = dropeFirst.get();
         if (c.resident) a.blocks = cache.bf16(), a.headFirst = dbf.get();
         a.newKey = newKey.bf16();
         a.newValue = newValue.bf16();
-        rotateAndAppend(launch, a);
+        if (c.listed) a.listSlot = listSlot.get(), a.listCount = listCount.get(), a.capacity = kCapacity;
+        if (c.cols > 0) {
+            ASSERT_TRUE(canProjectAndAppend(matrix, a));
+            projectAndAppend(launch,
+                             {matrix,
+                              dinput.get(),
+                              {dnorm.get(), Projections::kEps},
+                              c.biased ? dbias.get() : nullptr,
+                              plain.get(),
+                              nullptr},
+                             a);
+        } else {
+            rotateAndAppend(launch, a);
+        }
         check(cudaStreamSynchronize(launch.stream), "testing");
         const auto gotQ = q.read(), gotKey = newKey.read(), gotValue = newValue.read(), gotCache = cache.read();
+        if (c.cols > 0) {
+            EXPECT_LT(relativeError(plain.read(), qkv), 1e-5);
+        }
+        // Of what was projected here: float sums in another order, rounded to bf16.
+        const double near = c.cols > 0 ? 1e-4 : 1e-5;
         const auto rotated = [&](int row, const float* x, const std::vector<float>& weight) {
             double squares = 0;
             for (int i = 0; i < dim; ++i) squares += double(x[i]) * double(x[i]);
@@ -96,7 +163,7 @@ TEST_P(CudaToken, RotatesStoresScoresAndPools) {
             }
             return y;
         };
-        for (int h = 0; h < kHeads; ++h) {
+        for (int h = 0; h < heads; ++h) {
             SCOPED_TRACE(::testing::Message() << "step " << step << ", head " << h);
             const int row = h / kKvHeads, g = h % kKvHeads;
             const float *in = &qkv[std::size_t(row * width)], *key = in + (queryHeads + g) * dim,
@@ -106,18 +173,22 @@ TEST_P(CudaToken, RotatesStoresScoresAndPools) {
                 const auto want = rotated(row, in + at * dim, queryNorm);
                 for (int i = 0; i < dim; ++i)
                     EXPECT_NEAR(toFloat(gotQ[std::size_t((row * queryHeads + at) * dim + i)]), want[std::size_t(i)],
-                                1e-5 + std::abs(want[std::size_t(i)]) * 0x1.1p-8); // rounded to bf16
+                                near + std::abs(want[std::size_t(i)]) * 0x1.1p-8); // rounded to bf16
             }
             const auto want = rotated(row, key, keyNorm);
             keys[std::size_t(h)].emplace_back();
-            const std::size_t block = (std::size_t(h * blocks + step / bs)) * blockElements(bs, dim);
+            const std::size_t block = (std::size_t(h * blocks + slotOf(step / bs))) * blockElements(bs, dim);
             for (int i = 0; i < dim; ++i) {
                 const Half got = gotKey[std::size_t(h * dim + i)];
-                EXPECT_NEAR(toFloat(got), want[std::size_t(i)], 1e-5 + std::abs(want[std::size_t(i)]) * 0x1.1p-8);
+                EXPECT_NEAR(toFloat(got), want[std::size_t(i)], near + std::abs(want[std::size_t(i)]) * 0x1.1p-8);
                 keys[std::size_t(h)].back().push_back(toFloat(got));
-                EXPECT_EQ(gotValue[std::size_t(h * dim + i)], toBf16(value[i]));
+                const Half stored = gotValue[std::size_t(h * dim + i)];
+                if (c.cols > 0)
+                    EXPECT_NEAR(toFloat(stored), value[i], near + std::abs(double(value[i])) * 0x1.1p-8);
+                else
+                    EXPECT_EQ(stored, toBf16(value[i]));
                 if (c.resident) { // as well
-                    EXPECT_EQ(gotCache[block + std::size_t(bs * dim + i * bs + step % bs)], toBf16(value[i]));
+                    EXPECT_EQ(gotCache[block + std::size_t(bs * dim + i * bs + step % bs)], stored);
                     EXPECT_EQ(gotCache[block + std::size_t(step % bs * dim + i)], got);
                 }
             }
@@ -130,14 +201,16 @@ TEST_P(CudaToken, RotatesStoresScoresAndPools) {
     // What was pooled of the keys as they are stored.
     const auto gotPooled = pooled.read(), gotRanges = ranges.read();
     const auto gotPooledScores = pooledScores.read(), gotScores = tokenScores.read();
-    for (int h = 0; h < kHeads; ++h) {
+    for (int h = 0; h < heads; ++h) {
         const auto& mine = keys[std::size_t(h)];
-        for (int t = 0; t < kSteps; ++t)
+        for (int t = 0; t < kSteps && c.scored(); ++t)
             EXPECT_NEAR(gotScores[std::size_t(h * most + t)], scores[std::size_t(h)][std::size_t(t)], 1e-4);
         for (int w = 0; w * c.stride + c.kernel <= kSteps; ++w) {
             double score = 0;
             for (int t = 0; t < c.kernel; ++t) score += scores[std::size_t(h)][std::size_t(w * c.stride + t)];
-            EXPECT_NEAR(gotPooledScores[std::size_t(h * most + w)], score / c.kernel, 1e-4);
+            if (c.scored()) {
+                EXPECT_NEAR(gotPooledScores[std::size_t(h * most + w)], score / c.kernel, 1e-4);
+            }
             for (int i = 0; i < dim; ++i) {
                 double sum = 0;
                 for (int t = 0; t < c.kernel; ++t) sum += double(mine[std::size_t(w * c.stride + t)][std::size_t(i)]);
@@ -164,7 +237,11 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaToken,
                                            TokenCase{128, 16, 64, 32, 16, false, false, true},
                                            TokenCase{128, 1, 16, 8, 4, true, false, true},
                                            TokenCase{64, 32, 32, 32, 16, false, true, false},
-                                           TokenCase{128, 7, 16, 16, 16, true, true, true}));
+                                           TokenCase{128, 7, 16, 16, 16, true, true, true},
+                                           TokenCase{128, 8, 64, 32, 16, false, false, true, 256},
+                                           TokenCase{64, 3, 64, 32, 16, false, false, false, 2048},
+                                           TokenCase{64, 2, 16, 8, 4, true, false, true, 2560, true},
+                                           TokenCase{128, 1, 16, 32, 16, false, false, true, 4096, false, true}));
 
 } // namespace
 } // namespace kvscope::cuda
