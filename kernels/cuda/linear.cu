@@ -2,6 +2,7 @@
 
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/linear_few.h"
 #include "kernels/cuda/matrix_library.h"
 #include "kernels/cuda/one_input.cuh"
 #include "kernels/cuda/packed.h"
@@ -11,7 +12,6 @@
 namespace kvscope::cuda {
 namespace {
 
-constexpr int kFewInputs = 16; // up to here a layer is bound by reading its weights
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
 __device__ inline float silu(float x) { return x / (1.f + __expf(-x)); }
@@ -55,106 +55,6 @@ template <bool kHalfInput> void multiplyOne(const Launch& how, OneInput a, const
     if (out.hidden == nullptr) return launchOne<kHalfInput>(how, a, StoreFloats{out.y, out.accumulate, out.bias});
     a.outputs /= 2;
     launchOne<kHalfInput>(how, a, StoreGated{out.hidden});
-}
-
-// ---- A few inputs ---------------------------------------------------------------------------------------------------
-
-struct FewInputs {
-    const Bf16* w;
-    int rows, cols;
-    const Bf16* x; // [n, cols]
-    int n;
-    float* y;
-    int stride;
-    bool accumulate;
-    const float* bias;
-    Bf16* hidden;
-    std::uint64_t* mark;
-};
-
-/// A block of warps shares a tile of 16 output rows and splits the columns. Weights go from memory to registers as
-/// 16-byte pieces: the dot product may be summed in any order of columns, so a piece of 8 neighbouring columns serves
-/// as the fragments of two instructions without passing through shared memory. Several blocks per processor hide the
-/// latency.
-template <int kInputTiles> __global__ void __launch_bounds__(kThreads, 3) fewInputs(FewInputs a) {
-    __shared__ float sums[kWarps][kInputTiles][kWarp][4];
-    constexpr int kDeep = 4; // steps of 32 columns in flight
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row8 = lane / 4, quad = lane % 4;
-    const int firstRow = blockIdx.x * 16;
-    const int steps = a.cols / 32;
-    const int begin = steps * warp / kWarps, end = steps * (warp + 1) / kWarps;
-    letNextKernelStart();
-
-    const uint4* rows[2];
-#pragma unroll
-    for (int half = 0; half < 2; ++half)
-        rows[half] =
-            reinterpret_cast<const uint4*>(a.w + std::size_t(min(firstRow + half * 8 + row8, a.rows - 1)) * a.cols) +
-            quad;
-    const uint4* inputs[kInputTiles];
-#pragma unroll
-    for (int j = 0; j < kInputTiles; ++j)
-        inputs[j] = reinterpret_cast<const uint4*>(a.x + std::size_t(min(j * 8 + row8, a.n - 1)) * a.cols) + quad;
-    uint4 w[kDeep][2];
-    const auto fetch = [&](int step) {
-#pragma unroll
-        for (int i = 0; i < kDeep; ++i)
-#pragma unroll
-            for (int half = 0; half < 2; ++half)
-                w[i][half] = step + i < end ? loadStreaming(rows[half] + (step + i) * 4) : make_uint4(0, 0, 0, 0);
-    };
-    fetch(begin);
-    waitForEarlierKernels();
-    if (blockIdx.x == 0 && threadIdx.x == 0) stamp(a.mark);
-
-    float c[kInputTiles][4] = {};
-    for (int step = begin; step < end; step += kDeep) {
-        uint4 x[kDeep][kInputTiles];
-#pragma unroll
-        for (int i = 0; i < kDeep; ++i)
-#pragma unroll
-            for (int j = 0; j < kInputTiles; ++j) x[i][j] = inputs[j][min(step + i, end - 1) * 4];
-#pragma unroll
-        for (int i = 0; i < kDeep; ++i)
-#pragma unroll
-            for (int j = 0; j < kInputTiles; ++j) {
-                mma16816(c[j], w[i][0].x, w[i][1].x, w[i][0].y, w[i][1].y, x[i][j].x, x[i][j].y);
-                mma16816(c[j], w[i][0].z, w[i][1].z, w[i][0].w, w[i][1].w, x[i][j].z, x[i][j].w);
-            }
-        if (step + kDeep < end) fetch(step + kDeep);
-    }
-#pragma unroll
-    for (int j = 0; j < kInputTiles; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) sums[warp][j][lane][e] = c[j][e];
-    __syncthreads();
-    // Lane l of a tile holds rows l/4 and l/4 + 8 at inputs 2(l%4), 2(l%4)+1.
-    for (int item = threadIdx.x; item < kInputTiles * kWarp; item += kThreads) {
-        const int j = item / kWarp, l = item % kWarp, row = firstRow + l / 4;
-        float total[4] = {};
-#pragma unroll
-        for (int u = 0; u < kWarps; ++u)
-#pragma unroll
-            for (int e = 0; e < 4; ++e) total[e] += sums[u][j][l][e];
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-            const int input = j * 8 + l % 4 * 2 + e;
-            if (input >= a.n || row >= a.rows) continue;
-            if (a.hidden != nullptr) {
-                const int output = row / 16 * 8 + row % 16;
-                a.hidden[std::size_t(input) * (a.rows / 2) + output] = __float2bfloat16(silu(total[e]) * total[e + 2]);
-                continue;
-            }
-#pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                const int at = row + half * 8;
-                if (at >= a.rows) continue;
-                const float value = total[e + half * 2] + (a.bias != nullptr ? a.bias[at] : 0.f);
-                float* y = a.y + std::size_t(input) * a.stride + at;
-                *y = a.accumulate ? *y + value : value;
-            }
-        }
-    }
 }
 
 // ---- Many inputs, where the library is absent ----------------------------------------------------------------------
@@ -214,7 +114,7 @@ __global__ void __launch_bounds__(kThreads) manyInputs(ManyInputs a) {
         if (step + kStages - 1 < steps) fetch(step + kStages - 1);
         asm volatile("cp.async.commit_group;");
         const uint4* stage = tiles + step % kStages * kStagePieces;
-        // One 16-byte piece per (row, quad) is the fragments of both instructions; see fewInputs.
+        // One 16-byte piece per (row, quad) is the fragments of both instructions; see linear_few.cu.
         uint4 x[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j) x[j] = stage[kTileRows * 4 + place(warpInput + j * 8 + lane / 4, lane % 4)];
@@ -377,6 +277,8 @@ void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, cons
     }
     if (w.packed == nullptr && n == 1 && w.cols <= kWidestOneInput)
         return multiplyOne<false>(launch_, {w.data, w.rows, w.cols, x, nullptr, norm.weight, norm.eps, mark}, out);
+    if (w.packed == nullptr && fewTakeFloats(n, w.cols))
+        return multiplyFew(launch_, {w, nullptr, x, xStride, norm, n, out, mark});
     normalise(launch_, x, xStride, n, w.cols, norm, normed_, mark);
     run(w, normed_, n, out, nullptr);
 }
@@ -387,12 +289,13 @@ void Linear::run(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput
     if (n == 1 && w.cols <= kWidestOneInput)
         return multiplyOne<true>(launch_, {w.data, w.rows, w.cols, nullptr, x, nullptr, 0.f, mark}, out);
     if (n > kFewInputs) return many(w, x, n, out, mark);
-    const FewInputs a{w.data, w.rows, w.cols, x, n, out.y, out.stride, out.accumulate, out.bias, out.hidden, mark};
-    const Grid grid{dim3(unsigned((w.rows + 15) / 16)), dim3(kThreads)};
-    if (n <= 8)
-        launch(launch_, grid, fewInputs<1>, "multiplying a few inputs", a);
-    else
-        launch(launch_, grid, fewInputs<2>, "multiplying a few inputs", a);
+    FewInputs few;
+    few.w = w;
+    few.xHalf = x;
+    few.n = n;
+    few.out = out;
+    few.mark = mark;
+    multiplyFew(launch_, few);
 }
 
 void Linear::many(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {

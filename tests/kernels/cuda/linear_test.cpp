@@ -103,6 +103,85 @@ TEST_P(CudaLinear, TakesOneInputOfEveryWidth) {
     }
 }
 
+/// The warps split the columns of a few inputs; rows of inputs and outputs may lie apart.
+TEST_P(CudaLinear, TakesAFewInputsOfEveryWidth) {
+    const int n = GetParam();
+    if (n == 1 || n > 16) GTEST_SKIP() << "a few inputs";
+    for (const int cols : {64, 2048, 2592, 4096, 10240, 16384}) {
+        SCOPED_TRACE(::testing::Message() << n << " inputs, " << cols << " columns");
+        constexpr int kRows = 299, kStride = kRows + 3;
+        const int xStride = cols + 4;
+        Linear linear(launch, n, cols);
+        const auto w = halves(std::size_t(kRows * cols), 0.05f), x = halves(std::size_t(n * cols));
+        std::vector<double> exact, normed;
+        std::vector<float> apart(std::size_t(n * xStride), 1e9f), weight = floats(std::size_t(cols));
+        for (const Half value : x) exact.push_back(double(toFloat(value)));
+        for (int i = 0; i < n; ++i) {
+            const double* row = &exact[std::size_t(i * cols)];
+            double squares = 0;
+            for (int c = 0; c < cols; ++c)
+                squares += row[c] * row[c], apart[std::size_t(i * xStride + c)] = float(row[c]);
+            for (int c = 0; c < cols; ++c)
+                normed.push_back(row[c] * double(weight[std::size_t(c)]) / std::sqrt(squares / cols + 1e-5));
+        }
+        const OnDevice<Half> dw(w), dx(x);
+        const OnDevice<float> df(apart), dn(weight), out(std::size_t(n * kStride));
+        const auto expectProduct = [&](const std::vector<double>& of, double allowed) {
+            check(cudaStreamSynchronize(launch.stream), "testing");
+            std::vector<float> got;
+            const auto all = out.read();
+            for (int i = 0; i < n; ++i) {
+                const float* row = &all[std::size_t(i * kStride)];
+                got.insert(got.end(), row, row + kRows);
+                for (int r = kRows; r < kStride; ++r) EXPECT_TRUE(std::isnan(row[r])) << "wrote past a row";
+            }
+            EXPECT_LT(relativeError(got, product(w, of, kRows, cols, n)), allowed);
+            check(cudaMemset(out.get(), 0xff, all.size() * sizeof(float)), "poisoning a test's output");
+        };
+        linear.run({dw.bf16(), kRows, cols}, dx.bf16(), n, {out.get(), kStride, false, nullptr, nullptr});
+        expectProduct(exact, 1e-5);
+        linear.run({dw.bf16(), kRows, cols}, df.get(), xStride, n, {dn.get(), 1e-5f},
+                   {out.get(), kStride, false, nullptr, nullptr});
+        expectProduct(normed, 4e-3);
+        linear.run({dw.bf16(), kRows, cols}, df.get(), xStride, n, {}, {out.get(), kStride, false, nullptr, nullptr});
+        expectProduct(exact, 1e-5);
+    }
+}
+
+/// So many rows that a thread block takes them in several passes, by float inputs that are normed on the way.
+TEST_P(CudaLinear, GatesManyInterleavedRows) {
+    const int n = GetParam(), f = 8 * 1101, cols = 96;
+    if (n == 1 || n > 16) GTEST_SKIP() << "a few inputs";
+    Linear linear(launch, n, cols);
+    const auto gate = halves(std::size_t(f * cols), 0.2f), up = halves(std::size_t(f * cols), 0.2f);
+    const auto x = floats(std::size_t(n * cols)), weight = floats(std::size_t(cols));
+    std::vector<Half> both(gate.size() * 2);
+    for (int r = 0; r < f; ++r) {
+        std::copy_n(&gate[std::size_t(r * cols)], cols, &both[std::size_t(interleavedRow(r, false) * cols)]);
+        std::copy_n(&up[std::size_t(r * cols)], cols, &both[std::size_t(interleavedRow(r, true) * cols)]);
+    }
+    std::vector<double> normed;
+    for (int i = 0; i < n; ++i) {
+        const float* row = &x[std::size_t(i * cols)];
+        double squares = 0;
+        for (int c = 0; c < cols; ++c) squares += double(row[c]) * double(row[c]);
+        for (int c = 0; c < cols; ++c)
+            normed.push_back(double(row[c]) * double(weight[std::size_t(c)]) / std::sqrt(squares / cols + 1e-5));
+    }
+    const auto g = product(gate, normed, f, cols, n), u = product(up, normed, f, cols, n);
+    std::vector<double> want(g.size());
+    for (std::size_t i = 0; i < g.size(); ++i) want[i] = g[i] / (1 + std::exp(-g[i])) * u[i];
+    const OnDevice<Half> dw(both), out(std::size_t(n * f));
+    const OnDevice<float> dx(x), dn(weight);
+    linear.run({dw.bf16(), 2 * f, cols}, dx.get(), cols, n, {dn.get(), 1e-5f},
+               {nullptr, 0, false, nullptr, out.bf16()});
+    check(cudaStreamSynchronize(launch.stream), "testing");
+    std::vector<float> got;
+    for (const Half value : out.read()) got.push_back(toFloat(value));
+    EXPECT_LT(relativeError(got, want),
+              1e-2); // inputs and results rounded to bf16; the library's path, gate and up too
+}
+
 TEST_P(CudaLinear, GatesInterleavedRows) {
     const int n = GetParam(), f = 320, cols = 384;
     for (const bool library : {true, false}) {
