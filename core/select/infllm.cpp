@@ -433,13 +433,13 @@ void InfLlm::rankCached(std::span<const HeadStep> heads, std::size_t first) {
     const int local = firstLocal(step.position, step.firstBlock), init = std::min(budget_.initBlocks, local);
     std::size_t far = 0; // of the views beyond the window, which have the order of the selected blocks
     for (const SelectedBlock& block : step.selected) {
-        std::int32_t use = 0;
+        std::int32_t use = kLeavesFirst;
         if (block.block >= init && block.block < local) {
             double worth = 0;
             for (std::size_t i = 0; i < heads.size(); ++i) worth += worthOf(first + i, farViews_[first + i][far]);
-            use = std::max(0, step.position * kUsesPerStep +
-                                  std::int32_t(std::lround(std::max(double(budget_.usesPerDoubling) * std::log2(worth),
-                                                                    -double(step.position) * kUsesPerStep))));
+            const double later = double(budget_.usesPerDoubling) * std::log2(worth),
+                         now = kFirstUse + double(step.position) * kUsesPerStep;
+            use = std::int32_t(std::clamp(std::round(now + later), double(kLeavesFirst + 1), double(kLastUse)));
         }
         far += block.block < local ? 1 : 0;
         for (const HeadStep& item : heads) item.head->device.rank(block.block, use);

@@ -51,8 +51,12 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) rankKernel(FarRa
     if (int(threadIdx.x) >= a.shared) return;
     worth = 0;
     for (int w = 0; w < kWarps; ++w) worth += warpWorth[w];
-    const int now = m.position[row] * kUsesPerStep;
-    const int use = cached ? max(0, now + __float2int_rn(fmaxf(a.usesPerDoubling * log2f(worth), -float(now)))) : 0;
+    int use = kLeavesFirst;
+    if (cached) {
+        const int later = __float2int_rn(a.usesPerDoubling * log2f(worth)); // of no worth: the lowest number
+        const std::int64_t at = std::int64_t(m.position[row]) * kUsesPerStep + kFirstUse + later;
+        use = int(min(max(at, std::int64_t(kLeavesFirst + 1)), std::int64_t(kLastUse)));
+    }
     const std::size_t mine = std::size_t(threadIdx.x);
     a.lastUse[(firstItem + mine) * a.slots + m.listSlot[listed + mine * m.capacity]] = use;
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <map>
 #include <numeric>
 #include <set>
@@ -294,6 +295,7 @@ public:
           mass_(MethodRun::kQueryHeads, std::vector<double>(400, 0.0)) {}
 
     static constexpr int kCached = 5;
+    static constexpr double kLeavesFirst = -std::numeric_limits<double>::infinity();
 
     void check() {
         for (int t = 0; t < run_.promptTokens(); ++t) {
@@ -402,7 +404,7 @@ private:
         const int position = run_.position(step), local = firstLocal(position);
         const auto& head = run_.steps()[step].heads[std::size_t(g)];
         auto& cached = cached_[g]; // block: step it counts as last used in
-        if (step == 0 && run_.promptTokens() % 16 != 0) cached[run_.promptTokens() / 16] = 0;
+        if (step == 0 && run_.promptTokens() % 16 != 0) cached[run_.promptTokens() / 16] = kLeavesFirst;
         const auto wanted = [&](int block) {
             return std::find(head.units.begin(), head.units.end(), block) != head.units.end();
         };
@@ -410,7 +412,7 @@ private:
             const bool begins = position % 16 == 0 && head.units[i] == position / 16;
             EXPECT_EQ(head.hit[i] == 1, begins || cached.count(head.units[i]) > 0) << "block " << head.units[i];
         }
-        for (const std::int32_t block : head.units) cached.emplace(block, 0);
+        for (const std::int32_t block : head.units) cached.emplace(block, kLeavesFirst);
         const auto slots = std::size_t(want_.init + (want_.local + 15) / 16 + 1 + std::max(kCached, want_.topk));
         while (cached.size() > slots) {
             auto worst = cached.end();
@@ -429,7 +431,7 @@ private:
                 worth += share(position, h, block, tokensOf(near, 16, position), tokensOf(far, 16, position));
             cached[block] = block >= want_.init && block < local
                                 ? std::round(64 * (position + std::log(worth) / -std::log(want_.decay)))
-                                : 0;
+                                : kLeavesFirst;
         }
     }
 
@@ -490,7 +492,9 @@ TEST(InfLlm, FindsBlocksByTheirRepresentativesAndAttendsThemAtOneDistance) {
 TEST(InfLlm, EvictsTheBlockOfTheLowestScore) {
     int evicted = 0;
     for (const InfReference& want : {InfReference{1, 100, 3, 4, true, 0, 0.1}, InfReference{1, 60, 2, 2, false, 0, 0.7},
-                                     InfReference{0, 40, 2, 4, true, 0, 0.97}}) {
+                                     InfReference{0, 40, 2, 4, true, 0, 0.97},
+                                     InfReference{1, 60, 3, 3, true, 0, 0.999}, // as if used before the first step
+                                     InfReference{1, 60, 2, 4, false, 0, 0.999}}) {
         InfLlmCheck check(want, 37);
         check.check();
         evicted += check.evicted();

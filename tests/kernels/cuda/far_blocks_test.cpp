@@ -346,12 +346,17 @@ TEST_P(CudaFarBlocks, AgreeWithFloat64OverAPromptAndManySteps) {
         rank.shared = c.kvHeads;
         rank.initBlocks = init;
         rank.farQ = farQ.bf16();
-        rank.usesPerDoubling = 20;
         rank.slots = maxBlocks;
-        const OnDevice<std::int32_t> uses(std::vector<std::int32_t>(std::size_t(c.kvHeads * maxBlocks), -7));
-        rank.lastUse = uses.get();
-        rankFarBlocks(launch, rank);
-        ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
+        constexpr float kUsesPerDoubling[] = {20, 44328}; // the second: a decay of 0.999, before the first step
+        std::vector<std::vector<std::int32_t>> gotUses;
+        for (const float usesPerDoubling : kUsesPerDoubling) {
+            const OnDevice<std::int32_t> uses(std::vector<std::int32_t>(std::size_t(c.kvHeads * maxBlocks), -7));
+            rank.usesPerDoubling = usesPerDoubling;
+            rank.lastUse = uses.get();
+            rankFarBlocks(launch, rank);
+            ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
+            gotUses.push_back(uses.read());
+        }
         std::map<int, double> worth; // of a block: the attention of all heads
         const auto got = out.read();
         const auto massAfter = massRing.read();
@@ -384,16 +389,18 @@ TEST_P(CudaFarBlocks, AgreeWithFloat64OverAPromptAndManySteps) {
                 EXPECT_NEAR(massAfter[std::size_t(h * ring + t % ring)], wanted, 2e-4 * (1 + wanted)) << "token " << t;
             }
         }
-        const auto gotUses = uses.read();
-        for (int g = 0; g < c.kvHeads; ++g)
-            for (int b = 0; b < maxBlocks; ++b) {
-                const std::int32_t use = gotUses[std::size_t(g * maxBlocks + b)];
+        for (std::size_t i = 0; i < gotUses.size(); ++i)
+            for (int place = 0; place < c.kvHeads * maxBlocks; ++place) {
+                const std::int32_t use = gotUses[i][std::size_t(place)];
+                const int b = place % maxBlocks;
                 if (worth.count(b) == 0) {
                     EXPECT_EQ(use, -7) << "not listed";
                 } else if (b < init || b >= local) {
                     EXPECT_EQ(use, 0) << "never cached";
                 } else {
-                    EXPECT_NEAR(use, std::max(0.0, 64.0 * position + 20 * std::log2(worth[b])), 1) << "block " << b;
+                    const double each = double(kUsesPerDoubling[i]);
+                    EXPECT_NEAR(use, (1 << 29) + 64.0 * position + each * std::log2(worth[b]), each / 20)
+                        << "block " << b;
                 }
             }
     }
