@@ -57,9 +57,10 @@ struct AppendHeads {
         ready.cos = a.cos[angle];
         ready.sin = a.sin[angle];
     }
+    /// An inactive row has no list.
     __device__ void await(Ready& ready, int output) const {
         const int head = headOf(output);
-        if (a.listSlot != nullptr && head >= a.shape.queryHeads && !isScore(head))
+        if (ready.active && a.listSlot != nullptr && head >= a.shape.queryHeads && !isScore(head))
             ready.to = placeOf(head, ready.position);
     }
     __device__ void finish(const Ready& ready, int output, float x, float y) const {

@@ -15,7 +15,7 @@ struct TokenCase {
     int dim, group, blockSize, kernel, stride;
     bool interleaved, normed, resident;
     int cols = 0; // of the projections; 0: they are made already
-    bool biased = false, listed = false;
+    bool biased = false, listed = false, byToken = false;
     bool scored() const { return !biased; }
 };
 void PrintTo(const TokenCase& c, std::ostream* out) {
@@ -23,6 +23,7 @@ void PrintTo(const TokenCase& c, std::ostream* out) {
          << (c.normed ? ", normed" : "") << (c.resident ? ", resident" : "");
     if (c.cols > 0)
         *out << ", from " << c.cols << " inputs" << (c.biased ? ", biased" : "") << (c.listed ? ", listed" : "");
+    if (c.byToken) *out << ", values by token";
 }
 
 class CudaToken : public CudaTest, public ::testing::WithParamInterface<TokenCase> {};
@@ -127,6 +128,7 @@ TEST_P(CudaToken, RotatesStoresScoresAndPools) {
         a.newKey = newKey.bf16();
         a.newValue = newValue.bf16();
         if (c.listed) a.listSlot = listSlot.get(), a.listCount = listCount.get(), a.capacity = kCapacity;
+        a.valuesByToken = c.byToken;
         if (c.cols > 0) {
             ASSERT_TRUE(canProjectAndAppend(matrix, a));
             projectAndAppend(launch,
@@ -188,7 +190,8 @@ TEST_P(CudaToken, RotatesStoresScoresAndPools) {
                 else
                     EXPECT_EQ(stored, toBf16(value[i]));
                 if (c.resident) { // as well
-                    EXPECT_EQ(gotCache[block + std::size_t(bs * dim + i * bs + step % bs)], stored);
+                    const int place = c.byToken ? step % bs * dim + i : i * bs + step % bs;
+                    EXPECT_EQ(gotCache[block + std::size_t(bs * dim + place)], stored);
                     EXPECT_EQ(gotCache[block + std::size_t(step % bs * dim + i)], got);
                 }
             }
@@ -241,7 +244,48 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaToken,
                                            TokenCase{128, 8, 64, 32, 16, false, false, true, 256},
                                            TokenCase{64, 3, 64, 32, 16, false, false, false, 2048},
                                            TokenCase{64, 2, 16, 8, 4, true, false, true, 2560, true},
-                                           TokenCase{128, 1, 16, 32, 16, false, false, true, 4096, false, true}));
+                                           TokenCase{64, 2, 16, 8, 4, true, false, true, 2560},
+                                           TokenCase{128, 7, 16, 16, 16, true, true, true, 0, false, false, true},
+                                           TokenCase{128, 1, 16, 32, 16, false, false, true, 4096, false, true},
+                                           TokenCase{64, 4, 32, 16, 16, true, false, true, 512, false, true, true}));
+
+/// Of a row that has ended no list is made: its count is 0, or whatever was there.
+TEST_F(CudaTest, AnInactiveRowsTokenGoesNowhere) {
+    constexpr int kDim = 64, kKvHeads = 2, kQueryHeads = 4, kCols = 256, kBlock = 16, kCapacity = 3;
+    constexpr int kWidth = (kQueryHeads + 2 * kKvHeads) * kDim;
+    const OnDevice<Half> weights(halves(std::size_t(kWidth * kCols))), q(std::size_t(kQueryHeads * kDim)),
+        cache(4 * blockElements(kBlock, kDim)), newKey(std::size_t(kKvHeads * kDim)),
+        newValue(std::size_t(kKvHeads * kDim));
+    const OnDevice<float> input(floats(kCols)), norm(floats(kCols)), angles(floats(20 * kDim / 2)),
+        plain(std::size_t{kWidth});
+    const OnDevice<std::int64_t> headFirst(std::vector<std::int64_t>{0, 2});
+    const OnDevice<std::int32_t> position(std::vector<std::int32_t>{17}), ropeFirst(std::vector<std::int32_t>{0}),
+        listSlot(std::vector<std::int32_t>(std::size_t(kKvHeads * kCapacity), 0)),
+        listCount(std::vector<std::int32_t>{0, -(1 << 29)});
+    const OnDevice<std::uint8_t> active(std::vector<std::uint8_t>{0});
+    AppendArgs a;
+    a.shape = {kQueryHeads, kKvHeads, kDim, kBlock};
+    a.cos = a.sin = angles.get();
+    a.q = q.bf16();
+    a.rows = 1;
+    a.position = position.get();
+    a.ropeFirst = ropeFirst.get();
+    a.active = active.get();
+    a.blocks = cache.bf16();
+    a.headFirst = headFirst.get();
+    a.listSlot = listSlot.get();
+    a.listCount = listCount.get();
+    a.capacity = kCapacity;
+    a.newKey = newKey.bf16();
+    a.newValue = newValue.bf16();
+    const DeviceMatrix matrix{weights.bf16(), kWidth, kCols};
+    ASSERT_TRUE(canProjectAndAppend(matrix, a));
+    projectAndAppend(launch, {matrix, input.get(), {norm.get(), 1e-5f}, nullptr, plain.get(), nullptr}, a);
+    ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
+    for (const OnDevice<Half>* out : {&q, &cache, &newKey, &newValue})
+        for (const Half value : out->read()) ASSERT_EQ(value, 0xffff);
+    for (const float value : plain.read()) ASSERT_TRUE(std::isnan(value));
+}
 
 } // namespace
 } // namespace kvscope::cuda
