@@ -177,6 +177,7 @@ void ArkVale::chooseAll(std::span<HeadStep> heads) {
 void ArkVale::choose(std::span<HeadStep> heads) {
     if (heads[0].layer != nextLayer_) return chooseAll(heads);
     for (std::size_t i = 0; i < heads.size(); ++i) {
+        if (heads[i].dense) continue;
         heads[i].selected.swap(next_[i].selected);
         heads[i].wanted.swap(next_[i].wanted);
     }
@@ -197,7 +198,10 @@ void ArkVale::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>&
     chooseAll(next);
     nextLayer_ = target;
     if (!context_.cache.offloaded(target)) return;
-    for (const HeadStep& item : next) requests.push_back({target, item.sequence, item.kvHead, item.wanted});
+    for (const HeadStep& item : next) {
+        if (item.dense) continue;
+        requests.push_back({target, item.sequence, item.kvHead, item.wanted});
+    }
 }
 
 /// Seeds the resident pages with the best of the last prompt token's query: the whole budget, not only what it selects.
