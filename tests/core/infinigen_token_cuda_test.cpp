@@ -152,8 +152,9 @@ TEST_P(InfinigenTokenOnCuda, ChoosesAndFetchesWhatTheCpuDoes) {
     // choose as the CPU does with weights that are rounded otherwise.
     double wanted = 0.93;
     if (found.overlap < wanted) {
-        wanted = compare(cpu, run(Backend::Cpu, roundedModel(seed))).overlap - 0.03;
-        std::printf("with other weights %.4f\n", wanted + 0.03);
+        const double rounded = compare(cpu, run(Backend::Cpu, roundedModel(seed))).overlap;
+        std::printf("with other weights %.4f\n", rounded);
+        wanted = std::max(0.7, rounded - 0.03);
     }
     EXPECT_GE(found.overlap, wanted);
     EXPECT_GT(moved, 0);
