@@ -72,6 +72,8 @@ __device__ inline float warpMax(float value) {
     return value;
 }
 
+__device__ inline float silu(float x) { return x / (1.f + __expf(-x)); }
+
 /// 16 bytes of constant data, read once.
 __device__ inline uint4 loadStreaming(const void* from) {
     uint4 value;

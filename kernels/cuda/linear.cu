@@ -14,8 +14,6 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
-__device__ inline float silu(float x) { return x / (1.f + __expf(-x)); }
-
 // ---- One input ------------------------------------------------------------------------------------------------------
 
 /// y = W x or y += W x, with a bias where there is one.

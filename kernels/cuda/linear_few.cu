@@ -214,8 +214,6 @@ private:
     bool mine_;
 };
 
-__device__ inline float silu(float x) { return x / (1.f + __expf(-x)); }
-
 /// Adds up the warps' products and writes a pass's results. A lane's c are of the inputs l/4 and l/4 + 8, of the rows
 /// 2(l%4) and the next. sums: [warp][tile][input][row]; squares: of the normed inputs, [warp][input], or null.
 template <class F, int kInputTiles, bool kGated>

@@ -16,8 +16,6 @@ struct Job {
     int chunks = 0, tiles = 0; // of 16 columns times kRowTiles
 };
 
-__device__ inline float silu(float x) { return x / (1.f + __expf(-x)); }
-
 __device__ inline void copyToShared(unsigned to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
