@@ -85,12 +85,12 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                         "use --backend cpu, or full, streaming, quest or infllmv2");
         if (const int window = *std::max_element(windows_.begin(), windows_.end());
             selector_ && window > 0 && !selector_->knowsWindows())
-            throw Error(
-                ErrorKind::Unsupported,
-                fmt::format("the GPU backend has this method within sliding windows only, and {} tokens are "
-                            "more than the model's window of {}",
-                            longest, window),
-                "use --backend cpu, a shorter context, or full, streaming, quest (group=sum) or infllmv2 (lse=exact)");
+            throw Error(ErrorKind::Unsupported,
+                        fmt::format("the GPU backend has this method within sliding windows only, and {} tokens are "
+                                    "more than the model's window of {}",
+                                    longest, window),
+                        "use --backend cpu, a shorter context, or full, streaming, quest (group=sum or max) or "
+                        "infllmv2 (lse=exact)");
         const bool byData = spec_.queryScore != QueryScore::None || spec_.agnosticScore != AgnosticScore::None;
         if (selector_ && spec_.sparsePrefill && !byData && !selector_->readsPromptsSparsely())
             throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
