@@ -38,6 +38,7 @@ Gpu::Gpu() {
     const cudaDeviceProp gpu = usableGpu();
     launch.multiprocessors = gpu.multiProcessorCount;
     launch.clusters = gpu.major >= 9;
+    launch.blockShared = gpu.sharedMemPerBlockOptin;
     cuda::check(cudaStreamCreateWithFlags(&launch.stream, cudaStreamNonBlocking), "opening a stream");
 }
 

@@ -32,6 +32,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                     "use --backend cpu, or a data-centre GPU of the Hopper generation or later");
     launch_.multiprocessors = gpu.multiProcessorCount;
     launch_.clusters = gpu.major >= 9;
+    launch_.blockShared = gpu.sharedMemPerBlockOptin;
     cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "opening a stream");
     cuda::check(cudaStreamCreateWithFlags(&copyStream_, cudaStreamNonBlocking), "opening a stream");
     for (cudaEvent_t& event : done_)

@@ -3,6 +3,7 @@
 
 #include "kernels/base/error.h"
 
+#include <cstddef>
 #include <cuda_runtime_api.h>
 
 namespace kvscope::cuda {
@@ -16,6 +17,7 @@ struct Launch {
     cudaStream_t stream = nullptr;
     int multiprocessors = 0;
     bool clusters = true; // compute capability 9 and later: thread blocks may share memory, bulk copies exist
+    std::size_t blockShared = 48 << 10; // bytes of shared memory that a thread block may have, if it asks for them
     /// After a fork or a join of streams: begins when everything it depends on has finished, without a relaxed start.
     bool joined = false;
 };

@@ -275,7 +275,7 @@ void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, cons
     }
     if (w.packed == nullptr && n == 1 && w.cols <= kWidestOneInput)
         return multiplyOne<false>(launch_, {w.data, w.rows, w.cols, x, nullptr, norm.weight, norm.eps, mark}, out);
-    if (w.packed == nullptr && fewTakeFloats(n, w.cols))
+    if (w.packed == nullptr && fewTakeFloats(launch_, n, w.cols))
         return multiplyFew(launch_, {w, nullptr, x, xStride, norm, n, out, mark});
     normalise(launch_, x, xStride, n, w.cols, norm, normed_, mark);
     run(w, normed_, n, out, nullptr);

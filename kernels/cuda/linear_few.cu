@@ -23,7 +23,13 @@ constexpr int kInputTile = 8;
 template <int kBlockWarps, int kRowTiles, int kStepsAhead> struct Form {
     static constexpr int kWarps = kBlockWarps, kThreads = kWarps * kWarp, kBlocks = 16 / kWarps; // of a processor
     static constexpr int kTiles = kRowTiles, kDeep = kStepsAhead;
+    static constexpr int kSquares = kWarps * kInputTile;
     static constexpr int sumFloats(int inputTiles) { return kWarps * kTiles * inputTiles * kInputTile * 8; }
+    /// Of two passes. The squares, which a launch need not ask for, count towards a thread block's most as well.
+    static constexpr std::size_t sumBytes(int inputTiles) { return 2 * sumFloats(inputTiles) * sizeof(float); }
+    static constexpr std::size_t allBytes(int inputTiles, std::size_t inputBytes) {
+        return sumBytes(inputTiles) + kSquares * sizeof(float) + inputBytes;
+    }
     /// Steps of a warp.
     static constexpr __host__ __device__ int sliceOf(int cols) { return (cols / kStepCols + kWarps - 1) / kWarps; }
 };
@@ -261,7 +267,7 @@ __device__ inline void finishPass(const FewInputs& a, const FewShare<F, kGated>&
 template <class F, int kInputTiles, bool kGated, class Inputs>
 __global__ void __launch_bounds__(F::kThreads, F::kBlocks) fewInputs(FewInputs a) {
     extern __shared__ uint4 room[]; // two passes' sums, the inputs
-    __shared__ float squares[F::kWarps * kInputTile];
+    __shared__ float squares[F::kSquares];
     constexpr int kSums = F::sumFloats(kInputTiles);
     const FewShare<F, kGated> share(a);
     letNextKernelStart();
@@ -300,7 +306,10 @@ __global__ void __launch_bounds__(F::kThreads, F::kBlocks) fewInputs(FewInputs a
 template <class F, int kInputTiles, bool kGated, class Inputs> void start(const Launch& how, const FewInputs& a) {
     const auto kernel = fewInputs<F, kInputTiles, kGated, Inputs>;
     constexpr const char* kName = "multiplying a few inputs";
-    const std::size_t shared = 2 * F::sumFloats(kInputTiles) * sizeof(float) + Inputs::bytes(a);
+    const std::size_t inputs = Inputs::bytes(a), shared = F::sumBytes(kInputTiles) + inputs;
+    if (F::allBytes(kInputTiles, inputs) > how.blockShared)
+        throw Error(ErrorKind::Unsupported, "the GPU has too little shared memory to multiply a few inputs",
+                    "use --backend cpu, or a GPU with 99 KiB of it for a thread block");
     raiseShared(kernel, shared, kName);
     const int outputs = kGated ? a.w.rows / 2 : a.w.rows;
     const int blocks = std::min(how.multiprocessors * F::kBlocks, (outputs + 7) / 8);
@@ -320,9 +329,10 @@ template <bool kGated> void startGated(const Launch& how, const FewInputs& a) {
 
 } // namespace
 
-bool fewTakeFloats(int n, int cols) {
+bool fewTakeFloats(const Launch& how, int n, int cols) {
     constexpr std::size_t kMostHeld = 80 * 1024; // every thread block reads and keeps them all
-    return n <= kMostOfTall && HeldInputs<Tall, false>::bytes(n, cols) <= kMostHeld;
+    const std::size_t held = HeldInputs<Tall, false>::bytes(n, cols);
+    return n <= kMostOfTall && held <= kMostHeld && Tall::allBytes(1, held) <= how.blockShared;
 }
 
 void multiplyFew(const Launch& how, const FewInputs& args) {

@@ -18,8 +18,8 @@ struct FewInputs {
     std::uint64_t* mark = nullptr;
 };
 
-/// Whether so many float inputs fit in shared memory, where they are normed.
-bool fewTakeFloats(int n, int cols);
+/// Whether so many float inputs fit in the GPU's shared memory, where they are normed. bf16 inputs always do.
+bool fewTakeFloats(const Launch& launch, int n, int cols);
 
 void multiplyFew(const Launch& launch, const FewInputs& args);
 

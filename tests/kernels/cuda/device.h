@@ -76,6 +76,7 @@ protected:
         check(cudaGetDeviceProperties(&properties, 0), "asking for the GPU");
         launch.multiprocessors = properties.multiProcessorCount;
         launch.clusters = properties.major >= 9;
+        launch.blockShared = properties.sharedMemPerBlockOptin;
         check(cudaStreamCreate(&launch.stream), "opening a stream");
     }
     void TearDown() override {

@@ -2,6 +2,9 @@
 #include "tests/kernels/cuda/device.h"
 
 #include "kernels/cuda/linear.h"
+#include "kernels/cuda/linear_few.h"
+
+#include <utility>
 
 namespace kvscope::cuda {
 namespace {
@@ -10,18 +13,23 @@ using namespace test;
 
 class CudaLinear : public CudaTest, public ::testing::WithParamInterface<int> {
 protected:
-    std::vector<double> product(const std::vector<Half>& w, const std::vector<double>& x, int rows, int cols, int n) {
-        std::vector<double> y(std::size_t(n) * std::size_t(rows));
-        for (int i = 0; i < n; ++i)
-            for (int r = 0; r < rows; ++r) {
-                double sum = 0;
-                for (int c = 0; c < cols; ++c)
-                    sum += double(toFloat(w[std::size_t(r) * std::size_t(cols) + std::size_t(c)])) *
-                           x[std::size_t(i) * std::size_t(cols) + std::size_t(c)];
-                y[std::size_t(i) * std::size_t(rows) + std::size_t(r)] = sum;
+    static std::vector<double> product(const std::vector<Half>& w, const std::vector<double>& x, int rows, int cols,
+                                       int n) {
+        const auto inputs = std::size_t(n), height = std::size_t(rows), width = std::size_t(cols);
+        std::vector<double> columns(x.size()), sums(inputs), y(inputs * height);
+        for (std::size_t i = 0; i < inputs; ++i)
+            for (std::size_t c = 0; c < width; ++c) columns[c * inputs + i] = x[i * width + c];
+        for (std::size_t r = 0; r < height; ++r) {
+            std::fill(sums.begin(), sums.end(), 0.0);
+            for (std::size_t c = 0; c < width; ++c) {
+                const double weight = double(toFloat(w[r * width + c]));
+                for (std::size_t i = 0; i < inputs; ++i) sums[i] += weight * columns[c * inputs + i];
             }
+            for (std::size_t i = 0; i < inputs; ++i) y[i * height + r] = sums[i];
+        }
         return y;
     }
+    struct Gates;
 };
 
 struct Shape {
@@ -103,15 +111,14 @@ TEST_P(CudaLinear, TakesOneInputOfEveryWidth) {
     }
 }
 
-/// The warps split the columns of a few inputs; rows of inputs and outputs may lie apart.
+/// The warps split the columns of a few inputs; rows of inputs and outputs may lie apart. On few processors a thread
+/// block takes several passes over its rows, each in several steps; with little shared memory floats are not kept.
 TEST_P(CudaLinear, TakesAFewInputsOfEveryWidth) {
     const int n = GetParam();
     if (n == 1 || n > 16) GTEST_SKIP() << "a few inputs";
-    for (const int cols : {64, 2048, 2592, 4096, 10240, 16384}) {
-        SCOPED_TRACE(::testing::Message() << n << " inputs, " << cols << " columns");
+    for (const int cols : {64, 2048, 2560, 2592, 4096, 10240, 16384}) {
         constexpr int kRows = 299, kStride = kRows + 3;
         const int xStride = cols + 4;
-        Linear linear(launch, n, cols);
         const auto w = halves(std::size_t(kRows * cols), 0.05f), x = halves(std::size_t(n * cols));
         std::vector<double> exact, normed;
         std::vector<float> apart(std::size_t(n * xStride), 1e9f), weight = floats(std::size_t(cols));
@@ -126,7 +133,8 @@ TEST_P(CudaLinear, TakesAFewInputsOfEveryWidth) {
         }
         const OnDevice<Half> dw(w), dx(x);
         const OnDevice<float> df(apart), dn(weight), out(std::size_t(n * kStride));
-        const auto expectProduct = [&](const std::vector<double>& of, double allowed) {
+        const auto plain = product(w, exact, kRows, cols, n), scaled = product(w, normed, kRows, cols, n);
+        const auto expect = [&](const std::vector<double>& want, double allowed) {
             check(cudaStreamSynchronize(launch.stream), "testing");
             std::vector<float> got;
             const auto all = out.read();
@@ -135,51 +143,105 @@ TEST_P(CudaLinear, TakesAFewInputsOfEveryWidth) {
                 got.insert(got.end(), row, row + kRows);
                 for (int r = kRows; r < kStride; ++r) EXPECT_TRUE(std::isnan(row[r])) << "wrote past a row";
             }
-            EXPECT_LT(relativeError(got, product(w, of, kRows, cols, n)), allowed);
+            EXPECT_LT(relativeError(got, want), allowed);
             check(cudaMemset(out.get(), 0xff, all.size() * sizeof(float)), "poisoning a test's output");
         };
-        linear.run({dw.bf16(), kRows, cols}, dx.bf16(), n, {out.get(), kStride, false, nullptr, nullptr});
-        expectProduct(exact, 1e-5);
-        linear.run({dw.bf16(), kRows, cols}, df.get(), xStride, n, {dn.get(), 1e-5f},
-                   {out.get(), kStride, false, nullptr, nullptr});
-        expectProduct(normed, 4e-3);
-        linear.run({dw.bf16(), kRows, cols}, df.get(), xStride, n, {}, {out.get(), kStride, false, nullptr, nullptr});
-        expectProduct(exact, 1e-5);
+        for (const auto& [processors, shared] :
+             {std::pair{launch.multiprocessors, launch.blockShared}, std::pair{4, launch.blockShared},
+              std::pair{4, std::size_t(99) << 10}}) {
+            SCOPED_TRACE(::testing::Message() << n << " inputs, " << cols << " columns, " << processors
+                                              << " processors, " << shared << " bytes");
+            Launch how = launch;
+            how.multiprocessors = processors;
+            how.blockShared = shared;
+            Linear linear(how, n, cols);
+            const LinearOutput to{out.get(), kStride, false, nullptr, nullptr};
+            linear.run({dw.bf16(), kRows, cols}, dx.bf16(), n, to);
+            expect(plain, 1e-5);
+            linear.run({dw.bf16(), kRows, cols}, df.get(), xStride, n, {dn.get(), 1e-5f}, to);
+            expect(scaled, 4e-3);
+            linear.run({dw.bf16(), kRows, cols}, df.get(), xStride, n, {}, to);
+            expect(plain, 1e-5);
+        }
     }
 }
 
-/// So many rows that a thread block takes them in several passes, by float inputs that are normed on the way.
+TEST(CudaFewInputs, KeepsFloatsWhereSharedMemoryHasRoomForThemAndTheSums) {
+    Launch data, desktop;
+    data.blockShared = 227 << 10;
+    desktop.blockShared = 99 << 10;
+    EXPECT_TRUE(fewTakeFloats(data, 4, 4096));
+    EXPECT_FALSE(fewTakeFloats(desktop, 4, 4096));
+    EXPECT_TRUE(fewTakeFloats(desktop, 2, 4096));
+    EXPECT_TRUE(fewTakeFloats(desktop, 4, 2592));
+    EXPECT_FALSE(fewTakeFloats(desktop, 4, 3584)) << "70 KiB, the sums and the squares";
+    EXPECT_FALSE(fewTakeFloats(Launch{}, 2, 2048));
+}
+
+/// Two matrices whose products are gated, and their rows in the order of the kernels.
+struct CudaLinear::Gates {
+    std::vector<Half> gate, up;
+    int rows, cols;
+    std::vector<Half> interleaved() const {
+        std::vector<Half> both(gate.size() * 2);
+        for (int r = 0; r < rows; ++r) {
+            std::copy_n(&gate[std::size_t(r * cols)], cols, &both[std::size_t(interleavedRow(r, false) * cols)]);
+            std::copy_n(&up[std::size_t(r * cols)], cols, &both[std::size_t(interleavedRow(r, true) * cols)]);
+        }
+        return both;
+    }
+    std::vector<double> of(const std::vector<double>& x, int n) const {
+        const auto g = product(gate, x, rows, cols, n), u = product(up, x, rows, cols, n);
+        std::vector<double> y(g.size());
+        for (std::size_t i = 0; i < g.size(); ++i) y[i] = g[i] / (1 + std::exp(-g[i])) * u[i];
+        return y;
+    }
+};
+
+struct GatedShape {
+    int outputs, cols, processors; // 0: all
+};
+
+/// So many rows that a thread block takes them in several passes, in one step or several; by float inputs that are
+/// normed on the way, and by bf16 ones.
 TEST_P(CudaLinear, GatesManyInterleavedRows) {
-    const int n = GetParam(), f = 8 * 1101, cols = 96;
+    const int n = GetParam();
     if (n == 1 || n > 16) GTEST_SKIP() << "a few inputs";
-    Linear linear(launch, n, cols);
-    const auto gate = halves(std::size_t(f * cols), 0.2f), up = halves(std::size_t(f * cols), 0.2f);
-    const auto x = floats(std::size_t(n * cols)), weight = floats(std::size_t(cols));
-    std::vector<Half> both(gate.size() * 2);
-    for (int r = 0; r < f; ++r) {
-        std::copy_n(&gate[std::size_t(r * cols)], cols, &both[std::size_t(interleavedRow(r, false) * cols)]);
-        std::copy_n(&up[std::size_t(r * cols)], cols, &both[std::size_t(interleavedRow(r, true) * cols)]);
+    for (const auto [f, cols, processors] : {GatedShape{8 * 1101, 96, 0}, {8 * 21, 2560, 4}, {8 * 21, 2592, 4}}) {
+        SCOPED_TRACE(::testing::Message() << n << " inputs, " << f << " outputs, " << cols << " columns");
+        Launch how = launch;
+        if (processors > 0) how.multiprocessors = processors;
+        Linear linear(how, n, cols);
+        const float deviation = 2 / std::sqrt(float(cols));
+        const Gates gates{halves(std::size_t(f * cols), deviation), halves(std::size_t(f * cols), deviation), f, cols};
+        const auto x = floats(std::size_t(n * cols)), weight = floats(std::size_t(cols));
+        std::vector<double> normed, exact;
+        std::vector<Half> half;
+        for (int i = 0; i < n; ++i) {
+            const float* row = &x[std::size_t(i * cols)];
+            double squares = 0;
+            for (int c = 0; c < cols; ++c) squares += double(row[c]) * double(row[c]);
+            for (int c = 0; c < cols; ++c) {
+                normed.push_back(double(row[c]) * double(weight[std::size_t(c)]) / std::sqrt(squares / cols + 1e-5));
+                half.push_back(toBf16(row[c]));
+                exact.push_back(double(toFloat(half.back())));
+            }
+        }
+        const OnDevice<Half> dw(gates.interleaved()), dh(half), out(std::size_t(n * f));
+        const OnDevice<float> dx(x), dn(weight);
+        const auto expect = [&](const std::vector<double>& want, double allowed) {
+            check(cudaStreamSynchronize(launch.stream), "testing");
+            std::vector<float> got;
+            for (const Half value : out.read()) got.push_back(toFloat(value));
+            EXPECT_LT(relativeError(got, want), allowed);
+            check(cudaMemset(out.get(), 0xff, got.size() * sizeof(Half)), "poisoning a test's output");
+        };
+        const LinearOutput to{nullptr, 0, false, nullptr, out.bf16()};
+        linear.run({dw.bf16(), 2 * f, cols}, dx.get(), cols, n, {dn.get(), 1e-5f}, to);
+        expect(gates.of(normed, n), 1e-2); // inputs and results rounded to bf16
+        linear.run({dw.bf16(), 2 * f, cols}, dh.bf16(), n, to);
+        expect(gates.of(exact, n), 4e-3); // the results
     }
-    std::vector<double> normed;
-    for (int i = 0; i < n; ++i) {
-        const float* row = &x[std::size_t(i * cols)];
-        double squares = 0;
-        for (int c = 0; c < cols; ++c) squares += double(row[c]) * double(row[c]);
-        for (int c = 0; c < cols; ++c)
-            normed.push_back(double(row[c]) * double(weight[std::size_t(c)]) / std::sqrt(squares / cols + 1e-5));
-    }
-    const auto g = product(gate, normed, f, cols, n), u = product(up, normed, f, cols, n);
-    std::vector<double> want(g.size());
-    for (std::size_t i = 0; i < g.size(); ++i) want[i] = g[i] / (1 + std::exp(-g[i])) * u[i];
-    const OnDevice<Half> dw(both), out(std::size_t(n * f));
-    const OnDevice<float> dx(x), dn(weight);
-    linear.run({dw.bf16(), 2 * f, cols}, dx.get(), cols, n, {dn.get(), 1e-5f},
-               {nullptr, 0, false, nullptr, out.bf16()});
-    check(cudaStreamSynchronize(launch.stream), "testing");
-    std::vector<float> got;
-    for (const Half value : out.read()) got.push_back(toFloat(value));
-    EXPECT_LT(relativeError(got, want),
-              1e-2); // inputs and results rounded to bf16; the library's path, gate and up too
 }
 
 TEST_P(CudaLinear, GatesInterleavedRows) {
@@ -187,19 +249,12 @@ TEST_P(CudaLinear, GatesInterleavedRows) {
     for (const bool library : {true, false}) {
         SCOPED_TRACE(::testing::Message() << n << " inputs" << (library ? "" : ", own kernels"));
         Linear linear(launch, n, cols, library);
-        const auto gate = halves(std::size_t(f * cols), 0.1f), up = halves(std::size_t(f * cols), 0.1f),
-                   x = halves(std::size_t(n * cols));
-        std::vector<Half> both(gate.size() * 2);
-        for (int r = 0; r < f; ++r) {
-            std::copy_n(&gate[std::size_t(r * cols)], cols, &both[std::size_t(interleavedRow(r, false) * cols)]);
-            std::copy_n(&up[std::size_t(r * cols)], cols, &both[std::size_t(interleavedRow(r, true) * cols)]);
-        }
+        const Gates gates{halves(std::size_t(f * cols), 0.1f), halves(std::size_t(f * cols), 0.1f), f, cols};
+        const auto x = halves(std::size_t(n * cols));
         std::vector<double> exact(x.size());
         for (std::size_t i = 0; i < x.size(); ++i) exact[i] = double(toFloat(x[i]));
-        const auto g = product(gate, exact, f, cols, n), u = product(up, exact, f, cols, n);
-        std::vector<double> want(g.size());
-        for (std::size_t i = 0; i < g.size(); ++i) want[i] = g[i] / (1 + std::exp(-g[i])) * u[i];
-        const OnDevice<Half> dw(both), dx(x), out(std::size_t(n * f));
+        const auto want = gates.of(exact, n);
+        const OnDevice<Half> dw(gates.interleaved()), dx(x), out(std::size_t(n * f));
         linear.run({dw.bf16(), 2 * f, cols}, dx.bf16(), n, {nullptr, 0, false, nullptr, out.bf16()});
         check(cudaStreamSynchronize(launch.stream), "testing");
         std::vector<float> got;
@@ -209,7 +264,7 @@ TEST_P(CudaLinear, GatesInterleavedRows) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Inputs, CudaLinear, ::testing::Values(1, 2, 7, 8, 9, 16, 17, 100, 300));
+INSTANTIATE_TEST_SUITE_P(Inputs, CudaLinear, ::testing::Values(1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 100, 300));
 
 } // namespace
 } // namespace kvscope::cuda
