@@ -9,11 +9,13 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 
 namespace kvscope::reports {
 namespace {
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+constexpr const char* kJudging = "comparing step times";
 
 struct Measure {
     const char* name;
@@ -53,14 +55,14 @@ struct Judgement {
     std::vector<std::string> notes;
 };
 
-Judgement judge(const RunData& first, const RunData& other) {
+RunSample sampleOf(const RunData& run, const Progress& progress) {
+    RunSample sample = loadRunSample(TraceReader(run.path), run.row.runId, progress);
+    sample.run.name = run.row.name; // as the report tells runs apart
+    return sample;
+}
+
+Judgement judge(std::span<const RunSample> a, std::span<const RunSample> b) {
     Judgement result;
-    const auto sample = [](const RunData& run) {
-        RunSample loaded = loadRunSample(TraceReader(run.path), run.row.runId);
-        loaded.run.name = run.row.name; // as the report tells runs apart
-        return std::vector<RunSample>{std::move(loaded)};
-    };
-    const std::vector<RunSample> a = sample(first), b = sample(other);
     bool refused = false;
     for (const Obstacle& obstacle : findObstacles(a, b)) {
         result.notes.push_back(obstacle.what);
@@ -106,7 +108,7 @@ Table comparison(const std::vector<RunData>& runs) {
     return table;
 }
 
-std::vector<Table> verdicts(const std::vector<RunData>& runs) {
+std::vector<Table> verdicts(const std::vector<RunData>& runs, const Progress& progress) {
     Table verdict{"verdict",
                   "Verdict on the step times",
                   "Whether the decode steps of a run take longer than those of the first one, beyond what chance "
@@ -134,8 +136,18 @@ std::vector<Table> verdicts(const std::vector<RunData>& runs) {
          {"change_low_ns", "95 % from", "", false},
          {"change_high_ns", "to", "", false}},
         {}};
+    const auto load = [&](std::size_t run) {
+        const Progress share = [&](double fraction, std::string_view) {
+            report(progress, (double(run) + fraction) / double(runs.size()), kJudging);
+        };
+        report(share, 0, kJudging); // short runs say nothing themselves
+        return sampleOf(runs[run], share);
+    };
+    if (runs.size() < 2) return {std::move(verdict), std::move(components)};
+    const RunSample first = load(0);
     for (std::size_t other = 1; other < runs.size(); ++other) {
-        const Judgement judged = judge(runs.front(), runs[other]);
+        const RunSample second = load(other);
+        const Judgement judged = judge({&first, 1}, {&second, 1});
         const std::string note = fmt::format("{}", fmt::join(judged.notes, "; "));
         const std::string& name = runs[other].row.name;
         if (!judged.comparison) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fmt/chrono.h>
@@ -14,6 +15,8 @@
 
 namespace kvscope::reports {
 namespace {
+
+constexpr double kRead = 0.4, kInsights = 0.75; // of the way, when runs are compared after them
 
 void writeFile(const std::string& path, const std::string& content) {
     std::ofstream file(path, std::ios::binary | std::ios::trunc);
@@ -53,13 +56,15 @@ Report makeReport(const std::vector<std::string>& traces, const Progress& progre
     const auto now = std::chrono::system_clock::now();
     report.createdUtc = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::chrono::system_clock::to_time_t(now)));
     report.runs = readRuns(
-        traces, [&](double fraction, std::string_view what) { kvscope::report(progress, 0.5 * fraction, what); });
+        traces, [&](double fraction, std::string_view what) { kvscope::report(progress, kRead * fraction, what); });
+    const double insightsEnd = report.runs.size() > 1 ? kInsights : 1;
     for (const RunData& run : report.runs) {
         InsightOptions options;
         options.found = [&](const InsightReport& soFar) {
             const double judged = soFar.rules > 0 ? double(soFar.judged) / soFar.rules : 0;
             const double runs = double(report.insights.size()) + judged;
-            kvscope::report(progress, 0.5 + 0.5 * runs / double(report.runs.size()), "looking for what stands out");
+            kvscope::report(progress, std::lerp(kRead, insightsEnd, runs / double(report.runs.size())),
+                            "looking for what stands out");
         };
         report.insights.push_back(insightsOf(TraceReader(run.path), run.row.runId, options));
     }
@@ -72,7 +77,10 @@ Report makeReport(const std::vector<std::string>& traces, const Progress& progre
     report.tables.push_back(exposedLayers(report.runs, report.insights));
     if (report.runs.size() > 1) {
         report.tables.push_back(comparison(report.runs));
-        for (Table& table : verdicts(report.runs)) report.tables.push_back(std::move(table));
+        const auto shown = [&](double fraction, std::string_view what) {
+            kvscope::report(progress, std::lerp(insightsEnd, 1.0, fraction), what);
+        };
+        for (Table& table : verdicts(report.runs, shown)) report.tables.push_back(std::move(table));
     }
     for (const Make make : {configuration, environment, health, reproduction})
         report.tables.push_back(make(report.runs));

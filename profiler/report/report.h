@@ -44,7 +44,7 @@ Table transfers(const std::vector<RunData>& runs);
 Table pcieCounters(const std::vector<RunData>& runs); // the GPU's own count beside the engine's
 Table comparison(const std::vector<RunData>& runs);   // of the first run with each other one
 /// "verdict" and "component_changes" of the same pairs; the traces are read again. @throws Error
-std::vector<Table> verdicts(const std::vector<RunData>& runs);
+std::vector<Table> verdicts(const std::vector<RunData>& runs, const Progress& progress = {});
 Table findings(const std::vector<RunData>& runs, const std::vector<InsightReport>& insights);
 Table exposure(const std::vector<RunData>& runs, const std::vector<InsightReport>& insights);
 Table exposedLayers(const std::vector<RunData>& runs, const std::vector<InsightReport>& insights);

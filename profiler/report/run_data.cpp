@@ -43,12 +43,19 @@ public:
         }
     }
     /// The locality of the layers' selections; those of steps that open a block are left out.
-    void readLocality(Connection& connection, int runId) {
+    void readLocality(Connection& connection, int runId, const Progress& progress) {
+        constexpr int kToldSteps = 64; // of many selections each
+        int told = -1;
         Statement rows(connection, "SELECT id, CAST(kept AS REAL) / selected FROM selection WHERE id BETWEEN ? AND ?"
                                    " AND opens_block = 0 AND kept IS NOT NULL AND selected > 0");
         const auto [low, high] = trace::keysOfSteps(runId, 0, trace::kMaxStep, trace::kSelectionShift);
         rows.bindAll(low, high);
         while (rows.step()) {
+            const int step = trace::stepOf(rows.int64(0), trace::kSelectionShift);
+            if (step / kToldSteps != told && !steps_.empty()) {
+                told = step / kToldSteps;
+                report(progress, std::min(1.0, double(step) / (steps_.back().step + 1.0)), "reading localities");
+            }
             const auto at = std::size_t(rows.int64(0) >> 20 & (trace::kMaxLayers - 1));
             if (at >= layers_.size()) continue;
             LayerTotals& layer = layers_[at];
@@ -165,8 +172,8 @@ RunData readRun(TraceReader& reader, const RunRow& row, const Progress& progress
     program.bindAll(row.runId);
     if (program.step() && !program.isNull(0)) run.program = std::string(program.text(0));
     LayerSums layers(steps);
-    layers.read(*trace.connection, row.runId, show(0.4, 1));
-    layers.readLocality(*trace.connection, row.runId);
+    layers.read(*trace.connection, row.runId, show(0.4, 0.7));
+    layers.readLocality(*trace.connection, row.runId, show(0.7, 1));
     run.layers = layers.layers();
     run.transfers = layers.transfers();
     if (row.backend != kImported) run.notes = readNotes(*trace.connection, row.runId); // else the track is another's

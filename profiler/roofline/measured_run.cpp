@@ -47,7 +47,7 @@ SelectionSpec methodOf(const RunRow& row) {
 double meanContext(const TraceReader& reader, const RunRow& row, int firstStep) {
     Statement tokens(*ReaderAccess::of(reader).connection,
                      "SELECT avg(position) FROM token WHERE id BETWEEN ? AND ? AND (id >> 10) & 1023 < ?");
-    const auto [low, high] = trace::keysOfSteps(row.runId, firstStep, trace::kMaxStep, trace::kTokenShift);
+    const auto [low, high] = trace::keysOfSteps(row.runId, firstStep, row.steps - 1, trace::kTokenShift);
     tokens.bindAll(low, high, row.sequences);
     return tokens.step() && !tokens.isNull(0) ? tokens.real(0) : 0;
 }
@@ -91,19 +91,24 @@ MeasuredRun measuredSteps(const TraceReader& reader, int runId) {
     if (!row)
         throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), runId),
                     "kvscope-cli info lists its runs");
+    return measuredSteps(reader, *row);
+}
+
+MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
     MeasuredRun run;
-    run.row = *row;
+    run.row = row;
     try {
-        run.method = methodOf(*row);
+        run.method = methodOf(row);
     } catch (Error& error) {
-        error.during(fmt::format("reading the method of run {} of {}", runId, reader.path()));
+        error.during(fmt::format("reading the method of run {} of {}", row.runId, reader.path()));
         throw;
     }
     std::vector<StepRow> steps;
-    for (StepRow& step : reader.steps(runId))
-        if (step.phase == Phase::Decode && step.durationNs > 0) steps.push_back(step);
+    if (row.steps > 0) // a live run has more by now, and its parts are read as far as the row says
+        for (StepRow& step : reader.steps(row.runId, 0, row.steps - 1))
+            if (step.phase == Phase::Decode && step.durationNs > 0) steps.push_back(step);
     if (steps.empty())
-        throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode step", runId, reader.path()),
+        throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode step", row.runId, reader.path()),
                     "record a run that decodes at least two tokens");
     if (steps.size() > 1) steps.erase(steps.begin());
     double tokens = 0, duration = 0, hits = 0, misses = 0, exposed = 0, bytes = 0;
@@ -124,7 +129,7 @@ MeasuredRun measuredSteps(const TraceReader& reader, int runId) {
     run.exposedNs = exposed / count;
     run.linkBytes = bytes / count;
     run.hitRate = hits + misses > 0 ? hits / (hits + misses) : std::numeric_limits<double>::quiet_NaN();
-    run.context = meanContext(reader, *row, run.firstStep);
+    run.context = meanContext(reader, row, run.firstStep);
     return run;
 }
 

@@ -32,6 +32,8 @@ MeasuredRun measuredRun(const TraceReader& reader, int runId);
 /// All but the parts, which need every layer of every step: in a moment, however long the run is. @throws as
 /// measuredRun
 MeasuredRun measuredSteps(const TraceReader& reader, int runId);
+/// Over the steps that the row knows of: a live run has more by the time that it is read.
+MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row);
 /// Adds the parts of at most so many steps (-1: all of them) from `next` on, which begins with 0 and moves on. The
 /// parts are means when all steps were added. @return whether they were
 bool addParts(MeasuredRun& run, const TraceReader& reader, int& next, int mostSteps = -1);

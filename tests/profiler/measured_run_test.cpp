@@ -3,6 +3,7 @@
 #include "profiler/roofline/measured_run.h"
 
 #include "kernels/base/error.h"
+#include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
 
@@ -72,6 +73,37 @@ TEST(MeasuredRun, ReadInPiecesIsTheRunReadAtOnce) {
         near(&StepParts::exposedNs), near(&StepParts::otherNs);
         EXPECT_GT(whole.parts.projectionsNs, 0);
     }
+}
+
+TEST(MeasuredRun, OfALiveRunIsWhatItsRowKnows) {
+    const test::Folder folder;
+    const synthetic::RunShape shape{.decodeSteps = 40};
+    const std::string path = (folder / "live.kvtrace").string();
+    Recorder recorder(path, {});
+    recorder.beginRun(synthetic::infoOf(shape));
+    synthetic::RunGenerator generator(shape);
+    const auto record = [&](int count) {
+        for (int i = 0; i < count; ++i) {
+            auto step = recorder.acquire();
+            generator.fillNext(*step, recorder.level());
+            recorder.commit(std::move(step));
+        }
+        recorder.flush();
+    };
+    record(21);
+    const TraceReader reader(path);
+    const RunRow row = *reader.run(1);
+    const MeasuredRun before = measuredRun(reader, 1);
+    record(20);
+    MeasuredRun run = measuredSteps(reader, row);
+    int next = 0;
+    EXPECT_TRUE(addParts(run, reader, next));
+    EXPECT_EQ(run.steps, 19);
+    EXPECT_EQ(run.stepNs, before.stepNs);
+    EXPECT_EQ(run.context, before.context);
+    EXPECT_NE(run.context, measuredSteps(reader, 1).context) << "there are more steps by now";
+    const StepParts& p = run.parts;
+    EXPECT_NEAR(p.projectionsNs + p.selectionNs + p.attentionNs + p.otherNs, run.stepNs, 1e-3);
 }
 
 TEST(MeasuredRun, OfRunsOnTheH200StaysAboveTheFloor) {

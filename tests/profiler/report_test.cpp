@@ -359,6 +359,29 @@ TEST_F(ReportTables, VerdictIsThatOfTheSameTracesInSql) {
     EXPECT_EQ(raw(twice.table("verdict")->rows.at(0)[1]), "no difference within noise");
 }
 
+TEST_F(ReportTables, EveryReadingTellsHowFarItIsAndCanBeStopped) {
+    std::vector<std::string> words;
+    double last = 0;
+    makeReport({file, second}, [&](double fraction, std::string_view what) {
+        EXPECT_GE(fraction, last) << what;
+        EXPECT_LE(fraction, 1) << what;
+        last = fraction;
+        if (words.empty() || words.back() != what) words.emplace_back(what);
+    });
+    const std::vector<std::string> ofARun{"reading steps", "reading layers", "reading localities"};
+    std::vector<std::string> expected = ofARun;
+    expected.insert(expected.end(), ofARun.begin(), ofARun.end());
+    expected.insert(expected.end(), {"looking for what stands out", "comparing step times"});
+    EXPECT_EQ(words, expected);
+    for (const std::string& at : std::set<std::string>(expected.begin(), expected.end()))
+        EXPECT_THROW(makeReport({file, second},
+                                [&](double, std::string_view what) {
+                                    if (what == at) throw Error(ErrorKind::Cancelled, "cancelled");
+                                }),
+                     Error)
+            << at;
+}
+
 TEST_F(ReportTables, RunsThatCannotBeComparedSayWhy) {
     synthetic::RunShape alone = shape;
     alone.sequences = 1;

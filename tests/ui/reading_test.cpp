@@ -2,6 +2,8 @@
 #include "tests/ui/held_readers.h"
 #include "tests/ui/view_fixture.h"
 
+#include "kernels/base/error.h"
+#include "ui/output/numbers.h"
 #include "ui/widgets/loading_strip.h"
 
 #include <QLabel>
@@ -24,6 +26,13 @@ protected:
         view->show();
         ASSERT_TRUE(QTest::qWaitForWindowExposed(view.get()));
     }
+    void showHeldComparison(int page) {
+        showHeld("compare");
+        child<QTabBar>("comparePages").setCurrentIndex(page);
+        ASSERT_TRUE(waitFor([&] { return strip() != nullptr; })) << page;
+    }
+    static constexpr int Summary = 0, Breakdown = 2; // pages
+
     LoadingStrip* strip() {
         for (LoadingStrip* each : view->findChildren<LoadingStrip*>())
             if (each->isVisible()) return each;
@@ -67,11 +76,8 @@ TEST_F(Reading, AComparisonSaysHowFarItIsAndCanBeStoppedAndTakenUp) {
     const RunKey other = workspace.current()->key;
     open(recorded("a.kvtrace", {.decodeSteps = 60}));
     workspace.setCompare(other);
-    enum Page { Summary, Breakdown = 2 };
-    for (const int page : {int(Summary), int(Breakdown)}) {
-        showHeld("compare");
-        child<QTabBar>("comparePages").setCurrentIndex(page);
-        ASSERT_TRUE(waitFor([&] { return strip() != nullptr; })) << page;
+    for (const int page : {Summary, Breakdown}) {
+        showHeldComparison(page);
         EXPECT_TRUE(textOf(*strip()).contains(QStringLiteral("Reading 0 of 122 steps")))
             << textOf(*strip()).toStdString();
         auto* button = strip()->findChild<QPushButton*>(QStringLiteral("stopReading"));
@@ -88,6 +94,42 @@ TEST_F(Reading, AComparisonSaysHowFarItIsAndCanBeStoppedAndTakenUp) {
             EXPECT_TRUE(child<QLabel>("verdict").isVisible());
             EXPECT_TRUE(child<QTableWidget>("keyNumbers").isVisible());
         }
+        ASSERT_TRUE(idle());
+    }
+}
+
+TEST_F(Reading, NumbersOfAFirstLookAreNotExportedAndTheReasonIsSaid) {
+    synthetic::RunShape shape{.layers = 2, .kvHeads = 1, .decodeSteps = 2100};
+    open(recorded("b.kvtrace", shape, RecordLevel::Counters));
+    const RunKey other = workspace.current()->key;
+    shape.window = 4; // else the two are repeats of each other
+    open(recorded("a.kvtrace", shape, RecordLevel::Counters));
+    workspace.setCompare(other);
+    for (const int page : {Summary, Breakdown}) {
+        showHeldComparison(page);
+        LoadingStrip* reading = strip();
+        const auto* bar = reading->findChild<QProgressBar*>();
+        const auto stop = QObject::connect(bar, &QProgressBar::valueChanged, reading, [reading](int steps) {
+            if (steps > 0) emit reading->stopped(); // after the glance, with all of one run
+        });
+        held->release();
+        const auto refusal = [&]() -> std::string {
+            try {
+                ui::textOf(view->numbers());
+            } catch (const Error& error) {
+                return oneLine(error);
+            }
+            return {};
+        };
+        ASSERT_TRUE(waitFor([&] { return !refusal().empty(); })) << page;
+        ASSERT_TRUE(idle());
+        EXPECT_NE(refusal().find("only a first look"), std::string::npos) << page << refusal();
+        EXPECT_NE(refusal().find("press Read on"), std::string::npos) << page << refusal();
+        EXPECT_TRUE(view->exportCsv().isEmpty());
+        QObject::disconnect(stop);
+        emit reading->resumed();
+        ASSERT_TRUE(waitFor([&] { return !view->exportCsv().isEmpty(); })) << page;
+        EXPECT_EQ(ui::textOf(view->numbers()), view->exportCsv()) << page;
         ASSERT_TRUE(idle());
     }
 }

@@ -9,10 +9,12 @@
 #include "ui/plots/units.h"
 #include "ui/views/parts_feed.h"
 #include "ui/views/roofline_controls.h"
+#include "ui/widgets/loading_strip.h"
 
 #include <QCheckBox>
 #include <QComboBox>
 #include <QFile>
+#include <QLabel>
 #include <QSignalSpy>
 #include <QSpinBox>
 #include <QToolButton>
@@ -253,30 +255,84 @@ TEST_F(RooflineViewTest, ARunOfAnUnknownModelHasAPointAndNoPrediction) {
     EXPECT_TRUE(chart().points().empty()) << "a closed run is gone";
 }
 
-TEST_F(RooflineViewTest, FollowsALiveRun) {
-    synthetic::RunShape shape;
-    shape.decodeSteps = 40;
-    const QString path = file("live.kvtrace");
-    Recorder recorder(path.toStdString(), {.onCommit = [this](std::int64_t) { workspace.traceAdvanced(); }});
-    recorder.beginRun(synthetic::infoOf(shape));
-    synthetic::RunGenerator generator(shape);
-    const auto next = [&](int count) {
+class RooflineLive : public RooflineViewTest {
+protected:
+    void begin(const RunInfo& info, const synthetic::RunShape& shape) {
+        const QString path = file("live.kvtrace");
+        recorder = std::make_unique<Recorder>(
+            path.toStdString(), RecorderOptions{.onCommit = [this](std::int64_t) { workspace.traceAdvanced(); }});
+        recorder->beginRun(info);
+        generator = std::make_unique<synthetic::RunGenerator>(shape);
+        workspace.addLive({path, recorder->runId()});
+        show("roofline");
+    }
+    void record(int count) {
         for (int i = 0; i < count; ++i) {
-            auto record = recorder.acquire();
-            generator.fillNext(*record, recorder.level());
-            recorder.commit(std::move(record));
+            auto step = recorder->acquire();
+            generator->fillNext(*step, recorder->level());
+            recorder->commit(std::move(step));
         }
-        recorder.flush();
-    };
-    workspace.addLive({path, recorder.runId()});
-    show("roofline");
-    next(4);
+        recorder->flush();
+    }
+    void end() {
+        recorder->endRun(RunStatus::Finished, "");
+        recorder->flush();
+    }
+    double measured() { return chart().points().at(0).measured; }
+    QString tooltip() {
+        hover({1, 1}); // away from it first: the same tooltip is not asked for twice
+        hover(pixel(chart().points().at(0).x, measured()));
+        return QToolTip::text();
+    }
+
+    std::unique_ptr<Recorder> recorder;
+    std::unique_ptr<synthetic::RunGenerator> generator;
+};
+
+TEST_F(RooflineLive, ARunsPointFollowsIt) {
+    const synthetic::RunShape shape{.decodeSteps = 40};
+    begin(synthetic::infoOf(shape), shape);
+    record(4);
     ASSERT_TRUE(waitFor([&] { return chart().points().size() == 1; }));
-    const double before = chart().points()[0].measured;
-    next(30);
-    EXPECT_TRUE(waitFor([&] { return chart().points()[0].measured != before; }));
-    recorder.endRun(RunStatus::Finished, "");
-    recorder.flush();
+    const double before = measured();
+    record(30);
+    EXPECT_TRUE(waitFor([&] { return measured() != before; }));
+    end();
+}
+
+TEST_F(RooflineLive, AStopLeavesTheExplanationAndThePointMovesOn) {
+    const synthetic::RunShape shape{.layers = 8, .decodeSteps = 700};
+    RunInfo info = synthetic::infoOf(shape);
+    info.model = "nosa-tiny";
+    info.backend = "cuda";
+    info.device = "NVIDIA H200, 132 multiprocessors";
+    begin(info, shape);
+    record(600);
+    ASSERT_TRUE(waitFor([&] { return chart().points().size() == 1; }));
+    const QString unexplained = QStringLiteral("the stages tell when they are read");
+    ASSERT_TRUE(waitFor([&] { return tooltip().contains(QStringLiteral("% of the difference")); }))
+        << tooltip().toStdString();
+    auto& strip = *view->findChild<LoadingStrip*>();
+    const auto stopped = [&] { return strip.findChild<QLabel*>()->text().contains(QStringLiteral("Stopped")); };
+    for (int attempt = 0; attempt < 10 && !stopped(); ++attempt) { // the parts may have been read in the meantime
+        const double before = measured();
+        record(4);
+        ASSERT_TRUE(waitFor([&] {
+            if (measured() == before) return false;
+            emit strip.stopped();
+            return true;
+        }));
+        EXPECT_FALSE(tooltip().contains(unexplained)) << tooltip().toStdString();
+    }
+    ASSERT_TRUE(stopped());
+    const double before = measured();
+    record(4);
+    EXPECT_TRUE(waitFor([&] { return measured() != before; })) << "it waits for no parts";
+    EXPECT_TRUE(tooltip().contains(QStringLiteral("Of the first "))) << tooltip().toStdString();
+    emit strip.resumed();
+    EXPECT_TRUE(waitFor([&] { return !tooltip().contains(QStringLiteral("Of the first ")); }));
+    EXPECT_TRUE(tooltip().contains(QStringLiteral("% of the difference"))) << tooltip().toStdString();
+    end();
 }
 
 TEST_F(RooflineViewTest, ZoomsPansAndUndoesLikeTheOtherPlots) {
@@ -370,6 +426,17 @@ TEST_F(RooflineViewTest, PartsOfRunsAreReadOneAfterTheOtherAndCanBeStopped) {
     workspace.close(a);
     feed.keepOpen();
     EXPECT_EQ(feed.total(), 0) << "its run is closed";
+
+    feed.add(b, measuredSteps(TraceReader(b.path.toStdString()), 1));
+    feed.pause();
+    workspace.close(b);
+    feed.keepOpen();
+    EXPECT_FALSE(feed.paused()) << "what was stopped is closed";
+    open(recorded("c.kvtrace", {.decodeSteps = 20, .seed = 3}));
+    const RunKey c = workspace.current()->key;
+    feed.add(c, measuredSteps(TraceReader(c.path.toStdString()), 1));
+    ASSERT_TRUE(waitFor([&] { return done.size() == 3; })) << "later runs are read";
+    EXPECT_EQ(done.back(), c);
 }
 
 } // namespace

@@ -98,7 +98,7 @@ public:
     }
 
     QString exportCsv() const override {
-        if (judged_ == SampleFeed::Part::Glance) return {}; // numbers to keep are those of all steps
+        if (onlyGlanced()) return {};
         QString csv = QStringLiteral("component,run,repeats,a_ns,run_ns,difference_ns,low_ns,high_ns\n");
         bool any = false;
         for (const Group& group : groups_) {
@@ -118,6 +118,8 @@ public:
         }
         return any ? csv : QString();
     }
+
+    NumberWriter numbers() const override { return onlyGlanced() ? refusedFirstLook() : numbersOf(exportCsv()); }
 
 protected:
     void runChanged() override {
@@ -185,7 +187,7 @@ protected:
             std::find_if(groups_.begin(), groups_.end(), [](const Group& g) { return g.comparison.has_value(); });
         QString how, glance;
         if (first != groups_.end()) {
-            if (judged_ == SampleFeed::Part::Glance) glance = glanceNote(first->comparison->steps);
+            if (onlyGlanced()) glance = glanceNote(first->comparison->steps);
             const bool repeats =
                 std::any_of(groups_.begin(), groups_.end(), [](const Group& g) { return g.runs.size() > 1; });
             how = tr("Mean per decode step over the steps that all have (%1), without the first and those that open a "
@@ -271,6 +273,8 @@ private:
                 present();
             });
     }
+
+    bool onlyGlanced() const { return judged_ == SampleFeed::Part::Glance && !groups_.empty(); }
 
     void present() {
         canvas().clearPlottables();

@@ -83,7 +83,7 @@ public:
     }
 
     QString exportCsv() const override {
-        if (judged_ == SampleFeed::Part::Glance) return {}; // numbers to keep are those of all steps
+        if (onlyGlanced()) return {};
         QString csv = QStringLiteral("quantity,unit,a,b,difference,low,high,run\n");
         bool any = false;
         for (std::size_t i = 0; i < judgements_.size(); ++i)
@@ -96,6 +96,8 @@ public:
             }
         return any ? csv : QString();
     }
+
+    NumberWriter numbers() const override { return onlyGlanced() ? refusedFirstLook() : numbersOf(exportCsv()); }
 
     QString sql() const override { return run() && workspace().compare() ? stepLocalitySql(sqlScope()) : QString(); }
 
@@ -325,11 +327,12 @@ private:
             });
     }
 
+    bool onlyGlanced() const { return judged_ == SampleFeed::Part::Glance && !judgements_.empty(); }
+
     QString verdictText() const {
         QStringList lines;
         if (const QString soFar = soFarNote(workspace()); !soFar.isEmpty() && !judgements_.empty()) lines << soFar;
-        if (judged_ == SampleFeed::Part::Glance && !judgements_.empty() && judgements_.front().comparison)
-            lines << glanceNote(judgements_.front().comparison->steps);
+        if (onlyGlanced() && judgements_.front().comparison) lines << glanceNote(judgements_.front().comparison->steps);
         for (std::size_t i = 0; i < judgements_.size(); ++i) lines << verdictOf(judgements_[i], runLetter(i + 1));
         return lines.join(QLatin1Char('\n'));
     }

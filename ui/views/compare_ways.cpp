@@ -1,5 +1,6 @@
 #include "ui/views/compare_ways.h"
 
+#include "kernels/base/error.h"
 #include "ui/plots/units.h"
 
 #include <QCoreApplication>
@@ -57,6 +58,14 @@ QString soFarNote(const Workspace& workspace) {
 
 QString glanceNote(int steps) {
     return tr("A first look at %1 evenly spread decode steps; the others are not read yet.").arg(formatCount(steps));
+}
+
+NumberWriter refusedFirstLook() {
+    return [](NumberSink&) {
+        throw Error(ErrorKind::BadInput,
+                    "only a first look at the steps was read, and numbers to keep are those of all",
+                    "wait until they are read, or press Read on where the reading was stopped");
+    };
 }
 
 std::vector<EmptyAction> waysToCompare(const QWidget& from, Workspace& workspace) {

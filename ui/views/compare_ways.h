@@ -3,6 +3,7 @@
 #pragma once
 
 #include "ui/models/run_names.h"
+#include "ui/output/numbers.h"
 #include "ui/widgets/empty_page.h"
 #include "ui/workspace.h"
 
@@ -22,6 +23,8 @@ QString waitsFor(const Workspace& workspace);
 QString soFarNote(const Workspace& workspace);
 /// "A first look at 498 evenly spread decode steps ...": while the others are being read.
 QString glanceNote(int steps);
+/// Instead of a first look's numbers: those to keep are of all steps. @throws Error(BadInput), which says so
+NumberWriter refusedFirstLook();
 
 /// One button per other open run, at most three, and one that opens a trace. `from` must outlive the buttons.
 std::vector<EmptyAction> waysToCompare(const QWidget& from, Workspace& workspace);

@@ -38,7 +38,7 @@ struct RunPoint {
     std::optional<ModelShape> shape;
     std::optional<RunBesideFloor> comparison; // needs the shape, and an entry for the run's own device
     QString gpu;                              // title of that entry
-    bool partsKnown = false;                  // of what its steps consist: it takes a long run a while
+    int explainedSteps = 0;                   // whose parts the explanation knows: they take a long run a while
 };
 
 QString shapesName(const RunPoint& point) {
@@ -53,7 +53,10 @@ public:
         addAbovePlot(controls_);
         strip_ = new LoadingStrip(this);
         addAbovePlot(strip_);
-        strip_->steer(parts_, [this] { strip_->show(parts_); });
+        strip_->steer(parts_, [this] {
+            if (parts_.paused()) refresh_.answered(); // the parts come when the person likes, the point moves on
+            strip_->show(parts_);
+        });
         legend_ = new LegendStrip(&canvas());
         canvas().plotLayout()->addElement(0, 0, legend_);
         panel_ = canvas().addPanel(true);
@@ -241,9 +244,7 @@ private:
                     if (run() && run()->key == key) refresh_.answered();
                     pointless_.insert(keyOf(key));
                     tellControls();
-                    if (!failures_.contains(answer.why + QLatin1Char('.'))) failures_ << answer.why + QLatin1Char('.');
-                    updateNote();
-                    return;
+                    return tellFailure(answer.why);
                 }
                 take(key, *answer.run, false);
                 parts_.add(key, *answer.run);
@@ -255,7 +256,6 @@ private:
     void take(const RunKey& key, const MeasuredRun& run, bool partsKnown) {
         RunPoint point;
         point.run = run;
-        point.partsKnown = partsKnown;
         point.shape = shapeOfRun(run.row);
         if (const GpuSpec* gpu = gpuOfRun(controls_->gpus(), run.row); gpu && point.shape) {
             try {
@@ -265,7 +265,13 @@ private:
                 // Absurd numbers of a damaged file: the point stands without a prediction.
             }
         }
-        points_[keyOf(key)] = point;
+        if (partsKnown) point.explainedSteps = run.steps;
+        RunPoint& shown = points_[keyOf(key)];
+        if (!partsKnown && shown.run.row.createdUtc == run.row.createdUtc && shown.comparison && point.comparison) {
+            point.explainedSteps = shown.explainedSteps; // until the parts of the later steps are there
+            point.comparison->why = shown.comparison->why;
+        }
+        shown = std::move(point);
         pointless_.erase(keyOf(key));
         if (workspace().current() && keyOf(workspace().current()->key) == keyOf(key)) tellControls();
         draw();
@@ -274,7 +280,12 @@ private:
     void takeParts(const RunKey& key, const MeasuredRun& read, const QString& problem) {
         if (run() && run()->key == key) refresh_.answered();
         if (problem.isEmpty()) return take(key, read, true);
-        failures_ << problem + QLatin1Char('.');
+        tellFailure(problem);
+    }
+
+    void tellFailure(const QString& why) {
+        const QString sentence = why + QLatin1Char('.');
+        if (!failures_.contains(sentence)) failures_ << sentence;
         updateNote();
     }
 
@@ -522,8 +533,7 @@ private:
                              QLatin1String(nameOf(c.predicted.binding)));
             html += tr("<br>Predicted over measured time: <b>%1</b>. %2.")
                         .arg(c.shareOfFloor, 0, 'f', 3)
-                        .arg(point.partsKnown ? sentenceCase(QString::fromStdString(c.why)).toHtmlEscaped()
-                                              : tr("Where the difference is, the stages tell when they are read"));
+                        .arg(explanationOf(point));
             if (run.offloaded() && !run.linkMeasured())
                 html += tr("<br>The link's time is modelled in this run and left out of both times.");
         } else if (!point.shape) {
@@ -534,6 +544,13 @@ private:
                    "machine.");
         }
         return html;
+    }
+
+    static QString explanationOf(const RunPoint& point) {
+        if (point.explainedSteps == 0) return tr("Where the difference is, the stages tell when they are read");
+        const QString why = sentenceCase(QString::fromStdString(point.comparison->why)).toHtmlEscaped();
+        if (point.explainedSteps == point.run.steps) return why;
+        return tr("Of the first %1 of these steps: %2").arg(formatCount(point.explainedSteps), why);
     }
 
     static QString sentenceCase(QString text) {

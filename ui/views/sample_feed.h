@@ -18,7 +18,7 @@ public:
     SampleFeed(Workspace& workspace, QObject* context, const char* slot)
         : workspace_(workspace), context_(context), slot_(slot) {}
 
-    /// How much of the runs the samples are: all, or of long runs first some hundred steps, in a moment.
+    /// How much of the runs the samples are: all, or of long runs first some five hundred steps, in a moment.
     enum class Part { Glance, All };
     using Done = std::function<void(std::vector<Sample>, Part)>;
     /// The samples in the order of the runs, to `done`; or to `failed` a run's place and why it cannot be read.
