@@ -372,6 +372,7 @@ void MainWindow::restore() {
         restoreState(saved_.docks);
         inspectorWaits_ = saved_.inspectorWaits;
         filterWaits_ = saved_.filterWaits;
+        roomyTokens_ = saved_.roomyTokens;
     }
     updateActions();
     form_->setFocus();
@@ -397,6 +398,7 @@ void MainWindow::saveSession() {
     saved_.docks = layoutState();
     saved_.inspectorWaits = inspectorWaits_;
     saved_.filterWaits = filterWaits_;
+    saved_.roomyTokens = roomyTokens_;
     saved_.theme = theme_;
     if (tabs_->currentIndex() >= 0) saved_.view = QLatin1String(views()[std::size_t(tabs_->currentIndex())].id);
     saved_.form = form_->values();
