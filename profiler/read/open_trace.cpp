@@ -3,6 +3,7 @@
 #include "kernels/base/error.h"
 #include "profiler/import/byte_source.h"
 #include "profiler/import/import.h"
+#include "profiler/read/trace_head.h"
 #include "profiler/store/trace_keys.h"
 
 #include <filesystem>
@@ -80,15 +81,6 @@ OpenTrace openCopy(const std::string& path) {
     OpenTrace trace = openAs(copy, Connection::Mode::ReadOnly, path);
     trace.copy = std::move(folder);
     return trace;
-}
-
-/// SQLite keeps the application id at a fixed place of the first page.
-bool isTraceFile(const std::string& path) {
-    constexpr std::streamoff kPlace = 68;
-    unsigned char id[4] = {};
-    std::ifstream file(path, std::ios::binary);
-    file.seekg(kPlace).read(reinterpret_cast<char*>(id), sizeof id);
-    return file && (int(id[0]) << 24 | id[1] << 16 | id[2] << 8 | id[3]) == trace::kApplicationId;
 }
 
 bool isGzip(const std::string& path) {

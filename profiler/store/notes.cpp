@@ -41,6 +41,16 @@ template <class Change> void change(const std::string& path, const Change& chang
     }
 }
 
+/// Inside the change's own transaction, so that nobody else can come between. @throws Error(BadInput)
+void requireRow(Connection& connection, const Note& note) {
+    Statement row(connection, "SELECT 1 FROM note WHERE id=? AND run_id=? AND start_ns=? AND duration_ns=? AND text=?"
+                              " AND created_utc=?");
+    row.bindAll(note.id, note.runId, note.startNs, note.durationNs, std::string_view(note.text),
+                std::string_view(note.createdUtc));
+    if (!row.step())
+        throw Error(ErrorKind::BadInput, "the note was changed elsewhere", "look at what it says now, then change it");
+}
+
 } // namespace
 
 std::vector<Note> readNotes(const TraceReader& reader, int runId) {
@@ -56,8 +66,8 @@ std::vector<Note> readNotes(const TraceReader& reader, int runId) {
     return notes;
 }
 
-std::int64_t addNote(const std::string& path, const Note& note) {
-    std::int64_t id = 0;
+Note addNote(const std::string& path, const Note& note) {
+    Note kept = note;
     change(path, [&](Connection& connection) {
         Statement insert(connection,
                          "INSERT INTO note(id, run_id, start_ns, duration_ns, text, created_utc) VALUES"
@@ -67,20 +77,26 @@ std::int64_t addNote(const std::string& path, const Note& note) {
             .bindAll(note.id, note.runId, note.startNs, note.durationNs, std::string_view(note.text),
                      std::string_view(note.createdUtc))
             .run();
-        id = connection.integer("SELECT last_insert_rowid()");
+        Statement row(connection, "SELECT id, created_utc FROM note WHERE id = last_insert_rowid()");
+        row.step();
+        kept.id = row.int64(0);
+        kept.createdUtc = row.text(1);
     });
-    return id;
+    return kept;
 }
 
-void changeNote(const std::string& path, std::int64_t id, const std::string& text) {
+void changeNote(const std::string& path, const Note& note, const std::string& text) {
     change(path, [&](Connection& connection) {
-        Statement(connection, "UPDATE note SET text=? WHERE id=?").bindAll(std::string_view(text), id).run();
+        requireRow(connection, note);
+        Statement(connection, "UPDATE note SET text=? WHERE id=?").bindAll(std::string_view(text), note.id).run();
     });
 }
 
-void removeNote(const std::string& path, std::int64_t id) {
-    change(path,
-           [&](Connection& connection) { Statement(connection, "DELETE FROM note WHERE id=?").bindAll(id).run(); });
+void removeNote(const std::string& path, const Note& note) {
+    change(path, [&](Connection& connection) {
+        requireRow(connection, note);
+        Statement(connection, "DELETE FROM note WHERE id=?").bindAll(note.id).run();
+    });
 }
 
 } // namespace kvscope

@@ -24,8 +24,10 @@ std::vector<Note> readNotes(const TraceReader& reader, int runId);
 /// Traces written before there were notes get the table. Not for the GUI thread: a recorder may hold the lock a moment.
 /// @throws Error(Storage) with a sentence when the file or its folder cannot be written
 /// A note that was removed comes back under its own id, if that is still free, and with its own time.
-std::int64_t addNote(const std::string& path, const Note& note); // @return its id
-void changeNote(const std::string& path, std::int64_t id, const std::string& text);
-void removeNote(const std::string& path, std::int64_t id);
+Note addNote(const std::string& path, const Note& note); // @return it as it is kept, with its id and time
+/// `note` is the row as it was read: ids are given again, and another row under its id is somebody else's.
+/// @throws Error(BadInput) when no such row is there any more; then nothing is changed
+void changeNote(const std::string& path, const Note& note, const std::string& text);
+void removeNote(const std::string& path, const Note& note);
 
 } // namespace kvscope

@@ -251,7 +251,8 @@ TEST_F(NotesTest, AreKeptInTheTrace) {
     addNote(file, noteOf(2, 1, 0, "another run's"));
     auto notes = readNotes(reader, 1);
     ASSERT_EQ(notes.size(), 2u);
-    EXPECT_EQ(notes[0].id, early);
+    EXPECT_EQ(notes[0].id, early.id);
+    EXPECT_EQ(notes[0].createdUtc, early.createdUtc);
     EXPECT_EQ(notes[1].text, "here it's \"slow\"\n");
     EXPECT_EQ(notes[1].durationNs, 50);
     EXPECT_THAT(notes[1].createdUtc, testing::MatchesRegex("2[0-9-]+T[0-9:]+Z"));
@@ -266,17 +267,44 @@ TEST_F(NotesTest, AreKeptInTheTrace) {
 TEST_F(NotesTest, ComeBackAsTheyWereAfterTheyWereRemoved) {
     const TraceReader reader(file);
     addNote(file, noteOf(1, 10, 0, "first"));
-    const auto id = addNote(file, noteOf(1, 100, 50, "second"));
+    const auto id = addNote(file, noteOf(1, 100, 50, "second")).id;
     test::sql(file, "UPDATE note SET created_utc='2020-02-02T20:20:20Z'", SQLITE_OPEN_READWRITE);
     const Note before = readNotes(reader, 1).at(1);
-    removeNote(file, id);
-    EXPECT_EQ(addNote(file, before), id);
+    removeNote(file, before);
+    EXPECT_EQ(addNote(file, before).id, id);
     const Note after = readNotes(reader, 1).at(1);
     EXPECT_EQ(after.id, before.id);
     EXPECT_EQ(after.createdUtc, "2020-02-02T20:20:20Z");
     EXPECT_EQ(after.text, "second");
-    EXPECT_NE(addNote(file, before), id) << "another note may have taken its place";
+    EXPECT_NE(addNote(file, before).id, id) << "another note may have taken its place";
     EXPECT_EQ(readNotes(reader, 1).size(), 3u);
+}
+
+TEST_F(NotesTest, OfSomebodyElseUnderTheSameIdAreLeftAlone) {
+    const TraceReader reader(file);
+    const Note mine = addNote(file, noteOf(1, 10, 0, "mine"));
+    removeNote(file, mine);
+    const auto refusal = [&](const auto& change) {
+        try {
+            change();
+        } catch (const Error& error) {
+            return oneLine(error);
+        }
+        return std::string();
+    };
+    const auto changeMine = [&] { changeNote(file, mine, "mine again"); };
+    const auto removeMine = [&] { removeNote(file, mine); };
+    EXPECT_THAT(refusal(changeMine), testing::StartsWith("the note was changed elsewhere")) << "it is gone";
+    EXPECT_THAT(refusal(removeMine), testing::StartsWith("the note was changed elsewhere"));
+    const Note theirs = addNote(file, noteOf(1, 20, 0, "theirs"));
+    ASSERT_EQ(theirs.id, mine.id) << "ids are given again";
+    EXPECT_THAT(refusal(changeMine), testing::StartsWith("the note was changed elsewhere"));
+    EXPECT_THAT(refusal(removeMine), testing::StartsWith("the note was changed elsewhere"));
+    EXPECT_EQ(readNotes(reader, 1).at(0).text, "theirs");
+    changeNote(file, theirs, "theirs, reworded");
+    EXPECT_THAT(refusal([&] { removeNote(file, theirs); }), testing::StartsWith("the note was changed elsewhere"))
+        << "the text is not the one that was seen";
+    EXPECT_EQ(readNotes(reader, 1).size(), 1u);
 }
 
 TEST_F(NotesTest, BringTheTableToTracesOfBefore) {

@@ -22,6 +22,7 @@
 #include <QLabel>
 #include <QPushButton>
 #include <QTabBar>
+#include <QTextDocumentFragment>
 #include <QToolButton>
 
 namespace kvscope::ui {
@@ -86,6 +87,40 @@ TEST_F(Samples, KeepTheNotesThatWereLeftInThem) {
     ASSERT_TRUE(file.resize(1000)); // as a full disk leaves it
     choose();
     EXPECT_GT(QFileInfo(opened.front()).size(), 1000);
+}
+
+TEST_F(Samples, AreThoseOfThisProgramWhateverAnotherVersionLeftThere) {
+    const auto& sample = resources::sampleTraces()[0];
+    const QDir samples(QStandardPaths::writableLocation(QStandardPaths::AppLocalDataLocation) + "/samples");
+    QFile old(samples.filePath(QString::fromUtf8(sample.file.data(), qsizetype(sample.file.size()))));
+    ASSERT_TRUE(samples.mkpath(".") && old.open(QIODevice::WriteOnly));
+    old.write(QByteArray(qsizetype(sample.bytes.size()) + 4096, 'x')); // larger, as one with notes is
+    old.close();
+    choose();
+    ASSERT_EQ(opened.size(), 1) << problems.join(QLatin1Char(' ')).toStdString();
+    choose();
+    QFile file(opened.front());
+    ASSERT_TRUE(file.open(QIODevice::ReadOnly));
+    EXPECT_TRUE(file.readAll() == QByteArrayView(sample.bytes.data(), qsizetype(sample.bytes.size())));
+}
+
+TEST(StartPage, NamesFilesAsTheyAreCalled) {
+    const QTemporaryDir folder;
+    const QString there = folder.filePath(QStringLiteral("R&D <b>1.kvtrace")),
+                  gone = folder.filePath(QStringLiteral("R&D <b>2.kvtrace"));
+    ASSERT_TRUE(QFile(there).open(QIODevice::WriteOnly));
+    WelcomePage page;
+    page.setRecent({there, gone});
+    const auto shown = [&](const QString& path) {
+        for (const QLabel* label : page.findChildren<QLabel*>()) {
+            if (label->toolTip() != path) continue;
+            if (label->textFormat() == Qt::PlainText) return label->text();
+            return QTextDocumentFragment::fromHtml(label->text()).toPlainText();
+        }
+        return QString();
+    };
+    EXPECT_EQ(shown(there), QStringLiteral("R&D <b>1.kvtrace"));
+    EXPECT_EQ(shown(gone), QStringLiteral("R&D <b>2.kvtrace (no longer there)"));
 }
 
 TEST_F(Samples, SayWhereThereIsNoRoomForThem) {

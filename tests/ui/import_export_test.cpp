@@ -143,6 +143,28 @@ TEST_F(ImportExportTest, WhatCouldNotBeOpenedIsForgottenWhenSomethingElseIs) {
     EXPECT_FALSE(told->isVisible());
 }
 
+TEST_F(ImportExportTest, WhatMayOpenLaterStaysARecentFile) {
+    const QString trace = folder.filePath("newer.kvtrace");
+    recordSmallTrace(trace);
+    QFile file(trace);
+    ASSERT_TRUE(file.open(QIODevice::ReadWrite) && file.seek(60)); // where SQLite keeps the user version
+    file.write(QByteArray::fromHex("7f000000"));
+    file.close();
+    const QString broken = write("broken.json", R"({"traceEvents":[{"ph":"X","ts":1,"dur":)");
+    const auto window = makeWindow();
+    const auto isRecent = [&](const QString& path) {
+        for (const QLabel* label : window->findChildren<QLabel*>())
+            if (label->toolTip() == path && !label->isHidden()) return true;
+        return false;
+    };
+    ASSERT_TRUE(drop(*window, {trace}));
+    ASSERT_TRUE(until([&] { return message(*window).contains("reads up to"); })) << message(*window).toStdString();
+    EXPECT_TRUE(isRecent(trace)) << "a newer program reads it";
+    ASSERT_TRUE(drop(*window, {broken}));
+    ASSERT_TRUE(until([&] { return message(*window).contains("broken.json"); })) << message(*window).toStdString();
+    EXPECT_TRUE(isRecent(broken));
+}
+
 TEST_F(ImportExportTest, AnImportShowsProgressAndCanBeStopped) {
     const QString json = write("long.json", timeline(400'000));
     const auto window = makeWindow();

@@ -304,6 +304,26 @@ TEST_F(MainWindowTest, ACalibratedModelWaitsForThePausedSessionAndOutlivesItsSto
     EXPECT_TRUE(window->form().hasModel());
 }
 
+TEST_F(MainWindowTest, AModelThatIsChosenWhileASessionRunsWaitsForItsEnd) {
+    const auto window = makeWindow();
+    ASSERT_TRUE(ready(*window));
+    fill(*window, 200, 2000);
+    SessionRequest request = window->form().request();
+    request.startPaused = true;
+    SessionController& controller = window->controller();
+    emit window->form().runRequested(request);
+    ASSERT_TRUE(until([&] { return controller.state() == State::Paused; }));
+    QSignalSpy states(&controller, &SessionController::stateChanged),
+        loaded(&controller, &SessionController::modelLoaded);
+    controller.loadModel(window->form().modelName());
+    EXPECT_EQ(controller.state(), State::Paused);
+    EXPECT_TRUE(states.isEmpty());
+    EXPECT_TRUE(window->action("step")->isEnabled());
+    window->action("stop")->trigger();
+    EXPECT_TRUE(until([&] { return loaded.size() == 1 && controller.state() == State::Idle; }))
+        << "and is loaded then, though the session was stopped";
+}
+
 TEST_F(MainWindowTest, AMissingModelIsOneSentenceInTheForm) {
     const auto window = makeWindow();
     ASSERT_TRUE(ready(*window));

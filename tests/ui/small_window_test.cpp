@@ -192,6 +192,58 @@ TEST_F(Panels, AnInspectorThatWaitedComesBackInALargerWindowOfTheNextStart) {
     EXPECT_TRUE(dock(*window, "inspectorDock").isVisible());
 }
 
+TEST_F(Panels, TokensMadeHigherInALowWindowAreSoAtTheNextStart) {
+    int wanted = 0;
+    {
+        const auto window = windowOnTrace(false);
+        resizeTo(*window, {1600, 700});
+        QDockWidget& tokens = dock(*window, "tokensDock");
+        const int line = tokens.height();
+        window->resizeDocks({&tokens}, {line + 80}, Qt::Vertical); // as with the mouse
+        settle(*window);
+        wanted = tokens.height();
+        ASSERT_GT(wanted, line + 40);
+        window->close(); // which saves
+    }
+    const auto window = makeWindow(false, {1600, 700});
+    settle(*window);
+    EXPECT_NEAR(dock(*window, "tokensDock").height(), wanted, 4);
+    std::unique_ptr<MainWindow> other(window->newWindow());
+    other->setAttribute(Qt::WA_DeleteOnClose, false);
+    settle(*other);
+    EXPECT_NEAR(dock(*other, "tokensDock").height(), wanted, 4);
+}
+
+TEST_F(Panels, TheFilterIsLeftWithEscapeAmongTheViewsAlone) {
+    const auto window = windowOnTrace();
+    const auto* filter = window->findChild<FilterBar*>();
+    trigger(*window, "viewsOnly");
+    settle(*window);
+    trigger(*window, "filter");
+    EXPECT_TRUE(filter->isVisible());
+    QTest::keyClick(window->focusWidget(), Qt::Key_Escape);
+    settle(*window);
+    EXPECT_FALSE(filter->isVisible());
+    EXPECT_TRUE(window->currentView()->isAncestorOf(window->focusWidget()));
+    trigger(*window, "viewsOnly");
+    settle(*window);
+    EXPECT_TRUE(filter->isVisible()) << "as it was before";
+}
+
+TEST_F(Panels, ResetForgetsThatTheFilterWasAskedForOrWaits) {
+    const auto window = windowOnTrace();
+    const auto* filter = window->findChild<FilterBar*>();
+    resizeTo(*window, {1600, 700});
+    trigger(*window, "filter");
+    settle(*window);
+    ASSERT_TRUE(filter->isVisible()) << "it is wanted";
+    trigger(*window, "resetLayout");
+    settle(*window);
+    EXPECT_FALSE(filter->isVisible()) << "a low window does without it";
+    resizeTo(*window, {1600, 1000});
+    EXPECT_TRUE(filter->isVisible());
+}
+
 TEST_F(Panels, GoAwayAndComeBackAsTheyWere) {
     const auto window = windowOnTrace(false);
     dock(*window, "runsDock").hide(); // by hand

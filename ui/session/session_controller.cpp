@@ -366,13 +366,14 @@ SessionController::State SessionController::state() const { return impl_->state;
 std::shared_ptr<const Model> SessionController::model() const { return impl_->shown; }
 
 void SessionController::loadModel(const QString& nameOrPath) {
-    impl_->setState(State::Loading);
-    impl_->enqueue(
-        {.run = [this, nameOrPath](const std::stop_token& stop) { return impl_->loadJob(nameOrPath, stop); }});
+    if (!impl_->sessionActive) impl_->setState(State::Loading); // else when its turn comes, behind the session
+    impl_->enqueue({.outlivesStop = impl_->sessionActive, .run = [this, nameOrPath](const std::stop_token& stop) {
+                        return impl_->loadJob(nameOrPath, stop);
+                    }});
 }
 
 void SessionController::adoptModel(const QString& nameOrPath, std::shared_ptr<const Model> model) {
-    if (!impl_->sessionActive) impl_->setState(State::Loading); // else when its turn comes, behind the session
+    if (!impl_->sessionActive) impl_->setState(State::Loading);
     const auto adopt = [this, nameOrPath, model = std::move(model)](const std::stop_token& stop) {
         impl_->cached = model;
         impl_->cachedName = nameOrPath;

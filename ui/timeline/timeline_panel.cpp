@@ -149,7 +149,8 @@ TimelinePanel::TimelinePanel(QWidget* parent)
     connect(editNote_, &QPushButton::clicked, this, [this] { emit noteEditRequested(chosenNote()); });
     connect(removeNote_, &QPushButton::clicked, this, [this] { emit noteRemoveRequested(chosenNote()); });
     connect(undoNote_, &QPushButton::clicked, this, &TimelinePanel::noteUndoRequested);
-    connect(notes_, &QTableWidget::cellActivated, this, [this] { emit noteFitRequested(chosenNote()); });
+    // Not cellActivated, which on some desktops is a click too.
+    connect(notes_, &QTableWidget::cellDoubleClicked, this, [this] { emit noteFitRequested(chosenNote()); });
     connect(notes_, &QTableWidget::cellClicked, this, [this] { emit noteChosen(chosenNote()); });
     const auto enable = [this] {
         editNote_->setEnabled(chosenNote() > 0);
@@ -273,6 +274,8 @@ bool TimelinePanel::noteKey(const QKeyEvent& key) {
         emit noteUndoRequested();
     else if (key.key() == Qt::Key_Delete)
         emit noteRemoveRequested(chosenNote());
+    else if (key.key() == Qt::Key_Return || key.key() == Qt::Key_Enter)
+        emit noteFitRequested(chosenNote());
     else if (key.key() == Qt::Key_F2)
         emit noteEditRequested(chosenNote());
     else

@@ -7,8 +7,11 @@
 
 #include <QInputDialog>
 #include <QLineEdit>
+#include <QPointer>
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 namespace kvscope::ui {
 
@@ -42,8 +45,9 @@ void TimelineView::askNote(std::optional<double> ns) {
     const TimelineScene& scene = canvas_->scene();
     const OpenRun* run = workspace_.current();
     if (!run || !isShowing()) return;
+    const RunKey key = run->key; // another run may be shown before the dialog is answered
     Note note;
-    note.runId = run->key.runId;
+    note.runId = key.runId;
     if (ns) {
         note.startNs = std::int64_t(*ns);
     } else if (scene.range && scene.range->meets(scene.window)) { // nobody means what is not seen
@@ -61,44 +65,34 @@ void TimelineView::askNote(std::optional<double> ns) {
         QLineEdit::Normal, {}, &accepted);
     if (!accepted) return;
     note.text = text.trimmed().toStdString();
-    write([note](const std::string& path) -> NoteChange {
-        const std::int64_t id = addNote(path, note);
-        return [id](const std::string& trace) { removeNote(trace, id); };
-    });
+    ask({NoteTask::Kind::Write, key, {NoteStep::Kind::Add, std::move(note), {}}});
 }
 
 void TimelineView::editNote(qint64 id) {
-    const Note* note = noteOf(id);
-    if (!note) return;
+    const OpenRun* run = workspace_.current();
+    const Note* chosen = noteOf(id);
+    if (!run || !chosen) return;
+    const RunKey key = run->key; // another run may be shown before the dialog is answered
+    const Note note = *chosen;
     bool accepted = false;
-    const std::string before = note->text;
-    const QString text = QInputDialog::getText(this, tr("Note"), tr("Text"), QLineEdit::Normal,
-                                               QString::fromStdString(before), &accepted);
-    if (!accepted || text.toStdString() == before) return;
-    write([id, before, after = text.toStdString()](const std::string& path) -> NoteChange {
-        changeNote(path, id, after);
-        return [id, before](const std::string& trace) { changeNote(trace, id, before); };
-    });
+    const std::string text = QInputDialog::getText(this, tr("Note"), tr("Text"), QLineEdit::Normal,
+                                                   QString::fromStdString(note.text), &accepted)
+                                 .toStdString();
+    if (accepted && text != note.text) ask({NoteTask::Kind::Write, key, {NoteStep::Kind::Change, note, text}});
 }
 
 void TimelineView::removeTheNote(qint64 id) {
+    const OpenRun* run = workspace_.current();
     const Note* note = noteOf(id);
-    if (!note) return;
-    write([note = *note](const std::string& path) -> NoteChange {
-        removeNote(path, note.id);
-        return [note](const std::string& trace) { addNote(trace, note); };
-    });
+    if (run && note) ask({NoteTask::Kind::Write, run->key, {NoteStep::Kind::Remove, *note, {}}});
 }
 
 void TimelineView::undoNote() {
-    if (noteUndo_.empty()) return;
-    const NoteChange undo = std::move(noteUndo_.back());
-    noteUndo_.pop_back();
-    panel_->showNoteUndo(!noteUndo_.empty());
-    write([undo](const std::string& path) -> NoteChange {
-        undo(path);
-        return {};
-    });
+    if (const OpenRun* run = workspace_.current()) ask({NoteTask::Kind::Undo, run->key, {}});
+}
+
+void TimelineView::readTheNotes() {
+    if (const OpenRun* run = workspace_.current()) ask({NoteTask::Kind::Read, run->key, {}});
 }
 
 /// To the middle, as near as the window is zoomed.
@@ -119,41 +113,80 @@ void TimelineView::fitNote(qint64 id) {
     canvas_->zoomTo({centre - length, centre + length});
 }
 
-void TimelineView::write(std::function<NoteChange(const std::string& path)> change) {
-    struct Answer {
-        std::vector<Note> notes;
-        QString problem;
-        NoteChange undo;
-    };
-    const OpenRun* run = workspace_.current();
-    if (!run) return;
-    const std::string slot = "notes " + std::to_string(++noteRequests_);
-    workspace_.query<Answer>(
-        this, slot.c_str(), run->key,
-        [runId = run->key.runId, change](TraceReader& reader) {
-            Answer answer;
-            try {
-                if (change) answer.undo = change(reader.path());
-            } catch (const Error& error) {
-                answer.problem = QString::fromStdString(oneLine(error));
-            }
-            answer.notes = readNotes(reader, runId);
-            return answer;
-        },
-        [this, key = run->key, changed = bool(change)](Answer answer) {
-            if (changed && answer.problem.isEmpty()) emit NoteWatch::instance().changed(key.path, this);
-            if (!workspace_.current() || workspace_.current()->key != key) return;
-            if (!answer.problem.isEmpty()) {
-                panel_->show();
-                panel_->setCurrentIndex(2);
-            }
-            if (answer.undo) noteUndo_.push_back(std::move(answer.undo));
-            panel_->showNoteUndo(!noteUndo_.empty());
-            panel_->showNoteProblem(answer.problem);
-            panel_->showNotes(answer.notes);
-            canvas_->data().notes = std::move(answer.notes);
-            canvas_->dataChanged();
+struct TimelineView::NoteAnswer {
+    std::vector<Note> notes;
+    std::optional<NoteStep> inverse; // something was written
+    QString problem;
+    bool isOver = false; // the note is another by now: trying again is no use
+};
+
+void TimelineView::ask(NoteTask task) {
+    noteTasks_.push_back(std::move(task));
+    if (noteRequest_ == 0) startNoteTask();
+}
+
+void TimelineView::startNoteTask() {
+    noteRequest_ = 0;
+    while (!noteTasks_.empty() && noteRequest_ == 0) {
+        NoteTask task = std::move(noteTasks_.front());
+        noteTasks_.pop_front();
+        const bool shown = workspace_.current() && workspace_.current()->key == task.run;
+        if (task.kind == NoteTask::Kind::Undo && shown && !noteHistory_.empty())
+            task.step = noteHistory_.last();
+        else if (task.kind != NoteTask::Kind::Write && (task.kind == NoteTask::Kind::Undo || !shown))
+            continue;
+        noteRequest_ = ++noteRequests_;
+        // Goes with the request: one that failed, or whose file cannot be opened, has no answer.
+        std::shared_ptr<void> turn(nullptr, [view = QPointer(this), request = noteRequest_](void*) {
+            if (!view) return;
+            const auto goOn = [view, request] {
+                if (view && view->noteRequest_ == request) view->startNoteTask();
+            };
+            QMetaObject::invokeMethod(view.data(), goOn, Qt::QueuedConnection);
         });
+        workspace_.query<NoteAnswer>(
+            this, "notes", task.run,
+            [task](TraceReader& reader) {
+                NoteAnswer answer;
+                try {
+                    if (task.kind != NoteTask::Kind::Read) answer.inverse = makeStep(task.step, reader.path());
+                } catch (const Error& error) {
+                    answer.problem = QString::fromStdString(oneLine(error));
+                    answer.isOver = error.kind == ErrorKind::BadInput;
+                }
+                answer.notes = readNotes(reader, task.run.runId);
+                return answer;
+            },
+            [this, task, turn](NoteAnswer answer) {
+                takeNotes(task, std::move(answer));
+                startNoteTask();
+            });
+    }
+}
+
+void TimelineView::takeNotes(const NoteTask& task, NoteAnswer answer) {
+    if (answer.inverse) emit NoteWatch::instance().changed(task.run.path, this);
+    if (!workspace_.current() || workspace_.current()->key != task.run) {
+        if (!answer.problem.isEmpty()) emit workspace_.failed(answer.problem); // its list is out of sight
+        return;
+    }
+    if (!answer.problem.isEmpty()) {
+        panel_->show();
+        panel_->setCurrentIndex(2);
+    }
+    if (task.kind == NoteTask::Kind::Write && answer.inverse)
+        noteHistory_.push(std::move(*answer.inverse));
+    else if (task.kind == NoteTask::Kind::Undo && !noteHistory_.empty()) { // else the run was opened anew meanwhile
+        if (answer.inverse)
+            noteHistory_.lastWasMade(*answer.inverse);
+        else if (answer.isOver)
+            noteHistory_.dropLast();
+    }
+    panel_->showNoteUndo(!noteHistory_.empty());
+    panel_->showNoteProblem(answer.problem);
+    panel_->showNotes(answer.notes);
+    canvas_->data().notes = std::move(answer.notes);
+    canvas_->dataChanged();
 }
 
 } // namespace kvscope::ui

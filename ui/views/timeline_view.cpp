@@ -199,7 +199,7 @@ void TimelineView::reload() {
     forget();
     panel_->showNotes({});
     panel_->showNoteProblem({});
-    noteUndo_.clear();
+    noteHistory_.clear();
     panel_->showNoteUndo(false);
     QToolTip::hideText();
     const OpenRun* run = workspace_.current();

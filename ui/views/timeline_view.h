@@ -7,6 +7,7 @@
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/timeline/timeline_panel.h"
 #include "ui/views/marks_range.h"
+#include "ui/views/note_history.h"
 #include "ui/views/number_tables.h"
 #include "ui/views/remembers.h"
 #include "ui/views/timeline_feed.h"
@@ -15,7 +16,7 @@
 #include <QElapsedTimer>
 #include <QTimer>
 
-#include <functional>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -116,7 +117,13 @@ private:
     void goToMatch(bool forward);
 
     // Notes (timeline_notes.cpp).
-    using NoteChange = std::function<void(const std::string& path)>;
+    struct NoteTask {
+        enum class Kind { Read, Write, Undo };
+        Kind kind = Kind::Read;
+        RunKey run;
+        NoteStep step; // Write
+    };
+    struct NoteAnswer;
     void connectNotes();
     const Note* noteOf(qint64 id) const;
     bool isSeen(SpanRef ref) const; // in the window, at least in part
@@ -126,10 +133,12 @@ private:
     void undoNote();
     void showNote(qint64 id);
     void fitNote(qint64 id);
-    /// Changes the trace on a worker and reads its notes again; `change` returns what takes it back, or nothing. Each
-    /// change is a request of its own: one that is asked for while another waits must not replace it.
-    void write(std::function<NoteChange(const std::string& path)> change);
-    void readTheNotes() { write({}); }
+    /// Tasks are done on a worker one after the other, in the order in which they were asked for: what takes a change
+    /// back is known only when it is written. Each ends with the notes as they are then.
+    void ask(NoteTask task);
+    void startNoteTask();
+    void takeNotes(const NoteTask& task, NoteAnswer answer);
+    void readTheNotes();
 
     // The menu, by what it is about.
     void addSpanActions(QMenu& menu, SpanRef ref);
@@ -163,9 +172,12 @@ private:
     mutable TimeRange timesRange_;               // of it
     mutable std::uint64_t timesMoves_ = 0;       // the index's when it began
     SpanFacts facts_;                            // of the chosen span, as they are shown
-    int noteRequests_ = 0, numberTable_ = 0;
-    std::vector<NoteChange> noteUndo_; // of the shown run, the last change last
-    quint64 hovers_ = 0;               // counts what was hovered over, so that a late answer finds nobody
+    std::deque<NoteTask> noteTasks_;             // that wait
+    int noteRequests_ = 0;                       // asked so far
+    int noteRequest_ = 0;                        // the number of the one under way; 0: none is
+    NoteHistory noteHistory_;                    // of the shown run
+    int numberTable_ = 0;
+    quint64 hovers_ = 0; // counts what was hovered over, so that a late answer finds nobody
     QElapsedTimer sinceDrawn_;
     mutable QElapsedTimer sinceTimes_; // the sum under way began
     bool choosing_ = false;            // the cursor moves because of a click here

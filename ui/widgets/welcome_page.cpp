@@ -5,6 +5,8 @@
 #include "ui/look/theme.h"
 #include "ui/widgets/small_widgets.h"
 
+#include <QByteArrayView>
+#include <QCryptographicHash>
 #include <QDir>
 #include <QEvent>
 #include <QFileInfo>
@@ -19,16 +21,18 @@ namespace kvscope::ui {
 
 namespace {
 
-/// A sample as a file of its own, so that it opens like any other trace. @throws Error(Storage)
+/// A sample as a file of its own, so that it opens like any other trace; in a folder by its content, so that another
+/// program version's sample of the same name is another file. @throws Error(Storage)
 QString sampleFile(const resources::SampleTrace& sample) {
+    const QByteArrayView bytes(sample.bytes.data(), qsizetype(sample.bytes.size()));
+    const QByteArray content = QCryptographicHash::hash(bytes, QCryptographicHash::Sha256).toHex().first(8);
     const QDir folder(QStandardPaths::writableLocation(QStandardPaths::AppLocalDataLocation) +
-                      QStringLiteral("/samples"));
+                      QStringLiteral("/samples/") + QString::fromLatin1(content));
     const QString path = folder.filePath(QString::fromUtf8(sample.file.data(), qsizetype(sample.file.size())));
-    const auto size = qint64(sample.bytes.size());
-    if (QFileInfo(path).size() >= size) return path; // larger: somebody left notes in it
-    QSaveFile file(path);                            // appears when it is complete
+    if (QFileInfo(path).size() >= bytes.size()) return path; // larger: somebody left notes in it
+    QSaveFile file(path);                                    // appears when it is complete
     const bool written = folder.mkpath(QStringLiteral(".")) && file.open(QIODevice::WriteOnly) &&
-                         file.write(reinterpret_cast<const char*>(sample.bytes.data()), size) == size && file.commit();
+                         file.write(bytes.data(), bytes.size()) == bytes.size() && file.commit();
     if (!written)
         throw Error(ErrorKind::Storage, "the sample cannot be unpacked to " + path.toStdString(),
                     "make room there, or make the folder writable");
@@ -150,11 +154,12 @@ void WelcomePage::setRecent(const QStringList& files) {
     }
     recentTitle_->setVisible(!files.isEmpty());
     for (const QString& file : files.mid(0, 5)) {
-        const QString name = QFileInfo(file).fileName().toHtmlEscaped();
+        const QString name = QFileInfo(file).fileName();
         const bool there = QFileInfo::exists(file);
         auto* link = there ? new QLabel(QStringLiteral("<a href=\"%1\" style=\"color:%3\">%2</a>")
-                                            .arg(file.toHtmlEscaped(), name, accent))
+                                            .arg(file.toHtmlEscaped(), name.toHtmlEscaped(), accent))
                            : new MutedLabel(tr("%1 (no longer there)").arg(name));
+        link->setTextFormat(there ? Qt::RichText : Qt::PlainText); // a name may look like markup
         link->setWordWrap(true);
         link->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
         link->setToolTip(file);

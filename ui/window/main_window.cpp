@@ -1,6 +1,8 @@
 #include "ui/window/main_window.h"
 
 #include "core/model/model.h"
+#include "profiler/import/import.h"
+#include "profiler/read/trace_head.h"
 #include "ui/cursor_history.h"
 #include "ui/cursor_link.h"
 #include "ui/look/theme.h"
@@ -74,6 +76,13 @@ bool isTheOnly(const MainWindow& window) {
     return std::none_of(all.begin(), all.end(), [&](const QWidget* other) {
         return other != &window && qobject_cast<const MainWindow*>(other) != nullptr;
     });
+}
+
+/// By content: a trace that is damaged, locked or of a newer version, and what could not be imported, may open later.
+bool isNoTrace(const QString& path) {
+    const QFileInfo info(path);
+    return info.isFile() && info.isReadable() && !isTraceFile(path.toStdString()) &&
+           !findImportFormat(path.toStdString());
 }
 
 } // namespace
@@ -283,7 +292,7 @@ void MainWindow::makeStatusBar() {
     };
     connect(workspace_.get(), &Workspace::openFailed, this,
             [this, told = std::make_shared<Told>()](const QString& path, const QString& sentence) {
-                if (QFileInfo::exists(path) && saved_.recentFiles.removeAll(path) > 0) updateRecent(); // it is no trace
+                if (isNoTrace(path) && saved_.recentFiles.removeAll(path) > 0) updateRecent();
                 if (told->since.isValid() && told->since.elapsed() > kTogetherMs) told->sentences.clear();
                 told->since.start();
                 if (!told->sentences.contains(sentence)) told->sentences << sentence;
@@ -372,6 +381,7 @@ void MainWindow::restore() {
         restoreState(saved_.docks);
         inspectorWaits_ = saved_.inspectorWaits;
         filterWaits_ = saved_.filterWaits;
+        roomyTokens_ = saved_.roomyTokens;
     }
     updateActions();
     form_->setFocus();
@@ -397,6 +407,7 @@ void MainWindow::saveSession() {
     saved_.docks = layoutState();
     saved_.inspectorWaits = inspectorWaits_;
     saved_.filterWaits = filterWaits_;
+    saved_.roomyTokens = roomyTokens_;
     saved_.theme = theme_;
     if (tabs_->currentIndex() >= 0) saved_.view = QLatin1String(views()[std::size_t(tabs_->currentIndex())].id);
     saved_.form = form_->values();

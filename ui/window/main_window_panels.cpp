@@ -37,6 +37,8 @@ void MainWindow::arrangeDocks(QSize window) {
     resizeDocks({sessionDock_, runsDock_}, {low ? 400 : 760, 150}, Qt::Vertical);
     resizeDocks({tokensDock_}, {low ? kFewTokens : kTokens}, Qt::Vertical);
     roomyTokens_ = 0;
+    filterWaits_ = filterWanted_ = false;
+    filter_->show();
     giveViewsHeight();
 }
 
@@ -47,6 +49,7 @@ void MainWindow::followPanelsToggles() {
         giveViewsRoom();
     });
     const auto wantFilter = [this](bool shown) {
+        if (viewsOnly_) return; // there until it is left; the layout to come back to is another
         filterWaits_ = false;
         filterWanted_ = shown;
     };
@@ -54,6 +57,7 @@ void MainWindow::followPanelsToggles() {
     connect(action("filter"), &QAction::triggered, this, [wantFilter] { wantFilter(true); });
     connect(filter_, &FilterBar::left, this, [this] {
         if (View* view = currentView()) view->setFocus();
+        if (viewsOnly_) return filter_->hide();
         filterWanted_ = false;
         giveViewsRoom();
     });

@@ -162,6 +162,7 @@ void MainWindow::continueFrom(MainWindow& other) {
     form_->setFocus(); // which the layout has moved
     inspectorWaits_ = other.inspectorWaits_;
     filterWaits_ = other.filterWaits_;
+    roomyTokens_ = other.roomyTokens_;
     showView(saved_.view);
     if (other.controller_->model() && other.form_->hasModel())
         controller_->adoptModel(other.form_->modelName(), other.controller_->model());

@@ -27,6 +27,7 @@ SavedSession Settings::load() const {
         session.docks = settings.value("window/docks").toByteArray();
         session.inspectorWaits = settings.value("window/inspectorWaits").toBool();
         session.filterWaits = settings.value("window/filterWaits").toBool();
+        session.roomyTokens = settings.value("window/roomyTokens").toInt();
     }
     session.theme = settings.value("window/theme", session.theme).toString();
     session.sequentialMap = settings.value("window/sequentialMap").toString();
@@ -47,6 +48,7 @@ void Settings::save(const SavedSession& session) const {
     settings.setValue("window/docks", session.docks);
     settings.setValue("window/inspectorWaits", session.inspectorWaits);
     settings.setValue("window/filterWaits", session.filterWaits);
+    settings.setValue("window/roomyTokens", session.roomyTokens);
     settings.setValue("window/theme", session.theme);
     settings.setValue("window/sequentialMap", session.sequentialMap);
     settings.setValue("window/divergingMap", session.divergingMap);

@@ -11,6 +11,7 @@ namespace kvscope::ui {
 struct SavedSession {
     QByteArray geometry, docks;                       // of the window; empty: the default layout
     bool inspectorWaits = false, filterWaits = false; // hidden because the window was small
+    int roomyTokens = 0; // height of the tokens before a low window took it; 0: they have it
     QString theme = QStringLiteral("light");
     QString sequentialMap, divergingMap; // ids of colour maps; empty: the defaults
     QString view;                        // id of the view in front

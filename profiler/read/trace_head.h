@@ -1,0 +1,11 @@
+// What the first page of a file says of it, before anything opens it.
+#pragma once
+
+#include <string>
+
+namespace kvscope {
+
+/// A trace of ours, of whatever version and however damaged it is behind its first page. Never throws.
+bool isTraceFile(const std::string& path);
+
+} // namespace kvscope
