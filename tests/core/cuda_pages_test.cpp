@@ -132,12 +132,15 @@ TEST_P(CudaAgainstCpu, ChoosesTheSameBlocksAndMovesTheSameBytes) {
     if (!std::isnan(found.mass[0])) {
         EXPECT_NEAR(found.mass[0], found.mass[1], 0.01) << "blocks whose scores are close hold about as much";
     }
-    // bf16 against float32.
-    const auto moved = [&](const std::int64_t* bytes) {
-        EXPECT_NEAR(double(bytes[0]) / 2, double(bytes[1]), 0.1 * double(bytes[0]) / 2);
+    // bf16 against float32. Where few blocks move, each one that the other backend had at hand shows.
+    const std::int64_t missed[2] = {found.selected[0] - found.hits[0], found.selected[1] - found.hits[1]};
+    const double perMiss = double(found.h2d[1]) / double(std::max<std::int64_t>(1, missed[1]));
+    const auto moved = [&](const std::int64_t* bytes, double apart) {
+        EXPECT_NEAR(double(bytes[0]) / 2, double(bytes[1]), 0.1 * double(bytes[0]) / 2 + apart)
+            << missed[0] << " and " << missed[1] << " blocks were missed";
     };
-    moved(found.h2d);
-    moved(found.d2h);
+    moved(found.h2d, perMiss * std::abs(double(missed[0] - missed[1])));
+    moved(found.d2h, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(
