@@ -222,9 +222,8 @@ __global__ void __maxnreg__(kClusterRegisters) clusterKernel(DecodeAttentionArgs
             const int myId = __shfl_sync(0xffffffffu, id, within * perStage + slot),
                       myPlace = __shfl_sync(0xffffffffu, at, within * perStage + slot);
             if (turn >= kRing) waitFor(ring.empty[stage], unsigned(turn / kRing - 1) & 1);
-            if (lane < count) ring.ids[stage][lane] = myId;
+            keepIds(ring.ids[stage], myId);
             if (lane == 0) ring.listed[stage] = count;
-            __syncwarp();
             if (lane == 0) expectBytes(ring.full[stage], unsigned(count * (bytes + biasBytes)));
             __syncwarp();
             if (lane < count) {

@@ -52,6 +52,16 @@ __device__ inline void advanceSoftmax(float (&logits)[kTiles][4], Accumulator<kD
     }
 }
 
+/// Of lane i the block of entry i of a stage. Lane 0 writes them all, since it is the one that then arrives at the
+/// stage's barrier: the readers wait for that. By a whole warp.
+template <int kEntries> __device__ inline void keepIds(std::int32_t (&ids)[kEntries], std::int32_t mine) {
+#pragma unroll
+    for (int i = 0; i < kEntries; ++i) {
+        const std::int32_t id = __shfl_sync(0xffffffffu, mine, i);
+        if (threadIdx.x % kWarp == 0) ids[i] = id;
+    }
+}
+
 /// What a launch fixes, so that no thread divides.
 struct DecodePlan {
     int group = 1, headTiles = 1;

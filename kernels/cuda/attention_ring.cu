@@ -92,9 +92,8 @@ __device__ inline void fillRing(Ring<kDim, kRing>& ring, RingTurn<kRing>& turn, 
         const int myId = __shfl_sync(0xffffffffu, blocks.id, entry),
                   block = int(item.headFirst) + __shfl_sync(0xffffffffu, blocks.place, entry);
         if (turn.round > 0) waitFor(ring.empty[turn.stage], turn.round - 1 & 1);
-        if (lane < count) ring.ids[turn.stage][lane] = myId;
+        keepIds(ring.ids[turn.stage], myId);
         if (lane == 0) ring.listed[turn.stage] = count;
-        __syncwarp();
         if (lane == 0) expectBytes(ring.full[turn.stage], unsigned(max(count, 0) * (halfBytes + biasBytes)));
         __syncwarp();
         if (lane < count) {
