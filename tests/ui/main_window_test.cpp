@@ -60,6 +60,14 @@ protected:
         window.form().findChild<QSpinBox*>("maxNewTokens")->setValue(newTokens);
         window.form().setValues({{"stopAtEos", false}});
     }
+    /// A long run that waits before its first step.
+    static bool startsPaused(MainWindow& window) {
+        fill(window, 200, 2000);
+        SessionRequest request = window.form().request();
+        request.startPaused = true;
+        emit window.form().runRequested(request);
+        return until([&] { return window.controller().state() == State::Paused; });
+    }
     static QString status(MainWindow& window) { return window.findChild<QLabel*>("statusMessage")->text(); }
 
     QTemporaryDir folder;
@@ -260,13 +268,9 @@ TEST_F(MainWindowTest, AFolderThatCannotBeWrittenIsOneSentenceInTheForm) {
 TEST_F(MainWindowTest, PauseStepResumeAndStop) {
     const auto window = makeWindow();
     ASSERT_TRUE(ready(*window));
-    fill(*window, 200, 2000);
-    SessionRequest request = window->form().request();
-    request.startPaused = true;
     SessionController& controller = window->controller();
     QSignalSpy finished(&controller, &SessionController::finished);
-    emit window->form().runRequested(request);
-    ASSERT_TRUE(until([&] { return controller.state() == State::Paused; }));
+    ASSERT_TRUE(startsPaused(*window));
     Workspace& workspace = window->workspace();
     ASSERT_TRUE(until([&] { return workspace.current() && workspace.current()->row.steps == 1; }));
     for (int steps = 2; steps <= 4; ++steps) {
@@ -288,12 +292,8 @@ TEST_F(MainWindowTest, PauseStepResumeAndStop) {
 TEST_F(MainWindowTest, ACalibratedModelWaitsForThePausedSessionAndOutlivesItsStop) {
     const auto window = makeWindow();
     ASSERT_TRUE(ready(*window));
-    fill(*window, 200, 2000);
-    SessionRequest request = window->form().request();
-    request.startPaused = true;
     SessionController& controller = window->controller();
-    emit window->form().runRequested(request);
-    ASSERT_TRUE(until([&] { return controller.state() == State::Paused; }));
+    ASSERT_TRUE(startsPaused(*window));
     const auto calibrated = Model::load(window->form().modelName().toStdString());
     controller.adoptModel(window->form().modelName(), calibrated);
     EXPECT_EQ(controller.state(), State::Paused);
@@ -307,12 +307,8 @@ TEST_F(MainWindowTest, ACalibratedModelWaitsForThePausedSessionAndOutlivesItsSto
 TEST_F(MainWindowTest, AModelThatIsChosenWhileASessionRunsWaitsForItsEnd) {
     const auto window = makeWindow();
     ASSERT_TRUE(ready(*window));
-    fill(*window, 200, 2000);
-    SessionRequest request = window->form().request();
-    request.startPaused = true;
     SessionController& controller = window->controller();
-    emit window->form().runRequested(request);
-    ASSERT_TRUE(until([&] { return controller.state() == State::Paused; }));
+    ASSERT_TRUE(startsPaused(*window));
     QSignalSpy states(&controller, &SessionController::stateChanged),
         loaded(&controller, &SessionController::modelLoaded);
     controller.loadModel(window->form().modelName());
