@@ -3,6 +3,7 @@
 #include "kernels/cuda/common.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/linear_few.h"
+#include "kernels/cuda/linear_finish.cuh"
 #include "kernels/cuda/matrix_library.h"
 #include "kernels/cuda/one_input.cuh"
 #include "kernels/cuda/packed.h"
@@ -16,43 +17,11 @@ constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
 // ---- One input ------------------------------------------------------------------------------------------------------
 
-/// y = W x or y += W x, with a bias where there is one.
-struct StoreFloats {
-    static constexpr bool kPairs = false, kOnce = false;
-    struct Ready {
-        float bias, before;
-    };
-    float* y;
-    bool accumulate;
-    const float* bias;
-    __device__ int row(int output) const { return output; }
-    __device__ int apart(int) const { return 0; }
-    __device__ void prepare(Ready& ready, int output) const { ready.bias = bias != nullptr ? bias[output] : 0.f; }
-    __device__ void await(Ready& ready, int output) const { ready.before = accumulate ? y[output] : 0.f; }
-    __device__ void finish(const Ready& ready, int output, float value, float) const {
-        value += ready.bias;
-        y[output] = accumulate ? ready.before + value : value;
-    }
-};
-
-/// silu(gate) * up; the rows lie as interleavedRow says.
-struct StoreGated {
-    static constexpr bool kPairs = true, kOnce = false;
-    struct Ready {};
-    Bf16* hidden;
-    __device__ int row(int output) const { return interleavedRow(output, false); }
-    __device__ int apart(int) const { return 8; }
-    __device__ void prepare(Ready&, int) const {}
-    __device__ void await(Ready&, int) const {}
-    __device__ void finish(const Ready&, int output, float gate, float up) const {
-        hidden[output] = __float2bfloat16(silu(gate) * up);
-    }
-};
-
 template <bool kHalfInput> void multiplyOne(const Launch& how, OneInput a, const LinearOutput& out) {
-    if (out.hidden == nullptr) return launchOne<kHalfInput>(how, a, StoreFloats{out.y, out.accumulate, out.bias});
+    if (out.hidden == nullptr)
+        return launchOne<kHalfInput>(how, a, StoreFloats{out.y, out.stride, out.accumulate, out.bias});
     a.outputs /= 2;
-    launchOne<kHalfInput>(how, a, StoreGated{out.hidden});
+    launchOne<kHalfInput>(how, a, StoreGated{out.hidden, a.outputs});
 }
 
 // ---- Many inputs, where the library is absent ----------------------------------------------------------------------
@@ -112,7 +81,7 @@ __global__ void __launch_bounds__(kThreads) manyInputs(ManyInputs a) {
         if (step + kStages - 1 < steps) fetch(step + kStages - 1);
         asm volatile("cp.async.commit_group;");
         const uint4* stage = tiles + step % kStages * kStagePieces;
-        // One 16-byte piece per (row, quad) is the fragments of both instructions; see linear_few.cu.
+        // One 16-byte piece per (row, quad) is the fragments of both instructions; see linear_tiles.cu.
         uint4 x[4];
 #pragma unroll
         for (int j = 0; j < 4; ++j) x[j] = stage[kTileRows * 4 + place(warpInput + j * 8 + lane / 4, lane % 4)];
@@ -275,7 +244,7 @@ void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, cons
     }
     if (w.packed == nullptr && n == 1 && w.cols <= kWidestOneInput)
         return multiplyOne<false>(launch_, {w.data, w.rows, w.cols, x, nullptr, norm.weight, norm.eps, mark}, out);
-    if (w.packed == nullptr && fewTakeFloats(launch_, n, w.cols))
+    if (w.packed == nullptr && fewTakeFloats(n, w.cols))
         return multiplyFew(launch_, {w, nullptr, x, xStride, norm, n, out, mark});
     normalise(launch_, x, xStride, n, w.cols, norm, normed_, mark);
     run(w, normed_, n, out, nullptr);

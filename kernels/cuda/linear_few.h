@@ -13,13 +13,13 @@ struct FewInputs {
     const float* x = nullptr;             // [n, cols], rows xStride apart, normed on the way: see fewTakeFloats
     int xStride = 0;
     Norm norm;
-    int n = 0; // at most kFewInputs
+    int n = 0; // 1 to kFewInputs
     LinearOutput out;
     std::uint64_t* mark = nullptr;
 };
 
-/// Whether so many float inputs fit in the GPU's shared memory, where they are normed. bf16 inputs always do.
-bool fewTakeFloats(const Launch& launch, int n, int cols);
+/// Whether so many float inputs are normed on the way. bf16 inputs of any width are taken.
+bool fewTakeFloats(int n, int cols);
 
 void multiplyFew(const Launch& launch, const FewInputs& args);
 

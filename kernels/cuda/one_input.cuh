@@ -7,6 +7,7 @@
 //   apart     how many rows later the second one is
 //   Ready     what finish() needs from memory: prepare() reads what no earlier kernel writes, await() the rest
 //   finish    takes the one or two products of an output; one thread each
+// The last three are told which input it is, for kernels of several (few_rows.cuh); here it is 0.
 #pragma once
 
 #include "kernels/cuda/common.cuh"
@@ -100,7 +101,7 @@ __global__ void __launch_bounds__(kBlockWarps* kWarp, oneInputBlocks(kPieces, kB
     };
     const auto finishes = [&](int chunk) { return int(threadIdx.x) < min(kOutputsTogether, end - chunk); };
     if (begin < end) fetch(begin); // weights do not depend on earlier kernels
-    if (finishes(begin)) finish.prepare(ready[threadIdx.x], begin + int(threadIdx.x));
+    if (finishes(begin)) finish.prepare(ready[threadIdx.x], begin + int(threadIdx.x), 0);
     waitForEarlierKernels();
     if (blockIdx.x == 0 && threadIdx.x == 0) stamp(a.mark);
 
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(kBlockWarps* kWarp, oneInputBlocks(kPieces, kB
         sum = warpSum(sum);
         if (lane == 0) squares[warp] = sum;
     }
-    if (finishes(begin)) finish.await(ready[threadIdx.x], begin + int(threadIdx.x));
+    if (finishes(begin)) finish.await(ready[threadIdx.x], begin + int(threadIdx.x), 0);
     int turn = 0;
     for (int chunk = begin; chunk < end; chunk += kOutputsTogether, turn ^= 1) {
         const int chunkEnd = min(chunk + kOutputsTogether, end);
@@ -166,8 +167,8 @@ __global__ void __launch_bounds__(kBlockWarps* kWarp, oneInputBlocks(kPieces, kB
         }
         const int output = chunk + int(threadIdx.x);
         if (chunk != begin) {
-            finish.prepare(ready[threadIdx.x], output);
-            finish.await(ready[threadIdx.x], output);
+            finish.prepare(ready[threadIdx.x], output, 0);
+            finish.await(ready[threadIdx.x], output, 0);
         }
         float scale = 1;
         if (a.normWeight != nullptr) {
@@ -182,7 +183,7 @@ __global__ void __launch_bounds__(kBlockWarps* kWarp, oneInputBlocks(kPieces, kB
             value += partial[turn][u][threadIdx.x * kRowsEach];
             if constexpr (Finish::kPairs) second += partial[turn][u][threadIdx.x * 2 + 1];
         }
-        finish.finish(ready[threadIdx.x], output, value * scale, second * scale);
+        finish.finish(ready[threadIdx.x], output, 0, value * scale, second * scale);
         if constexpr (Finish::kOnce) return;
     }
 }

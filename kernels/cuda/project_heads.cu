@@ -1,5 +1,6 @@
 #include "kernels/cuda/project_heads.h"
 
+#include "kernels/cuda/few_rows.cuh"
 #include "kernels/cuda/one_input.cuh"
 #include "kernels/cuda/rotation.cuh"
 #include "kernels/cuda/token_index.cuh"
@@ -38,76 +39,82 @@ struct AppendHeads {
         return apart(output) == 1 ? 2 * output : output + beforeHead;
     }
     __device__ int apart(int output) const { return a.interleaved || isScore(headOf(output)) ? 1 : 1 << halfBits; }
-    __device__ Bf16* placeOf(int head, int position) const {
-        const TokenPlace place(a, kvHead(head), position);
+    __device__ Bf16* placeOf(int head, int position, int sequence) const {
+        const TokenPlace place(a, sequence * a.shape.kvHeads + kvHead(head), position);
         return isValue(head) ? place.value : place.key;
     }
     /// Positions change only at a step's end.
-    __device__ void prepare(Ready& ready, int output) const {
+    __device__ void prepare(Ready& ready, int output, int sequence) const {
         const int head = headOf(output), half = 1 << halfBits;
         const Pair pair = pairOf(output);
-        ready.position = a.position[0];
-        ready.active = a.active == nullptr || a.active[0] != 0;
+        ready.position = a.position[sequence];
+        ready.active = a.active == nullptr || a.active[sequence] != 0;
         if (isScore(head)) return;
         ready.lowBias = bias != nullptr ? bias[head * a.shape.dim + pair.low] : 0.f;
         ready.highBias = bias != nullptr ? bias[head * a.shape.dim + pair.high] : 0.f;
-        if (head >= a.shape.queryHeads && a.listSlot == nullptr) ready.to = placeOf(head, ready.position);
+        if (head >= a.shape.queryHeads && a.listSlot == nullptr) ready.to = placeOf(head, ready.position, sequence);
         if (isValue(head)) return;
-        const std::size_t angle = std::size_t(a.ropeFirst[0] + ready.position) * half + (output & (half - 1));
+        const std::size_t angle = std::size_t(a.ropeFirst[sequence] + ready.position) * half + (output & (half - 1));
         ready.cos = a.cos[angle];
         ready.sin = a.sin[angle];
     }
     /// An inactive row has no list.
-    __device__ void await(Ready& ready, int output) const {
+    __device__ void await(Ready& ready, int output, int sequence) const {
         const int head = headOf(output);
         if (ready.active && a.listSlot != nullptr && head >= a.shape.queryHeads && !isScore(head))
-            ready.to = placeOf(head, ready.position);
+            ready.to = placeOf(head, ready.position, sequence);
     }
-    __device__ void finish(const Ready& ready, int output, float x, float y) const {
-        if (output == 0) stamp(a.marks[0]);
+    __device__ void finish(const Ready& ready, int output, int sequence, float x, float y) const {
+        const bool reports = output == 0 && sequence == 0;
+        if (reports) stamp(a.marks[0]);
         if (!ready.active) return;
-        const int head = headOf(output);
-        if (isScore(head)) return keepScore(ready.position, output - (heads << halfBits), x + y);
+        const int head = headOf(output), firstKv = sequence * a.shape.kvHeads;
+        if (isScore(head)) {
+            const int g = output - (heads << halfBits);
+            return keepScore(ready.position, g, firstKv + g, x + y);
+        }
         const Pair pair = pairOf(output);
         x += ready.lowBias;
         y += ready.highBias;
         if (plain != nullptr) {
-            plain[head * a.shape.dim + pair.low] = x;
-            plain[head * a.shape.dim + pair.high] = y;
+            float* const to = plain + (std::size_t(sequence) * heads + head) * a.shape.dim;
+            to[pair.low] = x;
+            to[pair.high] = y;
         }
-        if (isValue(head)) return keepValue(ready, kvHead(head), pair, x, y);
+        if (isValue(head)) return keepValue(ready, firstKv + kvHead(head), pair, x, y);
         const Bf16 low = __float2bfloat16(x * ready.cos - y * ready.sin),
                    high = __float2bfloat16(y * ready.cos + x * ready.sin);
-        Bf16* to = head < a.shape.queryHeads ? a.q + head * a.shape.dim : ready.to;
+        const bool query = head < a.shape.queryHeads;
+        Bf16* to = query ? a.q + (std::size_t(sequence) * a.shape.queryHeads + head) * a.shape.dim : ready.to;
         to[pair.low] = low;
         to[pair.high] = high;
-        if (output == 0) stamp(a.marks[1]);
-        if (head >= a.shape.queryHeads) keepKey(ready.position, kvHead(head), pair, low, high);
+        if (reports) stamp(a.marks[1]);
+        if (!query) keepKey(ready.position, firstKv + kvHead(head), pair, low, high);
     }
-    __device__ void keepValue(const Ready& ready, int g, const Pair& pair, float x, float y) const {
+    __device__ void keepValue(const Ready& ready, int head, const Pair& pair, float x, float y) const {
         const int stride = a.blocks != nullptr && !a.valuesByToken ? a.shape.blockSize : 1;
         const Bf16 low = __float2bfloat16(x), high = __float2bfloat16(y);
         ready.to[pair.low * stride] = low;
         ready.to[pair.high * stride] = high;
         if (a.blocks != nullptr && a.newValue != nullptr) {
-            a.newValue[g * a.shape.dim + pair.low] = low;
-            a.newValue[g * a.shape.dim + pair.high] = high;
+            a.newValue[head * a.shape.dim + pair.low] = low;
+            a.newValue[head * a.shape.dim + pair.high] = high;
         }
     }
     /// What else becomes of a key that is in its place.
-    __device__ void keepKey(int position, int g, const Pair& pair, Bf16 low, Bf16 high) const {
+    __device__ void keepKey(int position, int head, const Pair& pair, Bf16 low, Bf16 high) const {
         const int dim = a.shape.dim, bs = a.shape.blockSize;
         if (a.blocks != nullptr && a.newKey != nullptr) {
-            a.newKey[g * dim + pair.low] = low;
-            a.newKey[g * dim + pair.high] = high;
+            a.newKey[head * dim + pair.low] = low;
+            a.newKey[head * dim + pair.high] = high;
         }
-        appendChannel(a.index, g, position, bs, dim, pair.low, __bfloat162float(low));
-        appendChannel(a.index, g, position, bs, dim, pair.high, __bfloat162float(high));
+        appendChannel(a.index, head, position, bs, dim, pair.low, __bfloat162float(low));
+        appendChannel(a.index, head, position, bs, dim, pair.high, __bfloat162float(high));
     }
-    __device__ void keepScore(int position, int g, float product) const {
+    __device__ void keepScore(int position, int g, int head, float product) const {
         const float score = a.eviction.gain[g] * softplus(product);
-        a.index.tokenScores[a.index.tokenFirst[g] + position] = score;
-        appendScore<1>(a.index, g, position, score, 0);
+        a.index.tokenScores[a.index.tokenFirst[head] + position] = score;
+        appendScore<1>(a.index, head, position, score, 0);
     }
 };
 
@@ -130,7 +137,8 @@ __global__ void __launch_bounds__(kFoldThreads)
 } // namespace
 
 bool canProjectAndAppend(const DeviceMatrix& w, const AppendArgs& append) {
-    return append.rows == 1 && w.data != nullptr && w.cols <= kWidestOneInput && append.norms.query == nullptr &&
+    const bool fits = append.rows == 1 ? w.cols <= kWidestOneInput : rowsTakeFloats(append.rows, w.cols);
+    return fits && w.data != nullptr && append.norms.query == nullptr &&
            (append.eviction.gain == nullptr || append.eviction.folded);
 }
 
@@ -139,10 +147,14 @@ void projectAndAppend(const Launch& how, const ProjectArgs& args, const AppendAr
     AppendHeads finish{append, args.bias, args.plain, shape.queryHeads + 2 * shape.kvHeads,
                        std::countr_zero(unsigned(shape.dim / 2))};
     const int scores = append.eviction.gain != nullptr ? shape.kvHeads : 0;
-    launchOne<false>(how,
-                     {args.w.data, args.w.rows / 2 + scores, args.w.cols, args.x, nullptr, args.norm.weight,
-                      args.norm.eps, args.mark},
-                     finish);
+    const int outputs = args.w.rows / 2 + scores;
+    if (append.rows > 1)
+        return launchRows<FloatRowInputs>(how,
+                                          {args.w.data, outputs, args.w.cols, args.x, args.w.cols, nullptr,
+                                           args.norm.weight, args.norm.eps, append.rows, args.mark},
+                                          finish);
+    launchOne<false>(
+        how, {args.w.data, outputs, args.w.cols, args.x, nullptr, args.norm.weight, args.norm.eps, args.mark}, finish);
 }
 
 void foldEvictionHead(const Launch& how, const DeviceMatrix& w, const float* delta, int kvHeads, int width) {

@@ -1,4 +1,4 @@
-// A single sequence's step: a layer's query, key and value projections and all that becomes of them at once.
+// A step of a few sequences: a layer's query, key and value projections and all that becomes of them at once.
 #pragma once
 
 #include "kernels/cuda/linear.h"
@@ -8,14 +8,14 @@ namespace kvscope::cuda {
 
 struct ProjectArgs {
     DeviceMatrix w;           // queries, keys and values of all heads
-    const float* x = nullptr; // [cols], normalised first
+    const float* x = nullptr; // [rows, cols], normalised first
     Norm norm;
     const float* bias = nullptr; // [w.rows]
-    float* plain = nullptr;      // [w.rows] the products before rotation, where somebody wants them; or null
+    float* plain = nullptr;      // [rows, w.rows] the products before rotation, where somebody wants them; or null
     std::uint64_t* mark = nullptr;
 };
 
-/// Whether projectAndAppend takes them: one row, bf16 weights, no norms of heads, which need whole heads.
+/// Whether projectAndAppend takes them: up to eight rows, bf16 weights, no norms of heads, which need whole heads.
 bool canProjectAndAppend(const DeviceMatrix& w, const AppendArgs& append);
 
 /// What Linear::run and rotateAndAppend do, in one launch: the thread that has a pair of channels rotates and stores

@@ -5,6 +5,7 @@
 #include "kernels/cuda/project_heads.h"
 
 #include <algorithm>
+#include <memory>
 
 namespace kvscope::cuda {
 namespace {
@@ -16,13 +17,16 @@ struct TokenCase {
     bool interleaved, normed, resident;
     int cols = 0; // of the projections; 0: they are made already
     bool biased = false, listed = false, byToken = false;
+    int inputs = 1; // projected together
+    int rows() const { return cols > 0 ? inputs : 2; }
     bool scored() const { return !biased; }
 };
 void PrintTo(const TokenCase& c, std::ostream* out) {
     *out << "dim " << c.dim << ", group " << c.group << (c.interleaved ? ", interleaved" : "")
          << (c.normed ? ", normed" : "") << (c.resident ? ", resident" : "");
     if (c.cols > 0)
-        *out << ", from " << c.cols << " inputs" << (c.biased ? ", biased" : "") << (c.listed ? ", listed" : "");
+        *out << ", from " << c.inputs << " x " << c.cols << " inputs" << (c.biased ? ", biased" : "")
+             << (c.listed ? ", listed" : "");
     if (c.byToken) *out << ", values by token";
 }
 
@@ -35,17 +39,25 @@ struct Projections {
     std::vector<float> norm, bias;
     static constexpr float kEps = 1e-5f;
 
-    std::vector<float> of(const std::vector<float>& x) const {
-        double squares = 0;
-        for (const float value : x) squares += double(value) * double(value);
-        const double inverse = 1 / std::sqrt(squares / cols + double(kEps));
+    /// Of inputs one after the other. Where there are several, they are rounded to bf16 after the norm's weights.
+    std::vector<float> of(const std::vector<float>& inputs) const {
         std::vector<float> y;
-        for (int r = 0; r < rows; ++r) {
-            double sum = 0;
-            for (int i = 0; i < cols; ++i)
-                sum += double(toFloat(weights[std::size_t(r * cols + i)])) * double(x[std::size_t(i)]) *
-                       double(norm[std::size_t(i)]);
-            y.push_back(float(sum * inverse + (bias.empty() ? 0 : double(bias[std::size_t(r)]))));
+        for (std::size_t first = 0; first < inputs.size(); first += std::size_t(cols)) {
+            double squares = 0;
+            std::vector<double> x;
+            for (int i = 0; i < cols; ++i) {
+                const float value = inputs[first + std::size_t(i)], weight = norm[std::size_t(i)];
+                squares += double(value) * double(value);
+                x.push_back(inputs.size() > std::size_t(cols) ? double(toFloat(toBf16(value * weight)))
+                                                              : double(value) * double(weight));
+            }
+            const double inverse = 1 / std::sqrt(squares / cols + double(kEps));
+            for (int r = 0; r < rows; ++r) {
+                double sum = 0;
+                for (int i = 0; i < cols; ++i)
+                    sum += double(toFloat(weights[std::size_t(r * cols + i)])) * x[std::size_t(i)];
+                y.push_back(float(sum * inverse + (bias.empty() ? 0 : double(bias[std::size_t(r)]))));
+            }
         }
         return y;
     }
@@ -54,10 +66,10 @@ struct Projections {
 TEST_P(CudaToken, RotatesStoresScoresAndPools) {
     const TokenCase c = GetParam();
     constexpr int kKvHeads = 2, kSteps = 70;
-    const int rows = c.cols > 0 ? 1 : 2, heads = rows * kKvHeads;
+    const int rows = c.rows(), heads = rows * kKvHeads;
     const int dim = c.dim, half = dim / 2, bs = c.blockSize, queryHeads = kKvHeads * c.group;
     const int width = (queryHeads + 2 * kKvHeads) * dim, most = 150, blocks = (most + bs - 1) / bs + 1;
-    const auto cosines = floats(std::size_t(2 * most * half)), sines = floats(cosines.size());
+    const auto cosines = floats(std::size_t(rows * most * half)), sines = floats(cosines.size());
     const auto delta = floats(std::size_t(kKvHeads * kKvHeads * dim), 0.1f), gain = floats(kKvHeads);
     const auto queryNorm = floats(std::size_t(dim)), keyNorm = floats(std::size_t(dim));
     Projections layer{width,
@@ -82,11 +94,12 @@ TEST_P(CudaToken, RotatesStoresScoresAndPools) {
         newKey(std::size_t(heads * dim)), newValue(std::size_t(heads * dim));
     const OnDevice<float> recentScores(std::vector<float>(std::size_t(heads * c.kernel), 0)),
         pooledScores(std::size_t(heads * most)), tokenScores(std::size_t(heads * most));
-    const std::vector<std::int32_t> ropeFirst{0, most};
+    std::vector<std::int32_t> ropeFirst;
+    for (int r = 0; r < rows; ++r) ropeFirst.push_back(r * most);
     const OnDevice<std::int32_t> dropeFirst(ropeFirst);
     const DeviceMatrix matrix{weights.bf16(), width, c.cols};
     if (c.cols > 0 && c.scored()) foldEvictionHead(launch, matrix, ddelta.get(), kKvHeads, kKvHeads * dim);
-    const OnDevice<float> plain(static_cast<std::size_t>(width));
+    const OnDevice<float> plain(std::size_t(rows * width));
     // A list whose last entry is the newest block, which lies in another slot than its number.
     constexpr int kCapacity = 3;
     const auto slotOf = [&](int block) { return c.listed ? blocks - 1 - block : block; };
@@ -94,13 +107,13 @@ TEST_P(CudaToken, RotatesStoresScoresAndPools) {
     std::vector<std::vector<std::vector<float>>> keys(static_cast<std::size_t>(heads));
     std::vector<std::vector<double>> scores(static_cast<std::size_t>(heads));
     for (int step = 0; step < kSteps; ++step) {
-        const auto input = floats(std::size_t(c.cols));
+        const auto input = floats(std::size_t(c.cols * c.inputs));
         const auto qkv = c.cols > 0 ? layer.of(input) : floats(std::size_t(rows * width));
         const OnDevice<float> dqkv(qkv), dinput(input);
         std::vector<std::int32_t> slots(std::size_t(heads * kCapacity), -1);
         for (int h = 0; h < heads; ++h) slots[std::size_t(h * kCapacity + 1)] = slotOf(step / bs);
         const OnDevice<std::int32_t> listSlot(slots);
-        const OnDevice<std::int32_t> position(std::vector<std::int32_t>{step, step});
+        const OnDevice<std::int32_t> position(std::vector<std::int32_t>(std::size_t(rows), step));
         AppendArgs a;
         a.shape = {queryHeads, kKvHeads, dim, bs};
         a.qkv = dqkv.get();
@@ -235,19 +248,82 @@ TEST_P(CudaToken, RotatesStoresScoresAndPools) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Shapes, CudaToken,
-                         ::testing::Values(TokenCase{64, 3, 64, 32, 16, false, false, false},
-                                           TokenCase{128, 16, 64, 32, 16, false, false, true},
-                                           TokenCase{128, 1, 16, 8, 4, true, false, true},
-                                           TokenCase{64, 32, 32, 32, 16, false, true, false},
-                                           TokenCase{128, 7, 16, 16, 16, true, true, true},
-                                           TokenCase{128, 8, 64, 32, 16, false, false, true, 256},
-                                           TokenCase{64, 3, 64, 32, 16, false, false, false, 2048},
-                                           TokenCase{64, 2, 16, 8, 4, true, false, true, 2560, true},
-                                           TokenCase{64, 2, 16, 8, 4, true, false, true, 2560},
-                                           TokenCase{128, 7, 16, 16, 16, true, true, true, 0, false, false, true},
-                                           TokenCase{128, 1, 16, 32, 16, false, false, true, 4096, false, true},
-                                           TokenCase{64, 4, 32, 16, 16, true, false, true, 512, false, true, true}));
+INSTANTIATE_TEST_SUITE_P(
+    Shapes, CudaToken,
+    ::testing::Values(
+        TokenCase{64, 3, 64, 32, 16, false, false, false}, TokenCase{128, 16, 64, 32, 16, false, false, true},
+        TokenCase{128, 1, 16, 8, 4, true, false, true}, TokenCase{64, 32, 32, 32, 16, false, true, false},
+        TokenCase{128, 7, 16, 16, 16, true, true, true}, TokenCase{128, 8, 64, 32, 16, false, false, true, 256},
+        TokenCase{64, 3, 64, 32, 16, false, false, false, 2048},
+        TokenCase{64, 2, 16, 8, 4, true, false, true, 2560, true}, TokenCase{64, 2, 16, 8, 4, true, false, true, 2560},
+        TokenCase{128, 7, 16, 16, 16, true, true, true, 0, false, false, true},
+        TokenCase{128, 1, 16, 32, 16, false, false, true, 4096, false, true},
+        TokenCase{64, 4, 32, 16, 16, true, false, true, 512, false, true, true},
+        TokenCase{128, 8, 64, 32, 16, false, false, true, 256, false, false, false, 2},
+        TokenCase{64, 2, 16, 8, 4, true, false, true, 2560, true, false, false, 4},
+        TokenCase{128, 1, 16, 32, 16, false, false, true, 4096, false, true, false, 3},
+        TokenCase{64, 3, 64, 32, 16, false, false, false, 2048, false, false, false, 2},
+        TokenCase{64, 1, 16, 32, 16, false, false, true, 1024, true, false, false, 7},
+        TokenCase{64, 1, 16, 8, 4, true, false, true, 2592, false, false, false, 8},
+        TokenCase{64, 4, 32, 16, 16, true, false, true, 512, false, true, true, 4}));
+
+/// Sequences of different lengths, one of which has ended: what is projected together goes where the kernel for
+/// projected tokens, which a test above compares with float64, puts it.
+TEST_F(CudaTest, ProjectedRowsGoWhereTheirOwnPositionsSay) {
+    constexpr int kRows = 4, kKvHeads = 2, kQueryHeads = 4, kDim = 64, kCols = 256, kBlock = 16, kMost = 48;
+    constexpr int kHeads = kRows * kKvHeads, kBlocks = kMost / kBlock, kWidth = (kQueryHeads + 2 * kKvHeads) * kDim;
+    const auto half = [](std::size_t count) { return std::make_unique<OnDevice<Half>>(count); };
+    struct Places {
+        std::unique_ptr<OnDevice<Half>> q, cache, newKey, newValue, ranges;
+    };
+    const auto places = [&] {
+        return Places{half(kRows * kQueryHeads * kDim), half(kHeads * kBlocks * blockElements(kBlock, kDim)),
+                      half(kHeads * kDim), half(kHeads * kDim), half(kHeads * kBlocks * 2 * kDim)};
+    };
+    const Places projected = places(), placed = places();
+    const OnDevice<Half> weights(halves(std::size_t(kWidth * kCols)));
+    const OnDevice<float> input(floats(kRows * kCols)), norm(floats(kCols)), cosines(floats(kRows * kMost * kDim / 2)),
+        sines(floats(kRows * kMost * kDim / 2)), plain(std::size_t{kRows * kWidth});
+    std::vector<std::int64_t> firstBlock;
+    for (int h = 0; h < kHeads; ++h) firstBlock.push_back(h * kBlocks);
+    const OnDevice<std::int64_t> first(firstBlock);
+    const OnDevice<std::int32_t> position(std::vector<std::int32_t>{17, 4, 32, 47}),
+        ropeFirst(std::vector<std::int32_t>{3 * kMost, 0, kMost, 2 * kMost});
+    const OnDevice<std::uint8_t> active(std::vector<std::uint8_t>{1, 0, 1, 1});
+    const auto argsFor = [&](const Places& to) {
+        AppendArgs a;
+        a.shape = {kQueryHeads, kKvHeads, kDim, kBlock};
+        a.qkv = plain.get();
+        a.cos = cosines.get();
+        a.sin = sines.get();
+        a.q = to.q->bf16();
+        a.rows = kRows;
+        a.position = position.get();
+        a.ropeFirst = ropeFirst.get();
+        a.active = active.get();
+        a.blocks = to.cache->bf16();
+        a.headFirst = a.index.blockFirst = first.get();
+        a.index.ranges = to.ranges->bf16();
+        a.newKey = to.newKey->bf16();
+        a.newValue = to.newValue->bf16();
+        return a;
+    };
+    const DeviceMatrix matrix{weights.bf16(), kWidth, kCols};
+    ASSERT_TRUE(canProjectAndAppend(matrix, argsFor(projected)));
+    projectAndAppend(launch, {matrix, input.get(), {norm.get(), 1e-5f}, nullptr, plain.get(), nullptr},
+                     argsFor(projected));
+    rotateAndAppend(launch, argsFor(placed));
+    ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
+    const auto floatsOf = plain.read();
+    for (int r = 0; r < kRows; ++r)
+        for (int i = 0; i < kWidth; ++i)
+            ASSERT_EQ(std::isnan(floatsOf[std::size_t(r * kWidth + i)]), r == 1) << "row " << r << ", " << i;
+    EXPECT_EQ(projected.q->read(), placed.q->read());
+    EXPECT_EQ(projected.cache->read(), placed.cache->read());
+    EXPECT_EQ(projected.newKey->read(), placed.newKey->read());
+    EXPECT_EQ(projected.newValue->read(), placed.newValue->read());
+    EXPECT_EQ(projected.ranges->read(), placed.ranges->read());
+}
 
 /// Of a row that has ended no list is made: its count is 0, or whatever was there.
 TEST_F(CudaTest, AnInactiveRowsTokenGoesNowhere) {
