@@ -160,7 +160,8 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     writeLists<kDim, Team>(a, at, shared, state, origins, small, sets);
 }
 
-constexpr std::size_t kSharedLimit = 205 << 10;
+constexpr std::size_t kSharedLimit = 203 << 10; // beside the arrays of fixed size
+static_assert(kSharedLimit + sizeof(SelectSmall<LongestSelect>) + sizeof(SelectSets<LongestSelect>) <= 227 << 10);
 
 using SelectKernel = void (*)(SelectArgs, SelectPlan);
 

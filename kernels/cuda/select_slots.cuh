@@ -9,7 +9,7 @@ namespace kvscope::cuda {
 /// Sets of blocks in shared memory: those chosen, and of them those without a slot.
 template <class Team> struct SelectSets { BlockSet<Team> chosen, missing; };
 
-/// What was asked for before it is needed, so that its way from memory hides behind the scores.
+/// What is asked for before it is needed, so that its way from memory hides behind the ranks' waiting for each other.
 template <int kDim, class Team> struct SelectState {
     using Set = BlockSet<Team>;
     static constexpr bool kToken = kDim <= Team::kThreads;
