@@ -75,24 +75,12 @@ __global__ void __launch_bounds__(kCandidateThreads) turnKernel(TurnValuesArgs a
     for (int i = threadIdx.x; i < bs * dim; i += kCandidateThreads) values[i] = tile[i % dim * stride + i / dim];
 }
 
-/// How many clusters of so many thread blocks run at once where each has a processor to itself: less than the number of
-/// processors lets hope, because a cluster lies within one of the groups they come in.
-int clustersAtOnce(const Launch& how, int ranks) {
+/// How many clusters of so many thread blocks run at once where each has a processor to itself.
+int candidateClustersAtOnce(const Launch& how, int ranks) {
     const auto kernel = candidateKernel<128, 1, true>;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(unsigned(ranks), unsigned(how.multiprocessors));
-    config.blockDim = dim3(kCandidateThreads);
-    config.dynamicSmemBytes = sharedLimit(how);
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = unsigned(ranks);
-    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    config.attrs = &cluster;
-    config.numAttrs = 1;
-    int most = 0;
-    allowShared(kernel, config.dynamicSmemBytes, "planning the attention over candidates");
-    check(cudaOccupancyMaxActiveClusters(&most, kernel, &config), "planning the attention over candidates");
-    return most;
+    const Grid grid{dim3(unsigned(ranks)), dim3(kCandidateThreads), sharedLimit(how), unsigned(ranks)};
+    allowShared(kernel, grid.sharedBytes, "planning the attention over candidates");
+    return clustersAtOnce(grid, kernel, "planning the attention over candidates");
 }
 
 /// Each thread block merges an equal share of the heads, and has room for so many results of all.
@@ -108,7 +96,8 @@ CandidatePlan planFor(const Launch& how, const AttentionShape& shape, int rows, 
               most = how.clusters ? kChoiceCluster : 1;
     const std::size_t limit = sharedLimit(how);
     int ranks = most;
-    while (ranks > 1 && (groups <= 4 * ranks || !mergesInRoom(shape, ranks) || clustersAtOnce(how, ranks) < lists))
+    while (ranks > 1 &&
+           (groups <= 4 * ranks || !mergesInRoom(shape, ranks) || candidateClustersAtOnce(how, ranks) < lists))
         --ranks;
     while (ranks < most && (!mergesInRoom(shape, ranks) || CandidatePlan(shape, capacity, ranks, true).total > limit))
         ++ranks;

@@ -51,4 +51,27 @@ template <class... Parameters> void leaveCache(void (*kernel)(Parameters...), co
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent), name);
 }
 
+/// How many clusters of a grid run at once where nothing else does: less than the number of processors lets hope,
+/// because a cluster lies within one of the groups they come in. 0: this GPU has none so large.
+template <class... Parameters> int clustersAtOnce(const Grid& grid, void (*kernel)(Parameters...), const char* name) {
+    constexpr unsigned kPortable = 8; // every GPU with clusters has these
+    if (grid.cluster > kPortable)
+        check(cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1), name);
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(grid.cluster);
+    config.blockDim = grid.threads;
+    config.dynamicSmemBytes = grid.sharedBytes;
+    cudaLaunchAttribute attribute = {};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = grid.cluster;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int most = 0;
+    const cudaError_t code = cudaOccupancyMaxActiveClusters(&most, kernel, &config);
+    if (grid.cluster <= kPortable) check(code, name);
+    if (code != cudaSuccess) cudaGetLastError(); // or the next call reports it
+    return code == cudaSuccess ? most : 0;
+}
+
 } // namespace kvscope::cuda

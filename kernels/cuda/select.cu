@@ -5,7 +5,9 @@
 #include "kernels/cuda/select_slots.cuh"
 #include "kernels/cuda/shared_room.cuh"
 
-#include <algorithm>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <type_traits>
 
 namespace kvscope::cuda {
@@ -13,8 +15,7 @@ namespace kvscope::cuda {
 SelectPlan::SelectPlan(const SelectArgs& a, int ranks)
     : group(a.score == SelectArgs::Score::PooledProduct ? 1 : a.shape.group()),
       blocksPerRank((a.maxBlocks + ranks - 1) / ranks), byStride(a.index.stride), byBlock(a.shape.blockSize),
-      byHeads(a.shape.kvHeads) {
-    while (1 << rankShift < ranks) ++rankShift;
+      byHeads(a.shape.kvHeads), byRanks(ranks), byGroup(group) {
     const bool softmax = a.score == SelectArgs::Score::PooledSoftmax;
     if (softmax || a.score == SelectArgs::Score::PooledProduct)
         windowsPerRank =
@@ -32,32 +33,34 @@ SelectPlan::SelectPlan(const SelectArgs& a, int ranks)
                                     : windowsPerRank > 0                     ? stride
                                                                              : 0));
     references = take(softmax ? heads * 4 * std::size_t(units()) : 0);
-    windowSums = take(softmax ? std::size_t(windowsPerRank) * 4 : 0);
     aware = take(blocks * 4);
     agnostic = take(a.agnostic ? blocks * 4 : 0);
     origin = take(blocks);
-    listAt = take(slots > 0 ? blocks * 2 : 0);
+    slotOf = take(slots > 0 ? blocks * 2 : 0);
     freeSlots = take(slots * 4);
-    slotUse = take(a.lastUse != nullptr ? slots * 8 : 0); // and the blocks in them
-    list = take(std::size_t(a.capacity) * 8);             // blocks, then slots
+    slotUse = take(a.lastUse != nullptr ? slots * 4 : 0);
+    blockIn = take(slots * 4);
+    freeBits = take((slots + kWarp - 1) / kWarp * 4);
 }
 
 namespace {
 
-template <int kDim, int kItems>
-__global__ void __launch_bounds__(kSelectThreads, kItems > 8 ? 1 : 2) selectKernel(SelectArgs a, SelectPlan plan) {
+template <int kDim, class Team>
+__global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKernel(SelectArgs a, SelectPlan plan) {
     using Score = SelectArgs::Score;
     extern __shared__ uint4 raw[];
-    __shared__ SelectSmall small;
+    __shared__ SelectSmall<Team> small;
+    __shared__ SelectSets<Team> sets;
     const SelectShared shared(reinterpret_cast<char*>(raw), plan, a);
     const auto cluster = thisCluster();
     const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
     letNextKernelStart();
+    if (rank == 0) small.clear();
     cluster.barrier_arrive(); // a block's shared memory exists for others once it has started
 
     // Positions change only at a step's end, so they may be read before the wait.
     SelectItem at;
-    at.item = int(blockIdx.x) >> plan.rankShift;
+    at.item = plan.byRanks(int(blockIdx.x));
     at.row = plan.byHeads(at.item);
     at.head = (a.oneSequence ? a.sequence : at.row) * a.shape.kvHeads + at.item - at.row * a.shape.kvHeads;
     at.position = a.position[at.row];
@@ -74,65 +77,128 @@ __global__ void __launch_bounds__(kSelectThreads, kItems > 8 ? 1 : 2) selectKern
     const WindowGrid grid(a, plan);
     const int windows = grid.windows(at.tokens - a.unseen);
     const int inSight = at.blocks - at.firstBlock;
-    const RankWindows range = grid.of(at, windows, rank, (inSight + ranks - 1) >> plan.rankShift);
+    const RankWindows range = grid.of(at, windows, rank, plan.byRanks(inSight + ranks - 1));
     const std::int64_t firstWindow = pooled || a.agnostic ? a.index.windowFirst[at.head] : 0;
     const Bf16* keys = a.index.pooledKeys + std::size_t(firstWindow) * kDim;
+    const auto reachOf = [&](int b) { return make_int2(grid.first(b), grid.end(b, windows)); }; // windows of a block
+    const int mineFirst = range.firstBlock + int(threadIdx.x);
+    const int2 mineReach = reachOf(mineFirst);
+    // Of the keys, what earlier steps have left: all but the newest window.
+    const int firstUnit = range.begin + int(threadIdx.x) / kWarp * kUnitWindows;
+    const bool keysAhead = UnitKeys<kDim>::kKept && pooled && active && firstUnit < range.end;
+    const bool known = !a.oneSequence && firstUnit + kUnitWindows < windows;
+    UnitKeys<kDim> unitKeys;
+    if (keysAhead && known) unitKeys.load(keys, firstUnit, range.end);
     waitForEarlierKernels();
     if (reports) stamp(a.marks[0]);
     cluster.barrier_wait();
     if (!active) return; // the whole cluster leaves
 
+    if (keysAhead && !known) unitKeys.load(keys, firstUnit, range.end);
+
     // ---- Scores of this rank's blocks, sent to rank 0
-    SelectState<kDim, kItems> state;
-    if (rank == 0) state.ask(a, at);
+    SelectState<kDim, Team> state;
     const bool agnostic = a.agnostic && !at.dense;
     const float* agnosticScores = a.index.pooledScores + firstWindow;
-    const auto agnosticOf = [&](int b) {
+    const auto agnosticOf = [&](int b, int2 reach) {
         const bool here = agnostic && b < range.endBlock;
-        return AgnosticScore(agnosticScores, here ? grid.first(b) : 0, here ? grid.end(b, windows) : 0);
+        return AgnosticScore(agnosticScores, here ? reach.x : 0, here ? reach.y : 0);
     };
-    const int mineFirst = range.firstBlock + int(threadIdx.x);
-    const AgnosticScore early = agnosticOf(mineFirst);
+    const AgnosticScore early = agnosticOf(mineFirst, mineReach);
+    const auto ask = [&] { // hidden behind the exchange, where there is one
+        if (rank == 0) state.ask(a, at);
+    };
     float* awareAtRank0 = cluster.map_shared_rank(shared.aware, 0);
     float* agnosticAtRank0 = cluster.map_shared_rank(shared.agnostic, 0);
     const Bf16* q = a.q + std::size_t(at.item) * plan.group * kDim;
     if (pooled) {
-        scoreWindows<kDim>(a, q, keys, plan.group, range, shared, plan.stride, small);
+        scoreWindows<kDim, Team>(a, q, keys, plan.group, range, unitKeys, shared, plan.stride, small);
         if (product)
             __syncthreads();
         else
-            sumOverGroup(cluster, plan.group, range, shared, plan.stride, small);
-        const float* sums = product ? shared.exponentials : shared.windowSums; // the products of the only query
-        for (int b = mineFirst; b < range.endBlock; b += kSelectThreads) {
-            float best = grid.first(b) < range.begin ? 0.f : -INFINITY; // windows out of sight: nothing
-            for (int c = max(grid.first(b), range.begin), end = grid.end(b, windows); c < end; ++c)
-                best = fmaxf(best, sums[c - range.begin]);
+            sumOverGroup<Team>(cluster, plan.group, plan.byGroup, range, shared, plan.stride, small, ask);
+        const float* sums = shared.exponentials; // or the products of the only query
+#pragma unroll 1
+        for (int b = mineFirst; b < range.endBlock; b += Team::kThreads) {
+            const int2 reach = b == mineFirst ? mineReach : reachOf(b);
+            float best = reach.x < range.begin ? 0.f : -INFINITY; // windows out of sight: nothing
+            for (int c = max(reach.x, range.begin); c < reach.y; ++c) best = fmaxf(best, sums[c - range.begin]);
             awareAtRank0[b] = best;
         }
     } else if (!at.dense && a.score == Score::RangeBound) {
-        boundRanges<kDim>(a, q, plan.group, at.head, range, shared.exponentials, awareAtRank0);
+        boundRanges<kDim, Team>(a, q, plan.group, at.head, range, shared.exponentials, awareAtRank0);
     } else if (!at.dense && a.score == Score::Given) {
         const float* scores = a.givenScores + std::size_t(at.item) * a.maxBlocks;
-        for (int b = mineFirst; b < range.endBlock; b += kSelectThreads) awareAtRank0[b] = scores[b];
+#pragma unroll 1
+        for (int b = mineFirst; b < range.endBlock; b += Team::kThreads) awareAtRank0[b] = scores[b];
     }
     if (agnostic && mineFirst < range.endBlock) {
         agnosticAtRank0[mineFirst] = early.largest();
-        for (int b = mineFirst + kSelectThreads; b < range.endBlock; b += kSelectThreads)
-            agnosticAtRank0[b] = agnosticOf(b).largest();
+#pragma unroll 1
+        for (int b = mineFirst + Team::kThreads; b < range.endBlock; b += Team::kThreads)
+            agnosticAtRank0[b] = agnosticOf(b, reachOf(b)).largest();
     }
-    cluster.sync(); // rank 0 has everything; nobody reads this block's shared memory any more
+    cluster.barrier_arrive();
+    if (!pooled || product) ask();
+    const SelectForced forced(a, at);
+    std::uint8_t origins[Team::kItems];
+#pragma unroll
+    for (int i = 0; i < Team::kItems; ++i) origins[i] = forced.originOf(Team::blockOf(i));
+    cluster.barrier_wait(); // rank 0 has everything; nobody reads this block's shared memory any more
     if (rank != 0) return;
 
     // ---- Two-phase top-k
     if (reports) stamp(a.marks[1]);
-    if (a.planted >= 0) plantScores(a, at, shared);
-    SelectCounter counter(small.counts);
-    std::uint8_t mine[kItems];
-    chooseBlocks<kItems>(a, at, shared, mine, small, counter);
+    if (a.planted >= 0) plantScores<Team>(a, at, shared);
+    if (a.chosen != nullptr && !at.dense)
+        takeChosen<Team>(a, at, shared, origins);
+    else
+        chooseBlocks<Team>(at, forced, shared, origins, small, sets.chosen);
 
     // ---- Lists and slots
     if (reports) stamp(a.marks[2]);
-    writeLists<kDim, kItems>(a, at, shared, state, mine, small, counter);
+    writeLists<kDim, Team>(a, at, shared, state, origins, small, sets);
+}
+
+constexpr std::size_t kSharedLimit = 203 << 10; // beside the arrays of fixed size
+static_assert(kSharedLimit + sizeof(SelectSmall<LongestSelect>) + sizeof(SelectSets<LongestSelect>) <= 227 << 10);
+
+using SelectKernel = void (*)(SelectArgs, SelectPlan);
+
+/// As clustersAtOnce, asked once.
+int knownClustersAtOnce(SelectKernel kernel, const Grid& grid) {
+    static std::mutex mutex;
+    static std::map<std::tuple<SelectKernel, unsigned, std::size_t>, int> known;
+    const std::scoped_lock lock(mutex);
+    const auto [entry, fresh] = known.try_emplace({kernel, grid.cluster, grid.sharedBytes}, 0);
+    if (fresh) {
+        raiseShared(kernel, grid.sharedBytes, "preparing the selection");
+        entry->second = clustersAtOnce(grid, kernel, "preparing the selection");
+    }
+    return entry->second;
+}
+
+/// How many thread blocks an item gets: as many as pay while all items' run at the same time, or in two turns where
+/// that leaves too little cache for the loads; else the fewest whose shared memory the context fits in; none: 0.
+int ranksOf(const Launch& how, const SelectArgs& args, SelectKernel kernel, Grid grid) {
+    constexpr int kPortable = 8;                                // larger clusters may be refused
+    constexpr std::size_t kLeavesCache = 128 << 10;             // of a processor's 256 KiB
+    const bool paired = args.maxBlocks <= ShortSelect::kBlocks; // two to a processor, and kernels beside want room too
+    const int items = args.rows * args.shape.kvHeads, wanted = items + (paired ? items / 5 : 0);
+    int fewest = 0;
+    for (const int turns : {1, 2})
+        for (int ranks = how.clusters ? kSelectCluster : 1; ranks > 0; --ranks) {
+            grid.cluster = unsigned(ranks);
+            grid.sharedBytes = SelectPlan(args, ranks).total;
+            if (grid.sharedBytes > kSharedLimit) break;
+            if (ranks > kPortable && knownClustersAtOnce(kernel, grid) == 0) continue;
+            fewest = ranks;
+            const bool pays = args.maxBlocks > ranks * (ranks > kPortable ? 64 : 16);
+            const bool crowded = items * ranks * 2 > how.multiprocessors * turns * (paired ? 3 : 2);
+            if (!pays || crowded || (turns == 1 && grid.sharedBytes > kLeavesCache)) continue;
+            if (ranks == 1 || knownClustersAtOnce(kernel, grid) * turns >= wanted) return ranks;
+        }
+    return fewest;
 }
 
 } // namespace
@@ -140,28 +206,24 @@ __global__ void __launch_bounds__(kSelectThreads, kItems > 8 ? 1 : 2) selectKern
 void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
     checkAttentionShape(args.shape);
     if (args.rows == 0) return;
-    const int items = args.rows * args.shape.kvHeads;
-    int ranks = 1;
-    if (how.clusters) // few blocks are not worth a cluster; thread blocks that wait for a processor cost more than they
-                      // bring
-        while (ranks < kSelectCluster && args.maxBlocks > ranks * 32 && items * ranks * 2 <= how.multiprocessors)
-            ranks *= 2;
-    constexpr std::size_t kSharedLimit = 216 << 10;
-    while (how.clusters && ranks < kSelectCluster && SelectPlan(args, ranks).total > kSharedLimit) ranks *= 2;
-    const SelectPlan plan(args, ranks);
-    if (plan.total > kSharedLimit || args.maxBlocks > kMostSelectItems * kSelectThreads)
-        refuseContext(args.maxBlocks, args.shape.blockSize);
-    const Grid grid{dim3(unsigned(items * ranks)), dim3(kSelectThreads), plan.total, unsigned(ranks)};
+    const bool brief = args.maxBlocks <= ShortSelect::kBlocks;
     const auto choose = [&](auto dim) {
         constexpr int kDim = decltype(dim)::value;
-        return args.maxBlocks <= 2 * kSelectThreads   ? selectKernel<kDim, 2>
-               : args.maxBlocks <= 8 * kSelectThreads ? selectKernel<kDim, 8>
-                                                      : selectKernel<kDim, kMostSelectItems>;
+        return brief                                   ? selectKernel<kDim, ShortSelect>
+               : args.maxBlocks <= LongSelect::kBlocks ? selectKernel<kDim, LongSelect>
+                                                       : selectKernel<kDim, LongestSelect>;
     };
     const auto kernel = args.shape.dim == kLatentDim        ? choose(std::integral_constant<int, kLatentDim>{})
                         : args.shape.dim == kSmallLatentDim ? choose(std::integral_constant<int, kSmallLatentDim>{})
                         : args.shape.dim == 64              ? choose(std::integral_constant<int, 64>{})
                                                             : choose(std::integral_constant<int, 128>{});
+    Grid grid{dim3(1), dim3(brief ? ShortSelect::kThreads : LongSelect::kThreads)};
+    const int ranks = ranksOf(how, args, kernel, grid);
+    if (ranks == 0 || args.maxBlocks > LongestSelect::kBlocks) refuseContext(args.maxBlocks, args.shape.blockSize);
+    const SelectPlan plan(args, ranks);
+    grid.blocks = dim3(unsigned(args.rows * args.shape.kvHeads * ranks));
+    grid.cluster = unsigned(ranks);
+    grid.sharedBytes = plan.total;
     raiseShared(kernel, plan.total, "preparing the selection");
     launch(how, grid, kernel, "selecting blocks", args, plan);
 }

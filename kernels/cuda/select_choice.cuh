@@ -1,109 +1,175 @@
-// The choice itself: forced blocks, then the best by the one score, then the best of the rest by the other. A thread
-// holds kItems neighbouring blocks.
+// The choice itself: forced blocks, then the best by the one score, then the best of the rest by the other.
 #pragma once
 
 #include "kernels/cuda/select_plan.cuh"
 
 namespace kvscope::cuda {
 
-using SelectCounter = BlockCounter<kSelectWarps>;
+/// A set of blocks as bits in shared memory.
+template <class Team> struct BlockSet {
+    static constexpr int kWords = Team::kBlocks / kWarp, kPerLane = (kWords + kWarp - 1) / kWarp;
+    std::uint32_t word[kWords];
 
-/// How many keys of the thread block reach three thresholds, `step` apart; a call is one barrier. turn alternates.
-template <int kItems>
-__device__ int3 countReaching(const std::uint32_t (&keys)[kItems], std::uint32_t first, std::uint32_t step,
-                              SelectSmall& small, int& turn) {
-    turn ^= 1;
-    const std::uint32_t second = first + step, third = second + step;
-    uint2 mine = make_uint2(0, 0); // two counts of 16 bits, and one
-    if constexpr (kItems <= 2) {   // votes are quicker than sums
-        const auto reaching = [](std::uint32_t key, std::uint32_t threshold) {
-            return unsigned(__popc(__ballot_sync(0xffffffffu, key >= threshold)));
-        };
+    /// Complete after the next barrier.
+    __device__ void put(const bool (&in)[Team::kItems]) {
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) {
-            mine.x += reaching(keys[i], first) + (reaching(keys[i], second) << 16);
-            mine.y += reaching(keys[i], third);
+        for (int i = 0; i < Team::kItems; ++i) {
+            const std::uint32_t votes = __ballot_sync(0xffffffffu, in[i]);
+            if (threadIdx.x % kWarp == 0) word[i * Team::kWarps + threadIdx.x / kWarp] = votes;
         }
-    } else {
-#pragma unroll
-        for (int i = 0; i < kItems; ++i) {
-            mine.x += (keys[i] >= first ? 1u : 0u) + (keys[i] >= second ? 0x10000u : 0u);
-            mine.y += keys[i] >= third ? 1u : 0u;
-        }
-        mine.x = __reduce_add_sync(0xffffffffu, mine.x);
-        mine.y = __reduce_add_sync(0xffffffffu, mine.y);
     }
-    if (threadIdx.x % kWarp == 0) reinterpret_cast<uint2*>(small.rounds[turn])[threadIdx.x / kWarp] = mine;
+    __device__ bool has(int block) const { return (word[block / kWarp] >> block % kWarp & 1u) != 0; }
+};
+
+/// How many blocks of a set lie before each of this thread's, and in all.
+template <class Team> struct BlocksBefore {
+    int before[Team::kItems], all = 0;
+
+    __device__ explicit BlocksBefore(const BlockSet<Team>& set) {
+        using Set = BlockSet<Team>;
+        const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+        int counts[Set::kPerLane];
+#pragma unroll
+        for (int n = 0; n < Set::kPerLane; ++n) {
+            const int w = n * kWarp + lane;
+            counts[n] = w < Set::kWords ? __popc(set.word[w]) : 0;
+            all += counts[n];
+        }
+        all = __reduce_add_sync(0xffffffffu, all);
+#pragma unroll
+        for (int i = 0; i < Team::kItems; ++i) {
+            const int mine = i * Team::kWarps + warp;
+            int sum = 0;
+#pragma unroll
+            for (int n = 0; n < Set::kPerLane; ++n) sum += n * kWarp + lane < mine ? counts[n] : 0;
+            before[i] = __reduce_add_sync(0xffffffffu, sum) + __popc(set.word[mine] & ((1u << lane) - 1u));
+        }
+    }
+};
+
+/// Narrows a range to the bin of the last key taken: a histogram over its upper end, as wide as `fine`, best bin first,
+/// with all that is lower in the last bin. Three barriers.
+template <class Team>
+__device__ void narrow(const std::uint32_t (&keys)[Team::kItems], std::uint32_t fine, KeyRange& range,
+                       SelectSmall<Team>& small, BlockCounter<Team::kWarps>& counter) {
+    constexpr int kMine = kSelectBins / Team::kThreads;
+    fine = min(fine, range.span);
+    const std::uint32_t below = range.span - fine;
+    const int shift = max(0, 32 - kSelectBinBits - __clz(int(fine)));
+#pragma unroll
+    for (int i = 0; i < Team::kItems; ++i) { // a key of 0 is far outside
+        const std::uint32_t above = keys[i] - range.low;
+        if (above <= range.span) atomicAdd(&small.bins[kSelectBins - 1 - ((max(above, below) - below) >> shift)], 1);
+    }
     __syncthreads();
-    uint2 total = make_uint2(0, 0);
+    int mine[kMine], sum = 0, all = 0;
 #pragma unroll
-    for (int pair = 0; pair < kSelectWarps / 2; ++pair) {
-        const uint4 two = small.rounds[turn][pair];
-        total.x += two.x + two.z;
-        total.y += two.y + two.w;
+    for (int n = 0; n < kMine; ++n) {
+        int& bin = small.bins[int(threadIdx.x) * kMine + n];
+        sum += mine[n] = bin;
+        bin = 0; // for the next histogram
     }
-    return make_int3(int(total.x & 0xffff), int(total.x >> 16), int(total.y));
+    int better = counter.prefix(sum, all);
+    if (better < range.wanted && range.wanted <= better + sum) {
+#pragma unroll
+        for (int n = 0; n < kMine; ++n) {
+            if (better < range.wanted && range.wanted <= better + mine[n]) {
+                const auto bin = std::uint32_t(kSelectBins - 1 - (int(threadIdx.x) * kMine + n));
+                const std::uint32_t first = bin == 0 ? 0 : below + (bin << shift),
+                                    last = below + (bin << shift) + (1u << shift) - 1u;
+                small.range = {range.low + first, min(last, range.span) - first, range.wanted - better, mine[n]};
+            }
+            better += mine[n];
+        }
+    }
+    __syncthreads();
+    range = small.range;
 }
 
-/// Marks the `count` best unchosen blocks from `begin` on by score with `origin`; equal scores: the lower block. free:
-/// how many are unchosen. Searches the threshold two bits at a time, from the first in which scores differ until it
-/// separates exactly; a step costs a barrier.
+/// How many of a few candidates, one or two a lane, are better than each of this warp's own.
 template <int kItems>
-__device__ void takeBest(const float* scores, std::uint8_t (&origins)[kItems], int begin, int blocks, int count,
-                         int free, Origin origin, SelectSmall& small, SelectCounter& counter, int& turn) {
-    count = min(count, free);
-    if (count <= 0) return;
-    std::uint32_t keys[kItems], highest = 0, lowest = 0xffffffffu; // 0: not free
+__device__ void rankAmong(const std::uint64_t (&candidates)[2], const std::uint64_t (&mine)[kItems],
+                          int (&better)[kItems]) {
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
-        const int b = int(threadIdx.x) * kItems + i;
-        keys[i] = b >= begin && b < blocks && origins[i] == kUnchosen ? rankingKey(scores[b]) : 0;
-        highest = max(highest, keys[i]);
-        if (keys[i] != 0) lowest = min(lowest, keys[i]);
+        std::uint32_t left = __ballot_sync(0xffffffffu, mine[i] != 0);
+        while (left != 0) {
+            const int from = __ffs(int(left)) - 1;
+            left &= left - 1;
+            const std::uint64_t one = __shfl_sync(0xffffffffu, mine[i], from);
+            const int count = __popc(__ballot_sync(0xffffffffu, candidates[0] > one)) +
+                              __popc(__ballot_sync(0xffffffffu, candidates[1] > one));
+            if (int(threadIdx.x % kWarp) == from) better[i] = count;
+        }
     }
-    std::uint32_t threshold = 0;
-    bool exact = count == free; // all of them: any threshold does
-    if (exact) threshold = 1;
-    if (!exact) {
-        highest = __reduce_max_sync(0xffffffffu, highest);
-        lowest = __reduce_min_sync(0xffffffffu, lowest);
-        if (threadIdx.x % kWarp == 0) small.extremes[threadIdx.x / kWarp] = make_uint2(highest, lowest);
-        __syncthreads();
+}
+
+/// Keys of the blocks that a choice may take, 0: not this one. What they lie between goes to highest and lowest,
+/// complete after the next barrier.
+template <class Team>
+__device__ void rankFree(const float* scores, const std::uint8_t (&origins)[Team::kItems], int begin, int blocks,
+                         std::uint32_t (&keys)[Team::kItems], std::uint32_t& highest, std::uint32_t& lowest) {
+    std::uint32_t most = 0, least = 0xffffffffu;
 #pragma unroll
-        for (int w = 0; w < kSelectWarps; ++w) {
-            highest = max(highest, small.extremes[w].x);
-            lowest = min(lowest, small.extremes[w].y);
-        }
-        const int differs = 31 - __clz(int(highest ^ lowest)) | 1; // an odd bit; all equal: -1
-        threshold = differs < 0 ? highest : highest & ~((2u << differs) - 1u);
-        for (int bit = differs - 1; bit >= 0 && !exact; bit -= 2) {
-            const std::uint32_t step = 1u << bit, first = threshold + step;
-            const int3 reach = countReaching<kItems>(keys, first, step, small, turn);
-            const int total = reach.z >= count ? reach.z : reach.y >= count ? reach.y : reach.x;
-            threshold = reach.z >= count   ? first + 2 * step
-                        : reach.y >= count ? first + step
-                        : reach.x >= count ? first
-                                           : threshold;
-            exact = total == count;
-        }
+    for (int i = 0; i < Team::kItems; ++i) {
+        const int b = Team::blockOf(i);
+        keys[i] = b >= begin && b < blocks && origins[i] == kUnchosen ? rankingKey(scores[b]) : 0;
+        most = max(most, keys[i]);
+        if (keys[i] != 0) least = min(least, keys[i]);
     }
-    // Everything above the threshold, then of the equal ones the lowest blocks.
-    int ties = 0x7fffffff, before = 0;
-    if (!exact) {
-        int above = 0, equal = 0, total = 0;
+    most = __reduce_max_sync(0xffffffffu, most);
+    least = __reduce_min_sync(0xffffffffu, least);
+    if (threadIdx.x % kWarp == 0 && most != 0) {
+        atomicMax(&highest, most);
+        atomicMin(&lowest, least);
+    }
+}
+
+/// Marks the `count` best, 1 or more, of the `free` blocks with keys with `origin`; equal keys: the lower block. turn:
+/// 0 or 1, each once.
+template <class Team>
+__device__ void takeBest(const std::uint32_t (&keys)[Team::kItems], std::uint8_t (&origins)[Team::kItems], int count,
+                         int free, Origin origin, int turn, SelectSmall<Team>& small, BlockSet<Team>& ties,
+                         BlockCounter<Team::kWarps>& counter) {
+    constexpr int kItems = Team::kItems;
+    const int lane = threadIdx.x % kWarp;
+    const std::uint32_t lowest = small.lowest[turn];
+    KeyRange range{lowest, small.highest[turn] - lowest, count, free};
+#pragma unroll 1
+    for (std::uint32_t fine = kSelectFine; range.wanted < range.inside && range.inside > kSelectClose && range.span > 0;
+         fine = 0xffffffffu)
+        narrow<Team>(keys, fine, range, small, counter);
+
+    // Everything better than the range, and of the range, if not all of it, the best: by comparing each with each
+    // where they are few, else by their place, since they are equal.
+    const auto inRange = [&](std::uint32_t key) { return key - range.low <= range.span; };
+    int better[kItems] = {};
+    if (range.wanted < range.inside && range.inside <= kSelectClose) {
+        std::uint64_t mine[kItems];
 #pragma unroll
         for (int i = 0; i < kItems; ++i) {
-            above += keys[i] > threshold ? 1 : 0;
-            equal += keys[i] == threshold ? 1 : 0;
+            mine[i] = inRange(keys[i]) ? std::uint64_t(keys[i]) << 32 | ~std::uint32_t(Team::blockOf(i)) : 0;
+            if (mine[i] != 0) small.closest[turn][atomicAdd(&small.close[turn], 1)] = mine[i];
         }
-        ties = count - counter.sum(above);
-        before = counter.prefix(equal, total);
+        __syncthreads();
+        const std::uint64_t candidates[2] = {lane < range.inside ? small.closest[turn][lane] : 0,
+                                             lane + kWarp < range.inside ? small.closest[turn][lane + kWarp] : 0};
+        rankAmong<kItems>(candidates, mine, better);
+    } else if (range.wanted < range.inside) {
+        bool equal[kItems];
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) equal[i] = inRange(keys[i]);
+        ties.put(equal);
+        __syncthreads();
+        const BlocksBefore<Team> before(ties);
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) better[i] = before.before[i];
+        __syncthreads(); // the set is free again
     }
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-        if (keys[i] == 0 || keys[i] < threshold) continue;
-        if (exact || keys[i] > threshold || before++ < ties) origins[i] = std::uint8_t(origin);
-    }
+    for (int i = 0; i < kItems; ++i)
+        if (keys[i] != 0 && keys[i] >= range.low && (!inRange(keys[i]) || better[i] < range.wanted))
+            origins[i] = std::uint8_t(origin);
 }
 
 __device__ inline std::uint32_t hashOf(std::uint32_t a, std::uint32_t b, std::uint32_t c) {
@@ -114,8 +180,10 @@ __device__ inline std::uint32_t hashOf(std::uint32_t a, std::uint32_t b, std::ui
 }
 
 /// Scores for benchmarks: every block draws anew once in 1/planted steps, each at its own time.
-__device__ inline void plantScores(const SelectArgs& a, const SelectItem& at, const SelectShared& shared) {
-    for (int b = threadIdx.x; b < at.blocks; b += kSelectThreads) {
+template <class Team>
+__device__ void plantScores(const SelectArgs& a, const SelectItem& at, const SelectShared& shared) {
+#pragma unroll 1
+    for (int b = threadIdx.x; b < at.blocks; b += Team::kThreads) {
         const auto drawn = [&](std::uint32_t salt) {
             return float(hashOf(std::uint32_t(at.head), std::uint32_t(b), salt)) * 0x1p-32f;
         };
@@ -125,53 +193,73 @@ __device__ inline void plantScores(const SelectArgs& a, const SelectItem& at, co
     __syncthreads();
 }
 
-/// Origins of this thread's blocks; kUnchosen: not selected.
-template <int kItems>
-__device__ void chooseBlocks(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
-                             std::uint8_t (&mine)[kItems], SelectSmall& small, SelectCounter& counter) {
-    const int firstMine = int(threadIdx.x) * kItems, blocks = at.blocks;
-    if (a.chosen != nullptr && !at.dense) { // the choice was made elsewhere
-        for (int b = threadIdx.x; b < blocks; b += kSelectThreads) shared.origins[b] = kUnchosen;
-        __syncthreads();
-        const int given = a.chosenCount[at.item];
-        for (int i = threadIdx.x; i < given; i += kSelectThreads) {
-            const std::size_t from = std::size_t(at.item) * a.capacity + i;
-            const int b = int(a.chosen[from] & 0xffffff);
-            if (b >= blocks) continue;
-            shared.origins[b] = std::uint8_t(a.chosen[from] >> kOriginShift & 7);
-            shared.aware[b] = a.chosenScores != nullptr ? a.chosenScores[from] : __uint_as_float(0x7fc00000u);
+/// Which blocks are forced, and how many the scores choose.
+struct SelectForced {
+    SelectionBudget budget;
+    int first, firstWindow, free;
+
+    __device__ SelectForced(const SelectArgs& a, const SelectItem& at) : budget(a.budget), first(at.firstBlock) {
+        if (first > 0) { // the sink has left the sliding window: its share goes to the method's choice
+            if (a.score != SelectArgs::Score::None)
+                budget.queryAware += budget.sink;
+            else if (a.agnostic)
+                budget.queryAgnostic += budget.sink;
+            budget.sink = 0;
         }
-        __syncthreads();
+        firstWindow = at.dense ? first : max(first, at.current - budget.window + (budget.windowAddsCurrent ? 0 : 1));
+        const int sinks = min(budget.sink, at.blocks);
+        free = at.blocks - max(first, sinks) - max(0, at.blocks - max(firstWindow, sinks));
+    }
+    __device__ std::uint8_t originOf(int block) const {
+        return block < budget.sink    ? std::uint8_t(Origin::Sink)
+               : block >= firstWindow ? std::uint8_t(Origin::Window)
+                                      : kUnchosen;
+    }
+};
+
+/// Origins of this thread's blocks by a choice made elsewhere.
+template <class Team>
+__device__ void takeChosen(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
+                           std::uint8_t (&origins)[Team::kItems]) {
+#pragma unroll 1
+    for (int b = threadIdx.x; b < at.blocks; b += Team::kThreads) shared.origins[b] = kUnchosen;
+    __syncthreads();
+    const int given = a.chosenCount[at.item];
+#pragma unroll 1
+    for (int i = threadIdx.x; i < given; i += Team::kThreads) {
+        const std::size_t from = std::size_t(at.item) * a.capacity + i;
+        const int b = int(a.chosen[from] & 0xffffff);
+        if (b >= at.blocks) continue;
+        shared.origins[b] = std::uint8_t(a.chosen[from] >> kOriginShift & 7);
+        shared.aware[b] = a.chosenScores != nullptr ? a.chosenScores[from] : __uint_as_float(0x7fc00000u);
+    }
+    __syncthreads();
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) mine[i] = firstMine + i < blocks ? shared.origins[firstMine + i] : kUnchosen;
-        return;
-    }
-    SelectionBudget budget = a.budget;
-    const int first = at.firstBlock;
-    if (first > 0) { // the sink has left the sliding window: its share goes to the method's choice
-        if (a.score != SelectArgs::Score::None)
-            budget.queryAware += budget.sink;
-        else if (a.agnostic)
-            budget.queryAgnostic += budget.sink;
-        budget.sink = 0;
-    }
-    const int firstWindow = max(first, at.current - budget.window + (budget.windowAddsCurrent ? 0 : 1));
-    const int sinks = min(budget.sink, blocks),
-              forced = at.dense ? blocks - first : sinks + max(0, blocks - max(firstWindow, sinks));
-    const int free = blocks - first - forced;
+    for (int i = 0; i < Team::kItems; ++i)
+        origins[i] = Team::blockOf(i) < at.blocks ? shared.origins[Team::blockOf(i)] : kUnchosen;
+}
+
+/// To the forced blocks those that the scores choose.
+template <class Team>
+__device__ void chooseBlocks(const SelectItem& at, const SelectForced& forced, const SelectShared& shared,
+                             std::uint8_t (&origins)[Team::kItems], SelectSmall<Team>& small, BlockSet<Team>& ties) {
+    constexpr int kItems = Team::kItems;
+    BlockCounter<Team::kWarps> counter(small.counts);
+    const int awares = min(forced.budget.queryAware, forced.free),
+              agnostics = min(forced.budget.queryAgnostic, forced.free - max(0, awares));
+    std::uint32_t aware[kItems] = {}, agnostic[kItems] = {};
+    if (awares > 0)
+        rankFree<Team>(shared.aware, origins, forced.first, at.blocks, aware, small.highest[0], small.lowest[0]);
+    if (agnostics > 0)
+        rankFree<Team>(shared.agnostic, origins, forced.first, at.blocks, agnostic, small.highest[1], small.lowest[1]);
+    __syncthreads();
+    if (awares > 0) takeBest<Team>(aware, origins, awares, forced.free, Origin::QueryAware, 0, small, ties, counter);
+    if (agnostics <= 0) return;
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-        const int b = firstMine + i;
-        mine[i] = b < budget.sink                                ? std::uint8_t(Origin::Sink)
-                  : b >= firstWindow || (at.dense && b >= first) ? std::uint8_t(Origin::Window)
-                                                                 : kUnchosen;
-    }
-    int turn = 0;
-    takeBest<kItems>(shared.aware, mine, first, blocks, budget.queryAware, free, Origin::QueryAware, small, counter,
-                     turn);
-    const int taken = max(0, min(budget.queryAware, free));
-    takeBest<kItems>(shared.agnostic, mine, first, blocks, budget.queryAgnostic, free - taken, Origin::QueryAgnostic,
-                     small, counter, turn);
+    for (int i = 0; i < kItems; ++i)
+        if (origins[i] != kUnchosen) agnostic[i] = 0;
+    takeBest<Team>(agnostic, origins, agnostics, forced.free - max(0, awares), Origin::QueryAgnostic, 1, small, ties,
+                   counter);
 }
 
 } // namespace kvscope::cuda

@@ -49,14 +49,15 @@ private:
 /// Keys of a unit of windows as a warp's lanes hold them: fragments of the tensor cores as they come from memory.
 template <int kDim> struct UnitKeys {
     static constexpr int kTiles = kUnitWindows / 8, kChunks = kDim / 32;
-    uint4 k[kTiles][kChunks];
+    static constexpr bool kKept = kDim <= 128; // keys and queries in registers; wider ones come as they are used
+    uint4 k[kTiles][kKept ? kChunks : 1];
     __device__ void load(const Bf16* keys, int window, int end) {
         const int lane = threadIdx.x % kWarp;
 #pragma unroll
         for (int t = 0; t < kTiles; ++t) {
             const Bf16* from = keys + std::size_t(min(window + t * 8 + lane / 4, end - 1)) * kDim + lane % 4 * 8;
 #pragma unroll
-            for (int c = 0; c < kChunks; ++c) k[t][c] = loadOnce(from + c * 32);
+            for (int c = 0; c < kChunks && kKept; ++c) k[t][c] = loadOnce(from + c * 32);
         }
     }
 };
@@ -87,14 +88,15 @@ template <int kDim> struct QueryFragment {
 /// Of a rank's windows: exponentials [group][stride] against the maximum of their unit and head, which goes to
 /// `references` [unit][group]; with each warp's maximum and sum over the windows from `owned` on. A product is left as
 /// it is.
-template <int kDim>
+template <int kDim, class Team>
 __device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* keys, int group, const RankWindows& range,
-                             const SelectShared& to, int stride, SelectSmall& small) {
+                             UnitKeys<kDim>& unitKeys, const SelectShared& to, int stride, SelectSmall<Team>& small) {
     using Keys = UnitKeys<kDim>;
-    constexpr bool kKept = kDim <= 128; // queries in registers; wider ones come as they are used
+    constexpr bool kKept = Keys::kKept;
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
     const bool product = a.score == SelectArgs::Score::PooledProduct;
     const float factor = product ? 1.f : a.scale * kLog2e; // of a softmax, base 2
+#pragma unroll 1
     for (int headBase = 0; headBase < group; headBase += 16) {
         QueryFragment<kDim> query[kKept ? Keys::kChunks : 1];
         if constexpr (kKept) {
@@ -102,17 +104,18 @@ __device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* key
             for (int c = 0; c < Keys::kChunks; ++c) query[c].load(q, c, headBase, group);
         }
         float maximum[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
-        int unit = warp;
-        for (int window = range.begin + warp * kUnitWindows; window < range.end;
-             window += kSelectWarps * kUnitWindows, unit += kSelectWarps) {
+        int unit = warp, window = range.begin + warp * kUnitWindows;
+        constexpr int kStep = Team::kWarps * kUnitWindows;
+        if (kKept && headBase > 0 && window < range.end) unitKeys.load(keys, window, range.end);
+#pragma unroll 1
+        for (; window < range.end; window += kStep, unit += Team::kWarps) {
             float logits[Keys::kTiles][4] = {};
             if constexpr (kKept) {
-                Keys unitKeys;
-                unitKeys.load(keys, window, range.end);
 #pragma unroll
                 for (int c = 0; c < Keys::kChunks; ++c)
 #pragma unroll
                     for (int t = 0; t < Keys::kTiles; ++t) query[c].multiply(logits[t], unitKeys.k[t][c]);
+                if (window + kStep < range.end) unitKeys.load(keys, window + kStep, range.end);
             } else {
 #pragma unroll 3
                 for (int c = 0; c < Keys::kChunks; ++c) {
@@ -168,49 +171,65 @@ __device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* key
 #pragma unroll
             for (int offset = 1; offset < 4; offset *= 2) sum[h] += __shfl_xor_sync(0xffffffffu, sum[h], offset);
             const int head = headBase + row + h * 8;
-            if (quad == 0) small.maxima[warp][head] = maximum[h], small.sums[warp][head] = sum[h];
+            if (quad == 0) small.warps[head][warp] = make_float2(maximum[h], sum[h]);
         }
     }
 }
 
-/// Sums over the group of the softmax of every window, into `windowSums`: the ranks tell each other their maxima and
-/// sums. Begins and ends with a barrier.
-template <class Cluster>
-__device__ void sumOverGroup(const Cluster& cluster, int group, const RankWindows& range, const SelectShared& to,
-                             int stride, SelectSmall& small) {
-    const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
+/// Sums over the group of the softmax of every window, in place of the first head's exponentials: the ranks tell each
+/// other their maxima and sums, and wait for each other after `meanwhile`. Begins and ends with a barrier.
+template <class Team, class Cluster, class Meanwhile>
+__device__ void sumOverGroup(const Cluster& cluster, int group, Divider byGroup, const RankWindows& range,
+                             const SelectShared& to, int stride, SelectSmall<Team>& small, const Meanwhile& meanwhile) {
     const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
     __syncthreads();
-    for (int head = lane; head < group; head += kWarp) {
-        float maximum = -INFINITY, sum = 0;
+    // Neighbouring threads have a head's share of one warp each.
+    const int share = int(threadIdx.x) % Team::kWarps, warp = int(threadIdx.x) / kWarp;
+    constexpr int kHeadsPerWarp = kWarp / Team::kWarps;
+#pragma unroll 1
+    for (int first = warp * kHeadsPerWarp; first < group; first += kWarp) {
+        const int head = first + int(threadIdx.x) % kWarp / Team::kWarps;
+        const float2 mine = small.warps[head][share];
+        float maximum = mine.x;
 #pragma unroll
-        for (int w = 0; w < kSelectWarps; ++w) maximum = fmaxf(maximum, small.maxima[w][head]);
-        const float reference = maximum == -INFINITY ? 0.f : maximum;
+        for (int offset = 1; offset < Team::kWarps; offset *= 2)
+            maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, offset));
+        float sum = mine.y * exponential2(mine.x - (maximum == -INFINITY ? 0.f : maximum));
 #pragma unroll
-        for (int w = 0; w < kSelectWarps; ++w) sum += small.sums[w][head] * exp2f(small.maxima[w][head] - reference);
-        for (int r = warp; r < ranks; r += kSelectWarps)
-            *cluster.map_shared_rank(&small.ranks[rank][head], r) = make_float2(maximum, sum);
+        for (int offset = 1; offset < Team::kWarps; offset *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
+#pragma unroll
+        for (int r = share; r < kSelectCluster; r += Team::kWarps)
+            if (r < ranks && head < group)
+                *cluster.map_shared_rank(&small.ranks[rank][head], r) = make_float2(maximum, sum);
     }
-    cluster.sync();
-    for (int head = lane; head < group; head += kWarp) { // every warp finds the same, sparing a barrier
+    cluster.barrier_arrive();
+    meanwhile();
+    cluster.barrier_wait();
+    const int windows = range.end - range.begin, scales = (windows + kUnitWindows - 1) / kUnitWindows * group;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < scales; i += Team::kThreads) { // each finds the sum itself, sparing a barrier
+        const int head = i - byGroup(i) * group;
+        float2 each[kSelectCluster];
         float maximum = -INFINITY, sum = 0;
-        for (int r = 0; r < ranks; ++r) maximum = fmaxf(maximum, small.ranks[r][head].x);
-        const float reference = maximum == -INFINITY ? 0.f : maximum;
-        for (int r = 0; r < ranks; ++r) sum += small.ranks[r][head].y * exp2f(small.ranks[r][head].x - reference);
-        const float logSum = sum > 0 ? maximum + log2f(sum) : 0.f; // base 2
-        const int units = (range.end - range.begin + kUnitWindows - 1) / kUnitWindows;
-        for (int u = warp; u < units; u += kSelectWarps) {
-            float& scale = to.references[u * group + head];
-            scale = exp2f(scale - logSum);
+#pragma unroll
+        for (int r = 0; r < kSelectCluster; ++r) {
+            each[r] = r < ranks ? small.ranks[r][head] : make_float2(-INFINITY, 0.f);
+            maximum = fmaxf(maximum, each[r].x);
         }
+        const float reference = maximum == -INFINITY ? 0.f : maximum;
+#pragma unroll
+        for (int r = 0; r < kSelectCluster; ++r) sum += each[r].y * exponential2(each[r].x - reference);
+        const float logSum = sum > 0 ? maximum + __log2f(sum) : 0.f; // base 2
+        to.references[i] = exponential2(to.references[i] - logSum);
     }
     __syncthreads();
-    for (int i = threadIdx.x; i < range.end - range.begin; i += kSelectThreads) {
-        const float* scales = to.references + i / kUnitWindows * group;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < windows; i += Team::kThreads) {
+        const float* unitScales = to.references + i / kUnitWindows * group;
         float sum = 0;
 #pragma unroll 8
-        for (int h = 0; h < group; ++h) sum += to.exponentials[std::size_t(h) * stride + i] * scales[h];
-        to.windowSums[i] = sum;
+        for (int h = 0; h < group; ++h) sum += to.exponentials[h * stride + i] * unitScales[h];
+        to.exponentials[i] = sum;
     }
     __syncthreads();
 }
@@ -226,6 +245,7 @@ public:
         float best = -INFINITY;
 #pragma unroll
         for (int i = 0; i < kAsked; ++i) best = fmaxf(best, asked_[i]); // NaN loses
+#pragma unroll 1
         for (int i = first_ + kAsked; i < end_; ++i) best = fmaxf(best, scores_[i]);
         return best;
     }
@@ -238,14 +258,16 @@ private:
 };
 
 /// Bounds of q k over every block's range of keys; a warp per block.
-template <int kDim>
+template <int kDim, class Team>
 __device__ void boundRanges(const SelectArgs& a, const Bf16* q, int group, int head, const RankWindows& range,
                             float* queries, float* awareAtRank0) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    for (int i = threadIdx.x; i < group * kDim; i += kSelectThreads) queries[i] = __bfloat162float(q[i]);
+#pragma unroll 1
+    for (int i = threadIdx.x; i < group * kDim; i += Team::kThreads) queries[i] = __bfloat162float(q[i]);
     __syncthreads();
     constexpr int kMine = kDim / kWarp;
-    for (int b = range.firstBlock + warp; b < range.endBlock; b += kSelectWarps) {
+#pragma unroll 1
+    for (int b = range.firstBlock + warp; b < range.endBlock; b += Team::kWarps) {
         const Bf16* bounds = a.index.ranges + std::size_t(a.index.blockFirst[head] + b) * 2 * kDim;
         float low[kMine], high[kMine];
 #pragma unroll

@@ -6,11 +6,15 @@
 
 namespace kvscope::cuda {
 
-/// What was asked for before it is needed, so that its way from memory hides behind the scores.
-template <int kDim, int kItems> struct SelectState {
-    static constexpr int kBytes = (kItems + 7) / 8; // of the bitmap of the step before, per thread
-    static constexpr bool kToken = kDim <= kSelectThreads;
-    std::uint8_t previous[kBytes] = {}, hasPrevious = 0;
+/// Sets of blocks in shared memory: those chosen, and of them those without a slot.
+template <class Team> struct SelectSets { BlockSet<Team> chosen, missing; };
+
+/// What is asked for before it is needed, so that its way from memory hides behind the ranks' waiting for each other.
+template <int kDim, class Team> struct SelectState {
+    using Set = BlockSet<Team>;
+    static constexpr bool kToken = kDim <= Team::kThreads;
+    std::uint32_t previous = 0; // word threadIdx.x of the bitmap of the step before
+    std::uint8_t hasPrevious = 0;
     std::int32_t mapped = -1; // block in slot threadIdx.x
     std::int64_t store = 0;   // first block of the head in the host store
     Bf16 key = {}, value = {};
@@ -19,9 +23,7 @@ template <int kDim, int kItems> struct SelectState {
         const int thread = threadIdx.x;
         if (a.previous != nullptr && !a.oneSequence) {
             hasPrevious = a.hasPrevious[at.head];
-#pragma unroll
-            for (int i = 0; i < kBytes; ++i)
-                if (thread * kItems < a.maxBlocks) previous[i] = previousAt(a, at)[i];
+            if (thread < wordsOf(a)) previous = previousAt(a, at)[thread];
         }
         if (a.slots == 0) return;
         if (thread < a.slots) mapped = a.map[std::size_t(at.head) * a.slots + thread];
@@ -31,56 +33,76 @@ template <int kDim, int kItems> struct SelectState {
             if (a.shape.latentValue == 0) value = a.newValue[std::size_t(at.item) * kDim + thread];
         }
     }
-    __device__ static std::uint8_t* previousAt(const SelectArgs& a, const SelectItem& at) {
-        return a.previous + std::size_t(at.head) * selectionBitmapBytes(a.maxBlocks) + threadIdx.x * kBytes;
+    /// Of a bitmap of 32 blocks a word; at most as many as threads.
+    __device__ static int wordsOf(const SelectArgs& a) {
+        return min(Set::kWords, selectionBitmapBytes(a.maxBlocks) / 4);
+    }
+    __device__ static std::uint32_t* previousAt(const SelectArgs& a, const SelectItem& at) {
+        return reinterpret_cast<std::uint32_t*>(a.previous + std::size_t(at.head) * selectionBitmapBytes(a.maxBlocks));
     }
 };
 
-/// Slots without a listed block, in the order in which misses take them; listed blocks find theirs in `slots`.
-__device__ inline void findFreeSlots(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
-                                     std::int32_t mapped, SelectCounter& counter) {
+/// Which slots hold chosen blocks, and which none.
+template <class Team>
+__device__ void findResident(const SelectArgs& a, const SelectItem& at, const SelectShared& shared, std::int32_t mapped,
+                             const BlockSet<Team>& chosen, int& hits) {
     const std::int32_t* map = a.map + std::size_t(at.head) * a.slots;
-    const std::int32_t* lastUse = a.lastUse != nullptr ? a.lastUse + std::size_t(at.head) * a.slots : nullptr;
-    constexpr std::int32_t kInUse = 0x7fffffff;
-    for (int base = 0, running = 0; base < a.slots; base += kSelectThreads) {
+#pragma unroll 1
+    for (int base = 0; base < a.slots; base += Team::kThreads) {
         const int s = base + int(threadIdx.x);
         const std::int32_t block = s >= a.slots ? -1 : base == 0 ? mapped : map[s];
-        const int place = block >= 0 && block < at.blocks ? shared.listAt[block] : -1;
-        if (place >= 0) shared.slots[place] = s;
-        const bool free = s < a.slots && place < 0;
-        if (lastUse == nullptr) {
-            int total = 0;
-            const int before = running + counter.prefix(free ? 1 : 0, total);
-            if (free) shared.freeSlots[before] = s;
-            running += total;
-        } else if (s < a.slots) {
-            shared.slotUse[s] = free ? lastUse[s] : kInUse;
-            shared.slotBlock[s] = block;
-        }
-    }
-    if (lastUse == nullptr) return;
-    __syncthreads();
-    // Longest unused first; equal: the lower block; empty ones before all, by slot.
-    for (int s = threadIdx.x; s < a.slots; s += kSelectThreads) {
-        const std::int32_t use = shared.slotUse[s], block = shared.slotBlock[s];
-        if (use == kInUse) continue;
-        int place = 0;
-        for (int other = 0; other < a.slots; ++other) {
-            const std::int32_t otherUse = shared.slotUse[other], otherBlock = shared.slotBlock[other];
-            const bool earlier =
-                otherUse < use || (otherUse == use && (otherBlock < block || (otherBlock == block && other < s)));
-            place += earlier ? 1 : 0;
-        }
-        shared.freeSlots[place] = s;
+        const bool listed = block >= 0 && block < at.blocks && chosen.has(block);
+        if (listed) shared.slotOf[block] = std::int16_t(s);
+        if (s < a.slots) shared.blockIn[s] = block;
+        const std::uint32_t full = __ballot_sync(0xffffffffu, listed);
+        if (threadIdx.x % kWarp != 0 || s >= a.slots) continue;
+        shared.freeBits[s / kWarp] = ~full;
+        if (full != 0) atomicAdd(&hits, __popc(full));
     }
 }
 
+/// Free slots in the order in which misses take them: by number, or the longest unused first; of those the lower
+/// block, empty ones before all, by number. Ends with a barrier.
+template <class Team>
+__device__ void orderFreeSlots(const SelectArgs& a, const SelectItem& at, const SelectShared& shared) {
+    const auto isFree = [&](int s) { return (shared.freeBits[s / kWarp] >> s % kWarp & 1u) != 0; };
+    if (a.lastUse == nullptr) {
+#pragma unroll 1
+        for (int s = threadIdx.x; s < a.slots; s += Team::kThreads) {
+            if (!isFree(s)) continue;
+            int place = __popc(shared.freeBits[s / kWarp] & ((1u << s % kWarp) - 1u));
+#pragma unroll 1
+            for (int w = 0; w < s / kWarp; ++w) place += __popc(shared.freeBits[w]);
+            shared.freeSlots[place] = s;
+        }
+        __syncthreads();
+        return;
+    }
+    const std::size_t first = std::size_t(at.head) * a.slots;
+#pragma unroll 1
+    for (int s = threadIdx.x; s < a.slots; s += Team::kThreads) shared.slotUse[s] = a.lastUse[first + s];
+    __syncthreads();
+#pragma unroll 1
+    for (int s = threadIdx.x; s < a.slots; s += Team::kThreads) {
+        if (!isFree(s)) continue;
+        const std::int32_t use = shared.slotUse[s], block = shared.blockIn[s];
+        int place = 0;
+#pragma unroll 1
+        for (int other = 0; other < a.slots; ++other) {
+            const std::int32_t otherUse = shared.slotUse[other], otherBlock = shared.blockIn[other];
+            const bool earlier =
+                otherUse < use || (otherUse == use && (otherBlock < block || (otherBlock == block && other < s)));
+            place += earlier && isFree(other) ? 1 : 0;
+        }
+        shared.freeSlots[place] = s;
+    }
+    __syncthreads();
+}
+
 /// One entry of the list for the recorder.
-__device__ inline void recordEntry(const SelectArgs& a, const SelectItem& at, const SelectShared& shared, int i,
-                                   bool hit) {
-    const int b = shared.list[i];
-    const std::uint8_t origin = shared.origins[b];
-    const std::size_t to = std::size_t(at.item) * a.capacity + i;
+__device__ inline void recordEntry(const SelectArgs& a, const SelectItem& at, const SelectShared& shared, int place,
+                                   int b, std::uint8_t origin, bool hit) {
+    const std::size_t to = std::size_t(at.item) * a.capacity + place;
     if (a.recordBlocks != nullptr)
         a.recordBlocks[to] = std::uint32_t(b) | std::uint32_t(origin) << kOriginShift | (hit ? 1u : 0u) << kHitShift;
     if (a.recordScores != nullptr)
@@ -91,13 +113,13 @@ __device__ inline void recordEntry(const SelectArgs& a, const SelectItem& at, co
 }
 
 /// The new token's key and value into its block, which is the list's last; a full block goes to the host once.
-template <int kDim, int kItems>
-__device__ void placeToken(const SelectArgs& a, const SelectItem& at, const SelectState<kDim, kItems>& state,
-                           int tail) {
+template <int kDim, class Team>
+__device__ void placeToken(const SelectArgs& a, const SelectItem& at, const SelectState<kDim, Team>& state, int tail) {
     const int bs = a.shape.blockSize, row = at.position - at.current * bs;
     Bf16* block = a.pool + (std::size_t(at.head) * a.slots + tail) * blockElements(a.shape);
-    for (int c = threadIdx.x; c < kDim && a.newKey != nullptr; c += kSelectThreads) {
-        constexpr bool kToken = SelectState<kDim, kItems>::kToken;
+#pragma unroll 1
+    for (int c = threadIdx.x; c < kDim && a.newKey != nullptr; c += Team::kThreads) {
+        constexpr bool kToken = SelectState<kDim, Team>::kToken;
         const std::size_t from = std::size_t(at.item) * kDim + c;
         block[row * kDim + c] = kToken ? state.key : a.newKey[from];
         if (a.shape.latentValue == 0)
@@ -110,99 +132,100 @@ __device__ void placeToken(const SelectArgs& a, const SelectItem& at, const Sele
     }
 }
 
-/// Slots of the listed blocks, loads of those that have none, the recorder's entries. Returns the misses.
-template <int kDim, int kItems>
-__device__ int assignSlots(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
-                           const SelectState<kDim, kItems>& state, int count, SelectSmall& small,
-                           SelectCounter& counter) {
-    std::int32_t* map = a.map + std::size_t(at.head) * a.slots;
-    const bool recorded = !at.dense && (a.recordBlocks != nullptr || a.recordScores != nullptr);
-    // Begins now: takes a slot, is not loaded.
-    const int fresh = at.position == at.current * a.shape.blockSize ? at.current : -1;
-    findFreeSlots(a, at, shared, state.mapped, counter);
-    int missed = 0;
-    for (int base = 0; base < count; base += kSelectThreads) {
-        const int i = base + int(threadIdx.x);
-        const bool listed = i < count;
-        // Of the keep-selected kind a barrier has passed; after the other's last loop the next prefix has one.
-        int total = 0;
-        if (base == 0 && a.lastUse != nullptr) __syncthreads();
-        const int block = listed ? shared.list[i] : 0, known = listed ? shared.slots[i] : 0;
-        const bool miss = known < 0;
-        const int place = missed + counter.prefix(miss ? 1 : 0, total);
-        missed += total;
-        if (!listed) continue;
-        const int slot = miss ? shared.freeSlots[place] : known;
-        shared.slots[i] = a.listSlot[std::size_t(at.item) * a.capacity + i] = slot;
-        if (miss) {
-            map[slot] = block;
-            if (block == fresh) {
-                small.freshMissed = 1;
-            } else {
-                const std::uint32_t move = atomicAdd(&a.moves.counts[0], 1u);
-                a.moves.loads[move] = {std::uint32_t(state.store + block), std::uint32_t(at.head * a.slots + slot)};
-            }
-        }
-        if (a.lastUse != nullptr) a.lastUse[std::size_t(at.head) * a.slots + slot] = at.position;
-        if (recorded) recordEntry(a, at, shared, i, !miss || block == fresh);
-    }
-    __syncthreads();
-    placeToken(a, at, state, shared.slots[count - 1]);
-    return missed - small.freshMissed;
+/// The slot of a chosen block, or -1.
+__device__ inline int slotOf(const SelectArgs& a, const SelectShared& shared, int block) {
+    const int slot = shared.slotOf[block];
+    return slot >= 0 && slot < a.slots && shared.blockIn[slot] == block ? slot : -1;
 }
 
-/// Everything that follows the choice.
-template <int kDim, int kItems>
+/// Slots for this thread's blocks that have none, and the loads that fill them; but for the block that begins now.
+template <int kDim, class Team>
+__device__ void loadMissing(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
+                            const SelectState<kDim, Team>& state, BlockSet<Team>& missing,
+                            const bool (&missed)[Team::kItems], int fresh, int (&slots)[Team::kItems]) {
+    missing.put(missed);
+    orderFreeSlots<Team>(a, at, shared); // with a barrier
+    const BlocksBefore<Team> before(missing);
+    const unsigned lane = threadIdx.x % kWarp;
+#pragma unroll
+    for (int i = 0; i < Team::kItems; ++i) {
+        const int b = Team::blockOf(i);
+        const bool load = missed[i] && b != fresh;
+        const std::uint32_t loads = __ballot_sync(0xffffffffu, load);
+        std::uint32_t move = 0; // the first of the warp's loads
+        if (lane == 0 && loads != 0) move = atomicAdd(&a.moves.counts[0], unsigned(__popc(loads)));
+        move = __shfl_sync(0xffffffffu, move, 0) + __popc(loads & ((1u << lane) - 1u));
+        if (!missed[i]) continue;
+        slots[i] = shared.freeSlots[before.before[i]];
+        const std::size_t mapped = std::size_t(at.head) * a.slots + slots[i];
+        a.map[mapped] = b;
+        if (load) a.moves.loads[move] = {std::uint32_t(state.store + b), std::uint32_t(mapped)};
+    }
+}
+
+/// Everything that follows the choice. Every thread lists the blocks it chose.
+template <int kDim, class Team>
 __device__ void writeLists(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
-                           const SelectState<kDim, kItems>& state, const std::uint8_t (&mine)[kItems],
-                           SelectSmall& small, SelectCounter& counter) {
-    using State = SelectState<kDim, kItems>;
-    const int firstMine = int(threadIdx.x) * kItems;
+                           const SelectState<kDim, Team>& state, const std::uint8_t (&origins)[Team::kItems],
+                           SelectSmall<Team>& small, SelectSets<Team>& sets) {
+    const bool recorded = !at.dense && (a.recordBlocks != nullptr || a.recordScores != nullptr);
+    bool chosen[Team::kItems];
+#pragma unroll
+    for (int i = 0; i < Team::kItems; ++i) chosen[i] = Team::blockOf(i) < at.blocks && origins[i] != kUnchosen;
+    sets.chosen.put(chosen);
+    __syncthreads();
+    const BlocksBefore<Team> listed(sets.chosen);
+    const int count = min(listed.all, a.capacity);
+    const std::size_t first = std::size_t(at.item) * a.capacity;
+    if (a.slots > 0) findResident<Team>(a, at, shared, state.mapped, sets.chosen, small.hits);
+#pragma unroll
+    for (int i = 0; i < Team::kItems; ++i) {
+        chosen[i] = chosen[i] && listed.before[i] < a.capacity;
+        if (!chosen[i]) continue;
+        a.listBlock[first + listed.before[i]] = Team::blockOf(i);
+        if (a.slots == 0 && recorded) recordEntry(a, at, shared, listed.before[i], Team::blockOf(i), origins[i], true);
+    }
     const bool remembers = a.previous != nullptr && !a.oneSequence;
     const bool comparable = remembers && state.hasPrevious != 0 && !at.dense;
-    int chosen = 0, kept = 0, count = 0;
-    std::uint8_t bitmap[State::kBytes] = {};
+    if (remembers && threadIdx.x < SelectState<kDim, Team>::wordsOf(a)) {
+        const std::uint32_t now = sets.chosen.word[threadIdx.x];
+        SelectState<kDim, Team>::previousAt(a, at)[threadIdx.x] = now;
+        if (const int kept = __popc(now & state.previous); comparable && kept > 0) atomicAdd(&small.kept, kept);
+    }
+    int misses = 0;
+    // Begins now: takes a slot, is not loaded.
+    const int fresh = at.position == at.current * a.shape.blockSize ? at.current : -1;
+    if (a.slots > 0) {
+        __syncthreads();
+        misses = listed.all - small.hits;
+        int slots[Team::kItems];
+        bool missed[Team::kItems];
 #pragma unroll
-    for (int i = 0; i < kItems; ++i)
-        if (firstMine + i < at.blocks && mine[i] != kUnchosen) ++chosen, bitmap[i / 8] |= std::uint8_t(1u << i % 8);
-    if (remembers && firstMine < a.maxBlocks) {
+        for (int i = 0; i < Team::kItems; ++i) {
+            slots[i] = chosen[i] ? slotOf(a, shared, Team::blockOf(i)) : 0;
+            missed[i] = slots[i] < 0;
+        }
+        if (misses > 0) loadMissing<kDim, Team>(a, at, shared, state, sets.missing, missed, fresh, slots);
 #pragma unroll
-        for (int i = 0; i < State::kBytes; ++i) {
-            if (comparable) kept += __popc(state.previous[i] & bitmap[i]);
-            State::previousAt(a, at)[i] = bitmap[i];
+        for (int i = 0; i < Team::kItems; ++i) {
+            const int b = Team::blockOf(i);
+            if (missed[i] && b == fresh) small.freshMissed = 1;
+            if (!chosen[i]) continue;
+            a.listSlot[first + listed.before[i]] = slots[i];
+            if (a.lastUse != nullptr) a.lastUse[std::size_t(at.head) * a.slots + slots[i]] = at.position;
+            if (recorded) recordEntry(a, at, shared, listed.before[i], b, origins[i], !missed[i] || b == fresh);
+            if (listed.before[i] == count - 1) small.lastSlot = slots[i];
         }
     }
-    if (threadIdx.x == 0) small.freshMissed = 0;
-    int next = counter.prefix(chosen, count);
-    count = min(count, a.capacity);
-    std::int32_t* listOut = a.listBlock + std::size_t(at.item) * a.capacity;
-#pragma unroll
-    for (int i = 0; i < kItems; ++i) {
-        const int b = firstMine + i;
-        if (b >= at.blocks) continue;
-        const bool listed = mine[i] != kUnchosen && next < a.capacity;
-        shared.origins[b] = mine[i];
-        if (a.slots > 0) shared.listAt[b] = listed ? std::int16_t(next) : std::int16_t(-1);
-        if (!listed) continue;
-        shared.list[next] = listOut[next] = b;
-        shared.slots[next++] = -1;
-    }
-    if (threadIdx.x == 0) a.listCount[at.item] = count;
-    if (comparable)
-        kept = counter.sum(kept); // with a barrier: the list is complete
-    else
-        __syncthreads();
-    int misses = 0;
-    if (a.slots > 0) {
-        misses = assignSlots(a, at, shared, state, count, small, counter);
-    } else if (!at.dense && (a.recordBlocks != nullptr || a.recordScores != nullptr)) {
-        for (int i = threadIdx.x; i < count; i += kSelectThreads) recordEntry(a, at, shared, i, true);
-    }
+    __syncthreads();
+    if (a.slots > 0) placeToken(a, at, state, small.lastSlot);
     if (a.endMark != nullptr) __syncthreads();
     if (threadIdx.x != 0) return;
+    a.listCount[at.item] = count;
+    misses -= small.freshMissed;
     if (a.recordHead != nullptr)
         a.recordHead[at.item] = at.dense ? SelectionHead{0, -1, 0, misses}
-                                         : SelectionHead{count, comparable ? kept : -1, count - misses, misses};
+                                         : SelectionHead{count, comparable ? small.kept : -1, count - misses, misses};
     if (remembers) a.hasPrevious[at.head] = at.dense ? 0 : 1;
     stampLatest(a.endMark);
 }

@@ -333,13 +333,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{kSmallLatentDim, 40, 16, 8, 4, kRange, false, {1, 2, false, 9, 0}, 3000},
                       Case{kLatentDim, 64, 64, 32, 16, kPooled, false, {1, 4, false, 9, 0}, 4000}));
 
-/// Few different scores, and none that are numbers: exactly the host's choice, the lower block of equal ones. Slots
-/// that are free are taken the longest unused first.
+/// Few different scores, and none that are numbers, and scores of every size, and such as differ in their last bits:
+/// exactly the host's choice, the lower block of equal ones. Slots that are free are taken the longest unused first.
 TEST_F(CudaTest, SelectionBreaksTiesAsTheHostDoes) {
     constexpr int kRows = 2, kKvHeads = 2, kHeads = kRows * kKvHeads, kDim = 64, kBlockSize = 16;
+    constexpr int kEverySize = 0, kNear = -1;
     const AttentionShape shape{8, kKvHeads, kDim, kBlockSize};
     for (const int maxBlocks : {40, 250, 700, 2048, 5000})
-        for (const int kinds : {1, 3, 40}) {
+        for (const int kinds : {1, 3, 40, kEverySize, kNear}) {
             SCOPED_TRACE(::testing::Message() << maxBlocks << " blocks, " << kinds << " scores");
             const int aware = uniform(1, maxBlocks / 4), agnostic = kinds == 1 ? 0 : uniform(1, maxBlocks / 4);
             const SelectionBudget budget{1, 2, true, aware, agnostic};
@@ -348,6 +349,8 @@ TEST_F(CudaTest, SelectionBreaksTiesAsTheHostDoes) {
             std::vector<std::int64_t> first;
             for (int h = 0; h < kHeads; ++h) first.push_back(std::int64_t(h) * maxBlocks);
             const auto drawn = [&] {
+                if (kinds == kEverySize) return std::ldexp(uniform(0, 1) == 0 ? 1.f : -1.f, uniform(-120, 120));
+                if (kinds == kNear) return 1.f + float(uniform(0, 5000)) * 0x1p-23f;
                 const int kind = uniform(0, kinds - 1);
                 return kind == 1 ? -INFINITY : kind == 2 ? NAN : float(kind);
             };
