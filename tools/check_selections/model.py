@@ -142,7 +142,8 @@ class Cache:
 
 
 class Model:
-    def __init__(self, shape, weights, bias=True):
+    def __init__(self, shape, weights, bias=1.0):
+        """bias: what an eviction score counts for in the logits."""
         self.shape, self.bias = shape, bias
         self.w = {name: value.astype(np.float64) for name, value in weights.items()}
 
