@@ -17,7 +17,7 @@ class Trial:
 
     def describe(self):
         s = self.shape
-        return (f"{s.layers} layers {s.query_heads}/{s.kv_heads} heads of {s.dim} prompts "
+        return (f"{s.family} {s.layers} layers {s.query_heads}/{s.kv_heads} heads of {s.dim} prompts "
                 f"{','.join(str(len(p)) for p in self.prompts)} {' '.join(self.options)}").strip()
 
 
@@ -31,8 +31,9 @@ def draw(random, methods):
                        or settings.get("backbone") == "nosa" or random.random() < 0.5)
     if method == "quest" and settings["group"] == "per_query_head":  # a union must fit the settings' range
         settings["total_blocks"] = min(settings["total_blocks"], 65536 // shape.group)
-    if method.startswith("infinigen"):
-        settings["dense_layers"] = min(settings["dense_layers"], shape.layers)
+    for dense in ("skip_layers", "dense_layers"):  # most often some layers choose
+        if dense in settings and random.random() < 0.9:
+            settings[dense] = min(settings[dense], max(shape.layers - 1, 1 if dense == "dense_layers" else 0))
     if method == "infinigen":
         settings["partial_dims"] = min(settings["partial_dims"], shape.dim)
     if method == "shadowkv":
@@ -56,10 +57,11 @@ def draw_shape(random, eviction_head):
         group = max(1, group // 2)
         if group == 1:
             break
-    return Shape(layers=pick(random, [1, 2, 3, 4]), query_heads=kv_heads * group, kv_heads=kv_heads, dim=dim,
+    return Shape(layers=pick(random, [1, 2, 2, 3, 3, 4]), query_heads=kv_heads * group, kv_heads=kv_heads, dim=dim,
                  hidden=pick(random, [32, 64, 96]), ffn=48, vocab=pick(random, [64, 300]),
                  theta=pick(random, [100.0, 10000.0, 1e6]), eviction_head=eviction_head,
-                 calibrated=bool(random.random() < 0.5))
+                 calibrated=bool(random.random() < 0.5), family=pick(random, ["llama", "llama", "qwen2", "qwen3"]),
+                 bf16=bool(random.random() < 0.5))
 
 
 def draw_length(random, settings, shortest):
