@@ -86,7 +86,7 @@ def least(method, settings, shape):
 def draw_options(random, method, settings):
     if random.random() < 0.5:
         return []
-    policy = pick(random, ["keep-selected", "lru"])
+    policy = pick(random, ["keep-selected", "lru"] + (["lru-s"] if method == "infllm" else []))
     return ["--cache-policy", policy] if random.random() < 0.5 else \
         ["--cache-policy", policy, "--device-kv", str(attended(method, settings) + int(random.integers(0, 8)))]
 
@@ -217,11 +217,11 @@ def infllm(random):
             "local_tokens": int(random.integers(1, 200)), "topk_blocks": int(random.integers(0, 5)),
             "cached_blocks": int(random.integers(0, 8)), "repr_topk": pick(random, [1, 2, 4, 100]),
             "groups": pick(random, ["layer", "head"]), "prefill": pick(random, ["full", "sparse"]),
-            "exc_block": pick(random, [1, 7, 64, 100, 512])}
+            "exc_block": pick(random, [1, 7, 64, 100, 512]), "score_decay": pick(random, [0.1, 0.5, 0.9])}
 
 
 def shadowkv(random):
-    chunk = pick(random, [1, 8, 8, 16, 64])
+    chunk = pick(random, [2, 8, 8, 16, 64])  # of one token the mean is the key: which are outliers is rounding
     return {"block_size": 64, "chunk_tokens": chunk, "rank": int(random.integers(1, 200)),
             "budget_tokens": int(random.integers(1, 200)), "outlier_tokens": pick(random, [0, 10, 64, 130]),
             "local_chunks": int(random.integers(0, 5))}

@@ -13,13 +13,17 @@ class Slots:
         """-> the blocks of `wanted` that were there; `fresh` begins now and needs no transfer."""
         hits = {b for b in wanted if b in self.map or b == fresh}
         free = [i for i, b in enumerate(self.map) if b not in wanted]
-        if self.policy == "lru":  # of equal age the lower block; empty slots have never been used
+        if self.policy != "keep-selected":  # of equal age the lower block; empty slots have never been used
             free.sort(key=lambda i: (self.used[i], -1 if self.map[i] is None else self.map[i]))
         for slot, block in zip(free, sorted(set(wanted) - set(self.map))):
             self.map[slot] = block
         for block in wanted:
             self.used[self.map.index(block)] = step
         return hits
+
+    def rank(self, block, use):
+        """Makes a block count as used then (lru-s)."""
+        self.used[self.map.index(block)] = use
 
 
 class BlockCache:

@@ -146,16 +146,43 @@ class InfLLM(Method):
         return [Choice([Pick(scores[g], set(range(init, local)), self.p["topk_blocks"], "query-aware")],
                        set(range(init)) | set(range(local, ceil_div(n, self.bs)))) for g in range(self.shape.kv_heads)]
 
+    def weights(self, layer, h, units, n):
+        """Of one query head: tokens and the attention each gets."""
+        rows, local, fixed, g = self.cache.layers[layer], self.first_local(n), self.fixed(layer, n), h // self.shape.group
+        far = self.tokens(layer, g, {u for u in units if u < local}, n)
+        near = self.tokens(layer, g, {u for u in units if u >= local}, n)
+        t = np.concatenate([far, near])
+        logits = np.concatenate([rows.k_plain[far, g] @ fixed[h], rows.k[near, g] @ rows.q[n - 1, h]])
+        return t, softmax(logits / math.sqrt(self.shape.dim) + rows.bias[t, g])
+
     def attend(self, layer, units, n):
-        rows, local, fixed, out = self.cache.layers[layer], self.first_local(n), self.fixed(layer, n), []
+        v, out = self.cache.layers[layer].v, []
         for h in range(self.shape.query_heads):
             g = h // self.shape.group
-            far = self.tokens(layer, g, {u for u in units[g] if u < local}, n)
-            near = self.tokens(layer, g, {u for u in units[g] if u >= local}, n)
-            t = np.concatenate([far, near])
-            logits = np.concatenate([rows.k_plain[far, g] @ fixed[h], rows.k[near, g] @ rows.q[n - 1, h]])
-            out.append(softmax(logits / math.sqrt(self.shape.dim) + rows.bias[t, g]) @ rows.v[t, g])
+            t, p = self.weights(layer, h, units[g], n)
+            out.append(p @ v[t, g])
         return np.array(out)
+
+    def hits(self, layer, g, units, n):
+        there = super().hits(layer, g, units, n)
+        if self.slots and self.slots.heads[layer, g].policy == "lru-s":
+            self.rank_blocks(self.slots.heads[layer, g], layer, g, units, n)
+        return there
+
+    def rank_blocks(self, slots, layer, g, units, n):
+        """What it received from the heads of its set, times the decay of every step since: the one worth least makes
+        room, before all others what is not in the paper's cache. In 64ths of a step, as the program counts."""
+        local = self.first_local(n)
+        heads = self.heads(g) if self.p["groups"] == "head" else range(self.shape.query_heads)
+        far = [u for u in units if min(local, ceil_div(self.p["init_tokens"], self.bs)) <= u < local]
+        worth = dict.fromkeys(far, 0.0)
+        for h in heads if far else ():
+            t, p = self.weights(layer, h, units, n)
+            for u in far:
+                worth[u] += p[t // self.bs == u].sum()
+        for u in units:
+            later = math.log(worth[u]) / -math.log(self.p["score_decay"]) if u in far else 0
+            slots.rank(u, 1e9 + round(64 * (n + later)) if u in far else 0)
 
     def chosen(self, layer, recorded, n):
         self.mass[layer] = np.concatenate([self.mass[layer], np.zeros((self.shape.query_heads, 1))], 1)

@@ -75,8 +75,20 @@ class DoubleSparsity(Labels):
 class AsyncTLS(Labels):
     kind = "qk_max"
 
+    def seeds(self):
+        return {(layer, g): set(blocks) for layer, row in enumerate(self.before) for g, (blocks, _) in enumerate(row)}
+
     def hits(self, layer, g, units, n):
-        return None  # the candidates are in the cache, of which the trace holds what was chosen
+        """All candidates are in the cache; what the step before asked for and had to wait for is no hit."""
+        if self.slots is None:
+            return set(units)
+        asked, came = self.asked.pop((layer, g), (set(), set()))
+        there = self.slots.step(layer, g, self.candidates[g], n) - (asked - came)
+        if self.p["lag"]:
+            blocks = self.before[layer][g][0]
+            self.asked[layer, g] = blocks, self.slots.heads[layer, g].admit(blocks, None, n - self.prompt)
+        self.settled[layer, g] = not self.tied[g] and self.settled.get((layer, g), True)
+        return there & set(units) if self.settled[layer, g] else None
 
     def kept(self):
         return min(self.p["d_c"], self.shape.dim)
@@ -87,6 +99,8 @@ class AsyncTLS(Labels):
 
     def start(self):
         super().start()
+        self.settled = {}  # whether no rounding has come into the cache of a (layer, KV head)
+        self.asked = {}  # by (layer, KV head): what the step asked for, and what of it was there
         self.before = [[self.blocks(layer, g, self.prompt) for g in range(self.shape.kv_heads)]
                        for layer in range(self.shape.layers)]
 
@@ -107,11 +121,13 @@ class AsyncTLS(Labels):
 
     def choose(self, layer, n):
         """The trace holds the blocks of the chosen tokens."""
-        rows, choices, self.own = self.cache.layers[layer], [], []
+        rows, choices, self.own, self.candidates, self.tied = self.cache.layers[layer], [], [], [], []
         for g in range(self.shape.kv_heads):
             now = self.blocks(layer, g, n)
             blocks, tie = self.before[layer][g] if self.p["lag"] else now
             blocks = blocks | {(n - 1) // self.bs}
+            self.candidates.append(blocks)
+            self.tied.append(tie or now[1])
             self.before[layer][g] = now
             t = np.array(sorted(t for b in blocks for t in range(b * self.bs, min(n, (b + 1) * self.bs))))
             c = self.channels[layer][g]
