@@ -163,6 +163,7 @@ TEST_F(SessionFormTest, EveryMethodGetsAnEditorPerParameterShowingTheCheckpoints
             auto* editor = form.findChild<QWidget*>(QStringLiteral("param_") + QString::fromStdString(parameter.key));
             ASSERT_NE(editor, nullptr) << method.name << " " << parameter.key;
             EXPECT_FALSE(editor->toolTip().isEmpty()) << parameter.key;
+            EXPECT_FALSE(editor->toolTip().contains("e+")) << editor->toolTip().toStdString();
             if (const auto* number = qobject_cast<const QDoubleSpinBox*>(editor))
                 EXPECT_NEAR(number->value(), defaults.number(parameter.key), 1e-4);
             else
