@@ -211,6 +211,23 @@ TEST_F(SessionFormTest, TooFewDeviceSlotsDisableRun) {
     EXPECT_TRUE(runButton()->isEnabled());
 }
 
+TEST_F(SessionFormTest, TheCachePolicyIsTheMethodsOwnUnlessOneIsChosen) {
+    choose("infllm");
+    EXPECT_EQ(form.request().options.cachePolicy, "") << "least recent use, because its pool has slots to spare";
+    auto* policy = find<QComboBox>("cachePolicy");
+    policy->setCurrentIndex(policy->findData(QStringLiteral("lru-s")));
+    EXPECT_TRUE(runButton()->isEnabled()) << reason().toStdString();
+    EXPECT_EQ(form.request().options.cachePolicy, "lru-s");
+    choose("nosa"); // does not say what blocks are worth
+    EXPECT_FALSE(runButton()->isEnabled());
+    EXPECT_TRUE(reason().contains("lru-s") && reason().contains("infllm")) << reason().toStdString();
+    find<QCheckBox>("offload")->setChecked(false);
+    EXPECT_TRUE(runButton()->isEnabled());
+    choose("h2o"); // keeps what is on the device by its own rule
+    find<QCheckBox>("offload")->setChecked(true);
+    EXPECT_TRUE(runButton()->isEnabled()) << reason().toStdString();
+}
+
 TEST_F(SessionFormTest, FreeTextIsCountedWithTheModelsTokenizerAndMustNotBeEmpty) {
     find<QComboBox>("promptKind")->setCurrentIndex(int(PromptSource::Kind::Text));
     EXPECT_FALSE(runButton()->isEnabled());

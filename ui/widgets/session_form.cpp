@@ -181,6 +181,11 @@ QString SessionForm::findProblem() {
         offload_->isChecked() && !spec.dense && !spec.ownDeviceTier; // blocks go through the device cache
     deviceSlots_->setEnabled(pooled);
     cachePolicy_->setEnabled(pooled);
+    try {
+        if (const std::string policy = options().cachePolicy; !policy.empty()) checkCachePolicy(policy, entry, spec);
+    } catch (const Error& error) {
+        return tr("%1. See Advanced.").arg(QString::fromStdString(oneLine(error)));
+    }
 
     if (const QString problem = prompt_->problem(); !problem.isEmpty()) return problem;
     const std::optional<int> promptTokens = prompt_->tokens();
