@@ -354,6 +354,24 @@ TEST_F(SessionFormTest, ASavedValueThatIsNoLongerAllowedFallsBackToTheDefault) {
     EXPECT_EQ(other.problem(), QString());
 }
 
+TEST_F(SessionFormTest, SaysHowManyTokensAreAttendedWhateverTheBudgetIsCountedIn) {
+    find<QSpinBox>("needleTokens")->setValue(9000);
+    find<QSpinBox>("maxNewTokens")->setValue(100);
+    const auto said = [&](const char* method) {
+        choose(method);
+        return find<QLabel>("budget")->text().toStdString();
+    };
+    const auto contains = [](const std::string& text, const char* part) { return text.find(part) != text.npos; };
+    EXPECT_TRUE(contains(said("full"), "all 9,100")) << said("full");
+    EXPECT_TRUE(contains(said("nosa"), "most 1,024 of")) << said("nosa");       // 16 blocks
+    EXPECT_TRUE(contains(said("h2o"), "most 1,801 of")) << said("h2o");         // two tenths of the prompt, the newest
+    EXPECT_TRUE(contains(said("snapkv"), "most 1,124 of")) << said("snapkv");   // and what is generated
+    EXPECT_TRUE(contains(said("asynctls"), "most 512 of")) << said("asynctls"); // tokens, inside 17 blocks
+    EXPECT_TRUE(contains(said("dma-token"), "most 704 of")) << said("dma-token");
+    // 88 chosen chunks of 8, 17 outliers, 4 local ones, nothing that fills none, and what is generated
+    EXPECT_TRUE(contains(said("shadowkv"), "most 972 of")) << said("shadowkv");
+}
+
 TEST(KvEstimate, CountsBlocksOfBothTiers) {
     const auto model = embeddedModel();
     const ModelConfig& config = model->config();
