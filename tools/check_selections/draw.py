@@ -204,10 +204,10 @@ def snapkv(random):
 
 
 def arkvale(random):
-    sink, window, dynamic = int(random.integers(0, 3)), int(random.integers(1, 4)), int(random.integers(0, 5))
+    sink, window, dynamic = int(random.integers(0, 3)), int(random.integers(1, 4)), int(random.integers(1, 5))
     return {"block_size": pick(random, [16, 32, 48]),
             "page_budget": sink + window + dynamic + int(random.integers(0, 4)),
-            "page_topks": max(1, sink + window - 1 + dynamic), "sink_blocks": sink, "window_blocks": window,
+            "page_topks": sink + window - 1 + dynamic, "sink_blocks": sink, "window_blocks": window,
             "groups": pick(random, ["layer", "head"]), "digest": pick(random, ["cuboid-mean", "bounds"]),
             "skip_layers": int(random.integers(0, 3)), "prefetch_layers": int(random.integers(0, 2))}
 
