@@ -201,7 +201,7 @@ QString SessionForm::findProblem() {
     const int attended = mostAttended(entry, values, spec, *promptTokens, maxNewTokens_->value());
     std::optional<std::int64_t> chosenSlots;
     if (pooled && deviceSlots_->value() > 0) chosenSlots = deviceSlots_->value();
-    if (spec.ownDeviceTier && attended > 0) chosenSlots = spec.grid.blocks(attended);
+    if (spec.ownDeviceTier) chosenSlots = spec.grid.blocks(attended > 0 ? attended : tokens);
     const KvEstimate estimate =
         estimateKv(*loaded_, spec, tokens, sequences_->value(), offload_->isChecked(), chosenSlots, options().backend);
     const QString budgetText =
