@@ -128,6 +128,7 @@ int calibrateModel(const Arguments& arguments) {
     if (folder.empty())
         throw Error(ErrorKind::BadInput, fmt::format("{} has no folder of its own", model->name()),
                     "say with -o where the files go, and use them with --calibration");
+    checkCalibrationFolder(folder);
     const Progress show = action.whole();
     const CalibrateResult result = calibrate(
         model, options,

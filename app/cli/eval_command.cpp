@@ -136,6 +136,9 @@ int run(Arguments& arguments) {
     options.backend = arguments.backend == nameOf(Backend::Cuda) ? Backend::Cuda : Backend::Cpu;
     options.link = Link::parse(arguments.link);
     options.oracle = !arguments.noOracle;
+    if (options.promptsPerDepth == 0 && options.textTokens == 0)
+        throw Error(ErrorKind::BadInput, "nothing is left to measure without needle prompts and without text",
+                    "give --prompts or --text-tokens a number above 0");
     if (options.promptsPerDepth == 0) options.depths.clear();
     LongAction action;
     const auto model = Model::load(arguments.model, action.part(0, 0.01), action.stop(), arguments.calibration);

@@ -56,7 +56,7 @@ std::string rangeOf(const Parameter& parameter) {
     case ParameterType::Choice:
         return fmt::format("{}", fmt::join(parameter.choices, ", "));
     default:
-        return fmt::format("{:g} to {:g}", parameter.min, parameter.max);
+        return fmt::format("{} to {}", parameter.min, parameter.max);
     }
 }
 

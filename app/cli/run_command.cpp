@@ -79,6 +79,11 @@ SessionOptions sessionOptions(const RunArguments& arguments) {
     options.link = Link::parse(arguments.link);
     options.stopAtEos = !arguments.noEos;
     options.offload = !arguments.resident;
+    if (arguments.resident && !options.cachePolicy.empty() && options.cachePolicy != "keep-selected")
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("--cache-policy {} has no effect with --no-offload: no block leaves the device",
+                                options.cachePolicy),
+                    "leave one of them out");
     return options;
 }
 

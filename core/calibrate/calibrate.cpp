@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <limits>
+#include <unistd.h>
 
 namespace kvscope {
 namespace {
@@ -49,9 +50,9 @@ void check(const CalibrateOptions& options, const ModelConfig& config) {
 std::vector<std::vector<std::int32_t>> pieces(const Tokenizer& tokenizer, const CalibrateOptions& options) {
     const auto tokens = std::size_t(options.tokens);
     std::vector<std::vector<std::int32_t>> list;
-    const int slices = options.text.empty() ? (options.texts + 1) / 2 : options.texts;
-    const std::string text =
-        options.text.empty() ? longDocumentPrompt(tokenizer, options.tokens * slices) : options.text;
+    const int slices = options.text ? options.texts : (options.texts + 1) / 2;
+    const std::string text = options.text ? *options.text // the document ends with a sentence: two pieces hold one
+                                          : longDocumentPrompt(tokenizer, options.tokens * std::max(2, slices));
     const auto ids = tokenizer.encode(text, false, false);
     if (ids.size() < tokens)
         throw Error(ErrorKind::BadInput,
@@ -74,6 +75,10 @@ std::vector<std::vector<std::int32_t>> pieces(const Tokenizer& tokenizer, const 
         list.insert(list.begin() + 2 * (i - slices) + 1, std::move(prompt));
     }
     return list;
+}
+
+[[noreturn]] void refuseFolder(const std::string& folder) {
+    throw Error(ErrorKind::Storage, fmt::format("the folder {} cannot be made", folder), "choose another one");
 }
 
 std::vector<std::int32_t> positionsOf(int tokens, int count) {
@@ -178,13 +183,23 @@ std::vector<std::string> calibrationFiles(const CalibrateOptions& options) {
     return names;
 }
 
+void checkCalibrationFolder(const std::string& folder) {
+    namespace fs = std::filesystem;
+    std::error_code failed;
+    fs::path there = fs::absolute(folder, failed);
+    while (!fs::exists(there, failed) && there.has_relative_path()) there = there.parent_path();
+    if (!fs::is_directory(there, failed)) refuseFolder(folder);
+    if (::access(there.c_str(), W_OK | X_OK) != 0)
+        throw Error(ErrorKind::Storage, fmt::format("nothing can be written to the folder {}", folder),
+                    "choose another folder, or change its permissions");
+}
+
 std::vector<std::string> writeCalibration(const std::string& folder, const Model& model,
                                           const CalibrateResult& result) {
     namespace fs = std::filesystem;
     std::error_code failed;
     fs::create_directories(folder, failed);
-    if (failed)
-        throw Error(ErrorKind::Storage, fmt::format("the folder {} cannot be made", folder), "choose another with -o");
+    if (failed) refuseFolder(folder);
     const ModelConfig& config = model.config();
     std::vector<std::string> paths;
     if (result.forecast) {

@@ -21,11 +21,11 @@ namespace kvscope {
 
 struct CalibrateOptions {
     bool forecast = true, channels = true, retaining = true;
-    int texts = 16, tokens = 3000; // so many pieces of so many tokens
-    int queriesPerText = 128;      // sampled query positions, evenly spread over the second half and more
-    std::string text;          // cut into pieces; empty: the built-in document and prompts with needles, alternating
-    ForecastTraining training; // farBlocks 0: as many as the method takes by query
-    RetainingTraining heads;   // steps, seed and threads are those of `training`
+    int texts = 16, tokens = 3000;   // so many pieces of so many tokens
+    int queriesPerText = 128;        // sampled query positions, evenly spread over the second half and more
+    std::optional<std::string> text; // cut into pieces; else: built-in document and prompts with needles, alternating
+    ForecastTraining training;       // farBlocks 0: as many as the method takes by query
+    RetainingTraining heads;         // steps, seed and threads are those of `training`
 };
 
 struct CalibrateResult {
@@ -56,6 +56,9 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
 
 /// Files that these options lead to, in the order they are written.
 std::vector<std::string> calibrationFiles(const CalibrateOptions& options);
+
+/// Before minutes of training: whether its files can be written there. Makes nothing. @throws Error(Storage)
+void checkCalibrationFolder(const std::string& folder);
 
 /// Writes forecast.safetensors, locret.safetensors and double_sparsity.safetensors, what there is of them. @return the
 /// paths

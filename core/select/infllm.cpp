@@ -21,7 +21,7 @@ public:
     InfLlm(const SelectorContext& context, const ParameterValues& values);
 
     Needs needs() const override {
-        return {.plain = true, .prompt = true, .after = true, .promptAttention = together_ > 0};
+        return {.plain = true, .prompt = true, .after = true, .promptAttention = together_ > 0, .ownKeys = true};
     }
     void attendPrompt(const PromptChunk& chunk) override;
     void prompt(const PromptChunk& chunk) override {

@@ -60,6 +60,7 @@ public:
         bool ahead = false;           // calls of lookAhead and after, which may ask for blocks
         bool after = false;           // calls of after
         bool promptAttention = false; // attendPrompt in place of full attention over the prompt
+        bool ownKeys = false;         // attends with other keys than the model's, whose sums tell the oracle nothing
     };
     virtual Needs needs() const { return {}; }
 

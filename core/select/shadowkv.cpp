@@ -27,7 +27,7 @@ public:
           layers_(context.maxTokens.size() * std::size_t(context.shape.layers)),
           heads_(layers_.size() * std::size_t(context.shape.kvHeads)) {}
 
-    Needs needs() const override { return {.plain = true, .prompt = true}; }
+    Needs needs() const override { return {.plain = true, .prompt = true, .ownKeys = true}; }
     void prompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void score(std::span<HeadStep> heads) override {
@@ -351,7 +351,7 @@ MethodEntry shadowKvMethod() {
         if (spec.blockSize % budget.chunk != 0)
             throw Error(ErrorKind::BadInput,
                         fmt::format("chunk_tokens {} does not divide block_size {}", budget.chunk, spec.blockSize),
-                        "use a chunk of 8 or 64 tokens");
+                        "use a chunk that does, e.g. 8, or a larger block_size");
         select::setTokenBudget(spec, (budget.chosen + budget.outliers + budget.local) * budget.chunk);
         spec.traceUnit = budget.chunk;
         spec.traceBudget = -1;

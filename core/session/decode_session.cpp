@@ -82,6 +82,13 @@ void refuseIdleCache(const SessionOptions& options, const MethodEntry& method, c
 
 } // namespace
 
+void checkCachePolicy(const std::string& name, const MethodEntry& method, const SelectionSpec& spec) {
+    if (!findCachePolicy(name).byWorth || spec.ranksBlocks) return;
+    refuse(fmt::format("cache policy {} needs to know what blocks are worth, which method {} does not say", name,
+                       method.name),
+           "use cache policy lru, or method infllm");
+}
+
 double SessionSummary::tokensPerSecond() const {
     return decodeNs > 0 ? double(decodedTokens) * 1e9 / double(decodeNs) : 0.0;
 }
@@ -188,12 +195,8 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
         refuseIdleCache(options, method, spec);
     }
     if (options.cachePolicy.empty()) options.cachePolicy = "keep-selected";
-    const CachePolicy& policy = findCachePolicy(options.cachePolicy);
-    if (policy.byWorth && !spec.ranksBlocks)
-        refuse(fmt::format("cache policy {} needs to know what blocks are worth, which method {} does not say",
-                           policy.name, method.name),
-               "use --cache-policy lru, or --method infllm");
-    setup.cachePolicy = policy.name;
+    checkCachePolicy(options.cachePolicy, method, spec);
+    setup.cachePolicy = options.cachePolicy;
     engine = cuda ? makeCudaEngine(setup) : makeCpuEngine(setup);
     generated.resize(std::size_t(sequences));
     nextToken.resize(std::size_t(sequences));

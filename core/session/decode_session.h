@@ -51,6 +51,9 @@ struct SessionOptions {
     std::string name;                         // of the run; empty: made from method and model
 };
 
+/// @throws Error(BadInput) where no such policy exists, or it goes by what blocks are worth and the method does not say
+void checkCachePolicy(const std::string& name, const MethodEntry& method, const SelectionSpec& spec);
+
 struct SessionSummary {
     int promptTokens = 0, steps = 0;          // decode steps done
     std::int64_t decodedTokens = 0;           // fed by them, all sequences

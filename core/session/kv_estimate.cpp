@@ -22,7 +22,6 @@ KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens,
     KvEstimate estimate;
     // The GPU's resident layers have no copy in host memory.
     estimate.hostBytes = heads * (gpu ? offloaded : config.layers) * blocks * blockBytes;
-    estimate.budgetTokens = spec.dense ? 0 : spec.budgetBlocks() * spec.blockSize;
     estimate.deviceBytes = heads * resident * blocks * blockBytes;
     const std::int64_t numberBytes = gpu ? 2 : 4, windows = spec.grid.windows(tokens);
     std::int64_t perHead = 0;

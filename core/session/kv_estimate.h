@@ -13,7 +13,6 @@ struct KvEstimate {
     std::int64_t indexBytes = 0;                 // what the method keeps of them for its choice, on the device tier
     int blockSlots = 0;                          // per (sequence, layer, KV head); 0: everything resident
     int neededSlots = 0;                         // fewest the method works with
-    int budgetTokens = 0;                        // attended at most per KV head; 0: all
 };
 
 /// @param tokens of every sequence, new ones included

@@ -456,6 +456,7 @@ void LayerAttention::compareWithBest(int layerIndex, HeadStep& item, int step, S
     }
     OracleRecord out{step, layerIndex, item.sequence, item.kvHead};
     describeSelection(blockMass_, chosen_, origins_, out);
+    if (needs_.ownKeys) selection.mass = std::min(1.f, out.mass);
     keepOracle(out, selection);
     if (observer_ != nullptr) observer_->observe(out);
 }

@@ -61,14 +61,16 @@ MethodMemory doubleSparsity(const Place& p) {
     return {labels(p, channels), true, p.kvBytes(heavy), p.kvBytes(p.tokens), int(p.blocksOf(heavy))};
 }
 
-MethodMemory h2o(const Place& p) {
+/// Heavy hitters, recent tokens and the newest one.
+std::int64_t h2oTokens(const ParameterValues& values, int promptTokens) {
     const auto share = [&](const char* count, const char* ratio) {
-        const int asked = p.values.integer(count);
-        return std::max<std::int64_t>(1, asked > 0 ? asked : std::int64_t(p.values.number(ratio) * double(p.tokens)));
+        const int asked = values.integer(count);
+        return std::max<std::int64_t>(1, asked > 0 ? asked : std::int64_t(values.number(ratio) * promptTokens));
     };
-    return kept(p, p.atMost(share("heavy_tokens", "heavy_ratio") + share("recent_tokens", "recent_ratio") + 1),
-                p.gpu ? 16 : 12);
+    return share("heavy_tokens", "heavy_ratio") + share("recent_tokens", "recent_ratio") + 1;
 }
+
+MethodMemory h2o(const Place& p) { return kept(p, p.atMost(h2oTokens(p.values, int(p.tokens))), p.gpu ? 16 : 12); }
 
 MethodMemory snapkv(const Place& p) { return kept(p, p.atMost(p.values.integer("capacity_tokens")), 8); }
 
@@ -144,9 +146,27 @@ MethodMemory methodMemory(const MethodEntry& method, const ParameterValues& valu
         std::int64_t(sequences) *
         (config.layers - (spec.dense ? config.layers : std::min(spec.denseLayers, config.layers)));
     memory.ownTiers = spec.ownDeviceTier;
-    if (!gpu) memory.deviceKvBytes = memory.hostKvBytes = memory.slots = 0;
+    if (!gpu) memory.deviceKvBytes = memory.hostKvBytes = memory.blockSlots = 0;
     for (std::int64_t* bytes : {&memory.indexBytes, &memory.deviceKvBytes, &memory.hostKvBytes}) *bytes *= places;
     return memory;
+}
+
+int mostAttended(const MethodEntry& method, const ParameterValues& values, const SelectionSpec& spec, int promptTokens,
+                 int newTokens) {
+    if (spec.dense) return 0;
+    const auto all = std::int64_t(promptTokens) + newTokens;
+    std::int64_t most = spec.traceUnit == 1 && spec.traceBudget > 0
+                            ? spec.traceBudget
+                            : std::int64_t(spec.budgetBlocks()) * spec.blockSize;
+    if (method.name == "asynctls") most = std::min<std::int64_t>(most, values.integer("k_t")); // inside its blocks
+    if (method.name == "h2o") most = h2oTokens(values, promptTokens);
+    if (method.name == "snapkv") most = std::min(values.integer("capacity_tokens"), promptTokens) + newTokens;
+    if (method.name == "shadowkv") { // and what fills no chunk
+        const select::ChunkBudget budget(values);
+        most = std::int64_t(budget.chosen + budget.outliers + budget.local) * budget.chunk +
+               promptTokens % budget.chunk + newTokens;
+    }
+    return most >= all ? 0 : int(most);
 }
 
 bool gpuTakes(const MethodEntry& method, const ModelConfig& config, int tokens) {

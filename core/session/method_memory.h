@@ -15,12 +15,16 @@ struct MethodMemory {
     /// of the layers it chooses in; on the CPU it reads the common store, and they are nothing.
     bool ownTiers = false;
     std::int64_t deviceKvBytes = 0, hostKvBytes = 0;
-    int slots = 0; // blocks of a KV head's tokens on the device
+    int blockSlots = 0; // blocks of a KV head's tokens on the device
 };
 
 /// Nothing for a method that is its spec. All sequences have `tokens`, nearly all of them prompt.
 MethodMemory methodMemory(const MethodEntry& method, const ParameterValues& values, const SelectionSpec& spec,
                           const ModelConfig& config, int tokens, int sequences, bool gpu);
+
+/// Tokens that a KV head attends to at most in a step; 0: all.
+int mostAttended(const MethodEntry& method, const ParameterValues& values, const SelectionSpec& spec, int promptTokens,
+                 int newTokens);
 
 /// Whether the method's kernels on the GPU, where it has some, take a model of this form and so many tokens of it.
 bool gpuTakes(const MethodEntry& method, const ModelConfig& config, int tokens);

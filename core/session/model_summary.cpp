@@ -197,7 +197,7 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
             if (own.ownTiers) { // what is left to the common tiers: the CPU's store, layers that attend to everything
                 if (gpu) need.hostKvBytes = own.hostKvBytes;
                 need.deviceKvBytes = gpu ? own.deviceKvBytes + denseLayersBytes(model, spec, context, batch) : 0;
-                need.blockSlots = own.slots;
+                need.blockSlots = own.blockSlots;
             }
             need.hostWeightBytes = backend == Backend::Cpu ? std::int64_t(model.fileBytes()) : 0;
             need.deviceWeightBytes = backend == Backend::Cuda ? gpuWeightBytes(model) : 0;

@@ -88,11 +88,12 @@ Reproduction reproduce(const RunData& run) {
          {std::pair{"temperature", "--temperature"}, {"top_p", "--top-p"}, {"top_k", "--top-k"}, {"seed", "--seed"}})
         if (params.contains(key)) add(option, settingText(params.at(key)));
     add("--backend", row.backend);
-    if (!params.value("offload", true))
+    if (!params.value("offload", true)) {
         out.push_back("--no-offload");
-    else if (row.deviceSlots > 0)
-        add("--device-kv", fmt::format("{}", row.deviceSlots));
-    add("--cache-policy", settingText(params.at("cache_policy")));
+    } else {
+        if (row.deviceSlots > 0) add("--device-kv", fmt::format("{}", row.deviceSlots));
+        add("--cache-policy", settingText(params.at("cache_policy")));
+    }
     if (row.timing == "modelled") add("--link", linkWord(row));
     if (params.contains("threads")) add("--threads", settingText(params.at("threads")));
     if (flag("oracle")) out.push_back("--oracle");

@@ -324,6 +324,7 @@ TEST_F(Cli, EveryMistakeGetsOneSentenceThatNamesItAndTheMend) {
         {with({"--link", "0"}), "above 0"},
         {with({"--device-kv", "lots"}), "256MiB"},
         {with({"--device-kv", "1"}), "at least --device-kv"},
+        {with({"--no-offload", "--cache-policy", "lru"}), "no effect with --no-offload"},
         {with({"--batch", "100000"}), "256"},
         {with({"--record", "most"}), "selections"},
         {with({"--trace", path("no/such/folder/a.kvtrace")}), "a.kvtrace"},

@@ -66,6 +66,7 @@ TEST_F(EvalCli, MistakesGetOneSentence) {
              {{"--contexts", "60000"}, "16384"},
              {{"--text", path("none.txt")}, "none.txt"},
              {{"--text", path("short.txt")}, "are needed"},
+             {{"--prompts", "0", "--text-tokens", "0"}, "nothing is left to measure"},
              {{"--backend", "abacus"}, "backend"},
              {{"--depths", "2"}, "depths"},
              {{"--model", path("nowhere")}, "nosa-tiny"}}) {

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <random>
 #include <unistd.h>
@@ -238,6 +239,37 @@ TEST(Calibrate, WhatItWritesIsWhatARunUses) {
     writeCalibration(folder.path.string(), *model, incomplete);
     EXPECT_NO_THROW(Model::load(kDefaultModel, {}, {}, folder.path.string())) << "the checkpoint has that layer's own";
     EXPECT_THROW(Model::load(kDefaultModel, {}, {}, (folder.path / "nowhere").string()), Error);
+}
+
+TEST(Calibrate, SaysAtOnceThatAFolderTakesNoFiles) {
+    const TemporaryFolder folder;
+    const auto below = folder.path / "new" / "newer";
+    EXPECT_NO_THROW(checkCalibrationFolder(below.string()));
+    EXPECT_FALSE(std::filesystem::exists(folder.path / "new")) << "a calibration that is cancelled leaves nothing";
+    std::ofstream(folder.path / "file") << "x";
+    EXPECT_THROW(checkCalibrationFolder((folder.path / "file").string()), Error);
+    EXPECT_THROW(checkCalibrationFolder((folder.path / "file" / "below").string()), Error);
+    if (::geteuid() == 0) return; // root may write anywhere
+    std::filesystem::permissions(folder.path, std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+    EXPECT_THROW(checkCalibrationFolder(below.string()), Error);
+    std::filesystem::permissions(folder.path, std::filesystem::perms::owner_all);
+}
+
+TEST(Calibrate, ReadsTheTextItWasGivenOrItsOwn) {
+    const auto model = Model::load(kDefaultModel);
+    CalibrateOptions options;
+    options.forecast = options.retaining = false;
+    options.texts = 2;
+    options.tokens = 1400;
+    options.queriesPerText = 8;
+    EXPECT_TRUE(calibrate(model, options).channels.has_value()) << "one piece of the document, one prompt with needles";
+    options.text = "";
+    try {
+        calibrate(model, options);
+        FAIL() << "an empty text was taken for none";
+    } catch (const Error& error) {
+        EXPECT_EQ(std::string(error.what()), "the text has 0 tokens, one piece takes 1400");
+    }
 }
 
 /// Reads a text with full attention and shows every chunk to the samples.

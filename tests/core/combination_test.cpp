@@ -85,6 +85,7 @@ Outcome attempt(const SessionOptions& options) {
 
 /// What a method says about when it fetches.
 std::vector<Settings> schedules(const std::string& method) {
+    if (method == "arkvale") return {{{"prefetch_layers", "0"}}, {{"prefetch_layers", "1"}}};
     if (method == "asynctls") return {{{"lag", "0"}}, {{"lag", "1"}}};
     if (method == "sparda") return {{{"backbone", "nosa"}}, {{"backbone", "infllmv2"}}};
     return {{}};

@@ -91,8 +91,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"snapkv", {{"capacity_tokens", "60"}, {"window_tokens", "8"}}},
         Case{"arkvale", {{"page_budget", "6"}, {"skip_layers", "0"}}}, Case{"dma-token", {{"budget_tokens", "40"}}},
         Case{"locret", {{"budget_tokens", "60"}, {"stabilizers", "20"}, {"prefill_chunk", "80"}, {"local_len", "10"}}},
-        // At full rank the keys it rebuilds are the keys.
-        Case{"shadowkv", {{"rank", "128"}, {"budget_tokens", "40"}, {"outlier_tokens", "16"}, {"local_chunks", "2"}}}),
+        // These attend with keys of their own, rebuilt or unrotated; what they hold is measured with the model's.
+        Case{"shadowkv", {{"rank", "24"}, {"budget_tokens", "40"}, {"outlier_tokens", "16"}, {"local_chunks", "2"}}},
+        Case{"infllm", {{"init_tokens", "16"}, {"local_tokens", "40"}, {"topk_blocks", "3"}}}),
     [](const auto& parameter) {
         std::string name = parameter.param.method;
         std::replace(name.begin(), name.end(), '-', '_');

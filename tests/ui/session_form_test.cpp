@@ -163,6 +163,7 @@ TEST_F(SessionFormTest, EveryMethodGetsAnEditorPerParameterShowingTheCheckpoints
             auto* editor = form.findChild<QWidget*>(QStringLiteral("param_") + QString::fromStdString(parameter.key));
             ASSERT_NE(editor, nullptr) << method.name << " " << parameter.key;
             EXPECT_FALSE(editor->toolTip().isEmpty()) << parameter.key;
+            EXPECT_FALSE(editor->toolTip().contains("e+")) << editor->toolTip().toStdString();
             if (const auto* number = qobject_cast<const QDoubleSpinBox*>(editor))
                 EXPECT_NEAR(number->value(), defaults.number(parameter.key), 1e-4);
             else
@@ -208,6 +209,23 @@ TEST_F(SessionFormTest, TooFewDeviceSlotsDisableRun) {
     EXPECT_TRUE(reason().contains("slots")) << reason().toStdString();
     find<QCheckBox>("offload")->setChecked(false); // then nothing is offloaded and slots do not matter
     EXPECT_TRUE(runButton()->isEnabled());
+}
+
+TEST_F(SessionFormTest, TheCachePolicyIsTheMethodsOwnUnlessOneIsChosen) {
+    choose("infllm");
+    EXPECT_EQ(form.request().options.cachePolicy, "") << "least recent use, because its pool has slots to spare";
+    auto* policy = find<QComboBox>("cachePolicy");
+    policy->setCurrentIndex(policy->findData(QStringLiteral("lru-s")));
+    EXPECT_TRUE(runButton()->isEnabled()) << reason().toStdString();
+    EXPECT_EQ(form.request().options.cachePolicy, "lru-s");
+    choose("nosa"); // does not say what blocks are worth
+    EXPECT_FALSE(runButton()->isEnabled());
+    EXPECT_TRUE(reason().contains("lru-s") && reason().contains("infllm")) << reason().toStdString();
+    find<QCheckBox>("offload")->setChecked(false);
+    EXPECT_TRUE(runButton()->isEnabled());
+    choose("h2o"); // keeps what is on the device by its own rule
+    find<QCheckBox>("offload")->setChecked(true);
+    EXPECT_TRUE(runButton()->isEnabled()) << reason().toStdString();
 }
 
 TEST_F(SessionFormTest, FreeTextIsCountedWithTheModelsTokenizerAndMustNotBeEmpty) {
@@ -334,6 +352,24 @@ TEST_F(SessionFormTest, ASavedValueThatIsNoLongerAllowedFallsBackToTheDefault) {
     other.setModel(QString::fromLatin1(kDefaultModel), embeddedModel());
     EXPECT_EQ(other.findChild<QSpinBox*>("param_block_size")->value(), usual);
     EXPECT_EQ(other.problem(), QString());
+}
+
+TEST_F(SessionFormTest, SaysHowManyTokensAreAttendedWhateverTheBudgetIsCountedIn) {
+    find<QSpinBox>("needleTokens")->setValue(9000);
+    find<QSpinBox>("maxNewTokens")->setValue(100);
+    const auto said = [&](const char* method) {
+        choose(method);
+        return find<QLabel>("budget")->text().toStdString();
+    };
+    const auto contains = [](const std::string& text, const char* part) { return text.find(part) != text.npos; };
+    EXPECT_TRUE(contains(said("full"), "all 9,100")) << said("full");
+    EXPECT_TRUE(contains(said("nosa"), "most 1,024 of")) << said("nosa");       // 16 blocks
+    EXPECT_TRUE(contains(said("h2o"), "most 1,801 of")) << said("h2o");         // two tenths of the prompt, the newest
+    EXPECT_TRUE(contains(said("snapkv"), "most 1,124 of")) << said("snapkv");   // and what is generated
+    EXPECT_TRUE(contains(said("asynctls"), "most 512 of")) << said("asynctls"); // tokens, inside 17 blocks
+    EXPECT_TRUE(contains(said("dma-token"), "most 704 of")) << said("dma-token");
+    // 88 chosen chunks of 8, 17 outliers, 4 local ones, nothing that fills none, and what is generated
+    EXPECT_TRUE(contains(said("shadowkv"), "most 972 of")) << said("shadowkv");
 }
 
 TEST(KvEstimate, CountsBlocksOfBothTiers) {

@@ -20,6 +20,8 @@ class Shape:
     eps: float = 1e-5
     eviction_head: bool = True
     calibrated: bool = True  # a file beside the model names the channels of labels
+    family: str = "llama"  # qwen2: projections with a bias; qwen3: queries and keys are normed before rotation
+    bf16: bool = False  # how weights are stored
 
     @property
     def group(self):
@@ -54,7 +56,18 @@ def random_weights(shape, seed):
         weights[p + "self_attn.q_future_proj.weight"] = linear(kv * d, h, 1.5)
         if layer == 0:
             weights[p + "self_attn.q_curr_proj.weight"] = linear(kv * d, h, 1.5)
-    return {name: value.astype(np.float32) for name, value in weights.items()}
+        if shape.family == "qwen2":
+            weights |= {p + f"self_attn.{name}_proj.bias": 0.5 * random.standard_normal(rows * d)
+                        for name, rows in (("q", q), ("k", kv), ("v", kv))}
+        if shape.family == "qwen3":
+            weights |= {p + f"self_attn.{name}_norm.weight": 1.5 + 0.3 * random.standard_normal(d) for name in "qk"}
+    return {name: rounded(value.astype(np.float32), shape.bf16) for name, value in weights.items()}
+
+
+def rounded(value, bf16):
+    """To what a bfloat16 holds."""
+    bits = value.view(np.uint32)
+    return ((bits + 0x8000) & 0xffff0000).astype(np.uint32).view(np.float32) if bf16 else value
 
 
 def random_retaining_heads(shape, seed):
@@ -74,10 +87,14 @@ def random_channels(shape, seed):
             for layer in range(shape.layers) for kind in ("qk_mean", "qk_max")}
 
 
-def write_safetensors(path, tensors):
+def write_safetensors(path, tensors, bf16=False):
     header, offset = {}, 0
+    shapes = {name: list(value.shape) for name, value in tensors.items()}
+    if bf16:
+        tensors = {name: (value.view(np.uint32) >> 16).astype(np.uint16) for name, value in tensors.items()}
     for name, value in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(value.shape), "data_offsets": [offset, offset + value.nbytes]}
+        header[name] = {"dtype": "BF16" if bf16 else "F32", "shape": shapes[name],
+                        "data_offsets": [offset, offset + value.nbytes]}
         offset += value.nbytes
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -90,14 +107,15 @@ def write_safetensors(path, tensors):
 def write_checkpoint(folder, shape, weights):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    config = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": shape.vocab,
+    config = {"architectures": [shape.family.capitalize() + "ForCausalLM"], "model_type": shape.family,
+              "vocab_size": shape.vocab,
               "hidden_size": shape.hidden, "intermediate_size": shape.ffn, "num_hidden_layers": shape.layers,
               "num_attention_heads": shape.query_heads, "num_key_value_heads": shape.kv_heads, "head_dim": shape.dim,
               "hidden_act": "silu", "max_position_embeddings": 16384, "rms_norm_eps": shape.eps,
               "rope_theta": shape.theta, "tie_word_embeddings": False, "attention_bias": False, "bos_token_id": 0,
-              "eos_token_id": 1, "torch_dtype": "float32"}
+              "eos_token_id": 1, "torch_dtype": "bfloat16" if shape.bf16 else "float32"}
     (folder / "config.json").write_text(json.dumps(config))
-    write_safetensors(folder / "model.safetensors", weights)
+    write_safetensors(folder / "model.safetensors", weights, shape.bf16)
 
 
 def read_safetensors(path):
@@ -142,7 +160,8 @@ class Cache:
 
 
 class Model:
-    def __init__(self, shape, weights, bias=True):
+    def __init__(self, shape, weights, bias=1.0):
+        """bias: what an eviction score counts for in the logits."""
         self.shape, self.bias = shape, bias
         self.w = {name: value.astype(np.float64) for name, value in weights.items()}
 
@@ -161,7 +180,11 @@ class Model:
         return np.concatenate([a * cos - b * sin, b * cos + a * sin], -1)
 
     def heads(self, layer, name, x):
-        return (x @ self.layer(layer, "self_attn." + name).T).reshape(len(x), -1, self.shape.dim)
+        y = x @ self.layer(layer, "self_attn." + name).T + self.w.get(f"model.layers.{layer}.self_attn.{name}.bias", 0)
+        y = y.reshape(len(x), -1, self.shape.dim)
+        if self.shape.family == "qwen3" and name in ("q_proj", "k_proj"):
+            y = self.norm(y, self.layer(layer, f"self_attn.{name[0]}_norm"))
+        return y
 
     def project(self, layer, hidden, positions):
         """What layer `layer` caches of the tokens whose residual stream is hidden [tokens, hidden]."""

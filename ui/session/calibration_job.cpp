@@ -22,6 +22,7 @@ void CalibrationJob::start(const QString& nameOrPath, std::shared_ptr<const Mode
                             to = folder.toStdString()](const std::stop_token& stop) {
         std::function<void()> end;
         try {
+            checkCalibrationFolder(to);
             CalibrateResult result = calibrate(
                 model, options, [this](const CalibrateProgress& progress) { take(progress); }, stop);
             auto files = writeCalibration(to, *model, result);

@@ -104,7 +104,10 @@ ParameterPanel::Row ParameterPanel::makeRow(const Parameter& parameter, const st
     const QString tip = QStringLiteral("<p>%1</p><p><b>%2</b>%3 · default %4</p>")
                             .arg(help.toHtmlEscaped(), QString::fromStdString(parameter.key),
                                  parameter.type == ParameterType::Integer || parameter.type == ParameterType::Number
-                                     ? QStringLiteral(" · %1 to %2%3").arg(parameter.min).arg(parameter.max).arg(suffix)
+                                     ? QStringLiteral(" · %1 to %2%3")
+                                           .arg(parameter.min, 0, 'g', 10)
+                                           .arg(parameter.max, 0, 'g', 10)
+                                           .arg(suffix)
                                      : QString(),
                                  QString::fromStdString(defaultValue));
     label->setToolTip(tip);

@@ -1,5 +1,6 @@
 #include "ui/widgets/session_form.h"
 
+#include "core/session/method_memory.h"
 #include "ui/models/format.h"
 #include "ui/widgets/model_page.h"
 #include "ui/widgets/parameter_panel.h"
@@ -169,8 +170,8 @@ QString SessionForm::findProblem() {
                           .arg(QString::fromStdString(entry.title), QString::fromStdString(entry.needs),
                                QString::fromStdString(loaded_->name())));
     SelectionSpec spec;
+    ParameterValues values = resolveDefaults(entry, loaded_->config());
     try {
-        ParameterValues values = resolveDefaults(entry, loaded_->config());
         for (const auto& [key, value] : parameters_->settings()) values.set(entry.parameters, key, value);
         spec = entry.make(values, loaded_->config());
     } catch (const Error& error) {
@@ -181,6 +182,11 @@ QString SessionForm::findProblem() {
         offload_->isChecked() && !spec.dense && !spec.ownDeviceTier; // blocks go through the device cache
     deviceSlots_->setEnabled(pooled);
     cachePolicy_->setEnabled(pooled);
+    try {
+        if (const std::string policy = options().cachePolicy; !policy.empty()) checkCachePolicy(policy, entry, spec);
+    } catch (const Error& error) {
+        return tr("The session cannot run like this: %1. See Advanced.").arg(QString::fromStdString(oneLine(error)));
+    }
 
     if (const QString problem = prompt_->problem(); !problem.isEmpty()) return problem;
     const std::optional<int> promptTokens = prompt_->tokens();
@@ -191,16 +197,17 @@ QString SessionForm::findProblem() {
                   "fewer.")
             .arg(formatCount(*promptTokens), formatCount(maxNewTokens_->value()), formatCount(context));
 
-    const std::optional<std::int64_t> chosenSlots =
-        pooled && deviceSlots_->value() > 0 ? std::optional<std::int64_t>(deviceSlots_->value()) : std::nullopt;
     const int tokens = *promptTokens + maxNewTokens_->value();
+    const int attended = mostAttended(entry, values, spec, *promptTokens, maxNewTokens_->value());
+    std::optional<std::int64_t> chosenSlots;
+    if (pooled && deviceSlots_->value() > 0) chosenSlots = deviceSlots_->value();
+    if (spec.ownDeviceTier) chosenSlots = spec.grid.blocks(attended > 0 ? attended : tokens);
     const KvEstimate estimate =
         estimateKv(*loaded_, spec, tokens, sequences_->value(), offload_->isChecked(), chosenSlots, options().backend);
-    const QString budgetText = estimate.budgetTokens == 0 || estimate.budgetTokens >= tokens
-                                   ? tr("Attends to all %1 tokens.").arg(formatCount(tokens))
-                                   : tr("Attends to at most %1 of %2 tokens (%3) per KV head.")
-                                         .arg(formatCount(estimate.budgetTokens), formatCount(tokens),
-                                              formatShare(estimate.budgetTokens, tokens));
+    const QString budgetText =
+        attended == 0 ? tr("Attends to all %1 tokens.").arg(formatCount(tokens))
+                      : tr("Attends to at most %1 of %2 tokens (%3) per KV head.")
+                            .arg(formatCount(attended), formatCount(tokens), formatShare(attended, tokens));
     budget_->setText(budgetText);
     budget_->show();
     const QString device =

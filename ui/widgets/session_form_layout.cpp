@@ -307,12 +307,13 @@ void SessionForm::makeAdvancedSection(QVBoxLayout* layout) {
                             tr("Block slots of the device tier for every sequence, layer and KV head."));
     deviceSlots_->setSpecialValueText(tr("as the budget"));
     cachePolicy_ = named(new QComboBox, "cachePolicy", tr("Which resident block makes room for a missing one."));
+    cachePolicy_->addItem(tr("Automatic"), QLatin1String(""));
+    cachePolicy_->setItemData(0, tr("Least recently used where the device has slots to spare, else keep selected."),
+                              Qt::ToolTipRole);
     for (const CachePolicy& policy : cachePolicies()) {
         cachePolicy_->addItem(QString::fromStdString(policy.title), QString::fromStdString(policy.name));
         cachePolicy_->setItemData(cachePolicy_->count() - 1, QString::fromStdString(policy.help), Qt::ToolTipRole);
     }
-    cachePolicy_->setCurrentIndex(
-        std::max(0, cachePolicy_->findData(QString::fromStdString(SessionOptions().cachePolicy))));
     form->addRow(offload_);
     form->addRow(tr("Device KV"), deviceSlots_);
     form->addRow(tr("Cache policy"), cachePolicy_);

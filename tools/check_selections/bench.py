@@ -1,0 +1,156 @@
+"""One checkpoint and its prompts: a method's run beside what the method should have done."""
+
+import collections
+import itertools
+import math
+import pathlib
+import tempfile
+
+import numpy as np
+
+from cases import CHECKERS, NEEDS_EVICTION_HEAD
+from hits import BlockCache
+from method import copy_of, sparse_prefill
+from model import Model, random_channels, random_retaining_heads, random_weights, write_checkpoint, write_safetensors
+from picks import compare
+from recording import place, record
+
+
+class Replay:
+    """Decodes one sequence with the recorded choices and compares each with the checker's own, and the logits."""
+
+    def __init__(self, model, sequence, cache, checker, run, tolerance, counts, report):
+        self.model, self.sequence, self.cache, self.checker, self.run = model, sequence, cache, checker, run
+        self.tolerance, self.counts = tolerance, counts
+        self.parted = False  # rounding has made another choice, and what was cached since differs a little
+        self.report = lambda step, layer, g, n, text: report(sequence, step, layer, g, n, text)
+
+    def steps(self, count):
+        """A generator that stops before every choice, until all sequences of the step have come so far."""
+        shape, checker, n = self.model.shape, self.checker, self.cache.tokens()
+        self.same_logits(0, n, self.cache.hidden)
+        for step in range(1, count + 1):
+            hidden, n = self.model.embed([self.run.generated[self.sequence][step - 1]]), n + 1
+            checker.unsure = False
+            for layer in range(shape.layers):
+                self.cache.layers[layer].append(self.model.project(layer, hidden, [n - 1]))
+                checker.prepare(layer, n)
+                yield
+                hidden = self.model.finish(layer, hidden, self.layer(step, layer, n)[None])
+            self.same_logits(step, n, hidden[0])
+
+    def layer(self, step, layer, n):
+        """-> the attention over what was recorded"""
+        checker, keys = self.checker, [place(step, layer, self.sequence, g) for g in range(self.model.shape.kv_heads)]
+        recorded = [self.run.origins.get(key, {}) for key in keys]
+        doubtful = checker.unsure  # what a layer below attended may have been something else
+        choices = checker.choose_or_dense(layer, n)
+        if choices is None:
+            if any(recorded):
+                self.wrong(step, layer, 0, n, "chose where it should attend to everything")
+            recorded = None
+        for g, choice in enumerate(choices or []):
+            verdict = compare(choice, recorded[g], self.tolerance)
+            if doubtful and verdict != "equal":
+                verdict = "rounding"
+            if verdict in ("equal", "rounding"):
+                self.counts[verdict] += 1
+                if verdict == "rounding":
+                    self.report(step, layer, g, n, verdict)
+            else:
+                self.wrong(step, layer, g, n, verdict)
+        self.same_hits(step, layer, n, recorded, keys)
+        if recorded is not None:
+            checker.chosen(layer, recorded, n)
+        return checker.attend(layer, recorded, n)
+
+    def same_hits(self, step, layer, n, recorded, keys):
+        for g, key in enumerate(keys):
+            expected = self.checker.hits(layer, g, recorded and set(recorded[g]), n)
+            if recorded is not None and expected is not None and expected != self.run.hits.get(key, set()):
+                self.wrong(step, layer, g, n, f"hits {sorted(self.run.hits.get(key, set()) - expected)[:8]} that were "
+                           f"not there, misses {sorted(expected - self.run.hits.get(key, set()))[:8]} that were")
+
+    def same_logits(self, step, n, hidden):
+        mine, theirs = self.model.logits(hidden), self.run.logits[self.sequence][step]
+        apart = np.abs(mine - theirs).max() / np.abs(mine).max()
+        self.counts["logits"] = max(self.counts["logits"], apart)
+        if not apart < 1e-3 and self.checker.unsure:
+            self.parted = True
+        elif not apart < 1e-3:
+            self.wrong(step, -1, 0, n, f"logits differ by {apart:.2g} of the largest")
+
+    def wrong(self, step, layer, g, n, text):
+        self.counts["rounding" if self.parted else "wrong"] += 1
+        self.report(step, layer, g, n, "rounding" if self.parted else text)
+
+
+class Bench:
+    def __init__(self, arguments, name, shape, seed, prompts, work):
+        self.arguments, self.name, self.shape, self.prompts, self.work = arguments, name, shape, prompts, work
+        self.folder = pathlib.Path(tempfile.mkdtemp(dir=work))
+        self.weights, self.models, self.full = random_weights(shape, seed), {}, {}
+        write_checkpoint(self.folder, shape, self.weights)
+        heads = random_retaining_heads(shape, seed)
+        write_safetensors(self.folder / "locret.safetensors", heads)
+        channels = random_channels(shape, seed) if shape.calibrated else None  # None: from the prompt
+        if channels:
+            write_safetensors(self.folder / "double_sparsity.safetensors", channels)
+        self.extra = {"calibration": channels, "retaining": heads}
+
+    def model(self, settings):
+        """With what an eviction score counts for in the logits."""
+        bias = 1.0 if settings.get("bias", "ed-dma") in ("ed-dma", "dma") else 0.0
+        if settings.get("bias_scale") == "nosi":
+            bias /= math.sqrt(self.shape.dim)
+        if bias not in self.models:
+            self.models[bias] = Model(self.shape, self.weights, bias)
+        return self.models[bias]
+
+    def prefill(self, model, checker, settings, prompt):
+        sparse = settings.get("prefill") == "sparse"
+        if hasattr(checker, "prefill") and (sparse or checker.reads_prompts):
+            return checker.prefill(model, prompt, settings)
+        if sparse:
+            return sparse_prefill(lambda cache: checker(model, cache, settings), model, prompt)
+        key = model.bias, tuple(prompt)
+        if key not in self.full:
+            self.full[key] = model.prefill(prompt)
+        return copy_of(self.full[key])
+
+    def check(self, method, settings, options=(), all_prompts=False):
+        """-> whether something differs"""
+        if not self.shape.eviction_head and (method in NEEDS_EVICTION_HEAD or settings.get("backbone") == "nosa"):
+            return False
+        arguments = self.arguments
+        prompts = self.prompts if all_prompts or settings.get("prefill") != "sparse" else self.prompts[:1]
+        counts, shown = collections.Counter(), []
+        name = f"{self.name} {method} " + " ".join(f"{k}={v}" for k, v in settings.items())
+        try:
+            run = record(arguments.cli, self.folder, prompts, method, settings, options, arguments.steps, self.work)
+        except RuntimeError as error:
+            print(f"{name}: {error}", flush=True)
+            return True
+
+        def report(sequence, step, layer, g, n, text):
+            if text != "rounding" or arguments.verbose:
+                shown.append(f"    sequence {sequence} step {step} layer {layer} head {g}, {n} tokens: {text}")
+        self.replay(method, settings, prompts, run, counts, report)
+        print(f"{name}: {counts['equal']} equal, {counts['rounding']} rounding, {counts['wrong']} wrong, logits within "
+              f"{counts['logits']:.1g}", flush=True)
+        for line in shown[:6]:
+            print(line, flush=True)
+        return counts["wrong"] > 0
+
+    def replay(self, method, settings, prompts, run, counts, report):
+        model, checker, replays = self.model(settings), CHECKERS[method], []
+        known = settings | self.extra | {"together": {}}
+        for s, prompt in enumerate(prompts):
+            cache = self.prefill(model, checker, known, prompt)
+            judge = checker(model, cache, known)
+            if run.slots:
+                judge.slots = BlockCache(self.shape, judge.bs, run.slots, run.policy, len(prompt), judge.seeds())
+            replays.append(Replay(model, s, cache, judge, run, self.arguments.tolerance, counts, report).steps(
+                self.arguments.steps))
+        for _ in itertools.zip_longest(*replays):  # step by step together
+            pass
