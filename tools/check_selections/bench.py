@@ -124,6 +124,8 @@ class Bench:
             return False
         arguments = self.arguments
         prompts = self.prompts if all_prompts or settings.get("prefill") != "sparse" else self.prompts[:1]
+        if method == "infinigen-token":  # of fewer queries than channels the directions are arbitrary, for all sequences
+            prompts = [prompt for prompt in prompts if len(prompt) >= 2 * self.shape.dim]
         counts, shown = collections.Counter(), []
         name = f"{self.name} {method} " + " ".join(f"{k}={v}" for k, v in settings.items())
         try:
