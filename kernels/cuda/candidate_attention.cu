@@ -2,16 +2,22 @@
 
 #include "kernels/cuda/candidate_attend.cuh"
 #include "kernels/cuda/candidate_scores.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/shared_room.cuh"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <tuple>
 #include <type_traits>
 
 namespace kvscope::cuda {
 namespace {
 
 /// Of dynamic shared memory; the static part comes on top.
-std::size_t sharedLimit(const Launch& how) { return std::size_t(how.clusters ? 190 : 125) << 10; }
+std::size_t sharedLimit(const Launch& how) {
+    const std::size_t wanted = std::size_t(how.clusters ? 190 : 125) << 10;
+    return std::min(wanted, how.blockShared - std::min(how.blockShared, sizeof(CandidateShared)));
+}
 
 /// Grid: (thread blocks of a cluster, kvHeads, rows).
 template <int kDim, int kChunks, bool kCoded>
@@ -75,9 +81,7 @@ __global__ void __launch_bounds__(kCandidateThreads) turnKernel(TurnValuesArgs a
     for (int i = threadIdx.x; i < bs * dim; i += kCandidateThreads) values[i] = tile[i % dim * stride + i / dim];
 }
 
-/// How many clusters of so many thread blocks run at once where each has a processor to itself: less than the number of
-/// processors lets hope, because a cluster lies within one of the groups they come in.
-int clustersAtOnce(const Launch& how, int ranks) {
+int askClustersAtOnce(const Launch& how, int ranks) {
     const auto kernel = candidateKernel<128, 1, true>;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(unsigned(ranks), unsigned(how.multiprocessors));
@@ -90,9 +94,20 @@ int clustersAtOnce(const Launch& how, int ranks) {
     config.attrs = &cluster;
     config.numAttrs = 1;
     int most = 0;
-    allowShared(kernel, config.dynamicSmemBytes, "planning the attention over candidates");
+    raiseShared(kernel, config.dynamicSmemBytes, "planning the attention over candidates");
     check(cudaOccupancyMaxActiveClusters(&most, kernel, &config), "planning the attention over candidates");
     return most;
+}
+
+/// How many clusters of so many thread blocks run at once where each has a processor to itself: less than the number of
+/// processors lets hope, because a cluster lies within one of the groups they come in. The driver is asked once.
+int clustersAtOnce(const Launch& how, int ranks) {
+    static std::mutex guard;
+    static std::map<std::tuple<int, int, std::size_t>, int> answers;
+    const std::scoped_lock lock(guard);
+    const std::tuple question(how.multiprocessors, ranks, sharedLimit(how));
+    if (const auto known = answers.find(question); known != answers.end()) return known->second;
+    return answers[question] = askClustersAtOnce(how, ranks);
 }
 
 /// Each thread block merges an equal share of the heads, and has room for so many results of all.
@@ -152,7 +167,7 @@ void attendCandidates(const Launch& how, const CandidateAttentionArgs& args) {
     };
     const auto kernel =
         shape.dim == 64 ? choose(std::integral_constant<int, 64>{}) : choose(std::integral_constant<int, 128>{});
-    allowShared(kernel, plan.total, "preparing the attention over candidates");
+    raiseShared(kernel, plan.total, "preparing the attention over candidates");
     launch(
         how,
         {dim3(ranks, unsigned(shape.kvHeads), unsigned(args.attend.rows)), dim3(kCandidateThreads), plan.total, ranks},

@@ -146,12 +146,6 @@ void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
                       // bring
         while (ranks < kSelectCluster && args.maxBlocks > ranks * 32 && items * ranks * 2 <= how.multiprocessors)
             ranks *= 2;
-    constexpr std::size_t kSharedLimit = 216 << 10;
-    while (how.clusters && ranks < kSelectCluster && SelectPlan(args, ranks).total > kSharedLimit) ranks *= 2;
-    const SelectPlan plan(args, ranks);
-    if (plan.total > kSharedLimit || args.maxBlocks > kMostSelectItems * kSelectThreads)
-        refuseContext(args.maxBlocks, args.shape.blockSize);
-    const Grid grid{dim3(unsigned(items * ranks)), dim3(kSelectThreads), plan.total, unsigned(ranks)};
     const auto choose = [&](auto dim) {
         constexpr int kDim = decltype(dim)::value;
         return args.maxBlocks <= 2 * kSelectThreads   ? selectKernel<kDim, 2>
@@ -162,6 +156,12 @@ void selectBlocksOnDevice(const Launch& how, const SelectArgs& args) {
                         : args.shape.dim == kSmallLatentDim ? choose(std::integral_constant<int, kSmallLatentDim>{})
                         : args.shape.dim == 64              ? choose(std::integral_constant<int, 64>{})
                                                             : choose(std::integral_constant<int, 128>{});
+    const std::size_t room = sharedRoom(how, kernel);
+    while (how.clusters && ranks < kSelectCluster && SelectPlan(args, ranks).total > room) ranks *= 2;
+    const SelectPlan plan(args, ranks);
+    if (plan.total > room || args.maxBlocks > kMostSelectItems * kSelectThreads)
+        refuseContext(args.maxBlocks, args.shape.blockSize);
+    const Grid grid{dim3(unsigned(items * ranks)), dim3(kSelectThreads), plan.total, unsigned(ranks)};
     raiseShared(kernel, plan.total, "preparing the selection");
     launch(how, grid, kernel, "selecting blocks", args, plan);
 }

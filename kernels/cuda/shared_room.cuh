@@ -7,6 +7,13 @@
 
 namespace kvscope::cuda {
 
+/// Bytes that a launch may ask for, beside what the kernel declares.
+template <class... Parameters> std::size_t sharedRoom(const Launch& how, void (*kernel)(Parameters...)) {
+    cudaFuncAttributes now = {};
+    check(cudaFuncGetAttributes(&now, kernel), "asking for a kernel's shared memory");
+    return how.blockShared - std::min(how.blockShared, now.sharedSizeBytes);
+}
+
 /// As allowShared, for as much as a launch needs: GPUs before Hopper have less than the most that some launch might.
 /// Never lowers the limit, since earlier launches of a captured step count on theirs.
 template <class... Parameters> void raiseShared(void (*kernel)(Parameters...), std::size_t bytes, const char* name) {
