@@ -65,7 +65,7 @@ struct DeviceSelectorContext {
     int slots = 0;                          // per (sequence, offloaded layer, KV head)
     bool offload = true;
     bool ranksBlocks = false; // the selector writes lastUse: the cache policy goes by what blocks are worth
-    int transferBlocks = 0;   // thread blocks of a transfer beside other kernels
+    int transferBlocks = 0;   // thread blocks of a transfer of KV blocks beside other kernels
     bool record = true;       // false: no reports and no marks
     bool oracle = false;      // what all keys would get is measured too
     RecordLevel level = RecordLevel::Counters;

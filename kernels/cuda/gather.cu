@@ -7,7 +7,9 @@
 namespace kvscope::cuda {
 namespace {
 
-template <class Rings> __global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytesTotal) {
+/// Beside other kernels or alone: kernels of their own, because the division of a processor that one asks for is kept.
+template <class Rings, bool kBeside>
+__global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytesTotal) {
     using Part = GatherArgs::Part;
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) char stages[];
@@ -58,21 +60,25 @@ template <class Rings> __global__ void __launch_bounds__(512) gatherKernel(Gathe
 #endif
 }
 
-template <class Rings> void launchGather(const Launch& how, const GatherArgs& args, int blocks) {
-    const auto kernel = gatherKernel<Rings>;
+template <class Rings, bool kBeside> void launchGather(const Launch& how, const GatherArgs& args, int blocks) {
+    const auto kernel = gatherKernel<Rings, kBeside>;
     const bool bulk = how.clusters;
     const Grid grid{dim3(unsigned(bulk ? blocks : blocks * 4)), dim3(bulk ? Rings::kDrivers * kWarp : 512),
                     bulk ? kRingBytes<Rings> : 0};
     if (bulk) allowShared(kernel, kRingBytes<Rings>, "preparing the transfers");
-    if (args.beside) leaveRoom(kernel, "preparing the transfers");
+    if (kBeside) leaveRoom(kernel, "preparing the transfers");
     launch(how, grid, kernel, "moving KV blocks", args, int(blockBytes(args.shape)));
 }
 
 } // namespace
 
 void gatherBlocks(const Launch& how, const GatherArgs& args, int blocks) {
-    takesWideRings(how, args.beside ? blocks : 1) ? launchGather<WideRings>(how, args, blocks)
-                                                  : launchGather<NarrowRings>(how, args, blocks);
+    if (!takesWideRings(how, args.beside ? blocks : 1))
+        args.beside ? launchGather<NarrowRings, true>(how, args, blocks)
+                    : launchGather<NarrowRings, false>(how, args, blocks);
+    else
+        args.beside ? launchGather<WideRings, true>(how, args, blocks)
+                    : launchGather<WideRings, false>(how, args, blocks);
 }
 
 } // namespace kvscope::cuda

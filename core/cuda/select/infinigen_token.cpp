@@ -377,7 +377,9 @@ void InfinigenTokenOnDevice::fetch(const DeviceStep& step, int target) {
         args.mark = &marks->begin;
         args.endMark = &marks->end;
     }
-    cuda::fetchTokens(side_.fork(context_.launch), args, context_.transferBlocks);
+    // Tokens are small and read by whole thread blocks: more of them than copies of KV blocks need.
+    const int blocks = context_.rows() <= 8 ? 8 : context_.rows() <= 16 ? 16 : 32;
+    cuda::fetchTokens(side_.fork(context_.launch), args, blocks);
 }
 
 /// The launch of what needs the layer's tokens.
