@@ -68,14 +68,12 @@ void CudaEngine::planMemory() {
         layer.own = layer.sparse && spec_.ownDeviceTier;
         if (options_.oracle && layer.sparse && (spec_.ownDeviceTier || (selector_ && selector_->rewritesKeys())))
             arena_.plan(layer.allKeys, std::size_t(blocksTotal_) * blockElements_, "the oracle");
-        if (layer.own) {
-            // the selector's affair
-        } else if (layer.offloaded) {
+        if (layer.offloaded) {
             arena_.plan(layer.blocks, heads * std::size_t(options_.slots) * blockElements_, "KV slots");
             arena_.plan(layer.map, heads * std::size_t(options_.slots), "slot maps");
             if (options_.leastRecentlyUsed)
                 arena_.plan(layer.lastUse, heads * std::size_t(options_.slots), "slot maps");
-        } else {
+        } else if (!layer.own) { // those are the selector's affair
             arena_.plan(layer.blocks, std::size_t(blocksTotal_) * blockElements_, "resident KV cache");
         }
         cuda::DeviceIndex& index = layer.index;
