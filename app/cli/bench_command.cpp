@@ -66,7 +66,8 @@ Command addBench(CLI::App& app) {
                     "prompt, steps, rounds; of the GPU benchmarks, "
                     "decode: grid, "
                     "or shape, "
-                    "method, context, batch, steps, offload, planted, slots, policy, parameters, ahead-blocks, record, "
+                    "method, context, batch, steps, offload, planted, slots, policy, parameters, ahead-blocks, "
+                    "transfer-loop, stored-sequences, record, "
                     "trace, level; gpu-kernels: "
                     "only, rows");
     sub->add_flag("--json", arguments->json, "Print one JSON document");

@@ -223,7 +223,7 @@ bool EvalFolder::holds(const EvalCase& row, int context) const {
 
 void EvalFolder::add(Json row) {
     document_["rows"].push_back(std::move(row));
-    if (!folder_.empty()) write("eval.json", document_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+    writeAll();
 }
 
 void EvalFolder::finish(const std::vector<EvalCase>& cases, const std::vector<int>& contexts) {
@@ -236,6 +236,10 @@ void EvalFolder::finish(const std::vector<EvalCase>& cases, const std::vector<in
         for (const EvalCase& wanted : cases) take([&](const Json& row) { return isRowOf(row, wanted, context); });
     take([](const Json&) { return true; }); // of other methods, from earlier
     document_["rows"] = std::move(rows);
+    writeAll();
+}
+
+void EvalFolder::writeAll() const {
     if (folder_.empty()) return;
     write("eval.json", document_.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
     write("eval.csv", evalCsv(document_));

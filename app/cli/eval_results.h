@@ -36,6 +36,7 @@ public:
     void finish(const std::vector<EvalCase>& cases, const std::vector<int>& contexts);
 
 private:
+    void writeAll() const;
     void write(const char* name, const std::string& text) const;
     std::string folder_; // empty: nothing is written
     Json document_;

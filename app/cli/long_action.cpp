@@ -2,6 +2,7 @@
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -15,9 +16,17 @@ void onInterrupt(int) {
     interruption.request_stop();
 }
 
+std::chrono::milliseconds pauseOfLines() {
+    const char* wanted = std::getenv("KVSCOPE_PROGRESS_SECONDS");
+    const double seconds = wanted != nullptr ? std::atof(wanted) : 0;
+    return std::chrono::milliseconds(seconds > 0 && seconds < 1e6 ? int(seconds * 1000) : 10'000);
+}
+
 } // namespace
 
-LongAction::LongAction() : terminal_(isatty(STDERR_FILENO) != 0) { std::signal(SIGINT, onInterrupt); }
+LongAction::LongAction() : terminal_(isatty(STDERR_FILENO) != 0), pause_(pauseOfLines()) {
+    std::signal(SIGINT, onInterrupt);
+}
 
 LongAction::~LongAction() {
     clear();
@@ -27,7 +36,6 @@ LongAction::~LongAction() {
 std::stop_token LongAction::stop() const { return interruption.get_token(); }
 
 Progress LongAction::part(double from, double to) {
-    if (!terminal_) return {};
     return [this, from, to](double fraction, std::string_view what) { show(from + (to - from) * fraction, what); };
 }
 
@@ -40,6 +48,12 @@ Progress LongAction::stopping(double from, double to) {
 
 void LongAction::show(double fraction, std::string_view what) {
     std::string line = fmt::format("{:3.0f} % {}", 100 * fraction, what);
+    if (!terminal_) {
+        if (Clock::now() - last_ < pause_) return;
+        last_ = Clock::now();
+        fmt::print(stderr, "{}\n", line);
+        return;
+    }
     if (line == shown_) return;
     fmt::print(stderr, "\r{}\x1b[K", line);
     std::fflush(stderr);

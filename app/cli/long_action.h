@@ -4,12 +4,14 @@
 #include "core/model/model.h"
 #include "core/model/progress.h"
 
+#include <chrono>
 #include <string>
 
 namespace kvscope::cli {
 
 /// From its construction on, Ctrl-C stops the action (a second one ends the process), and progress is one line on
-/// standard error, rewritten in place, where that is a terminal. One at a time.
+/// standard error: rewritten in place where that is a terminal, elsewhere a new one every ten seconds, or as many as
+/// KVSCOPE_PROGRESS_SECONDS says. One at a time.
 class LongAction {
 public:
     LongAction();
@@ -27,8 +29,11 @@ public:
     void clear();
 
 private:
+    using Clock = std::chrono::steady_clock;
     void show(double fraction, std::string_view what);
     bool terminal_ = false;
+    Clock::duration pause_; // between two lines, elsewhere
+    Clock::time_point last_ = Clock::now();
     std::string shown_;
 };
 

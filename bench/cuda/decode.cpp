@@ -32,6 +32,8 @@ DecodeJob jobOf(const SettingsReader& settings) {
     job.trace = settings.text("trace", "");
     job.pcie = parsePcieCounting(settings.text("pcie", nameOf(job.pcie)));
     job.aheadBlocks = settings.integer("ahead-blocks", 0, 0, 64);
+    job.transferLoop = settings.flag("transfer-loop", job.transferLoop);
+    job.storedSequences = settings.integer("stored-sequences", 0, 0, 256);
     std::istringstream parameters(settings.text("parameters", "")); // key:value,key:value
     for (std::string part; std::getline(parameters, part, ',');) {
         const std::size_t colon = part.find(':');
@@ -53,7 +55,7 @@ DecodeJob jobOf(const SettingsReader& settings) {
 Json decodeShapes(const Settings& given, const Log& log) {
     const SettingsReader settings(given, {"grid", "shape", "method", "context", "batch", "steps", "offload", "record",
                                           "planted", "slots", "policy", "trace", "level", "pcie", "ahead-blocks",
-                                          "parameters"});
+                                          "transfer-loop", "stored-sequences", "parameters"});
     const bool single = !given.empty() && !given.contains("grid");
     const DecodeGrid& grid = findDecodeGrid(settings.text("grid", "steps"));
     std::vector<DecodeJob> jobs = single ? std::vector{jobOf(settings)} : grid.jobs();
@@ -62,6 +64,14 @@ Json decodeShapes(const Settings& given, const Log& log) {
                       [&](const DecodeJob& job) { return job.context != settings.integer("context", 0, 1, 1 << 20); });
     if (!single && given.contains("batch"))
         std::erase_if(jobs, [&](const DecodeJob& job) { return job.batch != settings.integer("batch", 0, 1, 256); });
+    if (!single && given.contains("planted"))
+        std::erase_if(jobs, [&](const DecodeJob& job) { return job.gamma != settings.number("planted", job.gamma); });
+
+    for (DecodeJob& job : jobs) {
+        if (single) break;
+        job.steps = settings.integer("steps", job.steps, 4, 100'000);
+        job.storedSequences = settings.integer("stored-sequences", job.storedSequences, 0, 256);
+    }
 
     Gpu gpu;
     const Ceilings ceilings{gpu.readBytesPerSecond(), gpu.copyBytesPerSecond()};

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cmath>
 #include <fmt/format.h>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -110,6 +111,7 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
                     "choose another one");
     options.offload = job.offload;
     options.aheadBlocks = job.aheadBlocks;
+    options.transferLoop = job.transferLoop;
     const SelectionSpec& spec = options.spec;
     if (!model.evictionHead) options.spec.bias.scale = 0;
     const int tokens = job.context + job.steps + kSpareTokens, blocks = spec.grid.blocks(tokens);
@@ -120,6 +122,16 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
         options.offloaded.push_back(!dense && job.offload && !spec.ownDeviceTier && !(spec.keepsLayer0 && i == 0));
         options.indexed.push_back(!dense && (spec.queryScore != QueryScore::None ||
                                              spec.agnosticScore != AgnosticScore::None || method.makeSelector));
+    }
+    if (const auto& offloaded = options.offloaded; job.storedSequences > 0 && job.storedSequences < job.batch) {
+        if (spec.queryScore == QueryScore::RangeBound ||
+            !std::all_of(offloaded.begin(), offloaded.end(), std::identity()))
+            throw Error(ErrorKind::Unsupported,
+                        fmt::format("sequences cannot share blocks on the host under method {}: some of what they "
+                                    "share is on the GPU",
+                                    method.name),
+                        "leave stored-sequences out");
+        options.storedSequences = job.storedSequences;
     }
     const int slots = std::max(spec.budgetBlocks() + spec.spareSlots, spec.deviceSlots);
     if (!spec.dense) options.slots = std::min(job.slots > 0 ? job.slots : slots, blocks);
@@ -181,7 +193,8 @@ std::size_t hostStoreBytes(const DecodeJob& job) {
     const SelectionSpec spec = method.make(parametersOf(job, method, config), config);
     if (spec.ownDeviceTier) return 0; // the method's own affair
     const int blocks = spec.grid.blocks(job.context + job.steps + kSpareTokens);
-    return std::size_t(config.layers) * std::size_t(config.kvHeads) * std::size_t(job.batch) * std::size_t(blocks) *
+    const int stored = job.storedSequences > 0 ? std::min(job.storedSequences, job.batch) : job.batch;
+    return std::size_t(config.layers) * std::size_t(config.kvHeads) * std::size_t(stored) * std::size_t(blocks) *
            cuda::blockBytes(spec.blockSize, config.headDim);
 }
 
@@ -254,6 +267,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     for (const auto& [key, value] : job.parameters) out["parameters"][key] = value;
     if (job.aheadBlocks > 0) out["ahead_blocks"] = job.aheadBlocks;
     if (engine.transferLoop()) out["transfers"] = "one kernel per step";
+    if (job.storedSequences > 0 && job.storedSequences < job.batch) out["stored_sequences"] = job.storedSequences;
     if (!job.moveBlocks) out["moves_blocks"] = false;
     if (job.equivalentBatch > 0) out["equivalent_batch"] = job.equivalentBatch;
     if (!job.note.empty()) out["note"] = job.note;

@@ -34,11 +34,11 @@ std::span<const CachePolicy> cachePolicies() {
         CachePolicy{"keep-selected", "Keep selected", "Selected blocks stay; a miss takes the next free slot (NOSI).",
                     slotOrder},
         CachePolicy{"lru", "Least recently used", "A miss takes the slot whose block was selected longest ago.",
-                    leastRecentlyUsed},
+                    leastRecentlyUsed, true},
         CachePolicy{"lru-s", "Least recently used, by score",
                     "A miss takes the slot whose block is worth least: the attention it received when it was selected "
                     "last, less with every step since. For methods that say what blocks are worth (InfLLM).",
-                    leastRecentlyUsed, true},
+                    leastRecentlyUsed, true, true},
     };
     return table;
 }

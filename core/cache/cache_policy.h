@@ -15,6 +15,8 @@ struct CachePolicy {
     /// lastUse[slot] = step of the last selection; both -1 while empty.
     void (*order)(std::span<const std::int32_t> blocks, std::span<const std::int32_t> lastUse,
                   std::vector<std::int32_t>& order) = nullptr;
+    /// The order goes by lastUse: whoever keeps the slots must keep that too.
+    bool byLastUse = false;
     /// After each step the method says how recent a block counts as, by what it was worth (SelectionSpec::ranksBlocks).
     bool byWorth = false;
 };

@@ -47,6 +47,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                              options_.maxTokens);
     blockElements_ = cuda::blockElements(shape_);
     layOut();
+    const bool offloads = std::count(options_.offloaded.begin(), options_.offloaded.end(), true) > 0;
     if (options_.makeSelector != nullptr) {
         std::vector<cuda::HeadNorms> norms;
         for (const DeviceLayer& layer : model_->layers) norms.push_back(layer.headNorms);
@@ -67,7 +68,9 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                                            options_.slots,
                                            options_.offload,
                                            options_.ranksBlocks,
+                                           besideBlocks(),
                                            options_.record,
+                                           options_.oracle,
                                            level,
                                            options_.store,
                                            layers_,
@@ -90,28 +93,24 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                         fmt::format("the GPU backend has this method within sliding windows only, and {} tokens are "
                                     "more than the model's window of {}",
                                     longest, window),
-                        "use --backend cpu, a shorter context, or full, streaming, quest (group=sum or max) or "
-                        "infllmv2 (lse=exact)");
+                        "use --backend cpu, a shorter context, or full, streaming, quest or infllmv2 (lse=exact)");
         const bool byData = spec_.queryScore != QueryScore::None || spec_.agnosticScore != AgnosticScore::None;
         if (selector_ && spec_.sparsePrefill && !byData && !selector_->readsPromptsSparsely())
             throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
                         "leave sparse_prefill out, or use --backend cpu");
         ahead_ = selector_ && selector_->looksAhead();
-        const bool any = std::count(options_.offloaded.begin(), options_.offloaded.end(), true) > 0;
-        transferLoop_ = ahead_ && any && launch_.clusters && std::getenv("KVSCOPE_TRANSFER_LOOP") != nullptr;
+        const bool wanted = options_.transferLoop || std::getenv("KVSCOPE_TRANSFER_LOOP") != nullptr;
+        transferLoop_ = ahead_ && offloads && launch_.clusters && wanted;
     }
     if (ahead_) {
         int lowest = 0, highest = 0;
         cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "opening a stream");
         cuda::check(cudaStreamCreateWithPriority(&aheadStream_, cudaStreamNonBlocking, highest), "opening a stream");
+        // Kernels of a thread block for each processor would have some wait for those that the transfers hold.
+        if (offloads) launch_.multiprocessors -= std::min(besideBlocks(), launch_.multiprocessors / 2);
         for (cudaEvent_t* event : {&chosen_, &loaded_[0], &loaded_[1]})
             cuda::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
     }
-    if (options_.oracle && selector_ && !selector_->keepsKeys() && !selector_->attendsToRecorded())
-        throw Error(ErrorKind::Unsupported,
-                    "the GPU backend cannot measure the attention that this method leaves out: it does not keep the "
-                    "keys as they were",
-                    "leave --oracle out, or use --backend cpu");
     planMemory();
     if (selector_) selector_->begin();
     nextHost_.assign(std::size_t(rows_), 0);
@@ -202,7 +201,7 @@ cuda::AppendArgs CudaEngine::appendArgs(int index, const Entry& entry) const {
         append.listSlot = lists.slot;
         append.listCount = lists.count;
         append.capacity = capacity_;
-    } else if (!layer.offloaded && layer.blocks != nullptr) {
+    } else if (!layer.offloaded && !layer.own) {
         append.blocks = layer.blocks;
         append.headFirst = blockFirstDevice_;
     }
@@ -216,6 +215,8 @@ cuda::AppendArgs CudaEngine::appendArgs(int index, const Entry& entry) const {
 void CudaEngine::decodeLayer(int index, const Entry& entry) {
     const Layer& layer = layers_[std::size_t(index)];
     projectAndAppend(index, entry);
+    if (layer.allKeys != nullptr)
+        cuda::keepKeys(launch_, {shape_, rows_, position_, active_, newKey_, layer.allKeys, blockFirstDevice_});
 
     const bool own = layer.sparse && selector_ != nullptr;
     DeviceStep step;
@@ -354,9 +355,9 @@ void CudaEngine::measureMass(int index, const Entry& entry) {
     args.position = position_;
     args.active = active_;
     args.q = q_;
-    args.blocks = layer.offloaded ? layer.store : layer.blocks;
+    args.blocks = layer.allKeys != nullptr ? layer.allKeys : layer.offloaded ? layer.store : layer.blocks;
     args.headFirst = blockFirstDevice_;
-    if (layer.offloaded) { // the newest block's store copy comes when it is full
+    if (layer.offloaded && layer.allKeys == nullptr) { // the newest block's store copy comes when it is full
         args.slots = options_.slots;
         args.pool = layer.blocks;
         args.map = layer.map;

@@ -42,7 +42,9 @@ struct CudaEngineOptions {
     bool offload = true;
     bool moveBlocks =
         true; // false: misses are listed, but the engine moves no block (selectors with tiers of their own do)
-    int aheadBlocks = 0;                 // thread blocks of a transfer beside other kernels; 0: by the batch
+    int aheadBlocks = 0;       // thread blocks of a transfer beside other kernels; 0: by the batch
+    bool transferLoop = false; // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
+    int storedSequences = 0;   // so many sequences have blocks on the host, the others read those (benchmarks); 0: all
     const PinnedMemory* store = nullptr; // used for the KV store when it is large enough; outlives the engine
 };
 
@@ -56,7 +58,7 @@ public:
     std::string description() const;
     std::size_t deviceBytes() const { return arena_.bytes(); }
     std::size_t hostBytes() const { return storeBytes_ + (selector_ ? selector_->hostBytes() : 0); }
-    /// Lookahead's transfers: one kernel for the whole step (KVSCOPE_TRANSFER_LOOP is set) or one for each layer.
+    /// Lookahead's transfers: one kernel for the whole step, or one for each layer.
     bool transferLoop() const { return transferLoop_; }
 
     void prefill(const std::vector<std::vector<std::int32_t>>& prompts, StepRecord& record, const Progress& progress,
@@ -124,6 +126,12 @@ private:
         cuda::BlockMove *loads = nullptr, *writeBacks = nullptr;
     };
 
+    struct PromptBlocks { // of one layer and sequence, read or filled: head g's begin at blocks + g*headStride
+        int layer = 0, sequence = 0, tokens = 0;
+        __nv_bfloat16* blocks = nullptr;
+        std::int64_t headStride = 0;
+    };
+
     void planMemory();
     void planExperts();
     /// Most blocks that a query of a layer reaches, and the partial results that attention may need.
@@ -137,6 +145,9 @@ private:
     void prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                          const Progress& progress, double begin, double end, const std::stop_token& stop);
     void prefillAttend(const DevicePromptChunk& chunk);
+    void handToSelector(const PromptBlocks& prompt);
+    void placeTail(const PromptBlocks& prompt);
+    void storeOnHost(const PromptBlocks& prompt, cudaStream_t stream);
     int maxUnits() const { return maxBlocks_ * (spec_.blockSize / spec_.unitTokens()); } // of what the trace counts
     void measureMass(int index, const Entry& entry);
     void embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear = nullptr, int clearCount = 0,

@@ -72,11 +72,10 @@ cuda::GatherArgs CudaEngine::besideArgs(int index, const Entry& entry, Part part
 }
 
 /// Thread blocks of a transfer. Each more of them slows the kernels beside it: as few as keep up (bench/results,
-/// 2026-11-22); above 8 sequences as SparDA's released code has them on a GPU of this generation.
+/// 2026-11-22).
 int CudaEngine::besideBlocks() const {
     if (options_.aheadBlocks > 0) return options_.aheadBlocks;
-    if (rows_ <= 8) return transferLoop_ ? 4 : 8;
-    return rows_ <= 16 ? 16 : 32;
+    return rows_ <= 16 ? 4 : 8;
 }
 
 void CudaEngine::moveBeside(int index, const Entry& entry, Part part) {

@@ -11,12 +11,14 @@ namespace kvscope {
 
 void CudaEngine::embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear, int clearCount,
                        std::uint64_t* mark) {
+    cuda::Launch how = launch_;
+    how.joined = true; // it begins a step, after transfers of the one before, or a prompt, after a copy
     const cuda::DeviceMatrix& table = model_->embedding;
     const float scale = model_->config.streamEmbeddingScale();
     if (table.packed != nullptr)
-        cuda::embedPacked(launch_, table.type, table.packed, table.cols, ids, n, x, scale, clear, clearCount, mark);
+        cuda::embedPacked(how, table.type, table.packed, table.cols, ids, n, x, scale, clear, clearCount, mark);
     else
-        cuda::embedTokens(launch_, table.data, table.cols, ids, n, x, scale, clear, clearCount, mark);
+        cuda::embedTokens(how, table.data, table.cols, ids, n, x, scale, clear, clearCount, mark);
 }
 
 void CudaEngine::projectHeads(const DeviceLayer& weights, const float* x, int n, std::uint64_t* mark) {

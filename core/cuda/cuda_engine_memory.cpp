@@ -15,14 +15,17 @@ using Bf16 = __nv_bfloat16;
 
 /// Where each (sequence, KV head) begins in the store, among the windows and among the tokens.
 void CudaEngine::layOut() {
+    const std::size_t stored = std::size_t(options_.storedSequences) * std::size_t(kvHeads_);
     for (const int tokens : options_.maxTokens) {
         const int blocks = spec_.grid.blocks(tokens);
         maxBlocks_ = std::max(maxBlocks_, blocks);
         for (int g = 0; g < kvHeads_; ++g) {
-            blockFirst_.push_back(blocksTotal_);
+            const std::size_t head = blockFirst_.size();
+            const bool borrows = stored > 0 && head >= stored;
+            blockFirst_.push_back(borrows ? blockFirst_[head % stored] : blocksTotal_);
             windowFirst_.push_back(windowsTotal_);
             tokenFirst_.push_back(tokensTotal_);
-            blocksTotal_ += blocks;
+            blocksTotal_ += borrows ? 0 : blocks;
             windowsTotal_ += spec_.grid.windows(tokens);
             tokensTotal_ += std::int64_t(blocks) * spec_.blockSize;
         }
@@ -63,14 +66,14 @@ void CudaEngine::planMemory() {
         layer.sparse = !spec_.dense && i >= spec_.denseLayers;
         layer.offloaded = options_.offloaded[std::size_t(i)];
         layer.own = layer.sparse && spec_.ownDeviceTier;
-        if (layer.own) { // the selector's affair
-            if (options_.oracle) arena_.plan(layer.blocks, std::size_t(blocksTotal_) * blockElements_, "the oracle");
-        } else if (layer.offloaded) {
+        if (options_.oracle && layer.sparse && (spec_.ownDeviceTier || (selector_ && selector_->rewritesKeys())))
+            arena_.plan(layer.allKeys, std::size_t(blocksTotal_) * blockElements_, "the oracle");
+        if (layer.offloaded) {
             arena_.plan(layer.blocks, heads * std::size_t(options_.slots) * blockElements_, "KV slots");
             arena_.plan(layer.map, heads * std::size_t(options_.slots), "slot maps");
             if (options_.leastRecentlyUsed)
                 arena_.plan(layer.lastUse, heads * std::size_t(options_.slots), "slot maps");
-        } else {
+        } else if (!layer.own) { // those are the selector's affair
             arena_.plan(layer.blocks, std::size_t(blocksTotal_) * blockElements_, "resident KV cache");
         }
         cuda::DeviceIndex& index = layer.index;

@@ -84,6 +84,39 @@ void CudaEngine::prefillAttend(const DevicePromptChunk& chunk) {
     }
 }
 
+/// The selector may write over keys: the oracle takes its copy before.
+void CudaEngine::handToSelector(const PromptBlocks& prompt) {
+    if (!selector_) return;
+    const std::size_t head = std::size_t(prompt.sequence) * std::size_t(kvHeads_);
+    if (Bf16* const all = layers_[std::size_t(prompt.layer)].allKeys)
+        cuda::check(cudaMemcpyAsync(all + std::size_t(blockFirst_[head]) * blockElements_, prompt.blocks,
+                                    std::size_t(kvHeads_) * std::size_t(prompt.headStride) * sizeof(Bf16),
+                                    cudaMemcpyDeviceToDevice, stream_),
+                    "keeping keys for the oracle");
+    if (valuesByToken(prompt.layer))
+        cuda::turnValues(launch_, {shape_, prompt.tokens, prompt.blocks, prompt.headStride});
+    selector_->promptDone(prompt.layer, prompt.sequence, prompt.tokens, prompt.blocks, prompt.headStride);
+}
+
+/// The newest block of an offloaded layer stays on the device.
+void CudaEngine::placeTail(const PromptBlocks& prompt) {
+    const Layer& layer = layers_[std::size_t(prompt.layer)];
+    cuda::placeTail(launch_, shape_, prompt.blocks, prompt.headStride, prompt.sequence, prompt.tokens, layer.blocks,
+                    options_.slots, layer.map, layer.lastUse);
+}
+
+/// And the full ones go to the host.
+void CudaEngine::storeOnHost(const PromptBlocks& prompt, cudaStream_t stream) {
+    const std::size_t head = std::size_t(prompt.sequence) * std::size_t(kvHeads_),
+                      full = std::size_t(prompt.tokens / spec_.blockSize);
+    Bf16* const store = layers_[std::size_t(prompt.layer)].storeHost;
+    for (int g = 0; g < kvHeads_ && full > 0; ++g)
+        cuda::check(cudaMemcpyAsync(store + std::size_t(blockFirst_[head + std::size_t(g)]) * blockElements_,
+                                    prompt.blocks + std::size_t(g) * std::size_t(prompt.headStride),
+                                    full * blockElements_ * sizeof(Bf16), cudaMemcpyDeviceToHost, stream),
+                    "copying KV blocks to the host");
+}
+
 void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                                  const Progress& progress, double begin, double end, const std::stop_token& stop) {
     const ModelConfig& config = model_->config;
@@ -157,33 +190,21 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             stamp(kGather); // the end of the layer's chunk
         }
         LayerRecord& out = record.layers[std::size_t(i)];
+        const PromptBlocks whole{i, sequence, length, blocks, headStride};
         if (selector_) {
             atStage(i, nameOf(Stage::Compression));
-            if (valuesByToken(i)) cuda::turnValues(launch_, {shape_, length, blocks, headStride});
-            selector_->promptDone(i, sequence, length, blocks, headStride);
+            handToSelector(whole);
             cuda::stampNow(launch_,
                            promptMarks_[std::size_t(i)] + (length - 1) / kPrefillChunk * kMarks + kPooling); // its end
         }
-        if (layer.own && layer.blocks != nullptr)
-            cuda::check(cudaMemcpyAsync(layer.blocks + std::size_t(blockFirst_[head]) * blockElements_, blocks,
-                                        std::size_t(kvHeads_) * std::size_t(headStride) * sizeof(Bf16),
-                                        cudaMemcpyDeviceToDevice, stream_),
-                        "keeping keys for the oracle");
         if (layer.offloaded) {
-            cuda::placeTail(launch_, shape_, blocks, headStride, sequence, length, layer.blocks, options_.slots,
-                            layer.map, layer.lastUse);
+            placeTail(whole);
             // Full blocks stream to the host while the next layer computes.
             cuda::check(cudaEventRecord(computed_, stream_), "marking a layer");
             cuda::check(cudaStreamWaitEvent(copyStream_, computed_), "waiting for a layer");
-            const std::size_t full = std::size_t(length / spec_.blockSize);
-            for (int g = 0; g < kvHeads_ && full > 0; ++g)
-                cuda::check(
-                    cudaMemcpyAsync(layer.storeHost + std::size_t(blockFirst_[head + std::size_t(g)]) * blockElements_,
-                                    blocks + std::size_t(g) * std::size_t(headStride),
-                                    full * blockElements_ * sizeof(Bf16), cudaMemcpyDeviceToHost, copyStream_),
-                    "copying KV blocks to the host");
+            storeOnHost(whole, copyStream_);
             cuda::check(cudaEventRecord(copied_[i % 2], copyStream_), "marking a copy");
-            out.d2hBlocks += int(full) * kvHeads_;
+            out.d2hBlocks += length / spec_.blockSize * kvHeads_;
         }
         cuda::check(cudaStreamSynchronize(stream_), "reading the prompt");
         for (int first = 0; first < length; first += kPrefillChunk) {
@@ -285,18 +306,11 @@ void CudaEngine::fillContext(int tokens, std::uint64_t seed) {
             prompt.blocks = blocks;
             prompt.headStride = headStride;
             if (options_.indexed[std::size_t(i)]) cuda::indexPrompt(launch_, prompt);
-            if (selector_) selector_->promptDone(i, s, tokens, blocks, headStride);
-            if (layer.offloaded) {
-                cuda::placeTail(launch_, shape_, blocks, headStride, s, tokens, layer.blocks, options_.slots, layer.map,
-                                layer.lastUse);
-                for (int g = 0; g < kvHeads_; ++g)
-                    cuda::check(cudaMemcpyAsync(layer.storeHost +
-                                                    std::size_t(blockFirst_[head + std::size_t(g)]) * blockElements_,
-                                                blocks + std::size_t(g) * std::size_t(headStride),
-                                                std::size_t(tokens / spec_.blockSize) * blockElements_ * sizeof(Bf16),
-                                                cudaMemcpyDeviceToHost, stream_),
-                                "filling the store");
-            }
+            const PromptBlocks filled{i, s, tokens, blocks, headStride};
+            handToSelector(filled);
+            if (layer.offloaded) placeTail(filled);
+            const bool borrows = options_.storedSequences > 0 && s >= options_.storedSequences;
+            if (layer.offloaded && !borrows) storeOnHost(filled, stream_);
             cuda::check(cudaStreamSynchronize(stream_), "filling the cache");
         }
     std::vector<std::int32_t> positions(std::size_t(rows_), tokens);

@@ -4,6 +4,7 @@
 #include "core/session/stage_clock.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace kvscope {
@@ -119,7 +120,9 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
             for (std::size_t s = firstSelection; entry.masses != nullptr && s < record.selections.size(); ++s) {
                 SelectionRecord& selection = record.selections[s];
                 while (of->sequence != selection.sequence) ++of;
+                const float attended = selection.mass; // as the method says
                 measure(massesOf(selection.sequence, selection.kvHead), *of, selection);
+                if (!std::isnan(attended)) selection.mass = attended;
             }
             continue;
         }

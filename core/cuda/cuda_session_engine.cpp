@@ -65,7 +65,7 @@ private:
         options.offloaded = setup.offloaded;
         options.indexed = setup.indexed;
         const CachePolicy& policy = findCachePolicy(setup.cachePolicy);
-        options.leastRecentlyUsed = policy.name != "keep-selected";
+        options.leastRecentlyUsed = policy.byLastUse;
         options.ranksBlocks = policy.byWorth;
         options.level = setup.level;
         options.trace = setup.options.gpuTrace;

@@ -42,6 +42,7 @@ struct DeviceLayerState {
     bool sparse = false, offloaded = false;
     bool own =
         false; // the selector keeps what is on the device (SelectionSpec::ownDeviceTier): there is no pool or store
+    __nv_bfloat16* allKeys = nullptr; // with the oracle: blocks with every key, where the tiers lack some of them
     cuda::DeviceIndex index;
     std::int32_t *map = nullptr, *lastUse = nullptr; // [sequence*kvHeads, slots]; see cuda::SelectArgs
     std::uint8_t *previous = nullptr, *hasPrevious = nullptr;
@@ -64,7 +65,9 @@ struct DeviceSelectorContext {
     int slots = 0;                          // per (sequence, offloaded layer, KV head)
     bool offload = true;
     bool ranksBlocks = false; // the selector writes lastUse: the cache policy goes by what blocks are worth
+    int transferBlocks = 0;   // thread blocks of a transfer of KV blocks beside other kernels
     bool record = true;       // false: no reports and no marks
+    bool oracle = false;      // what all keys would get is measured too
     RecordLevel level = RecordLevel::Counters;
     const PinnedMemory* store = nullptr; // to be used for what goes to the host, if it is large enough
     const std::vector<DeviceLayerState>& layers;
@@ -125,11 +128,8 @@ public:
     /// ([blockSize][dim]), and new ones are appended likewise.
     virtual bool valuesByToken() const { return false; }
 
-    /// Whether the oracle may read what every key would get from the tiers' blocks.
-    virtual bool keepsKeys() const { return true; }
-    /// With ownDeviceTier: whether all query heads of a group attend to what is recorded, and to nothing else. The
-    /// oracle then keeps every key itself, beside what the method keeps.
-    virtual bool attendsToRecorded() const { return false; }
+    /// Whether keys in the tiers' blocks may be others than the model's: the oracle then keeps those beside.
+    virtual bool rewritesKeys() const { return false; }
 
     virtual bool needsLogSums() const { return false; }
     /// Attention over a chunk of a prompt in an own way; args are those of full attention. @return whether it is done

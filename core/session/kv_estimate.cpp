@@ -7,7 +7,7 @@
 namespace kvscope {
 
 KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens, int sequences, bool offload,
-                      std::optional<std::int64_t> deviceSlots, Backend backend) {
+                      std::optional<std::int64_t> deviceSlots, Backend backend, bool oracle) {
     const ModelConfig& config = model.config();
     const BlockFormat format{spec.blockSize, config.headDim, spec.bias.scale != 0.f && model.hasEvictionHead(),
                              config.storedValueDim()};
@@ -23,6 +23,8 @@ KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens,
     // The GPU's resident layers have no copy in host memory.
     estimate.hostBytes = heads * (gpu ? offloaded : config.layers) * blocks * blockBytes;
     estimate.deviceBytes = heads * resident * blocks * blockBytes;
+    if (gpu && oracle && spec.ownDeviceTier) // keys that the method forgets or keeps in another form
+        estimate.oracleBytes = heads * (config.layers - denseLayers) * blocks * blockBytes;
     const std::int64_t numberBytes = gpu ? 2 : 4, windows = spec.grid.windows(tokens);
     std::int64_t perHead = 0;
     if (spec.queryScore == QueryScore::PooledSoftmax) perHead += windows * config.headDim * numberBytes;

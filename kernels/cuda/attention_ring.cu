@@ -415,7 +415,9 @@ template <int kDim, int kRing> void launchRing(const Launch& how, const DecodeAt
 } // namespace
 
 bool ringAttentionFits(const Launch& how, const AttentionShape& shape) {
-    return how.clusters && shape.blockSize <= kStageTokens && kStageTokens % shape.blockSize == 0;
+    const std::size_t ring = shape.dim == 64 ? sizeof(Ring<64, 8>) : sizeof(Ring<128, 4>);
+    return how.clusters && ring <= how.blockShared && shape.blockSize <= kStageTokens &&
+           kStageTokens % shape.blockSize == 0;
 }
 
 std::size_t ringPartialFloats(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {

@@ -125,7 +125,25 @@ __global__ void __launch_bounds__(kThreads) massKernel(BlockMassArgs a) {
     }
 }
 
+/// Grid: (kvHeads, rows), a thread per channel.
+__global__ void keepKernel(KeepKeysArgs a) {
+    const int row = blockIdx.y, head = row * a.shape.kvHeads + int(blockIdx.x), size = a.shape.blockSize,
+              dim = a.shape.dim;
+    letNextKernelStart();
+    waitForEarlierKernels();
+    if (a.active != nullptr && a.active[row] == 0) return;
+    const int position = a.position[row];
+    Bf16* block = a.blocks + std::size_t(a.headFirst[head] + position / size) * blockElements(a.shape);
+    block[position % size * dim + int(threadIdx.x)] = a.newKey[std::size_t(head) * dim + threadIdx.x];
+}
+
 } // namespace
+
+void keepKeys(const Launch& how, const KeepKeysArgs& args) {
+    if (args.rows == 0) return;
+    launch(how, {dim3(unsigned(args.shape.kvHeads), unsigned(args.rows)), dim3(unsigned(args.shape.dim))}, keepKernel,
+           "keeping keys for the oracle", args);
+}
 
 void measureBlockMass(const Launch& how, const BlockMassArgs& args) {
     if (args.rows == 0) return;

@@ -33,6 +33,18 @@ struct BlockMassArgs {
     __host__ __device__ int maxUnits() const { return maxBlocks * (shape.blockSize / unitTokens()); }
 };
 
+/// Appends every row's new key to blocks that are kept for this alone.
+struct KeepKeysArgs {
+    AttentionShape shape;
+    int rows = 0;
+    const std::int32_t* position = nullptr; // [rows]
+    const std::uint8_t* active = nullptr;   // [rows] 0: the row is left alone; null: all
+    const __nv_bfloat16* newKey = nullptr;  // [rows, kvHeads, dim], rotated
+    __nv_bfloat16* blocks = nullptr;
+    const std::int64_t* headFirst = nullptr; // [rows*kvHeads] first block of the head
+};
+void keepKeys(const Launch& launch, const KeepKeysArgs& args);
+
 /// Reads all keys once; sums in float32, in an order of its own, so the same on every run. Only the units in sight
 /// are written, up to the position's.
 void measureBlockMass(const Launch& launch, const BlockMassArgs& args);

@@ -2,7 +2,7 @@
 
 #include "kernels/cuda/candidate_attend.cuh"
 #include "kernels/cuda/candidate_scores.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/shared_room.cuh"
 
 #include <algorithm>
 #include <type_traits>
@@ -11,7 +11,10 @@ namespace kvscope::cuda {
 namespace {
 
 /// Of dynamic shared memory; the static part comes on top.
-std::size_t sharedLimit(const Launch& how) { return std::size_t(how.clusters ? 190 : 125) << 10; }
+std::size_t sharedLimit(const Launch& how) {
+    const std::size_t wanted = std::size_t(how.clusters ? 190 : 125) << 10;
+    return std::min(wanted, how.blockShared - std::min(how.blockShared, sizeof(CandidateShared)));
+}
 
 /// Grid: (thread blocks of a cluster, kvHeads, rows).
 template <int kDim, int kChunks, bool kCoded>
@@ -77,10 +80,8 @@ __global__ void __launch_bounds__(kCandidateThreads) turnKernel(TurnValuesArgs a
 
 /// How many clusters of so many thread blocks run at once where each has a processor to itself.
 int candidateClustersAtOnce(const Launch& how, int ranks) {
-    const auto kernel = candidateKernel<128, 1, true>;
     const Grid grid{dim3(unsigned(ranks)), dim3(kCandidateThreads), sharedLimit(how), unsigned(ranks)};
-    allowShared(kernel, grid.sharedBytes, "planning the attention over candidates");
-    return clustersAtOnce(grid, kernel, "planning the attention over candidates");
+    return knownClustersAtOnce(grid, candidateKernel<128, 1, true>, "planning the attention over candidates");
 }
 
 /// Each thread block merges an equal share of the heads, and has room for so many results of all.
@@ -141,7 +142,7 @@ void attendCandidates(const Launch& how, const CandidateAttentionArgs& args) {
     };
     const auto kernel =
         shape.dim == 64 ? choose(std::integral_constant<int, 64>{}) : choose(std::integral_constant<int, 128>{});
-    allowShared(kernel, plan.total, "preparing the attention over candidates");
+    raiseShared(kernel, plan.total, "preparing the attention over candidates");
     launch(
         how,
         {dim3(ranks, unsigned(shape.kvHeads), unsigned(args.attend.rows)), dim3(kCandidateThreads), plan.total, ranks},

@@ -179,15 +179,16 @@ __global__ void __launch_bounds__(kWarp) shareKernel(AttendedShareArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();
     if (a.active != nullptr && a.active[row] == 0) return;
-    const int blocks = a.position[row] / a.shape.blockSize + 1;
+    const int blocks = a.position[row] / a.shape.blockSize + 1,
+              first = a.window > 0 ? max(0, a.position[row] + 1 - a.window) / a.shape.blockSize : 0;
     float share = 0;
     for (int h = 0; h < group; ++h) {
         const std::size_t head = std::size_t(item) * group + h;
         const float* logSums = a.blocks + head * a.maxBlocks;
         float largest = -INFINITY, sum = 0;
-        for (int b = lane; b < blocks; b += kWarp) largest = fmaxf(largest, logSums[b]);
+        for (int b = first + lane; b < blocks; b += kWarp) largest = fmaxf(largest, logSums[b]);
         largest = warpMax(largest);
-        for (int b = lane; b < blocks; b += kWarp) sum += expf(logSums[b] - largest);
+        for (int b = first + lane; b < blocks; b += kWarp) sum += expf(logSums[b] - largest);
         sum = warpSum(sum);
         share += expf(a.attended[head] - largest) / sum / float(group);
     }

@@ -72,10 +72,10 @@ void reportWait(const Launch& launch, const LagMarks* marks, int layers, const s
 
 /// The share of the whole attention that goes to what was attended, mean over the group: [rows, kvHeads].
 /// attended: [rows, queryHeads] log sums; blocks: [rows, queryHeads, maxBlocks] those of every block up to the
-/// position.
+/// position, from the first in the window on.
 struct AttendedShareArgs {
     AttentionShape shape;
-    int rows = 0, maxBlocks = 0;
+    int rows = 0, maxBlocks = 0, window = 0; // window: in tokens; 0: none
     const std::int32_t* position = nullptr;
     const std::uint8_t* active = nullptr;
     const float *attended = nullptr, *blocks = nullptr;

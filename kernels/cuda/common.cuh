@@ -55,7 +55,7 @@ struct Alone {
     template <class T> __device__ T* map_shared_rank(T* at, int) const { return at; }
     __device__ void sync() const { __syncthreads(); }
     __device__ void barrier_arrive() const {}
-    __device__ void barrier_wait() const {}
+    __device__ void barrier_wait() const { __syncthreads(); } // it orders a thread block's own threads too
 };
 __device__ inline Alone thisCluster() { return {}; }
 #endif

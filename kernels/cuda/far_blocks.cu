@@ -1,10 +1,10 @@
 #include "kernels/cuda/far_blocks.h"
 
 #include "kernels/cuda/lane_dot.cuh"
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ranking.cuh"
 #include "kernels/cuda/rotation.cuh"
 #include "kernels/cuda/select.h"
+#include "kernels/cuda/shared_room.cuh"
 
 namespace kvscope::cuda {
 namespace {
@@ -406,6 +406,11 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) mergeKernel(FarM
             *reinterpret_cast<std::uint32_t*>(a.out + at) = packBf16((x * lowHalf(mine) + y * lowHalf(theirs)) * all,
                                                                      (x * highHalf(mine) + y * highHalf(theirs)) * all);
         }
+    if (blockIdx.x == 0 && a.logSums != nullptr && int(threadIdx.x) < group) {
+        const std::size_t h = firstQuery + threadIdx.x;
+        const float near = a.nearLogSums[h], beyond = far > 0 ? a.farLogSums[h] : -INFINITY, most = fmaxf(near, beyond);
+        a.logSums[h] = most + logf(expf(near - most) + expf(beyond - most));
+    }
     if (entry >= a.listCount[item]) return;
     const int position = a.position[row], block = a.listBlock[std::size_t(item) * a.capacity + entry];
     const int place = a.listSlot != nullptr ? a.listSlot[std::size_t(item) * a.capacity + entry] : block;
@@ -464,13 +469,13 @@ void chooseFarBlocks(const Launch& how, const FarChoiceArgs& args) {
     const AttentionShape& shape = args.memory.shape;
     constexpr int kTile = kWarps * kBlocksPerWarp;
     const unsigned sets = unsigned(shape.kvHeads / args.shared), rows = unsigned(args.rows);
+    const std::size_t lists = std::size_t(args.maxBlocks) * (sizeof(std::uint32_t) + 1);
+    if (lists > sharedRoom(how, choiceKernel)) refuseContext(args.maxBlocks, shape.blockSize);
     const std::size_t queries =
         std::size_t(args.shared) * std::size_t(shape.group()) * std::size_t(shape.dim) * sizeof(float);
     allowShared(scoreKernel, queries, "preparing the blocks' scores");
     launch(how, {dim3(unsigned((args.maxBlocks + kTile - 1) / kTile), sets, rows), dim3(kThreads), queries},
            scoreKernel, "scoring blocks", args);
-    const std::size_t lists = std::size_t(args.maxBlocks) * (sizeof(std::uint32_t) + 1);
-    if (lists > (std::size_t(200) << 10)) refuseContext(args.maxBlocks, shape.blockSize);
     allowShared(choiceKernel, lists, "preparing the choice of blocks");
     launch(how, {dim3(sets, rows), dim3(kChoiceWarps * kWarp), lists}, choiceKernel, "choosing blocks", args);
 }

@@ -40,7 +40,7 @@ struct RowsDivision {
 template <RowsDivision kDivision> struct RowsForm {
     static constexpr int kInputs = kDivision.inputs, kPieces = kDivision.pieces, kGroups = kDivision.groups;
     static constexpr int kWarps = kDivision.warps, kThreads = kWarps * kWarp;
-    static constexpr int kBlocks = std::max(1, 20 / kWarps);                        // of a processor
+    static constexpr int kBlocks = kWarps <= 10 ? 2 : 1;                            // of a processor
     static constexpr int kSide = kInputs / 2, kLanes = kWarp / kSide;               // rows side by side, lanes of each
     static constexpr int kChunks = kLanes / 4;                                      // of a row
     static constexpr int kRows = 4, kSets = kRows / kSide, kSums = kRows * kInputs; // of a group

@@ -7,24 +7,25 @@
 namespace kvscope::cuda {
 namespace {
 
-/// One thread of each block drives the copies.
-template <int kRing> __global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytesTotal) {
+/// Beside other kernels or alone: kernels of their own, because the division of a processor that one asks for is kept.
+template <class Rings, bool kBeside>
+__global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytesTotal) {
     using Part = GatherArgs::Part;
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) char stages[];
-    __shared__ __align__(8) std::uint64_t barriers[kRing];
+    __shared__ __align__(8) std::uint64_t barriers[Rings::kDrivers * Rings::kStages];
     letNextKernelStart();
     waitForEarlierKernels();
-    if (threadIdx.x != 0) return;
+    if (threadIdx.x % kWarp != 0) return;
     const unsigned loads = a.part == Part::WriteBacks ? 0 : a.moves.counts[0],
                    writes = a.part == Part::Loads ? 0 : a.moves.counts[1];
-    if (blockIdx.x == 0) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) {
         stamp(a.mark);
         if (a.recordCounts != nullptr && a.part != Part::WriteBacks) a.recordCounts[0] = loads;
         if (a.recordCounts != nullptr && a.part != Part::Loads) a.recordCounts[1] = writes;
     }
     if (loads + writes > 0) {
-        CopyRing<kRing> ring(stages, barriers);
+        CopyRing<Rings> ring(stages, barriers, int(threadIdx.x) / kWarp);
         moveBlocks(ring, a, loads, writes, blockBytesTotal);
     }
     stampLatest(a.endMark);
@@ -59,18 +60,25 @@ template <int kRing> __global__ void __launch_bounds__(512) gatherKernel(GatherA
 #endif
 }
 
+template <class Rings, bool kBeside> void launchGather(const Launch& how, const GatherArgs& args, int blocks) {
+    const auto kernel = gatherKernel<Rings, kBeside>;
+    const bool bulk = how.clusters;
+    const Grid grid{dim3(unsigned(bulk ? blocks : blocks * 4)), dim3(bulk ? Rings::kDrivers * kWarp : 512),
+                    bulk ? kRingBytes<Rings> : 0};
+    if (bulk) allowShared(kernel, kRingBytes<Rings>, "preparing the transfers");
+    if (kBeside) leaveRoom(kernel, "preparing the transfers");
+    launch(how, grid, kernel, "moving KV blocks", args, int(blockBytes(args.shape)));
+}
+
 } // namespace
 
 void gatherBlocks(const Launch& how, const GatherArgs& args, int blocks) {
-    const int bytes = int(blockBytes(args.shape));
-    const bool bulk = how.clusters;
-    const bool narrow = args.beside && blocks > kFewBlocks;
-    const auto kernel = narrow ? gatherKernel<kNarrowRing> : gatherKernel<kWideRing>;
-    const std::size_t ring = std::size_t(narrow ? kNarrowRing : kWideRing) * kStageBytes;
-    const Grid grid{dim3(unsigned(bulk ? blocks : blocks * 4)), dim3(bulk ? kWarp : 512), bulk ? ring : 0};
-    if (bulk) allowShared(kernel, ring, "preparing the transfers");
-    if (args.beside) leaveRoom(kernel, "preparing the transfers");
-    launch(how, grid, kernel, "moving KV blocks", args, bytes);
+    if (!takesWideRings(how, args.beside ? blocks : 1))
+        args.beside ? launchGather<NarrowRings, true>(how, args, blocks)
+                    : launchGather<NarrowRings, false>(how, args, blocks);
+    else
+        args.beside ? launchGather<WideRings, true>(how, args, blocks)
+                    : launchGather<WideRings, false>(how, args, blocks);
 }
 
 } // namespace kvscope::cuda

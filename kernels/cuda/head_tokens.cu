@@ -1,8 +1,10 @@
 #include "kernels/cuda/head_tokens.h"
 
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ranking.cuh"
+#include "kernels/cuda/shared_room.cuh"
 #include "kernels/cuda/token_pack.h"
+
+#include <string>
 
 #include <algorithm>
 
@@ -152,12 +154,12 @@ void countNear(const Launch& how, const NearCountArgs& args) {
 void uniteHeads(const Launch& how, const UniteArgs& args) {
     if (args.rows == 0) return;
     const std::size_t bytes = std::size_t((args.maxTokens + 31) / 32) * 8;
-    constexpr std::size_t kMost = 160 << 10;
-    if (bytes > kMost)
+    if (const std::size_t room = sharedRoom(how, uniteKernel); bytes > room)
         throw Error(ErrorKind::Unsupported,
-                    "the GPU unites the tokens of a group's heads in sequences of at most 655,360 tokens",
+                    "the GPU unites the tokens of a group's heads in sequences of at most " +
+                        std::to_string(room / 8 * 32) + " tokens",
                     "use a shorter context, or --backend cpu");
-    allowShared(uniteKernel, kMost, "preparing the choice of tokens");
+    raiseShared(uniteKernel, bytes, "preparing the choice of tokens");
     launch(how, {dim3(unsigned(args.rows * args.shape.kvHeads)), dim3(kThreads), bytes}, uniteKernel,
            "uniting the heads' tokens", args);
 }

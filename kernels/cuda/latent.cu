@@ -13,7 +13,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
 /// Grid (row tiles of 16 * kWarps, heads, inputs / (8 * kInputTiles)): a warp takes 16 rows. Columns are permuted as in
-/// fewInputs (linear_few.cu): a 16-byte piece of 8 columns is the fragments of two instructions.
+/// linear_tiles.cu: a 16-byte piece of 8 columns is the fragments of two instructions.
 template <int kInputTiles, bool kFloat> __global__ void __launch_bounds__(kThreads) headKernel(HeadProductArgs a) {
     const int lane = threadIdx.x % kWarp, row8 = lane / 4, quad = lane % 4, head = blockIdx.y;
     const int firstRow = (blockIdx.x * kWarps + threadIdx.x / kWarp) * 16, firstInput = blockIdx.z * kInputTiles * 8;

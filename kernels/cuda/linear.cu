@@ -233,7 +233,7 @@ void Linear::prepare(const DeviceMatrix& w, int n, const LinearOutput& out) {
 void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
                  std::uint64_t* mark) {
     if (n == 0 || w.rows == 0) return;
-    if (w.packed != nullptr && n == 1 && w.cols <= packedFloatCols()) {
+    if (w.packed != nullptr && n == 1 && w.cols <= packedFloatCols(launch_)) {
         PackedProduct p = productOf(w, out);
         p.x = x;
         p.n = 1;

@@ -1,7 +1,7 @@
 #include "kernels/cuda/orthonormal.h"
 
 #include "kernels/cuda/common.cuh"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/shared_room.cuh"
 
 #include <algorithm>
 
@@ -138,9 +138,8 @@ void orthonormalRows(const Launch& how, float* x, int count, int width, double* 
     const unsigned tiles = unsigned((count + kTile - 1) / kTile);
     launch(how, {dim3(tiles, tiles), dim3(kTile * kTile)}, productsKernel, "multiplying directions",
            static_cast<const float*>(x), count, width, products);
-    constexpr std::size_t kMostShared = std::size_t(200) << 10;
     const std::size_t squares = std::size_t(count) * sizeof(double), all = squares + triangle(count) * sizeof(double);
-    const bool inShared = all <= kMostShared && how.clusters; // the generations with clusters have that much
+    const bool inShared = all <= sharedRoom(how, factorKernel<true>);
     const auto factor = inShared ? factorKernel<true> : factorKernel<false>;
     allowShared(factor, inShared ? all : squares, "preparing directions");
     launch(how, {dim3(1), dim3(kFactorThreads), inShared ? all : squares}, factor, "separating directions", products,

@@ -380,27 +380,18 @@ void launchPacked(const Launch& how, const PackedProduct& p) {
 
 } // namespace
 
-int packedFloatCols() {
-    static const int most = [] {
-        int device = 0, bytes = 0;
-        check(cudaGetDevice(&device), "asking for the GPU in use");
-        check(cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device),
-              "asking for the GPU's shared memory");
-        return bytes >= 180 << 10 ? 24576 : 8192;
-    }();
-    return most;
-}
+int packedFloatCols(const Launch& how) { return how.blockShared >= std::size_t(180) << 10 ? 24576 : 8192; }
 
 void multiplyPacked(const Launch& how, const PackedProduct& p) {
     if (p.n == 0 || p.rows == 0) return;
     const bool grouped = p.groups.counts != nullptr;
-    if (!grouped && (p.n > kPackedInputs || (p.x != nullptr && (p.n > 1 || p.cols > packedFloatCols()))))
+    if (!grouped && (p.n > kPackedInputs || (p.x != nullptr && (p.n > 1 || p.cols > packedFloatCols(how)))))
         throw Error(ErrorKind::BadInput, "too many inputs for one product of packed weights",
                     "this is a bug in KVScope");
     forFormat(p.type, [&](auto format) {
         using Format = decltype(format);
         constexpr int kRowTiles = Format::kBytes <= 2304 ? 2 : 1; // together: the inputs are read for both
-        if (!grouped && p.n == 1 && p.cols <= packedFloatCols())
+        if (!grouped && p.n == 1 && p.cols <= packedFloatCols(how))
             launchPacked<Format, 1, 1, true>(how, p);
         else if (p.n <= 8)
             launchPacked<Format, kRowTiles, 1, false>(how, p);

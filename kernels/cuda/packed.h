@@ -91,8 +91,8 @@ struct PackedProduct {
 
 /// Most inputs that one launch takes without groups.
 constexpr int kPackedInputs = 16;
-/// Most columns of a float input: it lies in shared memory, of which this GPU has more or less.
-int packedFloatCols();
+/// Most columns of a float input: it lies in shared memory, of which GPUs have more or less.
+int packedFloatCols(const Launch& launch);
 
 /// One input is taken as the sum of two bf16 numbers (16 bits of it count), several as bf16; the weights' integers are
 /// exact, sums are float32. Groups: n is the number of tokens, and every expert takes as many as chose it.

@@ -1,8 +1,8 @@
 #include "kernels/cuda/pages.h"
 
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ranking.cuh"
 #include "kernels/cuda/select.h"
+#include "kernels/cuda/shared_room.cuh"
 
 namespace kvscope::cuda {
 namespace {
@@ -106,9 +106,10 @@ __global__ void __launch_bounds__(kThreads) scoreKernel(PageScoreArgs a) {
     const int first = (int(blockIdx.x) * kWarps + warp) * kPagesPerWarp;
     if (int(blockIdx.x) * kWarps * kPagesPerWarp >= pages) return;
 
-    // The queries of a KV head are added up, but where their bounds compare: there each is alone.
-    const float share = a.mean && !a.largest ? 1.f / float(a.shared * group) : 1.f;
-    const int together = a.largest ? 1 : group, passes = a.largest ? group : 1;
+    // The queries of a KV head are added up, but where their bounds compare or stay apart: there each is alone.
+    const float share = a.score == PageScore::Mean ? 1.f / float(a.shared * group) : 1.f;
+    const bool each = a.score == PageScore::Each, alone = each || a.score == PageScore::Largest;
+    const int together = alone ? 1 : group, passes = alone ? group : 1;
     for (int i = threadIdx.x; i < a.shared * passes * dim; i += kThreads) {
         const int g = i / dim, c = i % dim;
         const Bf16* q =
@@ -128,20 +129,19 @@ __global__ void __launch_bounds__(kThreads) scoreKernel(PageScoreArgs a) {
     }
     __syncthreads();
     float best[kPagesPerWarp];
+    float* scores = a.scores + (std::size_t(row) * gridDim.y + set) * (each ? group : 1) * a.maxPages;
     for (int pass = 0; pass < passes; ++pass) {
         float sum[kPagesPerWarp] = {};
         addBounds(a, first, complete, set, row, parts + std::size_t(pass) * 2 * pieces, sum);
+        const bool last = each || pass + 1 == passes;
 #pragma unroll
         for (int p = 0; p < kPagesPerWarp; ++p) {
             const float score = warpSum(sum[p]);
-            best[p] = pass == 0 ? score : fmaxf(best[p], score);
+            best[p] = each || pass == 0 ? score : fmaxf(best[p], score);
+            const int page = first + p;
+            if (last && lane == 0 && page < pages) scores[page] = page < complete ? best[p] : -INFINITY;
         }
-    }
-    float* scores = a.scores + (std::size_t(row) * gridDim.y + set) * a.maxPages;
-#pragma unroll
-    for (int p = 0; p < kPagesPerWarp; ++p) {
-        const int page = first + p;
-        if (lane == 0 && page < pages) scores[page] = page < complete ? best[p] : -INFINITY;
+        if (each) scores += a.maxPages;
     }
 }
 
@@ -245,7 +245,8 @@ void scorePages(const Launch& how, const PageScoreArgs& args) {
     if (args.rows == 0) return;
     constexpr int kTile = kWarps * kPagesPerWarp;
     const AttentionShape& shape = args.pages.shape;
-    const int lists = args.largest ? shape.group() : args.shared;
+    const bool alone = args.score == PageScore::Largest || args.score == PageScore::Each;
+    const int lists = alone ? shape.group() : args.shared;
     const std::size_t shared = std::size_t(lists) * 2 * std::size_t(shape.dim) * sizeof(float);
     allowShared(scoreKernel, shared, "preparing the pages' scores");
     launch(how,
@@ -258,7 +259,7 @@ void scorePages(const Launch& how, const PageScoreArgs& args) {
 void choosePages(const Launch& how, const PageChoiceArgs& args) {
     if (args.rows == 0) return;
     const std::size_t shared = std::size_t(args.maxPages) * (sizeof(std::uint32_t) + 1);
-    if (shared > (std::size_t(200) << 10)) refuseContext(args.maxPages, args.pageTokens);
+    if (shared > sharedRoom(how, choiceKernel)) refuseContext(args.maxPages, args.pageTokens);
     allowShared(choiceKernel, shared, "preparing the choice of pages");
     launch(how, {dim3(unsigned(args.kvHeads / args.shared), unsigned(args.rows)), dim3(kChoiceWarps * kWarp), shared},
            choiceKernel, "choosing pages", args);

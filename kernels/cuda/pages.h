@@ -33,20 +33,22 @@ struct PageAppendArgs {
 };
 void appendToPages(const Launch& launch, const PageAppendArgs& args);
 
+/// What the bounds of a set's query heads become: one score, or, of one KV head's, a score for each.
+enum class PageScore { Mean, Sum, Largest, Each };
+
 struct PageScoreArgs {
     PageDigests pages;
     int rows = 0, firstSequence = 0; // row r is sequence firstSequence + r
-    int shared = 1;                  // KV heads that have one page set
-    bool mean = true;                // over the set's query heads; else their sum
-    bool largest = false;            // in place of both: the largest of one KV head's query heads
+    int shared = 1;                  // KV heads that have one page set; 1 with Largest and Each
+    PageScore score = PageScore::Mean;
     int maxPages = 0;
     const std::int32_t* position = nullptr; // [rows]; null: `at` for all
     int at = 0;
     int unseen = 0;                       // newest tokens that the digests do not have yet: a choice ahead of the layer
     const std::uint8_t* active = nullptr; // [rows] or null
     const __nv_bfloat16* q = nullptr;     // [rows, queryHeads*dim]
-    float* scores = nullptr; // [rows, kvHeads/shared, maxPages] out: bounds of q.k, of the set's query heads; of pages
-                             // that are not complete -inf; nothing past the position
+    float* scores = nullptr; // [rows, kvHeads/shared, maxPages] out, with Each [rows, queryHeads, maxPages]: bounds of
+                             // q.k; of pages that are not complete -inf; nothing past the position
     std::uint64_t* mark = nullptr;
 };
 void scorePages(const Launch& launch, const PageScoreArgs& args);

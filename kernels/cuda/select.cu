@@ -5,9 +5,6 @@
 #include "kernels/cuda/select_slots.cuh"
 #include "kernels/cuda/shared_room.cuh"
 
-#include <map>
-#include <mutex>
-#include <tuple>
 #include <type_traits>
 
 namespace kvscope::cuda {
@@ -35,7 +32,7 @@ SelectPlan::SelectPlan(const SelectArgs& a, int ranks)
     references = take(softmax ? heads * 4 * std::size_t(units()) : 0);
     aware = take(blocks * 4);
     agnostic = take(a.agnostic ? blocks * 4 : 0);
-    origin = take(blocks);
+    origin = take(a.chosen != nullptr ? blocks : 0);
     slotOf = take(slots > 0 ? blocks * 2 : 0);
     freeSlots = take(slots * 4);
     slotUse = take(a.lastUse != nullptr ? slots * 4 : 0);
@@ -160,43 +157,29 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     writeLists<kDim, Team>(a, at, shared, state, origins, small, sets);
 }
 
-constexpr std::size_t kSharedLimit = 203 << 10; // beside the arrays of fixed size
-static_assert(kSharedLimit + sizeof(SelectSmall<LongestSelect>) + sizeof(SelectSets<LongestSelect>) <= 227 << 10);
-
 using SelectKernel = void (*)(SelectArgs, SelectPlan);
-
-/// As clustersAtOnce, asked once.
-int knownClustersAtOnce(SelectKernel kernel, const Grid& grid) {
-    static std::mutex mutex;
-    static std::map<std::tuple<SelectKernel, unsigned, std::size_t>, int> known;
-    const std::scoped_lock lock(mutex);
-    const auto [entry, fresh] = known.try_emplace({kernel, grid.cluster, grid.sharedBytes}, 0);
-    if (fresh) {
-        raiseShared(kernel, grid.sharedBytes, "preparing the selection");
-        entry->second = clustersAtOnce(grid, kernel, "preparing the selection");
-    }
-    return entry->second;
-}
 
 /// How many thread blocks an item gets: as many as pay while all items' run at the same time, or in two turns where
 /// that leaves too little cache for the loads; else the fewest whose shared memory the context fits in; none: 0.
 int ranksOf(const Launch& how, const SelectArgs& args, SelectKernel kernel, Grid grid) {
-    constexpr int kPortable = 8;                                // larger clusters may be refused
+    constexpr int kLarge = 8;                                   // larger clusters pay with more blocks each
     constexpr std::size_t kLeavesCache = 128 << 10;             // of a processor's 256 KiB
     const bool paired = args.maxBlocks <= ShortSelect::kBlocks; // two to a processor, and kernels beside want room too
     const int items = args.rows * args.shape.kvHeads, wanted = items + (paired ? items / 5 : 0);
+    const std::size_t room = sharedRoom(how, kernel);
+    const auto atOnce = [&] { return knownClustersAtOnce(grid, kernel, "preparing the selection"); };
     int fewest = 0;
     for (const int turns : {1, 2})
         for (int ranks = how.clusters ? kSelectCluster : 1; ranks > 0; --ranks) {
             grid.cluster = unsigned(ranks);
             grid.sharedBytes = SelectPlan(args, ranks).total;
-            if (grid.sharedBytes > kSharedLimit) break;
-            if (ranks > kPortable && knownClustersAtOnce(kernel, grid) == 0) continue;
+            if (grid.sharedBytes > room) break;
+            if (ranks > 1 && atOnce() == 0) continue;
             fewest = ranks;
-            const bool pays = args.maxBlocks > ranks * (ranks > kPortable ? 64 : 16);
+            const bool pays = args.maxBlocks > ranks * (ranks > kLarge ? 64 : 16);
             const bool crowded = items * ranks * 2 > how.multiprocessors * turns * (paired ? 3 : 2);
             if (!pays || crowded || (turns == 1 && grid.sharedBytes > kLeavesCache)) continue;
-            if (ranks == 1 || knownClustersAtOnce(kernel, grid) * turns >= wanted) return ranks;
+            if (ranks == 1 || atOnce() * turns >= wanted) return ranks;
         }
     return fewest;
 }

@@ -134,8 +134,7 @@ struct GatherArgs {
 };
 
 /// Moves the listed blocks: loads host to device, write-backs device to host, through a ring in shared memory fed by
-/// the bulk-copy engine. `blocks`: thread blocks; 4 saturate a PCIe 5 link, leaving the rest of the GPU free; `beside`
-/// others, with their smaller rings, 16 do.
+/// the bulk-copy engine. `blocks`: thread blocks; 4 saturate a PCIe 5 link, leaving the rest of the GPU free.
 void gatherBlocks(const Launch& launch, const GatherArgs& args, int blocks = 4);
 
 } // namespace kvscope::cuda

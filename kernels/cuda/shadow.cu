@@ -1,8 +1,8 @@
 #include "kernels/cuda/shadow.h"
 
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ranking.cuh"
 #include "kernels/cuda/select.h"
+#include "kernels/cuda/shared_room.cuh"
 
 #include <algorithm>
 
@@ -369,10 +369,10 @@ void chooseChunks(const Launch& how, const ShadowChoiceArgs& args) {
     if (args.rows == 0) return;
     const AttentionShape& shape = args.memory.shape;
     const unsigned heads = unsigned(shape.kvHeads), rows = unsigned(args.rows);
+    const std::size_t shared = std::size_t(args.maxChunks) * 5 + std::size_t(args.memory.chosen) * 4;
+    if (shared > sharedRoom(how, choiceKernel)) refuseContext(args.maxChunks, args.memory.chunkTokens);
     launch(how, {dim3(unsigned(std::max(1, shadowTiles(args.maxChunks))), heads, rows), dim3(kThreads)},
            shape.dim == 64 ? scoreKernel<64> : scoreKernel<128>, "scoring chunks", args);
-    const std::size_t shared = std::size_t(args.maxChunks) * 5 + std::size_t(args.memory.chosen) * 4;
-    if (shared > (std::size_t(216) << 10)) refuseContext(args.maxChunks, args.memory.chunkTokens);
     allowShared(choiceKernel, shared, "preparing the choice of chunks");
     launch(how, {dim3(heads, rows), dim3(kChoiceWarps * kWarp), shared}, choiceKernel, "choosing chunks", args);
 }
@@ -385,8 +385,9 @@ void fetchChunks(const Launch& how, const ShadowFetchArgs& args) {
     const int parts = std::clamp(how.multiprocessors / std::max(1, items), 1, 8);
     const int padded = m.paddedRank + 8;
     const std::size_t wanted = std::size_t(m.shape.dim) * std::size_t(padded) * sizeof(Bf16);
-    const bool fits = wanted <= (std::size_t(96) << 10);
     const auto kernel = m.shape.dim == 64 ? fetchKernel<64> : fetchKernel<128>;
+    constexpr std::size_t kHalfOfProcessor = 96 << 10; // of Hopper's
+    const bool fits = wanted <= std::min(kHalfOfProcessor, sharedRoom(how, kernel));
     if (fits) allowShared(kernel, wanted, "preparing the keys");
     launch(
         how,

@@ -1,9 +1,9 @@
 // Ends a prompt: the low-rank form of its keys, landmarks, outliers, the values' store and the pool.
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/orthonormal.h"
 #include "kernels/cuda/ranking.cuh"
 #include "kernels/cuda/select.h"
 #include "kernels/cuda/shadow.h"
+#include "kernels/cuda/shared_room.cuh"
 
 #include <algorithm>
 
@@ -255,7 +255,7 @@ void enterPrompt(const Launch& how, const ShadowPromptArgs& args) {
         launch(how, {dim3(unsigned(args.counts.chunks), heads), dim3(channels)}, landmarkKernel, "averaging chunks",
                args);
         const std::size_t shared = std::size_t(args.counts.chunks) * sizeof(std::uint32_t);
-        if (shared > (std::size_t(200) << 10)) refuseContext(args.counts.chunks, m.chunkTokens);
+        if (shared > sharedRoom(how, outlierKernel)) refuseContext(args.counts.chunks, m.chunkTokens);
         allowShared(outlierKernel, shared, "preparing the outliers");
         if (args.counts.outliers > 0)
             launch(how, {dim3(heads), dim3(kChoiceWarps * kWarp), shared}, outlierKernel, "finding outliers", args);

@@ -4,8 +4,18 @@
 #include "kernels/cuda/launch.cuh"
 
 #include <algorithm>
+#include <map>
+#include <mutex>
+#include <tuple>
 
 namespace kvscope::cuda {
+
+/// Bytes that a launch may ask for, beside what the kernel declares.
+template <class... Parameters> std::size_t sharedRoom(const Launch& how, void (*kernel)(Parameters...)) {
+    cudaFuncAttributes now = {};
+    check(cudaFuncGetAttributes(&now, kernel), "asking for a kernel's shared memory");
+    return how.blockShared - std::min(how.blockShared, now.sharedSizeBytes);
+}
 
 /// As allowShared, for as much as a launch needs: GPUs before Hopper have less than the most that some launch might.
 /// Never lowers the limit, since earlier launches of a captured step count on theirs.
@@ -13,6 +23,21 @@ template <class... Parameters> void raiseShared(void (*kernel)(Parameters...), s
     cudaFuncAttributes now = {};
     check(cudaFuncGetAttributes(&now, kernel), name);
     if (bytes > std::size_t(std::max(0, now.maxDynamicSharedSizeBytes))) allowShared(kernel, bytes, name);
+}
+
+/// As clustersAtOnce, with room for the grid's shared memory. A GPU's driver is asked once for each question.
+template <class... Parameters>
+int knownClustersAtOnce(const Grid& grid, void (*kernel)(Parameters...), const char* name) {
+    using Question = std::tuple<int, void (*)(Parameters...), unsigned, std::size_t>;
+    static std::mutex guard;
+    static std::map<Question, int> answers;
+    int device = 0;
+    check(cudaGetDevice(&device), name);
+    const std::scoped_lock lock(guard);
+    const Question question{device, kernel, grid.cluster, grid.sharedBytes};
+    if (const auto known = answers.find(question); known != answers.end()) return known->second;
+    raiseShared(kernel, grid.sharedBytes, name);
+    return answers[question] = clustersAtOnce(grid, kernel, name);
 }
 
 } // namespace kvscope::cuda

@@ -7,7 +7,7 @@
 namespace kvscope::cuda {
 
 /// Words that only grow, so that nothing is cleared: how often a layer's list was there, [layers + 1], and its loads
-/// done, [layers] counted by thread blocks.
+/// done, [layers] counted by those who drive copies.
 struct TransferFlags {
     std::uint32_t *listed = nullptr, *loaded = nullptr;
 };

@@ -14,6 +14,7 @@ using test::cli;
 using test::Finished;
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class EvalCli : public test::CliFixture {};
 
@@ -89,6 +90,23 @@ TEST_F(EvalCli, InterruptEndsALongCommandCleanly) {
     EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
     EXPECT_THAT(result.err, HasSubstr("cancelled"));
     EXPECT_EQ(result.out, "");
+}
+
+TEST_F(EvalCli, ALogHasLinesOfProgressAndAnEndedCommandItsTable) {
+    test::Process process({"/usr/bin/env", "KVSCOPE_PROGRESS_SECONDS=0.01", KVSCOPE_CLI, "eval", "--methods",
+                           "full,nosa", "--contexts", "600,16000", "--prompts", "2", "--depths", "0.5",
+                           "--decode-tokens", "8", "--text-tokens", "4", "-o", path("results")});
+    const auto rows = [&] { // of the table, with its heading
+        std::ifstream csv(path("results/eval.csv"));
+        return test::linesOf({std::istreambuf_iterator<char>(csv), {}}).size();
+    };
+    for (int i = 0; i < 600 && rows() < 2; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    EXPECT_GE(rows(), 2u) << "a row is in the table when it is measured";
+    process.signal(SIGINT);
+    const Finished result = process.wait();
+    EXPECT_THAT(result.err, HasSubstr("% full: "));
+    EXPECT_GT(test::linesOf(result.err).size(), 3u) << result.err;
+    EXPECT_THAT(result.err, Not(HasSubstr("\r"))) << "nothing to rewrite";
 }
 
 TEST_F(EvalCli, AFolderIsPickedUpWhereItEnded) {

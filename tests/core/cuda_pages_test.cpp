@@ -50,7 +50,7 @@ void decode(Decoded& run, Backend backend, const std::vector<std::vector<std::in
     options.maxNewTokens = steps;
     options.stopAtEos = false;
     options.lookahead = forced == nullptr;
-    options.oracle = options.method == "arkvale" || options.method == "quest"; // the others keep other keys on a GPU
+    options.oracle = true;
     DecodeSession session(model(), prompts, options, run.sink);
     session.prefill();
     for (std::size_t step = 0;; ++step) {
@@ -177,6 +177,16 @@ INSTANTIATE_TEST_SUITE_P(
              "quest",
              {{"block_size", "32"}, {"total_blocks", "9"}, {"bound", "cuboid-mean"}, {"group", "max"}}},
         Case{"quest_heads", "quest", {{"block_size", "16"}, {"total_blocks", "10"}, {"group", "per_query_head"}}},
+        Case{"quest_heads_product",
+             "quest",
+             {{"block_size", "16"}, {"total_blocks", "10"}, {"group", "per_query_head"}, {"bound", "product"}}},
+        Case{"quest_heads_cuboid",
+             "quest",
+             {{"block_size", "32"},
+              {"total_blocks", "7"},
+              {"sink_blocks", "1"},
+              {"group", "per_query_head"},
+              {"bound", "cuboid-mean"}}},
         Case{"quest_heads_forced",
              "quest",
              {{"block_size", "32"},

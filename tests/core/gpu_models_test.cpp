@@ -440,6 +440,14 @@ TEST_P(GpuFamily, LogitsAreTheCpus) {
         // counts.
         expectTheCpusLogits(model, 2, 370, sparse);
     }
+    if (model->config().latent) return; // of which there is one KV head
+    for (const char* bound : {"max", "product"}) {
+        SCOPED_TRACE(::testing::Message() << "quest, every query head for itself, bound " << bound);
+        SessionOptions apart;
+        apart.method = "quest";
+        apart.settings = {{"total_blocks", "20"}, {"skip_layers", "0"}, {"group", "per_query_head"}, {"bound", bound}};
+        expectTheCpusLogits(model, 2, 370, apart);
+    }
 }
 
 TEST_F(GpuModels, MethodsWithKernelsOfTheirOwnSayThatTheyKnowNoWindows) {

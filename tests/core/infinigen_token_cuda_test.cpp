@@ -57,7 +57,7 @@ SessionOptions optionsOf(Backend backend, const Settings& settings, int newToken
 
 /// How far a run's choices are from another's.
 struct Agreement {
-    double overlap = 0, selected[2] = {}, kept[2] = {}; // means over the selections
+    double overlap = 0, selected[2] = {}, kept[2] = {}, mass[2] = {}; // means over the selections
 };
 Agreement compare(const CollectingSink& one, const CollectingSink& other) {
     Agreement out;
@@ -74,10 +74,12 @@ Agreement compare(const CollectingSink& one, const CollectingSink& other) {
             out.overlap += double(common.size()) / std::max(x.selected, y.selected), ++count;
             out.selected[0] += x.selected, out.selected[1] += y.selected;
             out.kept[0] += std::max(0, x.kept), out.kept[1] += std::max(0, y.kept);
+            out.mass[0] += double(x.mass), out.mass[1] += double(y.mass);
         }
     }
     EXPECT_GT(count, 0);
-    for (double* mean : {&out.overlap, &out.selected[0], &out.selected[1], &out.kept[0], &out.kept[1]})
+    for (double* mean :
+         {&out.overlap, &out.selected[0], &out.selected[1], &out.kept[0], &out.kept[1], &out.mass[0], &out.mass[1]})
         *mean /= std::max(1, count);
     return out;
 }
@@ -98,6 +100,7 @@ TEST_P(InfinigenTokenOnCuda, ChoosesAndFetchesWhatTheCpuDoes) {
     const auto run = [&](Backend backend, const std::shared_ptr<const Model>& loaded) {
         SessionOptions options = optionsOf(backend, GetParam(), int(fed.size()) + 1);
         options.lookahead = false;
+        options.oracle = true;
         CollectingSink sink;
         DecodeSession session(loaded, prompts, options, sink);
         session.prefill();
@@ -143,8 +146,9 @@ TEST_P(InfinigenTokenOnCuda, ChoosesAndFetchesWhatTheCpuDoes) {
     }
     EXPECT_GT(gpu.steps[0].layers.back().d2hBytes, 0);
     const Agreement found = compare(cpu, gpu);
-    std::printf("overlap %.4f, selected %.1f and %.1f, kept %.1f and %.1f\n", found.overlap, found.selected[1],
-                found.selected[0], found.kept[1], found.kept[0]);
+    std::printf("overlap %.4f, selected %.1f and %.1f, kept %.1f and %.1f, mass %.4f and %.4f\n", found.overlap,
+                found.selected[1], found.selected[0], found.kept[1], found.kept[0], found.mass[1], found.mass[0]);
+    EXPECT_NEAR(found.mass[1], found.mass[0], 0.02) << "what the query heads attend to, each its own";
     EXPECT_NEAR(found.selected[1] / found.selected[0], 1, 0.03);
     EXPECT_NEAR(found.kept[1] / found.kept[0], 1, 0.05);
     // How many are near the best, and which of nearly equal ones, bf16 decides otherwise now and then. Where the

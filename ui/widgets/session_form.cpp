@@ -202,18 +202,19 @@ QString SessionForm::findProblem() {
     std::optional<std::int64_t> chosenSlots;
     if (pooled && deviceSlots_->value() > 0) chosenSlots = deviceSlots_->value();
     if (spec.ownDeviceTier) chosenSlots = spec.grid.blocks(attended > 0 ? attended : tokens);
-    const KvEstimate estimate =
-        estimateKv(*loaded_, spec, tokens, sequences_->value(), offload_->isChecked(), chosenSlots, options().backend);
+    const KvEstimate estimate = estimateKv(*loaded_, spec, tokens, sequences_->value(), offload_->isChecked(),
+                                            chosenSlots, options().backend, oracle_->isChecked());
     const QString budgetText =
         attended == 0 ? tr("Attends to all %1 tokens.").arg(formatCount(tokens))
                       : tr("Attends to at most %1 of %2 tokens (%3) per KV head.")
                             .arg(formatCount(attended), formatCount(tokens), formatShare(attended, tokens));
     budget_->setText(budgetText);
     budget_->show();
-    const QString device =
+    QString device =
         estimate.blockSlots > 0
             ? tr("device %1 (%2 slots)").arg(formatBytes(estimate.deviceBytes), formatCount(estimate.blockSlots))
             : tr("device %1, all resident").arg(formatBytes(estimate.deviceBytes));
+    if (estimate.oracleBytes > 0) device += tr(" and %1 for the oracle").arg(formatBytes(estimate.oracleBytes));
     estimate_->setText(tr("KV memory: host %1 · %2").arg(formatBytes(estimate.hostBytes), device));
     if (estimate.blockSlots < estimate.neededSlots)
         return tr("%1 device KV slots are too few: the method attends %2 blocks at a time. Raise them under Advanced.")

@@ -1,3 +1,4 @@
+#include "core/cuda/select/first_slots.h"
 #include "core/cuda/select/guessed_queries.h"
 #include "core/cuda/select/scored_pages.h"
 
@@ -13,7 +14,7 @@ public:
     DeviceArkVale(const ParameterValues& values, const DeviceSelectorContext& context)
         : context_(context), budget_(values), shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
           ahead_(values.integer("prefetch_layers") > 0),
-          pages_(context_, values.text("digest") != "bounds", shared_, true), guess_(context_),
+          pages_(context_, values.text("digest") != "bounds", shared_, cuda::PageScore::Mean), guess_(context_),
           resident_(std::size_t(context.config.layers)) {}
 
     bool looksAhead() const override { return ahead_; }
@@ -103,21 +104,7 @@ void DeviceArkVale::promptDone(int layer, int sequence, int tokens, const __nv_b
                                     context_.launch.stream),
                     "choosing the first pages");
     cuda::choosePages(context_.launch, choice);
-    if (!state.offloaded) return;
-    cuda::PageSeedArgs seeds;
-    seeds.shape = context_.shape;
-    seeds.sequence = sequence;
-    seeds.tokens = tokens;
-    seeds.slots = context_.slots;
-    seeds.capacity = context_.capacity;
-    seeds.blocks = blocks;
-    seeds.headStride = headStride;
-    seeds.chosen = chosen_;
-    seeds.chosenCount = chosenCount_;
-    seeds.pool = state.blocks;
-    seeds.map = state.map;
-    seeds.lastUse = state.lastUse;
-    cuda::seedSlots(context_.launch, seeds);
+    if (state.offloaded) fillFirstSlots(context_, layer, sequence, tokens, blocks, headStride, chosen_, chosenCount_);
 }
 
 void DeviceArkVale::choosePages(const DeviceStep& step, int layer, cuda::SelectArgs& args) const {

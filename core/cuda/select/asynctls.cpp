@@ -1,16 +1,16 @@
 // AsyncTLS on the GPU (core/select/asynctls.cpp): labels of every token on the device, blocks in the slots of the
 // executor's tier. With a lag, a step's candidates are what the block filter chose for the step before; what it chooses
 // now travels until the same layer of the next step.
+#include "core/cuda/select/attended_mass.h"
+#include "core/cuda/select/first_slots.h"
 #include "core/cuda/select/lagging_transfers.h"
 #include "core/cuda/select/token_labels.h"
 #include "kernels/base/error.h"
 #include "kernels/cuda/candidate_attention.h"
 #include "kernels/cuda/candidates.h"
 #include "kernels/cuda/linear.h"
-#include "kernels/cuda/pages.h"
 
 #include <algorithm>
-#include <cmath>
 #include <fmt/format.h>
 
 namespace kvscope {
@@ -25,7 +25,7 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     bool valuesByToken() const override { return true; }
-    std::size_t reportBytes() const override { return context_.record ? massesAt() + headBytes<float>() : 0; }
+    std::size_t reportBytes() const override { return context_.record ? massesAt() + mass_.bytes() : 0; }
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
@@ -67,6 +67,7 @@ private:
     const bool lag_;
     const int tokens_;
     TokenLabels labels_;
+    AttendedMass mass_;
     std::vector<Layer> layers_;
     LaggingTransfers transfers_;
     SideStream beside_;
@@ -78,7 +79,7 @@ private:
     cuda::BlockLists next_;
     std::int32_t *list_ = nullptr, *slots_ = nullptr; // what the block filter lists
     cuda::BlockMove* writeBacks_ = nullptr;
-    float *logits_ = nullptr, *attended_ = nullptr;
+    float* logits_ = nullptr;
     cuda::LagMarks* marks_ = nullptr;    // [layer]
     std::uint64_t* stepMarks_ = nullptr; // [2] when the step began, and when all of it but its transfers was done
 };
@@ -88,7 +89,7 @@ AsyncTls::AsyncTls(const ParameterValues& values, const DeviceSelectorContext& c
       tokens_(std::min(values.integer("k_t"), context.capacity * context.shape.blockSize)),
       labels_(context_, values.integer("d_c"), std::stoi(values.text("label_bits")),
               select::ChannelRule::ProductOfMaxima),
-      layers_(std::size_t(context.config.layers)) {
+      mass_(context_), layers_(std::size_t(context.config.layers)) {
     if (const int most = cuda::mostCandidateBlocks(context.launch, context.shape); context.capacity > most)
         throw Error(ErrorKind::Unsupported,
                     fmt::format("asynctls chooses tokens in at most {} blocks on this GPU, and the candidates are {}",
@@ -129,7 +130,7 @@ void AsyncTls::plan(DeviceArena& arena) {
             cuda::candidateLogitFloats(context_.launch, context_.shape, context_.rows(), context_.capacity);
         logits > 0)
         arena.plan(logits_, logits, "activations");
-    arena.plan(attended_, rows * queryHeads, "the oracle");
+    mass_.plan(arena);
     arena.plan(marks_, layers_.size(), "session state");
     arena.plan(stepMarks_, 2, "session state");
 }
@@ -140,8 +141,7 @@ void AsyncTls::begin() {
     std::vector<int> fetching;
     for (int i = 0; i < context_.config.layers; ++i)
         if (fetches(i)) fetching.push_back(i);
-    // A whole step is long: fewer thread blocks than a lookahead's disturb what runs beside them less.
-    transfers_.open(std::move(fetching), context_.rows() <= 8 ? 8 : context_.rows() <= 16 ? 16 : 32);
+    transfers_.open(std::move(fetching), context_.transferBlocks);
 }
 
 void AsyncTls::prompt(const DevicePromptChunk& chunk) {
@@ -195,21 +195,8 @@ void AsyncTls::promptDone(int index, int sequence, int tokens, const Bf16* block
                          layer.candidates.heads + head};
     settle.next = {next_.blocks, nullptr, next_.count, nullptr};
     cuda::settleCandidates(context_.launch, settle);
-    if (!state.offloaded) return;
-    cuda::PageSeedArgs seeds;
-    seeds.shape = context_.shape;
-    seeds.sequence = sequence;
-    seeds.tokens = tokens;
-    seeds.slots = context_.slots;
-    seeds.capacity = context_.capacity;
-    seeds.blocks = blocks;
-    seeds.headStride = headStride;
-    seeds.chosen = next_.blocks;
-    seeds.chosenCount = next_.count;
-    seeds.pool = state.blocks;
-    seeds.map = state.map;
-    seeds.lastUse = state.lastUse;
-    cuda::seedSlots(context_.launch, seeds);
+    if (state.offloaded)
+        fillFirstSlots(context_, index, sequence, tokens, blocks, headStride, next_.blocks, next_.count);
 }
 
 /// A token is labelled where it is attended to. What crossed the step's begin leaves before the first of its layers.
@@ -318,7 +305,7 @@ void AsyncTls::fetch(const cuda::Launch& launch, int index) {
 
 bool AsyncTls::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) {
     Layer& layer = at(step.layer);
-    if (step.blockLogSums != nullptr) args.logSums = attended_;
+    args.logSums = mass_.logSums();
     cuda::CandidateAttentionArgs candidates;
     if (knows(step.layer)) {
         args.listBlock = layer.candidates.ids;
@@ -348,10 +335,7 @@ void AsyncTls::after(const DeviceStep& step) {
     if (lag_) chooseNextBlocks(launch, step.layer);
     settle(launch, step);
     if (fetches(step.layer) && !awaits(step.layer)) fetch(launch, step.layer);
-    if (step.blockLogSums != nullptr && step.report != nullptr)
-        cuda::attendedShare(context_.launch,
-                            {context_.shape, context_.rows(), context_.maxBlocks, step.position, step.active, attended_,
-                             step.blockLogSums, reinterpret_cast<float*>(step.report + massesAt())});
+    if (step.report != nullptr) mass_.measure(step, step.report + massesAt());
     if (!lag_ || step.layer + 1 < context_.config.layers) return;
     cuda::stampNow(beside_.join(context_.launch), context_.record ? stepMarks_ + 1 : nullptr);
     if (!transfers_.any()) return;
@@ -367,12 +351,10 @@ void AsyncTls::fill(int index, const char* report, std::span<const int>, LayerRe
     const auto& layer = *reinterpret_cast<const cuda::LagLayer*>(report);
     const cuda::LagMarks& marks = layer.marks;
     const auto* lags = reinterpret_cast<const cuda::LagHead*>(report + lagsAt());
-    const auto* masses = reinterpret_cast<const float*>(report + massesAt());
-    for (std::size_t i = firstSelection; i < record.selections.size(); ++i) {
+    mass_.fill(report + massesAt(), record, firstSelection); // of the tokens, not of their blocks
+    for (std::size_t i = firstSelection; lag_ && i < record.selections.size(); ++i) {
         SelectionRecord& selection = record.selections[i];
         const int head = selection.sequence * context_.shape.kvHeads + selection.kvHead;
-        if (!std::isnan(selection.mass)) selection.mass = masses[head]; // of the tokens, not of their blocks
-        if (!lag_) continue;
         const cuda::LagHead& lag = lags[head];
         selection.predicted = lag.predicted;
         selection.used = lag.used;

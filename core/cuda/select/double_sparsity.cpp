@@ -24,8 +24,6 @@ public:
     std::size_t reportBytes() const override { return report_.bytes(); }
     std::size_t hostBytes() const override { return store_.hostBytes(); }
     std::int64_t storedBytes(int, int sequence) const override { return store_.storedBytes(sequence); }
-    bool keepsKeys() const override { return false; } // it does, but not in blocks
-    bool attendsToRecorded() const override { return true; }
     void prompt(const DevicePromptChunk& chunk) override { labels_.prompt(chunk); }
     void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
@@ -150,20 +148,7 @@ void DoubleSparsity::choose(const DeviceStep& step, cuda::SelectArgs&) {
     choice.marks[1] = record.marks[1];
     cuda::chooseByLabels(context_.launch, choice);
 
-    cuda::RecordChoiceArgs compare;
-    compare.rows = context_.rows();
-    compare.kvHeads = context_.shape.kvHeads;
-    compare.position = step.position;
-    compare.active = step.active;
-    compare.tokens = tokens_;
-    compare.tokenScores = scores_;
-    compare.count = count_;
-    compare.capacity = heavy_;
-    compare.loads = context_.offload;
-    compare.previous = layer.previous;
-    compare.previousCount = layer.previousCount;
-    compare.record = record;
-    cuda::recordChoice(context_.launch, compare);
+    report_.compare(context_, step, {tokens_, scores_, count_, layer.previous, layer.previousCount});
 
     cuda::PackArgs pack;
     pack.shape = context_.shape;

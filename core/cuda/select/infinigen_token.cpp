@@ -1,6 +1,7 @@
 // InfiniGen in its original form on the GPU (core/select/infinigen_token.cpp): every query head guesses its next query,
 // scores every key along directions of its own and chooses tokens one layer ahead; what a KV head's query heads chose
 // travels beside the layer, and each attends to its own.
+#include "core/cuda/select/attended_mass.h"
 #include "core/cuda/select/guessed_queries.h"
 #include "core/cuda/select/side_stream.h"
 #include "core/cuda/select/token_report.h"
@@ -32,10 +33,9 @@ public:
     InfinigenTokenOnDevice(const ParameterValues& values, const DeviceSelectorContext& context);
 
     bool looksAhead() const override { return true; }
-    bool keepsKeys() const override { return false; } // it does, but not in blocks
     void plan(DeviceArena& arena) override;
     void begin() override;
-    std::size_t reportBytes() const override { return report_.bytes() + sizeof(FetchMarks); }
+    std::size_t reportBytes() const override { return massesAt() + mass_.bytes(); }
     std::size_t hostBytes() const override { return store_.hostBytes(); }
     std::int64_t storedBytes(int, int sequence) const override { return store_.storedBytes(sequence); }
     void prompt(const DevicePromptChunk& chunk) override;
@@ -44,6 +44,9 @@ public:
     void choose(const DeviceStep&, cuda::SelectArgs&) override {} // dense_layers is 1 at least: all are chosen ahead
     void lookAhead(const DeviceStep& step, int target, cuda::SelectArgs&) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
+    void after(const DeviceStep& step) override {
+        if (own(step.layer) && step.report != nullptr) mass_.measure(step, step.report + massesAt());
+    }
     void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
               std::size_t firstSelection) const override;
 
@@ -63,6 +66,7 @@ private:
     std::size_t queryHeads() const { return std::size_t(context_.shape.queryHeads); }
     int unitedMost() const { return most_ * context_.shape.group() + 1; }
     bool biased() const { return context_.spec.bias.scale != 0.f; }
+    std::size_t massesAt() const { return report_.bytes() + sizeof(FetchMarks); } // in a report
     FetchMarks* marksIn(char* report) const {
         return report != nullptr ? reinterpret_cast<FetchMarks*>(report + report_.bytes()) : nullptr;
     }
@@ -76,6 +80,7 @@ private:
     const int mostTokens_, most_, warmUp_, dims_, width_, blocks_; // blocks_: of a query head's chosen tokens
     const cuda::AttentionShape byHead_;                            // query heads with keys of their own
     const TokenReport report_;
+    AttendedMass mass_; // of query heads that attend apart
     GuessedQueries guess_;
     TokenStore store_;
     SideStream side_;
@@ -106,7 +111,8 @@ InfinigenTokenOnDevice::InfinigenTokenOnDevice(const ParameterValues& values, co
                                                                                     context.shape.queryHeads,
                                                                                     context.shape.dim,
                                                                                     context.shape.blockSize},
-      report_(context, unitedMost()), guess_(context_), store_(context_), layers_(std::size_t(context.config.layers)) {}
+      report_(context, unitedMost()), mass_(context_), guess_(context_), store_(context_),
+      layers_(std::size_t(context.config.layers)) {}
 
 void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
     constexpr const char *kPartial = "partial keys", *kChoice = "selections";
@@ -156,6 +162,7 @@ void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
     arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, byHead_, context_.rows(), blocks_),
                "activations");
     arena.plan(arrivals_, cuda::attentionArrivals(byHead_, context_.rows()), "session state");
+    mass_.plan(arena);
 }
 
 void InfinigenTokenOnDevice::begin() {
@@ -370,7 +377,9 @@ void InfinigenTokenOnDevice::fetch(const DeviceStep& step, int target) {
         args.mark = &marks->begin;
         args.endMark = &marks->end;
     }
-    cuda::fetchTokens(side_.fork(context_.launch), args, context_.rows() <= 8 ? 8 : context_.rows() <= 16 ? 16 : 32);
+    // Tokens are small and read by whole thread blocks: more of them than copies of KV blocks need.
+    const int blocks = context_.rows() <= 8 ? 8 : context_.rows() <= 16 ? 16 : 32;
+    cuda::fetchTokens(side_.fork(context_.launch), args, blocks);
 }
 
 /// The launch of what needs the layer's tokens.
@@ -387,19 +396,7 @@ bool InfinigenTokenOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentio
     const bool last = step.layer + 1 == context_.config.layers; // chooses for none
     if (last && step.stage1Mark != nullptr)
         cuda::stampNow(context_.launch, step.stage1Mark), cuda::stampNow(context_.launch, step.poolingMark);
-    cuda::RecordChoiceArgs compare;
-    compare.rows = context_.rows();
-    compare.kvHeads = context_.shape.kvHeads;
-    compare.position = step.position;
-    compare.active = step.active;
-    compare.tokens = lists.united;
-    compare.count = lists.unitedCount;
-    compare.capacity = unitedMost();
-    compare.loads = context_.offload;
-    compare.previous = layer.previous;
-    compare.previousCount = layer.previousCount;
-    compare.record = record;
-    cuda::recordChoice(context_.launch, compare);
+    report_.compare(context_, step, {lists.united, nullptr, lists.unitedCount, layer.previous, layer.previousCount});
 
     cuda::PackArgs pack;
     pack.shape = byHead_;
@@ -428,13 +425,15 @@ bool InfinigenTokenOnDevice::attend(const DeviceStep& step, cuda::DecodeAttentio
     args.biasFirst = placeFirst_;
     args.partial = partial_;
     args.arrivals = arrivals_;
+    args.logSums = mass_.logSums();
     return false;
 }
 
 void InfinigenTokenOnDevice::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out,
-                                  StepRecord& record, std::size_t) const {
+                                  StepRecord& record, std::size_t firstSelection) const {
     report_.fill(layer, report, active, out, record, Origin::TokenLevel,
                  [](int, std::int32_t newest) { return newest; });
+    if (report != nullptr) mass_.fill(report + massesAt(), record, firstSelection);
     if (!context_.offload) return;
     out.h2dBlocks = out.misses;
     out.h2dBytes = out.misses * store_.tokenBytes();

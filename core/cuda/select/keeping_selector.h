@@ -12,8 +12,6 @@ public:
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override { return report_.bytes(); }
-    bool keepsKeys() const override { return false; }
-    bool attendsToRecorded() const override { return true; }
     void choose(const DeviceStep& step, cuda::SelectArgs&) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
     void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,

@@ -1,11 +1,10 @@
+#include "core/cuda/select/attended_mass.h"
 #include "core/cuda/select/scored_pages.h"
 
 #include "core/select/common_parameters.h"
-#include "kernels/base/error.h"
-#include "kernels/cuda/candidates.h"
 #include "kernels/cuda/head_blocks.h"
 
-#include <cmath>
+#include <optional>
 
 namespace kvscope {
 namespace {
@@ -13,7 +12,9 @@ namespace {
 class DeviceQuest final : public DeviceSelector {
 public:
     DeviceQuest(const DeviceSelectorContext& context, bool cuboidMean)
-        : context_(context), pages_(context_, cuboidMean, 1, false, context.spec.rangeReduce == GroupReduce::Max) {}
+        : context_(context),
+          pages_(context_, cuboidMean, 1,
+                 context.spec.rangeReduce == GroupReduce::Max ? cuda::PageScore::Largest : cuda::PageScore::Sum) {}
 
     bool knowsWindows() const override { return true; } // it scores; the executor chooses
     void plan(DeviceArena& arena) override { pages_.plan(arena); }
@@ -37,46 +38,50 @@ private:
 /// Every query head has blocks of its own. Those of a group are united on the device, and each attends to its own.
 class QuestPerHead final : public DeviceSelector {
 public:
-    QuestPerHead(const DeviceSelectorContext& context, int dynamicBlocks)
+    QuestPerHead(const DeviceSelectorContext& context, int dynamicBlocks, const std::string& bound)
         : context_(context), dynamicBlocks_(dynamicBlocks), byHead_{context.shape.queryHeads, context.shape.queryHeads,
-                                                                    context.shape.dim, context.shape.blockSize} {}
+                                                                    context.shape.dim, context.shape.blockSize},
+          mass_(context_) {
+        if (bound != "max") pages_.emplace(context_, bound == "cuboid-mean", 1, cuda::PageScore::Each);
+    }
 
+    bool knowsWindows() const override { return true; }
     void plan(DeviceArena& arena) override;
     void begin() override;
+    void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
+                    std::int64_t headStride) override {
+        if (pages_ && context_.layers[std::size_t(layer)].sparse)
+            pages_->promptDone(layer, sequence, tokens, blocks, headStride);
+    }
+    void append(const DeviceStep& step) override {
+        if (pages_) pages_->append(step);
+    }
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
-    // With the oracle: what the heads attended to, each its own, not the union.
-    std::size_t reportBytes() const override {
-        return context_.record ? (std::size_t(context_.heads()) * sizeof(float) + 15) / 16 * 16 : 0;
-    }
-    void after(const DeviceStep& step) override {
-        if (step.blockLogSums != nullptr && step.report != nullptr)
-            cuda::attendedShare(context_.launch,
-                                {context_.shape, context_.rows(), context_.maxBlocks, step.position, step.active,
-                                 attended_, step.blockLogSums, reinterpret_cast<float*>(step.report)});
-    }
+    // What the heads attended to, each its own, not the union.
+    std::size_t reportBytes() const override { return mass_.bytes(); }
+    void after(const DeviceStep& step) override { mass_.measure(step, step.report); }
     void fill(int, const char* report, std::span<const int>, LayerRecord&, StepRecord& record,
               std::size_t firstSelection) const override {
-        for (std::size_t i = firstSelection; report != nullptr && i < record.selections.size(); ++i) {
-            SelectionRecord& selection = record.selections[i];
-            const int head = selection.sequence * context_.shape.kvHeads + selection.kvHead;
-            if (!std::isnan(selection.mass)) selection.mass = reinterpret_cast<const float*>(report)[head];
-        }
+        mass_.fill(report, record, firstSelection);
     }
 
 private:
     const DeviceSelectorContext context_;
     const int dynamicBlocks_;           // a query head's share of the budget
     const cuda::AttentionShape byHead_; // query heads with keys of their own
+    AttendedMass mass_;
+    std::optional<ScoredPages> pages_; // none: the executor's ranges bound the products
     // Of the layer at hand; lists are [rows, queryHeads, capacity], the union's [rows, kvHeads, capacity]
     std::int32_t *blocks_ = nullptr, *count_ = nullptr, *places_ = nullptr, *slots_ = nullptr, *chosenCount_ = nullptr;
     std::uint32_t *listed_ = nullptr, *chosen_ = nullptr, *arrivals_ = nullptr;
-    float *scores_ = nullptr, *chosenScores_ = nullptr, *partial_ = nullptr, *attended_ = nullptr;
+    float *scores_ = nullptr, *chosenScores_ = nullptr, *partial_ = nullptr;
     std::int64_t *blockFirst_ = nullptr, *poolFirst_ = nullptr, *tokenFirst_ = nullptr; // [rows*queryHeads]
 };
 
 void QuestPerHead::plan(DeviceArena& arena) {
     constexpr const char* kWhat = "selections";
+    if (pages_) pages_->plan(arena);
     const auto kvHeads = std::size_t(context_.heads()), heads = kvHeads * std::size_t(context_.shape.group()),
                capacity = std::size_t(context_.capacity);
     for (std::int32_t** list : {&blocks_, &places_, &slots_}) arena.plan(*list, heads * capacity, kWhat);
@@ -90,7 +95,7 @@ void QuestPerHead::plan(DeviceArena& arena) {
     arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, byHead_, context_.rows(), context_.capacity),
                "activations");
     arena.plan(arrivals_, cuda::attentionArrivals(byHead_, context_.rows()), "session state");
-    arena.plan(attended_, heads, "the oracle");
+    mass_.plan(arena);
 }
 
 /// Where a KV head's things begin, for each of its query heads.
@@ -119,7 +124,13 @@ void QuestPerHead::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     own.index.blockFirst = blockFirst_;
     own.maxBlocks = args.maxBlocks;
     own.score = cuda::SelectArgs::Score::RangeBound;
+    if (pages_) {
+        pages_->score(step);
+        own.score = cuda::SelectArgs::Score::Given;
+        own.givenScores = pages_->scores();
+    }
     own.planted = args.planted;
+    own.slidingWindow = args.slidingWindow;
     own.budget = args.budget;
     own.budget.queryAware = dynamicBlocks_;
     own.capacity = context_.capacity;
@@ -127,7 +138,7 @@ void QuestPerHead::choose(const DeviceStep& step, cuda::SelectArgs& args) {
     own.listCount = count_;
     own.recordBlocks = listed_;
     own.recordScores = scores_;
-    own.marks[0] = step.stage1Mark;
+    own.marks[0] = pages_ ? nullptr : step.stage1Mark; // the pages' scores come first
     own.marks[1] = step.poolingMark;
     cuda::selectBlocksOnDevice(context_.launch, own);
     cuda::UniteBlocksArgs unite;
@@ -163,7 +174,7 @@ bool QuestPerHead::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& arg
     args.biasFirst = tokenFirst_;
     args.partial = partial_;
     args.arrivals = arrivals_;
-    if (step.blockLogSums != nullptr) args.logSums = attended_;
+    args.logSums = mass_.logSums();
     return false;
 }
 
@@ -171,12 +182,8 @@ bool QuestPerHead::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& arg
 
 std::unique_ptr<DeviceSelector> questOnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
     const std::string& bound = values.text("bound");
-    if (values.text("group") == "per_query_head") {
-        if (bound != "max")
-            throw Error(ErrorKind::Unsupported, "the GPU backend has bound=" + bound + " with group=sum and max only",
-                        "use bound=max, or --backend cpu");
-        return std::make_unique<QuestPerHead>(context, select::remainingBlocks(values, context.spec, 0));
-    }
+    if (values.text("group") == "per_query_head")
+        return std::make_unique<QuestPerHead>(context, select::remainingBlocks(values, context.spec, 0), bound);
     if (bound == "max") return nullptr;
     return std::make_unique<DeviceQuest>(context, bound == "cuboid-mean");
 }

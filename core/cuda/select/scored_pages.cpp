@@ -11,7 +11,8 @@ void ScoredPages::plan(DeviceArena& arena) {
         arena.plan(layers_[i].digests, blocks * 2 * dim, "page digests");
         arena.plan(layers_[i].openPage, heads * std::size_t(context_.shape.blockSize) * dim, "page digests");
     }
-    arena.plan(scores_, std::size_t(context_.rows() * sets()) * std::size_t(context_.maxBlocks), "selections");
+    const int lists = score_ == cuda::PageScore::Each ? context_.shape.queryHeads : sets();
+    arena.plan(scores_, std::size_t(context_.rows() * lists) * std::size_t(context_.maxBlocks), "selections");
 }
 
 void ScoredPages::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
@@ -35,8 +36,7 @@ cuda::PageScoreArgs ScoredPages::scoreArgs(int layer) const {
     cuda::PageScoreArgs args;
     args.pages = digestsOf(layer);
     args.shared = shared_;
-    args.mean = mean_;
-    args.largest = largest_;
+    args.score = score_;
     args.maxPages = context_.maxBlocks;
     args.scores = scores_;
     return args;

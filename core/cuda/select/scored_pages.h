@@ -8,10 +8,9 @@ namespace kvscope {
 
 class ScoredPages {
 public:
-    /// shared: KV heads that have one page set. mean: a page's score is the mean over the set's query heads, else their
-    /// sum; or, largest, that of the best of them, where each KV head has a set of its own. The context outlives it.
-    ScoredPages(const DeviceSelectorContext& context, bool cuboidMean, int shared, bool mean, bool largest = false)
-        : context_(context), cuboidMean_(cuboidMean), mean_(mean), largest_(largest), shared_(shared),
+    /// shared: KV heads that have one page set. The context outlives it.
+    ScoredPages(const DeviceSelectorContext& context, bool cuboidMean, int shared, cuda::PageScore score)
+        : context_(context), cuboidMean_(cuboidMean), score_(score), shared_(shared),
           layers_(std::size_t(context.config.layers)) {}
 
     void plan(DeviceArena& arena);
@@ -24,7 +23,7 @@ public:
     void scoreAt(int layer, int sequence, int position, const __nv_bfloat16* q) const;
 
     int sets() const { return context_.shape.kvHeads / shared_; }
-    const float* scores() const { return scores_; } // [rows, sets(), maxBlocks]
+    const float* scores() const { return scores_; } // [rows, sets() or queryHeads, maxBlocks]
 
 private:
     struct Layer {
@@ -39,7 +38,8 @@ private:
     cuda::PageScoreArgs stepArgs(const DeviceStep& step, int layer, const __nv_bfloat16* q) const;
 
     const DeviceSelectorContext& context_;
-    const bool cuboidMean_, mean_, largest_;
+    const bool cuboidMean_;
+    const cuda::PageScore score_;
     const int shared_;
     std::vector<Layer> layers_;
     float* scores_ = nullptr;

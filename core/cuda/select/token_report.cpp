@@ -1,5 +1,7 @@
 #include "core/cuda/select/token_report.h"
 
+#include "kernels/cuda/token_record.h"
+
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -63,6 +65,23 @@ private:
 };
 
 } // namespace
+
+void TokenReport::compare(const DeviceSelectorContext& context, const DeviceStep& step, const Chosen& chosen) const {
+    cuda::RecordChoiceArgs args;
+    args.rows = context.rows();
+    args.kvHeads = kvHeads_;
+    args.position = step.position;
+    args.active = step.active;
+    args.tokens = chosen.tokens;
+    args.tokenScores = chosen.scores;
+    args.count = chosen.count;
+    args.capacity = capacity_;
+    args.loads = context.offload;
+    args.previous = chosen.previous;
+    args.previousCount = chosen.previousCount;
+    args.record = at(step);
+    cuda::recordChoice(context.launch, args);
+}
 
 void TokenReport::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
                        Origin origin, const FirstRecent& firstRecent) const {

@@ -18,6 +18,16 @@ public:
     /// Where a step's kernels write; with its marks. Nothing that the recorder does not want.
     cuda::TokenChoiceRecord at(const DeviceStep& step) const;
 
+    /// A step's choice, and that of the step before: [rows, kvHeads, capacity] and [rows, kvHeads]. scores: or null.
+    struct Chosen {
+        const std::int32_t* tokens = nullptr;
+        const float* scores = nullptr;
+        const std::int32_t* count = nullptr;
+        std::int32_t *previous = nullptr, *previousCount = nullptr;
+    };
+    /// Reports a choice and what stayed of the one before.
+    void compare(const DeviceSelectorContext& context, const DeviceStep& step, const Chosen& chosen) const;
+
     /// The first token of a sequence that is chosen for being recent; `newest` is the latest chosen one.
     using FirstRecent = std::function<std::int32_t(int sequence, std::int32_t newest)>;
     /// Appends the selections. Tokens may be reported in any order; those before firstRecent are of `origin`. Where a

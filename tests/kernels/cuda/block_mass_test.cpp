@@ -129,5 +129,32 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaBlockMass,
                                            Case{128, 1, 9, 64, false, true, 100, 8},
                                            Case{128, 2, 4, 256, true, false, 0, 1}));
 
+TEST_F(CudaTest, NewKeysGoToTheirPlaceAndNowhereElse) {
+    const AttentionShape shape{6, 3, 64, 16};
+    const std::vector<std::int32_t> position{0, 37, 15};
+    const std::vector<std::uint8_t> active{1, 1, 0};
+    constexpr int kBlocks = 4;
+    const int heads = int(position.size()) * shape.kvHeads;
+    const std::size_t element = blockElements(shape);
+    std::vector<std::int64_t> first;
+    for (int h = 0; h < heads; ++h) first.push_back(std::int64_t(heads - 1 - h) * kBlocks);
+    const auto keys = halves(std::size_t(heads * shape.dim));
+    auto want = halves(std::size_t(heads * kBlocks) * element);
+    const OnDevice<Half> dkeys(keys), blocks(want);
+    const OnDevice<std::int32_t> dposition(position);
+    const OnDevice<std::uint8_t> dactive(active);
+    const OnDevice<std::int64_t> dfirst(first);
+    keepKeys(launch,
+             {shape, int(position.size()), dposition.get(), dactive.get(), dkeys.bf16(), blocks.bf16(), dfirst.get()});
+    check(cudaStreamSynchronize(launch.stream), "testing");
+    for (int h = 0; h < heads; ++h) {
+        const std::size_t row = std::size_t(h / shape.kvHeads), at = std::size_t(position[row]);
+        if (active[row] == 0) continue;
+        std::copy_n(&keys[std::size_t(h * shape.dim)], shape.dim,
+                    &want[(std::size_t(first[std::size_t(h)]) + at / 16) * element + at % 16 * 64]);
+    }
+    EXPECT_EQ(blocks.read(), want);
+}
+
 } // namespace
 } // namespace kvscope::cuda

@@ -190,29 +190,34 @@ TEST_F(CudaTest, CandidatesSettleAsBruteForceSays) {
 TEST_F(CudaTest, AttendedShareAgreesWithFloat64) {
     const int kvHeads = 2, group = 5, rows = 2, maxBlocks = 300, bs = 64;
     const std::vector<std::int32_t> position{40, 299 * bs + 3};
-    auto blocks = floats(std::size_t(rows * kvHeads * group * maxBlocks), 4);
-    std::vector<float> attended;
-    std::vector<double> want(std::size_t(rows * kvHeads), 0.0);
-    for (int head = 0; head < rows * kvHeads * group; ++head) {
-        const int count = position[std::size_t(head / (kvHeads * group))] / bs + 1;
-        double all = 0;
-        for (int b = 0; b < count; ++b) all += std::exp(double(blocks[std::size_t(head * maxBlocks + b)]));
-        attended.push_back(float(std::log(all * (0.1 + 0.08 * (head % 10)))));
-        want[std::size_t(head / group)] += (0.1 + 0.08 * (head % 10)) / group;
+    const auto blocks = floats(std::size_t(rows * kvHeads * group * maxBlocks), 4);
+    for (const int window : {0, 1000}) {
+        std::vector<float> attended;
+        std::vector<double> want(std::size_t(rows * kvHeads), 0.0);
+        for (int head = 0; head < rows * kvHeads * group; ++head) {
+            const int at = position[std::size_t(head / (kvHeads * group))];
+            double all = 0;
+            for (int b = window > 0 ? std::max(0, at + 1 - window) / bs : 0; b <= at / bs; ++b)
+                all += std::exp(double(blocks[std::size_t(head * maxBlocks + b)]));
+            attended.push_back(float(std::log(all * (0.1 + 0.08 * (head % 10)))));
+            want[std::size_t(head / group)] += (0.1 + 0.08 * (head % 10)) / group;
+        }
+        const OnDevice<float> dblocks(blocks), dattended(attended), share(want.size());
+        const OnDevice<std::int32_t> dposition(position);
+        AttendedShareArgs args;
+        args.shape = {kvHeads * group, kvHeads, 64, bs};
+        args.rows = rows;
+        args.maxBlocks = maxBlocks;
+        args.window = window;
+        args.position = dposition.get();
+        args.attended = dattended.get();
+        args.blocks = dblocks.get();
+        args.share = share.get();
+        attendedShare(launch, args);
+        check(cudaStreamSynchronize(launch.stream), "measuring");
+        const auto got = share.read();
+        for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * 20); // logs of float32
     }
-    const OnDevice<float> dblocks(blocks), dattended(attended), share(want.size());
-    const OnDevice<std::int32_t> dposition(position);
-    attendedShare(launch, {{kvHeads * group, kvHeads, 64, bs},
-                           rows,
-                           maxBlocks,
-                           dposition.get(),
-                           nullptr,
-                           dattended.get(),
-                           dblocks.get(),
-                           share.get()});
-    check(cudaStreamSynchronize(launch.stream), "measuring");
-    const auto got = share.read();
-    for (std::size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * 20); // logs of float32
 }
 
 } // namespace

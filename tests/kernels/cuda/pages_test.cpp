@@ -16,7 +16,8 @@ using namespace test;
 
 struct PageCase {
     int dim, kvHeads, group, size, shared, tokens;
-    bool cuboidMean, largest = false;
+    bool cuboidMean;
+    PageScore score = PageScore::Mean;
 };
 void PrintTo(const PageCase& c, std::ostream* out) {
     *out << "dim " << c.dim << ", " << c.kvHeads << " heads of " << c.group << ", page " << c.size << ", " << c.tokens
@@ -25,8 +26,8 @@ void PrintTo(const PageCase& c, std::ostream* out) {
 
 class CudaPages : public CudaTest, public ::testing::WithParamInterface<PageCase> {};
 
-/// Of tokens [page*size, ...) of a head's keys [tokens, dim].
-double bound(const PageCase& c, const std::vector<float>& keys, int page, const float* q) {
+/// Of tokens [page*size, ...) of a head's keys [tokens, dim], for each of its query heads.
+std::vector<double> bounds(const PageCase& c, const std::vector<float>& keys, int page, const float* q) {
     std::vector<double> heads(std::size_t(c.group), 0.0);
     for (int d = 0; d < c.dim; ++d) {
         double low = 1e300, high = -1e300, radius = 0;
@@ -40,7 +41,7 @@ double bound(const PageCase& c, const std::vector<float>& keys, int page, const 
             heads[std::size_t(h)] += std::max(value * low, value * high);
         }
     }
-    return c.largest ? *std::max_element(heads.begin(), heads.end()) : std::accumulate(heads.begin(), heads.end(), 0.0);
+    return heads;
 }
 
 /// A prompt, then tokens one by one, resident (keys are read from the blocks) or not: scores at every step.
@@ -75,7 +76,8 @@ TEST_P(CudaPages, BoundsAgreeWithFloat64OverAPromptAndManySteps) {
                      prompt.bf16() + std::size_t(row * c.kvHeads * maxPages) * element,
                      std::int64_t(std::size_t(maxPages) * element));
     const OnDevice<std::uint8_t> active(std::vector<std::uint8_t>{1, 1});
-    const int sets = c.kvHeads / c.shared;
+    const bool each = c.score == PageScore::Each;
+    const int sets = c.kvHeads / c.shared, lists = each ? c.kvHeads * c.group : sets;
     for (int step = 0; step < steps; ++step) {
         std::vector<Half> fresh;
         for (int h = 0; h < heads; ++h) {
@@ -93,22 +95,22 @@ TEST_P(CudaPages, BoundsAgreeWithFloat64OverAPromptAndManySteps) {
         score.pages = pages;
         score.rows = rows;
         score.shared = c.shared;
-        score.largest = c.largest;
+        score.score = c.score;
         score.maxPages = maxPages;
         score.position = dposition.get();
         score.active = active.get();
         score.q = dq.bf16();
         const auto compare = [&](int unseen) {
-            const OnDevice<float> scores(std::size_t(rows * sets * maxPages));
+            const OnDevice<float> scores(std::size_t(rows * lists * maxPages));
             score.unseen = unseen;
             score.scores = scores.get();
             scorePages(launch, score);
             ASSERT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
             const auto got = scores.read();
             for (int row = 0; row < rows; ++row)
-                for (int set = 0; set < sets; ++set)
+                for (int list = 0; list < lists; ++list)
                     for (int page = 0; page < maxPages; ++page) {
-                        const float value = got[std::size_t((row * sets + set) * maxPages + page)];
+                        const float value = got[std::size_t((row * lists + list) * maxPages + page)];
                         const int p = position[std::size_t(row)];
                         if (page > p / c.size) {
                             EXPECT_TRUE(std::isnan(value)) << "past the position nothing is written";
@@ -118,11 +120,17 @@ TEST_P(CudaPages, BoundsAgreeWithFloat64OverAPromptAndManySteps) {
                             EXPECT_EQ(value, -std::numeric_limits<float>::infinity());
                             continue;
                         }
-                        double want = 0;
+                        const int set = each ? list / c.group : list;
+                        std::vector<double> ofHeads;
                         for (int g = set * c.shared; g < (set + 1) * c.shared; ++g)
-                            want += bound(c, keys[std::size_t(row * c.kvHeads + g)], page,
-                                          wide.data() + std::size_t((row * c.kvHeads + g) * c.group * c.dim));
-                        if (!c.largest) want /= c.shared * c.group;
+                            for (const double one :
+                                 bounds(c, keys[std::size_t(row * c.kvHeads + g)], page,
+                                        wide.data() + std::size_t((row * c.kvHeads + g) * c.group * c.dim)))
+                                ofHeads.push_back(one);
+                        double want = each ? ofHeads[std::size_t(list % c.group)]
+                                           : std::accumulate(ofHeads.begin(), ofHeads.end(), 0.0);
+                        if (c.score == PageScore::Mean) want /= c.shared * c.group;
+                        if (c.score == PageScore::Largest) want = *std::max_element(ofHeads.begin(), ofHeads.end());
                         // 2*dim numbers of size 3, rounded to 11 bits; of one head as of the mean of many.
                         EXPECT_NEAR(value, want, 3 * 0x1p-11 * std::sqrt(2.0 * c.dim) * 3)
                             << "row " << row << " page " << page << " step " << step;
@@ -145,8 +153,10 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CudaPages,
                          ::testing::Values(PageCase{128, 2, 4, 32, 2, 700, true}, PageCase{64, 4, 3, 16, 4, 301, true},
                                            PageCase{128, 2, 16, 64, 1, 1290, true},
                                            PageCase{64, 2, 1, 16, 1, 20, false},
-                                           PageCase{128, 2, 5, 32, 1, 700, true, true},
-                                           PageCase{64, 1, 16, 16, 1, 301, false, true}));
+                                           PageCase{128, 2, 5, 32, 1, 700, true, PageScore::Largest},
+                                           PageCase{64, 1, 16, 16, 1, 301, false, PageScore::Largest},
+                                           PageCase{128, 2, 5, 32, 1, 700, true, PageScore::Each},
+                                           PageCase{64, 3, 1, 16, 1, 301, false, PageScore::Each}));
 
 using CudaPageChoice = CudaTest;
 

@@ -152,7 +152,9 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
         a.recordHead = headsOut.get();
         a.recordBlocks = blocksOut.get();
         a.recordScores = scoresOut.get();
-        selectBlocksOnDevice(launch, a);
+        Launch how = launch; // fewer processors: fewer thread blocks for each item, items in turns
+        how.multiprocessors = std::array{launch.multiprocessors, 20, 4}[std::size_t(step % 3)];
+        selectBlocksOnDevice(how, a);
         GatherArgs gather;
         gather.shape = shape;
         gather.moves = a.moves;
@@ -572,8 +574,6 @@ TEST_F(CudaTest, GatherMovesEveryByteBothWays) {
         a.store = static_cast<const __nv_bfloat16*>(pinned);
         a.storeOut = static_cast<__nv_bfloat16*>(pinned);
         a.pool = pool.bf16();
-        gatherBlocks(launch, a);
-        check(cudaStreamSynchronize(launch.stream), "testing");
         auto want = before, host = content;
         const auto reset = [&] {
             std::memcpy(pinned, content.data(), content.size() * 2);
@@ -619,13 +619,17 @@ TEST_F(CudaTest, GatherMovesEveryByteBothWays) {
             EXPECT_EQ(recorded.read(),
                       (std::vector<std::uint32_t>{std::uint32_t(in.size()), std::uint32_t(out.size())}));
         }
-        reset();
-        gatherBlocks(launch, a);
-        check(cudaStreamSynchronize(launch.stream), "testing");
         for (const auto& move : in) std::copy_n(&content[move.store * element], element, &want[move.slot * element]);
         for (const auto& move : out) std::copy_n(&before[move.slot * element], element, &host[move.store * element]);
-        EXPECT_EQ(pool.read(), want) << loads;
-        EXPECT_EQ(std::memcmp(pinned, host.data(), host.size() * 2), 0) << loads;
+        for (const std::size_t shared : {launch.blockShared, std::size_t(99) << 10}) { // with its large ring or without
+            Launch how = launch;
+            how.blockShared = shared;
+            reset();
+            gatherBlocks(how, a);
+            check(cudaStreamSynchronize(launch.stream), "testing");
+            EXPECT_EQ(pool.read(), want) << loads;
+            EXPECT_EQ(std::memcmp(pinned, host.data(), host.size() * 2), 0) << loads;
+        }
     }
     cudaFreeHost(pinned);
 }

@@ -144,7 +144,9 @@ TEST_P(CudaToken, RotatesStoresScoresAndPools) {
         a.valuesByToken = c.byToken;
         if (c.cols > 0) {
             ASSERT_TRUE(canProjectAndAppend(matrix, a));
-            projectAndAppend(launch,
+            Launch how = launch;
+            if (step % 2 != 0) how.multiprocessors = 4; // a thread block then takes several lots of outputs
+            projectAndAppend(how,
                              {matrix,
                               dinput.get(),
                               {dnorm.get(), Projections::kEps},

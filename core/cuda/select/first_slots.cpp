@@ -1,0 +1,27 @@
+#include "core/cuda/select/first_slots.h"
+
+#include "kernels/cuda/pages.h"
+
+namespace kvscope {
+
+void fillFirstSlots(const DeviceSelectorContext& context, int layer, int sequence, int tokens,
+                    const __nv_bfloat16* blocks, std::int64_t headStride, const std::uint32_t* chosen,
+                    const std::int32_t* count) {
+    const DeviceLayerState& state = context.layers[std::size_t(layer)];
+    cuda::PageSeedArgs seeds;
+    seeds.shape = context.shape;
+    seeds.sequence = sequence;
+    seeds.tokens = tokens;
+    seeds.slots = context.slots;
+    seeds.capacity = context.capacity;
+    seeds.blocks = blocks;
+    seeds.headStride = headStride;
+    seeds.chosen = chosen;
+    seeds.chosenCount = count;
+    seeds.pool = state.blocks;
+    seeds.map = state.map;
+    seeds.lastUse = state.lastUse;
+    cuda::seedSlots(context.launch, seeds);
+}
+
+} // namespace kvscope
