@@ -106,8 +106,9 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
         int lowest = 0, highest = 0;
         cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "opening a stream");
         cuda::check(cudaStreamCreateWithPriority(&aheadStream_, cudaStreamNonBlocking, highest), "opening a stream");
-        // Kernels of a thread block for each processor would have some wait for those that the transfers hold.
-        if (offloads) launch_.multiprocessors -= std::min(besideBlocks(), launch_.multiprocessors / 2);
+        // Kernels of a thread block for each processor would have some wait for those that transfers hold. Without
+        // transfers as well: the same sums in the same order.
+        launch_.multiprocessors -= std::min(besideBlocks(), launch_.multiprocessors / 2);
         for (cudaEvent_t* event : {&chosen_, &loaded_[0], &loaded_[1]})
             cuda::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
     }

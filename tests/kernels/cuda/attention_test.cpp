@@ -277,7 +277,7 @@ TEST(AttentionMemory, FewerRowsNeverNeedMore) {
         for (const int group : {4, 16, 24})
             for (const int blocks : {3, 64, 2048}) {
                 const AttentionShape shape{kvHeads * group, kvHeads, 128, 64};
-                const Launch hopper{nullptr, 132, true};
+                const Launch hopper{nullptr, 132, true, std::size_t(227) << 10};
                 std::size_t before = 0;
                 for (int rows = 1; rows <= 256; ++rows) {
                     const std::size_t now = attentionPartialFloats(hopper, shape, rows, blocks);
