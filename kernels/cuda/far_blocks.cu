@@ -406,11 +406,6 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) mergeKernel(FarM
             *reinterpret_cast<std::uint32_t*>(a.out + at) = packBf16((x * lowHalf(mine) + y * lowHalf(theirs)) * all,
                                                                      (x * highHalf(mine) + y * highHalf(theirs)) * all);
         }
-    if (blockIdx.x == 0 && a.logSums != nullptr && int(threadIdx.x) < group) {
-        const std::size_t h = firstQuery + threadIdx.x;
-        const float near = a.nearLogSums[h], beyond = far > 0 ? a.farLogSums[h] : -INFINITY, most = fmaxf(near, beyond);
-        a.logSums[h] = most + logf(expf(near - most) + expf(beyond - most));
-    }
     if (entry >= a.listCount[item]) return;
     const int position = a.position[row], block = a.listBlock[std::size_t(item) * a.capacity + entry];
     const int place = a.listSlot != nullptr ? a.listSlot[std::size_t(item) * a.capacity + entry] : block;

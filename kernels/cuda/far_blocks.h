@@ -106,8 +106,7 @@ struct FarMergeArgs {
     float scale = 1, biasScale = 0;
     const float *nearLogSums = nullptr, *farLogSums = nullptr; // [rows, queryHeads]
     const __nv_bfloat16* farOut = nullptr;                     // [rows, queryHeads*dim]
-    float* logSums = nullptr;     // [rows, queryHeads] out: of both parts; null: not wanted
-    __nv_bfloat16* out = nullptr; // in: attention to the window; out: to both parts
+    __nv_bfloat16* out = nullptr;                              // in: attention to the window; out: to both parts
 };
 /// Joins the two parts of the attention and adds what the query gave to the tokens of its window.
 void mergeFarAttention(const Launch& launch, const FarMergeArgs& args);

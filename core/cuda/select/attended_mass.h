@@ -1,5 +1,6 @@
 // With the oracle: the share of the whole attention that goes to what a method attends to, from the sums of its own
-// attention. For methods whose query heads attend apart, or not to every token of what is recorded.
+// attention. For methods whose query heads attend apart, or not to every token of what is recorded; not for those with
+// other keys than the model's, whose sums say nothing of it.
 #pragma once
 
 #include "core/cuda/device_selector.h"

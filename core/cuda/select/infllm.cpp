@@ -1,4 +1,4 @@
-#include "core/cuda/select/attended_mass.h"
+#include "core/cuda/device_selector.h"
 
 #include "core/select/infllm_budget.h"
 #include "kernels/cuda/far_blocks.h"
@@ -12,26 +12,22 @@ class DeviceInfLlm final : public DeviceSelector {
 public:
     DeviceInfLlm(const ParameterValues& values, const DeviceSelectorContext& context)
         : context_(context), budget_(values), representatives_(values.integer("repr_topk")),
-          shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1), mass_(context_),
+          shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
           layers_(std::size_t(context.config.layers)) {}
 
     void plan(DeviceArena& arena) override;
     void begin() override;
-    bool rewritesKeys() const override { return true; } // beyond the window they are not rotated
-    std::size_t reportBytes() const override { return kReplacedBytes + mass_.bytes(); }
+    bool rewritesKeys() const override { return true; }     // beyond the window they are not rotated
+    std::size_t reportBytes() const override { return 16; } // how many keys were replaced
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
-    void after(const DeviceStep& step) override {
-        if (step.report != nullptr) mass_.measure(step, step.report + kReplacedBytes);
-    }
     void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
               std::size_t firstSelection) const override;
 
 private:
-    static constexpr std::size_t kReplacedBytes = 16; // of a report, before the masses
     void rankBlocks(const DeviceStep& step, const cuda::FarMergeArgs& merged) const;
     struct Layer {
         __nv_bfloat16 *plainKeys = nullptr, *blockKeys = nullptr;
@@ -48,7 +44,6 @@ private:
     const DeviceSelectorContext context_;
     const select::ContextBudget budget_;
     const int representatives_, shared_; // shared: KV heads with one block set
-    AttendedMass mass_;                  // at its own distances
     std::vector<Layer> layers_;
     // Of one layer of a prompt.
     __nv_bfloat16* promptKeys_ = nullptr;
@@ -95,7 +90,6 @@ void DeviceInfLlm::plan(DeviceArena& arena) {
         partial = std::max(partial, cuda::attentionPartialFloats(context_.launch, shape, context_.rows(),
                                                                  std::min(most, context_.maxBlocks)));
     arena.plan(partial_, partial, "activations");
-    mass_.plan(arena);
 }
 
 void DeviceInfLlm::begin() {
@@ -232,7 +226,6 @@ bool DeviceInfLlm::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& arg
     merge.farLogSums = farLogSums_;
     merge.farOut = farOut_;
     merge.out = args.out;
-    merge.logSums = mass_.logSums();
     cuda::mergeFarAttention(context_.launch, merge);
     if (context_.ranksBlocks && args.listSlot != nullptr) rankBlocks(step, merge);
     return true;
@@ -251,10 +244,9 @@ void DeviceInfLlm::rankBlocks(const DeviceStep& step, const cuda::FarMergeArgs& 
     cuda::rankFarBlocks(context_.launch, args);
 }
 
-void DeviceInfLlm::fill(int layer, const char* report, std::span<const int>, LayerRecord& out, StepRecord& record,
-                        std::size_t firstSelection) const {
+void DeviceInfLlm::fill(int layer, const char* report, std::span<const int>, LayerRecord& out, StepRecord&,
+                        std::size_t) const {
     if (report == nullptr) return;
-    mass_.fill(report + kReplacedBytes, record, firstSelection);
     if (!context_.layers[std::size_t(layer)].offloaded) return;
     // Keys of the blocks that left the window went to the host once more.
     const auto replaced = std::int64_t(*reinterpret_cast<const std::uint32_t*>(report));

@@ -1,4 +1,4 @@
-#include "core/cuda/select/attended_mass.h"
+#include "core/cuda/device_selector.h"
 
 #include "core/select/shadowkv_budget.h"
 #include "kernels/cuda/shadow.h"
@@ -16,7 +16,7 @@ public:
 
     void plan(DeviceArena& arena) override;
     void begin() override;
-    std::size_t reportBytes() const override { return massesAt() + mass_.bytes(); }
+    std::size_t reportBytes() const override;
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
     std::int64_t storedBytes(int, int sequence) const override {
@@ -28,9 +28,6 @@ public:
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs&) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
-    void after(const DeviceStep& step) override {
-        if (step.report != nullptr) mass_.measure(step, step.report + massesAt());
-    }
     void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,
               std::size_t firstSelection) const override;
 
@@ -52,14 +49,12 @@ private:
     std::size_t listBytes() const { // of the report
         return std::size_t(context_.heads()) * std::size_t(chosen_) * sizeof(std::uint32_t);
     }
-    std::size_t massesAt() const; // in a report, behind the lists
     std::int32_t selectHead(int layer, int sequence, int kvHead, const char* report, StepRecord& record,
                             LayerRecord& out) const;
 
     const DeviceSelectorContext context_;
     const select::ChunkBudget budget_;
     const int width_, rank_, paddedRank_;
-    AttendedMass mass_;                      // with the keys that it rebuilds
     std::vector<cuda::ShadowCounts> counts_; // [sequence]
     int chosen_ = 0, outliers_ = 0, maxChunks_ = 0, maxPoolBlocks_ = 0;
     std::vector<std::int64_t> chunkFirst_, tokenFirst_, poolFirst_, poolTokenFirst_;
@@ -82,7 +77,7 @@ private:
 
 DeviceShadowKv::DeviceShadowKv(const ParameterValues& values, const DeviceSelectorContext& context)
     : context_(context), budget_(values), width_(context.shape.kvHeads * context.shape.dim),
-      rank_(select::rankOf(values.integer("rank"), width_)), paddedRank_((rank_ + 15) / 16 * 16), mass_(context_),
+      rank_(select::rankOf(values.integer("rank"), width_)), paddedRank_((rank_ + 15) / 16 * 16),
       layers_(std::size_t(context.config.layers)) {
     for (std::size_t s = 0; s < context.maxTokens.size(); ++s) {
         const int tokens = context.promptTokens[s];
@@ -149,7 +144,6 @@ void DeviceShadowKv::plan(DeviceArena& arena) {
     arena.plan(partialSums_, queryHeads * std::size_t(std::max(1, cuda::shadowTiles(maxChunks_))) * 2, "selections");
     arena.plan(partial_, cuda::attentionPartialFloats(context_.launch, shape, context_.rows(), maxPoolBlocks_),
                "activations");
-    mass_.plan(arena);
 }
 
 void DeviceShadowKv::begin() {
@@ -182,7 +176,7 @@ void DeviceShadowKv::begin() {
     }
 }
 
-std::size_t DeviceShadowKv::massesAt() const {
+std::size_t DeviceShadowKv::reportBytes() const {
     std::size_t bytes = sizeof(cuda::ShadowReport) + std::size_t(context_.heads()) * sizeof(cuda::ShadowHeadReport);
     if (context_.level != RecordLevel::Counters) bytes += listBytes();
     if (context_.level == RecordLevel::Full) bytes += listBytes();
@@ -345,7 +339,6 @@ bool DeviceShadowKv::attend(const DeviceStep& step, cuda::DecodeAttentionArgs& a
     args.tokenBias = layer.poolScores;
     args.biasFirst = poolTokenFirstDevice_;
     args.partial = partial_;
-    args.logSums = mass_.logSums();
     return false;
 }
 
@@ -402,7 +395,7 @@ std::int32_t DeviceShadowKv::selectHead(int layer, int sequence, int kvHead, con
 }
 
 void DeviceShadowKv::fill(int layer, const char* report, std::span<const int> active, LayerRecord& out,
-                          StepRecord& record, std::size_t firstSelection) const {
+                          StepRecord& record, std::size_t) const {
     if (report == nullptr) return;
     bool defined = !active.empty();
     int kept = 0;
@@ -413,7 +406,6 @@ void DeviceShadowKv::fill(int layer, const char* report, std::span<const int> ac
             kept += std::max(mine, 0);
         }
     out.kept = defined ? kept : -1;
-    mass_.fill(report + massesAt(), record, firstSelection);
     if (!context_.offload) return;
     out.h2dBlocks = out.misses;
     out.h2dBytes = out.misses * chunkBytes();
