@@ -123,14 +123,20 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
         options.indexed.push_back(!dense && (spec.queryScore != QueryScore::None ||
                                              spec.agnosticScore != AgnosticScore::None || method.makeSelector));
     }
+    options.planted = spec.dense ? -1 : drawShare(spec, job.gamma, blocks);
     if (const auto& offloaded = options.offloaded; job.storedSequences > 0 && job.storedSequences < job.batch) {
-        if (spec.queryScore == QueryScore::RangeBound ||
+        if (spec.queryScore == QueryScore::RangeBound || spec.rewritesKeys ||
             !std::all_of(offloaded.begin(), offloaded.end(), std::identity()))
             throw Error(ErrorKind::Unsupported,
                         fmt::format("sequences cannot share blocks on the host under method {}: some of what they "
                                     "share is on the GPU",
                                     method.name),
                         "leave stored-sequences out");
+        if (options.planted < 0)
+            throw Error(ErrorKind::Unsupported,
+                        "sequences that share blocks on the host write over each other's keys, which the model's own "
+                        "selection would go by",
+                        "plant the selection with --set planted=0.9, or leave stored-sequences out");
         options.storedSequences = job.storedSequences;
     }
     const int slots = std::max(spec.budgetBlocks() + spec.spareSlots, spec.deviceSlots);
@@ -140,7 +146,6 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
     options.leastRecentlyUsed = job.leastRecentlyUsed || (spec.deviceSlots > 0 && job.slots == 0);
     options.record = job.record;
     options.level = job.level;
-    options.planted = spec.dense ? -1 : drawShare(spec, job.gamma, blocks);
     return options;
 }
 

@@ -44,7 +44,9 @@ struct CudaEngineOptions {
         true; // false: misses are listed, but the engine moves no block (selectors with tiers of their own do)
     int aheadBlocks = 0;       // thread blocks of a transfer beside other kernels; 0: by the batch
     bool transferLoop = false; // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
-    int storedSequences = 0;   // so many sequences have blocks on the host, the others read those (benchmarks); 0: all
+    /// So many sequences have blocks on the host; the others read those and write over them what they store themselves,
+    /// which only planted selections do not go by (benchmarks). 0: all
+    int storedSequences = 0;
     const PinnedMemory* store = nullptr; // used for the KV store when it is large enough; outlives the engine
 };
 

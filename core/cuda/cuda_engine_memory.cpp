@@ -66,7 +66,7 @@ void CudaEngine::planMemory() {
         layer.sparse = !spec_.dense && i >= spec_.denseLayers;
         layer.offloaded = options_.offloaded[std::size_t(i)];
         layer.own = layer.sparse && spec_.ownDeviceTier;
-        if (options_.oracle && layer.sparse && (spec_.ownDeviceTier || (selector_ && selector_->rewritesKeys())))
+        if (options_.oracle && layer.sparse && spec_.tiersLackKeys())
             arena_.plan(layer.allKeys, std::size_t(blocksTotal_) * blockElements_, "the oracle");
         if (layer.offloaded) {
             arena_.plan(layer.blocks, heads * std::size_t(options_.slots) * blockElements_, "KV slots");

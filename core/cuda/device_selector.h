@@ -128,9 +128,6 @@ public:
     /// ([blockSize][dim]), and new ones are appended likewise.
     virtual bool valuesByToken() const { return false; }
 
-    /// Whether keys in the tiers' blocks may be others than the model's: the oracle then keeps those beside.
-    virtual bool rewritesKeys() const { return false; }
-
     virtual bool needsLogSums() const { return false; }
     /// Attention over a chunk of a prompt in an own way; args are those of full attention. @return whether it is done
     virtual bool attendPrompt(const DevicePromptChunk&, const cuda::PrefillAttentionArgs& /*args*/) { return false; }

@@ -537,6 +537,7 @@ MethodEntry infLlmMethod() {
         const ContextBudget budget(values);
         spec.budget = {budget.initBlocks, budget.localBlocks, false, budget.topk, 0};
         spec.deviceSlots = budget.initBlocks + budget.localBlocks + budget.cached;
+        spec.rewritesKeys = true; // beyond the window they are not rotated
         spec.ranksBlocks = true;
         return spec;
     };

@@ -43,11 +43,14 @@ struct SelectionSpec {
     bool keepsLayer0 = false;   // layer 0 stays on the device whole, although it chooses (SparDA)
     int deviceSlots = 0;        // device slots per KV head the method itself asks for; 0: as many as the budget
     bool ownDeviceTier = false; // the selector keeps what is on the device (Selector::load)
+    bool rewritesKeys = false;  // on GPUs the tiers' blocks may hold other keys than the model's (InfLLM)
     bool ranksBlocks = false;   // the selector says what resident blocks are worth (CachePolicy::byWorth)
     int spareSlots = 0;         // slots a step may need beyond the budget (a lagging method's newest block)
     int traceUnit = 0;          // tokens of one selected unit in the trace; 0: blockSize
     int traceBudget = 0;        // units a KV head attends at most; 0: budgetBlocks(), -1: grows with what is generated
 
+    /// The oracle on GPUs keeps the model's keys beside.
+    bool tiersLackKeys() const { return ownDeviceTier || rewritesKeys; }
     int unitTokens() const { return traceUnit > 0 ? traceUnit : blockSize; }
     int budgetUnits() const { return traceBudget > 0 ? traceBudget : traceBudget < 0 ? 0 : budgetBlocks(); }
 

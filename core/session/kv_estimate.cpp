@@ -23,7 +23,7 @@ KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens,
     // The GPU's resident layers have no copy in host memory.
     estimate.hostBytes = heads * (gpu ? offloaded : config.layers) * blocks * blockBytes;
     estimate.deviceBytes = heads * resident * blocks * blockBytes;
-    if (gpu && oracle && spec.ownDeviceTier) // keys that the method forgets or keeps in another form
+    if (gpu && oracle && spec.tiersLackKeys()) // keys that the method forgets or keeps in another form
         estimate.oracleBytes = heads * (config.layers - denseLayers) * blocks * blockBytes;
     const std::int64_t numberBytes = gpu ? 2 : 4, windows = spec.grid.windows(tokens);
     std::int64_t perHead = 0;

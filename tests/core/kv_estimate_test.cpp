@@ -15,10 +15,10 @@ KvEstimate estimate(const Model& model, const char* name, Backend backend, bool 
     return estimateKv(model, spec, kTokens, kSequences, true, std::nullopt, backend, oracle);
 }
 
-TEST(KvEstimate, OnGpusTheOracleKeepsEveryKeyOfMethodsThatForget) {
+TEST(KvEstimate, OnGpusTheOracleKeepsEveryKeyThatTiersLackOrHoldInAnotherForm) {
     const auto model = Model::load(kDefaultModel);
     const ModelConfig& config = model->config();
-    for (const char* name : {"h2o", "snapkv", "double-sparsity", "shadowkv", "infinigen-token"}) {
+    for (const char* name : {"h2o", "snapkv", "double-sparsity", "shadowkv", "infinigen-token", "infllm"}) {
         const MethodEntry& method = findMethod(name);
         const SelectionSpec spec = method.make(resolveDefaults(method, config), config);
         const std::int64_t tokens = std::int64_t((kTokens + spec.blockSize - 1) / spec.blockSize) * spec.blockSize;

@@ -17,7 +17,6 @@ public:
 
     void plan(DeviceArena& arena) override;
     void begin() override;
-    bool rewritesKeys() const override { return true; }     // beyond the window they are not rotated
     std::size_t reportBytes() const override { return 16; } // how many keys were replaced
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
