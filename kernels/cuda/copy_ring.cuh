@@ -12,10 +12,13 @@ namespace kvscope::cuda {
 constexpr int kStageBytes = 8192;
 
 /// Of a thread block: the first lane of each of so many warps drives a ring of so many stages.
-struct WideRings { // of few thread blocks: 192 KiB
+struct LoneRings { // with the GPU to themselves: 96 KiB, which leaves the kernels that follow their cache
+    static constexpr int kDrivers = 4, kStages = 3;
+};
+struct WideRings { // of few thread blocks beside other kernels: 192 KiB
     static constexpr int kDrivers = 4, kStages = 6;
 };
-struct NarrowRings { // of many beside other kernels: 48 KiB
+struct NarrowRings { // of many: 48 KiB
     static constexpr int kDrivers = 2, kStages = 3;
 };
 template <class Rings>

@@ -7,9 +7,7 @@
 namespace kvscope::cuda {
 namespace {
 
-/// Beside other kernels or alone: kernels of their own, because the division of a processor that one asks for is kept.
-template <class Rings, bool kBeside>
-__global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytesTotal) {
+template <class Rings> __global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytesTotal) {
     using Part = GatherArgs::Part;
 #if __CUDA_ARCH__ >= 900
     extern __shared__ __align__(128) char stages[];
@@ -60,25 +58,31 @@ __global__ void __launch_bounds__(512) gatherKernel(GatherArgs a, int blockBytes
 #endif
 }
 
-template <class Rings, bool kBeside> void launchGather(const Launch& how, const GatherArgs& args, int blocks) {
-    const auto kernel = gatherKernel<Rings, kBeside>;
+template <class Rings> void launchGather(const Launch& how, const GatherArgs& args, int blocks) {
+    constexpr const char* kName = "preparing the transfers";
+    const auto kernel = gatherKernel<Rings>;
     const bool bulk = how.clusters;
     const Grid grid{dim3(unsigned(bulk ? blocks : blocks * 4)), dim3(bulk ? Rings::kDrivers * kWarp : 512),
                     bulk ? kRingBytes<Rings> : 0};
-    if (bulk) allowShared(kernel, kRingBytes<Rings>, "preparing the transfers");
-    if (kBeside) leaveRoom(kernel, "preparing the transfers");
+    if (bulk) allowShared(kernel, kRingBytes<Rings>, kName);
+    if (args.beside)
+        leaveRoom(kernel, kName);
+    else if (bulk)
+        leaveCache(kernel, kName);
     launch(how, grid, kernel, "moving KV blocks", args, int(blockBytes(args.shape)));
 }
 
 } // namespace
 
+/// Beside other kernels and alone they are kernels of their own, because the driver keeps the division that one asks
+/// for.
 void gatherBlocks(const Launch& how, const GatherArgs& args, int blocks) {
-    if (!takesWideRings(how, args.beside ? blocks : 1))
-        args.beside ? launchGather<NarrowRings, true>(how, args, blocks)
-                    : launchGather<NarrowRings, false>(how, args, blocks);
+    if (!args.beside)
+        launchGather<LoneRings>(how, args, blocks);
+    else if (takesWideRings(how, blocks))
+        launchGather<WideRings>(how, args, blocks);
     else
-        args.beside ? launchGather<WideRings, true>(how, args, blocks)
-                    : launchGather<WideRings, false>(how, args, blocks);
+        launchGather<NarrowRings>(how, args, blocks);
 }
 
 } // namespace kvscope::cuda
