@@ -1,5 +1,7 @@
 #include "app/cli/long_action.h"
 
+#include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -10,21 +12,37 @@ namespace kvscope::cli {
 namespace {
 
 std::stop_source interruption;
+Prints printed = Prints::Text;
 
 void onInterrupt(int) {
     std::signal(SIGINT, SIG_DFL);
     interruption.request_stop();
 }
 
-std::chrono::milliseconds pauseOfLines() {
-    const char* wanted = std::getenv("KVSCOPE_PROGRESS_SECONDS");
-    const double seconds = wanted != nullptr ? std::atof(wanted) : 0;
-    return std::chrono::milliseconds(seconds > 0 && seconds < 1e6 ? int(seconds * 1000) : 10'000);
+/// The seconds that a person asked for.
+std::optional<double> secondsOf(const char* wanted) {
+    if (wanted == nullptr) return {};
+    char* end = nullptr;
+    const double seconds = std::strtod(wanted, &end);
+    if (end == wanted || *end != 0 || std::isnan(seconds)) return {};
+    return seconds;
 }
 
 } // namespace
 
-LongAction::LongAction() : terminal_(isatty(STDERR_FILENO) != 0), pause_(pauseOfLines()) {
+std::optional<std::chrono::milliseconds> pauseOfLines(const char* wanted, Prints prints) {
+    constexpr double kMost = 1e6; // days, without overflow
+    const std::optional<double> seconds = secondsOf(wanted);
+    if (!seconds && prints == Prints::Document) return {};
+    if (seconds && *seconds <= 0) return {};
+    return std::chrono::milliseconds(std::int64_t(1000 * std::min(seconds.value_or(10), kMost)));
+}
+
+void commandPrints(Prints what) { printed = what; }
+
+LongAction::LongAction()
+    : terminal_(isatty(STDERR_FILENO) != 0),
+      pause_(pauseOfLines(std::getenv("KVSCOPE_PROGRESS_SECONDS"), terminal_ ? Prints::Text : printed)) {
     std::signal(SIGINT, onInterrupt);
 }
 
@@ -47,9 +65,10 @@ Progress LongAction::stopping(double from, double to) {
 }
 
 void LongAction::show(double fraction, std::string_view what) {
+    if (!pause_) return;
     std::string line = fmt::format("{:3.0f} % {}", 100 * fraction, what);
     if (!terminal_) {
-        if (Clock::now() - last_ < pause_) return;
+        if (Clock::now() - last_ < *pause_) return;
         last_ = Clock::now();
         fmt::print(stderr, "{}\n", line);
         return;

@@ -5,13 +5,24 @@
 #include "core/model/progress.h"
 
 #include <chrono>
+#include <optional>
 #include <string>
 
 namespace kvscope::cli {
 
+enum class Prints : bool { Text, Document };
+
+/// How long a LongAction waits between two lines of progress where nobody watches; nothing: it writes none.
+/// @param wanted what KVSCOPE_PROGRESS_SECONDS says: 0 or less is none. Where it is not set or no number, texts have a
+/// line every ten seconds and JSON documents, which programs ask for, have none.
+std::optional<std::chrono::milliseconds> pauseOfLines(const char* wanted, Prints prints);
+
+/// What the command prints, for all its actions. Call it before the first.
+void commandPrints(Prints what);
+
 /// From its construction on, Ctrl-C stops the action (a second one ends the process), and progress is one line on
-/// standard error: rewritten in place where that is a terminal, elsewhere a new one every ten seconds, or as many as
-/// KVSCOPE_PROGRESS_SECONDS says. One at a time.
+/// standard error: rewritten in place where that is a terminal (unless KVSCOPE_PROGRESS_SECONDS says none), elsewhere
+/// a new one after every pauseOfLines(). One at a time.
 class LongAction {
 public:
     LongAction();
@@ -32,7 +43,7 @@ private:
     using Clock = std::chrono::steady_clock;
     void show(double fraction, std::string_view what);
     bool terminal_ = false;
-    Clock::duration pause_; // between two lines, elsewhere
+    std::optional<Clock::duration> pause_; // between two lines, elsewhere; none: progress is not shown
     Clock::time_point last_ = Clock::now();
     std::string shown_;
 };

@@ -1,5 +1,6 @@
 // kvscope-cli: everything the desktop does that needs no window. No Qt.
 #include "app/cli/commands.h"
+#include "app/cli/long_action.h"
 
 #include "kernels/base/error.h"
 
@@ -19,9 +20,9 @@ int main(int argc, char** argv) {
     app.require_subcommand(1);
     std::vector<std::pair<CLI::App*, cli::Command>> commands;
     using Add = cli::Command (*)(CLI::App&);
-    for (const Add add : {cli::addRun, cli::addExport, cli::addImport, cli::addInfo, cli::addMethods, cli::addTokenize, cli::addReplay,
-                          cli::addInsights, cli::addCompare, cli::addReport, cli::addEval, cli::addCalibrate,
-                          cli::addRoofline, cli::addBench}) {
+    for (const Add add : {cli::addRun, cli::addExport, cli::addImport, cli::addInfo, cli::addMethods, cli::addTokenize,
+                          cli::addReplay, cli::addInsights, cli::addCompare, cli::addReport, cli::addEval,
+                          cli::addCalibrate, cli::addRoofline, cli::addBench}) {
         cli::Command command = add(app);
         commands.emplace_back(app.get_subcommands({}).back(), std::move(command));
     }
@@ -33,8 +34,12 @@ int main(int argc, char** argv) {
         return 2;
     }
     try {
-        for (const auto& [subcommand, command] : commands)
-            if (subcommand->parsed()) return command();
+        for (const auto& [subcommand, command] : commands) {
+            if (!subcommand->parsed()) continue;
+            const CLI::Option* json = subcommand->get_option_no_throw("--json");
+            cli::commandPrints(json != nullptr && json->count() > 0 ? cli::Prints::Document : cli::Prints::Text);
+            return command();
+        }
         return 2;
     } catch (const Error& error) {
         fmt::print(stderr, "kvscope-cli: {}\n", oneLine(error));

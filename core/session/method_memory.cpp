@@ -166,6 +166,8 @@ int mostAttended(const MethodEntry& method, const ParameterValues& values, const
         most = std::int64_t(budget.chosen + budget.outliers + budget.local) * budget.chunk +
                promptTokens % budget.chunk + newTokens;
     }
+    if (promptTokens + 1 < spec.denseBelowTokens) // the first step, and those up to there; the last token is never read
+        most = std::max<std::int64_t>(most, all <= spec.denseBelowTokens ? all : spec.denseBelowTokens - 1);
     return most >= all ? 0 : int(most);
 }
 

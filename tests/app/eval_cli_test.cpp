@@ -53,7 +53,7 @@ TEST_F(EvalCli, SweepsMakeARowEachAndTheDocumentIsComplete) {
         {"eval", "--methods", "streaming", "--contexts", "600", "--prompts", "0", "--text-tokens", "4", "--no-oracle"});
     EXPECT_EQ(text.status, 0) << text.err;
     EXPECT_EQ(test::linesOf(text.out).size(), 3u) << "what was done, a heading, a row";
-    EXPECT_EQ(text.err, "") << "no progress where nobody watches";
+    EXPECT_EQ(text.err, "") << "progress is off, and nothing else is to be said";
 }
 
 TEST_F(EvalCli, MistakesGetOneSentence) {

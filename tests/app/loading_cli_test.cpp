@@ -60,6 +60,15 @@ TEST(Loading, ShowsHowFarItIsOnATerminal) {
     EXPECT_LT(result.shown.find("100 % ready"), result.shown.find("20000")) << "the line goes before the answer comes";
 }
 
+TEST(Loading, ShowsOnlyTheAnswerOnATerminalWhereProgressIsOff) {
+    setenv("KVSCOPE_PROGRESS_SECONDS", "0", 1);
+    const AtTerminal result = runAtTerminal({"info", "nosa-tiny"}, "");
+    unsetenv("KVSCOPE_PROGRESS_SECONDS");
+    EXPECT_EQ(result.status, 0) << result.shown;
+    EXPECT_THAT(result.shown, HasSubstr("nosa-tiny"));
+    EXPECT_EQ(result.shown.find(" % "), std::string::npos) << result.shown;
+}
+
 /// A machine may load a file before the key is pressed: then the file was too small.
 TEST(Loading, CtrlCEndsItWithASentence) {
     const test::Folder folder;

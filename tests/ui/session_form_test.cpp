@@ -370,6 +370,9 @@ TEST_F(SessionFormTest, SaysHowManyTokensAreAttendedWhateverTheBudgetIsCountedIn
     EXPECT_TRUE(contains(said("dma-token"), "most 704 of")) << said("dma-token");
     // 88 chosen chunks of 8, 17 outliers, 4 local ones, nothing that fills none, and what is generated
     EXPECT_TRUE(contains(said("shadowkv"), "most 972 of")) << said("shadowkv");
+    EXPECT_TRUE(contains(said("infllmv2"), "most 1,024 of")) << said("infllmv2");
+    find<QSpinBox>("param_dense_len")->setValue(9100); // the last step has 9,099 cached
+    EXPECT_TRUE(contains(find<QLabel>("budget")->text().toStdString(), "all 9,100"));
 }
 
 TEST(KvEstimate, CountsBlocksOfBothTiers) {

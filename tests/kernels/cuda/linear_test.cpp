@@ -112,7 +112,8 @@ TEST_P(CudaLinear, TakesOneInputOfEveryWidth) {
 }
 
 /// The warps split the columns of a few inputs; rows of inputs and outputs may lie apart. On few processors a thread
-/// block takes several passes over its rows, each in several steps or phases.
+/// block takes several passes over its rows, each in several steps or phases. Tiles of 9 to 16 inputs fit into the
+/// shared memory of small GPUs.
 TEST_P(CudaLinear, TakesAFewInputsOfEveryWidth) {
     const int n = GetParam();
     if (n == 1 || n > 16) GTEST_SKIP() << "a few inputs";
@@ -146,10 +147,15 @@ TEST_P(CudaLinear, TakesAFewInputsOfEveryWidth) {
             EXPECT_LT(relativeError(got, want), allowed);
             check(cudaMemset(out.get(), 0xff, all.size() * sizeof(float)), "poisoning a test's output");
         };
-        for (const int processors : {launch.multiprocessors, 4}) {
-            SCOPED_TRACE(::testing::Message() << n << " inputs, " << cols << " columns, " << processors << " processors");
+        std::vector<std::pair<int, std::size_t>> sizes{{launch.multiprocessors, launch.blockShared},
+                                                       {4, launch.blockShared}};
+        if (n > 8) sizes.emplace_back(4, std::size_t(99) << 10); // a desktop's; fewer inputs do not ask for it
+        for (const auto& [processors, shared] : sizes) {
+            SCOPED_TRACE(::testing::Message() << n << " inputs, " << cols << " columns, " << processors
+                                              << " processors, " << shared << " bytes of shared memory");
             Launch how = launch;
             how.multiprocessors = processors;
+            how.blockShared = shared;
             Linear linear(how, n, cols);
             const LinearOutput to{out.get(), kStride, false, nullptr, nullptr};
             linear.run({dw.bf16(), kRows, cols}, dx.bf16(), n, to);
