@@ -2,7 +2,7 @@
 //
 // A `Finish` says that. It goes to the kernel as an argument and has
 //   kPairs    whether an output comes of two rows of weights
-//   kOnce     whether a thread block of this kernel has at most kOutputsTogether outputs, so that finish() may use all registers
+//   kOnce     whether a thread block here has at most kOutputsTogether outputs, so that finish() may use all registers
 //   row       the row of an output
 //   apart     how many rows later the second one is
 //   Ready     what finish() needs from memory: prepare() reads what no earlier kernel writes, await() the rest
