@@ -213,8 +213,9 @@ TEST_F(ReplayCheckCli, ProgressIsShownOnATerminalOnly) {
     record(trace, {"--prompt-needle", "800", "--max-new-tokens", "8"});
     EXPECT_EQ(cli({"replay", trace}).err, "");
     if (test::runProcess({"/bin/sh", "-c", "command -v script"}).status != 0) GTEST_SKIP() << "no script(1) here";
-    const Finished watched =
-        test::runProcess({"/bin/sh", "-c", "script -qec '" KVSCOPE_CLI " replay " + trace + "' /dev/null </dev/null"});
+    const Finished watched = test::runProcess(
+        {"/bin/sh", "-c",
+         "script -qec 'env -u KVSCOPE_PROGRESS_SECONDS " KVSCOPE_CLI " replay " + trace + "' /dev/null </dev/null"});
     EXPECT_THAT(watched.out, HasSubstr("% replaying"));
 }
 
