@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <random>
@@ -285,13 +286,17 @@ Json linear(Gpu& gpu, double readRate, const Log& log) {
 Json gpuKernels(const Settings& given, const Log& log) {
     const SettingsReader settings(given, {"only", "rows", "type", "layer"});
     const int rows = settings.integer("rows", 0, 0, 256); // 0: several
+    const std::string only = settings.text("only", "");
+    const std::vector<std::string> parts{"select", "attention", "sample", "linear", "quantised", "experts", "latent"};
+    if (!only.empty() && std::find(parts.begin(), parts.end(), only) == parts.end())
+        throw Error(ErrorKind::BadInput, fmt::format("gpu-kernels has no part {}", only),
+                    fmt::format("give only={}; block transfers have a benchmark of their own, transfers",
+                                fmt::join(parts, ", ")));
     Gpu gpu;
     const double read = gpu.readBytesPerSecond();
     log(fmt::format("read probe {:.0f} GB/s", read * 1e-9));
     Json out{{"read_gb_per_s", read * 1e-9}};
-    const auto wanted = [&, only = settings.text("only", "")](const char* part) {
-        return only.empty() || only == part;
-    };
+    const auto wanted = [&](const char* part) { return only.empty() || only == part; };
     if (wanted("select")) out.update(selection(gpu, rows, log));
     if (wanted("attention")) out.update(attention(gpu, read, rows, log));
     if (wanted("sample")) out.update(sampling(gpu, rows, log));

@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using test::Finished;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -356,6 +357,12 @@ TEST_F(Cli, EveryMistakeGetsOneSentenceThatNamesItAndTheMend) {
     EXPECT_THAT(cli({"export", trace, "--what", "steps", "--format", "xml"}).err, HasSubstr("csv"));
     EXPECT_THAT(cli({"export", trace, "--what", "steps", "--run", "7"}).err, HasSubstr("7"));
     EXPECT_THAT(cli({"export", trace, "--what", "steps", "-o", path("no/such/out.csv")}).err, HasSubstr("out.csv"));
+}
+
+TEST_F(Cli, ABenchmarksUnknownPartIsRefused) {
+    const Finished result = cli({"bench", "gpu-kernels", "--set", "only=gather"});
+    EXPECT_NE(result.status, 0);
+    EXPECT_THAT(result.err, AnyOf(HasSubstr("no part gather"), HasSubstr("known benchmarks"))); // built without CUDA
 }
 
 TEST_F(Cli, TokenizeShowsIdsAndPiecesOfAFolderWithoutWeights) {
