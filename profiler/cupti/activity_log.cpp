@@ -1,6 +1,6 @@
 #include "profiler/cupti/activity_log.h"
 
-#if __has_include(<cupti.h>)
+#ifdef KVSCOPE_HAVE_CUPTI
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,6 @@
 #include "profiler/cupti/gpu_tracer.h"
 
-#if __has_include(<cupti.h>)
+#ifdef KVSCOPE_HAVE_CUPTI
 
 #include "core/session/stage_clock.h"
 #include "profiler/cupti/activity_log.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#if __has_include(<cupti_pmsampling.h>)
+#ifdef KVSCOPE_HAVE_PM_SAMPLING
 
 #include "profiler/cupti/cupti_struct.h"
 

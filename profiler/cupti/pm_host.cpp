@@ -4,7 +4,7 @@
 #include <fmt/format.h>
 #include <utility>
 
-#if __has_include(<cupti_pmsampling.h>)
+#ifdef KVSCOPE_HAVE_PM_SAMPLING
 #include "profiler/cupti/cupti_struct.h"
 
 #include <cupti_profiler_host.h>
@@ -56,7 +56,7 @@ std::string pmRefusal(int code, std::string_view doing, std::string_view text) {
     }
 }
 
-#if __has_include(<cupti_pmsampling.h>)
+#ifdef KVSCOPE_HAVE_PM_SAMPLING
 
 namespace {
 
@@ -194,14 +194,23 @@ bool PmHost::evaluate(const std::vector<std::uint8_t>& image, std::size_t sample
 
 #else
 
-struct PmHost::Impl {};
+// Without the headers make() refuses, so nobody ever has a PmHost; its members exist for the linker.
+struct PmHost::Impl {
+    std::vector<PmMetric> metrics;
+    std::vector<const char*> names;
+    std::vector<std::uint8_t> config;
+};
 
 std::unique_ptr<PmHost> PmHost::make(const CuptiLibrary&, const std::string&, std::string& refusal) {
     refusal = "this KVScope was built without the headers of CUPTI's PM sampling";
     return nullptr;
 }
-PmHost::PmHost(std::unique_ptr<Impl>) {}
+PmHost::PmHost(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 PmHost::~PmHost() = default;
+const std::vector<PmMetric>& PmHost::metrics() const { return impl_->metrics; }
+std::span<const char*> PmHost::names() const { return impl_->names; }
+const std::vector<std::uint8_t>& PmHost::config() const { return impl_->config; }
+bool PmHost::evaluate(const std::vector<std::uint8_t>&, std::size_t, PmSample&) const { return false; }
 
 #endif
 

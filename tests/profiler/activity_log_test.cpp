@@ -1,7 +1,7 @@
 // What CUPTI reports becomes spans: records made by hand, no GPU.
 #include "profiler/cupti/activity_log.h"
 
-#if __has_include(<cupti.h>)
+#ifdef KVSCOPE_HAVE_CUPTI
 
 #include "profiler/record/recorder.h"
 #include "tests/profiler/sql_rows.h"

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Runs the README's two commands, ./run and ./test quick, in a Debian 12 root in which nothing but the base system is
+# installed: no compiler, no Qt, no CUDA toolkit. What is checked is the last commit of this checkout.
+# Usage: tools/bare_debian.sh [FOLDER]    FOLDER keeps the root afterwards; without it the root is temporary
+# Exit status: 0 both commands passed, 77 they did not run (the reason is said), anything else: a command failed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+skip() {
+    echo "bare Debian 12: not run: $1"
+    exit 77
+}
+[ "$(id -u)" -eq 0 ] || skip "making a root needs root rights (try sudo)"
+command -v debootstrap >/dev/null || skip "debootstrap is not installed (apt: debootstrap)"
+unshare --mount true 2>/dev/null || skip "this system does not let root mount inside a namespace of its own"
+
+if [ $# -gt 0 ]; then
+    root=$1
+else
+    root=$(mktemp -d /var/tmp/kvscope-bare.XXXXXX)
+    trap 'rm -rf --one-file-system "$root" "$root.log"' EXIT
+fi
+[ -e "$root/kvscope" ] && skip "$root is not bare: it has been used before (name a fresh folder)"
+
+# The same source of packages as this machine's, where it is a Debian; else Debian's own.
+mirror=http://deb.debian.org/debian
+if [ -r /etc/apt/sources.list.d/debian.sources ]; then
+    mirror=$(sed -n 's/^URIs: *//p' /etc/apt/sources.list.d/debian.sources | head -n 1)
+fi
+if ! debootstrap --variant=minbase bookworm "$root" "$mirror" >"$root.log" 2>&1; then
+    tail -n 5 "$root.log"
+    skip "debootstrap could not make the root from $mirror"
+fi
+for file in /etc/resolv.conf /etc/hosts /etc/apt/apt.conf.d/*proxy*; do
+    if [ -r "$file" ]; then install -D -m 644 "$file" "$root$file"; fi
+done
+git clone -q --no-hardlinks . "$root/kvscope"
+
+# The mounts are seen by this one command alone and end with it.
+inRoot() {
+    unshare --mount --propagation private bash -c '
+        mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount -t tmpfs tmpfs "$1/tmp" || exit 1
+        root=$1; shift
+        exec chroot "$root" /usr/bin/env -i HOME=/root PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C.UTF-8 "$@"' - "$root" "$@"
+}
+status=0
+for command in "./run" "./test quick"; do
+    started=$SECONDS
+    inRoot bash -c "cd /kvscope && $command" </dev/null || { echo "bare Debian 12: $command failed"; status=1; }
+    echo "bare Debian 12: $command took $((SECONDS - started)) s"
+done
+exit $status
