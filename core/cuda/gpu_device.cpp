@@ -3,6 +3,7 @@
 #include "core/session/engine.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/generations.h"
 
 #include <fmt/format.h>
 
@@ -25,6 +26,13 @@ cudaDeviceProp usableGpu() {
                     fmt::format("{} has compute capability {}.{}; KVScope needs 8.0", properties.name, properties.major,
                                 properties.minor),
                     "use --backend cpu, or a GPU of the Ampere generation or later");
+    if (!cuda::holdsCodeForThisGpu())
+        throw Error(
+            ErrorKind::Unsupported,
+            fmt::format("this KVScope was built for GPUs of the generations {}; {} has compute capability {}.{}",
+                        cuda::compiledGenerations(), properties.name, properties.major, properties.minor),
+            fmt::format("use --backend cpu, or build with -DKVSCOPE_CUDA_ARCHITECTURES={}{}", properties.major,
+                        properties.minor));
     return properties;
 }
 
