@@ -2,8 +2,8 @@
 // which names announce it, what its keys mean, how its tensors are called. The engine never asks for its name.
 #pragma once
 
-#include "core/model/config_reader.h"
 #include "core/model/model_config.h"
+#include "kernels/base/error.h"
 
 #include <span>
 #include <string>
@@ -11,6 +11,8 @@
 #include <vector>
 
 namespace kvscope {
+
+class ConfigReader; // config_reader.h brings the JSON library; whoever reads configurations includes it
 
 /// Names of tensors in a checkpoint. Those of a layer follow "model.layers.<i>.".
 struct TensorNames {

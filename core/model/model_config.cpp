@@ -1,4 +1,5 @@
 #include "core/model/model_config.h"
+#include "core/model/config_reader.h"
 
 #include "core/model/architecture.h"
 #include "core/model/tokenizer.h"

@@ -1,5 +1,6 @@
 // DeepSeek-V2 (with V2-Lite) and DeepSeek-V3: latent attention, experts from layer first_k_dense_replace on.
 #include "core/model/architecture.h"
+#include "core/model/config_reader.h"
 
 #include <fmt/format.h>
 

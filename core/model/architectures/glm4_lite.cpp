@@ -1,5 +1,6 @@
 // GLM-4.7-Flash: DeepSeek-V3's latent attention and expert choice, experts from the second layer on.
 #include "core/model/architecture.h"
+#include "core/model/config_reader.h"
 
 namespace kvscope {
 

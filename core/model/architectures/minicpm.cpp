@@ -1,6 +1,7 @@
 // MiniCPM4 and 4.1 (also announced as MiniCPM): Llama's form with muP scales, LongRoPE and sparse_config, all of which
 // are read for every architecture.
 #include "core/model/architecture.h"
+#include "core/model/config_reader.h"
 
 namespace kvscope {
 

@@ -1,5 +1,6 @@
 // MiniCPM3: latent attention with plain feed-forward and muP scales.
 #include "core/model/architecture.h"
+#include "core/model/config_reader.h"
 
 namespace kvscope {
 

@@ -1,5 +1,6 @@
 // Mistral: a Llama whose queries may see only a sliding window.
 #include "core/model/architecture.h"
+#include "core/model/config_reader.h"
 
 namespace kvscope {
 

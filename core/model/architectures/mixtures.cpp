@@ -1,5 +1,6 @@
 // Llama- and Qwen-like models with experts: Mixtral, Qwen2-MoE, Qwen3-MoE.
 #include "core/model/architecture.h"
+#include "core/model/config_reader.h"
 
 #include <algorithm>
 

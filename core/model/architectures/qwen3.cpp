@@ -1,5 +1,6 @@
 // Qwen3: every head's query and key pass an RMS norm before they are rotated; head_dim is 128 unless stated.
 #include "core/model/architecture.h"
+#include "core/model/config_reader.h"
 
 namespace kvscope {
 

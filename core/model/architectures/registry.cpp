@@ -1,5 +1,6 @@
 // The registry: one line per architecture, and readers that several of them share.
 #include "core/model/architecture.h"
+#include "core/model/config_reader.h"
 
 #include <algorithm>
 #include <array>
