@@ -6,12 +6,6 @@
 #define KVSCOPE_EMBEDDED(symbol)                                                                                       \
     extern "C" const std::byte kvscope_##symbol##_begin[];                                                             \
     extern "C" const std::byte kvscope_##symbol##_end[];
-KVSCOPE_EMBEDDED(nosa_tiny_weights)
-KVSCOPE_EMBEDDED(nosa_tiny_config)
-KVSCOPE_EMBEDDED(nosa_tiny_generation)
-KVSCOPE_EMBEDDED(nosa_tiny_tokenizer)
-KVSCOPE_EMBEDDED(nosa_tiny_tokenizer_config)
-KVSCOPE_EMBEDDED(nosa_tiny_locret)
 KVSCOPE_EMBEDDED(schema)
 KVSCOPE_EMBEDDED(trace_format)
 KVSCOPE_EMBEDDED(gpus)
@@ -29,14 +23,6 @@ struct Entry {
 };
 
 const std::array kEntries{
-    Entry{"models/nosa-tiny/model.safetensors", kvscope_nosa_tiny_weights_begin, kvscope_nosa_tiny_weights_end},
-    Entry{"models/nosa-tiny/config.json", kvscope_nosa_tiny_config_begin, kvscope_nosa_tiny_config_end},
-    Entry{"models/nosa-tiny/generation_config.json", kvscope_nosa_tiny_generation_begin,
-          kvscope_nosa_tiny_generation_end},
-    Entry{"models/nosa-tiny/tokenizer.json", kvscope_nosa_tiny_tokenizer_begin, kvscope_nosa_tiny_tokenizer_end},
-    Entry{"models/nosa-tiny/tokenizer_config.json", kvscope_nosa_tiny_tokenizer_config_begin,
-          kvscope_nosa_tiny_tokenizer_config_end},
-    Entry{"models/nosa-tiny/locret.safetensors", kvscope_nosa_tiny_locret_begin, kvscope_nosa_tiny_locret_end},
     Entry{"sql/schema.sql", kvscope_schema_begin, kvscope_schema_end},
     Entry{"docs/trace-format.md", kvscope_trace_format_begin, kvscope_trace_format_end},
     Entry{"gpus.json", kvscope_gpus_begin, kvscope_gpus_end},

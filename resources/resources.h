@@ -7,7 +7,7 @@
 
 namespace kvscope::resources {
 
-/// Bytes of an embedded file by its path below resources/, e.g. "models/nosa-tiny/config.json", or "docs/trace-format.md";
+/// Bytes of an embedded file by its path below resources/, e.g. "sql/schema.sql", or "docs/trace-format.md";
 /// 64-byte aligned.
 std::optional<std::span<const std::byte>> find(std::string_view path);
 

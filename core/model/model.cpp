@@ -1,12 +1,12 @@
 #include "core/model/model.h"
 
+#include "core/model/bundled_models.h"
 #include "core/model/generation_config.h"
 #include "core/model/gguf_model.h"
 #include "core/model/ids_only.h"
 #include "core/model/model_source.h"
 #include "core/model/safetensors.h"
 #include "kernels/base/half.h"
-#include "resources/resources.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@
 namespace kvscope {
 namespace fs = std::filesystem;
 
-/// Mapped files and their headers; the embedded model has headers only.
+/// Mapped files and their headers.
 struct Model::Files {
     std::vector<std::unique_ptr<MappedFile>> mapped;
     std::vector<TensorTable> tensors;
@@ -25,13 +25,8 @@ struct Model::Files {
 
 namespace {
 
-std::string embeddedPath(const std::string& name, const char* file) { return "models/" + name + "/" + file; }
-
 TextFiles textOf(const ModelSource& source, int vocab) {
-    if (!source.embedded)
-        return hasTokenizer(source.folder) ? readTextFiles(source.folder) : idsOnlyText(source.folder, vocab);
-    const std::string path = embeddedPath(source.name, "tokenizer.json");
-    return {Tokenizer(resources::text(path).value_or(""), source.name + "/tokenizer.json"), nullptr, {}};
+    return hasTokenizer(source.folder) ? readTextFiles(source.folder) : idsOnlyText(source.folder, vocab);
 }
 
 /// Tensors of the model's files.
@@ -111,11 +106,6 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     const ModelSource source = findModel(nameOrPath);
     auto files = std::make_unique<Files>();
     std::size_t fileBytes = 0;
-    if (source.embedded) {
-        const auto bytes = resources::find(embeddedPath(source.name, "model.safetensors")).value();
-        files->tensors.push_back(SafetensorsFile(bytes, source.weightsOrigin));
-        fileBytes = bytes.size();
-    }
     std::vector<GgufFile> parts;
     for (std::size_t i = 0; i < source.weightFiles.size(); ++i) {
         const double share = 1 / double(source.weightFiles.size());
@@ -132,7 +122,8 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
             files->tensors.push_back(SafetensorsFile(bytes, source.weightFiles[i]));
     }
     if (source.gguf) files->tensors.push_back(ggufTensors(parts));
-    const std::string learned = calibration.empty() ? source.folder.string() : calibration;
+    // What `calibrate` learns about a bundled model lies in a folder of the person's own.
+    const std::string learned = !calibration.empty() ? calibration : source.embedded ? "" : source.folder.string();
     const fs::path forecast = fs::path(learned) / kForecastFile;
     if (std::error_code ignored; !learned.empty() && fs::exists(forecast, ignored)) {
         const auto bytes = files->mapped.emplace_back(std::make_unique<MappedFile>(forecast.string()))->bytes();

@@ -14,7 +14,7 @@
 
 namespace kvscope {
 
-/// Names accepted in place of a path: models compiled into the program.
+/// Names accepted in place of a path: models that come with it.
 std::vector<std::string> embeddedModels();
 inline constexpr const char* kDefaultModel = "nosa-tiny";
 /// Forecast projections that `calibrate` trained, under a checkpoint's own tensor names.
@@ -35,8 +35,8 @@ public:
     Model& operator=(const Model&) = delete;
 
     const std::string& name() const { return name_; }     // last part of the path, or the embedded name
-    const std::string& folder() const { return folder_; } // of the files; empty: embedded
-    bool embedded() const { return embedded_; }           // compiled into the program
+    const std::string& folder() const { return folder_; } // of the files; empty: a model that comes with the program
+    bool embedded() const { return embedded_; }           // comes with the program
     const ModelConfig& config() const { return config_; }
     const Tokenizer& tokenizer() const { return text_.tokenizer; }
     /// nullptr: a base model, or its template cannot be used, which chatProblem() then says.

@@ -1,10 +1,10 @@
 #include "core/model/model_source.h"
 
+#include "core/model/bundled_models.h"
 #include "core/model/gguf.h"
 #include "core/model/model.h"
 #include "core/model/safetensors.h"
 #include "kernels/base/error.h"
-#include "resources/resources.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -113,9 +113,11 @@ ModelSource embeddedSource(const std::string& name) {
     ModelSource source;
     source.embedded = true;
     source.name = name;
-    source.configOrigin = name + "/config.json";
-    source.weightsOrigin = name + "/model.safetensors";
-    source.configText = resources::text("models/" + name + "/config.json").value_or("");
+    source.folder = bundledModelFolder(name);
+    source.configOrigin = (source.folder / "config.json").string();
+    source.weightsOrigin = (source.folder / "model.safetensors").string();
+    source.configText = textOfFile(source.configOrigin);
+    source.weightFiles.push_back(source.weightsOrigin);
     return source;
 }
 

@@ -11,9 +11,9 @@ namespace kvscope {
 struct ModelSource {
     std::string name, configText;
     std::string configOrigin, weightsOrigin;
-    std::filesystem::path folder;         // empty: embedded, or a GGUF file
-    std::vector<std::string> weightFiles; // paths; empty: embedded
-    bool embedded = false;
+    std::filesystem::path folder;         // empty: a GGUF file
+    std::vector<std::string> weightFiles; // paths
+    bool embedded = false; // comes with the program
     bool gguf = false; // the weight files hold configuration and tokenizer too
 };
 

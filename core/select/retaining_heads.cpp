@@ -1,10 +1,10 @@
 #include "core/select/retaining_heads.h"
 
+#include "core/model/bundled_models.h"
 #include "core/model/safetensors.h"
 #include "core/model/safetensors_writer.h"
 #include "kernels/base/error.h"
 #include "kernels/base/half.h"
-#include "resources/resources.h"
 
 #include <cmath>
 #include <filesystem>
@@ -47,16 +47,12 @@ RetainingHeads parse(std::span<const std::byte> bytes, const std::string& origin
 }
 
 std::string pathBeside(const Model& model) {
-    if (model.folder().empty()) return {};
-    const auto path = std::filesystem::path(model.folder()) / kRetainingFile;
+    const std::string folder =
+        model.folder().empty() && model.embedded() ? bundledModelFolder(model.name()).string() : model.folder();
+    if (folder.empty()) return {};
+    const auto path = std::filesystem::path(folder) / kRetainingFile;
     std::error_code ignored;
     return std::filesystem::exists(path, ignored) ? path.string() : std::string();
-}
-
-std::string embeddedPath(const Model& model) { return "models/" + model.name() + "/" + kRetainingFile; }
-
-std::optional<std::span<const std::byte>> embedded(const Model& model) {
-    return model.embedded() ? resources::find(embeddedPath(model)) : std::nullopt;
 }
 
 } // namespace
@@ -80,11 +76,10 @@ RetainingHeads readRetainingHeads(const std::string& path, const ModelConfig& co
 
 std::optional<RetainingHeads> findRetainingHeads(const Model& model) {
     if (const std::string path = pathBeside(model); !path.empty()) return readRetainingHeads(path, model.config());
-    if (const auto bytes = embedded(model)) return parse(*bytes, embeddedPath(model), model.config());
     return {};
 }
 
-bool hasRetainingHeads(const Model& model) { return !pathBeside(model).empty() || embedded(model).has_value(); }
+bool hasRetainingHeads(const Model& model) { return !pathBeside(model).empty(); }
 
 void writeRetainingHeads(const std::string& path, const RetainingHeads& heads) {
     std::vector<NamedTensor> tensors;

@@ -1,0 +1,21 @@
+// Where the models lie that come with the program: ordinary Hugging Face folders beside it, one for both programs.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+/// Folders that may hold the folder of a bundled model, in the order they are asked: `models` beside the program,
+/// `../share/kvscope/models` where `cmake --install` puts them, and the source tree that the program was built from.
+/// program: path of the running executable
+std::vector<std::filesystem::path> bundledModelPlaces(const std::filesystem::path& program);
+
+/// The first of `places` that holds `name`, with the name. @throws Error(BadInput) naming all places
+std::filesystem::path findBundledModel(const std::string& name, const std::vector<std::filesystem::path>& places);
+
+/// The folder of a bundled model, for the running program. Likewise.
+std::filesystem::path bundledModelFolder(const std::string& name);
+
+} // namespace kvscope
