@@ -9,23 +9,17 @@
 namespace kvscope::bench {
 namespace {
 
-struct Event {
-    Event() { cuda::check(cudaEventCreate(&handle), "making an event"); }
-    ~Event() { cudaEventDestroy(handle); }
-    cudaEvent_t handle = nullptr;
-};
-
 double medianSeconds(cudaStream_t stream, int repeats, const std::function<void()>& body) {
     body();
-    Event begin, end;
+    const cuda::Event begin = cuda::Event::makeTimed(), end = cuda::Event::makeTimed();
     std::vector<double> times;
     for (int i = 0; i < repeats; ++i) {
-        cuda::check(cudaEventRecord(begin.handle, stream), "timing");
+        cuda::check(cudaEventRecord(begin.get(), stream), "timing");
         body();
-        cuda::check(cudaEventRecord(end.handle, stream), "timing");
-        cuda::check(cudaEventSynchronize(end.handle), "timing");
+        cuda::check(cudaEventRecord(end.get(), stream), "timing");
+        cuda::check(cudaEventSynchronize(end.get()), "timing");
         float ms = 0;
-        cuda::check(cudaEventElapsedTime(&ms, begin.handle, end.handle), "timing");
+        cuda::check(cudaEventElapsedTime(&ms, begin.get(), end.get()), "timing");
         times.push_back(double(ms) * 1e-3);
     }
     std::sort(times.begin(), times.end());
@@ -36,13 +30,12 @@ double medianSeconds(cudaStream_t stream, int repeats, const std::function<void(
 
 Gpu::Gpu() {
     const cudaDeviceProp gpu = usableGpu();
+    stream_ = cuda::Stream::make();
     launch.multiprocessors = gpu.multiProcessorCount;
     launch.clusters = gpu.major >= 9;
     launch.blockShared = gpu.sharedMemPerBlockOptin;
-    cuda::check(cudaStreamCreateWithFlags(&launch.stream, cudaStreamNonBlocking), "opening a stream");
+    launch.stream = stream_.get();
 }
-
-Gpu::~Gpu() { cudaStreamDestroy(launch.stream); }
 
 double Gpu::seconds(const std::function<void()>& body, int repeats) {
     return medianSeconds(launch.stream, repeats, body);
@@ -51,17 +44,9 @@ double Gpu::seconds(const std::function<void()>& body, int repeats) {
 double Gpu::graphSeconds(const std::function<void()>& body, int repeats) {
     body(); // attributes and plans are made outside the capture
     cuda::check(cudaStreamSynchronize(launch.stream), "timing");
-    cudaGraph_t graph = nullptr;
-    cudaGraphExec_t executable = nullptr;
-    cuda::check(cudaStreamBeginCapture(launch.stream, cudaStreamCaptureModeThreadLocal), "recording a graph");
-    body();
-    cuda::check(cudaStreamEndCapture(launch.stream, &graph), "recording a graph");
-    cuda::check(cudaGraphInstantiate(&executable, graph, 0), "preparing a graph");
-    const double time = medianSeconds(
-        launch.stream, repeats, [&] { cuda::check(cudaGraphLaunch(executable, launch.stream), "replaying a graph"); });
-    cudaGraphExecDestroy(executable);
-    cudaGraphDestroy(graph);
-    return time;
+    const auto executable = cuda::Executable::of(cuda::Graph::capture(launch.stream, body));
+    return medianSeconds(launch.stream, repeats,
+                         [&] { cuda::check(cudaGraphLaunch(executable.get(), launch.stream), "replaying a graph"); });
 }
 
 double Gpu::readBytesPerSecond() {

@@ -3,6 +3,7 @@
 
 #include "core/cuda/device_memory.h"
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/device/owners.h"
 
 #include <cstddef>
 #include <functional>
@@ -13,9 +14,6 @@ namespace kvscope::bench {
 class Gpu {
 public:
     Gpu();
-    ~Gpu();
-    Gpu(const Gpu&) = delete;
-    Gpu& operator=(const Gpu&) = delete;
 
     /// Seconds of `body`'s work on the stream: median of `repeats`, after one warm-up.
     double seconds(const std::function<void()>& body, int repeats = 7);
@@ -27,6 +25,9 @@ public:
     double copyBytesPerSecond();
 
     cuda::Launch launch;
+
+private:
+    cuda::Stream stream_;
 };
 
 } // namespace kvscope::bench

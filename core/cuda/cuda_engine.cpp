@@ -33,16 +33,12 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     launch_.multiprocessors = gpu.multiProcessorCount;
     launch_.clusters = gpu.major >= 9;
     launch_.blockShared = gpu.sharedMemPerBlockOptin;
-    cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "opening a stream");
-    cuda::check(cudaStreamCreateWithFlags(&copyStream_, cudaStreamNonBlocking), "opening a stream");
-    for (cudaEvent_t& event : done_)
-        cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-    for (cudaEvent_t& event : reported_)
-        cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-    for (cudaEvent_t& event : copied_)
-        cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-    cuda::check(cudaEventCreateWithFlags(&computed_, cudaEventDisableTiming), "making an event");
-    launch_.stream = stream_;
+    stream_ = cuda::Stream::make();
+    copyStream_ = cuda::Stream::make();
+    for (cuda::Event* event :
+         {&done_[0], &done_[1], &reported_[0], &reported_[1], &copied_[0], &copied_[1], &computed_})
+        *event = cuda::Event::make();
+    launch_.stream = stream_.get();
     ropeTables_ = RopeTables(config.rope, options_.promptTokens.empty() ? options_.maxTokens : options_.promptTokens,
                              options_.maxTokens);
     blockElements_ = cuda::blockElements(shape_);
@@ -103,14 +99,11 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
         transferLoop_ = ahead_ && offloads && launch_.clusters && wanted;
     }
     if (ahead_) {
-        int lowest = 0, highest = 0;
-        cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "opening a stream");
-        cuda::check(cudaStreamCreateWithPriority(&aheadStream_, cudaStreamNonBlocking, highest), "opening a stream");
+        aheadStream_ = cuda::Stream::make(cuda::StreamKind::Urgent);
         // Kernels of a thread block for each processor would have some wait for those that transfers hold. Without
         // transfers as well: the same sums in the same order.
         launch_.multiprocessors -= std::min(besideBlocks(), launch_.multiprocessors / 2);
-        for (cudaEvent_t* event : {&chosen_, &loaded_[0], &loaded_[1]})
-            cuda::check(cudaEventCreateWithFlags(event, cudaEventDisableTiming), "making an event");
+        for (cuda::Event* event : {&chosen_, &loaded_[0], &loaded_[1]}) *event = cuda::Event::make();
     }
     planMemory();
     if (selector_) selector_->begin();
@@ -119,21 +112,6 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     cuda::check(cudaMemset(active_, 1, std::size_t(rows_)), "preparing the session");
     calibrateClock();
     capture();
-}
-
-CudaEngine::~CudaEngine() {
-    if (stream_ != nullptr) cudaStreamSynchronize(stream_);
-    if (copyStream_ != nullptr) cudaStreamSynchronize(copyStream_);
-    if (aheadStream_ != nullptr) cudaStreamSynchronize(aheadStream_);
-    for (cudaGraphExec_t graph : graph_)
-        if (graph != nullptr) cudaGraphExecDestroy(graph);
-    for (cudaEvent_t event : {done_[0], done_[1], reported_[0], reported_[1], copied_[0], copied_[1], computed_,
-                              chosen_, loaded_[0], loaded_[1]})
-        if (event != nullptr) cudaEventDestroy(event);
-    linear_.reset();
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
-    if (copyStream_ != nullptr) cudaStreamDestroy(copyStream_);
-    if (aheadStream_ != nullptr) cudaStreamDestroy(aheadStream_);
 }
 
 cuda::SelectArgs CudaEngine::selectArgs(int index) const {
@@ -399,25 +377,14 @@ void CudaEngine::capture() {
     // Plans and attributes are made outside the capture; no row is active, so that nothing changes.
     cuda::check(cudaMemset(active_, 0, std::size_t(rows_)), "preparing a step");
     stepKernels(0);
-    cuda::check(cudaStreamSynchronize(stream_), "trying a step");
+    cuda::check(cudaStreamSynchronize(stream_.get()), "trying a step");
     cuda::check(cudaMemset(active_, 1, std::size_t(rows_)), "preparing a step");
     cuda::check(cudaDeviceSynchronize(), "preparing a step");
     for (int which = 0; which < kEntries && !oneByOne_; ++which) {
-        cudaGraph_t graph = nullptr;
-        cuda::check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "recording a step");
-        try {
-            stepKernels(which);
-        } catch (...) {
-            cudaStreamEndCapture(stream_, &graph);
-            if (graph != nullptr) cudaGraphDestroy(graph);
-            throw;
-        }
-        cuda::check(cudaStreamEndCapture(stream_, &graph), "recording a step");
-        cuda::check(cudaGraphInstantiate(&graph_[which], graph, 0), "preparing a step");
-        cudaGraphDestroy(graph);
-        cuda::check(cudaGraphUpload(graph_[which], stream_), "preparing a step");
+        graph_[which] = cuda::Executable::of(cuda::Graph::capture(stream_.get(), [&] { stepKernels(which); }));
+        cuda::check(cudaGraphUpload(graph_[which].get(), stream_.get()), "preparing a step");
     }
-    cuda::check(cudaStreamSynchronize(stream_), "preparing a step");
+    cuda::check(cudaStreamSynchronize(stream_.get()), "preparing a step");
 }
 
 std::string CudaEngine::description() const {
@@ -432,19 +399,20 @@ void CudaEngine::setInputs(std::span<const std::int32_t> tokens, std::span<const
     if (!std::equal(tokens.begin(), tokens.end(), nextHost_.begin(), nextHost_.end())) {
         nextHost_.assign(tokens.begin(), tokens.end());
         cuda::check(cudaMemcpyAsync(next_, nextHost_.data(), nextHost_.size() * sizeof(std::int32_t),
-                                    cudaMemcpyHostToDevice, stream_),
+                                    cudaMemcpyHostToDevice, stream_.get()),
                     "copying the tokens");
     }
     if (!std::equal(active.begin(), active.end(), activeHost_.begin(), activeHost_.end())) {
         activeHost_.assign(active.begin(), active.end());
-        cuda::check(cudaMemcpyAsync(active_, activeHost_.data(), activeHost_.size(), cudaMemcpyHostToDevice, stream_),
-                    "copying the active sequences");
+        cuda::check(
+            cudaMemcpyAsync(active_, activeHost_.data(), activeHost_.size(), cudaMemcpyHostToDevice, stream_.get()),
+            "copying the active sequences");
     }
 }
 
 std::vector<SpanRecord> CudaEngine::spans(bool all) {
     if (options_.trace == nullptr) return {};
-    if (all) cuda::check(cudaStreamSynchronize(stream_), "finishing");
+    if (all) cuda::check(cudaStreamSynchronize(stream_.get()), "finishing");
     std::vector<SpanRecord> spans = options_.trace->collect(originNs_, all);
     spans.insert(spans.end(), std::make_move_iterator(transferSpans_.begin()),
                  std::make_move_iterator(transferSpans_.end()));
@@ -472,22 +440,23 @@ void CudaEngine::launch(int step) {
     if (oneByOne_)
         stepKernels(which);
     else
-        cuda::check(cudaGraphLaunch(graph_[which], stream_), "starting a step");
+        cuda::check(cudaGraphLaunch(graph_[which].get(), stream_.get()), "starting a step");
     nvtxPop();
-    cuda::check(cudaEventRecord(done_[which], stream_), "starting a step");
+    cuda::check(cudaEventRecord(done_[which].get(), stream_.get()), "starting a step");
     // The report goes to the host beside the next step.
-    cuda::check(cudaStreamWaitEvent(copyStream_, done_[which]), "starting a step");
-    if (transferLoop_) cuda::check(cudaStreamWaitEvent(copyStream_, chosen_), "starting a step");
+    cuda::check(cudaStreamWaitEvent(copyStream_.get(), done_[which].get()), "starting a step");
+    if (transferLoop_) cuda::check(cudaStreamWaitEvent(copyStream_.get(), chosen_.get()), "starting a step");
     cuda::check(cudaMemcpyAsync(host_[which].tokens, device_[which].tokens,
-                                options_.record ? reportBytes_ : tokenBytes_, cudaMemcpyDeviceToHost, copyStream_),
+                                options_.record ? reportBytes_ : tokenBytes_, cudaMemcpyDeviceToHost,
+                                copyStream_.get()),
                 "copying a step's report");
-    cuda::check(cudaEventRecord(reported_[which], copyStream_), "starting a step");
+    cuda::check(cudaEventRecord(reported_[which].get(), copyStream_.get()), "starting a step");
     ++launched_;
 }
 
 void CudaEngine::wait() {
     const int which = int(waited_ % kEntries);
-    cuda::check(cudaEventSynchronize(reported_[which]), "decoding");
+    cuda::check(cudaEventSynchronize(reported_[which].get()), "decoding");
     ++waited_;
     for (int row = 0; row < rows_; ++row)
         if (activeHost_[std::size_t(row)]) nextHost_[std::size_t(row)] = host_[which].tokens[row];
@@ -504,9 +473,9 @@ const float* CudaEngine::logits(int sequence) {
         logitsHost_.resize(std::size_t(rows_) * vocab);
         const int which = waited_ == 0 ? 0 : int((waited_ - 1) % kEntries);
         cuda::check(cudaMemcpyAsync(logitsHost_.data(), logits_[which], logitsHost_.size() * sizeof(float),
-                                    cudaMemcpyDeviceToHost, copyStream_),
+                                    cudaMemcpyDeviceToHost, copyStream_.get()),
                     "copying the logits");
-        cuda::check(cudaStreamSynchronize(copyStream_), "copying the logits");
+        cuda::check(cudaStreamSynchronize(copyStream_.get()), "copying the logits");
         logitsFetched_ = which;
     }
     return logitsHost_.data() + std::size_t(sequence) * vocab;

@@ -53,7 +53,6 @@ struct CudaEngineOptions {
 class CudaEngine {
 public:
     CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options);
-    ~CudaEngine();
     CudaEngine(const CudaEngine&) = delete;
     CudaEngine& operator=(const CudaEngine&) = delete;
 
@@ -83,7 +82,7 @@ public:
     std::vector<SpanRecord> spans(bool all);
     /// GPU time of the last step waited for.
     std::int64_t stepNs() const;
-    cudaStream_t stream() const { return stream_; }
+    cudaStream_t stream() const { return stream_.get(); }
     const std::int32_t* devicePositions() const { return position_; }
 
 private:
@@ -210,10 +209,6 @@ private:
     std::vector<std::int64_t> blockFirst_, windowFirst_, tokenFirst_; // [sequence*kvHeads], host copies
     std::int64_t blocksTotal_ = 0, windowsTotal_ = 0, tokensTotal_ = 0;
 
-    cudaStream_t stream_ = nullptr, copyStream_ = nullptr, aheadStream_ = nullptr; // the last only with ahead_
-    cudaEvent_t done_[kEntries] = {}, reported_[kEntries] = {}, computed_ = nullptr, copied_[2] = {}, chosen_ = nullptr,
-                loaded_[2] = {};
-    cudaGraphExec_t graph_[kEntries] = {};
     const bool oneByOne_; // kernels are launched without a graph, each inside its stage's NVTX range
     bool inStage_ = false;
     cuda::Launch launch_;
@@ -269,6 +264,11 @@ private:
     std::int64_t launched_ = 0, waited_ = 0;
     std::int64_t clockOffset_ = 0; // steady clock minus GPU timer
     std::int64_t originNs_ = 0;
+
+    cuda::Event done_[kEntries], reported_[kEntries], computed_, copied_[2], chosen_, loaded_[2]; // these with ahead_
+    cuda::Executable graph_[kEntries];
+    // Last, and so destroyed first: a stream waits for its work, which uses the memory above.
+    cuda::Stream stream_, copyStream_, aheadStream_; // this with ahead_
 };
 
 } // namespace kvscope

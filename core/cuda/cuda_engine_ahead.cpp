@@ -51,8 +51,8 @@ cuda::GatherArgs CudaEngine::gatherArgs(int index, const Entry& entry) const {
 
 /// What the second stream gets from here on follows what the first has so far.
 void CudaEngine::fork() {
-    cuda::check(cudaEventRecord(chosen_, stream_), "starting a transfer");
-    cuda::check(cudaStreamWaitEvent(aheadStream_, chosen_), "starting a transfer");
+    cuda::check(cudaEventRecord(chosen_.get(), stream_.get()), "starting a transfer");
+    cuda::check(cudaStreamWaitEvent(aheadStream_.get(), chosen_.get()), "starting a transfer");
 }
 
 cuda::GatherArgs CudaEngine::besideArgs(int index, const Entry& entry, Part part) const {
@@ -80,11 +80,12 @@ int CudaEngine::besideBlocks() const {
 
 void CudaEngine::moveBeside(int index, const Entry& entry, Part part) {
     cuda::Launch beside = launch_;
-    beside.stream = aheadStream_;
+    beside.stream = aheadStream_.get();
     beside.joined = true;
     atStage(index, nameOf(Stage::Offloading));
     cuda::gatherBlocks(beside, besideArgs(index, entry, part), besideBlocks());
-    if (part != Part::WriteBacks) cuda::check(cudaEventRecord(loaded_[index % 2], aheadStream_), "starting a transfer");
+    if (part != Part::WriteBacks)
+        cuda::check(cudaEventRecord(loaded_[index % 2].get(), aheadStream_.get()), "starting a transfer");
 }
 
 /// The next layer's choice and transfers, between this layer's own choice and its attention.
@@ -126,7 +127,7 @@ void CudaEngine::lookAhead(int index, const Entry& entry) {
 cuda::Launch CudaEngine::join(int index) {
     cuda::Launch how = launch_;
     if (!ahead_ || transferLoop_ || !layers_[std::size_t(index)].offloaded) return how;
-    cuda::check(cudaStreamWaitEvent(stream_, loaded_[index % 2]), "waiting for a transfer");
+    cuda::check(cudaStreamWaitEvent(stream_.get(), loaded_[index % 2].get()), "waiting for a transfer");
     how.joined = true;
     return how;
 }
@@ -136,9 +137,9 @@ cuda::Launch CudaEngine::join(int index) {
 void CudaEngine::startTransferLoop(int entry) {
     if (!transferLoop_) return;
     if (loops_ > 1) // its write-backs come before the next step uses their slots
-        cuda::check(cudaStreamWaitEvent(stream_, chosen_), "waiting for a transfer");
+        cuda::check(cudaStreamWaitEvent(stream_.get(), chosen_.get()), "waiting for a transfer");
     cuda::Launch beside = launch_;
-    beside.stream = aheadStream_;
+    beside.stream = aheadStream_.get();
     beside.joined = true;
     cuda::TransferLoopArgs args;
     args.gathers = loopGathers_[entry];
@@ -149,7 +150,7 @@ void CudaEngine::startTransferLoop(int entry) {
     args.step = ++loops_;
     args.flags = flags_;
     cuda::runTransferLoop(beside, args, besideBlocks());
-    cuda::check(cudaEventRecord(chosen_, aheadStream_), "starting a transfer");
+    cuda::check(cudaEventRecord(chosen_.get(), aheadStream_.get()), "starting a transfer");
 }
 
 /// The list of layer `listed` is there; the blocks of layer `awaited` must be. -1: neither.
@@ -160,8 +161,8 @@ void CudaEngine::handOver(int listed, int awaited, std::uint64_t* ready) {
 /// A step ends when everything has moved.
 void CudaEngine::joinAll() {
     if (!ahead_ || transferLoop_ || storeBytes_ == 0) return;
-    cuda::check(cudaEventRecord(chosen_, aheadStream_), "waiting for a transfer");
-    cuda::check(cudaStreamWaitEvent(stream_, chosen_), "waiting for a transfer");
+    cuda::check(cudaEventRecord(chosen_.get(), aheadStream_.get()), "waiting for a transfer");
+    cuda::check(cudaStreamWaitEvent(stream_.get(), chosen_.get()), "waiting for a transfer");
 }
 
 /// Transfer times of a layer whose blocks travelled on the second stream.

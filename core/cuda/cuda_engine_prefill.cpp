@@ -91,7 +91,7 @@ void CudaEngine::handToSelector(const PromptBlocks& prompt) {
     if (Bf16* const all = layers_[std::size_t(prompt.layer)].allKeys)
         cuda::check(cudaMemcpyAsync(all + std::size_t(blockFirst_[head]) * blockElements_, prompt.blocks,
                                     std::size_t(kvHeads_) * std::size_t(prompt.headStride) * sizeof(Bf16),
-                                    cudaMemcpyDeviceToDevice, stream_),
+                                    cudaMemcpyDeviceToDevice, stream_.get()),
                     "keeping keys for the oracle");
     if (valuesByToken(prompt.layer))
         cuda::turnValues(launch_, {shape_, prompt.tokens, prompt.blocks, prompt.headStride});
@@ -126,7 +126,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
     const int sequenceBlocks = spec_.grid.blocks(options_.maxTokens[std::size_t(sequence)]);
     const std::int64_t headStride = std::int64_t(sequenceBlocks) * std::int64_t(blockElements_);
     cuda::check(cudaMemcpyAsync(promptIds_, prompt.data(), prompt.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
-                                stream_),
+                                stream_.get()),
                 "copying the prompt");
     embed(promptIds_, length, promptX_);
     for (int i = 0; i < config.layers; ++i) {
@@ -136,7 +136,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
         const Layer& layer = layers_[std::size_t(i)];
         const bool scratched = layer.offloaded || layer.own;
         Bf16* blocks = scratched ? scratch_[i % 2] : layer.blocks + std::size_t(blockFirst_[head]) * blockElements_;
-        if (scratched) cuda::check(cudaStreamWaitEvent(stream_, copied_[i % 2]), "waiting for a copy");
+        if (scratched) cuda::check(cudaStreamWaitEvent(stream_.get(), copied_[i % 2].get()), "waiting for a copy");
         for (int first = 0; first < length; first += kPrefillChunk) {
             const int n = std::min(kPrefillChunk, length - first);
             std::uint64_t* marks = promptMarks_[std::size_t(i)] + first / kPrefillChunk * kMarks;
@@ -200,13 +200,13 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
         if (layer.offloaded) {
             placeTail(whole);
             // Full blocks stream to the host while the next layer computes.
-            cuda::check(cudaEventRecord(computed_, stream_), "marking a layer");
-            cuda::check(cudaStreamWaitEvent(copyStream_, computed_), "waiting for a layer");
-            storeOnHost(whole, copyStream_);
-            cuda::check(cudaEventRecord(copied_[i % 2], copyStream_), "marking a copy");
+            cuda::check(cudaEventRecord(computed_.get(), stream_.get()), "marking a layer");
+            cuda::check(cudaStreamWaitEvent(copyStream_.get(), computed_.get()), "waiting for a layer");
+            storeOnHost(whole, copyStream_.get());
+            cuda::check(cudaEventRecord(copied_[i % 2].get(), copyStream_.get()), "marking a copy");
             out.d2hBlocks += length / spec_.blockSize * kvHeads_;
         }
-        cuda::check(cudaStreamSynchronize(stream_), "reading the prompt");
+        cuda::check(cudaStreamSynchronize(stream_.get()), "reading the prompt");
         for (int first = 0; first < length; first += kPrefillChunk) {
             const std::uint64_t* marks = promptMarks_[std::size_t(i)] + first / kPrefillChunk * kMarks;
             if (out.startNs == 0) out.startNs = hostTime(marks[kQkv]) - originNs_;
@@ -225,7 +225,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
     }
     cuda::check(cudaMemcpyAsync(x_ + std::size_t(sequence) * std::size_t(config.hidden),
                                 promptX_ + std::size_t(length - 1) * std::size_t(config.hidden),
-                                std::size_t(config.hidden) * sizeof(float), cudaMemcpyDeviceToDevice, stream_),
+                                std::size_t(config.hidden) * sizeof(float), cudaMemcpyDeviceToDevice, stream_.get()),
                 "keeping the last token");
 }
 
@@ -250,9 +250,9 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     }
     std::vector<std::int32_t> last;
     for (const auto& prompt : prompts) last.push_back(int(prompt.size()) - 1);
-    cuda::check(
-        cudaMemcpyAsync(position_, last.data(), last.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice, stream_),
-        "copying the positions");
+    cuda::check(cudaMemcpyAsync(position_, last.data(), last.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
+                                stream_.get()),
+                "copying the positions");
     const Entry& entry = device_[0];
     std::uint64_t* marks = promptMarks_.front();
     atStage(-1, kStepStageNames[std::size_t(StepStage::LmHead)]);
@@ -264,8 +264,8 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     cuda::NextTokenArgs next = nextTokenArgs(logits_[0], entry.tokens);
     next.endMark = marks + 2;
     cuda::nextTokens(launch_, next);
-    cuda::check(cudaStreamSynchronize(stream_), "reading the prompt");
-    cuda::check(cudaStreamSynchronize(copyStream_), "copying KV blocks to the host");
+    cuda::check(cudaStreamSynchronize(stream_.get()), "reading the prompt");
+    cuda::check(cudaStreamSynchronize(copyStream_.get()), "copying KV blocks to the host");
     cuda::check(cudaMemcpy(host_[0].tokens, entry.tokens, tokenBytes_, cudaMemcpyDeviceToHost),
                 "reading the first tokens");
     std::copy_n(host_[0].tokens, rows_, nextHost_.begin());
@@ -310,8 +310,8 @@ void CudaEngine::fillContext(int tokens, std::uint64_t seed) {
             handToSelector(filled);
             if (layer.offloaded) placeTail(filled);
             const bool borrows = options_.storedSequences > 0 && s >= options_.storedSequences;
-            if (layer.offloaded && !borrows) storeOnHost(filled, stream_);
-            cuda::check(cudaStreamSynchronize(stream_), "filling the cache");
+            if (layer.offloaded && !borrows) storeOnHost(filled, stream_.get());
+            cuda::check(cudaStreamSynchronize(stream_.get()), "filling the cache");
         }
     std::vector<std::int32_t> positions(std::size_t(rows_), tokens);
     cuda::check(

@@ -20,10 +20,10 @@ void CudaEngine::calibrateClock() {
     std::uint64_t* mark = promptMarks_.front();
     std::int64_t best = std::numeric_limits<std::int64_t>::max();
     for (int i = 0; i < 20; ++i) {
-        cuda::check(cudaStreamSynchronize(stream_), "reading the GPU's clock");
+        cuda::check(cudaStreamSynchronize(stream_.get()), "reading the GPU's clock");
         const std::int64_t before = steadyNowNs();
         cuda::stampNow(launch_, mark);
-        cuda::check(cudaStreamSynchronize(stream_), "reading the GPU's clock");
+        cuda::check(cudaStreamSynchronize(stream_.get()), "reading the GPU's clock");
         const std::int64_t after = steadyNowNs();
         if (after - before >= best) continue;
         best = after - before;

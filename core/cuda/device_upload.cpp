@@ -47,14 +47,11 @@ DType deviceType(const WeightMatrix& a, const WeightMatrix& b) {
 
 DeviceUpload::DeviceUpload() {
     launch_.multiprocessors = usableGpu().multiProcessorCount;
-    for (std::byte*& staging : staging_)
-        cuda::check(cudaMalloc(reinterpret_cast<void**>(&staging), kStagingBytes), "preparing to copy weights");
+    for (cuda::DeviceMemory& staging : staging_)
+        staging = cuda::DeviceMemory(kStagingBytes, "preparing to copy weights");
 }
 
-DeviceUpload::~DeviceUpload() {
-    cudaStreamSynchronize(launch_.stream);
-    for (std::byte* staging : staging_) cudaFree(staging);
-}
+DeviceUpload::~DeviceUpload() { cudaStreamSynchronize(launch_.stream); }
 
 /// The bytes of `count` rows, in the file itself where they need no conversion; valid until the next call.
 const void* DeviceUpload::rowsAs(const WeightMatrix& w, int first, int count, DType type) {
@@ -85,8 +82,8 @@ void DeviceUpload::pack(const cuda::DeviceMatrix& to, int firstTile, const Weigh
         const WeightMatrix* parts[] = {&low, high};
         for (int i = 0; i < 2; ++i) // waits for the kernel before, which reads the staging memory
             if (parts[i] != nullptr)
-                copyToDevice(staging_[i], rowsAs(*parts[i], first, count, to.type), std::size_t(count) * bytes);
-        cuda::packRows(launch_, to.type, staging_[0], high == nullptr ? nullptr : staging_[1],
+                copyToDevice(staging_[i].data(), rowsAs(*parts[i], first, count, to.type), std::size_t(count) * bytes);
+        cuda::packRows(launch_, to.type, staging_[0].data(), high == nullptr ? nullptr : staging_[1].data(),
                        high == nullptr ? count : 2 * count, to.cols,
                        const_cast<std::byte*>(to.packed) + std::size_t(firstTile + first / perTile) * tileBytes);
     }

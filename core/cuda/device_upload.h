@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/model/layer_weights.h"
+#include "kernels/cuda/device/owners.h"
 #include "kernels/cuda/linear.h"
 
 #include <cstddef>
@@ -38,7 +39,7 @@ private:
     void pack(const cuda::DeviceMatrix& to, int firstTile, const WeightMatrix& low, const WeightMatrix* high);
 
     cuda::Launch launch_;
-    std::byte* staging_[2] = {};
+    cuda::DeviceMemory staging_[2];
     std::vector<std::uint16_t> halves_;
     std::vector<float> row_;
 };

@@ -199,17 +199,13 @@ void normalise(const Launch& how, const float* x, int xStride, int n, int cols, 
            norm.eps, out, mark);
 }
 
-Linear::Linear(const Launch& how, int maxInputs, int maxCols, bool useLibrary) : launch_(how) {
-    check(cudaMalloc(&normed_, std::size_t(maxInputs) * std::size_t(maxCols) * sizeof(Bf16)),
-          "allocating the inputs of the linear layers");
+Linear::Linear(const Launch& how, int maxInputs, int maxCols, bool useLibrary)
+    : launch_(how), normed_(std::size_t(maxInputs) * std::size_t(maxCols) * sizeof(Bf16),
+                            "allocating the inputs of the linear layers") {
     if (useLibrary) library_ = MatrixLibrary::load();
 }
 
-Linear::~Linear() {
-    cudaFree(normed_);
-    cudaFree(gated_);
-    cudaFree(slab_);
-}
+Linear::~Linear() = default; // MatrixLibrary is known here
 
 std::size_t DeviceMatrix::bytes() const {
     return packed != nullptr ? packedBytes(type, rows, cols) : std::size_t(rows) * std::size_t(cols) * sizeof(Bf16);
@@ -219,15 +215,13 @@ const char* Linear::description() const { return library_ ? library_->descriptio
 
 void Linear::prepare(const DeviceMatrix& w, int n, const LinearOutput& out) {
     if (n <= (w.packed != nullptr ? kPackedTogether : kFewInputs)) return;
-    if (w.packed != nullptr && slab_ == nullptr)
-        check(cudaMalloc(&slab_, kSlabWeights * sizeof(Bf16)), "allocating room for unpacked weights");
+    if (w.packed != nullptr && !slab_)
+        slab_ = DeviceMemory(kSlabWeights * sizeof(Bf16), "allocating room for unpacked weights");
     if (out.hidden == nullptr) return;
-    const std::size_t size = std::size_t(n) * std::size_t(w.rows);
-    if (size <= gatedSize_) return;
-    cudaFree(gated_);
-    gated_ = nullptr;
-    check(cudaMalloc(&gated_, size * sizeof(Bf16)), "allocating the feed-forward's hidden values");
-    gatedSize_ = size;
+    const std::size_t bytes = std::size_t(n) * std::size_t(w.rows) * sizeof(Bf16);
+    if (bytes <= gated_.bytes()) return;
+    gated_ = {}; // there may be no room for both
+    gated_ = DeviceMemory(bytes, "allocating the feed-forward's hidden values");
 }
 
 void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, const Norm& norm, const LinearOutput& out,
@@ -246,8 +240,8 @@ void Linear::run(const DeviceMatrix& w, const float* x, int xStride, int n, cons
         return multiplyOne<false>(launch_, {w.data, w.rows, w.cols, x, nullptr, norm.weight, norm.eps, mark}, out);
     if (w.packed == nullptr && fewTakeFloats(n, w.cols))
         return multiplyFew(launch_, {w, nullptr, x, xStride, norm, n, out, mark});
-    normalise(launch_, x, xStride, n, w.cols, norm, normed_, mark);
-    run(w, normed_, n, out, nullptr);
+    normalise(launch_, x, xStride, n, w.cols, norm, normed_.as<Bf16>(), mark);
+    run(w, normed_.as<Bf16>(), n, out, nullptr);
 }
 
 void Linear::run(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
@@ -268,7 +262,7 @@ void Linear::run(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput
 void Linear::many(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutput& out, std::uint64_t* mark) {
     if (mark != nullptr) stampNow(launch_, mark);
     prepare(w, n, out);
-    Bf16* half = out.hidden != nullptr ? gated_ : nullptr;
+    Bf16* half = out.hidden != nullptr ? gated_.as<Bf16>() : nullptr;
     if (w.packed == nullptr) {
         multiply(w, x, n, out, half, w.rows);
     } else {
@@ -276,11 +270,11 @@ void Linear::many(const DeviceMatrix& w, const Bf16* x, int n, const LinearOutpu
             std::max(16, int(kSlabWeights / std::size_t(w.cols)) / 128 * 128); // 128: the library wants outputs aligned
         for (int first = 0; first < w.rows; first += slabRows) {
             const int rows = std::min(slabRows, w.rows - first);
-            unpackRows(launch_, w.type, w.packed, w.cols, first, rows, slab_);
+            unpackRows(launch_, w.type, w.packed, w.cols, first, rows, slab_.as<Bf16>());
             LinearOutput part = out;
             if (part.y != nullptr) part.y += first;
             if (part.bias != nullptr) part.bias += first;
-            multiply({slab_, rows, w.cols}, x, n, part, half != nullptr ? half + first : nullptr, w.rows);
+            multiply({slab_.as<Bf16>(), rows, w.cols}, x, n, part, half != nullptr ? half + first : nullptr, w.rows);
         }
     }
     if (half != nullptr) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/device/owners.h"
 #include "kernels/kernels.h"
 
 #include <cstdint>
@@ -79,10 +80,10 @@ private:
     void multiply(const DeviceMatrix& w, const __nv_bfloat16* x, int n, const LinearOutput& out, __nv_bfloat16* half,
                   int halfStride);
     Launch launch_;
-    __nv_bfloat16* normed_ = nullptr; // [maxInputs, maxCols]
-    __nv_bfloat16* gated_ = nullptr;  // [maxInputs, rows] before silu, grown by prepare
-    std::size_t gatedSize_ = 0;
-    __nv_bfloat16* slab_ = nullptr; // packed weights as bf16, for many inputs
+    // bf16
+    DeviceMemory normed_; // [maxInputs, maxCols]
+    DeviceMemory gated_;  // [maxInputs, rows] before silu, grown by prepare
+    DeviceMemory slab_;   // packed weights, for many inputs
     std::unique_ptr<MatrixLibrary> library_;
 };
 

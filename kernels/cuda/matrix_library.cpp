@@ -1,9 +1,12 @@
 #include "kernels/cuda/matrix_library.h"
 
+#include "kernels/cuda/device/owners.h"
+
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <map>
 #include <tuple>
+#include <type_traits>
 
 #if __has_include(<cublasLt.h>)
 #include <cublasLt.h>
@@ -18,9 +21,12 @@ namespace {
 
 constexpr std::size_t kWorkspaceBytes = std::size_t(32) << 20;
 
+/// A handle of the library, with the function that destroys it.
+template <class Handle> using Owned = std::unique_ptr<std::remove_pointer_t<Handle>, cublasStatus_t (*)(Handle)>;
+
 struct Plan {
-    cublasLtMatmulDesc_t operation = nullptr;
-    cublasLtMatrixLayout_t w = nullptr, x = nullptr, y = nullptr;
+    Owned<cublasLtMatmulDesc_t> operation;
+    Owned<cublasLtMatrixLayout_t> w, x, y;
     cublasLtMatmulAlgo_t algorithm{};
 };
 
@@ -47,36 +53,49 @@ struct MatrixLibrary::Calls {
     decltype(&cublasLtMatmulPreferenceSetAttribute) preferenceSet = nullptr;
     decltype(&cublasLtMatmulPreferenceDestroy) preferenceDestroy = nullptr;
     decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic = nullptr;
-    cublasLtHandle_t handle = nullptr;
-    void* workspace = nullptr;
+    DeviceMemory workspace;
+    Owned<cublasLtHandle_t> handle{nullptr, nullptr};
     std::map<std::tuple<int, int, int, int, int>, Plan> plans; // rows, cols, n, ld, output type
 
     const Plan& plan(int rows, int cols, int n, int ld, cudaDataType_t type);
+    Plan made(int rows, int cols, int n, int ld, cudaDataType_t type) const;
+    Owned<cublasLtMatrixLayout_t> layout(cudaDataType_t type, int rows, int cols, int ld) const;
 };
 
+Owned<cublasLtMatrixLayout_t> MatrixLibrary::Calls::layout(cudaDataType_t type, int rows, int cols, int ld) const {
+    cublasLtMatrixLayout_t made = nullptr;
+    checkLibrary(layoutCreate(&made, type, std::uint64_t(rows), std::uint64_t(cols), ld), "planning a product");
+    return {made, layoutDestroy};
+}
+
+/// A plan that cannot be made leaves nothing behind, in the list neither.
 const Plan& MatrixLibrary::Calls::plan(int rows, int cols, int n, int ld, cudaDataType_t type) {
-    const auto [place, fresh] = plans.try_emplace({rows, cols, n, ld, int(type)});
-    Plan& plan = place->second;
-    if (!fresh) return plan;
+    const std::tuple key{rows, cols, n, ld, int(type)};
+    const auto known = plans.find(key);
+    return known != plans.end() ? known->second : plans.emplace(key, made(rows, cols, n, ld, type)).first->second;
+}
+
+Plan MatrixLibrary::Calls::made(int rows, int cols, int n, int ld, cudaDataType_t type) const {
     // Column-major for the library: y [rows, n] = w [cols, rows]^T x [cols, n].
-    checkLibrary(descCreate(&plan.operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "planning a product");
+    cublasLtMatmulDesc_t operation = nullptr;
+    checkLibrary(descCreate(&operation, CUBLAS_COMPUTE_32F, CUDA_R_32F), "planning a product");
+    Plan plan{{operation, descDestroy}, {nullptr, layoutDestroy}, {nullptr, layoutDestroy}, {nullptr, layoutDestroy}};
     const cublasOperation_t transpose = CUBLAS_OP_T;
-    checkLibrary(descSet(plan.operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose),
-                 "planning a product");
-    checkLibrary(layoutCreate(&plan.w, CUDA_R_16BF, std::uint64_t(cols), std::uint64_t(rows), cols),
-                 "planning a product");
-    checkLibrary(layoutCreate(&plan.x, CUDA_R_16BF, std::uint64_t(cols), std::uint64_t(n), cols), "planning a product");
-    checkLibrary(layoutCreate(&plan.y, type, std::uint64_t(rows), std::uint64_t(n), ld), "planning a product");
-    cublasLtMatmulPreference_t preference = nullptr;
-    checkLibrary(preferenceCreate(&preference), "planning a product");
+    checkLibrary(descSet(operation, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose), "planning a product");
+    plan.w = layout(CUDA_R_16BF, cols, rows, cols);
+    plan.x = layout(CUDA_R_16BF, cols, n, cols);
+    plan.y = layout(type, rows, n, ld);
+    cublasLtMatmulPreference_t asked = nullptr;
+    checkLibrary(preferenceCreate(&asked), "planning a product");
+    const Owned<cublasLtMatmulPreference_t> preference(asked, preferenceDestroy);
     checkLibrary(
-        preferenceSet(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes, sizeof kWorkspaceBytes),
+        preferenceSet(asked, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspaceBytes, sizeof kWorkspaceBytes),
         "planning a product");
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
-    checkLibrary(heuristic(handle, plan.operation, plan.w, plan.x, plan.y, plan.y, preference, 1, &result, &found),
+    checkLibrary(heuristic(handle.get(), operation, plan.w.get(), plan.x.get(), plan.y.get(), plan.y.get(), asked, 1,
+                           &result, &found),
                  "choosing an algorithm");
-    preferenceDestroy(preference);
     if (found == 0)
         throw Error(ErrorKind::Device,
                     fmt::format("cuBLASLt has no algorithm for a {} x {} product of {} inputs", rows, cols, n),
@@ -86,16 +105,8 @@ const Plan& MatrixLibrary::Calls::plan(int rows, int cols, int n, int ld, cudaDa
 }
 
 MatrixLibrary::MatrixLibrary() : calls_(std::make_unique<Calls>()) {}
-
-MatrixLibrary::~MatrixLibrary() {
-    for (auto& [shape, plan] : calls_->plans) {
-        calls_->descDestroy(plan.operation);
-        for (const auto layout : {plan.w, plan.x, plan.y}) calls_->layoutDestroy(layout);
-    }
-    if (calls_->handle != nullptr) calls_->destroy(calls_->handle);
-    cudaFree(calls_->workspace);
-    // The library stays loaded: it does not survive being unloaded and loaded again.
-}
+MatrixLibrary::~MatrixLibrary() =
+    default; // the library stays loaded: it does not survive being unloaded and loaded again
 
 std::unique_ptr<MatrixLibrary> MatrixLibrary::load() {
     if (std::getenv("KVSCOPE_NO_CUBLAS") != nullptr) return nullptr;
@@ -124,8 +135,10 @@ std::unique_ptr<MatrixLibrary> MatrixLibrary::load() {
     find(calls.preferenceSet, "cublasLtMatmulPreferenceSetAttribute");
     find(calls.preferenceDestroy, "cublasLtMatmulPreferenceDestroy");
     find(calls.heuristic, "cublasLtMatmulAlgoGetHeuristic");
-    if (!complete || calls.create(&calls.handle) != CUBLAS_STATUS_SUCCESS) return nullptr;
-    check(cudaMalloc(&calls.workspace, kWorkspaceBytes), "allocating cuBLASLt's work space");
+    cublasLtHandle_t handle = nullptr;
+    if (!complete || calls.create(&handle) != CUBLAS_STATUS_SUCCESS) return nullptr;
+    calls.handle = {handle, calls.destroy};
+    calls.workspace = DeviceMemory(kWorkspaceBytes, "allocating cuBLASLt's work space");
     const std::size_t version = calls.version();
     made->description_ = fmt::format("cuBLASLt {}.{}", version / 10000, version / 100 % 100);
     return made;
@@ -137,8 +150,9 @@ void MatrixLibrary::multiply(cudaStream_t stream, const DeviceMatrix& w, const _
     const Plan& plan = calls_->plan(w.rows, w.cols, n, half != nullptr ? halfStride : out.stride,
                                     half != nullptr ? CUDA_R_16BF : CUDA_R_32F);
     const float one = 1.f, beta = out.accumulate && half == nullptr ? 1.f : 0.f;
-    checkLibrary(calls_->matmul(calls_->handle, plan.operation, &one, w.data, plan.w, x, plan.x, &beta, y, plan.y, y,
-                                plan.y, &plan.algorithm, calls_->workspace, kWorkspaceBytes, stream),
+    checkLibrary(calls_->matmul(calls_->handle.get(), plan.operation.get(), &one, w.data, plan.w.get(), x, plan.x.get(),
+                                &beta, y, plan.y.get(), y, plan.y.get(), &plan.algorithm, calls_->workspace.data(),
+                                kWorkspaceBytes, stream),
                  "multiplying");
 }
 

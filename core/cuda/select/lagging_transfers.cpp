@@ -4,11 +4,6 @@
 
 namespace kvscope {
 
-LaggingTransfers::~LaggingTransfers() {
-    for (cudaEvent_t event : arrived_)
-        if (event != nullptr) cudaEventDestroy(event);
-}
-
 void LaggingTransfers::open(std::vector<int> layers, int blocks) {
     layers_ = std::move(layers);
     blocks_ = blocks;
@@ -17,19 +12,19 @@ void LaggingTransfers::open(std::vector<int> layers, int blocks) {
     side_.open();
     arrived_.resize(std::size_t(layers_.back()) + 1);
     for (const int layer : layers_)
-        if (crosses(layer)) arrived_[std::size_t(layer)] = newEvent();
+        if (crosses(layer)) arrived_[std::size_t(layer)] = cuda::Event::make();
 }
 
 void LaggingTransfers::send(const cuda::Launch& launch, int layer, const cuda::GatherArgs& args) {
     cuda::gatherBlocks(side_.fork(launch), args, blocks_);
     if (crosses(layer))
-        cuda::check(cudaEventRecord(arrived_[std::size_t(layer)], side_.stream()), "starting a transfer");
+        cuda::check(cudaEventRecord(arrived_[std::size_t(layer)].get(), side_.stream()), "starting a transfer");
 }
 
 cuda::Launch LaggingTransfers::join(const cuda::Launch& launch, int layer) {
     cuda::Launch how = launch;
     if (!crosses(layer)) return how;
-    cuda::check(cudaStreamWaitEvent(launch.stream, arrived_[std::size_t(layer)]), "waiting for a transfer");
+    cuda::check(cudaStreamWaitEvent(launch.stream, arrived_[std::size_t(layer)].get()), "waiting for a transfer");
     how.joined = true;
     return how;
 }

@@ -13,11 +13,6 @@ namespace kvscope {
 /// second half's leave when the next step begins, with half a step until they are needed.
 class LaggingTransfers {
 public:
-    LaggingTransfers() = default;
-    ~LaggingTransfers();
-    LaggingTransfers(const LaggingTransfers&) = delete;
-    LaggingTransfers& operator=(const LaggingTransfers&) = delete;
-
     /// blocks: thread blocks of a transfer. Layers are the offloaded ones, ascending.
     void open(std::vector<int> layers, int blocks);
     bool any() const { return !layers_.empty(); }
@@ -36,8 +31,8 @@ public:
 private:
     std::vector<int> layers_;
     int firstCrossing_ = 0, blocks_ = 0;
+    std::vector<cuda::Event> arrived_; // [layer], of those that cross
     SideStream side_;
-    std::vector<cudaEvent_t> arrived_; // [layer], of those that cross
 };
 
 } // namespace kvscope

@@ -2,39 +2,24 @@
 
 namespace kvscope {
 
-cudaEvent_t newEvent() {
-    cudaEvent_t event = nullptr;
-    cuda::check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
-    return event;
-}
-
-SideStream::~SideStream() {
-    if (stream_ != nullptr) cudaStreamSynchronize(stream_);
-    for (cudaEvent_t event : {fork_, join_})
-        if (event != nullptr) cudaEventDestroy(event);
-    if (stream_ != nullptr) cudaStreamDestroy(stream_);
-}
-
 void SideStream::open() {
-    int lowest = 0, highest = 0;
-    cuda::check(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "opening a stream");
-    cuda::check(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest), "opening a stream");
-    fork_ = newEvent();
-    join_ = newEvent();
+    fork_ = cuda::Event::make();
+    join_ = cuda::Event::make();
+    stream_ = cuda::Stream::make(cuda::StreamKind::Urgent);
 }
 
 cuda::Launch SideStream::fork(const cuda::Launch& from) {
-    cuda::check(cudaEventRecord(fork_, from.stream), "beginning beside a step");
-    cuda::check(cudaStreamWaitEvent(stream_, fork_), "beginning beside a step");
+    cuda::check(cudaEventRecord(fork_.get(), from.stream), "beginning beside a step");
+    cuda::check(cudaStreamWaitEvent(stream_.get(), fork_.get()), "beginning beside a step");
     cuda::Launch beside = from;
-    beside.stream = stream_;
+    beside.stream = stream_.get();
     beside.joined = true;
     return beside;
 }
 
 cuda::Launch SideStream::join(const cuda::Launch& to) {
-    cuda::check(cudaEventRecord(join_, stream_), "joining a step");
-    cuda::check(cudaStreamWaitEvent(to.stream, join_), "joining a step");
+    cuda::check(cudaEventRecord(join_.get(), stream_.get()), "joining a step");
+    cuda::check(cudaStreamWaitEvent(to.stream, join_.get()), "joining a step");
     cuda::Launch how = to;
     how.joined = true;
     return how;

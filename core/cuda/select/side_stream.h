@@ -2,31 +2,24 @@
 #pragma once
 
 #include "kernels/cuda/check.h"
-
-#include <cuda_runtime_api.h>
+#include "kernels/cuda/device/owners.h"
 
 namespace kvscope {
 
-cudaEvent_t newEvent();
-
 class SideStream {
 public:
-    SideStream() = default;
-    ~SideStream();
-    SideStream(const SideStream&) = delete;
-    SideStream& operator=(const SideStream&) = delete;
-
+    /// @throws Error(OutOfMemory | Device)
     void open();
-    bool isOpen() const { return stream_ != nullptr; }
-    cudaStream_t stream() const { return stream_; }
+    bool isOpen() const { return bool(stream_); }
+    cudaStream_t stream() const { return stream_.get(); }
     /// Launches here that follow all that `from` has so far.
     cuda::Launch fork(const cuda::Launch& from);
     /// Launches on `to` that follow all that was launched here. There must have been something since the step began.
     cuda::Launch join(const cuda::Launch& to);
 
 private:
-    cudaStream_t stream_ = nullptr;
-    cudaEvent_t fork_ = nullptr, join_ = nullptr;
+    cuda::Event fork_, join_;
+    cuda::Stream stream_; // last: it waits for its work before the events go
 };
 
 } // namespace kvscope

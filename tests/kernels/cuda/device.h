@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/cuda/check.h"
+#include "kernels/cuda/device/owners.h"
 
 #include <algorithm>
 #include <cmath>
@@ -39,31 +40,26 @@ inline std::uint16_t toBf16(float value) {
 /// Elements on the device, copied from the host; bf16 is carried as its 16 bits.
 template <class T> class OnDevice {
 public:
-    explicit OnDevice(const std::vector<T>& values) : size_(values.size()) {
-        check(cudaMalloc(reinterpret_cast<void**>(&data_), std::max<std::size_t>(1, size_ * sizeof(T))),
-              "allocating a test's input");
-        check(cudaMemcpy(data_, values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "copying a test's input");
+    explicit OnDevice(const std::vector<T>& values)
+        : size_(values.size()), memory_(std::max<std::size_t>(1, size_ * sizeof(T)), "allocating a test's input") {
+        check(cudaMemcpy(get(), values.data(), size_ * sizeof(T), cudaMemcpyHostToDevice), "copying a test's input");
     }
     /// Filled with a pattern that no result has: what is not written shows.
-    explicit OnDevice(std::size_t size) : size_(size) {
-        check(cudaMalloc(reinterpret_cast<void**>(&data_), std::max<std::size_t>(1, size * sizeof(T))),
-              "allocating a test's output");
-        check(cudaMemset(data_, 0xff, size * sizeof(T)), "poisoning a test's output");
+    explicit OnDevice(std::size_t size)
+        : size_(size), memory_(std::max<std::size_t>(1, size * sizeof(T)), "allocating a test's output") {
+        check(cudaMemset(get(), 0xff, size * sizeof(T)), "poisoning a test's output");
     }
-    ~OnDevice() { cudaFree(data_); }
-    OnDevice(const OnDevice&) = delete;
-    OnDevice& operator=(const OnDevice&) = delete;
     std::vector<T> read() const {
         std::vector<T> values(size_);
-        check(cudaMemcpy(values.data(), data_, size_ * sizeof(T), cudaMemcpyDeviceToHost), "reading a test's output");
+        check(cudaMemcpy(values.data(), get(), size_ * sizeof(T), cudaMemcpyDeviceToHost), "reading a test's output");
         return values;
     }
-    T* get() const { return data_; }
-    __nv_bfloat16* bf16() const { return reinterpret_cast<__nv_bfloat16*>(data_); }
+    T* get() const { return memory_.as<T>(); }
+    __nv_bfloat16* bf16() const { return memory_.as<__nv_bfloat16>(); }
 
 private:
-    T* data_ = nullptr;
     std::size_t size_ = 0;
+    DeviceMemory memory_;
 };
 
 using Half = std::uint16_t;
@@ -77,12 +73,12 @@ protected:
         launch.multiprocessors = properties.multiProcessorCount;
         launch.clusters = properties.major >= 9;
         launch.blockShared = properties.sharedMemPerBlockOptin;
-        check(cudaStreamCreate(&launch.stream), "opening a stream");
+        stream_ = Stream::make(StreamKind::Blocking); // inputs are copied on the default stream
+        launch.stream = stream_.get();
     }
     void TearDown() override {
         if (launch.stream == nullptr) return;
         EXPECT_EQ(cudaStreamSynchronize(launch.stream), cudaSuccess);
-        cudaStreamDestroy(launch.stream);
     }
     std::vector<float> floats(std::size_t count, float deviation = 1) {
         std::normal_distribution<float> normal(0, deviation);
@@ -100,6 +96,9 @@ protected:
 
     Launch launch;
     std::mt19937 random{std::random_device{}()};
+
+private:
+    Stream stream_;
 };
 
 /// Ascending random numbers below `limit`, with `last` as the last.

@@ -98,8 +98,8 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
     const OnDevice<std::uint8_t> hasPrevious(std::vector<std::uint8_t>(std::size_t(heads), 0));
     const OnDevice<SelectionHead> headsOut(static_cast<std::size_t>(heads));
     const OnDevice<float> scoresOut(std::size_t(heads * capacity));
-    void* pinned = nullptr;
-    check(cudaHostAlloc(&pinned, store.size() * 2, cudaHostAllocMapped), "allocating the store");
+    const PinnedMemory pinnedStore(store.size() * 2, "the store");
+    void* const pinned = pinnedStore.data();
     std::memcpy(pinned, store.data(), store.size() * 2);
 
     std::vector<std::vector<std::int32_t>> hostMap(std::size_t(heads),
@@ -304,7 +304,6 @@ TEST_P(CudaSelect, FollowsTheHostsSelectionAndSetDifferenceOverManySteps) {
         EXPECT_EQ(moved[1], full);
         for (auto& at : position) ++at;
     }
-    cudaFreeHost(pinned);
 }
 
 constexpr auto kPooled = SelectArgs::Score::PooledSoftmax, kRange = SelectArgs::Score::RangeBound,
@@ -551,8 +550,8 @@ TEST_F(CudaTest, GatherMovesEveryByteBothWays) {
     const std::size_t element = blockElements(64, 128);
     constexpr int kBlocks = 600;
     const auto content = halves(std::size_t(kBlocks) * element);
-    void* pinned = nullptr;
-    check(cudaHostAlloc(&pinned, content.size() * 2, cudaHostAllocMapped), "allocating the store");
+    const PinnedMemory store(content.size() * 2, "the store");
+    void* const pinned = store.data();
     std::memcpy(pinned, content.data(), content.size() * 2);
     std::vector<std::uint32_t> order(kBlocks);
     std::iota(order.begin(), order.end(), 0u);
@@ -631,7 +630,6 @@ TEST_F(CudaTest, GatherMovesEveryByteBothWays) {
             EXPECT_EQ(std::memcmp(pinned, host.data(), host.size() * 2), 0) << loads;
         }
     }
-    cudaFreeHost(pinned);
 }
 
 } // namespace

@@ -92,9 +92,8 @@ TEST_P(CudaTokenPack, PackedTokensAreAttendedLikeTheirOwn) {
     const OnDevice<std::int64_t> dfirst(first), dbiasFirst(biasFirst), dpackedFirst(packedFirst);
     const OnDevice<std::uint8_t> dactive(active);
     const OnDevice<float> dbias(bias), packedBias(std::size_t(heads * packedBlocks * c.blockSize));
-    void* host = nullptr;
-    check(cudaHostAlloc(&host, stored.rows.size() * sizeof(Half), cudaHostAllocMapped), "pinning");
-    std::memcpy(host, stored.rows.data(), stored.rows.size() * sizeof(Half));
+    const PinnedMemory host(stored.rows.size() * sizeof(Half), "the store");
+    std::memcpy(host.data(), stored.rows.data(), stored.rows.size() * sizeof(Half));
     PackArgs pack;
     pack.shape = shape;
     pack.rows = rows;
@@ -103,7 +102,7 @@ TEST_P(CudaTokenPack, PackedTokensAreAttendedLikeTheirOwn) {
     pack.count = dcount.get();
     pack.capacity = capacity;
     if (c.from == Case::Store) pack.store = dstore.bf16();
-    if (c.from == Case::HostStore) pack.store = static_cast<const __nv_bfloat16*>(host);
+    if (c.from == Case::HostStore) pack.store = host.as<const __nv_bfloat16>();
     if (pack.store == nullptr) pack.blocks = dblocks.bf16();
     if (c.from == Case::PlacedBlocks) pack.place = dplace.get(), pack.maxBlocks = perHead;
     if (c.from == Case::Blocks)
@@ -120,7 +119,6 @@ TEST_P(CudaTokenPack, PackedTokensAreAttendedLikeTheirOwn) {
     pack.packedBlocks = packedBlocks;
     packTokens(launch, pack);
     check(cudaStreamSynchronize(launch.stream), "packing");
-    cudaFreeHost(host);
 
     const auto blocks = packed.read();
     const std::size_t element = blockElements(c.blockSize, c.dim);
