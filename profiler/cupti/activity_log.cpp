@@ -151,7 +151,8 @@ void ActivityLog::take(const void* activity) {
     }
     case CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION: {
         const auto* external = static_cast<const CUpti_ActivityExternalCorrelation*>(activity);
-        launches_[external->correlationId] = external->externalId;
+        if (external->correlationId >= forgottenBelow_)
+            launches_[external->correlationId] = {external->externalId, collections_, false};
         break;
     }
     case CUPTI_ACTIVITY_KIND_RUNTIME: // enabled in any case: external correlation needs it
@@ -200,24 +201,36 @@ void ActivityLog::add(Pending pending, std::uint64_t start, std::uint64_t end) {
     }
     pending.launched.span.startNs = std::int64_t(start);
     pending.launched.span.durationNs = std::int64_t(end - start);
+    if (isForgotten(pending)) ++late_;
     records_.push_back(std::move(pending));
+}
+
+/// Whether the record waits for a launch that will not be named any more.
+bool ActivityLog::isForgotten(const Pending& record) const {
+    return record.waits && record.launched.launch != 0 && record.launched.launch < forgottenBelow_;
 }
 
 std::vector<LaunchedSpan> ActivityLog::collect(std::int64_t originNs, bool all) {
     std::vector<LaunchedSpan> spans;
     std::vector<Pending> waiting;
+    std::uint32_t newestWork = 0;
     for (Pending& record : records_) {
         const auto launch = launches_.find(record.launched.launch);
         const bool known = record.launched.launch != 0 && launch != launches_.end();
-        if (record.waits && !known && !all) {
+        if (record.waits && !known && !all && !isForgotten(record)) {
             waiting.push_back(std::move(record));
             continue;
+        }
+        if (known && record.waits) {
+            launch->second.hasWork = true;
+            newestWork = std::max(newestWork, launch->first);
         }
         SpanRecord& span = spans.emplace_back(std::move(record.launched)).span;
         Place place;
         if (known) {
-            span.step = std::int32_t(launch->second >> 32) - 1;
-            place = {std::int32_t(launch->second >> 16 & 0xffff) - 1, std::int32_t(launch->second & 0xffff) - 1};
+            span.step = std::int32_t(launch->second.place >> 32) - 1;
+            place = {std::int32_t(launch->second.place >> 16 & 0xffff) - 1,
+                     std::int32_t(launch->second.place & 0xffff) - 1};
         }
         if (const auto node = nodes_.find(record.node); record.node != 0 && node != nodes_.end()) place = node->second;
         span.layer = place.layer;
@@ -226,8 +239,30 @@ std::vector<LaunchedSpan> ActivityLog::collect(std::int64_t originNs, bool all) 
         span.startNs -= originNs;
     }
     records_ = std::move(waiting);
+    forgetLaunches(newestWork);
     trimWaits(spans, originNs);
     return spans;
+}
+
+/// The GPU works launches off in the order in which they were made, and CUPTI hands their records over in buffers: what
+/// has not come two collections after the work of a later launch does not come. A launch is therefore forgotten then,
+/// and not at its first record: the records of a graph's kernels may fill several buffers. Where no work comes at all,
+/// launches are forgotten by age.
+void ActivityLog::forgetLaunches(std::uint32_t newestWork) {
+    constexpr std::int64_t kMostCollections = 1024;
+    const auto old = [&](const std::pair<const std::uint32_t, Launch>& each) {
+        return each.first < workBefore_ || each.second.collection + kMostCollections <= collections_;
+    };
+    while (!launches_.empty() && old(*launches_.begin())) {
+        const auto oldest = launches_.begin();
+        forgottenIdle_ += oldest->second.hasWork ? 0 : 1;
+        forgottenBelow_ = std::max(forgottenBelow_, oldest->first + 1);
+        launches_.erase(oldest);
+    }
+    forgottenBelow_ = std::max(forgottenBelow_, workBefore_);
+    workBefore_ = workLast_;
+    workLast_ = std::max(workLast_, newestWork);
+    ++collections_;
 }
 
 /// Kernels of a step start before their predecessor ends and wait for it (programmatic dependent launch): CUPTI

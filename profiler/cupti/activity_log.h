@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -38,6 +39,12 @@ public:
     std::vector<LaunchedSpan> collect(std::int64_t originNs, bool all);
     /// Records without times: never drawn, always counted.
     std::int64_t untimed() const { return untimed_; }
+    /// Launches that are remembered: those of the last collections, however long the run is.
+    std::size_t launches() const { return launches_.size(); }
+    /// Launches that were forgotten before any of their work came; many calls start none.
+    std::int64_t forgottenIdle() const { return forgottenIdle_; }
+    /// Kernels, copies and memsets that came after their launch was forgotten: drawn without a step.
+    std::int64_t late() const { return late_; }
 
 private:
     /// Layer and stage of a kernel.
@@ -50,6 +57,14 @@ private:
         std::uint64_t node = 0;
         bool waits = true; // for the record that names the launch's step, which may be in a later buffer
     };
+    /// A call of the engine, which started kernels or copies, or nothing.
+    struct Launch {
+        std::uint64_t place = 0; // step, layer, stage
+        std::int64_t collection = 0;
+        bool hasWork = false; // some of it has come
+    };
+    bool isForgotten(const Pending& record) const;
+    void forgetLaunches(std::uint32_t newestWork);
     std::uint64_t correlationId() const;
     void add(Pending pending, std::uint64_t start, std::uint64_t end);
     void addCall(const void* activity);
@@ -61,11 +76,16 @@ private:
     Place place_;
     int step_ = -1;
     std::vector<std::string> stages_;
-    std::unordered_map<std::uint64_t, Place> nodes_;            // by graph node id
-    std::unordered_map<std::uint32_t, std::uint64_t> launches_; // correlation id -> step, layer, stage
-    std::unordered_map<const char*, std::string> names_;        // CUPTI keeps kernel names for the process's life
-    std::unordered_map<std::uint32_t, std::string> callNames_;  // empty: a call that is not drawn
-    std::vector<std::uint32_t> threads_;                        // that made calls, the first one first
+    std::unordered_map<std::uint64_t, Place> nodes_; // by graph node id
+    std::map<std::uint32_t, Launch> launches_;       // by correlation id, which ascends with the calls
+    std::int64_t collections_ = 0;
+    std::uint32_t workBefore_ = 0;     // the newest launch of which work had come at the collection before the last
+    std::uint32_t workLast_ = 0;       // and at the last one
+    std::uint32_t forgottenBelow_ = 0; // older launches are forgotten
+    std::int64_t forgottenIdle_ = 0, late_ = 0;
+    std::unordered_map<const char*, std::string> names_;       // CUPTI keeps kernel names for the process's life
+    std::unordered_map<std::uint32_t, std::string> callNames_; // empty: a call that is not drawn
+    std::vector<std::uint32_t> threads_;                       // that made calls, the first one first
     std::vector<Pending> records_;
     std::unordered_map<std::string, std::int64_t> lastEnd_; // [track] when its last kernel ended
     std::int64_t untimed_ = 0;

@@ -121,10 +121,11 @@ public:
         cupti_.flushAll(all ? CUPTI_ACTIVITY_FLAG_FLUSH_FORCED : 0);
         const std::lock_guard lock(mutex_);
         std::vector<LaunchedSpan> spans = log_.collect(originNs, all);
-        if (all && (dropped_ > 0 || log_.untimed() > 0)) {
+        if (all && lost() > 0) {
             LaunchedSpan note;
             note.span.track = "recorder";
-            note.span.name = fmt::format("{} GPU records lost, {} without times", dropped_, log_.untimed());
+            note.span.name = fmt::format("{} GPU records lost, {} without times, {} too late for their step", dropped_,
+                                         log_.untimed(), log_.late());
             spans.push_back(note);
         }
         return spans;
@@ -132,7 +133,7 @@ public:
 
     std::int64_t lostRecords() const override {
         const std::lock_guard lock(mutex_);
-        return dropped_ + log_.untimed();
+        return lost();
     }
 
 private:
@@ -142,6 +143,8 @@ private:
                                                     CUPTI_ACTIVITY_KIND_OVERHEAD,
                                                     CUPTI_ACTIVITY_KIND_EXTERNAL_CORRELATION,
                                                     CUPTI_ACTIVITY_KIND_RUNTIME};
+
+    std::int64_t lost() const { return dropped_ + log_.untimed() + log_.late(); }
 
     /// Ties what this thread launches next to step, layer and stage.
     void correlate(std::uint64_t id) {

@@ -114,6 +114,95 @@ TEST(ActivityLog, KeepsAKernelUntilItsStepIsKnownAndACallNever) {
     EXPECT_THAT(said(log.collect(0, true)), ElementsAre("stream 7|gemm|400+100|step -1 layer -1|launch 6"));
 }
 
+/// A step as an engine makes it: a call that starts a kernel, and one that starts nothing.
+void takeStep(ActivityLog& log, int step, std::uint32_t firstId) {
+    const std::uint64_t external = log.atStep(step);
+    take(log, claim(firstId, external));
+    take(log, claim(firstId + 1, external));
+}
+
+std::vector<int> stepsOf(const std::vector<LaunchedSpan>& spans) {
+    std::vector<int> steps;
+    for (const LaunchedSpan& each : spans) steps.push_back(each.span.step);
+    return steps;
+}
+
+TEST(ActivityLog, ForgetsLaunchesWhoseWorkWasCollected) {
+    ActivityLog log;
+    constexpr int kCollections = 500, kSteps = 16;
+    int step = 0;
+    for (int i = 0; i < kCollections; ++i) {
+        std::vector<int> steps;
+        for (int s = 0; s < kSteps; ++s, ++step) {
+            const auto id = std::uint32_t(2 * step + 1);
+            takeStep(log, step, id);
+            take(log, kernel("gemm", id, 0, std::uint64_t(100 * step + 1), std::uint64_t(100 * step + 50)));
+            steps.push_back(step);
+        }
+        ASSERT_EQ(stepsOf(log.collect(0, false)), steps);
+        ASSERT_LE(log.launches(), std::size_t(3 * 2 * kSteps));
+    }
+    // All but the launches of the last collections: one of two started nothing, and that is counted.
+    EXPECT_GE(log.forgottenIdle(), (kCollections - 3) * kSteps);
+    EXPECT_LE(log.forgottenIdle(), kCollections * kSteps);
+    EXPECT_EQ(log.late(), 0);
+}
+
+TEST(ActivityLog, KnowsTheStepOfAGraphWhoseKernelsFillSeveralBuffers) {
+    ActivityLog log;
+    takeStep(log, 1, 10);
+    takeStep(log, 2, 20);
+    take(log, kernel("first", 10, 0, 100, 150));
+    EXPECT_THAT(stepsOf(log.collect(0, false)), ElementsAre(1));
+    take(log, kernel("second", 10, 0, 150, 190));
+    take(log, kernel("first", 20, 0, 200, 250));
+    EXPECT_THAT(stepsOf(log.collect(0, false)), ElementsAre(1, 2));
+    take(log, kernel("third", 10, 0, 190, 195));
+    EXPECT_THAT(stepsOf(log.collect(0, false)), ElementsAre(1));
+}
+
+TEST(ActivityLog, RemembersLaunchesWhoseWorkComesManyCollectionsLater) {
+    ActivityLog log; // a buffer with an unfinished kernel is not handed over, whatever else it holds
+    constexpr int kSteps = 40;
+    for (int step = 0; step < kSteps; ++step) {
+        takeStep(log, step, std::uint32_t(2 * step + 1));
+        EXPECT_TRUE(log.collect(0, false).empty());
+    }
+    std::vector<int> steps;
+    for (int step = 0; step < kSteps; ++step) {
+        take(log, kernel("gemm", std::uint32_t(2 * step + 1), 0, std::uint64_t(100 + step), std::uint64_t(101 + step)));
+        steps.push_back(step);
+    }
+    EXPECT_EQ(stepsOf(log.collect(0, false)), steps);
+    EXPECT_EQ(log.late(), 0);
+}
+
+TEST(ActivityLog, CountsWhatComesAfterItsLaunchWasForgotten) {
+    ActivityLog log;
+    takeStep(log, 1, 10);
+    for (int step = 2; step < 6; ++step) {
+        takeStep(log, step, std::uint32_t(10 * step));
+        take(log,
+             kernel("gemm", std::uint32_t(10 * step), 0, std::uint64_t(100 * step), std::uint64_t(100 * step + 9)));
+        EXPECT_THAT(stepsOf(log.collect(0, false)), ElementsAre(step));
+    }
+    take(log, kernel("gemm", 10, 0, 600, 610));
+    take(log, claim(10, log.atStep(1))); // its name comes too late as well
+    EXPECT_EQ(log.late(), 1);
+    EXPECT_THAT(stepsOf(log.collect(0, false)), ElementsAre(-1)) << "it would wait until the end of the run";
+    EXPECT_LE(log.launches(), 6U);
+}
+
+TEST(ActivityLog, ForgetsByAgeWhereNoWorkComesAtAll) {
+    ActivityLog log;
+    for (int step = 0; step < 5000; ++step) {
+        takeStep(log, step, std::uint32_t(2 * step + 1));
+        log.collect(0, false);
+        ASSERT_LE(log.launches(), 2U * 1100U);
+    }
+    EXPECT_GT(log.forgottenIdle(), 7000);
+}
+
 TEST(ActivityLog, GivesThreadsTracksAndUnknownCallsNames) {
     ActivityLog log(nameOfCall);
     take(log, call(kMemcpy, 1, 10, 20, 4'000));
