@@ -94,8 +94,8 @@ double SessionSummary::tokensPerSecond() const {
 }
 
 struct DecodeSession::Impl {
-    Impl(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> promptIds,
-         SessionOptions sessionOptions, TraceSink& traceSink);
+    Impl(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids, SessionOptions sessionOptions,
+         TraceSink& traceSink);
 
     void prefill(const Progress& progress, const std::stop_token& stop);
     bool step();
@@ -110,7 +110,8 @@ struct DecodeSession::Impl {
     }
 
     std::shared_ptr<const Model> model;
-    std::vector<std::vector<std::int32_t>> prompts;
+    std::shared_ptr<const RunPrompts::Ids> promptIds; // the sink's too, while it writes them
+    const RunPrompts::Ids& prompts;
     SessionOptions options;
     TraceSink& sink;
     const MethodEntry& method;
@@ -129,10 +130,10 @@ struct DecodeSession::Impl {
     std::vector<std::int32_t> inputIds;
 };
 
-DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> promptIds,
+DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::vector<std::int32_t>> ids,
                           SessionOptions sessionOptions, TraceSink& traceSink)
-    : model(std::move(loaded)), prompts(std::move(promptIds)), options(std::move(sessionOptions)), sink(traceSink),
-      method(findMethod(options.method)) {
+    : model(std::move(loaded)), promptIds(std::make_shared<const RunPrompts::Ids>(std::move(ids))), prompts(*promptIds),
+      options(std::move(sessionOptions)), sink(traceSink), method(findMethod(options.method)) {
     const ModelConfig& config = model->config();
     checkOptions(options);
     checkPrompts(prompts, *model, options.maxNewTokens);
@@ -245,10 +246,7 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     info.budgetBlocks = spec.dense ? 0 : spec.budgetUnits();
     info.blockBytes = blockBytes * spec.unitTokens() / spec.blockSize;
     info.level = sink.level();
-    for (const auto& prompt : prompts) {
-        auto& tokens = info.prompts.emplace_back();
-        for (const std::int32_t id : prompt) tokens.push_back({id, model->tokenizer().bytesOf(id)});
-    }
+    info.prompts = {promptIds, [model = model](std::int32_t id) { return model->tokenizer().bytesOf(id); }};
     sink.beginRun(info);
 }
 

@@ -6,10 +6,13 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace kvscope {
@@ -34,9 +37,25 @@ constexpr const char* nameOf(RunStatus status) {
     return names[int(status)];
 }
 
-struct PromptToken {
-    std::int32_t id = 0;
-    std::string bytes; // what the token decodes to; may be part of a UTF-8 character
+/// A run's prompts, lent: the ids, and who says what an id decodes to. Copies share both, so that a writer may read
+/// them while the engine goes on and a million tokens are kept once.
+class RunPrompts {
+public:
+    using Ids = std::vector<std::vector<std::int32_t>>; // [sequence]
+    /// What a token decodes to; may be part of a UTF-8 character. Called from the sink's thread.
+    using BytesOf = std::function<std::string(std::int32_t id)>;
+
+    RunPrompts() = default; // none
+    RunPrompts(std::shared_ptr<const Ids> ids, BytesOf bytesOf) : ids_(std::move(ids)), bytesOf_(std::move(bytesOf)) {}
+
+    std::size_t sequences() const { return ids_ ? ids_->size() : 0; }
+    std::span<const std::int32_t> of(std::size_t sequence) const { return (*ids_)[sequence]; }
+    std::string bytesOf(std::int32_t id) const { return bytesOf_(id); }
+    const Ids* ids() const { return ids_.get(); }
+
+private:
+    std::shared_ptr<const Ids> ids_;
+    BytesOf bytesOf_;
 };
 
 /// Everything that does not change during a run.
@@ -55,7 +74,7 @@ struct RunInfo {
     int budgetBlocks = 0;        // blocks a KV head attends at most; 0: all
     std::int64_t blockBytes = 0; // one KV block of one KV head as transferred
     RecordLevel level = RecordLevel::Full;
-    std::vector<std::vector<PromptToken>> prompts; // [sequence]
+    RunPrompts prompts;
 };
 
 /// One layer of one step, all sequences. Stages follow each other: the first starts at startNs, each next one when the

@@ -71,7 +71,7 @@ struct Recorder::Impl {
 
     void writeLoop();
     void handle(Message& message);
-    void begin(const Message& message);
+    void begin(Message& message);
     void end(const Message& message);
     void commit();
     void beat(bool always);
@@ -182,7 +182,7 @@ void Recorder::Impl::handle(Message& message) {
     }
 }
 
-void Recorder::Impl::begin(const Message& message) {
+void Recorder::Impl::begin(Message& message) {
     std::exception_ptr error;
     int id = 0;
     try {
@@ -207,7 +207,7 @@ void Recorder::Impl::begin(const Message& message) {
     done.notify_all();
     if (failed) return;
     try { // the engine reads its prompt meanwhile
-        store.addPrompts(message.info->prompts);
+        store.addPrompts(std::exchange(message.info->prompts, {}));
         commit();
     } catch (const std::exception& trouble) {
         fail(sentenceOf(trouble));

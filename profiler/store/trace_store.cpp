@@ -186,7 +186,7 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
     };
     atMost("layers", info.layers, trace::kMaxLayers);
     atMost("KV heads", info.kvHeads, trace::kMaxKvHeads);
-    atMost("sequences", std::max<std::int64_t>(info.sequences, std::int64_t(info.prompts.size())),
+    atMost("sequences", std::max<std::int64_t>(info.sequences, std::int64_t(info.prompts.sequences())),
            trace::kMaxSequences);
     begin();
     const std::int64_t run = connection_.integer("SELECT max(run_id) FROM run") + 1;
@@ -219,18 +219,21 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
     calls_.clear();
     level_ = level;
     info_ = info;
-    info_.prompts.clear();
+    info_.prompts = {};
     return run_;
 }
 
-void TraceStore::addPrompts(const std::vector<std::vector<PromptToken>>& prompts) {
+void TraceStore::addPrompts(const RunPrompts& prompts) {
     begin();
-    for (std::size_t sequence = 0; sequence < prompts.size(); ++sequence) {
-        insertPrompts_.expect(prompts[sequence].size());
-        for (std::size_t position = 0; position < prompts[sequence].size(); ++position) {
-            const PromptToken& token = prompts[sequence][position];
-            const TokenText text(token.bytes);
-            insertPrompts_.add(trace::promptKey(run_, int(sequence), std::int64_t(position)), token.id, text.text,
+    std::array<std::string, RowInserter::kRowsAtOnce> bytes; // of the rows of one statement
+    for (std::size_t sequence = 0; sequence < prompts.sequences(); ++sequence) {
+        const std::span<const std::int32_t> ids = prompts.of(sequence);
+        insertPrompts_.expect(ids.size());
+        for (std::size_t position = 0; position < ids.size(); ++position) {
+            std::string& kept = bytes[insertPrompts_.slot()];
+            kept = prompts.bytesOf(ids[position]);
+            const TokenText text(kept);
+            insertPrompts_.add(trace::promptKey(run_, int(sequence), std::int64_t(position)), ids[position], text.text,
                                text.raw);
         }
     }

@@ -26,8 +26,8 @@ public:
     /// Adds a run and commits it. @return its id. @throws Error(Storage | Unsupported): full disk, a run too large to
     /// number
     int beginRun(const RunInfo& info, RecordLevel level);
-    /// The run's prompts; may be many rows, so apart from beginRun.
-    void addPrompts(const std::vector<std::vector<PromptToken>>& prompts);
+    /// The run's prompts; may be many rows, so apart from beginRun. Texts are made row by row.
+    void addPrompts(const RunPrompts& prompts);
     /// Adds a step to the open transaction. @throws Error(Storage) also if the record breaks the rules of StepRecord
     void addStep(const StepRecord& record);
     void addSpans(const std::vector<SpanRecord>& spans);

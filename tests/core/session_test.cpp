@@ -485,6 +485,18 @@ TEST(Session, PrefillCanBeCancelled) {
     EXPECT_LE(reports, 4);
 }
 
+TEST(Session, LendsItsPromptsToTheTrace) {
+    const std::vector<std::vector<std::int32_t>> prompts{randomPrompt(40, 3), randomPrompt(70, 4)};
+    SessionOptions options;
+    options.backend = test::backend();
+    CollectingSink sink;
+    const DecodeSession session(model(), prompts, options, sink);
+    ASSERT_NE(sink.info.prompts.ids(), nullptr);
+    EXPECT_EQ(sink.info.prompts.ids(), session.runInfo().prompts.ids()) << "a copy";
+    EXPECT_EQ(*sink.info.prompts.ids(), prompts);
+    for (const std::int32_t id : prompts[1]) EXPECT_EQ(sink.info.prompts.bytesOf(id), model()->tokenizer().bytesOf(id));
+}
+
 /// The sentence of the error that making a session throws.
 std::string refusal(const std::vector<std::vector<std::int32_t>>& prompts, const SessionOptions& options) {
     NullSink sink;

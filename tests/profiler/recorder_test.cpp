@@ -14,6 +14,7 @@
 #include <mutex>
 #include <sqlite3.h>
 #include <sys/stat.h>
+#include <thread>
 #include <unistd.h>
 
 namespace kvscope {
@@ -137,6 +138,39 @@ TEST_F(RecorderTest, ShowsStepsToAReaderWhileTheRunGoesOn) {
     recorder.flush();
     EXPECT_EQ(reader.run(1)->status, "failed");
     EXPECT_EQ(reader.run(1)->statusMessage, "out of luck");
+}
+
+/// The prompts of a run may be millions of tokens: nobody copies them, and the writer makes one text at a time.
+TEST_F(RecorderTest, BorrowsThePromptsWhileItWritesThem) {
+    const auto ids = std::make_shared<const RunPrompts::Ids>(
+        RunPrompts::Ids{std::vector<std::int32_t>(20'000, 7), {}, {3, 4, 5, 6, 7, 8, 9, 10, 11}});
+    std::atomic<int> texts = 0, here = 0;
+    const std::thread::id engine = std::this_thread::get_id();
+    const auto bytesOf = [&](std::int32_t id) {
+        ++texts;
+        if (std::this_thread::get_id() == engine) ++here;
+        // Long enough to be kept apart from the string, and no text: stored as bytes beside it.
+        return std::string(40, 'a') + std::to_string(id) + "\xff";
+    };
+    Recorder recorder(file, {});
+    RunInfo info = synthetic::infoOf({});
+    info.sequences = 3;
+    info.prompts = {ids, bytesOf};
+    recorder.beginRun(info);
+    info = {};
+    recorder.flush();
+    EXPECT_EQ(ids.use_count(), 1) << "the writer has given them back";
+    EXPECT_EQ(texts, 20'009);
+    EXPECT_EQ(here, 0) << "the engine's thread does not wait for texts";
+    TraceReader reader(file);
+    EXPECT_EQ(reader.prompt(1, 0).size(), 20'000U);
+    EXPECT_TRUE(reader.prompt(1, 1).empty());
+    const auto last = reader.prompt(1, 2);
+    ASSERT_EQ(last.size(), 9U);
+    for (std::size_t i = 0; i < last.size(); ++i) {
+        EXPECT_EQ(last[i].id, (*ids)[2][i]);
+        EXPECT_EQ(last[i].bytes, bytesOf((*ids)[2][i])) << i;
+    }
 }
 
 TEST_F(RecorderTest, EndsARunThatNobodyEndedAsStopped) {
@@ -371,7 +405,7 @@ TEST_F(RecorderTest, NumbersTheExtremesOfItsKeys) {
     info.layers = trace::kMaxLayers;
     info.kvHeads = trace::kMaxKvHeads;
     info.sequences = trace::kMaxSequences;
-    info.prompts.clear();
+    info.prompts = {};
     recorder.beginRun(info);
     auto record = recorder.acquire();
     record->step = trace::kMaxStep;

@@ -208,12 +208,12 @@ TEST_P(RoundTrip, ReturnsEveryTokenByteForByte) {
             EXPECT_EQ(tokens[i].bytes, want[i].bytes);
         }
         const auto prompt = reader.prompt(1, sequence);
-        const auto& wantPrompt = info.prompts[std::size_t(sequence)];
+        const auto wantPrompt = info.prompts.of(std::size_t(sequence));
         ASSERT_EQ(prompt.size(), wantPrompt.size());
         for (std::size_t i = 0; i < prompt.size(); ++i) {
             EXPECT_EQ(prompt[i].position, int(i));
-            EXPECT_EQ(prompt[i].id, wantPrompt[i].id);
-            EXPECT_EQ(prompt[i].bytes, wantPrompt[i].bytes);
+            EXPECT_EQ(prompt[i].id, wantPrompt[i]);
+            EXPECT_EQ(prompt[i].bytes, info.prompts.bytesOf(wantPrompt[i]));
         }
     }
 }

@@ -50,13 +50,14 @@ RunInfo infoOf(const RunShape& shape) {
     info.budgetBlocks = shape.sink + shape.window + shape.queryAware + shape.queryAgnostic;
     info.deviceSlots = info.budgetBlocks;
     info.blockBytes = kBlockBytes;
+    RunPrompts::Ids ids;
     for (int sequence = 0; sequence < shape.sequences; ++sequence) {
-        auto& tokens = info.prompts.emplace_back();
-        for (int position = 0; position < promptLength(shape, sequence); ++position) {
-            const int word = (position * 7 + sequence) % int(words().size());
-            tokens.push_back({word, words()[std::size_t(word)]});
-        }
+        auto& tokens = ids.emplace_back();
+        for (int position = 0; position < promptLength(shape, sequence); ++position)
+            tokens.push_back((position * 7 + sequence) % int(words().size()));
     }
+    info.prompts = {std::make_shared<const RunPrompts::Ids>(std::move(ids)),
+                    [](std::int32_t id) { return std::string(words()[std::size_t(id)]); }};
     return info;
 }
 

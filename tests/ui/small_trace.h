@@ -40,9 +40,10 @@ inline void recordSmallTrace(const QString& path, const SmallTrace& shape = {}) 
     info.deviceSlots = 16;
     info.budgetBlocks = 16;
     info.blockBytes = 32768;
-    info.prompts.emplace_back();
-    for (int token = 0; token < shape.promptTokens; ++token)
-        info.prompts[0].push_back({100 + token, " p" + std::to_string(token)});
+    std::vector<std::int32_t> ids;
+    for (int token = 0; token < shape.promptTokens; ++token) ids.push_back(100 + token);
+    info.prompts = {std::make_shared<const RunPrompts::Ids>(1, std::move(ids)),
+                    [](std::int32_t id) { return " p" + std::to_string(id - 100); }};
     recorder.beginRun(info);
     for (int number = 0; number <= shape.decodeSteps; ++number) {
         std::unique_ptr<StepRecord> step = recorder.acquire();
