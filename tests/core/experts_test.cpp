@@ -1,5 +1,5 @@
 // Choice among experts against numbers worked out by hand.
-#include "core/session/cpu_feed_forward.h"
+#include "core/engine/cpu/cpu_feed_forward.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "core/session/cpu_feed_forward.h"
+#include "core/engine/cpu/cpu_feed_forward.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,7 @@
 // The CPU backend: kernels/cpu, float32 KV cache, modelled link.
 #include "core/cache/cache_policy.h"
-#include "core/session/cpu_feed_forward.h"
-#include "core/session/cpu_projections.h"
+#include "core/engine/cpu/cpu_feed_forward.h"
+#include "core/engine/cpu/cpu_projections.h"
 #include "core/session/engine.h"
 #include "core/session/layer_attention.h"
 #include "core/session/sampler.h"

@@ -1,4 +1,4 @@
-#include "core/session/cpu_projections.h"
+#include "core/engine/cpu/cpu_projections.h"
 
 #include <algorithm>
 
