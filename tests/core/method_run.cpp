@@ -1,5 +1,8 @@
 #include "tests/core/method_run.h"
 
+#include "core/cache/cache_policy.h"
+#include "core/engine/cpu/cpu_attention.h"
+#include "core/engine/cpu/cpu_prompt_attention.h"
 #include "core/select/method.h"
 
 #include <algorithm>
@@ -9,6 +12,29 @@
 #include <set>
 
 namespace kvscope::test {
+namespace {
+
+/// A decode step's stages with given projections in place of the model's, and nothing around the attention.
+class GivenRows final : public CpuAttention {
+public:
+    GivenRows(const SelectorContext& context, Selector& selector, CpuTransfers& transfers, StageClock& clock,
+              std::optional<Oracle> oracle, std::function<TokenRows(int)> rows)
+        : CpuAttention(context, selector, transfers, clock, oracle), rows_(std::move(rows)) {}
+
+    using CpuAttention::beginStep;
+    void embed() override {}
+    void project(int layer) override {
+        clock().beginLayer(recordOf(layer));
+        beginLayer(layer, rows_(active().front().position));
+    }
+    void finish(int) override {}
+    void head() override {}
+
+private:
+    const std::function<TokenRows(int)> rows_; // of the token at a position
+};
+
+} // namespace
 
 MethodRun::MethodRun(const std::string& name, const Settings& settings, const Shape& shape) : shape_(shape) {
     static const auto model = Model::load(kDefaultModel); // its head shapes are the constants above
@@ -60,7 +86,7 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
     const SelectorContext context{*kernels,      cache, *model,   spec_,         rules,
                                   options.shape, rope_, {tokens}, shape.offload, policy.byWorth};
     auto selector = method.makeSelector ? method.makeSelector(values, context) : nullptr;
-    LayerAttention attention(context, selector ? std::move(selector) : makeSpecSelector(context), Link{}, shape.oracle);
+    if (!selector) selector = makeSpecSelector(context);
 
     out_.resize(std::size_t(tokens * kQueryHeads * kDim));
     const auto rows = [&](int token) {
@@ -77,21 +103,25 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
                          nullptr};
     };
     StageClock clock(steadyNowNs());
+    CpuTransfers transfers(context, *selector, Link{});
+    CpuPromptAttention prompt(context, *selector, transfers, clock);
+    const auto oracle = shape.oracle ? std::optional(CpuAttention::Oracle{}) : std::nullopt;
+    GivenRows stages(context, *selector, transfers, clock, oracle, rows);
     clock.beginStep();
     LayerRecord prefill;
-    clock.beginLayer(prefill);
     for (int first = 0; first < shape.promptTokens; first += 100) // chunks that end inside blocks
-        attention.prefill({0, 0, first, std::min(100, shape.promptTokens - first), shape.promptTokens, rows(first)},
-                          clock, prefill);
-    attention.finishPrompt(0, 0, shape.promptTokens);
+        prompt.read({0, 0, first, std::min(100, shape.promptTokens - first), shape.promptTokens, rows(first)}, prefill);
+    prompt.finish(0, 0, shape.promptTokens, prefill);
     for (int step = 0; step < shape.steps; ++step) {
         Step result;
         StepRecord record;
         record.step = step + 1;
+        record.layers.resize(1);
         const ActiveSequence active{0, shape.promptTokens + step};
         clock.beginStep();
-        clock.beginLayer(result.layer);
-        attention.decode(0, {&active, 1}, rows(active.position), step + 1, clock, result.layer, record);
+        stages.beginStep({&active, 1}, record);
+        runStep(stages, 1);
+        result.layer = record.layers.front();
         for (const SelectionRecord& s : record.selections) {
             const auto cut = [&](const auto& values2) {
                 return std::vector(values2.begin() + s.first, values2.begin() + s.first + s.selected);

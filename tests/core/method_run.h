@@ -4,7 +4,7 @@
 
 #include "core/model/rope.h"
 #include "core/session/decode_session.h"
-#include "core/session/layer_attention.h"
+#include "core/trace/trace_sink.h"
 
 #include <gtest/gtest.h>
 #include <string>

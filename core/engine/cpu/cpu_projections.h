@@ -3,7 +3,7 @@
 
 #include "core/model/model.h"
 #include "core/model/rope.h"
-#include "core/session/layer_attention.h"
+#include "core/select/selector.h"
 #include "kernels/base/aligned_buffer.h"
 
 #include <span>

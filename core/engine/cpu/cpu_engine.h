@@ -1,0 +1,52 @@
+// The CPU backend: kernels/cpu, float32 KV cache, modelled link.
+#pragma once
+
+#include "core/engine/cpu/cpu_prompt_reader.h"
+#include "core/engine/cpu/cpu_stages.h"
+#include "core/session/engine.h"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace kvscope {
+
+class CpuEngine final : public DecodeEngine {
+public:
+    explicit CpuEngine(const EngineSetup& setup);
+    std::string description() const override { return kernels_->description(); }
+    Timing linkTiming() const override { return Timing::Modelled; }
+    void prefill(StepRecord& record, const Progress& progress, const std::stop_token& stop) override;
+    void decode(std::span<const ActiveSequence> active, std::span<const std::int32_t> tokens,
+                StepRecord& record) override;
+    const float* logits(int row) override;
+    std::int32_t chosenToken(int row) override;
+
+    /// What prefill does, in parts, so that prompts can be read in turns: beginPrompts, then readPrompt for every row
+    /// until it returns true, then finishPrompts. See CpuPromptReader::read.
+    void beginPrompts(StepRecord& record);
+    bool readPrompt(int row, PromptCursor until, StepRecord& record, const Progress& progress = {},
+                    const std::stop_token& stop = {});
+    void finishPrompts(StepRecord& record);
+    /// Where the row's prompt stands.
+    PromptCursor promptAt(int row) const { return promptReader_.at(row); }
+
+private:
+    const std::shared_ptr<const Model> model_;
+    const SelectionSpec spec_;
+    const AttentionRules rules_;
+    const std::unique_ptr<Kernels> kernels_;
+    const RopeTables rope_;
+    KvCache cache_;
+    const SelectorContext context_;
+    StageClock clock_;
+    const std::unique_ptr<Selector> selector_;
+    AlignedBuffer<float> x_, logits_; // [rows, hidden], [rows, vocab]
+    CpuTransfers transfers_;
+    CpuLayerPasses passes_;
+    CpuPromptAttention promptAttention_;
+    CpuPromptReader promptReader_;
+    CpuStages stages_;
+};
+
+} // namespace kvscope

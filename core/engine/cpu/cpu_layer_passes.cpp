@@ -1,0 +1,44 @@
+#include "core/engine/cpu/cpu_layer_passes.h"
+
+namespace kvscope {
+
+CpuLayerPasses::CpuLayerPasses(Kernels& kernels, const Model& model, const RopeTables& rope, std::size_t rows,
+                               Selector::Needs needs, StageClock& clock)
+    : kernels_(kernels), model_(model), rope_(rope), clock_(clock), projections_(kernels, model, rows, needs),
+      feedForward_(kernels, model, rows), ropeRows_(rows) {}
+
+void CpuLayerPasses::embed(std::span<const std::int32_t> tokens, float* x) {
+    kernels_.embed(model_.embedding(), tokens, x);
+    const float scale = model_.config().streamEmbeddingScale();
+    if (scale == 1.f) return;
+    const auto hidden = std::size_t(model_.config().hidden);
+    kernels_.forEach(int(tokens.size()), [&](int row) {
+        float* to = x + std::size_t(row) * hidden;
+        for (std::size_t c = 0; c < hidden; ++c) to[c] *= scale;
+    });
+}
+
+void CpuLayerPasses::project(int layerIndex, const float* x, int n, LayerRecord& layer) {
+    clock_.run(layer, Stage::QkvLinear, [&] { projections_.project(layerIndex, x, n); });
+    clock_.run(layer, Stage::Rope, [&] { projections_.rotate(layerIndex, n, ropeRows_, rope_); });
+}
+
+void CpuLayerPasses::finish(int layerIndex, float* x, int n, LayerRecord& layer) {
+    clock_.run(layer, Stage::OLinear, [&] { projections_.finish(layerIndex, x, n); });
+    clock_.run(layer, Stage::Ffn, [&] { feedForward_.run(layerIndex, x, n); });
+}
+
+void CpuLayerPasses::head(const float* x, int n, float* logits) {
+    const ModelConfig& config = model_.config();
+    const LinearTarget target{model_.lmHead(), nullptr, logits, config.vocab, false};
+    LinearArgs args;
+    args.x = x;
+    args.n = n;
+    args.xStride = config.hidden;
+    args.normWeight = model_.finalNorm().data();
+    args.normEps = config.streamNormEps();
+    args.targets = {&target, 1};
+    kernels_.linear(args);
+}
+
+} // namespace kvscope

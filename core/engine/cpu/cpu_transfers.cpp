@@ -1,0 +1,201 @@
+#include "core/engine/cpu/cpu_transfers.h"
+
+#include "core/engine/cpu/block_views.h"
+
+#include <algorithm>
+
+namespace kvscope {
+
+CpuTransfers::CpuTransfers(const SelectorContext& context, Selector& selector, const Link& link,
+                           std::function<std::int64_t()> now)
+    : context_(context), selector_(selector), looksAhead_(selector.needs().ahead), link_(link), now_(std::move(now)) {
+    if (!looksAhead_) return;
+    ahead_.resize(std::size_t(context.sequences()) * std::size_t(context.shape.layers * context.shape.kvHeads));
+    aheadTransfers_.resize(std::size_t(context.shape.layers));
+}
+
+void CpuTransfers::fetchAhead(std::span<const HeadStep> work, std::vector<PrefetchRequest>& requests, int step) {
+    if (requests.empty()) return;
+    if (context_.spec.ownDeviceTier) { // the method moves them itself: bytes are all there is to model
+        for (const PrefetchRequest& request : requests)
+            aheadTransfers_[std::size_t(request.layer)].bytes += request.bytes;
+        start(requests);
+        requests.clear();
+        return;
+    }
+    copies_.clear();
+    for (PrefetchRequest& request : requests) {
+        const auto of = std::find_if(work.begin(), work.end(),
+                                     [&](const HeadStep& item) { return item.sequence == request.sequence; });
+        const int current = of->position / context_.spec.blockSize;
+        const bool later = request.layer > of->layer; // in this step; else in the next one
+        const bool begins = later && of->position % context_.spec.blockSize == 0;
+        KvHead& head = context_.cache.head(request.sequence, request.layer, request.kvHead);
+        Ahead& ahead = aheadOf(request.layer, request.sequence, request.kvHead);
+        ahead.blocks.swap(request.blocks);
+        ahead.hit.assign(ahead.blocks.size(), 1);
+        ahead.loads = head.device.admit(ahead.blocks, begins ? current : -1, step, head.store, ahead.hit, copies_);
+        ahead.waiting = true;
+        AheadTransfer& transfer = aheadTransfers_[std::size_t(request.layer)];
+        ahead.firstLoad = transfer.blocks;
+        transfer.blocks += ahead.loads;
+        transfer.bytes += ahead.loads * context_.cache.layout().bytes();
+    }
+    context_.kernels.copy(copies_);
+    start(requests);
+    requests.clear();
+}
+
+/// Queues one transfer for each layer that `requests` name and that has none yet.
+void CpuTransfers::start(std::span<const PrefetchRequest> requests) {
+    for (const PrefetchRequest& request : requests) {
+        AheadTransfer& transfer = aheadTransfers_[std::size_t(request.layer)];
+        if (transfer.queued) continue;
+        transfer.transfer = link_.start(link_.modelled(now_()), transfer.bytes);
+        transfer.queued = true;
+    }
+}
+
+void CpuTransfers::load(int layerIndex, std::span<HeadStep> work, int step, LayerRecord& layer) {
+    context_.kernels.forEach(int(work.size()), [&](int i) { admit(work[std::size_t(i)], step); });
+    if (context_.spec.ownDeviceTier && !work[0].dense) return loadOwnTier(layerIndex, work, layer);
+    if (!context_.cache.offloaded(layerIndex)) return;
+    AheadTransfer ahead;
+    if (looksAhead_) ahead = arrive(layerIndex, work, layer);
+    copyBlocks(work, layer);
+    const std::int64_t blockBytes = context_.cache.layout().bytes();
+    const std::int64_t onDemand = layer.h2dBlocks * blockBytes, onDemandNs = link_.link().transferNs(onDemand);
+    // On demand the attention waits for all of it, behind what is still on its way.
+    if (looksAhead_ && onDemand > 0) {
+        const std::int64_t now = link_.modelled(now_());
+        layer.exposedNs += link_.wait(now, link_.start(now, onDemand).doneNs);
+    } else {
+        layer.exposedNs += onDemandNs;
+    }
+    layer.h2dBlocks += ahead.blocks;
+    layer.h2dBytes = layer.h2dBlocks * blockBytes;
+    layer.d2hBytes = layer.d2hBlocks * blockBytes;
+    layer.transferNs =
+        ahead.transfer.doneNs - ahead.transfer.startNs + onDemandNs + link_.link().transferNs(layer.d2hBytes);
+}
+
+/// Gives the item's wanted blocks device slots, writes the new token, and lists what is attended.
+void CpuTransfers::admit(HeadStep& item, int step) {
+    const BlockLayout& layout = context_.cache.layout();
+    const int current = item.position / layout.blockSize, row = item.position % layout.blockSize;
+    item.hit.assign(item.wanted.size(), 1);
+    item.copies.clear();
+    item.loads = 0;
+    const bool offloaded = context_.cache.offloaded(item.layer);
+    if (offloaded)
+        item.loads = item.head->device.admit(item.wanted, row == 0 ? current : -1, step, item.head->store, item.hit,
+                                             item.copies);
+    float* tail = offloaded ? item.head->device.block(current) : context_.cache.storeBlock(*item.head, current);
+    layout.write(tail, row, item.key, item.value, item.score);
+    listViews(context_, item);
+}
+
+void CpuTransfers::loadOwnTier(int layerIndex, std::span<HeadStep> work, LayerRecord& layer) {
+    const Selector::Loads loads = selector_.load(work);
+    layer.h2dBlocks = std::int32_t(loads.units);
+    layer.h2dBytes = loads.bytes;
+    layer.d2hBytes = loads.storedBytes;
+    layer.transferNs = link_.link().transferNs(loads.storedBytes);
+    std::int64_t onDemand = loads.bytes;
+    if (looksAhead_) {
+        AheadTransfer& transfer = aheadTransfers_[std::size_t(layerIndex)];
+        if (transfer.queued) {
+            layer.exposedNs += link_.wait(link_.modelled(now_()), transfer.transfer.doneNs);
+            layer.transferNs += transfer.transfer.doneNs - transfer.transfer.startNs;
+            onDemand -= transfer.bytes;
+        }
+        transfer = {};
+    }
+    const std::int64_t onDemandNs = link_.link().transferNs(onDemand);
+    layer.exposedNs += onDemandNs;
+    layer.transferNs += onDemandNs;
+}
+
+/// The machine waits for what was sent ahead to this layer. @return that transfer, an empty one where nothing was sent
+CpuTransfers::AheadTransfer CpuTransfers::arrive(int layerIndex, std::span<HeadStep> work, LayerRecord& layer) {
+    AheadTransfer& transfer = aheadTransfers_[std::size_t(layerIndex)];
+    const std::int64_t now = link_.modelled(now_());
+    const int arrived =
+        transfer.blocks - int(link_.missingBytes(transfer.transfer, now) / context_.cache.layout().bytes());
+    for (HeadStep& item : work) {
+        Ahead& ahead = aheadOf(layerIndex, item.sequence, item.kvHead);
+        if (ahead.waiting) compareWithAhead(item, ahead, arrived);
+    }
+    if (transfer.queued) layer.exposedNs += link_.wait(now, transfer.transfer.doneNs);
+    return std::exchange(transfer, {});
+}
+
+/// What was fetched ahead against what is wanted now: a block that travelled ahead is no hit.
+/// @param arrived blocks of the layer's transfer that are there
+void CpuTransfers::compareWithAhead(HeadStep& item, Ahead& ahead, int arrived) {
+    ahead.waiting = false;
+    item.predicted = int(ahead.blocks.size());
+    item.late = std::clamp(ahead.firstLoad + ahead.loads - arrived, 0, ahead.loads);
+    auto selected = item.selected.begin();
+    auto wanted = item.wanted.begin();
+    for (std::size_t i = 0; i < ahead.blocks.size(); ++i) {
+        const std::int32_t id = ahead.blocks[i];
+        while (selected != item.selected.end() && selected->block < id) ++selected;
+        const bool used = selected != item.selected.end() && selected->block == id;
+        item.used += used ? 1 : 0;
+        if (ahead.hit[i] != 0) continue;
+        item.wasted += used ? 0 : 1;
+        while (wanted != item.wanted.end() && *wanted < id) ++wanted;
+        if (wanted != item.wanted.end() && *wanted == id) item.hit[std::size_t(wanted - item.wanted.begin())] = 0;
+    }
+}
+
+/// Copies what the items miss into their slots, and blocks that have just become full to the store, once: blocks never
+/// change after that. Counts both in `layer`.
+void CpuTransfers::copyBlocks(std::span<HeadStep> work, LayerRecord& layer) {
+    copies_.clear();
+    layer.h2dBlocks = 0;
+    for (const HeadStep& item : work) {
+        copies_.insert(copies_.end(), item.copies.begin(), item.copies.end());
+        layer.h2dBlocks += item.loads;
+    }
+    for (const HeadStep& item : work) {
+        if ((item.position + 1) % context_.spec.blockSize != 0) continue;
+        const int current = item.position / context_.spec.blockSize;
+        copies_.push_back({item.head->device.block(current), context_.cache.storeBlock(*item.head, current),
+                           std::size_t(context_.cache.layout().bytes())});
+        ++layer.d2hBlocks;
+    }
+    context_.kernels.copy(copies_);
+}
+
+void CpuTransfers::keepOnDevice(int layerIndex, int sequence, int tokens, std::span<const PrefetchRequest> seeds) {
+    if (!context_.cache.offloaded(layerIndex)) return;
+    const int size = context_.spec.blockSize;
+    for (int g = 0; g < context_.shape.kvHeads; ++g) {
+        KvHead& head = context_.cache.head(sequence, layerIndex, g);
+        std::vector<std::int32_t> blocks;
+        for (const PrefetchRequest& seed : seeds)
+            if (seed.kvHead == g) blocks = seed.blocks;
+        const std::int32_t tail = tokens / size;
+        if (tokens % size != 0 && (blocks.empty() || blocks.back() != tail)) blocks.push_back(tail);
+        if (blocks.empty()) continue;
+        std::vector<std::uint8_t> hit(blocks.size());
+        copies_.clear();
+        head.device.admit(blocks, -1, 0, head.store, hit, copies_);
+        context_.kernels.copy(copies_);
+    }
+}
+
+void CpuTransfers::recordStored(int layerIndex, int tokens, LayerRecord& layer) const {
+    const bool sparse = !context_.spec.dense && layerIndex >= context_.spec.denseLayers;
+    if (sparse && context_.spec.ownDeviceTier) layer.d2hBytes += selector_.storedBytes(layerIndex, tokens);
+    if (context_.cache.offloaded(layerIndex)) {
+        const int blocks = tokens / context_.spec.blockSize * context_.shape.kvHeads;
+        layer.d2hBlocks += blocks;
+        layer.d2hBytes += blocks * context_.cache.layout().bytes();
+    }
+    layer.transferNs = link_.link().transferNs(layer.d2hBytes);
+}
+
+} // namespace kvscope

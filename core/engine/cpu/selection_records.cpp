@@ -1,0 +1,77 @@
+#include "core/engine/cpu/selection_records.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace kvscope {
+namespace {
+
+/// |a and b| of two ascending lists.
+int intersection(std::span<const std::int32_t> a, std::span<const std::int32_t> b) {
+    int common = 0;
+    for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
+        if (a[i] == b[j])
+            ++common, ++i, ++j;
+        else if (a[i] < b[j])
+            ++i;
+        else
+            ++j;
+    }
+    return common;
+}
+
+/// The item's blocks, with their origins, hits and scores, at the end of `record`.
+SelectionRecord recordOne(int layerIndex, const HeadStep& item, StepRecord& record, std::vector<std::int32_t>& ids) {
+    SelectionRecord selection;
+    selection.layer = layerIndex;
+    selection.sequence = item.sequence;
+    selection.kvHead = item.kvHead;
+    selection.selected = std::int32_t(item.selected.size());
+    selection.predicted = item.predicted;
+    selection.used = item.used;
+    selection.wasted = item.wasted;
+    selection.late = item.late;
+    selection.stale = item.stale;
+    selection.first = std::uint32_t(record.blocks.size());
+    ids.clear();
+    std::size_t at = 0; // in `wanted`, which holds every selected block
+    for (const SelectedBlock& block : item.selected) {
+        while (item.wanted[at] != block.block) ++at;
+        ids.push_back(block.block);
+        record.blocks.push_back(block.block);
+        record.origins.push_back(block.origin);
+        record.hit.push_back(item.hit[at]);
+        record.scores.push_back(block.score);
+        selection.hits += item.hit[at];
+    }
+    selection.misses = selection.selected - selection.hits;
+    return selection;
+}
+
+} // namespace
+
+void recordSelections(int layerIndex, std::span<HeadStep> work, LayerRecord& layer, StepRecord& record) {
+    bool keptDefined = true;
+    int kept = 0;
+    std::vector<std::int32_t> ids;
+    for (HeadStep& item : work) {
+        KvHead& head = *item.head;
+        if (item.dense) {
+            head.hasPrevious = false;
+            continue;
+        }
+        SelectionRecord selection = recordOne(layerIndex, item, record, ids);
+        if (head.hasPrevious) selection.kept = intersection(ids, head.previous);
+        head.previous.assign(ids.begin(), ids.end());
+        head.hasPrevious = true;
+        layer.selected += selection.selected;
+        layer.hits += selection.hits;
+        layer.misses += selection.misses;
+        keptDefined &= selection.kept >= 0;
+        kept += std::max(selection.kept, 0);
+        record.selections.push_back(selection);
+    }
+    layer.kept = keptDefined ? kept : -1;
+}
+
+} // namespace kvscope
