@@ -50,7 +50,7 @@ void CpuAttention::append(int layer) {
 void CpuAttention::choose(int layer) {
     if (needs_.scores && !allDense_) clock_.run(recordOf(layer), Stage::Stage1, [&] { selector_.score(work_); });
     timed(layer, Stage::Pooling, [&] {
-        const auto listDense = [&](int i) {
+        auto listDense = [&](int i) {
             if (work_[std::size_t(i)].dense) wantAll(context_, work_[std::size_t(i)]);
         };
         if (allDense_) return context_.kernels.forEach(int(work_.size()), listDense); // long lists: on all threads
