@@ -3,6 +3,7 @@
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/device_selector.h"
 #include "core/model/model_shape.h"
+#include "core/plan/kv_format.h"
 #include "core/select/method.h"
 #include "core/session/gpu_bus_id.h"
 #include "profiler/cupti/gpu_recording.h"
@@ -15,7 +16,6 @@
 #include <chrono>
 #include <cmath>
 #include <fmt/format.h>
-#include <functional>
 #include <optional>
 #include <vector>
 
@@ -117,16 +117,10 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
     const int tokens = job.context + job.steps + kSpareTokens, blocks = spec.grid.blocks(tokens);
     options.maxTokens.assign(std::size_t(job.batch), tokens);
     options.promptTokens.assign(std::size_t(job.batch), job.context);
-    for (int i = 0; i < config.layers; ++i) {
-        const bool dense = spec.dense || i < spec.denseLayers;
-        options.offloaded.push_back(!dense && job.offload && !spec.ownDeviceTier && !(spec.keepsLayer0 && i == 0));
-        options.indexed.push_back(!dense && (spec.queryScore != QueryScore::None ||
-                                             spec.agnosticScore != AgnosticScore::None || method.makeSelector));
-    }
+    options.plans = LayerPlans(config, spec, {job.offload, method.makeSelector != nullptr, tokens});
     options.planted = spec.dense ? -1 : drawShare(spec, job.gamma, blocks);
-    if (const auto& offloaded = options.offloaded; job.storedSequences > 0 && job.storedSequences < job.batch) {
-        if (spec.queryScore == QueryScore::RangeBound || spec.rewritesKeys ||
-            !std::all_of(offloaded.begin(), offloaded.end(), std::identity()))
+    if (job.storedSequences > 0 && job.storedSequences < job.batch) {
+        if (spec.queryScore == QueryScore::RangeBound || spec.rewritesKeys || options.plans.offloaded() < config.layers)
             throw Error(ErrorKind::Unsupported,
                         fmt::format("sequences cannot share blocks on the host under method {}: some of what they "
                                     "share is on the GPU",
@@ -200,7 +194,7 @@ std::size_t hostStoreBytes(const DecodeJob& job) {
     const int blocks = spec.grid.blocks(job.context + job.steps + kSpareTokens);
     const int stored = job.storedSequences > 0 ? std::min(job.storedSequences, job.batch) : job.batch;
     return std::size_t(config.layers) * std::size_t(config.kvHeads) * std::size_t(stored) * std::size_t(blocks) *
-           cuda::blockBytes(spec.blockSize, config.headDim);
+           std::size_t(kvFormat(Backend::Cuda, config, spec).blockBytes());
 }
 
 Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel>& model, const Ceilings& ceilings,

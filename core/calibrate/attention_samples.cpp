@@ -62,7 +62,6 @@ TextSamples sampleAttention(const std::shared_ptr<const Model>& model, std::vect
     SessionOptions options;
     options.method = full.name;
     options.threads = threads;
-    const std::vector<bool> none(std::size_t(model->config().layers), false);
     TextSamples samples;
     samples.tokens = int(prompts.front().size());
     samples.positions = std::move(positions);
@@ -72,12 +71,12 @@ TextSamples sampleAttention(const std::shared_ptr<const Model>& model, std::vect
                       full.make(resolveDefaults(full, model->config()), model->config()),
                       {samples.tokens + 1},
                       0,
-                      none,
-                      none,
+                      {},
                       "keep-selected",
                       RecordLevel::Counters,
                       {},
                       {}};
+    setup.plans = LayerPlans(model->config(), setup.spec, {.offload = false});
     if (!model->hasEvictionHead()) setup.spec.bias.scale = 0.f;
     setup.makeSelector = [&](const SelectorContext& context) {
         return std::make_unique<Listener>(context, samples, chunks);

@@ -3,7 +3,7 @@
 // teacher's best blocks with everything else in one bucket.)
 #pragma once
 
-#include "core/select/selection_spec.h"
+#include "core/plan/selection_spec.h"
 
 #include <cstdint>
 #include <span>

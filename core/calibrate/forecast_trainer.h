@@ -4,7 +4,7 @@
 
 #include "core/calibrate/attention_samples.h"
 #include "core/calibrate/forecast_training.h"
-#include "core/select/selection_spec.h"
+#include "core/plan/selection_spec.h"
 
 #include <functional>
 #include <memory>

@@ -19,7 +19,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     shape_ = {config.queryHeads, kvHeads_, dim_, spec_.blockSize, config.latent ? config.valueDim() : 0};
     cuda::checkAttentionShape(shape_);
     const int longest = *std::max_element(options_.maxTokens.begin(), options_.maxTokens.end());
-    for (int i = 0; i < config.layers; ++i) windows_.push_back(longest > config.windowOf(i) ? config.windowOf(i) : 0);
+    for (const LayerPlan& plan : options_.plans) static_cast<LayerPlan&>(layers_.emplace_back()) = plan;
     if (spec_.grid.kernel > 256 || spec_.grid.stride < 1)
         throw Error(ErrorKind::Unsupported,
                     fmt::format("windows of {} tokens are too long for the GPU backend", spec_.grid.kernel),
@@ -43,7 +43,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                              options_.maxTokens);
     blockElements_ = cuda::blockElements(shape_);
     layOut();
-    const bool offloads = std::count(options_.offloaded.begin(), options_.offloaded.end(), true) > 0;
+    const bool offloads = options_.plans.offloaded() > 0;
     if (options_.makeSelector != nullptr) {
         std::vector<cuda::HeadNorms> norms;
         for (const DeviceLayer& layer : model_->layers) norms.push_back(layer.headNorms);
@@ -83,8 +83,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
             throw Error(ErrorKind::Unsupported,
                         "the GPU backend has this method for plain KV heads only, and the model's attention is latent",
                         "use --backend cpu, or full, streaming, quest or infllmv2");
-        if (const int window = *std::max_element(windows_.begin(), windows_.end());
-            selector_ && window > 0 && !selector_->knowsWindows())
+        if (const int window = options_.plans.longestWindow(); selector_ && window > 0 && !selector_->knowsWindows())
             throw Error(ErrorKind::Unsupported,
                         fmt::format("the GPU backend has this method within sliding windows only, and {} tokens are "
                                     "more than the model's window of {}",
@@ -128,7 +127,7 @@ cuda::SelectArgs CudaEngine::selectArgs(int index) const {
     args.rangeReduce = spec_.rangeReduce;
     args.budget = spec_.budget;
     args.denseBelowTokens = spec_.denseBelowTokens;
-    args.slidingWindow = windows_[std::size_t(index)];
+    args.slidingWindow = layer.window;
     args.scale = model_->config.attentionScale();
     args.planted = options_.planted;
     args.capacity = capacity_;
@@ -180,14 +179,14 @@ cuda::AppendArgs CudaEngine::appendArgs(int index, const Entry& entry) const {
         append.listSlot = lists.slot;
         append.listCount = lists.count;
         append.capacity = capacity_;
-    } else if (!layer.offloaded && !layer.own) {
+    } else if (!layer.offloaded && !layer.ownTier) {
         append.blocks = layer.blocks;
         append.headFirst = blockFirstDevice_;
     }
     append.valuesByToken = valuesByToken(index);
     if (append.blocks == nullptr || selector_) append.newKey = newKey_, append.newValue = newValue_;
     append.marks[0] = mark(entry, index, kRope);
-    if (options_.indexed[std::size_t(index)]) append.marks[1] = mark(entry, index, kCompression);
+    if (layer.indexed) append.marks[1] = mark(entry, index, kCompression);
     return append;
 }
 
@@ -201,7 +200,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     DeviceStep step;
     if (selector_) {
         step = deviceStep(index, entry);
-        if (options_.indexed[std::size_t(index)]) {
+        if (layer.indexed) {
             atStage(index, nameOf(Stage::Compression));
             selector_->append(step);
         }
@@ -215,7 +214,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.blocks = layer.blocks;
     attend.headFirst = layer.offloaded ? poolFirstDevice_ : blockFirstDevice_;
     attend.maxBlocks = blocksInSight(index);
-    attend.window = windows_[std::size_t(index)];
+    attend.window = layer.window;
     if (layer.sparse) chooseAndLoad(index, entry, attend);
     if (own) selector_->refine(step, attend);
     lookAhead(index, entry);
@@ -303,7 +302,7 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
             select.marks[0] = mark(entry, index, kStage1);
             select.marks[1] = mark(entry, index, kPooling);
         }
-        if (layer.own || (selector_ && selector_->lists(index))) return;
+        if (layer.ownTier || (selector_ && selector_->lists(index))) return;
         cuda::selectBlocksOnDevice(launch_, select);
         if (layer.offloaded && transferLoop_) {
             handOver(index, -1, nullptr);
@@ -346,7 +345,7 @@ void CudaEngine::measureMass(int index, const Entry& entry) {
     args.scale = model_->config.attentionScale();
     args.biasScale = spec_.bias.scale;
     args.maxBlocks = maxBlocks_;
-    args.window = windows_[std::size_t(index)];
+    args.window = layer.window;
     args.unit = spec_.unitTokens();
     args.logSums = blockLogSums_;
     args.mass = entry.masses + std::size_t(index) * std::size_t(rows_ * kvHeads_) * std::size_t(maxUnits());

@@ -25,7 +25,7 @@ struct CudaEngineOptions {
     std::vector<int> promptTokens; // [sequence]; empty: as maxTokens (matters where rotation depends on the length)
     int maxPrompt = 1;             // longest prompt that prefill() will get; bounds the scratch
     int slots = 0;
-    std::vector<bool> offloaded, indexed; // [layer]
+    LayerPlans plans; // of all layers
     bool leastRecentlyUsed = false;
     bool ranksBlocks = false; // the selector says how recent a block counts as (CachePolicy::byWorth)
     RecordLevel level = RecordLevel::Counters;
@@ -205,7 +205,6 @@ private:
     cuda::AttentionShape shape_;
     std::size_t blockElements_ = 0;
     int capacity_ = 0, maxBlocks_ = 0, chunk_ = 0, selectRows_ = 0;
-    std::vector<int> windows_; // [layer] sliding window in tokens, where a sequence grows past it; else 0
     std::vector<std::int64_t> blockFirst_, windowFirst_, tokenFirst_; // [sequence*kvHeads], host copies
     std::int64_t blocksTotal_ = 0, windowsTotal_ = 0, tokensTotal_ = 0;
 

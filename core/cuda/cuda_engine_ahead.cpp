@@ -16,12 +16,12 @@ using Part = cuda::GatherArgs::Part;
 bool CudaEngine::chosenAhead(int index) const {
     if (!ahead_ || index < 1 || index >= int(layers_.size())) return false;
     const Layer& layer = layers_[std::size_t(index)];
-    return layer.sparse && !layer.own;
+    return layer.sparse && !layer.ownTier;
 }
 
 /// Chosen ahead by a selector with a device tier of its own.
 bool CudaEngine::ownAhead(int index) const {
-    return ahead_ && index < int(layers_.size()) && layers_[std::size_t(index)].own;
+    return ahead_ && index < int(layers_.size()) && layers_[std::size_t(index)].ownTier;
 }
 
 /// Layers that follow each other have lists of their own: one is written while the other is attended.

@@ -37,7 +37,7 @@ void CudaEngine::layOut() {
 }
 
 int CudaEngine::blocksInSight(int index) const {
-    const int window = windows_[std::size_t(index)]; // begins and ends anywhere in a block
+    const int window = layers_[std::size_t(index)].window; // begins and ends anywhere in a block
     return window > 0 ? std::min(maxBlocks_, spec_.grid.blocks(window) + 1) : maxBlocks_;
 }
 
@@ -56,16 +56,11 @@ void CudaEngine::planMemory() {
     const auto qWidth = std::size_t(config.queryHeads * dim_), kvWidth = std::size_t(kvHeads_ * dim_);
     const auto plainWidth = std::size_t(config.queryHeads * config.queryDim());
     const int queryRank = config.latent ? config.latent->queryRank : 0;
-    const bool anyOffloaded =
-        std::count(options_.offloaded.begin(), options_.offloaded.end(), true) > 0 || spec_.ownDeviceTier;
+    const bool anyOffloaded = options_.plans.offloaded() > 0 || spec_.ownDeviceTier;
     const auto bitmapBytes = std::size_t(cuda::selectionBitmapBytes(maxBlocks_));
 
-    layers_.resize(std::size_t(config.layers));
     for (int i = 0; i < config.layers; ++i) {
         Layer& layer = layers_[std::size_t(i)];
-        layer.sparse = !spec_.dense && i >= spec_.denseLayers;
-        layer.offloaded = options_.offloaded[std::size_t(i)];
-        layer.own = layer.sparse && spec_.ownDeviceTier;
         if (options_.oracle && layer.sparse && spec_.tiersLackKeys())
             arena_.plan(layer.allKeys, std::size_t(blocksTotal_) * blockElements_, "the oracle");
         if (layer.offloaded) {
@@ -73,23 +68,22 @@ void CudaEngine::planMemory() {
             arena_.plan(layer.map, heads * std::size_t(options_.slots), "slot maps");
             if (options_.leastRecentlyUsed)
                 arena_.plan(layer.lastUse, heads * std::size_t(options_.slots), "slot maps");
-        } else if (!layer.own) { // those are the selector's affair
+        } else if (!layer.ownTier) { // those are the selector's affair
             arena_.plan(layer.blocks, std::size_t(blocksTotal_) * blockElements_, "resident KV cache");
         }
         cuda::DeviceIndex& index = layer.index;
         index.kernel = spec_.grid.kernel;
         index.stride = spec_.grid.stride;
         index.exponentiates = spec_.agnosticScore == AgnosticScore::ExpEviction;
-        const bool indexed = options_.indexed[std::size_t(i)];
-        if (indexed && spec_.queryScore == QueryScore::PooledSoftmax) {
+        if (layer.indexed && spec_.queryScore == QueryScore::PooledSoftmax) {
             arena_.plan(index.recentKeys, heads * std::size_t(index.kernel) * std::size_t(dim_), "block index");
             arena_.plan(index.pooledKeys, std::size_t(windowsTotal_) * std::size_t(dim_), "block index");
         }
-        if (indexed && spec_.agnosticScore != AgnosticScore::None) {
+        if (layer.indexed && spec_.agnosticScore != AgnosticScore::None) {
             arena_.plan(index.recentScores, heads * std::size_t(index.kernel), "block index");
             arena_.plan(index.pooledScores, std::size_t(windowsTotal_), "block index");
         }
-        if (indexed && spec_.queryScore == QueryScore::RangeBound)
+        if (layer.indexed && spec_.queryScore == QueryScore::RangeBound)
             arena_.plan(index.ranges, std::size_t(blocksTotal_) * 2 * std::size_t(dim_), "block index");
         if (model_->evictionHead) arena_.plan(index.tokenScores, std::size_t(tokensTotal_), "eviction scores");
         if (layer.sparse && options_.record) {
@@ -174,7 +168,7 @@ void CudaEngine::planMemory() {
 
     // The host store of the offloaded layers, in one piece.
     const std::size_t layerElements = std::size_t(blocksTotal_) * blockElements_;
-    const auto offloadedLayers = std::size_t(std::count(options_.offloaded.begin(), options_.offloaded.end(), true));
+    const auto offloadedLayers = std::size_t(options_.plans.offloaded());
     storeBytes_ = offloadedLayers * layerElements * sizeof(Bf16);
     const bool borrowed = options_.store != nullptr && options_.store->bytes() >= storeBytes_;
     if (!borrowed) store_ = PinnedMemory(storeBytes_, "the KV store");

@@ -26,7 +26,7 @@ void CudaEngine::prefillAttend(const DevicePromptChunk& chunk) {
         args.shape = shape_;
         args.n = n;
         args.firstPosition = first;
-        args.window = windows_[std::size_t(index)];
+        args.window = layer.window;
         args.q = q_;
         args.blocks = blocks;
         args.headStride = headStride;
@@ -134,7 +134,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
         report(progress, begin + (end - begin) * i / config.layers, "reading the prompt");
         const DeviceLayer& weights = model_->layers[std::size_t(i)];
         const Layer& layer = layers_[std::size_t(i)];
-        const bool scratched = layer.offloaded || layer.own;
+        const bool scratched = layer.offloaded || layer.ownTier;
         Bf16* blocks = scratched ? scratch_[i % 2] : layer.blocks + std::size_t(blockFirst_[head]) * blockElements_;
         if (scratched) cuda::check(cudaStreamWaitEvent(stream_.get(), copied_[i % 2].get()), "waiting for a copy");
         for (int first = 0; first < length; first += kPrefillChunk) {
@@ -165,7 +165,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             placePrompt(rotate);
             atStage(i, nameOf(Stage::Compression));
             stamp(kCompression);
-            if (options_.indexed[std::size_t(i)]) cuda::indexPrompt(launch_, rotate);
+            if (layer.indexed) cuda::indexPrompt(launch_, rotate);
             atStage(i, nameOf(Stage::Attention));
             stamp(kAttention);
             const DevicePromptChunk chunk{
@@ -274,7 +274,7 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     for (std::size_t i = 0; i < record.layers.size(); ++i) {
         LayerRecord& layer = record.layers[i];
         layer.d2hBytes = layer.d2hBlocks * std::int64_t(blockElements_ * sizeof(Bf16));
-        for (int s = 0; s < rows_ && layers_[i].own; ++s) layer.d2hBytes += selector_->storedBytes(int(i), s);
+        for (int s = 0; s < rows_ && layers_[i].ownTier; ++s) layer.d2hBytes += selector_->storedBytes(int(i), s);
     }
     record.durationNs = steadyNowNs() - begin;
     launched_ = waited_ = 0;
@@ -289,7 +289,7 @@ void CudaEngine::fillContext(int tokens, std::uint64_t seed) {
             const std::size_t head = std::size_t(s) * std::size_t(kvHeads_);
             const int sequenceBlocks = spec_.grid.blocks(options_.maxTokens[std::size_t(s)]);
             const std::int64_t headStride = std::int64_t(sequenceBlocks) * std::int64_t(blockElements_);
-            Bf16* blocks = layer.offloaded || layer.own
+            Bf16* blocks = layer.offloaded || layer.ownTier
                                ? scratch_[0]
                                : layer.blocks + std::size_t(blockFirst_[head]) * blockElements_;
             cuda::fillNormal(blocks, std::size_t(kvHeads_) * std::size_t(headStride), 1.f,
@@ -305,7 +305,7 @@ void CudaEngine::fillContext(int tokens, std::uint64_t seed) {
             prompt.sequence = s;
             prompt.blocks = blocks;
             prompt.headStride = headStride;
-            if (options_.indexed[std::size_t(i)]) cuda::indexPrompt(launch_, prompt);
+            if (layer.indexed) cuda::indexPrompt(launch_, prompt);
             const PromptBlocks filled{i, s, tokens, blocks, headStride};
             handToSelector(filled);
             if (layer.offloaded) placeTail(filled);

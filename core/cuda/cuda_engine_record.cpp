@@ -57,7 +57,7 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
         // Stages follow each other: each ends where the next one begins.
         std::vector<std::pair<Stage, std::uint64_t>> order{{Stage::QkvLinear, marks[kQkv]},
                                                            {Stage::Rope, marks[kRope]}};
-        if (options_.indexed[std::size_t(i)]) order.emplace_back(Stage::Compression, marks[kCompression]);
+        if (layer.indexed) order.emplace_back(Stage::Compression, marks[kCompression]);
         if (chosenAhead(i + 1) || ownAhead(i + 1) || (layer.sparse && !chosenAhead(i))) { // something is chosen here
             order.emplace_back(Stage::Stage1, marks[kStage1]);
             order.emplace_back(Stage::Pooling, marks[kPooling]);
@@ -100,7 +100,7 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
             for (const std::int32_t block : chosen) sum += double(mass[block]);
             selection.mass = float(std::min(1.0, sum));
             OracleRecord best{record.step, i, sequence.sequence, selection.kvHead};
-            const int window = windows_[std::size_t(i)], tokens = sequence.position + 1;
+            const int window = layer.window, tokens = sequence.position + 1;
             const int unit = spec_.unitTokens(),
                       first = window > 0 ? std::max(0, tokens - window) / unit : 0; // in sight
             std::vector<std::int32_t> inSight;
@@ -114,7 +114,7 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
             return entry.masses +
                    (std::size_t(i) * heads + std::size_t(sequence * kvHeads_ + g)) * std::size_t(maxUnits());
         };
-        if (layer.own) {
+        if (layer.ownTier) {
             complete();
             auto of = active.begin(); // selections are those of the active sequences in turn
             for (std::size_t s = firstSelection; entry.masses != nullptr && s < record.selections.size(); ++s) {

@@ -62,8 +62,7 @@ private:
             options.promptTokens.push_back(int(prompt.size()));
         }
         options.slots = setup.slots;
-        options.offloaded = setup.offloaded;
-        options.indexed = setup.indexed;
+        options.plans = setup.plans;
         const CachePolicy& policy = findCachePolicy(setup.cachePolicy);
         options.leastRecentlyUsed = policy.byLastUse;
         options.ranksBlocks = policy.byWorth;

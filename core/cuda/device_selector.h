@@ -21,8 +21,9 @@
 #include "core/cuda/device_memory.h"
 #include "core/cuda/device_model.h"
 #include "core/model/model.h"
+#include "core/plan/layer_plan.h"
+#include "core/plan/selection_spec.h"
 #include "core/select/parameters.h"
-#include "core/select/selection_spec.h"
 #include "core/session/stage_clock.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/select.h"
@@ -34,15 +35,12 @@
 
 namespace kvscope {
 
-/// Of one sparse layer. Device memory, but for storeHost.
-struct DeviceLayerState {
+/// What a layer does, and where its memory lies: on the device, but for storeHost.
+struct DeviceLayerState : LayerPlan {
     __nv_bfloat16* blocks = nullptr;      // the resident store, or the slot pool of an offloaded layer
     const __nv_bfloat16* store = nullptr; // offloaded: pinned host memory, as the device sees it
     __nv_bfloat16* storeHost = nullptr;   // and as the host sees it
-    bool sparse = false, offloaded = false;
-    bool own =
-        false; // the selector keeps what is on the device (SelectionSpec::ownDeviceTier): there is no pool or store
-    __nv_bfloat16* allKeys = nullptr; // with the oracle: blocks with every key, where the tiers lack some of them
+    __nv_bfloat16* allKeys = nullptr;     // with the oracle: blocks with every key, where the tiers lack some of them
     cuda::DeviceIndex index;
     std::int32_t *map = nullptr, *lastUse = nullptr; // [sequence*kvHeads, slots]; see cuda::SelectArgs
     std::uint8_t *previous = nullptr, *hasPrevious = nullptr;
@@ -78,6 +76,8 @@ struct DeviceSelectorContext {
     const DeviceModel& weights;
     const std::unique_ptr<cuda::Linear>& linear; // made after plan()
     int rows() const { return int(maxTokens.size()); }
+    /// Whether there is such a layer and it chooses: asked of the layer after another one.
+    bool sparse(int layer) const { return layer < int(layers.size()) && layers[std::size_t(layer)].sparse; }
     int heads() const { return rows() * shape.kvHeads; }
 };
 

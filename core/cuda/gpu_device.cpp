@@ -36,11 +36,6 @@ cudaDeviceProp usableGpu() {
     return properties;
 }
 
-std::int64_t cudaBlockBytes(const BlockFormat& format) {
-    // Latent attention stores keys alone.
-    return std::int64_t(cuda::blockBytes(format.blockSize, format.dim)) / (format.valueDim == 0 ? 2 : 1);
-}
-
 void requireGpu() { usableGpu(); }
 
 std::string describeGpu() {

@@ -5,10 +5,6 @@
 
 namespace kvscope {
 
-std::int64_t cudaBlockBytes(const BlockFormat& format) {
-    return std::int64_t(format.blockSize) * format.dim * (format.valueDim == 0 ? 2 : 4);
-}
-
 void requireGpu() {
     throw Error(ErrorKind::Unsupported, "this KVScope was built without CUDA",
                 "use --backend cpu, or install the CUDA toolkit and build again");

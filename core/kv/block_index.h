@@ -2,7 +2,7 @@
 // Grows token by token; every window and range equals what a pass over all keys would give.
 #pragma once
 
-#include "core/select/selection_spec.h"
+#include "core/plan/selection_spec.h"
 #include "kernels/base/aligned_buffer.h"
 
 #include <span>

@@ -1,6 +1,7 @@
 // How one KV block of one KV head lies in memory, on both tiers.
 #pragma once
 
+#include "core/plan/kv_format.h"
 #include "kernels/kernels.h"
 
 #include <algorithm>
@@ -19,12 +20,8 @@ struct BlockLayout {
 
     int storedValueDim() const { return valueDim < 0 ? dim : valueDim; }
 
-    std::size_t floats() const {
-        const std::size_t used =
-            std::size_t(blockSize) * std::size_t(dim + storedValueDim()) + std::size_t(hasBias ? blockSize : 0);
-        return (used + 15) / 16 * 16; // keeps every block 64-byte aligned
-    }
-    std::int64_t bytes() const { return std::int64_t(floats() * sizeof(float)); }
+    std::size_t floats() const { return std::size_t(bytes()) / sizeof(float); }
+    std::int64_t bytes() const { return KvFormat{KvType::F32, blockSize, dim, storedValueDim(), hasBias}.blockBytes(); }
     std::size_t valuesAt() const { return std::size_t(blockSize) * std::size_t(dim); }
     std::size_t biasAt() const { return valuesAt() + std::size_t(blockSize) * std::size_t(storedValueDim()); }
 

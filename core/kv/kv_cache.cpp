@@ -9,14 +9,6 @@
 #include <string>
 
 namespace kvscope {
-namespace {
-
-int offloadedLayers(const KvCacheOptions& options) {
-    return int(std::count(options.offloaded.begin(), options.offloaded.end(), true));
-}
-
-} // namespace
-
 std::int64_t KvCache::storeBytes(const KvCacheOptions& options) {
     std::int64_t blocks = 0;
     for (const int tokens : options.maxTokens)
@@ -25,7 +17,7 @@ std::int64_t KvCache::storeBytes(const KvCacheOptions& options) {
 }
 
 std::int64_t KvCache::poolBytes(const KvCacheOptions& options) {
-    return std::int64_t(options.maxTokens.size()) * offloadedLayers(options) * options.shape.kvHeads * options.slots *
+    return std::int64_t(options.maxTokens.size()) * options.plans.offloaded() * options.shape.kvHeads * options.slots *
            options.layout.bytes();
 }
 
@@ -50,7 +42,7 @@ KvCache::KvCache(const KvCacheOptions& options, const SelectionSpec& spec, const
         const int blocks = maxBlocks(sequence);
         const std::size_t perHead = std::size_t(blocks) * floats, poolPerHead = std::size_t(options.slots) * floats;
         auto& store = stores_.emplace_back(perHead * std::size_t(options.shape.layers * options.shape.kvHeads));
-        auto& pool = pools_.emplace_back(poolPerHead * std::size_t(offloadedLayers(options) * options.shape.kvHeads));
+        auto& pool = pools_.emplace_back(poolPerHead * std::size_t(options.plans.offloaded() * options.shape.kvHeads));
         float* nextStore = store.data();
         float* nextPool = pool.data();
         for (int layer = 0; layer < options.shape.layers; ++layer)

@@ -6,6 +6,7 @@
 #include "core/kv/block_index.h"
 #include "core/kv/block_layout.h"
 #include "core/kv/device_block_cache.h"
+#include "core/plan/layer_plan.h"
 
 #include <cstdint>
 #include <vector>
@@ -29,10 +30,9 @@ struct KvHead {
 struct KvCacheOptions {
     KvShape shape;
     BlockLayout layout;
-    std::vector<int> maxTokens;  // [sequence] tokens each sequence may reach
-    int slots = 0;               // device slots per (sequence, offloaded layer, KV head)
-    std::vector<bool> offloaded; // [layer]: has device slots
-    std::vector<bool> indexed;   // [layer]: keeps a block index
+    std::vector<int> maxTokens; // [sequence] tokens each sequence may reach
+    int slots = 0;              // device slots per (sequence, offloaded layer, KV head)
+    LayerPlans plans;           // which layers have device slots, and which keep a block index
 };
 
 class KvCache {
@@ -46,8 +46,9 @@ public:
                       std::size_t(kvHead)];
     }
     const BlockLayout& layout() const { return options_.layout; }
-    bool offloaded(int layer) const { return options_.offloaded[std::size_t(layer)]; }
-    bool indexed(int layer) const { return options_.indexed[std::size_t(layer)]; }
+    bool offloaded(int layer) const { return options_.plans[layer].offloaded; }
+    bool indexed(int layer) const { return options_.plans[layer].indexed; }
+    const LayerPlans& plans() const { return options_.plans; }
     int maxBlocks(int sequence) const {
         return (options_.maxTokens[std::size_t(sequence)] + options_.layout.blockSize - 1) / options_.layout.blockSize;
     }

@@ -187,7 +187,7 @@ void ArkVale::choose(std::span<HeadStep> heads) {
 /// The next layer's pages by its own projection of this layer's input; what it recalls travels while this one attends.
 void ArkVale::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) {
     const int target = heads[0].layer + 1;
-    if (target >= context_.shape.layers || target < context_.spec.denseLayers) return;
+    if (!context_.plans.sparse(target)) return;
     select::nextQueries(context_, target, heads, queries_);
     const std::span<HeadStep> next(next_.data(), heads.size());
     for (std::size_t i = 0; i < heads.size(); ++i) {
@@ -207,7 +207,7 @@ void ArkVale::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>&
 /// Seeds the resident pages with the best of the last prompt token's query: the whole budget, not only what it selects.
 void ArkVale::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
     const BlockLayout& layout = context_.cache.layout();
-    if (layer < context_.spec.denseLayers) return;
+    if (!context_.plans[layer].sparse) return;
     std::vector<HeadStep> items(std::size_t(context_.shape.kvHeads));
     for (int g = 0; g < context_.shape.kvHeads; ++g) {
         Head& head = of(layer, sequence, g);

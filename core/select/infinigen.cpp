@@ -55,7 +55,7 @@ private:
 void InfinigenSelector::prompt(const PromptChunk& chunk) {
     const std::size_t dim = std::size_t(context_.shape.dim), group = std::size_t(context_.group());
     const int upTo = std::min(chunk.n, warmUp_ - chunk.first);
-    if (chunk.layer < context_.spec.denseLayers || upTo <= 0) return;
+    if (!context_.plans[chunk.layer].sparse || upTo <= 0) return;
     context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
         auto& gram = keysOf(chunk.layer, chunk.sequence, g).gram;
         gram.resize(dim * dim);
@@ -75,7 +75,7 @@ void InfinigenSelector::prompt(const PromptChunk& chunk) {
 
 /// The right singular vectors of the sampled queries, strongest first, are the eigenvectors of their Gram matrix.
 void InfinigenSelector::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
-    if (layer < context_.spec.denseLayers) return;
+    if (!context_.plans[layer].sparse) return;
     const std::size_t dim = std::size_t(context_.shape.dim);
     const int blockSize = context_.spec.blockSize;
     context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {

@@ -69,7 +69,7 @@ private:
 };
 
 void InfinigenToken::prompt(const PromptChunk& chunk) {
-    if (chunk.layer < context_.spec.denseLayers) return;
+    if (!context_.plans[chunk.layer].sparse) return;
     const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
     if (chunk.first == 0) promptQueries_.clear();
     promptQueries_.insert(promptQueries_.end(), chunk.rows.q, chunk.rows.q + std::size_t(chunk.n) * width);
@@ -108,7 +108,7 @@ std::vector<float> InfinigenToken::directions(int queryHead, int tokens) const {
 }
 
 void InfinigenToken::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
-    if (layer < context_.spec.denseLayers) return;
+    if (!context_.plans[layer].sparse) return;
     const auto dim = std::size_t(context_.shape.dim);
     const BlockLayout& layout = context_.cache.layout();
     context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
@@ -158,7 +158,7 @@ std::vector<float> InfinigenToken::scores(const Partial& partial, const float* q
 /// Every query head of the step takes the same number of tokens: the mean of how many come within alpha of its best.
 void InfinigenToken::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) {
     const int target = heads[0].layer + 1, group = context_.group();
-    if (target >= context_.shape.layers || target < context_.spec.denseLayers) return;
+    if (!context_.plans.sparse(target)) return;
     const auto kvHeads = std::size_t(context_.shape.kvHeads), dim = std::size_t(context_.shape.dim);
     const std::size_t rows = heads.size() / kvHeads, queryHeads = kvHeads * std::size_t(group);
     select::nextQueries(context_, target, heads, queries_);

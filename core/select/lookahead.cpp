@@ -21,7 +21,7 @@ void LookaheadSelector::rotate(float* x, int n, int heads, std::span<const std::
 /// Sparse prefill: the next layer's queries of every prompt token, kept until that layer attends.
 void LookaheadSelector::prompt(const PromptChunk& chunk) {
     const int target = chunk.layer + 1;
-    if (target >= context_.shape.layers || target < context_.spec.denseLayers) return;
+    if (!context_.plans.sparse(target)) return;
     const std::size_t width = std::size_t(queryWidth());
     auto& kept = prompt_[std::size_t(chunk.sequence)];
     kept.resize(std::size_t(chunk.promptTokens) * width);
@@ -92,7 +92,7 @@ void LookaheadSelector::choose(std::span<HeadStep> heads) {
 
 void LookaheadSelector::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>& requests) {
     const int target = heads[0].layer + 1;
-    if (target >= context_.shape.layers || target < context_.spec.denseLayers) return;
+    if (!context_.plans.sparse(target)) return;
     predictRows(target, false, heads);
     const std::span<HeadStep> next(next_.data(), heads.size());
     for (std::size_t i = 0; i < heads.size(); ++i) select::placeAhead(context_, target, heads[i], next[i]);

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/model/model_config.h"
+#include "core/plan/selection_spec.h"
 #include "core/select/parameters.h"
-#include "core/select/selection_spec.h"
 
 #include <memory>
 #include <span>

@@ -28,7 +28,7 @@ public:
 
     Needs needs() const override { return {.prompt = !digests_.empty()}; }
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
-        if (layer < context_.spec.denseLayers) return;
+        if (!context_.plans[layer].sparse) return;
         const int size = context_.cache.layout().blockSize;
         context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
             KvHead& head = context_.cache.head(sequence, layer, g);

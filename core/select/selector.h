@@ -15,8 +15,9 @@
 
 #include "core/model/model.h"
 #include "core/model/rope.h"
+#include "core/plan/layer_plan.h"
+#include "core/plan/selection_spec.h"
 #include "core/select/head_step.h"
-#include "core/select/selection_spec.h"
 
 #include <memory>
 #include <optional>
@@ -31,6 +32,7 @@ struct SelectorContext {
     KvCache& cache;
     const Model& model;
     const SelectionSpec& spec;
+    const LayerPlans& plans;
     const AttentionRules& rules;
     KvShape shape;
     const RopeTables& rope;

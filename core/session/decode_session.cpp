@@ -1,6 +1,7 @@
 #include "core/session/decode_session.h"
 
 #include "core/cache/cache_policy.h"
+#include "core/plan/kv_format.h"
 #include "core/session/engine.h"
 #include "core/session/sampler.h"
 
@@ -150,7 +151,7 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
 
     const int sequences = int(prompts.size());
     const bool cuda = options.backend == Backend::Cuda;
-    EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, {}, sink.level(), {}, parameters};
+    EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, sink.level(), {}, parameters};
     setup.makeSelector = [this](const SelectorContext& context) {
         auto selector = method.makeSelector ? method.makeSelector(parameters, context) : nullptr;
         return selector ? std::move(selector) : makeSpecSelector(context);
@@ -159,22 +160,12 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     if (cuda && !runsOnCuda(method))
         throw Error(ErrorKind::Unsupported, fmt::format("method {} does not run on the CUDA backend yet", method.name),
                     "use --backend cpu");
-    const BlockFormat format{spec.blockSize, config.headDim, spec.bias.scale != 0.f, config.storedValueDim()};
-    const std::int64_t blockBytes = cuda ? cudaBlockBytes(format) : cpuBlockBytes(format);
-    int maxBlocks = 0;
-    for (const auto& prompt : prompts) {
-        setup.maxTokens.push_back(int(prompt.size()) + options.maxNewTokens);
-        maxBlocks = std::max(maxBlocks, spec.grid.blocks(setup.maxTokens.back()));
-    }
-    int offloadedLayers = 0;
-    for (int layer = 0; layer < config.layers; ++layer) {
-        const bool dense = spec.dense || layer < spec.denseLayers;
-        setup.offloaded.push_back(!dense && options.offload && !spec.ownDeviceTier &&
-                                  !(spec.keepsLayer0 && layer == 0));
-        setup.indexed.push_back(!dense && (spec.queryScore != QueryScore::None ||
-                                           spec.agnosticScore != AgnosticScore::None || method.makeSelector));
-        offloadedLayers += setup.offloaded.back() ? 1 : 0;
-    }
+    const std::int64_t blockBytes = kvFormat(options.backend, config, spec).blockBytes();
+    for (const auto& prompt : prompts) setup.maxTokens.push_back(int(prompt.size()) + options.maxNewTokens);
+    const int longest = *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end());
+    const int maxBlocks = spec.grid.blocks(longest);
+    setup.plans = LayerPlans(config, spec, {options.offload, method.makeSelector != nullptr, longest});
+    const int offloadedLayers = setup.plans.offloaded();
     if (offloadedLayers > 0) {
         const int needed = std::min(
             std::max(spec.budgetBlocks() + spec.spareSlots, spec.grid.blocks(spec.denseBelowTokens)), maxBlocks);

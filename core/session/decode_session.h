@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/model/model.h"
+#include "core/plan/backend.h"
 #include "core/select/method.h"
 #include "core/trace/gpu_trace.h"
 #include "core/trace/oracle.h"
@@ -15,9 +16,6 @@
 #include <vector>
 
 namespace kvscope {
-
-enum class Backend : std::uint8_t { Cpu, Cuda };
-constexpr const char* nameOf(Backend backend) { return backend == Backend::Cpu ? "cpu" : "cuda"; }
 
 /// The first GPU in words, e.g. "NVIDIA H200, 140 GiB, CUDA 13.0". @throws Error in a sentence when there is none that
 /// the CUDA backend can use, or this program was built without it

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "core/select/selector.h"
-#include "core/session/block_format.h"
 #include "core/session/decode_session.h"
 #include "core/session/stage_clock.h"
 
@@ -30,10 +29,9 @@ struct EngineSetup {
     const std::vector<std::vector<std::int32_t>>& prompts; // outlive the engine
     const SessionOptions& options;
     SelectionSpec spec;
-    std::vector<int> maxTokens;  // [sequence] tokens each sequence may reach
-    int slots = 0;               // device slots per (sequence, offloaded layer, KV head)
-    std::vector<bool> offloaded; // [layer]
-    std::vector<bool> indexed;   // [layer] keeps a block index
+    std::vector<int> maxTokens; // [sequence] tokens each sequence may reach
+    int slots = 0;              // device slots per (sequence, offloaded layer, KV head)
+    LayerPlans plans;           // of all layers
     std::string cachePolicy;
     RecordLevel level = RecordLevel::Counters;
     std::function<std::unique_ptr<Selector>(const SelectorContext&)> makeSelector; // CPU backend

@@ -1,5 +1,6 @@
 #include "core/session/method_memory.h"
 
+#include "core/plan/layer_plan.h"
 #include "core/select/infllm_budget.h"
 #include "core/select/shadowkv_budget.h"
 #include "core/session/engine.h"
@@ -142,9 +143,7 @@ MethodMemory methodMemory(const MethodEntry& method, const ParameterValues& valu
     const auto row = rowOf(method);
     if (row == std::end(kMethods)) return {};
     MethodMemory memory = row->of(Place{values, spec, config, tokens, gpu});
-    const std::int64_t places =
-        std::int64_t(sequences) *
-        (config.layers - (spec.dense ? config.layers : std::min(spec.denseLayers, config.layers)));
+    const std::int64_t places = std::int64_t(sequences) * LayerPlans(config, spec, {}).sparse();
     memory.ownTiers = spec.ownDeviceTier;
     if (!gpu) memory.deviceKvBytes = memory.hostKvBytes = memory.blockSlots = 0;
     for (std::int64_t* bytes : {&memory.indexBytes, &memory.deviceKvBytes, &memory.hostKvBytes}) *bytes *= places;

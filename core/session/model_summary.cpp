@@ -1,6 +1,7 @@
 #include "core/session/model_summary.h"
 
 #include "core/cuda/model_limits.h"
+#include "core/plan/layer_plan.h"
 #include "core/session/method_memory.h"
 
 #include <algorithm>
@@ -79,8 +80,8 @@ MethodFit fitOf(const MethodEntry& method, const Model& model) {
 
 /// KV of the layers that attend to everything, on the GPU.
 std::int64_t denseLayersBytes(const Model& model, const SelectionSpec& spec, int context, int batch) {
-    const std::int64_t layers = model.config().layers, dense = std::min<std::int64_t>(spec.denseLayers, layers);
-    return estimateKv(model, spec, context, batch, false, std::nullopt, Backend::Cuda).deviceBytes / layers * dense;
+    return estimateKv(model, spec, context, batch, false, std::nullopt, Backend::Cuda).deviceBytes /
+           model.config().layers * LayerPlans(model.config(), spec, {}).dense();
 }
 
 /// Where a file cannot say what its model is made of.
@@ -189,7 +190,7 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
             need.hostKvBytes = kv.hostBytes;
             need.deviceKvBytes = kv.deviceBytes;
             if (backend == Backend::Cpu) { // a resident layer is read where it is stored: no second copy
-                const int resident = kv.blockSlots == 0 ? c.layers : std::min(spec.denseLayers, c.layers);
+                const int resident = kv.blockSlots == 0 ? c.layers : LayerPlans(c, spec, {}).dense();
                 need.deviceKvBytes -= kv.hostBytes / c.layers * resident;
             }
             need.indexBytes = kv.indexBytes + own.indexBytes;

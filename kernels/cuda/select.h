@@ -60,7 +60,7 @@ struct SelectArgs {
     int sequence = 0;
     DeviceIndex index;
     int maxBlocks = 0; // most blocks of a sequence
-    // The method (core/select/selection_spec.h)
+    // The method (core/plan/selection_spec.h)
     enum class Score : std::uint8_t {
         None,
         PooledSoftmax,

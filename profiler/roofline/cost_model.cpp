@@ -1,5 +1,6 @@
 #include "profiler/roofline/cost_model.h"
 
+#include "core/plan/kv_format.h"
 #include "kernels/base/error.h"
 
 #include <algorithm>
@@ -48,14 +49,14 @@ struct Parts {
         const ModelShape& m = s.model;
         const SelectionSpec& method = s.method;
         blocks = (s.context + method.blockSize - 1) / method.blockSize;
-        denseLayers = method.dense ? m.layers : std::min(method.denseLayers, m.layers);
+        denseLayers = method.denseOf(m.layers);
         sparseLayers = m.layers - denseLayers;
         const bool all = method.dense || s.context < method.denseBelowTokens;
         attendedBlocks = all ? blocks : std::min(method.budgetBlocks(), blocks);
         const int newest = s.context - (blocks - 1) * method.blockSize; // tokens in the block that is being filled
         attended = attendedBlocks == blocks ? s.context : (attendedBlocks - 1) * method.blockSize + newest;
         slots = std::min(std::max(s.deviceSlots, std::max(method.budgetBlocks(), attendedBlocks)), blocks);
-        blockBytes = s.blockBytes > 0 ? double(s.blockBytes) : 2.0 * method.blockSize * m.headDim * s.bytesPerElement;
+        blockBytes = s.blockBytes > 0 ? double(s.blockBytes) : double(format().numbers()) * s.bytesPerElement;
         offloaded = !method.dense && s.placement != Placement::Resident;
         PoolingGrid grid = method.grid;
         grid.blockSize = method.blockSize;
@@ -71,7 +72,11 @@ struct Parts {
     }
 
     /// Keys and values of one token in one layer.
-    double tokenBytes() const { return 2.0 * s.model.kvHeads * s.model.headDim * s.bytesPerElement; }
+    double tokenBytes() const {
+        return double(format().numbers()) / s.method.blockSize * s.model.kvHeads * s.bytesPerElement;
+    }
+    /// Of one KV head; bytesPerElement stands in for the type of its numbers.
+    KvFormat format() const { return {KvType::BF16, s.method.blockSize, s.model.headDim, s.model.headDim, false}; }
     Work projections() const {
         const double weights = double(s.model.layerWeights());
         return {weights * s.model.bytesPerWeight, 2 * weights * batch};

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "core/model/model_shape.h"
-#include "core/select/selection_spec.h"
+#include "core/plan/selection_spec.h"
 #include "profiler/roofline/gpu_table.h"
 
 #include <array>

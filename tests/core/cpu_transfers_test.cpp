@@ -43,11 +43,10 @@ protected:
         options.layout = {kBlock, kDim, false, -1};
         options.maxTokens = {kTokens};
         options.slots = 4;
-        options.offloaded = {!ownTier, !ownTier};
-        options.indexed = {true, true};
+        options.plans = LayerPlans(2, spec_, {.remembers = true});
         cache_ = std::make_unique<KvCache>(options, spec_, findCachePolicy("lru"));
         context_ = std::make_unique<SelectorContext>(
-            SelectorContext{*kernels_, *cache_, *model(), spec_, rules_, options.shape, rope_, {kTokens}, true, false});
+            SelectorContext{*kernels_, *cache_, *model(), spec_, cache_->plans(), rules_, options.shape, rope_, {kTokens}, true, false});
         selector_ = std::make_unique<GivenChoice>(ahead);
         Link link;
         link.gigabytesPerSecond = 1;

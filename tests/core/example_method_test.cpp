@@ -37,9 +37,10 @@ TEST(ExampleMethod, ChoosesTheBlocksOfTheSmallestNorms) {
     std::vector<std::vector<std::int32_t>> prompts{{}};
     for (int i = 0; i < 1900; ++i) prompts[0].push_back(2 + (i * 733 + i * i) % (config.vocab - 2));
     SessionOptions options;
-    const std::vector<bool> all(std::size_t(config.layers), true);
-    EngineSetup setup{model, prompts, options,         method.make(values, config), {2000}, 16,
-                      all,   all,     "keep-selected", RecordLevel::Full,           {},     {}};
+    const SelectionSpec spec = method.make(values, config);
+    EngineSetup setup{
+        model,           prompts,           options, spec, {2000}, 16, LayerPlans(config, spec, {.remembers = true}),
+        "keep-selected", RecordLevel::Full, {},      {}};
     ASSERT_EQ(setup.spec.budgetBlocks(), 16);
     setup.makeSelector = [&](const SelectorContext& context) { return method.makeSelector(values, context); };
     const auto engine = makeCpuEngine(setup);

@@ -45,10 +45,18 @@ std::vector<std::vector<float>> logitsWithBlocksOf(std::span<const StepRecord> s
     const std::vector<std::vector<std::int32_t>> prompts{prompt};
     const SessionOptions options;
     const int last = int(prompt.size() + steps.size()), everyBlock = last / 16 + 1;
-    const std::vector<bool> all(std::size_t(config.layers), true);
-    EngineSetup setup{model,           prompts,           options, entry.make(resolveDefaults(entry, config), config),
-                      {last},          everyBlock,        all,     all,
-                      "keep-selected", RecordLevel::Full, {},      {}};
+    const SelectionSpec spec = entry.make(resolveDefaults(entry, config), config);
+    EngineSetup setup{model,
+                      prompts,
+                      options,
+                      spec,
+                      {last},
+                      everyBlock,
+                      LayerPlans(config, spec, {.remembers = true}),
+                      "keep-selected",
+                      RecordLevel::Full,
+                      {},
+                      {}};
     const StepRecord* current = nullptr;
     setup.makeSelector = [&current](const SelectorContext&) { return std::make_unique<GivenSelector>(current); };
     const auto engine = makeCpuEngine(setup);

@@ -78,12 +78,11 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
     options.maxTokens = {tokens};
     const int blocks = (tokens + spec_.blockSize - 1) / spec_.blockSize;
     options.slots = std::min(blocks, std::max(spec_.deviceSlots, spec_.budgetBlocks() + spec_.spareSlots));
-    options.offloaded = {shape.offload && !spec_.ownDeviceTier};
-    options.indexed = {true};
+    options.plans = LayerPlans(1, spec_, {.offload = shape.offload, .remembers = true});
     const CachePolicy& policy = findCachePolicy(shape.policy);
     KvCache cache(options, spec_, policy);
     const AttentionRules rules{kQueryHeads, 1.f / 8, {}};
-    const SelectorContext context{*kernels,      cache, *model,   spec_,         rules,
+    const SelectorContext context{*kernels,      cache, *model,   spec_,         cache.plans(), rules,
                                   options.shape, rope_, {tokens}, shape.offload, policy.byWorth};
     auto selector = method.makeSelector ? method.makeSelector(values, context) : nullptr;
     if (!selector) selector = makeSpecSelector(context);

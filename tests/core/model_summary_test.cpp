@@ -84,7 +84,7 @@ TEST(ModelSummary, MemoryIsWhatACacheTakes) {
         options.shape = {config.layers, config.kvHeads, config.headDim, config.valueDim()};
         options.layout = {spec.blockSize, config.headDim, spec.bias.scale != 0.f, config.storedValueDim()};
         options.maxTokens = {5000, 5000, 5000};
-        options.offloaded.assign(std::size_t(config.layers), !spec.dense);
+        options.plans = LayerPlans(config, spec, {});
         options.slots = spec.dense ? 0 : spec.budgetBlocks();
         EXPECT_EQ(need(needs, method, Backend::Cpu).hostKvBytes, KvCache::storeBytes(options)) << method;
         EXPECT_EQ(need(needs, method, Backend::Cpu).deviceKvBytes, KvCache::poolBytes(options)) << method;

@@ -53,8 +53,8 @@ void DeviceArkVale::plan(DeviceArena& arena) {
     const std::size_t lists = std::size_t(context_.rows() * pages_.sets()) * std::size_t(context_.maxBlocks);
     pages_.plan(arena);
     if (ahead_) guess_.plan(arena, "activations");
-    for (std::size_t i = std::size_t(context_.spec.denseLayers); i < resident_.size(); ++i)
-        arena.plan(resident_[i], lists, "selections");
+    for (std::size_t i = 0; i < resident_.size(); ++i)
+        if (context_.layers[i].sparse) arena.plan(resident_[i], lists, "selections");
     arena.plan(lastQuery_, std::size_t(context_.shape.queryHeads * context_.shape.dim), "activations");
     arena.plan(chosen_, heads * std::size_t(context_.capacity), "selections");
     arena.plan(chosenScores_, heads * std::size_t(context_.capacity), "selections");

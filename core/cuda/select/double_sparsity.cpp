@@ -71,7 +71,7 @@ void DoubleSparsity::plan(DeviceArena& arena) {
     labels_.plan(arena);
     store_.plan(arena);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-        if (!context_.layers[i].own) continue;
+        if (!context_.layers[i].ownTier) continue;
         Layer& layer = layers_[i];
         if (!context_.record) continue;
         arena.plan(layer.previous, lists, "recorder state");
@@ -107,13 +107,13 @@ void DoubleSparsity::begin() {
 }
 
 void DoubleSparsity::promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) {
-    if (!context_.layers[std::size_t(layer)].own) return;
+    if (!context_.layers[std::size_t(layer)].ownTier) return;
     labels_.promptDone(layer, sequence, tokens, blocks, headStride);
     store_.promptDone(layer, sequence, tokens, blocks, headStride);
 }
 
 void DoubleSparsity::append(const DeviceStep& step) {
-    if (!context_.layers[std::size_t(step.layer)].own) return;
+    if (!context_.layers[std::size_t(step.layer)].ownTier) return;
     cuda::LabelTokenArgs args;
     args.shape = context_.shape;
     args.rows = context_.rows();

@@ -79,7 +79,7 @@ private:
 };
 
 void H2o::prompt(const DevicePromptChunk& chunk) {
-    if (!context_.layers[std::size_t(chunk.layer)].own) return;
+    if (!context_.layers[std::size_t(chunk.layer)].ownTier) return;
     if (chunk.first == 0) clearMass();
     cuda::TokenMassArgs args;
     args.shape = context_.shape;

@@ -54,7 +54,8 @@ void InfinigenOnDevice::plan(DeviceArena& arena) {
     for (const int most : context_.maxTokens)
         tokens += kvHeads * std::size_t(context_.spec.grid.blocks(most)) * std::size_t(context_.spec.blockSize);
     layers_.resize(std::size_t(context_.config.layers));
-    for (std::size_t i = std::size_t(context_.spec.denseLayers); i < layers_.size(); ++i) {
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+        if (!context_.layers[i].sparse) continue;
         arena.plan(layers_[i].directions, heads * dim() * std::size_t(width_), kWhat);
         arena.plan(layers_[i].keys, tokens * std::size_t(width_), kWhat);
     }
@@ -64,7 +65,7 @@ void InfinigenOnDevice::plan(DeviceArena& arena) {
 }
 
 void InfinigenOnDevice::prompt(const DevicePromptChunk& chunk) {
-    if (chunk.layer < context_.spec.denseLayers) return;
+    if (!context_.layers[std::size_t(chunk.layer)].sparse) return;
     if (chunk.first == 0) {
         const std::size_t bytes = std::size_t(context_.shape.kvHeads) * dim() * dim() * sizeof(double);
         cuda::check(cudaMemsetAsync(gram_, 0, bytes, context_.launch.stream), "preparing partial keys");
@@ -110,7 +111,7 @@ void InfinigenOnDevice::setDirections(int layer, int sequence, bool sampled) {
 
 void InfinigenOnDevice::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
                                    std::int64_t headStride) {
-    if (layer < context_.spec.denseLayers) return;
+    if (!context_.layers[std::size_t(layer)].sparse) return;
     setDirections(layer, sequence, layer == sampledLayer_ && sequence == sampledSequence_);
     cuda::keepPartialPrompt(context_.launch, {context_.shape, sequence, tokens, blocks, headStride, partialOf(layer)});
 }

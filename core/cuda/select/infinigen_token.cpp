@@ -60,7 +60,7 @@ private:
         std::int32_t *own = nullptr, *places = nullptr, *ownCount = nullptr;
         Bf16* fetched = nullptr; // [heads, united, 2*dim]
     };
-    bool own(int layer) const { return context_.layers[std::size_t(layer)].own; }
+    bool own(int layer) const { return context_.layers[std::size_t(layer)].ownTier; }
     const Lists& listsOf(int layer) const { return lists_[layer % 2]; }
     std::size_t dim() const { return std::size_t(context_.shape.dim); }
     std::size_t queryHeads() const { return std::size_t(context_.shape.queryHeads); }
@@ -121,7 +121,7 @@ void InfinigenTokenOnDevice::plan(DeviceArena& arena) {
                       united = std::size_t(unitedMost()), own = std::size_t(most_ + 1),
                       bs = std::size_t(context_.shape.blockSize);
     for (std::size_t i = 0; i < layers_.size(); ++i) {
-        if (!context_.layers[i].own) continue;
+        if (!context_.layers[i].ownTier) continue;
         Layer& layer = layers_[i];
         layer.partial.width = width_;
         layer.partial.sharing = context_.shape.group();

@@ -17,7 +17,7 @@ void KeepingSelector::plan(DeviceArena& arena) {
     const auto heads = std::size_t(context_.heads()), places = heads * std::size_t(capacity_);
     const auto kvHeads = std::size_t(context_.shape.kvHeads), bs = std::size_t(context_.shape.blockSize);
     for (std::size_t i = 0; i < kept_.size(); ++i) {
-        if (!context_.layers[i].own) continue;
+        if (!context_.layers[i].ownTier) continue;
         cuda::KeptTokens& kept = kept_[i];
         kept.capacity = capacity_;
         kept.blocks = blocks_;

@@ -41,7 +41,7 @@ public:
     bool attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override {
-        if (!context_.layers[std::size_t(step.layer)].own) return;
+        if (!context_.layers[std::size_t(step.layer)].ownTier) return;
         cuda::RetainingArgs args = scoring(step.layer, context_.rows(), step.qkv, stepHidden_);
         args.scores = stepScores_;
         args.tokenStride = context_.shape.kvHeads;
@@ -140,7 +140,7 @@ void Locret::evict() {
 
 /// A prompt token sees what was kept of the chunks before its own, and its own chunk.
 bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAttentionArgs& args) {
-    if (!context_.layers[std::size_t(chunk.layer)].own) return false;
+    if (!context_.layers[std::size_t(chunk.layer)].ownTier) return false;
     if (chunk.first == 0) listCount_ = 0;
     cuda::RetainingArgs scores = scoring(chunk.layer, chunk.n, chunk.qkv, promptHidden_);
     scores.scores = promptScores_ + chunk.first;
@@ -186,7 +186,7 @@ bool Locret::attendPrompt(const DevicePromptChunk& chunk, const cuda::PrefillAtt
 }
 
 void Locret::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) {
-    if (!context_.layers[std::size_t(layer)].own) return;
+    if (!context_.layers[std::size_t(layer)].ownTier) return;
     const Prompt prompt{layer, sequence, blocks, headStride};
     if (listCount_ == 0) { // a filled context: nothing was read, nothing was scored
         keep(prompt, nullptr, false, std::max(0, tokens - capacity_), tokens);

@@ -7,7 +7,8 @@ void ScoredPages::plan(DeviceArena& arena) {
     std::size_t blocks = 0;
     for (const int tokens : context_.maxTokens)
         blocks += std::size_t(context_.spec.grid.blocks(tokens)) * std::size_t(context_.shape.kvHeads);
-    for (std::size_t i = std::size_t(context_.spec.denseLayers); i < layers_.size(); ++i) {
+    for (std::size_t i = 0; i < layers_.size(); ++i) {
+        if (!context_.layers[i].sparse) continue;
         arena.plan(layers_[i].digests, blocks * 2 * dim, "page digests");
         arena.plan(layers_[i].openPage, heads * std::size_t(context_.shape.blockSize) * dim, "page digests");
     }

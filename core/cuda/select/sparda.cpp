@@ -33,8 +33,7 @@ public:
     /// The next layer's queries of every prompt token, kept until that layer attends.
     void prompt(const DevicePromptChunk& chunk) override {
         const int target = chunk.layer + 1;
-        if (!context_.spec.sparsePrefill || target >= context_.config.layers || target < context_.spec.denseLayers)
-            return;
+        if (!context_.spec.sparsePrefill || !context_.sparse(target)) return;
         forecastPrompt(context_.weights.layers[std::size_t(chunk.layer)].forecast, chunk,
                        promptQueries_ + std::size_t(chunk.first) * width());
     }

@@ -28,13 +28,14 @@ std::size_t TokenStore::layerElements() const {
 
 std::size_t TokenStore::bytes() const {
     std::size_t own = 0;
-    for (const DeviceLayerState& layer : context_.layers) own += layer.own ? 1 : 0;
+    for (const DeviceLayerState& layer : context_.layers) own += layer.ownTier ? 1 : 0;
     return own * layerElements() * sizeof(__nv_bfloat16);
 }
 
 void TokenStore::plan(DeviceArena& arena) {
     for (std::size_t i = 0; i < layers_.size(); ++i)
-        if (context_.layers[i].own && !context_.offload) arena.plan(layers_[i], layerElements(), "resident KV cache");
+        if (context_.layers[i].ownTier && !context_.offload)
+            arena.plan(layers_[i], layerElements(), "resident KV cache");
 }
 
 void TokenStore::begin() {
@@ -46,7 +47,7 @@ void TokenStore::begin() {
                 "mapping the KV store");
     auto* next = static_cast<__nv_bfloat16*>(seen);
     for (std::size_t i = 0; i < layers_.size(); ++i)
-        if (context_.layers[i].own) layers_[i] = next, next += layerElements();
+        if (context_.layers[i].ownTier) layers_[i] = next, next += layerElements();
 }
 
 void TokenStore::promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,

@@ -22,7 +22,7 @@ void CpuAttention::beginStep(std::span<const ActiveSequence> active, StepRecord&
 
 void CpuAttention::beginLayer(int layer, const TokenRows& rows) {
     const std::size_t heads = std::size_t(context_.shape.kvHeads);
-    const bool denseLayer = context_.spec.dense || layer < context_.spec.denseLayers;
+    const bool denseLayer = !context_.plans[layer].sparse;
     allDense_ = true;
     for (std::size_t row = 0; row < active_.size(); ++row)
         for (std::size_t g = 0; g < heads; ++g) {

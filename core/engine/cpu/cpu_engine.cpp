@@ -27,8 +27,7 @@ KvCacheOptions cacheOptionsOf(const EngineSetup& setup) {
     options.shape = {config.layers, config.kvHeads, config.headDim, config.valueDim()};
     options.layout = {setup.spec.blockSize, config.headDim, setup.spec.bias.scale != 0.f, config.storedValueDim()};
     options.maxTokens = setup.maxTokens;
-    options.offloaded = setup.offloaded;
-    options.indexed = setup.indexed;
+    options.plans = setup.plans;
     options.slots = setup.slots;
     return options;
 }
@@ -50,6 +49,7 @@ CpuEngine::CpuEngine(const EngineSetup& setup)
                cache_,
                *model_,
                spec_,
+               cache_.plans(),
                rules_,
                cacheOptionsOf(setup).shape,
                rope_,
@@ -104,10 +104,6 @@ void CpuEngine::decode(std::span<const ActiveSequence> active, std::span<const s
     stages_.begin(active, tokens, record);
     runStep(stages_, model_->config().layers);
     record.durationNs = clock_.endStep();
-}
-
-std::int64_t cpuBlockBytes(const BlockFormat& format) {
-    return BlockLayout{format.blockSize, format.dim, format.hasBias, format.valueDim}.bytes();
 }
 
 std::unique_ptr<DecodeEngine> makeCpuEngine(const EngineSetup& setup) { return std::make_unique<CpuEngine>(setup); }

@@ -23,7 +23,7 @@ CpuPromptAttention::CpuPromptAttention(const SelectorContext& context, Selector&
 void CpuPromptAttention::read(const PromptChunk& chunk, LayerRecord& layer) {
     if (context_.cache.indexed(chunk.layer)) clock_.run(layer, Stage::Compression, [&] { appendToIndex(chunk); });
     clock_.run(layer, Stage::Offloading, [&] { store(chunk); });
-    const bool sparse = !context_.spec.dense && chunk.layer >= context_.spec.denseLayers;
+    const bool sparse = context_.plans[chunk.layer].sparse;
     if (sparse && context_.spec.sparsePrefill)
         attendSparsely(chunk, layer);
     else if (sparse && needs_.promptAttention)

@@ -188,8 +188,7 @@ void CpuTransfers::keepOnDevice(int layerIndex, int sequence, int tokens, std::s
 }
 
 void CpuTransfers::recordStored(int layerIndex, int tokens, LayerRecord& layer) const {
-    const bool sparse = !context_.spec.dense && layerIndex >= context_.spec.denseLayers;
-    if (sparse && context_.spec.ownDeviceTier) layer.d2hBytes += selector_.storedBytes(layerIndex, tokens);
+    if (context_.plans[layerIndex].ownTier) layer.d2hBytes += selector_.storedBytes(layerIndex, tokens);
     if (context_.cache.offloaded(layerIndex)) {
         const int blocks = tokens / context_.spec.blockSize * context_.shape.kvHeads;
         layer.d2hBlocks += blocks;

@@ -26,8 +26,7 @@ Totals run(bool moveBlocks) {
     options.maxTokens.assign(kSequences, kContext + kSteps + 16);
     options.promptTokens.assign(kSequences, kContext);
     options.slots = options.spec.budgetBlocks();
-    options.offloaded.assign(std::size_t(model->config().layers), true);
-    options.indexed = options.offloaded;
+    options.plans = LayerPlans(model->config(), options.spec, {});
     options.level = RecordLevel::Selections;
     options.planted = 0.5f;
     options.moveBlocks = moveBlocks;

@@ -5,6 +5,7 @@
 #include "kernels/kernels.h"
 #include "kernels/selection.h"
 
+#include <algorithm>
 #include <cstdint>
 
 namespace kvscope {
@@ -38,7 +39,7 @@ struct SelectionSpec {
     SelectionBudget budget;
     AttentionBias bias;
     int denseBelowTokens = 0; // dense attention while fewer tokens are cached
-    int denseLayers = 0;      // the first layers attend to everything (Quest)
+    int denseLayers = 0;      // the first layers attend to everything (Quest); readers ask LayerPlans
     bool sparsePrefill = false;
     bool keepsLayer0 = false;   // layer 0 stays on the device whole, although it chooses (SparDA)
     int deviceSlots = 0;        // device slots per KV head the method itself asks for; 0: as many as the budget
@@ -52,6 +53,8 @@ struct SelectionSpec {
     /// The oracle on GPUs keeps the model's keys beside.
     bool tiersLackKeys() const { return ownDeviceTier || rewritesKeys; }
     int unitTokens() const { return traceUnit > 0 ? traceUnit : blockSize; }
+    /// Layers, of so many, that attend to everything: the first ones.
+    int denseOf(int layers) const { return dense ? layers : std::min(denseLayers, layers); }
     int budgetUnits() const { return traceBudget > 0 ? traceBudget : traceBudget < 0 ? 0 : budgetBlocks(); }
 
     int budgetBlocks() const {

@@ -1,0 +1,38 @@
+#include "core/plan/layer_plan.h"
+
+#include <algorithm>
+
+namespace kvscope {
+
+LayerPlans::LayerPlans(int layers, const SelectionSpec& spec, const PlanChoices& choices) {
+    const bool blockIndex = spec.queryScore != QueryScore::None || spec.agnosticScore != AgnosticScore::None;
+    const int dense = spec.denseOf(layers);
+    plans_.resize(std::size_t(std::max(0, layers)));
+    for (int i = dense; i < layers; ++i) {
+        LayerPlan& plan = plans_[std::size_t(i)];
+        plan.sparse = true;
+        plan.ownTier = spec.ownDeviceTier;
+        plan.offloaded = choices.offload && !plan.ownTier && !(spec.keepsLayer0 && i == 0);
+        plan.indexed = blockIndex || choices.remembers;
+    }
+}
+
+LayerPlans::LayerPlans(const ModelConfig& config, const SelectionSpec& spec, const PlanChoices& choices)
+    : LayerPlans(config.layers, spec, choices) {
+    for (int i = 0; i < config.layers; ++i) {
+        const int window = config.windowOf(i);
+        if (choices.longest == 0 || choices.longest > window) plans_[std::size_t(i)].window = window;
+    }
+}
+
+int LayerPlans::longestWindow() const {
+    int longest = 0;
+    for (const LayerPlan& plan : plans_) longest = std::max(longest, plan.window);
+    return longest;
+}
+
+int LayerPlans::count(bool LayerPlan::*which) const {
+    return int(std::count_if(plans_.begin(), plans_.end(), [&](const LayerPlan& plan) { return plan.*which; }));
+}
+
+} // namespace kvscope
