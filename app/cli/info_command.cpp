@@ -45,7 +45,7 @@ Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 
 Json describeMemory(const Model& model, int context, int batch) {
     Json out{{"context_tokens", context}, {"batch", batch}, {"needs", Json::array()}};
-    for (const MemoryNeed& need : memoryNeeds(model, context, batch))
+    for (const SessionMemory& need : memoryNeeds(model, context, batch))
         out["needs"].push_back({{"method", need.method},
                                 {"backend", nameOf(need.backend)},
                                 {"host_bytes", need.hostBytes()},

@@ -4,7 +4,7 @@
 #include "core/cuda/device_selector.h"
 #include "core/model/model_shape.h"
 #include "core/plan/kv_format.h"
-#include "core/select/method.h"
+#include "core/select/refusal.h"
 #include "core/session/gpu_bus_id.h"
 #include "profiler/cupti/gpu_recording.h"
 #include "profiler/nvml/pcie_counters.h"
@@ -105,10 +105,7 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
     CudaEngineOptions options;
     options.parameters = parametersOf(job, method, config);
     options.spec = method.make(options.parameters, config);
-    options.makeSelector = findDeviceSelector(method.name);
-    if (method.makeSelector && options.makeSelector == nullptr)
-        throw Error(ErrorKind::Unsupported, fmt::format("method {} does not run on the CUDA backend yet", method.name),
-                    "choose another one");
+    options.makeSelector = method.onDevice.make;
     options.offload = job.offload;
     options.aheadBlocks = job.aheadBlocks;
     options.transferLoop = job.transferLoop;
@@ -117,7 +114,11 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
     const int tokens = job.context + job.steps + kSpareTokens, blocks = spec.grid.blocks(tokens);
     options.maxTokens.assign(std::size_t(job.batch), tokens);
     options.promptTokens.assign(std::size_t(job.batch), job.context);
-    options.plans = LayerPlans(config, spec, {job.offload, method.makeSelector != nullptr, tokens});
+    const MethodUse use{options.parameters, spec, config, Backend::Cuda, job.offload};
+    refuseUnable(method, use, tokens);
+    options.abilities = abilitiesOf(method, use);
+    options.plans =
+        LayerPlans(config, spec, {job.offload, method.makeSelector != nullptr, options.abilities.ahead, tokens});
     options.planted = spec.dense ? -1 : drawShare(spec, job.gamma, blocks);
     if (job.storedSequences > 0 && job.storedSequences < job.batch) {
         if (spec.queryScore == QueryScore::RangeBound || spec.rewritesKeys || options.plans.offloaded() < config.layers)

@@ -17,9 +17,6 @@ public:
         samples_.layers.resize(std::size_t(context.shape.layers));
         for (LayerSamples& layer : samples_.layers) layer.keys.resize(std::size_t(context.shape.kvHeads));
     }
-    Needs needs() const override {
-        return {.plain = chunks_ != nullptr, .input = true, .prompt = true, .scores = false};
-    }
     void choose(std::span<HeadStep>) override {}
     void prompt(const PromptChunk& chunk) override;
 
@@ -75,6 +72,8 @@ TextSamples sampleAttention(const std::shared_ptr<const Model>& model, std::vect
                       "keep-selected",
                       RecordLevel::Counters,
                       {},
+                      {},
+                      {.plain = chunks != nullptr, .input = true, .prompt = true},
                       {}};
     setup.plans = LayerPlans(model->config(), setup.spec, {.offload = false});
     if (!model->hasEvictionHead()) setup.spec.bias.scale = 0.f;

@@ -18,7 +18,6 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     const ModelConfig& config = model_->config;
     shape_ = {config.queryHeads, kvHeads_, dim_, spec_.blockSize, config.latent ? config.valueDim() : 0};
     cuda::checkAttentionShape(shape_);
-    const int longest = *std::max_element(options_.maxTokens.begin(), options_.maxTokens.end());
     for (const LayerPlan& plan : options_.plans) static_cast<LayerPlan&>(layers_.emplace_back()) = plan;
     if (spec_.grid.kernel > 256 || spec_.grid.stride < 1)
         throw Error(ErrorKind::Unsupported,
@@ -79,21 +78,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                                            ropeFirst_,
                                            *model_,
                                            linear_});
-        if (selector_ && config.latent)
-            throw Error(ErrorKind::Unsupported,
-                        "the GPU backend has this method for plain KV heads only, and the model's attention is latent",
-                        "use --backend cpu, or full, streaming, quest or infllmv2");
-        if (const int window = options_.plans.longestWindow(); selector_ && window > 0 && !selector_->knowsWindows())
-            throw Error(ErrorKind::Unsupported,
-                        fmt::format("the GPU backend has this method within sliding windows only, and {} tokens are "
-                                    "more than the model's window of {}",
-                                    longest, window),
-                        "use --backend cpu, a shorter context, or full, streaming, quest or infllmv2 (lse=exact)");
-        const bool byData = spec_.queryScore != QueryScore::None || spec_.agnosticScore != AgnosticScore::None;
-        if (selector_ && spec_.sparsePrefill && !byData && !selector_->readsPromptsSparsely())
-            throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under this method",
-                        "leave sparse_prefill out, or use --backend cpu");
-        ahead_ = selector_ && selector_->looksAhead();
+        ahead_ = selector_ && options_.abilities.ahead == Ahead::NextLayer;
         const bool wanted = options_.transferLoop || std::getenv("KVSCOPE_TRANSFER_LOOP") != nullptr;
         transferLoop_ = ahead_ && offloads && launch_.clusters && wanted;
     }
@@ -216,7 +201,6 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.maxBlocks = blocksInSight(index);
     attend.window = layer.window;
     if (layer.sparse) chooseAndLoad(index, entry, attend);
-    if (own) selector_->refine(step, attend);
     lookAhead(index, entry);
     attend.tokenBias = layer.index.tokenScores;
     attend.biasFirst = tokenFirstDevice_;
@@ -302,7 +286,9 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
             select.marks[0] = mark(entry, index, kStage1);
             select.marks[1] = mark(entry, index, kPooling);
         }
-        if (layer.ownTier || (selector_ && selector_->lists(index))) return;
+        // Resident blocks that the step before listed need nothing more of the executor.
+        const bool listed = selector_ && layer.chosen == Chosen::StepAhead && !layer.offloaded;
+        if (layer.ownTier || listed) return;
         cuda::selectBlocksOnDevice(launch_, select);
         if (layer.offloaded && transferLoop_) {
             handOver(index, -1, nullptr);

@@ -38,6 +38,7 @@ struct CudaEngineOptions {
     GpuTrace* trace = nullptr;
     DeviceSelectorMaker makeSelector = nullptr; // of a method with kernels of its own
     ParameterValues parameters;                 // its
+    Abilities abilities;                        // its, as it is used
     const Model* model = nullptr;               // for what only it knows; null with random weights
     bool offload = true;
     bool moveBlocks =
@@ -168,9 +169,9 @@ private:
     // Layers chosen ahead: cuda_engine_ahead.cpp
     bool chosenAhead(int index) const;
     bool ownAhead(int index) const;
-    /// See DeviceSelector::valuesByToken.
+    /// See Abilities::valuesByToken.
     bool valuesByToken(int index) const {
-        return selector_ && selector_->valuesByToken() && layers_[std::size_t(index)].sparse;
+        return selector_ && options_.abilities.valuesByToken && layers_[std::size_t(index)].sparse;
     }
     void lookAhead(int index, const Entry& entry);
     void fork();

@@ -14,9 +14,9 @@ using Part = cuda::GatherArgs::Part;
 } // namespace
 
 bool CudaEngine::chosenAhead(int index) const {
-    if (!ahead_ || index < 1 || index >= int(layers_.size())) return false;
+    if (!ahead_ || index >= int(layers_.size())) return false;
     const Layer& layer = layers_[std::size_t(index)];
-    return layer.sparse && !layer.ownTier;
+    return layer.chosen == Chosen::LayerAhead && !layer.ownTier;
 }
 
 /// Chosen ahead by a selector with a device tier of its own.

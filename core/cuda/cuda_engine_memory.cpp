@@ -140,7 +140,7 @@ void CudaEngine::planMemory() {
     arena_.plan(partial_, partialFloats(), "activations");
     arena_.plan(arrivals_, cuda::attentionArrivals(shape_, selectRows_), "session state");
     if (selector_) selector_->plan(arena_);
-    if (selector_ && selector_->needsLogSums())
+    if (selector_ && options_.abilities.logSums)
         arena_.plan(promptLogSums_, chunk * std::size_t(config.queryHeads), "activations");
     Entry sizes;
     reportBytes_ = placeEntry(sizes, nullptr);

@@ -71,7 +71,8 @@ private:
         options.sampling = setup.options.sampling;
         options.oracle = setup.options.oracle && !setup.spec.dense;
         options.oracleObserver = setup.options.oracleObserver;
-        options.makeSelector = findDeviceSelector(setup.options.method);
+        options.makeSelector = findMethod(setup.options.method).onDevice.make;
+        options.abilities = setup.abilities;
         options.parameters = setup.parameters;
         options.model = setup.model.get();
         options.offload = setup.options.offload;
@@ -93,10 +94,6 @@ private:
 };
 
 } // namespace
-
-bool runsOnCuda(const MethodEntry& method) {
-    return !method.makeSelector || findDeviceSelector(method.name) != nullptr;
-}
 
 std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup& setup) {
     requireGpu();

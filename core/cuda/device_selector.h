@@ -1,14 +1,14 @@
 // A method at work on the GPU: the device form of core/select/selector.h. Methods that are data (SelectionSpec) need
-// none; one that remembers or scores something of its own brings a DeviceSelector (core/cuda/select/, registry.cpp
-// there).
+// none; one that remembers or scores something of its own brings a DeviceSelector (core/cuda/select/), which its
+// entry names (MethodEntry::onDevice) with what it asks for and can do (Abilities).
 //
 // Everything a step does is recorded into one graph: calls here only launch kernels on `Launch::stream`. They allocate
 // nothing, wait for nothing and read nothing back; what differs from step to step lies in device memory. A layer of a
 // decode step calls, in this order:
 //   append   stage compression   the new token enters what the method remembers
 //   choose   stage1, pooling     scores; hands the executor block scores or a choice (SelectArgs::given*, chosen*)
-//   refine   stage1, offloading  a choice inside the chosen blocks, which have their slots now
-//   lookAhead   stage1, pooling  with looksAhead(): likewise for the next layer, whose blocks then travel on a second
+//   lookAhead   stage1, pooling  with Ahead::NextLayer: likewise for the next layer, whose blocks then travel on a
+//   second
 //                                stream while this layer attends; choose is not called for a layer chosen so
 //   attend   stage2              only where attention over the chosen blocks is not all
 //   after    offloading          what the attention leaves behind; blocks for other layers or the next step
@@ -30,7 +30,6 @@
 #include "kernels/cuda/token.h"
 
 #include <memory>
-#include <string_view>
 #include <vector>
 
 namespace kvscope {
@@ -89,7 +88,7 @@ struct DevicePromptChunk {
     const __nv_bfloat16* q = nullptr;      // [n, queryHeads*dim], rotated
     const __nv_bfloat16* blocks = nullptr; // of the sequence: head g's blocks begin at blocks + g*headStride
     std::int64_t headStride = 0;           // in elements
-    const float* logSums = nullptr;        // [n, queryHeads] of the attention, where needsLogSums() says so
+    const float* logSums = nullptr;        // [n, queryHeads] of the attention, where Abilities::logSums asks for them
     const float* tokenScores = nullptr;    // of the sequence's eviction head: head g's at g*scoreStride; or null
     std::int64_t scoreStride = 0;
 };
@@ -121,14 +120,6 @@ public:
     /// Bytes that a layer of a step reports to the host, a multiple of 16.
     virtual std::size_t reportBytes() const { return 0; }
 
-    /// Whether layers with a sliding window may be decoded past it: what the selector does itself stays within.
-    virtual bool knowsWindows() const { return false; }
-
-    /// Attends by itself, to single tokens: once the prompt is read, values lie by token in the blocks of sparse layers
-    /// ([blockSize][dim]), and new ones are appended likewise.
-    virtual bool valuesByToken() const { return false; }
-
-    virtual bool needsLogSums() const { return false; }
     /// Attention over a chunk of a prompt in an own way; args are those of full attention. @return whether it is done
     virtual bool attendPrompt(const DevicePromptChunk&, const cuda::PrefillAttentionArgs& /*args*/) { return false; }
     virtual void prompt(const DevicePromptChunk&) {}
@@ -143,19 +134,13 @@ public:
     virtual void append(const DeviceStep&) {}
     /// Hands scores (args.score = Given) or a choice (args.chosen) to the executor's selection, which follows.
     virtual void choose(const DeviceStep& step, cuda::SelectArgs& args) = 0;
-    /// Whether a layer's choice needs no more of the executor: it is resident, and attend() knows its blocks.
-    virtual bool lists(int /*layer*/) const { return false; }
-    /// Whether layers are chosen one layer ahead. The executor's: a choice of layer l+1 in layer l, where l+1 chooses.
-    virtual bool looksAhead() const { return false; }
-    /// Layer `target` = step.layer + 1 has not seen the step's token yet: its index lacks it (args.unseen is 1). With
-    /// ownDeviceTier the executor does nothing more; args are empty.
+    /// Where layers are chosen one layer ahead (Ahead::NextLayer) and the next one chooses. Layer `target` = step.layer
+    /// + 1 has not seen the step's token yet: its index lacks it (args.unseen is 1). With ownDeviceTier the executor
+    /// does nothing more; args are empty.
     virtual void lookAhead(const DeviceStep& /*step*/, int /*target*/, cuda::SelectArgs&) {}
-    /// Whether prompts may be read sparsely (SelectionSpec::sparsePrefill): choosePrompt then comes before the
-    /// attention of every piece of a chunk, whose x and q begin at its first token.
-    virtual bool readsPromptsSparsely() const { return false; }
+    /// With SelectionSpec::sparsePrefill, before the attention of every piece of a chunk, whose x and q begin at its
+    /// first token.
     virtual void choosePrompt(const DevicePromptChunk&, cuda::SelectArgs&) {}
-    /// The choice has its slots, and its transfers are under way before whatever is launched now.
-    virtual void refine(const DeviceStep&, const cuda::DecodeAttentionArgs&) {}
     /// May change what is attended, after the transfers. @return whether the output is written already
     virtual bool attend(const DeviceStep&, cuda::DecodeAttentionArgs&) { return false; }
     virtual void after(const DeviceStep&) {}
@@ -165,10 +150,5 @@ public:
     virtual void fill(int /*layer*/, const char* /*report*/, std::span<const int> /*active*/, LayerRecord&, StepRecord&,
                       std::size_t /*firstSelection*/) const {}
 };
-
-using DeviceSelectorMaker = std::unique_ptr<DeviceSelector> (*)(const ParameterValues&, const DeviceSelectorContext&);
-
-/// Null for a method that has no kernels of its own; one that is data under some parameters makes none then.
-DeviceSelectorMaker findDeviceSelector(std::string_view method);
 
 } // namespace kvscope

@@ -1,5 +1,4 @@
 // Stands in for the CUDA engine where the program was built without a CUDA compiler.
-#include "core/select/method.h"
 #include "core/session/engine.h"
 #include "core/session/gpu_bus_id.h"
 
@@ -24,8 +23,6 @@ int gpuNumber() {
     requireGpu();
     return 0;
 }
-
-bool runsOnCuda(const MethodEntry& method) { return !method.makeSelector; }
 
 std::unique_ptr<DecodeEngine> makeCudaEngine(const EngineSetup&) {
     requireGpu();

@@ -13,6 +13,9 @@ LayerPlans::LayerPlans(int layers, const SelectionSpec& spec, const PlanChoices&
         plan.sparse = true;
         plan.ownTier = spec.ownDeviceTier;
         plan.offloaded = choices.offload && !plan.ownTier && !(spec.keepsLayer0 && i == 0);
+        plan.chosen = choices.ahead == Ahead::NextStep             ? Chosen::StepAhead
+                      : choices.ahead == Ahead::NextLayer && i > 0 ? Chosen::LayerAhead
+                                                                   : Chosen::InLayer;
         plan.indexed = blockIndex || choices.remembers;
     }
 }

@@ -3,25 +3,31 @@
 #pragma once
 
 #include "core/model/model_config.h"
+#include "core/plan/abilities.h"
 #include "core/plan/selection_spec.h"
 
 #include <vector>
 
 namespace kvscope {
 
+/// Where the choice of what a layer attends to is made.
+enum class Chosen : std::uint8_t { Never, InLayer, LayerAhead, StepAhead };
+
 struct LayerPlan {
     bool sparse = false;    // the method chooses what is attended; false: everything is
     bool offloaded = false; // blocks wait on the host, and chosen ones are loaded into slots on the device
     bool ownTier = false;   // the method keeps what is on the device itself (SelectionSpec::ownDeviceTier)
     bool indexed = false;   // the method, or the common block index, remembers something of every token
-    int window = 0;         // tokens that a query sees, itself included; 0: all that any sequence will have
+    Chosen chosen = Chosen::Never;
+    int window = 0; // tokens that a query sees, itself included; 0: all that any sequence will have
 };
 
 /// What the session chose, beside the method's specification.
 struct PlanChoices {
-    bool offload = true;    // false: nothing leaves the device
-    bool remembers = false; // the method has a selector of its own, which is told of every token
-    int longest = 0;        // tokens that the longest sequence may reach; 0: not known, every window counts
+    bool offload = true;     // false: nothing leaves the device
+    bool remembers = false;  // the method has a selector of its own, which is told of every token
+    Ahead ahead = Ahead::No; // as the method says (Abilities)
+    int longest = 0;         // tokens that the longest sequence may reach; 0: not known, every window counts
 };
 
 class LayerPlans {

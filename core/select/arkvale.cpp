@@ -2,6 +2,7 @@
 // important ones leave.
 #include "core/select/arkvale_budget.h"
 #include "core/select/common_parameters.h"
+#include "core/select/memory_sizes.h"
 #include "core/select/next_query.h"
 #include "core/select/page_digests.h"
 #include "core/select/range_products.h"
@@ -45,7 +46,6 @@ public:
                 heads_.push_back({PageDigests(context.shape.dim, context.spec.blockSize, tokens, digest), {}});
     }
 
-    Needs needs() const override { return {.input = ahead_, .prompt = true, .ahead = ahead_}; }
     void prompt(const PromptChunk& chunk) override {
         if (chunk.first + chunk.n < chunk.promptTokens) return;
         const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
@@ -244,12 +244,19 @@ MethodEntry arkValeMethod() {
         "Keeps a budget of pages on the device and attends to all of them. A digest of every page bounds q.k; the "
         "pages "
         "of the highest bounds are recalled, the resident ones of the lowest leave. One page set for the whole layer.";
-    entry.ownWindow = true;
     Parameter pageSize = select::blockSize();
     pageSize.defaultValue = "32";
     entry.parameters = {
         pageSize,
-        {"page_budget", ParameterType::Integer, "128", 1, 65536, "blocks", "Resident pages, all attended.", {}},
+        {"page_budget",
+         ParameterType::Integer,
+         "128",
+         1,
+         65536,
+         "blocks",
+         "Resident pages, all attended.",
+         {},
+         [](const SparseConfig& c) { return select::whereBudgeted(c, c.totalBlocks); }},
         {"page_topks",
          ParameterType::Integer,
          "0",
@@ -291,7 +298,8 @@ MethodEntry arkValeMethod() {
          1024,
          "layers",
          "First layers that use full attention and keep their whole cache on the device.",
-         {}},
+         {},
+         select::noLayers},
         {"prefetch_layers",
          ParameterType::Integer,
          "0",
@@ -319,6 +327,23 @@ MethodEntry arkValeMethod() {
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<ArkVale>(context, values);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(arkvaleOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.prompt = a.scores = true;
+        if (use.values.integer("prefetch_layers") == 0) return a;
+        a.input = true;
+        a.ahead = Ahead::NextLayer;
+        a.latent = false; // the next layer's queries come from the projection of plain heads
+        return a;
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        std::vector<MemoryNeed> needs{select::indexOf("digests", "page digests", Per::KvHead,
+                                                      (2 * s.blocks + s.format.blockTokens) * s.dim * s.number)};
+        if (s.gpu) needs.push_back(select::indexOf("resident_pages", "resident pages", Per::KvHead, s.blocks));
+        return needs;
     };
     return entry;
 }

@@ -2,6 +2,7 @@
 // step's query is what the next step finds there, so that its transfers have a whole step to arrive.
 #include "core/select/common_parameters.h"
 #include "core/select/label_index.h"
+#include "core/select/memory_sizes.h"
 #include "core/select/range_products.h"
 
 #include "kernels/base/error.h"
@@ -22,7 +23,6 @@ public:
                   select::ChannelRule::ProductOfMaxima),
           heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)) {}
 
-    Needs needs() const override { return {.prompt = true, .ahead = lag_ && context_.offload}; }
     void prompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
     void append(std::span<HeadStep> heads) override {
@@ -145,7 +145,6 @@ MethodEntry asyncTlsMethod() {
         "Key ranges choose blocks, four-bit labels choose tokens inside them. With a lag of one step the tokens come "
         "from the blocks that the step before chose, so that transfers overlap a whole step; what that misses is "
         "recorded. Channels come from double_sparsity.safetensors beside the model, or else from the prompt.";
-    entry.ownWindow = true;
     entry.parameters = {
         select::blockSize(),
         {"k_b",
@@ -155,7 +154,8 @@ MethodEntry asyncTlsMethod() {
          65536,
          "blocks",
          "Blocks each KV head keeps on the device as candidates, sink and window included; the newest comes on top.",
-         {}},
+         {},
+         [](const SparseConfig& c) { return select::whereBudgeted(c, c.totalBlocks); }},
         {"k_t", ParameterType::Integer, "512", 1, 1 << 24, "tokens", "Tokens each KV head attends.", {}},
         {"d_c",
          ParameterType::Integer,
@@ -203,6 +203,24 @@ MethodEntry asyncTlsMethod() {
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<AsyncTls>(context, values);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(asyncTlsOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.prompt = a.scores = true;
+        a.valuesByToken = use.backend == Backend::Cuda;
+        const bool early = use.values.text("lag") == "1" && (use.backend == Backend::Cuda || use.offload);
+        if (early) a.ahead = Ahead::NextStep;
+        return a;
+    };
+    entry.attendsAtMost = [](const MethodUse& use, ContextLength) { // inside its blocks
+        return std::min<std::int64_t>(std::int64_t(use.spec.budgetBlocks()) * use.spec.blockSize,
+                                      use.values.integer("k_t"));
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        const std::int64_t channels = std::min<std::int64_t>(use.values.integer("d_c"), s.dim);
+        return {select::labelsOf(s, channels, use.values.text("label_bits") == "4")};
     };
     return entry;
 }

@@ -2,10 +2,16 @@
 
 #include "kernels/base/error.h"
 
+#include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
 
 namespace kvscope::select {
+namespace {
+
+std::optional<std::string> number(int value) { return std::to_string(value); }
+
+} // namespace
 
 Parameter blockSize() {
     return {"block_size",
@@ -15,7 +21,8 @@ Parameter blockSize() {
             256,
             "tokens",
             "Tokens of one KV block: the unit of selection and of transfer. A multiple of 16.",
-            {}};
+            {},
+            [](const SparseConfig& c) { return number(c.blockSize); }};
 }
 Parameter sinkBlocks() {
     return {"sink_blocks",
@@ -25,7 +32,8 @@ Parameter sinkBlocks() {
             64,
             "blocks",
             "First blocks of the sequence, always attended.",
-            {}};
+            {},
+            [](const SparseConfig& c) { return number(c.sinkBlocks); }};
 }
 Parameter windowBlocks(int defaultBlocks) {
     return {"window_blocks",
@@ -35,7 +43,8 @@ Parameter windowBlocks(int defaultBlocks) {
             4096,
             "blocks",
             "Most recent blocks, always attended; see window_adds_current.",
-            {}};
+            {},
+            [](const SparseConfig& c) { return number(c.windowBlocks); }};
 }
 Parameter windowAddsCurrent() {
     return {"window_adds_current",
@@ -45,7 +54,8 @@ Parameter windowAddsCurrent() {
             1,
             "",
             "On: the current block comes on top of window_blocks, as the public kernels count. Off: it is one of them.",
-            {}};
+            {},
+            [](const SparseConfig& c) { return std::optional<std::string>(c.windowAddsCurrent ? "true" : "false"); }};
 }
 Parameter totalBlocks() {
     return {"total_blocks",
@@ -55,10 +65,19 @@ Parameter totalBlocks() {
             65536,
             "blocks",
             "Blocks each KV head attends in total, sink and window included.",
-            {}};
+            {},
+            [](const SparseConfig& c) { return c.totalBlocks > 0 ? number(c.totalBlocks) : std::nullopt; }};
 }
 Parameter kernelSize() {
-    return {"kernel_size", ParameterType::Integer, "32", 1, 256, "tokens", "Tokens averaged into one pooled key.", {}};
+    return {"kernel_size",
+            ParameterType::Integer,
+            "32",
+            1,
+            256,
+            "tokens",
+            "Tokens averaged into one pooled key.",
+            {},
+            [](const SparseConfig& c) { return number(c.kernelSize); }};
 }
 Parameter kernelStride() {
     return {"kernel_stride",
@@ -68,7 +87,8 @@ Parameter kernelStride() {
             256,
             "tokens",
             "Distance between pooled keys; divides block_size and is at most kernel_size.",
-            {}};
+            {},
+            [](const SparseConfig& c) { return number(c.kernelStride); }};
 }
 Parameter denseLen(int defaultTokens) {
     return {"dense_len",
@@ -78,7 +98,8 @@ Parameter denseLen(int defaultTokens) {
             1 << 24,
             "tokens",
             "Dense attention while fewer tokens are cached; 0: always sparse.",
-            {}};
+            {},
+            [](const SparseConfig& c) { return number(std::max(0, c.denseLen)); }};
 }
 Parameter bias() {
     return {
@@ -117,6 +138,28 @@ Parameter prefill() {
 Parameter labelBits() {
     return {"label_bits", ParameterType::Choice, "4", 0, 0, "bits", "Bits of a label's channel; 16: not quantised.",
             {"4", "16"}};
+}
+
+std::optional<std::string> trainedSelectBlocks(const SparseConfig& c) {
+    return c.queryAwareBlocks > 0 ? number(c.queryAwareBlocks) : std::nullopt;
+}
+std::optional<std::string> noLayers(const SparseConfig&) { return number(0); }
+
+int dynamicBlocks(const SparseConfig& c) {
+    return c.totalBlocks > 0 ? std::max(1, c.totalBlocks - c.sinkBlocks - c.windowBlocks) : 0;
+}
+std::optional<std::string> whereBudgeted(const SparseConfig& c, int value) {
+    return c.totalBlocks > 0 ? number(value) : std::nullopt;
+}
+std::optional<std::string> shareOfDynamicTokens(const SparseConfig& c, int numerator, int denominator) {
+    return whereBudgeted(c, dynamicBlocks(c) * c.blockSize * numerator / denominator);
+}
+
+Abilities usualAbilities(Backend backend) {
+    Abilities a;
+    a.latent = a.pastWindow = backend == Backend::Cpu;
+    a.headNorms = a.rowsIndependent = true;
+    return a;
 }
 
 namespace {

@@ -19,6 +19,22 @@ Parameter biasScale();
 Parameter prefill();
 Parameter labelBits();
 
+// How a parameter follows a checkpoint that was trained with sparse attention (Parameter::scale).
+/// select_blocks, where the checkpoint states it.
+std::optional<std::string> trainedSelectBlocks(const SparseConfig& config);
+/// 0: such a checkpoint chooses in every layer.
+std::optional<std::string> noLayers(const SparseConfig& config);
+/// Blocks that a query chooses freely, at least 1; 0: the checkpoint does not state how many there are in all.
+int dynamicBlocks(const SparseConfig& config);
+/// The value where the checkpoint states how many blocks there are in all, else nothing.
+std::optional<std::string> whereBudgeted(const SparseConfig& config, int value);
+/// A share of their tokens, rounded down; nothing where the checkpoint does not state how many there are.
+std::optional<std::string> shareOfDynamicTokens(const SparseConfig& config, int numerator, int denominator);
+
+/// What most methods with a selector of their own can do. On the CPU the executor's views hide windows, norms and the
+/// form of attention from them; on a GPU their kernels know plain KV heads within their windows.
+Abilities usualAbilities(Backend backend);
+
 /// Reads the shared ones that `values` holds into a spec: block size, grid, forced blocks, dense switch, bias, prefill.
 /// @throws Error(BadInput) when they contradict each other
 SelectionSpec commonSpec(const ParameterValues& values, const ModelConfig& config);

@@ -1,5 +1,6 @@
 // DMA in its original form: an eviction head chooses single tokens, whatever the query (methods 9.2).
 #include "core/select/common_parameters.h"
+#include "core/select/memory_sizes.h"
 #include "core/select/token_choice.h"
 
 #include <cmath>
@@ -19,7 +20,6 @@ public:
                 std::size_t(context.maxTokens[i / std::size_t(context.shape.layers * context.shape.kvHeads)]));
     }
 
-    Needs needs() const override { return {.prompt = true, .scores = false}; }
     void prompt(const PromptChunk& chunk) override {
         for (int token = 0; token < chunk.n; ++token)
             for (int g = 0; g < context_.shape.kvHeads; ++g)
@@ -69,12 +69,18 @@ MethodEntry dmaTokenMethod() {
     entry.summary =
         "The tokens of the highest eviction score are attended, each KV head its own; below the budget that is full "
         "attention. What is left out never comes back, so nothing is transferred.";
-    entry.ownWindow = true;
-    entry.parameters = {
-        select::blockSize(),
-        {"budget_tokens", ParameterType::Integer, "2048", 1, 1 << 24, "tokens", "Tokens each KV head attends.", {}},
-        select::bias(),
-        select::biasScale()};
+    entry.parameters = {select::blockSize(),
+                        {"budget_tokens",
+                         ParameterType::Integer,
+                         "2048",
+                         1,
+                         1 << 24,
+                         "tokens",
+                         "Tokens each KV head attends.",
+                         {},
+                         [](const SparseConfig& c) { return select::shareOfDynamicTokens(c, 1, 1); }},
+                        select::bias(),
+                        select::biasScale()};
     entry.make = [](const ParameterValues& values, const ModelConfig& config) {
         SelectionSpec spec = select::commonSpec(values, config);
         select::setTokenBudget(spec, values.integer("budget_tokens"));
@@ -83,6 +89,18 @@ MethodEntry dmaTokenMethod() {
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<DmaToken>(context, values);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(dmaTokenOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.prompt = true;
+        return a;
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        std::vector<MemoryNeed> needs = select::keptTokens(s, s.atMost(use.values.integer("budget_tokens")), 8);
+        needs.push_back(select::indexOf("token_scores", "eviction scores", Per::KvHead, s.tokens * 4));
+        return needs;
     };
     return entry;
 }

@@ -1,6 +1,7 @@
 // Double Sparsity (Yang et al., 2024): tokens scored by a few calibrated channels of their keys, kept in four bits.
 #include "core/select/common_parameters.h"
 #include "core/select/label_index.h"
+#include "core/select/memory_sizes.h"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +18,6 @@ public:
           labels_(context, std::max(1, context.shape.dim / values.integer("group_factor")), bits_,
                   select::ChannelRule::MeanProduct) {}
 
-    Needs needs() const override { return {.prompt = true}; }
     void prompt(const PromptChunk& chunk) override { labels_.prompt(chunk); }
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
         labels_.promptDone(layer, sequence, tokens);
@@ -105,6 +105,22 @@ MethodEntry doubleSparsityMethod() {
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<DoubleSparsity>(context, values);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(doubleSparsityOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.prompt = a.scores = true;
+        return a;
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        const std::int64_t channels = std::clamp<std::int64_t>(s.dim / use.values.integer("group_factor"), 1, s.dim);
+        std::vector<MemoryNeed> needs{select::labelsOf(s, channels, use.values.text("label_bits") == "4")};
+        if (!s.gpu) return needs;
+        const std::int64_t heavy = s.atMost(use.values.integer("heavy_tokens"));
+        needs.push_back(select::kvOf("chosen_kv", "chosen tokens", MemoryTier::Device, s.kvBytes(heavy)));
+        needs.push_back(select::kvOf("token_store", "the KV store", MemoryTier::Host, s.kvBytes(s.tokens)));
+        return needs;
     };
     return entry;
 }

@@ -1,5 +1,6 @@
 // H2O (Zhang et al., NeurIPS 2023): heavy hitters by accumulated attention, and recent tokens. The rest is gone.
 #include "core/select/common_parameters.h"
+#include "core/select/memory_sizes.h"
 #include "core/select/token_choice.h"
 
 #include <algorithm>
@@ -19,7 +20,6 @@ public:
           heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
           promptMass_(std::size_t(context.rules.queryHeads)), logits_(promptMass_.size()) {}
 
-    Needs needs() const override { return {.prompt = true, .scores = false, .after = true, .promptAttention = true}; }
     void attendPrompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override {
@@ -148,6 +148,15 @@ void H2o::accumulate(HeadStep& item) {
     evict(head);
 }
 
+/// Heavy hitters, recent tokens and the newest one.
+std::int64_t attendedTokens(const ParameterValues& values, int promptTokens) {
+    const auto share = [&](const char* count, const char* ratio) {
+        const int asked = values.integer(count);
+        return std::max<std::int64_t>(1, asked > 0 ? asked : std::int64_t(values.number(ratio) * promptTokens));
+    };
+    return share("heavy_tokens", "heavy_ratio") + share("recent_tokens", "recent_ratio") + 1;
+}
+
 } // namespace
 
 MethodEntry h2oMethod() {
@@ -190,6 +199,20 @@ MethodEntry h2oMethod() {
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<H2o>(context, values);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(h2oOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.prompt = a.after = a.promptAttention = true;
+        a.logSums = use.backend == Backend::Cuda;
+        return a;
+    };
+    entry.attendsAtMost = [](const MethodUse& use, ContextLength length) {
+        return attendedTokens(use.values, length.prompt);
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        return select::keptTokens(s, s.atMost(attendedTokens(use.values, length.tokens())), s.gpu ? 16 : 12);
     };
     return entry;
 }

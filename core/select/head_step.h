@@ -17,7 +17,7 @@ struct TokenRows {
     const float* v = nullptr;     // [n, kvHeads*dim]; null when values are the beginning of the keys
     const float* score = nullptr; // [n, kvHeads] eviction scores; null without an eviction head
     float* out = nullptr;         // [n, queryHeads*valueDim] attention output
-    // Null unless the selector asks for them (Selector::needs).
+    // Null unless the selector asks for them (Abilities).
     const float *plainQ = nullptr, *plainK = nullptr; // q and k before rotation
     const float* input = nullptr;                     // [n, hidden] the layer's normalised input
 };

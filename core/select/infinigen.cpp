@@ -5,6 +5,7 @@
 #include "core/math/symmetric_eigen.h"
 #include "core/select/common_parameters.h"
 #include "core/select/lookahead.h"
+#include "core/select/memory_sizes.h"
 #include "core/select/next_query.h"
 
 #include "kernels/base/error.h"
@@ -28,7 +29,6 @@ public:
         : LookaheadSelector(context), dims_(std::size_t(dims)), warmUp_(warmUp),
           heads_(std::size_t(context.sequences() * context.shape.layers * context.shape.kvHeads)) {}
 
-    Needs needs() const override { return {.input = true, .prompt = true, .ahead = true}; }
     void prompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override;
@@ -206,6 +206,20 @@ MethodEntry infinigenMethod() {
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<InfinigenSelector>(context, values.integer("partial_dims"),
                                                    values.integer("warmup_tokens"));
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(infinigenOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.input = a.prompt = a.scores = true;
+        a.ahead = Ahead::NextLayer;
+        a.latent = false; // the next layer's queries come from the projection of plain heads
+        return a;
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        const std::int64_t tokens = s.gpu ? s.blocks * s.format.blockTokens : s.tokens;
+        return {select::indexOf("partial_keys", "partial keys", Per::KvHead,
+                                (tokens + s.dim) * use.values.integer("partial_dims") * s.number)};
     };
     return entry;
 }

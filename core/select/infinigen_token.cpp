@@ -3,6 +3,7 @@
 //   2024)
 #include "core/math/symmetric_eigen.h"
 #include "core/select/common_parameters.h"
+#include "core/select/memory_sizes.h"
 #include "core/select/next_query.h"
 #include "core/select/token_choice.h"
 
@@ -29,7 +30,6 @@ public:
           chosen_(std::size_t(context.sequences() * context.rules.queryHeads)),
           unions_(std::size_t(context.sequences() * context.shape.kvHeads)), attended_(chosen_.size()) {}
 
-    Needs needs() const override { return {.input = true, .prompt = true, .scores = false, .ahead = true}; }
     void prompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override;
@@ -274,7 +274,6 @@ MethodEntry infinigenTokenMethod() {
     entry.summary = "The original form: each query head guesses its next query, scores every key along the few "
                     "directions that matter to it and fetches the best tokens one layer ahead, as many as come near "
                     "the best on average. Nothing is cached. The first layer attends to everything.";
-    entry.ownWindow = true;
     entry.parameters = {
         select::blockSize(),
         {"partial_ratio",
@@ -327,6 +326,24 @@ MethodEntry infinigenTokenMethod() {
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<InfinigenToken>(context, values);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(infinigenTokenOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.input = a.prompt = true;
+        a.ahead = Ahead::NextLayer;
+        a.latent = false;          // the next layer's queries come from the projection of plain heads
+        a.rowsIndependent = false; // all sequences of a batch fetch the same number of tokens
+        return a;
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        auto columns = std::max<std::int64_t>(1, std::int64_t(use.values.number("partial_ratio") * double(s.dim)));
+        if (s.gpu) columns = (columns + 7) / 8 * 8;
+        std::vector<MemoryNeed> needs{
+            select::indexOf("partial_keys", "partial keys", Per::QueryHead, (s.tokens + s.dim) * columns * s.number)};
+        if (s.gpu) needs.push_back(select::kvOf("token_store", "the KV store", MemoryTier::Host, s.kvBytes(s.tokens)));
+        return needs;
     };
     return entry;
 }

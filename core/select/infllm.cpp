@@ -2,6 +2,7 @@
 // attended as if they all lay at the edge of the local window.
 #include "core/select/common_parameters.h"
 #include "core/select/infllm_budget.h"
+#include "core/select/memory_sizes.h"
 #include "core/select/token_choice.h"
 
 #include "kernels/base/aligned_buffer.h"
@@ -20,9 +21,6 @@ class InfLlm final : public Selector {
 public:
     InfLlm(const SelectorContext& context, const ParameterValues& values);
 
-    Needs needs() const override {
-        return {.plain = true, .prompt = true, .after = true, .promptAttention = together_ > 0, .ownKeys = true};
-    }
     void attendPrompt(const PromptChunk& chunk) override;
     void prompt(const PromptChunk& chunk) override {
         if (together_ > 0) return;
@@ -469,7 +467,8 @@ MethodEntry infLlmMethod() {
          1 << 20,
          "tokens",
          "First tokens, always attended; rounded up to whole blocks.",
-         {}},
+         {},
+         [](const SparseConfig& c) { return select::whereBudgeted(c, c.sinkBlocks * c.blockSize); }},
         {"local_tokens",
          ParameterType::Integer,
          "4096",
@@ -478,8 +477,17 @@ MethodEntry infLlmMethod() {
          "tokens",
          "Local window, attended at true distances; its oldest block is attended whole. Also the distance at which all "
          "other tokens seem to be.",
-         {}},
-        {"topk_blocks", ParameterType::Integer, "16", 0, 65536, "blocks", "Blocks of distant context attended.", {}},
+         {},
+         [](const SparseConfig& c) { return select::whereBudgeted(c, std::max(1, c.windowBlocks) * c.blockSize); }},
+        {"topk_blocks",
+         ParameterType::Integer,
+         "16",
+         0,
+         65536,
+         "blocks",
+         "Blocks of distant context attended.",
+         {},
+         [](const SparseConfig& c) { return select::whereBudgeted(c, select::dynamicBlocks(c)); }},
         {"cached_blocks",
          ParameterType::Integer,
          "32",
@@ -487,7 +495,8 @@ MethodEntry infLlmMethod() {
          65536,
          "blocks",
          "Blocks of distant context that stay on the device.",
-         {}},
+         {},
+         [](const SparseConfig& c) { return select::whereBudgeted(c, 2 * select::dynamicBlocks(c)); }},
         {"score_decay",
          ParameterType::Number,
          "0.1",
@@ -544,6 +553,28 @@ MethodEntry infLlmMethod() {
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<InfLlm>(context, values);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(infllmOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.plain = a.prompt = a.scores = a.after = a.ownKeys = true;
+        a.promptAttention = use.values.text("prefill") == "sparse";
+        a.sparsePrompt = use.backend == Backend::Cpu;
+        return a;
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        std::vector<MemoryNeed> needs{
+            select::indexOf("representatives", "representative keys", Per::QueryHead, s.blocks * s.dim * s.number)};
+        if (!s.gpu) {
+            needs.push_back(select::indexOf("mass", "attention received", Per::QueryHead, s.tokens * 8));
+            return needs;
+        }
+        const ContextBudget budget(use.values);
+        const std::int64_t ring = std::min<std::int64_t>(budget.localBlocks, s.blocks) * s.format.blockTokens;
+        needs.push_back(select::indexOf("plain_keys", "keys before rotation", Per::KvHead, ring * s.dim * s.number));
+        needs.push_back(select::indexOf("mass", "attention received", Per::QueryHead, ring * 4));
+        return needs;
     };
     return entry;
 }

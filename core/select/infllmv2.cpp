@@ -119,6 +119,14 @@ MethodEntry infllmV2Method() {
         if (values.text("lse") == "exact") return nullptr; // is data
         return std::make_unique<CompressedLse>(context);
     };
+    entry.onDevice = KVSCOPE_ON_DEVICE(infllmV2OnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        if (use.values.text("lse") == "exact") return dataAbilities(use.spec);
+        Abilities a = select::usualAbilities(use.backend);
+        a.scores = true;
+        a.sparsePrompt = use.backend == Backend::Cpu;
+        return a;
+    };
     return entry;
 }
 

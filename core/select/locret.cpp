@@ -1,6 +1,7 @@
 // Locret (Huang et al., 2024): trained retaining heads score every token once; each KV head keeps the best of what it
 // has read so far, chunk by chunk, and forgets the rest for good.
 #include "core/select/common_parameters.h"
+#include "core/select/memory_sizes.h"
 #include "core/select/retaining_heads.h"
 #include "core/select/token_choice.h"
 
@@ -27,7 +28,6 @@ public:
           heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
           views_(std::size_t(context.shape.kvHeads)), gathered_(views_.size()) {}
 
-    Needs needs() const override { return {.plain = true, .prompt = true, .scores = false, .promptAttention = true}; }
     void attendPrompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int, std::vector<PrefetchRequest>&) override {
         for (int g = 0; g < context_.shape.kvHeads; ++g) evict(of(layer, sequence, g), stabilizers_);
@@ -201,10 +201,17 @@ MethodEntry locretMethod() {
         "A small trained network scores each token once from its query, key and value. The prompt is read in chunks; "
         "after each one a KV head keeps its last tokens and the best-scored others, and what is evicted is gone for "
         "the rest of the prompt too. Nothing is transferred.";
-    entry.ownWindow = true;
     entry.parameters = {
         select::blockSize(),
-        {"budget_tokens", ParameterType::Integer, "6000", 2, 1 << 24, "tokens", "Tokens each KV head keeps.", {}},
+        {"budget_tokens",
+         ParameterType::Integer,
+         "6000",
+         2,
+         1 << 24,
+         "tokens",
+         "Tokens each KV head keeps.",
+         {},
+         [](const SparseConfig& c) { return select::shareOfDynamicTokens(c, 1, 1); }},
         {"prefill_chunk",
          ParameterType::Integer,
          "3072",
@@ -212,7 +219,8 @@ MethodEntry locretMethod() {
          1 << 24,
          "tokens",
          "Prompt tokens read before the next eviction; they all see each other.",
-         {}},
+         {},
+         [](const SparseConfig& c) { return select::shareOfDynamicTokens(c, 64, 125); } /* the paper's 3072 of 6000 */},
         {"stabilizers",
          ParameterType::Integer,
          "2500",
@@ -220,7 +228,8 @@ MethodEntry locretMethod() {
          1 << 24,
          "tokens",
          "Last tokens of a chunk that stay whatever their score; fewer than budget_tokens.",
-         {}},
+         {},
+         [](const SparseConfig& c) { return select::shareOfDynamicTokens(c, 5, 12); } /* 2500 of 6000 */},
         {"local_len",
          ParameterType::Integer,
          "100",
@@ -248,6 +257,18 @@ MethodEntry locretMethod() {
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<Locret>(context, values);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(locretOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.plain = a.prompt = a.promptAttention = true;
+        a.latent = false; // it scores values of their own
+        a.headNorms = use.backend == Backend::Cpu;
+        return a;
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        return select::keptTokens(s, s.atMost(use.values.integer("budget_tokens")), 8);
     };
     return entry;
 }

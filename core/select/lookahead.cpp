@@ -10,10 +10,6 @@ LookaheadSelector::LookaheadSelector(const SelectorContext& context)
     : context_(context), next_(std::size_t(context.sequences() * context.shape.kvHeads)),
       prompt_(std::size_t(context.sequences())) {}
 
-Selector::Needs LookaheadSelector::needs() const {
-    return {.input = true, .prompt = context_.spec.sparsePrefill, .ahead = true};
-}
-
 void LookaheadSelector::rotate(float* x, int n, int heads, std::span<const std::int32_t> ropeRows) {
     select::rotateRows(context_, x, n, heads, ropeRows);
 }

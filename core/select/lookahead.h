@@ -14,7 +14,6 @@ class LookaheadSelector : public Selector {
 public:
     explicit LookaheadSelector(const SelectorContext& context);
 
-    Needs needs() const override;
     void prompt(const PromptChunk& chunk) override;
     void append(std::span<HeadStep> heads) override;
     void score(std::span<HeadStep> heads) override;

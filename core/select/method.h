@@ -1,7 +1,11 @@
-// The registry of methods. A method = one file in core/select + one line in registry.cpp.
+// The registry of methods. A method = one file in core/select + one line in registry.cpp; where it has kernels of its
+// own on the GPU, one file in core/cuda/select more.
 #pragma once
 
 #include "core/model/model_config.h"
+#include "core/plan/abilities.h"
+#include "core/plan/backend.h"
+#include "core/plan/memory_need.h"
 #include "core/plan/selection_spec.h"
 #include "core/select/parameters.h"
 
@@ -16,6 +20,38 @@ namespace kvscope {
 class Model;
 class Selector; // core/select/selector.h
 struct SelectorContext;
+class DeviceSelector; // core/cuda/device_selector.h
+struct DeviceSelectorContext;
+
+/// How a session uses a method: its checked parameters, what they came to, and where it runs.
+struct MethodUse {
+    const ParameterValues& values;
+    const SelectionSpec& spec;
+    const ModelConfig& config;
+    Backend backend = Backend::Cpu;
+    bool offload = true;          // false: nothing leaves the device
+    const Model* model = nullptr; // for weights that only the method knows; null: they are not counted
+};
+
+using DeviceSelectorMaker = std::unique_ptr<DeviceSelector> (*)(const ParameterValues&, const DeviceSelectorContext&);
+
+/// A method's kernels on the GPU. Every build knows whether they exist.
+struct DeviceHalf {
+    bool exists = false;
+    DeviceSelectorMaker make = nullptr; // null in a build without CUDA. A null result: the method is data there
+};
+
+/// The DeviceHalf whose selector the function `maker` makes; it is defined in core/cuda/select/.
+#ifdef KVSCOPE_HAVE_CUDA
+#define KVSCOPE_ON_DEVICE(maker)                                                                                       \
+    [] {                                                                                                               \
+        std::unique_ptr<DeviceSelector> maker(const ParameterValues&, const DeviceSelectorContext&);                   \
+        return DeviceHalf{true, maker};                                                                                \
+    }()
+#else
+#define KVSCOPE_ON_DEVICE(maker)                                                                                       \
+    DeviceHalf { true, nullptr }
+#endif
 
 struct MethodEntry {
     std::string name;    // registry id, e.g. "nosa"
@@ -26,20 +62,33 @@ struct MethodEntry {
     bool needsEvictionHead = false;
     bool needsForecastHeads = false;
     bool (*hasOwnWeights)(const Model&) = nullptr; // for weights that only this method knows
-    bool ownWindow = false; // sink and window stay the paper's, whatever block counts a checkpoint was trained with
     std::vector<Parameter> parameters;
     SelectionSpec (*make)(const ParameterValues& values, const ModelConfig& config) = nullptr;
     /// For a method that is more than its spec; null, or a null result: SpecSelector. Runs on the CPU backend.
     std::unique_ptr<Selector> (*makeSelector)(const ParameterValues& values, const SelectorContext& context) = nullptr;
+    DeviceHalf onDevice; // what makeSelector is on the CPU backend, on the GPU
+    /// Null: those of a method that is data, see dataAbilities. Declared by whoever declares makeSelector.
+    Abilities (*abilities)(const MethodUse& use) = nullptr;
+    /// Tokens that a KV head attends to at most in a step. Null: the budget of the spec.
+    std::int64_t (*attendsAtMost)(const MethodUse& use, ContextLength length) = nullptr;
+    /// What a sequence of this length takes beyond the blocks and the index that the spec states. Null: nothing.
+    std::vector<MemoryNeed> (*memory)(const MethodUse& use, ContextLength length) = nullptr;
+
+    /// A method without a selector of its own runs wherever the common kernels do.
+    bool runsOnCuda() const { return makeSelector == nullptr || onDevice.exists; }
 };
 
 /// All methods in the order they are shown.
 std::span<const MethodEntry> methods();
 /// @throws Error(BadInput) listing the known names
 const MethodEntry& findMethod(std::string_view name);
-/// Declared defaults overridden by what the checkpoint's configuration says.
+/// Declared defaults, overridden by what the checkpoint's configuration says (Parameter::scale).
 ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config);
 /// Whether the model, or what was learned beside it, has the weights that the method needs.
 bool hasWeightsFor(const MethodEntry& method, const Model& model);
+
+/// Of a method that is its spec: the common code of both backends executes it, on every model.
+Abilities dataAbilities(const SelectionSpec& spec);
+Abilities abilitiesOf(const MethodEntry& method, const MethodUse& use);
 
 } // namespace kvscope

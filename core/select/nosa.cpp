@@ -32,7 +32,8 @@ MethodEntry nosaMethod() {
          "blocks",
          "Query-aware blocks (k_q). With window_adds_current the current block takes one of them, as in the "
          "public code.",
-         {}},
+         {},
+         select::trainedSelectBlocks},
         select::kernelSize(),
         select::kernelStride(),
         select::denseLen(0),

@@ -3,11 +3,14 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace kvscope {
+
+struct SparseConfig; // core/model/model_config.h
 
 enum class ParameterType { Integer, Number, Boolean, Choice };
 constexpr const char* nameOf(ParameterType type) {
@@ -18,11 +21,20 @@ constexpr const char* nameOf(ParameterType type) {
 struct Parameter {
     std::string key;
     ParameterType type = ParameterType::Integer;
-    std::string defaultValue;         // as text; a checkpoint's configuration may override it (see resolveDefaults)
+    std::string defaultValue;         // as text; a checkpoint's configuration may override it (see scale)
     double min = 0, max = 0;          // Integer and Number
     std::string unit;                 // "blocks", "tokens", "" ...
     std::string help;                 // one sentence
     std::vector<std::string> choices; // Choice
+    /// The default under a checkpoint that was trained with sparse attention, as text, so that budgets keep their
+    /// proportion to what it was trained for; nothing: the declared one. Null: always the declared one.
+    std::optional<std::string> (*scale)(const SparseConfig&) = nullptr;
+
+    Parameter withScale(std::optional<std::string> (*scaled)(const SparseConfig&)) const {
+        Parameter changed = *this;
+        changed.scale = scaled;
+        return changed;
+    }
 };
 
 /// Values by key, always as checked text. Missing keys mean the declared default.

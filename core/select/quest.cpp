@@ -26,7 +26,6 @@ public:
                 digests_.emplace_back(context.shape.dim, context.spec.blockSize, tokens, *digest);
     }
 
-    Needs needs() const override { return {.prompt = !digests_.empty()}; }
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
         if (!context_.plans[layer].sparse) return;
         const int size = context_.cache.layout().blockSize;
@@ -174,7 +173,8 @@ MethodEntry questMethod() {
                          1024,
                          "layers",
                          "First layers that use full attention and keep their whole cache on the device.",
-                         {}},
+                         {},
+                         select::noLayers},
                         {"group",
                          ParameterType::Choice,
                          "sum",
@@ -221,6 +221,15 @@ MethodEntry questMethod() {
             return std::make_unique<QuestPerHead>(context, digest, select::remainingBlocks(values, context.spec, 0));
         if (!digest) return nullptr; // is data
         return std::make_unique<QuestProducts>(context, digest);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(questOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        const bool products = use.values.text("bound") != "max";
+        if (!products && use.values.text("group") != "per_query_head") return dataAbilities(use.spec);
+        Abilities a = select::usualAbilities(use.backend);
+        a.scores = a.pastWindow = true;
+        a.prompt = products;
+        return a;
     };
     return entry;
 }

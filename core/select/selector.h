@@ -15,6 +15,7 @@
 
 #include "core/model/model.h"
 #include "core/model/rope.h"
+#include "core/plan/abilities.h"
 #include "core/plan/layer_plan.h"
 #include "core/plan/selection_spec.h"
 #include "core/select/head_step.h"
@@ -33,6 +34,7 @@ struct SelectorContext {
     const Model& model;
     const SelectionSpec& spec;
     const LayerPlans& plans;
+    Abilities abilities; // the method's, as it is used: what the selector is called for
     const AttentionRules& rules;
     KvShape shape;
     const RopeTables& rope;
@@ -54,19 +56,7 @@ class Selector {
 public:
     virtual ~Selector() = default;
 
-    struct Needs {
-        bool plain = false;           // unrotated queries and keys
-        bool input = false;           // the layer's normalised input
-        bool prompt = false;          // calls of prompt and promptDone
-        bool scores = true;           // calls of score
-        bool ahead = false;           // calls of lookAhead and after, which may ask for blocks
-        bool after = false;           // calls of after
-        bool promptAttention = false; // attendPrompt in place of full attention over the prompt
-        bool ownKeys = false;         // attends with other keys than the model's, whose sums tell the oracle nothing
-    };
-    virtual Needs needs() const { return {}; }
-
-    /// Attention over a chunk of a prompt where a method has its own (Needs::promptAttention): writes rows.out.
+    /// Attention over a chunk of a prompt where a method has its own (Abilities::promptAttention): writes rows.out.
     virtual void attendPrompt(const PromptChunk&) {}
     /// Every chunk of every prompt, layer by layer, after its attention. The layers that attend to everything too.
     virtual void prompt(const PromptChunk&) {}

@@ -2,6 +2,7 @@
 // from the host.
 #include "core/math/symmetric_eigen.h"
 #include "core/select/common_parameters.h"
+#include "core/select/memory_sizes.h"
 #include "core/select/shadowkv_budget.h"
 #include "core/select/token_choice.h"
 
@@ -27,7 +28,6 @@ public:
           layers_(context.maxTokens.size() * std::size_t(context.shape.layers)),
           heads_(layers_.size() * std::size_t(context.shape.kvHeads)) {}
 
-    Needs needs() const override { return {.plain = true, .prompt = true, .ownKeys = true}; }
     void prompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void score(std::span<HeadStep> heads) override {
@@ -309,7 +309,6 @@ MethodEntry shadowKvMethod() {
         "values of the best and rebuilds their keys. Chunks that their mean describes badly, the last ones and all "
         "that "
         "is generated stay exact on the device.";
-    entry.ownWindow = true;
     entry.parameters = {
         select::blockSize(),
         {"chunk_tokens", ParameterType::Integer, "8", 1, 256, "tokens", "Tokens of a chunk; divides block_size.", {}},
@@ -323,7 +322,15 @@ MethodEntry shadowKvMethod() {
          "of "
          "1024.",
          {}},
-        {"budget_tokens", ParameterType::Integer, "2048", 1, 1 << 24, "tokens", "Tokens of the chosen chunks.", {}},
+        {"budget_tokens",
+         ParameterType::Integer,
+         "2048",
+         1,
+         1 << 24,
+         "tokens",
+         "Tokens of the chosen chunks.",
+         {},
+         [](const SparseConfig& c) { return select::shareOfDynamicTokens(c, 1, 1); }},
         {"outlier_tokens",
          ParameterType::Integer,
          "384",
@@ -331,7 +338,8 @@ MethodEntry shadowKvMethod() {
          1 << 24,
          "tokens",
          "Tokens of outlier chunks, kept exactly on top of the budget.",
-         {}},
+         {},
+         [](const SparseConfig& c) { return select::shareOfDynamicTokens(c, 3, 16); }},
         {"local_chunks",
          ParameterType::Integer,
          "4",
@@ -360,6 +368,37 @@ MethodEntry shadowKvMethod() {
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<ShadowKv>(context, values);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(shadowKvOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.plain = a.prompt = a.scores = a.ownKeys = true;
+        a.latent = false; // it rebuilds keys, which hold the values there
+        return a;
+    };
+    entry.attendsAtMost = [](const MethodUse& use, ContextLength length) { // and what fills no chunk
+        const ChunkBudget budget(use.values);
+        return std::int64_t(budget.chosen + budget.outliers + budget.local) * budget.chunk +
+               length.prompt % budget.chunk + length.added;
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        const ChunkBudget budget(use.values);
+        const std::int64_t width = use.config.kvHeads * s.dim;
+        std::int64_t rank = select::rankOf(use.values.integer("rank"), int(width));
+        if (s.gpu) rank = (rank + 15) / 16 * 16;
+        const std::int64_t chunks = std::max<std::int64_t>(0, s.tokens / budget.chunk - budget.local);
+        std::vector<MemoryNeed> needs{
+            select::indexOf("low_rank", "low-rank keys", Per::Row, (s.tokens + width) * rank * s.number),
+            select::indexOf("landmarks", "landmarks", Per::KvHead, chunks * s.dim * s.number)};
+        if (!s.gpu) return needs;
+        const std::int64_t outliers = std::min<std::int64_t>(budget.outliers, chunks),
+                           chosen = std::min<std::int64_t>(budget.chosen, chunks - outliers),
+                           pool = (chosen + outliers) * budget.chunk + s.tokens - chunks * budget.chunk;
+        needs.push_back(select::kvOf("chunk_pool", "KV slots", MemoryTier::Device, s.kvBytes(pool)));
+        needs.push_back(
+            select::kvOf("chunk_values", "the KV store", MemoryTier::Host, chunks * budget.chunk * s.dim * s.number));
+        return needs;
     };
     return entry;
 }

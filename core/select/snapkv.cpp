@@ -1,5 +1,6 @@
 // SnapKV (Li et al., NeurIPS 2024): the last tokens of the prompt vote once for what is kept of it.
 #include "core/select/common_parameters.h"
+#include "core/select/memory_sizes.h"
 #include "core/select/token_choice.h"
 
 #include "kernels/base/error.h"
@@ -21,7 +22,6 @@ public:
           heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
           queries_(std::size_t(window_ * context.rules.queryHeads * context.shape.dim)) {}
 
-    Needs needs() const override { return {.prompt = true, .scores = false}; }
     void prompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
         context_.kernels.forEach(context_.shape.kvHeads, [&](int g) { vote(layer, sequence, g, tokens); });
@@ -177,6 +177,20 @@ MethodEntry snapKvMethod() {
     entry.makeSelector = [](const ParameterValues& values,
                             const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<SnapKv>(context, values);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(snapKvOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.prompt = true;
+        a.logSums = use.backend == Backend::Cuda;
+        return a;
+    };
+    entry.attendsAtMost = [](const MethodUse& use, ContextLength length) {
+        return std::int64_t(std::min(use.values.integer("capacity_tokens"), length.prompt)) + length.added;
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        return select::keptTokens(s, s.atMost(use.values.integer("capacity_tokens")), 8);
     };
     return entry;
 }

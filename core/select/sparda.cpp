@@ -73,7 +73,8 @@ MethodEntry spardaMethod() {
          65536,
          "blocks",
          "Blocks by Forecast with backbone nosa. With window_adds_current the current block takes one of them.",
-         {}},
+         {},
+         select::trainedSelectBlocks},
         {"offload_layer0",
          ParameterType::Boolean,
          "true",
@@ -108,6 +109,14 @@ MethodEntry spardaMethod() {
     };
     entry.makeSelector = [](const ParameterValues&, const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<SpardaSelector>(context);
+    };
+    entry.onDevice = KVSCOPE_ON_DEVICE(spardaOnDevice);
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.input = a.scores = a.sparsePrompt = true;
+        a.prompt = use.spec.sparsePrefill;
+        a.ahead = Ahead::NextLayer;
+        return a;
     };
     return entry;
 }

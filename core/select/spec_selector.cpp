@@ -12,7 +12,6 @@ public:
         : kernels_(context.kernels), spec_(context.spec), rules_(context.rules), dim_(context.shape.dim),
           group_(context.group()) {}
 
-    Needs needs() const override { return {.scores = spec_.queryScore != QueryScore::None}; }
     void append(std::span<HeadStep> heads) override;
     void score(std::span<HeadStep> heads) override;
     void choose(std::span<HeadStep> heads) override;

@@ -2,12 +2,14 @@
 
 #include "core/cache/cache_policy.h"
 #include "core/plan/kv_format.h"
+#include "core/select/refusal.h"
 #include "core/session/engine.h"
 #include "core/session/sampler.h"
 
 #include <algorithm>
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -83,11 +85,20 @@ void refuseIdleCache(const SessionOptions& options, const MethodEntry& method, c
 
 } // namespace
 
-void checkCachePolicy(const std::string& name, const MethodEntry& method, const SelectionSpec& spec) {
+void checkCachePolicy(const std::string& name, const MethodEntry& method, const SelectionSpec& spec,
+                      const ModelConfig& config) {
     if (!findCachePolicy(name).byWorth || spec.ranksBlocks) return;
+    std::vector<std::string> able;
+    for (const MethodEntry& other : methods()) {
+        try {
+            if (other.make(resolveDefaults(other, config), config).ranksBlocks) able.push_back(other.name);
+        } catch (const Error&) { // not made for this model
+        }
+    }
     refuse(fmt::format("cache policy {} needs to know what blocks are worth, which method {} does not say", name,
                        method.name),
-           "use cache policy lru, or method infllm");
+           able.empty() ? std::string("use cache policy lru")
+                        : fmt::format("use cache policy lru, or method {}", fmt::join(able, ", ")));
 }
 
 double SessionSummary::tokensPerSecond() const {
@@ -151,20 +162,21 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
 
     const int sequences = int(prompts.size());
     const bool cuda = options.backend == Backend::Cuda;
-    EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, sink.level(), {}, parameters};
+    EngineSetup setup{model, prompts, options, spec, {}, 0, {}, {}, sink.level(), {}, parameters, {}, {}};
     setup.makeSelector = [this](const SelectorContext& context) {
         auto selector = method.makeSelector ? method.makeSelector(parameters, context) : nullptr;
         return selector ? std::move(selector) : makeSpecSelector(context);
     };
-    if (cuda && method.makeSelector) requireGpu(); // the first reason, where there is none
-    if (cuda && !runsOnCuda(method))
-        throw Error(ErrorKind::Unsupported, fmt::format("method {} does not run on the CUDA backend yet", method.name),
-                    "use --backend cpu");
-    const std::int64_t blockBytes = kvFormat(options.backend, config, spec).blockBytes();
     for (const auto& prompt : prompts) setup.maxTokens.push_back(int(prompt.size()) + options.maxNewTokens);
     const int longest = *std::max_element(setup.maxTokens.begin(), setup.maxTokens.end());
+    const MethodUse use{parameters, spec, config, options.backend, options.offload, model.get()};
+    if (cuda && method.makeSelector) requireGpu(); // the first reason, where there is none
+    refuseUnable(method, use, longest, model.get());
+    setup.abilities = abilitiesOf(method, use);
+    const std::int64_t blockBytes = kvFormat(options.backend, config, spec).blockBytes();
     const int maxBlocks = spec.grid.blocks(longest);
-    setup.plans = LayerPlans(config, spec, {options.offload, method.makeSelector != nullptr, longest});
+    setup.plans =
+        LayerPlans(config, spec, {options.offload, method.makeSelector != nullptr, setup.abilities.ahead, longest});
     const int offloadedLayers = setup.plans.offloaded();
     if (offloadedLayers > 0) {
         const int needed = std::min(
@@ -187,7 +199,7 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
         refuseIdleCache(options, method, spec);
     }
     if (options.cachePolicy.empty()) options.cachePolicy = "keep-selected";
-    checkCachePolicy(options.cachePolicy, method, spec);
+    checkCachePolicy(options.cachePolicy, method, spec, config);
     setup.cachePolicy = options.cachePolicy;
     engine = cuda ? makeCudaEngine(setup) : makeCpuEngine(setup);
     generated.resize(std::size_t(sequences));

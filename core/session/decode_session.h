@@ -50,7 +50,8 @@ struct SessionOptions {
 };
 
 /// @throws Error(BadInput) where no such policy exists, or it goes by what blocks are worth and the method does not say
-void checkCachePolicy(const std::string& name, const MethodEntry& method, const SelectionSpec& spec);
+void checkCachePolicy(const std::string& name, const MethodEntry& method, const SelectionSpec& spec,
+                      const ModelConfig& config);
 
 struct SessionSummary {
     int promptTokens = 0, steps = 0;          // decode steps done

@@ -2,6 +2,7 @@
 // checks options, follows sequences, samples and hands records over.
 #pragma once
 
+#include "core/plan/memory_need.h"
 #include "core/select/selector.h"
 #include "core/session/decode_session.h"
 #include "core/session/stage_clock.h"
@@ -36,6 +37,9 @@ struct EngineSetup {
     RecordLevel level = RecordLevel::Counters;
     std::function<std::unique_ptr<Selector>(const SelectorContext&)> makeSelector; // CPU backend
     ParameterValues parameters;                                                    // of the method; CUDA backend
+    Abilities abilities;                                                           // of the method, as it is used
+    /// What the method takes for a sequence of this length; empty: nothing.
+    std::function<std::vector<MemoryNeed>(ContextLength)> methodMemory;
 };
 
 class DecodeEngine {
@@ -63,9 +67,6 @@ public:
 
 /// @throws Error(Device | Unsupported) in a sentence when this program or machine cannot run the CUDA backend
 void requireGpu();
-
-/// Whether the CUDA backend has the method's kernels; false also where a program built without CUDA cannot know.
-bool runsOnCuda(const MethodEntry& method);
 
 std::unique_ptr<DecodeEngine> makeCpuEngine(const EngineSetup& setup);
 /// @throws Error(Unsupported) where this program was built without CUDA or the model is outside its shapes,

@@ -2,6 +2,7 @@
 
 #include "core/cuda/model_limits.h"
 #include "core/plan/layer_plan.h"
+#include "core/select/refusal.h"
 #include "core/session/method_memory.h"
 
 #include <algorithm>
@@ -65,14 +66,15 @@ MethodFit fitOf(const MethodEntry& method, const Model& model) {
         fit.remark = fmt::format("needs {}, and {} has none", method.needs, model.name());
         return fit;
     }
+    SelectionSpec spec;
     try {
-        method.make(resolveDefaults(method, model.config()), model.config());
+        spec = method.make(resolveDefaults(method, model.config()), model.config());
     } catch (const Error& error) { // the model's shape is not one the method is made for
         fit.applies = false;
         fit.remark = error.what();
         return fit;
     }
-    if (const std::string windows = windowsOf(model.config()); !windows.empty() && method.name != "full") {
+    if (const std::string windows = windowsOf(model.config()); !windows.empty() && !spec.dense) {
         fit.remark = fmt::format("chooses among the blocks in sight: {}", windows);
     }
     return fit;
@@ -163,7 +165,7 @@ ModelSummary summarize(const Model& model) {
     return s;
 }
 
-std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) {
+std::vector<SessionMemory> memoryNeeds(const Model& model, int context, int batch) {
     const ModelConfig& c = model.config();
     if (context < 1 || context > c.maxPositions)
         throw Error(ErrorKind::BadInput,
@@ -172,7 +174,7 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
     if (batch < 1 || batch > 256)
         throw Error(ErrorKind::BadInput, fmt::format("a batch of {} sequences is out of range", batch),
                     "use 1 to 256 sequences");
-    std::vector<MemoryNeed> needs;
+    std::vector<SessionMemory> needs;
     const bool gpuToo = gpuProblem(model).empty();
     for (const MethodEntry& method : methods()) {
         if (!fitOf(method, model).applies) continue;
@@ -181,10 +183,10 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
         if (!model.hasEvictionHead()) spec.bias.scale = 0.f;
         for (const Backend backend : {Backend::Cpu, Backend::Cuda}) {
             const bool gpu = backend == Backend::Cuda;
-            if (gpu && (!gpuToo || !gpuTakes(method, c, context))) continue;
-            const MethodMemory own = methodMemory(method, values, spec, c, context, batch, gpu);
+            if (gpu && (!gpuToo || !couldRun(method, c, backend, context))) continue;
+            const MethodMemory own = methodMemory(method, {values, spec, c, backend}, {context, 0}, batch);
             const KvEstimate kv = estimateKv(model, spec, context, batch, true, std::nullopt, backend);
-            MemoryNeed need;
+            SessionMemory need;
             need.method = method.name;
             need.backend = backend;
             need.hostKvBytes = kv.hostBytes;
@@ -195,7 +197,8 @@ std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch) 
             }
             need.indexBytes = kv.indexBytes + own.indexBytes;
             need.blockSlots = kv.blockSlots;
-            if (own.ownTiers) { // what is left to the common tiers: the CPU's store, layers that attend to everything
+            if (spec.ownDeviceTier) { // what is left to the common tiers: the CPU's store, layers that attend to
+                                      // everything
                 if (gpu) need.hostKvBytes = own.hostKvBytes;
                 need.deviceKvBytes = gpu ? own.deviceKvBytes + denseLayersBytes(model, spec, context, batch) : 0;
                 need.blockSlots = own.blockSlots;

@@ -37,7 +37,7 @@ struct ModelSummary {
 ModelSummary summarize(const Model& model);
 
 /// Memory of one session with the checkpoint's own parameters.
-struct MemoryNeed {
+struct SessionMemory {
     std::string method;
     Backend backend = Backend::Cpu;
     std::int64_t hostKvBytes = 0, deviceKvBytes = 0, indexBytes = 0;
@@ -49,6 +49,6 @@ struct MemoryNeed {
 
 /// One entry per method that applies and backend that can run the model with it. On the CPU the device tier is a part
 /// of ordinary memory. @throws Error(BadInput) when context or batch is out of range
-std::vector<MemoryNeed> memoryNeeds(const Model& model, int context, int batch);
+std::vector<SessionMemory> memoryNeeds(const Model& model, int context, int batch);
 
 } // namespace kvscope

@@ -28,9 +28,10 @@ std::vector<std::int32_t> prompt() {
     return ids;
 }
 
-/// By their papers: those that never fetch, and those that fetch tokens, values or nothing in whole blocks.
-const std::set<std::string> kOwnTier{"h2o",      "snapkv", "dma-token",      "double-sparsity",
-                                     "shadowkv", "locret", "infinigen-token"};
+/// Of methods that never fetch, and of those that fetch tokens, values or nothing in whole blocks.
+bool hasOwnTier(const MethodEntry& method) {
+    return method.make(resolveDefaults(method, model()->config()), model()->config()).ownDeviceTier;
+}
 
 /// Small enough that a prompt of 110 tokens does not fit.
 Settings smallSettings(const std::string& method) {
@@ -96,7 +97,7 @@ class Combination : public ::testing::TestWithParam<std::string> {};
 TEST_P(Combination, RunsLikeTheResidentOneOrSaysWhyNot) {
     if (test::onCuda()) GTEST_SKIP() << "methods with a selector of their own run on the CPU";
     const std::string& method = GetParam();
-    const bool noBlocks = method == "full" || kOwnTier.count(method) > 0;
+    const bool noBlocks = method == "full" || hasOwnTier(findMethod(method));
     std::vector<std::string> policies{""};
     for (const CachePolicy& policy : cachePolicies()) policies.push_back(policy.name);
     int ran = 0, refused = 0;

@@ -17,16 +17,11 @@ using ::testing::ElementsAre;
 /// Chooses nothing by itself: the tests say what the items want.
 class GivenChoice final : public Selector {
 public:
-    explicit GivenChoice(bool ahead) : ahead_(ahead) {}
-    Needs needs() const override { return {.ahead = ahead_}; }
     void choose(std::span<HeadStep>) override {}
     Loads load(std::span<HeadStep>) override { return loads; }
     std::int64_t storedBytes(int, int tokens) const override { return tokens * 3; }
 
     Loads loads; // where the method keeps its own device tier
-
-private:
-    const bool ahead_;
 };
 
 /// Two layers of one KV head, blocks of 16 tokens, four device slots. The link moves 1 GB/s, a byte a nanosecond, after
@@ -45,9 +40,21 @@ protected:
         options.slots = 4;
         options.plans = LayerPlans(2, spec_, {.remembers = true});
         cache_ = std::make_unique<KvCache>(options, spec_, findCachePolicy("lru"));
-        context_ = std::make_unique<SelectorContext>(
-            SelectorContext{*kernels_, *cache_, *model(), spec_, cache_->plans(), rules_, options.shape, rope_, {kTokens}, true, false});
-        selector_ = std::make_unique<GivenChoice>(ahead);
+        Abilities abilities;
+        if (ahead) abilities.ahead = Ahead::NextLayer;
+        context_ = std::make_unique<SelectorContext>(SelectorContext{*kernels_,
+                                                                     *cache_,
+                                                                     *model(),
+                                                                     spec_,
+                                                                     cache_->plans(),
+                                                                     abilities,
+                                                                     rules_,
+                                                                     options.shape,
+                                                                     rope_,
+                                                                     {kTokens},
+                                                                     true,
+                                                                     false});
+        selector_ = std::make_unique<GivenChoice>();
         Link link;
         link.gigabytesPerSecond = 1;
         link.latencyUs = 0.1;

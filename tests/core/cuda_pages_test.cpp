@@ -105,7 +105,7 @@ class CudaAgainstCpu : public ::testing::TestWithParam<Case> {
 protected:
     void SetUp() override {
         if (!test::onCuda()) GTEST_SKIP() << "compares the GPU with the CPU: KVSCOPE_TEST_BACKEND=cuda";
-        if (!runsOnCuda(findMethod(GetParam().method))) GTEST_SKIP() << "the GPU backend does not have it";
+        if (!findMethod(GetParam().method).runsOnCuda()) GTEST_SKIP() << "the GPU backend does not have it";
     }
 };
 

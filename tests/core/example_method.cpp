@@ -1,6 +1,8 @@
 // The example of docs/adding-a-method.md: blocks are kept for their keys of small norm.
 //   A Simple and Effective L2 Norm-Based Strategy for KV Cache Compression (Devoto et al., 2024)
 #include "core/select/common_parameters.h"
+#include "core/select/memory_sizes.h"
+#include "core/select/selector.h"
 
 #include <algorithm>
 #include <cmath>
@@ -13,8 +15,6 @@ namespace {
 class SmallNormSelector final : public Selector {
 public:
     explicit SmallNormSelector(const SelectorContext& context) : context_(context) {}
-    Needs needs() const override { return {.prompt = true, .scores = false}; }
-
     void prompt(const PromptChunk& chunk) override { // every key of the prompt, chunk by chunk
         const int heads = context_.shape.kvHeads, dim = context_.shape.dim;
         for (int i = 0; i < chunk.n; ++i)
@@ -64,6 +64,15 @@ MethodEntry smallNormMethod() {
     };
     entry.makeSelector = [](const ParameterValues&, const SelectorContext& context) -> std::unique_ptr<Selector> {
         return std::make_unique<SmallNormSelector>(context);
+    };
+    entry.abilities = [](const MethodUse& use) {
+        Abilities a = select::usualAbilities(use.backend);
+        a.prompt = true; // calls of prompt
+        return a;
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        return {select::indexOf("norms", "smallest norms", Per::KvHead, s.blocks * 4)};
     };
     return entry;
 }

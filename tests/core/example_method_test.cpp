@@ -38,9 +38,19 @@ TEST(ExampleMethod, ChoosesTheBlocksOfTheSmallestNorms) {
     for (int i = 0; i < 1900; ++i) prompts[0].push_back(2 + (i * 733 + i * i) % (config.vocab - 2));
     SessionOptions options;
     const SelectionSpec spec = method.make(values, config);
-    EngineSetup setup{
-        model,           prompts,           options, spec, {2000}, 16, LayerPlans(config, spec, {.remembers = true}),
-        "keep-selected", RecordLevel::Full, {},      {}};
+    EngineSetup setup{model,
+                      prompts,
+                      options,
+                      spec,
+                      {2000},
+                      16,
+                      LayerPlans(config, spec, {.remembers = true}),
+                      "keep-selected",
+                      RecordLevel::Full,
+                      {},
+                      {},
+                      abilitiesOf(method, {values, spec, config}),
+                      {}};
     ASSERT_EQ(setup.spec.budgetBlocks(), 16);
     setup.makeSelector = [&](const SelectorContext& context) { return method.makeSelector(values, context); };
     const auto engine = makeCpuEngine(setup);

@@ -12,7 +12,6 @@ namespace {
 class GivenSelector final : public Selector {
 public:
     explicit GivenSelector(const StepRecord* const& step) : step_(step) {}
-    Needs needs() const override { return {.scores = false}; }
     void choose(std::span<HeadStep> heads) override {
         for (HeadStep& item : heads) {
             if (item.dense) continue;
@@ -55,6 +54,8 @@ std::vector<std::vector<float>> logitsWithBlocksOf(std::span<const StepRecord> s
                       LayerPlans(config, spec, {.remembers = true}),
                       "keep-selected",
                       RecordLevel::Full,
+                      {},
+                      {},
                       {},
                       {}};
     const StepRecord* current = nullptr;

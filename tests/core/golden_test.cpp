@@ -160,7 +160,7 @@ void compareOnGpu(const GoldenCase& c, const test::GoldenFile& golden, DecodeSes
 void runGolden(const GoldenCase& c, const std::shared_ptr<const Model>& model) {
     const test::GoldenFile golden(std::string(KVSCOPE_TEST_DATA) + "/golden/golden_" + c.file + ".safetensors");
     const std::string prefix = c.tensors();
-    if (test::onCuda() && !runsOnCuda(findMethod(c.method))) GTEST_SKIP() << c.method << " runs on the CPU backend";
+    if (test::onCuda() && !findMethod(c.method).runsOnCuda()) GTEST_SKIP() << c.method << " runs on the CPU backend";
     SessionOptions options;
     options.backend = test::backend();
     options.method = c.method;

@@ -82,8 +82,11 @@ MethodRun::MethodRun(const std::string& name, const Settings& settings, const Sh
     const CachePolicy& policy = findCachePolicy(shape.policy);
     KvCache cache(options, spec_, policy);
     const AttentionRules rules{kQueryHeads, 1.f / 8, {}};
-    const SelectorContext context{*kernels,      cache, *model,   spec_,         cache.plans(), rules,
-                                  options.shape, rope_, {tokens}, shape.offload, policy.byWorth};
+    const SelectorContext context{
+        *kernels, cache,         *model,
+        spec_,    cache.plans(), abilitiesOf(method, {values, spec_, model->config(), Backend::Cpu, shape.offload}),
+        rules,    options.shape, rope_,
+        {tokens}, shape.offload, policy.byWorth};
     auto selector = method.makeSelector ? method.makeSelector(values, context) : nullptr;
     if (!selector) selector = makeSpecSelector(context);
 

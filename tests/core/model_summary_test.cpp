@@ -2,8 +2,8 @@
 #include "core/session/model_summary.h"
 
 #include "core/kv/kv_cache.h"
+#include "core/select/refusal.h"
 #include "core/session/engine.h"
-#include "core/session/method_memory.h"
 #include "kernels/base/error.h"
 #include "tests/core/tiny_checkpoint.h"
 #include "tests/profiler/temporary_folder.h"
@@ -26,8 +26,8 @@ std::shared_ptr<const Model> family(const test::Folder& folder, const std::strin
     return Model::load(folder.path().string());
 }
 
-const MemoryNeed& need(const std::vector<MemoryNeed>& needs, const std::string& method, Backend backend) {
-    for (const MemoryNeed& entry : needs)
+const SessionMemory& need(const std::vector<SessionMemory>& needs, const std::string& method, Backend backend) {
+    for (const SessionMemory& entry : needs)
         if (entry.method == method && entry.backend == backend) return entry;
     throw std::runtime_error("no entry for " + method);
 }
@@ -64,7 +64,8 @@ TEST(ModelSummary, SaysWhyAMethodOrTheGpuCannotRunAModel) {
             EXPECT_THAT(fit.remark, HasSubstr("eviction head"));
         }
     }
-    for (const MemoryNeed& entry : memoryNeeds(*model, 300, 1)) EXPECT_EQ(entry.backend, Backend::Cpu) << entry.method;
+    for (const SessionMemory& entry : memoryNeeds(*model, 300, 1))
+        EXPECT_EQ(entry.backend, Backend::Cpu) << entry.method;
 }
 
 TEST(ModelSummary, NamesWindowsAndScales) {
@@ -122,7 +123,6 @@ TEST(ModelSummary, MemoryOfMethodsThatRememberMoreThanBlocks) {
             EXPECT_GT(need(needs, method.name, Backend::Cpu).indexBytes, 0) << method.name;
         }
     }
-    if (!runsOnCuda(findMethod("h2o"))) return; // built without CUDA
     EXPECT_EQ(need(needs, "arkvale", Backend::Cuda).indexBytes, places("arkvale") * ((2 * 100 + 64) * 64 * 2 + 100));
     // What is kept lies on the device in 21 blocks, in bf16, and nothing on the host.
     EXPECT_EQ(need(needs, "h2o", Backend::Cuda).hostKvBytes, 0);
@@ -131,13 +131,15 @@ TEST(ModelSummary, MemoryOfMethodsThatRememberMoreThanBlocks) {
     EXPECT_EQ(need(needs, "double-sparsity", Backend::Cuda).hostKvBytes, places("double-sparsity") * 6400 * 2 * 64 * 2);
     EXPECT_EQ(need(needs, "double-sparsity", Backend::Cuda).deviceKvBytes,
               places("double-sparsity") * 4 * 64 * 2 * 64 * 2);
+    // So do all keys and values of a method that fetches tokens one layer ahead.
+    EXPECT_EQ(need(needs, "infinigen-token", Backend::Cuda).hostKvBytes, places("infinigen-token") * 6400 * 2 * 64 * 2);
     // Values alone wait on the host; keys are made again from their low-rank form.
     EXPECT_EQ(need(needs, "shadowkv", Backend::Cuda).hostKvBytes, places("shadowkv") * 796 * 8 * 64 * 2);
     for (const MethodEntry& method : methods())
         EXPECT_EQ(
             std::any_of(needs.begin(), needs.end(),
-                        [&](const MemoryNeed& n) { return n.method == method.name && n.backend == Backend::Cuda; }),
-            runsOnCuda(method))
+                        [&](const SessionMemory& n) { return n.method == method.name && n.backend == Backend::Cuda; }),
+            method.runsOnCuda())
             << method.name;
 }
 
@@ -162,25 +164,24 @@ TEST(ModelSummary, SaysWhatAFileOfMistralCannotState) {
 
 /// GGUF files of Llama models rotate neighbouring channels; the kernels that rotate keys themselves know that form.
 TEST(ModelSummary, NeighbouringChannelsKeepNoMethodFromTheGpu) {
-    if (!runsOnCuda(findMethod("h2o"))) GTEST_SKIP() << "built without CUDA";
     ModelConfig config = Model::load(kDefaultModel)->config();
     for (const bool interleaved : {false, true}) {
         config.rope.interleaved = interleaved;
         for (const char* method : {"nosa", "infllm", "shadowkv", "infinigen", "infinigen-token", "sparda", "arkvale"})
-            EXPECT_TRUE(gpuTakes(findMethod(method), config, 1000)) << method;
+            EXPECT_TRUE(couldRun(findMethod(method), config, Backend::Cuda, 1000)) << method;
     }
 }
 
 /// Kernels of a method's own know no sliding window; those that all methods share do.
 TEST(ModelSummary, PastASlidingWindowTheGpuHasTheMethodsThatAreData) {
-    if (!runsOnCuda(findMethod("h2o"))) GTEST_SKIP() << "built without CUDA";
     ModelConfig config = Model::load(kDefaultModel)->config();
     config.windows = {0, 500};
     for (const char* method : {"full", "streaming", "quest", "infllmv2", "nosa", "dma"})
-        for (const int tokens : {500, 501}) EXPECT_TRUE(gpuTakes(findMethod(method), config, tokens)) << method;
+        for (const int tokens : {500, 501})
+            EXPECT_TRUE(couldRun(findMethod(method), config, Backend::Cuda, tokens)) << method;
     for (const char* method : {"h2o", "snapkv", "infllm", "shadowkv", "infinigen", "sparda", "arkvale"}) {
-        EXPECT_TRUE(gpuTakes(findMethod(method), config, 500)) << method;
-        EXPECT_FALSE(gpuTakes(findMethod(method), config, 501)) << method;
+        EXPECT_TRUE(couldRun(findMethod(method), config, Backend::Cuda, 500)) << method;
+        EXPECT_FALSE(couldRun(findMethod(method), config, Backend::Cuda, 501)) << method;
     }
 }
 

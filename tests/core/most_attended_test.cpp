@@ -38,7 +38,7 @@ TEST(MostAttended, CountsTheStepsThatAttendToAllBelowDenseLen) {
             values.set(method.parameters, "dense_len", std::to_string(c.denseLen));
             const SelectionSpec spec = method.make(values, model->config());
             ASSERT_EQ(spec.budgetBlocks() * spec.blockSize, kBudget) << name;
-            EXPECT_EQ(mostAttended(method, values, spec, c.prompt, c.added), byHand(c))
+            EXPECT_EQ(mostAttended(method, {values, spec, model->config()}, {c.prompt, c.added}), byHand(c))
                 << name << ": " << c.prompt << " tokens and " << c.added << " new ones, dense_len " << c.denseLen;
         }
     }

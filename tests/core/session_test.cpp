@@ -65,7 +65,7 @@ Outcome decode(const std::vector<std::vector<std::int32_t>>& prompts, const Sess
 }
 
 /// Not every method with a selector of its own is on the GPU.
-bool runsHere(const std::string& method) { return !test::onCuda() || runsOnCuda(findMethod(method)); }
+bool runsHere(const std::string& method) { return !test::onCuda() || findMethod(method).runsOnCuda(); }
 
 TEST(Session, ABudgetThatCoversEverythingEqualsFullAttention) {
     const auto prompt = randomPrompt(700, 1);

@@ -30,7 +30,7 @@ protected:
         } catch (const Error& error) {
             GTEST_SKIP() << oneLine(error);
         }
-        if (!runsOnCuda(findMethod(GetParam().method))) GTEST_SKIP() << "runs on the CPU backend";
+        if (!findMethod(GetParam().method).runsOnCuda()) GTEST_SKIP() << "runs on the CPU backend";
     }
     CollectingSink run(Backend backend, const std::vector<std::int32_t>& prompt, const std::vector<std::int32_t>& fed) {
         static const auto model = Model::load(kDefaultModel);

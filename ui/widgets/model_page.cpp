@@ -147,7 +147,7 @@ void ModelPage::showMemory() {
     const auto needs = memoryNeeds(*model_, context_->value(), batch_->value());
     memory_->setRowCount(int(needs.size()));
     for (int row = 0; row < int(needs.size()); ++row) {
-        const MemoryNeed& need = needs[std::size_t(row)];
+        const SessionMemory& need = needs[std::size_t(row)];
         setRow(memory_, row,
                {QString::fromStdString(findMethod(need.method).title),
                 need.backend == Backend::Cuda ? tr("GPU") : tr("CPU"),

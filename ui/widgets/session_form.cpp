@@ -1,5 +1,6 @@
 #include "ui/widgets/session_form.h"
 
+#include "core/select/refusal.h"
 #include "core/session/method_memory.h"
 #include "ui/models/format.h"
 #include "ui/widgets/model_page.h"
@@ -177,13 +178,15 @@ QString SessionForm::findProblem() {
     } catch (const Error& error) {
         return refuse(QString::fromStdString(oneLine(error)));
     }
+    const MethodUse use{values, spec, loaded_->config(), options().backend, offload_->isChecked()};
 
     const bool pooled =
         offload_->isChecked() && !spec.dense && !spec.ownDeviceTier; // blocks go through the device cache
     deviceSlots_->setEnabled(pooled);
     cachePolicy_->setEnabled(pooled);
     try {
-        if (const std::string policy = options().cachePolicy; !policy.empty()) checkCachePolicy(policy, entry, spec);
+        if (const std::string policy = options().cachePolicy; !policy.empty())
+            checkCachePolicy(policy, entry, spec, loaded_->config());
     } catch (const Error& error) {
         return tr("The session cannot run like this: %1. See Advanced.").arg(QString::fromStdString(oneLine(error)));
     }
@@ -198,12 +201,14 @@ QString SessionForm::findProblem() {
             .arg(formatCount(*promptTokens), formatCount(maxNewTokens_->value()), formatCount(context));
 
     const int tokens = *promptTokens + maxNewTokens_->value();
-    const int attended = mostAttended(entry, values, spec, *promptTokens, maxNewTokens_->value());
+    if (const auto refusal = findRefusal(entry, use, tokens, loaded_.get()))
+        return refuse(QString::fromStdString(oneLine(*refusal)));
+    const int attended = mostAttended(entry, use, {*promptTokens, maxNewTokens_->value()});
     std::optional<std::int64_t> chosenSlots;
     if (pooled && deviceSlots_->value() > 0) chosenSlots = deviceSlots_->value();
     if (spec.ownDeviceTier) chosenSlots = spec.grid.blocks(attended > 0 ? attended : tokens);
     const KvEstimate estimate = estimateKv(*loaded_, spec, tokens, sequences_->value(), offload_->isChecked(),
-                                            chosenSlots, options().backend, oracle_->isChecked());
+                                           chosenSlots, options().backend, oracle_->isChecked());
     const QString budgetText =
         attended == 0 ? tr("Attends to all %1 tokens.").arg(formatCount(tokens))
                       : tr("Attends to at most %1 of %2 tokens (%3) per KV head.")

@@ -17,7 +17,6 @@ public:
           pages_(context_, values.text("digest") != "bounds", shared_, cuda::PageScore::Mean), guess_(context_),
           resident_(std::size_t(context.config.layers)) {}
 
-    bool looksAhead() const override { return ahead_; }
     void plan(DeviceArena& arena) override;
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;

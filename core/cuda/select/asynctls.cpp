@@ -24,13 +24,11 @@ public:
 
     void plan(DeviceArena& arena) override;
     void begin() override;
-    bool valuesByToken() const override { return true; }
     std::size_t reportBytes() const override { return context_.record ? massesAt() + mass_.bytes() : 0; }
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const Bf16* blocks, std::int64_t headStride) override;
     void append(const DeviceStep& step) override;
     void choose(const DeviceStep& step, cuda::SelectArgs& args) override;
-    bool lists(int layer) const override { return knows(layer); }
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override;
     void after(const DeviceStep& step) override;
     void fill(int layer, const char* report, std::span<const int> active, LayerRecord& out, StepRecord& record,

@@ -34,7 +34,6 @@ public:
         upload(heavy_, heavyHost_);
         upload(recent_, recentHost_);
     }
-    bool needsLogSums() const override { return true; }
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
     bool attend(const DeviceStep& step, cuda::DecodeAttentionArgs& args) override {

@@ -16,7 +16,6 @@ public:
     InfinigenOnDevice(const DeviceSelectorContext& context, int dims, int warmUp)
         : context_(context), dims_(dims), width_(cuda::partialWidth(dims)), warmUp_(warmUp), guess_(context_) {}
 
-    bool looksAhead() const override { return true; }
     void plan(DeviceArena& arena) override;
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;

@@ -32,7 +32,6 @@ class InfinigenTokenOnDevice final : public DeviceSelector {
 public:
     InfinigenTokenOnDevice(const ParameterValues& values, const DeviceSelectorContext& context);
 
-    bool looksAhead() const override { return true; }
     void plan(DeviceArena& arena) override;
     void begin() override;
     std::size_t reportBytes() const override { return massesAt() + mass_.bytes(); }

@@ -255,9 +255,6 @@ void DeviceInfLlm::fill(int layer, const char* report, std::span<const int>, Lay
 } // namespace
 
 std::unique_ptr<DeviceSelector> infllmOnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
-    if (values.text("prefill") == "sparse")
-        throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts with full attention under InfLLM",
-                    "leave prefill out, or use --backend cpu");
     return std::make_unique<DeviceInfLlm>(values, context);
 }
 

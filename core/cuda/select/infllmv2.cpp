@@ -53,9 +53,6 @@ private:
 
 std::unique_ptr<DeviceSelector> infllmV2OnDevice(const ParameterValues& values, const DeviceSelectorContext& context) {
     if (values.text("lse") == "exact") return nullptr;
-    if (context.spec.sparsePrefill)
-        throw Error(ErrorKind::Unsupported, "the GPU backend reads prompts sparsely with exact sums only",
-                    "use lse=exact, full prefill, or --backend cpu");
     return std::make_unique<CompressedLse>(context);
 }
 

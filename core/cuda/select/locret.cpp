@@ -27,10 +27,6 @@ public:
           stabilizers_(values.integer("stabilizers")), local_(values.integer("local_len")),
           listed_(std::min(mostTokens_, budget_ + std::min(chunk_, mostTokens_))),
           listedBlocks_((listed_ + context.shape.blockSize - 1) / context.shape.blockSize) {
-        if (context.config.queryKeyNorm)
-            throw Error(ErrorKind::Unsupported,
-                        "locret does not run on the GPU with models that normalise queries and keys",
-                        "use --backend cpu");
         if (stabilizers_ + 1 < local_)
             throw Error(ErrorKind::Unsupported, "on the GPU, locret needs as many stabilizers as local_len",
                         "raise stabilizers, lower local_len, or use --backend cpu");

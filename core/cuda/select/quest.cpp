@@ -16,7 +16,6 @@ public:
           pages_(context_, cuboidMean, 1,
                  context.spec.rangeReduce == GroupReduce::Max ? cuda::PageScore::Largest : cuda::PageScore::Sum) {}
 
-    bool knowsWindows() const override { return true; } // it scores; the executor chooses
     void plan(DeviceArena& arena) override { pages_.plan(arena); }
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,
                     std::int64_t headStride) override {
@@ -45,7 +44,6 @@ public:
         if (bound != "max") pages_.emplace(context_, bound == "cuboid-mean", 1, cuda::PageScore::Each);
     }
 
-    bool knowsWindows() const override { return true; }
     void plan(DeviceArena& arena) override;
     void begin() override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks,

@@ -23,7 +23,6 @@ public:
         arena.plan(logSums_, rows, "observation window");
         arena.plan(votes_, std::size_t(context_.shape.kvHeads) * std::size_t(mostTokens_), "prompt scores");
     }
-    bool needsLogSums() const override { return true; }
     void prompt(const DevicePromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, const __nv_bfloat16* blocks, std::int64_t headStride) override;
 

@@ -11,8 +11,6 @@ class SpardaOnDevice final : public DeviceSelector {
 public:
     explicit SpardaOnDevice(const DeviceSelectorContext& context) : context_(context) {}
 
-    bool looksAhead() const override { return true; }
-    bool readsPromptsSparsely() const override { return true; }
     void plan(DeviceArena& arena) override {
         const bool prompts = context_.spec.sparsePrefill;
         const auto rows = std::size_t(prompts ? std::max(context_.rows(), context_.promptChunk) : context_.rows());

@@ -9,7 +9,7 @@ namespace kvscope {
 
 CpuAttention::CpuAttention(const SelectorContext& context, Selector& selector, CpuTransfers& transfers,
                            StageClock& clock, std::optional<Oracle> oracle)
-    : context_(context), selector_(selector), needs_(selector.needs()), transfers_(transfers), clock_(clock),
+    : context_(context), selector_(selector), needs_(context.abilities), transfers_(transfers), clock_(clock),
       attention_(context), items_(std::size_t(context.sequences() * context.shape.kvHeads)) {
     if (oracle) oracle_.emplace(context, needs_.ownKeys, oracle->observer);
 }
@@ -60,7 +60,7 @@ void CpuAttention::choose(int layer) {
 }
 
 void CpuAttention::lookAhead(int layer) {
-    if (!needs_.ahead) return;
+    if (!needs_.looksAhead()) return;
     timed(layer, Stage::Pooling, [&] {
         requests_.clear();
         selector_.lookAhead(work_, requests_);
@@ -70,7 +70,7 @@ void CpuAttention::lookAhead(int layer) {
 /// What was asked for ahead queues for the link before what this layer lacks.
 void CpuAttention::load(int layer) {
     timed(layer, Stage::Offloading, [&] {
-        if (needs_.ahead) transfers_.fetchAhead(work_, requests_, record_->step);
+        if (needs_.looksAhead()) transfers_.fetchAhead(work_, requests_, record_->step);
         transfers_.load(layer, work_, record_->step, recordOf(layer));
     });
 }
@@ -97,7 +97,7 @@ void CpuAttention::after(int layer) {
     LayerRecord& out = recordOf(layer);
     firstSelection_ = record_->selections.size();
     recordSelections(layer, work_, out, *record_);
-    if (needs_.ahead) {
+    if (needs_.looksAhead()) {
         clock_.run(out, Stage::Pooling, [&] {
             requests_.clear();
             selector_.after(work_, requests_);

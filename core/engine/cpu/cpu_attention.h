@@ -54,7 +54,7 @@ private:
 
     const SelectorContext& context_;
     Selector& selector_;
-    const Selector::Needs needs_;
+    const Abilities needs_;
     CpuTransfers& transfers_;
     StageClock& clock_;
     std::optional<CpuOracle> oracle_;

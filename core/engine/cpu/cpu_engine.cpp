@@ -50,6 +50,7 @@ CpuEngine::CpuEngine(const EngineSetup& setup)
                *model_,
                spec_,
                cache_.plans(),
+               setup.abilities,
                rules_,
                cacheOptionsOf(setup).shape,
                rope_,
@@ -60,7 +61,7 @@ CpuEngine::CpuEngine(const EngineSetup& setup)
       x_(setup.prompts.size() * std::size_t(model_->config().hidden)),
       logits_(setup.prompts.size() * std::size_t(model_->config().vocab)),
       transfers_(context_, *selector_, setup.options.link),
-      passes_(*kernels_, *model_, rope_, mostRows(setup.prompts), selector_->needs(), clock_),
+      passes_(*kernels_, *model_, rope_, mostRows(setup.prompts), setup.abilities, clock_),
       promptAttention_(context_, *selector_, transfers_, clock_),
       promptReader_(passes_, promptAttention_, *model_, rope_, setup.prompts, clock_),
       stages_(context_, *selector_, transfers_, passes_, clock_, oracleOf(setup.options), {x_.data(), logits_.data()}) {

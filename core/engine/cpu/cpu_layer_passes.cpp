@@ -3,7 +3,7 @@
 namespace kvscope {
 
 CpuLayerPasses::CpuLayerPasses(Kernels& kernels, const Model& model, const RopeTables& rope, std::size_t rows,
-                               Selector::Needs needs, StageClock& clock)
+                               const Abilities& needs, StageClock& clock)
     : kernels_(kernels), model_(model), rope_(rope), clock_(clock), projections_(kernels, model, rows, needs),
       feedForward_(kernels, model, rows), ropeRows_(rows) {}
 

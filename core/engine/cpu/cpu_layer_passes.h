@@ -17,7 +17,7 @@ class CpuLayerPasses {
 public:
     /// Everything outlives the object.
     CpuLayerPasses(Kernels& kernels, const Model& model, const RopeTables& rope, std::size_t rows,
-                   Selector::Needs needs, StageClock& clock);
+                   const Abilities& needs, StageClock& clock);
 
     /// The residual stream of each token, [tokens, hidden].
     void embed(std::span<const std::int32_t> tokens, float* x);

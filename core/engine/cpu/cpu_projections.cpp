@@ -9,7 +9,7 @@ const float* orNull(const std::vector<float>& values) { return values.empty() ? 
 
 } // namespace
 
-CpuProjections::CpuProjections(Kernels& kernels, const Model& model, std::size_t rows, Selector::Needs needs)
+CpuProjections::CpuProjections(Kernels& kernels, const Model& model, std::size_t rows, const Abilities& needs)
     : kernels_(kernels), model_(model), config_(model.config()) {
     const auto queryHeads = std::size_t(config_.queryHeads), kvHeads = std::size_t(config_.kvHeads);
     q_ = AlignedBuffer<float>(rows * queryHeads * std::size_t(config_.headDim));

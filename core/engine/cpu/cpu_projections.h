@@ -18,7 +18,7 @@ namespace kvscope {
 class CpuProjections {
 public:
     /// At most `rows` tokens at a time. The model outlives the object.
-    CpuProjections(Kernels& kernels, const Model& model, std::size_t rows, Selector::Needs needs = {});
+    CpuProjections(Kernels& kernels, const Model& model, std::size_t rows, const Abilities& needs = {});
 
     /// Norm, projections and eviction scores of n rows of the residual stream, [n, hidden].
     void project(int layer, const float* x, int n);

@@ -17,7 +17,7 @@ float scoreOf(const PromptChunk& chunk, std::size_t token, std::size_t kvHead, s
 
 CpuPromptAttention::CpuPromptAttention(const SelectorContext& context, Selector& selector, CpuTransfers& transfers,
                                        StageClock& clock)
-    : context_(context), selector_(selector), needs_(selector.needs()), transfers_(transfers), clock_(clock),
+    : context_(context), selector_(selector), needs_(context.abilities), transfers_(transfers), clock_(clock),
       attention_(context), views_(std::size_t(context.shape.kvHeads)) {}
 
 void CpuPromptAttention::read(const PromptChunk& chunk, LayerRecord& layer) {

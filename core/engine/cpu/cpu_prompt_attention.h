@@ -31,7 +31,7 @@ private:
 
     const SelectorContext& context_;
     Selector& selector_;
-    const Selector::Needs needs_;
+    const Abilities needs_;
     CpuTransfers& transfers_;
     StageClock& clock_;
     ViewAttention attention_;

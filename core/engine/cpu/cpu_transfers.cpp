@@ -8,7 +8,8 @@ namespace kvscope {
 
 CpuTransfers::CpuTransfers(const SelectorContext& context, Selector& selector, const Link& link,
                            std::function<std::int64_t()> now)
-    : context_(context), selector_(selector), looksAhead_(selector.needs().ahead), link_(link), now_(std::move(now)) {
+    : context_(context), selector_(selector), looksAhead_(context.abilities.looksAhead()), link_(link),
+      now_(std::move(now)) {
     if (!looksAhead_) return;
     ahead_.resize(std::size_t(context.sequences()) * std::size_t(context.shape.layers * context.shape.kvHeads));
     aheadTransfers_.resize(std::size_t(context.shape.layers));

@@ -1,0 +1,54 @@
+// Sizes that methods' declarations of their memory share (MethodEntry::memory).
+#pragma once
+
+#include "core/plan/kv_format.h"
+#include "core/select/method.h"
+
+#include <algorithm>
+#include <vector>
+
+namespace kvscope::select {
+
+/// Of one sequence in one layer in which the method chooses.
+struct Sizes {
+    Sizes(const MethodUse& use, ContextLength length)
+        : format(kvFormat(use.backend, use.config, use.spec)), gpu(use.backend == Backend::Cuda),
+          number(bytesOf(format.type)), tokens(length.tokens()), blocks(use.spec.grid.blocks(length.tokens())),
+          dim(use.config.headDim) {}
+
+    KvFormat format;
+    bool gpu;
+    std::int64_t number; // bytes of a channel that a method stores: bf16 on a GPU, float32 on the CPU
+    std::int64_t tokens, blocks, dim;
+
+    std::int64_t atMost(std::int64_t wanted) const { return std::clamp<std::int64_t>(wanted, 1, tokens); }
+    std::int64_t blocksOf(std::int64_t some) const { return (some + format.blockTokens - 1) / format.blockTokens; }
+    /// Keys and values of so many tokens of one KV head, in whole blocks.
+    std::int64_t kvBytes(std::int64_t some) const { return blocksOf(some) * format.blockTokens * 2 * dim * number; }
+};
+
+/// What a method remembers of each KV head, or query head, for its choice.
+inline MemoryNeed indexOf(const char* key, const char* what, Per per, std::int64_t bytes) {
+    return {key, what, MemoryTier::Device, Holds::Index, Lifetime::Session, per, bytes, LayerSet::Sparse};
+}
+/// Keys and values of each KV head that a method with its own device tier keeps.
+inline MemoryNeed kvOf(const char* key, const char* what, MemoryTier tier, std::int64_t bytes) {
+    return {key, what, tier, Holds::Kv, Lifetime::Session, Per::KvHead, bytes, LayerSet::Sparse};
+}
+
+/// Of a method that keeps `count` tokens of each KV head and forgets the others: what it knows of each (listBytes), and
+/// on a GPU their keys and values; on the CPU it reads those where every block is stored.
+inline std::vector<MemoryNeed> keptTokens(const Sizes& s, std::int64_t count, std::int64_t listBytes) {
+    std::vector<MemoryNeed> needs{indexOf("kept_tokens", "lists of kept tokens", Per::KvHead, count * listBytes)};
+    if (s.gpu) needs.push_back(kvOf("kept_kv", "kept tokens", MemoryTier::Device, s.kvBytes(count)));
+    return needs;
+}
+
+/// Labels of `channels` channels of every key: codes with step and minimum (4 bits), or the numbers themselves.
+inline MemoryNeed labelsOf(const Sizes& s, std::int64_t channels, bool codes) {
+    const std::int64_t packed = codes ? (s.gpu ? (channels + 7) / 8 * 4 : (channels + 1) / 2) + 8
+                                      : (s.gpu ? (channels + 1) / 2 * 4 : channels * 4);
+    return indexOf("labels", "label cache", Per::KvHead, (s.gpu ? (s.tokens + 31) / 32 * 32 : s.tokens) * packed);
+}
+
+} // namespace kvscope::select

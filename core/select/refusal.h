@@ -1,0 +1,22 @@
+// Why a method cannot run in a session. One place makes the sentence, from what the method says it can do, and asks the
+// registry which methods could.
+#pragma once
+
+#include "core/select/method.h"
+#include "kernels/base/error.h"
+
+#include <optional>
+
+namespace kvscope {
+
+/// The first reason why the method cannot run as it is used, in a sequence of `longest` tokens; nothing where it can.
+/// model: methods whose weights it lacks are not recommended; null: weights are not asked for.
+std::optional<Error> findRefusal(const MethodEntry& method, const MethodUse& use, int longest,
+                                 const Model* model = nullptr);
+/// @throws Error(Unsupported), see findRefusal
+void refuseUnable(const MethodEntry& method, const MethodUse& use, int longest, const Model* model = nullptr);
+
+/// Whether the method, with its own parameters for this model, runs on the backend in a sequence of so many tokens.
+bool couldRun(const MethodEntry& method, const ModelConfig& config, Backend backend, int longest);
+
+} // namespace kvscope
