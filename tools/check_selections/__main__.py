@@ -4,6 +4,7 @@
     python3 tools/check_selections build/ci/app/kvscope-cli            every method, half an hour on one core
     python3 tools/check_selections build/ci/app/kvscope-cli quest h2o --seeds 3
     python3 tools/check_selections build/ci/app/kvscope-cli --random 500        shapes, prompts and settings drawn
+    python3 tools/check_selections build/ci/app/kvscope-cli double-sparsity --backend cuda --tolerance 0.05 --logits 0.1
 
 Needs numpy. See docs/methods.md.
 """
@@ -33,6 +34,9 @@ def main():
     parser.add_argument("--random", type=int, default=0, metavar="N",
                         help="N trials from --first-seed on, each of drawn shape, prompts, method and settings")
     parser.add_argument("--tolerance", type=float, default=1e-4, help="of the largest score: float32 against float64")
+    parser.add_argument("--logits", type=float, default=1e-3, help="of the largest logit, likewise")
+    parser.add_argument("--backend", choices=["cpu", "cuda"], default="cpu",
+                        help="cuda computes in bf16: give --tolerance 0.05 --logits 0.1 as well")
     parser.add_argument("--verbose", action="store_true", help="show differences of rounding as well")
     arguments = parser.parse_args()
     if unknown := set(arguments.methods) - {method for method, _ in CASES}:

@@ -19,9 +19,9 @@ from recording import place, record
 class Replay:
     """Decodes one sequence with the recorded choices and compares each with the checker's own, and the logits."""
 
-    def __init__(self, model, sequence, cache, checker, run, tolerance, counts, report):
+    def __init__(self, model, sequence, cache, checker, run, arguments, counts, report):
         self.model, self.sequence, self.cache, self.checker, self.run = model, sequence, cache, checker, run
-        self.tolerance, self.counts = tolerance, counts
+        self.tolerance, self.logits, self.counts = arguments.tolerance, arguments.logits, counts
         self.parted = False  # rounding has made another choice, and what was cached since differs a little
         self.report = lambda step, layer, g, n, text: report(sequence, step, layer, g, n, text)
 
@@ -51,6 +51,7 @@ class Replay:
             recorded = None
         for g, choice in enumerate(choices or []):
             verdict = compare(choice, recorded[g], self.tolerance)
+            self.count_tokens(choice, recorded[g])
             if doubtful and verdict != "equal":
                 verdict = "rounding"
             if verdict in ("equal", "rounding"):
@@ -64,6 +65,18 @@ class Replay:
             checker.chosen(layer, recorded, n)
         return checker.attend(layer, recorded, n)
 
+    def count_tokens(self, choice, recorded):
+        """Of picks that know how far rounding moves their scores: how many of their units were chosen on both sides."""
+        for pick in getattr(choice, "picks", []):
+            if pick.slack is None:
+                continue
+            self.counts["units"] += len(recorded)
+            self.counts["units apart"] += len(set(recorded) - choice.best())
+            for _, gap, slack in pick.gaps:
+                self.counts["gaps"] += 1
+                self.counts["gaps beyond"] += gap > slack
+                self.counts["widest gap"] = max(self.counts["widest gap"], gap / slack if slack else math.inf)
+
     def same_hits(self, step, layer, n, recorded, keys):
         for g, key in enumerate(keys):
             expected = self.checker.hits(layer, g, recorded and set(recorded[g]), n)
@@ -75,9 +88,9 @@ class Replay:
         mine, theirs = self.model.logits(hidden), self.run.logits[self.sequence][step]
         apart = np.abs(mine - theirs).max() / np.abs(mine).max()
         self.counts["logits"] = max(self.counts["logits"], apart)
-        if not apart < 1e-3 and self.checker.unsure:
+        if not apart < self.logits and self.checker.unsure:
             self.parted = True
-        elif not apart < 1e-3:
+        elif not apart < self.logits:
             self.wrong(step, -1, 0, n, f"logits differ by {apart:.2g} of the largest")
 
     def wrong(self, step, layer, g, n, text):
@@ -129,7 +142,8 @@ class Bench:
         counts, shown = collections.Counter(), []
         name = f"{self.name} {method} " + " ".join(f"{k}={v}" for k, v in settings.items())
         try:
-            run = record(arguments.cli, self.folder, prompts, method, settings, options, arguments.steps, self.work)
+            run = record(arguments.cli, self.folder, prompts, method, settings,
+                         [*options, "--backend", arguments.backend], arguments.steps, self.work)
         except RuntimeError as error:
             print(f"{name}: {error}", flush=True)
             return True
@@ -140,6 +154,12 @@ class Bench:
         self.replay(method, settings, prompts, run, counts, report)
         print(f"{name}: {counts['equal']} equal, {counts['rounding']} rounding, {counts['wrong']} wrong, logits within "
               f"{counts['logits']:.1g}", flush=True)
+        if counts["units"]:
+            line = f"    {1 - counts['units apart'] / counts['units']:.4%} of {counts['units']} tokens are the same"
+            if counts["gaps"]:
+                line += (f"; of {counts['gaps']} that differ, {counts['gaps beyond']} are further apart in score than "
+                         f"rounding moves them, the widest by {counts['widest gap']:.2g} of it")
+            print(line, flush=True)
         for line in shown[:6]:
             print(line, flush=True)
         return counts["wrong"] > 0
@@ -152,7 +172,7 @@ class Bench:
             judge = checker(model, cache, known)
             if run.slots:
                 judge.slots = BlockCache(self.shape, judge.bs, run.slots, run.policy, len(prompt), judge.seeds())
-            replays.append(Replay(model, s, cache, judge, run, self.arguments.tolerance, counts, report).steps(
+            replays.append(Replay(model, s, cache, judge, run, self.arguments, counts, report).steps(
                 self.arguments.steps))
         for _ in itertools.zip_longest(*replays):  # step by step together
             pass

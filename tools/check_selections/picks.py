@@ -13,6 +13,20 @@ class Pick:
     count: int
     origin: str = ""  # "": any
     unsure: set = field(default_factory=set)  # units whose scores float32 may round to something else
+    slack: np.ndarray = None  # of every unit: by how much its score moves when its label is rounded the other way
+    gaps: list = field(default_factory=list)  # of units that differ, after compare(): (unit, score gap, slack of the two)
+
+    def measure(self, best, mine):
+        """How far apart in score the units are that only one side chose: each beside the worst (or best) of the other
+        side's that took its place."""
+        lost, extra = sorted(best - mine), sorted(mine - best)
+        if self.slack is None or not lost or not extra:
+            return
+        rival = {**{u: min(extra, key=lambda e: self.scores[e]) for u in lost},
+                 **{u: max(lost, key=lambda l: self.scores[l]) for u in extra}}
+        for unit, other in rival.items():
+            gap = abs(float(self.scores[unit] - self.scores[other]))
+            self.gaps.append((unit, gap, float(self.slack[unit] + self.slack[other])))
 
 
 @dataclass
@@ -84,6 +98,7 @@ def compare(choice, recorded, tolerance):
             return f"{len(mine)} {pick.origin} units, not {want}"
         best = set(sorted(eligible, key=lambda unit: (-clean(pick.scores[unit]), unit))[:want])
         if best != mine:
+            pick.measure(best, mine)
             lost, extra = sorted(best - mine), sorted(mine - best)
             worst = max(clean(pick.scores[u]) for u in lost) - min(clean(pick.scores[u]) for u in extra)
             finite = pick.scores[np.isfinite(pick.scores)]

@@ -61,15 +61,25 @@ class DoubleSparsity(Labels):
         for g in range(self.shape.kv_heads):
             c = self.channels[layer][g]
             keys = self.label(rows.k[:n, g][:, c])
-            scores = np.mean([softmax(keys @ self.label(rows.q[n - 1, h][c]) / math.sqrt(len(c)))
-                              for h in self.heads(g)], 0)
+            shares = [softmax(keys @ self.label(rows.q[n - 1, h][c]) / math.sqrt(len(c))) for h in self.heads(g)]
+            scores = np.mean(shares, 0)
+            slack = np.mean([p * np.expm1(self.rounding(rows.k[:n, g][:, c], rows.q[n - 1, h][c]) / math.sqrt(len(c)))
+                             for p, h in zip(shares, self.heads(g))], 0)
             unsure = set()
             if self.p["label_bits"] == 4:
                 unsure = set(np.flatnonzero(on_border(rows.k[:n, g][:, c])).tolist())
                 if any(on_border(rows.q[n - 1, h][c]) for h in self.heads(g)):
                     unsure = set(range(n))
-            choices.append(Choice([Pick(scores, set(range(n)), self.p["heavy_tokens"], unsure=unsure)]))
+            choices.append(Choice([Pick(scores, set(range(n)), self.p["heavy_tokens"], unsure=unsure, slack=slack)]))
         return choices
+
+    def rounding(self, keys, query):
+        """[tokens] by how much a product of labels moves when every channel is half a level away; 16 bits: bf16's."""
+        if self.p["label_bits"] == 4:
+            away = np.ptp(keys, -1, keepdims=True) / 15 / 2
+        else:
+            away = np.abs(keys) * 2.0 ** -9
+        return np.abs(query) @ np.broadcast_to(away, keys.shape).T
 
 
 class AsyncTLS(Labels):
