@@ -43,7 +43,10 @@ public:
         const Digest digest = values.text("digest") == "bounds" ? Digest::Bounds : Digest::CuboidMean;
         for (const int tokens : context.maxTokens)
             for (int i = 0; i < context.shape.layers * context.shape.kvHeads; ++i)
-                heads_.push_back({PageDigests(context.shape.dim, context.spec.blockSize, tokens, digest), {}});
+                heads_.push_back({context.plans[i / context.shape.kvHeads].sparse
+                                      ? PageDigests(context.shape.dim, context.spec.blockSize, tokens, digest)
+                                      : PageDigests(),
+                                  {}});
     }
 
     void prompt(const PromptChunk& chunk) override {
@@ -340,8 +343,7 @@ MethodEntry arkValeMethod() {
     };
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
-        std::vector<MemoryNeed> needs{select::indexOf("digests", "page digests", Per::KvHead,
-                                                      (2 * s.blocks + s.format.blockTokens) * s.dim * s.number)};
+        std::vector<MemoryNeed> needs{select::digestsOf(s)};
         if (s.gpu) needs.push_back(select::indexOf("resident_pages", "resident pages", Per::KvHead, s.blocks));
         return needs;
     };

@@ -220,7 +220,14 @@ MethodEntry asyncTlsMethod() {
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
         const std::int64_t channels = std::min<std::int64_t>(use.values.integer("d_c"), s.dim);
-        return {select::labelsOf(s, channels, use.values.text("label_bits") == "4")};
+        std::vector<MemoryNeed> needs{select::labelsOf(s, channels, use.values.text("label_bits") == "4")};
+        if (s.gpu) return needs;
+        const std::int64_t candidates = s.atMost(std::int64_t(use.spec.budgetBlocks()) * use.spec.blockSize);
+        needs.push_back(
+            select::indexOf("candidates", "candidate blocks", Per::KvHead, s.blocks * 4 + s.blocksOf(candidates) * 16));
+        needs.push_back(
+            select::chosenTokens(s, s.atMost(use.values.integer("k_t")), (use.config.group() + 2) * candidates));
+        return needs;
     };
     return entry;
 }

@@ -98,7 +98,12 @@ MethodEntry dmaTokenMethod() {
     };
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
-        std::vector<MemoryNeed> needs = select::keptTokens(s, s.atMost(use.values.integer("budget_tokens")), 8);
+        const std::int64_t budget = s.atMost(use.values.integer("budget_tokens"));
+        std::vector<MemoryNeed> needs;
+        if (s.gpu)
+            needs = select::keptTokens(s, budget, 8);
+        else // it ranks all tokens anew in every step
+            needs.push_back(select::chosenTokens(s, budget, s.tokens));
         needs.push_back(select::indexOf("token_scores", "eviction scores", Per::KvHead, s.tokens * 4));
         return needs;
     };

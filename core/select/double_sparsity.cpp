@@ -116,8 +116,11 @@ MethodEntry doubleSparsityMethod() {
         const select::Sizes s(use, length);
         const std::int64_t channels = std::clamp<std::int64_t>(s.dim / use.values.integer("group_factor"), 1, s.dim);
         std::vector<MemoryNeed> needs{select::labelsOf(s, channels, use.values.text("label_bits") == "4")};
-        if (!s.gpu) return needs;
         const std::int64_t heavy = s.atMost(use.values.integer("heavy_tokens"));
+        if (!s.gpu) { // logits of each query head of the group, then scores and their order
+            needs.push_back(select::chosenTokens(s, heavy, (use.config.group() + 2) * s.tokens));
+            return needs;
+        }
         needs.push_back(select::kvOf("chosen_kv", "chosen tokens", MemoryTier::Device, s.kvBytes(heavy)));
         needs.push_back(select::kvOf("token_store", "the KV store", MemoryTier::Host, s.kvBytes(s.tokens)));
         return needs;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 namespace kvscope {
 namespace {
@@ -81,16 +82,25 @@ void H2o::attendPrompt(const PromptChunk& chunk) {
 void H2o::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
     const auto share = [&](int count, double ratio) { return std::max(1, count > 0 ? count : int(ratio * tokens)); };
     for (int g = 0; g < context_.shape.kvHeads; ++g) {
-        Head& head = of(layer, sequence, g);
-        head.heavy = share(heavyTokens_, heavyRatio_);
-        head.recent = share(recentTokens_, recentRatio_);
-        head.tokens.clear();
-        head.mass.assign(std::size_t(tokens), 0.0);
-        for (int token = 0; token < tokens; ++token) head.tokens.push_back(token);
+        Head all; // of the prompt's tokens
+        all.heavy = share(heavyTokens_, heavyRatio_);
+        all.recent = share(recentTokens_, recentRatio_);
+        all.mass.assign(std::size_t(tokens), 0.0);
+        all.tokens.resize(std::size_t(tokens));
+        std::iota(all.tokens.begin(), all.tokens.end(), 0);
         for (int h = g * context_.group(); h < (g + 1) * context_.group(); ++h)
             for (std::size_t token = 0; token < std::size_t(tokens); ++token)
-                head.mass[token] += promptMass_[std::size_t(h)][token];
-        evict(head);
+                all.mass[token] += promptMass_[std::size_t(h)][token];
+        evict(all);
+        // A step's token joins what is kept before one is evicted.
+        const auto most = std::size_t(std::min(all.heavy + all.recent + 1, context_.maxTokens[std::size_t(sequence)]));
+        Head& head = of(layer, sequence, g);
+        head.heavy = all.heavy;
+        head.recent = all.recent;
+        head.tokens.reserve(most);
+        head.mass.reserve(most);
+        head.tokens.assign(all.tokens.begin(), all.tokens.end());
+        head.mass.assign(all.mass.begin(), all.mass.end());
     }
 }
 
@@ -212,7 +222,12 @@ MethodEntry h2oMethod() {
     };
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
-        return select::keptTokens(s, s.atMost(attendedTokens(use.values, length.tokens())), s.gpu ? 16 : 12);
+        std::vector<MemoryNeed> needs =
+            select::keptTokens(s, s.atMost(attendedTokens(use.values, length.prompt)), s.gpu ? 16 : 12);
+        if (!s.gpu) // what every token of the prompt being read receives from each query head, and its logits
+            needs.push_back(select::scratchOf("prompt_mass", "the prompt's attention", Lifetime::Session, Per::One,
+                                              std::int64_t(use.config.queryHeads) * length.prompt * (8 + 4)));
+        return needs;
     };
     return entry;
 }

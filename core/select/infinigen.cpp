@@ -218,8 +218,16 @@ MethodEntry infinigenMethod() {
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
         const std::int64_t tokens = s.gpu ? s.blocks * s.format.blockTokens : s.tokens;
-        return {select::indexOf("partial_keys", "partial keys", Per::KvHead,
-                                (tokens + s.dim) * use.values.integer("partial_dims") * s.number)};
+        std::vector<MemoryNeed> needs{
+            select::indexOf("partial_keys", "partial keys", Per::KvHead,
+                            (tokens + s.dim) * use.values.integer("partial_dims") * s.number)};
+        if (s.gpu) return needs;
+        // Products of the sampled queries, until the layer's directions are known; and the scores of a step's keys.
+        needs.push_back(select::scratchOf("query_products", "products of queries", Lifetime::Prompt, Per::KvHead,
+                                          3 * s.dim * s.dim * 8));
+        needs.push_back(
+            select::scratchOf("token_scores", "scores of tokens", Lifetime::Step, Per::KvHead, s.tokens * 4));
+        return needs;
     };
     return entry;
 }

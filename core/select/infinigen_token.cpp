@@ -71,7 +71,10 @@ private:
 void InfinigenToken::prompt(const PromptChunk& chunk) {
     if (!context_.plans[chunk.layer].sparse) return;
     const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
-    if (chunk.first == 0) promptQueries_.clear();
+    if (chunk.first == 0) {
+        promptQueries_.clear();
+        promptQueries_.reserve(std::size_t(chunk.promptTokens) * width);
+    }
     promptQueries_.insert(promptQueries_.end(), chunk.rows.q, chunk.rows.q + std::size_t(chunk.n) * width);
 }
 
@@ -342,7 +345,18 @@ MethodEntry infinigenTokenMethod() {
         if (s.gpu) columns = (columns + 7) / 8 * 8;
         std::vector<MemoryNeed> needs{
             select::indexOf("partial_keys", "partial keys", Per::QueryHead, (s.tokens + s.dim) * columns * s.number)};
-        if (s.gpu) needs.push_back(select::kvOf("token_store", "the KV store", MemoryTier::Host, s.kvBytes(s.tokens)));
+        if (s.gpu) {
+            needs.push_back(select::kvOf("token_store", "the KV store", MemoryTier::Host, s.kvBytes(s.tokens)));
+            return needs;
+        }
+        needs.push_back(select::scratchOf("prompt_queries", "the prompt's queries", Lifetime::Prompt, Per::One,
+                                          length.prompt * use.config.queryHeads * s.dim * s.number));
+        // Each query head's own tokens, packed from those that are gathered for its group.
+        const std::int64_t own = s.atMost(use.values.integer("max_num_kv") + 1);
+        needs.push_back(select::chosenTokens(s, s.atMost(own * use.config.group()), 0));
+        needs.push_back(select::scratchOf("head_tokens", "a step's tokens by query head", Lifetime::Step,
+                                          Per::QueryHead,
+                                          s.blocksOf(own) * s.format.blockBytes() + own * 8 + s.tokens * 4));
         return needs;
     };
     return entry;

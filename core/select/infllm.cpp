@@ -567,7 +567,11 @@ MethodEntry infLlmMethod() {
         std::vector<MemoryNeed> needs{
             select::indexOf("representatives", "representative keys", Per::QueryHead, s.blocks * s.dim * s.number)};
         if (!s.gpu) {
+            needs.push_back(select::indexOf("plain_keys", "keys before rotation", Per::KvHead,
+                                            s.blocks * s.format.blockTokens * s.dim * s.number));
             needs.push_back(select::indexOf("mass", "attention received", Per::QueryHead, s.tokens * 8));
+            needs.push_back(select::scratchOf("prompt_logits", "the prompt's attention", Lifetime::Session, Per::One,
+                                              std::int64_t(use.config.queryHeads) * length.prompt * 4));
             return needs;
         }
         const ContextBudget budget(use.values);

@@ -133,6 +133,12 @@ void Locret::attendPiece(const PromptChunk& chunk, int begin, int end) {
                                          context_.rules.scale, context_.spec.bias.scale, items,
                                          context_.shape.valueDim});
     }
+    for (std::size_t g = 0; g < kvHeads; ++g) {
+        Head& head = of(chunk.layer, chunk.sequence, int(g));
+        const auto most = std::size_t(std::min(budget_ + chunk_, context_.maxTokens[std::size_t(chunk.sequence)]));
+        head.tokens.reserve(most);
+        head.scores.reserve(most);
+    }
     const auto from = std::size_t(begin - chunk.first);
     scoreRows(chunk.layer, chunk.rows.plainQ + from * heads * dim, chunk.rows.plainK + from * kvHeads * dim,
               chunk.rows.v + from * kvHeads * dim, end - begin);
@@ -187,6 +193,9 @@ void Locret::choose(std::span<HeadStep> heads) {
                              Origin::QueryAgnostic, item.tokens[item.tokens.size() - recent]);
     }
 }
+
+/// Prompt tokens that are scored together at most: those of a chunk of the executor's.
+constexpr int kScoredTogether = 512;
 
 } // namespace
 
@@ -268,7 +277,26 @@ MethodEntry locretMethod() {
     };
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
-        return select::keptTokens(s, s.atMost(use.values.integer("budget_tokens")), 8);
+        const std::int64_t budget = s.atMost(use.values.integer("budget_tokens"));
+        if (s.gpu) return select::keptTokens(s, budget, 8);
+        // Those of a chunk are kept until the chunk is read, and what is kept lies packed beside it.
+        const std::int64_t listed =
+            s.atMost(std::int64_t(use.values.integer("budget_tokens")) + use.values.integer("prefill_chunk"));
+        const std::int64_t packed = s.blocksOf(listed) * (s.format.blockBytes() + std::int64_t(sizeof(KvBlockView)));
+        std::vector<MemoryNeed> needs{select::indexOf("kept_tokens", "lists of kept tokens", Per::KvHead, listed * 8),
+                                      select::chosenTokens(s, budget, budget),
+                                      select::scratchOf("packed_prompt", "kept tokens of the prompt", Lifetime::Session,
+                                                        Per::One, use.config.kvHeads * packed)};
+        if (use.model == nullptr) return needs;
+        if (const auto heads = select::findRetainingHeads(*use.model)) {
+            const std::int64_t rows =
+                std::min({length.prompt, kScoredTogether, use.values.integer("prefill_chunk")});
+            needs.push_back(select::scratchOf("retaining_heads", "retaining heads", Lifetime::Session, Per::One,
+                                              std::int64_t(heads->in.size() + heads->out.size()) * 4));
+            needs.push_back(select::scratchOf("scored_rows", "scored tokens", Lifetime::Session, Per::One,
+                                              rows * (heads->inputs + heads->width + heads->kvHeads) * 4));
+        }
+        return needs;
     };
     return entry;
 }

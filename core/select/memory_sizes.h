@@ -36,12 +36,34 @@ inline MemoryNeed kvOf(const char* key, const char* what, MemoryTier tier, std::
     return {key, what, tier, Holds::Kv, Lifetime::Session, Per::KvHead, bytes, LayerSet::Sparse};
 }
 
+/// Memory that a method needs in no layer in particular, on the host: of each sequence's KV or query heads, or of the
+/// session (Per::One).
+inline MemoryNeed scratchOf(const char* key, const char* what, Lifetime life, Per per, std::int64_t bytes) {
+    return {key, what, MemoryTier::Host, Holds::Scratch, life, per, bytes, LayerSet::None};
+}
+
+/// What a step on the CPU keeps of `count` single tokens that a KV head attends to: the choice, and their keys and
+/// values, which the executor packs into blocks. scored: tokens that are scored for it.
+inline MemoryNeed chosenTokens(const Sizes& s, std::int64_t count, std::int64_t scored) {
+    constexpr std::int64_t kListed = 3 * 4 + 12 + 1; // position, unit, score, the record of it, whether it was a hit
+    return scratchOf("chosen_tokens", "a step's tokens", Lifetime::Step, Per::KvHead,
+                     s.blocksOf(count) * s.format.blockBytes() + count * kListed + scored * 4);
+}
+
 /// Of a method that keeps `count` tokens of each KV head and forgets the others: what it knows of each (listBytes), and
 /// on a GPU their keys and values; on the CPU it reads those where every block is stored.
 inline std::vector<MemoryNeed> keptTokens(const Sizes& s, std::int64_t count, std::int64_t listBytes) {
     std::vector<MemoryNeed> needs{indexOf("kept_tokens", "lists of kept tokens", Per::KvHead, count * listBytes)};
-    if (s.gpu) needs.push_back(kvOf("kept_kv", "kept tokens", MemoryTier::Device, s.kvBytes(count)));
+    if (s.gpu)
+        needs.push_back(kvOf("kept_kv", "kept tokens", MemoryTier::Device, s.kvBytes(count)));
+    else
+        needs.push_back(chosenTokens(s, count, count));
     return needs;
+}
+
+/// Two vectors for each page of every KV head, and the keys of the page that is not full.
+inline MemoryNeed digestsOf(const Sizes& s) {
+    return indexOf("digests", "page digests", Per::KvHead, (2 * s.blocks + s.format.blockTokens) * s.dim * s.number);
 }
 
 /// Labels of `channels` channels of every key: codes with step and minimum (4 bits), or the numbers themselves.

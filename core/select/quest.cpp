@@ -1,5 +1,6 @@
 // Quest (Tang et al., ICML 2024): per-channel key ranges bound q.k of a block from above.
 #include "core/select/common_parameters.h"
+#include "core/select/memory_sizes.h"
 #include "core/select/page_digests.h"
 #include "core/select/range_products.h"
 
@@ -23,7 +24,9 @@ public:
         if (!digest) return;
         for (const int tokens : context.maxTokens)
             for (int i = 0; i < context.shape.layers * context.shape.kvHeads; ++i)
-                digests_.emplace_back(context.shape.dim, context.spec.blockSize, tokens, *digest);
+                digests_.push_back(context.plans[i / context.shape.kvHeads].sparse
+                                       ? PageDigests(context.shape.dim, context.spec.blockSize, tokens, *digest)
+                                       : PageDigests());
     }
 
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
@@ -230,6 +233,10 @@ MethodEntry questMethod() {
         a.scores = a.pastWindow = true;
         a.prompt = products;
         return a;
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        if (use.values.text("bound") == "max") return {}; // the ranges of the block index
+        return {select::digestsOf(select::Sizes(use, length))};
     };
     return entry;
 }

@@ -82,7 +82,10 @@ private:
 
 void ShadowKv::prompt(const PromptChunk& chunk) {
     const auto width = std::size_t(width_), qWidth = width * std::size_t(context_.group());
-    if (chunk.first == 0) promptKeys_.clear();
+    if (chunk.first == 0) {
+        promptKeys_.clear();
+        promptKeys_.reserve(std::size_t(chunk.promptTokens) * width);
+    }
     promptKeys_.insert(promptKeys_.end(), chunk.rows.plainK, chunk.rows.plainK + std::size_t(chunk.n) * width);
     const float* last = chunk.rows.q + std::size_t(chunk.n - 1) * qWidth;
     lastQuery_.assign(last, last + qWidth);
@@ -172,6 +175,7 @@ void ShadowKv::makeLandmarks(int layer, int sequence, int kvHead, int tokens) {
     select::bestTokens({&all, 1}, distance, budget_.outliers, order, head.outliers);
     head.landmarkChunks.clear();
     head.landmarks.clear();
+    head.landmarks.reserve((std::size_t(chunks) - head.outliers.size()) * dim);
     for (int chunk = 0; chunk < chunks; ++chunk) {
         if (std::binary_search(head.outliers.begin(), head.outliers.end(), chunk)) continue;
         head.landmarkChunks.push_back(chunk);
@@ -391,7 +395,19 @@ MethodEntry shadowKvMethod() {
         std::vector<MemoryNeed> needs{
             select::indexOf("low_rank", "low-rank keys", Per::Row, (s.tokens + width) * rank * s.number),
             select::indexOf("landmarks", "landmarks", Per::KvHead, chunks * s.dim * s.number)};
-        if (!s.gpu) return needs;
+        if (!s.gpu) {
+            needs.push_back(select::scratchOf("prompt_keys", "the prompt's keys", Lifetime::Session, Per::One,
+                                              length.prompt * width * s.number));
+            needs.push_back(select::scratchOf("key_products", "products of keys", Lifetime::Prompt, Per::One,
+                                              3 * width * width * 8));
+            const std::int64_t most =
+                s.atMost(std::int64_t(budget.chosen + budget.outliers + budget.local) * budget.chunk +
+                         length.prompt % budget.chunk + length.added);
+            needs.push_back(select::chosenTokens(s, most, 0));
+            needs.push_back(select::scratchOf("rebuilt_keys", "rebuilt keys", Lifetime::Step, Per::One,
+                                              std::int64_t(budget.chosen) * budget.chunk * s.dim * s.number));
+            return needs;
+        }
         const std::int64_t outliers = std::min<std::int64_t>(budget.outliers, chunks),
                            chosen = std::min<std::int64_t>(budget.chosen, chunks - outliers),
                            pool = (chosen + outliers) * budget.chunk + s.tokens - chunks * budget.chunk;

@@ -190,7 +190,13 @@ MethodEntry snapKvMethod() {
     };
     entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
         const select::Sizes s(use, length);
-        return select::keptTokens(s, s.atMost(use.values.integer("capacity_tokens")), 8);
+        const std::int64_t kept = s.atMost(std::int64_t(use.values.integer("capacity_tokens")) + length.added);
+        std::vector<MemoryNeed> needs = select::keptTokens(s, kept, 8);
+        if (!s.gpu)
+            needs.push_back(
+                select::scratchOf("window_queries", "the observation window", Lifetime::Session, Per::One,
+                                  use.values.integer("window_tokens") * use.config.queryHeads * s.dim * s.number));
+        return needs;
     };
     return entry;
 }

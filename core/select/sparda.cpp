@@ -2,6 +2,7 @@
 // the released code: one Forecast head per KV head, plain products with the pooled keys, no softmax, no scale.)
 #include "core/select/common_parameters.h"
 #include "core/select/lookahead.h"
+#include "core/select/memory_sizes.h"
 #include "core/select/window_products.h"
 
 #include <algorithm>
@@ -117,6 +118,13 @@ MethodEntry spardaMethod() {
         a.prompt = use.spec.sparsePrefill;
         a.ahead = Ahead::NextLayer;
         return a;
+    };
+    entry.memory = [](const MethodUse& use, ContextLength length) -> std::vector<MemoryNeed> {
+        const select::Sizes s(use, length);
+        const std::int64_t width = use.config.kvHeads * s.dim; // of a token's forecasts
+        if (s.gpu || !use.spec.sparsePrefill) return {};
+        return {select::scratchOf("prompt_forecasts", "forecasts of the prompt", Lifetime::Session, Per::Row,
+                                  length.prompt * width * s.number)};
     };
     return entry;
 }

@@ -201,6 +201,11 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     if (options.cachePolicy.empty()) options.cachePolicy = "keep-selected";
     checkCachePolicy(options.cachePolicy, method, spec, config);
     setup.cachePolicy = options.cachePolicy;
+    if (method.memory != nullptr)
+        setup.methodMemory = [this](ContextLength length) {
+            return method.memory({parameters, spec, model->config(), options.backend, options.offload, model.get()},
+                                 length);
+        };
     engine = cuda ? makeCudaEngine(setup) : makeCpuEngine(setup);
     generated.resize(std::size_t(sequences));
     nextToken.resize(std::size_t(sequences));

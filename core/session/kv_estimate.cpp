@@ -1,11 +1,28 @@
 #include "core/session/kv_estimate.h"
 
+#include "core/kv/block_index.h"
 #include "core/plan/kv_format.h"
 #include "core/plan/layer_plan.h"
 
 #include <algorithm>
 
 namespace kvscope {
+
+std::int64_t blockIndexBytes(Backend backend, const SelectionSpec& spec, int dim, int tokens) {
+    const bool gpu = backend == Backend::Cuda;
+    const std::int64_t number = gpu ? 2 : 4, ring = spec.grid.kernel, blocks = spec.grid.blocks(tokens);
+    const std::int64_t windows = spec.grid.windows(tokens);
+    std::int64_t bytes = 0;
+    if (spec.queryScore == QueryScore::PooledSoftmax) {
+        constexpr std::int64_t kTile = BlockIndex::kTileWindows;
+        const std::int64_t tiles = (windows + kTile - 1) / kTile; // the CPU's
+        bytes += ((gpu ? windows : tiles * kTile) + ring) * dim * number;
+        if (!gpu) bytes += tiles * std::int64_t(sizeof(const float*));
+    }
+    if (spec.agnosticScore != AgnosticScore::None) bytes += (windows + ring) * std::int64_t(sizeof(float));
+    if (spec.queryScore == QueryScore::RangeBound) bytes += blocks * 2 * dim * number;
+    return bytes;
+}
 
 KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens, int sequences, bool offload,
                       std::optional<std::int64_t> deviceSlots, Backend backend, bool oracle) {
@@ -26,12 +43,7 @@ KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens,
     estimate.deviceBytes = heads * resident * blocks * blockBytes;
     if (gpu && oracle && spec.tiersLackKeys()) // keys that the method forgets or keeps in another form
         estimate.oracleBytes = heads * plans.sparse() * blocks * blockBytes;
-    const std::int64_t numberBytes = gpu ? 2 : 4, windows = spec.grid.windows(tokens);
-    std::int64_t perHead = 0;
-    if (spec.queryScore == QueryScore::PooledSoftmax) perHead += windows * config.headDim * numberBytes;
-    if (spec.queryScore == QueryScore::RangeBound) perHead += std::int64_t(blocks) * 2 * config.headDim * numberBytes;
-    if (spec.agnosticScore != AgnosticScore::None) perHead += windows * 4;
-    estimate.indexBytes = heads * plans.sparse() * perHead;
+    estimate.indexBytes = heads * plans.sparse() * blockIndexBytes(backend, spec, config.headDim, tokens);
     if (offloaded > 0) {
         estimate.neededSlots =
             std::min(std::max(spec.budgetBlocks() + spec.spareSlots, spec.grid.blocks(spec.denseBelowTokens)), blocks);

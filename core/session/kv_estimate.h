@@ -16,6 +16,10 @@ struct KvEstimate {
     int neededSlots = 0;                         // fewest the method works with
 };
 
+/// What the common block index keeps of one KV head in one layer: pooled keys and scores, or key ranges, and the ring
+/// of tokens whose window is not complete.
+std::int64_t blockIndexBytes(Backend backend, const SelectionSpec& spec, int dim, int tokens);
+
 /// @param tokens of every sequence, new ones included
 KvEstimate estimateKv(const Model& model, const SelectionSpec& spec, int tokens, int sequences, bool offload,
                       std::optional<std::int64_t> deviceSlots, Backend backend = Backend::Cpu, bool oracle = false);

@@ -1,6 +1,7 @@
 #include "core/engine/cpu/cpu_engine.h"
 
 #include "core/cache/cache_policy.h"
+#include "core/engine/cpu/cpu_memory.h"
 #include "core/session/sampler.h"
 
 #include <algorithm>
@@ -107,6 +108,9 @@ void CpuEngine::decode(std::span<const ActiveSequence> active, std::span<const s
     record.durationNs = clock_.endStep();
 }
 
-std::unique_ptr<DecodeEngine> makeCpuEngine(const EngineSetup& setup) { return std::make_unique<CpuEngine>(setup); }
+std::unique_ptr<DecodeEngine> makeCpuEngine(const EngineSetup& setup) {
+    refuseTooLarge(cpuMemory(setup));
+    return std::make_unique<CpuEngine>(setup);
+}
 
 } // namespace kvscope

@@ -1,0 +1,196 @@
+// What a session declares of its memory, beside what it takes: counted from outside, by the heap of the whole program.
+#include "core/engine/cpu/cpu_memory.h"
+
+#include "core/cache/cache_policy.h"
+#include "core/select/method.h"
+#include "core/session/decode_session.h"
+#include "tests/core/counting_allocator.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <random>
+
+namespace kvscope {
+namespace {
+
+constexpr int kSteps = 24;
+
+std::shared_ptr<const Model> model() {
+    static const auto loaded = Model::load(kDefaultModel);
+    return loaded;
+}
+
+std::vector<std::int32_t> randomPrompt(int tokens, unsigned seed) {
+    std::mt19937 random(seed);
+    std::vector<std::int32_t> ids{0};
+    while (int(ids.size()) < tokens) ids.push_back(std::int32_t(2 + random() % 4094));
+    return ids;
+}
+
+/// Budgets that a prompt of some hundred tokens does not fit.
+ParameterValues smallBudget(const MethodEntry& method, const std::vector<std::pair<const char*, const char*>>& more) {
+    ParameterValues values = resolveDefaults(method, model()->config());
+    for (const auto& [key, value] :
+         std::initializer_list<std::pair<const char*, const char*>>{{"total_blocks", "6"},
+                                                                    {"window_blocks", "2"},
+                                                                    {"select_blocks", "2"},
+                                                                    {"heavy_tokens", "100"},
+                                                                    {"recent_tokens", "60"},
+                                                                    {"k_b", "4"},
+                                                                    {"k_t", "100"},
+                                                                    {"capacity_tokens", "200"},
+                                                                    {"page_budget", "6"},
+                                                                    {"local_tokens", "128"},
+                                                                    {"topk_blocks", "2"},
+                                                                    {"cached_blocks", "3"},
+                                                                    {"budget_tokens", "160"},
+                                                                    {"outlier_tokens", "32"},
+                                                                    {"stabilizers", "60"},
+                                                                    {"prefill_chunk", "200"},
+                                                                    {"local_len", "40"},
+                                                                    {"max_num_kv", "60"}})
+        if (values.has(key)) values.set(method.parameters, key, value);
+    for (const auto& [key, value] : more) values.set(method.parameters, key, value);
+    return values;
+}
+
+struct Measured {
+    std::int64_t declared = 0, taken = 0;
+    std::string parts;
+};
+
+/// Runs an engine, prompts and steps. undeclared: bytes that its selector takes beyond what its method says.
+Measured measure(const MethodEntry& method, const std::vector<std::pair<const char*, const char*>>& settings,
+                 std::int64_t undeclared = 0) {
+    const ModelConfig& config = model()->config();
+    const std::vector<std::vector<std::int32_t>> prompts{randomPrompt(300, 1), randomPrompt(150, 2)};
+    SessionOptions options;
+    options.threads = 1;
+    const ParameterValues values = smallBudget(method, settings);
+    const SelectionSpec spec = method.make(values, config);
+    const MethodUse use{values, spec, config, Backend::Cpu, true, model().get()};
+    std::vector<int> most;
+    for (const auto& prompt : prompts) most.push_back(int(prompt.size()) + kSteps);
+    const Abilities abilities = abilitiesOf(method, use);
+    const LayerPlans plans(config, spec, {true, method.makeSelector != nullptr, abilities.ahead, most.front()});
+    EngineSetup setup{
+        model(), prompts, options,
+        spec,    most,    plans.offloaded() > 0 ? std::max(spec.budgetBlocks() + spec.spareSlots, spec.deviceSlots) : 0,
+        plans,   "lru",   RecordLevel::Counters,
+        {},      values,  abilities,
+        {}};
+    setup.slots = std::min(setup.slots, spec.grid.blocks(most.front()));
+    if (method.memory != nullptr) setup.methodMemory = [&](ContextLength length) { return method.memory(use, length); };
+    std::vector<char> hidden;
+    setup.makeSelector = [&](const SelectorContext& context) {
+        hidden.resize(std::size_t(undeclared));
+        auto selector = method.makeSelector ? method.makeSelector(values, context) : nullptr;
+        return selector ? std::move(selector) : makeSpecSelector(context);
+    };
+    const MemoryPlan plan = cpuMemory(setup);
+    Measured measured{plan.most(), 0, {}};
+    for (const MemoryPlan::Part& part : plan.parts())
+        measured.parts += std::string(part.need.key) + " " + std::to_string(part.bytes / 1024) + " KiB\n";
+
+    StepRecord record;
+    record.layers.reserve(std::size_t(config.layers));
+    test::forgetMost();
+    const std::int64_t before = test::bytesHeld();
+    const auto engine = makeCpuEngine(setup);
+    engine->prefill(record, {}, {});
+    for (int step = 0; step < kSteps - 1; ++step) {
+        record.clear();
+        record.step = step + 1;
+        const ActiveSequence active[] = {{0, int(prompts[0].size()) + step}, {1, int(prompts[1].size()) + step}};
+        const std::int32_t tokens[] = {7, 8};
+        engine->decode(active, tokens, record);
+    }
+    measured.taken = test::mostBytesHeld() - before;
+    if (std::getenv("KVSCOPE_SHOW"))
+        std::printf("%s %ld taken %ld declared\n%s", method.name.c_str(), long(measured.taken / 1024),
+                    long(measured.declared / 1024), measured.parts.c_str());
+    return measured;
+}
+
+struct Case {
+    std::string method;
+    std::vector<std::pair<const char*, const char*>> settings;
+};
+
+class DeclaredMemory : public ::testing::TestWithParam<Case> {};
+
+TEST_P(DeclaredMemory, IsDeclaredAsItIsTaken) {
+    if (!test::countsAllocations()) GTEST_SKIP() << "the sanitizer has an allocator of its own";
+    (void)measure(findMethod("full"), {}); // what is made once a program is not a session's
+    const Measured m = measure(findMethod(GetParam().method), GetParam().settings);
+    EXPECT_NEAR(double(m.taken), double(m.declared), 0.05 * double(m.taken))
+        << "taken " << m.taken / 1024 << " KiB, declared " << m.declared / 1024 << " KiB:\n"
+        << m.parts;
+}
+
+TEST_P(DeclaredMemory, AMegabyteThatNobodyDeclaredShows) {
+    if (!test::countsAllocations()) GTEST_SKIP() << "the sanitizer has an allocator of its own";
+    (void)measure(findMethod("full"), {});
+    const Measured m = measure(findMethod(GetParam().method), GetParam().settings, 1 << 20);
+    EXPECT_GT(double(m.taken - m.declared), 0.05 * double(m.taken)) << "a megabyte goes unnoticed";
+}
+
+std::vector<Case> cases() {
+    std::vector<Case> all;
+    for (const MethodEntry& method : methods()) all.push_back({method.name, {}});
+    all.push_back({"quest", {{"bound", "product"}}});
+    all.push_back({"quest", {{"group", "per_query_head"}}});
+    all.push_back({"infllmv2", {{"lse", "compressed"}}});
+    all.push_back({"sparda", {{"prefill", "sparse"}}});
+    all.push_back({"arkvale", {{"prefetch_layers", "1"}}});
+    return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, DeclaredMemory, ::testing::ValuesIn(cases()), [](const auto& tested) {
+    std::string name = tested.param.method;
+    for (const auto& [key, value] : tested.param.settings) name += std::string("_") + key + "_" + value;
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+});
+
+TEST(MemoryPlan, AddsUpWhatIsDeclared) {
+    ModelConfig config;
+    config.layers = 4;
+    config.queryHeads = 6, config.kvHeads = 2;
+    SelectionSpec spec;
+    spec.denseLayers = 1;
+    MemoryPlan plan(config, LayerPlans(config, spec, {}));
+    const auto declare = [&](std::int64_t bytes) {
+        using enum Lifetime;
+        plan.add({"keys", "keys", MemoryTier::Device, Holds::Kv, Session, Per::KvHead, bytes, LayerSet::Sparse});
+        plan.add({"norms", "norms", MemoryTier::Device, Holds::Index, Session, Per::QueryHead, bytes, LayerSet::Dense});
+        plan.add({"prompt", "prompt", MemoryTier::Host, Holds::Scratch, Prompt, Per::Row, bytes, LayerSet::None});
+        plan.add({"longest", "longest", MemoryTier::Host, Holds::Scratch, Step, Per::One, 10 * bytes, LayerSet::None});
+    };
+    declare(100);
+    declare(300); // a second sequence
+    EXPECT_EQ(plan.bytes("keys"), 400 * 2 * 3);
+    EXPECT_EQ(plan.bytes("norms"), 400 * 6);
+    EXPECT_EQ(plan.bytes("prompt"), 400);
+    EXPECT_EQ(plan.bytes("longest"), 3000) << "once, for the sequence that has most";
+    EXPECT_EQ(plan.bytes("values"), 0);
+    EXPECT_EQ(plan.bytes(MemoryTier::Device, Holds::Kv), 2400);
+    EXPECT_EQ(plan.most(MemoryTier::Device), 4800);
+    EXPECT_EQ(plan.most(), 4800 + 3000) << "the prompts' memory is gone when the steps take theirs";
+}
+
+TEST(MemoryPlan, ASessionThatDoesNotFitIsRefusedWithTheNumbers) {
+    ModelConfig config;
+    config.layers = 1, config.kvHeads = 1;
+    MemoryPlan plan(config, LayerPlans(config, {}, {}));
+    for (const auto& [key, gib] : std::initializer_list<std::pair<const char*, int>>{
+             {"KV blocks", 8}, {"page digests", 3}, {"projections", 2}, {"logits", 1}})
+        plan.add({key, key, MemoryTier::Host, Holds::Kv, Lifetime::Session, Per::One, std::int64_t(gib) << 30,
+                  LayerSet::None});
+    EXPECT_EQ(plan.describe(),
+              "14.0 GiB: 8.0 GiB KV blocks, 3.0 GiB page digests, 2.0 GiB projections, 1.0 GiB for the "
+              "rest");
+}
+
+} // namespace
+} // namespace kvscope
