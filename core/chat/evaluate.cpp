@@ -17,7 +17,15 @@ struct Scope {
             if (const Value* value = scope->names.find(name)) return value;
         return nullptr;
     }
+    /// Names that are seen.
+    std::size_t size() const {
+        std::size_t count = 0;
+        for (const Scope* scope = this; scope; scope = scope->outer) count += scope->names.entries().size();
+        return count;
+    }
 };
+
+constexpr std::size_t kCharactersOfAName = 16; // compared while a name is looked up among others
 
 enum class Flow { Next, Break, Continue };
 
@@ -71,7 +79,7 @@ private:
             append(out, node.text);
             break;
         case Node::Kind::Print:
-            append(out, shownAs(value(*node.value, scope)));
+            append(out, shownAs(value(*node.value, scope), budget_));
             break;
         case Node::Kind::If:
             return execute(value(*node.value, scope).truthy() ? node.body : node.otherwise, scope, out);
@@ -89,7 +97,7 @@ private:
         }
         case Node::Kind::FilterBlock: {
             const Value text = captured(node.body, scope);
-            append(out, shownAs(applyFilter(node.text, text, given(node.arguments, scope), budget_)));
+            append(out, shownAs(applyFilter(node.text, text, given(node.arguments, scope), budget_), budget_));
             break;
         }
         case Node::Kind::Macro:
@@ -212,6 +220,7 @@ private:
         case Kind::Literal:
             return e.literal;
         case Kind::Name: {
+            budget_.read(kCharactersOfAName * scope.size());
             const Value* found = scope.find(e.name);
             return found ? *found : Value(Undefined{e.name});
         }
@@ -244,7 +253,7 @@ private:
         case Kind::Filter:
             return applyFilter(e.name, part(0), given(e.arguments, scope), budget_);
         case Kind::Test:
-            return applyTest(e.name, part(0), given(e.arguments, scope));
+            return applyTest(e.name, part(0), given(e.arguments, scope), budget_);
         case Kind::Not:
             return !part(0).truthy();
         case Kind::Negate:
@@ -257,7 +266,7 @@ private:
             Value left = part(0);
             for (std::size_t i = 0; i < e.operators.size(); ++i) {
                 Value right = part(i + 1);
-                if (!compared(e.operators[i], left, right)) return false;
+                if (!compared(e.operators[i], left, right, budget_)) return false;
                 left = std::move(right);
             }
             return true;

@@ -13,7 +13,7 @@ using Filter = Value (*)(const Value&, const Given&, Budget&);
 
 /// A method called as a filter, on what the value is printed as.
 Value asMethod(const char* name, const Value& value, const Arguments& arguments, Budget& budget) {
-    return findMethod(Value(shownAs(value)), name, budget)->callable().call(arguments);
+    return findMethod(Value(shownAs(value, budget)), name, budget)->callable().call(arguments);
 }
 
 Value length(const Value& value, const Given& given, Budget& budget) {
@@ -35,7 +35,7 @@ Value last(const Value& value, const Given&, Budget& budget) {
 /// "a.b.0" of an item.
 Value pathOf(const Value& item, const Value& path, Budget& budget) {
     if (path.isInt()) return itemOf(item, path, budget);
-    const std::string names = shownAs(path);
+    const std::string names = shownAs(path, budget);
     Value value = item;
     for (std::size_t at = 0; at <= names.size();) {
         const std::size_t dot = std::min(names.find('.', at), names.size());
@@ -51,14 +51,14 @@ Value pathOf(const Value& item, const Value& path, Budget& budget) {
 Value join(const Value& value, const Given& given, Budget& budget) {
     const Value* separator = given.find(0, "d");
     const Value* attribute = given.find(1, "attribute");
-    const std::string between = separator ? shownAs(*separator) : "";
+    const std::string between = separator ? shownAs(*separator, budget) : "";
     std::string out;
     bool begun = false;
     for (const Value& item : itemsOf(value, budget)) {
         if (std::exchange(begun, true)) out += between;
-        out += shownAs(attribute ? pathOf(item, *attribute, budget) : item);
+        budget.grow(between.size());
+        out += shownAs(attribute ? pathOf(item, *attribute, budget) : item, budget);
     }
-    budget.grow(out.size());
     return out;
 }
 
@@ -81,16 +81,12 @@ Value toJson(const Value& value, const Given& given, Budget& budget) {
     }
     form.sortKeys = given.flag(3, "sort_keys", false);
     if (value.isUndefined()) given.wrong(fmt::format("'{}' is undefined", value.undefinedName()));
-    std::string out = jsonOf(value, form);
+    std::string out = jsonOf(value, form, budget);
     budget.grow(out.size());
     return out;
 }
 
-Value toText(const Value& value, const Given&, Budget& budget) {
-    std::string out = shownAs(value);
-    budget.grow(out.size());
-    return out;
-}
+Value toText(const Value& value, const Given&, Budget& budget) { return shownAs(value, budget); }
 
 Value toInteger(const Value& value, const Given& given, Budget&) {
     const std::int64_t fallback = given.integer(0, "default", 0);
@@ -141,7 +137,7 @@ Value sorted(const Value& value, const Given& given, Budget& budget) {
     };
     std::stable_sort(items.begin(), items.end(), [&](const Value& a, const Value& b) {
         budget.step();
-        return backwards ? compared("<", key(b), key(a)) : compared("<", key(a), key(b));
+        return backwards ? compared("<", key(b), key(a), budget) : compared("<", key(a), key(b), budget);
     });
     return items;
 }
@@ -150,8 +146,8 @@ Value unique(const Value& value, const Given&, Budget& budget) {
     List out, keys;
     for (const Value& item : itemsOf(value, budget)) {
         const Value key = lowerIfText(item);
-        for (std::size_t i = 0; i < keys.size(); ++i) budget.step();
-        if (std::find(keys.begin(), keys.end(), key) != keys.end()) continue;
+        if (std::any_of(keys.begin(), keys.end(), [&](const Value& known) { return equal(known, key, budget); }))
+            continue;
         keys.push_back(key);
         out.push_back(item);
     }
@@ -192,8 +188,8 @@ Value chosen(const Value& value, const Given& given, Budget& budget, bool byAttr
     for (const Value& item : itemsOf(value, budget)) {
         budget.step();
         const Value tested = byAttribute ? pathOf(item, given.need(0), budget) : item;
-        const bool holds =
-            given.find(testAt) ? applyTest(given.text(testAt), tested, behind(given, testAt + 1)) : tested.truthy();
+        const bool holds = given.find(testAt) ? applyTest(given.text(testAt), tested, behind(given, testAt + 1), budget)
+                                              : tested.truthy();
         if (holds == keep) out.push_back(item);
     }
     return out;
@@ -216,7 +212,7 @@ Value sortedPairs(const Value& value, const Given& given, Budget& budget) {
         return exact ? shown : lowerIfText(shown);
     };
     std::stable_sort(pairs.begin(), pairs.end(), [&](const Value& a, const Value& b) {
-        return backwards ? compared("<", key(b), key(a)) : compared("<", key(a), key(b));
+        return backwards ? compared("<", key(b), key(a), budget) : compared("<", key(a), key(b), budget);
     });
     return pairs;
 }
@@ -228,12 +224,15 @@ Value indented(const Value& value, const Given& given, Budget& budget) {
             ? width->string()
             : std::string(std::size_t(std::clamp<std::int64_t>(given.integer(0, "width", 4), 0, 1000)), ' ');
     const bool withFirst = given.flag(1, "first", false), blank = given.flag(2, "blank", false);
-    const std::string text = shownAs(value);
+    const std::string text = shownAs(value, budget);
     std::string out;
     for (std::size_t at = 0; at <= text.size();) {
         const std::size_t end = std::min(text.find('\n', at), text.size());
         const bool begin = at == 0;
-        if (begin ? withFirst : blank || end > at) out += indent;
+        if (begin ? withFirst : blank || end > at) {
+            budget.grow(indent.size());
+            out += indent;
+        }
         out.append(text, at, end - at);
         if (end < text.size()) out += '\n';
         at = end + 1;
@@ -268,7 +267,7 @@ Value extreme(const Value& value, const Given& given, Budget& budget, const char
     if (items.empty()) return Undefined{"an item of nothing"};
     Value best = items.front();
     for (const Value& item : items)
-        if (compared(order, key(item), key(best))) best = item;
+        if (compared(order, key(item), key(best), budget)) best = item;
     return best;
 }
 
@@ -282,7 +281,7 @@ Value summed(const Value& value, const Given& given, Budget& budget) {
 
 Value escaped(const Value& value, const Given&, Budget& budget) {
     std::string out;
-    for (const char c : shownAs(value))
+    for (const char c : shownAs(value, budget))
         out += c == '&'    ? "&amp;"
                : c == '<'  ? "&lt;"
                : c == '>'  ? "&gt;"
@@ -336,61 +335,65 @@ const std::map<std::string, Filter>& filters() {
     return table;
 }
 
-using Test = bool (*)(const Value&, const Given&);
+using Test = bool (*)(const Value&, const Given&, Budget&);
 
-template <int Remainder> bool hasRemainder(const Value& value, const Given& given) {
+template <int Remainder> bool hasRemainder(const Value& value, const Given& given, Budget&) {
     if (!value.isInt()) given.wrong(fmt::format("{} is no whole number", value.typeName()));
     return (value.integer() % 2 != 0) == (Remainder != 0);
 }
 
 const std::map<std::string, Test>& tests() {
-    static const auto equal = [](const Value& v, const Given& g) { return v == g.need(0); };
-    static const auto isSequence = [](const Value& v, const Given&) {
+    static const auto isEqual = [](const Value& v, const Given& g, Budget& b) { return equal(v, g.need(0), b); };
+    static const auto isSequence = [](const Value& v, const Given&, Budget&) {
         return v.isString() || v.isList() || v.isDict() || v.isUndefined();
     };
     static const std::map<std::string, Test> table = {
-        {"defined", [](const Value& v, const Given&) { return !v.isUndefined(); }},
-        {"undefined", [](const Value& v, const Given&) { return v.isUndefined(); }},
-        {"none", [](const Value& v, const Given&) { return v.isNone(); }},
-        {"string", [](const Value& v, const Given&) { return v.isString(); }},
-        {"mapping", [](const Value& v, const Given&) { return v.isDict(); }},
-        {"number", [](const Value& v, const Given&) { return v.isNumber(); }},
-        {"integer", [](const Value& v, const Given&) { return v.isInt(); }},
-        {"float", [](const Value& v, const Given&) { return v.isFloat(); }},
-        {"boolean", [](const Value& v, const Given&) { return v.isBool(); }},
-        {"true", [](const Value& v, const Given&) { return v.isBool() && v.boolean(); }},
-        {"false", [](const Value& v, const Given&) { return v.isBool() && !v.boolean(); }},
-        {"callable", [](const Value& v, const Given&) { return v.isCallable(); }},
+        {"defined", [](const Value& v, const Given&, Budget&) { return !v.isUndefined(); }},
+        {"undefined", [](const Value& v, const Given&, Budget&) { return v.isUndefined(); }},
+        {"none", [](const Value& v, const Given&, Budget&) { return v.isNone(); }},
+        {"string", [](const Value& v, const Given&, Budget&) { return v.isString(); }},
+        {"mapping", [](const Value& v, const Given&, Budget&) { return v.isDict(); }},
+        {"number", [](const Value& v, const Given&, Budget&) { return v.isNumber(); }},
+        {"integer", [](const Value& v, const Given&, Budget&) { return v.isInt(); }},
+        {"float", [](const Value& v, const Given&, Budget&) { return v.isFloat(); }},
+        {"boolean", [](const Value& v, const Given&, Budget&) { return v.isBool(); }},
+        {"true", [](const Value& v, const Given&, Budget&) { return v.isBool() && v.boolean(); }},
+        {"false", [](const Value& v, const Given&, Budget&) { return v.isBool() && !v.boolean(); }},
+        {"callable", [](const Value& v, const Given&, Budget&) { return v.isCallable(); }},
         {"sequence", isSequence},
         {"iterable", isSequence},
         {"even", hasRemainder<0>},
         {"odd", hasRemainder<1>},
         {"divisibleby",
-         [](const Value& v, const Given& g) {
+         [](const Value& v, const Given& g, Budget&) {
              const std::int64_t by = g.integer(0, "num", 0);
              if (!v.isInt() || by == 0 || by == -1) return v.isInt() && by == -1;
              return v.integer() % by == 0;
          }},
-        {"eq", equal},
-        {"==", equal},
-        {"equalto", equal},
-        {"sameas", equal},
-        {"!=", [](const Value& v, const Given& g) { return !(v == g.need(0)); }},
-        {"<", [](const Value& v, const Given& g) { return compared("<", v, g.need(0)); }},
-        {"<=", [](const Value& v, const Given& g) { return compared("<=", v, g.need(0)); }},
-        {">", [](const Value& v, const Given& g) { return compared(">", v, g.need(0)); }},
-        {">=", [](const Value& v, const Given& g) { return compared(">=", v, g.need(0)); }},
-        {"ne", [](const Value& v, const Given& g) { return !(v == g.need(0)); }},
-        {"lt", [](const Value& v, const Given& g) { return compared("<", v, g.need(0)); }},
-        {"lessthan", [](const Value& v, const Given& g) { return compared("<", v, g.need(0)); }},
-        {"le", [](const Value& v, const Given& g) { return compared("<=", v, g.need(0)); }},
-        {"gt", [](const Value& v, const Given& g) { return compared(">", v, g.need(0)); }},
-        {"greaterthan", [](const Value& v, const Given& g) { return compared(">", v, g.need(0)); }},
-        {"ge", [](const Value& v, const Given& g) { return compared(">=", v, g.need(0)); }},
-        {"in", [](const Value& v, const Given& g) { return compared("in", v, g.need(0)); }},
-        {"lower", [](const Value& v, const Given&) { return tokenizing::lowercased(shownAs(v)) == shownAs(v); }},
-        {"filter", [](const Value& v, const Given&) { return v.isString() && isFilter(v.string()); }},
-        {"test", [](const Value& v, const Given&) { return v.isString() && isTest(v.string()); }},
+        {"eq", isEqual},
+        {"==", isEqual},
+        {"equalto", isEqual},
+        {"sameas", isEqual},
+        {"!=", [](const Value& v, const Given& g, Budget& b) { return !equal(v, g.need(0), b); }},
+        {"<", [](const Value& v, const Given& g, Budget& b) { return compared("<", v, g.need(0), b); }},
+        {"<=", [](const Value& v, const Given& g, Budget& b) { return compared("<=", v, g.need(0), b); }},
+        {">", [](const Value& v, const Given& g, Budget& b) { return compared(">", v, g.need(0), b); }},
+        {">=", [](const Value& v, const Given& g, Budget& b) { return compared(">=", v, g.need(0), b); }},
+        {"ne", [](const Value& v, const Given& g, Budget& b) { return !equal(v, g.need(0), b); }},
+        {"lt", [](const Value& v, const Given& g, Budget& b) { return compared("<", v, g.need(0), b); }},
+        {"lessthan", [](const Value& v, const Given& g, Budget& b) { return compared("<", v, g.need(0), b); }},
+        {"le", [](const Value& v, const Given& g, Budget& b) { return compared("<=", v, g.need(0), b); }},
+        {"gt", [](const Value& v, const Given& g, Budget& b) { return compared(">", v, g.need(0), b); }},
+        {"greaterthan", [](const Value& v, const Given& g, Budget& b) { return compared(">", v, g.need(0), b); }},
+        {"ge", [](const Value& v, const Given& g, Budget& b) { return compared(">=", v, g.need(0), b); }},
+        {"in", [](const Value& v, const Given& g, Budget& b) { return compared("in", v, g.need(0), b); }},
+        {"lower",
+         [](const Value& v, const Given&, Budget& b) {
+             const std::string text = shownAs(v, b);
+             return tokenizing::lowercased(text) == text;
+         }},
+        {"filter", [](const Value& v, const Given&, Budget&) { return v.isString() && isFilter(v.string()); }},
+        {"test", [](const Value& v, const Given&, Budget&) { return v.isString() && isTest(v.string()); }},
     };
     return table;
 }
@@ -407,10 +410,10 @@ Value applyFilter(const std::string& name, const Value& value, const Arguments& 
     return found->second(value, Given("the filter " + name, arguments), budget);
 }
 
-bool applyTest(const std::string& name, const Value& value, const Arguments& arguments) {
+bool applyTest(const std::string& name, const Value& value, const Arguments& arguments, Budget& budget) {
     const auto found = tests().find(name);
     if (found == tests().end()) throw TemplateError{fmt::format("the test '{}' is not supported", name)};
-    return found->second(value, Given("the test " + name, arguments));
+    return found->second(value, Given("the test " + name, arguments), budget);
 }
 
 } // namespace kvscope::chat

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <ctime>
 #include <fmt/format.h>
 
@@ -96,9 +97,7 @@ Value realResult(const std::string& name, double a, double b) {
 
 Value binaryResult(const std::string& name, const Value& left, const Value& right, Budget& budget) {
     if (name == "~") {
-        std::string text = shownAs(left) + shownAs(right);
-        budget.grow(text.size());
-        return text;
+        return shownAs(left, budget) + shownAs(right, budget);
     }
     if (left.isNumber() && right.isNumber())
         return left.isFloat() || right.isFloat() ? realResult(name, left.number(), right.number())
@@ -125,28 +124,46 @@ Value binaryResult(const std::string& name, const Value& left, const Value& righ
     mismatch(name, left, right);
 }
 
-bool compared(const std::string& name, const Value& left, const Value& right) {
-    if (name == "==") return left == right;
-    if (name == "!=") return !(left == right);
-    if (name == "not in") return !compared("in", left, right);
+bool compared(const std::string& name, const Value& left, const Value& right, Budget& budget) {
+    if (name == "==") return equal(left, right, budget);
+    if (name == "!=") return !equal(left, right, budget);
+    if (name == "not in") return !compared("in", left, right, budget);
     if (name == "in") {
         if (right.isUndefined()) return false;
         if (right.isString()) {
             if (!left.isString()) mismatch(name, left, right);
-            return right.string().find(left.string()) != std::string::npos;
+            return findText(right.string(), left.string(), budget) != std::string::npos;
         }
         if (right.isDict()) return left.isString() && right.dict().find(left.string());
         if (!right.isList()) mismatch(name, left, right);
-        return std::find(right.list().begin(), right.list().end(), left) != right.list().end();
+        return std::any_of(right.list().begin(), right.list().end(),
+                           [&](const Value& item) { return equal(item, left, budget); });
     }
     int order = 0;
     if (left.isNumber() && right.isNumber())
         order = left.number() < right.number() ? -1 : left.number() > right.number() ? 1 : 0;
-    else if (left.isString() && right.isString())
+    else if (left.isString() && right.isString()) {
+        budget.read(std::min(left.string().size(), right.string().size()));
         order = left.string().compare(right.string());
-    else
+    } else
         mismatch(name, left, right);
     return name == "<" ? order < 0 : name == "<=" ? order <= 0 : name == ">" ? order > 0 : order >= 0;
+}
+
+std::size_t findText(std::string_view text, std::string_view what, Budget& budget) {
+    budget.read(what.size());
+    // Unlike std::string_view's find, memmem needs time for the text's length alone, whatever the two texts are.
+    const void* at = memmem(text.data(), text.size(), what.data(), what.size());
+    const std::size_t found = at ? std::size_t(static_cast<const char*>(at) - text.data()) : text.npos;
+    budget.read(std::min(found, text.size()));
+    return found;
+}
+
+std::size_t findLastText(std::string_view text, std::string_view what, Budget& budget) {
+    const std::string backwards(text.rbegin(), text.rend()), wanted(what.rbegin(), what.rend());
+    budget.grow(backwards.size());
+    const std::size_t found = findText(backwards, wanted, budget);
+    return found == text.npos ? found : text.size() - found - what.size();
 }
 
 List charactersOf(const std::string& text) {
@@ -161,13 +178,17 @@ List charactersOf(const std::string& text) {
 
 List itemsOf(const Value& value, Budget& budget) {
     if (value.isUndefined()) return {};
-    if (value.isList()) return value.list();
+    if (value.isList()) {
+        budget.read(value.list().size() * sizeof(Value)); // a copy
+        return value.list();
+    }
     List out;
     if (value.isString()) {
         out = charactersOf(value.string());
         budget.grow(out.size() * sizeof(Value));
     } else if (value.isDict()) {
         for (const auto& [key, item] : value.dict().entries()) out.emplace_back(key);
+        budget.read(out.size() * sizeof(Value));
     } else {
         throw TemplateError{fmt::format("{} cannot be walked through", value.typeName())};
     }
@@ -193,13 +214,14 @@ Value itemOf(const Value& value, const Value& key, Budget& budget) {
     }
     if ((value.isList() || value.isString()) && (key.isInt() || key.isBool())) {
         if (value.isString()) budget.grow(value.string().size());
-        const List items = value.isList() ? value.list() : charactersOf(value.string());
+        const List characters = value.isList() ? List() : charactersOf(value.string());
+        const List& items = value.isList() ? value.list() : characters;
         const auto size = std::int64_t(items.size());
         std::int64_t at = key.integer();
         if (at < 0 && at >= -size) at += size;
         if (at >= 0 && at < size) return items[std::size_t(at)];
     }
-    return Undefined{shownAs(key)};
+    return Undefined{shownAs(key, budget)};
 }
 
 Value sliceOf(const Value& value, const Value& start, const Value& stop, const Value& step, Budget& budget) {
@@ -248,11 +270,12 @@ void addFunctions(Dict& names, Budget& budget) {
         budget.grow(out.size() * sizeof(Value));
         return out;
     });
-    const auto named = [](const Given& given) {
+    const auto named = [&budget](const Given& given) {
         Dict out;
         if (const Value* base = given.find(0)) {
             if (!base->isDict()) given.wrong("its argument is no mapping");
             out = base->dict();
+            budget.step(out.entries().size());
         }
         for (const auto& [name, value] : given.all())
             if (!name.empty()) out.set(name, value);
@@ -261,7 +284,7 @@ void addFunctions(Dict& names, Budget& budget) {
     add("namespace", [named](const Given& given) -> Value { return Value::makeNamespace(named(given)); });
     add("dict", [named](const Given& given) -> Value { return named(given); });
     add("raise_exception",
-        [](const Given& given) -> Value { throw TemplateRefusal{shownAs(given.need(0, "message"))}; });
+        [&budget](const Given& given) -> Value { throw TemplateRefusal{shownAs(given.need(0, "message"), budget)}; });
     add("strftime_now", [](const Given& given) -> Value {
         const std::string form = given.text(0, "format");
         const std::time_t now = std::time(nullptr);

@@ -6,25 +6,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 namespace kvscope::chat {
-
-/// What a template may use up. A template comes with a model: it is data of unknown origin.
-class Budget {
-public:
-    void step() {
-        if (++steps_ > 4'000'000) throw TemplateError{"it takes too many steps"};
-    }
-    /// Counts text and list items that come into being.
-    void grow(std::size_t amount) {
-        grown_ += amount;
-        if (grown_ > (std::size_t(512) << 20)) throw TemplateError{"it makes more than 512 MiB of text"};
-    }
-
-private:
-    std::uint64_t steps_ = 0;
-    std::size_t grown_ = 0;
-};
 
 /// Arguments by position or name.
 class Given {
@@ -47,7 +31,7 @@ private:
 
 /// @throws TemplateError naming an unknown filter or test
 Value applyFilter(const std::string& name, const Value& value, const Arguments& arguments, Budget& budget);
-bool applyTest(const std::string& name, const Value& value, const Arguments& arguments);
+bool applyTest(const std::string& name, const Value& value, const Arguments& arguments, Budget& budget);
 bool isFilter(const std::string& name);
 bool isTest(const std::string& name);
 
@@ -62,7 +46,11 @@ List itemsOf(const Value& value, Budget& budget);
 /// value[start:stop:step] of a text or list, bounds absent when none or undefined
 Value sliceOf(const Value& value, const Value& start, const Value& stop, const Value& step, Budget& budget);
 Value binaryResult(const std::string& name, const Value& left, const Value& right, Budget& budget);
-bool compared(const std::string& name, const Value& left, const Value& right);
+bool compared(const std::string& name, const Value& left, const Value& right, Budget& budget);
+
+/// Where a text begins within another, the first or the last time; npos: nowhere. What is searched counts as read.
+std::size_t findText(std::string_view text, std::string_view what, Budget& budget);
+std::size_t findLastText(std::string_view text, std::string_view what, Budget& budget);
 
 /// Characters of a text.
 List charactersOf(const std::string& text);

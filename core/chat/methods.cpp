@@ -12,7 +12,7 @@ namespace {
 using TextMethod = Value (*)(const std::string&, const Given&, Budget&);
 
 /// Python's strip: white space, or any of the characters given.
-std::string stripped(const std::string& text, const Given& given, bool left, bool right) {
+std::string stripped(const std::string& text, const Given& given, Budget& budget, bool left, bool right) {
     const Value* set = given.find(0, "chars");
     std::string_view rest = text;
     if (!set || set->isNone()) {
@@ -24,7 +24,8 @@ std::string stripped(const std::string& text, const Given& given, bool left, boo
     const List characters = charactersOf(set->string());
     const auto strip = [&](bool atEnd) {
         bool found = true;
-        while (std::exchange(found, false))
+        while (std::exchange(found, false)) {
+            budget.read(characters.size());
             for (const Value& character : characters)
                 if (!rest.empty() &&
                     (atEnd ? rest.ends_with(character.string()) : rest.starts_with(character.string()))) {
@@ -33,13 +34,14 @@ std::string stripped(const std::string& text, const Given& given, bool left, boo
                     found = true;
                     break;
                 }
+        }
     };
     if (right) strip(true);
     if (left) strip(false);
     return std::string(rest);
 }
 
-List splitAtSpaces(std::string_view text, std::int64_t most, bool fromRight) {
+List splitAtSpaces(std::string_view text, std::int64_t most, Budget& budget, bool fromRight) {
     List parts;
     while (true) {
         text.remove_prefix(fromRight ? 0 : tokenizing::leadingWhiteSpace(text));
@@ -51,6 +53,7 @@ List splitAtSpaces(std::string_view text, std::int64_t most, bool fromRight) {
             break;
         }
         --most;
+        if (fromRight) budget.read(text.size()); // each time from its beginning on
         std::size_t at = 0, end = text.size(), lastSpace = text.npos;
         for (std::size_t i = 0; i < text.size();) {
             const std::size_t begin = i;
@@ -78,14 +81,14 @@ Value split(const std::string& text, const Given& given, Budget& budget, bool fr
     const Value* separator = given.find(0, "sep");
     std::int64_t most = given.integer(1, "maxsplit", -1);
     budget.grow(text.size() + sizeof(Value) * std::size_t(std::count(text.begin(), text.end(), ' ') + 1));
-    if (!separator || separator->isNone()) return splitAtSpaces(text, most, fromRight);
+    if (!separator || separator->isNone()) return splitAtSpaces(text, most, budget, fromRight);
     if (!separator->isString() || separator->string().empty()) given.wrong("the separator is no text, or empty");
     const std::string& between = separator->string();
     List parts;
     std::string_view rest = text;
     while (most != 0) {
         budget.step();
-        const std::size_t found = fromRight ? rest.rfind(between) : rest.find(between);
+        const std::size_t found = fromRight ? findLastText(rest, between, budget) : findText(rest, between, budget);
         if (found == rest.npos) break;
         --most;
         if (fromRight) {
@@ -102,9 +105,11 @@ Value split(const std::string& text, const Given& given, Budget& budget, bool fr
 }
 
 /// startswith and endswith take one text or several.
-Value affix(const std::string& text, const Given& given, bool atEnd) {
+Value affix(const std::string& text, const Given& given, Budget& budget, bool atEnd) {
     const auto fits = [&](const Value& what) {
+        budget.step();
         if (!what.isString()) given.wrong(fmt::format("{} is given where a text is needed", what.typeName()));
+        budget.read(what.string().size());
         return atEnd ? text.ends_with(what.string()) : text.starts_with(what.string());
     };
     const Value& what = given.need(0);
@@ -116,7 +121,6 @@ Value replaced(const std::string& text, const Given& given, Budget& budget) {
     const std::string from = given.text(0, "old"), to = given.text(1, "new");
     std::int64_t most = given.integer(2, "count", -1);
     std::string out;
-    std::size_t at = 0;
     if (from.empty()) { // between all characters
         for (const Value& character : charactersOf(text)) {
             if (most-- != 0)
@@ -129,18 +133,20 @@ Value replaced(const std::string& text, const Given& given, Budget& budget) {
         budget.grow(out.size());
         return out;
     }
-    for (std::size_t found; most != 0 && (found = text.find(from, at)) != text.npos; at = found + from.size(), --most) {
-        out.append(text, at, found - at).append(to);
+    std::string_view rest = text;
+    for (std::size_t found; most != 0 && (found = findText(rest, from, budget)) != rest.npos; --most) {
+        out.append(rest.substr(0, found)).append(to);
         budget.grow(to.size());
+        rest.remove_prefix(found + from.size());
     }
-    out.append(text, at);
+    out.append(rest);
     budget.grow(out.size());
     return out;
 }
 
-Value positionIn(const std::string& text, const Given& given, bool fromRight) {
+Value positionIn(const std::string& text, const Given& given, Budget& budget, bool fromRight) {
     const std::string what = given.text(0);
-    const std::size_t found = fromRight ? text.rfind(what) : text.find(what);
+    const std::size_t found = fromRight ? findLastText(text, what, budget) : findText(text, what, budget);
     if (found == text.npos) return -1;
     return std::int64_t(charactersOf(text.substr(0, found)).size());
 }
@@ -181,27 +187,32 @@ template <class Holds> bool every(const std::string& text, const Holds& holds) {
 
 const std::map<std::string, TextMethod>& textMethods() {
     static const std::map<std::string, TextMethod> table = {
-        {"strip", [](const std::string& s, const Given& g, Budget&) -> Value { return stripped(s, g, true, true); }},
-        {"lstrip", [](const std::string& s, const Given& g, Budget&) -> Value { return stripped(s, g, true, false); }},
-        {"rstrip", [](const std::string& s, const Given& g, Budget&) -> Value { return stripped(s, g, false, true); }},
+        {"strip",
+         [](const std::string& s, const Given& g, Budget& b) -> Value { return stripped(s, g, b, true, true); }},
+        {"lstrip",
+         [](const std::string& s, const Given& g, Budget& b) -> Value { return stripped(s, g, b, true, false); }},
+        {"rstrip",
+         [](const std::string& s, const Given& g, Budget& b) -> Value { return stripped(s, g, b, false, true); }},
         {"split", [](const std::string& s, const Given& g, Budget& b) { return split(s, g, b, false); }},
         {"rsplit", [](const std::string& s, const Given& g, Budget& b) { return split(s, g, b, true); }},
         {"splitlines", lines},
-        {"startswith", [](const std::string& s, const Given& g, Budget&) { return affix(s, g, false); }},
-        {"endswith", [](const std::string& s, const Given& g, Budget&) { return affix(s, g, true); }},
+        {"startswith", [](const std::string& s, const Given& g, Budget& b) { return affix(s, g, b, false); }},
+        {"endswith", [](const std::string& s, const Given& g, Budget& b) { return affix(s, g, b, true); }},
         {"replace", replaced},
-        {"find", [](const std::string& s, const Given& g, Budget&) { return positionIn(s, g, false); }},
-        {"rfind", [](const std::string& s, const Given& g, Budget&) { return positionIn(s, g, true); }},
+        {"find", [](const std::string& s, const Given& g, Budget& b) { return positionIn(s, g, b, false); }},
+        {"rfind", [](const std::string& s, const Given& g, Budget& b) { return positionIn(s, g, b, true); }},
         {"upper", [](const std::string& s, const Given&, Budget&) -> Value { return tokenizing::uppercased(s); }},
         {"lower", [](const std::string& s, const Given&, Budget&) -> Value { return tokenizing::lowercased(s); }},
         {"title", [](const std::string& s, const Given&, Budget&) -> Value { return titled(s, true); }},
         {"capitalize", [](const std::string& s, const Given&, Budget&) -> Value { return titled(s, false); }},
         {"count",
-         [](const std::string& s, const Given& g, Budget&) -> Value {
+         [](const std::string& s, const Given& g, Budget& b) -> Value {
              const std::string what = g.text(0);
              if (what.empty()) return std::int64_t(charactersOf(s).size() + 1);
              std::int64_t count = 0;
-             for (std::size_t at = 0; (at = s.find(what, at)) != s.npos; at += what.size()) ++count;
+             std::string_view rest = s;
+             for (std::size_t at; (at = findText(rest, what, b)) != rest.npos; ++count)
+                 rest.remove_prefix(at + what.size());
              return count;
          }},
         {"join",
@@ -212,8 +223,8 @@ const std::map<std::string, TextMethod>& textMethods() {
                  if (!item.isString()) g.wrong(fmt::format("{} is given where a text is needed", item.typeName()));
                  if (std::exchange(begun, true)) out += s;
                  out += item.string();
+                 b.grow(s.size() + item.string().size());
              }
-             b.grow(out.size());
              return out;
          }},
         {"removeprefix",
@@ -239,7 +250,7 @@ std::optional<Value> bound(const std::string& name, std::function<Value(const Gi
         name, [name, call = std::move(call)](const Arguments& arguments) { return call(Given(name, arguments)); }});
 }
 
-std::optional<Value> mappingMethod(const Value& value, const std::string& name) {
+std::optional<Value> mappingMethod(const Value& value, const std::string& name, Budget& budget) {
     if (name == "get")
         return bound(name, [value](const Given& given) {
             const Value &key = given.need(0), *fallback = given.find(1);
@@ -247,8 +258,9 @@ std::optional<Value> mappingMethod(const Value& value, const std::string& name) 
             return found ? *found : fallback ? *fallback : Value(None{});
         });
     if (name != "items" && name != "keys" && name != "values") return std::nullopt;
-    return bound(name, [value, name](const Given&) -> Value {
+    return bound(name, [value, name, &budget](const Given&) -> Value {
         List out;
+        budget.step(value.dict().entries().size());
         for (const auto& [key, item] : value.dict().entries())
             out.push_back(name == "items" ? Value::makeTuple({key, item}) : name == "keys" ? Value(key) : item);
         return out;
@@ -258,12 +270,14 @@ std::optional<Value> mappingMethod(const Value& value, const std::string& name) 
 } // namespace
 
 std::optional<Value> findMethod(const Value& value, const std::string& name, Budget& budget) {
-    if (value.isDict()) return mappingMethod(value, name);
+    if (value.isDict()) return mappingMethod(value, name, budget);
     if (value.isList() && (name == "count" || name == "index"))
-        return bound(name, [value, name](const Given& given) -> Value {
+        return bound(name, [value, name, &budget](const Given& given) -> Value {
             const List& items = value.list();
-            if (name == "count") return std::int64_t(std::count(items.begin(), items.end(), given.need(0)));
-            const auto found = std::find(items.begin(), items.end(), given.need(0));
+            const Value& wanted = given.need(0);
+            const auto matches = [&](const Value& item) { return equal(item, wanted, budget); };
+            if (name == "count") return std::int64_t(std::count_if(items.begin(), items.end(), matches));
+            const auto found = std::find_if(items.begin(), items.end(), matches);
             if (found == items.end()) given.wrong("the item is not in the list");
             return std::int64_t(found - items.begin());
         });

@@ -62,23 +62,32 @@ const char* Value::typeName() const {
     return isNamespace() ? "a namespace" : "a function";
 }
 
-bool Value::operator==(const Value& other) const {
-    if (isNumber() && other.isNumber())
-        return isFloat() || other.isFloat() ? number() == other.number() : integer() == other.integer();
-    if (data_.index() != other.data_.index() || isNamespace_ != other.isNamespace_ || isTuple_ != other.isTuple_)
-        return false;
-    if (isUndefined() || isNone()) return true;
-    if (isString()) return string() == other.string();
-    if (isList()) return list() == other.list();
-    if (isDict()) {
-        const auto& mine = dict().entries();
-        return mine.size() == other.dict().entries().size() &&
-               std::all_of(mine.begin(), mine.end(), [&](const auto& e) {
-                   const Value* theirs = other.dict().find(e.first);
-                   return theirs && *theirs == e.second;
-               });
+bool equal(const Value& left, const Value& right, Budget& budget) {
+    budget.step();
+    if (left.isNumber() && right.isNumber())
+        return left.isFloat() || right.isFloat() ? left.number() == right.number() : left.integer() == right.integer();
+    if (left.isUndefined() || left.isNone()) return left.isUndefined() ? right.isUndefined() : right.isNone();
+    if (left.isString()) {
+        if (!right.isString()) return false;
+        if (left.string().size() == right.string().size()) budget.read(left.string().size());
+        return left.string() == right.string();
     }
-    return isNamespace() ? &members() == &other.members() : &callable() == &other.callable(); // the same object
+    if (left.isList()) {
+        return right.isList() && left.isTuple() == right.isTuple() &&
+               std::equal(left.list().begin(), left.list().end(), right.list().begin(), right.list().end(),
+                          [&](const Value& a, const Value& b) { return equal(a, b, budget); });
+    }
+    if (left.isDict()) {
+        if (!right.isDict() || left.dict().entries().size() != right.dict().entries().size()) return false;
+        const auto& entries = left.dict().entries();
+        return std::all_of(entries.begin(), entries.end(), [&](const auto& entry) {
+            budget.step(entries.size()); // a mapping is searched from its first key on
+            const Value* theirs = right.dict().find(entry.first);
+            return theirs && equal(*theirs, entry.second, budget);
+        });
+    }
+    if (left.isNamespace()) return right.isNamespace() && &left.members() == &right.members(); // the same object
+    return left.isCallable() && right.isCallable() && &left.callable() == &right.callable();
 }
 
 namespace {
@@ -144,33 +153,59 @@ std::string jsonString(const std::string& text, bool ascii) {
 
 } // namespace
 
-std::string shownAs(const Value& value) {
+std::string shownAs(const Value& value, Budget& budget) {
     if (value.isUndefined()) return {};
-    return value.isString() ? value.string() : represented(value);
+    if (value.isString()) budget.grow(value.string().size());
+    return value.isString() ? value.string() : represented(value, budget);
 }
 
-std::string represented(const Value& value) {
-    if (value.isUndefined()) return "Undefined";
-    if (value.isNone()) return "None";
-    if (value.isBool()) return value.boolean() ? "True" : "False";
-    if (value.isInt()) return fmt::format("{}", value.integer());
-    if (value.isFloat()) return floatText(value.number());
-    if (value.isString()) return quoted(value.string());
-    std::string out;
+namespace {
+
+/// Appends what represented() gives: a list within lists is not copied once for every one of them.
+void represent(const Value& value, std::string& out, Budget& budget) {
+    budget.step();
+    const auto append = [&](const std::string& text) {
+        budget.grow(text.size());
+        out += text;
+    };
+    if (value.isUndefined()) return append("Undefined");
+    if (value.isNone()) return append("None");
+    if (value.isBool()) return append(value.boolean() ? "True" : "False");
+    if (value.isInt()) return append(fmt::format("{}", value.integer()));
+    if (value.isFloat()) return append(floatText(value.number()));
+    if (value.isString()) return append(quoted(value.string()));
+    bool begun = false;
     if (value.isList()) {
-        for (const Value& item : value.list()) out += (out.empty() ? "" : ", ") + represented(item);
-        if (value.isTuple()) return "(" + out + (value.list().size() == 1 ? ",)" : ")");
-        return "[" + out + "]";
+        out += value.isTuple() ? '(' : '[';
+        for (const Value& item : value.list()) {
+            if (std::exchange(begun, true)) out += ", ";
+            represent(item, out, budget);
+        }
+        if (value.isTuple() && value.list().size() == 1) out += ',';
+        out += value.isTuple() ? ')' : ']';
+        return;
     }
-    if (value.isDict()) {
-        for (const auto& [key, item] : value.dict().entries())
-            out += (out.empty() ? "" : ", ") + quoted(key) + ": " + represented(item);
-        return "{" + out + "}";
+    if (!value.isDict()) throw TemplateError{fmt::format("{} cannot be printed", value.typeName())};
+    out += '{';
+    for (const auto& [key, item] : value.dict().entries()) {
+        if (std::exchange(begun, true)) out += ", ";
+        append(quoted(key));
+        out += ": ";
+        represent(item, out, budget);
     }
-    throw TemplateError{fmt::format("{} cannot be printed", value.typeName())};
+    out += '}';
 }
 
-std::string jsonOf(const Value& value, const JsonForm& form, int depth) {
+} // namespace
+
+std::string represented(const Value& value, Budget& budget) {
+    std::string out;
+    represent(value, out, budget);
+    return out;
+}
+
+std::string jsonOf(const Value& value, const JsonForm& form, Budget& budget, int depth) {
+    budget.step();
     if (value.isNone()) return "null";
     if (value.isBool()) return value.boolean() ? "true" : "false";
     if (value.isInt()) return fmt::format("{}", value.integer());
@@ -179,7 +214,10 @@ std::string jsonOf(const Value& value, const JsonForm& form, int depth) {
                : std::isnan(value.number())  ? "NaN"
                : value.number() < 0          ? "-Infinity"
                                              : "Infinity";
-    if (value.isString()) return jsonString(value.string(), form.ascii);
+    if (value.isString()) {
+        budget.grow(value.string().size());
+        return jsonString(value.string(), form.ascii);
+    }
     if (!value.isList() && !value.isDict()) throw TemplateError{fmt::format("{} is no JSON", value.typeName())};
     const std::string lineBreak =
         form.indent < 0 ? "" : "\n" + std::string(std::size_t(form.indent) * std::size_t(depth + 1), ' ');
@@ -188,14 +226,14 @@ std::string jsonOf(const Value& value, const JsonForm& form, int depth) {
     std::string out;
     const auto add = [&](const std::string& item) { out += (out.empty() ? "" : separator) + lineBreak + item; };
     if (value.isList()) {
-        for (const Value& item : value.list()) add(jsonOf(item, form, depth + 1));
+        for (const Value& item : value.list()) add(jsonOf(item, form, budget, depth + 1));
     } else {
         auto entries = value.dict().entries();
         if (form.sortKeys)
             std::stable_sort(entries.begin(), entries.end(),
                              [](const auto& a, const auto& b) { return a.first < b.first; });
         for (const auto& [key, item] : entries)
-            add(jsonString(key, form.ascii) + form.keySeparator + jsonOf(item, form, depth + 1));
+            add(jsonString(key, form.ascii) + form.keySeparator + jsonOf(item, form, budget, depth + 1));
     }
     const char *open = value.isList() ? "[" : "{", *close = value.isList() ? "]" : "}";
     if (out.empty()) return std::string(open) + close;

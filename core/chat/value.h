@@ -1,6 +1,8 @@
 // Values of the template language: Python's, as far as chat templates use them.
 #pragma once
 
+#include "core/chat/budget.h"
+
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,11 +13,6 @@
 #include <vector>
 
 namespace kvscope::chat {
-
-/// Something a template did that cannot be done. One sentence.
-struct TemplateError {
-    std::string message;
-};
 
 /// Thrown by raise_exception: the template itself refuses the conversation.
 struct TemplateRefusal {
@@ -102,7 +99,6 @@ public:
     bool holdsNamespace() const { return holdsNamespace_; }
     bool truthy() const;
     const char* typeName() const;
-    bool operator==(const Value& other) const;
 
 private:
     std::variant<Undefined, None, bool, std::int64_t, double, std::shared_ptr<const std::string>,
@@ -113,17 +109,21 @@ private:
     void contain(const Value& item);
 };
 
-/// What a template prints for a value: Python's str(), and nothing for what is undefined.
-std::string shownAs(const Value& value);
+/// Python's ==. Every value that is compared counts as a step.
+bool equal(const Value& left, const Value& right, Budget& budget);
+
+/// What a template prints for a value: Python's str(), and nothing for what is undefined. Every value that is printed
+/// counts as a step, its text as text that comes into being.
+std::string shownAs(const Value& value, Budget& budget);
 /// As inside a list: texts in quotes.
-std::string represented(const Value& value);
+std::string represented(const Value& value, Budget& budget);
 
 struct JsonForm {
     int indent = -1; // below 0: one line
     bool ascii = false, sortKeys = false;
     std::string itemSeparator = ", ", keySeparator = ": ";
 };
-/// Python's json.dumps. @throws TemplateError for what JSON cannot hold
-std::string jsonOf(const Value& value, const JsonForm& form, int depth = 0);
+/// Python's json.dumps; counts as shownAs does. @throws TemplateError for what JSON cannot hold
+std::string jsonOf(const Value& value, const JsonForm& form, Budget& budget, int depth = 0);
 
 } // namespace kvscope::chat

@@ -99,6 +99,57 @@ TEST(ChatTemplate, HarmfulTemplatesAreStopped) {
     }
 }
 
+/// A list that holds another one twice, to a depth of 60: printing, comparing or searching it would visit 2^60 values.
+TEST(ChatTemplate, ListsWithinListsAreVisitedWithinTheBudget) {
+    const std::string grown = "{% set ns = namespace(x=[1], y=[1]) %}{% for i in range(60) %}"
+                              "{% set ns.x = [ns.x, ns.x] %}{% set ns.y = [ns.y, ns.y] %}{% endfor %}";
+    for (const char* use : {"{{ ns.x }}",
+                            "{{ ns.x ~ '' }}",
+                            "{{ ns.x | string }}",
+                            "{{ ns.x | tojson }}",
+                            "{{ ns.x | tojson(indent=2) }}",
+                            "{{ [ns.x] | join }}",
+                            "{{ ns.x | upper }}",
+                            "{{ ns.x | e }}",
+                            "{{ ns.x | indent }}",
+                            "{{ ns.x == ns.y }}",
+                            "{{ ns.x != ns.y }}",
+                            "{{ ns.x in [ns.y] }}",
+                            "{{ ns.x not in [ns.y] }}",
+                            "{{ ns.x is eq ns.y }}",
+                            "{{ ns.x is ne(ns.y) }}",
+                            "{{ ns.x is in [ns.y] }}",
+                            "{{ ns.x is lower }}",
+                            "{{ [ns.x, ns.y] | unique }}",
+                            "{{ [ns.x].count(ns.y) }}",
+                            "{{ [ns.x].index(ns.y) }}",
+                            "{{ {'a': ns.x} == {'a': ns.y} }}",
+                            "{{ [[ns.x]] | selectattr(0, 'eq', ns.y) | list }}",
+                            "{{ {}[ns.x] }}",
+                            "{{ raise_exception(ns.x) }}"}) {
+        SCOPED_TRACE(use);
+        EXPECT_NE(refusalOf(grown + use).find("it takes too many steps"), std::string::npos) << refusalOf(grown + use);
+    }
+    EXPECT_EQ(refusalOf(grown + "{{ ns.x | length }}{{ ns.x is sequence }}"), "");
+}
+
+/// What a template searches, copies and compares counts too.
+TEST(ChatTemplate, WorkOnLongTextsAndListsIsWithinTheBudget) {
+    const std::string text = "{% set s = 'a' * 9999999 %}{% set n = range(99999) | list %}";
+    for (const char* use :
+         {"{% if 'b' in s %}{% endif %}", "{% if s == s ~ '' %}{% endif %}", "{% set x = s.find('ab') %}",
+          "{% set x = s.rfind('ba') %}", "{% set x = s.replace('b', '') %}", "{% set x = n | last %}",
+          "{% set x = n.index(99998) %}", "{% set x = s.count('b') %}", "{% if s < s %}{% endif %}",
+          "{% set x = s.rsplit() %}"}) {
+        SCOPED_TRACE(use);
+        EXPECT_NE(refusalOf(text + "{% for i in range(99999) %}" + use + "{% endfor %}").find("it "),
+                  std::string::npos);
+    }
+    // A search that compares the whole of a long text at every place of a longer one.
+    EXPECT_EQ(refusalOf("{% set s = 'a' * 2000000 %}{{ s.find('a' * 999999 ~ 'b') }}{{ s.rfind('b' ~ 'a' * 999999) }}"),
+              "");
+}
+
 TEST(ChatTemplate, RandomlyDamagedTemplatesAreRefusedOrHarmless) {
     const auto all = cases();
     std::mt19937 random(5);
