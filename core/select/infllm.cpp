@@ -323,7 +323,7 @@ void InfLlm::attendPiece(const PromptChunk& chunk, int begin, int end) {
             item.out = chunk.rows.out + row * std::size_t(context_.group() * context_.shape.valueDim);
             item.selected = pieceSteps_[std::size_t(g)].selected;
             std::erase_if(item.selected, [&](const SelectedBlock& block) { return block.block < item.firstBlock; });
-            for (int block = begin / size + 1; block <= position / size; ++block)
+            for (int block = std::max(begin / size + 1, item.firstBlock); block <= position / size; ++block)
                 item.selected.push_back({block, Origin::Window, 0});
             KvHead& head = context_.cache.head(chunk.sequence, chunk.layer, g);
             item.views.clear();

@@ -148,6 +148,26 @@ TEST_P(Family, ABudgetThatCoversEverythingEqualsFullAttention) {
     }
 }
 
+/// InfLLM reads a prompt piece by piece; with a local window that holds everything it is full attention, also where a
+/// sliding window of the model leaves blocks of the piece itself behind.
+TEST_P(Family, AnInfLlmPromptThatIsAllLocalEqualsFullAttention) {
+    const Outcome full = decode(prompt_, options("full"), 2);
+    for (const char* piece : {"512", "48"}) {
+        SCOPED_TRACE(piece);
+        SessionOptions chosen = options("infllm");
+        for (const auto& [key, value] : {std::pair{"block_size", "16"},
+                                         {"init_tokens", "16"},
+                                         {"local_tokens", "65536"},
+                                         {"prefill", "sparse"},
+                                         {"exc_block", piece}})
+            chosen.settings.emplace_back(key, value);
+        const Outcome pieces = decode(prompt_, chosen, 2);
+        ASSERT_EQ(pieces.logits.size(), full.logits.size());
+        for (std::size_t step = 0; step < full.logits.size(); ++step)
+            EXPECT_LT(relativeError(pieces.logits[step], full.logits[step].data()), 1e-5) << step;
+    }
+}
+
 TEST_P(Family, SparseMethodsGiveTheSameBitsWithOffloadingAndWithout) {
     for (const std::string& method : methodsThatApply())
         for (const char* prefill : {"full", "sparse"}) {
