@@ -134,7 +134,9 @@ std::string withoutMarks(std::string_view text) {
     std::string out;
     for (std::size_t at = 0; at < text.size();) {
         const std::uint32_t c = nextCodePoint(text, at);
-        if (utf8proc_category(utf8proc_int32_t(c)) != UTF8PROC_CATEGORY_MN) appendUtf8(out, c);
+        const auto category = utf8proc_category(utf8proc_int32_t(c));
+        if (category != UTF8PROC_CATEGORY_MN && category != UTF8PROC_CATEGORY_MC && category != UTF8PROC_CATEGORY_ME)
+            appendUtf8(out, c);
     }
     return out;
 }
