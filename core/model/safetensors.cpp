@@ -113,13 +113,22 @@ SafetensorsFile::SafetensorsFile(std::span<const std::byte> bytes, std::string o
             wrong(fmt::format("lies at bytes {} to {}, beyond the {} bytes of data", begin, end, data.size()));
         if (end - begin != want) wrong(fmt::format("needs {} bytes for its shape and has {}", want, end - begin));
         view.bytes = data.subspan(begin, end - begin);
-        if (begin != end) ranges.emplace_back(begin, end);
+        ranges.emplace_back(begin, end);
         insert(name, std::move(view));
     }
+    // A header length that is off by a little still gives a header, and every tensor shifted: it then leaves bytes
+    // over.
     std::sort(ranges.begin(), ranges.end());
     for (std::size_t i = 1; i < ranges.size(); ++i)
         if (ranges[i].first < ranges[i - 1].second)
-            refuse(origin, fmt::format("two tensors overlap at byte {}", ranges[i].first));
+            refuse(origin, fmt::format("two tensors overlap at byte {} of the data", ranges[i].first));
+    std::uint64_t covered = 0;
+    for (const auto& [begin, end] : ranges) {
+        if (begin > covered) refuse(origin, fmt::format("bytes {} to {} of the data are no tensor's", covered, begin));
+        covered = end;
+    }
+    if (covered != data.size())
+        refuse(origin, fmt::format("the tensors end at byte {} of {} bytes of data", covered, data.size()));
 }
 
 const TensorView* TensorTable::find(std::string_view name) const {

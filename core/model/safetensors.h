@@ -54,7 +54,8 @@ private:
     std::map<std::string, TensorView, std::less<>> tensors_;
 };
 
-/// Header of one file, fully checked: lengths, types, shapes, offsets inside the data and not overlapping.
+/// Header of one file, fully checked: lengths, types, shapes, and that the tensors cover the data without gap or
+/// overlap.
 class SafetensorsFile : public TensorTable {
 public:
     /// `bytes` outlives the object. @throws Error(BadInput) naming `origin` and the tensor

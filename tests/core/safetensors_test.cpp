@@ -4,6 +4,7 @@
 #include "tests/core/refusal.h"
 
 #include <cstdint>
+#include <cstring>
 
 namespace kvscope {
 namespace {
@@ -63,6 +64,36 @@ TEST(Safetensors, RefusesOverlappingTensors) {
     EXPECT_EQ(headerRefusal(two("[8,16]", "[0,8]"), 16), "");
     EXPECT_THAT(headerRefusal(two("[0,8]", "[4,12]"), 16), HasSubstr("overlap"));
     EXPECT_THAT(headerRefusal(two("[8,16]", "[8,16]"), 16), HasSubstr("overlap"));
+}
+
+/// As the format demands: what no tensor covers is a sign that the file is not what its header says.
+TEST(Safetensors, RefusesDataThatNoTensorCovers) {
+    const auto one = [](const std::string& offsets, std::size_t dataBytes) {
+        return headerRefusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":)" + offsets + "}}", dataBytes);
+    };
+    EXPECT_EQ(one("[0,8]", 8), "");
+    EXPECT_THAT(one("[0,8]", 9), HasSubstr("end at byte 8 of 9 bytes"));
+    EXPECT_THAT(one("[4,12]", 12), HasSubstr("bytes 0 to 4"));
+    EXPECT_THAT(headerRefusal("{}", 3), HasSubstr("end at byte 0 of 3 bytes"));
+    const std::string two = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                            R"("b":{"dtype":"F32","shape":[2],"data_offsets":[12,20]}})";
+    EXPECT_THAT(headerRefusal(two, 20), HasSubstr("bytes 8 to 12"));
+    EXPECT_THAT(headerRefusal(R"({"a":{"dtype":"F32","shape":[0],"data_offsets":[4,4]}})", 4),
+                HasSubstr("bytes 0 to 4"));
+}
+
+/// Writers pad the header with spaces: a length that is short by one or more of them leaves valid JSON before data that
+/// begins too early.
+TEST(Safetensors, RefusesAHeaderLengthThatIsOffByALittle) {
+    const std::string header = R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}        )";
+    const std::string whole = withHeader(header, 8);
+    for (std::uint64_t size = header.size() - 8; size <= header.size() + 8; ++size) {
+        std::string file = whole;
+        std::memcpy(file.data(), &size, 8);
+        const std::string line =
+            refusalOf([&] { SafetensorsFile(std::as_bytes(std::span(file)), "x.safetensors"); }, "x.safetensors");
+        EXPECT_EQ(line.empty(), size == header.size()) << size << ": " << line;
+    }
 }
 
 TEST(Safetensors, RefusesHeadersThatAreNone) {
