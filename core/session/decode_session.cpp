@@ -112,6 +112,8 @@ struct DecodeSession::Impl {
     void prefill(const Progress& progress, const std::stop_token& stop);
     bool step();
     void sampleTokens(StepRecord& record);
+    std::int32_t sampledToken(std::size_t sequence, int row);
+    [[noreturn]] void refuseLogits(const ActiveSequence& sequence) const;
     void addTransfers(const StepRecord& record);
     void commit(std::unique_ptr<StepRecord> record);
     bool done(int sequence) const {
@@ -280,9 +282,8 @@ void DecodeSession::Impl::sampleTokens(StepRecord& record) {
     for (std::size_t row = 0; row < active.size(); ++row) {
         const auto s = std::size_t(active[row].sequence);
         const bool here = options.sampling.temperature > 0 && !engine->samples();
-        const std::int32_t id = here
-                                    ? samplers[s].sample({engine->logits(int(row)), std::size_t(model->config().vocab)})
-                                    : engine->chosenToken(int(row));
+        const std::int32_t id = here ? sampledToken(s, int(row)) : engine->chosenToken(int(row));
+        if (id < 0) refuseLogits(active[row]);
         generated[s].push_back(id);
         nextToken[s] = id;
         record.generated.push_back(
@@ -292,6 +293,22 @@ void DecodeSession::Impl::sampleTokens(StepRecord& record) {
     const std::int64_t duration = steadyNowNs() - begin;
     record.stepStageNs[std::size_t(StepStage::Sample)] += duration;
     record.durationNs += duration;
+}
+
+/// Below 0: some of the row's logits are infinite or NaN.
+std::int32_t DecodeSession::Impl::sampledToken(std::size_t sequence, int row) {
+    const std::span<const float> logits{engine->logits(row), std::size_t(model->config().vocab)};
+    return allFinite(logits) ? samplers[sequence].sample(logits) : -1;
+}
+
+void DecodeSession::Impl::refuseLogits(const ActiveSequence& sequence) const {
+    nvtxPop();
+    throw Error(ErrorKind::BadInput,
+                fmt::format("{}: the logits after token {} of sequence {} are not all finite numbers, so that no next "
+                            "token can be chosen",
+                            model->name(), sequence.position, sequence.sequence),
+                "weights of the model are infinite or NaN, or too large for their type: check its files, or download "
+                "them again");
 }
 
 bool DecodeSession::Impl::step() {

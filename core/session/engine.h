@@ -59,7 +59,7 @@ public:
     /// Spans of kernels and copies that finished since the last call, where somebody records them; all: of everything.
     virtual std::vector<SpanRecord> spans(bool /*all*/) { return {}; }
     /// The row's next token: of the largest logit, of equal ones the lower id; or, where samples(), what the session's
-    /// sampling chooses.
+    /// sampling chooses. Below 0: some of the row's logits are infinite or NaN.
     virtual std::int32_t chosenToken(int row) = 0;
     /// Whether chosenToken follows SessionOptions::sampling; else the session samples from the logits.
     virtual bool samples() const { return false; }

@@ -1,9 +1,17 @@
 #include "core/session/sampler.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace kvscope {
+
+bool allFinite(std::span<const float> logits) {
+    constexpr std::uint32_t exponent = 0x7f800000; // all ones in infinities and NaN alone
+    bool wrong = false;                            // no early end: the loop takes many logits at a time
+    for (const float logit : logits) wrong |= (std::bit_cast<std::uint32_t>(logit) & exponent) == exponent;
+    return !wrong;
+}
 
 std::int32_t argMax(std::span<const float> logits) {
     std::size_t best = 0;

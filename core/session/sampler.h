@@ -10,6 +10,9 @@
 
 namespace kvscope {
 
+/// Neither infinite nor NaN.
+bool allFinite(std::span<const float> logits);
+
 /// Largest logit; equal ones: the lower id.
 std::int32_t argMax(std::span<const float> logits);
 

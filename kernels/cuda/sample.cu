@@ -23,11 +23,15 @@ __global__ void __launch_bounds__(kThreads) greedyKernel(NextTokenArgs a) {
     const float* logits = a.logits + std::size_t(row) * a.vocab;
     float best = -INFINITY;
     int id = 0x7fffffff;
+    bool wrong = false; // infinite or NaN
     const auto consider = [&](float value, int other) {
         if (value > best || (value == best && other < id)) best = value, id = other;
     };
 #pragma unroll 8
-    for (int i = threadIdx.x; i < a.vocab; i += kThreads) consider(logits[i], i);
+    for (int i = threadIdx.x; i < a.vocab; i += kThreads) {
+        consider(logits[i], i);
+        wrong |= !isfinite(logits[i]);
+    }
     const auto reduce = [&] {
 #pragma unroll
         for (int offset = 16; offset > 0; offset /= 2) {
@@ -38,16 +42,15 @@ __global__ void __launch_bounds__(kThreads) greedyKernel(NextTokenArgs a) {
     };
     reduce();
     if (lane == 0) bestValue[warp] = best, bestId[warp] = id;
-    __syncthreads();
+    wrong = __syncthreads_or(wrong); // of the row
     if (warp != 0) return;
     best = bestValue[lane], id = bestId[lane];
     reduce();
     if (lane != 0) return;
     if (a.active == nullptr || a.active[row] != 0) {
-        const int chosen = min(id, a.vocab - 1);
-        a.next[row] = chosen;
+        a.next[row] = wrong ? 0 : id;
         a.position[row] += 1;
-        if (a.record != nullptr) a.record[row] = chosen;
+        if (a.record != nullptr) a.record[row] = wrong ? kNoToken : id;
     }
     if (row == 0) stamp(a.endMark);
 }
@@ -171,12 +174,24 @@ __global__ void __launch_bounds__(kThreads) sampleKernel(NextTokenArgs a) {
         const SampleArgs& how = a.sampling;
         const double perLog2 = 1.4426950408889634074 / how.temperature;
         float top = -INFINITY;
-        for (int i = threadIdx.x; i < a.vocab; i += kThreads) top = fmaxf(top, logits[i]);
+        bool wrong = false; // infinite or NaN
+        for (int i = threadIdx.x; i < a.vocab; i += kThreads) {
+            top = fmaxf(top, logits[i]);
+            wrong |= !isfinite(logits[i]);
+        }
         top = warpMax(top);
         if (lane == 0) s.warpTop[warp] = top;
         s.first.clear();
         if (threadIdx.x == 0) s.chosen = 0;
-        __syncthreads();
+        if (__syncthreads_or(wrong)) { // the same for all threads
+            if (threadIdx.x == 0) {
+                a.next[row] = 0;
+                a.position[row] += 1;
+                if (a.record != nullptr) a.record[row] = kNoToken;
+                if (row == 0) stamp(a.endMark);
+            }
+            return;
+        }
         top = warpMax(s.warpTop[lane]);
         for (int i = threadIdx.x; i < a.vocab; i += kThreads) {
             const float logit = logits[i];

@@ -22,10 +22,14 @@ struct NextTokenArgs {
     std::int32_t* next = nullptr;     // [rows] fed in the next step
     std::int32_t* position = nullptr; // [rows], advanced by one when active
     const std::uint8_t* active = nullptr;
-    std::int32_t* record = nullptr; // [rows] pinned
+    std::int32_t* record = nullptr; // [rows] pinned: what was chosen, or kNoToken
     std::uint64_t *mark = nullptr, *endMark = nullptr;
     SampleArgs sampling;
 };
+
+/// In `record` instead of a token, where a logit of the row is infinite or NaN. `next` then holds token 0, so that a
+/// step that was launched ahead stays within the vocabulary.
+inline constexpr std::int32_t kNoToken = -1;
 
 /// Greedy: the largest logit, of equal ones the lower id. Else the token that core/session/sampler.h chooses from the
 /// same logits and the same draw: logits are ranked exactly, equal ones by id. Weights are exp((logit - largest) /

@@ -4,9 +4,13 @@
 #include "core/session/decode_session.h"
 #include "core/session/engine.h"
 #include "core/session/sampler.h"
+#include "tests/core/refusal.h"
+#include "tests/core/tiny_checkpoint.h"
+#include "tests/profiler/temporary_folder.h"
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
@@ -536,6 +540,47 @@ TEST(SessionRefuses, WhatItCannotDoInOneSentence) {
     EXPECT_THAT(refusal({}, optionsFor("nosa", 1)), HasSubstr("no prompt"));
     EXPECT_THAT(refusal({{}}, optionsFor("nosa", 1)), HasSubstr("empty"));
     EXPECT_THAT(refusal({{0, 5000}}, optionsFor("nosa", 1)), HasSubstr("token id 5000"));
+}
+
+/// A weight that is no number makes one logit NaN, or all of them, or makes them so only once a certain token is fed.
+TEST(Session, EndsWithASentenceWhereLogitsAreNotFinite) {
+    const auto place = [](const std::string& name, std::size_t at, float value) {
+        test::Folder folder;
+        test::TinyCheckpoint checkpoint("F32", false);
+        std::memcpy(checkpoint.tensors.at(name).bytes.data() + 4 * at, &value, 4);
+        checkpoint.writeTo(folder.path());
+        const auto damaged = Model::load(folder.path().string());
+        std::string told;
+        for (const double temperature : {0.0, 1.0}) {
+            SessionOptions options;
+            options.maxNewTokens = 4;
+            options.stopAtEos = false;
+            options.sampling.temperature = temperature;
+            CollectingSink sink;
+            DecodeSession session(damaged, {{5, 7, 9}}, options, sink);
+            const std::string line = test::refusalOf(
+                [&] {
+                    session.prefill();
+                    session.forceNextTokens({11});
+                    while (session.step()) session.forceNextTokens({11});
+                },
+                damaged->name());
+            EXPECT_TRUE(told.empty() || line == told) << line << " and " << told;
+            told = line;
+            EXPECT_EQ(session.generated().front().size(), sink.steps.size()); // nothing of the step that failed
+        }
+        return told;
+    };
+    using ::testing::HasSubstr;
+    for (const float value : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+        EXPECT_THAT(place("model.norm.weight", 3, value), HasSubstr("after token 2 of sequence 0"));
+        EXPECT_THAT(place("lm_head.weight", 4095 * 32, value), HasSubstr("not all finite"));
+        EXPECT_THAT(place("model.embed_tokens.weight", 11 * 32, value), HasSubstr("after token 3 of sequence 0"));
+        EXPECT_EQ(place("model.embed_tokens.weight", 12 * 32, value), ""); // a token that nobody feeds
+    }
+    const float sound[] = {0.f, -0.f, 3e38f, -3e38f, 1e-45f};
+    EXPECT_TRUE(allFinite(sound));
+    for (const float value : {NAN, -NAN, INFINITY, -INFINITY}) EXPECT_FALSE(allFinite(std::vector<float>{1.f, value}));
 }
 
 TEST(SamplerTest, FollowsTheProbabilitiesAndTheSeed) {

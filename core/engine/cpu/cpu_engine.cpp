@@ -72,7 +72,10 @@ const float* CpuEngine::logits(int row) {
     return logits_.data() + std::size_t(row) * std::size_t(model_->config().vocab);
 }
 
-std::int32_t CpuEngine::chosenToken(int row) { return argMax({logits(row), std::size_t(model_->config().vocab)}); }
+std::int32_t CpuEngine::chosenToken(int row) {
+    const std::span<const float> all{logits(row), std::size_t(model_->config().vocab)};
+    return allFinite(all) ? argMax(all) : -1;
+}
 
 void CpuEngine::beginPrompts(StepRecord& record) {
     record.layers.resize(std::size_t(model_->config().layers));

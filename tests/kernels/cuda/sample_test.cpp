@@ -123,6 +123,44 @@ INSTANTIATE_TEST_SUITE_P(Settings, CudaSample,
                                            Case{1, 1, 0.5, 3, 0}, Case{73448, 0.8, 0.95, 100, 0},
                                            Case{151936, 1, 1, 0, 0}, Case{151936, 0.6, 0.95, 20, 0.125f}));
 
+using CudaSampleTells = CudaTest;
+
+/// Whichever number of a row is none, and in whichever thread's share it lies.
+TEST_F(CudaSampleTells, WhenALogitIsNotFinite) {
+    const int vocab = 5000;
+    const std::pair<int, float> wrong[] = {{0, NAN}, {vocab - 1, NAN}, {2500, INFINITY}, {1234, -INFINITY}, {31, NAN}};
+    const int rows = int(std::size(wrong)) + 2; // the last but one is sound, the last one is wrong throughout
+    std::vector<float> logits = floats(std::size_t(rows * vocab), 3);
+    for (std::size_t row = 0; row < std::size(wrong); ++row)
+        logits[row * std::size_t(vocab) + std::size_t(wrong[row].first)] = wrong[row].second;
+    std::fill(logits.end() - vocab, logits.end(), NAN);
+    const OnDevice<float> dlogits(logits);
+    const OnDevice<double> draws(std::vector<double>(std::size_t(rows), 0.5));
+    for (const double temperature : {0.0, 1.0}) {
+        SCOPED_TRACE(temperature);
+        const OnDevice<std::int32_t> first(std::vector<std::int32_t>(std::size_t(rows), 0)),
+            position(std::vector<std::int32_t>(std::size_t(rows), 0)), next(std::size_t(rows) + 0),
+            record(std::size_t(rows) + 0);
+        NextTokenArgs args;
+        args.logits = dlogits.get();
+        args.rows = rows;
+        args.vocab = vocab;
+        args.next = next.get();
+        args.position = position.get();
+        args.record = record.get();
+        args.sampling = {temperature, 0.9, 50, draws.get(), first.get(), 1};
+        nextTokens(launch, args);
+        check(cudaStreamSynchronize(launch.stream), "sampling");
+        const auto fed = next.read(), told = record.read(), after = position.read();
+        for (int row = 0; row < rows; ++row) {
+            const bool sound = row == rows - 2;
+            EXPECT_EQ(told[std::size_t(row)] != kNoToken, sound) << row;
+            EXPECT_EQ(fed[std::size_t(row)], sound ? told[std::size_t(row)] : 0) << row;
+            EXPECT_EQ(after[std::size_t(row)], 1) << row;
+        }
+    }
+}
+
 using CudaSampleFollows = CudaTest;
 
 TEST_F(CudaSampleFollows, TheProbabilities) {
