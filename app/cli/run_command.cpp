@@ -130,6 +130,7 @@ nlohmann::ordered_json report(const DecodeSession& session, const Model& model) 
     else
         out["generated_ids"] = session.generated(), out["text"] = texts;
     out["model"] = model.name();
+    if (!model.notes().empty()) out["notes"] = model.notes();
     out["method"] = session.runInfo().method;
     out["parameters"] = nlohmann::ordered_json::parse(session.runInfo().paramsJson);
     out["sequences"] = session.generated().size();
@@ -197,6 +198,7 @@ int run(RunArguments& arguments) {
                        gpuRecording->refusal());
     }
     const auto model = loadModel(arguments.model, arguments.calibration);
+    for (const std::string& note : model->notes()) fmt::print(stderr, "note: {}\n", note);
     const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
     std::signal(SIGINT, onInterrupt);
 

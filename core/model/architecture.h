@@ -5,6 +5,7 @@
 #include "core/model/model_config.h"
 #include "kernels/base/error.h"
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,30 +33,51 @@ struct TensorNames {
     std::string sharedExpert = "shared_experts.", sharedExpertGate = "shared_expert_gate.weight";
 };
 
+/// Another name of a key, which counts as the key itself (the library's attribute_map).
+struct KeyAlias {
+    const char *alias, *key;
+};
+
 struct Architecture {
     std::string family;                  // registry id, e.g. "qwen3"
     std::string title;                   // e.g. "Qwen3"
     std::vector<std::string> classes;    // entries of `architectures` in config.json
     std::vector<std::string> modelTypes; // entries of `model_type`
-    /// Sets what differs from a Llama: the sizes every model has are read already.
+    /// Sets what differs from a Llama: the sizes every model has are read already, and `defaults` stand where the file
+    /// leaves a key out.
     void (*read)(const ConfigReader& reader, ModelConfig& config) = nullptr;
+    /// A JSON object: the value of each key that may be left out, as the class of transformers 5.17 has it. A family
+    /// that the library does not have (inLibrary false) has few: its other keys must be stated.
+    const char* defaults = "{}";
     TensorNames names = {};
+    std::vector<KeyAlias> aliases = {};
+    bool inLibrary = true;
 };
 
 /// All architectures in the order they are listed in messages.
 std::span<const Architecture> architectures();
 /// By class name, else, where none is stated or the checkpoint brings its own code (auto_map), by model type. @throws
-/// Error(Unsupported)
+/// Error(Unsupported) also where class and type belong to different families
 const Architecture& findArchitecture(const ConfigReader& reader, std::string_view className,
                                      std::string_view modelType);
 /// The entry of a configuration that was read. @throws Error(Unsupported)
 const Architecture& architectureOf(const ModelConfig& config);
 
-/// sliding_window where layer_types or max_window_layers give it to some layers (Qwen).
+/// The sliding window of the layers that layer_types names or, where it names none, for which `slides` holds; 0: no
+/// window. @throws Error for other kinds of layers, and where a layer slides without a window
+void readLayerTypes(const ConfigReader& reader, ModelConfig& config, int window,
+                    const std::function<bool(int layer)>& slides);
+/// use_sliding_window and sliding_window (Qwen); 0: no window.
+int readWindow(const ConfigReader& reader);
+/// use_sliding_window, sliding_window, layer_types and max_window_layers of Qwen2 and Qwen3.
 void readLayerWindows(const ConfigReader& reader, ModelConfig& config);
 /// The keys of DeepSeek's latent attention.
 void readLatentAttention(const ConfigReader& reader, ModelConfig& config);
-/// first_k_dense_replace or mlp_layer_types; sets experts->layers.
-void readExpertLayers(const ConfigReader& reader, ModelConfig& config, int denseByDefault);
+/// Whether a key gives projections a bias; where the file says nothing, the tensors do.
+Bias readBias(const ConfigReader& reader, const char* key);
+/// Which layers have experts, by mlp_layer_types ("sparse", "dense"). False: the key is null or left out.
+bool readExpertLayers(const ConfigReader& reader, ModelConfig& config);
+/// MiniCPM's muP scales, those that are stated.
+void readScales(const ConfigReader& reader, ModelConfig& config);
 
 } // namespace kvscope

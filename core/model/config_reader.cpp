@@ -5,9 +5,27 @@
 
 namespace kvscope {
 
-int ConfigReader::integer(const char* key, int low, int high) const {
-    if (!has(key)) refuse(fmt::format("the key '{}' is missing", key));
+bool ConfigReader::states(const char* key) const {
+    asked_->emplace(key);
+    return object_.contains(key);
+}
+
+std::vector<std::string> ConfigReader::unread() const {
+    std::vector<std::string> keys;
+    for (const auto& item : object_.items())
+        if (!asked_->contains(item.key())) keys.push_back(item.key());
+    return keys;
+}
+
+const nlohmann::json& ConfigReader::need(const char* key) const {
+    if (!states(key)) refuse(fmt::format("the key '{}' is missing", key));
     const nlohmann::json& value = object_.at(key);
+    if (value.is_null()) refuse(fmt::format("'{}' is null", key));
+    return value;
+}
+
+int ConfigReader::integer(const char* key, int low, int high) const {
+    const nlohmann::json& value = need(key);
     if (!value.is_number_integer()) refuse(fmt::format("'{}' is no whole number", key));
     const bool fits = value.is_number_unsigned() ? value.get<std::uint64_t>() <= std::uint64_t(INT32_MAX)
                                                  : value.get<std::int64_t>() >= INT32_MIN;
@@ -17,8 +35,7 @@ int ConfigReader::integer(const char* key, int low, int high) const {
 }
 
 double ConfigReader::number(const char* key, double low, double high) const {
-    if (!has(key)) refuse(fmt::format("the key '{}' is missing", key));
-    const nlohmann::json& value = object_.at(key);
+    const nlohmann::json& value = need(key);
     if (!value.is_number()) refuse(fmt::format("'{}' is no number", key));
     const double result = value.get<double>();
     if (!(result >= low && result <= high))
@@ -26,21 +43,20 @@ double ConfigReader::number(const char* key, double low, double high) const {
     return result;
 }
 
-bool ConfigReader::flagOr(const char* key, bool fallback) const {
-    if (!has(key)) return fallback;
-    if (!object_.at(key).is_boolean()) refuse(fmt::format("'{}' is neither true nor false", key));
-    return object_.at(key).get<bool>();
+bool ConfigReader::flag(const char* key) const {
+    const nlohmann::json& value = need(key);
+    if (!value.is_boolean()) refuse(fmt::format("'{}' is neither true nor false", key));
+    return value.get<bool>();
 }
 
-std::string ConfigReader::textOr(const char* key, const std::string& fallback) const {
-    if (!has(key)) return fallback;
-    if (!object_.at(key).is_string()) refuse(fmt::format("'{}' is no text", key));
-    return object_.at(key).get<std::string>();
+std::string ConfigReader::text(const char* key) const {
+    const nlohmann::json& value = need(key);
+    if (!value.is_string()) refuse(fmt::format("'{}' is no text", key));
+    return value.get<std::string>();
 }
 
 std::vector<double> ConfigReader::numbers(const char* key, std::size_t count, double low, double high) const {
-    if (!has(key)) refuse(fmt::format("the key '{}' is missing", key));
-    const nlohmann::json& list = object_.at(key);
+    const nlohmann::json& list = need(key);
     if (!list.is_array() || list.size() != count) refuse(fmt::format("'{}' is no list of {} numbers", key, count));
     std::vector<double> result;
     for (const nlohmann::json& value : list) {
@@ -64,8 +80,9 @@ std::vector<std::string> ConfigReader::texts(const char* key) const {
 }
 
 ConfigReader ConfigReader::object(const char* key) const {
-    if (!object_.at(key).is_object()) refuse(fmt::format("'{}' is no object", key));
-    return ConfigReader(object_.at(key), origin_ + ", " + key);
+    const nlohmann::json& value = need(key);
+    if (!value.is_object()) refuse(fmt::format("'{}' is no object", key));
+    return ConfigReader(value, origin_ + ", " + key, converted_);
 }
 
 } // namespace kvscope

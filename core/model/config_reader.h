@@ -4,15 +4,20 @@
 #include "core/model/json_text.h"
 #include "kernels/base/error.h"
 
+#include <memory>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvscope {
 
 class ConfigReader {
 public:
-    /// The object outlives the reader. `origin` names the file, and the object within it, in errors.
-    ConfigReader(const nlohmann::json& object, std::string origin) : object_(object), origin_(std::move(origin)) {}
+    /// The object outlives the reader. `origin` names the file, and the object within it, in errors. `converted`: the
+    /// object was made from a GGUF file's metadata and says what no config.json does.
+    ConfigReader(const nlohmann::json& object, std::string origin, bool converted = false)
+        : object_(object), origin_(std::move(origin)), converted_(converted) {}
 
     [[noreturn]] void refuse(const std::string& what,
                              const std::string& hint = "check the checkpoint's config.json") const {
@@ -22,8 +27,13 @@ public:
     [[noreturn]] void refuseUnsupported(const std::string& what, const std::string& hint) const {
         throw Error(ErrorKind::Unsupported, origin_ + ": " + what, hint);
     }
+    bool converted() const { return converted_; }
+    /// Present, be it as null.
+    bool states(const char* key) const;
     /// Present and not null.
-    bool has(const char* key) const { return object_.contains(key) && !object_.at(key).is_null(); }
+    bool has(const char* key) const { return states(key) && !object_.at(key).is_null(); }
+    /// Keys of the object that no member function was asked for, ascending. Copies of a reader share what was asked.
+    std::vector<std::string> unread() const;
 
     int integer(const char* key, int low, int high) const;
     int integerOr(const char* key, int fallback, int low, int high) const {
@@ -33,8 +43,10 @@ public:
     double numberOr(const char* key, double fallback, double low, double high) const {
         return has(key) ? number(key, low, high) : fallback;
     }
-    bool flagOr(const char* key, bool fallback) const;
-    std::string textOr(const char* key, const std::string& fallback) const;
+    bool flag(const char* key) const;
+    bool flagOr(const char* key, bool fallback) const { return has(key) ? flag(key) : fallback; }
+    std::string text(const char* key) const;
+    std::string textOr(const char* key, const std::string& fallback) const { return has(key) ? text(key) : fallback; }
     /// A list of exactly `count` numbers.
     std::vector<double> numbers(const char* key, std::size_t count, double low, double high) const;
     /// A list of texts; empty when absent.
@@ -45,8 +57,12 @@ public:
     const std::string& origin() const { return origin_; }
 
 private:
+    const nlohmann::json& need(const char* key) const;
+
     const nlohmann::json& object_;
     std::string origin_;
+    bool converted_ = false;
+    std::shared_ptr<std::set<std::string, std::less<>>> asked_ = std::make_shared<std::set<std::string, std::less<>>>();
 };
 
 } // namespace kvscope

@@ -13,6 +13,8 @@ void addGenerationConfig(std::string_view text, const std::string& origin, Model
     const ConfigReader reader(json, origin);
     if (!reader.has("eos_token_id")) return;
     const nlohmann::json& stated = json.at("eos_token_id");
+    if (config.eosByDefault) config.eosIds.clear(); // a default is nobody's choice
+    config.eosByDefault = false;
     for (const nlohmann::json& id : stated.is_array() ? stated : nlohmann::json::array({stated})) {
         if (!id.is_number_integer() || id.get<std::int64_t>() < 0 || id.get<std::int64_t>() > INT32_MAX)
             reader.refuse("'eos_token_id' is no token id");

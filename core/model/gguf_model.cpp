@@ -74,14 +74,31 @@ std::optional<std::vector<float>> factors(const TensorTable& tensors, const char
     return out;
 }
 
+/// What positions are divided by: rope.scaling.factor, or rope.scale_linear of older files. llama.cpp takes 0 for none.
+std::optional<double> ropeFactor(const Keys& keys) {
+    auto factor = keys.number("rope.scaling.factor");
+    if (!factor) factor = keys.number("rope.scale_linear");
+    return factor && *factor != 0 ? factor : std::nullopt;
+}
+
 void putRope(Json& json, const GgufFile& file, const Keys& keys, const TensorTable& tensors, std::int64_t context) {
-    const std::string type(file.text(keys.key("rope.scaling.type")).value_or("none"));
-    const auto factor = keys.number("rope.scaling.factor");
+    const auto stated = ropeFactor(keys);
+    // As llama.cpp reads it: a factor without a type is linear, and type none takes no factor.
+    std::string type(file.text(keys.key("rope.scaling.type")).value_or(stated ? "linear" : "none"));
+    const std::optional<double> factor = type == "none" ? std::nullopt : stated;
+    if (type == "linear" && factor.value_or(1) == 1) type = "none";
     Json scaling;
     const auto longFactors = factors(tensors, "rope_factors_long.weight"),
                shortFactors = factors(tensors, "rope_factors_short.weight"),
                frequencies = factors(tensors, "rope_freqs.weight");
     const std::int64_t original = keys.integer("rope.scaling.original_context_length").value_or(context);
+    const bool both = (longFactors && shortFactors) || frequencies;
+    if (both && type != "longrope" && factor.value_or(1) != 1)
+        throw Error(
+            ErrorKind::Unsupported,
+            fmt::format("{}: RoPE factors for each channel and a factor for all ({}) together are not supported",
+                        file.origin(), keys.key("rope.scaling.factor")),
+            "convert the model again");
     if (longFactors && shortFactors) {
         scaling = {{"rope_type", "longrope"}, {"long_factor", *longFactors}, {"short_factor", *shortFactors}};
         put(scaling, "attention_factor", keys.number("rope.scaling.attn_factor"));
@@ -139,6 +156,7 @@ std::vector<bool> expertLayers(const TensorTable& tensors, std::int64_t layers) 
 void putQwenExperts(Json& json, const Keys& keys, const TensorTable& tensors, const std::vector<bool>& sparse,
                     bool third) {
     json["norm_topk_prob"] = third;
+    json["decoder_sparse_step"] = 1;
     json["mlp_only_layers"] = Json::array();
     for (std::size_t layer = 0; layer < sparse.size(); ++layer)
         if (!sparse[layer]) json["mlp_only_layers"].push_back(layer);
@@ -153,23 +171,23 @@ void putQwenExperts(Json& json, const Keys& keys, const TensorTable& tensors, co
 
 void putDeepseekExperts(Json& json, const GgufFile& file, const Keys& keys, const std::vector<bool>& sparse,
                         bool third) {
-    put(json, "n_shared_experts", keys.integer("expert_shared_count"));
+    json["n_shared_experts"] = keys.integer("expert_shared_count").value_or(0);
     put(json, "moe_intermediate_size", keys.integer("expert_feed_forward_length"));
     json["mlp_layer_types"] = Json::array();
     for (const bool experts : sparse) json["mlp_layer_types"].push_back(experts ? "sparse" : "dense");
-    put(json, "routed_scaling_factor", keys.number("expert_weights_scale"));
+    json["routed_scaling_factor"] = keys.number("expert_weights_scale").value_or(1);
     json["norm_topk_prob"] = file.flag(keys.key("expert_weights_norm")).value_or(false);
     const auto groups = keys.integer("expert_group_count");
-    put(json, "n_group", groups);
-    put(json, "topk_group", keys.integer("expert_group_used_count"));
-    if (!third && groups.value_or(1) > 1) json["topk_method"] = "group_limited_greedy";
+    json["n_group"] = groups.value_or(1);
+    json["topk_group"] = keys.integer("expert_group_used_count").value_or(1);
+    if (!third) json["topk_method"] = groups.value_or(1) > 1 ? "group_limited_greedy" : "greedy";
 }
 
 void putLatentAttention(Json& json, const Keys& keys, const TensorTable& tensors, std::int64_t heads) {
     const std::int64_t rope = keys.need("rope.dimension_count");
     json["num_key_value_heads"] = heads; // 1 in files for absorbed projections
     json["kv_lora_rank"] = keys.need("attention.kv_lora_rank");
-    if (const auto rank = keys.integer("attention.q_lora_rank"))
+    if (const auto rank = keys.integer("attention.q_lora_rank"); rank && *rank != 0)
         json["q_lora_rank"] = *rank;
     else
         json["q_lora_rank"] = nullptr;
@@ -241,6 +259,7 @@ std::string ggufConfigJson(std::span<const GgufFile> parts, const TensorTable& t
     json["num_hidden_layers"] = layers;
     json["hidden_size"] = hidden;
     json["num_attention_heads"] = heads;
+    json["num_key_value_heads"] = nullptr; // as many as query heads
     put(json, "num_key_value_heads", keys.integerOfAllLayers("attention.head_count_kv"));
     put(json, "intermediate_size", keys.integerOfAllLayers("feed_forward_length"));
     json["max_position_embeddings"] = context;

@@ -10,7 +10,8 @@
 
 namespace kvscope {
 
-/// The config.json that the metadata of a file's parts (at least one) stands for. `tensors`: of all parts, renamed.
+/// The config.json that the metadata of a file's parts (at least one) stands for, for ConfigSource::Gguf: it states all
+/// that its family has no default for. `tensors`: of all parts, renamed.
 ///
 /// Converters store the query and key rows of some architectures (llama, minicpm) so that neighbouring channels are
 /// rotated together. They stay so: "rope_interleave" asks for that rotation, which gives the same scores as the

@@ -9,14 +9,14 @@ namespace kvscope {
 namespace {
 
 FeedForwardWeights readFeedForward(const TensorSource& tensors, const std::string& prefix, const std::string& gate,
-                                   const std::string& up, const std::string& down, int hidden, int width) {
+                                   const std::string& up, const std::string& down, int hidden, int width, Bias bias) {
     FeedForwardWeights w;
     w.gate = tensors.matrix(prefix + gate + ".weight", width, hidden);
     w.up = tensors.matrix(prefix + up + ".weight", width, hidden);
     w.down = tensors.matrix(prefix + down + ".weight", hidden, width);
-    w.gateBias = tensors.vectorIfPresent(prefix + gate + ".bias", {width});
-    w.upBias = tensors.vectorIfPresent(prefix + up + ".bias", {width});
-    w.downBias = tensors.vectorIfPresent(prefix + down + ".bias", {hidden});
+    w.gateBias = tensors.bias(bias, prefix + gate + ".bias", width);
+    w.upBias = tensors.bias(bias, prefix + up + ".bias", width);
+    w.downBias = tensors.bias(bias, prefix + down + ".bias", hidden);
     return w;
 }
 
@@ -29,11 +29,11 @@ ExpertWeights readExperts(const TensorSource& tensors, const TensorNames& names,
     if (experts.choiceBias) w.choiceBias = tensors.vector(mixture + names.choiceBias, {experts.count});
     for (int e = 0; e < experts.count; ++e)
         w.experts.push_back(readFeedForward(tensors, fmt::format("{}{}{}.", mixture, names.experts, e),
-                                            names.expertGate, names.expertUp, names.expertDown, c.hidden,
-                                            experts.width));
+                                            names.expertGate, names.expertUp, names.expertDown, c.hidden, experts.width,
+                                            c.expertBias));
     if (experts.sharedWidth > 0)
         w.shared = readFeedForward(tensors, mixture + names.sharedExpert, names.gate, names.up, names.down, c.hidden,
-                                   experts.sharedWidth);
+                                   experts.sharedWidth, c.feedForwardBias);
     if (experts.sharedGate) w.sharedGate = tensors.matrix(mixture + names.sharedExpertGate, 1, c.hidden);
     return w;
 }
@@ -68,9 +68,9 @@ void readHeads(const TensorSource& tensors, const TensorNames& names, const std:
     w.q = tensors.matrix(attention + names.q + ".weight", qWidth, c.hidden);
     w.k = tensors.matrix(attention + names.k + ".weight", kvWidth, c.hidden);
     w.v = tensors.matrix(attention + names.v + ".weight", kvWidth, c.hidden);
-    w.qBias = tensors.vectorIfPresent(attention + names.q + ".bias", {qWidth});
-    w.kBias = tensors.vectorIfPresent(attention + names.k + ".bias", {kvWidth});
-    w.vBias = tensors.vectorIfPresent(attention + names.v + ".bias", {kvWidth});
+    w.qBias = tensors.bias(c.attentionBias, attention + names.q + ".bias", qWidth);
+    w.kBias = tensors.bias(c.attentionBias, attention + names.k + ".bias", kvWidth);
+    w.vBias = tensors.bias(c.attentionBias, attention + names.v + ".bias", kvWidth);
     if (c.queryKeyNorm) {
         w.queryNorm = tensors.vector(attention + names.queryNorm, {c.headDim});
         w.keyNorm = tensors.vector(attention + names.keyNorm, {c.headDim});
@@ -88,14 +88,14 @@ void readLatent(const TensorSource& tensors, const TensorNames& names, const std
     const int qWidth = c.queryHeads * c.queryDim(), down = latent.rank + latent.ropeDim;
     if (latent.queryRank > 0) {
         w.queryDown = tensors.matrix(attention + names.queryDown + ".weight", latent.queryRank, c.hidden);
-        w.queryDownBias = tensors.vectorIfPresent(attention + names.queryDown + ".bias", {latent.queryRank});
+        w.queryDownBias = tensors.bias(c.attentionBias, attention + names.queryDown + ".bias", latent.queryRank);
         w.queryDownNorm = tensors.vector(attention + names.queryDownNorm, {latent.queryRank});
         w.q = tensors.matrix(attention + names.queryUp + ".weight", qWidth, latent.queryRank);
     } else {
         w.q = tensors.matrix(attention + names.q + ".weight", qWidth, c.hidden);
     }
     w.k = tensors.matrix(attention + names.latentDown + ".weight", down, c.hidden);
-    w.kBias = tensors.vectorIfPresent(attention + names.latentDown + ".bias", {down});
+    w.kBias = tensors.bias(c.attentionBias, attention + names.latentDown + ".bias", down);
     w.latentNorm = tensors.vector(attention + names.latentNorm, {latent.rank});
     if (tensors.has(attention + "k_b_proj.weight")) { // GGUF: apart, and the keys' part transposed already
         w.keyUp = tensors.matrix(attention + "k_b_proj.weight", c.queryHeads * latent.rank, latent.nopeDim);
@@ -136,11 +136,12 @@ LayerWeights readLayer(const TensorSource& tensors, const ModelConfig& c, int in
     else
         readHeads(tensors, names, attention, c, w);
     w.o = tensors.matrix(attention + names.o + ".weight", c.hidden, c.queryHeads * c.outputDim());
-    w.oBias = tensors.vectorIfPresent(attention + names.o + ".bias", {c.hidden});
+    w.oBias = tensors.bias(c.outputBias, attention + names.o + ".bias", c.hidden);
     if (c.hasExperts(index))
         w.moe = readExperts(tensors, names, layer, c);
     else
-        w.mlp = readFeedForward(tensors, layer + names.mlp, names.gate, names.up, names.down, c.hidden, c.ffn);
+        w.mlp = readFeedForward(tensors, layer + names.mlp, names.gate, names.up, names.down, c.hidden, c.ffn,
+                                c.feedForwardBias);
     if (w.delta.empty() != w.gain.empty())
         throw Error(ErrorKind::BadInput,
                     fmt::format("{}: the eviction head of layer {} is incomplete", tensors.origin(), index),

@@ -26,6 +26,11 @@ public:
     std::vector<float> vectorIfPresent(const std::string& name, std::initializer_list<std::int64_t> shape) const {
         return has(name) ? vector(name, shape) : std::vector<float>();
     }
+    /// Empty where the configuration says that there is none, whatever the file holds.
+    std::vector<float> bias(Bias rule, const std::string& name, int length) const {
+        if (rule == Bias::None) return {};
+        return rule == Bias::All ? vector(name, {length}) : vectorIfPresent(name, {length});
+    }
 };
 
 /// A gated feed-forward: down(silu(gate x) * up x). Biases are empty when the checkpoint has none.

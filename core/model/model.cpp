@@ -9,10 +9,13 @@
 #include "kernels/base/half.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <set>
 
 namespace kvscope {
 namespace fs = std::filesystem;
@@ -38,11 +41,13 @@ public:
     WeightMatrix matrix(const std::string& name, int rows, int cols) const override {
         const TensorView& view = need(name);
         const DType type = checked(name, view, {rows, cols});
+        used_.insert(name);
         return {view.bytes.data(), type, rows, cols};
     }
     std::vector<float> vector(const std::string& name, std::initializer_list<std::int64_t> shape) const override {
         const TensorView& view = need(name);
         const DType type = checked(name, view, shape);
+        used_.insert(name);
         if (isQuantised(type))
             throw Error(ErrorKind::Unsupported,
                         fmt::format("{}: tensor '{}' is quantised ({})", view.file, name, view.dtype),
@@ -50,6 +55,14 @@ public:
         std::vector<float> out(view.bytes.size() / std::size_t(bytesOf(type)));
         for (std::size_t i = 0; i < out.size(); ++i) out[i] = elementAt(view.bytes.data(), type, std::int64_t(i));
         return out;
+    }
+
+    /// Names that are in `file` and that nobody asked for, of tensors that have elements.
+    std::vector<std::string> unused(const TensorTable& file) const {
+        std::vector<std::string> names;
+        for (const auto& [name, view] : file.tensors())
+            if (!used_.contains(name) && !view.bytes.empty()) names.push_back(name);
+        return names;
     }
 
 private:
@@ -77,7 +90,68 @@ private:
     }
     const std::vector<TensorTable>& files_;
     const std::string origin_;
+    mutable std::set<std::string, std::less<>> used_;
 };
+
+/// The layer that a tensor belongs to, by its name; -1: to none.
+int layerOf(std::string_view name) {
+    for (const std::string_view prefix : {"model.layers.", "blk."}) {
+        int layer = 0;
+        if (!name.starts_with(prefix)) continue;
+        const char* const begin = name.data() + prefix.size();
+        const auto [end, code] = std::from_chars(begin, name.data() + name.size(), layer);
+        if (code == std::errc() && end != begin && layer >= 0) return layer;
+    }
+    return -1;
+}
+
+/// Every tensor of the layers that run was used, but for tables of rotations, which are computed: a tensor that is not
+/// would have changed the result in the program that wrote it. @return notes on those that are left out, as the
+/// transformers library leaves them out @throws Error(Unsupported) naming the tensor
+std::vector<std::string> accountFor(const std::vector<std::string>& unused, const TensorNames& names, int layers,
+                                    const std::string& origin) {
+    std::size_t tables = 0, behind = 0;
+    std::vector<std::string> notes, elsewhere;
+    for (const std::string& name : unused) {
+        const int layer = layerOf(name);
+        if (name.find(".rotary_emb.") != name.npos || name.find(".attn_rot_embd") != name.npos) {
+            ++tables;
+        } else if (layer >= layers) {
+            ++behind;
+        } else if (layer < 0 && name != names.head) {
+            elsewhere.push_back(name);
+        } else if (layer >= 0) {
+            const bool bias = name.ends_with(".bias");
+            throw Error(
+                ErrorKind::Unsupported,
+                fmt::format("{}: nothing uses the tensor '{}'", origin, shown(toValidUtf8(name))),
+                bias ? "config.json says that there is no such bias: state it (attention_bias, mlp_bias, qkv_bias) "
+                       "where the architecture has it, or remove the tensor"
+                     : "config.json describes another model than these weights: check its architecture");
+        }
+    }
+    const auto note = [&](std::size_t count, const char* what) {
+        if (count > 0) notes.push_back(fmt::format("{} tensor{} {}", count, count == 1 ? " is" : "s are", what));
+    };
+    note(tables, "left out that hold rotary tables, which are computed");
+    note(behind, "left out that belong to layers behind the last one");
+    if (!elsewhere.empty())
+        note(elsewhere.size(), fmt::format("left out that belong to no layer ({}{})",
+                                           shown(toValidUtf8(elsewhere.front())), elsewhere.size() > 1 ? ", ..." : "")
+                                   .c_str());
+    return notes;
+}
+
+/// A tensor of one name in two files would be read from either.
+void refuseDuplicates(const std::vector<TensorTable>& files) {
+    for (std::size_t i = 1; i < files.size(); ++i)
+        for (const auto& [name, view] : files[i].tensors())
+            for (std::size_t before = 0; before < i; ++before)
+                if (const TensorView* other = files[before].find(name))
+                    throw Error(ErrorKind::BadInput,
+                                fmt::format("{}: the tensor '{}' is in {} too", view.file, shown(name), other->file),
+                                "the shards do not belong together: download them again");
+}
 
 } // namespace
 
@@ -122,6 +196,9 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
             files->tensors.push_back(SafetensorsFile(bytes, source.weightFiles[i]));
     }
     if (source.gguf) files->tensors.push_back(ggufTensors(parts));
+    refuseDuplicates(files->tensors);
+    std::size_t firstWeights = 0; // of the tables
+    const std::size_t weightTables = files->tensors.size();
     // What `calibrate` learns about a bundled model lies in a folder of the person's own.
     const std::string learned = !calibration.empty() ? calibration : source.embedded ? "" : source.folder.string();
     const fs::path forecast = fs::path(learned) / kForecastFile;
@@ -130,20 +207,22 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
         // What was asked for by name goes before what the checkpoint holds, what merely lies there after it.
         files->tensors.insert(calibration.empty() ? files->tensors.end() : files->tensors.begin(),
                               SafetensorsFile(bytes, forecast.string()));
+        firstWeights = calibration.empty() ? 0 : 1;
     } else if (!calibration.empty() && !fs::is_directory(learned, ignored)) {
         throw Error(ErrorKind::BadInput, fmt::format("{} is no folder", learned),
                     "give the folder that kvscope-cli calibrate wrote to");
     }
-    ModelConfig config = ModelConfig::parse(
-        source.gguf ? ggufConfigJson(parts, files->tensors.front()) : source.configText, source.configOrigin);
+    ModelConfig config =
+        ModelConfig::parse(source.gguf ? ggufConfigJson(parts, files->tensors[firstWeights]) : source.configText,
+                           source.configOrigin, source.gguf ? ConfigSource::Gguf : ConfigSource::Checkpoint);
     const fs::path generation = source.folder / "generation_config.json";
     if (std::error_code ignored; !source.folder.empty() && fs::exists(generation, ignored))
         addGenerationConfig(textOfFile(generation), generation.string(), config);
     report(progress, 0.3, "reading the tokenizer");
     throwIfCancelled(stop);
-    const Tensors tensors(files->tensors, source.weightsOrigin);
     // Before anything is made for every token that the configuration claims.
-    (void)tensors.matrix(architectureOf(config).names.embedding, config.vocab, config.hidden);
+    (void)Tensors(files->tensors, source.weightsOrigin)
+        .matrix(architectureOf(config).names.embedding, config.vocab, config.hidden);
     std::shared_ptr<Model> model(
         new Model(config, source.gguf ? ggufTextFiles(parts.front()) : textOf(source, config.vocab)));
     model->name_ = source.name;
@@ -151,7 +230,15 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     model->embedded_ = source.embedded;
     model->files_ = std::move(files);
     model->fileBytes_ = fileBytes;
-    model->readWeights(Tensors(model->files_->tensors, source.weightsOrigin), progress, stop);
+    const Tensors tensors(model->files_->tensors, source.weightsOrigin);
+    model->readWeights(tensors, progress, stop);
+    std::vector<std::string> unused;
+    for (std::size_t i = firstWeights; i < firstWeights + weightTables; ++i)
+        for (std::string& name : tensors.unused(model->files_->tensors[i]))
+            // The converter's factors of RoPE are part of the configuration.
+            if (!source.gguf || !name.starts_with("rope_f")) unused.push_back(std::move(name));
+    for (std::string& note : accountFor(unused, architectureOf(config).names, config.layers, source.weightsOrigin))
+        model->config_.notes.push_back(std::move(note));
     report(progress, 1.0, "ready");
     return model;
 } catch (const std::bad_alloc&) {
@@ -159,11 +246,34 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
                 "close other programs, or choose a smaller model");
 }
 
+/// A head that is in the file though the configuration ties it to the embedding is used where it differs, as the
+/// transformers library does.
+void Model::readHead(const TensorSource& tensors) {
+    const std::string& name = architectureOf(config_).names.head;
+    const bool there = tensors.has(name);
+    if (config_.tiedUnlessHeadIsThere) config_.tiedEmbeddings = !there;
+    lmHead_ = embedding_;
+    if (config_.tiedEmbeddings && !there) return;
+    lmHead_ = tensors.matrix(name, config_.vocab, config_.hidden);
+    if (!config_.tiedEmbeddings) return;
+    const bool same =
+        lmHead_.type == embedding_.type && std::memcmp(lmHead_.data, embedding_.data, lmHead_.bytes()) == 0;
+    if (same)
+        lmHead_ = embedding_;
+    else
+        config_.tiedEmbeddings = false;
+    config_.notes.push_back(
+        same
+            ? fmt::format("the tensor '{}' is left out: it is the embedding, to which config.json ties it", name)
+            : fmt::format("config.json ties the output head to the embedding, and the tensor '{}' differs from it: the "
+                          "tensor is used, as transformers does",
+                          name));
+}
+
 void Model::readWeights(const TensorSource& tensors, const Progress& progress, const std::stop_token& stop) {
     const TensorNames& names = architectureOf(config_).names;
-    if (config_.tiedUnlessHeadIsThere) config_.tiedEmbeddings = !tensors.has(names.head);
     embedding_ = tensors.matrix(names.embedding, config_.vocab, config_.hidden);
-    lmHead_ = config_.tiedEmbeddings ? embedding_ : tensors.matrix(names.head, config_.vocab, config_.hidden);
+    readHead(tensors);
     finalNorm_ = tensors.vector(names.finalNorm, {config_.hidden});
     for (float& weight : finalNorm_) weight *= float(config_.scales.logits);
     weightBytes_ = lmHead_.bytes();

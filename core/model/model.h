@@ -37,6 +37,8 @@ public:
     const std::string& name() const { return name_; }     // last part of the path, or the embedded name
     const std::string& folder() const { return folder_; } // of the files; empty: a model that comes with the program
     bool embedded() const { return embedded_; }           // comes with the program
+    /// What the files hold or say that is not heeded, a sentence each.
+    const std::vector<std::string>& notes() const { return config_.notes; }
     const ModelConfig& config() const { return config_; }
     const Tokenizer& tokenizer() const { return text_.tokenizer; }
     /// nullptr: a base model, or its template cannot be used, which chatProblem() then says.
@@ -59,6 +61,7 @@ private:
     struct Files; // mapped files the views point into
     Model(ModelConfig config, TextFiles text);
     void readWeights(const TensorSource& tensors, const Progress& progress, const std::stop_token& stop);
+    void readHead(const TensorSource& tensors);
     std::string name_, folder_;
     ModelConfig config_;
     TextFiles text_;

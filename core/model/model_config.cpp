@@ -2,10 +2,12 @@
 #include "core/model/config_reader.h"
 
 #include "core/model/architecture.h"
+#include "core/model/library_keys.h"
 #include "core/model/tokenizer.h"
 
 #include <cmath>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 namespace kvscope {
 namespace {
@@ -23,8 +25,8 @@ void readArchitecture(const ConfigReader& reader, ModelConfig& config) {
 }
 
 void refuseForeign(const ConfigReader& reader) {
-    const std::string activation = reader.textOr("hidden_act", "silu");
-    if (activation != "silu")
+    const std::string activation = reader.text("hidden_act");
+    if (activation != "silu" && activation != "swish")
         reader.refuseUnsupported(fmt::format("the activation '{}' (hidden_act) is not supported", shown(activation)),
                                  "this version runs silu (SwiGLU) models");
     for (const char* key : {"quantization_config", "compression_config"}) {
@@ -41,24 +43,21 @@ void readSizes(const ConfigReader& reader, ModelConfig& config) {
     config.layers = reader.integer("num_hidden_layers", 1, 1000);
     config.hidden = reader.integer("hidden_size", 1, 1 << 17);
     config.queryHeads = reader.integer("num_attention_heads", 1, 1 << 12);
-    config.kvHeads = reader.integerOr("num_key_value_heads", config.queryHeads, 1, 1 << 12);
-    if (config.queryHeads % config.kvHeads != 0)
-        reader.refuse(fmt::format("{} query heads cannot share {} KV heads evenly", config.queryHeads, config.kvHeads));
-    config.headDim = reader.integerOr("head_dim", config.hidden / config.queryHeads, 1, kMostHeadDim); // as the library
+    const bool likeQueries = reader.states("num_key_value_heads") && !reader.has("num_key_value_heads"); // null
+    config.kvHeads = likeQueries ? config.queryHeads : reader.integer("num_key_value_heads", 1, 1 << 12);
     config.ffn = reader.integer("intermediate_size", 1, 1 << 20);
     config.vocab = reader.integer("vocab_size", 1, 1 << 24);
     config.maxPositions = reader.integer("max_position_embeddings", 1, 1 << 24);
     config.rmsNormEps = float(reader.number("rms_norm_eps", 0, 1));
-    config.tiedEmbeddings = reader.flagOr("tie_word_embeddings", false);
-    config.tiedUnlessHeadIsThere = !reader.has("tie_word_embeddings");
+    config.tiedUnlessHeadIsThere = !reader.states("tie_word_embeddings");
+    config.tiedEmbeddings = !config.tiedUnlessHeadIsThere && reader.flag("tie_word_embeddings");
 }
 
-/// MiniCPM's names; a file that states one of them wants it applied, whatever its architecture.
-void readScales(const ConfigReader& reader, ModelConfig& config) {
-    config.scales.embedding = reader.numberOr("scale_emb", 1, 1e-6, 1e6);
-    if (reader.has("scale_depth"))
-        config.scales.residual = reader.number("scale_depth", 1e-6, 1e6) / std::sqrt(double(config.layers));
-    if (reader.has("dim_model_base")) config.scales.logits = reader.number("dim_model_base", 1e-6, 1e9) / config.hidden;
+/// Where keys and values are heads of their own.
+void readHeads(const ConfigReader& reader, ModelConfig& config) {
+    if (config.queryHeads % config.kvHeads != 0)
+        reader.refuse(fmt::format("{} query heads cannot share {} KV heads evenly", config.queryHeads, config.kvHeads));
+    config.headDim = reader.integerOr("head_dim", config.hidden / config.queryHeads, 1, kMostHeadDim); // as the library
 }
 
 void readSpecialTokens(const ConfigReader& reader, ModelConfig& config) {
@@ -158,27 +157,95 @@ void ModelConfig::check(const std::string& origin) const {
                hint);
 }
 
-ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin) {
+namespace {
+
+/// What the file says, under the names of the family's keys.
+nlohmann::json withoutAliases(nlohmann::json stated, const Architecture& architecture, const ConfigReader& reader) {
+    for (const auto& [alias, key] : architecture.aliases) {
+        if (!stated.contains(alias)) continue;
+        if (stated.contains(key) && stated.at(key) != stated.at(alias))
+            reader.refuse(fmt::format("'{}' and '{}' are two names of one key and differ", key, alias));
+        stated[key] = stated.at(alias);
+        stated.erase(alias);
+    }
+    return stated;
+}
+
+/// "a, b and 3 more"
+std::string listed(const std::vector<std::string>& keys) {
+    constexpr std::size_t most = 12;
+    std::vector<std::string> names;
+    for (std::size_t i = 0; i < std::min(keys.size(), most); ++i) names.push_back(shown(keys[i]));
+    return keys.size() > most ? fmt::format("{} and {} more", fmt::join(names, ", "), keys.size() - most)
+                              : fmt::format("{}", fmt::join(names, ", "));
+}
+
+/// Classes of the checkpoint's own code: "modeling_x.XForCausalLM".
+std::string ownCode(const ConfigReader& reader) {
+    if (!reader.has("auto_map")) return {};
+    const nlohmann::json& map = reader.json().at("auto_map");
+    for (const char* key : {"AutoModelForCausalLM", "AutoModel", "AutoConfig"})
+        if (const auto& name = member(map, key); name.is_string()) return shown(name.get<std::string>());
+    return "auto_map";
+}
+
+} // namespace
+
+ModelConfig ModelConfig::parse(std::string_view text, const std::string& origin, ConfigSource source) {
     const nlohmann::json json = parseJson(text);
     if (json.is_discarded()) refuseText(text, origin);
     if (!json.is_object())
         throw Error(ErrorKind::BadInput, origin + ": this is no JSON object", "check the checkpoint's config.json");
-    const ConfigReader reader(json, origin);
+    const bool converted = source == ConfigSource::Gguf;
     ModelConfig config;
-    readArchitecture(reader, config);
+    readArchitecture(ConfigReader(json, origin), config);
+    const Architecture& architecture = architectureOf(config);
+    const nlohmann::json stated = withoutAliases(json, architecture, ConfigReader(json, origin));
+    nlohmann::json whole = stated;
+    const nlohmann::json defaults = nlohmann::json::parse(converted ? "{}" : architecture.defaults);
+    for (const auto& item : defaults.items())
+        if (!whole.contains(item.key())) whole[item.key()] = item.value();
+    const ConfigReader reader(whole, origin, converted);
     refuseForeign(reader);
     readSizes(reader, config);
-    readScales(reader, config);
-    architectureOf(config).read(reader, config);
+    architecture.read(reader, config);
+    if (config.latent) {
+        config.kvHeads = 1;
+        config.headDim = config.latent->rank + config.latent->ropeDim;
+    } else {
+        readHeads(reader, config);
+    }
+    if (converted) // its tensors say it
+        config.attentionBias = config.outputBias = config.feedForwardBias = config.expertBias = Bias::WherePresent;
     config.check(origin); // before anything is computed from the sizes
-    const bool interleaved = reader.flagOr("rope_interleave", config.rope.interleaved);
-    config.rope =
-        RopeConfig::parse(reader, config.latent ? config.latent->ropeDim : config.headDim, config.maxPositions);
+    const bool interleaved =
+        converted ? reader.flagOr("rope_interleave", config.rope.interleaved) : config.rope.interleaved;
+    std::vector<std::string> unusedScaling;
+    config.rope = RopeConfig::parse(reader, config.latent ? config.latent->ropeDim : config.headDim,
+                                    config.maxPositions, unusedScaling);
     config.rope.interleaved = interleaved;
     config.maxPositions = config.rope.context(config.maxPositions);
     readSpecialTokens(reader, config);
+    config.eosByDefault = !stated.contains("eos_token_id");
     if (reader.has("sparse_config")) config.sparse = readSparse(reader, reader.object("sparse_config"));
+    (void)reader.states("sparse_attention");
     config.check(origin);
+    if (converted) return config;
+    const std::vector<std::string> unread = judgeUnreadKeys(reader, stated, architecture, config);
+    if (const std::string code = ownCode(reader); !code.empty())
+        config.notes.push_back(
+            fmt::format("config.json names code of the checkpoint's own ({}), which is not run: it is "
+                        "computed as {}",
+                        code, architecture.title));
+    if (!unread.empty())
+        config.notes.push_back(
+            architecture.inLibrary
+                ? fmt::format("neither transformers nor this program reads these keys of config.json for {}: {}",
+                              architecture.title, listed(unread))
+                : fmt::format("this program does not read these keys of config.json: {}", listed(unread)));
+    if (!unusedScaling.empty())
+        config.notes.push_back(fmt::format("RoPE scaling of type {} has no use for these keys of config.json: {}",
+                                           nameOf(config.rope.type), listed(unusedScaling)));
     return config;
 }
 

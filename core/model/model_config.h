@@ -33,6 +33,10 @@ struct LatentAttention {
     float normEps = 1e-6f;                      // of the latents' norms, fixed in the reference code
 };
 
+/// Whether projections have a bias: all of them, none, or those for which the file holds one (families that the
+/// transformers library does not have, and GGUF files).
+enum class Bias : std::uint8_t { WherePresent, None, All };
+
 enum class ExpertScore : std::uint8_t { Softmax, Sigmoid };
 enum class GroupScore : std::uint8_t { Max, BestTwo }; // how a group of experts is ranked
 
@@ -57,6 +61,9 @@ struct ResidualScales {
     double logits = 1;    // logits = head(norm(x)) * this
 };
 
+/// Who wrote the JSON: a checkpoint's author, or ggufConfigJson().
+enum class ConfigSource : std::uint8_t { Checkpoint, Gguf };
+
 struct ModelConfig {
     std::string architecture; // e.g. "LlamaForCausalLM"
     std::string modelType;    // e.g. "llama"
@@ -68,14 +75,18 @@ struct ModelConfig {
     RopeConfig rope;
     bool tiedEmbeddings = false;
     bool tiedUnlessHeadIsThere = false; // the file does not say: tied when the weights hold no output head
-    bool queryKeyNorm = false;          // every head's query and key are RMS-normalised before rotation (Qwen3)
+    Bias attentionBias = Bias::WherePresent, outputBias = Bias::WherePresent;   // of q, k, v, or their ways down; of o
+    Bias feedForwardBias = Bias::WherePresent, expertBias = Bias::WherePresent; // shared experts are feed-forwards
+    bool queryKeyNorm = false; // every head's query and key are RMS-normalised before rotation (Qwen3)
     std::optional<LatentAttention> latent;
     std::optional<ExpertConfig> experts;
     ResidualScales scales;
     std::vector<int> windows; // [layer] tokens a query sees, itself included; 0: all. Empty: all layers see all
     std::int32_t bosId = -1;
     std::vector<std::int32_t> eosIds;
+    bool eosByDefault = false; // the file names none
     std::optional<SparseConfig> sparse;
+    std::vector<std::string> notes; // what the files say that is not heeded, a sentence each
 
     int group() const { return queryHeads / kvHeads; }
     /// Channels of a cached value. With latent attention the value is the beginning of the key and takes no memory.
@@ -96,8 +107,12 @@ struct ModelConfig {
     float streamEmbeddingScale() const { return float(scales.embedding / scales.residual); }
     float streamNormEps() const { return float(double(rmsNormEps) / (scales.residual * scales.residual)); }
 
-    /// Parses and checks. `origin` names the file in errors. @throws Error(BadInput | Unsupported), one sentence each
-    static ModelConfig parse(std::string_view json, const std::string& origin);
+    /// Parses and checks. `origin` names the file in errors. A key of a config.json that is left out has the default of
+    /// its family (Architecture::defaults); one that changes what the transformers library computes, and is not read
+    /// here, is refused unless it is neutral; one that neither reads is noted. @throws Error(BadInput | Unsupported),
+    /// one sentence each
+    static ModelConfig parse(std::string_view json, const std::string& origin,
+                             ConfigSource source = ConfigSource::Checkpoint);
     /// What every source of a configuration must satisfy before it may be used (also those that are no JSON).
     /// @throws Error(BadInput | Unsupported)
     void check(const std::string& origin) const;

@@ -19,7 +19,8 @@ constexpr struct {
 double yarnScale(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
 
 RopeType typeOf(const ConfigReader& scaling) {
-    const std::string name = scaling.textOr("rope_type", scaling.textOr("type", "default"));
+    const std::string older = scaling.textOr("type", "default");
+    const std::string name = scaling.states("rope_type") ? scaling.text("rope_type") : older;
     for (const auto& known : kTypes)
         if (name == known.name) return known.type;
     scaling.refuseUnsupported(fmt::format("the RoPE type '{}' is not supported", shown(name)),
@@ -39,31 +40,45 @@ const char* nameOf(RopeType type) {
     return "";
 }
 
-RopeConfig RopeConfig::parse(const ConfigReader& reader, int dim, int maxPositions) {
+RopeConfig RopeConfig::parse(const ConfigReader& reader, int dim, int maxPositions, std::vector<std::string>& unread) {
     RopeConfig c;
     c.dim = dim;
-    c.theta = reader.numberOr("rope_theta", 10000, 1, 1e12);
     c.originalPositions = maxPositions;
-    const bool old = reader.has("rope_scaling"), current = reader.has("rope_parameters");
-    if (!old && !current) return c;
-    const ConfigReader scaling = reader.object(old ? "rope_scaling" : "rope_parameters");
+    // An empty object says nothing; of two that say something the older name has priority, as in the library.
+    const auto says = [&](const char* key) { return reader.has(key) && !reader.object(key).json().empty(); };
+    const bool current = says("rope_parameters"), old = says("rope_scaling");
+    static const nlohmann::json nothing = nlohmann::json::object();
+    const ConfigReader scaling = old       ? reader.object("rope_scaling")
+                                 : current ? reader.object("rope_parameters")
+                                           : ConfigReader(nothing, reader.origin());
     if (scaling.has("full_attention") || scaling.has("sliding_attention"))
         scaling.refuseUnsupported("rotary positions that differ between layers are not supported",
                                   "use a model whose layers share one rope_parameters");
     c.type = typeOf(scaling);
-    c.theta = scaling.numberOr("rope_theta", c.theta, 1, 1e12);
-    if (scaling.numberOr("partial_rotary_factor", reader.numberOr("partial_rotary_factor", 1, 0, 1), 0, 1) != 1)
+    const bool outerTheta = reader.states("rope_theta"); // also when the inner one is read
+    c.theta = scaling.states("rope_theta") || !outerTheta ? scaling.number("rope_theta", 1, 1e12)
+                                                          : reader.number("rope_theta", 1, 1e12);
+    const double partial = reader.numberOr("partial_rotary_factor", 1, 0, 1);
+    if (scaling.numberOr("partial_rotary_factor", partial, 0, 1) != 1)
         scaling.refuseUnsupported("a partly rotated head (partial_rotary_factor) is not supported",
                                   "use a model that rotates whole heads");
-    if (c.type == RopeType::Default) return c;
+    (void)reader.states("original_max_position_embeddings"); // of no use to some types
+    if (c.type != RopeType::Default) c.readScaling(reader, scaling, maxPositions);
+    for (const std::string& key : scaling.unread()) unread.push_back(key);
+    return c;
+}
+
+void RopeConfig::readScaling(const ConfigReader& reader, const ConfigReader& scaling, int maxPositions) {
+    RopeConfig& c = *this;
     const bool hasOriginal = c.type == RopeType::Llama3 || c.type == RopeType::LongRope || c.type == RopeType::Yarn;
     if (hasOriginal) { // beside the scaling or in it; the outer one has priority, as in the library
         c.originalPositions = scaling.integerOr("original_max_position_embeddings", maxPositions, 2, 1 << 24);
         c.originalPositions = reader.integerOr("original_max_position_embeddings", c.originalPositions, 2, 1 << 24);
     }
-    const bool mayInfer = c.type == RopeType::LongRope || c.type == RopeType::Yarn;
-    c.factor = mayInfer && !scaling.has("factor") ? double(maxPositions) / c.originalPositions
-                                                  : scaling.number("factor", 1e-3, 1e6);
+    // Yarn's may be null, LongRoPE's be left out too.
+    const bool inferred = !scaling.has("factor") &&
+                          (c.type == RopeType::LongRope || (c.type == RopeType::Yarn && scaling.states("factor")));
+    c.factor = inferred ? double(maxPositions) / c.originalPositions : scaling.number("factor", 1e-3, 1e6);
     if (c.type == RopeType::Dynamic && dim <= 2)
         scaling.refuse("dynamic scaling needs heads of more than 2 rotated channels");
     if (c.type == RopeType::Llama3) {
@@ -89,12 +104,11 @@ RopeConfig RopeConfig::parse(const ConfigReader& reader, int dim, int maxPositio
         c.betaSlow = scaling.numberOr("beta_slow", 1, 0, 1e6);
         if (c.betaFast == 0) c.betaFast = 32; // the library's reading of 0
         if (c.betaSlow == 0) c.betaSlow = 1;
-        c.truncate = scaling.flagOr("truncate", true);
+        c.truncate = scaling.flagOr("truncate", !scaling.states("truncate")); // null is false
         if (c.theta <= 1) scaling.refuse("'rope_theta' must be above 1 for yarn");
     }
     if (const double all = scaling.numberOr("mscale_all_dim", 0, 0, 1e3); all != 0)
         c.scoreMscale = yarnScale(c.factor, all);
-    return c;
 }
 
 int RopeConfig::context(int maxPositions) const {

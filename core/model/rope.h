@@ -28,9 +28,10 @@ struct RopeConfig {
     double scoreMscale = 1; // latent attention only: logits are multiplied by its square (mscale_all_dim)
     std::vector<float> shortFactors, longFactors; // LongRope, [dim/2]
 
-    /// Reads rope_scaling or rope_parameters, rope_theta and what belongs to them. `dim`: rotated channels;
-    /// `maxPositions`: the file's max_position_embeddings. @throws Error(BadInput | Unsupported)
-    static RopeConfig parse(const ConfigReader& reader, int dim, int maxPositions);
+    /// Reads rope_scaling or, where it is null or empty, rope_parameters, rope_theta and what belongs to them. `dim`:
+    /// rotated channels; `maxPositions`: the file's max_position_embeddings. `unread`: gets the keys that the type of
+    /// scaling has no use for. @throws Error(BadInput | Unsupported)
+    static RopeConfig parse(const ConfigReader& reader, int dim, int maxPositions, std::vector<std::string>& unread);
 
     /// Whether the rotation of a token depends on how long the sequence is when it is computed.
     bool dependsOnLength() const { return type == RopeType::Dynamic || type == RopeType::LongRope; }
@@ -41,6 +42,10 @@ struct RopeConfig {
     std::vector<float> frequencies(int length) const;
     /// One line for people: "llama3 x8 from 8192 tokens, theta 500000".
     std::string describe() const;
+
+private:
+    /// What the types beside Default state.
+    void readScaling(const ConfigReader& reader, const ConfigReader& scaling, int maxPositions);
 };
 
 /// cos and sin for every position of a session's sequences, attention factor included.

@@ -89,7 +89,7 @@ std::int64_t denseLayersBytes(const Model& model, const SelectionSpec& spec, int
 /// Where a file cannot say what its model is made of.
 std::vector<std::string> notesOf(const Model& model) {
     const ModelConfig& c = model.config();
-    std::vector<std::string> notes;
+    std::vector<std::string> notes = model.notes();
     std::string name = model.name();
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char letter) { return char(std::tolower(letter)); });

@@ -27,7 +27,7 @@ struct ModelSummary {
     std::string scales;      // muP; empty: none
     std::string gpuProblem;  // why the GPU backend cannot run it; empty: it can, in a build and on a machine with one
     std::string weights;     // types, that of the most bytes first: "q4_K, q6_K"
-    std::vector<std::string> notes; // what the files cannot say, and what that means
+    std::vector<std::string> notes; // what the files cannot say, or say and is not heeded, and what that means
     bool tiedEmbeddings = false, evictionHead = false, forecastHeads = false;
     std::int64_t fileBytes = 0, weightBytesPerToken = 0;
     std::int64_t kvBytesPerTokenCpu = 0, kvBytesPerTokenGpu = 0; // float32 and bf16

@@ -164,6 +164,8 @@ TEST_F(Checkpoint, ATildeIsTheHomeFolder) {
 
 TEST_F(Checkpoint, ReadsBiasesWhenThereAreAny) {
     TinyCheckpoint checkpoint;
+    checkpoint.config["architectures"] = {"NosaLlamaForCausalLM"}; // its file does not say which there are
+    checkpoint.config["rope_theta"] = 10000.0;
     checkpoint.add("model.layers.0.self_attn.q_proj.bias", {32});
     checkpoint.add("model.layers.1.self_attn.o_proj.bias", {32});
     checkpoint.writeTo(folder_.path());
@@ -177,6 +179,70 @@ TEST_F(Checkpoint, ReadsBiasesWhenThereAreAny) {
     const auto biased = Model::load(folder_.path().string());
     EXPECT_EQ(biased->layer(1).mlp.upBias.size(), 48u);
     EXPECT_TRUE(biased->layer(1).mlp.gateBias.empty());
+}
+
+/// A bias that the configuration turns off would be left out by the library, with another result than the one that the
+/// file's author saw; so would any tensor that this architecture does not know.
+TEST_F(Checkpoint, RefusesTensorsThatNothingUses) {
+    for (const auto& [name, size] : {std::pair{"self_attn.q_proj.bias", 32},
+                                     {"self_attn.o_proj.bias", 32},
+                                     {"mlp.gate_proj.bias", 48},
+                                     {"mlp.down_proj.bias", 32},
+                                     {"self_attn.q_norm.weight", 16},
+                                     {"pre_feedforward_layernorm.weight", 32}}) {
+        TinyCheckpoint checkpoint;
+        const std::string tensor = std::string("model.layers.1.") + name;
+        checkpoint.add(tensor, {size});
+        EXPECT_THAT(refusal(checkpoint), HasSubstr("nothing uses the tensor '" + tensor + "'"));
+    }
+    TinyCheckpoint checkpoint;
+    checkpoint.config["attention_bias"] = true; // then all of them
+    EXPECT_THAT(refusal(checkpoint), HasSubstr("'model.layers.0.self_attn.q_proj.bias' is missing"));
+    checkpoint.writeSharded(folder_.path());
+    fs::remove(file());
+    write(file("part-3.safetensors"), contentsOf(file("part-2.safetensors")));
+    Json index = Json::parse(contentsOf(file("model.safetensors.index.json")));
+    index["weight_map"]["model.norm.weight"] = "part-3.safetensors";
+    write(file("model.safetensors.index.json"), index.dump());
+    EXPECT_THAT(loadRefusal(folder_.path(), "part-3.safetensors"), HasSubstr("is in"));
+}
+
+TEST_F(Checkpoint, NotesTensorsThatTheLibraryLeavesOutToo) {
+    TinyCheckpoint checkpoint;
+    checkpoint.add("model.layers.0.self_attn.rotary_emb.inv_freq", {8});
+    checkpoint.add("model.layers.1.self_attn.rotary_emb.inv_freq", {8});
+    checkpoint.add("model.layers.2.self_attn.q_proj.weight", {32, 32});
+    checkpoint.add("vision.patch.weight", {4, 4});
+    checkpoint.add("model.layers.0.empty.weight", {0, 32});
+    checkpoint.writeTo(folder_.path());
+    const auto notes = Model::load(folder_.path().string())->notes();
+    ASSERT_EQ(notes.size(), 3u);
+    EXPECT_THAT(notes[0], HasSubstr("2 tensors are left out that hold rotary tables"));
+    EXPECT_THAT(notes[1], HasSubstr("1 tensor is left out"));
+    EXPECT_THAT(notes[1], HasSubstr("behind the last one"));
+    EXPECT_THAT(notes[2], HasSubstr("vision.patch.weight"));
+}
+
+/// As the library: the head that is in the file goes before what the configuration says, if it is another.
+TEST_F(Checkpoint, ATiedHeadThatIsInTheFileIsUsedWhereItDiffers) {
+    TinyCheckpoint checkpoint("F32", true);
+    checkpoint.tensors["lm_head.weight"] = checkpoint.tensors.at("model.embed_tokens.weight");
+    checkpoint.writeTo(folder_.path());
+    const auto same = Model::load(folder_.path().string());
+    EXPECT_TRUE(same->config().tiedEmbeddings);
+    EXPECT_EQ(same->lmHead().data, same->embedding().data);
+    ASSERT_EQ(same->notes().size(), 1u);
+    EXPECT_THAT(same->notes()[0], HasSubstr("is the embedding"));
+    checkpoint.tensors.at("lm_head.weight").bytes[5] ^= 1;
+    checkpoint.writeTo(folder_.path());
+    const auto other = Model::load(folder_.path().string());
+    EXPECT_FALSE(other->config().tiedEmbeddings);
+    EXPECT_NE(other->lmHead().data, other->embedding().data);
+    ASSERT_EQ(other->notes().size(), 1u);
+    EXPECT_THAT(other->notes()[0], HasSubstr("differs"));
+    checkpoint.config.erase("tie_word_embeddings"); // the library's default is a head of its own
+    checkpoint.tensors.erase("lm_head.weight");
+    EXPECT_THAT(refusal(checkpoint), HasSubstr("'lm_head.weight' is missing"));
 }
 
 TEST_F(Checkpoint, NamesEveryMissingTensor) {
@@ -210,8 +276,9 @@ TEST_F(Checkpoint, NamesEveryTensorOfAWrongShapeOrType) {
 TEST_F(Checkpoint, RefusesShardsOutsideTheFolder) {
     TinyCheckpoint().writeSharded(folder_.path());
     const std::string index = "model.safetensors.index.json";
-    const std::vector<std::string> names = {"../part-1.safetensors", "/etc/passwd", "a/b", "a\\b", "..", ".", "",
-                                            std::string("a\0b", 3), std::string(100'000, 'y')};
+    const std::vector<std::string> names = {
+        "../part-1.safetensors",  "/etc/passwd", "a/b", "a\\b", "..", ".", "", std::string("a\0b", 3),
+        std::string(100'000, 'y')};
     for (const std::string& name : names) {
         write(file(index), Json{{"weight_map", {{"x", name}}}}.dump());
         EXPECT_NE(loadRefusal(folder_.path(), index), "") << name;
@@ -250,6 +317,13 @@ TEST_F(Checkpoint, EndsWhereGenerationConfigSaysToo) {
     ASSERT_EQ(before, std::vector<std::int32_t>{1});
     write(file("generation_config.json"), R"({"eos_token_id": [1, 3, 999999], "temperature": 0.6})");
     EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 3}));
+    TinyCheckpoint silent; // whose end-of-text token is the library's default, until somebody names one
+    silent.config.erase("eos_token_id");
+    silent.writeConfig(folder_.path());
+    EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 3}));
+    fs::remove(file("generation_config.json"));
+    EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, std::vector<std::int32_t>{2});
+    TinyCheckpoint().writeConfig(folder_.path());
     write(file("generation_config.json"), R"({"eos_token_id": 5})");
     EXPECT_EQ(Model::load(folder_.path().string())->config().eosIds, (std::vector<std::int32_t>{1, 5}));
     for (const char* bad : {"[", "4", R"({"eos_token_id": "</s>"})", R"({"eos_token_id": -4})"}) {

@@ -194,7 +194,7 @@ TEST(GgufModel, ASplitFileIsOneModelAndMissingOrWrongPartsAreNamed) {
 ModelConfig configOf(const GgufWriter& gguf) {
     const std::string bytes = gguf.bytes();
     const GgufFile file(std::as_bytes(std::span(bytes)), "x.gguf");
-    return ModelConfig::parse(ggufConfigJson({&file, 1}, ggufTensors({&file, 1})), "x.gguf");
+    return ModelConfig::parse(ggufConfigJson({&file, 1}, ggufTensors({&file, 1})), "x.gguf", ConfigSource::Gguf);
 }
 
 GgufWriter headerOf(const std::string& architecture) {
@@ -225,6 +225,32 @@ TEST(GgufModel, MiniCpmsScalesAreTheFilesOrThoseOfTheFirstModel) {
     EXPECT_DOUBLE_EQ(stated.embedding, 8);
     EXPECT_DOUBLE_EQ(stated.residual, 0.25);
     EXPECT_DOUBLE_EQ(stated.logits, 0.25);
+}
+
+/// As llama.cpp reads it: linear where the type is left out, under the old name too, and nothing for type none.
+TEST(GgufModel, AFactorWithoutATypeIsLinear) {
+    for (const char* key : {"llama.rope.scaling.factor", "llama.rope.scale_linear"}) {
+        GgufWriter gguf = headerOf("llama");
+        gguf.put(key, 4.f);
+        const RopeConfig rope = configOf(gguf).rope;
+        EXPECT_EQ(rope.type, RopeType::Linear) << key;
+        EXPECT_EQ(rope.factor, 4) << key;
+        EXPECT_EQ(configOf(gguf).maxPositions, 4 * 64) << key;
+        gguf.put("llama.rope.scaling.type", "none");
+        EXPECT_EQ(configOf(gguf).rope.type, RopeType::Default) << key;
+    }
+    for (const float factor : {0.f, 1.f}) {
+        GgufWriter gguf = headerOf("llama");
+        gguf.put("llama.rope.scaling.factor", factor);
+        EXPECT_EQ(configOf(gguf).rope.type, RopeType::Default) << factor;
+    }
+    GgufWriter linear = headerOf("llama");
+    linear.put("llama.rope.scaling.type", "linear");
+    EXPECT_EQ(configOf(linear).rope.type, RopeType::Default) << "without a factor";
+    linear.put("llama.rope.scaling.factor", 2.f);
+    linear.addFloats("rope_freqs.weight", {32}, std::vector<float>(32, 1.f));
+    EXPECT_THAT([&] { configOf(linear); },
+                ::testing::ThrowsMessage<Error>(::testing::HasSubstr("rope.scaling.factor")));
 }
 
 TEST(GgufModel, SigmoidScoresMakeADeepseek2AThird) {
@@ -263,6 +289,24 @@ TEST(GgufModel, AbsurdSizesAreRefusedBeforeTheyAreCalculatedWith) {
         EXPECT_THAT([&] { configOf(gguf); }, ::testing::ThrowsMessage<Error>(::testing::HasSubstr("not between 0 and")))
             << key;
     }
+}
+
+TEST(GgufModel, TensorsThatNothingUsesAreRefused) {
+    const test::Folder temporary;
+    const std::string path = (temporary / "model.gguf").string();
+    for (const char* name : {"blk.0.attn_q_norm.weight", "blk.1.attn_gate.weight"}) {
+        GgufWriter gguf = convert(kFamilies + "smollm2", "llama").front();
+        gguf.addFloats(name, {4}, std::vector<float>(4, 1.f));
+        write(path, gguf);
+        EXPECT_THAT([&] { Model::load(path); },
+                    ::testing::ThrowsMessage<Error>(::testing::HasSubstr("nothing uses the tensor")))
+            << name;
+    }
+    GgufWriter behind = convert(kFamilies + "smollm2", "llama").front();
+    behind.addFloats("blk.7.attn_q.weight", {4}, std::vector<float>(4, 1.f));
+    write(path, behind);
+    ASSERT_EQ(Model::load(path)->notes().size(), 1u);
+    EXPECT_THAT(Model::load(path)->notes().front(), ::testing::HasSubstr("behind the last one"));
 }
 
 TEST(GgufModel, WhatItCannotRunIsRefusedByName) {

@@ -23,7 +23,7 @@ public:
         return {values.data(), DType::F32, rows, cols};
     }
     std::vector<float> vector(const std::string& name, std::initializer_list<std::int64_t> shape) const override {
-        return make(name, shape, 1.f, 0.1f);
+        return make(name, shape, name.ends_with(".bias") ? 0.f : 1.f, 0.1f);
     }
     std::vector<RandomTensor> take() { return {made_.begin(), made_.end()}; }
 

@@ -18,7 +18,9 @@ void readAll(std::span<const std::byte> bytes) {
         const volatile std::byte first = tensor.bytes.front(), last = tensor.bytes.back();
         (void)first, (void)last;
     }
-    fuzz::expectOnlyErrors([&] { (void)ModelConfig::parse(ggufConfigJson({&file, 1}, tensors), "fuzzed.gguf"); });
+    fuzz::expectOnlyErrors([&] {
+        (void)ModelConfig::parse(ggufConfigJson({&file, 1}, tensors), "fuzzed.gguf", ConfigSource::Gguf);
+    });
     const TextFiles text = ggufTextFiles(file);
     (void)text.tokenizer.decode(text.tokenizer.encode("Hello, world 12\n"));
 }

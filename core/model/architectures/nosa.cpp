@@ -6,11 +6,20 @@
 namespace kvscope {
 
 Architecture nosaArchitecture() {
-    return {"nosa",
-            "NOSA",
-            {"NOSAForCausalLM", "NosaForCausalLM", "NOSALlamaForCausalLM", "NosaLlamaForCausalLM", "SparDAForCausalLM"},
-            {"nosa", "nosa_llama", "sparda"},
-            [](const ConfigReader&, ModelConfig&) {}};
+    Architecture nosa;
+    nosa.family = "nosa";
+    nosa.title = "NOSA";
+    nosa.classes = {"NOSAForCausalLM", "NosaForCausalLM", "NOSALlamaForCausalLM", "NosaLlamaForCausalLM",
+                    "SparDAForCausalLM"};
+    nosa.modelTypes = {"nosa", "nosa_llama", "sparda"};
+    nosa.inLibrary = false;
+    nosa.defaults = R"({"hidden_act": "silu"})";
+    nosa.read = [](const ConfigReader& reader, ModelConfig& config) {
+        readScales(reader, config);
+        config.attentionBias = config.outputBias = readBias(reader, "attention_bias");
+        config.feedForwardBias = readBias(reader, "mlp_bias");
+    };
+    return nosa;
 }
 
 } // namespace kvscope
