@@ -218,8 +218,9 @@ def random_case(rng):
     return result
 
 
-def to_older_keys(config, kind):
-    """A configuration as files before transformers 5 write it; what they leave to defaults is left out."""
+def to_older_keys(config, kind, own_class):
+    """A configuration as files before transformers 5 write it; what they leave to defaults is left out. own_class: of
+    the checkpoint, which the library has no defaults for."""
     parameters = config.pop("rope_parameters")
     config["rope_theta"] = parameters.pop("rope_theta")
     config["rope_scaling"] = parameters if parameters["rope_type"] != "default" else None
@@ -227,7 +228,7 @@ def to_older_keys(config, kind):
     config.pop("layer_types", None) if kind == "Llama" else None
     if config.get("head_dim") == config["hidden_size"] // config["num_attention_heads"] and kind not in ("Qwen3", "Mixtral"):
         config.pop("head_dim")  # Mixtral's yarn needs it
-    if kind == "Llama" and config["num_key_value_heads"] == config["num_attention_heads"]:
+    if kind == "Llama" and not own_class and config["num_key_value_heads"] == config["num_attention_heads"]:
         config.pop("num_key_value_heads")
 
 
@@ -330,7 +331,7 @@ def write_case(name, spec, seed, root):
     model.save_pretrained(folder)
     if spec.get("older_keys"):
         written = json.loads((folder / "config.json").read_text())
-        to_older_keys(written, spec["kind"])
+        to_older_keys(written, spec["kind"], spec["mup"] or spec["eviction"])
         (folder / "config.json").write_text(json.dumps(written))
     vocab = spec["config"]["vocab_size"]
     generator = torch.Generator().manual_seed(seed + 1)
