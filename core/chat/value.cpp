@@ -63,7 +63,7 @@ const char* Value::typeName() const {
 }
 
 bool equal(const Value& left, const Value& right, Budget& budget) {
-    budget.step();
+    budget.visit();
     if (left.isNumber() && right.isNumber())
         return left.isFloat() || right.isFloat() ? left.number() == right.number() : left.integer() == right.integer();
     if (left.isUndefined() || left.isNone()) return left.isUndefined() ? right.isUndefined() : right.isNone();
@@ -163,7 +163,7 @@ namespace {
 
 /// Appends what represented() gives: a list within lists is not copied once for every one of them.
 void represent(const Value& value, std::string& out, Budget& budget) {
-    budget.step();
+    budget.visit();
     const auto append = [&](const std::string& text) {
         budget.grow(text.size());
         out += text;
@@ -205,7 +205,7 @@ std::string represented(const Value& value, Budget& budget) {
 }
 
 std::string jsonOf(const Value& value, const JsonForm& form, Budget& budget, int depth) {
-    budget.step();
+    budget.visit();
     if (value.isNone()) return "null";
     if (value.isBool()) return value.boolean() ? "true" : "false";
     if (value.isInt()) return fmt::format("{}", value.integer());

@@ -109,11 +109,11 @@ private:
     void contain(const Value& item);
 };
 
-/// Python's ==. Every value that is compared counts as a step.
+/// Python's ==. Every value that is compared counts as a visit.
 bool equal(const Value& left, const Value& right, Budget& budget);
 
 /// What a template prints for a value: Python's str(), and nothing for what is undefined. Every value that is printed
-/// counts as a step, its text as text that comes into being.
+/// counts as a visit, its text as text that comes into being.
 std::string shownAs(const Value& value, Budget& budget);
 /// As inside a list: texts in quotes.
 std::string represented(const Value& value, Budget& budget);
