@@ -150,7 +150,7 @@ class DamagedGguf : public DamagedModel {};
 
 TEST_P(DamagedGguf, LoadsOrIsRefused) {
     const std::string whole = contentsOf(GetParam());
-    const fs::path file = folder_ / "model.gguf";
+    const fs::path file = folder_ / (folder_.path().filename().string() + ".gguf"); // the model's name
     write(file, whole);
     EXPECT_EQ(refusal(file), "");
     const std::size_t header = std::min<std::size_t>(whole.size(), 16'384);
