@@ -5,6 +5,7 @@
 #include "core/select/memory_sizes.h"
 #include "core/select/next_query.h"
 #include "core/select/page_digests.h"
+#include "core/select/prompt_states.h"
 #include "core/select/range_products.h"
 
 #include "kernels/base/error.h"
@@ -38,7 +39,7 @@ class ArkVale final : public Selector {
 public:
     ArkVale(const SelectorContext& context, const ParameterValues& values)
         : context_(context), budget_(values), shared_(values.text("groups") == "layer" ? context.shape.kvHeads : 1),
-          ahead_(values.integer("prefetch_layers") > 0),
+          ahead_(values.integer("prefetch_layers") > 0), lastQueries_(context.sequences()),
           next_(ahead_ ? std::size_t(context.sequences() * context.shape.kvHeads) : 0) {
         const Digest digest = values.text("digest") == "bounds" ? Digest::Bounds : Digest::CuboidMean;
         for (const int tokens : context.maxTokens)
@@ -53,7 +54,7 @@ public:
         if (chunk.first + chunk.n < chunk.promptTokens) return;
         const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
         const float* last = chunk.rows.q + std::size_t(chunk.n - 1) * width;
-        lastQuery_.assign(last, last + width);
+        lastQueries_.of(chunk).assign(last, last + width);
     }
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
     void append(std::span<HeadStep> heads) override {
@@ -80,13 +81,13 @@ private:
 
     const SelectorContext context_;
     const PageBudget budget_;
-    const int shared_; // KV heads with one page set
-    const bool ahead_; // a layer's pages are chosen in the layer before it
+    const int shared_;                                     // KV heads with one page set
+    const bool ahead_;                                     // a layer's pages are chosen in the layer before it
+    select::PromptStates<std::vector<float>> lastQueries_; // of each prompt's last token, [queryHeads, dim]
     std::vector<Head> heads_;
-    std::vector<HeadStep> next_;   // the choices of the layer that comes, in the order of the present one's items
-    int nextLayer_ = -1;           // which it is
-    std::vector<float> queries_;   // guessed for it, [rows, queryHeads, dim]
-    std::vector<float> lastQuery_; // of the prompt being read, [queryHeads, dim]
+    std::vector<HeadStep> next_; // the choices of the layer that comes, in the order of the present one's items
+    int nextLayer_ = -1;         // which it is
+    std::vector<float> queries_; // guessed for it, [rows, queryHeads, dim]
 };
 
 /// Fills the first item's queryAware: the bound of every complete page, averaged over the group's query heads; pages
@@ -210,6 +211,7 @@ void ArkVale::lookAhead(std::span<HeadStep> heads, std::vector<PrefetchRequest>&
 /// Seeds the resident pages with the best of the last prompt token's query: the whole budget, not only what it selects.
 void ArkVale::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
     const BlockLayout& layout = context_.cache.layout();
+    const std::vector<float> lastQuery = lastQueries_.take(sequence);
     if (!context_.plans[layer].sparse) return;
     std::vector<HeadStep> items(std::size_t(context_.shape.kvHeads));
     for (int g = 0; g < context_.shape.kvHeads; ++g) {
@@ -226,7 +228,7 @@ void ArkVale::promptDone(int layer, int sequence, int tokens, std::vector<Prefet
         item.position = tokens - 1;
         item.firstToken = window > 0 ? std::max(0, tokens - window) : 0;
         item.firstBlock = item.firstToken / layout.blockSize;
-        item.q = lastQuery_.data() + std::size_t(g * context_.group()) * std::size_t(context_.shape.dim);
+        item.q = lastQuery.data() + std::size_t(g * context_.group()) * std::size_t(context_.shape.dim);
         head.resident.clear();
         for (int page = item.firstBlock; page <= item.position / layout.blockSize; ++page)
             head.resident.push_back(page); // all of the prompt: the choice below leaves the budget's best

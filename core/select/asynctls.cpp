@@ -21,7 +21,8 @@ public:
         : context_(context), tokens_(values.integer("k_t")), lag_(values.text("lag") == "1"),
           labels_(context, values.integer("d_c"), std::stoi(values.text("label_bits")),
                   select::ChannelRule::ProductOfMaxima),
-          heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)) {}
+          heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
+          lastQueries_(context.sequences()) {}
 
     void prompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) override;
@@ -60,7 +61,7 @@ private:
     const bool lag_;
     select::LabelIndex labels_;
     std::vector<Head> heads_;
-    std::vector<float> lastQuery_; // of the prompt being read, [queryHeads, dim]
+    select::PromptStates<std::vector<float>> lastQueries_; // of each prompt's last token, [queryHeads, dim]
 };
 
 /// M_t: the best complete blocks by the summed bound, with sink, window and the newest block.
@@ -79,12 +80,13 @@ void AsyncTls::prompt(const PromptChunk& chunk) {
     if (chunk.first + chunk.n < chunk.promptTokens) return;
     const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
     const float* last = chunk.rows.q + std::size_t(chunk.n - 1) * width;
-    lastQuery_.assign(last, last + width);
+    lastQueries_.of(chunk).assign(last, last + width);
 }
 
 /// The first step's candidates are what the last prompt token's query chooses; they stay where they were computed.
 void AsyncTls::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>& seeds) {
     labels_.promptDone(layer, sequence, tokens);
+    const std::vector<float> lastQuery = lastQueries_.take(sequence);
     const int window = context_.rules.windowOf(layer);
     HeadStep item;
     item.position = tokens - 1;
@@ -93,7 +95,7 @@ void AsyncTls::promptDone(int layer, int sequence, int tokens, std::vector<Prefe
     for (int g = 0; g < context_.shape.kvHeads; ++g) {
         Head& head = of(layer, sequence, g);
         item.head = &context_.cache.head(sequence, layer, g);
-        item.q = lastQuery_.data() + std::size_t(g * context_.group()) * std::size_t(context_.shape.dim);
+        item.q = lastQuery.data() + std::size_t(g * context_.group()) * std::size_t(context_.shape.dim);
         chooseCandidates(item, head.blockScores, head.next);
         seeds.push_back({layer, sequence, g, head.next});
     }

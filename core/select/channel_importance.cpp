@@ -64,13 +64,6 @@ ChannelObserver::ChannelObserver(const KvShape& shape, int group)
       products_(std::size_t(shape.kvHeads) * std::size_t(shape.dim)), largestQ_(products_.size() * std::size_t(group)),
       largestK_(products_.size()) {}
 
-void ChannelObserver::clear() {
-    tokens_ = 0;
-    std::fill(products_.begin(), products_.end(), 0.0);
-    std::fill(largestQ_.begin(), largestQ_.end(), 0.f);
-    std::fill(largestK_.begin(), largestK_.end(), 0.f);
-}
-
 void ChannelObserver::observe(const TokenRows& rows, int n) {
     const auto dim = std::size_t(dim_), kvWidth = std::size_t(kvHeads_) * dim, qWidth = kvWidth * std::size_t(group_);
     for (std::size_t token = 0; token < std::size_t(n); ++token)

@@ -26,7 +26,6 @@ class ChannelObserver {
 public:
     ChannelObserver() = default;
     ChannelObserver(const KvShape& shape, int group);
-    void clear();
     void observe(const TokenRows& rows, int n);
     /// Of one KV head, [dim].
     std::vector<float> mean(int kvHead) const;

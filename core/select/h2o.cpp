@@ -1,6 +1,7 @@
 // H2O (Zhang et al., NeurIPS 2023): heavy hitters by accumulated attention, and recent tokens. The rest is gone.
 #include "core/select/common_parameters.h"
 #include "core/select/memory_sizes.h"
+#include "core/select/prompt_states.h"
 #include "core/select/token_choice.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ public:
           recentTokens_(values.integer("recent_tokens")), heavyRatio_(values.number("heavy_ratio")),
           recentRatio_(values.number("recent_ratio")),
           heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
-          promptMass_(std::size_t(context.rules.queryHeads)), logits_(promptMass_.size()) {}
+          promptMass_(context.sequences()), logits_(std::size_t(context.rules.queryHeads)) {}
 
     void attendPrompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
@@ -51,16 +52,19 @@ private:
     const int heavyTokens_, recentTokens_;
     const double heavyRatio_, recentRatio_;
     std::vector<Head> heads_;
-    std::vector<std::vector<double>> promptMass_; // [query head][token] of the prompt being read
-    std::vector<std::vector<float>> logits_;      // [query head]
+    using PromptMass = std::vector<std::vector<double>>; // [query head][token]
+    select::PromptStates<PromptMass> promptMass_;
+    std::vector<std::vector<float>> logits_; // [query head]
 };
 
 /// Full attention that also adds up what every token received, which a fused kernel never holds in one place.
 void H2o::attendPrompt(const PromptChunk& chunk) {
     const int dim = context_.shape.dim, valueDim = context_.shape.valueDim;
     const int window = context_.rules.windowOf(chunk.layer);
+    PromptMass& masses = promptMass_.of(chunk);
+    masses.resize(std::size_t(context_.rules.queryHeads));
     context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
-        auto& mass = promptMass_[std::size_t(h)];
+        auto& mass = masses[std::size_t(h)];
         auto& logits = logits_[std::size_t(h)];
         if (chunk.first == 0) mass.assign(std::size_t(chunk.promptTokens), 0.0);
         std::vector<KvBlockView> views;
@@ -80,6 +84,7 @@ void H2o::attendPrompt(const PromptChunk& chunk) {
 }
 
 void H2o::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
+    const PromptMass masses = promptMass_.take(sequence);
     const auto share = [&](int count, double ratio) { return std::max(1, count > 0 ? count : int(ratio * tokens)); };
     for (int g = 0; g < context_.shape.kvHeads; ++g) {
         Head all; // of the prompt's tokens
@@ -90,7 +95,7 @@ void H2o::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRe
         std::iota(all.tokens.begin(), all.tokens.end(), 0);
         for (int h = g * context_.group(); h < (g + 1) * context_.group(); ++h)
             for (std::size_t token = 0; token < std::size_t(tokens); ++token)
-                all.mass[token] += promptMass_[std::size_t(h)][token];
+                all.mass[token] += masses[std::size_t(h)][token];
         evict(all);
         // A step's token joins what is kept before one is evicted.
         const auto most = std::size_t(std::min(all.heavy + all.recent + 1, context_.maxTokens[std::size_t(sequence)]));

@@ -5,6 +5,7 @@
 #include "core/select/common_parameters.h"
 #include "core/select/memory_sizes.h"
 #include "core/select/next_query.h"
+#include "core/select/prompt_states.h"
 #include "core/select/token_choice.h"
 
 #include "kernels/base/aligned_buffer.h"
@@ -27,7 +28,7 @@ public:
           warmUp_(values.integer("warmup_tokens")),
           columns_(std::max<std::size_t>(1, std::size_t(values.number("partial_ratio") * context.shape.dim))),
           heads_(std::size_t(context.sequences() * context.shape.layers * context.rules.queryHeads)),
-          chosen_(std::size_t(context.sequences() * context.rules.queryHeads)),
+          promptQueries_(context.sequences()), chosen_(std::size_t(context.sequences() * context.rules.queryHeads)),
           unions_(std::size_t(context.sequences() * context.shape.kvHeads)), attended_(chosen_.size()) {}
 
     void prompt(const PromptChunk& chunk) override;
@@ -50,7 +51,7 @@ private:
     Partial& of(int layer, int sequence, int queryHead) {
         return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.rules.queryHeads + queryHead)];
     }
-    std::vector<float> directions(int queryHead, int tokens) const;
+    std::vector<float> directions(const std::vector<float>& queries, int queryHead, int tokens) const;
     void appendKey(Partial& partial, const float* key) const;
     std::vector<float> scores(const Partial& partial, const float* query, int firstToken) const;
 
@@ -59,7 +60,7 @@ private:
     const int maxTokens_, warmUp_;
     const std::size_t columns_;
     std::vector<Partial> heads_;
-    std::vector<float> promptQueries_; // [tokens, queryHeads, dim] of the prompt and layer being read
+    select::PromptStates<std::vector<float>> promptQueries_; // [tokens, queryHeads, dim]
     // For the layer that comes, in the order of the present one's items: tokens of each query head, and of any head of
     // the group.
     std::vector<std::vector<std::int32_t>> chosen_, unions_;
@@ -71,18 +72,16 @@ private:
 void InfinigenToken::prompt(const PromptChunk& chunk) {
     if (!context_.plans[chunk.layer].sparse) return;
     const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
-    if (chunk.first == 0) {
-        promptQueries_.clear();
-        promptQueries_.reserve(std::size_t(chunk.promptTokens) * width);
-    }
-    promptQueries_.insert(promptQueries_.end(), chunk.rows.q, chunk.rows.q + std::size_t(chunk.n) * width);
+    auto& queries = promptQueries_.of(chunk);
+    queries.reserve(std::size_t(chunk.promptTokens) * width);
+    queries.insert(queries.end(), chunk.rows.q, chunk.rows.q + std::size_t(chunk.n) * width);
 }
 
 /// Right singular vectors of the sampled queries; kept are those along which the prompt's queries add up to most.
-std::vector<float> InfinigenToken::directions(int queryHead, int tokens) const {
+std::vector<float> InfinigenToken::directions(const std::vector<float>& queries, int queryHead, int tokens) const {
     const auto dim = std::size_t(context_.shape.dim), width = std::size_t(context_.rules.queryHeads) * dim;
     const auto query = [&](int token) {
-        return promptQueries_.data() + std::size_t(token) * width + std::size_t(queryHead) * dim;
+        return queries.data() + std::size_t(token) * width + std::size_t(queryHead) * dim;
     };
     std::vector<double> gram(dim * dim, 0.0);
     for (int token = 0; token < std::min(tokens, warmUp_); ++token) {
@@ -114,9 +113,10 @@ void InfinigenToken::promptDone(int layer, int sequence, int tokens, std::vector
     if (!context_.plans[layer].sparse) return;
     const auto dim = std::size_t(context_.shape.dim);
     const BlockLayout& layout = context_.cache.layout();
+    const std::vector<float> queries = promptQueries_.take(sequence);
     context_.kernels.forEach(context_.rules.queryHeads, [&](int h) {
         Partial& partial = of(layer, sequence, h);
-        partial.basis = directions(h, tokens);
+        partial.basis = directions(queries, h, tokens);
         partial.keys.clear();
         partial.keys.reserve(std::size_t(context_.maxTokens[std::size_t(sequence)]) * columns_);
         KvHead& head = context_.cache.head(sequence, layer, h / context_.group());
@@ -128,7 +128,6 @@ void InfinigenToken::promptDone(int layer, int sequence, int tokens, std::vector
             appendKey(partial, key.data());
         }
     });
-    promptQueries_ = {};
 }
 
 void InfinigenToken::appendKey(Partial& partial, const float* key) const {

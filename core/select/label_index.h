@@ -3,6 +3,7 @@
 
 #include "core/select/channel_importance.h"
 #include "core/select/label_cache.h"
+#include "core/select/prompt_states.h"
 
 #include <optional>
 
@@ -43,7 +44,7 @@ private:
     const int count_;
     const ChannelRule rule_;
     std::optional<ChannelImportance> calibrated_;
-    ChannelObserver observer_; // of the layer and sequence whose prompt is being read
+    PromptStates<ChannelObserver> observers_; // of each prompt's layer that is being read
     std::vector<Head> heads_;
 };
 

@@ -26,6 +26,10 @@ void LookaheadSelector::prompt(const PromptChunk& chunk) {
     predict(target, false, chunk.rows.input, chunk.n, ropeRows_, kept.data() + std::size_t(chunk.first) * width);
 }
 
+void LookaheadSelector::promptDone(int layer, int sequence, int, std::vector<PrefetchRequest>&) {
+    if (layer + 1 == context_.shape.layers) prompt_[std::size_t(sequence)] = {}; // no layer is left to attend
+}
+
 void LookaheadSelector::append(std::span<HeadStep> heads) {
     context_.kernels.forEach(int(heads.size()), [&](int i) {
         HeadStep& item = heads[std::size_t(i)];

@@ -15,6 +15,7 @@ public:
     explicit LookaheadSelector(const SelectorContext& context);
 
     void prompt(const PromptChunk& chunk) override;
+    void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
     void append(std::span<HeadStep> heads) override;
     void score(std::span<HeadStep> heads) override;
     void choose(std::span<HeadStep> heads) override;

@@ -3,6 +3,7 @@
 #include "core/math/symmetric_eigen.h"
 #include "core/select/common_parameters.h"
 #include "core/select/memory_sizes.h"
+#include "core/select/prompt_states.h"
 #include "core/select/shadowkv_budget.h"
 #include "core/select/token_choice.h"
 
@@ -26,7 +27,7 @@ public:
         : context_(context), budget_(values), width_(context.shape.kvHeads * context.shape.dim),
           rank_(rankOf(values.integer("rank"), width_)),
           layers_(context.maxTokens.size() * std::size_t(context.shape.layers)),
-          heads_(layers_.size() * std::size_t(context.shape.kvHeads)) {}
+          heads_(layers_.size() * std::size_t(context.shape.kvHeads)), prompts_(context.sequences()) {}
 
     void prompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override;
@@ -48,6 +49,10 @@ public:
     bool attend(std::span<HeadStep> heads) override;
 
 private:
+    struct Prompt {
+        std::vector<float> keys;      // [tokens, width] before rotation
+        std::vector<float> lastQuery; // [queryHeads, dim]
+    };
     struct LowRank {              // of one (sequence, layer), all KV heads side by side
         std::vector<float> u;     // [tokens, rank]
         std::vector<float> basis; // [rank, kvHeads * dim]
@@ -64,7 +69,7 @@ private:
         return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
     }
     std::int64_t valueBytes() const { return std::int64_t(context_.shape.valueDim) * 4; } // of a token
-    void decompose(int layer, int sequence, int tokens);
+    void decompose(LowRank& low, const std::vector<float>& keys, int tokens) const;
     void makeLandmarks(int layer, int sequence, int kvHead, int tokens);
     void scoreChunks(const Head& head, const float* q, int firstToken, std::vector<float>& probabilities,
                      std::vector<float>& scores) const;
@@ -75,24 +80,23 @@ private:
     const int width_, rank_;
     std::vector<LowRank> layers_;
     std::vector<Head> heads_;
-    std::vector<float> promptKeys_, lastQuery_; // [tokens, width] before rotation, [queryHeads, dim]: of one prompt
-    std::vector<float> rebuilt_;                // [tokens, dim] of an attention
+    select::PromptStates<Prompt> prompts_;
+    std::vector<float> rebuilt_; // [tokens, dim] of an attention
     std::vector<std::int32_t> rebuiltRows_;
 };
 
 void ShadowKv::prompt(const PromptChunk& chunk) {
     const auto width = std::size_t(width_), qWidth = width * std::size_t(context_.group());
-    if (chunk.first == 0) {
-        promptKeys_.clear();
-        promptKeys_.reserve(std::size_t(chunk.promptTokens) * width);
-    }
-    promptKeys_.insert(promptKeys_.end(), chunk.rows.plainK, chunk.rows.plainK + std::size_t(chunk.n) * width);
+    Prompt& prompt = prompts_.of(chunk);
+    prompt.keys.reserve(std::size_t(chunk.promptTokens) * width);
+    prompt.keys.insert(prompt.keys.end(), chunk.rows.plainK, chunk.rows.plainK + std::size_t(chunk.n) * width);
     const float* last = chunk.rows.q + std::size_t(chunk.n - 1) * qWidth;
-    lastQuery_.assign(last, last + qWidth);
+    prompt.lastQuery.assign(last, last + qWidth);
 }
 
 void ShadowKv::promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) {
-    decompose(layer, sequence, tokens);
+    const Prompt prompt = prompts_.take(sequence);
+    decompose(of(layer, sequence), prompt.keys, tokens);
     context_.kernels.forEach(context_.shape.kvHeads, [&](int g) {
         makeLandmarks(layer, sequence, g, tokens);
         // The device begins with the values that the last prompt token's query chooses.
@@ -104,7 +108,7 @@ void ShadowKv::promptDone(int layer, int sequence, int tokens, std::vector<Prefe
         const int window = context_.rules.windowOf(layer);
         item.firstToken = window > 0 ? std::max(0, tokens - window) : 0;
         Head& head = of(layer, sequence, g);
-        const float* q = lastQuery_.data() + std::size_t(g * context_.group()) * std::size_t(context_.shape.dim);
+        const float* q = prompt.lastQuery.data() + std::size_t(g * context_.group()) * std::size_t(context_.shape.dim);
         scoreChunks(head, q, item.firstToken, item.windowScores, item.queryAware);
         chooseOne(item);
         head.cached = head.chosen;
@@ -112,23 +116,22 @@ void ShadowKv::promptDone(int layer, int sequence, int tokens, std::vector<Prefe
 }
 
 /// K = U S V', rank cut: the rows of V' span the keys best, and U S = K V. V comes from K'K, which is small.
-void ShadowKv::decompose(int layer, int sequence, int tokens) {
+void ShadowKv::decompose(LowRank& low, const std::vector<float>& keys, int tokens) const {
     const auto width = std::size_t(width_), rank = std::size_t(rank_);
     std::vector<double> gram(width * width, 0.0);
     context_.kernels.forEach(width_, [&](int i) {
         double* row = gram.data() + std::size_t(i) * width;
         for (std::size_t t = 0; t < std::size_t(tokens); ++t) {
-            const float* key = promptKeys_.data() + t * width;
+            const float* key = keys.data() + t * width;
             const auto left = double(key[i]);
             for (std::size_t j = 0; j < width; ++j) row[j] += left * double(key[j]);
         }
     });
     const SymmetricEigen eigen = symmetricEigen(gram, width_);
-    LowRank& low = of(layer, sequence);
     low.basis.assign(eigen.vectors.begin(), eigen.vectors.begin() + std::ptrdiff_t(rank * width));
     low.u.resize(std::size_t(tokens) * rank);
     context_.kernels.forEach(tokens, [&](int t) {
-        const float* key = promptKeys_.data() + std::size_t(t) * width;
+        const float* key = keys.data() + std::size_t(t) * width;
         for (std::size_t r = 0; r < rank; ++r) {
             double sum = 0;
             for (std::size_t c = 0; c < width; ++c) sum += double(key[c]) * eigen.vectors[r * width + c];

@@ -1,6 +1,7 @@
 // SnapKV (Li et al., NeurIPS 2024): the last tokens of the prompt vote once for what is kept of it.
 #include "core/select/common_parameters.h"
 #include "core/select/memory_sizes.h"
+#include "core/select/prompt_states.h"
 #include "core/select/token_choice.h"
 
 #include "kernels/base/error.h"
@@ -20,11 +21,12 @@ public:
         : context_(context), capacity_(values.integer("capacity_tokens")), window_(values.integer("window_tokens")),
           kernel_(values.integer("pooling_kernel")), average_(values.text("pooling") == "avg"),
           heads_(context.maxTokens.size() * std::size_t(context.shape.layers * context.shape.kvHeads)),
-          queries_(std::size_t(window_ * context.rules.queryHeads * context.shape.dim)) {}
+          queries_(context.sequences()) {}
 
     void prompt(const PromptChunk& chunk) override;
     void promptDone(int layer, int sequence, int tokens, std::vector<PrefetchRequest>&) override {
-        context_.kernels.forEach(context_.shape.kvHeads, [&](int g) { vote(layer, sequence, g, tokens); });
+        const std::vector<float> queries = queries_.take(sequence);
+        context_.kernels.forEach(context_.shape.kvHeads, [&](int g) { vote(queries, layer, sequence, g, tokens); });
     }
     void append(std::span<HeadStep> heads) override {
         for (const HeadStep& item : heads) {
@@ -52,26 +54,28 @@ private:
     Head& of(int layer, int sequence, int kvHead) {
         return heads_[std::size_t((sequence * context_.shape.layers + layer) * context_.shape.kvHeads + kvHead)];
     }
-    void vote(int layer, int sequence, int kvHead, int tokens);
+    void vote(const std::vector<float>& queries, int layer, int sequence, int kvHead, int tokens);
     std::vector<float> pooled(const std::vector<float>& votes) const;
 
     const SelectorContext context_;
     const int capacity_, window_, kernel_;
     const bool average_;
     std::vector<Head> heads_;
-    std::vector<float> queries_; // [window, queryHeads, dim] of the prompt being read, its last token last
+    select::PromptStates<std::vector<float>> queries_; // [window, queryHeads, dim], the prompt's last token last
 };
 
 void SnapKv::prompt(const PromptChunk& chunk) {
     const auto width = std::size_t(context_.rules.queryHeads) * std::size_t(context_.shape.dim);
+    auto& queries = queries_.of(chunk);
+    queries.resize(std::size_t(window_) * width);
     for (int i = 0; i < chunk.n; ++i) {
         const int row = chunk.first + i - (chunk.promptTokens - window_);
         if (row >= 0)
-            std::copy_n(chunk.rows.q + std::size_t(i) * width, width, queries_.data() + std::size_t(row) * width);
+            std::copy_n(chunk.rows.q + std::size_t(i) * width, width, queries.data() + std::size_t(row) * width);
     }
 }
 
-void SnapKv::vote(int layer, int sequence, int kvHead, int tokens) {
+void SnapKv::vote(const std::vector<float>& queries, int layer, int sequence, int kvHead, int tokens) {
     Head& head = of(layer, sequence, kvHead);
     const int dim = context_.shape.dim, group = context_.group(), window = std::min(window_, tokens);
     const int before = tokens - window; // the tokens that are voted for
@@ -92,7 +96,7 @@ void SnapKv::vote(int layer, int sequence, int kvHead, int tokens) {
             select::storeViews(context_, layer, sequence, kvHead, {begin, end}, views);
             logits.resize(std::size_t(end - begin));
             for (int h = kvHead * group; h < (kvHead + 1) * group; ++h) {
-                const float* q = queries_.data() + std::size_t(row * context_.rules.queryHeads + h) * std::size_t(dim);
+                const float* q = queries.data() + std::size_t(row * context_.rules.queryHeads + h) * std::size_t(dim);
                 select::attentionLogits(views, q, dim, context_.spec.blockSize, context_.rules.scale,
                                         context_.spec.bias.scale, logits.data());
                 select::softmax(logits);

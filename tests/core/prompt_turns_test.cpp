@@ -1,0 +1,217 @@
+// Prompts that are read in turns, stopping at random places, give the same bits as prompts read one after the other.
+#include "core/engine/cpu/cpu_engine.h"
+#include "core/select/method.h"
+
+#include <gtest/gtest.h>
+#include <random>
+
+namespace kvscope {
+namespace {
+
+const std::shared_ptr<const Model>& model() {
+    static const auto model = Model::load(kDefaultModel);
+    return model;
+}
+
+/// What DecodeSession resolves: everything that selects is offloaded, with as many device slots as the method needs.
+EngineSetup setupOf(const MethodEntry& method, const ParameterValues& values,
+                    const std::vector<std::vector<std::int32_t>>& prompts, const SessionOptions& options, int steps) {
+    const ModelConfig& config = model()->config();
+    const SelectionSpec spec = method.make(values, config);
+    EngineSetup setup{model(), prompts, options, spec, {}, 0, {}, "lru", RecordLevel::Full, {}, values, {}, {}};
+    int longest = 0;
+    for (const auto& prompt : prompts) {
+        setup.maxTokens.push_back(int(prompt.size()) + steps);
+        longest = std::max(longest, setup.maxTokens.back());
+    }
+    const int needed = spec.budgetBlocks() + spec.spareSlots;
+    setup.slots = std::min(spec.grid.blocks(longest), std::max(spec.deviceSlots, needed));
+    setup.abilities = abilitiesOf(method, {values, spec, config, Backend::Cpu, true, model().get()});
+    setup.plans = LayerPlans(config, spec, {true, method.makeSelector != nullptr, setup.abilities.ahead, longest});
+    setup.makeSelector = [&method, values](const SelectorContext& context) {
+        auto selector = method.makeSelector ? method.makeSelector(values, context) : nullptr;
+        return selector ? std::move(selector) : makeSpecSelector(context);
+    };
+    return setup;
+}
+
+/// A session's engine for one method with small budgets, as DecodeSession makes it.
+class Turns {
+public:
+    Turns(const std::string& name, bool sparsePrompts, std::vector<std::vector<std::int32_t>> prompts)
+        : method_(findMethod(name)), values_(resolveDefaults(method_, model()->config())),
+          prompts_(std::move(prompts)) {
+        const std::pair<const char*, const char*> small[] = {
+            {"block_size", "16"},   {"kernel_size", "8"},    {"kernel_stride", "4"},   {"window_blocks", "2"},
+            {"total_blocks", "9"},  {"select_blocks", "3"},  {"heavy_tokens", "60"},   {"recent_tokens", "40"},
+            {"k_b", "8"},           {"k_t", "48"},           {"window_tokens", "8"},   {"capacity_tokens", "80"},
+            {"page_budget", "8"},   {"local_tokens", "64"},  {"init_tokens", "16"},    {"topk_blocks", "3"},
+            {"cached_blocks", "6"}, {"budget_tokens", "96"}, {"outlier_tokens", "16"}, {"local_chunks", "2"},
+            {"rank", "24"},         {"stabilizers", "24"},   {"prefill_chunk", "128"}, {"local_len", "12"},
+            {"max_num_kv", "40"},   {"exc_block", "96"},     {"warmup_tokens", "600"}};
+        for (const auto& [key, value] : small)
+            if (values_.has(key)) values_.set(method_.parameters, key, value);
+        if (sparsePrompts) values_.set(method_.parameters, "prefill", "sparse");
+        options_.method = name;
+        options_.threads = 1;
+        engine_ = std::make_unique<CpuEngine>(setupOf(method_, values_, prompts_, options_, kSteps));
+    }
+
+    static constexpr int kSteps = 5;
+    struct Result {
+        StepRecord prefill;
+        std::vector<StepRecord> steps;
+        std::vector<float> logits; // of the prompts' ends and of every step, row by row
+    };
+
+    /// Reads one prompt after the other, as a session does.
+    Result oneAfterTheOther() {
+        Result result;
+        engine_->prefill(result.prefill, {}, {});
+        return decode(std::move(result));
+    }
+    /// Reads some prompt up to some place ahead of it, until all are read. Counts how often another one came between.
+    Result inTurns(unsigned seed, int& turns) {
+        std::mt19937 random(seed);
+        const auto below = [&](int limit) { return int(random() % unsigned(limit)); };
+        Result result;
+        engine_->beginPrompts(result.prefill);
+        std::vector<PromptCursor> at(prompts_.size());
+        std::vector<int> unread(prompts_.size());
+        for (std::size_t row = 0; row < unread.size(); ++row) unread[row] = int(row);
+        for (int last = -1; !unread.empty();) {
+            const std::size_t chosen = std::size_t(below(int(unread.size())));
+            const int row = unread[chosen];
+            turns += last != row ? 1 : 0;
+            last = row;
+            // Within a layer, at its end, or some layers further: the place is given, not a number of pieces.
+            PromptCursor& until = at[std::size_t(row)];
+            until = {until.layer + below(3), below(4)};
+            if (engine_->readPrompt(row, until, result.prefill)) unread.erase(unread.begin() + long(chosen));
+        }
+        engine_->finishPrompts(result.prefill);
+        return decode(std::move(result));
+    }
+
+private:
+    Result decode(Result result) {
+        std::vector<ActiveSequence> active;
+        for (std::size_t row = 0; row < prompts_.size(); ++row)
+            active.push_back({int(row), int(prompts_[row].size()) - 1});
+        std::vector<std::int32_t> tokens(active.size());
+        const auto keep = [&] {
+            for (std::size_t row = 0; row < active.size(); ++row) {
+                const float* logits = engine_->logits(int(row));
+                result.logits.insert(result.logits.end(), logits, logits + model()->config().vocab);
+                tokens[row] = engine_->chosenToken(int(row));
+                ++active[row].position;
+            }
+        };
+        keep();
+        for (int step = 1; step < kSteps; ++step) {
+            StepRecord record;
+            record.step = step;
+            engine_->decode(active, tokens, record);
+            result.steps.push_back(std::move(record));
+            keep();
+        }
+        return result;
+    }
+
+    const MethodEntry& method_;
+    ParameterValues values_;
+    const std::vector<std::vector<std::int32_t>> prompts_;
+    SessionOptions options_;
+    std::unique_ptr<CpuEngine> engine_;
+};
+
+/// Three, two and one pieces; the last is shorter than a block.
+std::vector<std::vector<std::int32_t>> threePrompts() {
+    std::mt19937 random(11);
+    std::vector<std::vector<std::int32_t>> prompts;
+    for (const int length : {1050, 530, 13}) {
+        auto& prompt = prompts.emplace_back();
+        for (int i = 0; i < length; ++i) prompt.push_back(std::int32_t(random() % 4000));
+    }
+    return prompts;
+}
+
+struct Case {
+    std::string method;
+    bool sparsePrompts = false;
+};
+
+class PromptsInTurns : public ::testing::TestWithParam<Case> {};
+
+TEST_P(PromptsInTurns, GiveTheSameBitsAsOneAfterTheOther) {
+    const auto prompts = threePrompts();
+    const auto expected = Turns(GetParam().method, GetParam().sparsePrompts, prompts).oneAfterTheOther();
+    int turns = 0;
+    const auto actual = Turns(GetParam().method, GetParam().sparsePrompts, prompts).inTurns(7, turns);
+    EXPECT_GT(turns, 6) << "the prompts hardly took turns";
+    EXPECT_EQ(actual.logits, expected.logits);
+    for (std::size_t layer = 0; layer < expected.prefill.layers.size(); ++layer) {
+        EXPECT_EQ(actual.prefill.layers[layer].d2hBytes, expected.prefill.layers[layer].d2hBytes);
+        EXPECT_EQ(actual.prefill.layers[layer].d2hBlocks, expected.prefill.layers[layer].d2hBlocks);
+        EXPECT_EQ(actual.prefill.layers[layer].transferNs, expected.prefill.layers[layer].transferNs);
+    }
+    for (std::size_t step = 0; step < expected.steps.size(); ++step) {
+        EXPECT_EQ(actual.steps[step].blocks, expected.steps[step].blocks);
+        EXPECT_EQ(actual.steps[step].hit, expected.steps[step].hit);
+        EXPECT_EQ(actual.steps[step].selections.size(), expected.steps[step].selections.size());
+    }
+}
+
+/// Every method, and those that read prompts sparsely that way too.
+std::vector<Case> cases() {
+    std::vector<Case> all;
+    for (const MethodEntry& method : methods()) {
+        if (!hasWeightsFor(method, *model())) continue;
+        all.push_back({method.name});
+        if (resolveDefaults(method, model()->config()).has("prefill")) all.push_back({method.name, true});
+    }
+    return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Methods, PromptsInTurns, ::testing::ValuesIn(cases()), [](const auto& parameter) {
+    std::string name = parameter.param.method + (parameter.param.sparsePrompts ? "_sparsely" : "");
+    std::replace(name.begin(), name.end(), '-', '_');
+    return name;
+});
+
+TEST(PromptReader, StopsWhereItIsTold) {
+    const auto prompts = threePrompts();
+    SessionOptions options;
+    options.threads = 1;
+    const MethodEntry& full = findMethod("full");
+    CpuEngine engine(setupOf(full, resolveDefaults(full, model()->config()), prompts, options, 1));
+    StepRecord record;
+    std::vector<double> told;
+    const Progress progress = [&](double share, std::string_view) { told.push_back(share); };
+    engine.beginPrompts(record);
+    EXPECT_FALSE(engine.readPrompt(0, {0, 2}, record, progress));
+    EXPECT_EQ(engine.promptAt(0), (PromptCursor{0, 2}));
+    EXPECT_FALSE(engine.readPrompt(0, {0, 1}, record, progress)) << "it never goes back";
+    EXPECT_EQ(engine.promptAt(0), (PromptCursor{0, 2}));
+    EXPECT_FALSE(engine.readPrompt(0, {1, 0}, record, progress));
+    EXPECT_EQ(engine.promptAt(0), (PromptCursor{1, 0})) << "the layer's third piece was its last";
+    EXPECT_FALSE(engine.readPrompt(0, {2, 0}, record, progress));
+    EXPECT_EQ(engine.promptAt(1), PromptCursor{}) << "the other prompts wait";
+    EXPECT_GT(record.layers[1].stageNs[std::size_t(Stage::Ffn)], 0);
+    EXPECT_EQ(record.layers[2].stageNs[std::size_t(Stage::Ffn)], 0);
+    ASSERT_EQ(told.size(), 6u);
+    EXPECT_TRUE(std::is_sorted(told.begin(), told.end()));
+
+    std::stop_source stop;
+    stop.request_stop();
+    EXPECT_THROW(engine.readPrompt(1, {1, 0}, record, progress, stop.get_token()), Error);
+    EXPECT_EQ(engine.promptAt(1), PromptCursor{});
+
+    const int layers = model()->config().layers;
+    EXPECT_TRUE(engine.readPrompt(2, {layers, 0}, record));
+    EXPECT_TRUE(engine.readPrompt(2, {layers, 0}, record)) << "read already";
+    EXPECT_EQ(engine.promptAt(2), (PromptCursor{layers, 0}));
+}
+
+} // namespace
+} // namespace kvscope
