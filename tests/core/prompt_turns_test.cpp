@@ -125,11 +125,12 @@ private:
     std::unique_ptr<CpuEngine> engine_;
 };
 
-/// Three, two and one pieces; the last is shorter than a block.
+/// Three, two and one pieces. The first ends four tokens into a piece, so that windows of last tokens lie in two; the
+/// last is shorter than a block.
 std::vector<std::vector<std::int32_t>> threePrompts() {
     std::mt19937 random(11);
     std::vector<std::vector<std::int32_t>> prompts;
-    for (const int length : {1050, 530, 13}) {
+    for (const int length : {1028, 530, 13}) {
         auto& prompt = prompts.emplace_back();
         for (int i = 0; i < length; ++i) prompt.push_back(std::int32_t(random() % 4000));
     }
@@ -139,6 +140,7 @@ std::vector<std::vector<std::int32_t>> threePrompts() {
 struct Case {
     std::string method;
     bool sparsePrompts = false;
+    friend void PrintTo(const Case& c, std::ostream* out) { *out << c.method << (c.sparsePrompts ? ", sparsely" : ""); }
 };
 
 class PromptsInTurns : public ::testing::TestWithParam<Case> {};
