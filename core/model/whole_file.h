@@ -10,6 +10,8 @@ namespace kvscope {
 
 class WholeFile {
 public:
+    /// Makes the file aside, empty, under a name that nobody can guess, and keeps it locked; removes what programs that
+    /// were killed have left in the same folder. Where it cannot be made, whoever opens it hears why.
     explicit WholeFile(std::string path);
     ~WholeFile(); // with what SQLite may have left beside it
     WholeFile(const WholeFile&) = delete;
@@ -20,11 +22,13 @@ public:
     /// Takes the place of what was there. @return empty, or why it cannot
     std::string appear();
 
-    /// Part of the name of every file that is not complete: one that is old was left by a program that was killed.
+    /// Part of the name of every file that is not complete: one that nobody has locked was left by a program that was
+    /// killed.
     static constexpr const char* kMark = ".writing-";
 
 private:
     std::string path_, aside_;
+    int lock_ = -1; // descriptor of the file aside
 };
 
 /// Writes the whole of a file. @return empty, or why it is as it was before, as half a sentence

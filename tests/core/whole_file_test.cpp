@@ -1,75 +1,107 @@
-// Files that appear when they are complete.
+// Files that appear when they are complete: under names nobody can guess, and nothing is left of a killed program.
 #include "core/model/whole_file.h"
 
-#include "tests/profiler/temporary_folder.h"
-
+#include <array>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
-#include <gmock/gmock.h>
-#include <ostream>
-#include <sstream>
-#include <thread>
-#include <vector>
+#include <functional>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace kvscope {
 namespace {
 
-std::string contents(const std::string& path) {
-    std::ifstream in(path, std::ios::binary);
-    std::ostringstream text;
-    text << in.rdbuf();
-    return text.str();
-}
+namespace fs = std::filesystem;
 
-std::size_t filesIn(const std::filesystem::path& folder) {
-    std::size_t count = 0;
-    for ([[maybe_unused]] const auto& each : std::filesystem::directory_iterator(folder)) ++count;
-    return count;
-}
-
-class WholeFiles : public testing::Test {
+class WholeFileTest : public testing::Test {
 protected:
-    test::Folder folder;
-    const std::string path = (folder / "table.json").string();
+    WholeFileTest() {
+        std::string name = (fs::temp_directory_path() / "kvscope-whole-XXXXXX").string();
+        folder = mkdtemp(name.data());
+    }
+    ~WholeFileTest() override { fs::remove_all(folder); }
+    std::string path(const char* name) const { return (folder / name).string(); }
+    std::size_t files() const { return std::size_t(std::distance(fs::directory_iterator(folder), {})); }
+    /// A process that makes a file aside and tells its name. It waits to be killed.
+    struct Writer {
+        pid_t id = -1;
+        std::string aside;
+    };
+    Writer start() const {
+        std::array<int, 2> ends{};
+        EXPECT_EQ(pipe(ends.data()), 0);
+        Writer writer;
+        writer.id = fork();
+        if (writer.id == 0) {
+            const WholeFile whole(path("out.txt"));
+            (void)!write(ends[1], whole.aside().data(), whole.aside().size());
+            close(ends[1]);
+            pause();
+            _exit(0);
+        }
+        close(ends[1]);
+        std::array<char, 4096> buffer{};
+        for (ssize_t got; (got = read(ends[0], buffer.data(), buffer.size())) > 0;)
+            writer.aside.append(buffer.data(), std::size_t(got));
+        close(ends[0]);
+        fs::last_write_time(writer.aside, fs::file_time_type::clock::now() - std::chrono::hours(1));
+        return writer;
+    }
+    static void end(const Writer& writer) {
+        kill(writer.id, SIGKILL);
+        waitpid(writer.id, nullptr, 0);
+    }
+    /// Another program writes a file in the same folder.
+    void writeElsewhere() const {
+        const pid_t child = fork();
+        if (child == 0) {
+            const std::string failure = writeWholeFile(path("other.txt"), [](std::ostream& out) { out << "text"; });
+            _exit(failure.empty() ? 0 : 1);
+        }
+        int status = 0;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(status, 0);
+    }
+    fs::path folder;
 };
 
-TEST_F(WholeFiles, ReplaceWhatWasThere) {
-    for (const char* text : {"first", "second"}) {
-        EXPECT_EQ(writeWholeFile(path, [&](std::ostream& out) { out << text; }), "");
-        EXPECT_EQ(contents(path), text);
+TEST_F(WholeFileTest, HasAnotherNameEachTimeThatIsThereAtOnce) {
+    const WholeFile one(path("out.txt")), two(path("out.txt"));
+    EXPECT_NE(one.aside(), two.aside());
+    for (const WholeFile* whole : {&one, &two}) {
+        const std::size_t mark = whole->aside().find(WholeFile::kMark);
+        ASSERT_NE(mark, std::string::npos);
+        const std::string end = whole->aside().substr(mark + std::string(WholeFile::kMark).size());
+        EXPECT_EQ(end.size(), 16u);
+        EXPECT_EQ(end.find_first_not_of("0123456789abcdef"), std::string::npos) << end;
+        EXPECT_EQ(end.find(std::to_string(getpid()) + "-"), std::string::npos);
+        EXPECT_TRUE(fs::is_regular_file(whole->aside())) << "nobody can put a link there";
     }
-    EXPECT_EQ(filesIn(folder.path()), 1u);
 }
 
-TEST_F(WholeFiles, LeaveWhatWasThereWhenTheyFail) {
-    ASSERT_EQ(writeWholeFile(path, [](std::ostream& out) { out << "kept"; }), "");
-    EXPECT_EQ(writeWholeFile(path, [](std::ostream& out) { out.setstate(std::ios::badbit); }), "the disk may be full");
-    EXPECT_THROW(writeWholeFile(path, [](std::ostream&) { throw std::runtime_error("given up"); }), std::runtime_error);
-    EXPECT_EQ(contents(path), "kept");
-    EXPECT_EQ(filesIn(folder.path()), 1u) << "nothing is left beside it";
-    EXPECT_THAT(writeWholeFile(path + "/inside", [](std::ostream&) {}), testing::HasSubstr("irectory"));
-    std::filesystem::create_directory(path + ".folder");
-    EXPECT_NE(writeWholeFile(path + ".folder", [](std::ostream& out) { out << "no"; }), "");
+TEST_F(WholeFileTest, AppearsWholeAndLeavesNothingBeside) {
+    EXPECT_EQ(writeWholeFile(path("out.txt"), [](std::ostream& out) { out << "text"; }), "");
+    EXPECT_EQ(files(), 1u);
+    { const WholeFile never(path("out.txt")); }
+    EXPECT_EQ(files(), 1u);
+    EXPECT_NE(writeWholeFile(path("absent/out.txt"), [](std::ostream& out) { out << "text"; }), "");
 }
 
-TEST_F(WholeFiles, OfSeveralWritersOneWinsWhole) {
-    std::vector<std::thread> writers;
-    for (int i = 0; i < 8; ++i)
-        writers.emplace_back([this, i] {
-            writeWholeFile(path, [i](std::ostream& out) { out << std::string(100'000, char('a' + i)); });
-        });
-    for (std::thread& writer : writers) writer.join();
-    const std::string text = contents(path);
-    EXPECT_EQ(text, std::string(100'000, text.front()));
-}
-
-TEST_F(WholeFiles, TakeWhatSqliteLeavesBesideThemAlong) {
-    {
-        const WholeFile whole(path);
-        for (const char* suffix : {"", "-wal", "-journal"}) std::ofstream(whole.aside() + suffix) << "x";
-        EXPECT_NE(whole.aside().find(WholeFile::kMark), std::string::npos);
-    }
-    EXPECT_EQ(filesIn(folder.path()), 0u);
+TEST_F(WholeFileTest, RemovesWhatAKilledProgramLeftAndNothingOfALivingOne) {
+    const Writer killed = start(), living = start();
+    std::ofstream(killed.aside + "-wal") << "of SQLite";
+    std::ofstream(path("out.txt.writing-history")) << "a person's";
+    end(killed);
+    writeElsewhere();
+    EXPECT_FALSE(fs::exists(killed.aside));
+    EXPECT_FALSE(fs::exists(killed.aside + "-wal"));
+    EXPECT_TRUE(fs::exists(living.aside));
+    EXPECT_TRUE(fs::exists(path("out.txt.writing-history")));
+    end(living);
+    writeElsewhere();
+    EXPECT_FALSE(fs::exists(living.aside));
 }
 
 } // namespace
