@@ -59,7 +59,7 @@ ImportResult convert(const ImportFormat& format, const std::string& path, const 
         throw Error(ErrorKind::BadInput, fmt::format("{} holds no event with a time: there is nothing to show", path),
                     fmt::format("record it again; it was read as {}", format.title));
     {
-        TraceStore store(out, true);
+        TraceStore store(out, false); // an empty file so far
         RunInfo info;
         info.name = fs::path(path).filename().string();
         info.method = info.backend = kImported;
@@ -129,6 +129,8 @@ ImportResult importTrace(const std::string& path, const std::string& out, const 
         throw Error(ErrorKind::BadInput, fmt::format("{} is of no format that can be imported", path),
                     fmt::format("choose a file of one of these: {}", fmt::join(titles, ", ")));
     }
+    const WriterLock lock(out); // what is there may be a trace that somebody records
+    if (fs::exists(out, ignored)) refuseWhileWritten(out, lock.tookOver() ? Heartbeat::IsOver : Heartbeat::Counts);
     WholeFile whole(out);
     ImportResult result = convert(*format, path, whole.aside(), progress, stop);
     if (const std::string failure = whole.appear(); !failure.empty())

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <vector>
 
 namespace kvscope {
@@ -29,7 +31,7 @@ fs::path cacheFolder() {
     fs::path base = named("XDG_CACHE_HOME");
     if (!base.is_absolute()) {
         base = named("HOME");
-        if (base.empty()) base = fs::temp_directory_path();
+        if (base.empty()) return fs::temp_directory_path() / fmt::format("kvscope-imports-{}", geteuid());
         base /= ".cache";
     }
     return base / "kvscope" / "imports";
@@ -88,7 +90,13 @@ std::string importIntoCache(const std::string& path, const Progress& progress, c
         fs::last_write_time(cached, fs::file_time_type::clock::now(), failure); // it is in use
         return cached.string();
     }
-    fs::create_directories(folder, failure);
+    const bool made = fs::create_directories(folder, failure);
+    if (made) fs::permissions(folder, fs::perms::owner_all, failure); // strangers' files may hold anything
+    if (!failure && std::getenv("HOME") == nullptr && std::getenv("XDG_CACHE_HOME") == nullptr) {
+        struct stat status {}; // in a folder for all, anybody may have made it first
+        if (lstat(folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+            failure = std::make_error_code(std::errc::permission_denied);
+    }
     if (failure)
         throw Error(ErrorKind::Storage,
                     fmt::format("{} cannot be imported: the folder {} cannot be made: {}", path, folder.string(),

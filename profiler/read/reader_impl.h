@@ -23,7 +23,7 @@ struct TraceReader::Impl {
 
     [[noreturn]] void damaged(const std::string& what) const; // Error(BadInput)
     RunRow runRow(const Statement& row) const;                // all but its steps
-    RunRow known(int runId) const;                            // @throws Error(BadInput) if there is no such run
+    RunRow known(int runId) const; // with its steps. @throws Error(BadInput) if there is no such run
     int stepCount(int runId) const;
     /// [first, last] cut to what is there; last < 0: to the end.
     StepRange range(int runId, int first, int last) const;

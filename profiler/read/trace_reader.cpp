@@ -18,11 +18,14 @@ namespace {
 // A writer signs at least once a second; this is long enough for a machine that stalls.
 constexpr std::int64_t kStaleMs = 5000;
 
+constexpr std::size_t kLongestText = 64 << 10, kLongestParameters = 1 << 20; // bytes
+
 constexpr const char* kRunColumns =
     "SELECT r.run_id, r.name, r.created_utc, r.model, r.method, r.params_json, r.backend, r.device, r.link, r.timing,"
     " r.status, r.status_message, r.level, r.block_size, r.layers, r.kv_heads, r.query_heads, r.head_dim, r.sequences,"
     " r.device_slots, r.budget_blocks, r.block_bytes, r.link_gbps, r.link_latency_us,"
-    " coalesce(h.dropped_steps, 0), coalesce(h.writer_busy_ns, 0), h.heartbeat_ms"
+    " coalesce(h.dropped_steps, 0), coalesce(h.writer_busy_ns, 0), h.heartbeat_ms,"
+    " coalesce(h.error, '')"
     " FROM run r LEFT JOIN health h ON h.run_id = r.run_id";
 
 constexpr const char* kLayerStages =
@@ -50,7 +53,14 @@ RunRow TraceReader::Impl::runRow(const Statement& row) const {
                                   &run.paramsJson, &run.backend,    &run.device,        &run.link,
                                   &run.timing,     &run.status,     &run.statusMessage, &run.level};
     int column = 1;
-    for (std::string* text : texts) *text = toValidUtf8(row.text(column++));
+    for (std::string* text : texts) {
+        const std::string_view value = row.text(column);
+        // They are copied into every table and picture: a name of megabytes would cost gigabytes.
+        if (value.size() > (text == &run.paramsJson ? kLongestParameters : kLongestText))
+            damaged(fmt::format("run {} has a {} of {} bytes", run.runId, row.columnName(column), value.size()));
+        *text = toValidUtf8(value);
+        ++column;
+    }
     const auto number = [&](const char* name, std::int64_t limit) {
         const std::int64_t value = row.int64(column++);
         if (value < 0 || value > limit) damaged(fmt::format("run {} has {} = {}", run.runId, name, value));
@@ -70,6 +80,10 @@ RunRow TraceReader::Impl::runRow(const Statement& row) const {
     run.linkLatencyUs = row.real(column++);
     run.droppedSteps = row.int64(column++);
     run.writerBusyNs = row.int64(column++);
+    run.error = toValidUtf8(row.text(column + 1));
+    // Writers of before called a run finished whose disk was full.
+    if (!run.error.empty() && run.status != nameOf(RunStatus::Stopped)) run.status = nameOf(RunStatus::Failed);
+    if (!run.error.empty() && run.statusMessage.empty()) run.statusMessage = run.error;
     if (run.status == nameOf(RunStatus::Running)) {
         using namespace std::chrono;
         const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
@@ -84,7 +98,9 @@ RunRow TraceReader::Impl::known(int runId) const {
     if (!row.bind(1, runId).step())
         throw Error(ErrorKind::BadInput, fmt::format("{} holds no run {}", connection->path(), runId),
                     "list its runs with kvscope-cli info");
-    return runRow(row);
+    RunRow run = runRow(row);
+    run.steps = stepCount(runId);
+    return run;
 }
 
 StepRange TraceReader::Impl::range(int runId, int first, int last) const {

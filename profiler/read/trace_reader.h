@@ -20,6 +20,7 @@ struct RunRow {
     int runId = 0;
     std::string name, createdUtc, model, method, paramsJson, backend, device, link, timing, status, statusMessage,
         level;
+    std::string error; // of the recording's storage: nothing was recorded after it, and the status is `failed`
     int blockSize = 0, layers = 0, kvHeads = 0, queryHeads = 0, headDim = 0, sequences = 0, deviceSlots = 0,
         budgetBlocks = 0;
     std::int64_t blockBytes = 0;

@@ -75,6 +75,8 @@ struct Recorder::Impl {
     void end(const Message& message);
     void commit();
     void beat(bool always);
+    void lookForFile();
+    void tellFailure();
     void fail(const std::string& sentence);
     void post(Message message, std::unique_lock<std::mutex>& lock);
     void enqueue(Message message);
@@ -97,6 +99,7 @@ struct Recorder::Impl {
 
     // Writer thread only.
     bool failed = false;
+    bool told = false;      // the trace says that it failed
     bool recording = false; // a run is open in the store
     Clock::time_point transactionStart, lastBeat;
     std::int64_t busyAtBegin = 0; // threadCpuNs when the run began
@@ -138,6 +141,27 @@ void Recorder::Impl::writeLoop() {
         if (hurry) done.notify_all();
     }
     store.finish();
+    if (failed && !told) { // the log is in the file now, which may have made room
+        tellFailure();
+        store.finish();
+    }
+}
+
+/// Writes into the trace that its recording failed, where there is room for that much.
+void Recorder::Impl::tellFailure() {
+    RecorderHealth now;
+    {
+        const std::lock_guard lock(mutex);
+        now = health;
+    }
+    try {
+        store.setHealth(now.droppedSteps, now.writerBusyNs, now.error);
+        store.endRun(RunStatus::Failed, now.error);
+        store.commit();
+        told = true;
+    } catch (const Error&) {
+        store.rollback();
+    }
 }
 
 void Recorder::Impl::handle(Message& message) {
@@ -186,14 +210,14 @@ void Recorder::Impl::begin(Message& message) {
     std::exception_ptr error;
     int id = 0;
     try {
-        failed = false;
+        failed = told = false;
         stepsPending = 0;
         id = store.beginRun(*message.info, options.level);
         recording = true;
     } catch (...) {
         error = std::current_exception();
         store.rollback();
-        failed = true; // until the next beginRun
+        failed = told = true; // until the next beginRun; the file has no run to tell it of
     }
     lastBeat = Clock::now();
     busyAtBegin = threadCpuNs();
@@ -217,6 +241,7 @@ void Recorder::Impl::begin(Message& message) {
 void Recorder::Impl::end(const Message& message) {
     if (!recording) return;
     if (!failed && store.hasPending()) commit(); // the last steps do not depend on what follows
+    lookForFile();
     recording = false;
     RecorderHealth now;
     {
@@ -224,7 +249,11 @@ void Recorder::Impl::end(const Message& message) {
         health.writerBusyNs = threadCpuNs() - busyAtBegin;
         now = health;
     }
-    try { // after a failure, too: there may be room for this much
+    if (failed) { // whatever the engine did, the recording is not finished
+        tellFailure();
+        return;
+    }
+    try {
         store.setHealth(now.droppedSteps, now.writerBusyNs, now.error);
         store.endRun(message.status, message.text);
         commit();
@@ -247,6 +276,8 @@ void Recorder::Impl::commit() {
 void Recorder::Impl::beat(bool always) {
     if (!recording || failed || (!always && Clock::now() - lastBeat < kHeartbeat)) return;
     lastBeat = Clock::now();
+    lookForFile();
+    if (failed) return;
     RecorderHealth now;
     {
         const std::lock_guard lock(mutex);
@@ -261,25 +292,32 @@ void Recorder::Impl::beat(bool always) {
     commit();
 }
 
+/// Gives up when the file's name means another file or none: nobody would find what is written.
+void Recorder::Impl::lookForFile() {
+    if (failed) return;
+    try {
+        store.requireInPlace();
+    } catch (const Error& error) {
+        {
+            const std::lock_guard lock(mutex);
+            health.lost = true;
+        }
+        fail(oneLine(error));
+    }
+}
+
 /// Gives up recording this run: what was committed stays readable, the engine goes on.
 void Recorder::Impl::fail(const std::string& sentence) {
     store.rollback();
-    RecorderHealth now;
     {
         const std::lock_guard lock(mutex);
         health.droppedSteps += stepsPending;
         if (health.error.empty()) health.error = sentence;
-        now = health;
     }
     stepsPending = 0;
     if (failed) return;
     failed = true;
-    try { // a full disk often has room for one small row, and then the file itself tells what happened
-        store.setHealth(now.droppedSteps, now.writerBusyNs, now.error);
-        store.commit();
-    } catch (const Error&) {
-        store.rollback();
-    }
+    tellFailure(); // a full disk often has room for one small row
 }
 
 void Recorder::Impl::post(Message message, std::unique_lock<std::mutex>& lock) {

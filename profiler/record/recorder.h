@@ -24,6 +24,7 @@ struct RecorderHealth {
     std::int64_t droppedSteps = 0;
     std::int64_t writerBusyNs = 0; // CPU time of the writer thread
     std::string error; // first storage error, e.g. a full disk; recording stopped there, earlier steps are safe
+    bool lost = false; // they are not: the file was deleted, renamed or replaced
 };
 
 class Recorder final : public TraceSink {

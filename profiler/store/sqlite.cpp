@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 #include <limits>
 #include <sqlite3.h>
+#include <sys/statvfs.h>
 #include <utility>
 
 namespace kvscope {
@@ -15,6 +16,13 @@ namespace {
 constexpr int kInterruptInterval = 2000;
 // No value in a trace comes near this; it keeps a damaged length from turning into a huge allocation.
 constexpr int kLongestValue = 256 << 20;
+
+bool isOnReadOnlyDisk(const std::string& path) {
+    struct statvfs system {};
+    const std::size_t slash = path.rfind('/');
+    const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+    return statvfs(folder.c_str(), &system) == 0 && (system.f_flag & ST_RDONLY) != 0;
+}
 
 /// A file name as a URI: everything but plain characters is escaped.
 std::string uriOf(const std::string& path, std::string_view query) {
@@ -43,10 +51,14 @@ Connection::Connection(const std::string& path, Mode mode, const std::string& sh
         sqlite3_extended_result_codes(handle_, 1);
         sqlite3_busy_timeout(handle_, 5000);
         sqlite3_limit(handle_, SQLITE_LIMIT_LENGTH, kLongestValue);
-        if (readOnly_) {
-            sqlite3_db_config(handle_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
-            execute("PRAGMA trusted_schema=0; PRAGMA cell_size_check=1; PRAGMA query_only=1; PRAGMA mmap_size=0");
-        }
+        // The file's own SQL never runs: no trigger, no view but temporary ones of ours, no foreign key's action, and
+        // nothing that changes the schema behind SQLite's back.
+        sqlite3_db_config(handle_, SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+        for (const int off : {SQLITE_DBCONFIG_TRUSTED_SCHEMA, SQLITE_DBCONFIG_ENABLE_TRIGGER,
+                              SQLITE_DBCONFIG_ENABLE_VIEW, SQLITE_DBCONFIG_ENABLE_FKEY})
+            sqlite3_db_config(handle_, off, 0, nullptr);
+        execute("PRAGMA cell_size_check=1");
+        if (readOnly_) execute("PRAGMA mmap_size=0; PRAGMA query_only=1");
     } catch (...) {
         sqlite3_close_v2(handle_);
         throw;
@@ -88,9 +100,15 @@ void Connection::fail(int code, const char* doing) const {
                     "close that program or wait until it is done");
     case SQLITE_READONLY:
     case SQLITE_PERM:
+        if (isOnReadOnlyDisk(path_))
+            throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: its file system is read-only", path_),
+                        "choose a folder on another disk");
         throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: it or its folder is read-only", path_),
                     "choose a folder you may write to");
     case SQLITE_CANTOPEN:
+        if (!readOnly_ && isOnReadOnlyDisk(path_))
+            throw Error(ErrorKind::Storage, fmt::format("{} cannot be written: its file system is read-only", path_),
+                        "choose a folder on another disk");
         throw Error(
             ErrorKind::Storage,
             fmt::format("{} cannot be opened{}", path_, system ? fmt::format(": {}", std::strerror(system)) : ""),

@@ -14,11 +14,12 @@ struct sqlite3_stmt;
 
 namespace kvscope {
 
-/// One connection, used by one thread at a time. Move-only.
+/// One connection, used by one thread at a time. Move-only. A file may be damaged or hostile, also one that is written:
+/// its triggers, views and foreign keys do nothing, its functions are not trusted, its schema is defended.
 class Connection {
 public:
     enum class Mode {
-        ReadOnly,  // for files that may be damaged or hostile: defensive, no trusted schema, no writing SQL
+        ReadOnly,  // no writing SQL
         Immutable, // as ReadOnly, and the file is known not to change: no locks, no -wal, no -shm
         ReadWrite  // creates the file when it is not there
     };

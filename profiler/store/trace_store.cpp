@@ -44,7 +44,7 @@ std::int64_t unixMs() {
 
 /// Says early and plainly what SQLite would only call "unable to open database file". Looks, but never opens the file:
 /// closing it would drop the locks of other connections of this process.
-std::string usablePath(const std::string& path, bool overwrite) {
+const std::string& usablePath(const std::string& path) {
     if (path.empty()) refuse("the trace has no file name", "give one, e.g. run.kvtrace");
     std::error_code ignored;
     const fs::path file(path), folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
@@ -59,14 +59,19 @@ std::string usablePath(const std::string& path, bool overwrite) {
         refuse(fmt::format("cannot record to {}: it is a folder", path), "add a file name, e.g. run.kvtrace");
     if (fs::exists(status) && !fs::is_regular_file(status))
         refuse(fmt::format("cannot record to {}: it is not a regular file", path), "choose another name");
-    if (overwrite && fs::exists(status))
-        for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
-            std::error_code failure;
-            fs::remove(path + suffix, failure);
-            if (failure)
-                refuse(fmt::format("cannot replace {}: {}", path, failure.message()),
-                       "choose a folder you may write to");
-        }
+    return path;
+}
+
+/// Makes room for a new file. Whoever asks holds the lock of the old one.
+const std::string& removed(const std::string& path, const WriterLock& lock) {
+    std::error_code failure;
+    if (!fs::exists(path, failure)) return path;
+    refuseWhileWritten(path, lock.tookOver() ? Heartbeat::IsOver : Heartbeat::Counts);
+    for (const char* suffix : {"", "-wal", "-shm", "-journal"}) {
+        fs::remove(path + suffix, failure);
+        if (failure)
+            refuse(fmt::format("cannot replace {}: {}", path, failure.message()), "choose a folder you may write to");
+    }
     return path;
 }
 
@@ -90,7 +95,7 @@ struct TokenText {
 } // namespace
 
 TraceStore::TraceStore(const std::string& path, bool overwrite)
-    : connection_(usablePath(path, overwrite), Connection::Mode::ReadWrite) {
+    : lock_(usablePath(path)), connection_(overwrite ? removed(path, lock_) : path, Connection::Mode::ReadWrite) {
     try {
         if (connection_.integer("PRAGMA page_count") == 0)
             create();
@@ -100,6 +105,7 @@ TraceStore::TraceStore(const std::string& path, bool overwrite)
                             "PRAGMA cache_size=-65536");
         // Proves now, not at the first step, that the file can be written.
         connection_.execute("BEGIN IMMEDIATE; COMMIT");
+        identity_ = FileIdentity::of(path);
         addWhatOlderTracesLack();
         prepare();
     } catch (const Error& error) {
@@ -129,6 +135,18 @@ void TraceStore::verify() {
         refuse(fmt::format("{} has trace format {}, this program writes format {}", connection_.path(), version,
                            trace::kVersion),
                version > trace::kVersion ? "update KVScope or record to another file" : "record to another file");
+    // Rows go into tables. A view or a virtual table of that name is somebody's trap.
+    const std::string schema(resources::text("sql/schema.sql").value_or(""));
+    constexpr std::string_view kCreate = "CREATE TABLE ";
+    for (std::size_t at = schema.find(kCreate); at != std::string::npos; at = schema.find(kCreate, at)) {
+        at += kCreate.size();
+        const std::string_view name = std::string_view(schema).substr(at, schema.find(' ', at) - at);
+        Statement find(connection_, "SELECT 1 FROM sqlite_schema WHERE name=? AND (type<>'table' OR rootpage=0)");
+        find.bind(1, name);
+        if (find.step())
+            refuse(fmt::format("{} is no trace to record into: its {} is no ordinary table", connection_.path(), name),
+                   "record to another file");
+    }
 }
 
 /// Tables that came later are optional, so a file without them is no older version: they are made when it is written.
@@ -173,7 +191,8 @@ void TraceStore::prepare() {
     insertCounters_ = RowInserter(connection_, "counter", "run_id, track, start_ns, duration_ns, value");
     insertText_ = make("INSERT INTO text(value) VALUES (?) ON CONFLICT DO NOTHING");
     findText_ = make("SELECT id FROM text WHERE value = ?");
-    updateHealth_ = make("UPDATE health SET dropped_steps=?, writer_busy_ns=?, heartbeat_ms=?, error=? WHERE run_id=?");
+    updateHealth_ =
+        make("UPDATE OR ROLLBACK health SET dropped_steps=?, writer_busy_ns=?, heartbeat_ms=?, error=? WHERE run_id=?");
 }
 
 int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
@@ -193,12 +212,12 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
     if (run > trace::kMaxRuns || run < 1)
         refuse(fmt::format("{} already holds {} runs, the most a trace can", connection_.path(), trace::kMaxRuns),
                "record to another file");
-    Statement insertRun(
-        connection_,
-        "INSERT INTO run(run_id, name, created_utc, model, method, params_json, backend, device, link, timing,"
-        " link_gbps, link_latency_us, block_size, layers, kv_heads, query_heads, head_dim, sequences,"
-        " device_slots, budget_blocks, block_bytes, level, status)"
-        " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
+    Statement insertRun(connection_,
+                        "INSERT OR ROLLBACK INTO run(run_id, name, created_utc, model, method, params_json, backend, "
+                        "device, link, timing,"
+                        " link_gbps, link_latency_us, block_size, layers, kv_heads, query_heads, head_dim, sequences,"
+                        " device_slots, budget_blocks, block_bytes, level, status)"
+                        " VALUES (?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?,?)");
     const auto view = [](const std::string& text) { return std::string_view(text); };
     const auto finite = [](double value) { return std::isfinite(value) ? value : 0.0; };
     const std::string name = info.name.empty() ? fmt::format("{} on {}", info.method, info.model) : info.name;
@@ -210,9 +229,9 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
                  info.sequences, info.deviceSlots, info.budgetBlocks, info.blockBytes, std::string_view(nameOf(level)),
                  std::string_view(nameOf(RunStatus::Running)))
         .run();
-    Statement insertHealth(connection_,
-                           "INSERT INTO health(run_id, program, dropped_steps, writer_busy_ns, heartbeat_ms)"
-                           " VALUES (?,?,0,0,?)");
+    Statement insertHealth(
+        connection_, "INSERT OR ROLLBACK INTO health(run_id, program, dropped_steps, writer_busy_ns, heartbeat_ms)"
+                     " VALUES (?,?,0,0,?)");
     insertHealth.bindAll(run, std::string_view("kvscope " KVSCOPE_VERSION), unixMs()).run();
     commit();
     run_ = int(run);
@@ -446,7 +465,7 @@ void TraceStore::setHealth(std::int64_t droppedSteps, std::int64_t writerBusyNs,
 
 void TraceStore::endRun(RunStatus status, const std::string& message) {
     begin();
-    Statement update(connection_, "UPDATE run SET status=?, status_message=? WHERE run_id=?");
+    Statement update(connection_, "UPDATE OR ROLLBACK run SET status=?, status_message=? WHERE run_id=?");
     update.bindAll(std::string_view(nameOf(status)), std::string_view(message), run_).run();
 }
 
@@ -470,6 +489,12 @@ void TraceStore::rollback() noexcept {
     } catch (const Error&) {
         // Nothing more can be done; the next writer or reader recovers from the log.
     }
+}
+
+void TraceStore::requireInPlace() const {
+    if (FileIdentity::of(connection_.path()) != identity_)
+        refuse(fmt::format("{} was deleted, renamed or replaced while it was recorded", connection_.path()),
+               "leave a trace where it is until its run has ended");
 }
 
 void TraceStore::finish() noexcept {

@@ -7,6 +7,7 @@
 #include "profiler/store/recent_calls.h"
 #include "profiler/store/row_inserter.h"
 #include "profiler/store/sqlite.h"
+#include "profiler/store/writer_lock.h"
 
 #include <array>
 #include <cstdint>
@@ -18,8 +19,10 @@ namespace kvscope {
 
 class TraceStore {
 public:
-    /// Creates the file, or opens a trace to append a run. overwrite: an existing file is replaced, whatever it was.
-    /// @throws Error(Storage) naming the file: no such folder, not writable, not a trace, written by a newer program
+    /// Creates the file, or opens a trace to append a run. overwrite: an existing file is replaced, whatever it was,
+    /// unless somebody is writing it.
+    /// @throws Error(Storage) naming the file: no such folder, not writable, not a trace, written by a newer program,
+    /// being written
     TraceStore(const std::string& path, bool overwrite);
     ~TraceStore(); // does not finish the file: call finish for that
 
@@ -40,6 +43,8 @@ public:
     bool hasPending() const { return connection_.inTransaction(); }
     void commit();
     void rollback() noexcept;
+    /// @throws Error(Storage) when the file's name no longer means the file that is written here
+    void requireInPlace() const;
     /// Puts everything into the one file: no -wal or -shm stays behind, unless somebody is still reading.
     void finish() noexcept;
 
@@ -56,7 +61,9 @@ private:
     /// The blob of one selection; lives until the row's statement has run.
     RowInserter::Blob encode(const StepRecord& record, const SelectionRecord& row);
 
+    WriterLock lock_; // before the connection, and for as long
     Connection connection_;
+    FileIdentity identity_;
     /// Id of a text in the table of texts.
     std::int64_t intern(const std::string& value);
     template <class Spans, class Record> void insertSpans(const Spans& spans, const Record& record);

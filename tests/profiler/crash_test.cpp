@@ -288,6 +288,8 @@ TEST(FullDisk, StopsRecordingAndKeepsEarlierSteps) {
     });
     EXPECT_THAT(answer, HasSubstr(file));
     TraceReader reader(file);
+    EXPECT_EQ(reader.run(1)->status, "failed");
+    EXPECT_THAT(reader.run(1)->error, HasSubstr(file));
     const auto steps = reader.steps(1);
     EXPECT_GT(steps.size(), 100u);
     for (std::size_t i = 0; i < steps.size(); ++i) ASSERT_EQ(steps[i].step, int(i));
@@ -303,9 +305,12 @@ TEST(FullDisk, IsNamedAsSuchOnASmallFileSystem) {
     int recorded = 0;
     std::string error, opening;
     std::size_t steps = 0, selections = 0;
+    std::string status, told;
     try {
         error = recordUntilFull(file, recorded);
         TraceReader reader(file);
+        status = reader.run(1)->status;
+        told = reader.run(1)->error;
         steps = reader.steps(1).size();
         selections = reader.selections(1, 3, 0, 0).size();
     } catch (const Error& trouble) {
@@ -313,6 +318,8 @@ TEST(FullDisk, IsNamedAsSuchOnASmallFileSystem) {
     }
     umount2(disk.c_str(), MNT_DETACH);
     EXPECT_EQ(opening, "");
+    EXPECT_EQ(status, "failed");
+    EXPECT_EQ(told, error);
     EXPECT_THAT(error, HasSubstr("the disk is full: " + file + " cannot grow"));
     EXPECT_GT(steps, 100u);
     EXPECT_EQ(selections, steps - 1);

@@ -396,7 +396,7 @@ TEST_F(RecorderTest, StopsRecordingWhenAStepComesTwice) {
     const TraceReader reader(file);
     EXPECT_EQ(reader.stepCount(1), 3);
     EXPECT_EQ(reader.run(1)->droppedSteps, 2);
-    EXPECT_EQ(reader.run(1)->status, "finished");
+    EXPECT_EQ(reader.run(1)->status, "failed");
 }
 
 TEST_F(RecorderTest, NumbersTheExtremesOfItsKeys) {

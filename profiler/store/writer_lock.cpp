@@ -1,0 +1,111 @@
+#include "profiler/store/writer_lock.h"
+
+#include "kernels/base/error.h"
+#include "profiler/store/sqlite.h"
+#include "profiler/store/trace_keys.h"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fstream>
+#include <sqlite3.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace kvscope {
+namespace {
+
+constexpr std::int64_t kLivingMs = 5000; // a writer signs at least once a second
+constexpr const char* kWait = "wait until it is done or choose another file";
+
+[[noreturn]] void refuse(const std::string& path, const std::string& who) {
+    throw Error(ErrorKind::Storage, fmt::format("{} is being written by {}", path, who), kWait);
+}
+
+/// What the owner of a lock wrote into it.
+std::string ownerOf(int descriptor) {
+    std::array<char, 32> text{};
+    const ssize_t count = pread(descriptor, text.data(), text.size() - 1, 0);
+    const std::string id(text.data(), count > 0 ? std::size_t(count) : 0);
+    const bool number = !id.empty() && id.find_first_not_of("0123456789") == std::string::npos;
+    if (number && id == std::to_string(getpid())) return "this program already";
+    return number ? fmt::format("another program (process {})", id) : "another program";
+}
+
+bool isDatabase(const std::string& path) {
+    std::array<char, 16> head{};
+    std::ifstream(path, std::ios::binary).read(head.data(), head.size());
+    return std::string_view(head.data(), 15) == "SQLite format 3";
+}
+
+} // namespace
+
+FileIdentity FileIdentity::of(const std::string& path) {
+    struct stat status {};
+    if (stat(path.c_str(), &status) != 0) return {};
+    return {status.st_dev, status.st_ino};
+}
+
+WriterLock::WriterLock(const std::string& path) : name_(path + "-lock") {
+    for (;;) {
+        const int descriptor = open(name_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
+        if (descriptor < 0) return;
+        if (flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+            const bool held = errno == EWOULDBLOCK;
+            const std::string owner = held ? ownerOf(descriptor) : "";
+            close(descriptor);
+            if (held) refuse(path, owner);
+            return;
+        }
+        // Its last owner may have removed it between the two calls: then the lock is on a file that nobody else finds.
+        struct stat mine {
+        }, named{};
+        const bool found = fstat(descriptor, &mine) == 0 && stat(name_.c_str(), &named) == 0 &&
+                           mine.st_dev == named.st_dev && mine.st_ino == named.st_ino;
+        if (!found) {
+            close(descriptor);
+            continue;
+        }
+        tookOver_ = mine.st_size > 0;
+        const std::string id = std::to_string(getpid());
+        if (ftruncate(descriptor, 0) != 0 || pwrite(descriptor, id.data(), id.size(), 0) < 0) {
+            // The lock holds without its owner's number.
+        }
+        descriptor_ = descriptor;
+        return;
+    }
+}
+
+WriterLock::~WriterLock() {
+    if (descriptor_ < 0) return;
+    unlink(name_.c_str()); // while it is locked
+    close(descriptor_);
+}
+
+void refuseWhileWritten(const std::string& path, Heartbeat heartbeat) {
+    if (!isDatabase(path)) return;
+    try {
+        Connection connection(path, Connection::Mode::ReadWrite);
+        sqlite3_busy_timeout(connection.handle(), 300);
+        const int code = sqlite3_exec(connection.handle(), "BEGIN IMMEDIATE; ROLLBACK", nullptr, nullptr, nullptr);
+        if ((code & 0xff) == SQLITE_BUSY || (code & 0xff) == SQLITE_LOCKED) refuse(path, "another program");
+        if (heartbeat == Heartbeat::IsOver || connection.integer("PRAGMA application_id") != trace::kApplicationId)
+            return;
+        const auto now =
+            std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+                .count();
+        Statement living(connection, "SELECT r.run_id, h.program FROM run r JOIN health h ON h.run_id = r.run_id"
+                                     " WHERE r.status = 'running' AND h.heartbeat_ms BETWEEN ?1 - ?2 AND ?1 + ?2");
+        living.bindAll(std::int64_t(now), kLivingMs);
+        if (living.step())
+            refuse(path, fmt::format("{} (run {} is recorded into it)", living.text(1).substr(0, 80), living.int64(0)));
+    } catch (const Error& error) {
+        if (error.hint == kWait) throw;
+        // Damaged, or not ours to open: what replaces it needs only the folder.
+    }
+}
+
+} // namespace kvscope

@@ -1,0 +1,42 @@
+// One writer per trace: who records into a file holds its lock, and nobody replaces a file that is being written.
+#pragma once
+
+#include <string>
+
+namespace kvscope {
+
+/// A file beside the trace, named like it with "-lock" behind, that the system keeps locked as long as its owner lives.
+/// It is removed with this object; one that a killed program left behind is taken over. Where the system has no such
+/// locks, or the folder cannot be written, this object holds nothing and SQLite's own locks have to do.
+class WriterLock {
+public:
+    /// @throws Error(Storage) when another program, or another part of this one, is writing the file
+    explicit WriterLock(const std::string& path);
+    ~WriterLock();
+    WriterLock(const WriterLock&) = delete;
+    WriterLock& operator=(const WriterLock&) = delete;
+
+    /// A program that was killed had held it: whatever the file says of a running run, nobody writes it any more.
+    bool tookOver() const { return tookOver_; }
+
+private:
+    std::string name_;
+    int descriptor_ = -1;
+    bool tookOver_ = false;
+};
+
+enum class Heartbeat : bool { Counts, IsOver };
+
+/// Before a file is replaced. Writers that know nothing of the lock are found by SQLite's own locks and, where it
+/// counts, by the heartbeat of a run that is `running`. A file that is no database is written by nobody.
+/// @throws Error(Storage) when somebody is writing it
+void refuseWhileWritten(const std::string& path, Heartbeat heartbeat);
+
+/// Which file a name means; none: there is no such file.
+struct FileIdentity {
+    unsigned long long device = 0, number = 0;
+    static FileIdentity of(const std::string& path);
+    bool operator==(const FileIdentity&) const = default;
+};
+
+} // namespace kvscope
