@@ -179,9 +179,9 @@ bool hasTimes(ExportTable table) {
     }
 }
 
-bool hasCounters(Connection& connection) {
-    Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE type='view' AND name='v_counter'");
-    return find.step();
+bool hasTable(Connection& connection, std::string_view name) {
+    Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?");
+    return find.bind(1, name).step();
 }
 
 } // namespace
@@ -217,13 +217,14 @@ ExportResult exportTable(const std::string& path, ExportTable table, ExportForma
     const OpenTrace trace = openTrace(path);
     trace.connection->setInterrupt(options.interrupt);
     const bool recordedByOthers = table == ExportTable::Gauges || table == ExportTable::Flows;
-    if (recordedByOthers && trace.connection->integer("SELECT count(*) FROM sqlite_schema WHERE name='v_flow'") == 0)
+    if (recordedByOthers && !hasTable(*trace.connection, "flow"))
         throw Error(
             ErrorKind::BadInput,
             fmt::format("{} was written before traces had a table of {}", path, exportTableNames()[std::size_t(table)]),
             "export another table");
     LineWriter writer(out);
-    if (table == ExportTable::Counters && !hasCounters(*trace.connection))
+    if (options.guardFormulas) writer.guardFormulas();
+    if (table == ExportTable::Counters && !hasTable(*trace.connection, "counter"))
         return {0, "the trace has no counters: it was recorded before there were any"};
     ExportResult result = table == ExportTable::Selections
                               ? exportSelections(*trace.connection, format, writer, options)

@@ -50,6 +50,7 @@ struct ExportOptions {
     Progress progress{}; // how far it is, as far as that can be known
     /// Steps, layers, spans, kernels, transfers and counters that touch it, as a whole; absent: everything.
     std::optional<ExportRange> range{};
+    bool guardFormulas = false; // CSV: an apostrophe before text that a spreadsheet would take for a formula
 };
 
 struct ExportResult {

@@ -10,11 +10,14 @@ namespace kvscope {
 void LineWriter::addCsv(std::string_view text) {
     const bool edges =
         !text.empty() && (text.front() == ' ' || text.back() == ' ' || text.front() == '\t' || text.back() == '\t');
-    if (!edges && text.find_first_of(",\"\r\n") == std::string_view::npos) {
+    const bool formula =
+        guardsFormulas_ && !text.empty() && std::string_view("=+-@\t\r").find(text.front()) != std::string_view::npos;
+    if (!edges && !formula && text.find_first_of(",\"\r\n") == std::string_view::npos) {
         buffer_ += text;
         return;
     }
     buffer_ += '"';
+    if (formula) buffer_ += '\'';
     for (const char c : text) {
         if (c == '"') buffer_ += '"';
         buffer_ += c;

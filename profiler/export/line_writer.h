@@ -21,6 +21,8 @@ public:
     void addText(std::string_view text) { buffer_ += text; }
     /// A CSV field: quoted when it holds a comma, a quote, a line break or space at its ends.
     void addCsv(std::string_view text);
+    /// From now on addCsv puts an apostrophe before text that a spreadsheet would take for a formula.
+    void guardFormulas() { guardsFormulas_ = true; }
     /// A JSON string with its quotes; malformed UTF-8 becomes U+FFFD.
     void addJson(std::string_view text);
     /// Hands full buffers to the stream. Call once a row.
@@ -34,6 +36,7 @@ private:
     static constexpr std::size_t kBufferBytes = 1 << 18;
     std::ostream& out_;
     std::string buffer_;
+    bool guardsFormulas_ = false;
 };
 
 } // namespace kvscope

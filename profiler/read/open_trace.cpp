@@ -3,19 +3,30 @@
 #include "kernels/base/error.h"
 #include "profiler/import/byte_source.h"
 #include "profiler/import/import.h"
+#include "profiler/read/own_views.h"
 #include "profiler/read/trace_head.h"
 #include "profiler/store/trace_keys.h"
 
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
 #include <optional>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace kvscope {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr const char* kFolderName = "kvscope-XXXXXX";
+constexpr const char* kFolderLock = "/lock";
+constexpr std::time_t kSurelyLocked = 5; // seconds after it was made
 
 constexpr std::uintmax_t kRoomForShm = 1 << 20; // the index of a log of 64 MiB takes a few 32 KiB pages
 
@@ -35,7 +46,7 @@ void check(Connection& connection) {
         throw Error(ErrorKind::BadInput, fmt::format("{} has no trace format number", path), "record it again");
     // Tables, not views that look like them: a view in a foreign file could run for ever.
     for (const char* table : {"run", "health", "prompt", "step", "layer_step", "selection", "token", "text", "span"}) {
-        Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE type='table' AND name=?");
+        Statement find(connection, "SELECT 1 FROM sqlite_schema WHERE type='table' AND rootpage>0 AND name=?");
         find.bind(1, std::string_view(table));
         if (!find.step())
             throw Error(ErrorKind::BadInput, fmt::format("{} is damaged (it has no table {})", path, table),
@@ -60,6 +71,9 @@ OpenTrace openAs(const std::string& path, Connection::Mode mode, const std::stri
     trace.connection = std::make_unique<Connection>(path, mode, shownAs);
     check(*trace.connection);
     checkLength(*trace.connection, path);
+    trace.connection->execute("PRAGMA query_only=0"); // for temporary views only: the file is open for reading
+    useOwnViews(*trace.connection);
+    trace.connection->execute("PRAGMA query_only=1");
     return trace;
 }
 
@@ -83,6 +97,27 @@ OpenTrace openCopy(const std::string& path) {
     return trace;
 }
 
+/// Temporary folders of this user whose program is gone: nobody has their lock.
+void removeLeftFolders(const fs::path& base) {
+    std::error_code ignored;
+    const std::string_view shape(kFolderName);
+    const std::string_view begin = shape.substr(0, shape.find('X'));
+    for (fs::directory_iterator entry(base, ignored), end; !ignored && entry != end; entry.increment(ignored)) {
+        const std::string name = entry->path().filename().string();
+        struct stat status {};
+        if (name.size() != shape.size() || !name.starts_with(begin) || lstat(entry->path().c_str(), &status) != 0 ||
+            !S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+            continue;
+        const int lock = open((entry->path().string() + kFolderLock).c_str(), O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+        if (lock < 0) continue;
+        // One that was made this moment may not be locked yet.
+        const bool old = std::time(nullptr) - status.st_mtime > kSurelyLocked;
+        std::error_code failure;
+        if (old && flock(lock, LOCK_EX | LOCK_NB) == 0) fs::remove_all(entry->path(), failure);
+        close(lock);
+    }
+}
+
 bool isGzip(const std::string& path) {
     char head[2] = {};
     std::ifstream(path, std::ios::binary).read(head, sizeof head);
@@ -95,15 +130,20 @@ TemporaryFolder::TemporaryFolder() {
     std::error_code ignored;
     fs::path base = fs::temp_directory_path(ignored);
     if (base.empty()) base = "/tmp";
-    path_ = (base / "kvscope-XXXXXX").string();
+    removeLeftFolders(base);
+    path_ = (base / kFolderName).string();
     if (!mkdtemp(path_.data()))
-        throw Error(ErrorKind::Storage, fmt::format("no temporary folder can be made in {}", base.string()),
+        throw Error(ErrorKind::Storage,
+                    fmt::format("no temporary folder can be made in {}: {}", base.string(), std::strerror(errno)),
                     "set TMPDIR to a folder you may write to");
+    lock_ = open((path_ + kFolderLock).c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (lock_ >= 0) (void)!flock(lock_, LOCK_EX | LOCK_NB);
 }
 
 TemporaryFolder::~TemporaryFolder() {
     std::error_code ignored;
     fs::remove_all(path_, ignored);
+    if (lock_ >= 0) close(lock_);
 }
 
 OpenTrace openTrace(const std::string& path) {

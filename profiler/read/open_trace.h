@@ -8,7 +8,7 @@
 
 namespace kvscope {
 
-/// A folder that goes away with this object.
+/// A folder of this user alone that goes away with this object. Those that killed programs left go away as well.
 class TemporaryFolder {
 public:
     TemporaryFolder(); // @throws Error(Storage)
@@ -19,6 +19,7 @@ public:
 
 private:
     std::string path_;
+    int lock_ = -1; // of the file that tells it from a folder that a killed program left
 };
 
 struct OpenTrace {

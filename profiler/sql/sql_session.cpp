@@ -174,6 +174,8 @@ SqlSession::SqlSession(const std::string& path) : impl_(std::make_unique<Impl>()
     impl_->path = path;
     impl_->trace = openTrace(path);
     sqlite3* handle = impl_->handle();
+    sqlite3_db_config(handle, SQLITE_DBCONFIG_ENABLE_VIEW, 1,
+                      nullptr); // a person may want the file's own, and can stop
     sqlite3_limit(handle, SQLITE_LIMIT_LENGTH, kLongestValue);
     sqlite3_limit(handle, SQLITE_LIMIT_ATTACHED, 0);
     sqlite3_progress_handler(handle, kPollInterval, Impl::poll, impl_.get());
