@@ -32,7 +32,8 @@ void checkAlone(const RunSample& sample, Obstacles& out) {
     const RunRow& run = sample.run;
     const std::string name = fmt::format("run {} of {}", run.runId, sample.path);
     if (run.status != nameOf(RunStatus::Finished))
-        out.add(fmt::format("{} is {}, not finished", name, run.stale ? "unfinished, its writer is gone" : run.status),
+        out.add(fmt::format("{} is {}, not finished{}", name, run.stale ? "unfinished, its writer is gone" : run.status,
+                            run.error.empty() ? "" : ": " + run.error),
                 true, isRecording(sample));
     if (run.droppedSteps > 0)
         out.add(fmt::format("{} lacks {} steps that were dropped while recording", name, run.droppedSteps), true);

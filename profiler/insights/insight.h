@@ -49,6 +49,9 @@ struct InsightReport {
     ExposureReport exposure;
     std::vector<Insight> insights; // alarms first, then by impact
     int rules = 0, judged = 0;     // how many there are, and how many of them have been asked
+    /// Rows break rules of the trace format (profiler/check): then no number of the exposure means anything, the headline
+    /// says so, and only findings about trust are given. Empty: none does.
+    std::string refusal{};
     int alarms() const;
 };
 

@@ -2,6 +2,7 @@
 // family, declared here, and one line in registry.cpp.
 #pragma once
 
+#include "profiler/check/check.h"
 #include "profiler/insights/insight.h"
 #include "profiler/replay/miss_curve.h"
 #include "profiler/replay/selection_trace.h"
@@ -46,6 +47,9 @@ public:
 
     const TraceReader& reader() const { return reader_; }
     const RunRow& run() const { return exposure_.run; }
+    /// Which rules of the format the run's rows break, but for what its blobs tell. A run that is being recorded is not
+    /// read again every second: none.
+    const RunCheck& check();
     /// Of the steps; once readLayers() was called, with reasons and layers.
     const ExposureReport& exposure() const { return exposure_; }
     void readLayers() { readLayerExposure(reader_, exposure_); }
@@ -70,6 +74,7 @@ private:
     std::optional<std::optional<CacheFacts>> caches_;
     std::optional<GpuFacts> gpu_;
     std::optional<std::vector<TokenRow>> tokens_;
+    std::optional<RunCheck> check_;
 };
 
 /// What a rule has to read, by cost: those that read little are asked first, so that a long run's first findings come
@@ -123,5 +128,6 @@ void findLostGpuRecords(RunFacts&, std::vector<Insight>&);
 void findLostPmSamples(RunFacts&, std::vector<Insight>&);
 void findRecorderOverhead(RunFacts&, std::vector<Insight>&);
 void findUnfinished(RunFacts&, std::vector<Insight>&);
+void findBrokenRules(RunFacts&, std::vector<Insight>&);
 
 } // namespace kvscope

@@ -24,10 +24,17 @@ void findDroppedSteps(RunFacts& facts, std::vector<Insight>& out) {
     insight.title = fmt::format("{} of {} steps are missing from the trace ({}): sums and rates lack them",
                                 words::count(double(dropped)), words::count(recorded + double(dropped)),
                                 words::percent(insight.impact));
-    insight.detail =
-        "The writer could not keep up, so whole steps were dropped and counted. Per-step numbers are right; "
-        "totals are of the recorded steps only, and misses may seem to appear from nowhere after a gap.";
-    insight.advice = "Record less (--record selections or counters), or to a faster disk.";
+    if (const std::string& error = facts.run().error; error.empty()) {
+        insight.detail =
+            "The writer could not keep up, so whole steps were dropped and counted. Per-step numbers are right; "
+            "totals are of the recorded steps only, and misses may seem to appear from nowhere after a gap.";
+        insight.advice = "Record less (--record selections or counters), or to a faster disk.";
+    } else {
+        insight.detail = fmt::format("The recording ended before the run did: {}. Numbers of the recorded steps are "
+                                     "right; what came after them is in no total.",
+                                     error);
+        insight.advice = "Mend that, and record the run again.";
+    }
     insight.evidence = facts.evidence("transfers");
     insight.figures = {{"dropped_steps", double(dropped), ""}, {"recorded_steps", recorded, ""}};
     out.push_back(std::move(insight));
@@ -90,6 +97,28 @@ void findRecorderOverhead(RunFacts& facts, std::vector<Insight>& out) {
     out.push_back(std::move(insight));
 }
 
+void findBrokenRules(RunFacts& facts, std::vector<Insight>& out) {
+    const RunCheck& check = facts.check();
+    const std::int64_t violations = check.violations();
+    if (violations == 0) return;
+    std::string concerned;
+    for (int i = 0; i < kConcernCount; ++i)
+        if (check.concerns(Concern(i))) concerned += (concerned.empty() ? "" : ", ") + std::string(nameOf(Concern(i)));
+    Insight insight;
+    insight.severity = Severity::Alarm;
+    insight.trust = true;
+    insight.title = fmt::format("{} of the trace break rules of its format: numbers about {} mean nothing",
+                                words::many(violations, "row"), concerned);
+    insight.detail = check.sentence() + ".";
+    if (!check.examples.empty())
+        insight.detail += fmt::format(" The first: {}{}{}.", check.examples.front().where,
+                                      check.examples.front().where.empty() ? "" : ", ", check.examples.front().what);
+    insight.advice = "Run kvscope-cli check on the trace: it names every row. Then mend the writer and record again.";
+    insight.evidence = facts.evidence("transfers");
+    insight.figures = {{"violations", double(violations), ""}};
+    out.push_back(std::move(insight));
+}
+
 void findUnfinished(RunFacts& facts, std::vector<Insight>& out) {
     const RunRow& run = facts.run();
     const bool failed = run.status == nameOf(RunStatus::Failed);
@@ -97,10 +126,13 @@ void findUnfinished(RunFacts& facts, std::vector<Insight>& out) {
     Insight insight;
     insight.severity = Severity::Alarm;
     insight.trust = true;
-    insight.title = failed
-                        ? fmt::format("The run failed after {}", words::many(run.steps, "step"))
-                        : fmt::format("The recording stopped without an end after {}", words::many(run.steps, "step"));
-    insight.detail = run.statusMessage.empty() ? "What is in the trace was recorded before that." : run.statusMessage;
+    const std::string steps = words::many(run.steps, "step");
+    insight.title = !run.error.empty() ? fmt::format("The recording failed after {}: {}", steps, run.error)
+                    : failed           ? fmt::format("The run failed after {}", steps)
+                                       : fmt::format("The recording stopped without an end after {}", steps);
+    insight.detail = run.statusMessage.empty() || run.statusMessage == run.error
+                         ? "What is in the trace was recorded before that."
+                         : run.statusMessage;
     insight.advice = "Treat totals as those of an unfinished run; record it again.";
     insight.evidence = facts.evidence("transfers");
     if (!facts.decodeSteps().empty()) insight.evidence.firstStep = insight.evidence.lastStep;

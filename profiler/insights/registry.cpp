@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 namespace kvscope {
 
@@ -9,10 +10,12 @@ std::span<const InsightRule> insightRules() {
     static constexpr std::array rules{
         InsightRule{"dropped-steps", "Steps never reached the file, so every sum lacks them", RuleReads::Steps,
                     findDroppedSteps},
+        InsightRule{"broken-rules", "Rows break rules of the trace format", RuleReads::Steps, findBrokenRules},
         InsightRule{"lost-gpu-records", "Kernels or copies are missing from the timeline", RuleReads::Spans,
                     findLostGpuRecords},
         InsightRule{"lost-pm-samples", "The GPU's counters have holes", RuleReads::Spans, findLostPmSamples},
-        InsightRule{"unfinished", "The run failed, or its writer vanished", RuleReads::Steps, findUnfinished},
+        InsightRule{"unfinished", "The run or its recording failed, or its writer vanished", RuleReads::Steps,
+                    findUnfinished},
         InsightRule{"output-differs", "Another run with all blocks resident generated other tokens", RuleReads::Tokens,
                     findOutputDiffers},
         InsightRule{"low-mass", "The selection misses much of the attention", RuleReads::Selections, findLowMass},
@@ -74,6 +77,23 @@ std::vector<Insight> ranked(const std::vector<std::vector<Insight>>& byRule) {
 
 } // namespace
 
+namespace {
+
+/// Where rows break rules: no statement about exposed time, and no finding but those about trust.
+InsightReport refused(InsightReport report, const RunCheck& check) {
+    constexpr Concern kNumbers[] = {Concern::Times, Concern::Selection, Concern::Hits,
+                                    Concern::Bytes, Concern::Transfer,  Concern::Exposed};
+    if (std::none_of(std::begin(kNumbers), std::end(kNumbers), [&](Concern each) { return check.concerns(each); }))
+        return report;
+    report.refusal = check.sentence();
+    report.exposure.headline = "No statement about exposed transfer time: rows break rules of the trace format";
+    report.exposure.detail = report.refusal + ".";
+    std::erase_if(report.insights, [](const Insight& insight) { return !insight.trust; });
+    return report;
+}
+
+} // namespace
+
 InsightReport insightsOf(const TraceReader& reader, int runId, const InsightOptions& options) {
     RunFacts facts(reader, runId, options);
     const std::span<const InsightRule> rules = insightRules();
@@ -81,7 +101,7 @@ InsightReport insightsOf(const TraceReader& reader, int runId, const InsightOpti
     const int all = int(rules.size());
     int judged = 0;
     for (const RuleReads reads : kRuleReads) {
-        if (options.found) options.found({facts.exposure(), ranked(byRule), all, judged});
+        if (options.found) options.found(refused({facts.exposure(), ranked(byRule), all, judged}, facts.check()));
         if (reads == RuleReads::Layers) facts.readLayers();
         for (std::size_t i = 0; i < rules.size(); ++i) {
             if (rules[i].reads != reads) continue;
@@ -90,7 +110,8 @@ InsightReport insightsOf(const TraceReader& reader, int runId, const InsightOpti
             ++judged;
         }
     }
-    return {facts.takeExposure(), ranked(byRule), all, judged};
+    const RunCheck check = facts.check();
+    return refused({facts.takeExposure(), ranked(byRule), all, judged}, check);
 }
 
 } // namespace kvscope

@@ -130,6 +130,17 @@ RunFacts::RunFacts(const TraceReader& reader, int runId, const InsightOptions& o
     }
 }
 
+const RunCheck& RunFacts::check() {
+    if (!check_) {
+        CheckOptions counted;
+        counted.examples = 1;
+        counted.blobs = false;
+        const bool recording = run().status == nameOf(RunStatus::Running) && !run().stale;
+        check_ = recording ? RunCheck() : checkRun(reader_, run().runId, counted);
+    }
+    return *check_;
+}
+
 const std::vector<HeadFacts>& RunFacts::heads() {
     if (!heads_) heads_ = readHeads(reader_, run().runId, decode_);
     return *heads_;

@@ -2,6 +2,7 @@
 // alarm. docs/insights.md has the table.
 #include "profiler/insights/insight_rule.h"
 #include "tests/profiler/insights_fixture.h"
+#include "tests/profiler/sql_rows.h"
 #include "tests/profiler/synthetic_run.h"
 
 #include <fstream>
@@ -162,6 +163,35 @@ TEST_F(Complaint, StepsAreMissingFromTheTrace) {
     std::erase_if(run.steps, [](const StepRecord& step) { return step.step % 4 == 3; });
     test::write(file, run.info, run.steps, {}, 10);
     expectFirst(judge(), "dropped-steps", Severity::Alarm);
+}
+
+TEST_F(Complaint, AFullDiskIsNamedAsTheCause) {
+    const CollectingSink run = test::decode({});
+    test::write(file, run.info, run.steps);
+    const std::string full = "the disk is full: run.kvtrace cannot grow; free some space";
+    test::sql(file, "UPDATE health SET dropped_steps = 40, error = '" + full + "'", SQLITE_OPEN_READWRITE);
+    const InsightReport report = judge();
+    const Insight* dropped = test::find(report, "dropped-steps");
+    const Insight* unfinished = test::find(report, "unfinished");
+    ASSERT_TRUE(dropped != nullptr && unfinished != nullptr) << test::listed(report);
+    EXPECT_THAT(dropped->detail, testing::HasSubstr(full));
+    EXPECT_THAT(dropped->detail, testing::Not(testing::HasSubstr("could not keep up")));
+    EXPECT_THAT(unfinished->title,
+                testing::HasSubstr("failed after " + std::to_string(run.steps.size()) + " steps: " + full));
+    const RunRow row = *TraceReader(file).run(1);
+    EXPECT_EQ(row.status, "failed") << "a recording that ended early is not finished, whatever the file says";
+    EXPECT_EQ(row.statusMessage, full);
+}
+
+TEST_F(Complaint, AVanishedWriterLeavesTheStepsItHasWritten) {
+    const CollectingSink run = test::decode({});
+    test::write(file, run.info, run.steps);
+    test::sql(file, "UPDATE run SET status = 'running'; UPDATE health SET heartbeat_ms = 1000", SQLITE_OPEN_READWRITE);
+    const InsightReport report = judge();
+    const Insight* unfinished = test::find(report, "unfinished");
+    ASSERT_NE(unfinished, nullptr);
+    EXPECT_THAT(unfinished->title,
+                testing::HasSubstr("without an end after " + std::to_string(run.steps.size()) + " steps"));
 }
 
 /// Kernels of `length` in every decode step, `pause` apart, none while blocks are moved.

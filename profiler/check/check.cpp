@@ -1,0 +1,203 @@
+#include "profiler/check/check.h"
+
+#include "kernels/base/error.h"
+#include "profiler/check/rule.h"
+#include "profiler/read/reader_impl.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace kvscope {
+
+using namespace check;
+
+namespace {
+
+constexpr double kBlobsShare = 0.5; // of a run's time
+
+bool hasTable(Connection& connection, std::string_view name) {
+    Statement find(connection, "SELECT 1 FROM main.sqlite_schema WHERE type='table' AND rootpage>0 AND name=?");
+    return find.bind(1, name).step();
+}
+
+bool hasRows(Connection& connection, std::string_view table) {
+    Statement find(connection, fmt::format("SELECT 1 FROM {} LIMIT 1", table));
+    return find.step();
+}
+
+/// The words of key `knows` of a run; none: it knows everything.
+std::optional<nlohmann::json> knownWords(Connection& connection, int runId) {
+    if (!hasTable(connection, "run_meta")) return std::nullopt;
+    Statement row(connection, "SELECT value FROM run_meta WHERE run_id = ? AND key = 'knows'");
+    if (!row.bind(1, runId).step()) return std::nullopt;
+    auto words = nlohmann::json::parse(row.text(0), nullptr, false);
+    return words.is_array() ? std::optional(std::move(words)) : std::nullopt;
+}
+
+class Checker {
+public:
+    Checker(const TraceReader& reader, int runId, const CheckOptions& options)
+        : connection_(*ReaderAccess::of(reader).connection), options_(options) {
+        result_.run = runId;
+        if (runId > 0) knows_ = knownWords(connection_, runId);
+    }
+
+    void add(std::span<const SqlRule> rules) {
+        for (const SqlRule& rule : rules) {
+            RuleResult& result = begin(rule.id, rule.says, rule.concern);
+            result.tested = applies(rule.needs) && hasTable(connection_, rule.table) &&
+                            (std::string_view(rule.table) == "health" || hasRows(connection_, rule.table));
+            if (!result.tested) continue;
+            Statement rows(connection_, rule.sql);
+            if (result_.run > 0) rows.bind(1, result_.run);
+            while (rows.step())
+                note(result, rows.isNull(0) ? std::string() : placeOf(rule.form, rows.int64(0)), rows.text(1));
+        }
+    }
+
+    void addBlobs(const Progress& progress) {
+        const std::size_t first = result_.rules.size();
+        bool any = false;
+        for (const BlobRule& rule : blobRules()) {
+            begin(rule.id, rule.says, rule.concern).tested = applies(rule.needs);
+            any = any || result_.rules.back().tested;
+        }
+        if (!options_.blobs || !any || !hasBlobs()) {
+            for (std::size_t i = first; i < result_.rules.size(); ++i) result_.rules[i].tested = false;
+            return;
+        }
+        checkBlobs(
+            connection_, result_.run,
+            [&](int rule, std::int64_t key, const std::string& what) {
+                if (RuleResult& result = result_.rules[first + std::size_t(rule)]; result.tested)
+                    note(result, placeOf(Form::Selection, key), what);
+            },
+            progress);
+    }
+
+    RunCheck take() { return std::move(result_); }
+
+private:
+    RuleResult& begin(std::string_view id, std::string_view says, Concern concern) {
+        return result_.rules.emplace_back(RuleResult{id, says, concern});
+    }
+    bool applies(Needs needs) const {
+        if (needs == Needs::Nothing || !knows_) return true;
+        return std::find(knows_->begin(), knows_->end(), nlohmann::json(wordOf(needs))) != knows_->end();
+    }
+    bool hasBlobs() {
+        Statement find(connection_, "SELECT 1 FROM selection WHERE id >> 55 = ? AND blocks IS NOT NULL LIMIT 1");
+        return find.bind(1, result_.run).step();
+    }
+    void note(RuleResult& result, std::string where, std::string_view what) {
+        if (options_.examples < 0 || result.violations < options_.examples)
+            result_.examples.push_back({std::string(result.id), result_.run, std::move(where), std::string(what)});
+        ++result.violations;
+    }
+
+    Connection& connection_;
+    const CheckOptions& options_;
+    std::optional<nlohmann::json> knows_;
+    RunCheck result_;
+};
+
+RunCheck checkOne(const TraceReader& reader, int runId, const CheckOptions& options) {
+    Checker checker(reader, runId, options);
+    report(options.progress, 0, "checking rows");
+    for (const auto& rules : {runRules(), stepRules(), selectionRules(), timelineRules()}) checker.add(rules);
+    checker.addBlobs([&](double fraction, std::string_view what) {
+        report(options.progress, kBlobsShare + (1 - kBlobsShare) * fraction, what);
+    });
+    return checker.take();
+}
+
+} // namespace
+
+namespace check {
+
+std::string_view wordOf(Needs needs) {
+    constexpr std::array<std::string_view, 8> words{
+        "", "selections", "hits", "bytes", "transfer_times", "exposed_times", "step_times", "stage_times"};
+    return words[std::size_t(needs)];
+}
+
+std::string placeOf(Form form, std::int64_t key) {
+    const auto step = [&](int shift) { return (key >> shift) & 0x1FFFFFF; };
+    switch (form) {
+    case Form::None:
+        break;
+    case Form::Step:
+        return fmt::format("step {}", step(0));
+    case Form::Layer:
+        return fmt::format("step {}, layer {}", step(10), key & 1023);
+    case Form::Selection:
+        return fmt::format("step {}, layer {}, sequence {}, KV head {}", step(30), (key >> 20) & 1023,
+                           (key >> 10) & 1023, key & 1023);
+    case Form::Token:
+        return fmt::format("step {}, sequence {}", step(20), (key >> 10) & 1023);
+    case Form::Prompt:
+        return fmt::format("sequence {}, position {}", (key >> 45) & 1023, key & 0x1FFFFFFFFFFF);
+    }
+    return {};
+}
+
+} // namespace check
+
+std::string_view nameOf(Concern concern) {
+    constexpr std::array<std::string_view, kConcernCount> names{
+        "what belongs together", "times",          "tokens",        "selections and locality", "hits and misses",
+        "blocks and bytes",      "transfer times", "exposed times", "attention mass",          "the timeline"};
+    return names[std::size_t(concern)];
+}
+
+std::int64_t RunCheck::violations() const {
+    return std::accumulate(rules.begin(), rules.end(), std::int64_t(0),
+                           [](std::int64_t sum, const RuleResult& rule) { return sum + rule.violations; });
+}
+
+int RunCheck::untested() const {
+    return int(std::count_if(rules.begin(), rules.end(), [](const RuleResult& rule) { return !rule.tested; }));
+}
+
+bool RunCheck::concerns(Concern concern) const {
+    return std::any_of(rules.begin(), rules.end(),
+                       [concern](const RuleResult& rule) { return rule.concern == concern && rule.violations > 0; });
+}
+
+std::string RunCheck::sentence() const {
+    std::string text;
+    for (const RuleResult& rule : rules)
+        if (rule.violations > 0)
+            text += fmt::format("{}{} against the rule that {} ({})", text.empty() ? "" : "; ", rule.violations,
+                                rule.says, rule.id);
+    return text;
+}
+
+std::vector<RunCheck> checkTrace(const TraceReader& reader, const CheckOptions& options) {
+    std::vector<RunCheck> checks;
+    Checker file(reader, 0, options);
+    file.add(fileRules());
+    checks.push_back(file.take());
+    Statement runs(*ReaderAccess::of(reader).connection, "SELECT run_id FROM run ORDER BY run_id");
+    std::vector<int> ids;
+    while (runs.step()) ids.push_back(runs.int32(0));
+    for (std::size_t i = 0; i < ids.size(); ++i) {
+        CheckOptions part = options;
+        if (options.progress)
+            part.progress = [&](double fraction, std::string_view what) {
+                options.progress((double(i) + fraction) / double(ids.size()), what);
+            };
+        checks.push_back(checkOne(reader, ids[i], part));
+    }
+    return checks;
+}
+
+RunCheck checkRun(const TraceReader& reader, int runId, const CheckOptions& options) {
+    ReaderAccess::of(reader).known(runId);
+    return checkOne(reader, runId, options);
+}
+
+} // namespace kvscope

@@ -1,0 +1,71 @@
+// Whether a trace obeys the rules of docs/trace-format.md: what a writer promises, and every view and number relies on.
+#pragma once
+
+#include "core/model/progress.h"
+#include "profiler/read/trace_reader.h"
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvscope {
+
+/// What a broken rule makes worthless: numbers of these kinds say nothing then.
+enum class Concern : std::uint8_t {
+    Identity,
+    Times,
+    Tokens,
+    Selection,
+    Hits,
+    Bytes,
+    Transfer,
+    Exposed,
+    Mass,
+    Timeline
+};
+inline constexpr int kConcernCount = 10;
+/// In a sentence: "times", "hits and misses", ...
+std::string_view nameOf(Concern concern);
+
+/// Which rule of which run broke where.
+struct Violation {
+    std::string rule;  // id
+    int run = 0;       // 0: of the file
+    std::string where; // "step 5, layer 2, sequence 0, KV head 1"; empty: of the run as a whole
+    std::string what;  // "hits + misses is 7, selected is 9"
+};
+
+struct RuleResult {
+    std::string_view id;
+    std::string_view says; // the rule, in a line
+    Concern concern = Concern::Identity;
+    bool tested = true; // false: the run does not know what the rule is about, or nothing of it is in the trace
+    std::int64_t violations = 0;
+};
+
+struct RunCheck {
+    int run = 0; // 0: the file
+    std::vector<RuleResult> rules;
+    std::vector<Violation> examples; // the first ones of each rule, as many as were asked for
+    std::int64_t violations() const;
+    int untested() const;
+    /// Whether a rule that concerns these numbers is broken.
+    bool concerns(Concern concern) const;
+    /// "3 rows break the rule hits-and-misses, 1 ..."; empty: none
+    std::string sentence() const;
+};
+
+struct CheckOptions {
+    std::int64_t examples = 100; // of each rule and run; < 0: all
+    bool blobs = true;           // also what only the selections' blobs tell, which takes longer
+    Progress progress{};
+};
+
+/// The file as a whole, then every run. @throws Error(BadInput | Cancelled): a file that cannot be read at all
+std::vector<RunCheck> checkTrace(const TraceReader& reader, const CheckOptions& options = {});
+/// One run. @throws Error(BadInput) if there is no such run
+RunCheck checkRun(const TraceReader& reader, int runId, const CheckOptions& options = {});
+
+} // namespace kvscope

@@ -1,0 +1,65 @@
+// Inside of the check: a rule is one row, of a statement that finds the rows that break it. A new one: a row in the
+// file of its family, and its id in the table of docs/trace-format.md.
+#pragma once
+
+#include "profiler/check/check.h"
+#include "profiler/store/sqlite.h"
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace kvscope::check {
+
+/// What a run must know for a rule to apply; the words are those of key `knows` of table run_meta.
+enum class Needs : std::uint8_t {
+    Nothing,
+    Selections,
+    Hits,
+    Bytes,
+    TransferTimes,
+    ExposedTimes,
+    StepTimes,
+    StageTimes
+};
+std::string_view wordOf(Needs needs);
+
+/// Its rows are those that break it: key, what. `key` is a packed key, or NULL where the row belongs to no step, and
+/// `form` says of which table.
+enum class Form : std::uint8_t { None, Step, Layer, Selection, Token, Prompt };
+struct SqlRule {
+    const char* id;
+    const char* says;
+    Concern concern;
+    Needs needs;
+    const char* table; // it is about; where the trace lacks that, the rule is not tested
+    Form form;
+    std::string sql; // SELECT key, what FROM ...; ?1: run
+};
+
+std::span<const SqlRule> fileRules(); // ?1 is not used: of all runs at once
+std::span<const SqlRule> runRules();
+std::span<const SqlRule> stepRules();
+std::span<const SqlRule> selectionRules();
+std::span<const SqlRule> timelineRules();
+
+/// What only the blobs tell: they decode, agree with their row's counts, and with the ones of the step before.
+struct BlobRule {
+    const char* id;
+    const char* says;
+    Concern concern;
+    Needs needs;
+};
+inline constexpr int kBlobRules = 4;
+std::span<const BlobRule> blobRules();
+/// Calls `broken` for every violation: the rule's index, the key of the selection, what.
+void checkBlobs(Connection& connection, int runId,
+                const std::function<void(int rule, std::int64_t key, const std::string& what)>& broken,
+                const Progress& progress);
+
+/// "step 5, layer 2"
+std::string placeOf(Form form, std::int64_t key);
+
+} // namespace kvscope::check

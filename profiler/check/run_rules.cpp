@@ -1,0 +1,101 @@
+// Rules about the file as a whole, and about a run's own row.
+#include "profiler/check/rule.h"
+
+#include <fmt/format.h>
+#include <vector>
+
+namespace kvscope::check {
+namespace {
+
+/// Rows of a table whose run is not in the file. `run`: the run of a row, in SQL
+SqlRule orphans(const char* id, const char* says, const char* table, const char* run) {
+    return {
+        id,
+        says,
+        Concern::Identity,
+        Needs::Nothing,
+        table,
+        Form::None,
+        fmt::format("SELECT NULL, '{0} has ' || count(*) || ' rows of run ' || ({1}) || ', which is not in the file'"
+                    " FROM {0} WHERE ({1}) NOT IN (SELECT run_id FROM run) GROUP BY {1}",
+                    table, run)};
+}
+
+/// `column` of the run is one of `words`.
+std::string oneOf(const char* column, const char* words) {
+    return fmt::format(
+        "SELECT NULL, '{0} is ''' || substr({0}, 1, 60) || '''' FROM run WHERE run_id = ?1 AND {0} NOT IN"
+        " ({1})",
+        column, words);
+}
+
+} // namespace
+
+std::span<const SqlRule> fileRules() {
+    static const std::vector<SqlRule> rules{
+        {"run-number", "a run's number is 1 to 255", Concern::Identity, Needs::Nothing, "run", Form::None,
+         "SELECT NULL, 'there is a run ' || run_id FROM run WHERE run_id NOT BETWEEN 1 AND 255"},
+        orphans("step-run", "a step belongs to a run of the file", "step", "id >> 25"),
+        orphans("layer-run", "a layer belongs to a run of the file", "layer_step", "id >> 35"),
+        orphans("selection-run", "a selection belongs to a run of the file", "selection", "id >> 55"),
+        orphans("token-run", "a token belongs to a run of the file", "token", "id >> 45"),
+        orphans("prompt-run", "a prompt token belongs to a run of the file", "prompt", "id >> 55"),
+        orphans("span-run", "a span belongs to a run of the file", "span", "run_id"),
+        orphans("counter-run", "a counter belongs to a run of the file", "counter", "run_id"),
+        orphans("gauge-run", "a gauge belongs to a run of the file", "gauge", "run_id"),
+        orphans("flow-run", "a flow belongs to a run of the file", "flow", "run_id"),
+        orphans("note-run", "a note belongs to a run of the file", "note", "run_id"),
+        orphans("health-run", "a health row belongs to a run of the file", "health", "run_id"),
+    };
+    return rules;
+}
+
+std::span<const SqlRule> runRules() {
+    static const std::vector<SqlRule> rules{
+        {"timing-word", "timing is measured or modelled", Concern::Transfer, Needs::Nothing, "run", Form::None,
+         oneOf("timing", "'measured', 'modelled'")},
+        {"level-word", "level is counters, selections or full", Concern::Identity, Needs::Nothing, "run", Form::None,
+         oneOf("level", "'counters', 'selections', 'full'")},
+        {"status-word", "status is running, finished, stopped or failed", Concern::Identity, Needs::Nothing, "run",
+         Form::None, oneOf("status", "'running', 'finished', 'stopped', 'failed'")},
+        {"created-time", "created_utc is an ISO 8601 time in UTC", Concern::Identity, Needs::Nothing, "run", Form::None,
+         "SELECT NULL, 'created_utc is ''' || substr(created_utc, 1, 60) || '''' FROM run WHERE run_id = ?1 AND"
+         " (created_utc NOT GLOB '[0-9][0-9][0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]*Z'"
+         " OR julianday(substr(created_utc, 1, 19)) IS NULL)"},
+        {"params-object", "params_json is one JSON object", Concern::Identity, Needs::Nothing, "run", Form::None,
+         "SELECT NULL, 'params_json is no JSON object' FROM run WHERE run_id = ?1 AND"
+         " CASE WHEN json_valid(params_json) THEN json_type(params_json) <> 'object' ELSE 1 END"},
+        {"run-sizes", "sizes of a run are not negative, and at most 1024 layers, KV heads and sequences",
+         Concern::Identity, Needs::Nothing, "run", Form::None,
+         "SELECT NULL, name || ' is ' || value FROM ("
+         " SELECT 'block_size' AS name, block_size AS value, 9e15 AS most FROM run WHERE run_id = ?1"
+         " UNION ALL SELECT 'layers', layers, 1024 FROM run WHERE run_id = ?1"
+         " UNION ALL SELECT 'kv_heads', kv_heads, 1024 FROM run WHERE run_id = ?1"
+         " UNION ALL SELECT 'query_heads', query_heads, 9e15 FROM run WHERE run_id = ?1"
+         " UNION ALL SELECT 'head_dim', head_dim, 9e15 FROM run WHERE run_id = ?1"
+         " UNION ALL SELECT 'sequences', sequences, 1024 FROM run WHERE run_id = ?1"
+         " UNION ALL SELECT 'device_slots', device_slots, 9e15 FROM run WHERE run_id = ?1"
+         " UNION ALL SELECT 'budget_blocks', budget_blocks, 9e15 FROM run WHERE run_id = ?1"
+         " UNION ALL SELECT 'block_bytes', block_bytes, 9e15 FROM run WHERE run_id = ?1"
+         " UNION ALL SELECT 'link_gbps', link_gbps, 1e9 FROM run WHERE run_id = ?1"
+         " UNION ALL SELECT 'link_latency_us', link_latency_us, 1e12 FROM run WHERE run_id = ?1)"
+         " WHERE NOT (value BETWEEN 0 AND most)"},
+        {"modelled-link", "modelled transfer times have a link with a bandwidth", Concern::Transfer,
+         Needs::TransferTimes, "run", Form::None,
+         "SELECT NULL, 'timing is modelled and link_gbps is ' || link_gbps FROM run WHERE run_id = ?1 AND"
+         " timing = 'modelled' AND NOT link_gbps > 0 AND EXISTS (SELECT 1 FROM step WHERE id BETWEEN ?1 << 25 AND"
+         " (?1 << 25) | 0x1FFFFFF AND h2d_bytes + d2h_bytes > 0)"},
+        {"health-row", "a run has one health row, whose numbers are not negative", Concern::Identity, Needs::Nothing,
+         "health", Form::None,
+         "SELECT NULL, 'there is no health row' WHERE NOT EXISTS (SELECT 1 FROM health WHERE run_id = ?1)"
+         " UNION ALL SELECT NULL, 'dropped_steps is ' || dropped_steps || ', writer_busy_ns is ' || writer_busy_ns"
+         " FROM health WHERE run_id = ?1 AND (dropped_steps < 0 OR writer_busy_ns < 0)"},
+        {"finished-without-error", "a run whose recording ended with an error is not finished", Concern::Identity,
+         Needs::Nothing, "health", Form::None,
+         "SELECT NULL, 'status is finished, error is ''' || substr(h.error, 1, 60) || '''' FROM run r JOIN health h ON"
+         " h.run_id = r.run_id WHERE r.run_id = ?1 AND r.status = 'finished' AND h.error <> ''"},
+    };
+    return rules;
+}
+
+} // namespace kvscope::check

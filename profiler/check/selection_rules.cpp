@@ -1,0 +1,177 @@
+// Rules about selections and what belongs to them, about tokens and prompts.
+#include "profiler/check/rule.h"
+
+#include <fmt/format.h>
+#include <vector>
+
+namespace kvscope::check {
+namespace {
+
+constexpr const char* kSelections = "id BETWEEN ?1 << 55 AND (?1 << 55) | 0x7FFFFFFFFFFFFF"; // prompts, too
+constexpr const char* kTokens = "id BETWEEN ?1 << 45 AND (?1 << 45) | 0x1FFFFFFFFFFF";
+
+/// Layers whose column is not the sum over their selections, where there are any.
+std::string sumOfSelections(const char* column) {
+    return fmt::format(
+        "SELECT l.id, '{0} is ' || l.{0} || ', of its selections ' || CAST(c.value AS INTEGER) FROM layer_step"
+        " l JOIN (SELECT id >> 20 AS layer, total({0}) AS value FROM selection WHERE {1} GROUP BY id >> 20)"
+        " c ON c.layer = l.id WHERE l.id BETWEEN ?1 << 35 AND (?1 << 35) | 0x7FFFFFFFF AND"
+        " l.{0} <> c.value",
+        column, kSelections);
+}
+
+std::string ofSelection(const char* table) {
+    return fmt::format(
+        "SELECT id, 'there is no such selection' FROM {} WHERE {} AND id NOT IN (SELECT id FROM selection)", table,
+        kSelections);
+}
+
+std::string share(const char* table, const char* column) {
+    return fmt::format("SELECT id, '{1} is ' || {1} FROM {0} WHERE {2} AND NOT ({1} BETWEEN 0 AND 1.0001)", table,
+                       column, kSelections);
+}
+
+} // namespace
+
+std::span<const SqlRule> selectionRules() {
+    static const std::vector<SqlRule> rules{
+        {"selection-layer", "a selection has a layer_step", Concern::Identity, Needs::Nothing, "selection",
+         Form::Selection,
+         fmt::format("SELECT id, 'there is no such layer_step' FROM selection WHERE {} AND id >> 20 NOT IN"
+                     " (SELECT id FROM layer_step)",
+                     kSelections)},
+        {"selection-place", "a selection's sequence and KV head are of the run's", Concern::Identity, Needs::Nothing,
+         "selection", Form::Selection,
+         fmt::format("SELECT c.id, 'the run has ' || r.sequences || ' sequences and ' || r.kv_heads || ' KV heads' FROM"
+                     " selection c, run r WHERE c.{} AND r.run_id = ?1 AND ((c.id & 1023) >= r.kv_heads OR"
+                     " ((c.id >> 10) & 1023) >= r.sequences)",
+                     kSelections)},
+        {"selection-counts", "selected is not negative, opens_block is 0 or 1", Concern::Selection, Needs::Nothing,
+         "selection", Form::Selection,
+         fmt::format(
+             "SELECT id, 'selected is ' || selected || ', opens_block is ' || opens_block FROM selection WHERE {}"
+             " AND (selected < 0 OR opens_block NOT IN (0, 1))",
+             kSelections)},
+        {"selection-hits", "hits and misses of a selection are not negative", Concern::Hits, Needs::Hits, "selection",
+         Form::Selection,
+         fmt::format(
+             "SELECT id, 'hits is ' || hits || ', misses is ' || misses FROM selection WHERE {} AND (hits < 0 OR"
+             " misses < 0)",
+             kSelections)},
+        {"hits-and-misses", "hits + misses = selected, in a selection", Concern::Hits, Needs::Hits, "selection",
+         Form::Selection,
+         fmt::format("SELECT id, 'hits + misses is ' || (hits + misses) || ', selected is ' || selected FROM selection"
+                     " WHERE {} AND hits + misses <> selected",
+                     kSelections)},
+        {"kept", "kept is at most selected, in a selection", Concern::Selection, Needs::Selections, "selection",
+         Form::Selection,
+         fmt::format("SELECT id, 'kept is ' || kept || ', selected is ' || selected FROM selection WHERE {} AND"
+                     " (kept > selected OR kept < 0)",
+                     kSelections)},
+        {"selection-mass", "mass is 0 to 1, in a selection", Concern::Mass, Needs::Nothing, "selection",
+         Form::Selection, share("selection", "mass")},
+        {"selection-level", "at level counters selections have no blocks", Concern::Identity, Needs::Nothing,
+         "selection", Form::Selection,
+         fmt::format("SELECT c.id, 'the level is counters, and there are blocks' FROM selection c, run r WHERE c.{} AND"
+                     " r.run_id = ?1 AND r.level = 'counters' AND c.blocks IS NOT NULL",
+                     kSelections)},
+        {"layer-sum-selected", "selected of a layer is the sum over its selections", Concern::Selection,
+         Needs::Selections, "selection", Form::Layer, sumOfSelections("selected")},
+        {"layer-sum-hits", "hits of a layer is the sum over its selections", Concern::Hits, Needs::Hits, "selection",
+         Form::Layer, sumOfSelections("hits")},
+        {"layer-sum-misses", "misses of a layer is the sum over its selections", Concern::Hits, Needs::Hits,
+         "selection", Form::Layer, sumOfSelections("misses")},
+        {"lookahead-selection", "a lookahead row is of a selection", Concern::Identity, Needs::Nothing, "lookahead",
+         Form::Selection, ofSelection("lookahead")},
+        {"lookahead-counts", "used, wasted and late are parts of predicted", Concern::Hits, Needs::Nothing, "lookahead",
+         Form::Selection,
+         fmt::format(
+             "SELECT id, 'predicted is ' || predicted || ', used ' || used || ', wasted ' || wasted || ', late ' ||"
+             " late FROM lookahead WHERE {} AND (predicted < 0 OR used NOT BETWEEN 0 AND predicted OR wasted NOT"
+             " BETWEEN 0 AND predicted OR late NOT BETWEEN 0 AND predicted OR used + wasted > predicted OR"
+             " stale < 0)",
+             kSelections)},
+        {"oracle-selection", "an oracle row is of a selection", Concern::Identity, Needs::Nothing, "oracle",
+         Form::Selection, ofSelection("oracle")},
+        {"oracle-best", "best_mass is 0 to 1", Concern::Mass, Needs::Nothing, "oracle", Form::Selection,
+         share("oracle", "best_mass")},
+        {"oracle-recall", "recall is 0 to 1", Concern::Mass, Needs::Nothing, "oracle", Form::Selection,
+         share("oracle", "recall")},
+        {"oracle-far", "far_mass, far_best_mass and far_recall are 0 to 1", Concern::Mass, Needs::Nothing, "oracle",
+         Form::Selection,
+         fmt::format("SELECT id, 'far_mass is ' || coalesce(far_mass, 'NULL') || ', far_best_mass ' ||"
+                     " coalesce(far_best_mass, 'NULL') || ', far_recall ' || coalesce(far_recall, 'NULL') FROM oracle"
+                     " WHERE {} AND (NOT (far_mass BETWEEN 0 AND 1.0001) OR NOT (far_best_mass BETWEEN 0 AND 1.0001) OR"
+                     " NOT (far_recall BETWEEN 0 AND 1.0001))",
+                     kSelections)},
+        {"token-step", "a token has a step", Concern::Tokens, Needs::Nothing, "token", Form::Token,
+         fmt::format("SELECT id, 'there is no such step' FROM token WHERE {} AND id >> 20 NOT IN (SELECT id FROM step)",
+                     kTokens)},
+        {"token-sequence", "a token's sequence is one of the run's", Concern::Tokens, Needs::Nothing, "token",
+         Form::Token,
+         fmt::format("SELECT t.id, 'the run has ' || r.sequences || ' sequences' FROM token t, run r WHERE t.{} AND"
+                     " r.run_id = ?1 AND ((t.id >> 10) & 1023) >= r.sequences",
+                     kTokens)},
+        {"token-numbers", "a token's id and position are not negative", Concern::Tokens, Needs::Nothing, "token",
+         Form::Token,
+         fmt::format("SELECT id, 'token_id is ' || token_id || ', position is ' || position FROM token WHERE {} AND"
+                     " (token_id < 0 OR position < 0)",
+                     kTokens)},
+        {"token-order", "positions of a sequence's tokens grow", Concern::Tokens, Needs::Nothing, "token", Form::Token,
+         fmt::format(
+             "SELECT id, 'position is ' || position || ', that of the token before it ' || before FROM (SELECT id,"
+             " position, lag(position) OVER (PARTITION BY (id >> 10) & 1023 ORDER BY id) AS before FROM token"
+             " WHERE {}) WHERE position <= before",
+             kTokens)},
+        {"prompt-sequence", "a prompt's sequence is one of the run's", Concern::Tokens, Needs::Nothing, "prompt",
+         Form::Prompt,
+         fmt::format("SELECT p.id, 'the run has ' || r.sequences || ' sequences' FROM prompt p, run r WHERE p.{} AND"
+                     " r.run_id = ?1 AND ((p.id >> 45) & 1023) >= r.sequences",
+                     kSelections)},
+        {"prompt-numbers", "a prompt token's id is not negative", Concern::Tokens, Needs::Nothing, "prompt",
+         Form::Prompt,
+         fmt::format("SELECT id, 'token_id is ' || token_id FROM prompt WHERE {} AND token_id < 0", kSelections)},
+    };
+    return rules;
+}
+
+std::span<const SqlRule> timelineRules() {
+    static const std::vector<SqlRule> rules{
+        {"span-numbers", "a span's kind is 0 to 2, its step and layer -1 or more, its duration and depth not negative",
+         Concern::Timeline, Needs::Nothing, "span", Form::None,
+         "SELECT NULL, 'span ' || id || ': kind ' || kind || ', step ' || step || ', layer ' || layer || ', "
+         "duration_ns ' ||"
+         " duration_ns || ', depth ' || depth FROM span WHERE run_id = ?1 AND (kind NOT IN (0, 1, 2) OR step < -1 OR"
+         " layer < -1 OR duration_ns < 0 OR depth < 0)"},
+        {"span-names", "a span's track and name are in `text`", Concern::Timeline, Needs::Nothing, "span", Form::None,
+         "SELECT NULL, 'span ' || id || ': track ' || track || ', name ' || name FROM span WHERE run_id = ?1 AND "
+         "(track NOT"
+         " IN (SELECT id FROM text) OR name NOT IN (SELECT id FROM text))"},
+        {"span-detail", "a span_detail is of a span, its category in `text`, its args one JSON object",
+         Concern::Timeline, Needs::Nothing, "span_detail", Form::None,
+         "SELECT NULL, 'span_detail ' || d.id FROM span_detail d JOIN span s ON s.id = d.id WHERE s.run_id = ?1 AND"
+         " ((d.category IS NOT NULL AND d.category NOT IN (SELECT id FROM text)) OR (d.args IS NOT NULL AND"
+         " CASE WHEN json_valid(d.args) THEN json_type(d.args) <> 'object' ELSE 1 END))"},
+        {"counter-values", "a counter's track is in `text`, its duration and value are not negative", Concern::Timeline,
+         Needs::Nothing, "counter", Form::None,
+         "SELECT NULL, 'counter ' || id || ': duration_ns ' || duration_ns || ', value ' || value || ', track ' || "
+         "track FROM"
+         " counter WHERE run_id = ?1 AND (duration_ns < 0 OR value < 0 OR track NOT IN (SELECT id FROM text))"},
+        {"gauge-values", "a gauge's track is in `text`, its value a number", Concern::Timeline, Needs::Nothing, "gauge",
+         Form::None,
+         "SELECT NULL, 'gauge ' || id || ': value ' || value || ', track ' || track FROM gauge WHERE run_id = ?1 AND"
+         " (abs(value) > 1.7976931348623157e308 OR track NOT IN (SELECT id FROM text))"},
+        {"flow-spans", "a flow leads from a span of the run to another", Concern::Timeline, Needs::Nothing, "flow",
+         Form::None,
+         "SELECT NULL, 'flow ' || id || ': from span ' || from_span || ' to ' || to_span FROM flow WHERE run_id = ?1 "
+         "AND"
+         " (from_span NOT IN (SELECT id FROM span WHERE run_id = ?1) OR"
+         " to_span NOT IN (SELECT id FROM span WHERE run_id = ?1))"},
+        {"note-times", "a note's duration is not negative", Concern::Timeline, Needs::Nothing, "note", Form::None,
+         "SELECT NULL, 'note ' || id || ': duration_ns is ' || duration_ns FROM note WHERE run_id = ?1 AND"
+         " duration_ns < 0"},
+    };
+    return rules;
+}
+
+} // namespace kvscope::check

@@ -1,0 +1,190 @@
+// Every rule of the trace format, kept by good traces and broken by hand.
+#include "kernels/base/error.h"
+#include "profiler/check/check.h"
+#include "tests/profiler/sql_rows.h"
+#include "tests/profiler/synthetic_run.h"
+#include "tests/profiler/temporary_folder.h"
+
+#include <fstream>
+#include <gmock/gmock.h>
+
+namespace kvscope {
+namespace {
+
+using testing::Contains;
+using testing::HasSubstr;
+
+class Check : public testing::Test {
+protected:
+    Check() {
+        synthetic::RunShape shape;
+        shape.oracle = true;
+        shape.sequences = 2;
+        shape.denseLayers = 1;
+        synthetic::recordFile(file, shape);
+    }
+    void change(const std::string& sql) const { test::sql(file, sql, SQLITE_OPEN_READWRITE); }
+    /// The ids of the rules that are broken.
+    std::vector<std::string> broken() const {
+        std::vector<std::string> ids;
+        for (const RunCheck& check : checkTrace(TraceReader(file)))
+            for (const RuleResult& rule : check.rules)
+                if (rule.violations > 0) ids.emplace_back(rule.id);
+        return ids;
+    }
+    static std::string listed(const std::vector<RunCheck>& checks) {
+        std::string text;
+        for (const RunCheck& check : checks)
+            for (const Violation& each : check.examples)
+                text += each.rule + ": " + each.where + ": " + each.what + "\n";
+        return text.substr(0, 500);
+    }
+    test::Folder folder;
+    std::string file = (folder / "run.kvtrace").string();
+};
+
+TEST_F(Check, FindsNothingInWhatTheRecorderWrites) {
+    const auto checks = checkTrace(TraceReader(file));
+    EXPECT_EQ(listed(checks), "");
+    ASSERT_EQ(checks.size(), 2u) << "the file and its run";
+    EXPECT_GT(checks[1].rules.size(), 50u);
+    EXPECT_LT(checks[1].untested(), 12) << "the synthetic run has no spans, counters, gauges, flows and lookahead";
+    for (const char* sample : {"h200-nosa-tiny.kvtrace", "h200-nosa-8b.kvtrace"})
+        EXPECT_EQ(listed(checkTrace(TraceReader(std::string(KVSCOPE_SOURCE_DIR "/resources/samples/") + sample))), "")
+            << sample;
+}
+
+TEST_F(Check, FindsEveryEditByHand) {
+    const std::pair<const char*, const char*> edits[] = {
+        {"UPDATE selection SET kept = 3 * selected WHERE id = (SELECT max(id) FROM selection)", "kept"},
+        {"UPDATE step SET tokens = -tokens WHERE id & 0x1FFFFFF = 3", "step-tokens"},
+        {"UPDATE step SET duration_ns = -duration_ns WHERE id & 0x1FFFFFF = 3", "step-times"},
+        {"UPDATE step SET start_ns = 0 WHERE id & 0x1FFFFFF = 5", "step-order"},
+        {"UPDATE step SET exposed_ns = transfer_ns + 1 WHERE id & 0x1FFFFFF = 5", "step-exposed"},
+        {"UPDATE step SET exposed_ns = -22 WHERE id & 0x1FFFFFF = 5", "step-exposed-sign"},
+        {"UPDATE step SET hits = hits + 1 WHERE id & 0x1FFFFFF = 5", "step-hits-and-misses"},
+        {"UPDATE step SET hits = -1, misses = selected + 1 WHERE id & 0x1FFFFFF = 5", "step-hits"},
+        {"UPDATE step SET selected = selected + 1, hits = hits + 1 WHERE id & 0x1FFFFFF = 5", "step-sum-selected"},
+        {"UPDATE step SET h2d_bytes = h2d_bytes + 1 WHERE id & 0x1FFFFFF = 5", "step-sum-bytes"},
+        {"UPDATE step SET h2d_bytes = -1 WHERE id & 0x1FFFFFF = 5", "step-bytes"},
+        {"UPDATE step SET transfer_ns = transfer_ns + 1 WHERE id & 0x1FFFFFF = 5", "step-sum-transfer"},
+        {"UPDATE step SET phase = 7 WHERE id & 0x1FFFFFF = 5", "step-phase"},
+        {"UPDATE step SET opens_block = 9 WHERE id & 0x1FFFFFF = 5", "step-opens"},
+        {"UPDATE step SET embed_ns = duration_ns + 1 WHERE id & 0x1FFFFFF = 5", "step-has-stages"},
+        {"UPDATE step SET kept = selected + 1 WHERE id & 0x1FFFFFF = 5", "step-kept"},
+        {"DELETE FROM step WHERE id & 0x1FFFFFF = 5", "layer-step"},
+        {"UPDATE layer_step SET ffn_ns = -5 WHERE id & 1023 = 2", "layer-times"},
+        {"UPDATE layer_step SET start_ns = start_ns + 1000000000 WHERE id & 1023 = 2", "layer-in-step"},
+        {"UPDATE layer_step SET mass = 1.5 WHERE id & 1023 = 2", "layer-mass"},
+        {"UPDATE layer_step SET hits = hits + 1 WHERE id & 1023 = 2 AND selected > 0", "layer-hits-and-misses"},
+        {"UPDATE layer_step SET kept = selected + 5 WHERE id & 1023 = 2 AND kept IS NOT NULL", "layer-kept"},
+        {"UPDATE layer_step SET h2d_ns = -1 WHERE id & 1023 = 2", "layer-transfer"},
+        {"UPDATE layer_step SET exposed_ns = h2d_ns + d2h_ns + 1 WHERE id & 1023 = 2", "layer-exposed"},
+        {"UPDATE layer_step SET selected = selected + 2, hits = hits + 2 WHERE id & 1023 = 2", "layer-sum-selected"},
+        {"DELETE FROM layer_step WHERE id & 1023 = 2", "selection-layer"},
+        {"UPDATE selection SET hits = hits + 1 WHERE id = (SELECT max(id) FROM selection)", "hits-and-misses"},
+        {"UPDATE selection SET hits = selected, misses = 0 WHERE misses > 0", "blob-hits"},
+        {"UPDATE selection SET mass = -0.1", "selection-mass"},
+        {"UPDATE selection SET opens_block = 2", "selection-counts"},
+        {"UPDATE selection SET blocks = x'ff00'", "blob"},
+        {"UPDATE selection SET selected = selected + 1, hits = hits + 1", "blob-count"},
+        {"UPDATE selection SET kept = kept - 1 WHERE kept > 0", "blob-kept"},
+        {"UPDATE oracle SET recall = 2", "oracle-recall"},
+        {"DELETE FROM selection WHERE id = (SELECT max(id) FROM selection)", "oracle-selection"},
+        {"INSERT INTO lookahead SELECT id, 1, 3, 0, 0, NULL FROM selection LIMIT 1", "lookahead-counts"},
+        {"INSERT INTO lookahead VALUES ((1 << 55) | 12345, 1, 1, 0, 0, NULL)", "lookahead-selection"},
+        {"UPDATE token SET position = -4 WHERE id = (SELECT max(id) FROM token)", "token-numbers"},
+        {"UPDATE token SET position = 1 WHERE id = (SELECT max(id) FROM token)", "token-order"},
+        {"UPDATE prompt SET token_id = -4", "prompt-numbers"},
+        {"UPDATE run SET sequences = 1", "selection-place"},
+        {"UPDATE run SET layers = 2", "layer-number"},
+        {"UPDATE run SET timing = 'guessed'", "timing-word"},
+        {"UPDATE run SET level = 'much'", "level-word"},
+        {"UPDATE run SET level = 'counters'", "selection-level"},
+        {"UPDATE run SET status = 'well'", "status-word"},
+        {"UPDATE run SET created_utc = 'yesterday'", "created-time"},
+        {"UPDATE run SET params_json = '[1]'", "params-object"},
+        {"UPDATE run SET link_gbps = -3", "run-sizes"},
+        {"UPDATE run SET link_gbps = 0", "modelled-link"},
+        {"UPDATE run SET device_slots = 0", "resident-hits"},
+        {"DELETE FROM health", "health-row"},
+        {"UPDATE health SET error = 'the disk is full'", "finished-without-error"},
+        {"INSERT INTO step SELECT id + (1 << 25), phase, tokens, opens_block, start_ns, duration_ns, embed_ns, "
+         "lm_head_ns,"
+         " sample_ns, selected, kept, hits, misses, h2d_blocks, d2h_blocks, h2d_bytes, d2h_bytes, transfer_ns, "
+         "exposed_ns"
+         " FROM step",
+         "step-run"},
+        {"INSERT INTO span VALUES (1, 1, 0, 0, 9, 1, 1, 0, -4, 0)", "span-numbers"},
+        {"INSERT INTO span VALUES (1, 1, 0, 0, 0, 77, 77, 0, 4, 0)", "span-names"},
+        {"INSERT INTO counter VALUES (1, 1, 77, 0, -10, 5)", "counter-values"},
+        {"INSERT INTO flow VALUES (1, 1, 5, 6)", "flow-spans"},
+        {"INSERT INTO note VALUES (1, 1, 5, -6, '', '')", "note-times"},
+    };
+    for (const auto& [edit, rule] : edits) {
+        std::filesystem::remove(file);
+        synthetic::RunShape shape;
+        shape.oracle = true;
+        shape.sequences = 2;
+        shape.denseLayers = 1;
+        synthetic::recordFile(file, shape);
+        change(edit);
+        EXPECT_THAT(broken(), Contains(rule)) << edit;
+    }
+}
+
+TEST_F(Check, AppliesRulesOnlyToWhatTheRunKnows) {
+    change("UPDATE step SET hits = 0, misses = 0; UPDATE layer_step SET hits = 0, misses = 0;"
+           "UPDATE selection SET hits = 0, misses = 0");
+    EXPECT_THAT(broken(), Contains("hits-and-misses"));
+    change("CREATE TABLE IF NOT EXISTS run_meta (run_id INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,"
+           " PRIMARY KEY (run_id, key)) STRICT, WITHOUT ROWID; DELETE FROM run_meta;"
+           "INSERT INTO run_meta VALUES (1, 'knows', '[\"selections\",\"bytes\",\"transfer_times\",\"exposed_times\","
+           "\"step_times\",\"stage_times\"]')");
+    EXPECT_EQ(broken(), std::vector<std::string>());
+    const RunCheck check = checkRun(TraceReader(file), 1);
+    const auto hits = std::find_if(check.rules.begin(), check.rules.end(),
+                                   [](const RuleResult& rule) { return rule.id == "hits-and-misses"; });
+    ASSERT_NE(hits, check.rules.end());
+    EXPECT_FALSE(hits->tested);
+}
+
+TEST_F(Check, CountsAllAndShowsAsManyAsAsked) {
+    change("UPDATE selection SET kept = selected + 1 WHERE kept IS NOT NULL");
+    CheckOptions options;
+    options.examples = 3;
+    const RunCheck check = checkRun(TraceReader(file), 1, options);
+    std::int64_t shown = 0;
+    for (const Violation& each : check.examples) shown += each.rule == "kept";
+    EXPECT_EQ(shown, 3);
+    for (const RuleResult& rule : check.rules)
+        if (rule.id == "kept") {
+            EXPECT_EQ(std::to_string(rule.violations),
+                      test::value(file, "SELECT count(*) FROM selection WHERE kept IS NOT NULL"));
+        }
+    EXPECT_TRUE(check.concerns(Concern::Selection));
+    EXPECT_FALSE(check.concerns(Concern::Bytes));
+    EXPECT_THAT(check.sentence(), HasSubstr("kept is at most selected, in a selection (kept)"));
+    EXPECT_THROW(checkRun(TraceReader(file), 9), Error);
+}
+
+TEST_F(Check, AbsurdNumbersEndNothing) {
+    change("UPDATE step SET selected = 9223372036854775807, hits = 9223372036854775807, misses = 9223372036854775807,"
+           " transfer_ns = -9223372036854775807, duration_ns = 9223372036854775807;"
+           "UPDATE layer_step SET h2d_bytes = 9223372036854775807, ffn_ns = 9223372036854775807, selected = -1");
+    EXPECT_THAT(broken(), Contains("step-sum-bytes"));
+}
+
+TEST(CheckDocument, NamesEveryRule) {
+    std::ifstream stream(KVSCOPE_SOURCE_DIR "/docs/trace-format.md");
+    const std::string text{std::istreambuf_iterator<char>(stream), {}};
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    synthetic::recordFile(file, {});
+    for (const RunCheck& check : checkTrace(TraceReader(file)))
+        for (const RuleResult& rule : check.rules)
+            EXPECT_THAT(text, HasSubstr("| `" + std::string(rule.id) + "` | " + std::string(rule.says) + " |"));
+}
+
+} // namespace
+} // namespace kvscope
