@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <fmt/format.h>
+#include <random>
 
 namespace kvscope::reports {
 namespace {
@@ -82,9 +83,8 @@ std::string intervalOf(const Report& report, const RunData& run, const char* qua
 std::string card(const Report& report, std::size_t index) {
     const RunData& run = report.runs[index];
     std::string out;
-    put(out,
-        "<section class=\"card\" style=\"--run:{}\"><h3>{}</h3><p>{} · {} decode steps · {}</p><div class=\"facts\">",
-        runColour(index), escaped(run.row.name), escaped(run.file), run.steps.size(),
+    put(out, "<section class=\"card {}\"><h3>{}</h3><p>{} · {} decode steps · {}</p><div class=\"facts\">",
+        runClass(index), escaped(run.row.name), escaped(run.file), run.steps.size(),
         escaped(run.row.stale ? "interrupted" : run.row.status));
     const auto fact = [&](const std::string& value, const std::string& caption) {
         put(out, "<div><b>{}</b><span>{}</span></div>", escaped(value), escaped(caption));
@@ -197,6 +197,15 @@ std::string pictureMarkup(const std::vector<Picture>& pictures) {
     return out;
 }
 
+/// What nobody can know who made the trace: 16 random bytes.
+std::string nonce() {
+    std::random_device random; // the system's own generator
+    std::string bytes;
+    for (int i = 0; i < 4; ++i)
+        for (std::uint32_t word = random(), byte = 0; byte < 4; ++byte, word >>= 8) bytes += char(word & 0xff);
+    return base64(bytes);
+}
+
 std::string definitionList() {
     std::string out = "<dl>";
     for (const Definition& definition : definitions())
@@ -231,12 +240,16 @@ std::string html(const Report& report, const std::vector<Picture>& pictures) {
     page.section("definitions", "Definitions", definitionList());
 
     std::string out = "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>"
-                      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>"
-                      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
-                      "'unsafe-inline'; script-src 'unsafe-inline'; img-src data:\"/>";
+                      "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>";
+    const std::string pass = nonce(); // no script and no style but those two are ever run
     put(out,
-        "<title>{} – KVScope report</title><style>/*<![CDATA[*/\n{}/*]]>*/</style></head><body><div class=\"frame\">",
-        escaped(report.title()), *resources::text("report/report.css"));
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; base-uri 'none'; form-action "
+        "'none'; style-src 'nonce-{0}'; script-src 'nonce-{0}'; img-src data:\"/>",
+        pass);
+    put(out,
+        "<title>{} – KVScope report</title><style nonce=\"{}\">/*<![CDATA[*/\n{}/*]]>*/</style></head><body><div "
+        "class=\"frame\">",
+        escaped(report.title()), pass, *resources::text("report/report.css"));
     put(out,
         "<nav aria-label=\"Sections\"><b>KVScope report</b>{}</nav><main><h1>{}</h1><p class=\"lead\">Written {} "
         "UTC</p>",
@@ -258,8 +271,8 @@ std::string html(const Report& report, const std::vector<Picture>& pictures) {
         "is "
         "computed from recorded events and the stated link, <span class=\"tag predicted\">predicted</span> from a "
         "replay with other settings. This page is one file and fetches nothing.</footer></main></div><div id=\"tip\" "
-        "role=\"tooltip\"></div><script>//<![CDATA[\n{}//]]>\n</script></body></html>\n",
-        *resources::text("report/report.js"));
+        "role=\"tooltip\"></div><script nonce=\"{}\">//<![CDATA[\n{}//]]>\n</script></body></html>\n",
+        pass, *resources::text("report/report.js"));
     return out;
 }
 

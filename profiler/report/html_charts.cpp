@@ -131,8 +131,7 @@ std::string legend(const Report& report) {
     if (report.runs.size() < 2) return {};
     std::string out = "<div class=\"legend\">";
     for (std::size_t run = 0; run < report.runs.size(); ++run)
-        put(out, "<span><i class=\"swatch\" style=\"background:{}\"></i>{}</span>", runColour(run),
-            escaped(report.runs[run].row.name));
+        put(out, "<span><i class=\"swatch {}\"></i>{}</span>", runClass(run), escaped(report.runs[run].row.name));
     return out + "</div>";
 }
 
@@ -200,6 +199,8 @@ std::size_t colourOf(std::string_view component) {
     return kStageNames.size() + kStepStageNames.size();
 }
 
+std::string runClass(std::size_t run) { return fmt::format("run{}", run % 6); }
+
 std::string runColour(std::size_t run) { return fmt::format("var(--run{})", run % 6); }
 
 std::string breakdownChart(const Report& report) {
@@ -254,10 +255,9 @@ std::string breakdownChart(const Report& report) {
     }
     out += "</svg><div class=\"legend\">";
     for (const std::string& component : components)
-        put(out, "<span><i class=\"swatch\" style=\"background:var(--c{})\"></i>{}</span>", colourOf(component),
-            escaped(component));
+        put(out, "<span><i class=\"swatch c{}\"></i>{}</span>", colourOf(component), escaped(component));
     if (modelled)
-        out += "<span><i class=\"swatch\" style=\"border:1.5px dashed var(--c5)\"></i>exposed transfer time, modelled: "
+        out += "<span><i class=\"swatch would\"></i>exposed transfer time, modelled: "
                "what the link would add</span>";
     return out + "</div>";
 }

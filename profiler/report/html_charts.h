@@ -15,6 +15,7 @@ std::string base64(std::string_view bytes);
 std::size_t colourOf(std::string_view component);
 /// "var(--run0)", ...; repeats after six.
 std::string runColour(std::size_t run);
+std::string runClass(std::size_t run); // of elements whose colour is the run's
 
 /// A bar per run, as long as its mean decode step, cut into components; modelled link time is drawn beside it.
 std::string breakdownChart(const Report& report);

@@ -110,6 +110,7 @@ std::string lossText(const RunData& run) {
     if (run.row.droppedSteps > 0)
         text = display(double(run.row.droppedSteps), Quantity::Count) +
                " steps were dropped while recording: sums are too small";
+    if (!run.row.error.empty()) text += (text.empty() ? "" : "; ") + ("the recording failed: " + run.row.error);
     if (run.lostGpuRecords > 0)
         text += (text.empty() ? "" : "; ") + display(double(run.lostGpuRecords), Quantity::Count) +
                 " records of GPU kernels or copies were lost: their sums are too small";

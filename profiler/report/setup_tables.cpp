@@ -84,6 +84,9 @@ Table health(const std::vector<RunData>& runs) {
                     "Whether the numbers can be trusted: what was lost, and what recording cost.");
     table.add("Status", "", [](const RunData& r) { return text(statusOf(r)); });
     table.add("Message", "", [](const RunData& r) { return text(r.row.statusMessage); });
+    if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return !run.row.error.empty(); }))
+        table.add("Recording ended by", "nothing after it is in the trace",
+                  [](const RunData& r) { return text(r.row.error); });
     table.add("Dropped steps", "not in the trace, so in no number here",
               [](const RunData& r) { return count(r.row.droppedSteps); });
     table.add("Writer time", "CPU time of the recorder's thread, beside the engine",
