@@ -1,5 +1,6 @@
 // kvscope-cli bench: runs the benchmarks of bench/.
 #include "app/cli/commands.h"
+#include "app/terminal/output.h"
 
 #include "bench/bench.h"
 #include "bench/desktop_program.h"
@@ -28,7 +29,7 @@ int run(const Arguments& arguments) {
         if (std::none_of(bench::benchmarks().begin(), bench::benchmarks().end(),
                          [&](const auto& e) { return e.name == name; }))
             throw Error(ErrorKind::BadInput, fmt::format("unknown benchmark '{}'", name), "known benchmarks: " + known);
-    const bench::Log log = [](std::string_view line) { fmt::print(stderr, "  {}\n", line); };
+    const bench::Log log = [](std::string_view line) { printErr("  {}\n", line); };
     bench::Settings settings;
     for (const std::string& setting : arguments.settings) {
         const auto equals = setting.find('=');
@@ -42,16 +43,16 @@ int run(const Arguments& arguments) {
             std::find(arguments.names.begin(), arguments.names.end(), entry.name) == arguments.names.end())
             continue;
         if (arguments.names.empty() && entry.run == nullptr && entry.runWith == nullptr) continue;
-        fmt::print(stderr, "{}: {}\n", entry.name, entry.question);
+        printErr("{}: {}\n", entry.name, entry.question);
         const auto result = entry.inDesktop            ? bench::runInDesktop(entry.name, settings)
                             : entry.run != nullptr     ? entry.run(log)
                             : entry.runWith != nullptr ? entry.runWith(settings, log)
                                                        : entry.runOnGpu(settings, log);
         if (!arguments.json)
-            for (const auto& [key, value] : result.items()) fmt::print("{} {} {}\n", entry.name, key, value.dump());
+            for (const auto& [key, value] : result.items()) printOut("{} {} {}\n", entry.name, key, value.dump());
         all[std::string(entry.name)] = result;
     }
-    if (arguments.json) fmt::print("{}\n", all.dump(2));
+    if (arguments.json) printOut("{}\n", all.dump(2));
     return 0;
 }
 

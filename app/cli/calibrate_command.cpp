@@ -3,6 +3,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/prompt_options.h"
+#include "app/terminal/output.h"
 
 #include "core/calibrate/calibrate.h"
 #include "kernels/base/error.h"
@@ -31,14 +32,13 @@ template <class Quality> double meanOf(const std::vector<Quality>& layers, doubl
 
 void printForecast(const CalibrateResult& result) {
     const ForecastReport& report = result.report;
-    fmt::print("Forecast heads: {} steps on {} queries, measured on {} queries of texts left out\n",
-               result.losses.size(), report.trainQueries, report.testQueries);
-    fmt::print("{:>5}  {:>17}  {:>24}  {:>24}\n", "layer", "KL before > after", "blocks found before > after",
-               "far attention held");
+    printOut("Forecast heads: {} steps on {} queries, measured on {} queries of texts left out\n", result.losses.size(),
+             report.trainQueries, report.testQueries);
+    printOut("{:>5}  {:>17}  {:>24}  {:>24}\n", "layer", "KL before > after", "blocks found before > after",
+             "far attention held");
     const auto line = [](const std::string& name, const ForecastQuality& before, const ForecastQuality& after) {
-        fmt::print("{:>5}  {:>8.3f} > {:>6.3f}  {:>18.1f} % > {:>4.1f} %  {:>14.1f} % > {:>4.1f} %\n", name,
-                   before.loss, after.loss, 100 * before.recall, 100 * after.recall, 100 * before.mass,
-                   100 * after.mass);
+        printOut("{:>5}  {:>8.3f} > {:>6.3f}  {:>18.1f} % > {:>4.1f} %  {:>14.1f} % > {:>4.1f} %\n", name, before.loss,
+                 after.loss, 100 * before.recall, 100 * after.recall, 100 * before.mass, 100 * after.mass);
     };
     const auto mean = [](const std::vector<ForecastQuality>& layers) {
         return ForecastQuality{meanOf(layers, &ForecastQuality::loss), meanOf(layers, &ForecastQuality::recall),
@@ -47,18 +47,18 @@ void printForecast(const CalibrateResult& result) {
     for (std::size_t layer = 0; layer < report.after.size(); ++layer)
         line(std::to_string(layer), report.before[layer], report.after[layer]);
     line("mean", mean(report.before), mean(report.after));
-    fmt::print("before: the mean of the target layer's query heads; blocks: InfLLM-V2's own choice for the same query; "
-               "held: of the exact attention beyond sink and window\n");
+    printOut("before: the mean of the target layer's query heads; blocks: InfLLM-V2's own choice for the same query; "
+             "held: of the exact attention beyond sink and window\n");
 }
 
 void printRetaining(const CalibrateResult& result) {
     const RetainingReport& report = result.retainingReport;
-    fmt::print("Retaining heads: {} steps on {} tokens, measured on {} tokens of texts left out\n",
-               result.retainingLosses.size(), report.trainTokens, report.testTokens);
-    fmt::print("{:>5}  {:>19}  {:>24}\n", "layer", "loss before > after", "best quarter before > after");
+    printOut("Retaining heads: {} steps on {} tokens, measured on {} tokens of texts left out\n",
+             result.retainingLosses.size(), report.trainTokens, report.testTokens);
+    printOut("{:>5}  {:>19}  {:>24}\n", "layer", "loss before > after", "best quarter before > after");
     const auto line = [](const std::string& name, const RetainingQuality& before, const RetainingQuality& after) {
-        fmt::print("{:>5}  {:>10.3f} > {:>6.3f}  {:>18.1f} % > {:>4.1f} %\n", name, before.loss, after.loss,
-                   100 * before.kept, 100 * after.kept);
+        printOut("{:>5}  {:>10.3f} > {:>6.3f}  {:>18.1f} % > {:>4.1f} %\n", name, before.loss, after.loss,
+                 100 * before.kept, 100 * after.kept);
     };
     const auto mean = [](const std::vector<RetainingQuality>& layers) {
         return RetainingQuality{meanOf(layers, &RetainingQuality::loss), meanOf(layers, &RetainingQuality::kept)};
@@ -66,15 +66,14 @@ void printRetaining(const CalibrateResult& result) {
     for (std::size_t layer = 0; layer < report.after.size(); ++layer)
         line(std::to_string(layer), report.before[layer], report.after[layer]);
     line("mean", mean(report.before), mean(report.after));
-    fmt::print(
-        "before: random weights; best quarter: of the tokens that a later query wants most, those that the scores "
-        "find (25 % by chance)\n");
+    printOut("before: random weights; best quarter: of the tokens that a later query wants most, those that the scores "
+             "find (25 % by chance)\n");
 }
 
 void print(const CalibrateResult& result, const std::vector<std::string>& paths) {
     if (result.forecast) printForecast(result);
     if (result.retaining) printRetaining(result);
-    for (const std::string& path : paths) fmt::print("wrote {}\n", path);
+    for (const std::string& path : paths) printOut("wrote {}\n", path);
 }
 
 Json toJson(const CalibrateResult& result, const std::vector<std::string>& paths) {
@@ -139,7 +138,7 @@ int calibrateModel(const Arguments& arguments) {
     action.clear();
     const auto paths = writeCalibration(folder, *model, result);
     if (arguments.json)
-        fmt::print("{}\n", toJson(result, paths).dump(2));
+        printOut("{}\n", toJson(result, paths).dump(2));
     else
         print(result, paths);
     return 0;
@@ -172,16 +171,28 @@ Command addCalibrate(CLI::App& app) {
         ->check(CLI::Range(0, 65536))
         ->capture_default_str();
     command->add_option("--text-file", arguments->textFile, "Text to learn from; default: built-in text and needles");
-    command->add_option("--texts", arguments->options.texts, "Pieces of text read")->capture_default_str();
-    command->add_option("--tokens", arguments->options.tokens, "Tokens of one piece")->capture_default_str();
-    command->add_option("--queries", arguments->options.queriesPerText, "Sampled positions in one piece")
+    command->add_option("--texts", arguments->options.texts, "Pieces of text read")
+        ->check(CLI::Range(1, 1 << 20))
         ->capture_default_str();
-    command->add_option("--steps", arguments->options.training.steps, "Training steps")->capture_default_str();
-    command->add_option("--batch", arguments->options.training.batch, "Queries of one step")->capture_default_str();
+    command->add_option("--tokens", arguments->options.tokens, "Tokens of one piece")
+        ->check(CLI::Range(1, 1 << 24))
+        ->capture_default_str();
+    command->add_option("--queries", arguments->options.queriesPerText, "Sampled positions in one piece")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
+    command->add_option("--steps", arguments->options.training.steps, "Training steps")
+        ->check(CLI::Range(1, 1 << 24))
+        ->capture_default_str();
+    command->add_option("--batch", arguments->options.training.batch, "Queries of one step")
+        ->check(CLI::Range(1, 1 << 20))
+        ->capture_default_str();
     command->add_option("--learning-rate", arguments->options.training.learningRate, "AdamW, constant")
+        ->check(CLI::PositiveNumber)
         ->capture_default_str();
     command->add_option("--seed", arguments->options.training.seed, "Of the order of training")->capture_default_str();
-    command->add_option("--threads", arguments->options.training.threads, "0: all cores")->capture_default_str();
+    command->add_option("--threads", arguments->options.training.threads, "0: all cores")
+        ->check(CLI::Range(0, 4096))
+        ->capture_default_str();
     command->add_option("-o,--output", arguments->folder, "Folder for the files; default: the model's own");
     command->add_flag("--json", arguments->json, "One JSON document");
     return [arguments] { return calibrateModel(*arguments); };

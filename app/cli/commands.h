@@ -20,6 +20,7 @@ Command addMethods(CLI::App& app);
 Command addReplay(CLI::App& app);
 Command addRoofline(CLI::App& app);
 Command addInsights(CLI::App& app);
+Command addCheck(CLI::App& app);
 Command addCompare(CLI::App& app);
 Command addReport(CLI::App& app);
 Command addEval(CLI::App& app);

@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
+#include "app/terminal/output.h"
 
 #include "kernels/base/error.h"
 #include "profiler/compare/compare.h"
@@ -118,32 +119,32 @@ Json toJson(const Comparison& c) {
 
 void printSide(const char* name, const std::vector<RunSample>& side) {
     for (const RunSample& sample : side)
-        fmt::print("{}  {}, run {} of {}\n", name, sample.run.name, sample.run.runId, sample.path);
+        printOut("{}  {}, run {} of {}\n", name, sample.run.name, sample.run.runId, sample.path);
 }
 
 void printRow(const ComponentDelta& d) {
-    fmt::print("{:<18} {:>12.4f} {:>12.4f} {:>+12.4f} {:>+12.4f} {:>+12.4f}\n", d.component, d.aNs / 1e6, d.bNs / 1e6,
-               d.deltaNs.value / 1e6, d.deltaNs.low / 1e6, d.deltaNs.high / 1e6);
+    printOut("{:<18} {:>12.4f} {:>12.4f} {:>+12.4f} {:>+12.4f} {:>+12.4f}\n", d.component, d.aNs / 1e6, d.bNs / 1e6,
+             d.deltaNs.value / 1e6, d.deltaNs.low / 1e6, d.deltaNs.high / 1e6);
 }
 
 void printText(const std::vector<RunSample>& a, const std::vector<RunSample>& b, const Comparison& c) {
-    fmt::print("{}.\n", c.sentence);
+    printOut("{}.\n", c.sentence);
     printSide("A", a);
     printSide("B", b);
-    for (const SettingDifference& d : c.differences) fmt::print("   {}: {} -> {}\n", d.key, d.a, d.b);
-    fmt::print(
+    for (const SettingDifference& d : c.differences) printOut("   {}: {} -> {}\n", d.key, d.a, d.b);
+    printOut(
         "median step {:.4g} ms -> {:.4g} ms; {} steps compared, left out: {} first, {} that open a block, {} not in "
         "all runs\n",
         c.aMedianNs / 1e6, c.bMedianNs / 1e6, c.steps, c.first, c.opening, c.unpaired);
-    fmt::print("\n{:<18} {:>12} {:>12} {:>12} {:>12} {:>12}\n", "ms per step, mean", "A", "B", "B - A", "from", "to");
+    printOut("\n{:<18} {:>12} {:>12} {:>12} {:>12} {:>12}\n", "ms per step, mean", "A", "B", "B - A", "from", "to");
     for (const ComponentDelta& component : c.components) printRow(component);
     printRow(c.step);
     ComponentDelta exposed = c.exposed;
     exposed.component = fmt::format("exposed, {}", a.front().run.timing);
     printRow(exposed);
-    fmt::print("\n{:<20} {:>14} {:>14}\n", "whole run", "A", "B");
-    for (const Quantity& q : c.quantities) fmt::print("{:<20} {:>14.6g} {:>14.6g} {}\n", q.name, q.a, q.b, q.unit);
-    for (const std::string& note : c.notes) fmt::print("note: {}\n", note);
+    printOut("\n{:<20} {:>14} {:>14}\n", "whole run", "A", "B");
+    for (const Quantity& q : c.quantities) printOut("{:<20} {:>14.6g} {:>14.6g} {}\n", q.name, q.a, q.b, q.unit);
+    for (const std::string& note : c.notes) printOut("note: {}\n", note);
 }
 
 int run(const Arguments& arguments) {
@@ -166,10 +167,10 @@ int run(const Arguments& arguments) {
             Json out{{"verdict", "not comparable"}, {"reasons", Json::array()}};
             for (const Obstacle& o : obstacles)
                 out["reasons"].push_back({{"reason", o.what}, {"anyway", o.mayBeIgnored}});
-            fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+            printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
         } else {
-            fmt::print(stderr, "kvscope-cli: not comparable: {}{}\n", joined(obstacles),
-                       canBeIgnored ? "; --anyway compares them nevertheless" : "");
+            printErr("kvscope-cli: not comparable: {}{}\n", joined(obstacles),
+                     canBeIgnored ? "; --anyway compares them nevertheless" : "");
         }
         return kNotComparable;
     }
@@ -183,7 +184,7 @@ int run(const Arguments& arguments) {
         out["b"] = toJson(b);
         out["exposed_is"] = a.front().run.timing;
         out["exit_status"] = status;
-        fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+        printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
         printText(a, b, comparison);
     }

@@ -1,6 +1,7 @@
 #include "app/cli/eval_chart.h"
 
 #include "app/cli/eval_results.h"
+#include "core/model/tokenizer.h"
 
 #include <algorithm>
 #include <array>
@@ -38,9 +39,18 @@ constexpr std::array kPanels{Panel{"needle_accuracy", "Needles found", true},
                              Panel{"perplexity_ratio", "Perplexity / that of full attention (lower is better)", false},
                              Panel{"mass", "Attention mass captured", true}};
 
+/// As text of an XML document; what XML has no form for is left out.
 std::string escaped(std::string_view text) {
     std::string result;
-    for (const char c : text) result += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
+    const std::string valid = toValidUtf8(text);
+    for (std::size_t i = 0; i < valid.size(); ++i) {
+        const char c = valid[i];
+        const std::string_view three = std::string_view(valid).substr(i, 3);
+        if (three == "\xef\xbf\xbe" || three == "\xef\xbf\xbf") // U+FFFE, U+FFFF
+            i += 2;
+        else if (static_cast<unsigned char>(c) >= 0x20 || c == '\n' || c == '\t')
+            result += c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '&' ? "&amp;" : std::string(1, c);
+    }
     return result;
 }
 

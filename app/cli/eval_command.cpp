@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/eval_results.h"
 #include "app/cli/long_action.h"
+#include "app/terminal/output.h"
 
 #include "core/eval/eval.h"
 #include "core/session/model_summary.h"
@@ -171,7 +172,7 @@ int run(Arguments& arguments) {
         all += rows + (rows > 0 ? 1 : 0); // full attention once more, for reference
     }
     const std::size_t found = results.rows();
-    if (found > 0) fmt::print(stderr, "{} rows of {} are there already\n", found, arguments.folder);
+    if (found > 0) printErr("{} rows of {} are there already\n", found, arguments.folder);
     const int longest = *std::max_element(arguments.contexts.begin(), arguments.contexts.end());
     std::vector<std::int32_t> text;
     if (options.textTokens > 0) text = textOf(arguments, *model, longest + options.textTokens);
@@ -196,14 +197,13 @@ int run(Arguments& arguments) {
     } catch (const Error& error) {
         action.clear();
         if (error.kind == ErrorKind::Cancelled && !arguments.folder.empty())
-            fmt::print(stderr, "{} rows are in {}; the same command goes on from there\n", results.rows(),
-                       arguments.folder);
+            printErr("{} rows are in {}; the same command goes on from there\n", results.rows(), arguments.folder);
         throw;
     }
     action.clear();
     results.finish(cases, arguments.contexts);
     if (arguments.json)
-        fmt::print("{}\n", results.document().dump(2, ' ', false, Json::error_handler_t::replace));
+        printOut("{}\n", results.document().dump(2, ' ', false, Json::error_handler_t::replace));
     else
         printEvalTable(results.document());
     return 0;
@@ -255,7 +255,9 @@ Command addEval(CLI::App& app) {
         ->check(CLI::IsMember({"cpu", "cuda"}))
         ->capture_default_str();
     sub->add_option("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s")->capture_default_str();
-    sub->add_option("--threads", options.threads, "CPU threads; 0: all cores")->capture_default_str();
+    sub->add_option("--threads", options.threads, "CPU threads; 0: all cores")
+        ->check(CLI::Range(0, 4096))
+        ->capture_default_str();
     sub->add_option("--seed", options.seed, "Of the first needle prompt; the others follow")->capture_default_str();
     sub->add_option("-o,--output", arguments->folder,
                     "Folder for eval.json, eval.csv and the chart eval.svg; rows that it holds already are not "

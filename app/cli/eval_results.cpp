@@ -1,6 +1,7 @@
 #include "app/cli/eval_results.h"
 
 #include "app/cli/eval_chart.h"
+#include "app/terminal/output.h"
 #include "core/model/whole_file.h"
 #include "core/select/method.h"
 #include "kernels/base/error.h"
@@ -109,7 +110,7 @@ constexpr Column kColumns[] = {{"perplexity", "perplexity", 10, 3},
 
 void printEvalTable(const Json& d) {
     const Json& rows = d.at("rows");
-    fmt::print(
+    printOut(
         "{} on {}; needles at {} depths, {} each, {} facts in the text; perplexity of {} tokens behind the context; "
         "link {}\n",
         d.at("model").get<std::string>(), d.at("backend").get<std::string>(),
@@ -122,7 +123,7 @@ void printEvalTable(const Json& d) {
         for (const Json& score : rows.front().at("needle_by_depth"))
             head += fmt::format("{:>5.0f}%", 100 * score.at("depth").get<double>());
     for (const Column& column : kColumns) head += fmt::format(" {:>{}}", column.title, column.width);
-    fmt::print("{}\n", head);
+    printOut("{}\n", head);
     for (const Json& row : rows) {
         const bool dense = row.at("k").is_null();
         std::string line =
@@ -134,7 +135,7 @@ void printEvalTable(const Json& d) {
                                 fmt::format("{}/{}", score.at("correct").get<int>(), score.at("prompts").get<int>()));
         for (const Column& column : kColumns)
             line += fmt::format(" {:>{}}", cell(row.at(column.key), column.digits), column.width);
-        fmt::print("{}\n", line);
+        printOut("{}\n", line);
     }
 }
 

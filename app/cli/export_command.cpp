@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/import_first.h"
 #include "app/cli/long_action.h"
+#include "app/terminal/output.h"
 
 #include "kernels/base/error.h"
 #include "profiler/export/export.h"
@@ -9,9 +10,9 @@
 #include "profiler/read/trace_reader.h"
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <iostream>
 #include <memory>
 
 namespace kvscope::cli {
@@ -20,9 +21,14 @@ namespace {
 struct Arguments {
     std::string trace, what, format = "csv", out;
     int run = 0;
+    bool spreadsheet = false;
 };
 
 ExportResult write(const Arguments& arguments, std::ostream& out, ExportOptions options) {
+    options.guardFormulas = arguments.spreadsheet;
+    if (arguments.spreadsheet && arguments.format != "csv")
+        throw Error(ErrorKind::BadInput, fmt::format("--spreadsheet has no effect on --format {}", arguments.format),
+                    "leave it out");
     if (arguments.run != 0) {
         if (!TraceReader(arguments.trace).run(arguments.run))
             throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", arguments.trace, arguments.run),
@@ -45,13 +51,18 @@ int run(const Arguments& arguments) {
     importFirst(arguments.trace);
     ExportResult result;
     if (arguments.out.empty()) {
-        std::ios::sync_with_stdio(false);
-        result = write(arguments, std::cout, {});
-        std::cout.flush();
-        if (!std::cout)
-            throw Error(ErrorKind::Storage, "cannot write to standard output",
-                        "the reader closed it or the disk is full");
+        OutStream out;
+        try {
+            result = write(arguments, out, {});
+        } catch (const Error&) {
+            if (outputFailure() != 0) return 1; // which says so
+            throw;
+        }
     } else {
+        std::error_code ignored;
+        if (std::filesystem::equivalent(arguments.trace, arguments.out, ignored))
+            throw Error(ErrorKind::BadInput, fmt::format("{} cannot be exported into itself", arguments.trace),
+                        "choose another name for -o");
         LongAction action;
         std::atomic<bool> cancelled{false};
         const std::stop_callback onStop(action.stop(), [&] { cancelled = true; });
@@ -62,7 +73,7 @@ int run(const Arguments& arguments) {
         result = write(arguments, file.stream(), options);
         file.commit();
     }
-    if (!result.note.empty()) fmt::print(stderr, "kvscope-cli: {}\n", result.note);
+    if (!result.note.empty()) printErr("kvscope-cli: {}\n", result.note);
     return 0;
 }
 
@@ -74,7 +85,9 @@ Command addExport(CLI::App& app) {
     sub->add_option("trace", arguments->trace, "The .kvtrace file, or one that can be imported")->required();
     sub->add_option("--what", arguments->what, fmt::format("{}", fmt::join(exportTableNames(), ", ")));
     sub->add_option("--format", arguments->format, "csv, jsonl or chrome-trace")->capture_default_str();
-    sub->add_option("--run", arguments->run, "Only this run of the trace; default: all");
+    sub->add_flag("--spreadsheet", arguments->spreadsheet,
+                  "CSV: put an apostrophe before text that a spreadsheet would take for a formula (=, +, -, @)");
+    sub->add_option("--run", arguments->run, "Only this run of the trace; default: all")->check(CLI::Range(1, 255));
     sub->add_option("-o,--out", arguments->out,
                     "File to write, compressed if it ends in .gz; default: standard output");
     return [arguments] { return run(*arguments); };

@@ -1,6 +1,7 @@
 // kvscope-cli import: what another profiler recorded, as a trace.
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
+#include "app/terminal/output.h"
 
 #include "kernels/base/error.h"
 #include "profiler/import/import.h"
@@ -37,12 +38,12 @@ int run(const Arguments& arguments) {
                                          {"counter_values", result.counters},
                                          {"flows", result.flows},
                                          {"remarks", result.remarks}};
-        fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+        printOut("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
         return 0;
     }
-    fmt::print("{}: {} spans, {} counter values, {} flows imported from {}\n", arguments.out, result.spans,
-               result.counters, result.flows, result.source);
-    for (const std::string& remark : result.remarks) fmt::print(stderr, "kvscope-cli: {}\n", remark);
+    printOut("{}: {} spans, {} counter values, {} flows imported from {}\n", arguments.out, result.spans,
+             result.counters, result.flows, result.source);
+    for (const std::string& remark : result.remarks) printErr("kvscope-cli: {}\n", remark);
     return 0;
 }
 

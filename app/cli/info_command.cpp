@@ -2,10 +2,12 @@
 #include "app/cli/commands.h"
 #include "app/cli/import_first.h"
 #include "app/cli/long_action.h"
+#include "app/terminal/output.h"
 
 #include "core/model/model.h"
 #include "core/select/method.h"
 #include "core/session/model_summary.h"
+#include "profiler/check/check.h"
 #include "profiler/import/import.h"
 #include "profiler/read/counters.h"
 #include "profiler/read/lookahead.h"
@@ -115,7 +117,7 @@ std::string size(const Json& bytes) {
 
 void printModel(const Json& m) {
     const auto line = [](const char* key, const std::string& value) {
-        if (!value.empty()) fmt::print("{:<16} {}\n", key, value);
+        if (!value.empty()) printOut("{:<16} {}\n", key, value);
     };
     line("model", fmt::format("{} ({}, {})", m["name"].get<std::string>(), m["family"].get<std::string>(),
                               m["architecture"].get<std::string>()));
@@ -135,23 +137,42 @@ void printModel(const Json& m) {
     if (m["forecast_heads"].get<bool>()) line("forecast heads", "yes (SparDA)");
     line("GPU backend", m["gpu_backend"]);
     for (const Json& note : m.value("notes", Json::array())) line("note", note);
-    fmt::print("methods\n");
+    printOut("methods\n");
     for (const Json& method : m["methods"]) {
         const bool applies = method["applies"];
         const std::string remark = method.value(applies ? "remark" : "needs", "");
-        fmt::print("  {:<16} {}{}\n", method["name"].get<std::string>(), applies ? "applies" : "does not apply",
-                   remark.empty() ? "" : ": " + remark);
-        if (applies && method["defaults"].size() > 0) fmt::print("  {:<16} {}\n", "", method["defaults"].dump());
+        printOut("  {:<16} {}{}\n", method["name"].get<std::string>(), applies ? "applies" : "does not apply",
+                 remark.empty() ? "" : ": " + remark);
+        if (applies && method["defaults"].size() > 0) printOut("  {:<16} {}\n", "", method["defaults"].dump());
     }
     const Json& memory = m["memory"];
-    fmt::print("memory for {} x {} tokens (--context, --batch)\n", memory["batch"].dump(),
-               memory["context_tokens"].dump());
-    fmt::print("  {:<16} {:<8} {:>12} {:>12} {:>12} {:>12} {:>8}\n", "method", "backend", "weights", "KV host",
-               "KV device", "index", "slots");
+    printOut("memory for {} x {} tokens (--context, --batch)\n", memory["batch"].dump(),
+             memory["context_tokens"].dump());
+    printOut("  {:<16} {:<8} {:>12} {:>12} {:>12} {:>12} {:>8}\n", "method", "backend", "weights", "KV host",
+             "KV device", "index", "slots");
     for (const Json& need : memory["needs"])
-        fmt::print("  {:<16} {:<8} {:>12} {:>12} {:>12} {:>12} {:>8}\n", need["method"].get<std::string>(),
-                   need["backend"].get<std::string>(), size(need["weight_bytes"]), size(need["host_kv_bytes"]),
-                   size(need["device_kv_bytes"]), size(need["index_bytes"]), need["block_slots"].dump());
+        printOut("  {:<16} {:<8} {:>12} {:>12} {:>12} {:>12} {:>8}\n", need["method"].get<std::string>(),
+                 need["backend"].get<std::string>(), size(need["weight_bytes"]), size(need["host_kv_bytes"]),
+                 size(need["device_kv_bytes"]), size(need["index_bytes"]), need["block_slots"].dump());
+}
+
+/// Null for every number that a broken rule of the format makes worthless, and how many rows break one.
+void refuseBroken(const RunCheck& check, Json& out) {
+    if (check.violations() == 0) return;
+    const std::pair<Concern, std::vector<const char*>> numbers[] = {
+        {Concern::Times, {"prefill_ms", "decode_ms", "tokens_per_s", "components"}},
+        {Concern::Tokens, {"prompt_tokens", "tokens_per_s"}},
+        {Concern::Selection, {"locality_mean", "locality_min", "hits", "misses"}},
+        {Concern::Hits, {"hits", "misses", "lookahead"}},
+        {Concern::Bytes, {"h2d_bytes", "d2h_bytes"}},
+        {Concern::Transfer, {"transfer_ms"}},
+        {Concern::Exposed, {"exposed_ms"}}};
+    for (const auto& [concern, keys] : numbers)
+        if (check.concerns(concern))
+            for (const char* key : keys)
+                if (out.contains(key)) out[key] = nullptr;
+    out["violations"] = check.violations();
+    out["violated_rules"] = check.sentence();
 }
 
 Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& progress) {
@@ -191,6 +212,7 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
              {"exposed_ms", s.exposedMs},
              {"dropped_steps", s.droppedSteps}};
     if (!run.statusMessage.empty()) out["status_message"] = run.statusMessage;
+    if (!run.error.empty()) out["error"] = run.error;
     if (run.backend == kImported) { // it has a timeline, and nothing that the numbers above count
         const SpanTotals totals = spanTotals(reader, run.runId);
         Json imported{{"run_id", run.runId},
@@ -232,6 +254,10 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
                                      {"component", part.component},
                                      {"ms", double(part.totalNs) / 1e6},
                                      {"share", part.share}});
+    CheckOptions counted;
+    counted.examples = 0;
+    counted.blobs = false; // kvscope-cli check reads those, too
+    refuseBroken(checkRun(reader, run.runId, counted), out);
     return out;
 }
 
@@ -253,16 +279,15 @@ Json describeTrace(const std::string& subject) {
 void printText(const Json& object, int indent) {
     for (const auto& [key, value] : object.items()) {
         if (value.is_array() && !value.empty() && value.front().is_object()) {
-            fmt::print("{:{}}{}\n", "", indent, key);
+            printOut("{:{}}{}\n", "", indent, key);
             for (const Json& entry : value) {
                 if (entry.size() <= 5 && !entry.contains("steps"))
-                    fmt::print("{:{}}  {}\n", "", indent, entry.dump());
+                    printOut("{:{}}  {}\n", "", indent, entry.dump());
                 else
-                    printText(entry, indent + 2), fmt::print("\n");
+                    printText(entry, indent + 2), printOut("\n");
             }
         } else {
-            fmt::print("{:{}}{:<24} {}\n", "", indent, key,
-                       value.is_string() ? value.get<std::string>() : value.dump());
+            printOut("{:{}}{:<24} {}\n", "", indent, key, value.is_string() ? value.get<std::string>() : value.dump());
         }
     }
 }
@@ -271,7 +296,7 @@ int run(const Arguments& arguments) {
     const bool trace = looksLikeTrace(arguments.subject);
     const Json out = trace ? describeTrace(arguments.subject) : describeModel(arguments);
     if (arguments.json)
-        fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+        printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
     else if (trace)
         printText(out, 0);
     else

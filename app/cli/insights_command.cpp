@@ -1,6 +1,7 @@
 // kvscope-cli insights: what a trace says about itself: exposed transfer time, and a ranked list of findings.
 #include "app/cli/commands.h"
 #include "app/cli/run_choice.h"
+#include "app/terminal/output.h"
 
 #include "kernels/base/error.h"
 #include "profiler/insights/insight.h"
@@ -120,23 +121,23 @@ std::string place(const Evidence& evidence) {
 
 void print(const InsightReport& report) {
     const ExposureReport& exposure = report.exposure;
-    fmt::print("run {}: {}\n\n{}\n  {}\n", exposure.run.runId, exposure.run.name, exposure.headline, exposure.detail);
-    if (exposure.warm.time.transferNs > 0) {
-        fmt::print("\n{:>5} {:>10} {:>10} {:>7} ", "layer", "exposed_ms", "hidden_ms", "share");
-        for (const std::string_view name : kExposureNames) fmt::print(" {:>10}", name);
-        fmt::print("   (ms, {})\n", exposure.measured ? "measured" : "modelled");
+    printOut("run {}: {}\n\n{}\n  {}\n", exposure.run.runId, exposure.run.name, exposure.headline, exposure.detail);
+    if (exposure.warm.time.transferNs > 0 && report.refusal.empty()) {
+        printOut("\n{:>5} {:>10} {:>10} {:>7} ", "layer", "exposed_ms", "hidden_ms", "share");
+        for (const std::string_view name : kExposureNames) printOut(" {:>10}", name);
+        printOut("   (ms, {})\n", exposure.measured ? "measured" : "modelled");
         for (const LayerExposure& layer : exposure.layers) {
-            fmt::print("{:>5} {:>10.3f} {:>10.3f} {:>6.1f}% ", layer.layer, inMs(layer.time.exposedNs),
-                       inMs(layer.time.hiddenNs()), 100 * layer.share);
-            for (const std::int64_t ns : layer.time.becauseNs) fmt::print(" {:>10.3f}", inMs(ns));
-            fmt::print("\n");
+            printOut("{:>5} {:>10.3f} {:>10.3f} {:>6.1f}% ", layer.layer, inMs(layer.time.exposedNs),
+                     inMs(layer.time.hiddenNs()), 100 * layer.share);
+            for (const std::int64_t ns : layer.time.becauseNs) printOut(" {:>10.3f}", inMs(ns));
+            printOut("\n");
         }
     }
-    if (report.insights.empty()) fmt::print("\nNothing stands out.\n");
+    if (report.insights.empty()) printOut("\nNothing stands out.\n");
     int rank = 0;
     for (const Insight& insight : report.insights)
-        fmt::print("\n{}. [{}] {} ({})\n   {}\n   Try: {}\n   See: {}\n", ++rank, nameOf(insight.severity),
-                   insight.title, insight.id, insight.detail, insight.advice, place(insight.evidence));
+        printOut("\n{}. [{}] {} ({})\n   {}\n   Try: {}\n   See: {}\n", ++rank, nameOf(insight.severity), insight.title,
+                 insight.id, insight.detail, insight.advice, place(insight.evidence));
 }
 
 int run(const Arguments& arguments) {
@@ -157,8 +158,9 @@ int run(const Arguments& arguments) {
                    {"detail", report.exposure.detail},
                    {"alarms", report.alarms()},
                    {"insights", std::move(list)},
-                   {"exposure", toJson(report.exposure)}};
-    fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+                   {"refusal", report.refusal.empty() ? Json(nullptr) : Json(report.refusal)},
+                   {"exposure", report.refusal.empty() ? toJson(report.exposure) : Json(nullptr)}};
+    printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
     return 0;
 }
 
@@ -169,7 +171,7 @@ Command addInsights(CLI::App& app) {
     CLI::App* sub =
         app.add_subcommand("insights", "What a recorded run says about itself: exposed transfers, findings");
     sub->add_option("trace", arguments->trace, "The .kvtrace file")->required();
-    sub->add_option("--run", arguments->run, "Run of the trace; default: the last");
+    sub->add_option("--run", arguments->run, "Run of the trace; default: the last")->check(CLI::Range(1, 255));
     sub->add_flag("--no-replay", arguments->noReplay, "Leave out findings that replay the cache (faster)");
     sub->add_flag("--json", arguments->json, "Print one JSON document, with every layer and step");
     return [arguments] { return run(*arguments); };

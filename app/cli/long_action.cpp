@@ -1,8 +1,8 @@
 #include "app/cli/long_action.h"
+#include "app/terminal/output.h"
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fmt/format.h>
@@ -11,13 +11,8 @@
 namespace kvscope::cli {
 namespace {
 
-std::stop_source interruption;
 Prints printed = Prints::Text;
-
-void onInterrupt(int) {
-    std::signal(SIGINT, SIG_DFL);
-    interruption.request_stop();
-}
+std::string remarkOfCommand;
 
 /// The seconds that a person asked for.
 std::optional<double> secondsOf(const char* wanted) {
@@ -40,18 +35,16 @@ std::optional<std::chrono::milliseconds> pauseOfLines(const char* wanted, Prints
 
 void commandPrints(Prints what) { printed = what; }
 
+void setCommandRemark(std::string remark) { remarkOfCommand = std::move(remark); }
+const std::string& commandRemark() { return remarkOfCommand; }
+
 LongAction::LongAction()
     : terminal_(isatty(STDERR_FILENO) != 0),
-      pause_(pauseOfLines(std::getenv("KVSCOPE_PROGRESS_SECONDS"), terminal_ ? Prints::Text : printed)) {
-    std::signal(SIGINT, onInterrupt);
-}
+      pause_(pauseOfLines(std::getenv("KVSCOPE_PROGRESS_SECONDS"), terminal_ ? Prints::Text : printed)) {}
 
-LongAction::~LongAction() {
-    clear();
-    std::signal(SIGINT, SIG_DFL);
-}
+LongAction::~LongAction() { clear(); }
 
-std::stop_token LongAction::stop() const { return interruption.get_token(); }
+std::stop_token LongAction::stop() const { return Interruption::token(); }
 
 Progress LongAction::part(double from, double to) {
     return [this, from, to](double fraction, std::string_view what) { show(from + (to - from) * fraction, what); };
@@ -70,12 +63,11 @@ void LongAction::show(double fraction, std::string_view what) {
     if (!terminal_) {
         if (Clock::now() - last_ < *pause_) return;
         last_ = Clock::now();
-        fmt::print(stderr, "{}\n", line);
+        printErr("{}\n", line);
         return;
     }
     if (line == shown_) return;
-    fmt::print(stderr, "\r{}\x1b[K", line);
-    std::fflush(stderr);
+    writeErrAsIs(fmt::format("\r{}\x1b[K", shownSafely(line)));
     shown_ = std::move(line);
 }
 
@@ -86,8 +78,7 @@ std::shared_ptr<const Model> loadModel(const std::string& name, const std::strin
 
 void LongAction::clear() {
     if (shown_.empty()) return;
-    fmt::print(stderr, "\r\x1b[K");
-    std::fflush(stderr);
+    writeErrAsIs("\r\x1b[K");
     shown_.clear();
 }
 

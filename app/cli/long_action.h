@@ -1,6 +1,7 @@
 // What a command that takes a while owes the person who waits: how far it is, and an end when asked for one.
 #pragma once
 
+#include "app/terminal/interruption.h"
 #include "core/model/model.h"
 #include "core/model/progress.h"
 
@@ -20,7 +21,13 @@ std::optional<std::chrono::milliseconds> pauseOfLines(const char* wanted, Prints
 /// What the command prints, for all its actions. Call it before the first.
 void commandPrints(Prints what);
 
-/// From its construction on, Ctrl-C stops the action (a second one ends the process), and progress is one line on
+/// What is well even when standard output lacks text: "the recording went on to its end". The program's last sentence
+/// says it in that case.
+void setCommandRemark(std::string remark);
+const std::string& commandRemark();
+
+/// From its construction on, Ctrl-C and the signals that end a program stop the action (a second one ends the process
+/// at once), and progress is one line on
 /// standard error: rewritten in place where that is a terminal (unless KVSCOPE_PROGRESS_SECONDS says none), elsewhere
 /// a new one after every pauseOfLines(). One at a time.
 class LongAction {
@@ -41,6 +48,7 @@ public:
 
 private:
     using Clock = std::chrono::steady_clock;
+    Interruption interruption_;
     void show(double fraction, std::string_view what);
     bool terminal_ = false;
     std::optional<Clock::duration> pause_; // between two lines, elsewhere; none: progress is not shown

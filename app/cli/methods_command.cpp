@@ -1,5 +1,6 @@
 // kvscope-cli methods: every method with its parameters, from the declarations the engine uses.
 #include "app/cli/commands.h"
+#include "app/terminal/output.h"
 
 #include "core/select/method.h"
 
@@ -46,7 +47,7 @@ void printJson() {
         for (const Parameter& parameter : method.parameters) entry["parameters"].push_back(describe(parameter));
         out.push_back(std::move(entry));
     }
-    fmt::print("{}\n", out.dump(2));
+    printOut("{}\n", out.dump(2));
 }
 
 std::string rangeOf(const Parameter& parameter) {
@@ -63,23 +64,23 @@ std::string rangeOf(const Parameter& parameter) {
 /// The tables of docs/methods.md.
 void printMarkdown() {
     for (const MethodEntry& method : methods()) {
-        fmt::print("### `{}`: {}\n\n{}\n\nSource: {}.", method.name, method.title, method.summary, method.source);
-        if (!method.needs.empty()) fmt::print(" Needs {}.", method.needs);
-        fmt::print("\n\n| key | default | range | unit | meaning |\n| --- | --- | --- | --- | --- |\n");
+        printOut("### `{}`: {}\n\n{}\n\nSource: {}.", method.name, method.title, method.summary, method.source);
+        if (!method.needs.empty()) printOut(" Needs {}.", method.needs);
+        printOut("\n\n| key | default | range | unit | meaning |\n| --- | --- | --- | --- | --- |\n");
         for (const Parameter& p : method.parameters)
-            fmt::print("| `{}` | {} | {} | {} | {} |\n", p.key, p.defaultValue, rangeOf(p), p.unit, p.help);
-        fmt::print("\n");
+            printOut("| `{}` | {} | {} | {} | {} |\n", p.key, p.defaultValue, rangeOf(p), p.unit, p.help);
+        printOut("\n");
     }
 }
 
 void printText() {
     for (const MethodEntry& method : methods()) {
-        fmt::print("{:<12} {}\n             {}\n", method.name, method.title, method.summary);
-        if (!method.needs.empty()) fmt::print("             needs {}\n", method.needs);
+        printOut("{:<12} {}\n             {}\n", method.name, method.title, method.summary);
+        if (!method.needs.empty()) printOut("             needs {}\n", method.needs);
         for (const Parameter& p : method.parameters)
-            fmt::print("    --set {}={}{}{}\n             {} ({})\n", p.key, p.defaultValue, p.unit.empty() ? "" : "  ",
-                       p.unit, p.help, rangeOf(p));
-        fmt::print("\n");
+            printOut("    --set {}={}{}{}\n             {} ({})\n", p.key, p.defaultValue, p.unit.empty() ? "" : "  ",
+                     p.unit, p.help, rangeOf(p));
+        printOut("\n");
     }
 }
 

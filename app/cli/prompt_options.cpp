@@ -14,6 +14,8 @@
 namespace kvscope::cli {
 namespace {
 
+constexpr int kLongestPrompt = 1 << 24; // tokens
+
 /// [1, 2, 3] for one sequence or [[1, 2], [3]] for several.
 std::vector<std::vector<std::int32_t>> readIds(const std::string& path) {
     const auto wrong = [&](const std::string& why) {
@@ -91,15 +93,25 @@ void addPromptOptions(CLI::App& command, PromptArguments& arguments) {
         .add_option("--prompt-trace", arguments.trace,
                     "The prompts of a recorded run, token by token: TRACE, or TRACE:RUN")
         ->type_name("TRACE[:RUN]");
-    command.add_option("--prompt-needle", arguments.needleTokens,
-                       "Built-in needle-in-a-haystack prompt of this many tokens");
-    command.add_option("--needles", arguments.needles, "Facts hidden in the needle prompt")->capture_default_str();
-    command.add_option("--needle-depth", arguments.needleDepth, "Place of the fact asked for: 0 start, 1 end")
+    CLI::Option* needle = command
+                              .add_option("--prompt-needle", arguments.needleTokens,
+                                          "Built-in needle-in-a-haystack prompt of this many tokens")
+                              ->check(CLI::Range(1, kLongestPrompt));
+    command.add_option("--needles", arguments.needles, "Facts hidden in the needle prompt")
+        ->needs(needle)
+        ->check(CLI::Range(1, 64))
         ->capture_default_str();
-    command.add_option("--prompt-document", arguments.documentTokens, "Built-in document cut to this many tokens");
+    command.add_option("--needle-depth", arguments.needleDepth, "Place of the fact asked for: 0 start, 1 end")
+        ->needs(needle)
+        ->check(CLI::Range(0.0, 1.0))
+        ->capture_default_str();
+    command.add_option("--prompt-document", arguments.documentTokens, "Built-in document cut to this many tokens")
+        ->check(CLI::Range(1, kLongestPrompt));
     command.add_flag("--chat", arguments.chat, "Put each text into the model's chat template");
     command.add_option("--system", arguments.system, "System message for the chat template");
-    command.add_option("--prompt-seed", arguments.promptSeed, "Seed of the needle prompt")->capture_default_str();
+    command.add_option("--prompt-seed", arguments.promptSeed, "Seed of the needle prompt")
+        ->needs(needle)
+        ->capture_default_str();
 }
 
 std::vector<std::vector<std::int32_t>> readPrompts(const PromptArguments& arguments, const Model& model, int batch) {

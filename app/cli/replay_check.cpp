@@ -1,4 +1,5 @@
 #include "app/cli/replay_check.h"
+#include "app/terminal/output.h"
 
 #include "profiler/compare/bootstrap.h"
 
@@ -60,37 +61,36 @@ bool CheckReport::exact() const {
 
 void printChecked(const CheckReport& report, const RunRow& run) {
     const std::vector<CheckedConfig>& checked = report.configs;
-    fmt::print("\nchecked by running {} again on {}, link times {}; each number: predicted, then really run\n",
-               report.model, run.backend, run.timing);
-    fmt::print("{:<14} {:>12} {:>9} {:>20} {:>20} {:>22} {:>8} {:>20} {:>8}\n", "policy", "cache_blocks", "GB/s",
-               "misses", "h2d_MB", "exposed_ms", "error %", "tokens/s", "error %");
+    printOut("\nchecked by running {} again on {}, link times {}; each number: predicted, then really run\n",
+             report.model, run.backend, run.timing);
+    printOut("{:<14} {:>12} {:>9} {:>20} {:>20} {:>22} {:>8} {:>20} {:>8}\n", "policy", "cache_blocks", "GB/s",
+             "misses", "h2d_MB", "exposed_ms", "error %", "tokens/s", "error %");
     const auto pair = [](auto a, auto b) { return fmt::format("{} {}", a, b); };
     const auto rounded = [](double value, int digits) { return fmt::format("{:.{}f}", value, digits); };
     for (const CheckedConfig& c : checked) {
         const ReplayConfig& p = c.predicted;
-        fmt::print("{:<14} {:>12} {:>9.4g} {:>20} {:>20} {:>22} {:>+8.2f} {:>20} {:>+8.2f}\n", p.policy, p.cacheBlocks,
-                   p.linkGbps, pair(p.misses, c.run.misses),
-                   pair(rounded(double(p.h2dBytes) / 1e6, 2), rounded(double(c.run.h2dBytes) / 1e6, 2)),
-                   pair(rounded(double(p.exposedNs) / 1e6, 3), rounded(double(c.run.exposedNs) / 1e6, 3)),
-                   errorPercent(double(p.exposedNs), double(c.run.exposedNs)),
-                   pair(rounded(p.tokensPerSecond, 1), rounded(c.run.tokensPerSecond, 1)),
-                   errorPercent(p.tokensPerSecond, c.run.tokensPerSecond));
+        printOut("{:<14} {:>12} {:>9.4g} {:>20} {:>20} {:>22} {:>+8.2f} {:>20} {:>+8.2f}\n", p.policy, p.cacheBlocks,
+                 p.linkGbps, pair(p.misses, c.run.misses),
+                 pair(rounded(double(p.h2dBytes) / 1e6, 2), rounded(double(c.run.h2dBytes) / 1e6, 2)),
+                 pair(rounded(double(p.exposedNs) / 1e6, 3), rounded(double(c.run.exposedNs) / 1e6, 3)),
+                 errorPercent(double(p.exposedNs), double(c.run.exposedNs)),
+                 pair(rounded(p.tokensPerSecond, 1), rounded(c.run.tokensPerSecond, 1)),
+                 errorPercent(p.tokensPerSecond, c.run.tokensPerSecond));
     }
     const Errors errors = tokensErrors(checked);
-    fmt::print("hits, misses and bytes: {}; error of tokens/s: {:.2f} % typical, {:.2f} % worst\n",
-               report.exact() ? "exact" : "NOT exact", errors.typical, errors.worst);
+    printOut("hits, misses and bytes: {}; error of tokens/s: {:.2f} % typical, {:.2f} % worst\n",
+             report.exact() ? "exact" : "NOT exact", errors.typical, errors.worst);
     if (report.control) {
         const Errors again = tokensErrors(checked, report.control->run.computeNs);
-        fmt::print(
-            "the recorded configuration run again: {:.1f} tokens/s instead of {:.1f} ({:+.2f} %): that much the "
-            "machine "
-            "differs now; predicted with that run's compute time, the error is {:.2f} % typical, {:.2f} % worst\n",
-            report.control->run.tokensPerSecond, report.control->predicted.tokensPerSecond,
-            errorPercent(report.control->run.tokensPerSecond, report.control->predicted.tokensPerSecond), again.typical,
-            again.worst);
+        printOut("the recorded configuration run again: {:.1f} tokens/s instead of {:.1f} ({:+.2f} %): that much the "
+                 "machine "
+                 "differs now; predicted with that run's compute time, the error is {:.2f} % typical, {:.2f} % worst\n",
+                 report.control->run.tokensPerSecond, report.control->predicted.tokensPerSecond,
+                 errorPercent(report.control->run.tokensPerSecond, report.control->predicted.tokensPerSecond),
+                 again.typical, again.worst);
     }
     if (std::any_of(checked.begin(), checked.end(), [](const CheckedConfig& c) { return !c.run.sameTokens; }))
-        fmt::print("some of the runs chose other tokens than the recorded one: another machine, or it was sampled\n");
+        printOut("some of the runs chose other tokens than the recorded one: another machine, or it was sampled\n");
 }
 
 Json checkedJson(const CheckReport& report, const RunRow& run) {

@@ -3,6 +3,7 @@
 #include "app/cli/long_action.h"
 #include "app/cli/replay_check.h"
 #include "app/cli/run_choice.h"
+#include "app/terminal/output.h"
 
 #include "core/cache/cache_policy.h"
 #include "kernels/base/error.h"
@@ -87,47 +88,47 @@ std::vector<std::pair<std::string, double>> computePartsNs(const TraceReader& re
 void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& configs,
                 const std::optional<Reproduction>& reproduction,
                 const std::vector<std::pair<std::string, double>>& computeParts) {
-    fmt::print("run {}: {}, {} decode steps, at most {} blocks at a time{}\n", trace.run.runId, trace.run.name,
-               trace.steps.size(), trace.largest, trace.shared ? ", all sequences in one pool" : "");
-    fmt::print("recorded: {}, {} hits, {} misses, {:.3f} ms exposed ({})\n", recordedCache(trace), trace.hits,
-               trace.misses, double(trace.exposedNs) / 1e6, trace.run.timing);
+    printOut("run {}: {}, {} decode steps, at most {} blocks at a time{}\n", trace.run.runId, trace.run.name,
+             trace.steps.size(), trace.largest, trace.shared ? ", all sequences in one pool" : "");
+    printOut("recorded: {}, {} hits, {} misses, {:.3f} ms exposed ({})\n", recordedCache(trace), trace.hits,
+             trace.misses, double(trace.exposedNs) / 1e6, trace.run.timing);
     if (reproduction && reproduction->differing == 0)
-        fmt::print("replayed with {}, all {} selections have the recorded hits and misses\n", reproduction->policy,
-                   reproduction->requests);
+        printOut("replayed with {}, all {} selections have the recorded hits and misses\n", reproduction->policy,
+                 reproduction->requests);
     else if (reproduction)
-        fmt::print("replayed with {}, {} of {} selections have other hits or misses than recorded\n",
-                   reproduction->policy, reproduction->differing, reproduction->requests);
+        printOut("replayed with {}, {} of {} selections have other hits or misses than recorded\n",
+                 reproduction->policy, reproduction->differing, reproduction->requests);
     double compute = 0;
     std::vector<std::string> parts;
     for (const auto& [name, ns] : computeParts) compute += ns;
     for (const auto& [name, ns] : computeParts)
         parts.push_back(fmt::format("{} {:.0f} %", name, compute > 0 ? 100 * ns / compute : 0.));
-    fmt::print("recorded compute: {:.3f} ms for {:.0f} tokens; {}\n", configs.front().computeNs / 1e6,
-               configs.front().tokens, fmt::join(parts, ", "));
-    fmt::print("{:<14} {:>10} {:>12} {:>9} {:>12} {:>10} {:>10} {:>10} {:>11} {:>12} {:>11}\n", "policy", "block_size",
-               "cache_blocks", "GB/s", "hits", "misses", "compulsory", "h2d_MB", "compute_ms", "exposed_ms*",
-               "tokens/s**");
+    printOut("recorded compute: {:.3f} ms for {:.0f} tokens; {}\n", configs.front().computeNs / 1e6,
+             configs.front().tokens, fmt::join(parts, ", "));
+    printOut("{:<14} {:>10} {:>12} {:>9} {:>12} {:>10} {:>10} {:>10} {:>11} {:>12} {:>11}\n", "policy", "block_size",
+             "cache_blocks", "GB/s", "hits", "misses", "compulsory", "h2d_MB", "compute_ms", "exposed_ms*",
+             "tokens/s**");
     for (const ReplayConfig& c : configs)
-        fmt::print("{:<14} {:>10} {:>12} {:>9.4g} {:>12} {:>10} {:>10} {:>10.2f} {:>11.3f} {:>12.3f} {:>11.1f}\n",
-                   c.policy, c.blockSize, c.cacheBlocks, c.linkGbps, c.hits, c.misses, c.compulsory,
-                   double(c.h2dBytes) / 1e6, c.computeNs / 1e6, double(c.exposedNs) / 1e6, c.tokensPerSecond);
+        printOut("{:<14} {:>10} {:>12} {:>9.4g} {:>12} {:>10} {:>10} {:>10.2f} {:>11.3f} {:>12.3f} {:>11.1f}\n",
+                 c.policy, c.blockSize, c.cacheBlocks, c.linkGbps, c.hits, c.misses, c.compulsory,
+                 double(c.h2dBytes) / 1e6, c.computeNs / 1e6, double(c.exposedNs) / 1e6, c.tokensPerSecond);
     for (const ReplayConfig& c : configs)
         if (c.prefetched)
-            fmt::print("{:<14} {:>10} {:>12} {:>9.4g} {:>35} {:>10.2f} {:>11.3f} {:>12.3f} {:>11.1f}\n", c.policy,
-                       c.blockSize, c.cacheBlocks, c.linkGbps, "loading ahead", double(c.prefetched->h2dBytes) / 1e6,
-                       c.computeNs / 1e6, double(c.prefetched->exposedNs) / 1e6, c.prefetched->tokensPerSecond);
-    fmt::print("*modelled: {} us + bytes / bandwidth per layer and step; **predicted: recorded compute time plus *\n",
-               fmt::format("{:.4g}", configs.front().linkLatencyUs));
+            printOut("{:<14} {:>10} {:>12} {:>9.4g} {:>35} {:>10.2f} {:>11.3f} {:>12.3f} {:>11.1f}\n", c.policy,
+                     c.blockSize, c.cacheBlocks, c.linkGbps, "loading ahead", double(c.prefetched->h2dBytes) / 1e6,
+                     c.computeNs / 1e6, double(c.prefetched->exposedNs) / 1e6, c.prefetched->tokensPerSecond);
+    printOut("*modelled: {} us + bytes / bandwidth per layer and step; **predicted: recorded compute time plus *\n",
+             fmt::format("{:.4g}", configs.front().linkLatencyUs));
     if (std::any_of(configs.begin(), configs.end(),
                     [&](const ReplayConfig& c) { return c.blockSize != trace.run.blockSize; }))
-        fmt::print(
+        printOut(
             "blocks of other sizes are recorded ones merged: a method would have selected larger blocks by their own "
             "scores, and attended other tokens\n");
 }
 
 void printCurves(const std::vector<Curves>& curves) {
-    fmt::print("\n{:>12}", "cache_blocks");
-    for (const Curves& c : curves) fmt::print(" {:>12}", fmt::format("{} miss %", nameOf(c.policy)));
+    printOut("\n{:>12}", "cache_blocks");
+    for (const Curves& c : curves) printOut(" {:>12}", fmt::format("{} miss %", nameOf(c.policy)));
     const int first = curves.front().total.smallest, last = curves.front().total.largest();
     constexpr int kRows = 16; // --json has every size
     int previous = -1;
@@ -135,10 +136,10 @@ void printCurves(const std::vector<Curves>& curves) {
         const int slots = first + int(std::int64_t(last - first) * row / kRows);
         if (slots == previous) continue;
         previous = slots;
-        fmt::print("\n{:>12}", slots);
-        for (const Curves& c : curves) fmt::print(" {:>12.3f}", 100 * c.total.ratio(slots));
+        printOut("\n{:>12}", slots);
+        for (const Curves& c : curves) printOut(" {:>12.3f}", 100 * c.total.ratio(slots));
     }
-    fmt::print("\n");
+    printOut("\n");
 }
 
 Json toJson(const MissCurve& curve) {
@@ -217,9 +218,9 @@ Json localityJson(const SelectionTrace& trace, const std::vector<LocalityProfile
 void printLocality(const std::vector<LocalityProfile>& profiles) {
     LocalityProfile total;
     for (const LocalityProfile& profile : profiles) total += profile;
-    fmt::print("\n{:>12} {:>18} {:>24}\n", "steps", "working set, blocks", "kept from so long ago, %");
+    printOut("\n{:>12} {:>18} {:>24}\n", "steps", "working set, blocks", "kept from so long ago, %");
     for (int i = 1; i <= total.longest(); i = i < 4 ? i + 1 : i + i / 2)
-        fmt::print("{:>12} {:>18.2f} {:>24.2f}\n", i, total.workingSet(i), 100 * total.kept(i));
+        printOut("{:>12} {:>18.2f} {:>24.2f}\n", i, total.workingSet(i), 100 * total.kept(i));
 }
 
 /// How many recorded blocks are one of each wanted size.
@@ -377,11 +378,10 @@ int run(const Arguments& arguments) {
     }
     action.clear();
     if (trace.run.droppedSteps > 0)
-        fmt::print(stderr, "kvscope-cli: {} steps of this run were dropped while recording, the replay lacks them\n",
-                   trace.run.droppedSteps);
+        printErr("kvscope-cli: {} steps of this run were dropped while recording, the replay lacks them\n",
+                 trace.run.droppedSteps);
     if (arguments.json) {
-        fmt::print("{}\n",
-                   toJson(arguments, trace, wanted, results).dump(2, ' ', false, Json::error_handler_t::replace));
+        printOut("{}\n", toJson(arguments, trace, wanted, results).dump(2, ' ', false, Json::error_handler_t::replace));
     } else {
         printTable(trace, results.configs, results.reproduction, results.computeParts);
         if (arguments.curves) printCurves(results.curves);
@@ -436,7 +436,7 @@ Command addReplay(CLI::App& app) {
     sub->add_option("--backend", arguments->backend,
                     "With --check: cpu or cuda; it must be the recorded one, which is the default")
         ->check(CLI::IsMember({"cpu", "cuda"}));
-    sub->add_option("--run", arguments->run, "Run of the trace; default: the last");
+    sub->add_option("--run", arguments->run, "Run of the trace; default: the last")->check(CLI::Range(1, 255));
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }

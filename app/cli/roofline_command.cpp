@@ -2,6 +2,7 @@
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
+#include "app/terminal/output.h"
 
 #include "bench/limits.h"
 #include "core/model/model.h"
@@ -52,25 +53,25 @@ int listGpus(const Arguments& arguments) {
     if (arguments.json) {
         Json out{{"gpus", Json::array()}};
         for (const GpuSpec& gpu : table.all()) out["gpus"].push_back(toJson(gpu));
-        fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+        printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
         return 0;
     }
-    fmt::print("{:<15} {:<34} {:>11} {:>10} {:>8} {:>11} {:>8}\n", "name", "GPU", "read GB/s", "TFLOP/s", "GiB",
-               "link GB/s", "us");
+    printOut("{:<15} {:<34} {:>11} {:>10} {:>8} {:>11} {:>8}\n", "name", "GPU", "read GB/s", "TFLOP/s", "GiB",
+             "link GB/s", "us");
     for (const GpuSpec& gpu : table.all()) {
         const auto cell = [&](const char* key, double value) {
             return fmt::format("{:.4g}{}", value, gpu.isMeasured(key) ? "*" : " ");
         };
-        fmt::print("{:<15} {:<34} {:>11} {:>10} {:>8} {:>11} {:>8}\n", gpu.name, gpu.title,
-                   cell("read_gbps", gpu.readGbps), cell("tflops", gpu.tflops), cell("memory_gib", gpu.memoryGib),
-                   cell("link_gbps", gpu.linkGbps), cell("latency_us", gpu.latencyUs));
+        printOut("{:<15} {:<34} {:>11} {:>10} {:>8} {:>11} {:>8}\n", gpu.name, gpu.title,
+                 cell("read_gbps", gpu.readGbps), cell("tflops", gpu.tflops), cell("memory_gib", gpu.memoryGib),
+                 cell("link_gbps", gpu.linkGbps), cell("latency_us", gpu.latencyUs));
     }
-    fmt::print("*measured; the others are nominal\n");
+    printOut("*measured; the others are nominal\n");
     return 0;
 }
 
 int measureHere(const Arguments& arguments) {
-    const bench::Log log = [](std::string_view line) { fmt::print(stderr, "  {}\n", line); };
+    const bench::Log log = [](std::string_view line) { printErr("  {}\n", line); };
     GpuSpec spec;
     if (arguments.measure == "cpu") {
         spec = bench::measureCpu(log);
@@ -79,16 +80,16 @@ int measureHere(const Arguments& arguments) {
             spec = bench::measureGpu(log);
         } catch (const Error& error) {
             if (arguments.measure == "gpu") throw;
-            fmt::print(stderr, "  {}: measuring the processor\n", error.what());
+            printErr("  {}: measuring the processor\n", error.what());
             spec = bench::measureCpu(log);
         }
     }
     const std::string file = arguments.table.empty() ? userGpuFile() : arguments.table;
     saveGpu(spec, file);
     if (arguments.json)
-        fmt::print("{}\n", toJson(spec).dump(2, ' ', false, Json::error_handler_t::replace));
+        printOut("{}\n", toJson(spec).dump(2, ' ', false, Json::error_handler_t::replace));
     else
-        fmt::print("'{}' ({}) is now in {}\n", spec.name, spec.title, file);
+        printOut("'{}' ({}) is now in {}\n", spec.name, spec.title, file);
     return 0;
 }
 
@@ -171,17 +172,17 @@ std::vector<Row> predictAll(const Arguments& arguments, DecodeScenario base, con
 }
 
 void printRows(const std::vector<Row>& rows) {
-    fmt::print("{:<10} {:<10} {:>8} {:>6} {:>6} {:>6} {:>9} {:>8} {:>8} {:>8} {:>10}  {}\n", "method", "KV", "context",
-               "batch", "at once", "hits", "step ms", "HBM ms", "comp ms", "link ms", "tokens/s", "bound by");
+    printOut("{:<10} {:<10} {:>8} {:>6} {:>6} {:>6} {:>9} {:>8} {:>8} {:>8} {:>10}  {}\n", "method", "KV", "context",
+             "batch", "at once", "hits", "step ms", "HBM ms", "comp ms", "link ms", "tokens/s", "bound by");
     for (const Row& row : rows) {
         const StepCost& c = row.cost;
         const bool link = row.scenario.placement != Placement::Resident;
-        fmt::print("{:<10} {:<10} {:>8} {:>6} {:>7} {:>6} {:>9} {:>8.3f} {:>8.3f} {:>8} {:>10.1f}  {}\n", row.name,
-                   nameOf(row.scenario.placement), row.scenario.context, row.scenario.batch, c.batch,
-                   link ? fmt::format("{:.3g}", row.scenario.hitRate) : "-",
-                   c.batch > 0 ? fmt::format("{:.3f}", c.stepNs / 1e6) : "-", c.hbmNs / 1e6, c.computeNs / 1e6,
-                   link ? fmt::format("{:.3f}", c.linkNs / 1e6) : "-", c.tokensPerSecond,
-                   c.batch > 0 ? nameOf(c.binding) : fmt::format("{}: not one sequence fits", nameOf(c.binding)));
+        printOut("{:<10} {:<10} {:>8} {:>6} {:>7} {:>6} {:>9} {:>8.3f} {:>8.3f} {:>8} {:>10.1f}  {}\n", row.name,
+                 nameOf(row.scenario.placement), row.scenario.context, row.scenario.batch, c.batch,
+                 link ? fmt::format("{:.3g}", row.scenario.hitRate) : "-",
+                 c.batch > 0 ? fmt::format("{:.3f}", c.stepNs / 1e6) : "-", c.hbmNs / 1e6, c.computeNs / 1e6,
+                 link ? fmt::format("{:.3f}", c.linkNs / 1e6) : "-", c.tokensPerSecond,
+                 c.batch > 0 ? nameOf(c.binding) : fmt::format("{}: not one sequence fits", nameOf(c.binding)));
     }
 }
 
@@ -193,22 +194,22 @@ struct Recorded {
 
 void printRecorded(const Recorded& recorded) {
     const auto& [run, shape, comparison] = recorded;
-    fmt::print("run {}: {}; a batch of {:.3g} at {:.0f} tokens, mean of {} decode steps\n", run.row.runId, run.row.name,
-               run.batch, run.context, run.steps);
-    fmt::print("  measured   {:>9.3f} ms {:>10.1f} tokens/s", run.stepNs / 1e6, run.tokensPerSecond);
+    printOut("run {}: {}; a batch of {:.3g} at {:.0f} tokens, mean of {} decode steps\n", run.row.runId, run.row.name,
+             run.batch, run.context, run.steps);
+    printOut("  measured   {:>9.3f} ms {:>10.1f} tokens/s", run.stepNs / 1e6, run.tokensPerSecond);
     if (run.offloaded())
-        fmt::print(", hits {:.3f}, {:.2f} MB over the link, exposed {:.3f} ms ({})", run.hitRate, run.linkBytes / 1e6,
-                   run.exposedNs / 1e6, run.row.timing);
-    fmt::print("\n  predicted  {:>9.3f} ms {:>10.1f} tokens/s", comparison.predictedNs / 1e6,
-               run.batch / comparison.predictedNs * 1e9);
+        printOut(", hits {:.3f}, {:.2f} MB over the link, exposed {:.3f} ms ({})", run.hitRate, run.linkBytes / 1e6,
+                 run.exposedNs / 1e6, run.row.timing);
+    printOut("\n  predicted  {:>9.3f} ms {:>10.1f} tokens/s", comparison.predictedNs / 1e6,
+             run.batch / comparison.predictedNs * 1e9);
     if (run.offloaded())
-        fmt::print(", {:.2f} MB over the link, exposed {:.3f} ms", comparison.predicted.linkBytes / 1e6,
-                   comparison.predicted.exposedNs / 1e6);
-    fmt::print(", bound by {}\n  predicted / measured {:.3f}: {}\n", nameOf(comparison.predicted.binding),
-               comparison.shareOfFloor, comparison.why);
+        printOut(", {:.2f} MB over the link, exposed {:.3f} ms", comparison.predicted.linkBytes / 1e6,
+                 comparison.predicted.exposedNs / 1e6);
+    printOut(", bound by {}\n  predicted / measured {:.3f}: {}\n", nameOf(comparison.predicted.binding),
+             comparison.shareOfFloor, comparison.why);
     if (run.offloaded() && !run.linkMeasured())
-        fmt::print("  the link's time is modelled in this run and in neither of the two times\n");
-    fmt::print("\n");
+        printOut("  the link's time is modelled in this run and in neither of the two times\n");
+    printOut("\n");
 }
 
 Json toJson(const Recorded& recorded) {
@@ -341,15 +342,15 @@ int predict(Arguments arguments) {
         }
         if (recorded) out["recorded"] = toJson(*recorded);
         out["configs_are"] = "predicted";
-        fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+        printOut("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
         return 0;
     }
-    fmt::print("{} on {}: {:.4g} GB/s, {:.4g} TFLOP/s, {:.4g} GiB; link {:.4g} GB/s + {:.3g} us{}\n\n", base.model.name,
-               base.gpu.title, base.gpu.readGbps, base.gpu.tflops, base.gpu.memoryGib, base.gpu.linkGbps,
-               base.gpu.latencyUs, base.gpu.isMeasured("read_gbps") ? " (measured)" : " (nominal)");
+    printOut("{} on {}: {:.4g} GB/s, {:.4g} TFLOP/s, {:.4g} GiB; link {:.4g} GB/s + {:.3g} us{}\n\n", base.model.name,
+             base.gpu.title, base.gpu.readGbps, base.gpu.tflops, base.gpu.memoryGib, base.gpu.linkGbps,
+             base.gpu.latencyUs, base.gpu.isMeasured("read_gbps") ? " (measured)" : " (nominal)");
     if (recorded) printRecorded(*recorded);
     printRows(rows);
-    fmt::print(
+    printOut(
         "all predicted: no step is faster than its bytes and operations allow; docs/roofline.md has the formulas\n");
     return 0;
 }
@@ -368,8 +369,10 @@ Command addRoofline(CLI::App& app) {
     auto* shape = sub->add_option("--shape", arguments->shape,
                                   "A published model shape, e.g. nosa-8b; an unknown name lists all");
     sub->add_option("--model", arguments->model, "Instead: a model's folder or name")->excludes(shape);
-    sub->add_option("--trace", arguments->trace, "A recorded run, beside what is predicted for it");
-    sub->add_option("--run", arguments->run, "Run of the trace; default: the last");
+    auto* trace = sub->add_option("--trace", arguments->trace, "A recorded run, beside what is predicted for it");
+    sub->add_option("--run", arguments->run, "Run of the trace; default: the last")
+        ->needs(trace)
+        ->check(CLI::Range(1, 255));
     sub->add_option("--gpu", arguments->gpu, "Entry of the GPU table; default: this machine's, else the first");
     sub->add_option("--gpus", arguments->table, "A GPU table of your own, over the built-in one");
     sub->add_flag("--list-gpus", arguments->list, "Print the GPU table");

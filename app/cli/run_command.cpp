@@ -3,6 +3,7 @@
 #include "app/cli/logits_file.h"
 #include "app/cli/long_action.h"
 #include "app/cli/prompt_options.h"
+#include "app/terminal/output.h"
 
 #include "core/session/decode_session.h"
 #include "profiler/cupti/gpu_recording.h"
@@ -11,8 +12,6 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
-#include <csignal>
-#include <cstdio>
 #include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -30,13 +29,6 @@ struct RunArguments {
     int batch = 0;
     bool verify = false, json = false, overwrite = false, noEos = false, resident = false, noCalls = false;
 };
-
-std::stop_source interruption; // Ctrl-C: end the run cleanly, keep what was recorded
-
-void onInterrupt(int) {
-    std::signal(SIGINT, SIG_DFL); // a second Ctrl-C ends the process
-    interruption.request_stop();
-}
 
 /// "96" = blocks; "256MiB" = bytes of the whole pool.
 void parseDeviceKv(const std::string& text, SessionOptions& options) {
@@ -94,28 +86,33 @@ RecordLevel parseLevel(const std::string& text) {
                 "use counters, selections or full");
 }
 
-/// Runs to the end. @return true when it was not interrupted
-bool decode(DecodeSession& session, bool stream, const Model& model, LogitsFile* logits = nullptr) {
-    session.prefill({}, interruption.get_token());
+enum class Streaming : std::uint8_t { Off, WhileRead, ToTheEnd }; // WhileRead: a run that nobody reads ends
+
+/// Runs to the end. @return true when nobody ended it before
+bool decode(DecodeSession& session, Streaming stream, const Model& model, LogitsFile* logits = nullptr) {
+    const std::stop_token stop = Interruption::token();
+    session.prefill({}, stop);
     if (logits != nullptr) logits->keep(session);
     std::size_t shown = 0;
     TokenStream text(model.tokenizer());
-    const auto print = [](const std::string& part) {
-        std::fwrite(part.data(), 1, part.size(), stdout);
-        std::fflush(stdout);
+    bool unread = false; // standard output takes nothing more
+    const auto print = [&](const std::string& part) {
+        writeOut(part);
+        unread = outputFailure() != 0;
     };
     const auto show = [&] {
-        if (!stream) return;
+        if (stream == Streaming::Off) return;
         const auto& ids = session.generated().front();
         while (shown < ids.size()) print(text.push(ids[shown++]));
     };
+    const auto wanted = [&] { return !stop.stop_requested() && !(unread && stream == Streaming::WhileRead); };
     show();
-    while (!interruption.stop_requested() && session.step()) {
+    while (wanted() && session.step()) {
         if (logits != nullptr) logits->keep(session);
         show();
     }
-    if (stream) print(text.finish() + "\n");
-    return !interruption.stop_requested();
+    if (stream != Streaming::Off) print(text.finish() + "\n");
+    return wanted();
 }
 
 nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
@@ -161,7 +158,7 @@ bool sameTokensAgain(const std::shared_ptr<const Model>& model, const std::vecto
         options.offload = offload;
         NullSink sink;
         DecodeSession session(model, prompts, options, sink);
-        if (!decode(session, false, *model)) throw Error(ErrorKind::Cancelled, "interrupted while verifying");
+        if (!decode(session, Streaming::Off, *model)) throw Error(ErrorKind::Cancelled, "interrupted while verifying");
         if (session.generated() != expected) return false;
         session.end(RunStatus::Finished);
     }
@@ -169,18 +166,16 @@ bool sameTokensAgain(const std::shared_ptr<const Model>& model, const std::vecto
 }
 
 void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
-    fmt::print(stderr, "{} tokens read in {:.0f} ms; {} decode steps in {:.0f} ms: {:.1f} tokens/s\n",
-               out["prompt_tokens"].get<int>(), out["prefill_ms"].get<double>(), out["steps"].get<int>(),
-               out["decode_ms"].get<double>(), out["tokens_per_s"].is_null() ? 0.0 : out["tokens_per_s"].get<double>());
+    printErr("{} tokens read in {:.0f} ms; {} decode steps in {:.0f} ms: {:.1f} tokens/s\n",
+             out["prompt_tokens"].get<int>(), out["prefill_ms"].get<double>(), out["steps"].get<int>(),
+             out["decode_ms"].get<double>(), out["tokens_per_s"].is_null() ? 0.0 : out["tokens_per_s"].get<double>());
     if (!out["locality_mean"].is_null())
-        fmt::print(
-            stderr,
-            "locality {:.3f} mean, {:.3f} lowest; {} hits, {} misses, {:.1f} MiB to the device, {:.1f} ms exposed "
-            "({})\n",
-            out["locality_mean"].get<double>(), out["locality_min"].get<double>(), out["hits"].get<std::int64_t>(),
-            out["misses"].get<std::int64_t>(), out["h2d_bytes"].get<double>() / 1048576,
-            out["exposed_ms"].get<double>(), out["link"].get<std::string>());
-    if (!trace.empty()) fmt::print(stderr, "recorded in {}\n", trace);
+        printErr("locality {:.3f} mean, {:.3f} lowest; {} hits, {} misses, {:.1f} MiB to the device, {:.1f} ms exposed "
+                 "({})\n",
+                 out["locality_mean"].get<double>(), out["locality_min"].get<double>(), out["hits"].get<std::int64_t>(),
+                 out["misses"].get<std::int64_t>(), out["h2d_bytes"].get<double>() / 1048576,
+                 out["exposed_ms"].get<double>(), out["link"].get<std::string>());
+    if (!trace.empty()) printErr("recorded in {}\n", trace);
 }
 
 int run(RunArguments& arguments) {
@@ -192,15 +187,14 @@ int run(RunArguments& arguments) {
         gpuRecording = std::make_unique<GpuRecording>(!arguments.noCalls, pcie);
         options.gpuTrace = gpuRecording.get();
         if (!gpuRecording->refusal().empty())
-            fmt::print(stderr,
-                       "kernels are not recorded: {}; steps, selections and transfers are, with times of the GPU's "
-                       "own timer\n",
-                       gpuRecording->refusal());
+            printErr("kernels are not recorded: {}; steps, selections and transfers are, with times of the GPU's "
+                     "own timer\n",
+                     gpuRecording->refusal());
     }
     const auto model = loadModel(arguments.model, arguments.calibration);
     for (const std::string& note : model->notes()) fmt::print(stderr, "note: {}\n", note);
     const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
-    std::signal(SIGINT, onInterrupt);
+    const Interruption interruption; // ends the run cleanly and keeps what was recorded
 
     std::unique_ptr<TraceSink> sink;
     Recorder* recorder = nullptr;
@@ -223,14 +217,17 @@ int run(RunArguments& arguments) {
     DecodeSession session(model, prompts, options, *sink);
     bool completed = false;
     try {
-        completed = decode(session, !arguments.json && prompts.size() == 1, *model, logits.get());
+        const Streaming stream = arguments.json || prompts.size() != 1 ? Streaming::Off
+                                 : arguments.trace.empty()             ? Streaming::WhileRead
+                                                                       : Streaming::ToTheEnd;
+        completed = decode(session, stream, *model, logits.get());
     } catch (const Error& error) {
         session.end(error.kind == ErrorKind::Cancelled ? RunStatus::Stopped : RunStatus::Failed, oneLine(error));
         throw;
     }
     session.end(completed ? RunStatus::Finished : RunStatus::Stopped);
     if (logits) logits->write();
-    if (gpuRecording && !gpuRecording->pcieRemark().empty()) fmt::print(stderr, "{}\n", gpuRecording->pcieRemark());
+    if (gpuRecording && !gpuRecording->pcieRemark().empty()) printErr("{}\n", gpuRecording->pcieRemark());
     auto out = report(session, *model);
     out["completed"] = completed;
     if (recorder) {
@@ -239,7 +236,10 @@ int run(RunArguments& arguments) {
         out["trace"] = arguments.trace;
         out["run_id"] = recorder->runId();
         out["dropped_steps"] = health.droppedSteps;
-        if (!health.error.empty()) throw Error(ErrorKind::Storage, health.error, "steps recorded before it are safe");
+        if (!health.error.empty())
+            throw Error(ErrorKind::Storage, health.error,
+                        health.lost ? "nothing of this run was kept" : "steps recorded before it are safe");
+        setCommandRemark(fmt::format("the run is whole in {}", arguments.trace));
     }
     options.gpuTrace = nullptr;
     bool verified = true;
@@ -248,20 +248,20 @@ int run(RunArguments& arguments) {
         out["verified"] = verified;
     }
     if (arguments.json) {
-        fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+        printOut("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     } else {
         if (prompts.size() > 1)
             for (std::size_t i = 0; i < out["text"].size(); ++i)
-                fmt::print("[{}] {}\n", i, out["text"][i].get<std::string>());
+                printOut("[{}] {}\n", i, out["text"][i].get<std::string>());
         printSummary(out, arguments.trace);
         if (arguments.verify && verified)
-            fmt::print(stderr, "verified: the same tokens without recording and with every block resident\n");
+            printErr("verified: the same tokens without recording and with every block resident\n");
     }
     if (!verified)
         throw Error(ErrorKind::Device,
                     "verification failed: the tokens differ without recording or with every block resident",
                     "this is a bug in KVScope; keep the trace and report it");
-    return completed ? 0 : 130;
+    return completed ? 0 : Interruption::exitStatus();
 }
 
 } // namespace
@@ -286,7 +286,8 @@ Command addRun(CLI::App& app) {
     sub->add_option("--top-k", arguments->session.sampling.topK, "Keep this many best tokens; 0: all");
     sub->add_option("--seed", arguments->session.sampling.seed, "Seed of the sampling");
     sub->add_option("--backend", arguments->backend, "cpu or cuda")->capture_default_str();
-    sub->add_option("--batch", arguments->batch, "Sequences decoded together; prompts are repeated to fill it");
+    sub->add_option("--batch", arguments->batch, "Sequences decoded together; prompts are repeated to fill it")
+        ->check(CLI::Range(1, 256));
     sub->add_option("--device-kv", arguments->deviceKv,
                     "Device tier: block slots per (sequence, layer, KV head), or the pool's size such as 256MiB");
     sub->add_flag("--no-offload", arguments->resident, "Keep every block on the device; nothing is transferred")
@@ -294,19 +295,24 @@ Command addRun(CLI::App& app) {
     sub->add_option("--cache-policy", arguments->session.cachePolicy,
                     "keep-selected, lru, or lru-s with infllm; default: lru when there are slots to spare");
     sub->add_option("--link", arguments->link, "Modelled link: pcie4, pcie5 or GB/s")->capture_default_str();
-    sub->add_option("--threads", arguments->session.threads, "CPU threads; 0: all cores")->capture_default_str();
-    sub->add_option("--trace", arguments->trace, "Record into this .kvtrace file; an existing trace gets another run");
-    sub->add_flag("--overwrite", arguments->overwrite, "Replace the trace file");
+    sub->add_option("--threads", arguments->session.threads, "CPU threads; 0: all cores")
+        ->check(CLI::Range(0, 4096))
+        ->capture_default_str();
+    CLI::Option* trace = sub->add_option("--trace", arguments->trace,
+                                         "Record into this .kvtrace file; an existing trace gets another run");
+    sub->add_flag("--overwrite", arguments->overwrite, "Replace the trace file")->needs(trace);
     sub->add_option("--logits", arguments->logits, "Write the logits of every step into this .safetensors file");
-    sub->add_option("--record", arguments->level, "counters, selections or full")->capture_default_str();
+    sub->add_option("--record", arguments->level, "counters, selections or full")->needs(trace)->capture_default_str();
     sub->add_flag("--no-cuda-calls", arguments->noCalls,
-                  "Leave the CUDA runtime's calls out of a recording at level full");
+                  "Leave the CUDA runtime's calls out of a recording at level full")
+        ->needs(trace);
     sub->add_option(
            "--pcie-counters", arguments->pcieCounters,
            "At level full on a GPU, its own count of PCIe bytes: pm (PM sampling), nvml, off, or auto (pm where "
            "the driver allows it, else nvml)")
+        ->needs(trace)
         ->capture_default_str();
-    sub->add_option("--name", arguments->session.name, "Name of the run in the trace");
+    sub->add_option("--name", arguments->session.name, "Name of the run in the trace")->needs(trace);
     sub->add_flag("--oracle", arguments->session.oracle,
                   "Also measure the attention mass the selection captures (slow)");
     sub->add_flag("--verify", arguments->verify,

@@ -1,12 +1,12 @@
 // kvscope-cli tokenize: what a text becomes before a model reads it.
 #include "app/cli/commands.h"
 #include "app/cli/prompt_options.h"
+#include "app/terminal/output.h"
 
 #include "core/prompt/chat_prompt.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fmt/format.h>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -46,12 +46,12 @@ int tokenize(const TokenizeArguments& arguments, bool hasText) {
         out["pieces"] = pieces;
         out["decoded"] = tokenizer.decode(ids);
         out["vocabulary"] = tokenizer.vocabSize();
-        fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
+        printOut("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
         return 0;
     }
     for (const std::int32_t id : ids)
-        fmt::print("{:>8}  {}{}\n", id, onOneLine(tokenizer.bytesOf(id)), tokenizer.isSpecial(id) ? "  special" : "");
-    fmt::print(stderr, "{} tokens of {} bytes\n", ids.size(), prompt.size());
+        printOut("{:>8}  {}{}\n", id, onOneLine(tokenizer.bytesOf(id)), tokenizer.isSpecial(id) ? "  special" : "");
+    printErr("{} tokens of {} bytes\n", ids.size(), prompt.size());
     return 0;
 }
 

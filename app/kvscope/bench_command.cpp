@@ -2,6 +2,7 @@
 #include "app/kvscope/commands.h"
 
 #include "app/kvscope/offscreen.h"
+#include "app/terminal/output.h"
 #include "bench/ui/ui_bench.h"
 #include "kernels/base/error.h"
 
@@ -30,8 +31,8 @@ int runBench(int& argc, char** argv, const BenchOptions& options) {
     if (qEnvironmentVariableIsEmpty("QT_SCALE_FACTOR")) qputenv("QT_SCALE_FACTOR", "1");
     nameApplication();
     const QApplication application(argc, argv);
-    const auto result = entry->run(settings, [](std::string_view line) { fmt::print(stderr, "  {}\n", line); });
-    fmt::print("{}\n", result.dump(2));
+    const auto result = entry->run(settings, [](std::string_view line) { printErr("  {}\n", line); });
+    printOut("{}\n", result.dump(2));
     return 0;
 }
 

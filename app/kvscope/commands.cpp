@@ -1,25 +1,33 @@
 #include "app/kvscope/commands.h"
 
 #include "app/kvscope/offscreen.h"
+#include "app/terminal/interruption.h"
+#include "app/terminal/output.h"
 #include "kernels/base/error.h"
 #include "ui/output/render.h"
 #include "ui/output/report.h"
+#include "ui/session/session_controller.h"
 #include "ui/window/main_window.h"
 
 #include <QApplication>
+#include <QDeadlineTimer>
 #include <QElapsedTimer>
 #include <QFileInfo>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <fmt/format.h>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <unistd.h>
 
 namespace kvscope::app {
 namespace {
+
+constexpr std::chrono::seconds kLongestEnd{10};
 
 /// Milliseconds since the kernel started this process; -1 when it does not say.
 double processAgeMs() {
@@ -64,19 +72,36 @@ void useOffscreenPlatform() {
     qunsetenv("QT_SCREEN_SCALE_FACTORS"); // the size asked for is the size written
     // That platform warns about things a picture does not need; stderr is for our own one line.
     qInstallMessageHandler([](QtMsgType type, const QMessageLogContext&, const QString& text) {
-        if (type == QtCriticalMsg || type == QtFatalMsg) fmt::print(stderr, "kvscope: {}\n", text.toStdString());
+        if (type == QtCriticalMsg || type == QtFatalMsg) printErr("kvscope: {}\n", text.toStdString());
     });
 }
 
 QString absolute(const std::string& path) { return QFileInfo(QString::fromLocal8Bit(path.c_str())).absoluteFilePath(); }
 
+/// GUI thread: asked from outside to end. Sessions are stopped as by a person, so their runs say `stopped` and their
+/// traces are whole; nobody is asked, for nobody may be there. A session that does not end in time is left to its fate.
+void endOrderly() {
+    const auto isActive = [](const ui::SessionController* session) {
+        return session->state() != ui::SessionController::State::Idle;
+    };
+    QList<ui::SessionController*> sessions;
+    for (const QWidget* window : QApplication::topLevelWidgets())
+        sessions += window->findChildren<ui::SessionController*>();
+    for (ui::SessionController* session : sessions) session->stop();
+    const QDeadlineTimer limit(kLongestEnd);
+    while (std::any_of(sessions.begin(), sessions.end(), isActive) && !limit.hasExpired()) {
+        QCoreApplication::processEvents(QEventLoop::ExcludeUserInputEvents); // sessions say so when they are over
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    QCoreApplication::exit(Interruption::exitStatus());
+}
+
 int runDesktop(int& argc, char** argv, const DesktopOptions& options) {
     for (const std::string& file : options.files) requireFile(file);
     if (qEnvironmentVariableIsEmpty("QT_QPA_PLATFORM") && qEnvironmentVariableIsEmpty("DISPLAY") &&
         qEnvironmentVariableIsEmpty("WAYLAND_DISPLAY")) {
-        fmt::print(stderr,
-                   "kvscope: there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set); use 'kvscope render', "
-                   "'kvscope report' or kvscope-cli here\n");
+        printErr("kvscope: there is no display (neither DISPLAY nor WAYLAND_DISPLAY is set); use 'kvscope render', "
+                 "'kvscope report' or kvscope-cli here\n");
         return 2;
     }
     nameApplication();
@@ -85,11 +110,15 @@ int runDesktop(int& argc, char** argv, const DesktopOptions& options) {
     if (!options.theme.empty()) window.setTheme(QString::fromStdString(options.theme));
     if (qEnvironmentVariableIsSet("KVSCOPE_STARTUP_TIMING"))
         QObject::connect(&window, &ui::MainWindow::firstPainted, &window,
-                         [] { fmt::print(stderr, "first paint after {:.0f} ms\n", processAgeMs()); });
+                         [] { printErr("first paint after {:.0f} ms\n", processAgeMs()); });
     window.show();
     QStringList files;
     for (const std::string& file : options.files) files << absolute(file);
     QObject::connect(&window, &ui::MainWindow::firstPainted, &window, [&window, files] { window.openFiles(files); });
+    const Interruption interruption;
+    const std::stop_callback onStop(Interruption::token(), [&application] {
+        QMetaObject::invokeMethod(&application, endOrderly, Qt::QueuedConnection);
+    });
     return QApplication::exec();
 }
 

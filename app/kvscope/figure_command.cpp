@@ -2,6 +2,7 @@
 #include "app/kvscope/commands.h"
 
 #include "app/kvscope/offscreen.h"
+#include "app/terminal/output.h"
 #include "kernels/base/error.h"
 #include "ui/figures/figure.h"
 #include "ui/figures/figure_drawing.h"
@@ -33,11 +34,11 @@ int list(const FigureOptions& options) {
             all.push_back(std::move(one));
             continue;
         }
-        fmt::print("{:<20} {} ({})\n", entry.id, entry.title, entry.redraws);
+        printOut("{:<20} {} ({})\n", entry.id, entry.title, entry.redraws);
         if (!judged || !why.empty())
-            fmt::print("{:<20}   {}{}\n", "", judged ? "not from these: " + why + "; " : "", entry.needs);
+            printOut("{:<20}   {}{}\n", "", judged ? "not from these: " + why + "; " : "", entry.needs);
     }
-    if (options.json) fmt::print("{}\n", all.dump(2));
+    if (options.json) printOut("{}\n", all.dump(2));
     return 0;
 }
 
@@ -65,7 +66,7 @@ int runFigure(int& argc, char** argv, const FigureOptions& options) {
             throw Error(ErrorKind::Storage, fmt::format("cannot write {}: {}", options.csv, std::strerror(errno)),
                         "choose a folder that exists and is writable");
     }
-    fmt::print("{}\n", data.note);
+    printOut("{}\n", data.note);
     return 0;
 }
 

@@ -1,16 +1,21 @@
 // kvscope: the desktop, and its pictures and reports without a display.
 #include "app/kvscope/commands.h"
+#include "app/terminal/output.h"
 
 #include "kernels/base/error.h"
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <exception>
-#include <fmt/format.h>
 #include <new>
+#include <sstream>
 
-int main(int argc, char** argv) {
-    using namespace kvscope;
+namespace {
+
+using namespace kvscope;
+
+/// The exit status, but for what standard output may lack.
+int runProgram(int argc, char** argv) {
     CLI::App parser{
         "KVScope: run a model with sparse attention and KV-cache offloading, watch it, and take its trace apart.",
         "kvscope"};
@@ -48,11 +53,11 @@ int main(int argc, char** argv) {
         ->check(CLI::IsMember({"light", "dark"}))
         ->capture_default_str();
     renderCommand->add_option("--compare", render.compare, "A second trace to compare with")->type_name("TRACE");
-    renderCommand->add_option("--step", render.step, "Where the cursor is: step");
-    renderCommand->add_option("--layer", render.layer, "Layer of the cursor");
-    renderCommand->add_option("--kv-head", render.kvHead, "KV head of the cursor");
-    renderCommand->add_option("--sequence", render.sequence, "Sequence of the cursor");
-    renderCommand->add_option("--block", render.block, "KV block of the cursor");
+    renderCommand->add_option("--step", render.step, "Where the cursor is: step")->check(CLI::NonNegativeNumber);
+    renderCommand->add_option("--layer", render.layer, "Layer of the cursor")->check(CLI::NonNegativeNumber);
+    renderCommand->add_option("--kv-head", render.kvHead, "KV head of the cursor")->check(CLI::NonNegativeNumber);
+    renderCommand->add_option("--sequence", render.sequence, "Sequence of the cursor")->check(CLI::NonNegativeNumber);
+    renderCommand->add_option("--block", render.block, "KV block of the cursor")->check(CLI::NonNegativeNumber);
     renderCommand->add_flag("--window", render.window, "The whole window with the view in front (.png)");
     renderCommand->add_option("-o,--output", render.output, "Picture to write: .png, .svg or .pdf")
         ->required()
@@ -77,8 +82,13 @@ int main(int argc, char** argv) {
     try {
         parser.parse(argc, argv);
     } catch (const CLI::ParseError& error) {
-        if (error.get_exit_code() == 0) return parser.exit(error); // --help, --version
-        fmt::print(stderr, "kvscope: {}; see kvscope --help\n", error.what());
+        if (error.get_exit_code() == 0) { // --help, --version
+            std::ostringstream text;
+            const int status = parser.exit(error, text, text);
+            writeOut(text.str());
+            return status;
+        }
+        printErr("kvscope: {}; see kvscope --help\n", error.what());
         return 2;
     }
     try {
@@ -88,11 +98,19 @@ int main(int argc, char** argv) {
         if (!bench.name.empty()) return app::runBench(argc, argv, bench);
         return app::runDesktop(argc, argv, desktop);
     } catch (const Error& error) {
-        fmt::print(stderr, "kvscope: {}\n", oneLine(error));
+        printErr("kvscope: {}\n", oneLine(error));
     } catch (const std::bad_alloc&) {
-        fmt::print(stderr, "kvscope: out of memory; close other programs or use a smaller picture\n");
+        printErr("kvscope: out of memory; close other programs or use a smaller picture\n");
     } catch (const std::exception& error) {
-        fmt::print(stderr, "kvscope: {}\n", error.what());
+        printErr("kvscope: {}\n", error.what());
     }
     return 1;
+}
+
+} // namespace
+
+int main(int argc, char** argv) {
+    prepareOutput();
+    const int status = runProgram(argc, argv);
+    return statusAfterOutput(status, "kvscope");
 }

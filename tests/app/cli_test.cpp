@@ -327,7 +327,7 @@ TEST_F(Cli, EveryMistakeGetsOneSentenceThatNamesItAndTheMend) {
         {with({"--device-kv", "1"}), "at least --device-kv"},
         {with({"--no-offload", "--cache-policy", "lru"}), "no effect with --no-offload"},
         {with({"--batch", "100000"}), "256"},
-        {with({"--record", "most"}), "selections"},
+        {with({"--trace", path("most.kvtrace"), "--record", "most"}), "selections"},
         {with({"--trace", path("no/such/folder/a.kvtrace")}), "a.kvtrace"},
         {with({"--trace", path("text.kvtrace")}), "text.kvtrace"},
         {{"export", path("none.kvtrace"), "--what", "steps"}, "none.kvtrace"},

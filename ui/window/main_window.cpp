@@ -89,7 +89,7 @@ bool isNoTrace(const QString& path) {
 
 MainWindow::MainWindow(Settings settings, QWidget* parent)
     : QMainWindow(parent), settings_(std::move(settings)), saved_(settings_.load()),
-      workspace_(std::make_unique<Workspace>()), controller_(std::make_unique<SessionController>(*workspace_)),
+      workspace_(std::make_unique<Workspace>()), controller_(std::make_unique<SessionController>(*workspace_, this)),
       reportProgram_(QCoreApplication::applicationFilePath()) {
     // Before anything is made: what is made under the system's font would keep its size, beside what is made later.
     if (isTheOnly(*this)) Theme::apply(*qApp, Theme::byId(saved_.theme));

@@ -1,0 +1,23 @@
+// Ctrl-C (SIGINT), SIGTERM and SIGHUP as one stop token: whoever ends a program from outside gets an orderly end.
+#pragma once
+
+#include <stop_token>
+
+namespace kvscope {
+
+/// While one lives, the first of these signals requests the stop and a second one of the same kind ends the process.
+/// A signal that was ignored when the program began (SIGHUP under nohup) stays ignored. The token is the same for all:
+/// once stopped, the process stays stopped. One thread makes and destroys them.
+class Interruption {
+public:
+    Interruption();
+    ~Interruption(); // the signals do again what they did before the outermost one
+    Interruption(const Interruption&) = delete;
+    Interruption& operator=(const Interruption&) = delete;
+
+    static std::stop_token token();
+    /// 128 + the signal that came, as a shell reports it; 130 if none did.
+    static int exitStatus();
+};
+
+} // namespace kvscope

@@ -1,0 +1,103 @@
+// kvscope-cli check, and numbers that are refused where rows break rules of the format.
+#include "tests/app/cli_fixture.h"
+
+#include <gmock/gmock.h>
+
+namespace kvscope {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class CheckCli : public test::CliFixture {
+protected:
+    CheckCli() { record(trace, {"--prompt-needle", "1200", "--max-new-tokens", "8"}); }
+    std::string trace = path("run.kvtrace");
+};
+
+TEST_F(CheckCli, AGoodTraceBreaksNoRule) {
+    const test::Finished result = test::cli({"check", trace});
+    EXPECT_EQ(result.status, 0) << result.out;
+    EXPECT_THAT(result.out, HasSubstr("0 violations; "));
+    EXPECT_THAT(result.out, HasSubstr("could not be tested"));
+    EXPECT_EQ(jsonOf({"check", trace}).at("violations"), 0);
+    EXPECT_FALSE(jsonOf({"info", trace}).at("runs").at(0).contains("violations"));
+}
+
+TEST_F(CheckCli, EveryViolationIsALineAndAStatus) {
+    test::executeSql(trace, "UPDATE selection SET kept = 3 * selected WHERE id = (SELECT max(id) FROM selection);"
+                            "UPDATE step SET tokens = -944 WHERE id & 0x1FFFFFF = 3");
+    const test::Finished result = test::cli({"check", trace});
+    EXPECT_EQ(result.status, 3);
+    EXPECT_THAT(result.out, HasSubstr("run 1, step 3: tokens is -944 (step-tokens: "));
+    EXPECT_THAT(result.out, HasSubstr("KV head 1: kept is "));
+    const nlohmann::json document = jsonOf({"check", trace}, 3);
+    EXPECT_GE(document.at("violations").get<int>(), 2);
+    EXPECT_EQ(document.at("checks").at(1).at("run_id"), 1);
+    EXPECT_THAT(test::cli({"check", trace, "--limit", "-1"}).err, HasSubstr("--limit"));
+}
+
+TEST_F(CheckCli, NumbersThatMeanNothingAreNotGiven) {
+    test::executeSql(trace,
+                     "UPDATE selection SET kept = 3 * selected; UPDATE step SET tokens = -944, exposed_ns = -22;");
+    const nlohmann::json run = jsonOf({"info", trace}).at("runs").at(0);
+    for (const char* refused : {"locality_mean", "locality_min", "tokens_per_s", "exposed_ms"})
+        EXPECT_TRUE(run.at(refused).is_null()) << refused << ": " << run.at(refused);
+    EXPECT_FALSE(run.at("h2d_bytes").is_null()) << "it is not concerned";
+    EXPECT_GT(run.at("violations").get<int>(), 3);
+    const nlohmann::json insights = jsonOf({"insights", trace});
+    EXPECT_TRUE(insights.at("exposure").is_null());
+    EXPECT_THAT(insights.at("headline").get<std::string>(), HasSubstr("No statement"));
+    ASSERT_GE(insights.at("insights").size(), 1u);
+    EXPECT_EQ(insights.at("insights").at(0).at("id"), "broken-rules");
+    const test::Finished text = test::cli({"insights", trace});
+    EXPECT_EQ(text.status, 0);
+    EXPECT_THAT(text.out, HasSubstr("break rules of its format"));
+    EXPECT_THAT(text.out, Not(HasSubstr("-0.0")));
+}
+
+class RefusedOptions : public test::CliFixture {
+protected:
+    static std::string refusal(const std::vector<std::string>& arguments) {
+        const test::Finished result = test::cli(arguments);
+        EXPECT_THAT(result.status, AnyOf(1, 2)) << testing::PrintToString(arguments);
+        EXPECT_EQ(test::linesOf(result.err).size(), 1u) << result.err;
+        return result.err;
+    }
+};
+
+TEST_F(RefusedOptions, ThatWouldHaveNoEffectOrMakeNoSense) {
+    EXPECT_THAT(refusal({"roofline", "--run", "5"}), HasSubstr("--run requires --trace"));
+    EXPECT_THAT(refusal({"run", "--prompt-needle", "1200", "--needles", "-1"}), HasSubstr("--needles"));
+    EXPECT_THAT(refusal({"run", "--prompt", "a", "--needles", "2"}), HasSubstr("--needles requires --prompt-needle"));
+    EXPECT_THAT(refusal({"run", "--prompt-needle", "-5"}), HasSubstr("--prompt-needle"));
+    EXPECT_THAT(refusal({"run", "--prompt", "a", "--overwrite"}), HasSubstr("--overwrite requires --trace"));
+    EXPECT_THAT(refusal({"run", "--prompt", "a", "--record", "full"}), HasSubstr("--record requires --trace"));
+    EXPECT_THAT(refusal({"run", "--prompt", "a", "--batch", "-3"}), HasSubstr("--batch"));
+    EXPECT_THAT(refusal({"run", "--prompt", "a", "--threads", "-3"}), HasSubstr("--threads"));
+    EXPECT_THAT(refusal({"calibrate", "--steps", "-3"}), HasSubstr("--steps"));
+    record(path("run.kvtrace"), {"--prompt", "one two", "--max-new-tokens", "3"});
+    const std::string trace = path("run.kvtrace");
+    EXPECT_THAT(refusal({"insights", trace, "--run", "-2"}), HasSubstr("--run"));
+    EXPECT_THAT(refusal({"export", trace, "--what", "steps", "--format", "jsonl", "--spreadsheet"}),
+                HasSubstr("--spreadsheet"));
+    EXPECT_THAT(refusal({"export", trace, "--what", "steps", "-o", trace}), HasSubstr("into itself"));
+}
+
+#ifdef KVSCOPE_DESKTOP
+TEST_F(RefusedOptions, OfPicturesThatPointAtNothing) {
+    record(path("run.kvtrace"), {"--prompt", "one two", "--max-new-tokens", "3"});
+    const auto render = [&](const std::string& option, const std::string& value) {
+        return test::runProcess({KVSCOPE_DESKTOP, "render", path("run.kvtrace"), "--view", "locality", option, value,
+                                 "-o", path("view.png")});
+    };
+    EXPECT_THAT(render("--step", "99999999").err, HasSubstr("the run has no step 99999999; choose 0 to 2"));
+    EXPECT_THAT(render("--layer", "99").err, HasSubstr("the run has no layer 99"));
+    EXPECT_THAT(render("--kv-head", "-4").err, HasSubstr("--kv-head"));
+    EXPECT_EQ(render("--step", "2").status, 0);
+}
+#endif
+
+} // namespace
+} // namespace kvscope

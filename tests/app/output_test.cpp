@@ -1,0 +1,209 @@
+// What the programs say where it cannot be written, and what they say of strangers' text on a terminal.
+#include "app/terminal/output.h"
+#include "tests/app/cli_fixture.h"
+
+#include <gmock/gmock.h>
+#include <pty.h>
+#include <sys/resource.h>
+
+namespace kvscope {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(ShownSafely, EscapesWhatATerminalObeysAndNothingElse) {
+    EXPECT_EQ(shownSafely("plain, tab\t, line\n, \xc3\xbc, \xe2\x82\xac, \xf0\x9f\x8e\x89"),
+              "plain, tab\t, line\n, \xc3\xbc, \xe2\x82\xac, \xf0\x9f\x8e\x89");
+    EXPECT_EQ(shownSafely("\x1b[31mred\x1b[0m"), "\\u001b[31mred\\u001b[0m");
+    EXPECT_EQ(shownSafely(std::string_view("a\0b\rc\x7f", 6)), "a\\u0000b\\u000dc\\u007f");
+    EXPECT_EQ(shownSafely("\xc2\x9b"
+                          "2J\xc2\x85\xc2\xa0"),
+              "\\u009b2J\\u0085\xc2\xa0")
+        << "C1 ends below U+00A0";
+    EXPECT_EQ(shownSafely("\xe2\x80\xaegnp.exe\xe2\x81\xa6\xd8\x9c"), "\\u202egnp.exe\\u2066\\u061c");
+    EXPECT_EQ(shownSafely("\x9b"
+                          "31m\xc3"),
+              "\\x9b31m\\xc3")
+        << "bytes that are no UTF-8";
+    EXPECT_EQ(shownSafely("\xed\xa0\x80\xc0\xaf"), "\\xed\\xa0\\x80\\xc0\\xaf") << "surrogates and overlong forms";
+}
+
+class OutputCli : public test::CliFixture {
+protected:
+    static std::string quoted(const std::string& text) { return "'" + text + "'"; }
+    /// Through a shell, with its redirections. @return the exit status
+    int shell(const std::string& command) const {
+        const int status = std::system((command + " 2>" + quoted(path("err"))).c_str());
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    std::string said() const {
+        std::ifstream file(path("err"));
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+    static std::string program() { return quoted(KVSCOPE_CLI); }
+    std::string trace(const std::string& name = "run.kvtrace") const {
+        record(path(name), {"--prompt", "one two three", "--max-new-tokens", "30"}); // enough to compare
+        return quoted(path(name));
+    }
+    static std::string decode() { return program() + " run --prompt 'one two three' --ignore-eos --max-new-tokens "; }
+
+    /// The command's own words on a terminal.
+    std::string onTerminal(const std::vector<std::string>& arguments) const {
+        int master = -1;
+        const pid_t child = forkpty(&master, nullptr, nullptr, nullptr);
+        if (child == 0) {
+            std::vector<char*> words{const_cast<char*>(KVSCOPE_CLI)};
+            for (const std::string& argument : arguments) words.push_back(const_cast<char*>(argument.c_str()));
+            words.push_back(nullptr);
+            setenv("KVSCOPE_PROGRESS_SECONDS", "0", 1);
+            execv(words[0], words.data());
+            _exit(127);
+        }
+        std::string all;
+        std::array<char, 4096> buffer{};
+        for (ssize_t got; (got = read(master, buffer.data(), buffer.size())) > 0;)
+            all.append(buffer.data(), std::size_t(got));
+        close(master);
+        int status = 0;
+        waitpid(child, &status, 0);
+        EXPECT_EQ(WIFEXITED(status) ? WEXITSTATUS(status) : -1, 0) << all;
+        return all;
+    }
+};
+
+TEST_F(OutputCli, AFullDeviceUnderStandardOutputIsAFailureThatIsSaid) {
+    const std::string file = trace();
+    for (const std::string& command :
+         {"info " + file, "info --json " + file, "insights " + file, "insights --json " + file,
+          std::string("methods --json"), std::string("methods"), "export " + file + " --what steps", "replay " + file,
+          "compare " + file + " " + file, std::string("roofline"), std::string("--help"), std::string("info nosa-tiny"),
+          std::string("tokenize --text hello")}) {
+        const int status = shell(program() + " " + command + " >/dev/full");
+        EXPECT_EQ(status, 1) << command;
+        EXPECT_THAT(said(), HasSubstr("No space left on device")) << command;
+    }
+}
+
+TEST_F(OutputCli, AClosedStandardOutputIsAFailure) {
+    EXPECT_EQ(shell(program() + " methods >&-"), 1);
+    EXPECT_THAT(said(), HasSubstr("standard output"));
+}
+
+TEST_F(OutputCli, AStandardErrorThatCannotBeWrittenEndsNothing) {
+    const std::string file = trace();
+    for (const char* where : {"/dev/full", "&-"}) {
+        const auto status = [&](const std::string& arguments) {
+            return shell("(" + program() + " " + arguments + " >" + quoted(path("out")) + " 2>" + where + ")");
+        };
+        EXPECT_EQ(status("info " + quoted(path("absent.kvtrace"))), 1) << where;
+        EXPECT_EQ(status("no-such-command"), 2) << where;
+        EXPECT_EQ(status("tokenize --text hello"), 0) << where;
+        EXPECT_EQ(status("run --prompt 'one two' --max-new-tokens 3"), 0) << where;
+        EXPECT_EQ(status("run --prompt 'one two' --max-new-tokens 3 --trace " + quoted(path("run.kvtrace"))), 0);
+        EXPECT_EQ(status("export " + file + " --what kernels"), 0) << where << ": it has a note to write";
+    }
+}
+
+TEST_F(OutputCli, AReaderThatHasSeenEnoughEndsADecodeAndNoRecording) {
+    EXPECT_EQ(shell("bash -c \"" + decode() + "14000 | head -c 10 >/dev/null; exit \\${PIPESTATUS[0]}\""), 141);
+    const std::string file = path("whole.kvtrace");
+    EXPECT_EQ(shell("bash -c \"" + decode() + "300 --trace '" + file +
+                    "' | head -c 10 >/dev/null; exit \\${PIPESTATUS[0]}\""),
+              141);
+    EXPECT_THAT(said(), HasSubstr("the run is whole in " + file));
+    const nlohmann::json run = jsonOf({"info", file}).at("runs").at(0);
+    EXPECT_EQ(run.at("status"), "finished");
+    EXPECT_EQ(run.at("decode_steps"), 299);
+}
+
+TEST_F(OutputCli, AFileAtItsLargestSizeIsAFailureAndNoSignal) {
+    EXPECT_EQ(shell("(ulimit -f 1; " + program() + " methods --json >" + quoted(path("out")) + ")"), 1);
+    EXPECT_THAT(said(), HasSubstr("File too large"));
+    const int status =
+        shell("(ulimit -f 256; " + decode() + "4000 --trace " + quoted(path("cut.kvtrace")) + " >/dev/null)");
+    EXPECT_EQ(status, 1);
+    EXPECT_THAT(said(), HasSubstr("cut.kvtrace"));
+}
+
+TEST_F(OutputCli, SignalsEndARunAsCtrlCDoes) {
+    for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+        const std::string file = path(fmt::format("signal{}.kvtrace", number));
+        test::Process run({KVSCOPE_CLI, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens", "14000",
+                           "--trace", file});
+        ASSERT_TRUE(run.waitForOutput(" ")) << number;
+        run.signal(number);
+        const test::Finished result = run.wait();
+        EXPECT_EQ(result.status, 128 + number) << result.err;
+        const nlohmann::json info = jsonOf({"info", file}).at("runs").at(0);
+        EXPECT_EQ(info.at("status"), "stopped") << number;
+        for (const char* companion : {"-wal", "-shm", "-lock"})
+            EXPECT_FALSE(std::filesystem::exists(file + companion)) << companion;
+    }
+}
+
+TEST_F(OutputCli, AHangUpThatIsIgnoredFromTheStartStaysIgnored) {
+    const std::string file = path("nohup.kvtrace");
+    test::Process run({"/usr/bin/env", "--ignore-signal=HUP", KVSCOPE_CLI, "run", "--prompt", "one two three",
+                       "--ignore-eos", "--max-new-tokens", "400", "--trace", file});
+    ASSERT_TRUE(run.waitForOutput(" "));
+    run.signal(SIGHUP);
+    EXPECT_EQ(run.wait().status, 0);
+    EXPECT_EQ(jsonOf({"info", file}).at("runs").at(0).at("status"), "finished");
+}
+
+TEST_F(OutputCli, ARunWhoseFileWasDeletedIsNoSuccess) {
+    const std::string file = path("gone.kvtrace");
+    test::Process run(
+        {KVSCOPE_CLI, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens", "2000", "--trace", file});
+    ASSERT_TRUE(run.waitForOutput(" "));
+    std::filesystem::remove(file);
+    const test::Finished result = run.wait();
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.err, HasSubstr(file + " was deleted, renamed or replaced while it was recorded"));
+    EXPECT_THAT(result.err, HasSubstr("nothing of this run was kept"));
+    EXPECT_THAT(result.err, Not(HasSubstr("recorded in")));
+}
+
+TEST_F(OutputCli, ATraceThatIsBeingWrittenIsNotReplaced) {
+    const std::string file = path("busy.kvtrace");
+    test::Process run({KVSCOPE_CLI, "run", "--prompt", "one two three", "--ignore-eos", "--max-new-tokens", "14000",
+                       "--trace", file});
+    ASSERT_TRUE(run.waitForOutput(" "));
+    const test::Finished other =
+        test::cli({"run", "--prompt", "one", "--max-new-tokens", "2", "--trace", file, "--overwrite"});
+    EXPECT_EQ(other.status, 1);
+    EXPECT_THAT(other.err, HasSubstr(file + " is being written by another program"));
+    run.signal(SIGINT);
+    EXPECT_EQ(run.wait().status, 130);
+    EXPECT_EQ(jsonOf({"info", file}).at("runs").at(0).at("status"), "stopped");
+}
+
+TEST_F(OutputCli, TextOfFilesReachesNoTerminalAsItIsAndEveryPipe) {
+    const std::string file = path("hostile.kvtrace");
+    record(file, {"--prompt", "one two three", "--max-new-tokens", "30"});
+    test::executeSql(file, "UPDATE run SET name='x' || char(27) || ']0;owned' || char(7) || char(0x9b) || '2J' ||"
+                           " char(0x202e), model=name, method='nosa', device=name, link=name");
+    test::executeSql(file, "UPDATE run SET model=name, device=name, link=name, status_message=name");
+    test::executeSql(file, "UPDATE token SET text=(SELECT name FROM run), bytes=NULL");
+    const std::vector<std::vector<std::string>> commands{{"info", file},
+                                                         {"info", "--json", file},
+                                                         {"insights", file},
+                                                         {"replay", file},
+                                                         {"compare", file, file},
+                                                         {"export", file, "--what", "runs"},
+                                                         {"export", file, "--what", "tokens", "--format", "jsonl"}};
+    for (const auto& command : commands) {
+        const std::string shown = onTerminal(command);
+        EXPECT_THAT(shown,
+                    Not(AnyOf(HasSubstr("\x1b"), HasSubstr("\x07"), HasSubstr("\xc2\x9b"), HasSubstr("\xe2\x80\xae"))))
+            << testing::PrintToString(command);
+    }
+    EXPECT_THAT(onTerminal({"info", file}), HasSubstr("\\u001b]0;owned\\u0007"));
+    EXPECT_THAT(test::cli({"info", file}).out, HasSubstr("x\x1b]0;owned\x07\xc2\x9b"
+                                                         "2J\xe2\x80\xae"));
+}
+
+} // namespace
+} // namespace kvscope
