@@ -2,6 +2,7 @@
 
 #include "kernels/base/error.h"
 #include "ui/look/theme.h"
+#include "ui/output/svg_file.h"
 
 #include <qcustomplot.h>
 
@@ -9,7 +10,6 @@
 #include <QFontDatabase>
 #include <QPdfWriter>
 #include <QSaveFile>
-#include <QSvgGenerator>
 
 #include <algorithm>
 #include <cmath>
@@ -337,15 +337,12 @@ void writeFigure(const FigureData& data, const QString& path, QSizeF millimetres
     const QSize size = drawing.size();
     if (!file.open(QIODevice::WriteOnly)) refuse();
     if (suffix == QLatin1String("svg")) {
-        QSvgGenerator generator;
-        generator.setOutputDevice(&file);
-        generator.setResolution(kDotsPerInch);
-        generator.setSize(size);
-        generator.setViewBox(QRect(QPoint(0, 0), size));
-        generator.setTitle(QStringLiteral("KVScope figure"));
-        generator.setDescription(QString::fromStdString(data.note));
-        QCPPainter painter(&generator);
+        SvgFile svg(size, kDotsPerInch, QStringLiteral("KVScope figure"), QString::fromStdString(data.note));
+        QCPPainter painter(&svg.device());
         drawing.paint(painter);
+        painter.end();
+        const QByteArray document = svg.document();
+        if (file.write(document) != document.size()) refuse();
     } else if (suffix == QLatin1String("pdf")) {
         QPdfWriter writer(&file);
         writer.setResolution(kDotsPerInch);

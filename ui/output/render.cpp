@@ -14,6 +14,8 @@
 #include <QStringList>
 
 #include <algorithm>
+#include <limits>
+#include <tuple>
 
 namespace kvscope::ui {
 
@@ -57,8 +59,26 @@ RunKey openRun(Workspace& workspace, const QString& path, int runId) {
                 "kvscope-cli info lists the runs of a trace");
 }
 
+/// A cursor that points at nothing of the run would give a picture that says nothing about it.
+void requireInside(const RunRow& run, const Cursor& cursor) {
+    const std::int64_t blocks =
+        run.blockSize > 0 ? (std::int64_t(1) << 31) / run.blockSize : std::numeric_limits<std::int64_t>::max();
+    const std::tuple<const char*, std::int64_t, std::int64_t> places[] = {{"step", cursor.step, run.steps},
+                                                                          {"layer", cursor.layer, run.layers},
+                                                                          {"KV head", cursor.kvHead, run.kvHeads},
+                                                                          {"sequence", cursor.sequence, run.sequences},
+                                                                          {"block", cursor.block, blocks}};
+    for (const auto& [what, place, count] : places)
+        if (place >= count && place > 0)
+            throw Error(ErrorKind::BadInput,
+                        QStringLiteral("the run has no %1 %2").arg(QLatin1String(what)).arg(place).toStdString(),
+                        count > 0 ? QStringLiteral("choose 0 to %1").arg(count - 1).toStdString() : "it has none");
+}
+
 void showRuns(Workspace& workspace, const RenderRequest& request) {
     const RunKey shown = openRun(workspace, request.trace, request.runId);
+    for (const OpenRun& run : workspace.runs())
+        if (run.key == shown) requireInside(run.row, request.cursor);
     if (!request.compareTrace.isEmpty()) {
         const RunKey other = openRun(workspace, request.compareTrace, request.compareRunId);
         workspace.setCurrent(shown);

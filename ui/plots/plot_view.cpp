@@ -4,6 +4,7 @@
 #include "ui/look/theme.h"
 #include "ui/models/run_names.h"
 #include "ui/output/picture.h"
+#include "ui/output/svg_file.h"
 #include "ui/plots/flow_layout.h"
 #include "ui/plots/plot_accessible.h"
 #include "ui/plots/plot_canvas.h"
@@ -24,7 +25,6 @@
 #include <QPdfWriter>
 #include <QSaveFile>
 #include <QStackedWidget>
-#include <QSvgGenerator>
 #include <QTextDocumentFragment>
 #include <QTimer>
 #include <QToolTip>
@@ -411,18 +411,13 @@ bool PlotView::exportImage(const QString& path, QSize size) {
     if (suffix == QLatin1String("svg")) {
         QSaveFile file(path);
         if (!file.open(QIODevice::WriteOnly)) return false;
-        QSvgGenerator svg;
-        svg.setOutputDevice(&file);
-        svg.setSize(size);
-        svg.setViewBox(QRect(QPoint(0, 0), size));
-        svg.setTitle(pictureTitle());
-        svg.setDescription(fullNote());
-        svg.setResolution(96);
+        SvgFile svg(size, 96, pictureTitle(), fullNote());
         QCPPainter painter;
-        if (!painter.begin(&svg)) return false;
+        if (!painter.begin(&svg.device())) return false;
         const bool painted = paintPicture(painter, size, true);
         painter.end();
-        return painted && file.commit();
+        const QByteArray document = svg.document();
+        return painted && file.write(document) == document.size() && file.commit();
     }
     if (suffix == QLatin1String("pdf")) {
         QSaveFile file(path);

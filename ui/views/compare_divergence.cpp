@@ -2,6 +2,7 @@
 #include "profiler/compare/divergence.h"
 #include "profiler/compare/overlap.h"
 #include "ui/look/theme.h"
+#include "ui/output/svg_file.h"
 #include "ui/plots/units.h"
 #include "ui/views/compare_pages.h"
 #include "ui/views/compare_ways.h"
@@ -18,8 +19,8 @@
 #include <QPainter>
 #include <QPdfWriter>
 #include <QPushButton>
+#include <QSaveFile>
 #include <QScrollArea>
-#include <QSvgGenerator>
 #include <QVBoxLayout>
 
 #include <algorithm>
@@ -394,11 +395,11 @@ public:
             image.setDevicePixelRatio(devicePixelRatioF());
             done = paint(image) && image.save(path, "PNG");
         } else if (suffix == QLatin1String("svg")) {
-            QSvgGenerator svg;
-            svg.setFileName(path);
-            svg.setSize(size);
-            svg.setViewBox(QRect(QPoint(), size));
-            done = paint(svg);
+            SvgFile svg(size, 96, tr("Divergence"), {});
+            QSaveFile file(path);
+            done = paint(svg.device()) && file.open(QIODevice::WriteOnly);
+            const QByteArray document = svg.document();
+            done = done && file.write(document) == document.size() && file.commit();
         } else if (suffix == QLatin1String("pdf")) {
             QPdfWriter pdf(path);
             pdf.setResolution(96);

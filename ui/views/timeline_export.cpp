@@ -1,6 +1,7 @@
 // What leaves the timeline: numbers, SQL, pictures to a file and to the clipboard.
 #include "ui/look/theme.h"
 #include "ui/output/picture.h"
+#include "ui/output/svg_file.h"
 #include "ui/output/trace_numbers.h"
 #include "ui/timeline/timeline_sql.h"
 #include "ui/views/timeline_view.h"
@@ -14,7 +15,6 @@
 #include <QPdfWriter>
 #include <QSaveFile>
 #include <QStackedWidget>
-#include <QSvgGenerator>
 
 #include <algorithm>
 #include <cmath>
@@ -116,15 +116,12 @@ bool TimelineView::exportImage(const QString& path, QSize size) {
     if ((suffix != QLatin1String("svg") && suffix != QLatin1String("pdf")) || !file.open(QIODevice::WriteOnly))
         return false;
     if (suffix == QLatin1String("svg")) {
-        QSvgGenerator svg;
-        svg.setOutputDevice(&file);
-        svg.setSize(size);
-        svg.setViewBox(QRect({0, 0}, size));
-        svg.setTitle(tr("Timeline"));
-        svg.setDescription(note_->text());
-        svg.setResolution(96);
-        QPainter painter(&svg);
+        SvgFile svg(size, 96, tr("Timeline"), note_->text());
+        QPainter painter(&svg.device());
         paintExport(painter, size, 2, true);
+        painter.end();
+        const QByteArray document = svg.document();
+        if (file.write(document) != document.size()) return false;
     } else {
         QPdfWriter pdf(&file);
         pdf.setTitle(tr("Timeline"));
