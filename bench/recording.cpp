@@ -3,12 +3,12 @@
 #include "bench/bench.h"
 #include "bench/machine.h"
 #include "bench/workload.h"
+#include "profiler/read/open_trace.h"
 #include "profiler/record/recorder.h"
 
 #include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
 
 namespace kvscope::bench {
 
@@ -16,7 +16,8 @@ nlohmann::ordered_json recording(const Log& log) {
     constexpr int kTurn = 250, kTurns = 12;
     const auto model = Model::load(kDefaultModel);
     const auto prompt = needlePrompt(*model, 9000);
-    const auto path = std::filesystem::temp_directory_path() / fmt::format("kvscope-bench-{}.kvtrace", getpid());
+    const TemporaryFolder folder;
+    const auto path = std::filesystem::path(folder.path()) / "bench.kvtrace";
     nlohmann::ordered_json out;
     {
         NullSink none;

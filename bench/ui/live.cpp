@@ -3,6 +3,7 @@
 #include "bench/machine.h"
 #include "bench/ui/ui_bench.h"
 #include "bench/workload.h"
+#include "profiler/read/open_trace.h"
 #include "profiler/record/recorder.h"
 #include "ui/session/session_controller.h"
 #include "ui/views/view.h"
@@ -19,7 +20,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
-#include <unistd.h>
 
 namespace kvscope::bench {
 
@@ -133,8 +133,8 @@ nlohmann::ordered_json uiLive(const Settings& settings, const Log& log) {
     const int views = int(ui::views().size()), turns = 1 + rounds * (views + 1);
     const auto model = Model::load(kDefaultModel);
     const auto prompt = needlePrompt(*model, settingOr(settings, "prompt", 6000));
-    const auto folder = std::filesystem::temp_directory_path() / fmt::format("kvscope-live-{}", getpid());
-    std::filesystem::create_directories(folder);
+    const TemporaryFolder temporary;
+    const std::filesystem::path folder(temporary.path());
     const std::string alonePath = (folder / "alone.kvtrace").string(), shownPath = (folder / "shown.kvtrace").string();
     nlohmann::ordered_json out;
     {

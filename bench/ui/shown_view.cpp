@@ -28,16 +28,9 @@ namespace {
 constexpr int kDoneMs = 500; // nothing has been read for so long: a view without a plot has all it wants
 } // namespace
 
-BenchFolder::BenchFolder() : folder_(fs::temp_directory_path() / fmt::format("kvscope-heat-{}", getpid())) {
-    fs::create_directories(folder_);
-    qputenv("KVSCOPE_CACHE_DIR", QByteArray::fromStdString((folder_ / "cache").string()));
-}
+BenchFolder::BenchFolder() { qputenv("KVSCOPE_CACHE_DIR", QByteArray::fromStdString((folder_ / "cache").string())); }
 
-BenchFolder::~BenchFolder() {
-    std::error_code ignored;
-    fs::remove_all(folder_, ignored);
-    qunsetenv("KVSCOPE_CACHE_DIR");
-}
+BenchFolder::~BenchFolder() { qunsetenv("KVSCOPE_CACHE_DIR"); }
 
 void BenchFolder::emptyCache() const { fs::remove_all(folder_ / "cache"); }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "bench/bench.h"
+#include "profiler/read/open_trace.h"
 #include "ui/plots/plot_view.h"
 #include "ui/workspace.h"
 
@@ -32,7 +33,8 @@ public:
     std::uintmax_t cacheBytes() const;
 
 private:
-    std::filesystem::path folder_;
+    TemporaryFolder temporary_;
+    std::filesystem::path folder_{temporary_.path()};
 };
 
 class ShownView {

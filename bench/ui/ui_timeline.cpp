@@ -4,6 +4,7 @@
 #include "bench/ui/timeline_tour.h"
 #include "bench/ui/ui_bench.h"
 #include "kernels/base/error.h"
+#include "profiler/read/open_trace.h"
 #include "ui/look/theme.h"
 #include "ui/timeline/timeline_canvas.h"
 #include "ui/views/view.h"
@@ -15,7 +16,7 @@
 #include <filesystem>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
-#include <unistd.h>
+#include <optional>
 
 namespace kvscope::bench {
 namespace {
@@ -31,6 +32,7 @@ double quantile(std::vector<double> values, double q) {
 
 nlohmann::ordered_json uiTimeline(const Settings& settings, const Log& log) {
     GeneratedTrace shape;
+    std::optional<TemporaryFolder> folder; // of a generated trace
     std::string path;
     for (const auto& [key, value] : settings)
         if (key == "spans")
@@ -42,7 +44,7 @@ nlohmann::ordered_json uiTimeline(const Settings& settings, const Log& log) {
     const bool generated = path.empty();
     nlohmann::ordered_json result;
     if (generated) {
-        path = (std::filesystem::temp_directory_path() / fmt::format("kvscope-timeline-{}.kvtrace", getpid())).string();
+        path = folder.emplace().path() + "/timeline.kvtrace";
         const double took = seconds([&] { writeGeneratedTrace(path, shape, log); });
         log(fmt::format("written in {:.1f} s", took));
     }

@@ -18,15 +18,15 @@ constexpr std::int64_t kMostCells = std::int64_t(1) << 26; // 256 MiB: more than
 const char* layerExpression(Metric metric) {
     switch (metric) {
     case Metric::Locality:
-        return "CAST(kept AS REAL) / nullif(selected, 0)";
+        return "CASE WHEN kept BETWEEN 0 AND selected THEN CAST(kept AS REAL) / nullif(selected, 0) END";
     case Metric::HitRate:
-        return "CAST(hits AS REAL) / nullif(hits + misses, 0)";
+        return "CASE WHEN hits >= 0 AND misses >= 0 THEN CAST(hits AS REAL) / nullif(hits + misses, 0) END";
     case Metric::Misses:
         return "misses";
     case Metric::H2dBytes:
         return "h2d_bytes";
     case Metric::ExposedTime:
-        return "exposed_ns / 1e3";
+        return "CASE WHEN exposed_ns >= 0 THEN exposed_ns / 1e3 END";
     case Metric::LayerTime:
         return "(qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns + offloading_ns + stage2_ns + "
                "attention_ns"
@@ -54,7 +54,8 @@ struct HeadSums {
     void add(const Statement& row, int column) {
         ++rows;
         bytesKnown &= row.int64(column + 5) != 0;
-        if (!row.isNull(column + 1)) {
+        const bool possible = row.int64(column + 1) >= 0 && row.int64(column + 1) <= row.int64(column);
+        if (!row.isNull(column + 1) && possible) { // else a row breaks a rule of the format
             comparable += row.real(column);
             kept += row.real(column + 1);
         }

@@ -5,6 +5,7 @@
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
 
+#include <cmath>
 #include <fstream>
 #include <gmock/gmock.h>
 
@@ -166,6 +167,19 @@ TEST_F(Check, CountsAllAndShowsAsManyAsAsked) {
     EXPECT_FALSE(check.concerns(Concern::Bytes));
     EXPECT_THAT(check.sentence(), HasSubstr("kept is at most selected, in a selection (kept)"));
     EXPECT_THROW(checkRun(TraceReader(file), 9), Error);
+}
+
+TEST_F(Check, HeatmapsShowNoValueThatIsImpossible) {
+    change("UPDATE layer_step SET kept = 3 * selected, hits = -1, exposed_ns = -22 WHERE id >> 10 = (1 << 25) | 7;"
+           "UPDATE selection SET kept = 3 * selected WHERE id >> 30 = (1 << 25) | 7");
+    const TraceReader reader(file);
+    for (const Metric metric : {Metric::Locality, Metric::HitRate, Metric::ExposedTime}) {
+        const StepMatrix matrix = reader.layerMatrix(1, metric);
+        EXPECT_TRUE(std::isnan(matrix.at(7, 2))) << int(metric);
+        EXPECT_FALSE(std::isnan(matrix.at(8, 2))) << int(metric);
+    }
+    EXPECT_TRUE(std::isnan(reader.headMatrix(1, Metric::Locality, 2).at(7, 0)));
+    EXPECT_FALSE(std::isnan(reader.headMatrix(1, Metric::Locality, 2).at(8, 0)));
 }
 
 TEST_F(Check, AbsurdNumbersEndNothing) {
