@@ -82,8 +82,7 @@ TEST_F(RefusedSessionsOnCuda, OutOfMemoryLosesNothing) {
     options.maxTokens = {4096};
     options.promptTokens = {4000};
     options.slots = 1 << 26; // of 16 KiB at least: no GPU has that much
-    options.offloaded.assign(std::size_t(config.layers), true);
-    options.indexed.assign(std::size_t(config.layers), false);
+    options.plans = LayerPlans(config, options.spec, {});
     const auto weights = DeviceModel::random(config, false, 3);
     expectNothingLost("GiB of GPU memory", [&] { CudaEngine engine(weights, options); });
 }
