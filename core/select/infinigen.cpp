@@ -223,8 +223,8 @@ MethodEntry infinigenMethod() {
                             (tokens + s.dim) * use.values.integer("partial_dims") * s.number)};
         if (s.gpu) return needs;
         // Products of the sampled queries, until the layer's directions are known; and the scores of a step's keys.
-        needs.push_back(select::scratchOf("query_products", "products of queries", Lifetime::Prompt, Per::KvHead,
-                                          3 * s.dim * s.dim * 8));
+        needs.push_back(select::scratchOf("query_products", "products of queries", Lifetime::Prompt, Per::One,
+                                          use.config.kvHeads * 3 * s.dim * s.dim * 8));
         needs.push_back(
             select::scratchOf("token_scores", "scores of tokens", Lifetime::Step, Per::KvHead, s.tokens * 4));
         return needs;
