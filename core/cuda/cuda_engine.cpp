@@ -12,12 +12,10 @@
 namespace kvscope {
 
 CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options)
-    : model_(std::move(model)), options_(std::move(options)), spec_(options_.spec),
-      rows_(int(options_.maxTokens.size())), kvHeads_(model_->config.kvHeads), dim_(model_->config.headDim),
+    : model_(std::move(model)), options_(std::move(options)), spec_(options_.spec), layout_(model_->config, options_),
       oneByOne_(std::getenv("KVSCOPE_NO_GRAPH") != nullptr) {
     const ModelConfig& config = model_->config;
-    shape_ = {config.queryHeads, kvHeads_, dim_, spec_.blockSize, config.latent ? config.valueDim() : 0};
-    cuda::checkAttentionShape(shape_);
+    cuda::checkAttentionShape(layout_.shape);
     for (const LayerPlan& plan : options_.plans) static_cast<LayerPlan&>(layers_.emplace_back()) = plan;
     if (spec_.grid.kernel > 256 || spec_.grid.stride < 1)
         throw Error(ErrorKind::Unsupported,
@@ -40,8 +38,6 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     launch_.stream = stream_.get();
     ropeTables_ = RopeTables(config.rope, options_.promptTokens.empty() ? options_.maxTokens : options_.promptTokens,
                              options_.maxTokens);
-    blockElements_ = cuda::blockElements(shape_);
-    layOut();
     const bool offloads = options_.plans.offloaded() > 0;
     if (options_.makeSelector != nullptr) {
         std::vector<cuda::HeadNorms> norms;
@@ -53,13 +49,13 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                                            config,
                                            options_.model,
                                            spec_,
-                                           shape_,
+                                           layout_.shape,
                                            options_.maxTokens,
                                            options_.promptTokens.empty() ? options_.maxTokens : options_.promptTokens,
                                            norms,
-                                           maxBlocks_,
-                                           capacity_,
-                                           chunk_,
+                                           layout_.maxBlocks,
+                                           layout_.capacity,
+                                           layout_.chunk,
                                            options_.slots,
                                            options_.offload,
                                            options_.ranksBlocks,
@@ -91,9 +87,9 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     }
     planMemory();
     if (selector_) selector_->begin();
-    nextHost_.assign(std::size_t(rows_), 0);
-    activeHost_.assign(std::size_t(rows_), 1);
-    cuda::check(cudaMemset(active_, 1, std::size_t(rows_)), "preparing the session");
+    nextHost_.assign(std::size_t(layout_.rows), 0);
+    activeHost_.assign(std::size_t(layout_.rows), 1);
+    cuda::check(cudaMemset(active_, 1, std::size_t(layout_.rows)), "preparing the session");
     calibrateClock();
     capture();
 }
@@ -101,10 +97,10 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
 cuda::SelectArgs CudaEngine::selectArgs(int index) const {
     const Layer& layer = layers_[std::size_t(index)];
     cuda::SelectArgs args;
-    args.shape = shape_;
+    args.shape = layout_.shape;
     args.q = q_;
     args.index = layer.index;
-    args.maxBlocks = maxBlocks_;
+    args.maxBlocks = layout_.maxBlocks;
     args.score = spec_.queryScore == QueryScore::PooledSoftmax ? cuda::SelectArgs::Score::PooledSoftmax
                  : spec_.queryScore == QueryScore::RangeBound  ? cuda::SelectArgs::Score::RangeBound
                                                                : cuda::SelectArgs::Score::None;
@@ -115,7 +111,7 @@ cuda::SelectArgs CudaEngine::selectArgs(int index) const {
     args.slidingWindow = layer.window;
     args.scale = model_->config.attentionScale();
     args.planted = options_.planted;
-    args.capacity = capacity_;
+    args.capacity = layout_.capacity;
     const Lists lists = listsOf(index);
     args.listBlock = lists.block;
     args.listCount = lists.count;
@@ -125,7 +121,7 @@ cuda::SelectArgs CudaEngine::selectArgs(int index) const {
 cuda::NextTokenArgs CudaEngine::nextTokenArgs(const float* logits, std::int32_t* record) const {
     cuda::NextTokenArgs args;
     args.logits = logits;
-    args.rows = rows_;
+    args.rows = layout_.rows;
     args.vocab = model_->config.vocab;
     args.next = next_;
     args.position = position_;
@@ -144,7 +140,7 @@ cuda::AppendArgs CudaEngine::appendArgs(int index, const Entry& entry) const {
     const DeviceLayer& weights = model_->layers[std::size_t(index)];
     const Layer& layer = layers_[std::size_t(index)];
     cuda::AppendArgs append;
-    append.shape = shape_;
+    append.shape = layout_.shape;
     append.qkv = qkv_;
     append.cos = ropeCos_;
     append.sin = ropeSin_;
@@ -154,7 +150,7 @@ cuda::AppendArgs CudaEngine::appendArgs(int index, const Entry& entry) const {
     append.norms = weights.headNorms;
     append.q = q_;
     append.index = layer.index;
-    append.rows = rows_;
+    append.rows = layout_.rows;
     append.position = position_;
     append.active = active_;
     if (layer.offloaded && chosenAhead(index)) { // its slot is known
@@ -163,7 +159,7 @@ cuda::AppendArgs CudaEngine::appendArgs(int index, const Entry& entry) const {
         append.headFirst = poolFirstDevice_;
         append.listSlot = lists.slot;
         append.listCount = lists.count;
-        append.capacity = capacity_;
+        append.capacity = layout_.capacity;
     } else if (!layer.offloaded && !layer.ownTier) {
         append.blocks = layer.blocks;
         append.headFirst = blockFirstDevice_;
@@ -179,7 +175,8 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     const Layer& layer = layers_[std::size_t(index)];
     projectAndAppend(index, entry);
     if (layer.allKeys != nullptr)
-        cuda::keepKeys(launch_, {shape_, rows_, position_, active_, newKey_, layer.allKeys, blockFirstDevice_});
+        cuda::keepKeys(launch_,
+                       {layout_.shape, layout_.rows, position_, active_, newKey_, layer.allKeys, blockFirstDevice_});
 
     const bool own = layer.sparse && selector_ != nullptr;
     DeviceStep step;
@@ -191,14 +188,14 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
         }
     }
     cuda::DecodeAttentionArgs attend;
-    attend.shape = shape_;
-    attend.rows = rows_;
+    attend.shape = layout_.shape;
+    attend.rows = layout_.rows;
     attend.position = position_;
     attend.active = active_;
     attend.q = q_;
     attend.blocks = layer.blocks;
     attend.headFirst = layer.offloaded ? poolFirstDevice_ : blockFirstDevice_;
-    attend.maxBlocks = blocksInSight(index);
+    attend.maxBlocks = layout_.blocksInSight(index);
     attend.window = layer.window;
     if (layer.sparse) chooseAndLoad(index, entry, attend);
     lookAhead(index, entry);
@@ -218,7 +215,7 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
         atStage(index, nameOf(Stage::Offloading));
         selector_->after(step);
     }
-    finishLayer(index, x_, rows_, mark(entry, index, kOLinear), mark(entry, index, kFfn));
+    finishLayer(index, x_, layout_.rows, mark(entry, index, kOLinear), mark(entry, index, kFfn));
 }
 
 DeviceStep CudaEngine::deviceStep(int index, const Entry& entry) const {
@@ -243,9 +240,9 @@ DeviceStep CudaEngine::deviceStep(int index, const Entry& entry) const {
 /// A decode step's choice in a layer, but for the marks.
 cuda::SelectArgs CudaEngine::decodeSelectArgs(int index, const Entry& entry) const {
     const Layer& layer = layers_[std::size_t(index)];
-    const std::size_t heads = std::size_t(rows_) * std::size_t(kvHeads_);
+    const std::size_t heads = std::size_t(layout_.rows) * std::size_t(layout_.kvHeads);
     cuda::SelectArgs select = selectArgs(index);
-    select.rows = rows_;
+    select.rows = layout_.rows;
     select.position = position_;
     select.active = active_;
     if (layer.offloaded) {
@@ -266,9 +263,9 @@ cuda::SelectArgs CudaEngine::decodeSelectArgs(int index, const Entry& entry) con
         select.hasPrevious = layer.hasPrevious;
         select.recordHead = entry.heads + std::size_t(index) * heads;
         if (entry.blocks != nullptr)
-            select.recordBlocks = entry.blocks + std::size_t(index) * heads * std::size_t(capacity_);
+            select.recordBlocks = entry.blocks + std::size_t(index) * heads * std::size_t(layout_.capacity);
         if (entry.scores != nullptr)
-            select.recordScores = entry.scores + std::size_t(index) * heads * std::size_t(capacity_);
+            select.recordScores = entry.scores + std::size_t(index) * heads * std::size_t(layout_.capacity);
     }
     return select;
 }
@@ -307,15 +304,15 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
     if (layer.offloaded) attend.listSlot = lists.slot;
     attend.listBlock = lists.block;
     attend.listCount = lists.count;
-    attend.capacity = capacity_;
-    attend.maxBlocks = capacity_;
+    attend.capacity = layout_.capacity;
+    attend.maxBlocks = layout_.capacity;
 }
 
 void CudaEngine::measureMass(int index, const Entry& entry) {
     const Layer& layer = layers_[std::size_t(index)];
     cuda::BlockMassArgs args;
-    args.shape = shape_;
-    args.rows = rows_;
+    args.shape = layout_.shape;
+    args.rows = layout_.rows;
     args.position = position_;
     args.active = active_;
     args.q = q_;
@@ -330,11 +327,12 @@ void CudaEngine::measureMass(int index, const Entry& entry) {
     args.biasFirst = tokenFirstDevice_;
     args.scale = model_->config.attentionScale();
     args.biasScale = spec_.bias.scale;
-    args.maxBlocks = maxBlocks_;
+    args.maxBlocks = layout_.maxBlocks;
     args.window = layer.window;
     args.unit = spec_.unitTokens();
     args.logSums = blockLogSums_;
-    args.mass = entry.masses + std::size_t(index) * std::size_t(rows_ * kvHeads_) * std::size_t(maxUnits());
+    args.mass =
+        entry.masses + std::size_t(index) * std::size_t(layout_.rows * layout_.kvHeads) * std::size_t(layout_.maxUnits);
     args.mark = mark(entry, index, kOracle);
     cuda::measureBlockMass(launch_, args);
 }
@@ -343,10 +341,10 @@ void CudaEngine::stepKernels(int which) {
     const ModelConfig& config = model_->config;
     const Entry& entry = device_[which];
     atStage(-1, kStepStageNames[std::size_t(StepStage::Embed)]);
-    embed(next_, rows_, x_, counters_, config.layers * 2, mark(entry, kEmbed));
+    embed(next_, layout_.rows, x_, counters_, config.layers * 2, mark(entry, kEmbed));
     for (int i = 0; i < config.layers; ++i) decodeLayer(i, entry);
     atStage(-1, kStepStageNames[std::size_t(StepStage::LmHead)]);
-    linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.streamNormEps()},
+    linear_->run(model_->lmHead, x_, config.hidden, layout_.rows, {model_->finalNorm, config.streamNormEps()},
                  {logits_[which], config.vocab, false, nullptr, nullptr}, mark(entry, kLmHead));
     atStage(-1, kStepStageNames[std::size_t(StepStage::Sample)]);
     cuda::NextTokenArgs next = nextTokenArgs(logits_[which], entry.tokens);
@@ -360,10 +358,10 @@ void CudaEngine::stepKernels(int which) {
 /// One graph per report entry: two steps may be in flight.
 void CudaEngine::capture() {
     // Plans and attributes are made outside the capture; no row is active, so that nothing changes.
-    cuda::check(cudaMemset(active_, 0, std::size_t(rows_)), "preparing a step");
+    cuda::check(cudaMemset(active_, 0, std::size_t(layout_.rows)), "preparing a step");
     stepKernels(0);
     cuda::check(cudaStreamSynchronize(stream_.get()), "trying a step");
-    cuda::check(cudaMemset(active_, 1, std::size_t(rows_)), "preparing a step");
+    cuda::check(cudaMemset(active_, 1, std::size_t(layout_.rows)), "preparing a step");
     cuda::check(cudaDeviceSynchronize(), "preparing a step");
     for (int which = 0; which < kEntries && !oneByOne_; ++which) {
         graph_[which] = cuda::Executable::of(cuda::Graph::capture(stream_.get(), [&] { stepKernels(which); }));
@@ -443,19 +441,19 @@ void CudaEngine::wait() {
     const int which = int(waited_ % kEntries);
     cuda::check(cudaEventSynchronize(reported_[which].get()), "decoding");
     ++waited_;
-    for (int row = 0; row < rows_; ++row)
+    for (int row = 0; row < layout_.rows; ++row)
         if (activeHost_[std::size_t(row)]) nextHost_[std::size_t(row)] = host_[which].tokens[row];
     logitsFetched_ = -1;
 }
 
 std::span<const std::int32_t> CudaEngine::tokens() const {
-    return {host_[waited_ == 0 ? 0 : (waited_ - 1) % kEntries].tokens, std::size_t(rows_)};
+    return {host_[waited_ == 0 ? 0 : (waited_ - 1) % kEntries].tokens, std::size_t(layout_.rows)};
 }
 
 const float* CudaEngine::logits(int sequence) {
     const auto vocab = std::size_t(model_->config.vocab);
     if (logitsFetched_ < 0) {
-        logitsHost_.resize(std::size_t(rows_) * vocab);
+        logitsHost_.resize(std::size_t(layout_.rows) * vocab);
         const int which = waited_ == 0 ? 0 : int((waited_ - 1) % kEntries);
         cuda::check(cudaMemcpyAsync(logitsHost_.data(), logits_[which], logitsHost_.size() * sizeof(float),
                                     cudaMemcpyDeviceToHost, copyStream_.get()),

@@ -1,6 +1,8 @@
 // The CUDA backend: one graph per decode step, both KV tiers, everything the recorder needs written by the kernels.
 #pragma once
 
+#include "core/cuda/batch_layout.h"
+#include "core/cuda/cuda_engine_options.h"
 #include "core/cuda/device_memory.h"
 #include "core/cuda/device_model.h"
 #include "core/cuda/device_selector.h"
@@ -17,39 +19,6 @@
 #include <optional>
 
 namespace kvscope {
-
-/// What the engine needs to know, without prompts or a tokenizer: benchmarks build it directly.
-struct CudaEngineOptions {
-    SelectionSpec spec;
-    std::vector<int> maxTokens;    // [sequence]
-    std::vector<int> promptTokens; // [sequence]; empty: as maxTokens (matters where rotation depends on the length)
-    int maxPrompt = 1;             // longest prompt that prefill() will get; bounds the scratch
-    int slots = 0;
-    LayerPlans plans; // of all layers
-    bool leastRecentlyUsed = false;
-    bool ranksBlocks = false; // the selector says how recent a block counts as (CachePolicy::byWorth)
-    RecordLevel level = RecordLevel::Counters;
-    bool record = true; // false: no selections, counters or marks at all
-    bool useLibrary = true;
-    float planted = -1;  // see cuda::SelectArgs
-    bool oracle = false; // also measure the attention of every block; needs `record`
-    OracleObserver* oracleObserver = nullptr;
-    Sampling sampling; // of maxTokens - promptTokens tokens of each sequence
-    GpuTrace* trace = nullptr;
-    DeviceSelectorMaker makeSelector = nullptr; // of a method with kernels of its own
-    ParameterValues parameters;                 // its
-    Abilities abilities;                        // its, as it is used
-    const Model* model = nullptr;               // for what only it knows; null with random weights
-    bool offload = true;
-    bool moveBlocks =
-        true; // false: misses are listed, but the engine moves no block (selectors with tiers of their own do)
-    int aheadBlocks = 0;       // thread blocks of a transfer beside other kernels; 0: by the batch
-    bool transferLoop = false; // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
-    /// So many sequences have blocks on the host; the others read those and write over them what they store themselves,
-    /// which only planted selections do not go by (benchmarks). 0: all
-    int storedSequences = 0;
-    const PinnedMemory* store = nullptr; // used for the KV store when it is large enough; outlives the engine
-};
 
 class CudaEngine {
 public:
@@ -88,9 +57,7 @@ public:
 
 private:
     static constexpr int kEntries = 2;
-    static constexpr int kPrefillChunk = 2048;     // tokens projected together
-    static constexpr int kSparsePrefillRows = 256; // query tokens selected and attended together
-    static constexpr int kExpertRows = 512;        // tokens that go through the experts together
+    static constexpr int kExpertRows = 512; // tokens that go through the experts together
     enum Mark {
         kQkv,
         kRope,
@@ -136,10 +103,6 @@ private:
 
     void planMemory();
     void planExperts();
-    /// Most blocks that a query of a layer reaches, and the partial results that attention may need.
-    int blocksInSight(int index) const;
-    std::size_t partialFloats() const;
-    void layOut();
     std::size_t placeEntry(Entry& entry, char* base) const;
     void capture();
     void stepKernels(int entry);
@@ -150,7 +113,6 @@ private:
     void handToSelector(const PromptBlocks& prompt);
     void placeTail(const PromptBlocks& prompt);
     void storeOnHost(const PromptBlocks& prompt, cudaStream_t stream);
-    int maxUnits() const { return maxBlocks_ * (spec_.blockSize / spec_.unitTokens()); } // of what the trace counts
     void measureMass(int index, const Entry& entry);
     void embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear = nullptr, int clearCount = 0,
                std::uint64_t* mark = nullptr);
@@ -202,13 +164,7 @@ private:
     std::shared_ptr<const DeviceModel> model_;
     const CudaEngineOptions options_;
     const SelectionSpec& spec_;
-    const int rows_, kvHeads_, dim_;
-    cuda::AttentionShape shape_;
-    std::size_t blockElements_ = 0;
-    int capacity_ = 0, maxBlocks_ = 0, chunk_ = 0, selectRows_ = 0;
-    std::vector<std::int64_t> blockFirst_, windowFirst_, tokenFirst_; // [sequence*kvHeads], host copies
-    std::int64_t blocksTotal_ = 0, windowsTotal_ = 0, tokensTotal_ = 0;
-
+    const BatchLayout layout_;
     const bool oneByOne_; // kernels are launched without a graph, each inside its stage's NVTX range
     bool inStage_ = false;
     cuda::Launch launch_;

@@ -26,11 +26,11 @@ bool CudaEngine::ownAhead(int index) const {
 
 /// Layers that follow each other have lists of their own: one is written while the other is attended.
 CudaEngine::Lists CudaEngine::listsOf(int index) const {
-    const std::size_t heads = std::size_t(selectRows_) * std::size_t(kvHeads_),
-                      capacity = std::size_t(std::max(capacity_, 1));
+    const std::size_t heads = std::size_t(layout_.selectRows) * std::size_t(layout_.kvHeads),
+                      capacity = std::size_t(std::max(layout_.capacity, 1));
     const std::size_t first = ahead_ && index % 2 == 1 ? heads : 0;
     // A lookahead's write-backs wait until the token is there: by then the next but one layer may have chosen.
-    const std::size_t writeBacks = ahead_ ? std::size_t(index * rows_ * kvHeads_) : 0;
+    const std::size_t writeBacks = ahead_ ? std::size_t(index * layout_.rows * layout_.kvHeads) : 0;
     return {listBlock_ + first * capacity, listSlot_ + first * capacity, listCount_ + first, loads_ + first * capacity,
             writeBacks_ + writeBacks};
 }
@@ -39,7 +39,7 @@ cuda::GatherArgs CudaEngine::gatherArgs(int index, const Entry& entry) const {
     const Layer& layer = layers_[std::size_t(index)];
     const Lists lists = listsOf(index);
     cuda::GatherArgs gather;
-    gather.shape = shape_;
+    gather.shape = layout_.shape;
     // Past the layers' pairs of counters is one that nobody raises.
     gather.moves = {lists.loads, lists.writeBacks, options_.moveBlocks ? layer.counts : counters_ + 2 * layers_.size()};
     gather.store = layer.store;
@@ -65,7 +65,7 @@ cuda::GatherArgs CudaEngine::besideArgs(int index, const Entry& entry, Part part
     if (options_.record && loads) {
         gather.ready = mark(entry, index, kReady);
         gather.begin = mark(entry, kEmbed);
-        gather.late = entry.heads + std::size_t(index) * std::size_t(rows_ * kvHeads_);
+        gather.late = entry.heads + std::size_t(index) * std::size_t(layout_.rows * layout_.kvHeads);
         gather.slots = options_.slots;
     }
     return gather;
@@ -75,7 +75,7 @@ cuda::GatherArgs CudaEngine::besideArgs(int index, const Entry& entry, Part part
 /// 2026-11-22).
 int CudaEngine::besideBlocks() const {
     if (options_.aheadBlocks > 0) return options_.aheadBlocks;
-    return rows_ <= 16 ? 4 : 8;
+    return layout_.rows <= 16 ? 4 : 8;
 }
 
 void CudaEngine::moveBeside(int index, const Entry& entry, Part part) {
@@ -145,8 +145,8 @@ void CudaEngine::startTransferLoop(int entry) {
     args.gathers = loopGathers_[entry];
     args.layers = int(layers_.size());
     while (!layers_[std::size_t(args.first)].offloaded) ++args.first;
-    args.blockSize = shape_.blockSize;
-    args.dim = shape_.dim;
+    args.blockSize = layout_.shape.blockSize;
+    args.dim = layout_.shape.dim;
     args.step = ++loops_;
     args.flags = flags_;
     cuda::runTransferLoop(beside, args, besideBlocks());

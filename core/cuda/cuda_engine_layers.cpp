@@ -39,7 +39,7 @@ void CudaEngine::projectHeads(const DeviceLayer& weights, const float* x, int n,
     latent_.eps = latent.normEps;
     latent_.query = qkv_;
     latent_.queryStride = latent_.keyStride = width;
-    latent_.key = qkv_ + width - dim_;
+    latent_.key = qkv_ + width - layout_.dim;
     if (latent.queryRank > 0) {
         latent_.queryStride = config.queryHeads * config.queryDim();
         linear_->run(weights.latent.queryUp, qkv_, width, n, {weights.latent.queryNorm, latent.normEps},
@@ -56,8 +56,8 @@ void CudaEngine::projectHeads(const DeviceLayer& weights, const float* x, int n,
     absorb.xStride = latent_.queryStride;
     absorb.xHeadStride = config.queryDim();
     absorb.y = q_;
-    absorb.yStride = config.queryHeads * dim_;
-    absorb.yHeadStride = dim_;
+    absorb.yStride = config.queryHeads * layout_.dim;
+    absorb.yHeadStride = layout_.dim;
     cuda::multiplyHeads(launch_, absorb);
 }
 
@@ -85,7 +85,7 @@ void CudaEngine::projectAndAppend(int index, const Entry& entry) {
                                        begins},
                                       append);
     }
-    projectHeads(weights, x_, rows_, begins);
+    projectHeads(weights, x_, layout_.rows, begins);
     atStage(index, nameOf(Stage::Rope));
     appendTokens(append);
 }
@@ -198,7 +198,7 @@ void CudaEngine::planExperts() {
     if (!model_->config.experts) return;
     const ModelConfig& config = model_->config;
     const ExpertConfig& e = *config.experts;
-    expertRows_ = std::max(rows_, std::min(chunk_, kExpertRows));
+    expertRows_ = std::max(layout_.rows, std::min(layout_.chunk, kExpertRows));
     const auto n = std::size_t(expertRows_), hidden = std::size_t(config.hidden), pairs = n * std::size_t(e.used);
     constexpr const char* kWhat = "the experts' activations";
     arena_.plan(expertInput_, n * hidden, kWhat);

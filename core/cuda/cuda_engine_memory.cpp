@@ -13,79 +13,44 @@ using Bf16 = __nv_bfloat16;
 
 } // namespace
 
-/// Where each (sequence, KV head) begins in the store, among the windows and among the tokens.
-void CudaEngine::layOut() {
-    const std::size_t stored = std::size_t(options_.storedSequences) * std::size_t(kvHeads_);
-    for (const int tokens : options_.maxTokens) {
-        const int blocks = spec_.grid.blocks(tokens);
-        maxBlocks_ = std::max(maxBlocks_, blocks);
-        for (int g = 0; g < kvHeads_; ++g) {
-            const std::size_t head = blockFirst_.size();
-            const bool borrows = stored > 0 && head >= stored;
-            blockFirst_.push_back(borrows ? blockFirst_[head % stored] : blocksTotal_);
-            windowFirst_.push_back(windowsTotal_);
-            tokenFirst_.push_back(tokensTotal_);
-            blocksTotal_ += borrows ? 0 : blocks;
-            windowsTotal_ += spec_.grid.windows(tokens);
-            tokensTotal_ += std::int64_t(blocks) * spec_.blockSize;
-        }
-    }
-    const int wanted = std::max(spec_.budgetBlocks() + spec_.spareSlots, spec_.grid.blocks(spec_.denseBelowTokens));
-    capacity_ = spec_.dense ? 0 : std::min(wanted, maxBlocks_);
-    chunk_ = std::max(rows_, std::min(options_.maxPrompt, kPrefillChunk));
-    selectRows_ = spec_.sparsePrefill ? std::max(rows_, std::min(options_.maxPrompt, kSparsePrefillRows)) : rows_;
-}
-
-int CudaEngine::blocksInSight(int index) const {
-    const int window = layers_[std::size_t(index)].window; // begins and ends anywhere in a block
-    return window > 0 ? std::min(maxBlocks_, spec_.grid.blocks(window) + 1) : maxBlocks_;
-}
-
-std::size_t CudaEngine::partialFloats() const {
-    std::vector<int> blocks{std::max(capacity_, 1)};
-    for (int i = 0; i < model_->config.layers; ++i) blocks.push_back(blocksInSight(i));
-    std::size_t most = 0;
-    for (int n = 1; n <= std::max(rows_, selectRows_); ++n) // fewer rows may be cut into more parts
-        for (const int count : blocks) most = std::max(most, cuda::attentionPartialFloats(launch_, shape_, n, count));
-    return most;
-}
-
 void CudaEngine::planMemory() {
     const ModelConfig& config = model_->config;
-    const auto rows = std::size_t(rows_), chunk = std::size_t(chunk_), heads = rows * std::size_t(kvHeads_);
-    const auto qWidth = std::size_t(config.queryHeads * dim_), kvWidth = std::size_t(kvHeads_ * dim_);
+    const auto rows = std::size_t(layout_.rows), chunk = std::size_t(layout_.chunk),
+               heads = rows * std::size_t(layout_.kvHeads);
+    const auto qWidth = std::size_t(config.queryHeads * layout_.dim),
+               kvWidth = std::size_t(layout_.kvHeads * layout_.dim);
     const auto plainWidth = std::size_t(config.queryHeads * config.queryDim());
     const int queryRank = config.latent ? config.latent->queryRank : 0;
     const bool anyOffloaded = options_.plans.offloaded() > 0 || spec_.ownDeviceTier;
-    const auto bitmapBytes = std::size_t(cuda::selectionBitmapBytes(maxBlocks_));
+    const auto bitmapBytes = std::size_t(cuda::selectionBitmapBytes(layout_.maxBlocks));
 
     for (int i = 0; i < config.layers; ++i) {
         Layer& layer = layers_[std::size_t(i)];
         if (options_.oracle && layer.sparse && spec_.tiersLackKeys())
-            arena_.plan(layer.allKeys, std::size_t(blocksTotal_) * blockElements_, "the oracle");
+            arena_.plan(layer.allKeys, std::size_t(layout_.blocksTotal) * layout_.blockElements, "the oracle");
         if (layer.offloaded) {
-            arena_.plan(layer.blocks, heads * std::size_t(options_.slots) * blockElements_, "KV slots");
+            arena_.plan(layer.blocks, heads * std::size_t(options_.slots) * layout_.blockElements, "KV slots");
             arena_.plan(layer.map, heads * std::size_t(options_.slots), "slot maps");
             if (options_.leastRecentlyUsed)
                 arena_.plan(layer.lastUse, heads * std::size_t(options_.slots), "slot maps");
         } else if (!layer.ownTier) { // those are the selector's affair
-            arena_.plan(layer.blocks, std::size_t(blocksTotal_) * blockElements_, "resident KV cache");
+            arena_.plan(layer.blocks, std::size_t(layout_.blocksTotal) * layout_.blockElements, "resident KV cache");
         }
         cuda::DeviceIndex& index = layer.index;
         index.kernel = spec_.grid.kernel;
         index.stride = spec_.grid.stride;
         index.exponentiates = spec_.agnosticScore == AgnosticScore::ExpEviction;
         if (layer.indexed && spec_.queryScore == QueryScore::PooledSoftmax) {
-            arena_.plan(index.recentKeys, heads * std::size_t(index.kernel) * std::size_t(dim_), "block index");
-            arena_.plan(index.pooledKeys, std::size_t(windowsTotal_) * std::size_t(dim_), "block index");
+            arena_.plan(index.recentKeys, heads * std::size_t(index.kernel) * std::size_t(layout_.dim), "block index");
+            arena_.plan(index.pooledKeys, std::size_t(layout_.windowsTotal) * std::size_t(layout_.dim), "block index");
         }
         if (layer.indexed && spec_.agnosticScore != AgnosticScore::None) {
             arena_.plan(index.recentScores, heads * std::size_t(index.kernel), "block index");
-            arena_.plan(index.pooledScores, std::size_t(windowsTotal_), "block index");
+            arena_.plan(index.pooledScores, std::size_t(layout_.windowsTotal), "block index");
         }
         if (layer.indexed && spec_.queryScore == QueryScore::RangeBound)
-            arena_.plan(index.ranges, std::size_t(blocksTotal_) * 2 * std::size_t(dim_), "block index");
-        if (model_->evictionHead) arena_.plan(index.tokenScores, std::size_t(tokensTotal_), "eviction scores");
+            arena_.plan(index.ranges, std::size_t(layout_.blocksTotal) * 2 * std::size_t(layout_.dim), "block index");
+        if (model_->evictionHead) arena_.plan(index.tokenScores, std::size_t(layout_.tokensTotal), "eviction scores");
         if (layer.sparse && options_.record) {
             arena_.plan(layer.previous, heads * bitmapBytes, "recorder state");
             arena_.plan(layer.hasPrevious, heads, "recorder state");
@@ -99,7 +64,7 @@ void CudaEngine::planMemory() {
     if (queryRank > 0) arena_.plan(plainQ_, chunk * plainWidth, "activations");
     if (config.latent) arena_.plan(output_, chunk * std::size_t(config.queryHeads * config.outputDim()), "activations");
     arena_.plan(q_, chunk * qWidth, "activations");
-    arena_.plan(attended_, chunk * std::size_t(config.queryHeads * shape_.valueDim()), "activations");
+    arena_.plan(attended_, chunk * std::size_t(config.queryHeads * layout_.shape.valueDim()), "activations");
     const int widest = config.experts ? std::max(config.ffn, config.experts->sharedWidth) : config.ffn;
     arena_.plan(hidden_, chunk * std::size_t(widest), "activations");
     planExperts();
@@ -108,7 +73,8 @@ void CudaEngine::planMemory() {
     for (float*& logits : logits_) arena_.plan(logits, rows * std::size_t(config.vocab), "activations");
     if (anyOffloaded)
         for (Bf16*& scratch : scratch_)
-            arena_.plan(scratch, std::size_t(kvHeads_) * std::size_t(maxBlocks_) * blockElements_, "prompt KV");
+            arena_.plan(scratch, std::size_t(layout_.kvHeads) * std::size_t(layout_.maxBlocks) * layout_.blockElements,
+                        "prompt KV");
     arena_.plan(position_, rows, "session state");
     arena_.plan(ropeFirst_, rows, "session state");
     const std::size_t angles = std::size_t(ropeTables_.rows()) * std::size_t(config.rope.dim / 2);
@@ -122,13 +88,13 @@ void CudaEngine::planMemory() {
         arena_.plan(draws_, rows * std::size_t(drawsPerRow_), "session state");
         arena_.plan(firstSampled_, rows, "session state");
     }
-    const std::size_t lists = std::size_t(selectRows_) * std::size_t(kvHeads_) * (ahead_ ? 2 : 1);
-    arena_.plan(listBlock_, lists * std::size_t(std::max(capacity_, 1)), "selections");
-    arena_.plan(listSlot_, lists * std::size_t(std::max(capacity_, 1)), "selections");
+    const std::size_t lists = std::size_t(layout_.selectRows) * std::size_t(layout_.kvHeads) * (ahead_ ? 2 : 1);
+    arena_.plan(listBlock_, lists * std::size_t(std::max(layout_.capacity, 1)), "selections");
+    arena_.plan(listSlot_, lists * std::size_t(std::max(layout_.capacity, 1)), "selections");
     arena_.plan(listCount_, lists, "selections");
     if (options_.oracle)
-        arena_.plan(blockLogSums_, rows * std::size_t(config.queryHeads) * std::size_t(maxUnits()), "the oracle");
-    arena_.plan(loads_, lists * std::size_t(std::max(capacity_, 1)), "selections");
+        arena_.plan(blockLogSums_, rows * std::size_t(config.queryHeads) * std::size_t(layout_.maxUnits), "the oracle");
+    arena_.plan(loads_, lists * std::size_t(std::max(layout_.capacity, 1)), "selections");
     arena_.plan(writeBacks_, heads * (ahead_ ? std::size_t(config.layers) : 1), "selections");
     arena_.plan(counters_, std::size_t(config.layers) * 2 + 2, "session state");
     if (transferLoop_) {
@@ -137,8 +103,8 @@ void CudaEngine::planMemory() {
         arena_.plan(flags_.listed, std::size_t(config.layers) + 1, "session state");
         arena_.plan(flags_.loaded, std::size_t(config.layers), "session state");
     }
-    arena_.plan(partial_, partialFloats(), "activations");
-    arena_.plan(arrivals_, cuda::attentionArrivals(shape_, selectRows_), "session state");
+    arena_.plan(partial_, layout_.partialFloats(launch_), "activations");
+    arena_.plan(arrivals_, cuda::attentionArrivals(layout_.shape, layout_.selectRows), "session state");
     if (selector_) selector_->plan(arena_);
     if (selector_ && options_.abilities.logSums)
         arena_.plan(promptLogSums_, chunk * std::size_t(config.queryHeads), "activations");
@@ -150,8 +116,9 @@ void CudaEngine::planMemory() {
     arena_.plan(windowFirstDevice_, heads, "session state");
     arena_.plan(tokenFirstDevice_, heads, "session state");
     arena_.plan(poolFirstDevice_, heads, "session state");
-    linear_ = std::make_unique<cuda::Linear>(launch_, chunk_, std::max(config.hidden, queryRank), options_.useLibrary);
-    linear_->prepare(layers_.empty() ? cuda::DeviceMatrix{} : model_->layers.front().mlp.gateUp, chunk_,
+    linear_ =
+        std::make_unique<cuda::Linear>(launch_, layout_.chunk, std::max(config.hidden, queryRank), options_.useLibrary);
+    linear_->prepare(layers_.empty() ? cuda::DeviceMatrix{} : model_->layers.front().mlp.gateUp, layout_.chunk,
                      {nullptr, 0, false, nullptr, hidden_ == nullptr ? reinterpret_cast<Bf16*>(1) : hidden_});
     arena_.take();
 
@@ -161,13 +128,13 @@ void CudaEngine::planMemory() {
     copy(ropeCos_, ropeTables_.cos(), angles);
     copy(ropeSin_, ropeTables_.sin(), angles);
     std::vector<std::int32_t> ropeFirst;
-    for (int s = 0; s < rows_; ++s) ropeFirst.push_back(ropeTables_.first(s));
+    for (int s = 0; s < layout_.rows; ++s) ropeFirst.push_back(ropeTables_.first(s));
     copy(ropeFirst_, ropeFirst.data(), rows);
 
     if (draws_ != nullptr) drawNumbers();
 
     // The host store of the offloaded layers, in one piece.
-    const std::size_t layerElements = std::size_t(blocksTotal_) * blockElements_;
+    const std::size_t layerElements = std::size_t(layout_.blocksTotal) * layout_.blockElements;
     const auto offloadedLayers = std::size_t(options_.plans.offloaded());
     storeBytes_ = offloadedLayers * layerElements * sizeof(Bf16);
     const bool borrowed = options_.store != nullptr && options_.store->bytes() >= storeBytes_;
@@ -195,9 +162,9 @@ void CudaEngine::planMemory() {
         cuda::check(cudaMemcpy(to, from.data(), from.size() * sizeof(std::int64_t), cudaMemcpyHostToDevice),
                     "preparing the session");
     };
-    upload(blockFirstDevice_, blockFirst_);
-    upload(windowFirstDevice_, windowFirst_);
-    upload(tokenFirstDevice_, tokenFirst_);
+    upload(blockFirstDevice_, layout_.blockFirst);
+    upload(windowFirstDevice_, layout_.windowFirst);
+    upload(tokenFirstDevice_, layout_.tokenFirst);
     std::vector<std::int64_t> pool(heads);
     for (std::size_t i = 0; i < heads; ++i) pool[i] = std::int64_t(i) * options_.slots;
     upload(poolFirstDevice_, pool);
@@ -220,7 +187,8 @@ void CudaEngine::planMemory() {
                 gathers[std::size_t(layer)] = besideArgs(layer, device_[i], cuda::GatherArgs::Part::Loads);
         copy(loopGathers_[i], gathers.data(), gathers.size());
     }
-    const std::size_t chunks = std::size_t((options_.maxPrompt + kPrefillChunk - 1) / kPrefillChunk);
+    const std::size_t chunks =
+        std::size_t((options_.maxPrompt + BatchLayout::kPrefillChunk - 1) / BatchLayout::kPrefillChunk);
     promptReport_ =
         PinnedMemory(std::size_t(config.layers) * chunks * kMarks * sizeof(std::uint64_t), "the recorder's buffer");
     for (int i = 0; i < config.layers; ++i)
@@ -231,7 +199,7 @@ void CudaEngine::planMemory() {
 void CudaEngine::drawNumbers() {
     std::vector<double> draws;
     std::vector<std::int32_t> first;
-    for (int s = 0; s < rows_; ++s) {
+    for (int s = 0; s < layout_.rows; ++s) {
         Sampler sampler(options_.sampling, s);
         for (int i = 0; i < drawsPerRow_; ++i) draws.push_back(sampler.draw());
         first.push_back(options_.promptTokens[std::size_t(s)] - 1);
@@ -249,8 +217,8 @@ std::size_t CudaEngine::placeEntry(Entry& entry, char* base) const {
         pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + at);
         at += (count * sizeof(*pointer) + 63) / 64 * 64;
     };
-    const auto rows = std::size_t(rows_), layers = std::size_t(model_->config.layers),
-               heads = rows * std::size_t(kvHeads_);
+    const auto rows = std::size_t(layout_.rows), layers = std::size_t(model_->config.layers),
+               heads = rows * std::size_t(layout_.kvHeads);
     take(entry.tokens, rows);
     take(entry.marks, layers * kMarks);
     take(entry.stepMarks, kStepMarks);
@@ -258,9 +226,10 @@ std::size_t CudaEngine::placeEntry(Entry& entry, char* base) const {
     take(entry.counts, layers * 2);
     const bool selections =
         options_.record && !spec_.dense && (options_.level != RecordLevel::Counters || options_.oracle);
-    if (selections) take(entry.blocks, layers * heads * std::size_t(capacity_));
-    if (selections && options_.level == RecordLevel::Full) take(entry.scores, layers * heads * std::size_t(capacity_));
-    if (options_.oracle) take(entry.masses, layers * heads * std::size_t(maxUnits()));
+    if (selections) take(entry.blocks, layers * heads * std::size_t(layout_.capacity));
+    if (selections && options_.level == RecordLevel::Full)
+        take(entry.scores, layers * heads * std::size_t(layout_.capacity));
+    if (options_.oracle) take(entry.masses, layers * heads * std::size_t(layout_.maxUnits));
     if (selector_ && options_.record && selector_->reportBytes() > 0)
         take(entry.own, layers * selector_->reportBytes());
     return at;

@@ -19,18 +19,18 @@ void CudaEngine::prefillAttend(const DevicePromptChunk& chunk) {
     const Bf16* blocks = chunk.blocks;
     const std::int64_t headStride = chunk.headStride;
     const Layer& layer = layers_[std::size_t(index)];
-    const std::size_t head = std::size_t(sequence) * std::size_t(kvHeads_);
-    const std::int64_t biasStride = kvHeads_ > 1 ? tokenFirst_[head + 1] - tokenFirst_[head] : 0;
+    const std::size_t head = layout_.headOf(sequence);
+    const std::int64_t biasStride = layout_.kvHeads > 1 ? layout_.tokenFirst[head + 1] - layout_.tokenFirst[head] : 0;
     if (!(spec_.sparsePrefill && layer.sparse)) {
         cuda::PrefillAttentionArgs args;
-        args.shape = shape_;
+        args.shape = layout_.shape;
         args.n = n;
         args.firstPosition = first;
         args.window = layer.window;
         args.q = q_;
         args.blocks = blocks;
         args.headStride = headStride;
-        if (layer.index.tokenScores != nullptr) args.tokenBias = layer.index.tokenScores + tokenFirst_[head];
+        if (layer.index.tokenScores != nullptr) args.tokenBias = layer.index.tokenScores + layout_.tokenFirst[head];
         args.biasStride = biasStride;
         args.scale = model_->config.attentionScale();
         args.biasScale = spec_.bias.scale;
@@ -40,9 +40,9 @@ void CudaEngine::prefillAttend(const DevicePromptChunk& chunk) {
         return;
     }
     // Lists of (token, KV head) over the blocks of this one sequence: head g begins at g*headStride.
-    for (int start = 0; start < n; start += selectRows_) {
-        const int count = std::min(selectRows_, n - start);
-        const std::size_t width = std::size_t(shape_.queryHeads) * std::size_t(dim_);
+    for (int start = 0; start < n; start += layout_.selectRows) {
+        const int count = std::min(layout_.selectRows, n - start);
+        const std::size_t width = std::size_t(layout_.shape.queryHeads) * std::size_t(layout_.dim);
         cuda::SelectArgs select = selectArgs(index);
         select.rows = count;
         select.position = promptPositions_ + first + start;
@@ -59,25 +59,25 @@ void CudaEngine::prefillAttend(const DevicePromptChunk& chunk) {
         }
         cuda::selectBlocksOnDevice(launch_, select);
         cuda::DecodeAttentionArgs attend;
-        attend.shape = shape_;
+        attend.shape = layout_.shape;
         attend.rows = count;
         attend.position = select.position;
         attend.q = q_ + std::size_t(start) * width;
         attend.oneSequence = true;
         attend.sequence = sequence;
         // headFirst counts from the store's begin: shift so that this sequence's blocks fall on the scratch.
-        attend.blocks = blocks - std::size_t(blockFirst_[head]) * blockElements_;
+        attend.blocks = blocks - std::size_t(layout_.blockFirst[head]) * layout_.blockElements;
         attend.headFirst = blockFirstDevice_;
         attend.listBlock = select.listBlock;
         attend.listCount = select.listCount;
-        attend.capacity = capacity_;
-        attend.maxBlocks = capacity_;
+        attend.capacity = layout_.capacity;
+        attend.maxBlocks = layout_.capacity;
         attend.window = select.slidingWindow;
         attend.tokenBias = layer.index.tokenScores;
         attend.biasFirst = tokenFirstDevice_;
         attend.scale = select.scale;
         attend.biasScale = spec_.bias.scale;
-        attend.out = attended_ + std::size_t(start) * std::size_t(shape_.queryHeads * shape_.valueDim());
+        attend.out = attended_ + std::size_t(start) * std::size_t(layout_.shape.queryHeads * layout_.shape.valueDim());
         attend.partial = partial_;
         attend.arrivals = arrivals_;
         cuda::decodeAttention(launch_, attend);
@@ -87,44 +87,45 @@ void CudaEngine::prefillAttend(const DevicePromptChunk& chunk) {
 /// The selector may write over keys: the oracle takes its copy before.
 void CudaEngine::handToSelector(const PromptBlocks& prompt) {
     if (!selector_) return;
-    const std::size_t head = std::size_t(prompt.sequence) * std::size_t(kvHeads_);
+    const std::size_t head = std::size_t(prompt.sequence) * std::size_t(layout_.kvHeads);
     if (Bf16* const all = layers_[std::size_t(prompt.layer)].allKeys)
-        cuda::check(cudaMemcpyAsync(all + std::size_t(blockFirst_[head]) * blockElements_, prompt.blocks,
-                                    std::size_t(kvHeads_) * std::size_t(prompt.headStride) * sizeof(Bf16),
+        cuda::check(cudaMemcpyAsync(all + std::size_t(layout_.blockFirst[head]) * layout_.blockElements, prompt.blocks,
+                                    std::size_t(layout_.kvHeads) * std::size_t(prompt.headStride) * sizeof(Bf16),
                                     cudaMemcpyDeviceToDevice, stream_.get()),
                     "keeping keys for the oracle");
     if (valuesByToken(prompt.layer))
-        cuda::turnValues(launch_, {shape_, prompt.tokens, prompt.blocks, prompt.headStride});
+        cuda::turnValues(launch_, {layout_.shape, prompt.tokens, prompt.blocks, prompt.headStride});
     selector_->promptDone(prompt.layer, prompt.sequence, prompt.tokens, prompt.blocks, prompt.headStride);
 }
 
 /// The newest block of an offloaded layer stays on the device.
 void CudaEngine::placeTail(const PromptBlocks& prompt) {
     const Layer& layer = layers_[std::size_t(prompt.layer)];
-    cuda::placeTail(launch_, shape_, prompt.blocks, prompt.headStride, prompt.sequence, prompt.tokens, layer.blocks,
-                    options_.slots, layer.map, layer.lastUse);
+    cuda::placeTail(launch_, layout_.shape, prompt.blocks, prompt.headStride, prompt.sequence, prompt.tokens,
+                    layer.blocks, options_.slots, layer.map, layer.lastUse);
 }
 
 /// And the full ones go to the host.
 void CudaEngine::storeOnHost(const PromptBlocks& prompt, cudaStream_t stream) {
-    const std::size_t head = std::size_t(prompt.sequence) * std::size_t(kvHeads_),
+    const std::size_t head = std::size_t(prompt.sequence) * std::size_t(layout_.kvHeads),
                       full = std::size_t(prompt.tokens / spec_.blockSize);
     Bf16* const store = layers_[std::size_t(prompt.layer)].storeHost;
-    for (int g = 0; g < kvHeads_ && full > 0; ++g)
-        cuda::check(cudaMemcpyAsync(store + std::size_t(blockFirst_[head + std::size_t(g)]) * blockElements_,
-                                    prompt.blocks + std::size_t(g) * std::size_t(prompt.headStride),
-                                    full * blockElements_ * sizeof(Bf16), cudaMemcpyDeviceToHost, stream),
-                    "copying KV blocks to the host");
+    for (int g = 0; g < layout_.kvHeads && full > 0; ++g)
+        cuda::check(
+            cudaMemcpyAsync(store + std::size_t(layout_.blockFirst[head + std::size_t(g)]) * layout_.blockElements,
+                            prompt.blocks + std::size_t(g) * std::size_t(prompt.headStride),
+                            full * layout_.blockElements * sizeof(Bf16), cudaMemcpyDeviceToHost, stream),
+            "copying KV blocks to the host");
 }
 
 void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                                  const Progress& progress, double begin, double end, const std::stop_token& stop) {
     const ModelConfig& config = model_->config;
     const int length = int(prompt.size());
-    const std::size_t head = std::size_t(sequence) * std::size_t(kvHeads_);
+    const std::size_t head = layout_.headOf(sequence);
     const std::size_t angles = std::size_t(ropeTables_.first(sequence)) * std::size_t(config.rope.dim / 2);
     const int sequenceBlocks = spec_.grid.blocks(options_.maxTokens[std::size_t(sequence)]);
-    const std::int64_t headStride = std::int64_t(sequenceBlocks) * std::int64_t(blockElements_);
+    const std::int64_t headStride = std::int64_t(sequenceBlocks) * std::int64_t(layout_.blockElements);
     cuda::check(cudaMemcpyAsync(promptIds_, prompt.data(), prompt.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
                                 stream_.get()),
                 "copying the prompt");
@@ -135,18 +136,19 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
         const DeviceLayer& weights = model_->layers[std::size_t(i)];
         const Layer& layer = layers_[std::size_t(i)];
         const bool scratched = layer.offloaded || layer.ownTier;
-        Bf16* blocks = scratched ? scratch_[i % 2] : layer.blocks + std::size_t(blockFirst_[head]) * blockElements_;
+        Bf16* blocks =
+            scratched ? scratch_[i % 2] : layer.blocks + std::size_t(layout_.blockFirst[head]) * layout_.blockElements;
         if (scratched) cuda::check(cudaStreamWaitEvent(stream_.get(), copied_[i % 2].get()), "waiting for a copy");
-        for (int first = 0; first < length; first += kPrefillChunk) {
-            const int n = std::min(kPrefillChunk, length - first);
-            std::uint64_t* marks = promptMarks_[std::size_t(i)] + first / kPrefillChunk * kMarks;
+        for (int first = 0; first < length; first += BatchLayout::kPrefillChunk) {
+            const int n = std::min(BatchLayout::kPrefillChunk, length - first);
+            std::uint64_t* marks = promptMarks_[std::size_t(i)] + first / BatchLayout::kPrefillChunk * kMarks;
             const auto stamp = [&](Mark which) { cuda::stampNow(launch_, marks + which); };
             float* x = promptX_ + std::size_t(first) * std::size_t(config.hidden);
             atStage(i, nameOf(Stage::QkvLinear));
             stamp(kQkv);
             projectHeads(weights, x, n, nullptr);
             cuda::PromptArgs rotate;
-            rotate.shape = shape_;
+            rotate.shape = layout_.shape;
             rotate.qkv = qkv_;
             rotate.cos = ropeCos_ + angles;
             rotate.sin = ropeSin_ + angles;
@@ -180,7 +182,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
                 blocks,
                 headStride,
                 promptLogSums_,
-                rotate.index.tokenScores != nullptr ? rotate.index.tokenScores + tokenFirst_[head] : nullptr,
+                rotate.index.tokenScores != nullptr ? rotate.index.tokenScores + layout_.tokenFirst[head] : nullptr,
                 std::int64_t(sequenceBlocks) * spec_.blockSize};
             prefillAttend(chunk);
             stamp(kStage1); // what the selector reads is compression again
@@ -195,7 +197,8 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             atStage(i, nameOf(Stage::Compression));
             handToSelector(whole);
             cuda::stampNow(launch_,
-                           promptMarks_[std::size_t(i)] + (length - 1) / kPrefillChunk * kMarks + kPooling); // its end
+                           promptMarks_[std::size_t(i)] + (length - 1) / BatchLayout::kPrefillChunk * kMarks +
+                               kPooling); // its end
         }
         if (layer.offloaded) {
             placeTail(whole);
@@ -204,11 +207,11 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             cuda::check(cudaStreamWaitEvent(copyStream_.get(), computed_.get()), "waiting for a layer");
             storeOnHost(whole, copyStream_.get());
             cuda::check(cudaEventRecord(copied_[i % 2].get(), copyStream_.get()), "marking a copy");
-            out.d2hBlocks += length / spec_.blockSize * kvHeads_;
+            out.d2hBlocks += length / spec_.blockSize * layout_.kvHeads;
         }
         cuda::check(cudaStreamSynchronize(stream_.get()), "reading the prompt");
-        for (int first = 0; first < length; first += kPrefillChunk) {
-            const std::uint64_t* marks = promptMarks_[std::size_t(i)] + first / kPrefillChunk * kMarks;
+        for (int first = 0; first < length; first += BatchLayout::kPrefillChunk) {
+            const std::uint64_t* marks = promptMarks_[std::size_t(i)] + first / BatchLayout::kPrefillChunk * kMarks;
             if (out.startNs == 0) out.startNs = hostTime(marks[kQkv]) - originNs_;
             const auto add = [&](Stage stage, Mark from, Mark to) {
                 out.stageNs[std::size_t(stage)] += std::int64_t(marks[to] - marks[from]);
@@ -220,7 +223,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             add(Stage::Compression, kStage1, kOLinear);
             add(Stage::OLinear, kOLinear, kFfn);
             add(Stage::Ffn, kFfn, kGather);
-            if (selector_ && first + kPrefillChunk >= length) add(Stage::Compression, kGather, kPooling);
+            if (selector_ && first + BatchLayout::kPrefillChunk >= length) add(Stage::Compression, kGather, kPooling);
         }
     }
     cuda::check(cudaMemcpyAsync(x_ + std::size_t(sequence) * std::size_t(config.hidden),
@@ -243,7 +246,7 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     record.startNs = begin - originNs_;
     double total = 0, done = 0;
     for (const auto& prompt : prompts) total += double(prompt.size());
-    for (int s = 0; s < rows_; ++s) {
+    for (int s = 0; s < layout_.rows; ++s) {
         const auto& prompt = prompts[std::size_t(s)];
         prefillSequence(s, prompt, record, progress, done / total, (done + double(prompt.size())) / total, stop);
         done += double(prompt.size());
@@ -257,7 +260,7 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     std::uint64_t* marks = promptMarks_.front();
     atStage(-1, kStepStageNames[std::size_t(StepStage::LmHead)]);
     cuda::stampNow(launch_, marks);
-    linear_->run(model_->lmHead, x_, config.hidden, rows_, {model_->finalNorm, config.streamNormEps()},
+    linear_->run(model_->lmHead, x_, config.hidden, layout_.rows, {model_->finalNorm, config.streamNormEps()},
                  {logits_[0], config.vocab, false, nullptr, nullptr});
     cuda::stampNow(launch_, marks + 1);
     atStage(-1, kStepStageNames[std::size_t(StepStage::Sample)]);
@@ -268,13 +271,14 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     cuda::check(cudaStreamSynchronize(copyStream_.get()), "copying KV blocks to the host");
     cuda::check(cudaMemcpy(host_[0].tokens, entry.tokens, tokenBytes_, cudaMemcpyDeviceToHost),
                 "reading the first tokens");
-    std::copy_n(host_[0].tokens, rows_, nextHost_.begin());
+    std::copy_n(host_[0].tokens, layout_.rows, nextHost_.begin());
     record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(marks[1] - marks[0]);
     record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(marks[2] - marks[1]);
     for (std::size_t i = 0; i < record.layers.size(); ++i) {
         LayerRecord& layer = record.layers[i];
-        layer.d2hBytes = layer.d2hBlocks * std::int64_t(blockElements_ * sizeof(Bf16));
-        for (int s = 0; s < rows_ && layers_[i].ownTier; ++s) layer.d2hBytes += selector_->storedBytes(int(i), s);
+        layer.d2hBytes = layer.d2hBlocks * std::int64_t(layout_.blockElements * sizeof(Bf16));
+        for (int s = 0; s < layout_.rows && layers_[i].ownTier; ++s)
+            layer.d2hBytes += selector_->storedBytes(int(i), s);
     }
     record.durationNs = steadyNowNs() - begin;
     launched_ = waited_ = 0;
@@ -283,23 +287,24 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
 
 void CudaEngine::fillContext(int tokens, std::uint64_t seed) {
     const ModelConfig& config = model_->config;
-    for (int s = 0; s < rows_; ++s)
+    for (int s = 0; s < layout_.rows; ++s)
         for (int i = 0; i < config.layers; ++i) {
             const Layer& layer = layers_[std::size_t(i)];
-            const std::size_t head = std::size_t(s) * std::size_t(kvHeads_);
+            const std::size_t head = std::size_t(s) * std::size_t(layout_.kvHeads);
             const int sequenceBlocks = spec_.grid.blocks(options_.maxTokens[std::size_t(s)]);
-            const std::int64_t headStride = std::int64_t(sequenceBlocks) * std::int64_t(blockElements_);
+            const std::int64_t headStride = std::int64_t(sequenceBlocks) * std::int64_t(layout_.blockElements);
             Bf16* blocks = layer.offloaded || layer.ownTier
                                ? scratch_[0]
-                               : layer.blocks + std::size_t(blockFirst_[head]) * blockElements_;
-            cuda::fillNormal(blocks, std::size_t(kvHeads_) * std::size_t(headStride), 1.f,
+                               : layer.blocks + std::size_t(layout_.blockFirst[head]) * layout_.blockElements;
+            cuda::fillNormal(blocks, std::size_t(layout_.kvHeads) * std::size_t(headStride), 1.f,
                              seed + std::uint64_t(s * config.layers + i));
             if (layer.index.tokenScores != nullptr)
-                cuda::fillScores(layer.index.tokenScores + tokenFirst_[head],
-                                 std::size_t(kvHeads_) * std::size_t(sequenceBlocks) * std::size_t(spec_.blockSize),
+                cuda::fillScores(layer.index.tokenScores + layout_.tokenFirst[head],
+                                 std::size_t(layout_.kvHeads) * std::size_t(sequenceBlocks) *
+                                     std::size_t(spec_.blockSize),
                                  seed ^ std::uint64_t(s * config.layers + i));
             cuda::PromptArgs prompt;
-            prompt.shape = shape_;
+            prompt.shape = layout_.shape;
             prompt.index = layer.index;
             prompt.n = tokens;
             prompt.sequence = s;
@@ -313,7 +318,7 @@ void CudaEngine::fillContext(int tokens, std::uint64_t seed) {
             if (layer.offloaded && !borrows) storeOnHost(filled, stream_.get());
             cuda::check(cudaStreamSynchronize(stream_.get()), "filling the cache");
         }
-    std::vector<std::int32_t> positions(std::size_t(rows_), tokens);
+    std::vector<std::int32_t> positions(std::size_t(layout_.rows), tokens);
     cuda::check(
         cudaMemcpy(position_, positions.data(), positions.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
         "filling the cache");

@@ -47,8 +47,8 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
     record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(step[kSample] - step[kLmHead]);
     record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(step[kEnd] - step[kSample]);
     record.layers.assign(std::size_t(config.layers), {});
-    const auto blockBytes = std::int64_t(blockElements_ * sizeof(Bf16));
-    const std::size_t heads = std::size_t(rows_) * std::size_t(kvHeads_);
+    const auto blockBytes = std::int64_t(layout_.blockElements * sizeof(Bf16));
+    const std::size_t heads = std::size_t(layout_.rows) * std::size_t(layout_.kvHeads);
     for (int i = 0; i < config.layers; ++i) {
         LayerRecord& out = record.layers[std::size_t(i)];
         const Layer& layer = layers_[std::size_t(i)];
@@ -111,8 +111,8 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
             if (options_.oracleObserver != nullptr) options_.oracleObserver->observe(best);
         };
         const auto massesOf = [&](int sequence, int g) {
-            return entry.masses +
-                   (std::size_t(i) * heads + std::size_t(sequence * kvHeads_ + g)) * std::size_t(maxUnits());
+            return entry.masses + (std::size_t(i) * heads + std::size_t(sequence * layout_.kvHeads + g)) *
+                                      std::size_t(layout_.maxUnits);
         };
         if (layer.ownTier) {
             complete();
@@ -129,8 +129,8 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
         bool keptDefined = true, any = false;
         int kept = 0;
         for (const ActiveSequence& sequence : active)
-            for (int g = 0; g < kvHeads_; ++g) {
-                const std::size_t item = std::size_t(i) * heads + std::size_t(sequence.sequence * kvHeads_ + g);
+            for (int g = 0; g < layout_.kvHeads; ++g) {
+                const std::size_t item = std::size_t(i) * heads + std::size_t(sequence.sequence * layout_.kvHeads + g);
                 const cuda::SelectionHead& head = entry.heads[item];
                 if (head.selected == 0) continue; // attended everything
                 any = true;
@@ -148,7 +148,7 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
                 }
                 selection.first = std::uint32_t(record.blocks.size());
                 if (entry.blocks != nullptr) {
-                    const std::uint32_t* blocks = entry.blocks + item * std::size_t(capacity_);
+                    const std::uint32_t* blocks = entry.blocks + item * std::size_t(layout_.capacity);
                     for (int b = 0; b < head.selected; ++b) {
                         record.blocks.push_back(std::int32_t(blocks[b] & 0xffffff));
                         record.origins.push_back(Origin(blocks[b] >> cuda::kOriginShift & 7));
@@ -156,8 +156,8 @@ void CudaEngine::fill(StepRecord& record, std::span<const ActiveSequence> active
                     }
                     if (entry.masses != nullptr) measure(massesOf(sequence.sequence, g), sequence, selection);
                     if (entry.scores != nullptr)
-                        record.scores.insert(record.scores.end(), entry.scores + item * std::size_t(capacity_),
-                                             entry.scores + item * std::size_t(capacity_) + head.selected);
+                        record.scores.insert(record.scores.end(), entry.scores + item * std::size_t(layout_.capacity),
+                                             entry.scores + item * std::size_t(layout_.capacity) + head.selected);
                 }
                 out.selected += selection.selected;
                 out.hits += selection.hits;

@@ -1,0 +1,52 @@
+// How a batch lies in an engine's arrays: where each sequence's blocks, windows and tokens begin, and the sizes that
+// the engine's scratch memory must hold. Arithmetic: takes no memory of the GPU.
+#pragma once
+
+#include "core/cuda/cuda_engine_options.h"
+#include "core/model/model_config.h"
+#include "kernels/cuda/attention.h"
+
+#include <cstdint>
+#include <vector>
+
+namespace kvscope {
+
+struct BatchLayout {
+    static constexpr int kPrefillChunk = 2048;     // prompt tokens projected together
+    static constexpr int kSparsePrefillRows = 256; // query tokens selected and attended together
+
+    BatchLayout(const ModelConfig& config, const CudaEngineOptions& options);
+
+    /// Heads of all sequences.
+    std::size_t heads() const { return std::size_t(rows) * std::size_t(kvHeads); }
+    /// A sequence's first head.
+    std::size_t headOf(int sequence) const { return std::size_t(sequence) * std::size_t(kvHeads); }
+    /// Elements from one head's blocks to the next one's, of a sequence.
+    std::int64_t headStride(int sequence) const {
+        return std::int64_t(blocks[std::size_t(sequence)]) * std::int64_t(blockElements);
+    }
+    /// First element of a sequence's blocks in a layer's store.
+    std::size_t firstElement(int sequence) const { return std::size_t(blockFirst[headOf(sequence)]) * blockElements; }
+    /// Most blocks that a query of a layer reaches.
+    int blocksInSight(int layer) const { return sight_[std::size_t(layer)]; }
+    /// Floats of partial results that attention may need.
+    std::size_t partialFloats(const cuda::Launch& launch) const;
+
+    int rows = 0; // of a step; row = sequence
+    int kvHeads = 0, dim = 0;
+    cuda::AttentionShape shape;
+    std::size_t blockElements = 0;                                 // of one KV block of one head
+    int maxBlocks = 0;                                             // most blocks of a sequence
+    int maxUnits = 0;                                              // and of what the trace counts
+    int capacity = 0;                                              // of the lists of chosen blocks
+    int chunk = 0;                                                 // most tokens projected together
+    int selectRows = 0;                                            // most rows selected together
+    std::vector<int> blocks;                                       // [sequence] most of it
+    std::vector<std::int64_t> blockFirst, windowFirst, tokenFirst; // [sequence*kvHeads]
+    std::int64_t blocksTotal = 0, windowsTotal = 0, tokensTotal = 0;
+
+private:
+    std::vector<int> sight_; // [layer]
+};
+
+} // namespace kvscope
