@@ -13,7 +13,8 @@ namespace kvscope {
 
 CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptions options)
     : model_(std::move(model)), options_(std::move(options)), spec_(options_.spec), layout_(model_->config, options_),
-      oneByOne_(std::getenv("KVSCOPE_NO_GRAPH") != nullptr) {
+      oneByOne_(std::getenv("KVSCOPE_NO_GRAPH") != nullptr), stages_(options_.trace), order_(layers_),
+      reader_(model_->config, options_, layout_, layers_, order_, clock_, selector_) {
     const ModelConfig& config = model_->config;
     cuda::checkAttentionShape(layout_.shape);
     for (const LayerPlan& plan : options_.plans) static_cast<LayerPlan&>(layers_.emplace_back()) = plan;
@@ -32,8 +33,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     launch_.blockShared = gpu.sharedMemPerBlockOptin;
     stream_ = cuda::Stream::make();
     copyStream_ = cuda::Stream::make();
-    for (cuda::Event* event :
-         {&done_[0], &done_[1], &reported_[0], &reported_[1], &copied_[0], &copied_[1], &computed_})
+    for (cuda::Event* event : {&done_[0], &done_[1], &copied_[0], &copied_[1], &computed_})
         *event = cuda::Event::make();
     launch_.stream = stream_.get();
     ropeTables_ = RopeTables(config.rope, options_.promptTokens.empty() ? options_.maxTokens : options_.promptTokens,
@@ -74,11 +74,11 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
                                            ropeFirst_,
                                            *model_,
                                            linear_});
-        ahead_ = selector_ && options_.abilities.ahead == Ahead::NextLayer;
+        if (selector_ && options_.abilities.ahead == Ahead::NextLayer) order_.lookAhead();
         const bool wanted = options_.transferLoop || std::getenv("KVSCOPE_TRANSFER_LOOP") != nullptr;
-        transferLoop_ = ahead_ && offloads && launch_.clusters && wanted;
+        transferLoop_ = order_.looksAhead() && offloads && launch_.clusters && wanted;
     }
-    if (ahead_) {
+    if (order_.looksAhead()) {
         aheadStream_ = cuda::Stream::make(cuda::StreamKind::Urgent);
         // Kernels of a thread block for each processor would have some wait for those that transfers hold. Without
         // transfers as well: the same sums in the same order.
@@ -90,7 +90,7 @@ CudaEngine::CudaEngine(std::shared_ptr<const DeviceModel> model, CudaEngineOptio
     nextHost_.assign(std::size_t(layout_.rows), 0);
     activeHost_.assign(std::size_t(layout_.rows), 1);
     cuda::check(cudaMemset(active_, 1, std::size_t(layout_.rows)), "preparing the session");
-    calibrateClock();
+    clock_.calibrate(launch_, promptMarks_.front());
     capture();
 }
 
@@ -136,7 +136,7 @@ cuda::NextTokenArgs CudaEngine::nextTokenArgs(const float* logits, std::int32_t*
     return args;
 }
 
-cuda::AppendArgs CudaEngine::appendArgs(int index, const Entry& entry) const {
+cuda::AppendArgs CudaEngine::appendArgs(int index, const StepReport& report) const {
     const DeviceLayer& weights = model_->layers[std::size_t(index)];
     const Layer& layer = layers_[std::size_t(index)];
     cuda::AppendArgs append;
@@ -153,7 +153,7 @@ cuda::AppendArgs CudaEngine::appendArgs(int index, const Entry& entry) const {
     append.rows = layout_.rows;
     append.position = position_;
     append.active = active_;
-    if (layer.offloaded && chosenAhead(index)) { // its slot is known
+    if (layer.offloaded && order_.chosenAhead(index)) { // its slot is known
         const Lists lists = listsOf(index);
         append.blocks = layer.blocks;
         append.headFirst = poolFirstDevice_;
@@ -166,14 +166,14 @@ cuda::AppendArgs CudaEngine::appendArgs(int index, const Entry& entry) const {
     }
     append.valuesByToken = valuesByToken(index);
     if (append.blocks == nullptr || selector_) append.newKey = newKey_, append.newValue = newValue_;
-    append.marks[0] = mark(entry, index, kRope);
-    if (layer.indexed) append.marks[1] = mark(entry, index, kCompression);
+    append.marks[0] = report.mark(index, kRope);
+    if (layer.indexed) append.marks[1] = report.mark(index, kCompression);
     return append;
 }
 
-void CudaEngine::decodeLayer(int index, const Entry& entry) {
+void CudaEngine::decodeLayer(int index, const StepReport& report) {
     const Layer& layer = layers_[std::size_t(index)];
-    projectAndAppend(index, entry);
+    projectAndAppend(index, report);
     if (layer.allKeys != nullptr)
         cuda::keepKeys(launch_,
                        {layout_.shape, layout_.rows, position_, active_, newKey_, layer.allKeys, blockFirstDevice_});
@@ -181,9 +181,9 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     const bool own = layer.sparse && selector_ != nullptr;
     DeviceStep step;
     if (selector_) {
-        step = deviceStep(index, entry);
+        step = deviceStep(index, report);
         if (layer.indexed) {
-            atStage(index, nameOf(Stage::Compression));
+            stages_.at(index, Stage::Compression);
             selector_->append(step);
         }
     }
@@ -197,8 +197,8 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.headFirst = layer.offloaded ? poolFirstDevice_ : blockFirstDevice_;
     attend.maxBlocks = layout_.blocksInSight(index);
     attend.window = layer.window;
-    if (layer.sparse) chooseAndLoad(index, entry, attend);
-    lookAhead(index, entry);
+    if (layer.sparse) chooseAndLoad(index, report, attend);
+    lookAhead(index, report);
     attend.tokenBias = layer.index.tokenScores;
     attend.biasFirst = tokenFirstDevice_;
     attend.scale = model_->config.attentionScale();
@@ -206,19 +206,19 @@ void CudaEngine::decodeLayer(int index, const Entry& entry) {
     attend.out = attended_;
     attend.partial = partial_;
     attend.arrivals = arrivals_;
-    attend.mark = mark(entry, index, kAttention);
-    atStage(index, nameOf(layer.sparse ? Stage::Stage2 : Stage::Attention));
+    attend.mark = report.mark(index, kAttention);
+    stages_.at(index, layer.sparse ? Stage::Stage2 : Stage::Attention);
     const cuda::Launch how = join(index);
     if (!own || !selector_->attend(step, attend)) cuda::decodeAttention(how, attend);
-    if (options_.oracle && layer.sparse) measureMass(index, entry);
+    if (options_.oracle && layer.sparse) measureMass(index, report);
     if (own) {
-        atStage(index, nameOf(Stage::Offloading));
+        stages_.at(index, Stage::Offloading);
         selector_->after(step);
     }
-    finishLayer(index, x_, layout_.rows, mark(entry, index, kOLinear), mark(entry, index, kFfn));
+    finishLayer(index, x_, layout_.rows, report.mark(index, kOLinear), report.mark(index, kFfn));
 }
 
-DeviceStep CudaEngine::deviceStep(int index, const Entry& entry) const {
+DeviceStep CudaEngine::deviceStep(int index, const StepReport& report) const {
     DeviceStep step;
     step.layer = index;
     step.position = position_;
@@ -230,17 +230,16 @@ DeviceStep CudaEngine::deviceStep(int index, const Entry& entry) const {
     step.newValue = newValue_;
     if (!options_.record) return step;
     step.blockLogSums = blockLogSums_;
-    step.stage1Mark = mark(entry, index, kStage1);
-    step.poolingMark = mark(entry, index, kPooling);
-    step.offloadingMark = mark(entry, index, kOffloading);
-    if (entry.own != nullptr) step.report = entry.own + std::size_t(index) * selector_->reportBytes();
+    step.stage1Mark = report.mark(index, kStage1);
+    step.poolingMark = report.mark(index, kPooling);
+    step.offloadingMark = report.mark(index, kOffloading);
+    step.report = report.ownOf(index);
     return step;
 }
 
 /// A decode step's choice in a layer, but for the marks.
-cuda::SelectArgs CudaEngine::decodeSelectArgs(int index, const Entry& entry) const {
+cuda::SelectArgs CudaEngine::decodeSelectArgs(int index, const StepReport& report) const {
     const Layer& layer = layers_[std::size_t(index)];
-    const std::size_t heads = std::size_t(layout_.rows) * std::size_t(layout_.kvHeads);
     cuda::SelectArgs select = selectArgs(index);
     select.rows = layout_.rows;
     select.position = position_;
@@ -261,27 +260,25 @@ cuda::SelectArgs CudaEngine::decodeSelectArgs(int index, const Entry& entry) con
     if (options_.record) {
         select.previous = layer.previous;
         select.hasPrevious = layer.hasPrevious;
-        select.recordHead = entry.heads + std::size_t(index) * heads;
-        if (entry.blocks != nullptr)
-            select.recordBlocks = entry.blocks + std::size_t(index) * heads * std::size_t(layout_.capacity);
-        if (entry.scores != nullptr)
-            select.recordScores = entry.scores + std::size_t(index) * heads * std::size_t(layout_.capacity);
+        select.recordHead = report.headsOf(index);
+        select.recordBlocks = report.blocksOf(index);
+        select.recordScores = report.scoresOf(index);
     }
     return select;
 }
 
 /// Selection, slots and transfers of a sparse layer that is not chosen ahead; what is attended goes to `attend`.
-void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttentionArgs& attend) {
+void CudaEngine::chooseAndLoad(int index, const StepReport& report, cuda::DecodeAttentionArgs& attend) {
     const Layer& layer = layers_[std::size_t(index)];
-    if (!chosenAhead(index)) {
-        cuda::SelectArgs select = decodeSelectArgs(index, entry);
-        select.marks[2] = mark(entry, index, kOffloading);
-        atStage(index, nameOf(Stage::Stage1)); // and pooling, and the set difference: one kernel
-        if (selector_) {                       // whose kernels have the other marks
-            selector_->choose(deviceStep(index, entry), select);
+    if (!order_.chosenAhead(index)) {
+        cuda::SelectArgs select = decodeSelectArgs(index, report);
+        select.marks[2] = report.mark(index, kOffloading);
+        stages_.at(index, Stage::Stage1); // and pooling, and the set difference: one kernel
+        if (selector_) {                  // whose kernels have the other marks
+            selector_->choose(deviceStep(index, report), select);
         } else {
-            select.marks[0] = mark(entry, index, kStage1);
-            select.marks[1] = mark(entry, index, kPooling);
+            select.marks[0] = report.mark(index, kStage1);
+            select.marks[1] = report.mark(index, kPooling);
         }
         // Resident blocks that the step before listed need nothing more of the executor.
         const bool listed = selector_ && layer.chosen == Chosen::StepAhead && !layer.offloaded;
@@ -289,14 +286,14 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
         cuda::selectBlocksOnDevice(launch_, select);
         if (layer.offloaded && transferLoop_) {
             handOver(index, -1, nullptr);
-        } else if (layer.offloaded && ahead_) {
+        } else if (layer.offloaded && order_.looksAhead()) {
             fork();
-            moveBeside(index, entry, cuda::GatherArgs::Part::Both);
+            moveBeside(index, report, cuda::GatherArgs::Part::Both);
         } else if (layer.offloaded) {
-            cuda::GatherArgs gather = gatherArgs(index, entry);
-            gather.mark = mark(entry, index, kGather);
-            gather.endMark = mark(entry, index, kLoaded);
-            atStage(index, nameOf(Stage::Offloading));
+            cuda::GatherArgs gather = gatherArgs(index, report);
+            gather.mark = report.mark(index, kGather);
+            gather.endMark = report.mark(index, kLoaded);
+            stages_.at(index, Stage::Offloading);
             cuda::gatherBlocks(launch_, gather);
         }
     }
@@ -308,7 +305,7 @@ void CudaEngine::chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttent
     attend.maxBlocks = layout_.capacity;
 }
 
-void CudaEngine::measureMass(int index, const Entry& entry) {
+void CudaEngine::measureMass(int index, const StepReport& report) {
     const Layer& layer = layers_[std::size_t(index)];
     cuda::BlockMassArgs args;
     args.shape = layout_.shape;
@@ -331,28 +328,28 @@ void CudaEngine::measureMass(int index, const Entry& entry) {
     args.window = layer.window;
     args.unit = spec_.unitTokens();
     args.logSums = blockLogSums_;
-    args.mass =
-        entry.masses + std::size_t(index) * std::size_t(layout_.rows * layout_.kvHeads) * std::size_t(layout_.maxUnits);
-    args.mark = mark(entry, index, kOracle);
+    args.mass = report.masses +
+                std::size_t(index) * std::size_t(layout_.rows * layout_.kvHeads) * std::size_t(layout_.maxUnits);
+    args.mark = report.mark(index, kOracle);
     cuda::measureBlockMass(launch_, args);
 }
 
 void CudaEngine::stepKernels(int which) {
     const ModelConfig& config = model_->config;
-    const Entry& entry = device_[which];
-    atStage(-1, kStepStageNames[std::size_t(StepStage::Embed)]);
-    embed(next_, layout_.rows, x_, counters_, config.layers * 2, mark(entry, kEmbed));
-    for (int i = 0; i < config.layers; ++i) decodeLayer(i, entry);
-    atStage(-1, kStepStageNames[std::size_t(StepStage::LmHead)]);
+    const StepReport& report = reports_.device(which);
+    stages_.at(StepStage::Embed);
+    embed(next_, layout_.rows, x_, counters_, config.layers * 2, report.mark(kEmbed));
+    for (int i = 0; i < config.layers; ++i) decodeLayer(i, report);
+    stages_.at(StepStage::LmHead);
     linear_->run(model_->lmHead, x_, config.hidden, layout_.rows, {model_->finalNorm, config.streamNormEps()},
-                 {logits_[which], config.vocab, false, nullptr, nullptr}, mark(entry, kLmHead));
-    atStage(-1, kStepStageNames[std::size_t(StepStage::Sample)]);
-    cuda::NextTokenArgs next = nextTokenArgs(logits_[which], entry.tokens);
-    next.mark = mark(entry, kSample);
-    next.endMark = mark(entry, kEnd);
+                 {logits_[which], config.vocab, false, nullptr, nullptr}, report.mark(kLmHead));
+    stages_.at(StepStage::Sample);
+    cuda::NextTokenArgs next = nextTokenArgs(logits_[which], report.tokens);
+    next.mark = report.mark(kSample);
+    next.endMark = report.mark(kEnd);
     cuda::nextTokens(launch_, next);
     joinAll();
-    leaveStages();
+    stages_.leave();
 }
 
 /// One graph per report entry: two steps may be in flight.
@@ -396,23 +393,9 @@ void CudaEngine::setInputs(std::span<const std::int32_t> tokens, std::span<const
 std::vector<SpanRecord> CudaEngine::spans(bool all) {
     if (options_.trace == nullptr) return {};
     if (all) cuda::check(cudaStreamSynchronize(stream_.get()), "finishing");
-    std::vector<SpanRecord> spans = options_.trace->collect(originNs_, all);
-    spans.insert(spans.end(), std::make_move_iterator(transferSpans_.begin()),
-                 std::make_move_iterator(transferSpans_.end()));
-    transferSpans_.clear();
+    std::vector<SpanRecord> spans = options_.trace->collect(clock_.originNs(), all);
+    for (SpanRecord& span : reader_.takeTransferSpans()) spans.push_back(std::move(span));
     return spans;
-}
-
-void CudaEngine::atStage(int layer, std::string_view stage) {
-    leaveStages();
-    nvtxPush(stage);
-    inStage_ = true;
-    if (options_.trace != nullptr) options_.trace->atStage(layer, stage);
-}
-
-void CudaEngine::leaveStages() {
-    if (inStage_) nvtxPop();
-    inStage_ = false;
 }
 
 void CudaEngine::launch(int step) {
@@ -429,25 +412,21 @@ void CudaEngine::launch(int step) {
     // The report goes to the host beside the next step.
     cuda::check(cudaStreamWaitEvent(copyStream_.get(), done_[which].get()), "starting a step");
     if (transferLoop_) cuda::check(cudaStreamWaitEvent(copyStream_.get(), chosen_.get()), "starting a step");
-    cuda::check(cudaMemcpyAsync(host_[which].tokens, device_[which].tokens,
-                                options_.record ? reportBytes_ : tokenBytes_, cudaMemcpyDeviceToHost,
-                                copyStream_.get()),
-                "copying a step's report");
-    cuda::check(cudaEventRecord(reported_[which].get(), copyStream_.get()), "starting a step");
+    reports_.copyOut(which, copyStream_.get());
     ++launched_;
 }
 
 void CudaEngine::wait() {
     const int which = int(waited_ % kEntries);
-    cuda::check(cudaEventSynchronize(reported_[which].get()), "decoding");
+    reports_.wait(which);
     ++waited_;
     for (int row = 0; row < layout_.rows; ++row)
-        if (activeHost_[std::size_t(row)]) nextHost_[std::size_t(row)] = host_[which].tokens[row];
+        if (activeHost_[std::size_t(row)]) nextHost_[std::size_t(row)] = reports_.host(which).tokens[row];
     logitsFetched_ = -1;
 }
 
 std::span<const std::int32_t> CudaEngine::tokens() const {
-    return {host_[waited_ == 0 ? 0 : (waited_ - 1) % kEntries].tokens, std::size_t(layout_.rows)};
+    return {reports_.host(waited_ == 0 ? 0 : int((waited_ - 1) % kEntries)).tokens, std::size_t(layout_.rows)};
 }
 
 const float* CudaEngine::logits(int sequence) {

@@ -6,6 +6,10 @@
 #include "core/cuda/device_memory.h"
 #include "core/cuda/device_model.h"
 #include "core/cuda/device_selector.h"
+#include "core/cuda/gpu_clock.h"
+#include "core/cuda/report_reader.h"
+#include "core/cuda/stage_ranges.h"
+#include "core/cuda/step_report.h"
 #include "core/session/engine.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/latent.h"
@@ -47,49 +51,22 @@ public:
     std::span<const std::int32_t> tokens() const; // [sequence] chosen by the last step waited for
     const float* logits(int sequence);            // float32 [vocab] on the host
     /// Fills a record from the last step waited for. active: its sequences, ascending.
-    void fill(StepRecord& record, std::span<const ActiveSequence> active) const;
+    void fill(StepRecord& record, std::span<const ActiveSequence> active) {
+        reader_.fill(lastReport(), record, active);
+    }
     /// See GpuTrace::collect. all: waits for the GPU first.
     std::vector<SpanRecord> spans(bool all);
     /// GPU time of the last step waited for.
-    std::int64_t stepNs() const;
+    std::int64_t stepNs() const { return std::int64_t(lastReport().stepMarks[kEnd] - lastReport().stepMarks[kEmbed]); }
     cudaStream_t stream() const { return stream_.get(); }
     const std::int32_t* devicePositions() const { return position_; }
 
 private:
-    static constexpr int kEntries = 2;
+    static constexpr int kEntries = StepReports::kEntries;
     static constexpr int kExpertRows = 512; // tokens that go through the experts together
-    enum Mark {
-        kQkv,
-        kRope,
-        kCompression,
-        kStage1,
-        kPooling,
-        kOffloading,
-        kGather,
-        kAttention,
-        kOracle,
-        kReady,  // what the attention needs but for transferred blocks is there
-        kLoaded, // the last transferred block has arrived
-        kBack,
-        kBackEnd,
-        kOLinear,
-        kFfn,
-        kMarks
-    };
-    enum StepMark { kEmbed, kLmHead, kSample, kEnd, kStepMarks };
+    using enum StepReport::Mark;
+    using enum StepReport::StepMark;
     using Layer = DeviceLayerState;
-    struct Entry { // what one step reports: written by its kernels on the device, read by the host from a copy
-        std::int32_t* tokens = nullptr;
-        std::uint64_t* marks = nullptr;       // [layers][kMarks]
-        std::uint64_t* stepMarks = nullptr;   // [kStepMarks]
-        cuda::SelectionHead* heads = nullptr; // [layers][rows*kvHeads]
-        std::uint32_t* counts = nullptr;      // [layers][2] blocks loaded, blocks written back
-        std::uint32_t* blocks = nullptr;      // [layers][rows*kvHeads][capacity]
-        float* scores = nullptr;
-        float* masses = nullptr; // [layers][rows*kvHeads][maxUnits()], with the oracle
-        char* own = nullptr;     // [layers][DeviceSelector::reportBytes()]
-    };
-
     struct Lists { // of one layer's choice
         std::int32_t *block = nullptr, *slot = nullptr, *count = nullptr;
         cuda::BlockMove *loads = nullptr, *writeBacks = nullptr;
@@ -103,86 +80,73 @@ private:
 
     void planMemory();
     void planExperts();
-    std::size_t placeEntry(Entry& entry, char* base) const;
+    ReportNeeds reportNeeds() const;
+    /// Of the last step waited for.
+    const StepReport& lastReport() const { return reports_.host(int((waited_ - 1) % kEntries)); }
     void capture();
     void stepKernels(int entry);
-    void decodeLayer(int index, const Entry& entry);
+    void decodeLayer(int index, const StepReport& report);
     void prefillSequence(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record,
                          const Progress& progress, double begin, double end, const std::stop_token& stop);
     void prefillAttend(const DevicePromptChunk& chunk);
     void handToSelector(const PromptBlocks& prompt);
     void placeTail(const PromptBlocks& prompt);
     void storeOnHost(const PromptBlocks& prompt, cudaStream_t stream);
-    void measureMass(int index, const Entry& entry);
+    void measureMass(int index, const StepReport& report);
     void embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear = nullptr, int clearCount = 0,
                std::uint64_t* mark = nullptr);
     void projectHeads(const DeviceLayer& weights, const float* x, int n, std::uint64_t* mark);
-    cuda::AppendArgs appendArgs(int index, const Entry& entry) const;
+    cuda::AppendArgs appendArgs(int index, const StepReport& report) const;
     void appendTokens(const cuda::AppendArgs& args);
-    void projectAndAppend(int index, const Entry& entry);
+    void projectAndAppend(int index, const StepReport& report);
     void placePrompt(const cuda::PromptArgs& args);
     const __nv_bfloat16* leaveLatent(const DeviceLayer& weights, int n);
     void applyExperts(const DeviceLayer& weights, float* x, int n, std::uint64_t* mark);
     void finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark);
     cuda::SelectArgs selectArgs(int index) const;
-    cuda::SelectArgs decodeSelectArgs(int index, const Entry& entry) const;
-    cuda::GatherArgs gatherArgs(int index, const Entry& entry) const;
+    cuda::SelectArgs decodeSelectArgs(int index, const StepReport& report) const;
+    cuda::GatherArgs gatherArgs(int index, const StepReport& report) const;
     Lists listsOf(int index) const;
     // Layers chosen ahead: cuda_engine_ahead.cpp
-    bool chosenAhead(int index) const;
-    bool ownAhead(int index) const;
     /// See Abilities::valuesByToken.
     bool valuesByToken(int index) const {
         return selector_ && options_.abilities.valuesByToken && layers_[std::size_t(index)].sparse;
     }
-    void lookAhead(int index, const Entry& entry);
+    void lookAhead(int index, const StepReport& report);
     void fork();
-    cuda::GatherArgs besideArgs(int index, const Entry& entry, cuda::GatherArgs::Part part) const;
+    cuda::GatherArgs besideArgs(int index, const StepReport& report, cuda::GatherArgs::Part part) const;
     int besideBlocks() const;
-    void moveBeside(int index, const Entry& entry, cuda::GatherArgs::Part part);
+    void moveBeside(int index, const StepReport& report, cuda::GatherArgs::Part part);
     void startTransferLoop(int entry);
     void handOver(int listed, int awaited, std::uint64_t* ready);
     cuda::Launch join(int index);
     void joinAll();
-    void fillTransfers(int index, const Entry& entry, int step, LayerRecord& out) const;
-    DeviceStep deviceStep(int index, const Entry& entry) const;
-    void chooseAndLoad(int index, const Entry& entry, cuda::DecodeAttentionArgs& attend);
+    DeviceStep deviceStep(int index, const StepReport& report) const;
+    void chooseAndLoad(int index, const StepReport& report, cuda::DecodeAttentionArgs& attend);
     cuda::NextTokenArgs nextTokenArgs(const float* logits, std::int32_t* record) const;
     void drawNumbers();
-    std::uint64_t* mark(const Entry& entry, int layer, Mark which) const {
-        return options_.record ? entry.marks + layer * kMarks + which : nullptr;
-    }
-    std::uint64_t* mark(const Entry& entry, StepMark which) const {
-        return options_.record ? entry.stepMarks + which : nullptr;
-    }
-    std::int64_t hostTime(std::uint64_t deviceTime) const { return std::int64_t(deviceTime) + clockOffset_; }
-    void calibrateClock();
-    /// What is launched or captured from here on belongs to this stage, for our recorder and for tools that read NVTX.
-    void atStage(int layer, std::string_view stage);
-    void leaveStages();
 
     std::shared_ptr<const DeviceModel> model_;
     const CudaEngineOptions options_;
     const SelectionSpec& spec_;
     const BatchLayout layout_;
     const bool oneByOne_; // kernels are launched without a graph, each inside its stage's NVTX range
-    bool inStage_ = false;
+    StageRanges stages_;
     cuda::Launch launch_;
     std::unique_ptr<cuda::Linear> linear_;
     DeviceArena arena_;
-    PinnedMemory store_, report_, promptReport_;
+    PinnedMemory store_, promptReport_;
     std::size_t storeBytes_ = 0;
     std::vector<Layer> layers_;
     std::unique_ptr<DeviceSelector> selector_; // null: the method is data
-    bool ahead_ = false;                       // it looks ahead
-    mutable std::vector<SpanRecord> transferSpans_;
+    ChoiceOrder order_;
     bool transferLoop_ = false;                    // one transfer kernel for the whole step
     cuda::GatherArgs* loopGathers_[kEntries] = {}; // [layers], with it
     cuda::TransferFlags flags_;
     std::uint32_t loops_ = 1; // steps with their transfer kernels, and the one that was tried without
-    Entry device_[kEntries], host_[kEntries];
-    char* reportDevice_ = nullptr;                 // [kEntries] regions of reportBytes_
-    std::size_t reportBytes_ = 0, tokenBytes_ = 0; // the tokens come first: all that is copied when nothing is recorded
+    StepReports reports_;
+    GpuClock clock_;
+    ReportReader reader_;
     std::vector<std::uint64_t*> promptMarks_;
 
     // Device scratch
@@ -218,13 +182,11 @@ private:
     std::vector<float> logitsHost_;
     int logitsFetched_ = -1;
     std::int64_t launched_ = 0, waited_ = 0;
-    std::int64_t clockOffset_ = 0; // steady clock minus GPU timer
-    std::int64_t originNs_ = 0;
 
-    cuda::Event done_[kEntries], reported_[kEntries], computed_, copied_[2], chosen_, loaded_[2]; // these with ahead_
+    cuda::Event done_[kEntries], computed_, copied_[2], chosen_, loaded_[2]; // these where the method looks ahead
     cuda::Executable graph_[kEntries];
     // Last, and so destroyed first: a stream waits for its work, which uses the memory above.
-    cuda::Stream stream_, copyStream_, aheadStream_; // this with ahead_
+    cuda::Stream stream_, copyStream_, aheadStream_; // this likewise
 };
 
 } // namespace kvscope

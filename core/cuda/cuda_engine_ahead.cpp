@@ -3,7 +3,6 @@
 #include "core/cuda/cuda_engine.h"
 
 #include <algorithm>
-#include <fmt/format.h>
 
 namespace kvscope {
 
@@ -13,29 +12,18 @@ using Part = cuda::GatherArgs::Part;
 
 } // namespace
 
-bool CudaEngine::chosenAhead(int index) const {
-    if (!ahead_ || index >= int(layers_.size())) return false;
-    const Layer& layer = layers_[std::size_t(index)];
-    return layer.chosen == Chosen::LayerAhead && !layer.ownTier;
-}
-
-/// Chosen ahead by a selector with a device tier of its own.
-bool CudaEngine::ownAhead(int index) const {
-    return ahead_ && index < int(layers_.size()) && layers_[std::size_t(index)].ownTier;
-}
-
 /// Layers that follow each other have lists of their own: one is written while the other is attended.
 CudaEngine::Lists CudaEngine::listsOf(int index) const {
     const std::size_t heads = std::size_t(layout_.selectRows) * std::size_t(layout_.kvHeads),
                       capacity = std::size_t(std::max(layout_.capacity, 1));
-    const std::size_t first = ahead_ && index % 2 == 1 ? heads : 0;
+    const std::size_t first = order_.looksAhead() && index % 2 == 1 ? heads : 0;
     // A lookahead's write-backs wait until the token is there: by then the next but one layer may have chosen.
-    const std::size_t writeBacks = ahead_ ? std::size_t(index * layout_.rows * layout_.kvHeads) : 0;
+    const std::size_t writeBacks = order_.looksAhead() ? std::size_t(index * layout_.rows * layout_.kvHeads) : 0;
     return {listBlock_ + first * capacity, listSlot_ + first * capacity, listCount_ + first, loads_ + first * capacity,
             writeBacks_ + writeBacks};
 }
 
-cuda::GatherArgs CudaEngine::gatherArgs(int index, const Entry& entry) const {
+cuda::GatherArgs CudaEngine::gatherArgs(int index, const StepReport& report) const {
     const Layer& layer = layers_[std::size_t(index)];
     const Lists lists = listsOf(index);
     cuda::GatherArgs gather;
@@ -45,7 +33,7 @@ cuda::GatherArgs CudaEngine::gatherArgs(int index, const Entry& entry) const {
     gather.store = layer.store;
     gather.storeOut = const_cast<__nv_bfloat16*>(layer.store);
     gather.pool = layer.blocks;
-    if (options_.record) gather.recordCounts = entry.counts + 2 * index;
+    if (options_.record) gather.recordCounts = report.counts + 2 * index;
     return gather;
 }
 
@@ -55,17 +43,17 @@ void CudaEngine::fork() {
     cuda::check(cudaStreamWaitEvent(aheadStream_.get(), chosen_.get()), "starting a transfer");
 }
 
-cuda::GatherArgs CudaEngine::besideArgs(int index, const Entry& entry, Part part) const {
-    cuda::GatherArgs gather = gatherArgs(index, entry);
+cuda::GatherArgs CudaEngine::besideArgs(int index, const StepReport& report, Part part) const {
+    cuda::GatherArgs gather = gatherArgs(index, report);
     gather.part = part;
     gather.beside = true;
     const bool loads = part != Part::WriteBacks;
-    gather.mark = mark(entry, index, loads ? kGather : kBack);
-    gather.endMark = mark(entry, index, loads ? kLoaded : kBackEnd);
+    gather.mark = report.mark(index, loads ? kGather : kBack);
+    gather.endMark = report.mark(index, loads ? kLoaded : kBackEnd);
     if (options_.record && loads) {
-        gather.ready = mark(entry, index, kReady);
-        gather.begin = mark(entry, kEmbed);
-        gather.late = entry.heads + std::size_t(index) * std::size_t(layout_.rows * layout_.kvHeads);
+        gather.ready = report.mark(index, kReady);
+        gather.begin = report.mark(kEmbed);
+        gather.late = report.heads + std::size_t(index) * std::size_t(layout_.rows * layout_.kvHeads);
         gather.slots = options_.slots;
     }
     return gather;
@@ -78,55 +66,55 @@ int CudaEngine::besideBlocks() const {
     return layout_.rows <= 16 ? 4 : 8;
 }
 
-void CudaEngine::moveBeside(int index, const Entry& entry, Part part) {
+void CudaEngine::moveBeside(int index, const StepReport& report, Part part) {
     cuda::Launch beside = launch_;
     beside.stream = aheadStream_.get();
     beside.joined = true;
-    atStage(index, nameOf(Stage::Offloading));
-    cuda::gatherBlocks(beside, besideArgs(index, entry, part), besideBlocks());
+    stages_.at(index, Stage::Offloading);
+    cuda::gatherBlocks(beside, besideArgs(index, report, part), besideBlocks());
     if (part != Part::WriteBacks)
         cuda::check(cudaEventRecord(loaded_[index % 2].get(), aheadStream_.get()), "starting a transfer");
 }
 
 /// The next layer's choice and transfers, between this layer's own choice and its attention.
-void CudaEngine::lookAhead(int index, const Entry& entry) {
-    if (!ahead_) return;
+void CudaEngine::lookAhead(int index, const StepReport& report) {
+    if (!order_.looksAhead()) return;
     const Layer& layer = layers_[std::size_t(index)];
     const int target = index + 1;
-    if (ownAhead(target)) { // lists and transfers are the selector's
-        atStage(index, nameOf(Stage::Stage1));
+    if (order_.ownAhead(target)) { // lists and transfers are the selector's
+        stages_.at(index, Stage::Stage1);
         cuda::SelectArgs none;
-        return selector_->lookAhead(deviceStep(index, entry), target, none);
+        return selector_->lookAhead(deviceStep(index, report), target, none);
     }
-    const bool prepared = chosenAhead(index), writesBack = prepared && layer.offloaded;
-    if (chosenAhead(target)) {
-        cuda::SelectArgs select = decodeSelectArgs(target, entry);
+    const bool prepared = order_.chosenAhead(index), writesBack = prepared && layer.offloaded;
+    if (order_.chosenAhead(target)) {
+        cuda::SelectArgs select = decodeSelectArgs(target, report);
         select.unseen = 1;
         select.newKey = select.newValue = nullptr; // the layer itself writes them
-        DeviceStep step = deviceStep(index, entry);
+        DeviceStep step = deviceStep(index, report);
         if (prepared || !layer.sparse) // else the marks are those of this layer's own choice
             select.marks[2] = step.offloadingMark;
         else
             step.stage1Mark = step.poolingMark = step.offloadingMark = nullptr;
-        if (!transferLoop_) select.endMark = mark(entry, index, kReady);
-        atStage(index, nameOf(Stage::Stage1));
+        if (!transferLoop_) select.endMark = report.mark(index, kReady);
+        stages_.at(index, Stage::Stage1);
         selector_->lookAhead(step, target, select);
         cuda::selectBlocksOnDevice(launch_, select);
-        if (transferLoop_) return handOver(target, layer.offloaded ? index : -1, mark(entry, index, kReady));
+        if (transferLoop_) return handOver(target, layer.offloaded ? index : -1, report.mark(index, kReady));
         if (layers_[std::size_t(target)].offloaded || writesBack) fork();
-        if (layers_[std::size_t(target)].offloaded) moveBeside(target, entry, Part::Loads);
+        if (layers_[std::size_t(target)].offloaded) moveBeside(target, report, Part::Loads);
     } else if (layer.sparse) {
-        if (transferLoop_) return handOver(target, index, mark(entry, index, kReady));
-        if (options_.record) cuda::stampNow(launch_, mark(entry, index, kReady));
+        if (transferLoop_) return handOver(target, index, report.mark(index, kReady));
+        if (options_.record) cuda::stampNow(launch_, report.mark(index, kReady));
         if (writesBack) fork();
     }
-    if (writesBack) moveBeside(index, entry, Part::WriteBacks);
+    if (writesBack) moveBeside(index, report, Part::WriteBacks);
 }
 
 /// The layer's blocks have arrived. @return how the attention is launched
 cuda::Launch CudaEngine::join(int index) {
     cuda::Launch how = launch_;
-    if (!ahead_ || transferLoop_ || !layers_[std::size_t(index)].offloaded) return how;
+    if (!order_.looksAhead() || transferLoop_ || !layers_[std::size_t(index)].offloaded) return how;
     cuda::check(cudaStreamWaitEvent(stream_.get(), loaded_[index % 2].get()), "waiting for a transfer");
     how.joined = true;
     return how;
@@ -160,27 +148,9 @@ void CudaEngine::handOver(int listed, int awaited, std::uint64_t* ready) {
 
 /// A step ends when everything has moved.
 void CudaEngine::joinAll() {
-    if (!ahead_ || transferLoop_ || storeBytes_ == 0) return;
+    if (!order_.looksAhead() || transferLoop_ || storeBytes_ == 0) return;
     cuda::check(cudaEventRecord(chosen_.get(), aheadStream_.get()), "waiting for a transfer");
     cuda::check(cudaStreamWaitEvent(stream_.get(), chosen_.get()), "waiting for a transfer");
-}
-
-/// Transfer times of a layer whose blocks travelled on the second stream.
-void CudaEngine::fillTransfers(int index, const Entry& entry, int step, LayerRecord& out) const {
-    const std::uint64_t* marks = entry.marks + index * kMarks;
-    const int blocks = out.h2dBlocks + (chosenAhead(index) ? 0 : out.d2hBlocks);
-    if (blocks > 0) {
-        const auto span = [](std::uint64_t from, std::uint64_t to) { return to > from ? std::int64_t(to - from) : 0; };
-        const std::int64_t moved = span(marks[kGather], marks[kLoaded]);
-        // The attention could have begun at `ready`: it waited if the last block came later.
-        if (marks[kLoaded] > marks[kReady]) out.exposedNs = span(marks[kReady], marks[kAttention]);
-        out.transferNs = std::max(moved, out.exposedNs);
-        if (options_.trace != nullptr)
-            transferSpans_.push_back({step, index, SpanRecord::Kind::Copy, "lookahead transfers",
-                                      fmt::format("layer {}: {} blocks", index, blocks),
-                                      hostTime(marks[kGather]) - originNs_, moved});
-    }
-    if (out.d2hBlocks > 0 && chosenAhead(index)) out.transferNs += std::int64_t(marks[kBackEnd] - marks[kBack]);
 }
 
 } // namespace kvscope

@@ -69,11 +69,11 @@ void CudaEngine::appendTokens(const cuda::AppendArgs& args) {
 }
 
 /// A step's queries, keys and values into the cache: where the kernels can, in one launch.
-void CudaEngine::projectAndAppend(int index, const Entry& entry) {
+void CudaEngine::projectAndAppend(int index, const StepReport& report) {
     const DeviceLayer& weights = model_->layers[std::size_t(index)];
-    const cuda::AppendArgs append = appendArgs(index, entry);
-    std::uint64_t* const begins = mark(entry, index, kQkv);
-    atStage(index, nameOf(Stage::QkvLinear));
+    const cuda::AppendArgs append = appendArgs(index, report);
+    std::uint64_t* const begins = report.mark(index, kQkv);
+    stages_.at(index, Stage::QkvLinear);
     if (!model_->config.latent && weights.qkv.size() == 1 && cuda::canProjectAndAppend(weights.qkv.front(), append)) {
         float* plain = selector_ ? qkv_ : nullptr;
         return cuda::projectAndAppend(launch_,
@@ -86,7 +86,7 @@ void CudaEngine::projectAndAppend(int index, const Entry& entry) {
                                       append);
     }
     projectHeads(weights, x_, layout_.rows, begins);
-    atStage(index, nameOf(Stage::Rope));
+    stages_.at(index, Stage::Rope);
     appendTokens(append);
 }
 
@@ -120,11 +120,11 @@ const __nv_bfloat16* CudaEngine::leaveLatent(const DeviceLayer& weights, int n) 
 void CudaEngine::finishLayer(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark) {
     const ModelConfig& config = model_->config;
     const DeviceLayer& weights = model_->layers[std::size_t(index)];
-    atStage(index, nameOf(Stage::OLinear));
+    stages_.at(index, Stage::OLinear);
     if (config.latent && oMark != nullptr) cuda::stampNow(launch_, oMark);
     linear_->run(weights.o, leaveLatent(weights, n), n, {x, config.hidden, true, weights.oBias, nullptr},
                  config.latent ? nullptr : oMark);
-    atStage(index, nameOf(Stage::Ffn));
+    stages_.at(index, Stage::Ffn);
     if (weights.experts.router == nullptr) {
         linear_->run(weights.mlp.gateUp, x, config.hidden, n, {weights.postNorm, config.streamNormEps()},
                      {nullptr, 0, false, nullptr, hidden_}, ffnMark);

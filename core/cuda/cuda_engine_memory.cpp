@@ -88,14 +88,15 @@ void CudaEngine::planMemory() {
         arena_.plan(draws_, rows * std::size_t(drawsPerRow_), "session state");
         arena_.plan(firstSampled_, rows, "session state");
     }
-    const std::size_t lists = std::size_t(layout_.selectRows) * std::size_t(layout_.kvHeads) * (ahead_ ? 2 : 1);
+    const std::size_t lists =
+        std::size_t(layout_.selectRows) * std::size_t(layout_.kvHeads) * (order_.looksAhead() ? 2 : 1);
     arena_.plan(listBlock_, lists * std::size_t(std::max(layout_.capacity, 1)), "selections");
     arena_.plan(listSlot_, lists * std::size_t(std::max(layout_.capacity, 1)), "selections");
     arena_.plan(listCount_, lists, "selections");
     if (options_.oracle)
         arena_.plan(blockLogSums_, rows * std::size_t(config.queryHeads) * std::size_t(layout_.maxUnits), "the oracle");
     arena_.plan(loads_, lists * std::size_t(std::max(layout_.capacity, 1)), "selections");
-    arena_.plan(writeBacks_, heads * (ahead_ ? std::size_t(config.layers) : 1), "selections");
+    arena_.plan(writeBacks_, heads * (order_.looksAhead() ? std::size_t(config.layers) : 1), "selections");
     arena_.plan(counters_, std::size_t(config.layers) * 2 + 2, "session state");
     if (transferLoop_) {
         for (cuda::GatherArgs*& gathers : loopGathers_)
@@ -108,10 +109,8 @@ void CudaEngine::planMemory() {
     if (selector_) selector_->plan(arena_);
     if (selector_ && options_.abilities.logSums)
         arena_.plan(promptLogSums_, chunk * std::size_t(config.queryHeads), "activations");
-    Entry sizes;
-    reportBytes_ = placeEntry(sizes, nullptr);
-    tokenBytes_ = rows * sizeof(std::int32_t);
-    arena_.plan(reportDevice_, reportBytes_ * kEntries, "recorder's buffer");
+    reports_.layOut(reportNeeds());
+    arena_.plan(reports_.region(), reports_.deviceBytes(), "recorder's buffer");
     arena_.plan(blockFirstDevice_, heads, "session state");
     arena_.plan(windowFirstDevice_, heads, "session state");
     arena_.plan(tokenFirstDevice_, heads, "session state");
@@ -175,16 +174,12 @@ void CudaEngine::planMemory() {
         "preparing the session");
 
     // The host's copy of what steps report, and the prompt's marks.
-    report_ = PinnedMemory(reportBytes_ * kEntries, "the recorder's buffer");
-    for (int i = 0; i < kEntries; ++i) {
-        placeEntry(device_[i], reportDevice_ + reportBytes_ * std::size_t(i));
-        placeEntry(host_[i], static_cast<char*>(report_.data()) + reportBytes_ * std::size_t(i));
-    }
+    reports_.open();
     for (int i = 0; i < kEntries && transferLoop_; ++i) {
         std::vector<cuda::GatherArgs> gathers(layers_.size());
         for (int layer = 0; layer < config.layers; ++layer)
             if (layers_[std::size_t(layer)].offloaded)
-                gathers[std::size_t(layer)] = besideArgs(layer, device_[i], cuda::GatherArgs::Part::Loads);
+                gathers[std::size_t(layer)] = besideArgs(layer, reports_.device(i), cuda::GatherArgs::Part::Loads);
         copy(loopGathers_[i], gathers.data(), gathers.size());
     }
     const std::size_t chunks =
@@ -210,29 +205,20 @@ void CudaEngine::drawNumbers() {
                 "preparing the session");
 }
 
-/// Lays an entry out from `base`. @return its bytes
-std::size_t CudaEngine::placeEntry(Entry& entry, char* base) const {
-    std::size_t at = 0;
-    const auto take = [&](auto*& pointer, std::size_t count) {
-        pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + at);
-        at += (count * sizeof(*pointer) + 63) / 64 * 64;
-    };
-    const auto rows = std::size_t(layout_.rows), layers = std::size_t(model_->config.layers),
-               heads = rows * std::size_t(layout_.kvHeads);
-    take(entry.tokens, rows);
-    take(entry.marks, layers * kMarks);
-    take(entry.stepMarks, kStepMarks);
-    take(entry.heads, layers * heads);
-    take(entry.counts, layers * 2);
+ReportNeeds CudaEngine::reportNeeds() const {
     const bool selections =
         options_.record && !spec_.dense && (options_.level != RecordLevel::Counters || options_.oracle);
-    if (selections) take(entry.blocks, layers * heads * std::size_t(layout_.capacity));
-    if (selections && options_.level == RecordLevel::Full)
-        take(entry.scores, layers * heads * std::size_t(layout_.capacity));
-    if (options_.oracle) take(entry.masses, layers * heads * std::size_t(layout_.maxUnits));
-    if (selector_ && options_.record && selector_->reportBytes() > 0)
-        take(entry.own, layers * selector_->reportBytes());
-    return at;
+    ReportNeeds needs;
+    needs.rows = layout_.rows;
+    needs.kvHeads = layout_.kvHeads;
+    needs.layers = model_->config.layers;
+    needs.capacity = std::size_t(layout_.capacity);
+    needs.recorded = options_.record;
+    needs.blocks = selections;
+    needs.scores = selections && options_.level == RecordLevel::Full;
+    needs.units = options_.oracle ? std::size_t(layout_.maxUnits) : 0;
+    needs.ownBytes = selector_ && options_.record ? selector_->reportBytes() : 0;
+    return needs;
 }
 
 } // namespace kvscope

@@ -142,9 +142,9 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
         for (int first = 0; first < length; first += BatchLayout::kPrefillChunk) {
             const int n = std::min(BatchLayout::kPrefillChunk, length - first);
             std::uint64_t* marks = promptMarks_[std::size_t(i)] + first / BatchLayout::kPrefillChunk * kMarks;
-            const auto stamp = [&](Mark which) { cuda::stampNow(launch_, marks + which); };
+            const auto stamp = [&](StepReport::Mark which) { cuda::stampNow(launch_, marks + which); };
             float* x = promptX_ + std::size_t(first) * std::size_t(config.hidden);
-            atStage(i, nameOf(Stage::QkvLinear));
+            stages_.at(i, Stage::QkvLinear);
             stamp(kQkv);
             projectHeads(weights, x, n, nullptr);
             cuda::PromptArgs rotate;
@@ -162,13 +162,13 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
             rotate.sequence = sequence;
             rotate.blocks = blocks;
             rotate.headStride = headStride;
-            atStage(i, nameOf(Stage::Rope));
+            stages_.at(i, Stage::Rope);
             stamp(kRope);
             placePrompt(rotate);
-            atStage(i, nameOf(Stage::Compression));
+            stages_.at(i, Stage::Compression);
             stamp(kCompression);
             if (layer.indexed) cuda::indexPrompt(launch_, rotate);
-            atStage(i, nameOf(Stage::Attention));
+            stages_.at(i, Stage::Attention);
             stamp(kAttention);
             const DevicePromptChunk chunk{
                 i,
@@ -194,7 +194,7 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
         LayerRecord& out = record.layers[std::size_t(i)];
         const PromptBlocks whole{i, sequence, length, blocks, headStride};
         if (selector_) {
-            atStage(i, nameOf(Stage::Compression));
+            stages_.at(i, Stage::Compression);
             handToSelector(whole);
             cuda::stampNow(launch_,
                            promptMarks_[std::size_t(i)] + (length - 1) / BatchLayout::kPrefillChunk * kMarks +
@@ -212,8 +212,8 @@ void CudaEngine::prefillSequence(int sequence, const std::vector<std::int32_t>& 
         cuda::check(cudaStreamSynchronize(stream_.get()), "reading the prompt");
         for (int first = 0; first < length; first += BatchLayout::kPrefillChunk) {
             const std::uint64_t* marks = promptMarks_[std::size_t(i)] + first / BatchLayout::kPrefillChunk * kMarks;
-            if (out.startNs == 0) out.startNs = hostTime(marks[kQkv]) - originNs_;
-            const auto add = [&](Stage stage, Mark from, Mark to) {
+            if (out.startNs == 0) out.startNs = clock_.sinceOrigin(marks[kQkv]);
+            const auto add = [&](Stage stage, StepReport::Mark from, StepReport::Mark to) {
                 out.stageNs[std::size_t(stage)] += std::int64_t(marks[to] - marks[from]);
             };
             add(Stage::QkvLinear, kQkv, kRope);
@@ -241,9 +241,9 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     nvtxPush(nameOf(Phase::Prefill), 0);
     struct EndOfRange { // also when it is cancelled
         CudaEngine& engine;
-        ~EndOfRange() { engine.leaveStages(), nvtxPop(); }
+        ~EndOfRange() { engine.stages_.leave(), nvtxPop(); }
     } const endOfRange{*this};
-    record.startNs = begin - originNs_;
+    record.startNs = begin - clock_.originNs();
     double total = 0, done = 0;
     for (const auto& prompt : prompts) total += double(prompt.size());
     for (int s = 0; s < layout_.rows; ++s) {
@@ -256,22 +256,21 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     cuda::check(cudaMemcpyAsync(position_, last.data(), last.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice,
                                 stream_.get()),
                 "copying the positions");
-    const Entry& entry = device_[0];
+    const StepReport& report = reports_.device(0);
     std::uint64_t* marks = promptMarks_.front();
-    atStage(-1, kStepStageNames[std::size_t(StepStage::LmHead)]);
+    stages_.at(StepStage::LmHead);
     cuda::stampNow(launch_, marks);
     linear_->run(model_->lmHead, x_, config.hidden, layout_.rows, {model_->finalNorm, config.streamNormEps()},
                  {logits_[0], config.vocab, false, nullptr, nullptr});
     cuda::stampNow(launch_, marks + 1);
-    atStage(-1, kStepStageNames[std::size_t(StepStage::Sample)]);
-    cuda::NextTokenArgs next = nextTokenArgs(logits_[0], entry.tokens);
+    stages_.at(StepStage::Sample);
+    cuda::NextTokenArgs next = nextTokenArgs(logits_[0], report.tokens);
     next.endMark = marks + 2;
     cuda::nextTokens(launch_, next);
     cuda::check(cudaStreamSynchronize(stream_.get()), "reading the prompt");
     cuda::check(cudaStreamSynchronize(copyStream_.get()), "copying KV blocks to the host");
-    cuda::check(cudaMemcpy(host_[0].tokens, entry.tokens, tokenBytes_, cudaMemcpyDeviceToHost),
-                "reading the first tokens");
-    std::copy_n(host_[0].tokens, layout_.rows, nextHost_.begin());
+    reports_.copyTokens(0);
+    std::copy_n(reports_.host(0).tokens, layout_.rows, nextHost_.begin());
     record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(marks[1] - marks[0]);
     record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(marks[2] - marks[1]);
     for (std::size_t i = 0; i < record.layers.size(); ++i) {

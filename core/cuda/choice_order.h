@@ -1,0 +1,35 @@
+// When the blocks of a layer are chosen: in the layer itself or, under a method that looks ahead, in the layer before.
+#pragma once
+
+#include "core/cuda/device_selector.h"
+
+#include <vector>
+
+namespace kvscope {
+
+class ChoiceOrder {
+public:
+    /// layers: outlive it, and are complete when it is asked.
+    explicit ChoiceOrder(const std::vector<DeviceLayerState>& layers) : layers_(layers) {}
+
+    void lookAhead() { ahead_ = true; }
+    bool looksAhead() const { return ahead_; }
+    /// The engine chooses the layer's blocks one layer ahead.
+    bool chosenAhead(int layer) const {
+        return ahead_ && layer < int(layers_.size()) && of(layer).chosen == Chosen::LayerAhead && !of(layer).ownTier;
+    }
+    /// A selector with a device tier of its own does.
+    bool ownAhead(int layer) const { return ahead_ && layer < int(layers_.size()) && of(layer).ownTier; }
+    /// Something is chosen in the layer: its own blocks or the next one's.
+    bool choosesIn(int layer) const {
+        return chosenAhead(layer + 1) || ownAhead(layer + 1) || (of(layer).sparse && !chosenAhead(layer));
+    }
+
+private:
+    const DeviceLayerState& of(int layer) const { return layers_[std::size_t(layer)]; }
+
+    const std::vector<DeviceLayerState>& layers_;
+    bool ahead_ = false;
+};
+
+} // namespace kvscope

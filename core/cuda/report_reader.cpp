@@ -1,0 +1,191 @@
+#include "core/cuda/report_reader.h"
+
+#include "core/session/oracle_best.h"
+
+#include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
+#include <utility>
+
+namespace kvscope {
+
+using enum StepReport::Mark;
+using enum StepReport::StepMark;
+
+void ReportReader::fill(const StepReport& report, StepRecord& record, std::span<const ActiveSequence> active) {
+    const std::uint64_t* step = report.stepMarks;
+    record.startNs = clock_.sinceOrigin(step[kEmbed]);
+    record.durationNs = std::int64_t(step[kEnd] - step[kEmbed]);
+    record.stepStageNs[std::size_t(StepStage::Embed)] = std::int64_t(report.marks[kQkv] - step[kEmbed]);
+    record.stepStageNs[std::size_t(StepStage::LmHead)] = std::int64_t(step[kSample] - step[kLmHead]);
+    record.stepStageNs[std::size_t(StepStage::Sample)] = std::int64_t(step[kEnd] - step[kSample]);
+    record.layers.assign(layers_.size(), {});
+    for (int i = 0; i < config_.layers; ++i) {
+        const DeviceLayerState& layer = layers_[std::size_t(i)];
+        LayerRecord& out = record.layers[std::size_t(i)];
+        fillStages(report, i, out);
+        if (layer.offloaded) fillTransfers(report, i, record.step, out);
+        if (layer.sparse && layer.ownTier)
+            fillOwnSelections(report, i, record, active);
+        else if (layer.sparse)
+            fillSelections(report, i, record, active);
+    }
+}
+
+/// Stages follow each other: each ends where the next one begins.
+void ReportReader::fillStages(const StepReport& report, int index, LayerRecord& out) const {
+    const DeviceLayerState& layer = layers_[std::size_t(index)];
+    const std::uint64_t* marks = report.marksOf(index);
+    out.startNs = clock_.sinceOrigin(marks[kQkv]);
+    std::vector<std::pair<Stage, std::uint64_t>> order{{Stage::QkvLinear, marks[kQkv]}, {Stage::Rope, marks[kRope]}};
+    if (layer.indexed) order.emplace_back(Stage::Compression, marks[kCompression]);
+    if (order_.choosesIn(index)) {
+        order.emplace_back(Stage::Stage1, marks[kStage1]);
+        order.emplace_back(Stage::Pooling, marks[kPooling]);
+        order.emplace_back(Stage::Offloading, marks[kOffloading]);
+    } else if (layer.sparse) {
+        order.emplace_back(Stage::Offloading, marks[kReady]);
+    }
+    order.emplace_back(layer.sparse ? Stage::Stage2 : Stage::Attention, marks[kAttention]);
+    order.emplace_back(Stage::OLinear, marks[kOLinear]);
+    order.emplace_back(Stage::Ffn, marks[kFfn]);
+    const bool last = index + 1 == config_.layers;
+    const std::uint64_t end = last ? report.stepMarks[kLmHead] : report.marksOf(index + 1)[kQkv];
+    for (std::size_t s = 0; s < order.size(); ++s) {
+        std::uint64_t next = s + 1 < order.size() ? order[s + 1].second : end;
+        if (options_.oracle && order[s].first == Stage::Stage2) next = marks[kOracle]; // the rest is "other"
+        out.stageNs[std::size_t(order[s].first)] += std::int64_t(next - order[s].second);
+    }
+}
+
+void ReportReader::fillTransfers(const StepReport& report, int index, int step, LayerRecord& out) {
+    const auto blockBytes = std::int64_t(layout_.blockElements * sizeof(__nv_bfloat16));
+    const std::uint64_t* marks = report.marksOf(index);
+    out.h2dBlocks = std::int32_t(report.countsOf(index)[0]);
+    out.d2hBlocks = std::int32_t(report.countsOf(index)[1]);
+    out.h2dBytes = out.h2dBlocks * blockBytes;
+    out.d2hBytes = out.d2hBlocks * blockBytes;
+    if (order_.looksAhead())
+        fillBeside(report, index, step, out);
+    else if (out.h2dBlocks + out.d2hBlocks > 0) // on demand: nothing computes while it runs
+        out.transferNs = out.exposedNs = std::int64_t(marks[kLoaded] - marks[kGather]);
+}
+
+/// Transfer times of a layer whose blocks travelled beside other kernels.
+void ReportReader::fillBeside(const StepReport& report, int index, int step, LayerRecord& out) {
+    const std::uint64_t* marks = report.marksOf(index);
+    const bool ahead = order_.chosenAhead(index);
+    const int blocks = out.h2dBlocks + (ahead ? 0 : out.d2hBlocks);
+    if (blocks > 0) {
+        const auto span = [](std::uint64_t from, std::uint64_t to) { return to > from ? std::int64_t(to - from) : 0; };
+        const std::int64_t moved = span(marks[kGather], marks[kLoaded]);
+        // The attention could have begun at `ready`: it waited if the last block came later.
+        if (marks[kLoaded] > marks[kReady]) out.exposedNs = span(marks[kReady], marks[kAttention]);
+        out.transferNs = std::max(moved, out.exposedNs);
+        if (options_.trace != nullptr)
+            transferSpans_.push_back({step, index, SpanRecord::Kind::Copy, "lookahead transfers",
+                                      fmt::format("layer {}: {} blocks", index, blocks),
+                                      clock_.sinceOrigin(marks[kGather]), moved});
+    }
+    if (out.d2hBlocks > 0 && ahead) out.transferNs += std::int64_t(marks[kBackEnd] - marks[kBack]);
+}
+
+/// Selections that the engine's own choice made, one for each head that did not attend to everything.
+void ReportReader::fillSelections(const StepReport& report, int index, StepRecord& record,
+                                  std::span<const ActiveSequence> active) const {
+    LayerRecord& out = record.layers[std::size_t(index)];
+    const bool ahead = layers_[std::size_t(index)].offloaded && order_.chosenAhead(index);
+    const std::size_t firstSelection = record.selections.size(), capacity = std::size_t(layout_.capacity);
+    bool keptDefined = true, any = false;
+    int kept = 0;
+    for (const ActiveSequence& sequence : active)
+        for (int g = 0; g < layout_.kvHeads; ++g) {
+            const std::size_t item = layout_.headOf(sequence.sequence) + std::size_t(g);
+            const cuda::SelectionHead& head = report.headsOf(index)[item];
+            if (head.selected == 0) continue; // attended everything
+            any = true;
+            SelectionRecord selection;
+            selection.layer = index;
+            selection.sequence = sequence.sequence;
+            selection.kvHead = g;
+            selection.selected = head.selected;
+            selection.kept = head.kept;
+            selection.hits = head.hits;
+            selection.misses = head.misses;
+            if (ahead) { // what was asked for is what is attended
+                selection.predicted = selection.used = head.selected;
+                selection.late = std::int32_t(head.late);
+            }
+            selection.first = std::uint32_t(record.blocks.size());
+            if (report.blocks != nullptr) {
+                const std::uint32_t* blocks = report.blocksOf(index) + item * capacity;
+                for (int b = 0; b < head.selected; ++b) {
+                    record.blocks.push_back(std::int32_t(blocks[b] & 0xffffff));
+                    record.origins.push_back(Origin(blocks[b] >> cuda::kOriginShift & 7));
+                    record.hit.push_back(std::uint8_t(blocks[b] >> cuda::kHitShift & 1));
+                }
+                if (report.masses != nullptr) measure(report.massesOf(index), index, sequence, record, selection);
+                if (report.scores != nullptr) {
+                    const float* scores = report.scoresOf(index) + item * capacity;
+                    record.scores.insert(record.scores.end(), scores, scores + head.selected);
+                }
+            }
+            out.selected += selection.selected;
+            out.hits += selection.hits;
+            out.misses += selection.misses;
+            keptDefined &= selection.kept >= 0;
+            kept += std::max(selection.kept, 0);
+            record.selections.push_back(selection);
+        }
+    out.kept = any && keptDefined ? kept : -1;
+    complete(report, index, record, active, firstSelection);
+}
+
+/// Selections that a method with a device tier of its own reports.
+void ReportReader::fillOwnSelections(const StepReport& report, int index, StepRecord& record,
+                                     std::span<const ActiveSequence> active) const {
+    const std::size_t firstSelection = record.selections.size();
+    complete(report, index, record, active, firstSelection);
+    if (report.masses == nullptr) return;
+    auto of = active.begin(); // selections are those of the active sequences in turn
+    for (std::size_t s = firstSelection; s < record.selections.size(); ++s) {
+        SelectionRecord& selection = record.selections[s];
+        while (of->sequence != selection.sequence) ++of;
+        const float attended = selection.mass; // as the method says
+        measure(report.massesOf(index), index, *of, record, selection);
+        if (!std::isnan(attended)) selection.mass = attended;
+    }
+}
+
+/// What the method adds to the layer's selections, or all of them.
+void ReportReader::complete(const StepReport& report, int index, StepRecord& record,
+                            std::span<const ActiveSequence> active, std::size_t firstSelection) const {
+    if (!selector_) return;
+    std::vector<int> sequences;
+    for (const ActiveSequence& sequence : active) sequences.push_back(sequence.sequence);
+    selector_->fill(index, report.ownOf(index), sequences, record.layers[std::size_t(index)], record, firstSelection);
+}
+
+/// The oracle: what the selection's blocks got of all attention, beside the best choice. masses: of the layer.
+void ReportReader::measure(const float* masses, int index, const ActiveSequence& sequence, StepRecord& record,
+                           SelectionRecord& selection) const {
+    const float* mass =
+        masses + (layout_.headOf(sequence.sequence) + std::size_t(selection.kvHead)) * std::size_t(layout_.maxUnits);
+    const std::span<const std::int32_t> chosen(record.blocks.data() + selection.first, std::size_t(selection.selected));
+    double sum = 0;
+    for (const std::int32_t block : chosen) sum += double(mass[block]);
+    selection.mass = float(std::min(1.0, sum));
+    OracleRecord best{record.step, index, sequence.sequence, selection.kvHead};
+    const int window = layers_[std::size_t(index)].window, tokens = sequence.position + 1;
+    const int unit = spec_.unitTokens(), first = window > 0 ? std::max(0, tokens - window) / unit : 0; // in sight
+    std::vector<std::int32_t> inSight;
+    for (const std::int32_t block : chosen) inSight.push_back(block - first);
+    describeSelection({mass + first, std::size_t((tokens + unit - 1) / unit - first)}, inSight,
+                      {record.origins.data() + selection.first, chosen.size()}, best);
+    keepOracle(best, selection);
+    if (options_.oracleObserver != nullptr) options_.oracleObserver->observe(best);
+}
+
+std::vector<SpanRecord> ReportReader::takeTransferSpans() { return std::exchange(transferSpans_, {}); }
+
+} // namespace kvscope

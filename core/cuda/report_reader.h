@@ -1,0 +1,55 @@
+// From what a step reported to its record: marks of the GPU's timer become times of the host's clock, counters and
+// lists become selections.
+#pragma once
+
+#include "core/cuda/batch_layout.h"
+#include "core/cuda/choice_order.h"
+#include "core/cuda/gpu_clock.h"
+#include "core/cuda/step_report.h"
+#include "core/session/engine.h"
+
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace kvscope {
+
+class ReportReader {
+public:
+    /// All outlive it. selector: null where the method is data.
+    ReportReader(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout,
+                 const std::vector<DeviceLayerState>& layers, const ChoiceOrder& order, const GpuClock& clock,
+                 const std::unique_ptr<DeviceSelector>& selector)
+        : config_(config), options_(options), spec_(options.spec), layout_(layout), layers_(layers), order_(order),
+          clock_(clock), selector_(selector) {}
+
+    /// active: the step's sequences, ascending.
+    void fill(const StepReport& report, StepRecord& record, std::span<const ActiveSequence> active);
+    /// Of transfers beside the steps filled since the last call, where kernels are recorded.
+    std::vector<SpanRecord> takeTransferSpans();
+
+private:
+    void fillStages(const StepReport& report, int layer, LayerRecord& out) const;
+    void fillTransfers(const StepReport& report, int layer, int step, LayerRecord& out);
+    void fillBeside(const StepReport& report, int layer, int step, LayerRecord& out);
+    void fillSelections(const StepReport& report, int layer, StepRecord& record,
+                        std::span<const ActiveSequence> active) const;
+    void fillOwnSelections(const StepReport& report, int layer, StepRecord& record,
+                           std::span<const ActiveSequence> active) const;
+    void complete(const StepReport& report, int layer, StepRecord& record, std::span<const ActiveSequence> active,
+                  std::size_t firstSelection) const;
+    void measure(const float* masses, int layer, const ActiveSequence& sequence, StepRecord& record,
+                 SelectionRecord& selection) const;
+
+    const ModelConfig& config_;
+    const CudaEngineOptions& options_;
+    const SelectionSpec& spec_;
+    const BatchLayout& layout_;
+    const std::vector<DeviceLayerState>& layers_;
+    const ChoiceOrder& order_;
+    const GpuClock& clock_;
+    const std::unique_ptr<DeviceSelector>& selector_;
+    std::vector<SpanRecord> transferSpans_;
+};
+
+} // namespace kvscope

@@ -1,0 +1,61 @@
+#include "core/cuda/step_report.h"
+
+#include "kernels/cuda/check.h"
+
+#include <type_traits>
+
+namespace kvscope {
+
+StepReport::StepReport(const ReportNeeds& needs, char* base, std::size_t& bytes)
+    : heads_(needs.heads()), capacity_(needs.capacity), units_(needs.units), ownBytes_(needs.ownBytes),
+      recorded_(needs.recorded) {
+    bytes = 0;
+    const auto take = [&](auto*& pointer, std::size_t count) {
+        pointer = reinterpret_cast<std::remove_reference_t<decltype(pointer)>>(base + bytes);
+        bytes += (count * sizeof(*pointer) + 63) / 64 * 64;
+    };
+    const auto layers = std::size_t(needs.layers);
+    take(tokens, std::size_t(needs.rows));
+    take(marks, layers * kMarks);
+    take(stepMarks, kStepMarks);
+    take(heads, layers * heads_);
+    take(counts, layers * 2);
+    if (needs.blocks) take(blocks, layers * heads_ * capacity_);
+    if (needs.scores) take(scores, layers * heads_ * capacity_);
+    if (units_ > 0) take(masses, layers * heads_ * units_);
+    if (ownBytes_ > 0) take(own, layers * ownBytes_);
+}
+
+void StepReports::layOut(const ReportNeeds& needs) {
+    needs_ = needs;
+    StepReport(needs_, nullptr, bytes_);
+}
+
+void StepReports::open() {
+    memory_ = cuda::PinnedMemory(bytes_ * kEntries, "the recorder's buffer");
+    for (int i = 0; i < kEntries; ++i) {
+        const std::size_t first = bytes_ * std::size_t(i);
+        std::size_t bytes = 0;
+        device_[i] = StepReport(needs_, region_ + first, bytes);
+        host_[i] = StepReport(needs_, memory_.as<char>() + first, bytes);
+        reported_[i] = cuda::Event::make();
+    }
+}
+
+void StepReports::copyOut(int entry, cudaStream_t copy) const {
+    const std::size_t tokens = std::size_t(needs_.rows) * sizeof(std::int32_t);
+    cuda::check(cudaMemcpyAsync(host_[entry].tokens, device_[entry].tokens, needs_.recorded ? bytes_ : tokens,
+                                cudaMemcpyDeviceToHost, copy),
+                "copying a step's report");
+    cuda::check(cudaEventRecord(reported_[entry].get(), copy), "starting a step");
+}
+
+void StepReports::wait(int entry) const { cuda::check(cudaEventSynchronize(reported_[entry].get()), "decoding"); }
+
+void StepReports::copyTokens(int entry) const {
+    cuda::check(cudaMemcpy(host_[entry].tokens, device_[entry].tokens, std::size_t(needs_.rows) * sizeof(std::int32_t),
+                           cudaMemcpyDeviceToHost),
+                "reading the first tokens");
+}
+
+} // namespace kvscope

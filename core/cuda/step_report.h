@@ -1,0 +1,111 @@
+// What a step tells the host. Its kernels write a report into device memory; a copy reaches the host while the next
+// step runs. Two steps may be in flight, so there are two of each.
+#pragma once
+
+#include "kernels/cuda/device/owners.h"
+#include "kernels/cuda/select.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace kvscope {
+
+/// What a report must hold.
+struct ReportNeeds {
+    int rows = 0, kvHeads = 0, layers = 0;
+    std::size_t capacity = 0;            // of a list of chosen blocks
+    bool recorded = true;                // false: the tokens alone are wanted
+    bool blocks = false, scores = false; // of every choice
+    std::size_t units = 0;               // attention masses of a KV head, with the oracle; 0: none
+    std::size_t ownBytes = 0;            // of a layer of the method's own report
+    std::size_t heads() const { return std::size_t(rows) * std::size_t(kvHeads); }
+};
+
+/// One report, on the device or its copy on the host.
+struct StepReport {
+    /// Points in time of a layer, on the GPU's timer.
+    enum Mark {
+        kQkv,
+        kRope,
+        kCompression,
+        kStage1,
+        kPooling,
+        kOffloading,
+        kGather,
+        kAttention,
+        kOracle,
+        kReady,  // what the attention needs but for transferred blocks is there
+        kLoaded, // the last transferred block has arrived
+        kBack,
+        kBackEnd,
+        kOLinear,
+        kFfn,
+        kMarks
+    };
+    /// And of the step.
+    enum StepMark { kEmbed, kLmHead, kSample, kEnd, kStepMarks };
+
+    StepReport() = default;
+    /// Lies at `base`; null: it is only measured. @param bytes how many it takes
+    StepReport(const ReportNeeds& needs, char* base, std::size_t& bytes);
+
+    std::int32_t* tokens = nullptr;       // [rows] first: all that is copied when nothing is recorded
+    std::uint64_t* marks = nullptr;       // [layers][kMarks]
+    std::uint64_t* stepMarks = nullptr;   // [kStepMarks]
+    cuda::SelectionHead* heads = nullptr; // [layers][rows*kvHeads]
+    std::uint32_t* counts = nullptr;      // [layers][2] blocks loaded, blocks written back
+    std::uint32_t* blocks = nullptr;      // [layers][rows*kvHeads][capacity], or null
+    float* scores = nullptr;              // likewise, or null
+    float* masses = nullptr;              // [layers][rows*kvHeads][units], or null
+    char* own = nullptr;                  // [layers][ownBytes], or null
+
+    // Of a layer; null where the report has none
+    cuda::SelectionHead* headsOf(int layer) const { return heads + first(layer); }
+    std::uint32_t* countsOf(int layer) const { return counts + 2 * layer; }
+    std::uint32_t* blocksOf(int layer) const { return blocks == nullptr ? nullptr : blocks + first(layer) * capacity_; }
+    float* scoresOf(int layer) const { return scores == nullptr ? nullptr : scores + first(layer) * capacity_; }
+    float* massesOf(int layer) const { return masses == nullptr ? nullptr : masses + first(layer) * units_; }
+    char* ownOf(int layer) const { return own == nullptr ? nullptr : own + std::size_t(layer) * ownBytes_; }
+    const std::uint64_t* marksOf(int layer) const { return marks + layer * kMarks; }
+
+    /// Where a kernel stamps a mark; null: nobody wants it.
+    std::uint64_t* mark(int layer, Mark which) const { return recorded_ ? marks + layer * kMarks + which : nullptr; }
+    std::uint64_t* mark(StepMark which) const { return recorded_ ? stepMarks + which : nullptr; }
+
+private:
+    std::size_t first(int layer) const { return std::size_t(layer) * heads_; }
+
+    std::size_t heads_ = 0, capacity_ = 0, units_ = 0, ownBytes_ = 0;
+    bool recorded_ = true;
+};
+
+class StepReports {
+public:
+    static constexpr int kEntries = 2;
+
+    /// Settles what a report holds; deviceBytes() and region() are for the arena then.
+    void layOut(const ReportNeeds& needs);
+    std::size_t deviceBytes() const { return bytes_ * kEntries; }
+    char*& region() { return region_; }
+    /// Once the arena has been taken. @throws Error(OutOfMemory | Device)
+    void open();
+
+    const StepReport& device(int entry) const { return device_[entry]; }
+    const StepReport& host(int entry) const { return host_[entry]; }
+    /// Brings a report to the host, after what `copy` has been given so far.
+    void copyOut(int entry, cudaStream_t copy) const;
+    /// Until its copy is there.
+    void wait(int entry) const;
+    /// The tokens alone, at once.
+    void copyTokens(int entry) const;
+
+private:
+    ReportNeeds needs_;
+    std::size_t bytes_ = 0; // of one report
+    char* region_ = nullptr;
+    cuda::PinnedMemory memory_;
+    StepReport device_[kEntries], host_[kEntries];
+    cuda::Event reported_[kEntries];
+};
+
+} // namespace kvscope
