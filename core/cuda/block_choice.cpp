@@ -1,0 +1,71 @@
+#include "core/cuda/block_choice.h"
+
+#include <algorithm>
+
+namespace kvscope {
+
+/// Layers that follow each other have lists of their own: one is written while the other is attended.
+ChoiceLists BlockChoice::listsOf(int layer) const {
+    const std::size_t heads = std::size_t(layout_.selectRows) * std::size_t(layout_.kvHeads),
+                      capacity = std::size_t(std::max(layout_.capacity, 1));
+    const std::size_t first = order_.looksAhead() && layer % 2 == 1 ? heads : 0;
+    // A lookahead's write-backs wait until the token is there: by then the next but one layer may have chosen.
+    const std::size_t writeBacks = order_.looksAhead() ? std::size_t(layer) * layout_.heads() : 0;
+    return {lists.block + first * capacity, lists.slot + first * capacity, lists.count + first,
+            lists.loads + first * capacity, lists.writeBacks + writeBacks};
+}
+
+cuda::SelectArgs BlockChoice::layerArgs(int index) const {
+    const DeviceLayerState& layer = layers_[std::size_t(index)];
+    cuda::SelectArgs args;
+    args.shape = layout_.shape;
+    args.q = buffers_.q;
+    args.index = layer.index;
+    args.maxBlocks = layout_.maxBlocks;
+    args.score = spec_.queryScore == QueryScore::PooledSoftmax ? cuda::SelectArgs::Score::PooledSoftmax
+                 : spec_.queryScore == QueryScore::RangeBound  ? cuda::SelectArgs::Score::RangeBound
+                                                               : cuda::SelectArgs::Score::None;
+    args.agnostic = spec_.agnosticScore != AgnosticScore::None;
+    args.rangeReduce = spec_.rangeReduce;
+    args.budget = spec_.budget;
+    args.denseBelowTokens = spec_.denseBelowTokens;
+    args.slidingWindow = layer.window;
+    args.scale = config_.attentionScale();
+    args.planted = options_.planted;
+    args.capacity = layout_.capacity;
+    const ChoiceLists own = listsOf(index);
+    args.listBlock = own.block;
+    args.listCount = own.count;
+    return args;
+}
+
+cuda::SelectArgs BlockChoice::stepArgs(int index, const StepReport& report) const {
+    const DeviceLayerState& layer = layers_[std::size_t(index)];
+    cuda::SelectArgs select = layerArgs(index);
+    select.rows = layout_.rows;
+    select.position = rows_.position;
+    select.active = rows_.active;
+    if (layer.offloaded) {
+        select.slots = options_.slots;
+        select.map = layer.map;
+        select.lastUse = layer.lastUse;
+        select.pool = layer.blocks;
+        select.newKey = buffers_.newKey;
+        select.newValue = buffers_.newValue;
+        select.valuesByToken = valuesByToken(index);
+        select.storeFirst = rows_.blockFirst;
+        const ChoiceLists own = listsOf(index);
+        select.moves = {own.loads, own.writeBacks, layer.counts};
+        select.listSlot = own.slot;
+    }
+    if (options_.record) {
+        select.previous = layer.previous;
+        select.hasPrevious = layer.hasPrevious;
+        select.recordHead = report.headsOf(index);
+        select.recordBlocks = report.blocksOf(index);
+        select.recordScores = report.scoresOf(index);
+    }
+    return select;
+}
+
+} // namespace kvscope

@@ -1,0 +1,245 @@
+#include "core/cuda/cuda_stages.h"
+
+#include "kernels/cuda/block_mass.h"
+
+namespace kvscope {
+
+using enum StepReport::Mark;
+using enum StepReport::StepMark;
+
+void CudaStages::embed() {
+    p_.ranges.at(StepStage::Embed);
+    p_.passes.embed(p_.rows.next, p_.layout.rows, p_.buffers.x, p_.transfers.counters, int(p_.layers.size()) * 2,
+                    report_->mark(kEmbed));
+}
+
+void CudaStages::project(int layer) {
+    p_.passes.projectAndAppend(layer, appendArgs(layer), p_.selector != nullptr, report_->mark(layer, kQkv));
+    if (__nv_bfloat16* const all = stateOf(layer).allKeys)
+        cuda::keepKeys(p_.launch, {p_.layout.shape, p_.layout.rows, p_.rows.position, p_.rows.active, p_.buffers.newKey,
+                                   all, p_.rows.blockFirst});
+    attention_ = attentionArgs(layer);
+}
+
+void CudaStages::append(int layer) {
+    if (!p_.selector || !stateOf(layer).indexed) return;
+    p_.ranges.at(layer, Stage::Compression);
+    p_.selector->append(deviceStep(layer));
+}
+
+void CudaStages::choose(int layer) {
+    if (!stateOf(layer).sparse) return;
+    if (p_.order.chosenAhead(layer))
+        attendToList(layer);
+    else
+        chooseInLayer(layer);
+}
+
+/// Selection, slots and transfers of a layer that is not chosen ahead.
+void CudaStages::chooseInLayer(int layer) {
+    cuda::SelectArgs select = p_.choice.stepArgs(layer, *report_);
+    select.marks[2] = report_->mark(layer, kOffloading);
+    p_.ranges.at(layer, Stage::Stage1); // and pooling, and the set difference: one kernel
+    if (p_.selector) {                  // whose kernels have the other marks
+        p_.selector->choose(deviceStep(layer), select);
+    } else {
+        select.marks[0] = report_->mark(layer, kStage1);
+        select.marks[1] = report_->mark(layer, kPooling);
+    }
+    const DeviceLayerState& state = stateOf(layer);
+    // Resident blocks that the step before listed need nothing more of the executor.
+    const bool listed = p_.selector && state.chosen == Chosen::StepAhead && !state.offloaded;
+    if (state.ownTier || listed) return;
+    cuda::selectBlocksOnDevice(p_.launch, select);
+    if (state.offloaded && p_.transfers.hasLoop())
+        p_.transfers.handOver(layer, -1, nullptr);
+    else if (state.offloaded && p_.order.looksAhead())
+        p_.transfers.besideNow(layer, *report_);
+    else if (state.offloaded)
+        p_.transfers.onDemand(layer, *report_);
+    attendToList(layer);
+}
+
+/// The layer attends to what its choice has listed.
+void CudaStages::attendToList(int layer) {
+    const ChoiceLists lists = p_.choice.listsOf(layer);
+    if (stateOf(layer).offloaded) attention_.listSlot = lists.slot;
+    attention_.listBlock = lists.block;
+    attention_.listCount = lists.count;
+    attention_.capacity = p_.layout.capacity;
+    attention_.maxBlocks = p_.layout.capacity;
+}
+
+void CudaStages::lookAhead(int layer) {
+    if (!p_.order.looksAhead()) return;
+    const DeviceLayerState& state = stateOf(layer);
+    const int next = layer + 1;
+    if (p_.order.ownAhead(next)) { // lists and transfers are the selector's
+        p_.ranges.at(layer, Stage::Stage1);
+        cuda::SelectArgs none;
+        return p_.selector->lookAhead(deviceStep(layer), next, none);
+    }
+    const bool nextChosen = p_.order.chosenAhead(next);
+    if (nextChosen) chooseNext(layer);
+    if (p_.transfers.hasLoop()) { // the lists of the next layer are there; this layer's blocks must be
+        const bool awaited = nextChosen ? state.offloaded : state.sparse;
+        if (nextChosen || state.sparse) p_.transfers.handOver(next, awaited ? layer : -1, report_->mark(layer, kReady));
+        return;
+    }
+    if (!nextChosen && state.sparse && p_.options.record) cuda::stampNow(p_.launch, report_->mark(layer, kReady));
+    p_.transfers.besideLater(layer, nextChosen && stateOf(next).offloaded,
+                             state.offloaded && p_.order.chosenAhead(layer), *report_);
+}
+
+/// Chooses the next layer's blocks, which its own token is not among yet.
+void CudaStages::chooseNext(int layer) {
+    const int next = layer + 1;
+    cuda::SelectArgs select = p_.choice.stepArgs(next, *report_);
+    select.unseen = 1;
+    select.newKey = select.newValue = nullptr; // the layer itself writes them
+    DeviceStep step = deviceStep(layer);
+    if (p_.order.chosenAhead(layer) || !stateOf(layer).sparse) // else the marks are those of this layer's own choice
+        select.marks[2] = step.offloadingMark;
+    else
+        step.stage1Mark = step.poolingMark = step.offloadingMark = nullptr;
+    if (!p_.transfers.hasLoop()) select.endMark = report_->mark(layer, kReady);
+    p_.ranges.at(layer, Stage::Stage1);
+    p_.selector->lookAhead(step, next, select);
+    cuda::selectBlocksOnDevice(p_.launch, select);
+}
+
+void CudaStages::load(int layer) {
+    p_.ranges.at(layer, stateOf(layer).sparse ? Stage::Stage2 : Stage::Attention);
+    attentionLaunch_ = p_.transfers.join(layer);
+}
+
+void CudaStages::attend(int layer) {
+    if (isMethods(layer) && p_.selector->attend(deviceStep(layer), attention_)) return;
+    cuda::decodeAttention(attentionLaunch_, attention_);
+}
+
+void CudaStages::after(int layer) {
+    if (p_.options.oracle && stateOf(layer).sparse) measureMass(layer);
+    if (!isMethods(layer)) return;
+    p_.ranges.at(layer, Stage::Offloading);
+    p_.selector->after(deviceStep(layer));
+}
+
+void CudaStages::finish(int layer) {
+    p_.passes.finish(layer, p_.buffers.x, p_.layout.rows, report_->mark(layer, kOLinear), report_->mark(layer, kFfn));
+}
+
+void CudaStages::head() {
+    p_.ranges.at(StepStage::LmHead);
+    p_.passes.head(logits_, report_->mark(kLmHead));
+}
+
+cuda::AppendArgs CudaStages::appendArgs(int index) const {
+    const DeviceLayer& weights = p_.model.layers[std::size_t(index)];
+    const DeviceLayerState& layer = stateOf(index);
+    cuda::AppendArgs append;
+    append.shape = p_.layout.shape;
+    append.qkv = p_.buffers.qkv;
+    append.cos = p_.rows.ropeCos;
+    append.sin = p_.rows.ropeSin;
+    append.ropeFirst = p_.rows.ropeFirst;
+    append.interleaved = p_.model.config.rope.interleaved;
+    append.eviction = weights.eviction;
+    append.norms = weights.headNorms;
+    append.q = p_.buffers.q;
+    append.index = layer.index;
+    append.rows = p_.layout.rows;
+    append.position = p_.rows.position;
+    append.active = p_.rows.active;
+    if (layer.offloaded && p_.order.chosenAhead(index)) { // its slot is known
+        const ChoiceLists lists = p_.choice.listsOf(index);
+        append.blocks = layer.blocks;
+        append.headFirst = p_.rows.poolFirst;
+        append.listSlot = lists.slot;
+        append.listCount = lists.count;
+        append.capacity = p_.layout.capacity;
+    } else if (!layer.offloaded && !layer.ownTier) {
+        append.blocks = layer.blocks;
+        append.headFirst = p_.rows.blockFirst;
+    }
+    append.valuesByToken = p_.choice.valuesByToken(index);
+    if (append.blocks == nullptr || p_.selector)
+        append.newKey = p_.buffers.newKey, append.newValue = p_.buffers.newValue;
+    append.marks[0] = report_->mark(index, kRope);
+    if (layer.indexed) append.marks[1] = report_->mark(index, kCompression);
+    return append;
+}
+
+DeviceStep CudaStages::deviceStep(int index) const {
+    DeviceStep step;
+    step.layer = index;
+    step.position = p_.rows.position;
+    step.active = p_.rows.active;
+    step.x = p_.buffers.x;
+    step.qkv = p_.buffers.qkv;
+    step.q = p_.buffers.q;
+    step.newKey = p_.buffers.newKey;
+    step.newValue = p_.buffers.newValue;
+    if (!p_.options.record) return step;
+    step.blockLogSums = p_.buffers.blockLogSums;
+    step.stage1Mark = report_->mark(index, kStage1);
+    step.poolingMark = report_->mark(index, kPooling);
+    step.offloadingMark = report_->mark(index, kOffloading);
+    step.report = report_->ownOf(index);
+    return step;
+}
+
+/// Attention to all that the layer's queries reach.
+cuda::DecodeAttentionArgs CudaStages::attentionArgs(int index) const {
+    const DeviceLayerState& layer = stateOf(index);
+    cuda::DecodeAttentionArgs attend;
+    attend.shape = p_.layout.shape;
+    attend.rows = p_.layout.rows;
+    attend.position = p_.rows.position;
+    attend.active = p_.rows.active;
+    attend.q = p_.buffers.q;
+    attend.blocks = layer.blocks;
+    attend.headFirst = layer.offloaded ? p_.rows.poolFirst : p_.rows.blockFirst;
+    attend.maxBlocks = p_.layout.blocksInSight(index);
+    attend.window = layer.window;
+    attend.tokenBias = layer.index.tokenScores;
+    attend.biasFirst = p_.rows.tokenFirst;
+    attend.scale = p_.model.config.attentionScale();
+    attend.biasScale = spec_.bias.scale;
+    attend.out = p_.buffers.attended;
+    attend.partial = p_.buffers.partial;
+    attend.arrivals = p_.buffers.arrivals;
+    attend.mark = report_->mark(index, kAttention);
+    return attend;
+}
+
+/// The oracle: how much attention every block of the cache would get.
+void CudaStages::measureMass(int index) {
+    const DeviceLayerState& layer = stateOf(index);
+    cuda::BlockMassArgs args;
+    args.shape = p_.layout.shape;
+    args.rows = p_.layout.rows;
+    args.position = p_.rows.position;
+    args.active = p_.rows.active;
+    args.q = p_.buffers.q;
+    args.blocks = layer.allKeys != nullptr ? layer.allKeys : layer.offloaded ? layer.store : layer.blocks;
+    args.headFirst = p_.rows.blockFirst;
+    if (layer.offloaded && layer.allKeys == nullptr) { // the newest block's store copy comes when it is full
+        args.slots = p_.options.slots;
+        args.pool = layer.blocks;
+        args.map = layer.map;
+    }
+    args.tokenBias = layer.index.tokenScores;
+    args.biasFirst = p_.rows.tokenFirst;
+    args.scale = p_.model.config.attentionScale();
+    args.biasScale = spec_.bias.scale;
+    args.maxBlocks = p_.layout.maxBlocks;
+    args.window = layer.window;
+    args.unit = spec_.unitTokens();
+    args.logSums = p_.buffers.blockLogSums;
+    args.mass = report_->massesOf(index);
+    args.mark = report_->mark(index, kOracle);
+    cuda::measureBlockMass(p_.launch, args);
+}
+
+} // namespace kvscope

@@ -1,0 +1,79 @@
+// The stages of a decode step on the CUDA backend: each launches kernels, and all of them together are captured into a
+// graph.
+#pragma once
+
+#include "core/cuda/block_choice.h"
+#include "core/cuda/layer_passes.h"
+#include "core/cuda/row_table.h"
+#include "core/cuda/transfers.h"
+#include "core/engine/step_order.h"
+#include "kernels/cuda/attention.h"
+
+#include <memory>
+#include <vector>
+
+namespace kvscope {
+
+/// What the stages build on; all of it outlives them. selector: null where the method is data.
+struct CudaStagesParts {
+    const DeviceModel& model;
+    const CudaEngineOptions& options;
+    const BatchLayout& layout;
+    const std::vector<DeviceLayerState>& layers;
+    const std::unique_ptr<DeviceSelector>& selector;
+    const ChoiceOrder& order;
+    const RowTable& rows;
+    const StepBuffers& buffers;
+    const BlockChoice& choice;
+    const cuda::Launch& launch;
+    LayerPasses& passes;
+    Transfers& transfers;
+    StageRanges& ranges;
+};
+
+class CudaStages final : public Stages {
+public:
+    explicit CudaStages(const CudaStagesParts& parts) : p_(parts), spec_(parts.options.spec) {}
+
+    /// What is launched next writes this report, and its logits to `logits` [rows, vocab].
+    void begin(const StepReport& report, float* logits) { report_ = &report, logits_ = logits; }
+
+    void embed() override;
+    void project(int layer) override;
+    void append(int layer) override;
+    /// And the layer's transfers start, where it is not chosen ahead.
+    void choose(int layer) override;
+    /// The next layer's choice and transfers: its blocks travel on a second stream while this layer attends and runs
+    /// its feed-forward.
+    void lookAhead(int layer) override;
+    /// What travels beside the step has arrived: the attention joins the second stream.
+    void load(int layer) override;
+    void attend(int layer) override;
+    /// The oracle's kernels come first: methods read its sums here.
+    void after(int layer) override;
+    void measure(int) override {} // see after
+    void finish(int layer) override;
+    void head() override;
+
+private:
+    const DeviceLayerState& stateOf(int layer) const { return p_.layers[std::size_t(layer)]; }
+    /// Whether the method has kernels of its own in the layer's choice or attention.
+    bool isMethods(int layer) const { return stateOf(layer).sparse && p_.selector != nullptr; }
+    cuda::AppendArgs appendArgs(int layer) const;
+    cuda::DecodeAttentionArgs attentionArgs(int layer) const;
+    DeviceStep deviceStep(int layer) const;
+    void chooseInLayer(int layer);
+    void attendToList(int layer);
+    void chooseNext(int layer);
+    void measureMass(int layer);
+
+    const CudaStagesParts p_;
+    const SelectionSpec& spec_;
+    const StepReport* report_ = nullptr;
+    float* logits_ = nullptr;
+    // Of the layer at hand
+    cuda::DecodeAttentionArgs attention_;
+    cuda::Launch attentionLaunch_;
+};
+
+} // namespace kvscope

@@ -1,0 +1,214 @@
+#include "core/cuda/layer_passes.h"
+
+#include "kernels/cuda/experts.h"
+#include "kernels/cuda/packed.h"
+#include "kernels/cuda/project_heads.h"
+
+#include <algorithm>
+
+namespace kvscope {
+
+void LayerPasses::plan(DeviceArena& arena) {
+    if (!config_.experts) return;
+    const ExpertConfig& e = *config_.experts;
+    expertRows_ = std::max(layout_.rows, std::min(layout_.chunk, kExpertRows));
+    const auto n = std::size_t(expertRows_), hidden = std::size_t(config_.hidden), pairs = n * std::size_t(e.used);
+    constexpr const char* kWhat = "the experts' activations";
+    arena.plan(expertInput_, n * hidden, kWhat);
+    arena.plan(routerLogits_, n * std::size_t(e.count + 1), kWhat);
+    arena.plan(expertChosen_, pairs, kWhat);
+    arena.plan(expertWeights_, pairs, kWhat);
+    arena.plan(expertCounts_, std::size_t(e.count), kWhat);
+    arena.plan(expertPairs_, std::size_t(e.count) * n, kWhat);
+    arena.plan(expertHidden_, pairs * std::size_t(e.width), kWhat);
+    arena.plan(expertResults_, pairs * hidden, kWhat);
+    arena.plan(sharedResult_, n * hidden, kWhat);
+}
+
+void LayerPasses::open(bool useLibrary) {
+    const int queryRank = config_.latent ? config_.latent->queryRank : 0;
+    linear_ = std::make_unique<cuda::Linear>(launch_, layout_.chunk, std::max(config_.hidden, queryRank), useLibrary);
+    // The memory is not there yet: only that the output is set counts.
+    auto* const somewhere = reinterpret_cast<__nv_bfloat16*>(1);
+    linear_->prepare(model_.layers.empty() ? cuda::DeviceMatrix{} : model_.layers.front().mlp.gateUp, layout_.chunk,
+                     {nullptr, 0, false, nullptr, somewhere});
+}
+
+void LayerPasses::embed(const std::int32_t* ids, int n, float* x, std::uint32_t* clear, int clearCount,
+                        std::uint64_t* mark) {
+    cuda::Launch how = launch_;
+    how.joined = true; // it begins a step, after transfers of the one before, or a prompt, after a copy
+    const cuda::DeviceMatrix& table = model_.embedding;
+    const float scale = config_.streamEmbeddingScale();
+    if (table.packed != nullptr)
+        cuda::embedPacked(how, table.type, table.packed, table.cols, ids, n, x, scale, clear, clearCount, mark);
+    else
+        cuda::embedTokens(how, table.data, table.cols, ids, n, x, scale, clear, clearCount, mark);
+}
+
+void LayerPasses::project(const DeviceLayer& weights, const float* x, int n, std::uint64_t* mark) {
+    int width = 0, row = 0;
+    for (const cuda::DeviceMatrix& part : weights.qkv) width += part.rows;
+    for (const cuda::DeviceMatrix& part : weights.qkv) {
+        const float* bias = weights.qkvBias != nullptr ? weights.qkvBias + row : nullptr;
+        linear_->run(part, x, config_.hidden, n, norm(weights.inputNorm),
+                     {buffers_.qkv + row, width, false, bias, nullptr}, row == 0 ? mark : nullptr);
+        row += part.rows;
+    }
+    if (!config_.latent) return;
+    const LatentAttention& latent = *config_.latent;
+    latent_.nopeDim = latent.nopeDim;
+    latent_.ropeDim = latent.ropeDim;
+    latent_.norm = weights.latent.latentNorm;
+    latent_.eps = latent.normEps;
+    latent_.query = buffers_.qkv;
+    latent_.queryStride = latent_.keyStride = width;
+    latent_.key = buffers_.qkv + width - layout_.dim;
+    if (latent.queryRank > 0) {
+        latent_.queryStride = config_.queryHeads * config_.queryDim();
+        linear_->run(weights.latent.queryUp, buffers_.qkv, width, n, {weights.latent.queryNorm, latent.normEps},
+                     {buffers_.plainQ, latent_.queryStride, false, nullptr, nullptr});
+        latent_.query = buffers_.plainQ;
+    }
+    cuda::HeadProductArgs absorb; // queries [nope | rope] become [latent | rope]
+    absorb.w = weights.latent.keyUp;
+    absorb.n = n;
+    absorb.heads = config_.queryHeads;
+    absorb.rows = latent.rank;
+    absorb.cols = latent.nopeDim;
+    absorb.x = latent_.query;
+    absorb.xStride = latent_.queryStride;
+    absorb.xHeadStride = config_.queryDim();
+    absorb.y = buffers_.q;
+    absorb.yStride = config_.queryHeads * layout_.dim;
+    absorb.yHeadStride = layout_.dim;
+    cuda::multiplyHeads(launch_, absorb);
+}
+
+void LayerPasses::append(const cuda::AppendArgs& args) {
+    if (config_.latent)
+        cuda::appendLatent(launch_, args, latent_);
+    else
+        cuda::rotateAndAppend(launch_, args);
+}
+
+void LayerPasses::projectAndAppend(int index, const cuda::AppendArgs& args, bool keepsPlain, std::uint64_t* mark) {
+    const DeviceLayer& weights = model_.layers[std::size_t(index)];
+    stages_.at(index, Stage::QkvLinear);
+    if (!config_.latent && weights.qkv.size() == 1 && cuda::canProjectAndAppend(weights.qkv.front(), args))
+        return cuda::projectAndAppend(launch_,
+                                      {weights.qkv.front(), buffers_.x, norm(weights.inputNorm), weights.qkvBias,
+                                       keepsPlain ? buffers_.qkv : nullptr, mark},
+                                      args);
+    project(weights, buffers_.x, layout_.rows, mark);
+    stages_.at(index, Stage::Rope);
+    append(args);
+}
+
+void LayerPasses::placePrompt(const cuda::PromptArgs& args) {
+    if (config_.latent)
+        cuda::placeLatentPrompt(launch_, args, latent_);
+    else
+        cuda::rotatePrompt(launch_, args);
+}
+
+/// What the heads attended to, as the output projection takes it.
+const __nv_bfloat16* LayerPasses::leaveLatent(const DeviceLayer& weights, int n) {
+    if (!config_.latent) return buffers_.attended;
+    cuda::HeadProductArgs leave;
+    leave.w = weights.latent.valueUp;
+    leave.n = n;
+    leave.heads = config_.queryHeads;
+    leave.rows = config_.outputDim();
+    leave.cols = config_.valueDim();
+    leave.xHalf = buffers_.attended;
+    leave.xStride = config_.queryHeads * config_.valueDim();
+    leave.xHeadStride = config_.valueDim();
+    leave.y = buffers_.output;
+    leave.yStride = config_.queryHeads * config_.outputDim();
+    leave.yHeadStride = config_.outputDim();
+    cuda::multiplyHeads(launch_, leave);
+    return buffers_.output;
+}
+
+void LayerPasses::finish(int index, float* x, int n, std::uint64_t* oMark, std::uint64_t* ffnMark) {
+    const DeviceLayer& weights = model_.layers[std::size_t(index)];
+    stages_.at(index, Stage::OLinear);
+    if (config_.latent && oMark != nullptr) cuda::stampNow(launch_, oMark);
+    linear_->run(weights.o, leaveLatent(weights, n), n, {x, config_.hidden, true, weights.oBias, nullptr},
+                 config_.latent ? nullptr : oMark);
+    stages_.at(index, Stage::Ffn);
+    if (weights.experts.router == nullptr) {
+        linear_->run(weights.mlp.gateUp, x, config_.hidden, n, norm(weights.postNorm),
+                     {nullptr, 0, false, nullptr, buffers_.hidden}, ffnMark);
+        linear_->run(weights.mlp.down, buffers_.hidden, n, {x, config_.hidden, true, nullptr, nullptr});
+        return;
+    }
+    for (int first = 0; first < n; first += expertRows_)
+        applyExperts(weights, x + std::size_t(first) * std::size_t(config_.hidden), std::min(expertRows_, n - first),
+                     first == 0 ? ffnMark : nullptr);
+}
+
+/// Every token's experts are found, run and added on the device. An expert's weights are read once for up to 16 tokens.
+void LayerPasses::applyExperts(const DeviceLayer& weights, float* x, int n, std::uint64_t* mark) {
+    const ExpertConfig& e = *config_.experts;
+    const DeviceExperts& experts = weights.experts;
+    const cuda::Norm before = norm(weights.postNorm);
+    cuda::normalise(launch_, x, config_.hidden, n, config_.hidden, before, expertInput_, mark);
+    const int rows = e.count + (e.sharedGate ? 1 : 0);
+    cuda::routeTokens(launch_, {x, n, config_.hidden, before, experts.router, rows, routerLogits_});
+    cuda::ChooseArgs choose;
+    choose.rule = {e.count,
+                   e.used,
+                   e.groups,
+                   e.groupsUsed,
+                   e.score == ExpertScore::Sigmoid,
+                   e.groupScore == GroupScore::BestTwo,
+                   e.normalise,
+                   e.scale};
+    choose.n = n;
+    choose.stride = rows;
+    choose.logits = routerLogits_;
+    choose.choiceBias = experts.choiceBias;
+    choose.chosen = expertChosen_;
+    choose.weights = expertWeights_;
+    choose.counts = expertCounts_;
+    choose.pairs = expertPairs_;
+    choose.capacity = expertRows_;
+    cuda::chooseExpertsOnDevice(launch_, choose);
+
+    const auto product = [&](const cuda::DeviceMatrix& w, std::size_t bytes, const __nv_bfloat16* input) {
+        cuda::PackedProduct p;
+        p.w = w.packed;
+        p.type = w.type;
+        p.rows = w.rows;
+        p.cols = w.cols;
+        p.xHalf = input;
+        p.n = n;
+        p.groups = {expertCounts_, expertPairs_, e.count, expertRows_, e.used, false, bytes};
+        return p;
+    };
+    cuda::PackedProduct gateUp = product(experts.gateUp, experts.gateUpBytes, expertInput_);
+    gateUp.hidden = expertHidden_;
+    cuda::multiplyPacked(launch_, gateUp);
+    cuda::PackedProduct down = product(experts.down, experts.downBytes, expertHidden_);
+    down.groups.inputPerPair = true;
+    down.y = expertResults_;
+    down.stride = config_.hidden;
+    cuda::multiplyPacked(launch_, down);
+    const bool shared = experts.shared.down.rows > 0;
+    if (shared) {
+        linear_->run(experts.shared.gateUp, expertInput_, n, {nullptr, 0, false, nullptr, buffers_.hidden});
+        linear_->run(experts.shared.down, buffers_.hidden, n, {sharedResult_, config_.hidden, false, nullptr, nullptr});
+    }
+    cuda::combineExperts(launch_,
+                         {x, n, config_.hidden, e.used, expertResults_, expertWeights_,
+                          shared ? sharedResult_ : nullptr, e.sharedGate ? routerLogits_ + e.count : nullptr, rows});
+}
+
+void LayerPasses::head(float* logits, std::uint64_t* mark) {
+    linear_->run(model_.lmHead, buffers_.x, config_.hidden, layout_.rows, norm(model_.finalNorm),
+                 {logits, config_.vocab, false, nullptr, nullptr}, mark);
+}
+
+} // namespace kvscope

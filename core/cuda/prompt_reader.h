@@ -1,0 +1,97 @@
+// Reads prompts into the cache: layer by layer and piece by piece, KV blocks streaming to the host while the next layer
+// computes.
+#pragma once
+
+#include "core/cuda/batch_layout.h"
+#include "core/cuda/block_choice.h"
+#include "core/cuda/gpu_clock.h"
+#include "core/cuda/layer_passes.h"
+#include "core/cuda/row_table.h"
+#include "core/cuda/transfers.h"
+#include "core/session/engine.h"
+
+#include <memory>
+#include <stop_token>
+#include <vector>
+
+namespace kvscope {
+
+/// What the reader builds on; all of it outlives the reader.
+struct PromptReaderParts {
+    const DeviceModel& model;
+    const CudaEngineOptions& options;
+    const BatchLayout& layout;
+    const std::vector<DeviceLayerState>& layers;
+    const std::unique_ptr<DeviceSelector>& selector;
+    const RowTable& rows;
+    const StepBuffers& buffers;
+    const BlockChoice& choice;
+    const Transfers& transfers;
+    const GpuClock& clock;
+    const cuda::Launch& launch;
+    LayerPasses& passes;
+    StageRanges& stages;
+};
+
+class PromptReader {
+public:
+    /// @throws Error(OutOfMemory | Device)
+    explicit PromptReader(const PromptReaderParts& parts);
+
+    /// Once the arena is there. Waits. @throws Error(OutOfMemory | Device)
+    void open();
+    /// Host memory for marks of the GPU's timer, of a prompt's first layer.
+    std::uint64_t* marks() const { return marksOf(0); }
+
+    /// One sequence's prompt. progress: from `begin` to `end`. Adds to the record's layers. @throws Error(Cancelled)
+    void read(int sequence, const std::vector<std::int32_t>& prompt, StepRecord& record, const Progress& progress,
+              double begin, double end, const std::stop_token& stop);
+
+    /// A sequence's blocks in a layer while they are filled: head g's begin at blocks + g*headStride.
+    struct Blocks {
+        int layer = 0, sequence = 0, tokens = 0;
+        __nv_bfloat16* blocks = nullptr;
+        std::int64_t headStride = 0;
+    };
+    Blocks blocksOf(int layer, int sequence, int tokens) const;
+    /// They are filled: the method's memory and an offloaded layer's newest block are made of them.
+    void finish(const Blocks& filled) const;
+    /// An offloaded layer's full blocks go to the host.
+    void store(const Blocks& filled, cudaStream_t stream) const;
+
+    // Device memory
+    float* x = nullptr;                                // [maxPrompt, hidden] the residual stream
+    std::int32_t *ids = nullptr, *positions = nullptr; // [maxPrompt]
+    float* logSums = nullptr;                          // [chunk, queryHeads] where the method needs them
+    __nv_bfloat16* scratch[2] = {};                    // blocks of a layer and sequence that do not stay
+
+private:
+    static constexpr int kPiece = BatchLayout::kPrefillChunk; // tokens projected together
+
+    struct Piece { // tokens [first, first + n) of a prompt in one layer
+        int first = 0, n = 0, promptTokens = 0;
+        float* x = nullptr;
+        std::uint64_t* marks = nullptr;
+    };
+    void readLayer(int layer, int sequence, int tokens, LayerRecord& out) const;
+    void readPiece(const Blocks& blocks, const Piece& piece) const;
+    void attend(const DevicePromptChunk& chunk) const;
+    void attendSparsely(const DevicePromptChunk& chunk) const;
+    void addTimes(int layer, int tokens, LayerRecord& out) const;
+    void handToSelector(const Blocks& filled) const;
+    void placeTail(const Blocks& filled) const;
+    std::size_t marksOfLayer() const {
+        return std::size_t((p_.options.maxPrompt + kPiece - 1) / kPiece) * StepReport::kMarks;
+    }
+    std::uint64_t* marksOf(int layer) const {
+        return report_.as<std::uint64_t>() + std::size_t(layer) * marksOfLayer();
+    }
+
+    const PromptReaderParts p_;
+    const ModelConfig& config_;
+    const SelectionSpec& spec_;
+    cuda::PinnedMemory report_;
+    cuda::Event computed_, copied_[2];
+};
+
+} // namespace kvscope

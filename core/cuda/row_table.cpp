@@ -1,0 +1,101 @@
+#include "core/cuda/row_table.h"
+
+#include "core/session/sampler.h"
+#include "kernels/cuda/check.h"
+
+#include <algorithm>
+
+namespace kvscope {
+namespace {
+
+template <class T> void copy(T* to, const T* from, std::size_t count) {
+    cuda::check(cudaMemcpy(to, from, count * sizeof(T), cudaMemcpyHostToDevice), "preparing the session");
+}
+
+template <class T> void copy(T* to, const std::vector<T>& from) { copy(to, from.data(), from.size()); }
+
+} // namespace
+
+RowTable::RowTable(const ModelConfig& config, const CudaEngineOptions& options, const BatchLayout& layout)
+    : rope(config.rope, options.promptTokens.empty() ? options.maxTokens : options.promptTokens, options.maxTokens),
+      options_(options), layout_(layout), vocab_(config.vocab), ropeDim_(config.rope.dim),
+      nextHost_(std::size_t(layout.rows), 0), activeHost_(std::size_t(layout.rows), 1) {
+    if (options.sampling.temperature > 0)
+        for (std::size_t s = 0; s < options.maxTokens.size(); ++s)
+            drawsPerRow = std::max(drawsPerRow, options.maxTokens[s] - options.promptTokens[s]);
+}
+
+void RowTable::upload() {
+    const std::size_t angles = std::size_t(rope.rows()) * std::size_t(ropeDim_ / 2);
+    copy(ropeCos, rope.cos(), angles);
+    copy(ropeSin, rope.sin(), angles);
+    std::vector<std::int32_t> first;
+    for (int s = 0; s < layout_.rows; ++s) first.push_back(rope.first(s));
+    copy(ropeFirst, first);
+    if (draws != nullptr) uploadDraws();
+    copy(blockFirst, layout_.blockFirst);
+    copy(windowFirst, layout_.windowFirst);
+    copy(tokenFirst, layout_.tokenFirst);
+    std::vector<std::int64_t> pool(layout_.heads());
+    for (std::size_t i = 0; i < pool.size(); ++i) pool[i] = std::int64_t(i) * options_.slots;
+    copy(poolFirst, pool);
+}
+
+/// The numbers that the session's samplers would draw, all of them now: a step then needs nothing from the host.
+void RowTable::uploadDraws() {
+    std::vector<double> numbers;
+    std::vector<std::int32_t> first;
+    for (int s = 0; s < layout_.rows; ++s) {
+        Sampler sampler(options_.sampling, s);
+        for (int i = 0; i < drawsPerRow; ++i) numbers.push_back(sampler.draw());
+        first.push_back(options_.promptTokens[std::size_t(s)] - 1);
+    }
+    copy(draws, numbers);
+    copy(firstSampled, first);
+}
+
+void RowTable::setInputs(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> rows,
+                         cudaStream_t stream) {
+    if (!std::equal(tokens.begin(), tokens.end(), nextHost_.begin(), nextHost_.end())) {
+        nextHost_.assign(tokens.begin(), tokens.end());
+        cuda::check(cudaMemcpyAsync(next, nextHost_.data(), nextHost_.size() * sizeof(std::int32_t),
+                                    cudaMemcpyHostToDevice, stream),
+                    "copying the tokens");
+    }
+    if (!std::equal(rows.begin(), rows.end(), activeHost_.begin(), activeHost_.end())) {
+        activeHost_.assign(rows.begin(), rows.end());
+        cuda::check(cudaMemcpyAsync(active, activeHost_.data(), activeHost_.size(), cudaMemcpyHostToDevice, stream),
+                    "copying the active sequences");
+    }
+}
+
+void RowTable::advance(const std::int32_t* tokens) {
+    for (std::size_t row = 0; row < nextHost_.size(); ++row)
+        if (activeHost_[row]) nextHost_[row] = tokens[row];
+}
+
+void RowTable::begin(const std::int32_t* tokens) { std::copy_n(tokens, nextHost_.size(), nextHost_.begin()); }
+
+void RowTable::setAll(bool all) {
+    cuda::check(cudaMemset(active, all ? 1 : 0, std::size_t(layout_.rows)), "preparing a step");
+}
+
+cuda::NextTokenArgs RowTable::nextTokens(const float* logits, std::int32_t* record) const {
+    cuda::NextTokenArgs args;
+    args.logits = logits;
+    args.rows = layout_.rows;
+    args.vocab = vocab_;
+    args.next = next;
+    args.position = position;
+    args.active = active;
+    args.record = record;
+    args.sampling = {options_.sampling.temperature,
+                     options_.sampling.topP,
+                     options_.sampling.topK,
+                     draws,
+                     firstSampled,
+                     drawsPerRow};
+    return args;
+}
+
+} // namespace kvscope

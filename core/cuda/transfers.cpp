@@ -1,0 +1,146 @@
+#include "core/cuda/transfers.h"
+
+namespace kvscope {
+
+using enum StepReport::Mark;
+using enum StepReport::StepMark;
+
+Transfers::Transfers(const CudaEngineOptions& options, const BatchLayout& layout,
+                     const std::vector<DeviceLayerState>& layers, const ChoiceOrder& order, const BlockChoice& choice,
+                     const cuda::Launch& launch, StageRanges& stages)
+    : options_(options), layout_(layout), layers_(layers), order_(order), choice_(choice), launch_(launch),
+      stages_(stages), copy_(cuda::Stream::make()) {}
+
+void Transfers::openBeside(bool loop) {
+    loop_ = loop;
+    for (cuda::Event* event : {&chosen_, &loaded_[0], &loaded_[1]}) *event = cuda::Event::make();
+    beside_ = cuda::Stream::make(cuda::StreamKind::Urgent);
+}
+
+int Transfers::blocks() const {
+    if (options_.aheadBlocks > 0) return options_.aheadBlocks;
+    return layout_.rows <= 16 ? 4 : 8;
+}
+
+void Transfers::upload(const StepReports& reports) {
+    for (int entry = 0; entry < StepReports::kEntries && loop_; ++entry) {
+        std::vector<cuda::GatherArgs> gathers(layers_.size());
+        for (std::size_t i = 0; i < layers_.size(); ++i)
+            if (layers_[i].offloaded) gathers[i] = besideArgs(int(i), reports.device(entry), Part::Loads);
+        cuda::check(cudaMemcpy(loopGathers[entry], gathers.data(), gathers.size() * sizeof(cuda::GatherArgs),
+                               cudaMemcpyHostToDevice),
+                    "preparing the session");
+    }
+}
+
+cuda::GatherArgs Transfers::gatherArgs(int index, const StepReport& report) const {
+    const DeviceLayerState& layer = layers_[std::size_t(index)];
+    const ChoiceLists lists = choice_.listsOf(index);
+    cuda::GatherArgs gather;
+    gather.shape = layout_.shape;
+    // Past the layers' pairs of counters is one that nobody raises.
+    gather.moves = {lists.loads, lists.writeBacks, options_.moveBlocks ? layer.counts : counters + 2 * layers_.size()};
+    gather.store = layer.store;
+    gather.storeOut = const_cast<__nv_bfloat16*>(layer.store);
+    gather.pool = layer.blocks;
+    if (options_.record) gather.recordCounts = report.countsOf(index);
+    return gather;
+}
+
+void Transfers::onDemand(int index, const StepReport& report) {
+    cuda::GatherArgs gather = gatherArgs(index, report);
+    gather.mark = report.mark(index, kGather);
+    gather.endMark = report.mark(index, kLoaded);
+    stages_.at(index, Stage::Offloading);
+    cuda::gatherBlocks(launch_, gather);
+}
+
+cuda::GatherArgs Transfers::besideArgs(int index, const StepReport& report, Part part) const {
+    cuda::GatherArgs gather = gatherArgs(index, report);
+    gather.part = part;
+    gather.beside = true;
+    const bool loads = part != Part::WriteBacks;
+    gather.mark = report.mark(index, loads ? kGather : kBack);
+    gather.endMark = report.mark(index, loads ? kLoaded : kBackEnd);
+    if (options_.record && loads) {
+        gather.ready = report.mark(index, kReady);
+        gather.begin = report.mark(kEmbed);
+        gather.late = report.headsOf(index);
+        gather.slots = options_.slots;
+    }
+    return gather;
+}
+
+/// How kernels beside the step are launched.
+cuda::Launch Transfers::beside() const {
+    cuda::Launch how = launch_;
+    how.stream = beside_.get();
+    how.joined = true;
+    return how;
+}
+
+/// What goes beside the step from here on follows what the step has so far.
+void Transfers::fork() const {
+    cuda::check(cudaEventRecord(chosen_.get(), launch_.stream), "starting a transfer");
+    cuda::check(cudaStreamWaitEvent(beside_.get(), chosen_.get()), "starting a transfer");
+}
+
+void Transfers::move(int index, const StepReport& report, Part part) {
+    stages_.at(index, Stage::Offloading);
+    cuda::gatherBlocks(beside(), besideArgs(index, report, part), blocks());
+    if (part != Part::WriteBacks)
+        cuda::check(cudaEventRecord(loaded_[index % 2].get(), beside_.get()), "starting a transfer");
+}
+
+void Transfers::besideNow(int index, const StepReport& report) {
+    fork();
+    move(index, report, Part::Both);
+}
+
+void Transfers::besideLater(int index, bool loadsNext, bool writesBack, const StepReport& report) {
+    if (loadsNext || writesBack) fork();
+    if (loadsNext) move(index + 1, report, Part::Loads);
+    if (writesBack) move(index, report, Part::WriteBacks);
+}
+
+cuda::Launch Transfers::join(int index) const {
+    cuda::Launch how = launch_;
+    if (!order_.looksAhead() || loop_ || !layers_[std::size_t(index)].offloaded) return how;
+    cuda::check(cudaStreamWaitEvent(launch_.stream, loaded_[index % 2].get()), "waiting for a transfer");
+    how.joined = true;
+    return how;
+}
+
+void Transfers::joinAll(bool any) const {
+    if (!order_.looksAhead() || loop_ || !any) return;
+    cuda::check(cudaEventRecord(chosen_.get(), beside_.get()), "waiting for a transfer");
+    cuda::check(cudaStreamWaitEvent(launch_.stream, chosen_.get()), "waiting for a transfer");
+}
+
+/// One kernel carries the transfers of all layers of a step, in place of a launch and a join for each. It is no part of
+/// the graph, whose kernels then follow each other without forks: lists and arrivals are handed over in device memory.
+void Transfers::startLoop(int entry) {
+    if (!loop_) return;
+    if (loops_ > 1) // its write-backs come before the next step uses their slots
+        cuda::check(cudaStreamWaitEvent(launch_.stream, chosen_.get()), "waiting for a transfer");
+    cuda::TransferLoopArgs args;
+    args.gathers = loopGathers[entry];
+    args.layers = int(layers_.size());
+    while (!layers_[std::size_t(args.first)].offloaded) ++args.first;
+    args.blockSize = layout_.shape.blockSize;
+    args.dim = layout_.shape.dim;
+    args.step = ++loops_;
+    args.flags = flags;
+    cuda::runTransferLoop(beside(), args, blocks());
+    cuda::check(cudaEventRecord(chosen_.get(), beside_.get()), "starting a transfer");
+}
+
+void Transfers::handOver(int listed, int awaited, std::uint64_t* ready) const {
+    cuda::handOver(launch_, flags, listed, awaited, blocks(), ready);
+}
+
+void Transfers::copyAfterLoop() const {
+    if (loop_) cuda::check(cudaStreamWaitEvent(copy_.get(), chosen_.get()), "starting a step");
+}
+
+} // namespace kvscope
