@@ -3,6 +3,9 @@
 #include "core/cuda/device_memory.h"
 #include "core/cuda/select/lagging_transfers.h"
 #include "core/cuda/select/side_stream.h"
+#include "core/cuda/step_graphs.h"
+#include "core/cuda/step_report.h"
+#include "core/cuda/transfers.h"
 #include "tests/kernels/cuda/counting_calls.h"
 
 #include <gmock/gmock.h>
@@ -40,6 +43,50 @@ TEST(DeviceParts, AnArenaLosesNothing) {
         arena.plan(ids, 10, "ids");
         arena.take();
         EXPECT_EQ(reinterpret_cast<std::byte*>(ids) - reinterpret_cast<std::byte*>(scores), 4096);
+    });
+}
+
+TEST(DeviceParts, StepGraphsLoseNothing) {
+    expectNothingLost([] { const StepGraphs graphs([](int) {}); });
+}
+
+TEST(DeviceParts, ReportsLoseNothing) {
+    expectNothingLost([] {
+        ReportNeeds needs{4, 2, 3, 16};
+        needs.blocks = true;
+        StepReports reports;
+        reports.layOut(needs);
+        DeviceArena arena;
+        arena.plan(reports.region(), reports.deviceBytes(), "recorder's buffer");
+        arena.take();
+        reports.open();
+        EXPECT_EQ(reinterpret_cast<std::byte*>(reports.device(1).tokens) -
+                      reinterpret_cast<std::byte*>(reports.device(0).tokens),
+                  std::ptrdiff_t(reports.deviceBytes() / 2));
+    });
+}
+
+TEST(DeviceParts, TransfersLoseNothing) {
+    ModelConfig config;
+    config.layers = 2;
+    config.kvHeads = 2;
+    config.queryHeads = 4;
+    config.headDim = 64;
+    CudaEngineOptions options;
+    options.maxTokens = {1000};
+    const BatchLayout layout(config, options);
+    std::vector<DeviceLayerState> layers(2);
+    const ChoiceOrder order(layers);
+    const RowTable rows(config, options, layout);
+    const StepBuffers buffers;
+    const std::unique_ptr<DeviceSelector> selector;
+    const BlockChoice choice(config, options, layout, layers, order, rows, buffers, selector);
+    const cuda::Launch launch;
+    StageRanges ranges(nullptr);
+    expectNothingLost([&] {
+        Transfers transfers(options, layout, layers, order, choice, launch, ranges);
+        transfers.openBeside(false);
+        EXPECT_NE(transfers.copyStream(), nullptr);
     });
 }
 
