@@ -2,6 +2,8 @@
 
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/device_selector.h"
+#include "core/cuda/testing/filled_context.h"
+#include "core/cuda/testing/planted_steps.h"
 #include "core/model/model_shape.h"
 #include "core/plan/kv_format.h"
 #include "core/select/refusal.h"
@@ -99,7 +101,8 @@ ParameterValues parametersOf(const DecodeJob& job, const MethodEntry& method, co
     return values;
 }
 
-CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) {
+/// changes: what the job changes of the engine's steps.
+CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model, PlantedSteps& changes) {
     const ModelConfig& config = model.config;
     const MethodEntry& method = findMethod(job.method);
     CudaEngineOptions options;
@@ -119,7 +122,7 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
     options.abilities = abilitiesOf(method, use);
     options.plans =
         LayerPlans(config, spec, {job.offload, method.makeSelector != nullptr, options.abilities.ahead, tokens});
-    options.planted = spec.dense ? -1 : drawShare(spec, job.gamma, blocks);
+    changes.planted = spec.dense ? -1 : drawShare(spec, job.gamma, blocks);
     if (job.storedSequences > 0 && job.storedSequences < job.batch) {
         if (spec.queryScore == QueryScore::RangeBound || spec.rewritesKeys || options.plans.offloaded() < config.layers)
             throw Error(ErrorKind::Unsupported,
@@ -127,17 +130,17 @@ CudaEngineOptions engineOptions(const DecodeJob& job, const DeviceModel& model) 
                                     "share is on the GPU",
                                     method.name),
                         "leave stored-sequences out");
-        if (options.planted < 0)
+        if (changes.planted < 0)
             throw Error(ErrorKind::Unsupported,
                         "sequences that share blocks on the host write over each other's keys, which the model's own "
                         "selection would go by",
                         "plant the selection with --set planted=0.9, or leave stored-sequences out");
-        options.storedSequences = job.storedSequences;
+        changes.stored = job.storedSequences;
     }
     const int slots = std::max(spec.budgetBlocks() + spec.spareSlots, spec.deviceSlots);
     if (!spec.dense) options.slots = std::min(job.slots > 0 ? job.slots : slots, blocks);
     // As in a session: keep-selected would leave spare slots empty.
-    options.moveBlocks = job.moveBlocks;
+    changes.moveBlocks = job.moveBlocks;
     options.leastRecentlyUsed = job.leastRecentlyUsed || (spec.deviceSlots > 0 && job.slots == 0);
     options.record = job.record;
     options.level = job.level;
@@ -201,7 +204,9 @@ std::size_t hostStoreBytes(const DecodeJob& job) {
 Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel>& model, const Ceilings& ceilings,
                    const PinnedMemory* store) {
     const ModelConfig& config = model->config;
-    CudaEngineOptions options = engineOptions(job, *model);
+    PlantedSteps changes;
+    CudaEngineOptions options = engineOptions(job, *model, changes);
+    options.changes = &changes;
     options.store = store;
     // One per process, and never destroyed: at exit the CUDA runtime may be gone before it.
     static GpuRecording* gpuRecording = nullptr;
@@ -209,7 +214,7 @@ Json measureDecode(const DecodeJob& job, const std::shared_ptr<const DeviceModel
     if (kernels && gpuRecording == nullptr) gpuRecording = new GpuRecording;
     options.trace = kernels ? gpuRecording : nullptr;
     CudaEngine engine(model, options);
-    engine.fillContext(job.context, 7);
+    fillContext(engine, job.context, 7);
     std::optional<BenchRecording> recording;
     if (!job.trace.empty()) {
         recording.emplace(job, engine, config, options);

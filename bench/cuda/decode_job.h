@@ -20,11 +20,11 @@ struct DecodeJob {
     bool offload = false, record = true;
     int slots = 0; // block slots per head of an offloaded run; 0: the method's budget
     bool leastRecentlyUsed = false;
-    bool moveBlocks = true;                                      // false: as CudaEngineOptions::moveBlocks
+    bool moveBlocks = true;                                      // false: as PlantedSteps::moveBlocks
     std::vector<std::pair<std::string, std::string>> parameters; // of the method, beside its defaults
     int aheadBlocks = 0;       // thread blocks of a lookahead's transfers; 0: by the batch
     bool transferLoop = false; // as CudaEngineOptions::transferLoop
-    int storedSequences = 0;   // as CudaEngineOptions::storedSequences; planted, and the method offloads all layers
+    int storedSequences = 0;   // as PlantedSteps::stored; planted, and the method offloads all layers
     double gamma = -1;         // planted locality; negative: the model's own selection
     RecordLevel level = RecordLevel::Selections;
     std::string trace; // record the measured steps into this file, with the kernels where CUPTI is there

@@ -10,7 +10,8 @@ BatchLayout::BatchLayout(const ModelConfig& config, const CudaEngineOptions& opt
                                  config.latent ? config.valueDim() : 0},
       blockElements(cuda::blockElements(shape)) {
     const SelectionSpec& spec = options.spec;
-    const std::size_t stored = std::size_t(options.storedSequences) * std::size_t(kvHeads);
+    const int storedSequences = options.changes != nullptr ? options.changes->storedSequences() : 0;
+    const std::size_t stored = std::size_t(storedSequences) * std::size_t(kvHeads);
     for (const int tokens : options.maxTokens) {
         blocks.push_back(spec.grid.blocks(tokens));
         maxBlocks = std::max(maxBlocks, blocks.back());

@@ -31,11 +31,11 @@ cuda::SelectArgs BlockChoice::layerArgs(int index) const {
     args.denseBelowTokens = spec_.denseBelowTokens;
     args.slidingWindow = layer.window;
     args.scale = config_.attentionScale();
-    args.planted = options_.planted;
     args.capacity = layout_.capacity;
     const ChoiceLists own = listsOf(index);
     args.listBlock = own.block;
     args.listCount = own.count;
+    if (options_.changes != nullptr) options_.changes->change(args);
     return args;
 }
 

@@ -212,39 +212,6 @@ void CudaEngine::prefill(const std::vector<std::vector<std::int32_t>>& prompts, 
     logitsFetched_ = false;
 }
 
-void CudaEngine::fillContext(int tokens, std::uint64_t seed) {
-    const int layers = model_->config.layers;
-    for (int s = 0; s < layout_.rows; ++s)
-        for (int i = 0; i < layers; ++i) {
-            const Layer& layer = layers_[std::size_t(i)];
-            const PromptReader::Blocks filled = prompts_.blocksOf(i, s, tokens);
-            const auto kvHeads = std::size_t(layout_.kvHeads);
-            cuda::fillNormal(filled.blocks, kvHeads * std::size_t(filled.headStride), 1.f,
-                             seed + std::uint64_t(s * layers + i));
-            if (layer.index.tokenScores != nullptr)
-                cuda::fillScores(layer.index.tokenScores + layout_.tokenFirst[layout_.headOf(s)],
-                                 kvHeads * std::size_t(layout_.blocks[std::size_t(s)]) * std::size_t(spec_.blockSize),
-                                 seed ^ std::uint64_t(s * layers + i));
-            cuda::PromptArgs prompt;
-            prompt.shape = layout_.shape;
-            prompt.index = layer.index;
-            prompt.n = tokens;
-            prompt.sequence = s;
-            prompt.blocks = filled.blocks;
-            prompt.headStride = filled.headStride;
-            if (layer.indexed) cuda::indexPrompt(launch_, prompt);
-            prompts_.finish(filled);
-            const bool borrows = options_.storedSequences > 0 && s >= options_.storedSequences;
-            if (layer.offloaded && !borrows) prompts_.store(filled, stream());
-            cuda::check(cudaStreamSynchronize(stream()), "filling the cache");
-        }
-    std::vector<std::int32_t> positions(std::size_t(layout_.rows), tokens);
-    cuda::check(
-        cudaMemcpy(rows_.position, positions.data(), positions.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
-        "filling the cache");
-    launched_ = waited_ = 0;
-}
-
 // ---- What came of it ------------------------------------------------------------------------------------------------
 
 std::string CudaEngine::description() const {

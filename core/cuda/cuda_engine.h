@@ -46,8 +46,6 @@ public:
 
     void prefill(const std::vector<std::vector<std::int32_t>>& prompts, StepRecord& record, const Progress& progress,
                  const std::stop_token& stop);
-    /// Stands in for a prompt: random keys, values and scores for `tokens` tokens of each sequence. For benchmarks.
-    void fillContext(int tokens, std::uint64_t seed);
 
     /// What the next step feeds; only what differs from the device's own state is copied.
     void setInputs(std::span<const std::int32_t> tokens, std::span<const std::uint8_t> active) {
@@ -72,6 +70,7 @@ public:
     const std::int32_t* devicePositions() const { return rows_.position; }
 
 private:
+    friend void fillContext(CudaEngine& engine, int tokens, std::uint64_t seed); // core/cuda/testing
     static constexpr int kEntries = StepReports::kEntries;
     using Layer = DeviceLayerState;
 

@@ -3,6 +3,7 @@
 
 #include "core/cuda/device_memory.h"
 #include "core/cuda/device_selector.h"
+#include "core/cuda/engine_changes.h"
 #include "core/plan/abilities.h"
 #include "core/plan/layer_plan.h"
 #include "core/plan/selection_spec.h"
@@ -25,7 +26,6 @@ struct CudaEngineOptions {
     RecordLevel level = RecordLevel::Counters;
     bool record = true; // false: no selections, counters or marks at all
     bool useLibrary = true;
-    float planted = -1;  // see cuda::SelectArgs
     bool oracle = false; // also measure the attention of every block; needs `record`
     OracleObserver* oracleObserver = nullptr;
     Sampling sampling; // of maxTokens - promptTokens tokens of each sequence
@@ -35,14 +35,10 @@ struct CudaEngineOptions {
     Abilities abilities;                        // its, as it is used
     const Model* model = nullptr;               // for what only it knows; null with random weights
     bool offload = true;
-    bool moveBlocks =
-        true; // false: misses are listed, but the engine moves no block (selectors with tiers of their own do)
-    int aheadBlocks = 0;       // thread blocks of a transfer beside other kernels; 0: by the batch
-    bool transferLoop = false; // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
-    /// So many sequences have blocks on the host; the others read those and write over them what they store themselves,
-    /// which only planted selections do not go by (benchmarks). 0: all
-    int storedSequences = 0;
-    const PinnedMemory* store = nullptr; // used for the KV store when it is large enough; outlives the engine
+    int aheadBlocks = 0;                    // thread blocks of a transfer beside other kernels; 0: by the batch
+    bool transferLoop = false;              // see CudaEngine::transferLoop; KVSCOPE_TRANSFER_LOOP asks for it too
+    const EngineChanges* changes = nullptr; // of whoever measures the engine; outlives it
+    const PinnedMemory* store = nullptr;    // used for the KV store when it is large enough; outlives the engine
 };
 
 } // namespace kvscope

@@ -38,12 +38,13 @@ cuda::GatherArgs Transfers::gatherArgs(int index, const StepReport& report) cons
     const ChoiceLists lists = choice_.listsOf(index);
     cuda::GatherArgs gather;
     gather.shape = layout_.shape;
-    // Past the layers' pairs of counters is one that nobody raises.
-    gather.moves = {lists.loads, lists.writeBacks, options_.moveBlocks ? layer.counts : counters + 2 * layers_.size()};
+    gather.moves = {lists.loads, lists.writeBacks, layer.counts};
     gather.store = layer.store;
     gather.storeOut = const_cast<__nv_bfloat16*>(layer.store);
     gather.pool = layer.blocks;
     if (options_.record) gather.recordCounts = report.countsOf(index);
+    // Past the layers' pairs of counters is one that nobody raises.
+    if (options_.changes != nullptr) options_.changes->change(gather, counters + 2 * layers_.size());
     return gather;
 }
 

@@ -1,6 +1,8 @@
 // Steps without their transfers, which benchmarks compare with the steps: the same misses, and nothing moves.
 #include "core/cuda/cuda_engine.h"
 #include "core/cuda/device_model.h"
+#include "core/cuda/testing/filled_context.h"
+#include "core/cuda/testing/planted_steps.h"
 #include "core/select/method.h"
 #include "tests/core/backend.h"
 
@@ -28,10 +30,12 @@ Totals run(bool moveBlocks) {
     options.slots = options.spec.budgetBlocks();
     options.plans = LayerPlans(model->config(), options.spec, {});
     options.level = RecordLevel::Selections;
-    options.planted = 0.5f;
-    options.moveBlocks = moveBlocks;
+    PlantedSteps changes;
+    changes.planted = 0.5f;
+    changes.moveBlocks = moveBlocks;
+    options.changes = &changes;
     CudaEngine engine(DeviceModel::random(model->config(), true, 3), options);
-    engine.fillContext(kContext, 5);
+    fillContext(engine, kContext, 5);
     std::vector<ActiveSequence> active;
     for (int s = 0; s < kSequences; ++s) active.push_back({s, 0});
     Totals out;

@@ -1,0 +1,22 @@
+// What benchmarks change of an engine's steps: selections of a chosen locality, misses without transfers, sequences
+// that share what lies on the host.
+#pragma once
+
+#include "core/cuda/engine_changes.h"
+
+namespace kvscope {
+
+struct PlantedSteps final : EngineChanges {
+    float planted = -1;     // see cuda::SelectArgs
+    bool moveBlocks = true; // false: misses are listed, but the engine moves no block (methods with a device tier of
+                            // their own do)
+    int stored = 0;         // see storedSequences
+
+    void change(cuda::SelectArgs& choice) const override { choice.planted = planted; }
+    void change(cuda::GatherArgs& transfer, std::uint32_t* nobodys) const override {
+        if (!moveBlocks) transfer.moves.counts = nobodys;
+    }
+    int storedSequences() const override { return stored; }
+};
+
+} // namespace kvscope
