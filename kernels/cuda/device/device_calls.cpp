@@ -6,8 +6,8 @@ namespace kvscope::cuda {
 namespace {
 
 DeviceCalls& runtime() {
-    static DeviceCalls calls;
-    return calls;
+    static auto* const calls = new DeviceCalls; // never destroyed: some owners live until the program ends
+    return *calls;
 }
 
 DeviceCalls* installed = nullptr;
