@@ -193,7 +193,8 @@ int run(RunArguments& arguments) {
     }
     const auto model = loadModel(arguments.model, arguments.calibration);
     for (const std::string& note : model->notes()) fmt::print(stderr, "note: {}\n", note);
-    const auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
+    auto prompts = readPrompts(arguments.prompts, *model, arguments.batch);
+    const std::size_t sequences = prompts.size();
     const Interruption interruption; // ends the run cleanly and keeps what was recorded
 
     std::unique_ptr<TraceSink> sink;
@@ -211,15 +212,15 @@ int run(RunArguments& arguments) {
     }
     std::unique_ptr<LogitsFile> logits;
     if (!arguments.logits.empty()) {
-        logits = std::make_unique<LogitsFile>(arguments.logits, prompts.size(), model->config().vocab);
+        logits = std::make_unique<LogitsFile>(arguments.logits, sequences, model->config().vocab);
         options.lookahead = false; // the next step would overwrite them
     }
-    DecodeSession session(model, prompts, options, *sink);
+    DecodeSession session(model, std::move(prompts), options, *sink);
     bool completed = false;
     try {
-        const Streaming stream = arguments.json || prompts.size() != 1 ? Streaming::Off
-                                 : arguments.trace.empty()             ? Streaming::WhileRead
-                                                                       : Streaming::ToTheEnd;
+        const Streaming stream = arguments.json || sequences != 1 ? Streaming::Off
+                                 : arguments.trace.empty()        ? Streaming::WhileRead
+                                                                  : Streaming::ToTheEnd;
         completed = decode(session, stream, *model, logits.get());
     } catch (const Error& error) {
         session.end(error.kind == ErrorKind::Cancelled ? RunStatus::Stopped : RunStatus::Failed, oneLine(error));
@@ -244,13 +245,13 @@ int run(RunArguments& arguments) {
     options.gpuTrace = nullptr;
     bool verified = true;
     if (arguments.verify && completed) {
-        verified = sameTokensAgain(model, prompts, options, session.generated());
+        verified = sameTokensAgain(model, *session.runInfo().prompts.ids(), options, session.generated());
         out["verified"] = verified;
     }
     if (arguments.json) {
         printOut("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     } else {
-        if (prompts.size() > 1)
+        if (sequences > 1)
             for (std::size_t i = 0; i < out["text"].size(); ++i)
                 printOut("[{}] {}\n", i, out["text"][i].get<std::string>());
         printSummary(out, arguments.trace);
