@@ -1,6 +1,7 @@
 #include "profiler/compare/compare.h"
 
 #include "kernels/base/error.h"
+#include "profiler/read/reader_impl.h"
 #include "profiler/read/recorded_oracle.h"
 
 #include <algorithm>
@@ -56,7 +57,7 @@ RunSample loadRunSample(const TraceReader& reader, int runId, const Progress& pr
 bool extendRunSample(RunSample& sample, const TraceReader& reader, int runId, int mostSteps) {
     sample.path = reader.path();
     sample.run = knownRun(reader, runId);
-    const int next = sample.nextStep, end = reader.stepCount(runId);
+    const int next = ReaderAccess::of(reader).nextStep(runId, sample.nextStep), end = reader.stepCount(runId);
     const int last = mostSteps < 0 ? end - 1 : std::min(end - 1, next + mostSteps - 1);
     if (next <= last) {
         sample.sums.read(reader, runId, next, last, [&](const StepRow& row, const BreakdownStep& stages) {

@@ -25,6 +25,8 @@ struct TraceReader::Impl {
     RunRow runRow(const Statement& row) const;                // all but its steps
     RunRow known(int runId) const; // with its steps. @throws Error(BadInput) if there is no such run
     int stepCount(int runId) const;
+    /// The first recorded step from `step` on, or `step` where none follows: steps may be numbered with any gaps.
+    int nextStep(int runId, int step) const;
     /// [first, last] cut to what is there; last < 0: to the end.
     StepRange range(int runId, int first, int last) const;
     /// From columns id, selected, kept, hits, misses, mass, blocks. @throws Error(BadInput) if the blob is damaged

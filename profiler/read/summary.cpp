@@ -131,6 +131,7 @@ RunSummary summarize(const TraceReader& reader, int runId, const Progress& progr
     SummarySums sums;
     const int steps = reader.stepCount(runId);
     for (int first = 0; first < steps; first += kPieceSteps) {
+        first = ReaderAccess::of(reader).nextStep(runId, first); // rows bound the work, not their numbers
         report(progress, double(first) / steps, "reading steps");
         sums.read(reader, runId, first, std::min(first + kPieceSteps, steps) - 1, take);
     }

@@ -118,6 +118,13 @@ int TraceReader::Impl::stepCount(int runId) const {
     return newest.step() ? trace::stepOf(newest.int64(0), 0) + 1 : 0;
 }
 
+int TraceReader::Impl::nextStep(int runId, int step) const {
+    if (runId < 1 || runId > trace::kMaxRuns || step < 0 || step > trace::kMaxStep) return step;
+    Statement next(*connection, "SELECT id FROM step WHERE id BETWEEN ? AND ? ORDER BY id LIMIT 1");
+    next.bindAll(trace::stepKey(runId, step), trace::stepKey(runId, trace::kMaxStep));
+    return next.step() ? trace::stepOf(next.int64(0), 0) : step;
+}
+
 TraceReader::TraceReader(const std::string& path) : impl_(std::make_unique<Impl>()) {
     impl_->path = path;
     OpenTrace opened = openTrace(path);

@@ -1,5 +1,6 @@
 // Traces with SQL of their own in them: triggers, views and constraints that somebody wrote to be run by us.
 #include "kernels/base/error.h"
+#include "profiler/compare/compare.h"
 #include "profiler/export/export.h"
 #include "profiler/read/open_trace.h"
 #include "profiler/read/summary.h"
@@ -179,16 +180,17 @@ TEST_F(HostileTrace, ATraceOfBeforeReadsLikeOneWithEmptyTables) {
     EXPECT_EQ(summarize(TraceReader(file), 1).decodeSteps, 20);
 }
 
-TEST_F(HostileTrace, AStepNumberFarBeyondItsRowsIsDamage) {
+TEST_F(HostileTrace, RowsBoundTheWorkAndNotTheirNumbers) {
     change("UPDATE step SET id = (id & ~0x1FFFFFF) | 0x1FFFFFE WHERE id & 0x1FFFFFF = 20");
-    const auto begin = std::chrono::steady_clock::now();
-    try {
-        summarize(TraceReader(file), 1);
-        FAIL();
-    } catch (const Error& error) {
-        EXPECT_THAT(oneLine(error), HasSubstr("run 1 has a step 33554430 and only 21 steps"));
-    }
-    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(2));
+    const TraceReader reader(file);
+    int pieces = 0;
+    const Progress count = [&](double, std::string_view) { ++pieces; };
+    EXPECT_EQ(summarize(reader, 1, count).decodeSteps, 20);
+    EXPECT_LE(pieces, 3);
+    pieces = 0;
+    EXPECT_EQ(loadRunSample(reader, 1, count).steps.size(), 20u);
+    EXPECT_LE(pieces, 3);
+    EXPECT_THROW(reader.layerMatrix(1, Metric::Locality), Error) << "a picture that wide is refused, not tried";
 }
 
 TEST_F(HostileTrace, ANameOfMegabytesIsDamage) {
