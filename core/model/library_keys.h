@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/model/architecture.h"
+#include "core/model/config_reader.h"
 
 #include <string>
 #include <vector>

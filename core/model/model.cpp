@@ -4,6 +4,7 @@
 #include "core/model/generation_config.h"
 #include "core/model/gguf_model.h"
 #include "core/model/ids_only.h"
+#include "core/model/json_text.h"
 #include "core/model/model_source.h"
 #include "core/model/safetensors.h"
 #include "kernels/base/half.h"
