@@ -1,6 +1,7 @@
 // Families and file formats on the GPU beside the CPU backend, which is held to the transformers library elsewhere:
 // random checkpoints of sizes that a GPU's kernels take, fed the same tokens.
 #include "core/cuda/model_limits.h"
+#include "core/model/safetensors.h"
 #include "core/session/decode_session.h"
 #include "core/session/engine.h"
 #include "kernels/base/error.h"
@@ -14,6 +15,7 @@
 #include <cmath>
 #include <fstream>
 #include <gtest/gtest.h>
+#include <limits>
 #include <numeric>
 #include <random>
 
@@ -404,7 +406,7 @@ const Case kFamilies[] = {
     {"qwen2_moe", "qwen2-moe", heads({{"moe_intermediate_size", 96}, {"shared_expert_intermediate_size", 224}})},
     {"qwen3_moe", "qwen3-moe", heads({{"moe_intermediate_size", 64}})},
     {"qwen3_moe_many", "qwen3-moe-normed",
-     heads({{"moe_intermediate_size", 32}, {"num_experts", 48}, {"num_experts_per_tok", 8}})},
+     heads({{"moe_intermediate_size", 32}, {"num_local_experts", 48}, {"num_experts_per_tok", 8}})},
 };
 
 class GpuFamily : public GpuModels, public ::testing::WithParamInterface<Case> {};
@@ -460,6 +462,34 @@ TEST_F(GpuModels, MethodsWithKernelsOfTheirOwnSayThatTheyKnowNoWindows) {
     EXPECT_NO_THROW((void)decode(model, prompts(1, 60, 96), options, 12)); // stays within
     const auto line = test::refusalOf([&] { (void)decode(model, prompts(1, 100, 96), options, 12); }, "window of 100");
     EXPECT_THAT(line, ::testing::HasSubstr("quest"));
+}
+
+/// One row of the output head is no number: the kernel that chooses tokens tells it in place of one.
+TEST_F(GpuModels, EndWithASentenceWhereALogitIsNotFinite) {
+    const std::string folder = (folder_ / "model").string(), path = folder + "/model.safetensors";
+    test::writeCheckpoint(folder, test::familyConfig("mistral", heads(json::object())), 5);
+    std::size_t offset = 0;
+    {
+        const MappedFile file(path);
+        const SafetensorsFile tensors(file.bytes(), path);
+        const TensorView* head = tensors.find("lm_head.weight");
+        ASSERT_NE(head, nullptr);
+        ASSERT_EQ(head->dtype, "F32");
+        offset = std::size_t(head->bytes.data() - file.bytes().data()) + 7 * 256 * sizeof(float); // row 7
+    }
+    const float wrong = std::numeric_limits<float>::quiet_NaN();
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(std::streamoff(offset)).write(reinterpret_cast<const char*>(&wrong), sizeof(wrong));
+    file.close();
+    const auto model = Model::load(folder);
+    if (!hasGpu()) GTEST_SKIP() << "no NVIDIA GPU";
+    for (const double temperature : {0.0, 1.0}) {
+        SessionOptions options;
+        options.backend = Backend::Cuda;
+        options.sampling.temperature = temperature;
+        const auto line = test::refusalOf([&] { (void)decode(model, prompts(2, 40, 96), options, 4); }, model->name());
+        EXPECT_THAT(line, ::testing::HasSubstr("not all finite")) << temperature;
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Random, GpuFamily, ::testing::ValuesIn(kFamilies),
