@@ -230,7 +230,7 @@ MethodEntry h2oMethod() {
         std::vector<MemoryNeed> needs =
             select::keptTokens(s, s.atMost(attendedTokens(use.values, length.prompt)), s.gpu ? 16 : 12);
         if (!s.gpu) // what every token of the prompt being read receives from each query head, and its logits
-            needs.push_back(select::scratchOf("prompt_mass", "the prompt's attention", Lifetime::Session, Per::One,
+            needs.push_back(select::scratchOf("prompt_mass", "the prompt's attention", Lifetime::Prompt, Per::One,
                                               std::int64_t(use.config.queryHeads) * length.prompt * (8 + 4)));
         return needs;
     };

@@ -399,7 +399,7 @@ MethodEntry shadowKvMethod() {
             select::indexOf("low_rank", "low-rank keys", Per::Row, (s.tokens + width) * rank * s.number),
             select::indexOf("landmarks", "landmarks", Per::KvHead, chunks * s.dim * s.number)};
         if (!s.gpu) {
-            needs.push_back(select::scratchOf("prompt_keys", "the prompt's keys", Lifetime::Session, Per::One,
+            needs.push_back(select::scratchOf("prompt_keys", "the prompt's keys", Lifetime::Prompt, Per::One,
                                               length.prompt * width * s.number));
             needs.push_back(select::scratchOf("key_products", "products of keys", Lifetime::Prompt, Per::One,
                                               3 * width * width * 8));

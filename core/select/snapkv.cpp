@@ -198,7 +198,7 @@ MethodEntry snapKvMethod() {
         std::vector<MemoryNeed> needs = select::keptTokens(s, kept, 8);
         if (!s.gpu)
             needs.push_back(
-                select::scratchOf("window_queries", "the observation window", Lifetime::Session, Per::One,
+                select::scratchOf("window_queries", "the observation window", Lifetime::Prompt, Per::One,
                                   use.values.integer("window_tokens") * use.config.queryHeads * s.dim * s.number));
         return needs;
     };

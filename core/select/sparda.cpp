@@ -123,7 +123,7 @@ MethodEntry spardaMethod() {
         const select::Sizes s(use, length);
         const std::int64_t width = use.config.kvHeads * s.dim; // of a token's forecasts
         if (s.gpu || !use.spec.sparsePrefill) return {};
-        return {select::scratchOf("prompt_forecasts", "forecasts of the prompt", Lifetime::Session, Per::Row,
+        return {select::scratchOf("prompt_forecasts", "forecasts of the prompt", Lifetime::Prompt, Per::One,
                                   length.prompt * width * s.number)};
     };
     return entry;

@@ -106,9 +106,6 @@ Measured measure(const MethodEntry& method, const std::vector<std::pair<const ch
         engine->decode(active, tokens, record);
     }
     measured.taken = test::mostBytesHeld() - before;
-    if (std::getenv("KVSCOPE_SHOW"))
-        std::printf("%s %ld taken %ld declared\n%s", method.name.c_str(), long(measured.taken / 1024),
-                    long(measured.declared / 1024), measured.parts.c_str());
     return measured;
 }
 
