@@ -1,6 +1,7 @@
 #include "core/model/model.h"
 
 #include "core/model/bundled_models.h"
+#include "core/model/fingerprint.h"
 #include "core/model/generation_config.h"
 #include "core/model/gguf_model.h"
 #include "core/model/ids_only.h"
@@ -25,6 +26,7 @@ namespace fs = std::filesystem;
 struct Model::Files {
     std::vector<std::unique_ptr<MappedFile>> mapped;
     std::vector<TensorTable> tensors;
+    std::vector<std::span<const std::byte>> weights; // whole files, without what was learned beside them
 };
 
 namespace {
@@ -191,6 +193,7 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
         throwIfCancelled(stop);
         const auto bytes = files->mapped.emplace_back(std::make_unique<MappedFile>(source.weightFiles[i]))->bytes();
         fileBytes += bytes.size();
+        files->weights.push_back(bytes);
         if (source.gguf)
             parts.emplace_back(bytes, source.weightFiles[i], within, stop);
         else
@@ -229,6 +232,10 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     model->name_ = source.name;
     model->folder_ = learned;
     model->embedded_ = source.embedded;
+    std::error_code failure; // then the path is the one that was given
+    model->path_ =
+        source.embedded ? source.name : fs::absolute(modelPath(nameOrPath), failure).lexically_normal().string();
+    if (failure) model->path_ = nameOrPath;
     model->files_ = std::move(files);
     model->fileBytes_ = fileBytes;
     const Tensors tensors(model->files_->tensors, source.weightsOrigin);
@@ -246,6 +253,8 @@ std::shared_ptr<const Model> Model::load(const std::string& nameOrPath, const Pr
     throw Error(ErrorKind::OutOfMemory, fmt::format("there is not enough memory to load {}", nameOrPath),
                 "close other programs, or choose a smaller model");
 }
+
+std::string Model::fingerprint() const { return fingerprintOf(files_->weights); }
 
 /// A head that is in the file though the configuration ties it to the embedding is used where it differs, as the
 /// transformers library does.

@@ -36,7 +36,11 @@ public:
 
     const std::string& name() const { return name_; }     // last part of the path, or the embedded name
     const std::string& folder() const { return folder_; } // of the files; empty: a model that comes with the program
-    bool embedded() const { return embedded_; }           // comes with the program
+    /// Loads it again: an absolute path of its folder or file, or the name of a model that comes with the program.
+    const std::string& path() const { return path_; }
+    /// Of its weight files (model/fingerprint.h); calibration does not count.
+    std::string fingerprint() const;
+    bool embedded() const { return embedded_; } // comes with the program
     /// What the files hold or say that is not heeded, a sentence each.
     const std::vector<std::string>& notes() const { return config_.notes; }
     const ModelConfig& config() const { return config_; }
@@ -62,7 +66,7 @@ private:
     Model(ModelConfig config, TextFiles text);
     void readWeights(const TensorSource& tensors, const Progress& progress, const std::stop_token& stop);
     void readHead(const TensorSource& tensors);
-    std::string name_, folder_;
+    std::string name_, folder_, path_;
     ModelConfig config_;
     TextFiles text_;
     std::unique_ptr<Files> files_;

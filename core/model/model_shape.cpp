@@ -1,9 +1,11 @@
 #include "core/model/model_shape.h"
 
+#include "core/model/json_text.h"
 #include "core/model/model.h"
 #include "kernels/base/error.h"
 
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 namespace kvscope {
@@ -57,6 +59,50 @@ ModelShape shapeOf(const Model& model) {
             model.hasEvictionHead(),
             c.tiedEmbeddings,
             double(q.bytes()) / (double(q.rows) * q.cols)};
+}
+
+namespace {
+
+struct ShapeNumber {
+    const char* key;
+    int ModelShape::*value;
+};
+constexpr ShapeNumber kShapeNumbers[]{
+    {"layers", &ModelShape::layers},    {"hidden", &ModelShape::hidden},    {"query_heads", &ModelShape::queryHeads},
+    {"kv_heads", &ModelShape::kvHeads}, {"head_dim", &ModelShape::headDim}, {"ffn", &ModelShape::ffn},
+    {"vocab", &ModelShape::vocab}};
+constexpr int kLargestNumber = 1 << 24; // of any of them: products stay far inside 64 bits
+
+} // namespace
+
+std::string toJson(const ModelShape& shape) {
+    nlohmann::ordered_json out{{"name", shape.name}};
+    for (const ShapeNumber& number : kShapeNumbers) out[number.key] = shape.*number.value;
+    out["eviction_head"] = shape.evictionHead;
+    out["tied_embeddings"] = shape.tiedEmbeddings;
+    out["bytes_per_weight"] = shape.bytesPerWeight;
+    return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::optional<ModelShape> parseModelShape(std::string_view text) {
+    const nlohmann::json json = parseJson(text);
+    ModelShape shape;
+    const nlohmann::json &name = member(json, "name"), &bytes = member(json, "bytes_per_weight"),
+                         &eviction = member(json, "eviction_head"), &tied = member(json, "tied_embeddings");
+    if (name.is_string()) shape.name = name.get<std::string>();
+    for (const ShapeNumber& number : kShapeNumbers) {
+        const nlohmann::json& value = member(json, number.key);
+        if (!value.is_number_integer()) return std::nullopt;
+        const auto given = value.get<std::int64_t>();
+        const bool mayBeNone = number.value == &ModelShape::ffn; // a mixture of experts has none of its own
+        if (given < (mayBeNone ? 0 : 1) || given > kLargestNumber) return std::nullopt;
+        shape.*number.value = int(given);
+    }
+    if (eviction.is_boolean()) shape.evictionHead = eviction.get<bool>();
+    if (tied.is_boolean()) shape.tiedEmbeddings = tied.get<bool>();
+    if (bytes.is_number()) shape.bytesPerWeight = bytes.get<double>();
+    if (!(shape.bytesPerWeight > 0 && shape.bytesPerWeight <= 8)) return std::nullopt;
+    return shape;
 }
 
 ModelConfig configOf(const ModelShape& shape, int maxPositions) {

@@ -5,6 +5,7 @@
 #include "core/model/model_config.h"
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,6 +35,10 @@ std::span<const ModelShape> modelShapes();
 const ModelShape& findModelShape(std::string_view name);
 
 ModelShape shapeOf(const Model& model);
+/// One JSON object, as in key `model_shape` of a trace (docs/trace-format.md), and back. Nothing where a number is
+/// missing or cannot be a model's.
+std::string toJson(const ModelShape& shape);
+std::optional<ModelShape> parseModelShape(std::string_view json);
 /// A Llama-architecture configuration of this shape, for models with random weights.
 ModelConfig configOf(const ModelShape& shape, int maxPositions);
 

@@ -82,6 +82,10 @@ struct MethodEntry {
 std::span<const MethodEntry> methods();
 /// @throws Error(BadInput) listing the known names
 const MethodEntry& findMethod(std::string_view name);
+/// Null for a name that is not in the registry: traces of other engines name methods that this program does not have.
+const MethodEntry* knownMethod(std::string_view name);
+/// The title of a method of the registry; of any other, its name as it is.
+std::string methodTitle(std::string_view name);
 /// Declared defaults, overridden by what the checkpoint's configuration says (Parameter::scale).
 ParameterValues resolveDefaults(const MethodEntry& method, const ModelConfig& config);
 /// Whether the model, or what was learned beside it, has the weights that the method needs.

@@ -28,12 +28,21 @@ std::span<const MethodEntry> methods() {
     return table;
 }
 
+const MethodEntry* knownMethod(std::string_view name) {
+    for (const MethodEntry& entry : methods())
+        if (entry.name == name) return &entry;
+    return nullptr;
+}
+
+std::string methodTitle(std::string_view name) {
+    const MethodEntry* entry = knownMethod(name);
+    return entry != nullptr ? entry->title : std::string(name);
+}
+
 const MethodEntry& findMethod(std::string_view name) {
+    if (const MethodEntry* entry = knownMethod(name)) return *entry;
     std::vector<std::string> known;
-    for (const MethodEntry& entry : methods()) {
-        if (entry.name == name) return entry;
-        known.push_back(entry.name);
-    }
+    for (const MethodEntry& entry : methods()) known.push_back(entry.name);
     throw Error(ErrorKind::BadInput, fmt::format("unknown method '{}'", name),
                 fmt::format("known methods: {}", fmt::join(known, ", ")));
 }

@@ -1,10 +1,13 @@
 #include "core/session/decode_session.h"
 
 #include "core/cache/cache_policy.h"
+#include "core/model/model_shape.h"
 #include "core/plan/kv_format.h"
 #include "core/select/refusal.h"
 #include "core/session/engine.h"
+#include "core/session/processor.h"
 #include "core/session/sampler.h"
+#include "core/trace/run_meta.h"
 
 #include <algorithm>
 #include <cmath>
@@ -101,8 +104,21 @@ void checkCachePolicy(const std::string& name, const MethodEntry& method, const 
                         : fmt::format("use cache policy lru, or method {}", fmt::join(able, ", ")));
 }
 
+SessionSummary::Part SessionSummary::counted() const {
+    if (cold.steps >= steps) return {steps, decodedTokens, decodeNs, hits, misses};
+    return {steps - cold.steps, decodedTokens - cold.tokens, decodeNs - cold.ns, hits - cold.hits,
+            misses - cold.misses};
+}
+
 double SessionSummary::tokensPerSecond() const {
-    return decodeNs > 0 ? double(decodedTokens) * 1e9 / double(decodeNs) : 0.0;
+    const Part part = counted();
+    return part.ns > 0 ? double(part.tokens) * 1e9 / double(part.ns) : 0.0;
+}
+
+double SessionSummary::hitRate() const {
+    const Part part = counted();
+    const auto all = double(part.hits + part.misses);
+    return all > 0 ? double(part.hits) / all : std::numeric_limits<double>::quiet_NaN();
 }
 
 struct DecodeSession::Impl {
@@ -115,6 +131,7 @@ struct DecodeSession::Impl {
     std::int32_t sampledToken(std::size_t sequence, int row);
     [[noreturn]] void refuseLogits(const ActiveSequence& sequence) const;
     void addTransfers(const StepRecord& record);
+    void addCold(const StepRecord& record);
     void commit(std::unique_ptr<StepRecord> record);
     bool done(int sequence) const {
         const auto& ids = generated[std::size_t(sequence)];
@@ -256,6 +273,10 @@ DecodeSession::Impl::Impl(std::shared_ptr<const Model> loaded, std::vector<std::
     info.budgetBlocks = spec.dense ? 0 : spec.budgetUnits();
     info.blockBytes = blockBytes * spec.unitTokens() / spec.blockSize;
     info.level = sink.level();
+    info.meta = {{run_meta::kModelShape, toJson(shapeOf(*model))},
+                 {run_meta::kModelFingerprint, model->fingerprint()},
+                 {run_meta::kProcessor, processorName()}};
+    if (options.recordModelPath) info.meta.emplace_back(run_meta::kModelPath, model->path());
     info.prompts = {promptIds, [model = model](std::int32_t id) { return model->tokenizer().bytesOf(id); }};
     sink.beginRun(info);
 }
@@ -330,6 +351,7 @@ bool DecodeSession::Impl::step() {
     summary.decodeNs += record->durationNs;
     summary.decodedTokens += int(active.size());
     ++summary.steps;
+    addCold(*record);
     commit(std::move(record));
     return true;
 }
@@ -362,6 +384,24 @@ void DecodeSession::Impl::addTransfers(const StepRecord& record) {
         summary.localityMean = localitySum / double(summary.localityCount);
         summary.localityMin = summary.localityCount == 1 ? locality : std::min(summary.localityMin, locality);
     }
+}
+
+/// Adds the step to SessionSummary::cold if it is cold.
+void DecodeSession::Impl::addCold(const StepRecord& record) {
+    bool chooses = false, newcomer = false;
+    for (const SelectionRecord& selection : record.selections) {
+        chooses |= selection.selected > 0;
+        newcomer |= selection.selected > 0 && selection.kept < 0;
+    }
+    if (chooses && !summary.selects) summary.cold = {}; // it held a dense step, which only stood in for this one
+    if (newcomer || (summary.steps == 1 && !chooses)) {
+        SessionSummary::Part& cold = summary.cold;
+        ++cold.steps;
+        cold.tokens += record.tokens;
+        cold.ns += record.durationNs;
+        for (const LayerRecord& layer : record.layers) cold.hits += layer.hits, cold.misses += layer.misses;
+    }
+    summary.selects |= chooses;
 }
 
 DecodeSession::DecodeSession(std::shared_ptr<const Model> model, std::vector<std::vector<std::int32_t>> prompts,

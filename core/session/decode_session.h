@@ -47,6 +47,7 @@ struct SessionOptions {
     GpuTrace* gpuTrace = nullptr;             // CUDA: whoever records kernels; outlives the session
     bool lookahead = true;                    // CUDA: start the next step while the host records this one
     std::string name;                         // of the run; empty: made from method and model
+    bool recordModelPath = true;              // say in the trace where the model lies
 };
 
 /// @throws Error(BadInput) where no such policy exists, or it goes by what blocks are worth and the method does not say
@@ -61,7 +62,20 @@ struct SessionSummary {
     double localityMean = 0,
            localityMin = 0; // over (layer, sequence, KV head, step), block-opening steps left out; NaN: none
     std::int64_t localityCount = 0;
-    double tokensPerSecond() const; // generated in decode steps, all sequences, per second of decode wall time
+
+    struct Part { // of the decode steps
+        int steps = 0;
+        std::int64_t tokens = 0, ns = 0, hits = 0, misses = 0;
+    };
+    /// Steps in which a sequence selected for the first time; before any step selected, the first decode step. Totals
+    /// count them, the rates below do not, unless there are no others.
+    Part cold;
+    bool selects = false;           // some decode step did
+    double tokensPerSecond() const; // fed by decode steps, all sequences, per second of decode wall time; 0: none
+    double hitRate() const;         // hits / (hits + misses); NaN without selections
+
+private:
+    Part counted() const;
 };
 
 /// Used from one thread. Everything a step allocates is allocated before it.

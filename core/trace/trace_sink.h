@@ -1,6 +1,7 @@
 // What the engine tells the world. The engine fills one StepRecord per step and hands it over; it never waits.
 #pragma once
 
+#include "core/trace/knowledge.h"
 #include "core/trace/stage.h"
 #include "kernels/selection.h"
 
@@ -74,6 +75,9 @@ struct RunInfo {
     int budgetBlocks = 0;        // blocks a KV head attends at most; 0: all
     std::int64_t blockBytes = 0; // one KV block of one KV head as transferred
     RecordLevel level = RecordLevel::Full;
+    Knowledge knows; // what the writer can see; of everything else the records hold 0
+    /// More about the run, key and value: rows of table `run_meta`. docs/trace-format.md has the keys.
+    std::vector<std::pair<std::string, std::string>> meta;
     RunPrompts prompts;
 };
 

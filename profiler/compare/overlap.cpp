@@ -55,7 +55,7 @@ public:
         rows_.bindAll(low, high);
         selections_.clear();
         while (rows_.step()) {
-            selections_.push_back(impl_.selectionRow(rows_));
+            selections_.push_back(impl_.selectionRow(rows_, {}));
             auto& blocks = selections_.back().blocks;
             if (!std::is_sorted(blocks.begin(), blocks.end())) std::sort(blocks.begin(), blocks.end());
         }

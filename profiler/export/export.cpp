@@ -3,6 +3,7 @@
 #include "kernels/base/error.h"
 #include "profiler/export/line_writer.h"
 #include "profiler/read/open_trace.h"
+#include "profiler/read/run_knowledge.h"
 #include "profiler/store/selection_blob.h"
 #include "profiler/store/trace_keys.h"
 
@@ -83,6 +84,37 @@ void writeValue(LineWriter& writer, const Statement& rows, int column, ExportFor
     }
 }
 
+/// Which values of the rows of a view their run knows. The others are written as undefined, whatever the file holds.
+class RowKnowledge {
+public:
+    RowKnowledge(Connection& connection, const Statement& rows) : connection_(connection), rows_(rows) {
+        for (int column = 0; column < rows.columns(); ++column) {
+            const std::string_view name = rows.columnName(column);
+            if (name == "run_id") runColumn_ = column;
+            needs_.push_back(neededByColumn(name));
+        }
+    }
+    /// Of the row that the statement is at.
+    bool has(int column) {
+        const auto& needed = needs_[std::size_t(column)];
+        if (!needed || runColumn_ < 0) return true;
+        const std::int64_t run = rows_.int64(runColumn_);
+        if (run != run_) {
+            run_ = run;
+            knows_ = run > 0 && run <= trace::kMaxRuns ? knowledgeOf(connection_, int(run)) : Knowledge();
+        }
+        return knows_.has(*needed);
+    }
+
+private:
+    Connection& connection_;
+    const Statement& rows_;
+    std::vector<std::optional<Known>> needs_; // [column]
+    int runColumn_ = -1;
+    std::int64_t run_ = 0;
+    Knowledge knows_;
+};
+
 ExportResult exportView(Connection& connection, const TableQuery& query, ExportFormat format, LineWriter& writer,
                         const ExportOptions& options) {
     ExportResult result;
@@ -102,6 +134,7 @@ ExportResult exportView(Connection& connection, const TableQuery& query, ExportF
             writer.add("{}{}", column == 0 ? "" : ",", rows.columnName(column));
         writer.addText("\n");
     }
+    RowKnowledge knowledge(connection, rows);
     for (; rows.step(); ++result.rows) {
         if (result.rows % kRowsPerReport == 0) reportRows(options.progress, result.rows);
         for (int column = 0; column < rows.columns(); ++column) {
@@ -109,7 +142,10 @@ ExportResult exportView(Connection& connection, const TableQuery& query, ExportF
                 writer.add("{}\"{}\":", column == 0 ? "{" : ",", rows.columnName(column));
             else if (column > 0)
                 writer.addText(",");
-            writeValue(writer, rows, column, format);
+            if (knowledge.has(column))
+                writeValue(writer, rows, column, format);
+            else if (format == ExportFormat::Jsonl)
+                writer.addText("null");
         }
         writer.addText(format == ExportFormat::Jsonl ? "}\n" : "\n");
         writer.endRow();
@@ -127,8 +163,11 @@ ExportResult exportSelections(Connection& connection, ExportFormat format, LineW
     rows.bindAll(trace::selectionKey(firstRun, 0, 0, 0, 0),
                  trace::keysOfSteps(lastRun, 0, trace::kMaxStep, trace::kSelectionShift).second);
     DecodedSelection decoded;
-    bool blockless = false;
-    std::int64_t selections = 0;
+    bool blockless = false, knowsHits = true;
+    std::int64_t selections = 0, knownRun = 0;
+    const auto hitOf = [&](std::size_t i, const char* unknown) -> std::string {
+        return knowsHits ? std::string(decoded.hit[i] != 0 ? "1" : "0") : unknown;
+    };
     while (rows.step()) {
         if (rows.isNull(1)) {
             blockless = true;
@@ -146,16 +185,16 @@ ExportResult exportSelections(Connection& connection, ExportFormat format, LineW
                             connection.path(), step, layer, sequence, head),
                 "record it again");
         if (++selections % (kRowsPerReport / 16) == 0) reportRows(options.progress, result.rows);
+        if (run != knownRun) knownRun = run, knowsHits = knowledgeOf(connection, int(run)).has(Known::Hits);
         for (std::size_t i = 0; i < decoded.blocks.size(); ++i, ++result.rows) {
             if (format == ExportFormat::Csv)
                 writer.add("{},{},{},{},{},{},{},{}\n", run, step, layer, sequence, head, decoded.blocks[i],
-                           nameOf(decoded.origins[i]), int(decoded.hit[i]));
+                           nameOf(decoded.origins[i]), hitOf(i, ""));
             else
                 writer.add(
                     "{{\"run_id\":{},\"step\":{},\"layer\":{},\"seq\":{},\"kv_head\":{},\"block\":{},\"origin\":\"{}\","
                     "\"hit\":{}}}\n",
-                    run, step, layer, sequence, head, decoded.blocks[i], nameOf(decoded.origins[i]),
-                    int(decoded.hit[i]));
+                    run, step, layer, sequence, head, decoded.blocks[i], nameOf(decoded.origins[i]), hitOf(i, "null"));
             writer.endRow();
         }
     }

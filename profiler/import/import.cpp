@@ -65,6 +65,7 @@ ImportResult convert(const ImportFormat& format, const std::string& path, const 
         info.method = info.backend = kImported;
         info.device = facts.device;
         info.linkTiming = Timing::Measured;
+        info.knows = Knowledge::nothing(); // but spans, counters and flows
         store.beginRun(info, RecordLevel::Counters);
         store.commit();
         store.finish();

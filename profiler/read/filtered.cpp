@@ -2,6 +2,7 @@
 
 #include "profiler/read/head_bytes.h"
 #include "profiler/read/reader_impl.h"
+#include "profiler/read/run_knowledge.h"
 #include "profiler/store/trace_keys.h"
 
 #include <algorithm>
@@ -202,8 +203,10 @@ std::string stageColumn(const std::string& component) {
 
 } // namespace
 
-std::vector<StepRow> filteredSteps(const TraceReader& reader, int runId, const ReadFilter& filter, int firstStep,
-                                   int lastStep) {
+namespace {
+
+std::vector<StepRow> sumsOfFilteredSteps(const TraceReader& reader, int runId, const ReadFilter& filter, int firstStep,
+                                         int lastStep) {
     std::vector<StepRow> rows = reader.steps(runId, firstStep, lastStep);
     eraseLeftOut(reader, runId, filter, rows);
     if (rows.empty() || (filter.layers.empty() && filter.kvHeads.empty())) return rows;
@@ -234,6 +237,16 @@ std::vector<StepRow> filteredSteps(const TraceReader& reader, int runId, const R
     return rows;
 }
 
+} // namespace
+
+std::vector<StepRow> filteredSteps(const TraceReader& reader, int runId, const ReadFilter& filter, int firstStep,
+                                   int lastStep) {
+    std::vector<StepRow> rows = sumsOfFilteredSteps(reader, runId, filter, firstStep, lastStep);
+    if (rows.empty()) return rows;
+    hideUnknown(ReaderAccess::of(reader).known(runId).knows, rows);
+    return rows;
+}
+
 StepMatrix filteredLayers(const TraceReader& reader, int runId, Metric metric, int sequence, const ReadFilter& filter,
                           int firstStep, int lastStep) {
     const bool byHead = !filter.kvHeads.empty(), byStage = metric == Metric::LayerTime && !filter.component.empty();
@@ -243,7 +256,7 @@ StepMatrix filteredLayers(const TraceReader& reader, int runId, Metric metric, i
         const RunRow run = impl.known(runId);
         matrix = impl.emptyMatrix(runId, firstStep, lastStep, run.layers);
         for (int layer = 0; layer < run.layers; ++layer) matrix.rowNames.push_back(fmt::format("layer {}", layer));
-        if (matrix.values.empty()) return matrix;
+        if (matrix.values.empty() || !run.knows.has(neededBy(metric))) return matrix;
         const std::string stage = byStage ? stageColumn(filter.component) : std::string();
         std::string sql;
         if (byHead)

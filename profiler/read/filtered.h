@@ -37,7 +37,7 @@ std::vector<bool> blocksWithText(const TraceReader& reader, int runId, int seque
 /// As TraceReader::steps, for the steps of the filter; everything from `selected` on is summed over its layers only.
 /// Wall time stays that of the whole step. With KV heads, host-to-device bytes are those of the heads' misses, or -1
 /// where a layer loaded something else as well; what is recorded for whole layers only (d2hBytes, transferNs,
-/// exposedNs) is -1.
+/// exposedNs) is -1. So is, with or without a filter, every number that the run does not know.
 std::vector<StepRow> filteredSteps(const TraceReader& reader, int runId, const ReadFilter& filter, int firstStep = 0,
                                    int lastStep = -1);
 /// As TraceReader::layerMatrix over all sequences or one, NaN where the filter leaves a cell out. With KV heads a cell

@@ -32,7 +32,9 @@ public:
     GaugeBatch read() {
         if (isThere("counter")) counters();
         if (left_ > 0 && isThere("gauge")) gauges();
-        if (left_ > 0 && info_.deviceSlots > 0 && info_.blockBytes > 0 && isThere("selection")) residency();
+        if (left_ > 0 && info_.knows.has(Known::Hits) && info_.deviceSlots > 0 && info_.blockBytes > 0 &&
+            isThere("selection"))
+            residency();
         batch_.atEnd = left_ > 0;
         return std::move(batch_);
     }

@@ -47,4 +47,24 @@ const std::vector<MetricInfo>& metrics() {
     return all;
 }
 
+Known neededBy(Metric metric) {
+    switch (metric) {
+    case Metric::HitRate:
+    case Metric::Misses:
+        return Known::Hits;
+    case Metric::H2dBytes:
+        return Known::Bytes;
+    case Metric::ExposedTime:
+        return Known::ExposedTimes;
+    case Metric::LayerTime:
+        return Known::StageTimes;
+    case Metric::Locality:
+    case Metric::Mass:
+    case Metric::Recall:
+    case Metric::FarMass:
+        break;
+    }
+    return Known::Selections;
+}
+
 } // namespace kvscope

@@ -23,6 +23,7 @@ struct TraceReader::Impl {
 
     [[noreturn]] void damaged(const std::string& what) const; // Error(BadInput)
     RunRow runRow(const Statement& row) const;                // all but its steps
+    void readMeta(RunRow& run) const;                         // what run_meta holds, and what the run knows
     RunRow known(int runId) const; // with its steps. @throws Error(BadInput) if there is no such run
     int stepCount(int runId) const;
     /// The first recorded step from `step` on, or `step` where none follows: steps may be numbered with any gaps.
@@ -30,7 +31,7 @@ struct TraceReader::Impl {
     /// [first, last] cut to what is there; last < 0: to the end.
     StepRange range(int runId, int first, int last) const;
     /// From columns id, selected, kept, hits, misses, mass, blocks. @throws Error(BadInput) if the blob is damaged
-    SelectionRow selectionRow(const Statement& row) const;
+    SelectionRow selectionRow(const Statement& row, Knowledge knows) const;
     /// What a metric averages over selections `c`, in SQL; "NULL" for other metrics and where the trace has none.
     std::string meanedColumn(Metric metric) const;
     /// Of selections `c`: id, selected, kept, hits, misses, meanedColumn(), whether the bytes are those of the misses.

@@ -41,7 +41,7 @@ void StepCounters::append(const std::vector<StepRow>& steps) {
         number_.push_back(step.step);
         const double seconds = double(step.durationNs) * 1e-9;
         const auto perSecond = [&](std::int64_t amount) {
-            return seconds > 0 ? float(double(amount) / seconds) : kNone;
+            return seconds > 0 && amount >= 0 ? float(double(amount) / seconds) : kNone;
         };
         if (decode) loadedBlocks_ += std::max<std::int64_t>(0, step.misses);
         loadedAt_.push_back(decode ? loadedBlocks_ : -1);

@@ -19,7 +19,8 @@ public:
     enum Counter { TokenRate, HitRate, ToDevice, ToHost, Occupancy, KvTokens, kCount };
     static const CounterInfo& info(Counter counter);
 
-    /// slotBlocks: block slots of the device cache in all layers, sequences and KV heads; 0: everything is resident.
+    /// slotBlocks: block slots of the device cache in all layers, sequences and KV heads; 0: everything is resident;
+    /// negative: not known.
     explicit StepCounters(std::int64_t slotBlocks = 0) : slotBlocks_(slotBlocks) {}
     /// Of a run that is only beginning they may be known later than its first steps.
     void setSlotBlocks(std::int64_t slotBlocks);

@@ -124,7 +124,7 @@ StepMatrix TraceReader::layerMatrix(int runId, Metric metric, HeadFilter filter,
     const RunRow run = impl_->known(runId);
     StepMatrix matrix = impl_->emptyMatrix(runId, firstStep, lastStep, run.layers);
     for (int layer = 0; layer < run.layers; ++layer) matrix.rowNames.push_back(fmt::format("layer {}", layer));
-    if (matrix.values.empty()) return matrix;
+    if (matrix.values.empty() || !run.knows.has(neededBy(metric))) return matrix;
     const int last = matrix.firstStep + matrix.steps - 1;
     const auto cell = [&](int step, int layer) -> float* {
         if (layer >= matrix.rows) return nullptr; // a row of a layer the run says it does not have
@@ -187,7 +187,8 @@ StepMatrix TraceReader::headMatrix(int runId, Metric metric, int layer, int firs
         for (int head = 0; head < run.kvHeads; ++head)
             matrix.rowNames.push_back(run.sequences > 1 ? fmt::format("sequence {}, head {}", sequence, head)
                                                         : fmt::format("head {}", head));
-    if (matrix.values.empty() || layer < 0 || layer >= trace::kMaxLayers) return matrix;
+    if (matrix.values.empty() || layer < 0 || layer >= trace::kMaxLayers || !run.knows.has(neededBy(metric)))
+        return matrix;
     Statement rows(*impl_->connection,
                    fmt::format("SELECT {} FROM step s CROSS JOIN selection c ON c.id BETWEEN (s.id << 30) | (?3 << 20)"
                                " AND (s.id << 30) | (?3 << 20) | 1048575 WHERE s.id BETWEEN ?1 AND ?2",
@@ -207,7 +208,7 @@ StepMatrix TraceReader::headMatrix(int runId, Metric metric, int layer, int firs
     return matrix;
 }
 
-SelectionRow TraceReader::Impl::selectionRow(const Statement& row) const {
+SelectionRow TraceReader::Impl::selectionRow(const Statement& row, Knowledge knows) const {
     const std::int64_t id = row.int64(0);
     SelectionRow result;
     result.step = trace::stepOf(id, trace::kSelectionShift);
@@ -215,6 +216,7 @@ SelectionRow TraceReader::Impl::selectionRow(const Statement& row) const {
     result.sequence = int((id >> 10) & 1023);
     result.kvHead = int(id & 1023);
     const std::int64_t selected = row.int64(1);
+    result.selected = int(std::clamp<std::int64_t>(selected, 0, std::numeric_limits<int>::max()));
     result.kept = row.isNull(2) ? -1 : row.int32(2);
     result.hits = row.int32(3);
     result.misses = row.int32(4);
@@ -226,7 +228,7 @@ SelectionRow TraceReader::Impl::selectionRow(const Statement& row) const {
                             result.step, result.layer, result.sequence, result.kvHead));
     result.blocks = std::move(decoded.blocks);
     result.origins = std::move(decoded.origins);
-    result.hit = std::move(decoded.hit);
+    if (knows.has(Known::Hits)) result.hit = std::move(decoded.hit);
     result.scores = std::move(decoded.scores);
     return result;
 }
@@ -243,7 +245,8 @@ std::vector<SelectionRow> TraceReader::selections(int runId, int layer, int sequ
                    " CROSS JOIN selection c ON c.id = (s.id << 30) | ?3 WHERE s.id BETWEEN ?1 AND ?2");
     rows.bindAll(trace::stepKey(runId, range.first), trace::stepKey(runId, range.last),
                  trace::selectionKey(0, 0, layer, sequence, kvHead));
-    while (rows.step()) result.push_back(impl_->selectionRow(rows));
+    const Knowledge knows = impl_->known(runId).knows;
+    while (rows.step()) result.push_back(impl_->selectionRow(rows, knows));
     return result;
 }
 

@@ -1,8 +1,10 @@
 #include "profiler/read/trace_reader.h"
 
 #include "core/model/tokenizer.h"
+#include "core/trace/run_meta.h"
 #include "kernels/base/error.h"
 #include "profiler/read/reader_impl.h"
+#include "profiler/read/run_knowledge.h"
 #include "profiler/store/selection_blob.h"
 #include "profiler/store/trace_keys.h"
 
@@ -37,9 +39,9 @@ int kept32(const Statement& row, int column) { return row.isNull(column) ? -1 : 
 } // namespace
 
 double SelectionRow::locality() const {
-    const std::int64_t selected = blocks.empty() ? std::int64_t(hits) + misses : std::int64_t(blocks.size());
-    if (kept < 0 || selected <= 0) return std::numeric_limits<double>::quiet_NaN();
-    return double(kept) / double(selected);
+    const std::int64_t size = blocks.empty() ? selected : std::int64_t(blocks.size());
+    if (kept < 0 || size <= 0) return std::numeric_limits<double>::quiet_NaN();
+    return double(kept) / double(size);
 }
 
 void TraceReader::Impl::damaged(const std::string& what) const {
@@ -90,7 +92,25 @@ RunRow TraceReader::Impl::runRow(const Statement& row) const {
         // A heartbeat far in the future comes from another machine's clock: no writer of ours either.
         run.stale = row.isNull(column) || now - row.int64(column) > kStaleMs || row.int64(column) - now > 60 * kStaleMs;
     }
+    readMeta(run);
     return run;
+}
+
+void TraceReader::Impl::readMeta(RunRow& run) const {
+    if (hasRunMeta(*connection)) {
+        Statement rows(*connection, "SELECT key, value FROM run_meta WHERE run_id = ? LIMIT 1000");
+        rows.bindAll(run.runId);
+        while (rows.step()) run.meta[toValidUtf8(rows.text(0))] = toValidUtf8(rows.text(1));
+    }
+    const auto said = run.meta.find(run_meta::kKnows);
+    const std::optional<Knowledge> knows = said == run.meta.end() ? std::nullopt : Knowledge::parse(said->second);
+    run.knows = knows ? *knows : knowledgeFromRows(*connection, run.runId);
+}
+
+const std::string& RunRow::metaOr(const std::string& key) const {
+    static const std::string none;
+    const auto found = meta.find(key);
+    return found == meta.end() ? none : found->second;
 }
 
 RunRow TraceReader::Impl::known(int runId) const {

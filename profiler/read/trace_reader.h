@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,6 +29,13 @@ struct RunRow {
     std::int64_t droppedSteps = 0, writerBusyNs = 0;
     int steps = 0;      // the last recorded step's number + 1; dropped steps leave gaps
     bool stale = false; // says "running", but nothing was written for seconds: the writer is gone
+    /// What the writer could see: of the rest, its rows hold 0 and kept, hit flags and scores nothing. Where the file
+    /// does not say (key `knows` of run_meta), it is told from the first decode steps.
+    Knowledge knows;
+    std::map<std::string, std::string> meta; // table run_meta; empty in older traces
+
+    /// A value of run_meta; empty: there is none.
+    const std::string& metaOr(const std::string& key) const;
 };
 
 struct StepRow {
@@ -56,6 +64,8 @@ struct MetricInfo {
     double fixedMin, fixedMax; // NaN: from the data
 };
 const std::vector<MetricInfo>& metrics();
+/// What a run must know for a metric to have values.
+Known neededBy(Metric metric);
 
 /// A dense matrix, column = step, rows top to bottom; NaN = undefined (e.g. locality of the first decode step).
 struct StepMatrix {
@@ -72,9 +82,10 @@ struct SelectionRow {
     float mass = 0; // NaN unless recorded with the oracle
     std::vector<std::int32_t> blocks;
     std::vector<Origin> origins;
-    std::vector<std::uint8_t> hit;
-    std::vector<float> scores; // empty unless recorded at level full
-    double locality() const;   // NaN where undefined
+    std::vector<std::uint8_t> hit; // empty where the run does not know its hits
+    std::vector<float> scores;     // empty unless recorded at level full
+    int selected = 0;              // blocks, also where they were not recorded one by one
+    double locality() const;       // NaN where undefined
 };
 
 struct BreakdownRow {

@@ -1,6 +1,7 @@
 #include "profiler/store/trace_store.h"
 
 #include "core/model/tokenizer.h"
+#include "core/trace/run_meta.h"
 #include "core/transfer/link.h"
 #include "kernels/base/error.h"
 #include "profiler/store/selection_blob.h"
@@ -154,7 +155,7 @@ void TraceStore::addWhatOlderTracesLack() {
     const std::string schema(resources::text("sql/schema.sql").value_or(""));
     for (const char* what :
          {"TABLE counter", "VIEW v_counter", "TABLE lookahead", "VIEW v_lookahead", "TABLE oracle", "VIEW v_oracle",
-          "TABLE span_detail", "TABLE gauge", "VIEW v_gauge", "TABLE flow", "VIEW v_flow"}) {
+          "TABLE span_detail", "TABLE gauge", "VIEW v_gauge", "TABLE flow", "VIEW v_flow", "TABLE run_meta"}) {
         const std::string name = std::string(what).substr(std::string_view(what).find(' ') + 1);
         Statement find(connection_, "SELECT 1 FROM sqlite_schema WHERE name=?");
         find.bind(1, std::string_view(name));
@@ -233,6 +234,7 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
         connection_, "INSERT OR ROLLBACK INTO health(run_id, program, dropped_steps, writer_busy_ns, heartbeat_ms)"
                      " VALUES (?,?,0,0,?)");
     insertHealth.bindAll(run, std::string_view("kvscope " KVSCOPE_VERSION), unixMs()).run();
+    addMeta(run, info);
     commit();
     run_ = int(run);
     calls_.clear();
@@ -240,6 +242,17 @@ int TraceStore::beginRun(const RunInfo& info, RecordLevel level) {
     info_ = info;
     info_.prompts = {};
     return run_;
+}
+
+void TraceStore::addMeta(std::int64_t run, const RunInfo& info) {
+    Statement insert(connection_, "INSERT OR REPLACE INTO run_meta(run_id, key, value) VALUES (?,?,?)");
+    const auto add = [&](std::string_view key, const std::string& value) {
+        insert.bindAll(run, key, std::string_view(value)).run();
+    };
+    add(run_meta::kKnows, info.knows.toJson());
+    add(run_meta::kEngine, "kvscope");
+    add(run_meta::kEngineVersion, KVSCOPE_VERSION);
+    for (const auto& [key, value] : info.meta) add(key, value);
 }
 
 void TraceStore::addPrompts(const RunPrompts& prompts) {

@@ -54,6 +54,7 @@ private:
     void addWhatOlderTracesLack();
     void prepare();
     void begin();
+    void addMeta(std::int64_t run, const RunInfo& info);
     void addOracle(const StepRecord& record);
     void addLayers(const StepRecord& record);
     void addSelections(const StepRecord& record);

@@ -26,11 +26,11 @@ void fillStages(const BreakdownStep& step, int only, float* column) {
 
 void fillTransfers(const StepRow& row, float* column) {
     const auto set = [column](TransferNumber number, double value) { column[int(number)] = float(value); };
-    const double hits = double(row.hits), misses = double(row.misses);
+    const auto known = [](std::int64_t value) { return value >= 0 ? double(value) : double(kNone); };
+    const double hits = known(row.hits), misses = known(row.misses);
     set(TransferNumber::HitRatePercent, hits + misses > 0 ? 100 * hits / (hits + misses) : double(kNone));
     set(TransferNumber::Hits, hits);
     set(TransferNumber::Misses, misses);
-    const auto known = [](std::int64_t value) { return value >= 0 ? double(value) : double(kNone); };
     set(TransferNumber::H2dBytes, known(row.h2dBytes));
     set(TransferNumber::D2hBytes, known(row.d2hBytes)); // not of single KV heads
     set(TransferNumber::LinkNs, known(row.transferNs));

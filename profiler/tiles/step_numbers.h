@@ -10,7 +10,8 @@ namespace kvscope {
 /// Rows of StepNumbers::Stages, from the top: the stages of the layers, those outside them, the rest of the step, and
 /// the whole step. Nanoseconds.
 inline constexpr int kStageRows = kStageCount + kStepStageCount + 1;
-/// Rows of StepNumbers::Transfers. Undefined are the locality of a step that nothing precedes and shares of nothing.
+/// Rows of StepNumbers::Transfers. Undefined are the locality of a step that nothing precedes, shares of nothing, and
+/// what the run does not know.
 enum class TransferNumber {
     HitRatePercent,
     Hits,

@@ -50,15 +50,15 @@ void appendSteps(const TraceReader& reader, const MaskRequest& r, int first, int
         while (at < rows.size() && rows[at].step < step) ++at;
         if (at < rows.size() && rows[at].step == step) { // blocks ascend: the decoder refuses others
             const SelectionRow& row = rows[at];
-            const std::size_t count = std::min({row.blocks.size(), row.origins.size(), row.hit.size()});
+            const std::size_t count = std::min(row.blocks.size(), row.origins.size());
             for (std::size_t i = 0; i < count; ++i) {
                 if (row.blocks[i] > kMaxMaskBlock)
                     throw Error(ErrorKind::Unsupported,
                                 fmt::format("step {} of {} selects block {}", step, reader.path(), row.blocks[i]),
                                 fmt::format("this view shows blocks up to {}", kMaxMaskBlock));
                 const int origin = std::min(int(row.origins[i]), kMaskOrigins - 1);
-                chunk.cells.push_back(
-                    {row.blocks[i], MaskBits((1 << origin) | (row.hit[i] != 0 ? kMaskHit : kMaskMiss))});
+                const int resident = i >= row.hit.size() ? 0 : row.hit[i] != 0 ? kMaskHit : kMaskMiss; // 0: not known
+                chunk.cells.push_back({row.blocks[i], MaskBits((1 << origin) | resident)});
             }
         }
         chunk.endStep();

@@ -207,6 +207,15 @@ CREATE TABLE flow (
     to_span   INTEGER NOT NULL REFERENCES span(id)
 ) STRICT;
 
+-- More about a run, one key a row. Key `knows` says what its writer could see: where it names no hits, a 0 in their columns
+-- means "not known". docs/trace-format.md lists the keys. Older traces do not have this table.
+CREATE TABLE run_meta (
+    run_id INTEGER NOT NULL,
+    key    TEXT NOT NULL,
+    value  TEXT NOT NULL,
+    PRIMARY KEY (run_id, key)
+) STRICT, WITHOUT ROWID;
+
 -- Views. The joins go from a run's key range to the rows below it, so a filter on run_id reads that run only.
 
 CREATE VIEW runs AS

@@ -1,0 +1,14 @@
+// Keys of table `run_meta`; docs/trace-format.md says what each one holds.
+#pragma once
+
+namespace kvscope::run_meta {
+
+inline constexpr const char* kKnows = "knows";                        // Knowledge::toJson()
+inline constexpr const char* kEngine = "engine";                      // program that decoded
+inline constexpr const char* kEngineVersion = "engine_version";       // of it
+inline constexpr const char* kModelShape = "model_shape";             // toJson(ModelShape)
+inline constexpr const char* kModelPath = "model_path";               // absolute; an embedded model's name
+inline constexpr const char* kModelFingerprint = "model_fingerprint"; // fingerprintOf(Model)
+inline constexpr const char* kProcessor = "processor";                // as /proc/cpuinfo or the driver names it
+
+} // namespace kvscope::run_meta
