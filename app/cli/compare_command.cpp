@@ -1,4 +1,5 @@
 // kvscope-cli compare: is B slower than A, noise taken into account.
+#include "app/cli/cold_option.h"
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
@@ -215,6 +216,7 @@ Command addCompare(CLI::App& app) {
     sub->add_flag("--anyway", arguments->anyway,
                   "Compare also runs that are unfinished, lack steps, or differ in context length or device");
     sub->add_flag("--json", arguments->json, "Print one JSON document");
+    addColdOption(*sub);
     return [arguments] { return run(*arguments); };
 }
 

@@ -1,4 +1,5 @@
 // kvscope-cli info: what a model or a trace is.
+#include "app/cli/cold_option.h"
 #include "app/cli/commands.h"
 #include "app/cli/import_first.h"
 #include "app/cli/long_action.h"
@@ -7,6 +8,7 @@
 #include "core/model/model.h"
 #include "core/select/method.h"
 #include "core/session/model_summary.h"
+#include "core/trace/run_meta.h"
 #include "profiler/check/check.h"
 #include "profiler/import/import.h"
 #include "profiler/read/counters.h"
@@ -177,6 +179,7 @@ void refuseBroken(const RunCheck& check, Json& out) {
 
 Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& progress) {
     const RunSummary s = summarize(reader, run.runId, progress);
+    const auto known = [&](Known what, Json value) { return run.knows.has(what) ? std::move(value) : Json(); };
     Json out{{"run_id", run.runId},
              {"name", run.name},
              {"created_utc", run.createdUtc},
@@ -199,20 +202,32 @@ Json describeRun(const TraceReader& reader, const RunRow& run, const Progress& p
              {"steps", run.steps},
              {"prompt_tokens", s.promptTokens},
              {"decode_steps", s.decodeSteps},
-             {"prefill_ms", s.prefillMs},
-             {"decode_ms", s.decodeMs},
-             {"tokens_per_s", s.tokensPerSecond},
+             {"prefill_ms", known(Known::StepTimes, s.prefillMs)},
+             {"decode_ms", known(Known::StepTimes, s.decodeMs)},
+             {"cold_steps", s.coldSteps},
+             {"rates_count", s.ratesCount()},
+             {"tokens_per_s", number(s.tokensPerSecond)},
+             {"tokens_per_s_with_gaps", number(s.tokensPerSecondWithGaps)},
+             {"step_ms", number(s.stepMs)},
+             {"hit_rate", number(s.hitRate)},
              {"locality_mean", number(s.localityMean)},
              {"locality_min", number(s.localityMin)},
-             {"hits", s.hits},
-             {"misses", s.misses},
-             {"h2d_bytes", s.h2dBytes},
-             {"d2h_bytes", s.d2hBytes},
-             {"transfer_ms", s.transferMs},
-             {"exposed_ms", s.exposedMs},
+             {"hits", known(Known::Hits, s.hits)},
+             {"misses", known(Known::Hits, s.misses)},
+             {"h2d_bytes", known(Known::Bytes, s.h2dBytes)},
+             {"d2h_bytes", known(Known::Bytes, s.d2hBytes)},
+             {"transfer_ms", known(Known::TransferTimes, s.transferMs)},
+             {"exposed_ms", known(Known::ExposedTimes, s.exposedMs)},
              {"dropped_steps", s.droppedSteps}};
     if (!run.statusMessage.empty()) out["status_message"] = run.statusMessage;
     if (!run.error.empty()) out["error"] = run.error;
+    for (const char* key : {run_meta::kEngine, run_meta::kEngineVersion, run_meta::kModelPath,
+                            run_meta::kModelFingerprint, run_meta::kModelShape, run_meta::kProcessor})
+        if (const std::string& value = run.metaOr(key); !value.empty()) {
+            const Json parsed = Json::parse(value, nullptr, false);
+            out[key] = parsed.is_object() ? parsed : Json(value);
+        }
+    if (run.knows != Knowledge::everything()) out["not_known"] = run.knows.list(true);
     if (run.backend == kImported) { // it has a timeline, and nothing that the numbers above count
         const SpanTotals totals = spanTotals(reader, run.runId);
         Json imported{{"run_id", run.runId},
@@ -287,7 +302,10 @@ void printText(const Json& object, int indent) {
                     printText(entry, indent + 2), printOut("\n");
             }
         } else {
-            printOut("{:{}}{:<24} {}\n", "", indent, key, value.is_string() ? value.get<std::string>() : value.dump());
+            printOut("{:{}}{:<24} {}\n", "", indent, key,
+                     value.is_string() ? value.get<std::string>()
+                     : value.is_null() ? (object.contains("not_known") ? "not known" : "undefined")
+                                       : value.dump());
         }
     }
 }
@@ -316,6 +334,7 @@ Command addInfo(CLI::App& app) {
                     "Tokens of a sequence the memory is shown for; 0: the model's context")
         ->check(CLI::Range(0, 1 << 24));
     sub->add_option("--batch", arguments->batch, "Sequences the memory is shown for")->check(CLI::Range(1, 256));
+    addColdOption(*sub);
     sub->add_flag("--json", arguments->json, "Print one JSON document");
     return [arguments] { return run(*arguments); };
 }

@@ -1,4 +1,5 @@
 // kvscope-cli insights: what a trace says about itself: exposed transfer time, and a ranked list of findings.
+#include "app/cli/cold_option.h"
 #include "app/cli/commands.h"
 #include "app/cli/run_choice.h"
 #include "app/terminal/output.h"
@@ -66,7 +67,9 @@ Json toJson(const ExposureReport& exposure) {
     for (const LayerRange& range : exposure.group.ranges)
         groups.push_back({{"first", range.first}, {"last", range.last}});
     Json out{{"timing", exposure.measured ? "measured" : "modelled"},
-             {"share_of_decode_time", number(exposure.exposedShare())},
+             {"known", exposure.known},
+             {"share_of_decode_time", exposure.known ? number(exposure.exposedShare()) : Json()},
+             {"share_counts", exposure.coldCounted ? "all steps" : "warm steps"},
              {"share_is", exposure.measured ? "measured" : "predicted"},
              {"decode_ms", exposure.decodeNs() / 1e6},
              {"link", nullptr},
@@ -122,7 +125,7 @@ std::string place(const Evidence& evidence) {
 void print(const InsightReport& report) {
     const ExposureReport& exposure = report.exposure;
     printOut("run {}: {}\n\n{}\n  {}\n", exposure.run.runId, exposure.run.name, exposure.headline, exposure.detail);
-    if (exposure.warm.time.transferNs > 0 && report.refusal.empty()) {
+    if (exposure.counted().time.transferNs > 0 && report.refusal.empty()) {
         printOut("\n{:>5} {:>10} {:>10} {:>7} ", "layer", "exposed_ms", "hidden_ms", "share");
         for (const std::string_view name : kExposureNames) printOut(" {:>10}", name);
         printOut("   (ms, {})\n", exposure.measured ? "measured" : "modelled");
@@ -133,6 +136,9 @@ void print(const InsightReport& report) {
             printOut("\n");
         }
     }
+    if (!report.unasked.empty())
+        printOut("\nThe trace does not know its {}: {} kinds of findings were not looked for.\n",
+                 exposure.run.knows.list(true), report.unasked.size());
     if (report.insights.empty()) printOut("\nNothing stands out.\n");
     int rank = 0;
     for (const Insight& insight : report.insights)
@@ -157,6 +163,7 @@ int run(const Arguments& arguments) {
                    {"headline", report.exposure.headline},
                    {"detail", report.exposure.detail},
                    {"alarms", report.alarms()},
+                   {"not_asked", report.unasked},
                    {"insights", std::move(list)},
                    {"refusal", report.refusal.empty() ? Json(nullptr) : Json(report.refusal)},
                    {"exposure", report.refusal.empty() ? toJson(report.exposure) : Json(nullptr)}};
@@ -174,6 +181,7 @@ Command addInsights(CLI::App& app) {
     sub->add_option("--run", arguments->run, "Run of the trace; default: the last")->check(CLI::Range(1, 255));
     sub->add_flag("--no-replay", arguments->noReplay, "Leave out findings that replay the cache (faster)");
     sub->add_flag("--json", arguments->json, "Print one JSON document, with every layer and step");
+    addColdOption(*sub);
     return [arguments] { return run(*arguments); };
 }
 

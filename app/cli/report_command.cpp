@@ -1,4 +1,5 @@
 // kvscope-cli report: the report of traces as one HTML page, and every table of it as CSV.
+#include "app/cli/cold_option.h"
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 
@@ -43,6 +44,7 @@ Command addReport(CLI::App& app) {
     sub->add_option("trace", arguments->traces, "Traces (.kvtrace)")->required()->type_name("TRACE");
     sub->add_option("-o,--output", arguments->output, "Report to write: .html")->type_name("OUT");
     sub->add_option("--csv", arguments->csv, "Folder for every table of it as CSV")->type_name("FOLDER");
+    addColdOption(*sub);
     return [arguments] { return run(*arguments); };
 }
 

@@ -27,6 +27,7 @@ struct RunArguments {
     std::vector<std::string> settings;
     SessionOptions session;
     int batch = 0;
+    bool noModelPath = false;
     bool verify = false, json = false, overwrite = false, noEos = false, resident = false, noCalls = false;
 };
 
@@ -71,6 +72,7 @@ SessionOptions sessionOptions(const RunArguments& arguments) {
     options.link = Link::parse(arguments.link);
     options.stopAtEos = !arguments.noEos;
     options.offload = !arguments.resident;
+    options.recordModelPath = !arguments.noModelPath;
     if (arguments.resident && !options.cachePolicy.empty() && options.cachePolicy != "keep-selected")
         throw Error(ErrorKind::BadInput,
                     fmt::format("--cache-policy {} has no effect with --no-offload: no block leaves the device",
@@ -136,6 +138,9 @@ nlohmann::ordered_json report(const DecodeSession& session, const Model& model) 
     out["prefill_ms"] = double(summary.prefillNs) / 1e6;
     out["decode_ms"] = double(summary.decodeNs) / 1e6;
     out["tokens_per_s"] = number(summary.tokensPerSecond());
+    out["cold_steps"] = summary.cold.steps;
+    out["rates_count"] = summary.cold.steps < summary.steps ? "decode steps without cold ones" : "all decode steps";
+    out["hit_rate"] = number(summary.hitRate());
     out["locality_mean"] = number(summary.localityMean);
     out["locality_min"] = number(summary.localityMin);
     out["hits"] = summary.hits;
@@ -166,9 +171,11 @@ bool sameTokensAgain(const std::shared_ptr<const Model>& model, const std::vecto
 }
 
 void printSummary(const nlohmann::ordered_json& out, const std::string& trace) {
-    printErr("{} tokens read in {:.0f} ms; {} decode steps in {:.0f} ms: {:.1f} tokens/s\n",
-             out["prompt_tokens"].get<int>(), out["prefill_ms"].get<double>(), out["steps"].get<int>(),
-             out["decode_ms"].get<double>(), out["tokens_per_s"].is_null() ? 0.0 : out["tokens_per_s"].get<double>());
+    const int cold = out["cold_steps"].get<int>(), steps = out["steps"].get<int>();
+    printErr("{} tokens read in {:.0f} ms; {} decode steps in {:.0f} ms: {:.1f} tokens/s{}\n",
+             out["prompt_tokens"].get<int>(), out["prefill_ms"].get<double>(), steps, out["decode_ms"].get<double>(),
+             out["tokens_per_s"].is_null() ? 0.0 : out["tokens_per_s"].get<double>(),
+             cold > 0 && cold < steps ? fmt::format(" without {} cold step{}", cold, cold == 1 ? "" : "s") : "");
     if (!out["locality_mean"].is_null())
         printErr("locality {:.3f} mean, {:.3f} lowest; {} hits, {} misses, {:.1f} MiB to the device, {:.1f} ms exposed "
                  "({})\n",
@@ -302,6 +309,9 @@ Command addRun(CLI::App& app) {
     CLI::Option* trace = sub->add_option("--trace", arguments->trace,
                                          "Record into this .kvtrace file; an existing trace gets another run");
     sub->add_flag("--overwrite", arguments->overwrite, "Replace the trace file")->needs(trace);
+    sub->add_flag("--no-model-path", arguments->noModelPath,
+                  "Leave out of the trace where the model lies; replay --check then needs --model")
+        ->needs(trace);
     sub->add_option("--logits", arguments->logits, "Write the logits of every step into this .safetensors file");
     sub->add_option("--record", arguments->level, "counters, selections or full")->needs(trace)->capture_default_str();
     sub->add_flag("--no-cuda-calls", arguments->noCalls,

@@ -1,17 +1,13 @@
 #include "profiler/compare/alignment.h"
 
 #include "kernels/base/error.h"
+#include "profiler/read/step_kind.h"
 
 #include <algorithm>
 #include <fmt/format.h>
 #include <unordered_map>
 
 namespace kvscope {
-namespace {
-
-constexpr int kFirstDecodeStep = 1; // 0 is the prefill; its successor finds cold slots
-
-} // namespace
 
 StepIndex loadStepIndex(const TraceReader& reader, int runId, int sequence) {
     StepIndex index;
@@ -23,10 +19,13 @@ StepIndex loadStepIndex(const TraceReader& reader, int runId, int sequence) {
         const auto [place, added] = positions.emplace(token.step, token.position);
         if (!added) place->second = std::min(place->second, token.position);
     }
-    for (const StepRow& row : reader.steps(runId)) {
-        if (row.phase != Phase::Decode) continue;
-        const auto position = positions.find(row.step);
-        index.steps.push_back({row.step, position == positions.end() ? -1 : position->second, row.opensBlock});
+    std::vector<StepRow> rows = reader.steps(runId);
+    std::erase_if(rows, [](const StepRow& row) { return row.phase != Phase::Decode; });
+    const std::vector<StepKind> kinds = kindsOf(rows);
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+        const auto position = positions.find(rows[i].step);
+        index.steps.push_back({rows[i].step, position == positions.end() ? -1 : position->second, rows[i].opensBlock,
+                               kinds[i] == StepKind::Cold});
     }
     return index;
 }
@@ -51,9 +50,9 @@ Alignment align(const StepIndex& a, const StepIndex& b, AlignBy by, const std::s
     while (i < left.size() && j < right.size()) {
         const int x = keyOf(left[i]), y = keyOf(right[j]);
         if (x == y) {
-            const bool first = left[i].step <= kFirstDecodeStep || right[j].step <= kFirstDecodeStep;
+            const bool cold = (left[i].cold || right[j].cold) && coldSteps() == ColdSteps::LeftOut;
             result.pairs.push_back(
-                {x, left[i].step, right[j].step, !first && !left[i].opensBlock && !right[j].opensBlock});
+                {x, left[i].step, right[j].step, !cold && !left[i].opensBlock && !right[j].opensBlock});
             ++i, ++j;
         } else {
             x < y ? ++i : ++j;

@@ -17,7 +17,7 @@ enum class AlignBy {
 struct StepPair {
     int at = 0; // what they have in common: the step, or the position
     int a = 0, b = 0;
-    bool steady = false; // in neither run the first decode step or one that opens a block: averages keep to these
+    bool steady = false; // in neither run cold (coldSteps()) or opening a block: averages keep to these
     bool operator==(const StepPair&) const = default;
 };
 
@@ -25,7 +25,7 @@ struct StepPair {
 struct StepIndex {
     struct Step {
         int step = 0, position = -1; // position of the first token the sequence gets in it; -1: it gets none
-        bool opensBlock = false;
+        bool opensBlock = false, cold = false;
     };
     RunRow run;
     std::vector<Step> steps; // decode steps, ascending

@@ -9,23 +9,28 @@ namespace kvscope {
 CommonSteps commonSteps(std::span<const RunSample> a, std::span<const RunSample> b) {
     struct Seen {
         std::size_t runs = 0;
-        bool opens = false;
+        bool opens = false, cold = false;
     };
     std::map<int, Seen> seen;
     for (const auto side : {a, b})
-        for (const RunSample& sample : side)
-            for (const StepSample& step : sample.steps) {
-                Seen& entry = seen[step.step];
+        for (const RunSample& sample : side) {
+            std::vector<StepMark> marks;
+            for (const StepSample& step : sample.steps) marks.push_back(step.mark);
+            const std::vector<StepKind> kinds = kindsOf(marks);
+            for (std::size_t i = 0; i < kinds.size(); ++i) {
+                Seen& entry = seen[sample.steps[i].step];
                 ++entry.runs;
-                entry.opens |= step.opensBlock;
+                entry.opens |= marks[i].opensBlock;
+                entry.cold |= kinds[i] == StepKind::Cold;
             }
+        }
     CommonSteps result;
     std::vector<int> opening;
-    constexpr int kFirstDecodeStep = 1; // 0 is the prefill
+    const bool leaveOut = coldSteps() == ColdSteps::LeftOut;
     for (const auto& [step, entry] : seen) {
         if (entry.runs < a.size() + b.size())
             ++result.unpaired;
-        else if (step <= kFirstDecodeStep)
+        else if (entry.cold && leaveOut)
             ++result.first;
         else
             (entry.opens ? opening : result.steps).push_back(step);

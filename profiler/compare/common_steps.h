@@ -16,8 +16,8 @@ struct CommonSteps {
     bool openingKept = false;
 };
 
-/// Steps that all runs have, without the first (its slots are cold) and without those that open a block in some run
-/// (the window moves, whatever the method does); unless too few are left without the latter.
+/// Steps that all runs have, without those that are cold in some run, as coldSteps() says, and without those that open
+/// a block in some run (the window moves, whatever the method does); unless too few are left without the latter.
 CommonSteps commonSteps(std::span<const RunSample> a, std::span<const RunSample> b);
 
 /// What the two runs were set to differently.

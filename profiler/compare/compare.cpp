@@ -111,17 +111,19 @@ void addQuantities(std::span<const RunSample> a, std::span<const RunSample> b, C
         };
         out.quantities.push_back({name, unit, mean(a), mean(b)});
     };
-    const auto perStep = [](double sum, const RunSummary& s) {
-        return s.decodeSteps > 0 ? sum / double(s.decodeSteps) : kNan;
-    };
     using S = RunSummary;
     add("tokens_per_s", "tokens/s", [](const S& s) { return s.tokensPerSecond; });
+    const auto gapsMatter = [](std::span<const RunSample> side) {
+        return std::any_of(side.begin(), side.end(), [](const RunSample& run) { return run.summary.gapsMatter(); });
+    };
+    if (gapsMatter(a) || gapsMatter(b))
+        add("tokens_per_s_with_gaps", "tokens/s", [](const S& s) { return s.tokensPerSecondWithGaps; });
     add("prefill", "ms", [](const S& s) { return s.prefillMs; });
     add("hit_rate", "fraction", [](const S& s) { return s.hitRate; });
     add("locality_mean", "fraction", [](const S& s) { return s.localityCount > 0 ? s.localityMean : kNan; });
-    add("misses_per_step", "blocks", [&](const S& s) { return perStep(double(s.misses), s); });
-    add("h2d_bytes_per_step", "bytes", [&](const S& s) { return perStep(double(s.h2dBytes), s); });
-    add("exposed_per_step", "ms", [&](const S& s) { return perStep(s.exposedMs, s); });
+    add("misses_per_step", "blocks", [](const S& s) { return s.missesPerStep; });
+    add("h2d_bytes_per_step", "bytes", [](const S& s) { return s.h2dBytesPerStep; });
+    add("exposed_per_step", "ms", [](const S& s) { return s.exposedMsPerStep; });
 }
 
 Verdict verdictOf(const Interval& ratio, double threshold) {

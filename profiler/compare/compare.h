@@ -3,6 +3,7 @@
 #pragma once
 
 #include "profiler/compare/bootstrap.h"
+#include "profiler/read/step_kind.h"
 #include "profiler/read/summary.h"
 #include "profiler/read/trace_reader.h"
 
@@ -20,7 +21,7 @@ std::string_view componentName(int component);
 
 struct StepSample { // one decode step
     int step = 0;
-    bool opensBlock = false;
+    StepMark mark; // what decides its kind
     std::int64_t durationNs = 0, exposedNs = 0;
     std::array<std::int64_t, kComponentCount> componentNs{}; // all layers
 };
@@ -113,7 +114,7 @@ struct Comparison {
     Interval meanRatio;
     double aMedianNs = 0, bMedianNs = 0;      // of the compared steps
     int steps = 0;                            // compared: in all runs
-    int first = 0, opening = 0, unpaired = 0; // left out: the first decode step, block-opening ones, not in all runs
+    int first = 0, opening = 0, unpaired = 0; // left out: cold steps, block-opening ones, not in all runs
     bool openingKept = false;                 // too few steps were left without them
     int blockLength = 0;                      // steps resampled together
     int aRuns = 0, bRuns = 0;

@@ -17,7 +17,7 @@ constexpr int kMostSequences = 1024; // the format's limit, in case of a damaged
 StepSample sampleOf(const StepRow& row, const BreakdownStep& stages) {
     StepSample step;
     step.step = row.step;
-    step.opensBlock = row.opensBlock;
+    step.mark = markOf(row);
     step.durationNs = row.durationNs;
     step.exposedNs = row.exposedNs;
     for (std::size_t c = 0; c < kStageCount; ++c) step.componentNs[c] = stages.stageNs[c];

@@ -70,6 +70,10 @@ std::vector<std::string> notesOf(std::span<const RunSample> a, std::span<const R
     if (left.run.timing == nameOf(Timing::Modelled))
         notes.push_back(fmt::format("link times are modelled and in no step's time: {} exposed per step in A, {} in {}",
                                     milliseconds(c.exposed.aNs), milliseconds(c.exposed.bNs), c.other));
+    if (left.summary.coldSteps + right.summary.coldSteps > 0)
+        notes.emplace_back(coldSteps() == ColdSteps::Counted
+                               ? "rates and means of the whole run count cold steps"
+                               : "rates and means of the whole run leave cold steps out; totals count them");
     return notes;
 }
 

@@ -38,7 +38,7 @@ std::int64_t loadNs(const TransferTime& time) { return time.exposedNs - time.bec
 /// Share of decode time that waits for loads; what is written back is not for want of a better cache.
 double loadShare(const RunFacts& facts) {
     const ExposureReport& exposure = facts.exposure();
-    return exposure.decodeNs() > 0 ? double(loadNs(exposure.warm.time)) / exposure.decodeNs() : 0;
+    return exposure.decodeNs() > 0 ? double(loadNs(exposure.counted().time)) / exposure.decodeNs() : 0;
 }
 
 double impactOf(const RunFacts& facts, const MissCauses& causes) {

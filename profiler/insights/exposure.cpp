@@ -48,22 +48,6 @@ TransferTime explained(const LayerTimes& layer, std::int64_t latencyNs) {
     return time;
 }
 
-/// Kinds of the decode steps. Who never says what was kept (kept is NULL throughout) has one cold step: the first that
-/// selects.
-std::vector<StepKind> kindsOf(const std::vector<StepRow>& rows) {
-    const bool saysKept =
-        std::any_of(rows.begin(), rows.end(), [](const StepRow& row) { return row.selected > 0 && row.kept >= 0; });
-    std::vector<StepKind> kinds;
-    bool selectedBefore = false;
-    for (const StepRow& row : rows) {
-        StepKind kind = row.opensBlock ? StepKind::Opening : StepKind::Steady;
-        if (row.selected > 0 && (saysKept ? row.kept < 0 : !selectedBefore)) kind = StepKind::Cold;
-        selectedBefore |= row.selected > 0;
-        kinds.push_back(kind);
-    }
-    return kinds;
-}
-
 void readLayers(const TraceReader& reader, int lastStep, ExposureReport& report) {
     const std::int64_t latencyNs = report.link ? std::int64_t(report.link->latencyUs * 1e3) : 0;
     std::unordered_map<int, std::size_t> stepIndex;
@@ -83,7 +67,7 @@ void readLayers(const TraceReader& reader, int lastStep, ExposureReport& report)
         StepExposure& step = report.steps[at->second];
         step.time += time;
         add(step.selectingNs, rows.int64(12));
-        if (step.kind == StepKind::Cold) continue;
+        if (!report.counts(step.kind)) continue;
         const auto number = std::size_t(rows.int64(0) & (trace::kMaxLayers - 1));
         while (report.layers.size() <= number) {
             LayerExposure next;
@@ -111,21 +95,31 @@ std::string mainReason(const TransferTime& time) {
 }
 
 void describe(ExposureReport& report) {
-    const ExposureTotal& warm = report.warm;
+    const ExposureTotal& counted = report.counted();
     const char* timing = report.measured ? "measured" : "modelled";
     if (report.all.steps == 0) {
         report.headline = "No decode steps are recorded yet";
         report.detail = "Exposed transfer is reported for decode steps.";
         return;
     }
-    if (report.all.time.transferNs == 0) {
-        report.headline = "No transfers: nothing was loaded over the link in the decode steps";
-        report.detail =
-            fmt::format("{} decode steps took {} of wall time. {}", report.all.steps, words::ms(report.all.wallNs),
-                        report.run.deviceSlots == 0 ? "Every block is resident." : "");
+    if (!report.known) {
+        report.headline = "What is exposed of the transfers is not known: the recording engine did not see it";
+        report.detail = fmt::format("{} decode steps are recorded{}; docs/trace-format.md says how a trace tells what "
+                                    "its writer knows.",
+                                    report.all.steps,
+                                    report.run.knows.has(Known::StepTimes)
+                                        ? fmt::format(" and took {} of wall time", words::ms(double(report.all.wallNs)))
+                                        : "");
         return;
     }
-    if (warm.steps == 0) {
+    if (report.all.time.transferNs == 0) {
+        report.headline = "No transfers: nothing was loaded over the link in the decode steps";
+        report.detail = fmt::format(
+            "{} decode steps took {} of wall time. {}", report.all.steps, words::ms(report.all.wallNs),
+            report.run.deviceSlots == 0 && report.run.knows.has(Known::Hits) ? "Every block is resident." : "");
+        return;
+    }
+    if (counted.steps == 0) {
         report.headline = fmt::format("Only cold decode steps are recorded: {} of transfer exposed ({})",
                                       words::ms(report.all.time.exposedNs), timing);
         report.detail = "The first decode step fills an empty device cache; record more steps to see the method.";
@@ -134,7 +128,7 @@ void describe(ExposureReport& report) {
     const double share = report.exposedShare();
     const std::string of = report.measured ? "of decode time is exposed transfer (measured)"
                                            : "of decode time would be exposed transfer (modelled link)";
-    if (warm.time.exposedNs == 0)
+    if (counted.time.exposedNs == 0)
         report.headline = fmt::format("No transfer is exposed: all of it is hidden ({})", timing);
     else if (share < kBarelyExposed)
         report.headline = fmt::format("Less than 0.1 % {}", of);
@@ -148,13 +142,19 @@ void describe(ExposureReport& report) {
     else
         report.headline = fmt::format("{} {}", words::percent(share), of);
 
-    report.detail = fmt::format("{} exposed, {} hidden ({}) over {} decode steps of {} wall time{}.",
-                                words::ms(warm.time.exposedNs), words::ms(warm.time.hiddenNs()), timing, warm.steps,
-                                words::ms(warm.wallNs), report.measured ? "" : " (measured, without the link)");
-    if (warm.time.exposedNs > 0 && report.byLayer) report.detail += fmt::format(" {}.", mainReason(warm.time));
-    if (report.cold.steps > 0)
-        report.detail += fmt::format(" Left out: {} cold step{} with {} exposed.", report.cold.steps,
-                                     report.cold.steps == 1 ? "" : "s", words::ms(report.cold.time.exposedNs));
+    report.detail =
+        fmt::format("{} exposed, {} hidden ({}) over {} decode steps of {} wall time{}.",
+                    words::ms(counted.time.exposedNs), words::ms(counted.time.hiddenNs()), timing, counted.steps,
+                    words::ms(counted.wallNs), report.measured ? "" : " (measured, without the link)");
+    if (counted.time.exposedNs > 0 && report.byLayer) report.detail += fmt::format(" {}.", mainReason(counted.time));
+    if (report.cold.steps > 0 && report.coldCounted)
+        report.detail +=
+            fmt::format(" {} of it in {}, which {} counted here.", words::ms(report.cold.time.exposedNs),
+                        words::many(report.cold.steps, "cold step"), report.cold.steps == 1 ? "is" : "are");
+    else if (report.cold.steps > 0)
+        report.detail += fmt::format(" {} left out, with {} exposed: {} in all {} decode steps.",
+                                     words::many(report.cold.steps, "cold step"), words::ms(report.cold.time.exposedNs),
+                                     words::ms(report.all.time.exposedNs), report.all.steps);
 }
 
 /// The totals of the steps.
@@ -183,11 +183,13 @@ ExposureTotal& ExposureTotal::operator+=(const StepExposure& step) {
     return *this;
 }
 
-double ExposureReport::decodeNs() const { return double(warm.wallNs) + (measured ? 0.0 : double(warm.time.exposedNs)); }
+double ExposureReport::decodeNs() const {
+    return double(counted().wallNs) + (measured ? 0.0 : double(counted().time.exposedNs));
+}
 
 double ExposureReport::exposedShare() const {
     const double decode = decodeNs();
-    return decode > 0 ? double(warm.time.exposedNs) / decode : 0;
+    return decode > 0 ? double(counted().time.exposedNs) / decode : 0;
 }
 
 LayerGroup groupOf(const std::vector<LayerExposure>& layers) {
@@ -260,12 +262,15 @@ ExposureReport exposureOfSteps(RunRow run, const std::vector<StepRow>& steps) {
     ExposureReport report;
     report.run = std::move(run);
     report.measured = report.run.timing == nameOf(Timing::Measured);
+    report.known = report.run.knows.has(Known::TransferTimes) && report.run.knows.has(Known::ExposedTimes);
+    report.coldCounted = coldSteps() == ColdSteps::Counted;
     std::vector<StepRow> rows = steps;
     std::erase_if(rows, [](const StepRow& row) { return row.phase == Phase::Prefill; });
     const std::vector<StepKind> kinds = kindsOf(rows);
     for (std::size_t i = 0; i < rows.size(); ++i) {
         StepExposure& step = report.steps.emplace_back();
         step.step = rows[i].step, step.kind = kinds[i], step.durationNs = rows[i].durationNs;
+        if (!report.known) continue;
         step.time.transferNs = std::max<std::int64_t>(rows[i].transferNs, 0);
         step.time.exposedNs = std::max<std::int64_t>(rows[i].exposedNs, 0);
     }
@@ -275,6 +280,7 @@ ExposureReport exposureOfSteps(RunRow run, const std::vector<StepRow>& steps) {
 }
 
 void readLayerExposure(const TraceReader& reader, ExposureReport& report) {
+    if (!report.known) return;                                                // no transfer to explain
     const int lastStep = report.steps.empty() ? 0 : report.steps.back().step; // a live run may have grown since
     report.link = recordedLink(reader, report.run, lastStep);
     report.layers.clear();
@@ -285,8 +291,8 @@ void readLayerExposure(const TraceReader& reader, ExposureReport& report) {
     report.byLayer = true;
     addUp(report);
     for (LayerExposure& layer : report.layers)
-        if (report.warm.time.exposedNs > 0)
-            layer.share = double(layer.time.exposedNs) / double(report.warm.time.exposedNs);
+        if (report.counted().time.exposedNs > 0)
+            layer.share = double(layer.time.exposedNs) / double(report.counted().time.exposedNs);
     report.group = groupOf(report.layers);
     describe(report);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "core/transfer/link.h"
+#include "profiler/read/step_kind.h"
 #include "profiler/read/trace_reader.h"
 
 #include <array>
@@ -39,16 +40,6 @@ struct TransferTime {
     TransferTime& operator+=(const TransferTime& other);
 };
 
-/// Decode steps whose transfers say little about the method, as everywhere: labelled, and left out where it says so.
-enum class StepKind : std::uint8_t {
-    Steady,
-    Opening, // some sequence begins a new KV block, which moves the window whatever the method does
-    Cold     // a sequence selects for the first time: its device cache is empty
-};
-constexpr const char* nameOf(StepKind kind) {
-    return kind == StepKind::Cold ? "cold" : kind == StepKind::Opening ? "opens_block" : "steady";
-}
-
 struct StepExposure { // one decode step
     int step = 0;
     StepKind kind = StepKind::Steady;
@@ -57,7 +48,7 @@ struct StepExposure { // one decode step
     std::int64_t selectingNs = 0; // compression, stage1 and pooling of all its layers; 0 until those are read
 };
 
-struct LayerExposure { // sums over the decode steps that are not cold
+struct LayerExposure { // sums over the counted decode steps: all that are not cold, or all (coldSteps())
     int layer = 0;
     std::int64_t wallNs = 0; // its stages, measured
     std::int64_t selected = 0, hits = 0, misses = 0;
@@ -92,13 +83,17 @@ struct ExposureReport {
     bool byLayer = false;              // the layers are read: without them there are no reasons, layers and group
     std::vector<LayerExposure> layers; // ascending; every layer of the run
     ExposureTotal all, cold, opening;  // all: every decode step, as plain sums over v_step; opening: of warm steps
-    ExposureTotal warm;                // all without cold: what the headline and the layers speak of
+    ExposureTotal warm;                // all without cold
+    bool coldCounted = false;          // the headline, the shares and the layers speak of all steps, else of warm ones
+    const ExposureTotal& counted() const { return coldCounted ? all : warm; }
+    bool counts(StepKind kind) const { return coldCounted || kind != StepKind::Cold; }
+    bool known = true; // the run knows its transfer and exposed times; else everything here is 0
     LayerGroup group;
 
-    /// Decode time of the warm steps with its transfers: measured wall time, which contains them, or wall time plus
+    /// Decode time of the counted steps with its transfers: measured wall time, which contains them, or wall time plus
     /// modelled transfers, which is then a prediction.
     double decodeNs() const;
-    double exposedShare() const; // of decodeNs(), 0..1; 0 without decode steps
+    double exposedShare() const; // of decodeNs(), 0..1; 0 without decode steps and where it is not known
 
     std::string headline; // "31 % of decode time is exposed transfer (measured); layers 4-9 cause 70 % of it"
     std::string detail;   // the numbers behind it, and what was left out

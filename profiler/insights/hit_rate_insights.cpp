@@ -49,8 +49,8 @@ void findColdHitRate(RunFacts& facts, std::vector<Insight>& out) {
     const double all = rate(hits, misses), warm = rate(warmHits, warmMisses);
     if (cold == 0 || std::isnan(warm) || std::abs(warm - all) < kMisleading) return;
     Insight insight;
-    insight.title = fmt::format("The cold first step pulls the hit rate from {} down to {}", words::percent(warm),
-                                words::percent(all));
+    insight.title = fmt::format("The hit rate is {} without the cold first step, and would be {} with it",
+                                words::percent(warm), words::percent(all));
     insight.detail =
         fmt::format("{} of {} misses fill the empty cache in {}; over {} decode steps they weigh much. "
                     "Denominator: selected blocks, hits plus misses.",
@@ -58,7 +58,8 @@ void findColdHitRate(RunFacts& facts, std::vector<Insight>& out) {
                     facts.exposure().cold.steps == 1 ? fmt::format("decode step {}", cold)
                                                      : words::many(facts.exposure().cold.steps, "cold step"),
                     facts.decodeSteps().size());
-    insight.advice = "Compare runs by the rate without cold steps, or generate more tokens.";
+    insight.advice = "Compare runs by the rate without cold steps, which KVScope shows unless you count them "
+                     "(--count-cold), or generate more tokens.";
     insight.evidence = facts.evidence("transfers", "hit_rate");
     insight.evidence.firstStep = insight.evidence.lastStep = cold;
     insight.figures = {

@@ -47,10 +47,11 @@ struct Insight {
 
 struct InsightReport {
     ExposureReport exposure;
-    std::vector<Insight> insights; // alarms first, then by impact
-    int rules = 0, judged = 0;     // how many there are, and how many of them have been asked
-    /// Rows break rules of the trace format (profiler/check): then no number of the exposure means anything, the headline
-    /// says so, and only findings about trust are given. Empty: none does.
+    std::vector<Insight> insights;         // alarms first, then by impact
+    int rules = 0, judged = 0;             // how many there are, and how many of them have been asked
+    std::vector<std::string> unasked = {}; // ids of rules that need what the run does not know; counted as judged
+    /// Rows break rules of the trace format (profiler/check): then no number of the exposure means anything, the
+    /// headline says so, and only findings about trust are given. Empty: none does.
     std::string refusal{};
     int alarms() const;
 };

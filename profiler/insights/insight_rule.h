@@ -36,7 +36,7 @@ struct CacheFacts { // what replaying the recorded requests says
 
 /// Decode time of one kind of step, e.g. where kernels ran; a GPU's spans at level full.
 struct GpuFacts {
-    int steps = 0; // decode steps with kernels, cold ones left out
+    int steps = 0; // counted decode steps with kernels
     std::int64_t wallNs = 0, idleNs = 0, idleInOffloadingNs = 0, shortGapsNs = 0, kernelNs = 0, kernels = 0;
 };
 
@@ -95,6 +95,7 @@ struct InsightRule {
     const char* claims; // what it says, in a line
     RuleReads reads;
     void (*find)(RunFacts& facts, std::vector<Insight>& out);
+    Knowledge needs = Knowledge::nothing(); // a run that does not know these is not asked
 };
 std::span<const InsightRule> insightRules();
 

@@ -34,19 +34,19 @@ std::optional<RunRow> twinOf(const RunFacts& facts) {
     if (run.deviceSlots <= 0) return std::nullopt;
     std::optional<RunRow> twin;
     for (const RunRow& other : facts.reader().runs())
-        if (other.runId != run.runId && other.deviceSlots == 0 && other.model == run.model &&
-            other.method == run.method && other.backend == run.backend && other.device == run.device &&
-            other.sequences == run.sequences && attentionParameters(other) == attentionParameters(run) &&
-            samePrompts(facts.reader(), run, other))
+        if (other.runId != run.runId && other.deviceSlots == 0 && other.knows.has(Known::Hits) &&
+            other.model == run.model && other.method == run.method && other.backend == run.backend &&
+            other.device == run.device && other.sequences == run.sequences &&
+            attentionParameters(other) == attentionParameters(run) && samePrompts(facts.reader(), run, other))
             twin = other;
     return twin;
 }
 
-/// Median decode step without cold steps, modelled transfers included.
+/// Median of the counted decode steps, modelled transfers included.
 double medianStepNs(const ExposureReport& exposure) {
     std::vector<double> steps;
     for (const StepExposure& step : exposure.steps)
-        if (step.kind != StepKind::Cold)
+        if (exposure.counts(step.kind))
             steps.push_back(double(step.durationNs) + (exposure.measured ? 0.0 : double(step.time.exposedNs)));
     return medianOf(std::move(steps));
 }

@@ -7,6 +7,12 @@
 namespace kvscope {
 
 std::span<const InsightRule> insightRules() {
+    constexpr Knowledge none = Knowledge::nothing();
+    constexpr Knowledge kSelections = none.with(Known::Selections), kHits = kSelections.with(Known::Hits),
+                        kSteps = none.with(Known::StepTimes), kStages = kSteps.with(Known::StageTimes),
+                        kTransfers = kSteps.with(Known::Bytes).with(Known::TransferTimes).with(Known::ExposedTimes),
+                        kCache = kHits.with(Known::ExposedTimes).with(Known::StepTimes),
+                        kCacheAndSteps = kHits.with(Known::StepTimes);
     static constexpr std::array rules{
         InsightRule{"dropped-steps", "Steps never reached the file, so every sum lacks them", RuleReads::Steps,
                     findDroppedSteps},
@@ -17,39 +23,45 @@ std::span<const InsightRule> insightRules() {
         InsightRule{"unfinished", "The run or its recording failed, or its writer vanished", RuleReads::Steps,
                     findUnfinished},
         InsightRule{"output-differs", "Another run with all blocks resident generated other tokens", RuleReads::Tokens,
-                    findOutputDiffers},
+                    findOutputDiffers, kHits},
         InsightRule{"low-mass", "The selection misses much of the attention", RuleReads::Selections, findLowMass},
         InsightRule{"link-saturated", "Loads take longer than the compute they could hide behind", RuleReads::Layers,
-                    findLinkSaturated},
+                    findLinkSaturated, kTransfers},
         InsightRule{"latency-bound", "Small transfers pay mostly the fixed cost of each", RuleReads::Layers,
-                    findLatencyBound},
+                    findLatencyBound, kTransfers},
         InsightRule{"serial-transfers", "Loads would fit beside compute but begin too late", RuleReads::Layers,
-                    findSerialTransfers},
+                    findSerialTransfers, kTransfers},
         InsightRule{"late-prediction", "Loads begun ahead come late or were guessed wrong", RuleReads::Layers,
-                    findLatePrediction},
-        InsightRule{"write-back", "Copies of full blocks to the host are waited for", RuleReads::Layers, findWriteBack},
+                    findLatePrediction, kTransfers},
+        InsightRule{"write-back", "Copies of full blocks to the host are waited for", RuleReads::Layers, findWriteBack,
+                    kTransfers},
         InsightRule{"low-locality", "Layers whose selection changes much from step to step", RuleReads::Selections,
-                    findLowLocality},
+                    findLowLocality, kHits},
         InsightRule{"thrash", "Most misses are blocks that the cache has had before: it is too small",
-                    RuleReads::Replays, findThrash},
+                    RuleReads::Replays, findThrash, kCache},
         InsightRule{"wrong-policy", "Another replacement policy would miss less in the same cache", RuleReads::Replays,
-                    findWrongPolicy},
-        InsightRule{"gpu-waits-for-kv", "The GPU idles while KV blocks are moved", RuleReads::Spans, findGpuWaitsForKv},
-        InsightRule{"launch-bound", "The GPU idles in gaps as short as a launch", RuleReads::Spans, findLaunchBound},
-        InsightRule{"gpu-idle", "The GPU idles for other reasons", RuleReads::Spans, findGpuIdle},
+                    findWrongPolicy, kCache},
+        InsightRule{"gpu-waits-for-kv", "The GPU idles while KV blocks are moved", RuleReads::Spans, findGpuWaitsForKv,
+                    kSteps},
+        InsightRule{"launch-bound", "The GPU idles in gaps as short as a launch", RuleReads::Spans, findLaunchBound,
+                    kSteps},
+        InsightRule{"gpu-idle", "The GPU idles for other reasons", RuleReads::Spans, findGpuIdle, kSteps},
         InsightRule{"offload-slower", "Another run with all blocks resident is faster", RuleReads::Tokens,
-                    findOffloadSlower},
+                    findOffloadSlower, kCacheAndSteps},
         InsightRule{"selection-growth", "Selecting takes a growing part of the step", RuleReads::Layers,
-                    findSelectionGrowth},
-        InsightRule{"slow-steps", "A few steps take much longer than the others", RuleReads::Steps, findSlowSteps},
+                    findSelectionGrowth, kStages},
+        InsightRule{"slow-steps", "A few steps take much longer than the others", RuleReads::Steps, findSlowSteps,
+                    kSteps},
         InsightRule{"prefill-dominates", "Most of the time passes before the first token", RuleReads::Steps,
-                    findPrefillDominates},
+                    findPrefillDominates, kSteps},
         InsightRule{"hit-rate-resident", "The hit rate says nothing: every block is resident", RuleReads::Steps,
-                    findResidentHitRate},
-        InsightRule{"hit-rate-cold", "The cold first step pulls the hit rate down", RuleReads::Steps, findColdHitRate},
+                    findResidentHitRate, kHits},
+        InsightRule{"hit-rate-cold", "The cold first step pulls the hit rate down", RuleReads::Steps, findColdHitRate,
+                    kHits},
         InsightRule{"unused-budget", "Fewer blocks are attended than the budget allows", RuleReads::Selections,
-                    findUnusedBudget},
-        InsightRule{"oversized-cache", "A smaller cache would miss no more", RuleReads::Replays, findOversizedCache},
+                    findUnusedBudget, kSelections},
+        InsightRule{"oversized-cache", "A smaller cache would miss no more", RuleReads::Replays, findOversizedCache,
+                    kHits},
         InsightRule{"recorder-overhead", "Writing the trace takes a noticeable part of a core", RuleReads::Steps,
                     findRecorderOverhead},
     };
@@ -100,18 +112,23 @@ InsightReport insightsOf(const TraceReader& reader, int runId, const InsightOpti
     std::vector<std::vector<Insight>> byRule(rules.size());
     const int all = int(rules.size());
     int judged = 0;
+    std::vector<std::string> unasked;
     for (const RuleReads reads : kRuleReads) {
-        if (options.found) options.found(refused({facts.exposure(), ranked(byRule), all, judged}, facts.check()));
+        if (options.found)
+            options.found(refused({facts.exposure(), ranked(byRule), all, judged, {}, {}}, facts.check()));
         if (reads == RuleReads::Layers) facts.readLayers();
         for (std::size_t i = 0; i < rules.size(); ++i) {
             if (rules[i].reads != reads) continue;
-            rules[i].find(facts, byRule[i]);
+            if (facts.run().knows.covers(rules[i].needs))
+                rules[i].find(facts, byRule[i]);
+            else
+                unasked.emplace_back(rules[i].id);
             for (Insight& insight : byRule[i]) insight.id = rules[i].id;
             ++judged;
         }
     }
     const RunCheck check = facts.check();
-    return refused({facts.takeExposure(), ranked(byRule), all, judged}, check);
+    return refused({facts.takeExposure(), ranked(byRule), all, judged, std::move(unasked), {}}, check);
 }
 
 } // namespace kvscope

@@ -109,7 +109,7 @@ GpuFacts readGpu(const TraceReader& reader, int runId, const ExposureReport& exp
     }
     for (std::size_t i = 0; i < decode.size(); ++i) {
         const auto at = tracks.find(decode[i].step);
-        if (at == tracks.end() || exposure.steps[i].kind == StepKind::Cold) continue;
+        if (at == tracks.end() || !exposure.counts(exposure.steps[i].kind)) continue;
         addIdle({decode[i].startNs, decode[i].startNs + decode[i].durationNs}, at->second, facts);
     }
     return facts;

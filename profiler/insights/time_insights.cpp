@@ -64,16 +64,16 @@ void findSelectionGrowth(RunFacts& facts, std::vector<Insight>& out) {
 
 void findSlowSteps(RunFacts& facts, std::vector<Insight>& out) {
     const ExposureReport& exposure = facts.exposure();
-    if (exposure.warm.steps < int(kTrendSteps)) return;
+    if (exposure.counted().steps < int(kTrendSteps)) return;
     std::vector<double> durations;
     for (const StepExposure& step : exposure.steps)
-        if (step.kind != StepKind::Cold) durations.push_back(double(step.durationNs));
+        if (exposure.counts(step.kind)) durations.push_back(double(step.durationNs));
     const double median = medianOf(durations);
     double excess = 0, slowMisses = 0, otherMisses = 0, worst = 0;
     int slow = 0, opening = 0, worstStep = 0;
     for (std::size_t i = 0; i < exposure.steps.size(); ++i) {
         const StepExposure& step = exposure.steps[i];
-        if (step.kind == StepKind::Cold) continue;
+        if (!exposure.counts(step.kind)) continue;
         const auto duration = double(step.durationNs);
         if (duration <= kSlowStep * median) {
             otherMisses += double(facts.decodeSteps()[i].misses);
@@ -87,19 +87,22 @@ void findSlowSteps(RunFacts& facts, std::vector<Insight>& out) {
     }
     if (slow == 0 || median <= 0) return;
     Insight insight;
-    insight.impact = excess / double(exposure.warm.wallNs);
+    insight.impact = excess / double(exposure.counted().wallNs);
     if (insight.impact < kNoteImpact) return;
     insight.title = fmt::format("{} of {} steps take more than twice the median and cost {} of decode time; step {} "
                                 "takes {} instead of {}",
-                                slow, exposure.warm.steps, words::percent(insight.impact), worstStep, words::ms(worst),
-                                words::ms(median));
+                                slow, exposure.counted().steps, words::percent(insight.impact), worstStep,
+                                words::ms(worst), words::ms(median));
     const double missesThere = slowMisses / slow;
-    const double missesElse = exposure.warm.steps > slow ? otherMisses / (exposure.warm.steps - slow) : 0;
+    const double missesElse = exposure.counted().steps > slow ? otherMisses / (exposure.counted().steps - slow) : 0;
     std::string why;
     // What the method does is an alarm; what the machine did beside it is worth a note.
     if (2 * opening >= slow) {
         insight.severity = severityOf(insight.impact);
         why = fmt::format("{} of them open a new block.", opening);
+    } else if (!facts.run().knows.has(Known::Hits)) {
+        why = "New blocks do not explain them, and the trace does not know its misses: look at the machine (other "
+              "processes, clocks, a container's CPU limit).";
     } else if (missesThere >= 2 * missesElse && missesThere > 0) {
         insight.severity = severityOf(insight.impact);
         why = fmt::format("They miss {:.1f} blocks each, the others {:.1f}.", missesThere, missesElse);
@@ -108,7 +111,7 @@ void findSlowSteps(RunFacts& facts, std::vector<Insight>& out) {
                           "machine (other processes, clocks, a container's CPU limit).",
                           missesThere, missesElse);
     }
-    insight.detail = "Cold steps are left out. " + why;
+    insight.detail = (exposure.coldCounted ? "" : "Cold steps are left out. ") + why;
     insight.advice = "Compare the breakdown of a slow step with its neighbour's; repeat the run on an idle machine.";
     insight.evidence = facts.evidence("breakdown");
     insight.evidence.firstStep = insight.evidence.lastStep = worstStep;

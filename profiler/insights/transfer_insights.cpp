@@ -9,7 +9,7 @@ namespace {
 
 double impactOf(const RunFacts& facts, Exposure reason) {
     const ExposureReport& exposure = facts.exposure();
-    return exposure.decodeNs() > 0 ? double(exposure.warm.time.because(reason)) / exposure.decodeNs() : 0;
+    return exposure.decodeNs() > 0 ? double(exposure.counted().time.because(reason)) / exposure.decodeNs() : 0;
 }
 
 struct Loads {
@@ -42,17 +42,21 @@ Insight make(RunFacts& facts, Exposure reason, double impact) {
     if (!exposure.group.ranges.empty()) insight.evidence.layer = exposure.group.ranges.front().first;
     insight.figures = {{"decode_share", impact, ""},
                        {fmt::format("exposed_{}_ms", kExposureNames[std::size_t(reason)]),
-                        double(exposure.warm.time.because(reason)) / 1e6, "ms"},
-                       {"exposed_ms", double(exposure.warm.time.exposedNs) / 1e6, "ms"},
+                        double(exposure.counted().time.because(reason)) / 1e6, "ms"},
+                       {"exposed_ms", double(exposure.counted().time.exposedNs) / 1e6, "ms"},
                        {"link_gbps", exposure.link ? exposure.link->gigabytesPerSecond : 0, "GB/s"},
                        {"link_latency_us", exposure.link ? exposure.link->latencyUs : 0, "us"}};
     return insight;
 }
 
+/// Which layers wait, and which steps the numbers count.
 std::string where(const ExposureReport& exposure) {
-    return exposure.group.ranges.empty() ? std::string()
-                                         : fmt::format(" {} of all exposed time comes from {}.",
-                                                       words::percent(exposure.group.share), describe(exposure.group));
+    std::string text;
+    if (!exposure.group.ranges.empty())
+        text = fmt::format(" {} of all exposed time comes from {}.", words::percent(exposure.group.share),
+                           describe(exposure.group));
+    if (exposure.cold.steps > 0 && !exposure.coldCounted) text += " Cold steps are left out.";
+    return text;
 }
 
 } // namespace
@@ -63,14 +67,14 @@ void findLinkSaturated(RunFacts& facts, std::vector<Insight>& out) {
     const ExposureReport& exposure = facts.exposure();
     const Loads loads = loadsOf(exposure);
     Insight insight = make(facts, Exposure::Bandwidth, impact);
-    const double steps = double(std::max(exposure.warm.steps, 1));
+    const double steps = double(std::max(exposure.counted().steps, 1));
     insight.title = fmt::format("The link is saturated: {} per step over {:.3g} GB/s, and {} of decode time is loading "
                                 "that no compute could hide",
                                 words::bytes(double(loads.bytes) / steps),
                                 exposure.link ? exposure.link->gigabytesPerSecond : 0, words::percent(impact));
-    insight.detail =
-        fmt::format("Loads take {} where the layers compute for {} ({}).{}", words::ms(exposure.warm.time.exposedNs),
-                    words::ms(loads.wallNs), linkName(exposure), where(exposure));
+    insight.detail = fmt::format("Loads take {} where the layers compute for {} ({}).{}",
+                                 words::ms(exposure.counted().time.exposedNs), words::ms(loads.wallNs),
+                                 linkName(exposure), where(exposure));
     insight.advice = "Move fewer bytes: more block slots, a method with more locality, or a smaller batch. Loading "
                      "ahead cannot help here; kvscope-cli replay --cache-blocks tells what a larger cache would.";
     insight.figures.push_back({"h2d_bytes_per_step", double(loads.bytes) / steps, "B"});
@@ -85,7 +89,8 @@ void findLatencyBound(RunFacts& facts, std::vector<Insight>& out) {
     if (loads.transfers == 0) return;
     Insight insight = make(facts, Exposure::Latency, impact);
     const double blocks = double(loads.blocks) / double(loads.transfers);
-    const double share = double(exposure.warm.time.because(Exposure::Latency)) / double(exposure.warm.time.exposedNs);
+    const double share =
+        double(exposure.counted().time.because(Exposure::Latency)) / double(exposure.counted().time.exposedNs);
     insight.title = fmt::format("Transfers are latency-bound: {} of exposed time is the fixed {:.3g} us of {} loads of "
                                 "{:.1f} blocks each",
                                 words::percent(share), exposure.link ? exposure.link->latencyUs : 0,
@@ -111,8 +116,8 @@ void findSerialTransfers(RunFacts& facts, std::vector<Insight>& out) {
     insight.detail =
         fmt::format("{} of {} exposed: each load begins only when its layer has selected, and the attention "
                     "waits for it ({}).{}",
-                    words::ms(exposure.warm.time.because(Exposure::Serial)), words::ms(exposure.warm.time.exposedNs),
-                    linkName(exposure), where(exposure));
+                    words::ms(exposure.counted().time.because(Exposure::Serial)),
+                    words::ms(exposure.counted().time.exposedNs), linkName(exposure), where(exposure));
     insight.advice =
         "Load ahead: predict a layer's blocks one layer or one step early. kvscope-cli replay --lookahead 1 "
         "--accuracy 0.9 predicts the gain.";
@@ -124,12 +129,12 @@ void findLatePrediction(RunFacts& facts, std::vector<Insight>& out) {
     if (impact < kNoteImpact) return;
     const ExposureReport& exposure = facts.exposure();
     Insight insight = make(facts, Exposure::Late, impact);
-    insight.title =
-        fmt::format("Loading ahead hides {} of the transfers, the rest comes late: {} of decode time",
-                    words::percent(double(exposure.warm.time.hiddenNs()) / double(exposure.warm.time.transferNs)),
-                    words::percent(impact));
-    insight.detail = fmt::format("{} exposed, {} hidden ({}).{}", words::ms(exposure.warm.time.exposedNs),
-                                 words::ms(exposure.warm.time.hiddenNs()), linkName(exposure), where(exposure));
+    insight.title = fmt::format(
+        "Loading ahead hides {} of the transfers, the rest comes late: {} of decode time",
+        words::percent(double(exposure.counted().time.hiddenNs()) / double(exposure.counted().time.transferNs)),
+        words::percent(impact));
+    insight.detail = fmt::format("{} exposed, {} hidden ({}).{}", words::ms(exposure.counted().time.exposedNs),
+                                 words::ms(exposure.counted().time.hiddenNs()), linkName(exposure), where(exposure));
     insight.advice = "Predict earlier (more layers ahead) or better; what is guessed wrong is loaded twice.";
     out.push_back(std::move(insight));
 }
@@ -145,8 +150,8 @@ void findWriteBack(RunFacts& facts, std::vector<Insight>& out) {
                                 words::bytes(double(bytes)));
     insight.detail = fmt::format("{} of {} exposed is write-back ({}). Traffic in both directions at once also slows "
                                  "loads down.{}",
-                                 words::ms(exposure.warm.time.because(Exposure::WriteBack)),
-                                 words::ms(exposure.warm.time.exposedNs), linkName(exposure), where(exposure));
+                                 words::ms(exposure.counted().time.because(Exposure::WriteBack)),
+                                 words::ms(exposure.counted().time.exposedNs), linkName(exposure), where(exposure));
     insight.advice = "Write full blocks back after the step or on a stream of their own, not beside a load, and skip "
                      "blocks that will not be used again.";
     insight.figures.push_back({"d2h_bytes", double(bytes), "B"});

@@ -1,9 +1,12 @@
 #include "profiler/read/summary.h"
 
 #include "profiler/read/reader_impl.h"
+#include "profiler/read/step_kind.h"
 #include "profiler/store/trace_keys.h"
 
 #include <algorithm>
+#include <cmath>
+#include <fmt/format.h>
 #include <limits>
 
 namespace kvscope {
@@ -56,6 +59,43 @@ void SummarySums::addStep(const StepRow& step) {
     add(d2hBytes_, step.d2hBytes);
     transferNs_ += double(step.transferNs);
     exposedNs_ += double(step.exposedNs);
+    if (step.phase == Phase::Prefill) return;
+    const std::int64_t end = std::int64_t(std::uint64_t(step.startNs) + std::uint64_t(step.durationNs));
+    firstStartNs_ = decode_.steps == 0 ? step.startNs : std::min(firstStartNs_, step.startNs);
+    lastEndNs_ = decode_.steps == 0 ? end : std::max(lastEndNs_, end);
+    decode_.add(step);
+    const StepMark mark = markOf(step);
+    if (mark.selects && !mark.saysKept) newcomers_.add(step);
+    if (mark.selects && !selects_) firstSelecting_.add(step);
+    if (step.step <= 1) firstStep_.add(step);
+    selects_ |= mark.selects;
+    saysKept_ |= mark.saysKept;
+}
+
+void SummarySums::RateSums::add(const StepRow& step) {
+    ++steps;
+    kvscope::add(tokens, step.tokens);
+    kvscope::add(hits, step.hits);
+    kvscope::add(misses, step.misses);
+    kvscope::add(h2dBytes, step.h2dBytes);
+    durationNs += double(step.durationNs);
+    exposedNs += double(step.exposedNs);
+}
+
+SummarySums::RateSums SummarySums::RateSums::without(const RateSums& other) const {
+    RateSums rest = *this;
+    rest.steps -= other.steps;
+    rest.tokens -= other.tokens;
+    rest.hits -= other.hits;
+    rest.misses -= other.misses;
+    rest.h2dBytes -= other.h2dBytes;
+    rest.durationNs -= other.durationNs;
+    rest.exposedNs -= other.exposedNs;
+    return rest;
+}
+
+const SummarySums::RateSums& SummarySums::cold() const {
+    return !selects_ ? firstStep_ : saysKept_ ? newcomers_ : firstSelecting_;
 }
 
 void SummarySums::addStages(Phase phase, const BreakdownStep& step) {
@@ -97,12 +137,27 @@ RunSummary SummarySums::summary(const RunRow& run) const {
     summary.decodeSteps = std::int64_t(decode.steps);
     summary.decodedTokens = std::int64_t(decode.tokens);
     summary.decodeMs = decode.durationNs / 1e6;
-    if (summary.decodeMs > 0) summary.tokensPerSecond = double(summary.decodedTokens) * 1e3 / summary.decodeMs;
+    summary.gapsMs = std::max(0.0, (double(lastEndNs_) - double(firstStartNs_) - decode.durationNs) / 1e6);
+    summary.knows = run.knows;
+    summary.coldSteps = std::int64_t(cold().steps);
+    const bool leaveOut = kvscope::coldSteps() == ColdSteps::LeftOut && cold().steps < decode_.steps;
+    const RateSums counted = leaveOut ? decode_.without(cold()) : decode_;
+    const auto rate = [&](double amount, double over, Known needed) {
+        return over > 0 && run.knows.has(needed) ? amount / over : undefined;
+    };
+    const auto steps = double(counted.steps), tokens = double(std::int64_t(counted.tokens));
+    const auto signedSum = [](std::uint64_t value) { return double(std::int64_t(value)); };
+    summary.countedSteps = std::int64_t(counted.steps);
+    summary.tokensPerSecond = rate(tokens * 1e9, counted.durationNs, Known::StepTimes);
+    summary.tokensPerSecondWithGaps = rate(tokens * 1e9, counted.durationNs + summary.gapsMs * 1e6, Known::StepTimes);
+    summary.stepMs = rate(counted.durationNs / 1e6, steps, Known::StepTimes);
+    summary.hitRate = rate(signedSum(counted.hits), signedSum(counted.hits) + signedSum(counted.misses), Known::Hits);
+    summary.missesPerStep = rate(signedSum(counted.misses), steps, Known::Hits);
+    summary.h2dBytesPerStep = rate(signedSum(counted.h2dBytes), steps, Known::Bytes);
+    summary.exposedMsPerStep = rate(counted.exposedNs / 1e6, steps, Known::ExposedTimes);
     summary.selected = std::int64_t(selected_);
     summary.hits = std::int64_t(hits_);
     summary.misses = std::int64_t(misses_);
-    const double looked = double(summary.hits) + double(summary.misses);
-    summary.hitRate = looked > 0 ? double(summary.hits) / looked : undefined;
     summary.h2dBytes = std::int64_t(h2dBytes_);
     summary.d2hBytes = std::int64_t(d2hBytes_);
     summary.transferMs = transferNs_ / 1e6;
@@ -124,6 +179,19 @@ RunSummary SummarySums::summary(const RunRow& run) const {
         }
     }
     return summary;
+}
+
+bool RunSummary::gapsMatter() const {
+    constexpr double kMuch = 0.05;
+    return std::isfinite(tokensPerSecond) && std::isfinite(tokensPerSecondWithGaps) &&
+           tokensPerSecondWithGaps < (1 - kMuch) * tokensPerSecond;
+}
+
+std::string RunSummary::ratesCount() const {
+    const char* steps = coldSteps == 1 ? "step" : "steps";
+    if (countedSteps < decodeSteps) return fmt::format("{} cold {} left out", coldSteps, steps);
+    return coldSteps > 0 ? fmt::format("all steps, {} cold {} among them", coldSteps, coldSteps == 1 ? "one" : "ones")
+                         : "all steps";
 }
 
 RunSummary summarize(const TraceReader& reader, int runId, const Progress& progress, const TakeStep& take) {

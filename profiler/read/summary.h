@@ -24,7 +24,22 @@ struct RunSummary {
     std::int64_t decodedTokens = 0;     // fed by them, all sequences
     std::int64_t droppedSteps = 0;      // not in the trace, so in none of these numbers
     double prefillMs = 0, decodeMs = 0; // measured wall time
-    double tokensPerSecond = 0;         // decodedTokens / decodeMs; 0 without a decode step
+    double gapsMs = 0;                  // between decode steps: pauses, and what the engine did beside them
+
+    // Rates and means leave cold steps out, as coldSteps() says (read/step_kind.h). NaN where there is no step, or the
+    // run does not know what they are made of.
+    std::int64_t coldSteps = 0;         // of decodeSteps
+    std::int64_t countedSteps = 0;      // decode steps that the next numbers count
+    double tokensPerSecond = 0;         // tokens of the counted steps over their wall time
+    double tokensPerSecondWithGaps = 0; // over their wall time and all time between steps
+    double stepMs = 0;                  // mean wall time
+    double hitRate = 0;                 // hits / (hits + misses)
+    double missesPerStep = 0, h2dBytesPerStep = 0;
+    double exposedMsPerStep = 0; // measured or modelled, as `timing` says
+    /// Whether the time between steps changes the rate by more than 5 %: then one of the two alone misleads.
+    bool gapsMatter() const;
+    /// "2 cold steps left out", "all steps, 2 cold ones among them", "all steps"
+    std::string ratesCount() const;
 
     // Over (layer, sequence, KV head, step) of decode steps; NaN when localityCount is 0.
     double localityMean = 0, localityMin = 0;
@@ -32,8 +47,9 @@ struct RunSummary {
     std::int64_t localityUndefined = 0; // left out: the first selection of a sequence has nothing to compare with
     std::int64_t localityOpening = 0;   // left out: a new KV block moved the window, whatever the method did
 
+    // Totals of every step; 0 where `knows` says that the run does not know them.
+    Knowledge knows;
     std::int64_t selected = 0, hits = 0, misses = 0;
-    double hitRate = 0; // hits / (hits + misses); NaN without selections
     std::int64_t h2dBytes = 0, d2hBytes = 0;
     std::string timing;    // of the next two: "measured" or "modelled"
     double transferMs = 0; // link busy
@@ -63,12 +79,25 @@ private:
         std::array<std::uint64_t, kComponents> componentNs{};
         std::array<bool, kComponents> took{}; // any time in any step
     };
+    /// Sums that rates are made of.
+    struct RateSums {
+        std::uint64_t steps = 0, tokens = 0, hits = 0, misses = 0, h2dBytes = 0;
+        double durationNs = 0, exposedNs = 0;
+        void add(const StepRow& step);
+        RateSums without(const RateSums& other) const;
+    };
+    /// Of the steps that are cold, as far as the run is read.
+    const RateSums& cold() const;
     void addStages(Phase phase, const BreakdownStep& step);
     void addSelections(const TraceReader& reader, int runId, int first, int last);
 
     std::array<PhaseSums, 2> phases_; // prefill, decode
     std::uint64_t selected_ = 0, hits_ = 0, misses_ = 0, h2dBytes_ = 0, d2hBytes_ = 0;
     double transferNs_ = 0, exposedNs_ = 0;
+    // Which steps are cold is known when all are read (kindsOf): these are kept apart until then.
+    RateSums decode_, newcomers_, firstSelecting_, firstStep_;
+    bool selects_ = false, saysKept_ = false;
+    std::int64_t firstStartNs_ = 0, lastEndNs_ = 0; // of the decode steps
     std::int64_t localityCount_ = 0, localityUndefined_ = 0, localityOpening_ = 0;
     double localitySum_ = 0, localityMin_ = 0; // the lowest: once there is any
 };

@@ -21,30 +21,25 @@ struct Measure {
     const char* name;
     Quantity quantity;
     bool linkTime; // known as the run's link times are
+    Known needed;
     std::function<double(const RunData&)> value;
 };
 
 double ratio(double part, double whole) { return whole > 0 ? part / whole : kUndefined; }
 
 const std::vector<Measure>& measures() {
-    static const auto perStep = [](std::int64_t StepRow::*member) {
-        return [member](const RunData& run) { return ratio(double(run.decodeSum(member)), double(run.steps.size())); };
+    static const auto of = [](double RunSummary::*rate, double factor = 1) {
+        return [rate, factor](const RunData& run) { return run.summary.*rate * factor; };
     };
     static const std::vector<Measure> list{
-        {"Step time", Quantity::Nanoseconds, false, perStep(&StepRow::durationNs)},
-        {"Tokens per second", Quantity::PerSecond, false,
-         [](const RunData& run) {
-             return ratio(double(run.summary.decodedTokens) * 1e9, double(run.decodeSum(&StepRow::durationNs)));
-         }},
-        {"Locality γ", Quantity::Ratio, false, [](const RunData& run) { return run.summary.localityMean; }},
-        {"Hit rate", Quantity::Share, false,
-         [](const RunData& run) {
-             const auto hits = double(run.decodeSum(&StepRow::hits));
-             return ratio(hits, hits + double(run.decodeSum(&StepRow::misses)));
-         }},
-        {"Misses per step", Quantity::Count, false, perStep(&StepRow::misses)},
-        {"Bytes to device per step", Quantity::Bytes, false, perStep(&StepRow::h2dBytes)},
-        {"Exposed transfer time per step", Quantity::Nanoseconds, true, perStep(&StepRow::exposedNs)},
+        {"Step time", Quantity::Nanoseconds, false, Known::StepTimes, of(&RunSummary::stepMs, 1e6)},
+        {"Tokens per second", Quantity::PerSecond, false, Known::StepTimes, of(&RunSummary::tokensPerSecond)},
+        {"Locality γ", Quantity::Ratio, false, Known::Selections, of(&RunSummary::localityMean)},
+        {"Hit rate", Quantity::Share, false, Known::Hits, of(&RunSummary::hitRate)},
+        {"Misses per step", Quantity::Count, false, Known::Hits, of(&RunSummary::missesPerStep)},
+        {"Bytes to device per step", Quantity::Bytes, false, Known::Bytes, of(&RunSummary::h2dBytesPerStep)},
+        {"Exposed transfer time per step", Quantity::Nanoseconds, true, Known::ExposedTimes,
+         of(&RunSummary::exposedMsPerStep, 1e6)},
     };
     return list;
 }
@@ -79,7 +74,8 @@ Judgement judge(std::span<const RunSample> a, std::span<const RunSample> b) {
 Table comparison(const std::vector<RunData>& runs) {
     Table table{"comparison",
                 "The first run against the others",
-                "Means over all decode steps, side by side.",
+                coldSteps() == ColdSteps::Counted ? "Means over all decode steps, cold ones too, side by side."
+                                                  : "Means over the decode steps, cold ones left out, side by side.",
                 {{"run", "Run", "", false},
                  {"quantity", "Quantity", "", false},
                  {"base", "First run", "", false},
@@ -101,9 +97,11 @@ Table comparison(const std::vector<RunData>& runs) {
             if (basis(first) != basis(run)) bases += " / " + std::string(nameOf(basis(run)));
             // A measured time is not compared with a modelled one.
             const double change = basis(first) == basis(run) ? ratio(b, a) - 1 : kUndefined;
-            table.rows.push_back({text(run.row.name), text(measure.name), real(a, measure.quantity, basis(first)),
-                                  real(b, measure.quantity, basis(run)), real(change, Quantity::Share),
-                                  text(std::string(unitOf(measure.quantity))), text(bases)});
+            table.rows.push_back({text(run.row.name), text(measure.name),
+                                  first.ifKnown(measure.needed, real(a, measure.quantity, basis(first))),
+                                  run.ifKnown(measure.needed, real(b, measure.quantity, basis(run))),
+                                  real(change, Quantity::Share), text(std::string(unitOf(measure.quantity))),
+                                  text(bases)});
         }
     return table;
 }
@@ -113,7 +111,7 @@ std::vector<Table> verdicts(const std::vector<RunData>& runs, const Progress& pr
                   "Verdict on the step times",
                   "Whether the decode steps of a run take longer than those of the first one, beyond what chance "
                   "explains: the median over common steps of this run's time over the first run's in the same step. "
-                  "The first decode step and steps that open a block are left out.",
+                  "Cold steps and steps that open a block are left out.",
                   {{"run", "Run", "", false},
                    {"verdict", "Verdict", "", false},
                    {"ratio", "Time ratio", "this run / first run", false},

@@ -210,11 +210,10 @@ std::string breakdownChart(const Report& report) {
     std::vector<std::string> components; // in the order of the pipeline
     for (const RunData& run : report.runs) {
         if (run.steps.empty()) continue;
-        const bool extra = run.row.timing == nameOf(Basis::Modelled) && run.decodeSum(&StepRow::exposedNs) > 0;
+        const bool extra = run.row.timing == nameOf(Basis::Modelled) && run.summary.exposedMsPerStep > 0;
         modelled |= extra;
-        const double steps = double(run.steps.size());
-        longest = std::max(longest, double(run.decodeSum(&StepRow::durationNs)) / steps +
-                                        (extra ? double(run.decodeSum(&StepRow::exposedNs)) / steps : 0));
+        if (!(run.summary.stepMs > 0)) continue; // nothing, or not known
+        longest = std::max(longest, 1e6 * (run.summary.stepMs + (extra ? run.summary.exposedMsPerStep : 0)));
         for (const ComponentShare& part : run.summary.components)
             if (part.phase == nameOf(Phase::Decode) &&
                 std::find(components.begin(), components.end(), part.component) == components.end())
@@ -227,24 +226,23 @@ std::string breakdownChart(const Report& report) {
         kWidth, kRow * double(report.runs.size()));
     for (std::size_t index = 0; index < report.runs.size(); ++index) {
         const RunData& run = report.runs[index];
-        const double top = kRow * double(index), steps = double(run.steps.size());
-        const double wall = double(run.decodeSum(&StepRow::durationNs));
+        const double top = kRow * double(index), wall = run.summary.stepMs * 1e6;
         put(out, "<text class=\"strong\" x=\"0\" y=\"{}\">{} · mean decode step {}</text>", top + 14,
-            escaped(run.row.name), run.steps.empty() ? "–" : display(wall / steps, Quantity::Nanoseconds));
-        if (run.steps.empty()) continue;
+            escaped(run.row.name), display(wall, Quantity::Nanoseconds));
+        if (!(wall > 0)) continue;
         double x = 0;
         for (const ComponentShare& part : run.summary.components) {
             if (part.phase != nameOf(Phase::Decode) || part.totalNs <= 0) continue;
-            const double mean = double(part.totalNs) / steps;
+            const double mean = run.componentMeanNs(part.component);
             put(out,
                 "<rect class=\"seg\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"var(--c{})\" "
                 "data-tip=\"{}\"/>",
                 x, top + 20, mean * scale, kBar, colourOf(part.component),
                 escaped(fmt::format("{}\n{} per step, {} of decode time", part.component,
-                                    display(mean, Quantity::Nanoseconds), display(part.share, Quantity::Share))));
+                                    display(mean, Quantity::Nanoseconds), display(mean / wall, Quantity::Share))));
             x += mean * scale;
         }
-        const double exposed = double(run.decodeSum(&StepRow::exposedNs)) / steps;
+        const double exposed = run.summary.exposedMsPerStep * 1e6;
         if (run.row.timing == nameOf(Basis::Modelled) && exposed > 0)
             put(out,
                 "<rect class=\"seg extra\" pointer-events=\"all\" x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" "
@@ -270,11 +268,13 @@ std::string stepCharts(const Report& report) {
     struct {
         std::string title;
         Quantity quantity;
+        Known needed;
         std::function<double(const StepRow&)> value;
     } const charts[] = {
-        {"Step time (measured)", Quantity::Nanoseconds, [](const StepRow& s) { return double(s.durationNs); }},
-        {"Misses per step, blocks", Quantity::Count, [](const StepRow& s) { return double(s.misses); }},
-        {"Exposed transfer time per step (" + timings(report) + ")", Quantity::Nanoseconds,
+        {"Step time (measured)", Quantity::Nanoseconds, Known::StepTimes,
+         [](const StepRow& s) { return double(s.durationNs); }},
+        {"Misses per step, blocks", Quantity::Count, Known::Hits, [](const StepRow& s) { return double(s.misses); }},
+        {"Exposed transfer time per step (" + timings(report) + ")", Quantity::Nanoseconds, Known::ExposedTimes,
          [](const StepRow& s) { return double(s.exposedNs); }},
     };
     std::string out = legend(report);
@@ -292,6 +292,7 @@ std::string stepCharts(const Report& report) {
         }
         bool any = false;
         for (std::size_t run = 0; run < report.runs.size(); ++run) {
+            if (!report.runs[run].row.knows.has(each.needed)) continue;
             chart.series.push_back({run, averaged(report.runs[run], perColumn, each.value)});
             for (const double value : chart.series.back().values) any |= value > 0;
         }
@@ -310,15 +311,19 @@ std::string layerCharts(const Report& report) {
         Quantity quantity;
         bool fromZero;
         double highest;
+        Known needed;
         std::function<double(const LayerTotals&)> value;
     } const charts[] = {
-        {"Locality γ by layer", Quantity::Ratio, false, 1, [](const LayerTotals& l) { return l.localityMean; }},
-        {"Misses by layer and decode step, blocks", Quantity::Count, true, kUndefined,
+        {"Locality γ by layer", Quantity::Ratio, false, 1, Known::Selections,
+         [](const LayerTotals& l) { return l.localityMean; }},
+        {"Misses by layer and decode step, blocks", Quantity::Count, true, kUndefined, Known::Hits,
          [](const LayerTotals& l) {
-             return l.selected > 0 && l.steps > 0 ? double(l.misses) / double(l.steps) : kUndefined;
+             return l.selected > 0 && l.warmSteps > 0 ? double(l.warmMisses) / double(l.warmSteps) : kUndefined;
          }},
-        {"Wall time by layer and decode step (measured)", Quantity::Nanoseconds, true, kUndefined,
-         [](const LayerTotals& l) { return l.steps > 0 ? double(l.durationNs) / double(l.steps) : kUndefined; }},
+        {"Wall time by layer and decode step (measured)", Quantity::Nanoseconds, true, kUndefined, Known::StageTimes,
+         [](const LayerTotals& l) {
+             return l.warmSteps > 0 ? double(l.warmDurationNs) / double(l.warmSteps) : kUndefined;
+         }},
     };
     std::string out = legend(report);
     for (const auto& each : charts) {
@@ -335,11 +340,12 @@ std::string layerCharts(const Report& report) {
         }
         for (std::size_t run = 0; run < report.runs.size(); ++run) {
             std::vector<double> values(std::size_t(deepest) + 1, kUndefined);
+            if (!report.runs[run].row.knows.has(each.needed)) continue;
             for (const LayerTotals& layer : report.runs[run].layers)
                 if (layer.layer >= 0) values[std::size_t(layer.layer)] = each.value(layer);
             chart.series.push_back({run, std::move(values)});
         }
-        out += draw(chart, report);
+        if (!chart.series.empty()) out += draw(chart, report);
     }
     return out;
 }

@@ -54,6 +54,7 @@ Table exposure(const std::vector<RunData>& runs, const std::vector<InsightReport
                 {}};
     addReasonColumns(table);
     for (std::size_t run = 0; run < runs.size(); ++run) {
+        if (!insights[run].exposure.known) continue;
         const ExposureReport& report = insights[run].exposure;
         const Basis basis = basisOf(runs[run].row.timing);
         for (const auto& [name, total] : {std::pair<const char*, const ExposureTotal&>{"all", report.all},
@@ -77,7 +78,9 @@ Table exposure(const std::vector<RunData>& runs, const std::vector<InsightReport
 Table exposedLayers(const std::vector<RunData>& runs, const std::vector<InsightReport>& insights) {
     Table table{"exposure_by_layer",
                 "Exposed transfer time by layer",
-                "Warm decode steps: those in which no sequence selects for the first time.",
+                coldSteps() == ColdSteps::Counted
+                    ? "All decode steps, cold ones too."
+                    : "Warm decode steps: those in which no sequence selects for the first time.",
                 {{"run", "Run", "", false},
                  {"layer", "Layer", "", false},
                  {"exposed_ns", "Exposed", "", false},

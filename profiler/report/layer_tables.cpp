@@ -13,7 +13,8 @@ double ratio(double part, double whole) { return whole > 0 ? part / whole : std:
 Table layers(const std::vector<RunData>& runs) {
     Table table{"layers",
                 "Layer by layer",
-                "Sums over the decode steps. Locality is the mean over steps, sequences and KV heads, without steps "
+                "Sums over all decode steps; time per step and hit rate without cold steps, as the key numbers. "
+                "Locality is the mean over steps, sequences and KV heads, without steps "
                 "that open a block. Dense layers select nothing.",
                 {{"run", "Run", "", false},
                  {"layer", "Layer", "", false},
@@ -35,11 +36,16 @@ Table layers(const std::vector<RunData>& runs) {
             table.rows.push_back(
                 {text(run.row.name), count(layer.layer), count(layer.steps),
                  whole(layer.durationNs, Quantity::Nanoseconds, Basis::Measured),
-                 nanoseconds(ratio(double(layer.durationNs), double(layer.steps))),
+                 nanoseconds(ratio(double(layer.warmDurationNs), double(layer.warmSteps))),
                  real(layer.localityMean, Quantity::Ratio), real(layer.localityMin, Quantity::Ratio),
-                 real(ratio(double(layer.hits), double(layer.hits + layer.misses)), Quantity::Share),
-                 count(layer.selected), count(layer.hits), count(layer.misses), whole(layer.h2dBytes, Quantity::Bytes),
-                 whole(layer.exposedNs, Quantity::Nanoseconds, basisOf(run.row.timing)), text(run.row.timing)});
+                 run.ifKnown(Known::Hits, real(ratio(double(layer.warmHits), double(layer.warmHits + layer.warmMisses)),
+                                               Quantity::Share)),
+                 run.ifKnown(Known::Selections, count(layer.selected)), run.ifKnown(Known::Hits, count(layer.hits)),
+                 run.ifKnown(Known::Hits, count(layer.misses)),
+                 run.ifKnown(Known::Bytes, whole(layer.h2dBytes, Quantity::Bytes)),
+                 run.ifKnown(Known::ExposedTimes,
+                             whole(layer.exposedNs, Quantity::Nanoseconds, basisOf(run.row.timing))),
+                 text(run.row.timing)});
     return table;
 }
 
@@ -81,6 +87,7 @@ Table transfers(const std::vector<RunData>& runs) {
     for (const RunData& run : runs)
         for (const TransferTotals& t : run.transfers) {
             const Basis basis = basisOf(run.row.timing);
+            if (!run.row.knows.has(Known::Bytes)) continue;
             table.rows.push_back(
                 {text(run.row.name), text(t.phase), text(t.direction == "h2d" ? "to device" : "to host"),
                  count(t.transfers), count(t.blocks), whole(t.bytes, Quantity::Bytes),

@@ -18,17 +18,8 @@ double ratio(double part, double whole) { return whole > 0 ? part / whole : kUnd
 
 template <class Value> std::vector<double> series(const RunData& run, Value&& value) {
     std::vector<double> out;
-    out.reserve(run.steps.size());
-    for (const StepRow& step : run.steps) out.push_back(double(value(step)));
+    for (const StepRow& step : run.countedSteps()) out.push_back(double(value(step)));
     return out;
-}
-
-std::int64_t partOf(const BreakdownStep& step, const std::string& component) {
-    for (std::size_t i = 0; i < kStageNames.size(); ++i)
-        if (component == kStageNames[i]) return step.stageNs[i];
-    for (std::size_t i = 0; i < kStepStageNames.size(); ++i)
-        if (component == kStepStageNames[i]) return step.stepStageNs[i];
-    return step.otherNs;
 }
 
 const StepRow* slowestOf(const RunData& run) {
@@ -45,52 +36,67 @@ Table keyNumbers(const std::vector<RunData>& runs) {
                     "The numbers asked for first. Times are wall time of the computer that ran it; link time says for "
                     "each run whether it was measured or modelled.");
     const auto timing = [](const RunData& run) { return basisOf(run.row.timing); };
-    const auto perStep = [](const RunData& run, double sum, Basis basis) {
-        return nanoseconds(ratio(sum, double(run.steps.size())), basis);
-    };
-    table.add("Decode speed, tokens per second", "all sequences, without the prefill", [](const RunData& r) {
-        return real(ratio(double(r.summary.decodedTokens) * 1e9, double(r.decodeSum(&StepRow::durationNs))),
-                    Quantity::PerSecond, Basis::Measured);
-    });
+    const bool coldCounts = coldSteps() == ColdSteps::Counted;
+    const char* rates = coldCounts ? "all decode steps" : "decode steps, cold ones left out";
+    table.add("Decode speed, tokens per second", fmt::format("all sequences, wall time of the steps; {}", rates),
+              [](const RunData& r) {
+                  return r.ifKnown(Known::StepTimes,
+                                   real(r.summary.tokensPerSecond, Quantity::PerSecond, Basis::Measured));
+              });
+    if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.summary.gapsMatter(); }))
+        table.add("Decode speed with the time between steps", "the same tokens; pauses and other work count too",
+                  [](const RunData& r) {
+                      return r.ifKnown(Known::StepTimes,
+                                       real(r.summary.tokensPerSecondWithGaps, Quantity::PerSecond, Basis::Measured));
+                  });
     table.add("Decode steps", "recorded", [](const RunData& r) { return count(r.summary.decodeSteps); });
+    table.add("Cold steps",
+              coldCounts ? "a sequence selects for the first time; counted in rates and means"
+                         : "a sequence selects for the first time; left out of rates and means, counted in totals",
+              [](const RunData& r) { return count(r.summary.coldSteps); });
     table.add("Tokens decoded", "all sequences", [](const RunData& r) { return count(r.summary.decodedTokens); });
     table.add("Prompt tokens", "all sequences", [](const RunData& r) { return count(r.summary.promptTokens); });
-    table.add("Prefill time", "", [](const RunData& r) { return nanoseconds(r.summary.prefillMs * 1e6); });
+    table.add("Prefill time", "",
+              [](const RunData& r) { return r.ifKnown(Known::StepTimes, nanoseconds(r.summary.prefillMs * 1e6)); });
     table.add("Decode time", "all decode steps", [](const RunData& r) {
-        return whole(r.decodeSum(&StepRow::durationNs), Quantity::Nanoseconds, Basis::Measured);
+        return r.ifKnown(Known::StepTimes,
+                         whole(r.decodeSum(&StepRow::durationNs), Quantity::Nanoseconds, Basis::Measured));
     });
-    table.add("Mean step", "decode steps",
-              [&](const RunData& r) { return perStep(r, double(r.decodeSum(&StepRow::durationNs)), Basis::Measured); });
+    table.add("Mean step", rates, [&](const RunData& r) {
+        return r.ifKnown(Known::StepTimes, nanoseconds(r.summary.stepMs * 1e6, Basis::Measured));
+    });
     table.add("Slowest step", "decode steps; the steps are listed further down", [](const RunData& r) {
         const StepRow* slowest = slowestOf(r);
-        return slowest ? whole(slowest->durationNs, Quantity::Nanoseconds, Basis::Measured)
-                       : nanoseconds(kUndefined, Basis::Measured);
+        return r.ifKnown(Known::StepTimes, slowest ? whole(slowest->durationNs, Quantity::Nanoseconds, Basis::Measured)
+                                                   : nanoseconds(kUndefined, Basis::Measured));
     });
     const char* perHead = "per step, layer, sequence and KV head; steps that open a block left out";
     table.add("Locality γ, mean", perHead,
               [](const RunData& r) { return real(r.summary.localityMean, Quantity::Ratio); });
     table.add("Locality γ, smallest", perHead,
               [](const RunData& r) { return real(r.summary.localityMin, Quantity::Ratio); });
-    table.add("Hit rate", "hits of selected blocks, decode steps", [](const RunData& r) {
-        const auto hits = double(r.decodeSum(&StepRow::hits));
-        return real(ratio(hits, hits + double(r.decodeSum(&StepRow::misses))), Quantity::Share);
+    table.add("Hit rate", fmt::format("hits of selected blocks; {}", rates),
+              [](const RunData& r) { return r.ifKnown(Known::Hits, real(r.summary.hitRate, Quantity::Share)); });
+    const auto total = [&](const char* name, const char* note, Known what, std::int64_t StepRow::*member,
+                           Quantity quantity, bool ofLink = false) {
+        table.add(name, note, [=](const RunData& r) {
+            return r.ifKnown(what, whole(r.decodeSum(member), quantity, ofLink ? timing(r) : Basis::Plain));
+        });
+    };
+    total("Hits", "blocks, all decode steps", Known::Hits, &StepRow::hits, Quantity::Count);
+    total("Misses", "blocks, all decode steps", Known::Hits, &StepRow::misses, Quantity::Count);
+    table.add("Misses of the first decode step", "blocks; its slots are still empty", [](const RunData& r) {
+        return r.ifKnown(Known::Hits, count(r.steps.empty() ? 0 : r.steps.front().misses));
     });
-    table.add("Hits", "blocks, decode steps", [](const RunData& r) { return count(r.decodeSum(&StepRow::hits)); });
-    table.add("Misses", "blocks, decode steps", [](const RunData& r) { return count(r.decodeSum(&StepRow::misses)); });
-    table.add("Misses of the first decode step", "blocks; its slots are still empty",
-              [](const RunData& r) { return count(r.steps.empty() ? 0 : r.steps.front().misses); });
-    table.add("To device", "decode steps",
-              [](const RunData& r) { return whole(r.decodeSum(&StepRow::h2dBytes), Quantity::Bytes); });
-    table.add("To host", "decode steps",
-              [](const RunData& r) { return whole(r.decodeSum(&StepRow::d2hBytes), Quantity::Bytes); });
-    table.add("Transfer time", "link busy, decode steps", [&](const RunData& r) {
-        return whole(r.decodeSum(&StepRow::transferNs), Quantity::Nanoseconds, timing(r));
+    total("To device", "all decode steps", Known::Bytes, &StepRow::h2dBytes, Quantity::Bytes);
+    total("To host", "all decode steps", Known::Bytes, &StepRow::d2hBytes, Quantity::Bytes);
+    total("Transfer time", "link busy, all decode steps", Known::TransferTimes, &StepRow::transferNs,
+          Quantity::Nanoseconds, true);
+    total("Exposed transfer time", "of that, on the critical path, all decode steps", Known::ExposedTimes,
+          &StepRow::exposedNs, Quantity::Nanoseconds, true);
+    table.add("Exposed per step", rates, [&](const RunData& r) {
+        return r.ifKnown(Known::ExposedTimes, nanoseconds(r.summary.exposedMsPerStep * 1e6, timing(r)));
     });
-    table.add("Exposed transfer time", "of that, on the critical path", [&](const RunData& r) {
-        return whole(r.decodeSum(&StepRow::exposedNs), Quantity::Nanoseconds, timing(r));
-    });
-    table.add("Exposed per step", "decode steps",
-              [&](const RunData& r) { return perStep(r, double(r.decodeSum(&StepRow::exposedNs)), timing(r)); });
     if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.lookahead.has_value(); })) {
         const auto ahead = [&](const char* name, const char* note, std::int64_t LookaheadTotals::*blocks) {
             table.add(name, note,
@@ -104,9 +110,10 @@ Table keyNumbers(const std::vector<RunData>& runs) {
         table.add(
             "Stale", "blocks a query wanted that a method lagging one step could not attend",
             [](const RunData& r) { return r.lookahead && r.lookahead->stale ? count(*r.lookahead->stale) : Cell{}; });
-        table.add("Hidden transfer time", "busy and not exposed, decode steps", [&](const RunData& r) {
-            return whole(r.decodeSum(&StepRow::transferNs) - r.decodeSum(&StepRow::exposedNs), Quantity::Nanoseconds,
-                         timing(r));
+        table.add("Hidden transfer time", "busy and not exposed, all decode steps", [&](const RunData& r) {
+            return r.ifKnown(Known::TransferTimes,
+                             whole(r.decodeSum(&StepRow::transferNs) - r.decodeSum(&StepRow::exposedNs),
+                                   Quantity::Nanoseconds, timing(r)));
         });
     }
     if (std::any_of(runs.begin(), runs.end(), [](const RunData& run) { return run.pcie.has_value(); })) {
@@ -132,10 +139,11 @@ Table intervals(const std::vector<RunData>& runs) {
     Table table{
         "intervals",
         "How sure the means are",
-        fmt::format("Means over decode steps with 95 % intervals from a block bootstrap that keeps neighbouring "
+        fmt::format("Means over decode steps, {}, with 95 % intervals from a block bootstrap that keeps neighbouring "
                     "steps together, because they resemble each other. They say how much the mean would move "
                     "with other steps of this run, not with another machine or prompt. Fewer than {} steps "
                     "give no interval.",
+                    coldSteps() == ColdSteps::Counted ? "cold ones too" : "cold ones left out",
                     StepIntervals::kFewestSteps),
         {{"run", "Run", "", false},
          {"quantity", "Quantity", "", false},
@@ -150,26 +158,28 @@ Table intervals(const std::vector<RunData>& runs) {
     for (const RunData& run : runs) {
         if (run.steps.empty()) continue;
         const StepIntervals sure(run);
-        const auto add = [&](const char* name, Interval interval, Quantity quantity, Basis basis) {
+        const auto add = [&](const char* name, Interval interval, Quantity quantity, Basis basis, Known needed) {
+            if (!run.row.knows.has(needed)) return;
             table.rows.push_back({text(run.row.name), text(name), real(interval.value, quantity, basis),
                                   real(interval.low, quantity, basis), real(interval.high, quantity, basis),
                                   text(std::string(unitOf(quantity))), text(std::string(nameOf(basis))),
-                                  count(std::int64_t(run.steps.size())),
+                                  count(run.summary.countedSteps),
                                   sure.possible() ? count(sure.blockLength()) : Cell{}});
         };
         const auto of = [&](auto&& value) { return series(run, value); };
         add("Step time", sure.mean(of([](const StepRow& s) { return s.durationNs; })), Quantity::Nanoseconds,
-            Basis::Measured);
-        add("Tokens per second", tokensPerSecond(run, sure), Quantity::PerSecond, Basis::Measured);
+            Basis::Measured, Known::StepTimes);
+        add("Tokens per second", tokensPerSecond(run, sure), Quantity::PerSecond, Basis::Measured, Known::StepTimes);
         add("Hit rate", sure.ratio(of([](const StepRow& s) { return s.hits; }), of([](const StepRow& s) {
                                        return s.hits + s.misses;
                                    })),
-            Quantity::Share, Basis::Plain);
-        add("Misses per step", sure.mean(of([](const StepRow& s) { return s.misses; })), Quantity::Count, Basis::Plain);
+            Quantity::Share, Basis::Plain, Known::Hits);
+        add("Misses per step", sure.mean(of([](const StepRow& s) { return s.misses; })), Quantity::Count, Basis::Plain,
+            Known::Hits);
         add("Bytes to device per step", sure.mean(of([](const StepRow& s) { return s.h2dBytes; })), Quantity::Bytes,
-            Basis::Plain);
+            Basis::Plain, Known::Bytes);
         add("Exposed transfer time per step", sure.mean(of([](const StepRow& s) { return s.exposedNs; })),
-            Quantity::Nanoseconds, basisOf(run.row.timing));
+            Quantity::Nanoseconds, basisOf(run.row.timing), Known::ExposedTimes);
     }
     return table;
 }
@@ -178,9 +188,9 @@ Table breakdown(const std::vector<RunData>& runs) {
     Table table{"breakdown",
                 "Where the time goes",
                 "Measured wall time by component. All components, the rest (other) included, add up to the wall time "
-                "of the phase; "
-                "modelled link time is not in it. The mean per step has a 95 % interval where the steps are enough "
-                "for one.",
+                "of the phase, every step counted; "
+                "modelled link time is not in it. The mean per step leaves cold steps out, as the key numbers do, and "
+                "has a 95 % interval where the steps are enough for one.",
                 {{"run", "Run", "", false},
                  {"phase", "Phase", "", false},
                  {"component", "Component", "", false},
@@ -199,7 +209,8 @@ Table breakdown(const std::vector<RunData>& runs) {
             Interval interval{kUndefined, kUndefined, kUndefined};
             if (part.phase == nameOf(Phase::Decode) && !run.stepParts.empty()) {
                 std::vector<double> values;
-                for (const BreakdownStep& step : run.stepParts) values.push_back(double(partOf(step, part.component)));
+                for (std::size_t i = 0; i < run.stepParts.size(); ++i)
+                    if (run.counts(i)) values.push_back(double(partOf(run.stepParts[i], part.component)));
                 interval = sure.mean(values);
             }
             table.rows.push_back({text(run.row.name), text(part.phase), text(part.component),
@@ -218,7 +229,7 @@ Table slowestSteps(const std::vector<RunData>& runs) {
                 {{"run", "Run", "", false},
                  {"step", "Step", "", false},
                  {"duration_ns", "Wall time", "", false},
-                 {"of_mean", "Of the mean", "wall time divided by the mean step's", false},
+                 {"of_mean", "Of the mean", "wall time divided by the mean step of the key numbers", false},
                  {"misses", "Misses", "blocks", false},
                  {"h2d_bytes", "To device", "", false},
                  {"exposed_ns", "Exposed", "transfer time on the critical path", false},
@@ -226,22 +237,25 @@ Table slowestSteps(const std::vector<RunData>& runs) {
                  {"remark", "Remark", "", false}},
                 {}};
     for (const RunData& run : runs) {
+        if (!run.row.knows.has(Known::StepTimes)) continue;
         std::vector<StepRow> order = run.steps;
         const std::size_t shown = std::min(kSlowest, order.size());
         std::partial_sort(order.begin(), order.begin() + std::ptrdiff_t(shown), order.end(),
                           [](const StepRow& a, const StepRow& b) {
                               return a.durationNs != b.durationNs ? a.durationNs > b.durationNs : a.step < b.step;
                           });
-        const double mean = ratio(double(run.decodeSum(&StepRow::durationNs)), double(run.steps.size()));
+        const double mean = run.summary.stepMs * 1e6;
         for (std::size_t i = 0; i < shown; ++i) {
             const StepRow& step = order[i];
             std::string remark = step.step == run.steps.front().step ? "first decode step" : "";
             if (step.opensBlock) remark += remark.empty() ? "opens a block" : ", opens a block";
             table.rows.push_back({text(run.row.name), count(step.step),
                                   whole(step.durationNs, Quantity::Nanoseconds, Basis::Measured),
-                                  real(ratio(double(step.durationNs), mean), Quantity::Ratio), count(step.misses),
-                                  whole(step.h2dBytes, Quantity::Bytes),
-                                  whole(step.exposedNs, Quantity::Nanoseconds, basisOf(run.row.timing)),
+                                  real(ratio(double(step.durationNs), mean), Quantity::Ratio),
+                                  run.ifKnown(Known::Hits, count(step.misses)),
+                                  run.ifKnown(Known::Bytes, whole(step.h2dBytes, Quantity::Bytes)),
+                                  run.ifKnown(Known::ExposedTimes,
+                                              whole(step.exposedNs, Quantity::Nanoseconds, basisOf(run.row.timing))),
                                   text(run.row.timing), text(remark)});
         }
     }

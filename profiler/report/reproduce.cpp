@@ -12,12 +12,6 @@
 namespace kvscope::reports {
 namespace {
 
-const MethodEntry* knownMethod(const std::string& name) {
-    const auto all = methods();
-    const auto found = std::find_if(all.begin(), all.end(), [&](const MethodEntry& m) { return m.name == name; });
-    return found == all.end() ? nullptr : &*found;
-}
-
 /// pcie5 and pcie4 by name, else the bandwidth.
 std::string linkWord(const RunRow& run) {
     const std::string name = run.link.substr(0, run.link.find(','));
@@ -67,10 +61,10 @@ Reproduction reproduce(const RunData& run) {
     };
     const auto flag = [&](const char* key) { return params.value(key, false); };
     out.push_back("run");
-    add("--model", row.model);
+    add("--model", modelName(row));
     if (row.model != kDefaultModel)
-        result.notes.push_back("The trace keeps the name of the model, not its folder: write the folder's path after "
-                               "--model.");
+        result.notes.push_back("A report names the model's folder without the way to it: write the whole path after "
+                               "--model. kvscope-cli info shows where the trace says that it lies.");
     add("--prompt-trace", // the file alone: a report does not tell where it was made
         fmt::format("{}:{}", run.file, row.runId));
     add("--method", row.method);

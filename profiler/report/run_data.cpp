@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <limits>
 #include <map>
+#include <set>
 
 namespace kvscope::reports {
 namespace {
@@ -20,7 +21,8 @@ constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 /// SQL's grouping would sort all of them. Sums of absurd numbers wrap.
 class LayerSums {
 public:
-    explicit LayerSums(const std::vector<StepRow>& steps) : steps_(steps) {}
+    /// cold: numbers of the decode steps that rates and means leave out.
+    LayerSums(const std::vector<StepRow>& steps, std::set<int> cold) : steps_(steps), cold_(std::move(cold)) {}
 
     void read(Connection& connection, int runId, const Progress& progress) {
         constexpr int kToldSteps = 1024; // between two words of how far it is
@@ -39,7 +41,7 @@ public:
             if (step->step > number) continue; // of a step that has no row
             for (int way = 0; way < 2; ++way)
                 addTransfer(transfers_[step->phase == Phase::Decode][way], rows, 5 + 3 * way);
-            if (step->phase == Phase::Decode) addLayer(rows);
+            if (step->phase == Phase::Decode) addLayer(rows, !cold_.contains(number));
         }
     }
     /// The locality of the layers' selections; those of steps that open a block are left out.
@@ -99,7 +101,7 @@ private:
         add(sums.bytes, row.int64(column + 1));
         add(sums.durationNs, row.int64(column + 2));
     }
-    void addLayer(const Statement& row) {
+    void addLayer(const Statement& row, bool counts) {
         const auto at = std::size_t(row.int64(0) & (trace::kMaxLayers - 1));
         if (layers_.size() <= at) layers_.resize(at + 1);
         LayerTotals& layer = layers_[at];
@@ -116,10 +118,19 @@ private:
             const std::int64_t ns = row.int64(11 + int(stage));
             add(layer.stageNs[stage], ns);
             add(layer.durationNs, ns);
+            if (!counts) continue;
+            add(layer.warmStageNs[stage], ns);
+            add(layer.warmDurationNs, ns);
         }
+        if (!counts) return;
+        ++layer.warmSteps;
+        add(layer.warmHits, row.int64(2));
+        add(layer.warmMisses, row.int64(3));
+        add(layer.warmExposedNs, row.int64(4));
     }
 
-    const std::vector<StepRow>& steps_;                      // all of the run
+    const std::vector<StepRow>& steps_; // all of the run
+    std::set<int> cold_;
     std::vector<LayerTotals> layers_;                        // [layer]
     std::array<std::array<TransferTotals, 2>, 2> transfers_; // [prefill, decode][to device, to host]
 };
@@ -142,6 +153,44 @@ std::int64_t RunData::decodeSum(std::int64_t StepRow::*member) const {
     std::uint64_t sum = 0; // absurd numbers of a damaged file wrap
     for (const StepRow& step : steps) sum += std::uint64_t(step.*member);
     return std::int64_t(sum);
+}
+
+Cell RunData::ifKnown(Known what, Cell cell) const {
+    return row.knows.has(what) ? std::move(cell) : notKnown(cell.quantity, cell.basis);
+}
+
+bool RunData::counts(std::size_t step) const {
+    return summary.countedSteps == std::int64_t(steps.size()) || kinds[step] != StepKind::Cold;
+}
+
+std::vector<StepRow> RunData::countedSteps() const {
+    std::vector<StepRow> counted;
+    for (std::size_t i = 0; i < steps.size(); ++i)
+        if (counts(i)) counted.push_back(steps[i]);
+    return counted;
+}
+
+std::string modelName(const RunRow& row) {
+    const bool isPath = row.model.starts_with('/') || row.model.starts_with('~');
+    if (!isPath) return row.model; // also "owner/name" of a hub
+    const std::string name = std::filesystem::path(row.model).lexically_normal().filename().string();
+    return name.empty() ? std::filesystem::path(row.model).parent_path().filename().string() : name;
+}
+
+std::int64_t partOf(const BreakdownStep& step, std::string_view component) {
+    for (std::size_t i = 0; i < kStageNames.size(); ++i)
+        if (component == kStageNames[i]) return step.stageNs[i];
+    for (std::size_t i = 0; i < kStepStageNames.size(); ++i)
+        if (component == kStepStageNames[i]) return step.stepStageNs[i];
+    return step.otherNs;
+}
+
+double RunData::componentMeanNs(std::string_view component) const {
+    double sum = 0;
+    std::int64_t counted = 0;
+    for (std::size_t i = 0; i < stepParts.size(); ++i)
+        if (counts(i)) sum += double(partOf(stepParts[i], component)), ++counted;
+    return counted > 0 ? sum / double(counted) : 0;
 }
 
 double RunData::meanContext() const {
@@ -167,11 +216,15 @@ RunData readRun(TraceReader& reader, const RunRow& row, const Progress& progress
         run.steps.push_back(step);
         run.stepParts.push_back(parts);
     });
+    run.kinds = kindsOf(run.steps);
     OpenTrace trace = openTrace(run.path);
     Statement program(*trace.connection, "SELECT program FROM runs WHERE run_id = ?");
     program.bindAll(row.runId);
     if (program.step() && !program.isNull(0)) run.program = std::string(program.text(0));
-    LayerSums layers(steps);
+    std::set<int> cold;
+    for (std::size_t i = 0; i < run.steps.size(); ++i)
+        if (!run.counts(i)) cold.insert(run.steps[i].step);
+    LayerSums layers(steps, std::move(cold));
     layers.read(*trace.connection, row.runId, show(0.4, 0.7));
     layers.readLocality(*trace.connection, row.runId, show(0.7, 1));
     run.layers = layers.layers();

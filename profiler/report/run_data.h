@@ -3,8 +3,10 @@
 
 #include "profiler/read/counters.h"
 #include "profiler/read/lookahead.h"
+#include "profiler/read/step_kind.h"
 #include "profiler/read/summary.h"
 #include "profiler/read/trace_reader.h"
+#include "profiler/report/table.h"
 
 #include <array>
 #include <cstdint>
@@ -19,6 +21,9 @@ struct LayerTotals {
     std::int64_t steps = 0, durationNs = 0;
     std::array<std::int64_t, kStageCount> stageNs{};
     std::int64_t selected = 0, hits = 0, misses = 0, h2dBlocks = 0, h2dBytes = 0, h2dNs = 0, exposedNs = 0;
+    // Of the steps that rates and means count.
+    std::int64_t warmSteps = 0, warmDurationNs = 0, warmHits = 0, warmMisses = 0, warmExposedNs = 0;
+    std::array<std::int64_t, kStageCount> warmStageNs{};
     double localityMean = 0, localityMin = 0; // NaN: none; steps that open a block left out
     std::int64_t localityCount = 0;
 };
@@ -35,6 +40,7 @@ struct RunData {
     RunSummary summary;
     std::string program;                  // name and version of the writer
     std::vector<StepRow> steps;           // decode steps
+    std::vector<StepKind> kinds;          // of them
     std::vector<BreakdownStep> stepParts; // the same steps
     std::vector<LayerTotals> layers;
     std::vector<TransferTotals> transfers;
@@ -45,9 +51,23 @@ struct RunData {
     std::optional<LookaheadTotals> lookahead; // where blocks were asked for ahead
 
     std::int64_t decodeSum(std::int64_t StepRow::*member) const;
+    /// The cell where the run knows its number, else one that says "not known".
+    Cell ifKnown(Known what, Cell cell) const;
+    /// Whether rates and means count a decode step, as coldSteps() says.
+    bool counts(std::size_t step) const;
+    std::vector<StepRow> countedSteps() const;
+    /// Mean time of a component (or "other") in the counted steps; 0 without any.
+    double componentMeanNs(std::string_view component) const;
     /// Mean tokens in a sequence's KV cache over the decode steps.
     double meanContext() const;
 };
+
+/// The model's name; of a path that another engine recorded its last part, because a report does not tell where things
+/// lie.
+std::string modelName(const RunRow& row);
+
+/// Time of a component in a step: a stage by its name, anything else is the rest.
+std::int64_t partOf(const BreakdownStep& step, std::string_view component);
 
 /// One run. @throws Error
 RunData readRun(TraceReader& reader, const RunRow& row, const Progress& progress = {});

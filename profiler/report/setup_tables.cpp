@@ -25,7 +25,7 @@ Table configuration(const std::vector<RunData>& runs) {
         runs, "configuration", "Configuration",
         "Everything that was chosen: the model's shape, the method with every parameter after defaults were "
         "resolved, and the memory it had.");
-    table.add("Model", "", [](const RunData& r) { return text(r.row.model); });
+    table.add("Model", "", [](const RunData& r) { return text(modelName(r.row)); });
     table.add("Layers", "", [](const RunData& r) { return count(r.row.layers); });
     table.add("Query heads", "per layer", [](const RunData& r) { return count(r.row.queryHeads); });
     table.add("KV heads", "per layer", [](const RunData& r) { return count(r.row.kvHeads); });
@@ -58,6 +58,7 @@ Table configuration(const std::vector<RunData>& runs) {
         return r.row.budgetBlocks == 0 ? text("all blocks") : count(r.row.budgetBlocks);
     });
     table.add("Device slots", "blocks per sequence, layer and KV head", [](const RunData& r) {
+        if (!r.row.knows.has(Known::Hits) && r.row.deviceSlots == 0) return notKnown(Quantity::Count);
         return r.row.deviceSlots == 0 ? text("everything resident") : count(r.row.deviceSlots);
     });
     return table.take();
@@ -73,6 +74,9 @@ Table environment(const std::vector<RunData>& runs) {
     table.add("Link", "", [](const RunData& r) { return text(r.row.link); });
     table.add("Link times are", "", [](const RunData& r) { return text(r.row.timing); });
     table.add("Recorded", "level", [](const RunData& r) { return text(r.row.level); });
+    if (std::any_of(runs.begin(), runs.end(), [](const RunData& r) { return r.row.knows != Knowledge::everything(); }))
+        table.add("Not known", "the recording engine did not see it",
+                  [](const RunData& r) { return text(r.row.knows.list(true)); });
     table.add("Started", "UTC", [](const RunData& r) { return text(r.row.createdUtc); });
     table.add("Trace", "file", [](const RunData& r) { return text(r.file); });
     table.add("Run", "in the file", [](const RunData& r) { return count(r.row.runId); });

@@ -15,9 +15,10 @@ double sumOf(const std::vector<double>& series) { return std::accumulate(series.
 } // namespace
 
 StepIntervals::StepIntervals(const RunData& run) {
-    if (run.steps.size() < kFewestSteps) return;
+    const std::vector<StepRow> steps = run.countedSteps();
+    if (steps.size() < kFewestSteps) return;
     std::vector<double> durations;
-    for (const StepRow& step : run.steps) durations.push_back(double(step.durationNs));
+    for (const StepRow& step : steps) durations.push_back(double(step.durationNs));
     blockLength_ = bootstrapBlockLength(durations);
     bootstrap_.emplace(durations.size(), blockLength_, kConfidence, kSeed);
 }
@@ -40,7 +41,7 @@ Interval StepIntervals::ratio(const std::vector<double>& above, const std::vecto
 
 Interval tokensPerSecond(const RunData& run, const StepIntervals& intervals) {
     std::vector<double> tokens, durations;
-    for (const StepRow& step : run.steps) {
+    for (const StepRow& step : run.countedSteps()) {
         tokens.push_back(step.tokens);
         durations.push_back(double(step.durationNs));
     }

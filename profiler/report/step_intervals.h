@@ -19,7 +19,7 @@ public:
     bool possible() const { return bootstrap_.has_value(); }
     /// Steps drawn at a time, from how much step times resemble their neighbours; 0 if not possible().
     int blockLength() const { return blockLength_; }
-    /// series: one value a decode step. The ends are NaN if not possible().
+    /// series: one value a counted decode step. The ends are NaN if not possible().
     Interval mean(const std::vector<double>& series) const;
     /// factor * sum(above) / sum(below). No interval where `below` is 0 in some step; all NaN where it is in all.
     Interval ratio(const std::vector<double>& above, const std::vector<double>& below, double factor = 1) const;
@@ -29,7 +29,7 @@ private:
     int blockLength_ = 0;
 };
 
-/// Tokens per second of the decode steps.
+/// Tokens per second of the counted decode steps.
 Interval tokensPerSecond(const RunData& run, const StepIntervals& intervals);
 
 } // namespace kvscope::reports

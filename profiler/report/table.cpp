@@ -70,13 +70,14 @@ double Cell::number() const {
     return std::numeric_limits<double>::quiet_NaN();
 }
 
-Cell text(std::string value) { return {std::move(value), Quantity::Text, Basis::Plain}; }
-Cell count(std::int64_t value) { return {value, Quantity::Count, Basis::Plain}; }
-Cell whole(std::int64_t value, Quantity quantity, Basis basis) { return {value, quantity, basis}; }
+Cell text(std::string value) { return {std::move(value), Quantity::Text, Basis::Plain, false}; }
+Cell count(std::int64_t value) { return {value, Quantity::Count, Basis::Plain, false}; }
+Cell whole(std::int64_t value, Quantity quantity, Basis basis) { return {value, quantity, basis, false}; }
+Cell notKnown(Quantity quantity, Basis basis) { return {{}, quantity, basis, true}; }
 Cell nanoseconds(double value, Basis basis) { return real(value, Quantity::Nanoseconds, basis); }
 Cell real(double value, Quantity quantity, Basis basis) {
-    if (!std::isfinite(value)) return {{}, quantity, basis};
-    return {value, quantity, basis};
+    if (!std::isfinite(value)) return {{}, quantity, basis, false};
+    return {value, quantity, basis, false};
 }
 
 std::string display(double value, Quantity quantity) {
@@ -104,6 +105,7 @@ std::string display(double value, Quantity quantity) {
 
 std::string display(const Cell& cell) {
     if (const auto* words = std::get_if<std::string>(&cell.value)) return words->empty() ? "–" : *words;
+    if (cell.notKnown) return "not known";
     return display(cell.number(), cell.quantity);
 }
 

@@ -26,6 +26,7 @@ struct Cell {
     std::variant<std::monostate, std::int64_t, double, std::string> value; // monostate: undefined
     Quantity quantity = Quantity::Text;
     Basis basis = Basis::Plain;
+    bool notKnown = false; // no value because the run does not know it
     bool isNumber() const { return value.index() == 1 || value.index() == 2; }
     double number() const; // NaN unless it is one
 };
@@ -36,6 +37,8 @@ Cell count(std::int64_t value);
 Cell real(double value, Quantity quantity, Basis basis = Basis::Plain);
 Cell nanoseconds(double value, Basis basis = Basis::Measured);
 Cell whole(std::int64_t value, Quantity quantity, Basis basis = Basis::Plain);
+/// A number that the run does not know: "not known" for people, empty for programs.
+Cell notKnown(Quantity quantity, Basis basis = Basis::Plain);
 
 /// As people read it: "4.56 ms", "97.3 %", "1,234"; "–" when undefined.
 std::string display(const Cell& cell);

@@ -49,8 +49,8 @@ RunSample sampleOf(std::uint64_t seed, int steps, double factor = 1, const Noise
         if (uniform(random) < noise.spikes) ns *= 1 + 2 * uniform(random);
         StepSample& row = sample.steps.emplace_back();
         row.step = step;
-        row.opensBlock = step % 64 == 0;
-        row.durationNs = std::int64_t(ns) * (step == 1 ? 5 : 1) * (row.opensBlock ? 2 : 1);
+        row.mark = {.step = step, .opensBlock = step % 64 == 0};
+        row.durationNs = std::int64_t(ns) * (step == 1 ? 5 : 1) * (row.mark.opensBlock ? 2 : 1);
         row.componentNs[std::size_t(Stage::Ffn)] = row.durationNs / 4;
         row.componentNs.back() = row.durationNs - row.durationNs / 4;
     }
@@ -247,10 +247,10 @@ TEST(Compare, ColdAndOpeningStepsAreLeftOutAndCounted) {
     // Five times slower opening steps change nothing that was compared.
     RunSample slower = b;
     for (StepSample& step : slower.steps)
-        if (step.opensBlock) step.durationNs *= 5;
+        if (step.mark.opensBlock) step.durationNs *= 5;
     EXPECT_EQ(compareOne(a, slower).meanRatio.value, c.meanRatio.value);
     // Unless there would be nothing left.
-    for (StepSample& step : a.steps) step.opensBlock = true;
+    for (StepSample& step : a.steps) step.mark.opensBlock = true;
     const Comparison all = compareOne(a, b);
     EXPECT_TRUE(all.openingKept);
     EXPECT_EQ(all.steps, 198);
@@ -358,7 +358,7 @@ TEST(Compare, SamplesAreWhatTheTraceHolds) {
         const StepSample& s = sample.steps[i];
         EXPECT_EQ(s.step, step.step);
         EXPECT_EQ(s.durationNs, step.durationNs);
-        EXPECT_EQ(s.opensBlock, step.opensBlock);
+        EXPECT_EQ(s.mark.opensBlock, step.opensBlock);
         EXPECT_EQ(std::accumulate(s.componentNs.begin(), s.componentNs.end(), std::int64_t(0)), step.durationNs);
         std::int64_t ffn = 0, exposed = 0;
         for (const LayerRecord& layer : step.layers) {
@@ -424,7 +424,7 @@ TEST(Compare, AGlanceHasTheEvenStepsOfTheWholeSample) {
         EXPECT_EQ((step.step - 1) % 5, 0);
         EXPECT_EQ(step.durationNs, same.durationNs);
         EXPECT_EQ(step.exposedNs, same.exposedNs);
-        EXPECT_EQ(step.opensBlock, same.opensBlock);
+        EXPECT_EQ(step.mark.opensBlock, same.mark.opensBlock);
         EXPECT_EQ(step.componentNs, same.componentNs);
     }
     EXPECT_EQ(glance.promptStart, whole.promptStart);

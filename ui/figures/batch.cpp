@@ -22,7 +22,7 @@ FigureData make(const FigureSources& sources) {
     for (const reports::RunData& run : sources.runs) {
         if (run.steps.empty()) continue;
         const std::string name = groupName(run, sources);
-        loads.add(name, batchOf(run), double(run.decodeSum(&StepRow::misses)) / double(run.steps.size()));
+        loads.add(name, batchOf(run), run.summary.missesPerStep);
         speeds.add(name, batchOf(run), tokensPerSecond(run), "measured");
     }
     FigureData data;
@@ -36,9 +36,9 @@ FigureData make(const FigureSources& sources) {
         panel.xLog = true;
         panel.xTicks = distinct(sources, batchOf);
     }
-    data.note =
-        "Means over decode steps; blocks of all layers and KV heads. Throughput is measured wall time; the time "
-        "of a modelled link is not in it.";
+    data.note = "Means over decode steps without cold ones; blocks of all layers and KV heads. Throughput is measured "
+                "wall time; the time "
+                "of a modelled link is not in it.";
     return data;
 }
 

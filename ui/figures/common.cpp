@@ -30,15 +30,9 @@ std::vector<double> distinct(const FigureSources& sources, const std::function<d
     return {values.begin(), values.end()};
 }
 
-double tokensPerSecond(const RunData& run) {
-    const auto ns = double(run.decodeSum(&StepRow::durationNs));
-    return ns > 0 ? double(run.summary.decodedTokens) * 1e9 / ns : std::numeric_limits<double>::quiet_NaN();
-}
+double tokensPerSecond(const RunData& run) { return run.summary.tokensPerSecond; }
 
-double hitRate(const RunData& run) {
-    const auto hits = double(run.decodeSum(&StepRow::hits)), all = hits + double(run.decodeSum(&StepRow::misses));
-    return all > 0 ? hits / all : std::numeric_limits<double>::quiet_NaN();
-}
+double hitRate(const RunData& run) { return run.summary.hitRate; }
 
 std::string theRuns(const FigureSources& sources) {
     if (sources.runs.empty()) return "there are no traces here";

@@ -18,22 +18,20 @@ struct LayerMean {
 
 bool selects(const reports::LayerTotals& layer) { return layer.selected > 0; }
 
-/// The mean layer of a decode step: of those that select, or of all if none does.
+/// The mean layer of a decode step that means count: of those that select, or of all if none does.
 LayerMean meanLayer(const reports::RunData& run) {
     const bool any = std::any_of(run.layers.begin(), run.layers.end(), selects);
     LayerMean mean;
     double times = 0;
     for (const reports::LayerTotals& layer : run.layers) {
         if (any && !selects(layer)) continue;
-        times += double(layer.steps);
-        mean.exposedNs += double(layer.exposedNs);
-        for (std::size_t i = 0; i < mean.stageNs.size(); ++i) mean.stageNs[i] += double(layer.stageNs[i]);
+        times += double(layer.warmSteps);
+        mean.exposedNs += double(layer.warmExposedNs);
+        for (std::size_t i = 0; i < mean.stageNs.size(); ++i) mean.stageNs[i] += double(layer.warmStageNs[i]);
     }
     for (double& ns : mean.stageNs) ns /= times;
     mean.exposedNs = run.row.timing == "modelled" ? mean.exposedNs / times : 0; // a measured one is in offloading
-    double other = 0;
-    for (const BreakdownStep& step : run.stepParts) other += double(step.otherNs);
-    mean.otherNs = other / double(run.steps.size()) / double(run.layers.size());
+    mean.otherNs = run.componentMeanNs(kOtherName) / double(run.layers.size());
     return mean;
 }
 

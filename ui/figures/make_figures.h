@@ -15,9 +15,9 @@ extern const FigureEntry kLocalityFigure, kThroughputHitRateFigure, kTransferBan
 std::string groupName(const reports::RunData& run, const FigureSources& sources);
 /// Different values among the runs, ascending.
 std::vector<double> distinct(const FigureSources& sources, const std::function<double(const reports::RunData&)>& value);
-/// Tokens per second of the decode steps, as measured.
+/// Tokens per second of the decode steps that rates count, as measured.
 double tokensPerSecond(const reports::RunData& run);
-/// hits / (hits + misses) of the decode steps; NaN without selections.
+/// hits / (hits + misses) of those steps; NaN without selections.
 double hitRate(const reports::RunData& run);
 /// "no run of these traces", "the one run", "these 3 runs": subject of a refusal.
 std::string theRuns(const FigureSources& sources);

@@ -45,11 +45,13 @@ FigureData make(const FigureSources& sources) {
         series.basis = "predicted";
         series.hollow = true;
         series.x.push_back(100 * hitRate(*run));
-        series.y.push_back(double(run->summary.decodedTokens) * 1e9 /
-                           double(run->decodeSum(&StepRow::durationNs) + run->decodeSum(&StepRow::exposedNs)));
+        const RunSummary& s = run->summary;
+        series.y.push_back(s.tokensPerSecond * s.stepMs / (s.stepMs + s.exposedMsPerStep));
         modelled = true;
     }
-    data.note = "Decode steps. Bars are 95 % intervals of a block bootstrap over steps.";
+    data.note = std::string("Decode steps, ") +
+                (coldSteps() == ColdSteps::Counted ? "cold ones too" : "cold ones left out") +
+                ". Bars are 95 % intervals of a block bootstrap over steps.";
     if (modelled)
         data.note += " Open marks are predicted: the measured step time plus the exposed time of the modelled link.";
     return data;

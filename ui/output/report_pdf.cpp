@@ -162,31 +162,25 @@ void table(Pages& pages, const Report& report, const char* id, bool heading = tr
 
 /// A bar per run, all to one scale, cut into components; what a modelled link would add is outlined beside it.
 void breakdownBars(Pages& pages, const Report& report) {
-    const auto perStep = [](const RunData& run, std::int64_t sum) {
-        return run.steps.empty() ? 0.0 : double(sum) / double(run.steps.size());
-    };
+    const auto known = [](double ms) { return std::isfinite(ms) ? ms * 1e6 : 0.0; };
     const auto modelled = [&](const RunData& run) {
-        return run.row.timing == "modelled" ? perStep(run, run.decodeSum(&StepRow::exposedNs)) : 0.0;
+        return run.row.timing == "modelled" ? known(run.summary.exposedMsPerStep) : 0.0;
     };
     double longest = 0;
-    for (const RunData& run : report.runs)
-        longest = std::max(longest, perStep(run, run.decodeSum(&StepRow::durationNs)) + modelled(run));
+    for (const RunData& run : report.runs) longest = std::max(longest, known(run.summary.stepMs) + modelled(run));
     for (const RunData& run : report.runs) {
         pages.need(70);
         pages.paragraph(QStringLiteral("%1 · mean decode step %2")
                             .arg(words(run.row.name),
-                                 run.steps.empty()
-                                     ? QStringLiteral("–")
-                                     : words(reports::display(perStep(run, run.decodeSum(&StepRow::durationNs)),
-                                                              reports::Quantity::Nanoseconds))),
+                                 words(reports::display(run.summary.stepMs * 1e6, reports::Quantity::Nanoseconds))),
                         9, kInk, true);
-        if (run.steps.empty()) continue;
+        if (!(run.summary.stepMs > 0)) continue;
         double x = kMargin;
         std::vector<const ComponentShare*> parts;
         for (const ComponentShare& part : run.summary.components)
             if (part.phase == nameOf(Phase::Decode) && part.totalNs > 0) parts.push_back(&part);
         for (const ComponentShare* part : parts) {
-            const double width = kWidth * perStep(run, part->totalNs) / longest;
+            const double width = kWidth * run.componentMeanNs(part->component) / longest;
             pages.painter().fillRect(QRectF(x, pages.y(), width, 14), componentColour(part->component));
             x += width;
         }
@@ -202,7 +196,9 @@ void breakdownBars(Pages& pages, const Report& report) {
             pages.painter().fillRect(QRectF(left, pages.y() + 2, 6.5, 6.5), componentColour(parts[part]->component));
             pages.textAt(
                 left + 10, pages.y(), kWidth / kColumns - 12,
-                words(parts[part]->component + "  " + reports::display(parts[part]->share, reports::Quantity::Share)),
+                words(parts[part]->component + "  " +
+                      reports::display(run.componentMeanNs(parts[part]->component) / (run.summary.stepMs * 1e6),
+                                       reports::Quantity::Share)),
                 8, kInk);
             if (part % kColumns == kColumns - 1 || part + 1 == parts.size()) pages.skip(12.5);
         }

@@ -340,10 +340,9 @@ struct SessionController::Impl {
 
     void postLive(const DecodeSession& session, LiveText& text) {
         const SessionSummary& summary = session.summary();
-        const std::int64_t wanted = summary.hits + summary.misses;
         const double nan = std::numeric_limits<double>::quiet_NaN();
         const double rate = summary.decodeNs > 0 ? summary.tokensPerSecond() : nan;
-        const double hitRate = wanted > 0 ? double(summary.hits) / double(wanted) : nan;
+        const double hitRate = summary.hitRate();
         const double locality = summary.localityMean;
         std::vector<std::pair<int, QString>> pieces;
         for (std::size_t sequence = 0; sequence < text.sequences(); ++sequence)

@@ -198,12 +198,12 @@ protected:
         if (!report_) return healthNote();
         const ExposureReport& exposure = report_->exposure;
         QString bars;
-        if (exposure.warm.time.transferNs > 0 && !exposure.byLayer)
+        if (exposure.counted().time.transferNs > 0 && !exposure.byLayer)
             bars =
                 stopped_ ? tr("The link time of each layer was not read.") : tr("The link time of each layer follows.");
-        else if (exposure.warm.time.transferNs > 0)
+        else if (exposure.counted().time.transferNs > 0)
             bars = tr("Link time per layer, %1, summed over %2 decode steps%3.")
-                       .arg(exposure.measured ? tr("measured") : tr("modelled"), formatCount(exposure.warm.steps),
+                       .arg(exposure.measured ? tr("measured") : tr("modelled"), formatCount(exposure.counted().steps),
                             exposure.cold.steps > 0 ? tr("; cold steps are left out") : QString());
         const bool growing = run() && isGrowing(*run());
         const QString partly = report_->judged == report_->rules
@@ -270,7 +270,7 @@ private:
     /// Whether a bar has this part.
     bool shown(int part) const {
         if (!report_ || !report_->exposure.byLayer) return false;
-        const TransferTime& time = report_->exposure.warm.time;
+        const TransferTime& time = report_->exposure.counted().time;
         return part == kHidden ? time.hiddenNs() > 0 : time.becauseNs[std::size_t(part)] > 0;
     }
     const RunRow* runRow() const { return run() ? &run()->row : nullptr; }

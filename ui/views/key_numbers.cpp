@@ -12,7 +12,6 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 QString tr(const char* text) { return QCoreApplication::translate("CompareView", text); }
-double ratio(double above, double below) { return below > 0 ? above / below : kNan; }
 
 } // namespace
 
@@ -56,7 +55,6 @@ int KeyNumber::verdict() const {
 
 std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
     const auto each = [&](auto&& value) { return std::pair<double, double>{value(a), value(b)}; };
-    const auto perStep = [](double sum, const RunSummary& s) { return ratio(sum, double(s.decodeSteps)); };
     std::vector<KeyNumber> numbers;
     const auto add = [&](const QString& title, const QString& help, Unit unit, const QString& unitName, int better,
                          std::pair<double, double> values, bool varies = false) {
@@ -65,13 +63,22 @@ std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
     const auto word = [](const RunSummary& s) { return s.timing == "measured" ? tr("measured") : tr("modelled"); };
     const QString timing = a.timing == b.timing ? word(a) : tr("A %1, B %2").arg(word(a), word(b));
     using S = RunSummary;
+    // What the rates count stands beside each of them.
+    const QString counted =
+        a.ratesCount() == b.ratesCount()
+            ? QString::fromStdString(a.ratesCount())
+            : tr("A: %1, B: %2").arg(QString::fromStdString(a.ratesCount()), QString::fromStdString(b.ratesCount()));
     add(tr("Tokens per second, whole run"),
-        tr("Tokens fed by all decode steps, all sequences, per second of measured decode wall time"), Unit::Count,
-        tr("tokens/s"), 1, each([](const S& s) { return s.decodedTokens > 0 ? s.tokensPerSecond : kNan; }), true);
-    add(tr("Step time, mean of all steps"),
-        tr("Mean measured wall time of all decode steps, the first and those that open a block included"),
-        Unit::Nanoseconds, QStringLiteral("ns"), -1, each([&](const S& s) { return perStep(s.decodeMs * 1e6, s); }),
-        true);
+        tr("Tokens fed by the decode steps, all sequences, per second of their measured wall time; %1").arg(counted),
+        Unit::Count, tr("tokens/s"), 1, each([](const S& s) { return s.tokensPerSecond; }), true);
+    if (a.gapsMatter() || b.gapsMatter())
+        add(tr("Tokens per second with the time between steps"),
+            tr("The same tokens per second from the first decode step's start to the last one's end: pauses and other "
+               "work between steps count too"),
+            Unit::Count, tr("tokens/s"), 1, each([](const S& s) { return s.tokensPerSecondWithGaps; }), true);
+    add(tr("Step time, mean of the whole run"),
+        tr("Mean measured wall time of the decode steps, those that open a block included; %1").arg(counted),
+        Unit::Nanoseconds, QStringLiteral("ns"), -1, each([](const S& s) { return s.stepMs * 1e6; }), true);
     add(tr("Locality, mean"),
         tr("Mean over steps, layers, sequences and KV heads of the share of blocks kept from the step before; without "
            "the "
@@ -81,14 +88,15 @@ std::vector<KeyNumber> keyNumbers(const RunSummary& a, const RunSummary& b) {
     add(tr("Locality, lowest"), tr("The smallest of those values: one step, layer, sequence and KV head"),
         Unit::Fraction, QStringLiteral("fraction"), 1,
         each([](const S& s) { return s.localityCount > 0 ? s.localityMin : kNan; }));
-    add(tr("Hit rate"), tr("Selected blocks that were resident when selected, of all selected blocks"), Unit::Percent,
-        QStringLiteral("%"), 1, each([](const S& s) { return 100 * s.hitRate; }));
-    add(tr("Misses per step"), tr("Blocks fetched per decode step, all layers and heads"), Unit::Count, tr("blocks"),
-        -1, each([&](const S& s) { return perStep(double(s.misses), s); }));
-    add(tr("Host to device per step"), tr("Bytes fetched per decode step"), Unit::Bytes, QStringLiteral("bytes"), -1,
-        each([&](const S& s) { return perStep(double(s.h2dBytes), s); }));
-    add(tr("Exposed time per step (%1)").arg(timing), tr("Link time that a decode step has to wait for"),
-        Unit::Nanoseconds, QStringLiteral("ns"), -1, each([&](const S& s) { return perStep(s.exposedMs * 1e6, s); }),
+    add(tr("Hit rate"), tr("Selected blocks that were resident when selected, of all selected blocks; %1").arg(counted),
+        Unit::Percent, QStringLiteral("%"), 1, each([](const S& s) { return 100 * s.hitRate; }));
+    add(tr("Misses per step"), tr("Blocks fetched per decode step, all layers and heads; %1").arg(counted), Unit::Count,
+        tr("blocks"), -1, each([](const S& s) { return s.missesPerStep; }));
+    add(tr("Host to device per step"), tr("Bytes fetched per decode step; %1").arg(counted), Unit::Bytes,
+        QStringLiteral("bytes"), -1, each([](const S& s) { return s.h2dBytesPerStep; }));
+    add(tr("Exposed time per step (%1)").arg(timing),
+        tr("Link time that a decode step has to wait for; %1").arg(counted), Unit::Nanoseconds, QStringLiteral("ns"),
+        -1, each([](const S& s) { return s.exposedMsPerStep * 1e6; }),
         a.timing == "measured" || b.timing == "measured");
     add(tr("Decode steps"), tr("Decode steps in the trace"), Unit::Count, tr("steps"), 0,
         each([](const S& s) { return double(s.decodeSteps); }));

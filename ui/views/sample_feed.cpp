@@ -22,6 +22,7 @@ void SampleFeed::ask(const std::vector<RunKey>& runs, Done done,
     done_ = std::move(done), failed_ = std::move(failed), progress_ = std::move(progress);
     next_ = 0;
     asking_ = paused_ = false;
+    if (std::exchange(counted_, coldSteps()) != coldSteps()) kept_.clear();
     std::erase_if(kept_, [&](const Kept& kept) {
         const OpenRun* open = workspace_.find(kept.key);
         const bool replaced = open && kept.sample && open->row.createdUtc != kept.sample->run.createdUtc;

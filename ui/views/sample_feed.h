@@ -53,6 +53,7 @@ private:
     std::size_t next_ = 0;
     unsigned epoch_ = 0;
     bool asking_ = false, paused_ = false;
+    ColdSteps counted_ = ColdSteps::LeftOut; // as in the summaries that are kept
     std::vector<Sample> glances_;
     Done done_;
     std::function<void(std::size_t, const QString&)> failed_;

@@ -2,6 +2,7 @@
 
 #include "core/model/model.h"
 #include "profiler/import/import.h"
+#include "profiler/read/step_kind.h"
 #include "profiler/read/trace_head.h"
 #include "ui/cursor_history.h"
 #include "ui/cursor_link.h"
@@ -92,7 +93,10 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
       workspace_(std::make_unique<Workspace>()), controller_(std::make_unique<SessionController>(*workspace_, this)),
       reportProgram_(QCoreApplication::applicationFilePath()) {
     // Before anything is made: what is made under the system's font would keep its size, beside what is made later.
-    if (isTheOnly(*this)) Theme::apply(*qApp, Theme::byId(saved_.theme));
+    if (isTheOnly(*this)) {
+        Theme::apply(*qApp, Theme::byId(saved_.theme));
+        setColdSteps(saved_.countCold ? ColdSteps::Counted : ColdSteps::LeftOut); // one switch for all windows
+    }
     setWindowTitle(QStringLiteral("KVScope"));
     setAcceptDrops(true);
     setDockNestingEnabled(true);
@@ -324,7 +328,8 @@ void MainWindow::connectSession() {
         controller_->loadModel(name);
     });
     connect(form_, &SessionForm::problemChanged, this, &MainWindow::updateActions);
-    connect(form_, &SessionForm::runRequested, this, [this](const SessionRequest& request) {
+    connect(form_, &SessionForm::runRequested, this, [this](SessionRequest request) {
+        request.options.recordModelPath = saved_.modelPath;
         sessionActive_ = true;
         showMessage({});
         statistics_->show();

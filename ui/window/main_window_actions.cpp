@@ -1,4 +1,5 @@
 // Menus, tool bar and shortcuts of the main window.
+#include "profiler/read/step_kind.h"
 #include "ui/cursor_history.h"
 #include "ui/cursor_link.h"
 #include "ui/figures/figure_dialog.h"
@@ -115,6 +116,12 @@ void MainWindow::makeSessionActions() {
             [this] { controller_->stepOnce(); });
     connect(addNamed("stop", tr("Stop"), keys({"Shift+F5"}), tr("Stop the session")), &QAction::triggered, this,
             [this] { controller_->stop(); });
+    QAction* path = addNamed("modelPath", tr("Keep the Model's Path in Traces"), {},
+                             tr("A trace says where its model lies, so that it can be run again and checked without "
+                                "asking. Reports and exports never show more than its name"));
+    path->setCheckable(true);
+    path->setChecked(saved_.modelPath);
+    connect(path, &QAction::toggled, this, [this](bool on) { saved_.modelPath = on; });
     connect(addNamed("calibrate", tr("Calibrate Model…"), keys({"Ctrl+Alt+L"}),
                      tr("Learn what SparDA, Locret, Double Sparsity and AsyncTLS must know about the model")),
             &QAction::triggered, this, [this] {
@@ -224,6 +231,16 @@ void MainWindow::makeViewActions() {
             &QAction::triggered, this,
             [this] { setTheme(theme_ == QLatin1String("dark") ? QStringLiteral("light") : QStringLiteral("dark")); });
     action("theme")->setCheckable(true);
+    QAction* cold = addNamed("countCold", tr("Count Cold Steps"), {},
+                             tr("Let rates, shares and means count the steps in which a sequence selects for the first "
+                                "time; totals always do"));
+    cold->setCheckable(true);
+    cold->setChecked(coldSteps() == ColdSteps::Counted);
+    connect(cold, &QAction::toggled, this, [this](bool on) {
+        saved_.countCold = on;
+        setColdSteps(on ? ColdSteps::Counted : ColdSteps::LeftOut);
+        emit workspace_->currentChanged(); // every view reads its numbers again
+    });
     connect(addNamed("viewsOnly", tr("Only the Views"), keys({"F11"}),
                      tr("Put the panels and the filter away, and bring them back")),
             &QAction::triggered, this, [this] { setViewsOnly(!viewsOnly_); });
@@ -325,6 +342,7 @@ void MainWindow::makeMenus() {
     view->addAction(action("filter"));
     view->addAction(filter_->toggleViewAction());
     view->addSeparator();
+    view->addAction(action("countCold"));
     view->addAction(action("theme"));
     colourMaps_ = new ColourMapMenu(this);
     view->addMenu(colourMaps_);
@@ -348,6 +366,7 @@ void MainWindow::makeMenus() {
     for (const char* name : {"run", "pause", "step", "stop"}) run->addAction(action(name));
     run->addSeparator();
     run->addAction(action("calibrate"));
+    run->addAction(action("modelPath"));
 
     QMenu* help = menuBar()->addMenu(tr("&Help"));
     for (const char* name : {"shortcuts", "definitions"}) help->addAction(action(name));

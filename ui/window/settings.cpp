@@ -30,6 +30,8 @@ SavedSession Settings::load() const {
         session.roomyTokens = settings.value("window/roomyTokens").toInt();
     }
     session.theme = settings.value("window/theme", session.theme).toString();
+    session.countCold = settings.value("numbers/countCold", session.countCold).toBool();
+    session.modelPath = settings.value("traces/modelPath", session.modelPath).toBool();
     session.sequentialMap = settings.value("window/sequentialMap").toString();
     session.divergingMap = settings.value("window/divergingMap").toString();
     session.view = settings.value("window/view").toString();
@@ -50,6 +52,8 @@ void Settings::save(const SavedSession& session) const {
     settings.setValue("window/filterWaits", session.filterWaits);
     settings.setValue("window/roomyTokens", session.roomyTokens);
     settings.setValue("window/theme", session.theme);
+    settings.setValue("numbers/countCold", session.countCold);
+    settings.setValue("traces/modelPath", session.modelPath);
     settings.setValue("window/sequentialMap", session.sequentialMap);
     settings.setValue("window/divergingMap", session.divergingMap);
     settings.setValue("window/view", session.view);

@@ -13,6 +13,8 @@ struct SavedSession {
     bool inspectorWaits = false, filterWaits = false; // hidden because the window was small
     int roomyTokens = 0; // height of the tokens before a low window took it; 0: they have it
     QString theme = QStringLiteral("light");
+    bool countCold = false;              // rates, shares and means count cold steps
+    bool modelPath = true;               // traces say where the model lies
     QString sequentialMap, divergingMap; // ids of colour maps; empty: the defaults
     QString view;                        // id of the view in front
     QVariantMap form;                    // SessionForm::values
