@@ -1,6 +1,7 @@
 #include "bench/limits.h"
 
 #include "bench/machine.h"
+#include "core/session/processor.h"
 #include "core/transfer/link.h"
 #include "kernels/base/error.h"
 #include "kernels/kernels.h"
@@ -17,6 +18,7 @@ GpuSpec measureCpu(const Log& log) {
     GpuSpec spec;
     spec.name = kLocalCpu;
     spec.title = makeCpuKernels(threads)->description();
+    spec.processor = processorName();
     const Link link = Link::parse("pcie5");
     spec.link = link.name + " (modelled)";
     spec.linkGbps = link.gigabytesPerSecond;

@@ -6,6 +6,8 @@
 #include "app/terminal/output.h"
 
 #include "core/cache/cache_policy.h"
+#include "core/model/model.h"
+#include "core/trace/run_meta.h"
 #include "kernels/base/error.h"
 #include "profiler/replay/locality.h"
 #include "profiler/replay/merged_blocks.h"
@@ -64,6 +66,7 @@ std::vector<Curves> curvesOf(const SelectionTrace& trace, double share, LongActi
 }
 
 std::string recordedCache(const SelectionTrace& trace) {
+    if (!trace.run.knows.has(Known::Hits)) return "cache not known";
     if (trace.run.deviceSlots == 0) return "every block resident";
     return fmt::format("{}, {} block slots", trace.cachePolicy.empty() ? "unnamed policy" : trace.cachePolicy,
                        trace.run.deviceSlots);
@@ -90,8 +93,14 @@ void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& co
                 const std::vector<std::pair<std::string, double>>& computeParts) {
     printOut("run {}: {}, {} decode steps, at most {} blocks at a time{}\n", trace.run.runId, trace.run.name,
              trace.steps.size(), trace.largest, trace.shared ? ", all sequences in one pool" : "");
-    printOut("recorded: {}, {} hits, {} misses, {:.3f} ms exposed ({})\n", recordedCache(trace), trace.hits,
-             trace.misses, double(trace.exposedNs) / 1e6, trace.run.timing);
+    const Knowledge knows = trace.run.knows;
+    const std::string hits = knows.has(Known::Hits) ? fmt::format("{} hits, {} misses", trace.hits, trace.misses)
+                                                    : "hits and misses not known";
+    const std::string exposed =
+        knows.has(Known::ExposedTimes)
+            ? fmt::format("{:.3f} ms exposed ({})", double(trace.exposedNs) / 1e6, trace.run.timing)
+            : "exposed time not known";
+    printOut("recorded: {}, {}, {}\n", recordedCache(trace), hits, exposed);
     if (reproduction && reproduction->differing == 0)
         printOut("replayed with {}, all {} selections have the recorded hits and misses\n", reproduction->policy,
                  reproduction->requests);
@@ -119,6 +128,7 @@ void printTable(const SelectionTrace& trace, const std::vector<ReplayConfig>& co
                      c.computeNs / 1e6, double(c.prefetched->exposedNs) / 1e6, c.prefetched->tokensPerSecond);
     printOut("*modelled: {} us + bytes / bandwidth per layer and step; **predicted: recorded compute time plus *\n",
              fmt::format("{:.4g}", configs.front().linkLatencyUs));
+    printOut("every decode step counts, cold ones too: a replayed cache starts empty as the recorded one did\n");
     if (std::any_of(configs.begin(), configs.end(),
                     [&](const ReplayConfig& c) { return c.blockSize != trace.run.blockSize; }))
         printOut(
@@ -240,14 +250,22 @@ std::vector<int> mergeFactors(const Arguments& arguments, const SelectionTrace& 
     return factors;
 }
 
-/// The model that was recorded. Traces hold its name; only embedded ones are found by it.
+/// The model that was recorded: the one asked for, the one at the recorded path, or an embedded one of its name.
 std::shared_ptr<const Model> recordedModel(const Arguments& arguments, const RunRow& run) {
+    if (!arguments.model.empty()) return Model::load(arguments.model);
+    if (const std::string& path = run.metaOr(run_meta::kModelPath); !path.empty()) {
+        try {
+            return Model::load(path);
+        } catch (Error& error) {
+            error.during(fmt::format("loading the recorded model {} (another place: --model)", run.model));
+            throw;
+        }
+    }
     const auto embedded = embeddedModels();
-    const bool known = std::find(embedded.begin(), embedded.end(), run.model) != embedded.end();
-    if (arguments.model.empty() && !known)
-        throw Error(ErrorKind::BadInput, fmt::format("the recorded model {} is not embedded", run.model),
+    if (std::find(embedded.begin(), embedded.end(), run.model) == embedded.end())
+        throw Error(ErrorKind::BadInput, fmt::format("the trace does not say where its model {} lies", run.model),
                     "give its folder with --model");
-    return Model::load(arguments.model.empty() ? run.model : arguments.model);
+    return Model::load(run.model);
 }
 
 /// Those of the grid where one was given, else some unlike the recorded one.
@@ -303,15 +321,16 @@ struct Results {
 Json toJson(const Arguments& arguments, const SelectionTrace& trace, const SelectionTrace& last,
             const Results& results) {
     Json out{{"configs", Json::array()}};
+    const auto known = [&](Known what, Json value) { return trace.run.knows.has(what) ? std::move(value) : Json(); };
     for (const ReplayConfig& config : results.configs) out["configs"].push_back(toJson(config));
     out["recorded"] = {{"run_id", trace.run.runId},
                        {"policy", trace.cachePolicy},
                        {"cache_blocks", trace.run.deviceSlots},
                        {"block_size", trace.run.blockSize},
-                       {"hits", trace.hits},
-                       {"misses", trace.misses},
-                       {"h2d_bytes", trace.h2dBytes},
-                       {"exposed_ms", double(trace.exposedNs) / 1e6},
+                       {"hits", known(Known::Hits, trace.hits)},
+                       {"misses", known(Known::Hits, trace.misses)},
+                       {"h2d_bytes", known(Known::Bytes, trace.h2dBytes)},
+                       {"exposed_ms", known(Known::ExposedTimes, double(trace.exposedNs) / 1e6)},
                        {"timing", trace.run.timing},
                        {"link", trace.link.name},
                        {"dropped_steps", trace.run.droppedSteps}};
@@ -322,6 +341,7 @@ Json toJson(const Arguments& arguments, const SelectionTrace& trace, const Selec
                                {"selections", results.reproduction->requests},
                                {"differing", results.reproduction->differing}};
     out["shared_pool"] = last.shared;
+    out["counts"] = "all steps";
     out["exposed_ms_is"] = "modelled";
     out["tokens_per_s_is"] = "predicted";
     if (arguments.curves) {
@@ -432,7 +452,8 @@ Command addReplay(CLI::App& app) {
                   "them; or those given by --policy, --cache-blocks, --link) and print the predictions' errors; exit "
                   "status 3 if hits, misses or bytes differ")
         ->check(CLI::Range(1, 100));
-    sub->add_option("--model", arguments->model, "With --check: the recorded model, unless it is an embedded one");
+    sub->add_option("--model", arguments->model,
+                    "With --check: where the recorded model lies, if it is no longer at the recorded place");
     sub->add_option("--backend", arguments->backend,
                     "With --check: cpu or cuda; it must be the recorded one, which is the default")
         ->check(CLI::IsMember({"cpu", "cuda"}));

@@ -1,4 +1,5 @@
 // kvscope-cli roofline: what a decode step costs at best on a GPU, and how near a recorded run came to it.
+#include "app/cli/cold_option.h"
 #include "app/cli/commands.h"
 #include "app/cli/long_action.h"
 #include "app/cli/run_choice.h"
@@ -7,6 +8,7 @@
 #include "bench/limits.h"
 #include "core/model/model.h"
 #include "core/select/method.h"
+#include "core/trace/run_meta.h"
 #include "core/transfer/link.h"
 #include "kernels/base/error.h"
 #include "profiler/roofline/measured_run.h"
@@ -192,14 +194,21 @@ struct Recorded {
     RunBesideFloor comparison;
 };
 
+std::string known(double value, int digits) {
+    return std::isnan(value) ? "not known" : fmt::format("{:.{}f}", value, digits);
+}
+
 void printRecorded(const Recorded& recorded) {
     const auto& [run, shape, comparison] = recorded;
-    printOut("run {}: {}; a batch of {:.3g} at {:.0f} tokens, mean of {} decode steps\n", run.row.runId, run.row.name,
-             run.batch, run.context, run.steps);
+    printOut("run {}: {}; a batch of {:.3g} at {:.0f} tokens, mean of {} decode steps{}\n", run.row.runId, run.row.name,
+             run.batch, run.context, run.steps,
+             run.leftOut.empty() ? "" : fmt::format(", {} cold left out", run.leftOut.size()));
     printOut("  measured   {:>9.3f} ms {:>10.1f} tokens/s", run.stepNs / 1e6, run.tokensPerSecond);
     if (run.offloaded())
-        printOut(", hits {:.3f}, {:.2f} MB over the link, exposed {:.3f} ms ({})", run.hitRate, run.linkBytes / 1e6,
-                 run.exposedNs / 1e6, run.row.timing);
+        printOut(", hits {}, {} MB over the link, exposed {}", known(run.hitRate, 3), known(run.linkBytes / 1e6, 2),
+                 run.row.knows.has(Known::ExposedTimes)
+                     ? fmt::format("{:.3f} ms ({})", run.exposedNs / 1e6, run.row.timing)
+                     : "not known");
     printOut("\n  predicted  {:>9.3f} ms {:>10.1f} tokens/s", comparison.predictedNs / 1e6,
              run.batch / comparison.predictedNs * 1e9);
     if (run.offloaded())
@@ -209,6 +218,11 @@ void printRecorded(const Recorded& recorded) {
              comparison.shareOfFloor, comparison.why);
     if (run.offloaded() && !run.linkMeasured())
         printOut("  the link's time is modelled in this run and in neither of the two times\n");
+    if (comparison.aboveRoof)
+        printOut("  above its roof: look at the sentence before, one of these numbers is wrong\n");
+    if (!run.methodKnown)
+        printOut("  '{}' is not one of KVScope's methods: the prediction counts what it attends, not how it chooses\n",
+                 run.row.method);
     printOut("\n");
 }
 
@@ -225,6 +239,9 @@ Json toJson(const Recorded& recorded) {
              {"name", run.row.name},
              {"shape", shape.name},
              {"method", run.row.method},
+             {"method_known", run.methodKnown},
+             {"cold_steps", run.coldSteps},
+             {"cold_left_out", !run.leftOut.empty()},
              {"offloaded", run.offloaded()},
              {"context", run.context},
              {"batch", run.batch},
@@ -234,15 +251,21 @@ Json toJson(const Recorded& recorded) {
              {"measured",
               {{"step_ms", run.stepNs / 1e6},
                {"tokens_per_s", run.tokensPerSecond},
-               {"exposed_ms", run.exposedNs / 1e6},
-               {"h2d_bytes", run.linkBytes},
+               {"exposed_ms", run.row.knows.has(Known::ExposedTimes) ? Json(run.exposedNs / 1e6) : Json()},
+               {"h2d_bytes", number(run.linkBytes)},
                {"parts_ms", parts(run.parts)}}},
              {"predicted", toJson(comparison.predicted)},
              {"predicted_ms", number(comparison.predictedNs / 1e6)},
              {"predicted_over_measured", number(comparison.shareOfFloor)},
+             {"above_roof", comparison.aboveRoof},
              {"why", comparison.why}};
     out["predicted"]["parts_ms"] = parts(comparison.predicted.parts);
     return out;
+}
+
+std::string machineOf(const RunRow& run) {
+    const std::string& processor = run.metaOr(run_meta::kProcessor);
+    return run.backend == "cpu" && !processor.empty() ? fmt::format("{} ({})", processor, run.device) : run.device;
 }
 
 int predict(Arguments arguments) {
@@ -267,9 +290,10 @@ int predict(Arguments arguments) {
         else
             shape = findModelShape("nosa-8b");
         if (!shape)
-            throw Error(ErrorKind::BadInput,
-                        fmt::format("a trace does not say how wide its model '{}' is", run->row.model),
-                        "name the model with --model, or its shape with --shape");
+            throw Error(
+                ErrorKind::BadInput,
+                fmt::format("the trace does not say what its model '{}' looks like, so it has no roof", run->row.model),
+                "name the model with --model, or its shape with --shape; traces of this version say it");
         base.model = *shape;
         config = configOf(*shape, 1 << 20);
     }
@@ -282,7 +306,8 @@ int predict(Arguments arguments) {
     } else if (run) {
         const GpuSpec* own = gpuOfRun(table, run->row);
         if (own == nullptr)
-            throw Error(ErrorKind::BadInput, fmt::format("the table has no entry for '{}'", run->row.device),
+            throw Error(ErrorKind::BadInput,
+                        fmt::format("the table has no entry for the machine of the run, '{}'", machineOf(run->row)),
                         "measure this machine with kvscope-cli roofline --measure, or choose an entry with --gpu");
         base.gpu = *own;
     } else {
@@ -301,7 +326,10 @@ int predict(Arguments arguments) {
     if (run) {
         recorded = Recorded{*run, base.model, compare(*run, base.model, base.gpu)};
         if (run->row.backend == "cpu") base.bytesPerElement = 4;
-        if (arguments.method.empty() && arguments.settings.empty() && !run->method.dense) {
+        if (!run->methodKnown && arguments.method.empty() && arguments.settings.empty()) {
+            arguments.method = run->row.method;
+            base.method = run->method;
+        } else if (arguments.method.empty() && arguments.settings.empty() && !run->method.dense) {
             arguments.method = run->row.method;
             base.method = run->method;
         } else {
@@ -401,6 +429,7 @@ Command addRoofline(CLI::App& app) {
     sub->add_option("--kv-memory", arguments->kvGib, "GiB of device memory for KV, to compare methods at equal memory")
         ->check(CLI::NonNegativeNumber);
     sub->add_flag("--json", arguments->json, "Print one JSON document");
+    addColdOption(*sub);
     return [arguments] { return run(*arguments); };
 }
 

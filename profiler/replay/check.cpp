@@ -1,6 +1,7 @@
 #include "profiler/replay/check.h"
 
 #include "core/cache/cache_policy.h"
+#include "core/trace/run_meta.h"
 #include "kernels/base/error.h"
 #include "profiler/read/recorded_oracle.h"
 
@@ -51,7 +52,24 @@ void requireSameModel(const RunRow& run, const Model& model) {
                         model.name(), run.model, config.layers, config.queryHeads, config.kvHeads, config.headDim,
                         run.layers, run.queryHeads, run.kvHeads, run.headDim),
             "give the recorded model's folder with --model");
+    requireSameWeights(run, model);
 }
+
+} // namespace
+
+void requireSameWeights(const RunRow& run, const Model& model) {
+    const std::string& recorded = run.metaOr(run_meta::kModelFingerprint);
+    if (recorded.empty()) return; // an older trace
+    const std::string now = model.fingerprint();
+    if (now != recorded)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("{} is not the model that run {} was recorded with: its weight files have the "
+                                "fingerprint {}, the recorded ones {}",
+                                model.path(), run.runId, now, recorded),
+                    "give the recorded model's folder with --model");
+}
+
+namespace {
 
 /// The recorded run's session, but for cache and link.
 SessionOptions recordedOptions(const TraceReader& reader, const RunRow& run, const Model& model,
@@ -141,6 +159,11 @@ std::vector<CheckedConfig> checkReplay(const TraceReader& reader, const Selectio
                     fmt::format("run {} of {} lacks {} dropped steps, so its sums are not those of a whole run",
                                 run.runId, reader.path(), run.droppedSteps),
                     "record it again");
+    if (knownMethod(run.method) == nullptr)
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("run {} of {} was recorded with method '{}', which this program's engine does not have",
+                                run.runId, reader.path(), run.method),
+                    "replay it without --check; only runs of KVScope's own methods can be decoded again");
     requireSameModel(run, *model);
     for (const EngineCache& config : configs) {
         findCachePolicy(config.policy); // the engine's, not the replay's

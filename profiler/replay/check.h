@@ -37,6 +37,10 @@ struct CheckedConfig {
     }
 };
 
+/// That a model's weight files are those of a run, by their fingerprint; traces of before it pass. @throws
+/// Error(BadInput) naming both fingerprints
+void requireSameWeights(const RunRow& run, const Model& model);
+
 /// Relative error of a prediction in percent; 0 where both are 0, infinite where only the truth is.
 double errorPercent(double predicted, double truth);
 

@@ -211,6 +211,7 @@ std::optional<Reproduction> reproduce(const SelectionTrace& trace, int threads, 
     const std::string name = trace.cachePolicy.empty() ? "keep-selected" : trace.cachePolicy;
     const auto policies = replayPolicies();
     const auto policy = std::find_if(policies.begin(), policies.end(), [&](const auto& p) { return p.name == name; });
+    if (!trace.run.knows.has(Known::Hits)) return std::nullopt; // nothing to compare with
     if (trace.shared || trace.run.deviceSlots == 0 || policy == policies.end()) return std::nullopt;
     std::atomic<std::int64_t> requests = 0, differing = 0;
     forEachParallel(trace.pools.size(), threads, "comparing with the recording", progress, stop, [&](std::size_t i) {

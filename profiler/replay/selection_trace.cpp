@@ -319,6 +319,11 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
                     fmt::format("run {} of {} was recorded at level counters: it has no selected blocks to replay",
                                 runId, reader.path()),
                     "record it with --record selections");
+    if (trace.pools.empty() && !trace.run.knows.has(Known::Selections))
+        throw Error(ErrorKind::BadInput,
+                    fmt::format("run {} of {} does not know which blocks were selected: there is nothing to replay",
+                                runId, reader.path()),
+                    "record it with an engine that writes its selections");
     if (trace.pools.empty())
         throw Error(ErrorKind::BadInput,
                     fmt::format("run {} of {} has no selections: its method attends every block", runId, reader.path()),

@@ -43,7 +43,8 @@ struct TextKey {
     std::string GpuSpec::*value;
 };
 constexpr std::array kTexts{TextKey{"name", &GpuSpec::name}, TextKey{"title", &GpuSpec::title},
-                            TextKey{"link", &GpuSpec::link}, TextKey{"note", &GpuSpec::note}};
+                            TextKey{"link", &GpuSpec::link}, TextKey{"note", &GpuSpec::note},
+                            TextKey{"processor", &GpuSpec::processor}};
 
 [[noreturn]] void refuse(const std::string& origin, const std::string& what,
                          const std::string& hint = "docs/roofline.md describes the table") {

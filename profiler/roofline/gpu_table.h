@@ -14,6 +14,7 @@ struct GpuSpec {
     std::string title; // as the driver names it, e.g. "NVIDIA H200"
     std::string link;  // of host and device, e.g. "PCIe 5 x16"
     std::string note;
+    std::string processor;             // of kLocalCpu: the processor that was measured
     double readGbps = 0;               // device memory, pure reads
     double tflops = 0;                 // dense bf16 products summed in float32, 1e12 operations per second
     double memoryGib = 0;              // device memory

@@ -3,9 +3,11 @@
 #include "core/model/json_text.h"
 #include "core/model/model.h"
 #include "core/select/method.h"
+#include "core/trace/run_meta.h"
 #include "core/trace/stage.h"
 #include "kernels/base/error.h"
 #include "profiler/read/reader_impl.h"
+#include "profiler/read/step_kind.h"
 #include "profiler/store/trace_keys.h"
 
 #include <algorithm>
@@ -18,8 +20,7 @@ namespace kvscope {
 namespace {
 
 /// The method as the run was recorded with it. Writers that leave parameters out mean the method's defaults.
-SelectionSpec methodOf(const RunRow& row) {
-    const MethodEntry& method = findMethod(row.method);
+SelectionSpec methodOf(const RunRow& row, const MethodEntry& method) {
     ModelConfig config;
     config.headDim = row.headDim;
     ParameterValues values = resolveDefaults(method, config);
@@ -40,6 +41,17 @@ SelectionSpec methodOf(const RunRow& row) {
     if (!spec.dense && row.budgetBlocks > 0)
         for (int* part : {&spec.budget.queryAgnostic, &spec.budget.queryAware, &spec.budget.window, &spec.budget.sink})
             *part -= std::clamp(spec.budgetBlocks() - row.budgetBlocks, 0, *part);
+    return spec;
+}
+
+/// A method that this program does not have: what it attends is known, how it chooses is not.
+SelectionSpec foreignMethodOf(const RunRow& row, bool selects) {
+    SelectionSpec spec;
+    spec.dense = !selects || row.budgetBlocks <= 0 || row.blockSize < 1;
+    if (spec.dense) return spec;
+    spec.blockSize = spec.grid.blockSize = row.blockSize;
+    for (int* part : {&spec.budget.queryAgnostic, &spec.budget.window, &spec.budget.sink}) *part = 0;
+    spec.budget.queryAware = row.budgetBlocks;
     return spec;
 }
 
@@ -97,12 +109,14 @@ MeasuredRun measuredSteps(const TraceReader& reader, int runId) {
 MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
     MeasuredRun run;
     run.row = row;
-    try {
-        run.method = methodOf(row);
-    } catch (Error& error) {
-        error.during(fmt::format("reading the method of run {} of {}", row.runId, reader.path()));
-        throw;
-    }
+    const MethodEntry* method = knownMethod(row.method);
+    run.methodKnown = method != nullptr;
+    if (method != nullptr) try {
+            run.method = methodOf(row, *method);
+        } catch (Error& error) {
+            error.during(fmt::format("reading the method of run {} of {}", row.runId, reader.path()));
+            throw;
+        }
     std::vector<StepRow> steps;
     if (row.steps > 0) // a live run has more by now, and its parts are read as far as the row says
         for (StepRow& step : reader.steps(row.runId, 0, row.steps - 1))
@@ -110,7 +124,20 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
     if (steps.empty())
         throw Error(ErrorKind::BadInput, fmt::format("run {} of {} has no decode step", row.runId, reader.path()),
                     "record a run that decodes at least two tokens");
-    if (steps.size() > 1) steps.erase(steps.begin());
+    if (method == nullptr)
+        run.method = foreignMethodOf(
+            row, std::any_of(steps.begin(), steps.end(), [](const StepRow& step) { return step.selected > 0; }));
+    const std::vector<StepKind> kinds = kindsOf(steps);
+    run.coldSteps = int(std::count(kinds.begin(), kinds.end(), StepKind::Cold));
+    if (coldSteps() == ColdSteps::LeftOut && run.coldSteps < int(steps.size())) {
+        std::vector<StepRow> warm;
+        for (std::size_t i = 0; i < steps.size(); ++i)
+            if (kinds[i] != StepKind::Cold)
+                warm.push_back(steps[i]);
+            else
+                run.leftOut.push_back(steps[i].step);
+        steps = std::move(warm);
+    }
     double tokens = 0, duration = 0, hits = 0, misses = 0, exposed = 0, bytes = 0;
     for (const StepRow& step : steps) {
         tokens += step.tokens;
@@ -126,9 +153,10 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row) {
     run.batch = tokens / count;
     run.stepNs = duration / count;
     run.tokensPerSecond = tokens / duration * 1e9;
-    run.exposedNs = exposed / count;
-    run.linkBytes = bytes / count;
-    run.hitRate = hits + misses > 0 ? hits / (hits + misses) : std::numeric_limits<double>::quiet_NaN();
+    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
+    run.exposedNs = row.knows.has(Known::ExposedTimes) ? exposed / count : 0;
+    run.linkBytes = row.knows.has(Known::Bytes) ? bytes / count : unknown;
+    run.hitRate = row.knows.has(Known::Hits) && hits + misses > 0 ? hits / (hits + misses) : unknown;
     run.context = meanContext(reader, row, run.firstStep);
     return run;
 }
@@ -139,6 +167,7 @@ bool addParts(MeasuredRun& run, const TraceReader& reader, int& next, int mostSt
     const int last = mostSteps < 0 ? end - 1 : std::min(end - 1, first + mostSteps - 1);
     if (first <= last)
         for (const BreakdownStep& step : reader.breakdownSteps(run.row.runId, first, last)) {
+            if (std::binary_search(run.leftOut.begin(), run.leftOut.end(), step.step)) continue;
             const StepParts parts = partsOf(step, 0);
             for (const auto part : kParts) run.parts.*part += parts.*part / run.steps;
         }
@@ -161,6 +190,11 @@ bool fitsRun(const ModelShape& shape, const RunRow& run) {
 }
 
 std::optional<ModelShape> shapeOfRun(const RunRow& run) {
+    if (const std::string& recorded = run.metaOr(run_meta::kModelShape); !recorded.empty()) {
+        std::optional<ModelShape> shape = parseModelShape(recorded);
+        if (shape && shape->name.empty()) shape->name = run.model;
+        return shape && fitsRun(*shape, run) ? shape : std::nullopt;
+    }
     for (const ModelShape& shape : modelShapes()) // "nosa-8b", or "nosa-8b (random weights)"
         if ((run.model == shape.name || run.model.starts_with(shape.name + " ")) && fitsRun(shape, run)) return shape;
     for (const std::string& name : embeddedModels())
@@ -172,7 +206,11 @@ std::optional<ModelShape> shapeOfRun(const RunRow& run) {
 }
 
 const GpuSpec* gpuOfRun(const GpuTable& table, const RunRow& run) {
-    if (run.backend == "cpu") return table.find(kLocalCpu);
+    if (run.backend == "cpu") {
+        const GpuSpec* measured = table.find(kLocalCpu);
+        if (measured == nullptr || measured->processor.empty()) return measured; // a person's own entry says no name
+        return measured->processor == run.metaOr(run_meta::kProcessor) ? measured : nullptr;
+    }
     const std::string device = run.device.substr(0, run.device.find(',')); // "NVIDIA H200, 132 multiprocessors, ..."
     const GpuSpec* found = nullptr;
     for (const GpuSpec& spec : table.all())
@@ -203,9 +241,16 @@ RunBesideFloor compare(const MeasuredRun& run, const ModelShape& shape, const Gp
     if (!run.linkMeasured()) parts.exposedNs = 0;
     comparison.predictedNs = parts.projectionsNs + parts.selectionNs + parts.attentionNs + parts.exposedNs;
     comparison.shareOfFloor = comparison.predictedNs / run.stepNs;
-    comparison.why = std::isnan(comparison.predicted.stepNs)
-                         ? "the GPU of the prediction does not hold the run"
-                         : explain(run.parts, parts, run.stepNs - comparison.predictedNs);
+    comparison.aboveRoof = comparison.shareOfFloor > 1 + kRoofTolerance;
+    if (comparison.aboveRoof)
+        comparison.why = fmt::format(
+            "the step takes {:.1f} % of the time that {} needs for the bytes and operations of {}: the entry of the "
+            "table, the model's shape or the clock is wrong",
+            100 / comparison.shareOfFloor, gpu.title, shape.name);
+    else
+        comparison.why = std::isnan(comparison.predicted.stepNs)
+                             ? "the GPU of the prediction does not hold the run"
+                             : explain(run.parts, parts, run.stepNs - comparison.predictedNs);
     return comparison;
 }
 

@@ -6,13 +6,16 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace kvscope {
 
-/// Means over the decode steps, without the first one where there are more: it fills the cold slots.
+/// Means over the decode steps, without cold ones where there are others (coldSteps()).
 struct MeasuredRun {
     RunRow row;
     int steps = 0;              // averaged
+    int coldSteps = 0;          // of the run
+    std::vector<int> leftOut;   // numbers of decode steps that are cold and not in the means, ascending
     int firstStep = 0;          // of them
     double batch = 0;           // sequences per step
     double context = 0;         // tokens with keys and values, mean over sequences and steps
@@ -23,11 +26,12 @@ struct MeasuredRun {
     double linkBytes = 0;       // host to device, per step
     StepParts parts;            // of stepNs, by recorded stages
     SelectionSpec method;       // of its recorded parameters
+    bool methodKnown = true;    // else of another engine: `method` is its block size and budget, without a score
     bool offloaded() const { return row.deviceSlots > 0 && !method.dense; }
     bool linkMeasured() const { return row.timing == "measured"; }
 };
 
-/// @throws Error(BadInput) if there is no such run, it has no decode step, or its method is unknown
+/// @throws Error(BadInput) if there is no such run, or it has no decode step that took time
 MeasuredRun measuredRun(const TraceReader& reader, int runId);
 /// All but the parts, which need every layer of every step: in a moment, however long the run is. @throws as
 /// measuredRun
@@ -38,22 +42,27 @@ MeasuredRun measuredSteps(const TraceReader& reader, const RunRow& row);
 /// parts are means when all steps were added. @return whether they were
 bool addParts(MeasuredRun& run, const TraceReader& reader, int& next, int mostSteps = -1);
 
-/// The shape of the run's model where it has a known name and the recorded dimensions: a published shape or an embedded
-/// model. A trace does not hold the hidden size, so nothing else can be told from it.
+/// The shape of the run's model as the trace holds it (run_meta). Older traces do not: there it is that of a published
+/// shape or an embedded model of the same name and dimensions. Nothing: not known, so there is no roof.
 std::optional<ModelShape> shapeOfRun(const RunRow& run);
 /// Whether a shape can be the run's: the dimensions that the trace holds are the same.
 bool fitsRun(const ModelShape& shape, const RunRow& run);
-/// The table's entry for the device that a run names; its own measurement comes first. Null: none.
+/// The table's entry for the machine that a run names: the GPU by its name, its own measurement first; the measured
+/// processor where it is the run's. Null: none, so there is no roof.
 const GpuSpec* gpuOfRun(const GpuTable& table, const RunRow& run);
 
 /// The scenario that the run is: its model, method, context, batch, hit rate and placement (on demand when offloaded).
 DecodeScenario scenarioOf(const MeasuredRun& run, const ModelShape& shape, const GpuSpec& gpu);
+
+/// How far above its roof a run may lie before somebody is told: rates of the table are known that well.
+inline constexpr double kRoofTolerance = 0.02;
 
 /// Measured beside predicted. Where link time is modelled, it is in neither of the two.
 struct RunBesideFloor {
     StepCost predicted;
     double predictedNs = 0;  // what stepNs is compared with
     double shareOfFloor = 0; // predictedNs / measured stepNs: 1 is as fast as the device allows
+    bool aboveRoof = false;  // faster than the device allows, beyond kRoofTolerance: some number here is wrong
     std::string why;         // one sentence: where the difference is
 };
 RunBesideFloor compare(const MeasuredRun& run, const ModelShape& shape, const GpuSpec& gpu);

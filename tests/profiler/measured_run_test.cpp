@@ -3,6 +3,7 @@
 #include "profiler/roofline/measured_run.h"
 
 #include "kernels/base/error.h"
+#include "profiler/read/step_kind.h"
 #include "profiler/record/recorder.h"
 #include "tests/profiler/synthetic_run.h"
 #include "tests/profiler/temporary_folder.h"
@@ -141,14 +142,11 @@ TEST(MeasuredRun, OfTheEightBShapeWaitsForTransfersAsPredicted) {
     EXPECT_THAT(c.why, HasSubstr("the projections take")) << "four inputs keep them from the memory's rate";
 }
 
-TEST(MeasuredRun, WithoutADecodeStepOrKnownMethodIsRefused) {
+TEST(MeasuredRun, WithoutADecodeStepIsRefused) {
     const test::Folder folder;
     synthetic::RunShape shape;
     shape.decodeSteps = 0;
     synthetic::recordFile(folder / "prefill.kvtrace", shape, RecordLevel::Counters);
-    shape.decodeSteps = 2;
-    shape.method = "telepathy";
-    synthetic::recordFile(folder / "method.kvtrace", shape, RecordLevel::Counters);
     const auto refusal = [&](const char* file, int runId) -> std::string {
         try {
             measuredRun(TraceReader((folder / file).string()), runId);
@@ -159,7 +157,80 @@ TEST(MeasuredRun, WithoutADecodeStepOrKnownMethodIsRefused) {
     };
     EXPECT_THAT(refusal("prefill.kvtrace", 1), HasSubstr("has no decode step"));
     EXPECT_THAT(refusal("prefill.kvtrace", 9), HasSubstr("has no run 9"));
-    EXPECT_THAT(refusal("method.kvtrace", 1), HasSubstr("telepathy"));
+}
+
+TEST(MeasuredRun, TakesShapeAndMachineFromTheTrace) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    const synthetic::RunShape shape;
+    RunInfo info = synthetic::infoOf(shape);
+    info.model = "nosa-8b"; // the name of a published shape, which is not this one
+    const ModelShape own{"mine", info.layers, 320, info.queryHeads, info.kvHeads, info.headDim, 900, 1000,
+                         true,   true,        2};
+    info.meta = {{"model_shape", toJson(own)}, {"processor", "a processor"}};
+    {
+        Recorder recorder(file, {});
+        recorder.beginRun(info);
+        recorder.endRun(RunStatus::Finished, "");
+    }
+    RunRow row = *TraceReader(file).run(1);
+    const auto read = shapeOfRun(row);
+    ASSERT_TRUE(read);
+    EXPECT_EQ(read->name, "mine");
+    EXPECT_EQ(read->hidden, 320);
+    EXPECT_EQ(read->streamedWeights(), own.streamedWeights());
+    EXPECT_TRUE(read->tiedEmbeddings);
+    // What is damaged, or of other dimensions than the run's, is not known.
+    for (const std::string& bad :
+         {std::string("{}"), std::string("not JSON"), toJson({"mine", 99, 320, 6, 2, 64, 1, 1}),
+          std::string(R"({"layers":4,"hidden":-1})")}) {
+        row.meta["model_shape"] = bad;
+        EXPECT_FALSE(shapeOfRun(row)) << bad;
+    }
+    row.meta.clear();
+    EXPECT_FALSE(shapeOfRun(row)) << "the name alone, with other dimensions";
+
+    GpuTable table;
+    row.meta["processor"] = "a processor";
+    EXPECT_EQ(gpuOfRun(table, row), nullptr) << "a CPU run is not judged by a GPU";
+    table.merge(R"({"gpus":[{"name":"local-cpu","processor":"another processor","read_gbps":1,"tflops":1,"memory_gib":1,
+                "link_gbps":1,"latency_us":1}]})",
+                "test");
+    EXPECT_EQ(gpuOfRun(table, row), nullptr) << "measured on another processor";
+    row.meta["processor"] = "another processor";
+    EXPECT_EQ(gpuOfRun(table, row)->name, "local-cpu");
+    row.meta.clear();
+    EXPECT_EQ(gpuOfRun(table, row), nullptr) << "an older trace does not say which processor it was";
+}
+
+TEST(MeasuredRun, AboveItsRoofSaysSo) {
+    const TraceReader reader = sample("h200-nosa-8b.kvtrace");
+    MeasuredRun run = measuredRun(reader, 1);
+    EXPECT_FALSE(compare(run, *shapeOfRun(run.row), GpuTable().get("h200")).aboveRoof);
+    run.stepNs /= 14; // as when a small model is judged by the shape of a large one
+    run.tokensPerSecond *= 14;
+    const RunBesideFloor c = compare(run, *shapeOfRun(run.row), GpuTable().get("h200"));
+    EXPECT_TRUE(c.aboveRoof);
+    EXPECT_THAT(c.why, HasSubstr("% of the time that NVIDIA H200 needs"));
+    EXPECT_THAT(c.why, HasSubstr("is wrong"));
+}
+
+TEST(MeasuredRun, LeavesEveryColdStepOutOfItsMeansAndParts) {
+    const test::Folder folder;
+    synthetic::recordFile(folder / "run.kvtrace", {}, RecordLevel::Selections);
+    const TraceReader reader((folder / "run.kvtrace").string());
+    const MeasuredRun warm = measuredRun(reader, 1);
+    EXPECT_EQ(warm.coldSteps, 1);
+    EXPECT_EQ(warm.leftOut, std::vector<int>{1});
+    setColdSteps(ColdSteps::Counted);
+    const MeasuredRun all = measuredRun(reader, 1);
+    setColdSteps(ColdSteps::LeftOut);
+    EXPECT_EQ(all.steps, warm.steps + 1);
+    EXPECT_TRUE(all.leftOut.empty());
+    for (const MeasuredRun* run : {&warm, &all}) {
+        const StepParts& p = run->parts;
+        EXPECT_NEAR(p.projectionsNs + p.selectionNs + p.attentionNs + p.otherNs, run->stepNs, 1e-3);
+    }
 }
 
 TEST(MeasuredRun, ShapesComeFromNamesThatFitTheTrace) {

@@ -15,6 +15,8 @@
 namespace kvscope {
 namespace {
 
+using testing::HasSubstr;
+
 struct Recorded {
     const char* name;
     const char* method;
@@ -160,6 +162,25 @@ TEST(CheckedReplayErrors, RefusalsNameWhatIsWrong) {
     stop.request_stop();
     EXPECT_THAT(failure([&] { checkReplay(reader, trace, model(), {same}, 1, {}, stop.get_token()); }),
                 testing::HasSubstr("cancelled"));
+}
+
+TEST(CheckedReplayModel, OfAnotherFingerprintIsRefused) {
+    const test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    record({"nosa", "nosa", {}}, file);
+    RunRow run = *TraceReader(file).run(1);
+    EXPECT_NO_THROW(requireSameWeights(run, *model()));
+    run.meta["model_fingerprint"] = "1:1:5:0000000000000000";
+    try {
+        requireSameWeights(run, *model());
+        FAIL() << "another model passed";
+    } catch (const Error& error) {
+        EXPECT_EQ(error.kind, ErrorKind::BadInput);
+        EXPECT_THAT(error.what(), HasSubstr("1:1:5:0000000000000000"));
+        EXPECT_THAT(error.what(), HasSubstr(model()->fingerprint()));
+    }
+    run.meta.clear();
+    EXPECT_NO_THROW(requireSameWeights(run, *model())) << "older traces do not say it";
 }
 
 } // namespace

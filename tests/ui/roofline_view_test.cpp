@@ -187,7 +187,8 @@ TEST_F(RooflineViewTest, TakesOverTheRunUntilAControlIsTouched) {
     child<QSpinBox>("context").setValue(65536);
     EXPECT_FALSE(chart().points()[0].filled) << "measured under other conditions";
     open(sample("h200-nosa-tiny.kvtrace"));
-    ASSERT_TRUE(waitFor([&] { return workspace.idle() && chart().points().size() == workspace.runs().size(); }));
+    ASSERT_TRUE(waitFor([&] { return workspace.idle() && plot().noteText().contains("not drawn under this roof"); }));
+    EXPECT_EQ(chart().points().size(), 1u) << "runs of another model are not judged by this one";
     EXPECT_EQ(child<QSpinBox>("context").value(), 65536) << "what was set by hand stays";
     child<QToolButton>("asRun").click();
     EXPECT_EQ(child<QSpinBox>("context").value(), 9033);
@@ -246,6 +247,15 @@ TEST_F(RooflineViewTest, ARunOfAnUnknownModelHasAPointAndNoPrediction) {
     ASSERT_TRUE(waitFor([&] { return chart().points().size() == 1; }));
     EXPECT_TRUE(std::isnan(chart().points()[0].predicted));
     EXPECT_FALSE(chart().points()[0].filled);
+    EXPECT_THROW(line("Full attention"), std::runtime_error) << "unknown means no roof";
+    EXPECT_TRUE(plot().noteText().contains(QStringLiteral("No roof"))) << plot().noteText().toStdString();
+    EXPECT_EQ(child<QComboBox>("shape").currentText(), QStringLiteral("not known (of the run)"));
+    choose("shape", "nosa-8b");
+    choose("gpu", "h200");
+    EXPECT_NO_THROW(line("Full attention")) << "until somebody chooses one";
+    EXPECT_TRUE(chart().points().empty()) << "the run is of neither";
+    child<QToolButton>("asRun").click();
+    EXPECT_EQ(chart().points().size(), 1u);
     open(recorded("prefill.kvtrace", {.decodeSteps = 0}));
     ASSERT_TRUE(idle());
     EXPECT_EQ(chart().points().size(), 1u);

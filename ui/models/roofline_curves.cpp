@@ -90,6 +90,7 @@ std::vector<RooflineCurve> rooflineCurves(const RooflineChoice& choice) {
     SelectionSpec full;
     full.dense = true;
     std::vector<RooflineCurve> curves;
+    if (!choice.known) return curves;
     if (choice.family == RooflineFamily::Batches && choice.axis != RooflineAxis::Batch) {
         constexpr Qt::PenStyle styles[] = {Qt::SolidLine, Qt::DashLine, Qt::DotLine, Qt::DashDotLine,
                                            Qt::DashDotDotLine};

@@ -16,6 +16,7 @@ enum class RooflineAxis { Batch, Context, HitRate, QueryShare };
 enum class RooflineFamily { Placements, Batches };
 
 struct RooflineChoice {
+    bool known = true; // model and machine are; else there is no roof, and `shape` and `gpu` mean nothing
     ModelShape shape;
     GpuSpec gpu;
     SelectionSpec method;
@@ -45,7 +46,7 @@ struct RooflineCurve {
 std::pair<double, double> rooflineRange(RooflineAxis axis);
 /// Batch sizes that the family of batches compares.
 const std::vector<int>& rooflineBatches();
-/// @throws Error(BadInput)
+/// None where the choice is not known. @throws Error(BadInput)
 std::vector<RooflineCurve> rooflineCurves(const RooflineChoice& choice);
 
 } // namespace kvscope::ui

@@ -27,6 +27,8 @@ std::vector<CacheNumber> cacheNumbers(const WhatIf& whatIf, const WhatIfAnswer& 
         numbers.push_back({{title, help, unitName, unit, a, b, better}, estimated});
     };
     const QString none;
+    const Knowledge knows = trace.run.knows;
+    const auto known = [&](Known what, double value) { return knows.has(what) ? value : kNan; };
     const bool misses = answer.missesEstimated, times = answer.estimated, causes = misses || !whatIf.exactCurves();
     add(tr("Block slots"),
         trace.shared ? tr("Slots of the pool that all sequences share, per layer and KV head")
@@ -34,38 +36,43 @@ std::vector<CacheNumber> cacheNumbers(const WhatIf& whatIf, const WhatIfAnswer& 
         Unit::Count, none, 0,
         cache ? double(trace.run.deviceSlots) * (trace.shared ? std::max(trace.run.sequences, 1) : 1) : kNan,
         config.cacheBlocks, false);
-    add(tr("Hit rate"), tr("Selected blocks that were resident when selected, of all selected blocks"), Unit::Percent,
-        QStringLiteral("%"), 1, percent(trace.hits, trace.hits + trace.misses),
+    add(tr("Hit rate"),
+        tr("Selected blocks that were resident when selected, of all selected blocks of every step: a cache "
+           "starts empty, so its cold steps count here"),
+        Unit::Percent, QStringLiteral("%"), 1, known(Known::Hits, percent(trace.hits, trace.hits + trace.misses)),
         percent(config.hits, config.hits + config.misses), misses);
     add(tr("Misses"), tr("Selected blocks that had to be loaded, all decode steps"), Unit::Count, none, -1,
-        double(trace.misses), double(config.misses), misses);
+        known(Known::Hits, double(trace.misses)), double(config.misses), misses);
     add(tr("  compulsory"), tr("First use of a block by a head: no cache of any size avoids them"), Unit::Count, none,
-        0, double(was.compulsory), double(answer.causes.compulsory), false);
+        0, known(Known::Hits, double(was.compulsory)), double(answer.causes.compulsory), false);
     add(tr("  capacity"),
         tr("What even Belady's choice misses at this size, which knows the future, without the compulsory ones: only "
            "more slots avoid them"),
-        Unit::Count, none, -1, orNan(was.capacity), orNan(answer.causes.capacity), causes);
+        Unit::Count, none, -1, known(Known::Hits, orNan(was.capacity)), orNan(answer.causes.capacity), causes);
     add(tr("  policy"), tr("What this policy misses beyond Belady's choice at the same size"), Unit::Count, none, -1,
-        orNan(was.policy), orNan(answer.causes.policy), causes);
+        known(Known::Hits, orNan(was.policy)), orNan(answer.causes.policy), causes);
     add(tr("Host to device"), tr("Bytes loaded in all decode steps; loading ahead in vain counts"), Unit::Bytes,
-        QStringLiteral("bytes"), -1, double(trace.h2dBytes), double(answer.bytes()), times);
+        QStringLiteral("bytes"), -1, known(Known::Bytes, double(trace.h2dBytes)), double(answer.bytes()), times);
     const bool measured = trace.run.timing == "measured";
     add(tr("Compute"), tr("Measured time of all decode steps without transfers; the same for every cache and link"),
         Unit::Nanoseconds, QStringLiteral("ns"), -1, whatIf.computeNs(), config.computeNs, false);
     add(measured ? tr("Exposed transfer") : tr("Exposed transfer (modelled)"),
         measured ? tr("Link time that attention waits for, all decode steps. Recorded: measured. Asked: modelled")
                  : tr("Link time that attention waits for, all decode steps; modelled in both columns"),
-        Unit::Nanoseconds, QStringLiteral("ns"), -1, double(trace.exposedNs), double(answer.exposedNs()), times);
+        Unit::Nanoseconds, QStringLiteral("ns"), -1, known(Known::ExposedTimes, double(trace.exposedNs)),
+        double(answer.exposedNs()), times);
     // Where the link is modelled no recorded step waited for it: the run itself was faster than this number.
     const double compute = whatIf.computeNs(), speed = whatIf.recordedTokensPerSecond();
     const double alone = compute > 0 ? speed * (compute + double(trace.exposedNs)) / compute : kNan;
     add(measured ? tr("Tokens/s") : tr("Tokens/s (modelled link)"),
-        measured ? tr("Decoded tokens, all sequences, per second of compute and exposed transfer. Recorded: measured. "
-                      "Asked: a prediction")
-                 : tr("Decoded tokens, all sequences, per second of measured compute and modelled exposed transfer. "
-                      "Without the link's time, which no recorded step waited for, the run measured %1 tokens/s. "
-                      "Asked: a prediction")
-                       .arg(formatValue(Unit::Fraction, alone)),
+        measured
+            ? tr("Decoded tokens of every step, cold ones too, per second of compute and exposed transfer. Recorded: "
+                 "measured. Asked: a prediction")
+            : tr("Decoded tokens of every step, cold ones too, per second of measured compute and modelled exposed "
+                 "transfer. "
+                 "Without the link's time, which no recorded step waited for, the run measured %1 tokens/s. "
+                 "Asked: a prediction")
+                  .arg(formatValue(Unit::Fraction, alone)),
         Unit::Count, none, 1, speed, answer.tokensPerSecond(), times);
     return numbers;
 }

@@ -366,6 +366,10 @@ private:
     }
 
     void showReproduction(const std::optional<Reproduction>& reproduction) {
+        if (!reproduction && run() && !run()->row.knows.has(Known::Hits)) {
+            controls_->setReproduction(tr("Recorded hits and misses are not known: only predictions are shown"), true);
+            return;
+        }
         if (!reproduction) {
             controls_->setReproduction(tr("Reproduces the recording: nothing to compare with"), true);
             return;

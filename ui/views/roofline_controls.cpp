@@ -24,6 +24,7 @@ namespace kvscope::ui {
 namespace {
 
 const QString kOfRun = QStringLiteral("run"); // data of the picker entries that stand for the run's own
+const QString kUnknown = QStringLiteral("?"); // data of the entries for what the run's trace does not say
 
 /// Shapes of models that are compiled in, loaded once.
 const std::vector<ModelShape>& embeddedShapes() {
@@ -164,6 +165,7 @@ void RooflineControls::fillShapes() {
     const QSignalBlocker quiet(shape_);
     const QString before = shape_->currentData().toString();
     shape_->clear();
+    if (run_ && !runShape_) shape_->addItem(tr("not known (of the run)"), kUnknown);
     if (runShape_) shape_->addItem(tr("%1 (of the run)").arg(QString::fromStdString(runShape_->name)), kOfRun);
     for (const ModelShape& shape : modelShapes())
         shape_->addItem(QString::fromStdString(shape.name), QString::fromStdString(shape.name));
@@ -178,8 +180,7 @@ void RooflineControls::fillMethods() {
     const QString before = method_->currentData().toString();
     method_->clear();
     if (run_ && !run_->method.dense)
-        method_->addItem(tr("%1 (as recorded)").arg(QString::fromStdString(findMethod(run_->row.method).title)),
-                         kOfRun);
+        method_->addItem(tr("%1 (as recorded)").arg(QString::fromStdString(methodTitle(run_->row.method))), kOfRun);
     for (const MethodEntry& method : methods())
         if (method.name != "full")
             method_->addItem(QString::fromStdString(method.title), QString::fromStdString(method.name));
@@ -215,13 +216,15 @@ RooflineChoice RooflineControls::choice() const {
         for (const ModelShape& known : embeddedShapes())
             if (shape.toStdString() == known.name) choice.shape = known;
     }
-    choice.gpu = gpus_.get(gpu_->currentData().toString().toStdString());
+    const QString gpu = gpu_->currentData().toString();
+    choice.known = shape != kUnknown && gpu != kUnknown;
+    choice.gpu = gpu == kUnknown ? gpus_.preferred() : gpus_.get(gpu.toStdString());
     const QString link = link_->currentData().toString();
     if (!link.isEmpty()) choice.gpu.linkGbps = Link::parse(link.toStdString()).gigabytesPerSecond;
     const QString method = method_->currentData().toString();
     if (method == kOfRun && run_) {
         choice.method = run_->method;
-        choice.methodTitle = QString::fromStdString(findMethod(run_->row.method).title);
+        choice.methodTitle = QString::fromStdString(methodTitle(run_->row.method));
     } else {
         const MethodEntry& entry = findMethod(method.toStdString());
         const ModelConfig config = configOfShape(choice.shape);
@@ -247,6 +250,7 @@ void RooflineControls::setRun(const std::optional<MeasuredRun>& run, const std::
     runShape_ = shape;
     const QString before = method_->currentData().toString();
     fillShapes();
+    offerUnknownMachine();
     fillMethods();
     if (method_->currentData().toString() != before || before == kOfRun) methodChanged();
     asRun_->setEnabled(run_.has_value());
@@ -256,13 +260,29 @@ void RooflineControls::setRun(const std::optional<MeasuredRun>& run, const std::
         emit changed();
 }
 
+/// An entry for the machine of a run that the table does not have, first of the pickers', while such a run is in front.
+void RooflineControls::offerUnknownMachine() {
+    const QSignalBlocker quiet(gpu_);
+    const bool wanted = run_ && gpuOfRun(gpus_, run_->row) == nullptr;
+    const int at = gpu_->findData(kUnknown);
+    if (wanted == (at >= 0)) return;
+    if (wanted)
+        gpu_->insertItem(0, tr("not in the table (of the run)"), kUnknown);
+    else
+        gpu_->removeItem(at);
+    if (gpu_->currentIndex() < 0 || (!wanted && gpu_->currentData().toString().isEmpty()))
+        gpu_->setCurrentIndex(gpu_->findData(QString::fromStdString(gpus_.preferred().name)));
+}
+
 void RooflineControls::adoptRun() {
     if (!run_) return;
     filling_ = true;
-    if (runShape_) shape_->setCurrentIndex(shape_->findData(kOfRun));
+    shape_->setCurrentIndex(shape_->findData(runShape_ ? kOfRun : kUnknown));
     if (!run_->method.dense) method_->setCurrentIndex(method_->findData(kOfRun));
     if (const GpuSpec* gpu = gpuOfRun(gpus_, run_->row))
         gpu_->setCurrentIndex(gpu_->findData(QString::fromStdString(gpu->name)));
+    else
+        gpu_->setCurrentIndex(gpu_->findData(kUnknown));
     link_->setCurrentIndex(0);
     methodChanged();
     context_->setValue(int(std::lround(run_->context)));

@@ -42,6 +42,7 @@ private:
     void fillShapes();
     void fillMethods();
     void fillGpus();
+    void offerUnknownMachine();
     void methodChanged();
     void axisChanged();
     void enable();

@@ -1,6 +1,7 @@
 // Roofline: predicted decode throughput, what binds it, and the open runs as measured points beside their predictions.
 #include "core/select/method.h"
 #include "kernels/base/error.h"
+#include "profiler/read/step_kind.h"
 #include "ui/look/theme.h"
 #include "ui/models/run_names.h"
 #include "ui/plots/legend_strip.h"
@@ -21,6 +22,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <utility>
 
 namespace kvscope::ui {
 
@@ -95,6 +97,7 @@ public:
 protected:
     void runChanged() override {
         showEmpty({}, {});
+        if (std::exchange(counted_, coldSteps()) != coldSteps()) points_.clear(); // their means are others now
         followRuns();
         tellControls();
         draw();
@@ -188,14 +191,32 @@ protected:
                 .arg(choice_.gpu.tflops, 0, 'g', 4)
                 .arg(source(choice_.gpu, "tflops"))
                 .arg(choice_.gpu.linkGbps, 0, 'g', 4);
-        QString runs;
-        if (!points_.empty())
+        QString runs, elsewhere, above;
+        int hidden = 0;
+        for (const auto& [key, point] : points_) {
+            if (!isDrawn(point))
+                ++hidden;
+            else if (point.comparison && point.comparison->aboveRoof)
+                above +=
+                    tr("%1 lies above its roof: %2. ")
+                        .arg(QString::fromStdString(point.run.row.name), QString::fromStdString(point.comparison->why));
+        }
+        if (hidden < int(points_.size()))
             runs = tr("Dots are measured at their own conditions; hollow ones differ from the curves'.");
-        return sentences(
-            {trouble_, device, runs, failures_.mid(0, 2).join(QLatin1Char(' ')), controls_->problem(), healthNote()});
+        if (hidden > 0)
+            elsewhere =
+                tr("%n run(s) of another model or machine, or of one that the trace does not name, are not drawn "
+                   "under this roof.",
+                   nullptr, hidden);
+        const QString noRoof = tr(
+            "No roof: the trace of this run does not say what its model looks like, or its machine is not in the GPU "
+            "table (kvscope-cli roofline --measure adds this machine). Choose a model and a GPU to see theirs.");
+        return sentences({trouble_, above.trimmed(), choice_.known ? device : noRoof, runs, elsewhere,
+                          failures_.mid(0, 2).join(QLatin1Char(' ')), controls_->problem(), healthNote()});
     }
 
     QString pictureTitle() const override {
+        if (!choice_.known) return tr("Measured runs without a roof");
         return tr("Roofline: %1 on %2")
             .arg(QString::fromStdString(choice_.shape.name), QString::fromStdString(choice_.gpu.title));
     }
@@ -342,10 +363,17 @@ private:
         const bool context = choice_.axis == RooflineAxis::Context || near(point.run.context, choice_.context);
         const bool hits = choice_.axis == RooflineAxis::HitRate || choice_.axis == RooflineAxis::QueryShare ||
                           !point.run.offloaded() || std::abs(point.run.hitRate - choice_.hitRate) <= kNearHits;
-        const bool method = point.run.method.dense ||
-                            QString::fromStdString(findMethod(point.run.row.method).title) == choice_.methodTitle;
-        return point.shape && point.shape->name == choice_.shape.name && batch && context && hits && method &&
-               point.gpu.toStdString() == choice_.gpu.title;
+        const bool method =
+            point.run.method.dense || QString::fromStdString(methodTitle(point.run.row.method)) == choice_.methodTitle;
+        return choice_.known && isDrawn(point) && batch && context && hits && method;
+    }
+
+    /// A roof is of one model on one machine: runs of others are not judged by it. Without a roof all are drawn.
+    bool isDrawn(const RunPoint& point) const {
+        if (!choice_.known) return true;
+        const ModelShape& roof = choice_.shape;
+        return point.shape && point.shape->name == roof.name && point.shape->layers == roof.layers &&
+               point.shape->hidden == roof.hidden && point.gpu.toStdString() == choice_.gpu.title;
     }
 
     // Drawing.
@@ -378,7 +406,7 @@ private:
             for (std::size_t side = 0; side < sides.size(); ++side)
                 if (keyOf(sides[side]->key) == key) place = side;
             const double x = xOf(valueOf(point));
-            if (!std::isfinite(x)) continue;
+            if (!std::isfinite(x) || !isDrawn(point)) continue;
             RooflinePoint dot{x, yOf(point.run.tokensPerSecond), kNaN, labelOf(point), theme.text, comparable(point)};
             dot.colour = place ? runColour(*place) : theme.mutedText;
             if (place && sides.size() > 1) dot.label = QStringLiteral("%1: %2").arg(runLetter(*place), dot.label);
@@ -415,7 +443,8 @@ private:
         const auto [low, high] = rooflineRange(choice_.axis);
         double first = low, last = high;
         if (choice_.axis == RooflineAxis::Batch || choice_.axis == RooflineAxis::Context)
-            for (const auto& [key, point] : points_) first = std::min(first, std::max(1.0, valueOf(point) / 1.2));
+            for (const auto& [key, point] : points_)
+                if (isDrawn(point)) first = std::min(first, std::max(1.0, valueOf(point) / 1.2));
         const bool shares = choice_.axis == RooflineAxis::HitRate || choice_.axis == RooflineAxis::QueryShare;
         const double margin = shares ? 0.015 * (xOf(last) - xOf(first)) : 0.12;
         if (axis_ != choice_.axis || logarithmic_ != controls_->logarithmic()) {
@@ -516,16 +545,20 @@ private:
         const auto time = [](double ns) { return formatValue(Unit::Nanoseconds, ns); };
         const auto rate = [](double perSecond) { return formatValue(Unit::Count, std::round(perSecond * 10) / 10); };
         QString html = QStringLiteral("<b>%1</b><br>").arg(QString::fromStdString(run.row.name).toHtmlEscaped());
-        html += tr("%1 on %2, batch %3, %4 tokens, mean of %5 decode steps<br>")
+        html += tr("%1 on %2, batch %3, %4 tokens, mean of %5 decode steps%6<br>")
                     .arg(shapesName(point).toHtmlEscaped(),
                          QString::fromStdString(run.row.device).section(QLatin1Char(','), 0, 0).toHtmlEscaped())
                     .arg(formatValue(Unit::Count, std::round(run.batch * 100) / 100),
-                         formatCount(std::int64_t(std::lround(run.context))), formatCount(run.steps));
+                         formatCount(std::int64_t(std::lround(run.context))), formatCount(run.steps),
+                         run.leftOut.empty()
+                             ? QString()
+                             : tr(" (%1 cold left out)").arg(formatCount(std::int64_t(run.leftOut.size()))));
         html += tr("Measured: <b>%1 tokens/s</b>, %2 a step").arg(rate(run.tokensPerSecond), time(run.stepNs));
         if (run.offloaded())
             html += tr("<br>Hit rate %1, %2 over the link a step, exposed %3 (%4)")
-                        .arg(formatValue(Unit::Percent, 100 * run.hitRate), formatValue(Unit::Bytes, run.linkBytes),
-                             time(run.exposedNs), timingWord(run.row));
+                        .arg(known(Unit::Percent, 100 * run.hitRate), known(Unit::Bytes, run.linkBytes),
+                             run.row.knows.has(Known::ExposedTimes) ? time(run.exposedNs) : tr("not known"),
+                             timingWord(run.row));
         if (point.comparison) {
             const RunBesideFloor& c = *point.comparison;
             html += tr("<br>Predicted: %1 tokens/s, %2 a step, bound by %3")
@@ -537,7 +570,7 @@ private:
             if (run.offloaded() && !run.linkMeasured())
                 html += tr("<br>The link's time is modelled in this run and left out of both times.");
         } else if (!point.shape) {
-            html += tr("<br>No prediction: the trace does not say how wide its model is.");
+            html += tr("<br>No prediction: the trace does not say what its model looks like.");
         } else {
             html +=
                 tr("<br>No prediction: this device is not in the GPU table; kvscope-cli roofline --measure adds the "
@@ -546,6 +579,9 @@ private:
         return html;
     }
 
+    static QString known(Unit unit, double value) {
+        return std::isnan(value) ? tr("not known") : formatValue(unit, value);
+    }
     static QString explanationOf(const RunPoint& point) {
         if (point.explainedSteps == 0) return tr("Where the difference is, the stages tell when they are read");
         const QString why = sentenceCase(QString::fromStdString(point.comparison->why)).toHtmlEscaped();
@@ -564,6 +600,7 @@ private:
         const std::pair<const Key, RunPoint>* best = nullptr;
         double nearest = kReach;
         for (const auto& entry : points_) {
+            if (!isDrawn(entry.second)) continue;
             const QPointF dot(x->coordToPixel(xOf(valueOf(entry.second))),
                               y->coordToPixel(yOf(entry.second.run.tokensPerSecond)));
             const double away = std::hypot(dot.x() - pixel.x(), dot.y() - pixel.y());
@@ -600,6 +637,7 @@ private:
     std::set<Key> pointless_;          // read, and without a decode step or of an unknown method
     std::optional<RooflineAxis> axis_; // as drawn last
     bool logarithmic_ = true;
+    ColdSteps counted_ = coldSteps();
     QString trouble_;
     QStringList failures_;
     PartsFeed parts_{
