@@ -8,6 +8,7 @@
 #include "profiler/export/step_slices.h"
 #include "profiler/import/import.h"
 #include "profiler/read/open_trace.h"
+#include "profiler/read/run_knowledge.h"
 #include "profiler/record/counter_sample.h"
 #include "profiler/store/trace_keys.h"
 
@@ -49,7 +50,8 @@ std::string argsOf(std::string_view stored) {
 class RunExport {
 public:
     RunExport(Connection& connection, ChromeEvents& events, int runId, const ExportOptions& options)
-        : connection_(connection), events_(events), run_(runId), progress_(options.progress), range_(options.range) {}
+        : connection_(connection), events_(events), run_(runId), progress_(options.progress), range_(options.range),
+          knows_(knowledgeOf(connection, runId)) {}
     void write(std::string_view name, std::string_view timing, int deviceSlots, bool imported);
 
 private:
@@ -75,6 +77,8 @@ private:
     std::optional<ExportRange> range_;
     std::string name_;
     bool imported_ = false;
+    Knowledge knows_;
+    LinkClock clock_; // of the transfers
     bool used_[4] = {};
     std::unordered_map<std::int64_t, EventTrack> tracks_; // by text.id: the first lane
     struct End {
@@ -103,7 +107,9 @@ void RunExport::step(const StepSlices& step, std::string_view timing) {
         // The blocks of this layer crossed the link for this attention.
         const LayerTransfer& transfer = step.transfers[std::size_t(part.layerIndex)];
         const auto copy = [&](std::string_view direction, std::int64_t bytes, std::int64_t blocks, std::int64_t ns) {
-            const int thread = events_.thread(use(kLink), fmt::format("{} ({})", direction, timing));
+            const int thread = events_.thread(
+                use(kLink), timing == clock_.name() ? fmt::format("{} ({})", direction, timing)
+                                                    : fmt::format("{} ({}, {})", direction, timing, clock_.name()));
             return events_.slice({process(kLink), thread, "transfer",
                                   fmt::format("{} block{}", blocks, blocks == 1 ? "" : "s"), transfer.startNs, ns,
                                   step.step, part.layer, bytes});
@@ -124,17 +130,21 @@ void RunExport::counters(const StepSlices& step) {
     const int cache = use(kCache), link = use(kLink);
     if (seconds > 0) {
         events_.counter(process(kEngine), "decode", "tokens/s", step.startNs, double(step.tokens) / seconds);
-        events_.counter(link, "host to device", "GB/s", step.startNs, double(step.h2dBytes) / 1e9 / seconds);
-        events_.counter(link, "device to host", "GB/s", step.startNs, double(step.d2hBytes) / 1e9 / seconds);
+        if (knows_.has(Known::Bytes)) {
+            events_.counter(link, "host to device", "GB/s", step.startNs, double(step.h2dBytes) / 1e9 / seconds);
+            events_.counter(link, "device to host", "GB/s", step.startNs, double(step.d2hBytes) / 1e9 / seconds);
+        }
     }
-    events_.counter(link, "exposed transfer", "us", step.startNs, double(step.exposedNs) / 1e3);
-    if (step.hits + step.misses > 0)
+    if (knows_.has(Known::ExposedTimes))
+        events_.counter(link, "exposed transfer", "us", step.startNs, double(step.exposedNs) / 1e3);
+    if (knows_.has(Known::Hits) && step.hits + step.misses > 0)
         events_.counter(cache, "hit rate", "share", step.startNs, double(step.hits) / double(step.hits + step.misses));
 }
 
 void RunExport::steps(std::string_view timing, int deviceSlots) {
-    StepSliceReader reader(connection_, run_);
-    ResidentBlocks resident(connection_, run_, deviceSlots);
+    clock_ = linkClockOf(connection_, run_);
+    StepSliceReader reader(connection_, run_, clock_);
+    ResidentBlocks resident(connection_, run_, knows_.has(Known::Hits) ? deviceSlots : 0);
     const std::int64_t count = std::max<std::int64_t>(reader.lastStep() + 1, 1);
     StepSlices current;
     while (reader.next(current)) {

@@ -10,8 +10,9 @@
 
 namespace kvscope {
 
-StepSliceReader::StepSliceReader(Connection& connection, int runId)
-    : steps_(connection,
+StepSliceReader::StepSliceReader(Connection& connection, int runId, const LinkClock& clock)
+    : clock_(clock),
+      steps_(connection,
              "SELECT id, phase, start_ns, duration_ns, embed_ns, lm_head_ns, sample_ns, tokens, hits, misses,"
              " h2d_bytes, d2h_bytes, exposed_ns FROM step WHERE id BETWEEN ? AND ? ORDER BY id"),
       layers_(connection,
@@ -37,10 +38,10 @@ void StepSliceReader::addLayer(StepSlices& step) {
     const auto index = std::int32_t(step.transfers.size());
     step.slices.push_back({fmt::format("layer {}", layer), start, total, layer, index, false});
     LayerTransfer transfer;
-    std::int64_t at = start;
+    std::int64_t at = start, offloading = start;
     bool hasAttention = false;
     for (int stage = 0; stage < kStageCount; ++stage) {
-        if (stage == int(Stage::Offloading)) transfer.startNs = at;
+        if (stage == int(Stage::Offloading)) offloading = at;
         const std::int64_t length = ns[std::size_t(stage)];
         if (length > 0) {
             const bool attends = stage == int(Stage::Stage2) || stage == int(Stage::Attention);
@@ -55,6 +56,8 @@ void StepSliceReader::addLayer(StepSlices& step) {
     std::int64_t* const fields[] = {&transfer.h2dBlocks, &transfer.d2hBlocks, &transfer.h2dBytes,
                                     &transfer.d2hBytes,  &transfer.h2dNs,     &transfer.d2hNs};
     for (int i = 0; i < int(std::size(fields)); ++i) *fields[i] = layers_.int64(2 + kStageCount + i);
+    transfer.startNs =
+        transferStart(clock_, offloading, ns[std::size_t(Stage::Offloading)], transfer.h2dNs, transfer.d2hNs);
     step.transfers.push_back(transfer);
 }
 

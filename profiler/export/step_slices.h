@@ -2,6 +2,7 @@
 #pragma once
 
 #include "core/trace/stage.h"
+#include "profiler/read/link_clock.h"
 #include "profiler/store/sqlite.h"
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct StageSlice {
 };
 
 struct LayerTransfer {
-    std::int64_t startNs = 0; // with the layer's offloading stage
+    std::int64_t startNs = 0; // transferStart()
     std::int64_t h2dBlocks = 0, d2hBlocks = 0, h2dBytes = 0, d2hBytes = 0, h2dNs = 0, d2hNs = 0;
 };
 
@@ -34,7 +35,7 @@ struct StepSlices {
 class StepSliceReader {
 public:
     /// `connection` outlives it.
-    StepSliceReader(Connection& connection, int runId);
+    StepSliceReader(Connection& connection, int runId, const LinkClock& clock);
     std::int32_t lastStep() const { return lastStep_; } // -1: none
     /// Refills `step`. @return false: no more. @throws Error(BadInput | Cancelled)
     bool next(StepSlices& step);
@@ -42,6 +43,7 @@ public:
 private:
     void addLayer(StepSlices& step);
 
+    const LinkClock clock_;
     Statement steps_, layers_;
     bool layerWaits_ = false; // the current row of layers_ belongs to a later step
     std::int32_t lastStep_ = -1;

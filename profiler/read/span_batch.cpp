@@ -3,6 +3,7 @@
 #include "core/trace/stage.h"
 #include "kernels/base/error.h"
 #include "profiler/read/reader_impl.h"
+#include "profiler/read/run_knowledge.h"
 #include "profiler/read/sane_times.h"
 #include "profiler/store/trace_keys.h"
 
@@ -24,6 +25,11 @@ public:
         if (!run)
             throw Error(ErrorKind::BadInput, fmt::format("{} has no run {}", reader.path(), runId), "open it again");
         layers_ = run->layers;
+        if (!batch_.next.clock && run->steps > 0) batch_.next.clock = linkClockOf(connection_, runId);
+        const LinkClock clock = batch_.next.clock.value_or(LinkClock());
+        toDevice_ = linkTrack(kToDeviceTrack, clock);
+        toHost_ = linkTrack(kToHostTrack, clock);
+        knows_ = run->knows;
     }
 
     SpanBatch read() {
@@ -72,6 +78,7 @@ private:
             row.selected = rows.int64(11);
             add(kHostTrack, nameOf(row.phase), row.startNs, row.durationNs, row.step, -1, 0);
             batch_.next.step = row.step;
+            hideUnknown(knows_, {&row, 1});
             batch_.steps.push_back(row);
             --left_;
         }
@@ -113,19 +120,22 @@ private:
             const std::int64_t id = rows.int64(0);
             const int step = trace::stepOf(id, trace::kLayerShift), layer = int(id & (trace::kMaxLayers - 1));
             const std::int64_t start = saneTime(rows.int64(1));
-            std::int64_t at = start, offloading = start;
+            std::int64_t at = start, offloading = start, offloadingNs = 0;
             stepStages(step);
             const std::size_t whole = batch_.spans.size();
             add(kHostTrack, "layer", start, 0, step, layer, 1);
             for (std::size_t stage = 0; stage < kStageCount; ++stage) {
-                if (Stage(stage) == Stage::Offloading) offloading = at;
                 const std::int64_t duration = saneDuration(rows.int64(2 + int(stage)));
+                if (Stage(stage) == Stage::Offloading) offloading = at, offloadingNs = duration;
                 if (duration > 0) add(kHostTrack, kStageNames[stage], at, duration, step, layer, 2);
                 at = saneTime(at + duration);
             }
             batch_.spans[whole].durationNs = at - start;
-            if (rows.int64(12) > 0) add(kToDeviceTrack, kToDeviceName, offloading, rows.int64(14), step, layer, 0);
-            if (rows.int64(13) > 0) add(kToHostTrack, kToHostName, offloading, rows.int64(15), step, layer, 0);
+            const std::int64_t h2dNs = rows.int64(14), d2hNs = rows.int64(15);
+            const std::int64_t moves =
+                transferStart(batch_.next.clock.value_or(LinkClock()), offloading, offloadingNs, h2dNs, d2hNs);
+            if (rows.int64(12) > 0) add(toDevice_, kToDeviceName, moves, h2dNs, step, layer, 0);
+            if (rows.int64(13) > 0) add(toHost_, kToHostName, moves, d2hNs, step, layer, 0);
             batch_.next.layer = id;
             left_ -= 8; // a layer makes about that many spans
         }
@@ -175,6 +185,8 @@ private:
     const TraceReader& reader_;
     Connection& connection_;
     int run_, layers_ = 0;
+    std::string toDevice_, toHost_; // tracks
+    Knowledge knows_;
     std::int64_t left_;
     SpanBatch batch_;
     std::unordered_map<std::string, std::int32_t> texts_;
@@ -183,6 +195,14 @@ private:
 };
 
 } // namespace
+
+std::string linkTrack(std::string_view kind, const LinkClock& clock) {
+    return fmt::format("{} ({})", kind, clock.name());
+}
+
+bool isLinkTrack(std::string_view track, std::string_view kind) {
+    return track.starts_with(kind) && track.substr(kind.size()).starts_with(" (");
+}
 
 SpanBatch readSpans(const TraceReader& reader, int runId, const SpanPosition& from, int rows) {
     return BatchReader(reader, runId, from, std::max(rows, 16)).read();

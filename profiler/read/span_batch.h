@@ -3,11 +3,14 @@
 // scan the layers fifteen times.
 #pragma once
 
+#include "profiler/read/link_clock.h"
 #include "profiler/read/trace_reader.h"
 
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace kvscope {
@@ -24,6 +27,7 @@ struct SpanPosition {
     std::int64_t layer = -1; // key of the last layer_step row read; -1: none
     int stages = -1;         // last step whose stages outside the layers were given; they go with its layers
     std::int64_t span = std::numeric_limits<std::int64_t>::min(); // id of the last row of `span` looked at
+    std::optional<LinkClock> clock; // of the transfers; found with the first rows and kept, so that a track has one
 };
 
 struct SpanBatch {
@@ -37,8 +41,11 @@ struct SpanBatch {
 
 /// Names of the tracks that KVScope computes from steps and layers.
 inline constexpr const char* kHostTrack = "host";
-inline constexpr const char* kToDeviceTrack = "link, host to device";
-inline constexpr const char* kToHostTrack = "link, device to host";
+/// Those of the link begin so and say behind it, in brackets, on whose clock they are: "... (CUPTI's clock)".
+inline constexpr std::string_view kToDeviceTrack = "link, host to device";
+inline constexpr std::string_view kToHostTrack = "link, device to host";
+std::string linkTrack(std::string_view kind, const LinkClock& clock);
+bool isLinkTrack(std::string_view track, std::string_view kind);
 inline constexpr const char* kToDeviceName = "to device";
 inline constexpr const char* kToHostName = "to host";
 

@@ -29,7 +29,7 @@ public:
     Place placeOf(int lane) const {
         const std::string& track = index_.tracks()[std::size_t(index_.lane(lane).track)];
         if (track == kHostTrack) return Place::Host;
-        return track == kToDeviceTrack || track == kToHostTrack ? Place::Link : Place::Elsewhere;
+        return isLinkTrack(track, kToDeviceTrack) || isLinkTrack(track, kToHostTrack) ? Place::Link : Place::Elsewhere;
     }
     std::string_view nameOf(int name) const { return index_.names()[std::size_t(name)]; }
 

@@ -1,6 +1,8 @@
 // What the timeline reads of a trace, against the trace's own SQL views; arrows and notes on recorded files.
 #include "core/trace/stage.h"
 #include "kernels/base/error.h"
+#include "profiler/read/link_clock.h"
+#include "profiler/read/reader_impl.h"
 #include "profiler/read/span_batch.h"
 #include "profiler/read/span_flow.h"
 #include "profiler/read/span_index.h"
@@ -40,7 +42,7 @@ std::vector<std::string> linesOf(const std::vector<SpanBatch>& batches, bool lin
     for (const SpanBatch& batch : batches)
         for (const SpanRow& span : batch.spans) {
             const std::string& track = batch.texts[std::size_t(span.track)];
-            if ((track == kToDeviceTrack || track == kToHostTrack) != links) continue;
+            if ((isLinkTrack(track, kToDeviceTrack) || isLinkTrack(track, kToHostTrack)) != links) continue;
             lines.push_back(fmt::format("{} {} {}|{}|{} {} {}", span.step, span.layer, track,
                                         batch.texts[std::size_t(span.name)], span.startNs, span.durationNs,
                                         span.depth));
@@ -73,14 +75,89 @@ TEST(TimelineReading, GivesTheSpansOfTheView) {
     }
 }
 
-TEST(TimelineReading, GivesTheTransfersOfTheView) {
-    const TraceReader reader(kSample);
+TEST(TimelineReading, GivesTheModelledTransfersOfTheView) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    synthetic::recordFile(file, {});
     const auto wanted = sqlLines(
-        kSample, "SELECT step || ' ' || layer || ' ' || CASE direction WHEN 'h2d' THEN 'link, host to device|to device'"
-                 " ELSE 'link, device to host|to host' END || '|' || start_ns || ' ' || duration_ns || ' 0'"
-                 " FROM v_transfer WHERE run_id=1 AND bytes > 0");
-    ASSERT_GT(wanted.size(), 100u);
-    EXPECT_EQ(linesOf(readAll(reader, 1, 500), true), wanted);
+        file, "SELECT step || ' ' || layer || ' ' || CASE direction WHEN 'h2d' THEN 'link, host to device (modelled)|"
+              "to device' ELSE 'link, device to host (modelled)|to host' END || '|' || start_ns || ' ' || duration_ns"
+              " || ' 0' FROM v_transfer WHERE run_id=1 AND bytes > 0");
+    ASSERT_GT(wanted.size(), 50u);
+    EXPECT_EQ(linesOf(readAll(TraceReader(file), 1, 500), true), wanted);
+}
+
+struct Bar {
+    std::string track;
+    std::int64_t startNs = 0, endNs = 0;
+};
+
+/// The bars of a run's transfers to the device, by step and layer.
+std::map<std::pair<int, int>, Bar> transferBars(const TraceReader& reader) {
+    std::map<std::pair<int, int>, Bar> bars;
+    for (const SpanBatch& batch : readAll(reader, 1, 500))
+        for (const SpanRow& span : batch.spans)
+            if (const std::string& track = batch.texts[std::size_t(span.track)]; isLinkTrack(track, kToDeviceTrack))
+                bars[{span.step, span.layer}] = {track, span.startNs, span.startNs + span.durationNs};
+    return bars;
+}
+
+// The stage that moves blocks first finds out which: a bar that began with it began 6 us before the kernel did.
+TEST(TimelineReading, PutsATransferOnTheKernelThatMovedItsBytes) {
+    const TraceReader reader(kSample);
+    const auto bars = transferBars(reader);
+    std::size_t compared = 0;
+    std::vector<std::int64_t> apart;
+    for (const auto& row : test::sql(kSample, "SELECT step, layer, start_ns, start_ns + duration_ns FROM v_kernel"
+                                              " WHERE run_id = 1 AND name LIKE 'offloading: gather%'")
+                               .rows) {
+        const auto bar = bars.find({std::stoi(row[0]), std::stoi(row[1])});
+        if (bar == bars.end()) continue;
+        ++compared;
+        EXPECT_EQ(bar->second.track, "link, host to device (CUPTI's clock)");
+        const std::int64_t begins = std::stoll(row[2]), ends = std::stoll(row[3]);
+        apart.push_back(std::max(std::abs(bar->second.startNs - begins), std::abs(bar->second.endNs - ends)));
+        EXPECT_LT(apart.back(), 3000) << "step " << row[0] << ", layer " << row[1];
+    }
+    ASSERT_GT(compared, 500u);
+    std::nth_element(apart.begin(), apart.begin() + std::ptrdiff_t(apart.size() / 2), apart.end());
+    EXPECT_LT(apart[apart.size() / 2], 500) << "in half of the layers within half a microsecond";
+    const LinkClock clock = linkClockOf(*ReaderAccess::of(reader).connection, 1);
+    EXPECT_EQ(clock.source, LinkClock::Source::Cupti);
+    EXPECT_NEAR(double(clock.offsetNs), 1240, 200) << "the two clocks of this GPU";
+    EXPECT_LT(clock.spreadNs, 300) << "what remains, and is stated";
+}
+
+TEST(TimelineReading, PutsATransferBehindTheSelectionWhereNoKernelsWereRecorded) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    std::filesystem::copy_file(kSample, file);
+    test::sql(file, "DELETE FROM span", SQLITE_OPEN_READWRITE);
+    const TraceReader reader(file);
+    const auto bars = transferBars(reader);
+    ASSERT_GT(bars.size(), 500u);
+    for (const auto& row :
+         test::sql(file,
+                   "SELECT step, layer, start_ns + qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns,"
+                   " start_ns + qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns + offloading_ns"
+                   " FROM v_layer WHERE run_id = 1 AND phase = 'decode' AND h2d_bytes > 0 AND d2h_bytes = 0")
+             .rows) {
+        const Bar& bar = bars.at({std::stoi(row[0]), std::stoi(row[1])});
+        EXPECT_EQ(bar.track, "link, host to device (GPU timer)");
+        EXPECT_GT(bar.startNs, std::stoll(row[2])) << "the selection still runs until then";
+        EXPECT_EQ(bar.endNs, std::stoll(row[3])) << "the attention begins with the last block";
+    }
+}
+
+TEST(TimelineReading, SaysThatATransferStandsOnTheClockOfAnotherEngine) {
+    test::Folder folder;
+    const std::string file = (folder / "run.kvtrace").string();
+    std::filesystem::copy_file(kSample, file);
+    test::sql(file,
+              "CREATE TABLE IF NOT EXISTS run_meta(run_id INTEGER, key TEXT, value TEXT);"
+              "INSERT INTO run_meta VALUES (1, 'engine', 'another')",
+              SQLITE_OPEN_READWRITE);
+    EXPECT_EQ(transferBars(TraceReader(file)).begin()->second.track, "link, host to device (engine's clock)");
 }
 
 TEST(TimelineReading, ContinuesWhereARunGrew) {
@@ -203,7 +280,7 @@ TEST_F(SampleFlows, LeadFromAStageToItsKernels) {
 }
 
 TEST_F(SampleFlows, LeadFromATransferToTheAttentionThatUsesIt) {
-    const SpanRef transfer = find(kToDeviceTrack, kToDeviceName, 3, 7);
+    const SpanRef transfer = find("link, host to device (CUPTI's clock)", kToDeviceName, 3, 7);
     std::vector<std::string> said;
     for (const SpanFlow& flow : flowsOf(index, transfer)) said.push_back(words(flow));
     EXPECT_THAT(said, testing::UnorderedElementsAre("launch offloading > to device", "transfer to device > stage2",

@@ -37,6 +37,7 @@ void MaskPlottable::applyTheme(const Theme& theme) {
     for (std::size_t i = 0; i < origin_.size(); ++i) origin_[i] = theme.origin[i].rgb();
     hit_ = theme.hit.rgb();
     miss_ = theme.miss.rgb();
+    unknown_ = theme.mutedText.rgb(); // the run does not know whether its blocks were resident
     hatchRgb_ = hatchColour(theme).rgb();
     rebuildColours();
 }
@@ -56,7 +57,9 @@ void MaskPlottable::rebuildColours() {
     for (std::size_t bits = 0; bits < colour_.size(); ++bits) {
         const int origin = shownOrigin(MaskBits(bits));
         colour_[bits] = origin < 0                           ? 0u
-                        : colouring_ == Colouring::Residency ? ((bits & kMaskMiss) ? miss_ : hit_)
+                        : colouring_ == Colouring::Residency ? ((bits & kMaskMiss)  ? miss_
+                                                                : (bits & kMaskHit) ? hit_
+                                                                                    : unknown_)
                                                              : origin_[std::size_t(origin)];
     }
 }

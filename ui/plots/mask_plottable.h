@@ -62,7 +62,7 @@ private:
     Colouring colouring_ = Colouring::Origin;
     bool hatch_ = true;
     std::array<QRgb, 5> origin_{};
-    QRgb hit_ = 0, miss_ = 0, hatchRgb_ = 0;
+    QRgb hit_ = 0, miss_ = 0, unknown_ = 0, hatchRgb_ = 0;
     std::array<QRgb, 128> colour_{};
     Zoomed zoomed_ = Zoomed::Any;
     unsigned colours_ = 0; // grows when colours change

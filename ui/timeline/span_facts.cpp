@@ -182,7 +182,9 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
         const LayerRecord& layer = *context.layer;
         const std::int64_t bytes = toHost ? layer.d2hBytes : layer.h2dBytes;
         const int blocks = toHost ? layer.d2hBlocks : layer.h2dBlocks;
-        add(tr("Bytes"), bytes > 0 ? tr("%1 in %2 blocks").arg(formatBytes(bytes), formatCount(blocks)) : tr("none"));
+        add(tr("Bytes"), !link.knows.has(Known::Bytes) ? tr("not known")
+                         : bytes > 0 ? tr("%1 in %2 blocks").arg(formatBytes(bytes), formatCount(blocks))
+                                     : tr("none"));
         if (bytes > 0 && (toDevice || toHost))
             add(tr("Bandwidth"), tr("%1 (%2)").arg(bandwidth(bytes, span.durationNs, link.gbps), timing));
     } else if (context.step && isStep) {
@@ -194,9 +196,11 @@ SpanFacts factsOf(const TimelineData& data, SpanRef ref, const std::vector<SpanF
     if (context.layer && context.layer->selected > 0 &&
         (component == "stage1" || component == "pooling" || component == "stage2" || component == "layer" ||
          offloading))
-        add(tr("Selection"), tr("%1 blocks, %2 hits, %3 misses")
-                                 .arg(formatCount(context.layer->selected), formatCount(context.layer->hits),
-                                      formatCount(context.layer->misses)));
+        add(tr("Selection"), !link.knows.has(Known::Hits)
+                                 ? tr("%1 blocks, hits not known").arg(formatCount(context.layer->selected))
+                                 : tr("%1 blocks, %2 hits, %3 misses")
+                                       .arg(formatCount(context.layer->selected), formatCount(context.layer->hits),
+                                            formatCount(context.layer->misses)));
 
     QStringList exposed, waits;
     if (context.layer && context.layer->exposedNs > 0 &&

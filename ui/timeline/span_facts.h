@@ -38,6 +38,7 @@ std::vector<SpanFlow> arrowsOf(const SpanIndex& index, SpanRef ref, const std::v
 struct LinkKnowledge {
     QString timing;  // "measured" or "modelled"
     double gbps = 0; // 10^9 bytes a second at most; 0: not known
+    Knowledge knows; // of the run
 };
 
 using SpanFacts = std::vector<std::pair<QString, QString>>; // name, value

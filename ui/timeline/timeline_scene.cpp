@@ -25,8 +25,8 @@ bool isNamed(const std::string& track, std::string_view kind) {
 int rank(const std::string& track, bool foreign) {
     if (track == kHostTrack) return 0;
     if (!foreign && track.starts_with("CUDA calls")) return 1;
-    if (track == kToDeviceTrack) return 2;
-    if (track == kToHostTrack) return 3;
+    if (isLinkTrack(track, kToDeviceTrack)) return 2;
+    if (isLinkTrack(track, kToHostTrack)) return 3;
     if (track == "recorder" || track == "CUPTI overhead") return 7;
     if (isNamed(track, "stream ")) return 4;
     if (isNamed(track, "copies ")) return 5;

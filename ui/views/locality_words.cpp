@@ -112,6 +112,13 @@ QString LocalityView::undefinedReason(int step) const {
 
 bool LocalityView::explainNothing() {
     const Metric metric = info().metric;
+    if (run() && !run()->row.knows.has(neededBy(metric))) {
+        showEmpty(tr("%1 is not known in this run").arg(QString::fromUtf8(info().title)),
+                  tr("The engine that recorded it did not see it. What the run knows: %1.")
+                      .arg(QString::fromStdString(run()->row.knows.list())),
+                  {{tr("Show locality"), [this] { showMetric(Metric::Locality); }}});
+        return true;
+    }
     if (metric == Metric::H2dBytes && (perHead() || !appliedFilter().kvHeads.empty())) {
         showEmpty(tr("Bytes are not known per KV head in this run"),
                   tr("A trace has the bytes of whole layers. Those of a KV head follow from its misses only where a "

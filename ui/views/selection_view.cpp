@@ -394,7 +394,7 @@ private:
             fmt::format_to(std::back_inserter(lines), "{},{},{},{},{},{},{},", row.step, row.layer, row.sequence,
                            row.kvHead, row.blocks[i],
                            origins[std::min(qsizetype(row.origins[i]), origins.size() - 1)].toStdString(),
-                           row.hit[i] ? 1 : 0);
+                           i < row.hit.size() ? (row.hit[i] != 0 ? "1" : "0") : "");
             const bool scored = i < row.scores.size() && !std::isnan(row.scores[i]);
             if (scored) fmt::format_to(std::back_inserter(lines), "{:.7g}", row.scores[i]);
             lines += '\n';
@@ -461,7 +461,10 @@ private:
                             mode == 0);
         const Theme& theme = Theme::current();
         QVector<Swatch> swatches;
-        if (mode == 2) {
+        const bool known = !run() || run()->row.knows.has(Known::Hits);
+        if (mode == 2 && !known) {
+            swatches << Swatch{tr("hits are not known in this run"), theme.mutedText, Swatch::Mark::Fill, {}};
+        } else if (mode == 2) {
             swatches << Swatch{tr("hit: was resident"), theme.hit, Swatch::Mark::Fill, {}}
                      << Swatch{tr("miss: had to be fetched"), theme.miss, Swatch::Mark::Fill, {}};
         } else {
@@ -471,7 +474,7 @@ private:
                                        theme.origin[std::size_t(origin)],
                                        Swatch::Mark::Fill,
                                        {}};
-            if (mode == 0)
+            if (mode == 0 && known)
                 swatches << Swatch{tr("miss: had to be fetched"), theme.origin[0], Swatch::Mark::Hatch,
                                    MaskPlottable::hatchColour(theme)};
         }
@@ -566,6 +569,11 @@ private:
                                    workspace().setCursor(cursor);
                                }});
         actions.push_back(showView("breakdown"));
+        if (!run()->row.knows.has(Known::Selections)) {
+            showEmpty(tr("Selected blocks are not known in this run"),
+                      tr("The engine that recorded it did not see which blocks were attended."), actions);
+            return;
+        }
         showEmpty(tr("Nothing was chosen here"),
                   tr("Layer %1 attended to every cached block at every step, as full attention and the dense layers "
                      "of other methods do. Choose another layer, or run a sparse method.")
@@ -598,8 +606,10 @@ private:
         if (const auto bits = data_.find(step, block)) {
             const int origin = std::max(MaskPlottable::shownOrigin(*bits), 0);
             html += tr("<br>Selected as <b>%1</b>, <b>%2</b>")
-                        .arg(tr(kOriginTitles[std::size_t(origin)]),
-                             (*bits & kMaskMiss) ? tr("miss: had to be fetched") : tr("hit: was resident"));
+                        .arg(tr(kOriginTitles[std::size_t(origin)]), (*bits & kMaskMiss) ? tr("miss: had to be fetched")
+                                                                     : (*bits & kMaskHit)
+                                                                         ? tr("hit: was resident")
+                                                                         : tr("whether it was resident is not known"));
             if (hoverScore_ && hoverScore_->first == std::pair(step, block))
                 html += hoverScore_->second ? tr("<br>Score %1").arg(double(*hoverScore_->second), 0, 'g', 5)
                                             : tr("<br>No score: not scored or not recorded");

@@ -40,7 +40,8 @@ void TimelineView::showFacts(const SpanContext& context) {
     const OpenRun* run = workspace_.current();
     const TimelineScene& scene = canvas_->scene();
     if (!run || !scene.selected) return;
-    const LinkKnowledge link{run->row.timing == "measured" ? tr("measured") : tr("modelled"), run->row.linkGbps};
+    const LinkKnowledge link{run->row.timing == "measured" ? tr("measured") : tr("modelled"), run->row.linkGbps,
+                             run->row.knows};
     facts_ = factsOf(canvas_->data(), *scene.selected, scene.flows, context, link);
     panel_->showSpan(facts_);
     explainSpan(*this, facts_);

@@ -6,6 +6,7 @@
 #include "ui/models/format.h"
 #include "ui/plots/units.h"
 #include "ui/timeline/chosen_places.h"
+#include "ui/timeline/time_ticks.h"
 #include "ui/timeline/timeline_curves.h"
 #include "ui/views/growth_turn.h"
 #include "ui/views/make_views.h"
@@ -35,7 +36,9 @@ constexpr int kTimesHeight = 260;  // once a range is measured; at most two fift
 constexpr int kRedrawMs = 60;      // while spans are read
 constexpr int kTimesPauseMs = 250; // self times follow the window once it rests
 
+/// Negative: not known, so nothing is said of the device cache.
 std::int64_t slotBlocksOf(const RunRow& run) {
+    if (!run.knows.has(Known::Hits)) return -1;
     return std::int64_t(run.deviceSlots) * run.layers * run.sequences * run.kvHeads;
 }
 
@@ -290,7 +293,16 @@ void TimelineView::updateNote() {
                         .arg(QString::fromStdString(run->row.statusMessage)
                                  .section(QLatin1Char(';'), 0, 0)
                                  .remove(QStringLiteral("imported from ")));
-        if (run->row.timing != "measured" && index.trackOf(kToDeviceTrack) >= 0) said << tr("Link times are modelled.");
+        const bool moves = std::any_of(index.tracks().begin(), index.tracks().end(),
+                                       [](const std::string& track) { return isLinkTrack(track, kToDeviceTrack); });
+        if (run->row.timing != "measured" && moves) said << tr("Link times are modelled.");
+        if (const auto& clock = feed_.clock(); moves && clock && clock->source == LinkClock::Source::Cupti)
+            said << tr("Kernels and transfers stand on CUPTI's clock, which runs %1 ahead of the GPU timer of the "
+                       "stages; "
+                       "a transfer lies within %2 of its kernel.")
+                        .arg(formatTime(double(clock->offsetNs), 1), formatTime(double(clock->spreadNs), 1));
+        else if (moves && clock && clock->source == LinkClock::Source::GpuTimer)
+            said << tr("Transfers stand on the GPU timer of the stages; kernels, if there are any, on CUPTI's clock.");
         if (run->row.droppedSteps > 0)
             said << tr("%1 steps were dropped while recording.").arg(formatCount(run->row.droppedSteps));
         for (int lane = 0; lane < index.laneCount(); ++lane) {

@@ -119,8 +119,8 @@ public:
                 for (const StepRow& row : filteredSteps(reader, runs[run].first.runId, filter, from, to))
                     if (row.phase == Phase::Decode)
                         fmt::format_to(std::back_inserter(lines), "{},{},{},{},{},{},{},{}\n", runs[run].second,
-                                       row.step, row.hits, row.misses, csvCell(row.h2dBytes), csvCell(row.d2hBytes),
-                                       csvCell(row.transferNs), csvCell(row.exposedNs));
+                                       row.step, csvCell(row.hits), csvCell(row.misses), csvCell(row.h2dBytes),
+                                       csvCell(row.d2hBytes), csvCell(row.transferNs), csvCell(row.exposedNs));
                 sink.add(lines);
             });
         };
@@ -187,7 +187,7 @@ protected:
         for (std::size_t s = 0; s < std::min(runs.size(), sides_.size()); ++s) {
             const StepPyramid& columns = sides_[s]->series.columns();
             const auto value = [&](TransferNumber number) { return double(columns.at(step, int(number))); };
-            if (columns.empty() || std::isnan(value(TransferNumber::Misses))) continue;
+            if (columns.empty() || std::isnan(value(TransferNumber::OpensBlock))) continue;
             if (!html.isEmpty()) html += QStringLiteral("<br>");
             if (runs.size() > 1)
                 html += QStringLiteral("<b>%1</b><br>").arg(letteredName(s, workspace()).toHtmlEscaped());
@@ -195,9 +195,10 @@ protected:
                 tr("<b>%1</b>%2<br>Hits %3, misses %4: hit rate <b>%5</b><br>Host to device %6, device to host %7<br>"
                    "Link busy %8, exposed <b>%9</b>")
                     .arg(stepName(step), value(TransferNumber::OpensBlock) > 0 ? tr(" (opens a new block)") : QString(),
-                         formatCount(std::llround(value(TransferNumber::Hits))),
-                         formatCount(std::llround(value(TransferNumber::Misses))),
-                         formatValue(Unit::Percent, value(TransferNumber::HitRatePercent)),
+                         counted(value(TransferNumber::Hits)), counted(value(TransferNumber::Misses)),
+                         std::isnan(value(TransferNumber::Hits))
+                             ? tr("not known")
+                             : formatValue(Unit::Percent, value(TransferNumber::HitRatePercent)),
                          known(Unit::Bytes, value(TransferNumber::H2dBytes)),
                          known(Unit::Bytes, value(TransferNumber::D2hBytes)),
                          known(Unit::Nanoseconds, value(TransferNumber::LinkNs)))
@@ -208,8 +209,12 @@ protected:
         return html + tr("<p>Exposed: the part of the link's time that the step had to wait for.</p>");
     }
 
-    static QString known(Unit unit, double value) {
-        return std::isnan(value) ? tr("not known per KV head") : formatValue(unit, value);
+    static QString counted(double blocks) {
+        return std::isnan(blocks) ? tr("not known") : formatCount(std::llround(blocks));
+    }
+    QString known(Unit unit, double value) const {
+        if (!std::isnan(value)) return formatValue(unit, value);
+        return appliedFilter().kvHeads.empty() ? tr("not known") : tr("not known per KV head");
     }
 
     void visibleStepsChanged() override {
@@ -298,7 +303,15 @@ private:
             return;
         }
         if (!moves(*sides_[0]) && feed.loaded() >= feed.total() && !workspace().compare()) {
-            if (appliedFilter().empty())
+            const Knowledge knows = run()->row.knows;
+            if (!knows.has(Known::Hits) && !knows.has(Known::Bytes))
+                showEmpty(tr("Hits and transfers are not known in this run"),
+                          tr("The engine that recorded it did not see which blocks were resident or what crossed the "
+                             "link. What it knows: %1. Which cache would have served it is answered by the what-if "
+                             "view, where it recorded the selected blocks.")
+                              .arg(QString::fromStdString(knows.list())),
+                          {showView("cache"), showView("breakdown")});
+            else if (appliedFilter().empty())
                 showEmpty(
                     tr("No block moves in this run"),
                     tr("Full attention keeps every block on the device, so there are no hits, misses or transfers. "

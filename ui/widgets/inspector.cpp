@@ -252,8 +252,9 @@ void Inspector::showRun() {
                                            : tr("%1 blocks").arg(formatCount(row.budgetBlocks)),
                    "budget");
     runFacts_->set(tr("Device slots"),
-                   row.layers == 0        ? QString()
-                   : row.deviceSlots == 0 ? tr("everything resident")
+                   row.layers == 0                                       ? QString()
+                   : !row.knows.has(Known::Hits) && row.deviceSlots == 0 ? tr("not known")
+                   : row.deviceSlots == 0                                ? tr("everything resident")
                                           : tr("%1 blocks per layer and KV head").arg(formatCount(row.deviceSlots)),
                    "slots");
     runFacts_->set(tr("Device"), text(row.device));
@@ -358,22 +359,27 @@ void Inspector::showStep(const Selected& selected) {
                     one ? QString::number(first.step)
                         : tr("%1 to %2, summed").arg(first.step).arg(selected.steps.back().step),
                     "step");
-    stepFacts_->set(tr("Wall time"), tr("%1 (measured)").arg(formatDuration(sum.durationNs)), "wall-time");
+    const Knowledge knows = run->row.knows;
+    const auto known = [&](Known what, const QString& value) { return knows.has(what) ? value : tr("not known"); };
+    stepFacts_->set(tr("Wall time"), known(Known::StepTimes, tr("%1 (measured)").arg(formatDuration(sum.durationNs))),
+                    "wall-time");
     stepFacts_->set(tr("Tokens fed"), formatCount(sum.tokens));
     const bool sparse = sum.selected > 0;
     stepFacts_->set(tr("Selected"), sparse ? tr("%1 blocks").arg(formatCount(sum.selected)) : QString(), "selected");
-    stepFacts_->set(tr("Hits"), sparse ? formatCount(sum.hits) : QString(), "hit");
-    stepFacts_->set(tr("Misses"), sparse ? formatCount(sum.misses) : QString(), "hit");
-    stepFacts_->set(tr("Hit rate"), sparse ? formatShare(sum.hits, sum.hits + sum.misses) : QString(), "hit-rate");
+    stepFacts_->set(tr("Hits"), sparse ? known(Known::Hits, formatCount(sum.hits)) : QString(), "hit");
+    stepFacts_->set(tr("Misses"), sparse ? known(Known::Hits, formatCount(sum.misses)) : QString(), "hit");
+    stepFacts_->set(tr("Hit rate"),
+                    sparse ? known(Known::Hits, formatShare(sum.hits, sum.hits + sum.misses)) : QString(), "hit-rate");
     stepFacts_->set(
         tr("Locality"),
         sparse ? formatRatio(selectedWhereKept > 0 ? double(sum.kept) / double(selectedWhereKept) : std::nan(""))
                : QString(),
         "locality");
-    stepFacts_->set(tr("To device"), formatBytes(sum.h2dBytes), "transfer");
-    stepFacts_->set(tr("To host"), formatBytes(sum.d2hBytes), "transfer");
-    stepFacts_->set(tr("Transfer"), QStringLiteral("%1 (%2)").arg(formatDuration(sum.transferNs), timing), "transfer");
-    stepFacts_->set(tr("Exposed"), QStringLiteral("%1 (%2)").arg(formatDuration(sum.exposedNs), timing), "exposed");
+    stepFacts_->set(tr("To device"), known(Known::Bytes, formatBytes(sum.h2dBytes)), "transfer");
+    stepFacts_->set(tr("To host"), known(Known::Bytes, formatBytes(sum.d2hBytes)), "transfer");
+    const auto linkTime = [&](std::int64_t ns) { return QStringLiteral("%1 (%2)").arg(formatDuration(ns), timing); };
+    stepFacts_->set(tr("Transfer"), known(Known::TransferTimes, linkTime(sum.transferNs)), "transfer");
+    stepFacts_->set(tr("Exposed"), known(Known::ExposedTimes, linkTime(sum.exposedNs)), "exposed");
 }
 
 void Inspector::showHead(const Selected& selected) {
@@ -387,8 +393,13 @@ void Inspector::showHead(const Selected& selected) {
     }
     const SelectionRow& row = *selected.selection;
     headFacts_->set(tr("Selection"), QString());
-    headFacts_->set(tr("Blocks"), formatCount(row.hits + row.misses), "selected");
-    headFacts_->set(tr("Hits, misses"), tr("%1 of %2 hit").arg(row.hits).arg(row.hits + row.misses), "hit");
+    headFacts_->set(tr("Blocks"), formatCount(row.selected), "selected");
+    const OpenRun* run = workspace_.current();
+    headFacts_->set(tr("Hits, misses"),
+                    run && !run->row.knows.has(Known::Hits)
+                        ? tr("not known")
+                        : tr("%1 of %2 hit").arg(row.hits).arg(row.hits + row.misses),
+                    "hit");
     headFacts_->set(tr("Locality γ"), formatRatio(row.locality()), "locality");
     if (std::isfinite(row.mass)) headFacts_->set(tr("Mass captured"), formatRatio(double(row.mass)), "mass");
     std::array<int, 5> counts{};
@@ -430,7 +441,11 @@ void Inspector::showBlock(const Selected& selected) {
     const auto at = std::size_t(found - row.blocks.begin());
     blockFacts_->set(tr("In this step"), tr("selected"), "selected");
     if (at < row.origins.size()) blockFacts_->set(tr("Origin"), QLatin1String(nameOf(row.origins[at])), "origin");
-    if (at < row.hit.size()) blockFacts_->set(tr("Residency"), row.hit[at] ? tr("hit") : tr("miss, loaded"), "hit");
+    blockFacts_->set(tr("Residency"),
+                     at >= row.hit.size() ? tr("not known")
+                     : row.hit[at] != 0   ? tr("hit")
+                                          : tr("miss, loaded"),
+                     "hit");
     if (at < row.scores.size()) blockFacts_->set(tr("Score"), formatRatio(double(row.scores[at]), 5), "score");
 }
 

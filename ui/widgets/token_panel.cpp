@@ -195,7 +195,9 @@ void TokenPanel::fetch() {
                 promptTokens_ = rows.promptTokens;
                 started_ = true;
             }
-            for (const StepRow& step : rows.steps) strip_->setMisses(step.step, step.misses);
+            const OpenRun* shown = workspace_.current();
+            const bool known = shown == nullptr || shown->row.knows.has(Known::Hits);
+            for (const StepRow& step : rows.steps) strip_->setMisses(step.step, known ? step.misses : -1);
             strip_->append(toChips(rows.tokens, true));
             if (!rows.steps.empty()) knownSteps_ = rows.steps.back().step + 1;
             if (follow_->isChecked() && knownSteps_ > 0) {
