@@ -5,7 +5,6 @@
 #include "bench/workload.h"
 #include "profiler/read/open_trace.h"
 #include "profiler/record/recorder.h"
-#include "ui/session/session_controller.h"
 #include "ui/views/view.h"
 #include "ui/window/main_window.h"
 
@@ -63,25 +62,13 @@ struct Turn {
 };
 
 /// `steps` decode steps on a thread of their own, as the desktop runs them, while this thread serves the windows.
-Turn turn(DecodeSession& session, Recorder& recorder, int steps, ui::SessionController* shownBy) {
+Turn turn(DecodeSession& session, Recorder& recorder, int steps) {
     QEventLoop loop;
     const double before = cpuSeconds(CLOCK_THREAD_CPUTIME_ID), readersBefore = readerSeconds();
     Turn result;
     std::thread engine([&] {
         result.seconds = seconds([&] {
-            auto lastShown = std::chrono::steady_clock::now();
-            for (int i = 0; i < steps; ++i) {
-                session.step();
-                const auto now = std::chrono::steady_clock::now();
-                if (!shownBy || now - lastShown < std::chrono::milliseconds(250)) continue;
-                lastShown = now;
-                const SessionSummary& summary = session.summary();
-                QMetaObject::invokeMethod(shownBy, [shownBy, rate = summary.tokensPerSecond(), hits = summary.hits,
-                                                    misses = summary.misses, locality = summary.localityMean] {
-                    emit shownBy->statistics(rate, double(hits) / double(std::max<std::int64_t>(hits + misses, 1)),
-                                             locality);
-                });
-            }
+            for (int i = 0; i < steps; ++i) session.step();
             recorder.flush();
         });
         QMetaObject::invokeMethod(&loop, &QEventLoop::quit, Qt::QueuedConnection);
@@ -155,11 +142,11 @@ nlohmann::ordered_json uiLive(const Settings& settings, const Log& log) {
             Turn a, b;
             const auto timeAlone = [&] {
                 settle(window.workspace());
-                a = turn(alone, aloneRecorder, steps, nullptr);
+                a = turn(alone, aloneRecorder, steps);
             };
             if (aloneFirst) timeAlone();
             settle(window.workspace());
-            b = turn(watched, shownRecorder, steps, &window.controller());
+            b = turn(watched, shownRecorder, steps);
             if (!aloneFirst) timeAlone();
             for (Shares* shares : into) shares->add(a, b);
             log(fmt::format("{}: {:.0f} tokens/s headless, {:.0f} watched; of a core, GUI {:.1f} %, readers {:.1f} %",

@@ -12,7 +12,6 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
-#include <limits>
 #include <mutex>
 #include <thread>
 
@@ -21,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kProgressInterval = std::chrono::milliseconds(100);
-constexpr auto kLiveInterval = std::chrono::milliseconds(250); // statistics and streamed text
+constexpr auto kLiveInterval = std::chrono::milliseconds(250); // streamed text
 
 /// An empty file that nobody else records into: other windows may start in the same second.
 QString newTracePath(const std::string& method) {
@@ -294,7 +293,7 @@ struct SessionController::Impl {
         auto lastShown = Clock::time_point();
         const auto show = [&] {
             text.collect(session);
-            postLive(session, text);
+            postLive(text);
             lastShown = Clock::now();
             const RecorderHealth health = recorder.health();
             if (!health.error.empty())
@@ -338,19 +337,14 @@ struct SessionController::Impl {
         return !stop.stop_requested();
     }
 
-    void postLive(const DecodeSession& session, LiveText& text) {
-        const SessionSummary& summary = session.summary();
-        const double nan = std::numeric_limits<double>::quiet_NaN();
-        const double rate = summary.decodeNs > 0 ? summary.tokensPerSecond() : nan;
-        const double hitRate = summary.hitRate();
-        const double locality = summary.localityMean;
+    void postLive(LiveText& text) {
         std::vector<std::pair<int, QString>> pieces;
         for (std::size_t sequence = 0; sequence < text.sequences(); ++sequence)
             if (QString piece = text.take(sequence); !piece.isEmpty())
                 pieces.emplace_back(int(sequence), std::move(piece));
-        post([this, rate, hitRate, locality, pieces = std::move(pieces)] {
+        if (pieces.empty()) return;
+        post([this, pieces = std::move(pieces)] {
             for (const auto& [sequence, piece] : pieces) emit owner.tokensGenerated(sequence, piece);
-            emit owner.statistics(rate, hitRate, locality);
         });
     }
 };

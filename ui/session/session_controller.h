@@ -60,9 +60,8 @@ signals:
     void progress(double fraction, const QString& what);
     void modelLoaded(const QString& nameOrPath);
     void tokensGenerated(int sequence, const QString& text); // coalesced
-    void statistics(double tokensPerSecond, double hitRate, double locality);
-    void remark(const QString& sentence); // the session goes on without something
-    void finished(bool completed);        // false: stopped by the person
+    void remark(const QString& sentence);                    // the session goes on without something
+    void finished(bool completed);                           // false: stopped by the person
     void failed(const QString& sentence);
 
 private:

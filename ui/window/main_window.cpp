@@ -7,7 +7,6 @@
 #include "ui/cursor_history.h"
 #include "ui/cursor_link.h"
 #include "ui/look/theme.h"
-#include "ui/models/format.h"
 #include "ui/models/run_names.h"
 #include "ui/output/clipboard.h"
 #include "ui/session/session_controller.h"
@@ -332,8 +331,6 @@ void MainWindow::connectSession() {
         request.options.recordModelPath = saved_.modelPath;
         sessionActive_ = true;
         showMessage({});
-        statistics_->show();
-        for (QLabel* label : {rate_, hitRate_, locality_}) label->setText(QStringLiteral("–"));
         controller_->start(request);
         updateActions();
     });
@@ -346,12 +343,6 @@ void MainWindow::connectSession() {
     connect(session, &SessionController::progress, this, [this](double fraction, const QString& what) {
         progressBar_->setValue(int(std::lround(fraction * 1000)));
         progressText_->setText(what);
-    });
-    connect(session, &SessionController::statistics, this, [this](double rate, double hitRate, double locality) {
-        rate_->setText(formatRate(rate));
-        hitRate_->setText(std::isfinite(hitRate) ? QString::number(hitRate * 100, 'f', 1) + QStringLiteral(" %")
-                                                 : QStringLiteral("–"));
-        locality_->setText(formatRatio(locality));
     });
     connect(session, &SessionController::finished, this, [this](bool completed) {
         sessionActive_ = false;

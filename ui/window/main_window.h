@@ -151,8 +151,8 @@ private:
     QString actionGroup_; // heading in the help of the actions being made
     QToolBar* toolBar_ = nullptr;
     FilterBar* filter_ = nullptr;
-    QWidget *statistics_ = nullptr, *progress_ = nullptr;
-    QLabel *rate_ = nullptr, *hitRate_ = nullptr, *locality_ = nullptr, *progressText_ = nullptr;
+    QWidget* progress_ = nullptr;
+    QLabel* progressText_ = nullptr;
     QProgressBar* progressBar_ = nullptr;
     QLabel *message_ = nullptr, *busy_ = nullptr;
     QToolButton* dismiss_ = nullptr;

@@ -16,6 +16,7 @@
 #include "ui/widgets/filter_bar.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/run_list.h"
+#include "ui/widgets/run_statistics.h"
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/small_widgets.h"
 #include "ui/widgets/token_strip.h"
@@ -40,23 +41,6 @@
 
 namespace kvscope::ui {
 namespace {
-
-QWidget* makeStatistic(QLabel*& value, const QString& caption, const QString& tip) {
-    auto* box = new QWidget;
-    value = new QLabel(QStringLiteral("–"));
-    QFont font = value->font();
-    font.setWeight(QFont::DemiBold);
-    value->setFont(font);
-    value->setMinimumWidth(QFontMetrics(font).horizontalAdvance(QStringLiteral("100.0 %")));
-    value->setAlignment(Qt::AlignRight | Qt::AlignVCenter);
-    auto* layout = new QHBoxLayout(box);
-    layout->setContentsMargins(8, 0, 8, 0);
-    layout->setSpacing(5);
-    layout->addWidget(value);
-    layout->addWidget(new MutedLabel(caption));
-    box->setToolTip(tip);
-    return box;
-}
 
 QWidget* makeSpacer() {
     auto* spacer = new QWidget;
@@ -386,21 +370,11 @@ void MainWindow::makeToolBar() {
     toolBar_->setContextMenuPolicy(Qt::PreventContextMenu);
     for (const char* name : {"run", "pause", "step", "stop"}) toolBar_->addAction(action(name));
 
-    statistics_ = new QWidget;
-    auto* numbers = new QHBoxLayout(statistics_);
-    numbers->setContentsMargins(4, 0, 4, 0);
-    numbers->setSpacing(2);
-    numbers->addWidget(makeStatistic(
-        rate_, tr("tokens/s"), tr("Generated tokens of all sequences per second of decode wall time (measured)")));
-    numbers->addWidget(
-        makeStatistic(hitRate_, tr("hit rate"), tr("Hits / (hits + misses) of the selected blocks so far")));
-    numbers->addWidget(makeStatistic(locality_, tr("locality"), tr("Mean γ so far, where it is defined")));
     // A widget on a tool bar is shown and hidden through its action; this one holds it instead.
     auto* holder = new QWidget;
     auto* holderLayout = new QHBoxLayout(holder);
     holderLayout->setContentsMargins(0, 0, 0, 0);
-    holderLayout->addWidget(statistics_);
-    statistics_->hide();
+    holderLayout->addWidget(new RunStatistics(*workspace_));
     toolBar_->addWidget(holder);
     toolBar_->addWidget(makeSpacer());
 

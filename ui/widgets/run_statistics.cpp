@@ -1,0 +1,152 @@
+#include "ui/widgets/run_statistics.h"
+
+#include "kernels/base/error.h"
+#include "profiler/import/import.h"
+#include "ui/models/format.h"
+#include "ui/models/run_names.h"
+#include "ui/widgets/small_widgets.h"
+
+#include <QFontMetrics>
+#include <QHBoxLayout>
+#include <QLabel>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace kvscope::ui {
+
+namespace {
+
+constexpr int kLeastRestMs = 500;  // between two looks at a run that grows
+constexpr int kRowsAtOnce = 8192;  // steps whose rows are read in one go: a few milliseconds of a worker
+constexpr int kStepsAtOnce = 1024; // steps that are read with their selections
+
+} // namespace
+
+struct RunStatistics::Answer {
+    SummarySums rows, all;
+    int rowsRead = 0, allRead = 0;
+    std::optional<RunRow> run;
+    bool more = false; // steps that are not read yet
+};
+
+RunStatistics::RunStatistics(Workspace& workspace, QWidget* parent)
+    : QWidget(parent), workspace_(workspace), again_(kLeastRestMs, [this] { ask(); }) {
+    setObjectName(QStringLiteral("statistics"));
+    auto* numbers = new QHBoxLayout(this);
+    numbers->setContentsMargins(4, 0, 4, 0);
+    numbers->setSpacing(2);
+    const auto add = [&](const char* name, const QString& caption, const QString& help) {
+        auto* box = new QWidget;
+        auto* value = new QLabel(QStringLiteral("–"));
+        value->setObjectName(QLatin1String(name));
+        value->setTextFormat(Qt::PlainText);
+        QFont font = value->font();
+        font.setWeight(QFont::DemiBold);
+        value->setFont(font);
+        value->setMinimumWidth(QFontMetrics(font).horizontalAdvance(QStringLiteral("100.0 %")));
+        value->setAlignment(Qt::AlignRight | Qt::AlignVCenter);
+        auto* row = new QHBoxLayout(box);
+        row->setContentsMargins(8, 0, 8, 0);
+        row->setSpacing(5);
+        row->addWidget(value);
+        row->addWidget(new MutedLabel(caption));
+        box->setToolTip(help);
+        numbers->addWidget(box);
+        return value;
+    };
+    rate_ = add("tokenRate", tr("tokens/s"),
+                tr("Of the run shown here: tokens of all sequences per second of decode wall time (measured)"));
+    hitRate_ = add("hitRate", tr("hit rate"),
+                   tr("Of the run shown here: hits / (hits + misses) of the selected blocks, so far while it runs"));
+    locality_ = add("locality", tr("locality"), tr("Of the run shown here: mean γ, where it is defined"));
+    connect(&workspace_, &Workspace::currentChanged, this, &RunStatistics::follow);
+    connect(&workspace_, &Workspace::runsChanged, this, &RunStatistics::follow); // the file may be another by now
+    connect(&workspace_, &Workspace::advanced, this, [this] {
+        if (const OpenRun* run = workspace_.current(); run && !isHidden()) again_.grew(!isGrowing(*run));
+    });
+    hide();
+    follow();
+}
+
+void RunStatistics::follow() {
+    const OpenRun* run = workspace_.current();
+    const bool counts = run && run->row.backend != kImported;
+    setVisible(counts);
+    if (!counts) {
+        key_ = {};
+        return forget();
+    }
+    const bool same = created_.empty() || run->row.createdUtc == created_; // of a live run it is known only later
+    if (run->key == key_ && same && (run->live || run->row.steps >= rowsRead_)) return;
+    key_ = run->key;
+    created_ = run->row.createdUtc;
+    forget();
+    ask();
+}
+
+void RunStatistics::forget() {
+    ++epoch_; // what is being read belongs to another run
+    rows_ = all_ = {};
+    rowsRead_ = allRead_ = 0;
+    for (QLabel* label : {rate_, hitRate_, locality_}) label->setText(QStringLiteral("–"));
+}
+
+void RunStatistics::ask() {
+    if (key_.path.isEmpty()) return again_.answered();
+    Answer known{rows_, all_, rowsRead_, allRead_, std::nullopt, false};
+    workspace_.query<Answer>(
+        this, "statistics", key_,
+        [runId = key_.runId, known](TraceReader& reader) {
+            Answer answer = known;
+            answer.run = reader.run(runId);
+            if (!answer.run) return answer; // a live run before its first row
+            try {
+                const int steps = reader.stepCount(runId);
+                if (answer.rowsRead < steps) {
+                    const int last = std::min(answer.rowsRead + kRowsAtOnce, steps) - 1;
+                    for (const StepRow& step : reader.steps(runId, answer.rowsRead, last)) answer.rows.addStep(step);
+                    answer.rowsRead = last + 1;
+                } else if (answer.allRead < steps) {
+                    const int last = std::min(answer.allRead + kStepsAtOnce, steps) - 1;
+                    answer.all.read(reader, runId, answer.allRead, last);
+                    answer.allRead = last + 1;
+                }
+                answer.more = answer.rowsRead < steps || answer.allRead < steps;
+            } catch (const Error& error) { // the views say what is damaged; here are the numbers of what can be read
+                if (error.kind == ErrorKind::Cancelled) throw;
+            }
+            return answer;
+        },
+        [this, epoch = epoch_](Answer answer) {
+            if (epoch == epoch_) take(std::move(answer));
+        });
+}
+
+void RunStatistics::take(Answer answer) {
+    rows_ = answer.rows;
+    all_ = answer.all;
+    rowsRead_ = answer.rowsRead;
+    allRead_ = answer.allRead;
+    if (answer.run) created_ = answer.run->createdUtc;
+    if (answer.run && (rowsRead_ >= answer.run->steps || !answer.more)) show(*answer.run);
+    if (answer.more)
+        ask();
+    else
+        again_.answered();
+}
+
+void RunStatistics::show(const RunRow& run) {
+    const RunSummary quick = rows_.summary(run);
+    const double nan = std::numeric_limits<double>::quiet_NaN();
+    rate_->setText(formatRate(quick.decodeMs > 0 ? quick.tokensPerSecond : nan));
+    hitRate_->setText(std::isfinite(quick.hitRate) ? QString::number(quick.hitRate * 100, 'f', 1) + QStringLiteral(" %")
+                                                   : QStringLiteral("–"));
+    const RunSummary whole = all_.summary(run);
+    if (allRead_ >= rowsRead_ || isGrowing({key_, run, false})) // of a finished run not the mean of its first part
+        locality_->setText(formatRatio(whole.localityCount > 0 ? whole.localityMean : nan));
+}
+
+} // namespace kvscope::ui

@@ -1,0 +1,43 @@
+// The tool bar's numbers of the run that its window shows: tokens/s, hit rate, locality, whether the run is being
+// recorded or was opened.
+#pragma once
+
+#include "profiler/read/summary.h"
+#include "ui/views/growth_timer.h"
+#include "ui/workspace.h"
+
+#include <QWidget>
+
+#include <string>
+
+class QLabel;
+
+namespace kvscope::ui {
+
+/// Hidden while there is no run with steps. The numbers are those of RunSummary, read piece by piece and, of a run that
+/// grows, only what is new; "–" stands for a number that is not known or not read yet.
+class RunStatistics final : public QWidget {
+    Q_OBJECT
+public:
+    explicit RunStatistics(Workspace& workspace, QWidget* parent = nullptr);
+
+private:
+    struct Answer;
+    void follow(); // another run is shown, or none
+    void forget();
+    void ask();
+    void take(Answer answer);
+    void show(const RunRow& run);
+
+    Workspace& workspace_;
+    RunKey key_; // the run whose numbers these are
+    std::string created_;
+    SummarySums rows_;               // of the steps' own rows: quickly read, they give all but the locality
+    SummarySums all_;                // of everything
+    int rowsRead_ = 0, allRead_ = 0; // steps
+    unsigned epoch_ = 0;
+    GrowthTimer again_;
+    QLabel *rate_ = nullptr, *hitRate_ = nullptr, *locality_ = nullptr;
+};
+
+} // namespace kvscope::ui
