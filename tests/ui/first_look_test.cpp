@@ -5,6 +5,7 @@
 
 #include "core/model/model.h"
 #include "resources/samples.h"
+#include "ui/models/as_written.h"
 #include "ui/session/session_controller.h"
 #include "ui/widgets/empty_page.h"
 #include "ui/widgets/inspector.h"
@@ -113,7 +114,7 @@ TEST(StartPage, NamesFilesAsTheyAreCalled) {
     page.setRecent({there, gone});
     const auto shown = [&](const QString& path) {
         for (const QLabel* label : page.findChildren<QLabel*>()) {
-            if (label->toolTip() != path) continue;
+            if (label->toolTip() != asWritten(path)) continue;
             if (label->textFormat() == Qt::PlainText) return label->text();
             return QTextDocumentFragment::fromHtml(label->text()).toPlainText();
         }

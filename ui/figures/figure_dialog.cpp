@@ -2,6 +2,7 @@
 
 #include "kernels/base/error.h"
 #include "ui/figures/figure_drawing.h"
+#include "ui/models/as_written.h"
 #include "ui/widgets/save_path.h"
 #include "ui/widgets/small_widgets.h"
 
@@ -56,6 +57,8 @@ FigureDialog::FigureDialog(const QStringList& files, QWidget* parent)
     list_->setObjectName(QStringLiteral("figures"));
     list_->setAccessibleName(tr("Figures"));
     status_->setObjectName(QStringLiteral("figureStatus"));
+    status_->setTextFormat(Qt::PlainText); // what a file says
+    preview_->setTextFormat(Qt::PlainText);
     about_->setObjectName(QStringLiteral("figureAbout"));
     list_->setMinimumWidth(330);
     list_->setWordWrap(true); // why a figure cannot be drawn takes more than a line
@@ -124,7 +127,7 @@ void FigureDialog::showSources(std::shared_ptr<const FigureSources> sources) {
             continue;
         }
         item->setFlags(item->flags() & ~(Qt::ItemIsEnabled | Qt::ItemIsSelectable));
-        item->setToolTip(tr("Not from these traces: %1; %2.").arg(why, tr(entry.needs)));
+        item->setToolTip(asWritten(tr("Not from these traces: %1; %2.").arg(why, tr(entry.needs))));
         item->setText(tr("%1\nneeds more: %2").arg(tr(entry.title), why));
     }
     list_->setEnabled(true);

@@ -1,6 +1,7 @@
 #include "ui/models/run_list_model.h"
 
 #include "profiler/import/import.h"
+#include "ui/models/as_written.h"
 #include "ui/models/format.h"
 #include "ui/models/run_names.h"
 
@@ -108,7 +109,7 @@ QVariant RunListModel::data(const QModelIndex& index, int role) const {
         if (!row.method.empty())
             lines << QStringLiteral("%1 %2").arg(QString::fromStdString(row.method), settingsText(row));
         lines << QDir::toNativeSeparators(run.key.path);
-        return lines.join(QLatin1Char('\n'));
+        return asWritten(lines.join(QLatin1Char('\n')));
     }
     case Qt::AccessibleTextRole: {
         const auto place = placeOf(workspace_, run.key);

@@ -76,6 +76,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
 
     note_ = new QLabel;
     note_->setProperty("role", QStringLiteral("muted"));
+    note_->setTextFormat(Qt::PlainText); // it may say what stands in a file
     note_->setWordWrap(true);
     note_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     QFont small = note_->font();

@@ -2,6 +2,7 @@
 #include "ui/views/compare_pages.h"
 
 #include "ui/look/theme.h"
+#include "ui/models/as_written.h"
 #include "ui/models/run_names.h"
 #include "ui/views/make_views.h"
 #include "ui/views/view.h"
@@ -90,8 +91,8 @@ private:
         for (const OpenRun& run : workspace_.runs()) {
             const auto place = placeOf(workspace_, run.key);
             if (place == 0u) continue;
-            QAction* action =
-                menu_->addAction(place ? letteredName(*place, workspace_) : runName(run, workspace_.runs()));
+            QAction* action = menu_->addAction(
+                buttonText(place ? letteredName(*place, workspace_) : runName(run, workspace_.runs())));
             action->setCheckable(true);
             action->setChecked(place.has_value());
             connect(action, &QAction::toggled, this,

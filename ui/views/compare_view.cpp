@@ -61,6 +61,7 @@ public:
         addAbovePlot(strip_);
         strip_->steer(samples_, [this] { strip_->show(samples_); });
         verdict_ = new QLabel(this);
+        verdict_->setTextFormat(Qt::PlainText);
         verdict_->setObjectName(QStringLiteral("verdict"));
         verdict_->setWordWrap(true);
         verdict_->setTextInteractionFlags(Qt::TextSelectableByMouse);

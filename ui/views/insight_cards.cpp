@@ -1,6 +1,7 @@
 #include "ui/views/insight_cards.h"
 
 #include "ui/look/theme.h"
+#include "ui/models/as_written.h"
 #include "ui/views/view.h"
 
 #include <QAbstractListModel>
@@ -33,7 +34,8 @@ public:
         if (role == Qt::AccessibleTextRole) return severity + QStringLiteral(": ") + shownText(insight.title);
         if (role == Qt::AccessibleDescriptionRole)
             return shownText(insight.detail) + QLatin1Char(' ') + shownText(insight.advice);
-        if (role == Qt::ToolTipRole) return tr("Click or press Enter to see it: %1").arg(placeOf(insight.evidence));
+        if (role == Qt::ToolTipRole)
+            return asWritten(tr("Click or press Enter to see it: %1").arg(placeOf(insight.evidence)));
         return {};
     }
 

@@ -67,6 +67,7 @@ public:
         detail_->setProperty("role", QStringLiteral("muted"));
         headline_->setFont(headlineFont());
         for (QLabel* label : {headline_, detail_}) {
+            label->setTextFormat(Qt::PlainText);
             label->setWordWrap(true);
             label->setTextInteractionFlags(Qt::TextSelectableByMouse);
             column->addWidget(label);

@@ -547,8 +547,8 @@ private:
         QString html = QStringLiteral("<b>%1</b><br>").arg(QString::fromStdString(run.row.name).toHtmlEscaped());
         html += tr("%1 on %2, batch %3, %4 tokens, mean of %5 decode steps%6<br>")
                     .arg(shapesName(point).toHtmlEscaped(),
-                         QString::fromStdString(run.row.device).section(QLatin1Char(','), 0, 0).toHtmlEscaped())
-                    .arg(formatValue(Unit::Count, std::round(run.batch * 100) / 100),
+                         QString::fromStdString(run.row.device).section(QLatin1Char(','), 0, 0).toHtmlEscaped(),
+                         formatValue(Unit::Count, std::round(run.batch * 100) / 100),
                          formatCount(std::int64_t(std::lround(run.context))), formatCount(run.steps),
                          run.leftOut.empty()
                              ? QString()

@@ -206,6 +206,7 @@ QWidget* SqlView::makeResult() {
     results_->addTab(plot_, tr("Plot"));
     auto* foot = new QHBoxLayout;
     status_ = new QLabel;
+    status_->setTextFormat(Qt::PlainText); // names of the file's tables stand in it
     status_->setObjectName(QStringLiteral("sqlStatus"));
     status_->setProperty("role", QStringLiteral("muted"));
     status_->setWordWrap(true);

@@ -1,6 +1,7 @@
 #include "ui/widgets/calibrate_dialog.h"
 
 #include "ui/look/theme.h"
+#include "ui/models/as_written.h"
 #include "ui/models/format.h"
 #include "ui/plots/legend_strip.h"
 #include "ui/plots/plot_canvas.h"
@@ -93,6 +94,7 @@ CalibrateDialog::CalibrateDialog(QWidget* parent) : QDialog(parent) {
 
 void CalibrateDialog::makeOptions(QVBoxLayout* layout) {
     title_ = new QLabel;
+    title_->setTextFormat(Qt::PlainText);
     title_->setObjectName(QStringLiteral("calibrateTitle"));
     QFont bold = title_->font();
     bold.setBold(true);
@@ -251,7 +253,7 @@ void CalibrateDialog::refresh() {
     teacher_->setEnabled(!running && now.forecast);
     steps_->setEnabled(!running && (now.forecast || now.retaining));
     start_->setEnabled(!running && model_ && !names.isEmpty() && !folder_->text().trimmed().isEmpty());
-    start_->setToolTip(start_->isEnabled() ? tr("Read the texts and learn") : text);
+    start_->setToolTip(start_->isEnabled() ? tr("Read the texts and learn") : asWritten(text));
     cancel_->setEnabled(running);
 }
 

@@ -1,5 +1,7 @@
 #include "ui/widgets/comparison_table.h"
 
+#include "ui/models/as_written.h"
+
 #include <QEvent>
 #include <QHeaderView>
 #include <QScrollBar>
@@ -39,7 +41,7 @@ void ComparisonTable::begin(int rows, const QStringList& headers, const QStringL
     for (int column = 0; column < columnCount(); ++column) {
         auto* item = new QTableWidgetItem(headers[column]);
         item->setTextAlignment((column == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
-        item->setToolTip(column < full.size() ? full[column] : headers[column]);
+        item->setToolTip(asWritten(column < full.size() ? full[column] : headers[column]));
         setHorizontalHeaderItem(column, item);
     }
 }
@@ -48,7 +50,7 @@ void ComparisonTable::put(int row, int column, const QString& text, const QColor
     auto* cell = new QTableWidgetItem(text);
     cell->setTextAlignment((column == 0 ? Qt::AlignLeft : Qt::AlignRight) | Qt::AlignVCenter);
     cell->setForeground(colour);
-    cell->setToolTip(help);
+    cell->setToolTip(asWritten(help));
     setItem(row, column, cell);
 }
 

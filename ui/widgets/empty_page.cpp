@@ -1,5 +1,7 @@
 #include "ui/widgets/empty_page.h"
 
+#include "ui/models/as_written.h"
+
 #include <QAction>
 #include <QEvent>
 #include <QHBoxLayout>
@@ -31,7 +33,7 @@ public:
         int wanted = 0;
         for (int i = 0; i < row->count(); ++i) {
             auto* button = static_cast<QPushButton*>(row->itemAt(i)->widget());
-            button->setText(button->accessibleName());
+            button->setText(buttonText(button->accessibleName()));
             button->setToolTip({});
             wanted += button->sizeHint().width() + (i > 0 ? row->spacing() : 0);
             buttons << button;
@@ -40,10 +42,11 @@ public:
         for (QPushButton* button : std::as_const(buttons)) {
             const int tooWide = button->sizeHint().width() - room;
             if (tooWide <= 0) continue;
-            const QString whole = button->text();
+            const QString whole = button->accessibleName();
             const QFontMetrics metrics = button->fontMetrics();
-            button->setText(metrics.elidedText(whole, Qt::ElideRight, metrics.horizontalAdvance(whole) - tooWide));
-            button->setToolTip(whole);
+            button->setText(
+                buttonText(metrics.elidedText(whole, Qt::ElideRight, metrics.horizontalAdvance(whole) - tooWide)));
+            button->setToolTip(asWritten(whole));
         }
     }
 
@@ -66,6 +69,7 @@ EmptyPage::EmptyPage(QWidget* parent)
     title_->setFont(large);
     text_->setProperty("role", QStringLiteral("muted"));
     for (QLabel* label : {title_, text_}) {
+        label->setTextFormat(Qt::PlainText); // names of runs stand in it
         label->setAlignment(Qt::AlignCenter);
         label->setWordWrap(true);
         label->setMaximumWidth(620);
@@ -100,7 +104,7 @@ void EmptyPage::setTexts(const QString& title, const QString& text, const std::v
     int shown = 0;
     for (const EmptyAction& action : actions) {
         if (!action.act) continue;
-        auto* button = new QPushButton(action.text, actions_);
+        auto* button = new QPushButton(buttonText(action.text), actions_);
         button->setObjectName(QStringLiteral("emptyAction%1").arg(shown++));
         connect(button, &QPushButton::clicked, this, action.act);
         button->setAccessibleName(action.text); // also where its text ends in dots

@@ -53,6 +53,7 @@ ExportDialog::ExportDialog(View& view, const QString& suggested, const QString& 
       height_(new QSpinBox), preview_(new QLabel), about_(new MutedLabel), status_(new QLabel),
       save_(new QPushButton(tr("Save…"))) {
     setWindowTitle(tr("Export View"));
+    for (QLabel* label : {preview_, status_}) label->setTextFormat(Qt::PlainText); // names of files stand in them
     setAttribute(Qt::WA_DeleteOnClose);
     const auto name = [](QWidget* widget, const char* id, const QString& accessible) {
         widget->setObjectName(QLatin1String(id));

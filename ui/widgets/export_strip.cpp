@@ -26,6 +26,7 @@ ExportStrip::ExportStrip(QWidget* parent) : QFrame(parent) {
     setAutoFillBackground(true);
     auto* row = new QHBoxLayout(this);
     text_ = new QLabel;
+    text_->setTextFormat(Qt::PlainText); // a path
     text_->setWordWrap(true);
     bar_ = new QProgressBar;
     bar_->setTextVisible(false);

@@ -95,6 +95,7 @@ FilterBar::FilterBar(Workspace& workspace, QWidget* parent) : QToolBar(tr("Filte
     QAction* clearAction = addWidget(clear_);
     clearAction->setVisible(false);
     problem_ = new QLabel;
+    problem_->setTextFormat(Qt::PlainText);
     problem_->setObjectName(QStringLiteral("filterProblem"));
     problem_->setProperty("role", QStringLiteral("danger"));
     problem_->setContentsMargins(8, 0, 0, 0);

@@ -2,6 +2,7 @@
 
 #include "kernels/base/error.h"
 #include "profiler/import/import.h"
+#include "ui/models/as_written.h"
 #include "ui/widgets/small_widgets.h"
 
 #include <QFileInfo>
@@ -71,7 +72,7 @@ void ImportBar::startNext() {
                     QMetaObject::invokeMethod(this,
                                               [this, value, text = QString::fromUtf8(what.data(), int(what.size()))] {
                                                   bar_->setValue(value);
-                                                  bar_->setToolTip(text);
+                                                  bar_->setToolTip(asWritten(text));
                                               });
                 },
                 stop);

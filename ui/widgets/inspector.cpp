@@ -2,9 +2,11 @@
 
 #include "profiler/import/import.h"
 #include "ui/look/theme.h"
+#include "ui/models/as_written.h"
 #include "ui/models/definitions.h"
 #include "ui/models/format.h"
 #include "ui/models/run_list_model.h"
+#include "ui/models/run_names.h"
 #include "ui/timeline/span_facts.h"
 #include "ui/widgets/small_widgets.h"
 #include "ui/workspace.h"
@@ -60,6 +62,7 @@ void FactTable::set(const QString& name, const QString& value, const char* defin
         auto* nameLabel = new MutedLabel;
         nameLabel->setAlignment(Qt::AlignLeft | Qt::AlignTop);
         if (definition) {
+            nameLabel->setTextFormat(Qt::RichText); // a link to what the word means
             nameLabel->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
             if (const Definition* found = findDefinition(QLatin1String(definition))) {
                 const QString tip = QStringLiteral("<p>%1</p>").arg(QString::fromUtf8(found->text).toHtmlEscaped());
@@ -69,6 +72,7 @@ void FactTable::set(const QString& name, const QString& value, const char* defin
             connect(nameLabel, &QLabel::linkActivated, this, &FactTable::definitionRequested);
         }
         auto* valueLabel = new MeasuredLabel;
+        valueLabel->setTextFormat(Qt::PlainText); // it may stand in a file
         valueLabel->setWordWrap(true);
         valueLabel->setAlignment(Qt::AlignLeft | Qt::AlignTop);
         valueLabel->setTextInteractionFlags(Qt::TextSelectableByMouse);
@@ -82,7 +86,7 @@ void FactTable::set(const QString& name, const QString& value, const char* defin
     }
     row->set = true;
     row->value->setText(value);
-    row->value->setToolTip(value.size() > kLongValue ? value : QString());
+    row->value->setToolTip(value.size() > kLongValue ? asWritten(value) : QString());
     row->name->setVisible(!value.isEmpty());
     row->value->setVisible(!value.isEmpty());
 }
@@ -319,7 +323,9 @@ void Inspector::showStep(const Selected& selected) {
         stepNote_->setText(imported
                                ? tr("A timeline that another tool recorded: it has spans and counters, and no decode "
                                     "steps. Click a span in the timeline to see what it is.")
-                           : !run || run->row.steps == 0 ? tr("No step was recorded yet.")
+                           : !run || run->row.steps == 0
+                               ? (run && !isGrowing(*run) ? tr("This run ended before its first step was recorded.")
+                                                          : tr("No step was recorded yet."))
                            : step == 0 ? tr("This trace begins after the prefill: step 0 was not recorded. Choose a "
                                             "later step.")
                                        : tr("Step %1 is not in this trace: it was dropped or not recorded.").arg(step));

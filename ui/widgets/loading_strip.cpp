@@ -19,6 +19,7 @@ LoadingStrip::LoadingStrip(QWidget* parent, const QString& unit)
     auto* row = new QHBoxLayout(this);
     row->setContentsMargins(0, 0, 0, 0);
     text_ = new QLabel;
+    text_->setTextFormat(Qt::PlainText);
     text_->setProperty("role", QStringLiteral("muted"));
     bar_ = new QProgressBar;
     bar_->setTextVisible(false);

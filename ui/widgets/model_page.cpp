@@ -1,5 +1,6 @@
 #include "ui/widgets/model_page.h"
 
+#include "ui/models/as_written.h"
 #include "ui/models/format.h"
 #include "ui/plots/units.h"
 #include "ui/widgets/small_widgets.h"
@@ -36,7 +37,7 @@ QTableWidget* makeTable(const char* name, const QStringList& columns, const QStr
 void setRow(QTableWidget* table, int row, const QStringList& texts, int firstNumber) {
     for (int column = 0; column < int(texts.size()); ++column) {
         auto* item = new QTableWidgetItem(texts[column]);
-        item->setToolTip(texts[column]);
+        item->setToolTip(asWritten(texts[column]));
         if (column >= firstNumber) item->setTextAlignment(Qt::AlignRight | Qt::AlignVCenter);
         table->setItem(row, column, item);
     }
@@ -52,6 +53,7 @@ ModelPage::ModelPage(QWidget* parent)
     heading.setBold(true);
     title_->setFont(heading);
     title_->setObjectName(QStringLiteral("modelTitle"));
+    title_->setTextFormat(Qt::PlainText); // a checkpoint gives itself its name
     facts_->setVerticalSpacing(4);
     facts_->setHorizontalSpacing(16);
     methods_ = makeTable("modelMethods", {tr("Method"), tr("Applies"), tr("Remark")}, tr("Methods"));
@@ -108,6 +110,7 @@ void ModelPage::showFacts(const ModelSummary& s) {
     const auto add = [&](const QString& label, const QString& text) {
         if (text.isEmpty()) return;
         auto* value = new QLabel(text);
+        value->setTextFormat(Qt::PlainText);
         value->setWordWrap(true);
         value->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
         facts_->addRow(label, value);

@@ -1,6 +1,7 @@
 #include "ui/widgets/run_list.h"
 
 #include "ui/look/theme.h"
+#include "ui/models/as_written.h"
 #include "ui/models/run_list_model.h"
 #include "ui/models/run_names.h"
 #include "ui/widgets/small_widgets.h"
@@ -162,7 +163,7 @@ std::vector<ShortcutText> RunList::gestures() {
 
 void RunList::showProblem(const QString& sentence) {
     message_->show(InlineMessage::Kind::Error, sentence);
-    message_->setToolTip(sentence); // the list may be low
+    message_->setToolTip(asWritten(sentence)); // the list may be low
 }
 
 bool RunList::eventFilter(QObject* watched, QEvent* event) {

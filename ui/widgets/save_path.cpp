@@ -1,6 +1,7 @@
 #include "ui/widgets/save_path.h"
 
 #include "profiler/export/gzip_stream.h"
+#include "ui/models/as_written.h"
 
 #include <QCoreApplication>
 #include <QDir>
@@ -65,7 +66,8 @@ QString askSavePath(QWidget* parent, const QString& title, const QString& sugges
     const QString path = completeName(typed, formats, std::size_t(std::max<qsizetype>(0, filters.indexOf(filter))));
     if (path != typed && QFileInfo::exists(path) && // the dialog has asked about another name
         QMessageBox::question(parent, text("Replace the file?"),
-                              text("%1 exists. Replace it?").arg(QFileInfo(path).fileName())) != QMessageBox::Yes)
+                              asWritten(text("%1 exists. Replace it?").arg(QFileInfo(path).fileName()))) !=
+            QMessageBox::Yes)
         return {};
     return path;
 }

@@ -2,6 +2,7 @@
 
 #include "core/select/refusal.h"
 #include "core/session/method_memory.h"
+#include "ui/models/as_written.h"
 #include "ui/models/format.h"
 #include "ui/widgets/model_page.h"
 #include "ui/widgets/parameter_panel.h"
@@ -242,7 +243,7 @@ void SessionForm::revalidate() {
     reason_->setText(problem);
     reason_->setVisible(!problem.isEmpty());
     run_->setEnabled(problem.isEmpty());
-    run_->setToolTip(problem.isEmpty() ? tr("Run this session (F5)") : problem);
+    run_->setToolTip(problem.isEmpty() ? tr("Run this session (F5)") : asWritten(problem));
     if (problem == problem_) return;
     problem_ = problem;
     emit problemChanged();

@@ -1,6 +1,7 @@
 // How the session form is laid out; what it means is in session_form.cpp.
 #include "core/cache/cache_policy.h"
 #include "core/model/model.h"
+#include "ui/models/as_written.h"
 #include "ui/widgets/parameter_panel.h"
 #include "ui/widgets/prompt_editor.h"
 #include "ui/widgets/session_form.h"
@@ -209,7 +210,7 @@ void SessionForm::listModel(const QString& nameOrPath) {
     if (index < 0) {
         index = model_->count() - 2;
         model_->insertItem(index, QFileInfo(nameOrPath).fileName(), nameOrPath);
-        model_->setItemData(index, nameOrPath, Qt::ToolTipRole);
+        model_->setItemData(index, asWritten(nameOrPath), Qt::ToolTipRole);
     }
     model_->setCurrentIndex(index);
     pickedName_ = nameOrPath;

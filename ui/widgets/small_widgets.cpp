@@ -66,6 +66,7 @@ DockTitle::DockTitle(const QString& title, QWidget* beside, QWidget* parent) : Q
 
 InlineMessage::InlineMessage(QWidget* parent, bool dismissable)
     : QFrame(parent), text_(new QLabel(this)), dismiss_(new QToolButton(this)) {
+    text_->setTextFormat(Qt::PlainText); // it may say what stands in a file
     text_->setWordWrap(true);
     text_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     dismiss_->setAutoRaise(true);
@@ -149,6 +150,7 @@ bool MeasuredLabel::event(QEvent* event) {
 
 MutedLabel::MutedLabel(const QString& text, QWidget* parent) : MeasuredLabel(text, parent) {
     setProperty("role", "muted");
+    setTextFormat(Qt::PlainText); // it may say what stands in a file
 }
 
 QLabel* alignedLabel(const QString& text) {

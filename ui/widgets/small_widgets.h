@@ -78,7 +78,7 @@ private:
     mutable Measures measures_;
 };
 
-/// Secondary text in the theme's muted colour.
+/// Secondary text in the theme's muted colour; plain text, unless its owner sets another format.
 class MutedLabel final : public MeasuredLabel {
     Q_OBJECT
 public:

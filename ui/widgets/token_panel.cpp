@@ -1,4 +1,5 @@
 // Fills the token strip from the trace and ties it to the shared cursor.
+#include "ui/models/as_written.h"
 #include "ui/models/format.h"
 #include "ui/views/view_request.h"
 #include "ui/widgets/small_widgets.h"
@@ -259,7 +260,7 @@ void TokenPanel::showHeading() {
                                    : tr("step %1 of %2").arg(cursor.step).arg(knownSteps_ - 1));
     if (cursor.firstStep >= 0) parts << tr("steps %1 to %2 chosen").arg(cursor.firstStep).arg(cursor.lastStep);
     place_->setText(parts.join(QStringLiteral("  ·  ")));
-    place_->setToolTip(place_->text());
+    place_->setToolTip(asWritten(place_->text()));
 }
 
 } // namespace kvscope::ui

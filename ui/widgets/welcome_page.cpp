@@ -3,6 +3,7 @@
 #include "kernels/base/error.h"
 #include "resources/samples.h"
 #include "ui/look/theme.h"
+#include "ui/models/as_written.h"
 #include "ui/widgets/small_widgets.h"
 
 #include <QByteArrayView>
@@ -81,6 +82,7 @@ WelcomePage::WelcomePage(QWidget* parent)
     body->addSpacing(6);
     body->addLayout(buttons);
     body->addWidget(runProblem_);
+    links_->setTextFormat(Qt::RichText);
     links_->setWordWrap(true);
     links_->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
     body->addWidget(links_);
@@ -162,7 +164,7 @@ void WelcomePage::setRecent(const QStringList& files) {
         link->setTextFormat(there ? Qt::RichText : Qt::PlainText); // a name may look like markup
         link->setWordWrap(true);
         link->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
-        link->setToolTip(file);
+        link->setToolTip(asWritten(file));
         connect(link, &QLabel::linkActivated, this, &WelcomePage::fileRequested);
         recent_->addWidget(link);
     }
@@ -170,7 +172,7 @@ void WelcomePage::setRecent(const QStringList& files) {
 
 void WelcomePage::setRunProblem(const QString& problem) {
     run_->setEnabled(problem.isEmpty());
-    run_->setToolTip(problem);
+    run_->setToolTip(asWritten(problem));
     runProblem_->setText(problem); // what cannot be pressed says why, without a pointer over it
 }
 

@@ -7,6 +7,7 @@
 #include "ui/cursor_history.h"
 #include "ui/cursor_link.h"
 #include "ui/look/theme.h"
+#include "ui/models/as_written.h"
 #include "ui/models/run_names.h"
 #include "ui/output/clipboard.h"
 #include "ui/session/session_controller.h"
@@ -266,6 +267,7 @@ void MainWindow::makeDocks() {
 void MainWindow::makeStatusBar() {
     message_ = new QLabel;
     message_->setObjectName(QStringLiteral("statusMessage"));
+    message_->setTextFormat(Qt::PlainText); // names of files stand in it
     message_->setTextInteractionFlags(Qt::TextSelectableByMouse);
     message_->setSizePolicy(QSizePolicy::Ignored, QSizePolicy::Preferred);
     dismiss_ = new QToolButton;
@@ -306,13 +308,13 @@ void MainWindow::makeStatusBar() {
                                                                  .arg(told->sentences.size())
                                                                  .arg(told->sentences.join(QStringLiteral("; ")));
                 showMessage(openProblem_, true);
-                message_->setToolTip(all);
+                message_->setToolTip(asWritten(all));
             });
 }
 
 void MainWindow::showMessage(const QString& text, bool isError) {
     message_->setText(text);
-    message_->setToolTip(text);
+    message_->setToolTip(asWritten(text));
     message_->setProperty("role", isError ? "danger" : "muted");
     message_->style()->unpolish(message_); // the style sheet looks at the property only now
     message_->style()->polish(message_);

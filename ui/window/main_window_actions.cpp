@@ -5,6 +5,7 @@
 #include "ui/figures/figure_dialog.h"
 #include "ui/look/icons.h"
 #include "ui/look/theme.h"
+#include "ui/models/as_written.h"
 #include "ui/output/clipboard.h"
 #include "ui/session/session_controller.h"
 #include "ui/views/marks_range.h"
@@ -419,7 +420,7 @@ void MainWindow::updateActions() {
     form_->setRunning(sessionActive_); // first: it may change the problem
     const QString problem = form_->problem();
     action("run")->setEnabled(problem.isEmpty() && !sessionActive_);
-    action("run")->setToolTip(problem.isEmpty() ? tr("Run the session (F5)") : problem);
+    action("run")->setToolTip(problem.isEmpty() ? tr("Run the session (F5)") : asWritten(problem));
     welcome_->setRunProblem(problem);
     action("pause")->setEnabled(sessionActive_ && (decoding || state == State::Prefill));
     action("pause")->setText(state == State::Paused ? tr("Resume") : tr("Pause"));
@@ -468,7 +469,7 @@ void MainWindow::updateRecent() {
         const QString name = QFileInfo(path).fileName().replace(QLatin1Char('&'), QLatin1String("&&"));
         QAction* recent = recentMenu_->addAction(QStringLiteral("&%1 %2").arg(++number % 10).arg(name), this,
                                                  [this, path] { openFiles({path}); });
-        recent->setToolTip(path);
+        recent->setToolTip(asWritten(path));
         recent->setEnabled(QFileInfo::exists(path));
     }
     recentMenu_->addSeparator();

@@ -2,6 +2,7 @@
 #include "ui/cursor_history.h"
 #include "ui/look/colour_maps.h"
 #include "ui/look/theme.h"
+#include "ui/models/as_written.h"
 #include "ui/session/session_controller.h"
 #include "ui/views/view.h"
 #include "ui/widgets/colour_map_menu.h"
@@ -99,7 +100,7 @@ void MainWindow::makeNavigation() {
         for (int by = direction; std::abs(by) <= kPlacesShown; by += direction) {
             const int place = at + by;
             if (place < 0 || place >= int(places.size())) break;
-            menu->addAction(history_->describe(places[std::size_t(place)], places[std::size_t(at)]), this,
+            menu->addAction(buttonText(history_->describe(places[std::size_t(place)], places[std::size_t(at)])), this,
                             [this, by] { history_->go(by); });
         }
     };
@@ -117,8 +118,9 @@ void MainWindow::updateNavigation() {
         shown->setEnabled(possible);
         const QString keys = shown->shortcut().toString(QKeySequence::NativeText);
         shown->setToolTip(
-            possible ? tr("%1 to %2 (%3)")
-                           .arg(what, history_->describe(places[std::size_t(place)], places[std::size_t(at)]), keys)
+            possible ? asWritten(tr("%1 to %2 (%3)")
+                                     .arg(what, history_->describe(places[std::size_t(place)], places[std::size_t(at)]),
+                                          keys))
                      : tr("%1 (%2)").arg(empty, keys));
     };
     show("cursorBack", history_->canGoBack(), at - 1, tr("Back"), tr("Back: no place before this one"));
