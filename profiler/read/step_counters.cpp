@@ -93,6 +93,10 @@ std::size_t StepCounters::indexAt(std::int64_t ns) const {
     return after == start_.begin() ? start_.size() : std::size_t(after - start_.begin()) - 1;
 }
 
+bool StepCounters::isOver(Counter counter, std::size_t step, std::int64_t ns) const {
+    return ns >= end_[step] && ns > start_[step] && (!holds(counter) || step + 1 == start_.size());
+}
+
 StepCounters::Extremes StepCounters::of(Counter counter, std::size_t first, std::size_t last) const {
     Extremes all{kNone, kNone};
     const auto take = [&](Extremes part) {
@@ -114,9 +118,12 @@ StepCounters::Extremes StepCounters::of(Counter counter, std::size_t first, std:
 bool StepCounters::range(Counter counter, std::int64_t fromNs, std::int64_t toNs, float& low, float& high) const {
     if (start_.empty() || toNs <= start_.front()) return false;
     std::size_t first = indexAt(fromNs);
-    if (first == start_.size()) first = 0;
+    if (first == start_.size())
+        first = 0;
+    else if (isOver(counter, first, fromNs))
+        ++first;
     const auto last = std::size_t(std::lower_bound(start_.begin(), start_.end(), toNs) - start_.begin());
-    if (last == start_.size() && first + 1 == last && fromNs >= end_.back()) return false;
+    if (first >= last) return false;
     const Extremes found = of(counter, first, last);
     low = found.low;
     high = found.high;
@@ -125,8 +132,7 @@ bool StepCounters::range(Counter counter, std::int64_t fromNs, std::int64_t toNs
 
 double StepCounters::at(Counter counter, std::int64_t ns) const {
     const std::size_t i = indexAt(ns);
-    if (i == start_.size() || (i + 1 == start_.size() && ns >= end_[i])) return double(kNone);
-    return double(values_[counter][i]);
+    return i == start_.size() || isOver(counter, i, ns) ? double(kNone) : double(values_[counter][i]);
 }
 
 int StepCounters::stepAt(std::int64_t ns) const {

@@ -13,11 +13,15 @@ struct CounterInfo {
     const char *id, *title, *unit, *help; // unit: "tokens/s", "share", "bytes/s", "tokens"
 };
 
-/// A value holds from the start of its step to the start of the next.
+/// What a step did (rates, shares, bytes a second) is known while it runs: from its start to its end, at the latest to
+/// the start of the next. What its steps leave behind (Occupancy, KvTokens) holds until the next step changes it, and
+/// ends with the last one.
 class StepCounters {
 public:
     enum Counter { TokenRate, HitRate, ToDevice, ToHost, Occupancy, KvTokens, kCount };
     static const CounterInfo& info(Counter counter);
+    /// Whether the value holds between two steps.
+    static constexpr bool holds(Counter counter) { return counter == Occupancy || counter == KvTokens; }
 
     /// slotBlocks: block slots of the device cache in all layers, sequences and KV heads; 0: everything is resident;
     /// negative: not known.
@@ -30,7 +34,8 @@ public:
     bool has(Counter counter) const { return largest_[counter] > 0; }
     double largest(Counter counter) const { return largest_[counter]; }
     std::size_t size() const { return start_.size(); }
-    /// Smallest and largest value of the steps that meet [fromNs, toNs). False: none does, or the counter is undefined.
+    /// Smallest and largest of the values that there are within [fromNs, toNs). False: there is none, because no step
+    /// runs then or the counter is undefined in those that do.
     bool range(Counter counter, std::int64_t fromNs, std::int64_t toNs, float& low, float& high) const;
     /// The value at a time; NaN where there is none.
     double at(Counter counter, std::int64_t ns) const;
@@ -51,6 +56,7 @@ private:
         float low, high;
     };
     std::size_t indexAt(std::int64_t ns) const; // of the last step that starts at ns or before; size() if none
+    bool isOver(Counter counter, std::size_t step, std::int64_t ns) const; // its value is known no longer
     Extremes of(Counter counter, std::size_t first, std::size_t last) const;
     float occupancyOf(std::size_t step) const;
     float kvTokensOf(std::size_t step) const;

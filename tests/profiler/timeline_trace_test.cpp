@@ -214,13 +214,48 @@ TEST(StepCounters, AreTheRatesOfTheSteps) {
     EXPECT_TRUE(std::isnan(counters.at(C::TokenRate, 500'000))) << "a prefill gives no rate of decoding";
     EXPECT_DOUBLE_EQ(counters.at(C::TokenRate, 1'500'000), 2000);
     EXPECT_NEAR(counters.at(C::HitRate, 1'000'000), 0.4, 1e-6);
-    EXPECT_NEAR(counters.at(C::ToDevice, 2'500'000), 3e6, 1) << "it holds until the next step";
+    EXPECT_NEAR(counters.at(C::ToDevice, 1'999'999), 3e6, 1);
+    EXPECT_TRUE(std::isnan(counters.at(C::ToDevice, 2'500'000))) << "no step runs then";
+    EXPECT_NEAR(counters.at(C::Occupancy, 2'500'000), 0.6, 1e-6) << "blocks stay where they are";
     EXPECT_NEAR(counters.at(C::Occupancy, 1'500'000), 0.6, 1e-6);
     EXPECT_NEAR(counters.at(C::Occupancy, 3'100'000), 1, 1e-6) << "150 loads into 100 slots";
     EXPECT_TRUE(std::isnan(counters.at(C::TokenRate, 4'000'000))) << "after the end";
     EXPECT_EQ(counters.stepAt(2'999'999), 1);
     EXPECT_EQ(counters.stepAt(-1), -1);
     EXPECT_FALSE(C(0).has(C::HitRate));
+}
+
+/// Two steps, 72 s of nothing, two steps: what a session leaves that was paused.
+TEST(StepCounters, EndWhereTheirStepEnds) {
+    constexpr std::int64_t kMs = 1'000'000, kPause = 72'000 * kMs;
+    std::vector<StepRow> steps(4);
+    for (int i = 0; i < 4; ++i)
+        steps[std::size_t(i)] = {.step = i + 1,
+                                 .tokens = 4,
+                                 .startNs = i * kMs + (i >= 2 ? kPause : 0),
+                                 .durationNs = kMs * 9 / 10,
+                                 .selected = 10,
+                                 .hits = 9,
+                                 .misses = 1,
+                                 .h2dBytes = 4096};
+    StepCounters counters(16);
+    counters.append(steps);
+    using C = StepCounters;
+    const std::int64_t pause = 2 * kMs + kPause / 2;
+    float low = 0, high = 0;
+    for (const auto counter : {C::TokenRate, C::HitRate, C::ToDevice}) {
+        EXPECT_TRUE(std::isnan(counters.at(counter, pause))) << C::info(counter).id;
+        EXPECT_TRUE(std::isnan(counters.at(counter, kMs * 95 / 100))) << "nor between two steps";
+        EXPECT_FALSE(counters.range(counter, 2 * kMs, kPause, low, high)) << C::info(counter).id;
+        EXPECT_FALSE(counters.range(counter, kMs * 19 / 10, 2 * kMs + kPause, low, high)) << "ends are no part";
+        EXPECT_TRUE(counters.range(counter, kMs * 19 / 10 - 1, 2 * kMs, low, high)) << C::info(counter).id;
+        EXPECT_TRUE(counters.range(counter, kPause, kPause + 2 * kMs + 1, low, high)) << C::info(counter).id;
+        EXPECT_TRUE(counters.range(counter, 0, kPause * 2, low, high));
+        EXPECT_FALSE(counters.range(counter, kPause * 2, kPause * 3, low, high));
+    }
+    EXPECT_TRUE(counters.range(C::Occupancy, 2 * kMs, kPause, low, high));
+    EXPECT_NEAR(counters.at(C::Occupancy, pause), 2.0 / 16, 1e-6) << "a pause empties no slot";
+    EXPECT_TRUE(std::isnan(counters.at(C::Occupancy, kPause * 2))) << "after the end";
 }
 
 TEST(StepCounters, KeepTheExtremesOfAnyRange) {

@@ -180,6 +180,15 @@ TEST_F(MainWindowTest, StopDuringPrefillEndsTheRunAsStopped) {
     ASSERT_TRUE(
         until([&] { return window->workspace().current() && window->workspace().current()->row.status == "stopped"; }));
     EXPECT_TRUE(window->action("run")->isEnabled());
+    for (const ViewEntry& entry : views()) {
+        window->showView(QLatin1String(entry.id));
+        QCoreApplication::processEvents();
+        ASSERT_TRUE(until([&] { return window->workspace().idle(); }));
+        for (const QLabel* label : window->findChildren<QLabel*>())
+            EXPECT_FALSE(label->isVisible() && (label->text().contains(QStringLiteral("Waiting for")) ||
+                                                label->text().contains(QStringLiteral(" yet."))))
+                << entry.id << ": " << label->text().toStdString();
+    }
 }
 
 TEST_F(MainWindowTest, ThreeWindowsRecordAtOnceAndOneComparesThemMeanwhile) {

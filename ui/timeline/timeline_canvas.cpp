@@ -31,6 +31,7 @@ TimelineCanvas::TimelineCanvas(QWidget* parent) : QWidget(parent), scrollBar_(ne
     setMinimumSize(240, 130);
     setAttribute(Qt::WA_OpaquePaintEvent);
     scrollBar_->setAccessibleName(tr("Tracks"));
+    scrollBar_->installEventFilter(this);
     connect(scrollBar_, &QScrollBar::valueChanged, this, &TimelineCanvas::setScroll);
     scene_.data = &data_;
     reset();
@@ -79,6 +80,7 @@ void TimelineCanvas::setGutter(int width) {
 }
 
 void TimelineCanvas::reset() {
+    emit hoverEnded(); // a tooltip would describe a span of the run before
     data_ = TimelineData();
     const quint64 revision = scene_.revision;
     scene_ = {};
@@ -121,6 +123,7 @@ void TimelineCanvas::setHomeIsDecode(bool decode, bool follow) {
     scene_.window = scene_.home;
     update();
     emit windowChanged();
+    hoverAgain();
 }
 
 void TimelineCanvas::layOut() {
@@ -135,6 +138,7 @@ void TimelineCanvas::layOut() {
     scrollBar_->setVisible(most > 0);
     setScroll(std::clamp(scene_.scroll, 0, most));
     update();
+    hoverAgain();
 }
 
 void TimelineCanvas::setScroll(int scroll) {
@@ -143,6 +147,7 @@ void TimelineCanvas::setScroll(int scroll) {
     scene_.scroll = scroll;
     scrollBar_->setValue(scroll);
     update();
+    hoverAgain();
 }
 
 double TimelineCanvas::leastNs() const { return std::min(std::max(kLeastNs, whole_.finest()), whole_.size()); }
@@ -158,7 +163,7 @@ void TimelineCanvas::setWindow(TimeRange wanted) {
     update();
     emit windowChanged();
     // What lies under a resting pointer is another time now.
-    if (scene_.hoverNs && gesture_ == Gesture::None) hoverAt(hoverAt_, mapToGlobal(hoverAt_.toPoint()));
+    if (pointerOver_ && gesture_ == Gesture::None) hoverAt(hoverAt_, mapToGlobal(hoverAt_.toPoint()));
 }
 
 void TimelineCanvas::remember(Change change) {

@@ -109,6 +109,7 @@ protected:
     void keyPressEvent(QKeyEvent* event) override;
     void contextMenuEvent(QContextMenuEvent* event) override;
     bool event(QEvent* event) override;
+    bool eventFilter(QObject* watched, QEvent* event) override;
 
 private:
     enum class Gesture { None, Pan, Range, Minimap, Zoom, Gutter };
@@ -126,7 +127,10 @@ private:
     int titleWidth(const TimelineRow& row, const QFontMetrics& metrics) const;
     QFont smallFont() const;
     void hoverAt(QPointF at, QPoint global);
-    QPointF hoverAt_; // where the pointer was last
+    void hoverAgain();
+    void endHover();
+    QPointF hoverAt_;          // where the pointer was last
+    bool pointerOver_ = false; // and it is still there
     void findHome();
     double mapTimeAt(double x) const;
     void centreMinimap(double x);

@@ -47,9 +47,11 @@ QRgb textOn(QRgb colour) {
     return light > 140 ? qRgb(20, 24, 30) : qRgb(250, 251, 253);
 }
 
-const std::vector<QRgb>& SpanColours::of(const std::vector<std::string>& names, const Theme& theme) {
-    if (theme_ != theme.id || colours_.size() > names.size()) colours_.clear();
+const std::vector<QRgb>& SpanColours::of(std::uint64_t table, const std::vector<std::string>& names,
+                                         const Theme& theme) {
+    if (theme_ != theme.id || table_ != table) colours_.clear();
     theme_ = theme.id;
+    table_ = table;
     for (std::size_t name = colours_.size(); name < names.size(); ++name)
         colours_.push_back(spanColour(names[name], theme));
     return colours_;

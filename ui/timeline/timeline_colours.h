@@ -5,6 +5,8 @@
 
 #include <QColor>
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -19,13 +21,15 @@ QRgb mixed(QRgb a, QRgb b, double t);
 /// Dark or light, whichever can be read on this.
 QRgb textOn(QRgb colour);
 
-/// Colours of all names of an index, extended as names arrive.
+/// Colours of all names of a run, by the name's number; extended as names arrive, and made anew for the names of
+/// another run (TimelineData::table).
 class SpanColours {
 public:
-    const std::vector<QRgb>& of(const std::vector<std::string>& names, const Theme& theme);
+    const std::vector<QRgb>& of(std::uint64_t table, const std::vector<std::string>& names, const Theme& theme);
 
 private:
     std::vector<QRgb> colours_;
+    std::uint64_t table_ = 0;
     QString theme_;
 };
 

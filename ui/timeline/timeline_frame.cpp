@@ -80,9 +80,10 @@ void TimelinePainter::drawMinimap(QPainter& painter, const TimelineScene& scene)
     const QRect& where = areas_.minimap;
     const QSize pixels = (QSizeF(where.size()) * ratio_).toSize();
     const TimeRange whole = mapOf(scene);
-    if (minimap_.size() != pixels || minimapRevision_ != scene.revision || minimapTheme_ != theme_->id ||
-        !(minimapOf_ == whole)) {
+    if (minimap_.size() != pixels || minimapTable_ != scene.data->table || minimapRevision_ != scene.revision ||
+        minimapTheme_ != theme_->id || !(minimapOf_ == whole)) {
         minimapOf_ = whole;
+        minimapTable_ = scene.data->table;
         minimapRevision_ = scene.revision;
         minimapTheme_ = theme_->id;
         minimap_ = QImage(pixels, QImage::Format_RGB32);

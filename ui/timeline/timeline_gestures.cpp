@@ -4,6 +4,7 @@
 #include <QApplication>
 #include <QKeyEvent>
 #include <QMouseEvent>
+#include <QToolTip>
 #include <QWheelEvent>
 
 #include <algorithm>
@@ -80,6 +81,7 @@ std::vector<ShortcutText> TimelineCanvas::gestures() {
 void TimelineCanvas::hoverAt(QPointF at, QPoint global) {
     const TimelineAreas all = areas();
     hoverAt_ = at;
+    pointerOver_ = true;
     onGutterEdge(at) ? setCursor(Qt::SplitHCursor) : unsetCursor();
     const bool inside = all.body.contains(at.toPoint());
     scene_.hoverNs = inside ? std::optional(all.timeAt(at.x(), scene_.window)) : std::nullopt;
@@ -91,6 +93,23 @@ void TimelineCanvas::hoverAt(QPointF at, QPoint global) {
         emit hovered(spanAt(at), *scene_.hoverNs, global);
     else
         emit hoverEnded();
+}
+
+/// Rows or times have moved under a pointer that rests. A tooltip that somebody reads follows them; none appears by
+/// itself, because a live run moves them several times a second.
+void TimelineCanvas::hoverAgain() {
+    if (!pointerOver_ || gesture_ != Gesture::None) return;
+    if (QToolTip::isVisible()) return hoverAt(hoverAt_, mapToGlobal(hoverAt_.toPoint()));
+    const TimelineAreas all = areas();
+    if (all.body.contains(hoverAt_.toPoint())) scene_.hoverNs = all.timeAt(hoverAt_.x(), scene_.window);
+    update(QRect(0, 0, all.gutter.right() + 1, height()));
+}
+
+void TimelineCanvas::endHover() {
+    pointerOver_ = false;
+    scene_.hoverNs.reset();
+    emit hoverEnded();
+    update();
 }
 
 void TimelineCanvas::mouseMoveEvent(QMouseEvent* event) {
@@ -189,10 +208,12 @@ void TimelineCanvas::wheelEvent(QWheelEvent* event) {
     zoomBy(std::pow(kZoomWheel, angle.y() / 120.0), at.x());
 }
 
-void TimelineCanvas::leaveEvent(QEvent*) {
-    scene_.hoverNs.reset();
-    emit hoverEnded();
-    update();
+void TimelineCanvas::leaveEvent(QEvent*) { endHover(); }
+
+/// The pointer that goes to the scroll bar, which lies inside, is no longer over a span.
+bool TimelineCanvas::eventFilter(QObject* watched, QEvent* event) {
+    if (event->type() == QEvent::Enter && gesture_ == Gesture::None) endHover();
+    return QWidget::eventFilter(watched, event);
 }
 
 void TimelineCanvas::keyPressEvent(QKeyEvent* event) {
@@ -298,6 +319,7 @@ bool TimelineCanvas::event(QEvent* event) {
             key->key() != Qt::Key_Tab && key->key() != Qt::Key_Backtab)
             event->accept();
     }
+    if (event->type() == QEvent::Hide) endHover();
     if (event->type() == QEvent::FontChange) layOut();
     if (event->type() == QEvent::PaletteChange) update();
     return QWidget::event(event);

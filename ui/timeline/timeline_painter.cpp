@@ -33,7 +33,7 @@ void TimelinePainter::paint(QPainter& painter, QSize size, const TimelineScene& 
     ratio_ = ratio;
     font_ = font;
     areas_ = TimelineAreas::of(size, scene.gutter);
-    colours_ = &spanColours_.of(scene.data->index.names(), theme);
+    colours_ = &spanColours_.of(scene.data->table, scene.data->index.names(), theme);
     painter.fillRect(QRect({0, 0}, size), theme.plotBackground);
     painter.setFont(font_);
     const std::vector<TimeTick> ticks = timeTicks(scene.window, areas_.body.width());
@@ -52,7 +52,8 @@ void TimelinePainter::paint(QPainter& painter, QSize size, const TimelineScene& 
 
 void TimelinePainter::drawBody(const TimelineScene& scene, const std::vector<TimeTick>& ticks) {
     const QSize pixels = (QSizeF(areas_.body.size()) * ratio_).toSize();
-    const BodyKey key{scene.window, scene.scroll, scene.layout.height, scene.revision, theme_->id, pixels};
+    const BodyKey key{scene.data->table, scene.window, scene.scroll, scene.layout.height,
+                      scene.revision,    theme_->id,   pixels};
     if (key == bodyKey_ && !body_.isNull()) return; // only marks have moved
     bodyKey_ = key;
     if (body_.size() != pixels) body_ = QImage(pixels, QImage::Format_RGB32);
@@ -200,8 +201,9 @@ void TimelinePainter::drawCurve(const TimelineScene& scene, const TimelineRow& r
 }
 
 void TimelinePainter::drawLabels(QPainter& painter, const TimelineScene& scene, bool vector) {
-    if (textFont_ != font_ || texts_.size() > kTextsKept) texts_.clear();
+    if (textFont_ != font_ || textTable_ != scene.data->table || texts_.size() > kTextsKept) texts_.clear();
     textFont_ = font_;
+    textTable_ = scene.data->table;
     const QFontMetricsF metrics(font_);
     painter.save();
     painter.setClipRect(areas_.body);
@@ -213,11 +215,10 @@ void TimelinePainter::drawLabels(QPainter& painter, const TimelineScene& scene, 
         if (wanted != pen) painter.setPen(QColor::fromRgb(pen = wanted));
         const double y = where.top() + (where.height() - metrics.height()) / 2;
         // Elided to a multiple of 6 pixels, so that a pan finds the same text again.
-        const auto bucket = quint64(std::min(where.width() / 6, 100.0));
-        const quint64 variant = quint64(span.step + 1) << 10 | quint64((span.layer + 1) & 1023);
+        const int bucket = int(std::min(where.width() / 6, 100.0));
         const std::string& name = scene.data->index.names()[std::size_t(span.name)];
         const bool own = name == "layer" || name == nameOf(Phase::Decode) || name == nameOf(Phase::Prefill);
-        const quint64 key = quint64(span.name) << 48 | (own ? variant % (quint64(1) << 40) : 0) << 7 | bucket;
+        const TextKey key{span.name, own ? span.step : -1, own ? span.layer : -1, bucket};
         const auto elided = [&](double width) {
             const QString full = shownName(*scene.data, span);
             if (metrics.horizontalAdvance(full) <= width) return full;

@@ -10,6 +10,8 @@
 #include <QImage>
 #include <QStaticText>
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -35,10 +37,18 @@ private:
         float busyNs = 0, nameNs = -1, keptNs = 0, keptNameNs = -1;
         int name = -1, keptName = -1; // kept: by the filter
     };
+    struct TextKey { // a label that was laid out; `name` is a number in the table of one run
+        int name = 0, step = 0, layer = 0, width = 0;
+        bool operator==(const TextKey&) const = default;
+        friend std::size_t qHash(const TextKey& key, std::size_t seed) {
+            return qHashMulti(seed, key.name, key.step, key.layer, key.width);
+        }
+    };
     struct Stretch { // a pixel's width of a curve: its line above..below, filled first..last
         int above = 0, below = -1, first = 0, last = -1;
     };
-    struct BodyKey { // what the body's pixels depend on
+    struct BodyKey {             // what the body's pixels depend on
+        std::uint64_t table = 0; // of names: another run has another
         TimeRange window;
         int scroll = 0, height = 0;
         quint64 revision = 0;
@@ -71,15 +81,17 @@ private:
     QImage body_, minimap_;
     BodyKey bodyKey_;
     quint64 minimapRevision_ = 0;
-    TimeRange minimapOf_; // what it shows
+    std::uint64_t minimapTable_ = 0; // of names
+    TimeRange minimapOf_;            // what it shows
     QString minimapTheme_;
     std::vector<QRgb> ground_, line_;
     std::vector<Column> columns_;
     std::vector<Stretch> stretches_;
     std::vector<Label> labels_;
     std::vector<double> busyShare_; // by row of the layout, over the window; < 0: not drawn
-    QHash<quint64, QStaticText> texts_;
+    QHash<TextKey, QStaticText> texts_;
     QFont textFont_;
+    std::uint64_t textTable_ = 0; // TimelineData::table of the names in texts_
 };
 
 /// An arrow as far as it can be seen: an end that lies outside goes to the edge it lies behind.

@@ -7,6 +7,7 @@
 #include <QCoreApplication>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -114,6 +115,11 @@ double TimeRange::finest() const {
     constexpr double kPlaces = 256, kExact = 0x1p53;
     const double late = std::max(std::abs(from), std::abs(to));
     return late < kExact ? 0 : kPlaces * (std::nextafter(late, std::numeric_limits<double>::infinity()) - late);
+}
+
+TimelineData::TimelineData() {
+    static std::atomic<std::uint64_t> tables{0};
+    table = ++tables;
 }
 
 TimeRange TimelineData::whole() const {

@@ -12,6 +12,7 @@
 #include <QRect>
 #include <QString>
 
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -37,6 +38,11 @@ struct Gauge {
 };
 
 struct TimelineData {
+    TimelineData();
+
+    /// Tells the table of names in `index` from that of every other run that this program shows: what is kept by a
+    /// name's number is worth something only together with it.
+    std::uint64_t table = 0;
     SpanIndex index;
     StepCounters counters;
     std::vector<Gauge> gauges;

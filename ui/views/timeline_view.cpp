@@ -4,6 +4,7 @@
 #include "profiler/import/import.h"
 #include "profiler/read/self_time.h"
 #include "ui/models/format.h"
+#include "ui/models/run_names.h"
 #include "ui/plots/units.h"
 #include "ui/timeline/chosen_places.h"
 #include "ui/timeline/time_ticks.h"
@@ -63,6 +64,7 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     connect(split_, &QSplitter::splitterMoved, this, [this] { splitMoved_ = true; });
     empty_ = new QLabel;
     empty_->setObjectName(QStringLiteral("emptyText"));
+    empty_->setTextFormat(Qt::PlainText);
     empty_->setAlignment(Qt::AlignCenter);
     empty_->setFocusPolicy(Qt::StrongFocus); // of the keys, until there is a timeline
     empty_->setWordWrap(true);
@@ -89,6 +91,11 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
     connectCanvas();
     connectPanel();
     connect(&workspace_, &Workspace::currentChanged, this, &TimelineView::reload);
+    connect(&workspace_, &Workspace::runsChanged, this, [this] { // what it waited for may not come any more
+        if (!workspace_.current() || stale_ || !waits_) return;
+        showEmpty(textWithoutSpans());
+        waits_ = true;
+    });
     const auto turn = std::make_shared<GrowthTurn>(*this, [this] {
         if (!stale_) feed_.advance();
     });
@@ -101,6 +108,10 @@ TimelineView::TimelineView(Workspace& workspace, QWidget* parent)
         if (isVisible() && workspace_.lastMove() == CursorMove::Person) revealCursor();
     });
     connect(&workspace_, &Workspace::filterChanged, this, &TimelineView::filterChanged);
+}
+
+TimelineView::~TimelineView() {
+    canvas_->disconnect(this); // it is hidden, and says so, when this is gone
 }
 
 QVariantMap TimelineView::remembered() const {
@@ -241,9 +252,8 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
     chosen.restore(*canvas_);
     if (!search_->text().isEmpty() && !batch.texts.empty()) findMatches(true);
     if (held.index.waiting() > 0) settleTimer_.start();
-    showEmpty(!held.empty() ? QString()
-                            : tr("Waiting for the first step.\n\nThe prefill is the first thing to appear; "
-                                 "it is written when the prompt has been read."));
+    showEmpty(held.empty() ? textWithoutSpans() : QString());
+    waits_ = held.empty();
     // What is drawn knows its spans by their places.
     if (moves != held.index.moves() || !feed_.loading() || !sinceDrawn_.isValid() ||
         sinceDrawn_.elapsed() >= kRedrawMs) {
@@ -261,7 +271,29 @@ void TimelineView::take(const SpanBatch& batch, const GaugeBatch& gauges) {
     if (batch.atEnd || !feed_.loading()) readRows();
 }
 
+/// Of a run that has neither spans nor counters: whether some will come, or why there are none.
+QString TimelineView::textWithoutSpans() const {
+    const OpenRun* run = workspace_.current();
+    if (!run || isGrowing(*run))
+        return tr("Waiting for the first step.\n\nThe prefill is the first thing to appear; it is written when the "
+                  "prompt has been read.");
+    const QString again = tr("\n\nRun it again, or choose another run.");
+    if (run->row.stale)
+        return tr("Nothing was recorded.\n\nThe program that recorded this run ended before its first step.") + again;
+    if (run->row.status == nameOf(RunStatus::Failed))
+        return tr("Nothing was recorded.\n\nThis run failed before its first step%1.")
+                   .arg(run->row.statusMessage.empty()
+                            ? QString()
+                            : QStringLiteral(": ") + QString::fromStdString(run->row.statusMessage)) +
+               again;
+    if (run->row.status == nameOf(RunStatus::Stopped))
+        return tr("Nothing was recorded.\n\nThis run was stopped before its first step, while its prompt was read.") +
+               again;
+    return tr("Nothing was recorded.\n\nThis run ended without a step or a span.") + again;
+}
+
 void TimelineView::showEmpty(const QString& text) {
+    waits_ = false;
     empty_->setText(text);
     const bool waited = empty_->hasFocus();
     pages_->setCurrentIndex(text.isEmpty() ? 0 : 1);

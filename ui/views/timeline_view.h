@@ -38,6 +38,7 @@ class TimelineView final : public View, public Remembers, public MarksRange, pub
     Q_OBJECT
 public:
     TimelineView(Workspace& workspace, QWidget* parent);
+    ~TimelineView() override;
 
     bool exportImage(const QString& path, QSize size) override;
     QString exportCsv() const override; // self times
@@ -73,6 +74,7 @@ private:
     void reload();
     void take(const SpanBatch& batch, const GaugeBatch& gauges);
     void showEmpty(const QString& text);
+    QString textWithoutSpans() const;
     void updateNote();
 
     // How far it is read, and what is made of it in the background (timeline_reading.cpp).
@@ -182,6 +184,7 @@ private:
     mutable QElapsedTimer sinceTimes_; // the sum under way began
     bool choosing_ = false;            // the cursor moves because of a click here
     bool splitMoved_ = false;          // by hand: then it stays
+    bool waits_ = false;               // the run is read, and has nothing to show so far
     bool stale_ = true;                // reload is due when the view is next shown
 };
 
