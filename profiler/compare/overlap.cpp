@@ -91,6 +91,16 @@ std::string overlapRefusal(const RunRow& a, const RunRow& b, const std::string& 
     return {};
 }
 
+std::string coverageRefusal(const SelectionCoverage& coverage, const std::string& other) {
+    if (coverage.compared > 0) return {};
+    constexpr const char* kWhy = "full attention selects none, it attends to every cached block";
+    if (coverage.a && coverage.b)
+        return fmt::format("no KV head of a layer selects blocks in both A and {} in these steps", other);
+    if (coverage.a || coverage.b)
+        return fmt::format("{} has no selected blocks in these steps: {}", coverage.a ? other : "A", kWhy);
+    return fmt::format("neither A nor {} has selected blocks in these steps: {}", other, kWhy);
+}
+
 OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, int runB, std::span<const StepPair> pairs,
                         const std::vector<bool>& heads, int sequence) {
     const RunRow left = a.run(runA).value_or(RunRow{}), right = b.run(runB).value_or(RunRow{});
@@ -104,6 +114,12 @@ OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, in
     for (std::size_t pair = 0; pair < pairs.size(); ++pair) {
         const auto& rowsA = selectionsA.of(pairs[pair].a);
         const auto& rowsB = selectionsB.of(pairs[pair].b);
+        const auto selects = [&](const SelectionRow& row) {
+            return !row.blocks.empty() && (sequence < 0 || row.sequence == sequence) &&
+                   (heads.empty() || (std::size_t(row.kvHead) < heads.size() && heads[std::size_t(row.kvHead)]));
+        };
+        result.coverage.a = result.coverage.a || std::any_of(rowsA.begin(), rowsA.end(), selects);
+        result.coverage.b = result.coverage.b || std::any_of(rowsB.begin(), rowsB.end(), selects);
         std::fill(sums.begin(), sums.end(), 0.);
         std::fill(counts.begin(), counts.end(), 0);
         auto rowB = rowsB.begin();
@@ -111,13 +127,12 @@ OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, in
             while (rowB != rowsB.end() && placeOf(*rowB) < placeOf(rowA)) ++rowB;
             if (rowB == rowsB.end()) break;
             if (placeOf(*rowB) != placeOf(rowA) || rowA.layer >= left.layers) continue;
-            if (sequence >= 0 && rowA.sequence != sequence) continue;
-            if (!heads.empty() && (std::size_t(rowA.kvHead) >= heads.size() || !heads[std::size_t(rowA.kvHead)]))
-                continue;
+            if (!selects(rowA) || !selects(*rowB)) continue;
             const double value = jaccard(rowA.blocks, left.blockSize, rowB->blocks, right.blockSize);
             if (std::isnan(value)) continue;
             sums[std::size_t(rowA.layer)] += value;
             ++counts[std::size_t(rowA.layer)];
+            ++result.coverage.compared;
             if (value < 1 && !result.first)
                 result.first = {pairs[pair],
                                 rowA.layer,

@@ -24,11 +24,26 @@ struct SelectionDifference {
     std::vector<std::int32_t> onlyA, onlyB;
 };
 
+/// What there was to lay over each other, of the KV heads that count.
+struct SelectionCoverage {
+    bool a = false, b = false; // some KV head of A, of B, has selected blocks
+    std::int64_t compared = 0; // (pair, layer, sequence, KV head) that selected in both
+    void add(const SelectionCoverage& other) {
+        a |= other.a;
+        b |= other.b;
+        compared += other.compared;
+    }
+};
+
+/// Why nothing was compared, a sentence without a full stop; empty: something was. `other`: what it calls b.
+std::string coverageRefusal(const SelectionCoverage& coverage, const std::string& other = "B");
+
 struct OverlapRows {
     int pairs = 0, layers = 0;
     /// Mean Jaccard over the (sequence, KV head) that selected in both runs, [pair][layer]; NaN: none did.
     std::vector<float> jaccard;
     std::optional<SelectionDifference> first; // in order of step, layer, sequence, KV head
+    SelectionCoverage coverage;
 };
 
 /// Why the selections of two runs cannot be laid over each other, a sentence without a full stop; empty: they can.

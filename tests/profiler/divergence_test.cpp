@@ -97,6 +97,36 @@ TEST_F(TwoRuns, RefuseWithASentence) {
     EXPECT_THAT(overlapRefusal(heads, two), HasSubstr("A has 8 KV heads a layer and B 2"));
 }
 
+TEST_F(TwoRuns, SayWhichOfThemSelectsNothing) {
+    const RunShape sparse{.layers = 3, .decodeSteps = 8};
+    RunShape full = sparse, upper = sparse;
+    full.denseLayers = 3;
+    upper.denseLayers = 2;
+    synthetic::recordFile(folder / "sparse.kvtrace", sparse);
+    synthetic::recordFile(folder / "full.kvtrace", full);
+    synthetic::recordFile(folder / "upper.kvtrace", upper);
+    const auto coverage = [&](const char* nameA, const char* nameB, int sequence = -1) {
+        const TraceReader a = open(nameA), b = open(nameB);
+        const Alignment alignment = align(loadStepIndex(a, 1), loadStepIndex(b, 1), AlignBy::Step);
+        const OverlapRows rows = readOverlap(a, 1, b, 1, alignment.pairs, {}, sequence);
+        EXPECT_EQ(rows.coverage.compared > 0, std::any_of(rows.jaccard.begin(), rows.jaccard.end(),
+                                                          [](float value) { return !std::isnan(value); }));
+        return rows.coverage;
+    };
+    EXPECT_EQ(coverageRefusal(coverage("sparse.kvtrace", "sparse.kvtrace")), "");
+    EXPECT_EQ(coverageRefusal(coverage("sparse.kvtrace", "upper.kvtrace")), "") << "one layer is enough";
+    EXPECT_EQ(coverage("sparse.kvtrace", "upper.kvtrace").compared, 8 * 2);
+    EXPECT_THAT(coverageRefusal(coverage("sparse.kvtrace", "full.kvtrace"), "C"),
+                HasSubstr("C has no selected blocks in these steps: full attention selects none"));
+    EXPECT_THAT(coverageRefusal(coverage("full.kvtrace", "sparse.kvtrace"), "C"),
+                HasSubstr("A has no selected blocks in these steps"));
+    EXPECT_THAT(coverageRefusal(coverage("full.kvtrace", "full.kvtrace"), "C"),
+                HasSubstr("neither A nor C has selected blocks"));
+    EXPECT_THAT(coverageRefusal(coverage("sparse.kvtrace", "sparse.kvtrace", 3)), HasSubstr("neither A nor B"))
+        << "there is no such sequence";
+    EXPECT_THAT(coverageRefusal({true, true, 0}), HasSubstr("no KV head of a layer selects blocks in both A and B"));
+}
+
 TEST_F(TwoRuns, DifferOnlyWhereOneWasChanged) {
     const RunShape shape{.decodeSteps = 30};
     synthetic::recordFile(folder / "a.kvtrace", shape);

@@ -290,6 +290,73 @@ TEST_F(ComparePagesTest, DivergenceOfARunAndItsCopySaysThatAllIsTheSame) {
     EXPECT_FALSE(child<QPushButton>("goToToken").isVisible());
 }
 
+TEST_F(ComparePagesTest, AgainstFullAttentionEveryPageSaysThatItSelectsNothing) {
+    openPair({}, {.denseLayers = 4, .method = "full"});
+    page(Divergence);
+    const QString said = child<QLabel>("firstSelection").text();
+    EXPECT_FALSE(said.contains(QStringLiteral("selects the same blocks"))) << said.toStdString();
+    EXPECT_TRUE(said.contains(QStringLiteral("B has no selected blocks in these steps"))) << said.toStdString();
+    EXPECT_FALSE(child<QPushButton>("goToSelection").isVisible());
+
+    page(Overlap);
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("B has no selected blocks")))
+        << plot().emptyText().toStdString();
+
+    page(Difference);
+    for (const char* metric : {"Locality", "Hit rate"}) {
+        choose("metric", QString::fromLatin1(metric));
+        for (const char* along : {"Step", "Layer"}) {
+            choose("align", QString::fromLatin1(along));
+            EXPECT_TRUE(plot().emptyText().contains(
+                QStringLiteral("B has no %1 in these steps").arg(QString::fromLatin1(metric).toLower())))
+                << metric << ' ' << along;
+            EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("Full attention selects none"))) << metric;
+        }
+    }
+    choose("metric", QStringLiteral("Overlap of the selections"));
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("B has no selected blocks")))
+        << plot().emptyText().toStdString();
+    QTest::mouseClick(&child<QPushButton>("emptyAction0"), Qt::LeftButton); // Show layer times
+    ASSERT_TRUE(idle());
+    EXPECT_TRUE(plot().emptyText().isEmpty()) << plot().emptyText().toStdString();
+    EXPECT_FALSE(view->exportCsv().isEmpty());
+
+    std::swap(keyA, keyB);
+    workspace.setCurrent(keyA); // the other way round
+    ASSERT_TRUE(idle());
+    page(Overlap);
+    EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("A has no selected blocks")))
+        << plot().emptyText().toStdString();
+}
+
+TEST_F(ComparePagesTest, ARunThatSelectsBesideOneThatDoesNotIsStillDrawn) {
+    openPair({}, {.denseLayers = 4, .method = "full"});
+    open(recorded("c.kvtrace", {.seed = 5}));
+    const RunKey keyC = workspace.current()->key;
+    workspace.setCurrent(keyA);
+    workspace.setCompare(keyB);
+    workspace.setCompared(keyC, true);
+    page(Overlap);
+    ASSERT_TRUE(idle());
+    EXPECT_TRUE(plot().emptyText().isEmpty()) << plot().emptyText().toStdString();
+    EXPECT_TRUE(plot().noteText().contains(QStringLiteral("B has no selected blocks")))
+        << plot().noteText().toStdString();
+    EXPECT_FALSE(plot().noteText().contains(QStringLiteral("C has no"))) << plot().noteText().toStdString();
+}
+
+TEST_F(ComparePagesTest, AFilterThatLeavesNothingIsNotBlamedOnTheRuns) {
+    openPair({.denseLayers = 1}, {.denseLayers = 1, .seed = 4});
+    Filter filter;
+    filter.layers = *IndexSet::fromText(QStringLiteral("0"));
+    workspace.setFilter(filter);
+    for (const Page each : {Overlap, Difference}) {
+        page(each);
+        ASSERT_TRUE(idle());
+        EXPECT_TRUE(plot().emptyText().contains(QStringLiteral("Nothing passes the filter")))
+            << plot().emptyText().toStdString();
+    }
+}
+
 TEST_F(ComparePagesTest, PicturesInBothThemes) {
     openPair({.layers = 8, .decodeSteps = 60},
              {.layers = 8, .decodeSteps = 60, .window = 4, .queryAware = 3, .seed = 6});

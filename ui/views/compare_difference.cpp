@@ -54,6 +54,12 @@ private:
 class Pieces {
 public:
     void add(PairMatrix piece) {
+        for (std::size_t i = 0; i < piece.a.size(); ++i) {
+            const bool hasA = !std::isnan(piece.a[i]), hasB = !std::isnan(piece.b[i]);
+            definedA_ |= hasA;
+            definedB_ |= hasB;
+            definedInBoth_ |= hasA && hasB;
+        }
         begins_.push_back(pairs_);
         pairs_ += piece.pairs;
         all_.push_back(std::make_shared<const PairMatrix>(std::move(piece)));
@@ -67,6 +73,10 @@ public:
         return {double(matrix.a[cell]), double(matrix.b[cell])};
     }
     int layers() const { return all_.empty() ? 0 : all_.front()->layers; }
+    /// Whether some pair and layer has a value in A, in B, in both.
+    bool definedA() const { return definedA_; }
+    bool definedB() const { return definedB_; }
+    bool definedInBoth() const { return definedInBoth_; }
     PairMatrix joined() const {
         PairMatrix whole;
         whole.pairs = pairs_;
@@ -82,9 +92,11 @@ private:
     std::vector<std::shared_ptr<const PairMatrix>> all_;
     std::vector<int> begins_; // first pair of each
     int pairs_ = 0;
+    bool definedA_ = false, definedB_ = false, definedInBoth_ = false;
 };
 
 struct Chunk {
+    SelectionCoverage coverage; // of an overlap
     int layers = 0;
     std::vector<float> values, a, b; // [pair][layer]; a and b are empty for an overlap
 };
@@ -168,6 +180,7 @@ protected:
         deltas_.clear();
         ++generation_;
         pieces_ = {};
+        coverage_ = {};
         origin_ = -1;
         if (showEmptyWithoutRun(tr("This page subtracts one run from another, layer by layer and step by step.")))
             return;
@@ -210,6 +223,7 @@ protected:
                 if (overlap) {
                     OverlapRows rows = readOverlap(a, runA, other, runB, pairs, counted, sequence);
                     chunk.layers = rows.layers;
+                    chunk.coverage = rows.coverage;
                     chunk.values = std::move(rows.jaccard);
                 } else {
                     PairMatrix matrix = readPairs(a, runA, other, runB, metric, read, pairs, sequence);
@@ -352,6 +366,10 @@ protected:
 private:
     bool overlap() const { return metric_->currentData().toString() == QLatin1String("overlap"); }
     Along along() const { return Along(std::max(along_->currentIndex(), 0)); }
+    static const MetricInfo& metricOf(Metric metric) {
+        return *std::find_if(metrics().begin(), metrics().end(),
+                             [&](const MetricInfo& each) { return each.metric == metric; });
+    }
     const MetricInfo& info() const {
         return metrics()[std::size_t(std::clamp(metric_->currentIndex(), 0, int(metrics().size()) - 1))];
     }
@@ -457,6 +475,7 @@ private:
             data_.reset(0);
             pairs_.clear();
             pieces_ = {};
+            coverage_ = {};
             origin_ = along() == Along::Tokens ? feed_.alignment().pairs.front().at : 0;
         }
         showEmpty({}, {});
@@ -477,15 +496,51 @@ private:
         }
         data_.append(columns);
         pairs_.insert(pairs_.end(), pairs.begin(), pairs.end());
+        coverage_.add(chunk.coverage);
         if (overlap()) chunk.a = chunk.b = chunk.values;
         pieces_.add({int(pairs.size()), chunk.layers, std::move(chunk.a), std::move(chunk.b)});
-        if (along() == Along::Layers) {
-            if (int(pairs_.size()) == feed_.total()) askLayers();
+        const bool complete = int(pairs_.size()) == feed_.total();
+        if (complete && !pieces_.definedInBoth()) {
+            explainNothing();
+        } else if (along() == Along::Layers) {
+            if (complete) askLayers();
         } else {
             presentHeat();
         }
         strip_->show(feed_);
         return true;
+    }
+
+    /// All steps are read and there is no value to subtract: why, in place of an empty plot.
+    void explainNothing() {
+        const QString title = tr("There is no difference to show"), metric = metric_->currentText();
+        if (ofTimes() && chosenSequence(*sequence_) >= 0)
+            return showEmpty(title, sequenceText(),
+                             {{tr("Show all sequences"), [this] { sequence_->setCurrentIndex(0); }}});
+        if (!appliedFilter().empty()) return showEmptyByFilter(tr("Nothing passes the filter"));
+        const EmptyAction times{
+            tr("Show layer times"),
+            [this] { metric_->setCurrentIndex(metric_->findData(QString::fromUtf8(metricOf(Metric::LayerTime).id))); }};
+        if (overlap()) {
+            QString why = QString::fromStdString(coverageRefusal(coverage_, letter().toStdString()));
+            if (why.isEmpty()) why = tr("no layer and step of both has selected blocks");
+            why[0] = why[0].toUpper();
+            return showEmpty(tr("There are no selections to lay over each other"), why + QLatin1Char('.'), {times});
+        }
+        const QString what = metric.toLower();
+        const QString which = !pieces_.definedA() && !pieces_.definedB()
+                                  ? tr("Neither A nor %1 has a %2 in these steps.").arg(letter(), what)
+                              : !pieces_.definedA() ? tr("A has no %1 in these steps.").arg(what)
+                              : !pieces_.definedB() ? tr("%1 has no %2 in these steps.").arg(letter(), what)
+                                                    : tr("No layer and step has a %1 in both runs.").arg(what);
+        QString why;
+        if (info().metric == Metric::Locality || info().metric == Metric::HitRate)
+            why = tr("%1 needs blocks that were selected. Full attention selects none: it attends to every cached "
+                     "block, so there is nothing to keep or to miss.")
+                      .arg(metric);
+        else if (info().metric == Metric::Mass || isOfOracle(info().metric))
+            why = tr("%1 is recorded with the oracle only.").arg(metric);
+        showEmpty(title, sentences({which, why}), {times});
     }
 
     void presentHeat() {
@@ -636,7 +691,8 @@ private:
     LoadingStrip* strip_ = nullptr;
     StepPyramid data_; // columns from origin_ on
     std::vector<StepPair> pairs_;
-    Pieces pieces_; // in the unit shown
+    Pieces pieces_;              // in the unit shown
+    SelectionCoverage coverage_; // of an overlap, of the steps read so far
     std::vector<LayerDelta> deltas_;
     int origin_ = -1, generation_ = 0;
     QString bName_;

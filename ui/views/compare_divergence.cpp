@@ -76,6 +76,7 @@ public:
             label->setTextInteractionFlags(Qt::TextSelectableByMouse | Qt::TextSelectableByKeyboard);
         }
         for (QLabel* label : {tokens_, text_, selections_}) label->setTextFormat(Qt::RichText);
+        title_->setTextFormat(Qt::PlainText); // names of runs
         const auto beside = [](QPushButton* button) {
             auto* row = new QHBoxLayout;
             row->addWidget(button);
@@ -143,6 +144,12 @@ public:
     }
 
 private:
+    /// What a piece of the steps says.
+    struct Found {
+        std::optional<SelectionDifference> first;
+        SelectionCoverage coverage;
+    };
+
     void askTokens() {
         struct Answer {
             std::optional<TokenComparison> tokens;
@@ -194,17 +201,20 @@ private:
             a_.key, b_.key, letter_, AlignBy::Step, 0,
             [runA = a_.key.runId, runB = b_.key.runId, only = only_](const TraceReader& a, const TraceReader& b,
                                                                      std::span<const StepPair> pairs) {
-                return readOverlap(a, runA, b, runB, pairs, {}, only).first;
+                OverlapRows rows = readOverlap(a, runA, b, runB, pairs, {}, only);
+                return Found{std::move(rows.first), rows.coverage};
             },
             [this] {
+                if (feed_.loaded() == 0) coverage_ = {};
                 if (!feed_.error().isEmpty())
                     refusal_ = feed_.error();
                 else if (!feed_.alignment().tooEarly)
                     refusal_ = QString::fromStdString(feed_.alignment().refusal);
                 showSelection();
             },
-            [this](std::optional<SelectionDifference> first, std::span<const StepPair>) {
-                selection_ = std::move(first);
+            [this](Found found, std::span<const StepPair>) {
+                selection_ = std::move(found.first);
+                coverage_.add(found.coverage);
                 showSelection();
                 return !selection_.has_value();
             });
@@ -274,11 +284,20 @@ private:
         }
         if (!selection_) {
             const int all = feed_.total();
-            if (feed_.alignment().tooEarly)
+            const std::string nothing = coverageRefusal(coverage_, letter_.toStdString());
+            if (feed_.alignment().tooEarly && growing())
                 selections_->setText(tr("Waiting for the first decode step of both runs."));
+            else if (feed_.alignment().tooEarly)
+                selections_->setText(tr("<b>There are no selections to compare</b>: %1.")
+                                         .arg(QString::fromStdString(feed_.alignment().refusal).toHtmlEscaped()));
             else if (feed_.loaded() < all || feed_.loading() || all == 0)
-                selections_->setText(tr("Comparing the selections: %1 of %2 steps are the same so far…")
+                selections_->setText((nothing.empty()
+                                          ? tr("Comparing the selections: %1 of %2 steps are the same so far…")
+                                          : tr("Comparing the selections: %1 of %2 steps have none to compare so far…"))
                                          .arg(formatCount(feed_.loaded()), formatCount(all)));
+            else if (!nothing.empty())
+                selections_->setText(tr("<b>There are no selections to compare</b>: %1.")
+                                         .arg(QString::fromStdString(nothing).toHtmlEscaped()));
             else
                 selections_->setText(tr("<b>Every KV head%1 selects the same blocks</b> in all %2 steps that both "
                                         "have%3.")
@@ -316,13 +335,14 @@ private:
     bool growing() const { return someGrow(workspace_); }
 
     Workspace& workspace_;
-    PairFeed<std::optional<SelectionDifference>> feed_;
+    PairFeed<Found> feed_;
     OpenRun a_, b_;
     QString letter_, refusal_;
     std::size_t index_;
     int only_, sequence_ = 0;
     std::optional<TokenComparison> token_;
     std::optional<SelectionDifference> selection_;
+    SelectionCoverage coverage_; // of the steps read so far
     QLabel *title_ = nullptr, *tokens_ = nullptr, *text_ = nullptr, *selections_ = nullptr;
     QPushButton *toToken_ = nullptr, *toSelection_ = nullptr;
     GrowthTimer tokensAgain_{kRefreshMs, [this] { askTokens(); }};
@@ -361,6 +381,7 @@ public:
         column_->setContentsMargins(16, 14, 16, 12);
         empty_ = new QLabel;
         empty_->setObjectName(QStringLiteral("divergenceEmpty"));
+        empty_->setTextFormat(Qt::PlainText);
         empty_->setWordWrap(true);
         empty_->setAlignment(Qt::AlignCenter);
         empty_->setProperty("role", QStringLiteral("muted"));

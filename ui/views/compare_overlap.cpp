@@ -24,6 +24,7 @@ constexpr int kChunkPairs = 512; // selections are read whole: some thousand a s
 enum Panel { PerStep, PerLayer };
 
 struct Chunk {
+    SelectionCoverage coverage;
     std::vector<double> perPair;
     std::vector<double> sum, steadySum; // [layer]
     std::vector<int> count, steadyCount;
@@ -38,6 +39,7 @@ Chunk chunkOf(const OverlapRows& rows, std::span<const StepPair> pairs, const Fi
             !filter.hasLayer(int(i % std::size_t(rows.layers))))
             kept.jaccard[i] = std::numeric_limits<float>::quiet_NaN();
     Chunk chunk;
+    chunk.coverage = rows.coverage;
     chunk.perPair = overlapPerPair(kept);
     const auto layers = std::size_t(rows.layers);
     chunk.sum.resize(layers), chunk.steadySum.resize(layers);
@@ -189,6 +191,8 @@ protected:
                 notes << tr("%1: reading stopped: %2.").arg(side->letter, side->feed.error());
             if (!side->feed.alignment().refusal.empty())
                 notes << QString::fromStdString(side->feed.alignment().refusal) + QLatin1Char('.');
+            if (side->feed.total() > 0 && side->feed.loaded() == side->feed.total())
+                if (const QString why = whyNothing(*side); !why.isEmpty()) notes << why;
             if (side->otherBlocks)
                 notes << tr("%1 has other block sizes than A: overlap is counted in tokens.").arg(side->letter);
         }
@@ -300,6 +304,7 @@ private:
         for (std::size_t i = 0; i < pairs.size(); ++i)
             if (!std::isnan(chunk.perPair[i])) side.steps->addData(pairs[i].at, chunk.perPair[i]);
         Chunk& sums = side.sums;
+        sums.coverage.add(chunk.coverage);
         sums.sum.resize(chunk.sum.size()), sums.steadySum.resize(chunk.sum.size());
         sums.count.resize(chunk.sum.size()), sums.steadyCount.resize(chunk.sum.size());
         side.layers->data()->clear();
@@ -326,6 +331,29 @@ private:
         canvas().setFullY(PerStep, values);
         canvas().setFullY(PerLayer, values);
         replot();
+        explainNothing();
+    }
+
+    /// Where all steps are read and no run has a point, the reason in place of empty axes.
+    void explainNothing() {
+        QStringList reasons;
+        for (const auto& side : sides_) {
+            const auto& feed = side->feed;
+            if (feed.loading() && feed.loaded() < feed.total()) return; // more comes
+            if (feed.loaded() < feed.total() || !side->steps->data()->isEmpty()) return;
+            if (feed.total() > 0) reasons << whyNothing(*side);
+        }
+        if (reasons.isEmpty()) return; // nothing was aligned: said elsewhere
+        if (!appliedFilter().empty())
+            showEmptyByFilter(tr("Nothing passes the filter"));
+        else
+            showEmpty(tr("There are no selections to lay over each other"), reasons.join(QLatin1Char(' ')),
+                      {showView("breakdown")});
+    }
+    static QString whyNothing(const Side& side) {
+        QString why = QString::fromStdString(coverageRefusal(side.sums.coverage, side.letter.toStdString()));
+        if (!why.isEmpty()) why[0] = why[0].toUpper();
+        return why.isEmpty() ? why : why + QLatin1Char('.');
     }
 
     void colour(Side& side) const {
