@@ -207,6 +207,15 @@ struct Workspace::Impl {
         return at == w.runs_.end() ? nullptr : &*at;
     }
 
+    /// After another run came to the front: a range of steps belongs to the run in which it was chosen, unless that run
+    /// is laid beside this one, which has the same steps. Nobody has moved the cursor: linked windows keep theirs.
+    void cursorIntoCurrent(bool keepRange) {
+        Cursor wanted = w.cursor_;
+        const OpenRun* run = w.current();
+        if (!keepRange || !run || wanted.lastStep >= run->row.steps) wanted.firstStep = wanted.lastStep = -1;
+        w.setCursor(wanted, CursorMove::Follow);
+    }
+
     /// Reads the rows of runs that may still grow and tells the views what changed.
     void refresh() {
         if (refreshing) {
@@ -407,7 +416,7 @@ void Workspace::close(const RunKey& key) {
     impl_->updatePolling();
     emit runsChanged();
     if (wasCurrent) {
-        setCursor(cursor_);
+        impl_->cursorIntoCurrent(false);
         emit currentChanged();
     }
     if (wasCompared || wasCurrent) emit compareChanged();
@@ -436,7 +445,7 @@ void Workspace::setCurrent(const RunKey& key) {
     const bool exchanges = place != compared_.end(); // then there is a run that was shown before
     if (exchanges) *place = *current_;
     current_ = run->key;
-    setCursor(cursor_);
+    impl_->cursorIntoCurrent(exchanges);
     emit currentChanged();
     if (exchanges) emit compareChanged();
 }
@@ -471,7 +480,7 @@ void Workspace::setCursor(const Cursor& cursor, CursorMove by) {
         clampTo(wanted.sequence, run->row.sequences);
         if (wanted.firstStep >= 0 && wanted.lastStep >= 0) {
             if (wanted.firstStep > wanted.lastStep) std::swap(wanted.firstStep, wanted.lastStep);
-            clampTo(wanted.firstStep, run->row.steps);
+            if (wanted.firstStep >= run->row.steps) wanted.firstStep = -1;
             clampTo(wanted.lastStep, run->row.steps);
         }
     } else {

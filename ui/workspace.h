@@ -62,7 +62,7 @@ public:
     /// A, B, C, ...: the current run and those laid beside it; their places give letters and colours everywhere
     /// (models/run_names.h). Empty: nothing is open.
     std::vector<const OpenRun*> sides() const;
-    /// Showing a run of the comparison exchanges its place with the one shown before.
+    /// A run of the comparison changes places with the one shown before, and a range of steps stays if both have it.
     void setCurrent(const RunKey& key);
     void setCompare(std::optional<RunKey> key);         // that run alone; none: no comparison
     void setCompared(const RunKey& key, bool compared); // one more at the end, or one less

@@ -83,6 +83,51 @@ TEST_F(WorkspaceTest, ClampsTheCursorToTheRun) {
     EXPECT_EQ(moved.count(), 0) << "an equal cursor is no change";
 }
 
+TEST_F(WorkspaceTest, ARangeOfStepsBelongsToItsRun) {
+    open(recorded("a.kvtrace", {.decodeSteps = 20}));
+    const RunKey a = workspace.current()->key;
+    open(recorded("b.kvtrace", {.decodeSteps = 20, .seed = 2}));
+    const RunKey b = workspace.current()->key;
+    open(recorded("short.kvtrace", {.decodeSteps = 5, .seed = 3}));
+    const RunKey shorter = workspace.current()->key;
+    const auto choose = [&](const RunKey& run) {
+        workspace.setCurrent(run);
+        workspace.setCursor({.step = 9, .firstStep = 8, .lastStep = 12});
+        ASSERT_EQ(workspace.cursor().firstStep, 8);
+    };
+    choose(a);
+    workspace.setCurrent(b);
+    EXPECT_EQ(workspace.cursor().firstStep, -1) << "another run";
+    EXPECT_EQ(workspace.cursor().step, 9) << "the cursor stays where it was";
+
+    workspace.setCurrent(a);
+    workspace.setCompare(b);
+    choose(a);
+    workspace.setCurrent(b);
+    EXPECT_EQ(workspace.cursor().firstStep, 8) << "the same steps of the run beside it";
+    EXPECT_EQ(workspace.cursor().lastStep, 12);
+    workspace.setCompare(shorter);
+    workspace.setCurrent(shorter);
+    EXPECT_EQ(workspace.cursor().firstStep, -1) << "it does not have them";
+
+    workspace.setCompare(std::nullopt);
+    choose(a);
+    workspace.addLive({file("live.kvtrace"), 1}); // a session was started: it has no step yet
+    EXPECT_EQ(workspace.cursor().firstStep, -1);
+    choose(a);
+    workspace.close(a);
+    EXPECT_EQ(workspace.cursor().firstStep, -1);
+}
+
+TEST_F(WorkspaceTest, ARangeBehindTheEndIsNone) {
+    open(recorded("a.kvtrace", {.decodeSteps = 20}));
+    workspace.setCursor({.step = 3, .firstStep = 40, .lastStep = 60});
+    EXPECT_EQ(workspace.cursor().firstStep, -1);
+    EXPECT_EQ(workspace.cursor().lastStep, -1);
+    workspace.setCursor({.step = 3, .firstStep = 15, .lastStep = 60});
+    EXPECT_EQ(workspace.cursor().lastStep, 20);
+}
+
 TEST_F(WorkspaceTest, NeverComparesARunWithItself) {
     open(recorded("a.kvtrace", {}));
     const RunKey a = workspace.current()->key;
