@@ -18,6 +18,8 @@
 #include <QStandardPaths>
 #include <QVBoxLayout>
 
+#include <utility>
+
 namespace kvscope::ui {
 
 namespace {
@@ -40,12 +42,25 @@ QString sampleFile(const resources::SampleTrace& sample) {
     return path;
 }
 
+constexpr qsizetype kRecentShown = 5;
+
+void empty(QVBoxLayout& list) {
+    while (QLayoutItem* item = list.takeAt(0)) {
+        if (QWidget* old = item->widget()) { // later: it may be the link that was just followed
+            old->hide();
+            old->setObjectName({});
+            old->deleteLater();
+        }
+        delete item;
+    }
+}
+
 } // namespace
 
 WelcomePage::WelcomePage(QWidget* parent)
     : QWidget(parent), run_(new QPushButton(tr("Run the session"))), runProblem_(new MutedLabel),
-      recentTitle_(new MutedLabel(tr("Recent traces"))), links_(new MutedLabel), samples_(new QVBoxLayout),
-      recent_(new QVBoxLayout) {
+      recentTitle_(new MutedLabel(tr("Recent traces"))), tracesTitle_(new MutedLabel(tr("Recorded here"))),
+      links_(new MutedLabel), samples_(new QVBoxLayout), recent_(new QVBoxLayout), traceList_(new QVBoxLayout) {
     auto* column = new QWidget;
     column->setMaximumWidth(660);
     auto* body = new QVBoxLayout(column);
@@ -94,6 +109,12 @@ WelcomePage::WelcomePage(QWidget* parent)
     body->addWidget(recentTitle_);
     recent_->setSpacing(2);
     body->addLayout(recent_);
+    body->addSpacing(10);
+    tracesTitle_->setObjectName(QStringLiteral("tracesTitle"));
+    tracesTitle_->hide();
+    body->addWidget(tracesTitle_);
+    traceList_->setSpacing(2);
+    body->addLayout(traceList_);
 
     auto* row = new QHBoxLayout;
     row->addStretch(1);
@@ -120,6 +141,11 @@ void WelcomePage::changeEvent(QEvent* event) {
     if (event->type() == QEvent::PaletteChange) setRecent(QStringList(files_)); // links carry their colour
 }
 
+void WelcomePage::showEvent(QShowEvent* event) {
+    QWidget::showEvent(event);
+    emit tracesWanted();
+}
+
 void WelcomePage::setRecent(const QStringList& files) {
     files_ = files;
     const QString accent = Theme::current().accent.name();
@@ -127,15 +153,7 @@ void WelcomePage::setRecent(const QStringList& files) {
         tr("<a href=\"shortcuts\" style=\"color:%1\">Keyboard shortcuts</a> (F1) &nbsp;·&nbsp; <a href=\"definitions\" "
            "style=\"color:%1\">Definitions</a> &nbsp;·&nbsp; or drop .kvtrace files anywhere")
             .arg(accent));
-    for (QVBoxLayout* list : {samples_, recent_})
-        while (QLayoutItem* item = list->takeAt(0)) {
-            if (QWidget* old = item->widget()) { // later: it may be the link that was just followed
-                old->hide();
-                old->setObjectName({});
-                old->deleteLater();
-            }
-            delete item;
-        }
+    for (QVBoxLayout* list : {samples_, recent_}) empty(*list);
     const auto samples = resources::sampleTraces();
     for (std::size_t i = 0; i < samples.size(); ++i) {
         auto* link = new QLabel(
@@ -155,7 +173,7 @@ void WelcomePage::setRecent(const QStringList& files) {
         samples_->addWidget(link);
     }
     recentTitle_->setVisible(!files.isEmpty());
-    for (const QString& file : files.mid(0, 5)) {
+    for (const QString& file : files.mid(0, kRecentShown)) {
         const QString name = QFileInfo(file).fileName();
         const bool there = QFileInfo::exists(file);
         auto* link = there ? new QLabel(QStringLiteral("<a href=\"%1\" style=\"color:%3\">%2</a>")
@@ -168,6 +186,33 @@ void WelcomePage::setRecent(const QStringList& files) {
         connect(link, &QLabel::linkActivated, this, &WelcomePage::fileRequested);
         recent_->addWidget(link);
     }
+    listTraces();
+}
+
+void WelcomePage::setTraces(std::vector<TraceFacts> traces) {
+    traces_ = std::move(traces);
+    listTraces();
+}
+
+void WelcomePage::listTraces() {
+    empty(*traceList_);
+    const Theme& theme = Theme::current();
+    const QStringList above = files_.mid(0, kRecentShown);
+    for (const TraceFacts& trace : traces_) {
+        if (above.contains(trace.path)) continue;
+        auto* link = new QLabel(
+            QStringLiteral("<a href=\"%1\" style=\"color:%3\">%2</a> &nbsp;<span style=\"color:%4\">%5</span>")
+                .arg(trace.path.toHtmlEscaped(), trace.name.toHtmlEscaped(), theme.accent.name(),
+                     (trace.stale ? theme.warning : theme.mutedText).name(), describe(trace).toHtmlEscaped()));
+        link->setObjectName(QStringLiteral("recordedTrace"));
+        link->setTextFormat(Qt::RichText);
+        link->setWordWrap(true);
+        link->setTextInteractionFlags(Qt::LinksAccessibleByMouse | Qt::LinksAccessibleByKeyboard);
+        link->setToolTip(asWritten(trace.path));
+        connect(link, &QLabel::linkActivated, this, &WelcomePage::fileRequested);
+        traceList_->addWidget(link);
+    }
+    tracesTitle_->setVisible(traceList_->count() > 0);
 }
 
 void WelcomePage::setRunProblem(const QString& problem) {

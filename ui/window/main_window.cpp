@@ -16,6 +16,7 @@
 #include "ui/widgets/calibrate_dialog.h"
 #include "ui/widgets/help_overlay.h"
 #include "ui/widgets/inspector.h"
+#include "ui/widgets/recovery_bar.h"
 #include "ui/widgets/run_list.h"
 #include "ui/widgets/session_form.h"
 #include "ui/widgets/small_widgets.h"
@@ -113,11 +114,13 @@ MainWindow::MainWindow(Settings settings, QWidget* parent)
     help_ = new HelpOverlay(this);
     connectSession();
     restore();
+    keepSaved();
     qApp->installEventFilter(this); // the mouse's back and forward buttons, wherever it is
 }
 
 MainWindow::~MainWindow() {
     qApp->removeEventFilter(this);
+    if (journal_) journal_->end(); // whoever takes the window down has not crashed
     controller_->disconnect();
     workspace_->disconnect(this);
     delete history_;
@@ -135,6 +138,8 @@ void MainWindow::makeCentre() {
     banner_ = new InlineMessage;
     banner_->setObjectName(QStringLiteral("banner"));
     centre_ = new QStackedWidget;
+    recovery_ = new RecoveryBar;
+    column->addWidget(recovery_);
     column->addWidget(banner_);
     column->addWidget(centre_, 1);
     welcome_ = new WelcomePage;
@@ -259,6 +264,7 @@ void MainWindow::makeDocks() {
     connect(welcome_, &WelcomePage::openRequested, this, &MainWindow::chooseFiles);
     connect(welcome_, &WelcomePage::fileRequested, this, [this](const QString& path) { openFiles({path}); });
     connect(welcome_, &WelcomePage::failed, this, [this](const QString& sentence) { showMessage(sentence, true); });
+    connect(welcome_, &WelcomePage::tracesWanted, this, &MainWindow::listTraces);
     connect(welcome_, &WelcomePage::shortcutsRequested, this, &MainWindow::showShortcuts);
     connect(welcome_, &WelcomePage::definitionsRequested, this,
             [this] { help_->open(HelpOverlay::Page::Definitions); });
@@ -396,11 +402,19 @@ void MainWindow::afterFirstPaint() {
     emit firstPainted();
     if (controller_->state() == SessionController::State::Idle && !controller_->model()) // another window may give it
         controller_->loadModel(form_->modelName());
+    const QStringList offered = isTheOnly(*this) ? findLeftBehind() : QStringList();
     for (const QString& path : saved_.openFiles)
-        if (QFileInfo::exists(path)) workspace_->open(path);
+        if (QFileInfo::exists(path) && !offered.contains(path)) workspace_->open(path);
 }
 
 void MainWindow::saveSession() {
+    if (ended_) return;
+    collectSession();
+    settings_.save(saved_);
+    stored_ = saved_;
+}
+
+void MainWindow::collectSession() {
     saved_.geometry = saveGeometry();
     saved_.docks = layoutState();
     saved_.inspectorWaits = inspectorWaits_;
@@ -417,12 +431,11 @@ void MainWindow::saveSession() {
         if (!saved_.openFiles.contains(run.key.path)) saved_.openFiles << run.key.path;
     for (const QString& file : settings_.load().recentFiles) // another window may have opened some meanwhile
         if (!saved_.recentFiles.contains(file) && saved_.recentFiles.size() < 10) saved_.recentFiles << file;
-    settings_.save(saved_);
 }
 
 void MainWindow::closeEvent(QCloseEvent* event) {
     const auto state = controller_->state();
-    if (sessionActive_ && state != SessionController::State::Idle) {
+    if (!ended_ && sessionActive_ && state != SessionController::State::Idle) {
         QMessageBox question(QMessageBox::Question, tr("A session is running"),
                              tr("Stop the session and close the window? What was recorded so far stays in its trace."),
                              QMessageBox::NoButton, this);
@@ -437,6 +450,8 @@ void MainWindow::closeEvent(QCloseEvent* event) {
         controller_->stop();
     }
     saveSession();
+    if (journal_) journal_->end();
+    ended_ = true;
     event->accept();
 }
 

@@ -2,10 +2,13 @@
 // right. Several may be open; those on the same run share one cursor while they are linked.
 #pragma once
 
+#include "ui/widgets/trace_facts.h"
+#include "ui/window/session_journal.h"
 #include "ui/window/settings.h"
 #include "ui/workspace.h"
 
 #include <QMainWindow>
+#include <QTimer>
 
 #include <memory>
 #include <vector>
@@ -27,6 +30,7 @@ class FilterBar;
 class HelpOverlay;
 class InlineMessage;
 class Inspector;
+class RecoveryBar;
 class RunList;
 class SessionController;
 class SessionForm;
@@ -55,6 +59,10 @@ public:
     void setReportProgram(const QString& program) { reportProgram_ = program; }
     void showMessage(const QString& text, bool isError = false);
     void saveSession();
+    /// Saves the window and stops its session, without a question: the program is told to end. What is recorded so far
+    /// is in the trace when the window is gone.
+    void endNow();
+    static void endAll(); // of all windows
 
     Workspace& workspace() { return *workspace_; }
     SessionController& controller() { return *controller_; }
@@ -101,6 +109,17 @@ private:
     QByteArray layoutState() const; // as it is with the panels
     void afterFirstPaint();
 
+    // What a crash must not take (main_window_recovery.cpp).
+    void keepSaved();
+    void collectSession();
+    void saveChanges();
+    void writeJournal();
+    QStringList findLeftBehind(); // @return the traces that are offered, or will be
+    void offerLeftBehind(const std::shared_ptr<SessionJournal::LeftBehind>& left,
+                         const std::vector<TraceFacts>& recordings);
+    bool discardTrace(const QString& path);
+    void listTraces();
+
     QAction* addNamed(const char* name, const QString& text, const QList<QKeySequence>& keys, const QString& tip);
     void makeSessionActions();
     void makeFileActions();
@@ -121,7 +140,7 @@ private:
     void chooseReportExport();
 
     Settings settings_;
-    SavedSession saved_;
+    SavedSession saved_, stored_; // as it is, and as it was last written
     std::unique_ptr<Workspace> workspace_;
     std::unique_ptr<SessionController> controller_; // after the workspace it reports to
     CursorHistory* history_ = nullptr;
@@ -139,7 +158,11 @@ private:
     QDockWidget *sessionDock_ = nullptr, *runsDock_ = nullptr, *tokensDock_ = nullptr, *inspectorDock_ = nullptr;
     QMenu *recentMenu_ = nullptr, *backMenu_ = nullptr, *forwardMenu_ = nullptr;
     ColourMapMenu* colourMaps_ = nullptr;
-    InlineMessage* banner_ = nullptr; // what went wrong with the views, above them
+    InlineMessage* banner_ = nullptr;         // what went wrong with the views, above them
+    RecoveryBar* recovery_ = nullptr;         // what a program that crashed has left
+    std::unique_ptr<SessionJournal> journal_; // null: nothing is remembered
+    std::vector<std::shared_ptr<SessionJournal::LeftBehind>> leftBehind_;
+    QTimer saveTimer_, regularTimer_;
     QByteArray defaultDocks_;
     QList<int> roomyColumns_;                               // widths of the side panels before a small window took them
     int roomyTokens_ = 0;                                   // and the height of the tokens; 0: they have it
@@ -159,6 +182,7 @@ private:
     QString theme_, reportProgram_;
     QString openProblem_, modelProblem_; // what the status bar last said of files and of a model
     bool painted_ = false, sessionActive_ = false;
+    bool ended_ = false; // it was saved for the last time
 };
 
 } // namespace kvscope::ui

@@ -1,6 +1,7 @@
 #include "ui/window/settings.h"
 
 #include <QDir>
+#include <QFileInfo>
 #include <QSettings>
 #include <QStandardPaths>
 
@@ -61,6 +62,10 @@ void Settings::save(const SavedSession& session) const {
     settings.setValue("views/remembered", session.views);
     settings.setValue("files/recent", session.recentFiles);
     settings.setValue("files/open", session.openFiles);
+}
+
+QString Settings::journalFolder() const {
+    return QFileInfo(file_).absoluteDir().filePath(QStringLiteral("open-windows"));
 }
 
 QStringList withRecent(QStringList recent, const QString& file) {

@@ -21,6 +21,7 @@ struct SavedSession {
     QVariantMap views;                   // by id of the view, what it remembers (views/remembers.h)
     QStringList recentFiles;             // newest first
     QStringList openFiles;               // traces that were open
+    bool operator==(const SavedSession&) const = default;
 };
 
 /// A file in the user's configuration folder. With `fresh` nothing is read and nothing is written.
@@ -30,6 +31,8 @@ public:
     SavedSession load() const;
     void save(const SavedSession& session) const;
     bool fresh() const { return fresh_; }
+    /// Where windows say what they have open, for the case that they crash (session_journal.h).
+    QString journalFolder() const;
 
 private:
     bool fresh_;

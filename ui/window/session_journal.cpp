@@ -1,0 +1,98 @@
+#include "ui/window/session_journal.h"
+
+#include <QDir>
+#include <QFile>
+#include <QJsonArray>
+#include <QJsonDocument>
+#include <QJsonObject>
+#include <QLockFile>
+#include <QSaveFile>
+#include <QUuid>
+
+#include <utility>
+
+namespace kvscope::ui {
+
+namespace {
+
+constexpr qint64 kMostBytes = 1 << 20; // of a journal; a larger file is none of ours
+
+const QString kSuffix = QStringLiteral(".journal");
+
+/// Held by its program for as long as that runs, however long that is.
+std::unique_ptr<QLockFile> lockOf(const QString& journal) {
+    auto lock = std::make_unique<QLockFile>(journal + QStringLiteral(".lock"));
+    lock->setStaleLockTime(0);
+    return lock;
+}
+
+QStringList listOf(const QJsonValue& value) {
+    QStringList list;
+    for (const QJsonValue& each : value.toArray())
+        if (each.isString()) list << each.toString();
+    return list;
+}
+
+} // namespace
+
+SessionJournal::LeftBehind::LeftBehind(Entry entry, QString file, std::unique_ptr<QLockFile> lock)
+    : entry_(std::move(entry)), file_(std::move(file)), lock_(std::move(lock)) {}
+SessionJournal::LeftBehind::~LeftBehind() = default;
+SessionJournal::LeftBehind::LeftBehind(LeftBehind&&) noexcept = default;
+
+void SessionJournal::LeftBehind::forget() { QFile::remove(file_); }
+
+SessionJournal::SessionJournal(const QString& folder) : folder_(folder) {}
+
+SessionJournal::~SessionJournal() = default;
+
+void SessionJournal::write(const Entry& entry) {
+    if (ended_ || entry == written_) return;
+    if (entry == Entry() && !lock_) return; // nothing is open, and nothing was
+    if (!lock_) {
+        if (!QDir().mkpath(folder_)) return;
+        file_ = QDir(folder_).filePath(QUuid::createUuid().toString(QUuid::WithoutBraces) + kSuffix);
+        lock_ = lockOf(file_);
+        if (!lock_->tryLock(0)) {
+            lock_.reset();
+            return;
+        }
+    }
+    QSaveFile file(file_); // the old one or the new one, whenever the program is killed
+    if (!file.open(QIODevice::WriteOnly)) return;
+    const QJsonObject text{{QStringLiteral("open"), QJsonArray::fromStringList(entry.open)},
+                           {QStringLiteral("recording"), QJsonArray::fromStringList(entry.recording)}};
+    file.write(QJsonDocument(text).toJson());
+    if (file.commit()) written_ = entry;
+}
+
+void SessionJournal::end() {
+    ended_ = true;
+    if (!lock_) return;
+    QFile::remove(file_);
+    lock_.reset();
+}
+
+std::vector<SessionJournal::LeftBehind> SessionJournal::leftBehind() const {
+    std::vector<LeftBehind> all;
+    const QDir folder(folder_);
+    const QStringList names =
+        folder.entryList({QLatin1Char('*') + kSuffix}, QDir::Files | QDir::Readable, QDir::Time | QDir::Reversed);
+    for (const QString& name : names) {
+        const QString path = folder.filePath(name);
+        std::unique_ptr<QLockFile> lock = lockOf(path);
+        if (path == file_ || !lock->tryLock(0)) continue; // its program runs
+        QFile file(path);
+        if (!file.open(QIODevice::ReadOnly)) continue;
+        const QJsonObject text = QJsonDocument::fromJson(file.read(kMostBytes)).object();
+        Entry entry{listOf(text.value(QLatin1String("open"))), listOf(text.value(QLatin1String("recording")))};
+        if (entry == Entry()) {
+            QFile::remove(path); // it says nothing
+            continue;
+        }
+        all.emplace_back(std::move(entry), path, std::move(lock));
+    }
+    return all;
+}
+
+} // namespace kvscope::ui
