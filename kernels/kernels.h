@@ -1,10 +1,12 @@
-// The contract of the math: every operation once. kernels/cpu implements it; a second device stands beside it.
+// The mathematics that the CPU backend is made of, one function for each operation. kernels/cpu implements it. The GPU
+// has kernels of its own (docs/kernels.md).
 //
-// Common rules
-//   Memory   all pointers are this device's memory, float32 and row-major unless said; outputs overlap no input unless
-//   said Order    an operation is complete, for the caller's thread, when the next one on the same object starts Errors
-//   shapes outside the stated limits throw Error(BadInput); a size of 0 is a no-op Repeat   bitwise repeatable for the
-//   same inputs, thread count and instruction set
+// Rules for all operations:
+// - Memory. Every pointer is ordinary memory, float32 and row-major unless the field says otherwise. An output overlaps
+//   no input unless the function says so.
+// - Order. An operation is complete when its function returns, so the next one may read its outputs.
+// - Errors. A shape outside the stated limits throws Error(BadInput). A size of 0 does nothing.
+// - Repeatability. The same inputs, thread count and instruction set give the same bits.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +16,11 @@
 
 namespace kvscope {
 
-/// F32 to BF16 hold each weight by itself; the others are GGUF's block formats, of 32 weights or (K) 256 that share
-/// scales, laid out as in ggml: a row is a sequence of whole blocks.
+/// F32, F16 and BF16 store each weight by itself. The others are GGUF's block formats: 32 weights (256 in the formats
+/// with a K) share scales. A row is a sequence of whole blocks, laid out as in ggml.
 enum class DType : std::uint8_t { F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K };
 constexpr bool isQuantised(DType type) { return type > DType::BF16; }
-constexpr int bytesOf(DType type) { return type == DType::F32 ? 4 : 2; } // of one weight; not of quantised types
+constexpr int bytesOf(DType type) { return type == DType::F32 ? 4 : 2; } // of one weight; not for quantised types
 const char* nameOf(DType type);                                          // "bf16", "q4_K"
 
 struct WeightBlock {
@@ -55,7 +57,7 @@ struct LinearTarget {
 struct LinearArgs {
     const float* x = nullptr; // [n, cols], rows `xStride` floats apart
     int n = 0, xStride = 0;
-    const float* normWeight = nullptr; // [cols]: RMS-normalise x first (x is left unchanged); null for plain
+    const float* normWeight = nullptr; // [cols]: multiply RMS-normalised rows; x is left unchanged. Null: x as it is
     float normEps = 0.f;
     std::span<const LinearTarget> targets; // all share x; equal cols
 };
@@ -106,15 +108,16 @@ struct EvictionScoreArgs {
     float* scores = nullptr;      // [n, kvHeads]
 };
 
-/// One KV block as attention sees it. Keys are stored transposed, so that one vector register holds one channel of many
-/// keys: no horizontal sums, and the same tile serves decode, prefill and the pooled keys.
+/// One KV block as attention sees it. Keys are stored transposed: one vector register holds one channel of many keys,
+/// so that scores need no sum across a register. Decoding, prompts and pooled keys share the inner loop over such
+/// tiles.
 struct KvBlockView {
-    const float* keys = nullptr;   // [dim, blockSize], rotated; columns >= tokens are finite but meaningless
-    const float* values = nullptr; // [blockSize, valueDim]; rows >= tokens likewise. Null: a token's value is its key's
-                                   // first valueDim channels (latent attention, one copy of the latent)
-    const float* bias = nullptr;   // [blockSize] eviction-head scores, or null
-    std::int32_t tokens = 0;       // valid tokens end here, 1..blockSize
-    std::int32_t begin = 0;        // and begin here: a sliding window cuts its oldest block
+    const float* keys = nullptr;   // [dim, blockSize], rotated; columns >= tokens are finite and not used
+    const float* values = nullptr; // [blockSize, valueDim]; rows >= tokens are finite and not used. Null: a token's
+                                   // value is the first valueDim channels of its key (latent attention)
+    const float* bias = nullptr;   // [blockSize] eviction scores, or null
+    std::int32_t tokens = 0;       // the valid tokens are [begin, tokens), tokens at most blockSize
+    std::int32_t begin = 0;        // above 0 where a sliding window begins inside the block
 };
 
 /// One query token of one KV head: its `group` query heads attend to a list of blocks.
@@ -134,7 +137,7 @@ struct AttentionArgs {
     int valueDim = 0; // 0: dim
 };
 
-/// Causal attention of a chunk of n consecutive query tokens over everything up to themselves, all heads.
+/// Causal attention of n consecutive query tokens, all heads: each token attends to every token up to itself.
 struct PrefillAttentionArgs {
     const float* q = nullptr; // [n, kvHeads*group, dim], rows `qStride` floats apart
     int n = 0, qStride = 0, firstPosition = 0;
@@ -147,15 +150,15 @@ struct PrefillAttentionArgs {
     int window = 0;   // a query sees the last `window` tokens, itself included; 0: all
 };
 
-/// Stage 1 (methods: InfLLM-V2, NOSA): one softmax per query head over the pooled keys, then a plain sum over the
-/// group.
+/// Scores of pooled keys (InfLLM-V2, NOSA): every query head takes a softmax over the pooled keys, and the heads of a
+/// group add theirs up.
 struct GroupScoreItem {
     const float* q = nullptr; // [group, dim], rows `qStride` apart
     const float* const* tiles =
         nullptr;              // pooled keys in tiles of `tileSize`, each [dim, tileSize] like KvBlockView::keys
-    std::int32_t windows = 0; // visible windows end here; 0 leaves scores untouched
+    std::int32_t windows = 0; // the visible windows are [first, windows); 0 leaves `scores` as they are
     float* scores = nullptr;  // [windows]
-    std::int32_t first = 0;   // and begin here: the scores of those before are 0
+    std::int32_t first = 0;   // windows before this one get the score 0
 };
 
 struct GroupScoreArgs {
@@ -196,9 +199,10 @@ public:
     /// out[i, :] = table[ids[i], :]; table [vocab, cols]. Ids are trusted: the tokenizer or the caller checked them.
     virtual void embed(const WeightMatrix& table, std::span<const std::int32_t> ids, float* out) = 0;
 
-    /// See LinearTarget. Weights are read once per call whatever n is small; traffic floor: the weights' bytes.
-    /// Quantised weights and few inputs: an input is rounded to 16 bits per 32 columns, an error of at most 2^-16 of
-    /// the largest of them, and multiplied with the blocks' integers; with many inputs nothing is rounded.
+    /// y (+)= W norm(x) + bias for every target; see LinearTarget. With few inputs the weights are read once in all, so
+    /// that a call takes at least the time of reading them. Few inputs and quantised weights: 32 columns of an input at
+    /// a time are rounded to 16 bits, with an error of at most 2^-16 of the largest of them, and multiplied with the
+    /// blocks' integers. With many inputs nothing is rounded.
     virtual void linear(const LinearArgs& args) = 0;
 
     /// out = silu(gate(norm(x))) * up(norm(x)); SwiGLU's first half.
@@ -210,7 +214,7 @@ public:
     /// x = x * weight / sqrt(mean(x^2) + eps), vector by vector (query and key norms, norms of latents).
     virtual void norm(const NormArgs& args) = 0;
 
-    /// See HeadLinearArgs: latent attention's projections into and out of the latent space.
+    /// One product for every head, see HeadLinearArgs: latent attention's projections into and out of the latent space.
     virtual void headLinear(const HeadLinearArgs& args) = 0;
 
     /// s[t,g] = gain[g] * softplus(delta[g,:] . values[t,:]), softplus(x) = max(x,0) + log1p(exp(-|x|)) (NOSA, ED-DMA).
@@ -220,13 +224,15 @@ public:
     /// blockSize a multiple of 16 up to 256. Few items with many blocks are split over the threads and merged by LSE.
     virtual void blockAttention(const AttentionArgs& args) = 0;
 
-    /// Same limits. firstPosition may be any position; blocks before it are full.
+    /// Causal attention over a prompt, with the limits of blockAttention. firstPosition may be any position; all blocks
+    /// before the block of firstPosition are full.
     virtual void prefillAttention(const PrefillAttentionArgs& args) = 0;
 
     /// scores[c] = sum over the group of softmax_c(scale * q_h . kc). Sums to `group` over c.
     virtual void groupScores(const GroupScoreArgs& args) = 0;
 
-    /// scores[b] = reduce over the group of sum over c of max(q*low, q*high) (Quest, 2024).
+    /// scores[b] = the sum, or the maximum, over the group's heads of sum over c of max(q[c]*low[c], q[c]*high[c])
+    /// (Quest, 2024).
     virtual void rangeBound(const RangeBoundArgs& args) = 0;
 
     /// Plain copies, spread over the threads.

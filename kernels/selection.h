@@ -1,5 +1,5 @@
-// Block selection primitives: pooling of window scores, forced blocks, two-phase top-k, set difference. Small integer
-// work per (sequence, KV head); plain functions so that every method and every test calls the same one.
+// What all choices of blocks are made of: pooling of window scores, forced blocks, two-phase top-k, set difference.
+// Each call is for one (sequence, KV head). Plain functions: every method and every test calls the same ones.
 #pragma once
 
 #include <cstdint>

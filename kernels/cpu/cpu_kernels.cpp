@@ -1,5 +1,5 @@
-// The CPU implementation of the contract: checks, splits the work over the thread team, calls the inner loops of
-// simd.h.
+// The CPU's implementation of kernels.h: checks the arguments, splits the work over the thread team and calls the inner
+// loops of simd.h.
 #include "kernels/base/aligned_buffer.h"
 #include "kernels/base/error.h"
 #include "kernels/cpu/quantised.h"
@@ -128,7 +128,7 @@ public:
                                         {args.up, args.upBias, up, width, false}};
         LinearArgs linearArgs{args.x, args.n, args.gate.cols, args.normWeight, args.normEps, targets};
         if (args.n <= kSmallBatch) {
-            // One hand-out for both matrices and the activation: each thread finishes the outputs it computed.
+            // Both matrices and the activation are one job: a thread gates the outputs that it has computed.
             const std::int64_t stride = prepareFew(linearArgs);
             team_.split(width, kRowGrain, [&](std::int64_t begin, std::int64_t end) {
                 for (const LinearTarget& target : targets) fewRows(linearArgs, target, stride, begin, end);
@@ -288,7 +288,7 @@ public:
         checkCount("the sliding window", args.window);
         const int tileTokens = std::max(1, kPrefillRows / args.group), tiles = (args.n + tileTokens - 1) / tileTokens;
         team_.each(tiles * args.kvHeads, [&](int job, int thread) {
-            // Late tiles see the most keys: hand those out first, so that the threads end together.
+            // The last tiles attend to the most keys. They are handed out first, so that the threads end together.
             const int tile = tiles - 1 - job / args.kvHeads, begin = tile * tileTokens;
             prefillTile(args, job % args.kvHeads, begin, std::min(args.n, begin + tileTokens),
                         scratch_[std::size_t(thread)]);
@@ -309,7 +309,7 @@ public:
         checkCount("the head dimension", args.dim);
         int most = 0;
         for (const RangeBoundItem& item : args.items) most = std::max(most, item.blocks);
-        // One sequence with few KV heads must still occupy all threads: its blocks are handed out in parts.
+        // A sequence with few KV heads has fewer items than there are threads: the items' blocks are split into parts.
         const int parts = (most + kRangesPerPart - 1) / kRangesPerPart;
         team_.each(int(args.items.size()) * parts, [&](int job, int) {
             RangeBoundItem item = args.items[std::size_t(job / parts)];
@@ -352,7 +352,7 @@ private:
         }
     }
 
-    /// Each item's blocks in `splits` parts, merged by their log-sum-exp.
+    /// Attends to the blocks of each item in `splits` parts and merges the parts by their log-sum-exp.
     void attendSplit(const AttentionArgs& args, int splits) {
         const int items = int(args.items.size()), dim = valueDimOf(args.dim, args.valueDim);
         const auto outFloats = std::size_t(args.group) * std::size_t(dim),
@@ -393,8 +393,9 @@ private:
         }
     }
 
-    /// Norms the inputs of few rows and brings them into the forms that the weights' types read: as they are, in the
-    /// bf16 order, rounded. @return floats per row of the first two
+    /// Normalises the inputs of a small batch and brings them into the forms in which the targets' weight types read
+    /// them: as they are, in the order of bf16 weights, or rounded for quantised weights. @return floats per row of the
+    /// first two forms
     std::int64_t prepareFew(const LinearArgs& args) {
         const int cols = args.targets.front().weight.cols;
         const std::int64_t stride = arrangedStride(DType::BF16, cols);
@@ -421,7 +422,7 @@ private:
         return stride;
     }
 
-    /// Outputs [begin, end) of one target for the prepared inputs.
+    /// Computes the outputs [begin, end) of one target from the prepared inputs.
     void fewRows(const LinearArgs& args, const LinearTarget& target, std::int64_t stride, std::int64_t begin,
                  std::int64_t end) const {
         if (isQuantised(target.weight.type)) return quantisedRows(target, rounded_.data(), args.n, begin, end);
@@ -431,7 +432,7 @@ private:
 
     void linearFew(const LinearArgs& args) {
         const std::int64_t stride = prepareFew(args);
-        // One hand-out for all outputs: thread t takes the same share of the rows laid end to end.
+        // All targets are one job: their rows are laid end to end and split evenly over the threads.
         std::int64_t total = 0;
         for (const LinearTarget& target : args.targets) total += target.weight.rows;
         team_.split(total, kRowGrain, [&](std::int64_t begin, std::int64_t end) {

@@ -1,5 +1,5 @@
-// Inner loops, compiled once per instruction set and chosen at run time (Highway). Single-threaded: cpu_kernels.cpp
-// splits the work.
+// Inner loops. Highway compiles them once for each instruction set and chooses one at run time. They run on the
+// caller's thread: cpu_kernels.cpp splits the work over threads.
 #pragma once
 
 #include "kernels/kernels.h"
@@ -16,22 +16,23 @@ std::string instructionSet();
 /// y[i] = x[i] * weight[i] / sqrt(mean(x^2) + eps)
 void rmsNormRow(const float* x, const float* weight, float eps, int n, float* y);
 
-/// Input rows arranged for smallBatchRows: bf16 weights are read two at a time, so their inputs are split into even and
-/// odd columns, vector by vector. @return floats per arranged row
+/// Brings an input row into the order in which smallBatchRows reads it. bf16 weights are read two at a time, so that
+/// the inputs of a vector's width come as its even columns and then its odd ones. Other types keep their order.
+/// @return floats per arranged row
 std::int64_t arrangedStride(DType type, int cols);
 void arrangeInput(DType type, const float* x, int cols, float* arranged);
 
-/// y[i, r] (+)= W[r] . x_i for rows [begin, end) and few inputs: each weight is read once for up to four inputs.
-/// x: `n` arranged rows.
+/// y[i, r] = W[r] . x_i for the rows [begin, end) and few inputs, or y[i, r] += where the target accumulates. A weight
+/// is read once for up to four inputs. x: `n` arranged rows.
 void smallBatchRows(const LinearTarget& target, const float* x, int n, std::int64_t begin, std::int64_t end);
 
 /// out[i] = from[i] as float32, exactly; `from` of any alignment.
 void widenRow(DType type, const void* from, int n, float* out);
 
-/// Outputs computed together by the matrix-multiply tile; weights come in panels of this many rows.
+/// How many outputs panelMultiply computes together. Weights are packed in panels of as many rows.
 int panelRows();
-/// Packs rows [begin, begin + panelRows()) x columns [k0, k0 + depth) of W as float32 [depth, panelRows()], zero past
-/// the end.
+/// Packs the rows [begin, begin + panelRows()) and the columns [k0, k0 + depth) of W as float32 [depth, panelRows()].
+/// Rows past the end of W become zeros.
 void packPanel(const WeightMatrix& weight, int begin, int k0, int depth, float* panel);
 /// y[0..n, begin..) (+)= x[0..n, 0..depth) panel; x rows xStride apart; `add` adds to y, else overwrites.
 void panelMultiply(const float* x, std::int64_t xStride, int n, const float* panel, int depth, float* y,
@@ -40,10 +41,10 @@ void panelMultiply(const float* x, std::int64_t xStride, int n, const float* pan
 /// out = silu(gate) * up, elementwise.
 void siluMultiply(const float* gate, const float* up, std::int64_t n, float* out);
 
-/// Query heads that may share a KV head.
+/// Most query heads that may share a KV head.
 constexpr int kMostGroup = 128;
 
-/// Scratch of attention on one thread; grows to what is needed.
+/// Work space of the attention on one thread. It grows when a call needs more.
 struct AttentionScratch {
     std::vector<float> scores, rows, out, sums, values;
 };
@@ -52,7 +53,7 @@ struct AttentionScratch {
 void attendBlocks(const AttentionArgs& args, const AttentionItem& item, int first, int last, float* out,
                   std::int64_t outStride, float* maxima, float* sums, AttentionScratch& scratch);
 
-/// Query tokens [begin, end) of KV head g; see PrefillAttentionArgs.
+/// Attention of the query tokens [begin, end) with KV head `kvHead`; see PrefillAttentionArgs.
 void prefillTile(const PrefillAttentionArgs& args, int kvHead, int begin, int end, AttentionScratch& scratch);
 
 void groupScoreItem(const GroupScoreArgs& args, const GroupScoreItem& item, AttentionScratch& scratch);

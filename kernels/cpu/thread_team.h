@@ -1,6 +1,7 @@
-// A team of threads for very short jobs. The caller works too, and takes every piece that no worker has begun: a worker
-// that lost its core to somebody else delays nothing but the piece it is in the middle of. Idle workers spin briefly,
-// so that the small pieces of a decode step are handed out in well under a microsecond, and then sleep.
+// A team of threads for very short jobs. The caller of a job works too, and takes every piece that no worker has begun.
+// A worker whose core is taken by another program therefore delays only the piece it is working on. An idle worker
+// spins for a moment before it sleeps, so that the small pieces of a decode step are handed out in well under a
+// microsecond.
 #pragma once
 
 #include <algorithm>
@@ -22,8 +23,8 @@ public:
 
     int threads() const { return int(workers_.size()) + 1; }
 
-    /// body(i, thread) for every i in [0, n), in pieces of one; returns when all are done. body must not throw, and
-    /// what it computes must not depend on `thread`, which only tells scratch memory apart.
+    /// Calls body(i, thread) for every i in [0, n), each a piece of its own, and returns when all calls are done. body
+    /// must not throw. `thread` chooses scratch memory; what body computes must not depend on it.
     template <class Body> void each(int n, Body&& body) {
         if (n <= 1 || workers_.empty()) {
             for (int i = 0; i < n; ++i) body(i, 0);
@@ -44,8 +45,8 @@ public:
         }
     }
 
-    /// body(begin, end) over [0, n) in contiguous pieces, multiples of `grain` but for the last; a few pieces per
-    /// thread.
+    /// Calls body(begin, end) for contiguous pieces of [0, n), a few pieces for each thread, and returns when all calls
+    /// are done. Every piece but the last is a multiple of `grain`.
     template <class Body> void split(std::int64_t n, std::int64_t grain, Body&& body) {
         if (n <= 0) return;
         const std::int64_t grains = (n + grain - 1) / grain, pieces = std::min<std::int64_t>(grains, 4 * threads());
@@ -65,8 +66,9 @@ private:
     void work(int thread);
     bool takeOne(int thread);
 
-    // One word holds the round (24 bits), its number of pieces (20) and the next piece (20), so that a ticket says by
-    // itself whether it is valid: a late worker never reads the fields of a job that is over.
+    // A ticket is one word: the number of the round (24 bits), the round's number of pieces (20) and the next piece
+    // (20). A worker that takes a ticket late sees from the word alone that the round is over, and reads none of the
+    // job's fields.
     static constexpr int kFieldBits = 20;
     static constexpr std::uint64_t kFieldMask = (std::uint64_t(1) << kFieldBits) - 1;
     static std::uint64_t roundOf(std::uint64_t ticket) { return ticket >> 2 * kFieldBits; }
