@@ -10,7 +10,8 @@ namespace {
 
 using Encode = decltype(&cuTensorMapEncodeTiled);
 
-/// From the driver that is loaded: the program links the runtime alone, to start on machines without a GPU too.
+/// The driver's function that makes tensor maps. It is looked up at run time: the program links only the CUDA runtime,
+/// so that it also starts on machines without a driver.
 Encode encoder() {
     static const Encode encode = [] {
         void* entry = nullptr;
@@ -30,7 +31,7 @@ Encode encoder() {
     return encode;
 }
 
-/// No block lies beyond: the map's end, which the engine compares places with.
+/// How many blocks a map is said to have. The bulk-copy engine refuses places beyond a map's end; no block lies there.
 constexpr cuuint64_t kMostBlocks = cuuint64_t(1) << 31;
 
 template <std::size_t kRank>

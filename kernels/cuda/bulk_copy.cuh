@@ -50,7 +50,8 @@ __device__ inline void boxLoad(void* to, const CUtensorMap& map, int x, int y, i
 __device__ inline void prefetchMap(const CUtensorMap& map) {
     asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
-/// Brings a line into the L2 cache. An earlier kernel may still write it: it is not read yet.
+/// Brings a line of memory into the L2 cache. May be called before the wait for earlier kernels that write the line,
+/// because nobody reads it here and the L2 cache sees their writes.
 __device__ inline void prefetchLine(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 #endif
 

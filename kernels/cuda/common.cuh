@@ -13,15 +13,16 @@ using Bf16 = __nv_bfloat16;
 constexpr int kWarp = 32;
 constexpr float kLog2e = 1.4426950408889634f;
 
-/// Waits for the kernels this one depends on. Everything a kernel reads that an earlier one wrote comes after this;
-/// weights may be read before. Every kernel of a step calls it, so that completion carries over from node to node.
+/// Waits until the kernel before this one has ended. A kernel reads what earlier kernels wrote only after this call; it
+/// may read weights, which no kernel writes, before. Every kernel of a step calls this: when one kernel's wait is over,
+/// all kernels before it have ended too.
 __device__ inline void waitForEarlierKernels() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
-/// Lets the next kernel start its prologue on processors this one leaves free.
+/// Lets the next kernel start on multiprocessors that this kernel leaves free, up to its wait for this kernel.
 __device__ inline void letNextKernelStart() {
 #if __CUDA_ARCH__ >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -34,13 +35,13 @@ __device__ inline std::uint64_t globalTimer() {
     return now;
 }
 
-/// Writes the time at which this kernel's work begins: one thread of the grid, after the wait.
+/// Writes the time at which this kernel's work begins. One thread of the grid calls it, after the wait.
 __device__ inline void stamp(std::uint64_t* mark) {
     if (mark != nullptr) *mark = globalTimer();
 }
 
-/// Writes when the last of the callers, one thread of each thread block, had come this far. The timer only rises, so
-/// the mark of an earlier step need not be cleared.
+/// Writes the time at which the last caller calls; one thread of each thread block is a caller. The mark of an earlier
+/// step need not be cleared, because the timer only rises and the largest time stays.
 __device__ inline void stampLatest(std::uint64_t* mark) {
     if (mark != nullptr) atomicMax(reinterpret_cast<unsigned long long*>(mark), globalTimer());
 }
@@ -48,14 +49,14 @@ __device__ inline void stampLatest(std::uint64_t* mark) {
 #if __CUDA_ARCH__ >= 900
 __device__ inline auto thisCluster() { return cooperative_groups::this_cluster(); }
 #else
-/// Before clusters: every thread block is alone.
+/// Stands for a cluster on GPUs without clusters: every thread block is a cluster of its own.
 struct Alone {
     __device__ unsigned num_blocks() const { return 1; }
     __device__ unsigned block_rank() const { return 0; }
     template <class T> __device__ T* map_shared_rank(T* at, int) const { return at; }
     __device__ void sync() const { __syncthreads(); }
     __device__ void barrier_arrive() const {}
-    __device__ void barrier_wait() const { __syncthreads(); } // it orders a thread block's own threads too
+    __device__ void barrier_wait() const { __syncthreads(); } // a cluster's barrier is a thread block's barrier too
 };
 __device__ inline Alone thisCluster() { return {}; }
 #endif

@@ -1,5 +1,6 @@
-// Copies of pieces through shared memory by the bulk-copy engine. A thread drives a ring: it waits for a piece, sends
-// it on and asks for another, each a trip to memory, so that a thread block has several and their waits overlap.
+// Copies of pieces through shared memory by the bulk-copy engine. One thread drives a ring of stages: it waits until a
+// piece has arrived in its stage, sends the piece on and asks for another. Each of these waits for memory, so that a
+// thread block has several rings with a driving thread each, whose waits overlap.
 #pragma once
 
 #include "kernels/cuda/select.h"
@@ -11,14 +12,15 @@ namespace kvscope::cuda {
 
 constexpr int kStageBytes = 8192;
 
-/// Of a thread block: the first lane of each of so many warps drives a ring of so many stages.
-struct LoneRings { // with the GPU to themselves: 96 KiB, which leaves the kernels that follow their cache
+/// The rings of a thread block: it has kDrivers warps, and the first lane of each drives a ring of kStages stages.
+/// LoneRings: nothing else runs on the GPU. 96 KiB leave the kernels that follow their cache.
+struct LoneRings {
     static constexpr int kDrivers = 4, kStages = 3;
 };
-struct WideRings { // of few thread blocks beside other kernels: 192 KiB
+struct WideRings { // a few thread blocks beside other kernels: 192 KiB each
     static constexpr int kDrivers = 4, kStages = 6;
 };
-struct NarrowRings { // of many: 48 KiB
+struct NarrowRings { // many thread blocks beside other kernels: 48 KiB each
     static constexpr int kDrivers = 2, kStages = 3;
 };
 template <class Rings>
@@ -30,8 +32,8 @@ inline bool takesWideRings(const Launch& how, int blocks) {
     return blocks <= kFewBlocks && kRingBytes<WideRings> + 1024 <= how.blockShared;
 }
 
-/// A processor's division into cache and shared memory stays while a kernel runs there: all of it shared, so that
-/// others with more shared memory find room beside.
+/// For a kernel that runs beside others: asks that a multiprocessor's memory be shared memory as far as possible. The
+/// division stays while the kernel runs there, and kernels that need much shared memory must find room beside it.
 template <class... Parameters> void leaveRoom(void (*kernel)(Parameters...), const char* name) {
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared),
           name);
@@ -44,10 +46,11 @@ struct CopyPiece {
     unsigned bytes; // at most kStageBytes
 };
 
-/// The ring of one driver: copies in complete on a barrier, copies out in groups.
+/// The ring of one driving thread. A copy into a stage completes on the stage's barrier; copies out of stages complete
+/// in the order of their groups.
 template <class Rings> class CopyRing {
 public:
-    /// Of a driver's warp among those of the thread block.
+    /// driver: which of the thread block's rings this is.
     __device__ CopyRing(char* rings, std::uint64_t* barriers, int driver)
         : ring_(unsigned(__cvta_generic_to_shared(rings)) + unsigned(driver * kStages * kStageBytes)),
           barriers_(unsigned(__cvta_generic_to_shared(barriers + driver * kStages))) {
@@ -56,7 +59,8 @@ public:
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
 
-    /// Moves pieceAt(0), .. pieceAt(count - 1) and returns when all are written; arrived(i): piece i is here.
+    /// Moves pieceAt(0), .. pieceAt(count - 1) and returns when all are written. Calls arrived(i) when piece i is in
+    /// shared memory.
     template <class PieceAt, class Arrived>
     __device__ void move(std::int64_t count, const PieceAt& pieceAt, const Arrived& arrived) {
         asm volatile("fence.proxy.async;" ::: "memory"); // lists and blocks were written by ordinary stores
@@ -77,7 +81,7 @@ public:
                          "r"(ring_ + stage * kStageBytes), "r"(piece.bytes)
                          : "memory");
             asm volatile("cp.async.bulk.commit_group;");
-            // Refill the stage whose copy out has most likely been read.
+            // Refills the stage whose copy out was begun kLeaving turns ago: that copy has most likely read it.
             const std::int64_t next = i + kStages - kLeaving;
             if (next >= kStages && next < count) {
                 asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kLeaving) : "memory");
@@ -90,7 +94,7 @@ public:
 
 private:
     static constexpr int kStages = Rings::kStages;
-    static constexpr int kLeaving = kStages / 3; // stages whose copies out may be under way
+    static constexpr int kLeaving = kStages / 3; // so many copies out may be under way when a stage is refilled
     __device__ void copyIn(std::int64_t i, const CopyPiece& piece) const {
         const unsigned stage = unsigned((turns_ + i) % kStages);
         asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barriers_ + stage * 8),
@@ -105,7 +109,7 @@ private:
     std::int64_t turns_ = 0;
 };
 
-/// Piece `index` of the blocks of a list.
+/// Piece `within` of a block: from the host store to its slot for a load, the other way for a write-back.
 __device__ inline CopyPiece pieceOf(const BlockMove& move, std::int64_t within, bool load, const GatherArgs& a,
                                     int blockBytes) {
     const std::size_t offset = std::size_t(within) * kStageBytes;
@@ -116,7 +120,7 @@ __device__ inline CopyPiece pieceOf(const BlockMove& move, std::int64_t within, 
     return {reinterpret_cast<const char*>(a.pool) + slot, reinterpret_cast<char*>(a.storeOut) + store, bytes};
 }
 
-/// A driver's share of the listed loads and write-backs, among all drivers of the grid.
+/// Moves a driving thread's share of the listed loads and write-backs: pieces go to the drivers of the grid in turn.
 template <class Rings>
 __device__ inline void moveBlocks(CopyRing<Rings>& ring, const GatherArgs& a, unsigned toLoad, unsigned toWrite,
                                   int blockBytes) {
@@ -138,7 +142,8 @@ __device__ inline void moveBlocks(CopyRing<Rings>& ring, const GatherArgs& a, un
         [&](std::int64_t turn) {
             const std::int64_t index = driver + turn * drivers;
             if (a.late == nullptr || index >= loads || index % pieces != pieces - 1) return;
-            // The mark is written while this kernel runs, and holds an earlier step's time until then.
+            // Another kernel writes `ready` while this one runs; until then it holds the time of an earlier step, which
+            // is not after `begin`.
             const auto ready = *static_cast<const volatile std::uint64_t*>(a.ready);
             if (ready > *a.begin) atomicAdd(&a.late[a.moves.loads[index / pieces].slot / a.slots].late, 1u);
         });

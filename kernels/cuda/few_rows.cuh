@@ -1,12 +1,14 @@
-// A few inputs through a bf16 matrix, long runs of a weight row at a time: the kernel, for whatever becomes of its
-// outputs.
+// The product of a bf16 matrix with up to eight inputs. A warp reads long runs of a few weight rows at a time. The
+// kernel is the same whatever is done with the outputs.
 //
-// A warp reads half as many rows side by side as there are inputs, hundreds of bytes of each. Tensor cores multiply
-// them: the eight columns of a fragment are chunks of 32 weights, those of all the rows; the sixteen rows of the other
-// fragment are the same chunks of the inputs. Products of equal chunks are wanted, the others are not looked at. Inputs
-// stay in registers; nothing but sums goes through shared memory, so neighbours keep their cache.
+// A warp reads kSide rows side by side, half as many as there are inputs, and hundreds of bytes of each. A row's run is
+// cut into chunks of 32 weights. The tensor cores multiply all chunks that the warp has read with the same chunks of
+// all inputs: the eight columns of one fragment are the chunks of the rows, the sixteen rows of the other fragment are
+// the chunks of the inputs. Only products of a chunk of weights with the same chunk of an input are used. Inputs stay
+// in registers. Only sums go through shared memory, so that kernels on the same multiprocessor keep their cache.
 //
-// A `Finish` is one of one_input.cuh, whose functions are called for every input of every output.
+// A `Finish` says what is done with the outputs, see one_input.cuh. Its functions are called for every input of every
+// output.
 #pragma once
 
 #include "kernels/cuda/common.cuh"
@@ -33,24 +35,25 @@ struct FewRows {
 struct RowsDivision {
     int inputs; // 4 or 8
     int warps;  // of a thread block
-    int pieces; // of a row that a lane takes, 16 bytes each
-    int groups; // of four rows in flight: asked for, and summed over the lanes, together
+    int pieces; // 16-byte pieces of a row that a lane takes at once
+    int groups; // groups of four rows whose loads are in flight together
 };
 
 template <RowsDivision kDivision> struct RowsForm {
     static constexpr int kInputs = kDivision.inputs, kPieces = kDivision.pieces, kGroups = kDivision.groups;
     static constexpr int kWarps = kDivision.warps, kThreads = kWarps * kWarp;
-    static constexpr int kBlocks = kWarps <= 10 ? 2 : 1;                            // of a processor
-    static constexpr int kSide = kInputs / 2, kLanes = kWarp / kSide;               // rows side by side, lanes of each
-    static constexpr int kChunks = kLanes / 4;                                      // of a row
+    static constexpr int kBlocks = kWarps <= 10 ? 2 : 1;              // thread blocks of a multiprocessor
+    static constexpr int kSide = kInputs / 2, kLanes = kWarp / kSide; // rows side by side, lanes that read one
+    static constexpr int kChunks = kLanes / 4;                        // chunks of a row that a warp reads at once
     static constexpr int kRows = 4, kSets = kRows / kSide, kSums = kRows * kInputs; // of a group
-    /// Groups that are summed over the warps at once, a result for each thread.
+    /// Groups that are summed over the warps between two barriers: at most one result for each thread.
     static constexpr int kTogether = std::min(36, kThreads / kInputs) / (kRows * kGroups) * kGroups;
-    static constexpr int kColumns = kWarps * kLanes * kPieces * 8; // at once
+    static constexpr int kColumns = kWarps * kLanes * kPieces * 8; // columns that a thread block takes in one phase
     static_assert(kInputs == 4 || kInputs == 8);
 };
 
-/// Where a lane's pieces of a row are: warps side by side, in as many phases as the row needs.
+/// Where a lane's pieces of a row are. The warps take neighbouring slices of a row; a row that is wider than all slices
+/// together is taken in several phases.
 template <class F> struct RowColumns {
     int pieces, phases, slice;
     __device__ explicit RowColumns(int cols) {
@@ -66,7 +69,8 @@ template <class F> struct RowColumns {
     }
 };
 
-/// Groups of rows in the order of their use: phase by phase of columns for the outputs that are summed together.
+/// Goes through the groups of rows in the order in which they are used: the outputs that are summed together first, and
+/// of these all groups in the first phase of columns, then all groups in the second.
 template <class Finish, class F> struct RowCursor {
     static constexpr int kRowsEach = Finish::kPairs ? 2 : 1, kOutputs = F::kRows / kRowsEach; // of an output, a group
     static constexpr int kTogether = F::kTogether * kOutputs;
@@ -74,7 +78,7 @@ template <class Finish, class F> struct RowCursor {
     __device__ RowCursor(int first, int last, int phaseCount) : begin(first), end(last), phases(phaseCount) {}
     __device__ int outputs() const { return min(kTogether, end - begin); }
     __device__ int groups() const { return (outputs() + kOutputs - 1) / kOutputs; }
-    /// To the groups after those in flight.
+    /// Moves on by the groups whose loads are in flight together.
     __device__ void advance() {
         group += F::kGroups;
         if (group < groups()) return;
@@ -87,7 +91,7 @@ template <class Finish, class F> struct RowCursor {
     __device__ bool has(int output) const { return output < begin + outputs(); }
 };
 
-/// Weights in registers, a few groups ahead.
+/// The weights of the groups that are used next, in registers.
 template <class Finish, class F> class RowWeights {
 public:
     __device__ RowWeights(const FewRows& a, const Finish& finish, const RowColumns<F>& columns, int begin, int end)
@@ -95,7 +99,7 @@ public:
 #pragma unroll
         for (int g = 0; g < F::kGroups; ++g) fetch(g);
     }
-    /// From now on fetch() means the groups after those in flight.
+    /// After this call fetch() asks for the groups that follow the ones in flight.
     __device__ void next() { at_.advance(); }
     __device__ void fetch(int g) {
         const uint4* from = reinterpret_cast<const uint4*>(a_.w) + columns_.piece(at_.phase);
@@ -120,18 +124,19 @@ private:
     RowCursor<Finish, F> at_;
 };
 
-/// A lane has pieces of two inputs: this one and the one kSide after it.
+/// A lane holds pieces of two inputs, one for each `half`.
 template <class F> __device__ inline int laneInput(int half) {
     return half * F::kSide + int(threadIdx.x) % kWarp / F::kLanes;
 }
 
-/// bf16 inputs of a phase. The weights in flight bridge the time until those of the next one are there.
+/// The bf16 inputs of one phase of columns. While the inputs of the next phase are read, loads of weights are in
+/// flight.
 template <class F> class HalfRowInputs {
 public:
     static constexpr bool kFloats = false;
     struct Room {};
     __device__ HalfRowInputs(const FewRows& a, const RowColumns<F>& columns, Room&) : a_(a), columns_(columns) {}
-    /// After the wait: the inputs of the first phase.
+    /// Reads the inputs of the first phase. Called after the wait for earlier kernels.
     __device__ void start() { take(0); }
     __device__ void take(int phase) {
         const uint4* from = reinterpret_cast<const uint4*>(a_.xHalf) + columns_.piece(phase);
@@ -153,12 +158,13 @@ private:
     const RowColumns<F>& columns_;
 };
 
-/// Float inputs of a single phase, multiplied by the norm's weights; the norm's scale is applied to the results.
+/// Float inputs, all columns in one phase. An input is multiplied by the norm's weights here; its norm's scale
+/// multiplies the results at the end.
 template <class F> class FloatRowInputs {
 public:
     static constexpr bool kFloats = true;
     struct Room {
-        float4 norm[F::kWarps][F::kPieces][F::kLanes][2]; // brought here before the wait
+        float4 norm[F::kWarps][F::kPieces][F::kLanes][2]; // the norm's weights, read before the wait
         float squares[F::kWarps][F::kInputs];
     };
     __device__ FloatRowInputs(const FewRows& a, const RowColumns<F>& columns, Room& room)
@@ -193,7 +199,7 @@ public:
         }
     }
     __device__ void take(int) {}
-    /// After a barrier.
+    /// The norm's scale of an input. Called after a barrier, when all warps have written their sums of squares.
     __device__ float scale(int input) const {
         if (a_.normWeight == nullptr) return 1;
         float total = 0;
@@ -213,7 +219,7 @@ private:
         const float* from = a_.x + std::size_t(input) * a_.xStride + columnOf(p);
         x[0] = *reinterpret_cast<const float4*>(from), x[1] = *reinterpret_cast<const float4*>(from + 4);
     }
-    /// @return the sum of a piece's squares
+    /// Multiplies a piece by the norm's weights and keeps it as bf16. @return the sum of the piece's squares
     __device__ float round(int p, int half, const float4 (&x)[2]) {
         const float4 &f = x[0], &g = x[1];
         float4 u = make_float4(1, 1, 1, 1), v = u;
@@ -227,7 +233,9 @@ private:
     Room& room_;
 };
 
-/// Of two lanes, `mask` apart: each gives away half of its values and adds what it is given to the others.
+/// Two lanes whose numbers differ in the bits of `mask` exchange halves of their kCount values. The lane with `upper`
+/// set keeps the upper half, the other lane the lower half, and each adds the values that it receives to those it
+/// keeps.
 template <int kCount> __device__ inline void shareSums(float* value, bool upper, int mask) {
 #pragma unroll
     for (int i = 0; i < kCount / 2; ++i) {
@@ -236,8 +244,9 @@ template <int kCount> __device__ inline void shareSums(float* value, bool upper,
     }
 }
 
-/// A group's products. A lane's two columns of a result are neighbouring chunks, one of which may be that of its rows:
-/// it has values of two inputs of one row of each set.
+/// Multiplies one group of rows with the inputs. Of the products that a lane receives it keeps those of equal chunks:
+/// for every set of rows two values, one for each of two inputs. Its two columns of a result are neighbouring chunks of
+/// weights, and the number of its chunk of inputs, odd or even, says which column that is.
 template <class F>
 __device__ inline void multiplyGroup(const uint4 (&w)[F::kPieces][F::kSets], const uint4 (&x)[F::kPieces][2],
                                      float (&value)[F::kSets * 2]) {
@@ -258,25 +267,27 @@ __device__ inline void multiplyGroup(const uint4 (&w)[F::kPieces][F::kSets], con
     }
 }
 
-/// Adds a group's products up over the chunks and keeps them, or adds them to those of earlier phases: [row][input].
+/// Adds a group's products up over the chunks of its rows. to: [row][input]; the sums are written there, or with `adds`
+/// added to what earlier phases have written.
 template <class F> __device__ inline void keepGroup(float (&value)[F::kSets * 2], float* to, bool adds) {
     static_assert(F::kSets * 2 == F::kChunks, "a lane for every sum");
     const int lane = threadIdx.x % kWarp, chunk = lane / 4 % F::kChunks, quad = lane % 4;
-    if constexpr (F::kChunks == 4) shareSums<4>(value, (chunk & 2) != 0, 9); // chunks two apart: 8 lanes and 1
+    // The lane with the chunk two further on is 8 lanes further on, and its columns lie with the next lane of a quad.
+    if constexpr (F::kChunks == 4) shareSums<4>(value, (chunk & 2) != 0, 9);
     shareSums<2>(value, (chunk & 1) != 0, 4);
-    constexpr int kQuads = F::kChunks / 2; // that have chunks of one row
+    constexpr int kQuads = F::kChunks / 2; // neighbouring lanes of a quad that hold chunks of the same row
     if (quad % kQuads != chunk / 2) return;
     float& sum = to[(chunk / 2 * F::kSide + quad / kQuads) * F::kInputs + laneInput<F>(chunk % 2)];
     sum = adds ? sum + value[0] : value[0];
 }
 
-/// What a thread finishes of the outputs that are summed together: an input of an output.
+/// Which of the outputs that are summed together a thread finishes, and for which input.
 struct OwnResult {
     int output, input;
     bool wanted;
 };
 
-/// Adds up the warps' sums of a thread's result.
+/// Adds up what the warps have of a thread's result and hands the result to `finish`.
 template <class Finish, class F>
 __device__ inline void finishResult(const Finish& finish, const OwnResult& result, float scale,
                                     const float (*sums)[F::kTogether * F::kSums], const typename Finish::Ready& ready) {
@@ -295,7 +306,7 @@ __global__ void __launch_bounds__(F::kThreads, F::kBlocks) fewRows(FewRows a, co
     using Cursor = RowCursor<Finish, F>;
     __shared__ float sums[F::kWarps][F::kTogether * F::kSums];
     __shared__ typename Inputs<F>::Room room;
-    // A thread's own: in registers all would pay for it.
+    // Each is used by one thread only. In registers it would cost every thread as many, also those without a result.
     __shared__ typename Finish::Ready ready[Cursor::kTogether * F::kInputs];
     const RowColumns<F> columns(a.cols);
     const int first = int(std::int64_t(a.outputs) * blockIdx.x / gridDim.x),
@@ -305,7 +316,7 @@ __global__ void __launch_bounds__(F::kThreads, F::kBlocks) fewRows(FewRows a, co
         return OwnResult{begin + mine, input, mine < min(Cursor::kTogether, end - begin) && input < a.n};
     };
     letNextKernelStart();
-    RowWeights<Finish, F> weights(a, finish, columns, first, end); // they do not depend on earlier kernels
+    RowWeights<Finish, F> weights(a, finish, columns, first, end); // before the wait: no kernel writes weights
     Inputs<F> inputs(a, columns, room);
     if (const OwnResult result = resultOf(first); result.wanted)
         finish.prepare(ready[threadIdx.x], result.output, result.input);
@@ -317,7 +328,7 @@ __global__ void __launch_bounds__(F::kThreads, F::kBlocks) fewRows(FewRows a, co
 
     for (int begin = first; begin < end; begin += Cursor::kTogether) {
         const int groups = Cursor(begin, end, columns.phases).groups();
-        if (begin != first) __syncthreads(); // what was summed is read
+        if (begin != first) __syncthreads(); // all threads have read the sums of the outputs before
         for (int phase = 0; phase < columns.phases; ++phase) {
             if (columns.phases > 1 && (begin != first || phase > 0)) inputs.take(phase);
             for (int group = 0; group < groups; group += F::kGroups) {
@@ -350,18 +361,19 @@ void startRows(const Launch& how, const FewRows& a, const Finish& finish) {
            finish);
 }
 
-constexpr int kRowInputs = 8;         // at most
-constexpr int kWidestRowInput = 4096; // of floats, which are taken in one phase
+constexpr int kRowInputs = 8;         // most inputs
+constexpr int kWidestRowInput = 4096; // most columns of float inputs, which are taken in one phase
 
-/// Whether launchRows takes so many float inputs.
+/// Whether launchRows takes n float inputs of so many columns.
 inline bool rowsTakeFloats(int n, int cols) { return n >= 2 && n <= kRowInputs && cols <= kWidestRowInput; }
 
-/// 1 to kRowInputs inputs.
+/// Multiplies 1 to kRowInputs inputs.
 template <template <class> class Inputs, class Finish>
 void launchRows(const Launch& how, const FewRows& a, const Finish& finish) {
     const auto start = [&]<RowsDivision kDivision>() { startRows<RowsForm<kDivision>, Inputs>(how, a, finish); };
-    // The narrowest that holds a model's width: a lane without a piece loads nothing. Of wide floats every thread block
-    // reads all, so there is one for each processor.
+    // The form with the fewest columns at once that holds the model's width, because a lane without a piece loads
+    // nothing. Every thread block reads all inputs: of wide float inputs there is only one thread block for each
+    // multiprocessor.
     if (a.n > 4) {
         if (a.cols <= 2048) return start.template operator()<RowsDivision{8, 8, 4, 2}>();
         return start.template operator()<RowsDivision{8, 16, 4, 3}>();

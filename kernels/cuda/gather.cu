@@ -74,8 +74,8 @@ template <class Rings> void launchGather(const Launch& how, const GatherArgs& ar
 
 } // namespace
 
-/// Beside other kernels and alone they are kernels of their own, because the driver keeps the division that one asks
-/// for.
+/// A transfer alone and transfers beside other kernels are three different kernels: the driver keeps, for each kernel,
+/// the division into cache and shared memory that was asked for last.
 void gatherBlocks(const Launch& how, const GatherArgs& args, int blocks) {
     if (!args.beside)
         launchGather<LoneRings>(how, args, blocks);

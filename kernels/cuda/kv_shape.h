@@ -9,12 +9,12 @@ namespace kvscope::cuda {
 /// Numbers every attention kernel needs.
 struct AttentionShape {
     int queryHeads = 0, kvHeads = 0, dim = 0, blockSize = 0;
-    int latentValue = 0; // latent attention: a token's value is its key's first channels, this many; 0: has its own
+    int latentValue = 0; // latent attention: a token's value is this many first channels of its key; 0: not latent
     int group() const { return queryHeads / kvHeads; }
     int valueDim() const { return latentValue > 0 ? latentValue : dim; }
 };
 
-/// Most query heads that share a KV head, and most of latent attention.
+/// Most query heads that share a KV head; most of them with latent attention.
 constexpr int kMostGroup = 32, kMostLatentHeads = 64;
 
 /// dim 64 or 128, or latent attention (attention_latent.h) with one KV head; group 1..kMostGroup, or
@@ -34,8 +34,9 @@ struct Divider {
 #endif
 };
 
-/// One KV block of one KV head, bf16, contiguous: keys [blockSize, dim], then values transposed [dim, blockSize]. Both
-/// are then "column" operands of the tensor cores: a 16-byte piece from memory is a fragment of q k and of p v.
+/// Elements of one KV block of one KV head, bf16, contiguous: keys [blockSize, dim], then values transposed
+/// [dim, blockSize]. In this order 16 neighbouring bytes of a key are a tensor-core operand of the product with the
+/// queries, and 16 neighbouring bytes of a value's channel one of the product with the probabilities.
 constexpr std::size_t blockElements(int blockSize, int dim) { return std::size_t(2) * blockSize * dim; }
 /// With latent attention keys alone: [blockSize, dim].
 constexpr std::size_t blockElements(const AttentionShape& shape) {

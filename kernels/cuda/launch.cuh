@@ -44,15 +44,17 @@ template <class... Parameters> void allowShared(void (*kernel)(Parameters...), s
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)), name);
 }
 
-/// Divides a processor's 228 KiB for a kernel with a large ring: 132 KiB shared, the rest cache. Left to itself the
-/// driver shares out room for as many thread blocks as could fit, and the projections that follow find less cache.
+/// For a kernel with a large ring: asks for 132 KiB of shared memory, 57 % of the 228 KiB that a multiprocessor can
+/// have, and leaves the rest as cache. Without this call the driver makes room in shared memory for as many thread
+/// blocks as could fit, and the projections that follow on the same multiprocessor find less cache.
 template <class... Parameters> void leaveCache(void (*kernel)(Parameters...), const char* name) {
     constexpr int kSharedPercent = 57;
     check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, kSharedPercent), name);
 }
 
-/// How many clusters of a grid run at once where nothing else does: less than the number of processors lets hope,
-/// because a cluster lies within one of the groups they come in. 0: this GPU has none so large.
+/// How many clusters of this size run at once on an idle GPU. They are fewer than the multiprocessors divided by the
+/// cluster's size, because all thread blocks of a cluster must lie in one group of multiprocessors. 0: this GPU has no
+/// clusters of this size.
 template <class... Parameters> int clustersAtOnce(const Grid& grid, void (*kernel)(Parameters...), const char* name) {
     constexpr unsigned kPortable = 8; // every GPU with clusters has these
     if (grid.cluster > kPortable)
@@ -70,7 +72,7 @@ template <class... Parameters> int clustersAtOnce(const Grid& grid, void (*kerne
     int most = 0;
     const cudaError_t code = cudaOccupancyMaxActiveClusters(&most, kernel, &config);
     if (grid.cluster <= kPortable) check(code, name);
-    if (code != cudaSuccess) cudaGetLastError(); // or the next call reports it
+    if (code != cudaSuccess) cudaGetLastError(); // clears the error, which the next call would report otherwise
     return code == cudaSuccess ? most : 0;
 }
 

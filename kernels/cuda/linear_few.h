@@ -1,4 +1,5 @@
-// Products of bf16 weights with a few inputs through the tensor cores, bound by reading the weights.
+// Products of bf16 weights with 1 to 16 inputs through the tensor cores. Reading the weights takes longer than
+// multiplying.
 #pragma once
 
 #include "kernels/cuda/linear.h"
@@ -9,8 +10,8 @@ constexpr int kFewInputs = 16;
 
 struct FewInputs {
     DeviceMatrix w;                       // bf16
-    const __nv_bfloat16* xHalf = nullptr; // [n, cols], or
-    const float* x = nullptr;             // [n, cols], rows xStride apart, normed on the way: see fewTakeFloats
+    const __nv_bfloat16* xHalf = nullptr; // [n, cols]; null: `x` is set
+    const float* x = nullptr;             // [n, cols], rows xStride apart, normalised by `norm`: see fewTakeFloats
     int xStride = 0;
     Norm norm;
     int n = 0; // 1 to kFewInputs
@@ -18,7 +19,7 @@ struct FewInputs {
     std::uint64_t* mark = nullptr;
 };
 
-/// Whether so many float inputs are normed on the way. bf16 inputs of any width are taken.
+/// Whether `x` may be set for n inputs of so many columns. `xHalf` may always be.
 bool fewTakeFloats(int n, int cols);
 
 void multiplyFew(const Launch& launch, const FewInputs& args);

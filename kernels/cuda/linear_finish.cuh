@@ -1,4 +1,4 @@
-// What becomes of a linear layer's products, see Finish in one_input.cuh.
+// What is done with the products of a linear layer: each struct is a `Finish`, see one_input.cuh.
 #pragma once
 
 #include "kernels/cuda/common.cuh"

@@ -10,26 +10,27 @@
 namespace kvscope::cuda {
 namespace {
 
-// A thread block takes a contiguous run of outputs, a few tiles of eight weight rows at a time; its warps split the
-// columns. Weights go from memory to registers as 16-byte pieces: a dot product may be summed in any order of columns,
-// so a piece of 8 neighbouring columns serves as the fragments of two instructions. Each warp asks for its next weights
-// as it uses up the last, across passes over the rows, so that the memory need not wait for the sums over the warps.
+// A thread block takes a contiguous run of outputs. A pass takes a few tiles of eight weight rows, whose columns the
+// warps split. A lane loads 16-byte pieces of weights into registers. A dot product may be summed in any order of
+// columns, so that a piece of 8 neighbouring columns is the fragments of two instructions as it comes. A warp asks for
+// its next weights when it has used the last ones, also across the end of a pass, so that memory is kept busy while
+// the warps' sums are added up.
 
-constexpr int kStepCols = 32; // of a row, in pieces of four lanes
-constexpr int kPieceCols = 8; // of one lane
+constexpr int kStepCols = 32; // columns of a step: a row's pieces of four lanes
+constexpr int kPieceCols = 8; // columns of one piece
 constexpr int kInputTile = 8, kInputTiles = 2, kInputs = kInputTile * kInputTiles;
 constexpr int kWarps = 16, kThreads = kWarps * kWarp;
-constexpr int kRowTiles = 4;   // of eight rows, in a pass
-constexpr int kStepsAhead = 2; // in flight: 64 KiB of a processor. More is slower, since loads go through the cache,
-                               // which shares its room with the attention's shared memory
+constexpr int kRowTiles = 4;   // tiles of eight rows in a pass
+constexpr int kStepsAhead = 2; // steps whose loads are in flight: 64 KiB on a multiprocessor. More is slower: loads go
+                               // through the cache, and the attention's shared memory takes room from the cache
 constexpr int kSumFloats = kWarps * kRowTiles * kInputs * 8; // of a pass
 constexpr std::size_t kSharedBytes =
     2 * kSumFloats * sizeof(float) + std::size_t(kThreads) * kStepsAhead * kInputTiles * sizeof(uint4);
 
 /// A thread block's outputs, in passes of about equal size, and a warp's columns.
 template <bool kGated> struct TileShare {
-    int begin, end, passes, each; // outputs
-    int steps, slice;             // of a row, of a warp
+    int begin, end, passes, each; // `each`: outputs of a pass
+    int steps, slice;             // steps of a row, and how many of them a warp takes
     __device__ explicit TileShare(const FewInputs& a) {
         constexpr int kMost = kRowTiles * (kGated ? 4 : 8);
         const std::int64_t outputs = kGated ? a.w.rows / 2 : a.w.rows;
@@ -42,12 +43,12 @@ template <bool kGated> struct TileShare {
     }
     __device__ int firstOf(int pass) const { return begin + pass * each; }
     __device__ int endOf(int pass) const { return min(begin + (pass + 1) * each, end); }
-    /// Which step of a row a warp's step is.
+    /// The number, in its row, of this warp's step `step`.
     __device__ int stepOf(int step) const { return int(threadIdx.x) / kWarp * slice + step; }
     __device__ bool has(int step) const { return step < slice && stepOf(step) < steps; }
 };
 
-/// 16 bytes that are read once; untouched where not wanted.
+/// Reads 16 bytes that are read only once. Where they are not wanted, `to` stays as it is.
 __device__ inline void loadWanted(uint4& to, const uint4* from, bool wanted) {
     asm volatile("{ .reg .pred p; setp.ne.s32 p, %5, 0;\n"
                  "@p ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4]; }"
@@ -55,7 +56,7 @@ __device__ inline void loadWanted(uint4& to, const uint4* from, bool wanted) {
                  : "l"(from), "r"(int(wanted)));
 }
 
-/// A warp's weights in the order of their use: pass by pass, kStepsAhead steps at a time.
+/// Loads a warp's weights in the order in which they are used: pass by pass, kStepsAhead steps at a time.
 template <bool kGated> class TileWeights {
 public:
     __device__ TileWeights(const FewInputs& a, const TileShare<kGated>& share)
@@ -83,7 +84,7 @@ public:
         const bool here = share_.has(step_ + u);
         const uint4* at = from_ + share_.stepOf(step_ + u) * 4;
 #pragma unroll
-        for (int t = 0; t < kRowTiles; ++t) // eight rows on: as many pieces as a row has columns
+        for (int t = 0; t < kRowTiles; ++t) // the next tile is eight rows on, which is `cols` pieces of 8 columns
             loadWanted(piece[u][t], at + std::size_t(t) * a_.w.cols, here && left_ > (kGated ? t / 2 * 8 : t * 8));
     }
     __device__ int step() const { return step_; }
@@ -98,7 +99,8 @@ private:
     int left_ = 0, pass_ = -1, step_;
 };
 
-/// bf16 inputs, copied as far ahead as the weights: a lane reads what it copied itself.
+/// bf16 inputs, copied to shared memory as many steps ahead as the weights are loaded. A lane reads only pieces that it
+/// has copied itself, so that no barrier is needed.
 template <bool kGated> class StreamedInputs {
 public:
     __device__ StreamedInputs(const FewInputs& a, const TileShare<kGated>& share, uint4* room) : a_(a), share_(share) {
@@ -114,7 +116,7 @@ public:
     __device__ void fetch(int step, int u, bool done) {
         if (share_.has(step) && !done)
 #pragma unroll
-            for (int h = 0; h < kInputTiles; ++h) // eight inputs on, likewise
+            for (int h = 0; h < kInputTiles; ++h) // the next tile is eight inputs on, which is `cols` pieces
                 if (h * kInputTile + input_ < a_.n)
                     copyToShared(ring_ + (u * kInputTiles + h) * kWarp,
                                  from_ + std::size_t(h) * a_.w.cols + share_.stepOf(step) * 4);
@@ -133,8 +135,8 @@ private:
     int input_;
 };
 
-/// Adds up the warps' products and writes a pass's results. A lane's c are of the inputs l/4 and l/4 + 8, of the rows
-/// 2(l%4) and the next. sums: [warp][tile][input][row]
+/// Adds up the warps' products and writes the results of a pass. Lane l holds in `c` the products of the inputs l/4 and
+/// l/4 + 8 with the rows 2(l%4) and 2(l%4) + 1. sums: [warp][tile][input][row]
 template <bool kGated>
 __device__ inline void finishPass(const FewInputs& a, const TileShare<kGated>& share, int pass, float* sums,
                                   float (&c)[kRowTiles][4]) {
@@ -155,7 +157,7 @@ __device__ inline void finishPass(const FewInputs& a, const TileShare<kGated>& s
     const bool wanted = tile < kRowTiles && input < a.n && output < share.endOf(pass);
     float* const y = kGated ? nullptr : a.out.y + std::size_t(input) * a.out.stride + output;
     float before = 0;
-    if (!kGated && wanted) { // asked for before the barrier
+    if (!kGated && wanted) { // these loads are on their way while the barrier is waited for
         if (a.out.accumulate) before = *y;
         if (a.out.bias != nullptr) before += a.out.bias[output];
     }
@@ -178,7 +180,7 @@ template <bool kGated> __global__ void __launch_bounds__(kThreads, 1) tiles(FewI
     extern __shared__ uint4 room[]; // two passes' sums, the inputs
     const TileShare<kGated> share(a);
     letNextKernelStart();
-    TileWeights<kGated> weights(a, share); // they do not depend on earlier kernels
+    TileWeights<kGated> weights(a, share); // before the wait: no kernel writes weights
     StreamedInputs<kGated> inputs(a, share, room + 2 * kSumFloats / 4);
     waitForEarlierKernels();
     if (blockIdx.x == 0 && threadIdx.x == 0) stamp(a.mark);

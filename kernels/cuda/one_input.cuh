@@ -1,13 +1,15 @@
-// One input through a bf16 matrix: the kernel, for whatever becomes of its outputs.
+// The product of a bf16 matrix with one input. The kernel is the same whatever is done with the outputs.
 //
-// A `Finish` says that. It goes to the kernel as an argument and has
-//   kPairs    whether an output comes of two rows of weights
-//   kOnce     whether a thread block here has at most kOutputsTogether outputs, so that finish() may use all registers
+// A `Finish` says what is done with the outputs. It goes to the kernel as an argument and has
+//   kPairs    whether an output is made of two rows of weights
+//   kOnce     whether a thread block of this kernel has at most kOutputsTogether outputs: finish() then runs once for a
+//             thread, after all loads of weights, and may use the registers of those
 //   row       the row of an output
 //   apart     how many rows later the second one is
-//   Ready     what finish() needs from memory: prepare() reads what no earlier kernel writes, await() the rest
-//   finish    takes the one or two products of an output; one thread each
-// prepare(), await() and finish() are told which input it is, for kernels of several (few_rows.cuh); here it is 0.
+//   Ready     what finish() needs from memory: prepare() reads what no earlier kernel writes, before the wait for
+//             earlier kernels, and await() the rest, after the wait
+//   finish    takes the one or two products of an output; one thread calls it for each output
+// prepare(), await() and finish() are told the number of the input, which few_rows.cuh needs; here it is always 0.
 #pragma once
 
 #include "kernels/cuda/common.cuh"
@@ -41,8 +43,8 @@ __device__ inline float dot8(const uint4& w, const float4& a, const float4& b, f
     return fmaf(highHalf(w.w), b.w, sum);
 }
 
-/// Sums of kRows values over a warp's lanes: each lane gives away half of what it has, then half of the rest, so that
-/// every value travels once. @return the sum of value lane / (kWarp / kRows)
+/// Adds up each of kRows values over the lanes of a warp. In every turn two lanes exchange values: each keeps the sums
+/// of one half of its values and gives the other half away. @return the sum of value number lane / (kWarp / kRows)
 template <int kRows> __device__ inline float sumOverLanes(float (&value)[kRows], int lane) {
     int bit = kWarp / 2;
 #pragma unroll
@@ -60,27 +62,28 @@ template <int kRows> __device__ inline float sumOverLanes(float (&value)[kRows],
     return sum;
 }
 
-constexpr int kOutputsTogether = 32; // summed over the warps at once
+constexpr int kOutputsTogether = 32; // so many outputs are summed over the warps between two barriers
 
-/// Thread blocks of so many warps that share a processor.
+/// How many thread blocks with so many warps a multiprocessor holds.
 constexpr int oneInputBlocks(int pieces, int warps) { return warps == 8 ? 3 : warps <= 12 && pieces <= 2 ? 2 : 1; }
 
-/// The warps of a block split the columns and keep their share of the input in registers: the weights stream past it
-/// with no shared memory in between. Blocks take contiguous, equally long runs of outputs. kPieces: 16-byte pieces of a
-/// row per lane, cols <= 256 * kBlockWarps * kPieces.
+/// The warps of a thread block split the columns. Each keeps its share of the input in registers and multiplies it with
+/// weights that it loads straight into registers. Thread blocks take contiguous runs of outputs, equally long. kPieces:
+/// how many 16-byte pieces of a row a lane takes; cols <= 256 * kBlockWarps * kPieces.
 template <class Finish, bool kHalfInput, int kPieces, int kBlockWarps>
 __global__ void __launch_bounds__(kBlockWarps* kWarp, oneInputBlocks(kPieces, kBlockWarps))
     oneInput(OneInput a, const __grid_constant__ Finish finish) {
     constexpr int kRowsEach = Finish::kPairs ? 2 : 1;
     __shared__ float partial[2][kBlockWarps][kOutputsTogether * kRowsEach];
     __shared__ float squares[kBlockWarps];
-    __shared__ typename Finish::Ready ready[kOutputsTogether]; // a thread's own: in registers all would pay for it
-    constexpr int kRows = kPieces == 1 ? 8 : 4;                // weight rows loaded together
-    constexpr int kOutputs = kRows / kRowsEach;                // per batch of loads
+    // Each is used by one thread only. In registers it would cost every thread as many, also those without an output.
+    __shared__ typename Finish::Ready ready[kOutputsTogether];
+    constexpr int kRows = kPieces == 1 ? 8 : 4; // weight rows in one batch of loads
+    constexpr int kOutputs = kRows / kRowsEach; // outputs of one batch
     static_assert(kOutputsTogether % kOutputs == 0 && kOutputsTogether <= kBlockWarps * kWarp);
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const int pieces = a.cols / 8, slice = (pieces + kBlockWarps - 1) / kBlockWarps, first = warp * slice;
-    const int mine = min(slice, pieces - first); // may be negative: nothing to do
+    const int mine = min(slice, pieces - first); // pieces of this warp; 0 or less: it has none
     const int begin = int(std::int64_t(a.outputs) * blockIdx.x / gridDim.x);
     const int end = int(std::int64_t(a.outputs) * (blockIdx.x + 1) / gridDim.x);
     letNextKernelStart();
@@ -100,7 +103,7 @@ __global__ void __launch_bounds__(kBlockWarps* kWarp, oneInputBlocks(kPieces, kB
         }
     };
     const auto finishes = [&](int chunk) { return int(threadIdx.x) < min(kOutputsTogether, end - chunk); };
-    if (begin < end) fetch(begin); // weights do not depend on earlier kernels
+    if (begin < end) fetch(begin); // before the wait: no kernel writes weights
     if (finishes(begin)) finish.prepare(ready[threadIdx.x], begin + int(threadIdx.x), 0);
     waitForEarlierKernels();
     if (blockIdx.x == 0 && threadIdx.x == 0) stamp(a.mark);
@@ -131,7 +134,7 @@ __global__ void __launch_bounds__(kBlockWarps* kWarp, oneInputBlocks(kPieces, kB
             }
         }
     }
-    if (a.normWeight != nullptr) { // the scale is applied to the results
+    if (a.normWeight != nullptr) { // 1 / the root of the mean square multiplies the results at the end
         sum = warpSum(sum);
         if (lane == 0) squares[warp] = sum;
     }
@@ -146,7 +149,8 @@ __global__ void __launch_bounds__(kBlockWarps* kWarp, oneInputBlocks(kPieces, kB
                 float4 p, q;
                 if constexpr (kHalfInput) {
                     uint4 x = packed[i];
-                    asm volatile("" : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w)); // widening it once would spill
+                    // Hides x from the compiler, which would else widen it once for all rows and run out of registers.
+                    asm volatile("" : "+r"(x.x), "+r"(x.y), "+r"(x.z), "+r"(x.w));
                     p = make_float4(lowHalf(x.x), highHalf(x.x), lowHalf(x.y), highHalf(x.y));
                     q = make_float4(lowHalf(x.z), highHalf(x.z), lowHalf(x.w), highHalf(x.w));
                 } else {
@@ -193,8 +197,9 @@ template <bool kHalfInput, class Finish> void launchOne(const Launch& how, const
     constexpr const char* kName = "multiplying one input";
     const auto start = [&]<int kPieces, int kBlockWarps>() {
         int blocks = std::min(a.outputs, how.multiprocessors * oneInputBlocks(kPieces, kBlockWarps));
-        // Where there are few, blocks take whole batches of loads, equally many each: fewer blocks then find room
-        // beside the kernel before, and read their weights while that one ends.
+        // Where each thread block has at most three batches of loads, there are only as many thread blocks as give each
+        // the same number of whole batches. Being fewer, they find room beside the kernel before and read their weights
+        // while it ends.
         constexpr int kBatch = (kPieces == 1 ? 8 : 4) / (Finish::kPairs ? 2 : 1);
         const int batches = (a.outputs + kBatch - 1) / kBatch, turns = (batches + blocks - 1) / blocks;
         if (turns <= 3) blocks = (batches + turns - 1) / turns;
@@ -202,8 +207,9 @@ template <bool kHalfInput, class Finish> void launchOne(const Launch& how, const
         launch(how, {dim3(unsigned(blocks)), dim3(unsigned(kBlockWarps * kWarp))},
                oneInput<Finish, kHalfInput, kPieces, kBlockWarps>, kName, a, finish);
     };
-    // The narrowest that holds the columns: a lane without a piece loads nothing. Inputs that are normed are as wide as
-    // the model, few of which are that wide.
+    // The form with the fewest warps and pieces that holds the columns, because a lane without a piece loads nothing.
+    // The forms for more than 8,192 columns are made for bf16 inputs only, except the widest: float inputs are as wide
+    // as the model, and few models are that wide.
     if (a.cols <= 2048) return start.template operator()<1, 8>();
     if (a.cols <= 2560) return start.template operator()<1, 10>();
     if (a.cols <= 3072) return start.template operator()<1, 12>();

@@ -10,20 +10,21 @@
 namespace kvscope::cuda {
 namespace {
 
-/// An output is a pair of channels that are rotated together (values: any two of a head), head after head, then every
-/// KV head's score in two parts.
+/// The Finish of projectAndAppend. An output is a pair of channels that are rotated together, or of a value head two
+/// channels at the same distance; outputs go head after head. Behind them every KV head has an output for its eviction
+/// score, whose two rows are those of foldEvictionHead.
 struct AppendHeads {
     static constexpr bool kPairs = true, kOnce = true;
     struct Ready {
         float cos, sin, lowBias, highBias;
-        Bf16* to; // of keys and values
+        Bf16* to; // where a key or value goes
         int position;
         bool active;
     };
     AppendArgs a;
     const float* bias;
     float* plain;
-    int heads, halfBits; // of queries, keys and values; log2 of the pairs of a head
+    int heads, halfBits; // query, key and value heads together; log2 of the pairs of a head
 
     __device__ int headOf(int output) const { return output >> halfBits; }
     __device__ Pair pairOf(int output) const {
@@ -35,7 +36,7 @@ struct AppendHeads {
     __device__ int kvHead(int head) const { return head - a.shape.queryHeads - (isValue(head) ? a.shape.kvHeads : 0); }
 
     __device__ int row(int output) const {
-        const int beforeHead = output & ~((1 << halfBits) - 1); // pairs
+        const int beforeHead = output & ~((1 << halfBits) - 1); // pairs of the heads before
         return apart(output) == 1 ? 2 * output : output + beforeHead;
     }
     __device__ int apart(int output) const { return a.interleaved || isScore(headOf(output)) ? 1 : 1 << halfBits; }
@@ -43,7 +44,7 @@ struct AppendHeads {
         const TokenPlace place(a, sequence * a.shape.kvHeads + kvHead(head), position);
         return isValue(head) ? place.value : place.key;
     }
-    /// Positions change only at a step's end.
+    /// May read positions before the wait: they change only at a step's end.
     __device__ void prepare(Ready& ready, int output, int sequence) const {
         const int head = headOf(output), half = 1 << halfBits;
         const Pair pair = pairOf(output);
@@ -58,7 +59,8 @@ struct AppendHeads {
         ready.cos = a.cos[angle];
         ready.sin = a.sin[angle];
     }
-    /// An inactive row has no list.
+    /// Finds the place of a key or value whose slot an earlier kernel of the step has listed. A row that is not active
+    /// has no list.
     __device__ void await(Ready& ready, int output, int sequence) const {
         const int head = headOf(output);
         if (ready.active && a.listSlot != nullptr && head >= a.shape.queryHeads && !isScore(head))
@@ -101,7 +103,7 @@ struct AppendHeads {
             a.newValue[head * a.shape.dim + pair.high] = high;
         }
     }
-    /// What else becomes of a key that is in its place.
+    /// After a key is in its place: copies it to newKey if that is wanted, and appends it to the block index.
     __device__ void keepKey(int position, int head, const Pair& pair, Bf16 low, Bf16 high) const {
         const int dim = a.shape.dim, bs = a.shape.blockSize;
         if (a.blocks != nullptr && a.newKey != nullptr) {

@@ -1,6 +1,6 @@
-// One decode step's choice of blocks, per (row, KV head), in one launch: scores, pooling, two-phase top-k, set
-// difference, slot assignment, the new token's place. The device form of kernels/selection.h, with the same results on
-// equal scores.
+// One decode step's choice of blocks for every (row, KV head), in one launch: scores, pooling, two-phase top-k, set
+// difference, slots, the new token's place. The device form of kernels/selection.h: from the same scores it chooses the
+// same blocks and slots. Also the lists of blocks that a step moves, and the gather that moves them.
 #pragma once
 
 #include "kernels/cuda/check.h"
@@ -21,12 +21,12 @@ struct DeviceIndex {
     float* recentScores = nullptr;       // [sequence*kvHeads, kernel]; null: scores are not pooled
     __nv_bfloat16* pooledKeys = nullptr; // [windows, dim]
     float* pooledScores = nullptr;       // [windows]
-    __nv_bfloat16* ranges = nullptr;     // [blocks, 2, dim] lowest, highest; null: not kept
+    __nv_bfloat16* ranges = nullptr;     // [blocks, 2, dim] lowest, highest; null: the method has no ranges
     float* tokenScores = nullptr;        // [tokens] eviction scores; null without an eviction head
     const std::int64_t *windowFirst = nullptr, *blockFirst = nullptr, *tokenFirst = nullptr;
 };
 
-/// One block to move between the tiers: indices of 1 block each, into the host store and the slot pool of a layer.
+/// One block to move between the tiers: its index in the host store of a layer, and that of its slot in the slot pool.
 struct BlockMove {
     std::uint32_t store = 0, slot = 0;
 };
@@ -38,13 +38,13 @@ struct MoveList {
     std::uint32_t* counts = nullptr; // [0] loads, [1] write-backs
 };
 
-/// Per (row, KV head), in host memory that kernels may write.
+/// What a step reports of one (row, KV head).
 struct SelectionHead {
-    std::int32_t selected = 0, kept = -1, hits = 0, misses = 0; // selected 0: attended everything
+    std::int32_t selected = 0, kept = -1, hits = 0, misses = 0; // selected 0: the head attended to everything
     std::uint32_t late = 0; // of the misses, those that the attention waited for; counted by the gather
 };
 
-/// block id in the low 24 bits, then 3 bits of Origin, then 1 bit: was resident.
+/// A packed block: the id in the low 24 bits, then 3 bits of Origin, then 1 bit that says that the block had a slot.
 constexpr std::uint32_t kOriginShift = 24, kHitShift = 27;
 
 /// Bytes of one head's bitmap of selected blocks.
@@ -73,46 +73,46 @@ struct SelectArgs {
     GroupReduce rangeReduce = GroupReduce::Sum;
     SelectionBudget budget;
     int denseBelowTokens = 0;
-    int unseen = 0; // newest tokens that the index does not have yet: a choice ahead of the layer
-    /// Sliding window of the layer in tokens, 0: none. Only blocks within it exist for the choice, and a sink that has
-    /// left it leaves its share to the method's scores. Not with `chosen`.
+    int unseen = 0; // so many newest tokens are not in the index yet: 1 where the layer before chooses for this one
+    /// Sliding window of the layer in tokens, 0: none. Only blocks inside the window can be chosen. Once the sink lies
+    /// before the window, scores choose as many blocks more as the sink had. Not with `chosen`.
     int slidingWindow = 0;
     float scale = 1;
-    /// A choice made elsewhere, in place of the budget: ids in the low 24 bits, then Origin, ascending, as recordBlocks
-    /// has them; with the newest block, at most `capacity`. Null: the budget chooses.
+    /// A choice that another kernel has made, in place of the budget: packed blocks as in recordBlocks, ascending, the
+    /// newest block among them, at most `capacity`. Null: the budget and the scores choose.
     const std::uint32_t* chosen = nullptr;     // [rows, kvHeads, capacity]
     const std::int32_t* chosenCount = nullptr; // [rows, kvHeads]
     const float* chosenScores = nullptr;       // [rows, kvHeads, capacity] for the recorder, or null
-    /// Benchmarks with random weights: scores are computed, then replaced by ones that change for this share of blocks
-    /// a step, so that the selection has a chosen locality. Negative: off.
+    /// For benchmarks with random weights, so that the selection has a wished locality: scores are computed and then
+    /// replaced by random ones, of which this share is drawn anew in a step. Negative: off.
     float planted = -1;
-    // The list, for the attention
+    // The list that the attention reads.
     int capacity = 0;
     std::int32_t *listBlock = nullptr, *listSlot = nullptr; // [rows, kvHeads, capacity]; listSlot only with slots
     std::int32_t* listCount = nullptr;                      // [rows, kvHeads]
-    // The device tier; slots 0: everything resident
+    // The device tier. slots 0: the layer is resident.
     int slots = 0;
     std::int32_t* map = nullptr; // [sequence*kvHeads, slots] block in each slot, -1 empty
     std::int32_t* lastUse =
         nullptr;                   // [sequence*kvHeads, slots] position of the last use; set: LRU, null: keep-selected
     __nv_bfloat16* pool = nullptr; // slot blocks
     const __nv_bfloat16 *newKey = nullptr,
-                        *newValue = nullptr;  // [rows, kvHeads, dim] of the token being fed; null: it comes later
-    bool valuesByToken = false;               // where the value goes: [blockSize][dim] instead of [dim][blockSize]
+                        *newValue = nullptr;  // [rows, kvHeads, dim] of the newest token; null: AppendArgs places it
+    bool valuesByToken = false;               // values of a block are [blockSize][dim] instead of [dim][blockSize]
     const std::int64_t* storeFirst = nullptr; // [sequence*kvHeads] first block in the host store
     MoveList moves;
-    // For the recorder; null: not wanted
-    std::uint8_t* previous = nullptr;      // [sequence*kvHeads, selectionBitmapBytes()] the step before
+    // For the recorder; null: nobody records.
+    std::uint8_t* previous = nullptr;      // [sequence*kvHeads, selectionBitmapBytes()] selection one step before
     std::uint8_t* hasPrevious = nullptr;   // [sequence*kvHeads]
     SelectionHead* recordHead = nullptr;   // [rows, kvHeads]
     std::uint32_t* recordBlocks = nullptr; // [rows, kvHeads, capacity]
     float* recordScores = nullptr;         // [rows, kvHeads, capacity]
     std::uint64_t* marks[3] = {};          // stage1, pooling, offloading
-    std::uint64_t* endMark = nullptr;      // when the last row's lists were written
+    std::uint64_t* endMark = nullptr;      // the time at which the last row's lists were complete
 };
 
 [[noreturn]] void refuseContext(int blocks, int blockSize);
-/// @throws Error(Unsupported) when the context is too long for the processor's shared memory, with the numbers
+/// @throws Error(Unsupported) with the numbers when a multiprocessor's shared memory is too small for the context
 void selectBlocksOnDevice(const Launch& launch, const SelectArgs& args);
 
 struct GatherArgs {
@@ -121,20 +121,22 @@ struct GatherArgs {
     const __nv_bfloat16* store = nullptr; // pinned host memory, as the device sees it
     __nv_bfloat16* storeOut = nullptr;    // the same, for write-backs
     __nv_bfloat16* pool = nullptr;
-    /// A lookahead's write-backs wait for the token that fills the block, its loads for nothing.
+    /// What of the list is moved. With lookahead loads may begin at once, and write-backs only when the token that
+    /// fills a block is there.
     enum class Part : std::uint8_t { Both, Loads, WriteBacks } part = Part::Both;
-    bool beside = false;                   // other kernels are at work: little shared memory each
+    bool beside = false;                   // other kernels run at the same time
     std::uint32_t* recordCounts = nullptr; // [2] loads and write-backs, for the recorder
-    std::uint64_t* mark = nullptr;         // when the gather begins
-    std::uint64_t* endMark = nullptr;      // when the last block has arrived
-    // Blocks that arrive after `ready` of this step, which began at `begin`, count as late of their head.
+    std::uint64_t* mark = nullptr;         // the time at which the gather begins
+    std::uint64_t* endMark = nullptr;      // the time at which the last block has arrived
+    // A block that arrives after the time `ready` counts as late of its head. `ready` holds a time of this step if it
+    // is after `begin`, the time at which the step began.
     const std::uint64_t *ready = nullptr, *begin = nullptr;
     SelectionHead* late = nullptr; // [rows*kvHeads]
-    int slots = 0;                 // per head, with late
+    int slots = 0;                 // slots of a head; needed with `late`
 };
 
-/// Moves the listed blocks: loads host to device, write-backs device to host, through a ring in shared memory fed by
-/// the bulk-copy engine. `blocks`: thread blocks; 4 saturate a PCIe 5 link, leaving the rest of the GPU free.
+/// Moves the listed blocks through rings of bulk copies in shared memory: loads from the host store into slots,
+/// write-backs from slots into the host store. `blocks` is the number of thread blocks; 4 saturate a PCIe 5 link.
 void gatherBlocks(const Launch& launch, const GatherArgs& args, int blocks = 4);
 
 } // namespace kvscope::cuda

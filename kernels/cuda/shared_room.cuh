@@ -1,4 +1,4 @@
-// Room in shared memory for kernels whose need depends on the context's length.
+// Shared memory for kernels that need more of it for longer contexts.
 #pragma once
 
 #include "kernels/cuda/launch.cuh"
@@ -10,22 +10,24 @@
 
 namespace kvscope::cuda {
 
-/// Bytes that a launch may ask for, beside what the kernel declares.
+/// Bytes of dynamic shared memory that a launch may ask for, beside what the kernel declares.
 template <class... Parameters> std::size_t sharedRoom(const Launch& how, void (*kernel)(Parameters...)) {
     cudaFuncAttributes now = {};
     check(cudaFuncGetAttributes(&now, kernel), "asking for a kernel's shared memory");
     return how.blockShared - std::min(how.blockShared, now.sharedSizeBytes);
 }
 
-/// As allowShared, for as much as a launch needs: GPUs before Hopper have less than the most that some launch might.
-/// Never lowers the limit, since earlier launches of a captured step count on theirs.
+/// Raises a kernel's limit of dynamic shared memory to what this launch needs, not to the most that any launch might
+/// need, which GPUs before Hopper do not have. The limit is never lowered: launches that a step's graph holds already
+/// need theirs.
 template <class... Parameters> void raiseShared(void (*kernel)(Parameters...), std::size_t bytes, const char* name) {
     cudaFuncAttributes now = {};
     check(cudaFuncGetAttributes(&now, kernel), name);
     if (bytes > std::size_t(std::max(0, now.maxDynamicSharedSizeBytes))) allowShared(kernel, bytes, name);
 }
 
-/// As clustersAtOnce, with room for the grid's shared memory. A GPU's driver is asked once for each question.
+/// clustersAtOnce after raiseShared for the grid. Answers are kept: the driver is asked once for each GPU, kernel,
+/// cluster size and size of shared memory.
 template <class... Parameters>
 int knownClustersAtOnce(const Grid& grid, void (*kernel)(Parameters...), const char* name) {
     using Question = std::tuple<int, void (*)(Parameters...), unsigned, std::size_t>;

@@ -40,7 +40,7 @@ __global__ void __launch_bounds__(Rings::kDrivers* kWarp) loopKernel(TransferLoo
             __threadfence();
             atomicAdd(a.flags.loaded + layer, 1u);
         }
-        if (layer > a.first) { // its token was there before this layer was listed
+        if (layer > a.first) { // the token of the layer before was in its block before this layer was listed
             GatherArgs gather = a.gathers[layer - 1];
             gather.late = nullptr;
             const unsigned writes = gather.moves.counts[1];
@@ -52,13 +52,13 @@ __global__ void __launch_bounds__(Rings::kDrivers* kWarp) loopKernel(TransferLoo
 }
 
 __global__ void handOverKernel(TransferFlags flags, int listed, int awaited, int drivers, std::uint64_t* mark) {
-    waitForEarlierKernels(); // the next kernel does not start meanwhile: the loop must find room
+    waitForEarlierKernels(); // without letNextKernelStart: a waiting kernel could take the room that the loop needs
     stamp(mark);
     if (listed >= 0) {
         __threadfence();
         atomicAdd(flags.listed + listed, 1u);
     }
-    // The step that is tried out before the first has no loop.
+    // `loaded` lags one step behind `listed`: the step that is tried out before the first one runs without the loop.
     if (awaited >= 0) waitFor(flags.loaded + awaited, (acquire(flags.listed + awaited) - 1) * std::uint32_t(drivers));
 }
 
