@@ -11,7 +11,8 @@
 namespace kvscope::cuda {
 namespace {
 
-/// Where a row's blocks lie: block ids and places, both null for "entry i is block first + i, at its id".
+/// Where a row's blocks lie: ids and places of the listed blocks. Both null: entry i is the block first + i, which lies
+/// at its id.
 struct BlockList {
     const std::int32_t *ids, *places;
     int first, entries, blockSize;
@@ -20,9 +21,10 @@ struct BlockList {
     __device__ int placeOf(int entry) const { return places != nullptr ? places[entry] : first + entry; }
 };
 
-/// One warp, 32 tokens, 16 query heads. Token t of the tile belongs to lane quad t/8: lane l loads, as key rows, tokens
-/// 8*(l/4/2) + 2j + (l/4)%2 for its four column tiles j, so that the logits a lane ends up with, heads l/4 and l/4 + 8
-/// at tokens 8*(l%4) .. +7, are exactly the probabilities it must feed back with its 16-byte pieces of the values.
+/// What a warp loads to attend with 16 query heads to 32 tokens. For its four column tiles j, lane l loads the keys of
+/// the tokens 8*(l/4/2) + 2j + (l/4)%2. The products with the queries then leave in lane l the logits of the heads l/4
+/// and l/4 + 8 at the tokens 8*(l%4) to 8*(l%4) + 7. These are the tokens whose values lane l loads, 16 bytes of a
+/// channel at a time, so that the lane's probabilities are operands of the product with the values as they are.
 template <int kDim> struct Tile {
     static constexpr int kChunks = kDim / 32; // 64-byte pieces of a key row
     uint4 k[4][kChunks], v[kDim / 8];
@@ -53,7 +55,8 @@ template <int kDim> struct Tile {
     }
 };
 
-/// Attends to a loaded tile; `then(0)` runs when its keys are used up, `then(1)` when its values are.
+/// Attends to a loaded tile. Calls then(0) when the keys have been used and then(1) when the values have been used: the
+/// caller may load the next ones there.
 template <int kDim, class Then>
 __device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a, const float* headBias, int position,
                                   const std::uint32_t (&q)[kDim / 32][2][4], Accumulator<kDim>& acc, Then&& then) {
@@ -80,7 +83,8 @@ __device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a
         }
     std::uint32_t p[4][2];
     advanceSoftmax<kDim, 4>(logits, acc, p);
-    // Value piece words 0, 1 are tokens firstToken..+3, words 2, 3 tokens +4..+7; so are column tiles 0, 1 and 2, 3.
+    // Words 0 and 1 of a piece of values are the tokens firstToken to firstToken + 3, like column tiles 0 and 1 of the
+    // probabilities. Words 2 and 3 are the next four tokens, like column tiles 2 and 3.
 #pragma unroll
     for (int i = 0; i < kDim / 8; ++i) {
         mma16816(acc.out[i], p[0][0], p[0][1], p[1][0], p[1][1], tile.v[i].x, tile.v[i].y);
@@ -89,15 +93,15 @@ __device__ inline void attendTile(Tile<kDim>& tile, const DecodeAttentionArgs& a
     then(1);
 }
 
-constexpr int kListed = 512; // list entries of a block of threads that fit its shared memory
+constexpr int kListed = 512; // entries of a list that a thread block keeps in shared memory
 
 template <int kDim, int kWarps> struct DecodeShared {
     MergeShared<kDim, kWarps> merge;
     std::int32_t ids[kListed], places[kListed];
 };
 
-/// Grid: (splits, kvHeads, rows * head tiles); neighbouring splits form clusters. Warps take tiles of the split in
-/// turn.
+/// Grid: (splits, kvHeads, rows * head tiles). A thread block takes one split of a list, and its warps take the split's
+/// tiles in turn. Thread blocks of neighbouring splits form clusters.
 template <int kDim, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArgs a, DecodePlan plan) {
     extern __shared__ uint4 raw[];
@@ -136,11 +140,12 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
                    extra = unsigned(tiles) - share * splitsHere;
     const int begin = int(blockIdx.x * share + min(blockIdx.x, extra)),
               end = begin + int(share + (blockIdx.x < extra ? 1 : 0));
-    // The list of this split, in shared memory where it fits: a tile's loads should wait for no other load.
+    // The entries of this split's list go to shared memory where they fit, so that the loads of a tile need not wait
+    // for a load of its block's place.
     const int bs = a.shape.blockSize, firstEntry = plan.byBlock(begin * kTile);
     const int listed = min(entries, plan.byBlock(end * kTile + bs - 1)) - firstEntry;
     BlockList list{blockIds, slots != nullptr ? slots : blockIds, firstBlock, entries, bs, plan.byBlock};
-    int shift = 0; // tokens before the list's first entry
+    int shift = 0; // tokens of the entries before the first one in shared memory
     if (blockIds != nullptr && listed > 0 && listed <= kListed) {
         for (int i = threadIdx.x; i < listed; i += kThreads) {
             shared.ids[i] = list.ids[firstEntry + i];
@@ -174,14 +179,14 @@ __global__ void __launch_bounds__(kWarps* kWarp) decodeKernel(DecodeAttentionArg
 
 constexpr int kQueryTokens = 128, kKeyTokens = 64, kPrefillWarps = 8;
 
-/// Grid: (query tiles from the last to the first, query heads). 8 warps of 16 query tokens each; keys and values of 64
-/// tokens go through shared memory, two stages, in 16-byte pieces swizzled against bank conflicts.
+/// Grid: (query tiles, query heads). Each of 8 warps takes 16 query tokens. Keys and values of 64 tokens at a time go
+/// through one of two stages in shared memory. Their 16-byte pieces are permuted so that reads meet no bank twice.
 template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) prefillKernel(PrefillAttentionArgs a) {
     extern __shared__ uint4 shared[]; // [2 stages][keys: 64 x kDim/8][values: kDim x 8]
     constexpr int kKeyPieces = kKeyTokens * (kDim / 8), kStage = 2 * kKeyPieces;
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
     const int head = blockIdx.y, g = head / (a.shape.queryHeads / a.shape.kvHeads);
-    const int tile = gridDim.x - 1 - blockIdx.x; // the longest first
+    const int tile = gridDim.x - 1 - blockIdx.x; // the last tile first: it attends to the most tokens
     const int firstToken = tile * kQueryTokens + warp * 16;
     const int bs = a.shape.blockSize;
     letNextKernelStart();
@@ -227,7 +232,7 @@ template <int kDim> __global__ void __launch_bounds__(kPrefillWarps* kWarp) pref
         }
         for (int at = threadIdx.x; at < kKeyPieces; at += kPrefillWarps * kWarp) {
             const int channel = at / 8, piece = at % 8, id = keyTile * kKeyTokens + piece * 8;
-            const bool known = id < knownTokens; // a piece may reach past the last token: those are masked, and finite
+            const bool known = id < knownTokens; // tokens of a piece past the last one are finite numbers, and masked
             const int from = known ? id : 0;
             copy(stage + valuePlace(channel, piece),
                  blocks + std::size_t(from / bs) * blockElements(bs, kDim) + std::size_t(bs) * kDim +
@@ -310,12 +315,12 @@ Division divide(const Launch& how, const AttentionShape& shape, int rows, int ma
     const int headTiles = (shape.group() + kHeads - 1) / kHeads, natural = rows * shape.kvHeads * headTiles;
     const int tiles = std::max(1, (maxBlocks * shape.blockSize + kTile - 1) / kTile);
     Division division;
-    // Few rows: every warp should have one tile, so that all loads are in flight at once. Many: two blocks per
-    // processor.
+    // With few rows a warp should have only one tile, so that all loads are in flight at once. With many rows there are
+    // two thread blocks for each multiprocessor.
     division.warps = natural * ((tiles + 7) / 8) <= how.multiprocessors * 2 ? 8 : 4;
     int wanted =
         std::clamp((how.multiprocessors * 2 + natural - 1) / natural, 1, (tiles + division.warps - 1) / division.warps);
-    // One cluster merges without going through memory: worth a few tiles one after another.
+    // One cluster merges its results through shared memory. That is worth taking a few tiles one after another.
     if (how.clusters && wanted > kCluster && tiles <= division.warps * kCluster * 4) wanted = kCluster;
     while (how.clusters && division.cluster * 2 <= std::min(wanted, kCluster)) division.cluster *= 2;
     division.splits = wanted / division.cluster * division.cluster;

@@ -10,36 +10,38 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kStageTokens = 64; // a stage of the ring: one KV block, or several smaller ones
-constexpr int kMostStages = 64; // of all items. On the H200 16 stages take 6.6 us here and 9.0 in even shares, 128 take
-                                // 10.2 and 9.5
-constexpr int kComputingWarps = 4; // that compute; one more loads
+/// Most stages of all items together that isShort calls short. On the H200 16 stages take 6.6 us here and 9.0 us in
+/// ringAttention, 128 stages 10.2 and 9.5 us.
+constexpr int kMostStages = 64;
+constexpr int kComputingWarps = 4; // warps that compute; one more warp loads
 constexpr int kClusterThreads = (kComputingWarps + 1) * kWarp;
 [[maybe_unused]] constexpr int kTilesPerStage = kStageTokens / kTile;
 constexpr int kMostBlocks = kStageTokens / 16; // per stage
 
-/// What the warps of a thread block have; later in the place of the stages.
+/// The results of a thread block's warps. They take the place of the stages when all stages have been read.
 template <int kDim> struct WarpParts {
     alignas(16) float out[kComputingWarps][kHeads][kDim];
     float2 state[kComputingWarps][kHeads]; // maximum, sum
 };
-/// What the thread blocks of the cluster, in turn, send one of them of the heads that it writes.
+/// What the thread blocks of a cluster send to the one that writes a head: their results for its heads.
 template <int kDim> struct Inbox {
     alignas(16) float out[kHeads][kDim];
     float2 state[kHeads];
 };
 
-/// kRing stages, 96 KiB.
+/// A ring of kRing stages, 96 KiB.
 template <int kDim, int kRing> struct Ring {
     uint4 blocks[kRing][kStageTokens * kDim * 4 / 16];
     float bias[kRing][kStageTokens];
     std::int32_t ids[kRing][kMostBlocks], listed[kRing];
     std::uint64_t full[kRing], empty[kRing];
-    Inbox<kDim> inbox; // others may write it before this thread block has read its last stage
+    Inbox<kDim> inbox; // not in the place of stages: others may send before this thread block has read its last stage
 };
 
 #if __CUDA_ARCH__ >= 900
 
-/// One warp, 32 tokens of a stage, 16 query heads; the mapping of tokens and channels to lanes is attention.cu's.
+/// Attends with 16 query heads to 32 tokens of a stage. A warp calls this. Tokens and channels belong to lanes as in
+/// attention.cu.
 template <int kDim, int kRing>
 __device__ inline void attendStage(const Ring<kDim, kRing>& ring, int stage, int first, const DecodeAttentionArgs& a,
                                    int blockShift, bool biased, int position, const std::uint32_t (&q)[kDim / 32][2][4],
@@ -48,7 +50,7 @@ __device__ inline void attendStage(const Ring<kDim, kRing>& ring, int stage, int
     const int within = (1 << blockShift) - 1, listed = ring.listed[stage];
     const int blockBytes = kDim * 4 << blockShift;
     const char* blocks = reinterpret_cast<const char*>(ring.blocks[stage]);
-    // A stage may be short of blocks: absent ones are read as its last, and masked.
+    // The last stage of a list may have fewer blocks than others: absent ones are masked and read as its last block.
     const int keyGroup = first + 8 * (row / 2), mine = first + 8 * quad;
     const char* keys = blocks + min(keyGroup >> blockShift, listed - 1) * blockBytes + (keyGroup & within) * kDim * 2 +
                        (row % 2) * kDim * 2 + quad * 16;
@@ -86,12 +88,13 @@ __device__ inline void attendStage(const Ring<kDim, kRing>& ring, int stage, int
     }
 }
 
-/// Weight of a partial result beside others, whose largest maximum is `reference`.
+/// The weight of a result in a merge whose largest maximum is `reference`.
 __device__ inline float weightOf(float maximum, float reference) { return exp2f((maximum - reference) * kLog2e); }
 __device__ inline float finiteOr0(float maximum) { return maximum == -INFINITY ? 0.f : maximum; }
 
-/// Merges the warps' results and sends each head's to the thread block of the cluster that writes it: nothing is read
-/// from afar, so that one barrier of the cluster is enough. By all threads.
+/// Merges the warps' results, sends each head's result to the thread block of the cluster that writes that head, and
+/// merges and writes this thread block's heads. No thread block reads from another, so that one barrier of the cluster
+/// is enough after sending. All threads call this.
 template <int kDim>
 __device__ inline void mergeBySending(const DecodeAttentionArgs& a, const DecodePlace& place, Accumulator<kDim>& acc,
                                       WarpParts<kDim>& parts, Inbox<kDim>& inbox) {
@@ -157,12 +160,11 @@ __device__ inline void mergeBySending(const DecodeAttentionArgs& a, const Decode
 
 #endif
 
-/// A quarter of a processor then has room for two more warps of a projection.
+/// With so few registers a quarter of a multiprocessor has room for two more warps of a projection.
 constexpr int kClusterRegisters = 192;
 
-/// Grid: (cluster, kvHeads, rows * head tiles). The last warp keeps a ring of stages
-/// full with bulk copies, which need no registers and no threads while they are under way; the others attend to them,
-/// two warps to a stage.
+/// Grid: (cluster, kvHeads, rows * head tiles). The last warp keeps a ring of stages full with bulk copies, which need
+/// neither registers nor threads while they are under way. The other warps attend to the stages, two warps to a stage.
 template <int kDim, int kRing>
 __global__ void __maxnreg__(kClusterRegisters) clusterKernel(DecodeAttentionArgs a, DecodePlan plan, int blockShift) {
 #if __CUDA_ARCH__ >= 900
@@ -213,7 +215,7 @@ __global__ void __maxnreg__(kClusterRegisters) clusterKernel(DecodeAttentionArgs
         std::int32_t id = 0, at = 0;
         for (int s = begin; s < end; ++s) {
             const int turn = s - begin, stage = turn % kRing, within = turn % (kWarp / perStage);
-            if (within == 0) { // the lanes hold the next 32 entries
+            if (within == 0) { // reads the next 32 entries, one in each lane
                 const int entry = min(s * perStage + lane, entries - 1);
                 id = a.listBlock != nullptr ? a.listBlock[listed + entry] : firstBlock + entry;
                 at = a.listSlot != nullptr ? a.listSlot[listed + entry] : id;
@@ -239,17 +241,18 @@ __global__ void __maxnreg__(kClusterRegisters) clusterKernel(DecodeAttentionArgs
     } else {
         std::uint32_t q[kDim / 32][2][4];
         loadQueries<kDim>(a, place, q);
-        // Every warp waits for every stage, in order: a barrier tells only two phases apart.
+        // Every warp waits for every stage, in order, also for those that it does not attend to: a barrier can only
+        // tell an even phase from an odd one.
         for (int s = begin; s < end; ++s) {
             const int turn = s - begin, stage = turn % kRing;
             waitFor(ring.full[stage], unsigned(turn / kRing) & 1);
             if (turn % (kComputingWarps / kTilesPerStage) == warp / kTilesPerStage)
                 attendStage<kDim, kRing>(ring, stage, warp % kTilesPerStage * kTile, a, blockShift, biased, position, q,
                                          acc);
-            arrive(ring.empty[stage]); // every lane: each vouches for its own reads
+            arrive(ring.empty[stage]); // every lane arrives: a lane's arrival orders only its own reads
         }
     }
-    __syncthreads(); // every stage was loaded and read: the merge takes their place
+    __syncthreads(); // all stages have been loaded and read: the warps' results may take their place
     mergeBySending<kDim>(a, place, acc, *reinterpret_cast<WarpParts<kDim>*>(ring.blocks), ring.inbox);
 #endif
 }
@@ -265,7 +268,7 @@ int stagesOf(const AttentionShape& shape, int maxBlocks) {
 template <int kDim, int kRing> void launchClusters(const Launch& how, const DecodeAttentionArgs& args) {
     static_assert(sizeof(WarpParts<kDim>) <= sizeof(Ring<kDim, kRing>::blocks));
     const int stages = stagesOf(args.shape, args.maxBlocks), items = itemsOf(args.shape, args.rows);
-    int cluster = 1; // a thread block for each processor at most
+    int cluster = 1; // no more thread blocks in all than multiprocessors
     while (cluster * 2 <= std::min(stages, kCluster) && items * cluster * 2 <= how.multiprocessors) cluster *= 2;
     const int headTiles = (args.shape.group() + kHeads - 1) / kHeads;
     const DecodePlan plan{args.shape.group(), headTiles, Divider(args.shape.blockSize)};

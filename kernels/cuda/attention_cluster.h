@@ -5,8 +5,8 @@
 
 namespace kvscope::cuda {
 
-/// Whether so few stages are attended that clusters, which merge in shared memory, are faster than even shares of the
-/// ring (attention_ring.h), whose parts meet in memory. For shapes that ringAttentionFits.
+/// Whether so few stages are attended that clusterAttention, which merges in shared memory, is faster than
+/// ringAttention (attention_ring.h), which merges in memory. Only for shapes of which ringAttentionFits says true.
 bool isShort(const AttentionShape& shape, int rows, int maxBlocks);
 
 void clusterAttention(const Launch& launch, const DecodeAttentionArgs& args);

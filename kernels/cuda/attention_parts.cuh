@@ -1,5 +1,5 @@
-// What the decode attention kernels share: the running softmax of a warp, the queries' fragments, and attention.cu's
-// merge of warps, of the blocks of a cluster, and of clusters.
+// Parts of the decode attention kernels: the running softmax of a warp, the queries as fragments, and the merge of
+// attention.cu: of warps, of the thread blocks of a cluster, and of clusters.
 #pragma once
 
 #include "kernels/cuda/attention.h"
@@ -10,7 +10,8 @@ namespace kvscope::cuda {
 constexpr int kTile = 32;  // tokens a warp takes at once
 constexpr int kHeads = 16; // query heads of a tensor-core tile
 
-/// Running softmax of the 16 x kDim tile a warp holds: lane l has heads l/4 and l/4 + 8.
+/// The running softmax of a warp: for 16 query heads the largest logit so far, the sum of the exponentials and the
+/// weighted sum of the values [16, kDim]. Lane l holds parts of the heads l/4 and l/4 + 8.
 template <int kDim> struct Accumulator {
     float out[kDim / 8][4];
     float maximum[2], sum[2];
@@ -24,8 +25,8 @@ template <int kDim> struct Accumulator {
     }
 };
 
-/// Takes kTiles column tiles of logits into the running softmax: they become probabilities, packed as the fragments of
-/// the product with the values, and what was accumulated is scaled to the new maximum.
+/// Takes kTiles column tiles of logits into the running softmax: finds the new maximum, scales what has been
+/// accumulated to it, and writes the logits' exponentials to `p` as fragments of the product with the values.
 template <int kDim, int kTiles>
 __device__ inline void advanceSoftmax(float (&logits)[kTiles][4], Accumulator<kDim>& acc,
                                       std::uint32_t (&p)[kTiles][2]) {
@@ -52,8 +53,9 @@ __device__ inline void advanceSoftmax(float (&logits)[kTiles][4], Accumulator<kD
     }
 }
 
-/// Of lane i the block of entry i of a stage. Lane 0 writes them all, since it is the one that then arrives at the
-/// stage's barrier: the readers wait for that. By a whole warp.
+/// Keeps the block ids of a stage's entries: lane i has the id of entry i as `mine`. Lane 0 writes all of them, because
+/// it is lane 0 that arrives at the stage's barrier afterwards, for which the readers of the ids wait. All lanes of a
+/// warp call this.
 template <int kEntries> __device__ inline void keepIds(std::int32_t (&ids)[kEntries], std::int32_t mine) {
 #pragma unroll
     for (int i = 0; i < kEntries; ++i) {
@@ -62,7 +64,7 @@ template <int kEntries> __device__ inline void keepIds(std::int32_t (&ids)[kEntr
     }
 }
 
-/// What a launch fixes, so that no thread divides.
+/// Numbers that are worked out for a launch, so that no thread has to divide.
 struct DecodePlan {
     int group = 1, headTiles = 1;
     Divider byBlock;
@@ -73,7 +75,7 @@ struct DecodePlace {
     int row, g, headTile, heads; // heads: valid query heads of the tile
     int item;                    // (row, KV head)
     std::size_t cell;            // (row, KV head, head tile)
-    std::size_t firstQueryHead;  // among all rows'
+    std::size_t firstQueryHead;  // counted over the query heads of all rows
     __device__ DecodePlace(const AttentionShape& shape, const DecodePlan& plan)
         : row(plan.headTiles == 1 ? blockIdx.z : blockIdx.z / plan.headTiles), g(blockIdx.y),
           headTile(int(blockIdx.z) - row * plan.headTiles), heads(min(kHeads, plan.group - headTile * kHeads)),
@@ -81,10 +83,10 @@ struct DecodePlace {
           firstQueryHead(std::size_t(row) * shape.queryHeads + std::size_t(g) * plan.group + headTile * kHeads) {}
 };
 
-/// Keys that a query reaches: those at positions p with unsigned(position - p) < reachOf(window).
+/// A query at `position` sees the keys at the positions p with unsigned(position - p) < reachOf(window).
 __device__ inline unsigned reachOf(int window) { return window > 0 ? unsigned(window) : 0x80000000u; }
 
-/// First block that a query with a sliding window reaches into.
+/// The first block with a token that a query with a sliding window sees; 0 without a window.
 __device__ inline int firstInSight(int position, int window, const Divider& byBlock) {
     return window > 0 ? byBlock(max(0, position + 1 - window)) : 0;
 }
@@ -106,10 +108,10 @@ __device__ inline void loadQueries(const DecodeAttentionArgs& a, const DecodePla
     }
 }
 
-constexpr int kCluster = 8;                      // most blocks of threads that merge through each other's shared memory
+constexpr int kCluster = 8;                      // most thread blocks of a cluster
 constexpr int kCell(int dim) { return dim + 2; } // a head's partial result: values, maximum, sum
 
-/// Shared memory of the merge: what each warp and then the whole block has.
+/// Shared memory of the merge: the results of the warps, then those of the whole thread block.
 template <int kDim, int kWarps> struct MergeShared {
     float warps[kWarps][kHeads][kDim];
     float maxima[kWarps][kHeads], sums[kWarps][kHeads];
@@ -117,8 +119,9 @@ template <int kDim, int kWarps> struct MergeShared {
     float maximum[kHeads], sum[kHeads];
 };
 
-/// Merges what the first kWarps warps accumulated, then the blocks of the cluster a few heads each; where there are
-/// several clusters, the last to arrive merges those heads from memory. All kThreads threads of the block take part.
+/// Merges what the first kWarps warps have accumulated. Then every thread block of the cluster merges a few heads from
+/// the shared memory of all. Where several clusters share a list, each leaves its result in memory, and the last one to
+/// arrive merges the heads from there. All kThreads threads of the thread block call this.
 template <int kDim, int kWarps, int kThreads>
 __device__ inline void mergeSplits(const DecodeAttentionArgs& a, const DecodePlace& place, Accumulator<kDim>& acc,
                                    MergeShared<kDim, kWarps>& shared) {
@@ -143,7 +146,7 @@ __device__ inline void mergeSplits(const DecodeAttentionArgs& a, const DecodePla
                 *reinterpret_cast<float2*>(&shared.warps[warp][rowInTile + 8 * h][i * 8 + quad * 2]) =
                     make_float2(acc.out[i][2 * h], acc.out[i][2 * h + 1]);
     __syncthreads();
-    if (threadIdx.x < kHeads) { // weights of the warps, in place of their maxima
+    if (threadIdx.x < kHeads) { // the weights of the warps' results take the place of their maxima
         const int h = threadIdx.x;
         float maximum = -INFINITY, sum = 0;
 #pragma unroll
@@ -172,7 +175,7 @@ __device__ inline void mergeSplits(const DecodeAttentionArgs& a, const DecodePla
     }
     cluster.sync();
 
-    // ---- Merge the cluster: each block some of the heads
+    // ---- Merge the cluster: each thread block takes some of the heads
     Bf16* outRow = a.out + place.firstQueryHead * kDim;
     const int perRank = (kHeads + ranks - 1) / ranks, firstHead = rank * perRank,
               endHead = min(firstHead + perRank, place.heads);
@@ -249,7 +252,7 @@ __device__ inline void mergeSplits(const DecodeAttentionArgs& a, const DecodePla
             }
         }
     }
-    cluster.sync(); // others may still read this block's shared memory
+    cluster.sync(); // until here other thread blocks may read this one's shared memory
 }
 
 } // namespace kvscope::cuda

@@ -11,12 +11,12 @@
 namespace kvscope::cuda {
 namespace {
 
-constexpr int kSlice = 16;                        // tokens of a stage that a warp attends to: they share a block
-constexpr int kRingWarps = kStageTokens / kSlice; // that compute; one more loads
+constexpr int kSlice = 16;                        // tokens of a stage that a warp attends to; all of one KV block
+constexpr int kRingWarps = kStageTokens / kSlice; // warps that compute; one more warp loads
 constexpr int kComputing = kRingWarps * kWarp, kRingThreads = kComputing + kWarp;
-[[maybe_unused]] constexpr int kRowBytes = 128; // of a stage's keys: 64 channels
+[[maybe_unused]] constexpr int kRowBytes = 128; // 64 channels of a key: a row of a stage
 
-constexpr int kMerging = kRingWarps / 2; // half of the warps merge into the others, which then merge by heads
+constexpr int kMerging = kRingWarps / 2; // so many warps take in the results of as many others
 
 /// Keys: [dim / 64][64 tokens][64 channels]; values: [block][dim][blockSize]. Pieces are permuted, see block_maps.h.
 template <int kDim> struct Stage { alignas(1024) char bytes[kStageTokens * kDim * 2]; };
@@ -24,12 +24,12 @@ template <int kDim> struct Stage { alignas(1024) char bytes[kStageTokens * kDim 
 /// A ring of stages, keys and values in turns.
 template <int kDim, int kRing> struct Ring {
     Stage<kDim> stages[kRing];
-    alignas(16) float bias[kRing][kStageTokens];      // with the keys, as are the block ids
-    alignas(16) float values[kMerging][kHeads][kDim]; // what warps merge
+    alignas(16) float bias[kRing][kStageTokens];      // comes with a stage of keys, as the block ids do
+    alignas(16) float values[kMerging][kHeads][kDim]; // results of warps on their way into the merge
     float maxima[kRingWarps][kHeads], sums[kRingWarps][kHeads];
     std::int32_t ids[kRing][kStageTokens / kSlice], listed[kRing];
     std::uint64_t full[kRing], empty[kRing];
-    bool last; // this thread block's part of an item was the last to arrive
+    bool last; // whether this thread block's part of an item has arrived after all others
 };
 
 #if __CUDA_ARCH__ >= 900
@@ -50,20 +50,21 @@ __device__ inline void loadTiles(std::uint32_t (&tiles)[4], unsigned row) {
                  : "memory");
 }
 
-/// The warps that compute wait for each other, not for the one that loads.
+/// A barrier of the warps that compute. The warp that loads does not take part.
 __device__ inline void joinComputing() { asm volatile("bar.sync 1, %0;" ::"n"(kComputing) : "memory"); }
 
-/// Entries of a list: a lane has one of 32.
+/// 32 entries of a list, one in each lane.
 struct ListedBlocks {
     std::int32_t id = 0, place = 0;
-    bool right = false; // read ahead, and what is wanted
+    bool right = false; // the entries have been read ahead and are the ones that are needed
     __device__ void read(const DecodeAttentionArgs& a, std::size_t at, int entry) {
         id = a.listBlock != nullptr ? a.listBlock[at] : entry;
         place = a.listSlot != nullptr ? a.listSlot[at] : id;
     }
 };
 
-/// Most lists are full: then the first entries can be read beside the counts. Call after the wait.
+/// Reads the first entries of the share while the lists' lengths are on their way from memory, as if all lists were
+/// full, as most are. Called after the wait.
 __device__ inline ListedBlocks readAhead(const DecodeAttentionArgs& a, const SharePlan& plan, const Share& full) {
     ListedBlocks blocks;
     if (a.listCount == nullptr || a.listFirst != nullptr) return blocks;
@@ -74,8 +75,8 @@ __device__ inline ListedBlocks readAhead(const DecodeAttentionArgs& a, const Sha
     return blocks;
 }
 
-/// One warp keeps the ring full with bulk copies, which need no registers and no threads while they are under way:
-/// stages [first, end) of an item.
+/// Loads the stages [first, end) of an item into the ring. One warp calls this: it waits until a stage has been read
+/// and asks for bulk copies into it, which need neither registers nor threads while they are under way.
 template <int kDim, int kRing>
 __device__ inline void fillRing(Ring<kDim, kRing>& ring, RingTurn<kRing>& turn, const DecodeAttentionArgs& a,
                                 const AttentionItem& item, int first, int end, const BlockMaps& maps,
@@ -84,7 +85,7 @@ __device__ inline void fillRing(Ring<kDim, kRing>& ring, RingTurn<kRing>& turn, 
     const int halfBytes = kDim * 2 << item.blockShift, biasBytes = item.biased ? 4 << item.blockShift : 0;
     for (int s = first; s < end; ++s) {
         const int within = (s - first) % (kWarp / perStage);
-        if (within == 0 && !(blocks.right && s == first)) { // the lanes hold the next 32 entries
+        if (within == 0 && !(blocks.right && s == first)) { // reads the next 32 entries, one in each lane
             const int next = s * perStage + lane;
             blocks.read(a, item.firstListed + std::size_t(min(next, item.mostEntries - 1)), item.firstBlock + next);
         }
@@ -131,16 +132,17 @@ __device__ inline void loadFragments(const DecodeAttentionArgs& a, const Attenti
         }
 }
 
-/// A warp attends to its 16 tokens of every stage. What it reads goes to registers first, so that a stage is free
-/// again long before its products are done.
+/// Attends to a warp's 16 tokens of every stage. The warp reads a stage into registers before it multiplies, so that
+/// the stage can be filled again long before the products are done.
 template <int kDim, int kRing>
 __device__ inline void attendRing(Ring<kDim, kRing>& ring, RingTurn<kRing>& turn, const DecodeAttentionArgs& a,
                                   const AttentionItem& item, int stages, Accumulator<kDim>& acc) {
     const int lane = threadIdx.x % kWarp, quad = lane % 4, firstToken = int(threadIdx.x / kWarp) * kSlice;
     const int slice = firstToken >> item.blockShift, inBlock = firstToken & ((1 << item.blockShift) - 1);
-    // Lane l addresses row l % 8 of tile l / 8. Keys: tiles are 4 neighbouring 16-byte pieces of 8 tokens' rows.
+    // Lane l gives the address of row l % 8 of tile l / 8. Keys: the tiles are 4 neighbouring 16-byte pieces of the
+    // rows of 8 tokens.
     const int keyRow = (firstToken + lane % 8) * kRowBytes;
-    // Values: tokens 0-7 and 8-15 of 8 channels, then of the next 8.
+    // Values: the tiles are tokens 0 to 7 and 8 to 15 of 8 channels, then the same of the next 8 channels.
     const int valueBytes = 2 << item.blockShift, channelRow = (lane / 16 * 8 + lane % 8) * valueBytes;
     const int valuePiece = (inBlock / 8 + lane / 8 % 2) ^ (channelRow >> 7 & (valueBytes / 16 - 1));
     const unsigned reach = reachOf(a.window);
@@ -148,7 +150,7 @@ __device__ inline void attendRing(Ring<kDim, kRing>& ring, RingTurn<kRing>& turn
     loadFragments<kDim>(a, item, q);
     for (int s = 0; s < stages; ++s) {
         waitFor(ring.full[turn.stage], turn.round & 1);
-        // A stage may be short of blocks: absent ones are masked, with the first one's values.
+        // The last stage of a list may have fewer blocks than others: absent ones are masked and read as the first.
         const int listed = ring.listed[turn.stage];
         const bool present = slice < listed;
         const int first = (ring.ids[turn.stage][present ? slice : 0] << item.blockShift) + inBlock;
@@ -165,10 +167,10 @@ __device__ inline void attendRing(Ring<kDim, kRing>& ring, RingTurn<kRing>& turn
             for (int c = 0; c < kDim / 32; ++c)
                 loadTiles(k[j][c], keys + unsigned(j * 8 * kRowBytes + c / 2 * kStageTokens * kRowBytes +
                                                    ((c % 2 * 4 + lane / 8) ^ (lane % 8)) * 16));
-        arrive(ring.empty[turn.stage]); // every lane: each vouches for its own reads
+        arrive(ring.empty[turn.stage]); // every lane arrives: a lane's arrival orders only its own reads
         turn.advance();
 
-        float sums[2][2][4] = {}; // two chains for each 8 tokens
+        float sums[2][2][4] = {}; // two independent chains of products for each 8 tokens
 #pragma unroll
         for (int c = 0; c < kDim / 32; ++c)
 #pragma unroll
@@ -200,7 +202,7 @@ __device__ inline void attendRing(Ring<kDim, kRing>& ring, RingTurn<kRing>& turn
         for (int i = 0; i < kDim / 16; ++i) loadTiles(v[i], values + unsigned(i * 16 * valueBytes));
         arrive(ring.empty[turn.stage]);
         turn.advance();
-        if (listed <= 0) continue; // nothing was loaded, not even what may be multiplied by zero
+        if (listed <= 0) continue; // nothing was loaded: the stage may hold numbers that are not finite
 #pragma unroll
         for (int i = 0; i < kDim / 16; ++i) {
             mma16816(acc.out[2 * i], p[0][0], p[0][1], p[1][0], p[1][1], v[i][0], v[i][1]);
@@ -209,7 +211,7 @@ __device__ inline void attendRing(Ring<kDim, kRing>& ring, RingTurn<kRing>& turn
     }
 }
 
-/// A head's result and its softmax state; a thread has every 8th piece of 4 channels.
+/// A thread's part of a head's result, every 8th piece of 4 channels, and the head's maximum and sum.
 template <int kDim> struct HeadPart {
     static constexpr int kPieces = kDim / 32;
     float4 out[kPieces];
@@ -232,14 +234,14 @@ template <int kDim> struct HeadPart {
     }
 };
 
-/// Merges what the warps accumulated of an item. A thread block that had only part of it leaves its result in memory;
-/// the last of them to arrive merges them all.
+/// Merges what the warps have accumulated of an item and writes the item's result. A thread block that has only a part
+/// of the item leaves its part in memory; the last of the item's thread blocks to arrive merges all parts.
 template <int kDim, int kRing>
 __device__ inline void mergeItem(Ring<kDim, kRing>& ring, const DecodeAttentionArgs& a, const AttentionItem& item,
                                  const ItemParts& parts, Accumulator<kDim>& acc) {
     constexpr int kPieces = HeadPart<kDim>::kPieces;
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
-    // Half of the warps' fragments into the others': lane by lane.
+    // Half of the warps hand their fragments to the other half, lane by lane.
     auto* fragments = reinterpret_cast<float2*>(ring.values[warp % kMerging]) + lane;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -252,7 +254,7 @@ __device__ inline void mergeItem(Ring<kDim, kRing>& ring, const DecodeAttentionA
             fragments[(h * kDim / 8 + i) * kWarp] = make_float2(acc.out[i][2 * h], acc.out[i][2 * h + 1]);
     }
     joinComputing();
-    // A row's channels lie 8 floats further than the row's before it, around 32: different banks.
+    // Within 32 floats, neighbouring heads' channels are shifted by 8 floats, so that they lie in different banks.
     const auto placeOf = [](int head, int channel) { return channel ^ (head % 4 * 8); };
     if (warp < kMerging) {
 #pragma unroll
@@ -281,7 +283,7 @@ __device__ inline void mergeItem(Ring<kDim, kRing>& ring, const DecodeAttentionA
         }
     }
     joinComputing();
-    const int h = int(threadIdx.x) / 8, first = int(threadIdx.x) % 8 * 4; // of every 32 channels
+    const int h = int(threadIdx.x) / 8, first = int(threadIdx.x) % 8 * 4; // 4 of every 32 channels of head h
     HeadPart<kDim> mine;
     mine.clear();
 #pragma unroll
@@ -308,7 +310,7 @@ __device__ inline void mergeItem(Ring<kDim, kRing>& ring, const DecodeAttentionA
         if (!ring.last) return;
         __threadfence();
         mine.clear();
-        constexpr int kAtOnce = 6; // their loads are under way together
+        constexpr int kAtOnce = 6; // parts whose loads are under way together
         for (int i = 0; i < parts.count; i += kAtOnce) {
             float2 states[kAtOnce];
             float4 pieces[kAtOnce][kPieces];
@@ -325,7 +327,7 @@ __device__ inline void mergeItem(Ring<kDim, kRing>& ring, const DecodeAttentionA
             for (int u = 0; u < kAtOnce; ++u) mine.add(pieces[u], states[u].x, states[u].y);
         }
     } else {
-        joinComputing(); // before the next item's results come to the same place
+        joinComputing(); // ring.values have been read: the next item's results may take their place
     }
     if (h >= item.heads) return;
     const float inverse = mine.sum > 0 ? 1.f / mine.sum : 0.f;
@@ -342,7 +344,7 @@ __device__ inline void mergeItem(Ring<kDim, kRing>& ring, const DecodeAttentionA
 
 #if __CUDA_ARCH__ >= 900
 
-/// What the loading warp reads first after the wait, brought closer before it.
+/// Brings what the loading warp reads first after the wait into the L2 cache. Called before the wait.
 __device__ inline void prefetchShare(const DecodeAttentionArgs& a, const SharePlan& plan, const Share& full,
                                      const BlockMaps& maps, int dim) {
     constexpr int kLine = 128;
@@ -354,7 +356,7 @@ __device__ inline void prefetchShare(const DecodeAttentionArgs& a, const SharePl
     }
     if (a.listCount != nullptr && lane * kLine < plan.cells / plan.headTiles * 4)
         prefetchLine(a.listCount + lane * kLine / 4);
-    const int heads = a.shape.queryHeads / a.shape.kvHeads; // of an item
+    const int heads = a.shape.queryHeads / a.shape.kvHeads; // query heads of a KV head
     for (int at = lane * kLine; at < heads * dim * 2; at += kWarp * kLine)
         prefetchLine(a.q + std::size_t(item) * heads * dim + at / 2);
     if (lane == 0) prefetchMap(maps.keys);
@@ -363,7 +365,7 @@ __device__ inline void prefetchShare(const DecodeAttentionArgs& a, const SharePl
 
 #endif
 
-/// A thread block for each processor: all items' stages in a row, divided evenly, see attention_share.cuh.
+/// Grid: a thread block for each multiprocessor, with an even share of all items' stages, see attention_share.cuh.
 template <int kDim, int kRing>
 __global__ void __launch_bounds__(kRingThreads, 2)
     ringKernel(DecodeAttentionArgs a, SharePlan plan, const __grid_constant__ BlockMaps maps) {
@@ -386,7 +388,8 @@ __global__ void __launch_bounds__(kRingThreads, 2)
     if (warp == kRingWarps) ahead = readAhead(a, plan, share);
     if (!share.settle()) ahead.right = false;
     RingTurn<kRing> turn;
-    if (warp == kRingWarps) asm volatile("fence.proxy.async;" ::: "memory"); // blocks may come from ordinary stores
+    // Earlier kernels may have written blocks with ordinary stores, which bulk copies would not see without a fence.
+    if (warp == kRingWarps) asm volatile("fence.proxy.async;" ::: "memory");
     while (share.left > 0) {
         const AttentionItem item(a, plan, share.cell);
         const int stages = min(share.left, item.stages - share.first);

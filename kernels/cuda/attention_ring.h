@@ -5,7 +5,7 @@
 
 namespace kvscope::cuda {
 
-/// Whether a launch can take this way: the Hopper generation or later, blocks that divide 64 tokens.
+/// Whether ringAttention can be launched: on the Hopper generation or later, with blocks whose size divides 64 tokens.
 bool ringAttentionFits(const Launch& launch, const AttentionShape& shape);
 
 /// Floats of `partial` that a launch may need.

@@ -1,5 +1,6 @@
-// How thread blocks share the lists of all (row, KV head)s: the stages of all items in a row, divided evenly. A thread
-// block has the end of one item, some whole ones and the beginning of another, or a part of a long one.
+// How thread blocks share the lists of all items, an item being a (row, KV head, 16 of its query heads). A list is cut
+// into stages. The stages of all items stand one after the other and are divided evenly: a thread block gets the end of
+// one item, some whole items and the beginning of another, or only a part of a long item.
 #pragma once
 
 #include "kernels/cuda/attention_parts.cuh"
@@ -10,18 +11,18 @@
 
 namespace kvscope::cuda {
 
-constexpr int kStageTokens = 64; // one KV block, or several smaller ones
-constexpr int kLeastStages = 4;  // of a thread block: less is not worth its part in the merge
+constexpr int kStageTokens = 64; // a stage is one KV block, or several smaller ones
+constexpr int kLeastStages = 4;  // a thread block with fewer stages costs more in the merge than it saves
 
-constexpr int kSparedProcessors = 12; // one of so many may stay idle
+constexpr int kSparedMultiprocessors = 12; // one of so many may stay idle
 
 /// Floats that a part of an item leaves in memory: the heads' results, then their maxima and sums.
 constexpr std::size_t kPartFloats(int dim) { return std::size_t(kHeads) * std::size_t(dim + 2); }
 
-/// What a launch fixes. A cell is an item: (row, KV head, 16 of its query heads).
+/// Numbers that are worked out for a launch. `cells` is the number of items, a cell the number of one.
 struct SharePlan {
     int group = 1, headTiles = 1, blockShift = 0, cells = 0, fullStages = 1, blocks = 1;
-    int mostBlocks = 1; // that as many rows or fewer take: `blocks` may be less than those of fewer rows
+    int mostBlocks = 1; // most thread blocks of a launch with as many rows or fewer: `blocks` may be less
 };
 
 inline SharePlan planShares(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
@@ -33,23 +34,24 @@ inline SharePlan planShares(const Launch& how, const AttentionShape& shape, int 
     plan.fullStages = std::max(1, (maxBlocks * shape.blockSize + kStageTokens - 1) / kStageTokens);
     const std::int64_t all = std::int64_t(plan.cells) * plan.fullStages;
     plan.blocks = plan.mostBlocks = int(std::clamp<std::int64_t>(all / kLeastStages, 1, how.multiprocessors));
-    // A few processors less, if that spares going from one item to the next within a share.
+    // Leaves a few multiprocessors idle if then no thread block has parts of two items.
     const int whole = plan.cells < plan.blocks ? plan.blocks / plan.cells * plan.cells
                                                : plan.cells / ((plan.cells + plan.blocks - 1) / plan.blocks);
-    if (plan.blocks - whole <= plan.blocks / kSparedProcessors && plan.cells % std::min(plan.cells, whole) == 0)
+    if (plan.blocks - whole <= plan.blocks / kSparedMultiprocessors && plan.cells % std::min(plan.cells, whole) == 0)
         plan.blocks = whole;
     return plan;
 }
 
-/// Which parts of an item exist, each the work of one of neighbouring thread blocks, and which this one's is.
+/// The parts of an item: `count` neighbouring thread blocks from firstBlock on have one each. `mine` is where this
+/// thread block keeps its part.
 struct ItemParts {
     int firstBlock, count, mine;
-    /// A thread block keeps two parts: of the item it ends first and of the item it begins last.
+    /// Where part i is kept. Thread block b has two places: 2b + 1 for an item's first part, 2b for any other part.
     __device__ int at(int i) const { return i == 0 ? 2 * firstBlock + 1 : 2 * (firstBlock + i); }
 };
 
 struct AttentionItem {
-    int position, firstBlock, entries, mostEntries, stages, heads, blockShift; // firstBlock: in sight, without a list
+    int position, firstBlock, entries, mostEntries, stages, heads, blockShift; // firstBlock: 0 with a list
     bool biased;
     std::size_t cell, firstListed, firstQueryHead;
     std::int64_t headFirst, biasFirst;
@@ -72,7 +74,8 @@ struct AttentionItem {
         firstQueryHead = std::size_t(row) * a.shape.queryHeads + std::size_t(g) * plan.group + tile * kHeads;
     }
 
-    /// An empty list has a stage too, so that its zeros are written; a row that is left out has none.
+    /// Stages of an item. An empty list has one stage, so that somebody writes its zeros. A row that is not active has
+    /// none.
     __device__ static int stagesOf(const DecodeAttentionArgs& a, const SharePlan& plan, int cell) {
         const int item = cell / plan.headTiles, row = item / a.shape.kvHeads;
         const bool active = a.active == nullptr || a.active[row] != 0;
@@ -97,11 +100,12 @@ private:
     }
 };
 
-/// A thread block's share: where it goes on, and how many stages are left. Every warp works it out by itself.
+/// A thread block's share: the item and the stage of it where the thread block goes on, and how many stages are left.
+/// Every warp works this out by itself.
 struct Share {
     int cell = 0, first = 0, left = 0;
 
-    /// As if all lists were full: needs nothing that earlier kernels write.
+    /// The share if all lists are full. Needs nothing that earlier kernels write, and may be made before the wait.
     __device__ Share(const DecodeAttentionArgs& a, const SharePlan& plan)
         : all_(plan.cells * plan.fullStages), blocks_(plan.blocks), a_(a), plan_(plan) {
         const int begin = beginOf(int(blockIdx.x));
@@ -111,7 +115,7 @@ struct Share {
         first = begin - itemBegin_;
     }
 
-    /// After the wait: what the lists really hold. True if they are full.
+    /// Reads how long the lists really are and corrects the share. Called after the wait. @return whether all are full
     __device__ bool settle() {
         const DecodeAttentionArgs& a = a_;
         const SharePlan& plan = plan_;
@@ -156,7 +160,7 @@ struct Share {
         return {from, count, 2 * int(blockIdx.x) + (int(blockIdx.x) == from ? 1 : 0)};
     }
 
-    /// Past `stages` of the item, which are all that is left of the share or of the item.
+    /// Goes on behind `stages` stages of the item, with which the share or the item ends.
     __device__ void next(int stages) {
         left -= stages;
         if (left <= 0) return;

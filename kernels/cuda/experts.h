@@ -1,5 +1,5 @@
-// Mixtures of experts around their products: the router, the choice, each expert's list of tokens, and the sum. Nothing
-// here needs the host: a step with experts is a graph like any other.
+// What mixtures of experts need besides their products: the router, the choice of experts, each expert's list of
+// tokens, and the sum of the experts' results. The host takes no part, so that a step with experts is one graph too.
 #pragma once
 
 #include "kernels/cuda/check.h"
@@ -19,7 +19,7 @@ struct ExpertRule {
 };
 constexpr int kMostExperts = 1024, kMostUsed = 32, kMostExpertGroups = 32;
 
-/// logits[i, e] = norm(x_i) . router[e], in float32: a rounded router would choose other experts.
+/// logits[i, e] = norm(x_i) . router[e], in float32, because rounded weights or inputs would choose other experts.
 struct RouteArgs {
     const float* x = nullptr; // [n, hidden]
     int n = 0, hidden = 0;    // hidden a multiple of 4
@@ -30,7 +30,7 @@ struct RouteArgs {
 };
 void routeTokens(const Launch& launch, const RouteArgs& args);
 
-/// Chooses, and lists every expert's tokens.
+/// Chooses every token's experts and lists every expert's tokens.
 struct ChooseArgs {
     ExpertRule rule;
     int n = 0, stride = 0; // tokens; logits of one
@@ -44,8 +44,8 @@ struct ChooseArgs {
 };
 void chooseExpertsOnDevice(const Launch& launch, const ChooseArgs& args);
 
-/// x_i += sum over the token's experts of weight * result + shared_i, the latter weighed by sigmoid(gate) if there is
-/// one.
+/// x_i += shared_i + the sum over the token's experts of weight * result. With a gate, shared_i is multiplied by
+/// sigmoid(gate_i) first.
 struct CombineArgs {
     float* x = nullptr; // [n, hidden]
     int n = 0, hidden = 0, used = 0;

@@ -1,5 +1,5 @@
-// Latent attention around the attention itself: per-head products into and out of the latent space, and what happens to
-// a token's query and key.
+// What latent attention does before and after attending: products of every head into and out of the latent space, and
+// the normalisation and rotation of a token's query and key.
 #pragma once
 
 #include "kernels/cuda/token.h"
@@ -19,7 +19,7 @@ struct HeadProductArgs {
 };
 void multiplyHeads(const Launch& launch, const HeadProductArgs& args);
 
-/// What the projections made of the tokens.
+/// The tokens' queries and keys as the projections have made them.
 struct LatentTokens {
     const float* query = nullptr; // token i, head h at query + i*queryStride + h*(nopeDim + ropeDim)
     const float* key = nullptr;   // [latent | rotated part] at key + i*keyStride
@@ -28,10 +28,10 @@ struct LatentTokens {
     float eps = 0.f;
 };
 
-/// Decode: as rotateAndAppend. Normalises and rotates the key, which becomes the block's row, and rotates the queries'
-/// last channels; their first ones are multiplyHeads' work.
+/// In place of rotateAndAppend: normalises and rotates the newest token's key, writes it into its block and into the
+/// block index, and rotates the last channels of the queries. multiplyHeads makes the first channels of the queries.
 void appendLatent(const Launch& launch, const AppendArgs& args, const LatentTokens& tokens);
-/// Prompt: as rotatePrompt.
+/// In place of rotatePrompt: the same for the tokens of a prompt, without the block index.
 void placeLatentPrompt(const Launch& launch, const PromptArgs& args, const LatentTokens& tokens);
 
 } // namespace kvscope::cuda

@@ -1,11 +1,11 @@
-// What kernels that rotate queries and keys themselves share.
+// Parts of the kernels that rotate queries and keys.
 #pragma once
 
 #include "kernels/cuda/common.cuh"
 
 namespace kvscope::cuda {
 
-/// Channels that pair `c` of the rotated part turns: neighbours, or one of each half.
+/// The two channels that are rotated together as pair number c: neighbours, or one of each half.
 struct Pair {
     int low, high;
     __device__ Pair(bool interleaved, int c, int half)

@@ -36,8 +36,8 @@ __device__ inline float evictionScore(const EvictionHead& eviction, const float*
     return eviction.gain[g] * softplus(warpSum(sum));
 }
 
-/// Rotates and stores the queries of a KV head. kThreads is a multiple of dim / 2: a thread has one pair of channels,
-/// of every so many-th head.
+/// Rotates and stores the queries of a KV head. A thread takes the same pair of channels of several query heads, which
+/// lie kThreads / (dim / 2) heads apart; kThreads is a multiple of dim / 2.
 template <bool kNormed>
 __device__ void rotateQueries(const AppendArgs& a, const float* in, Bf16* q, int group, float cos, float sin,
                               const float* inverse) {
@@ -65,9 +65,9 @@ __device__ void rotateQueries(const AppendArgs& a, const float* in, Bf16* q, int
     }
 }
 
-/// Grid (kvHeads, rows, 2): a KV head's key, value, score and index, and its queries: thread blocks of their own, as
-/// are the warps of key, value and score, so that nothing waits for two reads in turn. kNormed: heads pass their RMS
-/// norms first.
+/// Grid (kvHeads, rows, 2). One thread block takes a KV head's new key, value and eviction score and enters them into
+/// the block index; another takes the head's queries. Key, value and score are made by different warps, so that no warp
+/// waits for two reads one after the other. kNormed: heads pass their RMS norms first.
 template <bool kNormed> __global__ void __launch_bounds__(kThreads) appendKernel(AppendArgs a) {
     extern __shared__ float newKey[]; // [dim] as stored
     __shared__ float newScore;

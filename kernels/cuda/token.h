@@ -1,23 +1,24 @@
-// What happens to tokens around the attention: embedding, rotation, importance scores, the block index.
+// What happens to tokens around the attention: embedding, rotation, eviction scores, the block index.
 #pragma once
 
 #include "kernels/cuda/select.h"
 
 namespace kvscope::cuda {
 
-/// x[row, :] = scale * table[ids[row], :]; clears `clear` (counters of the step), `clearCount` words.
+/// x[row, :] = scale * table[ids[row], :]. Also sets `clearCount` words at `clear`, the step's counters, to zero.
 void embedTokens(const Launch& launch, const __nv_bfloat16* table, int cols, const std::int32_t* ids, int rows,
                  float* x, float scale = 1.f, std::uint32_t* clear = nullptr, int clearCount = 0,
                  std::uint64_t* mark = nullptr);
 
 struct EvictionHead {
     const float* delta = nullptr; // [kvHeads, kvHeads*dim]
-    const float* gain = nullptr;  // [kvHeads]; null: the model has none
-    /// foldEvictionHead's rows follow those of the layer's query, key and value projections.
+    const float* gain = nullptr;  // [kvHeads]; null: the model has no eviction head
+    /// The rows that foldEvictionHead makes lie behind those of the layer's query, key and value projections.
     bool folded = false;
 };
 
-/// RMS norms of every head's query and key before the rotation; null: the model has none.
+/// Weights of the RMS norms that every head's query and key pass before the rotation; null: the model has no norms of
+/// heads.
 struct HeadNorms {
     const float *query = nullptr, *key = nullptr; // [dim]
     float eps = 0.f;
@@ -31,7 +32,7 @@ struct RotateArgs {
     EvictionHead eviction;
     HeadNorms norms;
     __nv_bfloat16* q = nullptr; // [rows, queryHeads*dim], rotated
-    DeviceIndex index;          // tokenScores and, where kept, pooled entries and ranges are appended
+    DeviceIndex index;          // gets the token's score and, where it has them, pooled keys, pooled scores and ranges
 };
 
 /// Decode: one token of each sequence (row = sequence).
@@ -40,11 +41,12 @@ struct AppendArgs : RotateArgs {
     const std::int32_t* position = nullptr;
     const std::int32_t* ropeFirst = nullptr; // [rows] table row of a sequence's position 0
     const std::uint8_t* active = nullptr;
-    // Where key and value go: into the block itself when it is resident, else to newKey and newValue for the selection
-    // to place. With both, into both.
+    // Where key and value go: into the newest block at `blocks`, to newKey and newValue, or to both. Where the newest
+    // block has no slot before the layer has chosen, `blocks` is null, and the selection takes newKey and newValue.
     __nv_bfloat16* blocks = nullptr;
     const std::int64_t* headFirst = nullptr;
-    /// Of a choice made ahead: the newest block lies in the slot of the last of its list, relative to headFirst.
+    /// Lists of a layer whose blocks the layer before has chosen: the last entry of a list is the newest block, and its
+    /// slot counts from headFirst. Null: the newest block lies at its id.
     const std::int32_t *listSlot = nullptr, *listCount = nullptr; // [rows, kvHeads, capacity], [rows, kvHeads]
     int capacity = 0;
     bool valuesByToken = false;                           // in the blocks: [blockSize][dim]
@@ -60,10 +62,11 @@ struct PromptArgs : RotateArgs {
     std::int64_t headStride = 0;     // in elements
 };
 void rotatePrompt(const Launch& launch, const PromptArgs& args);
-/// Windows and ranges that the prompt tokens completed, from the blocks; the ring of recent keys and scores as well.
+/// Enters prompt tokens into the block index, reading their keys from the blocks: the windows that these tokens
+/// complete, the ranges of their blocks, and the rings of recent keys and scores.
 void indexPrompt(const Launch& launch, const PromptArgs& args);
 
-/// The incomplete last block of a prompt, into the slot pool: slot 0 of each KV head, block id in the map.
+/// Copies the last block of a prompt, which is not full, into slot 0 of each KV head, and writes its id into the map.
 void placeTail(const Launch& launch, const AttentionShape& shape, const __nv_bfloat16* blocks, std::int64_t headStride,
                int sequence, int tokens, __nv_bfloat16* pool, int slots, std::int32_t* map, std::int32_t* lastUse);
 

@@ -1,4 +1,5 @@
-// The cache takes a decoded token: where its key and value go, its score, and the block index's windows and ranges.
+// How a decoded token enters the cache: where its key and value go, its eviction score, and its entries in the block
+// index.
 #pragma once
 
 #include "kernels/cuda/common.cuh"
@@ -33,7 +34,8 @@ __device__ inline int completedWindow(const DeviceIndex& index, int position) {
     return beyond >= 0 && beyond % index.stride == 0 ? beyond / index.stride : -1;
 }
 
-/// One channel of the new key, as stored, by the thread that owns the channel.
+/// Enters one channel of the new key, rounded as it is stored, into the ranges and pooled keys. One thread calls this
+/// for a channel.
 __device__ inline void appendChannel(const DeviceIndex& index, int head, int position, int bs, int dim, int c,
                                      float key) {
     if (index.ranges != nullptr) {
@@ -47,7 +49,8 @@ __device__ inline void appendChannel(const DeviceIndex& index, int head, int pos
     ring[position % index.kernel * dim + c] = __float2bfloat16(key);
     const int window = completedWindow(index, position);
     if (window < 0) return;
-    // In token order; the ring begins at the window's start, and many loads must be in flight.
+    // Adds the window's keys up in the order of their tokens, beginning at the window's first slot of the ring. Sixteen
+    // loads are in flight at a time.
     float sum = 0;
     int slot = window * index.stride % index.kernel;
     constexpr int kTogether = 16;
@@ -66,7 +69,7 @@ __device__ inline void appendChannel(const DeviceIndex& index, int head, int pos
         __float2bfloat16(sum * (1.f / float(index.kernel)));
 }
 
-/// The new token's score, by kLanes threads: one, or a warp.
+/// Enters the new token's score into the pooled scores. kLanes threads call this together: one, or a warp.
 template <int kLanes>
 __device__ inline void appendScore(const DeviceIndex& index, int head, int position, float newScore, int lane) {
     if (index.recentScores == nullptr) return;
@@ -84,7 +87,8 @@ __device__ inline void appendScore(const DeviceIndex& index, int head, int posit
     if (window >= 0) index.pooledScores[index.windowFirst[head] + window] = sum * (1.f / float(index.kernel));
 }
 
-/// newKey: [dim] as stored, in shared memory, written before a barrier. By a whole block of threads.
+/// Enters a new token into the block index. All threads of a thread block call this. newKey: [dim] in shared memory,
+/// rounded as it is stored, complete since a barrier.
 __device__ inline void appendToIndex(const DeviceIndex& index, int head, int position, int bs, int dim,
                                      const float* newKey, float newScore) {
     if (index.ranges != nullptr || index.recentKeys != nullptr)
