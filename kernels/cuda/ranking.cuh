@@ -1,20 +1,20 @@
-// The best of many scores inside one thread block: scores as ordered keys in shared memory, a threshold found bit by
-// bit.
+// The best of many scores inside one thread block: the scores become ordered keys in shared memory, and the last key to
+// be taken is found two bits at a time.
 #pragma once
 
 #include "kernels/cuda/common.cuh"
 
 namespace kvscope::cuda {
 
-/// Total order of scores as unsigned numbers: larger score, larger key; NaN is the lowest, like -inf. Never 0, which
-/// marks what is no candidate.
+/// A score's key, an unsigned number: a larger score has a larger key, NaN has that of -inf. A key is never 0, which
+/// marks what may not be taken.
 __device__ inline std::uint32_t rankingKey(float score) {
     if (isnan(score)) score = -INFINITY;
     const std::uint32_t bits = __float_as_uint(score);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-/// Sums and prefix sums over a thread block of kWarps warps; a call is one barrier.
+/// Sums and prefix sums over a thread block of kWarps warps. Every call has one barrier.
 template <int kWarps> class BlockCounter {
 public:
     struct Shared {
@@ -79,16 +79,16 @@ private:
     int turn_ = 0;
 };
 
-/// Calls take(i), each on some thread, for the `count` largest of keys[0, n), n < 65536, in shared memory, 0 being no
-/// candidate; of equal keys the lower indices, or with kHigher the higher ones. All threads of the block take part;
-/// keys are complete (a barrier has passed).
+/// Calls take(i), each on some thread, for the `count` largest of keys[0, n) in shared memory, n < 65536. A key of 0 is
+/// never taken. Of equal keys the lower indices are taken, with kHigher the higher ones. All threads of the thread
+/// block call this, after a barrier since the keys were written.
 template <int kWarps, bool kHigher = false, class Take>
 __device__ void takeLargest(const std::uint32_t* keys, int n, int count, BlockCounter<kWarps>& counter, Take&& take) {
     constexpr int kThreads = kWarps * kWarp;
     if (count <= 0) return;
     std::uint32_t threshold = 0;
     bool exact = false;
-    for (int bit = 30; bit >= 0 && !exact; bit -= 2) { // two bits at a time: barriers are what it costs
+    for (int bit = 30; bit >= 0 && !exact; bit -= 2) { // two bits a turn: the turns' barriers take most of the time
         const std::uint32_t step = 1u << bit, first = threshold + step, second = first + step, third = second + step;
         std::uint32_t lower = 0, highest = 0; // lower: two counts of 16 bits
         for (int i = threadIdx.x; i < n; i += kThreads) {
@@ -107,7 +107,8 @@ __device__ void takeLargest(const std::uint32_t* keys, int n, int count, BlockCo
             if (keys[i] >= threshold) take(i);
         return;
     }
-    // Everything above the threshold, then of the equal ones by index. A threshold of 0: there are fewer candidates.
+    // Takes everything above the threshold, then equal keys by their index. A threshold of 0 says that there are fewer
+    // keys than `count`: all are taken.
     const int perThread = (n + kThreads - 1) / kThreads, begin = min(int(threadIdx.x) * perThread, n),
               end = min(begin + perThread, n);
     int above = 0, equal = 0;

@@ -24,7 +24,7 @@ SelectPlan::SelectPlan(const SelectArgs& a, int ranks)
         return unsigned(here);
     };
     const auto blocks = std::size_t(a.maxBlocks), heads = std::size_t(group), slots = std::size_t(a.slots);
-    // The range bound keeps the queries here instead.
+    // With key ranges the queries lie here, as no softmax is taken.
     exponentials = take(heads * 4 *
                         std::size_t(a.score == SelectArgs::Score::RangeBound ? a.shape.dim
                                     : windowsPerRank > 0                     ? stride
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
     letNextKernelStart();
     if (rank == 0) small.clear();
-    cluster.barrier_arrive(); // a block's shared memory exists for others once it has started
+    cluster.barrier_arrive(); // others may write to a thread block's shared memory only once it has started
 
     // Positions change only at a step's end, so they may be read before the wait.
     SelectItem at;
@@ -80,7 +80,8 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     const auto reachOf = [&](int b) { return make_int2(grid.first(b), grid.end(b, windows)); }; // windows of a block
     const int mineFirst = range.firstBlock + int(threadIdx.x);
     const int2 mineReach = reachOf(mineFirst);
-    // Of the keys, what earlier steps have left: all but the newest window.
+    // A warp loads its first unit of pooled keys before the wait if earlier steps have completed all of its windows.
+    // The newest window may be written by a kernel of this step.
     const int firstUnit = range.begin + int(threadIdx.x) / kWarp * kUnitWindows;
     const bool keysAhead = UnitKeys<kDim>::kKept && pooled && active && firstUnit < range.end;
     const bool known = !a.oneSequence && firstUnit + kUnitWindows < windows;
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
         return AgnosticScore(agnosticScores, here ? reach.x : 0, here ? reach.y : 0);
     };
     const AgnosticScore early = agnosticOf(mineFirst, mineReach);
-    const auto ask = [&] { // hidden behind the exchange, where there is one
+    const auto ask = [&] { // called where rank 0 waits for the others
         if (rank == 0) state.ask(a, at);
     };
     float* awareAtRank0 = cluster.map_shared_rank(shared.aware, 0);
@@ -114,11 +115,11 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
             __syncthreads();
         else
             sumOverGroup<Team>(cluster, plan.group, plan.byGroup, range, shared, plan.stride, small, ask);
-        const float* sums = shared.exponentials; // or the products of the only query
+        const float* sums = shared.exponentials; // with Score::PooledProduct the products of the only query
 #pragma unroll 1
         for (int b = mineFirst; b < range.endBlock; b += Team::kThreads) {
             const int2 reach = b == mineFirst ? mineReach : reachOf(b);
-            float best = reach.x < range.begin ? 0.f : -INFINITY; // windows out of sight: nothing
+            float best = reach.x < range.begin ? 0.f : -INFINITY; // a window before the sliding window counts as 0
             for (int c = max(reach.x, range.begin); c < reach.y; ++c) best = fmaxf(best, sums[c - range.begin]);
             awareAtRank0[b] = best;
         }
@@ -141,7 +142,7 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
     std::uint8_t origins[Team::kItems];
 #pragma unroll
     for (int i = 0; i < Team::kItems; ++i) origins[i] = forced.originOf(Team::blockOf(i));
-    cluster.barrier_wait(); // rank 0 has everything; nobody reads this block's shared memory any more
+    cluster.barrier_wait(); // rank 0 has all scores; no other rank reads this thread block's shared memory any more
     if (rank != 0) return;
 
     // ---- Two-phase top-k
@@ -159,12 +160,14 @@ __global__ void __launch_bounds__(Team::kThreads, 512 / Team::kThreads) selectKe
 
 using SelectKernel = void (*)(SelectArgs, SelectPlan);
 
-/// How many thread blocks an item gets: as many as pay while all items' run at the same time, or in two turns where
-/// that leaves too little cache for the loads; else the fewest whose shared memory the context fits in; none: 0.
+/// How many thread blocks an item gets: the most that are worth it while the thread blocks of all items run at once and
+/// leave enough cache for loads; else the most with which they run in two turns; else the fewest in whose shared memory
+/// the context fits. 0: the context fits in none.
 int ranksOf(const Launch& how, const SelectArgs& args, SelectKernel kernel, Grid grid) {
-    constexpr int kLarge = 8;                                   // larger clusters pay with more blocks each
-    constexpr std::size_t kLeavesCache = 128 << 10;             // of a processor's 256 KiB
-    const bool paired = args.maxBlocks <= ShortSelect::kBlocks; // two to a processor, and kernels beside want room too
+    constexpr int kLarge = 8;                       // larger clusters are worth it only with more KV blocks for each
+    constexpr std::size_t kLeavesCache = 128 << 10; // so much shared memory leaves enough of 256 KiB as cache
+    // Short lists: a multiprocessor holds two thread blocks, and other kernels that run beside need room as well.
+    const bool paired = args.maxBlocks <= ShortSelect::kBlocks;
     const int items = args.rows * args.shape.kvHeads, wanted = items + (paired ? items / 5 : 0);
     const std::size_t room = sharedRoom(how, kernel);
     const auto atOnce = [&] { return knownClustersAtOnce(grid, kernel, "preparing the selection"); };

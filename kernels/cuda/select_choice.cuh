@@ -1,4 +1,5 @@
-// The choice itself: forced blocks, then the best by the one score, then the best of the rest by the other.
+// The choice of blocks: the forced ones, then the best by the query-aware score, then the best of the rest by the
+// query-agnostic score.
 #pragma once
 
 #include "kernels/cuda/select_plan.cuh"
@@ -21,7 +22,7 @@ template <class Team> struct BlockSet {
     __device__ bool has(int block) const { return (word[block / kWarp] >> block % kWarp & 1u) != 0; }
 };
 
-/// How many blocks of a set lie before each of this thread's, and in all.
+/// How many blocks of a set lie before each block of this thread, and how many there are in all.
 template <class Team> struct BlocksBefore {
     int before[Team::kItems], all = 0;
 
@@ -47,8 +48,8 @@ template <class Team> struct BlocksBefore {
     }
 };
 
-/// Narrows a range to the bin of the last key taken: a histogram over its upper end, as wide as `fine`, best bin first,
-/// with all that is lower in the last bin. Three barriers.
+/// Narrows a range to the bin in which the last wanted key lies. The bins of the histogram cover the uppermost `fine`
+/// keys of the range, and the last bin also counts all lower keys. Three barriers.
 template <class Team>
 __device__ void narrow(const std::uint32_t (&keys)[Team::kItems], std::uint32_t fine, KeyRange& range,
                        SelectSmall<Team>& small, BlockCounter<Team::kWarps>& counter) {
@@ -57,7 +58,7 @@ __device__ void narrow(const std::uint32_t (&keys)[Team::kItems], std::uint32_t 
     const std::uint32_t below = range.span - fine;
     const int shift = max(0, 32 - kSelectBinBits - __clz(int(fine)));
 #pragma unroll
-    for (int i = 0; i < Team::kItems; ++i) { // a key of 0 is far outside
+    for (int i = 0; i < Team::kItems; ++i) { // a key of 0 lies outside every range
         const std::uint32_t above = keys[i] - range.low;
         if (above <= range.span) atomicAdd(&small.bins[kSelectBins - 1 - ((max(above, below) - below) >> shift)], 1);
     }
@@ -86,7 +87,8 @@ __device__ void narrow(const std::uint32_t (&keys)[Team::kItems], std::uint32_t 
     range = small.range;
 }
 
-/// How many of a few candidates, one or two a lane, are better than each of this warp's own.
+/// For each of the warp's own candidates: how many of all candidates are better. Every lane holds up to two of all
+/// candidates.
 template <int kItems>
 __device__ void rankAmong(const std::uint64_t (&candidates)[2], const std::uint64_t (&mine)[kItems],
                           int (&better)[kItems]) {
@@ -104,8 +106,8 @@ __device__ void rankAmong(const std::uint64_t (&candidates)[2], const std::uint6
     }
 }
 
-/// Keys of the blocks that a choice may take, 0: not this one. What they lie between goes to highest and lowest,
-/// complete after the next barrier.
+/// Makes the keys of this thread's blocks that a pick may take; 0: the pick may not take the block. The largest and the
+/// smallest key of all threads go to highest and lowest, which are complete after the next barrier.
 template <class Team>
 __device__ void rankFree(const float* scores, const std::uint8_t (&origins)[Team::kItems], int begin, int blocks,
                          std::uint32_t (&keys)[Team::kItems], std::uint32_t& highest, std::uint32_t& lowest) {
@@ -125,8 +127,8 @@ __device__ void rankFree(const float* scores, const std::uint8_t (&origins)[Team
     }
 }
 
-/// Marks the `count` best, 1 or more, of the `free` blocks with keys with `origin`; equal keys: the lower block. turn:
-/// 0 or 1, each once.
+/// Gives `origin` to the `count` best of the `free` blocks that have keys; count is at least 1. Equal keys: the lower
+/// block. turn: which pick this is, 0 or 1.
 template <class Team>
 __device__ void takeBest(const std::uint32_t (&keys)[Team::kItems], std::uint8_t (&origins)[Team::kItems], int count,
                          int free, Origin origin, int turn, SelectSmall<Team>& small, BlockSet<Team>& ties,
@@ -140,8 +142,8 @@ __device__ void takeBest(const std::uint32_t (&keys)[Team::kItems], std::uint8_t
          fine = 0xffffffffu)
         narrow<Team>(keys, fine, range, small, counter);
 
-    // Everything better than the range, and of the range, if not all of it, the best: by comparing each with each
-    // where they are few, else by their place, since they are equal.
+    // All blocks above the range are taken. Of a range that is not taken whole the best are taken: a few blocks are
+    // compared each with each; many are all equal, and the lower blocks are taken.
     const auto inRange = [&](std::uint32_t key) { return key - range.low <= range.span; };
     int better[kItems] = {};
     if (range.wanted < range.inside && range.inside <= kSelectClose) {
@@ -164,7 +166,7 @@ __device__ void takeBest(const std::uint32_t (&keys)[Team::kItems], std::uint8_t
         const BlocksBefore<Team> before(ties);
 #pragma unroll
         for (int i = 0; i < kItems; ++i) better[i] = before.before[i];
-        __syncthreads(); // the set is free again
+        __syncthreads(); // all threads have read `ties`, which may be used again
     }
 #pragma unroll
     for (int i = 0; i < kItems; ++i)
@@ -179,7 +181,7 @@ __device__ inline std::uint32_t hashOf(std::uint32_t a, std::uint32_t b, std::ui
     return x ^ x >> 15;
 }
 
-/// Scores for benchmarks: every block draws anew once in 1/planted steps, each at its own time.
+/// Scores for benchmarks: a block's score is drawn anew once in 1/planted steps, at another step for each block.
 template <class Team>
 __device__ void plantScores(const SelectArgs& a, const SelectItem& at, const SelectShared& shared) {
 #pragma unroll 1
@@ -199,7 +201,7 @@ struct SelectForced {
     int first, firstWindow, free;
 
     __device__ SelectForced(const SelectArgs& a, const SelectItem& at) : budget(a.budget), first(at.firstBlock) {
-        if (first > 0) { // the sink has left the sliding window: its share goes to the method's choice
+        if (first > 0) { // the sink lies before the sliding window: scores choose as many blocks more
             if (a.score != SelectArgs::Score::None)
                 budget.queryAware += budget.sink;
             else if (a.agnostic)
@@ -217,7 +219,7 @@ struct SelectForced {
     }
 };
 
-/// Origins of this thread's blocks by a choice made elsewhere.
+/// The origins of this thread's blocks from SelectArgs::chosen.
 template <class Team>
 __device__ void takeChosen(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
                            std::uint8_t (&origins)[Team::kItems]) {
@@ -239,7 +241,7 @@ __device__ void takeChosen(const SelectArgs& a, const SelectItem& at, const Sele
         origins[i] = Team::blockOf(i) < at.blocks ? shared.origins[Team::blockOf(i)] : kUnchosen;
 }
 
-/// To the forced blocks those that the scores choose.
+/// Adds the blocks that the scores choose to the forced ones.
 template <class Team>
 __device__ void chooseBlocks(const SelectItem& at, const SelectForced& forced, const SelectShared& shared,
                              std::uint8_t (&origins)[Team::kItems], SelectSmall<Team>& small, BlockSet<Team>& ties) {

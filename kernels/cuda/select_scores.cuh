@@ -1,16 +1,17 @@
-// Scores of blocks: pooled keys through the tensor cores and a softmax over the whole cluster, or range bounds, or
-// given ones. Every rank of a cluster has a run of blocks; the scores go to rank 0.
+// Scores of blocks: products with pooled keys and a softmax over them, or bounds from key ranges, or given scores.
+// Every rank of a cluster takes a run of blocks and sends their scores to rank 0.
 #pragma once
 
 #include "kernels/cuda/select_plan.cuh"
 
 namespace kvscope::cuda {
 
-/// Windows of the sequence, and of which a rank has its share.
+/// A rank's share of the blocks, and the pooling windows that overlap them.
 struct RankWindows {
-    int firstBlock, endBlock; // of this rank
-    int windows;              // of the sequence
-    int begin, end, owned;    // of this rank; below `owned` they are the rank before's too, and counted there
+    int firstBlock, endBlock; // the rank's blocks
+    int windows;              // complete windows of the whole sequence
+    int begin, end, owned;    // the rank's windows; those below `owned` overlap the rank before's blocks too and count
+                              // in that rank's sums
 };
 
 class WindowGrid {
@@ -18,7 +19,7 @@ public:
     __device__ WindowGrid(const SelectArgs& a, const SelectPlan& plan)
         : kernel_(a.index.kernel), stride_(a.index.stride), block_(a.shape.blockSize), byStride_(plan.byStride) {}
     __device__ int windows(int tokens) const { return tokens < kernel_ ? 0 : byStride_(tokens - kernel_) + 1; }
-    /// First window that reaches into a block, and the first one behind it.
+    /// first: the first window that overlaps a block. end: the first window after those that overlap it.
     __device__ int first(int block) const {
         const int token = block * block_;
         return token < kernel_ ? 0 : byStride_(token - kernel_) + 1;
@@ -26,8 +27,8 @@ public:
     __device__ int end(int block, int windows) const {
         return min(byStride_((block + 1) * block_ + stride_ - 1), windows);
     }
-    /// Of the blocks in sight. Windows that end before the first token in sight are nobody's; of those that reach into
-    /// the first block from before, the first rank is the owner.
+    /// A rank's share of the blocks that the query sees. Windows that end before the first token that the query sees
+    /// belong to no rank. Windows that begin before the first block and overlap it count in the first rank's sums.
     __device__ RankWindows of(const SelectItem& at, int windows, int rank, int perRank) const {
         RankWindows r;
         const int blocks = at.blocks, hidden = max(0, at.firstToken - kernel_ + 1);
@@ -46,10 +47,11 @@ private:
     Divider byStride_;
 };
 
-/// Keys of a unit of windows as a warp's lanes hold them: fragments of the tensor cores as they come from memory.
+/// The pooled keys of a unit of windows, in the lanes of a warp. As they come from memory they are fragments of the
+/// tensor cores.
 template <int kDim> struct UnitKeys {
     static constexpr int kTiles = kUnitWindows / 8, kChunks = kDim / 32;
-    static constexpr bool kKept = kDim <= 128; // keys and queries in registers; wider ones come as they are used
+    static constexpr bool kKept = kDim <= 128; // registers hold keys and queries; wider ones are read as they are used
     uint4 k[kTiles][kKept ? kChunks : 1];
     __device__ void load(const Bf16* keys, int window, int end) {
         const int lane = threadIdx.x % kWarp;
@@ -68,7 +70,7 @@ __device__ inline float exponential2(float x) {
     return y;
 }
 
-/// 16 queries of a group, heads headBase.. , as fragments.
+/// The queries of the 16 heads from headBase on, as fragments.
 template <int kDim> struct QueryFragment {
     std::uint32_t f[2][4];
     __device__ void load(const Bf16* q, int chunk, int headBase, int group) {
@@ -85,9 +87,9 @@ template <int kDim> struct QueryFragment {
     }
 };
 
-/// Of a rank's windows: exponentials [group][stride] against the maximum of their unit and head, which goes to
-/// `references` [unit][group]; with each warp's maximum and sum over the windows from `owned` on. A product is left as
-/// it is.
+/// Scores a rank's windows. Writes to `exponentials` [group][stride] the exponential of each logit less the maximum of
+/// its unit and head, and that maximum to `references` [unit][group]. Also writes each warp's maximum and sum over the
+/// windows from `owned` on. With Score::PooledProduct `exponentials` gets the products themselves.
 template <int kDim, class Team>
 __device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* keys, int group, const RankWindows& range,
                              UnitKeys<kDim>& unitKeys, const SelectShared& to, int stride, SelectSmall<Team>& small) {
@@ -95,7 +97,7 @@ __device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* key
     constexpr bool kKept = Keys::kKept;
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
     const bool product = a.score == SelectArgs::Score::PooledProduct;
-    const float factor = product ? 1.f : a.scale * kLog2e; // of a softmax, base 2
+    const float factor = product ? 1.f : a.scale * kLog2e; // logits are in units of log2
 #pragma unroll 1
     for (int headBase = 0; headBase < group; headBase += 16) {
         QueryFragment<kDim> query[kKept ? Keys::kChunks : 1];
@@ -176,14 +178,15 @@ __device__ void scoreWindows(const SelectArgs& a, const Bf16* q, const Bf16* key
     }
 }
 
-/// Sums over the group of the softmax of every window, in place of the first head's exponentials: the ranks tell each
-/// other their maxima and sums, and wait for each other after `meanwhile`. Begins and ends with a barrier.
+/// Adds up over the heads of the group every window's softmax; the sums take the place of the first head's
+/// exponentials. The ranks send each other their maxima and sums, call meanwhile(), and then wait for each other.
+/// Begins and ends with a barrier.
 template <class Team, class Cluster, class Meanwhile>
 __device__ void sumOverGroup(const Cluster& cluster, int group, Divider byGroup, const RankWindows& range,
                              const SelectShared& to, int stride, SelectSmall<Team>& small, const Meanwhile& meanwhile) {
     const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank());
     __syncthreads();
-    // Neighbouring threads have a head's share of one warp each.
+    // Of a head, each of neighbouring threads takes the maximum and sum of one warp.
     const int share = int(threadIdx.x) % Team::kWarps, warp = int(threadIdx.x) / kWarp;
     constexpr int kHeadsPerWarp = kWarp / Team::kWarps;
 #pragma unroll 1
@@ -207,7 +210,7 @@ __device__ void sumOverGroup(const Cluster& cluster, int group, Divider byGroup,
     cluster.barrier_wait();
     const int windows = range.end - range.begin, scales = (windows + kUnitWindows - 1) / kUnitWindows * group;
 #pragma unroll 1
-    for (int i = threadIdx.x; i < scales; i += Team::kThreads) { // each finds the sum itself, sparing a barrier
+    for (int i = threadIdx.x; i < scales; i += Team::kThreads) { // every thread adds up the sum by itself: no barrier
         const int head = i - byGroup(i) * group;
         float2 each[kSelectCluster];
         float maximum = -INFINITY, sum = 0;
@@ -234,7 +237,8 @@ __device__ void sumOverGroup(const Cluster& cluster, int group, Divider byGroup,
     __syncthreads();
 }
 
-/// A block's agnostic score is the largest of its windows'; asked for before it is needed.
+/// A block's query-agnostic score: the largest of its windows' pooled scores. The constructor asks for the first ones;
+/// largest() uses them when they are needed.
 class AgnosticScore {
 public:
     __device__ AgnosticScore(const float* scores, int first, int end) : scores_(scores), first_(first), end_(end) {
@@ -257,7 +261,8 @@ private:
     float asked_[kAsked];
 };
 
-/// Bounds of q k over every block's range of keys; a warp per block.
+/// For every block, the upper bounds of q.k that follow from its key range, over the heads of the group. A warp takes a
+/// block.
 template <int kDim, class Team>
 __device__ void boundRanges(const SelectArgs& a, const Bf16* q, int group, int head, const RankWindows& range,
                             float* queries, float* awareAtRank0) {

@@ -1,21 +1,22 @@
-// From the choice to the lists that the attention, the gather and the recorder read: ascending blocks, what stays from
-// the step before, the set difference with the slots, and the new token's place.
+// Makes of a choice the lists that the attention, the gather and the recorder read: the blocks in ascending order,
+// their slots and the loads that fill them, how many were selected in the step before too, and the new token's place.
 #pragma once
 
 #include "kernels/cuda/select_choice.cuh"
 
 namespace kvscope::cuda {
 
-/// Sets of blocks in shared memory: those chosen, and of them those without a slot.
+/// Sets of blocks in shared memory: the chosen ones, and the chosen ones without a slot.
 template <class Team> struct SelectSets { BlockSet<Team> chosen, missing; };
 
-/// What is asked for before it is needed, so that its way from memory hides behind the ranks' waiting for each other.
+/// What rank 0 reads from memory for its lists. It asks early, so that the loads arrive while the ranks wait for each
+/// other.
 template <int kDim, class Team> struct SelectState {
     using Set = BlockSet<Team>;
     static constexpr bool kToken = kDim <= Team::kThreads;
-    std::uint32_t previous = 0; // word threadIdx.x of the bitmap of the step before
+    std::uint32_t previous = 0; // word number threadIdx.x of the bitmap of the step before
     std::uint8_t hasPrevious = 0;
-    std::int32_t mapped = -1; // block in slot threadIdx.x
+    std::int32_t mapped = -1; // block in slot number threadIdx.x
     std::int64_t store = 0;   // first block of the head in the host store
     Bf16 key = {}, value = {};
 
@@ -33,7 +34,7 @@ template <int kDim, class Team> struct SelectState {
             if (a.shape.latentValue == 0) value = a.newValue[std::size_t(at.item) * kDim + thread];
         }
     }
-    /// Of a bitmap of 32 blocks a word; at most as many as threads.
+    /// Words of the bitmap of a sequence's blocks, 32 blocks in each; at most as many as threads.
     __device__ static int wordsOf(const SelectArgs& a) {
         return min(Set::kWords, selectionBitmapBytes(a.maxBlocks) / 4);
     }
@@ -42,7 +43,7 @@ template <int kDim, class Team> struct SelectState {
     }
 };
 
-/// Which slots hold chosen blocks, and which none.
+/// Finds which slots hold chosen blocks and which are free.
 template <class Team>
 __device__ void findResident(const SelectArgs& a, const SelectItem& at, const SelectShared& shared, std::int32_t mapped,
                              const BlockSet<Team>& chosen, int& hits) {
@@ -61,8 +62,9 @@ __device__ void findResident(const SelectArgs& a, const SelectItem& at, const Se
     }
 }
 
-/// Free slots in the order in which misses take them: by number, or the longest unused first; of those the lower
-/// block, empty ones before all, by number. Ends with a barrier.
+/// Orders the free slots as misses take them. With keep-selected by number. With LRU the slot that has not been used
+/// for longest first; of slots used last in the same step, the one with the lower block. Empty slots count as never
+/// used, and come by number. Ends with a barrier.
 template <class Team>
 __device__ void orderFreeSlots(const SelectArgs& a, const SelectItem& at, const SelectShared& shared) {
     const auto isFree = [&](int s) { return (shared.freeBits[s / kWarp] >> s % kWarp & 1u) != 0; };
@@ -99,7 +101,7 @@ __device__ void orderFreeSlots(const SelectArgs& a, const SelectItem& at, const 
     __syncthreads();
 }
 
-/// One entry of the list for the recorder.
+/// Writes one entry of the list that the recorder reads.
 __device__ inline void recordEntry(const SelectArgs& a, const SelectItem& at, const SelectShared& shared, int place,
                                    int b, std::uint8_t origin, bool hit) {
     const std::size_t to = std::size_t(at.item) * a.capacity + place;
@@ -112,7 +114,8 @@ __device__ inline void recordEntry(const SelectArgs& a, const SelectItem& at, co
                                                                              : shared.aware[b];
 }
 
-/// The new token's key and value into its block, which is the list's last; a full block goes to the host once.
+/// Writes the new token's key and value into its block, which is the last of the list. A block that this token fills is
+/// put on the list of write-backs.
 template <int kDim, class Team>
 __device__ void placeToken(const SelectArgs& a, const SelectItem& at, const SelectState<kDim, Team>& state, int tail) {
     const int bs = a.shape.blockSize, row = at.position - at.current * bs;
@@ -126,7 +129,7 @@ __device__ void placeToken(const SelectArgs& a, const SelectItem& at, const Sele
             block[std::size_t(bs) * kDim + (a.valuesByToken ? row * kDim + c : c * bs + row)] =
                 kToken ? state.value : a.newValue[from];
     }
-    if (threadIdx.x == 0 && row == bs - 1) { // full blocks never change
+    if (threadIdx.x == 0 && row == bs - 1) { // full now: the block never changes again
         const std::uint32_t move = atomicAdd(&a.moves.counts[1], 1u);
         a.moves.writeBacks[move] = {std::uint32_t(state.store + at.current), std::uint32_t(at.head * a.slots + tail)};
     }
@@ -138,13 +141,14 @@ __device__ inline int slotOf(const SelectArgs& a, const SelectShared& shared, in
     return slot >= 0 && slot < a.slots && shared.blockIn[slot] == block ? slot : -1;
 }
 
-/// Slots for this thread's blocks that have none, and the loads that fill them; but for the block that begins now.
+/// Gives slots to this thread's chosen blocks that have none, and lists the loads that fill them. The block `fresh`
+/// begins with this token: it gets a slot and nothing to load.
 template <int kDim, class Team>
 __device__ void loadMissing(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
                             const SelectState<kDim, Team>& state, BlockSet<Team>& missing,
                             const bool (&missed)[Team::kItems], int fresh, int (&slots)[Team::kItems]) {
     missing.put(missed);
-    orderFreeSlots<Team>(a, at, shared); // with a barrier
+    orderFreeSlots<Team>(a, at, shared); // its barrier also completes `missing`
     const BlocksBefore<Team> before(missing);
     const unsigned lane = threadIdx.x % kWarp;
 #pragma unroll
@@ -152,7 +156,7 @@ __device__ void loadMissing(const SelectArgs& a, const SelectItem& at, const Sel
         const int b = Team::blockOf(i);
         const bool load = missed[i] && b != fresh;
         const std::uint32_t loads = __ballot_sync(0xffffffffu, load);
-        std::uint32_t move = 0; // the first of the warp's loads
+        std::uint32_t move = 0; // where the warp's loads begin in the list
         if (lane == 0 && loads != 0) move = atomicAdd(&a.moves.counts[0], unsigned(__popc(loads)));
         move = __shfl_sync(0xffffffffu, move, 0) + __popc(loads & ((1u << lane) - 1u));
         if (!missed[i]) continue;
@@ -163,7 +167,7 @@ __device__ void loadMissing(const SelectArgs& a, const SelectItem& at, const Sel
     }
 }
 
-/// Everything that follows the choice. Every thread lists the blocks it chose.
+/// Writes all lists and reports of an item. Every thread lists the chosen ones of its blocks.
 template <int kDim, class Team>
 __device__ void writeLists(const SelectArgs& a, const SelectItem& at, const SelectShared& shared,
                            const SelectState<kDim, Team>& state, const std::uint8_t (&origins)[Team::kItems],
@@ -193,7 +197,7 @@ __device__ void writeLists(const SelectArgs& a, const SelectItem& at, const Sele
         if (const int kept = __popc(now & state.previous); comparable && kept > 0) atomicAdd(&small.kept, kept);
     }
     int misses = 0;
-    // Begins now: takes a slot, is not loaded.
+    // The block that begins with this token, or -1.
     const int fresh = at.position == at.current * a.shape.blockSize ? at.current : -1;
     if (a.slots > 0) {
         __syncthreads();

@@ -6,8 +6,8 @@
 namespace kvscope::cuda {
 namespace {
 
-/// Grid: lists times thread blocks of a cluster. kHeld: a part fits shared memory; else scores are read again and
-/// again.
+/// Grid: lists times thread blocks of a cluster. kHeld: shared memory holds a thread block's part of a list; else the
+/// scores are read from memory in every turn.
 template <bool kHeld> __global__ void __launch_bounds__(kChoiceThreads) choiceKernel(TokenChoiceArgs a) {
     extern __shared__ std::uint32_t held[];
     __shared__ ChoiceShared shared;
@@ -24,7 +24,7 @@ template <bool kHeld> __global__ void __launch_bounds__(kChoiceThreads) choiceKe
 #pragma unroll 8
         for (int i = threadIdx.x; i < part.size(); i += kChoiceThreads) held[i] = rankOf(scores[i]);
     }
-    cluster.sync(); // all blocks have started, and this one's ranks are there
+    cluster.sync(); // all thread blocks have started, and this one's ranks are in shared memory
     const auto rankAt = [&](int i) { return kHeld ? held[i] : rankOf(scores[i]); };
     const int wanted = a.fewer != nullptr ? min(*a.fewer, a.wanted) : a.wanted;
     const Threshold threshold = findThreshold(shared, part.size(), all, wanted, rankAt);
@@ -44,7 +44,7 @@ void chooseTokens(const Launch& how, const TokenChoiceArgs& args) {
     if (lists == 0) return;
     unsigned ranks = choiceRanks(how, lists, args.maxLength);
     const auto partOf = [&](unsigned among) {
-        return (std::size_t(args.maxLength) + among - 1) / among + kWarp; // parts are whole warps
+        return (std::size_t(args.maxLength) + among - 1) / among + kWarp; // a part is rounded up to whole warps
     };
     while (how.clusters && ranks < kChoiceCluster && partOf(ranks) > kChoicePart) ranks *= 2;
     const bool held = partOf(ranks) <= kChoicePart;

@@ -1,4 +1,5 @@
-// The best of a list of scores whose parts lie with the thread blocks of a cluster; see token_choice.h.
+// The best of a list of scores whose parts lie in the shared memory of the thread blocks of a cluster; see
+// token_choice.h.
 #pragma once
 
 #include "kernels/cuda/common.cuh"
@@ -8,7 +9,7 @@ namespace kvscope::cuda {
 constexpr int kChoiceThreads = 512, kChoiceWarps = kChoiceThreads / kWarp, kChoiceCluster = 8;
 constexpr int kChoiceBins = 2048; // a rank's 32 bits fall in digits of 11, 11 and 10
 
-/// Ascends with the score; NaN counts as -inf, zeros of both signs are equal.
+/// A number that ascends with the score. NaN counts as -inf, zeros of both signs are equal.
 __device__ inline std::uint32_t rankOf(float score) {
     if (score != score) score = -INFINITY;
     const std::uint32_t bits = score == 0.f ? 0u : __float_as_uint(score);
@@ -18,16 +19,16 @@ __device__ inline float scoreOf(std::uint32_t rank) {
     return __uint_as_float(rank & 0x80000000u ? rank & 0x7fffffffu : ~rank);
 }
 
-/// What finding the threshold needs of a thread block's shared memory.
+/// Shared memory of a thread block for findThreshold.
 template <int kThreads> struct ThresholdShared {
-    alignas(16) std::uint32_t bins[2][kChoiceBins]; // in turn: one is read by others while the next is counted
-    std::uint32_t sums[2][kChoiceCluster][kChoiceBins / kWarp]; // of every block's bins, 32 at a time
-    std::uint32_t bin, above, inBin;                            // what a digit's histogram says
+    alignas(16) std::uint32_t bins[2][kChoiceBins]; // used in turns: others may still read one while the next is filled
+    std::uint32_t sums[2][kChoiceCluster][kChoiceBins / kWarp]; // of every thread block's bins, 32 at a time
+    std::uint32_t bin, above, inBin;                            // the threshold's bin; entries above it and in it
 };
 
 struct ChoiceShared : ThresholdShared<kChoiceThreads> {
     std::uint32_t warpBetter[kChoiceWarps], warpEqual[kChoiceWarps];
-    std::uint32_t better, equal; // entries of this block's part
+    std::uint32_t better, equal; // entries of this thread block's part
 };
 
 /// Entries [begin, end) of a list: the part of one thread block.
@@ -40,7 +41,7 @@ struct ListPart {
     __device__ int size() const { return end - begin; }
 };
 
-/// Chosen are all entries of a higher rank, and of those of equal rank the first `equals`.
+/// All entries of a higher rank are chosen, and the first `equals` entries of this rank.
 struct Threshold {
     std::uint32_t rank, equals;
 };
@@ -62,9 +63,10 @@ __device__ inline std::uint32_t lanesBefore(std::uint32_t value) {
     return through - value;
 }
 
-/// All threads of the cluster call it, once all its blocks have started. rankAt(i): of entry i of this block's part, i
-/// < count. all: entries of the list. Others may still read `s` when it returns: before another call, all blocks of the
-/// cluster meet.
+/// Finds the rank of the last chosen entry of a list. All threads of the cluster call this, after all thread blocks of
+/// the cluster have started. rankAt(i) is the rank of entry i of this thread block's part, i < count; `all` is the
+/// number of entries of the whole list. Other thread blocks may still read `s` when the call returns, so that the
+/// cluster must synchronise before another call.
 template <int kThreads, class RankAt>
 __device__ Threshold findThreshold(ThresholdShared<kThreads>& s, int count, int all, int wanted, RankAt&& rankAt) {
     if (wanted >= all) return {0, std::uint32_t(all)};
@@ -72,7 +74,7 @@ __device__ Threshold findThreshold(ThresholdShared<kThreads>& s, int count, int 
     const auto cluster = thisCluster();
     const int ranks = int(cluster.num_blocks()), rank = int(cluster.block_rank()), lane = threadIdx.x % kWarp,
               warp = threadIdx.x / kWarp;
-    std::uint32_t digits = 0, above = 0; // leading digits of the threshold, entries above them
+    std::uint32_t digits = 0, above = 0; // leading digits of the threshold, and how many entries lie above them
     int turn = 0;
     for (const int shift : {21, 10, 0}) {
         const int bits = shift == 0 ? 10 : 11;
@@ -85,7 +87,8 @@ __device__ Threshold findThreshold(ThresholdShared<kThreads>& s, int count, int 
             const std::uint32_t key = i < count ? rankAt(i) : 0;
             const bool counts = i < count && (shift == 21 || key >> (shift + bits) == digits);
             const std::uint32_t bin = key >> shift & ((1u << bits) - 1);
-            // Often a whole warp has one bin, where scores have underflown for example: one addition is enough.
+            // The entries of a warp are often all in one bin, for example where scores have underflown: then one lane
+            // adds them all.
             const unsigned counting = __ballot_sync(0xffffffffu, counts);
             if (counting == 0) continue;
             const int leader = __ffs(int(counting)) - 1;
@@ -97,7 +100,8 @@ __device__ Threshold findThreshold(ThresholdShared<kThreads>& s, int count, int 
             }
         }
         __syncthreads();
-        // What blocks tell each other is little: sums over 32 bins, and later the 32 that have the threshold.
+        // To keep the exchange small, thread blocks send each other sums over 32 bins, and read only the 32 bins in
+        // which the threshold lies.
         constexpr int kMine = kChoiceBins / kThreads, kSharing = kWarp / kMine; // bins of a thread, threads of a sum
         static_assert(kMine % 4 == 0 && kMine <= kWarp);
         std::uint32_t sum = 0;
@@ -110,9 +114,9 @@ __device__ Threshold findThreshold(ThresholdShared<kThreads>& s, int count, int 
         for (int offset = 1; offset < kSharing; offset *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
         for (int r = int(threadIdx.x) % kSharing; r < ranks; r += kSharing)
             *cluster.map_shared_rank(&s.sums[turn][rank][threadIdx.x / kSharing], r) = sum;
-        cluster.sync(); // also: nobody reads the bins and sums of the other turn any more
+        cluster.sync(); // after this nobody reads the bins and sums of the turn before
         if (warp == 0) {
-            // Lane l has two sums, counted from the highest.
+            // Lane l takes the sums number 2l and 2l + 1, counted from the highest bins.
             constexpr int kSums = kChoiceBins / kWarp;
             static_assert(kSums == 2 * kWarp);
             const int high = kSums - 1 - 2 * lane;
@@ -129,7 +133,7 @@ __device__ Threshold findThreshold(ThresholdShared<kThreads>& s, int count, int 
             const int group = __shfl_sync(0xffffffffu, inFirst ? high : high - 1, finder);
             before = __shfl_sync(0xffffffffu, before, finder);
             const int bin = group * kWarp + kWarp - 1 - lane;
-            std::uint32_t theirs[kChoiceCluster], mine = 0; // all loads under way before the first is used
+            std::uint32_t theirs[kChoiceCluster], mine = 0; // all loads are asked for before the first is used
 #pragma unroll
             for (int r = 0; r < kChoiceCluster; ++r) theirs[r] = r < ranks ? cluster.map_shared_rank(bins, r)[bin] : 0;
 #pragma unroll
@@ -140,12 +144,14 @@ __device__ Threshold findThreshold(ThresholdShared<kThreads>& s, int count, int 
         __syncthreads();
         digits = shift == 21 ? s.bin : digits << bits | s.bin;
         above = s.above;
-        if (above + s.inBin == std::uint32_t(wanted)) return {(digits << shift) - 1, 0}; // the whole bin: digits > 0
+        // The whole bin is chosen, with all entries above it. digits is not 0: else all entries would be wanted.
+        if (above + s.inBin == std::uint32_t(wanted)) return {(digits << shift) - 1, 0};
     }
     return {digits, std::uint32_t(wanted) - above};
 }
 
-/// Calls take(place, i) for every chosen entry of this block's part; places are those of the whole list, in order.
+/// Calls take(place, i) for every chosen entry i of this thread block's part. Places count the chosen entries of the
+/// whole list, in the list's order.
 template <class RankAt, class Take>
 __device__ void takeChosen(ChoiceShared& s, int count, Threshold threshold, RankAt&& rankAt, Take&& take) {
     const auto cluster = thisCluster();
@@ -166,7 +172,7 @@ __device__ void takeChosen(ChoiceShared& s, int count, Threshold threshold, Rank
         for (int w = 0; w < kChoiceWarps; ++w) s.better += s.warpBetter[w], s.equal += s.warpEqual[w];
     }
     cluster.sync();
-    better = equal = 0; // before this warp's segment
+    better = equal = 0; // from here on: entries before this warp's segment
     for (int r = 0; r < int(cluster.block_rank()); ++r) {
         const ChoiceShared* other = cluster.map_shared_rank(&s, r);
         better += other->better, equal += other->equal;
@@ -182,7 +188,7 @@ __device__ void takeChosen(ChoiceShared& s, int count, Threshold threshold, Rank
         if (isBetter || (isEqual && e < threshold.equals)) take(int(b + min(e, threshold.equals)), i);
         better += __popc(betters), equal += __popc(equals);
     }
-    cluster.sync(); // others may still read this block's counts
+    cluster.sync(); // until here other thread blocks may read this one's counts
 }
 
 /// How many thread blocks share a list of maxLength scores when there are `lists` of them.

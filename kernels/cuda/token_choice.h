@@ -19,13 +19,13 @@ struct TokenChoiceArgs {
     const std::uint8_t* active = nullptr; // [rows] or null
     const float* scores = nullptr;        // [rows*kvHeads] lists, `stride` apart
     std::int64_t stride = 0;
-    const std::int32_t* ids = nullptr; // lists like the scores': what each is of, ascending; null: its index
-    // The length of a list, from the first of these that is set.
+    const std::int32_t* ids = nullptr; // lists like the scores': the token of each score, ascending; null: its index
+    // The first of these three that is set gives the length of a list.
     const std::int32_t* length = nullptr;   // [rows, kvHeads]
     const std::int32_t* position = nullptr; // [rows] one less than the length
-    int maxLength = 0;                      // of all lists without the two; else the longest, for the grid
-    int wanted = 0;                         // how many; shorter lists are chosen whole
-    const std::int32_t* fewer = nullptr;    // [1] so many instead, at most `wanted`; or null
+    int maxLength = 0;                      // length of all lists; with length or position the largest length
+    int wanted = 0;                         // tokens to choose; shorter lists are chosen whole
+    const std::int32_t* fewer = nullptr;    // [1] in place of `wanted`, and at most that; or null
     std::int32_t* tokens = nullptr;         // [rows, kvHeads, capacity] ascending
     float* tokenScores = nullptr;           // likewise; null: not wanted
     std::int32_t* count = nullptr;          // [rows, kvHeads]
@@ -33,8 +33,9 @@ struct TokenChoiceArgs {
     std::uint64_t* mark = nullptr;
 };
 
-/// Equal scores: the lower index; NaN counts as -inf. A list is shared by the thread blocks of a cluster, which keep
-/// it in shared memory and find the last chosen score digit by digit, without a sort.
+/// Chooses the tokens of the highest scores of every list. Equal scores: the lower index; NaN counts as -inf. The
+/// thread blocks of a cluster share a list. They keep it in shared memory and find the lowest chosen score digit by
+/// digit.
 void chooseTokens(const Launch& launch, const TokenChoiceArgs& args);
 
 } // namespace kvscope::cuda
