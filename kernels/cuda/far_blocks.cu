@@ -12,7 +12,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr int kMostBlock = 256; // see checkAttentionShape
 
-/// The oldest block that a query at `position` sees at its true distance.
+/// The oldest block of the local window of a query at `position`. Older blocks are attended at a fixed distance.
 __host__ __device__ inline int firstLocal(int position, int localTokens, int blockSize) {
     const int before = position + 1 - localTokens;
     return before > 0 ? before / blockSize : 0;
@@ -30,7 +30,7 @@ __global__ void keepKernel(FarPromptArgs a) {
     a.plainKeys[(std::size_t(g) * a.promptTokens + a.first + i) * s.dim + c] = __float2bfloat16(in[c]);
 }
 
-/// 16 rows of a matrix of bf16 rows as tensor-core fragments, columns permuted as in attention_parts.cuh.
+/// Loads 16 bf16 rows as tensor-core fragments, with their columns permuted as in attention_parts.cuh.
 template <int kDim>
 __device__ inline void loadRows(const Bf16* low, const Bf16* high, std::uint32_t (&f)[kDim / 32][2][4]) {
     const int quad = threadIdx.x % 4;
@@ -43,7 +43,7 @@ __device__ inline void loadRows(const Bf16* low, const Bf16* high, std::uint32_t
     }
 }
 
-/// Products of 16 loaded rows with 8 columns, of which this lane's is `column` [kDim].
+/// Multiplies 16 loaded rows with 8 columns. column [kDim] is the column whose fragments this lane holds.
 template <int kDim>
 __device__ inline void multiply(const std::uint32_t (&f)[kDim / 32][2][4], const Bf16* column, float (&out)[4]) {
     const int quad = threadIdx.x % 4;
@@ -60,7 +60,7 @@ template <int kDim> __global__ void __launch_bounds__(128) windowSumKernel(FarPr
     const AttentionShape& s = a.memory.shape;
     const int h = blockIdx.y, g = h / (s.queryHeads / s.kvHeads), lane = threadIdx.x % kWarp, row = lane / 4,
               quad = lane % 4, bs = s.blockSize;
-    const int base = (int(blockIdx.x) * 4 + int(threadIdx.x) / kWarp) * 16; // of the chunk
+    const int base = (int(blockIdx.x) * 4 + int(threadIdx.x) / kWarp) * 16; // this warp's first query of the piece
     letNextKernelStart();
     waitForEarlierKernels();
     if (base >= a.n) return;
@@ -109,7 +109,8 @@ template <int kDim> __global__ void __launch_bounds__(128) windowSumKernel(FarPr
     }
 }
 
-/// What the chunk's queries give to each token: a warp owns 16 tokens of a query head. Grid (64 tokens, queryHeads).
+/// Adds up the attention that the piece's queries give to each token. A warp takes 16 tokens and a query head.
+/// Grid (64 tokens, queryHeads).
 template <int kDim> __global__ void __launch_bounds__(128) windowMassKernel(FarPromptArgs a, int firstKey) {
     const AttentionShape& s = a.memory.shape;
     const int h = blockIdx.y, g = h / (s.queryHeads / s.kvHeads), lane = threadIdx.x % kWarp, row = lane / 4,
@@ -126,7 +127,7 @@ template <int kDim> __global__ void __launch_bounds__(128) windowMassKernel(FarP
 #pragma unroll
     for (int e = 0; e < 2; ++e)
         if (bias != nullptr && base + row + 8 * e < end) add[e] = a.biasScale * bias[base + row + 8 * e];
-    // The 16 tokens share a block, and so the queries that have left it behind.
+    // The 16 tokens lie in one block, so that all of them leave the window of a query at once.
     const int firstQuery = max(base, a.first);
     const int endQuery = min(end, (base / bs + 1) * bs + a.memory.localTokens - 1);
     const float* logSums = a.logSums + std::size_t(h) * a.n - a.first;
@@ -149,8 +150,7 @@ template <int kDim> __global__ void __launch_bounds__(128) windowMassKernel(FarP
     }
 }
 
-/// Mean key of the `count` tokens of a block that have most mass, of equals the lower ones: one channel of one query
-/// head. chosen: [blockSize] flags of that head.
+/// One channel of the mean key of a block's `count` flagged tokens. chosen: [blockSize] flags of one query head.
 __device__ inline float meanOf(const std::uint8_t* chosen, int size, int count, const Bf16* keys, int stride) {
     float sum = 0;
     for (int t = 0; t < size; ++t)
@@ -158,7 +158,8 @@ __device__ inline float meanOf(const std::uint8_t* chosen, int size, int count, 
     return sum / float(count);
 }
 
-/// Flags the tokens of most mass for every query head of the group; all threads of the block take part.
+/// For every query head of the group, flags the tokens of the block that have the most mass; of equal ones the lower
+/// tokens. All threads of the thread block call this.
 __device__ inline void flagBest(std::uint8_t (*chosen)[kMostBlock], const float* mass, std::size_t headStride,
                                 int group, int size, int count) {
     for (int i = threadIdx.x; i < group * size; i += kThreads) {
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(kThreads) settleKernel(FarSettleArgs a) {
     Bf16* stored = a.blocks + std::size_t(g) * a.headStride + std::size_t(block) * blockElements(bs, dim);
     const Bf16* plain = a.plainKeys != nullptr ? a.plainKeys + (std::size_t(g) * a.tokens + first) * dim : stored;
     const float* mass = a.mass + std::size_t(g) * group * a.tokens + first;
-    if (block < firstLocal(a.tokens - 1, m.localTokens, bs)) { // a full one
+    if (block < firstLocal(a.tokens - 1, m.localTokens, bs)) { // beyond the window, and full
         const int best = min(m.representatives, bs);
         flagBest(chosen, mass, std::size_t(a.tokens), group, bs, best);
         __syncthreads();
@@ -211,7 +212,7 @@ __global__ void __launch_bounds__(kThreads) settleKernel(FarSettleArgs a) {
 /// Grid (kvHeads, rows).
 __global__ void __launch_bounds__(kThreads) appendKernel(FarAppendArgs a) {
     __shared__ std::uint8_t chosen[kMostGroup][kMostBlock];
-    __shared__ float inverse[kMostGroup + 1]; // of the queries, then of the key
+    __shared__ float inverse[kMostGroup + 1]; // inverse norms of the queries, then of the key
     __shared__ int slot;
     const FarMemory& m = a.memory;
     const AttentionShape& s = m.shape;
@@ -239,7 +240,8 @@ __global__ void __launch_bounds__(kThreads) appendKernel(FarAppendArgs a) {
     }
     if (threadIdx.x == 0) slot = -1;
     __syncthreads();
-    // Queries as if the window's length after the keys; a table row further back is not needed: nothing is far then.
+    // Far keys have not been rotated, as at position 0, and the query is rotated as at the distance. A sequence that is
+    // too short for a table row at this distance has no far blocks.
     const int distance = min(m.localTokens, a.maxTokens[row] - 1);
     const std::size_t angles = std::size_t(a.ropeFirst[row] + distance) * half;
     Bf16* q = a.farQ + (std::size_t(row) * s.queryHeads + std::size_t(g) * group) * dim;
@@ -274,7 +276,7 @@ __global__ void __launch_bounds__(kThreads) appendKernel(FarAppendArgs a) {
         keys[i] = __float2bfloat16(meanOf(chosen[i / dim], bs, best, plain + i % dim, dim));
     const std::size_t elements = blockElements(bs, dim), stored = std::size_t(m.blockFirst[head] + block) * elements;
     const uint4* from = reinterpret_cast<const uint4*>(plain);
-    uint4* to = nullptr; // where the device has it: in its slot, if it was ever loaded
+    uint4* to = nullptr; // where the device tier has the block; null: it has no slot
     if (a.slots == 0)
         to = reinterpret_cast<uint4*>(a.blocks + stored);
     else if (slot >= 0)
@@ -294,7 +296,7 @@ __global__ void __launch_bounds__(kThreads) scoreKernel(FarChoiceArgs a) {
     const FarMemory& m = a.memory;
     const AttentionShape& s = m.shape;
     const int set = blockIdx.y, row = blockIdx.z, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    const int group = s.queryHeads / s.kvHeads, width = group * s.dim; // of a KV head
+    const int group = s.queryHeads / s.kvHeads, width = group * s.dim; // query heads and floats of a KV head
     letNextKernelStart();
     waitForEarlierKernels();
     if (blockIdx.x == 0 && set == 0 && row == 0 && threadIdx.x == 0) stamp(a.scoreMark);
@@ -382,11 +384,12 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(FarChoiceArg
     }
 }
 
-/// Grid (blocks of a window, kvHeads, rows): a block's mass; the first block of a head joins the outputs as well. A
-/// warp takes a token and the group's queries.
+/// Grid (blocks of a window, kvHeads, rows). A thread block adds up the attention that the tokens of one KV block of
+/// the window have received; a warp takes a few tokens and all queries of the group. The first thread block of a head
+/// also merges the two parts of the attention.
 template <int kDim> __global__ void __launch_bounds__(kThreads) mergeKernel(FarMergeArgs a) {
-    constexpr int kLanes = kDim / 8;          // that hold a key, 16 bytes each
-    constexpr int kTogether = kWarp / kLanes; // tokens of a warp
+    constexpr int kLanes = kDim / 8;          // lanes that hold a key together, 16 bytes each
+    constexpr int kTogether = kWarp / kLanes; // tokens that a warp takes at once
     const FarMemory& m = a.memory;
     const AttentionShape& s = m.shape;
     const int g = blockIdx.y, row = blockIdx.z, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
-/// Grid (listed blocks, block sets, rows). A warp takes a token and the group's queries.
+/// Grid (listed blocks, block sets, rows). A warp takes a few tokens and all queries of the group.
 template <int kDim> __global__ void __launch_bounds__(kThreads) rankKernel(FarRankArgs a) {
     constexpr int kLanes = kDim / 8, kTogether = kWarp / kLanes; // as in mergeKernel
     __shared__ float warpWorth[kWarps];
@@ -53,7 +53,7 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) rankKernel(FarRa
     for (int w = 0; w < kWarps; ++w) worth += warpWorth[w];
     int use = kLeavesFirst;
     if (cached) {
-        const int later = __float2int_rn(a.usesPerDoubling * log2f(worth)); // of no worth: the lowest number
+        const int later = __float2int_rn(a.usesPerDoubling * log2f(worth)); // worth 0: the lowest integer
         const std::int64_t at = std::int64_t(m.position[row]) * kUsesPerStep + kFirstUse + later;
         use = int(min(max(at, std::int64_t(kLeavesFirst + 1)), std::int64_t(kLastUse)));
     }

@@ -12,7 +12,8 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr std::uint32_t kIdMask = (1u << kOriginShift) - 1;
 
-/// Grid: (rows*kvHeads). Shared, for every block: the rank of its best score plus one, its origin, its place.
+/// Grid: (rows*kvHeads). Shared memory has for every block the rank of its best score plus one, its origin and its
+/// place in the union.
 __global__ void __launch_bounds__(kThreads) uniteKernel(UniteBlocksArgs a) {
     extern __shared__ std::uint32_t shared[];
     __shared__ BlockCounter<kWarps>::Shared counts;

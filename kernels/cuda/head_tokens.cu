@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
-/// Grid: (rows*heads). The last to arrive finds the mean.
+/// Grid: (rows*heads). The last thread block to arrive works out the mean.
 __global__ void __launch_bounds__(kThreads) nearKernel(NearCountArgs a) {
     __shared__ float warpBest[kWarps];
     __shared__ BlockCounter<kWarps>::Shared counts;
@@ -49,7 +49,8 @@ __global__ void __launch_bounds__(kThreads) nearKernel(NearCountArgs a) {
     *a.arrived = 0;
 }
 
-/// Grid: (rows*kvHeads). Shared: a bitmap of the sequence's tokens, and how many of each word's are before it.
+/// Grid: (rows*kvHeads). Shared memory has a bitmap of the sequence's tokens, and for each word how many tokens of the
+/// list lie before it.
 __global__ void __launch_bounds__(kThreads) uniteKernel(UniteArgs a) {
     extern __shared__ std::uint32_t bits[];
     __shared__ BlockCounter<kWarps>::Shared counts;
@@ -96,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) uniteKernel(UniteArgs a) {
     }
 }
 
-/// A warp takes several tokens at once: the link answers late.
+/// A warp has loads of several tokens in flight at once, because an answer over the link takes long.
 __global__ void __launch_bounds__(kThreads) fetchKernel(FetchTokensArgs a) {
     const int heads = a.rows * a.shape.kvHeads, pieces = a.shape.dim / 4; // of 16 bytes: key and value
     const int lane = threadIdx.x % kWarp, warps = int(gridDim.x) * kWarps,

@@ -1,5 +1,6 @@
-// Tokens that every query head chooses for itself, as many as matter on average, and what a KV head makes of its
-// group's choices: one list to fetch, and for each query head where its own lie in it (InfiniGen in its original form).
+// InfiniGen by token, as in its paper: every query head chooses tokens for itself, all heads as many as matter on
+// average. A KV head makes one list to fetch of the choices of its query heads, and notes for each query head which
+// entries of that list are the head's own.
 #pragma once
 
 #include "kernels/cuda/check.h"
@@ -10,23 +11,24 @@
 
 namespace kvscope::cuda {
 
-/// How many tokens every query head takes: the mean, rounded down, of how many score within alpha of their head's best.
+/// Finds how many tokens every query head takes. A head counts the tokens whose score lies within alpha of its best
+/// score; the answer is the mean of these counts over all heads of all active rows, rounded down.
 struct NearCountArgs {
     int rows = 0, heads = 0;
-    const std::int32_t* position = nullptr; // [rows] as many tokens are scored
-    const std::uint8_t* active = nullptr;   // [rows] or null; others do not count
+    const std::int32_t* position = nullptr; // [rows] as many tokens of a row have scores
+    const std::uint8_t* active = nullptr;   // [rows] or null; rows that are not active do not count
     const float* scores = nullptr;          // [rows*heads] lists, `stride` apart
     std::int64_t stride = 0;
     float alpha = 0;
-    int most = 0;                     // tokens at most; one at least
-    std::int32_t* length = nullptr;   // [rows, heads] scored tokens, of inactive rows 0
-    std::int32_t* wanted = nullptr;   // [1]
-    std::uint64_t* total = nullptr;   // [1] zero; left zero
-    std::uint32_t* arrived = nullptr; // likewise
+    int most = 0;                     // the answer is at most this, and at least 1
+    std::int32_t* length = nullptr;   // [rows, heads] out: tokens with scores; 0 for rows that are not active
+    std::int32_t* wanted = nullptr;   // [1] out: the answer
+    std::uint64_t* total = nullptr;   // [1] work space, zero before and after
+    std::uint32_t* arrived = nullptr; // [1] work space, zero before and after
 };
 void countNear(const Launch& launch, const NearCountArgs& args);
 
-/// The lists of a group's query heads become one of their KV head, with the newest token as the last.
+/// Makes one list for a KV head of the lists of its query heads. The newest token is added as the last of every list.
 struct UniteArgs {
     AttentionShape shape;
     int rows = 0, maxTokens = 0;            // maxTokens: of a sequence
@@ -38,15 +40,16 @@ struct UniteArgs {
     std::int32_t* united = nullptr; // [rows, kvHeads, unitedCapacity] ascending
     std::int32_t* unitedCount = nullptr;
     int unitedCapacity = 0; // at least group*capacity + 1
-    // Of each query head, and the newest: its tokens, and their places in the KV head's list. [rows, queryHeads,
-    // capacity + 1]
+    // Each query head's own tokens with the newest, and which entries of the KV head's list these are.
+    // [rows, queryHeads, capacity + 1]
     std::int32_t *own = nullptr, *places = nullptr;
     std::int32_t* ownCount = nullptr; // [rows, queryHeads]
 };
-/// @throws Error(Unsupported) when a sequence is too long for the processor's shared memory
+/// @throws Error(Unsupported) when a multiprocessor's shared memory is too small for the longest sequence
 void uniteHeads(const Launch& launch, const UniteArgs& args);
 
-/// The listed tokens but the newest from a store by token, which may be pinned host memory, one after the other.
+/// Copies all listed tokens but the newest from a token store, which may be pinned host memory, into `to`, one after
+/// the other.
 struct FetchTokensArgs {
     AttentionShape shape;
     int rows = 0;
@@ -61,7 +64,7 @@ struct FetchTokensArgs {
 };
 void fetchTokens(const Launch& launch, const FetchTokensArgs& args, int blocks);
 
-/// A step's token into the store, and behind what was fetched.
+/// Writes the newest token into the token store, and into `fetched` behind the tokens that were fetched.
 struct PlaceNewestArgs {
     AttentionShape shape;
     int rows = 0;

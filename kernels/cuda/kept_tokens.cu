@@ -8,7 +8,7 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kHeadThreads = 1024, kHeadWarps = kHeadThreads / kWarp; // of one head: it may keep tens of thousands
+constexpr int kHeadThreads = 1024, kHeadWarps = kHeadThreads / kWarp; // a head may have tens of thousands of tokens
 
 /// Grid: (pieces of the list, kvHeads).
 __global__ void __launch_bounds__(kThreads) keepPromptKernel(KeepPromptArgs a) {
@@ -33,10 +33,10 @@ __global__ void __launch_bounds__(kThreads) keepPromptKernel(KeepPromptArgs a) {
     if (kept.mass != nullptr) kept.mass[at] = a.mass[std::size_t(g) * a.massStride + token];
 }
 
-/// A token and what speaks for it; the one to go is the worst.
+/// A token that may be given up, and its worth. The token of the least worth goes.
 struct Candidate {
-    std::uint64_t worth; // ascends
-    int token, place;    // place -1: nobody
+    std::uint64_t worth; // a number that ascends with a score or a mass
+    int token, place;    // place -1: no token
     __device__ void consider(std::uint64_t otherWorth, int otherToken, int otherPlace) {
         if (otherPlace < 0) return;
         if (place < 0 || otherWorth < worth || (otherWorth == worth && otherToken > token))
@@ -44,7 +44,7 @@ struct Candidate {
     }
 };
 
-/// The worst of all threads' candidates; all of them get it.
+/// @return to every thread the candidate of least worth of all threads
 __device__ Candidate worstOf(Candidate mine) {
     __shared__ Candidate warps[kHeadWarps];
 #pragma unroll
@@ -60,7 +60,7 @@ __device__ Candidate worstOf(Candidate mine) {
     return mine;
 }
 
-/// to[i] = at(i), several loads under way before the first store.
+/// to[i] = at(i). Several loads are under way before the first store.
 template <class T, class At> __device__ void writeList(T* to, int count, At&& at) {
     constexpr int kTogether = 4;
     for (int base = threadIdx.x; base < count; base += kHeadThreads * kTogether) {
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kHeadThreads) keepTokenKernel(KeepTokenArgs a)
         worst = worstOf(worst);
         if (a.stays > 0 || rankOf(score) > worst.worth) place = worst.place;
     }
-    __syncthreads(); // everybody has read what changes now
+    __syncthreads(); // all threads have read the scores, tokens and counts that are written from here on
     const int now = place >= count ? count + 1 : count;
     if (place >= 0) {
         Bf16* block =
@@ -136,12 +136,12 @@ __global__ void __launch_bounds__(kHeadThreads) evictKernel(EvictArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();
     if (a.active != nullptr && a.active[row] == 0) return;
-    const int count = kept.count[head], oldest = a.position[row] + 1 - a.recent[row]; // of those that stay
+    const int count = kept.count[head], oldest = a.position[row] + 1 - a.recent[row]; // `oldest` and later ones stay
     if (count <= a.heavy[row] + a.recent[row]) return;
     const std::size_t first = std::size_t(head) * kept.capacity;
     Candidate worst{0, 0, -1};
 #pragma unroll 4
-    for (int i = threadIdx.x; i < count; i += kHeadThreads) { // masses are not negative: their bits ascend with them
+    for (int i = threadIdx.x; i < count; i += kHeadThreads) { // masses are at least 0, so that their bits ascend too
         const int token = kept.tokens[first + i];
         if (token < oldest) worst.consider(std::uint64_t(__double_as_longlong(kept.mass[first + i])), token, i);
     }

@@ -1,4 +1,4 @@
-// Queries guessed before their layer runs, and what InfiniGen keeps of keys and scores them with.
+// Queries that are guessed one layer before their layer runs (SparDA, InfiniGen, ArkVale with prefetch_layers=1).
 #pragma once
 
 #include "kernels/cuda/check.h"
@@ -10,7 +10,7 @@
 
 namespace kvscope::cuda {
 
-/// Rotated queries from a projection, as the layer itself would make them.
+/// Makes rotated queries of a projection's outputs, as the layer itself would.
 struct GuessArgs {
     int rows = 0, heads = 0, dim = 0;
     const float* projected = nullptr;           // [rows, heads*dim]
@@ -18,7 +18,7 @@ struct GuessArgs {
     const std::int32_t* ropeFirst = nullptr;    // [rows] table row of a sequence's position 0
     const std::int32_t* position = nullptr;     // [rows]
     bool interleaved = false;                   // see RotateArgs
-    bool oneSequence = false; // rows are consecutive tokens of one sequence from firstPosition on: one ropeFirst
+    bool oneSequence = false; // rows are consecutive tokens of one sequence from firstPosition on; ropeFirst has one
     int firstPosition = 0;
     const std::uint8_t* active = nullptr; // [rows] 0: skip the row; null: all
     const float* norm = nullptr;          // [dim] RMS norm of every head before the rotation; null: none

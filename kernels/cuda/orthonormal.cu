@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(kThreads) drawKernel(float* to, int count) {
     if (i < count) to[i] = drawn(unsigned(i));
 }
 
-constexpr int kTile = 16, kDeep = 64; // rows and columns of a thread block's products, and channels at a time
+constexpr int kTile = 16, kDeep = 64; // a thread block makes kTile x kTile products, kDeep channels at a time
 
 /// products[i, j] = x_i x_j for j <= i. Grid (j tiles, i tiles), a thread per product.
 __global__ void __launch_bounds__(kTile* kTile) productsKernel(const float* x, int count, int width, double* products) {
@@ -52,13 +52,14 @@ __global__ void __launch_bounds__(kTile* kTile) productsKernel(const float* x, i
 }
 
 constexpr int kFactorThreads = 1024, kFactorWarps = kFactorThreads / kWarp;
-/// Of a row's square, what is left when the rows before it are taken out: less is the rounding of float32 rows.
+/// A row counts as lost when less than this share of its square is left after the rows before it have been subtracted:
+/// float32 rows are not more exact.
 constexpr double kLeastLeft = 1e-13;
 
 __host__ __device__ constexpr std::size_t triangle(int rows) { return std::size_t(rows) * (rows + 1) / 2; }
 
-/// products become L with L L^T = products, in the lower triangle, but with 1 / L[i, i] on its diagonal: 0 for a row
-/// that the rows before it span. One thread block. Shared: the squares, and the triangle where kInShared.
+/// Replaces the lower triangle of `products` by L with L L^T = products. The diagonal gets 1 / L[i, i], or 0 for a lost
+/// row. One thread block. Shared memory has the rows' squares and, with kInShared, the triangle.
 template <bool kInShared> __global__ void __launch_bounds__(kFactorThreads) factorKernel(double* products, int count) {
     extern __shared__ double squares[];
     const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
@@ -92,8 +93,8 @@ template <bool kInShared> __global__ void __launch_bounds__(kFactorThreads) fact
 
 constexpr int kPanel = 32, kDivideWarps = 8;
 
-/// x becomes L^-1 x. Grid (32 columns): rows in panels, of which all warps take out the panels before, and one solves
-/// what is left.
+/// Replaces x by L^-1 x. Grid (32 columns). A thread block goes through the rows panel by panel: all warps subtract
+/// what the panels before contribute, and one warp solves the panel.
 __global__ void __launch_bounds__(kDivideWarps* kWarp)
     divideKernel(float* x, int count, int width, const double* factor, Lost lost) {
     __shared__ double rest[kPanel][kWarp];

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
-/// One channel of a complete page; keys: `stride` elements apart.
+/// Makes one channel of a complete page's digest. The page's keys lie `stride` elements apart.
 __device__ inline void closeChannel(const PageDigests& pages, const Bf16* keys, int stride, __half* digest, int c) {
     const int tokens = pages.shape.blockSize;
     float least = INFINITY, most = -INFINITY;
@@ -61,9 +61,9 @@ __global__ void appendKernel(PageAppendArgs a) {
     if (within + 1 == size) closeChannel(a.pages, open, dim, a.pages.digests + page * 2 * dim, c);
 }
 
-constexpr int kPagesPerWarp = 4; // whose loads are in flight together
+constexpr int kPagesPerWarp = 4; // pages whose loads are in flight together
 
-/// A lane's part of the products of a warp's pages with what `parts` holds for each KV head of the set.
+/// Adds a lane's part of the products of a warp's pages with `parts`, for each KV head that chooses together.
 __device__ void addBounds(const PageScoreArgs& a, int first, int complete, int set, int row, const float4* parts,
                           float (&sum)[kPagesPerWarp]) {
     const AttentionShape& shape = a.pages.shape;
@@ -89,11 +89,11 @@ __device__ void addBounds(const PageScoreArgs& a, int first, int complete, int s
     }
 }
 
-/// Grid (page tiles, page sets, rows). A digest is read as 16-byte pieces, one per lane (half of the lanes at 64
-/// channels). As lower <= upper, the sum over query heads of max(q lower, q upper) is one product with the sums of
-/// their negative and positive parts.
+/// Grid (page tiles, page sets, rows). Every lane reads a 16-byte piece of a digest; with 64 channels only half of the
+/// lanes do. As lower <= upper, max(q lower, q upper) is q lower for a negative q and q upper for a positive one. The
+/// sum over query heads is therefore lower times the sum of the negative queries plus upper times that of the positive.
 __global__ void __launch_bounds__(kThreads) scoreKernel(PageScoreArgs a) {
-    extern __shared__ float4 parts[]; // [lists of queries][2][pieces] first and second half of a piece
+    extern __shared__ float4 parts[]; // [sums of queries][2][pieces] the halves of a piece lie apart
     const AttentionShape& shape = a.pages.shape;
     const int set = blockIdx.y, row = blockIdx.z, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
     const int dim = shape.dim, group = shape.queryHeads / shape.kvHeads, pieces = dim / 4; // of 8 of the 2*dim numbers
@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(kThreads) scoreKernel(PageScoreArgs a) {
     const int first = (int(blockIdx.x) * kWarps + warp) * kPagesPerWarp;
     if (int(blockIdx.x) * kWarps * kPagesPerWarp >= pages) return;
 
-    // The queries of a KV head are added up, but where their bounds compare or stay apart: there each is alone.
+    // With Mean and Sum the queries of a KV head are added up. With Largest and Each every query head stays alone.
     const float share = a.score == PageScore::Mean ? 1.f / float(a.shared * group) : 1.f;
     const bool each = a.score == PageScore::Each, alone = each || a.score == PageScore::Largest;
     const int together = alone ? 1 : group, passes = alone ? group : 1;
@@ -182,7 +182,8 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(PageChoiceAr
         keys[p] = origins[p] == kAbsent && resident[p] != 0 ? rankingKey(scores[p]) : 0;
     }
     pinned = counter.sum(pinned); // a barrier too
-    // The lowest leave, of equals the lower page: what stays are the best, of equals the higher page.
+    // The pages of the lowest scores leave, of equal ones the lower page first. So the best ones stay, and of equal
+    // ones the higher page.
     takeLargest<kChoiceWarps, true>(keys, pages, a.budget - pinned, counter,
                                     [&](int p) { origins[p] = std::uint8_t(Origin::QueryAgnostic); });
     __syncthreads();
@@ -213,7 +214,7 @@ __global__ void __launch_bounds__(kThreads) seedKernel(PageSeedArgs a) {
     waitForEarlierKernels();
     if (i >= a.chosenCount[g]) return;
     const int size = a.shape.blockSize, page = int(a.chosen[std::size_t(g) * a.capacity + i] & 0xffffff);
-    const bool open = a.tokens % size != 0; // slot 0 is its
+    const bool open = a.tokens % size != 0; // the last page is not complete and has slot 0
     const int slot = i + (open ? 1 : 0);
     if ((page + 1) * size > a.tokens || slot >= a.slots) return;
     const std::size_t elements = blockElements(size, a.shape.dim), at = std::size_t(head) * a.slots + slot;

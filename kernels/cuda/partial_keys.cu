@@ -12,7 +12,7 @@ constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr int kMostDim = 128;
 constexpr int kGramRows = 16, kGramTokens = 8;
 
-/// Grid (dim / kGramRows, kvHeads): some rows of a head's matrix.
+/// Grid (dim / kGramRows, kvHeads). A thread block takes kGramRows rows of a head's matrix.
 __global__ void __launch_bounds__(kThreads) gramKernel(QueryGramArgs a) {
     __shared__ float mean[kGramTokens][kMostDim];
     const int dim = a.shape.dim, group = a.shape.queryHeads / a.shape.kvHeads, g = blockIdx.y,
@@ -48,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) gramKernel(QueryGramArgs a) {
     }
 }
 
-/// key . direction i, of a key in shared or global memory.
+/// The product of a key, in shared or global memory, with direction i.
 template <class T> __device__ inline float along(const T* key, const float* directions, int dim, int width, int i) {
     float sum = 0;
 #pragma unroll 8
@@ -61,7 +61,7 @@ __device__ inline Bf16* keysOf(const PartialKeys& partial, int head) {
                               std::int64_t(partial.width);
 }
 
-/// A partial query in shared memory times a partial key.
+/// The product of a partial query, in shared memory, with a partial key.
 __device__ inline float product(const float* query, const Bf16* key, int width) {
     float sum = 0;
     for (int i = 0; i < width; i += 8) {
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kMostDim) appendKernel(PartialAppendArgs a) {
         to[i] = __float2bfloat16(along(a.newKey + std::size_t(item) * dim, directions, dim, width, i));
 }
 
-/// Grid (splits, rows*kvHeads): a warp scores a block at a time.
+/// Grid (splits, rows*kvHeads). A warp scores one KV block at a time.
 __global__ void __launch_bounds__(kThreads) scoreKernel(PartialScoreArgs a) {
     __shared__ float query[kMostDim];
     __shared__ __align__(16) float partial[kMostDim];
@@ -159,7 +159,8 @@ __global__ void __launch_bounds__(kThreads) scoreTokensKernel(PartialTokenScoreA
         scores[token] = product(partial, keys + std::size_t(token) * width, width);
 }
 
-/// Grid (queryHeads), a thread per vector. Tokens in order: the sums are the same on every run.
+/// Grid (queryHeads), a thread per vector. A thread adds up the tokens in order, so that the sums are the same on every
+/// run.
 __global__ void __launch_bounds__(kMostDim) alongKernel(AlongArgs a) {
     __shared__ float query[kMostDim];
     const int h = blockIdx.x, i = threadIdx.x, dim = a.shape.dim;

@@ -10,20 +10,21 @@
 
 namespace kvscope::cuda {
 
-/// Numbers of a partial key: its dims, up to whole 16-byte pieces; what is beyond is zero.
+/// Elements of a partial key in memory: its dims, rounded up to whole 16-byte pieces, which end in zeros.
 constexpr int partialWidth(int dims) { return (dims + 7) / 8 * 8; }
 
-/// Of one layer; heads are [sequence*kvHeads*sharing].
+/// The partial keys of one layer; heads are [sequence*kvHeads*sharing].
 struct PartialKeys {
     float* directions = nullptr;              // [heads, dim, partialWidth], zeros beyond dims
     __nv_bfloat16* keys = nullptr;            // [tokens, partialWidth]
     const std::int64_t* tokenFirst = nullptr; // [heads] first token of the head; null: at head * stride
     std::int64_t stride = 0;
     int width = 0;
-    int sharing = 1; // heads with directions of their own that share a KV head's keys: 1, or its query heads
+    int sharing = 1; // sets of directions for each KV head: 1, or one for each of its query heads
 };
 
-/// gram[g] += the sum over tokens of m m^T, m being the mean of a KV head's queries. Lower and upper triangle.
+/// gram[g] += the sum over tokens of m m^T, where m is the mean of the token's queries of KV head g. Both triangles are
+/// written.
 struct QueryGramArgs {
     AttentionShape shape;
     const __nv_bfloat16* q = nullptr; // [tokens, queryHeads*dim]
@@ -32,7 +33,7 @@ struct QueryGramArgs {
 };
 void addQueryGram(const Launch& launch, const QueryGramArgs& args);
 
-/// The keys of one sequence's prompt.
+/// Makes the partial keys of one sequence's prompt.
 struct PartialPromptArgs {
     AttentionShape shape;
     int sequence = 0, tokens = 0;
@@ -42,7 +43,7 @@ struct PartialPromptArgs {
 };
 void keepPartialPrompt(const Launch& launch, const PartialPromptArgs& args);
 
-/// A decode step's key.
+/// Makes the partial key of a decode step's token.
 struct PartialAppendArgs {
     AttentionShape shape;
     int rows = 0;
@@ -53,8 +54,8 @@ struct PartialAppendArgs {
 };
 void appendPartialKey(const Launch& launch, const PartialAppendArgs& args);
 
-/// scores[row, g, b] = the largest product of the group's summed queries, along the directions, with a key of block b,
-/// among the tokens before `position`; -inf where there is none.
+/// scores[row, g, b] = the largest product of the group's summed queries with a partial key of block b, both along the
+/// directions, among the tokens before `position`; -inf for a block without such tokens.
 struct PartialScoreArgs {
     AttentionShape shape;
     int rows = 0;
@@ -67,8 +68,8 @@ struct PartialScoreArgs {
 };
 void scorePartialKeys(const Launch& launch, const PartialScoreArgs& args);
 
-/// scores[row, h, t] = scale times the product of query head h, along its directions, with key t, for the tokens before
-/// `position`. Directions are query heads' own.
+/// scores[row, h, t] = scale times the product of query head h with the partial key of token t, both along the head's
+/// own directions, for the tokens before `position`.
 struct PartialTokenScoreArgs {
     AttentionShape shape;
     int rows = 0;
@@ -83,7 +84,8 @@ struct PartialTokenScoreArgs {
 };
 void scorePartialTokens(const Launch& launch, const PartialTokenScoreArgs& args);
 
-/// sums[h, i] += |q_h . vector i of head h| over `tokens` queries; vectors: [queryHeads, dim, dim], one a row.
+/// sums[h, i] += the sum over `tokens` queries of |q_h . vector i of head h|. vectors: [queryHeads, dim, dim], a vector
+/// in each row.
 struct AlongArgs {
     AttentionShape shape;
     const __nv_bfloat16* q = nullptr; // [tokens, queryHeads*dim]

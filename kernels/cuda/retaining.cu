@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr int kRows = 8; // tokens a warp takes at once
 
-/// Grid: (units of the hidden layer / 8, groups of 8 tokens). A warp has one unit.
+/// Grid: (units of the hidden layer / 8, groups of 8 tokens). A warp takes one unit.
 __global__ void __launch_bounds__(kThreads) hiddenKernel(RetainingArgs a) {
     const int unit = int(blockIdx.x) * kWarps + int(threadIdx.x) / kWarp, lane = threadIdx.x % kWarp,
               first = int(blockIdx.y) * kRows;

@@ -1,11 +1,12 @@
-// Locret's retaining heads (core/select/retaining_heads.h), and the lists of what they keep while a prompt is read.
+// Locret's retaining heads (core/select/retaining_heads.h), and the lists of the tokens that are retained while a
+// prompt is read.
 #pragma once
 
 #include "kernels/cuda/token_choice.h"
 
 namespace kvscope::cuda {
 
-/// scores = silu(rows in^T) out^T of n tokens, float32.
+/// scores = silu(rows in^T) out^T for n tokens, float32.
 struct RetainingArgs {
     int n = 0, inputs = 0, width = 0, kvHeads = 0;
     const float* rows = nullptr; // [n, inputs] query, key and value of all heads, before rotation
