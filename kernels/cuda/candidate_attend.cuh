@@ -1,4 +1,4 @@
-// Attention over the chosen candidates, and the merge of what a cluster's thread blocks have.
+// Attention to the chosen places, and the merge of the results of a cluster's thread blocks.
 #pragma once
 
 #include "kernels/cuda/candidate_parts.cuh"
@@ -10,7 +10,8 @@ __device__ inline void copyPiece(void* to, const void* from) {
                  : "memory");
 }
 
-/// Four 8x8 pieces of shared memory, transposed, as fragments: lane l gives the row l % 8 of piece l / 8.
+/// Reads four 8x8 pieces from shared memory, transposed, as fragments. Lane l gives the address of row l % 8 of piece
+/// l / 8.
 __device__ inline uint4 loadTransposed(const void* row) {
     uint4 pieces;
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -20,7 +21,8 @@ __device__ inline uint4 loadTransposed(const void* row) {
     return pieces;
 }
 
-/// The chosen places, 16 a turn of a warp, which waits for nobody else: keys and values one by one from their blocks.
+/// Attends to the chosen places. A warp takes 16 places in a turn, copies their keys and values one by one from their
+/// blocks to its tile, and waits for no other warp.
 template <int kDim>
 __device__ void attendPlaces(const DecodeAttentionArgs& a, const DecodePlace& place, const CandidatePart& part,
                              int total, Accumulator<kDim>& acc) {
@@ -36,9 +38,9 @@ __device__ void attendPlaces(const DecodeAttentionArgs& a, const DecodePlace& pl
     if (warp * kGroupPlaces < total) loadQueries<kDim>(a, place, q);
     for (int first = warp * kGroupPlaces; first < total; first += kAttendWarps * kGroupPlaces) {
         const int here = min(kGroupPlaces, total - first);
-        __syncwarp(); // the tile before was read
+        __syncwarp(); // all lanes have read the tile of the turn before
 #pragma unroll
-        for (int i = lane; i < kGroupPlaces * 2 * kPieces; i += kWarp) { // absent ones are the last, and masked
+        for (int i = lane; i < kGroupPlaces * 2 * kPieces; i += kWarp) { // absent places repeat the last and are masked
             const int at = i / (2 * kPieces), piece = i % kPieces * 8;
             const bool value = i / kPieces % 2 != 0;
             const int mine = part.list()[first + min(at, here - 1)];
@@ -82,8 +84,8 @@ __device__ void attendPlaces(const DecodeAttentionArgs& a, const DecodePlace& pl
     }
 }
 
-/// Merges the warps' results and sends every block of the cluster its share of the heads, which it merges. Of 16 heads'
-/// results there are at most 16 in a block.
+/// Merges the warps' results and sends every thread block of the cluster the results of the heads that it merges. Then
+/// merges and writes this thread block's heads. A thread block receives at most 16 results of 16 heads.
 template <int kDim>
 __device__ void mergeCandidates(CandidateShared& s, const DecodeAttentionArgs& a, const DecodePlace& place,
                                 const CandidatePart& part, Accumulator<kDim>& acc) {
@@ -92,7 +94,7 @@ __device__ void mergeCandidates(CandidateShared& s, const DecodeAttentionArgs& a
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4;
     const int heads = place.heads, share = part.plan.byRank(heads + part.ranks - 1);
     float* values = reinterpret_cast<float*>(part.tiles()); // [warps][heads][kRow]
-    __syncthreads();                                        // keys and values were read
+    __syncthreads();                                        // all warps have read their keys and values
 #pragma unroll
     for (int h = 0; h < 2 && warp < kAttendWarps; ++h) {
         acc.sum[h] += __shfl_xor_sync(0xffffffffu, acc.sum[h], 1);
@@ -133,7 +135,7 @@ __device__ void mergeCandidates(CandidateShared& s, const DecodeAttentionArgs& a
         for (int r = 0; r < part.ranks; ++r) {
             const float2 theirs = s.mergedSums[r * share + h],
                          value = *reinterpret_cast<const float2*>(&s.merged[r * share + h][c]);
-            const float factor = exp2f((theirs.x - maximum) * kLog2e); // somebody has attended to something
+            const float factor = exp2f((theirs.x - maximum) * kLog2e); // the maximum is finite: some place was chosen
             sum += factor * theirs.y;
             out.x += factor * value.x, out.y += factor * value.y;
         }

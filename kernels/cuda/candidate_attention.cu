@@ -10,7 +10,7 @@
 namespace kvscope::cuda {
 namespace {
 
-/// Of dynamic shared memory; the static part comes on top.
+/// Bytes of dynamic shared memory that a thread block may have beside its static part.
 std::size_t sharedLimit(const Launch& how) {
     const std::size_t wanted = std::size_t(how.clusters ? 190 : 125) << 10;
     return std::min(wanted, how.blockShared - std::min(how.blockShared, sizeof(CandidateShared)));
@@ -25,10 +25,11 @@ __global__ void __launch_bounds__(kCandidateThreads)
     const auto cluster = thisCluster();
     DecodePlace place(a.attend.shape, decode);
     letNextKernelStart();
-    cluster.barrier_arrive(); // a block's shared memory exists for others once it has started
+    cluster.barrier_arrive(); // others may write to a thread block's shared memory only once it has started
     const bool active = a.attend.active == nullptr || a.attend.active[place.row] != 0;
     CandidatePart part(a, plan, int(cluster.block_rank()), place.item, place.row, raw);
-    // Channels never change during a step, nor do lists that were there before, and labels but the newest token's.
+    // Read before the wait: no kernel of a step writes channels or the labels of tokens before the newest, and with
+    // listedBefore the kernel before does not write the lists.
     for (int i = threadIdx.x; i < a.labels.channels; i += kCandidateThreads)
         s.channel[i] = a.labels.channel[std::size_t(place.item) * a.labels.channels + i];
     if (active && a.listedBefore) part.read(a, true);
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(kCandidateThreads)
 
     const std::size_t firstQueryHead = place.firstQueryHead;
     for (int head = 0; head < decode.group; head += kHeads) {
-        if (head > 0) cluster.sync(); // the results of the heads before were read
+        if (head > 0) cluster.sync(); // all thread blocks have read the results of the heads before
         place.heads = min(kHeads, decode.group - head);
         place.firstQueryHead = firstQueryHead + head;
         Accumulator<kDim> acc;
@@ -67,7 +68,7 @@ __global__ void __launch_bounds__(kCandidateThreads)
 /// Grid: (blocks, kvHeads).
 __global__ void __launch_bounds__(kCandidateThreads) turnKernel(TurnValuesArgs a) {
     extern __shared__ __align__(128) unsigned char raw[];
-    const int dim = a.shape.dim, bs = a.shape.blockSize, stride = bs + 2; // an odd number of words
+    const int dim = a.shape.dim, bs = a.shape.blockSize, stride = bs + 2; // an odd number of words: different banks
     Bf16* tile = reinterpret_cast<Bf16*>(raw);
     letNextKernelStart();
     waitForEarlierKernels();
@@ -78,20 +79,20 @@ __global__ void __launch_bounds__(kCandidateThreads) turnKernel(TurnValuesArgs a
     for (int i = threadIdx.x; i < bs * dim; i += kCandidateThreads) values[i] = tile[i % dim * stride + i / dim];
 }
 
-/// How many clusters of so many thread blocks run at once where each has a processor to itself.
+/// How many clusters of so many thread blocks run at once with a multiprocessor for each thread block.
 int candidateClustersAtOnce(const Launch& how, int ranks) {
     const Grid grid{dim3(unsigned(ranks)), dim3(kCandidateThreads), sharedLimit(how), unsigned(ranks)};
     return knownClustersAtOnce(grid, candidateKernel<128, 1, true>, "planning the attention over candidates");
 }
 
-/// Each thread block merges an equal share of the heads, and has room for so many results of all.
+/// Whether the merge has room: every thread block merges an equal share of the heads, and has room for kHeads results.
 bool mergesInRoom(const AttentionShape& shape, int ranks) {
     const int heads = std::min(shape.group(), kHeads);
     return (heads + ranks - 1) / ranks * ranks <= kHeads;
 }
 
-/// How many thread blocks share a list: as many as let all clusters run at once, for those that wait cost more than
-/// they bring, and as have something to do each.
+/// Chooses how many thread blocks share a list: the most with which all clusters run at once and each thread block has
+/// something to do. A cluster that had to wait for another would cost more than its thread blocks save.
 CandidatePlan planFor(const Launch& how, const AttentionShape& shape, int rows, int capacity) {
     const int lists = rows * shape.kvHeads, groups = capacity * (shape.blockSize / kGroupPlaces),
               most = how.clusters ? kChoiceCluster : 1;
@@ -109,7 +110,7 @@ CandidatePlan planFor(const Launch& how, const AttentionShape& shape, int rows, 
 } // namespace
 
 int mostCandidateBlocks(const Launch& how, const AttentionShape& shape) {
-    int most = 0; // found bit by bit
+    int most = 0; // the largest number that fits, found bit by bit
     for (int step = 1 << 20; step > 0; step /= 2)
         if (CandidatePlan(shape, most + step, how.clusters ? kChoiceCluster : 1, false).total <= sharedLimit(how))
             most += step;

@@ -1,5 +1,5 @@
-// What the phases of the attention over candidates (candidate_attention.h) share: which places a thread block has,
-// where things lie in shared memory; and the choice.
+// What all phases of the attention over candidates (candidate_attention.h) use: which places a thread block has and
+// where arrays lie in shared memory. Also the choice of places.
 #pragma once
 
 #include "kernels/cuda/attention_parts.cuh"
@@ -10,18 +10,18 @@
 namespace kvscope::cuda {
 
 constexpr int kCandidateThreads = 512, kCandidateWarps = kCandidateThreads / kWarp;
-constexpr int kAttendWarps = 8; // attend to what was chosen, each with a tile of keys and values of its own
-/// Places go to the thread blocks of a cluster in turn, this many at a time: what is chosen often lies together, and
-/// every thread block attends to its own.
+constexpr int kAttendWarps = 8; // warps that attend to chosen places, each with a tile of keys and values of its own
+/// Places go to the thread blocks of a cluster in turn, this many at a time. Chosen places often lie together; in turn
+/// they are spread over the thread blocks, each of which attends to its own.
 constexpr int kGroupPlaces = 16;
-constexpr int kPadding = 8; // elements after a key or value in shared memory: rows meet different banks
+constexpr int kPadding = 8; // elements after a key or value in shared memory, so that rows lie in different banks
 
-/// What a launch fixes; offsets are bytes of shared memory from its start.
+/// Numbers that are worked out for a launch. Offsets are bytes from the start of shared memory.
 struct CandidatePlan {
-    int ranks = 1, groups = 0; // thread blocks of a cluster; groups of one
-    int group = 1, stride = 0; // query heads; floats of one's logits
-    bool logitsHeld = true;    // in shared memory
-    Divider byBlock, byRank;   // of groups
+    int ranks = 1, groups = 0; // thread blocks of a cluster; most groups of places that one of them has
+    int group = 1, stride = 0; // query heads of the KV head; floats from one head's logits to the next one's
+    bool logitsHeld = true;    // whether logits lie in shared memory
+    Divider byBlock, byRank;   // divide a number of groups of places
     unsigned tokens = 0, offsets = 0, better = 0, equal = 0, before = 0, equals = 0, list = 0, tiles = 0;
     std::size_t total = 0;
 
@@ -29,7 +29,7 @@ struct CandidatePlan {
         : ranks(ranks), group(shape.group()), logitsHeld(held), byBlock(shape.blockSize / kGroupPlaces), byRank(ranks) {
         const int all = capacity * (shape.blockSize / kGroupPlaces);
         groups = ((all + ranks - 1) / ranks + 1) / 2 * 2;
-        stride = groups * kGroupPlaces + 8; // pairs of neighbouring heads' rows meet no bank twice
+        stride = groups * kGroupPlaces + 8; // pairs of logits of neighbouring heads lie in different banks
         const auto take = [&](std::size_t bytes) {
             const std::size_t here = total;
             total = (total + bytes + 127) / 128 * 128;
@@ -44,7 +44,7 @@ struct CandidatePlan {
         equals = take(std::size_t(all) * 2);
         list = take(mine * kGroupPlaces * 2);
         const std::size_t row = std::size_t(shape.dim + kPadding) * sizeof(Bf16);
-        std::size_t bytes = std::size_t(kAttendWarps * kGroupPlaces) * 2 * row; // keys and values; then the merge's
+        std::size_t bytes = std::size_t(kAttendWarps * kGroupPlaces) * 2 * row; // keys and values, later the merge
         if (const std::size_t logits = std::size_t(shape.group() * stride) * 4; held && logits > bytes) bytes = logits;
         tiles = take(bytes);
     }
@@ -53,23 +53,25 @@ struct CandidatePlan {
 struct CandidateShared {
     ThresholdShared<kCandidateThreads> threshold;
     union {
-        Bf16 query[kMostGroup][kMostChannels]; // the labels' channels; rows of zeros to a whole tile of heads
-        float merged[kHeads][kMostChannels]; // [rank][heads that this block merges], sent by the blocks of the cluster
+        Bf16 query[kMostGroup][kMostChannels]; // the labels' channels of the queries, zeros up to a whole tile of heads
+        float merged[kHeads][kMostChannels];   // [rank][heads that this thread block merges] as the ranks send them
     };
     float querySum[kMostGroup];
     std::int32_t channel[kMostChannels];
     float warpMaximum[kCandidateWarps][kMostGroup], warpSum[kCandidateWarps][kMostGroup];
-    float2 ranks[kChoiceCluster][kMostGroup]; // maximum and sum of every block of the cluster
-    float factor[kMostGroup];                 // what one of this block's exponentials is worth
+    float2 ranks[kChoiceCluster][kMostGroup]; // maximum and sum of every thread block of the cluster
+    float factor[kMostGroup];                 // turns this thread block's exponentials into shares of the softmax
     float warpMaxima[kAttendWarps][kHeads], warpSums[kAttendWarps][kHeads]; // of the attention
-    float2 mergedSums[kHeads];                                              // maximum and sum, like `merged`
+    float2 mergedSums[kHeads];                                              // maxima and sums that belong to `merged`
     int total;
 };
 
-/// The places of one thread block of a cluster: groups rank, rank + ranks, .. of the list.
+/// The places of one thread block of a cluster: the groups number rank, rank + ranks, .. of the list.
 struct CandidatePart {
     int item, row, rank, ranks, stride;
-    int all = 0, count = 0, groups = 0, listedGroups = 0; // count: places up to the position, the first of the groups
+    // all: places of the whole list up to the position; count: those of this thread block, in its first `groups`
+    // groups; listedGroups: its groups with those behind the position
+    int all = 0, count = 0, groups = 0, listedGroups = 0;
     unsigned char* raw;
     const CandidatePlan& plan;
     float* logits; // [group][stride]
@@ -89,12 +91,13 @@ struct CandidatePart {
     __device__ std::uint16_t* list() const { return reinterpret_cast<std::uint16_t*>(raw + plan.list); }
     __device__ unsigned char* tiles() const { return raw + plan.tiles; }
     __device__ std::uint32_t* ranksOfPlaces() const { return reinterpret_cast<std::uint32_t*>(logits); }
-    /// Of the first `n` groups of the list, those that are this block's.
+    /// How many of the first `n` groups of the list belong to this thread block.
     __device__ int own(int n) const { return n > rank ? plan.byRank(n - rank + ranks - 1) : 0; }
-    /// Where a group of this block stands in the list.
+    /// The number, in the list, of a group of this thread block.
     __device__ int listed(int group) const { return group * ranks + rank; }
 
-    /// Reads the list. `early`: also asks for the labels, whose way from memory then hides behind earlier kernels.
+    /// Reads the list. early: called before the wait for earlier kernels; also asks for the labels, which then come
+    /// from memory while the earlier kernels still run.
     __device__ void read(const CandidateAttentionArgs& a, bool early) {
         const int bs = a.attend.shape.blockSize, dim = a.attend.shape.dim, perBlock = bs / kGroupPlaces;
         const std::size_t first = std::size_t(item) * a.attend.capacity;
@@ -120,7 +123,8 @@ struct CandidatePart {
     }
 };
 
-/// Of the places whose score is the last chosen one, the first `wanted` of the whole list; all blocks call it.
+/// Of the places whose score equals the lowest chosen one, keeps the first `wanted` of the whole list. All thread
+/// blocks of the cluster call this.
 __device__ inline void cutTies(const CandidatePart& part, std::uint32_t wanted) {
     const auto cluster = thisCluster();
     auto* mine = reinterpret_cast<std::uint16_t*>(part.equal());
@@ -138,7 +142,7 @@ __device__ inline void cutTies(const CandidatePart& part, std::uint32_t wanted) 
     __syncthreads();
 }
 
-/// Lists this block's chosen places and reports them. Returns how many; begins and ends with a barrier.
+/// Lists this thread block's chosen places and reports them. Begins and ends with a barrier. @return how many they are
 __device__ inline int takePlaces(CandidateShared& s, const CandidateAttentionArgs& a, const CandidatePart& part,
                                  Threshold threshold) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, words = (part.count + kWarp - 1) / kWarp;

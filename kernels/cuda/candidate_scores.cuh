@@ -1,11 +1,12 @@
-// Label scores of candidates: logits through the tensor cores, and a softmax over the cluster.
+// Scores of places by their labels: logits through the tensor cores, and a softmax over the parts of the whole cluster.
 #pragma once
 
 #include "kernels/cuda/candidate_parts.cuh"
 
 namespace kvscope::cuda {
 
-/// The query's channels, the copy of it, and the newest token's label.
+/// Brings the labels' channels of the queries into shared memory, copies the queries to keptQ if that is wanted, and
+/// writes the newest token's label.
 template <int kChunks>
 __device__ void prepareQueries(CandidateShared& s, const CandidateAttentionArgs& a, const CandidatePart& part,
                                std::size_t firstQueryHead) {
@@ -31,19 +32,20 @@ __device__ void prepareQueries(CandidateShared& s, const CandidateAttentionArgs&
     for (int i = threadIdx.x; i < group * dim / 8; i += kCandidateThreads) to[i] = reinterpret_cast<const uint4*>(q)[i];
 }
 
-/// Four bits become bf16: of eight in a word, pair i is of channels i and i + 4.
+/// Turns two codes of four bits into bf16. A word has the codes of eight channels; pair i is channels i and i + 4.
 __device__ inline std::uint32_t codePair(std::uint32_t word, int i) {
-    // 128 + code has the code in its last bits.
+    // The bf16 number 128 + code has the code in its last bits, so that subtracting 128 leaves the code.
     const std::uint32_t raised = (word >> (4 * i) & 0x000f000fu) | 0x43004300u, base = 0x43004300u;
     const __nv_bfloat162 code =
         __hsub2(reinterpret_cast<const __nv_bfloat162&>(raised), reinterpret_cast<const __nv_bfloat162&>(base));
     return reinterpret_cast<const std::uint32_t&>(code);
 }
 
-/// 16 queries over 8 labels: fragments of the tensor cores, 32 channels a chunk. Channels go to lanes as the labels'
-/// words do, so that a lane needs only what it loads: a word of codes (8 channels), or four words of two bf16.
+/// Products of 16 queries with 8 labels on the tensor cores, in chunks of 32 channels. The columns of the fragments are
+/// permuted so that a lane multiplies the channels of the words that it loads itself: of each chunk one word of codes
+/// (8 channels), or four words of two bf16.
 template <int kChunks, bool kCoded> struct LabelProduct {
-    static constexpr int kWords = kCoded ? 1 : 4; // of a lane and chunk
+    static constexpr int kWords = kCoded ? 1 : 4; // words of a chunk that a lane loads
     std::uint32_t query[kChunks][2][4];
 
     __device__ void load(const CandidateShared& s, int firstHead) {
@@ -53,7 +55,8 @@ template <int kChunks, bool kCoded> struct LabelProduct {
 #pragma unroll
             for (int half = 0; half < 2; ++half)
 #pragma unroll
-                for (int part = 0; part < 4; ++part) { // rows row and row + 8 of one half of the depth, then the other
+                for (int part = 0; part < 4;
+                     ++part) { // rows `row` and row + 8 of the first columns, then of the others
                     const Bf16* from = s.query[firstHead + row + part % 2 * 8] + c * 32;
                     const int low = kCoded ? quad * 8 + half * 2 + part / 2 : half * 16 + part / 2 * 8 + quad * 2;
                     const int high = low + (kCoded ? 4 : 1);
@@ -61,7 +64,7 @@ template <int kChunks, bool kCoded> struct LabelProduct {
                                            std::uint32_t(__bfloat16_as_ushort(from[high])) << 16;
                 }
     }
-    /// Words of the label of the lane's token, `stride` apart.
+    /// Reads the words of the label of the lane's token, which lie `stride` apart.
     __device__ static void read(std::uint32_t (&words)[kChunks][kWords], const std::uint32_t* codes,
                                 std::int64_t stride, int count) {
         const int quad = threadIdx.x % 4;
@@ -88,7 +91,7 @@ template <int kChunks, bool kCoded> struct LabelProduct {
     }
 };
 
-/// What a lane needs of a group's labels.
+/// A lane's part of the labels of a group of places.
 template <int kChunks, bool kCoded> struct GroupLabels {
     using Product = LabelProduct<kChunks, kCoded>;
     std::uint32_t words[2][kChunks][Product::kWords]; // of eight tokens each
@@ -108,10 +111,10 @@ template <int kChunks, bool kCoded> struct GroupLabels {
     }
 };
 
-/// Logits of this block's places, in units of log2, and each warp's maxima.
+/// Writes the logits of this thread block's places, in units of log2, and each warp's maxima.
 template <int kChunks, bool kCoded>
 __device__ void scoreLabels(CandidateShared& s, const CandidateAttentionArgs& a, const CandidatePart& part) {
-    constexpr int kTogether = kChunks > 1 ? 1 : kCoded ? 5 : 2; // groups whose labels are on their way at a time
+    constexpr int kTogether = kChunks > 1 ? 1 : kCoded ? 5 : 2; // groups whose labels are loaded at a time
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp, row = lane / 4, quad = lane % 4,
               group = part.plan.group;
     const float scale = a.attend.scale * kLog2e;
@@ -159,8 +162,9 @@ __device__ void scoreLabels(CandidateShared& s, const CandidateAttentionArgs& a,
     }
 }
 
-/// Logits become exponentials against this block's maximum, and `factor` what one of them is worth: the blocks tell
-/// each other their maxima and sums. Ends with a barrier.
+/// Replaces the logits by the exponentials of their distance from this thread block's maximum. The thread blocks of the
+/// cluster send each other their maxima and sums, and each works out `factor`, which turns its exponentials into shares
+/// of the softmax. Ends with a barrier.
 __device__ inline void softmaxOverCluster(CandidateShared& s, const CandidatePart& part) {
     const auto cluster = thisCluster();
     const int group = part.plan.group, lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -204,7 +208,8 @@ __device__ inline void softmaxOverCluster(CandidateShared& s, const CandidatePar
     __syncthreads();
 }
 
-/// Scores as ranks. A thread writes only where it alone has read.
+/// Adds up the shares of all heads and writes them as ranks (rankOf) over the first head's exponentials. A thread
+/// writes only where no other thread reads.
 __device__ inline void rankPlaces(const CandidateShared& s, const CandidatePart& part) {
     for (int i = threadIdx.x; i < part.count; i += kCandidateThreads) {
         float score = 0;

@@ -11,7 +11,7 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr std::uint32_t kIdMask = (1u << kOriginShift) - 1, kHitBit = 1u << kHitShift;
 
-/// Shared memory of a thread block, from its start; words first.
+/// Where arrays lie in a thread block's shared memory: offsets in bytes from its start.
 struct SettlePlan {
     int words = 0; // of a bitmap of blocks
     unsigned selected = 0, listed = 0, list = 0, used = 0;
@@ -29,7 +29,7 @@ struct SettlePlan {
     }
 };
 
-/// The sum over the group of what q.k is at most for the keys of a block, by a warp.
+/// The sum over the group of the largest q.k that keys inside the block's range can have. A warp calls this.
 __device__ float boundOf(const SettleArgs& a, int item, int head, int block) {
     const int dim = a.shape.dim, group = a.shape.queryHeads / a.shape.kvHeads, lane = threadIdx.x % kWarp;
     const Bf16* range = a.index.ranges + std::size_t(a.index.blockFirst[head] + block) * 2 * dim;
@@ -45,7 +45,7 @@ __device__ float boundOf(const SettleArgs& a, int item, int head, int block) {
     return warpSum(sum);
 }
 
-/// What the chosen tokens make of the candidates.
+/// Reports which candidates have chosen tokens, and how the prediction of the step before fared.
 __device__ void report(const SettleArgs& a, const SettlePlan& plan, char* shared, int item, int head,
                        BlockCounter<kWarps>& counter) {
     auto* selected = reinterpret_cast<std::uint32_t*>(shared + plan.selected);
@@ -66,7 +66,7 @@ __device__ void report(const SettleArgs& a, const SettlePlan& plan, char* shared
 
     const SelectionHead ahead = a.candidates.heads != nullptr ? a.candidates.heads[item] : SelectionHead{-1};
     const bool predicts = ahead.selected >= 0;
-    const int predicted = predicts ? ahead.selected : 0; // after them a block that begins now, perhaps
+    const int predicted = predicts ? ahead.selected : 0; // candidates beyond these: a block that begins with this token
     const int perThread = (count + kThreads - 1) / kThreads, begin = min(int(threadIdx.x) * perThread, count),
               end = min(begin + perThread, count);
     int mine = 0, hits = 0, usedAhead = 0, wasted = 0;
@@ -84,7 +84,7 @@ __device__ void report(const SettleArgs& a, const SettlePlan& plan, char* shared
         usedAhead += i < predicted ? 1 : 0;
     }
     int total = 0;
-    int at = counter.prefix(mine, total); // a barrier too
+    int at = counter.prefix(mine, total); // its barrier completes `selected` and `listed`
     hits = counter.sum(hits);
     usedAhead = counter.sum(usedAhead);
     wasted = counter.sum(wasted);
@@ -110,7 +110,7 @@ __device__ void report(const SettleArgs& a, const SettlePlan& plan, char* shared
             stale += (listed[block / 32] >> block % 32 & 1u) == 0 ? 1 : 0;
         }
     kept = counter.sum(kept);
-    stale = counter.sum(stale); // a barrier: the list is complete
+    stale = counter.sum(stale); // its barrier completes `list`
     if (a.scores != nullptr)
         for (int i = int(threadIdx.x) / kWarp; i < total; i += kWarps) {
             const float score = boundOf(a, item, head, list[i]);
@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(kThreads) settleKernel(SettleArgs a, SettlePla
     if (item == 0 && threadIdx.x == 0 && a.layer != nullptr)
         *a.layer = {*a.marks, 0, a.published != nullptr ? a.published[0] : 0u};
     if (a.next.blocks == nullptr) return;
-    __syncthreads(); // the candidates were read
+    __syncthreads(); // all threads have read the candidates
     if (item == 0 && threadIdx.x == 0 && a.counts != nullptr) {
         a.published[0] = a.counts[0];
         a.counts[0] = a.counts[1] = 0;

@@ -1,5 +1,5 @@
-// Blocks as candidates for a choice of tokens (AsyncTLS): what a step's tokens make of them for the record, and what
-// the block filter's answer leaves for the next step.
+// AsyncTLS: blocks are candidates, of which a step chooses tokens. What a step reports of its candidates after it has
+// chosen tokens, and how the blocks that it has chosen for the next step become that step's candidates.
 #pragma once
 
 #include "kernels/cuda/check.h"
@@ -11,32 +11,32 @@
 
 namespace kvscope::cuda {
 
-/// Blocks of every (row, KV head), as SelectArgs::recordBlocks has them: the hit bit says that the block need not
-/// travel.
+/// A list of blocks for every (row, KV head), packed as in SelectArgs::recordBlocks. The hit bit says that a block had
+/// a slot and need not be loaded.
 struct BlockLists {
     std::uint32_t* blocks = nullptr; // [rows, kvHeads, capacity] ascending
-    std::int32_t* ids = nullptr;     // likewise, without anything else; or null
+    std::int32_t* ids = nullptr;     // [rows, kvHeads, capacity] the ids alone; or null
     std::int32_t* count = nullptr;   // [rows, kvHeads]
-    SelectionHead* heads = nullptr; // [rows, kvHeads] of what the filter chose; `late` as the gather counts it, or null
+    SelectionHead* heads = nullptr;  // [rows, kvHeads] numbers of the blocks' choice, `late` from the gather; or null
 };
 
 /// What a method that lags reports of a head, beside its selection.
 struct LagHead {
     std::int32_t predicted = -1, used = 0, wasted = 0, late = 0, stale = -1; // as in SelectionRecord
 };
-/// When things happened in a layer, by the GPU's timer. Written where they happen; a step's own are later than its
-/// begin.
+/// Times of a layer by the GPU's timer, written by the kernels concerned. A time belongs to this step if it is later
+/// than the step's begin.
 struct LagMarks {
     std::uint64_t listed = 0;         // the candidates were listed
-    std::uint64_t ready = 0;          // the attention could have begun but for what the step before asked for
-    std::uint64_t scored = 0;         // it began
-    std::uint64_t begin = 0, end = 0; // of the transfer that the step before asked for
+    std::uint64_t ready = 0;          // the attention could have begun if no transfer had been under way
+    std::uint64_t scored = 0;         // the attention began
+    std::uint64_t begin = 0, end = 0; // the transfer that the step before asked for began, ended
 };
-/// What is reported of a layer.
+/// What a step reports of a layer.
 struct alignas(16) LagLayer {
     LagMarks marks;
-    std::uint64_t waitedNs = 0; // at the end of the step, for transfers of other layers
-    std::uint64_t loads = 0;    // of the transfer
+    std::uint64_t waitedNs = 0; // how long the end of the step waited for transfers of other layers
+    std::uint64_t loads = 0;    // blocks of the layer's transfer
 };
 
 struct SettleArgs {
@@ -45,34 +45,37 @@ struct SettleArgs {
     int capacity = 0, maxBlocks = 0;
     const std::int32_t* position = nullptr; // [rows]
     const std::uint8_t* active = nullptr;   // [rows] or null
-    /// The step's candidates. With `next` they are replaced: by what it lists, and the block that begins with the next
-    /// token, if one does. heads become those of `next`, or without any: predicted is -1.
+    /// The step's candidates. If `next` is set, they are reported and then replaced by the blocks of `next` and, where
+    /// the next token begins a block, by that block too. Their `heads` become those of `next`; where `next` has none,
+    /// `predicted` becomes -1.
     BlockLists candidates;
     BlockLists next;
-    std::uint32_t *counts = nullptr, *published = nullptr; // [2] of the moves that fetch `next`: moved over and cleared
-    // What follows is for the recorder; head null: not wanted.
-    const std::uint16_t* chosen = nullptr; // the tokens, see CandidateAttentionArgs
-    const __nv_bfloat16* q = nullptr;      // [rows, queryHeads*dim], for the scores
+    // [2] counts of the moves that fetch `next`: copied from counts to published, and counts cleared
+    std::uint32_t *counts = nullptr, *published = nullptr;
+    // What follows is for the recorder; head null: nobody records.
+    const std::uint16_t* chosen = nullptr; // the chosen tokens, see CandidateAttentionArgs
+    const __nv_bfloat16* q = nullptr;      // [rows, queryHeads*dim], from which the scores are made
     DeviceIndex index;
     std::uint32_t* previous = nullptr;   // [sequence*kvHeads, (maxBlocks + 31)/32] blocks selected in the step before
     std::uint8_t* hasPrevious = nullptr; // [sequence*kvHeads]
     SelectionHead* head = nullptr;       // [rows, kvHeads] of the blocks that have chosen tokens
     std::uint32_t* blocks = nullptr;     // [rows, kvHeads, capacity] or null
-    float* scores = nullptr;             // likewise: sums over the group of the bounds of q.k
+    float* scores = nullptr;             // [rows, kvHeads, capacity] sums over the group of bounds of q.k; or null
     LagHead* lag = nullptr;              // [rows, kvHeads] or null: the method does not lag
     LagLayer* layer = nullptr;           // or null
-    const LagMarks* marks = nullptr;     // with it
+    const LagMarks* marks = nullptr;     // copied to `layer`
 };
 void settleCandidates(const Launch& launch, const SettleArgs& args);
 
-/// How long the end of a step waits for transfers of the first `layers` layers, if one ended after `ready`, which
-/// is when all else was done. waitedNs null: only a place to wait in.
+/// A kernel at the end of a step, after the transfers. If a transfer of the first `layers` layers has ended after
+/// `ready`, the time at which all else was done, writes how long after `ready` this kernel begins; else 0. waitedNs
+/// null: writes nothing, and only waits for earlier kernels.
 void reportWait(const Launch& launch, const LagMarks* marks, int layers, const std::uint64_t* ready,
                 std::uint64_t* waitedNs);
 
-/// The share of the whole attention that goes to what was attended, mean over the group: [rows, kvHeads].
-/// attended: [rows, queryHeads] log sums; blocks: [rows, queryHeads, maxBlocks] those of every block up to the
-/// position, from the first in the window on.
+/// share [rows, kvHeads] = the share of the attention over all tokens that the attended tokens have, mean over the
+/// group. attended [rows, queryHeads]: log sums of what was attended. blocks [rows, queryHeads, maxBlocks]: log sums of
+/// every block up to the position, from the first one in the window on.
 struct AttendedShareArgs {
     AttentionShape shape;
     int rows = 0, maxBlocks = 0, window = 0; // window: in tokens; 0: none

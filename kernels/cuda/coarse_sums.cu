@@ -16,8 +16,8 @@ __device__ inline int windowsOf(const DeviceIndex& index, int tokens) {
     return tokens < index.kernel ? 0 : (tokens - index.kernel) / index.stride + 1;
 }
 
-/// Grid: (splits, rows*kvHeads, query heads of the group by 8). A thread has a window and its key's products with all
-/// of the block's heads.
+/// Grid: (splits, rows*kvHeads, query heads of the group by 8). A thread takes a window and multiplies its pooled key
+/// with all query heads of the thread block.
 __global__ void __launch_bounds__(kThreads) logitsKernel(CoarseScoreArgs a) {
     __shared__ __align__(16) float queries[kTogether][kMostDim];
     const int item = blockIdx.y, row = item / a.shape.kvHeads, dim = a.shape.dim,
@@ -50,7 +50,7 @@ __global__ void __launch_bounds__(kThreads) logitsKernel(CoarseScoreArgs a) {
     }
 }
 
-/// Grid: (rows*queryHeads). While there is no coarse window, the fine ones are added up.
+/// Grid: (rows*queryHeads). While there is no complete coarse window, the sum goes over the fine windows.
 __global__ void __launch_bounds__(kThreads) sumKernel(CoarseScoreArgs a) {
     __shared__ float mostOf[kWarps], sumOf[kWarps];
     const int head = blockIdx.x, row = head / a.shape.queryHeads, lane = threadIdx.x % kWarp,
@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(kThreads) blocksKernel(CoarseScoreArgs a) {
     const float* logits = a.logits + std::size_t(item) * group * a.maxWindows;
     const float* logSums = a.logSums + std::size_t(item) * group;
     for (int b = int(blockIdx.x) * kWarps + warp; b < blocks; b += int(gridDim.x) * kWarps) {
-        // Windows that reach into the block.
+        // The windows that overlap the block.
         const int begin = b * bs < a.index.kernel ? 0 : (b * bs - a.index.kernel) / a.index.stride + 1,
                   end = min(windows, ((b + 1) * bs + a.index.stride - 1) / a.index.stride);
         float best = -INFINITY;

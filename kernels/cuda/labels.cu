@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Writes the label of one token; keyAt(i): channel i of it.
+/// Writes the label of one token. keyAt(i): channel i of the label.
 template <class KeyAt> __device__ void writeLabel(const LabelStore& labels, int head, int token, KeyAt&& keyAt) {
     const int words = labels.words();
     std::uint32_t* codes = labels.codes + std::size_t(head) * words * labels.stride + token;
@@ -67,11 +67,12 @@ __global__ void maximaKernel(ObserveArgs a, float* maxima) {
                     : blocks + std::size_t(token / bs) * blockElements(bs, dim) + std::size_t(token % bs) * dim;
         largest = fmaxf(largest, fabsf(__bfloat162float(from[c])));
     }
-    // Numbers that are not negative are ordered like their bits.
+    // The bits of numbers that are not negative, read as integers, are in the same order.
     atomicMax(reinterpret_cast<int*>(maxima + std::size_t(vector) * dim + c), __float_as_int(largest));
 }
 
-/// Of kvHeads thread blocks, each with a thread per channel.
+/// Writes the channels of the largest importance to `labels`. A thread block takes a KV head and calls this with a
+/// thread for each channel, whose importance is `mine`.
 __device__ void keepBest(float mine, int dim, int head, const LabelStore& labels) {
     __shared__ float importance[kMostChannels];
     const int c = threadIdx.x;
@@ -128,7 +129,7 @@ __global__ void __launch_bounds__(kWarp) labelTokenKernel(LabelTokenArgs a) {
     const Bf16 *key = a.newKey + std::size_t(head) * dim, *value = a.newValue + std::size_t(head) * dim;
     if (a.store != nullptr) {
         Bf16* to = a.store + std::size_t(a.first[head] + position) * tokenElements(dim);
-        for (int i = threadIdx.x; i < dim / 4; i += kWarp) // 16 bytes each: the key's, then the value's
+        for (int i = threadIdx.x; i < dim / 4; i += kWarp) // pieces of 16 bytes: those of the key, then of the value
             reinterpret_cast<uint4*>(to)[i] = i < dim / 8 ? loadOnce(key + i * 8) : loadOnce(value + (i - dim / 8) * 8);
     }
     writeLabelByWarp(a.labels, head, position, key, a.labels.channel + std::size_t(head) * a.labels.channels);
@@ -136,29 +137,30 @@ __global__ void __launch_bounds__(kWarp) labelTokenKernel(LabelTokenArgs a) {
 
 // ---- The choice -----------------------------------------------------------------------------------------------------
 
-constexpr int kTogether = 2; // tokens of a thread, neighbours from an even one on
+constexpr int kTogether = 2; // neighbouring tokens that a thread takes, from an even one on
 
-/// Labels and queries: both as codes, or both as they are.
+/// Labels and queries are both codes of four bits, or both are numbers as they are.
 enum class Form { Codes, Plain };
 
-/// What the logits of a query head over labels are made of.
+/// Factors that make logits of integer sums of codes, see prepareQueries and logitsOf.
 struct HeadQuery {
-    float bySum, byStep, byLowest; // see logitsOf
+    float bySum, byStep, byLowest;
 };
 
 struct LabelShared {
     ChoiceShared choice;
     union {
-        uint2 codes[kMostGroup][kMostChannels / 8]; // of each word: even channels as bytes, odd channels
+        uint2 codes[kMostGroup][kMostChannels / 8]; // for each word of a label: even channels as bytes, then odd ones
         float2 plain[kMostGroup][kMostChannels / 2];
     } query;
     HeadQuery head[kMostGroup];
     float warpMaximum[kChoiceWarps][8], warpSum[kChoiceWarps][8];
-    float maximum[kMostGroup], sum[kMostGroup];         // of this block's part
-    float allMaximum[kMostGroup], allShare[kMostGroup]; // of the list; what one of exp(logit - maximum) is worth
+    float maximum[kMostGroup], sum[kMostGroup];         // of this thread block's part
+    float allMaximum[kMostGroup], allShare[kMostGroup]; // of the whole list; allShare turns exponentials into shares
 };
 
-/// The queries of the group, by the first warps. Everything is in units of log2, so that exp2 follows.
+/// Brings the queries of the group into shared memory; a warp takes a query head. Logits come out in units of log2, so
+/// that exp2 makes their exponentials.
 template <Form kForm> __device__ void prepareQueries(LabelShared& s, const LabelChoiceArgs& a, int item, int group) {
     const int row = item / a.shape.kvHeads, g = item % a.shape.kvHeads, lane = threadIdx.x % kWarp,
               warp = threadIdx.x / kWarp, channels = a.labels.channels;
@@ -190,6 +192,7 @@ template <Form kForm> __device__ void prepareQueries(LabelShared& s, const Label
                 s.query.codes[h][w] = make_uint2(even, odd);
             }
             codes = warpSum(codes);
+            // With c a code, s its step and l the lowest number, of the query q and the key k:
             // sum (cq sq + lq)(ck sk + lk) = sk (sq sum(cq ck) + lq sum(ck)) + lk (sq sum(cq) + n lq)
             if (lane == 0)
                 s.head[h] = {scale * rounding.step(), scale * least,
@@ -198,10 +201,11 @@ template <Form kForm> __device__ void prepareQueries(LabelShared& s, const Label
     }
 }
 
-/// A whole number below 2^23 as float.
+/// A whole number below 2^23 as a float, by bit operations.
 __device__ inline float small(std::uint32_t n) { return __uint_as_float(0x4b000000u | n) - 8388608.f; }
 
-/// Logits of two tokens under kHeads query heads from the first'th; heads beyond the group repeat its last.
+/// The logits of two tokens with the kHeads query heads from number `first` on. Heads beyond the group repeat its last
+/// head.
 template <int kHeads, Form kForm>
 __device__ inline void logitsOf(const LabelShared& s, const LabelStore& labels, std::size_t listAt,
                                 const std::uint32_t* codes, int at, int first, int group,
@@ -258,8 +262,8 @@ __device__ inline void logitsOf(const LabelShared& s, const LabelStore& labels, 
     }
 }
 
-/// Grid: lists times thread blocks of a cluster. The labels are read twice: for the maxima and sums of the softmax,
-/// then for the scores, which stay in shared memory.
+/// Grid: lists times thread blocks of a cluster. The labels are read twice: first for the maxima and sums of the
+/// softmax, then for the scores, which stay in shared memory.
 template <int kHeads, Form kForm>
 __global__ void __launch_bounds__(kChoiceThreads, 2) labelChoiceKernel(LabelChoiceArgs a) {
     extern __shared__ float scores[];

@@ -1,4 +1,4 @@
-// How a token's label is cut; see labels.h.
+// How a token's label is made of its key; see labels.h.
 #pragma once
 
 #include "kernels/cuda/common.cuh"
@@ -8,7 +8,7 @@ namespace kvscope::cuda {
 
 constexpr int kMostChannels = 128;
 
-/// code = clamp(round((x - lowest) * scale)), scale = 15 / range, a range of 0 counting as 1.
+/// code = clamp(round((x - lowest) * scale)), where scale = 15 / range and a range of 0 counts as 1.
 struct Rounding {
     float lowest, scale;
     __device__ Rounding(float least, float most) : lowest(least) {
@@ -21,7 +21,7 @@ struct Rounding {
     __device__ float step() const { return 1.f / scale; }
 };
 
-/// The label of one token, by a warp. key: of one head, as it is cached; channel: the head's.
+/// Writes the label of one token of a KV head. A warp calls this. key: as it is cached; channel: the head's channels.
 __device__ inline void writeLabelByWarp(const LabelStore& labels, int head, int token, const Bf16* key,
                                         const std::int32_t* channel) {
     const int words = labels.words(), lane = threadIdx.x % kWarp;
@@ -45,7 +45,7 @@ __device__ inline void writeLabelByWarp(const LabelStore& labels, int head, int 
     least = -warpMax(-least), most = warpMax(most);
     const Rounding rounding(least, most);
 #pragma unroll
-    for (int turn = 0; turn < kMostChannels / kWarp; ++turn) { // eight lanes make a word
+    for (int turn = 0; turn < kMostChannels / kWarp; ++turn) { // the codes of eight lanes become a word
         const int i = turn * kWarp + lane;
         if (turn * kWarp >= labels.channels) break;
         std::uint32_t word = i < labels.channels ? rounding.code(mine[turn]) << (4 * (lane % 8)) : 0;

@@ -1,5 +1,5 @@
-// Labels of tokens: a few channels of every key, four bits each, and the choice of tokens by them (Double Sparsity,
-// AsyncTLS). The device form of core/select/label_cache.h.
+// Double Sparsity and AsyncTLS: labels of tokens, which are a few channels of every key in four bits each, and the
+// choice of tokens by their labels. The device form of core/select/label_cache.h.
 #pragma once
 
 #include "kernels/cuda/check.h"
@@ -9,10 +9,10 @@
 
 namespace kvscope::cuda {
 
-/// Of one layer; heads are [sequence*kvHeads]. A word holds 8 channels of four bits (the lower half of a byte first),
-/// or 2 in bf16; words of neighbouring tokens lie side by side.
+/// The labels of one layer; heads are [sequence*kvHeads]. A word holds 8 channels of four bits (the lower half of a
+/// byte first) or 2 channels in bf16. The words of neighbouring tokens lie side by side.
 struct LabelStore {
-    int channels = 0, bits = 4;                // 16: the key's own numbers
+    int channels = 0, bits = 4;                // 16 bits: a label has the key's numbers as they are
     std::int64_t stride = 0;                   // tokens of a head, a multiple of 32
     std::uint32_t* codes = nullptr;            // [heads][words()][stride]
     float *steps = nullptr, *lowest = nullptr; // [heads][stride] a channel is code * step + lowest; bits 4
@@ -20,9 +20,10 @@ struct LabelStore {
     __host__ __device__ int words() const { return bits == 4 ? (channels + 7) / 8 : (channels + 1) / 2; }
 };
 
-constexpr int kObservers = 64; // partial sums of each channel
+constexpr int kObservers = 64; // so many thread blocks add up a share of the tokens each
 
-/// Adds |q * k| of the same token over n tokens of a prompt to sums[kvHeads][kObservers][dim].
+/// For each channel, adds |q * k| of the n tokens of a piece of a prompt, each token's own query and key, to
+/// sums[kvHeads][kObservers][dim].
 struct ObserveArgs {
     AttentionShape shape;
     int n = 0, first = 0;                  // positions
@@ -32,19 +33,20 @@ struct ObserveArgs {
     double* sums = nullptr;
 };
 void observeChannels(const Launch& launch, const ObserveArgs& args);
-/// The channels of the largest sums, best first; equal ones: the lower channel. For one sequence's heads.
+/// Writes the channels of the largest sums to LabelStore::channel of one sequence's heads, best first. Equal sums: the
+/// lower channel.
 void pickChannels(const Launch& launch, const double* sums, int tokens, const AttentionShape& shape, int sequence,
                   const LabelStore& labels);
 
-/// The other importance, a product of maxima (select::ChannelRule): the largest |q| of every query head's and |k| of
-/// every KV head's channels over n tokens, into maxima[queryHeads + kvHeads][dim], which are 0 at first. args.sums is
-/// not used.
+/// For the other channel importance, a product of maxima (select::ChannelRule): raises maxima[queryHeads +
+/// kvHeads][dim] to the largest |q| of every query head's channels and the largest |k| of every KV head's, over n
+/// tokens. `maxima` is 0 before the first call. args.sums is not used.
 void observeMaxima(const Launch& launch, const ObserveArgs& args, float* maxima);
-/// As pickChannels, by the mean over the group of the largest |q|, times the largest |k|.
+/// As pickChannels, but a channel's importance is the mean over the group of the largest |q|, times the largest |k|.
 void pickChannelsByMaxima(const Launch& launch, const float* maxima, const AttentionShape& shape, int sequence,
                           const LabelStore& labels);
 
-/// Labels of one sequence's prompt.
+/// Writes the labels of one sequence's prompt.
 struct LabelPromptArgs {
     AttentionShape shape;
     int sequence = 0, tokens = 0;
@@ -54,7 +56,7 @@ struct LabelPromptArgs {
 };
 void labelPrompt(const Launch& launch, const LabelPromptArgs& args);
 
-/// A decode step's token: its label and, where there is one, its place in a store by token (token_pack.h).
+/// Writes the label of a decode step's token and, where there is a token store (token_pack.h), its key and value there.
 struct LabelTokenArgs {
     AttentionShape shape;
     int rows = 0;
@@ -67,8 +69,9 @@ struct LabelTokenArgs {
 };
 void labelToken(const Launch& launch, const LabelTokenArgs& args);
 
-/// The `wanted` tokens up to the position of the highest score: the mean over the group of the softmax of
-/// scale * q[channels] . label, where with four bits the query's channels are rounded like a label.
+/// Chooses the `wanted` tokens of the highest score among those up to the position. A token's score is the mean over
+/// the group of the softmax of scale * q[channels] . label. With labels of four bits the query's channels are rounded
+/// likewise.
 struct LabelChoiceArgs {
     AttentionShape shape;
     int rows = 0;
@@ -84,7 +87,7 @@ struct LabelChoiceArgs {
     int capacity = 0;
     std::uint64_t* marks[2] = {}; // stage1, pooling
 };
-/// Tokens of a sequence that it takes, which a cluster's shared memory decides.
+/// The longest sequence that chooseByLabels takes, in tokens: its scores must fit a cluster's shared memory.
 int mostLabelledTokens(const Launch& launch);
 void chooseByLabels(const Launch& launch, const LabelChoiceArgs& args);
 

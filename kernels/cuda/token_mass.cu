@@ -44,7 +44,7 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) massKernel(Token
     const int columns = a.queries * group, heads = a.shape.queryHeads;
     const Bf16* queries = a.q + (std::size_t(row) * a.queries * heads + std::size_t(g) * group) * kDim;
     const float* logSums = a.logSums + std::size_t(row) * a.queries * heads + g * group;
-    // No earlier query sees the first token.
+    // Begins with the first query that sees the first of the tokens.
     const int begin = a.firstPosition < 0 ? 0 : max(0, first - a.firstPosition) * group / kColumns * kColumns;
     float sum[2] = {0, 0};
     for (int base = begin; base < columns; base += kColumns) {

@@ -1,4 +1,4 @@
-// How much attention single tokens receive: what H2O adds up and SnapKV's observation window votes with.
+// How much attention single tokens receive. H2O adds it up over all steps; SnapKV over the last queries of a prompt.
 #pragma once
 
 #include "kernels/cuda/check.h"
@@ -36,11 +36,11 @@ struct PoolArgs {
     const double* mass = nullptr; // `lists`, massStride apart
     std::int64_t massStride = 0;
     int kernel = 1;       // neighbours pooled into one, odd
-    bool average = false; // padding counts as zeros; else the maximum, to which it adds nothing
+    bool average = false; // the mean, where neighbours beyond the list's ends count as zeros; else the maximum
     float* scores = nullptr;
     std::int64_t scoreStride = 0;
 };
-/// scores[i] = max or mean of the masses around i, in float.
+/// scores[i] = the maximum or the mean of the masses around i, in float32.
 void poolMass(const Launch& launch, const PoolArgs& args);
 
 } // namespace kvscope::cuda

@@ -9,10 +9,10 @@ namespace kvscope::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kTileTokens = 64;              // of a thread block
-constexpr int kTileStride = kTileTokens + 2; // of a channel in shared memory: whole words, odd number of them
+constexpr int kTileTokens = 64;              // tokens that a thread block takes
+constexpr int kTileStride = kTileTokens + 2; // elements of a channel in shared memory: an odd number of words
 
-/// Values of a tile, [channel][token], on their way from one order to the other.
+/// The values of a tile in shared memory, [channel][token], while they are transposed.
 template <int kDim> struct ValueTile {
     Bf16 value[kDim][kTileStride];
     /// 8 channels of a token.
@@ -71,7 +71,8 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packKernel(PackA
         return a.blocks + std::size_t(first + place) * blockElements(bs, kDim);
     };
     Bf16* packed = a.packed + std::size_t(item) * a.packedBlocks * blockElements(bs, kDim);
-    // Keys and, from a store by token, values: 16 bytes a thread, all of them under way before the first is used.
+    // Keys, and values where they come from a token store: a thread loads 16 bytes at a time, and asks for all of its
+    // pieces before it uses the first.
     constexpr int kPieces = kDim / 8, kTurns = kTileTokens * kPieces / kThreads;
     uint4 keys[kTurns], values[kTurns];
 #pragma unroll
@@ -98,7 +99,7 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packKernel(PackA
                                       std::size_t(i % bs) * kDim + channel) = keys[turn];
         tile.put(at / kPieces, channel, values[turn]);
     }
-    if (a.store == nullptr) { // a block's values lie by channel: neighbouring threads take neighbouring tokens
+    if (a.store == nullptr) { // values of a block lie by channel, so that neighbouring threads take neighbouring tokens
         __syncthreads();
         for (int at = threadIdx.x; at < kTileTokens * kDim; at += kThreads) {
             const int token = ids[at % kTileTokens], channel = at / kTileTokens;
@@ -122,10 +123,10 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packKernel(PackA
     }
 }
 
-/// The same from a store by token, where there are bulk copies: a token's key and value are one read of the link.
+/// Packs tokens from a token store on GPUs that have bulk copies. A token's key and value are one copy over the link.
 template <int kDim> __global__ void __launch_bounds__(kThreads) packStoredKernel(PackArgs a) {
 #if __CUDA_ARCH__ >= 900
-    constexpr int kRow = 2 * kDim + 8; // elements: neighbouring tokens begin in different banks
+    constexpr int kRow = 2 * kDim + 8; // elements from one token to the next, which begins in another bank
     __shared__ __align__(128) Bf16 rows[kTileTokens * kRow];
     __shared__ __align__(8) std::uint64_t arrived;
     const int item = blockIdx.y, row = item / a.shape.kvHeads, begin = int(blockIdx.x) * kTileTokens,
@@ -144,7 +145,8 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packStoredKernel
     const int here = min(kTileTokens, max(0, count - begin));
     const std::int32_t* ids = a.tokens + std::size_t(item) * a.capacity + begin;
     if (threadIdx.x < kWarp && here > 0) {
-        asm volatile("fence.proxy.async;" ::: "memory"); // tokens were stored by ordinary stores of earlier kernels
+        // Earlier kernels have written tokens with ordinary stores, which bulk copies would not see without a fence.
+        asm volatile("fence.proxy.async;" ::: "memory");
         if (threadIdx.x == 0) expectBytes(arrived, unsigned(here * kDim * 4));
         __syncwarp();
         const std::int64_t first = a.first != nullptr ? a.first[item] : std::int64_t(item) * a.stride;
@@ -173,7 +175,7 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) packStoredKernel
                                       std::size_t(i % bs) * kDim + channel) =
                 *reinterpret_cast<const uint4*>(rows + within * kRow + channel);
     }
-    for (int at = threadIdx.x; at < kDim * (kTileTokens / 8); at += kThreads) { // neighbouring threads: channels
+    for (int at = threadIdx.x; at < kDim * (kTileTokens / 8); at += kThreads) { // neighbouring threads take channels
         const int channel = at % kDim, within = at / kDim * 8, i = begin + within;
         if (i >= whole) continue;
         std::uint32_t words[4];
@@ -203,7 +205,7 @@ template <int kDim> __global__ void __launch_bounds__(kThreads) unpackKernel(Unp
     Bf16* store = a.store + std::size_t(g) * a.storeStride * tokenElements(kDim);
     for (int at = threadIdx.x; at < kDim * (kTileTokens / 8); at += kThreads) {
         const int channel = at / (kTileTokens / 8), within = at % (kTileTokens / 8) * 8, token = begin + within;
-        if (token < a.tokens) // the rest of its block exists
+        if (token < a.tokens) // tokens of the block behind the last one are read, and not stored
             tile.putTokens(within, channel,
                            loadOnce(blocks + std::size_t(token / bs) * blockElements(bs, kDim) +
                                     std::size_t(bs) * kDim + std::size_t(channel) * bs + token % bs));

@@ -1,5 +1,6 @@
-// Tokens taken one by one: packed into KV blocks of their own, which decodeAttention reads like any others
-// (DecodeAttentionArgs::packedTokens), and the store they are taken from, token by token.
+// Methods that attend to single tokens copy the chosen tokens into packed KV blocks, which decodeAttention reads
+// (DecodeAttentionArgs::packedTokens). The tokens come from KV blocks or from a token store, which has a token's key
+// and value side by side.
 #pragma once
 
 #include "kernels/cuda/check.h"
@@ -9,7 +10,7 @@
 
 namespace kvscope::cuda {
 
-/// Key, then value: what one token of one KV head is in a store by token.
+/// Elements of one token of one KV head in a token store: the key, then the value.
 constexpr std::size_t tokenElements(int dim) { return std::size_t(2) * dim; }
 constexpr std::size_t tokenBytes(int dim) { return tokenElements(dim) * 2; }
 
@@ -17,33 +18,33 @@ struct PackArgs {
     AttentionShape shape;
     int rows = 0;
     const std::uint8_t* active = nullptr; // [rows] or null
-    const std::int32_t* tokens = nullptr; // [rows, kvHeads, capacity] what is packed, in this order
+    const std::int32_t* tokens = nullptr; // [rows, kvHeads, capacity] tokens to pack, in this order
     const std::int32_t* count = nullptr;  // [rows, kvHeads]
     int capacity = 0;
-    // From a store by token, which may be pinned host memory, or from KV blocks. Lists of a (row, KV head) begin at
-    // `first`, in tokens or blocks; null: at item * stride.
+    // Where tokens come from: a token store, which may be pinned host memory, or KV blocks. A (row, KV head)'s tokens
+    // or blocks begin at `first`, counted in tokens or blocks; null: at item * stride.
     const __nv_bfloat16* store = nullptr;  // [.., 2*dim] key, then value
     const __nv_bfloat16* blocks = nullptr; // see blockElements
     const std::int64_t* first = nullptr;   // [rows*kvHeads]
     std::int64_t stride = 0;
     const std::int32_t* place = nullptr; // [rows, kvHeads, maxBlocks] where a block lies, from `first`; null: at its id
-    int maxBlocks = 0;                   // with it
-    // The newest token may not be there yet; null: it is.
+    int maxBlocks = 0;                   // of a list of places
+    // Set where the newest token has not been stored yet: its position, key and value.
     const std::int32_t* position = nullptr;                     // [rows]
     const __nv_bfloat16 *newKey = nullptr, *newValue = nullptr; // [rows, kvHeads*dim]
-    const float* bias = nullptr;                                // by token, or null
-    const std::int32_t* biasTokens = nullptr;                   // like `tokens`, of the biases; null: those
+    const float* bias = nullptr;                                // biases by token; or null
+    const std::int32_t* biasTokens = nullptr;                   // tokens whose biases are packed; null: `tokens`
     const std::int64_t* biasFirst = nullptr;                    // [rows*kvHeads]; null: at item * biasStride
     std::int64_t biasStride = 0;
-    // To
-    __nv_bfloat16* packed = nullptr; // [rows, kvHeads, packedBlocks] blocks; filled with zeros to a whole block
+    // Where tokens go.
+    __nv_bfloat16* packed = nullptr; // [rows, kvHeads, packedBlocks] blocks; the rest of the last block becomes zeros
     float* packedBias = nullptr;     // [rows, kvHeads, packedBlocks*blockSize], with `bias`
     int packedBlocks = 0;            // at least capacity tokens
     std::uint64_t* mark = nullptr;
 };
 void packTokens(const Launch& launch, const PackArgs& args);
 
-/// Blocks of one sequence's prompt into a store by token: head g's tokens begin at store + g*storeStride.
+/// Copies the blocks of one sequence's prompt into a token store: head g's tokens begin at store + g*storeStride.
 struct UnpackArgs {
     AttentionShape shape;
     int tokens = 0;

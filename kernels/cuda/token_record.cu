@@ -8,7 +8,7 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// Whether an ascending list has a number.
+/// Whether an ascending list contains a number.
 __device__ bool contains(const std::int32_t* list, int count, std::int32_t number) {
     int low = 0, high = count;
     while (low < high) {
@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads) recordKernel(RecordChoiceArgs a) {
         const int i = base + int(threadIdx.x);
         kept += __syncthreads_count(i < count && contains(before, beforeCount, tokens[i]));
     }
-    __syncthreads(); // the list of the step before was read
+    __syncthreads(); // all threads have read the list of the step before
     for (int i = threadIdx.x; i < count; i += kThreads) {
         a.previous[first + i] = tokens[i];
         if (a.record.tokens != nullptr) a.record.tokens[first + i] = tokens[i];

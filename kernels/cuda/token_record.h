@@ -5,7 +5,7 @@
 
 namespace kvscope::cuda {
 
-/// Null: not wanted. core/cuda/select/token_report.h makes records of it.
+/// Where a step's report of chosen tokens goes; null: not wanted. core/cuda/select/token_report.h makes records of it.
 struct TokenChoiceRecord {
     SelectionHead* heads = nullptr; // [rows, kvHeads]
     std::int32_t* tokens = nullptr; // [rows, kvHeads, capacity]
@@ -13,7 +13,7 @@ struct TokenChoiceRecord {
     std::uint64_t* marks[3] = {};   // stage1, pooling, offloading
 };
 
-/// Reports a choice that is ascending, and remembers it for the next step.
+/// Reports a choice of tokens in ascending order, and remembers it for the next step's comparison.
 struct RecordChoiceArgs {
     int rows = 0, kvHeads = 0;
     const std::int32_t* position = nullptr; // [rows]
@@ -22,9 +22,9 @@ struct RecordChoiceArgs {
     const float* tokenScores = nullptr;     // likewise; null: NaN
     const std::int32_t* count = nullptr;    // [rows, kvHeads]
     int capacity = 0;
-    bool loads = false;                    // all but the newest token come from the host; else nothing does
-    std::int32_t* previous = nullptr;      // [rows, kvHeads, capacity] the step before
-    std::int32_t* previousCount = nullptr; // [rows, kvHeads] 0: there was none
+    bool loads = false;                    // all tokens but the newest come from the host; false: none does
+    std::int32_t* previous = nullptr;      // [rows, kvHeads, capacity] tokens that the step before chose
+    std::int32_t* previousCount = nullptr; // [rows, kvHeads] 0: there was no step before
     TokenChoiceRecord record;
 };
 void recordChoice(const Launch& launch, const RecordChoiceArgs& args);
