@@ -11,11 +11,11 @@ namespace {
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 constexpr int kHeads = 16; // query heads of a decode tile
 
-/// What follows from a key's width.
+/// Sizes that follow from a key's width.
 template <int kDim> struct LatentWidth {
     static constexpr int kValue = latentValueOf(kDim);
-    static constexpr int kRow = kDim + 8;    // elements between rows in shared memory: no two of 8 rows share a bank
-    static constexpr int kPieces = kDim / 8; // of 16 bytes
+    static constexpr int kRow = kDim + 8;    // elements from row to row in shared memory: 8 rows in different banks
+    static constexpr int kPieces = kDim / 8; // 16-byte pieces of a key
     static constexpr int kCell = kValue + 2; // a head's partial result: values, maximum, sum
     static constexpr int kWarpValues = kValue / kWarps, kTiles = kWarpValues / 8; // channels of a warp, in tiles of 8
     static_assert(kDim % 32 == 0 && kWarpValues % 16 == 0);
@@ -40,7 +40,7 @@ __device__ inline void copyPiece(void* to, const void* from, bool valid) {
                  "r"(valid ? 16 : 0));
 }
 
-/// kRowTiles * 16 query rows against kTokens keys at a time, two stages.
+/// Shared memory for kRowTiles * 16 query rows and two stages of kTokens keys each.
 template <int kDim, int kRowTiles, int kTokens> struct LatentShared {
     using Width = LatentWidth<kDim>;
     Bf16 q[kRowTiles * 16][Width::kRow];
@@ -48,8 +48,8 @@ template <int kDim, int kRowTiles, int kTokens> struct LatentShared {
     float logits[kRowTiles * 16][kTokens + 4];
     Bf16 p[kRowTiles * 16][kTokens + 8];
     float factor[kRowTiles * 16], maximum[kRowTiles * 16], sum[kRowTiles * 16];
-    std::int32_t position[kRowTiles * 16]; // of the query
-    std::int32_t token[2][kTokens];        // position of each key; behind every query: none
+    std::int32_t position[kRowTiles * 16]; // position of each query
+    std::int32_t token[2][kTokens];        // position of each key; where there is no key, one behind all queries
 };
 
 template <int kDim> using DecodeShared = LatentShared<kDim, 1, 64>;
@@ -59,7 +59,7 @@ constexpr bool kFits = sizeof(DecodeShared<kDim>) <= kLatentSharedBytes &&
                        sizeof(PromptShared<kDim>) <= kLatentSharedBytes;
 static_assert(kFits<kLatentDim> && kFits<kSmallLatentDim>);
 
-/// Where the keys lie: block ids and places, null for "block i at place i".
+/// Where the keys lie: ids and places of the listed blocks. Null: block i lies at place i.
 struct LatentKeys {
     const Bf16* blocks;
     const std::int32_t *ids, *places;
@@ -67,7 +67,7 @@ struct LatentKeys {
     Divider byBlock;
 };
 
-/// Attends q to tiles [begin, end) of kTokens keys. The values' channels are divided among the warps.
+/// Attends with q to the tiles [begin, end) of kTokens keys each. The warps split the channels of the values.
 template <int kDim, int kRowTiles, int kTokens>
 __device__ void attendLatent(LatentShared<kDim, kRowTiles, kTokens>& shared, const LatentKeys& keys, int begin, int end,
                              float scale, float (&acc)[kRowTiles][LatentWidth<kDim>::kTiles][4]) {
@@ -105,7 +105,7 @@ __device__ void attendLatent(LatentShared<kDim, kRowTiles, kTokens>& shared, con
     for (int tile = begin; tile < end; ++tile) {
         const int stage = tile & 1;
         asm volatile("cp.async.wait_group 0;" ::: "memory");
-        __syncthreads(); // the tile is here, and nobody reads the other stage any more
+        __syncthreads(); // the tile has arrived, and all warps have read the other stage
         if (tile + 1 < end) fetch(tile + 1);
         asm volatile("cp.async.commit_group;");
 
@@ -157,7 +157,7 @@ __device__ void attendLatent(LatentShared<kDim, kRowTiles, kTokens>& shared, con
             }
 #pragma unroll
             for (int offset = kPerRow / 2; offset > 0; offset /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, offset);
-            __syncwarp(); // the row's threads have read its state
+            __syncwarp(); // all threads of the row have read the row's state
             if (sub == 0) {
                 const float factor = exp2f(before - reference);
                 shared.factor[row] = factor;
@@ -182,7 +182,7 @@ __device__ void attendLatent(LatentShared<kDim, kRowTiles, kTokens>& shared, con
                 loadMatrices<false>(a[r], &shared.p[r * 16 + lane % 16][k + lane / 16 * 8]);
 #pragma unroll
             for (int i = 0; i < Width::kTiles; i += 2) {
-                std::uint32_t b[4]; // tokens x channels: transposed on the way
+                std::uint32_t b[4]; // tokens x channels, transposed while they are read
                 loadMatrices<true>(
                     b, &shared.keys[stage][k + lane % 16][warp * Width::kWarpValues + i * 8 + lane / 16 * 8]);
 #pragma unroll
@@ -197,7 +197,7 @@ __device__ void attendLatent(LatentShared<kDim, kRowTiles, kTokens>& shared, con
     __syncthreads();
 }
 
-/// Query rows [0, count) of memory into shared memory, absent ones as zeros.
+/// Copies the query rows [0, count) to shared memory and fills the other rows with zeros.
 template <int kDim, int kRowTiles, int kTokens>
 __device__ void loadQueryRows(LatentShared<kDim, kRowTiles, kTokens>& shared, const Bf16* q, int count) {
     constexpr int kPieces = LatentWidth<kDim>::kPieces;
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kThreads) latentDecodeKernel(DecodeAttentionAr
 
 constexpr int kMostSplits = 256;
 
-/// Grid (heads of a tile, rows * head tiles): adds up the splits of one head, two channels a thread.
+/// Grid (heads of a tile, rows * head tiles). Merges the splits of one head; a thread takes two channels.
 template <int kDim>
 __global__ void __launch_bounds__(LatentWidth<kDim>::kValue / 2)
     latentMergeKernel(DecodeAttentionArgs a, int headTiles, int splits) {
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(LatentWidth<kDim>::kValue / 2)
     if (!active || headTile * kHeads + head >= a.shape.queryHeads) return;
     const float* cell = a.partial + (std::size_t(blockIdx.y) * splits * kHeads + head) * kCell;
     const std::size_t stride = std::size_t(kHeads) * kCell; // from one split to the next
-    if (threadIdx.x < kWarp) {                              // one warp weighs the splits; logits are base 2
+    if (threadIdx.x < kWarp) { // one warp works out the weights of the splits; logits are in units of log2
         float maximum = -INFINITY, sum = 0;
         for (int s = threadIdx.x; s < splits; s += kWarp) maximum = fmaxf(maximum, cell[s * stride + kValue]);
         maximum = warpMax(maximum);
@@ -311,7 +311,7 @@ __global__ void __launch_bounds__(LatentWidth<kDim>::kValue / 2)
         packBf16(out.x * inverse, out.y * inverse);
 }
 
-/// Grid: tiles of 64 (token, head) rows, from the last to the first: the longest first.
+/// Grid: tiles of 64 (token, head) rows. The last tile, which attends to the most keys, comes first.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) latentPrefillKernel(PrefillAttentionArgs a, Divider byBlock) {
     extern __shared__ __align__(128) unsigned char raw[];
@@ -352,7 +352,7 @@ __global__ void __launch_bounds__(kThreads) latentPrefillKernel(PrefillAttention
 
 int headTilesOf(const AttentionShape& shape) { return (shape.queryHeads + kHeads - 1) / kHeads; }
 
-/// How many thread blocks share the keys of one (row, 16 heads): together they fill the GPU once.
+/// How many thread blocks share the keys of one (row, 16 heads), so that all thread blocks together fill the GPU once.
 int splitsOf(const Launch& how, const AttentionShape& shape, int rows, int maxBlocks) {
     const int tiles = std::max(1, (maxBlocks * shape.blockSize + 63) / 64), natural = rows * headTilesOf(shape);
     return std::clamp(how.multiprocessors / natural, 1, std::min(tiles, kMostSplits));

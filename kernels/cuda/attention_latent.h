@@ -10,8 +10,8 @@ namespace kvscope::cuda {
 /// Shared memory that the kernels need of one thread block.
 constexpr std::size_t kLatentSharedBytes = std::size_t(176) << 10;
 
-/// As decodeAttention and prefillAttention, which call these; out is [.., queryHeads * value]. Without token biases
-/// and windows.
+/// decodeAttention and prefillAttention call these for latent keys. out is [.., queryHeads * value]. Token biases and
+/// windows are not supported.
 void latentDecodeAttention(const Launch& launch, const DecodeAttentionArgs& args);
 void latentPrefillAttention(const Launch& launch, const PrefillAttentionArgs& args);
 std::size_t latentPartialFloats(const Launch& launch, const AttentionShape& shape, int rows, int maxBlocks);

@@ -12,9 +12,9 @@ __device__ int firstToken(const BlockMassArgs& a, int position) {
 }
 
 constexpr int kThreads = 256, kWarps = kThreads / kWarp;
-constexpr int kPad = 8; // elements between the keys in shared memory: neighbouring lanes in different banks
+constexpr int kPad = 8; // elements between the keys in shared memory, so that neighbouring lanes meet different banks
 
-/// A lane takes a unit of the warp's logits of tokens [begin, end).
+/// Writes the log sums of the units of a warp's logits of the tokens [begin, end). A lane takes a unit.
 __device__ void logSumsOfUnits(const float* logits, int begin, int end, int unit, float* logSums) {
     __syncwarp();
     for (int u = begin / unit + int(threadIdx.x % kWarp); u * unit < end; u += kWarp) {
@@ -27,7 +27,7 @@ __device__ void logSumsOfUnits(const float* logits, int begin, int end, int unit
     __syncwarp();
 }
 
-/// Grid: (blocks, kvHeads, rows). A warp takes a query head, a lane every 32nd token.
+/// Grid: (blocks, kvHeads, rows). A warp takes a query head, and a lane every 32nd token.
 __global__ void __launch_bounds__(kThreads) logSumKernel(BlockMassArgs a) {
     extern __shared__ __align__(16) unsigned char raw[];
     Bf16* keys = reinterpret_cast<Bf16*>(raw);
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kThreads) logSumKernel(BlockMassArgs a) {
             logSumsOfUnits(logits, begin, tokens, unit, logSums);
             continue;
         }
-        const float all = warpMax(largest); // finite: lane 0 has a token
+        const float all = warpMax(largest); // finite, because lane 0 always has a token
         sum = warpSum(largest == -INFINITY ? 0.f : sum * expf(largest - all));
         if (lane == 0) *logSums = all + logf(sum);
     }
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads) massKernel(BlockMassArgs a) {
     waitForEarlierKernels();
     if (a.active != nullptr && a.active[row] == 0) return;
     const int first = firstToken(a, a.position[row]) / a.unitTokens(), blocks = a.position[row] / a.unitTokens() + 1,
-              group = a.shape.queryHeads / a.shape.kvHeads; // blocks: or units
+              group = a.shape.queryHeads / a.shape.kvHeads; // `blocks` counts units where blocks are divided
     float* mass = a.mass + (std::size_t(row) * a.shape.kvHeads + g) * a.maxUnits();
     for (int b = first + int(threadIdx.x); b < blocks; b += kThreads) mass[b] = 0;
     for (int h = 0; h < group; ++h) {

@@ -14,9 +14,9 @@ struct BlockMassArgs {
     const std::int32_t* position = nullptr;  // [rows] of the query token; keys at later positions are masked
     const std::uint8_t* active = nullptr;    // [rows] 0: the row is left alone; null: all
     const __nv_bfloat16* q = nullptr;        // [rows, queryHeads*dim], rotated
-    const __nv_bfloat16* blocks = nullptr;   // every block by its id; host memory will do, read once
+    const __nv_bfloat16* blocks = nullptr;   // every block by its id; read once, may be in pinned host memory
     const std::int64_t* headFirst = nullptr; // [rows*kvHeads] first block of the head in `blocks`
-    // The newest block, where it lies in a slot; slots 0: it is in `blocks`.
+    // Where the newest block is in a slot and not in `blocks`: the slots. slots 0: it is in `blocks`.
     int slots = 0;
     const __nv_bfloat16* pool = nullptr;     // [rows*kvHeads, slots] blocks
     const std::int32_t* map = nullptr;       // [rows*kvHeads, slots] block in each slot
@@ -33,7 +33,7 @@ struct BlockMassArgs {
     __host__ __device__ int maxUnits() const { return maxBlocks * (shape.blockSize / unitTokens()); }
 };
 
-/// Appends every row's new key to blocks that are kept for this alone.
+/// Appends every row's new key to blocks that only the oracle reads.
 struct KeepKeysArgs {
     AttentionShape shape;
     int rows = 0;
@@ -45,8 +45,8 @@ struct KeepKeysArgs {
 };
 void keepKeys(const Launch& launch, const KeepKeysArgs& args);
 
-/// Reads all keys once; sums in float32, in an order of its own, so the same on every run. Only the units in sight
-/// are written, up to the position's.
+/// Reads all keys once. Sums are float32 and always added up in the same order, so that all runs agree. Writes only the
+/// units that the query sees, up to that of its position.
 void measureBlockMass(const Launch& launch, const BlockMassArgs& args);
 
 } // namespace kvscope::cuda

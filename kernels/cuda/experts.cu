@@ -54,7 +54,7 @@ __device__ inline int bestOf(std::uint32_t key, int index) {
     return int(0xffffffffu - std::uint32_t(both));
 }
 
-/// Grid (tokens): one warp, with the scores [count] and then the keys [count] in shared memory.
+/// Grid (tokens), one warp each. Shared memory has the scores [count] and then their keys [count].
 __global__ void __launch_bounds__(kWarp) chooseKernel(ChooseArgs a) {
     extern __shared__ float scores[];
     const ExpertRule& rule = a.rule;
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(kWarp) chooseKernel(ChooseArgs a) {
     const auto ranking = [&](int e) { return scores[e] + (a.choiceBias != nullptr ? a.choiceBias[e] : 0.f); };
     for (int e = lane; e < rule.count; e += kWarp) keys[e] = rankingKey(ranking(e));
     __syncwarp();
-    if (rule.groupsUsed < rule.groups) { // lane g ranks group g
+    if (rule.groupsUsed < rule.groups) { // lane g works out the rank of group g
         const int size = rule.count / rule.groups;
         std::uint32_t group = 0;
         if (lane < rule.groups) {

@@ -58,7 +58,7 @@ template <int kInputTiles, bool kFloat> __global__ void __launch_bounds__(kThrea
         }
 }
 
-/// The last channels of a token's queries, rotated: q [queryHeads, dim].
+/// Rotates the last channels of a token's queries and writes them to q [queryHeads, dim].
 __device__ inline void rotateQueries(const LatentTokens& t, const RotateArgs& a, const float* query, const float* cos,
                                      const float* sin, Bf16* q) {
     const int half = t.ropeDim / 2, latent = a.shape.dim - t.ropeDim;
@@ -73,7 +73,7 @@ __device__ inline void rotateQueries(const LatentTokens& t, const RotateArgs& a,
     }
 }
 
-/// The key as it is stored, by the whole block of threads. Ends with a barrier.
+/// Makes a token's key as it is stored. All threads of the thread block call this; it ends with a barrier.
 __device__ inline void makeKey(const LatentTokens& t, const RotateArgs& a, const float* key, const float* cos,
                                const float* sin, float* out) {
     __shared__ float squares[kWarps];

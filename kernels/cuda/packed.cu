@@ -13,22 +13,23 @@ constexpr int kThreads = 256, kWarps = kThreads / kWarp;
 
 struct Job {
     PackedProduct p;
-    int chunks = 0, tiles = 0; // of 16 columns times kRowTiles
+    int chunks = 0, tiles = 0; // chunks of a row tile; groups of kRowTiles row tiles
 };
 
 __device__ inline void copyToShared(unsigned to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
 
-/// One chunk: inputs(block, input tile) gives the fragments of both instructions of 32 columns of 8 inputs.
-/// sumsOf(block): of one input, the sums of its two times 16 columns; null: they are made with the products.
+/// Multiplies one chunk of weights and adds the products up. inputs(block, j) gives the fragments of 32 columns of the
+/// 8 inputs of tile j, for two instructions. sumsOf(block) gives the sums of the input's first and last 16 columns
+/// where there is one input; null: the sums are made by the tensor cores as well.
 template <class Format, int kRowTiles, int kInputTiles, class Inputs, class Sums>
 __device__ inline void multiplyChunk(const PackedPiece<Format> (&w)[kRowTiles], Inputs&& inputs, Sums&& sumsOf,
                                      float (&acc)[kRowTiles][kInputTiles][4]) {
     constexpr bool kSumsKnown = !std::is_null_pointer_v<std::remove_cvref_t<Sums>>;
     constexpr std::uint32_t kOnes = 0x3f803f80u;
     constexpr bool kSummed = Format::kBase != 0;
-    constexpr int kParts = Format::kFine ? 2 : 1, kSteps = 2 / kParts; // columns that share a scale: 16 or 32
+    constexpr int kParts = Format::kFine ? 2 : 1, kSteps = 2 / kParts; // 16 or 32 columns share a scale
     uint4 next[kInputTiles];
 #pragma unroll
     for (int j = 0; j < kInputTiles; ++j) next[j] = inputs(0, j);
@@ -38,7 +39,7 @@ __device__ inline void multiplyChunk(const PackedPiece<Format> (&w)[kRowTiles], 
 #pragma unroll
         for (int j = 0; j < kInputTiles; ++j) {
             x[j] = next[j];
-            if (block + 1 < Format::kBlocks) next[j] = inputs(block + 1, j); // long before it is needed
+            if (block + 1 < Format::kBlocks) next[j] = inputs(block + 1, j); // asked for one block ahead
         }
         float known[2] = {};
         if constexpr (kSummed && kSumsKnown) {
@@ -96,8 +97,10 @@ __device__ inline void multiplyChunk(const PackedPiece<Format> (&w)[kRowTiles], 
     }
 }
 
-/// This warp's columns of the one input, split into two bf16 numbers each and laid out as fragments: [high, low][block]
-/// [quad][8]; sums: of each 16 columns. cols is a multiple of 32. @return its share of the sum of squares
+/// Brings this warp's columns of the one input into shared memory: each number is split into two bf16 numbers, which
+/// are laid out as fragments, [block][quad][8] in `high` and in `low`. sums: the sum of each 16 columns. cols is a
+/// multiple of
+/// 32. @return this lane's share of the sum of squares
 __device__ inline float stageInput(const PackedProduct& p, int firstCol, int cols, Bf16* high, Bf16* low, float* sums) {
     float squares = 0;
     const int lane = threadIdx.x % kWarp;
@@ -135,7 +138,7 @@ __device__ inline float stageInput(const PackedProduct& p, int firstCol, int col
     return squares;
 }
 
-/// The products of rows `row` and `row` + 8 of a tile with one input.
+/// Stores the products `low` and `high` of the rows `row` and `row` + 8 of a tile with one input.
 __device__ inline void store(const PackedProduct& p, int row, int output, float low, float high) {
     if (p.hidden != nullptr) {
         if (row < p.rows)
@@ -153,7 +156,7 @@ __device__ inline void store(const PackedProduct& p, int row, int output, float 
     }
 }
 
-/// The group's expert: the index-th one that has inputs; -1: there are no more. By every warp for itself.
+/// The number of the index-th expert that has inputs; -1: fewer have. Every warp finds it by itself.
 __device__ inline int expertAt(const ExpertGroups& groups, int index) {
     for (int base = 0; base < groups.experts; base += kWarp) {
         const int e = base + int(threadIdx.x % kWarp);
@@ -169,27 +172,28 @@ __device__ inline int expertAt(const ExpertGroups& groups, int index) {
     return -1;
 }
 
-/// Of a warp's slice of the one input: two bf16 parts and the sums of 16 columns.
+/// Bytes of a warp's slice of the one input in shared memory: two bf16 parts and the sums of each 16 columns.
 __host__ __device__ constexpr int stagedBytes(int cols) { return (cols * 2 + 32) * 2 + cols / 16 * 4 + 64; }
 
-/// Chunks of a warp that are under way at once, in its ring in shared memory: enough to keep the memory busy, few
-/// enough for the next kernel's blocks to find room beside this one's.
+/// How many chunks a warp has under way in its ring in shared memory: enough to keep memory busy, and few enough for
+/// thread blocks of the next kernel to find room on the multiprocessor.
 template <class Format, int kRowTiles, bool kOne> constexpr int ringStages() {
     constexpr int kBytes = Format::kBytes * kRowTiles;
     if (kOne)
         return kBytes <= 1152   ? 5
                : kBytes <= 1536 ? 4
                : kBytes <= 2304 ? 3
-                                : 2;                    // three blocks of a 4,096-column layer in a processor
+                                : 2; // a multiprocessor holds three thread blocks of a layer with 4,096 columns
     return kBytes <= 2304 ? 4 : kBytes <= 3400 ? 3 : 2; // at most 90 KiB with the sums
 }
 
-/// Grid (row tiles, busy experts or 1). The warps of a block split the columns; every tile's sums meet in shared
-/// memory. Blocks take tiles in turn; their warps copy ahead, across the tiles' ends. kOne: a single input.
+/// Grid (row tiles, busy experts or 1). Thread blocks take row tiles in turn. The warps of a thread block split the
+/// columns, and their sums of a tile are added up in shared memory. A warp copies its next chunks ahead, also those of
+/// the next tile. kOne: there is a single input.
 template <class Format, int kRowTiles, int kInputTiles, bool kOne>
 __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) {
     extern __shared__ __align__(16) std::byte dynamic[];
-    constexpr int kKept = kOne ? 8 : kWarp; // lanes whose sums count
+    constexpr int kKept = kOne ? 8 : kWarp; // lanes whose sums are used
     __shared__ float sums[kOne ? 2 : 1][kWarps][kRowTiles][kInputTiles][kKept][4];
     __shared__ float squares[kWarps];
     const PackedProduct& p = job.p;
@@ -201,7 +205,7 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
     const std::byte* weights = p.w;
     letNextKernelStart();
 
-    // What is copied next: advancing pointers, because this is done for every chunk.
+    // The place of the next copy, kept as pointers that advance: working it out anew for every chunk takes longer.
     const std::size_t rowBytes = std::size_t(job.chunks) * Format::kBytes;
     const std::size_t tileJump = rowBytes * (gridDim.x * kRowTiles - 1) + (job.chunks - (end - begin)) * Format::kBytes;
     const std::byte* next = nullptr;
@@ -212,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
         next = weights + std::size_t(nextTile) * kRowTiles * rowBytes + begin * Format::kBytes + lane * 16;
         ringAt = unsigned(__cvta_generic_to_shared(ring)) + lane * 16;
     };
-    const auto fetch = [&] { // one group per call, so that they can be counted
+    const auto fetch = [&] { // every call is one group of copies, which the wait below counts
         if (nextTile < job.tiles && begin < end) {
             const unsigned to = ringAt + nextStage * kStageBytes;
 #pragma unroll
@@ -231,7 +235,7 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
     };
     restart();
     const bool grouped = p.groups.counts != nullptr;
-    if (!grouped) { // weights do not depend on earlier kernels
+    if (!grouped) { // before the wait: no kernel writes weights, but earlier ones choose experts
 #pragma unroll
         for (int s = 0; s < kStages; ++s) fetch();
     }
@@ -242,13 +246,13 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
     const std::int32_t* pairs = nullptr;
     if (grouped) {
         const int expert = expertAt(p.groups, blockIdx.y);
-        if (expert < 0) return; // the whole block leaves
+        if (expert < 0) return; // the whole thread block leaves
         inputs = p.groups.counts[expert];
         pairs = p.groups.pairs + std::size_t(expert) * p.groups.capacity;
         weights += std::size_t(expert) * p.groups.bytes;
     }
     const int mine = (end - begin) * Format::kCols, slice = (job.chunks + kWarps - 1) / kWarps * Format::kCols;
-    // [high parts, shifted against the low ones' memory banks][low parts][sums]
+    // [high parts][low parts][sums]; 32 numbers between the parts put them into different banks
     std::byte* input = dynamic + kWarps * kStages * kStageBytes + std::size_t(warp) * stagedBytes(slice);
     Bf16 *high = reinterpret_cast<Bf16*>(input), *low = high + slice + 32;
     float* columnSums = reinterpret_cast<float*>(low + slice);
@@ -257,7 +261,7 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
         if (lane == 0) squares[warp] = share;
         __syncwarp();
     }
-    float inputScale = 0; // of the one input's norm
+    float inputScale = 0; // scale of the one input's norm; 0: not worked out yet
     int turn = 0, stage = 0;
     for (int firstInput = 0; firstInput < inputs; firstInput += kInputTiles * 8) {
         const Bf16* rows[kInputTiles] = {};
@@ -269,7 +273,7 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
                 rows[j] = p.xHalf + std::size_t(input) * p.cols + quad * 4;
             }
         }
-        if (grouped) { // the ring is empty: copies beyond the last tile do nothing
+        if (grouped) { // starts over with the first tile; the ring is empty, as no copies follow the last tile
             restart();
             nextStage = stage;
 #pragma unroll
@@ -287,18 +291,18 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
             float acc[kRowTiles][kInputTiles][4] = {};
             for (int chunk = begin; chunk < end; ++chunk) {
                 asm volatile("cp.async.wait_group %0;" ::"n"(kStages - 1) : "memory");
-                __syncwarp(); // every lane's copies are there
+                __syncwarp(); // the copies of all lanes have arrived
                 PackedPiece<Format> w[kRowTiles];
 #pragma unroll
                 for (int r = 0; r < kRowTiles; ++r)
                     loadPiece<Format>(ring + stage * kStageBytes + r * Format::kBytes, w[r]);
                 stage = stage + 1 == kStages ? 0 : stage + 1;
-                __syncwarp(); // the stage is read and may be filled again
+                __syncwarp(); // all lanes have read the stage, which may be filled again
                 fetch();
                 multiplyChunk<Format, kRowTiles, kInputTiles>(
                     w,
                     [&](int block, int j) -> uint4 {
-                        if constexpr (kOne) { // columns 0 and 1 of the tile count: the input's high and its low part
+                        if constexpr (kOne) { // the input's high part is column 0 of the tile, its low part column 1
                             const int at = (chunk - begin) * Format::kCols + block * 32 + quad * 8;
                             return *reinterpret_cast<const uint4*>((lane & 4 ? low : high) + at);
                         } else {
@@ -312,11 +316,11 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
                     knownSums(chunk), acc);
             }
             if constexpr (kOne) {
-                if (quad == 0) // the input's two parts are columns 0 and 1
+                if (quad == 0) // holds columns 0 and 1, the products with the input's two parts
                     *reinterpret_cast<float2*>(sums[turn][warp][0][0][lane / 4]) =
                         make_float2(acc[0][0][0] + acc[0][0][1], acc[0][0][2] + acc[0][0][3]);
-                __syncthreads(); // of the other turn, everything was read before this
-                if (warp < 2) {  // 8 threads per row pair, one for each warp's share
+                __syncthreads(); // the sums are complete, and those of the turn before have been read
+                if (warp < 2) {  // 8 threads take a pair of rows, each of them one warp's share
                     const int pair = threadIdx.x / 8, from = threadIdx.x % 8, row = tile * 16 + pair;
                     if (inputScale == 0) {
                         float all = squares[from];
@@ -340,7 +344,7 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
                         *reinterpret_cast<float4*>(sums[0][warp][r][j][lane]) =
                             make_float4(acc[r][j][0], acc[r][j][1], acc[r][j][2], acc[r][j][3]);
                 __syncthreads();
-                // Lane l of a tile holds rows l/4 and l/4 + 8 at inputs 2(l%4), 2(l%4)+1.
+                // Lane l of a tile has the products of the rows l/4 and l/4 + 8 with the inputs 2(l%4) and 2(l%4) + 1.
                 for (int item = threadIdx.x; item < kRowTiles * kInputTiles * kWarp; item += kThreads) {
                     const int l = item % kWarp, j = item / kWarp % kInputTiles, r = item / kWarp / kInputTiles;
                     float total[4] = {};
@@ -356,7 +360,7 @@ __global__ void __launch_bounds__(kThreads, kOne ? 3 : 2) packedKernel(Job job) 
                                   total[e + 2]);
                     }
                 }
-                __syncthreads(); // the next tile's sums take their place
+                __syncthreads(); // the sums have been read: those of the next tile may take their place
             }
         }
     }
@@ -390,7 +394,7 @@ void multiplyPacked(const Launch& how, const PackedProduct& p) {
                     "this is a bug in KVScope");
     forFormat(p.type, [&](auto format) {
         using Format = decltype(format);
-        constexpr int kRowTiles = Format::kBytes <= 2304 ? 2 : 1; // together: the inputs are read for both
+        constexpr int kRowTiles = Format::kBytes <= 2304 ? 2 : 1; // two tiles together read the inputs once
         if (!grouped && p.n == 1 && p.cols <= packedFloatCols(how))
             launchPacked<Format, 1, 1, true>(how, p);
         else if (p.n <= 8)

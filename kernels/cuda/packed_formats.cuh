@@ -1,6 +1,6 @@
-// How the packed formats become the fragments of a tensor-core product. A weight of a block format is
-// scale * integer + least. Its integer becomes a bf16 number by bit operations alone: 0x4300 | i is 128 + i for i <
-// 128, so most formats multiply 128 + i and take the rest back through the sum of the inputs.
+// How packed weights become fragments of a tensor-core product. A weight of a block format is scale * integer + least.
+// Its integer becomes a bf16 number by bit operations alone: for i < 128 the bits 0x4300 | i are the number 128 + i.
+// Most formats therefore multiply 128 + i, and subtract 128 times the sum of the inputs from the sum of products.
 //
 // Of the 32 columns of a block, quad q = lane % 4 has those at 16*t + 4*q + {0..3}, t = 0, 1: each t is one 16-deep
 // instruction, whose 16 columns share even the finest scale (Q6_K). Pair j = 2*t + p is columns 16*t + 4*q + 2*p, +1.
@@ -15,7 +15,7 @@ namespace kvscope::cuda {
 
 template <DType> struct Packed;
 
-/// What a lane holds of a chunk. A word is (block, half), half: 0 for row lane/4, 1 for row lane/4 + 8.
+/// What a lane holds of a chunk. A word belongs to a block and a half: half 0 is row lane/4, half 1 is row lane/4 + 8.
 template <class Format> struct PackedPiece {
     uint4 quants[Format::kQuants];
     std::uint32_t high[Format::kHigh > 0 ? Format::kHigh : 1];
@@ -23,7 +23,7 @@ template <class Format> struct PackedPiece {
     std::uint32_t blockScales; // Q6_K: halves, of both rows
 };
 
-/// kQuants, kScales: 16-byte pieces of a lane, of a row pair; kHigh: words of a lane.
+/// kQuants: 16-byte pieces of a lane; kScales: 16-byte pieces of a row pair; kHigh: words of a lane.
 template <DType kType, int kTheQuants, int kTheHigh, int kTheScales> struct PackedLayout {
     static constexpr DType kDType = kType;
     static constexpr int kCols = packedChunk(kType).cols, kBlocks = kCols / 32;
@@ -46,7 +46,7 @@ __device__ inline std::uint32_t wordOf(const uint4* pieces, int index) {
 __device__ inline float halfOf(std::uint32_t word, int which) {
     return __half2float(__ushort_as_half(static_cast<unsigned short>(which == 0 ? word & 0xffff : word >> 16)));
 }
-/// (value & mask) | bits: one instruction, which the compiler does not find with two constants.
+/// (value & mask) | bits in one instruction, which the compiler does not use when both are constants.
 __device__ inline std::uint32_t andOr(std::uint32_t value, std::uint32_t mask, std::uint32_t bits) {
     std::uint32_t out;
     asm("lop3.b32 %0, %1, %2, %3, 0xEA;" : "=r"(out) : "r"(value), "r"(mask), "r"(bits));
@@ -145,7 +145,8 @@ template <> struct Packed<DType::Q5_1> : PackedLayout<DType::Q5_1, 2, 2, 2> {
 template <class Piece> __device__ inline ScaleAndLeast sixBitScales(const Piece& piece, int block, int half) {
     const uint4& row = piece.scales[half];
     const std::uint32_t words[3] = {row.y, row.z, row.w};
-    // 2^23 + i as bits, taken off again in the multiply-add: exact, and cheaper than a conversion.
+    // The float with the bits kLarge | i is 2^23 + i. The multiply-add subtracts the 2^23 again, exactly, and the whole
+    // takes less time than a conversion.
     constexpr std::uint32_t kSix = 63, kLarge = 0x4B000000u;
     std::uint32_t scale, least;
     if (block < 6) {
@@ -202,7 +203,7 @@ template <> struct Packed<DType::Q6_K> : PackedLayout<DType::Q6_K, 4, 8, 2> {
     }
 };
 
-/// This lane's share of a chunk in global or shared memory.
+/// Reads this lane's share of a chunk from global or shared memory.
 template <class Format> __device__ inline void loadPiece(const std::byte* chunk, PackedPiece<Format>& piece) {
     const int lane = threadIdx.x % kWarp, group = lane / 4;
 #pragma unroll

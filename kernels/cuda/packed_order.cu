@@ -1,4 +1,4 @@
-// From the file's order to the packed one and back to plain bf16 or float rows.
+// Brings weights from the file's order into the packed one, and packed weights into plain rows of bf16 or float32.
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/packed_formats.cuh"
 
@@ -53,7 +53,7 @@ __device__ void place(std::uint32_t stored, int block, int half, int pair, int e
     }
 }
 
-/// The scales of one row of the chunk, into its half of the row pair's words.
+/// Writes the scales of one row of the chunk into the row's half of the words of its row pair.
 template <class Format>
 __device__ void placeScales(const std::uint8_t* row, int firstCol, int cols, int half, std::uint32_t* words,
                             std::uint32_t& blockScales) {
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) packKernel(const std::uint8_t* low, 
             reinterpret_cast<uint4*>(to + Format::kHighAt)[i * kWarp + lane] =
                 make_uint4(highs[i * 4], highs[i * 4 + 1], highs[i * 4 + 2], highs[i * 4 + 3]);
     }
-    if (quad != 0) return; // a row pair's scales are written once
+    if (quad != 0) return; // one lane of the four writes the scales of a row pair
     for (int i = 0; i < Format::kScales; ++i)
         reinterpret_cast<uint4*>(to + Format::kScalesAt)[i * 8 + group] =
             make_uint4(scales[i * 4], scales[i * 4 + 1], scales[i * 4 + 2], scales[i * 4 + 3]);
@@ -160,7 +160,7 @@ __global__ void __launch_bounds__(kThreads)
     const int lane = threadIdx.x % kWarp, chunk = int(unit % chunks);
     PackedPiece<Format> piece;
     loadPiece<Format>(packed + std::size_t(unit) * Format::kBytes, piece);
-    waitForEarlierKernels(); // the product before may still read `out`
+    waitForEarlierKernels(); // until here an earlier product may read `out`
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
         const std::int64_t row = unit / chunks * 16 + half * 8 + lane / 4;
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kThreads)
     }
 }
 
-/// Grid (tokens): every fourth of a warp that has the row writes its columns.
+/// Grid (tokens). Of every warp the four lanes that hold the row write its columns.
 template <class Format>
 __global__ void __launch_bounds__(kThreads)
     embedPackedKernel(const std::byte* packed, int cols, int chunks, const std::int32_t* ids, float* x, float scale,

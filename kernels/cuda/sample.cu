@@ -9,7 +9,7 @@ namespace {
 using U64 = unsigned long long;
 
 constexpr int kThreads = 1024, kWarps = kThreads / kWarp;
-constexpr int kBins = 2048; // a key's 32 bits fall in digits of 11, 11 and 10
+constexpr int kBins = 2048; // bins of a digit: a key's 32 bits are digits of 11, 11 and 10 bits
 constexpr int kFirstShift = 21, kSecondShift = 10;
 constexpr int kUnitBits = 44; // a weight of 1 in units of mass: sums of 2^18 weights stay below 2^63
 
@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads) greedyKernel(NextTokenArgs a) {
     if (row == 0) stamp(a.endMark);
 }
 
-/// Ascends with the logit; zeros of both signs are equal.
+/// A number that ascends with the logit. Zeros of both signs are equal.
 __device__ inline std::uint32_t keyOf(float logit) {
     const std::uint32_t bits = logit == 0.f ? 0u : __float_as_uint(logit);
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
@@ -73,7 +73,8 @@ __device__ inline U64 weightOf(float logit, float top, double perLog2) {
                __longlong_as_double((std::int64_t(whole) + kUnitBits + 1023) << 52));
 }
 
-/// Tokens and mass by one digit of their keys. The mass is two words: shared memory adds 32 bits at a time.
+/// How many tokens and how much mass have each value of one digit of their keys. A mass is kept in two words, because
+/// additions in shared memory have 32 bits.
 struct Histogram {
     std::uint32_t count[kBins], low[kBins], high[kBins];
 
@@ -93,13 +94,13 @@ struct Histogram {
 
 /// A place in the ranking by descending logit: a key, and how many tokens and how much mass lie above it.
 struct Place {
-    std::uint32_t key; // while descending: its leading digits
+    std::uint32_t key; // while the place is being found: the leading digits of the key
     std::uint32_t countAbove;
     U64 massAbove;
 };
 
 struct Shared {
-    Histogram first, next; // of all tokens; of those in one bin
+    Histogram first, next; // of all tokens by the first digit; of the tokens in one bin by the next digit
     U64 warpMass[kWarps];
     std::uint32_t warpCount[kWarps];
     float warpTop[kWarps];
@@ -107,11 +108,11 @@ struct Shared {
     int seen[kWarps], chosen;
 };
 
-/// Finds the first bin, from the highest down, at whose end count (byMass: mass) reaches `target`, which is at least 1
-/// and at most what there is. All threads call it; the histogram is complete.
+/// Finds the first bin, from the highest down, up to whose end there are `target` tokens, or with byMass `target` of
+/// mass. `target` is at least 1 and at most all there is. All threads call this, with a complete histogram.
 __device__ Place findBin(Shared& s, const Histogram& histogram, bool byMass, U64 target, Place above) {
     const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-    // Thread t has the bins 2t and 2t + 1, counted from the highest.
+    // Thread t takes the bins 2t and 2t + 1, counted from the highest.
     const int high = kBins - 1 - 2 * int(threadIdx.x), low = high - 1;
     const std::uint32_t counts[2] = {histogram.count[high], histogram.count[low]};
     const U64 masses[2] = {histogram.mass(high), histogram.mass(low)};
@@ -126,7 +127,7 @@ __device__ Place findBin(Shared& s, const Histogram& histogram, bool byMass, U64
     if (lane == kWarp - 1) s.warpCount[warp] = count, s.warpMass[warp] = mass;
     __syncthreads();
     for (int w = 0; w < warp; ++w) count += s.warpCount[w], mass += s.warpMass[w];
-    // Now the sums to the end of this thread's second bin.
+    // `count` and `mass` are the sums up to the end of this thread's second bin now.
     std::uint32_t countBefore = above.countAbove + count - counts[0] - counts[1];
     U64 massBefore = above.massAbove + mass - masses[0] - masses[1];
 #pragma unroll
@@ -139,7 +140,7 @@ __device__ Place findBin(Shared& s, const Histogram& histogram, bool byMass, U64
     return s.found;
 }
 
-/// The key at which the ranking reaches `target` tokens or mass.
+/// Finds, digit by digit, the key at which the ranking reaches `target` tokens or mass.
 __device__ Place descend(Shared& s, const float* logits, int vocab, float top, double perLog2, bool byMass,
                          U64 target) {
     Place place = findBin(s, s.first, byMass, target, {0, 0, 0});
@@ -161,7 +162,7 @@ __device__ Place descend(Shared& s, const float* logits, int vocab, float top, d
     return place;
 }
 
-/// Grid: rows. Every pass reads the row again, from the cache.
+/// Grid: rows. Every pass reads the row's logits again; after the first pass they come from the cache.
 __global__ void __launch_bounds__(kThreads) sampleKernel(NextTokenArgs a) {
     extern __shared__ __align__(16) unsigned char raw[];
     Shared& s = *reinterpret_cast<Shared*>(raw);
@@ -202,15 +203,15 @@ __global__ void __launch_bounds__(kThreads) sampleKernel(NextTokenArgs a) {
         const auto place = [&](bool byMass, U64 target) {
             return descend(s, logits, a.vocab, top, perLog2, byMass, target);
         };
-        // Of tokens with equal logits: how many are needed to reach `target` of mass.
+        // How many of the tokens with the logit at `at` are needed to reach `target` of mass.
         const auto ties = [&](const Place& at, U64 target) {
             const U64 weight = weightOf(logitOf(at.key), top, perLog2);
-            return (target - at.massAbove + weight - 1) / weight; // the weight is not 0: the mass was reached here
+            return (target - at.massAbove + weight - 1) / weight; // not 0: these tokens' mass reaches the target
         };
         const auto massAt = [&](const Place& at, U64 count) {
             return at.massAbove + count * weightOf(logitOf(at.key), top, perLog2);
         };
-        U64 kept; // mass that may be drawn
+        U64 kept; // mass of the tokens that may be drawn
         if (how.topK > 0 && how.topK < a.vocab) {
             const Place last = place(false, U64(how.topK));
             kept = massAt(last, U64(how.topK) - last.countAbove);
@@ -233,7 +234,7 @@ __global__ void __launch_bounds__(kThreads) sampleKernel(NextTokenArgs a) {
         const double uniform = how.draws[std::size_t(row) * how.drawsPerRow + draw];
         const U64 target = min(U64(uniform * double(kept)) + 1, kept);
         const Place at = place(true, target);
-        const int wanted = int(ties(at, target)) - 1; // of the tokens with this logit, by id
+        const int wanted = int(ties(at, target)) - 1; // which of the tokens with this logit it is, in order of ids
 
         int before = 0; // tokens with this logit and lower ids
         for (int first = 0; first < a.vocab; first += kThreads) {
@@ -241,7 +242,7 @@ __global__ void __launch_bounds__(kThreads) sampleKernel(NextTokenArgs a) {
             const bool equal = i < a.vocab && keyOf(logits[i]) == at.key;
             const int found = __syncthreads_count(equal);
             if (found == 0) continue;
-            if (before <= wanted && wanted < before + found) { // the same for all threads
+            if (before <= wanted && wanted < before + found) { // true or false for all threads alike
                 const unsigned votes = __ballot_sync(0xffffffffu, equal);
                 if (lane == 0) s.seen[warp] = __popc(votes);
                 __syncthreads();

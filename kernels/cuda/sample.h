@@ -1,4 +1,4 @@
-// The random choice of the next token, without a sort: temperature, top-k, top-p and one draw per row.
+// The choice of the next token: greedy, or at random by temperature, top-k, top-p and one draw for each row. No sort.
 #pragma once
 
 #include "kernels/cuda/check.h"
@@ -7,7 +7,7 @@
 
 namespace kvscope::cuda {
 
-/// temperature 0: greedy, and the rest is ignored.
+/// With temperature 0 the choice is greedy and the other fields are ignored.
 struct SampleArgs {
     double temperature = 0, topP = 1;
     int topK = 0;                                // 0: all
@@ -31,11 +31,11 @@ struct NextTokenArgs {
 /// step that was launched ahead stays within the vocabulary.
 inline constexpr std::int32_t kNoToken = -1;
 
-/// Greedy: the largest logit, of equal ones the lower id. Else the token that core/session/sampler.h chooses from the
-/// same logits and the same draw: logits are ranked exactly, equal ones by id. Weights are exp((logit - largest) /
-/// temperature) within 3e-7, summed as integers in units of 2^-44, so the order of summing does not matter and runs
-/// repeat; the token can differ from the sampler's only where the draw falls within 1e-6 of a border between two
-/// tokens.
+/// Greedy: the token of the largest logit, of equal ones the lower id. At random: the token that core/session/sampler.h
+/// chooses from the same logits and the same draw. Logits are ranked exactly, equal ones by id. Weights are
+/// exp((logit - largest) / temperature) within 3e-7. They are summed as integers in units of 2^-44, so that any order
+/// gives the same sum and runs repeat. The token can differ from the sampler's only if the draw lies within 1e-6 of a
+/// border between two tokens.
 void nextTokens(const Launch& launch, const NextTokenArgs& args);
 
 } // namespace kvscope::cuda

@@ -28,10 +28,10 @@ __global__ void appendKernel(ShadowAppendArgs a) {
         m.poolScores[block * bs + at % bs] = m.tokenScores[m.scoreFirst[head] + position];
 }
 
-constexpr int kTileChunks = 256; // of a thread block; a warp takes 32
+constexpr int kTileChunks = 256; // chunks that a thread block takes; a warp takes 32 of them
 
-/// Logits of the group's queries for a tile of landmarks, with each query head's maximum and sum of exponentials over
-/// the tile. Grid (tiles, kvHeads, rows). Base 2 throughout.
+/// Writes the logits of the group's queries for a tile of landmarks, and each query head's maximum and sum of
+/// exponentials over the tile, all in units of log2. Grid (tiles, kvHeads, rows).
 template <int kDim> __global__ void __launch_bounds__(kThreads) scoreKernel(ShadowChoiceArgs a) {
     __shared__ float maxima[kWarps][32], sums[kWarps][32];
     const ShadowMemory& m = a.memory;
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(ShadowChoice
         return best;
     };
     const std::uint8_t* isOutlier = m.isOutlier + m.chunkFirst[head];
-    constexpr int kTogether = 4; // chunks whose loads are in flight together
+    constexpr int kTogether = 4; // chunks whose logits are loaded together
     for (int base = threadIdx.x; base < chunks; base += kAll * kTogether) {
         float best[kTogether];
 #pragma unroll
@@ -186,21 +186,21 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(ShadowChoice
     takeLargest(keys, chunks, here.chosen, counter, [&](int i) { flags[i] = kChosen; });
     __syncthreads();
 
-    // What is chosen and there stays in its slot; the others take the free ones, both ascending.
+    // Chosen chunks that have a slot keep it. The other chosen chunks take the free slots, both in ascending order.
     std::int32_t* slotChunk = m.slotChunk + std::size_t(head) * m.chosen;
     int stayed = 0;
     for (int base = 0, free = 0; base < here.chosen; base += kAll) {
         const int slot = base + int(threadIdx.x);
         const int chunk = slot < here.chosen ? slotChunk[slot] : -1;
         const bool stays = chunk >= 0 && flags[chunk] != 0, empty = slot < here.chosen && !stays;
-        if (stays) flags[chunk] = kChosen | kThere; // a chunk has one slot
+        if (stays) flags[chunk] = kChosen | kThere; // no other thread writes here: a chunk has one slot
         stayed += stays ? 1 : 0;
         int total = 0;
         const int place = free + counter.prefix(empty ? 1 : 0, total);
         if (empty) freeSlots[place] = slot;
         free += total;
     }
-    stayed = counter.sum(stayed); // a barrier too
+    stayed = counter.sum(stayed); // its barrier completes `flags` and `freeSlots`
     const int perThread = (chunks + kAll - 1) / kAll, begin = min(int(threadIdx.x) * perThread, chunks),
               end = min(begin + perThread, chunks);
     int mine = 0, missing = 0, all = 0, missed = 0;
@@ -228,9 +228,9 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) choiceKernel(ShadowChoice
         a.reportHeads[item] = {a.position != nullptr ? a.position[row] : 0, stayed, missed, 0};
 }
 
-/// Grid (parts, kvHeads, rows): the first `valueParts` blocks of a head fetch values, the others rebuild keys, 16
-/// tokens a warp. Shared: the head's basis where it fits, rows padded by 8 (basisStride), else it is read where it
-/// lies.
+/// Grid (parts, kvHeads, rows). The first `valueParts` thread blocks of a head fetch values. The others rebuild keys, a
+/// warp those of 16 tokens. Shared memory has the head's basis where that fits, with basisStride elements from row to
+/// row; else the basis is read from memory.
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) fetchKernel(ShadowFetchArgs a, int valueParts, int basisStride) {
     extern __shared__ uint4 raw[];
@@ -299,7 +299,7 @@ __global__ void __launch_bounds__(kThreads) fetchKernel(ShadowFetchArgs a, int v
     }
     const Bf16* u = m.u + m.tokenFirst[sequence] * rank;
     for (int tile = part * kWarps + warp; tile < tiles; tile += parts * kWarps) {
-        int token[2], at[2]; // this lane's two tokens, and where they go
+        int token[2], at[2]; // this lane's two tokens, and their places in the pool
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             const int i = tile * 16 + inTile + 8 * e;
@@ -321,7 +321,7 @@ __global__ void __launch_bounds__(kThreads) fetchKernel(ShadowFetchArgs a, int v
                          *reinterpret_cast<const std::uint32_t*>(column + 8));
             }
         }
-        // Channels c, c + 1 and c + dim/2 of a token are the same lane's.
+        // One lane has the channels c, c + 1 and c + dim/2 of a token, and can rotate them.
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
             if (at[e] < 0) continue;
@@ -381,12 +381,12 @@ void fetchChunks(const Launch& how, const ShadowFetchArgs& args) {
     const ShadowMemory& m = args.memory;
     if (args.rows == 0) return;
     const int items = args.rows * m.shape.kvHeads;
-    // Two thread blocks a processor, half of them for each work.
+    // Two thread blocks for each multiprocessor: one that fetches values and one that rebuilds keys.
     const int parts = std::clamp(how.multiprocessors / std::max(1, items), 1, 8);
     const int padded = m.paddedRank + 8;
     const std::size_t wanted = std::size_t(m.shape.dim) * std::size_t(padded) * sizeof(Bf16);
     const auto kernel = m.shape.dim == 64 ? fetchKernel<64> : fetchKernel<128>;
-    constexpr std::size_t kHalfOfProcessor = 96 << 10; // of Hopper's
+    constexpr std::size_t kHalfOfProcessor = 96 << 10; // lets a multiprocessor of Hopper hold two thread blocks
     const bool fits = wanted <= std::min(kHalfOfProcessor, sharedRoom(how, kernel));
     if (fits) allowShared(kernel, wanted, "preparing the keys");
     launch(

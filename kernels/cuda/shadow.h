@@ -1,9 +1,10 @@
-// Keys in low-rank form, values in host memory: the device form of core/select/shadowkv.cpp. shadow_prompt.cu ends a
-// prompt, shadow.cu takes steps.
+// ShadowKV: the prompt's keys are kept in low-rank form on the device, its values in host memory. The device form of
+// core/select/shadowkv.cpp. shadow_prompt.cu ends a prompt, shadow.cu takes steps.
 //
-// What a KV head attends to lies in a pool of its own, in KV blocks and without holes: the chosen chunks, each in the
-// slot it was first given, then the outlier chunks, then the last chunks of the prompt and all that is generated. The
-// attention sees these as one sequence of "pool tokens".
+// The tokens that a KV head attends to lie in the head's own pool, in KV blocks and without holes: first the chosen
+// chunks, each in the slot that it was given when it was chosen; then the outlier chunks; then the local tokens, which
+// are the last chunks of the prompt and everything that is generated. Tokens are numbered by their place in the pool
+// ("pool tokens"), and the attention reads them as one sequence.
 #pragma once
 
 #include "kernels/cuda/check.h"
@@ -13,19 +14,19 @@
 
 namespace kvscope::cuda {
 
-/// Counts of one sequence, fixed when its prompt has been read. Units: chunks, if not said otherwise.
+/// Counts of one sequence, which stay as they are once its prompt has been read. In chunks unless the name says tokens.
 struct ShadowCounts {
-    std::int32_t chunks = 0; // before the local ones: each is an outlier or has a landmark
+    std::int32_t chunks = 0; // chunks before the local tokens: each is an outlier or has a landmark
     std::int32_t chosen = 0, outliers = 0;
     std::int32_t firstLocalToken = 0;
-    std::int32_t fixedTokens = 0; // pool tokens before the local ones
+    std::int32_t fixedTokens = 0; // pool tokens before the local tokens
 };
 
-/// One layer. Ranks are padded with zeros to `paddedRank`, a multiple of 16.
+/// One layer's memory. Rows of `rank` numbers are filled up with zeros to `paddedRank`, a multiple of 16.
 struct ShadowMemory {
     AttentionShape shape;
     int chunkTokens = 8, paddedRank = 16;
-    int chosen = 0, outliers = 0;             // most of any sequence
+    int chosen = 0, outliers = 0;             // the most chunks that any sequence has
     const ShadowCounts* counts = nullptr;     // [sequence]
     const std::int64_t* chunkFirst = nullptr; // [sequence*kvHeads] first chunk of the head
     const std::int64_t* tokenFirst = nullptr; // [sequence] first prompt token
@@ -37,15 +38,16 @@ struct ShadowMemory {
     __nv_bfloat16* basis = nullptr;           // [sequence*kvHeads, dim, paddedRank]
     __nv_bfloat16* values = nullptr;          // [chunks, dim, chunkTokens]; pinned host memory where offloaded
     std::int32_t* slotChunk = nullptr;  // [sequence*kvHeads, chosen] chunk whose key and value a slot holds, or -1
-    __nv_bfloat16* pool = nullptr;      // KV blocks, zero at first: rows past the newest token must be finite
-    float* poolScores = nullptr;        // [pool tokens] eviction scores; null without
+    __nv_bfloat16* pool = nullptr;      // KV blocks, zero at first, so that rows past the newest token are finite
+    float* poolScores = nullptr;        // [pool tokens] eviction scores; null without an eviction head
     const float* tokenScores = nullptr; // eviction scores by token, heads at scoreFirst
     const std::int64_t* scoreFirst = nullptr; // [sequence*kvHeads]
 };
 
-/// Rows of a prompt chunk's unrotated keys: [n, width] out of [n, stride] at column `first`.
+/// Copies the unrotated keys of a piece of a prompt: [n, width] from column `first` of [n, stride].
 void keepPlainKeys(const Launch& launch, const float* qkv, int stride, int first, int width, int n, __nv_bfloat16* to);
-/// Likewise where only blocks are there (filled contexts): the keys as they are. Heads at blocks + g*headStride.
+/// Copies the keys of blocks as they are, for contexts that benchmarks fill without reading a prompt. Head g's blocks
+/// begin at blocks + g*headStride.
 void keepBlockKeys(const Launch& launch, const AttentionShape& shape, const __nv_bfloat16* blocks,
                    std::int64_t headStride, int tokens, __nv_bfloat16* to);
 
@@ -58,8 +60,9 @@ struct ShadowRankArgs {
     float *vectors = nullptr, *moved = nullptr; // [rank, width] work space
     double* products = nullptr;                 // [rank, rank] work space
 };
-/// The `rank` directions that hold most of the keys, by subspace iteration on K'K from a fixed random start, and the
-/// keys in their coordinates. Cost: (width^2 + width*rank)*tokens multiply-adds once, 2*width^2*rank per iteration.
+/// Finds the `rank` directions along which the keys are longest, by subspace iteration on K'K from a fixed random
+/// start, and the keys' coordinates along them. Cost: (width^2 + width*rank)*tokens multiply-adds once, and
+/// 2*width^2*rank in each iteration.
 void lowerRank(const Launch& launch, const ShadowRankArgs& args);
 
 struct ShadowPromptArgs {
@@ -70,7 +73,8 @@ struct ShadowPromptArgs {
     std::int64_t headStride = 0;
     float* distance = nullptr; // [kvHeads, chunks] work space
 };
-/// Landmarks, outliers, the values in their store, and the pool but for the chosen chunks.
+/// Ends a prompt: makes landmarks, chooses outliers, stores the values, and fills the pool except for the chosen
+/// chunks.
 void enterPrompt(const Launch& launch, const ShadowPromptArgs& args);
 
 struct ShadowAppendArgs {
@@ -87,9 +91,9 @@ struct ShadowMiss {
     std::int32_t chunk = 0, slot = 0;
 };
 
-/// What a layer of a step reports; its lists follow.
+/// What a layer of a step reports. Its lists lie behind it.
 struct ShadowReport {
-    unsigned long long begun = 0, valuesDone = 0, keysDone = 0; // GPU time of the transfer and of the keys beside it
+    unsigned long long begun = 0, valuesDone = 0, keysDone = 0; // GPU times: values travel while keys are rebuilt
     unsigned long long pad = 0;
 };
 struct ShadowHeadReport {
@@ -108,15 +112,16 @@ struct ShadowChoiceArgs {
     float* partial = nullptr;                // [rows, queryHeads, shadowTiles(maxChunks), 2] work space
     ShadowMiss* misses = nullptr;            // [rows*kvHeads, chosen]
     std::int32_t* missCount = nullptr;       // [rows*kvHeads]
-    ShadowReport* report = nullptr;          // cleared; or null
+    ShadowReport* report = nullptr;          // set to zero; or null
     ShadowHeadReport* reportHeads = nullptr; // [rows*kvHeads] or null
-    std::uint32_t* reportChunks = nullptr;   // [rows*kvHeads, chosen] chunk, bit 31: was there; ascending; or null
-    float* reportScores = nullptr;           // likewise, or null
+    std::uint32_t* reportChunks = nullptr;   // [rows*kvHeads, chosen] chunks, ascending, bit 31: had a slot; or null
+    float* reportScores = nullptr;           // [rows*kvHeads, chosen] their scores; or null
     std::uint64_t *scoreMark = nullptr, *chooseMark = nullptr;
 };
 int shadowTiles(int maxChunks);
-/// Two launches: products with the landmarks, then the chunks of the largest probabilities and their slots.
-/// @throws Error(Unsupported) when a prompt has more chunks than a processor's shared memory holds
+/// Chooses the chunks whose landmarks get the largest probabilities, and their slots. Two launches: the products with
+/// the landmarks, then the choice.
+/// @throws Error(Unsupported) when a prompt has more chunks than a multiprocessor's shared memory holds
 void chooseChunks(const Launch& launch, const ShadowChoiceArgs& args);
 
 struct ShadowFetchArgs {
@@ -131,8 +136,8 @@ struct ShadowFetchArgs {
     ShadowReport* report = nullptr;
     std::uint64_t* mark = nullptr;
 };
-/// Values of the missed chunks from their store; beside them, in other thread blocks, the keys from their low-rank
-/// form.
+/// Brings missed chunks into their slots: some thread blocks copy values from their store, while others rebuild keys
+/// from the low-rank form.
 void fetchChunks(const Launch& launch, const ShadowFetchArgs& args);
 
 } // namespace kvscope::cuda

@@ -1,4 +1,4 @@
-// Ends a prompt: the low-rank form of its keys, landmarks, outliers, the values' store and the pool.
+// Ends a prompt: makes the low-rank form of its keys, landmarks, outliers, the store of its values and the pool.
 #include "kernels/cuda/orthonormal.h"
 #include "kernels/cuda/ranking.cuh"
 #include "kernels/cuda/select.h"
@@ -21,7 +21,8 @@ __device__ inline void narrow(float x, Bf16& to) { to = __float2bfloat16(x); }
 
 constexpr int kTile = 64, kDeep = 16;
 
-/// c[m, n] = sum over k of a(m, k) b(n, k), float32. kAcross: both lie [k, rows], else [rows, k]. Grid (n, m tiles).
+/// c[m, n] = sum over k of a(m, k) b(n, k), float32. kAcross: a and b lie as [k, rows]; else as [rows, k].
+/// Grid (n, m tiles).
 template <bool kAcross, class A, class B, class C>
 __global__ void __launch_bounds__(kThreads)
     productKernel(const A* a, int aStride, const B* b, int bStride, C* c, int cStride, int m, int n, int depth) {
@@ -73,7 +74,7 @@ void multiply(const Launch& how, const A* a, int aStride, const B* b, int bStrid
            depth);
 }
 
-/// vectors [rank, kvHeads*dim] to basis [kvHeads, dim, paddedRank]. Grid (dim, kvHeads).
+/// Rearranges vectors [rank, kvHeads*dim] as basis [kvHeads, dim, paddedRank]. Grid (dim, kvHeads).
 __global__ void basisKernel(const float* vectors, int rank, int width, int dim, int paddedRank, Bf16* basis) {
     letNextKernelStart();
     waitForEarlierKernels();
@@ -100,7 +101,8 @@ __global__ void keepBlocksKernel(AttentionShape shape, const Bf16* blocks, std::
         blocks[std::size_t(g) * headStride + std::size_t(t / bs) * blockElements(bs, dim) + t % bs * dim + c];
 }
 
-/// Mean key of a chunk, and how badly it describes its worst token. Grid (chunks, kvHeads), a thread per channel.
+/// Makes the mean key of a chunk, and measures how badly it describes the chunk's worst token. Grid (chunks, kvHeads),
+/// a thread per channel.
 __global__ void landmarkKernel(ShadowPromptArgs a) {
     __shared__ float mean[128], parts[4];
     const ShadowMemory& m = a.memory;
@@ -110,7 +112,7 @@ __global__ void landmarkKernel(ShadowPromptArgs a) {
     letNextKernelStart();
     waitForEarlierKernels();
     const Bf16* keys = a.blocks + std::size_t(g) * a.headStride + std::size_t(first / bs) * blockElements(bs, dim) +
-                       std::size_t(first % bs) * dim; // a chunk lies in one block
+                       std::size_t(first % bs) * dim; // a chunk never crosses the end of a block
     float sum = 0;
     for (int t = 0; t < m.chunkTokens; ++t) sum += __bfloat162float(keys[t * dim + c]);
     mean[c] = sum / float(m.chunkTokens);
@@ -167,7 +169,7 @@ __global__ void __launch_bounds__(kChoiceWarps* kWarp) outlierKernel(ShadowPromp
         if (flags[i] != 0) m.outlierChunks[std::size_t(head) * m.outliers + at++] = i;
 }
 
-/// Values into their store, [dim][chunkTokens] of each chunk. Grid (chunks, kvHeads).
+/// Stores the values of each chunk as [dim][chunkTokens]. Grid (chunks, kvHeads).
 __global__ void __launch_bounds__(128) valuesKernel(ShadowPromptArgs a) {
     const ShadowMemory& m = a.memory;
     const int chunk = blockIdx.x, g = blockIdx.y, dim = m.shape.dim, bs = m.shape.blockSize, size = m.chunkTokens;
@@ -188,7 +190,8 @@ __global__ void __launch_bounds__(128) valuesKernel(ShadowPromptArgs a) {
     for (int i = threadIdx.x; i < dim * size; i += blockDim.x) to[i] = from[std::size_t(i / size) * bs + i % size];
 }
 
-/// Outliers and local tokens into the pool. Grid (those tokens, kvHeads), a thread per channel.
+/// Copies the tokens of outliers and the local tokens into the pool. Grid (these tokens, kvHeads), a thread per
+/// channel.
 __global__ void poolKernel(ShadowPromptArgs a) {
     const ShadowCounts& counts = a.counts;
     const ShadowMemory& m = a.memory;
@@ -200,7 +203,7 @@ __global__ void poolKernel(ShadowPromptArgs a) {
         i < outlierTokens
             ? m.outlierChunks[std::size_t(head) * m.outliers + i / m.chunkTokens] * m.chunkTokens + i % m.chunkTokens
             : counts.firstLocalToken + i - outlierTokens;
-    const int at = counts.chosen * m.chunkTokens + i; // in the pool
+    const int at = counts.chosen * m.chunkTokens + i; // the pool token
     const Bf16* from = a.blocks + std::size_t(g) * a.headStride + std::size_t(token / bs) * blockElements(bs, dim);
     const std::size_t block = std::size_t(m.poolFirst[head]) + at / bs;
     Bf16* to = m.pool + block * blockElements(bs, dim);
@@ -231,18 +234,18 @@ void lowerRank(const Launch& how, const ShadowRankArgs& args) {
     multiply<true>(how, args.keys, width, args.keys, width, args.gram, width, width, width, args.tokens);
     float *now = args.vectors, *next = args.moved;
     drawRows(how, now, rank, width);
-    for (int i = 0; i < kIterations; ++i) { // the matrix is symmetric: its rows are its columns
+    for (int i = 0; i < kIterations; ++i) { // the matrix is symmetric, so that its rows stand for its columns
         multiply<false>(how, now, width, args.gram, width, next, width, rank, width, width);
         orthonormalRows(how, next, rank, width, args.products, Lost::Redrawn);
         std::swap(now, next);
     }
-    // Again, for what rounding left along each other.
+    // Once more, because rounding leaves the rows slightly along each other.
     orthonormalRows(how, now, rank, width, args.products, Lost::Zero);
     Bf16* basis = m.basis + std::size_t(args.sequence) * std::size_t(width) * std::size_t(m.paddedRank);
     launch(how, {dim3(unsigned(m.shape.dim), unsigned(m.shape.kvHeads)), dim3(128)}, basisKernel,
            "finding the keys' directions", static_cast<const float*>(now), rank, width, m.shape.dim, m.paddedRank,
            basis);
-    // Columns past the rank stay zero, as the session's memory began.
+    // Columns past the rank are not written: they stay zero, as the session's memory is at first.
     Bf16* u = m.u + args.tokenFirst * m.paddedRank;
     multiply<false>(how, args.keys, width, static_cast<const float*>(now), width, u, m.paddedRank, args.tokens, rank,
                     width);
