@@ -1,4 +1,5 @@
-// Benchmarks, one question per file, each next to its physical floor measured in the same run.
+// Benchmarks. A file answers one question, and gives its number beside the best that the hardware could do, measured in
+// the same run.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -20,13 +21,14 @@ using Settings = std::map<std::string, std::string>;
 struct BenchEntry {
     std::string_view name;
     std::string_view question;
-    /// Numbers with units in their keys; a ratio names its denominator.
+    // An entry sets exactly one of the following four.
+    /// Runs the benchmark. @return numbers with units in their keys; the key of a ratio names its denominator
     nlohmann::ordered_json (*run)(const Log& log) = nullptr;
-    /// Instead of `run`: takes settings and needs a GPU, so that it runs only when it is named.
+    /// The same for a benchmark that takes settings and needs a GPU. It runs only when it is named.
     nlohmann::ordered_json (*runOnGpu)(const Settings& settings, const Log& log) = nullptr;
-    /// Instead of both: takes settings and needs no GPU.
+    /// The same for a benchmark that takes settings and needs no GPU.
     nlohmann::ordered_json (*runWith)(const Settings& settings, const Log& log) = nullptr;
-    /// Instead of all three: bench/ui has it and the desktop program runs it, only when it is named.
+    /// The benchmark is in bench/ui, and the desktop program runs it. It runs only when it is named.
     bool inDesktop = false;
 };
 

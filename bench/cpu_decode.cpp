@@ -1,4 +1,5 @@
-// A decode step at short context reads every weight once: its floor is the weights' bytes over the read bandwidth.
+// A decode step with a short context reads every weight once. The least time for it is the weights' bytes over the read
+// bandwidth.
 #include "bench/bench.h"
 #include "bench/machine.h"
 #include "bench/workload.h"
@@ -25,7 +26,7 @@ int countOr(const Settings& settings, const char* key, int fallback, int most) {
     return value;
 }
 
-/// Ids all over the vocabulary, so that embedding rows come from memory as they would for text.
+/// Ids spread over the whole vocabulary, so that rows of the embedding come from memory as they would for text.
 std::vector<std::int32_t> spreadPrompt(int tokens, int vocab) {
     std::vector<std::int32_t> ids;
     for (int i = 0; i < tokens; ++i) ids.push_back(std::int32_t(std::int64_t(i + 1) * 7919 % vocab));
@@ -53,7 +54,7 @@ nlohmann::ordered_json cpuDecode(const Settings& settings, const Log& log) {
     for (int i = 0; i < steps; ++i) tiny.step(); // warm up
     double bestStep = 1e30, sameSize = 0, large = 0;
     std::vector<double> shares, rates;
-    for (int round = 0; round < rounds; ++round) { // interleaved, so that neighbours disturb both alike
+    for (int round = 0; round < rounds; ++round) { // in turns, so that other programs disturb all of them alike
         const double stream = streamingReadBytesPerSecond(model->weightBytes(), threads, 20);
         large = std::max(large, streamingReadBytesPerSecond(std::size_t(512) << 20, threads, 2));
         sameSize = std::max(sameSize, stream);

@@ -1,4 +1,5 @@
-// Reading a prompt is matrix multiplication: projections grow with its length, attention with its square.
+// Reading a prompt is matrix multiplication: the work of projections grows with the prompt's length, that of attention
+// with the square of its length.
 #include "bench/bench.h"
 #include "bench/machine.h"
 #include "bench/workload.h"
@@ -9,7 +10,8 @@
 namespace kvscope::bench {
 namespace {
 
-/// Multiply-adds of a causal prefill counted as two operations each; the last position alone goes through the LM head.
+/// Floating-point operations of a causal prefill, two for each multiply-add. Only the last position goes through the
+/// output head.
 double prefillFlops(const ModelConfig& c, double tokens) {
     const double perLayer = 2.0 * c.hidden * (c.queryHeads + 2 * c.kvHeads) * c.headDim +
                             2.0 * c.queryHeads * c.headDim * c.hidden + 3 * 2.0 * c.hidden * c.ffn;

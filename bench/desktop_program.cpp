@@ -23,7 +23,8 @@ std::string programBeside() {
     return failure ? std::string() : (self.parent_path() / "kvscope").string();
 }
 
-/// Its standard output; standard error stays ours. @return the exit status, -1 when it did not run
+/// Runs a command and collects its standard output; its standard error goes to ours. @return the command's exit status,
+/// -1 when it could not be started
 int outputOf(const std::vector<std::string>& command, std::string& output) {
     std::array<int, 2> ends{};
     if (pipe(ends.data()) != 0) return -1;

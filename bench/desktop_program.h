@@ -1,4 +1,4 @@
-// Starts the desktop program for the benchmarks that need Qt; this library and kvscope-cli have none.
+// Starts the desktop program for benchmarks that need Qt: this library and kvscope-cli do not link Qt.
 #pragma once
 
 #include "bench/bench.h"
@@ -8,7 +8,7 @@
 namespace kvscope::bench {
 
 /// Runs `kvscope --bench NAME --json`, from the folder of the running program.
-/// @throws Error(Unsupported) when there is no such program or it fails; it has said why on stderr then
+/// @throws Error(Unsupported) when there is no such program, or when it fails, after it has said why on stderr
 nlohmann::ordered_json runInDesktop(std::string_view name, const Settings& settings);
 
 } // namespace kvscope::bench

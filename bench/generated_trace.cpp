@@ -28,13 +28,13 @@ public:
         record.startNs = clock_;
         record.stepStageNs = {4'000, 60'000, 5'000};
         clock_ += record.stepStageNs[0];
-        std::int64_t shown = 4; // the step and its own stages
+        std::int64_t shown = 4; // the step, and its stages outside the layers
         record.layers.resize(std::size_t(shape_.layers));
         for (int layer = 0; layer < shape_.layers; ++layer)
             shown += fillLayer(record.step, layer, prefill ? 40 : 1, record.layers[std::size_t(layer)], spans);
         clock_ += record.stepStageNs[1] + record.stepStageNs[2];
         record.durationNs = clock_ - record.startNs;
-        clock_ += below(40'000); // the host between two steps
+        clock_ += below(40'000); // time that passes on the host between two steps
         return shown + std::int64_t(spans.size());
     }
 

@@ -10,15 +10,15 @@
 namespace kvscope::bench {
 
 struct GeneratedTrace {
-    std::int64_t spans = 10'000'000; // about so many on the timeline: stages, transfers, kernels and copies
+    std::int64_t spans = 10'000'000; // about so many spans on the timeline: stages, transfers, kernels and copies
     int layers = 32, kvHeads = 8, sequences = 4;
     int kernelsPerLayer = 20; // on two streams
     std::uint64_t seed = 1;
 };
 
 struct GeneratedSize {
-    std::int64_t spans = 0; // exactly, as the timeline counts them
-    std::int64_t bytes = 0; // of the file
+    std::int64_t spans = 0; // the exact number of spans on the timeline
+    std::int64_t bytes = 0; // size of the file
     int steps = 0;
 };
 

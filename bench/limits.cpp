@@ -26,8 +26,8 @@ GpuSpec measureCpu(const Log& log) {
     spec.memoryGib = double(pages) * double(page) / (1 << 30);
     spec.readGbps = streamingReadBytesPerSecond(std::size_t(512) << 20, threads, 7) / 1e9;
     log(fmt::format("memory is read at {:.1f} GB/s by {} threads", spec.readGbps, threads));
-    // How much of the last cache is ours is not told: on a virtual machine it may be named whole and shared by many.
-    // The largest buffer that is read clearly faster than memory is.
+    // A virtual machine may name the whole last cache although other machines use it too. The size that counts as ours
+    // is that of the largest buffer that is read clearly faster than memory.
     constexpr std::int64_t kSmallest = 4 << 20, kLargest = 256 << 20, kRead = std::int64_t(1) << 30;
     for (std::int64_t bytes = std::min<std::int64_t>(cache, kLargest); bytes >= kSmallest; bytes /= 2) {
         const double rate = streamingReadBytesPerSecond(std::size_t(bytes), threads, int(kRead / bytes)) / 1e9;

@@ -1,4 +1,4 @@
-// The rates of this machine that a decode step's cost is predicted from, as an entry of the GPU table.
+// Measures the rates of this machine from which the time of a decode step is predicted, as an entry of the GPU table.
 #pragma once
 
 #include "bench/bench.h"
@@ -6,11 +6,11 @@
 
 namespace kvscope::bench {
 
-/// The processor as the device of the CPU backend: what it reads from memory and from its last cache, and its float32
-/// multiply-adds. The link is modelled there, so it is PCIe 5's. Takes some seconds.
+/// Measures the processor, the device of the CPU backend: how fast it reads memory and its last cache, and its float32
+/// multiply-adds. The link of the CPU backend is modelled, so that the entry has PCIe 5's. Takes some seconds.
 GpuSpec measureCpu(const Log& log);
 
-/// The first GPU, over its own link. @throws Error(Device | Unsupported) in a sentence where there is none
+/// Measures the first GPU and its link. @throws Error(Device | Unsupported) in a sentence where there is none
 GpuSpec measureGpu(const Log& log);
 
 } // namespace kvscope::bench

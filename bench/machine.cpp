@@ -15,8 +15,8 @@
 namespace kvscope::bench {
 namespace {
 
-/// Runs body(thread) on all threads at once. @return seconds from the first start to the last end, on the threads' own
-/// clocks: a caller that loses its core for a moment must not shorten what it measures
+/// Runs body(thread) on all threads at once. @return seconds from the first thread's start to the last thread's end.
+/// The threads themselves read the clock: a caller that lost its core for a moment would measure too little
 double together(int threads, const std::function<void(int)>& body) {
     using Clock = std::chrono::steady_clock;
     std::barrier start(threads);
@@ -37,7 +37,7 @@ double together(int threads, const std::function<void(int)>& body) {
     return std::chrono::duration<double>(last - first).count();
 }
 
-std::atomic<std::uint64_t> sinkHole{0}; // keeps the compiler from dropping the reads
+std::atomic<std::uint64_t> sinkHole{0}; // uses the sums of all reads, which the compiler would drop otherwise
 
 void readAll(const std::uint64_t* data, std::size_t words) {
     std::uint64_t a = 0, b = 0, c = 0, d = 0;
@@ -50,7 +50,7 @@ void readAll(const std::uint64_t* data, std::size_t words) {
     sinkHole.fetch_add(a + b + c + d, std::memory_order_relaxed);
 }
 
-constexpr int kChains = 12, kRounds = 2'000'000; // 12 independent sums hide the latency of two multiply-add units
+constexpr int kChains = 12, kRounds = 2'000'000; // 12 independent sums keep two multiply-add units busy
 
 #if defined(__x86_64__)
 template <class Vector> [[gnu::always_inline]] inline float fmaLoop() {

@@ -1,4 +1,4 @@
-// What this machine can do at best, measured in the same run as what is compared with it.
+// Measures what this machine can do at best, in the same run as the numbers that are compared with it.
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,17 @@
 
 namespace kvscope::bench {
 
-/// Seconds of one call.
+/// Wall time of one call in seconds.
 double seconds(const std::function<void()>& body);
 
-/// Bytes per second that `threads` threads read from `bytes` of memory, best of `repeats` passes over the same buffer.
+/// Bytes per second at which `threads` threads read a buffer of `bytes`; the best of `repeats` passes over the buffer.
 double streamingReadBytesPerSecond(std::size_t bytes, int threads, int repeats);
 
 /// float32 multiply-adds from registers only, on `threads` threads, in floating-point operations per second.
 double registerFmaFlops(int threads);
 
-/// C[m,n] = A[m,k] B[n,k]^T by OpenBLAS, when a shared library of it is installed: best of `repeats`, flops per second.
+/// Operations per second of OpenBLAS for C[m,n] = A[m,k] B[n,k]^T, the best of `repeats`; nothing where no shared
+/// library of OpenBLAS is installed.
 std::optional<double> openBlasFlops(int m, int n, int k, int repeats);
 
 int hardwareThreads();

@@ -1,5 +1,5 @@
-// Two sessions on the same prompt take turns, one recorded at level full: the ratio of their speeds is the recorder's
-// cost.
+// What recording costs: two sessions on the same prompt decode in turns, one of them recorded at level full, and their
+// speeds are compared.
 #include "bench/bench.h"
 #include "bench/machine.h"
 #include "bench/workload.h"
@@ -37,7 +37,7 @@ nlohmann::ordered_json recording(const Log& log) {
         recorder.flush();
         std::vector<double> ratios, plainRates, recordedRates;
         for (int i = 0; i < kTurns; ++i) {
-            // Alternate who goes first; the recorded turn also pays for writing what is still queued.
+            // The two sessions go first alternately. The time of a recorded turn includes writing what is still queued.
             double a = 0, b = 0;
             const auto timeRecorded = [&] { b = turn(recorded) + seconds([&] { recorder.flush(); }); };
             if (i % 2) timeRecorded();
@@ -58,7 +58,7 @@ nlohmann::ordered_json recording(const Log& log) {
         recorded.end(RunStatus::Finished);
     }
     out["trace_bytes_per_step"] =
-        double(std::filesystem::file_size(path)) / (kTurn * (kTurns + 1)); // the prompt included
+        double(std::filesystem::file_size(path)) / (kTurn * (kTurns + 1)); // the file has the prompt too
     for (const char* suffix : {"", "-wal", "-shm"}) std::filesystem::remove(path.string() + suffix);
     return out;
 }

@@ -1,5 +1,5 @@
-// The selections of a long decode, replayed: 32 layers of 2 KV heads, 64 of 512 blocks a step, about a tenth of them
-// exchanged from step to step, more in deeper layers.
+// How long it takes to replay the selections of a long run: 32 layers of 2 KV heads, 64 of 512 blocks in each step, of
+// which about a tenth changes from step to step, and more in deeper layers.
 #include "profiler/replay/replay.h"
 #include "bench/bench.h"
 #include "bench/machine.h"
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kLayers = 32, kKvHeads = 2, kSteps = 24'415, kSelected = 64, kBlocks = 512;
 
-/// Sets of one head, one after the other, each ascending.
+/// The selections of one head, one after the other, each in ascending order.
 std::vector<std::int32_t> driftingSelections(unsigned seed, double exchanged) {
     std::mt19937_64 random(seed);
     const auto unit = [&] { return double(random() >> 11) * 0x1p-53; };
@@ -28,7 +28,7 @@ std::vector<std::int32_t> driftingSelections(unsigned seed, double exchanged) {
     for (int step = 0; step < kSteps; ++step) {
         for (int i = int(kSelected * exchanged * (0.5 + unit())); i > 0; --i) {
             std::int32_t& member = members[random() % kSelected];
-            auto block = std::int32_t(kBlocks * std::pow(unit(), 2)); // some blocks are more popular
+            auto block = std::int32_t(kBlocks * std::pow(unit(), 2)); // some blocks are selected more often than others
             while (selected[std::size_t(block)]) block = (block + 1) % kBlocks;
             selected[std::size_t(member)] = false;
             selected[std::size_t(block)] = true;
@@ -95,7 +95,7 @@ nlohmann::ordered_json replay(const Log& log) {
         const std::string name(nameOf(policy));
         out[name + "_curve_s"] = median(exactTimes);
         out[name + "_sampled_s"] = median(sampledTimes);
-        // One thread samples, so its time is compared with what one thread takes for the exact curve.
+        // Sampling runs on one thread, so that its time is compared with the exact curve's time on one thread.
         const double alone = seconds([&] { missCurves(trace, policy, 1); });
         out[name + "_curve_one_thread_s"] = alone;
         out[name + "_sampled_share_of_one_thread"] = median(sampledTimes) / alone;

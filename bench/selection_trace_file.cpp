@@ -51,7 +51,8 @@ RunInfo infoOf(const char* name, int layers, int budget) {
     return info;
 }
 
-/// Locality differs by layer, drifts over the steps, and falls for a moment now and then.
+/// How many blocks a selection shares with the one before. The number differs by layer, drifts over the steps, and
+/// falls for a moment now and then.
 int keptOf(int layer, int step, int selected, Random& random) {
     const double drift = 0.12 * std::sin(step / 4000.0 + layer * 0.37) + 0.05 * std::sin(step / 97.0);
     const bool jump = (unsigned(step) * 2654435761u ^ unsigned(layer) * 40503u) % 5003 == 0;
@@ -89,9 +90,9 @@ public:
             if (block > 0 && block + 1 < blocks && in_[std::size_t(block)] && random.below(8) < 7)
                 in_[std::size_t(block)] = 0, --held;
         }
-        while (held > selected_) // as many go as have come
+        while (held > selected_) // as many blocks leave as have come
             if (const int block = 1 + random.below(blocks - 2); std::exchange(in_[std::size_t(block)], 0) == 1) --held;
-        const int near = random.below(blocks); // some of the newcomers are neighbours
+        const int near = random.below(blocks); // some of the new blocks lie beside each other
         for (int tries = 0; held < selected_; ++tries) {
             const int block = tries < 16 ? std::min(near + tries, blocks - 1) : random.below(blocks);
             if (std::exchange(in_[std::size_t(block)], 1) == 0) ++held;

@@ -1,5 +1,5 @@
-// Traces of any size for benchmarks of heatmaps and masks, written through the recorder's own store: a run of many
-// layers without selections, and a run of one KV head with them.
+// Traces of any size for benchmarks of heatmaps and masks, written through the recorder's own store. Run 1 has many
+// layers and no selections, run 2 the selections of one KV head.
 #pragma once
 
 #include "bench/bench.h"

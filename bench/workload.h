@@ -1,4 +1,4 @@
-// Sessions the benchmarks share.
+// Sessions that several benchmarks use.
 #pragma once
 
 #include "core/prompt/prompts.h"

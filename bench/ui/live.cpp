@@ -1,5 +1,5 @@
-// A session recorded while the desktop shows it, and the same session recorded with nobody watching, take turns on the
-// same cores: the ratio of their speeds is what watching costs.
+// What watching a run costs: a session that is recorded while the desktop shows it and the same session recorded
+// without the desktop decode in turns on the same cores, and their speeds are compared.
 #include "bench/machine.h"
 #include "bench/ui/ui_bench.h"
 #include "bench/workload.h"
@@ -24,7 +24,7 @@ namespace kvscope::bench {
 
 namespace {
 
-constexpr int kQuietMs = 400; // longer than a refresh of the views is put off
+constexpr int kQuietMs = 400; // views put a refresh off for less than this
 
 double cpuSeconds(clockid_t clock) {
     timespec now{};
@@ -32,7 +32,7 @@ double cpuSeconds(clockid_t clock) {
     return double(now.tv_sec) + double(now.tv_nsec) * 1e-9;
 }
 
-/// CPU of the threads that read for the views, since they began.
+/// CPU time of the threads that read for the views, since these threads began.
 double readerSeconds() {
     double total = 0;
     std::error_code ignored;
@@ -57,11 +57,11 @@ void settle(ui::Workspace& workspace) {
 }
 
 struct Turn {
-    double seconds = 0;                       // until the last step is in the file
-    double guiSeconds = 0, readerSeconds = 0; // CPU meanwhile
+    double seconds = 0;                       // wall time until the last step is in the file
+    double guiSeconds = 0, readerSeconds = 0; // CPU time of the GUI thread and of the readers in that time
 };
 
-/// `steps` decode steps on a thread of their own, as the desktop runs them, while this thread serves the windows.
+/// Runs `steps` decode steps on a thread of their own, as the desktop does, while this thread serves the windows.
 Turn turn(DecodeSession& session, Recorder& recorder, int steps) {
     QEventLoop loop;
     const double before = cpuSeconds(CLOCK_THREAD_CPUTIME_ID), readersBefore = readerSeconds();
@@ -80,7 +80,7 @@ Turn turn(DecodeSession& session, Recorder& recorder, int steps) {
     return result;
 }
 
-/// Watched and unwatched turns of one arrangement of views.
+/// Collects the turns with and without the desktop for one arrangement of views.
 class Shares {
 public:
     void add(const Turn& alone, const Turn& watched) {
@@ -100,7 +100,8 @@ public:
                  *std::min_element(alone_.begin(), alone_.end()) / *std::min_element(watched_.begin(), watched_.end())},
                 {"gui_thread_share_of_one_core_median", median(gui_)},
                 {"reader_threads_share_of_one_core_median", median(readers_)},
-                // What is left for the engine if every core is busy with it; hardly touched by other programs.
+                // The share of all cores that the desktop leaves to the engine. It is made of CPU times, which other
+                // programs hardly change.
                 {"share_of_all_cores_left_median", 1 - median(taken_)}};
     }
 
@@ -156,7 +157,7 @@ nlohmann::ordered_json uiLive(const Settings& settings, const Log& log) {
         Shares warmUp;
         pair({&warmUp}, true, "warm-up");
 
-        // One window as people have it: every view has been opened, one after the other is in front.
+        // One window as people use it: every view is open, and each is in front for a while.
         for (const ui::ViewEntry& entry : ui::views()) {
             window.showView(QLatin1String(entry.id));
             settle(window.workspace());
@@ -172,7 +173,7 @@ nlohmann::ordered_json uiLive(const Settings& settings, const Log& log) {
         out["one_window"] = all.json(steps);
         out["one_window"]["share_of_headless_by_view_in_front"] = byView;
 
-        // The worst case: every view in sight at once, each in a window of its own.
+        // The worst case: every view is in sight at once, each in a window of its own.
         std::vector<std::unique_ptr<ui::View>> inSight;
         for (const ui::ViewEntry& entry : ui::views()) {
             inSight.emplace_back(entry.make(window.workspace(), nullptr));

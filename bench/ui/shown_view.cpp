@@ -25,7 +25,7 @@ namespace kvscope::bench {
 namespace fs = std::filesystem;
 
 namespace {
-constexpr int kDoneMs = 500; // nothing has been read for so long: a view without a plot has all it wants
+constexpr int kDoneMs = 500; // a view without a plot counts as complete when it has read nothing for so long
 } // namespace
 
 BenchFolder::BenchFolder() { qputenv("KVSCOPE_CACHE_DIR", QByteArray::fromStdString((folder_ / "cache").string())); }
@@ -64,7 +64,7 @@ ui::TimelineCanvas* ShownView::timeline() { return view_->findChild<ui::Timeline
 bool ShownView::isDrawn() {
     ui::TimelineCanvas* canvas = timeline();
     if (!canvas || canvas->data().empty()) return false;
-    canvas->repaint(); // its first piece: more come, and it is used meanwhile
+    canvas->repaint(); // paints the first piece; a person can use the timeline while more pieces come
     return true;
 }
 
@@ -78,7 +78,7 @@ ShownView::Opening ShownView::open(const std::string& trace, int runId, int comp
     QMetaObject::Connection drawing;
     if (ui::PlotView* plot = this->plot())
         drawing = QObject::connect(&plot->canvas(), &QCustomPlot::afterReplot, plot, [&, plot] {
-            // the data gave an axis its range, or bars their place
+            // An axis wider than 1.2 has got its range from data.
             drawn = drawn || (plot->emptyText().isEmpty() && plot->canvas().fullX().size() > 1.2);
         });
     QElapsedTimer all, turn, idle;
@@ -92,7 +92,7 @@ ShownView::Opening ShownView::open(const std::string& trace, int runId, int comp
         opening.longestStall = std::max(opening.longestStall, ms(turn));
         if (!failure.isEmpty()) throw Error(ErrorKind::BadInput, failure.toStdString());
         if (const auto* run = workspace_.current(); run && run->key.runId != runId) {
-            all.restart(); // the other run of the file is not what is timed
+            all.restart(); // opening showed another run of the file first, which is not timed
             drawn = false;
             workspace_.setCurrent({run->key.path, runId});
         }
@@ -115,7 +115,7 @@ ShownView::Opening ShownView::open(const std::string& trace, int runId, int comp
 double ShownView::frame() {
     QElapsedTimer timer;
     timer.start();
-    QCoreApplication::processEvents(); // the queued replot and its paint
+    QCoreApplication::processEvents(); // runs the queued replot and paints it
     return double(timer.nsecsElapsed()) / 1e6;
 }
 

@@ -1,4 +1,5 @@
-// A view on a trace, driven as a person drives it and timed from outside: events in, pixels out.
+// Opens a trace in a view, sends it the events that a person's mouse would, and times each event until the view has
+// painted.
 #pragma once
 
 #include "bench/bench.h"
@@ -21,7 +22,8 @@ class TimelineCanvas;
 
 namespace kvscope::bench {
 
-/// A folder for a generated trace and, while it lives, the place of the tile cache: the person's own stays untouched.
+/// A folder for a generated trace. While the object lives the tile cache is in this folder too, so that the person's
+/// own cache is not touched.
 class BenchFolder {
 public:
     BenchFolder();
@@ -43,8 +45,8 @@ public:
     ShownView(const char* id, QSize size);
     /// Milliseconds.
     struct Opening {
-        double firstPicture = 0, everything = 0; // from the wish to open until pixels of the data are drawn
-        double longestStall = 0;                 // of the GUI thread meanwhile
+        double firstPicture = 0, everything = 0; // from the call until first data are drawn; until all are read
+        double longestStall = 0;                 // the longest time that the GUI thread was busy at a stretch
     };
     /// Opens the trace and shows run `runId`, compared with run `compareId` if that is not 0, waiting until all is
     /// read. In a view without a plot the first picture is there when all is read. @throws Error when it cannot be
@@ -55,14 +57,14 @@ public:
     ui::TimelineCanvas* timeline(); // null: it is another view
     bool drawsFrames() { return timeline() || (plot() && plot()->emptyText().isEmpty()); }
 
-    /// Milliseconds per frame of a scripted tour: wheel in, drag, wheel out, drags across the whole, row zooms; the
-    /// timeline has a tour of its own. @pre drawsFrames()
+    /// Runs a scripted tour: zooms in with the wheel, drags, zooms out, drags across the whole plot, zooms rows. The
+    /// timeline has a tour of its own. @return the milliseconds of each frame. @pre drawsFrames()
     std::vector<double> tour(int rounds);
 
 private:
     double frame();
     void wheel(QPointF at, int clicks, Qt::KeyboardModifiers modifiers, std::vector<double>& frames);
-    bool isDrawn(); // what has no plot of its own to tell
+    bool isDrawn(); // whether a timeline has painted its first data
     void drag(QPointF from, QPointF by, int moves, std::vector<double>& frames);
 
     ui::Workspace workspace_;
@@ -71,7 +73,7 @@ private:
 
 /// Bytes of memory the process holds now.
 std::int64_t residentBytes();
-/// frames, median, 99th percentile and longest, in milliseconds.
+/// The number of frames, and their median, 99th percentile and longest in milliseconds.
 nlohmann::ordered_json frameTimes(std::vector<double> milliseconds);
 
 } // namespace kvscope::bench

@@ -1,4 +1,4 @@
-// Drives a timeline as a person would, event by event, and times what each of them takes until it is painted.
+// Sends a timeline the events that a person's mouse would, and times each event until the timeline has painted.
 #pragma once
 
 #include <vector>
@@ -9,12 +9,12 @@ class TimelineCanvas;
 
 namespace kvscope::bench {
 
-/// One event and the painting of what it changed, in milliseconds; x in pixels of the canvas.
+/// Each of these sends one event and paints. @return milliseconds until painted. x: in pixels of the canvas.
 double turnWheel(ui::TimelineCanvas& canvas, int clicks, double x);
 double pressKey(ui::TimelineCanvas& canvas, int key);
 
-/// Milliseconds per frame of zooming in at four places, panning there, and coming out again: what is drawn goes from
-/// everything to single spans.
+/// At four places zooms in from everything to single spans, pans, and zooms out again. @return the milliseconds of each
+/// frame
 std::vector<double> timelineTour(ui::TimelineCanvas& canvas);
 
 } // namespace kvscope::bench

@@ -1,6 +1,6 @@
-// A 1 GB trace in the window, in every view: time to the first picture, to the whole of it, the longest moment in which
-// nothing else is answered, frame times once it is there, and memory; the locality once more with its tiles in the
-// cache. With --set trace=FILE, the trace of somebody else.
+// Opens a trace of 1 GB in every view and measures the time to the first picture, the time until all is read, the
+// longest time in which the window answers nothing else, frame times after that, and memory. The locality view is
+// opened a second time with its tiles in the cache. With --set trace=FILE the trace is that file.
 #include "bench/selection_trace_file.h"
 #include "bench/ui/shown_view.h"
 #include "bench/ui/ui_bench.h"
@@ -51,7 +51,7 @@ nlohmann::ordered_json traceOpen(const Settings& settings, const Log& log) {
     nlohmann::ordered_json result;
     const auto given = settings.find("trace");
     bool masks = true;
-    if (given != settings.end()) { // one of somebody else's: its first run
+    if (given != settings.end()) { // a person's own file: its first run is opened
         what = {given->second, 1, 1, 0};
         result["trace_mb"] = double(std::filesystem::file_size(given->second)) / 1e6;
     } else {

@@ -1,5 +1,6 @@
-// Benchmarks of the desktop: what a person waits for. They need Qt, so they run inside the program `kvscope`
-// (`kvscope --bench NAME`), which kvscope-cli starts for them; no display is needed.
+// Benchmarks of the desktop measure what a person waits for. They need Qt and therefore run inside the program
+// `kvscope`
+// (`kvscope --bench NAME`), which kvscope-cli starts. They need no display.
 #pragma once
 
 #include "bench/bench.h"
@@ -11,7 +12,7 @@
 
 namespace kvscope::bench {
 
-/// A QApplication exists while it runs. Numbers with units in their keys.
+/// A QApplication exists while the benchmark runs. Its result has numbers with units in their keys.
 struct UiBenchEntry {
     std::string_view name;
     nlohmann::ordered_json (*run)(const Settings& settings, const Log& log);

@@ -1,5 +1,5 @@
-// Frame times of the heatmap (layers x steps) and of the mask (blocks x steps) over a scripted tour of wheel and mouse,
-// in software rendering at 1600 x 1000: every aggregate, the whole run in view and close up.
+// Frame times of the heatmap (layers x steps) and of the mask (blocks x steps) over a scripted tour of wheel and mouse
+// events, in software rendering at 1600 x 1000, with every aggregate, from the whole run down to single steps.
 #include "bench/selection_trace_file.h"
 #include "bench/ui/shown_view.h"
 #include "bench/ui/ui_bench.h"

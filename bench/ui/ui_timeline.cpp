@@ -1,4 +1,4 @@
-// The timeline as a person drives it: how soon something is seen, and how long a frame takes while panning and zooming.
+// How soon the timeline shows something, and how long a frame takes while a person pans and zooms.
 #include "bench/generated_trace.h"
 #include "bench/machine.h"
 #include "bench/ui/timeline_tour.h"
@@ -68,7 +68,7 @@ nlohmann::ordered_json uiTimeline(const Settings& settings, const Log& log) {
     canvas.repaint();
     firstPicture = clock();
     log(fmt::format("first picture after {:.0f} ms", firstPicture));
-    while (!workspace.idle()) { // panning while the rest is read
+    while (!workspace.idle()) { // pans while the rest is being read
         worstWhileLoading = std::max(worstWhileLoading, pressKey(canvas, Qt::Key_D));
         QApplication::processEvents(QEventLoop::AllEvents, 10);
     }

@@ -16,8 +16,8 @@ void slotOrder(std::span<const std::int32_t> blocks, std::span<const std::int32_
     std::iota(order.begin(), order.end(), 0);
 }
 
-/// Equal ages by block, not by slot: which blocks a larger pool holds then includes what a smaller one holds, so one
-/// pass over a recording tells the misses of every size.
+/// Blocks used last in the same step leave in the order of their ids, not of their slots. A larger pool then always
+/// holds every block that a smaller pool holds, so that one pass over a recording gives the misses of every size.
 void leastRecentlyUsed(std::span<const std::int32_t> blocks, std::span<const std::int32_t> lastUse,
                        std::vector<std::int32_t>& order) {
     slotOrder(blocks, lastUse, order);

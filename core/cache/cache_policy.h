@@ -1,4 +1,4 @@
-// Which free device slot a missing block takes. A cache policy = one row in the table of cache_policy.cpp.
+// A cache policy decides which free slot a missing block takes. Each is a row of the table in cache_policy.cpp.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ struct CachePolicy {
     /// lastUse[slot] = step of the last selection; both -1 while empty.
     void (*order)(std::span<const std::int32_t> blocks, std::span<const std::int32_t> lastUse,
                   std::vector<std::int32_t>& order) = nullptr;
-    /// The order goes by lastUse: whoever keeps the slots must keep that too.
+    /// The order depends on lastUse, which the slots' owner must then keep.
     bool byLastUse = false;
-    /// After each step the method says how recent a block counts as, by what it was worth (SelectionSpec::ranksBlocks).
+    /// After each step the method's selector sets lastUse, by what a block was worth (SelectionSpec::ranksBlocks).
     bool byWorth = false;
 };
 

@@ -8,7 +8,7 @@
 namespace kvscope {
 namespace {
 
-/// Chooses nothing; listens to the prompt.
+/// A selector that chooses nothing and keeps what it is given while the prompt is read.
 class Listener final : public Selector {
 public:
     Listener(const SelectorContext& context, TextSamples& samples,

@@ -1,4 +1,4 @@
-// What a calibration learns from: inputs, queries and keys of real text, layer by layer, from one prefill at a time.
+// What a calibration learns from: the inputs, queries and keys that every layer has while the model reads a text.
 #pragma once
 
 #include "core/model/model.h"
@@ -14,7 +14,7 @@
 
 namespace kvscope {
 
-/// One layer of one text. Queries and keys are rotated.
+/// The samples of one layer and one text. Queries and keys are rotated.
 struct LayerSamples {
     std::vector<float> inputs;            // [positions, hidden] normalised inputs of the sampled tokens
     std::vector<float> queries;           // [positions, queryHeads*dim]
@@ -27,8 +27,8 @@ struct TextSamples {
     std::vector<LayerSamples> layers;
 };
 
-/// Runs the model over `ids` with full attention on the CPU and keeps what the positions need. `chunks`, if given, sees
-/// every chunk of every layer.
+/// Lets the model read `ids` with full attention on the CPU and keeps the samples of the given positions. `chunks`, if
+/// given, is called for every piece of the text in every layer.
 /// @throws Error(Cancelled | OutOfMemory)
 TextSamples sampleAttention(const std::shared_ptr<const Model>& model, std::vector<std::int32_t> ids,
                             std::vector<std::int32_t> positions, int threads, const Progress& progress = {},

@@ -46,19 +46,22 @@ void check(const CalibrateOptions& options, const ModelConfig& config) {
             "use more than 0, at most 1");
 }
 
-/// Pieces of exactly `tokens` tokens.
+/// Cuts the text into pieces of exactly `tokens` tokens; without a text of the person's, every other piece is a prompt
+/// with needles.
 std::vector<std::vector<std::int32_t>> pieces(const Tokenizer& tokenizer, const CalibrateOptions& options) {
     const auto tokens = std::size_t(options.tokens);
     std::vector<std::vector<std::int32_t>> list;
     const int slices = options.text ? options.texts : (options.texts + 1) / 2;
-    const std::string text = options.text ? *options.text // the document ends with a sentence: two pieces hold one
-                                          : longDocumentPrompt(tokenizer, options.tokens * std::max(2, slices));
+    // The built-in document ends with a whole sentence, short of the length asked for: twice the length of a piece
+    // contains one piece for sure.
+    const std::string text =
+        options.text ? *options.text : longDocumentPrompt(tokenizer, options.tokens * std::max(2, slices));
     const auto ids = tokenizer.encode(text, false, false);
     if (ids.size() < tokens)
         throw Error(ErrorKind::BadInput,
                     fmt::format("the text has {} tokens, one piece takes {}", ids.size(), options.tokens),
                     "give a longer text or shorter pieces");
-    // Spread over what there is; pieces overlap where the text is short.
+    // The slices are spread evenly over the text, and overlap where it is short.
     const std::size_t room = ids.size() - tokens;
     for (int i = 0; i < slices; ++i) {
         const auto begin =
@@ -71,7 +74,7 @@ std::vector<std::vector<std::int32_t>> pieces(const Tokenizer& tokenizer, const 
         needle.seed = options.training.seed * 1000 + std::uint64_t(i);
         needle.depth = double(i - slices + 1) / double(options.texts - slices + 1);
         auto prompt = tokenizer.encode(makeNeedlePrompt(tokenizer, needle).text, true, true);
-        // In between the slices, so that those left out for the report are of both kinds.
+        // Goes between the slices, so that the last pieces, which the report leaves out of training, are of both kinds.
         list.insert(list.begin() + 2 * (i - slices) + 1, std::move(prompt));
     }
     return list;
@@ -83,7 +86,7 @@ std::vector<std::vector<std::int32_t>> pieces(const Tokenizer& tokenizer, const 
 
 std::vector<std::int32_t> positionsOf(int tokens, int count) {
     std::vector<std::int32_t> positions;
-    const int first = tokens / 4; // early queries see nothing far
+    const int first = tokens / 4; // earlier queries see hardly any block beyond sink and window
     for (int i = 0; i < count; ++i) {
         const int position = first + int(std::int64_t(tokens - 1 - first) * (i + 1) / count);
         if (positions.empty() || positions.back() < position) positions.push_back(position);
@@ -103,8 +106,8 @@ CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const Calib
     };
     const double work =
         kReadingWork + (options.forecast ? kForecastWork : 0) + (options.retaining ? kRetainingWork : 0);
-    double reached = 0; // of it
-    // The grid, the forced blocks and the share by query that SparDA will run with.
+    double reached = 0; // how much of `work` is done
+    // The pooling grid, the forced blocks and the query-aware budget with which SparDA will run.
     const MethodEntry& sparda = findMethod("sparda");
     const SelectionSpec spec = sparda.make(resolveDefaults(sparda, config), config);
     ForecastTraining training = options.training;

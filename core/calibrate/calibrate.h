@@ -1,6 +1,6 @@
-// What methods need to learn about a model before they can run on it: Forecast projections (SparDA), retaining heads
-// (Locret) and the channels that matter (Double Sparsity, AsyncTLS). Base weights never change; the results are files
-// beside the model.
+// Learns what some methods must know about a model before they can run on it: Forecast projections (SparDA), retaining
+// heads (Locret) and channel importance (Double Sparsity, AsyncTLS). The model's own weights do not change; the results
+// are files beside the model.
 #pragma once
 
 #include "core/calibrate/forecast_training.h"
@@ -21,10 +21,10 @@ namespace kvscope {
 
 struct CalibrateOptions {
     bool forecast = true, channels = true, retaining = true;
-    int texts = 16, tokens = 3000;   // so many pieces of so many tokens
-    int queriesPerText = 128;        // sampled query positions, evenly spread over the second half and more
-    std::optional<std::string> text; // cut into pieces; else: built-in document and prompts with needles, alternating
-    ForecastTraining training;       // farBlocks 0: as many as the method takes by query
+    int texts = 16, tokens = 3000;   // number of pieces of text, and tokens of each
+    int queriesPerText = 128;        // sampled query positions, evenly spread over the last three quarters
+    std::optional<std::string> text; // cut into pieces; else pieces of the built-in document and prompts with needles
+    ForecastTraining training;       // farBlocks 0: the method's query-aware budget
     RetainingTraining heads;         // steps, seed and threads are those of `training`
 };
 
@@ -42,26 +42,27 @@ enum class CalibrateStage { Reading, Forecast, Retaining, Done };
 
 struct CalibrateProgress {
     CalibrateStage stage = CalibrateStage::Reading;
-    double fraction = 0; // of everything
+    double fraction = 0; // share of all work that is done, 0..1
     std::string what;
-    int step = 0;        // of the stage's training; 0: none yet
+    int step = 0;        // of the current stage's training; 0: none yet
     double loss = 0;     // of the newest training step; 0 before the first
-    double testLoss = 0; // of the texts left out, from time to time; NaN otherwise
+    double testLoss = 0; // on the texts left out, measured from time to time; NaN otherwise
 };
 
-/// On the CPU. @throws Error(BadInput | Unsupported | Cancelled | OutOfMemory)
+/// Calibrates on the CPU. @throws Error(BadInput | Unsupported | Cancelled | OutOfMemory)
 CalibrateResult calibrate(const std::shared_ptr<const Model>& model, const CalibrateOptions& options,
                           const std::function<void(const CalibrateProgress&)>& progress = {},
                           const std::stop_token& stop = {});
 
-/// Files that these options lead to, in the order they are written.
+/// The files that a calibration with these options writes, in this order.
 std::vector<std::string> calibrationFiles(const CalibrateOptions& options);
 
-/// Before minutes of training: whether its files can be written there. Makes nothing. @throws Error(Storage)
+/// Checks, before minutes of training, whether files can be written to the folder. Makes nothing. @throws
+/// Error(Storage)
 void checkCalibrationFolder(const std::string& folder);
 
-/// Writes forecast.safetensors, locret.safetensors and double_sparsity.safetensors, what there is of them. @return the
-/// paths
+/// Writes forecast.safetensors, locret.safetensors and double_sparsity.safetensors, each if the result has it. @return
+/// the paths
 /// @throws Error(Storage)
 std::vector<std::string> writeCalibration(const std::string& folder, const Model& model, const CalibrateResult& result);
 

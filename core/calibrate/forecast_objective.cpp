@@ -10,10 +10,10 @@ namespace {
 
 constexpr double kFloor = 1e-8;
 
-/// The teacher's share of every visible window, sums to 1.
+/// The teacher's share of every visible window. The shares sum to 1.
 std::vector<float> alignedTeacher(const PoolingGrid& grid, std::span<const std::span<const float>> logits, int position,
                                   int windows) {
-    const std::size_t fine = std::size_t(position); // means of tokens (m, m+1), m + 1 <= position
+    const std::size_t fine = std::size_t(position); // entry m is the mean of the tokens m and m + 1, m + 1 <= position
     std::vector<double> mass(fine, 0.0), weight(fine);
     for (const auto& head : logits) {
         double most = -INFINITY, sum = 0;
@@ -74,7 +74,7 @@ double forecastLoss(const ForecastTarget& target, std::span<const float> scores,
     double most = -INFINITY, sum = 0;
     for (const float s : scores) most = std::max(most, double(s));
     for (std::size_t c = 0; c < scores.size(); ++c) sum += gradient[c] = float(std::exp(double(scores[c]) - most));
-    // From here on gradient[c] is the student's share of window c.
+    // Until the last loop gradient[c] holds the student's share of window c.
     double keptShare = 0;
     for (float& g : gradient) g = float(double(g) / sum);
     for (const std::int32_t c : target.kept) keptShare += double(gradient[std::size_t(c)]);
@@ -84,7 +84,8 @@ double forecastLoss(const ForecastTarget& target, std::span<const float> scores,
     };
     const bool hasRest = target.kept.size() < scores.size();
     double loss = hasRest ? term(double(target.rest), studentRest) : 0.0;
-    // d/dz of -sum T log S: S - T for kept windows; windows of the bucket share the bucket's teacher.
+    // The derivative of -sum T log S by a score is S - T for a kept window. For a window of the bucket, T is the
+    // bucket's share of the teacher times the window's part of the student's share of the bucket.
     const double bucket = hasRest ? double(target.rest) / studentRest : 0.0;
     std::size_t next = 0;
     for (std::size_t c = 0; c < scores.size(); ++c) {

@@ -1,6 +1,6 @@
-// SparDA's objective for one query and one KV head: what the Forecast should have scored, and how far it is off.
-// (SparDA, training code: teacher on a fine grid aligned to the pooled grid by maximum, KL over the windows of the
-// teacher's best blocks with everything else in one bucket.)
+// SparDA's objective for one query and one KV head: which scores the Forecast should have given, and how far its scores
+// are off. As in SparDA's training code, the teacher scores a fine grid, from which a pooling window takes the maximum;
+// the KL divergence goes over the windows of the teacher's best blocks, with all other windows in one bucket.
 #pragma once
 
 #include "core/plan/selection_spec.h"
@@ -11,25 +11,26 @@
 
 namespace kvscope {
 
-/// Teacher's distribution over the windows that `kept` lists and one bucket for all others visible.
+/// The teacher's distribution over the windows that `kept` lists and one bucket for all other visible windows.
 struct ForecastTarget {
-    std::int32_t windows = 0;       // visible: complete at the query's position
-    std::vector<std::int32_t> kept; // ascending
-    std::vector<float> share;       // of kept; sums with `rest` to 1
+    std::int32_t windows = 0;       // visible windows, which are complete at the query's position
+    std::vector<std::int32_t> kept; // windows, ascending
+    std::vector<float> share;       // of each window of `kept`; sums with `rest`, the bucket's share, to 1
     float rest = 0;
 };
 
-/// logits: [group][tokens >= position + 1] scaled products of the group's queries with every key up to the position.
-/// Fine entries are means of two neighbouring keys. `farBlocks` best blocks outside sink and window are kept, 4 windows
-/// (as many as begin in the block) each. Empty (windows 0) where no window is visible.
+/// Makes the target from exact attention. logits: [group][tokens >= position + 1] scaled products of the group's
+/// queries with every key up to the position. An entry of the fine grid is the mean of two neighbouring keys. The
+/// windows that begin in the `farBlocks` best blocks outside sink and local window are kept. Empty (windows 0) where no
+/// window is visible.
 ForecastTarget forecastTarget(const SelectionSpec& spec, std::span<const std::span<const float>> logits, int position,
                               int farBlocks);
 
-/// The same from a distribution over the visible windows that is known already, e.g. the one that the backbone itself
-/// selects by. share: sums to 1.
+/// Makes the target from a known distribution over the visible windows, for example the one by which the backbone
+/// itself selects. share: sums to 1.
 ForecastTarget targetOfShares(const SelectionSpec& spec, std::span<const float> share, int position, int farBlocks);
 
-/// KL(teacher || softmax of scores), both clamped at 1e-8; gradient: dKL/dscores. scores, gradient: [windows].
+/// @return KL(teacher || softmax of scores), both clamped at 1e-8. `gradient` gets dKL/dscores. Both spans: [windows].
 double forecastLoss(const ForecastTarget& target, std::span<const float> scores, std::span<float> gradient);
 
 } // namespace kvscope

@@ -12,17 +12,17 @@
 namespace kvscope {
 namespace {
 
-/// AdamW as SparDA trains with it.
+/// SparDA's settings of AdamW.
 constexpr double kBeta1 = 0.9, kBeta2 = 0.95, kEps = 1e-6, kWeightDecay = 0.01, kGradientNorm = 0.5;
 
-constexpr int kMeasurements = 20; // of the left-out texts on the way
+constexpr int kMeasurements = 20; // so often the loss on the texts left out is measured during training
 
 struct Query {
-    std::size_t text = 0, row = 0; // row: of the text's sampled positions
+    std::size_t text = 0, row = 0; // row: which of the text's sampled positions
     int position = 0;
 };
 
-/// One KV head of one layer of one text.
+/// Keys of one KV head in one layer for one text.
 struct HeadKeys {
     std::vector<float> pooled; // [windows, dim]
 };
@@ -36,7 +36,7 @@ public:
                         const std::stop_token& stop);
 
 private:
-    struct Layer {                                            // a target layer's projection
+    struct Layer {                                            // the Forecast projection for one target layer
         std::vector<float> weights, mean, variance, gradient; // [kvHeads*dim, hidden]
     };
 
@@ -72,11 +72,11 @@ private:
     RopeTables rope_;
     std::vector<float> negativeSin_;
     std::vector<HeadKeys> keys_;
-    std::vector<Query> queries_; // training first, then testing
+    std::vector<Query> queries_; // those to train on, then those of the texts left out
     std::size_t trainQueries_ = 0;
     std::vector<ForecastTarget> targets_;         // [query][layer][head]
-    std::vector<std::vector<std::int32_t>> best_; // likewise: the blocks by InfLLM-V2's own score
-    std::vector<std::vector<float>> mass_; // likewise, of those left out: [block] exact attention, mean over group
+    std::vector<std::vector<std::int32_t>> best_; // [query][layer][head] the best blocks by InfLLM-V2's own score
+    std::vector<std::vector<float>> mass_; // [left-out query][layer][head]: [block] exact attention, mean over group
     std::vector<Layer> trained_;           // [target layer]
     std::vector<float> inputs_, forecasts_, forecastGradients_;
 };
@@ -153,7 +153,7 @@ void Trainer::nameTargets(const std::stop_token& stop) {
             }
 }
 
-/// Exact attention of the group on each block up to the position.
+/// The share of the group's exact attention that each block up to the position receives.
 std::vector<float> Trainer::blockMass(std::span<const std::span<const float>> logits, int position) const {
     std::vector<float> mass(std::size_t(spec_.grid.blocks(position + 1)), 0.f);
     for (const auto& head : logits) {
@@ -168,7 +168,7 @@ std::vector<float> Trainer::blockMass(std::span<const std::span<const float>> lo
     return mass;
 }
 
-/// Products of all sampled queries with all keys of the text at once, then each query's target.
+/// Multiplies all sampled queries of a text with all of its keys at once, then makes each query's target.
 void Trainer::nameTargetsOf(std::size_t text, std::size_t layer, std::size_t head) {
     const TextSamples& samples = texts_[text];
     const LayerSamples& from = samples.layers[layer];
@@ -196,7 +196,7 @@ void Trainer::nameTargetsOf(std::size_t text, std::size_t layer, std::size_t hea
         if (std::size_t(i) >= trainQueries_) mass_[index] = blockMass(logits, query.position);
         std::vector<float> sum(std::size_t(spec_.grid.windows(query.position + 1)), 0.f), share(sum.size());
         for (std::size_t h = 0; h < group_; ++h) {
-            const float* q = queries.data() + (query.row * group_ + h) * dim_; // scaled already
+            const float* q = queries.data() + (query.row * group_ + h) * dim_; // the scale is multiplied in
             float most = -INFINITY, total = 0;
             for (std::size_t w = 0; w < share.size(); ++w) {
                 share[w] = 0;
@@ -213,7 +213,7 @@ void Trainer::nameTargetsOf(std::size_t text, std::size_t layer, std::size_t hea
     });
 }
 
-/// Mean of the target layer's query heads of each group.
+/// Starts a projection as the mean of the target layer's query heads of each group.
 void Trainer::startFromQueries(std::size_t layer) {
     const std::size_t queryWidth = std::size_t(config_.queryHeads) * dim_;
     std::vector<float> identity(hidden_ * hidden_, 0.f), columns(hidden_ * queryWidth);
@@ -249,7 +249,7 @@ void Trainer::rotate(float* x, std::span<const std::size_t> batch, bool back) {
     kernels_->rope(args);
 }
 
-/// Inputs and rotated forecasts of the batch.
+/// Gathers the inputs of a batch and makes its rotated forecasts.
 void Trainer::forward(std::size_t layer, std::span<const std::size_t> batch) {
     const std::size_t source = layer == 0 ? 0 : layer - 1;
     inputs_.resize(batch.size() * hidden_);
@@ -399,7 +399,7 @@ ForecastWeights Trainer::run(ForecastReport& report, const std::function<void(co
     ForecastWeights weights;
     weights.own = std::move(trained_[0].weights);
     for (std::size_t layer = 1; layer < layers_; ++layer) weights.future.push_back(std::move(trained_[layer].weights));
-    weights.future.emplace_back(); // nothing follows the last layer
+    weights.future.emplace_back(); // the last layer has no layer after it to forecast for
     return weights;
 }
 

@@ -1,5 +1,6 @@
-// Trains SparDA's Forecast projections on a frozen model: each layer's input learns to point at the blocks that the
-// next layer's queries look at; layer 0's own projection likewise at its own.
+// Trains SparDA's Forecast projections on a model that does not change. A layer's projection learns to make, of the
+// layer's input, a query that scores the blocks highest to which the next layer's queries attend. Layer 0 has a second
+// projection for its own blocks.
 #pragma once
 
 #include "core/calibrate/attention_samples.h"
@@ -12,8 +13,9 @@
 
 namespace kvscope {
 
-/// Starts from the mean of the target layer's query heads of each group. `spec`: grid, block size, sink and window that
-/// the weights will be used with. The last eighth of the texts is left out for the report.
+/// Training starts from the mean of the target layer's query heads of each group. `spec`: the pooling grid, block size,
+/// sink and local window with which the weights will be used. The last eighth of the texts is not trained on, and the
+/// report is measured there.
 /// @throws Error(BadInput) with fewer than two texts or without a query that sees a block beyond sink and window,
 /// Error(Unsupported) for latent attention, Error(Cancelled)
 ForecastWeights trainForecast(const std::shared_ptr<const Model>& model, const std::vector<TextSamples>& texts,

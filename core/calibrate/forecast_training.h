@@ -1,4 +1,4 @@
-// What training Forecast projections takes and gives: plain data.
+// Settings and results of training Forecast projections: plain data.
 #pragma once
 
 #include <cstdint>
@@ -6,16 +6,16 @@
 
 namespace kvscope {
 
-/// What the Forecast learns to point at: the exact attention over the fine grid, as SparDA trains, or the score by
-/// which the backbone itself would choose blocks (one softmax per query head over the pooled keys, summed over the
-/// group).
+/// What the Forecast learns to predict. Attention: exact attention over the fine grid, as in SparDA's training.
+/// Backbone: the scores by which the backbone itself would choose blocks, which are one softmax per query head over the
+/// pooled keys, summed over the group.
 enum class ForecastTeacher { Attention, Backbone };
 
 struct ForecastTraining {
-    int steps = 1500, batch = 64; // AdamW steps of so many sampled queries each
+    int steps = 1500, batch = 64; // steps of AdamW, and sampled queries of a step
     double learningRate = 5e-4;   // constant; betas 0.9 and 0.95, weight decay 0.01, gradient norm at most 0.5
-    ForecastTeacher teacher = ForecastTeacher::Backbone; // what measures better (docs/calibrate.md)
-    int farBlocks = 4; // blocks beside sink and window that the teacher names
+    ForecastTeacher teacher = ForecastTeacher::Backbone; // the better one as measured (docs/calibrate.md)
+    int farBlocks = 4;                                   // blocks beside sink and local window that the teacher names
     std::uint64_t seed = 1;
     int threads = 0;
 };
@@ -28,8 +28,8 @@ struct ForecastWeights {
 
 struct ForecastQuality {
     double loss = 0;   // mean KL
-    double recall = 0; // share of the blocks by InfLLM-V2's own score that the Forecast's choice holds
-    double mass = 0;   // of the exact attention beyond sink and window, share that lies on the Forecast's choice
+    double recall = 0; // share of the blocks chosen by InfLLM-V2's own score that the Forecast chooses too
+    double mass = 0;   // share of the exact attention beyond sink and local window that the chosen blocks receive
 };
 
 struct ForecastReport {
@@ -39,8 +39,8 @@ struct ForecastReport {
 
 struct ForecastStep {
     int step = 0, steps = 0;
-    double loss = 0;     // mean over layers of this step's batch
-    double testLoss = 0; // of the texts left out, from time to time; NaN otherwise
+    double loss = 0;     // of this step's batch, mean over layers
+    double testLoss = 0; // on the texts left out, measured from time to time; NaN otherwise
 };
 
 } // namespace kvscope

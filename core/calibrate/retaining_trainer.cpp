@@ -14,7 +14,7 @@ namespace kvscope {
 namespace {
 
 constexpr double kBeta1 = 0.9, kBeta2 = 0.95, kEps = 1e-8, kGradientNorm = 0.5; // AdamW of Locret's recipe
-constexpr int kMeasurements = 20;                                               // of the left-out texts on the way
+constexpr int kMeasurements = 20; // so often the loss on the texts left out is measured during training
 
 struct Parameters {
     std::vector<float> weights, mean, variance, gradient;
@@ -55,7 +55,7 @@ public:
 
 private:
     struct Run {
-        std::size_t text = 0, sample = 0; // its first
+        std::size_t text = 0, sample = 0; // sample: the first one of the run
     };
 
     void start(std::size_t layer, std::mt19937_64& random);
@@ -75,10 +75,10 @@ private:
     const std::size_t layers_, heads_, inputs_, width_;
     std::vector<Parameters> in_, out_; // [layer]: [width, inputs], [kvHeads, width]
     std::vector<Run> train_, test_;
-    std::vector<float> x_, before_, hidden_, scores_; // of a batch; before_: the activation
+    std::vector<float> x_, before_, hidden_, scores_; // of a batch; before_: inputs of the activation
 };
 
-/// Uniform, as linear layers start; the last layer at the mean label's scale needs no help.
+/// Starts a layer's weights as uniform random numbers, as linear layers commonly start.
 void Trainer::start(std::size_t layer, std::mt19937_64& random) {
     in_[layer].resize(width_ * inputs_);
     out_[layer].resize(heads_ * width_);
@@ -114,7 +114,8 @@ void Trainer::forward(std::size_t layer, std::span<const Run> runs) {
     kernels_->linear({hidden_.data(), int(n), int(width_), nullptr, 0.f, {&down, 1}});
 }
 
-/// Mean over tokens and heads of the forwarded runs; with `gradient`, that of the scores.
+/// The mean loss over tokens and heads of the runs that were forwarded last. `gradient`, if given, gets the loss's
+/// gradient by the scores.
 double Trainer::lossOf(std::size_t layer, std::span<const Run> runs, std::vector<float>* gradient) const {
     const double share = 1 / double(runs.size() * kRun * heads_);
     double loss = 0;
@@ -185,7 +186,7 @@ void Trainer::update(Parameters& p, int number, double clip) {
     });
 }
 
-/// Share of the quarter of highest `label` that the quarter of highest `score` holds.
+/// Of the quarter of tokens with the highest labels, the share that is in the quarter with the highest scores.
 double quarterKept(const std::vector<float>& score, const std::vector<float>& label) {
     const auto best = [](const std::vector<float>& values) {
         std::vector<std::int32_t> order(values.size());
@@ -291,7 +292,7 @@ void RetainingSamples::observe(const PromptChunk& chunk) {
                                  rows.k + i * kvWidth + (g + 1) * dim);
         layer.labels.insert(layer.labels.end(), kvHeads, -std::numeric_limits<float>::infinity());
     }
-    const auto seen = std::size_t(end - positions_.begin()); // samples whose keys are there
+    const auto seen = std::size_t(end - positions_.begin()); // samples whose keys have been read
     if (seen == 0) return;
     products_.resize(std::size_t(chunk.n) * seen);
     const float scale = config_.attentionScale();
@@ -300,7 +301,7 @@ void RetainingSamples::observe(const PromptChunk& chunk) {
         const LinearTarget to{
             {layer.keys[g].data(), DType::F32, int(seen), int(dim)}, nullptr, products_.data(), int(seen), false};
         kernels_.linear({rows.q + h * dim, chunk.n, int(qWidth), nullptr, 0.f, {&to, 1}});
-        for (int i = 0; i < chunk.n; ++i) // queries after the key's own
+        for (int i = 0; i < chunk.n; ++i) // only queries of later tokens than the key's count
             for (std::size_t s = 0; s < seen && positions_[s] < chunk.first + i; ++s) {
                 float& label = layer.labels[s * kvHeads + g];
                 label = std::max(label, scale * products_[std::size_t(i) * seen + s]);

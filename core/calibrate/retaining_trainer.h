@@ -1,5 +1,5 @@
-// Trains Locret's retaining heads on a frozen model: from a token's query, key and value, how strongly the most
-// interested of all later queries will look at it.
+// Trains Locret's retaining heads on a model that does not change. From a token's query, key and value a head learns to
+// predict the largest logit that any later query will give the token.
 #pragma once
 
 #include "core/calibrate/retaining_training.h"
@@ -13,21 +13,21 @@
 
 namespace kvscope {
 
-/// What one text gives: runs of neighbouring tokens, layer by layer.
+/// The samples of one text: in every layer, runs of neighbouring tokens.
 class RetainingSamples {
 public:
-    static constexpr int kRun = 16; // neighbours, so that the smoothness of scores can be asked for
+    static constexpr int kRun = 16; // tokens of a run; scores of neighbours are trained to differ little
 
-    /// `runs` runs spread over the first seven eighths of a text; later tokens have hardly any later queries.
+    /// Spreads `runs` runs over the first seven eighths of a text: tokens of the last eighth have few later queries.
     RetainingSamples(const ModelConfig& config, int tokens, int runs, Kernels& kernels);
 
-    /// Every chunk of every layer, with plain queries and keys.
+    /// Called for every piece of the text in every layer, with queries and keys before rotation.
     void observe(const PromptChunk& chunk);
 
     struct Layer {
         std::vector<float> inputs;            // [samples, RetainingHeads::inputsOf]
         std::vector<float> labels;            // [samples, kvHeads] largest logit that a later query of the group gives
-        std::vector<std::vector<float>> keys; // [kvHead]: [samples, dim] rotated, while the text is read
+        std::vector<std::vector<float>> keys; // [kvHead]: [samples, dim] rotated; only while the text is read
     };
     int samples() const { return int(positions_.size()); }
     int position(int sample) const { return positions_[std::size_t(sample)]; }
@@ -42,8 +42,8 @@ private:
     std::vector<float> products_;
 };
 
-/// The last eighth of the texts is left out for the report. @throws Error(BadInput) with fewer than two texts,
-/// Error(Unsupported) for latent attention, Error(Cancelled)
+/// The last eighth of the texts is not trained on, and the report is measured there.
+/// @throws Error(BadInput) with fewer than two texts, Error(Unsupported) for latent attention, Error(Cancelled)
 select::RetainingHeads trainRetainingHeads(const ModelConfig& config, const std::vector<RetainingSamples>& texts,
                                            const RetainingTraining& training, RetainingReport& report,
                                            const std::function<void(const RetainingStep&)>& progress = {},

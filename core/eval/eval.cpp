@@ -13,7 +13,7 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// -log p(id), in double: the sum runs over the whole vocabulary.
+/// -log p(id). The sum over the whole vocabulary is made in double precision.
 double negativeLogLikelihood(std::span<const float> logits, std::int32_t id) {
     const double largest = *std::max_element(logits.begin(), logits.end());
     double sum = 0;
@@ -47,7 +47,8 @@ private:
     SelectionScore sum_;
 };
 
-/// Generates for one needle prompt and counts. @return whether the answer came first
+/// Generates an answer to one needle prompt and adds the session's counts to the result. @return whether the expected
+/// answer came first
 bool answersNeedle(const std::shared_ptr<const Model>& model, const SessionOptions& options,
                    const NeedleOptions& needle, EvalResult& result, double& localitySum, std::int64_t& localityCount,
                    const Progress& progress, const std::stop_token& stop) {
@@ -111,12 +112,12 @@ TextScore scoreText(const std::shared_ptr<const Model>& model, SessionOptions op
                     "give a longer text or fewer tokens");
     options.maxNewTokens = count;
     options.stopAtEos = false;
-    options.lookahead = false; // tokens are forced
+    options.lookahead = false; // a forced token must be there before the next step begins
     options.sampling = {};
     const auto vocab = std::size_t(model->config().vocab);
     NullSink sink;
     DecodeSession session(model, {{text.begin(), text.begin() + context}}, options, sink);
-    constexpr double kPromptShare = 0.7; // of the bar
+    constexpr double kPromptShare = 0.7; // share of the progress bar for reading the prompt
     session.prefill([&](double f, std::string_view what) { report(progress, f * kPromptShare, what); }, stop);
     TextScore score;
     for (int i = 0; i < count; ++i) {
@@ -144,12 +145,12 @@ EvalResult evaluate(const std::shared_ptr<const Model>& model, const EvalCase& r
     session.settings = row.settings;
     session.link = options.link;
     session.threads = options.threads;
-    session.stopAtEos = false; // as many steps for every method
+    session.stopAtEos = false; // so that every method decodes as many steps
     session.maxNewTokens = options.decodeTokens;
     const MethodEntry& method = findMethod(row.method);
     ParameterValues values = resolveDefaults(method, model->config());
     for (const auto& [key, value] : row.settings) values.set(method.parameters, key, value);
-    const SelectionSpec spec = method.make(values, model->config()); // refuses before the long part
+    const SelectionSpec spec = method.make(values, model->config()); // refuses bad parameters before the long work
     result.parametersJson = values.toJson(method.parameters);
     result.timing = options.backend == Backend::Cuda ? Timing::Measured : Timing::Modelled;
     result.blockSize = spec.blockSize;
@@ -187,7 +188,7 @@ EvalResult evaluate(const std::shared_ptr<const Model>& model, const EvalCase& r
 }
 
 std::vector<std::int32_t> evalText(const Tokenizer& tokenizer, int tokens) {
-    // Cut between words, so some tokens short of what is asked for.
+    // The document is cut between words, and so may be some tokens short of the length asked for.
     for (int slack = 16;; slack *= 4) {
         auto ids = tokenizer.encode(longDocumentPrompt(tokenizer, tokens + slack));
         if (int(ids.size()) >= tokens) return ids;

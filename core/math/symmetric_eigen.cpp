@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMaxSweeps = 60;
 
-/// One rotation that makes a[p][q] zero; rows of `vectors` follow.
+/// Rotates the matrix so that a[p][q] becomes zero, and rotates the rows of `vectors` with it.
 void rotate(std::vector<double>& a, std::vector<double>& vectors, std::size_t n, std::size_t p, std::size_t q) {
     const double apq = a[p * n + q];
     const double theta = (a[q * n + q] - a[p * n + p]) / (2 * apq);
@@ -40,7 +40,7 @@ SymmetricEigen symmetricEigen(std::span<const double> matrix, int size) {
     for (std::size_t i = 0; i < n; ++i) vectors[i * n + i] = 1;
     double norm = 0;
     for (const double x : a) norm += x * x;
-    // Beside the diagonal, entries this small change no eigenvalue beyond its rounding.
+    // Entries beside the diagonal that are this small change an eigenvalue by less than its rounding error.
     const double negligible =
         std::sqrt(norm) * std::numeric_limits<double>::epsilon() / double(std::max<std::size_t>(n, 1));
     for (int sweep = 0; sweep < kMaxSweeps; ++sweep) {

@@ -11,8 +11,9 @@ struct SymmetricEigen {
     std::vector<double> vectors; // [n, n]: row i is the unit eigenvector of values[i]
 };
 
-/// Cyclic Jacobi rotations until what is left beside the diagonal is rounding. matrix: [n, n], row-major, symmetric.
-/// O(n^3) per sweep, about ten sweeps: for n up to some hundreds. Signs: the largest component of a vector is positive.
+/// Rotates (cyclic Jacobi) until only rounding errors are left beside the diagonal. matrix: [n, n], row-major,
+/// symmetric. A sweep takes O(n^3), and about ten sweeps are needed: for n up to some hundreds. The largest component
+/// of an eigenvector is positive.
 SymmetricEigen symmetricEigen(std::span<const double> matrix, int n);
 
 } // namespace kvscope

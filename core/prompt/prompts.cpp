@@ -14,7 +14,7 @@ namespace kvscope {
 namespace {
 
 constexpr int kLargestPrompt = 1 << 22; // tokens
-constexpr int kMostNeedles = 500;       // of 900 names
+constexpr int kMostNeedles = 500;       // there are 900 names to choose from
 constexpr std::array kAdjectives{"amber", "brisk",  "cobalt", "dusty",   "eager",  "faded",  "gentle",  "hollow",
                                  "ivory", "jolly",  "kindly", "lofty",   "marble", "narrow", "olive",   "patient",
                                  "quiet", "rustic", "silver", "tidy",    "upper",  "velvet", "winding", "yellow",
@@ -38,7 +38,8 @@ std::vector<std::string> paragraphs() {
 /// Uniform in [0, n), the same on every machine.
 std::size_t below(std::mt19937_64& random, std::size_t n) { return std::size_t(random() % n); }
 
-/// The document's paragraphs without end, shuffled again and again; or first in their order, with the title.
+/// Gives the document's paragraphs one after the other without end, shuffled anew each time all have been given. The
+/// first time they may come in the document's own order, with its title.
 class Haystack {
 public:
     Haystack(std::uint64_t seed, bool inOrderFirst) : random_(seed), paragraphs_(paragraphs()) {
@@ -73,11 +74,11 @@ std::string cutToTokens(const Tokenizer& tokenizer, const std::string& text, int
     if (int(ids.size()) <= tokens) return text;
     std::size_t end = 0;
     for (int i = 0; i < tokens; ++i) end += tokenizer.bytesOf(ids[std::size_t(i)]).size();
-    const std::size_t space = text.rfind(' ', end); // no token reaches over the space in front of a word
+    const std::size_t space = text.rfind(' ', end); // no token lies on both sides of the space in front of a word
     return text.substr(0, space == std::string::npos ? 0 : space);
 }
 
-/// Words of the haystack that fill `tokens` tokens.
+/// As many words of the haystack as fit into `tokens` tokens.
 std::string fill(const Tokenizer& tokenizer, Haystack& haystack, int tokens) {
     std::string text;
     int used = 0;
@@ -106,7 +107,7 @@ struct Needle {
     bool asked;
 };
 
-/// Facts with names of their own, in the order of their places; sets question and answer of the prompt.
+/// Makes facts about different names, in the order of their places, and sets the prompt's question and answer.
 std::vector<Needle> makeNeedles(std::mt19937_64& random, const NeedleOptions& options, NeedlePrompt& prompt) {
     std::set<std::string> names, values;
     std::vector<Needle> needles;
@@ -135,7 +136,7 @@ int tokenAt(const Tokenizer& tokenizer, const std::string& text, std::size_t off
     std::size_t end = 0;
     int index = 0;
     for (const std::int32_t id : tokenizer.encode(text)) {
-        if (!tokenizer.isSpecial(id)) end += tokenizer.bytesOf(id).size(); // specials are not in the text
+        if (!tokenizer.isSpecial(id)) end += tokenizer.bytesOf(id).size(); // special tokens have no bytes in the text
         if (end > offset) break;
         ++index;
     }
@@ -156,7 +157,7 @@ NeedlePrompt makeNeedlePrompt(const Tokenizer& tokenizer, const NeedleOptions& o
     NeedlePrompt prompt;
     const std::vector<Needle> needles = makeNeedles(random, options, prompt);
     int fixedTokens = int(tokenizer.encode("").size()) + count(tokenizer, prompt.question) + 1;
-    for (const Needle& needle : needles) fixedTokens += count(tokenizer, needle.text) + 1; // one for the seam
+    for (const Needle& needle : needles) fixedTokens += count(tokenizer, needle.text) + 1; // 1 where texts are joined
     const int room = options.tokens - fixedTokens;
     if (room < 0)
         throw Error(ErrorKind::BadInput,
@@ -164,8 +165,9 @@ NeedlePrompt makeNeedlePrompt(const Tokenizer& tokenizer, const NeedleOptions& o
                                 options.needles == 1 ? "needle does" : "needles do", options.tokens),
                     fmt::format("use at least {} tokens or fewer needles", fixedTokens));
 
-    // Text in front of every needle and behind the last. The longest stretch is filled last and takes up what cutting
-    // between words left over elsewhere, so that the whole has the length asked for.
+    // There is a stretch of text before every needle and one behind the last. The longest stretch is filled last.
+    // Cutting between words has left the others short; the longest makes up for that, so that the prompt has the length
+    // asked for.
     std::vector<int> budgets;
     double done = 0;
     for (const Needle& needle : needles) {
@@ -200,7 +202,7 @@ NeedlePrompt makeNeedlePrompt(const Tokenizer& tokenizer, const NeedleOptions& o
     std::size_t asked = 0;
     for (std::size_t i = 0; i < needles.size() && !(asked += stretches[i].size(), needles[i].asked); ++i)
         asked += needles[i].text.size();
-    prompt.needleToken = tokenAt(tokenizer, prompt.text, asked + 1); // behind its line break
+    prompt.needleToken = tokenAt(tokenizer, prompt.text, asked + 1); // + 1: the needle begins with a line break
     return prompt;
 }
 

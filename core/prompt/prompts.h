@@ -23,8 +23,8 @@ struct NeedlePrompt {
     int needleToken = 0;  // index of the asked-for needle's first token
 };
 
-/// Facts ("The magic number for silver lantern is 73398.") hidden in a document; the form nosa-tiny was trained on.
-/// @throws Error(BadInput) when they do not fit
+/// Hides facts ("The magic number for silver lantern is 73398.") in a document; nosa-tiny was trained on such prompts.
+/// @throws Error(BadInput) when the facts do not fit the length
 NeedlePrompt makeNeedlePrompt(const Tokenizer& tokenizer, const NeedleOptions& options);
 
 /// A long document to continue, cut to `tokens`.

@@ -13,7 +13,7 @@ std::string Link::describe() const {
 }
 
 Link Link::parse(std::string_view text) {
-    // Bandwidths that a plain pinned copy reaches on x16 links, not the nominal ones.
+    // The bandwidths at which a large pinned copy runs over x16 links; nominal bandwidths are higher.
     if (text == "pcie5") return {"pcie5", 55.5, 10};
     if (text == "pcie4") return {"pcie4", 26, 10};
     double value = 0;

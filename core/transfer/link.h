@@ -1,5 +1,5 @@
-// The link between host memory and the device tier. On the CPU backend its time is modelled: bytes / bandwidth +
-// latency.
+// The link between host memory and the device tier. On the CPU backend the time of a transfer is modelled as
+// latency + bytes / bandwidth.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace kvscope {
 struct Link {
     std::string name = "pcie5";
     double gigabytesPerSecond = 55.5; // GB = 1e9 bytes
-    double latencyUs = 10;            // per transfer: one batch of blocks of one layer
+    double latencyUs = 10;            // of every transfer, which moves the blocks of one layer in one step
 
     std::int64_t transferNs(std::int64_t bytes) const {
         return bytes == 0 ? 0 : std::int64_t(latencyUs * 1e3 + double(bytes) / gigabytesPerSecond);

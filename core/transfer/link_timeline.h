@@ -1,4 +1,4 @@
-// The modelled link as a resource that transfers queue for, on the engine's clock plus the stalls modelled so far.
+// The modelled link: transfers wait for it in a queue. Its clock is the engine's clock plus all stalls modelled so far.
 #pragma once
 
 #include "core/transfer/link.h"
@@ -17,23 +17,23 @@ public:
     };
 
     const Link& link() const { return link_; }
-    /// Where a clock that does not stall says `wallNs`, the modelled machine is this far.
+    /// The modelled time at which the engine's clock, which does not stall, says `wallNs`.
     std::int64_t modelled(std::int64_t wallNs) const { return wallNs + stalledNs_; }
 
-    /// Queues a transfer that may begin at `readyNs` (modelled time).
+    /// Queues a transfer that may begin at `readyNs` (modelled time) and begins when the link is free.
     Transfer start(std::int64_t readyNs, std::int64_t bytes) {
         if (bytes == 0) return {readyNs, readyNs, 0};
         const std::int64_t begin = std::max(readyNs, busyUntilNs_);
         busyUntilNs_ = begin + link_.transferNs(bytes);
         return {begin, busyUntilNs_, bytes};
     }
-    /// The machine stands still from `nowNs` (modelled) until `doneNs`. @return the exposed time
+    /// The engine waits from `nowNs` (modelled) until `doneNs`. @return the exposed time
     std::int64_t wait(std::int64_t nowNs, std::int64_t doneNs) {
         const std::int64_t exposed = std::max<std::int64_t>(0, doneNs - nowNs);
         stalledNs_ += exposed;
         return exposed;
     }
-    /// The bytes of `transfer` that have not arrived at `nowNs` (modelled): they travel evenly after the latency.
+    /// The bytes of `transfer` that have not arrived at `nowNs` (modelled). Bytes arrive evenly after the latency.
     std::int64_t missingBytes(const Transfer& transfer, std::int64_t nowNs) const {
         if (transfer.bytes == 0 || nowNs >= transfer.doneNs) return 0;
         const double left = double(transfer.doneNs - nowNs) * link_.gigabytesPerSecond;
