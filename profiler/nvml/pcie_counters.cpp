@@ -11,7 +11,8 @@
 namespace kvscope {
 namespace {
 
-// What is used of NVML's binary interface, which NVIDIA keeps stable; nvml.h is not part of every CUDA toolkit.
+// The part of NVML's binary interface that is used here. NVIDIA keeps the interface stable; nvml.h is not part of every
+// CUDA toolkit.
 using Device = void*;
 constexpr int kSuccess = 0;
 constexpr unsigned kSentBytes = 197, kReceivedBytes = 198; // NVML_FI_DEV_PCIE_COUNT_{TX,RX}_BYTES
@@ -21,7 +22,7 @@ struct FieldValue {
     long long timestampUs = 0, latencyUs = 0;
     int valueType = 0;
     int status = 0;
-    unsigned long long value = 0; // a union; the counters turn over at 32 bits
+    unsigned long long value = 0; // a union in nvml.h; the counters have 32 bits and begin again at 0
 };
 static_assert(sizeof(FieldValue) == 40, "nvmlFieldValue_t");
 
@@ -40,7 +41,7 @@ struct PcieCounters::Impl {
     std::uint32_t lastReceived = 0, lastSent = 0;
     PcieBytes total;
     std::condition_variable_any wake;
-    std::jthread sampler; // last: it uses all of the above
+    std::jthread sampler; // the last member, so that it ends before the members above, which it uses, are destroyed
 
     Impl() = default;
     ~Impl() {
@@ -54,7 +55,7 @@ struct PcieCounters::Impl {
     Impl(const Impl&) = delete;
     Impl& operator=(const Impl&) = delete;
 
-    /// Adds what passed since the last call. @return false if the driver refuses; call with the mutex held
+    /// Adds the bytes since the last call. Call it with the mutex held. @return false if the driver refuses
     bool sample() {
         FieldValue fields[2];
         fields[0].fieldId = kReceivedBytes;
@@ -62,7 +63,7 @@ struct PcieCounters::Impl {
         if (fieldValues(device, 2, fields) != kSuccess || fields[0].status != kSuccess || fields[1].status != kSuccess)
             return false;
         const auto received = std::uint32_t(fields[0].value), sent = std::uint32_t(fields[1].value);
-        total.received += received - lastReceived; // the difference is right across a turn of the counter
+        total.received += received - lastReceived; // in 32 bits the difference is right if the counter began again once
         total.sent += sent - lastSent;
         lastReceived = received, lastSent = sent;
         return true;

@@ -1,4 +1,4 @@
-// The GPU's own count of bytes over its PCIe link, to hold against what the engine says it moved.
+// The GPU's own count of the bytes on its PCIe link, to compare with the bytes that the engine says it has moved.
 #pragma once
 
 #include <cstdint>
@@ -7,22 +7,24 @@
 
 namespace kvscope {
 
-/// Since the counters were opened. The protocol's own bytes are included: about 15 % more than what was transferred.
+/// Bytes since the counters were opened. They include the protocol's own bytes, about 15 % of what was transferred.
 struct PcieBytes {
     std::int64_t received = 0; // host to device
     std::int64_t sent = 0;     // device to host
 };
 
-/// The hardware counts in 32 bits, which a full link passes every 80 ms; a thread reads often enough to see each turn.
+/// The hardware's counters have 32 bits, and a link at full speed makes them begin again every 80 ms. A thread reads
+/// them often enough to notice each time.
 class PcieCounters {
 public:
-    /// NVML is loaded at run time. @return null, with the reason, where it, the GPU or its counters are missing
+    /// Loads NVML at run time. @return null, with the reason in `refusal`, where NVML, the GPU or its counters are
+    /// missing
     static std::unique_ptr<PcieCounters> open(const std::string& pciBusId, std::string& refusal);
     ~PcieCounters();
     PcieCounters(const PcieCounters&) = delete;
     PcieCounters& operator=(const PcieCounters&) = delete;
 
-    /// Up to now. Any thread; well under a millisecond.
+    /// Bytes up to now. Any thread may call this; it takes well under a millisecond.
     PcieBytes total() const;
 
 private:

@@ -27,10 +27,10 @@ struct PcieSampler::Impl {
     Reading last;
     std::vector<std::pair<Reading, Reading>> intervals;
     std::condition_variable_any wake;
-    std::jthread sampler; // last: it uses all of the above
+    std::jthread sampler; // the last member, so that it ends before the members above, which it uses, are destroyed
 
     Reading read() const {
-        // The bytes are those of some moment during the call: its middle is the best guess.
+        // The counters are read at some moment during the call; the middle of the call is the best guess.
         const std::int64_t before = steadyNowNs();
         Reading reading{0, counters->total()};
         reading.atNs = before + (steadyNowNs() - before) / 2;

@@ -9,17 +9,17 @@
 
 namespace kvscope {
 
-/// Reads the counters every few milliseconds on a thread of its own.
+/// Reads the counters every few milliseconds on its own thread.
 class PcieSampler final : public GpuCounters {
 public:
-    /// @return null, with the reason, where the counters are missing
+    /// @return null, with the reason in `refusal`, where the counters are missing
     static std::unique_ptr<PcieSampler> start(const std::string& pciBusId, std::string& refusal);
     ~PcieSampler() override;
     PcieSampler(const PcieSampler&) = delete;
     PcieSampler& operator=(const PcieSampler&) = delete;
 
-    /// Ends an interval where the prompt ends: reading the counters takes longer than a short step, so that only this
-    /// border is sharp.
+    /// Ends an interval where the prompt ends. The ends of decode steps are not marked so: reading the counters takes
+    /// longer than a short step.
     void atStep(int step) override;
     std::vector<CounterSample> take(std::int64_t originNs, bool all) override;
 

@@ -8,7 +8,8 @@ namespace {
 
 constexpr float kUndefined = std::numeric_limits<float>::quiet_NaN();
 
-/// Sums over some of the heads, or one stage of a layer's time: the recorded matrix does not have them.
+/// Whether the request's numbers must be summed up anew: the recorded matrix has no sums over some of the heads, and no
+/// single stages of a layer's time.
 bool needsOwnSums(const HeatRequest& r, const ReadFilter& filter) {
     if (r.rows != HeatRequest::Rows::Layers || r.filter.kvHead >= 0) return false;
     return !filter.kvHeads.empty() || (r.metric == Metric::LayerTime && !filter.component.empty());
@@ -28,7 +29,7 @@ void appendSums(const TraceReader& reader, const HeatRequest& r, const ReadFilte
     }
 }
 
-/// Column i of the tile is step first + i * stride.
+/// Makes a tile whose column i is the step first + i * stride, with what the filter leaves out undefined.
 std::shared_ptr<HeatTile> withoutFiltered(const TraceReader& reader, const HeatRequest& r, const ReadFilter& filter,
                                           std::shared_ptr<HeatTile> tile, int first, int stride) {
     if (!tile || filter.empty() || tile->steps() == 0) return tile;

@@ -1,5 +1,5 @@
-// Tiles under the views' shared filter. In a heatmap what it leaves out is undefined, so that no colour, mean or
-// extreme counts it; in a mask it is not selected.
+// Tiles under the views' shared filter. A cell of a heatmap that the filter leaves out is undefined, so that no colour,
+// mean or extreme counts it. A block of a mask that the filter leaves out is not selected.
 #pragma once
 
 #include "profiler/read/filtered.h"
@@ -7,12 +7,14 @@
 
 namespace kvscope {
 
-/// As readTile. Rows of layers hold sums over the filter's KV heads; rows of KV heads are left out one by one.
+/// As readTile. With a row for each layer, a row holds sums over the filter's KV heads. With a row for each KV head,
+/// the rows of heads that the filter leaves out are undefined.
 /// @throws Error as TraceReader does
 std::shared_ptr<HeatTile> readFilteredTile(const TraceReader& reader, const HeatRequest& request,
                                            const ReadFilter& filter, int first, int last,
                                            const TileCache::Place& cache);
-/// The filter's text keeps blocks that hold it (not steps, whose own text is one token).
+/// As readTile. Of a filter with a text, blocks that contain the text stay. (Steps do not count here: a step's own text
+/// is one token.)
 std::shared_ptr<MaskTile> readFilteredTile(const TraceReader& reader, const MaskRequest& request,
                                            const ReadFilter& filter, int first, int last,
                                            const TileCache::Place& cache);

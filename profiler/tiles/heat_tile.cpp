@@ -103,7 +103,7 @@ void HeatTile::addExtremes(int first, int last, Aggregate which, std::span<float
         const float* cells = from.data() + group * rows_;
         if (smallest)
             for (std::size_t row = 0; row < rows_; ++row) out[row] = cells[row] < out[row] ? cells[row] : out[row];
-        else // a comparison with NaN is false: undefined cells change nothing
+        else // comparisons with NaN are false, so that undefined cells change nothing
             for (std::size_t row = 0; row < rows_; ++row) out[row] = cells[row] > out[row] ? cells[row] : out[row];
     });
 }

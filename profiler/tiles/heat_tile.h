@@ -1,6 +1,6 @@
-// A tile of a heatmap: up to 4,096 steps of a step-major matrix and, per row, what every aligned group of 4, 16, ... of
-// them holds. Any range of steps is then a few groups, so a zoomed-out picture is exact and costs no more than a close
-// one. About 10 bytes per cell.
+// A tile of a heatmap: up to 4,096 steps of a step-major matrix, and for each row the sums and extremes of every
+// aligned group of 4, 16, ... steps. Any range of steps consists of a few groups, so that a picture of many steps is
+// exact and takes no longer than one of few. About 10 bytes per cell.
 #pragma once
 
 #include "profiler/tiles/step_spans.h"
@@ -16,7 +16,7 @@ namespace kvscope {
 
 enum class Aggregate { Mean, Min, Max };
 
-/// What some cells hold together; NaN cells (undefined) take no part.
+/// Count, sum and extremes of some cells. Cells that are NaN (undefined) do not count.
 struct CellStats {
     float min = std::numeric_limits<float>::quiet_NaN();
     float max = std::numeric_limits<float>::quiet_NaN();
@@ -39,13 +39,13 @@ public:
     void append(std::span<const float> columns);
     void append(const HeatTile& more) { append(std::span<const float>(more.base_)); }
 
-    // Steps [first, last) of the tile, added to `out`, which has rows() entries.
+    // Adds the steps [first, last) of the tile to spans of rows() entries.
     void addSums(int first, int last, std::span<double> sums, std::span<std::int64_t> counts) const;
-    /// Begins at +inf for Min and -inf for Max, which stay where every cell is undefined.
+    /// `out` must begin with +inf for Min and -inf for Max. These values stay where every cell is undefined.
     void addExtremes(int first, int last, Aggregate which, std::span<float> out) const;
     CellStats stats(int row, int first, int last) const;
 
-    /// Bytes for the cache, and back. @return null if the bytes are no tile
+    /// save: the tile as bytes for the cache. load: the tile from such bytes. @return null if the bytes are no tile
     std::vector<std::byte> save() const;
     static std::shared_ptr<HeatTile> load(std::span<const std::byte> bytes);
 

@@ -49,8 +49,10 @@ void MaskBandSums::foldRows() {
         }
     std::uint8_t* row = rowBits_.data();
     const std::size_t blocks = rowBits_.size();
-    // Most bands have one width or the next. With the bits of `window` neighbours taken together, all rows at once, a
-    // band is its beginning and its end: they may overlap, bits do not mind. Narrower ones, at the edges, go first.
+    // Most bands have the same width, or one block more. The bits of each block and its next `window` - 1 neighbours
+    // are or-ed together, for all blocks at once. A band's bits are then those at a few of its blocks, the last of
+    // which may overlap the one before: a bit may be or-ed twice. Bands narrower than `window`, at the edges, are done
+    // before that.
     const int window = int(std::bit_floor(unsigned(std::max((starts[count] - base) / int(count), 1))));
     for (std::size_t band = 0; band < count; ++band)
         if (bands_.width(int(band)) < window)

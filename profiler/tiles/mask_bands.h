@@ -1,5 +1,5 @@
-// Neighbouring blocks of a mask taken together, as a line of pixels does that stands for several: what a range of steps
-// holds of every such band, without a detour over the single blocks.
+// Where a line of pixels stands for several neighbouring blocks of a mask, these blocks are a band. What a range of
+// steps selects of every band, added up without going through the single blocks.
 #pragma once
 
 #include <cstdint>
@@ -20,25 +20,26 @@ public:
     /// The blocks of all bands: [firstBlock, lastBlock).
     int firstBlock() const { return count() > 0 ? starts_.front() : 0; }
     int lastBlock() const { return count() > 0 ? starts_.back() : 0; }
-    /// Of every block from firstBlock on.
+    /// The band of every block from firstBlock on.
     std::span<const std::uint16_t> bandOf() const { return bandOf_; }
     std::span<const int> starts() const { return starts_; }
 
-    static constexpr int kMost = 1 << 16; // bands: more than any screen has lines
+    static constexpr int kMost = 1 << 16; // most bands: more than any screen has lines
 
 private:
     std::vector<int> starts_;
     std::vector<std::uint16_t> bandOf_;
 };
 
-/// What a range of steps holds of every band. Filled by MaskPyramid::bands; its memory serves one range after the
-/// other.
+/// What a range of steps selects of every band. MaskPyramid::bands fills it; it can be used for one range after the
+/// other and keeps its memory.
 class MaskBandSums {
 public:
-    /// `counted`: how often, too; else only the bits. `bands` must outlive it.
+    /// counted: also counts how often blocks were selected; else only the bits are kept. `bands` must outlive this
+    /// object.
     MaskBandSums(const MaskBands& bands, bool counted);
 
-    /// Of band i: the bits of all its cells, and, if counted, how many cells there are and how many of them missed.
+    /// Of a band: the bits of all its cells, and, if counted, how many cells were selected and how many of them missed.
     std::uint8_t bits(int band) const { return bits_[std::size_t(band)]; }
     std::uint32_t selected(int band) const { return std::uint32_t(counts_[std::size_t(band)]); }
     std::uint32_t missed(int band) const { return std::uint32_t(counts_[std::size_t(band)] >> 32); }
@@ -50,13 +51,13 @@ private:
         return std::uint64_t(missed) << 32 | selected;
     }
     void clear();
-    void foldRows(); // what came block by block, into the bands
+    void foldRows(); // adds up what came block by block to the bands
 
     const MaskBands& bands_;
-    bool counted_ = false, rows_ = false; // rows_: some of it came block by block
+    bool counted_ = false, rows_ = false; // rows_: some tile gave its numbers block by block
     std::vector<std::uint8_t> bits_;
-    std::vector<std::uint64_t> counts_; // selected below, missed above
-    std::vector<std::uint8_t> rowBits_; // by block from firstBlock on
+    std::vector<std::uint64_t> counts_; // [band] selected in the lower half of the bits, missed in the upper half
+    std::vector<std::uint8_t> rowBits_; // [block - firstBlock]
     std::vector<std::uint32_t> rowSelected_, rowMissed_;
 };
 

@@ -1,5 +1,5 @@
-// A sparse block x step mask with exact "any" and exact counts over ranges of steps, made of tiles. Up to 100,000 steps
-// of 4,096 blocks and more.
+// A sparse mask of blocks x steps, made of tiles. For any range of steps it tells exactly which blocks any step
+// selected and how often. Made for 100,000 steps of 4,096 blocks and more.
 #pragma once
 
 #include "profiler/tiles/mask_tile.h"
@@ -20,22 +20,22 @@ public:
     /// Largest block id seen plus one.
     int blocks() const { return blocks_; }
 
-    // Empty for steps that are not known.
+    // The cells of a step; none for a step that is not known.
     std::vector<MaskCell> cells(int step) const;
     std::optional<MaskBits> find(int step, int block) const;
 
-    // Steps [first, last), clipped, written into arrays of blocks() entries.
+    // These take the steps [first, last), as far as they exist, and write into arrays of blocks() entries.
     void bits(int first, int last, std::span<MaskBits> bits) const;
-    /// @return how many steps that covers: known ones, or previewed ones
+    /// @return how many steps are counted: those that are known, or those of a preview
     int counts(int first, int last, MaskCounts counts) const;
-    /// The same band by band. @return how many steps that covers
+    /// Adds up by band. @return how many steps are counted
     int bands(int first, int last, MaskBandSums& sums) const;
-    /// How many of them select `block`, and how many of those missed it.
+    /// How many of the steps select `block`, and how many of these missed it.
     std::array<int, 2> count(int block, int first, int last) const;
-    /// How many blocks a step selects and misses on average; NaN where no step is known.
+    /// How many blocks a step of the range selects and misses on average; NaN where no step is known.
     std::array<double, 2> perStep(int first, int last) const;
     std::size_t bytes() const;
-    /// Grows with every change: what was drawn of another revision is out of date.
+    /// A number that grows with every change. A picture of another revision is out of date.
     unsigned revision() const { return revision_; }
 
 private:

@@ -9,8 +9,8 @@
 namespace kvscope {
 
 namespace {
-constexpr std::size_t kRowsFrom = 2;    // level: groups of 16 steps
-constexpr std::size_t kRowPerCell = 32; // bytes of a row that a cell of its list may cost
+constexpr std::size_t kRowsFrom = 2;    // the level, of groups of 16 steps, from which rows of bits may be kept
+constexpr std::size_t kRowPerCell = 32; // rows of bits are kept if they have at most so many bytes for each cell
 } // namespace
 
 /// Adds up the cells of a group, block by block.
@@ -79,7 +79,7 @@ void MaskTile::grow() {
         missed_.push_back(missed_.back() + std::uint32_t(missed));
     }
     Merger merger(blocks_);
-    std::size_t below = std::size_t(steps()); // complete groups of the level below
+    std::size_t below = std::size_t(steps()); // how many groups of the level below are complete
     for (std::size_t l = 0; below >= kSpanFanOut; ++l) {
         if (upper_.size() == l) upper_.emplace_back();
         Level& level = upper_[l];
@@ -204,7 +204,7 @@ void MaskTile::addBands(int first, int last, MaskBandSums& sums) const {
     const std::uint16_t* bandOf = bands.bandOf().data();
     MaskBits* bits = sums.bits_.data();
     std::uint64_t* counts = sums.counted_ ? sums.counts_.data() : nullptr;
-    const auto inBands = [&](const auto* from, const auto* to) { // cells ascend by block
+    const auto inBands = [&](const auto* from, const auto* to) { // the cells are in ascending order of blocks
         if (base > 0) from = atOrAfter(from, to, base);
         if (end < blocks_) to = atOrAfter(from, to, end);
         return std::span(from, to);
@@ -312,7 +312,7 @@ std::shared_ptr<MaskTile> MaskTile::load(std::span<const std::byte> bytes) {
     return in.atEnd() && tile->valid() ? tile : nullptr;
 }
 
-/// Whether what was loaded keeps the promises that the readers above rely on.
+/// Whether a loaded tile is consistent: the functions above index its arrays without checks.
 bool MaskTile::valid() const {
     const auto ascends = [](const std::vector<std::uint32_t>& offsets, std::size_t cells) {
         return !offsets.empty() && offsets.front() == 0 && offsets.back() == cells &&

@@ -1,7 +1,8 @@
-// A tile of a selection mask: which blocks were selected at up to 4,096 steps, and, of every aligned group of 4, 16,
-// ... of them, which blocks by any, how often, and how often missed. Lists where a group selects few of the blocks, a
-// dense row where it selects most, and rows of bits from 16 steps on, where adding up lists would take a picture's
-// time. 6 to 21 bytes per selected block, 9 to 10 where steps resemble each other (docs/heatmaps.md).
+// A tile of a selection mask: which blocks were selected at up to 4,096 steps, and for every aligned group of 4, 16,
+// ... steps which blocks any step selected, how often, and how often they missed. A group that selects few blocks is a
+// list, one that selects most blocks a dense row. Groups of 16 steps and more also have rows of bits, because adding up
+// their lists would take too long for a picture. 6 to 21 bytes per selected block, 9 to 10 where steps resemble each
+// other (docs/heatmaps.md).
 #pragma once
 
 #include "profiler/tiles/mask_bands.h"
@@ -17,8 +18,8 @@
 
 namespace kvscope {
 
-/// Why and how a block was selected: one bit per origin (bit = Origin's value), one for "missed by some selection", one
-/// for "hit by some". Ranges of steps are the bitwise or.
+/// Why a block was selected, and whether it had a slot: one bit per origin (bit number = Origin's value), one bit for
+/// "missed in some step", one for "hit in some step". The bits of several steps are or-ed.
 using MaskBits = std::uint8_t;
 inline constexpr int kMaskOrigins = 5;
 inline constexpr MaskBits kMaskMiss = 1u << 5;
@@ -32,7 +33,7 @@ struct MaskCell {
     bool operator==(const MaskCell&) const = default;
 };
 
-/// A run of steps as lists: cells of step i are cells[offsets[i] .. offsets[i + 1]), ascending by block.
+/// Consecutive steps as lists: step i has cells[offsets[i] .. offsets[i + 1]), in ascending order of blocks.
 struct MaskChunk {
     std::vector<std::size_t> offsets{0};
     std::vector<MaskCell> cells;
@@ -53,28 +54,29 @@ public:
     /// Largest block id plus one.
     int blocks() const { return blocks_; }
     std::size_t bytes() const;
-    /// The bits of all cells together.
+    /// The bits of all cells, or-ed.
     MaskBits anyBits() const;
 
-    /// Together at most kTileSteps.
+    /// Appends steps. A tile has at most kTileSteps in all.
     void append(const MaskChunk& chunk);
     void append(const MaskTile& more);
-    /// No more steps will come: groups that select most blocks become dense rows, which are smaller then and faster.
+    /// Called when no more steps will come. Turns lists into dense rows where rows are smaller or faster.
     void seal();
 
     std::vector<MaskCell> cells(int step) const;
     std::optional<MaskBits> find(int step, int block) const;
 
-    // Steps [first, last) of the tile, into arrays of at least blocks() entries.
+    // These add up the steps [first, last) of the tile into arrays of at least blocks() entries.
     void addBits(int first, int last, std::span<MaskBits> bits) const;
     void addCounts(int first, int last, MaskCounts counts) const;
     void addBands(int first, int last, MaskBandSums& sums) const;
-    /// How many of them select `block`, and how many of those missed it.
+    /// How many of the steps select `block`, and how many of these missed it.
     std::array<int, 2> count(int block, int first, int last) const;
-    /// The same of all blocks together. O(1)
+    /// The same numbers added up over all blocks. O(1)
     std::array<std::int64_t, 2> count(int first, int last) const;
 
-    /// Bytes for the cache, and back, sealed. @return null if the bytes are no tile
+    /// save: the tile as bytes for the cache. load: a sealed tile from such bytes. @return null if the bytes are no
+    /// tile
     std::vector<std::byte> save() const;
     static std::shared_ptr<MaskTile> load(std::span<const std::byte> bytes);
 

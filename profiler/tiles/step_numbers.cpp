@@ -10,7 +10,7 @@ namespace {
 constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
 void fillStages(const BreakdownStep& step, int only, float* column) {
-    std::uint64_t total = 0; // of a damaged trace it may wrap, which is defined
+    std::uint64_t total = 0; // unsigned, because the numbers of a damaged trace may overflow
     for (std::size_t i = 0; i < kStageCount; ++i)
         column[i] = float(step.stageNs[i]), total += std::uint64_t(step.stageNs[i]);
     for (std::size_t i = 0; i < kStepStageCount; ++i)
@@ -32,7 +32,7 @@ void fillTransfers(const StepRow& row, float* column) {
     set(TransferNumber::Hits, hits);
     set(TransferNumber::Misses, misses);
     set(TransferNumber::H2dBytes, known(row.h2dBytes));
-    set(TransferNumber::D2hBytes, known(row.d2hBytes)); // not of single KV heads
+    set(TransferNumber::D2hBytes, known(row.d2hBytes)); // a trace has no such number for single KV heads
     set(TransferNumber::LinkNs, known(row.transferNs));
     set(TransferNumber::ExposedNs, known(row.exposedNs));
     set(TransferNumber::OpensBlock, row.opensBlock ? 1 : 0);

@@ -1,4 +1,4 @@
-// Numbers of whole steps as columns of a tile: what every stage took, or what was selected and transferred.
+// Numbers of whole steps as columns of a tile: the time of every stage, or what was selected and transferred.
 #pragma once
 
 #include "profiler/read/filtered.h"
@@ -10,8 +10,8 @@ namespace kvscope {
 /// Rows of StepNumbers::Stages, from the top: the stages of the layers, those outside them, the rest of the step, and
 /// the whole step. Nanoseconds.
 inline constexpr int kStageRows = kStageCount + kStepStageCount + 1;
-/// Rows of StepNumbers::Transfers. Undefined are the locality of a step that nothing precedes, shares of nothing, and
-/// what the run does not know.
+/// Rows of StepNumbers::Transfers. Three are undefined: the locality of a step without a step before it, a share of
+/// nothing, and what the run does not know.
 enum class TransferNumber {
     HitRatePercent,
     Hits,
@@ -31,10 +31,10 @@ enum class StepNumbers { Stages, Transfers };
 struct StepRequest {
     int runId = 0;
     StepNumbers numbers = StepNumbers::Stages;
-    Phase phase = Phase::Decode; // steps of the other phase are undefined; they are never mixed
-    ReadFilter filter{};         // steps that it leaves out are undefined; layers: only these are summed up
-    int only = -1;               // Stages: the one row that counts, the others are 0; -1: all
-    /// Nothing is left out: the whole run's numbers, worth keeping.
+    Phase phase = Phase::Decode; // steps of the other phase are undefined: the two phases are never mixed
+    ReadFilter filter{};         // steps that it leaves out are undefined; only its layers are summed up
+    int only = -1;               // Stages: the one row that is not 0; -1: all rows are what they are
+    /// Whether nothing of the run is left out. Such numbers are kept in the cache.
     bool plain() const { return phase == Phase::Decode && filter.empty() && only < 0; }
 };
 

@@ -1,5 +1,5 @@
-// A step-major matrix with exact minimum, maximum and mean over any range of steps, so that a zoomed-out picture never
-// loses the one bad step. Made of tiles; grows at the end like a live run.
+// A step-major matrix with exact minimum, maximum and mean over any range of steps, so that a picture of many steps
+// never loses a single slow step. It is made of tiles and grows at its end, as a live run does.
 #pragma once
 
 #include "profiler/tiles/heat_tile.h"
@@ -9,12 +9,12 @@ namespace kvscope {
 
 class StepPyramid {
 public:
-    /// Empties it; from now on columns have `rows` cells.
+    /// Removes all steps. From now on a step has `rows` cells.
     void reset(int rows);
     int rows() const { return rows_; }
     int steps() const { return rows_ > 0 ? tiles_.steps() : 0; }
     bool empty() const { return steps() == 0; }
-    /// Which steps there are and which of them are known.
+    /// The tiles, which say which steps exist and which of them are known.
     TiledSteps<HeatTile>& tiles() { return tiles_; }
     const TiledSteps<HeatTile>& tiles() const { return tiles_; }
 
@@ -25,7 +25,7 @@ public:
 
     /// Aggregates every row over [first, last), clipped to the steps there are. `out` has rows() entries.
     void aggregate(int first, int last, std::span<CellStats> out) const;
-    /// Only sums and counts of every row, or only one extreme (-inf, +inf where undefined): what a picture needs.
+    /// Like aggregate, but only the sums and counts of every row, or only one extreme (-inf or +inf where undefined).
     void sums(int first, int last, std::span<double> sums, std::span<std::int64_t> counts) const;
     void extremes(int first, int last, Aggregate which, std::span<float> out) const;
     /// The same as aggregate for one row.

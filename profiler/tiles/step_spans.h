@@ -1,15 +1,17 @@
-// Exact aggregation over any range of steps: a range is cut into aligned nodes of 4^level steps, a few per level.
+// Cuts a range of steps into aligned nodes of 4^level steps, a few for each level, so that numbers of nodes add up to
+// exact numbers of the range.
 #pragma once
 
 #include <cstddef>
 
 namespace kvscope {
 
-inline constexpr int kSpanFanOut = 4;   // a pyramid above n columns then costs n/3 more
-inline constexpr int kTileSteps = 4096; // 4^6 steps are read, built and kept together: the topmost group of a tile
+inline constexpr int kSpanFanOut = 4;   // all levels above n columns together then have n/3 entries
+inline constexpr int kTileSteps = 4096; // 4^6 steps are a tile, which is read, built and cached as a whole
 
 /// Calls node(level, index) for aligned nodes that together cover [first, last) exactly once. A node of `level` covers
-/// steps [index * 4^level, (index + 1) * 4^level). Only complete nodes are named, so a growing run needs no repair.
+/// the steps [index * 4^level, (index + 1) * 4^level). All of these lie in the range, so that a node's numbers stay the
+/// same when the run grows.
 template <class Node> void forEachSpan(std::size_t first, std::size_t last, int levels, Node&& node) {
     int level = 0;
     std::size_t width = 1;

@@ -1,4 +1,5 @@
-// A tile as bytes: numbers and arrays one after the other, as this machine lays them out. The cache never leaves it.
+// A tile as bytes: numbers and arrays one after the other, in this machine's own layout. Other machines never read the
+// cache.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +31,7 @@ private:
     std::vector<std::byte> bytes_;
 };
 
-/// Every read says whether the bytes were there.
+/// Reads such bytes. Every call returns whether there were enough bytes left.
 class TileParser {
 public:
     explicit TileParser(std::span<const std::byte> bytes) : rest_(bytes) {}

@@ -21,9 +21,9 @@ namespace fs = std::filesystem;
 constexpr std::array<char, 8> kMagic{'K', 'V', 'S', 'T', 'I', 'L', 'E', '1'};
 constexpr const char* kSuffix = ".tile";
 constexpr std::uint64_t kDefaultMib = 2048;
-constexpr double kSettled = 0.1; // seconds: file times have the grain of a clock tick, two changes may have the same
+constexpr double kSettled = 0.1; // seconds; two changes within a clock tick may leave the same file time
 
-/// Finds damage, not malice: eight bytes at a time.
+/// A checksum against damage, made of eight bytes at a time. It does not protect from malice.
 std::uint64_t checksum(std::span<const std::byte> bytes, std::uint64_t seed) {
     constexpr std::uint64_t factor = 0x9E3779B97F4A7C15u;
     std::uint64_t hash = seed ^ (bytes.size() * factor);
@@ -53,7 +53,8 @@ struct Header {
 } // namespace
 
 std::string traceStamp(const std::string& path) {
-    // Looks, but never opens the trace: closing it would drop the locks of other connections of this process.
+    // Asks for the trace's file times without opening it: closing the file would drop the locks that other connections
+    // of this process hold.
     std::string text = path;
     for (const char* suffix : {"", "-wal"}) {
         struct stat status {};
@@ -109,12 +110,12 @@ std::optional<std::vector<std::byte>> TileCache::load(int tile) const {
     std::string key(key_.size(), '\0');
     if (!in.read(key.data(), std::streamsize(key.size())) || key != key_) return std::nullopt;
     std::error_code failure;
-    const auto whole = fs::file_size(file(tile), failure); // so that a damaged length cannot ask for all memory
+    const auto whole = fs::file_size(file(tile), failure); // a damaged length beyond this is refused
     if (failure || whole != sizeof header + key.size() + header.bytes) return std::nullopt;
     std::vector<std::byte> bytes(std::size_t(header.bytes));
     if (!in.read(reinterpret_cast<char*>(bytes.data()), std::streamsize(bytes.size()))) return std::nullopt;
     if (checksum(bytes, 4) != header.sum) return std::nullopt;
-    fs::last_write_time(folder_, fs::file_time_type::clock::now(), failure); // used just now
+    fs::last_write_time(folder_, fs::file_time_type::clock::now(), failure); // notes that the folder is in use
     return bytes;
 }
 
@@ -128,7 +129,7 @@ void TileCache::store(int tile, std::span<const std::byte> bytes) const {
     header.key = key_.size();
     header.bytes = bytes.size();
     header.sum = checksum(bytes, 4);
-    // Where it fails, as on a full disk, there is no cache.
+    // If writing fails, for example on a full disk, the tile is not in the cache.
     writeWholeFile(file(tile), [&](std::ostream& out) {
         out.write(reinterpret_cast<const char*>(&header), sizeof header);
         out.write(key_.data(), std::streamsize(key_.size()));
@@ -160,7 +161,7 @@ bool TileCache::makeRoom(std::uint64_t bytes) const {
     std::sort(sets.begin(), sets.end(), [](const Set& a, const Set& b) { return a.used < b.used; });
     for (const Set& set : sets) {
         if (all <= place_.limit) break;
-        if (set.folder == fs::path(folder_)) continue; // being filled
+        if (set.folder == fs::path(folder_)) continue; // the folder that is being filled stays
         fs::remove_all(set.folder, failure);
         all -= std::min(all, set.bytes);
     }

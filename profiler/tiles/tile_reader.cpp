@@ -8,7 +8,7 @@
 namespace kvscope {
 namespace {
 
-constexpr std::size_t kWorthKeeping = 256 << 10; // bytes: smaller tiles are read from the trace as fast
+constexpr std::size_t kWorthKeeping = 256 << 10; // bytes; smaller tiles are read from the trace just as fast
 
 std::string nameOf(const HeatRequest& r) {
     return fmt::format("heat 2: run {}, metric {}, {} {}, sequence {}, head {}, times {}", r.runId, int(r.metric),
@@ -24,7 +24,7 @@ std::string nameOf(const StepRequest& r) {
     return fmt::format("steps 1: run {}, {}", r.runId, r.numbers == StepNumbers::Stages ? "stages" : "transfers");
 }
 
-/// Whole columns of steps [first, last], NaN where the trace has none.
+/// Appends whole columns for the steps [first, last], NaN for steps that the trace does not have.
 void appendColumns(const TraceReader& reader, const HeatRequest& r, const RunRow& run, int first, int last,
                    std::vector<float>& values) {
     const bool layers = r.rows == HeatRequest::Rows::Layers;
@@ -48,7 +48,7 @@ void appendSteps(const TraceReader& reader, const MaskRequest& r, int first, int
     std::size_t at = 0;
     for (int step = first; step <= last; ++step) {
         while (at < rows.size() && rows[at].step < step) ++at;
-        if (at < rows.size() && rows[at].step == step) { // blocks ascend: the decoder refuses others
+        if (at < rows.size() && rows[at].step == step) { // the decoder refuses blocks that are not in ascending order
             const SelectionRow& row = rows[at];
             const std::size_t count = std::min(row.blocks.size(), row.origins.size());
             for (std::size_t i = 0; i < count; ++i) {
@@ -109,7 +109,7 @@ std::shared_ptr<Tile> read(const TraceReader& reader, const Request& request, in
         if (auto tile = Tile::load(*bytes); tile && tile->steps() == last - first + 1 && fits(*tile, request, *run))
             return tile;
     auto tile = build(reader, request, *run, first, last);
-    // Whoever writes between the two stamps makes them differ; what was read meanwhile is shown, but not kept.
+    // A write to the trace while the tile was read makes the two stamps differ. Such a tile is shown, but not cached.
     if (tile->bytes() >= kWorthKeeping && traceStamp(reader.path()) == stamp) cache.store(index, tile->save());
     return tile;
 }

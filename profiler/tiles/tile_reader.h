@@ -1,4 +1,4 @@
-// Tiles of a recorded run: from the cache where they were built before, else from the trace.
+// Reads the tiles of a recorded run from the cache, or builds them from the trace if they are not there.
 #pragma once
 
 #include "profiler/read/trace_reader.h"
@@ -17,7 +17,7 @@ struct HeatRequest {
     Metric metric = Metric::Locality;
     enum class Rows { Layers, Heads } rows = Rows::Layers; // Heads: (sequence, KV head) of `layer`
     int layer = 0;
-    HeadFilter filter{}; // Layers: whose; Heads: only the sequence counts
+    HeadFilter filter{}; // Layers: the sequence and KV heads that count; Heads: only its sequence is used
     double factor = 1;   // multiplies every value, e.g. to show microseconds as nanoseconds
 };
 /// Number of rows of the matrix, from the run's shape.
@@ -28,17 +28,18 @@ struct MaskRequest {
     int runId = 0, layer = 0, sequence = 0, kvHead = 0;
 };
 
-/// Steps [first, last], both included, at most kTileSteps, within one tile. A tile of a run that has ended is kept in
-/// the cache if it is large enough for that to pay. @throws Error as TraceReader does
+/// Reads the steps [first, last], both included, which are at most kTileSteps and lie within one tile. A tile of a run
+/// that has ended is kept in the cache, unless it is so small that the trace is read as fast. @throws Error as
+/// TraceReader does
 std::shared_ptr<HeatTile> readTile(const TraceReader& reader, const HeatRequest& request, int first, int last,
                                    const TileCache::Place& cache);
 std::shared_ptr<MaskTile> readTile(const TraceReader& reader, const MaskRequest& request, int first, int last,
                                    const TileCache::Place& cache);
-/// Only what is plain() is kept.
+/// As above. A tile is kept in the cache only if the request is plain().
 std::shared_ptr<HeatTile> readTile(const TraceReader& reader, const StepRequest& request, int first, int last,
                                    const TileCache::Place& cache);
 
-/// Only the steps 0, stride, 2 * stride, ... of a run of `steps`: a first picture while its tiles are being built.
+/// Reads only the steps 0, stride, 2 * stride, ... of a run of `steps`, for a first picture while its tiles are built.
 std::shared_ptr<HeatTile> readPreview(const TraceReader& reader, const HeatRequest& request, int steps, int stride);
 std::shared_ptr<MaskTile> readPreview(const TraceReader& reader, const MaskRequest& request, int steps, int stride);
 std::shared_ptr<HeatTile> readPreview(const TraceReader& reader, const StepRequest& request, int steps, int stride);

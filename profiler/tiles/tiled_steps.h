@@ -1,5 +1,5 @@
-// The tiles of a run in their order. They may come in any order and may still be missing; a run that grows continues
-// its last tile. Until a tile is there, a preview of evenly spaced steps can stand in for it.
+// The tiles of a run. They may arrive in any order, and some may still be missing. When a run grows, its last tile
+// grows. A preview, which has evenly spaced steps of the run, stands in for tiles that are missing.
 #pragma once
 
 #include "profiler/tiles/step_spans.h"
@@ -14,7 +14,7 @@ namespace kvscope {
 template <class Tile> class TiledSteps {
 public:
     void reset() { *this = {}; }
-    /// The run has this many steps; those without a tile are unknown.
+    /// Says that the run has this many steps. Steps without a tile are unknown.
     void announce(int steps) {
         steps_ = std::max(steps_, steps);
         tiles_.resize((std::size_t(steps_) + kTileSteps - 1) / kTileSteps);
@@ -27,10 +27,11 @@ public:
         const auto& tile = tiles_[std::size_t(step / kTileSteps)];
         return tile && step % kTileSteps < tile->steps();
     }
-    /// Step number within the tile: step % kTileSteps. @pre knows(step)
+    /// The tile of a step, which is number step % kTileSteps in it. @pre knows(step)
     const Tile& tileOf(int step) const { return *tiles_[std::size_t(step / kTileSteps)]; }
 
-    /// A tile that begins at `first`: where a tile begins, or where the one that is there ends.
+    /// Adds a tile whose first step is `first`: the first step of a tile's range, or the step where the tile that is
+    /// there already ends.
     void place(int first, std::shared_ptr<Tile> tile) {
         announce(first + tile->steps());
         auto& there = tiles_[std::size_t(first / kTileSteps)];
@@ -42,7 +43,7 @@ public:
             there = std::move(tile);
         if (complete()) preview_.reset();
     }
-    /// Column i stands for step i * stride.
+    /// Sets the preview, of which column i stands for step i * stride.
     void setPreview(std::shared_ptr<const Tile> preview, int stride) {
         if (complete()) return;
         preview_ = std::move(preview);
@@ -51,7 +52,7 @@ public:
     bool hasPreview() const { return preview_ != nullptr; }
     int stride() const { return stride_; }
 
-    /// visit(tile, first, last) for the parts of [first, last) that are known, or previewed.
+    /// Calls visit(tile, first, last) for each part of [first, last) that a tile knows, or a preview.
     template <class Visit> void forEachPart(int first, int last, Visit&& visit) const {
         first = std::max(first, 0);
         last = std::min(last, steps_);
