@@ -38,7 +38,7 @@ Alignment align(const StepIndex& a, const StepIndex& b, AlignBy by, const std::s
         return result;
     }
     const auto keyOf = [by](const StepIndex::Step& step) { return by == AlignBy::Step ? step.step : step.position; };
-    // Positions ascend with the steps in every run of ours; a foreign trace in which they do not is put in order.
+    // In traces that KVScope records, positions ascend with the steps. Other traces are put in order.
     const auto ordered = [&](const std::vector<StepIndex::Step>& steps) {
         std::vector<StepIndex::Step> kept;
         for (const StepIndex::Step& step : steps)

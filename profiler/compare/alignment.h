@@ -1,4 +1,4 @@
-// Which steps of two runs lie beside each other, or why they cannot.
+// Finds which steps of two runs are compared with each other, or says why none can be.
 #pragma once
 
 #include "profiler/read/trace_reader.h"
@@ -15,7 +15,7 @@ enum class AlignBy {
 
 /// A decode step of A and one of B.
 struct StepPair {
-    int at = 0; // what they have in common: the step, or the position
+    int at = 0; // the number that both have in common: of the step, or of the token's position
     int a = 0, b = 0;
     bool steady = false; // in neither run cold (coldSteps()) or opening a block: averages keep to these
     bool operator==(const StepPair&) const = default;
@@ -41,8 +41,8 @@ struct Alignment {
     std::vector<std::string> notes; // differences that a reader should know, sentences without a full stop
 };
 
-/// Layers must be as many in both; lengths, block sizes, heads and models may differ and are noted. `other`: what
-/// sentences call b.
+/// Both runs must have the same number of layers. Lengths, block sizes, heads and models may differ, and notes say so.
+/// other: the name of b in sentences.
 Alignment align(const StepIndex& a, const StepIndex& b, AlignBy by, const std::string& other = "B");
 
 } // namespace kvscope

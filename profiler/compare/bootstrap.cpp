@@ -34,7 +34,7 @@ double studentProbability(double t, int degrees) {
     return s * sum;
 }
 
-/// Politis and White's length; 1 where neighbours are independent.
+/// The block length by Politis and White; 1 where neighbours are independent.
 double automaticBlockLength(std::span<const double> series) {
     const auto n = series.size();
     const double mean = std::accumulate(series.begin(), series.end(), 0.) / double(n);
@@ -45,7 +45,7 @@ double automaticBlockLength(std::span<const double> series) {
     };
     const double variance = covariance(0);
     if (!(variance > 0)) return 1;
-    // Beyond lag m the correlation is that of chance: several lags in a row below the limit.
+    // Finds the lag m beyond which correlations are those of chance: several lags in a row stay below the limit.
     const auto inARow = std::size_t(std::max(5., std::ceil(std::sqrt(std::log10(double(n))))));
     const auto most = std::min(n - 1, std::size_t(std::ceil(std::sqrt(double(n)))) + inARow);
     const double limit = 2 * std::sqrt(std::log10(double(n)) / double(n));
@@ -134,7 +134,7 @@ std::vector<RangeRanks::Piece> BlockBootstrap::piecesOf(int resample) const {
 }
 
 std::vector<double> BlockBootstrap::resampledSums(std::span<const double> series) const {
-    std::vector<double> before(2 * length_ + 1, 0.); // sums from the start, once around and again
+    std::vector<double> before(2 * length_ + 1, 0.); // prefix sums over the series twice, because blocks wrap around
     for (std::size_t i = 0; i < 2 * length_; ++i) before[i + 1] = before[i] + series[i % length_];
     std::vector<double> sums(std::size_t(resamples_), 0.);
     for (int r = 0; r < resamples_; ++r) {

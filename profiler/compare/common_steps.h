@@ -20,7 +20,7 @@ struct CommonSteps {
 /// a block in some run (the window moves, whatever the method does); unless too few are left without the latter.
 CommonSteps commonSteps(std::span<const RunSample> a, std::span<const RunSample> b);
 
-/// What the two runs were set to differently.
+/// The settings in which two runs differ.
 std::vector<SettingDifference> settingDifferences(const RunRow& a, const RunRow& b);
 
 } // namespace kvscope

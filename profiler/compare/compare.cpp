@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// One series over the common steps, mean over the repeats of a side.
+/// Series over the common steps of one side. A value is the mean over the side's repeats.
 class SideSeries {
 public:
     SideSeries(std::span<const RunSample> runs, const std::vector<int>& steps) {
@@ -61,7 +61,8 @@ double logDuration(const StepSample& step) { return std::log(double(std::max<std
 double duration(const StepSample& step) { return double(step.durationNs); }
 double exposed(const StepSample& step) { return double(step.exposedNs); }
 
-/// How far repeats lie from the mean of their side: standard deviation of the median log ratio. NaN without repeats.
+/// How far repeats lie from the mean of their side: the standard deviation of the median log ratio. NaN without
+/// repeats.
 double spreadOfRepeats(const SideSeries& a, const SideSeries& b) {
     double squares = 0;
     int degrees = 0;
@@ -156,7 +157,8 @@ Comparison compareRuns(std::span<const RunSample> a, std::span<const RunSample> 
     out.aRuns = int(a.size());
     out.bRuns = int(b.size());
 
-    // Step by step, because steps get longer with the context; as logarithms, because ratios are asked for.
+    // Times are compared step by step, because steps take longer with a longer context, and as logarithms, because the
+    // result is a ratio.
     const SideSeries left(a, common.steps), right(b, common.steps);
     const std::vector<double> logRatio = difference(right.mean(logDuration), left.mean(logDuration));
     out.blockLength = bootstrapBlockLength(logRatio);

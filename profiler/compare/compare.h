@@ -1,5 +1,5 @@
-// The verdict on two runs: whether B's decode steps take longer than A's, beyond what chance explains. docs/compare.md
-// has the method and its definitions.
+// Compares two runs and gives a verdict: whether B's decode steps take longer than A's, beyond what chance explains.
+// docs/compare.md has the method and its definitions.
 #pragma once
 
 #include "profiler/compare/bootstrap.h"
@@ -15,7 +15,7 @@
 
 namespace kvscope {
 
-/// Stages of the layers, stages outside them, `other`: together the step.
+/// Number of components that add up to a step: the stages of the layers, the stages outside them, and `other`.
 constexpr int kComponentCount = kStageCount + kStepStageCount + 1;
 std::string_view componentName(int component);
 
@@ -23,7 +23,7 @@ struct StepSample { // one decode step
     int step = 0;
     StepMark mark; // what decides its kind
     std::int64_t durationNs = 0, exposedNs = 0;
-    std::array<std::int64_t, kComponentCount> componentNs{}; // all layers
+    std::array<std::int64_t, kComponentCount> componentNs{}; // sums over all layers
 };
 
 /// What a comparison needs to know about a run.
@@ -33,59 +33,60 @@ struct RunSample {
     RunSummary summary;
     std::vector<StepSample> steps;         // decode steps in order
     std::vector<std::int32_t> promptStart; // the first tokens of every sequence, to tell prompts apart
-    bool oracle = false;                   // measured the attention mass beside, in the steps' time
-    int nextStep = 0;                      // extendRunSample reads on here
-    SummarySums sums;                      // of what was read so far
+    bool oracle = false;                   // the oracle measured attention mass, which takes time in every step
+    int nextStep = 0;                      // the step where extendRunSample reads on
+    SummarySums sums;                      // sums over the steps read so far
 };
 
 /// @throws Error(BadInput | Storage | Cancelled), and what `progress` throws
 RunSample loadRunSample(const TraceReader& reader, int runId, const Progress& progress = {});
-/// Reads on where the sample ended, at most so many steps (-1: all there are): for runs that grow, and to say how far a
-/// long reading is. An empty sample begins. The summary is that of the whole run, made with the last steps.
-/// @return whether that was all @throws Error(BadInput | Storage | Cancelled)
+/// Reads on where the sample ends, at most `mostSteps` steps (-1: all). Used for runs that grow, and to show progress
+/// while a long run is read. An empty sample starts at the first step. When the last steps have been read, the summary
+/// is that of the whole run. @return whether all steps have been read. @throws Error(BadInput | Storage | Cancelled)
 bool extendRunSample(RunSample& sample, const TraceReader& reader, int runId, int mostSteps = -1);
 
-/// Decode steps 1, 1 + stride, ... up to the last.
+/// The decode steps 1, 1 + stride, ... up to `last`.
 struct EvenSteps {
     int stride = 1, last = 0;
 };
-/// About so many of the steps that runs have of which the shortest has `shortestRun`. The stride is odd: blocks open
-/// every 2^n steps, and would open in all of the steps or in none.
+/// About `wanted` evenly spaced decode steps that all runs have; the shortest run has `shortestRun` steps. The stride
+/// is odd, because blocks open every 2^n steps and with an even stride would open in all of these steps or in none.
 EvenSteps evenSteps(int shortestRun, int wanted);
-/// A first answer on a long run in a moment: these steps alone, and of the summary what whole steps know: no locality
-/// and no components. @throws Error(BadInput | Storage | Cancelled)
+/// Reads only these steps of a long run, for a first answer at once. The summary then has only numbers of whole steps:
+/// no locality and no components. @throws Error(BadInput | Storage | Cancelled)
 RunSample glanceAtRun(const TraceReader& reader, int runId, const EvenSteps& which);
 
 /// Why two runs cannot be compared.
 struct Obstacle {
     std::string what;          // "batch 1 against 4"
-    bool mayBeIgnored = false; // the numbers still mean something if the reader knows
-    bool untilItEnds = false;  // only because a run is still being recorded
+    bool mayBeIgnored = false; // the comparison still means something if the reader knows of this
+    bool untilItEnds = false;  // exists only because a run is still being recorded
 };
-/// Empty: comparable. Runs of one side are repeats of each other: there also the settings must be the same.
+/// What keeps the runs from being compared; empty: nothing does. Runs of one side are repeats of each other, so that
+/// their settings must be the same too.
 std::vector<Obstacle> findObstacles(std::span<const RunSample> a, std::span<const RunSample> b);
 
 enum class Verdict : std::uint8_t {
     Faster,          // B takes less time, beyond noise
     Slower,          // B takes more time, beyond noise and beyond the threshold
-    NoDifference,    // the interval holds 1, and nothing beyond what is asked for
-    WithinThreshold, // B takes more time beyond noise, but not beyond noise and threshold
-    CannotTell       // the interval holds 1 and reaches beyond what is asked for: too wide to say anything
+    NoDifference,    // the interval contains 1 and stays within the difference that is asked for
+    WithinThreshold, // B takes more time beyond noise, but not more than the threshold beyond noise
+    CannotTell       // the interval contains 1 and reaches beyond the difference that is asked for: it is too wide
 };
 constexpr const char* nameOf(Verdict verdict) {
     constexpr const char* names[] = {"faster", "slower", "no difference within noise", "within the threshold",
                                      "cannot tell"};
     return names[int(verdict)];
 }
-/// A difference this large, as a share of A, is what a comparison without a threshold is asked for: an interval that
-/// holds "none" and reaches further decides nothing. Insights take note of 3 %, and call a tenth an alarm.
+/// The difference, as a share of A, that a comparison without a threshold is asked for. An interval that contains "no
+/// difference" and reaches further than this decides nothing. Insights take note of 3 %, and call a tenth an alarm.
 constexpr double kTellable = 0.05;
 
 struct CompareOptions {
-    double threshold = 0; // slowdown that is accepted: 0.03 = 3 %
+    double threshold = 0; // accepted slowdown: 0.03 is 3 %
     double confidence = 0.95;
     std::uint64_t seed = 1;  // of the resampling
-    std::string other = "B"; // what sentences call b
+    std::string other = "B"; // the name of b in sentences
 };
 
 struct ComponentDelta {
@@ -107,10 +108,10 @@ struct SettingDifference {
 struct Comparison {
     Verdict verdict = Verdict::NoDifference;
     double threshold = 0, confidence = 0;
-    std::string other; // what sentences call b
-    /// Median over the compared steps of B's time over A's in the same step.
+    std::string other; // the name of b in sentences
+    /// The median, over the compared steps, of B's time divided by A's time in the same step.
     Interval ratio;
-    /// Mean step time of B over that of A, the same steps: what tokens/s follow.
+    /// B's mean step time divided by A's over the same steps. The ratio of tokens/s follows from this one.
     Interval meanRatio;
     double aMedianNs = 0, bMedianNs = 0;      // of the compared steps
     int steps = 0;                            // compared: in all runs
@@ -118,16 +119,17 @@ struct Comparison {
     bool openingKept = false;                 // too few steps were left without them
     int blockLength = 0;                      // steps resampled together
     int aRuns = 0, bRuns = 0;
-    double betweenRuns = 0;                 // relative standard deviation of repeats; NaN without repeats
-    std::vector<ComponentDelta> components; // in pipeline order; their deltas add up to the step's
-    ComponentDelta step, exposed;           // exposed: measured or modelled as the runs say; no part of the sum
+    double betweenRuns = 0;                 // relative standard deviation between repeats; NaN without repeats
+    std::vector<ComponentDelta> components; // in pipeline order; their deltas add up to that of `step`
+    ComponentDelta step, exposed;           // exposed: measured or modelled as in the runs; not part of the sum
     std::vector<Quantity> quantities;
     std::vector<SettingDifference> differences;
     std::vector<std::string> notes; // what a reader should know before trusting the verdict
     std::string sentence;           // the verdict in words
 };
 
-/// The runs are comparable, or the obstacles left may be ignored. @throws Error(BadInput) when too few steps are common
+/// Compares runs without obstacles, or with obstacles that may be ignored. @throws Error(BadInput) when the runs have
+/// too few steps in common
 Comparison compareRuns(std::span<const RunSample> a, std::span<const RunSample> b, const CompareOptions& options = {});
 
 } // namespace kvscope

@@ -9,9 +9,9 @@ namespace kvscope {
 namespace {
 
 constexpr float kUndefined = std::numeric_limits<float>::quiet_NaN();
-constexpr std::size_t kFewestPairs = 10; // below, resampling says nothing
+constexpr std::size_t kFewestPairs = 10; // with fewer pairs, resampling says nothing
 
-/// The wanted steps of a run as whole rows of layers.
+/// Reads the wanted steps of a run, a row of all layers for each.
 std::vector<float> readSide(const TraceReader& reader, int runId, Metric metric, const ReadFilter& filter, int sequence,
                             const std::vector<int>& steps, int layers) {
     std::vector<float> values(steps.size() * std::size_t(layers), kUndefined);
@@ -19,7 +19,7 @@ std::vector<float> readSide(const TraceReader& reader, int runId, Metric metric,
     const StepMatrix matrix = filteredLayers(reader, runId, metric, sequence, filter, steps.front(), steps.back());
     for (std::size_t pair = 0; pair < steps.size(); ++pair) {
         const int column = steps[pair] - matrix.firstStep;
-        if (column < 0 || column >= matrix.steps) continue; // a live run's row that is not there yet
+        if (column < 0 || column >= matrix.steps) continue; // a live run does not have this step yet
         for (int layer = 0; layer < std::min(layers, matrix.rows); ++layer)
             values[pair * std::size_t(layers) + std::size_t(layer)] = matrix.at(column, layer);
     }
@@ -30,7 +30,7 @@ std::vector<float> readSide(const TraceReader& reader, int runId, Metric metric,
 
 PairMatrix readPairs(const TraceReader& a, int runA, const TraceReader& b, int runB, Metric metric,
                      const ReadFilter& filter, std::span<const StepPair> pairs, int sequence) {
-    ReadFilter cells = filter; // steps are the pairs'
+    ReadFilter cells = filter; // without its steps: the pairs say which steps are read
     cells.steps.clear();
     cells.text.clear();
     PairMatrix matrix;

@@ -1,4 +1,4 @@
-// One metric of two runs laid over each other, step by step and layer by layer.
+// One metric of two runs, compared step by step and layer by layer.
 #pragma once
 
 #include "profiler/compare/alignment.h"
@@ -21,20 +21,20 @@ struct PairMatrix {
     }
 };
 
-/// `pairs` ascend. The filter's layers, KV heads and component hold for both runs; its steps and text are not looked
-/// at. `sequence`: the only one that counts, -1: all; times are not known of single sequences (NaN).
+/// `pairs` are in ascending order. The filter's layers, KV heads and component are applied to both runs; its steps and
+/// text are not used. sequence: only this one counts; -1: all. A trace has no times of single sequences (NaN).
 /// @throws Error as TraceReader::layerMatrix
 PairMatrix readPairs(const TraceReader& a, int runA, const TraceReader& b, int runB, Metric metric,
                      const ReadFilter& filter, std::span<const StepPair> pairs, int sequence = -1);
 
-/// One layer of A against the same of B, mean over the pairs that are defined in both.
+/// One layer of A compared with the same layer of B: means over the pairs for which both are defined.
 struct LayerDelta {
     int layer = 0, pairs = 0; // 0 pairs: everything is NaN
     double a = 0, b = 0;
-    Interval delta; // b - a; with fewer than 10 pairs low and high are NaN: too few to say
+    Interval delta; // b - a; low and high are NaN with fewer than 10 pairs
 };
 
-/// Averages leave out the first decode step and those that open a block, unless nothing else is left.
+/// Means leave out the first decode step and steps that open a block, unless no others are left.
 std::vector<LayerDelta> layerDeltas(const PairMatrix& matrix, std::span<const StepPair> pairs, double confidence = 0.95,
                                     std::uint64_t seed = 1);
 

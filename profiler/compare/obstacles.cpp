@@ -1,4 +1,4 @@
-// When two runs cannot be compared, and which differences the reader is told instead.
+// Decides which differences keep two runs from being compared, and which the reader is only told.
 #include "profiler/compare/common_steps.h"
 #include "profiler/compare/compare.h"
 
@@ -10,7 +10,7 @@
 namespace kvscope {
 namespace {
 
-constexpr int kContextShare = 100; // prompts cut between words differ by some tokens: 1 % is no other context
+constexpr int kContextShare = 100; // contexts that differ by 1 % count as equal: prompts are cut between words
 
 class Obstacles {
 public:

@@ -16,7 +16,8 @@ namespace {
 using Blocks = std::span<const std::int32_t>;
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
-/// Tokens that both cover. Blocks ascend, so one pass over both lists is enough.
+/// The number of tokens that both selections cover. Blocks are in ascending order, so that one pass over both lists is
+/// enough.
 std::int64_t commonTokens(Blocks a, std::int64_t sizeA, Blocks b, std::int64_t sizeB) {
     std::int64_t common = 0;
     std::size_t i = 0, j = 0;
@@ -28,7 +29,7 @@ std::int64_t commonTokens(Blocks a, std::int64_t sizeA, Blocks b, std::int64_t s
     return common;
 }
 
-/// Blocks that share no token with the other selection.
+/// The blocks that have no token in common with the other selection.
 std::vector<std::int32_t> apart(Blocks blocks, std::int64_t size, Blocks others, std::int64_t otherSize) {
     std::vector<std::int32_t> result;
     for (const std::int32_t block : blocks) {
@@ -40,7 +41,7 @@ std::vector<std::int32_t> apart(Blocks blocks, std::int64_t size, Blocks others,
     return result;
 }
 
-/// Selections of one step after the other, in order of layer, sequence, KV head.
+/// Reads the selections step by step, in order of layer, sequence, KV head.
 class StepSelections {
 public:
     StepSelections(const TraceReader& reader, int runId)

@@ -1,4 +1,4 @@
-// How alike two runs select: Jaccard of their blocks, and where they part first.
+// Compares the selections of two runs: the Jaccard index of their blocks, and where they differ first.
 #pragma once
 
 #include "profiler/compare/alignment.h"
@@ -11,12 +11,12 @@
 
 namespace kvscope {
 
-/// |A and B| / |A or B| of two selections, ascending block ids, counted in tokens where block sizes differ; NaN if both
-/// are empty.
+/// The Jaccard index |A and B| / |A or B| of two selections, given as ascending block ids. Counted in tokens where
+/// block sizes differ. NaN if both are empty.
 double jaccard(std::span<const std::int32_t> a, int blockSizeA, std::span<const std::int32_t> b, int blockSizeB);
 
-/// One KV head that selected differently. Where block sizes differ, blocks stand in their own run's numbers and only
-/// those are listed that share no token with the other selection.
+/// One KV head whose selections differ. Where block sizes differ, blocks have the numbers of their own run, and only
+/// blocks without a token in common with the other selection are listed.
 struct SelectionDifference {
     StepPair pair;
     int layer = 0, sequence = 0, kvHead = 0;
@@ -40,24 +40,24 @@ std::string coverageRefusal(const SelectionCoverage& coverage, const std::string
 
 struct OverlapRows {
     int pairs = 0, layers = 0;
-    /// Mean Jaccard over the (sequence, KV head) that selected in both runs, [pair][layer]; NaN: none did.
+    /// [pair][layer] mean Jaccard index over every (sequence, KV head) that selects in both runs; NaN: none does.
     std::vector<float> jaccard;
     std::optional<SelectionDifference> first; // in order of step, layer, sequence, KV head
     SelectionCoverage coverage;
 };
 
-/// Why the selections of two runs cannot be laid over each other, a sentence without a full stop; empty: they can.
-/// `other`: what it calls b.
+/// Why the selections of two runs cannot be compared, a sentence without a full stop; empty: they can. other: the name
+/// of b in the sentence.
 std::string overlapRefusal(const RunRow& a, const RunRow& b, const std::string& other = "B");
 
-/// KV heads for which `heads` is false do not count; empty: all count. `sequence`: the only one that counts; -1: all
-/// that both runs have. `pairs` ascend.
+/// heads[h]: whether KV head h counts; empty: all count. sequence: only this one counts; -1: all that both runs have.
+/// `pairs` are in ascending order.
 /// @throws Error(BadInput) if a selection is damaged, Error(Cancelled | Storage)
 OverlapRows readOverlap(const TraceReader& a, int runA, const TraceReader& b, int runB, std::span<const StepPair> pairs,
                         const std::vector<bool>& heads = {}, int sequence = -1);
 
-/// Means over the pairs, and over the layers, of an overlap; NaN where nothing is defined. Only steady pairs count in
-/// the means per layer, unless there is none.
+/// Means of an overlap for each layer and for each pair; NaN where nothing is defined. Only steady pairs count in the
+/// means of a layer, unless there are none.
 std::vector<double> overlapPerLayer(const OverlapRows& rows, std::span<const StepPair> pairs);
 std::vector<double> overlapPerPair(const OverlapRows& rows);
 

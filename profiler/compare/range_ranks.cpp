@@ -16,7 +16,7 @@ RangeRanks::RangeRanks(std::span<const double> series) : sorted_(series.begin(),
         Level& level = levels_.emplace_back();
         level.zeros.resize(count + 1);
         for (std::size_t i = 0; i < count; ++i) level.zeros[i + 1] = level.zeros[i] + (1 - (ranks[i] >> bit & 1));
-        std::size_t zero = 0, one = level.zeros[count]; // the next level: those without the bit first
+        std::size_t zero = 0, one = level.zeros[count]; // in the next level the ranks without the bit come first
         for (const std::uint32_t rank : ranks) ordered[rank >> bit & 1 ? one++ : zero++] = rank;
         ranks.swap(ordered);
     }

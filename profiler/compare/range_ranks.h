@@ -1,5 +1,5 @@
-// Order statistics of pieces of a series, put together, without sorting them again: the median of a resample of 100,000
-// steps in microseconds instead of a millisecond.
+// Order statistics of several pieces of a series taken together, without sorting them: the median of a resample of
+// 100,000 steps takes microseconds instead of a millisecond.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,8 @@
 
 namespace kvscope {
 
-/// A wavelet matrix over the ranks of a series: one level per bit of a rank, and in each the zeros before every place.
+/// A wavelet matrix over the ranks of a series. It has a level for each bit of a rank; a level counts the zeros of its
+/// bit before every place.
 class RangeRanks {
 public:
     /// Places [from, to) of the series.
@@ -17,14 +18,14 @@ public:
         std::uint32_t from = 0, to = 0;
     };
 
-    /// The values have an order: none is NaN. At most 2^31 of them.
+    /// No value is NaN. At most 2^31 values.
     explicit RangeRanks(std::span<const double> series);
-    /// The k-th smallest, from 0, of the values of all pieces together; k is below their number.
+    /// The k-th smallest, counted from 0, of the values of all pieces together. k is below the number of these values.
     double smallest(std::size_t k, std::vector<Piece> pieces) const;
 
 private:
     struct Level {
-        std::vector<std::uint32_t> zeros; // of the level's bit, before each place
+        std::vector<std::uint32_t> zeros; // [place] how many ranks before it have the level's bit 0
     };
     std::vector<Level> levels_; // the highest bit first
     std::vector<double> sorted_;

@@ -11,8 +11,8 @@
 namespace kvscope {
 namespace {
 
-constexpr int kPromptStart = 1024;   // tokens of a sequence that are compared
-constexpr int kMostSequences = 1024; // the format's limit, in case of a damaged number
+constexpr int kPromptStart = 1024;   // so many first tokens of a sequence are compared
+constexpr int kMostSequences = 1024; // the format's limit: a damaged number may be larger
 
 StepSample sampleOf(const StepRow& row, const BreakdownStep& stages) {
     StepSample step;
@@ -65,7 +65,7 @@ bool extendRunSample(RunSample& sample, const TraceReader& reader, int runId, in
         });
         sample.nextStep = last + 1;
     }
-    if (sample.promptStart.empty()) readPromptStart(sample, reader); // a run is there before its prompts
+    if (sample.promptStart.empty()) readPromptStart(sample, reader); // a live run's prompts are written after its row
     if (last < end - 1) return false;
     sample.oracle = recordedOracle(reader, runId);
     sample.summary = sample.sums.summary(sample.run);

@@ -1,5 +1,7 @@
-// ARC (Megiddo and Modha, FAST 2003): balances recency and frequency by the blocks it regrets having let go. A request
-// is a set here: only blocks outside it may leave, and a block of two requests in a row counts as used twice.
+// ARC (Megiddo and Modha, FAST 2003) divides the slots between blocks used once lately and blocks used more often. It
+// remembers which blocks left ("ghosts"), and shifts the division towards the kind of ghost that is asked for again.
+// Requests are sets here: only blocks outside the request may leave, and a block of two requests in a row counts as
+// used twice.
 #include "profiler/replay/policy.h"
 
 #include <algorithm>
@@ -20,7 +22,7 @@ public:
             entry.selected = false;
             append(entry.list, block);
         }
-        if (request > 0) // those that stayed were used a second time
+        if (request > 0) // blocks that entered with the request before and are still selected were used a second time
             for (const BlockVisits::Entry& e : visits_.entered(request - 1))
                 if (blocks_[std::size_t(e.block())].selected) becomeFrequent(blocks_[std::size_t(e.block())]);
         const auto entered = visits_.entered(request);
@@ -40,7 +42,7 @@ private:
     enum List : std::uint8_t { Recent, Frequent, RecentGhost, FrequentGhost, Nowhere };
     struct Block {
         List list = Nowhere;
-        bool selected = false; // then in no chain: it cannot leave
+        bool selected = false; // the block is in the request: it is in no chain and cannot leave
         std::int32_t older = -1, newer = -1;
     };
     struct Chain {
@@ -65,7 +67,7 @@ private:
         entry.list = Frequent;
         --count_[Recent], ++count_[Frequent];
     }
-    /// The oldest block of the list that may leave goes to `to`. @return false if none may
+    /// Moves the oldest block of the list that may leave to the list `to`. @return false if none may leave
     bool moveOldest(List from, List to) {
         const std::int32_t block = chains_[from].oldest;
         if (block < 0) return false;
@@ -94,7 +96,7 @@ private:
             target_ -= std::min(target_, std::max(1, count_[RecentGhost] / count_[FrequentGhost]));
         const bool full = count_[Recent] + count_[Frequent] == capacity_;
         if (known != Nowhere) {
-            unlink(block); // first, so that a full list of ghosts has room for the one that comes
+            unlink(block); // before replace(), so that a full list of ghosts has room for the next ghost
             --count_[known];
             if (full) replace(known == FrequentGhost);
         } else if (full) {
@@ -114,9 +116,9 @@ private:
     }
 
     const BlockVisits& visits_;
-    int capacity_, target_ = 0; // target: slots meant for blocks used once
+    int capacity_, target_ = 0; // target_: slots intended for blocks used once
     std::array<int, 4> count_{};
-    std::array<Chain, 4> chains_{}; // blocks that may leave, and ghosts
+    std::array<Chain, 4> chains_{}; // [list] resident blocks that may leave, or ghosts
     std::vector<Block> blocks_;
 };
 

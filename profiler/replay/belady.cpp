@@ -1,6 +1,7 @@
-// Belady's choice, which needs the future. Requests are sets without bypass: every block of a request is resident, so a
-// block kept between two uses takes one of the slots that the requests between them leave. Letting go the block whose
-// next use is farthest keeps the most blocks (the earliest deadline first), so nothing loads fewer, not even ahead.
+// Belady's choice, which needs to know the future: the block whose next use is farthest away leaves. All blocks of a
+// request must be resident at once. A block that stays between two of its uses takes one of the slots that the requests
+// in between leave free. To let the farthest next use go keeps as many blocks as can be kept, so that no policy loads
+// fewer blocks, even if it loads ahead.
 #include "profiler/replay/ranked_policy.h"
 
 namespace kvscope {

@@ -85,7 +85,7 @@ SessionOptions recordedOptions(const TraceReader& reader, const RunRow& run, con
     }
     options.maxNewTokens = int(text.longest());
     const auto& eos = model.config().eosIds;
-    // It ran on behind an end of text: then it was told to.
+    // If the recording has tokens behind an end-of-text token, it was made with stopAtEos off.
     for (const auto& ids : text.generated)
         for (std::size_t i = 0; i + 1 < ids.size(); ++i)
             if (std::find(eos.begin(), eos.end(), ids[i]) != eos.end()) options.stopAtEos = false;
@@ -93,13 +93,13 @@ SessionOptions recordedOptions(const TraceReader& reader, const RunRow& run, con
     return options;
 }
 
-/// Decodes to the recorded end. On a CPU the recorded tokens are fed, so that a sampled run is the same one; a GPU has
-/// the next step under way by then, and greedy tokens come out by themselves.
+/// Decodes as many steps as were recorded. A CPU session is fed the recorded tokens, so that a run with sampling is
+/// repeated too. A GPU session cannot be fed: its next step has begun by then. It repeats greedy tokens by itself.
 RunOutcome decode(const std::shared_ptr<const Model>& model, const RecordedText& text, const SessionOptions& options,
                   std::size_t steps, const Progress& progress, const std::stop_token& stop) {
     NullSink sink;
     DecodeSession session(model, text.prompts, options, sink);
-    constexpr double kPrefillShare = 0.5; // of the bar, nothing else depends on it
+    constexpr double kPrefillShare = 0.5; // share of the progress bar for reading the prompt
     session.prefill([&](double f, std::string_view what) { report(progress, f * kPrefillShare, what); }, stop);
     std::vector<std::int32_t> next(text.prompts.size());
     for (std::size_t step = 0; step < steps; ++step) {
@@ -116,7 +116,7 @@ RunOutcome decode(const std::shared_ptr<const Model>& model, const RecordedText&
     const SessionSummary& summary = session.summary();
     const bool measured = session.runInfo().linkTiming == Timing::Measured;
     RunOutcome out{summary.hits, summary.misses, summary.h2dBytes, summary.exposedNs, 0, 0, true};
-    // Modelled link time did not pass on the clock.
+    // The clock has not run while a modelled link transferred; measured transfers are part of the measured time.
     out.computeNs = double(summary.decodeNs) - (measured ? double(summary.exposedNs) : 0.);
     const double ns = out.computeNs + double(summary.exposedNs);
     out.tokensPerSecond = ns > 0 ? double(summary.decodedTokens) * 1e9 / ns : 0;
@@ -166,7 +166,7 @@ std::vector<CheckedConfig> checkReplay(const TraceReader& reader, const Selectio
                     "replay it without --check; only runs of KVScope's own methods can be decoded again");
     requireSameModel(run, *model);
     for (const EngineCache& config : configs) {
-        findCachePolicy(config.policy); // the engine's, not the replay's
+        findCachePolicy(config.policy); // the policy must be one of the engine's, not only of the replay's
         if (run.timing == nameOf(Timing::Measured) && config.link.gigabytesPerSecond != trace.link.gigabytesPerSecond)
             throw Error(ErrorKind::BadInput, "the link of a measured run is the machine's own, no other can be tried",
                         "check without --link");

@@ -1,5 +1,5 @@
-// Predictions of a replay, checked by really running what they predict: the recorded model, prompt, method and settings
-// with another cache and link.
+// Checks predictions of a replay: runs the recorded model, prompt, method and settings with another cache and link, and
+// compares the result with the prediction.
 #pragma once
 
 #include "core/session/decode_session.h"
@@ -12,21 +12,22 @@
 
 namespace kvscope {
 
-/// A cache that the engine has too, over a link.
+/// A cache that the engine can have, and a link.
 struct EngineCache {
     std::string policy;
     int cacheBlocks = 0;
     Link link;
 };
 
-/// `count` configurations unlike the recorded one: more slots, both policies, and another link where it is modelled.
+/// `count` configurations that differ from the recorded one: more slots, both policies, and another link where the link
+/// is modelled.
 std::vector<EngineCache> otherCaches(const SelectionTrace& trace, int count);
 
-/// What really happened, in the units of ReplayConfig.
+/// What the run did, in the units of ReplayConfig.
 struct RunOutcome {
     std::int64_t hits = 0, misses = 0, h2dBytes = 0, exposedNs = 0;
     double computeNs = 0, tokensPerSecond = 0;
-    bool sameTokens = true; // it generated what the recording did
+    bool sameTokens = true; // whether it has generated the recorded tokens
 };
 
 struct CheckedConfig {

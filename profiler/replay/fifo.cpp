@@ -14,7 +14,7 @@ private:
     void enter(std::int32_t block, std::size_t request, bool loaded) override {
         if (loaded) loadedAt_[std::size_t(block)] = std::int64_t(request);
     }
-    std::vector<std::int64_t> loadedAt_; // [block] request
+    std::vector<std::int64_t> loadedAt_; // [block] the request with which the block was loaded
 };
 
 } // namespace

@@ -1,5 +1,5 @@
-// NOSI's replacement as the engine does it (setDifference): selected blocks stay, a miss takes the next slot in slot
-// order, so blocks that are not selected last until somebody needs their slot.
+// NOSI's replacement, as the engine does it (setDifference): selected blocks keep their slots, and misses take the free
+// slots in slot order. A block that is not selected stays until its slot is needed.
 #include "profiler/replay/policy.h"
 
 #include <bit>
@@ -45,7 +45,7 @@ private:
     const BlockVisits& visits_;
     std::vector<std::int32_t> slotOf_;  // [block]; -1: not resident
     std::vector<std::int32_t> blockIn_; // [slot]; -1: empty
-    std::vector<std::uint64_t> free_;   // a bit per slot that holds no block of the request
+    std::vector<std::uint64_t> free_;   // a bit for each slot, set where the slot holds no block of the request
 };
 
 } // namespace

@@ -1,4 +1,4 @@
-// Least frequently used: selections since the block entered, equal counts by age.
+// Least frequently used: the block with the fewest selections since it was loaded leaves; of equal ones the oldest.
 #include "profiler/replay/ranked_policy.h"
 
 namespace kvscope {
@@ -20,7 +20,7 @@ private:
         if (loaded) uses_[std::size_t(block)] = 0;
         since_[std::size_t(block)] = std::int64_t(request);
     }
-    std::vector<std::int64_t> uses_, since_; // [block] requests that had it before this visit, the visit's first one
+    std::vector<std::int64_t> uses_, since_; // [block] uses before its current visit; the visit's first request
 };
 
 } // namespace

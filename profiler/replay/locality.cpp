@@ -12,14 +12,16 @@ double ratio(std::int64_t part, std::int64_t whole) {
     return whole > 0 ? double(part) / double(whole) : std::numeric_limits<double>::quiet_NaN();
 }
 
-/// Presence of one block over time, as the requests in which it begins and ends.
+/// A request in which a block's presence begins or ends.
 struct Edge {
     std::int32_t request = 0;
     bool begins = false;
 };
 
-/// Counts, for every distance, how often two edges are so far apart, begin-begin and end-end less begin-end: the
-/// autocorrelation of the presence's differences, from which that of the presence follows by summing twice.
+/// Counts for every distance the pairs of a block's edges that lie so far apart: pairs of the same kind count 1, a
+/// begin and an end count -1. These counts are the autocorrelation of the differences of the block's presence; summed
+/// up twice they give the autocorrelation of the presence itself, which is how often the block is present at both
+/// requests.
 class EdgeCorrelation {
 public:
     EdgeCorrelation(std::int32_t blocks, int longest)
@@ -39,7 +41,7 @@ public:
     std::int64_t at(int distance) const { return sums_[std::size_t(distance)]; }
 
 private:
-    std::vector<std::vector<Edge>> edges_; // [block] that are near enough to the newest
+    std::vector<std::vector<Edge>> edges_; // [block] edges that are near enough to the newest one
     std::vector<std::int64_t> sums_;
 };
 
@@ -73,7 +75,7 @@ LocalityProfile localityProfile(const BlockVisits& visits, int longest) {
 
     constexpr std::int32_t kUnused = -1, kPresent = std::numeric_limits<std::int32_t>::max();
     std::vector<std::int32_t> leftAt(std::size_t(visits.blockLimit()), kUnused);
-    for (std::int32_t request = 0; request <= first; ++request) { // what is present when counting begins
+    for (std::int32_t request = 0; request <= first; ++request) { // finds the blocks present when counting begins
         for (const std::int32_t block : visits.left(std::size_t(request))) leftAt[std::size_t(block)] = kUnused;
         for (const BlockVisits::Entry& e : visits.entered(std::size_t(request)))
             leftAt[std::size_t(e.block())] = kPresent;
@@ -81,7 +83,7 @@ LocalityProfile localityProfile(const BlockVisits& visits, int longest) {
     EdgeCorrelation edges(visits.blockLimit(), longest);
     for (std::int32_t block = 0; block < visits.blockLimit(); ++block)
         if (leftAt[std::size_t(block)] == kPresent) edges.add(block, {first, true});
-    std::vector<std::int64_t> absences(std::size_t(longest) + 1, 0); // by requests until the block is back, or the end
+    std::vector<std::int64_t> absences(std::size_t(longest) + 1, 0); // [requests until the block returns, or the end]
     const auto absent = [&](std::int32_t requests) { ++absences[std::size_t(std::min(requests, longest))]; };
     std::int64_t blocks = visits.size(std::size_t(first));
     std::vector<std::int64_t> early{blocks}; // blocks of the first requests
@@ -107,7 +109,7 @@ LocalityProfile localityProfile(const BlockVisits& visits, int longest) {
             absent(end - left);
     }
 
-    // A block that left counts in the windows that still reach back to it, until it is back itself.
+    // A block that has left still counts in the union of windows that reach back to its presence, until it returns.
     std::int64_t absentAtLeast = 0;
     for (const std::int64_t count : absences) absentAtLeast += count;
     std::int64_t united = blocks;

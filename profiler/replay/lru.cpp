@@ -1,4 +1,4 @@
-// Least recently used: the engine's order, equal ages by block.
+// Least recently used, in the engine's order: of blocks used last in the same request, the lowest leaves first.
 #include "profiler/replay/ranked_policy.h"
 
 namespace kvscope {

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::int64_t kMaxBlockBytes = std::int64_t(1) << 32;
 
-/// Follows the requests of a recorded pool and makes the larger ones.
+/// Goes through the requests of a recorded pool and makes requests of larger blocks.
 class Merger {
 public:
     Merger(const PoolTrace& from, int factor) : from_(from), factor_(factor) {
@@ -27,11 +27,12 @@ public:
                 continue;
             }
             const std::int32_t current = recorded_.back() / factor_;
-            if (from_.steps[request] < 0) { // the incomplete last block of the prompt
+            if (from_.steps[request] < 0) { // the last block of the prompt, which is not full
                 add(-1, current, false, current);
                 continue;
             }
-            // A block of which only a later part begins is there already: in a first request since the prompt.
+            // Where the first request after the prompt begins a recorded block inside a larger one, the earlier parts
+            // of the larger block are resident from the prompt on.
             if (tail_ < 0 && begins && recorded_.back() % factor_ != 0) add(-1, current, false, current);
             const bool fresh = begins && current != tail_;
             add(from_.steps[request], fresh ? current : -1, from_.visits.counted(request) > 0);
@@ -40,7 +41,7 @@ public:
     }
 
 private:
-    /// Brings recorded_ to the request. @return whether its last block begins with it
+    /// Makes recorded_ the blocks of the request. @return whether the last of them is new with this request
     bool follow(std::size_t request) {
         const auto entered = from_.visits.entered(request);
         next_.clear();
@@ -65,7 +66,7 @@ private:
         append(step, merged_, fresh, counted);
         if (!merged_.empty()) tail_ = merged_.back();
     }
-    /// Only the one block.
+    /// Adds a request that has only the block `only`.
     void add(std::int32_t step, std::int32_t fresh, bool counted, std::int32_t only) {
         append(step, std::span(&only, 1), fresh, counted);
         tail_ = only;
@@ -78,8 +79,8 @@ private:
     const PoolTrace& from_;
     const std::int32_t factor_;
     PoolTrace to_;
-    std::vector<std::int32_t> recorded_, next_, merged_; // blocks of the request
-    std::int32_t tail_ = -1;                             // last larger block of the request before
+    std::vector<std::int32_t> recorded_, next_, merged_; // blocks of the request, as recorded, and merged
+    std::int32_t tail_ = -1;                             // the last merged block of the request before; -1: none
 };
 
 } // namespace

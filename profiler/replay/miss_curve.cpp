@@ -8,7 +8,7 @@
 namespace kvscope {
 namespace {
 
-/// Misses at every size from how often each size was the smallest that hits.
+/// Makes the misses at every size. hitsFrom[slots]: how often `slots` was the smallest size at which a reference hits.
 MissCurve fromDistances(const BlockVisits& visits, const std::vector<std::int64_t>& hitsFrom) {
     MissCurve curve;
     curve.smallest = visits.largest();

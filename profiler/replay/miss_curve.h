@@ -10,29 +10,29 @@
 
 namespace kvscope {
 
-/// Misses against the number of block slots, of one cache or of several that have the same number of slots each.
+/// Misses by number of block slots, for one cache or for several caches that have the same number of slots each.
 struct MissCurve {
-    int smallest = 0;                    // slots that the largest request needs; nothing is defined below
-    std::vector<std::int64_t> misses{0}; // [slots - smallest], never rising; the last entry holds from there on
+    int smallest = 0;                    // slots that the largest request needs: the curve begins here
+    std::vector<std::int64_t> misses{0}; // [slots - smallest], never rising; the last entry holds for all larger sizes
     std::int64_t references = 0;         // hits and misses
     std::int64_t compulsory = 0;         // misses at any size: first uses of blocks that had to be loaded
 
-    /// slots >= smallest
+    /// Misses with so many slots. slots >= smallest
     std::int64_t at(int slots) const;
     /// Misses per reference, 0..1; NaN without references. slots >= smallest
     double ratio(int slots) const;
-    /// From here on only compulsory misses are left.
+    /// From this number of slots on only compulsory misses are left.
     int largest() const { return smallest + int(misses.size()) - 1; }
     MissCurve& operator+=(const MissCurve& other);
 };
 
-/// Lru: the block selected longest ago leaves; of those selected last in the same request, the lowest id.
-/// Belady: the block whose next use is farthest leaves. No cache of that size, loading ahead or not, can load less:
-/// every request is resident as a whole, so none may bypass the cache.
+/// Lru: the block that was selected longest ago leaves; of blocks selected last in the same request, the lowest id.
+/// Belady: the block whose next use is farthest away leaves. No cache of that size loads less, whether it loads ahead
+/// or not, because every request must be resident as a whole.
 enum class CurvePolicy { Lru, Belady };
 constexpr std::string_view nameOf(CurvePolicy policy) { return policy == CurvePolicy::Lru ? "lru" : "belady"; }
 
-/// Exact; time grows with the changes between requests, not with their sizes.
+/// The exact curve. Its time grows with the changes between requests, not with the requests' sizes.
 MissCurve missCurve(const BlockVisits& visits, CurvePolicy policy);
 
 MissCurve sum(std::span<const MissCurve> curves);

@@ -13,8 +13,8 @@
 
 namespace kvscope {
 
-/// body(i) for i in 0 .. count - 1 on `threads` threads (0: one per core), this one included; progress is reported from
-/// this one. Rethrows the first exception. @throws Error(Cancelled)
+/// Calls body(i) for i in 0 .. count - 1 on `threads` threads (0: one per core). The calling thread is one of them, and
+/// only it reports progress. Rethrows the first exception. @throws Error(Cancelled)
 template <class Body>
 void forEachParallel(std::size_t count, int threads, std::string_view what, const Progress& progress,
                      const std::stop_token& stop, const Body& body) {

@@ -1,5 +1,5 @@
-// Which resident block leaves when a replay loads another. A policy = one file with one class and one line in
-// registry.cpp.
+// A replay policy decides which resident block leaves when another is loaded. Each policy is one file with one class
+// and one line in registry.cpp.
 #pragma once
 
 #include "profiler/replay/block_visits.h"
@@ -16,8 +16,9 @@ namespace kvscope {
 class ReplayPolicy {
 public:
     virtual ~ReplayPolicy() = default;
-    /// Makes the next request resident as a whole: its blocks stay until the request after it. missed[i] becomes 1
-    /// where its i-th entered block was not resident, else 0. Requests come in order, from 0.
+    /// Makes all blocks of the next request resident at once; they stay at least until the request after it. missed[i]
+    /// becomes 1 if the i-th block that enters with the request was not resident, else 0. Requests come in order, from
+    /// 0.
     virtual void next(std::size_t request, std::span<std::uint8_t> missed) = 0;
 };
 
@@ -39,7 +40,7 @@ ReplayPolicyEntry arcReplay();
 ReplayPolicyEntry beladyReplay();
 
 template <class Policy> std::unique_ptr<ReplayPolicy> makeReplayPolicy(const BlockVisits& visits, int slotCount) {
-    return std::make_unique<Policy>(visits, slotCount); // not `slots`: that is a macro of Qt's
+    return std::make_unique<Policy>(visits, slotCount); // not called `slots`, which is a macro of Qt's
 }
 
 } // namespace kvscope

@@ -1,4 +1,5 @@
-// Policies that give a block a rank when it leaves a request: idle blocks are replaced from the lowest rank up.
+// Policies that give a block a rank when it leaves a request. Resident blocks that are not in the request ("idle") are
+// replaced in the order of their ranks, the lowest first.
 #pragma once
 
 #include "profiler/replay/policy.h"
@@ -8,16 +9,17 @@
 
 namespace kvscope {
 
-/// Fills empty slots first; of equal ranks, the lowest block leaves.
+/// Empty slots are filled first. Of equal ranks, the lowest block leaves.
 class RankedPolicy : public ReplayPolicy {
 public:
     RankedPolicy(const BlockVisits& visits, int slots);
     void next(std::size_t request, std::span<std::uint8_t> missed) final;
 
 protected:
-    /// Rank of a block that `request` does not have and the one before it had. departure: its index among all.
+    /// The rank of a block that the request before has and `request` has not. departure: its index in the list of all
+    /// departures (BlockVisits::leftBegin).
     virtual std::int64_t rank(std::int32_t block, std::size_t departure, std::size_t request) = 0;
-    /// The block is in `request` and was not in the one before; loaded: nor was it resident.
+    /// Called for a block that `request` has and the request before has not. loaded: the block was not resident.
     virtual void enter(std::int32_t /*block*/, std::size_t /*request*/, bool /*loaded*/) {}
 
     const BlockVisits& visits_;
@@ -26,7 +28,7 @@ private:
     struct Idle {
         std::int64_t rank = 0;
         std::int32_t block = 0;
-        bool operator<(const Idle& other) const { // std::*_heap: the next to leave in front
+        bool operator<(const Idle& other) const { // for std::*_heap, whose front is the next to leave
             return rank != other.rank ? rank > other.rank : block > other.block;
         }
     };
@@ -40,7 +42,7 @@ private:
     int slots_, resident_ = 0, idle_ = 0;
     std::vector<State> state_;       // [block]
     std::vector<std::int64_t> rank_; // [block] while idle
-    std::vector<Idle> heap_;         // may hold blocks that were selected or replaced since
+    std::vector<Idle> heap_;         // may contain blocks that have been selected or replaced since they were added
 };
 
 } // namespace kvscope

@@ -12,10 +12,11 @@
 namespace kvscope {
 namespace {
 
-// Beyond these a transfer's nanoseconds would not fit their number.
+// With slower links or longer latencies the nanoseconds of a transfer would not fit 64 bits.
 constexpr double kSlowestLink = 1e-6, kLongestLatencyUs = 1e9;
 
-/// The on-demand link model: each layer of each step loads its misses in one transfer, and attention waits for it.
+/// The times when misses are loaded on demand: each layer of each step loads its misses in one transfer, and the
+/// attention waits for the transfer.
 ReplayConfig onDemand(const SelectionTrace& trace, const CacheReplay& cache, const Link& link) {
     ReplayConfig config;
     config.linkGbps = link.gigabytesPerSecond;
@@ -28,7 +29,7 @@ ReplayConfig onDemand(const SelectionTrace& trace, const CacheReplay& cache, con
         config.h2dBytes += size.transfers * bytes;
         config.exposedNs += size.transfers * link.transferNs(bytes);
     }
-    // Modelled link time never passed on the clock; measured link time did and is replaced.
+    // The recorded steps include measured transfer times, which are taken out here. They do not include modelled ones.
     const bool measured = trace.run.timing == nameOf(Timing::Measured);
     config.blockSize = trace.run.blockSize;
     for (const ReplayStep& step : trace.steps) {
@@ -57,7 +58,7 @@ void check(const Prefetch& prefetch) {
             "use --lookahead of at least 1 and --accuracy from 0 to 1");
 }
 
-/// What one step waits for its loads: [layer] blocks.
+/// Works out how long each layer of one step waits when blocks are loaded ahead.
 class PrefetchedStep {
 public:
     PrefetchedStep(const Link& link, std::int64_t blockBytes, const Prefetch& prefetch)
@@ -94,7 +95,7 @@ private:
     const Link& link_;
     std::int64_t blockBytes_, linkFree_ = 0;
     const Prefetch& prefetch_;
-    std::vector<std::int64_t> arrived_; // [layer] when its guessed blocks are there
+    std::vector<std::int64_t> arrived_; // [layer] the time at which its guessed blocks have arrived
 };
 
 PrefetchedTime prefetchedOver(const SelectionTrace& trace, const CacheReplay& cache, const Link& link,
@@ -183,13 +184,13 @@ CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& po
     CacheReplay result;
     result.loads.assign(trace.steps.size() * layers, 0);
     result.pools.resize(trace.pools.size());
-    std::vector<std::vector<std::size_t>> poolsOf(layers); // a thread takes a layer, so no two add to one cell
+    std::vector<std::vector<std::size_t>> poolsOf(layers); // a layer is one thread's work: no two threads share a cell
     for (std::size_t i = 0; i < trace.pools.size(); ++i) poolsOf[std::size_t(trace.pools[i].layer)].push_back(i);
     forEachParallel(layers, threads, "replaying", progress, stop, [&](std::size_t layer) {
         for (const std::size_t index : poolsOf[layer]) {
             throwIfCancelled(stop);
             const PoolTrace& pool = trace.pools[index];
-            // More slots than blocks exist would stay empty.
+            // Slots beyond the number of blocks would stay empty, and are not simulated.
             const int slots = std::min(cacheBlocks, int(pool.visits.blockLimit()));
             const std::unique_ptr<ReplayPolicy> state = policy.make(pool.visits, slots);
             CacheCounts counts;

@@ -16,12 +16,12 @@
 namespace kvscope {
 
 struct RequestOutcome {
-    int hits = 0, misses = 0; // counted blocks
-    int compulsory = 0;       // misses of blocks that the pool was never asked for before
-    int loads = 0;            // blocks transferred: misses, and what steps without selection load
+    int hits = 0, misses = 0; // of blocks that count
+    int compulsory = 0;       // of the misses, blocks that no request of the pool had before
+    int loads = 0;            // blocks transferred: misses, and the loads of steps without a selection
 };
 
-/// Runs the requests of one pool. seen(request, outcome) is called for each, in order.
+/// Runs the requests of one pool in order, and calls seen(request, outcome) for each.
 void replayPool(const BlockVisits& visits, ReplayPolicy& policy,
                 const std::function<void(std::size_t, const RequestOutcome&)>& seen);
 
@@ -31,27 +31,28 @@ struct CacheCounts {
     CacheCounts& operator+=(const CacheCounts& other);
 };
 
-/// Transfers of that many blocks in one layer of one step.
+/// How many transfers move exactly `blocks` blocks, each in one layer of one step.
 struct TransferSize {
     std::int32_t blocks = 0;
     std::int64_t transfers = 0;
 };
 
-/// One policy at one size, all pools. Nothing in it depends on the link.
+/// The result of one policy with one number of slots, for all pools. Nothing in it depends on the link.
 struct CacheReplay {
     CacheCounts total;
     std::vector<CacheCounts> pools;      // [pool of the trace]
     std::vector<std::int32_t> loads;     // [decode step][layer] blocks loaded
-    std::vector<TransferSize> transfers; // the same by size, ascending, without 0: all that time on demand depends on
+    std::vector<TransferSize> transfers; // `loads` counted by size, ascending, without 0; gives the time on demand
 };
 
 /// @throws Error(BadInput) if the largest request does not fit, Error(Cancelled)
 CacheReplay replayCache(const SelectionTrace& trace, const ReplayPolicyEntry& policy, int cacheBlocks, int threads = 0,
                         const Progress& progress = {}, const std::stop_token& stop = {});
 
-/// Loading before the attention asks: each layer's misses are guessed when the layer `layersAhead` before it begins, or
-/// when the step does, and as many blocks are loaded as it will miss. A guess is right for the share `accuracy`; the
-/// other blocks are loaded for nothing, and what they should have been is loaded on demand. One link does it in order.
+/// Loads before the attention asks for them. A layer's misses are guessed when the layer `layersAhead` before it
+/// begins, or when the step begins, and as many blocks are loaded as the layer misses. The share `accuracy` of them is
+/// right. The others are loaded in vain, and the blocks that are missing instead are loaded on demand. One link does
+/// all transfers in order.
 struct Prefetch {
     int layersAhead = 1; // >= 1
     double accuracy = 1; // 0..1
@@ -62,51 +63,53 @@ struct PrefetchedTime {
     double tokensPerSecond = 0;
 };
 
-/// Whether the recording is what its own cache does: requests whose replayed hits or misses are not the recorded ones.
+/// Whether replaying the recording's own cache gives the recorded hits and misses, request by request.
 struct Reproduction {
     std::string policy;
     std::int64_t requests = 0, differing = 0;
 };
 
-/// Empty where there is nothing to compare: everything was resident, pools are shared, or the policy is unknown. A
-/// recording that does not name its policy is compared with keep-selected. @throws Error(Cancelled)
+/// Replays the recording's own cache. Nothing where there is nothing to compare: all blocks were resident, the pools
+/// are shared, or the policy is unknown. A recording that does not name its policy is compared with keep-selected.
+/// @throws Error(Cancelled)
 std::optional<Reproduction> reproduce(const SelectionTrace& trace, int threads = 0, const Progress& progress = {},
                                       const std::stop_token& stop = {});
 
-/// One policy at one size over one link. Times are modelled; with recorded compute time they make a prediction.
+/// The result of one policy with one number of slots over one link. Transfer times are modelled; together with the
+/// recorded compute time they are a prediction.
 struct ReplayConfig {
     std::string policy;
     int cacheBlocks = 0, blockSize = 0; // slots of each pool; tokens of a block
     double linkGbps = 0, linkLatencyUs = 0;
     std::int64_t hits = 0, misses = 0, compulsory = 0, h2dBytes = 0;
-    std::int64_t exposedNs = 0;               // on demand: everything, one transfer per layer and step
+    std::int64_t exposedNs = 0;               // on demand, where all transfer time is exposed
     double computeNs = 0;                     // recorded decode time without transfers
-    double tokens = 0;                        // decoded, all sequences
+    double tokens = 0;                        // decoded tokens of all sequences
     double tokensPerSecond = 0;               // tokens over computeNs + exposedNs
-    std::optional<PrefetchedTime> prefetched; // the same misses, loaded ahead
+    std::optional<PrefetchedTime> prefetched; // the times if the same misses are loaded ahead
 };
 
 struct ReplayOptions {
     std::vector<std::string> policies; // empty: all
-    std::vector<int> cacheBlocks;      // slots of each pool; empty: as recorded, or what the largest request needs
-    std::vector<Link> links;           // empty: SelectionTrace::link
-    int threads = 0;                   // 0: one per core
+    std::vector<int> cacheBlocks; // slots of each pool; empty: as recorded, at least what the largest request needs
+    std::vector<Link> links;      // empty: SelectionTrace::link
+    int threads = 0;              // 0: one per core
     std::optional<Prefetch> prefetch = std::nullopt;
 };
 
-/// What those loads cost over a link: no cache is simulated again. On demand takes microseconds, loading ahead a pass
-/// over steps and layers. `policy` and `cacheBlocks` are left to the caller. @throws Error(BadInput)
+/// The times of a replayed cache's loads over a link. No cache is simulated again: on demand this takes microseconds,
+/// loading ahead one pass over steps and layers. The caller sets `policy` and `cacheBlocks`. @throws Error(BadInput)
 ReplayConfig timeOver(const SelectionTrace& trace, const CacheReplay& cache, const Link& link,
                       const std::optional<Prefetch>& prefetch = std::nullopt);
 
-/// Every combination, policies outermost, links innermost. @throws Error(BadInput | Cancelled)
+/// Replays every combination, in loops over policies, then sizes, then links. @throws Error(BadInput | Cancelled)
 std::vector<ReplayConfig> replay(const SelectionTrace& trace, const ReplayOptions& options,
                                  const Progress& progress = {}, const std::stop_token& stop = {});
 
-/// One exact curve per pool. @throws Error(Cancelled)
+/// One exact curve for each pool. @throws Error(Cancelled)
 std::vector<MissCurve> missCurves(const SelectionTrace& trace, CurvePolicy policy, int threads = 0,
                                   const Progress& progress = {}, const std::stop_token& stop = {});
-/// An estimate of their sum.
+/// An estimate of the sum of all pools' curves.
 MissCurve sampledMissCurve(const SelectionTrace& trace, CurvePolicy policy, const CurveSample& sample = {});
 
 } // namespace kvscope

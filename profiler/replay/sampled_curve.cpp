@@ -10,8 +10,8 @@
 namespace kvscope {
 namespace {
 
-/// Blocks that the request before `request` has not, the one used longest ago first, as far as the departures of
-/// `reach` requests tell.
+/// The blocks that left in the last `reach` requests before `request` and have not returned, the one used longest ago
+/// first.
 std::vector<std::int32_t> idleBefore(const BlockVisits& visits, std::size_t request, std::size_t reach) {
     std::vector<std::int32_t> idle;
     std::vector<std::uint8_t> seen(std::size_t(visits.blockLimit()), 0);
@@ -34,7 +34,8 @@ std::vector<std::int64_t> lruWindow(const BlockVisits& visits, std::size_t begin
     return stack.hitsFrom();
 }
 
-/// What is needed after the window cannot change what is missed in it, so it counts as needed never again.
+/// Counts the hits of Belady's choice in the requests [begin, end). A block that is needed only after the window counts
+/// as never needed again, which does not change the misses in the window.
 std::vector<std::int64_t> beladyWindow(const BlockVisits& visits, std::size_t begin, std::size_t end,
                                        const CurveSample& sample) {
     const std::size_t first = begin - std::min(begin, std::size_t(sample.warmUp));
@@ -78,7 +79,7 @@ MissCurve sampledMissCurve(std::span<const BlockVisits* const> caches, CurvePoli
         requests += double(cache->requests());
         blocks = std::max(blocks, cache->blockLimit());
     }
-    const double cost = sample.window + sample.warmUp + sample.reach / 16.; // reading who left is that much quicker
+    const double cost = sample.window + sample.warmUp + sample.reach / 16.; // reading departures takes a sixteenth
     const double stride = requests / std::max(1.0, std::floor(requests * sample.share / cost));
     std::mt19937_64 random(sample.seed);
     double at = std::uniform_real_distribution<double>(0, stride)(random);

@@ -1,4 +1,4 @@
-// Miss curves from a sample, for what must answer at once.
+// Miss curves estimated from a sample of the requests, for questions that must be answered at once.
 #pragma once
 
 #include "profiler/replay/miss_curve.h"
@@ -8,19 +8,18 @@
 
 namespace kvscope {
 
-/// How much of the requests is looked at, and where.
+/// How many requests are sampled, and how.
 struct CurveSample {
-    double share = 0.01; // of the work that the exact curve is; at least one window is taken
-    int window = 192;    // requests counted in a row
-    int warmUp = 96;     // requests before them that only bring the cache of Belady's choice into its state
-    int reach = 1024;    // requests before those, of which only the blocks that leave are read
+    double share = 0.01; // share of the exact curve's work to spend; at least one window is sampled
+    int window = 192;    // consecutive requests whose hits are counted
+    int warmUp = 96;     // requests before a window that only fill the cache of Belady's choice
+    int reach = 1024;    // requests before these of which only the departures are read
     std::uint64_t seed = 1;
 };
 
-/// An estimate of the sum of the exact curves. Windows are spread evenly over all requests of all caches, from a random
-/// start. Compulsory misses and references are exact.
-/// Hashed sampling of blocks (SHARDS) is for caches of many thousands of blocks; a KV head has hundreds, of which one
-/// percent is nothing.
+/// Estimates the sum of the exact curves. Windows are spread evenly over all requests of all caches, from a random
+/// start. Compulsory misses and references are exact. Sampling blocks by a hash (SHARDS) would not do: it is for caches
+/// of many thousands of blocks, and one percent of a KV head's hundreds of blocks is too few.
 MissCurve sampledMissCurve(std::span<const BlockVisits* const> caches, CurvePolicy policy,
                            const CurveSample& sample = {});
 

@@ -18,7 +18,7 @@
 namespace kvscope {
 namespace {
 
-// More than any run has; they keep damaged numbers from taking memory or overflowing sums.
+// Limits beyond what any run has. Damaged numbers must not take all memory or overflow sums.
 constexpr std::int32_t kMaxBlocks = 1 << 22;
 constexpr std::int64_t kMaxBlockBytes = std::int64_t(1) << 32;
 
@@ -53,7 +53,7 @@ std::string recordedPolicy(const std::string& paramsJson) {
 
 using FedTokens = std::map<int, std::vector<FedToken>>; // by sequence, in step order
 
-/// The pools of a run while its selections are read, step after step.
+/// Builds the pools of a run while its selections are read, step by step.
 class Pools {
 public:
     Pools(SelectionTrace& trace, const FedTokens& fed) : trace_(trace), fed_(fed) {}
@@ -65,7 +65,7 @@ public:
         if (pool.nextFed < pool.fed.size() && pool.fed[pool.nextFed].step == step) ++pool.nextFed;
         add(pool, step, blocks, opens, true, recorded);
     }
-    /// Heads that attended everything to the end, in layers where others selected.
+    /// Adds the last steps of heads that attended to everything up to the end, in layers where other heads selected.
     void finish() {
         std::set<int> layers;
         for (const PoolTrace& pool : trace_.pools) layers.insert(pool.layer);
@@ -81,8 +81,8 @@ private:
         std::size_t index = 0; // into SelectionTrace::pools
         std::span<const FedToken> fed;
         std::size_t nextFed = 0;
-        int lastStep = -1;      // as recorded
-        std::int32_t tail = -1; // last block of the request before
+        int lastStep = -1;      // number of the last recorded step
+        std::int32_t tail = -1; // the last block of the request before
     };
 
     Pool& at(int layer, int sequence, int kvHead) {
@@ -96,7 +96,8 @@ private:
         }
         return entry->second;
     }
-    /// Steps in which a head of a selecting layer attended everything leave no selection, but they use its block slots.
+    /// Adds the steps before `end` in which a head of a layer that selects has attended to everything. A trace has no
+    /// selection of such a step, but the step uses the head's slots.
     void addDenseSteps(Pool& pool, int end) {
         for (; pool.nextFed < pool.fed.size() && pool.fed[pool.nextFed].step < end; ++pool.nextFed) {
             const FedToken& token = pool.fed[pool.nextFed];
@@ -119,7 +120,7 @@ private:
             const std::int32_t current = blocks.back();
             const int recordedStep = trace_.steps[std::size_t(step)].step;
             const bool dropped = pool.tail >= 0 && recordedStep != pool.lastStep + 1 && current != pool.tail;
-            if (opens || dropped) fresh = current; // it began in this step, or in one that was not recorded
+            if (opens || dropped) fresh = current; // the block began in this step, or in a step that was not recorded
             if (pool.tail < 0 && !opens) append(-1, std::span(&current, 1), current, false);
             pool.lastStep = recordedStep;
             pool.tail = current;
@@ -170,14 +171,14 @@ bool readSelections(Connection& connection, const StepIndex& index, int lastStep
     return false;
 }
 
-/// What each sequence fed in the decode steps.
+/// The tokens that each sequence has fed in the decode steps.
 FedTokens readFedTokens(Connection& connection, const StepIndex& index, int lastStep, const RunRow& run) {
     FedTokens fed;
     const auto [low, high] = trace::keysOfSteps(run.runId, 0, lastStep, trace::kTokenShift);
     Statement rows(connection, "SELECT id, position FROM token WHERE id BETWEEN ? AND ? ORDER BY id");
     rows.bindAll(low, high);
     while (rows.step()) {
-        const std::int64_t id = rows.int64(0), position = rows.int64(1) - 1; // the token was made from the one before
+        const std::int64_t id = rows.int64(0), position = rows.int64(1) - 1; // the token before was fed in this step
         const int step = trace::stepOf(id, trace::kTokenShift), sequence = int((id >> 10) & 1023);
         if (!index.knows(step) || index[step] < 0 || (id & 1023) != 0) continue;
         if (position < 0 || position / std::max(run.blockSize, 1) >= kMaxBlocks || sequence >= run.sequences)
@@ -188,8 +189,8 @@ FedTokens readFedTokens(Connection& connection, const StepIndex& index, int last
     return fed;
 }
 
-/// Least squares of the exposed time over the bytes of a layer in a step: what the attention waited per transfer and
-/// per byte. Without a usable spread, all of the time goes to the bytes.
+/// Fits latency and bandwidth to the exposed time of a layer in a step by its bytes (least squares). Where the bytes do
+/// not differ enough, the latency is 0 and the bandwidth explains all of the time.
 std::optional<Link> fittedLink(Connection& connection, int runId, int lastStep) {
     const auto [low, high] = trace::keysOfSteps(runId, 0, lastStep, trace::kLayerShift);
     Statement sums(connection,
@@ -207,13 +208,13 @@ std::optional<Link> fittedLink(Connection& connection, int runId, int lastStep) 
     return std::nullopt;
 }
 
-/// Needs run and steps.
+/// Reads the recorded compute times. trace.run and trace.steps must be set.
 void readLayerTimes(Connection& connection, const StepIndex& index, int lastStep, SelectionTrace& trace) {
     const auto layers = std::size_t(trace.run.layers);
     trace.layerTimes.assign(trace.steps.size() * layers, {});
     const bool measured = trace.run.timing == nameOf(Timing::Measured);
     const auto [low, high] = trace::keysOfSteps(trace.run.runId, 0, lastStep, trace::kLayerShift);
-    // Real: absurd numbers of a damaged file have no overflow there.
+    // Sums are made as real numbers, because the integers of a damaged file may overflow.
     Statement rows(connection, "SELECT id, 1.0 * qkv_linear_ns + rope_ns + compression_ns + stage1_ns + pooling_ns +"
                                " offloading_ns, 1.0 * stage2_ns + attention_ns + o_linear_ns + ffn_ns, exposed_ns"
                                " FROM layer_step WHERE id BETWEEN ? AND ? ORDER BY id");
@@ -229,13 +230,13 @@ void readLayerTimes(Connection& connection, const StepIndex& index, int lastStep
     }
 }
 
-/// One sequence's part of a shared pool.
+/// One sequence's part of a shared pool. The blocks of the sequences have different numbers there.
 struct SharedPart {
     const PoolTrace* pool = nullptr;
-    std::int32_t shift = 0;           // of its blocks
-    std::size_t next = 0;             // request
-    std::vector<std::int32_t> blocks; // of its last request, shifted
-    bool present = false;             // had a request in the last step
+    std::int32_t shift = 0;           // added to the sequence's block numbers
+    std::size_t next = 0;             // the next request of the sequence's own pool
+    std::vector<std::int32_t> blocks; // blocks of its last request, shifted
+    bool present = false;             // the sequence had a request in the last step
 };
 
 void mergeStep(std::vector<SharedPart>& parts, std::int32_t step, PoolTrace& out) {
@@ -251,7 +252,7 @@ void mergeStep(std::vector<SharedPart>& parts, std::int32_t step, PoolTrace& out
         }
         const BlockVisits& visits = part.pool->visits;
         const std::size_t request = part.next++;
-        const bool returns = !part.present && request > 0; // its blocks left when it missed a step
+        const bool returns = !part.present && request > 0; // the sequence's blocks left in a step without its request
         part.present = true;
         const bool isCounted = visits.counted(request) > 0;
         now.clear();
@@ -300,7 +301,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
     for (const StepRow& row : rows) {
         if (row.phase != Phase::Decode) continue;
         trace.steps.push_back({row.step, row.tokens, row.durationNs, row.exposedNs});
-        // Unsigned: absurd numbers of a damaged file wrap instead of being undefined.
+        // Unsigned, because the numbers of a damaged file may overflow.
         trace.h2dBytes = std::int64_t(std::uint64_t(trace.h2dBytes) + std::uint64_t(row.h2dBytes));
         trace.exposedNs = std::int64_t(std::uint64_t(trace.exposedNs) + std::uint64_t(row.exposedNs));
     }
@@ -309,7 +310,7 @@ SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Pr
                     "record a run that generates tokens");
 
     const StepIndex index(rows);
-    const int lastStep = rows.back().step; // a live run may have grown since
+    const int lastStep = rows.back().step; // later steps of a live run are left out
     if (const auto link = recordedLink(reader, trace.run, lastStep)) trace.link = *link;
     readLayerTimes(*impl.connection, index, lastStep, trace);
     const FedTokens fed = readFedTokens(*impl.connection, index, lastStep, trace.run);

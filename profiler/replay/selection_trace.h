@@ -1,4 +1,5 @@
-// What a recorded run asked its block caches for, in memory: the decode selections of every (sequence, layer, KV head).
+// The requests of a recorded run to its block caches, in memory: the decode selections of every (sequence, layer, KV
+// head).
 #pragma once
 
 #include "core/model/progress.h"
@@ -18,16 +19,16 @@ struct RecordedOutcome {
     int hits = 0, misses = 0;
 };
 
-/// The requests of one pool of block slots. A request is what a KV head attends in one step.
+/// The requests of one pool of block slots. A request is the set of blocks that a KV head attends in one step.
 struct PoolTrace {
     int sequence = 0, layer = 0, kvHead = 0; // sequence -1: shared by all
-    /// Steps in which a head attended every block (dense_len) are there uncounted: traffic, but neither hits nor
-    /// misses.
+    /// Includes the steps in which a head attended to every block (dense_len). These do not count as hits or misses,
+    /// but load blocks.
     BlockVisits visits;
-    /// [request] index into SelectionTrace::steps; -1: before them, the incomplete last block of the prompt, which is
-    /// resident from the start.
+    /// [request] index into SelectionTrace::steps. -1: a request before all steps, for the last block of the prompt,
+    /// which is not full and resident from the start.
     std::vector<std::int32_t> steps;
-    std::vector<RecordedOutcome> recorded; // [request]; empty if shared
+    std::vector<RecordedOutcome> recorded; // [request]; empty for a shared pool
 };
 
 struct ReplayStep { // one decode step, as recorded
@@ -35,22 +36,22 @@ struct ReplayStep { // one decode step, as recorded
     std::int64_t durationNs = 0, exposedNs = 0;
 };
 
-/// Recorded compute time of a layer in a step, transfers left out: until its attention needs the blocks, and from
-/// there.
+/// Recorded compute time of a layer in a step, without transfers: before its attention needs the blocks, and after
+/// that.
 struct LayerTime {
     std::int64_t beforeNs = 0, afterNs = 0;
 };
 
 struct SelectionTrace {
     RunRow run;
-    std::string cachePolicy; // of the recording; empty if it does not say
-    /// Over which it was recorded: the modelled one, or latency and bandwidth fitted to the measured exposed times.
+    std::string cachePolicy; // of the recording; empty if the recording does not name it
+    /// The link of the recording: the modelled one, or latency and bandwidth fitted to measured exposed times.
     Link link;
     std::vector<ReplayStep> steps;
-    std::vector<LayerTime> layerTimes; // [decode step][layer], for loading ahead
+    std::vector<LayerTime> layerTimes; // [decode step][layer], needed to replay loading ahead
     std::vector<PoolTrace> pools;
-    int largest = 0;                                                // blocks of the largest request of a pool
-    std::int64_t hits = 0, misses = 0, h2dBytes = 0, exposedNs = 0; // recorded, all decode steps
+    int largest = 0;                                                // blocks of the largest request of any pool
+    std::int64_t hits = 0, misses = 0, h2dBytes = 0, exposedNs = 0; // as recorded, over all decode steps
     bool shared = false;
 };
 
@@ -58,12 +59,12 @@ struct SelectionTrace {
 SelectionTrace loadSelectionTrace(const TraceReader& reader, int runId, const Progress& progress = {},
                                   const std::stop_token& stop = {});
 
-/// The link that a run was recorded over: the modelled one, or latency and bandwidth fitted to the measured exposed times
-/// of steps 0 .. lastStep (-1: all); nothing if no bytes crossed it.
+/// The link that a run was recorded over: the modelled one, or latency and bandwidth fitted to the measured exposed
+/// times of steps 0 .. lastStep (-1: all); nothing if no bytes crossed it.
 std::optional<Link> recordedLink(const TraceReader& reader, const RunRow& run, int lastStep = -1);
 
-/// The same run with one pool per (layer, KV head) that all sequences share. A step's request is then the blocks of all
-/// sequences together. Blocks of a sequence that has ended stay until they are replaced.
+/// The same run with one pool for each (layer, KV head), which all sequences share. A step's request then has the
+/// blocks of all sequences. Blocks of a sequence that has ended stay until they are replaced.
 SelectionTrace withSharedPools(const SelectionTrace& trace);
 
 } // namespace kvscope

@@ -1,5 +1,6 @@
-// Stack distances of set requests. At every size, the blocks of the last request are resident; below them, a stack says
-// for each other block from how many slots on it is resident too. Only blocks that enter or leave a request touch it.
+// Stack distances for requests that are sets. With any number of slots the blocks of the last request are resident. The
+// other blocks are in a stack: a block's place in it is the number of slots from which on the block is resident too.
+// Only blocks that enter or leave a request change the stack.
 #pragma once
 
 #include "profiler/replay/block_visits.h"
@@ -12,7 +13,8 @@
 
 namespace kvscope {
 
-/// Blocks that are in no request now, by when they were last. Counts how many were used later than a given one.
+/// The LRU stack: blocks that are not in the last request, in the order of their last use. Counts how many of them were
+/// used later than a given one.
 class LruStack {
 public:
     explicit LruStack(const BlockVisits& visits)
@@ -26,17 +28,19 @@ public:
         for (const BlockVisits::Entry& e : entered) {
             const std::int32_t place = place_[std::size_t(e.block())];
             if (place < 0 && e.first()) continue;
-            // A block from before a start in the middle was used longer ago than all that are known.
+            // Where the stack began in the middle of the requests, a block that it does not know was used longer ago
+            // than all that it knows.
             const int distance = above + (place >= 0 ? countFrom(place) : held_ + 1);
             if (e.counted() && !e.begins()) ++hitsFrom_[std::min(std::size_t(distance), hitsFrom_.size() - 1)];
         }
         for (const BlockVisits::Entry& e : entered) take(e.block());
-        for (const std::int32_t block : visits_.left(request)) push(block); // ascending: of equals the lowest is oldest
+        // In ascending order, so that of blocks that leave at once the lowest counts as the oldest.
+        for (const std::int32_t block : visits_.left(request)) push(block);
     }
-    /// [slots] counted references that are resident from this number of slots on.
+    /// [slots] how many references that count hit from this number of slots on.
     const std::vector<std::int64_t>& hitsFrom() const { return hitsFrom_; }
 
-    /// Makes the block the most recent one.
+    /// Puts a block on the stack as the one used last.
     void push(std::int32_t block) {
         if (end_ == blockAt_.size()) compact();
         words_[end_ / 64] |= std::uint64_t(1) << (end_ % 64);
@@ -55,7 +59,7 @@ private:
         place = -1;
         --held_;
     }
-    /// Blocks at this place or a later one.
+    /// How many blocks are at this place or a later one.
     int countFrom(std::int32_t place) const {
         int before = std::popcount(words_[std::size_t(place) / 64] & ((std::uint64_t(1) << (place % 64)) - 1));
         for (std::size_t i = std::size_t(place) / 64; i > 0; i &= i - 1) before += counts_[i];
@@ -64,7 +68,8 @@ private:
     void addAt(std::size_t word, int change) {
         for (std::size_t i = word + 1; i < counts_.size(); i += i & (~i + 1)) counts_[i] += change;
     }
-    /// There are at least twice as many places as blocks, so this happens once in as many pushes as there are blocks.
+    /// Removes the empty places. There are at least twice as many places as blocks, so that this happens at most once
+    /// in as many pushes as there are blocks.
     void compact() {
         std::size_t to = 0;
         for (std::size_t from = 0; from < end_; ++from) {
@@ -82,17 +87,17 @@ private:
 
     const BlockVisits& visits_;
     std::vector<std::int32_t> place_;  // [block]; -1: in the last request, or never used
-    std::vector<std::uint64_t> words_; // a bit per place, the oldest first
-    std::vector<std::int32_t> counts_; // Fenwick tree of the bits per word
+    std::vector<std::uint64_t> words_; // a bit for each place in use, the oldest first
+    std::vector<std::int32_t> counts_; // Fenwick tree over the number of bits in each word
     std::vector<std::int32_t> blockAt_;
     std::vector<std::int64_t> hitsFrom_;
     std::size_t end_ = 0;
     int held_ = 0;
 };
 
-/// The stack of Belady's choice: the place of a block is the number of slots from which on it is resident. A request
-/// pushes the blocks that leave it down: at each place the block that is needed sooner stays.
-/// NextUse: (block, departure, request) -> request that has the block again.
+/// The stack of Belady's choice. Blocks that leave a request are carried down the stack: at each place the block that
+/// is needed sooner stays, and the other is carried on. NextUse: (block, departure, request) -> the next request that
+/// has the block again.
 template <class NextUse> class BeladyStack {
 public:
     BeladyStack(const BlockVisits& visits, NextUse nextUse)
@@ -104,10 +109,11 @@ public:
     void next(std::size_t request) {
         const int before = request == 0 ? 0 : visits_.size(request - 1), after = visits_.size(request);
         holes_.clear();
-        int missing = 0; // entered blocks that no size has: every size must let a block go for each
+        int missing = 0; // blocks that enter and are not in the stack: with any number of slots a block must leave
         for (const BlockVisits::Entry& e : visits_.entered(request)) {
             std::int32_t& place = place_[std::size_t(e.block())];
-            // A block from before a start in the middle: no size that is in use has it.
+            // Where the stack began in the middle of the requests, a block that it does not know is resident with none
+            // of the numbers of slots in use.
             const auto distance =
                 place >= 0 ? std::size_t(place) : std::min(std::size_t(top_) + 1, hitsFrom_.size() - 1);
             if (e.counted() && !e.begins() && (place >= 0 || !e.first())) ++hitsFrom_[distance];
@@ -123,7 +129,7 @@ public:
         std::size_t departure = visits_.leftBegin(request);
         for (const std::int32_t block : visits_.left(request))
             carry(block, nextUse_(block, departure++, std::int32_t(request)));
-        // The last request had `before` blocks above the stack, this one has `after`.
+        // The blocks of a request lie above the stack: `before` of the last request, `after` of this one.
         std::size_t hole = 0;
         grow(after);
         for (int place = before + 1; place <= after; ++place) {
@@ -146,13 +152,13 @@ public:
                 grow(top_ + 1);
                 putSoonest(top_);
             }
-            for (const Carried& rest : carried_) place_[std::size_t(rest.block)] = -1; // never needed again
+            for (const Carried& rest : carried_) place_[std::size_t(rest.block)] = -1; // blocks never needed again
         }
         shrink(after);
     }
     const std::vector<std::int64_t>& hitsFrom() const { return hitsFrom_; }
-    /// For a start in the middle, below the last request's `above` blocks: the next block of the stack. next: when the
-    /// block is needed again, not sooner than those of the blocks before.
+    /// Fills a stack that begins in the middle of the requests: appends the next block below the last request's `above`
+    /// blocks. next: the request that has the block again, not before those of the blocks appended earlier.
     void place(int above, std::int32_t block, std::int32_t next) {
         const int at = std::max(above, placed_) + 1;
         grow(at);
@@ -164,7 +170,7 @@ private:
     static constexpr std::int32_t kNobody = -1;
     struct Carried {
         std::int32_t next = 0, block = 0;
-        bool operator<(const Carried& other) const { return next > other.next; } // std::*_heap: soonest in front
+        bool operator<(const Carried& other) const { return next > other.next; } // for std::*_heap: soonest in front
     };
 
     void carry(std::int32_t block, std::int32_t next) {
@@ -179,18 +185,19 @@ private:
         if (block >= 0) place_[std::size_t(block)] = place;
     }
     void putSoonest(int place) {
-        if (carried_.empty()) return put(place, kNobody, BlockVisits::kNever); // the cache of this size is not full
+        if (carried_.empty()) return put(place, kNobody, BlockVisits::kNever); // with so many slots one is empty
         std::pop_heap(carried_.begin(), carried_.end());
         const Carried taken = carried_.back();
         carried_.pop_back();
         put(place, taken.block, taken.next);
     }
-    /// At places from .. end - 1, the carried block that is needed soonest changes places with one needed later.
+    /// Goes through the places from .. end - 1. Where the block there is needed later than the soonest carried one, the
+    /// two change places.
     void sink(int from, int end) {
         constexpr int kStride = 16;
         for (int place = from; place < end && !carried_.empty(); ++place) {
             const std::int32_t limit = soonest();
-            while (place + kStride <= end) { // without a branch per place, so that the compiler uses vectors
+            while (place + kStride <= end) { // no branch for each place, so that the compiler uses vectors
                 const std::int32_t* next = next_.data() + place;
                 int later = 0;
                 for (int i = 0; i < kStride; ++i) later |= next[i] > limit ? 1 : 0;
@@ -201,7 +208,7 @@ private:
             if (place >= end) return;
             const Carried down{next_[std::size_t(place)], block_[std::size_t(place)]};
             putSoonest(place);
-            if (down.block < 0) continue; // an empty slot took it
+            if (down.block < 0) continue; // the place was empty: nothing is carried on
             place_[std::size_t(down.block)] = -1;
             carried_.push_back(down);
             std::push_heap(carried_.begin(), carried_.end());
@@ -214,7 +221,7 @@ private:
             block_.resize(std::size_t(top_) + 1, kNobody);
         }
     }
-    /// Blocks never needed again at the bottom are as good as empty slots.
+    /// Removes places at the bottom whose blocks are never needed again.
     void shrink(int least) {
         while (top_ > least && next_[std::size_t(top_)] == BlockVisits::kNever) {
             if (block_[std::size_t(top_)] >= 0) place_[std::size_t(block_[std::size_t(top_)])] = -1;
@@ -226,8 +233,8 @@ private:
     NextUse nextUse_;
     std::vector<std::int32_t> place_;        // [block]; -1: in the last request, never used or never needed again
     std::vector<std::int32_t> next_, block_; // [place] next use and block
-    std::vector<Carried> carried_;           // a heap
-    std::vector<int> holes_;                 // places that entered blocks leave
+    std::vector<Carried> carried_;           // a heap of blocks on their way down
+    std::vector<int> holes_;                 // places that blocks have left because they entered the request
     std::vector<std::int64_t> hitsFrom_;
     int top_ = 0; // lowest place in use
     int placed_ = 0;
