@@ -20,7 +20,7 @@ constexpr std::size_t kBufferBytes = 1 << 20;
 
 #ifdef KVSCOPE_ZLIB
 
-/// gzread gives plain files as they are.
+/// A file read through zlib: gzread unpacks a gzip file and hands over any other file unchanged.
 struct ByteSource::File {
     explicit File(const std::string& path) : handle(gzopen(path.c_str(), "rb")) {
         if (handle) gzbuffer(handle, 1 << 17);
@@ -29,7 +29,7 @@ struct ByteSource::File {
         if (handle) gzclose(handle);
     }
     bool opened() const { return handle != nullptr; }
-    /// @throws Error(BadInput) where the packed data end early or are damaged
+    /// @throws Error(BadInput): the packed data end early or are damaged. Error(Storage): the disk failed.
     std::size_t read(char* bytes, std::size_t count, const std::string& path) {
         const int got = gzread(handle, bytes, unsigned(count));
         int code = Z_OK;

@@ -1,4 +1,4 @@
-// The bytes of a file, unpacked if it is gzip, for a parser that reads them one after the other.
+// Reads a file byte after byte for a parser, and unpacks the file on the way if it is a gzip file.
 #pragma once
 
 #include "core/model/progress.h"
@@ -14,12 +14,13 @@ namespace kvscope {
 
 class ByteSource final : public std::streambuf {
 public:
-    /// @throws Error(Storage | Unsupported): cannot be opened; gzip, and this program was built without zlib
+    /// @throws Error(Storage): the file cannot be opened. Error(Unsupported): the file is gzip and this program was
+    /// built without zlib.
     ByteSource(const std::string& path, const Progress& progress, const std::stop_token& stop);
     ~ByteSource() override;
 
     static bool isGzip(std::string_view head) { return head.substr(0, 2) == "\x1f\x8b"; }
-    /// The first `count` bytes unpacked; empty if that cannot be done. Never throws.
+    /// The first `count` bytes of the unpacked file; empty if the file cannot be read or unpacked. Never throws.
     static std::string unpackedHead(const std::string& path, std::size_t count) noexcept;
 
 protected:
@@ -33,7 +34,7 @@ private:
     std::stop_token stop_;
     std::unique_ptr<File> file_;
     std::vector<char> buffer_;
-    std::int64_t size_ = 0; // of the file as it lies on disk
+    std::int64_t size_ = 0; // bytes of the file on disk, still packed
 };
 
 } // namespace kvscope

@@ -1,4 +1,5 @@
-// A SQLite file of another program: tables and columns are asked for by name, and may be missing or hold anything.
+// Reads a SQLite file that another program wrote. The importer asks for tables and columns by name; each of them may be
+// missing, and a value may be of any type.
 #pragma once
 
 #include "profiler/store/sqlite.h"
@@ -17,34 +18,35 @@ namespace kvscope {
 
 class ForeignRow {
 public:
-    /// Not there, or NULL: false. What has() denies is 0 or empty.
+    /// False if the table has no such column or the row's value is NULL; integer and real are 0 then, text is empty.
     bool has(std::string_view column) const;
     std::int64_t integer(std::string_view column) const;
     double real(std::string_view column) const;
-    std::string_view text(std::string_view column) const; // until the next row
+    std::string_view text(std::string_view column) const; // valid until the next row is read
     Statement::Type type(std::string_view column) const;  // Null where has() denies it
 
 private:
     friend class ForeignDatabase;
     int indexOf(std::string_view column) const;
     const Statement* statement_ = nullptr;
-    std::vector<std::string_view> columns_; // those that the table has, in the order of the statement
+    std::vector<std::string_view> columns_; // the wanted columns that the table has, in the order of the SELECT
 };
 
 class ForeignDatabase {
 public:
-    /// Reads only, leaves no file beside it. @throws Error(Storage)
+    /// Opens the file for reading, and leaves no journal or lock file beside it. @throws Error(Storage)
     ForeignDatabase(const std::string& path, const std::stop_token& stop);
 
-    /// @throws Error(BadInput) if the file is shorter than it says
+    /// @throws Error(BadInput) if the file is shorter than the page count in its own header says
     void requireWhole();
-    bool hasTable(std::string_view name); // a view of that name does not count: it could run for ever
+    bool hasTable(std::string_view name); // false for an SQL view of that name: its query could run for ever
     bool hasRows(std::string_view table);
-    /// Those of `columns` that the table has, row by row; nothing if there is no such table.
+    /// Hands every row of the table to `take`, with those of `columns` that the table has. Does nothing if there is no
+    /// such table or it has none of the columns. Sorts the rows by `orderBy` if the table has that column.
     /// @throws Error(BadInput | Cancelled), and what `take` throws
     void read(std::string_view table, const std::vector<std::string_view>& columns,
               const std::function<void(const ForeignRow&)>& take, std::string_view orderBy = {});
-    /// StringIds.value; absent: there is none.
+    /// The text with this id in Nsight's table StringIds; absent if the table or the id is missing.
     std::optional<std::string> string(std::int64_t id);
 
 private:

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::size_t kHeadBytes = 4096;
-constexpr double kReadingShare = 0.6; // of the time an import takes; the rest is sorting and writing
+constexpr double kReadingShare = 0.6; // share of the progress bar for reading; the rest is for sorting and writing
 
 std::string folderOf(const std::string& path) {
     const fs::path folder = fs::path(path).parent_path();

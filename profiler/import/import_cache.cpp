@@ -1,4 +1,5 @@
-// Imported files as traces in the user's cache: converted once, never beside the file they come from.
+// Keeps the traces made from imported files in the user's cache folder, so that a file is converted once and nothing is
+// ever written beside it.
 #include "core/model/whole_file.h"
 #include "kernels/base/error.h"
 #include "profiler/import/import.h"
@@ -17,11 +18,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kConverter = 2;          // raised when the same file would be converted differently
-constexpr std::size_t kFilesKept = 24; // the newest stay
+constexpr int kConverter = 2;          // version of the conversion; raise it when an import writes other traces
+constexpr std::size_t kFilesKept = 24; // most traces in the cache; the ones opened last stay
 constexpr std::uintmax_t kBytesKept = std::uintmax_t(8) << 30;
 constexpr std::chrono::hours kLongestImport{24};
-constexpr const char* kFormerMark = ".importing-"; // what older versions called a file that is not complete
+constexpr const char* kFormerMark = ".importing-"; // part of the name that older versions gave to unfinished files
 
 fs::path cacheFolder() {
     const auto named = [](const char* name) {
@@ -37,7 +38,8 @@ fs::path cacheFolder() {
     return base / "kvscope" / "imports";
 }
 
-/// Changes when the file does.
+/// File name in the cache: a hash of the conversion's version and of the file's path, time of change and size, so that
+/// a changed file gets a new name.
 std::string cachedName(const std::string& path) {
     std::error_code ignored;
     const fs::path file = fs::absolute(path, ignored).lexically_normal();
@@ -49,8 +51,8 @@ std::string cachedName(const std::string& path) {
     return fmt::format("{:016x}.kvtrace", hash);
 }
 
-/// Removes the oldest until the rest is few and small enough; what another program removes at the same time is no
-/// error.
+/// Removes the traces that were opened longest ago until at most kFilesKept traces with kBytesKept bytes remain; `keep`
+/// always stays. Files that another program removes at the same time cause no error.
 void removeOld(const fs::path& folder, const fs::path& keep) {
     struct Old {
         fs::file_time_type used;
@@ -64,7 +66,7 @@ void removeOld(const fs::path& folder, const fs::path& keep) {
         const bool leftover =
             name.find(WholeFile::kMark) != std::string::npos || name.find(kFormerMark) != std::string::npos;
         if (leftover && fs::file_time_type::clock::now() - entry.last_write_time(ignored) > kLongestImport)
-            fs::remove(entry.path(), ignored); // of a program that was killed
+            fs::remove(entry.path(), ignored); // unfinished: the program that wrote it was killed
         else if (entry.path().extension() == ".kvtrace" && entry.path() != keep)
             files.push_back({entry.last_write_time(ignored), entry.path(), entry.file_size(ignored)});
     }
@@ -87,7 +89,7 @@ std::string importIntoCache(const std::string& path, const Progress& progress, c
     const fs::path folder = cacheFolder(), cached = folder / cachedName(path);
     std::error_code failure;
     if (fs::exists(cached, failure)) {
-        fs::last_write_time(cached, fs::file_time_type::clock::now(), failure); // it is in use
+        fs::last_write_time(cached, fs::file_time_type::clock::now(), failure); // marks it as just opened
         return cached.string();
     }
     const bool made = fs::create_directories(folder, failure);

@@ -1,4 +1,4 @@
-// The functions behind registry.cpp, one pair per file.
+// The two functions of each import format, which registry.cpp lists: one recognises a file, the other reads it.
 #pragma once
 
 #include "profiler/import/import.h"

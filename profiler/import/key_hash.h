@@ -1,4 +1,5 @@
-// 64-bit keys from what names a thing (FNV-1a). A million flows share one by accident with a probability of 3e-8.
+// 64-bit keys: FNV-1a hashes of the texts and numbers that name a flow or an operation. Among a million flows two get
+// the same key by accident with a probability of 3e-8.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@ namespace kvscope {
 
 constexpr std::uint64_t kHashStart = 0xcbf29ce484222325;
 
-/// Texts hashed one after the other stay apart: "ab", "c" differs from "a", "bc".
+/// Continues the hash `before` with a text and its end, so that "ab" followed by "c" differs from "a" followed by "bc".
 constexpr std::uint64_t hashOf(std::string_view text, std::uint64_t before = kHashStart) {
     std::uint64_t hash = before;
     for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;

@@ -1,5 +1,5 @@
-// Nsight Systems' SQLite export. Tables are there when something of their kind was recorded, and columns come and go
-// between versions: everything is looked up by name, and what is missing is not missed.
+// Imports the SQLite export of Nsight Systems. The export has a table only if something of its kind was recorded, and
+// columns differ between versions. The importer therefore looks up everything by name and skips what is missing.
 #include "kernels/base/error.h"
 #include "profiler/export/json_text.h"
 #include "profiler/import/foreign_database.h"
@@ -24,12 +24,13 @@ using Track = TimelineBuilder::Track;
 
 constexpr std::size_t kMostRemarks = 3;
 
-/// The process in a global thread or process id: 8 bits of hardware, 8 of virtual machine, 24 of process, 24 of thread.
+/// The process part of a global thread or process id, which holds, from the highest bit, 8 bits of hardware, 8 of
+/// virtual machine, 24 of process and 24 of thread.
 std::int64_t processOf(std::int64_t global) { return global & ~std::int64_t(0xFFFFFF); }
 std::int64_t threadNumber(std::int64_t global) { return global & 0xFFFFFF; }
 std::int64_t processNumber(std::int64_t global) { return (global >> 24) & 0xFFFFFF; }
 
-/// "cudaLaunchKernel_v7000" is called cudaLaunchKernel.
+/// Cuts the version off a function's name: "cudaLaunchKernel_v7000" becomes "cudaLaunchKernel".
 std::string_view withoutVersion(std::string_view name) {
     const auto at = name.rfind("_v");
     if (at == std::string_view::npos || at + 2 == name.size()) return name;
@@ -56,10 +57,10 @@ public:
     ImportedFacts read();
 
 private:
-    /// Where a span lies: something of a GPU, or of a host thread.
+    /// Identifies a track: a stream or a counter of a GPU, or one kind of event of a host thread.
     struct Place {
         bool onGpu = false;
-        std::int64_t global = 0, device = 0; // process or thread; GPU
+        std::int64_t global = 0, device = 0; // global: id of the process or thread; device: number of the GPU
         std::string what;                    // "stream 7", "NVTX"
         bool operator<(const Place& other) const {
             return std::tie(onGpu, global, device, what) <
@@ -67,7 +68,7 @@ private:
         }
     };
     using Columns = std::vector<std::string_view>;
-    /// What is used of a row and what it says beside that.
+    /// All columns to read: `used` by the importer itself, and `said` for the arguments that the span shows.
     static Columns both(Columns used, const Columns& said) {
         used.insert(used.end(), said.begin(), said.end());
         return used;
@@ -80,11 +81,12 @@ private:
     static FlowKey correlation(std::int64_t global, std::int64_t id) {
         return hashOf(std::uint64_t(id), hashOf(std::uint64_t(processOf(global)), hashOf("correlation")));
     }
-    /// Start and end of the row; false, and counted, if it has no usable ones.
+    /// Takes start and duration from the row; false if the row has none that are usable, which it counts as a loss.
     bool times(const ForeignRow& row, TimelineBuilder::Span& span);
     bool openTimes(const ForeignRow& row, TimelineBuilder::Span& span);
     void linkLaunch(const ForeignRow& row, TimelineBuilder::Span& span, bool isLaunch);
-    /// Adds the span, which says of itself what `args_` holds and what the row has in these columns, under their names.
+    /// Adds the span. Its arguments are those already in `args_` and the row's values in the columns `said`, under the
+    /// names of the columns.
     void add(TimelineBuilder::Span& span, std::string_view category, const ForeignRow& row, const Columns& said);
     void say(std::string_view key, std::string_view text);
 
@@ -109,7 +111,7 @@ private:
     std::map<Place, Track> tracks_;
     std::unordered_map<std::int64_t, std::uint32_t> strings_, shortened_;
     std::map<std::int64_t, std::string> threadNames_, processNames_;
-    JsonText args_{TimelineBuilder::kLongestArgs}; // of the next span
+    JsonText args_{TimelineBuilder::kLongestArgs}; // arguments of the span that add() takes next
     bool argsOpen_ = false;
 };
 
@@ -148,7 +150,8 @@ bool NsightImport::times(const ForeignRow& row, TimelineBuilder::Span& span) {
     return true;
 }
 
-/// A call starts the flow of its correlation id, everything on the GPU with that id ends it.
+/// Links calls and GPU work by their correlation id: a call starts the flow of its id, and everything on the GPU with
+/// the same id ends that flow.
 void NsightImport::linkLaunch(const ForeignRow& row, TimelineBuilder::Span& span, bool isLaunch) {
     if (!row.has("correlationId") || row.integer("correlationId") == 0) return;
     span.flow = correlation(row.integer(isLaunch ? "globalTid" : "globalPid"), row.integer("correlationId"));
@@ -174,7 +177,7 @@ void NsightImport::add(TimelineBuilder::Span& span, std::string_view category, c
         using Type = Statement::Type;
         const Type type = row.type(column);
         if (type != Type::Integer && type != Type::Real && type != Type::Text) continue;
-        if (type == Type::Real && !std::isfinite(row.real(column))) continue; // JSON has no word for it
+        if (type == Type::Real && !std::isfinite(row.real(column))) continue; // JSON cannot hold it
         args_.key(column);
         if (type == Type::Text)
             args_.string(row.text(column));
@@ -322,12 +325,12 @@ void NsightImport::ranges() {
                 const std::int64_t type = row.integer("eventType");
                 if (type != kMark && type != kPushPop && type != kStartEnd) return;
                 TimelineBuilder::Span span;
-                // Ranges of the second kind may end on another thread and overlap: they have a track of their own.
+                // A start/end range may end on another thread and overlap others, so these have a track of their own.
                 span.track = trackOf({false, row.integer("globalTid"), 0, type == kStartEnd ? "NVTX ranges" : "NVTX"});
                 span.name = row.has("text")     ? nameId(row.text("text"))
                             : row.has("textId") ? nameOfString(row.integer("textId"))
                                                 : nameId({});
-                if (type != kMark && !row.has("end")) { // still open when recording ended
+                if (type != kMark && !row.has("end")) { // the range was still open when recording ended
                     span.category = "nvtx";
                     if (openTimes(row, span)) timeline_.open(hashOf(++unended, hashOf("NVTX")), span);
                     return;
@@ -421,8 +424,8 @@ void NsightImport::facts(ImportedFacts& facts) {
     db_.read("TARGET_INFO_GPU", {"name"}, [&](const ForeignRow& row) { devices.emplace_back(row.text("name")); });
     facts.device = fmt::format("{}", fmt::join(devices, ", "));
     db_.read("TARGET_INFO_SESSION_START_TIME", {"utcTime"}, [&](const ForeignRow& row) {
-        // 2026-05-05T12:00:00.123456789 or with a space, and with a zone of its own: to the second, which is all we
-        // show.
+        // The text is like 2026-05-05T12:00:00.123456789, possibly with a space instead of the T and with a zone at the
+        // end. KVScope shows seconds, so the first 19 characters are enough.
         std::string text(row.text("utcTime"));
         if (text.size() < 19 || text[4] != '-' || text[13] != ':') return;
         text[10] = 'T';
@@ -482,7 +485,8 @@ bool recognisesNsight(const std::string& path, std::string_view head) {
                  database.hasTable("CUPTI_ACTIVITY_KIND_KERNEL") || database.hasTable("CUPTI_ACTIVITY_KIND_RUNTIME") ||
                  database.hasTable("NVTX_EVENTS")));
     } catch (const Error&) {
-        // Damaged. If the tables' names on its first page tell what it was, reading it says what is wrong.
+        // The file is damaged. If its first page still names Nsight's tables, the file counts as recognised, and
+        // reading it will report what is wrong.
         return head.find("META_DATA_EXPORT") != head.npos || head.find("StringIds") != head.npos;
     }
 }

@@ -1,4 +1,5 @@
-// Where the spans of one track lie below each other: the depth of each, and which one encloses a moment.
+// Gives each span of a track its depth, the line on which the timeline draws it, and finds the span that encloses a
+// moment.
 #pragma once
 
 #include <cstdint>
@@ -6,15 +7,16 @@
 
 namespace kvscope {
 
-/// Spans come in the order of their start, longer ones first. Each gets the first depth that is free at its start: for
-/// spans that nest this is their nesting depth, and spans that overlap otherwise never share one.
+/// The caller adds spans in the order of their starts, and of spans that start together the longer first. A span gets
+/// the first depth that is free at its start. For spans that nest, this is their nesting depth; spans that overlap
+/// without nesting get different depths.
 class OpenSpans {
 public:
     explicit OpenSpans(int deepest) : deepest_(deepest) {}
 
     struct Place {
         int depth = 0;
-        bool squeezed = false; // no depth was free up to the deepest: it lies on another span there
+        bool squeezed = false; // every depth up to the deepest was taken, so it lies on another span at the deepest
     };
     Place place(std::int64_t startNs, std::int64_t lengthNs, std::int64_t id) {
         while (!lanes_.empty() && lanes_.back().endNs <= startNs && lanes_.back().closed(startNs)) lanes_.pop_back();
@@ -33,7 +35,7 @@ public:
     struct Found {
         std::int64_t id = -1, startNs = 0; // id -1: none
     };
-    /// The deepest span that has begun by then and not ended before it.
+    /// The deepest span that contains the moment, its start and its end included.
     Found innermost(std::int64_t timeNs) const {
         for (auto lane = lanes_.rbegin(); lane != lanes_.rend(); ++lane)
             if (lane->startNs <= timeNs && lane->endNs >= timeNs) return {lane->id, lane->startNs};
@@ -43,7 +45,7 @@ public:
 private:
     struct Lane {
         std::int64_t startNs = 0, endNs = 0, id = -1;
-        /// A span without length is still there for the flows of its moment.
+        /// A span without length stays open during its own moment, so that flows of that moment find it.
         bool closed(std::int64_t now) const { return endNs < now || startNs < now; }
     };
     int deepest_;

@@ -1,4 +1,5 @@
-// A file without a name: its space is free again when this object goes, however the program ends.
+// A temporary file without a name. The system frees its space when this object is destroyed, and also when the program
+// is killed.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,7 @@ public:
     SpillFile& operator=(const SpillFile&) = delete;
 
     bool isOpen() const { return descriptor_ >= 0; }
-    /// @throws Error(Storage), as all that follows: no space, no permission
+    /// Makes the file. @throws Error(Storage): no space or no permission; append and read throw it too.
     void open(const std::string& folder);
     void append(const void* bytes, std::size_t count);
     void read(void* bytes, std::size_t count, std::int64_t at) const;

@@ -1,4 +1,5 @@
-// Sorts more records than memory should hold: full buffers go sorted to a nameless file and are merged at the end.
+// Sorts more records than should lie in memory: it sorts each full buffer, appends it to a nameless file as one run,
+// and merges the runs at the end.
 #pragma once
 
 #include "profiler/import/spill_file.h"
@@ -13,12 +14,13 @@
 
 namespace kvscope {
 
-/// Record: trivially copyable, with operator< that no two records leave undecided (give them a sequence number).
+/// Record must be trivially copyable, and its operator< must order any two records; a sequence number decides between
+/// records that are otherwise equal.
 template <class Record> class SpillSorter {
     static_assert(std::is_trivially_copyable_v<Record>);
 
 public:
-    /// `folder`: where the file goes when one is needed. `atOnce`: records kept in memory.
+    /// `folder`: where the file is made once there are `atOnce` records, the most that stay in memory.
     explicit SpillSorter(std::string folder, std::size_t atOnce = std::size_t(1) << 20)
         : folder_(std::move(folder)), atOnce_(atOnce) {}
 
@@ -30,7 +32,8 @@ public:
     }
     std::int64_t count() const { return count_; }
 
-    /// Hands every record over in order and forgets it. Once. @throws Error(Storage), and what `take` throws
+    /// Hands all records to `take` in order and forgets them; call it once. @throws Error(Storage), and what `take`
+    /// throws
     template <class Take> void drain(Take take) {
         if (runs_.empty()) {
             std::sort(buffer_.begin(), buffer_.end());
@@ -58,7 +61,7 @@ private:
     static constexpr std::int64_t kReadAtOnce = 4096; // records of each run in memory while merging
 
     struct Run {
-        std::int64_t next = 0, end = 0; // in the file, in records
+        std::int64_t next = 0, end = 0; // records of the file: the next to read, and one after the run's last
         std::vector<Record> read;
         std::size_t at = 0;
         const Record& front() const { return read[at]; }

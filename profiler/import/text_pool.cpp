@@ -16,7 +16,8 @@ std::string presentable(std::string_view text) {
     const bool cut = text.size() > TextPool::kLongest;
     if (cut) {
         std::size_t end = TextPool::kLongest;
-        while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end; // not inside a character
+        while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80)
+            --end; // back to the start of a character
         text = text.substr(0, end);
     }
     std::string result = toValidUtf8(text);
@@ -29,7 +30,8 @@ std::string presentable(std::string_view text) {
 
 std::uint32_t TextPool::id(std::string_view text) {
     if (const auto known = ids_.find(text); known != ids_.end()) return known->second;
-    // Only a text that is shown as it came may be found again under itself; the others are looked up changed.
+    // A plain text is stored as it came and can be looked up directly. Any other text is first made presentable, and
+    // the changed text is looked up.
     if (!isPlain(text)) {
         std::string changed = presentable(text);
         if (changed != text) {

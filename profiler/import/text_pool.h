@@ -1,4 +1,5 @@
-// Every text once, under a small number. Texts are made fit to be shown: valid UTF-8, not endless.
+// Stores every different text once and numbers the texts 0, 1, 2, ... It makes them fit to be shown: valid UTF-8,
+// without control characters, cut after kLongest bytes.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@ namespace kvscope {
 
 class TextPool {
 public:
-    static constexpr std::size_t kLongest = 1024; // bytes; names of templates go on for pages
+    static constexpr std::size_t kLongest = 1024; // bytes; names of C++ templates can fill pages
 
     std::uint32_t id(std::string_view text);
     const std::string& text(std::uint32_t id) const { return *texts_[id]; }
@@ -23,7 +24,7 @@ private:
         std::size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
     };
     std::unordered_map<std::string, std::uint32_t, Hash, std::equal_to<>> ids_;
-    std::vector<const std::string*> texts_; // the keys of ids_, which stay where they are
+    std::vector<const std::string*> texts_; // [id] points to a key of ids_; keys never move in memory
 };
 
 } // namespace kvscope

@@ -14,7 +14,7 @@ namespace {
 constexpr std::int64_t kRun = 1;
 constexpr std::int64_t kSpansPerReport = 1 << 16;
 
-/// Inserts flows and finds the spans they connect, in the order of time.
+/// Receives the ends of all flows in the order of time, pairs them by key and inserts a row per connection.
 class FlowBinder {
 public:
     FlowBinder(Connection& connection, ImportLosses& losses)
@@ -34,10 +34,10 @@ public:
         else
             start->second = span;
     }
-    /// One launch, many kernels: all of them come from it.
+    /// Connects `span` to the start of its flow and keeps that start, because one launch can start many kernels.
     void reaches(FlowKey key, std::int64_t span) {
         const auto start = from_.find(key);
-        if (start == from_.end()) return; // the launch was not recorded: nothing is lost
+        if (start == from_.end()) return; // the launch was not recorded; this is no loss
         insert_.bindAll(kRun, start->second, span).run();
         ++count_;
     }
@@ -84,7 +84,7 @@ TimelineBuilder::Detail TimelineBuilder::detailOf(const Span& span) {
     return detail;
 }
 
-/// What both ends of a range said; the closing one has the last word.
+/// Category and arguments of a range from both of its ends; where both name the same argument, the end's value wins.
 TimelineBuilder::Detail TimelineBuilder::merged(const Detail& open, const Detail& close) {
     Detail both = open;
     if (both.category == kNoCategory) both.category = close.category;
@@ -168,12 +168,12 @@ void TimelineBuilder::joinEdges(const std::stop_token& stop) {
             ++losses_.unopened;
             return;
         }
-        if (edge.step >= 0) found->step = edge.step; // the arguments of both ends count
+        if (edge.step >= 0) found->step = edge.step; // either end may name the step and the layer
         if (edge.layer >= 0) found->layer = edge.layer;
         if (!edge.detail.empty()) found->detail = merged(found->detail, edge.detail);
         const auto at = found.base() - 1;
         for (auto inner = stack.rbegin(); inner != found; ++inner) {
-            ++losses_.unclosed; // its parent ended, so it did
+            ++losses_.unclosed; // the range around it ended, so it ends there too
             join(*inner, edge.time);
         }
         join(*at, edge.time);
@@ -214,7 +214,7 @@ void TimelineBuilder::writeSpans(Connection& connection, std::int64_t originNs, 
     Statement insertDetail(connection, "INSERT INTO span_detail(id, category, args) VALUES (?,?,?)", true);
     FlowBinder flows(connection, losses_);
     std::vector<OpenSpans> open(labels_.size(), OpenSpans(kDeepest));
-    std::unordered_map<Track, std::vector<std::pair<FlowKey, bool>>> waiting; // for the track's next span
+    std::unordered_map<Track, std::vector<std::pair<FlowKey, bool>>> waiting; // flows that end at the track's next span
     spans_.drain([&](const Record& record) {
         OpenSpans& track = open[record.track];
         if (record.isFlow) {
@@ -281,7 +281,7 @@ TimelineBuilder::Written TimelineBuilder::write(const std::string& path, std::op
     Written written;
     written.originNs = originNs.value_or(earliestNs_);
     Connection connection(path, Connection::Mode::ReadWrite);
-    // Nobody else sees the file yet, and a half-written one is thrown away: no journal is needed.
+    // No other program sees the file yet, and a half-written file is thrown away, so SQLite needs no journal.
     connection.execute("PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536; BEGIN IMMEDIATE");
     writeTexts(connection);
     writeSpans(connection, written.originNs, written, progress, stop);

@@ -1,5 +1,6 @@
-// Takes what another tool recorded, in any order, and writes it as a .kvtrace: spans with their nesting depth,
-// counters, and flows bound to the spans they connect. Memory stays bounded: what does not fit is sorted on disk.
+// Takes the events that another tool recorded, in any order, and writes them as a .kvtrace: spans with their nesting
+// depth, counters, and flows bound to the spans that they connect. Events that do not fit into a bounded buffer are
+// sorted on disk.
 #pragma once
 
 #include "core/model/progress.h"
@@ -20,19 +21,19 @@ namespace kvscope {
 
 class Connection;
 
-/// What an import met and could not take as it stood; said in the run's status.
+/// Counts of the events that an import had to drop or to change; the run's status message names each kind.
 struct ImportLosses {
     std::int64_t untimed = 0;     // events without a usable time
     std::int64_t negative = 0;    // durations below zero, taken as zero
-    std::int64_t unclosed = 0;    // ranges without an end: they end with the trace
+    std::int64_t unclosed = 0;    // ranges without an end: they end with their parent or with the trace
     std::int64_t unopened = 0;    // ends without a beginning
-    std::int64_t unbound = 0;     // flows without a span at one of their ends
-    std::int64_t tooDeep = 0;     // spans nested deeper than kDeepest, drawn at it
+    std::int64_t unbound = 0;     // ends of flows without a span to bind to, or without the flow's start
+    std::int64_t tooDeep = 0;     // spans nested deeper than kDeepest, drawn at depth kDeepest
     std::int64_t unknownKind = 0; // events of a kind that has no place on a timeline
     std::int64_t longArgs = 0;    // spans whose arguments are longer than kLongestArgs and were left out
 };
 
-/// How the two ends of a flow find each other: a 64-bit hash of whatever names them.
+/// A 64-bit hash of whatever names a flow in the file; both ends of a flow have the same key.
 using FlowKey = std::uint64_t;
 enum class FlowEnd : std::uint8_t { Start, Step, Finish, FinishAtNext };
 
@@ -42,9 +43,9 @@ public:
     using Track = std::uint32_t;
     static constexpr int kDeepest = 500;
     static constexpr std::size_t kLongestArgs = std::size_t(64) << 10; // bytes
-    static constexpr std::int64_t kLatestNs = std::int64_t(1) << 61;   // times beyond, either way, are no times
+    static constexpr std::int64_t kLatestNs = std::int64_t(1) << 61;   // larger times, + or -, count as unusable
 
-    /// `folder`: for sorting on disk.
+    /// `folder`: where temporary files for sorting go.
     explicit TimelineBuilder(const std::string& folder);
 
     struct Span {
@@ -53,20 +54,21 @@ public:
         Kind kind = Kind::Range;
         std::int32_t step = -1, layer = -1;
         std::int64_t startNs = 0, durationNs = 0;
-        FlowKey flow = 0; // with the two below
+        FlowKey flow = 0; // used if endsFlow or startsFlow is set
         bool endsFlow = false, startsFlow = false;
         std::string_view category{}, args{}; // args: a JSON object; both may be empty; needed until add returns
     };
 
     TextPool& names() { return names_; }
     Track addTrack();
-    /// May come any time before write. Equal labels are told apart by `suffix`.
+    /// Names a track; may be called at any time before write. Tracks with equal labels get their `suffix` appended.
     void label(Track track, std::string text, std::string suffix = {});
 
-    /// Spans that share a track may overlap in any way: those that do not nest lie at depths of their own.
+    /// Adds a span. Spans of one track may overlap in any way; spans that overlap without nesting get different depths.
     void add(const Span& span);
-    /// A range whose two ends come apart. Ends close the innermost open range of their channel; with a name the
-    /// innermost of that name. A channel is any number: a thread, or one asynchronous operation.
+    /// `open` and `close` add a range whose beginning and end are separate events. An end closes the innermost open
+    /// range of its channel; a named end closes the innermost one of that name. A channel is any number, for example
+    /// the hash of a thread or of one asynchronous operation.
     void open(std::uint64_t channel, const Span& span);
     void close(std::uint64_t channel, const Span& span, bool named);
     void addFlow(Track track, std::int64_t timeNs, FlowKey key, FlowEnd end);
@@ -79,8 +81,8 @@ public:
     struct Written {
         std::int64_t spans = 0, counters = 0, flows = 0, originNs = 0;
     };
-    /// Writes run 1 of the trace `path`, which has the schema and the run's row. Times are counted from `originNs`, or
-    /// from the earliest event if that is not given. @throws Error(Storage | Cancelled)
+    /// Writes everything into run 1 of the trace `path`, which must already hold the schema and the run's row. Times
+    /// in the trace count from `originNs`, or from the earliest event without it. @throws Error(Storage | Cancelled)
     Written write(const std::string& path, std::optional<std::int64_t> originNs, const Progress& progress,
                   const std::stop_token& stop);
 
@@ -103,7 +105,7 @@ private:
         Kind kind;
         bool endsFlow, startsFlow, isFlow;
         FlowEnd end;
-        /// At one moment: outer spans before inner ones, and all of them before the flows that bind to them.
+        /// Orders by time. At one moment outer spans come before inner ones, and spans before the flows bound to them.
         bool operator<(const Record& other) const {
             if (time != other.time) return time < other.time;
             if (isFlow != other.isFlow) return other.isFlow;

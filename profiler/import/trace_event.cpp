@@ -13,7 +13,7 @@
 namespace kvscope {
 namespace {
 
-constexpr int kDeepestDocument = 512; // of brackets: no trace comes near, and a hostile file goes no further
+constexpr int kDeepestDocument = 512; // most nested brackets: real traces have far fewer, hostile files may have more
 constexpr std::size_t kMostNumbers = 64;
 
 bool isDigit(char c) { return c >= '0' && c <= '9'; }
@@ -25,10 +25,10 @@ std::optional<double> numberOf(std::string_view text) {
     return value;
 }
 
-/// A value that is no object and no array.
+/// A JSON value that is neither an object nor an array.
 struct Scalar {
     enum class Type { Text, Number, Other } type = Type::Other;
-    std::string_view text; // as it stands, a text without its quotes
+    std::string_view text; // as in the file, but without the quotes of a text
     double number = 0;
     bool truth = false;
 };
@@ -83,7 +83,8 @@ public:
     }
     bool end_array() {
         if (inArgs_) event_.args.close(']');
-        if (eventDepth_ > 0 && depth_ == eventDepth_ - 1) eventDepth_ = 0; // a second list of that name counts as well
+        if (eventDepth_ > 0 && depth_ == eventDepth_ - 1)
+            eventDepth_ = 0; // the list of events ends; another may follow
         return leave();
     }
     bool key(std::string& name) {
@@ -97,7 +98,7 @@ public:
         return true;
     }
     bool parse_error(std::size_t position, const std::string& token, const Json::exception& error) {
-        // The array form may end anywhere between two events, and after a comma.
+        // A bare list may break off between two events, or end with a bracket after a comma.
         const bool between = !objectForm_ && eventDepth_ > 0 && depth_ == 1;
         const bool ended = in_.eof();
         if (between && (ended || token.ends_with(']'))) return true;
@@ -155,7 +156,8 @@ private:
         if (!field) event_.badTime = true;
     }
     void eventField(const Scalar& value);
-    /// @return whether the value has a field of its own now
+    /// Takes a value inside the event's args or id2. @return whether it went into `step` or `layer`, and so must not be
+    /// repeated in `args`
     bool innerField(const Scalar& value);
 
     const std::istream& in_;
@@ -163,11 +165,11 @@ private:
     const std::function<void(const TraceEvent&)>& take_;
     TraceEventFile file_;
     TraceEvent event_;
-    std::string key_, field_, inner_; // names of the value that comes: of the document, the event, inside the event
+    std::string key_, field_, inner_; // last names seen: in the document, in the event, in an object of the event
     int depth_ = 0;
-    int eventDepth_ = 0; // depth inside an event; 0: not in the list of events
+    int eventDepth_ = 0; // value of depth_ inside an event; 0: outside of the list of events
     bool objectForm_ = false;
-    bool inArgs_ = false; // inside the event's args, which are an object
+    bool inArgs_ = false; // inside the object "args" of an event
 };
 
 void EventParser::eventField(const Scalar& value) {
@@ -246,7 +248,7 @@ std::optional<std::int64_t> nanosecondsOf(std::string_view micros) {
             if (decimals < 3 && !push(text[at] - '0')) return std::nullopt;
             if (decimals == 3) up = text[at] >= '5';
         }
-    if (at < text.size()) { // an exponent, or no number
+    if (at < text.size()) { // the rest is an exponent, or the text is no number
         const auto number = numberOf(micros);
         if (!number || std::fabs(*number) > 4e15) return std::nullopt;
         return std::int64_t(std::llround(*number * 1e3));

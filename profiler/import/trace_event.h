@@ -1,4 +1,5 @@
-// One event of a Chrome trace as it stands in the file, and the parser that finds them without holding the document.
+// One event of a Chrome trace as it stands in the file, and the parser that hands over event after event without
+// holding the whole document.
 #pragma once
 
 #include "profiler/export/json_text.h"
@@ -14,23 +15,24 @@
 
 namespace kvscope {
 
-/// Fields that are not there are empty. Kept and refilled from event to event: the texts' memory is reused.
+/// A field that the event does not have is empty. The parser refills one object for every event, so that the memory of
+/// the texts is reused.
 struct TraceEvent {
     static constexpr std::size_t kLongestArgs = std::size_t(64) << 10; // bytes
     std::string phase, name, category, process, thread, id, localId, bindId, bindPoint, scope;
-    std::optional<std::int64_t> timeNs, durationNs; // absent: missing or no number
-    bool badTime = false;                           // there was one, but not a usable number
+    std::optional<std::int64_t> timeNs, durationNs; // absent: missing, or not a usable number
+    bool badTime = false;                           // one of the two was there but was not a usable number
     bool flowIn = false, flowOut = false;
-    std::string givenName;                               // args.name, of metadata
-    std::int32_t step = -1, layer = -1;                  // args, as KVScope writes them
-    std::vector<std::pair<std::string, double>> numbers; // args that are numbers or numeric texts; at most 64
-    JsonText args{kLongestArgs};                         // as they stand, without step and layer
+    std::string givenName;                               // args.name: the name that a metadata event gives
+    std::int32_t step = -1, layer = -1;                  // args.step and args.layer, which KVScope writes
+    std::vector<std::pair<std::string, double>> numbers; // the first 64 args that are numbers or numeric texts
+    JsonText args{kLongestArgs};                         // the args as JSON, without step and layer
 
     void clear();
 };
 
-/// Microseconds as JSON writes them, to whole nanoseconds; every digit counts up to the third after the point. Absent:
-/// no number, or beyond what 64 bits hold.
+/// Turns a JSON number of microseconds into nanoseconds, exactly to the third digit after the point and rounded by the
+/// fourth. Absent if the text is no number or the result does not fit into 64 bits.
 std::optional<std::int64_t> nanosecondsOf(std::string_view micros);
 
 struct TraceEventFile {
@@ -38,8 +40,9 @@ struct TraceEventFile {
     bool sawEvents = false;
 };
 
-/// Calls `take` for every event of a document in object or array form; the closing bracket of the array form may be
-/// missing. @throws Error(BadInput) naming `path` and the byte where it ends being JSON, and what `take` throws
+/// Calls `take` for every event of a document, which is an object with a list "traceEvents" or a bare list; the closing
+/// bracket of a bare list may be missing. @throws Error(BadInput) with `path` and the byte where the JSON breaks off,
+/// and what `take` throws
 TraceEventFile readTraceEventFile(std::istream& in, const std::string& path,
                                   const std::function<void(const TraceEvent&)>& take);
 

@@ -1,5 +1,6 @@
-// Chrome/Perfetto trace-event JSON, with what PyTorch's profiler and KVScope itself write into it.
-// Read as Perfetto reads it: microseconds with fractions, any order, ranges that were never closed, gzip.
+// Imports Chrome/Perfetto trace-event JSON, including the fields that PyTorch's profiler and KVScope's own export
+// write. Accepts what Perfetto accepts: fractions of microseconds, events in any order, ranges without an end, and
+// gzip.
 #include "kernels/base/error.h"
 #include "profiler/import/byte_source.h"
 #include "profiler/import/importers.h"
@@ -32,12 +33,12 @@ public:
 
 private:
     using Track = TimelineBuilder::Track;
-    enum class Lane { Thread, Async, Process, Global, Counter }; // what an event's track belongs to
+    enum class Lane { Thread, Async, Process, Global, Counter }; // the kind of thing that a track shows
 
     struct TrackInfo {
         Track track = 0;
         Lane lane = Lane::Thread;
-        std::string process, thread; // thread: of asynchronous tracks and counters the name
+        std::string process, thread; // thread: for asynchronous tracks and counters their name instead
     };
 
     Track trackOf(Lane lane, const TraceEvent& event);
@@ -50,10 +51,10 @@ private:
     std::string processLabel(const std::string& process) const;
 
     TimelineBuilder& timeline_;
-    std::map<std::string, TrackInfo, std::less<>> tracks_; // by lane, process, thread
+    std::map<std::string, TrackInfo, std::less<>> tracks_; // key: lane, process and thread
     std::map<std::string, std::string, std::less<>> processNames_, threadNames_;
     std::string key_, text_;    // scratch
-    TrackInfo* last_ = nullptr; // most events come from the thread of the one before
+    TrackInfo* last_ = nullptr; // track of the event before, which most events share
     std::string lastKey_;
 };
 
@@ -88,8 +89,8 @@ TimelineBuilder::Span TraceEventImport::spanOf(Lane lane, const TraceEvent& even
     return span;
 }
 
-/// What makes the ends of an asynchronous operation or of a flow one: category, id and name; a local id also the
-/// process.
+/// Key of an asynchronous operation or of a flow: events with the same category, id and name belong together. A local
+/// id counts only within its process.
 std::uint64_t TraceEventImport::operationOf(const TraceEvent& event) const {
     return hashOf(event.name,
                   hashOf(idOf(event), hashOf(event.category, hashOf(event.id.empty() ? event.process : ""))));
@@ -172,7 +173,7 @@ void TraceEventImport::counters(const TraceEvent& event) {
     }
 }
 
-/// Numbers are told what they number; a text is a name already.
+/// "process 12" for the id "12"; an id that is no number is a name already and returned unchanged.
 std::string numbered(const char* what, const std::string& id) {
     const bool number =
         std::all_of(id.begin(), id.end(), [](char c) { return (c >= '0' && c <= '9') || c == '-' || c == '.'; });
@@ -218,7 +219,7 @@ void TraceEventImport::labelTracks() {
 bool recognisesTraceEvents(const std::string& path, std::string_view head) {
     const std::string unpacked = ByteSource::isGzip(head) ? ByteSource::unpackedHead(path, 4096) : std::string();
     if (ByteSource::isGzip(head)) {
-        if (unpacked.empty()) return true; // without zlib, or damaged: reading it says so
+        if (unpacked.empty()) return true; // no zlib, or a damaged file: reading it will report which
         head = unpacked;
     }
     if (head.substr(0, 3) == "\xef\xbb\xbf") head.remove_prefix(3);
@@ -235,7 +236,7 @@ ImportedFacts readTraceEvents(const std::string& path, TimelineBuilder& timeline
     import.labelTracks();
     ImportedFacts facts;
     facts.source = file.producer.empty() ? "trace-event JSON" : "trace-event JSON of " + file.producer;
-    if (file.producer == "KVScope") facts.originNs = 0; // its clock is the run's own
+    if (file.producer == "KVScope") facts.originNs = 0; // times of our export already count from the run's start
     return facts;
 }
 
