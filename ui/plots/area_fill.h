@@ -1,4 +1,4 @@
-// The area between a curve and a line below it.
+// Fills the area between a curve and a level line.
 #pragma once
 
 class QCPPainter;
@@ -6,9 +6,9 @@ class QPolygonF;
 
 namespace kvscope::ui {
 
-/// Fills with the painter's brush from a line, whose points go from left to right, down to y = base. In pieces: the
-/// time that Qt takes for a polygon grows with the square of its ups and downs, to a tenth of a second for a noisy
-/// curve.
+/// Fills the area from `line`, whose points go from left to right, down to y = `base` with the painter's brush. It
+/// draws short pieces, because the time that Qt takes for a polygon grows with the square of its ups and downs: a noisy
+/// curve in one piece takes a tenth of a second.
 void fillBelow(QCPPainter& painter, const QPolygonF& line, double base);
 
 } // namespace kvscope::ui

@@ -6,7 +6,8 @@ namespace kvscope::ui {
 
 namespace {
 
-/// From where to where, as shares of the way from a to b, it lies within (Liang and Barsky); false: nowhere.
+/// Finds the part of the segment from a to b that lies within `area` (method of Liang and Barsky). `from` and `to` are
+/// its ends as shares of the way from a to b. @return false if no part lies within
 bool within(const QRectF& area, QPointF a, QPointF b, double& from, double& to) {
     const QPointF way = b - a;
     const auto cut = [&](double direction, double room) { // direction * share <= room
@@ -29,7 +30,7 @@ bool within(const QRectF& area, QPointF a, QPointF b, double& from, double& to) 
 std::vector<QPolygonF> stretchesWithin(const QRectF& area, const QPolygonF& line) {
     if (line.size() == 1) return area.contains(line.front()) ? std::vector{line} : std::vector<QPolygonF>{};
     std::vector<QPolygonF> stretches;
-    bool open = false; // the last stretch goes on with the next segment
+    bool open = false; // the next segment may continue the last stretch
     for (qsizetype i = 0; i + 1 < line.size(); ++i) {
         double from = 0, to = 1;
         const bool seen = within(area, line[i], line[i + 1], from, to);

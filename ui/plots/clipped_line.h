@@ -1,4 +1,4 @@
-// The part of a line that lies in a rectangle: for SVG, whose generator takes no clip.
+// Cuts a line to a rectangle. Drawing to SVG needs this, because Qt's SVG generator ignores clipping.
 #pragma once
 
 #include <QPolygonF>
@@ -8,7 +8,7 @@
 
 namespace kvscope::ui {
 
-/// The stretches of a line that lie within `area`, in order; each has at least two points, or is a lone one.
+/// The parts of `line` within `area`, in order. Each has at least two points, except if `line` itself is one point.
 std::vector<QPolygonF> stretchesWithin(const QRectF& area, const QPolygonF& line);
 
 } // namespace kvscope::ui

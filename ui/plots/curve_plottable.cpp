@@ -11,8 +11,8 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr double kDot = 2;    // logical pixels, radius
-constexpr double kSmooth = 3; // device pixels per step: from here slopes are seen as such
+constexpr double kDot = 2;    // radius of a dot, in logical pixels
+constexpr double kSmooth = 3; // device pixels per step from which the line is drawn antialiased
 } // namespace
 
 CurvePlottable::CurvePlottable(QCPAxis* steps, QCPAxis* values, const StepPyramid& data, int row)
@@ -42,7 +42,7 @@ QCPRange CurvePlottable::getValueRange(bool& found, QCP::SignDomain, const QCPRa
 void CurvePlottable::drawStretch(QCPPainter& painter, const QPolygonF& line, bool filled) const {
     if (line.isEmpty()) return;
     const bool unclipped = painter.paintEngine() && painter.paintEngine()->type() == QPaintEngine::SVG;
-    const QRectF area = unclipped ? QRectF(clipRect()) : line.boundingRect().adjusted(-1, -1, 1, 1); // all of it
+    const QRectF area = unclipped ? QRectF(clipRect()) : line.boundingRect().adjusted(-1, -1, 1, 1); // the whole line
     const auto stretches = unclipped ? stretchesWithin(area, line) : std::vector{line};
     for (const QPolygonF& stretch : stretches) {
         if (filled && mBrush.style() != Qt::NoBrush) {
@@ -52,7 +52,7 @@ void CurvePlottable::drawStretch(QCPPainter& painter, const QPolygonF& line, boo
         painter.setBrush(Qt::NoBrush);
         painter.setPen(mPen);
         if (stretch.size() == 1)
-            painter.drawPoint(stretch.first()); // between undefined ones
+            painter.drawPoint(stretch.first()); // its neighbours are undefined
         else
             painter.drawPolyline(stretch);
     }
@@ -68,14 +68,16 @@ void CurvePlottable::draw(QCPPainter* painter) {
     const QRect area = mKeyAxis->axisRect()->rect();
     const int pixels = deviceSize(area, deviceScale(*painter)).width();
     const QCPRange range = mKeyAxis->range();
-    const bool single = range.size() <= pixels; // a pixel or more for every step
+    const bool single = range.size() <= pixels; // every step has a pixel or more
     painter->setAntialiasing(range.size() * kSmooth <= pixels);
     QPolygonF line;
     if (single) {
-        const int first = std::max(0, int(std::floor(range.lower)) - 1); // one beyond each edge: lines lead out
+        const int first =
+            std::max(0, int(std::floor(range.lower)) - 1); // one step beyond the edge: the line leaves the plot
         const int last = std::min(data_.steps() - 1, int(std::ceil(range.upper)) + 1);
         for (int step = first; step <= last; ++step) {
-            const CellStats cell = data_.stats(row_, step, step + 1); // a preview's where nothing is read yet
+            const CellStats cell =
+                data_.stats(row_, step, step + 1); // the preview's value if this step is not read yet
             if (cell.count > 0) {
                 line << QPointF(mKeyAxis->coordToPixel(step), mValueAxis->coordToPixel(double(cell.max)));
                 continue;
@@ -98,7 +100,8 @@ void CurvePlottable::draw(QCPPainter* painter) {
         const double at = area.left() + (double(x) + 0.5) * width;
         const QPointF low(at, mValueAxis->coordToPixel(double(cell.min)));
         const QPointF high(at, mValueAxis->coordToPixel(double(cell.max)));
-        // The nearer end first, so that the line between two pixels adds nothing to what they hold.
+        // Adds the end nearer to the last point first. The line between two pixel columns then stays within their
+        // values.
         const bool lowFirst =
             line.isEmpty() || std::abs(line.last().y() - low.y()) <= std::abs(line.last().y() - high.y());
         line << (lowFirst ? low : high);

@@ -1,5 +1,6 @@
-// One number per step as a line: a row of a StepPyramid. Zoomed out the line keeps the extremes of every pixel, so one
-// bad step is never lost; drawing costs what the pixels cost, however long the run.
+// Draws one row of a StepPyramid, a number per step, as a line. Zoomed out, the line goes through the lowest and the
+// highest value of every pixel column, so that a single bad step stays visible. The time to draw depends on the number
+// of pixels and not on the length of the run.
 #pragma once
 
 #include "profiler/tiles/step_pyramid.h"
@@ -11,15 +12,15 @@ namespace kvscope::ui {
 class CurvePlottable final : public QCPAbstractPlottable {
     Q_OBJECT
 public:
-    /// `data` must outlive it; its rows may come later.
+    /// `data` must outlive this object; its rows may be added later.
     CurvePlottable(QCPAxis* steps, QCPAxis* values, const StepPyramid& data, int row);
-    /// The area below the line is filled where steps have pixels of their own; Qt::NoBrush: never.
+    /// Fills the area below the line while every step has at least a pixel of its own. Qt::NoBrush: never fills.
     void setFill(const QBrush& fill) { mBrush = fill; }
-    /// A dot at every step: few steps are points, not a curve.
+    /// Draws a dot at every step, for plots of so few steps that they are points and not a curve.
     void setDots(bool dots) { dots_ = dots; }
-    /// NaN: undefined, or not read yet.
+    /// Value of a step; NaN if it is undefined or not read yet.
     double value(int step) const;
-    /// Of the steps in a range of the step axis; count 0: none is defined there.
+    /// Statistics of the steps in a range of the step axis; their count is 0 if no step there has a value.
     CellStats within(QCPRange steps) const;
 
     double selectTest(const QPointF&, bool, QVariant*) const override { return -1; }

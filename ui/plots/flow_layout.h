@@ -1,4 +1,5 @@
-// Left to right, then on to the next row: pickers stay reachable in a narrow window.
+// A layout that places widgets from left to right and goes on in the next row, so that all pickers stay reachable in a
+// narrow window.
 #pragma once
 
 #include <QLayout>

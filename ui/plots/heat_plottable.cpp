@@ -27,7 +27,7 @@ void HeatPlottable::setColourMap(QRgb (*map)(double)) {
 void HeatPlottable::setColours(QCPRange values, const QColor& undefined) {
     values_ = values;
     undefined_ = undefined.rgb();
-    setColourMap(map_); // the person may have chosen other colours
+    setColourMap(map_); // fills the colour table again: the user may have chosen another colour map
 }
 
 QCPRange HeatPlottable::getKeyRange(bool& found, QCP::SignDomain) const {
@@ -42,9 +42,9 @@ QCPRange HeatPlottable::getValueRange(bool& found, QCP::SignDomain, const QCPRan
 
 namespace {
 
-constexpr int kPiece = 64; // columns made by one thread at a time
+constexpr int kPiece = 64; // pixel columns that a thread makes at a time
 
-/// What a picture needs of every row over some steps: sums for a mean, or one extreme.
+/// Holds for every row of the data what one pixel column needs of it: sum and count for a mean, or the extreme.
 class RowAggregates {
 public:
     RowAggregates(const StepPyramid& data, Aggregate aggregate, bool sums)
@@ -58,7 +58,7 @@ public:
         if (sums_) data_.sums(steps.first, steps.last, sum_, count_);
         if (aggregate_ != Aggregate::Mean) data_.extremes(steps.first, steps.last, aggregate_, extreme_);
     }
-    /// Of several rows together; NaN: undefined.
+    /// Aggregate of several rows together; NaN if none has a value.
     template <class Rows> float value(const Rows& rows) const {
         if (aggregate_ == Aggregate::Mean) return mean(rows);
         float result = std::numeric_limits<float>::quiet_NaN();
@@ -98,7 +98,8 @@ QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize
     if (columnMeans) columnMeans->assign(std::size_t(width), std::numeric_limits<float>::quiet_NaN());
     if (data_.empty()) return image;
     const auto columns = stepColumns(steps.lower, steps.upper, width, data_.steps());
-    auto lines = stepColumns(rows.lower, rows.upper, height, places()); // rows of each pixel line, same rule
+    auto lines =
+        stepColumns(rows.lower, rows.upper, height, places()); // rows of each pixel line, by the rule for columns
     if (!rowsDown) std::reverse(lines.begin(), lines.end());
 
     const double scale = values_.size() > 0 ? 255.0 / values_.size() : 0;
@@ -108,7 +109,8 @@ QImage HeatPlottable::render(QCPRange steps, QCPRange rows, bool rowsDown, QSize
     };
     std::vector<int> dataRows(static_cast<std::size_t>(places()));
     for (int place = 0; place < places(); ++place) dataRows[std::size_t(place)] = dataRow(place);
-    // One line of colours per distinct group of rows, then whole lines are copied.
+    // Pixel lines that show the same rows form a group. A group's colours are computed once and then copied to each of
+    // its lines.
     std::vector<StepColumn> bands;
     std::vector<std::span<const int>> groups;
     std::vector<int> groupOf(lines.size(), -1);

@@ -1,4 +1,5 @@
-// The heatmap: a StepPyramid as an image in device pixels, aggregated exactly wherever a pixel covers several cells.
+// Draws a StepPyramid as a heatmap in device pixels. A pixel that covers several cells shows their exact aggregate: the
+// mean, the lowest or the highest value.
 #pragma once
 
 #include "profiler/tiles/step_pyramid.h"
@@ -10,25 +11,27 @@ namespace kvscope::ui {
 class HeatPlottable final : public QCPAbstractPlottable {
     Q_OBJECT
 public:
-    /// Rows at 0, 1, ... on the value axis. `data` must outlive it.
+    /// The rows lie at 0, 1, ... on the value axis. `data` must outlive this object.
     HeatPlottable(QCPAxis* steps, QCPAxis* rows, const StepPyramid& data);
     void setAggregate(Aggregate aggregate) { aggregate_ = aggregate; }
-    /// Colours of 0..1 between the two ends of the values; Theme::sequential at first.
+    /// `map` gives the colour of a share from 0 to 1 of the way between the two ends of the values. The default is
+    /// Theme::sequential.
     void setColourMap(QRgb (*map)(double));
     void setColours(QCPRange values, const QColor& undefined);
-    /// Row of the data at every place of the value axis. Empty: as they are.
-    /// The rows that are shown, from the first place on; empty: all of them, as recorded.
+    /// Sets which row of the data lies at each place of the value axis; rows that are not named are not shown. Empty:
+    /// all rows, in the order of the data.
     void setOrder(std::vector<int> order) { order_ = std::move(order); }
     int places() const { return order_.empty() ? data_.rows() : int(order_.size()); }
     const std::vector<int>& order() const { return order_; }
     int dataRow(int place) const { return std::size_t(place) < order_.size() ? order_[std::size_t(place)] : place; }
-    /// Steps and rows per device pixel when it was last drawn; below 1: every one has its own pixels.
+    /// Steps and rows per device pixel of the last drawing; below 1, every step or row had pixels of its own.
     double stepsPerPixel() const { return stepsPerPixel_; }
     double rowsPerPixel() const { return rowsPerPixel_; }
-    /// Of every device pixel column drawn last: the mean of the visible rows; NaN: undefined.
+    /// Mean of the visible rows for every device pixel column of the last drawing; NaN where no value is defined.
     const std::vector<float>& columnMeans() const { return columnMeans_; }
 
-    /// The picture of a range, size in device pixels; pixels outside the data are transparent.
+    /// Draws these steps and rows into an image of `size` device pixels; pixels outside the data are transparent.
+    /// `columnMeans`, if given, receives what columnMeans() describes.
     QImage render(QCPRange steps, QCPRange rows, bool rowsDown, QSize size,
                   std::vector<float>* columnMeans = nullptr) const;
 

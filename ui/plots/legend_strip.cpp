@@ -45,7 +45,8 @@ QVector<QRect> LegendStrip::arrange(int width) const {
 
 void LegendStrip::update(UpdatePhase phase) {
     if (phase == upPreparation) {
-        // The height depends on the width, which is the whole picture's: known before the layout runs.
+        // The height depends on the width, and the width is that of the whole picture, which is known before the layout
+        // runs.
         const auto places = arrange(std::max(60, mParentPlot->viewport().width() - 48));
         const int height = places.isEmpty() ? 0 : places.last().bottom() + 1;
         setMinimumSize(10, height);

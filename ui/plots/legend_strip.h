@@ -1,4 +1,5 @@
-// A legend as a row of swatches that wraps to the width it has; part of the plot, so that every export carries it.
+// A legend as a row of swatches that continues in the next line when the width is used up. It is part of the plot, so
+// that exported pictures contain it.
 #pragma once
 
 #include <qcustomplot.h>
@@ -11,7 +12,7 @@ struct Swatch {
     QString text;
     QColor colour;
     enum class Mark { Fill, Hatch, Line, Dashes, Dot, Tick } mark = Mark::Fill;
-    QColor hatch; // for Hatch: drawn over the fill
+    QColor hatch; // for Hatch: colour of the lines over the fill
 };
 
 class LegendStrip final : public QCPLayoutElement {

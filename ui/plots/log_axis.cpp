@@ -16,7 +16,7 @@ public:
     explicit LogTicker(int base) : base_(base) { setTickCount(7); }
 
 protected:
-    double getTickStep(const QCPRange& range) override { return range.size(); } // not used: ticks are made below
+    double getTickStep(const QCPRange& range) override { return range.size(); } // createTickVector does not use it
     int getSubTickCount(double) override { return 0; }
     QVector<double> createTickVector(double, const QCPRange& range) override {
         const double low = std::pow(base_, range.lower), high = std::pow(base_, range.upper);
@@ -25,7 +25,7 @@ protected:
             const double at = std::log(value) / std::log(base_);
             if (at >= range.lower - 1e-9 && at <= range.upper + 1e-9) ticks.append(at);
         };
-        if (high / low < (base_ == 2 ? 4 : 6)) { // too narrow for powers
+        if (high / low < (base_ == 2 ? 4 : 6)) { // the range is too narrow for powers
             const double step = QCPAxisTicker::getTickStep(QCPRange(low, high));
             for (double value = std::ceil(low / step) * step; value <= high; value += step)
                 if (value > 0) add(value);
@@ -53,7 +53,7 @@ private:
 
 void setLogAxis(QCPAxis* axis, const QString& title, int base) {
     axis->setLabel(title);
-    axis->setProperty("kvscopeUnit", QVariant()); // setUnitAxis starts over
+    axis->setProperty("kvscopeUnit", QVariant()); // a later setUnitAxis chooses its unit anew
     axis->setTicker(QSharedPointer<LogTicker>::create(base));
 }
 

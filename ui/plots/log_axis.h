@@ -1,4 +1,4 @@
-// Logarithmic axes for plots that pan and zoom linearly: data are drawn at the logarithm, ticks carry the value.
+// Logarithmic axes. Plots pan and zoom linearly, so they draw data at the logarithms, and the ticks show the values.
 #pragma once
 
 #include <QString>
@@ -7,8 +7,8 @@ class QCPAxis;
 
 namespace kvscope::ui {
 
-/// Coordinates are log2 (base 2) or log10 (base 10) of the values. Ticks at powers of two, or 1, 2, 5 of a decade; at
-/// round values where the range is too narrow for those. Numbers have their thousands separated.
+/// Makes an axis whose coordinates are log2 (base 2) or log10 (base 10) of the values. Ticks lie at powers of two, or
+/// at 1, 2 and 5 of each decade; in a range too narrow for these, they lie at round values. Thousands are separated.
 void setLogAxis(QCPAxis* axis, const QString& title, int base);
 
 } // namespace kvscope::ui

@@ -25,7 +25,7 @@ void StepMargin::draw(QCPPainter* painter) {
     const double width = double(area.width()) / std::max<double>(1, double(columns.size()));
     const double base = mValueAxis->coordToPixel(mValueAxis->range().lower);
     QPolygonF line;
-    const auto flush = [&] { // a stretch of columns that have a value
+    const auto flush = [&] { // draws the columns since the last one without a value
         if (line.isEmpty()) return;
         if (filled_) {
             QColor fill = mPen.color();
@@ -45,7 +45,7 @@ void StepMargin::draw(QCPPainter* painter) {
         }
         const double y = mValueAxis->coordToPixel(double(columns[x]));
         const double left = area.left() + double(x) * width;
-        // A step per cell, also where a cell is many pixels wide; equal neighbours are one stroke.
+        // Every column is a level stroke, so that a wide cell looks like a stair; equal neighbours make one stroke.
         if (!line.isEmpty() && line.last().y() == y)
             line.last().setX(left + width);
         else
@@ -79,7 +79,7 @@ void RowMargin::drawBars(QCPPainter& painter, const std::vector<float>& values, 
     const int first = std::max(0, int(std::floor(rows.lower + 0.5)));
     const int last = std::min(int(values.size()), int(std::ceil(rows.upper + 0.5)));
     const double base = mKeyAxis->coordToPixel(mKeyAxis->range().lower);
-    // Rows that share a pixel line show the longest of their bars: none is lost.
+    // Where several rows share a pixel line, the line shows the longest of their bars.
     double lineTop = 0, lineBottom = 0, lineEnd = base;
     bool open = false;
     const auto flush = [&] {
@@ -89,7 +89,7 @@ void RowMargin::drawBars(QCPPainter& painter, const std::vector<float>& values, 
         lineEnd = base;
     };
     const double rowPixels = std::abs(mValueAxis->coordToPixel(1) - mValueAxis->coordToPixel(0));
-    const double gap = rowPixels >= 8 ? 1 : 0; // closer, the gaps would be what one sees
+    const double gap = rowPixels >= 8 ? 1 : 0; // with lower rows the picture would be mostly gaps
     for (int row = first; row < last; ++row) {
         const double a = mValueAxis->coordToPixel(row - 0.5), b = mValueAxis->coordToPixel(row + 0.5);
         const double top = std::round(std::min(a, b));

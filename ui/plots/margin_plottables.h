@@ -1,4 +1,5 @@
-// Margins of a heatmap: what its columns and rows hold on average, beside it and in step with its zoom.
+// The margins of a heatmap: a curve with the mean of each column and bars with the mean of each row. Both follow the
+// heatmap's zoom.
 #pragma once
 
 #include <qcustomplot.h>
@@ -8,12 +9,12 @@
 
 namespace kvscope::ui {
 
-/// A value per device pixel column of the plot below, as filled area or line. The columns come from whoever drew that
-/// plot, so that both say the same.
+/// Draws a value per device pixel column of the heatmap below, as a filled area or a line. The heatmap hands over the
+/// values that it drew, so that both show the same.
 class StepMargin final : public QCPAbstractPlottable {
     Q_OBJECT
 public:
-    /// Called while drawing, with the number of device pixels: one value each, NaN where there is none.
+    /// Called while drawing with the number of device pixel columns; returns a value for each, NaN for no value.
     using Columns = std::function<std::vector<float>(int pixels)>;
     StepMargin(QCPAxis* steps, QCPAxis* values, Columns columns)
         : QCPAbstractPlottable(steps, values), columns_(std::move(columns)) {}
@@ -32,14 +33,14 @@ private:
     bool filled_ = true;
 };
 
-/// A bar per row, from 0 or from the axis' lower end.
+/// Draws a bar per row, from the lower end of the value axis to the row's value.
 class RowMargin final : public QCPAbstractPlottable {
     Q_OBJECT
 public:
     RowMargin(QCPAxis* values, QCPAxis* rows) : QCPAbstractPlottable(values, rows) {}
-    /// By place on the row axis; NaN: none.
+    /// `values` are in the order of the places on the row axis; NaN: no bar.
     void setValues(std::vector<float> values) { values_ = std::move(values); }
-    /// A second, stronger bar inside the first; empty: none.
+    /// Draws a second bar over each first one in a colour of its own; empty: no second bars.
     void setInner(std::vector<float> values, const QColor& colour);
     const std::vector<float>& values() const { return values_; }
     const std::vector<float>& inner() const { return inner_; }

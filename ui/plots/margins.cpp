@@ -13,8 +13,8 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kStepHeight = 54, kRowWidth = 84; // pixels, without labels
-constexpr QSize kLeastPlot{420, 300};           // a smaller plot needs its room for the picture
+constexpr int kStepHeight = 54, kRowWidth = 84; // logical pixels, without labels
+constexpr QSize kLeastPlot{420, 300};           // a smaller plot shows no margins
 } // namespace
 
 Margins::Margins(PlotCanvas& plot, QCPAxisRect* main, StepMargin::Columns columns, QObject* parent)
@@ -40,7 +40,7 @@ Margins::Margins(PlotCanvas& plot, QCPAxisRect* main, StepMargin::Columns column
     stepRect_->setMaximumSize(QWIDGETSIZE_MAX, kStepHeight);
     rowRect_->setMinimumSize(kRowWidth, 0);
     rowRect_->setMaximumSize(kRowWidth, QWIDGETSIZE_MAX);
-    auto* level = new QCPMarginGroup(&plot); // top and bottom edges in one line
+    auto* level = new QCPMarginGroup(&plot); // aligns their top and bottom edges
     main_->setMarginGroup(QCP::msTop | QCP::msBottom, level);
     rowRect_->setMarginGroup(QCP::msTop | QCP::msBottom, level);
 
@@ -70,7 +70,7 @@ void Margins::place() {
     shown_ = shown;
     for (QCPAxisRect* rect : {stepRect_, rowRect_}) {
         rect->setVisible(shown);
-        // Hidden, it leaves its room to the picture, labels included.
+        // The size limits of a hidden panel include its labels, so that the heatmap gets all of its room.
         rect->setSizeConstraintRect(shown ? QCPLayoutElement::scrInnerRect : QCPLayoutElement::scrOuterRect);
     }
     stepRect_->setMinimumSize(0, shown ? kStepHeight : 0);
@@ -104,7 +104,7 @@ void Margins::applyTheme(const Theme& theme) {
         axis->setSelectableParts(QCPAxis::spNone);
     }
     QCPAxis *rows = rowRect_->axis(QCPAxis::atLeft), *steps = stepRect_->axis(QCPAxis::atBottom);
-    for (QCPAxis* shared : {rows, steps}) { // the heatmap's own axes have the numbers
+    for (QCPAxis* shared : {rows, steps}) { // the heatmap's own axes show the numbers
         shared->setTickLabels(false);
         shared->setTicks(false);
         shared->grid()->setVisible(false);
@@ -136,7 +136,7 @@ bool Margins::eventFilter(QObject*, QEvent* event) {
         else if (hovering_)
             emit rowHoverEnded();
         hovering_ = row.has_value();
-        return hovering_; // the plot would take it for the end of its own hover
+        return hovering_; // the plot must not see the event: it would end its own hover
     }
     case QEvent::MouseButtonPress: {
         const auto* mouse = static_cast<QMouseEvent*>(event);
@@ -152,7 +152,7 @@ bool Margins::eventFilter(QObject*, QEvent* event) {
     case QEvent::Wheel: {
         const auto* wheel = static_cast<QWheelEvent*>(event);
         if (!rowAt(wheel->position())) return false;
-        // As over the row axis itself.
+        // Sends the plot the event as if the pointer were over the heatmap's row axis, which zooms the rows.
         const QPointF at(main_->rect().left() - 2, wheel->position().y());
         QWheelEvent moved(at, wheel->globalPosition(), wheel->pixelDelta(), wheel->angleDelta(), wheel->buttons(),
                           wheel->modifiers(), wheel->phase(), wheel->inverted());

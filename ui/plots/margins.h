@@ -1,5 +1,5 @@
-// The margins of a heatmap in their places: above it a curve over the steps, right of it a bar per row. Both follow its
-// zoom; the wheel over the bars zooms the rows, a click on one picks it.
+// Places the margins of a heatmap: a curve over the steps above it, and a bar per row to its right. Both follow the
+// heatmap's zoom. The wheel over the bars zooms the rows, and a click on a bar picks its row.
 #pragma once
 
 #include "ui/plots/margin_plottables.h"
@@ -14,10 +14,10 @@ struct Theme;
 class Margins final : public QObject {
     Q_OBJECT
 public:
-    /// `main`: the panel of the heatmap, the last that was added to `plot`.
+    /// `main`: the panel of the heatmap, which must be the last one that was added to `plot`.
     Margins(PlotCanvas& plot, QCPAxisRect* main, StepMargin::Columns columns, QObject* parent);
 
-    /// Row of the plot's layout where the heatmap is now; column 1 is the bars'.
+    /// Row of the plot's layout that holds the heatmap in column 0 and the bars in column 1.
     int layoutRow() const { return layoutRow_; }
     int stepPanel() const { return stepPanel_; }
     StepMargin& steps() { return *steps_; }
@@ -25,12 +25,12 @@ public:
     QCPAxis* stepValues() const { return stepRect_->axis(QCPAxis::atLeft); }
     QCPAxis* rowValues() const { return rowRect_->axis(QCPAxis::atBottom); }
     QRect rowArea() const { return rowRect_->rect(); }
-    /// Another curve over the same steps.
+    /// Adds another curve to the panel above the heatmap.
     StepMargin* addCurve(StepMargin::Columns columns);
 
     void setWanted(bool wanted);
     bool wanted() const { return wanted_; }
-    /// Wanted, and the plot is large enough.
+    /// Whether the margins are wanted and the plot is large enough for them.
     bool shown() const { return shown_; }
     void applyTheme(const Theme& theme);
 

@@ -11,9 +11,9 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kTile = 16;        // columns made side by side: one cache line of pixels per image line
-constexpr double kGapFrom = 7;   // logical pixels: larger cells are separated by a gap
-constexpr double kHatchFrom = 2; // logical pixels: in smaller cells a hatch is noise that hides the origins
+constexpr int kTile = 16;        // columns made side by side, so that an image line takes a whole cache line at a time
+constexpr double kGapFrom = 7;   // logical pixels; cells of at least this size are separated by a gap
+constexpr double kHatchFrom = 2; // logical pixels; smaller cells get no hatch, which would hide the origins
 constexpr double kHatch = 4;     // logical pixels from one hatch line to the next
 } // namespace
 
@@ -74,18 +74,18 @@ QCPRange MaskPlottable::getValueRange(bool& found, QCP::SignDomain, const QCPRan
     return {-0.5, data_.blocks() - 0.5};
 }
 
-/// Which blocks every image line stands for; block 0 is at the bottom. A block has at least one line, so that a lone
-/// block of thousands is still seen: either lines share a block, or blocks a line.
+/// Which blocks each image line shows; block 0 is at the bottom. Every block lies on at least one line, so that a
+/// single selected block among thousands stays visible: several lines show one block, or several blocks share one line.
 struct MaskPlottable::Lines {
-    MaskBands bands;         // the blocks of a line, or of several lines that show the same ones
-    std::vector<int> bandOf; // of each line, from the top; -1: none
+    MaskBands bands;         // each band is a range of blocks that one or more lines show
+    std::vector<int> bandOf; // [line from the top] its band; -1: the line shows no block
 
     Lines(QCPRange range, int count, int height, int gap) : bandOf(std::size_t(height), -1) {
         const double pixelsPerBlock = height / range.size();
         const int first = std::clamp(int(std::floor(range.lower + 0.5)), 0, count);
         const int last = std::clamp(int(std::ceil(range.upper + 0.5)), first, count);
         std::vector<int> starts;
-        int highest = height; // line of the block before
+        int highest = height; // top line of the block before
         for (int block = first; block < last; ++block) {
             const double high = (range.upper - (block + 0.5)) * pixelsPerBlock;
             const double low = (range.upper - (block - 0.5)) * pixelsPerBlock;
@@ -94,8 +94,8 @@ struct MaskPlottable::Lines {
             if (bottom <= top) bottom = top + 1;
             top = std::max(top + gap, 0);
             bottom = std::min(bottom, height);
-            if (top >= bottom) continue;                           // its lines are beyond the edge
-            const bool shares = !starts.empty() && top >= highest; // the line that the block before has
+            if (top >= bottom) continue;                           // all its lines are outside of the image
+            const bool shares = !starts.empty() && top >= highest; // it lies on the line of the block before
             if (!shares) starts.push_back(block);
             for (int y = top; y < std::min(bottom, highest); ++y) bandOf[std::size_t(y)] = int(starts.size()) - 1;
             highest = std::min(highest, top);
@@ -119,14 +119,15 @@ QRgb MaskPlottable::shareColour(MaskBits bits, std::uint64_t selected, std::uint
         };
         full = qRgb(mix(qRed(hit_), qRed(miss_)), mix(qGreen(hit_), qGreen(miss_)), mix(qBlue(hit_), qBlue(miss_)));
     }
-    constexpr double faintest = 0.12; // what was selected once stays visible
+    constexpr double faintest = 0.12; // the share of a single selected cell stays visible
     const double share = faintest + (1 - faintest) * double(selected) / double(cells);
     return qPremultiply(qRgba(qRed(full), qGreen(full), qBlue(full), int(255 * share + 0.5)));
 }
 
-/// Copies the pixel columns from x on that the picture before has too. @return how many
+/// Copies pixel columns from the frame before, from column x on, as long as they cover the same steps. @return how many
+/// it copied
 int MaskPlottable::reuse(const Frame& before, int x, QImage& image) const {
-    const auto& columns = frame_.columns; // of the picture that is being made
+    const auto& columns = frame_.columns; // of the image that render is making
     const auto at = std::lower_bound(before.columns.begin(), before.columns.end(), columns[std::size_t(x)],
                                      [](const StepColumn& a, const StepColumn& b) { return a.first < b.first; });
     const auto from = std::size_t(at - before.columns.begin());
@@ -162,7 +163,7 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
     const auto& columns = frame_.columns;
     const bool reusable = !hatch && !gapX && pixelsPerStep < 1 && before.image.size() == size &&
                           before.blocks == blocks && before.revision == data_.revision() && before.colours == colours_;
-    std::vector<std::pair<int, int>> pieces; // pixel columns to make: first and one after the last
+    std::vector<std::pair<int, int>> pieces; // pixel columns to make; each: first, one after the last
     for (int x = 0; x < width;) {
         const StepColumn column = columns[std::size_t(x)];
         const int copied = reusable && column.first < column.last ? reuse(before, x, image) : 0;
@@ -173,17 +174,17 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
     }
 
     const int bands = lines.bands.count();
-    auto* pixels = reinterpret_cast<QRgb*>(image.bits()); // here, before the threads: it may copy
+    auto* pixels = reinterpret_cast<QRgb*>(image.bits()); // before the threads start: bits() may copy the image
     const auto stride = image.bytesPerLine() / qsizetype(sizeof(QRgb));
     forEachPiece(int(pieces.size()), [&](int piece) {
         const auto [first, last] = pieces[std::size_t(piece)];
         MaskBandSums sums(lines.bands, shares);
-        std::vector<QRgb> colours(std::size_t(bands) * kTile); // by band, then by column
+        std::vector<QRgb> colours(std::size_t(bands) * kTile); // [band][column]
         std::vector<MaskBits> bits(hatch ? colours.size() : 0);
         for (int x = first; x < last; ++x) {
             const StepColumn column = columns[std::size_t(x)];
             if (column.first >= column.last) continue;
-            if (gapX) { // the first pixels of a step's cell stay empty
+            if (gapX) { // the first pixels of a step's cell are the gap
                 const double left = (double(column.first) - 0.5 - steps.lower) * pixelsPerStep;
                 if (x < int(std::floor(left + 1e-6)) + gap) continue;
             }
@@ -212,7 +213,7 @@ QImage MaskPlottable::render(QCPRange steps, QCPRange blocks, QSize size, double
                     line[x - first] = hatchRgb_;
         }
     });
-    image.setDevicePixelRatio(scale); // here, where nobody shares it yet
+    image.setDevicePixelRatio(scale); // before frame_ shares the image: the call would copy it then
     if (!gapX && !hatch) frame_.image = image;
     return image;
 }

@@ -1,4 +1,5 @@
-// The selection mask: which blocks were selected at which step, coloured by origin, misses hatched over it.
+// Draws the selection mask: which blocks were selected at which step. Colours show a block's origin, and a hatch over
+// the colour shows a miss.
 #pragma once
 
 #include "profiler/tiles/mask_pyramid.h"
@@ -15,10 +16,10 @@ class MaskPlottable final : public QCPAbstractPlottable {
 public:
     enum class Colouring { Origin, Residency };
 
-    /// Blocks at 0, 1, ... on the value axis. `data` must outlive it.
+    /// The blocks lie at 0, 1, ... on the value axis. `data` must outlive this object.
     MaskPlottable(QCPAxis* steps, QCPAxis* blocks, const MaskPyramid& data);
-    /// What a pixel shows that covers several cells: that any of them was selected, or, by how strong the colour is,
-    /// which share of them was.
+    /// What a pixel shows that covers several cells. Any: whether any of the cells was selected. Share: the share of
+    /// selected cells, as the strength of the colour.
     enum class Zoomed { Any, Share };
 
     void setColouring(Colouring colouring, bool hatchMisses);
@@ -27,15 +28,16 @@ public:
     double stepsPerPixel() const { return stepsPerPixel_; }
     double blocksPerPixel() const { return blocksPerPixel_; }
 
-    /// Whether cells were large enough for a hatch when last drawn.
+    /// Whether the cells of the last drawing were large enough for a hatch.
     bool hatchVisible() const { return hatchVisible_; }
 
-    /// Device pixels; `scale`: device pixels per logical pixel, for the width of hatch and gaps.
+    /// Draws these steps and blocks into an image of `size` device pixels. `scale`: device pixels per logical pixel,
+    /// which sets the width of hatch lines and gaps.
     QImage render(QCPRange steps, QCPRange blocks, QSize size, double scale) const;
-    /// The origin shown where several meet: query-aware, query-agnostic, token-level, window, sink. -1: nothing
-    /// selected.
+    /// The origin to show for a cell that has several: the first of query-aware, query-agnostic, token-level, window,
+    /// sink. -1: nothing is selected.
     static int shownOrigin(MaskBits bits);
-    /// Colour of the hatch: dark in both themes, because it lies on origins that are brighter in the dark one.
+    /// Colour of the hatch. It is dark in both themes, because the dark theme draws the origins in brighter colours.
     static QColor hatchColour(const Theme& theme);
 
     double selectTest(const QPointF&, bool, QVariant*) const override { return -1; }
@@ -47,7 +49,8 @@ protected:
     void drawLegendIcon(QCPPainter*, const QRectF&) const override {}
 
 private:
-    /// What was drawn last and can be shown again where the same steps lie under a pixel: panning moves most of it.
+    /// The last image and what it shows. render copies those pixel columns that cover the same steps again, which are
+    /// most of them while the user pans.
     struct Frame {
         QImage image;
         std::vector<StepColumn> columns;
@@ -65,7 +68,7 @@ private:
     QRgb hit_ = 0, miss_ = 0, unknown_ = 0, hatchRgb_ = 0;
     std::array<QRgb, 128> colour_{};
     Zoomed zoomed_ = Zoomed::Any;
-    unsigned colours_ = 0; // grows when colours change
+    unsigned colours_ = 0; // counts changes of the colours, so that render does not reuse an older frame
     mutable Frame frame_;
     double stepsPerPixel_ = 0, blocksPerPixel_ = 0;
     bool hatchVisible_ = true;

@@ -5,7 +5,7 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr double kWideCell = 5; // pixels: from here a cell gets two edges instead of one line through its middle
+constexpr double kWideCell = 5; // pixels; a cell this wide gets two edges, a narrower one a line through its middle
 }
 
 Overlay::Overlay(QCustomPlot* plot, const QString& layer) : QCPLayerable(plot, layer) {}
@@ -35,7 +35,7 @@ void Overlay::setColours(const QColor& cursor, const QColor& accent) {
 
 void Overlay::applyDefaultAntialiasingHint(QCPPainter* painter) const { painter->setAntialiasing(false); }
 
-void Overlay::cover(QRectF pixels) { covered_ += pixels.toAlignedRect().adjusted(-2, -2, 2, 2); } // pens are wide
+void Overlay::cover(QRectF pixels) { covered_ += pixels.toAlignedRect().adjusted(-2, -2, 2, 2); } // + half a pen
 
 void Overlay::drawLine(QCPPainter& painter, QPointF from, QPointF to) {
     painter.drawLine(from, to);
@@ -103,7 +103,7 @@ void Overlay::drawMark(QCPPainter& painter, QCPAxisRect& panel, const CursorMark
             drawLine(painter, QPointF(area.left(), middle), QPointF(area.right(), middle));
         }
     }
-    if (mark.x && mark.y) { // the cell itself, solid
+    if (mark.x && mark.y) { // a solid frame around the cell itself
         const auto [left, right] = edges(x, *mark.x);
         const auto [top, bottom] = edges(y, *mark.y);
         if (right - left >= kWideCell && bottom - top >= kWideCell) {

@@ -1,4 +1,5 @@
-// What lies over a plot and changes without it: the shared cursor, the selected step range, the zoom box.
+// The overlay of a plot: the shared cursor, the selected range of steps and the zoom box. It changes without a new
+// drawing of the plot.
 #pragma once
 
 #include <qcustomplot.h>
@@ -7,23 +8,23 @@
 
 namespace kvscope::ui {
 
-/// Where the shared cursor is, in data coordinates of a panel.
+/// Where the shared cursor lies, in the data coordinates of a panel.
 struct CursorMark {
-    std::optional<double> x, y;            // centre of a cell of size 1
+    std::optional<double> x, y;            // centre of the marked cell, whose size is 1
     std::optional<QCPRange> selectedSteps; // first and last step
 };
 
-/// Lives on a buffered layer of its own, so that following the mouse never redraws the data.
+/// Draws on a buffered layer of its own, so that following the mouse never draws the data again.
 class Overlay final : public QCPLayerable {
     Q_OBJECT
 public:
     Overlay(QCustomPlot* plot, const QString& layer);
     void setMark(QCPAxisRect* panel, const CursorMark& mark);
     void clear();
-    CursorMark markOf(const QCPAxisRect* panel) const; // empty: none
+    CursorMark markOf(const QCPAxisRect* panel) const; // empty if the panel has no mark
     void setBox(std::optional<QRectF> pixels) { box_ = pixels; }
     void setColours(const QColor& cursor, const QColor& accent);
-    /// Where it drew last, in pixels of the plot: the rest of its layer is empty.
+    /// The pixels of the plot that the last drawing covered; the rest of the overlay's layer is empty.
     const QRegion& covered() const { return covered_; }
 
 protected:

@@ -1,4 +1,5 @@
-// Panels side by side, as many as there is room for: the last ones go first in a narrow picture, all in a low one.
+// A row of panels side by side. In a narrow picture it leaves out the last panels first; in a low picture it leaves out
+// all of them.
 #pragma once
 
 #include <qcustomplot.h>
@@ -10,9 +11,10 @@ class PanelRow final : public QCPLayout {
 public:
     PanelRow() = default;
     ~PanelRow() override { clear(); }
-    /// stretch: share of the width. least: pixels without which the panel is left out, unless it is the first.
+    /// Adds a panel at the end. `stretch`: its share of the width. `least`: the panel is left out where it would be
+    /// narrower than this many pixels, unless it is the first.
     void add(QCPLayoutElement* element, double stretch, int least);
-    /// False: the element takes no room, whatever there is.
+    /// Shows or hides a panel; a hidden one takes no room.
     void setShown(QCPLayoutElement* element, bool shown);
 
     int elementCount() const override { return int(cells_.size()); }
@@ -20,7 +22,7 @@ public:
     QCPLayoutElement* takeAt(int index) override;
     bool take(QCPLayoutElement* element) override;
     QSize minimumOuterSizeHint() const override { return {80, low_ ? 0 : 60}; }
-    /// Pictures lower than this have no room for the row.
+    /// The row is left out of pictures lower than this.
     void setLeastPictureHeight(int pixels) { leastPicture_ = pixels; }
     void update(UpdatePhase phase) override;
 

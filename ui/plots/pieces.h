@@ -1,4 +1,4 @@
-// A picture made in pieces on all cores.
+// Makes a picture in pieces on all cores.
 #pragma once
 
 #include <QThread>
@@ -10,14 +10,16 @@
 
 namespace kvscope::ui {
 
-/// body(i) for i in 0 .. count - 1, on this thread and on those of the pool that are free; returns when all are done. A
-/// piece that nobody has begun is done here: a busy pool delays nothing. `body` must not throw.
+/// Calls body(i) for each i in 0 .. count - 1, on this thread and on the free threads of the global pool, and returns
+/// when all calls are done. This thread itself takes every piece that no other thread has begun, so a busy pool delays
+/// nothing. `body` must not throw.
 template <class Body> void forEachPiece(int count, const Body& body) {
     struct Progress {
         std::atomic<int> next{0}, done{0};
     };
     const auto progress = std::make_shared<Progress>();
-    const auto work = [progress, count, &body] { // one that begins too late finds no piece, and `body` is not touched
+    const auto work = [progress, count,
+                       &body] { // a thread that starts too late finds no piece and does not touch `body`
         for (int i = progress->next++; i < count; i = progress->next++) {
             body(i);
             if (++progress->done == count) progress->done.notify_all();

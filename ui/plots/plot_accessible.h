@@ -1,9 +1,9 @@
-// What a screen reader hears of a plot: a chart with its name, how it is used, and the values under the cursor.
+// Tells screen readers about plots: that a plot is a chart, its name, how to use it, and the values under the cursor.
 #pragma once
 
 namespace kvscope::ui {
 
-/// Once per program; more calls do nothing.
+/// Call it once per program; further calls do nothing.
 void makePlotsAccessible();
 
 } // namespace kvscope::ui

@@ -14,10 +14,10 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kWheelPauseMs = 600; // wheel clicks closer together are one entry in the zoom history
+constexpr int kWheelPauseMs = 600; // wheel clicks less than this apart make one entry of the zoom history
 constexpr std::size_t kHistory = 100;
 constexpr double kZoomKey = 0.7, kZoomWheel = 0.85;
-constexpr double kHandleReach = 6; // pixels to either side of a line that can be dragged
+constexpr double kHandleReach = 6; // pixels to either side of a handle where a press takes hold of it
 
 bool same(const QCPRange& a, const QCPRange& b) {
     const double tolerance = 1e-9 * std::max({1.0, std::abs(a.upper), std::abs(a.lower)});
@@ -25,7 +25,8 @@ bool same(const QCPRange& a, const QCPRange& b) {
 }
 } // namespace
 
-/// Fills the plot below everything else: its buffer is opaque then and can be copied to the window as it is.
+/// Fills the plot below everything else. This makes the plot's buffer opaque, so that paintEvent can copy it to the
+/// window without blending.
 class PlotCanvas::Ground final : public QCPLayerable {
 public:
     explicit Ground(QCustomPlot& plot) : QCPLayerable(&plot, QStringLiteral("background")) {}
@@ -33,8 +34,8 @@ public:
     const QColor& colour() const { return colour_; }
 
 protected:
-    /// QCustomPlot draws a layer one pixel higher than it is asked to: the last row would stay transparent, and so
-    /// black.
+    /// One pixel more at the bottom: QCustomPlot clips a layer one pixel too high, so that the last row of pixels would
+    /// stay transparent and show as black.
     QRect clipRect() const override { return mParentPlot->viewport().adjusted(0, 0, 0, 1); }
     void applyDefaultAntialiasingHint(QCPPainter* painter) const override { painter->setAntialiasing(false); }
     void draw(QCPPainter* painter) override { painter->fillRect(mParentPlot->viewport(), colour_); }
@@ -56,7 +57,8 @@ PlotCanvas::PlotCanvas(QWidget* parent) : QCustomPlot(parent) {
     setMouseTracking(true);
     setMinimumSize(240, 140);
     fitTicksToRoom(*this);
-    layer(QStringLiteral("overlay"))->setMode(QCPLayer::lmLogical); // for selections, which no plot here has
+    layer(QStringLiteral("overlay"))
+        ->setMode(QCPLayer::lmLogical); // QCustomPlot's layer for selections, which no plot uses
     ground_ = new Ground(*this);
     addLayer(QStringLiteral("kvscope.overlay"), nullptr, QCustomPlot::limAbove);
     layer(QStringLiteral("kvscope.overlay"))->setMode(QCPLayer::lmBuffered);
@@ -300,7 +302,7 @@ std::vector<ShortcutText> PlotCanvas::gestures() {
 }
 
 void PlotCanvas::replotOverlay() {
-    // Before the first full replot there is no layout to draw into; the replot then draws the overlay too.
+    // Before the first full replot there is no layout to draw into, and that replot will draw the overlay too.
     if (isVisible() && !rects_.empty() && rects_.front()->rect().width() > 0)
         layer(QStringLiteral("kvscope.overlay"))->replot();
 }
@@ -448,7 +450,8 @@ void PlotCanvas::wheelEvent(QWheelEvent* event) {
     if (rects_.empty()) return;
     const QPointF at = event->position();
     const int group = groupOfPanel_[std::size_t(std::max({panelAt(at), panelOfAxis(at), 0}))];
-    // A sideways wheel or a two-finger swipe to the side pans; Alt turns the wheel sideways on some systems.
+    // A sideways wheel or a two-finger swipe to the side pans. With Alt it does not, because some systems report the
+    // ordinary wheel as sideways while Alt is held.
     const QPoint angle = event->angleDelta();
     if (std::abs(angle.x()) > std::abs(angle.y()) && !event->modifiers().testFlag(Qt::AltModifier)) {
         remember(Change::Wheel, group);
@@ -460,7 +463,7 @@ void PlotCanvas::wheelEvent(QWheelEvent* event) {
     }
     const double clicks = (angle.y() != 0 ? angle.y() : angle.x()) / 120.0;
     if (clicks == 0) return;
-    // Over the value axis the wheel zooms that axis.
+    // The wheel over a value axis, or with Ctrl, zooms the value axis instead of the x axis.
     const bool vertical = event->modifiers().testFlag(Qt::ControlModifier) || panelOfAxis(at) >= 0;
     remember(Change::Wheel, group);
     zoomBy(std::pow(kZoomWheel, clicks), at, vertical);
@@ -518,7 +521,7 @@ void PlotCanvas::keyPressEvent(QKeyEvent* event) {
             return;
         }
         if (gesture_ == Gesture::Handle) emit handleDragged(pressedPanel_, handleAtPress_);
-        gesture_ = Gesture::None; // gives up a drag: back to where it began
+        gesture_ = Gesture::None; // ends the drag and restores the view from before it
         pressedPanel_ = -1;
         overlay_->setBox(std::nullopt);
         unsetCursor();
@@ -538,7 +541,8 @@ void PlotCanvas::contextMenuEvent(QContextMenuEvent* event) {
 }
 
 bool PlotCanvas::event(QEvent* event) {
-    // Ctrl+Z belongs to the window; nothing else to claim. Arrow keys must reach the plot, not move the focus.
+    // The plot claims the arrow keys, Home and End, which would otherwise move the focus. It claims no other key:
+    // Ctrl+Z, for one, belongs to the window.
     if (event->type() == QEvent::ShortcutOverride) {
         switch (static_cast<QKeyEvent*>(event)->key()) {
         case Qt::Key_Left:
@@ -584,12 +588,14 @@ void PlotCanvas::styleAxisRect(QCPAxisRect& rect) const {
     }
 }
 
-/// As QCustomPlot does it, which blends every layer over all pixels, whether they hold anything or not.
+/// Copies the plot's buffers to the window, like QCustomPlot's own function, but copies the opaque first buffer without
+/// blending and blends the others only where the overlay drew something.
 void PlotCanvas::paintEvent(QPaintEvent*) {
     QCPPainter painter(this);
     if (!painter.isActive()) return;
-    painter.setCompositionMode(QPainter::CompositionMode_Source); // the ground is opaque
-    // Just resized: the plot is drawn anew a moment later, and nothing else paints here.
+    painter.setCompositionMode(QPainter::CompositionMode_Source); // copies: the ground is opaque
+    // Right after a resize the buffer is smaller than the window until the next replot; the rest gets the ground's
+    // colour.
     const QSize drawn = mPaintBuffers.isEmpty() ? QSize() : mPaintBuffers.front()->size();
     for (const QRect& bare : QRegion(rect()) - QRect(QPoint(), drawn)) painter.fillRect(bare, ground_->colour());
     for (const auto& buffer : mPaintBuffers) {

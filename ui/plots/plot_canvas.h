@@ -1,6 +1,6 @@
-// A QCustomPlot with the one set of gestures that every plot of the program has: drag pans, wheel zooms at the pointer,
-// Shift+drag zooms a box, double click resets, keys move the cursor. Panels are stacked and share the step axis, unless
-// a panel is given a group of its own.
+// A QCustomPlot with the gestures that every plot of the program has: a drag pans, the wheel zooms at the pointer,
+// Shift+drag zooms into a box, a double click resets the zoom, and keys move the cursor. Panels lie below each other.
+// Panels of one group share their x axis; without a group of its own, a panel belongs to group 0.
 #pragma once
 
 #include "ui/plots/overlay.h"
@@ -22,49 +22,51 @@ class PlotCanvas final : public QCustomPlot {
 public:
     explicit PlotCanvas(QWidget* parent = nullptr);
 
-    /// Adds an axis rect below the last, with left and bottom axes. zoomY: its value axis can be zoomed by hand;
-    /// otherwise the owner fits it to what is visible. Panels of one group share the x axis.
+    /// Adds a panel below the last one, with a left and a bottom axis. `zoomY`: the user can zoom its value axis;
+    /// otherwise the owner fits that axis to the visible data. Panels of one group share the x axis.
     QCPAxisRect* addPanel(bool zoomY, int group = 0);
     /// Removes all panels and everything in them.
     void clearPanels();
     const std::vector<QCPAxisRect*>& panels() const { return rects_; }
 
-    /// Everything there is. A range that was not zoomed follows; a zoomed one stays.
+    /// Sets the range of all data on the x axis of a group, or on the y axis of a panel. If the axis shows all of the
+    /// old range, it then shows all of the new one; if it is zoomed, it stays as it is.
     void setFullX(QCPRange full, int group = 0);
     void setFullY(int panel, QCPRange full);
     QCPRange fullX(int group = 0) const;
     QCPRange visibleX(int group = 0) const;
-    /// Shows everything of one group, e.g. because its axis now means something else.
+    /// Resets the x axis of one group to its full range, for example because the axis now has another meaning.
     void showAllX(int group);
     bool isZoomed() const;
     void resetZoom();
-    /// Shows everything and forgets the history, e.g. because the axes now mean something else.
+    /// Resets all axes and forgets the zoom history, for example because the axes now have another meaning.
     void forgetZoom();
     void undoZoom();
     void redoZoom();
     bool canUndoZoom() const { return !undo_.empty(); }
     bool canRedoZoom() const { return !redo_.empty(); }
-    /// Factor < 1 zooms in. `at`: pixel that stays where it is.
+    /// Zooms one axis around a pixel, `at`, whose value stays in place. A factor below 1 zooms in.
     void zoomBy(double factor, QPointF at, bool vertical);
     void zoomTo(QCPRange x);
-    /// Pans by the least that makes x visible.
+    /// Pans just so far that x becomes visible.
     void reveal(double x);
-    /// The same for the cursor's mark, in both directions.
+    /// Pans in both directions just so far that the cursor's mark becomes visible.
     void revealMark();
-    /// What its mouse and keys do, for the help.
+    /// What the mouse and the keys do in a plot, for the help.
     static std::vector<ShortcutText> gestures();
-    /// Smallest width of the x axis when zoomed in.
+    /// The smallest range of the x axis, where zooming in ends.
     void setMinimumSpan(double steps, int group = 0);
-    /// The same of a panel's value axis.
+    /// The smallest range of a panel's value axis, where zooming in ends.
     void setMinimumHeight(int panel, double values) { minimumY_[std::size_t(panel)] = values; }
-    /// False: x is something else than steps, and Ctrl+drag zooms a box too.
+    /// False: the x axis does not count steps, and Ctrl+drag zooms into a box instead of selecting steps.
     void setSelectsSteps(bool selects) { selectsSteps_ = selects; }
-    /// A vertical line of a panel that can be dragged; the owner draws it. Nothing: the panel has none.
+    /// Gives a panel a vertical line at x that the user can drag and that the owner draws. No value: the panel has no
+    /// such line.
     void setHandle(int panel, std::optional<double> x);
 
     Overlay& overlay() { return *overlay_; }
     void replotOverlay();
-    /// Axes, grid, text in the theme's colours; also for panels added later.
+    /// Gives axes, grid and text the colours of the theme, now and in panels added later.
     void applyTheme(const Theme& theme);
 
 signals:
@@ -77,8 +79,8 @@ signals:
     void visibleXChanged();
     void cursorMoveRequested(int steps, int layers);
     void cursorJumpRequested(bool toEnd);
-    void detailsRequested();                           // of what is under the cursor's mark, with the keyboard
-    void menuRequested(QPoint global, bool atPointer); // not at the pointer: asked for with the keyboard
+    void detailsRequested();                           // a key asks for the values under the cursor's mark
+    void menuRequested(QPoint global, bool atPointer); // atPointer: by the mouse; otherwise by the keyboard
 
 protected:
     void paintEvent(QPaintEvent* event) override;
@@ -111,8 +113,8 @@ private:
     void setX(int group, QCPRange wanted);
     void setY(std::size_t panel, QCPRange wanted);
     int panelAt(QPointF pixel) const;
-    int panelOfAxis(QPointF pixel) const; // whose value axis is there; -1: none
-    int handleAt(QPointF pixel) const;    // panel, or -1
+    int panelOfAxis(QPointF pixel) const; // the panel whose value axis is at the pixel; -1: none
+    int handleAt(QPointF pixel) const;    // the panel whose handle is at the pixel; -1: none
     Group& groupOf(int group);
     QPointF dataAt(int panel, QPointF pixel) const;
     void styleAxisRect(QCPAxisRect& rect) const;
@@ -138,8 +140,8 @@ private:
     double handleAtPress_ = 0;
 
     class Ground;
-    Ground* ground_ = nullptr;   // both owned by the plot
-    Overlay* overlay_ = nullptr; // on a layer of its own
+    Ground* ground_ = nullptr;   // owned by the plot
+    Overlay* overlay_ = nullptr; // owned by the plot; on a layer of its own
     QCPMarginGroup* margins_ = nullptr;
     const Theme* theme_ = nullptr;
 };

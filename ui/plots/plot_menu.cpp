@@ -41,7 +41,8 @@ void PlotView::showMenu(QPoint global, bool atPointer) {
     menu->popup(global);
 }
 
-/// The same place in the other views: where the menu was opened, or where the cursor is.
+/// Adds entries that show the same place in other views: the place where the mouse opened the menu, or that of the
+/// cursor.
 void PlotView::addShowIn(QMenu& menu, QPoint global, bool atPointer) {
     if (!run() || pages_->currentIndex() != 0) return;
     int panel = -1;

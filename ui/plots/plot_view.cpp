@@ -39,7 +39,7 @@ namespace kvscope::ui {
 namespace {
 constexpr int kPictureMargin = 16;
 constexpr int kPatienceMs = 300;
-constexpr int kWideView = 500; // pixels: from here there is room for a column beside the plot
+constexpr int kWideView = 500; // pixels of width from which there is room for a column beside the plot
 
 bool growsStill(const Workspace& workspace) {
     const auto runs = workspace.sides();
@@ -129,7 +129,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     connect(&workspace_, &Workspace::runsChanged, this, [this, grew = false]() mutable {
         const bool grows = run() && isGrowing(*run());
         if (std::exchange(grew, grows) && !grows && !emptyText().isEmpty())
-            reload(); // what it waited for will not come
+            reload(); // the run has ended, so the data that the empty page waits for will not come
     });
     connect(&workspace_, &Workspace::filterChanged, this, [this] {
         if (filterParts() != 0)
@@ -140,7 +140,7 @@ PlotView::PlotView(Workspace& workspace, const QString& title, QWidget* parent)
     connect(&workspace_, &Workspace::cursorChanged, this, [this] {
         if (!GrowthTurn::inSight(*this) || stale_) return;
         cursorMoved();
-        if (workspace_.lastMove() != CursorMove::Person) return; // a live run must not pull the plot along
+        if (workspace_.lastMove() != CursorMove::Person) return; // growth of a live run must not move the plot
         canvas_->revealMark();
         tellScreenReader();
     });
@@ -199,7 +199,7 @@ void PlotView::showEmpty(const QString& title, const QString& text, const std::v
     patience_->stop();
     empty_->setTexts(title, text, actions);
     pages_->setCurrentIndex(title.isEmpty() ? 0 : 1);
-    setFocusProxy(pages_->currentWidget()); // what is hidden would not take the focus
+    setFocusProxy(pages_->currentWidget()); // a hidden page would not take the focus
     setAccessibleDescription(title.isEmpty() ? QString() : title + QStringLiteral(". ") + text);
     updateNote();
 }
@@ -218,7 +218,7 @@ EmptyAction PlotView::clearFilter() const {
 EmptyAction PlotView::stopRun() const {
     if (!run() || isGrowing(*run()))
         return run() && run()->live ? windowAction(*this, "stop", tr("Stop the run")) : EmptyAction{};
-    return windowAction(*this, "run", tr("Run the session")); // it ended with nothing to show
+    return windowAction(*this, "run", tr("Run the session")); // the run ended with nothing to show
 }
 
 void PlotView::showEmptyByFilter(const QString& title, std::vector<EmptyAction> more) {
@@ -292,11 +292,11 @@ bool PlotView::event(QEvent* event) {
 
 void PlotView::showEvent(QShowEvent* event) {
     View::showEvent(event);
-    tools_->setVisible(tools_->layout()->count() > 0); // a view may have controls of its own instead
+    tools_->setVisible(tools_->layout()->count() > 0); // a view without tools gets no empty row
     if (stale_) {
         reload();
     } else {
-        runGrew(); // what happened while it was hidden
+        runGrew(); // the run may have grown while the view was hidden
         cursorMoved();
     }
 }
@@ -331,11 +331,11 @@ PlotView::Details PlotView::detailsAtCursor() {
     return {};
 }
 
-/// The tooltip of the cursor's place, for those who use the keyboard.
+/// Shows the tooltip at the cursor's place, for users of the keyboard.
 void PlotView::showDetails() {
     const Details details = detailsAtCursor();
     if (details.html.isEmpty()) return;
-    hovering_ = true; // an answer that comes later replaces it
+    hovering_ = true; // so that an answer which comes later replaces the tooltip
     hoverGlobal_ = canvas_->mapToGlobal(details.pixel.toPoint());
     QToolTip::showText(hoverGlobal_, details.html, canvas_, {}, 60'000);
 }
@@ -343,7 +343,7 @@ void PlotView::showDetails() {
 QString PlotView::cursorText() { return QTextDocumentFragment::fromHtml(detailsAtCursor().html).toPlainText(); }
 
 void PlotView::tellScreenReader() {
-    if (!QAccessible::isActive()) return; // nobody listens: no work
+    if (!QAccessible::isActive()) return; // no screen reader runs
     QAccessibleValueChangeEvent changed(canvas_, cursorText());
     QAccessible::updateAccessibility(&changed);
 }
@@ -376,7 +376,7 @@ void PlotView::exportDialog(const QString& suffix) {
 
 void PlotView::copyImage() {
     const QSize size = canvas_->size() + QSize(2 * kPictureMargin, 80);
-    const double ratio = std::max(2.0, devicePixelRatioF()); // sharp in a document
+    const double ratio = std::max(2.0, devicePixelRatioF()); // at least 2, to be sharp in a document
     QImage image(size * ratio, QImage::Format_ARGB32_Premultiplied);
     image.setDevicePixelRatio(ratio);
     image.fill(Theme::current().plotBackground);
@@ -468,7 +468,7 @@ bool PlotView::paintPicture(QPainter& base, QSize size, bool vector) {
     painter.setFont(QApplication::font());
     top += drawAbove(&painter, QRect(area.left(), top, area.width(), area.bottom() - top));
 
-    // Two lines are kept for the note; what it says is known only after the plot was drawn at this size.
+    // The layout keeps two lines for the note, whose text depends on the plot as drawn at this size.
     QFont small = QApplication::font();
     small.setPointSizeF(std::max(7.5, small.pointSizeF() - 1));
     const QFontMetrics smallMetrics(small);
@@ -476,7 +476,7 @@ bool PlotView::paintPicture(QPainter& base, QSize size, bool vector) {
     const QRect plot(area.left(), top, area.width(), std::max(40, area.bottom() - noteHeight - 6 - top));
     painter.save();
     painter.translate(plot.topLeft());
-    canvas_->overlay().setVisible(false); // a figure shows the data, not where somebody looked
+    canvas_->overlay().setVisible(false); // a picture shows data, not the user's cursor
     canvas_->toPainter(&painter, plot.width(), plot.height());
     canvas_->overlay().setVisible(true);
     painter.restore();
@@ -486,7 +486,7 @@ bool PlotView::paintPicture(QPainter& base, QSize size, bool vector) {
     painter.setPen(theme.mutedText);
     painter.drawText(QRect(area.left(), area.bottom() - noteHeight + 1, area.width(), noteHeight),
                      Qt::AlignLeft | Qt::AlignTop | Qt::TextWordWrap, fullNote());
-    replot(); // toPainter laid the plot out for another size
+    replot(); // toPainter laid the plot out for the picture's size
     return true;
 }
 

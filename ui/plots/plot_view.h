@@ -1,5 +1,5 @@
-// The base of every view with a plot: gestures, zoom history, cursor, hover, context menu, exports, empty states and
-// themes are the same everywhere because they exist once, here.
+// The base class of every view with a plot. Gestures, zoom history, cursor, tooltips, context menu, exports, empty
+// states and themes are written once, in this class, and so are the same in all views.
 #pragma once
 
 #include "ui/views/shown_sql.h"
@@ -34,87 +34,89 @@ public:
     void redoZoom() override;
     void applyTheme(const Theme& theme) override;
     PlotCanvas& canvas() { return *canvas_; }
-    /// What the view says about aggregated or missing data; the line under the plot.
+    /// The line under the plot, which tells what is aggregated or missing.
     QString noteText() const;
-    /// The values under the cursor, for screen readers; empty where nothing is marked.
+    /// The values under the cursor, for screen readers; empty if nothing is marked.
     QString cursorText();
-    /// The teaching text while there is nothing to show; empty when a plot is shown.
+    /// The text of the empty page while there is nothing to show; empty while the plot is shown.
     QString emptyText() const;
 
 protected:
-    // Called when the view is visible or has become so.
-    virtual void runChanged() = 0;               // another run, another compare run: start over
+    // Called while the view is visible, or when it becomes visible.
+    virtual void runChanged() = 0;               // the run or the compared run is another one: start over
     virtual void runGrew() = 0;                  // the run has more steps or another status
-    virtual void cursorMoved() = 0;              // place the mark; reload if another layer, head or sequence is wanted
-    virtual void themed(const Theme& theme) = 0; // colours of what the view drew itself
+    virtual void cursorMoved() = 0;              // place the mark; read again if it has another layer, head or sequence
+    virtual void themed(const Theme& theme) = 0; // give what the view draws itself the colours of the theme
     virtual void clickedAt(int panel, QPointF at) = 0;
-    /// HTML, or empty: no tooltip there.
+    /// The tooltip as HTML; empty if there is none at this place.
     virtual QString tooltipAt(int panel, QPointF at) = 0;
-    /// Sentences on aggregation, losses and definitions for the line below the plot.
+    /// Sentences about aggregation, losses and definitions for the line below the plot.
     virtual QString note() const = 0;
     virtual void visibleStepsChanged() {}
-    /// Which parts of the shared filter the view applies (FilterPart, or-ed); it is loaded again when they change, and
-    /// the line below the plot says what is filtered and what is not.
+    /// Which parts of the shared filter the view applies, as or-ed FilterPart values; 0: none. A view that applies some
+    /// is loaded again when the filter changes. The line below the plot tells what is filtered and what is not.
     virtual int filterParts() const { return 0; }
-    /// Arrow keys in the plot: the shared cursor moves, unless x is something else than steps.
+    /// Called for arrow keys in the plot. Moves the shared cursor; views whose x axis does not count steps override it.
     virtual void moveCursor(int steps, int layers);
-    virtual void jumpCursor(bool toEnd); // Home and End
-    /// Whether there are numbers to copy and to save.
+    virtual void jumpCursor(bool toEnd); // called for Home and End
+    /// Whether the view has numbers to copy and to save.
     virtual bool hasNumbers() const { return run() != nullptr; }
-    /// Extra content above the plot in a picture: returns the height used. Draws only if painter is given.
+    /// Draws extra content above the plot of an exported picture, if `painter` is not null. @return the height it takes
     virtual int drawAbove(QPainter* painter, QRect area) const;
     virtual QString pictureTitle() const;
 
     Workspace& workspace() const { return workspace_; }
     const OpenRun* run() const { return workspace_.current(); }
-    /// The current run, the steps in sight, and what the view applies of the filter.
+    /// The current run, the visible steps, and the part of the filter that the view applies.
     SqlScope sqlScope() const;
-    /// What the view applies of the filter, to read with.
+    /// The part of the shared filter that the view applies, for reading from the trace.
     ReadFilter appliedFilter() const;
 
-    /// A labelled picker in the row above the plot; pickers that do not fit flow to a second row.
+    /// Adds a picker with a label to the row above the plot; pickers that do not fit go to a second row.
     QComboBox* addPicker(const QString& name, const QString& label, const QString& help);
     void addTool(QWidget* widget);
-    /// A widget between pickers and plot.
+    /// Adds a widget between the pickers and the plot.
     void addAbovePlot(QWidget* widget);
-    /// A column right of the plot, or below it where the view is narrow.
+    /// Adds a widget right of the plot, or below it where the view is narrow.
     void addBesidePlot(QWidget* widget);
 
-    /// Teaches instead of plotting. An empty title shows the plot again.
+    /// Shows a page with text and buttons instead of the plot; an empty title shows the plot again.
     void showEmpty(const QString& title, const QString& text, const std::vector<EmptyAction>& actions = {});
-    /// Nothing has been read yet: says so if that takes longer than a moment, until the next showEmpty.
+    /// Call it when the view starts to read and has nothing to show yet. If no showEmpty follows within a moment, the
+    /// view shows a page that says it is reading.
     void showReading();
-    /// The filter leaves nothing to show: says so and offers to clear it.
+    /// Shows a page which says that the filter leaves nothing to show and offers to clear it.
     void showEmptyByFilter(const QString& title, std::vector<EmptyAction> more = {});
     /// A button that brings another view to the front.
     EmptyAction showView(const char* id) const;
     EmptyAction clearFilter() const;
-    /// While a run is being recorded: ends it.
+    /// A button that ends the run while this program records it, or runs the session again after the run has ended. A
+    /// run that another program records gets no button.
     EmptyAction stopRun() const;
-    /// The empty state of "no run is open"; true if that is so.
+    /// If no run is open, shows the page that says so. @return whether no run is open
     bool showEmptyWithoutRun(const QString& whatItShows);
-    /// Replaces the tooltip while the pointer still rests where it was asked for.
+    /// Replaces the text of the tooltip if the pointer still rests where it asked for the tooltip.
     void updateTooltip(const QString& html);
     void replot();
     void updateNote();
-    void reload();              // runChanged now, or when shown
-    QString healthNote() const; // dropped steps, dead writer; empty if all is well
+    void reload();              // calls runChanged now, or when the view is next shown
+    QString healthNote() const; // tells of dropped steps or a dead writer; empty if all is well
 
     bool event(QEvent* event) override;
     void showEvent(QShowEvent* event) override;
     void resizeEvent(QResizeEvent* event) override;
 
 private:
-    QString fullNote() const; // with what is said of the filter
+    QString fullNote() const; // the note together with the sentences about the filter
     void showMenu(QPoint global, bool atPointer);
     void addShowIn(QMenu& menu, QPoint global, bool atPointer);
     void exportDialog(const QString& suffix);
     void showDetails();
     struct Details {
         QString html;
-        QPointF pixel; // on the canvas
+        QPointF pixel; // place on the canvas
     };
-    Details detailsAtCursor(); // empty where no mark is
+    Details detailsAtCursor(); // empty if nothing is marked
     void tellScreenReader();
     bool paintPicture(QPainter& painter, QSize size, bool vector);
 
@@ -126,8 +128,8 @@ private:
     EmptyPage* empty_ = nullptr;
     QLabel* note_ = nullptr;
     PlotCanvas* canvas_ = nullptr;
-    QTimer* patience_ = nullptr; // until the page says that it reads
-    bool stale_ = true;          // runChanged is due when the view is next shown
+    QTimer* patience_ = nullptr; // runs from showReading until the page says that the view is reading
+    bool stale_ = true;          // runChanged must be called when the view is next shown
     bool hovering_ = false;
     QPoint hoverGlobal_;
 };

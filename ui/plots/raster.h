@@ -1,4 +1,5 @@
-// Where a plottable that renders its own pixels must put them: device pixels, exactly, on screens, pictures and paper.
+// For plottables that make their own pixels: how many device pixels a rectangle has on a screen, in a picture or in a
+// vector file, and how to draw an image exactly onto them.
 #pragma once
 
 #include <QImage>
@@ -8,14 +9,14 @@ class QCPPainter;
 
 namespace kvscope::ui {
 
-/// Device pixels per logical pixel of what the painter draws on: the screen's ratio, the scale of a picture, and a
-/// finer grid for vector files, where an image is embedded.
+/// Device pixels per logical pixel where the painter draws: the ratio of a screen, the scale of a picture, or 3 for a
+/// vector file, which embeds the image.
 double deviceScale(const QCPPainter& painter);
 
 /// Size in device pixels of an image that covers `rect`.
 QSize deviceSize(const QRect& rect, double scale);
 
-/// Draws an image of deviceSize(rect, scale) over rect without resampling.
+/// Draws an image of the size deviceSize(rect, scale) over `rect`, pixel by pixel and without resampling.
 void drawDeviceImage(QCPPainter& painter, const QRect& rect, QImage image, double scale);
 
 } // namespace kvscope::ui

@@ -76,7 +76,7 @@ void RooflinePlottable::draw(QCPPainter* painter) {
     drawNames(*painter, area);
 }
 
-/// One polyline per stretch with the same resource, so that dashes run on.
+/// Draws each stretch of a curve that has one limiting resource as one polyline, so that its dashes are continuous.
 void RooflinePlottable::drawLine(QCPPainter& painter, const RooflineLine& line) const {
     QPolygonF stretch;
     int resource = -1;
@@ -106,7 +106,8 @@ void RooflinePlottable::drawLine(QCPPainter& painter, const RooflineLine& line) 
     flush();
 }
 
-/// Names right of the plot at the height where their curve leaves it, pushed apart where they would overlap.
+/// Draws the name of each curve right of the plot, at the height where the curve ends there, and moves names apart that
+/// would overlap.
 void RooflinePlottable::drawNames(QCPPainter& painter, const QRect& area) const {
     struct Name {
         const RooflineLine* line;
@@ -120,7 +121,7 @@ void RooflinePlottable::drawNames(QCPPainter& painter, const QRect& area) const 
             if (point.x() <= right + 1e-9 && !std::isnan(point.y())) last = &point;
         if (last == nullptr) continue;
         const double y = mValueAxis->coordToPixel(last->y());
-        if (y < area.top() - 1 || y > area.bottom() + 1) continue; // it leaves the plot elsewhere
+        if (y < area.top() - 1 || y > area.bottom() + 1) continue; // the curve leaves at the top or the bottom
         names.push_back({&line, y, y});
     }
     std::stable_sort(names.begin(), names.end(), [](const Name& a, const Name& b) { return a.wanted < b.wanted; });
@@ -131,7 +132,7 @@ void RooflinePlottable::drawNames(QCPPainter& painter, const QRect& area) const 
         name.y = std::max(name.y, lowest + height / 2);
         lowest = name.y + height / 2;
     }
-    double highest = area.bottom() + height / 2; // pushed out at the bottom: push back up
+    double highest = area.bottom() + height / 2; // moves names up again that would lie below the plot
     for (auto name = names.rbegin(); name != names.rend(); ++name) {
         name->y = std::min(name->y, highest - height / 2);
         highest = name->y - height / 2;
@@ -160,18 +161,18 @@ void RooflinePlottable::drawGuide(QCPPainter& painter, const QRect& area) const 
 
 void RooflinePlottable::drawPoints(QCPPainter& painter, const QRect& area) const {
     const QFontMetrics metrics(font_);
-    std::vector<QRectF> taken; // dots and labels that no label may cover
+    std::vector<QRectF> taken; // places of dots and labels, which no further label may cover
     for (const RooflinePoint& point : points_) {
         const QPointF at = pixel({point.x, point.measured});
         taken.emplace_back(at - QPointF(kDot, kDot), QSizeF(2 * kDot, 2 * kDot));
-        if (!std::isnan(point.predicted)) { // how far the run is from what its own conditions allow
+        if (!std::isnan(point.predicted)) { // a dotted line to what the run's own conditions allow
             const QPointF top = pixel({point.x, point.predicted});
             painter.setPen(QPen(point.colour, 1, Qt::DotLine));
             painter.drawLine(at, top);
             painter.setPen(QPen(point.colour, 2));
             painter.drawLine(top - QPointF(kTick / 2, 0), top + QPointF(kTick / 2, 0));
         }
-        painter.setPen(Qt::NoPen); // a ring of background keeps the dot apart from curves of a like colour
+        painter.setPen(Qt::NoPen); // a ring of background sets the dot off from curves of similar colour
         painter.setBrush(background_);
         painter.drawEllipse(at, kDot + 2.5, kDot + 2.5);
         painter.setPen(QPen(point.colour, 2));
@@ -189,16 +190,16 @@ void RooflinePlottable::drawPoints(QCPPainter& painter, const QRect& area) const
                        return other.intersects(place);
                    });
         };
-        // Right of the dot, then left of it, each time a little further up and down.
+        // Tries places right and left of the dot, each time a little further up and down.
         QRectF place = beside;
         for (int i = 0; i < 24 && !free(place); ++i) {
             place = beside.translated(0, (i / 2 % 2 == 0 ? -1 : 1) * (i / 4) * (height / 2 + 1));
             if (i % 2 == 1) place.moveRight(at.x() - kDot - 5);
         }
-        if (!free(place)) continue; // the tooltip has it
+        if (!free(place)) continue; // no room for the label, which the tooltip shows too
         taken.push_back(place);
         QColor behind = background_;
-        behind.setAlpha(200); // a label stays readable where a curve runs below it
+        behind.setAlpha(200); // keeps the label readable over a curve
         painter.fillRect(place, behind);
         painter.setPen(text_);
         painter.drawText(place, Qt::AlignLeft | Qt::AlignVCenter | Qt::TextDontClip, point.label);

@@ -1,5 +1,5 @@
-// Predicted curves coloured by what binds them and named at their ends, a guide, and measured runs beside their own
-// prediction.
+// Draws the chart of the roofline view: predicted curves, coloured by the resource that limits them and named at their
+// right ends, a vertical guide, and measured runs as dots, each with its own prediction.
 #pragma once
 
 #include <qcustomplot.h>
@@ -13,19 +13,19 @@ struct Theme;
 struct RooflineLine {
     QString name;
     Qt::PenStyle style = Qt::SolidLine;
-    QVector<QPointF> points;   // coordinates, ascending x; NaN: nothing there
-    std::vector<int> resource; // of each point: index of Theme::resource
+    QVector<QPointF> points;   // axis coordinates in the order of x; y NaN: a gap
+    std::vector<int> resource; // [point] the limiting resource, an index of Theme::resource
 };
 
 struct RooflinePoint {
-    double x = 0, measured = 0, predicted = 0; // coordinates; predicted NaN: unknown
+    double x = 0, measured = 0, predicted = 0; // axis coordinates; predicted NaN: unknown
     QString label;
     QColor colour;
-    bool filled = true; // false: measured under other conditions than the curves'
+    bool filled = true; // false: measured under other conditions than those of the curves
 };
 
 struct RooflineGuide {
-    double x = 0; // coordinate
+    double x = 0; // axis coordinate
     QString text;
 };
 
@@ -40,7 +40,7 @@ public:
     const std::vector<RooflineLine>& lines() const { return lines_; }
     const std::vector<RooflinePoint>& points() const { return points_; }
     const std::optional<RooflineGuide>& guide() const { return guide_; }
-    /// Pixels that the names need right of the plot.
+    /// Pixels that the names of the curves need right of the plot.
     int nameWidth() const;
 
     double selectTest(const QPointF&, bool, QVariant*) const override { return -1; }
@@ -48,7 +48,7 @@ public:
     QCPRange getValueRange(bool& found, QCP::SignDomain, const QCPRange&) const override;
 
 protected:
-    QRect clipRect() const override; // names lie outside the axes
+    QRect clipRect() const override; // larger than the panel: the names lie outside of the axes
     void draw(QCPPainter* painter) override;
     void drawLegendIcon(QCPPainter*, const QRectF&) const override {}
 

@@ -12,9 +12,10 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr double kSeparate = 6; // logical pixels: from here bars of steps are separated by a gap
+constexpr double kSeparate = 6; // logical pixels of a bar's width from which a gap separates the bars of steps
 
-/// Vertical extents of stacked parts on a value axis, in pixels; parts below half a pixel still move the next one up.
+/// Calls part(i, top, bottom) with the pixels of every part of a stack that is larger than 0. A part of less than half
+/// a pixel may be invisible, but it still moves the next part up.
 template <class Part> void stack(const QCPAxis& axis, const std::vector<double>& parts, double factor, Part&& part) {
     double sum = 0;
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -68,7 +69,7 @@ void StepStackPlottable::draw(QCPPainter* painter) {
     painter->setAntialiasing(false);
     painter->setPen(Qt::NoPen);
     const double pixelsPerStep = 1 / stepsPerPixel_ / scale;
-    if (pixelsPerStep >= 3) { // few: rectangles, which stay rectangles in a vector file
+    if (pixelsPerStep >= 3) { // few steps are drawn as rectangles, which stay rectangles in a vector file
         const int first = std::max(0, int(std::floor(mKeyAxis->range().lower)));
         const int last = std::min(data_.steps(), int(std::ceil(mKeyAxis->range().upper)) + 1);
         const double gap = pixelsPerStep >= kSeparate ? 1 : 0;
@@ -93,7 +94,8 @@ void StepStackPlottable::draw(QCPPainter* painter) {
     const auto toLine = [&](double pixel) {
         return std::clamp(int(std::lround((pixel - offset) * scale)), 0, size.height());
     };
-    // Sixteen columns at a time, then across: written column by column, every pixel would be another cache line.
+    // Makes sixteen columns at a time and copies them line by line into the image. Writing the image column by column
+    // would touch another cache line for every pixel.
     constexpr int kTile = 16;
     const int width = size.width(), height = size.height();
     std::vector<QRgb> tile(std::size_t(kTile) * std::size_t(height));
@@ -118,7 +120,7 @@ void StepStackPlottable::draw(QCPPainter* painter) {
     }
     const auto stride = image.bytesPerLine() / qsizetype(sizeof(QRgb));
     auto* pixels = reinterpret_cast<QRgb*>(image.bits());
-    // The longest step of each pixel, joined: a mean alone would hide the one slow step.
+    // Draws a line through the longest step of each pixel column, because the mean alone would hide a single slow step.
     const QRgb line = extreme_.rgb();
     const int thick = std::max(1, int(std::lround(scale)));
     for (std::size_t x = 0; x < columns.size(); ++x) {
@@ -179,7 +181,8 @@ void BarStackPlottable::draw(QCPPainter* painter) {
         const double total = bar.total(), factor = relative_ ? (total > 0 ? 100.0 / total : 0) : 1.0;
         const double left = std::round(mKeyAxis->coordToPixel(bar.centre - bar.width / 2));
         const double right = std::max(left + 1, std::round(mKeyAxis->coordToPixel(bar.centre + bar.width / 2)));
-        double lastLabel = std::numeric_limits<double>::infinity(); // labels go up; none may overlap the one below
+        double lastLabel =
+            std::numeric_limits<double>::infinity(); // top of the label below, which the next may not overlap
         painter->setFont(font);
         stack(*mValueAxis, bar.parts, factor, [&](std::size_t i, double top, double bottom) {
             painter->setPen(Qt::NoPen);

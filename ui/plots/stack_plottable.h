@@ -1,4 +1,4 @@
-// Stacked components: per step over a pyramid of any length, or a few explicit bars.
+// Draws stacked components: for every step of a pyramid, or as a few given bars.
 #pragma once
 
 #include "profiler/tiles/step_pyramid.h"
@@ -9,18 +9,18 @@
 
 namespace kvscope::ui {
 
-/// Stacks the rows of a pyramid at every step, the first row at the bottom; zoomed out, the mean of a pixel's steps.
-/// The last row of the pyramid is not stacked: it holds the whole step, whose maximum is drawn as a line above the
-/// means.
+/// Stacks the rows of a pyramid at every step, the first row at the bottom. Zoomed out, a pixel column shows the means
+/// of its steps. The last row of the pyramid holds the total of the step and is not stacked; zoomed out, its maximum in
+/// each pixel column is drawn as a line above the means.
 class StepStackPlottable final : public QCPAbstractPlottable {
     Q_OBJECT
 public:
     StepStackPlottable(QCPAxis* steps, QCPAxis* values, const StepPyramid& data);
     void setColours(std::vector<QColor> components, const QColor& extreme);
-    /// Shares of the step in percent instead of absolute values.
+    /// Draws each component as a percentage of its step instead of its absolute value.
     void setRelative(bool relative) { relative_ = relative; }
     double stepsPerPixel() const { return stepsPerPixel_; }
-    /// Largest step total in a range of the step axis; 0 if there is none.
+    /// The largest total of a step in a range of the step axis; 0 if there is no step.
     double largest(QCPRange steps) const;
 
     double selectTest(const QPointF&, bool, QVariant*) const override { return -1; }
@@ -41,10 +41,10 @@ private:
 
 /// One stacked bar.
 struct StackBar {
-    double centre = 0, width = 0.8; // on the key axis
-    std::vector<double> parts;      // absolute, one per component
-    QColor foot;                    // which run: a strip below the bar; invalid: none
-    std::vector<QString> labels;    // beside each part where there is room; may be empty
+    double centre = 0, width = 0.8; // in coordinates of the key axis
+    std::vector<double> parts;      // [component] absolute value
+    QColor foot;                    // colour of a strip at the bar's foot that tells the run; invalid: no strip
+    std::vector<QString> labels;    // [component] drawn beside the part where there is room; may be empty
     double total() const;
 };
 
@@ -56,7 +56,7 @@ public:
     const std::vector<StackBar>& bars() const { return bars_; }
     void setColours(std::vector<QColor> components, const QColor& text);
     void setRelative(bool relative) { relative_ = relative; }
-    /// Index of the bar and component under a point, -1 where there is none.
+    /// The indices of the bar and of its component at a point; -1 for each that is not there.
     std::pair<int, int> at(double key, double value) const;
 
     double selectTest(const QPointF&, bool, QVariant*) const override { return -1; }

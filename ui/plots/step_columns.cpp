@@ -9,7 +9,8 @@ std::vector<StepColumn> stepColumns(double axisLower, double axisUpper, int pixe
     std::vector<StepColumn> columns(std::size_t(std::max(pixels, 0)));
     const double perPixel = (axisUpper - axisLower) / std::max(pixels, 1);
     const auto stepAt = [&](int pixel) {
-        return std::floor(axisLower + perPixel * pixel + 0.5 + 1e-9); // the step whose cell this edge lies in
+        return std::floor(axisLower + perPixel * pixel + 0.5 +
+                          1e-9); // the step whose cell contains the column's left edge
     };
     for (int i = 0; i < pixels; ++i) {
         const double left = stepAt(i), right = stepAt(i + 1);
@@ -19,8 +20,7 @@ std::vector<StepColumn> stepColumns(double axisLower, double axisUpper, int pixe
         column.last = int(std::clamp(last, 0.0, double(steps)));
         if (column.last < column.first) column.last = column.first;
     }
-    // Zoomed out, the first column begins inside a step's cell: that step belongs to it as well, which floor gives
-    // already.
+    // Zoomed out, the axis may begin inside a step's cell. floor already counts that step to the first column.
     return columns;
 }
 

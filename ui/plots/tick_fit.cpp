@@ -8,13 +8,13 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr double kLines = 1.7; // of text from tick to tick
+constexpr double kLines = 1.7; // least distance of two ticks, in heights of a text line
 
-/// The count that the ticker had before anybody fitted it.
+/// The number of ticks that the axis' owner chose, as it was before `fit` changed it.
 int wantedCount(QCPAxis& axis) {
     QCPAxisTicker& ticker = *axis.ticker();
     if (axis.property("kvscopeTicker").value<quintptr>() != quintptr(&ticker) ||
-        axis.property("kvscopeFitted").toInt() != ticker.tickCount()) { // another ticker, or its owner chose
+        axis.property("kvscopeFitted").toInt() != ticker.tickCount()) { // the owner set another ticker or another count
         axis.setProperty("kvscopeTicker", QVariant::fromValue(quintptr(&ticker)));
         axis.setProperty("kvscopeWanted", ticker.tickCount());
     }
@@ -32,7 +32,8 @@ bool fit(QCPAxis& axis, int pixels) {
     return changed;
 }
 
-/// A title that fits, with its unit as long as that fits: "A: time of the step (ms)", "A (ms)", "(ms)".
+/// The longest of these forms of a title that fits: "A: time of the step (ms)", "A (ms)", "(ms)". A title without a
+/// unit is cut at its end.
 QString shortened(const QString& title, const QFontMetrics& metrics, int room) {
     const auto fits = [&](const QString& text) { return metrics.horizontalAdvance(text) <= room; };
     if (fits(title)) return title;
@@ -44,13 +45,13 @@ QString shortened(const QString& title, const QFontMetrics& metrics, int room) {
     return unit;
 }
 
-/// Titles along an axis that is shorter than they are would run into the next plot's.
+/// Shortens the title of an axis to `room` pixels; a longer title would run into that of the next panel.
 void fitTitle(QCPAxis& axis, int room) {
     if (!axis.property("kvscopeShownTitle").isValid() || axis.property("kvscopeShownTitle").toString() != axis.label())
-        axis.setProperty("kvscopeTitle", axis.label()); // its owner has chosen another
+        axis.setProperty("kvscopeTitle", axis.label()); // the owner has set another title
     const QString title = axis.property("kvscopeTitle").toString();
     const QString fitting = shortened(title, QFontMetrics(axis.labelFont()), room);
-    axis.setLabel(fitting.isEmpty() && !title.isEmpty() ? QStringLiteral("…") : fitting); // it keeps its margin
+    axis.setLabel(fitting.isEmpty() && !title.isEmpty() ? QStringLiteral("…") : fitting); // a title keeps its margin
     axis.setProperty("kvscopeShownTitle", axis.label());
 }
 
@@ -68,7 +69,7 @@ void fitTicksToRoom(QCustomPlot& plot) {
         if (!changed) return;
         for (const auto phase :
              {QCPLayoutElement::upPreparation, QCPLayoutElement::upMargins, QCPLayoutElement::upLayout})
-            plot.plotLayout()->update(phase); // with the new ticks
+            plot.plotLayout()->update(phase); // lays out again for the new ticks
     });
 }
 

@@ -1,12 +1,12 @@
-// As many numbers beside a plot, and as much of its title, as it has room for.
+// Reduces the numbers and the title beside a plot to what there is room for.
 #pragma once
 
 class QCustomPlot;
 
 namespace kvscope::ui {
 
-/// From now on value axes have fewer ticks where their panel is low: labels never run into each other. Titles that
-/// are longer than their axis are shortened, the unit last.
+/// After this call, value axes of low panels get fewer ticks, so that their labels never overlap. Titles longer than
+/// their axis are shortened; the unit is the last part to go.
 void fitTicksToRoom(QCustomPlot& plot);
 
 } // namespace kvscope::ui

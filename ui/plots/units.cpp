@@ -28,7 +28,8 @@ QString grouped(double value) {
     return value < 0 ? QLatin1Char('-') + text : text;
 }
 
-/// Distance of ticks: 1, 2 or 5 times a power of ten, so that no label has a digit more than it must (17.5, 97.5).
+/// Distance between ticks: 1, 2 or 5 times a power of ten. Other distances, such as 2.5, would need labels with one
+/// more digit, such as 17.5.
 double plainStep(double span, int ticks) {
     const double exact = span / std::max(ticks, 1);
     if (!(exact > 0)) return 1;
