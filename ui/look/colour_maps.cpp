@@ -9,8 +9,8 @@ namespace kvscope::ui {
 
 namespace {
 
-// viridis, inferno and magma by Smith and van der Walt (CC0); cividis by Nuñez, Anderton and Renslow (2018, made for
-// colour-blind readers). Grey is even in CIE L*. Each is sampled at 17 places.
+// viridis, inferno and magma are by Smith and van der Walt (CC0). cividis is by Nuñez, Anderton and Renslow (2018), who
+// made it for colour-blind readers. Grey is even in CIE L*. Every map is sampled at 17 places.
 constexpr std::array kSequential{
     ColourMap{"viridis",
               QT_TRANSLATE_NOOP("ColourMaps", "Viridis"),

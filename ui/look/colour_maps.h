@@ -1,5 +1,5 @@
-// The colour maps a person may choose from. Each is even in lightness and keeps its order for colour-blind readers and
-// in grey print; tests/ui/colour_maps_test.cpp holds them to it.
+// The colour maps that the user can choose from. The lightness of each changes evenly, so that colour-blind readers and
+// readers of a grey print see its values in the right order; tests/ui/colour_maps_test.cpp checks this.
 #pragma once
 
 #include <QPixmap>
@@ -14,19 +14,19 @@ namespace kvscope::ui {
 
 struct ColourMap {
     const char *id, *title, *help;
-    std::array<QRgb, 17> stops; // evenly spaced
-    /// t in 0..1, clamped; NaN is the low end.
+    std::array<QRgb, 17> stops; // colours at evenly spaced places
+    /// The colour at place t in 0..1; t is clamped, and NaN counts as 0.
     QRgb at(double t) const;
 };
 
-/// Low to high. The first is the default.
+/// Maps from low to high values; the first is the default.
 std::span<const ColourMap> sequentialMaps();
-/// Negative to positive through a neutral middle. The first is the default.
+/// Maps from negative to positive values with a neutral middle; the first is the default.
 std::span<const ColourMap> divergingMaps();
-/// Unknown: the first.
+/// The map with this id, or the first one if no map has it.
 const ColourMap& colourMap(std::span<const ColourMap> maps, const QString& id);
 
-/// The map as a bar of logical pixels, for menus and previews.
+/// Draws the map as a bar for menus and previews. `size`: logical pixels.
 QPixmap colourMapBar(const ColourMap& map, QSize size, double pixelRatio);
 
 } // namespace kvscope::ui

@@ -9,7 +9,8 @@
 namespace kvscope::ui {
 namespace {
 
-/// Content of a 24 x 24 picture; `fill` shapes say so, the rest is stroked.
+/// The SVG shapes of an icon in a square of 24 x 24. Shapes are drawn as lines, except those with a `fill` of their
+/// own.
 const char* shapeOf(Icon icon) {
     switch (icon) {
     case Icon::Run:

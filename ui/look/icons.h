@@ -1,4 +1,4 @@
-// Line icons drawn in the theme's colours; sharp at every screen scale.
+// Line icons in the colours of the theme, drawn from vector shapes and so sharp at every screen scale.
 #pragma once
 
 #include <QIcon>
@@ -31,7 +31,7 @@ enum class Icon {
 };
 
 QIcon makeIcon(Icon icon, const QColor& color, const QColor& disabled);
-/// In the text colour of the theme.
+/// The icon in the text colour of the theme.
 QIcon makeIcon(Icon icon, const Theme& theme);
 
 } // namespace kvscope::ui

@@ -1,6 +1,6 @@
-// The categorical colours were chosen by a small search: every pair stays at least 14 (components), 21 (origins and
-// the miss mark) or 30 (resources) CIE76 units apart for normal, deuteranope and protanope sight;
-// tests/ui/theme_test.cpp holds them to it.
+// A small search chose the categorical colours. For normal, deuteranope and protanope sight, any two of a group differ
+// by at least 14 (components), 21 (origins and the miss mark) or 30 (resources) CIE76 units; tests/ui/theme_test.cpp
+// checks this.
 #include "ui/look/theme.h"
 
 #include "resources/resources.h"
@@ -80,7 +80,8 @@ Theme makeDark() {
 const Theme* applied = nullptr;
 const ColourMap *chosenSequential = nullptr, *chosenDiverging = nullptr;
 
-/// A family must exist before any text is drawn: without one every glyph is an empty box and nothing complains.
+/// Loads bundled fonts if the system has no font family. Without any family Qt would draw an empty box for every
+/// character and report no error.
 void ensureFont() {
     if (!QFontDatabase::families().isEmpty()) return;
     for (const char* name : {"fonts/DejaVuSans.ttf", "fonts/DejaVuSans-Bold.ttf", "fonts/DejaVuSansMono.ttf"}) {

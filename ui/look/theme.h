@@ -1,4 +1,4 @@
-// Colours of the two themes. Colour maps are chosen apart from the theme.
+// The colours of the light and of the dark theme. The user chooses colour maps independently of the theme.
 #pragma once
 
 #include <QColor>
@@ -16,24 +16,26 @@ struct ColourMap;
 struct Theme {
     QString id; // "light" or "dark"
     QColor window, base, raised, border, text, mutedText, accent, danger, warning, ok;
-    QColor plotBackground, plotGrid, plotAxis, undefinedCell; // NaN cells
-    std::array<QColor, 5> origin;     // by Origin: sink, window, query-aware, query-agnostic, token-level
-    std::array<QColor, 14> component; // kStageNames, then embed, lm_head, sample, other
-    std::array<QColor, 5> resource;   // by Resource: HBM bandwidth, compute, link, HBM capacity, host memory
+    QColor plotBackground, plotGrid, plotAxis, undefinedCell; // undefinedCell: cells whose value is NaN
+    std::array<QColor, 5> origin;     // [Origin] sink, window, query-aware, query-agnostic, token-level
+    std::array<QColor, 14> component; // in the order of kStageNames, then embed, lm_head, sample, other
+    std::array<QColor, 5> resource;   // [Resource] HBM bandwidth, compute, link, HBM capacity, host memory
     QColor hit, miss, runA, runB, cursor;
 
     static const Theme& light();
     static const Theme& dark();
-    static const Theme& byId(const QString& id); // unknown: light
+    static const Theme& byId(const QString& id); // the light theme if the id is unknown
     static const Theme& current();
-    /// Fusion style, palette, style sheet, bundled or system font.
+    /// Gives the application Fusion style, the palette, the style sheet and the font of the theme. The font is that of
+    /// the system, or a bundled one if the system has none.
     static void apply(QApplication& app, const Theme& theme);
-    /// The chosen colour maps (ui/colour_maps.h): t in 0..1.
+    /// The colour of t in 0..1 on the colour map that the user chose (ui/look/colour_maps.h).
     static QRgb sequential(double t);
-    static QRgb diverging(double t); // 0.5 is neutral
+    static QRgb diverging(double t); // t = 0.5 is the neutral middle
     static const ColourMap& sequentialMap();
     static const ColourMap& divergingMap();
-    /// For the whole program; views take it over with their next applyTheme. Unknown: the default.
+    /// Chooses the colour maps of the whole program by their ids; an unknown id chooses the default map. A view uses
+    /// them after its next applyTheme.
     static void chooseMaps(const QString& sequential, const QString& diverging);
 };
 

@@ -12,7 +12,7 @@ QColor mix(const QColor& a, const QColor& b, double share) {
                             float(a.blueF() + (b.blueF() - a.blueF()) * share));
 }
 
-/// White or black, whichever reads better on `fill`.
+/// White or near-black, whichever is easier to read on `fill`.
 QColor onColour(const QColor& fill) {
     return 0.299 * fill.redF() + 0.587 * fill.greenF() + 0.114 * fill.blueF() > 0.55 ? QColor(0x0b0d10)
                                                                                      : QColor(Qt::white);
@@ -51,7 +51,7 @@ QPalette paletteOf(const Theme& t) {
 }
 
 QString styleSheetOf(const Theme& t) {
-    // Class selectors only where Fusion's own drawing does not follow the palette; everything else stays native.
+    // The style sheet names only those widgets that Fusion does not draw in the palette's colours.
     QString sheet = QStringLiteral(R"(
 QToolTip { background: @raised; color: @text; border: 1px solid @border; padding: 6px; }
 QMainWindow::separator { background: @border; width: 1px; height: 1px; }
@@ -124,7 +124,7 @@ QLabel[role="danger"] { color: @danger; }
 QLabel[role="title"] { font-weight: 600; }
 )");
     const std::pair<const char*, QColor> names[] = {
-        // Longer names first: "@accent" is also the beginning of "@accentHover".
+        // A longer name stands before a shorter one, because "@accent" is also the beginning of "@accentHover".
         {"@accentHover", mix(t.accent, t.text, 0.15)},
         {"@alternate", mix(t.base, t.window, 0.6)},
         {"@disabled", mix(t.text, t.window, 0.55)},

@@ -1,4 +1,4 @@
-// Palette and style sheet of a theme, for Fusion.
+// The palette and the style sheet of a theme, made for Qt's style Fusion.
 #pragma once
 
 #include <QPalette>
