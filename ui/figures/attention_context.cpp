@@ -1,4 +1,4 @@
-// How choosing the blocks and attending to them grow with the context.
+// Figure: how the time to choose blocks and the time to attend to them grow with the context.
 #include "ui/figures/make_figures.h"
 
 #include <algorithm>
@@ -8,9 +8,9 @@
 namespace kvscope::ui {
 namespace {
 
-constexpr double kApart = 1.1; // contexts nearer to each other are one
+constexpr double kApart = 1.1; // the largest context must be at least this many times the smallest
 
-/// Decode time of a layer and step: choosing, and attending.
+/// Mean time of a layer in a decode step: to choose blocks, and to attend to them.
 struct AttentionTime {
     double selectionNs = 0, attentionNs = 0;
 };

@@ -1,4 +1,4 @@
-// What a larger batch does: blocks loaded per step, and throughput.
+// Figure: the blocks loaded per step and the throughput against the size of the batch.
 #include "ui/figures/make_figures.h"
 
 #include <algorithm>

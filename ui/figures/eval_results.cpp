@@ -20,7 +20,7 @@ std::optional<double> number(const Json& object, std::initializer_list<const cha
     return std::nullopt;
 }
 
-/// k_q / k itself, or the blocks of the parameters that make it.
+/// The share k_q / k of a row: as the row states it, or else from select_blocks and total_blocks of its parameters.
 std::optional<double> shareOf(const Json& entry) {
     if (const auto share = number(entry, {"k_q_share", "kq_over_k"})) return share;
     for (const char* key : {"parameters", "params", "settings"})
@@ -56,7 +56,7 @@ std::vector<EvalPoint> readEvalResults(const std::string& path) {
         if (!entry.is_object()) throw wrong("a row is no object");
         const auto share = shareOf(entry), own = number(entry, {"score"}), needle = number(entry, {"needle_accuracy"});
         if (!own && !needle) throw wrong("a row has no score");
-        if (!share) continue; // a method without a query-aware part is no point of this figure
+        if (!share) continue; // a method without a query-aware part has no place in the figure
         const auto speed = number(entry, {"tokens_per_s"});
         points.push_back({entry.value("method", std::string("?")), entry.value("context", 0), *share,
                           own ? *own : *needle, own ? "Score" : "Needle accuracy",

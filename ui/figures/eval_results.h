@@ -1,4 +1,4 @@
-// Scores of an evaluation, as `kvscope-cli eval --json` writes them.
+// Reads the scores of an evaluation from the JSON that `kvscope-cli eval --json` writes.
 #pragma once
 
 #include <string>
@@ -6,17 +6,17 @@
 
 namespace kvscope::ui {
 
-/// One configuration: a method with a budget, what it scored and how fast it was.
+/// One configuration, a method with a budget, with its score and its speed.
 struct EvalPoint {
     std::string method;
-    int context = 0;            // tokens; 0: it does not say
-    double share = 0;           // query-aware part of the budget, k_q / k, 0..1
+    int context = 0;            // tokens; 0: the file does not name it
+    double share = 0;           // query-aware share of the budget, k_q / k, 0..1
     double score = 0;           // higher is better
     std::string scoreName;      // "Score", "Needle accuracy"
     double tokensPerSecond = 0; // NaN: not measured
 };
 
-/// @throws Error(BadInput) naming the file and what is missing
+/// Rows without a query-aware share are left out. @throws Error(BadInput) with the file and what it lacks
 std::vector<EvalPoint> readEvalResults(const std::string& path);
 
 } // namespace kvscope::ui

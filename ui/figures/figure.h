@@ -1,4 +1,5 @@
-// Figures as the papers of the field print them, from recorded runs: first numbers, then drawn in one style for all.
+// Makes figures like those in the papers of the field from recorded runs. Each figure is first made as numbers
+// (FigureData), which figure_drawing.h then draws in one style.
 #pragma once
 
 #include "profiler/report/run_data.h"
@@ -15,52 +16,53 @@ struct FigureSources {
     std::vector<EvalPoint> evals;
 };
 
-/// What a figure shows of one thing: a line with marks, marks alone, or one component of stacked bars.
+/// One series of a panel: a line with marks, marks alone, or one component of stacked bars.
 struct FigureSeries {
-    std::string name;              // in the legend
-    std::vector<double> x, y;      // of the same length; NaN: a gap
-    std::vector<double> low, high; // 95 % interval of y; empty: none
+    std::string name;              // as in the legend
+    std::vector<double> x, y;      // equally long; NaN: a gap
+    std::vector<double> low, high; // [point] 95 % interval of y; empty: no intervals
     std::string basis;             // "measured", "modelled", "predicted" or empty
-    int colour = -1;               // of the palette; -1: the next one
-    bool hollow = false;           // drawn open: not measured
+    int colour = -1;               // index of Theme::component; -1: the next colour of the figure
+    bool hollow = false;           // drawn with open marks or bars, mostly because it is not measured
 };
 
 struct FigurePanel {
-    enum class Mark { Lines, Points, StackedBars }; // bars lie: x is their length, y counts the names
+    enum class Mark { Lines, Points, StackedBars }; // bars are horizontal: x is a part's length, y an index of names
     Mark mark = Mark::Lines;
-    std::string xTitle, yTitle; // with units
+    std::string xTitle, yTitle; // including the units
     bool xLog = false, xFromZero = false, yFromZero = true;
-    double yHigh = 0;               // 0: from the data
-    std::vector<std::string> names; // of bars, top to bottom
-    std::vector<double> xTicks;     // where the values of x are few; empty: chosen
+    double yHigh = 0;               // upper end of the y axis; 0: chosen from the data
+    std::vector<std::string> names; // names of the bars, from top to bottom
+    std::vector<double> xTicks;     // ticks at the few values of x; empty: chosen from the range
     std::vector<FigureSeries> series;
 };
 
 struct FigureData {
-    std::vector<FigurePanel> panels; // one above the other; series of one name share a colour
-    std::string note;                // how to read it, for the caption
+    std::vector<FigurePanel> panels; // from top to bottom; series of the same name have the same colour
+    std::string note;                // tells in the caption how to read the figure
 };
 
-/// One preset: one file, one line in registry.cpp.
+/// A figure that the program can make. Adding one takes a file in this folder, its declaration in make_figures.h and a
+/// line in registry.cpp.
 struct FigureEntry {
     const char *id, *title;
-    const char* redraws; // which figure of which paper
-    const char* needs;   // a sentence
-    /// Why it cannot be drawn from these; empty if it can. Looks at what was read already.
+    const char* redraws; // the paper and its figure that this one follows
+    const char* needs;   // tells the user in a sentence which files to give
+    /// Tells why the figure cannot be made from `sources`; empty if it can. Reads no file.
     std::string (*refusal)(const FigureSources& sources);
-    FigureData (*make)(const FigureSources& sources); // after refusal() was empty. @throws Error
+    FigureData (*make)(const FigureSources& sources); // only if refusal() is empty. @throws Error
 };
 
 const std::vector<FigureEntry>& figures();
-/// @throws Error(BadInput) listing the names
+/// The figure with this id. @throws Error(BadInput) with a list of the ids if there is none
 const FigureEntry& findFigure(const std::string& id);
 
-/// Traces and JSON documents of `kvscope-cli eval`. @throws Error naming the file
+/// Reads files of both kinds: traces, and JSON documents of `kvscope-cli eval`. @throws Error with the file's name
 FigureSources readFigureSources(const std::vector<std::string>& files);
-/// refusal() and make(). @throws Error(BadInput) with the refusal
+/// Calls refusal() and, if that is empty, make(). @throws Error(BadInput) with the refusal
 FigureData makeFigure(const FigureEntry& entry, const FigureSources& sources);
 
-/// panel, series, x, name, y, low, high, basis: every number that is drawn.
+/// Every number that the figure shows as CSV: panel, series, x, name, y, low, high, basis and the titles of the axes.
 std::string figureCsv(const FigureData& data);
 
 } // namespace kvscope::ui

@@ -23,8 +23,8 @@ namespace {
 
 constexpr int kPreviewWidth = 460;
 
-/// `work` on a worker, then `done` with its result or `failed` with a sentence on the GUI thread, unless the dialog has
-/// gone meanwhile.
+/// Calls `work` on a worker thread, then calls `done` with its result or `failed` with a sentence on the GUI thread. If
+/// the dialog was closed in the meantime, it calls neither.
 template <class Result>
 void inBackground(FigureDialog* dialog, std::function<Result()> work, std::function<void(Result)> done,
                   std::function<void(QString)> failed) {
@@ -61,7 +61,7 @@ FigureDialog::FigureDialog(const QStringList& files, QWidget* parent)
     preview_->setTextFormat(Qt::PlainText);
     about_->setObjectName(QStringLiteral("figureAbout"));
     list_->setMinimumWidth(330);
-    list_->setWordWrap(true); // why a figure cannot be drawn takes more than a line
+    list_->setWordWrap(true); // the reason why a figure cannot be drawn is long
     list_->setTextElideMode(Qt::ElideNone);
     list_->setHorizontalScrollBarPolicy(Qt::ScrollBarAlwaysOff);
     list_->setResizeMode(QListView::Adjust);

@@ -1,5 +1,5 @@
-// Chooses a figure of the papers for the open traces, shows it, and saves it for print. Reading happens beside the
-// window; figures that the traces cannot draw say why.
+// The dialog in which the user chooses a figure for the open traces, sees it and saves it for print. It reads the
+// traces on a worker thread. For each figure that cannot be made from these traces, the list tells why.
 #pragma once
 
 #include "ui/figures/figure.h"
@@ -22,14 +22,14 @@ class FigureDialog final : public QDialog {
 public:
     explicit FigureDialog(const QStringList& files, QWidget* parent = nullptr);
 
-    /// The figure that is shown, if it could be drawn.
+    /// The figure that the dialog shows; absent if it shows none.
     const std::optional<FigureData>& shown() const { return data_; }
-    /// Writes the shown figure; what went wrong is in the status line. @return true if it was written
+    /// Writes the shown figure to a file; on failure the status line tells why. @return whether the file was written
     bool save(const QString& path);
 
 signals:
-    void judged(); // it is known which figures can be drawn
-    void drawn();  // shown() changed
+    void judged(); // the list now tells which figures can be made
+    void drawn();  // shown() has changed
 
 private:
     void showSources(std::shared_ptr<const FigureSources> sources);
@@ -45,7 +45,7 @@ private:
     std::shared_ptr<const FigureSources> sources_;
     std::optional<FigureData> data_;
     QString folder_;
-    int asked_ = 0; // a late figure is dropped
+    int asked_ = 0; // number of the latest request; the answer to an older one is dropped
 };
 
 } // namespace kvscope::ui

@@ -20,9 +20,9 @@
 namespace kvscope::ui {
 namespace {
 
-// All lengths are in dots of this resolution, fine enough for whole numbers.
+// All lengths are whole numbers of dots at this resolution.
 constexpr int kDotsPerInch = 600;
-constexpr double kDot = kDotsPerInch / 25.4; // per millimetre
+constexpr double kDot = kDotsPerInch / 25.4; // dots per millimetre
 constexpr double kPoint = kDotsPerInch / 72.0;
 
 int dots(double points) { return std::max(1, int(std::lround(points * kPoint))); }
@@ -41,7 +41,7 @@ QFont face(double points = 7) {
     return font;
 }
 
-/// Okabe and Ito's colours, dark ones first.
+/// The colours of Okabe and Ito, the dark ones first.
 QColor seriesColour(int index) {
     constexpr QRgb colours[] = {0x0072b2, 0xd55e00, 0x009e73, 0xcc79a7, 0x000000, 0xe69f00, 0x56b4e9};
     return QColor(colours[std::size_t(index) % std::size(colours)]);
@@ -55,12 +55,12 @@ QCPScatterStyle mark(int index, const QColor& colour, bool hollow) {
             QBrush(hollow ? Qt::white : colour), double(dots(3.6))};
 }
 
-/// Ticks at given values with plain numbers.
+/// Ticks at the given ascending values, labelled with plain numbers.
 QSharedPointer<QCPAxisTicker> fixedTicks(const std::vector<double>& values) {
     auto ticker = QSharedPointer<QCPAxisTickerText>::create();
     double last = 0;
     for (const double value : values) {
-        if (last > 0 && value < last * 1.18) continue; // their numbers would touch
+        if (last > 0 && value < last * 1.18) continue; // the two labels would touch
         ticker->addTick(value, QString::number(value, 'g', value >= 100 ? 4 : 3));
         last = value;
     }
@@ -100,7 +100,8 @@ public:
     }
 
 private:
-    /// Series of one name share a colour over all panels.
+    /// The number that sets a series' colour and mark; series of the same name in different panels have the same
+    /// number.
     int numberOf(const FigureSeries& series) {
         return numbers_.try_emplace(series.name, int(numbers_.size())).first->second;
     }
@@ -116,7 +117,7 @@ private:
         return dots(points + 8);
     }
 
-    /// Above the panels, in as many columns as fit.
+    /// Adds the legend above the panels, in as many columns as fit.
     void addLegend() {
         std::vector<const FigureSeries*> shown;
         std::set<std::string> names;
@@ -166,7 +167,7 @@ private:
     void addPanel(const FigurePanel& panel) {
         auto* rect = new QCPAxisRect(&plot_, true);
         plot_.plotLayout()->addElement(plot_.plotLayout()->rowCount(), 0, rect);
-        rect->setMarginGroup(QCP::msLeft | QCP::msRight, margins_); // panels stand exactly above each other
+        rect->setMarginGroup(QCP::msLeft | QCP::msRight, margins_); // aligns the panels' left and right edges
         rect->setMinimumMargins(QMargins(dots(4), dots(3), dots(6), dots(4)));
         QCPAxis *x = rect->axis(QCPAxis::atBottom), *y = rect->axis(QCPAxis::atLeft);
         styleAxis(x, panel.xTitle);
@@ -207,7 +208,7 @@ private:
     }
 
     static void setRange(const FigurePanel& panel, QCPAxis* x, const Extent& across, QCPAxis* y, const Extent& up) {
-        if (across.lower > across.upper) return; // nothing is defined
+        if (across.lower > across.upper) return; // no point has a value
         if (panel.xLog && across.lower > 0) {
             x->setScaleType(QCPAxis::stLogarithmic);
             const double room = std::pow(std::max(across.upper / across.lower, 1.5), 0.06);
@@ -284,7 +285,7 @@ private:
 
     const FigureData& data_;
     QCustomPlot plot_;
-    QCPMarginGroup* margins_ = new QCPMarginGroup(&plot_); // the plot's
+    QCPMarginGroup* margins_ = new QCPMarginGroup(&plot_); // owned by plot_
     QCPLegend* legend_ = nullptr;
     std::map<std::string, int> numbers_;
     std::set<std::string> inLegend_;

@@ -1,4 +1,4 @@
-// Where the decode time of one layer goes: nine components, and the rest of the step divided by the layers.
+// Figure: the decode time of one layer by its components, and the layer's share of the rest of the step.
 #include "ui/figures/make_figures.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Locality by layer: how much of a step's selection the step before had too.
+// Figure: locality by layer, the share of a step's selected blocks that the step before had selected too.
 #include "ui/figures/make_figures.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The presets, for the registry, and what several of them need.
+// Declares the figures for registry.cpp and the functions that several figures share.
 #pragma once
 
 #include "ui/figures/figure.h"
@@ -11,29 +11,30 @@ namespace kvscope::ui {
 extern const FigureEntry kLocalityFigure, kThroughputHitRateFigure, kTransferBandwidthFigure, kScoreBudgetFigure,
     kLayerBreakdownFigure, kBatchFigure, kOverlapFigure, kAttentionContextFigure;
 
-/// The method's title, and the backend where runs of several are drawn.
+/// Name of a run's group: the title of its method, and also its backend if the runs have different backends.
 std::string groupName(const reports::RunData& run, const FigureSources& sources);
-/// Different values among the runs, ascending.
+/// The different finite values that `value` has among the runs, ascending.
 std::vector<double> distinct(const FigureSources& sources, const std::function<double(const reports::RunData&)>& value);
 /// Tokens per second of the decode steps that rates count, as measured.
 double tokensPerSecond(const reports::RunData& run);
 /// hits / (hits + misses) of those steps; NaN without selections.
 double hitRate(const reports::RunData& run);
-/// "no run of these traces", "the one run", "these 3 runs": subject of a refusal.
+/// The beginning of a refusal: "there are no traces here", "there is one run" or "there are 3 runs".
 std::string theRuns(const FigureSources& sources);
 
-/// A unit in which the largest of the nanoseconds reads as 1 or more.
+/// A unit of time and its nanoseconds. timeUnit chooses the largest one in which `largestNs` is 1 or more.
 struct TimeUnit {
     double ns = 1;
     const char* name = "ns";
 };
 TimeUnit timeUnit(double largestNs);
 
-/// Points of one series, put in order of x; those of one x are averaged.
+/// Collects the points of several series. A series lists its points in the order of x and has the mean of the points
+/// that share an x.
 class SeriesByName {
 public:
     void add(const std::string& name, double x, double y, const std::string& basis = {}, bool hollow = false);
-    /// In the order in which the names came.
+    /// The series in the order in which their names were first added.
     std::vector<FigureSeries> take();
 
 private:

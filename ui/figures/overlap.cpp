@@ -1,4 +1,5 @@
-// How much of a step's selection the last w steps together already had: what a cache of w steps' working set saves.
+// Figure: the share of a step's selected blocks that at least one of the last w steps had selected too. A cache that
+// holds the working set of w steps would not load these blocks again.
 #include "profiler/replay/selection_trace.h"
 #include "ui/figures/make_figures.h"
 
@@ -18,7 +19,8 @@ std::string refusal(const FigureSources& sources) {
     return theRuns(sources) + ", and none holds the selected blocks of at least three decode steps";
 }
 
-/// [distance - 1] blocks of all requests but the first of each pool that were last there `distance` requests before.
+/// Counts blocks of all requests except the first of each pool. at[distance - 1]: the blocks that were last requested
+/// `distance` requests before.
 struct Returns {
     std::vector<std::int64_t> at = std::vector<std::int64_t>(kLongest, 0);
     std::int64_t blocks = 0;
@@ -28,13 +30,13 @@ void addReturns(const BlockVisits& visits, std::size_t first, Returns& returns) 
     std::vector<std::int64_t> lastSeen(std::size_t(visits.blockLimit()), -1);
     for (std::size_t request = 0; request < visits.requests(); ++request) {
         for (const std::int32_t block : visits.left(request)) lastSeen[std::size_t(block)] = std::int64_t(request) - 1;
-        if (request <= first) continue; // nothing to compare with
+        if (request <= first) continue; // the first request has none before it
         const auto entered = visits.entered(request);
         returns.blocks += visits.size(request);
         returns.at[0] += visits.size(request) - std::int64_t(entered.size());
         for (const BlockVisits::Entry entry : entered) {
             const std::int64_t seen = lastSeen[std::size_t(entry.block())];
-            if (seen < std::int64_t(first)) continue; // never, or before the first selection
+            if (seen < std::int64_t(first)) continue; // never requested, or only before `first`
             const std::int64_t distance = std::int64_t(request) - seen;
             if (distance <= kLongest) ++returns.at[std::size_t(distance) - 1];
         }
@@ -54,7 +56,7 @@ FigureData make(const FigureSources& sources) {
         Returns returns;
         std::size_t longest = 0;
         for (const PoolTrace& pool : trace.pools) {
-            std::size_t first = 0; // the first decode step; before it lies what the prompt left
+            std::size_t first = 0; // the first decode step; the requests before it are the prompt's
             while (first < pool.steps.size() && pool.steps[first] < 0) ++first;
             addReturns(pool.visits, first, returns);
             longest = std::max(longest, pool.visits.requests() - std::min(first, pool.visits.requests()));

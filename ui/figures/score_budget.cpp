@@ -1,4 +1,4 @@
-// What more query-aware blocks buy and cost: score and throughput against their share of the budget.
+// Figure: score and throughput against the share of query-aware blocks in the budget.
 #include "core/select/method.h"
 #include "ui/figures/make_figures.h"
 

@@ -1,4 +1,5 @@
-// Throughput against hit rate, one point a run. Where the link is modelled, a second, open point adds its exposed time.
+// Figure: throughput against hit rate, with a point for each run. A run with a modelled link has a second, open point
+// that includes the link's exposed time.
 #include "profiler/report/step_intervals.h"
 #include "ui/figures/make_figures.h"
 

@@ -1,4 +1,5 @@
-// What the link reached against the size of a block, and against locality, which decides how many are moved at once.
+// Figure: the bandwidth of the link against the size of a block, and against locality, which decides how many blocks
+// one transfer moves.
 #include "profiler/read/open_trace.h"
 #include "ui/figures/make_figures.h"
 
@@ -26,7 +27,8 @@ std::string refusal(const FigureSources& sources) {
     return fmt::format("every run that loaded blocks has blocks of {:.3g} KiB", sizes[0] / 1024);
 }
 
-/// Of one layer in one step, put together by locality in twentieths: bytes over time the link was busy.
+/// Adds a run's series to the lower panel: the loads of each layer and step are grouped by locality in steps of 0.05,
+/// and a group's bandwidth is its bytes divided by the time the link was busy.
 void addByLocality(FigurePanel& panel, const reports::RunData& run, const std::string& name) {
     OpenTrace trace = openTrace(run.path);
     Statement rows(*trace.connection,
