@@ -1,4 +1,4 @@
-// The definitions of profiler/read for the desktop: help overlay, inspector, reports.
+// Makes the definitions of profiler/read available to the help overlay, the inspector and the reports of the desktop.
 #pragma once
 
 #include "profiler/read/definitions.h"
@@ -10,7 +10,7 @@ namespace kvscope::ui {
 using kvscope::Definition;
 using kvscope::definitions;
 
-/// Null when there is no such id.
+/// The definition with this id; null if there is none.
 inline const Definition* findDefinition(const QString& id) {
     for (const Definition& definition : definitions())
         if (id == QLatin1String(definition.id)) return &definition;

@@ -7,7 +7,7 @@ namespace {
 
 const QString kUndefined = QStringLiteral("–");
 
-/// Three significant digits.
+/// The number with three significant digits, or more before the point.
 QString threeDigits(double value) {
     const double magnitude = std::abs(value);
     return QString::number(value, 'f', magnitude >= 99.95 ? 0 : magnitude >= 9.995 ? 1 : 2);

@@ -1,4 +1,4 @@
-// Numbers as people read them, always with their unit. "–" stands for a value that is not defined.
+// Writes numbers for people to read, with their unit if they have one. "–" stands for an undefined value.
 #pragma once
 
 #include "ui/plots/units.h"
@@ -16,6 +16,6 @@ QString formatShare(std::int64_t part, std::int64_t whole); // "97.3 %"; "–" w
 QString formatRatio(double value, int decimals = 3);        // "0.912"; "–" for NaN
 QString formatRate(double perSecond);                       // "41.7"; "–" for NaN or infinity
 QString titleOf(const std::string& key);                    // "total_blocks" -> "Total blocks"
-QString tokenText(const std::string& bytes);                // what a chip shows: line breaks and blanks made visible
+QString tokenText(const std::string& bytes);                // a token as its chip shows it, with signs for white space
 
 } // namespace kvscope::ui

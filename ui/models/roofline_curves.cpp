@@ -51,7 +51,7 @@ RooflineCurve curve(const RooflineChoice& choice, const QString& name, Qt::PenSt
         case RooflineAxis::HitRate:
             scenario.hitRate = x;
             break;
-        case RooflineAxis::QueryShare: // what NOSA guarantees: the query changes no more than its share
+        case RooflineAxis::QueryShare: // NOSA's bound: a new query changes at most its share
             scenario.hitRate = 1 - x;
             break;
         }

@@ -1,5 +1,5 @@
-// The curves of the roofline view: one number of a scenario varied, the others held, for several ways to keep the
-// cache.
+// Computes the curves of the roofline view. Along a curve one number of the scenario varies and the others are fixed;
+// the curves differ by the place of the cache or by the batch.
 #pragma once
 
 #include "profiler/roofline/cost_model.h"
@@ -10,9 +10,9 @@
 
 namespace kvscope::ui {
 
-/// What is varied along the chart.
+/// The number that varies along the x axis.
 enum class RooflineAxis { Batch, Context, HitRate, QueryShare };
-/// What differs from curve to curve.
+/// What differs between the curves: where the cache lies, or the size of the batch.
 enum class RooflineFamily { Placements, Batches };
 
 struct RooflineChoice {
@@ -23,28 +23,28 @@ struct RooflineChoice {
     QString methodTitle;
     int context = 16384, batch = 16;
     double hitRate = 0.95;
-    double kvGib = 0; // see DecodeScenario
+    double kvGib = 0; // as in DecodeScenario
     int bytesPerElement = 2;
     RooflineAxis axis = RooflineAxis::Batch;
     RooflineFamily family = RooflineFamily::Placements;
 };
 
 struct RooflineSample {
-    double x = 0; // batch, tokens, hit rate or k_q / k
+    double x = 0; // by the axis: sequences, tokens, hit rate or k_q / k
     StepCost cost;
 };
 
 struct RooflineCurve {
     QString name;
     Qt::PenStyle style = Qt::SolidLine;
-    std::vector<RooflineSample> samples; // ascending x
+    std::vector<RooflineSample> samples; // in the order of x
     /// The sample nearest to x.
     const RooflineSample& at(double x) const;
 };
 
-/// Smallest and largest x of an axis.
+/// The smallest and the largest x of an axis.
 std::pair<double, double> rooflineRange(RooflineAxis axis);
-/// Batch sizes that the family of batches compares.
+/// The batch sizes whose curves RooflineFamily::Batches shows.
 const std::vector<int>& rooflineBatches();
 /// None where the choice is not known. @throws Error(BadInput)
 std::vector<RooflineCurve> rooflineCurves(const RooflineChoice& choice);

@@ -41,7 +41,7 @@ RunListModel::RunListModel(Workspace& workspace, QObject* parent) : QAbstractLis
 
 void RunListModel::follow() {
     const std::vector<OpenRun>& now = workspace_.runs();
-    const auto named = [](const OpenRun& a, const OpenRun& b) { // nothing that a name is made of has changed
+    const auto named = [](const OpenRun& a, const OpenRun& b) { // whether both give the same name
         return a.key == b.key && a.row.name == b.row.name && a.row.createdUtc == b.row.createdUtc &&
                a.row.paramsJson == b.row.paramsJson && a.row.method == b.row.method && a.row.model == b.row.model &&
                a.row.deviceSlots == b.row.deviceSlots && a.row.link == b.row.link && a.row.device == b.row.device &&

@@ -1,4 +1,4 @@
-// The open runs as a list; follows the workspace.
+// The open runs of the workspace as a list model for Qt's views.
 #pragma once
 
 #include "ui/workspace.h"
@@ -10,7 +10,8 @@ namespace kvscope::ui {
 class RunListModel final : public QAbstractListModel {
     Q_OBJECT
 public:
-    /// PlaceRole: in the comparison, 0 for the shown run; invalid: not in it. FreePlaceRole: the place it would get.
+    /// PlaceRole: the run's place in the comparison, 0 for the shown run; invalid if the run is not compared.
+    /// FreePlaceRole: the place that the next compared run would get.
     enum Role { SubtitleRole = Qt::UserRole, StatusRole, LiveRole, PlaceRole, FreePlaceRole, WarningRole };
     explicit RunListModel(Workspace& workspace, QObject* parent = nullptr);
     int rowCount(const QModelIndex& parent = {}) const override;
@@ -21,13 +22,13 @@ public:
 private:
     void follow();
     Workspace& workspace_;
-    std::vector<OpenRun> runs_; // what the views of this model know
-    QStringList names_;         // of each: no two are the same
+    std::vector<OpenRun> runs_; // the runs as the views were last told
+    QStringList names_;         // [run] its name, different from all others
 };
 
-/// "12 steps · stopped", "running", "interrupted: the recorder is gone"; shown in the list and the inspector.
+/// A run's length and state for the list and the inspector: "12 decode steps · stopped", "live", "interrupted".
 QString statusText(const RunRow& row, bool live);
-/// What a recorder lost: empty when nothing.
+/// A sentence about the steps that the recorder dropped; empty if it dropped none.
 QString lossText(const RunRow& row);
 
 } // namespace kvscope::ui

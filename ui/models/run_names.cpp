@@ -17,13 +17,13 @@ namespace kvscope::ui {
 
 namespace {
 
-constexpr qsizetype kMostSettings = 3; // more do not fit a legend; the tooltip of the run list has them all
+constexpr qsizetype kMostSettings = 3; // as many as fit a legend; the run list's tooltip shows all
 
 QString plainName(const OpenRun& run) {
     return run.row.name.empty() ? QFileInfo(run.key.path).fileName() : QString::fromStdString(run.row.name);
 }
 
-/// What `run` was set to where any of `others` was set to something else: "k_q 4".
+/// The settings of `run` in which at least one of `others` differs, each as "k_q 4".
 QStringList settingsApart(const OpenRun& run, const std::vector<const OpenRun*>& others) {
     QStringList apart;
     for (const OpenRun* other : others)
@@ -52,7 +52,7 @@ QString runLetter(std::size_t place) {
 QColor runColour(std::size_t place) {
     const Theme& theme = Theme::current();
     if (place < 2) return place == 0 ? theme.runA : theme.runB;
-    static constexpr std::array<std::size_t, 8> kOrder{6, 8, 2, 9, 5, 3, 7, 10}; // told apart most easily
+    static constexpr std::array<std::size_t, 8> kOrder{6, 8, 2, 9, 5, 3, 7, 10}; // the colours that differ most
     return theme.component[kOrder[(place - 2) % kOrder.size()]];
 }
 
@@ -70,7 +70,8 @@ QString runName(const OpenRun& run, const std::vector<OpenRun>& open) {
     if (namesakes.empty()) return name;
     const QStringList settings = settingsApart(run, namesakes).mid(0, kMostSettings);
     QStringList parts = settings;
-    // Repeats of one setting are told apart by their time, and copies of one file by the file.
+    // Whether a namesake has the same settings as `run` and is also the same by `same`. The time of recording tells
+    // repeated runs apart, the file tells copies of a trace apart, and the number tells runs of one file apart.
     const auto alike = [&](auto&& same) {
         return std::any_of(namesakes.begin(), namesakes.end(), [&](const OpenRun* other) {
             return settingsApart(*other, {&run}).isEmpty() && same(*other);

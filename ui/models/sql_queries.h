@@ -1,4 +1,4 @@
-// The queries that come with the program and those a person saved.
+// The list of SQL queries: those that come with the program, and those that the user saved.
 #pragma once
 
 #include <QString>
@@ -14,11 +14,11 @@ struct SavedQuery {
 
 class SqlQueries {
 public:
-    /// empty: the user's own file, beside the settings of the desktop
+    /// `file`: where the user's queries are kept; empty: kvscope/queries.ini in the user's configuration folder.
     explicit SqlQueries(const QString& file = {});
-    /// Those that come with the program, then the person's in the order of their names.
+    /// The queries of the program, then those of the user in the order of their names.
     const std::vector<SavedQuery>& all() const { return queries_; }
-    /// Adds or replaces one of the person's. @return what went wrong, empty on success
+    /// Adds a query of the user, or replaces the one of that name. @return what went wrong; empty on success
     QString save(const QString& name, const QString& sql);
     QString remove(const QString& name);
 

@@ -14,10 +14,10 @@
 namespace kvscope::ui {
 
 namespace {
-constexpr int kShownCharacters = 300; // of a long text in a cell; the tooltip and copies have more
+constexpr int kShownCharacters = 300; // most characters in a cell; the tooltip shows more, a copy has all
 constexpr int kTooltipCharacters = 4000;
 
-/// One line of a cell: line ends and tabs must not break a table apart.
+/// The text with spaces in place of line ends and tabs, which would split cells of a copied table.
 QString oneLineOf(QString text) {
     for (QChar& c : text)
         if (c == QLatin1Char('\t') || c == QLatin1Char('\n') || c == QLatin1Char('\r')) c = QLatin1Char(' ');
@@ -58,7 +58,7 @@ int SqlTableModel::columnOf(const QString& name) const {
 
 QString SqlTableModel::tabSeparated(const QItemSelection& selection, bool withHeaders) const {
     std::set<int> columns;
-    std::vector<std::pair<int, int>> ranges; // of rows
+    std::vector<std::pair<int, int>> ranges; // each: first and last row
     for (const QItemSelectionRange& range : selection) {
         for (int column = range.left(); column <= range.right(); ++column) columns.insert(column);
         ranges.emplace_back(range.top(), range.bottom());
@@ -68,7 +68,7 @@ QString SqlTableModel::tabSeparated(const QItemSelection& selection, bool withHe
     QString text;
     for (const int column : columns) names << oneLineOf(headerData(column, Qt::Horizontal, Qt::DisplayRole).toString());
     if (withHeaders) text = names.join(QLatin1Char('\t')) + QLatin1Char('\n');
-    int next = 0; // rows before it are out already
+    int next = 0; // the rows before this one are written
     for (const auto& [top, bottom] : ranges) {
         for (int row = std::max(top, next); row <= bottom; ++row) {
             bool first = true;
@@ -127,7 +127,7 @@ QVariant SqlTableModel::data(const QModelIndex& index, int role) const {
         if (text.size() > kShownCharacters) text = text.left(kShownCharacters) + QStringLiteral("…");
         return text;
     }
-    case Qt::ToolTipRole: { // plain: a trace's text is not to be trusted with markup
+    case Qt::ToolTipRole: { // escaped, because a trace may hold text that looks like markup
         QString text = QString::fromStdString(table_.text(row, index.column(), true));
         if (text.size() <= 40) return {};
         if (text.size() > kTooltipCharacters) text = text.left(kTooltipCharacters) + QStringLiteral("…");

@@ -9,13 +9,13 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr int kGridSizes = 12, kFewestGridSizes = 3;
-constexpr double kGridBytes = 256e6, kOtherBytes = 128e6; // replays kept in memory: of the grid, of other sizes
+constexpr double kGridBytes = 256e6, kOtherBytes = 128e6; // memory for replays: at sizes of the grid, at others
 
 double ratioOf(std::int64_t part, std::int64_t whole) { return whole > 0 ? double(part) / double(whole) : kNan; }
 
 std::int64_t between(std::int64_t a, std::int64_t b, double share) { return a + std::llround(double(b - a) * share); }
 
-/// The straight line between two sizes.
+/// Interpolates linearly between the results of two sizes; `share` is 0 at `a` and 1 at `b`.
 ReplayConfig between(const ReplayConfig& a, const ReplayConfig& b, double share) {
     ReplayConfig config = a;
     config.hits = between(a.hits, b.hits, share);
@@ -34,7 +34,7 @@ std::vector<int> gridOf(int smallest, int largest, std::size_t cells, int record
     const double most = kGridBytes / (double(std::max<std::size_t>(cells, 1)) * sizeof(std::int32_t) * policies);
     const int count = int(std::clamp(most, double(kFewestGridSizes), double(kGridSizes)));
     std::vector<int> sizes;
-    for (int i = 0; i < count; ++i) { // closer together where curves are steep
+    for (int i = 0; i < count; ++i) { // closer together at small sizes, where curves are steep
         const double share = double(i) / (count - 1);
         sizes.push_back(smallest + int(std::lround((largest - smallest) * share * share)));
     }
@@ -177,7 +177,7 @@ MissCauses WhatIf::causes(std::int64_t misses, int size) const {
     MissCauses causes{compulsory_, {}, {}};
     const MissCurve* bound = total(CurvePolicy::Belady);
     if (!bound || size < bound->smallest) return causes;
-    // A sampled bound may lie above what really happens.
+    // A sampled curve of Belady's policy may lie above the actual misses, so the bound is limited to these.
     const std::int64_t unavoidable = std::clamp(bound->at(size), std::min(compulsory_, misses), misses);
     causes.capacity = std::max<std::int64_t>(unavoidable - compulsory_, 0);
     causes.policy = misses - unavoidable;
@@ -221,7 +221,7 @@ std::optional<WhatIfAnswer> WhatIf::answer(const WhatIfQuestion& question) const
     }
     answer.estimated = answer.missesEstimated = true;
     answer.config.cacheBlocks = question.size;
-    for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) // misses at least need no line
+    for (const CurvePolicy policy : {CurvePolicy::Lru, CurvePolicy::Belady}) // exact misses from a curve
         if (question.policy == nameOf(policy) && !curves_[std::size_t(policy)].pools.empty()) {
             answer.config.misses = total(policy)->at(question.size);
             answer.config.hits = references() - answer.config.misses;

@@ -1,5 +1,6 @@
-// What another cache or link would have done to one loaded run: what was replayed so far, the curves, and answers at
-// once from what is known. No Qt, no threads: the view computes on workers and hands the results in.
+// Answers what another cache or link would have done to one loaded run. A WhatIf collects replays and miss curves and
+// answers at once from those it has. It uses neither Qt nor threads: the view computes replays and curves on worker
+// threads and hands them over.
 #pragma once
 
 #include "profiler/replay/locality.h"
@@ -16,13 +17,13 @@
 
 namespace kvscope::ui {
 
-/// What the person asks.
+/// The cache and the link that the user asks about.
 struct WhatIfQuestion {
     std::string policy = "keep-selected";
-    int size = 0; // of each pool
+    int size = 0; // slots of each pool
     double gbps = 0, latencyUs = 0;
-    int layersAhead = 0; // 0: on demand
-    double accuracy = 1; // of loading ahead, 0..1
+    int layersAhead = 0; // layers by which blocks are loaded ahead; 0: on demand
+    double accuracy = 1; // share of blocks that loading ahead predicts correctly, 0..1
     bool operator==(const WhatIfQuestion&) const = default;
     Link link() const { return {"what-if", gbps, latencyUs}; }
     std::optional<Prefetch> prefetch() const {
@@ -30,17 +31,18 @@ struct WhatIfQuestion {
     }
 };
 
-/// Misses by cause: first uses; what even the best policy misses at this size; what this policy misses beyond that.
+/// Misses by cause. compulsory: first uses of blocks. capacity: further misses that even the best policy has at this
+/// size. policy: the misses that this policy has beyond those.
 struct MissCauses {
     std::int64_t compulsory = 0;
-    std::optional<std::int64_t> capacity, policy; // empty: no curve of Belady's yet, or none at this size
+    std::optional<std::int64_t> capacity, policy; // absent: Belady's curve is not known at this size
 };
 
 struct WhatIfAnswer {
     ReplayConfig config;
     MissCauses causes;
-    bool estimated = false;       // times, at least, are read between replayed sizes; false: all as replay() has it
-    bool missesEstimated = false; // so are hits and misses
+    bool estimated = false;       // at least the times are interpolated between replayed sizes
+    bool missesEstimated = false; // hits and misses are interpolated too
     std::int64_t bytes() const { return config.prefetched ? config.prefetched->h2dBytes : config.h2dBytes; }
     std::int64_t exposedNs() const { return config.prefetched ? config.prefetched->exposedNs : config.exposedNs; }
     double tokensPerSecond() const {
@@ -48,7 +50,7 @@ struct WhatIfAnswer {
     }
 };
 
-/// -1: all of them.
+/// The pools to sum up: those of one sequence, layer and KV head, where -1 stands for all.
 struct PoolScope {
     int sequence = -1, layer = -1, kvHead = -1;
     bool all() const { return sequence < 0 && layer < 0 && kvHead < 0; }
@@ -59,7 +61,7 @@ struct PoolScope {
     bool operator==(const PoolScope&) const = default;
 };
 
-/// Misses per reference at one size.
+/// Misses per reference at one size of the cache.
 struct MissPoint {
     int size = 0;
     double ratio = 0; // 0..1
@@ -76,47 +78,51 @@ public:
     const Trace& shared() const { return trace_; }
 
     int smallestSlots() const { return trace_->largest; }
-    int largestSlots() const { return largestSlots_; } // as many as blocks exist, or as recorded
+    int largestSlots() const { return largestSlots_; } // as many as there are blocks, or recorded slots if more
     std::int64_t references() const { return trace_->hits + trace_->misses; }
-    /// The recorded cache and link; where every block was resident, lru with the fewest slots.
+    /// The recorded cache and link. If every block was resident in the recording, the policy is lru with the fewest
+    /// slots that a replay allows.
     WhatIfQuestion recorded() const;
     bool hasRecordedCache() const { return trace_->run.deviceSlots > 0 && !trace_->shared; }
-    /// Decoded tokens, all sequences, per second of recorded compute and exposed time.
+    /// Decoded tokens of all sequences per second of recorded compute time and exposed time.
     double recordedTokensPerSecond() const;
     double computeNs() const { return computeNs_; }
 
-    /// Totals only, until the exact ones are there.
+    /// Sets a sampled curve for the total of all pools, to be used until setCurves brings the exact curves.
     void setSampled(CurvePolicy policy, MissCurve total);
     void setCurves(CurvePolicy policy, std::vector<MissCurve> pools);
     void setLocality(std::vector<LocalityProfile> pools);
     void add(const std::string& policy, int size, Replayed replay);
 
     bool exactCurves() const { return !curves_[0].pools.empty() && !curves_[1].pools.empty(); }
-    /// Empty: not known for this scope yet.
+    /// The miss curve of these pools; absent while it is not known.
     std::optional<MissCurve> curve(CurvePolicy policy, const PoolScope& scope) const;
     std::optional<LocalityProfile> locality(const PoolScope& scope) const;
-    /// The sizes that were replayed, ascending.
+    /// The miss ratio at every replayed size of a policy, in the order of the sizes.
     std::vector<MissPoint> replayedPoints(const std::string& policy, const PoolScope& scope) const;
-    /// Between replayed sizes by a straight line, from a curve where there is one; NaN if nothing is known.
+    /// The miss ratio at a size: from the policy's curve if there is one, else from a replay of that size, else
+    /// interpolated between the nearest replayed sizes. NaN outside of the replayed sizes. `estimated` receives whether
+    /// the ratio is sampled or interpolated.
     double missRatio(const std::string& policy, int size, const PoolScope& scope, bool* estimated = nullptr) const;
-    /// Misses per reference of the recording; NaN where it has none.
+    /// Misses per reference in the recording; NaN if every block was resident or if sequences shared the pools.
     double recordedMissRatio(const PoolScope& scope) const;
     MissCauses recordedCauses() const;
 
-    Replayed replayed(const std::string& policy, int size) const; // null: not yet
-    /// What is known at once. Nothing if this policy was not replayed at any size yet.
+    Replayed replayed(const std::string& policy, int size) const; // null: not replayed yet
+    /// The answer from what is known: the replay of that size, or an estimate from the nearest replayed sizes. Absent
+    /// while the policy has no replay at any size.
     std::optional<WhatIfAnswer> answer(const WhatIfQuestion& question) const;
-    /// Time at every replayed size of the question's policy, everything else as asked.
+    /// An answer for every replayed size of the question's policy, with the link and the loading ahead of the question.
     std::vector<WhatIfAnswer> overSizes(const WhatIfQuestion& question, bool prefetch) const;
-    /// The sizes worth replaying for a policy's line, few where a replay is long.
+    /// The sizes to replay for a policy's line in the chart. They are fewer where a replay takes much memory.
     const std::vector<int>& grid() const { return grid_; }
 
 private:
     struct Curves {
-        std::optional<MissCurve> total; // sampled while there are no pools
+        std::optional<MissCurve> total; // a sampled curve while `pools` is empty
         std::vector<MissCurve> pools;
     };
-    const MissCurve* total(CurvePolicy policy) const; // null: not yet
+    const MissCurve* total(CurvePolicy policy) const; // null: not known yet
     MissCauses causes(std::int64_t misses, int size) const;
     WhatIfAnswer timed(const WhatIfQuestion& question, int size, const CacheReplay& replay, bool prefetch) const;
     void evict();
@@ -128,7 +134,7 @@ private:
     std::array<Curves, 2> curves_;
     std::vector<LocalityProfile> locality_;
     std::map<std::string, std::map<int, Replayed>> replays_;
-    std::vector<std::pair<std::string, int>> added_; // beside the grid, the oldest first
+    std::vector<std::pair<std::string, int>> added_; // replays of sizes off the grid, oldest first
     std::vector<int> grid_;
 };
 
